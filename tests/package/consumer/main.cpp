@@ -1,0 +1,27 @@
+// A user's program: one step at O2 must leave 16-bit weights that moved, and give a finite float32 output.
+#include <apex_cpp/amp.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdio>
+
+int main() {
+  torch::manual_seed(0);
+  torch::nn::Linear model(4, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = apex::amp::initialize(model, optimizer, "O2");
+  const auto before = net->weight.detach().clone();
+
+  const auto loss = torch::mse_loss(net->forward(torch::ones({3, 4})), torch::zeros({3, 2}));
+  {
+    auto scaled_loss = apex::amp::scale_loss(loss, opt);
+    scaled_loss.backward();
+  }
+  opt.step();
+
+  const bool half = net->weight.scalar_type() == torch::kHalf;
+  const bool moved = !before.equal(net->weight);
+  const bool finite = loss.scalar_type() == torch::kFloat && std::isfinite(loss.item<float>());
+  std::printf("half weights: %d, moved: %d, finite float32 loss: %d\n", half, moved, finite);
+  return half && moved && finite ? 0 : 1;
+}

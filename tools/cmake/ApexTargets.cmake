@@ -1,0 +1,20 @@
+# apex_add_library(name sources...): one room of the house as a static (or, with BUILD_SHARED_LIBS, shared) library with the
+# project's warnings, the repository root as include directory, and an apex_cpp:: alias; installed with the package.
+function(apex_add_library name)
+  add_library(${name} ${ARGN})
+  add_library(apex_cpp::${name} ALIAS ${name})
+  target_include_directories(${name} PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${APEX_CPP_INSTALL_INCLUDEDIR}>")
+  target_compile_features(${name} PUBLIC cxx_std_17)
+  apex_own_code(${name})
+  set_property(GLOBAL APPEND PROPERTY APEX_CPP_LIBRARIES ${name})
+endfunction()
+
+# Warnings for code that is ours.
+function(apex_own_code target)
+  set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wundef -Wvla)
+  if(APEX_CPP_WERROR)
+    list(APPEND warnings -Werror)
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
+endfunction()

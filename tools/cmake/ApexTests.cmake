@@ -1,0 +1,48 @@
+# apex_add_test(name sources... [PCH] [LIBRARIES libs...]): one GoogleTest binary, its tests known to ctest one by one as
+# room.Suite.Name, with the room (the folder in tests/) as label.
+# PCH: the binary reads torch/torch.h and gtest/gtest.h from the precompiled header that all tests share. The header costs
+# 34 s once and saves 9 s a file.
+include(GoogleTest)
+
+function(apex_add_test name)
+  cmake_parse_arguments(ARG "PCH" "" "LIBRARIES" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
+  apex_test_flags(${name})
+  if(ARG_PCH)
+    apex_need_test_pch()
+    target_link_libraries(${name} PRIVATE apex_torch)
+    target_precompile_headers(${name} REUSE_FROM apex_test_pch)
+  endif()
+  get_filename_component(room "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}."
+    PROPERTIES LABELS "${room}" ENVIRONMENT OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS})
+endfunction()
+
+# Most of a test's time is compiling it: a release build optimises tests little.
+function(apex_test_flags target)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
+  apex_own_code(${target})
+endfunction()
+
+# The target whose precompiled header the tests reuse. An executable, since the header is only accepted with the very
+# flags that it was made with, -fPIE among them.
+function(apex_need_test_pch)
+  if(TARGET apex_test_pch)
+    return()
+  endif()
+  set(main "${PROJECT_BINARY_DIR}/apex_test_pch.cpp")
+  file(CONFIGURE OUTPUT "${main}" CONTENT "int main() { return 0; }\n")
+  add_executable(apex_test_pch EXCLUDE_FROM_ALL "${main}")
+  target_link_libraries(apex_test_pch PRIVATE apex_torch GTest::gtest)
+  apex_test_flags(apex_test_pch)
+  target_precompile_headers(apex_test_pch PRIVATE <torch/torch.h> <gtest/gtest.h>)
+endfunction()
+
+# Two threads, so that parallel code runs in parallel. One under ThreadSanitizer, which cannot see OpenMP's barriers and
+# would call every parallel loop of libtorch a race; std::thread is watched all the same.
+set(APEX_CPP_TEST_THREADS 2)
+if(APEX_CPP_SANITIZE MATCHES "thread")
+  set(APEX_CPP_TEST_THREADS 1)
+endif()
