@@ -1,0 +1,70 @@
+#include "kernels/aten/driver.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <vector>
+
+namespace apex::kernels::aten {
+namespace {
+
+// The memory of a dense tensor from start to end.
+at::Tensor flat(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
+
+at::ScalarType math_dtype(const plan::Group& group) { return group.has_double() ? at::kDouble : at::kFloat; }
+
+at::Tensor any(const plan::Group& group, const std::vector<at::Tensor>& flags) {
+  if (flags.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kBool).device(group.device));
+  return at::stack(flags).any();
+}
+
+at::Tensor sum_by_chunks(const at::Tensor& values) {
+  const int64_t whole = values.numel() / plan::kChunkSize * plan::kChunkSize;
+  const at::Tensor sums = values.narrow(0, 0, whole).view({-1, plan::kChunkSize}).sum(1);
+  const at::Tensor rest = values.narrow(0, whole, values.numel() - whole).sum();
+  return at::cat({sums, rest.reshape({1})}).sum(at::kDouble);
+}
+
+}  // namespace
+
+// As in rules/finite.h, with fewer operators than at::isfinite takes.
+at::Tensor has_nonfinite(const at::Tensor& values) { return values.sub(values).ne(0).any(); }
+
+at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor) {
+  std::vector<at::Tensor> flags;
+  for (const plan::TensorRow& row : group.rows) {
+    const at::Tensor values = flat(in[row.index]).to(math_dtype(group));
+    flags.push_back(has_nonfinite(values));
+    flat(out[row.index]).copy_(values.mul(factor));
+  }
+  return any(group, flags);
+}
+
+at::Tensor axpby(const plan::Group& group, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
+                 CheckArg check) {
+  std::vector<at::Tensor> flags;
+  for (const plan::TensorRow& row : group.rows) {
+    const at::Tensor x_values = flat(x[row.index]).to(math_dtype(group));
+    const at::Tensor y_values = flat(y[row.index]).to(math_dtype(group));
+    if (check != CheckArg::y) flags.push_back(has_nonfinite(x_values));
+    if (check != CheckArg::x) flags.push_back(has_nonfinite(y_values));
+    flat(out[row.index]).copy_(x_values.mul(a).add(y_values.mul(b)));
+  }
+  return any(group, flags);
+}
+
+void copy(const plan::Group& group, at::TensorList from, at::TensorList to) {
+  for (const plan::TensorRow& row : group.rows) flat(to[row.index]).copy_(flat(from[row.index]));
+}
+
+at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in) {
+  const auto zero = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(group.device));
+  std::vector<at::Tensor> sums(in.size(), zero);
+  for (const plan::TensorRow& row : group.rows) {
+    sums[row.index] = sum_by_chunks(flat(in[row.index]).to(math_dtype(group)).square());
+  }
+  return at::stack(sums);
+}
+
+}  // namespace apex::kernels::aten

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "kernels/multi_tensor.h"
+#include "kernels/plan/plan.h"
+
+// The driver for tensors on a device without a native driver: ATen operators, a few per tensor, on the device's current stream.
+// Never waits for the device. Works on CPU tensors too, where scale, axpby and copy give the native driver's bits.
+namespace apex::kernels::aten {
+
+// Whether one of `values` is not finite: a bool tensor without dimensions on their device.
+at::Tensor has_nonfinite(const at::Tensor& values);
+
+// Each returns whether a checked input is not finite, in the same form.
+at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor);
+at::Tensor axpby(const plan::Group& group, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
+                 CheckArg check);
+
+void copy(const plan::Group& group, at::TensorList from, at::TensorList to);
+
+// A float64 tensor of in.size() values on the group's device: the sum of squares of each of the group's rows at the row's
+// index, 0 elsewhere. Chunk sums are float32 as in the native drivers, in the order that at::sum takes.
+at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in);
+
+}  // namespace apex::kernels::aten

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/rules/hd.h"
+
+// Storage types and their conversion to and from the types that formulas compute in. Bit operations and ordinary float
+// additions only: no branch stops a compiler from making vector code, and results do not depend on instruction sets or on a
+// processor mode that flushes subnormal numbers.
+namespace apex::kernels::rules {
+
+struct Half {
+  uint16_t bits;
+};
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+HD inline uint32_t to_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+HD inline float from_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+namespace detail {
+constexpr uint32_t kSign = 0x80000000u;
+constexpr uint32_t kFloatInf = 0x7f800000u;
+constexpr uint32_t kHalfInf = 0x7c00u;
+constexpr uint32_t kHalfNaN = 0x7e00u;
+constexpr uint32_t kBFloat16NaN = 0x7fc0u;
+// Exponent biases: 127 in float32, 15 in float16.
+constexpr uint32_t kRebias = (127u - 15u) << 23;
+// 2^-14, the smallest normal float16, and 65520, the smallest magnitude that rounds to Inf, as float32 bits.
+constexpr uint32_t kSmallestNormalHalf = 0x38800000u;
+constexpr uint32_t kRoundsToHalfInf = 0x477ff000u;
+}  // namespace detail
+
+template <class Math>
+HD inline Math load(float stored) {
+  return static_cast<Math>(stored);
+}
+
+template <class Math>
+HD inline Math load(double stored) {
+  return static_cast<Math>(stored);
+}
+
+template <class Math>
+HD inline Math load(BFloat16 stored) {
+  return static_cast<Math>(from_bits(static_cast<uint32_t>(stored.bits) << 16));
+}
+
+template <class Math>
+HD inline Math load(Half stored) {
+  const uint32_t sign = (static_cast<uint32_t>(stored.bits) << 16) & detail::kSign;
+  const uint32_t shifted = (static_cast<uint32_t>(stored.bits) & 0x7fffu) << 13;
+  const uint32_t normal = shifted + detail::kRebias;
+  // A subnormal is read as a fraction of 2^-14 with the leading one that it lacks, which is then taken away exactly.
+  const uint32_t subnormal =
+      to_bits(from_bits(shifted + detail::kSmallestNormalHalf) - from_bits(detail::kSmallestNormalHalf));
+  const uint32_t not_finite = shifted + 2 * detail::kRebias;
+  uint32_t magnitude = shifted < (1u << 23) ? subnormal : normal;
+  magnitude = shifted >= (detail::kHalfInf << 13) ? not_finite : magnitude;
+  return static_cast<Math>(from_bits(sign | magnitude));
+}
+
+// store<T>(value): the nearest T, ties to even. A NaN keeps its sign in float16 and loses its payload in both 16-bit types.
+template <class Storage>
+struct Store;
+
+template <>
+struct Store<float> {
+  template <class Math>
+  HD static float from(Math value) {
+    return static_cast<float>(value);
+  }
+};
+
+template <>
+struct Store<double> {
+  template <class Math>
+  HD static double from(Math value) {
+    return static_cast<double>(value);
+  }
+};
+
+template <>
+struct Store<BFloat16> {
+  template <class Math>
+  HD static BFloat16 from(Math value) {
+    const uint32_t bits = to_bits(static_cast<float>(value));
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const bool is_nan = (bits & ~detail::kSign) > detail::kFloatInf;
+    return {static_cast<uint16_t>(is_nan ? detail::kBFloat16NaN : rounded)};
+  }
+};
+
+template <>
+struct Store<Half> {
+  template <class Math>
+  HD static Half from(Math value) {
+    const uint32_t bits = to_bits(static_cast<float>(value));
+    const uint32_t sign = (bits & detail::kSign) >> 16;
+    const uint32_t magnitude = bits & ~detail::kSign;
+    const uint32_t normal = (magnitude - detail::kRebias + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    // One unit in the last place of 0.5 is 2^-24, the step between subnormal float16 values: the addition rounds.
+    const uint32_t subnormal = to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f);
+    uint32_t result = magnitude < detail::kSmallestNormalHalf ? subnormal : normal;
+    result = magnitude >= detail::kRoundsToHalfInf ? detail::kHalfInf : result;
+    result = magnitude > detail::kFloatInf ? detail::kHalfNaN : result;
+    return {static_cast<uint16_t>(sign | result)};
+  }
+};
+
+template <class Storage, class Math>
+HD inline Storage store(Math value) {
+  return Store<Storage>::from(value);
+}
+
+}  // namespace apex::kernels::rules

@@ -1,0 +1,140 @@
+// The driver made of ATen operators does what the native CPU driver does; and calls on a GPU, where there is one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/aten/driver.h"
+#include "kernels/cpu/driver.h"
+#include "tests/kernels/support.h"
+
+namespace kernels_test {
+namespace {
+
+namespace kernels = apex::kernels;
+namespace plan = kernels::plan;
+using kernels::CheckArg;
+using plan::Access;
+
+class AtenDriver : public ::testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(AtenDriver, ScalesToTheSameBits) {
+  const Tensors in = random_list(GetParam());
+  for (const at::ScalarType out_dtype : dtypes()) {
+    const Tensors native = outputs_for(in, out_dtype);
+    const Tensors out = outputs_for(in, out_dtype);
+    kernels::multi_tensor_scale(clear_flag(), in, native, 0.37);
+    for (const auto& group : plan::make_groups({{"in", in, Access::read}, {"out", out, Access::write}})) {
+      EXPECT_FALSE(kernels::aten::scale(group, in, out, 0.37).item<bool>());
+    }
+    EXPECT_TRUE(same_bits(out, native)) << out_dtype;
+  }
+}
+
+TEST_P(AtenDriver, AddsToTheSameBits) {
+  const Tensors x = random_list(GetParam());
+  for (const at::ScalarType out_dtype : dtypes()) {
+    const Tensors y = random_list(out_dtype);
+    const Tensors native = outputs_for(x, out_dtype);
+    const Tensors out = outputs_for(x, out_dtype);
+    kernels::multi_tensor_axpby(clear_flag(), x, y, native, 0.75, -1.3, CheckArg::both);
+    for (const auto& group :
+         plan::make_groups({{"x", x, Access::read}, {"y", y, Access::read}, {"out", out, Access::write}})) {
+      EXPECT_FALSE(kernels::aten::axpby(group, x, y, out, 0.75, -1.3, CheckArg::both).item<bool>());
+    }
+    EXPECT_TRUE(same_bits(out, native)) << out_dtype;
+  }
+}
+
+TEST_P(AtenDriver, CopiesToTheSameBits) {
+  const Tensors from = random_list(GetParam());
+  for (const at::ScalarType to_dtype : dtypes()) {
+    const Tensors native = outputs_for(from, to_dtype);
+    const Tensors to = outputs_for(from, to_dtype);
+    kernels::multi_tensor_copy(from, native);
+    for (const auto& group : plan::make_groups({{"from", from, Access::read}, {"to", to, Access::write}})) {
+      kernels::aten::copy(group, from, to);
+    }
+    EXPECT_TRUE(same_bits(to, native)) << to_dtype;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, AtenDriver, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
+
+class AtenNorm : public ::testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(AtenNorm, SumsSquaresWithinTheBoundsOfBothOrders) {
+  const Tensors in = random_list(GetParam());
+  const auto groups = plan::make_groups({{"in", in, Access::read}});
+  ASSERT_EQ(groups.size(), 1u);
+  const at::Tensor native = kernels::cpu::sums_of_squares(groups[0], in.size());
+  const at::Tensor sums = kernels::aten::sums_of_squares(groups[0], in);
+  // Both are within 138 roundings of float32 of the exact sum (rules/l2norm.h); at::sum works in shorter cascades.
+  EXPECT_TRUE(at::allclose(sums, native, /*rtol=*/2 * 138 * 0x1p-24, /*atol=*/0));
+  EXPECT_EQ(sums[0].item<double>(), 0.0) << "the empty tensor";
+}
+
+TEST_P(AtenNorm, OverflowsWhereTheNativeDriverDoes) {
+  if (GetParam() == at::kHalf) {
+    // No sum of float16 squares over a chunk reaches the end of float32.
+    const Tensors in = {at::full({65536}, 65504.0, at::kHalf)};
+    EXPECT_TRUE(std::isfinite(kernels::aten::sums_of_squares(plan::make_groups({{"in", in, Access::read}})[0], in)[0].item<double>()));
+    return;
+  }
+  const double value = GetParam() == at::kDouble ? 1e155 : 1.5e19;
+  const Tensors in = {at::full({2}, value, GetParam())};
+  const auto group = plan::make_groups({{"in", in, Access::read}})[0];
+  EXPECT_EQ(kernels::aten::sums_of_squares(group, in)[0].item<double>(), INFINITY);
+  EXPECT_EQ(kernels::cpu::sums_of_squares(group, 1)[0].item<double>(), INFINITY);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, AtenNorm, ::testing::ValuesIn(dtypes()),
+                         param_name<at::ScalarType>);
+
+TEST(AtenFlags, ReportNonFiniteInputsAsAskedFor) {
+  for (const double value : {INFINITY, -INFINITY, NAN}) {
+    Tensors bad = {at::ones({5}), at::ones({40})};
+    bad[1][39] = value;
+    const Tensors good = {at::ones({5}), at::ones({40})};
+    const Tensors out = outputs_for(bad, at::kFloat);
+    const auto bad_x = plan::make_groups({{"x", bad, Access::read}, {"y", good, Access::read}, {"out", out, Access::write}})[0];
+    EXPECT_TRUE(kernels::aten::scale(bad_x, bad, out, 1.0).item<bool>());
+    EXPECT_TRUE(kernels::aten::axpby(bad_x, bad, good, out, 1, 1, CheckArg::x).item<bool>());
+    EXPECT_FALSE(kernels::aten::axpby(bad_x, bad, good, out, 1, 1, CheckArg::y).item<bool>());
+    EXPECT_TRUE(kernels::aten::axpby(bad_x, bad, good, out, 1, 1, CheckArg::both).item<bool>());
+    EXPECT_TRUE(kernels::aten::axpby(bad_x, good, bad, out, 1, 1, CheckArg::y).item<bool>());
+  }
+}
+
+// Tensors without storage run every operator's shape and dtype rules: the path of a device without a native driver.
+TEST(OtherDevices, TakeEveryCall) {
+  const auto meta = at::TensorOptions().device(at::kMeta);
+  const Tensors in = {at::ones({70000}, meta.dtype(at::kHalf)), at::ones({0}, meta.dtype(at::kHalf)), at::ones({3}, meta)};
+  const Tensors out = {at::ones({70000}, meta), at::ones({0}, meta), at::ones({3}, meta)};
+  const at::Tensor flag = at::zeros({1}, meta.dtype(at::kInt));
+  kernels::multi_tensor_scale(flag, in, out, 0.5);
+  kernels::multi_tensor_axpby(flag, in, out, out, 1.0, 1.0, CheckArg::x);
+  kernels::multi_tensor_copy(out, in);
+  const auto [norm, norms] = kernels::multi_tensor_l2norm(flag, in, true);
+  EXPECT_EQ(norm.device(), c10::Device(at::kMeta));
+  EXPECT_EQ(norms.sizes(), at::IntArrayRef({3}));
+}
+
+TEST(Cuda, CallsGiveTheCpusResultsWithoutWaitingForFlags) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  const Tensors in = random_list(at::kHalf);
+  const Tensors out = outputs_for(in, at::kFloat);
+  Tensors gpu_in, gpu_out;
+  for (const at::Tensor& tensor : in) gpu_in.push_back(tensor.to(at::kCUDA));
+  for (const at::Tensor& tensor : out) gpu_out.push_back(tensor.to(at::kCUDA));
+  const at::Tensor flag = clear_flag().to(at::kCUDA);
+  kernels::multi_tensor_scale(clear_flag(), in, out, 0.37);
+  kernels::multi_tensor_scale(flag, gpu_in, gpu_out, 0.37);
+  for (size_t i = 0; i < in.size(); ++i) EXPECT_TRUE(same_bits(gpu_out[i].cpu(), out[i])) << i;
+  EXPECT_EQ(flag.item<int>(), 0);
+  gpu_in.back()[0] = INFINITY;
+  kernels::multi_tensor_scale(flag, gpu_in, gpu_out, 0.37);
+  EXPECT_EQ(flag.item<int>(), 1);
+}
+
+}  // namespace
+}  // namespace kernels_test

@@ -1,0 +1,90 @@
+// Chunk tables and groups (MTA-01, MTA-06, BUG-21, BUG-22). Sizes here need no memory.
+#include <gtest/gtest.h>
+
+#include "kernels/plan/plan.h"
+#include "tests/kernels/support.h"
+
+namespace kernels_test {
+namespace {
+
+namespace plan = apex::kernels::plan;
+using plan::Access;
+
+// Every element of every tensor is in exactly one chunk, in order, and no chunk is empty or too large.
+void expect_exact_cover(const std::vector<int64_t>& numels, int64_t chunk_size) {
+  const auto chunks = plan::make_chunks(numels, chunk_size);
+  std::vector<int64_t> covered(numels.size(), 0);
+  int64_t row = 0;
+  for (const plan::Chunk& chunk : chunks) {
+    ASSERT_GE(chunk.row, row);
+    row = chunk.row;
+    ASSERT_EQ(chunk.offset, covered[static_cast<size_t>(row)]);
+    ASSERT_GT(chunk.size, 0);
+    ASSERT_LE(chunk.size, chunk_size);
+    covered[static_cast<size_t>(row)] += chunk.size;
+  }
+  EXPECT_EQ(covered, numels);
+}
+
+TEST(Chunks, CoverEveryElementOnce) {
+  expect_exact_cover(boundary_sizes(), plan::kChunkSize);
+  expect_exact_cover(boundary_sizes(), 512);
+  expect_exact_cover({}, plan::kChunkSize);
+  expect_exact_cover({0, 0, 0}, plan::kChunkSize);
+  expect_exact_cover(std::vector<int64_t>(30000, 1), plan::kChunkSize);
+}
+
+// BUG-21: offsets beyond 2^31 and 2^32 elements.
+TEST(Chunks, CountBeyond32Bits) {
+  const int64_t huge = (int64_t{1} << 33) + 5;
+  expect_exact_cover({3, huge, 0, (int64_t{1} << 31) - 1, (int64_t{1} << 31) + 1}, plan::kChunkSize);
+  const auto chunks = plan::make_chunks(std::vector<int64_t>{huge});
+  EXPECT_EQ(chunks.size(), (size_t{1} << 17) + 1);
+  EXPECT_EQ(chunks.back().offset, int64_t{1} << 33);
+  EXPECT_EQ(chunks.back().size, 5);
+}
+
+TEST(Chunks, HaveApexsSize) { EXPECT_EQ(plan::kChunkSize, 2048 * 32); }
+
+TEST(Groups, HoldTensorsOfEqualDtypesInOrder) {
+  const Tensors in = {at::ones({2}, at::kHalf), at::ones({3}), at::ones({0}, at::kHalf), at::ones({4}, at::kHalf), at::ones({5}, at::kHalf)};
+  const Tensors out = {at::ones({2}), at::ones({3}), at::ones({0}), at::ones({4}), at::ones({5}, at::kHalf)};
+  const auto groups = plan::make_groups({{"in", in, Access::read}, {"out", out, Access::write}});
+  ASSERT_EQ(groups.size(), 3u);
+  ASSERT_EQ(groups[0].rows.size(), 2u);
+  EXPECT_EQ(groups[0].rows[0].index, 0u);
+  EXPECT_EQ(groups[0].rows[1].index, 3u);
+  EXPECT_EQ(groups[0].numel, 6);
+  EXPECT_EQ(groups[0].rows[1].data[0], in[3].data_ptr());
+  EXPECT_EQ(groups[0].rows[1].data[1], out[3].data_ptr());
+  EXPECT_EQ(groups[1].rows[0].index, 1u);
+  EXPECT_EQ(groups[2].rows[0].index, 4u);
+}
+
+TEST(Groups, KeepDevicesApart) {
+  const auto meta = at::TensorOptions().device(at::kMeta);
+  const Tensors in = {at::ones({2}), at::ones({3}, meta), at::ones({4})};
+  const auto groups = plan::make_groups({{"in", in, Access::read}});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].rows.size(), 2u);
+  EXPECT_EQ(groups[1].device, c10::Device(at::kMeta));
+}
+
+TEST(Groups, SayWhetherAFloat64TensorTakesPart) {
+  const Tensors in = {at::ones({2}, at::kHalf)};
+  const Tensors out = {at::ones({2}, at::kDouble)};
+  EXPECT_TRUE(plan::make_groups({{"in", in, Access::read}, {"out", out, Access::write}})[0].has_double());
+  EXPECT_FALSE(plan::make_groups({{"in", in, Access::read}})[0].has_double());
+}
+
+TEST(Groups, KeepAddressesOfManyTensors) {
+  Tensors in;
+  for (int i = 0; i < 25000; ++i) in.push_back(at::full({1}, i, at::kFloat));
+  const auto groups = plan::make_groups({{"in", in, Access::read}});
+  ASSERT_EQ(groups.size(), 1u);
+  ASSERT_EQ(groups[0].rows.size(), in.size());
+  for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(groups[0].rows[i].data[0], in[i].data_ptr());
+}
+
+}  // namespace
+}  // namespace kernels_test

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/multi_tensor.h"
+
+namespace kernels_test {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Sizes around the boundaries of vectors, cache pages, blocks and chunks.
+const std::vector<int64_t>& boundary_sizes();
+
+const std::vector<at::ScalarType>& dtypes();
+
+// A flat tensor of normally distributed values times `spread` that starts `offset` elements behind an allocation's start.
+at::Tensor random_values(int64_t size, at::ScalarType dtype, int64_t offset = 0, double spread = 1.0);
+
+// One such tensor for each boundary size.
+Tensors random_list(at::ScalarType dtype, int64_t offset = 0);
+
+// Tensors of the same sizes, filled with 7, `offset` elements behind an allocation's start.
+Tensors outputs_for(const Tensors& inputs, at::ScalarType dtype, int64_t offset = 0);
+
+at::Tensor clear_flag();
+
+// Equal size, dtype and bits; any NaN equals any NaN.
+::testing::AssertionResult same_bits(const at::Tensor& actual, const at::Tensor& expected);
+::testing::AssertionResult same_bits(const Tensors& actual, const Tensors& expected);
+
+// What the operations promise, computed with float64 ATen operators and single roundings.
+// A product of two float32 values is exact in float64, and rounding a float64 sum of two float32 values to float32 gives the
+// correctly rounded sum (53 >= 2 * 24 + 2), so these are the bits that unfused float32 arithmetic has.
+at::Tensor expected_scale(const at::Tensor& in, double factor, at::ScalarType out_dtype);
+at::Tensor expected_axpby(const at::Tensor& x, const at::Tensor& y, double a, double b, at::ScalarType out_dtype);
+
+// Names of parametrised tests: the dtypes of the parameter.
+std::string name_of(at::ScalarType dtype);
+template <class... Dtypes>
+std::string name_of(const std::tuple<Dtypes...>& mix) {
+  return std::apply([](auto... dtype) { return (std::string() + ... + name_of(dtype)); }, mix);
+}
+template <class Param>
+std::string param_name(const ::testing::TestParamInfo<Param>& info) {
+  return name_of(info.param);
+}
+
+// Sets the number of intra-op threads for a scope.
+class Threads {
+ public:
+  explicit Threads(int count);
+  ~Threads();
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
+
+// Expects a c10::Error whose text holds every one of `parts`.
+template <class Call>
+void expect_error(const Call& call, const std::vector<std::string>& parts) {
+  try {
+    call();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in: " << text;
+  }
+}
+
+}  // namespace kernels_test
