@@ -1,0 +1,66 @@
+#include "opt_levels/detail/presets.h"
+
+#include <c10/util/Exception.h>
+
+#include <map>
+#include <string_view>
+
+#include "opt_levels/detail/suggest.h"
+#include "opt_levels/detail/yaml_map.h"
+#include "opt_levels/embedded.h"
+
+namespace apex::opt_levels::detail {
+namespace {
+
+const std::vector<std::string>& preset_keys() {
+  static const std::vector<std::string> keys{"opt_level",           "description",           "enabled",
+                                             "cast_model_type",     "patch_torch_functions", "patch_functions_type",
+                                             "keep_batchnorm_fp32", "master_weights",        "loss_scale"};
+  return keys;
+}
+
+void read_property(const YamlEntry& entry, Preset& preset) {
+  Properties& properties = preset.properties;
+  if (entry.key == "opt_level") read_entry(entry, properties.opt_level);
+  if (entry.key == "description") read_entry(entry, preset.description);
+  if (entry.key == "enabled") read_entry(entry, properties.enabled);
+  if (entry.key == "cast_model_type") read_entry(entry, properties.cast_model_type);
+  if (entry.key == "patch_torch_functions") read_entry(entry, properties.patch_torch_functions);
+  if (entry.key == "patch_functions_type") read_entry(entry, properties.patch_functions_type);
+  if (entry.key == "keep_batchnorm_fp32") read_entry(entry, properties.keep_batchnorm_fp32);
+  if (entry.key == "master_weights") read_entry(entry, properties.master_weights);
+  if (entry.key == "loss_scale") read_entry(entry, properties.loss_scale);
+}
+
+std::map<std::string, Preset> read_presets() {
+  using namespace embedded;
+  std::map<std::string, Preset> presets;
+  for (const std::string_view text : {O0, O1, O2, O3, O4, O5}) {
+    Preset preset;
+    for (const auto& entry : read_yaml_map(std::string(text), "<opt level>", preset_keys())) read_property(entry, preset);
+    presets.emplace(preset.properties.opt_level, std::move(preset));
+  }
+  return presets;
+}
+
+const std::map<std::string, Preset>& presets() {
+  static const auto read_once = read_presets();
+  return read_once;
+}
+
+}  // namespace
+
+std::vector<std::string> level_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, preset] : presets()) names.push_back(name);
+  return names;
+}
+
+const Preset& preset(const std::string& name, const std::string& place) {
+  const auto found = presets().find(name);
+  TORCH_CHECK(found != presets().end(), place, place.empty() ? "" : ": ", "unknown opt_level '", name, "'. The levels are ",
+              join(level_names()), ": a capital letter O, not the digit zero, then a digit.");
+  return found->second;
+}
+
+}  // namespace apex::opt_levels::detail

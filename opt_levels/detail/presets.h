@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "opt_levels/properties.h"
+
+namespace apex::opt_levels::detail {
+
+/// A level as its YAML file in this folder has it.
+struct Preset {
+  std::string description;
+  Properties properties;
+};
+
+/// The levels' names, in order.
+std::vector<std::string> level_names();
+
+/// Errors: RuntimeError that lists the levels (INIT-05). `place` is where the name was read, or empty.
+const Preset& preset(const std::string& name, const std::string& place = "");
+
+}  // namespace apex::opt_levels::detail

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace apex::opt_levels::detail {
+
+/// "a, b, c".
+std::string join(const std::vector<std::string>& words);
+
+/// " Did you mean 'x'?" with the word nearest to `word`, counted in edited characters;
+/// empty when none is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
+
+}  // namespace apex::opt_levels::detail

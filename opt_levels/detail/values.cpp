@@ -1,0 +1,141 @@
+#include "opt_levels/detail/values.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+namespace apex::opt_levels::detail {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, c10::ScalarType>, 5> kTypes{{
+    {"float16", c10::ScalarType::Half},
+    {"bfloat16", c10::ScalarType::BFloat16},
+    {"float32", c10::ScalarType::Float},
+    {"half", c10::ScalarType::Half},
+    {"float", c10::ScalarType::Float},
+}};
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const auto first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+template <class Number>
+std::optional<Number> parse_whole(std::string_view text) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+}  // namespace
+
+std::optional<double> parse_number(const std::string& text) { return parse_whole<double>(trimmed(text)); }
+
+bool Scalar::is_none() const { return !quoted && is_one_of(text, {"", "~", "none", "None", "null", "Null", "NULL"}); }
+
+const char* parse_value(const Scalar& scalar, bool& value) {
+  const bool yes = is_one_of(scalar.text, {"true", "True"});
+  if (scalar.quoted || (!yes && !is_one_of(scalar.text, {"false", "False"}))) return "true or false";
+  value = yes;
+  return nullptr;
+}
+
+const char* parse_value(const Scalar& scalar, std::int64_t& value) {
+  const auto number = parse_whole<std::int64_t>(scalar.text);
+  if (scalar.quoted || !number) return "an integer";
+  value = *number;
+  return nullptr;
+}
+
+const char* parse_value(const Scalar& scalar, double& value) {
+  const auto number = parse_number(scalar.text);
+  if (scalar.quoted || !number) return "a number";
+  value = *number;
+  return nullptr;
+}
+
+const char* parse_value(const Scalar& scalar, std::string& value) {
+  if (scalar.is_none()) return "text";
+  value = scalar.text;
+  return nullptr;
+}
+
+const char* parse_value(const Scalar& scalar, c10::ScalarType& value) {
+  for (const auto& [name, type] : kTypes) {
+    if (scalar.text == name) {
+      value = type;
+      return nullptr;
+    }
+  }
+  return "float16 (half), bfloat16 or float32 (float)";
+}
+
+const char* parse_value(const Scalar& scalar, LossScale& value) {
+  if (scalar.text == "dynamic") {
+    value.dynamic = true;
+    return nullptr;
+  }
+  const auto number = parse_number(scalar.text);
+  if (!number) return "a positive number or dynamic";
+  value = *number;
+  return nullptr;
+}
+
+const char* parse_value(const Scalar& scalar, std::optional<bool>& value) {
+  if (scalar.is_none()) {
+    value.reset();
+    return nullptr;
+  }
+  bool given = false;
+  if (parse_value(scalar, given)) return "true, false or none";
+  value = given;
+  return nullptr;
+}
+
+const char* parse_value(const Scalar& scalar, std::optional<c10::ScalarType>& value) {
+  if (scalar.is_none() || (!scalar.quoted && is_one_of(scalar.text, {"false", "False"}))) {
+    value.reset();
+    return nullptr;
+  }
+  c10::ScalarType given{};
+  if (parse_value(scalar, given)) return "float16 (half), bfloat16, float32 (float), or false to leave the model alone";
+  value = given;
+  return nullptr;
+}
+
+std::string value_text(bool value) { return value ? "true" : "false"; }
+
+std::string value_text(std::int64_t value) { return std::to_string(value); }
+
+// The shortest text that reads back as the same number, recognisable as no integer.
+std::string value_text(double value) {
+  std::array<char, 32> buffer{};
+  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  std::string text(buffer.data(), result.ptr);
+  return text.find_first_of(".einf") == std::string::npos ? text + ".0" : text;
+}
+
+std::string value_text(c10::ScalarType value) {
+  for (const auto& [name, type] : kTypes) {
+    if (type == value) return std::string(name);
+  }
+  return c10::toString(value);
+}
+
+std::string value_text(const LossScale& value) { return value.dynamic ? "dynamic" : value_text(value.value); }
+
+std::string value_text(const std::optional<bool>& value) { return value ? value_text(*value) : "none"; }
+
+std::string value_text(const std::optional<c10::ScalarType>& value) { return value ? value_text(*value) : "none"; }
+
+}  // namespace apex::opt_levels::detail

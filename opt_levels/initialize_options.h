@@ -1,0 +1,145 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "opt_levels/loss_scale.h"
+
+namespace apex::opt_levels {
+
+namespace detail {
+struct OptionFields;
+/// Lets a setter take `bool` alone: a string literal would otherwise pass as `true`.
+template <class T>
+using EnableIfBool = std::enable_if_t<std::is_same_v<T, bool>>;
+}  // namespace detail
+
+/// The keyword arguments of Apex's `amp.initialize`, as chained setters: `InitializeOptions().loss_scale(128).num_losses(2)`.
+///
+/// Every option remembers whether it was given: a getter answers nothing for one that was not, and such an option leaves the
+/// level's YAML, then the level's own preset, in force. Setting `std::nullopt` takes an option back. Values are checked
+/// against the level and for their range by `resolve`; what cannot be stored at all is refused by the setter.
+class InitializeOptions {
+ public:
+  /// False: `initialize` hands models and optimizers back untouched, and checks no other option (INIT-03). Default true.
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& enabled(Bool value) {
+    return set(enabled_, value);
+  }
+  InitializeOptions& enabled(std::nullopt_t) { return unset(enabled_); }
+  const std::optional<bool>& enabled() const { return enabled_; }
+
+  /// Type that the model's floating-point parameters and buffers, and its inputs, are cast to: kHalf, kBFloat16 or kFloat;
+  /// `false` leaves the model alone at any level (PROP-10, PROP-11). The getter's inner optional is empty for `false`.
+  /// Errors: ValueError for `true`.
+  InitializeOptions& cast_model_type(c10::ScalarType value) { return set(cast_model_type_, value); }
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& cast_model_type(Bool value) {
+    return leave_model_alone(value);
+  }
+  InitializeOptions& cast_model_type(std::nullopt_t) { return unset(cast_model_type_); }
+  const std::optional<std::optional<c10::ScalarType>>& cast_model_type() const { return cast_model_type_; }
+
+  /// Whether functions cast their inputs; true only with O1 and O4 (PROP-12).
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& patch_torch_functions(Bool value) {
+    return set(patch_torch_functions_, value);
+  }
+  InitializeOptions& patch_torch_functions(std::nullopt_t) { return unset(patch_torch_functions_); }
+  const std::optional<bool>& patch_torch_functions() const { return patch_torch_functions_; }
+
+  /// Whether affine batch norm stays in FP32 when the model is cast; a bool, or "True" / "False" (PROP-13, PROP-14).
+  /// Errors: RuntimeError for another string.
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& keep_batchnorm_fp32(Bool value) {
+    return set(keep_batchnorm_fp32_, value);
+  }
+  InitializeOptions& keep_batchnorm_fp32(const std::string& value);
+  InitializeOptions& keep_batchnorm_fp32(const char* value) { return keep_batchnorm_fp32(std::string(value)); }
+  InitializeOptions& keep_batchnorm_fp32(std::nullopt_t) { return unset(keep_batchnorm_fp32_); }
+  const std::optional<bool>& keep_batchnorm_fp32() const { return keep_batchnorm_fp32_; }
+
+  /// Whether the optimizer steps FP32 copies of 16-bit parameters; not with O1 and O4 (PROP-15).
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& master_weights(Bool value) {
+    return set(master_weights_, value);
+  }
+  InitializeOptions& master_weights(std::nullopt_t) { return unset(master_weights_); }
+  const std::optional<bool>& master_weights() const { return master_weights_; }
+
+  /// A positive number, "dynamic", or a number as a string (PROP-16). Errors: ValueError for another string.
+  InitializeOptions& loss_scale(const LossScale& value) { return set(loss_scale_, value); }
+  InitializeOptions& loss_scale(std::nullopt_t) { return unset(loss_scale_); }
+  const std::optional<LossScale>& loss_scale() const { return loss_scale_; }
+
+  /// Type that each model's floating-point outputs are cast to: kHalf, kBFloat16 or kFloat (INIT-12).
+  InitializeOptions& cast_model_outputs(c10::ScalarType value) { return set(cast_model_outputs_, value); }
+  InitializeOptions& cast_model_outputs(std::nullopt_t) { return unset(cast_model_outputs_); }
+  const std::optional<c10::ScalarType>& cast_model_outputs() const { return cast_model_outputs_; }
+
+  /// Number of loss scalers, at least 1 (INIT-13). Default 1.
+  InitializeOptions& num_losses(std::int64_t value) { return set(num_losses_, value); }
+  InitializeOptions& num_losses(std::nullopt_t) { return unset(num_losses_); }
+  const std::optional<std::int64_t>& num_losses() const { return num_losses_; }
+
+  /// 0: silent; 1: prints properties and skipped steps; 2: also every cast (PRINT-*). Default 1.
+  InitializeOptions& verbosity(std::int64_t value) { return set(verbosity_, value); }
+  InitializeOptions& verbosity(std::nullopt_t) { return unset(verbosity_); }
+  const std::optional<std::int64_t>& verbosity() const { return verbosity_; }
+
+  /// Lower bound of a dynamic loss scale, positive. Default: none.
+  InitializeOptions& min_loss_scale(double value) { return set(min_loss_scale_, value); }
+  InitializeOptions& min_loss_scale(std::nullopt_t) { return unset(min_loss_scale_); }
+  const std::optional<double>& min_loss_scale() const { return min_loss_scale_; }
+
+  /// Upper bound of a dynamic loss scale, positive. Default 2^24.
+  InitializeOptions& max_loss_scale(double value) { return set(max_loss_scale_, value); }
+  InitializeOptions& max_loss_scale(std::nullopt_t) { return unset(max_loss_scale_); }
+  const std::optional<double>& max_loss_scale() const { return max_loss_scale_; }
+
+  /// True: functions that O1 bans for 16-bit inputs run in FP32 instead. Default false.
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& allow_banned(Bool value) {
+    return set(allow_banned_, value);
+  }
+  InitializeOptions& allow_banned(std::nullopt_t) { return unset(allow_banned_); }
+  const std::optional<bool>& allow_banned() const { return allow_banned_; }
+
+  /// Equal if the same options were given, with equal values.
+  friend bool operator==(const InitializeOptions& a, const InitializeOptions& b);
+  friend bool operator!=(const InitializeOptions& a, const InitializeOptions& b) { return !(a == b); }
+
+ private:
+  friend struct detail::OptionFields;
+
+  template <class T, class Value>
+  InitializeOptions& set(std::optional<T>& option, const Value& value) {
+    option.emplace(value);
+    return *this;
+  }
+  template <class T>
+  InitializeOptions& unset(std::optional<T>& option) {
+    option.reset();
+    return *this;
+  }
+  InitializeOptions& leave_model_alone(bool value);
+
+  std::optional<bool> enabled_;
+  std::optional<std::optional<c10::ScalarType>> cast_model_type_;
+  std::optional<bool> patch_torch_functions_;
+  std::optional<bool> keep_batchnorm_fp32_;
+  std::optional<bool> master_weights_;
+  std::optional<LossScale> loss_scale_;
+  std::optional<c10::ScalarType> cast_model_outputs_;
+  std::optional<std::int64_t> num_losses_;
+  std::optional<std::int64_t> verbosity_;
+  std::optional<double> min_loss_scale_;
+  std::optional<double> max_loss_scale_;
+  std::optional<bool> allow_banned_;
+};
+
+}  // namespace apex::opt_levels

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "opt_levels/initialize_options.h"
+#include "opt_levels/properties.h"
+
+namespace apex::opt_levels {
+
+/// An opt level, with the overrides that its YAML gave: Apex's O0 to O3, or O4 and O5, which are O1 and O2 in bfloat16
+/// with a loss scale of 1.
+///
+/// YAML is one map. `opt_level` names the level (default O1, as in Apex); every other key is an option of `InitializeOptions`
+/// by its name, and changes the level. Types are float16 (half), bfloat16, float32 (float); an option that is none, or null,
+/// counts as not given. The map may also stand under a top-level key `amp` of a larger document.
+class OptLevel {
+ public:
+  /// The level of that name, unchecked until it is used: with `enabled` false, `initialize` accepts any (INIT-03).
+  OptLevel(std::string name);  // NOLINT(google-explicit-constructor)
+  OptLevel(const char* name);  // NOLINT(google-explicit-constructor)
+
+  /// The level of that name. Errors: RuntimeError that lists the levels (INIT-05).
+  static OptLevel named(const std::string& name);
+
+  /// Errors: RuntimeError if the file cannot be read; otherwise as `from_yaml_string`.
+  static OptLevel from_yaml_file(const std::string& path);
+
+  /// `source_name` stands for the file in messages. Errors, each with source, line, column, key and value: ValueError for text
+  /// that is no YAML map, a key that is unknown or stands twice, and a value of a wrong type or out of range; RuntimeError
+  /// for an unknown level, and for a value that the level forbids. With `enabled: false` the last three are not looked for.
+  static OptLevel from_yaml_string(const std::string& text, const std::string& source_name = "<string>");
+
+  /// The level and its overrides as YAML: `from_yaml_string` of it gives an equal level.
+  std::string to_yaml() const;
+
+  const std::string& name() const { return name_; }
+  /// One line on what the level does. Errors: RuntimeError for an unknown level.
+  const std::string& description() const;
+  /// The level's properties before any override. Errors: RuntimeError for an unknown level.
+  const Properties& preset() const;
+  /// What the YAML gave beside the level.
+  const InitializeOptions& overrides() const { return overrides_; }
+  /// Where the YAML gave `key`, as "source:line:column"; empty where it did not.
+  std::string place_of(const std::string& key) const;
+
+  /// Equal if name and overrides are; where they were read does not matter.
+  friend bool operator==(const OptLevel& a, const OptLevel& b) { return a.name_ == b.name_ && a.overrides_ == b.overrides_; }
+  friend bool operator!=(const OptLevel& a, const OptLevel& b) { return !(a == b); }
+
+ private:
+  std::string name_;
+  InitializeOptions overrides_;
+  std::map<std::string, std::string> places_;
+};
+
+}  // namespace apex::opt_levels

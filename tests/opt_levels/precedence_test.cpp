@@ -1,0 +1,95 @@
+#include <c10/core/ScalarType.h>
+#include <gtest/gtest.h>
+
+#include "opt_levels/resolve.h"
+#include "tests/opt_levels/errors.h"
+
+// InitializeOptions before YAML, YAML before the preset.
+namespace apex::opt_levels::testing {
+namespace {
+
+using c10::ScalarType;
+using Options = InitializeOptions;
+
+const char* const kYaml = R"(opt_level: O2
+enabled: true
+cast_model_type: bfloat16
+patch_torch_functions: false
+keep_batchnorm_fp32: false
+master_weights: false
+loss_scale: 64
+cast_model_outputs: float16
+num_losses: 2
+verbosity: 0
+min_loss_scale: 2
+max_loss_scale: 512
+allow_banned: true
+)";
+
+TEST(Precedence, YamlWinsOverThePreset) {
+  const Settings settings = resolve(OptLevel::from_yaml_string(kYaml));
+  EXPECT_TRUE(settings.properties.enabled);
+  EXPECT_EQ(settings.properties.opt_level, "O2");
+  EXPECT_EQ(settings.properties.cast_model_type, ScalarType::BFloat16);
+  EXPECT_FALSE(settings.properties.patch_torch_functions);
+  EXPECT_EQ(settings.properties.keep_batchnorm_fp32, false);
+  EXPECT_EQ(settings.properties.master_weights, false);
+  EXPECT_EQ(settings.properties.loss_scale, LossScale(64));
+  EXPECT_EQ(settings.cast_model_outputs, ScalarType::Half);
+  EXPECT_EQ(settings.num_losses, 2);
+  EXPECT_EQ(settings.verbosity, 0);
+  EXPECT_EQ(settings.min_loss_scale, 2.0);
+  EXPECT_EQ(settings.max_loss_scale, 512.0);
+  EXPECT_TRUE(settings.allow_banned);
+}
+
+TEST(Precedence, OptionsWinOverYaml) {
+  const Options options = Options()
+                              .cast_model_type(ScalarType::Half)
+                              .keep_batchnorm_fp32(true)
+                              .master_weights(true)
+                              .loss_scale("dynamic")
+                              .cast_model_outputs(ScalarType::Float)
+                              .num_losses(3)
+                              .verbosity(2)
+                              .min_loss_scale(4)
+                              .max_loss_scale(1024)
+                              .allow_banned(false);
+  const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
+  EXPECT_EQ(settings.properties, OptLevel("O2").preset());
+  EXPECT_EQ(settings.cast_model_outputs, ScalarType::Float);
+  EXPECT_EQ(settings.num_losses, 3);
+  EXPECT_EQ(settings.verbosity, 2);
+  EXPECT_EQ(settings.min_loss_scale, 4.0);
+  EXPECT_EQ(settings.max_loss_scale, 1024.0);
+  EXPECT_FALSE(settings.allow_banned);
+}
+
+TEST(Precedence, OptionsThatWereNotGivenLeaveYamlInForce) {
+  const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), Options().num_losses(5));
+  EXPECT_EQ(settings.num_losses, 5);
+  EXPECT_EQ(settings.properties.loss_scale, LossScale(64));
+}
+
+TEST(Precedence, OptionsDecideWhetherAmpIsEnabled) {
+  EXPECT_FALSE(resolve(OptLevel::from_yaml_string(kYaml), Options().enabled(false)).properties.enabled);
+  EXPECT_TRUE(resolve(OptLevel::from_yaml_string("enabled: false\nopt_level: O2"), Options().enabled(true)).properties.enabled);
+}
+
+TEST(Precedence, ModelLeftAloneByYamlCanBeCastByOptions) {
+  const auto level = OptLevel::from_yaml_string("opt_level: O2\ncast_model_type: false");
+  EXPECT_EQ(resolve(level).properties.cast_model_type, std::nullopt);
+  EXPECT_EQ(resolve(level, Options().cast_model_type(ScalarType::Half)).properties.cast_model_type, ScalarType::Half);
+}
+
+// The place belongs to the value that was refused, not to the one it replaced.
+TEST(Precedence, ErrorNamesThePlaceOnlyIfTheValueIsFromYaml) {
+  const auto level = OptLevel::from_yaml_string("opt_level: O2\nmin_loss_scale: 100", "low.yaml");
+  const Answer from_yaml = answer_of([&] { resolve(level, Options().max_loss_scale(50)); });
+  expect_mentions(from_yaml.message, "low.yaml:2:17: min_loss_scale=100.0 is above max_loss_scale=50.0");
+  const Answer from_options = answer_of([&] { resolve(level, Options().min_loss_scale(-1)); });
+  EXPECT_EQ(from_options.message.find("min_loss_scale=-1.0"), 0u) << from_options.message;
+}
+
+}  // namespace
+}  // namespace apex::opt_levels::testing

@@ -1,0 +1,92 @@
+#include <gtest/gtest.h>
+
+#include "opt_levels/resolve.h"
+#include "tests/opt_levels/errors.h"
+
+// `from_yaml_string(to_yaml(level))` is the level.
+namespace apex::opt_levels::testing {
+namespace {
+
+void expect_same_settings(const Settings& a, const Settings& b) {
+  EXPECT_EQ(a.properties, b.properties);
+  EXPECT_EQ(a.cast_model_outputs, b.cast_model_outputs);
+  EXPECT_EQ(a.num_losses, b.num_losses);
+  EXPECT_EQ(a.verbosity, b.verbosity);
+  EXPECT_EQ(a.min_loss_scale, b.min_loss_scale);
+  EXPECT_EQ(a.max_loss_scale, b.max_loss_scale);
+  EXPECT_EQ(a.allow_banned, b.allow_banned);
+}
+
+// The text is in the form in which it is written, so that it has to come back as it is.
+void expect_round_trip(const std::string& text) {
+  SCOPED_TRACE(text);
+  const auto level = OptLevel::from_yaml_string(text);
+  EXPECT_EQ(level.to_yaml(), text);
+  const auto again = OptLevel::from_yaml_string(level.to_yaml());
+  EXPECT_EQ(again, level);
+  expect_same_settings(resolve(again), resolve(level));
+}
+
+struct Row {
+  const char* overrides;
+  const char* levels;
+};
+
+const char* const kAll = "O0 O1 O2 O3 O4 O5";
+const char* const kCasting = "O0 O2 O3 O5";
+
+const Row kRows[] = {
+    {"", kAll},
+    {"enabled: true\n", kAll},
+    {"enabled: false\n", kAll},
+    {"cast_model_type: false\n", kAll},
+    {"cast_model_type: float32\n", kAll},
+    {"cast_model_type: float16\n", kCasting},
+    {"cast_model_type: bfloat16\n", kCasting},
+    {"patch_torch_functions: false\n", kAll},
+    {"patch_torch_functions: true\n", "O1 O4"},
+    {"keep_batchnorm_fp32: true\n", kCasting},
+    {"keep_batchnorm_fp32: false\n", kCasting},
+    {"master_weights: true\n", kCasting},
+    {"master_weights: false\n", kCasting},
+    {"loss_scale: dynamic\n", kAll},
+    {"loss_scale: 128.0\n", kAll},
+    {"loss_scale: 0.1\n", kAll},
+    {"loss_scale: 1e+300\n", kAll},
+    {"cast_model_outputs: bfloat16\n", kAll},
+    {"num_losses: 3\n", kAll},
+    {"verbosity: 0\n", kAll},
+    {"min_loss_scale: 0.3333333333333333\n", kAll},
+    {"max_loss_scale: 65536.0\n", kAll},
+    {"allow_banned: true\n", kAll},
+    {"cast_model_type: false\nloss_scale: 2.0\nnum_losses: 2\nverbosity: 2\nmax_loss_scale: 4.0\n", kAll},
+};
+
+class RoundTrip : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RoundTrip, GivesTheSameTextLevelAndSettings) {
+  int tried = 0;
+  for (const Row& row : kRows) {
+    if (std::string(row.levels).find(GetParam()) == std::string::npos) continue;
+    expect_round_trip(std::string("opt_level: ") + GetParam() + "\n" + row.overrides);
+    ++tried;
+  }
+  EXPECT_GT(tried, 15);
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, RoundTrip, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+                         [](const auto& test) { return test.param; });
+
+TEST(RoundTripOfANamedLevel, NeedsNoOverrides) {
+  EXPECT_EQ(OptLevel::from_yaml_string(OptLevel("O5").to_yaml()), OptLevel("O5"));
+}
+
+TEST(RoundTripOfADisabledLevel, KeepsAnyName_INIT_03) {
+  for (const char* name : {"01", "a: b", "# none", "none", "'", "two\nlines"}) {
+    const std::string written = OptLevel(name).to_yaml() + "enabled: false\n";
+    EXPECT_EQ(OptLevel::from_yaml_string(written).name(), name) << written;
+  }
+}
+
+}  // namespace
+}  // namespace apex::opt_levels::testing

@@ -1,0 +1,116 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "opt_levels/opt_level.h"
+#include "tests/opt_levels/errors.h"
+
+// What the reader refuses: each message has the place, the key, the value found and what is allowed.
+namespace apex::opt_levels::testing {
+namespace {
+
+struct Row {
+  const char* name;
+  const char* yaml;
+  std::vector<const char*> message;
+};
+
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
+const Row kRows[] = {
+    // keys
+    {"unknown_key", "opt_level: O2\nlos_scale: 2", {"c.yaml:2:1:", "'los_scale'", "Did you mean 'loss_scale'?"}},
+    {"unknown_key_far_off", "opt_level: O2\nlearning_rate: 2", {"c.yaml:2:1:", "'learning_rate'", "opt_level, enabled,"}},
+    {"unknown_key_in_amp", "amp:\n  opt_lvl: O2", {"c.yaml:2:3:", "'opt_lvl'", "'opt_level'"}},
+    {"key_of_the_level_files", "opt_level: O1\npatch_functions_type: bfloat16", {"c.yaml:2:1:", "patch_functions_type"}},
+    {"duplicate_key", "opt_level: O2\nnum_losses: 1\nnum_losses: 2", {"c.yaml:3:1:", "'num_losses'", "c.yaml:2:1"}},
+    {"duplicate_level", "opt_level: O2\nopt_level: O2", {"c.yaml:2:1:", "'opt_level'"}},
+    {"duplicate_in_amp", "amp:\n  verbosity: 1\n  verbosity: 1", {"c.yaml:3:3:", "'verbosity'", "c.yaml:2:3"}},
+    {"two_amp_blocks", "amp: {opt_level: O2}\namp: {opt_level: O3}", {"c.yaml:2:1:", "'amp'"}},
+    {"key_beside_amp", "amp:\n  opt_level: O2\nloss_scale: 2", {"c.yaml:3:1:", "'loss_scale'", "'amp' block"}},
+    {"list_as_key", "opt_level: O2\n? [a]\n: 1", {"c.yaml:2:3:", "a list as a key"}},
+    // shapes
+    {"empty", "", {"c.yaml:", "nothing", "opt_level: O2"}},
+    {"comment_only", "# nothing here\n", {"c.yaml:", "nothing"}},
+    {"list", "- opt_level", {"c.yaml:1:1:", "a list", "a map"}},
+    {"bare_name", "O2", {"c.yaml:1:1:", "a value", "a map"}},
+    {"two_documents", "opt_level: O2\n---\nopt_level: O3", {"c.yaml:", "several documents"}},
+    {"amp_is_a_value", "amp: O2", {"c.yaml:1:6:", "amp", "a value", "a map"}},
+    {"amp_is_a_list", "amp: [O2]", {"c.yaml:1:6:", "amp", "a list"}},
+    {"amp_is_empty", "model: 1\namp:\n", {"c.yaml:2:1:", "amp", "nothing"}},
+    {"value_is_a_list", "opt_level: O2\nloss_scale: [1, 2]", {"c.yaml:2:13:", "loss_scale", "a list", "a single value"}},
+    {"value_is_a_map", "opt_level: {O2: 1}", {"c.yaml:1:12:", "opt_level", "a map"}},
+    // text that is no YAML
+    {"open_bracket", "opt_level: O2\nloss_scale: [1", {"c.yaml:2:", "not valid YAML"}},
+    {"tab", "amp:\n\topt_level: O2", {"c.yaml:2:", "not valid YAML"}},
+    {"unknown_alias", "opt_level: *level", {"c.yaml:1:12:", "not valid YAML"}},
+    // types
+    {"bool_yes", "master_weights: yes", {"c.yaml:1:17:", "master_weights", "'yes'", "true or false"}},
+    {"bool_number", "enabled: 1", {"c.yaml:1:10:", "enabled", "'1'", "true or false"}},
+    {"bool_in_quotes", "enabled: 'false'", {"c.yaml:1:10:", "enabled", "the string \"false\"", "true or false"}},
+    {"batchnorm_yes", "opt_level: O2\nkeep_batchnorm_fp32: 'yes'", {"c.yaml:2:22:", "keep_batchnorm_fp32", "\"yes\"", "true"}},
+    {"batchnorm_small_string", "opt_level: O2\nkeep_batchnorm_fp32: 'true'", {"c.yaml:2:22:", "\"true\"", "true or false"}},
+    {"integer_with_point", "num_losses: 2.0", {"c.yaml:1:13:", "num_losses", "'2.0'", "an integer"}},
+    {"integer_in_quotes", "num_losses: '2'", {"c.yaml:1:13:", "num_losses", "\"2\"", "an integer"}},
+    {"integer_out_of_range", "num_losses: 9223372036854775808", {"c.yaml:1:13:", "9223372036854775808", "an integer"}},
+    {"integer_word", "verbosity: loud", {"c.yaml:1:12:", "verbosity", "'loud'", "an integer"}},
+    {"number_word", "max_loss_scale: high", {"c.yaml:1:17:", "max_loss_scale", "'high'", "a number"}},
+    {"number_in_quotes", "min_loss_scale: '2'", {"c.yaml:1:17:", "min_loss_scale", "\"2\"", "a number"}},
+    {"scale_word", "loss_scale: big", {"c.yaml:1:13:", "loss_scale", "'big'", "dynamic"}},
+    {"scale_bool", "loss_scale: true", {"c.yaml:1:13:", "loss_scale", "'true'", "dynamic"}},
+    {"scale_hex", "loss_scale: 0x80", {"c.yaml:1:13:", "loss_scale", "'0x80'"}},
+    {"double_model", "opt_level: O2\ncast_model_type: float64", {"c.yaml:2:18:", "cast_model_type", "'float64'", "bfloat16"}},
+    {"true_model", "opt_level: O2\ncast_model_type: true", {"c.yaml:2:18:", "'true'", "false to leave the model alone"}},
+    {"outputs_false", "cast_model_outputs: false", {"c.yaml:1:21:", "cast_model_outputs", "'false'", "float32"}},
+    // ranges
+    {"no_losses", "num_losses: 0", {"c.yaml:1:13:", "num_losses=0"}},
+    {"negative_verbosity", "verbosity: -1", {"c.yaml:1:12:", "verbosity=-1"}},
+    {"negative_scale", "loss_scale: -2", {"c.yaml:1:13:", "loss_scale=-2.0"}},
+    {"infinite_scale", "loss_scale: inf", {"c.yaml:1:13:", "loss_scale=inf"}},
+    {"zero_bound", "min_loss_scale: 0", {"c.yaml:1:17:", "min_loss_scale=0.0"}},
+    {"bounds_crossed",
+     "min_loss_scale: 4\nmax_loss_scale: 2",
+     {"c.yaml:1:17: min_loss_scale=4.0", "c.yaml:2:17: max_loss_scale=2.0"}},
+};
+
+class YamlError : public ::testing::TestWithParam<Row> {};
+
+TEST_P(YamlError, NamesPlaceKeyAndValue) {
+  const Answer answer = answer_of([] { OptLevel::from_yaml_string(GetParam().yaml, "c.yaml"); });
+  EXPECT_EQ(answer.outcome, Outcome::value_error) << answer.message;
+  for (const char* part : GetParam().message) expect_mentions(answer.message, part);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, YamlError, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.name; });
+
+TEST(YamlError, UnknownLevelIsARuntimeErrorWithItsPlace_INIT_05_BUG_33) {
+  expect_error(Outcome::runtime_error, {"c.yaml:2:14:", "'01'", "O0, O1, O2, O3, O4, O5", "not the digit zero"},
+               [] { OptLevel::from_yaml_string("amp:\n  opt_level: 01", "c.yaml"); });
+}
+
+TEST(YamlError, LevelThatIsLeftOutAfterItsKeyIsARuntimeError_INIT_05) {
+  expect_error(Outcome::runtime_error, {"c.yaml:1:1:", "unknown opt_level ''"},
+               [] { OptLevel::from_yaml_string("opt_level:\nverbosity: 0", "c.yaml"); });
+}
+
+TEST(YamlError, DisablingAmpDoesNotExcuseWhatCannotBeRead) {
+  expect_error(Outcome::value_error, {"c.yaml:2:1:", "'los_scale'"},
+               [] { OptLevel::from_yaml_string("enabled: false\nlos_scale: 2", "c.yaml"); });
+}
+
+TEST(YamlError, TextWithoutANameIsCalledString) {
+  expect_error(Outcome::value_error, {"<string>:1:1:", "'x'"}, [] { OptLevel::from_yaml_string("x: 1"); });
+}
+
+// No prefix of a good document may crash the reader or end in another kind of error.
+TEST(YamlError, TruncatedTextIsReadOrRefused) {
+  const std::string whole = "amp:\n  opt_level: \"O2\"\n  loss_scale: {a: [1, 'x']}\n  ? &k key\n  : *k\n";
+  for (std::size_t length = 0; length <= whole.size(); ++length) {
+    const Answer answer = answer_of([&] { OptLevel::from_yaml_string(whole.substr(0, length), "c.yaml"); });
+    EXPECT_NE(answer.outcome, Outcome::other) << length << ": " << answer.message;
+    if (answer.outcome != Outcome::accepted) expect_mentions(answer.message, "c.yaml");
+  }
+}
+
+}  // namespace
+}  // namespace apex::opt_levels::testing
