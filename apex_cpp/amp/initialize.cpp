@@ -1,0 +1,77 @@
+#include <apex_cpp/amp/initialize.h>
+
+#include <ATen/Context.h>
+
+#include <apex_cpp/amp/checks.h>
+#include <apex_cpp/amp/param_state.h>
+#include <apex_cpp/amp/printing.h>
+#include <apex_cpp/fp16_utils/convert_network.h>
+
+#include <unordered_set>
+
+#include "opt_levels/resolve.h"
+
+namespace apex::amp::detail {
+
+Initializer::Initializer(const OptLevel& level, const InitializeOptions& options)
+    : level_(level), session_(std::make_shared<Session>(opt_levels::resolve(level, options))) {}
+
+void Initializer::name_parameters() {
+  for (size_t i = 0; i < models_.size(); ++i) {
+    const std::string prefix = models_.size() > 1 ? "model" + std::to_string(i) + "." : "";
+    for (const auto& item : models_[i]->named_parameters()) {
+      session_->parameter_names.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
+    }
+  }
+}
+
+void Initializer::check() {
+  const auto& settings = session_->settings;
+  for (const auto& [optimizer, erased] : optimizers_) {
+    if (erased) check_erased_class(*optimizer);
+  }
+  if (!enabled()) return;
+  TORCH_CHECK(at::globalContext().userEnabledCuDNN(), "amp::initialize needs cuDNN, which was switched off. Call "
+                                                      "at::globalContext().setUserEnabledCuDNN(true).");
+  TORCH_CHECK_NOT_IMPLEMENTED(!settings.properties.patch_torch_functions, "amp::initialize: ", settings.properties.opt_level,
+                              " needs the cast engine, which this version does not have. Choose O2 (O5 for bfloat16), which "
+                              "keeps 16-bit weights with float32 masters, or O0.");
+  name_parameters();
+  for (const auto* model : models_) check_model(*model, *session_);
+  std::unordered_set<const torch::optim::Optimizer*> seen;
+  for (const auto& [optimizer, erased] : optimizers_) {
+    TORCH_CHECK(seen.insert(optimizer).second, "amp::initialize was given the same optimizer twice.");
+    check_optimizer(*optimizer, *session_);
+  }
+  print_properties(level_, settings);
+}
+
+void Initializer::apply() {
+  set_current_session(session_);
+  const auto& properties = session_->settings.properties;
+  if (!enabled() || !properties.cast_model_type) return;
+  for (auto* model : models_) {
+    if (properties.keep_batchnorm_fp32.value_or(false)) {
+      fp16_utils::convert_network(*model, *properties.cast_model_type);
+    } else {
+      fp16_utils::convert_all(*model, *properties.cast_model_type);
+    }
+  }
+  // MODEL-07. With masters the state stays as it is until it moves to them: FP32 need not be rounded to 16 bits on the way.
+  if (session_->has_masters()) return;
+  for (const auto& [optimizer, erased] : optimizers_) match_state_to_params(*optimizer);
+}
+
+ForwardCasts Initializer::forward_casts() const {
+  ForwardCasts casts;
+  if (!enabled()) return casts;
+  const auto& settings = session_->settings;
+  casts.inputs = settings.properties.cast_model_type;
+  casts.outputs = settings.cast_model_outputs;
+  if (casts.inputs && !casts.outputs) casts.outputs = at::kFloat;  // MODEL-04
+  casts.saves_float32 = casts.inputs.has_value();
+  casts.session = session_;
+  return casts;
+}
+
+}  // namespace apex::amp::detail

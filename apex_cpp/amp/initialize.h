@@ -1,0 +1,245 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <apex_cpp/amp/amp_optimizer.h>
+#include <apex_cpp/amp/model.h>
+#include <apex_cpp/amp/session.h>
+
+#include "opt_levels/initialize_options.h"
+#include "opt_levels/opt_level.h"
+
+namespace apex::amp {
+
+using opt_levels::InitializeOptions;
+using opt_levels::OptLevel;
+
+namespace detail {
+
+/// One `initialize` call, in its order: checks that change nothing, then the models, then the optimizers.
+class Initializer {
+ public:
+  /// Resolves the settings. Errors as documented at `amp::initialize`.
+  Initializer(const OptLevel& level, const InitializeOptions& options);
+
+  const std::shared_ptr<Session>& session() const { return session_; }
+  bool enabled() const { return session_->enabled(); }
+  void add_model(torch::nn::Module& module) { models_.push_back(&module); }
+  /// `erased`: its class is to be found out at run time.
+  void add_optimizer(torch::optim::Optimizer& optimizer, bool erased) { optimizers_.push_back({&optimizer, erased}); }
+  /// Checks all models and optimizers, prints the properties. Nothing is changed before this returns.
+  void check();
+  /// Casts the models and the optimizers' existing state, and makes this the current session.
+  void apply();
+  /// What every model's forward does from now on.
+  ForwardCasts forward_casts() const;
+
+ private:
+  void name_parameters();
+
+  OptLevel level_;
+  std::shared_ptr<Session> session_;
+  std::vector<torch::nn::Module*> models_;
+  struct Optimizer {
+    torch::optim::Optimizer* optimizer;
+    bool erased;
+  };
+  std::vector<Optimizer> optimizers_;
+};
+
+// ---- models: a holder, a shared_ptr or a Module struct answers `module_of` (to check and cast) and `amped` (what is returned)
+
+template <class T>
+struct IsSharedPtr : std::false_type {};
+template <class T>
+struct IsSharedPtr<std::shared_ptr<T>> : std::true_type {};
+
+/// The shared_ptr inside a model, to a holder's module or the model itself.
+template <class Net>
+const auto& pointer_of(const Net& net) {
+  if constexpr (IsSharedPtr<Net>::value) {
+    TORCH_CHECK(net, "amp::initialize was given a null model.");
+    return net;
+  } else {
+    return net.ptr();
+  }
+}
+
+template <class Net>
+torch::nn::Module& module_of(Net& net) {
+  if constexpr (std::is_base_of_v<torch::nn::Module, Net>) {
+    return net;
+  } else {
+    return *pointer_of(net);
+  }
+}
+
+/// An amped copy of `module`; its casts are set later, once nothing can fail any more.
+template <class Net, class Impl>
+Model<Net> make_model(const Impl& module) {
+  static_assert(std::is_copy_constructible_v<Impl>,
+                "amp::initialize copies the module (sharing its parameters). Declare one that cannot be copied with "
+                "AMP_MODULE(Net) in place of TORCH_MODULE(Net).");
+  return Model<Net>(std::make_shared<Amped<Impl>>(module));
+}
+
+template <class Net>
+auto amped(Net& net) {
+  using User = std::remove_const_t<Net>;
+  if constexpr (std::is_base_of_v<torch::nn::Module, Net>) {
+    return make_model<User>(net);
+  } else {
+    const auto& pointer = pointer_of(net);
+    using Impl = std::decay_t<decltype(*pointer)>;
+    if constexpr (AmpedTraits<Impl>::kIsAmped) {
+      return User(net);  // AMP_MODULE, or a handle of an earlier call: patched in place
+    } else {
+      auto model = make_model<std::conditional_t<IsSharedPtr<User>::value, Impl, User>>(*pointer);
+      model->follow(pointer);
+      return model;
+    }
+  }
+}
+
+// ---- optimizers: each form answers `optimizer_of` and `handle_for` ----
+
+/// A handle for an optimizer whose class is known only at run time.
+std::unique_ptr<torch::optim::Optimizer> erased_handle(torch::optim::Optimizer& optimizer, const std::shared_ptr<Session>&);
+/// Errors: TypeError naming the class unless `erased_handle` knows it.
+void check_erased_class(const torch::optim::Optimizer& optimizer);
+
+template <class Opt>
+torch::optim::Optimizer& optimizer_of(Opt& optimizer) {
+  if constexpr (std::is_base_of_v<torch::optim::Optimizer, Opt>) {
+    return optimizer;
+  } else {
+    TORCH_CHECK(optimizer, "amp::initialize was given a null optimizer.");
+    return *optimizer;  // a raw or smart pointer
+  }
+}
+
+template <class Opt>
+inline constexpr bool kIsOptimizer = std::is_base_of_v<torch::optim::Optimizer, Opt>;
+template <class Opt>
+inline constexpr bool kIsHandle = std::is_base_of_v<AmpOptimizerBase, Opt>;
+/// Whether the handle must be chosen at run time: a pointer, or a reference to an abstract class.
+template <class Opt>
+inline constexpr bool kIsErased = !kIsOptimizer<Opt> || std::is_abstract_v<Opt>;
+template <class Opt>
+struct PointsToOptimizer : std::false_type {};
+template <class Opt>
+struct PointsToOptimizer<Opt*> : std::bool_constant<kIsOptimizer<Opt>> {};
+template <class Opt, class Deleter>
+struct PointsToOptimizer<std::unique_ptr<Opt, Deleter>> : std::bool_constant<kIsOptimizer<Opt>> {};
+template <class Opt>
+struct PointsToOptimizer<std::shared_ptr<Opt>> : std::bool_constant<kIsOptimizer<Opt>> {};
+
+/// The answer to one optimizer: a handle by value for a concrete class, a unique_ptr (shared_ptr for one) for a pointer or an
+/// abstract reference.
+template <class Opt>
+auto handle_for(Opt& optimizer, const std::shared_ptr<Session>& session) {
+  if constexpr (kIsHandle<Opt>) {
+    return Opt(std::move(optimizer));  // unreachable: `check` rejects a handle
+  } else if constexpr (!kIsErased<Opt>) {
+    return AmpOptimizer<Opt>(std::move(optimizer), session);
+  } else {
+    return erased_handle(optimizer_of(optimizer), session);
+  }
+}
+template <class Opt>
+auto handle_for(std::shared_ptr<Opt>& optimizer, const std::shared_ptr<Session>& session) {
+  return std::shared_ptr<torch::optim::Optimizer>(erased_handle(optimizer_of(optimizer), session));
+}
+
+// ---- one, std::tie(...) or a vector ----
+
+template <class T, class F>
+auto map_shape(T& one, F&& f) {
+  return f(one);
+}
+template <class... Ts, class F>
+auto map_shape(std::tuple<Ts...>& several, F&& f) {
+  return std::apply([&](auto&... each) { return std::tuple<decltype(f(each))...>{f(each)...}; }, several);
+}
+template <class T, class F>
+auto map_shape(std::vector<T>& several, F&& f) {
+  std::vector<decltype(f(several.front()))> results;
+  results.reserve(several.size());
+  for (auto& each : several) results.push_back(f(each));
+  return results;
+}
+template <class T, class F>
+void for_each(T&& shape, F&& f) {
+  map_shape(shape, [&](auto& each) {
+    f(each);
+    return 0;
+  });
+}
+
+template <class T>
+struct IsOptimizers : std::bool_constant<kIsOptimizer<T> || PointsToOptimizer<T>::value> {};
+template <class T>
+struct IsOptimizers<std::vector<T>> : IsOptimizers<T> {};
+template <class... Ts>
+struct IsOptimizers<std::tuple<Ts&...>> : std::bool_constant<(IsOptimizers<std::remove_const_t<Ts>>::value && ...)> {};
+template <class T>
+using EnableIfOptimizers = std::enable_if_t<IsOptimizers<std::decay_t<T>>::value>;
+template <class T>
+using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
+
+}  // namespace detail
+
+/// Makes models and optimizers train at an opt level. Apex: `amp.initialize`.
+///
+/// `models`: a TORCH_MODULE holder, a shared_ptr to a module or a Module struct; `optimizers`: any torch::optim optimizer, or a
+/// pointer to one. Several: `std::tie(a, b)` or a vector. The answer is the pair of both in the same shape: `amp::Model<Net>`
+/// handles (the same holder for AMP_MODULE) and `amp::AmpOptimizer<Opt>` handles (smart pointers for pointers), to be used from
+/// then on in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`.
+///
+/// Parameters are cast in place, each remains the same TensorImpl, on the device it is on. Under O2, O3 and O5 the *original*
+/// model must not be called any more: its 16-bit weights do not fit float input, which LibTorch answers with a dtype error.
+///
+/// `level` may be a name, or read from YAML; explicit `options` win over YAML, which wins over the level's presets.
+/// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that the
+/// level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter of the
+/// models, LBFGS where masters exist; TypeError for a parameter dtype that amp does not train; ValueError for a bad value;
+/// NotImplementedError for O1 and O4, which need the cast engine.
+template <class Models, class Optimizers, class = detail::EnableIfModels<Models>, class = detail::EnableIfOptimizers<Optimizers>>
+[[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),
+                              const InitializeOptions& options = {}) {
+  detail::Initializer call(level, options);
+  detail::for_each(models, [&](auto& model) { call.add_model(detail::module_of(model)); });
+  detail::for_each(optimizers, [&](auto& optimizer) {
+    call.add_optimizer(detail::optimizer_of(optimizer), detail::kIsErased<std::decay_t<decltype(optimizer)>>);
+  });
+  call.check();
+  auto new_models = detail::map_shape(models, [](auto& model) { return detail::amped(model); });
+  call.apply();
+  detail::for_each(new_models, [&](auto& model) { model->set_casts(call.forward_casts()); });
+  auto handles = detail::map_shape(optimizers, [&](auto& opt) { return detail::handle_for(opt, call.session()); });
+  return std::make_pair(std::move(new_models), std::move(handles));
+}
+
+template <class Models, class Optimizers, class = detail::EnableIfModels<Models>, class = detail::EnableIfOptimizers<Optimizers>>
+[[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const InitializeOptions& options) {
+  return initialize(std::forward<Models>(models), std::forward<Optimizers>(optimizers), OptLevel("O1"), options);
+}
+
+/// Models alone, for inference: as above, and only the models are answered.
+template <class Models, class = detail::EnableIfModels<Models>>
+[[nodiscard]] auto initialize(Models&& models, const OptLevel& level = OptLevel("O1"), const InitializeOptions& options = {}) {
+  std::vector<torch::optim::Optimizer*> none;
+  return initialize(std::forward<Models>(models), none, level, options).first;
+}
+
+template <class Models, class = detail::EnableIfModels<Models>>
+[[nodiscard]] auto initialize(Models&& models, const InitializeOptions& options) {
+  return initialize(std::forward<Models>(models), OptLevel("O1"), options);
+}
+
+}  // namespace apex::amp

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <memory>
+#include <vector>
+
+namespace apex::amp {
+
+/// Which options type an optimizer class reads, found by overload on the class or its nearest base. For an optimizer of your
+/// own, declare `MyOptions options_of(const MyOptimizer*);` in its namespace; no definition is needed.
+torch::optim::SGDOptions options_of(const torch::optim::SGD*);
+torch::optim::AdamOptions options_of(const torch::optim::Adam*);
+torch::optim::AdamWOptions options_of(const torch::optim::AdamW*);
+torch::optim::RMSpropOptions options_of(const torch::optim::RMSprop*);
+torch::optim::AdagradOptions options_of(const torch::optim::Adagrad*);
+torch::optim::LBFGSOptions options_of(const torch::optim::LBFGS*);
+
+namespace detail {
+
+template <class Opt, class = void>
+struct OptionsOf {
+  static_assert(!sizeof(Opt*),
+                "amp::initialize does not know the options type of this optimizer: declare "
+                "`MyOptions options_of(const MyOptimizer*);` in the optimizer's namespace");
+};
+template <class Opt>
+struct OptionsOf<Opt, std::void_t<decltype(options_of(std::declval<const Opt*>()))>> {
+  using type = decltype(options_of(std::declval<const Opt*>()));
+};
+
+/// Options that stand in the optimizer that was passed to `initialize`, once its parameters have moved to the handle.
+class LeftBehindOptions {
+ public:
+  virtual ~LeftBehindOptions() = default;
+  /// Carries what was written into these options since the last call over to the handle's.
+  virtual void forward_changes() = 0;
+};
+
+/// The tie between the optimizer the user passed in and the handle that replaced it: a learning rate set on the original
+/// reaches the handle, and a `step` or `zero_grad` called on the original by mistake is noticed.
+class LeftBehind {
+ public:
+  /// The handle, kept up to date when it moves; null once it is gone.
+  torch::optim::Optimizer* handle = nullptr;
+
+  torch::optim::OptimizerOptions& target(size_t group) const;
+  void add(LeftBehindOptions* options) { options_.push_back(options); }
+  void remove(LeftBehindOptions* options);
+  /// A parameter for a group of the original: `step` and `zero_grad` leave a trace on it.
+  at::Tensor make_trap();
+  /// Carries changed options over. Errors: RuntimeError if the original optimizer was stepped or zeroed since `initialize`.
+  void check();
+
+ private:
+  struct Trap {
+    at::Tensor param;
+    int64_t param_version;
+    int64_t grad_version;
+    /// Versions show most changes; SGD and Adagrad write around them, and show in the value.
+    bool sprung() const;
+  };
+  std::vector<LeftBehindOptions*> options_;
+  std::vector<Trap> traps_;
+};
+
+template <class Options>
+class ForwardingOptions final : public Options, public LeftBehindOptions {
+ public:
+  ForwardingOptions(const Options& options, std::shared_ptr<LeftBehind> tie, size_t group)
+      : Options(options), seen_(options), tie_(std::move(tie)), group_(group) {
+    tie_->add(this);
+  }
+  ForwardingOptions(const ForwardingOptions&) = delete;
+  ForwardingOptions& operator=(const ForwardingOptions&) = delete;
+  ~ForwardingOptions() override { tie_->remove(this); }
+
+  double get_lr() const override { return tie_->handle ? tie_->target(group_).get_lr() : Options::get_lr(); }
+
+  void set_lr(const double lr) override {
+    Options::set_lr(lr);
+    seen_.set_lr(lr);
+    if (tie_->handle) tie_->target(group_).set_lr(lr);
+  }
+
+  void forward_changes() override {
+    Options& mine = *this;
+    if (mine == seen_) return;
+    auto& target = static_cast<Options&>(tie_->target(group_));
+    const double lr = Options::get_lr() != seen_.get_lr() ? Options::get_lr() : target.get_lr();
+    target = mine;
+    target.set_lr(lr);
+    seen_ = mine;
+  }
+
+ private:
+  Options seen_;
+  std::shared_ptr<LeftBehind> tie_;
+  size_t group_;
+};
+
+/// Refills `original`, whose groups were moved into the handle, with forwarding options and traps, group by group.
+template <class Opt>
+void leave_behind(torch::optim::Optimizer& original, const torch::optim::Optimizer& handle,
+                  const std::shared_ptr<LeftBehind>& tie) {
+  using Options = typename OptionsOf<Opt>::type;
+  original.state().clear();
+  original.param_groups().clear();
+  const auto& groups = handle.param_groups();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto& options = static_cast<const Options&>(groups[i].options());
+    original.param_groups().emplace_back(std::vector<at::Tensor>{tie->make_trap()},
+                                         std::make_unique<ForwardingOptions<Options>>(options, tie, i));
+  }
+}
+
+}  // namespace detail
+}  // namespace apex::amp

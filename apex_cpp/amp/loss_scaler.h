@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "opt_levels/loss_scale.h"
+
+namespace apex::amp {
+
+using opt_levels::LossScale;
+
+/// The loss scale of one loss: static, or dynamic with halving on overflow and doubling after `scale_window` clean updates.
+///
+/// The scale lives on the host in double. The overflow flag is an int32 tensor on the device of the gradients; reading it in
+/// `update_scale` is the only synchronisation. Not safe to use from two threads at once. Apex: `amp.scaler.LossScaler`.
+class LossScaler {
+ public:
+  static constexpr double kInitScale = 65536.0;
+  static constexpr double kScaleFactor = 2.0;
+  static constexpr int64_t kScaleWindow = 2000;
+
+  /// Dynamic: starts at min(max_loss_scale, 2^16). Static: keeps `loss_scale.value` for ever and never looks for overflow.
+  explicit LossScaler(LossScale loss_scale, std::optional<double> min_loss_scale = std::nullopt,
+                      double max_loss_scale = 16777216.0);
+
+  double loss_scale() const { return scale_; }
+  bool dynamic() const { return dynamic_; }
+  /// Clean updates since the scale last changed.
+  int64_t unskipped() const { return unskipped_; }
+  int64_t scale_window() const { return scale_window_; }
+  /// Clean updates after which a dynamic scale doubles (2000 unless set). Errors: ValueError if not positive.
+  void set_scale_window(int64_t updates);
+
+  /// Puts a saved scale and count in force. Errors: ValueError unless the scale is finite and positive and the count >= 0.
+  void restore(double loss_scale, int64_t unskipped);
+
+  /// Forgets what earlier `unscale` calls found. No synchronisation.
+  void clear_overflow_state();
+
+  /// master_grads[i] = model_grads[i] / loss_scale, any dtypes, in float32 arithmetic; non-finite model gradients set the
+  /// overflow flag (their values are still written). Where both lists are the same tensors and the scale is a static 1,
+  /// nothing is done.
+  void unscale(at::TensorList model_grads, at::TensorList master_grads);
+
+  /// master_grads[i] = model_grads[i] / loss_scale + stashed_grads[i]; only the model gradients are looked at for overflow,
+  /// since the stashed ones were when they came in.
+  void unscale_with_stashed(at::TensorList model_grads, at::TensorList stashed_grads, at::TensorList master_grads);
+
+  /// Reads the overflow flag if the scale is dynamic, and moves the scale. Returns whether the step must be skipped.
+  /// Errors (before anything moves): a halving that would leave no usable scale.
+  bool update_scale();
+
+ private:
+  const at::Tensor& found_inf(at::TensorList grads);
+  double backed_off() const;
+
+  bool dynamic_;
+  double scale_;
+  double min_loss_scale_;  // 0: no floor
+  double max_loss_scale_;
+  int64_t scale_window_ = kScaleWindow;
+  int64_t unskipped_ = 0;
+  at::Tensor found_inf_;
+};
+
+}  // namespace apex::amp

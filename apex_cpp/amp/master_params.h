@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <vector>
+
+#include <apex_cpp/amp/step_result.h>
+
+namespace apex::amp {
+
+/// Every parameter that `optimizer` steps, group by group, frozen ones included: FP32 masters where the level has them and the
+/// optimizer was used before, else the model's own (Apex: `amp.master_params`, MP-01). Clip these, after the `scale_loss` block.
+/// Errors: RuntimeError if `optimizer` is not a handle returned by `amp::initialize`.
+std::vector<at::Tensor> master_params(torch::optim::Optimizer& optimizer);
+
+/// Scales the gradients of `master_params(optimizer)` so that their total L2 norm is at most `max_norm`, and returns the norm
+/// from before, also kept in `step_result(optimizer).grad_norm`. FP32 arithmetic, dense gradients of any floating dtype, CPU or
+/// CUDA; reads the norm back, one synchronisation. A non-finite norm leaves the gradients alone: the overflow check of
+/// `scale_loss` answers for them. Call it after the `scale_loss` block.
+/// Errors: RuntimeError for an optimizer that is no handle or a call inside the block; ValueError unless max_norm > 0.
+double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm);
+
+}  // namespace apex::amp

@@ -1,0 +1,315 @@
+#include <apex_cpp/amp/optimizer_stash.h>
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/isfinite.h>
+
+#include <apex_cpp/amp/amp_optimizer.h>
+#include <apex_cpp/amp/param_state.h>
+#include <apex_cpp/amp/printing.h>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::amp::detail {
+namespace {
+
+bool is_low_precision(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+}
+
+// A gradient in the memory order of `like`: the kernels walk memory linearly.
+at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like) {
+  if (grad.strides() == like.strides()) return grad;
+  return at::empty_like(like, like.options().dtype(grad.scalar_type())).copy_(grad);
+}
+
+}  // namespace
+
+OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind)
+    : session_(std::move(session)), left_behind_(std::move(left_behind)) {
+  if (session_->enabled()) result.loss_scale = session_->scalers.front().loss_scale();
+}
+
+// ---- parameters and masters ----
+
+void OptimizerStash::check_dtype(const at::Tensor& param) const {
+  TORCH_CHECK_TYPE(is_low_precision(param) || param.scalar_type() == at::kFloat, "The optimizer's parameter ",
+                   session_->name_of(param), " has dtype ", param.scalar_type(),
+                   "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 before amp::initialize, or "
+                   "leave it to an optimizer of its own.");
+}
+
+void OptimizerStash::check_new_group(const std::vector<at::Tensor>& params) const {
+  for (const auto& param : params) {
+    check_dtype(param);
+    bool present = master_index_.count(param.unsafeGetTensorImpl()) > 0;
+    for (const auto& native : native_params_) present = present || native.is_same(param);
+    TORCH_CHECK(!present, "add_param_group: the parameter ", session_->name_of(param), " is in the optimizer already.");
+  }
+}
+
+void OptimizerStash::adopt_new_params() {
+  if (!session_->enabled()) return;
+  auto& groups = handle()->param_groups();
+  adopted_.resize(groups.size(), 0);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto& params = groups[i].params();
+    for (size_t j = adopted_[i]; j < params.size(); ++j) check_dtype(params[j]);
+  }
+  bool found_new = false;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    auto& params = groups[i].params();
+    for (; adopted_[i] < params.size(); ++adopted_[i]) {
+      adopt(params[adopted_[i]], !adopted_once_);
+      found_new = true;
+    }
+  }
+  adopted_once_ = true;
+  if (found_new && session_->has_masters()) match_state_to_params(*handle());
+}
+
+void OptimizerStash::adopt(at::Tensor& param, bool first_time) {
+  if (session_->has_masters() && !param.requires_grad()) return;  // MW-01: a frozen parameter stays as it is
+  if (session_->has_masters() && is_low_precision(param)) return give_master(param);
+  // MW-06: gradients from before the masters existed are dropped with theirs.
+  if (session_->has_masters() && first_time) param.mutable_grad().reset();
+  native_params_.push_back(param);
+  native_stash_.emplace_back();
+}
+
+void OptimizerStash::give_master(at::Tensor& param) {
+  const at::Tensor master = param.detach().clone().to(at::kFloat).requires_grad_();
+  rekey_param_state(*handle(), param, master);
+  master_index_[param.unsafeGetTensorImpl()] = masters_.size();
+  model_params_.push_back(param);
+  masters_.push_back(master);
+  model_grad_marks_.emplace_back();
+  param = master;
+}
+
+at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
+  const auto found = master_index_.find(param.unsafeGetTensorImpl());
+  return found == master_index_.end() ? at::Tensor() : masters_[found->second];
+}
+
+void OptimizerStash::check_masters_fit(const std::vector<at::Tensor>& values) const {
+  TORCH_CHECK(values.size() == masters_.size(), "The saved optimizer has ", values.size(), " master weights, this one has ",
+              masters_.size(), ". Load it into an optimizer over the same parameters at the same opt level.");
+  for (size_t i = 0; i < values.size(); ++i) {
+    TORCH_CHECK(values[i].sizes() == masters_[i].sizes(), "The saved master weight of ",
+                session_->name_of(model_params_[i]), " has shape ", values[i].sizes(), ", expected ", masters_[i].sizes(),
+                ".");
+  }
+}
+
+void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < values.size(); ++i) masters_[i].copy_(values[i]);
+}
+
+// ---- a backward pass ----
+
+void OptimizerStash::enter_backward() {
+  inside_backward_ = true;
+  if (has_scaled_gradients_) return;  // SL-09: this pass adds to them
+  drop_zeroed_masters();
+  for (auto& param : model_params_) param.mutable_grad().reset();
+  for (size_t i = 0; i < native_params_.size(); ++i) {
+    native_stash_[i] = native_params_[i].grad();
+    native_params_[i].mutable_grad().reset();
+  }
+}
+
+void OptimizerStash::drop_zeroed_masters() {
+  for (size_t i = 0; i < model_params_.size(); ++i) {
+    const GradMark& mark = model_grad_marks_[i];
+    if (!mark.defined || !masters_[i].grad().defined()) continue;
+    const at::Tensor& grad = model_params_[i].grad();
+    const bool dropped = !grad.defined();
+    const bool zeroed = !dropped && !mark.still(grad) && !grad.any().item<bool>();
+    if (dropped || zeroed) masters_[i].mutable_grad().reset();
+  }
+}
+
+void OptimizerStash::remember_model_grads() {
+  for (size_t i = 0; i < model_params_.size(); ++i) model_grad_marks_[i] = GradMark::of(model_params_[i].grad());
+}
+
+OptimizerStash::GradMark OptimizerStash::GradMark::of(const at::Tensor& grad) {
+  if (!grad.defined()) return {};
+  return {true, static_cast<int64_t>(grad._version())};
+}
+
+bool OptimizerStash::GradMark::still(const at::Tensor& grad) const {
+  return grad.defined() && static_cast<int64_t>(grad._version()) == version;
+}
+
+void OptimizerStash::exit_backward(LossScaler& scaler) {
+  inside_backward_ = false;
+  at::NoGradGuard no_grad;
+  for (const auto* params : {&model_params_, &native_params_}) {
+    for (const auto& param : *params) {
+      TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "The gradient of ", session_->name_of(param),
+                  " is sparse; amp unscales dense gradients. Make the embedding dense (sparse=false), or give it to an "
+                  "optimizer that amp does not handle.");
+    }
+  }
+  unscale_into_masters(scaler);
+  unscale_native(scaler);
+  remember_model_grads();
+  has_scaled_gradients_ = false;
+}
+
+void OptimizerStash::unscale_into_masters(LossScaler& scaler) {
+  std::vector<at::Tensor> fresh, fresh_masters, again, again_masters;
+  for (size_t i = 0; i < model_params_.size(); ++i) {
+    const at::Tensor& grad = model_params_[i].grad();
+    if (!grad.defined()) continue;
+    at::Tensor& master_grad = masters_[i].mutable_grad();
+    if (master_grad.defined()) {
+      again.push_back(in_layout_of(grad, master_grad));
+      again_masters.push_back(master_grad);
+    } else {
+      master_grad = at::empty_like(grad, grad.options().dtype(at::kFloat));
+      fresh.push_back(grad);
+      fresh_masters.push_back(master_grad);
+    }
+  }
+  scaler.unscale(fresh, fresh_masters);
+  scaler.unscale_with_stashed(again, again_masters, again_masters);
+}
+
+void OptimizerStash::unscale_native(LossScaler& scaler) {
+  std::vector<at::Tensor> fresh, again, stashed;
+  for (size_t i = 0; i < native_params_.size(); ++i) {
+    at::Tensor& grad = native_params_[i].mutable_grad();
+    at::Tensor stash = std::move(native_stash_[i]);
+    native_stash_[i] = at::Tensor();
+    if (!grad.defined()) {
+      grad = stash;
+    } else if (stash.defined()) {
+      again.push_back(grad);
+      stashed.push_back(in_layout_of(stash, grad));
+    } else {
+      fresh.push_back(grad);
+    }
+  }
+  scaler.unscale(fresh, fresh);
+  scaler.unscale_with_stashed(again, stashed, again);
+}
+
+void OptimizerStash::exit_backward_delayed() {
+  inside_backward_ = false;
+  has_scaled_gradients_ = true;
+}
+
+void OptimizerStash::abandon_backward() {
+  inside_backward_ = false;
+  if (has_scaled_gradients_) return;  // nothing was put aside
+  for (auto& param : model_params_) param.mutable_grad().reset();
+  for (size_t i = 0; i < native_params_.size(); ++i) {
+    native_params_[i].mutable_grad() = std::move(native_stash_[i]);
+    native_stash_[i] = at::Tensor();
+  }
+  model_grad_marks_.assign(model_params_.size(), {});
+}
+
+std::string OptimizerStash::first_nonfinite() const {
+  for (const auto* params : {&model_params_, &native_params_}) {
+    for (const auto& param : *params) {
+      if (param.grad().defined() && !at::isfinite(param.grad()).all().item<bool>()) return session_->name_of(param);
+    }
+  }
+  return {};
+}
+
+// ---- a step ----
+
+void OptimizerStash::skip_next_step(int64_t loss_id) {
+  if (skip_next_step_) return;
+  skip_next_step_ = true;
+  skip_loss_id_ = loss_id;
+  result.first_nonfinite = first_nonfinite();
+}
+
+bool OptimizerStash::begin_step(bool has_closure) {
+  throw_kept_error();
+  check_in_use();
+  if (!session_->enabled()) return true;
+  TORCH_CHECK(!inside_backward_,
+              "step() was called inside a scale_loss block, where the gradients are still scaled. Call it after the block, or "
+              "call finish() on the ScaledLoss first.");
+  adopt_new_params();
+  TORCH_CHECK(!has_closure || !(session_->has_masters() || skip_next_step_),
+              "step(closure) is not supported with master weights or a step that is to be skipped: the closure would run "
+              "backward without loss scaling. Compute the loss before, inside amp::scale_loss, and call step().");
+  result.skipped = skip_next_step_;
+  if (!skip_next_step_) {
+    result.first_nonfinite.clear();
+    return true;
+  }
+  skip_next_step_ = false;
+  drop_master_grads();
+  print_skipped_step(*session_, skip_loss_id_, result);
+  return false;
+}
+
+void OptimizerStash::finish_step() {
+  if (!session_->enabled()) return;
+  copy_masters_to_model();
+  drop_master_grads();
+}
+
+void OptimizerStash::copy_masters_to_model() {
+  at::NoGradGuard no_grad;
+  kernels::multi_tensor_copy(masters_, model_params_);
+}
+
+void OptimizerStash::drop_master_grads() {
+  for (auto& master : masters_) master.mutable_grad().reset();
+}
+
+void OptimizerStash::zero_grad(bool set_to_none) {
+  adopt_new_params();
+  for (auto* params : {&model_params_, &native_params_}) {
+    for (auto& param : *params) {
+      at::Tensor& grad = param.mutable_grad();
+      if (!grad.defined()) continue;
+      if (set_to_none) {
+        grad.reset();
+      } else {
+        grad = grad.detach();
+        grad.zero_();
+      }
+    }
+  }
+  for (auto& stash : native_stash_) stash.reset();
+  drop_master_grads();
+  has_scaled_gradients_ = false;
+}
+
+// ---- misuse ----
+
+void OptimizerStash::throw_kept_error() {
+  if (kept_error_) std::rethrow_exception(std::exchange(kept_error_, nullptr));
+}
+
+void OptimizerStash::check_in_use() {
+  left_behind_->check();
+  TORCH_CHECK(adopted_.empty() || !handle()->param_groups().empty(),
+              "The parameters of this optimizer handle were moved into another optimizer. Keep the handle that "
+              "amp::initialize returned and move it only into another handle.");
+}
+
+const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller) {
+  auto* handle = dynamic_cast<AmpOptimizerBase*>(&optimizer);
+  TORCH_CHECK(handle || current_session(), "amp::", caller,
+              " was called before amp::initialize. Call amp::initialize and pass the optimizer that it returns.");
+  TORCH_CHECK(handle, "amp::", caller,
+              " was given an optimizer that amp::initialize did not return. Pass the handle from "
+              "`auto [net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer.");
+  TORCH_CHECK(handle->stash(), "amp::", caller,
+              " was given an optimizer handle that was moved from. Pass the handle it was moved into.");
+  return handle->stash();
+}
+
+}  // namespace apex::amp::detail

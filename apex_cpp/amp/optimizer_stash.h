@@ -1,0 +1,114 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <apex_cpp/amp/left_behind.h>
+#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/step_result.h>
+
+namespace apex::amp::detail {
+
+/// What amp keeps beside one optimizer (Apex's stash): which parameters have masters, the gradients put aside while a backward
+/// pass runs, and whether the next step is to be skipped. Owned by the optimizer's handle and shared with open guards.
+///
+/// "Model params" below are the 16-bit parameters that have a master; "native" ones are FP32 and are updated directly. Without
+/// master weights all parameters are native. Every method takes tensors as they are on their devices; none synchronises but
+/// `first_nonfinite` and, for gradients written from outside, `drop_zeroed_masters`.
+class OptimizerStash : public std::enable_shared_from_this<OptimizerStash> {
+ public:
+  OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind);
+
+  Session& session() { return *session_; }
+  LeftBehind& left_behind() { return *left_behind_; }
+  torch::optim::Optimizer* handle() { return left_behind_->handle; }
+
+  /// Sorts parameters that are new since the last call, and gives 16-bit ones their FP32 master in the handle's groups
+  /// (MW-01..07, APG-02). Errors: TypeError, before anything is changed, for a parameter that is neither 16-bit nor FP32.
+  void adopt_new_params();
+  /// Errors: as `adopt_new_params` would, plus RuntimeError for a parameter that the optimizer has already.
+  void check_new_group(const std::vector<at::Tensor>& params) const;
+  /// The master of a model param; undefined if it has none here.
+  at::Tensor master_of(const at::Tensor& param) const;
+  const std::vector<at::Tensor>& masters() const { return masters_; }
+  /// Errors: RuntimeError unless there is one saved value for each master, of its shape.
+  void check_masters_fit(const std::vector<at::Tensor>& values) const;
+  /// Writes saved values that fit into the masters, in order.
+  void load_masters(const std::vector<at::Tensor>& values);
+
+  // Around one backward pass (BWD-*), called by ScaledLoss.
+  /// Puts native gradients aside and drops what was already unscaled into masters, so that the pass starts from nothing.
+  void enter_backward();
+  void exit_backward(LossScaler& scaler);
+  void exit_backward_delayed();
+  /// The pass was abandoned (an exception): the gradients of before it come back, those of the pass are dropped.
+  void abandon_backward();
+  bool inside_backward() const { return inside_backward_; }
+
+  // Around one step (OPT-05, SL-11, SL-12), called by the handle.
+  void skip_next_step(int64_t loss_id);
+  bool will_skip() const { return skip_next_step_; }
+  /// Returns false if the step is to be skipped. Errors: RuntimeError for a closure where masters exist, a step inside a
+  /// scale_loss block, a moved-from handle, or the original optimizer used in between.
+  bool begin_step(bool has_closure);
+  void finish_step();
+
+  /// OPT-06: gradients of model params and native params are zeroed or dropped, masters' gradients dropped.
+  void zero_grad(bool set_to_none);
+
+  /// An error that a destructor could not throw is kept here and thrown by the next call that can.
+  void keep_error(std::exception_ptr error) { kept_error_ = std::move(error); }
+  void throw_kept_error();
+  /// Errors: RuntimeError if the original optimizer was used, or the parameters are no longer with the handle.
+  void check_in_use();
+
+  StepResult result;
+
+ private:
+  void check_dtype(const at::Tensor& param) const;
+  void adopt(at::Tensor& param, bool first_time);
+  void give_master(at::Tensor& param);
+  void drop_zeroed_masters();
+  void remember_model_grads();
+  void drop_master_grads();
+  void unscale_into_masters(LossScaler& scaler);
+  void unscale_native(LossScaler& scaler);
+  void copy_masters_to_model();
+  std::string first_nonfinite() const;
+
+  /// What a gradient was when amp last looked: a different one shows that a zero_grad which amp cannot see ran since.
+  struct GradMark {
+    bool defined = false;
+    int64_t version = 0;
+    static GradMark of(const at::Tensor& grad);
+    bool still(const at::Tensor& grad) const;
+  };
+
+  std::shared_ptr<Session> session_;
+  std::shared_ptr<LeftBehind> left_behind_;
+
+  bool adopted_once_ = false;
+  std::vector<size_t> adopted_;  // params sorted so far, by group
+  std::vector<at::Tensor> model_params_, masters_;
+  std::vector<GradMark> model_grad_marks_;
+  std::vector<at::Tensor> native_params_, native_stash_;
+  std::unordered_map<const at::TensorImpl*, size_t> master_index_;
+
+  bool inside_backward_ = false;
+  bool has_scaled_gradients_ = false;
+  bool skip_next_step_ = false;
+  int64_t skip_loss_id_ = 0;
+  std::exception_ptr kept_error_;
+};
+
+/// The stash of the handle that `optimizer` is. Errors: RuntimeError that names `caller` and the remedy for an optimizer
+/// that is no handle, or a handle that was moved from.
+const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller);
+
+}  // namespace apex::amp::detail

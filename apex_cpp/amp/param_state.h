@@ -1,0 +1,17 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+namespace apex::amp::detail {
+
+/// Casts the floating tensors of one parameter's optimizer state (momentum, moments, …) to `dtype`, in place. Knows the states of
+/// torch::optim's optimizers; a state of another type is left as it is.
+void cast_param_state(torch::optim::OptimizerParamState& state, c10::ScalarType dtype);
+
+/// Moves the state kept for parameter `from` to the key of `to`, if there is any.
+void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to);
+
+/// Gives every parameter's state in `optimizer` the parameter's own dtype, as Python's load_state_dict does.
+void match_state_to_params(torch::optim::Optimizer& optimizer);
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,114 @@
+#include <apex_cpp/amp/scale_loss.h>
+
+#include <apex_cpp/amp/optimizer_stash.h>
+#include <apex_cpp/amp/session.h>
+
+#include <algorithm>
+#include <exception>
+
+namespace apex::amp {
+
+using detail::OptimizerStash;
+using detail::Session;
+
+ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options)
+    : options_(options), exceptions_at_entry_(std::uncaught_exceptions()) {
+  TORCH_CHECK(loss.defined(), "amp::scale_loss was given an undefined loss.");
+  for (auto* optimizer : optimizers) {
+    TORCH_CHECK(optimizer, "amp::scale_loss was given a null optimizer.");
+    const auto& stash = detail::require_stash(*optimizer, "scale_loss");
+    if (std::find(stashes_.begin(), stashes_.end(), stash) == stashes_.end()) stashes_.push_back(stash);
+  }
+  if (stashes_.empty()) detail::require_session("scale_loss");
+  session_ = stashes_.empty() ? detail::current_session() : stashes_.front()->session().shared_from_this();
+  for (const auto& stash : stashes_) {
+    stash->throw_kept_error();
+    stash->check_in_use();
+    TORCH_CHECK(&stash->session() == session_.get(),
+                "amp::scale_loss was given optimizers of different amp::initialize calls, which have different loss scales. "
+                "Initialize them together, or scale one loss for each.");
+    TORCH_CHECK(!stash->inside_backward(),
+                "amp::scale_loss was called inside another scale_loss block of the same optimizer. End the first block (its "
+                "closing brace, or finish()) before the next one.");
+  }
+  if (!session_->enabled()) {
+    scaled_ = loss;
+    return;
+  }
+  const double scale = session_->scaler(options_.loss_id()).loss_scale();
+  const at::Tensor loss32 = loss.to(at::kFloat);
+  scaled_ = needs_amp() ? loss32 * scale : loss32;
+  if (needs_amp()) enter();
+}
+
+ScaledLoss::ScaledLoss(ScaledLoss&& other) noexcept
+    : scaled_(std::move(other.scaled_)),
+      session_(std::move(other.session_)),
+      stashes_(std::move(other.stashes_)),
+      options_(other.options_),
+      exceptions_at_entry_(other.exceptions_at_entry_),
+      open_(std::exchange(other.open_, false)) {}
+
+ScaledLoss::~ScaledLoss() {
+  if (!open_) return;
+  try {
+    if (std::uncaught_exceptions() > exceptions_at_entry_) {
+      abandon();
+    } else {
+      finish();
+    }
+  } catch (...) {
+    for (const auto& stash : stashes_) stash->keep_error(std::current_exception());
+  }
+}
+
+// SL-04: nothing to scale, to unscale or to check.
+bool ScaledLoss::needs_amp() const {
+  const LossScaler& scaler = session_->scaler(options_.loss_id());
+  return session_->has_masters() || scaler.dynamic() || scaler.loss_scale() != 1.0;
+}
+
+void ScaledLoss::enter() {
+  for (const auto& stash : stashes_) stash->adopt_new_params();
+  for (const auto& stash : stashes_) stash->enter_backward();
+  open_ = true;
+}
+
+void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
+                          std::optional<at::TensorList> inputs) const {
+  TORCH_CHECK(scaled_.defined(), "backward() was called on a ScaledLoss that was moved from.");
+  scaled_.backward(gradient, retain_graph, create_graph, inputs);
+}
+
+void ScaledLoss::finish() {
+  if (!open_) return;
+  try {
+    leave();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  open_ = false;
+}
+
+void ScaledLoss::leave() {
+  if (options_.delay_unscale()) {
+    for (const auto& stash : stashes_) stash->exit_backward_delayed();
+    return;
+  }
+  LossScaler& scaler = session_->scaler(options_.loss_id());
+  scaler.clear_overflow_state();
+  for (const auto& stash : stashes_) stash->exit_backward(scaler);
+  const bool skip = !options_.delay_overflow_check() && scaler.update_scale();
+  for (const auto& stash : stashes_) {
+    stash->result.loss_scale = scaler.loss_scale();
+    if (skip) stash->skip_next_step(options_.loss_id());
+  }
+}
+
+void ScaledLoss::abandon() {
+  open_ = false;
+  for (const auto& stash : stashes_) stash->abandon_backward();
+}
+
+}  // namespace apex::amp

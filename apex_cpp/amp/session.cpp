@@ -1,0 +1,84 @@
+#include <apex_cpp/amp/session.h>
+
+#include <apex_cpp/amp/optimizer_stash.h>
+
+#include <mutex>
+#include <sstream>
+
+namespace apex::amp {
+namespace detail {
+namespace {
+
+struct Current {
+  std::mutex mutex;
+  std::shared_ptr<Session> session;
+};
+
+Current& current() {
+  static Current instance;
+  return instance;
+}
+
+}  // namespace
+
+Session::Session(opt_levels::Settings wanted) : settings(std::move(wanted)) {
+  if (!enabled()) return;
+  for (int64_t i = 0; i < settings.num_losses; ++i) {
+    scalers.emplace_back(settings.properties.loss_scale, settings.min_loss_scale, settings.max_loss_scale);
+  }
+}
+
+std::string Session::name_of(const at::Tensor& parameter) const {
+  const auto found = parameter_names.find(parameter.unsafeGetTensorImpl());
+  if (found != parameter_names.end()) return "'" + found->second + "'";
+  std::ostringstream description;
+  description << "of shape " << parameter.sizes() << " (in no initialized model)";
+  return description.str();
+}
+
+at::Tensor Session::master_of(const at::Tensor& parameter) const {
+  for (const auto& weak : optimizers) {
+    if (const auto stash = weak.lock()) {
+      const at::Tensor master = stash->master_of(parameter);
+      if (master.defined()) return master;
+    }
+  }
+  return {};
+}
+
+LossScaler& Session::scaler(int64_t loss_id) {
+  TORCH_CHECK_INDEX(loss_id >= 0 && loss_id < static_cast<int64_t>(scalers.size()), "loss_id ", loss_id,
+                    " is out of range: amp was initialized with num_losses=", scalers.size(),
+                    ". Set InitializeOptions().num_losses to the number of losses.");
+  return scalers[loss_id];
+}
+
+std::shared_ptr<Session> current_session() {
+  std::lock_guard<std::mutex> lock(current().mutex);
+  return current().session;
+}
+
+void set_current_session(std::shared_ptr<Session> session) {
+  std::lock_guard<std::mutex> lock(current().mutex);
+  current().session = std::move(session);
+}
+
+Session& require_session(const char* caller) {
+  const auto session = current_session();
+  TORCH_CHECK(session, "amp::", caller, " was called before amp::initialize. Call amp::initialize first.");
+  return *session;  // kept alive by the global
+}
+
+}  // namespace detail
+
+const opt_levels::Properties& properties() { return detail::require_session("properties").settings.properties; }
+
+LossScaler& loss_scaler(int64_t loss_id) { return detail::require_session("loss_scaler").scaler(loss_id); }
+
+int64_t num_loss_scalers() {
+  return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size());
+}
+
+void reset() { detail::set_current_session(nullptr); }
+
+}  // namespace apex::amp

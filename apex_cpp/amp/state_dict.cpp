@@ -1,0 +1,81 @@
+#include <apex_cpp/amp/state_dict.h>
+
+#include <torch/serialize/archive.h>
+
+#include <apex_cpp/amp/session.h>
+
+#include <iostream>
+#include <sstream>
+
+namespace apex::amp {
+namespace {
+
+constexpr const char* kKeyPart = "loss_scaler";
+
+detail::Session& enabled_session(const char* caller) {
+  auto& session = detail::require_session(caller);
+  TORCH_CHECK(session.enabled(), "amp::", caller, " was called after amp::initialize(enabled=false): there are no loss scalers.");
+  return session;
+}
+
+bool names_a_scaler(const std::string& key) { return key.find(kKeyPart) != std::string::npos; }
+
+}  // namespace
+
+StateDict state_dict() {
+  StateDict state;
+  size_t index = 0;
+  for (const auto& scaler : enabled_session("state_dict").scalers) {
+    state.insert(kKeyPart + std::to_string(index++), {scaler.loss_scale(), scaler.unskipped()});
+  }
+  return state;
+}
+
+void load_state_dict(const StateDict& state) {
+  auto& scalers = enabled_session("load_state_dict").scalers;
+  if (state.size() != scalers.size()) {
+    std::cout << "amp::load_state_dict: the state has " << state.size() << " loss scalers, amp was initialized with "
+              << scalers.size() << ".\n";
+  }
+  for (const auto& item : state) {
+    if (names_a_scaler(item.key())) LossScaler(LossScale(1.0)).restore(item.value().loss_scale, item.value().unskipped);
+  }
+  std::ostringstream unexpected;
+  size_t next = 0;
+  for (const auto& item : state) {
+    if (!names_a_scaler(item.key())) {
+      unexpected << (unexpected.tellp() > 0 ? ", " : "") << "'" << item.key() << "'";
+    } else if (next == scalers.size()) {
+      std::cout << "amp::load_state_dict: skipping '" << item.key() << "' and what follows: there are only " << scalers.size()
+                << " loss scalers.\n";
+      break;
+    } else {
+      scalers[next++].restore(item.value().loss_scale, item.value().unskipped);
+    }
+  }
+  TORCH_CHECK(unexpected.tellp() == 0, "amp::load_state_dict: unexpected keys ", unexpected.str(),
+              "; expected 'loss_scaler0', 'loss_scaler1', …");
+}
+
+torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const StateDict& state) {
+  for (const auto& item : state) {
+    archive.write(item.key(), c10::IValue(std::make_tuple(item.value().loss_scale, item.value().unskipped)));
+  }
+  return archive;
+}
+
+torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, StateDict& state) {
+  StateDict read;
+  for (const auto& key : archive.keys()) {
+    c10::IValue value;
+    archive.read(key, value);
+    TORCH_CHECK(value.isTuple() && value.toTupleRef().elements().size() == 2, "The archive's entry '", key,
+                "' is not the state of a loss scaler.");
+    const auto& elements = value.toTupleRef().elements();
+    read.insert(key, {elements[0].toDouble(), elements[1].toInt()});
+  }
+  state = std::move(read);
+  return archive;
+}
+
+}  // namespace apex::amp

@@ -1,0 +1,62 @@
+#include <apex_cpp/fp16_utils/convert_network.h>
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/rnn.h>
+
+namespace apex::fp16_utils {
+namespace {
+
+void cast_in_place(torch::Tensor& tensor, c10::ScalarType dtype) {
+  if (!tensor.defined() || !tensor.is_floating_point()) return;
+  // The gradient first: a float gradient on a half parameter would be taken for one of the new dtype.
+  if (tensor.grad().defined() && tensor.grad().is_floating_point()) {
+    tensor.mutable_grad() = tensor.grad().detach().to(dtype);
+  }
+  if (tensor.scalar_type() != dtype) tensor.set_data(tensor.detach().to(dtype));
+}
+
+template <class Rnn>
+bool flatten_if(torch::nn::Module& module) {
+  auto* rnn = module.as<Rnn>();
+  if (rnn) rnn->flatten_parameters();
+  return rnn != nullptr;
+}
+
+template <class BatchNorm>
+bool is_affine(const torch::nn::Module& module) {
+  const auto* norm = module.as<BatchNorm>();
+  return norm && norm->options.affine();
+}
+
+void convert(torch::nn::Module& network, c10::ScalarType dtype, bool spare_batch_norm) {
+  network.apply([&](torch::nn::Module& module) {
+    if (spare_batch_norm && is_affine_batch_norm(module)) return;
+    convert_module(module, dtype);
+    // cuDNN wants the weights of an RNN in one chunk; the cast gave each its own.
+    flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) ||
+        flatten_if<torch::nn::RNNImpl>(module);
+  });
+}
+
+}  // namespace
+
+bool is_affine_batch_norm(const torch::nn::Module& module) {
+  return is_affine<torch::nn::BatchNorm1dImpl>(module) || is_affine<torch::nn::BatchNorm2dImpl>(module) ||
+         is_affine<torch::nn::BatchNorm3dImpl>(module);
+}
+
+void convert_module(torch::nn::Module& module, c10::ScalarType dtype) {
+  torch::NoGradGuard no_grad;
+  for (auto& item : module.named_parameters(/*recurse=*/false)) cast_in_place(item.value(), dtype);
+  for (auto& item : module.named_buffers(/*recurse=*/false)) cast_in_place(item.value(), dtype);
+}
+
+void convert_network(torch::nn::Module& network, c10::ScalarType dtype) {
+  convert(network, dtype, /*spare_batch_norm=*/true);
+}
+
+void convert_all(torch::nn::Module& network, c10::ScalarType dtype) {
+  convert(network, dtype, /*spare_batch_norm=*/false);
+}
+
+}  // namespace apex::fp16_utils

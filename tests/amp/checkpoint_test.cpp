@@ -1,0 +1,154 @@
+// SD-*, MODEL-08, MODEL-09, BUG-10: what is saved, and resuming without a trace.
+#include "tests/amp/optimizers.h"
+
+#include <sstream>
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+template <class Value>
+std::string saved(const Value& value) {
+  std::ostringstream stream;
+  torch::save(value, stream);
+  return stream.str();
+}
+template <class Value>
+void restore(Value& value, const std::string& bytes) {
+  std::istringstream stream(bytes);
+  torch::load(value, stream);
+}
+
+class ModelFile : public AmpTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(ModelFile, Model08HoldsFloat32AndFitsThePlainModel) {
+  ConvNet model;
+  auto net = amp::initialize(model, GetParam(), quiet());
+  ConvNet plain;
+  restore(plain, saved(net));
+  const auto theirs = plain->named_parameters();
+  for (const auto& item : model->named_parameters()) {
+    EXPECT_EQ(theirs[item.key()].scalar_type(), torch::kFloat);
+    EXPECT_TRUE(torch::equal(theirs[item.key()], item.value().to(torch::kFloat))) << item.key();
+  }
+  EXPECT_TRUE(torch::equal(plain->bn->running_var, model->bn->running_var.to(torch::kFloat)));
+}
+
+TEST_P(ModelFile, LoadsFloat32IntoTheModelAndItsMasters) {
+  ConvNet source, model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(1.0));
+  opt.zero_grad();  // masters exist from here on, where the level has them
+  const auto dtype = model->conv->weight.scalar_type();
+  restore(net, saved(source));
+  EXPECT_EQ(model->conv->weight.scalar_type(), dtype);
+  EXPECT_TRUE(torch::equal(model->conv->weight, source->conv->weight.to(dtype)));
+  const auto first = amp::master_params(opt)[0];
+  EXPECT_TRUE(torch::equal(first, source->conv->weight.to(first.scalar_type()))) << "a master gets all 32 bits";
+}
+INSTANTIATE_TEST_SUITE_P(Levels, ModelFile, ::testing::Values("O0", "O2", "O3", "O5"));
+
+class Checkpoint : public AmpTest {};
+
+TEST_F(Checkpoint, AFileOfAnotherModelIsRejectedBeforeAnythingChanges) {
+  Mlp model, wider(6, 4);
+  auto net = amp::initialize(model, "O2", quiet());
+  const auto before = bytes_of(*model);
+  EXPECT_TRUE(contains(message_of([&] { restore(net, saved(wider)); }), "fc2.weight"));
+  EXPECT_TRUE(contains(message_of([&] { restore(net, saved(ConvNet())); }), "fc1"));
+  EXPECT_EQ(bytes_of(*model), before);
+}
+
+TEST_F(Checkpoint, Sd01And07StateDictHasOneEntryPerScaler) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().num_losses(2));
+  train_step(net, opt, features());
+  const auto state = amp::state_dict();
+  ASSERT_EQ(state.keys(), (std::vector<std::string>{"loss_scaler0", "loss_scaler1"}));
+  EXPECT_EQ(state["loss_scaler0"].loss_scale, 65536.0);
+  EXPECT_EQ(state["loss_scaler0"].unskipped, 1);
+  EXPECT_EQ(state["loss_scaler1"].unskipped, 0);
+  amp::StateDict read;
+  restore(read, saved(state));
+  EXPECT_EQ(read.keys(), state.keys());
+  EXPECT_EQ(read["loss_scaler0"].unskipped, 1);
+}
+
+TEST_F(Checkpoint, Sd03To06LoadIsPositionalAndReportsOtherKeysAfterwards) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().num_losses(2));
+  amp::StateDict state;
+  state.insert("loss_scaler7", {4.0, 3});
+  state.insert("extra", {1.0, 0});
+  state.insert("loss_scaler0", {8.0, 5});
+  EXPECT_TRUE(contains(message_of([&] { amp::load_state_dict(state); }), "'extra'"));
+  EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 4.0);
+  EXPECT_EQ(amp::loss_scaler(1).loss_scale(), 8.0);
+  EXPECT_EQ(amp::loss_scaler(1).unskipped(), 5);
+
+  amp::StateDict surplus;
+  for (int i = 0; i < 3; ++i) surplus.insert("loss_scaler" + std::to_string(i), {16.0 + i, 0});
+  ::testing::internal::CaptureStdout();
+  amp::load_state_dict(surplus);
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStdout(), "skipping 'loss_scaler2'"));
+  EXPECT_EQ(amp::loss_scaler(1).loss_scale(), 17.0);
+}
+
+TEST_F(Checkpoint, AStateWithAnImpossibleScaleChangesNothing) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().num_losses(2));
+  amp::StateDict state;
+  state.insert("loss_scaler0", {4.0, 3});
+  state.insert("loss_scaler1", {-4.0, 3});
+  EXPECT_THROW(amp::load_state_dict(state), c10::ValueError);
+  EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 65536.0);
+}
+
+template <class Kind>
+class Resume : public AmpTest {};
+TYPED_TEST_SUITE(Resume, AllOptimizers);
+
+/// Model, optimizer and scalers saved apart, as Apex programs do, and loaded into fresh ones.
+TYPED_TEST(Resume, Bug10IsBitwiseInvisible) {
+  for (const char* level : {"O0", "O2", "O3", "O5"}) {
+    ConvNet model;
+    auto optimizer = TypeParam::make(model->parameters());
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(level[1] == '3' ? "8" : "dynamic"));
+    for (int i = 0; i < 3; ++i) train_step(net, opt, images() + i);
+    const auto model_file = saved(net), optimizer_file = saved(opt), amp_file = saved(amp::state_dict());
+    for (int i = 3; i < 6; ++i) train_step(net, opt, images() + i);
+
+    amp::reset();
+    ConvNet model2;
+    auto optimizer2 = TypeParam::make(model2->parameters());
+    auto [net2, opt2] = amp::initialize(model2, optimizer2, level, quiet().loss_scale(level[1] == '3' ? "8" : "dynamic"));
+    restore(net2, model_file);
+    restore(opt2, optimizer_file);
+    amp::StateDict state;
+    restore(state, amp_file);
+    amp::load_state_dict(state);
+    for (int i = 3; i < 6; ++i) train_step(net2, opt2, images() + i);
+    EXPECT_EQ(bytes_of(*model2), bytes_of(*model)) << level;
+    EXPECT_EQ(bytes_of(opt2), bytes_of(opt)) << level;
+  }
+}
+
+TEST_F(Checkpoint, AnOptimizerFileWithMastersOfAnotherShapeChangesNothing) {
+  Mlp model, wider(6, 4);
+  torch::optim::SGD a(model->parameters(), 0.1), b(wider->parameters(), 0.1);
+  auto [net_a, opt_a] = amp::initialize(model, a, "O2", quiet());
+  auto [net_b, opt_b] = amp::initialize(wider, b, "O2", quiet());
+  train_step(net_a, opt_a, features());
+  train_step(net_b, opt_b, features());
+  const auto before = bytes_of(opt_a);
+  const auto file = saved(opt_b);
+  EXPECT_TRUE(contains(message_of([&, &opt = opt_a] { restore(opt, file); }), "'fc2.weight'"));
+  EXPECT_EQ(bytes_of(opt_a), before);
+}
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,173 @@
+// MW-*, OPT-05..08, MODEL-07, MP-01: FP32 masters in the optimizer's groups, for every torch optimizer.
+#include "tests/amp/optimizers.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+template <class Kind>
+class Masters : public AmpTest {
+ protected:
+  static auto initialized(Mlp& model, const char* level = "O2") {
+    auto optimizer = Kind::make(model->parameters());
+    return amp::initialize(model, optimizer, level, quiet().loss_scale(128.0));
+  }
+};
+TYPED_TEST_SUITE(Masters, AllOptimizers);
+
+// The independent truth: the same optimizer from plain torch over FP32 copies, fed with the gradients that the half model
+// produced, divided by the scale; the model then is the rounded copy.
+TYPED_TEST(Masters, StepsLikeTorchOnFloat32CopiesBitwise) {
+  for (const char* level : {"O2", "O5"}) {
+    Mlp model;
+    std::vector<Tensor> reference;
+    for (auto& p : model->parameters()) {
+      const auto dtype = std::string(level) == "O2" ? torch::kHalf : torch::kBFloat16;
+      reference.push_back(p.detach().to(dtype).to(torch::kFloat).requires_grad_());
+    }
+    auto plain = TypeParam::make(reference);
+    auto [net, opt] = this->initialized(model, level);
+    for (int step = 0; step < 4; ++step) {
+      train_step(net, opt, features() + step, /*step=*/false);
+      const auto params = model->parameters();
+      for (size_t i = 0; i < params.size(); ++i) {
+        reference[i].mutable_grad() = params[i].grad().to(torch::kFloat) * (1.0 / 128.0);
+      }
+      opt.step();
+      plain.step();
+      const auto masters = amp::master_params(opt);
+      for (size_t i = 0; i < params.size(); ++i) {
+        EXPECT_EQ(bytes_of(masters[i]), bytes_of(reference[i])) << level << " step " << step << " param " << i;
+        EXPECT_EQ(bytes_of(params[i]), bytes_of(reference[i].to(params[i].scalar_type())));
+      }
+    }
+  }
+}
+
+TYPED_TEST(Masters, Mw02MastersReplaceParamsAtTheirPlaceOnFirstUse) {
+  Mlp model;
+  auto [net, opt] = this->initialized(model);
+  EXPECT_TRUE(amp::master_params(opt)[0].is_same(model->fc1->weight)) << "MP-01: lazily";
+  opt.zero_grad();
+  const auto masters = amp::master_params(opt);
+  const auto params = model->parameters();
+  ASSERT_EQ(masters.size(), params.size());
+  for (size_t i = 0; i < masters.size(); ++i) {
+    EXPECT_EQ(masters[i].scalar_type(), torch::kFloat);
+    EXPECT_TRUE(masters[i].requires_grad());
+    EXPECT_TRUE(torch::equal(masters[i], params[i].to(torch::kFloat)));
+  }
+}
+
+TYPED_TEST(Masters, Mw02StateFromBeforeInitializeMovesToTheMasters) {
+  Mlp model, twin;
+  {
+    torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < model->parameters().size(); ++i) twin->parameters()[i].copy_(model->parameters()[i]);
+  }
+  auto used = TypeParam::make(model->parameters());
+  auto plain = TypeParam::make(twin->parameters());
+  for (auto* net : {&model, &twin}) (*net)->forward(features()).square().mean().backward();
+  used.step();
+  plain.step();
+  auto [net, opt] = amp::initialize(model, used, "O2", quiet());
+  opt.zero_grad();
+  ASSERT_EQ(opt.state().size(), plain.state().size());
+  for (size_t i = 0; i < plain.parameters().size(); ++i) {
+    torch::serialize::OutputArchive mine, theirs;
+    opt.state().at(opt.parameters()[i].unsafeGetTensorImpl())->serialize(mine);
+    plain.state().at(plain.parameters()[i].unsafeGetTensorImpl())->serialize(theirs);
+    std::ostringstream a, b;
+    mine.save_to(a);
+    theirs.save_to(b);
+    EXPECT_EQ(a.str(), b.str()) << "state " << i << " lost a bit on the way";
+  }
+}
+
+TYPED_TEST(Masters, Model07StateFollowsTheParamsWhereThereAreNoMasters) {
+  Mlp model;
+  auto used = TypeParam::make(model->parameters());
+  model->forward(features()).square().mean().backward();
+  used.step();
+  auto [net, opt] = amp::initialize(model, used, "O3", quiet());
+  train_step(net, opt, features());
+  for (const auto& p : model->parameters()) EXPECT_EQ(p.scalar_type(), torch::kHalf);
+}
+
+TYPED_TEST(Masters, Opt05StepDropsTheMastersGradients) {
+  Mlp model;
+  auto [net, opt] = this->initialized(model);
+  train_step(net, opt, features(), /*step=*/false);
+  for (const auto& master : amp::master_params(opt)) EXPECT_TRUE(master.grad().defined());
+  opt.step();
+  for (const auto& master : amp::master_params(opt)) EXPECT_FALSE(master.grad().defined());
+}
+
+TYPED_TEST(Masters, Bug05StepBeforeAnyBackwardDoesNothing) {
+  Mlp model;
+  auto [net, opt] = this->initialized(model);
+  const auto before = bytes_of(*model);
+  opt.step();
+  EXPECT_EQ(bytes_of(*model), before);
+}
+
+class MasterRules : public AmpTest {};
+
+TEST_F(MasterRules, Mw01FrozenParametersStayAsTheyAre) {
+  Mlp model;
+  model->fc1->weight.set_requires_grad(false);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  const auto frozen = bytes_of(model->fc1->weight);
+  train_step(net, opt, features());
+  EXPECT_TRUE(amp::master_params(opt)[0].is_same(model->fc1->weight));
+  EXPECT_EQ(bytes_of(model->fc1->weight), frozen);
+  EXPECT_EQ(amp::master_params(opt)[1].scalar_type(), torch::kFloat);
+}
+
+TEST_F(MasterRules, Mw03Float32ParametersAreTheirOwnMasters) {
+  ConvNet model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt, images());
+  const auto masters = amp::master_params(opt);
+  EXPECT_TRUE(masters[2].is_same(model->bn->weight));
+  EXPECT_FALSE(masters[0].is_same(model->conv->weight));
+}
+
+TEST_F(MasterRules, Mw06GradientsFromBeforeInitializeAreDropped) {
+  ConvNet model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  model->forward(images()).sum().backward();
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  const auto before = bytes_of(*model);
+  opt.step();
+  EXPECT_EQ(bytes_of(*model), before);
+}
+
+TEST_F(MasterRules, MasterWeightsCanBeSwitchedOffAndOn) {
+  Mlp with, without;
+  torch::optim::SGD a(with->parameters(), 0.1), b(without->parameters(), 0.1);
+  auto [net_a, opt_a] = amp::initialize(with, a, "O3", quiet().master_weights(true));
+  train_step(net_a, opt_a, features());
+  EXPECT_EQ(amp::master_params(opt_a)[0].scalar_type(), torch::kFloat);
+  auto [net_b, opt_b] = amp::initialize(without, b, "O2", quiet().master_weights(false));
+  train_step(net_b, opt_b, features());
+  EXPECT_TRUE(amp::master_params(opt_b)[0].is_same(without->fc1->weight));
+}
+
+TEST_F(MasterRules, MastersKeepAChannelsLastLayout) {
+  ConvNet model;
+  for (auto& p : model->parameters()) {
+    if (p.dim() == 4) p.set_data(p.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt, images().contiguous(torch::MemoryFormat::ChannelsLast));
+  EXPECT_EQ(amp::master_params(opt)[0].strides(), model->conv->weight.strides());
+  EXPECT_TRUE(torch::equal(amp::master_params(opt)[0].to(torch::kHalf), model->conv->weight));
+}
+
+}  // namespace
+}  // namespace apex::test

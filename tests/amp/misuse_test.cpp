@@ -1,0 +1,183 @@
+// Mistakes in use end in an error that names the thing and the remedy, before anything is changed.
+#include "tests/amp/optimizers.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+class Misuse : public AmpTest {
+ protected:
+  Mlp model;
+  torch::optim::SGD optimizer{model->parameters(), 0.1};
+
+  /// `initialize` must fail with `part` in its message and leave model and optimizer as they were.
+  template <class Call>
+  void expect_rejected(const std::string& part, Call&& call) {
+    const auto model_before = bytes_of(*model);
+    EXPECT_TRUE(contains(message_of(call), part));
+    EXPECT_EQ(bytes_of(*model), model_before);
+    EXPECT_EQ(optimizer.parameters().size(), 4u);
+  }
+};
+
+TEST_F(Misuse, Init05AMisspeltLevelNamesTheLevels) {
+  expect_rejected("O2", [&] { (void)amp::initialize(model, optimizer, "02", quiet()); });
+}
+
+TEST_F(Misuse, O1AndO4NeedTheCastEngine) {
+  for (const char* level : {"O1", "O4"}) {
+    EXPECT_THROW((void)amp::initialize(model, optimizer, level, quiet()), c10::NotImplementedError);
+    expect_rejected("cast engine", [&] { (void)amp::initialize(model, optimizer, level, quiet()); });
+  }
+}
+
+TEST_F(Misuse, AnOptimizerOverOtherParametersIsRejected) {
+  Mlp other;
+  torch::optim::SGD stranger(other->parameters(), 0.1);
+  expect_rejected("none of which belongs to the models", [&] { (void)amp::initialize(model, stranger, "O2", quiet()); });
+  EXPECT_EQ(stranger.parameters().size(), 4u);
+}
+
+TEST_F(Misuse, AnExtraParameterBesideTheModelsWorks) {
+  const Tensor temperature = torch::ones({}).requires_grad_();
+  auto params = model->parameters();
+  params.push_back(temperature);
+  torch::optim::SGD with_extra(params, 0.5);
+  auto [net, opt] = amp::initialize(model, with_extra, "O2", quiet().loss_scale(8.0));
+  { amp::scale_loss(net->forward(features()).sum() * 0 + temperature * 2, opt).backward(); }
+  opt.step();
+  EXPECT_EQ(temperature.item<float>(), 0.0f);
+}
+
+TEST_F(Misuse, Chk08AHalfModelIsNamedByParameter) {
+  Mlp half;
+  half->fc2->to(torch::kHalf);
+  torch::optim::SGD sgd(half->parameters(), 0.1);
+  for (const char* level : {"O0", "O2", "O3", "O5"}) {
+    const auto error = message_of([&] { (void)amp::initialize(half, sgd, level, quiet()); });
+    EXPECT_TRUE(contains(error, "'fc2.weight'")) << level;
+    EXPECT_TRUE(contains(error, "Half")) << level;
+  }
+  EXPECT_EQ(half->fc1->weight.scalar_type(), torch::kFloat);
+}
+
+TEST_F(Misuse, Chk10AHalfBufferIsNamed) {
+  torch::nn::BatchNorm1d norm(4);
+  norm->running_var.set_data(norm->running_var.to(torch::kHalf));
+  EXPECT_TRUE(contains(message_of([&] { (void)amp::initialize(norm, "O2", quiet()); }), "'running_var'"));
+}
+
+TEST_F(Misuse, Mw04ADoubleParameterOfNoModelIsATypeError) {
+  auto params = model->parameters();
+  params.push_back(torch::ones({2}, torch::kDouble).requires_grad_());
+  torch::optim::SGD odd(params, 0.1);
+  EXPECT_THROW((void)amp::initialize(model, odd, "O2", quiet()), c10::TypeError);
+  EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
+}
+
+TEST_F(Misuse, Opt01AHandleCannotBeInitializedAgain) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O0", quiet());
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { (void)amp::initialize(model, opt, "O0", quiet()); }), "only once"));
+}
+
+TEST_F(Misuse, TheSameOptimizerTwiceIsRejected) {
+  expect_rejected("twice", [&] { (void)amp::initialize(model, std::tie(optimizer, optimizer), "O2", quiet()); });
+}
+
+TEST_F(Misuse, Sl01ScaleLossBeforeInitialize) {
+  const Tensor loss = model->forward(features()).sum();
+  expect_rejected("amp::initialize", [&] { (void)amp::scale_loss(loss, optimizer); });
+  EXPECT_TRUE(contains(message_of([] { (void)amp::state_dict(); }), "amp::initialize"));
+  EXPECT_TRUE(contains(message_of([&] { (void)amp::master_params(optimizer); }), "amp::initialize"));
+}
+
+class OriginalAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(OriginalAtLevel, InScaleLossAndMasterParamsIsAnErrorThatNamesTheHandle) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet());
+  const Tensor loss = net->forward(features()).sum();
+  EXPECT_TRUE(contains(message_of([&] { (void)amp::scale_loss(loss, optimizer); }), "handle"));
+  EXPECT_TRUE(contains(message_of([&] { (void)amp::master_params(optimizer); }), "handle"));
+  EXPECT_TRUE(contains(message_of([&] { (void)amp::step_result(optimizer); }), "handle"));
+}
+INSTANTIATE_TEST_SUITE_P(Levels, OriginalAtLevel, ::testing::Values("O0", "O2", "O3", "O5"));
+
+TEST_F(Misuse, AHandleThatWasMovedFromIsNamed) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  auto moved = std::move(opt);
+  const Tensor loss = net->forward(features()).sum();
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { (void)amp::scale_loss(loss, opt); }), "moved"));
+  EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "moved"));
+  EXPECT_TRUE(contains(message_of([&opt = opt] { opt.zero_grad(); }), "moved"));
+  { amp::scale_loss(loss, moved).backward(); }
+  moved.step();
+}
+
+TEST_F(Misuse, AHandleSlicedIntoAPlainOptimizerIsNoticed) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  opt.zero_grad();
+  torch::optim::SGD sliced = std::move(opt);
+  EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "moved"));
+}
+
+TEST_F(Misuse, TwoGuardsNestedOnOneOptimizer) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  const Tensor loss = net->forward(features()).sum();
+  auto outer = amp::scale_loss(loss, opt);
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { (void)amp::scale_loss(loss, opt); }), "finish()"));
+  outer.backward();
+  outer.finish();
+  opt.step();
+}
+
+TEST_F(Misuse, StepAndClipInsideTheBlock) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  auto scaled = amp::scale_loss(net->forward(features()).sum(), opt);
+  scaled.backward();
+  EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "inside a scale_loss block"));
+  EXPECT_TRUE(contains(message_of([&opt = opt] { amp::clip_grad_norm_(opt, 1.0); }), "inside a scale_loss block"));
+}
+
+TEST_F(Misuse, ALossIdOutOfRangeIsAnIndexError) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  const Tensor loss = net->forward(features()).sum();
+  for (int64_t id : {-1, 1, 99}) {
+    EXPECT_THROW((void)amp::scale_loss(loss, opt, id), c10::IndexError);
+    EXPECT_TRUE(contains(message_of([&, &opt = opt] { (void)amp::scale_loss(loss, opt, id); }), "num_losses"));
+  }
+}
+
+TEST_F(Misuse, OptimizersOfDifferentInitializeCallsInOneBlock) {
+  Mlp other;
+  torch::optim::SGD other_sgd(other->parameters(), 0.1);
+  auto [net_a, opt_a] = amp::initialize(model, optimizer, "O2", quiet());
+  auto [net_b, opt_b] = amp::initialize(other, other_sgd, "O2", quiet());
+  const Tensor loss = net_a->forward(features()).sum() + net_b->forward(features()).sum();
+  EXPECT_TRUE(contains(message_of([&, &a = opt_a, &b = opt_b] { (void)amp::scale_loss(loss, {a, b}); }), "different"));
+  { amp::scale_loss(loss, opt_a).backward(); }
+}
+
+TEST_F(Misuse, SparseGradientsAreNamed) {
+  struct EmbedImpl : torch::nn::Module {
+    EmbedImpl() { table = register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 3).sparse(true))); }
+    Tensor forward(Tensor x) { return table(x); }
+    torch::nn::Embedding table{nullptr};
+  };
+  torch::nn::ModuleHolder<EmbedImpl> embed(std::make_shared<EmbedImpl>());
+  torch::optim::SGD sgd(embed->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(embed, sgd, "O2", quiet());
+  auto scaled = amp::scale_loss(net->forward(torch::tensor({1, 2})).sum(), opt);
+  scaled.backward();
+  EXPECT_TRUE(contains(message_of([&] { scaled.finish(); }), "'table.weight'"));
+}
+
+TEST_F(Misuse, ClipGradNormWantsAPositiveNorm) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  EXPECT_THROW(amp::clip_grad_norm_(opt, 0.0), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace apex::test

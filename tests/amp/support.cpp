@@ -1,0 +1,82 @@
+#include "tests/amp/support.h"
+
+#include <sstream>
+
+namespace apex::test {
+
+ConvNetImpl::ConvNetImpl() {
+  conv = register_module("conv", torch::nn::Conv2d(1, 4, 3));
+  bn = register_module("bn", torch::nn::BatchNorm2d(4));
+  fc = register_module("fc", torch::nn::Linear(4 * 4 * 4, 3));
+}
+
+torch::Tensor ConvNetImpl::forward(torch::Tensor x) { return fc(torch::relu(bn(conv(x))).flatten(1)); }
+
+MlpImpl::MlpImpl(int64_t in, int64_t out) {
+  fc1 = register_module("fc1", torch::nn::Linear(in, 5));
+  fc2 = register_module("fc2", torch::nn::Linear(5, out));
+}
+
+torch::Tensor MlpImpl::forward(torch::Tensor x) { return fc2(torch::relu(fc1(x))); }
+
+torch::Tensor images() { return torch::arange(4 * 36, torch::kFloat).reshape({4, 1, 6, 6}).sin(); }
+torch::Tensor features() { return torch::arange(24, torch::kFloat).reshape({4, 6}).cos(); }
+amp::InitializeOptions quiet() { return amp::InitializeOptions().verbosity(0); }
+
+namespace {
+
+std::string hash_of(const std::string& bytes) {
+  std::ostringstream text;
+  text << std::hex << std::hash<std::string>()(bytes) << "#" << std::dec << bytes.size();
+  return text.str();
+}
+
+std::string raw(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  const auto flat = tensor.detach().contiguous();
+  std::string bytes(static_cast<const char*>(flat.data_ptr()), flat.nbytes());
+  return bytes + "/" + c10::toString(tensor.scalar_type());
+}
+
+}  // namespace
+
+std::string bytes_of(const torch::Tensor& tensor) { return hash_of(raw(tensor)); }
+
+std::string bytes_of(torch::optim::Optimizer& optimizer) {
+  // The archive's keys are addresses, so each state is written by itself, in the order of the parameters.
+  std::string bytes;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& param : group.params()) {
+      bytes += raw(param);
+      const auto state = optimizer.state().find(param.unsafeGetTensorImpl());
+      if (state == optimizer.state().end()) continue;
+      torch::serialize::OutputArchive archive;
+      state->second->serialize(archive);
+      std::ostringstream stream;
+      archive.save_to(stream);
+      bytes += stream.str();
+    }
+  }
+  return hash_of(bytes);
+}
+
+std::string bytes_of(const torch::nn::Module& module) {
+  std::string bytes;
+  for (const auto& item : module.named_parameters()) bytes += item.key() + raw(item.value());
+  for (const auto& item : module.named_buffers()) bytes += item.key() + raw(item.value());
+  return hash_of(bytes);
+}
+
+::testing::AssertionResult contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "expected \"" << part << "\" in: " << (text.empty() ? "(no error)" : text);
+}
+
+void AmpTest::SetUp() {
+  amp::reset();
+  torch::manual_seed(7);
+}
+
+void AmpTest::TearDown() { amp::reset(); }
+
+}  // namespace apex::test
