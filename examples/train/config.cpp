@@ -1,0 +1,133 @@
+#include "config.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "config_keys.h"
+#include "errors.h"
+
+namespace train {
+namespace {
+
+constexpr int64_t kManyLayers = 64;
+constexpr int64_t kWide = 1 << 16;
+
+void describe_model(ConfigKeys& keys, ModelConfig& model) {
+  keys.choice("type", model.type, {"mlp", "convnet", "resnet"});
+  keys.integers("widths", model.widths, 1, kWide);
+  if (model.type == "resnet") {
+    keys.integers("blocks", model.blocks, 1, kManyLayers);
+    keys.require(model.blocks.size() == model.widths.size(), "blocks",
+                 "gives " + std::to_string(model.blocks.size()) + " stages, 'widths' gives " + std::to_string(model.widths.size()));
+  } else {
+    keys.real("dropout", model.dropout, 0, 0.95);
+  }
+}
+
+void describe_data(ConfigKeys& keys, DataConfig& data) {
+  keys.choice("set", data.set, {"digits", "mnist", "cifar10"});
+  keys.text("dir", data.dir);
+}
+
+void describe_adam(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  keys.real("beta1", optimizer.beta1, 0, 0.999999);
+  keys.real("beta2", optimizer.beta2, 0, 0.999999);
+  keys.real("eps", optimizer.eps, 0, 1);
+  keys.flag("amsgrad", optimizer.amsgrad);
+}
+
+void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  keys.choice("type", optimizer.type, {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"});
+  keys.real("lr", optimizer.lr, 0, 1000);
+  keys.real("weight_decay", optimizer.weight_decay, 0, 10);
+  if (optimizer.type == "SGD") {
+    keys.real("momentum", optimizer.momentum, 0, 1);
+    keys.real("dampening", optimizer.dampening, 0, 1);
+    keys.flag("nesterov", optimizer.nesterov);
+    keys.require(!optimizer.nesterov || (optimizer.momentum > 0 && optimizer.dampening == 0), "nesterov",
+                 "needs a momentum above 0 and no dampening");
+  } else if (optimizer.type == "RMSprop") {
+    keys.real("alpha", optimizer.alpha, 0, 1);
+    keys.real("eps", optimizer.eps, 0, 1);
+    keys.real("momentum", optimizer.momentum, 0, 1);
+    keys.flag("centered", optimizer.centered);
+  } else if (optimizer.type == "Adagrad") {
+    keys.real("lr_decay", optimizer.lr_decay, 0, 1);
+    keys.real("eps", optimizer.eps, 0, 1);
+  } else {
+    describe_adam(keys, optimizer);
+  }
+}
+
+void describe_schedule(ConfigKeys& keys, ScheduleConfig& schedule) {
+  keys.choice("type", schedule.type, {"none", "step", "cosine"});
+  keys.real("warmup_epochs", schedule.warmup_epochs, 0, 1e6);
+  if (schedule.type == "step") {
+    keys.integer("step_epochs", schedule.step_epochs, 1, 1000000);
+    keys.real("gamma", schedule.gamma, 0, 1);
+  } else if (schedule.type == "cosine") {
+    keys.real("final_lr", schedule.final_lr, 0, 1000);
+  }
+}
+
+// The one list of keys, for reading and for writing.
+void describe(ConfigKeys& keys, Config& config, std::string& amp) {
+  keys.section("model", [&](ConfigKeys& inner) { describe_model(inner, config.model); });
+  keys.section("data", [&](ConfigKeys& inner) { describe_data(inner, config.data); });
+  keys.section("optimizer", [&](ConfigKeys& inner) { describe_optimizer(inner, config.optimizer); });
+  keys.section("schedule", [&](ConfigKeys& inner) { describe_schedule(inner, config.schedule); });
+  keys.integer("epochs", config.epochs, 1, 1000000);
+  keys.integer("batch_size", config.batch_size, 2, 1 << 20);
+  keys.integer("seed", config.seed, 0, std::numeric_limits<int64_t>::max());
+  keys.choice("device", config.device, {"cpu", "cuda", "auto"});
+  keys.integer("threads", config.threads, 0, 1024);
+  keys.integer("checkpoint_every", config.checkpoint_every, 1, 1000000);
+  keys.text("run_dir", config.run_dir);
+  keys.block("amp", amp);
+}
+
+// What the block gave, then as comments what the level itself sets: together, every setting in use.
+std::string amp_block(const apex::amp::OptLevel& level) {
+  auto text = level.to_yaml();
+  if (!level.overrides().enabled().value_or(true)) {
+    return text;
+  }
+  for (const auto& [key, value] : describe(level.preset())) {
+    text += key == "opt_level" || !level.place_of(key).empty() ? "" : "# " + key + ": " + value + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+Config parse_config(const std::string& text, const std::string& source) {
+  Config config;
+  std::string amp;
+  read_keys(text, source, [&](ConfigKeys& keys) { describe(keys, config, amp); });
+  try {
+    config.level = apex::amp::OptLevel::from_yaml_string(amp, source);
+  } catch (const c10::Error& error) {
+    throw UserError(error.what_without_backtrace());
+  }
+  return config;
+}
+
+Config read_config(const std::string& path) {
+  std::ifstream file(path);
+  if (!file || std::filesystem::is_directory(path)) {
+    throw UserError("cannot read config '" + path + "': " + (file ? "it is a folder" : std::strerror(errno)));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_config(text.str(), path);
+}
+
+std::string to_yaml(Config config) {
+  std::string amp = amp_block(config.level);
+  return write_keys([&](ConfigKeys& keys) { describe(keys, config, amp); });
+}
+
+}  // namespace train

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <apex_cpp/amp.h>
+
+namespace train {
+
+constexpr double kUnset = std::numeric_limits<double>::quiet_NaN();
+
+struct ModelConfig {
+  std::string type;             // mlp | convnet | resnet
+  std::vector<int64_t> widths;  // units of each hidden layer, or channels of each stage
+  std::vector<int64_t> blocks;  // resnet: residual blocks of each stage
+  double dropout = 0;           // mlp, convnet: before the last layer
+};
+
+struct DataConfig {
+  std::string set;  // digits | mnist | cifar10
+  std::string dir;  // folder of the set's files; empty: see data/load.h
+};
+
+struct OptimizerConfig {
+  std::string type;  // SGD | Adam | AdamW | RMSprop | Adagrad, with LibTorch's option names below
+  double lr = kUnset;
+  double weight_decay = 0;
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  bool amsgrad = false;
+  double alpha = 0.99;
+  bool centered = false;
+  double lr_decay = 0;
+};
+
+struct ScheduleConfig {
+  std::string type = "none";  // none | step | cosine
+  double warmup_epochs = 0;
+  int64_t step_epochs = 10;
+  double gamma = 0.1;
+  double final_lr = 0;
+};
+
+/// Everything one run depends on; one YAML file.
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  int64_t epochs = 10;
+  int64_t batch_size = 64;
+  int64_t seed = 0;
+  int64_t threads = 0;  // CPU threads; 0: LibTorch's own choice, written down in the run folder
+  int64_t checkpoint_every = 1;  // epochs
+  std::string device = "auto";   // cpu | cuda | auto
+  std::string run_dir;
+  apex::amp::OptLevel level{"O0"};
+};
+
+/// Reads and validates a config. Throws UserError, one line with file, line and column.
+Config read_config(const std::string& path);
+Config parse_config(const std::string& text, const std::string& source);
+
+/// The config as YAML, every key with the value in use, amp's defaults as comments; `parse_config` reads it back to the same run.
+std::string to_yaml(Config config);
+
+}  // namespace train

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace train {
+
+/// The keys of a config, visited one by one. Reading and writing share one description (config.cpp), so a key that can be
+/// read is always written back with the value in use.
+///
+/// On reading, a key that is absent leaves its value as it is; a choice, list or number that is still unset then (empty, NaN)
+/// is an error. Every error is a UserError of the form `file:line:col: key 'a.b': what is wrong`.
+class ConfigKeys {
+ public:
+  virtual ~ConfigKeys() = default;
+  virtual void text(const std::string& key, std::string& value) = 0;
+  virtual void choice(const std::string& key, std::string& value, const std::vector<std::string>& allowed) = 0;
+  virtual void integer(const std::string& key, int64_t& value, int64_t low, int64_t high) = 0;
+  virtual void real(const std::string& key, double& value, double low, double high) = 0;
+  virtual void flag(const std::string& key, bool& value) = 0;
+  virtual void integers(const std::string& key, std::vector<int64_t>& values, int64_t low, int64_t high) = 0;
+  virtual void section(const std::string& key, const std::function<void(ConfigKeys&)>& describe) = 0;
+  /// A mapping that another reader understands. Reading keeps its lines and columns: everything before it is blanked.
+  virtual void block(const std::string& key, std::string& text) = 0;
+  /// Refuses a value that fits its own range but not its neighbours.
+  virtual void require(bool holds, const std::string& key, const std::string& otherwise) = 0;
+};
+
+/// Reads `text`; unknown and repeated keys are errors. `source` names the file in messages.
+void read_keys(const std::string& text, const std::string& source, const std::function<void(ConfigKeys&)>& describe);
+
+/// Writes what `describe` visits as YAML that `read_keys` accepts.
+std::string write_keys(const std::function<void(ConfigKeys&)>& describe);
+
+}  // namespace train

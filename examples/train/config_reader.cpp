@@ -1,0 +1,233 @@
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include <yaml-cpp/yaml.h>
+
+#include "config_keys.h"
+#include "errors.h"
+
+namespace train {
+namespace {
+
+std::string place(const std::string& source, const YAML::Mark& mark) {
+  const bool known = mark.line >= 0 && mark.column >= 0;
+  return source + ":" + std::to_string(known ? mark.line + 1 : 1) + ":" + std::to_string(known ? mark.column + 1 : 1) + ": ";
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string line;
+  for (const auto& word : words) {
+    line += (line.empty() ? "" : ", ") + word;
+  }
+  return line;
+}
+
+template <class Number>
+std::string range_text(Number low, Number high) {
+  std::ostringstream line;
+  line << "from " << low << " to " << high;
+  return line.str();
+}
+
+// The lines of `text` from `begin` up to line `end` (or the file's end), with everything before `begin` turned into blanks.
+std::string blanked_before(const std::string& text, const YAML::Mark& begin, int end) {
+  std::istringstream lines(text);
+  std::string kept, line;
+  for (int number = 0; (end < 0 || number < end) && std::getline(lines, line); ++number) {
+    if (number < begin.line) {
+      line.clear();
+    } else if (number == begin.line) {
+      line.replace(0, static_cast<size_t>(begin.column), static_cast<size_t>(begin.column), ' ');
+    }
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+class Reader : public ConfigKeys {
+ public:
+  Reader(YAML::Node map, YAML::Mark mark, const std::string& text, const std::string& source, std::string prefix)
+      : map_(std::move(map)), mark_(mark), text_(text), source_(source), prefix_(std::move(prefix)) {}
+
+  void text(const std::string& key, std::string& value) override { scalar(key, value, "text"); }
+
+  void choice(const std::string& key, std::string& value, const std::vector<std::string>& allowed) override {
+    scalar(key, value, "text");
+    if (value.empty()) {
+      missing(key, "one of " + joined(allowed));
+    }
+    for (const auto& name : allowed) {
+      if (value == name) {
+        return;
+      }
+    }
+    fail(key, "'" + value + "' is not one of " + joined(allowed));
+  }
+
+  void integer(const std::string& key, int64_t& value, int64_t low, int64_t high) override {
+    scalar(key, value, "an integer");
+    require(value >= low && value <= high, key, std::to_string(value) + " is not " + range_text(low, high));
+  }
+
+  void real(const std::string& key, double& value, double low, double high) override {
+    if (!scalar(key, value, "a number") && std::isnan(value)) {
+      missing(key, "a number " + range_text(low, high));
+    }
+    require(value >= low && value <= high, key, written(key) + " is not " + range_text(low, high));
+  }
+
+  void flag(const std::string& key, bool& value) override { scalar(key, value, "true or false"); }
+
+  void integers(const std::string& key, std::vector<int64_t>& values, int64_t low, int64_t high) override {
+    if (const auto node = find(key)) {
+      if (!node.IsSequence()) {
+        fail(key, "expected a list of integers such as [16, 32]");
+      }
+      try {
+        values = node.as<std::vector<int64_t>>();
+      } catch (const YAML::Exception&) {
+        fail(key, "expected a list of integers such as [16, 32]");
+      }
+    }
+    if (values.empty()) {
+      missing(key, "a list of integers such as [16, 32]");
+    }
+    for (const auto value : values) {
+      require(value >= low && value <= high, key, std::to_string(value) + " is not " + range_text(low, high));
+    }
+  }
+
+  void section(const std::string& key, const std::function<void(ConfigKeys&)>& describe) override {
+    auto node = find(key);
+    if (node && !node.IsMap()) {
+      fail(key, "expected a mapping of keys");
+    }
+    Reader inner(node ? node : YAML::Node(YAML::NodeType::Map), node ? node.Mark() : mark_, text_, source_, prefix_ + key + ".");
+    describe(inner);
+    inner.refuse_other_keys();
+  }
+
+  void block(const std::string& key, std::string& text) override {
+    const auto node = find(key);
+    if (!node) {
+      missing(key, "a mapping of keys");
+    }
+    if (!node.IsMap()) {
+      fail(key, "expected a mapping of keys");
+    }
+    const auto begin = node.Mark();
+    if (node.Style() == YAML::EmitterStyle::Flow) {  // may share its lines with other keys
+      text = std::string(static_cast<size_t>(begin.line), '\n') + std::string(static_cast<size_t>(begin.column), ' ') + YAML::Dump(node) + "\n";
+    } else {
+      text = blanked_before(text_, begin, line_after(begin));
+    }
+  }
+
+  void require(bool holds, const std::string& key, const std::string& otherwise) override {
+    if (!holds) {
+      fail(key, otherwise);
+    }
+  }
+
+  void refuse_other_keys() const {
+    std::set<std::string> seen;
+    for (const auto& entry : map_) {
+      const auto key = entry.first.Scalar();
+      const auto where = place(source_, entry.first.Mark()) + "key '" + prefix_ + key + "': ";
+      if (!seen.insert(key).second) {
+        throw UserError(where + "given twice");
+      }
+      bool known = false;
+      for (const auto& name : asked_) {
+        known = known || name == key;
+      }
+      if (!known) {
+        throw UserError(where + "unknown key; known here: " + joined(asked_));
+      }
+    }
+  }
+
+ private:
+  YAML::Node find(const std::string& key) {
+    asked_.push_back(key);
+    for (const auto& entry : map_) {
+      if (entry.first.IsScalar() && entry.first.Scalar() == key) {
+        return entry.second;
+      }
+    }
+    return YAML::Node(YAML::NodeType::Undefined);
+  }
+
+  // Reads a scalar where the key is present; says whether it was.
+  template <class Value>
+  bool scalar(const std::string& key, Value& value, const char* expected) {
+    const auto node = find(key);
+    if (!node) {
+      return false;
+    }
+    if (!node.IsScalar()) {
+      fail(key, std::string("expected ") + expected);
+    }
+    try {
+      value = node.as<Value>();
+    } catch (const YAML::Exception&) {
+      fail(key, std::string("expected ") + expected + ", got '" + node.Scalar() + "'");
+    }
+    return true;
+  }
+
+  std::string written(const std::string& key) const {
+    const auto node = map_[key];
+    return node ? node.Scalar() : "the default";
+  }
+
+  int line_after(const YAML::Mark& begin) const {
+    int next = -1;
+    for (const auto& entry : map_) {
+      const int line = entry.first.Mark().line;
+      if (line > begin.line && (next < 0 || line < next)) {
+        next = line;
+      }
+    }
+    return next;
+  }
+
+  [[noreturn]] void fail(const std::string& key, const std::string& message) const {
+    auto mark = mark_;
+    for (const auto& entry : map_) {
+      if (entry.first.IsScalar() && entry.first.Scalar() == key) {
+        mark = entry.second.IsNull() ? entry.first.Mark() : entry.second.Mark();
+      }
+    }
+    throw UserError(place(source_, mark) + "key '" + prefix_ + key + "': " + message);
+  }
+
+  [[noreturn]] void missing(const std::string& key, const std::string& expected) const { fail(key, "missing; expected " + expected); }
+
+  YAML::Node map_;
+  YAML::Mark mark_;
+  const std::string& text_;
+  const std::string& source_;
+  std::string prefix_;
+  std::vector<std::string> asked_;
+};
+
+}  // namespace
+
+void read_keys(const std::string& text, const std::string& source, const std::function<void(ConfigKeys&)>& describe) {
+  YAML::Node root;
+  try {
+    root = YAML::Load(text);
+  } catch (const YAML::ParserException& error) {
+    throw UserError(place(source, error.mark) + "not YAML: " + error.msg);
+  }
+  if (!root.IsMap()) {
+    throw UserError(source + ":1:1: expected a mapping of keys such as 'epochs: 10'");
+  }
+  Reader reader(root, root.Mark(), text, source, "");
+  describe(reader);
+  reader.refuse_other_keys();
+}
+
+}  // namespace train

@@ -1,0 +1,43 @@
+#include "csv_file.h"
+
+#include <filesystem>
+
+#include "errors.h"
+
+namespace train {
+namespace {
+
+// The header and the first `rows` rows of the file at `path`.
+std::string kept_part(const std::string& path, const std::string& header, int64_t rows) {
+  std::ifstream file(path);
+  std::string line, kept = header + "\n";
+  if (!std::getline(file, line) || line != header) {
+    throw UserError("cannot continue '" + path + "': its header is not '" + header + "'");
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    if (!std::getline(file, line)) {
+      throw UserError("cannot continue '" + path + "': it holds " + std::to_string(row) + " rows, the checkpoint is at " + std::to_string(rows));
+    }
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+CsvFile::CsvFile(const std::string& path, const std::string& header, int64_t rows) : path_(path) {
+  const auto begin = rows > 0 || std::filesystem::exists(path) ? kept_part(path, header, rows) : header + "\n";
+  file_.open(path, std::ios::trunc);
+  file_ << begin;
+  flush();
+}
+
+void CsvFile::append(const std::string& row) { file_ << row << '\n'; }
+
+void CsvFile::flush() {
+  if (!file_.flush()) {
+    throw UserError("cannot write '" + path_ + "'");
+  }
+}
+
+}  // namespace train

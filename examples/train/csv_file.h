@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+namespace train {
+
+/// A growing table in a file. Opening one that exists keeps its first `rows` rows: those a resumed run has behind it.
+class CsvFile {
+ public:
+  /// Throws UserError where the file cannot be written, has another header, or holds fewer than `rows` rows.
+  CsvFile(const std::string& path, const std::string& header, int64_t rows);
+
+  /// Appends one row, its cells already separated by commas.
+  void append(const std::string& row);
+  /// Hands everything appended so far to the operating system. Throws UserError where that fails (a full disk).
+  void flush();
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace train

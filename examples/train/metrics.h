@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+
+#include "csv_file.h"
+#include "epoch.h"
+#include "run_folder.h"
+
+namespace train {
+
+/// One epoch, as it is written to metrics.csv.
+struct EpochLog {
+  int64_t epoch = 0;      // from 1
+  double train_loss = 0;  // mean over the epoch's steps
+  int64_t correct = 0;
+  int64_t tested = 0;
+  int64_t skipped = 0;  // steps skipped in this epoch
+  double loss_scale = 1;
+  double lr = 0;
+  double seconds = 0;  // of training, testing not counted
+  double images_per_second = 0;
+  bool diverged = false;
+
+  double accuracy() const { return tested > 0 ? static_cast<double>(correct) / static_cast<double>(tested) : 0; }
+};
+
+/// The two tables of a run folder: steps.csv, which depends on the config and the seed alone (one machine and thread count given),
+/// and metrics.csv with the times beside.
+class Metrics {
+ public:
+  /// Keeps the first `steps` and `epochs` rows where a run goes on.
+  Metrics(const RunFolder& folder, int64_t steps, int64_t epochs);
+
+  void add(int64_t epoch, const StepLog& log);
+  /// Also writes out everything added so far.
+  void add(const EpochLog& log);
+
+ private:
+  CsvFile steps_;
+  CsvFile epochs_;
+};
+
+/// 0.98333 -> "98.33 %".
+std::string percent(double share);
+
+}  // namespace train

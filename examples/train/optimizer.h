@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include <torch/optim/optimizer.h>
+
+#include "config.h"
+
+namespace train {
+
+/// The LibTorch optimizer that the config names, over `parameters`.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<torch::Tensor> parameters);
+
+/// Sets the learning rate of every parameter group.
+void set_learning_rate(torch::optim::Optimizer& optimizer, double lr);
+
+}  // namespace train

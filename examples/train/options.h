@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace train {
+
+/// The command line.
+struct Options {
+  std::string config;
+  std::string resume;  // run folder or checkpoint; empty: a new run
+  std::string run_dir;
+  std::optional<int64_t> seed;
+  std::optional<int64_t> epochs;
+  int64_t stop_after = 0;
+  bool help = false;
+};
+
+/// The text that --help prints.
+const char* usage();
+
+/// Reads the arguments (without the program's name). Throws UserError.
+Options parse_options(const std::vector<std::string>& arguments);
+
+}  // namespace train

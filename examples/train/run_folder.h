@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+namespace train {
+
+/// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, checkpoint.pt.
+class RunFolder {
+ public:
+  /// Makes the folder for a new run: `wanted`, or runs/<config's name>-<date and time> where that is empty. Throws UserError where
+  /// something lies there already.
+  static RunFolder create(const std::string& wanted, const std::string& config_path);
+  /// The folder of a run to go on with; `path` is the folder or the checkpoint in it. Throws UserError where it is no run folder.
+  static RunFolder open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string config() const { return path_ + "/config.yaml"; }
+  std::string steps() const { return path_ + "/steps.csv"; }
+  std::string metrics() const { return path_ + "/metrics.csv"; }
+  std::string checkpoint() const { return path_ + "/checkpoint.pt"; }
+
+ private:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+/// Writes a file so that a reader sees the old or the new content, never a part: through a temporary name and a rename.
+void write_whole(const std::string& path, const std::string& content);
+
+}  // namespace train

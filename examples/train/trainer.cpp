@@ -1,0 +1,154 @@
+#include "trainer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <ATen/Context.h>
+
+#include "checkpoint.h"
+#include "divergence.h"
+#include "epoch.h"
+#include "errors.h"
+#include "models.h"
+#include "optimizer.h"
+
+namespace train {
+namespace {
+
+namespace amp = apex::amp;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Everything random follows from the seed, and no kernel is chosen by measuring.
+void make_deterministic(uint64_t seed) {
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  at::manual_seed(seed);
+}
+
+ImageShape shape_of(const Dataset& set) { return {set.images.size(1), set.images.size(2), set.images.size(3)}; }
+
+// What one session of training works on.
+struct Session {
+  const Config& config;
+  const DataSplit& data;
+  const RunFolder& folder;
+  at::Device device;
+  Network& net;
+  torch::optim::Optimizer& optimizer;
+  Metrics& metrics;
+  Progress& progress;
+  Position position;
+  Divergence divergence;
+  Clock::time_point begin = Clock::now();
+  int64_t steps_here = 0;  // steps taken in this session
+
+  StepReport report(const StepLog& log) const {
+    const auto steps = steps_per_epoch(config, data);
+    const auto pace = seconds_since(begin) / static_cast<double>(std::max<int64_t>(steps_here, 1));
+    StepReport report;
+    report.epoch = position.epoch + 1;
+    report.epochs = config.epochs;
+    report.step = log.step % steps + 1;
+    report.steps = steps;
+    report.loss = log.loss;
+    report.loss_scale = log.loss_scale;
+    report.skipped = position.skipped;
+    report.images_per_second = static_cast<double>(config.batch_size) / pace;
+    report.seconds_left = pace * static_cast<double>(config.epochs * steps - position.step);
+    return report;
+  }
+
+  EpochLog train_one_epoch() {
+    const auto started = Clock::now();
+    EpochLog epoch;
+    epoch.epoch = position.epoch + 1;
+    int64_t steps = 0;
+    train_epoch(config, data, device, position.epoch, net, optimizer, [&](const StepLog& log) {
+      ++steps, ++steps_here, ++position.step;
+      position.skipped += log.skipped;
+      epoch.skipped += log.skipped;
+      epoch.train_loss += log.loss;
+      epoch.loss_scale = log.loss_scale;
+      epoch.lr = log.lr;
+      metrics.add(epoch.epoch, log);
+      progress.step(report(log));
+      return !divergence.sees(log);
+    });
+    epoch.seconds = seconds_since(started);
+    epoch.train_loss /= static_cast<double>(steps);
+    epoch.images_per_second = static_cast<double>(steps * config.batch_size) / epoch.seconds;
+    epoch.diverged = !divergence.reason().empty();
+    return epoch;
+  }
+
+  void test(EpochLog& epoch) {
+    epoch.correct = count_correct(data.test, data, device, net);
+    epoch.tested = data.test.size();
+  }
+
+  void tell(const EpochLog& epoch) {
+    char line[200];
+    std::snprintf(line, sizeof(line), "epoch %lld/%lld  loss %.4f  test accuracy %s  scale %g  skipped %lld  %.0f images/s",
+                  static_cast<long long>(epoch.epoch), static_cast<long long>(config.epochs), epoch.train_loss,
+                  percent(epoch.accuracy()).c_str(), epoch.loss_scale, static_cast<long long>(position.skipped), epoch.images_per_second);
+    progress.line(line);
+  }
+
+  Outcome run(int64_t last_epoch) {
+    Outcome outcome;
+    if (position.epoch >= last_epoch) {
+      test(outcome.last);
+    }
+    while (position.epoch < last_epoch && divergence.reason().empty()) {
+      outcome.last = train_one_epoch();
+      test(outcome.last);
+      metrics.add(outcome.last);
+      tell(outcome.last);
+      if (outcome.last.diverged) {
+        break;
+      }
+      ++position.epoch;
+      if (position.epoch % config.checkpoint_every == 0 || position.epoch == last_epoch) {
+        save_checkpoint(folder.checkpoint(), *net, optimizer, device, position);
+      }
+    }
+    outcome.epochs = position.epoch;
+    outcome.skipped = position.skipped;
+    outcome.divergence = divergence.reason();
+    return outcome;
+  }
+};
+
+}  // namespace
+
+at::Device chosen_device(const std::string& name) {
+  const bool gpu = at::hasCUDA();
+  if (name == "cuda" && !gpu) {
+    throw UserError("key 'device': cuda was asked for, but LibTorch finds no GPU; take cpu or auto");
+  }
+  return gpu && name != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+}
+
+Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Progress& progress) {
+  if (steps_per_epoch(config, data) == 0) {
+    throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is more than the " + std::to_string(data.train.size()) +
+                    " training images");
+  }
+  const auto device = chosen_device(config.device);
+  make_deterministic(static_cast<uint64_t>(config.seed));
+  auto model = make_classifier(config.model, shape_of(data.train), data.classes);
+  model->to(device);
+  auto model_optimizer = make_optimizer(config.optimizer, model->parameters());
+
+  auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
+
+  const auto position = resume ? load_checkpoint(folder.checkpoint(), *net, *optimizer, device) : Position{};
+  Metrics metrics(folder, position.step, position.epoch);
+  Session session{config, data, folder, device, net, *optimizer, metrics, progress, position, {}};
+  return session.run(stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs);
+}
+
+}  // namespace train

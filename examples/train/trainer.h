@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "config.h"
+#include "data/dataset.h"
+#include "metrics.h"
+#include "progress.h"
+#include "run_folder.h"
+
+namespace train {
+
+/// The device that the config asks for; `auto` is CUDA where there is a GPU. Throws UserError where there is none.
+at::Device chosen_device(const std::string& name);
+
+struct Outcome {
+  int64_t epochs = 0;  // done
+  EpochLog last;       // of this session; its accuracy is the run's
+  int64_t skipped = 0;
+  std::string divergence;  // why training ended early; empty: it did not
+};
+
+/// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after` as an
+/// interruption would, where that is not 0. Writes the folder's tables and checkpoint.
+Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Progress& progress);
+
+}  // namespace train

@@ -1,0 +1,124 @@
+#include "config.h"
+
+#include "errors.h"
+#include "scratch.h"
+
+namespace {
+
+const std::string kModel = "model: {type: mlp, widths: [8]}\n";
+const std::string kRest = "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\namp: {opt_level: O2}\n";
+const std::string kGood = kModel + kRest;
+
+std::string complaint(const std::string& text) {
+  return message_of<train::UserError>([&] { train::parse_config(text, "c.yaml"); });
+}
+
+TEST(Config, DefaultsFillWhatIsLeftOut) {
+  const auto config = train::parse_config(kGood, "c.yaml");
+  EXPECT_EQ(config.model.type, "mlp");
+  EXPECT_EQ(config.model.widths, std::vector<int64_t>{8});
+  EXPECT_EQ(config.optimizer.momentum, 0);
+  EXPECT_EQ(config.schedule.type, "none");
+  EXPECT_EQ(config.batch_size, 64);
+  EXPECT_EQ(config.device, "auto");
+}
+
+TEST(Config, EveryKeyIsRead) {
+  const auto config = train::parse_config(
+      "model: {type: resnet, widths: [4, 8], blocks: [1, 2]}\n"
+      "data: {set: cifar10, dir: /data}\n"
+      "optimizer: {type: AdamW, lr: 2e-3, weight_decay: 0.01, beta1: 0.8, beta2: 0.9, eps: 1e-6, amsgrad: true}\n"
+      "schedule: {type: step, warmup_epochs: 0.5, step_epochs: 3, gamma: 0.2}\n"
+      "epochs: 7\nbatch_size: 32\nseed: 5\ndevice: cpu\nthreads: 1\ncheckpoint_every: 2\nrun_dir: here\n"
+      "amp: {opt_level: O5}\n",
+      "c.yaml");
+  EXPECT_EQ(config.model.blocks, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(config.data.dir, "/data");
+  EXPECT_EQ(config.optimizer.lr, 2e-3);
+  EXPECT_EQ(config.optimizer.beta1, 0.8);
+  EXPECT_TRUE(config.optimizer.amsgrad);
+  EXPECT_EQ(config.schedule.step_epochs, 3);
+  EXPECT_EQ(config.schedule.gamma, 0.2);
+  EXPECT_EQ(config.epochs, 7);
+  EXPECT_EQ(config.seed, 5);
+  EXPECT_EQ(config.threads, 1);
+  EXPECT_EQ(config.checkpoint_every, 2);
+  EXPECT_EQ(config.run_dir, "here");
+}
+
+TEST(Config, WrittenOutItReadsBackTheSame) {
+  for (const std::string optimizer : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"}) {
+    auto config = train::parse_config(
+        kModel + "data: {set: mnist, dir: \"a: b # c\"}\noptimizer: {type: " + optimizer + ", lr: 0.1}\nseed: 9\namp: {opt_level: O2}\n", "c.yaml");
+    config.optimizer.lr = 1.0 / 3;
+    const auto text = train::to_yaml(config);
+    const auto again = train::parse_config(text, "again.yaml");
+    EXPECT_EQ(train::to_yaml(again), text);
+    EXPECT_EQ(again.optimizer.lr, 1.0 / 3);
+    EXPECT_EQ(again.data.dir, "a: b # c");
+    EXPECT_EQ(again.level.to_yaml(), config.level.to_yaml());
+  }
+}
+
+struct BadConfig {
+  std::string name;
+  std::string text;
+  std::string says;  // the message's beginning: place and key
+};
+
+class BadConfigs : public testing::TestWithParam<BadConfig> {};
+
+TEST_P(BadConfigs, EndInOneLineWithPlaceAndKey) {
+  const auto message = complaint(GetParam().text);
+  EXPECT_EQ(message.rfind(GetParam().says, 0), 0u) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+}
+
+const BadConfig kBadConfigs[] = {
+    {"NotYaml", "model: [1,\n", "c.yaml:2:1: not YAML"},
+    {"NoMapping", "just text", "c.yaml:1:1: expected a mapping"},
+    {"Empty", "", "c.yaml:1:1: expected a mapping"},
+    {"UnknownKey", kGood + "epoch: 3\n", "c.yaml:5:1: key 'epoch': unknown key; known here: model, data, optimizer"},
+    {"UnknownInnerKey", kModel + "data: {set: digits}\noptimizer:\n  type: SGD\n  lr: 0.1\n  beta1: 0.9\namp: {opt_level: O2}\n",
+     "c.yaml:6:3: key 'optimizer.beta1': unknown key"},
+    {"GivenTwice", kGood + "seed: 1\nseed: 2\n", "c.yaml:6:1: key 'seed': given twice"},
+    {"WrongType", kGood + "epochs: many\n", "c.yaml:5:9: key 'epochs': expected an integer, got 'many'"},
+    {"FractionForInteger", kGood + "epochs: 1.5\n", "c.yaml:5:9: key 'epochs': expected an integer, got '1.5'"},
+    {"ListForScalar", kGood + "epochs: [1]\n", "c.yaml:5:9: key 'epochs': expected an integer"},
+    {"NullValue", kGood + "epochs:\n", "c.yaml:5:1: key 'epochs': expected an integer"},
+    {"TooSmall", kGood + "epochs: 0\n", "c.yaml:5:9: key 'epochs': 0 is not from 1 to 1000000"},
+    {"TooBigForInteger", kGood + "seed: 99999999999999999999\n", "c.yaml:5:7: key 'seed': expected an integer"},
+    {"NaN", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .nan}\namp: {opt_level: O2}\n", "c.yaml:3:28: key 'optimizer.lr': "},
+    {"Infinite", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .inf}\namp: {opt_level: O2}\n", "c.yaml:3:28: key 'optimizer.lr': .inf is not"},
+    {"WrongChoice", "model: {type: vgg, widths: [8]}\n" + kRest, "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet"},
+    {"NoSection", kRest, "c.yaml:1:1: key 'model.type': missing; expected one of mlp"},
+    {"ScalarForSection", "model: mlp\n" + kRest, "c.yaml:1:8: key 'model': expected a mapping"},
+    {"NoLearningRate", kModel + "data: {set: digits}\noptimizer: {type: SGD}\namp: {opt_level: O2}\n", "c.yaml:3:12: key 'optimizer.lr': missing"},
+    {"NoAmp", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\n", "c.yaml:1:1: key 'amp': missing"},
+    {"TextInList", "model: {type: mlp, widths: [8, wide]}\n" + kRest, "c.yaml:1:28: key 'model.widths': expected a list of integers"},
+    {"StagesDiffer", "model: {type: resnet, widths: [8, 8], blocks: [1]}\n" + kRest, "c.yaml:1:47: key 'model.blocks': gives 1 stages"},
+    {"NesterovAlone", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1, nesterov: true}\namp: {opt_level: O2}\n",
+     "c.yaml:3:43: key 'optimizer.nesterov': needs a momentum"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, BadConfigs, testing::ValuesIn(kBadConfigs), [](const auto& test) { return test.param.name; });
+
+TEST(Config, MistakesInTheAmpBlockAreReportedAtTheirPlaceInTheFile) {
+  const auto block = complaint(kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\namp:\n  opt_level: O2\n  keep_batchnorm_fp23: true\nepochs: 3\n");
+  EXPECT_NE(block.find("c.yaml:6:3"), std::string::npos) << block;
+  EXPECT_NE(block.find("keep_batchnorm_fp23"), std::string::npos) << block;
+  EXPECT_EQ(block.find('\n'), std::string::npos) << block;
+  const auto flow = complaint(kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\namp: {opt_level: O9}\n");
+  EXPECT_NE(flow.find("c.yaml:4:"), std::string::npos) << flow;
+  EXPECT_NE(flow.find("O9"), std::string::npos) << flow;
+}
+
+TEST(Config, MissingFileAndFolderAreNamed) {
+  const Scratch scratch;
+  EXPECT_EQ(message_of<train::UserError>([&] { train::read_config(scratch / "no.yaml"); }),
+            "cannot read config '" + (scratch / "no.yaml") + "': No such file or directory");
+  EXPECT_EQ(message_of<train::UserError>([&] { train::read_config(scratch.path()); }),
+            "cannot read config '" + scratch.path() + "': it is a folder");
+}
+
+}  // namespace

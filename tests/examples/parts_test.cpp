@@ -1,0 +1,253 @@
+#include <cmath>
+#include <sstream>
+
+#include <ATen/ATen.h>
+
+#include "csv_file.h"
+#include "divergence.h"
+#include "errors.h"
+#include "models.h"
+#include "optimizer.h"
+#include "options.h"
+#include "progress.h"
+#include "run_folder.h"
+#include "schedule.h"
+#include "scratch.h"
+
+namespace {
+
+using train::UserError;
+
+train::Config scheduled(const std::string& type) {
+  train::Config config;
+  config.optimizer.lr = 0.4;
+  config.epochs = 10;
+  config.schedule.type = type;
+  return config;
+}
+
+TEST(Schedule, NoneIsConstant) {
+  EXPECT_EQ(train::learning_rate(scheduled("none"), 0, 5), 0.4);
+  EXPECT_EQ(train::learning_rate(scheduled("none"), 49, 5), 0.4);
+}
+
+TEST(Schedule, StepFallsByGammaAtEachStage) {
+  auto config = scheduled("step");
+  config.schedule.step_epochs = 3;
+  config.schedule.gamma = 0.5;
+  EXPECT_EQ(train::learning_rate(config, 14, 5), 0.4);
+  EXPECT_EQ(train::learning_rate(config, 15, 5), 0.2);
+  EXPECT_EQ(train::learning_rate(config, 30, 5), 0.1);
+}
+
+TEST(Schedule, CosineGoesFromFullToFinal) {
+  auto config = scheduled("cosine");
+  config.schedule.final_lr = 0.1;
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 0, 5), 0.4);
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 25, 5), 0.25);
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 50, 5), 0.1);
+}
+
+TEST(Schedule, WarmupRisesStepByStepToTheFullRate) {
+  auto config = scheduled("none");
+  config.schedule.warmup_epochs = 2;
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 0, 5), 0.04);
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 4, 5), 0.2);
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 9, 5), 0.4);
+  EXPECT_DOUBLE_EQ(train::learning_rate(config, 10, 5), 0.4);
+}
+
+train::StepReport some_report() {
+  train::StepReport report;
+  report.epoch = 3;
+  report.epochs = 12;
+  report.step = 11;
+  report.steps = 22;
+  report.loss = 0.25;
+  report.loss_scale = 65536;
+  report.skipped = 2;
+  report.images_per_second = 1234.4;
+  report.seconds_left = 75;
+  return report;
+}
+
+TEST(Progress, LineHoldsEveryFigureAndAHalfFullBar) {
+  EXPECT_EQ(train::progress_line(some_report(), 120),
+            "epoch 3/12 [###############...............] 11/22  loss 0.2500  scale 65536  skipped 2  1234 images/s  ETA 1:15");
+}
+
+TEST(Progress, LineFitsANarrowTerminal) {
+  EXPECT_EQ(train::progress_line(some_report(), 80), "epoch 3/12 11/22  loss 0.2500  scale 65536  skipped 2  1234 images/s  ETA 1:15");
+  EXPECT_EQ(train::progress_line(some_report(), 20), "epoch 3/12 11/22  lo");
+}
+
+TEST(Progress, TimesReadAsClockTimes) {
+  EXPECT_EQ(train::clock_time(0), "0:00");
+  EXPECT_EQ(train::clock_time(75.4), "1:15");
+  EXPECT_EQ(train::clock_time(3675), "1:01:15");
+}
+
+TEST(Progress, ALogGetsPlainLinesOnly) {
+  std::ostringstream out;
+  train::Progress progress(out, /*live=*/false, 80);
+  progress.step(some_report());
+  progress.line("epoch done");
+  EXPECT_EQ(out.str(), "epoch done\n");
+}
+
+TEST(Progress, ATerminalGetsOneLineThatIsDrawnOver) {
+  std::ostringstream out;
+  train::Progress progress(out, /*live=*/true, 80);
+  progress.step(some_report());
+  progress.line("epoch done");
+  EXPECT_EQ(out.str(), "\r\x1b[K" + train::progress_line(some_report(), 80) + "\r\r\x1b[Kepoch done\n");
+}
+
+TEST(Options, AllAreRead) {
+  const auto options = train::parse_options({"c.yaml", "--seed", "3", "--epochs=5", "--run-dir", "here", "--stop-after", "2"});
+  EXPECT_EQ(options.config, "c.yaml");
+  EXPECT_EQ(options.seed, 3);
+  EXPECT_EQ(options.epochs, 5);
+  EXPECT_EQ(options.run_dir, "here");
+  EXPECT_EQ(options.stop_after, 2);
+  EXPECT_TRUE(train::parse_options({"--help"}).help);
+}
+
+TEST(Options, MistakesAreNamed) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "no config given"},
+      {{"a.yaml", "b.yaml"}, "two configs given: 'a.yaml' and 'b.yaml'"},
+      {{"a.yaml", "--sed", "3"}, "unknown option '--sed'"},
+      {{"a.yaml", "--seed"}, "option '--seed' needs a value"},
+      {{"a.yaml", "--seed", "-1"}, "--seed: expected an integer of at least 0, got '-1'"},
+      {{"a.yaml", "--epochs", "2x"}, "--epochs: expected an integer of at least 1, got '2x'"},
+      {{"--resume", "r", "--seed", "1"}, "--resume goes on in the run's own folder"},
+  };
+  for (const auto& [arguments, says] : cases) {
+    const auto message = message_of<UserError>([&, &arguments = arguments] { train::parse_options(arguments); });
+    EXPECT_EQ(message.rfind(says, 0), 0u) << message;
+  }
+}
+
+TEST(CsvFile, KeepsTheRowsBehindTheCheckpointAndDropsLaterOnes) {
+  const Scratch scratch;
+  scratch.write("t.csv", "a,b\n1,2\n3,4\n5,");  // the last row was cut off when the run was killed
+  {
+    train::CsvFile file(scratch / "t.csv", "a,b", 1);
+    file.append("7,8");
+  }
+  EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n7,8\n");
+}
+
+TEST(CsvFile, RefusesATableThatDoesNotFitTheCheckpoint) {
+  const Scratch scratch;
+  scratch.write("t.csv", "a,b\n1,2\n");
+  EXPECT_NE(message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,b", 2); }).find("holds 1 rows"), std::string::npos);
+  EXPECT_NE(message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,c", 1); }).find("header"), std::string::npos);
+  EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n");
+}
+
+TEST(RunFolder, NeverWritesOverAnotherRun) {
+  const Scratch scratch;
+  scratch.write("run/config.yaml", "kept");
+  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::create(scratch / "run", "c.yaml"); }).find("in use"), std::string::npos);
+  EXPECT_EQ(scratch.read("run/config.yaml"), "kept");
+  std::filesystem::create_directories(scratch / "empty");
+  EXPECT_EQ(train::RunFolder::create(scratch / "empty", "c.yaml").path(), scratch / "empty");
+  EXPECT_EQ(train::RunFolder::create(scratch / "new/deep", "c.yaml").path(), scratch / "new/deep");
+}
+
+TEST(RunFolder, OpensByFolderOrCheckpoint) {
+  const Scratch scratch;
+  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::open(scratch.path()); }).find("config.yaml"), std::string::npos);
+  scratch.write("config.yaml", "");
+  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::open(scratch.path()); }).find("checkpoint.pt"), std::string::npos);
+  scratch.write("checkpoint.pt", "");
+  EXPECT_EQ(train::RunFolder::open(scratch.path()).path(), scratch.path());
+  EXPECT_EQ(train::RunFolder::open(scratch / "checkpoint.pt").path(), scratch.path());
+}
+
+class EveryModel : public testing::TestWithParam<train::ModelConfig> {};
+
+TEST_P(EveryModel, GiveOneScoreForEachClassAndAGradientToEveryParameter) {
+  at::manual_seed(1);
+  for (const int64_t side : {8, 28, 32}) {
+    for (const int64_t channels : {1, 3}) {
+      auto model = train::make_classifier(GetParam(), {channels, side, side}, 10);
+      const auto scores = model->forward(at::randn({4, channels, side, side}));
+      EXPECT_EQ(scores.sizes(), (std::vector<int64_t>{4, 10}));
+      scores.square().sum().backward();
+      for (const auto& item : model->named_parameters()) {
+        EXPECT_TRUE(item.value().grad().defined()) << item.key();
+      }
+    }
+  }
+}
+
+TEST_P(EveryModel, AreTheSameForTheSameSeed) {
+  const auto weights = [] {
+    at::manual_seed(3);
+    std::vector<at::Tensor> flat;
+    for (const auto& parameter : train::make_classifier(GetParam(), {1, 8, 8}, 10)->parameters()) {
+      flat.push_back(parameter.detach().flatten());
+    }
+    return at::cat(flat);
+  };
+  const auto first = weights();
+  EXPECT_TRUE(first.equal(weights()));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryModel,
+                         testing::Values(train::ModelConfig{"mlp", {16, 12}, {}, 0.5}, train::ModelConfig{"convnet", {4, 6, 8}, {}, 0},
+                                         train::ModelConfig{"resnet", {4, 8}, {1, 2}, 0}),
+                         [](const auto& test) { return test.param.type; });
+
+TEST(Models, TooManyStagesForTheImageAreRefused) {
+  const auto message = message_of<UserError>([] { train::make_classifier({"convnet", {4, 4, 4, 4, 4}, {}, 0}, {1, 8, 8}, 10); });
+  EXPECT_EQ(message, "key 'model.widths': 5 stages are too many for images of 8x8");
+}
+
+TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
+  for (const std::string type : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"}) {
+    train::OptimizerConfig config;
+    config.type = type;
+    config.lr = 0.5;
+    auto parameter = at::ones({3}).requires_grad_();
+    const auto optimizer = train::make_optimizer(config, {parameter});
+    parameter.mutable_grad() = at::ones({3});
+    train::set_learning_rate(*optimizer, 0);
+    optimizer->step();
+    EXPECT_TRUE(parameter.equal(at::ones({3}))) << type;
+    train::set_learning_rate(*optimizer, 0.25);
+    optimizer->step();
+    EXPECT_TRUE(parameter.lt(1).all().item<bool>()) << type;
+  }
+}
+
+TEST(Divergence, IsANonFiniteLossThatWasNotSkipped) {
+  train::Divergence divergence;
+  train::StepLog log;
+  log.loss = INFINITY;
+  log.skipped = true;
+  EXPECT_FALSE(divergence.sees(log));
+  log.skipped = false;
+  log.step = 6;
+  EXPECT_TRUE(divergence.sees(log));
+  EXPECT_EQ(divergence.reason(), "the loss became inf at step 7");
+}
+
+TEST(Divergence, IsOverflowStepAfterStep) {
+  train::Divergence divergence;
+  train::StepLog overflow, fine;
+  overflow.skipped = true;
+  for (int i = 1; i < train::Divergence::kPatience; ++i) {
+    EXPECT_FALSE(divergence.sees(overflow));
+  }
+  EXPECT_FALSE(divergence.sees(fine));
+  for (int i = 1; i < train::Divergence::kPatience; ++i) {
+    EXPECT_FALSE(divergence.sees(overflow));
+  }
+  EXPECT_TRUE(divergence.sees(overflow));
+}
+
+}  // namespace

@@ -1,0 +1,179 @@
+// Runs the real program in a folder of its own, on images that the test draws itself.
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <random>
+
+#include <sys/wait.h>
+
+#include "scratch.h"
+
+namespace {
+
+struct Ended {
+  int code;
+  std::string out;
+  std::string error;
+};
+
+// Ten well separated kinds of 8x8 image with noise, in the form of digits.csv.
+std::string easy_digits() {
+  std::mt19937 generator(1);
+  int kinds[10][64];
+  for (auto& kind : kinds) {
+    for (auto& pixel : kind) {
+      pixel = static_cast<int>(generator() % 2) * 10 + 2;
+    }
+  }
+  std::string text;
+  for (int row = 0; row < 300; ++row) {
+    for (const auto pixel : kinds[row % 10]) {
+      text += std::to_string(pixel + static_cast<int>(generator() % 5)) + ",";
+    }
+    text += std::to_string(row % 10) + "\n";
+  }
+  return text;
+}
+
+std::string config(const std::string& level, const std::string& optimizer = "{type: SGD, lr: 0.05, momentum: 0.9}") {
+  return "model: {type: convnet, widths: [4, 8], dropout: 0.1}\ndata: {set: digits, dir: data}\noptimizer: " + optimizer +
+         "\nschedule: {type: cosine, warmup_epochs: 1}\nepochs: 4\nbatch_size: 20\ndevice: cpu\nthreads: 1\namp: {opt_level: " + level + "}\n";
+}
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    scratch_.write("data/digits.csv", easy_digits());
+    scratch_.write("c.yaml", config("O2"));
+  }
+
+  Ended run(const std::string& arguments) const {
+    const auto line = "cd '" + scratch_.path() + "' && '" TRAIN_PROGRAM "' " + arguments + " >out 2>error";
+    const int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, scratch_.read("out"), scratch_.read("error")};
+  }
+
+  // The program must refuse with exit code 2 and one line; the line.
+  std::string refusal(const std::string& arguments) const {
+    const auto ended = run(arguments);
+    EXPECT_EQ(ended.code, 2) << ended.out << ended.error;
+    EXPECT_EQ(ended.error.find('\n') + 1, ended.error.size()) << ended.error;
+    return ended.error;
+  }
+
+  // Test accuracy in the last row of a run's metrics.csv.
+  double accuracy(const std::string& folder) const {
+    std::istringstream lines(scratch_.read(folder + "/metrics.csv"));
+    std::string line, last, cell;
+    while (std::getline(lines, line)) {
+      last = line;
+    }
+    std::istringstream cells(last);
+    for (int column = 0; column < 3; ++column) {
+      std::getline(cells, cell, ',');
+    }
+    return std::atof(cell.c_str());
+  }
+
+  Scratch scratch_;
+};
+
+class ProgramAtLevel : public Program, public testing::WithParamInterface<std::string> {};
+
+TEST_P(ProgramAtLevel, ResumedRunHasBitwiseTheLossesOfTheUninterruptedOne) {
+  scratch_.write("c.yaml", config(GetParam()));
+  const auto whole = run("c.yaml --run-dir whole");
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  ASSERT_EQ(run("c.yaml --run-dir parts --stop-after 2").code, 0);
+  // What a run killed in its third epoch leaves behind the checkpoint.
+  const auto steps = scratch_.read("parts/steps.csv");
+  EXPECT_LT(steps.size(), scratch_.read("whole/steps.csv").size());
+  scratch_.write("parts/steps.csv", steps + "3,25,0.5,1,0,0.1\n3,2");
+  const auto rest = run("--resume parts");
+  ASSERT_EQ(rest.code, 0) << rest.error;
+  EXPECT_EQ(scratch_.read("parts/steps.csv"), scratch_.read("whole/steps.csv"));
+  EXPECT_EQ(accuracy("parts"), accuracy("whole"));
+  EXPECT_GT(accuracy("whole"), 0.9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, ProgramAtLevel, testing::Values("O0", "O2", "O3", "O5"), [](const auto& test) { return test.param; });
+
+TEST_F(Program, ResumesEveryOptimizerBitwiseAtO2) {
+  for (const std::string type : {"Adam", "AdamW", "RMSprop", "Adagrad"}) {
+    scratch_.write("c.yaml", config("O2", "{type: " + type + ", lr: 0.01}"));
+    ASSERT_EQ(run("c.yaml --run-dir whole" + type).code, 0) << type;
+    ASSERT_EQ(run("c.yaml --stop-after 1 --run-dir parts" + type).code, 0) << type;
+    ASSERT_EQ(run("--resume parts" + type + "/checkpoint.pt").code, 0) << type;
+    EXPECT_EQ(scratch_.read("parts" + type + "/steps.csv"), scratch_.read("whole" + type + "/steps.csv")) << type;
+  }
+}
+
+TEST_F(Program, LeavesConfigTablesAndCheckpointAndTellsTheAccuracy) {
+  const auto ended = run("c.yaml --run-dir r --seed 7 --epochs 2");
+  ASSERT_EQ(ended.code, 0) << ended.error;
+  const auto resolved = scratch_.read("r/config.yaml");
+  for (const auto* line : {"seed: 7\n", "epochs: 2\n", "run_dir: r\n", "opt_level: O2", "# keep_batchnorm_fp32: true", "# loss_scale: dynamic"}) {
+    EXPECT_NE(resolved.find(line), std::string::npos) << line << " is not in\n" << resolved;
+  }
+  std::istringstream steps(scratch_.read("r/steps.csv")), metrics(scratch_.read("r/metrics.csv"));
+  std::string header;
+  std::getline(steps, header);
+  EXPECT_EQ(header, "epoch,step,loss,loss_scale,skipped,lr");
+  std::getline(metrics, header);
+  EXPECT_EQ(header, "epoch,train_loss,test_accuracy,loss_scale,skipped_steps,lr,seconds,images_per_second,status");
+  const auto rows = [](std::istream& in) { return std::count(std::istreambuf_iterator<char>(in), {}, '\n'); };
+  EXPECT_EQ(rows(steps), 24);  // 240 training images, 12 batches of 20, 2 epochs
+  EXPECT_EQ(rows(metrics), 2);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "r/checkpoint.pt"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "r/checkpoint.pt.part"));
+  EXPECT_NE(ended.out.find("after 2 epochs"), std::string::npos) << ended.out;
+  EXPECT_EQ(ended.out.find('\r'), std::string::npos);  // no progress bar in a log
+}
+
+TEST_F(Program, TheRunFoldersConfigRepeatsTheRun) {
+  ASSERT_EQ(run("c.yaml --run-dir first --seed 7 --epochs 2").code, 0);
+  ASSERT_EQ(run("first/config.yaml --run-dir second").code, 0);
+  EXPECT_EQ(scratch_.read("second/steps.csv"), scratch_.read("first/steps.csv"));
+}
+
+TEST_F(Program, SeedChangesTheLosses) {
+  ASSERT_EQ(run("c.yaml --run-dir a --epochs 1").code, 0);
+  ASSERT_EQ(run("c.yaml --run-dir b --epochs 1 --seed 1").code, 0);
+  EXPECT_NE(scratch_.read("a/steps.csv"), scratch_.read("b/steps.csv"));
+}
+
+TEST_F(Program, DivergenceEndsTheRunWithItsOwnCode) {
+  scratch_.write("c.yaml", config("O3", "{type: SGD, lr: 900, momentum: 1}"));
+  const auto ended = run("c.yaml --run-dir r");
+  EXPECT_EQ(ended.code, 3) << ended.out;
+  EXPECT_NE(ended.error.find("training diverged: the loss became"), std::string::npos) << ended.error;
+  EXPECT_NE(scratch_.read("r/metrics.csv").find(",diverged\n"), std::string::npos);
+}
+
+TEST_F(Program, MistakesEndInOneLineAndExitCodeTwo) {
+  EXPECT_EQ(refusal("no.yaml"), "cannot read config 'no.yaml': No such file or directory\n");
+  scratch_.write("typo.yaml", config("O2") + "epoch: 3\n");
+  EXPECT_EQ(refusal("typo.yaml").rfind("typo.yaml:10:1: key 'epoch': unknown key", 0), 0u);
+  scratch_.write("level.yaml", config("O7"));
+  EXPECT_EQ(refusal("level.yaml").rfind("level.yaml:9:", 0), 0u);
+  EXPECT_EQ(refusal("c.yaml --sed 3").rfind("unknown option '--sed'", 0), 0u);
+  EXPECT_EQ(refusal("--resume nowhere").rfind("cannot resume 'nowhere'", 0), 0u);
+  std::filesystem::remove(scratch_ / "data/digits.csv");
+  EXPECT_EQ(refusal("c.yaml").rfind("missing file 'data/digits.csv'", 0), 0u);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "runs"));  // nothing was begun
+}
+
+TEST_F(Program, DamagedCheckpointIsRefused) {
+  ASSERT_EQ(run("c.yaml --run-dir r --stop-after 1").code, 0);
+  scratch_.write("r/checkpoint.pt", "damaged");
+  EXPECT_EQ(refusal("--resume r").rfind("cannot resume from 'r/checkpoint.pt': ", 0), 0u);
+}
+
+TEST_F(Program, ARunFolderInUseIsRefused) {
+  ASSERT_EQ(run("c.yaml --run-dir r --epochs 1").code, 0);
+  const auto before = scratch_.read("r/steps.csv");
+  EXPECT_EQ(refusal("c.yaml --run-dir r").rfind("run folder 'r' is in use", 0), 0u);
+  EXPECT_EQ(scratch_.read("r/steps.csv"), before);
+}
+
+}  // namespace
