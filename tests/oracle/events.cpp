@@ -1,0 +1,26 @@
+#include "tests/oracle/events.h"
+
+#include <c10/util/Exception.h>
+
+#include "tests/oracle/exceptions.h"
+#include "tests/oracle/session.h"
+
+namespace oracle {
+
+const EventRegistry& event_registry() {
+  static const EventRegistry kRegistry = [] {
+    EventRegistry registry;
+    add_model_events(registry);
+    add_backward_events(registry);
+    add_optimizer_events(registry);
+    add_checkpoint_events(registry);
+    add_record_event(registry);
+    for (auto& [op, handler] : registry) handler.fields.insert({"op", "expect"});
+    return registry;
+  }();
+  return kRegistry;
+}
+
+void play_event(Session& session, const Json& event) { event_registry().at(event.at("op").as_string()).play(session, event); }
+
+}  // namespace oracle

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/oracle/json.h"
+
+namespace oracle {
+
+class Session;
+
+struct EventHandler {
+  std::set<std::string> fields;  // what an event of this op may hold; another field means that we lack something
+  std::function<void(Session&, const Json& event)> play;
+};
+using EventRegistry = std::map<std::string, EventHandler>;
+
+// Event handlers by op. A new op is one more entry.
+const EventRegistry& event_registry();
+
+void add_model_events(EventRegistry& registry);
+void add_backward_events(EventRegistry& registry);
+void add_optimizer_events(EventRegistry& registry);
+void add_checkpoint_events(EventRegistry& registry);
+void add_record_event(EventRegistry& registry);
+
+// Plays one event and checks the exception that it expects, or expects none.
+void play_event(Session& session, const Json& event);
+
+}  // namespace oracle

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "tests/oracle/json.h"
+#include "tests/oracle/report.h"
+
+namespace oracle {
+
+// Runs `action` and checks that it throws what stands for the named Python exception (RuntimeError: c10::Error, ValueError:
+// c10::ValueError, …). `expected` null or a JSON null: it must not throw.
+void check_exception(Report& report, const Json* expected, const std::function<void()>& action);
+
+}  // namespace oracle

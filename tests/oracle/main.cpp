@@ -1,0 +1,61 @@
+// oracle_replay --cases DIR [--only PATTERN] [--tables DIR]
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "tests/oracle/replay.h"
+
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr const char* kUsage =
+    "usage: oracle_replay [--cases DIR] [--only PATTERNS] [--tables DIR]\n"
+    "  --cases DIR      replays every folder of DIR that holds a case.json\n"
+    "  --tables DIR     replays the tables (*.json) of DIR\n"
+    "  --only PATTERNS  only cases or tables whose name matches one of the comma-separated patterns (*, ?)\n";
+
+struct Arguments {
+  std::optional<std::string> cases;
+  std::optional<std::string> tables;
+  std::string only = "*";
+};
+
+std::optional<Arguments> parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; i += 2) {
+    if (i + 1 >= argc) return std::nullopt;
+    const std::string name = argv[i];
+    if (name == "--cases") {
+      arguments.cases = argv[i + 1];
+    } else if (name == "--tables") {
+      arguments.tables = argv[i + 1];
+    } else if (name == "--only") {
+      arguments.only = argv[i + 1];
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (!arguments.cases && !arguments.tables) return std::nullopt;
+  return arguments;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto arguments = parse(argc, argv);
+  if (!arguments) {
+    std::cerr << kUsage;
+    return kUsageError;
+  }
+  oracle::use_recorded_arithmetic();
+  oracle::Report report;
+  try {
+    if (arguments->cases) oracle::replay_cases(*arguments->cases, arguments->only, report);
+    if (arguments->tables) oracle::replay_tables(*arguments->tables, arguments->only, report);
+  } catch (const std::exception& error) {
+    std::cerr << "oracle_replay: " << error.what() << "\n";
+    return kUsageError;
+  }
+  return report.summary();
+}

@@ -1,0 +1,150 @@
+#include "tests/oracle/multi_tensor_cases.h"
+
+#include <ATen/Functions.h>
+
+#include <functional>
+
+#include "kernels/multi_tensor.h"
+#include "tests/oracle/compare.h"
+
+namespace oracle {
+namespace {
+
+namespace kernels = apex::kernels;
+constexpr double kPrefill = 7.0;
+
+// One call: its entry in the case, fresh copies of the lists with the call's values injected, and the flag.
+class Call {
+ public:
+  Call(const CaseFile& case_file, const Json& call, Report& report) : case_file_(case_file), call_(call), report_(report) {
+    flag_ = at::full({1}, call.int_or("flag_before", 0), at::TensorOptions().dtype(at::kInt));
+  }
+
+  const Json& entry() const { return call_; }
+  const at::Tensor& flag() const { return flag_; }
+  Report& report() { return report_; }
+
+  std::vector<at::Tensor> list(const std::string& argument) const {
+    const std::string name = call_.at(argument).as_string();
+    std::vector<at::Tensor> tensors;
+    for (const Json& tensor : case_file_.json().at("lists").at(name).at("tensors").items()) {
+      tensors.push_back(case_file_.tensor(tensor.as_string()));
+    }
+    for (const Json& value : call_.at("inject").items()) {
+      if (value.at("list").as_string() != name) continue;
+      tensors.at(static_cast<size_t>(value.at("tensor").as_int())).view(-1)[value.at("index").as_int()] =
+          value.at("value").as_double();
+    }
+    return tensors;
+  }
+
+  std::vector<at::Tensor> outputs_like(const std::vector<at::Tensor>& inputs) const {
+    const at::ScalarType dtype = dtype_from_name(call_.at("out_dtype"));
+    std::vector<at::Tensor> outputs;
+    for (const auto& input : inputs) outputs.push_back(at::full_like(input, kPrefill, input.options().dtype(dtype)));
+    return outputs;
+  }
+
+  void check_flag() {
+    compare_number(report_, "overflow flag", flag_.item<int>(), call_.at("expect").at("flag").as_double(), {});
+  }
+
+  void check_outputs(const std::vector<at::Tensor>& outputs, const Tolerance& tolerance) {
+    check_flag();
+    const Json& expect = call_.at("expect");
+    const auto counts = expect.at("nonfinite_count").as_ints();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto nonfinite = outputs[i].numel() - outputs[i].isfinite().sum().item<int64_t>();
+      compare_number(report_, "non-finite values in output " + std::to_string(i), static_cast<double>(nonfinite),
+                     static_cast<double>(counts.at(i)), {});
+    }
+    if (!expect.has("tensors")) return;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const std::string name = expect.at("tensors").items().at(i).as_string();
+      const auto expected = case_file_.expected(name, outputs[i].numel());
+      if (!expected) throw std::runtime_error(expect.where() + ": '" + name + "' is not stored");
+      compare_tensor(report_, name, outputs[i], *expected, tolerance);
+    }
+  }
+
+ private:
+  const CaseFile& case_file_;
+  const Json& call_;
+  Report& report_;
+  at::Tensor flag_;
+};
+
+void play_scale(Call& call) {
+  const std::vector<at::Tensor> in = call.list("src");
+  const std::vector<at::Tensor> out = call.entry().bool_or("inplace", false) ? in : call.outputs_like(in);
+  kernels::multi_tensor_scale(call.flag(), in, out, call.entry().at("scale").as_double());
+  call.check_outputs(out, {});
+}
+
+Tolerance axpby_tolerance(const Call& call) {
+  Tolerance tolerance;
+  if (dtype_from_name(call.entry().at("out_dtype")) == at::kFloat) {
+    tolerance.rtol = 1e-6;
+  } else {
+    tolerance.spacings = 1;
+  }
+  return tolerance;
+}
+
+void play_axpby(Call& call) {
+  const std::vector<at::Tensor> x = call.list("x");
+  const std::vector<at::Tensor> y = call.list("y");
+  const std::vector<at::Tensor> out = call.outputs_like(x);
+  const auto check = static_cast<kernels::CheckArg>(call.entry().at("arg_to_check").as_int());
+  kernels::multi_tensor_axpby(call.flag(), x, y, out, call.entry().at("a").as_double(), call.entry().at("b").as_double(), check);
+  call.check_outputs(out, axpby_tolerance(call));
+}
+
+void play_l2norm(Call& call) {
+  Tolerance tolerance;
+  tolerance.rtol = 1e-5;
+  const bool per_tensor = call.entry().at("per_tensor").as_bool();
+  const auto [norm, norms] = kernels::multi_tensor_l2norm(call.flag(), call.list("src"), per_tensor);
+  call.check_flag();
+  const Json& expect = call.entry().at("expect");
+  compare_number(call.report(), "norm", norm.item<double>(), expect.at("norm").as_double(), tolerance);
+  if (!per_tensor) return;
+  const auto& wanted = expect.at("per_tensor").items();
+  compare_text(call.report(), "number of norms", std::to_string(norms.numel()), std::to_string(wanted.size()));
+  for (int64_t i = 0; i < norms.numel() && i < static_cast<int64_t>(wanted.size()); ++i) {
+    compare_number(call.report(), "norm of tensor " + std::to_string(i), norms[i].item<double>(),
+                   wanted[static_cast<size_t>(i)].as_double(), tolerance);
+  }
+}
+
+// Kernels by Apex's name without its prefix. A new kernel is one more entry.
+const std::map<std::string, std::function<void(Call&)>>& kernel_registry() {
+  static const std::map<std::string, std::function<void(Call&)>> kRegistry = {
+      {"scale", play_scale}, {"axpby", play_axpby}, {"l2norm", play_l2norm}};
+  return kRegistry;
+}
+
+}  // namespace
+
+void play_multi_tensor_case(const CaseFile& case_file, Report& report) {
+  play(report, case_file.name(), "multi_tensor", [&] {
+    size_t played = 0;
+    std::string missing;
+    for (const Json& entry : case_file.json().at("calls").items()) {
+      const std::string fn = entry.at("fn").as_string();
+      report.at("call " + std::to_string(entry.at("id").as_int()) + " (" + fn + ")");
+      auto kernel = kernel_registry().find(fn);
+      if (kernel == kernel_registry().end()) {
+        missing = fn;
+        report.leave_out("calls of multi_tensor_" + fn + ", which does not exist yet");
+        continue;
+      }
+      Call call(case_file, entry, report);
+      kernel->second(call);
+      ++played;
+    }
+    if (played == 0) throw NeedsFeature("multi_tensor_" + missing);
+  });
+}
+
+}  // namespace oracle

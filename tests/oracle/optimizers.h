@@ -1,0 +1,46 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/oracle/json.h"
+
+namespace oracle {
+
+// One entry of an optimizer's per-parameter state, under PyTorch's name: a tensor, or a number where `tensor` is undefined.
+struct StateEntry {
+  std::string name;
+  at::Tensor tensor;
+  double number = 0;
+};
+
+// What the replayer must know about one optimizer class.
+struct OptimizerType {
+  using Options = torch::optim::OptimizerOptions;
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+  // The class's defaults, as its Python twin has them.
+  std::function<std::unique_ptr<Options>()> defaults;
+  std::function<std::unique_ptr<torch::optim::Optimizer>(Groups, const Options& defaults)> make;
+  // Answers false for an option that the class does not have.
+  std::function<bool(Options&, const std::string& name, const Json& value)> set_option;
+  std::function<std::vector<StateEntry>(const torch::optim::OptimizerParamState&)> read_state;
+  // Early steps have the size of the learning rate whatever the gradient's, so a rounding can turn a step round.
+  bool steps_like_sign = false;
+};
+
+// Optimizer classes by PyTorch's or Apex's name. A new class is one more entry.
+const std::map<std::string, OptimizerType>& optimizer_registry();
+
+// Throws NeedsFeature when the class is not in the registry.
+const OptimizerType& optimizer_type(const std::string& name);
+
+// Writes every member of `values` (null: nothing) into `options`. Throws NeedsFeature for an option that the class lacks.
+void set_options(const std::string& type, OptimizerType::Options& options, const Json* values);
+
+}  // namespace oracle

@@ -1,0 +1,154 @@
+// The readers of JSON and safetensors: exact values, and clear errors for malformed files.
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+
+#include "tests/oracle/compare.h"
+#include "tests/oracle/json.h"
+#include "tests/oracle/safetensors.h"
+
+namespace oracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_error(const std::function<void()>& action, const std::string& part) {
+  const std::string error = error_of(action);
+  EXPECT_NE(error.find(part), std::string::npos) << "error: " << error << "\nlacks: " << part;
+}
+
+TEST(Json, NumbersComeBackExactly) {
+  const Json json = Json::parse(R"({"pi": 3.141592653589793, "tiny": 5e-324, "negative": -0.1, "big": 9007199254740993,
+                                    "largest": 9223372036854775807, "one": 1, "exponent": 1E+2})", "test");
+  EXPECT_EQ(json.at("pi").as_double(), 3.141592653589793);
+  EXPECT_EQ(json.at("tiny").as_double(), std::numeric_limits<double>::denorm_min());
+  EXPECT_EQ(json.at("negative").as_double(), -0.1);
+  EXPECT_EQ(json.at("big").as_int(), 9007199254740993);
+  EXPECT_EQ(json.at("largest").as_int(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(json.at("one").as_double(), 1.0);
+  EXPECT_EQ(json.at("exponent").as_double(), 100.0);
+}
+
+TEST(Json, QuotedAndPlainScalarsAreToldApart) {
+  const Json json = Json::parse(R"(["128.0", 128.0, "true", true, "null", null, "inf", "-inf", "nan"])", "test");
+  const auto& items = json.items();
+  EXPECT_TRUE(items[0].is_string());
+  EXPECT_TRUE(items[1].is_number());
+  EXPECT_TRUE(items[2].is_string());
+  EXPECT_TRUE(items[3].as_bool());
+  EXPECT_TRUE(items[4].is_string());
+  EXPECT_TRUE(items[5].is_null());
+  EXPECT_EQ(items[6].as_double(), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(items[7].as_double(), -std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(items[8].as_double()));
+}
+
+TEST(Json, StringsMayHoldEscapesAndUnicode) {
+  const Json json = Json::parse(R"({"a": "tab\tquote\" \u00e9 é: {}", "empty": {}})", "test");
+  EXPECT_EQ(json.at("a").as_string(), "tab\tquote\" é é: {}");
+  EXPECT_TRUE(json.at("empty").members().empty());
+}
+
+TEST(Json, MalformedTextIsAnErrorWithItsPlace) {
+  expect_error([] { Json::parse("{\"a\": [1, 2", "broken.json"); }, "broken.json:");
+  expect_error([] { Json::parse("{\n  \"a\": unquoted\n}", "plain.json"); }, "plain.json:2:8: 'unquoted' is not a JSON value");
+  expect_error([] { Json::parse("{\"a\": 01}", "octal.json"); }, "octal.json:1:7: '01' is not a JSON value");
+  expect_error([] { Json::parse("{a: 1}", "names.json"); }, "names must be quoted");
+  expect_error([] { Json::parse("", "empty.json"); }, "empty.json");
+  expect_error([] { Json::parse("{\"a\": 1}\n---\n{}", "two.json"); }, "two.json: expected one JSON document, found 2");
+}
+
+TEST(Json, WrongKindIsAnErrorWithItsPlace) {
+  const Json json = Json::parse("{\"a\": \"text\",\n \"b\": 1.5}", "kinds.json");
+  expect_error([&] { json.at("a").as_double(); }, "kinds.json:1:7: expected a number, found text");
+  expect_error([&] { json.at("b").as_int(); }, "kinds.json:2:7: expected an integer");
+  expect_error([&] { json.at("c"); }, "no member 'c'");
+}
+
+// A safetensors file of the given header text and data.
+class SafetensorsFile {
+ public:
+  SafetensorsFile(const std::string& header, const std::string& data, int64_t length_error = 0)
+      : path_(fs::temp_directory_path() / ("oracle_reader_" + std::to_string(counter_++) + ".safetensors")) {
+    std::ofstream file(path_, std::ios::binary);
+    const uint64_t length = header.size() + static_cast<uint64_t>(length_error);
+    for (int i = 0; i < 8; ++i) file.put(static_cast<char>(length >> (8 * i)));
+    file << header << data;
+  }
+  ~SafetensorsFile() { fs::remove(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  static inline int counter_ = 0;
+  fs::path path_;
+};
+
+TEST(Safetensors, DtypesShapesAndValuesAreRead) {
+  const SafetensorsFile file(
+      R"({"__metadata__": {"made": "here"}, "f": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+          "h": {"dtype": "F16", "shape": [1, 1], "data_offsets": [8, 10]}, "e": {"dtype": "F64", "shape": [0], "data_offsets": [10, 10]},
+          "b": {"dtype": "BOOL", "shape": [], "data_offsets": [10, 11]}})",
+      std::string("\x00\x00\x80\x3f\x00\x00\x00\xc0\x00\x3c\x01", 11));
+  const TensorMap tensors = read_safetensors(file.path());
+  EXPECT_EQ(tensors.size(), 4u);
+  EXPECT_TRUE(tensors.at("f").equal(at::tensor({1.0f, -2.0f})));
+  EXPECT_TRUE(tensors.at("h").equal(at::ones({1, 1}, at::kHalf)));
+  EXPECT_EQ(tensors.at("e").numel(), 0);
+  EXPECT_TRUE(tensors.at("b").item<bool>());
+}
+
+TEST(Safetensors, MalformedFilesAreErrorsThatNameTheTensor) {
+  const std::string four_bytes(4, '\0');
+  auto read = [](const SafetensorsFile& file) { return [&file] { read_safetensors(file.path()); }; };
+  const SafetensorsFile long_header("{}", "", 100);
+  expect_error(read(long_header), "header length 102 reaches beyond");
+  const SafetensorsFile beyond(R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", four_bytes);
+  expect_error(read(beyond), "tensor 'x': data_offsets do not lie in the file's 4 data bytes");
+  const SafetensorsFile mismatch(R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})", four_bytes);
+  expect_error(read(mismatch), "tensor 'x': shape and dtype need 8 bytes, data_offsets span 4");
+  const SafetensorsFile negative(R"({"x": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})", four_bytes);
+  expect_error(read(negative), "size -1 cannot be");
+  const SafetensorsFile dtype(R"({"x": {"dtype": "F8", "shape": [4], "data_offsets": [0, 4]}})", four_bytes);
+  expect_error(read(dtype), "dtype 'F8' is not supported");
+  const SafetensorsFile no_json("not json", "");
+  expect_error(read(no_json), "(header)");
+  expect_error([] { read_safetensors("/nonexistent/tensors.safetensors"); }, "cannot be read");
+}
+
+int failures(const at::Tensor& got, const at::Tensor& expected, const Tolerance& tolerance) {
+  Report report;
+  report.begin("item", "group");
+  compare_tensor(report, "tensor", got, {expected, {}, {}}, tolerance);
+  report.end();
+  return report.failed();
+}
+
+TEST(Compare, BoundsAreKept) {
+  Tolerance spacing;
+  spacing.spacings = 1;
+  const at::Tensor one = at::ones({1}, at::kHalf);
+  EXPECT_EQ(failures(at::add(one, 0.0009765625), one, spacing), 0);
+  EXPECT_EQ(failures(at::add(one, 0.001953125), one, spacing), 1);
+  EXPECT_EQ(failures(one, one.to(at::kFloat), spacing), 1) << "dtypes are exact";
+  EXPECT_EQ(failures(at::full({2}, NAN), at::full({2}, NAN), {}), 0);
+  EXPECT_EQ(failures(at::full({2}, NAN), at::zeros({2}), {}), 1);
+  EXPECT_EQ(failures(at::full({2}, INFINITY), at::full({2}, 3e38), {}), 1);
+  EXPECT_EQ(failures(at::zeros({2, 1}), at::zeros({1, 2}), {}), 1) << "shapes are exact";
+}
+
+}  // namespace
+}  // namespace oracle

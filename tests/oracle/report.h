@@ -1,0 +1,81 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace oracle {
+
+// Thrown while an item is prepared or played to skip it, with the reason.
+class Skipped : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The library (or this replayer) lacks something that the item is about.
+class NeedsFeature : public Skipped {
+ public:
+  explicit NeedsFeature(const std::string& feature) : Skipped("needs " + feature) {}
+};
+
+// Gathers outcomes and prints: one line per failing check, at the end deviations, skips by reason and the totals.
+class Report {
+ public:
+  // Names what is being played; every check until `end` belongs to it. `group` is what deviations are summed up by.
+  void begin(const std::string& item, const std::string& group);
+  // The event (or call, or row) that the next checks belong to, e.g. "event 4 (backward)".
+  void at(const std::string& place) { place_ = place; }
+
+  void fail(const std::string& what, const std::string& expected, const std::string& got);
+  void check(bool ok, const std::string& what, const std::string& expected, const std::string& got);
+  // A compared tensor or number: how far off it was, as a part of what is allowed.
+  void deviation(double absolute, bool exact);
+  // A part of the item that cannot be checked yet, or on purpose is not; the rest counts.
+  void leave_out(const std::string& reason);
+
+  void end();
+  void skip(const std::string& item, const std::string& reason);
+
+  // Prints the summary, ending in "N passed, N failed, N skipped". Returns the exit status.
+  int summary() const;
+
+  int passed() const { return passed_; }
+  int failed() const { return failed_; }
+  int skipped() const { return skipped_; }
+
+ private:
+  struct Deviations {
+    double worst = 0;
+    long compared = 0;
+    long exact = 0;
+    std::string worst_item;
+  };
+
+  std::string item_, group_, place_;
+  int passed_ = 0, failed_ = 0, skipped_ = 0;
+  int failures_here_ = 0;
+  std::map<std::string, Deviations> deviations_;
+  std::map<std::string, std::vector<std::string>> skips_;
+  std::map<std::string, std::set<std::string>> left_out_;
+};
+
+// Plays `body` as one item of the report: Skipped makes it a skip, any other exception a failure.
+template <class Body>
+void play(Report& report, const std::string& item, const std::string& group, Body body) {
+  report.begin(item, group);
+  try {
+    body();
+  } catch (const Skipped& skipped) {
+    report.skip(item, skipped.what());
+    return;
+  } catch (const std::exception& error) {
+    report.fail("no exception", "none", error.what());
+  }
+  report.end();
+}
+
+std::string number_text(double value);
+
+}  // namespace oracle

@@ -1,0 +1,174 @@
+// The calls of the error table. Their text is prose, so each is written out here under its id.
+#include <ATen/Functions.h>
+#include <apex_cpp/amp.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <functional>
+#include <map>
+
+#include "kernels/multi_tensor.h"
+#include "tests/oracle/exceptions.h"
+#include "tests/oracle/initialize_args.h"
+#include "tests/oracle/tables.h"
+
+namespace oracle {
+namespace {
+
+namespace amp = apex::amp;
+namespace nn = torch::nn;
+using Call = std::function<void()>;
+
+torch::optim::SGD sgd_over(nn::Linear& net) { return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1)); }
+
+// amp::initialize of a small model with these arguments, given as a case would give them.
+Call initialize_with(const std::string& args) {
+  return [args] {
+    const Json json = Json::parse(args, "arguments");
+    nn::Linear net(3, 2);
+    auto optimizer = sgd_over(net);
+    (void)amp::initialize(net, optimizer, opt_level_arg(json), initialize_options(json));
+  };
+}
+
+void initialize_half_model(const std::string& level) {
+  nn::Linear net(3, 2);
+  net->to(at::kHalf);
+  auto optimizer = sgd_over(net);
+  (void)amp::initialize(net, optimizer, amp::OptLevel(level), amp::InitializeOptions().verbosity(0));
+}
+
+void initialize_half_buffer() {
+  nn::Linear net(3, 2);
+  net->register_buffer("half", at::zeros({2}, at::kHalf));
+  auto optimizer = sgd_over(net);
+  (void)amp::initialize(net, optimizer, amp::OptLevel("O2"), amp::InitializeOptions().verbosity(0));
+}
+
+// Runs `action` with a model and an optimizer initialized at O2.
+template <class Action>
+Call at_O2(Action action) {
+  return [action] {
+    nn::Linear net(3, 2);
+    auto optimizer = sgd_over(net);
+    auto [model, handle] = amp::initialize(net, optimizer, amp::OptLevel("O2"), amp::InitializeOptions().verbosity(0));
+    const at::Tensor loss = model->forward(at::ones({1, 3})).sum();
+    action(loss, handle);
+  };
+}
+
+template <class Handle>
+void initialize_again(Handle& handle) {
+  nn::Linear other(3, 2);
+  (void)amp::initialize(other, handle, amp::OptLevel("O2"), amp::InitializeOptions().verbosity(0));
+}
+
+void scale_loss_before_initialize() {
+  nn::Linear net(3, 2);
+  auto optimizer = sgd_over(net);
+  (void)amp::scale_loss(net->forward(at::ones({1, 3})).sum(), optimizer);
+}
+
+void add_double_group(torch::optim::Optimizer& optimizer, const at::Tensor& loss) {
+  optimizer.add_param_group(torch::optim::OptimizerParamGroup({at::ones({2}, at::kDouble).requires_grad_()}));
+  amp::scale_loss(loss, optimizer).backward();
+}
+
+void load_unexpected_key() {
+  amp::StateDict state = amp::state_dict();
+  state.insert("something_else", {});
+  amp::load_state_dict(state);
+}
+
+void scale_lists_of_different_lengths() {
+  const at::Tensor flag = at::zeros({1}, at::kInt);
+  apex::kernels::multi_tensor_scale(flag, {at::ones({2}), at::ones({2})}, {at::ones({2})}, 1.0);
+}
+
+// Calls by the table's ids.
+const std::map<std::string, Call>& calls() {
+  static const std::map<std::string, Call> kCalls = {
+      {"opt_level_zero", initialize_with(R"({"opt_level": "00"})")},
+      {"o1_cast_model_type", initialize_with(R"({"opt_level": "O1", "cast_model_type": "float16"})")},
+      {"o1_keep_bn", initialize_with(R"({"opt_level": "O1", "keep_batchnorm_fp32": true})")},
+      {"o1_master_weights", initialize_with(R"({"opt_level": "O1", "master_weights": true})")},
+      {"o2_patch", initialize_with(R"({"opt_level": "O2", "patch_torch_functions": true})")},
+      {"o2_patch_false_ok", initialize_with(R"({"opt_level": "O2", "patch_torch_functions": false})")},
+      {"keep_bn_bad_string", initialize_with(R"({"opt_level": "O2", "keep_batchnorm_fp32": "yes"})")},
+      {"loss_scale_bad_string", initialize_with(R"({"opt_level": "O2", "loss_scale": "big"})")},
+      {"loss_scale_string_ok", initialize_with(R"({"opt_level": "O2", "loss_scale": "64"})")},
+      {"half_model_O0", [] { initialize_half_model("O0"); }},
+      {"half_model_O2", [] { initialize_half_model("O2"); }},
+      {"half_buffer", initialize_half_buffer},
+      {"optimizer_twice", at_O2([](const at::Tensor&, auto& handle) { initialize_again(handle); })},
+      {"scale_loss_before_init", scale_loss_before_initialize},
+      {"scale_loss_loss_id_range", at_O2([](const at::Tensor& loss, auto& handle) { (void)amp::scale_loss(loss, handle, 1); })},
+      {"scale_loss_foreign_optimizer_O2", at_O2([](const at::Tensor& loss, auto&) {
+         nn::Linear other(3, 2);
+         auto foreign = sgd_over(other);
+         (void)amp::scale_loss(loss, foreign);
+       })},
+      {"step_closure_O2", at_O2([](const at::Tensor& loss, auto& handle) { handle.step([&] { return loss; }); })},
+      {"state_dict_before_init", [] { (void)amp::state_dict(); }},
+      {"load_state_unexpected", at_O2([](const at::Tensor&, auto&) { load_unexpected_key(); })},
+      {"add_group_double", at_O2([](const at::Tensor& loss, auto& handle) { add_double_group(handle, loss); })},
+      {"mt_size_mismatch", scale_lists_of_different_lengths}};
+  return kCalls;
+}
+
+// Rows without a call here, with the feature that they wait for, or the reason why there is no such call.
+const std::map<std::string, std::string>& reasons() {
+  static const std::string kEngine = "needs the cast engine (O1)";
+  static const std::string kTyped = "C++ rejects this call when it is compiled";
+  static const std::map<std::string, std::string> kReasons = {
+      {"mixed_model_O1", kEngine},
+      {"skip_closure_O1", kEngine},
+      {"bce_banned", kEngine},
+      {"bce_float_ok", kEngine},
+      {"inplace_exp_half", kEngine},
+      {"add_half_double", kEngine},
+      {"register_missing", "needs the user registry of casts"},
+      {"models_not_module", kTyped},
+      {"optimizers_tuple", kTyped},
+      {"add_group_set", kTyped},
+      {"data_parallel", "LibTorch has no DataParallel module"},
+      {"old_handle_scale_loss", "the old interface was not ported"},
+      {"zero_grad_argument_O2", "zero_grad(set_to_none) is LibTorch's signature and accepted on purpose"},
+      {"mt_empty_list", "empty lists are accepted on purpose and do nothing"},
+      {"fp16_optimizer_passed_single", "needs FP16_Optimizer"},
+      {"fp16_optimizer_passed_list", "needs FP16_Optimizer"},
+      {"fp16_optimizer_double", "needs FP16_Optimizer"},
+      {"novograd_O2", "needs FusedNovoGrad"},
+      {"novograd_O1_ok", "needs FusedNovoGrad"},
+      {"novograd_bad_norm", "needs FusedNovoGrad"},
+      {"adam_amsgrad", "needs FusedAdam"},
+      {"adam_master_not_capturable", "needs FusedAdam"},
+      {"fusedadam_double", "needs FusedAdam"},
+      {"adam_old_arguments", "needs FusedAdam"},
+      {"sgd_bad_lr", "needs FusedSGD"},
+      {"sgd_nesterov_no_momentum", "needs FusedSGD"},
+      {"fusedlamb_double", "needs FusedLAMB"}};
+  return kReasons;
+}
+
+void play_row(const Json& row, Report& report) {
+  const std::string id = row.at("id").as_string();
+  auto call = calls().find(id);
+  if (call == calls().end()) {
+    auto reason = reasons().find(id);
+    throw Skipped(reason == reasons().end() ? "needs the call '" + row.at("call").as_string() + "'" : reason->second);
+  }
+  amp::reset();
+  check_exception(report, row.find("exception"), call->second);
+  amp::reset();
+}
+
+}  // namespace
+
+void replay_error_table(const Json& table, Report& report) {
+  for (const Json& row : table.at("cases").items()) {
+    play(report, row.at("id").as_string(), "errors", [&] { play_row(row, report); });
+  }
+}
+
+}  // namespace oracle

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+
+#include "tests/oracle/json.h"
+#include "tests/oracle/report.h"
+
+namespace oracle {
+
+// Replays one table, each row being an item of the report. What kind of table it is shows in its members.
+void replay_table(const std::filesystem::path& path, Report& report);
+
+// initialize and argument errors: call, exception type.
+void replay_error_table(const Json& table, Report& report);
+// amp's scaler alone, driven by overflow patterns.
+void replay_scaler_table(const Json& table, Report& report);
+// Network conversion, parameter lists, legacy scaler.
+void replay_fp16_utils_table(const Json& table, Report& report);
+
+}  // namespace oracle
