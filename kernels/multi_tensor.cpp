@@ -38,7 +38,8 @@ void bump_versions(at::TensorList written) {
 at::Tensor sums_of_squares(const std::vector<plan::Group>& groups, at::TensorList in, c10::Device target) {
   at::Tensor sums = at::zeros({static_cast<int64_t>(in.size())}, at::TensorOptions().dtype(at::kDouble).device(target));
   for (const plan::Group& group : groups) {
-    const at::Tensor of_group = group.device.is_cpu() ? cpu::sums_of_squares(group, in.size()) : aten::sums_of_squares(group, in);
+    const at::Tensor of_group =
+        group.device.is_cpu() ? cpu::sums_of_squares(group, in.size()) : aten::sums_of_squares(group, in);
     // Tensors of other groups count 0 here.
     sums.add_(of_group.to(target, /*non_blocking=*/!target.is_cpu()));
   }
@@ -67,8 +68,8 @@ void multi_tensor_scale(const at::Tensor& found_inf, at::TensorList in, at::Tens
   bump_versions(out);
 }
 
-void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::TensorList y, at::TensorList out, double a,
-                        double b, CheckArg check) {
+void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
+                        CheckArg check) {
   const char* const op = "multi_tensor_axpby";
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);

@@ -32,8 +32,8 @@ enum class CheckArg { both = -1, x = 0, y = 1 };
 // out[i] = a * x[i] + b * y[i]: two rounded products and a rounded sum, no fused multiply-add. `found_inf` reports
 // non-finite values of the inputs that `check` names.
 // Apex: multi_tensor_axpby.
-void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::TensorList y, at::TensorList out, double a,
-                        double b, CheckArg check);
+void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
+                        CheckArg check);
 
 // L2 norms as float32: {norm of all elements, shape [1]; norm of each tensor, shape [in.size()], or [0] if not per_tensor},
 // both on the device of the first tensor (of `found_inf` if there is none). An empty tensor has norm 0.

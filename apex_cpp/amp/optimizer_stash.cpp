@@ -41,9 +41,7 @@ void OptimizerStash::check_dtype(const at::Tensor& param) const {
 void OptimizerStash::check_new_group(const std::vector<at::Tensor>& params) const {
   for (const auto& param : params) {
     check_dtype(param);
-    bool present = master_index_.count(param.unsafeGetTensorImpl()) > 0;
-    for (const auto& native : native_params_) present = present || native.is_same(param);
-    TORCH_CHECK(!present, "add_param_group: the parameter ", session_->name_of(param), " is in the optimizer already.");
+    TORCH_CHECK(!adopted_impls_.count(param.unsafeGetTensorImpl()), "add_param_group: the parameter ", session_->name_of(param), " is in the optimizer already.");
   }
 }
 
@@ -69,6 +67,11 @@ void OptimizerStash::adopt_new_params() {
 
 void OptimizerStash::adopt(at::Tensor& param, bool first_time) {
   if (session_->has_masters() && !param.requires_grad()) return;  // MW-01: a frozen parameter stays as it is
+  if (!adopted_impls_.insert(param.unsafeGetTensorImpl()).second) {
+    // A tied parameter that stands in the groups twice: it has one master.
+    if (const at::Tensor master = master_of(param); master.defined()) param = master;
+    return;
+  }
   if (session_->has_masters() && is_low_precision(param)) return give_master(param);
   // MW-06: gradients from before the masters existed are dropped with theirs.
   if (session_->has_masters() && first_time) param.mutable_grad().reset();
@@ -165,14 +168,10 @@ void OptimizerStash::unscale_into_masters(LossScaler& scaler) {
     const at::Tensor& grad = model_params_[i].grad();
     if (!grad.defined()) continue;
     at::Tensor& master_grad = masters_[i].mutable_grad();
-    if (master_grad.defined()) {
-      again.push_back(in_layout_of(grad, master_grad));
-      again_masters.push_back(master_grad);
-    } else {
-      master_grad = at::empty_like(grad, grad.options().dtype(at::kFloat));
-      fresh.push_back(grad);
-      fresh_masters.push_back(master_grad);
-    }
+    const bool accumulates = master_grad.defined();
+    if (!accumulates) master_grad = at::empty_like(masters_[i]);
+    (accumulates ? again : fresh).push_back(in_layout_of(grad, master_grad));
+    (accumulates ? again_masters : fresh_masters).push_back(master_grad);
   }
   scaler.unscale(fresh, fresh_masters);
   scaler.unscale_with_stashed(again, again_masters, again_masters);
@@ -182,8 +181,8 @@ void OptimizerStash::unscale_native(LossScaler& scaler) {
   std::vector<at::Tensor> fresh, again, stashed;
   for (size_t i = 0; i < native_params_.size(); ++i) {
     at::Tensor& grad = native_params_[i].mutable_grad();
-    at::Tensor stash = std::move(native_stash_[i]);
-    native_stash_[i] = at::Tensor();
+    if (grad.defined() && !grad.is_non_overlapping_and_dense()) grad = grad.contiguous();
+    const at::Tensor stash = std::exchange(native_stash_[i], at::Tensor());
     if (!grad.defined()) {
       grad = stash;
     } else if (stash.defined()) {
@@ -216,7 +215,7 @@ void OptimizerStash::abandon_backward() {
 std::string OptimizerStash::first_nonfinite() const {
   for (const auto* params : {&model_params_, &native_params_}) {
     for (const auto& param : *params) {
-      if (param.grad().defined() && !at::isfinite(param.grad()).all().item<bool>()) return session_->name_of(param);
+      if (param.grad().defined() && !at::isfinite(param.grad()).all().item<bool>()) return session_->plain_name_of(param);
     }
   }
   return {};

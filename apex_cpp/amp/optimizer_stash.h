@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <apex_cpp/amp/left_behind.h>
@@ -99,6 +100,7 @@ class OptimizerStash : public std::enable_shared_from_this<OptimizerStash> {
   std::vector<GradMark> model_grad_marks_;
   std::vector<at::Tensor> native_params_, native_stash_;
   std::unordered_map<const at::TensorImpl*, size_t> master_index_;
+  std::unordered_set<const at::TensorImpl*> adopted_impls_;
 
   bool inside_backward_ = false;
   bool has_scaled_gradients_ = false;

@@ -27,7 +27,7 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
 void print_skipped_step(const Session& session, int64_t loss_id, const StepResult& result) {
   if (session.settings.verbosity <= 0) return;
   std::cout << "amp: gradient overflow";
-  if (!result.first_nonfinite.empty()) std::cout << ", first in parameter " << result.first_nonfinite;
+  if (!result.first_nonfinite.empty()) std::cout << ", first in parameter '" << result.first_nonfinite << "'";
   std::cout << ". Skipping step, loss scaler " << loss_id << " is at loss scale " << session.scalers.at(loss_id).loss_scale()
             << std::endl;
 }

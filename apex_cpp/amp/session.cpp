@@ -29,8 +29,13 @@ Session::Session(opt_levels::Settings wanted) : settings(std::move(wanted)) {
 }
 
 std::string Session::name_of(const at::Tensor& parameter) const {
+  const bool named = parameter_names.count(parameter.unsafeGetTensorImpl()) > 0;
+  return named ? "'" + plain_name_of(parameter) + "'" : plain_name_of(parameter);
+}
+
+std::string Session::plain_name_of(const at::Tensor& parameter) const {
   const auto found = parameter_names.find(parameter.unsafeGetTensorImpl());
-  if (found != parameter_names.end()) return "'" + found->second + "'";
+  if (found != parameter_names.end()) return found->second;
   std::ostringstream description;
   description << "of shape " << parameter.sizes() << " (in no initialized model)";
   return description.str();

@@ -30,7 +30,9 @@ struct Session : std::enable_shared_from_this<Session> {
 
   bool enabled() const { return settings.properties.enabled; }
   bool has_masters() const { return settings.properties.master_weights.value_or(false); }
-  /// The parameter's name in its model, or a description of an unnamed one.
+  /// The parameter's name in its model, or a description of one that is in no model.
+  std::string plain_name_of(const at::Tensor& parameter) const;
+  /// The same for messages: a name stands in quotes.
   std::string name_of(const at::Tensor& parameter) const;
   /// The FP32 master that an optimizer of this session keeps for `parameter`; undefined if there is none.
   at::Tensor master_of(const at::Tensor& parameter) const;

@@ -30,22 +30,32 @@ void write(const Math* __restrict values, void* data, int64_t offset, int64_t si
 template <class Math>
 Reader<Math> reader(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kHalf: return read<Math, rules::Half>;
-    case at::kBFloat16: return read<Math, rules::BFloat16>;
-    case at::kFloat: return read<Math, float>;
-    case at::kDouble: return read<Math, double>;
-    default: TORCH_INTERNAL_ASSERT(false, "no reader for ", dtype);
+    case at::kHalf:
+      return read<Math, rules::Half>;
+    case at::kBFloat16:
+      return read<Math, rules::BFloat16>;
+    case at::kFloat:
+      return read<Math, float>;
+    case at::kDouble:
+      return read<Math, double>;
+    default:
+      TORCH_INTERNAL_ASSERT(false, "no reader for ", dtype);
   }
 }
 
 template <class Math>
 Writer<Math> writer(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kHalf: return write<Math, rules::Half>;
-    case at::kBFloat16: return write<Math, rules::BFloat16>;
-    case at::kFloat: return write<Math, float>;
-    case at::kDouble: return write<Math, double>;
-    default: TORCH_INTERNAL_ASSERT(false, "no writer for ", dtype);
+    case at::kHalf:
+      return write<Math, rules::Half>;
+    case at::kBFloat16:
+      return write<Math, rules::BFloat16>;
+    case at::kFloat:
+      return write<Math, float>;
+    case at::kDouble:
+      return write<Math, double>;
+    default:
+      TORCH_INTERNAL_ASSERT(false, "no writer for ", dtype);
   }
 }
 

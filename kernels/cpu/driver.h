@@ -16,7 +16,8 @@ bool axpby(const plan::Group& group, double a, double b, CheckArg check);
 // Lists: from, to.
 void copy(const plan::Group& group);
 
-// Lists: in. A float64 tensor of `count` values: the sum of squares of each of the group's rows at the row's index, 0 elsewhere.
+// Lists: in. A float64 tensor of `count` values: the sum of squares of each of the group's rows at the row's index, 0
+// elsewhere.
 at::Tensor sums_of_squares(const plan::Group& group, size_t count);
 
 // The sum in the fixed order of rules/l2norm.h.

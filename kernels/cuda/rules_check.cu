@@ -22,7 +22,8 @@ __global__ void apply_rules(const Storage* in, Storage* out, Math factor, int64_
 template <class Math, class Storage>
 __global__ void sum_squares(const Storage* in, Math* sum, int64_t size) {
   Math lanes[rules::kLanes] = {};
-  for (int64_t i = 0; i < size; ++i) lanes[i % rules::kLanes] = rules::add_square(lanes[i % rules::kLanes], rules::load<Math>(in[i]));
+  for (int64_t i = 0; i < size; ++i)
+    lanes[i % rules::kLanes] = rules::add_square(lanes[i % rules::kLanes], rules::load<Math>(in[i]));
   *sum = rules::fold_lanes(lanes);
 }
 

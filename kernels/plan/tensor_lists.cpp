@@ -49,8 +49,8 @@ void check_pair(const char* op, const TensorList& a, const TensorList& b, size_t
 void check_lists(const char* op, TensorLists lists) {
   const TensorList& first = lists.front();
   for (const TensorList& list : lists) {
-    TORCH_CHECK(list.tensors.size() == first.tensors.size(), op, ": size mismatch: ", first.name, " has ",
-                first.tensors.size(), " tensors and ", list.name, " has ", list.tensors.size(),
+    TORCH_CHECK(list.tensors.size() == first.tensors.size(), op, ": size mismatch: ", first.name, " has ", first.tensors.size(),
+                " tensors and ", list.name, " has ", list.tensors.size(),
                 ". Lists are matched by index and must have the same length.");
   }
   for (size_t index = 0; index < first.tensors.size(); ++index) {

@@ -64,8 +64,7 @@ HD inline Math load(Half stored) {
   const uint32_t shifted = (static_cast<uint32_t>(stored.bits) & 0x7fffu) << 13;
   const uint32_t normal = shifted + detail::kRebias;
   // A subnormal is read as a fraction of 2^-14 with the leading one that it lacks, which is then taken away exactly.
-  const uint32_t subnormal =
-      to_bits(from_bits(shifted + detail::kSmallestNormalHalf) - from_bits(detail::kSmallestNormalHalf));
+  const uint32_t subnormal = to_bits(from_bits(shifted + detail::kSmallestNormalHalf) - from_bits(detail::kSmallestNormalHalf));
   const uint32_t not_finite = shifted + 2 * detail::kRebias;
   uint32_t magnitude = shifted < (1u << 23) ? subnormal : normal;
   magnitude = shifted >= (detail::kHalfInf << 13) ? not_finite : magnitude;

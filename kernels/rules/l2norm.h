@@ -2,10 +2,11 @@
 
 #include "kernels/rules/arithmetic.h"
 
-// The order of summation of an L2 norm, the same for every driver:
-// 1. Within a chunk, element i adds its square to lane i % kLanes, in order, in the chunk's arithmetic (float32 for all storage
-//    types but float64); then the lanes are folded.
-// 2. Within a tensor, chunk i adds its sum to lane i % kLanes of a float64 row; folded again. The same over the tensors of a list.
+// The order of summation of an L2 norm, the same for every native driver:
+// 1. Within a chunk, element i adds its square to lane i % kLanes, in order, in float32 (float64 for float64 tensors); then
+//    the lanes are folded.
+// 2. Within a tensor, chunk i adds its sum to lane i % kLanes of a float64 row, folded again.
+// 3. Over the tensors of a list, sums are added like those of chunks.
 // A lane of a full chunk of 65,536 elements takes 128 additions and the fold 9, so the float32 part of a norm is within
 // (128 + 9 + 1) / 2 units of 2^-24 (4.2e-6) of the exact value, whatever the number of elements.
 namespace apex::kernels::rules {

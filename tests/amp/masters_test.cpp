@@ -146,6 +146,42 @@ TEST_F(MasterRules, Mw06GradientsFromBeforeInitializeAreDropped) {
   EXPECT_EQ(bytes_of(*model), before);
 }
 
+TEST_F(MasterRules, ATiedParameterThatIsListedTwiceHasOneMaster) {
+  for (const char* level : {"O0", "O2", "O3"}) {
+    Mlp model;
+    auto params = model->parameters();
+    params.push_back(params[1]);
+    torch::optim::SGD optimizer(params, 0.5);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+    opt.zero_grad();
+    const Tensor bias = model->fc1->bias.detach().clone();
+    { amp::scale_loss(model->fc1->bias.sum(), opt).backward(); }
+    opt.step();
+    EXPECT_TRUE(amp::master_params(opt)[4].is_same(amp::master_params(opt)[1])) << level;
+    // The gradient is 1, and torch's SGD takes one step for each mention.
+    const Tensor twice = (bias.to(torch::kFloat) - 0.5) - 0.5;
+    EXPECT_TRUE(torch::allclose(model->fc1->bias.to(torch::kFloat), twice, 0, 1.0 / 1024)) << level;
+  }
+}
+
+TEST_F(MasterRules, AGradientOfAnotherLayoutIsUnscaledElementByElement) {
+  for (const char* level : {"O0", "O2"}) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.5);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+    opt.zero_grad();
+    const Tensor ramp = torch::arange(30, torch::kFloat).reshape({6, 5}).t();  // [5, 6], transposed in memory
+    {
+      auto scaled = amp::scale_loss(net->forward(features()).sum() * 0, opt);
+      scaled.backward();
+      model->fc1->weight.mutable_grad() = (ramp * 8).to(model->fc1->weight.scalar_type());
+      model->fc1->bias.mutable_grad() = torch::full({1}, 8.0, model->fc1->bias.scalar_type()).expand({5});
+    }
+    EXPECT_TRUE(torch::equal(amp::master_params(opt)[0].grad(), ramp)) << level;
+    EXPECT_TRUE(torch::equal(amp::master_params(opt)[1].grad(), torch::ones({5}))) << level;
+  }
+}
+
 TEST_F(MasterRules, MasterWeightsCanBeSwitchedOffAndOn) {
   Mlp with, without;
   torch::optim::SGD a(with->parameters(), 0.1), b(without->parameters(), 0.1);

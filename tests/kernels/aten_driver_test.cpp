@@ -37,8 +37,7 @@ TEST_P(AtenDriver, AddsToTheSameBits) {
     const Tensors native = outputs_for(x, out_dtype);
     const Tensors out = outputs_for(x, out_dtype);
     kernels::multi_tensor_axpby(clear_flag(), x, y, native, 0.75, -1.3, CheckArg::both);
-    for (const auto& group :
-         plan::make_groups({{"x", x, Access::read}, {"y", y, Access::read}, {"out", out, Access::write}})) {
+    for (const auto& group : plan::make_groups({{"x", x, Access::read}, {"y", y, Access::read}, {"out", out, Access::write}})) {
       EXPECT_FALSE(kernels::aten::axpby(group, x, y, out, 0.75, -1.3, CheckArg::both).item<bool>());
     }
     EXPECT_TRUE(same_bits(out, native)) << out_dtype;
@@ -77,7 +76,8 @@ TEST_P(AtenNorm, OverflowsWhereTheNativeDriverDoes) {
   if (GetParam() == at::kHalf) {
     // No sum of float16 squares over a chunk reaches the end of float32.
     const Tensors in = {at::full({65536}, 65504.0, at::kHalf)};
-    EXPECT_TRUE(std::isfinite(kernels::aten::sums_of_squares(plan::make_groups({{"in", in, Access::read}})[0], in)[0].item<double>()));
+    EXPECT_TRUE(
+        std::isfinite(kernels::aten::sums_of_squares(plan::make_groups({{"in", in, Access::read}})[0], in)[0].item<double>()));
     return;
   }
   const double value = GetParam() == at::kDouble ? 1e155 : 1.5e19;
@@ -87,8 +87,7 @@ TEST_P(AtenNorm, OverflowsWhereTheNativeDriverDoes) {
   EXPECT_EQ(kernels::cpu::sums_of_squares(group, 1)[0].item<double>(), INFINITY);
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, AtenNorm, ::testing::ValuesIn(dtypes()),
-                         param_name<at::ScalarType>);
+INSTANTIATE_TEST_SUITE_P(Dtypes, AtenNorm, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
 TEST(AtenFlags, ReportNonFiniteInputsAsAskedFor) {
   for (const double value : {INFINITY, -INFINITY, NAN}) {

@@ -158,8 +158,9 @@ TEST(Scale, KeepsFloat64Precision) {
 
 // The shapes of Apex's own test of these kernels, with fewer repetitions.
 TEST(Scale, AgreesOnApexsShapes) {
-  const std::vector<std::pair<int64_t, int64_t>> pairs = {{7777 * 77, 555 * 555}, {777, 555},   {555, 2048 * 32 + 1}, {2048 * 32 + 1, 555},
-                                                          {555, 2048 * 32},       {2048 * 32, 555}, {33333, 555},         {555, 33333}};
+  const std::vector<std::pair<int64_t, int64_t>> pairs = {{7777 * 77, 555 * 555}, {777, 555},       {555, 2048 * 32 + 1},
+                                                          {2048 * 32 + 1, 555},   {555, 2048 * 32}, {2048 * 32, 555},
+                                                          {33333, 555},           {555, 33333}};
   for (const auto& [a, b] : pairs) {
     for (const int repeat : {1, 55}) {
       if (repeat * (a + b) > 4000000) continue;
@@ -190,7 +191,8 @@ TEST(Lists, MayMixDtypesWithinOneList) {
                       random_values(300, at::kHalf)};
   const Tensors out = {at::zeros({100}), at::zeros({70000}), at::zeros({5}, at::kHalf), at::zeros({300}, at::kDouble)};
   kernels::multi_tensor_scale(clear_flag(), in, out, kFactor);
-  for (size_t i = 0; i < in.size(); ++i) EXPECT_TRUE(same_bits(out[i], expected_scale(in[i], kFactor, out[i].scalar_type()))) << i;
+  for (size_t i = 0; i < in.size(); ++i)
+    EXPECT_TRUE(same_bits(out[i], expected_scale(in[i], kFactor, out[i].scalar_type()))) << i;
 }
 
 }  // namespace

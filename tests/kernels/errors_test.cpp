@@ -12,20 +12,29 @@ using kernels::CheckArg;
 void scale(const Tensors& in, const Tensors& out) { kernels::multi_tensor_scale(clear_flag(), in, out, 2.0); }
 
 TEST(Errors, NameListsOfDifferentLengths) {
-  expect_error([] { scale({at::ones({2}), at::ones({2})}, {at::ones({2})}); },
-               {"multi_tensor_scale", "size mismatch", "in has 2 tensors", "out has 1"});
+  expect_error(
+      [] {
+        scale({at::ones({2}), at::ones({2})}, {at::ones({2})});
+      },
+      {"multi_tensor_scale", "size mismatch", "in has 2 tensors", "out has 1"});
   expect_error([] { kernels::multi_tensor_axpby(clear_flag(), {at::ones({2})}, {}, {at::ones({2})}, 1, 1, CheckArg::x); },
                {"multi_tensor_axpby", "x has 1 tensors", "y has 0"});
 }
 
 TEST(Errors, NameTensorsOfDifferentNumel) {
-  expect_error([] { scale({at::ones({2}), at::ones({2, 3})}, {at::ones({2}), at::ones({5})}); },
-               {"in[1] has 6 elements (sizes [2, 3])", "out[1] has 5 (sizes [5])"});
+  expect_error(
+      [] {
+        scale({at::ones({2}), at::ones({2, 3})}, {at::ones({2}), at::ones({5})});
+      },
+      {"in[1] has 6 elements (sizes [2, 3])", "out[1] has 5 (sizes [5])"});
 }
 
 TEST(Errors, NameUnsupportedDtypes) {
-  expect_error([] { scale({at::ones({2}), at::ones({2}, at::kLong)}, {at::ones({2}), at::ones({2})}); },
-               {"in[1] has dtype Long", "Half, BFloat16, Float and Double"});
+  expect_error(
+      [] {
+        scale({at::ones({2}), at::ones({2}, at::kLong)}, {at::ones({2}), at::ones({2})});
+      },
+      {"in[1] has dtype Long", "Half, BFloat16, Float and Double"});
   expect_error([] { kernels::multi_tensor_copy({at::ones({2})}, {at::ones({2}, at::kInt)}); },
                {"multi_tensor_copy", "to[0] has dtype Int"});
   expect_error([] { kernels::multi_tensor_l2norm(clear_flag(), {at::ones({2}, at::kComplexFloat)}, true); },
@@ -41,14 +50,20 @@ TEST(Errors, NameSparseTensors) {
 }
 
 TEST(Errors, NameTensorsWithGapsOrRepeats) {
-  expect_error([] { scale({at::ones({4, 4}).slice(1, 0, 2)}, {at::ones({4, 2})}); },
-               {"in[0] with sizes [4, 2] and strides [4, 1]", "contiguous()"});
+  expect_error(
+      [] {
+        scale({at::ones({4, 4}).slice(1, 0, 2)}, {at::ones({4, 2})});
+      },
+      {"in[0] with sizes [4, 2] and strides [4, 1]", "contiguous()"});
   expect_error([] { scale({at::ones({1}).expand({5})}, {at::ones({5})}); }, {"in[0]", "strides [0]"});
 }
 
 TEST(Errors, NameLayoutsThatDoNotAgree) {
-  expect_error([] { scale({at::ones({2, 3, 4, 5})}, {at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)}); },
-               {"in[0] has sizes [2, 3, 4, 5] and strides [60, 20, 5, 1]", "out[0]", "strides [60, 1, 15, 3]", "same memory layout"});
+  expect_error(
+      [] {
+        scale({at::ones({2, 3, 4, 5})}, {at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)});
+      },
+      {"in[0] has sizes [2, 3, 4, 5] and strides [60, 20, 5, 1]", "out[0]", "strides [60, 1, 15, 3]", "same memory layout"});
   expect_error([] { scale({at::ones({3, 4}).t()}, {at::ones({3, 4})}); }, {"in[0]", "out[0]", "same memory layout"});
 }
 
@@ -64,8 +79,11 @@ TEST(Errors, NameOutputsGivenTwice) {
 
 TEST(Errors, NameOutputsThatOverlap) {
   const at::Tensor memory = at::ones({10});
-  expect_error([&] { scale({at::ones({6}), at::ones({6})}, {memory.narrow(0, 0, 6), memory.narrow(0, 4, 6)}); },
-               {"out[1]", "shares memory with out[0]"});
+  expect_error(
+      [&] {
+        scale({at::ones({6}), at::ones({6})}, {memory.narrow(0, 0, 6), memory.narrow(0, 4, 6)});
+      },
+      {"out[1]", "shares memory with out[0]"});
 }
 
 TEST(Errors, NameAnOutputThatIsTheInputOfAnotherIndex) {
@@ -101,7 +119,8 @@ TEST(Errors, DoNotCountTouchingTensorsAsOverlapping) {
 
 TEST(Errors, NameAWrongFlag) {
   const Tensors list = {at::ones({2})};
-  expect_error([&] { kernels::multi_tensor_scale(at::Tensor(), list, list, 2.0); }, {"multi_tensor_scale: found_inf is undefined"});
+  expect_error([&] { kernels::multi_tensor_scale(at::Tensor(), list, list, 2.0); },
+               {"multi_tensor_scale: found_inf is undefined"});
   expect_error([&] { kernels::multi_tensor_scale(at::zeros({1}), list, list, 2.0); },
                {"found_inf must be an Int tensor of one element, got Float with sizes [1]"});
   expect_error([&] { kernels::multi_tensor_l2norm(at::zeros({2}, at::kInt), list, false); }, {"got Int with sizes [2]"});

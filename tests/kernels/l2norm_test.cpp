@@ -74,8 +74,7 @@ TEST_P(L2Norm, LeavesItsInputsAlone) {
   EXPECT_TRUE(same_bits(in, before));
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, L2Norm, ::testing::ValuesIn(dtypes()),
-                         param_name<at::ScalarType>);
+INSTANTIATE_TEST_SUITE_P(Dtypes, L2Norm, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
 // The documented order of summation, written down a second time: every driver has to give these bits.
 template <class Math>

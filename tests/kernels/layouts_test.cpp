@@ -84,8 +84,7 @@ TEST_P(InPlace, CopyOntoItselfChangesNothing) {
   EXPECT_TRUE(same_bits(in, before));
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, InPlace, ::testing::ValuesIn(dtypes()),
-                         param_name<at::ScalarType>);
+INSTANTIATE_TEST_SUITE_P(Dtypes, InPlace, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
 // An empty tensor must neither stop nor disturb the tensors around it, wherever it stands and however many there are.
 TEST(EmptyTensors, AreSkippedFirstInTheMiddleAndLast) {

@@ -47,7 +47,8 @@ TEST(Chunks, CountBeyond32Bits) {
 TEST(Chunks, HaveApexsSize) { EXPECT_EQ(plan::kChunkSize, 2048 * 32); }
 
 TEST(Groups, HoldTensorsOfEqualDtypesInOrder) {
-  const Tensors in = {at::ones({2}, at::kHalf), at::ones({3}), at::ones({0}, at::kHalf), at::ones({4}, at::kHalf), at::ones({5}, at::kHalf)};
+  const Tensors in = {at::ones({2}, at::kHalf), at::ones({3}), at::ones({0}, at::kHalf), at::ones({4}, at::kHalf),
+                      at::ones({5}, at::kHalf)};
   const Tensors out = {at::ones({2}), at::ones({3}), at::ones({0}), at::ones({4}), at::ones({5}, at::kHalf)};
   const auto groups = plan::make_groups({{"in", in, Access::read}, {"out", out, Access::write}});
   ASSERT_EQ(groups.size(), 3u);

@@ -5,8 +5,8 @@
 namespace kernels_test {
 
 const std::vector<int64_t>& boundary_sizes() {
-  static const std::vector<int64_t> kSizes = {0,   1,   7,    8,    15,   16,    17,    31,    32,        33,
-                                              511, 512, 513,  4095, 4096, 4097,  65535, 65536, 65537, 2 * 65536 + 1};
+  static const std::vector<int64_t> kSizes = {0,   1,   7,   8,    15,   16,   17,    31,    32,    33,
+                                              511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 2 * 65536 + 1};
   return kSizes;
 }
 
@@ -47,13 +47,14 @@ at::Tensor clear_flag() { return at::zeros({1}, at::kInt); }
   if (same.all().item<bool>()) return ::testing::AssertionSuccess();
   const at::Tensor wrong = same.logical_not().flatten().nonzero().flatten();
   const auto first = wrong[0].item<int64_t>();
-  return ::testing::AssertionFailure() << wrong.numel() << " of " << actual.numel() << " elements differ, first at " << first << ": "
-                                       << actual.flatten()[first].item<double>() << " is not "
+  return ::testing::AssertionFailure() << wrong.numel() << " of " << actual.numel() << " elements differ, first at " << first
+                                       << ": " << actual.flatten()[first].item<double>() << " is not "
                                        << expected.flatten()[first].item<double>();
 }
 
 ::testing::AssertionResult same_bits(const Tensors& actual, const Tensors& expected) {
-  if (actual.size() != expected.size()) return ::testing::AssertionFailure() << actual.size() << " tensors, not " << expected.size();
+  if (actual.size() != expected.size())
+    return ::testing::AssertionFailure() << actual.size() << " tensors, not " << expected.size();
   for (size_t i = 0; i < actual.size(); ++i) {
     auto result = same_bits(actual[i], expected[i]);
     if (!result) return result << " (tensor " << i << ")";

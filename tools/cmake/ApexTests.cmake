@@ -16,7 +16,7 @@ function(apex_add_test name)
   endif()
   get_filename_component(room "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}."
-    PROPERTIES LABELS "${room}" ENVIRONMENT OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS})
+    PROPERTIES LABELS "${room}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE")
 endfunction()
 
 # Most of a test's time is compiling it: a release build optimises tests little.
@@ -40,8 +40,9 @@ function(apex_need_test_pch)
   target_precompile_headers(apex_test_pch PRIVATE <torch/torch.h> <gtest/gtest.h>)
 endfunction()
 
-# Two threads, so that parallel code runs in parallel. One under ThreadSanitizer, which cannot see OpenMP's barriers and
-# would call every parallel loop of libtorch a race; std::thread is watched all the same.
+# Two threads, so that parallel code runs in parallel; they wait asleep, since ctest runs more of them than there are cores.
+# One under ThreadSanitizer, which cannot see OpenMP's barriers and would call every parallel loop of libtorch a race;
+# std::thread is watched all the same.
 set(APEX_CPP_TEST_THREADS 2)
 if(APEX_CPP_SANITIZE MATCHES "thread")
   set(APEX_CPP_TEST_THREADS 1)
