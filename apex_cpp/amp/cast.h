@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-// The walk over a model's inputs and outputs (Apex's applier, CAST-*): floating tensors are cast wherever they stand, everything
-// else keeps its value and its type.
+// The walk over a model's inputs and outputs (Apex's applier, CAST-*): floating tensors are cast wherever they stand,
+// everything else keeps its value and its type.
 namespace apex::amp::detail {
 
 /// A floating tensor (float16, bfloat16, float32, float64) in `dtype`, differentiably; any other tensor as it is.
@@ -133,8 +133,7 @@ struct MapCaster {
 template <class K, class V, class... Rest>
 struct Caster<std::map<K, V, Rest...>, std::enable_if_t<kCasts<V>>> : MapCaster<std::map<K, V, Rest...>> {};
 template <class K, class V, class... Rest>
-struct Caster<std::unordered_map<K, V, Rest...>, std::enable_if_t<kCasts<V>>>
-    : MapCaster<std::unordered_map<K, V, Rest...>> {};
+struct Caster<std::unordered_map<K, V, Rest...>, std::enable_if_t<kCasts<V>>> : MapCaster<std::unordered_map<K, V, Rest...>> {};
 
 template <class K, class V>
 struct Caster<torch::OrderedDict<K, V>, std::enable_if_t<kCasts<V>>> {
@@ -156,7 +155,8 @@ struct Caster<c10::Dict<K, V>, std::enable_if_t<kCasts<V>>> {
   }
 };
 
-/// A type of the user's (a batch, a PackedSequence) takes part by having `to(ScalarType)` that returns the cast value (CAST-05).
+/// A type of the user's (a batch, a PackedSequence) takes part by having `to(ScalarType)` that returns the cast value
+/// (CAST-05).
 template <class T>
 struct Caster<T, std::enable_if_t<std::is_class_v<T> && !std::is_base_of_v<torch::nn::Module, T> &&
                                   std::is_convertible_v<decltype(std::declval<const T&>().to(c10::kHalf)), T>>> {

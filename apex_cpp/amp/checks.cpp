@@ -11,12 +11,12 @@ void check_float32(const char* kind, const std::string& name, const at::Tensor& 
   if (!tensor.defined()) return;
   // bfloat16 is this level's own 16-bit type where the level is O4 or O5; elsewhere Apex lets it pass and casts it.
   const auto& properties = session.settings.properties;
-  const bool bfloat16_level =
-      properties.cast_model_type == at::kBFloat16 || properties.patch_functions_type == at::kBFloat16;
+  const bool bfloat16_level = properties.cast_model_type == at::kBFloat16 || properties.patch_functions_type == at::kBFloat16;
   const bool low = tensor.scalar_type() == at::kHalf || (bfloat16_level && tensor.scalar_type() == at::kBFloat16);
-  TORCH_CHECK(!low, "amp::initialize found the ", kind, " '", name, "' in ", tensor.scalar_type(),
-              ", expected float32. Pass the model in float32, without calling to(torch::kHalf) on it: amp::initialize casts it as "
-              "the opt level says.");
+  TORCH_CHECK(
+      !low, "amp::initialize found the ", kind, " '", name, "' in ", tensor.scalar_type(),
+      ", expected float32. Pass the model in float32, without calling to(torch::kHalf) on it: amp::initialize casts it as "
+      "the opt level says.");
 }
 
 }  // namespace

@@ -25,9 +25,9 @@ bool with_class(const Optimizer& optimizer, F&& f) {
 }  // namespace
 
 void check_erased_class(const Optimizer& optimizer) {
-  TORCH_CHECK_TYPE(with_class(optimizer, [](auto*) {}), "amp::initialize was given a pointer to a ",
-                   c10::demangle(typeid(optimizer).name()),
-                   ", a class it does not know. Pass an optimizer of your own by its own type, not as a torch::optim::Optimizer.");
+  TORCH_CHECK_TYPE(
+      with_class(optimizer, [](auto*) {}), "amp::initialize was given a pointer to a ", c10::demangle(typeid(optimizer).name()),
+      ", a class it does not know. Pass an optimizer of your own by its own type, not as a torch::optim::Optimizer.");
 }
 
 HandlePtr erased_handle(Optimizer& optimizer, const std::shared_ptr<Session>& session) {

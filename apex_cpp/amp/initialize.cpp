@@ -31,8 +31,9 @@ void Initializer::check() {
     if (erased) check_erased_class(*optimizer);
   }
   if (!enabled()) return;
-  TORCH_CHECK(at::globalContext().userEnabledCuDNN(), "amp::initialize needs cuDNN, which was switched off. Call "
-                                                      "at::globalContext().setUserEnabledCuDNN(true).");
+  TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
+              "amp::initialize needs cuDNN, which was switched off. Call "
+              "at::globalContext().setUserEnabledCuDNN(true).");
   TORCH_CHECK_NOT_IMPLEMENTED(!settings.properties.patch_torch_functions, "amp::initialize: ", settings.properties.opt_level,
                               " needs the cast engine, which this version does not have. Choose O2 (O5 for bfloat16), which "
                               "keeps 16-bit weights with float32 masters, or O0.");

@@ -205,11 +205,12 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// model must not be called any more: its 16-bit weights do not fit float input, which LibTorch answers with a dtype error.
 ///
 /// `level` may be a name, or read from YAML; explicit `options` win over YAML, which wins over the level's presets.
-/// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that the
-/// level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter of the
-/// models, LBFGS where masters exist; TypeError for a parameter dtype that amp does not train; ValueError for a bad value;
-/// NotImplementedError for O1 and O4, which need the cast engine.
-template <class Models, class Optimizers, class = detail::EnableIfModels<Models>, class = detail::EnableIfOptimizers<Optimizers>>
+/// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that
+/// the level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter
+/// of the models, LBFGS where masters exist; TypeError for a parameter dtype that amp does not train; ValueError for a bad
+/// value; NotImplementedError for O1 and O4, which need the cast engine.
+template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
+          class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),
                               const InitializeOptions& options = {}) {
   detail::Initializer call(level, options);
@@ -225,7 +226,8 @@ template <class Models, class Optimizers, class = detail::EnableIfModels<Models>
   return std::make_pair(std::move(new_models), std::move(handles));
 }
 
-template <class Models, class Optimizers, class = detail::EnableIfModels<Models>, class = detail::EnableIfOptimizers<Optimizers>>
+template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
+          class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const InitializeOptions& options) {
   return initialize(std::forward<Models>(models), std::forward<Optimizers>(optimizers), OptLevel("O1"), options);
 }

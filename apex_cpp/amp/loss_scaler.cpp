@@ -31,8 +31,8 @@ void LossScaler::set_scale_window(int64_t updates) {
 }
 
 void LossScaler::restore(double loss_scale, int64_t unskipped) {
-  TORCH_CHECK_VALUE(std::isfinite(loss_scale) && loss_scale > 0,
-                    "LossScaler: a loss scale must be finite and positive, got ", loss_scale);
+  TORCH_CHECK_VALUE(std::isfinite(loss_scale) && loss_scale > 0, "LossScaler: a loss scale must be finite and positive, got ",
+                    loss_scale);
   TORCH_CHECK_VALUE(unskipped >= 0, "LossScaler: the count of clean updates must not be negative, got ", unskipped);
   scale_ = loss_scale;
   unskipped_ = unskipped;
@@ -54,8 +54,7 @@ void LossScaler::unscale(at::TensorList model_grads, at::TensorList master_grads
   kernels::multi_tensor_scale(found_inf(model_grads), model_grads, master_grads, 1.0 / scale_);
 }
 
-void LossScaler::unscale_with_stashed(at::TensorList model_grads, at::TensorList stashed_grads,
-                                      at::TensorList master_grads) {
+void LossScaler::unscale_with_stashed(at::TensorList model_grads, at::TensorList stashed_grads, at::TensorList master_grads) {
   if (model_grads.empty()) return;
   kernels::multi_tensor_axpby(found_inf(model_grads), model_grads, stashed_grads, master_grads, 1.0 / scale_, 1.0,
                               kernels::CheckArg::x);

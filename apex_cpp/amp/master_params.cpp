@@ -30,8 +30,9 @@ double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm) {
   auto& stash = *detail::require_stash(optimizer, "clip_grad_norm_");
   stash.check_in_use();
   TORCH_CHECK_VALUE(max_norm > 0, "amp::clip_grad_norm_: max_norm must be positive, got ", max_norm);
-  TORCH_CHECK(!stash.inside_backward(), "amp::clip_grad_norm_ was called inside a scale_loss block, where the gradients are still "
-                                        "scaled. Call it after the block.");
+  TORCH_CHECK(!stash.inside_backward(),
+              "amp::clip_grad_norm_ was called inside a scale_loss block, where the gradients are still "
+              "scaled. Call it after the block.");
   std::vector<at::Tensor> grads;
   for (const auto& param : params_of(optimizer)) {
     if (param.grad().defined()) grads.push_back(param.grad());

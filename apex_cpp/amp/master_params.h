@@ -10,8 +10,8 @@
 namespace apex::amp {
 
 /// Every parameter that `optimizer` steps, group by group, frozen ones included: FP32 masters where the level has them and the
-/// optimizer was used before, else the model's own (Apex: `amp.master_params`, MP-01). Clip these, after the `scale_loss` block.
-/// Errors: RuntimeError if `optimizer` is not a handle returned by `amp::initialize`.
+/// optimizer was used before, else the model's own (Apex: `amp.master_params`, MP-01). Clip these, after the `scale_loss`
+/// block. Errors: RuntimeError if `optimizer` is not a handle returned by `amp::initialize`.
 std::vector<at::Tensor> master_params(torch::optim::Optimizer& optimizer);
 
 /// Scales the gradients of `master_params(optimizer)` so that their total L2 norm is at most `max_norm`, and returns the norm

@@ -42,9 +42,9 @@ struct AmpedTraits<Amped<Impl, Signature>> {
 
 /// The model that `amp::initialize` returns: a holder whose `forward` casts as the opt level says.
 ///
-/// `Net` is the user's type: a TORCH_MODULE holder or a Module struct. `net->forward(x)` and `net(x)` run with casts, every other
-/// member is the user's own, and parameters, buffers and children are shared with the original. Plain data members (counters,
-/// hidden states) are copies; a module that has some, or cannot be copied, declares itself with AMP_MODULE instead.
+/// `Net` is the user's type: a TORCH_MODULE holder or a Module struct. `net->forward(x)` and `net(x)` run with casts, every
+/// other member is the user's own, and parameters, buffers and children are shared with the original. Plain data members
+/// (counters, hidden states) are copies; a module that has some, or cannot be copied, declares itself with AMP_MODULE instead.
 /// `torch::save` writes FP32; `torch::load` reads FP32 into the model's dtypes and into the masters.
 template <class Net>
 class Model : public torch::nn::ModuleHolder<Amped<detail::ModuleClassT<Net>>> {
@@ -66,6 +66,6 @@ class Model : public torch::nn::ModuleHolder<Amped<detail::ModuleClassT<Net>>> {
 
 }  // namespace apex::amp
 
-/// Like TORCH_MODULE, but the holder's module can be patched in place: `amp::initialize` returns the very type it was given, and
-/// every copy of the holder casts. Until `initialize` it behaves as TORCH_MODULE's would.
+/// Like TORCH_MODULE, but the holder's module can be patched in place: `amp::initialize` returns the very type it was given,
+/// and every copy of the holder casts. Until `initialize` it behaves as TORCH_MODULE's would.
 #define AMP_MODULE(Name) TORCH_MODULE_IMPL(Name, apex::amp::Amped<Name##Impl>)

@@ -41,7 +41,8 @@ void OptimizerStash::check_dtype(const at::Tensor& param) const {
 void OptimizerStash::check_new_group(const std::vector<at::Tensor>& params) const {
   for (const auto& param : params) {
     check_dtype(param);
-    TORCH_CHECK(!adopted_impls_.count(param.unsafeGetTensorImpl()), "add_param_group: the parameter ", session_->name_of(param), " is in the optimizer already.");
+    TORCH_CHECK(!adopted_impls_.count(param.unsafeGetTensorImpl()), "add_param_group: the parameter ", session_->name_of(param),
+                " is in the optimizer already.");
   }
 }
 
@@ -98,9 +99,8 @@ void OptimizerStash::check_masters_fit(const std::vector<at::Tensor>& values) co
   TORCH_CHECK(values.size() == masters_.size(), "The saved optimizer has ", values.size(), " master weights, this one has ",
               masters_.size(), ". Load it into an optimizer over the same parameters at the same opt level.");
   for (size_t i = 0; i < values.size(); ++i) {
-    TORCH_CHECK(values[i].sizes() == masters_[i].sizes(), "The saved master weight of ",
-                session_->name_of(model_params_[i]), " has shape ", values[i].sizes(), ", expected ", masters_[i].sizes(),
-                ".");
+    TORCH_CHECK(values[i].sizes() == masters_[i].sizes(), "The saved master weight of ", session_->name_of(model_params_[i]),
+                " has shape ", values[i].sizes(), ", expected ", masters_[i].sizes(), ".");
   }
 }
 

@@ -80,9 +80,7 @@ const opt_levels::Properties& properties() { return detail::require_session("pro
 
 LossScaler& loss_scaler(int64_t loss_id) { return detail::require_session("loss_scaler").scaler(loss_id); }
 
-int64_t num_loss_scalers() {
-  return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size());
-}
+int64_t num_loss_scalers() { return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size()); }
 
 void reset() { detail::set_current_session(nullptr); }
 

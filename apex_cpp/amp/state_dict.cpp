@@ -14,7 +14,8 @@ constexpr const char* kKeyPart = "loss_scaler";
 
 detail::Session& enabled_session(const char* caller) {
   auto& session = detail::require_session(caller);
-  TORCH_CHECK(session.enabled(), "amp::", caller, " was called after amp::initialize(enabled=false): there are no loss scalers.");
+  TORCH_CHECK(session.enabled(), "amp::", caller,
+              " was called after amp::initialize(enabled=false): there are no loss scalers.");
   return session;
 }
 

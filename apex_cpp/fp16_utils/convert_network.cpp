@@ -33,8 +33,7 @@ void convert(torch::nn::Module& network, c10::ScalarType dtype, bool spare_batch
     if (spare_batch_norm && is_affine_batch_norm(module)) return;
     convert_module(module, dtype);
     // cuDNN wants the weights of an RNN in one chunk; the cast gave each its own.
-    flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) ||
-        flatten_if<torch::nn::RNNImpl>(module);
+    flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) || flatten_if<torch::nn::RNNImpl>(module);
   });
 }
 
@@ -51,12 +50,8 @@ void convert_module(torch::nn::Module& module, c10::ScalarType dtype) {
   for (auto& item : module.named_buffers(/*recurse=*/false)) cast_in_place(item.value(), dtype);
 }
 
-void convert_network(torch::nn::Module& network, c10::ScalarType dtype) {
-  convert(network, dtype, /*spare_batch_norm=*/true);
-}
+void convert_network(torch::nn::Module& network, c10::ScalarType dtype) { convert(network, dtype, /*spare_batch_norm=*/true); }
 
-void convert_all(torch::nn::Module& network, c10::ScalarType dtype) {
-  convert(network, dtype, /*spare_batch_norm=*/false);
-}
+void convert_all(torch::nn::Module& network, c10::ScalarType dtype) { convert(network, dtype, /*spare_batch_norm=*/false); }
 
 }  // namespace apex::fp16_utils

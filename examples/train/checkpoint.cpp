@@ -50,8 +50,8 @@ void read_generator(InputArchive& archive, const std::string& key, at::Device de
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, const torch::nn::Module& net, const torch::optim::Optimizer& optimizer, at::Device device,
-                     const Position& position) {
+void save_checkpoint(const std::string& path, const torch::nn::Module& net, const torch::optim::Optimizer& optimizer,
+                     at::Device device, const Position& position) {
   OutputArchive archive;
   write_part(archive, "net", net);
   write_part(archive, "optimizer", optimizer);
@@ -68,7 +68,8 @@ void save_checkpoint(const std::string& path, const torch::nn::Module& net, cons
   write_whole(path, bytes.str());
 }
 
-Position load_checkpoint(const std::string& path, torch::nn::Module& net, torch::optim::Optimizer& optimizer, at::Device device) {
+Position load_checkpoint(const std::string& path, torch::nn::Module& net, torch::optim::Optimizer& optimizer,
+                         at::Device device) {
   try {
     InputArchive archive;
     archive.load_from(path, device);

@@ -20,8 +20,9 @@ void describe_model(ConfigKeys& keys, ModelConfig& model) {
   keys.integers("widths", model.widths, 1, kWide);
   if (model.type == "resnet") {
     keys.integers("blocks", model.blocks, 1, kManyLayers);
-    keys.require(model.blocks.size() == model.widths.size(), "blocks",
-                 "gives " + std::to_string(model.blocks.size()) + " stages, 'widths' gives " + std::to_string(model.widths.size()));
+    keys.require(
+        model.blocks.size() == model.widths.size(), "blocks",
+        "gives " + std::to_string(model.blocks.size()) + " stages, 'widths' gives " + std::to_string(model.widths.size()));
   } else {
     keys.real("dropout", model.dropout, 0, 0.95);
   }

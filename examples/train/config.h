@@ -56,7 +56,7 @@ struct Config {
   int64_t epochs = 10;
   int64_t batch_size = 64;
   int64_t seed = 0;
-  int64_t threads = 0;  // CPU threads; 0: LibTorch's own choice, written down in the run folder
+  int64_t threads = 0;           // CPU threads; 0: LibTorch's own choice, written down in the run folder
   int64_t checkpoint_every = 1;  // epochs
   std::string device = "auto";   // cpu | cuda | auto
   std::string run_dir;
@@ -67,7 +67,8 @@ struct Config {
 Config read_config(const std::string& path);
 Config parse_config(const std::string& text, const std::string& source);
 
-/// The config as YAML, every key with the value in use, amp's defaults as comments; `parse_config` reads it back to the same run.
+/// The config as YAML, every key with the value in use, amp's defaults as comments; `parse_config` reads it back to the same
+/// run.
 std::string to_yaml(Config config);
 
 }  // namespace train

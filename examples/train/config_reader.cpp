@@ -103,7 +103,8 @@ class Reader : public ConfigKeys {
     if (node && !node.IsMap()) {
       fail(key, "expected a mapping of keys");
     }
-    Reader inner(node ? node : YAML::Node(YAML::NodeType::Map), node ? node.Mark() : mark_, text_, source_, prefix_ + key + ".");
+    Reader inner(node ? node : YAML::Node(YAML::NodeType::Map), node ? node.Mark() : mark_, text_, source_,
+                 prefix_ + key + ".");
     describe(inner);
     inner.refuse_other_keys();
   }
@@ -118,7 +119,8 @@ class Reader : public ConfigKeys {
     }
     const auto begin = node.Mark();
     if (node.Style() == YAML::EmitterStyle::Flow) {  // may share its lines with other keys
-      text = std::string(static_cast<size_t>(begin.line), '\n') + std::string(static_cast<size_t>(begin.column), ' ') + YAML::Dump(node) + "\n";
+      text = std::string(static_cast<size_t>(begin.line), '\n') + std::string(static_cast<size_t>(begin.column), ' ') +
+             YAML::Dump(node) + "\n";
     } else {
       text = blanked_before(text_, begin, line_after(begin));
     }
@@ -203,7 +205,9 @@ class Reader : public ConfigKeys {
     throw UserError(place(source_, mark) + "key '" + prefix_ + key + "': " + message);
   }
 
-  [[noreturn]] void missing(const std::string& key, const std::string& expected) const { fail(key, "missing; expected " + expected); }
+  [[noreturn]] void missing(const std::string& key, const std::string& expected) const {
+    fail(key, "missing; expected " + expected);
+  }
 
   YAML::Node map_;
   YAML::Mark mark_;

@@ -16,7 +16,8 @@ std::string kept_part(const std::string& path, const std::string& header, int64_
   }
   for (int64_t row = 0; row < rows; ++row) {
     if (!std::getline(file, line)) {
-      throw UserError("cannot continue '" + path + "': it holds " + std::to_string(row) + " rows, the checkpoint is at " + std::to_string(rows));
+      throw UserError("cannot continue '" + path + "': it holds " + std::to_string(row) + " rows, the checkpoint is at " +
+                      std::to_string(rows));
     }
     kept += line + "\n";
   }

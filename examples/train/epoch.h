@@ -26,8 +26,8 @@ struct StepLog {
 /// Full batches in one epoch. The images that are left over take part in another epoch, since every epoch has its own order.
 int64_t steps_per_epoch(const Config& config, const DataSplit& data);
 
-/// Trains on every full batch of the training set once, in the order of (`config.seed`, `epoch`). Calls `on_step` after each step
-/// and ends early where it answers false.
+/// Trains on every full batch of the training set once, in the order of (`config.seed`, `epoch`). Calls `on_step` after each
+/// step and ends early where it answers false.
 void train_epoch(const Config& config, const DataSplit& data, at::Device device, int64_t epoch, Network& net,
                  torch::optim::Optimizer& optimizer, const std::function<bool(const StepLog&)>& on_step);
 

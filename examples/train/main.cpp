@@ -62,8 +62,9 @@ int run(const std::vector<std::string>& arguments) {
   train::write_whole(folder.config(), train::to_yaml(config));
 
   auto progress = train::terminal_progress();
-  progress.line(std::string(resume ? "going on in " : "run folder ") + folder.path() + ", " + std::to_string(data.train.size()) +
-                " training and " + std::to_string(data.test.size()) + " test images, " + std::to_string(config.threads) + " threads");
+  progress.line(std::string(resume ? "going on in " : "run folder ") + folder.path() + ", " +
+                std::to_string(data.train.size()) + " training and " + std::to_string(data.test.size()) + " test images, " +
+                std::to_string(config.threads) + " threads");
   return finish(train::train(config, data, folder, resume, options.stop_after, progress), folder, progress);
 }
 

@@ -24,8 +24,8 @@ struct EpochLog {
   double accuracy() const { return tested > 0 ? static_cast<double>(correct) / static_cast<double>(tested) : 0; }
 };
 
-/// The two tables of a run folder: steps.csv, which depends on the config and the seed alone (one machine and thread count given),
-/// and metrics.csv with the times beside.
+/// The two tables of a run folder: steps.csv, which depends on the config and the seed alone (one machine and thread count
+/// given), and metrics.csv with the times beside.
 class Metrics {
  public:
   /// Keeps the first `steps` and `epochs` rows where a run goes on.

@@ -14,7 +14,11 @@ namespace optim = torch::optim;
 // Adam and AdamW have the same options under two names.
 template <class Options>
 Options adam_options(const OptimizerConfig& config) {
-  return Options(config.lr).betas({config.beta1, config.beta2}).eps(config.eps).weight_decay(config.weight_decay).amsgrad(config.amsgrad);
+  return Options(config.lr)
+      .betas({config.beta1, config.beta2})
+      .eps(config.eps)
+      .weight_decay(config.weight_decay)
+      .amsgrad(config.amsgrad);
 }
 
 optim::SGDOptions sgd_options(const OptimizerConfig& config) {

@@ -42,9 +42,9 @@ std::string clock_time(double seconds) {
 
 std::string progress_line(const StepReport& report, int width) {
   const auto head = formatted("epoch %lld/%lld", static_cast<long long>(report.epoch), static_cast<long long>(report.epochs));
-  const auto tail = formatted(" %lld/%lld  loss %.4f  scale %g  skipped %lld  %.0f images/s  ETA ", static_cast<long long>(report.step),
-                              static_cast<long long>(report.steps), report.loss, report.loss_scale, static_cast<long long>(report.skipped),
-                              report.images_per_second) +
+  const auto tail = formatted(" %lld/%lld  loss %.4f  scale %g  skipped %lld  %.0f images/s  ETA ",
+                              static_cast<long long>(report.step), static_cast<long long>(report.steps), report.loss,
+                              report.loss_scale, static_cast<long long>(report.skipped), report.images_per_second) +
                     clock_time(report.seconds_left);
   const auto room = width - static_cast<int>(head.size() + tail.size()) - 3;
   const auto done = static_cast<double>(report.step) / static_cast<double>(report.steps);

@@ -26,8 +26,8 @@ std::string progress_line(const StepReport& report, int width);
 /// 75 -> "1:15", 3675 -> "1:01:15".
 std::string clock_time(double seconds);
 
-/// Shows steps on one line that is drawn over again where the output is a terminal (`live`), and otherwise as a plain line every
-/// half minute, so that a log stays readable. Plain ASCII without colours.
+/// Shows steps on one line that is drawn over again where the output is a terminal (`live`), and otherwise as a plain line
+/// every half minute, so that a log stays readable. Plain ASCII without colours.
 class Progress {
  public:
   Progress(std::ostream& out, bool live, int width) : out_(out), live_(live), width_(width) {}

@@ -7,10 +7,11 @@ namespace train {
 /// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, checkpoint.pt.
 class RunFolder {
  public:
-  /// Makes the folder for a new run: `wanted`, or runs/<config's name>-<date and time> where that is empty. Throws UserError where
-  /// something lies there already.
+  /// Makes the folder for a new run: `wanted`, or runs/<config's name>-<date and time> where that is empty. Throws UserError
+  /// where something lies there already.
   static RunFolder create(const std::string& wanted, const std::string& config_path);
-  /// The folder of a run to go on with; `path` is the folder or the checkpoint in it. Throws UserError where it is no run folder.
+  /// The folder of a run to go on with; `path` is the folder or the checkpoint in it. Throws UserError where it is no run
+  /// folder.
   static RunFolder open(const std::string& path);
 
   const std::string& path() const { return path_; }

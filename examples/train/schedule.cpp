@@ -8,7 +8,9 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-double cosine(double from, double to, double progress) { return to + (from - to) * 0.5 * (1 + std::cos(kPi * std::min(progress, 1.0))); }
+double cosine(double from, double to, double progress) {
+  return to + (from - to) * 0.5 * (1 + std::cos(kPi * std::min(progress, 1.0)));
+}
 
 }  // namespace
 

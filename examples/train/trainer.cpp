@@ -93,7 +93,8 @@ struct Session {
     char line[200];
     std::snprintf(line, sizeof(line), "epoch %lld/%lld  loss %.4f  test accuracy %s  scale %g  skipped %lld  %.0f images/s",
                   static_cast<long long>(epoch.epoch), static_cast<long long>(config.epochs), epoch.train_loss,
-                  percent(epoch.accuracy()).c_str(), epoch.loss_scale, static_cast<long long>(position.skipped), epoch.images_per_second);
+                  percent(epoch.accuracy()).c_str(), epoch.loss_scale, static_cast<long long>(position.skipped),
+                  epoch.images_per_second);
     progress.line(line);
   }
 
@@ -132,10 +133,11 @@ at::Device chosen_device(const std::string& name) {
   return gpu && name != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
 }
 
-Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Progress& progress) {
+Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after,
+              Progress& progress) {
   if (steps_per_epoch(config, data) == 0) {
-    throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is more than the " + std::to_string(data.train.size()) +
-                    " training images");
+    throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is more than the " +
+                    std::to_string(data.train.size()) + " training images");
   }
   const auto device = chosen_device(config.device);
   make_deterministic(static_cast<uint64_t>(config.seed));

@@ -20,8 +20,9 @@ struct Outcome {
   std::string divergence;  // why training ended early; empty: it did not
 };
 
-/// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after` as an
-/// interruption would, where that is not 0. Writes the folder's tables and checkpoint.
-Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Progress& progress);
+/// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after`
+/// as an interruption would, where that is not 0. Writes the folder's tables and checkpoint.
+Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after,
+              Progress& progress);
 
 }  // namespace train

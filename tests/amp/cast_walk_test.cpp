@@ -104,8 +104,8 @@ TEST(CastWalk, Cast05PackedSequences) {
 }
 
 TEST(CastWalk, Cast08OtherValuesAreForwardedUncopied) {
-  static_assert(std::is_same_v<decltype(cast_floating(std::declval<std::unique_ptr<int>&>(), at::kHalf)),
-                               std::unique_ptr<int>&>);
+  static_assert(
+      std::is_same_v<decltype(cast_floating(std::declval<std::unique_ptr<int>&>(), at::kHalf)), std::unique_ptr<int>&>);
   static_assert(std::is_same_v<decltype(cast_floating(std::declval<std::vector<int>>(), at::kHalf)), std::vector<int>&&>);
   static_assert(!amp::detail::kCasts<torch::nn::Linear>);
   static_assert(!amp::detail::kCasts<torch::nn::LinearImpl>);

@@ -140,8 +140,8 @@ TEST_F(ModelHandle, Init21SeveralComeBackInTheirShape) {
     return amp::initialize(std::tie(a, c), std::tie(oa, oc), "O2", quiet());
   }();
   static_assert(std::is_same_v<decltype(nets), std::tuple<amp::Model<Mlp>, amp::Model<ConvNet>>>);
-  static_assert(std::is_same_v<decltype(opts), std::tuple<amp::AmpOptimizer<torch::optim::SGD>,
-                                                          amp::AmpOptimizer<torch::optim::Adam>>>);
+  static_assert(
+      std::is_same_v<decltype(opts), std::tuple<amp::AmpOptimizer<torch::optim::SGD>, amp::AmpOptimizer<torch::optim::Adam>>>);
   EXPECT_EQ(std::get<1>(nets)->forward(images()).scalar_type(), torch::kFloat);
   std::vector<Mlp> list{Mlp(), Mlp()};
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;

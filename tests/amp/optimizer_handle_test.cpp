@@ -254,7 +254,8 @@ TEST_F(HandleRules, OptimizersAndModelsMayDieInAnyOrder) {
   auto model = std::make_unique<Mlp>();
   auto optimizer = std::make_unique<torch::optim::SGD>((*model)->parameters(), 0.1);
   auto scheduler = std::make_unique<torch::optim::StepLR>(*optimizer, 1, 0.5);
-  auto result = std::make_unique<decltype(amp::initialize(*model, *optimizer))>(amp::initialize(*model, *optimizer, "O2", quiet()));
+  auto result =
+      std::make_unique<decltype(amp::initialize(*model, *optimizer))>(amp::initialize(*model, *optimizer, "O2", quiet()));
   model.reset();
   train_step(result->first, result->second, features());
   result.reset();

@@ -220,11 +220,21 @@ TEST_P(ZeroGrad, DiscardsAPassCompletely) {
   torch::optim::Optimizer& base = opt;
   { amp::scale_loss(net->forward(x2()), opt, amp::ScaleLossOptions().delay_unscale(delayed)).backward(); }
   switch (how) {
-    case Zero::handle: opt.zero_grad(); break;
-    case Zero::handle_in_place: opt.zero_grad(false); break;
-    case Zero::through_base: base.zero_grad(); break;
-    case Zero::model: net->zero_grad(); break;
-    case Zero::model_in_place: model->zero_grad(false); break;
+    case Zero::handle:
+      opt.zero_grad();
+      break;
+    case Zero::handle_in_place:
+      opt.zero_grad(false);
+      break;
+    case Zero::through_base:
+      base.zero_grad();
+      break;
+    case Zero::model:
+      net->zero_grad();
+      break;
+    case Zero::model_in_place:
+      model->zero_grad(false);
+      break;
   }
   { amp::scale_loss(net->forward(x1()), opt).backward(); }
   opt.step();

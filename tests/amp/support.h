@@ -28,7 +28,7 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-torch::Tensor images();   // [4, 1, 6, 6]
+torch::Tensor images();    // [4, 1, 6, 6]
 torch::Tensor features();  // [4, 6]
 /// Initializes quietly: tests read errors and tensors, not prints.
 amp::InitializeOptions quiet();

@@ -48,8 +48,9 @@ TEST(Config, EveryKeyIsRead) {
 
 TEST(Config, WrittenOutItReadsBackTheSame) {
   for (const std::string optimizer : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"}) {
-    auto config = train::parse_config(
-        kModel + "data: {set: mnist, dir: \"a: b # c\"}\noptimizer: {type: " + optimizer + ", lr: 0.1}\nseed: 9\namp: {opt_level: O2}\n", "c.yaml");
+    auto config = train::parse_config(kModel + "data: {set: mnist, dir: \"a: b # c\"}\noptimizer: {type: " + optimizer +
+                                          ", lr: 0.1}\nseed: 9\namp: {opt_level: O2}\n",
+                                      "c.yaml");
     config.optimizer.lr = 1.0 / 3;
     const auto text = train::to_yaml(config);
     const auto again = train::parse_config(text, "again.yaml");
@@ -79,7 +80,8 @@ const BadConfig kBadConfigs[] = {
     {"NoMapping", "just text", "c.yaml:1:1: expected a mapping"},
     {"Empty", "", "c.yaml:1:1: expected a mapping"},
     {"UnknownKey", kGood + "epoch: 3\n", "c.yaml:5:1: key 'epoch': unknown key; known here: model, data, optimizer"},
-    {"UnknownInnerKey", kModel + "data: {set: digits}\noptimizer:\n  type: SGD\n  lr: 0.1\n  beta1: 0.9\namp: {opt_level: O2}\n",
+    {"UnknownInnerKey",
+     kModel + "data: {set: digits}\noptimizer:\n  type: SGD\n  lr: 0.1\n  beta1: 0.9\namp: {opt_level: O2}\n",
      "c.yaml:6:3: key 'optimizer.beta1': unknown key"},
     {"GivenTwice", kGood + "seed: 1\nseed: 2\n", "c.yaml:6:1: key 'seed': given twice"},
     {"WrongType", kGood + "epochs: many\n", "c.yaml:5:9: key 'epochs': expected an integer, got 'many'"},
@@ -88,15 +90,21 @@ const BadConfig kBadConfigs[] = {
     {"NullValue", kGood + "epochs:\n", "c.yaml:5:1: key 'epochs': expected an integer"},
     {"TooSmall", kGood + "epochs: 0\n", "c.yaml:5:9: key 'epochs': 0 is not from 1 to 1000000"},
     {"TooBigForInteger", kGood + "seed: 99999999999999999999\n", "c.yaml:5:7: key 'seed': expected an integer"},
-    {"NaN", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .nan}\namp: {opt_level: O2}\n", "c.yaml:3:28: key 'optimizer.lr': "},
-    {"Infinite", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .inf}\namp: {opt_level: O2}\n", "c.yaml:3:28: key 'optimizer.lr': .inf is not"},
-    {"WrongChoice", "model: {type: vgg, widths: [8]}\n" + kRest, "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet"},
+    {"NaN", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .nan}\namp: {opt_level: O2}\n",
+     "c.yaml:3:28: key 'optimizer.lr': "},
+    {"Infinite", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .inf}\namp: {opt_level: O2}\n",
+     "c.yaml:3:28: key 'optimizer.lr': .inf is not"},
+    {"WrongChoice", "model: {type: vgg, widths: [8]}\n" + kRest,
+     "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet"},
     {"NoSection", kRest, "c.yaml:1:1: key 'model.type': missing; expected one of mlp"},
     {"ScalarForSection", "model: mlp\n" + kRest, "c.yaml:1:8: key 'model': expected a mapping"},
-    {"NoLearningRate", kModel + "data: {set: digits}\noptimizer: {type: SGD}\namp: {opt_level: O2}\n", "c.yaml:3:12: key 'optimizer.lr': missing"},
+    {"NoLearningRate", kModel + "data: {set: digits}\noptimizer: {type: SGD}\namp: {opt_level: O2}\n",
+     "c.yaml:3:12: key 'optimizer.lr': missing"},
     {"NoAmp", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\n", "c.yaml:1:1: key 'amp': missing"},
-    {"TextInList", "model: {type: mlp, widths: [8, wide]}\n" + kRest, "c.yaml:1:28: key 'model.widths': expected a list of integers"},
-    {"StagesDiffer", "model: {type: resnet, widths: [8, 8], blocks: [1]}\n" + kRest, "c.yaml:1:47: key 'model.blocks': gives 1 stages"},
+    {"TextInList", "model: {type: mlp, widths: [8, wide]}\n" + kRest,
+     "c.yaml:1:28: key 'model.widths': expected a list of integers"},
+    {"StagesDiffer", "model: {type: resnet, widths: [8, 8], blocks: [1]}\n" + kRest,
+     "c.yaml:1:47: key 'model.blocks': gives 1 stages"},
     {"NesterovAlone", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1, nesterov: true}\namp: {opt_level: O2}\n",
      "c.yaml:3:43: key 'optimizer.nesterov': needs a momentum"},
 };
@@ -104,7 +112,9 @@ const BadConfig kBadConfigs[] = {
 INSTANTIATE_TEST_SUITE_P(All, BadConfigs, testing::ValuesIn(kBadConfigs), [](const auto& test) { return test.param.name; });
 
 TEST(Config, MistakesInTheAmpBlockAreReportedAtTheirPlaceInTheFile) {
-  const auto block = complaint(kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\namp:\n  opt_level: O2\n  keep_batchnorm_fp23: true\nepochs: 3\n");
+  const auto block = complaint(
+      kModel +
+      "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\namp:\n  opt_level: O2\n  keep_batchnorm_fp23: true\nepochs: 3\n");
   EXPECT_NE(block.find("c.yaml:6:3"), std::string::npos) << block;
   EXPECT_NE(block.find("keep_batchnorm_fp23"), std::string::npos) << block;
   EXPECT_EQ(block.find('\n'), std::string::npos) << block;

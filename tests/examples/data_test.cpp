@@ -100,8 +100,8 @@ TEST(Digits, PackedFileAndWindowsLineEndsReadTheSame) {
 
 TEST(Digits, BadRowsAreNamedByLine) {
   const std::string good = digit_rows(20);
-  for (const auto& bad : {std::string("1,2,3\n"), digit_row(17, 3), digit_row(-1, 3), digit_row(3, 10), "x" + digit_row(3, 1), std::string("\n"),
-                          digit_row(3, 1).substr(0, 100), "1," + digit_row(3, 1)}) {
+  for (const auto& bad : {std::string("1,2,3\n"), digit_row(17, 3), digit_row(-1, 3), digit_row(3, 10), "x" + digit_row(3, 1),
+                          std::string("\n"), digit_row(3, 1).substr(0, 100), "1," + digit_row(3, 1)}) {
     const Scratch scratch;
     scratch.write("digits.csv", good + bad + good);
     const auto message = message_of<UserError>([&] { train::load_digits(scratch.path()); });

@@ -77,7 +77,8 @@ TEST(Progress, LineHoldsEveryFigureAndAHalfFullBar) {
 }
 
 TEST(Progress, LineFitsANarrowTerminal) {
-  EXPECT_EQ(train::progress_line(some_report(), 80), "epoch 3/12 11/22  loss 0.2500  scale 65536  skipped 2  1234 images/s  ETA 1:15");
+  EXPECT_EQ(train::progress_line(some_report(), 80),
+            "epoch 3/12 11/22  loss 0.2500  scale 65536  skipped 2  1234 images/s  ETA 1:15");
   EXPECT_EQ(train::progress_line(some_report(), 20), "epoch 3/12 11/22  lo");
 }
 
@@ -142,7 +143,8 @@ TEST(CsvFile, KeepsTheRowsBehindTheCheckpointAndDropsLaterOnes) {
 TEST(CsvFile, RefusesATableThatDoesNotFitTheCheckpoint) {
   const Scratch scratch;
   scratch.write("t.csv", "a,b\n1,2\n");
-  EXPECT_NE(message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,b", 2); }).find("holds 1 rows"), std::string::npos);
+  EXPECT_NE(message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,b", 2); }).find("holds 1 rows"),
+            std::string::npos);
   EXPECT_NE(message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,c", 1); }).find("header"), std::string::npos);
   EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n");
 }
@@ -150,7 +152,8 @@ TEST(CsvFile, RefusesATableThatDoesNotFitTheCheckpoint) {
 TEST(RunFolder, NeverWritesOverAnotherRun) {
   const Scratch scratch;
   scratch.write("run/config.yaml", "kept");
-  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::create(scratch / "run", "c.yaml"); }).find("in use"), std::string::npos);
+  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::create(scratch / "run", "c.yaml"); }).find("in use"),
+            std::string::npos);
   EXPECT_EQ(scratch.read("run/config.yaml"), "kept");
   std::filesystem::create_directories(scratch / "empty");
   EXPECT_EQ(train::RunFolder::create(scratch / "empty", "c.yaml").path(), scratch / "empty");
@@ -198,12 +201,15 @@ TEST_P(EveryModel, AreTheSameForTheSameSeed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryModel,
-                         testing::Values(train::ModelConfig{"mlp", {16, 12}, {}, 0.5}, train::ModelConfig{"convnet", {4, 6, 8}, {}, 0},
+                         testing::Values(train::ModelConfig{"mlp", {16, 12}, {}, 0.5},
+                                         train::ModelConfig{"convnet", {4, 6, 8}, {}, 0},
                                          train::ModelConfig{"resnet", {4, 8}, {1, 2}, 0}),
                          [](const auto& test) { return test.param.type; });
 
 TEST(Models, TooManyStagesForTheImageAreRefused) {
-  const auto message = message_of<UserError>([] { train::make_classifier({"convnet", {4, 4, 4, 4, 4}, {}, 0}, {1, 8, 8}, 10); });
+  const auto message = message_of<UserError>([] {
+    train::make_classifier({"convnet", {4, 4, 4, 4, 4}, {}, 0}, {1, 8, 8}, 10);
+  });
   EXPECT_EQ(message, "key 'model.widths': 5 stages are too many for images of 8x8");
 }
 

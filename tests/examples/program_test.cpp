@@ -37,7 +37,8 @@ std::string easy_digits() {
 
 std::string config(const std::string& level, const std::string& optimizer = "{type: SGD, lr: 0.05, momentum: 0.9}") {
   return "model: {type: convnet, widths: [4, 8], dropout: 0.1}\ndata: {set: digits, dir: data}\noptimizer: " + optimizer +
-         "\nschedule: {type: cosine, warmup_epochs: 1}\nepochs: 4\nbatch_size: 20\ndevice: cpu\nthreads: 1\namp: {opt_level: " + level + "}\n";
+         "\nschedule: {type: cosine, warmup_epochs: 1}\nepochs: 4\nbatch_size: 20\ndevice: cpu\nthreads: 1\namp: {opt_level: " +
+         level + "}\n";
 }
 
 class Program : public testing::Test {
@@ -96,7 +97,8 @@ TEST_P(ProgramAtLevel, ResumedRunHasBitwiseTheLossesOfTheUninterruptedOne) {
   EXPECT_GT(accuracy("whole"), 0.9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, ProgramAtLevel, testing::Values("O0", "O2", "O3", "O5"), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Levels, ProgramAtLevel, testing::Values("O0", "O2", "O3", "O5"),
+                         [](const auto& test) { return test.param; });
 
 TEST_F(Program, ResumesEveryOptimizerBitwiseAtO2) {
   for (const std::string type : {"Adam", "AdamW", "RMSprop", "Adagrad"}) {
@@ -112,7 +114,8 @@ TEST_F(Program, LeavesConfigTablesAndCheckpointAndTellsTheAccuracy) {
   const auto ended = run("c.yaml --run-dir r --seed 7 --epochs 2");
   ASSERT_EQ(ended.code, 0) << ended.error;
   const auto resolved = scratch_.read("r/config.yaml");
-  for (const auto* line : {"seed: 7\n", "epochs: 2\n", "run_dir: r\n", "opt_level: O2", "# keep_batchnorm_fp32: true", "# loss_scale: dynamic"}) {
+  for (const auto* line :
+       {"seed: 7\n", "epochs: 2\n", "run_dir: r\n", "opt_level: O2", "# keep_batchnorm_fp32: true", "# loss_scale: dynamic"}) {
     EXPECT_NE(resolved.find(line), std::string::npos) << line << " is not in\n" << resolved;
   }
   std::istringstream steps(scratch_.read("r/steps.csv")), metrics(scratch_.read("r/metrics.csv"));

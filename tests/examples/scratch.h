@@ -42,9 +42,7 @@ class Scratch {
 
  private:
   // Not std::filesystem::remove_all: libtorch.so exports a copy of it that lacks its directory iterators and crashes.
-  void remove() const {
-    EXPECT_EQ(std::system(("rm -rf '" + path() + "'").c_str()), 0);
-  }
+  void remove() const { EXPECT_EQ(std::system(("rm -rf '" + path() + "'").c_str()), 0); }
 
   std::filesystem::path path_;
 };

@@ -118,7 +118,7 @@ TEST(OtherDevices, TakeEveryCall) {
   EXPECT_EQ(norms.sizes(), at::IntArrayRef({3}));
 }
 
-TEST(Cuda, CallsGiveTheCpusResultsWithoutWaitingForFlags) {
+TEST(Cuda, CallsGiveTheCpusResults) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   const Tensors in = random_list(at::kHalf);
   const Tensors out = outputs_for(in, at::kFloat);

@@ -10,8 +10,9 @@ namespace {
 
 const std::map<std::string, at::ScalarType>& dtype_names() {
   static const std::map<std::string, at::ScalarType> kNames = {
-      {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}, {"float32", at::kFloat}, {"float64", at::kDouble}, {"int64", at::kLong},
-      {"int32", at::kInt},    {"int16", at::kShort},       {"int8", at::kChar},     {"uint8", at::kByte},     {"bool", at::kBool}};
+      {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}, {"float32", at::kFloat}, {"float64", at::kDouble},
+      {"int64", at::kLong},   {"int32", at::kInt},         {"int16", at::kShort},   {"int8", at::kChar},
+      {"uint8", at::kByte},   {"bool", at::kBool}};
   return kNames;
 }
 

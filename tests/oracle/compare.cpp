@@ -42,7 +42,8 @@ double largest_finite(const std::vector<double>& values) {
 }
 
 double allowed(double expected, double largest, const Tolerance& t) {
-  return t.atol + t.rtol * std::abs(expected) + t.of_largest * largest + (t.spacings ? t.spacings * half_spacing(expected) : 0.0);
+  return t.atol + t.rtol * std::abs(expected) + t.of_largest * largest +
+         (t.spacings ? t.spacings * half_spacing(expected) : 0.0);
 }
 
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
@@ -53,8 +54,8 @@ double difference(double a, double b) {
   return std::isnan(d) ? INFINITY : d;
 }
 
-void compare_values(Report& report, const std::string& what, const std::vector<double>& got, const std::vector<double>& expected,
-                    const Tolerance& tolerance) {
+void compare_values(Report& report, const std::string& what, const std::vector<double>& got,
+                    const std::vector<double>& expected, const Tolerance& tolerance) {
   const double largest = largest_finite(expected);
   auto outliers_left = static_cast<int64_t>(tolerance.outliers * static_cast<double>(expected.size()));
   double worst = 0;
@@ -66,8 +67,9 @@ void compare_values(Report& report, const std::string& what, const std::vector<d
       --outliers_left;
       continue;
     }
-    report.fail(what + ", element " + std::to_string(i), number_text(expected[i]) + " within " +
-                number_text(allowed(expected[i], largest, tolerance)), number_text(got[i]));
+    report.fail(what + ", element " + std::to_string(i),
+                number_text(expected[i]) + " within " + number_text(allowed(expected[i], largest, tolerance)),
+                number_text(got[i]));
     break;  // one line per tensor
   }
   report.deviation(worst, worst == 0);

@@ -26,8 +26,7 @@ at::Tensor run_backward(Session& session, const Json& event, const std::vector<t
                            .delay_unscale(event.bool_or("delay_unscale", false))
                            .delay_overflow_check(event.bool_or("delay_overflow_check", false));
   const bool as_list = optimizers.size() > 1 || event.bool_or("as_list", false);
-  auto scaled_loss =
-      as_list ? amp::scale_loss(loss, optimizers, options) : amp::scale_loss(loss, *optimizers.at(0), options);
+  auto scaled_loss = as_list ? amp::scale_loss(loss, optimizers, options) : amp::scale_loss(loss, *optimizers.at(0), options);
   scaled_loss.backward();
   inject(session, event);
   const at::Tensor scaled = scaled_loss.tensor().detach();
@@ -56,8 +55,7 @@ void play_backward(Session& session, const Json& event) {
   for (const Json& name : event.at("optimizers").items()) {
     optimizers.push_back(session.optimizer(name.as_string()).optimizer.get());
   }
-  const double scale =
-      session.amp_enabled() ? amp::loss_scaler(event.int_or("loss_id", 0)).loss_scale() : 1.0;
+  const double scale = session.amp_enabled() ? amp::loss_scaler(event.int_or("loss_id", 0)).loss_scale() : 1.0;
   const at::Tensor scaled = run_backward(session, event, optimizers);
 
   const Json* expect = event.find("expect");

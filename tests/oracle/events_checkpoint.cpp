@@ -105,7 +105,8 @@ void check_saved_optimizers(Session& session, const Json& dtypes) {
     auto found = got.find(key);
     compare_text(session.report(), "optimizer state " + key, found == got.end() ? "none" : found->second, dtype.as_string());
   }
-  compare_text(session.report(), "number of optimizer states", std::to_string(got.size()), std::to_string(dtypes.members().size()));
+  compare_text(session.report(), "number of optimizer states", std::to_string(got.size()),
+               std::to_string(dtypes.members().size()));
 }
 
 void play_save(Session& session, const Json& event) {

@@ -53,7 +53,8 @@ void play_loss(Session& session, const Json& event) {
   const Json* expect = event.find("expect");
   if (!expect) return;
   compare_text(session.report(), "loss dtype", dtype_name(loss.scalar_type()), expect->at("dtype").as_string());
-  compare_number(session.report(), "loss", loss.item().toDouble(), expect->at("value").as_double(), session.tolerances().output());
+  compare_number(session.report(), "loss", loss.item().toDouble(), expect->at("value").as_double(),
+                 session.tolerances().output());
 }
 
 void play_mode(Session& session, const Json& event) {

@@ -81,9 +81,8 @@ std::vector<at::Tensor> masters(Session& session, OptimizerSlot& slot) {
 
 void play_clip(Session& session, const Json& event) {
   const Json* norm_type = event.find("norm_type");
-  const double total = torch::nn::utils::clip_grad_norm_(masters(session, slot_of(session, event)),
-                                                         event.at("max_norm").as_double(),
-                                                         norm_type ? norm_type->as_double() : 2.0);
+  const double total = torch::nn::utils::clip_grad_norm_(
+      masters(session, slot_of(session, event)), event.at("max_norm").as_double(), norm_type ? norm_type->as_double() : 2.0);
   const Json* expect = event.find("expect");
   if (expect) {
     compare_number(session.report(), "total norm", total, expect->at("total_norm").as_double(), session.tolerances().norm());

@@ -9,13 +9,15 @@ namespace oracle {
 namespace {
 
 constexpr const char* kPythonBackend =
-    "backend python: gradients after an overflow, where Apex's Python fallback stops unscaling at the first overflow and leaves "
+    "backend python: gradients after an overflow, where Apex's Python fallback stops unscaling at the first overflow and "
+    "leaves "
     "the rest as it was";
 
 std::string dtype_or_null(const at::Tensor& tensor) { return tensor.defined() ? dtype_name(tensor.scalar_type()) : "null"; }
 
 constexpr const char* kResumed =
-    "optimizer state after loading it beside masters: Apex rounds state and masters to 16 bits on the way, this library restores "
+    "optimizer state after loading it beside masters: Apex rounds state and masters to 16 bits on the way, this library "
+    "restores "
     "them exactly";
 
 bool asks_for(const Json& event, const std::string& what) {
@@ -45,7 +47,8 @@ void record_models(Session& session, const std::string& prefix) {
   auto compare = [&](const std::string& id, const at::Tensor& tensor) {
     const auto expected = session.case_file().expected(prefix + id, tensor.numel());
     if (!expected) return session.report().fail(prefix + id, "a stored tensor", "none in tensors.safetensors");
-    compare_tensor(session.report(), prefix + id, tensor, *expected, parameter_tolerance(session, tensor, session.sign_steps_of(id)));
+    compare_tensor(session.report(), prefix + id, tensor, *expected,
+                   parameter_tolerance(session, tensor, session.sign_steps_of(id)));
   };
   for (auto& slot : session.models()) {
     for (const auto& entry : slot.net->named_parameters()) compare(slot.name + "/" + entry.key(), entry.value());
@@ -84,7 +87,8 @@ void record_state(Session& session, const std::string& prefix, const Held& held,
     } else if (wanted.is_number() && !entry->tensor.defined()) {
       compare_number(session.report(), what, entry->number, wanted.as_double(), {});
     } else {
-      session.report().fail(what, wanted.text(), entry->tensor.defined() ? dtype_or_null(entry->tensor) : number_text(entry->number));
+      session.report().fail(what, wanted.text(),
+                            entry->tensor.defined() ? dtype_or_null(entry->tensor) : number_text(entry->number));
     }
   }
   compare_text(session.report(), held.name + ", number of states", std::to_string(entries.size()),

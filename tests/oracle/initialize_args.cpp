@@ -21,10 +21,14 @@ const std::map<std::string, Setter>& setters() {
   static const std::map<std::string, Setter> kSetters = {
       {"enabled", [](Options& o, const Json& v) { o.enabled(v.as_bool()); }},
       {"cast_model_type",
-       [](Options& o, const Json& v) { v.is_string() ? o.cast_model_type(dtype_from_name(v)) : o.cast_model_type(v.as_bool()); }},
+       [](Options& o, const Json& v) {
+         v.is_string() ? o.cast_model_type(dtype_from_name(v)) : o.cast_model_type(v.as_bool());
+       }},
       {"patch_torch_functions", [](Options& o, const Json& v) { o.patch_torch_functions(v.as_bool()); }},
       {"keep_batchnorm_fp32",
-       [](Options& o, const Json& v) { v.is_string() ? o.keep_batchnorm_fp32(v.as_string()) : o.keep_batchnorm_fp32(v.as_bool()); }},
+       [](Options& o, const Json& v) {
+         v.is_string() ? o.keep_batchnorm_fp32(v.as_string()) : o.keep_batchnorm_fp32(v.as_bool());
+       }},
       {"master_weights", [](Options& o, const Json& v) { o.master_weights(v.as_bool()); }},
       {"loss_scale", [](Options& o, const Json& v) { o.loss_scale(loss_scale(v)); }},
       {"cast_model_outputs", [](Options& o, const Json& v) { o.cast_model_outputs(dtype_from_name(v)); }},

@@ -48,11 +48,19 @@ class JsonReader {
     json.line_ = node.Mark().line + 1;
     json.column_ = node.Mark().column + 1;
     switch (node.Type()) {
-      case YAML::NodeType::Sequence: read_array(node, json); break;
-      case YAML::NodeType::Map: read_object(node, json); break;
-      case YAML::NodeType::Scalar: read_scalar(node, json); break;
-      case YAML::NodeType::Null: break;
-      case YAML::NodeType::Undefined: throw std::runtime_error(json.where() + ": no value");
+      case YAML::NodeType::Sequence:
+        read_array(node, json);
+        break;
+      case YAML::NodeType::Map:
+        read_object(node, json);
+        break;
+      case YAML::NodeType::Scalar:
+        read_scalar(node, json);
+        break;
+      case YAML::NodeType::Null:
+        break;
+      case YAML::NodeType::Undefined:
+        throw std::runtime_error(json.where() + ": no value");
     }
     return json;
   }
@@ -193,10 +201,14 @@ std::string Json::string_or(const std::string& name, const std::string& fallback
 
 std::string Json::text() const {
   switch (kind_) {
-    case Kind::null: return "null";
-    case Kind::array: return "[" + std::to_string(items_.size()) + " items]";
-    case Kind::object: return "{" + std::to_string(members_.size()) + " members}";
-    default: return text_;
+    case Kind::null:
+      return "null";
+    case Kind::array:
+      return "[" + std::to_string(items_.size()) + " items]";
+    case Kind::object:
+      return "{" + std::to_string(members_.size()) + " members}";
+    default:
+      return text_;
   }
 }
 

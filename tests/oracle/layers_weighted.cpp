@@ -21,13 +21,14 @@ std::array<int64_t, D> expand(const std::vector<int64_t>& sizes) {
 }
 
 Layer make_linear(LayerArgs& args) {
-  return tensor_layer(
-      nn::Linear(nn::LinearOptions(args.integer("in_features"), args.integer("out_features")).bias(args.boolean("bias", true))));
+  return tensor_layer(nn::Linear(
+      nn::LinearOptions(args.integer("in_features"), args.integer("out_features")).bias(args.boolean("bias", true))));
 }
 
 template <size_t D, class Holder>
 Layer make_conv(LayerArgs& args) {
-  nn::ConvOptions<D> options(args.integer("in_channels"), args.integer("out_channels"), expand<D>(args.sizes("kernel_size", D)));
+  nn::ConvOptions<D> options(args.integer("in_channels"), args.integer("out_channels"),
+                             expand<D>(args.sizes("kernel_size", D)));
   options.stride(expand<D>(args.sizes("stride", D, 1)));
   const Json* padding = args.find("padding");
   if (padding && padding->is_string()) throw NeedsFeature("padding '" + padding->as_string() + "' of a convolution");

@@ -96,7 +96,8 @@ void play_axpby(Call& call) {
   const std::vector<at::Tensor> y = call.list("y");
   const std::vector<at::Tensor> out = call.outputs_like(x);
   const auto check = static_cast<kernels::CheckArg>(call.entry().at("arg_to_check").as_int());
-  kernels::multi_tensor_axpby(call.flag(), x, y, out, call.entry().at("a").as_double(), call.entry().at("b").as_double(), check);
+  kernels::multi_tensor_axpby(call.flag(), x, y, out, call.entry().at("a").as_double(), call.entry().at("b").as_double(),
+                              check);
   call.check_outputs(out, axpby_tolerance(call));
 }
 

@@ -50,7 +50,9 @@ OptimizerType describe(const Options& defaults, Setters<Options> setters, StateR
     setter->second(static_cast<Options&>(options), value);
     return true;
   };
-  type.read_state = [read_state](const optim::OptimizerParamState& state) { return read_state(static_cast<const State&>(state)); };
+  type.read_state = [read_state](const optim::OptimizerParamState& state) {
+    return read_state(static_cast<const State&>(state));
+  };
   return type;
 }
 
@@ -64,7 +66,9 @@ OptimizerType sgd() {
        {"dampening", [](O& o, const Json& v) { o.dampening(v.as_double()); }},
        {"weight_decay", [](O& o, const Json& v) { o.weight_decay(v.as_double()); }},
        {"nesterov", [](O& o, const Json& v) { o.nesterov(v.as_bool()); }}},
-      [](const optim::SGDParamState& s) { return entries({{"momentum_buffer", s.momentum_buffer()}}); });
+      [](const optim::SGDParamState& s) {
+        return entries({{"momentum_buffer", s.momentum_buffer()}});
+      });
 }
 
 // Adam and AdamW have options and state of the same names.
@@ -73,12 +77,16 @@ OptimizerType adam() {
   OptimizerType type = describe<Opt, O, State>(
       O(),
       {{"lr", [](O& o, const Json& v) { o.lr(v.as_double()); }},
-       {"betas", [](O& o, const Json& v) { o.betas({v.items().at(0).as_double(), v.items().at(1).as_double()}); }},
+       {"betas",
+        [](O& o, const Json& v) {
+          o.betas({v.items().at(0).as_double(), v.items().at(1).as_double()});
+        }},
        {"eps", [](O& o, const Json& v) { o.eps(v.as_double()); }},
        {"weight_decay", [](O& o, const Json& v) { o.weight_decay(v.as_double()); }},
        {"amsgrad", [](O& o, const Json& v) { o.amsgrad(v.as_bool()); }}},
       [](const State& s) {
-        return entries(s.step(), {{"exp_avg", s.exp_avg()}, {"exp_avg_sq", s.exp_avg_sq()}, {"max_exp_avg_sq", s.max_exp_avg_sq()}});
+        return entries(s.step(),
+                       {{"exp_avg", s.exp_avg()}, {"exp_avg_sq", s.exp_avg_sq()}, {"max_exp_avg_sq", s.max_exp_avg_sq()}});
       });
   type.steps_like_sign = true;
   return type;
@@ -111,7 +119,9 @@ OptimizerType adagrad() {
        {"eps", [](O& o, const Json& v) { o.eps(v.as_double()); }},
        {"weight_decay", [](O& o, const Json& v) { o.weight_decay(v.as_double()); }},
        {"initial_accumulator_value", [](O& o, const Json& v) { o.initial_accumulator_value(v.as_double()); }}},
-      [](const optim::AdagradParamState& s) { return entries(s.step(), {{"sum", s.sum()}}); });
+      [](const optim::AdagradParamState& s) {
+        return entries(s.step(), {{"sum", s.sum()}});
+      });
   type.steps_like_sign = true;
   return type;
 }

@@ -33,7 +33,8 @@ void expect_error(const std::function<void()>& action, const std::string& part) 
 
 TEST(Json, NumbersComeBackExactly) {
   const Json json = Json::parse(R"({"pi": 3.141592653589793, "tiny": 5e-324, "negative": -0.1, "big": 9007199254740993,
-                                    "largest": 9223372036854775807, "one": 1, "exponent": 1E+2})", "test");
+                                    "largest": 9223372036854775807, "one": 1, "exponent": 1E+2})",
+                                "test");
   EXPECT_EQ(json.at("pi").as_double(), 3.141592653589793);
   EXPECT_EQ(json.at("tiny").as_double(), std::numeric_limits<double>::denorm_min());
   EXPECT_EQ(json.at("negative").as_double(), -0.1);

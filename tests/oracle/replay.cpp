@@ -76,9 +76,8 @@ void replay_case(const fs::path& folder, Report& report) {
 }
 
 void replay_cases(const fs::path& folder, const std::string& only, Report& report) {
-  const auto folders = sorted_entries(folder, [&](const fs::path& path) {
-    return fs::exists(path / "case.json") && matches(path.filename().string(), only);
-  });
+  const auto folders = sorted_entries(
+      folder, [&](const fs::path& path) { return fs::exists(path / "case.json") && matches(path.filename().string(), only); });
   for (const auto& path : folders) replay_case(path, report);
 }
 

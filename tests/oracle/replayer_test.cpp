@@ -137,7 +137,8 @@ TEST_P(AlteredTensor, IsNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tensors, AlteredTensor,
-                         testing::Values("out.", "rec.s0.m0/", "rec.s0.opt0.g0.p0", "rec.s0.grads.grad.", "rec.s0.grads.opt0."));
+                         testing::Values("out.", "rec.s0.m0/", "rec.s0.opt0.g0.p0", "rec.s0.grads.grad.",
+                                         "rec.s0.grads.opt0."));
 
 TEST(Replayer, SkipsWhatItLacksByFeature) {
   CaseCopy optimizer("mlp_sgd_O2");

@@ -33,8 +33,8 @@ void Report::begin(const std::string& item, const std::string& group) {
 
 void Report::fail(const std::string& what, const std::string& expected, const std::string& got) {
   ++failures_here_;
-  std::cout << "FAIL " << item_ << (place_.empty() ? "" : ", " + place_) << ": " << what << ": expected " << expected << ", got "
-            << first_line(got) << std::endl;
+  std::cout << "FAIL " << item_ << (place_.empty() ? "" : ", " + place_) << ": " << what << ": expected " << expected
+            << ", got " << first_line(got) << std::endl;
 }
 
 void Report::check(bool ok, const std::string& what, const std::string& expected, const std::string& got) {
@@ -64,8 +64,9 @@ void Report::skip(const std::string& item, const std::string& reason) {
 
 int Report::summary() const {
   for (const auto& [group, d] : deviations_) {
-    std::cout << "compared " << group << ": " << d.compared << " tensors and numbers, " << d.exact << " bit-exact, largest difference "
-              << number_text(d.worst) << (d.worst_item.empty() ? "" : " (" + d.worst_item + ")") << "\n";
+    std::cout << "compared " << group << ": " << d.compared << " tensors and numbers, " << d.exact
+              << " bit-exact, largest difference " << number_text(d.worst)
+              << (d.worst_item.empty() ? "" : " (" + d.worst_item + ")") << "\n";
   }
   for (const auto& [reason, items] : left_out_) {
     std::cout << "not compared, " << reason << " (" << items.size() << "): " << joined(items) << "\n";

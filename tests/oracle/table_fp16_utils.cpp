@@ -16,7 +16,8 @@ namespace nn = torch::nn;
 // The table's networks; layers without parameters only hold their index.
 nn::Sequential make_network(const std::string& name) {
   if (name == "conv_bn_linear") {
-    return nn::Sequential(nn::Conv2d(2, 3, 3), nn::BatchNorm2d(3), nn::Functional(torch::relu), nn::Flatten(), nn::Linear(27, 4));
+    return nn::Sequential(nn::Conv2d(2, 3, 3), nn::BatchNorm2d(3), nn::Functional(torch::relu), nn::Flatten(),
+                          nn::Linear(27, 4));
   }
   if (name == "linear_ln") return nn::Sequential(nn::Linear(5, 4), nn::LayerNorm(nn::LayerNormOptions({4})));
   throw NeedsFeature("network " + name);

@@ -15,7 +15,9 @@ namespace amp = apex::amp;
 using TablePlayer = std::function<void(const Json&, Report&)>;
 
 TablePlayer needs(const std::string& feature) {
-  return [feature](const Json& table, Report& report) { report.skip(table.at("description").as_string().substr(0, 40), "needs " + feature); };
+  return [feature](const Json& table, Report& report) {
+    report.skip(table.at("description").as_string().substr(0, 40), "needs " + feature);
+  };
 }
 
 // Tables by the member that only they have. A new table is one more entry.
@@ -60,7 +62,8 @@ void play_sequence(const Json& row, Report& report) {
     const bool skipped = update(scaler, overflow[i] == '1');
     compare_text(report, "skip", skipped ? "1" : "0", std::string(1, skip.at(i)));
     compare_number(report, "scale", scaler.loss_scale(), row.at("scale").items().at(i).as_double(), {});
-    compare_number(report, "unskipped", static_cast<double>(scaler.unskipped()), row.at("unskipped").items().at(i).as_double(), {});
+    compare_number(report, "unskipped", static_cast<double>(scaler.unskipped()), row.at("unskipped").items().at(i).as_double(),
+                   {});
   }
 }
 

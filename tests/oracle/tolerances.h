@@ -21,8 +21,8 @@ class Tolerances {
   // Parameters and buffers that a sign-like optimizer made from another starting point of its state.
   Tolerance resumed_parameter(at::ScalarType dtype, double sign_steps) const;
   Tolerance gradient() const;
-  // `largest`: the largest magnitude of this state in the whole optimizer. A single tensor can be all rounding noise: the bias of
-  // a convolution under a batch norm has no gradient but that.
+  // `largest`: the largest magnitude of this state in the whole optimizer. A single tensor can be all rounding noise: the bias
+  // of a convolution under a batch norm has no gradient but that.
   Tolerance state(at::ScalarType dtype, double largest) const;
   Tolerance norm() const;
 

@@ -15,8 +15,15 @@ function(apex_add_test name)
     target_precompile_headers(${name} REUSE_FROM apex_test_pch)
   endif()
   get_filename_component(room "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}."
-    PROPERTIES LABELS "${room}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE")
+  set(environment "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE")
+  if(APEX_CPP_SANITIZE)
+    # A sanitized process takes seconds to start: one for the whole room.
+    add_test(NAME ${room} COMMAND ${name})
+    set_tests_properties(${room} PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
+  else()
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}."
+      PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
+  endif()
 endfunction()
 
 # Most of a test's time is compiling it: a release build optimises tests little.

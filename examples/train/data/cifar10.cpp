@@ -22,7 +22,8 @@ Dataset read_batch(const std::string& path) {
   const auto bytes = file_bytes(path);
   const auto held = static_cast<int64_t>(bytes.size());
   if (held == 0 || held % kRecord != 0) {
-    throw UserError(path + ": " + std::to_string(held) + " bytes are not whole records of " + std::to_string(kRecord) + " bytes");
+    throw UserError(path + ": " + std::to_string(held) + " bytes are not whole records of " + std::to_string(kRecord) +
+                    " bytes");
   }
   const auto count = held / kRecord;
   Dataset set{at::empty({count, kChannels, kSide, kSide}, at::kByte), at::empty({count}, at::kLong)};
@@ -50,7 +51,11 @@ DataSplit load_cifar10(const std::string& dir) {
     images.push_back(set.images);
     labels.push_back(set.labels);
   }
-  DataSplit data{{at::cat(images), at::cat(labels)}, read_batch(root + "/test_batch.bin"), kClasses, {125.3, 123.0, 113.9}, {63.0, 62.1, 66.7}};
+  DataSplit data{{at::cat(images), at::cat(labels)},
+                 read_batch(root + "/test_batch.bin"),
+                 kClasses,
+                 {125.3, 123.0, 113.9},
+                 {63.0, 62.1, 66.7}};
   return data;
 }
 

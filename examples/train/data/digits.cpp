@@ -23,7 +23,8 @@ bool read_row(const char* at, const char* end, uint8_t* pixels, int64_t& label) 
     int value = -1;
     const auto [next, error] = std::from_chars(at, end, value);
     const bool last = column == kPixels;
-    if (error != std::errc() || value < 0 || value > (last ? kClasses - 1 : kDarkest) || (last ? next != end : next == end || *next != ',')) {
+    if (error != std::errc() || value < 0 || value > (last ? kClasses - 1 : kDarkest) ||
+        (last ? next != end : next == end || *next != ',')) {
       return false;
     }
     if (last) {
@@ -48,7 +49,8 @@ Dataset parse_rows(const std::vector<uint8_t>& bytes, const std::string& path) {
     pixels.resize(pixels.size() + kPixels);
     labels.push_back(0);
     if (!read_row(at, stop, pixels.data() + pixels.size() - kPixels, labels.back())) {
-      throw UserError(path + ":" + std::to_string(row) + ": expected 64 values from 0 to 16 and a label from 0 to 9, separated by commas");
+      throw UserError(path + ":" + std::to_string(row) +
+                      ": expected 64 values from 0 to 16 and a label from 0 to 9, separated by commas");
     }
     at = next;
   }

@@ -30,7 +30,8 @@ IdxFile read_idx(const std::string& path, size_t dimensions) {
     throw UserError(path + ": " + std::to_string(bytes.size()) + " bytes are too few for an IDX header");
   }
   if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8 || bytes[3] != dimensions) {
-    throw UserError(path + ": not an IDX file of unsigned bytes with " + std::to_string(dimensions) + " dimensions (wrong magic number)");
+    throw UserError(path + ": not an IDX file of unsigned bytes with " + std::to_string(dimensions) +
+                    " dimensions (wrong magic number)");
   }
   const auto held = static_cast<int64_t>(bytes.size() - file.begin);
   int64_t expected = 1;
@@ -40,8 +41,8 @@ IdxFile read_idx(const std::string& path, size_t dimensions) {
     expected = expected > held ? expected : expected * file.sizes.back();
   }
   if (expected != held || held == 0) {
-    throw UserError(path + ": the header promises " + (expected > held ? "more" : "other") + " data than the " + std::to_string(held) +
-                    " bytes that follow it");
+    throw UserError(path + ": the header promises " + (expected > held ? "more" : "other") + " data than the " +
+                    std::to_string(held) + " bytes that follow it");
   }
   return file;
 }
@@ -55,7 +56,8 @@ Dataset read_pair(const std::string& prefix) {
     throw UserError(label_path + ": " + std::to_string(labels.sizes[0]) + " labels for " + std::to_string(count) + " images");
   }
   Dataset set{at::empty({count, 1, images.sizes[1], images.sizes[2]}, at::kByte), at::empty({count}, at::kLong)};
-  std::copy(images.bytes.begin() + static_cast<std::ptrdiff_t>(images.begin), images.bytes.end(), set.images.mutable_data_ptr<uint8_t>());
+  std::copy(images.bytes.begin() + static_cast<std::ptrdiff_t>(images.begin), images.bytes.end(),
+            set.images.mutable_data_ptr<uint8_t>());
   auto* out = set.labels.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < count; ++i) {
     out[i] = labels.bytes[labels.begin + static_cast<size_t>(i)];
