@@ -1,3 +1,6 @@
 #pragma once
-// apex.fp16_utils for LibTorch: conversion of networks to a 16-bit type.
+// apex.fp16_utils for LibTorch: networks in half precision, master copies and loss scalers kept by hand.
 #include <apex_cpp/fp16_utils/convert_network.h>
+#include <apex_cpp/fp16_utils/loss_scaler.h>
+#include <apex_cpp/fp16_utils/networks.h>
+#include <apex_cpp/fp16_utils/param_lists.h>

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+// The loss scalers from before `amp`. They differ from amp::LossScaler: the program asks for the overflow itself, the scale
+// starts at 2^32, and has a floor of 1 and no ceiling.
+namespace apex::fp16_utils {
+
+/// A scale that never moves. Apex: `fp16_utils.LossScaler` (FP16S-01).
+class LossScaler {
+ public:
+  explicit LossScaler(double scale = 1.0) : scale_(scale) {}
+
+  double loss_scale() const { return scale_; }
+  bool has_overflow(const std::vector<at::Tensor>&) const { return false; }
+  void update_scale(bool) {}
+  /// gradient * loss_scale.
+  at::Tensor scale_gradient(const at::Tensor& gradient) const { return gradient.mul(scale_); }
+  /// Backward of loss * loss_scale.
+  void backward(const at::Tensor& loss, std::optional<bool> retain_graph = std::nullopt) const;
+
+ private:
+  double scale_;
+};
+
+/// A scale that falls on overflow and rises after `scale_window` updates without one. Apex: `fp16_utils.DynamicLossScaler`
+/// (FP16S-02).
+class DynamicLossScaler {
+ public:
+  /// Errors: ValueError unless init_scale > 0, scale_factor > 1 and scale_window > 0.
+  explicit DynamicLossScaler(double init_scale = 4294967296.0, double scale_factor = 2.0, int64_t scale_window = 1000);
+
+  double loss_scale() const { return scale_; }
+  /// Whether any parameter has a gradient whose sum in float32 is Inf or NaN. Reads one value per gradient until it finds one:
+  /// a synchronisation each.
+  bool has_overflow(const std::vector<at::Tensor>& params) const;
+  /// The same test of one tensor.
+  static bool has_inf_or_nan(const at::Tensor& tensor);
+  /// On overflow: divides the scale by the factor, not below 1. Otherwise multiplies it once every `scale_window` updates since
+  /// the last overflow.
+  void update_scale(bool overflow);
+  at::Tensor scale_gradient(const at::Tensor& gradient) const { return gradient.mul(scale_); }
+  void backward(const at::Tensor& loss, std::optional<bool> retain_graph = std::nullopt) const;
+
+ private:
+  double scale_;
+  double scale_factor_;
+  int64_t scale_window_;
+  int64_t updates_ = 0;
+  int64_t last_overflow_ = -1;
+};
+
+}  // namespace apex::fp16_utils

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <apex_cpp/fp16_utils/convert_network.h>
+
+// Whole networks in half precision, as programs from before `amp` build them. New code calls `amp::initialize` with "O2" or
+// "O3".
+namespace apex::fp16_utils {
+
+/// Casts its input to float16, differentiably. Apex: `fp16_utils.tofp16` (FP16U-01).
+struct ToFp16Impl : torch::nn::Cloneable<ToFp16Impl> {
+  void reset() override {}
+  torch::Tensor forward(const torch::Tensor& input) { return input.to(torch::kHalf); }
+};
+using tofp16 = torch::nn::ModuleHolder<ToFp16Impl>;
+
+/// Casts batch norms with affine parameters back to float32, in place, recursively. Apex: `fp16_utils.BN_convert_float`
+/// (FP16U-02), which returns the module, too; for a holder or shared_ptr, pass `*net`.
+torch::nn::Module& BN_convert_float(torch::nn::Module& module);
+
+namespace detail {
+
+template <class Net>
+using ImplOf = std::decay_t<decltype(*std::declval<Net&>())>;
+
+/// A network behind a cast of its inputs to float16. `Net` is a TORCH_MODULE holder or a shared_ptr to a module.
+template <class Net>
+class HalfInputs : public torch::nn::Module {
+ public:
+  explicit HalfInputs(Net net) : net_(std::move(net)) {}
+
+  /// Casts every tensor among the arguments to float16, whatever its dtype; the result has the dtype that the network gives it.
+  template <class... Args>
+  decltype(auto) forward(Args&&... args) {
+    return net_->forward(halved(std::forward<Args>(args))...);
+  }
+
+ protected:
+  template <class Arg>
+  static decltype(auto) halved(Arg&& arg) {
+    if constexpr (std::is_same_v<std::decay_t<Arg>, torch::Tensor>) {
+      return arg.to(torch::kHalf);
+    } else {
+      return std::forward<Arg>(arg);
+    }
+  }
+
+  Net net_;
+};
+
+}  // namespace detail
+
+/// What `network_to_half` answers: children "0" (the cast) and "1" (the network), as in Apex's Sequential.
+template <class Net>
+class HalfNetworkImpl : public detail::HalfInputs<Net> {
+ public:
+  explicit HalfNetworkImpl(Net net) : detail::HalfInputs<Net>(std::move(net)) {
+    this->register_module("0", tofp16());
+    this->register_module("1", this->net_);
+  }
+};
+
+/// Casts `net` to float16 in place, but for batch norms with affine parameters, and puts a cast of the input before it.
+/// Works on any device, without synchronisation. Apex: `fp16_utils.network_to_half` (FP16U-03).
+template <class Net>
+std::shared_ptr<HalfNetworkImpl<Net>> network_to_half(Net net) {
+  convert_all(*net, torch::kHalf);
+  BN_convert_float(*net);
+  return std::make_shared<HalfNetworkImpl<Net>>(std::move(net));
+}
+
+/// A network converted by `convert_network` at construction, whose forward casts its inputs to float16; the network is the
+/// child "network". Apex: `fp16_utils.FP16Model` (FP16U-05).
+template <class Net>
+class FP16Model : public detail::HalfInputs<Net> {
+ public:
+  explicit FP16Model(Net network) : detail::HalfInputs<Net>(std::move(network)) {
+    convert_network(*this->net_, torch::kHalf);
+    this->register_module("network", this->net_);
+  }
+};
+
+}  // namespace apex::fp16_utils

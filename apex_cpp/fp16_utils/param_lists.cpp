@@ -1,0 +1,97 @@
+#include <apex_cpp/fp16_utils/param_lists.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+
+namespace apex::fp16_utils {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+void check_lists(const char* caller, const Tensors& model, const Tensors& masters, bool flat) {
+  TORCH_CHECK(masters.size() == (flat ? 1 : model.size()), "fp16_utils::", caller, " was given ", model.size(),
+              " model parameters and ", masters.size(),
+              " masters. Pass the lists that prep_param_lists returned, with the same "
+              "flat_master.");
+  int64_t elements = 0;
+  for (const auto& param : model) elements += param.numel();
+  TORCH_CHECK(!flat || masters.front().numel() == elements, "fp16_utils::", caller, ": the flat master has ",
+              masters.front().numel(), " elements, the model parameters have ", elements, " together.");
+}
+
+/// Calls f(parameter, part) with each model parameter and its part of `flat`, in the parameter's shape.
+template <class F>
+void for_each_part(const Tensors& params, const at::Tensor& flat, F&& f) {
+  int64_t offset = 0;
+  for (const auto& param : params) {
+    f(param, flat.narrow(0, offset, param.numel()).view(param.sizes()));
+    offset += param.numel();
+  }
+}
+
+at::Tensor flat_master_of(const Tensors& params) {
+  Tensors pieces;
+  for (const auto& param : params) {
+    TORCH_CHECK_TYPE(param.scalar_type() == params.front().scalar_type(),
+                     "fp16_utils::prep_param_lists: flat_master needs parameters of one dtype, found ",
+                     params.front().scalar_type(), " and ", param.scalar_type(),
+                     ". Use flat_master=false, or a network without float32 batch norm.");
+    pieces.push_back(param.detach().reshape(-1));
+  }
+  at::Tensor master = at::cat(pieces).to(at::kFloat).requires_grad_();
+  master.mutable_grad() = at::empty_like(master);
+  return master;
+}
+
+}  // namespace
+
+std::pair<Tensors, Tensors> prep_param_lists(const torch::nn::Module& model, bool flat_master) {
+  Tensors params, masters;
+  for (const auto& param : model.parameters()) {
+    if (param.requires_grad()) params.push_back(param);
+  }
+  if (flat_master) {
+    if (!params.empty()) masters.push_back(flat_master_of(params));
+  } else {
+    for (const auto& param : params) masters.push_back(param.detach().clone().to(at::kFloat).requires_grad_());
+  }
+  return {params, masters};
+}
+
+void model_grads_to_master_grads(const Tensors& model_params, const Tensors& master_params, bool flat_master) {
+  check_lists("model_grads_to_master_grads", model_params, master_params, flat_master);
+  at::NoGradGuard no_grad;
+  if (flat_master) {
+    for (const auto& param : model_params) {
+      TORCH_CHECK(param.grad().defined(), "fp16_utils::model_grads_to_master_grads: a parameter of shape ", param.sizes(),
+                  " has no gradient, which a flat master cannot express. Use flat_master=false.");
+    }
+    at::Tensor& grad = master_params.front().mutable_grad();
+    if (!grad.defined()) grad = at::empty_like(master_params.front());
+    for_each_part(model_params, grad, [](const at::Tensor& param, at::Tensor part) { part.copy_(param.grad()); });
+    return;
+  }
+  for (size_t i = 0; i < model_params.size(); ++i) {
+    at::Tensor& grad = master_params[i].mutable_grad();
+    if (!model_params[i].grad().defined()) {
+      grad.reset();
+      continue;
+    }
+    if (!grad.defined()) grad = at::empty_like(master_params[i]);
+    grad.copy_(model_params[i].grad());
+  }
+}
+
+void master_params_to_model_params(const Tensors& model_params, const Tensors& master_params, bool flat_master) {
+  check_lists("master_params_to_model_params", model_params, master_params, flat_master);
+  at::NoGradGuard no_grad;
+  if (flat_master) {
+    for_each_part(model_params, master_params.front().detach(),
+                  [](at::Tensor param, const at::Tensor& part) { param.copy_(part); });
+    return;
+  }
+  for (size_t i = 0; i < model_params.size(); ++i) at::Tensor(model_params[i]).copy_(master_params[i]);
+}
+
+}  // namespace apex::fp16_utils
