@@ -208,12 +208,29 @@ TEST_F(ScaleLoss, GuardsMayBeMoved) {
 // ---- zero_grad in its forms leaves the next step correct ----
 
 enum class Zero { handle, handle_in_place, through_base, model, model_in_place };
-class ZeroGrad : public AmpTest, public ::testing::WithParamInterface<std::tuple<Zero, const char*, bool>> {};
+struct ZeroCase {
+  Zero how;
+  const char* level;
+  bool delayed;
+};
+class ZeroGrad : public AmpTest, public ::testing::WithParamInterface<ZeroCase> {};
+
+/// Every form, but for the documented one: with masters, zero_grad of the base reaches no gradient that waits to be unscaled.
+std::vector<ZeroCase> zero_cases() {
+  std::vector<ZeroCase> cases;
+  for (Zero how : {Zero::handle, Zero::handle_in_place, Zero::through_base, Zero::model, Zero::model_in_place}) {
+    for (const char* level : {"O0", "O2", "O3", "O5"}) {
+      for (bool delayed : {false, true}) {
+        const bool masters = std::string(level) == "O2" || std::string(level) == "O5";
+        if (!(how == Zero::through_base && delayed && masters)) cases.push_back({how, level, delayed});
+      }
+    }
+  }
+  return cases;
+}
 
 TEST_P(ZeroGrad, DiscardsAPassCompletely) {
   const auto [how, level, delayed] = GetParam();
-  const bool masters = std::string(level) == "O2" || std::string(level) == "O5";
-  if (how == Zero::through_base && delayed && masters) return;  // documented: zero_grad of the base reaches masters only
   Dot model;
   torch::optim::SGD optimizer(model->parameters(), 0.5);
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
@@ -242,10 +259,7 @@ TEST_P(ZeroGrad, DiscardsAPassCompletely) {
   EXPECT_TRUE(torch::equal(model->half.to(torch::kFloat), expected)) << model->half;
   EXPECT_TRUE(torch::equal(model->native.to(torch::kFloat), expected)) << model->native;
 }
-INSTANTIATE_TEST_SUITE_P(Forms, ZeroGrad,
-                         ::testing::Combine(::testing::Values(Zero::handle, Zero::handle_in_place, Zero::through_base,
-                                                              Zero::model, Zero::model_in_place),
-                                            ::testing::Values("O0", "O2", "O3", "O5"), ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Forms, ZeroGrad, ::testing::ValuesIn(zero_cases()));
 
 // ---- clipping ----
 
