@@ -22,7 +22,7 @@ namespace apex::amp::detail {
 /// "Model params" below are the 16-bit parameters that have a master; "native" ones are FP32 and are updated directly. Without
 /// master weights all parameters are native. Every method takes tensors as they are on their devices; none synchronises but
 /// `first_nonfinite` and, for gradients written from outside, `drop_zeroed_masters`.
-class OptimizerStash : public std::enable_shared_from_this<OptimizerStash> {
+class OptimizerStash {
  public:
   OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind);
 
@@ -54,7 +54,6 @@ class OptimizerStash : public std::enable_shared_from_this<OptimizerStash> {
 
   // Around one step (OPT-05, SL-11, SL-12), called by the handle.
   void skip_next_step(int64_t loss_id);
-  bool will_skip() const { return skip_next_step_; }
   /// Returns false if the step is to be skipped. Errors: RuntimeError for a closure where masters exist, a step inside a
   /// scale_loss block, a moved-from handle, or the original optimizer used in between.
   bool begin_step(bool has_closure);
