@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "opt_levels/cast_lists.h"
 #include "opt_levels/loss_scale.h"
 
 namespace apex::opt_levels {
@@ -18,7 +19,8 @@ template <class T>
 using EnableIfBool = std::enable_if_t<std::is_same_v<T, bool>>;
 }  // namespace detail
 
-/// The keyword arguments of Apex's `amp.initialize`, as chained setters: `InitializeOptions().loss_scale(128).num_losses(2)`.
+/// The keyword arguments of Apex's `amp.initialize`, and a few more, as chained setters:
+/// `InitializeOptions().loss_scale(128).num_losses(2)`.
 ///
 /// Every option remembers whether it was given: a getter answers nothing for one that was not, and such an option leaves the
 /// level's YAML, then the level's own preset, in force. Setting `std::nullopt` takes an option back. Values are checked
@@ -109,6 +111,20 @@ class InitializeOptions {
   InitializeOptions& allow_banned(std::nullopt_t) { return unset(allow_banned_); }
   const std::optional<bool>& allow_banned() const { return allow_banned_; }
 
+  /// Whether matrix products and convolutions of FP32 tensors may run in TF32 on a GPU that has it: the range of FP32 with ten
+  /// bits of mantissa. Holds for the whole process. Default: its setting is left as it is.
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& allow_tf32(Bool value) {
+    return set(allow_tf32_, value);
+  }
+  InitializeOptions& allow_tf32(std::nullopt_t) { return unset(allow_tf32_); }
+  const std::optional<bool>& allow_tf32() const { return allow_tf32_; }
+
+  /// Which operators are cast, and how. Default: `CastLists::built_in()`.
+  InitializeOptions& casts(const CastLists& value) { return set(casts_, value); }
+  InitializeOptions& casts(std::nullopt_t) { return unset(casts_); }
+  const std::optional<CastLists>& casts() const { return casts_; }
+
   /// Equal if the same options were given, with equal values.
   friend bool operator==(const InitializeOptions& a, const InitializeOptions& b);
   friend bool operator!=(const InitializeOptions& a, const InitializeOptions& b) { return !(a == b); }
@@ -140,6 +156,8 @@ class InitializeOptions {
   std::optional<double> min_loss_scale_;
   std::optional<double> max_loss_scale_;
   std::optional<bool> allow_banned_;
+  std::optional<bool> allow_tf32_;
+  std::optional<CastLists> casts_;
 };
 
 }  // namespace apex::opt_levels

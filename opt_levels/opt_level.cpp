@@ -2,17 +2,15 @@
 
 #include <c10/util/Exception.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <system_error>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "opt_levels/detail/cast_reader.h"
 #include "opt_levels/detail/option_fields.h"
 #include "opt_levels/detail/presets.h"
+#include "opt_levels/detail/read_file.h"
 #include "opt_levels/detail/yaml_map.h"
 #include "opt_levels/resolve.h"
 
@@ -25,44 +23,70 @@ using detail::YamlEntry;
 constexpr const char* kOptLevel = "opt_level";
 constexpr const char* kDefaultLevel = "O1";
 
-std::vector<std::string> yaml_keys() {
+detail::YamlForm level_form() {
   std::vector<std::string> keys{kOptLevel};
   const InitializeOptions none;
   OptionFields::visit(none, [&](const char* name, const auto&) { keys.emplace_back(name); });
-  return keys;
+  return {keys, {"casts"}, "opt_level: O2", true};
 }
+
+// Reads the options of a level. `folder` is where a path in the document starts from.
+class OverrideReader {
+ public:
+  explicit OverrideReader(std::string folder) : folder_(std::move(folder)) {}
+
+  void read(const YamlEntry& entry, InitializeOptions& options) const {
+    if (entry.is_none()) return;
+    if (entry.key == "keep_batchnorm_fp32") return read_keep_batchnorm(entry, options);
+    OptionFields::visit(options, [&](const std::string& name, auto& option) {
+      if (name == entry.key) read_option(entry, option);
+    });
+  }
+
+ private:
+  template <class T>
+  void read_option(const YamlEntry& entry, std::optional<T>& option) const {
+    T value{};
+    detail::read_entry(entry, value);
+    option = value;
+  }
+
+  // A file of its own, or the lists themselves.
+  void read_option(const YamlEntry& entry, std::optional<CastLists>& option) const {
+    if (entry.kind == YamlEntry::Kind::scalar) {
+      option = CastLists::from_yaml_file((std::filesystem::path(folder_) / entry.value.text).string());
+    } else {
+      detail::check_kind(entry, YamlEntry::Kind::map, "a path, or a map such as 'base: built_in'");
+      option = detail::CastReader::read(entry.children);
+    }
+  }
+
+  // PROP-14: Apex also takes the strings "True" and "False", as a command line would give them.
+  static void read_keep_batchnorm(YamlEntry entry, InitializeOptions& options) {
+    auto& [text, quoted] = entry.value;
+    if (text == "True" || text == "False") quoted = false;
+    bool value = false;
+    detail::read_entry(entry, value);
+    options.keep_batchnorm_fp32(value);
+  }
+
+  std::string folder_;
+};
+
+using TextEntries = std::vector<std::pair<std::string, std::string>>;
 
 template <class T>
-void read_option(const YamlEntry& entry, std::optional<T>& option) {
-  T value{};
-  detail::read_entry(entry, value);
-  option = value;
-}
-
-// PROP-14: Apex also takes the strings "True" and "False", as a command line would give them.
-void read_keep_batchnorm(YamlEntry entry, InitializeOptions& options) {
-  auto& [text, quoted] = entry.value;
-  if (text == "True" || text == "False") quoted = false;
-  bool value = false;
-  detail::read_entry(entry, value);
-  options.keep_batchnorm_fp32(value);
-}
-
-void read_override(const YamlEntry& entry, InitializeOptions& options) {
-  if (entry.value.is_none()) return;
-  if (entry.key == "keep_batchnorm_fp32") return read_keep_batchnorm(entry, options);
-  OptionFields::visit(options, [&](const std::string& name, auto& option) {
-    if (name == entry.key) read_option(entry, option);
-  });
-}
-
-template <class T>
-std::string option_text(const T& value) {
-  return detail::value_text(value);
+void write_option(const std::string& name, const T& value, TextEntries& entries) {
+  entries.emplace_back(name, detail::value_text(value));
 }
 
 // As an override, none would mean that there is none.
-std::string option_text(const std::optional<c10::ScalarType>& value) { return value ? detail::value_text(*value) : "false"; }
+void write_option(const std::string& name, const std::optional<c10::ScalarType>& value, TextEntries& entries) {
+  entries.emplace_back(name, value ? detail::value_text(*value) : "false");
+}
+
+// No single value: written as a block after those that are.
+void write_option(const std::string&, const CastLists&, TextEntries&) {}
 
 }  // namespace
 
@@ -79,24 +103,22 @@ OptLevel OptLevel::named(const std::string& name) {
 }
 
 OptLevel OptLevel::from_yaml_file(const std::string& path) {
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(path, ignored);
-  std::ifstream file(path, std::ios::binary);
-  TORCH_CHECK(file && !is_folder, "cannot read the opt level file '", path,
-              "': ", is_folder ? "it is a folder" : std::strerror(errno), ".");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return from_yaml_string(text.str(), path);
+  return read(detail::read_file(path, "opt level file"), path, std::filesystem::path(path).parent_path().string());
 }
 
 OptLevel OptLevel::from_yaml_string(const std::string& text, const std::string& source_name) {
+  return read(text, source_name, "");
+}
+
+OptLevel OptLevel::read(const std::string& text, const std::string& source, const std::string& folder) {
   OptLevel level(kDefaultLevel);
-  for (const auto& entry : detail::read_yaml_map(text, source_name, yaml_keys())) {
+  const OverrideReader reader(folder);
+  for (const auto& entry : detail::read_yaml_map(text, source, level_form())) {
     level.places_.emplace(entry.key, entry.value_place);
     if (entry.key == kOptLevel) {
       level.name_ = entry.value.text;
     } else {
-      read_override(entry, level.overrides_);
+      reader.read(entry, level.overrides_);
     }
   }
   resolve(level);  // what the level forbids is refused here, where the place is at hand
@@ -104,11 +126,12 @@ OptLevel OptLevel::from_yaml_string(const std::string& text, const std::string& 
 }
 
 std::string OptLevel::to_yaml() const {
-  std::vector<std::pair<std::string, std::string>> entries{{kOptLevel, name_}};
+  TextEntries entries{{kOptLevel, name_}};
   OptionFields::visit(overrides_, [&](const std::string& name, const auto& option) {
-    if (option) entries.emplace_back(name, option_text(*option));
+    if (option) write_option(name, *option, entries);
   });
-  return detail::write_yaml_map(entries);
+  const auto& casts = overrides_.casts();
+  return detail::write_yaml_map(entries) + (casts ? "casts:\n" + detail::indented(casts->to_yaml()) : "");
 }
 
 const std::string& OptLevel::description() const { return detail::preset(name_, place_of(kOptLevel)).description; }

@@ -13,7 +13,8 @@ namespace apex::opt_levels {
 ///
 /// YAML is one map. `opt_level` names the level (default O1, as in Apex); every other key is an option of `InitializeOptions`
 /// by its name, and changes the level. Types are float16 (half), bfloat16, float32 (float); an option that is none, or null,
-/// counts as not given. The map may also stand under a top-level key `amp` of a larger document.
+/// counts as not given. `casts` is a map as `CastLists` reads it, or the path of such a file. The map may also stand under a
+/// top-level key `amp` of a larger document.
 class OptLevel {
  public:
   /// The level of that name, unchecked until it is used: with `enabled` false, `initialize` accepts any (INIT-03).
@@ -23,12 +24,14 @@ class OptLevel {
   /// The level of that name. Errors: RuntimeError that lists the levels (INIT-05).
   static OptLevel named(const std::string& name);
 
-  /// Errors: RuntimeError if the file cannot be read; otherwise as `from_yaml_string`.
+  /// A path in it starts from the file's folder. Errors: RuntimeError if the file, or one that it names, cannot be read;
+  /// otherwise as `from_yaml_string`.
   static OptLevel from_yaml_file(const std::string& path);
 
-  /// `source_name` stands for the file in messages. Errors, each with source, line, column, key and value: ValueError for text
-  /// that is no YAML map, a key that is unknown or stands twice, and a value of a wrong type or out of range; RuntimeError
-  /// for an unknown level, and for a value that the level forbids. With `enabled: false` the last three are not looked for.
+  /// `source_name` stands for the file in messages; a path in the text starts from the working directory. Errors, each with
+  /// source, line, column, key and value: ValueError for text that is no YAML map, a key that is unknown or stands twice, and a
+  /// value of a wrong type or out of range; RuntimeError for an unknown level, and for a value that the level forbids. With
+  /// `enabled: false` the last three are not looked for.
   static OptLevel from_yaml_string(const std::string& text, const std::string& source_name = "<string>");
 
   /// The level and its overrides as YAML: `from_yaml_string` of it gives an equal level.
@@ -49,6 +52,8 @@ class OptLevel {
   friend bool operator!=(const OptLevel& a, const OptLevel& b) { return !(a == b); }
 
  private:
+  static OptLevel read(const std::string& text, const std::string& source, const std::string& folder);
+
   std::string name_;
   InitializeOptions overrides_;
   std::map<std::string, std::string> places_;

@@ -126,6 +126,8 @@ class Resolver {
     TORCH_CHECK_VALUE(settings.verbosity >= 0, given("verbosity", settings.verbosity),
                       " is not allowed. Give 0 (silent), 1 or 2.");
     settings.allow_banned = wanted_.allow_banned().value_or(settings.allow_banned);
+    settings.allow_tf32 = wanted_.allow_tf32();
+    if (wanted_.casts()) settings.casts = *wanted_.casts();
   }
 
   void check_type(const char* name, c10::ScalarType type) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "opt_levels/cast_lists.h"
 #include "opt_levels/initialize_options.h"
 #include "opt_levels/opt_level.h"
 #include "opt_levels/properties.h"
@@ -20,6 +21,8 @@ struct Settings {
   std::optional<double> min_loss_scale;
   double max_loss_scale = 16777216.0;  // 2^24
   bool allow_banned = false;
+  std::optional<bool> allow_tf32;  // none: the process's own setting
+  CastLists casts = CastLists::built_in();
 };
 
 /// The settings in force: `options` before the level's YAML, that before the level's preset. In Apex's order: the level

@@ -22,6 +22,8 @@ struct OptionFields {
     visit("min_loss_scale", a.min_loss_scale_, b.min_loss_scale_);
     visit("max_loss_scale", a.max_loss_scale_, b.max_loss_scale_);
     visit("allow_banned", a.allow_banned_, b.allow_banned_);
+    visit("allow_tf32", a.allow_tf32_, b.allow_tf32_);
+    visit("casts", a.casts_, b.casts_);
   }
 
   template <class Options, class Visit>

@@ -12,11 +12,12 @@
 namespace apex::opt_levels::detail {
 namespace {
 
-const std::vector<std::string>& preset_keys() {
-  static const std::vector<std::string> keys{"opt_level",           "description",           "enabled",
-                                             "cast_model_type",     "patch_torch_functions", "patch_functions_type",
-                                             "keep_batchnorm_fp32", "master_weights",        "loss_scale"};
-  return keys;
+const YamlForm& preset_form() {
+  static const YamlForm form{{"opt_level", "description", "enabled", "cast_model_type", "patch_torch_functions",
+                              "patch_functions_type", "keep_batchnorm_fp32", "master_weights", "loss_scale"},
+                             {},
+                             "opt_level: O2"};
+  return form;
 }
 
 void read_property(const YamlEntry& entry, Preset& preset) {
@@ -37,7 +38,7 @@ std::map<std::string, Preset> read_presets() {
   std::map<std::string, Preset> presets;
   for (const std::string_view text : {O0, O1, O2, O3, O4, O5}) {
     Preset preset;
-    for (const auto& entry : read_yaml_map(std::string(text), "<opt level>", preset_keys())) read_property(entry, preset);
+    for (const auto& entry : read_yaml_map(std::string(text), "<opt level>", preset_form())) read_property(entry, preset);
     presets.emplace(preset.properties.opt_level, std::move(preset));
   }
   return presets;

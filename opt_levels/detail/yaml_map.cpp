@@ -17,18 +17,23 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::string kind_of(const YAML::Node& node) { return node.IsSequence() ? "a list" : node.IsMap() ? "a map" : "a value"; }
+using Kind = YamlEntry::Kind;
+
+Kind kind_of(const YAML::Node& node) { return node.IsSequence() ? Kind::list : node.IsMap() ? Kind::map : Kind::scalar; }
+
+const char* kind_name(Kind kind) { return kind == Kind::list ? "a list" : kind == Kind::map ? "a map" : "a value"; }
 
 class Document {
  public:
-  Document(const std::string& text, const std::string& source) : source_(source), root_(load(text)) {}
+  Document(const std::string& text, const std::string& source, const YamlForm& form)
+      : source_(source), form_(form), root_(load(text)) {}
 
-  std::vector<YamlEntry> entries(const std::vector<std::string>& known_keys) const {
-    const YAML::Node block = amp_block(known_keys);
+  std::vector<YamlEntry> entries() const {
     std::vector<YamlEntry> entries;
-    for (const auto& item : block) {
-      check_key(item.first, known_keys);
+    for (const auto& item : block()) {
       entries.push_back(entry(item.first, item.second));
+      check_key(entries.back(), form_.keys);
+      if (!contains(form_.nested, entries.back().key)) check_kind(entries.back(), Kind::scalar, "a single value");
     }
     return entries;
   }
@@ -43,7 +48,8 @@ class Document {
     try {
       const auto documents = YAML::LoadAll(text);
       TORCH_CHECK_VALUE(documents.size() == 1 && !documents[0].IsNull(), source_, ": found ",
-                        documents.size() > 1 ? "several documents" : "nothing", "; allowed: one map such as 'opt_level: O2'.");
+                        documents.size() > 1 ? "several documents" : "nothing", "; allowed: one map such as '", form_.example,
+                        "'.");
       return documents[0];
     } catch (const YAML::Exception& error) {
       TORCH_CHECK_VALUE(false, place(error.mark), ": this is not valid YAML: ", error.msg, ".");
@@ -51,17 +57,18 @@ class Document {
   }
 
   // The map itself, or the one under `amp`.
-  YAML::Node amp_block(const std::vector<std::string>& known_keys) const {
+  YAML::Node block() const {
     check_map(root_, "the document", root_.Mark());
+    if (!form_.may_stand_under_amp) return root_;
     for (const auto& item : root_) {
-      if (is_amp(item.first)) return nested_block(item.first, item.second, known_keys);
+      if (is_amp(item.first)) return amp_block(item.first, item.second);
     }
     return root_;
   }
 
-  YAML::Node nested_block(const YAML::Node& key, const YAML::Node& block, const std::vector<std::string>& known_keys) const {
+  YAML::Node amp_block(const YAML::Node& key, const YAML::Node& block) const {
     for (const auto& item : root_) {
-      const bool stray = item.first.IsScalar() && contains(known_keys, item.first.Scalar());
+      const bool stray = item.first.IsScalar() && contains(form_.keys, item.first.Scalar());
       TORCH_CHECK_VALUE(!stray, place(item.first.Mark()), ": key '", item.first.Scalar(),
                         "' stands beside 'amp'. Move it into the 'amp' block.");
     }
@@ -70,15 +77,15 @@ class Document {
   }
 
   void check_map(const YAML::Node& node, const char* what, const YAML::Mark& mark) const {
-    TORCH_CHECK_VALUE(node.IsMap(), place(mark), ": ", what, ": found ", node.IsNull() ? "nothing" : kind_of(node),
-                      "; allowed: a map such as 'opt_level: O2'.");
+    TORCH_CHECK_VALUE(node.IsMap(), place(mark), ": ", what, ": found ", node.IsNull() ? "nothing" : kind_name(kind_of(node)),
+                      "; allowed: a map such as '", form_.example, "'.");
     check_keys_once(node);
   }
 
   void check_keys_once(const YAML::Node& map) const {
     std::map<std::string, YAML::Mark> first;
     for (const auto& item : map) {
-      TORCH_CHECK_VALUE(item.first.IsScalar(), place(item.first.Mark()), ": found ", kind_of(item.first),
+      TORCH_CHECK_VALUE(item.first.IsScalar(), place(item.first.Mark()), ": found ", kind_name(kind_of(item.first)),
                         " as a key; allowed: a name.");
       const auto [seen, is_new] = first.emplace(item.first.Scalar(), item.first.Mark());
       TORCH_CHECK_VALUE(is_new, place(item.first.Mark()), ": key '", seen->first, "' stands here again, first at ",
@@ -86,17 +93,24 @@ class Document {
     }
   }
 
-  void check_key(const YAML::Node& key, const std::vector<std::string>& known_keys) const {
-    TORCH_CHECK_VALUE(contains(known_keys, key.Scalar()), place(key.Mark()), ": unknown key '", key.Scalar(), "'.",
-                      did_you_mean(key.Scalar(), known_keys), " Known keys are ", join(known_keys), ".");
+  YamlEntry entry(const YAML::Node& key, const YAML::Node& value) const {
+    YamlEntry entry = keyless(value);
+    entry.key = key.Scalar();
+    entry.key_place = place(key.Mark());
+    entry.value_place = place(mark_of(key, value));
+    return entry;
   }
 
-  YamlEntry entry(const YAML::Node& key, const YAML::Node& value) const {
-    TORCH_CHECK_VALUE(value.IsScalar() || value.IsNull(), place(value.Mark()), ": ", key.Scalar(), ": found ", kind_of(value),
-                      "; allowed: a single value.");
-    const std::string text = value.IsNull() ? "" : value.Scalar();
-    const bool quoted = value.IsScalar() && value.Tag() != "?";  // the tag of a plain scalar
-    return {key.Scalar(), place(key.Mark()), {text, quoted}, place(mark_of(key, value))};
+  YamlEntry keyless(const YAML::Node& value) const {
+    YamlEntry entry;
+    entry.kind = kind_of(value);
+    entry.value_place = place(value.Mark());
+    if (value.IsScalar()) entry.value = {value.Scalar(), value.Tag() != "?"};  // the tag of a plain scalar
+    if (value.IsMap()) check_keys_once(value);
+    for (const auto& item : value) {
+      entry.children.push_back(value.IsMap() ? this->entry(item.first, item.second) : keyless(item));
+    }
+    return entry;
   }
 
   // A value that is not there is marked where the next token is: its key tells more.
@@ -107,14 +121,19 @@ class Document {
   static bool is_amp(const YAML::Node& key) { return key.IsScalar() && key.Scalar() == kAmpKey; }
 
   std::string source_;
+  const YamlForm& form_;
   YAML::Node root_;
 };
 
 }  // namespace
 
-std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source,
-                                     const std::vector<std::string>& known_keys) {
-  return Document(text, source).entries(known_keys);
+std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form) {
+  return Document(text, source, form).entries();
+}
+
+void check_key(const YamlEntry& entry, const std::vector<std::string>& known_keys) {
+  TORCH_CHECK_VALUE(contains(known_keys, entry.key), entry.key_place, ": unknown key '", entry.key, "'.",
+                    did_you_mean(entry.key, known_keys), " Known keys are ", join(known_keys), ".");
 }
 
 std::string write_yaml_map(const std::vector<std::pair<std::string, std::string>>& entries) {
@@ -125,11 +144,36 @@ std::string write_yaml_map(const std::vector<std::pair<std::string, std::string>
   return std::string(out.c_str(), out.size()) + "\n";
 }
 
+std::string write_yaml_list(const std::string& key, const std::vector<std::string>& items) {
+  YAML::Emitter out;
+  out << YAML::BeginMap << YAML::Key << key << YAML::Value << YAML::BeginSeq;
+  for (const auto& item : items) out << item;
+  out << YAML::EndSeq << YAML::EndMap;
+  return std::string(out.c_str(), out.size()) + "\n";
+}
+
+std::string indented(const std::string& text) {
+  std::string result;
+  bool starts_line = true;
+  for (const char letter : text) {
+    if (starts_line && letter != '\n') result += "  ";
+    result += letter;
+    starts_line = letter == '\n';
+  }
+  return result;
+}
+
+void check_kind(const YamlEntry& entry, YamlEntry::Kind kind, const std::string& allowed) {
+  if (entry.kind != kind) reject_entry(entry, allowed);
+}
+
 void reject_entry(const YamlEntry& entry, const std::string& allowed) {
-  const std::string found = entry.value.text.empty() ? "nothing"
-                                                     : (entry.value.quoted ? "the string \"" : "'") + entry.value.text +
-                                                           (entry.value.quoted ? "\"" : "'");
-  TORCH_CHECK_VALUE(false, entry.value_place, ": ", entry.key, ": found ", found, "; allowed: ", allowed, ".");
+  const std::string quotes = entry.value.quoted ? "the string \"" : "'";
+  const std::string found = entry.kind != Kind::scalar ? kind_name(entry.kind)
+                            : entry.value.text.empty() ? "nothing"
+                                                       : quotes + entry.value.text + (entry.value.quoted ? "\"" : "'");
+  TORCH_CHECK_VALUE(false, entry.value_place, ": ", entry.key, entry.key.empty() ? "" : ": ", "found ", found,
+                    "; allowed: ", allowed, ".");
 }
 
 }  // namespace apex::opt_levels::detail

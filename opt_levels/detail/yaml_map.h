@@ -9,26 +9,52 @@
 // The one place that knows the YAML library: everything else sees keys, scalars and where they stand.
 namespace apex::opt_levels::detail {
 
-/// One `key: value` of a document. Places read "source:line:column", counted from 1.
+/// One `key: value` of a document, or one item of a list, which has no key. Places read "source:line:column", counted from 1.
 struct YamlEntry {
+  enum class Kind { scalar, list, map };
+
   std::string key;
   std::string key_place;
-  Scalar value;
+  Kind kind = Kind::scalar;
+  Scalar value;  // of a scalar
   std::string value_place;
+  std::vector<YamlEntry> children;  // of a list or a map
+
+  /// A scalar that is none, null or nothing at all.
+  bool is_none() const { return kind == Kind::scalar && value.is_none(); }
 };
 
-/// Reads the map of scalars that a document is, or the one under its top-level key `amp`: then the other top-level keys
-/// are somebody else's. Errors: ValueError, with the place, for text that is no such YAML, a key that is not in
-/// `known_keys` or stands twice, and a value that is a list or a map.
-std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source,
-                                     const std::vector<std::string>& known_keys);
+/// What a document may hold.
+struct YamlForm {
+  std::vector<std::string> keys;
+  std::vector<std::string> nested;  ///< those of the keys whose value may be a list or a map
+  std::string example;              ///< a line of such a document, for messages
+  bool may_stand_under_amp = false;
+};
+
+/// Reads the map that a document is, or, where the form has it, the one under its top-level key `amp`: then the other top-level
+/// keys are somebody else's. Errors: ValueError, with the place, for text that is no such YAML, a key that is not in the form
+/// or stands twice, and a list or a map where a single value belongs.
+std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form);
+
+/// Errors: ValueError, with the place, unless the entry's key is one of these.
+void check_key(const YamlEntry& entry, const std::vector<std::string>& known_keys);
 
 /// The reverse, one `key: value` a line.
 std::string write_yaml_map(const std::vector<std::pair<std::string, std::string>>& entries);
 
+/// `key:` and below it a list of the items.
+std::string write_yaml_list(const std::string& key, const std::vector<std::string>& items);
+
+/// Every line of the text two columns further in.
+std::string indented(const std::string& text);
+
 /// Reads the entry's value. Errors: ValueError with place, key, what was found and what is allowed.
 template <class T>
 void read_entry(const YamlEntry& entry, T& value);
+
+/// Errors: ValueError, with the place, unless the entry's value is of this kind.
+void check_kind(const YamlEntry& entry, YamlEntry::Kind kind, const std::string& allowed);
 
 /// Refuses the entry's value with the same message.
 [[noreturn]] void reject_entry(const YamlEntry& entry, const std::string& allowed);

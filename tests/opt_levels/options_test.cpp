@@ -28,6 +28,8 @@ TEST(InitializeOptions, RemembersNothingThatWasNotGiven) {
   EXPECT_FALSE(options.min_loss_scale());
   EXPECT_FALSE(options.max_loss_scale());
   EXPECT_FALSE(options.allow_banned());
+  EXPECT_FALSE(options.allow_tf32());
+  EXPECT_FALSE(options.casts());
 }
 
 TEST(InitializeOptions, ChainsAndGivesBackEveryValue) {
@@ -43,7 +45,9 @@ TEST(InitializeOptions, ChainsAndGivesBackEveryValue) {
                               .verbosity(2)
                               .min_loss_scale(8)
                               .max_loss_scale(1024)
-                              .allow_banned(true);
+                              .allow_banned(true)
+                              .allow_tf32(true)
+                              .casts(CastLists());
   EXPECT_EQ(options.enabled(), false);
   EXPECT_EQ(options.cast_model_type(), std::optional<ScalarType>(ScalarType::BFloat16));
   EXPECT_EQ(options.patch_torch_functions(), false);
@@ -56,17 +60,19 @@ TEST(InitializeOptions, ChainsAndGivesBackEveryValue) {
   EXPECT_EQ(options.min_loss_scale(), 8.0);
   EXPECT_EQ(options.max_loss_scale(), 1024.0);
   EXPECT_EQ(options.allow_banned(), true);
+  EXPECT_EQ(options.allow_tf32(), true);
+  EXPECT_EQ(options.casts(), CastLists());
 }
 
 TEST(InitializeOptions, NulloptTakesAnOptionBack) {
   Options options = Options().enabled(true).cast_model_type(false).patch_torch_functions(true).keep_batchnorm_fp32("True");
   options.master_weights(true).loss_scale("dynamic").cast_model_outputs(ScalarType::Float).num_losses(2).verbosity(0);
-  options.min_loss_scale(1).max_loss_scale(2).allow_banned(true);
+  options.min_loss_scale(1).max_loss_scale(2).allow_banned(true).allow_tf32(false).casts(CastLists::built_in());
   EXPECT_NE(options, Options());
   const auto none = std::nullopt;
   options.enabled(none).cast_model_type(none).patch_torch_functions(none).keep_batchnorm_fp32(none).master_weights(none);
   options.loss_scale(none).cast_model_outputs(none).num_losses(none).verbosity(none).min_loss_scale(none);
-  options.max_loss_scale(none).allow_banned(none);
+  options.max_loss_scale(none).allow_banned(none).allow_tf32(none).casts(none);
   EXPECT_EQ(options, Options());
 }
 

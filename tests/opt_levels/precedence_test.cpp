@@ -24,6 +24,7 @@ verbosity: 0
 min_loss_scale: 2
 max_loss_scale: 512
 allow_banned: true
+allow_tf32: true
 )";
 
 TEST(Precedence, YamlWinsOverThePreset) {
@@ -41,6 +42,7 @@ TEST(Precedence, YamlWinsOverThePreset) {
   EXPECT_EQ(settings.min_loss_scale, 2.0);
   EXPECT_EQ(settings.max_loss_scale, 512.0);
   EXPECT_TRUE(settings.allow_banned);
+  EXPECT_EQ(settings.allow_tf32, true);
 }
 
 TEST(Precedence, OptionsWinOverYaml) {
@@ -54,7 +56,8 @@ TEST(Precedence, OptionsWinOverYaml) {
                               .verbosity(2)
                               .min_loss_scale(4)
                               .max_loss_scale(1024)
-                              .allow_banned(false);
+                              .allow_banned(false)
+                              .allow_tf32(false);
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
   EXPECT_EQ(settings.properties, OptLevel("O2").preset());
   EXPECT_EQ(settings.cast_model_outputs, ScalarType::Float);
@@ -63,6 +66,7 @@ TEST(Precedence, OptionsWinOverYaml) {
   EXPECT_EQ(settings.min_loss_scale, 4.0);
   EXPECT_EQ(settings.max_loss_scale, 1024.0);
   EXPECT_FALSE(settings.allow_banned);
+  EXPECT_EQ(settings.allow_tf32, false);
 }
 
 TEST(Precedence, OptionsThatWereNotGivenLeaveYamlInForce) {

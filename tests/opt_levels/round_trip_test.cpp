@@ -15,6 +15,8 @@ void expect_same_settings(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.min_loss_scale, b.min_loss_scale);
   EXPECT_EQ(a.max_loss_scale, b.max_loss_scale);
   EXPECT_EQ(a.allow_banned, b.allow_banned);
+  EXPECT_EQ(a.allow_tf32, b.allow_tf32);
+  EXPECT_EQ(a.casts, b.casts);
 }
 
 // The text is in the form in which it is written, so that it has to come back as it is.
@@ -59,6 +61,9 @@ const Row kRows[] = {
     {"min_loss_scale: 0.3333333333333333\n", kAll},
     {"max_loss_scale: 65536.0\n", kAll},
     {"allow_banned: true\n", kAll},
+    {"allow_tf32: false\n", kAll},
+    {"casts:\n  base: none\n", kAll},
+    {"casts:\n  base: none\n  casts:\n    half:\n      - a::b\n  match:\n    float32:\n      - a::b.c\n", kAll},
     {"cast_model_type: false\nloss_scale: 2.0\nnum_losses: 2\nverbosity: 2\nmax_loss_scale: 4.0\n", kAll},
 };
 
