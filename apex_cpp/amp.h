@@ -1,9 +1,19 @@
 #pragma once
 // apex.amp for LibTorch: opt levels, master weights and loss scaling. Start at `apex::amp::initialize`.
+#include <apex_cpp/amp/autocast.h>
+#include <apex_cpp/amp/custom_function.h>
+#include <apex_cpp/amp/disable_casts.h>
+#include <apex_cpp/amp/function_wrappers.h>
+#include <apex_cpp/amp/functional.h>
+#include <apex_cpp/amp/grad_scaler.h>
 #include <apex_cpp/amp/initialize.h>
 #include <apex_cpp/amp/loss_scaler.h>
 #include <apex_cpp/amp/master_params.h>
+#include <apex_cpp/amp/policy.h>
+#include <apex_cpp/amp/register_function.h>
 #include <apex_cpp/amp/scale_loss.h>
 #include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/state_dict.h>
 #include <apex_cpp/amp/step_result.h>
+#include <apex_cpp/amp/step_supports_amp_scaling.h>
+#include <apex_cpp/amp/trace.h>

@@ -28,7 +28,10 @@ OptimizerStash& AmpOptimizerBase::in_use(const char* caller) const {
 
 bool AmpOptimizerBase::begin_step(bool has_closure) { return in_use("step").begin_step(has_closure); }
 
-void AmpOptimizerBase::finish_step() { stash_->finish_step(); }
+void AmpOptimizerBase::finish_step() {
+  stash_->finish_step();
+  stash_->session().clear_cast_cache();  // some optimizers write to weights in a way that leaves no trace
+}
 
 bool AmpOptimizerBase::zero_grad_with_amp(bool set_to_none) {
   auto& stash = in_use("zero_grad");

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include <apex_cpp/amp/disable_casts.h>
 #include <apex_cpp/amp/left_behind.h>
 
 namespace apex::amp {
@@ -84,6 +85,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// pending (Apex: OPT-05, SL-12), inside a `scale_loss` block, or on a handle that was moved from.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!begin_step(static_cast<bool>(closure))) return {};
+    const disable_casts casts_off;  // INIT-20
     torch::Tensor loss = Opt::step(std::move(closure));
     finish_step();
     return loss;

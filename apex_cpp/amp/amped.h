@@ -10,8 +10,17 @@
 #include <utility>
 
 #include <apex_cpp/amp/cast.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
 
 namespace apex::amp {
+
+namespace detail {
+template <class Impl, class = void>
+struct ForwardSignature;
+}  // namespace detail
+
+template <class Impl, class Signature = typename detail::ForwardSignature<Impl>::type>
+class Amped;
 
 namespace detail {
 
@@ -24,6 +33,7 @@ struct ForwardCasts {
   /// Checkpoint entries of these dtypes are saved as FP32.
   bool saves_float32 = false;
   std::shared_ptr<Session> session;  // null: amp has not touched the model
+  std::shared_ptr<CastRules> rules;  // how operators are cast while forward runs; null: not at all
 };
 
 /// Writes `module` as `Module::save` does, with 16-bit entries widened to float32 (MODEL-08).
@@ -52,6 +62,8 @@ class AmpedModule : public Impl {
   template <class... Args>
   decltype(auto) call_with_casts(Args&&... args) {
     sync_training_flag();
+    std::optional<ForwardScope> scope;
+    if (casts_.session) scope.emplace(casts_.rules);
     using Result = decltype(Impl::forward(std::forward<Args>(args)...));
     if constexpr (std::is_void_v<Result>) {
       call_inner(std::forward<Args>(args)...);
@@ -61,6 +73,19 @@ class AmpedModule : public Impl {
       return std::decay_t<Result>(cast_floating(result, *casts_.outputs));
     } else {
       return call_inner(std::forward<Args>(args)...);
+    }
+  }
+
+  /// A deep copy that casts as this one does: what `torch::nn::parallel::replicate` makes for each device.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override {
+    const auto copy = std::dynamic_pointer_cast<Impl>(Impl::clone(device));
+    TORCH_CHECK(copy, "clone() of this module answers another class. Derive it from torch::nn::Cloneable<its own class>.");
+    if constexpr (std::is_copy_constructible_v<Impl>) {
+      auto amped = std::make_shared<Amped<Impl>>(*copy);
+      amped->set_casts(casts_);
+      return amped;
+    } else {
+      TORCH_CHECK(false, "a module that cannot be copied cannot be cloned with its casts.");
     }
   }
 
@@ -160,7 +185,7 @@ struct ForwardKind<Impl, R(A...)> {
 };
 
 /// The signature to give the shadowing forward; void where Impl's forward is overloaded, a template, or has default arguments.
-template <class Impl, class = void>
+template <class Impl, class>
 struct ForwardSignature {
   using type = void;
 };
@@ -173,7 +198,7 @@ struct ForwardSignature<Impl, std::void_t<decltype(&Impl::forward)>>
 /// The user's module class `Impl` as amp runs it: the same parameters, buffers and children, a `forward` that casts, and FP32
 /// checkpoints. With one plain `forward` in `Impl`, this one has exactly its signature, so that `AnyModule`, `Sequential` and
 /// `ModuleHolder::operator()` accept it; otherwise it is a template.
-template <class Impl, class Signature = typename detail::ForwardSignature<Impl>::type>
+template <class Impl, class Signature>
 class Amped;
 
 template <class Impl, class R, class... Args>

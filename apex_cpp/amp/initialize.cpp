@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 
+#include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/checks.h>
 #include <apex_cpp/amp/param_state.h>
 #include <apex_cpp/amp/printing.h>
@@ -13,6 +14,15 @@
 
 namespace apex::amp::detail {
 
+namespace {
+
+void switch_tf32(bool allowed) {
+  at::globalContext().setAllowTF32CuBLAS(allowed);
+  at::globalContext().setAllowTF32CuDNN(allowed);
+}
+
+}  // namespace
+
 Initializer::Initializer(const OptLevel& level, const InitializeOptions& options)
     : level_(level), session_(std::make_shared<Session>(opt_levels::resolve(level, options))) {}
 
@@ -20,7 +30,7 @@ void Initializer::name_parameters() {
   for (size_t i = 0; i < models_.size(); ++i) {
     const std::string prefix = models_.size() > 1 ? "model" + std::to_string(i) + "." : "";
     for (const auto& item : models_[i]->named_parameters()) {
-      session_->parameter_names.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
+      session_->parameter_names.add(item.value(), prefix + item.key());
     }
   }
 }
@@ -34,9 +44,6 @@ void Initializer::check() {
   TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
               "amp::initialize needs cuDNN, which was switched off. Call "
               "at::globalContext().setUserEnabledCuDNN(true).");
-  TORCH_CHECK_NOT_IMPLEMENTED(!settings.properties.patch_torch_functions, "amp::initialize: ", settings.properties.opt_level,
-                              " needs the cast engine, which this version does not have. Choose O2 (O5 for bfloat16), which "
-                              "keeps 16-bit weights with float32 masters, or O0.");
   name_parameters();
   for (const auto* model : models_) check_model(*model, *session_);
   std::unordered_set<const torch::optim::Optimizer*> seen;
@@ -44,13 +51,17 @@ void Initializer::check() {
     TORCH_CHECK(seen.insert(optimizer).second, "amp::initialize was given the same optimizer twice.");
     check_optimizer(*optimizer, *session_);
   }
+  session_->cast_rules = CastRules::from(settings, session_->parameter_names);
   print_properties(level_, settings);
 }
 
 void Initializer::apply() {
   set_current_session(session_);
+  if (!enabled()) return;
+  if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
+  cast_on_this_thread(session_->cast_rules);
   const auto& properties = session_->settings.properties;
-  if (!enabled() || !properties.cast_model_type) return;
+  if (!properties.cast_model_type) return;
   for (auto* model : models_) {
     if (properties.keep_batchnorm_fp32.value_or(false)) {
       fp16_utils::convert_network(*model, *properties.cast_model_type);
@@ -72,6 +83,7 @@ ForwardCasts Initializer::forward_casts() const {
   if (casts.inputs && !casts.outputs) casts.outputs = at::kFloat;  // MODEL-04
   casts.saves_float32 = casts.inputs.has_value();
   casts.session = session_;
+  if (session_->patches_functions()) casts.rules = session_->cast_rules;
   return casts;
 }
 

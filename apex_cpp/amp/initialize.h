@@ -16,6 +16,7 @@
 
 namespace apex::amp {
 
+using opt_levels::CastLists;
 using opt_levels::InitializeOptions;
 using opt_levels::OptLevel;
 
@@ -201,14 +202,18 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// handles (the same holder for AMP_MODULE) and `amp::AmpOptimizer<Opt>` handles (smart pointers for pointers), to be used from
 /// then on in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`.
 ///
-/// Parameters are cast in place, each remains the same TensorImpl, on the device it is on. Under O2, O3 and O5 the *original*
-/// model must not be called any more: its 16-bit weights do not fit float input, which LibTorch answers with a dtype error.
+/// Parameters are cast in place, each remains the same TensorImpl, on the device it is on.
+///
+/// Operators are cast from then on: on the calling thread, until the next `initialize` or `reset`, and inside the handles'
+/// forward passes, on any thread. Never in a backward pass, nor in an optimizer's step. Under O1 and O4 the cast lists say how.
+/// Under O2, O3 and O5 the handle's forward runs as its 16-bit weights have it; for the *original* model, which the program
+/// may go on calling on this thread, FP32 input follows the weights, and losses run in FP32. Its output stays 16-bit.
 ///
 /// `level` may be a name, or read from YAML; explicit `options` win over YAML, which wins over the level's presets.
 /// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that
 /// the level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter
 /// of the models, LBFGS where masters exist; TypeError for a parameter dtype that amp does not train; ValueError for a bad
-/// value; NotImplementedError for O1 and O4, which need the cast engine.
+/// value, and for a cast list that names an unknown operator.
 template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
           class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),

@@ -57,7 +57,7 @@ class Model : public torch::nn::ModuleHolder<Amped<detail::ModuleClassT<Net>>> {
     return this->get()->call_with_casts(std::forward<Args>(args)...);
   }
 
-  /// The user's own holder, for code that wants one. Its static type has no casts: `forward` through it takes 16-bit input.
+  /// The user's own holder, for code that wants one. Its static type casts neither input nor output.
   template <class Holder = Net, class = std::enable_if_t<detail::kIsHolder<Holder>>>
   operator Holder() const {
     return Holder(std::static_pointer_cast<detail::ModuleClassT<Net>>(this->ptr()));

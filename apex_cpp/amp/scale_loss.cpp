@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/scale_loss.h>
 
+#include <apex_cpp/amp/disable_casts.h>
 #include <apex_cpp/amp/optimizer_stash.h>
 #include <apex_cpp/amp/session.h>
 
@@ -50,6 +51,8 @@ ScaledLoss::ScaledLoss(ScaledLoss&& other) noexcept
       open_(std::exchange(other.open_, false)) {}
 
 ScaledLoss::~ScaledLoss() {
+  if (!session_) return;         // moved from
+  session_->clear_cast_cache();  // SL-13: whatever the block did
   if (!open_) return;
   try {
     if (std::uncaught_exceptions() > exceptions_at_entry_) {
@@ -81,6 +84,7 @@ void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain
 }
 
 void ScaledLoss::finish() {
+  if (session_) session_->clear_cast_cache();
   if (!open_) return;
   try {
     leave();
@@ -92,6 +96,7 @@ void ScaledLoss::finish() {
 }
 
 void ScaledLoss::leave() {
+  const disable_casts casts_off;
   if (options_.delay_unscale()) {
     for (const auto& stash : stashes_) stash->exit_backward_delayed();
     return;

@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/session.h>
 
+#include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/optimizer_stash.h>
 
 #include <mutex>
@@ -29,16 +30,18 @@ Session::Session(opt_levels::Settings wanted) : settings(std::move(wanted)) {
 }
 
 std::string Session::name_of(const at::Tensor& parameter) const {
-  const bool named = parameter_names.count(parameter.unsafeGetTensorImpl()) > 0;
-  return named ? "'" + plain_name_of(parameter) + "'" : plain_name_of(parameter);
+  return parameter_names.has(parameter) ? "'" + plain_name_of(parameter) + "'" : plain_name_of(parameter);
 }
 
 std::string Session::plain_name_of(const at::Tensor& parameter) const {
-  const auto found = parameter_names.find(parameter.unsafeGetTensorImpl());
-  if (found != parameter_names.end()) return found->second;
+  if (const auto* name = parameter_names.find(parameter)) return *name;
   std::ostringstream description;
   description << "of shape " << parameter.sizes() << " (in no initialized model)";
   return description.str();
+}
+
+void Session::clear_cast_cache() const {
+  if (cast_rules) cast_rules->cache().clear();
 }
 
 at::Tensor Session::master_of(const at::Tensor& parameter) const {
@@ -82,6 +85,12 @@ LossScaler& loss_scaler(int64_t loss_id) { return detail::require_session("loss_
 
 int64_t num_loss_scalers() { return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size()); }
 
-void reset() { detail::set_current_session(nullptr); }
+void clear_cast_cache() { detail::require_session("clear_cast_cache").clear_cast_cache(); }
+
+void reset() {
+  const auto session = detail::current_session();
+  if (session && session->cast_rules) detail::release_threads(session->cast_rules);
+  detail::set_current_session(nullptr);
+}
 
 }  // namespace apex::amp

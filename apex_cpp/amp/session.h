@@ -5,10 +5,11 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/loss_scaler.h>
+#include <apex_cpp/amp/parameter_names.h>
 
 #include "opt_levels/resolve.h"
 
@@ -25,10 +26,14 @@ struct Session : std::enable_shared_from_this<Session> {
 
   opt_levels::Settings settings;
   std::deque<LossScaler> scalers;
-  std::unordered_map<const at::TensorImpl*, std::string> parameter_names;
+  ParameterNames parameter_names;
+  std::shared_ptr<CastRules> cast_rules;  // null where no operator is cast
   std::vector<std::weak_ptr<OptimizerStash>> optimizers;
 
   bool enabled() const { return settings.properties.enabled; }
+  /// Operators are cast by lists, as at O1 and O4.
+  bool patches_functions() const { return enabled() && settings.properties.patch_torch_functions; }
+  void clear_cast_cache() const;
   bool has_masters() const { return settings.properties.master_weights.value_or(false); }
   /// The parameter's name in its model, or a description of one that is in no model.
   std::string plain_name_of(const at::Tensor& parameter) const;
@@ -48,6 +53,10 @@ Session& require_session(const char* caller);
 
 }  // namespace detail
 
+/// Drops the 16-bit copies of weights that O1 and O4 keep within an iteration. amp does so itself at the end of `scale_loss`
+/// blocks, steps and evaluations; a program that writes to weights through `tensor.data()` at another time does it here.
+void clear_cast_cache();
+
 /// Properties in force after the newest `initialize`. Errors: RuntimeError before it.
 const opt_levels::Properties& properties();
 
@@ -57,8 +66,8 @@ LossScaler& loss_scaler(int64_t loss_id = 0);
 /// Number of loss scalers: `num_losses`, or 0 where amp was initialized with `enabled` false. Errors: as `properties`.
 int64_t num_loss_scalers();
 
-/// Forgets the newest `initialize`: `scale_loss` and `state_dict` ask for a new one. Handles made before keep working with
-/// the scalers they were made with.
+/// Forgets the newest `initialize`: `scale_loss` and `state_dict` ask for a new one, and threads cast no more. Handles made
+/// before keep working with the scalers and the casts they were made with.
 void reset();
 
 }  // namespace apex::amp

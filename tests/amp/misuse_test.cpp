@@ -25,13 +25,6 @@ TEST_F(Misuse, Init05AMisspeltLevelNamesTheLevels) {
   expect_rejected("O2", [&] { (void)amp::initialize(model, optimizer, "02", quiet()); });
 }
 
-TEST_F(Misuse, O1AndO4NeedTheCastEngine) {
-  for (const char* level : {"O1", "O4"}) {
-    EXPECT_THROW((void)amp::initialize(model, optimizer, level, quiet()), c10::NotImplementedError);
-    expect_rejected("cast engine", [&] { (void)amp::initialize(model, optimizer, level, quiet()); });
-  }
-}
-
 TEST_F(Misuse, AnOptimizerOverOtherParametersIsRejected) {
   Mlp other;
   torch::optim::SGD stranger(other->parameters(), 0.1);

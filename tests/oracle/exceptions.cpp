@@ -3,9 +3,7 @@
 #include <c10/util/Exception.h>
 
 namespace oracle {
-namespace {
 
-// The C++ class behind a caught exception, under Python's name.
 std::string python_name(const std::exception& error) {
   if (dynamic_cast<const c10::ValueError*>(&error)) return "ValueError";
   if (dynamic_cast<const c10::TypeError*>(&error)) return "TypeError";
@@ -14,6 +12,8 @@ std::string python_name(const std::exception& error) {
   if (dynamic_cast<const c10::Error*>(&error)) return "RuntimeError";
   return "another exception";
 }
+
+namespace {
 
 // Python exceptions that have no counterpart in C++ are plain errors.
 std::string counterpart(const std::string& name) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 
@@ -7,6 +8,9 @@
 #include "tests/oracle/report.h"
 
 namespace oracle {
+
+// What an exception is called in Python: "RuntimeError", "ValueError", …
+std::string python_name(const std::exception& error);
 
 // Runs `action` and checks that it throws what stands for the named Python exception (RuntimeError: c10::Error, ValueError:
 // c10::ValueError, …). `expected` null or a JSON null: it must not throw.

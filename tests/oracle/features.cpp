@@ -13,18 +13,6 @@ namespace {
 
 using Missing = std::set<std::string>;
 
-// Levels whose casts are made per operator.
-bool patches_functions(const std::string& level) { return level == "O1" || level == "O4"; }
-
-void scan_initialize(const Json& json, Missing& missing) {
-  const Json* initialize = json.find("initialize");
-  if (!initialize || initialize->is_null()) return;
-  const Json& args = initialize->at("args");
-  const bool enabled = args.bool_or("enabled", true);
-  const std::string level = args.string_or("opt_level", "O1");
-  if (enabled && patches_functions(level)) missing.insert("the cast engine (" + level + ")");
-}
-
 void scan_models(const Json& json, Missing& missing) {
   for (const Json& model : json.at("models").items()) {
     const Json* layers = model.find("layers");
@@ -65,7 +53,6 @@ void scan_events(const Json& json, Missing& missing) {
 
 void require_features(const Json& json) {
   Missing missing;
-  scan_initialize(json, missing);
   scan_models(json, missing);
   scan_optimizers(json, missing);
   scan_events(json, missing);

@@ -1,15 +1,19 @@
 // The calls of the error table. Their text is prose, so each is written out here under its id.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <apex_cpp/amp.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 
 #include "kernels/multi_tensor.h"
 #include "tests/oracle/exceptions.h"
 #include "tests/oracle/initialize_args.h"
+#include "tests/oracle/o1_session.h"
 #include "tests/oracle/tables.h"
 
 namespace oracle {
@@ -85,6 +89,28 @@ void scale_lists_of_different_lengths() {
   apex::kernels::multi_tensor_scale(flag, {at::ones({2}), at::ones({2})}, {at::ones({2})}, 1.0);
 }
 
+void initialize_mixed_model() {
+  nn::Sequential net(nn::Linear(3, 2), nn::Linear(2, 2));
+  net[1]->to(at::kHalf);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+  (void)amp::initialize(net, optimizer, "O1", amp::InitializeOptions().verbosity(0));
+}
+
+void step_with_closure_after_overflow() {
+  nn::Linear net(3, 2);
+  auto optimizer = sgd_over(net);
+  auto [model, handle] = amp::initialize(net, optimizer, "O1", amp::InitializeOptions().verbosity(0));
+  const at::Tensor loss = model->forward(at::ones({1, 3})).sum() * INFINITY;
+  amp::scale_loss(loss, handle).backward();
+  handle.step([&] { return loss; });
+}
+
+Call at_O1_call(const Call& action) {
+  return [action] { at_O1(action); };
+}
+
+at::Tensor probabilities(at::ScalarType type) { return at::full({3}, 0.5, type); }
+
 // Calls by the table's ids.
 const std::map<std::string, Call>& calls() {
   static const std::map<std::string, Call> kCalls = {
@@ -112,22 +138,22 @@ const std::map<std::string, Call>& calls() {
       {"state_dict_before_init", [] { (void)amp::state_dict(); }},
       {"load_state_unexpected", at_O2([](const at::Tensor&, auto&) { load_unexpected_key(); })},
       {"add_group_double", at_O2([](const at::Tensor& loss, auto& handle) { add_double_group(handle, loss); })},
-      {"mt_size_mismatch", scale_lists_of_different_lengths}};
+      {"mt_size_mismatch", scale_lists_of_different_lengths},
+      {"mixed_model_O1", initialize_mixed_model},
+      {"skip_closure_O1", step_with_closure_after_overflow},
+      {"bce_banned", at_O1_call([] { (void)at::binary_cross_entropy(probabilities(at::kHalf), probabilities(at::kHalf)); })},
+      {"bce_float_ok",
+       at_O1_call([] { (void)at::binary_cross_entropy(probabilities(at::kFloat), probabilities(at::kFloat)); })},
+      {"inplace_exp_half", at_O1_call([] { probabilities(at::kHalf).exp_(); })},
+      {"add_half_double", at_O1_call([] { (void)(probabilities(at::kHalf) + probabilities(at::kDouble)); })},
+      {"register_missing", [] { amp::register_half_function("aten::no_such_function"); }}};
   return kCalls;
 }
 
 // Rows without a call here, with the feature that they wait for, or the reason why there is no such call.
 const std::map<std::string, std::string>& reasons() {
-  static const std::string kEngine = "needs the cast engine (O1)";
   static const std::string kTyped = "C++ rejects this call when it is compiled";
   static const std::map<std::string, std::string> kReasons = {
-      {"mixed_model_O1", kEngine},
-      {"skip_closure_O1", kEngine},
-      {"bce_banned", kEngine},
-      {"bce_float_ok", kEngine},
-      {"inplace_exp_half", kEngine},
-      {"add_half_double", kEngine},
-      {"register_missing", "needs the user registry of casts"},
       {"models_not_module", kTyped},
       {"optimizers_tuple", kTyped},
       {"add_group_set", kTyped},

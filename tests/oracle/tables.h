@@ -16,5 +16,9 @@ void replay_error_table(const Json& table, Report& report);
 void replay_scaler_table(const Json& table, Report& report);
 // Network conversion, parameter lists, legacy scaler.
 void replay_fp16_utils_table(const Json& table, Report& report);
+// What O1 does to each function of torch, and to some modules.
+void replay_o1_table(const Json& table, Report& report);
+// Wrapped callables and registered operators.
+void replay_user_registry_table(const Json& table, Report& report);
 
 }  // namespace oracle

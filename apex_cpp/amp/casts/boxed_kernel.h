@@ -1,0 +1,13 @@
+#pragma once
+
+#include <ATen/core/operator_name.h>
+
+namespace apex::amp::detail {
+
+struct OperatorSlot;
+
+/// Gives an operator that has no unboxed kernel one that works on any schema: custom operators, and overloads that a cast list
+/// of the user's names.
+void register_boxed_kernel(const c10::OperatorName& name, const OperatorSlot& slot);
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,161 @@
+#include <apex_cpp/amp/casts/cast_plan.h>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <iostream>
+#include <sstream>
+
+#include <apex_cpp/amp/casts/trace_recorder.h>
+
+namespace apex::amp::detail {
+namespace {
+
+bool is_error_policy(CastPolicy policy) { return policy == CastPolicy::float_inplace || policy == CastPolicy::banned; }
+
+// O1-40
+void check_not_banned(const OperatorSlot& slot, FloatTypes types, c10::ScalarType low_type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !types.has(low_type), "amp does not work out-of-the-box with ", slot.name, ": on ", low_type,
+      " input its result can leave the type's range. Use binary_cross_entropy_with_logits, which takes the values before the "
+      "sigmoid; or, if the sigmoid must stay, register it with amp::register_float_function(\"aten::sigmoid\"), or set "
+      "InitializeOptions().allow_banned(true) to run this function in float32.");
+}
+
+// O1-30
+void check_inplace(const OperatorSlot& slot, const at::Tensor* self, c10::ScalarType low_type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self || !float_type_of(*self).has(low_type), "amp runs ",
+                              slot.short_name.substr(0, slot.short_name.size() - 1), " in float32, so the in-place ", slot.name,
+                              " cannot write to a ", low_type,
+                              " tensor. Use the out-of-place function, or convert the tensor to float32 first.");
+}
+
+// Without gradients a cast serves one forward pass of a handle, at whose end it is dropped.
+bool may_keep_casts(const ThreadCasts& thread) {
+  return (at::GradMode::is_enabled() || thread.forward_depth > 0) && !c10::InferenceMode::is_enabled();
+}
+
+}  // namespace
+
+std::string FloatTypes::names() const {
+  std::ostringstream text;
+  for (const auto type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    if (has(type)) text << (text.tellp() > 0 ? ", " : "") << type;
+  }
+  return text.str();
+}
+
+void CastPlan::add_step(FloatTypes from, c10::ScalarType to, bool cached) {
+  steps_[num_steps_++] = {from, to, cached};
+  from_ |= from;
+}
+
+FloatTypes CastPlan::after_steps(FloatTypes types) const {
+  for (int i = 0; i < num_steps_; ++i) {
+    const FloatTypes left = types.without(steps_[i].from);
+    types = left == types ? types : left | FloatTypes(steps_[i].to);
+  }
+  return types;
+}
+
+void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
+  const FloatTypes types = after_steps(arguments.all);
+  const auto low = rules_->low_type();
+  const bool match = rules_->mode() == CastRules::Mode::match;
+  switch (policy) {
+    case CastPolicy::half:
+      return match ? follow_weight(arguments) : add_step(FloatTypes::all().without(FloatTypes(low)), low, true);
+    case CastPolicy::float32:
+      return match ? add_step(kLowTypes, at::kFloat, false) : to_float32();
+    case CastPolicy::promote:
+      return promote(types, true);
+    case CastPolicy::sequence:
+      return promote(after_steps(arguments.in_lists), false);
+    case CastPolicy::match_self:
+      return follow_self(arguments);
+    case CastPolicy::float_inplace:
+      check_inplace(*slot_, arguments.self, low);
+      return to_float32();
+    case CastPolicy::banned:
+      return check_not_banned(*slot_, types, low);
+    case CastPolicy::none:
+    case CastPolicy::opaque:
+      return;
+  }
+}
+
+void CastPlan::to_float32() { add_step(FloatTypes::all().without(FloatTypes(at::kFloat)), at::kFloat, false); }
+
+// O1-07, O1-08
+void CastPlan::promote(FloatTypes types, bool strict) {
+  if (!types.is_mix()) return;
+  const FloatTypes low = types.without(FloatTypes(at::kFloat));
+  const bool widest_is_float = !low.is_mix() && !low.has(at::kDouble);
+  if (widest_is_float) return add_step(low, at::kFloat, false);
+  TORCH_CHECK_NOT_IMPLEMENTED(!strict, "amp promotes a 16-bit type and Float to Float, and ", slot_->name, " was given ",
+                              types.names(), ". Convert its arguments to one type first.");
+}
+
+// O1-09
+void CastPlan::follow_self(const ArgumentTypes& arguments) {
+  if (!arguments.self) return;
+  const FloatTypes self = float_type_of(*arguments.self);
+  if (self == FloatTypes(at::kFloat) || self == FloatTypes(rules_->low_type())) {
+    add_step(FloatTypes::all().without(self), arguments.self->scalar_type(), false);
+  }
+}
+
+void CastPlan::follow_weight(const ArgumentTypes& arguments) {
+  if (arguments.parameter) add_step(FloatTypes(at::kFloat), arguments.parameter->scalar_type(), false);
+}
+
+at::Tensor CastPlan::cast(const at::Tensor& tensor) const {
+  const bool first = steps_[0].from.has(tensor.scalar_type());
+  const at::Tensor result = first ? cast_once(tensor, steps_[0]) : tensor;
+  return num_steps_ == 2 && steps_[1].from.has(result.scalar_type()) ? cast_once(result, steps_[1]) : result;
+}
+
+at::Tensor CastPlan::cast_once(const at::Tensor& tensor, const Step& step) const {
+  bool hit = false;
+  at::Tensor result;
+  if (step.cached && rules_->may_be_weight(tensor) && may_keep_casts(*thread_)) {
+    result = rules_->cast_weight(tensor, step.to, hit);
+  }
+  if (!result.defined()) result = tensor.to(step.to);
+  if (rules_->prints_casts() && !hit) {
+    std::cout << tensor.scalar_type() << "->" << step.to << " (" << slot_->short_name << ")" << std::endl;
+  }
+  if (thread_->recorder) thread_->recorder->add_cast(tensor.scalar_type(), step.to, hit);
+  return result;
+}
+
+CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thread_casts()), rules_(rules_in_force(thread_)) {
+  if (!rules_) return;
+  listed_ = rules_->policy(slot);
+  if (rules_->mode() == CastRules::Mode::casts) user_ = slot.user_policy.load(std::memory_order_relaxed);
+}
+
+CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
+  CastPlan plan(rules_, &slot_, &thread_);
+  if (thread_.disabled && rules_->mode() == CastRules::Mode::casts) {
+    // O1-32, O1-40: these errors hold even where casts are off.
+    if (is_error_policy(listed_)) plan.apply(listed_, arguments);
+    return {};
+  }
+  plan.apply(listed_, arguments);
+  plan.apply(user_, arguments);
+  // A program at O2 may have torch's own autocast on, which stays in charge of what need not be matched.
+  return rules_->mode() == CastRules::Mode::match && !plan.has_steps() ? CastPlan() : plan;
+}
+
+CastPlan plan_for_function(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
+  const auto& thread = thread_casts();
+  const auto* rules = rules_in_force(thread);
+  if (!rules || rules->mode() != CastRules::Mode::casts || thread.disabled) return {};
+  CastPlan plan(rules, &name, &thread);
+  plan.apply(policy, arguments);
+  return plan;
+}
+
+}  // namespace apex::amp::detail

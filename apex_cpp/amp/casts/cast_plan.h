@@ -1,0 +1,170 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include <apex_cpp/amp/casts/thread_casts.h>
+
+namespace apex::amp::detail {
+
+/// A set of floating-point types.
+class FloatTypes {
+ public:
+  constexpr FloatTypes() = default;
+  /// The type alone; nothing for a type that the engine leaves alone (integers, complex numbers, 8-bit floats).
+  constexpr explicit FloatTypes(c10::ScalarType type) : bits_(bit_of(type)) {}
+
+  static constexpr FloatTypes all() { return FloatTypes(uint8_t{15}); }
+  constexpr bool has(c10::ScalarType type) const { return (bits_ & bit_of(type)) != 0; }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr bool is_mix() const { return (bits_ & (bits_ - 1)) != 0; }
+  constexpr FloatTypes without(FloatTypes other) const { return FloatTypes(static_cast<uint8_t>(bits_ & ~other.bits_)); }
+  constexpr FloatTypes operator|(FloatTypes other) const { return FloatTypes(static_cast<uint8_t>(bits_ | other.bits_)); }
+  constexpr FloatTypes& operator|=(FloatTypes other) { return *this = *this | other; }
+  constexpr bool operator==(FloatTypes other) const { return bits_ == other.bits_; }
+  /// "Float, Half"
+  std::string names() const;
+
+ private:
+  constexpr explicit FloatTypes(uint8_t bits) : bits_(bits) {}
+  static constexpr uint8_t bit_of(c10::ScalarType type) {
+    switch (type) {
+      case c10::ScalarType::Half:
+        return 1;
+      case c10::ScalarType::BFloat16:
+        return 2;
+      case c10::ScalarType::Float:
+        return 4;
+      case c10::ScalarType::Double:
+        return 8;
+      default:
+        return 0;
+    }
+  }
+  uint8_t bits_ = 0;
+};
+
+inline constexpr FloatTypes kLowTypes = FloatTypes(c10::kHalf) | FloatTypes(c10::kBFloat16);
+
+/// The type of a floating tensor; nothing for an undefined one, and for a C++ number in a tensor's guise, which stays as it is.
+inline FloatTypes float_type_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return {};
+  return FloatTypes(tensor.scalar_type());
+}
+
+/// A list takes part only if all of its elements are floating tensors (O1-04).
+template <class List>
+FloatTypes float_types_of_list(const List& list) {
+  FloatTypes types;
+  for (const at::Tensor& element : list) {
+    const FloatTypes type = float_type_of(element);
+    if (type.empty()) return {};
+    types |= type;
+  }
+  return types;
+}
+
+/// What the floating tensors among a call's arguments are, as far as policies ask.
+struct ArgumentTypes {
+  FloatTypes all;                         // wherever they stand
+  FloatTypes in_lists;                    // those in lists
+  const at::Tensor* self = nullptr;       // the first tensor argument
+  const at::Tensor* parameter = nullptr;  // under `match`: the first 16-bit parameter
+  const CastRules* rules = nullptr;
+
+  void add(const at::Tensor& tensor) {
+    if (!self) self = &tensor;
+    all |= float_type_of(tensor);
+    if (looks_for_parameters()) find_parameter(tensor);
+  }
+  template <class List>
+  void add_list(const List& list) {
+    const FloatTypes types = float_types_of_list(list);
+    in_lists |= types;
+    all |= types;
+    if (types.empty() || !looks_for_parameters()) return;
+    for (const at::Tensor& element : list) find_parameter(element);
+  }
+
+ private:
+  bool looks_for_parameters() const { return rules && rules->mode() == CastRules::Mode::match && !parameter; }
+  void find_parameter(const at::Tensor& tensor) {
+    const FloatTypes type = float_type_of(tensor);
+    if (!parameter && type.without(kLowTypes).empty() && !type.empty() && rules->is_parameter(tensor)) parameter = &tensor;
+  }
+};
+
+/// What happens to the arguments of one call: up to two casts after one another, the list's and the user's (REG-06), and
+/// no casts within the operator. As constructed: nothing.
+class CastPlan {
+ public:
+  CastPlan() = default;
+  CastPlan(const CastRules* rules, const OperatorSlot* slot, const ThreadCasts* thread)
+      : rules_(rules), slot_(slot), thread_(thread) {}
+
+  /// Adds what `policy` asks for a call with these arguments. Errors: NotImplementedError for what Apex refuses.
+  void apply(CastPolicy policy, const ArgumentTypes& arguments);
+
+  /// False: the call goes on as if the engine had no kernel for the operator.
+  bool takes_over() const { return slot_ != nullptr; }
+  bool has_steps() const { return num_steps_ > 0; }
+  /// Whether `cast` may answer another tensor than it is given.
+  bool casts(const at::Tensor& tensor) const { return !(float_type_of(tensor).without(from_) == float_type_of(tensor)); }
+  template <class List>
+  bool casts_list(const List& list) const {
+    const FloatTypes types = float_types_of_list(list);
+    return !(types.without(from_) == types);
+  }
+  /// The tensor after all steps, recorded by autograd.
+  at::Tensor cast(const at::Tensor& tensor) const;
+
+ private:
+  struct Step {
+    FloatTypes from;
+    c10::ScalarType to;
+    bool cached;
+  };
+  /// Tensors of one of `from` become `to`; `cached`: weights through the cache.
+  void add_step(FloatTypes from, c10::ScalarType to, bool cached);
+  FloatTypes after_steps(FloatTypes types) const;
+  at::Tensor cast_once(const at::Tensor& tensor, const Step& step) const;
+  void to_float32();
+  void promote(FloatTypes types, bool strict);
+  void follow_self(const ArgumentTypes& arguments);
+  void follow_weight(const ArgumentTypes& arguments);
+
+  const CastRules* rules_ = nullptr;
+  const OperatorSlot* slot_ = nullptr;
+  const ThreadCasts* thread_ = nullptr;
+  FloatTypes from_;  // what any step casts
+  Step steps_[2] = {};
+  int num_steps_ = 0;
+};
+
+/// The policies that hold for one call of an operator on this thread.
+class CallPolicies {
+ public:
+  explicit CallPolicies(const OperatorSlot& slot);
+
+  /// False: the operator is as if the engine had no kernel for it.
+  bool any() const { return listed_ != CastPolicy::none || user_ != CastPolicy::none; }
+  const CastRules* rules() const { return rules_; }
+  /// Errors: NotImplementedError for an in-place function on a 16-bit tensor, a banned function, or a mix of types that
+  /// Apex does not promote.
+  CastPlan plan(const ArgumentTypes& arguments) const;
+
+ private:
+  const OperatorSlot& slot_;
+  const ThreadCasts& thread_;
+  const CastRules* rules_;
+  CastPolicy listed_ = CastPolicy::none;
+  CastPolicy user_ = CastPolicy::none;
+};
+
+/// The same for a callable that the user wrapped: one policy, and only where casts are on for O1 or O4. `name` is what is
+/// printed.
+CastPlan plan_for_function(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments);
+
+}  // namespace apex::amp::detail

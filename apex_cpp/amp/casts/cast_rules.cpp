@@ -1,0 +1,82 @@
+#include <apex_cpp/amp/casts/cast_rules.h>
+
+#include <torch/csrc/autograd/variable.h>
+
+#include <apex_cpp/amp/casts/operators.h>
+
+namespace apex::amp::detail {
+namespace {
+
+bool is_low(c10::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
+
+bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
+  return tensor.dim() == 2 && base.dim() == 2 && tensor.size(0) == base.size(1) && tensor.size(1) == base.size(0) &&
+         tensor.stride(0) == base.stride(1) && tensor.stride(1) == base.stride(0);
+}
+
+bool has_overload(const std::string& name) { return name.find('.', name.find("::")) != std::string::npos; }
+
+}  // namespace
+
+std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings, ParameterNames names) {
+  const auto& properties = settings.properties;
+  const bool casts = properties.enabled && properties.patch_torch_functions;
+  const bool match = properties.enabled && properties.cast_model_type && is_low(*properties.cast_model_type);
+  if (!casts && !match) return nullptr;
+  const auto low_type = casts ? properties.patch_functions_type.value_or(at::kHalf) : *properties.cast_model_type;
+  const std::shared_ptr<CastRules> rules(
+      new CastRules(casts ? Mode::casts : Mode::match, low_type, settings.verbosity == 2, std::move(names)));
+  rules->set_policies(casts ? settings.casts.casts() : settings.casts.match(), settings.allow_banned);
+  return rules;
+}
+
+CastRules::CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, ParameterNames names)
+    : mode_(mode), low_type_(low_type), prints_casts_(prints_casts), names_(std::move(names)) {
+  register_unboxed_kernels();
+}
+
+void CastRules::set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned) {
+  // Names without an overload first, so that the more precise ones win.
+  for (const bool precise : {false, true}) {
+    for (const auto& [name, listed] : lists) {
+      if (has_overload(name) != precise) continue;
+      const auto policy = listed == CastPolicy::banned && allow_banned ? CastPolicy::float32 : listed;
+      for (const auto* slot : slots_named(name)) {
+        if (slot->index >= policies_.size()) policies_.resize(num_operator_slots(), CastPolicy::none);
+        policies_[slot->index] = policy;
+      }
+    }
+  }
+}
+
+bool CastRules::is_parameter(const at::Tensor& tensor) const {
+  // What never took part in autograd cannot have been a parameter that did; this answers for most tensors at once.
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!meta) return names_.has(tensor);
+  if (meta->is_view_) return is_parameter(at::Tensor(tensor._base()));
+  return is_leaf_parameter(tensor, *meta);
+}
+
+bool CastRules::is_leaf_parameter(const at::Tensor& tensor, const torch::autograd::AutogradMeta& meta) const {
+  return !meta.grad_fn_ && (meta.requires_grad_ || names_.has(tensor));
+}
+
+bool CastRules::may_be_weight(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta && tensor.scalar_type() == at::kFloat && (meta->is_view_ || !meta->grad_fn_);
+}
+
+at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, bool& hit) const {
+  if (tensor.is_inference() || !tensor.has_storage()) return {};
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, hit) : at::Tensor();
+  const at::Tensor base(tensor._base());
+  return is_transpose(tensor, base) && is_parameter(base) ? cache_.cast(base, dtype, hit).t() : at::Tensor();
+}
+
+void CastRules::release_threads() {
+  released_threads_.store(true, std::memory_order_relaxed);
+  cache_.clear();
+}
+
+}  // namespace apex::amp::detail

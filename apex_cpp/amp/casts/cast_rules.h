@@ -1,0 +1,70 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <apex_cpp/amp/casts/operator_slot.h>
+#include <apex_cpp/amp/casts/weight_cache.h>
+#include <apex_cpp/amp/parameter_names.h>
+
+#include "opt_levels/resolve.h"
+
+namespace torch::autograd {
+struct AutogradMeta;
+}
+
+namespace apex::amp::detail {
+
+/// What one `initialize` call wants of every operator: its cast lists as a table, the 16-bit type, and the weight cache.
+/// Immutable but for the cache, so that threads share it.
+class CastRules {
+ public:
+  enum class Mode : unsigned char {
+    casts,  ///< O1 and O4: by the lists
+    match   ///< O2, O3, O5: arguments follow 16-bit weights, losses run in FP32
+  };
+
+  /// Null where the settings cast no operator (O0). Errors: ValueError for a list that names an operator which LibTorch does
+  /// not know.
+  static std::shared_ptr<CastRules> from(const opt_levels::Settings& settings, ParameterNames names);
+
+  Mode mode() const { return mode_; }
+  c10::ScalarType low_type() const { return low_type_; }
+  bool prints_casts() const { return prints_casts_; }
+  CastPolicy policy(const OperatorSlot& slot) const {
+    return slot.index < policies_.size() ? policies_[slot.index] : CastPolicy::none;
+  }
+  /// A leaf that is a parameter of the models or requires grad, or a view of one.
+  bool is_parameter(const at::Tensor& tensor) const;
+  /// False for most activations, at once: FP32 that took part in autograd, and no result of an operator other than a view.
+  static bool may_be_weight(const at::Tensor& tensor);
+  /// A tensor that may be a weight in `dtype` through the cache, if it is a weight, which is an FP32 parameter (CACHE-02), or
+  /// the transpose of one, as `torch::nn::Linear` makes it for every call; undefined otherwise.
+  at::Tensor cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, bool& hit) const;
+  WeightCache& cache() const { return cache_; }
+
+  /// No thread casts by these rules any more, outside of the handles' forward passes.
+  void release_threads();
+  bool released_threads() const { return released_threads_.load(std::memory_order_relaxed); }
+
+ private:
+  CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, ParameterNames names);
+  bool is_leaf_parameter(const at::Tensor& tensor, const torch::autograd::AutogradMeta& meta) const;
+  void set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned);
+
+  Mode mode_;
+  c10::ScalarType low_type_;
+  bool prints_casts_;
+  ParameterNames names_;
+  std::vector<CastPolicy> policies_;
+  mutable WeightCache cache_;
+  std::atomic<bool> released_threads_{false};
+};
+
+}  // namespace apex::amp::detail

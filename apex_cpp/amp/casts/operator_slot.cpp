@@ -1,0 +1,107 @@
+#include <apex_cpp/amp/casts/operator_slot.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include <apex_cpp/amp/casts/boxed_kernel.h>
+
+namespace apex::amp::detail {
+namespace {
+
+struct Slots {
+  std::mutex mutex;
+  std::deque<OperatorSlot> all;
+  std::unordered_map<std::string, OperatorSlot*> by_name;
+};
+
+Slots& slots() {
+  static Slots instance;
+  return instance;
+}
+
+// The caller holds the mutex.
+OperatorSlot& find_or_add(const std::string& full_name, bool& added) {
+  auto& [mutex, all, by_name] = slots();
+  const auto [found, is_new] = by_name.try_emplace(full_name, nullptr);
+  if (is_new) found->second = &all.emplace_back(full_name, all.size());
+  added = is_new;
+  return *found->second;
+}
+
+std::string short_name_of(const std::string& full_name) {
+  const auto start = full_name.find("::") + 2;
+  return full_name.substr(start, full_name.find('.', start) - start);
+}
+
+bool writes_to_out(const c10::OperatorHandle& op) {
+  for (const auto& argument : op.schema().arguments()) {
+    if (argument.is_out()) return true;
+  }
+  return false;
+}
+
+// The overloads of an operator. Asking the dispatcher for all names is slow, so they are kept, and asked for again where an
+// operator is missing: its library may have been loaded since. The caller holds the mutex.
+const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
+  static std::unordered_map<std::string, std::vector<c10::OperatorName>> known;
+  if (known.count(name) == 0) {
+    known.clear();
+    for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) known[op.name].push_back(op);
+  }
+  return known[name];
+}
+
+// The caller holds the mutex.
+std::vector<c10::OperatorHandle> operators_named(const std::string& name) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto dot = name.find('.', name.find("::"));
+  std::vector<c10::OperatorHandle> found;
+  if (dot != std::string::npos) {
+    if (auto op = dispatcher.findSchema({name.substr(0, dot), name.substr(dot + 1)})) found.push_back(*op);
+    return found;
+  }
+  for (const auto& overload : overloads_of(name)) {
+    const auto op = dispatcher.findSchema(overload);
+    if (op && !writes_to_out(*op)) found.push_back(*op);
+  }
+  return found;
+}
+
+}  // namespace
+
+OperatorSlot::OperatorSlot(std::string full_name, size_t slot_index)
+    : name(std::move(full_name)), short_name(short_name_of(name)), index(slot_index) {}
+
+OperatorSlot& operator_slot(const char* name, const char* overload) {
+  const std::lock_guard<std::mutex> lock(slots().mutex);
+  bool added = false;
+  return find_or_add(*overload ? std::string(name) + "." + overload : name, added);
+}
+
+std::vector<OperatorSlot*> slots_named(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(slots().mutex);
+  const auto operators = name.find("::") == std::string::npos ? std::vector<c10::OperatorHandle>() : operators_named(name);
+  TORCH_CHECK_VALUE(
+      !operators.empty(), "amp: there is no operator '", name,
+      "'. Name one as LibTorch's schemas do, \"aten::mish\" or \"aten::add.Tensor\", after the library that defines "
+      "it was loaded.");
+  std::vector<OperatorSlot*> result;
+  for (const auto& op : operators) {
+    bool added = false;
+    auto& slot = find_or_add(toString(op.operator_name()), added);
+    if (added) register_boxed_kernel(op.operator_name(), slot);
+    result.push_back(&slot);
+  }
+  return result;
+}
+
+size_t num_operator_slots() {
+  const std::lock_guard<std::mutex> lock(slots().mutex);
+  return slots().all.size();
+}
+
+}  // namespace apex::amp::detail

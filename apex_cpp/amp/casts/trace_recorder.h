@@ -1,0 +1,15 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+namespace apex::amp::detail {
+
+/// Where the engine reports casts while `amp::trace` is on.
+class TraceRecorder {
+ public:
+  virtual ~TraceRecorder() = default;
+  /// A tensor of the operator that is being called was cast, or its cast was found in the cache.
+  virtual void add_cast(c10::ScalarType from, c10::ScalarType to, bool cached) = 0;
+};
+
+}  // namespace apex::amp::detail

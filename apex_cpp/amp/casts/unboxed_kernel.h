@@ -1,0 +1,46 @@
+#pragma once
+
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <apex_cpp/amp/casts/argument_cast.h>
+#include <apex_cpp/amp/casts/dispatch.h>
+
+namespace apex::amp::detail {
+
+/// The engine's kernel for one ATen operator, `Op` being its struct in `at::_ops`: casts the arguments as the calling thread's
+/// rules say, then calls what lies below, where nothing is cast any more.
+template <class Op, class Schema = typename Op::schema>
+struct UnboxedKernel;
+
+template <class Op, class Result, class... Args>
+struct UnboxedKernel<Op, Result(Args...)> {
+  static inline OperatorSlot* slot = nullptr;
+
+  static Result call(c10::DispatchKeySet keys, Args... args) {
+    keys = keys & kBelowCastKey;
+    const CallPolicies policies(*slot);
+    if (!policies.any()) return Op::redispatch(keys, static_cast<Args&&>(args)...);
+    ArgumentTypes types;
+    types.rules = policies.rules();
+    (ArgumentCast<Args>::look(types, args), ...);
+    const CastPlan plan = policies.plan(types);
+    if (!plan.takes_over()) return Op::redispatch(keys, static_cast<Args&&>(args)...);
+    const c10::impl::ExcludeDispatchKeyGuard off(kOffInside);
+    return Op::redispatch(keys - kOffInside, ArgumentCast<Args>(plan, static_cast<Args&&>(args)).get()...);
+  }
+
+  static void register_in(torch::Library& library) {
+    slot = &operator_slot(Op::name, Op::overload_name);
+    library.impl(slot->name.c_str(), TORCH_FN(call));
+  }
+};
+
+/// Operators that have such a kernel.
+template <class... Ops>
+struct Operators {
+  static void register_in(torch::Library& library) { (UnboxedKernel<Ops>::register_in(library), ...); }
+};
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,170 @@
+// custom_fwd and custom_bwd: autograd functions under autocast. After PyTorch's test_autocast_custom_*.
+#include <map>
+#include <thread>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using amp::autocast;
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What the last forward and backward ran with.
+struct Seen {
+  bool forward_on = false, backward_on = false;
+  torch::ScalarType forward_dtype{}, backward_dtype{};
+  torch::ScalarType a{}, list{}, ints{}, doubles{};
+} seen;
+
+/// a.mm(b) under whatever casts are on.
+struct MyMm : torch::autograd::Function<MyMm> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+    return amp::custom_fwd(
+        ctx, "cpu",
+        [&](const Tensor& x, const Tensor& y) {
+          seen.forward_on = amp::is_autocast_enabled("cpu");
+          ctx->save_for_backward({x, y});
+          return x.mm(y);
+        },
+        a, b);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return amp::custom_bwd(ctx, "cpu", [&]() -> variable_list {
+      seen.backward_on = amp::is_autocast_enabled("cpu");
+      seen.backward_dtype = amp::get_autocast_dtype("cpu");
+      const auto saved = ctx->get_saved_variables();
+      return {grads[0].mm(saved[1].t()), saved[0].t().mm(grads[0])};
+    });
+  }
+};
+
+class CustomFunction : public AmpTest {
+ protected:
+  void SetUp() override {
+    AmpTest::SetUp();
+    seen = {};
+  }
+  Tensor a = torch::randn({4, 4}, torch::requires_grad()), b = torch::randn({4, 4}, torch::requires_grad());
+};
+
+// upstream: test_autocast_custom_enabled
+TEST_F(CustomFunction, AutocastCustomEnabledRunsBackwardWithTheCastsOfForward) {
+  for (const auto dtype : {torch::kBFloat16, torch::kHalf}) {
+    Tensor out;
+    {
+      autocast guard("cpu", dtype);
+      out = MyMm::apply(a, b);
+    }
+    EXPECT_EQ(out.scalar_type(), dtype);
+    EXPECT_TRUE(seen.forward_on);
+    out.sum().backward();
+    EXPECT_TRUE(seen.backward_on) << "though backward is called outside";
+    EXPECT_EQ(seen.backward_dtype, dtype);
+    EXPECT_EQ(a.grad().scalar_type(), torch::kFloat);
+    EXPECT_FALSE(amp::is_autocast_enabled("cpu"));
+  }
+}
+
+TEST_F(CustomFunction, OutsideABlockBackwardIsOffEvenWhenCalledInside) {
+  const auto out = MyMm::apply(a, b);
+  EXPECT_EQ(out.scalar_type(), torch::kFloat);
+  autocast guard("cpu");
+  out.sum().backward();
+  EXPECT_FALSE(seen.backward_on);
+  EXPECT_TRUE(amp::is_autocast_enabled("cpu")) << "restored";
+}
+
+TEST_F(CustomFunction, BackwardInAnotherThreadFollowsForwardToo) {
+  Tensor loss;
+  {
+    autocast guard("cpu", torch::kHalf);
+    loss = MyMm::apply(a, b).sum();
+  }
+  std::thread([&] { loss.backward(); }).join();
+  EXPECT_TRUE(seen.backward_on);
+  EXPECT_EQ(seen.backward_dtype, torch::kHalf);
+}
+
+/// Wants float32, of tensors in containers too.
+struct InFloat32 : torch::autograd::Function<InFloat32> {
+  using Map = std::map<std::string, std::vector<Tensor>>;
+
+  static Tensor forward(AutogradContext* ctx, const Tensor& a, const std::vector<Tensor>& list, const Map& others, int factor) {
+    return amp::custom_fwd(
+        ctx, "cpu", torch::kFloat,
+        [&](const Tensor& x, const std::vector<Tensor>& y, const Map& more, int k) {
+          seen.forward_on = amp::is_autocast_enabled("cpu");
+          seen.a = x.scalar_type();
+          seen.list = y.at(0).scalar_type();
+          seen.ints = more.at("ints").at(0).scalar_type();
+          seen.doubles = more.at("doubles").at(0).scalar_type();
+          ctx->save_for_backward({y[0]});
+          return x.mm(y[0]) * k;
+        },
+        a, list, others, factor);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return amp::custom_bwd(ctx, "cpu", [&]() -> variable_list {
+      seen.backward_on = amp::is_autocast_enabled("cpu");
+      seen.backward_dtype = grads[0].scalar_type();
+      return {grads[0].mm(ctx->get_saved_variables()[0].t()), Tensor(), Tensor(), Tensor()};
+    });
+  }
+};
+
+const InFloat32::Map& others() {
+  static const InFloat32::Map map{{"ints", {torch::ones({2}, torch::kInt)}}, {"doubles", {torch::ones({2}, torch::kDouble)}}};
+  return map;
+}
+
+// upstream: test_autocast_custom_cast_inputs
+TEST_F(CustomFunction, AutocastCustomCastInputsCastsContainersAndRunsWithoutCasts) {
+  const auto half = torch::randn({4, 4}).to(torch::kHalf).requires_grad_();
+  Tensor out;
+  {
+    autocast guard("cpu");
+    out = InFloat32::apply(half, std::vector<Tensor>{b.detach().to(torch::kBFloat16)}, others(), 2);
+    EXPECT_TRUE(amp::is_autocast_enabled("cpu")) << "restored";
+    out.sum().backward();
+  }
+  EXPECT_EQ(seen.a, torch::kFloat);
+  EXPECT_EQ(seen.list, torch::kFloat);
+  EXPECT_EQ(seen.ints, torch::kInt);
+  EXPECT_EQ(seen.doubles, torch::kDouble) << "float64 is left alone";
+  EXPECT_FALSE(seen.forward_on);
+  EXPECT_EQ(out.scalar_type(), torch::kFloat);
+  EXPECT_FALSE(seen.backward_on) << "though backward is called inside";
+  EXPECT_EQ(seen.backward_dtype, torch::kFloat);
+  EXPECT_EQ(half.grad().scalar_type(), torch::kHalf);
+}
+
+TEST_F(CustomFunction, CastInputsDoesNothingOutsideABlock) {
+  const auto bf16 = torch::randn({4, 4}).to(torch::kBFloat16);
+  InFloat32::apply(bf16, std::vector<Tensor>{bf16}, others(), 1);
+  EXPECT_EQ(seen.a, torch::kBFloat16);
+  EXPECT_EQ(seen.list, torch::kBFloat16);
+}
+
+TEST_F(CustomFunction, CastInputsLeavesTensorsOfOtherDevicesAlone) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
+  const auto on_gpu = torch::ones({2}, torch::dtype(torch::kHalf).device(torch::kCUDA));
+  EXPECT_EQ(amp::detail::cast_eligible(on_gpu, "cpu", torch::kFloat).scalar_type(), torch::kHalf);
+  EXPECT_EQ(amp::detail::cast_eligible(on_gpu, "cuda", torch::kFloat).scalar_type(), torch::kFloat);
+}
+
+TEST_F(CustomFunction, BackwardWithoutCustomFwdIsAnErrorThatSaysSo) {
+  struct OnlyBackward : torch::autograd::Function<OnlyBackward> {
+    static Tensor forward(AutogradContext*, const Tensor& x) { return x * 2; }
+    static variable_list backward(AutogradContext* ctx, variable_list grads) {
+      return amp::custom_bwd(ctx, "cpu", [&] { return grads; });
+    }
+  };
+  const auto out = OnlyBackward::apply(a).sum();
+  EXPECT_TRUE(contains(message_of([&] { out.backward(); }), "Wrap it in amp::custom_fwd for the same device type"));
+}
+
+}  // namespace
+}  // namespace apex::test

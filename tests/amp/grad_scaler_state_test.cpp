@@ -1,0 +1,125 @@
+// GradScaler: its options, and its state on the way out and back in. After PyTorch's test_grad_scaling_state_dict.
+#include <sstream>
+
+#include "tests/amp/grad_scaler_support.h"
+#include "tests/amp/warnings.h"
+
+namespace apex::test {
+namespace {
+
+using amp::GradScaler;
+using amp::GradScalerOptions;
+
+GradScalerOptions cpu() { return GradScalerOptions().device("cpu"); }
+
+/// Makes the scale, as the first output does.
+void start(GradScaler& scaler) { scaler.scale(torch::ones({1})); }
+
+// ---- construction
+
+TEST(GradScaler, ConstructorTakesPythonsArgumentsInPythonsOrder) {
+  GradScaler scaler("cpu", 128.0, 3.0, 0.25, 5, true);
+  EXPECT_EQ(scaler.get_scale(), 128.0);
+  EXPECT_EQ(scaler.get_growth_factor(), 3.0);
+  EXPECT_EQ(scaler.get_backoff_factor(), 0.25);
+  EXPECT_EQ(scaler.get_growth_interval(), 5);
+  EXPECT_TRUE(scaler.is_enabled());
+  scaler.set_growth_factor(4.0);
+  scaler.set_backoff_factor(0.5);
+  scaler.set_growth_interval(6);
+  EXPECT_EQ(scaler.get_growth_factor(), 4.0);
+  EXPECT_EQ(scaler.get_backoff_factor(), 0.5);
+  EXPECT_EQ(scaler.get_growth_interval(), 6);
+}
+
+TEST(GradScaler, ConstructorDefaultsAreTheDocumentedOnes) {
+  const GradScalerOptions defaults;
+  EXPECT_EQ(defaults.device(), torch::kCUDA);
+  EXPECT_EQ(defaults.init_scale(), 65536.0);
+  EXPECT_EQ(defaults.growth_factor(), 2.0);
+  EXPECT_EQ(defaults.backoff_factor(), 0.5);
+  EXPECT_EQ(defaults.growth_interval(), 2000);
+  EXPECT_TRUE(defaults.enabled());
+}
+
+TEST(GradScaler, ConstructorRefusesFactorsThatCannotWork) {
+  EXPECT_TRUE(contains(message_of([] { GradScaler(cpu().growth_factor(1.0)); }), "growth_factor must be above 1, got 1"));
+  EXPECT_TRUE(contains(message_of([] { GradScaler(cpu().backoff_factor(1.0)); }), "backoff_factor must be below 1, got 1"));
+  EXPECT_THROW(GradScaler(cpu().init_scale(0.0)), c10::ValueError);
+  EXPECT_THROW(GradScaler("tpu"), c10::Error);
+  EXPECT_TRUE(contains(message_of([] { GradScaler("cuda:0"); }), "Leave the index out"));
+  EXPECT_NO_THROW(GradScaler(cpu().growth_factor(1.0).enabled(false)));
+}
+
+TEST(GradScaler, ForCudaWithoutAGpuWarnsAndDisablesItself) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "needs a machine without a CUDA device";
+  CaughtWarnings warnings;
+  EXPECT_FALSE(GradScaler().is_enabled());
+  EXPECT_TRUE(contains(warnings.text, "no CUDA device"));
+  warnings.text.clear();
+  EXPECT_FALSE(GradScaler(GradScalerOptions().enabled(false)).is_enabled());
+  EXPECT_EQ(warnings.text, "");
+}
+
+// ---- upstream: test_grad_scaling_state_dict
+
+TEST(GradScaler, GradScalingStateDictLoadsIntoFreshAndRunningScalers) {
+  for (const bool running : {false, true}) {
+    GradScaler s0("cpu", 3.0, 4.0, 0.5, 2), s1("cpu", 6.0, 7.0, 0.8, 1);
+    if (running) start(s1);
+    s1.load_state_dict(s0.state_dict());
+    EXPECT_EQ(s1.get_scale(), 3.0);
+    EXPECT_EQ(s1.get_growth_factor(), 4.0);
+    EXPECT_EQ(s1.get_backoff_factor(), 0.5);
+    EXPECT_EQ(s1.get_growth_interval(), 2);
+    EXPECT_EQ(s1.get_growth_tracker(), 0);
+    start(s1);
+    EXPECT_EQ(s1.get_scale(), 3.0) << "and it stays so when the scale is made";
+  }
+}
+
+TEST(GradScaler, StateDictHasPythonsKeysAndTheRunningCount) {
+  GradScaler scaler("cpu", 4.0, 2.0, 0.5, 10);
+  auto optimizer = sgd({param_with_grad(torch::ones({1}))});
+  start(scaler);
+  scaler.step(optimizer);
+  scaler.update();
+  const auto state = scaler.state_dict();
+  EXPECT_EQ(state.keys(),
+            (std::vector<std::string>{"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}));
+  EXPECT_EQ(state.values(), (std::vector<double>{4, 2, 0.5, 10, 1}));
+  GradScaler resumed(cpu());
+  resumed.load_state_dict(state);
+  EXPECT_EQ(resumed.get_growth_tracker(), 1);
+}
+
+TEST(GradScaler, LoadStateDictRefusesAnEmptyOrIncompleteState) {
+  GradScaler scaler(cpu());
+  EXPECT_TRUE(contains(message_of([&] { scaler.load_state_dict(GradScaler::StateDict()); }), "The source state dict is empty"));
+  GradScaler::StateDict state;
+  state.insert("scale", 8.0);
+  EXPECT_TRUE(contains(message_of([&] { scaler.load_state_dict(state); }), "the state has no 'growth_factor'"));
+  auto nan = scaler.state_dict();
+  nan["scale"] = NAN;
+  EXPECT_THROW(scaler.load_state_dict(nan), c10::ValueError);
+  EXPECT_EQ(scaler.get_scale(), 65536.0);
+}
+
+TEST(GradScaler, SavesToAndLoadsFromArchivesBetweenIterationsOnly) {
+  GradScaler scaler("cpu", 12.0, 3.0, 0.25, 7), loaded(cpu());
+  auto optimizer = sgd({param_with_grad(torch::ones({1}))});
+  start(scaler);
+  std::stringstream stream;
+  torch::save(scaler, stream);
+  torch::load(loaded, stream);
+  EXPECT_EQ(loaded.state_dict().values(), scaler.state_dict().values());
+  scaler.unscale_(optimizer);
+  std::ostringstream middle;
+  EXPECT_TRUE(contains(message_of([&] { torch::save(scaler, middle); }), "at the beginning of an iteration"));
+  std::stringstream of_disabled;
+  torch::save(GradScaler(cpu().enabled(false)), of_disabled);
+  EXPECT_TRUE(contains(message_of([&] { torch::load(loaded, of_disabled); }), "The source state dict is empty"));
+}
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,89 @@
+// Cast lists of the user's, allow_banned and TF32, through initialize.
+#include <ATen/Context.h>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+using opt_levels::CastLists;
+
+struct Lists : AmpTest {
+  Mlp model;
+  Tensor half = torch::full({2, 2}, 0.5).to(torch::kHalf);
+  Tensor single = torch::full({2, 2}, 0.5);
+
+  amp::Model<Mlp> initialize(const std::string& casts, const char* level = "O1") {
+    return amp::initialize(model, level, quiet().casts(CastLists::from_yaml_string(casts)));
+  }
+};
+
+TEST_F(Lists, ChangeTheBuiltInOnes) {
+  auto net = initialize("casts:\n  half: [aten::sigmoid]\n  none: [aten::mm]\n");
+  EXPECT_EQ(torch::sigmoid(single).dtype(), torch::kHalf);
+  EXPECT_EQ(torch::mm(single, single).dtype(), torch::kFloat);
+  EXPECT_EQ(torch::bmm(single.unsqueeze(0), single.unsqueeze(0)).dtype(), torch::kHalf);
+}
+
+TEST_F(Lists, ReplaceTheBuiltInOnes) {
+  auto net = initialize("base: none\ncasts:\n  float32: [aten::relu]\n");
+  EXPECT_EQ(torch::relu(half).dtype(), torch::kFloat);
+  EXPECT_EQ(torch::exp(half).dtype(), torch::kHalf);
+}
+
+TEST_F(Lists, ThePreciseNameWins) {
+  auto net = initialize("casts:\n  float32: [aten::clamp]\n  none: [aten::clamp.Tensor]\n");
+  EXPECT_EQ(torch::clamp(half, 0).dtype(), torch::kFloat);
+  EXPECT_EQ(torch::clamp(half, half).dtype(), torch::kHalf);
+}
+
+TEST_F(Lists, OpaqueOperatorsAreCastNowhereInside) {
+  const std::string without = "extensions: false\n";
+  auto net = initialize(without + "casts:\n  opaque: [aten::inner]\n");
+  EXPECT_EQ(torch::inner(single, single).dtype(), torch::kFloat);
+  EXPECT_EQ(torch::mm(single, single).dtype(), torch::kHalf);
+}
+
+TEST_F(Lists, TheMatchListsServeO2) {
+  auto net = initialize("match:\n  none: [aten::linear, aten::addmm]\n", "O2");
+  EXPECT_TRUE(contains(message_of([&] { model->forward(features()); }), "dtype"));
+}
+
+TEST_F(Lists, AnUnknownOperatorStopsInitializeBeforeAnythingChanges) {
+  const std::string message = message_of([&] { initialize("casts:\n  half: [aten::no_such_operator]\n", "O4"); });
+  EXPECT_TRUE(contains(message, "'aten::no_such_operator'"));
+  EXPECT_THROW(amp::properties(), c10::Error);
+  EXPECT_EQ(torch::mm(single, single).dtype(), torch::kFloat);
+}
+
+TEST_F(Lists, AllowBannedRunsInFloat32) {  // O1-40, BUG-16
+  auto net = amp::initialize(model, "O1", quiet());
+  const std::string message = message_of([&] { torch::binary_cross_entropy(half, half); });
+  EXPECT_TRUE(contains(message, "binary_cross_entropy_with_logits"));
+  EXPECT_TRUE(contains(message, "allow_banned"));
+  EXPECT_EQ(torch::binary_cross_entropy(single, single).dtype(), torch::kFloat);
+  Mlp other;
+  auto allowed = amp::initialize(other, "O1", quiet().allow_banned(true));
+  EXPECT_EQ(torch::binary_cross_entropy(half, half).dtype(), torch::kFloat);
+}
+
+TEST_F(Lists, Tf32IsSwitchedAsAskedAndLeftAloneOtherwise) {  // S11
+  auto& context = at::globalContext();
+  for (const bool before : {false, true}) {
+    context.setAllowTF32CuBLAS(before);
+    context.setAllowTF32CuDNN(before);
+    Mlp first, second;
+    auto alone = amp::initialize(first, "O0", quiet());
+    EXPECT_EQ(context.allowTF32CuBLAS(), before);
+    auto net = amp::initialize(second, "O0", quiet().allow_tf32(!before));
+    EXPECT_EQ(context.allowTF32CuBLAS(), !before);
+    EXPECT_EQ(context.allowTF32CuDNN(), !before);
+  }
+  context.setAllowTF32CuBLAS(false);
+  context.setAllowTF32CuDNN(true);  // LibTorch's defaults
+}
+
+}  // namespace
+}  // namespace apex::test

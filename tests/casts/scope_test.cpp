@@ -1,0 +1,291 @@
+// Where casts are on: threads, handles, backward passes, optimizer steps, guards (SL-20, INIT-20, O1-02).
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/parallel/data_parallel.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+// The dtype that a listed operator gives here and now.
+at::ScalarType mm_type() { return torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type(); }
+
+template <class F>
+at::ScalarType on_another_thread(F&& f) {
+  at::ScalarType type = torch::kLong;
+  std::thread([&] { type = f(); }).join();
+  return type;
+}
+
+struct CastScope : AmpTest {
+  Mlp model;
+  torch::optim::SGD optimizer{model->parameters(), 0.1};
+};
+
+TEST_F(CastScope, OnForTheCallingThreadUntilReset) {
+  EXPECT_EQ(mm_type(), torch::kFloat);
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
+  EXPECT_EQ(mm_type(), torch::kHalf);
+  EXPECT_EQ(on_another_thread(mm_type), torch::kFloat);
+  amp::reset();
+  EXPECT_EQ(mm_type(), torch::kFloat);
+}
+
+TEST_F(CastScope, ResetOnAnotherThreadCountsToo) {
+  auto net = amp::initialize(model, "O1", quiet());
+  std::thread([] { amp::reset(); }).join();
+  EXPECT_EQ(mm_type(), torch::kFloat);
+}
+
+TEST_F(CastScope, TheNewestInitializeDecides) {  // BUG-08: no layer upon layer
+  auto first = amp::initialize(model, "O1", quiet());
+  Mlp second_model, third_model;
+  auto second = amp::initialize(second_model, "O4", quiet());
+  EXPECT_EQ(mm_type(), torch::kBFloat16);
+  EXPECT_EQ(first->forward(features()).dtype(), torch::kHalf) << "a handle keeps its own";
+  EXPECT_EQ(mm_type(), torch::kBFloat16);
+  auto third = amp::initialize(third_model, "O0", quiet());
+  EXPECT_EQ(mm_type(), torch::kFloat);
+  EXPECT_EQ(second->forward(features()).dtype(), torch::kBFloat16);
+}
+
+TEST_F(CastScope, DisabledAmpLeavesTheThreadAlone) {
+  auto net = amp::initialize(model, "O1", quiet());
+  Mlp other;
+  auto same = amp::initialize(other, "O1", quiet().enabled(false));
+  EXPECT_EQ(mm_type(), torch::kHalf);
+}
+
+TEST_F(CastScope, AHandleCastsOnAnyThread) {
+  auto net = amp::initialize(model, "O1", quiet());
+  EXPECT_EQ(on_another_thread([&] { return net->forward(features()).scalar_type(); }), torch::kHalf);
+  EXPECT_EQ(on_another_thread([&] { return model->forward(features()).scalar_type(); }), torch::kFloat);
+}
+
+TEST_F(CastScope, AHandleCastsAfterReset) {
+  auto net = amp::initialize(model, "O1", quiet());
+  amp::reset();
+  EXPECT_EQ(net->forward(features()).dtype(), torch::kHalf);
+  EXPECT_EQ(mm_type(), torch::kFloat);
+}
+
+TEST_F(CastScope, ThreadLocalStateCarriesCasts) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const at::ThreadLocalState state;
+  const auto carried = [&] {
+    const at::ThreadLocalStateGuard guard(state);
+    return mm_type();
+  };
+  EXPECT_EQ(on_another_thread(carried), torch::kHalf);
+}
+
+TEST_F(CastScope, AThrowingForwardPutsTheThreadBack) {
+  struct ThrowingImpl : torch::nn::Module {
+    Tensor forward(Tensor) { throw std::runtime_error("as intended"); }
+  };
+  torch::nn::ModuleHolder<ThrowingImpl> throwing(std::make_shared<ThrowingImpl>());
+  auto net = amp::initialize(throwing, "O1", quiet());
+  amp::reset();
+  EXPECT_THROW(net->forward(features()), std::runtime_error);
+  EXPECT_EQ(mm_type(), torch::kFloat);
+}
+
+// ---- disable_casts ----
+
+TEST_F(CastScope, DisableCastsNestsAndSurvivesExceptions) {  // SL-20
+  auto net = amp::initialize(model, "O1", quiet());
+  {
+    const amp::disable_casts outer;
+    EXPECT_EQ(mm_type(), torch::kFloat);
+    try {
+      const amp::disable_casts inner;
+      throw std::runtime_error("as intended");
+    } catch (const std::runtime_error&) {
+    }
+    EXPECT_EQ(mm_type(), torch::kFloat);
+    EXPECT_EQ(net->forward(features()).dtype(), torch::kFloat) << "as in Apex, a model within it is not cast either";
+  }
+  EXPECT_EQ(mm_type(), torch::kHalf);
+}
+
+TEST_F(CastScope, DisableCastsWithoutO1DoesNothing) {  // issue with O2 in Apex: it crashed
+  const amp::disable_casts before;
+  auto net = amp::initialize(model, "O2", quiet());
+  const amp::disable_casts after;
+  EXPECT_EQ(net->forward(features()).dtype(), torch::kFloat);
+  EXPECT_EQ(model->forward(features()).dtype(), torch::kHalf) << "the original's input follows its weights all the same";
+}
+
+TEST_F(CastScope, ErrorsHoldWhereCastsAreDisabled) {  // O1-32, O1-40
+  auto net = amp::initialize(model, "O1", quiet());
+  const amp::disable_casts casts_off;
+  Tensor half = torch::full({2}, 0.5).to(torch::kHalf);
+  EXPECT_THROW(half.exp_(), c10::NotImplementedError);
+  EXPECT_THROW(torch::binary_cross_entropy(half, half), c10::NotImplementedError);
+  EXPECT_TRUE(torch::equal(half, torch::full({2}, 0.5).to(torch::kHalf))) << "nothing was written";
+  EXPECT_EQ(torch::exp(half).dtype(), torch::kHalf);
+}
+
+// ---- backward ----
+
+TEST_F(CastScope, BackwardIsNotCast) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor loss = net->forward(features()).sum();
+  const amp::trace trace;
+  loss.backward();
+  size_t products = 0;
+  for (const auto& op : trace.ops()) {
+    EXPECT_TRUE(op.casts.empty()) << op.name;
+    products += op.backward && op.name == "aten::mm";
+  }
+  EXPECT_GT(products, 0u) << trace;
+}
+
+// A forward pass that is computed again inside backward, as activation checkpointing does.
+struct Recompute : torch::autograd::Function<Recompute> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, amp::Model<Mlp> net) {
+    context->save_for_backward({x});
+    context->saved_data["net"] = c10::IValue(reinterpret_cast<int64_t>(net.get()));
+    return net->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    auto* net = reinterpret_cast<amp::Model<Mlp>::Impl*>(context->saved_data["net"].toInt());
+    const at::AutoGradMode with_gradients(true);
+    const Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    const Tensor y = net->forward(x);
+    inner_type = y.scalar_type();
+    outside_type = mm_type();
+    y.backward(grads[0]);
+    return {x.grad(), {}};
+  }
+  static inline at::ScalarType inner_type, outside_type;
+};
+
+TEST_F(CastScope, AHandleCastsWhenItsForwardIsComputedAgainInBackward) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const auto gradients = [&](const Tensor& output) {
+    output.sum().backward();
+    std::vector<Tensor> result;
+    for (auto& p : model->parameters()) {
+      result.push_back(p.grad().clone());
+      p.mutable_grad().reset();
+    }
+    return result;
+  };
+  const auto plain = gradients(net->forward(features()));
+  amp::clear_cast_cache();
+  const auto again = gradients(Recompute::apply(features().requires_grad_(), net));
+  EXPECT_EQ(Recompute::inner_type, torch::kHalf);
+  EXPECT_EQ(Recompute::outside_type, torch::kFloat) << "the rest of the backward pass is not cast";
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(plain[i], again[i])) << i;
+}
+
+// ---- optimizer steps ----
+
+struct Watcher : torch::optim::SGD {
+  using SGD::SGD;
+  Tensor step(LossClosure closure = nullptr) override {
+    seen = mm_type();
+    return SGD::step(std::move(closure));
+  }
+  static inline at::ScalarType seen = torch::kLong;
+};
+
+TEST_F(CastScope, AnOptimizersStepIsNotCast) {  // INIT-20
+  Watcher watcher(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, watcher, "O1", quiet().loss_scale(128.0));
+  {
+    auto scaled = amp::scale_loss(net->forward(features()).sum(), opt);
+    scaled.backward();
+  }
+  opt.step();
+  EXPECT_EQ(Watcher::seen, torch::kFloat);
+  EXPECT_EQ(mm_type(), torch::kHalf);
+}
+
+// ---- beside torch's autocast ----
+
+TEST_F(CastScope, TorchAutocastAndAmpMayBothBeOn) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor x = features();
+  const Tensor alone = net->forward(x);
+  const Tensor summed = x.sum();
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const Tensor both = net->forward(x);
+  EXPECT_EQ(both.dtype(), torch::kHalf) << "amp decides for the operators on its lists";
+  EXPECT_TRUE(torch::equal(alone, both));
+  EXPECT_TRUE(torch::equal(summed, x.sum()));
+  {
+    const amp::disable_casts casts_off;
+    EXPECT_EQ(mm_type(), torch::kBFloat16) << "torch's autocast is in charge where amp is off";
+  }
+  amp::reset();
+  EXPECT_EQ(mm_type(), torch::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(mm_type(), torch::kFloat);
+}
+
+// ---- replicas (S6) ----
+
+struct ReplicatedImpl : torch::nn::Cloneable<ReplicatedImpl> {
+  ReplicatedImpl() { reset(); }
+  void reset() override { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Replicated);
+
+struct Replicas : AmpTest, ::testing::WithParamInterface<const char*> {};
+
+TEST_P(Replicas, CastLikeTheModel) {
+  Replicated model;
+  auto net = amp::initialize(model, GetParam(), quiet());
+  const std::vector<torch::Device> devices{torch::kCPU, torch::kCPU};
+  auto replicas = torch::nn::parallel::replicate(net.ptr(), devices);
+  ASSERT_EQ(replicas.size(), 2u);
+  std::vector<Tensor> outputs(2);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] { outputs[i] = replicas[i]->forward(features()); });
+  }
+  for (auto& thread : threads) thread.join();
+  const Tensor whole = net->forward(features());
+  EXPECT_NE(std::string(GetParam()) == "O1", whole.dtype() == torch::kFloat);
+  for (const auto& output : outputs) EXPECT_TRUE(torch::equal(output, whole));
+  // Gradients reach the model's own parameters, summed over the replicas.
+  (outputs[0].sum() + outputs[1].sum()).backward();
+  const Tensor twice = model->fc->bias.grad().clone();
+  model->zero_grad();
+  net->forward(features()).sum().backward();
+  EXPECT_TRUE(torch::equal(twice, 2 * model->fc->bias.grad()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, Replicas, ::testing::Values("O0", "O1", "O2"), [](const auto& test) { return test.param; });
+
+TEST_F(AmpTest, DataParallelRunsAHandle) {
+  Replicated model;
+  auto net = amp::initialize(model, "O1", quiet());
+  const auto devices = std::vector<torch::Device>{torch::kCPU};
+  EXPECT_EQ(torch::nn::parallel::data_parallel(net, features(), devices, torch::Device(torch::kCPU)).dtype(), torch::kHalf);
+}
+
+TEST_F(AmpTest, DataParallelOnTwoGpus) {
+  if (torch::cuda::device_count() < 2) GTEST_SKIP() << "needs two GPUs, found " << static_cast<int>(torch::cuda::device_count());
+  Replicated model;
+  model->to(torch::kCUDA);
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor output = torch::nn::parallel::data_parallel(net, torch::randn({8, 6}, torch::kCUDA));
+  EXPECT_EQ(output.dtype(), torch::kHalf);
+}
+
+}  // namespace
+}  // namespace apex::test

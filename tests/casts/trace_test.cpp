@@ -1,0 +1,165 @@
+// amp::trace: what ran in which dtype, what was cast, what came from the cache; the casts that verbosity 2 prints (PRINT-02).
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "tests/amp/support.h"
+#include "tests/oracle/json.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+std::vector<const amp::TracedOp*> named(const amp::trace& trace, const std::string& name) {
+  std::vector<const amp::TracedOp*> found;
+  for (const auto& op : trace.ops()) {
+    if (op.name == name) found.push_back(&op);
+  }
+  return found;
+}
+
+struct Trace : AmpTest {
+  ConvNet model;
+};
+
+TEST_F(Trace, RecordsOperatorsOfAPlainProgram) {
+  const amp::trace trace;
+  torch::add(torch::ones({2}), torch::ones({2}, torch::kLong));
+  ASSERT_EQ(named(trace, "aten::add.Tensor").size(), 1u) << trace;
+  const auto& op = *named(trace, "aten::add.Tensor")[0];
+  EXPECT_EQ(op.inputs, (std::vector<at::ScalarType>{torch::kFloat, torch::kLong}));
+  EXPECT_EQ(op.outputs, std::vector<at::ScalarType>{torch::kFloat});
+  EXPECT_TRUE(op.casts.empty());
+  EXPECT_FALSE(op.backward);
+}
+
+TEST_F(Trace, NamesModulesAndCasts) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const amp::trace trace;
+  net->forward(images());
+  const auto convolutions = named(trace, "aten::conv2d");
+  ASSERT_EQ(convolutions.size(), 1u) << trace;
+  const auto& conv = *convolutions[0];
+  EXPECT_EQ(conv.module, "conv");
+  EXPECT_EQ(conv.inputs[0], torch::kFloat) << "as the program called it";
+  EXPECT_EQ(conv.outputs, std::vector<at::ScalarType>{torch::kHalf});
+  ASSERT_EQ(conv.casts.size(), conv.inputs.size());
+  for (const auto& cast : conv.casts) {
+    EXPECT_EQ(cast.from, torch::kFloat);
+    EXPECT_EQ(cast.to, torch::kHalf);
+    EXPECT_FALSE(cast.cached);
+  }
+  const auto norms = named(trace, "aten::batch_norm");
+  ASSERT_EQ(norms.size(), 1u);
+  EXPECT_EQ(norms[0]->module, "bn");
+  EXPECT_TRUE(norms[0]->casts.empty());
+}
+
+TEST_F(Trace, CountsCacheHits) {
+  auto net = amp::initialize(model, "O1", quiet());
+  net->forward(images());
+  const amp::trace trace;
+  net->forward(images());
+  const auto& conv = *named(trace, "aten::conv2d").at(0);
+  EXPECT_EQ(conv.cache_hits(), static_cast<int64_t>(conv.inputs.size()) - 1) << "all but the image";
+}
+
+TEST_F(Trace, ListsOnlyWhatTheProgramCalled) {
+  const amp::trace trace;
+  torch::nn::functional::layer_norm(torch::ones({2, 3}), torch::nn::functional::LayerNormFuncOptions({3}));
+  EXPECT_EQ(named(trace, "aten::layer_norm").size(), 1u);
+  EXPECT_EQ(named(trace, "aten::native_layer_norm").size(), 0u);
+}
+
+TEST_F(Trace, TellsBackwardFromForward) {
+  const Tensor x = torch::ones({2, 2}).requires_grad_();
+  const amp::trace trace;
+  torch::mm(x, x).sum().backward();
+  const auto products = named(trace, "aten::mm");
+  ASSERT_EQ(products.size(), 3u) << trace;
+  EXPECT_FALSE(products[0]->backward);
+  EXPECT_TRUE(products[1]->backward);
+}
+
+TEST_F(Trace, StopsAndNests) {
+  amp::trace outer;
+  torch::relu(torch::ones({2}));
+  {
+    const amp::trace inner;
+    torch::tanh(torch::ones({2}));
+    EXPECT_EQ(named(inner, "aten::tanh").size(), 1u);
+    EXPECT_TRUE(named(inner, "aten::relu").empty());
+  }
+  outer.stop();
+  torch::sigmoid(torch::ones({2}));
+  EXPECT_EQ(named(outer, "aten::relu").size(), 1u);
+  EXPECT_EQ(named(outer, "aten::tanh").size(), 1u);
+  EXPECT_TRUE(named(outer, "aten::sigmoid").empty());
+}
+
+TEST_F(Trace, SurvivesAnOperatorThatThrows) {
+  const amp::trace trace;
+  EXPECT_THROW(torch::mm(torch::ones({2, 2}), torch::ones({3, 3})), c10::Error);
+  torch::relu(torch::ones({2}));
+  EXPECT_EQ(named(trace, "aten::relu").size(), 1u) << "not taken for a part of the failed one";
+}
+
+TEST_F(Trace, WritesTableJsonAndCsv) {
+  auto net = amp::initialize(model, "O1", quiet());
+  amp::trace trace;
+  net->forward(images());
+  trace.stop();
+  std::ostringstream printed;
+  printed << trace;
+  EXPECT_EQ(printed.str(), trace.table());
+  EXPECT_TRUE(contains(trace.table(), "Float->Half"));
+
+  const auto json = oracle::Json::parse(trace.json(), "trace");
+  const auto& ops = json.at("ops").items();
+  ASSERT_EQ(ops.size(), trace.ops().size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    EXPECT_EQ(ops[i].at("name").as_string(), trace.ops()[i].name);
+    EXPECT_EQ(ops[i].at("module").as_string(), trace.ops()[i].module);
+    EXPECT_EQ(ops[i].at("inputs").items().size(), trace.ops()[i].inputs.size());
+    EXPECT_EQ(ops[i].at("casts").items().size(), trace.ops()[i].casts.size());
+  }
+
+  const std::string path = ::testing::TempDir() + "amp_trace.csv";
+  trace.write_csv(path);
+  std::ifstream file(path);
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(line, "op,module,pass,inputs,outputs,casts,cache_hits");
+  size_t rows = 0;
+  while (std::getline(file, line)) rows += !line.empty();
+  EXPECT_EQ(rows, trace.ops().size());
+  std::remove(path.c_str());
+}
+
+TEST_F(Trace, AFileThatCannotBeWrittenIsAnErrorThatNamesIt) {
+  const amp::trace trace;
+  EXPECT_TRUE(contains(message_of([&] { trace.write_json("/no/such/folder/trace.json"); }), "/no/such/folder/trace.json"));
+}
+
+// ---- verbosity ----
+
+std::string printed_at(int64_t verbosity) {
+  ConvNet model;
+  ::testing::internal::CaptureStdout();
+  auto net = amp::initialize(model, "O1", amp::InitializeOptions().verbosity(verbosity));
+  net->forward(images());
+  torch::softmax(torch::ones({2}).to(torch::kHalf), 0);
+  amp::reset();
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST_F(Trace, VerbosityTwoPrintsCastsAsApexDoes) {  // PRINT-02
+  const std::string text = printed_at(2);
+  EXPECT_TRUE(contains(text, "Float->Half (conv2d)"));
+  EXPECT_TRUE(contains(text, "Half->Float (softmax)"));
+  for (const int64_t quieter : {0, 1, 3}) EXPECT_FALSE(contains(printed_at(quieter), "->")) << quieter;
+}
+
+}  // namespace
+}  // namespace apex::test

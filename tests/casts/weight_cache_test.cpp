@@ -1,0 +1,228 @@
+// The weight-cast cache (CACHE-01 to CACHE-09), with the repairs for stale results (BUG-01, BUG-02).
+#include <apex_cpp/amp/casts/weight_cache.h>
+
+#include <ATen/core/grad_mode.h>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+using amp::detail::WeightCache;
+
+Tensor weight_of(std::vector<int64_t> sizes = {4, 3}) { return torch::randn(sizes).requires_grad_(); }
+
+struct WeightCacheTest : AmpTest {
+  WeightCache cache;
+  Tensor weight = weight_of();
+  bool hit = false;
+  Tensor cast(at::ScalarType dtype = torch::kHalf) { return cache.cast(weight, dtype, hit); }
+};
+
+TEST_F(WeightCacheTest, ASecondUseSharesTheCastNode) {  // CACHE-08
+  const Tensor first = cast();
+  EXPECT_FALSE(hit);
+  const Tensor second = cast();
+  EXPECT_TRUE(hit);
+  EXPECT_TRUE(first.is_same(second));
+  (first.sum() + second.sum()).backward();
+  EXPECT_EQ(weight.grad().dtype(), torch::kFloat);
+  EXPECT_TRUE(torch::equal(weight.grad(), torch::full({4, 3}, 2.0)));
+}
+
+TEST_F(WeightCacheTest, EveryDtypeHasItsOwnEntry) {
+  EXPECT_EQ(cast(torch::kHalf).dtype(), torch::kHalf);
+  EXPECT_EQ(cast(torch::kBFloat16).dtype(), torch::kBFloat16);
+  EXPECT_FALSE(hit);
+  EXPECT_EQ(cast(torch::kHalf).dtype(), torch::kHalf);
+  EXPECT_TRUE(hit);
+}
+
+TEST_F(WeightCacheTest, AWriteInPlaceIsSeen) {  // BUG-01
+  cast();
+  {
+    const torch::NoGradGuard no_grad;
+    weight.fill_(2.0);
+  }
+  EXPECT_TRUE(torch::equal(cast(), torch::full({4, 3}, 2.0).to(torch::kHalf)));
+  EXPECT_FALSE(hit);
+}
+
+TEST_F(WeightCacheTest, OtherDataIsSeen) {  // BUG-02: the accumulator is another one, too
+  cast();
+  weight.set_data(torch::full({4, 3}, 3.0));
+  const Tensor now = cast();
+  EXPECT_FALSE(hit);
+  EXPECT_TRUE(torch::equal(now, torch::full({4, 3}, 3.0).to(torch::kHalf)));
+  now.sum().backward();
+  EXPECT_TRUE(torch::equal(weight.grad(), torch::ones({4, 3})));
+}
+
+TEST_F(WeightCacheTest, AnEntryMadeWithoutGradientsIsReplacedForTraining) {  // CACHE-05, CACHE-06
+  {
+    const torch::NoGradGuard no_grad;
+    EXPECT_FALSE(cast().requires_grad());
+  }
+  EXPECT_TRUE(cast().requires_grad());
+  EXPECT_FALSE(hit);
+  const torch::NoGradGuard no_grad;
+  cast();
+  EXPECT_TRUE(hit) << "without gradients either entry serves";
+}
+
+TEST_F(WeightCacheTest, FreezingAWeightReplacesItsEntry) {  // CACHE-05
+  cast();
+  weight.requires_grad_(false);
+  EXPECT_FALSE(cast().requires_grad());
+  EXPECT_FALSE(hit);
+}
+
+TEST_F(WeightCacheTest, ClearForgetsEverything) {
+  cast();
+  cache.clear();
+  EXPECT_EQ(cache.size(), 0u);
+  cast();
+  EXPECT_FALSE(hit);
+}
+
+TEST_F(WeightCacheTest, EntriesOfTensorsThatAreGoneAreDropped) {  // BUG-09
+  const torch::NoGradGuard no_grad;                               // a recorded cast would keep its weight alive
+  for (int i = 0; i < 2000; ++i) {
+    bool ignored = false;
+    cache.cast(weight_of({2}), torch::kHalf, ignored);
+  }
+  EXPECT_LE(cache.size(), 512u);
+}
+
+TEST_F(WeightCacheTest, ANewTensorAtAnOldAddressIsCastAnew) {
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 200; ++i) {
+    const Tensor fresh = torch::full({2}, static_cast<double>(i)).requires_grad_();
+    bool found = true;
+    const Tensor result = cache.cast(fresh, torch::kHalf, found);
+    ASSERT_FALSE(found);
+    ASSERT_EQ(result[0].item<double>(), i);
+  }
+}
+
+// ---- through initialize ----
+
+struct CacheInTraining : AmpTest {
+  Mlp model;
+  torch::optim::SGD optimizer{model->parameters(), 0.5};
+
+  static size_t hits(const amp::trace& trace) {
+    size_t count = 0;
+    for (const auto& op : trace.ops()) count += static_cast<size_t>(op.cache_hits());
+    return count;
+  }
+};
+
+TEST_F(CacheInTraining, TwoUsesInOneIterationCastOnce) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
+  const amp::trace trace;
+  const Tensor a = net->forward(features());
+  EXPECT_EQ(hits(trace), 0u);
+  const Tensor b = net->forward(features());
+  EXPECT_EQ(hits(trace), 4u) << trace;  // two weights, two biases
+  EXPECT_TRUE(torch::equal(a, b));
+}
+
+TEST_F(CacheInTraining, TheEndOfScaleLossClears) {  // SL-13, CACHE-07
+  for (const char* level : {"O1", "O4"}) {          // dynamic and, with its scale of 1, the short cut (SL-04)
+    Mlp other;
+    torch::optim::SGD sgd(other->parameters(), 0.5);
+    auto [net, opt] = amp::initialize(other, sgd, level, quiet());
+    for (const bool delay : {false, true}) {
+      const Tensor loss = net->forward(features()).sum();
+      {
+        auto scaled = amp::scale_loss(loss, opt, amp::ScaleLossOptions().delay_unscale(delay));
+        scaled.backward();
+      }
+      const amp::trace trace;
+      net->forward(features());
+      EXPECT_EQ(hits(trace), 0u) << level << " delay " << delay;
+    }
+    amp::reset();
+  }
+}
+
+TEST_F(CacheInTraining, AStepClearsEvenWithoutScaleLoss) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O4", quiet());
+  const Tensor before = net->forward(features());
+  before.sum().backward();
+  opt.step();  // SGD writes in a way that the version counter does not show
+  const Tensor after = net->forward(features());
+  EXPECT_FALSE(torch::equal(before, after));
+}
+
+TEST_F(CacheInTraining, EvaluationAfterOtherWeightsIsFresh) {  // BUG-01
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
+  const torch::NoGradGuard no_grad;
+  for (auto* forward : {+[](amp::Model<Mlp>&amped, Mlp&) { return amped->forward(features()); },
+                        +[](amp::Model<Mlp>&, Mlp&original) { return original->forward(features()); }}) {
+    forward(net, model);
+    for (auto& p : model->parameters()) p.data().fill_(0.25);  // leaves no trace
+    const Tensor got = forward(net, model);
+    Tensor hidden = torch::relu(
+        torch::linear(features().to(torch::kHalf), model->fc1->weight.to(torch::kHalf), model->fc1->bias.to(torch::kHalf)));
+    amp::disable_casts casts_off;
+    const Tensor want = torch::linear(hidden, model->fc2->weight.to(torch::kHalf), model->fc2->bias.to(torch::kHalf));
+    EXPECT_TRUE(torch::allclose(got.to(torch::kFloat), want.to(torch::kFloat), 2e-3, 1e-3));
+    for (auto& p : model->parameters()) p.data().normal_();
+  }
+}
+
+TEST_F(CacheInTraining, EvaluationSharesCastsWithinOneForwardOnly) {
+  struct TwiceImpl : torch::nn::Module {
+    TwiceImpl() { fc = register_module("fc", torch::nn::Linear(6, 6)); }
+    Tensor forward(Tensor x) { return fc(fc(x)); }
+    torch::nn::Linear fc{nullptr};
+  };
+  torch::nn::ModuleHolder<TwiceImpl> twice(std::make_shared<TwiceImpl>());
+  auto net = amp::initialize(twice, "O1", quiet());
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 2; ++i) {
+    const amp::trace trace;
+    net->forward(features());
+    EXPECT_EQ(hits(trace), 2u) << trace;
+  }
+}
+
+TEST_F(CacheInTraining, FrozenParametersOfTheModelAreCached) {  // CACHE-02: a Parameter need not require grad
+  for (auto& p : model->parameters()) p.requires_grad_(false);
+  auto net = amp::initialize(model, "O1", quiet());
+  net->forward(features());
+  const amp::trace trace;
+  net->forward(features());
+  EXPECT_EQ(hits(trace), 4u) << trace;
+}
+
+TEST_F(CacheInTraining, ActivationsAreNeverCached) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor x = features();
+  const amp::trace trace;
+  torch::mm(x, x.t());
+  torch::mm(x, x.t());
+  EXPECT_EQ(hits(trace), 0u) << trace;
+}
+
+TEST_F(CacheInTraining, GradientsEqualThoseOfCastsByHand) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor x = features();
+  const auto gradients = [&](const Tensor& loss) { return torch::autograd::grad({loss}, model->parameters()); };
+  const auto got = gradients(torch::mse_loss(net->forward(x), torch::zeros({4, 3})));
+  amp::reset();
+  const auto half = [](const Tensor& t) { return t.to(torch::kHalf); };
+  const auto linear = [&](const Tensor& in, torch::nn::Linear& fc) {
+    return torch::addmm(half(fc->bias), half(in), half(fc->weight).t());
+  };
+  const Tensor out = linear(torch::relu(linear(x, model->fc1)), model->fc2);
+  const auto want = gradients(torch::mse_loss(out.to(torch::kFloat), torch::zeros({4, 3})));
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(torch::equal(got[i], want[i])) << i;
+}
+
+}  // namespace
+}  // namespace apex::test
