@@ -1,4 +1,4 @@
-# Shared by tools/setup, tools/train and tools/test; sourced, with the repository root as working directory.
+# Shared by tools/setup, tools/train, tools/test and tools/bench; sourced, with the repository root as working directory.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/apex_cpp}
 self=$(basename "$0")

@@ -1,0 +1,41 @@
+#include "options.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using bench::parse_options;
+using bench::UsageError;
+
+std::string error_of(const std::vector<std::string>& arguments) {
+  try {
+    parse_options(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
+  const auto options = parse_options({"--rounds", "31", "casts", "--only", "^ops/", "--csv", "x.csv"});
+  EXPECT_EQ(options.suite, "casts");
+  EXPECT_EQ(options.rounds, 31);
+  EXPECT_EQ(options.only, "^ops/");
+  EXPECT_EQ(options.csv, "x.csv");
+  EXPECT_FALSE(options.help);
+}
+
+TEST(BenchOptions, RunAtLeastFifteenRoundsUnlessToldOtherwise) { EXPECT_GE(parse_options({"casts"}).rounds, 15); }
+
+TEST(BenchOptions, NameTheArgumentThatIsWrong) {
+  EXPECT_NE(error_of({"casts", "--fast"}).find("--fast"), std::string::npos);
+  EXPECT_NE(error_of({"casts", "step"}).find("step"), std::string::npos);
+  EXPECT_NE(error_of({"casts", "--csv"}).find("--csv needs a value"), std::string::npos);
+  EXPECT_NE(error_of({"casts", "--only", "("}).find("'('"), std::string::npos);
+  for (const auto* rounds : {"2", "-5", "ten", "7x", "", "99999999999"}) {
+    EXPECT_NE(error_of({"casts", "--rounds", rounds}).find("--rounds"), std::string::npos) << rounds;
+  }
+  EXPECT_NE(error_of({""}), "no error");
+}
+
+}  // namespace

@@ -1,0 +1,58 @@
+// The program as a user calls it.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <sys/wait.h>
+
+namespace {
+
+struct Run {
+  int status;
+  std::string output;  // both streams
+};
+
+Run bench(const std::string& arguments) {
+  const std::string command = std::string(BENCH_PROGRAM) + " " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  std::array<char, 256> part;
+  while (std::fgets(part.data(), part.size(), pipe)) output += part.data();
+  return {WEXITSTATUS(pclose(pipe)), output};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(BenchProgram, ListsItsSuites) {
+  const auto run = bench("--help");
+  EXPECT_EQ(run.status, 0);
+  EXPECT_TRUE(contains(run.output, "casts")) << run.output;
+}
+
+TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
+  for (const auto* arguments : {"", "no_such_suite", "casts --only no_such_benchmark", "casts --csv /no/such/folder/x.csv"}) {
+    const auto run = bench(arguments);
+    EXPECT_EQ(run.status, 2) << arguments << "\n" << run.output;
+    EXPECT_TRUE(contains(run.output, "bench: ")) << run.output;
+  }
+}
+
+TEST(BenchProgram, MeasuresWhatIsAskedForAndWritesTheNumbers) {
+  const auto csv = testing::TempDir() + "apex_cpp_bench_test.csv";
+  const auto run = bench("casts --rounds 3 --only 'off/relu|ops/linear, weight from cache' --csv " + csv);
+  ASSERT_EQ(run.status, 0) << run.output;
+  std::ostringstream written;
+  written << std::ifstream(csv).rdbuf();
+  std::remove(csv.c_str());
+  for (const auto* line :
+       {"casts,off,relu 4x4 (unlisted),1,never initialized ns,", "casts,ops,\"linear, weight from cache\",1,amp/torch,"}) {
+    EXPECT_TRUE(contains(written.str(), line)) << line << " in\n" << written.str();
+  }
+  EXPECT_FALSE(contains(written.str(), "mse_loss")) << written.str();
+}
+
+}  // namespace

@@ -1,0 +1,40 @@
+#include "results.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace {
+
+std::vector<bench::Result> two_results() {
+  return {{"ops", "mm", 1, {{"amp ns", 1234.4}, {"ratio", 0.98765}}},
+          {"ops", "cat, \"promoted\"", 12, {{"amp ns", 7.5}, {"ratio", 12.4}}}};
+}
+
+TEST(Table, AlignsNamesLeftAndNumbersRight) {
+  std::ostringstream out;
+  bench::print_table(out, two_results());
+  EXPECT_EQ(out.str(),
+            "ops              threads  amp ns  ratio\n"
+            "mm                     1    1234  0.988\n"
+            "cat, \"promoted\"       12   7.500     12\n\n");
+}
+
+TEST(Table, OfNothingIsNothing) {
+  std::ostringstream out;
+  bench::print_table(out, {});
+  EXPECT_EQ(out.str(), "");
+}
+
+TEST(Csv, HasOneLineANumberAndQuotesWhatNeedsIt) {
+  std::ostringstream out;
+  bench::write_csv(out, "casts", two_results());
+  EXPECT_EQ(out.str(),
+            "suite,group,benchmark,threads,quantity,value\n"
+            "casts,ops,mm,1,amp ns,1234.4\n"
+            "casts,ops,mm,1,ratio,0.98765\n"
+            "casts,ops,\"cat, \"\"promoted\"\"\",12,amp ns,7.5\n"
+            "casts,ops,\"cat, \"\"promoted\"\"\",12,ratio,12.4\n");
+}
+
+}  // namespace

@@ -1,0 +1,47 @@
+#include "measure.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace bench {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+Rounds interleave(const std::vector<Variant>& variants, int rounds, const std::function<void(int)>& after_round) {
+  Rounds results(variants.size());
+  for (const auto& variant : variants) variant.round();
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t turn = 0; turn < variants.size(); ++turn) {
+      const size_t i = (turn + static_cast<size_t>(round)) % variants.size();
+      results[i].push_back(variants[i].round());
+    }
+    after_round(round + 1);
+  }
+  return results;
+}
+
+double nanoseconds_per_call(const std::function<void()>& f, int calls) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) f();
+  const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
+  return elapsed.count() / calls;
+}
+
+int calls_in(const std::function<void()>& f, double seconds) {
+  constexpr int kMostCalls = 1 << 24;
+  int calls = 1;
+  while (calls < kMostCalls) {
+    const double elapsed = nanoseconds_per_call(f, calls) * calls * 1e-9;
+    if (elapsed >= seconds / 4) return std::max(1, static_cast<int>(calls * seconds / elapsed));
+    calls *= 2;
+  }
+  return calls;
+}
+
+}  // namespace bench

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "measure.h"
+#include "options.h"
+#include "progress.h"
+#include "results.h"
+
+namespace bench {
+
+/// What a suite runs its benchmarks with: which of them are asked for, how many rounds, and where results go.
+class Runner {
+ public:
+  explicit Runner(const Options& options);
+
+  int rounds() const { return rounds_; }
+  /// One, and all that torch used when the program started.
+  const std::vector<int>& thread_counts() const { return thread_counts_; }
+  /// Whether --only lets this one through.
+  bool wants(const std::string& group, const std::string& name) const;
+  /// Measures the variants with that many threads and answers the medians, in nanoseconds a call. Short work is better
+  /// measured often than long: whatever else the machine does then falls into few of the measurements. `repeats` are those
+  /// that make up one of the user's rounds.
+  std::vector<double> medians(const std::string& benchmark, int threads, const std::vector<Variant>& variants, int repeats = 1);
+  void add(Result result) { results_.push_back(std::move(result)); }
+  /// Prints what was added since the last call: the results of one group.
+  void print_group();
+  const std::vector<Result>& results() const { return results_; }
+
+ private:
+  int rounds_;
+  std::regex only_;
+  std::vector<int> thread_counts_{1};
+  Progress progress_;
+  std::vector<Result> results_;
+  size_t printed_ = 0;
+};
+
+}  // namespace bench

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "runner.h"
+
+namespace bench {
+
+/// A set of benchmarks that answer one question.
+struct Suite {
+  const char* name;
+  const char* question;
+  void (*run)(Runner&);
+};
+
+/// All of them; a new one is a function, declared here, and a line in suites.cpp.
+const std::vector<Suite>& suites();
+
+void run_casts(Runner& runner);
+
+}  // namespace bench
