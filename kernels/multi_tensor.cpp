@@ -7,12 +7,14 @@
 
 #include "kernels/aten/driver.h"
 #include "kernels/cpu/driver.h"
-#include "kernels/plan/plan.h"
+#include "kernels/plan/reuse.h"
+#include "kernels/update.h"
 
 namespace apex::kernels {
 namespace {
 
 using plan::Access;
+using plan::checked_groups;
 
 void raise(const at::Tensor& found_inf, bool found) {
   if (found) found_inf.fill_(1);
@@ -23,27 +25,12 @@ void raise(const at::Tensor& found_inf, const at::Tensor& found) {
   found_inf.masked_fill_(found.to(found_inf.device(), /*non_blocking=*/!found_inf.is_cpu()), 1);
 }
 
-std::vector<plan::Group> checked_groups(const char* op, plan::TensorLists lists) {
-  plan::check_lists(op, lists);
-  return plan::make_groups(lists);
-}
-
-// Autograd finds out by version counters that a tensor it saved was written to. Drivers that write through pointers do
-// not move them.
-void bump_versions(at::TensorList written) {
-  for (const at::Tensor& tensor : written) tensor.unsafeGetTensorImpl()->bump_version();
-}
-
-// One sum for each tensor of `in`, as float64 on the device `target`.
-at::Tensor sums_of_squares(const std::vector<plan::Group>& groups, at::TensorList in, c10::Device target) {
-  at::Tensor sums = at::zeros({static_cast<int64_t>(in.size())}, at::TensorOptions().dtype(at::kDouble).device(target));
-  for (const plan::Group& group : groups) {
-    const at::Tensor of_group =
-        group.device.is_cpu() ? cpu::sums_of_squares(group, in.size()) : aten::sums_of_squares(group, in);
-    // Tensors of other groups count 0 here.
-    sums.add_(of_group.to(target, /*non_blocking=*/!target.is_cpu()));
-  }
-  return sums;
+// of_group(group), float64 values by index with 0 for tensors of other groups, added up on the device `target`.
+template <class OfGroup>
+at::Tensor gathered(const plan::Groups& groups, size_t count, c10::Device target, const OfGroup& of_group) {
+  at::Tensor all = at::zeros({static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kDouble).device(target));
+  for (const plan::Group& group : *groups) all.add_(of_group(group).to(target, /*non_blocking=*/!target.is_cpu()));
+  return all;
 }
 
 at::Tensor total_of(const at::Tensor& sums) {
@@ -52,13 +39,36 @@ at::Tensor total_of(const at::Tensor& sums) {
   return at::full({1}, total, sums.options());
 }
 
+c10::Device device_of(at::TensorList in, const at::Tensor& found_inf) {
+  return in.empty() ? found_inf.device() : in[0].device();
+}
+
+using Norms = std::tuple<at::Tensor, at::Tensor>;
+
+Norms as_floats(const at::Tensor& found_inf, const at::Tensor& total, const at::Tensor& each, bool per_tensor) {
+  const at::Tensor norm = total.to(at::kFloat);
+  raise(found_inf, aten::has_nonfinite(norm));
+  return {norm, per_tensor ? each.to(at::kFloat) : at::empty({0}, norm.options())};
+}
+
+// L2 norms of in * inv_scale; an undefined `inv_scale` is 1.
+Norms l2norm(const char* op, const at::Tensor& found_inf, at::TensorList in, const at::Tensor& inv_scale, bool per_tensor) {
+  const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}});
+  const at::Tensor sums = gathered(groups, in.size(), device_of(in, found_inf), [&](const plan::Group& group) {
+    if (!group.device.is_cpu()) return aten::sums_of_squares(group, in, inv_scale);
+    return cpu::sums_of_squares(group, in.size(), inv_scale.defined() ? inv_scale.item<double>() : 1.0);
+  });
+  return as_floats(found_inf, total_of(sums).sqrt(), sums.sqrt(), per_tensor);
+}
+
 }  // namespace
 
 void multi_tensor_scale(const at::Tensor& found_inf, at::TensorList in, at::TensorList out, double scale) {
   const char* const op = "multi_tensor_scale";
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);
-  for (const plan::Group& group : checked_groups(op, {{"in", in, Access::read}, {"out", out, Access::write}})) {
+  const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}, {"out", out, Access::write}});
+  for (const plan::Group& group : *groups) {
     if (group.device.is_cpu()) {
       raise(found_inf, cpu::scale(group, scale));
     } else {
@@ -73,8 +83,8 @@ void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::Tenso
   const char* const op = "multi_tensor_axpby";
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);
-  for (const plan::Group& group :
-       checked_groups(op, {{"x", x, Access::read}, {"y", y, Access::read}, {"out", out, Access::write}})) {
+  const plan::Groups groups = checked_groups(op, {{"x", x, Access::read}, {"y", y, Access::read}, {"out", out, Access::write}});
+  for (const plan::Group& group : *groups) {
     if (group.device.is_cpu()) {
       raise(found_inf, cpu::axpby(group, a, b, check));
     } else {
@@ -84,22 +94,40 @@ void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::Tenso
   bump_versions(out);
 }
 
-std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm(const at::Tensor& found_inf, at::TensorList in, bool per_tensor) {
+Norms multi_tensor_l2norm(const at::Tensor& found_inf, at::TensorList in, bool per_tensor) {
   const char* const op = "multi_tensor_l2norm";
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);
-  const std::vector<plan::Group> groups = checked_groups(op, {{"in", in, Access::read}});
-  const at::Tensor sums = sums_of_squares(groups, in, in.empty() ? found_inf.device() : in[0].device());
-  const at::Tensor norm = total_of(sums).sqrt().to(at::kFloat);
-  raise(found_inf, aten::has_nonfinite(norm));
-  if (!per_tensor) return {norm, at::empty({0}, norm.options())};
-  return {norm, sums.sqrt().to(at::kFloat)};
+  return l2norm(op, found_inf, in, at::Tensor(), per_tensor);
+}
+
+Norms multi_tensor_unscale_l2norm(const at::Tensor& found_inf, at::TensorList in, const at::Tensor& inv_scale,
+                                  bool per_tensor) {
+  const char* const op = "multi_tensor_unscale_l2norm";
+  const at::NoGradGuard no_grad;
+  plan::check_found_inf(op, found_inf);
+  TORCH_CHECK(inv_scale.defined() && inv_scale.scalar_type() == at::kFloat && inv_scale.numel() == 1, op,
+              ": inv_scale must be a Float tensor of one element",
+              inv_scale.defined() ? c10::str(", got ", inv_scale.scalar_type(), " with sizes ", inv_scale.sizes()) : "", ".");
+  return l2norm(op, found_inf, in, inv_scale, per_tensor);
+}
+
+Norms multi_tensor_maxnorm(const at::Tensor& found_inf, at::TensorList in, bool per_tensor) {
+  const char* const op = "multi_tensor_maxnorm";
+  const at::NoGradGuard no_grad;
+  plan::check_found_inf(op, found_inf);
+  const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}});
+  const at::Tensor each = gathered(groups, in.size(), device_of(in, found_inf), [&](const plan::Group& group) {
+    return group.device.is_cpu() ? cpu::max_magnitudes(group, in.size()) : aten::max_magnitudes(group, in);
+  });
+  const at::Tensor largest = in.empty() ? at::zeros({1}, each.options()) : each.max().reshape({1});
+  return as_floats(found_inf, largest, each, per_tensor);
 }
 
 void multi_tensor_copy(at::TensorList from, at::TensorList to) {
   const at::NoGradGuard no_grad;
-  for (const plan::Group& group :
-       checked_groups("multi_tensor_copy", {{"from", from, Access::read}, {"to", to, Access::write}})) {
+  const plan::Groups groups = checked_groups("multi_tensor_copy", {{"from", from, Access::read}, {"to", to, Access::write}});
+  for (const plan::Group& group : *groups) {
     if (group.device.is_cpu()) {
       cpu::copy(group);
     } else {

@@ -43,6 +43,17 @@ void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::Tenso
 // Apex: multi_tensor_l2norm.
 std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm(const at::Tensor& found_inf, at::TensorList in, bool per_tensor);
 
+// The same norms of in[i] * inv_scale, where `inv_scale` is a float32 tensor of one element on any device: what the gradients'
+// norms will be once they are unscaled. Products are rounded to the precision of the arithmetic; `in` is not changed.
+// Apex: multi_tensor_unscale_l2norm.
+std::tuple<at::Tensor, at::Tensor> multi_tensor_unscale_l2norm(const at::Tensor& found_inf, at::TensorList in,
+                                                               const at::Tensor& inv_scale, bool per_tensor);
+
+// Largest magnitudes in place of L2 norms, shaped alike and exact but for the rounding of float64 to float32. NaN if a value
+// is NaN. `found_inf` is set if the largest is not finite.
+// Apex: the norms of its multi_tensor_novograd with norm_type 0.
+std::tuple<at::Tensor, at::Tensor> multi_tensor_maxnorm(const at::Tensor& found_inf, at::TensorList in, bool per_tensor);
+
 // to[i] = from[i], converted to the dtype of `to`: float32 masters to 16-bit model parameters, or back. Inf and NaN are
 // copied like any other value.
 // Apex: its master-to-model copy, a multi_tensor_scale by 1 whose flag nobody reads.

@@ -26,9 +26,18 @@ at::Tensor sum_by_chunks(const at::Tensor& values) {
   return at::cat({sums, rest.reshape({1})}).sum(at::kDouble);
 }
 
+// result_of(values) of each row, as float64 at the row's index.
+template <class ResultOf>
+at::Tensor by_index(const plan::Group& group, at::TensorList in, const ResultOf& result_of) {
+  const auto zero = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(group.device));
+  std::vector<at::Tensor> results(in.size(), zero);
+  for (const plan::TensorRow& row : group.rows) results[row.index] = result_of(flat(in[row.index]).to(math_dtype(group)));
+  return at::stack(results);
+}
+
 }  // namespace
 
-// As in rules/finite.h, with fewer operators than at::isfinite takes.
+// As in rules/rule.h, with fewer operators than at::isfinite takes.
 at::Tensor has_nonfinite(const at::Tensor& values) { return values.sub(values).ne(0).any(); }
 
 at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor) {
@@ -58,13 +67,15 @@ void copy(const plan::Group& group, at::TensorList from, at::TensorList to) {
   for (const plan::TensorRow& row : group.rows) flat(to[row.index]).copy_(flat(from[row.index]));
 }
 
-at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in) {
-  const auto zero = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(group.device));
-  std::vector<at::Tensor> sums(in.size(), zero);
-  for (const plan::TensorRow& row : group.rows) {
-    sums[row.index] = sum_by_chunks(flat(in[row.index]).to(math_dtype(group)).square());
-  }
-  return at::stack(sums);
+at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in, const at::Tensor& factor) {
+  const at::Tensor on_device = factor.defined() ? factor.reshape({}).to(group.device, math_dtype(group)) : factor;
+  return by_index(group, in, [&](const at::Tensor& values) {
+    return sum_by_chunks((factor.defined() ? values.mul(on_device) : values).square());
+  });
+}
+
+at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in) {
+  return by_index(group, in, [](const at::Tensor& values) { return values.abs().max().to(at::kDouble); });
 }
 
 }  // namespace apex::kernels::aten

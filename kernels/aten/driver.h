@@ -17,8 +17,10 @@ at::Tensor axpby(const plan::Group& group, at::TensorList x, at::TensorList y, a
 
 void copy(const plan::Group& group, at::TensorList from, at::TensorList to);
 
-// A float64 tensor of in.size() values on the group's device: the sum of squares of each of the group's rows at the row's
-// index, 0 elsewhere. Chunk sums are float32 as in the native drivers, in the order that at::sum takes.
-at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in);
+// A float64 tensor of in.size() values on the group's device: the sum of (value * factor)^2, or the largest |value|, over each
+// of the group's rows at the row's index, 0 elsewhere. Chunk sums are float32 as in the native drivers, in the order that
+// at::sum takes. `factor` is a tensor of one element on any device, or undefined for 1.
+at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in, const at::Tensor& factor);
+at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in);
 
 }  // namespace apex::kernels::aten

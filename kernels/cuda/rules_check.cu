@@ -1,39 +1,67 @@
-// Compiles every rule for the device, with raw pointers and without LibTorch. Nothing calls these kernels.
+// Compiles every rule and conversion for the device, with raw pointers and without LibTorch. Nothing calls these kernels.
 #include <cstdint>
+#include <utility>
 
+#include "kernels/rules/adagrad.h"
+#include "kernels/rules/adam.h"
 #include "kernels/rules/axpby.h"
 #include "kernels/rules/convert.h"
-#include "kernels/rules/finite.h"
-#include "kernels/rules/l2norm.h"
+#include "kernels/rules/lamb.h"
+#include "kernels/rules/lanes.h"
+#include "kernels/rules/larc.h"
+#include "kernels/rules/norms.h"
+#include "kernels/rules/novograd.h"
 #include "kernels/rules/scale.h"
+#include "kernels/rules/sgd.h"
+#include "kernels/rules/update_scale.h"
 
 namespace apex::kernels::cuda {
 
-template <class Math, class Storage>
-__global__ void apply_rules(const Storage* in, Storage* out, Math factor, int64_t size, int* found_inf) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= size) return;
-  const Math value = rules::load<Math>(in[i]);
-  if (!rules::is_finite(value)) *found_inf = 1;
-  const Math scaled = rules::scale(value, factor);
-  out[i] = rules::store<Storage>(rules::axpby(factor, scaled, factor, value));
+template <class Rule, size_t... I>
+__device__ void apply(const Rule& rule, typename Rule::Real* values, std::index_sequence<I...>) {
+  rule(values[I]...);
 }
 
-template <class Math, class Storage>
-__global__ void sum_squares(const Storage* in, Math* sum, int64_t size) {
-  Math lanes[rules::kLanes] = {};
-  for (int64_t i = 0; i < size; ++i)
-    lanes[i % rules::kLanes] = rules::add_square(lanes[i % rules::kLanes], rules::load<Math>(in[i]));
-  *sum = rules::fold_lanes(lanes);
+template <class Rule>
+__global__ void apply_rule(Rule rule, typename Rule::Real* values) {
+  apply(rule, values, std::make_index_sequence<rules::kValues<Rule> + Rule::kSums>());
+  if constexpr (Rule::kSums != 0) rules::fold_lanes<typename Rule::Fold>(values);
 }
 
-template __global__ void apply_rules<float, rules::Half>(const rules::Half*, rules::Half*, float, int64_t, int*);
-template __global__ void apply_rules<float, rules::BFloat16>(const rules::BFloat16*, rules::BFloat16*, float, int64_t, int*);
-template __global__ void apply_rules<float, float>(const float*, float*, float, int64_t, int*);
-template __global__ void apply_rules<double, double>(const double*, double*, double, int64_t, int*);
-template __global__ void sum_squares<float, rules::Half>(const rules::Half*, float*, int64_t);
-template __global__ void sum_squares<float, rules::BFloat16>(const rules::BFloat16*, float*, int64_t);
-template __global__ void sum_squares<float, float>(const float*, float*, int64_t);
-template __global__ void sum_squares<double, double>(const double*, double*, int64_t);
+__global__ void update_scale(rules::ScaleUpdate rule, rules::LossScale* state, int found_inf) {
+  *state = rule(*state, found_inf != 0);
+}
+
+// What is computed once per tensor.
+__global__ void rates(double* values) {
+  values[0] = rules::blended_norm(values[0], values[1], 0.99, true);
+  values[1] = rules::trusted_rate(0.1, values[1], values[2]);
+  values[2] = rules::larc_rate(0.02, values[1], values[2], 0.1, 1e-8, 0.1, true);
+}
+
+template <class Real, class Storage>
+__global__ void convert(const Storage* in, Storage* out) {
+  *out = rules::store<Storage>(rules::load<Real>(*in));
+}
+
+template __global__ void apply_rule(rules::Scale<float>, float*);
+template __global__ void apply_rule(rules::Scale<double>, double*);
+template __global__ void apply_rule(rules::Axpby<float>, float*);
+template __global__ void apply_rule(rules::Axpby<double>, double*);
+template __global__ void apply_rule(rules::SumOfSquares<float>, float*);
+template __global__ void apply_rule(rules::SumOfSquares<double>, double*);
+template __global__ void apply_rule(rules::MaxMagnitude<float>, float*);
+template __global__ void apply_rule(rules::MaxMagnitude<double>, double*);
+template __global__ void apply_rule(rules::PlainSgd, float*);
+template __global__ void apply_rule(rules::MomentumSgd, float*);
+template __global__ void apply_rule(rules::Adam, float*);
+template __global__ void apply_rule(rules::Adagrad, float*);
+template __global__ void apply_rule(rules::NovoGrad, float*);
+template __global__ void apply_rule(rules::LambStage1, float*);
+template __global__ void apply_rule(rules::LambStage2, float*);
+template __global__ void apply_rule(rules::Larc, float*);
+template __global__ void convert<float, rules::Half>(const rules::Half*, rules::Half*);
+template __global__ void convert<float, rules::BFloat16>(const rules::BFloat16*, rules::BFloat16*);
+template __global__ void convert<double, float>(const float*, float*);
 
 }  // namespace apex::kernels::cuda

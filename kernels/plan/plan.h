@@ -12,7 +12,7 @@ namespace apex::kernels::plan {
 constexpr int64_t kChunkSize = 65536;
 
 // The most lists that a call has.
-constexpr size_t kMaxLists = 3;
+constexpr size_t kMaxLists = 5;
 
 // A part of a tensor: elements [offset, offset + size) of row `row` of a tensor table.
 struct Chunk {

@@ -5,8 +5,8 @@
 
 #include "kernels/rules/hd.h"
 
-// Storage types and their conversion to and from the types that formulas compute in. Bit operations and ordinary float
-// additions only: no branch stops a compiler from making vector code, and results do not depend on instruction sets or on a
+// Storage types and their conversion to and from the types that formulas compute in: the reference for the conversion
+// instructions of CPUs. Bit operations and ordinary float additions only: results do not depend on instruction sets or on a
 // processor mode that flushes subnormal numbers.
 namespace apex::kernels::rules {
 
@@ -33,6 +33,7 @@ HD inline float from_bits(uint32_t bits) {
 namespace detail {
 constexpr uint32_t kSign = 0x80000000u;
 constexpr uint32_t kFloatInf = 0x7f800000u;
+constexpr uint32_t kQuietBit = 22;  // tells a quiet NaN from a signalling one
 constexpr uint32_t kHalfInf = 0x7c00u;
 constexpr uint32_t kHalfNaN = 0x7e00u;
 constexpr uint32_t kBFloat16NaN = 0x7fc0u;
@@ -65,13 +66,15 @@ HD inline Math load(Half stored) {
   const uint32_t normal = shifted + detail::kRebias;
   // A subnormal is read as a fraction of 2^-14 with the leading one that it lacks, which is then taken away exactly.
   const uint32_t subnormal = to_bits(from_bits(shifted + detail::kSmallestNormalHalf) - from_bits(detail::kSmallestNormalHalf));
-  const uint32_t not_finite = shifted + 2 * detail::kRebias;
+  const uint32_t quiet = static_cast<uint32_t>(shifted > (detail::kHalfInf << 13)) << detail::kQuietBit;
+  const uint32_t not_finite = (shifted + 2 * detail::kRebias) | quiet;
   uint32_t magnitude = shifted < (1u << 23) ? subnormal : normal;
   magnitude = shifted >= (detail::kHalfInf << 13) ? not_finite : magnitude;
   return static_cast<Math>(from_bits(sign | magnitude));
 }
 
-// store<T>(value): the nearest T, ties to even. A NaN keeps its sign in float16 and loses its payload in both 16-bit types.
+// store<T>(value): the nearest T, ties to even. A NaN becomes quiet in float16, where it
+// keeps its sign and what fits of its payload (as F16C instructions have it), and 0x7fc0 in bfloat16.
 template <class Storage>
 struct Store;
 
@@ -114,7 +117,8 @@ struct Store<Half> {
     const uint32_t subnormal = to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f);
     uint32_t result = magnitude < detail::kSmallestNormalHalf ? subnormal : normal;
     result = magnitude >= detail::kRoundsToHalfInf ? detail::kHalfInf : result;
-    result = magnitude > detail::kFloatInf ? detail::kHalfNaN : result;
+    const uint32_t nan = detail::kHalfNaN | ((magnitude >> 13) & 0x3ffu);
+    result = magnitude > detail::kFloatInf ? nan : result;
     return {static_cast<uint16_t>(sign | result)};
   }
 };

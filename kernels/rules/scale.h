@@ -1,13 +1,24 @@
 #pragma once
 
-#include "kernels/rules/arithmetic.h"
+#include "kernels/rules/rule.h"
 
 namespace apex::kernels::rules {
 
-// out = in * scale
+// out = in * factor. The sum tells whether an input is not finite.
 template <class Math>
-HD inline Math scale(Math in, Math factor) {
-  return multiply(in, factor);
-}
+struct Scale {
+  using Real = Math;
+  using Fold = Sum;
+  static constexpr Use kUses[] = {Use::read, Use::write};
+  static constexpr size_t kSums = 1;
+
+  Math factor;
+
+  template <class V>
+  HD void operator()(V in, V& out, V& residue) const {
+    note_nonfinite(residue, in);
+    out = multiply(in, V(factor));
+  }
+};
 
 }  // namespace apex::kernels::rules

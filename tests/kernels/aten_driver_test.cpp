@@ -65,8 +65,8 @@ TEST_P(AtenNorm, SumsSquaresWithinTheBoundsOfBothOrders) {
   const Tensors in = random_list(GetParam());
   const auto groups = plan::make_groups({{"in", in, Access::read}});
   ASSERT_EQ(groups.size(), 1u);
-  const at::Tensor native = kernels::cpu::sums_of_squares(groups[0], in.size());
-  const at::Tensor sums = kernels::aten::sums_of_squares(groups[0], in);
+  const at::Tensor native = kernels::cpu::sums_of_squares(groups[0], in.size(), 1.0);
+  const at::Tensor sums = kernels::aten::sums_of_squares(groups[0], in, at::Tensor());
   // Both are within 138 roundings of float32 of the exact sum (rules/l2norm.h); at::sum works in shorter cascades.
   EXPECT_TRUE(at::allclose(sums, native, /*rtol=*/2 * 138 * 0x1p-24, /*atol=*/0));
   EXPECT_EQ(sums[0].item<double>(), 0.0) << "the empty tensor";
@@ -76,15 +76,15 @@ TEST_P(AtenNorm, OverflowsWhereTheNativeDriverDoes) {
   if (GetParam() == at::kHalf) {
     // No sum of float16 squares over a chunk reaches the end of float32.
     const Tensors in = {at::full({65536}, 65504.0, at::kHalf)};
-    EXPECT_TRUE(
-        std::isfinite(kernels::aten::sums_of_squares(plan::make_groups({{"in", in, Access::read}})[0], in)[0].item<double>()));
+    EXPECT_TRUE(std::isfinite(
+        kernels::aten::sums_of_squares(plan::make_groups({{"in", in, Access::read}})[0], in, at::Tensor())[0].item<double>()));
     return;
   }
   const double value = GetParam() == at::kDouble ? 1e155 : 1.5e19;
   const Tensors in = {at::full({2}, value, GetParam())};
   const auto group = plan::make_groups({{"in", in, Access::read}})[0];
-  EXPECT_EQ(kernels::aten::sums_of_squares(group, in)[0].item<double>(), INFINITY);
-  EXPECT_EQ(kernels::cpu::sums_of_squares(group, 1)[0].item<double>(), INFINITY);
+  EXPECT_EQ(kernels::aten::sums_of_squares(group, in, at::Tensor())[0].item<double>(), INFINITY);
+  EXPECT_EQ(kernels::cpu::sums_of_squares(group, 1, 1.0)[0].item<double>(), INFINITY);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, AtenNorm, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);

@@ -2,11 +2,13 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstring>
+
 namespace kernels_test {
 
 const std::vector<int64_t>& boundary_sizes() {
-  static const std::vector<int64_t> kSizes = {0,   1,   7,   8,    15,   16,   17,    31,    32,    33,
-                                              511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 2 * 65536 + 1};
+  static const std::vector<int64_t> kSizes = {0,    1,   7,   8,   15,   16,   17,   31,    32,    33,    1023,         1024,
+                                              1025, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 2 * 65536 + 1};
   return kSizes;
 }
 
@@ -60,6 +62,46 @@ at::Tensor clear_flag() { return at::zeros({1}, at::kInt); }
     if (!result) return result << " (tensor " << i << ")";
   }
   return ::testing::AssertionSuccess();
+}
+
+namespace {
+
+bool equal_bytes(const at::Tensor& a, const at::Tensor& b) {
+  if (a.nbytes() != b.nbytes()) return false;
+  return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+}  // namespace
+
+::testing::AssertionResult same_bytes(const Tensors& actual, const Tensors& expected) {
+  if (actual.size() != expected.size())
+    return ::testing::AssertionFailure() << actual.size() << " tensors, not " << expected.size();
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (equal_bytes(actual[i], expected[i])) continue;
+    return ::testing::AssertionFailure() << "tensor " << i << " of " << actual[i].numel() << " elements has other bytes";
+  }
+  return ::testing::AssertionSuccess();
+}
+
+Tensors copies_of(const Tensors& tensors) {
+  Tensors copies;
+  for (const at::Tensor& tensor : tensors) {
+    const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 64 / tensor.element_size());
+    copies.push_back(at::empty({tensor.numel() + offset}, tensor.options()).narrow(0, offset, tensor.numel()).copy_(tensor));
+  }
+  return copies;
+}
+
+const std::vector<apex::kernels::cpu::Isa>& available_isas() {
+  using apex::kernels::cpu::Isa;
+  static const std::vector<Isa> kAvailable = [] {
+    std::vector<Isa> isas;
+    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+      if (apex::kernels::cpu::is_available(isa)) isas.push_back(isa);
+    }
+    return isas;
+  }();
+  return kAvailable;
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/multi_tensor.h"
 
 namespace kernels_test {
@@ -32,6 +33,12 @@ at::Tensor clear_flag();
 // Equal size, dtype and bits; any NaN equals any NaN.
 ::testing::AssertionResult same_bits(const at::Tensor& actual, const at::Tensor& expected);
 ::testing::AssertionResult same_bits(const Tensors& actual, const Tensors& expected);
+
+// Equal memory, byte for byte.
+::testing::AssertionResult same_bytes(const Tensors& actual, const Tensors& expected);
+
+// Copies that start at the same offset behind a multiple of 64 bytes as the tensors do.
+Tensors copies_of(const Tensors& tensors);
 
 // What the operations promise, computed with float64 ATen operators and single roundings.
 // A product of two float32 values is exact in float64, and rounding a float64 sum of two float32 values to float32 gives the
@@ -61,6 +68,41 @@ class Threads {
  private:
   int before_;
 };
+
+// Sets the instruction set of the CPU driver for a scope.
+class UseIsa {
+ public:
+  explicit UseIsa(apex::kernels::cpu::Isa isa) { apex::kernels::cpu::set_current_isa(isa); }
+  ~UseIsa() { apex::kernels::cpu::set_current_isa(before_); }
+  UseIsa(const UseIsa&) = delete;
+  UseIsa& operator=(const UseIsa&) = delete;
+
+ private:
+  apex::kernels::cpu::Isa before_ = apex::kernels::cpu::current_isa();
+};
+
+// The instruction sets that this machine has.
+const std::vector<apex::kernels::cpu::Isa>& available_isas();
+
+// Calls compute() for every instruction set and for 1, 2 and 4 threads: the tensors that it returns must have the same bits
+// every time. Payloads of NaN count only with `nan_payloads`.
+template <class Compute>
+void expect_same_everywhere(const Compute& compute, bool nan_payloads = false) {
+  const Tensors expected = [&] {
+    const UseIsa isa(apex::kernels::cpu::Isa::portable);
+    const Threads threads(1);
+    return compute();
+  }();
+  for (const auto isa : available_isas()) {
+    for (const int count : {1, 2, 4}) {
+      SCOPED_TRACE(std::string(apex::kernels::cpu::name_of(isa)) + ", threads: " + std::to_string(count));
+      const UseIsa use(isa);
+      const Threads threads(count);
+      const Tensors actual = compute();
+      EXPECT_TRUE(nan_payloads ? same_bytes(actual, expected) : same_bits(actual, expected));
+    }
+  }
+}
 
 // Expects a c10::Error whose text holds every one of `parts`.
 template <class Call>

@@ -1,0 +1,73 @@
+// Sixteen values at a time. Compiled for AVX512 F, BW, VL and DQ. The conversions to bfloat16 of AVX512-BF16 are not used:
+// they turn subnormal values into zero.
+#include <immintrin.h>
+
+#include "kernels/cpu/isa/make_table.h"
+
+namespace apex::kernels::cpu {
+namespace {
+
+struct Floats {
+  __m512 v;
+
+  Floats(__m512 vector) : v(vector) {}
+  explicit Floats(float value) : v(_mm512_set1_ps(value)) {}
+};
+
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a.v, b.v); }
+inline Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a.v, b.v); }
+inline Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a.v, b.v); }
+inline Floats divide(Floats a, Floats b) { return _mm512_div_ps(a.v, b.v); }
+inline Floats square_root(Floats a) { return _mm512_sqrt_ps(a.v); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a.v, b.v, c.v); }
+
+inline Floats larger_magnitude(Floats a, Floats b) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  const __m512i a_bits = _mm512_and_si512(_mm512_castps_si512(a.v), magnitude);
+  const __m512i b_bits = _mm512_and_si512(_mm512_castps_si512(b.v), magnitude);
+  return _mm512_castsi512_ps(_mm512_max_epi32(a_bits, b_bits));
+}
+
+// The instruction rounds to nearest even whatever the processor's mode, and keeps subnormal results.
+__m256i to_half(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
+
+__m256i to_bfloat16(__m512 v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc0)));
+}
+
+__m256i load_bits(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+
+__mmask16 first(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
+
+struct Avx512 {
+  using Real = float;
+  using Vector = Floats;
+  static constexpr int64_t kLanes = 16;
+
+  static Floats load(const float* from) { return _mm512_loadu_ps(from); }
+  static Floats load(const rules::Half* from) { return _mm512_cvtph_ps(load_bits(from)); }
+  static Floats load(const rules::BFloat16* from) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_bits(from)), 16));
+  }
+
+  static void store(Floats a, float* to) { _mm512_storeu_ps(to, a.v); }
+  static void store(Floats a, rules::Half* to) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), to_half(a.v)); }
+  static void store(Floats a, rules::BFloat16* to) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), to_bfloat16(a.v)); }
+
+  static void stream(Floats a, rules::Half* to) { _mm256_stream_si256(reinterpret_cast<__m256i*>(to), to_half(a.v)); }
+  static void stream(Floats a, rules::BFloat16* to) { _mm256_stream_si256(reinterpret_cast<__m256i*>(to), to_bfloat16(a.v)); }
+  static void fence() { _mm_sfence(); }
+
+  static Floats load_first(const float* from, int64_t count) { return _mm512_maskz_loadu_ps(first(count), from); }
+  static void store_first(Floats a, float* to, int64_t count) { _mm512_mask_storeu_ps(to, first(count), a.v); }
+};
+
+}  // namespace
+
+constexpr KernelTable kAvx512Kernels = make_table<Avx512>();
+
+}  // namespace apex::kernels::cpu

@@ -1,0 +1,40 @@
+// The reference: rules and conversions as they stand, one value at a time.
+#include "kernels/cpu/isa/make_table.h"
+#include "kernels/rules/convert.h"
+
+namespace apex::kernels::cpu {
+namespace {
+
+template <class RealType>
+struct OneByOne {
+  using Real = RealType;
+  using Vector = RealType;
+  static constexpr int64_t kLanes = 1;
+
+  template <class Storage>
+  static Vector load(const Storage* from) {
+    return rules::load<Real>(*from);
+  }
+
+  template <class Storage>
+  static void store(Vector v, Storage* to) {
+    *to = rules::store<Storage>(v);
+  }
+
+  template <class Storage>
+  static void stream(Vector v, Storage* to) {
+    store(v, to);
+  }
+  static void fence() {}
+
+  // Never called: a row of one has no part.
+  static Vector load_first(const Real* from, int64_t) { return *from; }
+  static void store_first(Vector v, Real* to, int64_t) { *to = v; }
+};
+
+}  // namespace
+
+constexpr KernelTable kPortableKernels = make_table<OneByOne<float>>();
+constexpr DoubleRules kDoubleKernels = make_rules<OneByOne<double>>(static_cast<const DoubleRules*>(nullptr));
+
+}  // namespace apex::kernels::cpu

@@ -1,0 +1,35 @@
+#include <ATen/core/grad_mode.h>
+
+#include "kernels/optimizer_rules.h"
+#include "kernels/optimizers.h"
+#include "kernels/plan/tensor_lists.h"
+
+namespace apex::kernels {
+namespace {
+
+constexpr const char* kOp = "update_scale_hysteresis";
+
+void check_element(const char* name, const at::Tensor& tensor, at::ScalarType dtype) {
+  TORCH_CHECK(tensor.defined() && tensor.scalar_type() == dtype && tensor.numel() == 1, kOp, ": ", name,
+              " must be a tensor of one ", dtype, ".");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_cpu(), kOp, " is not implemented for tensors on ", tensor.device(), ": move ", name,
+                              " to the CPU.");
+}
+
+}  // namespace
+
+void update_scale_hysteresis(const LossScaleTensors& tensors, const at::Tensor& found_inf, const ScaleUpdateControl& control) {
+  const at::NoGradGuard no_grad;
+  check_element("scale", tensors.scale, at::kFloat);
+  check_element("growth_tracker", tensors.growth_tracker, at::kInt);
+  check_element("hysteresis_tracker", tensors.hysteresis_tracker, at::kInt);
+  plan::check_found_inf(kOp, found_inf);
+  const rules::LossScale before = {tensors.scale.item<float>(), tensors.growth_tracker.item<int32_t>(),
+                                   tensors.hysteresis_tracker.item<int32_t>()};
+  const rules::LossScale after = scale_update_rule(control)(before, found_inf.item<int>() != 0);
+  tensors.scale.fill_(after.scale);
+  tensors.growth_tracker.fill_(after.growth);
+  tensors.hysteresis_tracker.fill_(after.hysteresis);
+}
+
+}  // namespace apex::kernels

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace kernels_test {
+
+// The exact result of a formula, and how far float32 arithmetic may be from it: a running error analysis. Every operation adds
+// what its operands' errors do to the result, and one rounding of at most 2^-24 of it (or 2^-150, half the step between
+// subnormal values). A fused multiply-add rounds less often than the product and the sum that are counted here, and a division
+// by x is counted like a product with 1/x, plus the rounding of that coefficient: the bound holds for all of them.
+struct Bounded {
+  double value = 0;
+  double error = 0;
+
+  Bounded() = default;
+  Bounded(double exact) : value(exact) {}
+  Bounded(double exact, double bound) : value(exact), error(bound) {}
+
+  // A coefficient that float32 has to round.
+  static Bounded coefficient(double exact) { return rounded(exact, 0); }
+
+  static Bounded rounded(double value, double error) {
+    constexpr double kSlack = 1.01;  // for products of errors
+    return {value, kSlack * (error + 0x1p-24 * (std::abs(value) + error)) + 0x1p-150};
+  }
+};
+
+inline Bounded operator+(Bounded a, Bounded b) { return Bounded::rounded(a.value + b.value, a.error + b.error); }
+inline Bounded operator-(Bounded a, Bounded b) { return Bounded::rounded(a.value - b.value, a.error + b.error); }
+
+inline Bounded operator*(Bounded a, Bounded b) {
+  return Bounded::rounded(a.value * b.value, std::abs(a.value) * b.error + std::abs(b.value) * a.error + a.error * b.error);
+}
+
+inline Bounded operator/(Bounded a, Bounded b) {
+  const double quotient = a.value / b.value;
+  const double smallest = std::max(std::abs(b.value) - b.error, 0.0);
+  return Bounded::rounded(quotient, (a.error + std::abs(quotient) * b.error) / smallest);
+}
+
+inline Bounded sqrt(Bounded a) {
+  const double root = std::sqrt(a.value);
+  const double lowest = std::sqrt(std::max(a.value - a.error, 0.0));
+  return Bounded::rounded(root, a.error == 0 ? 0 : a.error / (root + lowest));
+}
+
+}  // namespace kernels_test

@@ -1,0 +1,336 @@
+#include "tests/kernels/optimizer_cases.h"
+
+namespace kernels_test {
+
+namespace kernels = apex::kernels;
+
+Tensors Problem::all() {
+  Tensors tensors;
+  for (const Tensors* list : lists()) tensors.insert(tensors.end(), list->begin(), list->end());
+  if (norms.defined()) tensors.push_back(norms);
+  return tensors;
+}
+
+Problem Problem::copy() const {
+  return {copies_of(grads),  copies_of(params), copies_of(first),
+          copies_of(second), copies_of(models), norms.defined() ? norms.clone() : norms};
+}
+
+std::string Storage::name() const {
+  return "grad " + name_of(grad) + ", param " + name_of(param) + ", state " + name_of(state) +
+         (has_models() ? ", model " + name_of(model) : "");
+}
+
+const std::vector<Storage>& storages() {
+  static const std::vector<Storage> kStorages = [] {
+    std::vector<Storage> all;
+    for (const auto grad : {at::kHalf, at::kBFloat16, at::kFloat}) {
+      for (const auto model : {at::kDouble, at::kHalf, at::kBFloat16, at::kFloat})
+        all.push_back({grad, at::kFloat, at::kFloat, model});
+      for (const auto param : {at::kHalf, at::kBFloat16}) {
+        for (const auto state : {at::kFloat, param}) all.push_back({grad, param, state, at::kDouble});
+      }
+    }
+    return all;
+  }();
+  return kStorages;
+}
+
+namespace {
+
+// References follow the formulas of Apex's kernels as its documentation of behaviour states them (8.3).
+
+Bounded coefficient(double value) { return Bounded::coefficient(value); }
+
+// Corrections are computed in float64 and rounded once.
+double bias(double beta, int64_t step) { return 1 - std::pow(beta, static_cast<double>(step)); }
+
+template <class Control>
+Control with(const at::Tensor& found_inf, const Control& control) {
+  Control result = control;
+  result.found_inf = found_inf;
+  result.grad_scale = kGradScale;
+  result.lr = kLr;
+  return result;
+}
+
+// --- SGD
+
+void sgd_reference(const kernels::SgdControl& c, Elements& elements) {
+  const Bounded mu = coefficient(c.momentum), undampened = coefficient(1 - c.dampening), decay = coefficient(c.weight_decay);
+  for (Element& e : elements) {
+    Bounded g = e.grad * coefficient(kGradScale);
+    if (c.weight_decay != 0 && !c.weight_decay_after_momentum) g = g + decay * e.param;
+    if (c.momentum != 0) {
+      e.first = c.first_run ? g : mu * e.first + undampened * g;
+      g = c.nesterov ? g + mu * e.first : e.first;
+    }
+    if (c.weight_decay != 0 && c.weight_decay_after_momentum) g = g + decay * e.param;
+    e.param = e.param - coefficient(kLr) * g;
+  }
+}
+
+Case sgd(const std::string& name, double momentum, double decay, const std::function<void(kernels::SgdControl&)>& change = {}) {
+  kernels::SgdControl control;
+  control.momentum = momentum;
+  control.weight_decay = decay;
+  if (change) change(control);
+  return {"Sgd" + name, momentum != 0 ? size_t{1} : size_t{0},
+          [control](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_sgd(p.grads, p.params, p.first, p.models, with(found_inf, control));
+          },
+          [control](Elements& elements, double) { sgd_reference(control, elements); }};
+}
+
+// --- Adam
+
+// The step of Adam and LAMB, before it is applied.
+Bounded adam_step(const kernels::MomentControl& c, double mean_weight, Bounded g, Element& e) {
+  const double c1 = c.bias_correction ? bias(c.beta1, c.step) : 1, c2 = c.bias_correction ? bias(c.beta2, c.step) : 1;
+  e.first = coefficient(c.beta1) * e.first + coefficient(mean_weight) * g;
+  e.second = coefficient(c.beta2) * e.second + coefficient(1 - c.beta2) * g * g;
+  return (e.first / coefficient(c1)) / (sqrt(e.second) / coefficient(std::sqrt(c2)) + coefficient(c.eps));
+}
+
+Case adam(const std::string& name, bool decoupled, double decay, int64_t step, bool bias_correction) {
+  kernels::AdamControl control;
+  control.adam_w_mode = decoupled;
+  control.weight_decay = decay;
+  control.step = step;
+  control.bias_correction = bias_correction;
+  const auto reference = [control](Elements& elements, double) {
+    const Bounded decay_of = coefficient(control.weight_decay);
+    for (Element& e : elements) {
+      Bounded g = e.grad * coefficient(kGradScale);
+      if (control.weight_decay != 0 && !control.adam_w_mode) g = g + decay_of * e.param;
+      Bounded u = adam_step(control, 1 - control.beta1, g, e);
+      if (control.weight_decay != 0 && control.adam_w_mode) u = u + decay_of * e.param;
+      e.param = e.param - coefficient(kLr) * u;
+    }
+  };
+  return {"Adam" + name, 2,
+          [control](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_adam(p.grads, p.params, p.first, p.second, p.models, with(found_inf, control));
+          },
+          reference};
+}
+
+// --- Adagrad
+
+Case adagrad(const std::string& name, bool decoupled, double decay) {
+  kernels::AdagradControl control;
+  control.adagrad_w_mode = decoupled;
+  control.weight_decay = decay;
+  const auto reference = [control](Elements& elements, double) {
+    const Bounded decay_of = coefficient(control.weight_decay);
+    for (Element& e : elements) {
+      Bounded g = e.grad * coefficient(kGradScale);
+      if (control.weight_decay != 0 && !control.adagrad_w_mode) g = g + decay_of * e.param;
+      e.first = e.first + g * g;
+      Bounded u = g / (sqrt(e.first) + coefficient(control.eps));
+      if (control.weight_decay != 0 && control.adagrad_w_mode) u = u + decay_of * e.param;
+      e.param = e.param - coefficient(kLr) * u;
+    }
+  };
+  return {"Adagrad" + name, 1,
+          [control](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_adagrad(p.grads, p.params, p.first, p.models, with(found_inf, control));
+          },
+          reference};
+}
+
+// --- Norms of whole tensors. A float32 norm is within 70 roundings (rules/lanes.h), and its elements carry one more.
+
+template <class ValueOf>
+Bounded l2_of(const Elements& elements, const ValueOf& value_of) {
+  double squares = 0, errors = 0;
+  for (const Element& e : elements) {
+    const Bounded value = value_of(e);
+    squares += value.value * value.value;
+    errors += value.error * value.error;
+  }
+  return {std::sqrt(squares), std::sqrt(errors) + 72 * 0x1p-24 * std::sqrt(squares)};
+}
+
+Bounded largest_of(const Elements& elements) {
+  Bounded largest;
+  for (const Element& e : elements) {
+    if (std::abs(e.grad.value) > largest.value) largest = std::abs(e.grad.value);
+  }
+  return largest * coefficient(kGradScale);
+}
+
+// --- NovoGrad
+
+Bounded novograd_norm(const kernels::NovoGradControl& c, const Elements& elements, double running) {
+  if (c.norm_type == kernels::NormType::inf) {
+    const Bounded now = largest_of(elements);
+    return c.first_run ? now : coefficient(c.beta2) * running + coefficient(1 - c.beta2) * now;
+  }
+  const Bounded now = l2_of(elements, [](const Element& e) { return e.grad * coefficient(kGradScale); });
+  if (c.first_run) return now;
+  return sqrt(coefficient(c.beta2) * running * running + coefficient(1 - c.beta2) * now * now);
+}
+
+void novograd_reference(const kernels::NovoGradControl& c, Elements& elements, double running) {
+  const Bounded decay = coefficient(c.weight_decay), weight = coefficient(c.grad_averaging ? 1 - c.beta1 : 1);
+  const double c1 = c.bias_correction ? bias(c.beta1, c.step) : 1, c2 = c.bias_correction ? bias(c.beta2, c.step) : 1;
+  const Bounded d = novograd_norm(c, elements, running) / coefficient(std::sqrt(c2)) + coefficient(c.eps);
+  for (Element& e : elements) {
+    const Bounded g = e.grad * coefficient(kGradScale);
+    if (c.reg_inside_moment) {
+      e.first = coefficient(c.beta1) * e.first + weight * (g / d + decay * e.param);
+      e.param = e.param - coefficient(kLr) * (e.first / coefficient(c1));
+    } else {
+      e.first = coefficient(c.beta1) * e.first + weight * g;
+      e.param = e.param - coefficient(kLr) * (e.first / coefficient(c1) / d + decay * e.param);
+    }
+  }
+}
+
+Case novograd(const std::string& name, double decay, const std::function<void(kernels::NovoGradControl&)>& change = {}) {
+  kernels::NovoGradControl control;
+  control.weight_decay = decay;
+  control.step = 3;
+  if (change) change(control);
+  return {"NovoGrad" + name, 1,
+          [control](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_novograd(p.grads, p.params, p.first, p.norms, p.models, with(found_inf, control));
+          },
+          [control](Elements& elements, double norm) { novograd_reference(control, elements, norm); },
+          /*has_norms=*/true};
+}
+
+// --- LAMB
+
+constexpr double kGlobalNorm = 3.7;
+
+void lamb_reference(const kernels::LambControl& c, Elements& elements) {
+  const Bounded decay = coefficient(c.weight_decay);
+  const double clip = c.max_grad_norm > 0 && kGlobalNorm > c.max_grad_norm ? kGlobalNorm / c.max_grad_norm : 1;
+  const Bounded param_norm = l2_of(elements, [](const Element& e) { return e.param; });
+  for (Element& e : elements) {
+    Bounded g = e.grad * coefficient(kGradScale) / coefficient(clip);
+    if (c.weight_decay != 0 && !c.adam_w_mode) g = g + decay * e.param;
+    e.grad = adam_step(c, c.grad_averaging ? 1 - c.beta1 : 1, g, e);
+    if (c.weight_decay != 0 && c.adam_w_mode) e.grad = e.grad + decay * e.param;
+  }
+  const Bounded update_norm = l2_of(elements, [](const Element& e) { return e.grad; });
+  const bool adapts = (c.use_nvlamb || c.weight_decay != 0) && param_norm.value != 0 && update_norm.value != 0;
+  const Bounded rate = adapts ? coefficient(kLr) * param_norm / update_norm : coefficient(kLr);
+  for (Element& e : elements) e.param = e.param - rate * e.grad;
+}
+
+void lamb_step(kernels::LambControl control, Problem& p, const at::Tensor& found_inf) {
+  control = with(found_inf, control);
+  control.global_grad_norm = at::full({1}, kGlobalNorm, at::kFloat);
+  Tensors updates;
+  for (const at::Tensor& param : p.params) updates.push_back(at::empty_like(param, at::kFloat));
+  const auto norms = kernels::multi_tensor_lamb_stage_1(p.grads, p.params, p.first, p.second, updates, control);
+  kernels::multi_tensor_lamb_stage_2(updates, p.params, p.models, norms, control);
+}
+
+Case lamb(const std::string& name, double decay, const std::function<void(kernels::LambControl&)>& change = {}) {
+  kernels::LambControl control;
+  control.weight_decay = decay;
+  control.step = 2;
+  if (change) change(control);
+  return {"Lamb" + name, 2, [control](Problem& p, const at::Tensor& found_inf) { lamb_step(control, p, found_inf); },
+          [control](Elements& elements, double) { lamb_reference(control, elements); }};
+}
+
+// --- LARC: changes gradients, and has neither state nor copies.
+
+void larc_reference(const kernels::LarcControl& c, Elements& elements) {
+  const Bounded param_norm = l2_of(elements, [](const Element& e) { return e.param; });
+  const Bounded grad_norm = l2_of(elements, [](const Element& e) { return e.grad * coefficient(kGradScale); });
+  const Bounded decay = coefficient(c.weight_decay);
+  const bool adapts = param_norm.value != 0 && grad_norm.value != 0;
+  Bounded rate = coefficient(c.trust_coefficient) * param_norm / (grad_norm + param_norm * decay + coefficient(c.eps));
+  if (c.clip) rate = rate / coefficient(kLr);
+  if (c.clip && rate.value > 1) rate = 1.0;
+  for (Element& e : elements) {
+    e.grad = e.grad * coefficient(kGradScale);
+    if (adapts) e.grad = (e.grad + decay * e.param) * rate;
+  }
+}
+
+Case larc(const std::string& name, double decay, double trust, bool clip) {
+  kernels::LarcControl control;
+  control.weight_decay = decay;
+  control.trust_coefficient = trust;
+  control.clip = clip;
+  return {"Larc" + name,
+          0,
+          [control](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_larc(p.grads, p.params, with(found_inf, control));
+          },
+          [control](Elements& elements, double) { larc_reference(control, elements); },
+          /*has_norms=*/false,
+          /*writes_grads=*/true};
+}
+
+}  // namespace
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> kCases = {
+      sgd("", 0, 0),
+      sgd("Decay", 0, 0.1),
+      sgd("Momentum", 0.9, 0),
+      sgd("MomentumDecayDampening", 0.9, 0.1, [](auto& c) { c.dampening = 0.3; }),
+      sgd("Nesterov", 0.9, 0.1, [](auto& c) { c.nesterov = true; }),
+      sgd("FirstRun", 0.9, 0.1, [](auto& c) { c.first_run = true; }),
+      sgd("DecayAfterMomentum", 0.9, 0.1, [](auto& c) { c.weight_decay_after_momentum = true; }),
+      adam("", false, 0, 1, true),
+      adam("Decay", false, 0.1, 7, true),
+      adam("W", true, 0.1, 7, true),
+      adam("WithoutBiasCorrection", true, 0.1, 7, false),
+      adagrad("", false, 0),
+      adagrad("Decay", false, 0.1),
+      adagrad("W", true, 0.1),
+      novograd("", 0.1),
+      novograd("InsideMoment", 0.1, [](auto& c) { c.reg_inside_moment = true; }),
+      novograd("WithoutAveraging", 0, [](auto& c) { c.grad_averaging = false; }),
+      novograd("MaxNorm", 0.1, [](auto& c) { c.norm_type = kernels::NormType::inf; }),
+      novograd("FirstRun", 0.1, [](auto& c) { c.first_run = true; }),
+      lamb("", 0.1),
+      lamb("Decay", 0.1, [](auto& c) { c.adam_w_mode = false; }),
+      lamb("WithoutDecay", 0),
+      lamb("Nv", 0, [](auto& c) { c.use_nvlamb = true; }),
+      lamb("WithoutAveragingOrClipping", 0.1, [](auto& c) { c.grad_averaging = false, c.max_grad_norm = 0; }),
+      larc("", 0.1, 0.02, true),
+      larc("Clipped", 0.1, 40, true),
+      larc("Unclipped", 0, 0.02, false),
+  };
+  return kCases;
+}
+
+Problem make_problem(const Case& update, const Storage& storage, const std::vector<int64_t>& sizes, int64_t offset) {
+  Problem problem;
+  for (const int64_t size : sizes) {
+    problem.grads.push_back(random_values(size, storage.grad, offset, /*spread=*/8));
+    problem.params.push_back(random_values(size, storage.param, offset));
+    if (update.states > 0) problem.first.push_back(random_values(size, storage.state, offset).abs_());
+    if (update.states > 1) problem.second.push_back(random_values(size, storage.state, offset).abs_());
+    if (storage.has_models() && !update.writes_grads)
+      problem.models.push_back(at::full({size + offset}, 7, storage.model).narrow(0, offset, size));
+  }
+  if (update.has_norms) problem.norms = random_values(static_cast<int64_t>(sizes.size()), at::kFloat).abs_().add_(0.5);
+  return problem;
+}
+
+Elements elements_of(const Problem& problem, size_t index) {
+  Elements elements(static_cast<size_t>(problem.grads[index].numel()));
+  const auto fill = [&](const Tensors& list, Bounded Element::*member) {
+    if (list.empty()) return;
+    const at::Tensor values = list[index].to(at::kDouble);
+    for (size_t i = 0; i < elements.size(); ++i) elements[i].*member = values.const_data_ptr<double>()[i];
+  };
+  fill(problem.grads, &Element::grad);
+  fill(problem.params, &Element::param);
+  fill(problem.first, &Element::first);
+  fill(problem.second, &Element::second);
+  return elements;
+}
+
+}  // namespace kernels_test

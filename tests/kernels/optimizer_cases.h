@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+
+#include "kernels/optimizers.h"
+#include "tests/kernels/bounded.h"
+#include "tests/kernels/support.h"
+
+// Every variant of every optimizer update, with its formula written a second time in exact arithmetic.
+namespace kernels_test {
+
+// All memory that an update reads or writes. Lists that a variant does not have are empty.
+struct Problem {
+  Tensors grads, params, first, second, models;
+  at::Tensor norms;  // NovoGrad's running norms
+
+  std::vector<Tensors*> lists() { return {&grads, &params, &first, &second, &models}; }
+  Tensors all();
+  Problem copy() const;
+};
+
+// Storage of a problem's lists. Models are kDouble where there are none.
+struct Storage {
+  at::ScalarType grad, param, state, model;
+
+  bool has_models() const { return model != at::kDouble; }
+  std::string name() const;
+};
+
+// The mixes of dtypes: gradients in every dtype, updated params in float32 with and without a 16-bit model copy or in 16 bits,
+// state in float32 or in the dtype of the params.
+const std::vector<Storage>& storages();
+
+// The values of one tensor of a problem, and what becomes of them.
+struct Element {
+  Bounded grad, param, first, second;
+};
+using Elements = std::vector<Element>;
+
+constexpr double kGradScale = 1.0 / 24;  // not a power of two
+constexpr double kLr = 0.05;
+
+struct Case {
+  std::string name;
+  size_t states;                                                    // how many lists of state it has
+  std::function<void(Problem&, const at::Tensor& found_inf)> step;  // what is tested
+  std::function<void(Elements&, double norm)> reference;            // the same, exactly, for one tensor
+  bool has_norms = false;
+  bool writes_grads = false;
+};
+
+const std::vector<Case>& cases();
+
+// Tensors of `sizes`, `offset` elements behind a multiple of 64 bytes. Squares' state is positive.
+Problem make_problem(const Case& update, const Storage& storage, const std::vector<int64_t>& sizes, int64_t offset = 0);
+
+// The exact values of tensor `index` before an update.
+Elements elements_of(const Problem& problem, size_t index);
+
+}  // namespace kernels_test

@@ -1,0 +1,182 @@
+// What single optimizer updates do at their edges, and what they refuse.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/optimizer_cases.h"
+
+namespace kernels_test {
+namespace {
+
+namespace kernels = apex::kernels;
+
+// --- NovoGrad (K-NOVO, FOPT-11)
+
+class NovoGradNorm : public ::testing::TestWithParam<kernels::NormType> {
+ protected:
+  static double norm_of(const at::Tensor& grad) {
+    if (grad.numel() == 0) return 0;
+    const at::Tensor values = grad.to(at::kDouble).mul(kGradScale);
+    return GetParam() == kernels::NormType::l2 ? std::sqrt(values.square().sum().item<double>())
+                                               : values.abs().max().item<double>();
+  }
+
+  static double blend(double running, double norm, double beta2) {
+    if (GetParam() == kernels::NormType::inf) return beta2 * running + (1 - beta2) * norm;
+    return std::sqrt(beta2 * running * running + (1 - beta2) * norm * norm);
+  }
+};
+
+TEST_P(NovoGradNorm, IsKeptForEachTensor) {
+  const Tensors grads = {random_values(17, at::kHalf), random_values(65537, at::kHalf), random_values(0, at::kHalf)};
+  const Tensors params = {at::ones({17}), at::ones({65537}), at::ones({0})};
+  const Tensors means = {at::zeros({17}), at::zeros({65537}), at::zeros({0})};
+  const at::Tensor norms = at::empty({3}).fill_(NAN);
+  kernels::NovoGradControl control;
+  control.grad_scale = kGradScale;
+  control.norm_type = GetParam();
+  control.first_run = true;
+  kernels::multi_tensor_novograd(grads, params, means, norms, {}, control);
+  // A float32 norm is within 70 roundings of 2^-24 (rules/lanes.h).
+  for (int64_t i = 0; i < 3; ++i) {
+    const double expected = norm_of(grads[static_cast<size_t>(i)]);
+    EXPECT_NEAR(norms[i].item<float>(), expected, 72 * 0x1p-24 * expected) << i;
+  }
+  control.first_run = false;
+  control.beta2 = 0.75;
+  norms.fill_(2.0);
+  kernels::multi_tensor_novograd(grads, params, means, norms, {}, control);
+  for (int64_t i = 0; i < 3; ++i) {
+    const double expected = blend(2.0, norm_of(grads[static_cast<size_t>(i)]), 0.75);
+    EXPECT_NEAR(norms[i].item<float>(), expected, 72 * 0x1p-24 * expected) << i;
+  }
+}
+
+TEST_P(NovoGradNorm, ThatIsNotFiniteRaisesTheFlagAndStopsTheUpdate) {
+  Case update = cases().front();
+  for (const Case& candidate : cases()) {
+    if (candidate.name == (GetParam() == kernels::NormType::l2 ? "NovoGrad" : "NovoGradMaxNorm")) update = candidate;
+  }
+  ASSERT_TRUE(update.has_norms);
+  for (const double value : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    Problem problem = make_problem(update, storages().front(), {17, 530});
+    problem.grads[1][529] = value;
+    Problem before = problem.copy();
+    const at::Tensor flag = clear_flag();
+    update.step(problem, flag);
+    EXPECT_EQ(flag.item<int>(), 1);
+    EXPECT_TRUE(same_bytes(problem.all(), before.all()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, NovoGradNorm, ::testing::Values(kernels::NormType::l2, kernels::NormType::inf),
+                         [](const auto& test) { return test.param == kernels::NormType::l2 ? "L2" : "Max"; });
+
+// --- LAMB and LARC with norms that are zero
+
+TEST(Lamb, ATensorOfZerosTakesThePlainLearningRate) {
+  kernels::LambControl control;
+  control.lr = 0.5;
+  control.weight_decay = 0.1;
+  const Tensors grads = {at::full({40}, 3.0f)}, params = {at::zeros({40})}, means = {at::zeros({40})},
+                squares = {at::zeros({40})};
+  const Tensors updates = {at::empty({40})};
+  const auto norms = kernels::multi_tensor_lamb_stage_1(grads, params, means, squares, updates, control);
+  EXPECT_EQ(norms.params[0].item<float>(), 0);
+  // The first step of Adam is the sign of the gradient.
+  EXPECT_NEAR(norms.updates[0].item<float>(), std::sqrt(40.0), 1e-4);
+  kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, control);
+  EXPECT_NEAR(params[0][39].item<float>(), -0.5, 1e-5);
+}
+
+TEST(Lamb, AStoppedStageGivesNoNorms) {
+  kernels::LambControl control;
+  control.found_inf = at::ones({1}, at::kInt);
+  const Tensors list = {at::ones({4})}, params = {at::ones({4})}, means = {at::ones({4})}, squares = {at::ones({4})};
+  const Tensors updates = {at::ones({4})};
+  const auto norms = kernels::multi_tensor_lamb_stage_1(list, params, means, squares, updates, control);
+  EXPECT_FALSE(norms.params.defined());
+  kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, control);
+  EXPECT_TRUE(params[0].eq(1).all().item<bool>());
+}
+
+TEST(Larc, ATensorWithoutNormIsUnscaledAndNotDecayed) {
+  kernels::LarcControl control;
+  control.grad_scale = 0.5;
+  control.weight_decay = 0.1;
+  control.lr = 0.1;
+  const Tensors grads = {at::full({40}, 3.0f), at::zeros({40})}, params = {at::zeros({40}), at::ones({40})};
+  kernels::multi_tensor_larc(grads, params, control);
+  EXPECT_TRUE(grads[0].eq(1.5).all().item<bool>());
+  EXPECT_TRUE(grads[1].eq(0).all().item<bool>());
+}
+
+// --- Autograd
+
+TEST(VersionCounters, RiseForWhatIsWrittenOnly) {
+  const Tensors grads = {at::ones({4})}, params = {at::ones({4})}, means = {at::zeros({4})}, squares = {at::zeros({4})};
+  const Tensors models = {at::ones({4}, at::kHalf)};
+  kernels::AdamControl control;
+  const auto grad_version = grads[0]._version(), param_version = params[0]._version();
+  control.found_inf = at::ones({1}, at::kInt);
+  kernels::multi_tensor_adam(grads, params, means, squares, models, control);
+  EXPECT_EQ(params[0]._version(), param_version);
+  control.found_inf.zero_();
+  kernels::multi_tensor_adam(grads, params, means, squares, models, control);
+  EXPECT_EQ(grads[0]._version(), grad_version);
+  for (const Tensors& written : {params, means, squares, models}) EXPECT_GT(written[0]._version(), 0u);
+}
+
+// --- Refusals, before anything is changed
+
+TEST(Refused, AreTensorsOfOtherDevices) {
+  for (const Case& update : cases()) {
+    Problem problem = make_problem(update, storages().front(), {3});
+    for (Tensors* list : problem.lists()) {
+      for (at::Tensor& tensor : *list) tensor = at::empty_like(tensor, at::TensorOptions().device(at::kMeta));
+    }
+    try {
+      update.step(problem, at::Tensor());
+      ADD_FAILURE() << update.name << ": nothing was thrown";
+    } catch (const c10::NotImplementedError& error) {
+      EXPECT_NE(std::string(error.what()).find("multi_tensor_"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("meta"), std::string::npos);
+    }
+  }
+}
+
+TEST(Refused, IsFloat64) {
+  const Tensors grads = {at::ones({3})}, params = {at::ones({3}, at::kDouble)};
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, {}); }, {"multi_tensor_sgd", "params[0]", "Double"});
+  EXPECT_TRUE(params[0].eq(1).all().item<bool>());
+}
+
+TEST(Refused, AreListsThatDoNotMatch) {
+  const Tensors grads = {at::ones({3})}, params = {at::ones({3})}, longer = {at::ones({4})};
+  kernels::SgdControl control;
+  control.momentum = 0.9;
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, control); }, {"momentum_buffers", "size mismatch"});
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, longer, {}, control); }, {"momentum_buffers[0]", "4"});
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, params, {}, control); }, {"shares memory"});
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, longer, {}); }, {"model_params[0]"});
+  expect_error([&] { kernels::multi_tensor_novograd(grads, params, {at::ones({3})}, at::ones({2}), {}, {}); },
+               {"multi_tensor_novograd", "grad_norms", "1"});
+}
+
+TEST(Refused, AreStepsBelowOne) {
+  const Tensors a = {at::ones({3})}, b = {at::ones({3})}, c = {at::ones({3})}, d = {at::ones({3})};
+  kernels::AdamControl control;
+  control.step = 0;
+  EXPECT_THROW(kernels::multi_tensor_adam(a, b, c, d, {}, control), c10::ValueError);
+  EXPECT_TRUE(b[0].eq(1).all().item<bool>());
+}
+
+TEST(Refused, IsAFlagOfAnotherDtype) {
+  const Tensors grads = {at::ones({3})}, params = {at::ones({3})};
+  kernels::SgdControl control;
+  control.found_inf = at::zeros({1});
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, control); }, {"found_inf", "Float"});
+}
+
+}  // namespace
+}  // namespace kernels_test

@@ -1,0 +1,87 @@
+// Groups are made anew exactly when something that they depend on changes (MTA-04; design 3.5).
+#include <gtest/gtest.h>
+
+#include "kernels/plan/reuse.h"
+#include "tests/kernels/support.h"
+
+namespace kernels_test {
+namespace {
+
+namespace plan = apex::kernels::plan;
+using plan::Access;
+
+plan::Groups groups_of(const Tensors& in, const Tensors& out, Access in_access = Access::read) {
+  return plan::checked_groups("reuse", {{"in", in, in_access}, {"out", out, Access::write}});
+}
+
+class Reuse : public ::testing::Test {
+ protected:
+  Tensors in_ = {at::ones({4, 6}), at::ones({5}, at::kHalf)};
+  Tensors out_ = {at::ones({4, 6}), at::ones({5})};
+  plan::Groups first_ = groups_of(in_, out_);
+};
+
+TEST_F(Reuse, SameTensorsGetTheSameGroups) { EXPECT_EQ(groups_of(in_, out_), first_); }
+
+TEST_F(Reuse, OtherTensorsWithTheSameMemoryGetTheSameGroups) {
+  EXPECT_EQ(groups_of({in_[0].alias(), in_[1].alias()}, out_), first_);
+}
+
+TEST_F(Reuse, OtherMemoryGetsOtherGroups) {
+  const at::Tensor moved = in_[0].clone();
+  const plan::Groups groups = groups_of({moved, in_[1]}, out_);
+  EXPECT_NE(groups, first_);
+  EXPECT_EQ((*groups)[0].rows[0].data[0], moved.data_ptr());
+}
+
+TEST_F(Reuse, NewDataOfTheSameTensorIsSeen) {
+  const at::Tensor other = at::zeros({4, 6});
+  in_[0].set_data(other);
+  EXPECT_EQ((*groups_of(in_, out_))[0].rows[0].data[0], other.data_ptr());
+}
+
+TEST_F(Reuse, AnotherNumberOfTensorsIsSeen) {
+  EXPECT_EQ((*groups_of({in_[0]}, {out_[0]})).size(), 1u);
+  EXPECT_EQ((*groups_of({}, {})).size(), 0u);
+}
+
+TEST_F(Reuse, AnotherDtypeOfTheSameMemoryIsSeen) {
+  EXPECT_EQ((*groups_of({in_[0], in_[1].view(at::kBFloat16)}, out_))[1].dtypes[0], at::kBFloat16);
+}
+
+TEST_F(Reuse, AnotherAccessIsSeen) { EXPECT_NE(groups_of(in_, out_, Access::write), first_); }
+
+// The layouts of one index must agree, also if the addresses are those of a call where they did.
+TEST_F(Reuse, AnotherLayoutOfTheSameMemoryIsSeen) {
+  expect_error([&] { groups_of({in_[0].t(), in_[1]}, {out_[0].view({6, 4}), out_[1]}); }, {"memory layout"});
+  const Tensors turned_in = {in_[0].t()}, turned_out = {out_[0].t()};
+  const plan::Groups turned = groups_of(turned_in, turned_out);
+  EXPECT_EQ(groups_of(turned_in, turned_out), turned);
+  expect_error([&] { groups_of(turned_in, {out_[0].view({6, 4})}); }, {"memory layout"});
+}
+
+TEST_F(Reuse, AFailedCheckIsNotRemembered) {
+  for (int i = 0; i < 2; ++i) expect_error([&] { groups_of(in_, {out_[0], at::ones({6})}); }, {"out[1]"});
+}
+
+// A copy-on-write clone made after the first call must not be written to.
+TEST_F(Reuse, ACloneThatSharesMemoryUntilItIsWrittenKeepsItsValues) {
+  const at::Tensor clone = at::_lazy_clone(out_[0]);
+  apex::kernels::multi_tensor_copy({in_[0]}, {out_[0]});
+  in_[0].fill_(3);
+  const at::Tensor second = at::_lazy_clone(out_[0]);
+  apex::kernels::multi_tensor_copy({in_[0]}, {out_[0]});
+  EXPECT_TRUE(second.eq(1).all().item<bool>());
+  EXPECT_TRUE(out_[0].eq(3).all().item<bool>());
+}
+
+TEST_F(Reuse, ManyOtherCallsDoNotLeaveStaleGroups) {
+  for (int i = 0; i < 40; ++i) {
+    const Tensors in = {at::ones({i + 1})}, out = {at::ones({i + 1})};
+    EXPECT_EQ((*groups_of(in, out))[0].numel, i + 1);
+  }
+  EXPECT_EQ((*groups_of(in_, out_))[0].numel, 24);
+}
+
+}  // namespace
+}  // namespace kernels_test

@@ -1,0 +1,109 @@
+// update_scale_hysteresis (K-HYST).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/optimizers.h"
+#include "tests/kernels/support.h"
+
+namespace kernels_test {
+namespace {
+
+namespace kernels = apex::kernels;
+
+class LossScale {
+ public:
+  explicit LossScale(double scale, const kernels::ScaleUpdateControl& control)
+      : control_(control),
+        tensors_{at::full({1}, scale, at::kFloat), clear_flag(), at::full({1}, control.hysteresis, at::kInt)} {}
+
+  void update(bool overflow) {
+    kernels::update_scale_hysteresis(tensors_, at::full({1}, overflow ? 1 : 0, at::kInt), control_);
+  }
+
+  float scale() const { return tensors_.scale.item<float>(); }
+  int growth() const { return tensors_.growth_tracker.item<int>(); }
+  int hysteresis() const { return tensors_.hysteresis_tracker.item<int>(); }
+
+ private:
+  kernels::ScaleUpdateControl control_;
+  kernels::LossScaleTensors tensors_;
+};
+
+kernels::ScaleUpdateControl control(int64_t interval, int64_t hysteresis) {
+  kernels::ScaleUpdateControl control;
+  control.growth_interval = interval;
+  control.hysteresis = hysteresis;
+  return control;
+}
+
+TEST(LossScaleUpdate, GrowsAfterAnIntervalOfCleanSteps) {
+  LossScale scale(8, control(3, 1));
+  for (const float expected : {8.0f, 8.0f, 16.0f, 16.0f, 16.0f, 32.0f}) {
+    scale.update(false);
+    EXPECT_EQ(scale.scale(), expected);
+  }
+}
+
+TEST(LossScaleUpdate, ShrinksAtOnceWithoutHysteresis) {
+  LossScale scale(8, control(3, 1));
+  scale.update(false);
+  scale.update(true);
+  EXPECT_EQ(scale.scale(), 4);
+  EXPECT_EQ(scale.growth(), 0);
+}
+
+TEST(LossScaleUpdate, ForgivesOverflowsUpToItsHysteresis) {
+  LossScale scale(8, control(100, 3));
+  for (const float expected : {8.0f, 8.0f, 4.0f, 2.0f}) {
+    scale.update(true);
+    EXPECT_EQ(scale.scale(), expected);
+  }
+  EXPECT_EQ(scale.hysteresis(), -1);
+  scale.update(false);
+  EXPECT_EQ(scale.hysteresis(), 3) << "a clean step restores it";
+}
+
+TEST(LossScaleUpdate, AForgivenOverflowStartsTheIntervalAnew) {
+  LossScale scale(8, control(2, 2));
+  scale.update(false);
+  scale.update(true);
+  EXPECT_EQ(scale.growth(), 0);
+  scale.update(false);
+  EXPECT_EQ(scale.scale(), 8);
+}
+
+TEST(LossScaleUpdate, DoesNotGrowOutOfFloat32) {
+  LossScale scale(0x1p127, control(1, 1));
+  scale.update(false);
+  EXPECT_EQ(scale.scale(), 0x1p127f);
+  EXPECT_EQ(scale.growth(), 0);
+}
+
+TEST(LossScaleUpdate, HasNoLowerBound) {
+  LossScale scale(0x1p-149, control(1, 1));
+  scale.update(true);
+  EXPECT_EQ(scale.scale(), 0);
+}
+
+TEST(LossScaleUpdate, FactorsNeedNotBePowersOfTwo) {
+  kernels::ScaleUpdateControl factors = control(1, 1);
+  factors.growth_factor = 1.1;
+  factors.backoff_factor = 0.3;
+  LossScale scale(3, factors);
+  scale.update(false);
+  EXPECT_EQ(scale.scale(), 3.0f * 1.1f);
+  scale.update(true);
+  EXPECT_EQ(scale.scale(), 3.0f * 1.1f * 0.3f);
+}
+
+TEST(LossScaleUpdate, NamesTheTensorThatItCannotUse) {
+  const kernels::LossScaleTensors tensors = {at::ones({1}), clear_flag(), at::ones({1})};
+  expect_error([&] { kernels::update_scale_hysteresis(tensors, clear_flag(), {}); },
+               {"update_scale_hysteresis", "hysteresis_tracker"});
+  const kernels::LossScaleTensors elsewhere = {at::empty({1}, at::kMeta), clear_flag(), clear_flag()};
+  EXPECT_THROW(kernels::update_scale_hysteresis(elsewhere, clear_flag(), {}), c10::NotImplementedError);
+}
+
+}  // namespace
+}  // namespace kernels_test
