@@ -25,12 +25,13 @@ namespace apex::amp {
 /// the block is seen by the next block only. No synchronisation.
 class autocast {
  public:
-  /// `dtype`: what the 16-bit operations run in; by default the enclosing block's, else torch's (half on CUDA, bfloat16 on a
-  /// CPU). `enabled` false is a block without casts. `cache_enabled`: whether each weight is cast once; by default as around
-  /// it. A warning, and a block without casts: for "cuda" where there is no GPU, and on other devices for a dtype that is not
-  /// bfloat16 or half. Errors: RuntimeError for a device type that torch has no cast lists for.
-  explicit autocast(DeviceTypeArg device_type, std::optional<c10::ScalarType> dtype = std::nullopt, bool enabled = true,
-                    std::optional<bool> cache_enabled = std::nullopt);
+  /// `device_type`: by default CUDA, as `torch.cuda.amp.autocast` has it. `dtype`: what the 16-bit operations run in; by
+  /// default the enclosing block's, else torch's (half on CUDA, bfloat16 on a CPU). `enabled` false is a block without casts.
+  /// `cache_enabled`: whether each weight is cast once; by default as around it. A warning, and a block without casts: for
+  /// "cuda" where there is no GPU, and on other devices for a dtype that is not bfloat16 or half. Errors: RuntimeError for a
+  /// device type that torch has no cast lists for.
+  explicit autocast(DeviceTypeArg device_type = c10::kCUDA, std::optional<c10::ScalarType> dtype = std::nullopt,
+                    bool enabled = true, std::optional<bool> cache_enabled = std::nullopt);
   autocast(const autocast&) = delete;
   autocast& operator=(const autocast&) = delete;
   ~autocast();

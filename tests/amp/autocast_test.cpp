@@ -228,6 +228,13 @@ TEST_F(Autocast, CudaWithoutAGpuWarnsAndCastsNothing) {
   EXPECT_TRUE(contains(warnings.text, "there is no CUDA device"));
 }
 
+TEST_F(Autocast, WithoutADeviceItIsCudasAsInTorchCudaAmp) {
+  CaughtWarnings warnings;
+  const autocast guard;
+  EXPECT_EQ(amp::is_autocast_enabled("cuda"), torch::cuda::is_available());
+  EXPECT_FALSE(amp::is_autocast_enabled("cpu"));
+}
+
 TEST_F(Autocast, CudaCastsMatmulToHalf) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
   const auto w = torch::randn({4, 4}, torch::kCUDA);
