@@ -85,7 +85,7 @@ class AmpedModule : public Impl {
       amped->set_casts(casts_);
       return amped;
     } else {
-      TORCH_CHECK(false, "a module that cannot be copied cannot be cloned with its casts.");
+      C10_THROW_ERROR(Error, "a module that cannot be copied cannot be cloned with its casts.");
     }
   }
 

@@ -28,7 +28,7 @@ const Row& row_named(const std::string& name) {
     if (row.name == name) return row;
     names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
-  TORCH_CHECK_VALUE(false, "amp::Policy: there is no policy '", name, "'. Use one of ", names, ".");
+  C10_THROW_ERROR(ValueError, "amp::Policy: there is no policy '" + name + "'. Use one of " + names + ".");
 }
 
 std::mutex global_mutex;
