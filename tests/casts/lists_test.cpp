@@ -51,6 +51,13 @@ TEST_F(Lists, TheMatchListsServeO2) {
   EXPECT_TRUE(contains(message_of([&] { model->forward(features()); }), "dtype"));
 }
 
+TEST_F(Lists, AParameterInAListIsFollowedByAnyOperator) {
+  auto net = initialize("match:\n  half: [aten::hstack]\n", "O2");
+  const Tensor bias = model->fc1->bias;
+  EXPECT_EQ(torch::hstack({torch::ones({2}), bias}).dtype(), torch::kHalf);
+  EXPECT_EQ(torch::hstack({torch::ones({2}), half.flatten()}).dtype(), torch::kFloat) << "no parameter among them";
+}
+
 TEST_F(Lists, AnUnknownOperatorStopsInitializeBeforeAnythingChanges) {
   const std::string message = message_of([&] { initialize("casts:\n  half: [aten::no_such_operator]\n", "O4"); });
   EXPECT_TRUE(contains(message, "'aten::no_such_operator'"));

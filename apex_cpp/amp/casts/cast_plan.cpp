@@ -24,10 +24,9 @@ void check_not_banned(const OperatorSlot& slot, FloatTypes types, c10::ScalarTyp
 }
 
 // O1-30
-void check_inplace(const OperatorSlot& slot, const at::Tensor* self, c10::ScalarType low_type) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!self || !float_type_of(*self).has(low_type), "amp runs ",
-                              slot.short_name.substr(0, slot.short_name.size() - 1), " in float32, so the in-place ", slot.name,
-                              " cannot write to a ", low_type,
+void check_inplace(const OperatorSlot& slot, FloatTypes self, c10::ScalarType low_type) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.has(low_type), "amp runs ", slot.short_name.substr(0, slot.short_name.size() - 1),
+                              " in float32, so the in-place ", slot.name, " cannot write to a ", low_type,
                               " tensor. Use the out-of-place function, or convert the tensor to float32 first.");
 }
 
@@ -65,7 +64,7 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
   const bool match = rules_->mode() == CastRules::Mode::match;
   switch (policy) {
     case CastPolicy::half:
-      return match ? follow_weight(arguments) : add_step(FloatTypes::all().without(FloatTypes(low)), low, true);
+      return match ? follow_weights(arguments) : add_step(FloatTypes::all().without(FloatTypes(low)), low, true);
     case CastPolicy::float32:
       return match ? add_step(kLowTypes, at::kFloat, false) : to_float32();
     case CastPolicy::promote:
@@ -75,7 +74,7 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::match_self:
       return follow_self(arguments);
     case CastPolicy::float_inplace:
-      check_inplace(*slot_, arguments.self, low);
+      check_inplace(*slot_, arguments.self.value_or(FloatTypes()), low);
       return to_float32();
     case CastPolicy::banned:
       return check_not_banned(*slot_, types, low);
@@ -99,15 +98,14 @@ void CastPlan::promote(FloatTypes types, bool strict) {
 
 // O1-09
 void CastPlan::follow_self(const ArgumentTypes& arguments) {
-  if (!arguments.self) return;
-  const FloatTypes self = float_type_of(*arguments.self);
-  if (self == FloatTypes(at::kFloat) || self == FloatTypes(rules_->low_type())) {
-    add_step(FloatTypes::all().without(self), arguments.self->scalar_type(), false);
+  for (const auto type : {at::kFloat, rules_->low_type()}) {
+    if (arguments.self && *arguments.self == FloatTypes(type))
+      add_step(FloatTypes::all().without(*arguments.self), type, false);
   }
 }
 
-void CastPlan::follow_weight(const ArgumentTypes& arguments) {
-  if (arguments.parameter) add_step(FloatTypes(at::kFloat), arguments.parameter->scalar_type(), false);
+void CastPlan::follow_weights(const ArgumentTypes& arguments) {
+  if (arguments.weights) add_step(FloatTypes(at::kFloat), *arguments.weights, false);
 }
 
 at::Tensor CastPlan::cast(const at::Tensor& tensor) const {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
@@ -68,15 +69,16 @@ FloatTypes float_types_of_list(const List& list) {
 
 /// What the floating tensors among a call's arguments are, as far as policies ask.
 struct ArgumentTypes {
-  FloatTypes all;                         // wherever they stand
-  FloatTypes in_lists;                    // those in lists
-  const at::Tensor* self = nullptr;       // the first tensor argument
-  const at::Tensor* parameter = nullptr;  // under `match`: the first 16-bit parameter
+  FloatTypes all;                          // wherever they stand
+  FloatTypes in_lists;                     // those in lists
+  std::optional<FloatTypes> self;          // of the first tensor argument
+  std::optional<c10::ScalarType> weights;  // under `match`: of the first 16-bit parameter
   const CastRules* rules = nullptr;
 
   void add(const at::Tensor& tensor) {
-    if (!self) self = &tensor;
-    all |= float_type_of(tensor);
+    const FloatTypes type = float_type_of(tensor);
+    if (!self) self = type;
+    all |= type;
     if (looks_for_parameters()) find_parameter(tensor);
   }
   template <class List>
@@ -89,10 +91,11 @@ struct ArgumentTypes {
   }
 
  private:
-  bool looks_for_parameters() const { return rules && rules->mode() == CastRules::Mode::match && !parameter; }
+  bool looks_for_parameters() const { return rules && rules->mode() == CastRules::Mode::match && !weights; }
   void find_parameter(const at::Tensor& tensor) {
     const FloatTypes type = float_type_of(tensor);
-    if (!parameter && type.without(kLowTypes).empty() && !type.empty() && rules->is_parameter(tensor)) parameter = &tensor;
+    const bool is_low = !type.empty() && type.without(kLowTypes).empty();
+    if (!weights && is_low && rules->is_parameter(tensor)) weights = tensor.scalar_type();
   }
 };
 
@@ -133,7 +136,7 @@ class CastPlan {
   void to_float32();
   void promote(FloatTypes types, bool strict);
   void follow_self(const ArgumentTypes& arguments);
-  void follow_weight(const ArgumentTypes& arguments);
+  void follow_weights(const ArgumentTypes& arguments);
 
   const CastRules* rules_ = nullptr;
   const OperatorSlot* slot_ = nullptr;
