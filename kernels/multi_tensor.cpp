@@ -7,6 +7,8 @@
 
 #include "kernels/aten/driver.h"
 #include "kernels/cpu/driver.h"
+#include "kernels/cuda/calls.h"
+#include "kernels/cuda/driver.h"
 #include "kernels/plan/reuse.h"
 #include "kernels/update.h"
 
@@ -25,16 +27,31 @@ void raise(const at::Tensor& found_inf, const at::Tensor& found) {
   found_inf.masked_fill_(found.to(found_inf.device(), /*non_blocking=*/!found_inf.is_cpu()), 1);
 }
 
-// of_group(group), float64 values by index with 0 for tensors of other groups, added up on the device `target`.
-template <class OfGroup>
-at::Tensor gathered(const plan::Groups& groups, size_t count, c10::Device target, const OfGroup& of_group) {
-  at::Tensor all = at::zeros({static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kDouble).device(target));
-  for (const plan::Group& group : *groups) all.add_(of_group(group).to(target, /*non_blocking=*/!target.is_cpu()));
-  return all;
+// cpu(group), cuda(call) or elsewhere(group) for each part of a call.
+template <class Cpu, class Cuda, class Elsewhere>
+void for_each_part(const plan::Groups& groups, const Cpu& cpu, const Cuda& cuda, const Elsewhere& elsewhere) {
+  for (const plan::Group& group : *groups) {
+    if (cuda::handles(group.device)) continue;
+    group.device.is_cpu() ? cpu(group) : elsewhere(group);
+  }
+  for (const cuda::Call& call : cuda::calls_of(groups)) cuda(call);
 }
 
+// Values by index, float64 with 0 for tensors of other parts, added up on a device.
+class ByIndex {
+ public:
+  ByIndex(size_t count, c10::Device device)
+      : all_(at::zeros({static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kDouble).device(device))) {}
+
+  void add(const at::Tensor& part) { all_.add_(part.to(all_.device(), /*non_blocking=*/!all_.is_cpu())); }
+  const at::Tensor& all() const { return all_; }
+
+ private:
+  at::Tensor all_;
+};
+
 at::Tensor total_of(const at::Tensor& sums) {
-  if (!sums.is_cpu()) return sums.sum().reshape({1});
+  if (!sums.is_cpu()) return aten::ordered_sum(sums);
   const double total = cpu::ordered_sum({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())});
   return at::full({1}, total, sums.options());
 }
@@ -45,6 +62,8 @@ c10::Device device_of(at::TensorList in, const at::Tensor& found_inf) {
 
 using Norms = std::tuple<at::Tensor, at::Tensor>;
 
+at::Tensor roots_of(const at::Tensor& sums) { return sums.is_cpu() ? cpu::roots_of(sums) : aten::roots_of(sums); }
+
 Norms as_floats(const at::Tensor& found_inf, const at::Tensor& total, const at::Tensor& each, bool per_tensor) {
   const at::Tensor norm = total.to(at::kFloat);
   raise(found_inf, aten::has_nonfinite(norm));
@@ -54,11 +73,17 @@ Norms as_floats(const at::Tensor& found_inf, const at::Tensor& total, const at::
 // L2 norms of in * inv_scale; an undefined `inv_scale` is 1.
 Norms l2norm(const char* op, const at::Tensor& found_inf, at::TensorList in, const at::Tensor& inv_scale, bool per_tensor) {
   const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}});
-  const at::Tensor sums = gathered(groups, in.size(), device_of(in, found_inf), [&](const plan::Group& group) {
-    if (!group.device.is_cpu()) return aten::sums_of_squares(group, in, inv_scale);
-    return cpu::sums_of_squares(group, in.size(), inv_scale.defined() ? inv_scale.item<double>() : 1.0);
-  });
-  return as_floats(found_inf, total_of(sums).sqrt(), sums.sqrt(), per_tensor);
+  const c10::Device device = device_of(in, found_inf);
+  if (const auto whole = cuda::whole_call(groups, device)) return cuda::l2norm(*whole, found_inf, inv_scale, per_tensor);
+  ByIndex sums(in.size(), device);
+  for_each_part(
+      groups,
+      [&](const plan::Group& group) {
+        sums.add(cpu::sums_of_squares(group, in.size(), inv_scale.defined() ? inv_scale.item<double>() : 1.0));
+      },
+      [&](const cuda::Call& call) { sums.add(cuda::sums_of_squares(call, inv_scale)); },
+      [&](const plan::Group& group) { sums.add(aten::sums_of_squares(group, in, inv_scale)); });
+  return as_floats(found_inf, roots_of(total_of(sums.all())), roots_of(sums.all()), per_tensor);
 }
 
 }  // namespace
@@ -68,13 +93,10 @@ void multi_tensor_scale(const at::Tensor& found_inf, at::TensorList in, at::Tens
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);
   const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}, {"out", out, Access::write}});
-  for (const plan::Group& group : *groups) {
-    if (group.device.is_cpu()) {
-      raise(found_inf, cpu::scale(group, scale));
-    } else {
-      raise(found_inf, aten::scale(group, in, out, scale));
-    }
-  }
+  for_each_part(
+      groups, [&](const plan::Group& group) { raise(found_inf, cpu::scale(group, scale)); },
+      [&](const cuda::Call& call) { cuda::scale(call, found_inf, scale); },
+      [&](const plan::Group& group) { raise(found_inf, aten::scale(group, in, out, scale)); });
   bump_versions(out);
 }
 
@@ -84,13 +106,10 @@ void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::Tenso
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);
   const plan::Groups groups = checked_groups(op, {{"x", x, Access::read}, {"y", y, Access::read}, {"out", out, Access::write}});
-  for (const plan::Group& group : *groups) {
-    if (group.device.is_cpu()) {
-      raise(found_inf, cpu::axpby(group, a, b, check));
-    } else {
-      raise(found_inf, aten::axpby(group, x, y, out, a, b, check));
-    }
-  }
+  for_each_part(
+      groups, [&](const plan::Group& group) { raise(found_inf, cpu::axpby(group, a, b, check)); },
+      [&](const cuda::Call& call) { cuda::axpby(call, found_inf, a, b, check); },
+      [&](const plan::Group& group) { raise(found_inf, aten::axpby(group, x, y, out, a, b, check)); });
   bump_versions(out);
 }
 
@@ -117,23 +136,23 @@ Norms multi_tensor_maxnorm(const at::Tensor& found_inf, at::TensorList in, bool 
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);
   const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}});
-  const at::Tensor each = gathered(groups, in.size(), device_of(in, found_inf), [&](const plan::Group& group) {
-    return group.device.is_cpu() ? cpu::max_magnitudes(group, in.size()) : aten::max_magnitudes(group, in);
-  });
-  const at::Tensor largest = in.empty() ? at::zeros({1}, each.options()) : each.max().reshape({1});
-  return as_floats(found_inf, largest, each, per_tensor);
+  const c10::Device device = device_of(in, found_inf);
+  if (const auto whole = cuda::whole_call(groups, device)) return cuda::maxnorm(*whole, found_inf, per_tensor);
+  ByIndex each(in.size(), device);
+  for_each_part(
+      groups, [&](const plan::Group& group) { each.add(cpu::max_magnitudes(group, in.size())); },
+      [&](const cuda::Call& call) { each.add(cuda::max_magnitudes(call)); },
+      [&](const plan::Group& group) { each.add(aten::max_magnitudes(group, in)); });
+  const at::Tensor largest = in.empty() ? at::zeros({1}, each.all().options()) : each.all().max().reshape({1});
+  return as_floats(found_inf, largest, each.all(), per_tensor);
 }
 
 void multi_tensor_copy(at::TensorList from, at::TensorList to) {
   const at::NoGradGuard no_grad;
   const plan::Groups groups = checked_groups("multi_tensor_copy", {{"from", from, Access::read}, {"to", to, Access::write}});
-  for (const plan::Group& group : *groups) {
-    if (group.device.is_cpu()) {
-      cpu::copy(group);
-    } else {
-      aten::copy(group, from, to);
-    }
-  }
+  for_each_part(
+      groups, [&](const plan::Group& group) { cpu::copy(group); }, [&](const cuda::Call& call) { cuda::copy(call); },
+      [&](const plan::Group& group) { aten::copy(group, from, to); });
   bump_versions(to);
 }
 

@@ -11,9 +11,10 @@
 // with equal sizes and strides.
 // Dtypes: float16, bfloat16, float32 and float64 in any mix, across lists and within one. Arithmetic is float32, and float64
 // for an index where a float64 tensor takes part. Stores round to nearest even; float64 goes to 16 bits through float32.
-// Devices: any mix of devices across indices. CPU tensors have a driver of their own, all others are worked on with ATen
-// operators on their current stream. The host waits for a device only if `found_inf` (or the first tensor of an l2norm) is
-// on the CPU while others are not.
+// Devices: any mix of devices across indices. CPU tensors, and CUDA tensors in a library built with CUDA, have drivers of their
+// own; all others are worked on with ATen operators. Work on a device goes to its current stream, for CUDA tensors in one
+// launch per device, which may be captured in a CUDA graph. The host waits for a device only if `found_inf` (or the first
+// tensor of a norm) is on the CPU while others are not.
 // Aliasing: an output may be one of the inputs of its index (work in place). Any other overlap of an output is an error.
 // Autograd: never recorded; each output's version counter rises by at least one.
 // `found_inf`: an int32 tensor of one element on any device. Set to 1 when a value is not finite, otherwise left alone:
@@ -38,8 +39,10 @@ void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::Tenso
 // L2 norms as float32: {norm of all elements, shape [1]; norm of each tensor, shape [in.size()], or [0] if not per_tensor},
 // both on the device of the first tensor (of `found_inf` if there is none). An empty tensor has norm 0.
 // `found_inf` is set if the result is not finite, also when a sum of squares overflows although all inputs are finite:
-// squares are summed in float32 within chunks of 65,536 elements, and in float64 from there on.
-// The order of all sums depends on the shapes alone, so the result has the same bits at any number of threads.
+// a square, and the sum over a chunk of 65,536 elements, is rounded to float32; sums are taken in float64. So a norm is within
+// 2.5 units of 2^-24 of the exact value.
+// The order of all sums depends on the shapes alone, so the result has the same bits at any number of threads, and with the CPU
+// and the CUDA driver.
 // Apex: multi_tensor_l2norm.
 std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm(const at::Tensor& found_inf, at::TensorList in, bool per_tensor);
 

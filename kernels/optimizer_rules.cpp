@@ -1,89 +1,109 @@
 #include "kernels/optimizer_rules.h"
 
-#include <cmath>
-
 namespace apex::kernels {
 namespace {
 
-float as_float(double value) { return static_cast<float>(value); }
-
-// 1 - beta^step
-double bias(const MomentControl& control, double beta) {
-  return control.bias_correction ? 1 - std::pow(beta, static_cast<double>(control.step)) : 1.0;
+template <class Settings>
+Settings with_step(const StepControl& control) {
+  Settings settings{};
+  settings.grad_scale = control.grad_scale;
+  settings.lr = control.lr;
+  settings.weight_decay = control.weight_decay;
+  return settings;
 }
 
-float mean_weight(const MomentControl& control, bool averaging) { return as_float(averaging ? 1 - control.beta1 : 1.0); }
-
-rules::Moments moments(const MomentControl& control, bool averaging) {
-  return {as_float(control.beta1),
-          mean_weight(control, averaging),
-          as_float(control.beta2),
-          as_float(1 - control.beta2),
-          as_float(1 / bias(control, control.beta1)),
-          as_float(1 / std::sqrt(bias(control, control.beta2))),
-          as_float(control.eps)};
+template <class Settings>
+Settings with_moments(const MomentControl& control) {
+  Settings settings = with_step<Settings>(control);
+  settings.beta1 = control.beta1;
+  settings.beta2 = control.beta2;
+  settings.eps = control.eps;
+  settings.step = control.step;
+  settings.bias_correction = control.bias_correction;
+  return settings;
 }
 
 }  // namespace
 
-rules::PlainSgd plain_sgd_rule(const SgdControl& control) {
-  return {as_float(control.grad_scale), as_float(control.lr), as_float(control.weight_decay)};
+rules::SgdSettings settings_of(const SgdControl& control) {
+  auto settings = with_step<rules::SgdSettings>(control);
+  settings.momentum = control.momentum;
+  settings.dampening = control.dampening;
+  settings.nesterov = control.nesterov;
+  settings.first_run = control.first_run;
+  settings.weight_decay_after_momentum = control.weight_decay_after_momentum;
+  return settings;
 }
 
-rules::MomentumSgd momentum_sgd_rule(const SgdControl& control) {
-  return {as_float(control.grad_scale),
-          as_float(control.lr),
-          as_float(control.weight_decay),
-          as_float(control.momentum),
-          as_float(1 - control.dampening),
-          control.nesterov,
-          control.first_run,
-          control.weight_decay_after_momentum};
+rules::AdamSettings settings_of(const AdamControl& control) {
+  auto settings = with_moments<rules::AdamSettings>(control);
+  settings.adam_w_mode = control.adam_w_mode;
+  return settings;
 }
 
-rules::Adam adam_rule(const AdamControl& control) {
-  return {as_float(control.grad_scale), as_float(control.lr), as_float(control.weight_decay), control.adam_w_mode,
-          moments(control, /*averaging=*/true)};
+rules::AdagradSettings settings_of(const AdagradControl& control) {
+  auto settings = with_step<rules::AdagradSettings>(control);
+  settings.eps = control.eps;
+  settings.adagrad_w_mode = control.adagrad_w_mode;
+  return settings;
 }
 
-rules::Adagrad adagrad_rule(const AdagradControl& control) {
-  return {as_float(control.grad_scale), as_float(control.lr), as_float(control.weight_decay), as_float(control.eps),
-          control.adagrad_w_mode};
+rules::NovoGradSettings settings_of(const NovoGradControl& control) {
+  auto settings = with_moments<rules::NovoGradSettings>(control);
+  settings.grad_averaging = control.grad_averaging;
+  settings.reg_inside_moment = control.reg_inside_moment;
+  settings.l2 = control.norm_type == NormType::l2;
+  settings.first_run = control.first_run;
+  return settings;
 }
 
-rules::NovoGrad novograd_rule(const NovoGradControl& control, double norm) {
-  return {as_float(control.grad_scale),
-          as_float(control.lr),
-          as_float(control.weight_decay),
-          as_float(control.beta1),
-          mean_weight(control, control.grad_averaging),
-          as_float(1 / bias(control, control.beta1)),
-          as_float(norm / std::sqrt(bias(control, control.beta2)) + control.eps),
-          control.reg_inside_moment};
+rules::LambSettings settings_of(const LambControl& control) {
+  auto settings = with_moments<rules::LambSettings>(control);
+  settings.adam_w_mode = control.adam_w_mode;
+  settings.grad_averaging = control.grad_averaging;
+  settings.use_nvlamb = control.use_nvlamb;
+  settings.max_grad_norm = control.max_grad_norm;
+  return settings;
 }
 
-rules::LambStage1 lamb_stage_1_rule(const LambControl& control, double global_grad_norm) {
-  const bool clips = control.max_grad_norm > 0 && global_grad_norm > control.max_grad_norm;
-  const double clip = clips ? global_grad_norm / control.max_grad_norm : 1.0;
-  return {as_float(control.grad_scale / clip), as_float(control.weight_decay), control.adam_w_mode,
-          moments(control, control.grad_averaging)};
+rules::LarcSettings settings_of(const LarcControl& control) {
+  auto settings = with_step<rules::LarcSettings>(control);
+  settings.trust_coefficient = control.trust_coefficient;
+  settings.eps = control.eps;
+  settings.clip = control.clip;
+  return settings;
 }
 
-rules::LambStage2 lamb_stage_2_rule(const LambControl& control, double param_norm, double update_norm) {
-  const bool adapts = control.use_nvlamb || control.weight_decay != 0;
-  return {as_float(adapts ? rules::trusted_rate(control.lr, param_norm, update_norm) : control.lr)};
+rules::PlainSgd plain_sgd_rule(const SgdControl& control, bool half_params) {
+  return rules::plain_sgd(settings_of(control), half_params);
+}
+
+rules::MomentumSgd momentum_sgd_rule(const SgdControl& control, bool half_params) {
+  return rules::momentum_sgd(settings_of(control), half_params);
+}
+
+rules::Adam adam_rule(const AdamControl& control) { return rules::adam(settings_of(control)); }
+rules::Adagrad adagrad_rule(const AdagradControl& control) { return rules::adagrad(settings_of(control)); }
+
+rules::NovoGrad novograd_rule(const NovoGradControl& control, float norm) {
+  return rules::novograd(settings_of(control), norm);
+}
+
+rules::LambStage1 lamb_stage_1_rule(const LambControl& control, double global_grad_norm, bool half_updates) {
+  return rules::lamb_stage_1(settings_of(control), global_grad_norm, half_updates);
+}
+
+rules::LambStage2 lamb_stage_2_rule(const LambControl& control, float param_norm, float update_norm) {
+  return rules::lamb_stage_2(settings_of(control), param_norm, update_norm);
 }
 
 rules::Larc larc_rule(const LarcControl& control, double param_norm, double grad_norm) {
-  if (param_norm == 0 || grad_norm == 0) return {as_float(control.grad_scale), 0.0f, 1.0f};
-  const double rate = rules::larc_rate(control.trust_coefficient, param_norm, grad_norm, control.weight_decay, control.eps,
-                                       control.lr, control.clip);
-  return {as_float(control.grad_scale), as_float(control.weight_decay), as_float(rate)};
+  return rules::larc(settings_of(control), param_norm, grad_norm);
 }
 
 rules::ScaleUpdate scale_update_rule(const ScaleUpdateControl& control) {
-  return {as_float(control.growth_factor), as_float(control.backoff_factor), static_cast<int32_t>(control.growth_interval),
-          static_cast<int32_t>(control.hysteresis)};
+  return {static_cast<float>(control.growth_factor), static_cast<float>(control.backoff_factor),
+          static_cast<int32_t>(control.growth_interval), static_cast<int32_t>(control.hysteresis)};
 }
 
 }  // namespace apex::kernels

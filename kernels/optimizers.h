@@ -7,21 +7,29 @@
 // Optimizer updates over whole lists of tensors, in one pass over memory: unscale, clip, decay, update, and the copy to model
 // parameters. Lists are matched by index; what kernels/multi_tensor.h says of shapes, layouts, aliasing, autograd and errors
 // holds here.
-// Dtypes: float16, bfloat16 and float32 in any mix, for every list. Arithmetic is float32, stores round to nearest even. State
-// in 16 bits is rounded at every step.
-// `params` are what the update works on: float32 masters, or model parameters themselves. `model_params` receive the new values
-// as well, each rounded once to its dtype; an empty list if there is no copy to be made.
-// Devices: CPU. Others throw c10::NotImplementedError, before anything is changed.
-// Results do not depend on the number of threads or the instruction set.
+// Dtypes: float16, bfloat16 and float32 in any mix, for every list. Arithmetic is float32, every operation rounded; stores
+// round to nearest even. State in 16 bits is rounded at every step. `params` are what the update works on: float32 masters, or
+// model parameters themselves. `model_params` receive the new values as well, each rounded once to its dtype; an empty list if
+// there is no copy to be made. Devices: CPU, and CUDA in a library built with it. Others throw c10::NotImplementedError, before
+// anything is changed. CUDA work goes to the current stream of each device: one launch for all tensors of a device, two for
+// NovoGrad and LARC, one for each stage of LAMB. The host does not wait for it, and it may be captured in a CUDA graph. Norms
+// and tensors of a control are on the device of the tensors, which are then all on one; only found_inf may be elsewhere, and
+// the host waits for it there. Results have the same bits with any number of threads, any instruction set and the CPU and the
+// CUDA driver, but for the payloads of NaN.
 namespace apex::kernels {
 
-// What every update asks for beside its lists.
+// What every update asks for beside its lists. Tensors in it have one element and are read where the update runs, at the time
+// it runs: on the tensors' device the host does not wait for them, and a CUDA graph sees their values anew at each replay.
 struct StepControl {
-  // An int32 tensor of one element. If it is not 0, a call changes nothing. Undefined: never.
+  // int32. If it is not 0, a call changes nothing. Undefined: never.
   at::Tensor found_inf;
   // Gradients are multiplied by it when they are read: 1 / loss scale, with a clip coefficient in it or not.
   double grad_scale = 1.0;
+  // float32: multiplied into grad_scale, if defined.
+  at::Tensor grad_scale_tensor;
   double lr = 0.0;
+  // float32: in place of lr, if defined.
+  at::Tensor lr_tensor;
   double weight_decay = 0.0;
 };
 
@@ -31,6 +39,8 @@ struct MomentControl : StepControl {
   double beta2 = 0.999;
   double eps = 1e-8;
   int64_t step = 1;  // the number of this step: 1 for the first
+  // int32: in place of step, if defined. The number of steps taken before this one; a call that is not stopped adds 1 to it.
+  at::Tensor step_tensor;
   bool bias_correction = true;
 };
 
@@ -42,8 +52,8 @@ struct SgdControl : StepControl {
   bool weight_decay_after_momentum = false;
 };
 
-// Without momentum, `momentum_buffers` is not looked at and may be empty.
-// Apex: multi_tensor_sgd.
+// Without momentum, `momentum_buffers` is not looked at and may be empty. The change of a float16 parameter is rounded to
+// float16 before it is added. Apex: multi_tensor_sgd.
 void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers, at::TensorList model_params,
                       const SgdControl& control);
 
@@ -98,12 +108,12 @@ struct LambNorms {
 };
 
 // Advances both means and writes the update of each tensor, not yet applied, and its norm and that of the parameters.
-// A call that found_inf stops returns undefined norms.
-// Apex: the first half of multi_tensor_lamb. Its update is rounded to the dtype of `updates`; the norm is taken before.
+// A call that found_inf stops returns undefined norms, or norms that mean nothing if the flag is on the tensors' CUDA device.
+// Apex: the first half of multi_tensor_lamb. The norm of float16 updates is that of the rounded values, as there.
 LambNorms multi_tensor_lamb_stage_1(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs,
                                     at::TensorList exp_avg_sqs, at::TensorList updates, const LambControl& control);
 
-// Applies the updates of stage 1 at the rate that each tensor's norms give.
+// Applies the updates of stage 1 at the rate that each tensor's norms give. control.step_tensor was counted there.
 // Apex: the second half of multi_tensor_lamb.
 void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at::TensorList model_params,
                                const LambNorms& norms, const LambControl& control);
@@ -135,6 +145,7 @@ struct ScaleUpdateControl {
 
 // Updates the scale after a step: an overflow (found_inf, int32 of one element, is not 0) shrinks it once `hysteresis`
 // overflows came without a clean step between them; growth_interval clean steps let it grow, unless it would leave float32.
+// Devices: all four tensors on the CPU, or on one CUDA device: then in one launch, and the host does not wait.
 // Apex: update_scale_hysteresis.
 void update_scale_hysteresis(const LossScaleTensors& tensors, const at::Tensor& found_inf, const ScaleUpdateControl& control);
 

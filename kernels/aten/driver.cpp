@@ -1,10 +1,13 @@
 #include "kernels/aten/driver.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <vector>
+
+#include "kernels/rules/lanes.h"
 
 namespace apex::kernels::aten {
 namespace {
@@ -39,6 +42,18 @@ at::Tensor by_index(const plan::Group& group, at::TensorList in, const ResultOf&
 
 // As in rules/rule.h, with fewer operators than at::isfinite takes.
 at::Tensor has_nonfinite(const at::Tensor& values) { return values.sub(values).ne(0).any(); }
+
+at::Tensor ordered_sum(const at::Tensor& values) {
+  const int64_t rounds = (values.numel() + rules::kLanes - 1) / rules::kLanes;
+  const at::Tensor padded = at::zeros({rounds, rules::kLanes}, values.options());
+  padded.flatten().narrow(0, 0, values.numel()).copy_(values);
+  at::Tensor lanes = at::zeros({rules::kLanes}, values.options());
+  for (int64_t i = 0; i < rounds; ++i) lanes.add_(padded[i]);
+  for (int64_t width = rules::kLanes / 2; width > 0; width /= 2) {
+    lanes = lanes.narrow(0, 0, width).add(lanes.narrow(0, width, width));
+  }
+  return lanes;
+}
 
 at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor) {
   std::vector<at::Tensor> flags;
@@ -76,6 +91,11 @@ at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in, const at
 
 at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in) {
   return by_index(group, in, [](const at::Tensor& values) { return values.abs().max().to(at::kDouble); });
+}
+
+at::Tensor roots_of(const at::Tensor& sums) {
+  // Where float32 cannot hold the sum the first is Inf; elsewhere they differ by a bit at most.
+  return at::minimum(sums.to(at::kFloat).sqrt(), sums.sqrt().to(at::kFloat));
 }
 
 }  // namespace apex::kernels::aten

@@ -10,6 +10,9 @@ namespace apex::kernels::aten {
 // Whether one of `values` is not finite: a bool tensor without dimensions on their device.
 at::Tensor has_nonfinite(const at::Tensor& values);
 
+// The sum of float64 values in the fixed order of rules/lanes.h: the same bits on every device.
+at::Tensor ordered_sum(const at::Tensor& values);
+
 // Each returns whether a checked input is not finite, in the same form.
 at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor);
 at::Tensor axpby(const plan::Group& group, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
@@ -22,5 +25,8 @@ void copy(const plan::Group& group, at::TensorList from, at::TensorList to);
 // at::sum takes. `factor` is a tensor of one element on any device, or undefined for 1.
 at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in, const at::Tensor& factor);
 at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in);
+
+// rules::root_of_sum of each, to the last bit or so.
+at::Tensor roots_of(const at::Tensor& sums);
 
 }  // namespace apex::kernels::aten

@@ -21,6 +21,9 @@ void copy(const plan::Group& group);
 at::Tensor sums_of_squares(const plan::Group& group, size_t count, double factor);
 at::Tensor max_magnitudes(const plan::Group& group, size_t count);
 
+// rules::root_of_sum of each.
+at::Tensor roots_of(const at::Tensor& sums);
+
 // The sum in the fixed order of rules/lanes.h.
 double ordered_sum(c10::ArrayRef<double> values);
 

@@ -16,9 +16,11 @@
 // it. Such files share nothing else with the rest: code for one instruction set must not stand in for the code of another.
 namespace apex::kernels::cpu {
 
-// Applies a rule to `size` values. values[i] is where the rule's i-th value, or sum, is read from and written to.
+// Applies a rule to `size` values. values[i] is where the rule's i-th value is read from and written to, sums[s] the row of
+// lanes that its s-th sum is added to, one for each value.
 template <class Rule>
-using RunBlock = void (*)(const Rule& rule, typename Rule::Real* const* values, int64_t size);
+using RunBlock = void (*)(const Rule& rule, typename Rule::Real* const* values, rules::SumReal<Rule>* const* sums,
+                          int64_t size);
 
 // Converts `size` stored elements to values, or values to stored elements.
 template <class Real>
@@ -39,7 +41,9 @@ struct Conversions {
   Reader<Real> read_half, read_bfloat16;
   Writer<Real> write_half, write_bfloat16;
   // Past the caches, for memory that is not read again soon: no line is fetched only to be overwritten.
+  // Other threads see what was written after a fence.
   Writer<Real> stream_half, stream_bfloat16;
+  void (*fence)();
 };
 
 using FloatRules = RuleTable<rules::Scale<float>, rules::Axpby<float>, rules::SumOfSquares<float>, rules::MaxMagnitude<float>,

@@ -1,6 +1,9 @@
 #include "kernels/rules/norms.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 #include "kernels/cpu/driver.h"
 #include "kernels/cpu/row_sums.h"
@@ -27,6 +30,14 @@ at::Tensor sums_of_squares(const plan::Group& group, size_t count, double factor
 at::Tensor max_magnitudes(const plan::Group& group, size_t count) {
   return group.has_double() ? sums_by_index(group, count, rules::MaxMagnitude<double>())
                             : sums_by_index(group, count, rules::MaxMagnitude<float>());
+}
+
+// Not at::sqrt, which may be off by a bit.
+at::Tensor roots_of(const at::Tensor& sums) {
+  const at::Tensor roots = at::empty(sums.sizes(), sums.options().dtype(at::kFloat));
+  std::transform(sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel(), roots.mutable_data_ptr<float>(),
+                 rules::root_of_sum);
+  return roots;
 }
 
 double ordered_sum(c10::ArrayRef<double> values) {

@@ -11,6 +11,9 @@ namespace {
 // In all rules that update parameters they are the second value.
 constexpr size_t kParam = 1;
 
+// In LAMB's first stage updates are the last.
+constexpr size_t kUpdate = 4;
+
 size_t copied(bool copies) { return copies ? kParam : kNoCopy; }
 
 template <class Rule>
@@ -21,14 +24,16 @@ void update(const plan::Group& group, const Rule& rule, bool copies) {
 
 void write_norms(const plan::Group& group, const std::vector<double>& squares, const at::Tensor& norms) {
   for (size_t row = 0; row < squares.size(); ++row) {
-    norms.mutable_data_ptr<float>()[group.rows[row].index] = static_cast<float>(std::sqrt(squares[row]));
+    norms.mutable_data_ptr<float>()[group.rows[row].index] = rules::root_of_sum(squares[row]);
   }
 }
 
 }  // namespace
 
 void sgd(const plan::Group& group, const SgdControl& control, bool copies) {
-  control.momentum == 0 ? update(group, plain_sgd_rule(control), copies) : update(group, momentum_sgd_rule(control), copies);
+  const bool half_params = group.dtypes[kParam] == at::kHalf;
+  control.momentum == 0 ? update(group, plain_sgd_rule(control, half_params), copies)
+                        : update(group, momentum_sgd_rule(control, half_params), copies);
 }
 
 void adam(const plan::Group& group, const AdamControl& control, bool copies) { update(group, adam_rule(control), copies); }
@@ -43,8 +48,9 @@ void novograd(const plan::Group& group, const NovoGradControl& control, const fl
 }
 
 void lamb_stage_1(const plan::Group& group, const LambControl& control, const LambNorms& norms) {
+  const bool half_updates = group.dtypes[kUpdate] == at::kHalf;
   const double global_norm = control.global_grad_norm.defined() ? control.global_grad_norm.item<double>() : 0.0;
-  const auto sums = run_pass(group, lamb_stage_1_rule(control, global_norm));
+  const auto sums = run_pass(group, lamb_stage_1_rule(control, global_norm, half_updates));
   write_norms(group, row_sums<rules::LambStage1>(group, sums, 0), norms.params);
   write_norms(group, row_sums<rules::LambStage1>(group, sums, 1), norms.updates);
 }

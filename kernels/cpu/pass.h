@@ -26,6 +26,7 @@ constexpr size_t kNoCopy = ~size_t{0};
 template <class Rule>
 class Pass {
   using Real = typename Rule::Real;
+  using SumReal = rules::SumReal<Rule>;
   static constexpr size_t kValues = rules::kValues<Rule>;
 
  public:
@@ -38,30 +39,34 @@ class Pass {
   }
 
   std::array<double, Rule::kSums> run(const Rule& rule, const plan::Chunk& chunk) const {
-    alignas(64) Real lanes[Rule::kSums + 1][kBlock];
+    alignas(64) SumReal lanes[Rule::kSums + 1][kBlock];
     const auto used = static_cast<int>(std::min(chunk.size, kBlock));
-    for (size_t s = 0; s < Rule::kSums; ++s) std::fill_n(lanes[s], rules::folded_lanes(used), Real(0));
+    for (size_t s = 0; s < Rule::kSums; ++s) std::fill_n(lanes[s], rules::folded_lanes(used), SumReal(0));
+    const plan::TensorRow& row = group_.rows[static_cast<size_t>(chunk.row)];
     for (int64_t start = 0; start < chunk.size; start += kBlock) {
-      run_block(rule, group_.rows[static_cast<size_t>(chunk.row)], chunk.offset + start, std::min(kBlock, chunk.size - start),
-                lanes);
+      run_block(rule, row, chunk.offset + start, std::min(kBlock, chunk.size - start), lanes);
     }
+    if (copied_ != kNoCopy) fence_();
     std::array<double, Rule::kSums> sums{};
     if constexpr (Rule::kSums != 0) {
-      for (size_t s = 0; s < Rule::kSums; ++s) sums[s] = rules::fold_lanes<typename Rule::Fold>(lanes[s], used);
+      for (size_t s = 0; s < Rule::kSums; ++s) {
+        sums[s] = rules::chunk_sum<Rule>(rules::fold_lanes<typename Rule::Fold>(lanes[s], used));
+      }
     }
     return sums;
   }
 
  private:
-  void run_block(const Rule& rule, const plan::TensorRow& row, int64_t offset, int64_t size, Real (*lanes)[kBlock]) const {
+  void run_block(const Rule& rule, const plan::TensorRow& row, int64_t offset, int64_t size, SumReal (*lanes)[kBlock]) const {
     alignas(64) Real buffers[kValues][kBlock];
-    Real* values[kValues + Rule::kSums];
+    Real* values[kValues];
+    SumReal* sums[Rule::kSums + 1];
     for (size_t i = 0; i < kValues; ++i) {
       values[i] = readers_[i] == nullptr ? static_cast<Real*>(row.data[i]) + offset : buffers[i];
       if (readers_[i] != nullptr && rules::is_read(Rule::kUses[i])) readers_[i](element(row, i, offset), values[i], size);
     }
-    for (size_t s = 0; s < Rule::kSums; ++s) values[kValues + s] = lanes[s];
-    kernel_(rule, values, size);
+    for (size_t s = 0; s < Rule::kSums; ++s) sums[s] = lanes[s];
+    kernel_(rule, values, sums, size);
     for (size_t i = 0; i < kValues; ++i) {
       if (writers_[i] != nullptr && rules::is_written(Rule::kUses[i])) writers_[i](values[i], element(row, i, offset), size);
     }
@@ -86,6 +91,7 @@ class Pass {
   std::array<Writer<Real>, kValues> writers_;
   size_t copied_;
   Writer<Real> copy_writer_ = nullptr;
+  void (*fence_)() = current_kernels().conversions.fence;
 };
 
 // Runs rule_of(row) over each row of the group. Any number of threads gives the same bits.

@@ -16,7 +16,7 @@ Dtypes dtypes_at(TensorLists lists, size_t index) {
 }
 
 TensorRow row_at(TensorLists lists, size_t index) {
-  TensorRow row{index, {}};
+  TensorRow row{index, lists.front().tensors[index].numel(), {}};
   for (size_t i = 0; i < lists.size(); ++i) {
     const at::Tensor& tensor = lists[i].tensors[index];
     row.data[i] = lists[i].access == Access::write ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
@@ -55,7 +55,7 @@ std::vector<Group> make_groups(TensorLists lists) {
   }
   for (Group& group : groups) {
     std::vector<int64_t> numels;
-    for (const TensorRow& row : group.rows) numels.push_back(tensors[row.index].numel());
+    for (const TensorRow& row : group.rows) numels.push_back(row.numel);
     group.chunks = make_chunks(numels);
     group.numel = std::accumulate(numels.begin(), numels.end(), int64_t{0});
   }

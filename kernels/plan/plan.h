@@ -27,6 +27,7 @@ std::vector<Chunk> make_chunks(c10::ArrayRef<int64_t> numels, int64_t chunk_size
 // The tensors of one index: where they are in memory, list by list.
 struct TensorRow {
   size_t index;
+  int64_t numel;
   std::array<void*, kMaxLists> data;
 };
 

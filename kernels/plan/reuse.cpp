@@ -83,7 +83,7 @@ Groups checked_groups(const char* op, TensorLists lists) {
     if (call.matches_all(lists)) return call.groups();
   }
   check_lists(op, lists);
-  auto groups = std::make_shared<const std::vector<Group>>(make_groups(lists));
+  auto groups = std::make_shared<const Plan>(Plan{make_groups(lists), lists.front().tensors.size(), nullptr});
   remembered[next++ % remembered.size()] = Remembered(lists, groups);
   return groups;
 }

@@ -16,11 +16,11 @@ struct Adagrad {
   template <class V>
   HD void operator()(V grad, V& param, V& sum) const {
     V unscaled = multiply(grad, V(grad_scale));
-    if (weight_decay != 0 && !decoupled) unscaled = fma(V(weight_decay), param, unscaled);
-    sum = fma(unscaled, unscaled, sum);
+    if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
+    sum = add(sum, multiply(unscaled, unscaled));
     V step = divide(unscaled, add(square_root(sum), V(eps)));
-    if (weight_decay != 0 && decoupled) step = fma(V(weight_decay), param, step);
-    param = fma(V(-lr), step, param);
+    if (weight_decay != 0 && decoupled) step = add(step, multiply(V(weight_decay), param));
+    param = add(param, multiply(V(-lr), step));
   }
 };
 

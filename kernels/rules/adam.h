@@ -17,10 +17,10 @@ struct Adam {
   template <class V>
   HD void operator()(V grad, V& param, V& exp_avg, V& exp_avg_sq) const {
     V unscaled = multiply(grad, V(grad_scale));
-    if (weight_decay != 0 && !decoupled) unscaled = fma(V(weight_decay), param, unscaled);
+    if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
     V step = moments.advance(unscaled, exp_avg, exp_avg_sq);
-    if (weight_decay != 0 && decoupled) step = fma(V(weight_decay), param, step);
-    param = fma(V(-lr), step, param);
+    if (weight_decay != 0 && decoupled) step = add(step, multiply(V(weight_decay), param));
+    param = add(param, multiply(V(-lr), step));
   }
 };
 

@@ -53,6 +53,14 @@ HD inline float divide(float a, float b) {
 #endif
 }
 
+HD inline double divide(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __ddiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+
 HD inline float square_root(float a) {
 #ifdef __CUDA_ARCH__
   return __fsqrt_rn(a);
@@ -61,13 +69,26 @@ HD inline float square_root(float a) {
 #endif
 }
 
-// a * b + c, rounded once.
-HD inline float fma(float a, float b, float c) {
+HD inline double square_root(double a) {
 #ifdef __CUDA_ARCH__
-  return __fmaf_rn(a, b, c);
+  return __dsqrt_rn(a);
 #else
-  return std::fma(a, b, c);
+  return std::sqrt(a);
 #endif
+}
+
+// The same value, in the type that squares are summed in.
+HD inline double widen(float a) { return a; }
+HD inline double widen(double a) { return a; }
+
+// base^exponent for an exponent that is not negative, as products in an order of its own: the same bits wherever it runs.
+HD inline double power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result = multiply(result, base);
+    base = multiply(base, base);
+  }
+  return result;
 }
 
 // The larger of |a| and |b|, and NaN if one of them is: without their signs, the bits of floating-point values are ordered as

@@ -7,7 +7,8 @@
 
 // Storage types and their conversion to and from the types that formulas compute in: the reference for the conversion
 // instructions of CPUs. Bit operations and ordinary float additions only: results do not depend on instruction sets or on a
-// processor mode that flushes subnormal numbers.
+// processor mode that flushes subnormal numbers. On a GPU float16, which costs a dozen instructions here, has instructions that
+// do the same but for the payload of a NaN.
 namespace apex::kernels::rules {
 
 struct Half {
@@ -61,6 +62,11 @@ HD inline Math load(BFloat16 stored) {
 
 template <class Math>
 HD inline Math load(Half stored) {
+#ifdef __CUDA_ARCH__
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored.bits));
+  return static_cast<Math>(value);
+#else
   const uint32_t sign = (static_cast<uint32_t>(stored.bits) << 16) & detail::kSign;
   const uint32_t shifted = (static_cast<uint32_t>(stored.bits) & 0x7fffu) << 13;
   const uint32_t normal = shifted + detail::kRebias;
@@ -71,6 +77,7 @@ HD inline Math load(Half stored) {
   uint32_t magnitude = shifted < (1u << 23) ? subnormal : normal;
   magnitude = shifted >= (detail::kHalfInf << 13) ? not_finite : magnitude;
   return static_cast<Math>(from_bits(sign | magnitude));
+#endif
 }
 
 // store<T>(value): the nearest T, ties to even. A NaN becomes quiet in float16, where it
@@ -109,6 +116,11 @@ template <>
 struct Store<Half> {
   template <class Math>
   HD static Half from(Math value) {
+#ifdef __CUDA_ARCH__
+    Half half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(static_cast<float>(value)));
+    return half;
+#else
     const uint32_t bits = to_bits(static_cast<float>(value));
     const uint32_t sign = (bits & detail::kSign) >> 16;
     const uint32_t magnitude = bits & ~detail::kSign;
@@ -120,6 +132,7 @@ struct Store<Half> {
     const uint32_t nan = detail::kHalfNaN | ((magnitude >> 13) & 0x3ffu);
     result = magnitude > detail::kFloatInf ? nan : result;
     return {static_cast<uint16_t>(sign | result)};
+#endif
   }
 };
 
@@ -127,5 +140,7 @@ template <class Storage, class Math>
 HD inline Storage store(Math value) {
   return Store<Storage>::from(value);
 }
+
+HD inline float round_to_half(float value) { return load<float>(store<Half>(value)); }
 
 }  // namespace apex::kernels::rules

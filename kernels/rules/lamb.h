@@ -8,29 +8,33 @@ namespace apex::kernels::rules {
 // updates, for the trust ratio of each tensor.
 struct LambStage1 {
   using Real = float;
+  using SumReal = double;
   using Fold = Sum;
   static constexpr Use kUses[] = {Use::read, Use::read, Use::update, Use::update, Use::write};
   static constexpr size_t kSums = 2;
 
-  float grad_scale;  // with the division by the clip coefficient in it
+  float grad_scale;
+  float clip;  // gradients are divided by it
   float weight_decay;
   bool decoupled;
+  bool half_updates;  // updates are stored in float16: as in Apex, their norm is that of what is stored
   Moments moments;
 
-  template <class V>
-  HD void operator()(V grad, V param, V& exp_avg, V& exp_avg_sq, V& update, V& param_squares, V& update_squares) const {
-    V unscaled = multiply(grad, V(grad_scale));
-    if (weight_decay != 0 && !decoupled) unscaled = fma(V(weight_decay), param, unscaled);
+  template <class V, class S>
+  HD void operator()(V grad, V param, V& exp_avg, V& exp_avg_sq, V& update, S& param_squares, S& update_squares) const {
+    V unscaled = divide(multiply(grad, V(grad_scale)), V(clip));
+    if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
     update = moments.advance(unscaled, exp_avg, exp_avg_sq);
-    if (weight_decay != 0 && decoupled) update = fma(V(weight_decay), param, update);
-    param_squares = add(param_squares, multiply(param, param));
-    update_squares = add(update_squares, multiply(update, update));
+    if (weight_decay != 0 && decoupled) update = add(update, multiply(V(weight_decay), param));
+    if (half_updates) update = round_to_half(update);
+    param_squares = add(param_squares, widen(multiply(param, param)));
+    update_squares = add(update_squares, widen(multiply(update, update)));
   }
 };
 
 // LAMB's learning rate for one tensor.
-HD inline double trusted_rate(double lr, double param_norm, double update_norm) {
-  return param_norm != 0 && update_norm != 0 ? lr * param_norm / update_norm : lr;
+HD inline float trusted_rate(float lr, float param_norm, float update_norm) {
+  return param_norm != 0 && update_norm != 0 ? multiply(lr, divide(param_norm, update_norm)) : lr;
 }
 
 // LAMB, stage 2: param -= rate * update.
@@ -43,7 +47,7 @@ struct LambStage2 {
 
   template <class V>
   HD void operator()(V update, V& param) const {
-    param = fma(V(-rate), update, param);
+    param = add(param, multiply(V(-rate), update));
   }
 };
 

@@ -7,9 +7,11 @@ namespace apex::kernels::rules {
 // The factor by which LARC changes the learning rate of one tensor. With `clip` it never exceeds 1.
 HD inline double larc_rate(double trust, double param_norm, double grad_norm, double weight_decay, double eps, double lr,
                            bool clip) {
-  const double rate = trust * param_norm / (grad_norm + param_norm * weight_decay + eps);
+  const double decayed = add(grad_norm, multiply(param_norm, weight_decay));
+  const double rate = divide(multiply(trust, param_norm), add(decayed, eps));
   if (!clip) return rate;
-  return rate / lr < 1 ? rate / lr : 1.0;
+  const double factor = divide(rate, lr);
+  return factor < 1 ? factor : 1.0;
 }
 
 // grad = (grad * grad_scale + weight_decay * param) * rate
@@ -23,7 +25,7 @@ struct Larc {
   template <class V>
   HD void operator()(V& grad, V param) const {
     V step = multiply(grad, V(grad_scale));
-    if (weight_decay != 0) step = fma(V(weight_decay), param, step);
+    if (weight_decay != 0) step = add(step, multiply(V(weight_decay), param));
     grad = multiply(step, V(rate));
   }
 };

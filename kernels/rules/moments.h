@@ -5,20 +5,27 @@
 namespace apex::kernels::rules {
 
 // Running means of gradients and of their squares, and the step that they give: what Adam and LAMB have in common.
-// The corrections undo that both means start at zero; they are 1 without bias correction.
+// The corrections undo that both means start at zero; they are 1 without bias correction, and soon with it.
+// Without the division where it would change nothing.
+template <class V>
+HD V corrected(V mean, float correction) {
+  return correction == 1 ? mean : divide(mean, V(correction));
+}
+
 struct Moments {
   float decay, weight;                // of the mean: beta1, and 1 - beta1 or 1
   float square_decay, square_weight;  // of the mean of squares: beta2 and 1 - beta2
-  float correction;                   // 1 / (1 - beta1^step)
-  float root_correction;              // 1 / sqrt(1 - beta2^step)
+  float correction;                   // 1 - beta1^step
+  float square_correction;            // 1 - beta2^step
   float eps;
 
-  // (mean * correction) / (sqrt(square) * root_correction + eps), after both took in the gradient.
+  // (mean / correction) / (sqrt(square / square_correction) + eps), after both took in the gradient.
   template <class V>
   HD V advance(V grad, V& mean, V& square) const {
-    mean = fma(V(decay), mean, multiply(V(weight), grad));
-    square = fma(multiply(V(square_weight), grad), grad, multiply(V(square_decay), square));
-    return divide(multiply(mean, V(correction)), fma(square_root(square), V(root_correction), V(eps)));
+    mean = add(multiply(V(decay), mean), multiply(V(weight), grad));
+    square = add(multiply(V(square_decay), square), multiply(multiply(V(square_weight), grad), grad));
+    const V root = square_root(corrected(square, square_correction));
+    return divide(corrected(mean, correction), add(root, V(eps)));
   }
 };
 

@@ -4,20 +4,43 @@
 
 namespace apex::kernels::rules {
 
-// sum += (in * factor)^2
+// An L2 norm, from a sum of squares. As in Apex's kernels the sum is rounded to float32 first; one that float32 cannot hold is
+// not.
+HD inline float root_of_sum(double sum) {
+  const float rounded = static_cast<float>(sum);
+  return subtract(rounded, rounded) == 0 ? square_root(rounded) : static_cast<float>(square_root(sum));
+}
+
+// sum += (in * factor)^2, a square of the rule's own precision.
 template <class Math>
 struct SumOfSquares {
   using Real = Math;
+  using SumReal = double;
   using Fold = Sum;
   static constexpr Use kUses[] = {Use::read};
   static constexpr size_t kSums = 1;
 
   Math factor;
 
-  template <class V>
-  HD void operator()(V in, V& sum) const {
+  template <class V, class S>
+  HD void operator()(V in, S& sum) const {
     const V value = multiply(in, V(factor));
-    sum = add(sum, multiply(value, value));
+    sum = add(sum, widen(multiply(value, value)));
+  }
+};
+
+// The squares of two values of one index: sums of two lists in one pass.
+struct PairOfSquares {
+  using Real = float;
+  using SumReal = double;
+  using Fold = Sum;
+  static constexpr Use kUses[] = {Use::read, Use::read};
+  static constexpr size_t kSums = 2;
+
+  template <class V, class S>
+  HD void operator()(V first, V second, S& first_sum, S& second_sum) const {
+    first_sum = add(first_sum, widen(multiply(first, first)));
+    second_sum = add(second_sum, widen(multiply(second, second)));
   }
 };
 

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels/rules/arithmetic.h"
 
 // A rule says how the values that several tensors hold at one index are updated. It is a struct of plain coefficients with
 //   using Real       float or double: what it computes in, and the type of its coefficients
 //   kUses[]          one entry per value, in the order of the tensor lists: what becomes of it
-//   kSums            how many running sums come behind the values, and Fold, how sums of parts are joined
+//   kSums            how many running sums come behind the values, Fold, how sums of parts are joined, and, if sums are not
+//   Real,
+//                    SumReal: double
 //   operator()       the formula, on values of type V: Real itself, or a vector of them. Coefficients convert to V.
 // A rule depends on nothing else, so every driver gives the same bits.
 namespace apex::kernels::rules {
@@ -19,6 +22,17 @@ constexpr size_t kValues = sizeof(Rule::kUses) / sizeof(Use);
 
 constexpr bool is_read(Use use) { return use != Use::write; }
 constexpr bool is_written(Use use) { return use != Use::read; }
+
+template <class Rule, class = void>
+struct SumRealOf {
+  using type = typename Rule::Real;
+};
+template <class Rule>
+struct SumRealOf<Rule, std::void_t<typename Rule::SumReal>> {
+  using type = typename Rule::SumReal;
+};
+template <class Rule>
+using SumReal = typename SumRealOf<Rule>::type;
 
 struct Sum {
   template <class Value>

@@ -21,4 +21,17 @@ struct Scale {
   }
 };
 
+// out = in
+template <class Math>
+struct Copy {
+  using Real = Math;
+  static constexpr Use kUses[] = {Use::read, Use::write};
+  static constexpr size_t kSums = 0;
+
+  template <class V>
+  HD void operator()(V in, V& out) const {
+    out = in;
+  }
+};
+
 }  // namespace apex::kernels::rules

@@ -4,6 +4,12 @@
 
 namespace apex::kernels::rules {
 
+// param + change. As in Apex's kernel, the change of a parameter that is stored in float16 is rounded to float16 first.
+template <class V>
+HD V changed(V param, V change, bool half_param) {
+  return add(param, half_param ? round_to_half(change) : change);
+}
+
 // Gradient descent without momentum: param -= lr * (grad * grad_scale + weight_decay * param).
 struct PlainSgd {
   using Real = float;
@@ -11,12 +17,13 @@ struct PlainSgd {
   static constexpr size_t kSums = 0;
 
   float grad_scale, lr, weight_decay;
+  bool half_params;
 
   template <class V>
   HD void operator()(V grad, V& param) const {
     V step = multiply(grad, V(grad_scale));
-    if (weight_decay != 0) step = fma(V(weight_decay), param, step);
-    param = fma(V(-lr), step, param);
+    if (weight_decay != 0) step = add(step, multiply(V(weight_decay), param));
+    param = changed(param, multiply(V(-lr), step), half_params);
   }
 };
 
@@ -29,16 +36,16 @@ struct MomentumSgd {
   static constexpr size_t kSums = 0;
 
   float grad_scale, lr, weight_decay, momentum, undampened;  // undampened = 1 - dampening
-  bool nesterov, first_run, decay_after_momentum;
+  bool nesterov, first_run, decay_after_momentum, half_params;
 
   template <class V>
   HD void operator()(V grad, V& param, V& buffer) const {
     V step = multiply(grad, V(grad_scale));
-    if (weight_decay != 0 && !decay_after_momentum) step = fma(V(weight_decay), param, step);
-    buffer = first_run ? step : fma(V(momentum), buffer, multiply(V(undampened), step));
-    step = nesterov ? fma(V(momentum), buffer, step) : buffer;
-    if (weight_decay != 0 && decay_after_momentum) step = fma(V(weight_decay), param, step);
-    param = fma(V(-lr), step, param);
+    if (weight_decay != 0 && !decay_after_momentum) step = add(step, multiply(V(weight_decay), param));
+    buffer = first_run ? step : add(multiply(V(momentum), buffer), multiply(V(undampened), step));
+    step = nesterov ? add(step, multiply(V(momentum), buffer)) : buffer;
+    if (weight_decay != 0 && decay_after_momentum) step = add(step, multiply(V(weight_decay), param));
+    param = changed(param, multiply(V(-lr), step), half_params);
   }
 };
 

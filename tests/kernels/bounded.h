@@ -7,8 +7,8 @@ namespace kernels_test {
 
 // The exact result of a formula, and how far float32 arithmetic may be from it: a running error analysis. Every operation adds
 // what its operands' errors do to the result, and one rounding of at most 2^-24 of it (or 2^-150, half the step between
-// subnormal values). A fused multiply-add rounds less often than the product and the sum that are counted here, and a division
-// by x is counted like a product with 1/x, plus the rounding of that coefficient: the bound holds for all of them.
+// subnormal values). A division by x is counted like a product with 1/x, plus the rounding of that coefficient: the bound holds
+// for both.
 struct Bounded {
   double value = 0;
   double error = 0;

@@ -42,8 +42,11 @@ namespace {
 
 Bounded coefficient(double value) { return Bounded::coefficient(value); }
 
-// Corrections are computed in float64 and rounded once.
-double bias(double beta, int64_t step) { return 1 - std::pow(beta, static_cast<double>(step)); }
+// Apex's kernels are given their coefficients as float32 numbers, and take differences from 1 of those. Corrections are
+// computed in float64 from there and rounded once.
+double as_given(double value) { return static_cast<float>(value); }
+Bounded complement(double value) { return 1.0f - static_cast<float>(value); }
+double bias(double beta, int64_t step) { return 1 - std::pow(as_given(beta), static_cast<double>(step)); }
 
 template <class Control>
 Control with(const at::Tensor& found_inf, const Control& control) {
@@ -57,7 +60,7 @@ Control with(const at::Tensor& found_inf, const Control& control) {
 // --- SGD
 
 void sgd_reference(const kernels::SgdControl& c, Elements& elements) {
-  const Bounded mu = coefficient(c.momentum), undampened = coefficient(1 - c.dampening), decay = coefficient(c.weight_decay);
+  const Bounded mu = coefficient(c.momentum), undampened = complement(c.dampening), decay = coefficient(c.weight_decay);
   for (Element& e : elements) {
     Bounded g = e.grad * coefficient(kGradScale);
     if (c.weight_decay != 0 && !c.weight_decay_after_momentum) g = g + decay * e.param;
@@ -66,7 +69,9 @@ void sgd_reference(const kernels::SgdControl& c, Elements& elements) {
       g = c.nesterov ? g + mu * e.first : e.first;
     }
     if (c.weight_decay != 0 && c.weight_decay_after_momentum) g = g + decay * e.param;
-    e.param = e.param - coefficient(kLr) * g;
+    Bounded change = coefficient(kLr) * g;
+    if (e.half_param) change.error += std::max((std::abs(change.value) + change.error) * 0x1p-11, 0x1p-25);
+    e.param = e.param - change;
   }
 }
 
@@ -85,10 +90,10 @@ Case sgd(const std::string& name, double momentum, double decay, const std::func
 // --- Adam
 
 // The step of Adam and LAMB, before it is applied.
-Bounded adam_step(const kernels::MomentControl& c, double mean_weight, Bounded g, Element& e) {
+Bounded adam_step(const kernels::MomentControl& c, Bounded mean_weight, Bounded g, Element& e) {
   const double c1 = c.bias_correction ? bias(c.beta1, c.step) : 1, c2 = c.bias_correction ? bias(c.beta2, c.step) : 1;
-  e.first = coefficient(c.beta1) * e.first + coefficient(mean_weight) * g;
-  e.second = coefficient(c.beta2) * e.second + coefficient(1 - c.beta2) * g * g;
+  e.first = coefficient(c.beta1) * e.first + mean_weight * g;
+  e.second = coefficient(c.beta2) * e.second + complement(c.beta2) * g * g;
   return (e.first / coefficient(c1)) / (sqrt(e.second) / coefficient(std::sqrt(c2)) + coefficient(c.eps));
 }
 
@@ -103,7 +108,7 @@ Case adam(const std::string& name, bool decoupled, double decay, int64_t step, b
     for (Element& e : elements) {
       Bounded g = e.grad * coefficient(kGradScale);
       if (control.weight_decay != 0 && !control.adam_w_mode) g = g + decay_of * e.param;
-      Bounded u = adam_step(control, 1 - control.beta1, g, e);
+      Bounded u = adam_step(control, complement(control.beta1), g, e);
       if (control.weight_decay != 0 && control.adam_w_mode) u = u + decay_of * e.param;
       e.param = e.param - coefficient(kLr) * u;
     }
@@ -139,7 +144,7 @@ Case adagrad(const std::string& name, bool decoupled, double decay) {
           reference};
 }
 
-// --- Norms of whole tensors. A float32 norm is within 70 roundings (rules/lanes.h), and its elements carry one more.
+// --- Norms of whole tensors. A float32 norm is within 2.5 roundings (rules/lanes.h), and its elements carry one more.
 
 template <class ValueOf>
 Bounded l2_of(const Elements& elements, const ValueOf& value_of) {
@@ -149,7 +154,7 @@ Bounded l2_of(const Elements& elements, const ValueOf& value_of) {
     squares += value.value * value.value;
     errors += value.error * value.error;
   }
-  return {std::sqrt(squares), std::sqrt(errors) + 72 * 0x1p-24 * std::sqrt(squares)};
+  return {std::sqrt(squares), std::sqrt(errors) + 4 * 0x1p-24 * std::sqrt(squares)};
 }
 
 Bounded largest_of(const Elements& elements) {
@@ -165,15 +170,15 @@ Bounded largest_of(const Elements& elements) {
 Bounded novograd_norm(const kernels::NovoGradControl& c, const Elements& elements, double running) {
   if (c.norm_type == kernels::NormType::inf) {
     const Bounded now = largest_of(elements);
-    return c.first_run ? now : coefficient(c.beta2) * running + coefficient(1 - c.beta2) * now;
+    return c.first_run ? now : coefficient(c.beta2) * running + complement(c.beta2) * now;
   }
   const Bounded now = l2_of(elements, [](const Element& e) { return e.grad * coefficient(kGradScale); });
   if (c.first_run) return now;
-  return sqrt(coefficient(c.beta2) * running * running + coefficient(1 - c.beta2) * now * now);
+  return sqrt(coefficient(c.beta2) * running * running + complement(c.beta2) * now * now);
 }
 
 void novograd_reference(const kernels::NovoGradControl& c, Elements& elements, double running) {
-  const Bounded decay = coefficient(c.weight_decay), weight = coefficient(c.grad_averaging ? 1 - c.beta1 : 1);
+  const Bounded decay = coefficient(c.weight_decay), weight = c.grad_averaging ? complement(c.beta1) : Bounded(1);
   const double c1 = c.bias_correction ? bias(c.beta1, c.step) : 1, c2 = c.bias_correction ? bias(c.beta2, c.step) : 1;
   const Bounded d = novograd_norm(c, elements, running) / coefficient(std::sqrt(c2)) + coefficient(c.eps);
   for (Element& e : elements) {
@@ -212,7 +217,7 @@ void lamb_reference(const kernels::LambControl& c, Elements& elements) {
   for (Element& e : elements) {
     Bounded g = e.grad * coefficient(kGradScale) / coefficient(clip);
     if (c.weight_decay != 0 && !c.adam_w_mode) g = g + decay * e.param;
-    e.grad = adam_step(c, c.grad_averaging ? 1 - c.beta1 : 1, g, e);
+    e.grad = adam_step(c, c.grad_averaging ? complement(c.beta1) : Bounded(1), g, e);
     if (c.weight_decay != 0 && c.adam_w_mode) e.grad = e.grad + decay * e.param;
   }
   const Bounded update_norm = l2_of(elements, [](const Element& e) { return e.grad; });
@@ -223,7 +228,8 @@ void lamb_reference(const kernels::LambControl& c, Elements& elements) {
 
 void lamb_step(kernels::LambControl control, Problem& p, const at::Tensor& found_inf) {
   control = with(found_inf, control);
-  control.global_grad_norm = at::full({1}, kGlobalNorm, at::kFloat);
+  const c10::Device device = p.params.empty() ? c10::Device(at::kCPU) : p.params[0].device();
+  control.global_grad_norm = at::full({1}, kGlobalNorm, at::TensorOptions().dtype(at::kFloat).device(device));
   Tensors updates;
   for (const at::Tensor& param : p.params) updates.push_back(at::empty_like(param, at::kFloat));
   const auto norms = kernels::multi_tensor_lamb_stage_1(p.grads, p.params, p.first, p.second, updates, control);
@@ -330,6 +336,7 @@ Elements elements_of(const Problem& problem, size_t index) {
   fill(problem.params, &Element::param);
   fill(problem.first, &Element::first);
   fill(problem.second, &Element::second);
+  for (Element& element : elements) element.half_param = problem.params[index].scalar_type() == at::kHalf;
   return elements;
 }
 

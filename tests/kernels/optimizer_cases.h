@@ -34,6 +34,7 @@ const std::vector<Storage>& storages();
 // The values of one tensor of a problem, and what becomes of them.
 struct Element {
   Bounded grad, param, first, second;
+  bool half_param = false;  // the parameter is stored in float16
 };
 using Elements = std::vector<Element>;
 

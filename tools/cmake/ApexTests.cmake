@@ -1,11 +1,12 @@
-# apex_add_test(name sources... [PCH] [LIBRARIES libs...]): one GoogleTest binary, its tests known to ctest one by one as
+# apex_add_test(name sources... [PCH] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary, its tests known to ctest one by one as
 # room.Suite.Name, with the room (the folder in tests/) as label.
+# WHOLE: one entry for all of them, where starting a process for each would take longer than the tests.
 # PCH: the binary reads torch/torch.h and gtest/gtest.h from the precompiled header that all tests share. The header costs
 # 34 s once and saves 9 s a file.
 include(GoogleTest)
 
 function(apex_add_test name)
-  cmake_parse_arguments(ARG "PCH" "" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "PCH;WHOLE" "" "LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
   apex_test_flags(${name})
@@ -16,8 +17,8 @@ function(apex_add_test name)
   endif()
   get_filename_component(room "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   set(environment "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE")
-  if(APEX_CPP_SANITIZE)
-    # A sanitized process takes seconds to start: one for the whole room.
+  if(APEX_CPP_SANITIZE OR ARG_WHOLE)
+    # A sanitized process takes seconds to start.
     add_test(NAME ${room} COMMAND ${name})
     set_tests_properties(${room} PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
   else()

@@ -19,7 +19,19 @@ inline Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a.v, b.v); }
 inline Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a.v, b.v); }
 inline Floats divide(Floats a, Floats b) { return _mm512_div_ps(a.v, b.v); }
 inline Floats square_root(Floats a) { return _mm512_sqrt_ps(a.v); }
-inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a.v, b.v, c.v); }
+
+// Sixteen sums.
+struct Doubles {
+  __m512d low, high;
+
+  Doubles(__m512d first_eight, __m512d last_eight) : low(first_eight), high(last_eight) {}
+  explicit Doubles(double value) : low(_mm512_set1_pd(value)), high(low) {}
+};
+
+inline Doubles add(Doubles a, Doubles b) { return {_mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high)}; }
+inline Doubles widen(Floats a) {
+  return {_mm512_cvtps_pd(_mm512_castps512_ps256(a.v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1))};
+}
 
 inline Floats larger_magnitude(Floats a, Floats b) {
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -30,6 +42,8 @@ inline Floats larger_magnitude(Floats a, Floats b) {
 
 // The instruction rounds to nearest even whatever the processor's mode, and keeps subnormal results.
 __m256i to_half(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
+
+inline Floats round_to_half(Floats a) { return _mm512_cvtph_ps(to_half(a.v)); }
 
 __m256i to_bfloat16(__m512 v) {
   const __m512i bits = _mm512_castps_si512(v);
@@ -61,6 +75,25 @@ struct Avx512 {
   static void stream(Floats a, rules::Half* to) { _mm256_stream_si256(reinterpret_cast<__m256i*>(to), to_half(a.v)); }
   static void stream(Floats a, rules::BFloat16* to) { _mm256_stream_si256(reinterpret_cast<__m256i*>(to), to_bfloat16(a.v)); }
   static void fence() { _mm_sfence(); }
+
+  struct Wide {
+    using Vector = Doubles;
+    static Doubles load(const double* from) { return {_mm512_loadu_pd(from), _mm512_loadu_pd(from + 8)}; }
+    static void store(Doubles a, double* to) {
+      _mm512_storeu_pd(to, a.low);
+      _mm512_storeu_pd(to + 8, a.high);
+    }
+    static Doubles load_first(const double* from, int64_t count) {
+      const __mmask16 mask = first(count);
+      return {_mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), from),
+              _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask >> 8), from + 8)};
+    }
+    static void store_first(Doubles a, double* to, int64_t count) {
+      const __mmask16 mask = first(count);
+      _mm512_mask_storeu_pd(to, static_cast<__mmask8>(mask), a.low);
+      _mm512_mask_storeu_pd(to + 8, static_cast<__mmask8>(mask >> 8), a.high);
+    }
+  };
 
   static Floats load_first(const float* from, int64_t count) { return _mm512_maskz_loadu_ps(first(count), from); }
   static void store_first(Floats a, float* to, int64_t count) { _mm512_mask_storeu_ps(to, first(count), a.v); }

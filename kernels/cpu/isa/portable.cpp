@@ -27,7 +27,15 @@ struct OneByOne {
   }
   static void fence() {}
 
-  // Never called: a row of one has no part.
+  struct Wide {
+    using Vector = double;
+    static double load(const double* from) { return *from; }
+    static void store(double v, double* to) { *to = v; }
+    static double load_first(const double* from, int64_t) { return *from; }
+    static void store_first(double v, double* to, int64_t) { *to = v; }
+  };
+
+  // Never called, like those above: a row of one has no part.
   static Vector load_first(const Real* from, int64_t) { return *from; }
   static void store_first(Vector v, Real* to, int64_t) { *to = v; }
 };

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <c10/cuda/CUDAStream.h>
+
+#include <memory>
+
+namespace apex::kernels::cuda {
+
+// Whether work on the stream becomes a part of a CUDA graph.
+bool is_capturing(c10::cuda::CUDAStream stream);
+
+// Keeps an object alive as long as the graph that the stream is captured in, or anything made from that graph.
+void keep_with_graph(c10::cuda::CUDAStream stream, std::shared_ptr<const void> object);
+
+}  // namespace apex::kernels::cuda

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "kernels/cuda/launch.h"
+
+namespace apex::kernels::cuda {
+
+// A block of the device as kernel bodies see it: update_pass.h.
+struct DeviceBlock {
+  static constexpr size_t kSharedBytes = 2 * rules::kLanes * sizeof(double);
+
+  void* memory;
+
+  __device__ int64_t index() const { return blockIdx.x; }
+  __device__ int64_t count() const { return gridDim.x; }
+  __device__ int threads() const { return static_cast<int>(blockDim.x); }
+  __device__ void barrier() const { __syncthreads(); }
+  __device__ void* shared() const { return memory; }
+
+  template <class Work>
+  __device__ void each_thread(const Work& work) const {
+    work(static_cast<int>(threadIdx.x));
+  }
+
+  __device__ bool is_last(uint32_t* ticket, uint32_t calls) const {
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      last = atomicAdd(ticket, 1u) == calls - 1;
+      if (last) *ticket = 0;
+      __threadfence();
+    }
+    __syncthreads();
+    return last;
+  }
+
+  // Past the first-level cache, which may hold what was there before.
+  template <class Value>
+  __device__ Value read(const Value* address) const {
+    return __ldcg(address);
+  }
+};
+
+// As many blocks of a kernel as the current device holds at a time.
+template <class Kernel>
+cudaError_t resident_blocks(Kernel kernel, int threads, int* blocks) {
+  int device = 0, multiprocessors = 0, each = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, 0);
+  *blocks = std::max(1, multiprocessors * each);
+  return error;
+}
+
+// Launches a kernel with a grid that stays: every block takes one part after another.
+template <class Op>
+cudaError_t launch(void (*kernel)(Table, Op), const Table& table, const Op& op, int64_t parts, int threads,
+                   cudaStream_t stream) {
+  // Asked for once per kernel and device; there is one kernel to an Op.
+  static std::array<std::atomic<int>, 64> known{};
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  std::atomic<int>& limit = known[static_cast<size_t>(device) % known.size()];
+  int resident = limit.load(std::memory_order_relaxed);
+  if (resident == 0) {
+    error = resident_blocks(kernel, threads, &resident);
+    if (error != cudaSuccess) return error;
+    limit.store(resident, std::memory_order_relaxed);
+  }
+  const auto blocks = static_cast<unsigned>(std::max<int64_t>(1, std::min<int64_t>(parts, resident)));
+  kernel<<<blocks, static_cast<unsigned>(threads), 0, stream>>>(table, op);
+  return cudaGetLastError();
+}
+
+}  // namespace apex::kernels::cuda

@@ -1,0 +1,24 @@
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/norms.h"
+
+namespace apex::kernels::cuda {
+
+template <class Op>
+__global__ void __launch_bounds__(kSumThreads) sums_kernel(const Table table, const Op op) {
+  __shared__ double memory[DeviceBlock::kSharedBytes / sizeof(double)];
+  run_sums(DeviceBlock{memory}, table, op);
+}
+
+template <class Op>
+cudaError_t launch_sums(const Table& table, const Op& op, cudaStream_t stream) {
+  return launch(sums_kernel<Op>, table, op, table.chunks.count, kSumThreads, stream);
+}
+
+template cudaError_t launch_sums(const Table&, const Norms<true>&, cudaStream_t);
+template cudaError_t launch_sums(const Table&, const Norms<false>&, cudaStream_t);
+template cudaError_t launch_sums(const Table&, const NovoGradNorms<true>&, cudaStream_t);
+template cudaError_t launch_sums(const Table&, const NovoGradNorms<false>&, cudaStream_t);
+template cudaError_t launch_sums(const Table&, const LambStage1&, cudaStream_t);
+template cudaError_t launch_sums(const Table&, const LarcNorms&, cudaStream_t);
+
+}  // namespace apex::kernels::cuda

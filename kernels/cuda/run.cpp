@@ -1,0 +1,51 @@
+#include "kernels/cuda/run.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "kernels/cuda/device_table.h"
+#include "kernels/cuda/launch.h"
+
+namespace apex::kernels::cuda {
+
+bool handles(c10::Device device) { return device.is_cuda(); }
+
+template <class Op>
+void run_update(const Call& call, const Op& op) {
+  const c10::cuda::CUDAGuard guard(call.device);
+  const auto stream = c10::cuda::getCurrentCUDAStream(call.device.index());
+  C10_CUDA_CHECK(launch_updates(table_for_launch(call.plan, stream), op, stream.stream()));
+}
+
+template <class Op>
+Table run_sum(const Call& call, const Op& op) {
+  const c10::cuda::CUDAGuard guard(call.device);
+  const auto stream = c10::cuda::getCurrentCUDAStream(call.device.index());
+  const Table table = table_for_launch(call.plan, stream);
+  C10_CUDA_CHECK(launch_sums(table, op, stream.stream()));
+  return table;
+}
+
+void run_update_scale(c10::Device device, const rules::ScaleUpdate& rule, const LossScaleAddresses& addresses) {
+  const c10::cuda::CUDAGuard guard(device);
+  C10_CUDA_CHECK(launch_update_scale(rule, addresses, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
+}
+
+template void run_update(const Call&, const Scale&);
+template void run_update(const Call&, const Axpby&);
+template void run_update(const Call&, const Copy&);
+template void run_update(const Call&, const PlainSgd&);
+template void run_update(const Call&, const MomentumSgd&);
+template void run_update(const Call&, const Adam&);
+template void run_update(const Call&, const Adagrad&);
+template void run_update(const Call&, const NovoGrad&);
+template void run_update(const Call&, const LambStage2&);
+template void run_update(const Call&, const Larc&);
+template Table run_sum(const Call&, const Norms<true>&);
+template Table run_sum(const Call&, const Norms<false>&);
+template Table run_sum(const Call&, const NovoGradNorms<true>&);
+template Table run_sum(const Call&, const NovoGradNorms<false>&);
+template Table run_sum(const Call&, const LambStage1&);
+template Table run_sum(const Call&, const LarcNorms&);
+
+}  // namespace apex::kernels::cuda

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/rules/hd.h"
+
+// A call's tensors as kernels see them: a table in device memory, made once and read by every launch. Kernels are given it by
+// value; it holds nothing but addresses and counts.
+namespace apex::kernels::cuda {
+
+enum class Dtype : uint8_t { half, bfloat16, float32, float64 };
+
+constexpr int kLists = 5;
+constexpr int kSums = 2;
+
+// Elements that a thread works on at a time: one 16-byte access of a 16-bit type, two of float32.
+constexpr int kWidth = 8;
+
+// The tensors of one index. The first pack of kWidth elements starts `shift` elements before the tensor: that is where
+// 16-byte accesses are aligned in the lists whose bit of `aligned` is set. What is not there is masked.
+struct Row {
+  void* data[kLists];  // nullptr: no such list
+  int64_t numel;
+  int64_t first_chunk, first_span;
+  int32_t index;
+  Dtype dtypes[kLists];
+  uint8_t shift;
+  uint8_t aligned;
+  bool has_double;
+};
+
+// Tensors cut into parts of equal size, in order: row_of[i] is the row that part i belongs to.
+struct Parts {
+  const int32_t* row_of;
+  int64_t count;
+};
+
+// Sums are taken over chunks, whose size the order of sums depends on (rules/lanes.h). Everything else is cut finer, into
+// spans, so that blocks end at about the same time.
+constexpr int64_t kChunk = 65536;
+constexpr int64_t kSpan = 8192;
+
+struct Table {
+  const Row* rows;
+  Parts chunks, spans;
+  int64_t count;  // tensors of the call
+  double* all_chunk_sums;
+  double* all_row_sums;
+  uint32_t* row_tickets;  // 0 between launches, like the next
+  uint32_t* grid_ticket;
+
+  // Sum `s` by chunk, and by index of the tensor: 0 for empty tensors and those of other devices.
+  DEVICE_BODY double* chunk_sums(int s) const { return all_chunk_sums + s * chunks.count; }
+  DEVICE_BODY double* row_sums(int s) const { return all_row_sums + s * count; }
+};
+
+// Elements [begin, begin + size) of a row.
+struct Part {
+  const Row* row;
+  int64_t begin, size;
+};
+
+DEVICE_BODY inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+DEVICE_BODY inline Part chunk_at(const Table& table, int64_t i) {
+  const Row& row = table.rows[table.chunks.row_of[i]];
+  const int64_t begin = (i - row.first_chunk) * kChunk;
+  return {&row, begin, smaller(kChunk, row.numel - begin)};
+}
+
+DEVICE_BODY inline Part span_at(const Table& table, int64_t i) {
+  const Row& row = table.rows[table.spans.row_of[i]];
+  const int64_t begin = (i - row.first_span) * kSpan;
+  return {&row, begin, smaller(kSpan, row.numel - begin)};
+}
+
+}  // namespace apex::kernels::cuda

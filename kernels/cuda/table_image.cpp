@@ -1,0 +1,114 @@
+#include "kernels/cuda/table_image.h"
+
+#include <cstring>
+
+namespace apex::kernels::cuda {
+namespace {
+
+static_assert(kLists == plan::kMaxLists && kChunk == plan::kChunkSize && kChunk % kSpan == 0);
+
+constexpr uintptr_t kAccess = 16;  // bytes
+
+Dtype dtype_of(at::ScalarType dtype) {
+  if (dtype == at::kHalf) return Dtype::half;
+  if (dtype == at::kBFloat16) return Dtype::bfloat16;
+  return dtype == at::kFloat ? Dtype::float32 : Dtype::float64;
+}
+
+// The lists in which packs that start `shift` elements before the tensor can be accessed 16 bytes at a time, as bits.
+uint8_t aligned_lists(const plan::TensorRow& row, const plan::Group& group, int shift) {
+  uint8_t aligned = 0;
+  for (size_t i = 0; i < kLists; ++i) {
+    if (row.data[i] == nullptr) continue;
+    const auto before = static_cast<uintptr_t>(shift) * c10::elementSize(group.dtypes[i]);
+    if ((reinterpret_cast<uintptr_t>(row.data[i]) - before) % kAccess == 0) aligned |= static_cast<uint8_t>(1u << i);
+  }
+  return aligned;
+}
+
+int bit_count(uint8_t bits) {
+  int count = 0;
+  for (; bits != 0; bits &= static_cast<uint8_t>(bits - 1)) ++count;
+  return count;
+}
+
+Row row_of(const plan::TensorRow& source, const plan::Group& group) {
+  Row row{};
+  row.numel = source.numel;
+  row.index = static_cast<int32_t>(source.index);
+  row.has_double = group.has_double();
+  for (size_t i = 0; i < kLists; ++i) {
+    row.data[i] = source.data[i];
+    row.dtypes[i] = dtype_of(group.dtypes[i]);
+  }
+  row.aligned = aligned_lists(source, group, 0);
+  for (int shift = 1; shift < kWidth; ++shift) {
+    const uint8_t aligned = aligned_lists(source, group, shift);
+    if (bit_count(aligned) <= bit_count(row.aligned)) continue;
+    row.aligned = aligned;
+    row.shift = static_cast<uint8_t>(shift);
+  }
+  return row;
+}
+
+// Appends the row's parts of `size` elements, and returns the number of the first.
+int64_t add_parts(std::vector<int32_t>& row_of_part, int64_t numel, int64_t size, size_t row) {
+  const auto first = row_of_part.size();
+  row_of_part.resize(first + static_cast<size_t>((numel + size - 1) / size), static_cast<int32_t>(row));
+  return static_cast<int64_t>(first);
+}
+
+template <class Value>
+void copy_into(std::vector<std::byte>& bytes, size_t at, const std::vector<Value>& values) {
+  if (!values.empty()) std::memcpy(bytes.data() + at, values.data(), values.size() * sizeof(Value));
+}
+
+}  // namespace
+
+TableImage::TableImage(const plan::Plan& plan, c10::Device device) : count_(plan.count) {
+  write_rows(plan, device);
+  rows_at_ = reserve<Row>(rows_.size());
+  chunk_rows_at_ = reserve<int32_t>(chunk_rows_.size());
+  span_rows_at_ = reserve<int32_t>(span_rows_.size());
+  chunk_sums_at_ = reserve<double>(kSums * chunk_rows_.size());
+  row_sums_at_ = reserve<double>(kSums * count_);
+  tickets_at_ = reserve<uint32_t>(rows_.size() + 1);
+  copy_into(bytes_, rows_at_, rows_);
+  copy_into(bytes_, chunk_rows_at_, chunk_rows_);
+  copy_into(bytes_, span_rows_at_, span_rows_);
+}
+
+void TableImage::write_rows(const plan::Plan& plan, c10::Device device) {
+  for (const plan::Group& group : plan) {
+    if (group.device != device) continue;
+    for (const plan::TensorRow& source : group.rows) {
+      Row row = row_of(source, group);
+      row.first_chunk = add_parts(chunk_rows_, row.numel, kChunk, rows_.size());
+      row.first_span = add_parts(span_rows_, row.numel, kSpan, rows_.size());
+      rows_.push_back(row);
+    }
+  }
+}
+
+template <class Value>
+size_t TableImage::reserve(size_t count) {
+  static_assert(alignof(Value) <= 16);
+  const size_t at = (bytes_.size() + 15) / 16 * 16;
+  bytes_.resize(at + count * sizeof(Value));
+  return at;
+}
+
+Table TableImage::table_at(void* memory) const {
+  char* const base = static_cast<char*>(memory);
+  const auto tickets = reinterpret_cast<uint32_t*>(base + tickets_at_);
+  return {reinterpret_cast<const Row*>(base + rows_at_),
+          {reinterpret_cast<const int32_t*>(base + chunk_rows_at_), static_cast<int64_t>(chunk_rows_.size())},
+          {reinterpret_cast<const int32_t*>(base + span_rows_at_), static_cast<int64_t>(span_rows_.size())},
+          static_cast<int64_t>(count_),
+          reinterpret_cast<double*>(base + chunk_sums_at_),
+          reinterpret_cast<double*>(base + row_sums_at_),
+          tickets,
+          tickets + rows_.size()};
+}
+
+}  // namespace apex::kernels::cuda

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "kernels/normalization/cuda/rows.h"
+
+// Kernel bodies for the gradients of weight and bias, in two stages: over the rows of each block, then over the blocks. A
+// thread has some columns to itself, and there is nothing to agree about between threads.
+namespace apex::kernels::normalization::cuda {
+
+// Sums over the rows of each block, [blocks, size]. Null: not asked for.
+template <class Real>
+struct BlockSums {
+  int64_t block_rows, blocks;
+  Real* weight;
+  Real* bias;
+};
+
+// Block `block`, columns [kQuad * quad, kQuad * quad + kQuad).
+template <class Kind, class Real>
+DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, int64_t block, int64_t quad) {
+  const int64_t column = quad * kQuad;
+  const int64_t begin = block * sums.block_rows;
+  const int64_t end = begin + sums.block_rows < args.rows ? begin + sums.block_rows : args.rows;
+  Real weight[kQuad] = {}, bias[kQuad] = {};
+  for (int64_t row = begin; row < end; row += kStrips) {
+    const int count = end - row < kStrips ? static_cast<int>(end - row) : kStrips;
+    const Walk walk{row * args.size + column, args.size, column, 0, args.size, count};
+    Strips<Real> dy, x_hat;
+    load(args.grad_output, walk, dy);
+    load_x_hat<Kind>(args, walk, row, /*rows_apart=*/true, x_hat);
+    UNROLL for (int i = 0; i < kStrips; ++i) {
+      UNROLL for (int k = 0; k < kQuad; ++k) {
+        if (i >= count) continue;
+        weight[k] = add(weight[k], multiply(dy.values[i][k], x_hat.values[i][k]));
+        bias[k] = add(bias[k], dy.values[i][k]);
+      }
+    }
+  }
+  UNROLL for (int k = 0; k < kQuad; ++k) {
+    if (column + k >= args.size) continue;
+    if (sums.weight != nullptr) sums.weight[block * args.size + column + k] = weight[k];
+    if (sums.bias != nullptr) sums.bias[block * args.size + column + k] = bias[k];
+  }
+}
+
+template <class Real>
+DEVICE_BODY void store_one(const Target& target, int64_t index, Real value) {
+  switch (target.storage) {
+    case Storage::half:
+      static_cast<rules::Half*>(target.data)[index] = rules::store<rules::Half>(value);
+      return;
+    case Storage::bfloat16:
+      static_cast<rules::BFloat16*>(target.data)[index] = rules::store<rules::BFloat16>(value);
+      return;
+    case Storage::float32:
+      static_cast<float*>(target.data)[index] = rules::store<float>(value);
+      return;
+    case Storage::float64:
+      static_cast<double*>(target.data)[index] = rules::store<double>(value);
+      return;
+  }
+}
+
+// One column of the sums of all blocks.
+template <class Real>
+DEVICE_BODY void add_up_blocks(const Real* sums, int64_t blocks, int64_t size, int64_t column, const Target& total) {
+  Real lanes[kBlockLanes] = {};
+  for (int64_t first = 0; first < blocks; first += kBlockLanes) {
+    UNROLL for (int lane = 0; lane < kBlockLanes; ++lane) {
+      if (first + lane < blocks) lanes[lane] = add(lanes[lane], sums[(first + lane) * size + column]);
+    }
+  }
+  UNROLL for (int width = kBlockLanes / 2; width > 0; width /= 2) {
+    UNROLL for (int lane = 0; lane < kBlockLanes / 2; ++lane) {
+      if (lane < width) lanes[lane] = add(lanes[lane], lanes[lane + width]);
+    }
+  }
+  store_one(total, column, lanes[0]);
+}
+
+}  // namespace apex::kernels::normalization::cuda

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/normalization/cuda/columns.h"
+
+// Launches of the kernel bodies on the current device: raw pointers and plain values only. Kind is Layer or Rms, Real float or
+// double.
+namespace apex::kernels::normalization::cuda {
+
+template <class Kind, class Real>
+cudaError_t launch_forward(const ForwardArgs<Real>& args, cudaStream_t stream);
+
+template <class Kind, class Real>
+cudaError_t launch_grad_input(const BackwardArgs<Real>& args, cudaStream_t stream);
+
+template <class Kind, class Real>
+cudaError_t launch_block_sums(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, cudaStream_t stream);
+
+template <class Real>
+cudaError_t launch_totals(const Real* sums, int64_t blocks, int64_t size, const Target& total, cudaStream_t stream);
+
+}  // namespace apex::kernels::normalization::cuda

@@ -1,0 +1,233 @@
+#pragma once
+
+#include "kernels/normalization/cuda/elements.h"
+
+// Kernel bodies that work on one row each, with a group of threads: a warp where the row has one segment, eight warps
+// otherwise. A Group has
+//   kThreads                 how many threads
+//   PerThread<T>             a T for each thread, found by the thread's number
+//   each_thread(work)        work(thread) on all of them
+//   sum(lanes)               the sum of PerThread<Lanes<Real>> in the order of order.h, for all threads
+// Tests run the same bodies with a group that is a loop.
+namespace apex::kernels::normalization::cuda {
+
+template <class Real>
+struct ForwardArgs {
+  int64_t rows, size;
+  Source input, weight, bias;
+  Target output;
+  Real* mean;  // null for RMS
+  Real* inv_std;
+  Real eps;
+};
+
+template <class Real>
+struct BackwardArgs {
+  int64_t rows, size;
+  Source grad_output, input_or_output, weight, bias;
+  const Real* mean;  // null for RMS, and where x_hat comes from the output
+  const Real* inv_std;
+  bool from_output;
+  Real eps;
+  Target grad_input;
+};
+
+template <class Real>
+struct Lanes {
+  Real values[kQuad];
+};
+
+// The quads that `thread` has in segment `segment` of a row. Within a group of kThreads it has every kThreads / kWarp-th.
+DEVICE_BODY inline Walk segment_walk(int64_t row_start, int64_t size, int64_t segment, int thread) {
+  const int64_t column = segment * kSegment + thread % kWarp * kQuad;
+  return {row_start + column, kLanes, column, kLanes, size, kStrips};
+}
+
+// The same elements of a tensor that has one row.
+DEVICE_BODY inline Walk in_one_row(Walk walk) {
+  walk.first = walk.column;
+  return walk;
+}
+
+template <class Group, class Visit>
+DEVICE_BODY void each_segment(int64_t row_start, int64_t size, int thread, const Visit& visit) {
+  for (int64_t segment = thread / kWarp; segment * kSegment < size; segment += Group::kThreads / kWarp) {
+    visit(segment_walk(row_start, size, segment, thread));
+  }
+}
+
+// visit(i, k) for each element of the walk that is there.
+template <class Visit>
+DEVICE_BODY void each_element(const Walk& walk, const Visit& visit) {
+  UNROLL for (int i = 0; i < kStrips; ++i) {
+    const int valid = walk.valid(i);
+    UNROLL for (int k = 0; k < kQuad; ++k) {
+      if (k < valid) visit(i, k);
+    }
+  }
+}
+
+// Whether a thread has one segment at most: what it loaded is still in its registers on the next pass.
+template <class Group>
+DEVICE_BODY bool fits(int64_t size) {
+  return size <= int64_t{Group::kThreads} / kWarp * kSegment;
+}
+
+// One row in the forward pass.
+template <class Kind, class Real, class Group>
+class ForwardRow {
+ public:
+  DEVICE_BODY ForwardRow(Group& group, const ForwardArgs<Real>& args, int64_t row)
+      : group_(group), args_(args), row_(row), start_(row * args.size) {}
+
+  DEVICE_BODY void run() {
+    const auto size = static_cast<Real>(args_.size);
+    RowStatistics<Real> row{};
+    group_.each_thread([&](int t) { load_first(t); });
+    if constexpr (Kind::kCentered) row.mean = divide(sum([](Real x) { return x; }), size);
+    row.inv_std = inverse_std(sum([row](Real x) {
+                                const Real from_mean = deviation<Kind>(x, row.mean);
+                                return multiply(from_mean, from_mean);
+                              }),
+                              size, args_.eps);
+    group_.each_thread([&](int t) { write(t, row); });
+  }
+
+ private:
+  DEVICE_BODY void load_first(int t) {
+    if (fits<Group>(args_.size)) load(args_.input, segment_walk(start_, args_.size, t / kWarp, t), x_[t]);
+  }
+
+  template <class Visit>
+  DEVICE_BODY void each_loaded_segment(int t, const Visit& visit) {
+    each_segment<Group>(start_, args_.size, t, [&](const Walk& walk) {
+      if (!fits<Group>(args_.size)) load(args_.input, walk, x_[t]);
+      visit(walk);
+    });
+  }
+
+  template <class Term>
+  DEVICE_BODY Real sum(const Term& term) {
+    typename Group::template PerThread<Lanes<Real>> lanes;
+    group_.each_thread([&](int t) {
+      lanes[t] = {};
+      each_loaded_segment(t, [&](const Walk& walk) {
+        each_element(walk, [&](int i, int k) { lanes[t].values[k] = add(lanes[t].values[k], term(x_[t].values[i][k])); });
+      });
+    });
+    return group_.sum(lanes);
+  }
+
+  DEVICE_BODY void write(int t, const RowStatistics<Real>& row) {
+    if (t == 0 && args_.mean != nullptr) args_.mean[row_] = row.mean;
+    if (t == 0) args_.inv_std[row_] = row.inv_std;
+    each_loaded_segment(t, [&](const Walk& walk) {
+      Strips<Real> weight, bias;
+      load(args_.weight, in_one_row(walk), weight, Real(1));
+      load(args_.bias, in_one_row(walk), bias);
+      UNROLL for (int i = 0; i < kStrips; ++i) {
+        UNROLL for (int k = 0; k < kQuad; ++k) {
+          const Real x_hat = normalized<Kind>(x_[t].values[i][k], row.mean, row.inv_std);
+          x_[t].values[i][k] = output<Kind>(x_hat, weight.values[i][k], bias.values[i][k]);
+        }
+      }
+      store(args_.output, walk, x_[t]);
+    });
+  }
+
+  Group& group_;
+  const ForwardArgs<Real>& args_;
+  int64_t row_, start_;
+  typename Group::template PerThread<Strips<Real>> x_;
+};
+
+// x_hat of `walk`, whose rows start with `row` and follow one another if `rows_apart`: from the input or from the output.
+template <class Kind, class Real>
+DEVICE_BODY void load_x_hat(const BackwardArgs<Real>& args, const Walk& walk, int64_t row, bool rows_apart,
+                            Strips<Real>& x_hat) {
+  load(args.input_or_output, walk, x_hat);
+  if (args.from_output) {
+    Strips<Real> weight, bias;
+    Walk columns = in_one_row(walk);
+    columns.stride = walk.column_step;
+    load(args.weight, columns, weight, Real(1));
+    load(args.bias, columns, bias);
+    UNROLL for (int i = 0; i < kStrips; ++i) {
+      UNROLL for (int k = 0; k < kQuad; ++k) {
+        x_hat.values[i][k] = recovered<Kind>(x_hat.values[i][k], divisor(weight.values[i][k], args.eps), bias.values[i][k]);
+      }
+    }
+    return;
+  }
+  UNROLL for (int i = 0; i < kStrips; ++i) {
+    if (i >= walk.count) break;
+    const int64_t of_row = rows_apart ? row + i : row;
+    const Real mean = args.mean == nullptr ? Real(0) : args.mean[of_row];
+    const Real inv_std = args.inv_std[of_row];
+    UNROLL for (int k = 0; k < kQuad; ++k) x_hat.values[i][k] = normalized<Kind>(x_hat.values[i][k], mean, inv_std);
+  }
+}
+
+// The gradient of one row of the input.
+template <class Kind, class Real, class Group>
+class BackwardRow {
+ public:
+  DEVICE_BODY BackwardRow(Group& group, const BackwardArgs<Real>& args, int64_t row)
+      : group_(group), args_(args), row_(row), start_(row * args.size) {}
+
+  DEVICE_BODY void run() {
+    typename Group::template PerThread<Lanes<Real>> plain, with_x_hat;
+    group_.each_thread([&](int t) { add_up(t, plain[t], with_x_hat[t]); });
+    const auto size = static_cast<Real>(args_.size);
+    GradMeans<Real> means{};
+    if constexpr (Kind::kCentered) means.plain = divide(group_.sum(plain), size);
+    means.with_x_hat = divide(group_.sum(with_x_hat), size);
+    group_.each_thread([&](int t) { write(t, means); });
+  }
+
+ private:
+  // g and x_hat of a segment.
+  DEVICE_BODY void load_segment(const Walk& walk, int t) {
+    Strips<Real> weight;
+    load(args_.grad_output, walk, g_[t]);
+    load(args_.weight, in_one_row(walk), weight, Real(1));
+    load_x_hat<Kind>(args_, walk, row_, /*rows_apart=*/false, x_hat_[t]);
+    UNROLL for (int i = 0; i < kStrips; ++i) {
+      UNROLL for (int k = 0; k < kQuad; ++k) g_[t].values[i][k] = multiply(g_[t].values[i][k], weight.values[i][k]);
+    }
+  }
+
+  DEVICE_BODY void add_up(int t, Lanes<Real>& plain, Lanes<Real>& with_x_hat) {
+    plain = {};
+    with_x_hat = {};
+    each_segment<Group>(start_, args_.size, t, [&](const Walk& walk) {
+      load_segment(walk, t);
+      each_element(walk, [&](int i, int k) {
+        const Real g = g_[t].values[i][k];
+        plain.values[k] = add(plain.values[k], g);
+        with_x_hat.values[k] = add(with_x_hat.values[k], multiply(g, x_hat_[t].values[i][k]));
+      });
+    });
+  }
+
+  DEVICE_BODY void write(int t, const GradMeans<Real>& means) {
+    const Real inv_std = args_.inv_std[row_];
+    each_segment<Group>(start_, args_.size, t, [&](const Walk& walk) {
+      if (!fits<Group>(args_.size)) load_segment(walk, t);
+      UNROLL for (int i = 0; i < kStrips; ++i) {
+        UNROLL for (int k = 0; k < kQuad; ++k) {
+          g_[t].values[i][k] =
+              grad_input<Kind>(g_[t].values[i][k], x_hat_[t].values[i][k], means.plain, means.with_x_hat, inv_std);
+        }
+      }
+      store(args_.grad_input, walk, g_[t]);
+    });
+  }
+
+  Group& group_;
+  const BackwardArgs<Real>& args_;
+  int64_t row_, start_;
+  typename Group::template PerThread<Strips<Real>> g_, x_hat_;
+};
+
+}  // namespace apex::kernels::normalization::cuda

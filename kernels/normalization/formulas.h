@@ -1,0 +1,91 @@
+#pragma once
+
+#include "kernels/rules/arithmetic.h"
+
+// Layer and RMS normalisation of one row, as formulas on values of type V: float or double, or a stand-in of theirs whose
+// operations are found beside it. With x_hat = (x - mean) * inv_std, or x * inv_std for RMS:
+//   forward    y = x_hat * weight + bias            (RMS: no bias)
+//   backward   g = dy * weight,   dx = (g - mean(g) - x_hat * mean(g * x_hat)) * inv_std    (RMS: no mean(g))
+// Each operation is rounded once, products and sums apart, so that host and device give the same bits without fused
+// multiply-adds, which plain loops do not have everywhere.
+namespace apex::kernels::normalization {
+
+using rules::add;
+using rules::divide;
+using rules::multiply;
+using rules::square_root;
+using rules::subtract;
+
+// Layer normalisation.
+struct Layer {
+  static constexpr bool kCentered = true;
+};
+
+// RMS normalisation: no mean is taken away, and there is no bias.
+struct Rms {
+  static constexpr bool kCentered = false;
+};
+
+// What is known about a row. `mean` is 0 for RMS.
+template <class Real>
+struct RowStatistics {
+  Real mean, inv_std;
+};
+
+// mean(g), which is 0 for RMS, and mean(g * x_hat).
+template <class Real>
+struct GradMeans {
+  Real plain, with_x_hat;
+};
+
+template <class V>
+HD inline V inverse_std(V sum_of_squares, V size, V eps) {
+  return divide(V{1}, square_root(add(divide(sum_of_squares, size), eps)));
+}
+
+// NORM-05: what stands in for `weight` where the forward pass is undone: not closer to 0 than eps, with its sign.
+template <class Real>
+HD inline Real divisor(Real weight, Real eps) {
+  if (weight >= 0) return weight < eps ? eps : weight;
+  return weight > -eps ? -eps : weight;
+}
+
+template <class Kind, class V>
+HD inline V deviation(V x, V mean) {
+  if constexpr (Kind::kCentered) {
+    return subtract(x, mean);
+  } else {
+    return x;
+  }
+}
+
+template <class Kind, class V>
+HD inline V normalized(V x, V mean, V inv_std) {
+  return multiply(deviation<Kind>(x, mean), inv_std);
+}
+
+template <class Kind, class V>
+HD inline V output(V x_hat, V weight, V bias) {
+  if constexpr (Kind::kCentered) {
+    return add(multiply(x_hat, weight), bias);
+  } else {
+    return multiply(x_hat, weight);
+  }
+}
+
+// x_hat from the output.
+template <class Kind, class V>
+HD inline V recovered(V y, V weight_divisor, V bias) {
+  if constexpr (Kind::kCentered) {
+    return divide(subtract(y, bias), weight_divisor);
+  } else {
+    return divide(y, weight_divisor);
+  }
+}
+
+template <class Kind, class V>
+HD inline V grad_input(V g, V x_hat, V mean_g, V mean_g_x_hat, V inv_std) {
+  return multiply(subtract(deviation<Kind>(g, mean_g), multiply(x_hat, mean_g_x_hat)), inv_std);
+}
+
+}  // namespace apex::kernels::normalization

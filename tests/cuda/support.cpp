@@ -1,0 +1,39 @@
+#include "tests/cuda/support.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/cuda.h>
+
+namespace cuda_test {
+
+void OnGpu::SetUp() {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU, and LibTorch finds none";
+}
+
+Tensors on_gpu(const Tensors& tensors) {
+  Tensors moved;
+  for (const at::Tensor& tensor : tensors) {
+    // As far behind a multiple of 64 bytes as on the CPU.
+    const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 64 / tensor.element_size());
+    const auto memory = at::empty({tensor.numel() + offset}, tensor.options().device(at::kCUDA));
+    moved.push_back(memory.narrow(0, offset, tensor.numel()).copy_(tensor));
+  }
+  return moved;
+}
+
+Tensors on_cpu(const Tensors& tensors) {
+  Tensors moved;
+  for (const at::Tensor& tensor : tensors) moved.push_back(tensor.cpu());
+  return moved;
+}
+
+Problem on_gpu(const Problem& problem) {
+  return {on_gpu(problem.grads),  on_gpu(problem.params), on_gpu(problem.first),
+          on_gpu(problem.second), on_gpu(problem.models), problem.norms.defined() ? problem.norms.cuda() : problem.norms};
+}
+
+at::Tensor clear_flag_on_gpu() { return at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(at::kCUDA)); }
+
+NoWaiting::NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
+NoWaiting::~NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }
+
+}  // namespace cuda_test

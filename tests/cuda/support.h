@@ -1,0 +1,33 @@
+#pragma once
+
+#include "tests/kernels/optimizer_cases.h"
+
+namespace cuda_test {
+
+using kernels_test::Problem;
+using kernels_test::Tensors;
+
+// A test that is skipped where there is no GPU.
+class OnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override;
+};
+
+template <class Param>
+class OnGpuWith : public OnGpu, public ::testing::WithParamInterface<Param> {};
+
+Tensors on_gpu(const Tensors& tensors);
+Tensors on_cpu(const Tensors& tensors);
+Problem on_gpu(const Problem& problem);
+at::Tensor clear_flag_on_gpu();
+
+// Calls that would make the host wait for the device throw for a scope.
+class NoWaiting {
+ public:
+  NoWaiting();
+  ~NoWaiting();
+  NoWaiting(const NoWaiting&) = delete;
+  NoWaiting& operator=(const NoWaiting&) = delete;
+};
+
+}  // namespace cuda_test

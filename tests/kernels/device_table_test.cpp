@@ -1,0 +1,118 @@
+// The table that kernels find their work by: every element is in one part and one pack, whatever its tensors' sizes, dtypes and
+// alignments, and 16-byte accesses are where they are said to be. Design 3.5.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/packs.h"
+#include "kernels/cuda/table_image.h"
+#include "tests/kernels/support.h"
+
+namespace kernels_test {
+namespace {
+
+namespace cuda = apex::kernels::cuda;
+namespace plan = apex::kernels::plan;
+
+// A table in this process's memory.
+class HostTable {
+ public:
+  explicit HostTable(const std::vector<plan::TensorList>& lists)
+      : plan_{plan::make_groups(lists), lists.front().tensors.size(), nullptr},
+        image_(plan_, c10::kCPU),
+        memory_(image_.bytes()) {
+    table = image_.table_at(memory_.data());
+  }
+
+  cuda::Table table;
+
+ private:
+  plan::Plan plan_;
+  cuda::TableImage image_;
+  std::vector<std::byte> memory_;
+};
+
+using PartAt = cuda::Part (*)(const cuda::Table&, int64_t);
+
+// How often each element of each tensor is in a pack.
+std::vector<std::vector<int>> visits(const cuda::Table& table, const cuda::Parts& parts, PartAt part_at) {
+  std::vector<std::vector<int>> counts(static_cast<size_t>(table.count));
+  for (int64_t p = 0; p < parts.count; ++p) {
+    const cuda::Part part = part_at(table, p);
+    auto& count = counts[static_cast<size_t>(part.row->index)];
+    count.resize(static_cast<size_t>(part.row->numel));
+    for (int64_t i = 0; i < cuda::pack_count(part); ++i) {
+      const cuda::Pack pack = cuda::pack_at(part, i);
+      for (int e = 0; e < cuda::kWidth; ++e) {
+        if (pack.has(e)) ++count.at(static_cast<size_t>(pack.first + e));
+      }
+    }
+  }
+  return counts;
+}
+
+void expect_each_once(const Tensors& tensors, const std::vector<std::vector<int>>& counts) {
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    ASSERT_EQ(counts[t], std::vector<int>(static_cast<size_t>(tensors[t].numel()), 1)) << tensors[t].numel();
+  }
+}
+
+TEST(DeviceTable, HasEveryElementInOneChunkAndOneSpan) {
+  for (const int64_t offset : {0, 1, 3, 7}) {
+    const Tensors in = random_list(at::kHalf, offset), out = random_list(at::kFloat, 7 - offset);
+    const HostTable host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
+    expect_each_once(in, visits(host.table, host.table.chunks, cuda::chunk_at));
+    expect_each_once(in, visits(host.table, host.table.spans, cuda::span_at));
+  }
+}
+
+TEST(DeviceTable, HoldsTensorsOfAllDtypesInTheOrderOfTheCallsGroups) {
+  const Tensors in = {at::ones({3}, at::kHalf), at::ones({0}), at::ones({5}, at::kDouble), at::ones({7}, at::kHalf)};
+  const Tensors out = {at::ones({3}), at::ones({0}), at::ones({5}, at::kBFloat16), at::ones({7})};
+  const HostTable host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
+  EXPECT_EQ(host.table.count, 4);
+  EXPECT_EQ(host.table.chunks.count, 3);
+  for (int row = 0; row < 3; ++row) {
+    const cuda::Row& found = host.table.rows[row];
+    const auto index = static_cast<size_t>(found.index);
+    EXPECT_EQ(found.data[0], in[index].data_ptr());
+    EXPECT_EQ(found.data[1], out[index].data_ptr());
+    EXPECT_EQ(found.data[2], nullptr);
+    EXPECT_EQ(found.numel, in[index].numel());
+    EXPECT_EQ(found.has_double, index == 2);
+    EXPECT_EQ(found.dtypes[1] == cuda::Dtype::bfloat16, index == 2);
+  }
+}
+
+// Every pair of places that two lists can have within 64 bytes.
+TEST(DeviceTable, SaysWhereAccessesAreAligned) {
+  for (int64_t x = 0; x < 32; ++x) {
+    for (int64_t y = 0; y < 16; ++y) {
+      const Tensors in = {at::ones({100 + x}, at::kHalf).narrow(0, x, 100)};
+      const Tensors out = {at::ones({100 + y}, at::kFloat).narrow(0, y, 100)};
+      const HostTable host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
+      const cuda::Row& row = host.table.rows[0];
+      ASSERT_LT(row.shift, cuda::kWidth);
+      const auto aligned = [&](const at::Tensor& tensor) {
+        const auto before = static_cast<uintptr_t>(row.shift) * tensor.element_size();
+        return (reinterpret_cast<uintptr_t>(tensor.data_ptr()) - before) % 16 == 0;
+      };
+      EXPECT_EQ(cuda::is_aligned(row, 0), aligned(in[0]));
+      EXPECT_EQ(cuda::is_aligned(row, 1), aligned(out[0]));
+      EXPECT_TRUE(cuda::is_aligned(row, 0) || cuda::is_aligned(row, 1));
+      // One place suits both if there is one: a pack is 16 bytes of the one and two times 16 of the other.
+      EXPECT_EQ(cuda::is_aligned(row, 0) && cuda::is_aligned(row, 1), x % 4 == y % 4) << x << ' ' << y;
+    }
+  }
+}
+
+TEST(DeviceTable, StartsWithEverythingElseAtZero) {
+  const Tensors in = random_list(at::kFloat);
+  const HostTable host({{"in", in, plan::Access::read}});
+  for (int s = 0; s < cuda::kSums; ++s) {
+    for (int64_t i = 0; i < host.table.chunks.count; ++i) EXPECT_EQ(host.table.chunk_sums(s)[i], 0);
+    for (int64_t i = 0; i < host.table.count; ++i) EXPECT_EQ(host.table.row_sums(s)[i], 0);
+  }
+  for (const uint32_t* ticket = host.table.row_tickets; ticket <= host.table.grid_ticket; ++ticket) EXPECT_EQ(*ticket, 0u);
+}
+
+}  // namespace
+}  // namespace kernels_test

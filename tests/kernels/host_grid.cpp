@@ -1,0 +1,142 @@
+// Stands in for kernels/cuda/run.cpp, or its stub: defined in the test program, its functions come before the library's.
+#include "tests/kernels/host_grid.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "kernels/cuda/run.h"
+#include "kernels/cuda/table_image.h"
+#include "kernels/cuda/update_pass.h"
+
+namespace kernels_test {
+namespace {
+
+namespace cuda = apex::kernels::cuda;
+
+std::optional<Grid> current;
+int launch_count = 0;
+
+class HostBlock {
+ public:
+  static constexpr size_t kSharedBytes = 8192;
+
+  HostBlock(int64_t index, int64_t count, int threads, bool backwards)
+      : index_(index), count_(count), threads_(threads), backwards_(backwards) {
+    std::memset(memory_, 0xff, sizeof memory_);  // NaN: nobody may count on zeros
+  }
+
+  int64_t index() const { return index_; }
+  int64_t count() const { return count_; }
+  int threads() const { return threads_; }
+  void barrier() const {}
+  void* shared() const { return memory_; }
+
+  template <class Work>
+  void each_thread(const Work& work) const {
+    for (int i = 0; i < threads_; ++i) work(backwards_ ? threads_ - 1 - i : i);
+  }
+
+  bool is_last(uint32_t* ticket, uint32_t calls) const {
+    if (++*ticket < calls) return false;
+    *ticket = 0;
+    return true;
+  }
+
+  template <class Value>
+  Value read(const Value* address) const {
+    return *address;
+  }
+
+ private:
+  int64_t index_, count_;
+  int threads_;
+  bool backwards_;
+  alignas(64) mutable char memory_[kSharedBytes];
+};
+
+struct alignas(64) Line {
+  char bytes[64];
+};
+
+struct HostTable {
+  std::vector<Line> memory;
+  cuda::Table table;
+};
+
+cuda::Table table_of(const cuda::Call& call) {
+  if (call.plan->kept_by_driver == nullptr) {
+    const cuda::TableImage image(*call.plan, call.device);
+    auto made = std::make_shared<HostTable>();
+    made->memory.resize(image.bytes().size() / sizeof(Line) + 1);
+    std::memcpy(made->memory.data(), image.bytes().data(), image.bytes().size());
+    made->table = image.table_at(made->memory.data());
+    call.plan->kept_by_driver = made;
+  }
+  return std::static_pointer_cast<HostTable>(call.plan->kept_by_driver)->table;
+}
+
+template <class Body>
+void run_blocks(int threads, const Body& body) {
+  ++launch_count;
+  for (int64_t i = 0; i < current->blocks; ++i) {
+    body(HostBlock(current->backwards ? current->blocks - 1 - i : i, current->blocks, threads, current->backwards));
+  }
+}
+
+}  // namespace
+
+OnHostGrid::OnHostGrid(const Grid& grid) {
+  current = grid;
+  launch_count = 0;
+}
+OnHostGrid::~OnHostGrid() { current.reset(); }
+int OnHostGrid::launches() const { return launch_count; }
+
+}  // namespace kernels_test
+
+namespace apex::kernels::cuda {
+
+bool handles(c10::Device device) { return kernels_test::current.has_value() && device.is_cpu(); }
+
+template <class Op>
+void run_update(const Call& call, const Op& op) {
+  const Table table = kernels_test::table_of(call);
+  kernels_test::run_blocks(kernels_test::current->threads,
+                           [&](const kernels_test::HostBlock& block) { run_updates(block, table, op); });
+  EXPECT_EQ(*table.grid_ticket, 0u);
+}
+
+template <class Op>
+Table run_sum(const Call& call, const Op& op) {
+  const Table table = kernels_test::table_of(call);
+  kernels_test::run_blocks(kSumThreads, [&](const kernels_test::HostBlock& block) { run_sums(block, table, op); });
+  for (const uint32_t* ticket = table.row_tickets; ticket <= table.grid_ticket; ++ticket) EXPECT_EQ(*ticket, 0u);
+  return table;
+}
+
+void run_update_scale(c10::Device, const rules::ScaleUpdate& rule, const LossScaleAddresses& addresses) {
+  ++kernels_test::launch_count;
+  addresses.apply(rule);
+}
+
+template void run_update(const Call&, const Scale&);
+template void run_update(const Call&, const Axpby&);
+template void run_update(const Call&, const Copy&);
+template void run_update(const Call&, const PlainSgd&);
+template void run_update(const Call&, const MomentumSgd&);
+template void run_update(const Call&, const Adam&);
+template void run_update(const Call&, const Adagrad&);
+template void run_update(const Call&, const NovoGrad&);
+template void run_update(const Call&, const LambStage2&);
+template void run_update(const Call&, const Larc&);
+template Table run_sum(const Call&, const Norms<true>&);
+template Table run_sum(const Call&, const Norms<false>&);
+template Table run_sum(const Call&, const NovoGradNorms<true>&);
+template Table run_sum(const Call&, const NovoGradNorms<false>&);
+template Table run_sum(const Call&, const LambStage1&);
+template Table run_sum(const Call&, const LarcNorms&);
+
+}  // namespace apex::kernels::cuda
