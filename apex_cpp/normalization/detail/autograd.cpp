@@ -1,0 +1,96 @@
+#include <apex_cpp/normalization/detail/autograd.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace apex::normalization::detail {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The call as autograd keeps it for the backward pass.
+void save_call(AutogradContext* ctx, const NormCall& call) {
+  ctx->saved_data["kind"] = static_cast<int64_t>(call.kind);
+  ctx->saved_data["rows"] = call.shape.rows;
+  ctx->saved_data["size"] = call.shape.size;
+  ctx->saved_data["eps"] = call.eps;
+  ctx->saved_data["memory_efficient"] = call.memory_efficient;
+}
+
+NormCall saved_call(AutogradContext* ctx) {
+  const auto value = [&](const char* name) -> const c10::IValue& { return ctx->saved_data.at(name); };
+  return {static_cast<kernels::NormKind>(value("kind").toInt()),
+          {value("rows").toInt(), value("size").toInt()},
+          value("eps").toDouble(),
+          value("memory_efficient").toBool()};
+}
+
+// Autograd's functions take tensors that may be missing as optionals.
+using Optional = std::optional<at::Tensor>;
+Optional optional(const at::Tensor& tensor) { return tensor.defined() ? Optional(tensor) : std::nullopt; }
+
+// The backward pass as a function of its own, which answers the gradients that are needed: for what happens when it is
+// differentiated in turn: an error, not a wrong answer.
+struct NormBackward : torch::autograd::Function<NormBackward> {
+  static variable_list forward(AutogradContext*, const at::Tensor& grad_output, const at::Tensor& input_or_output,
+                               const Optional& weight, const Optional& bias, const std::array<at::Tensor, 2>& statistics,
+                               const NormCall& call, at::ScalarType input_dtype, const std::array<bool, 3>& needs) {
+    const kernels::NormSaved saved{input_or_output, statistics[0], statistics[1], call.memory_efficient, call.eps};
+    const kernels::NormAffine affine{weight.value_or(at::Tensor()), bias.value_or(at::Tensor())};
+    const auto grads =
+        kernels::norm_backward(call.kind, call.shape, grad_output.contiguous(), saved, affine, input_dtype, needs);
+    variable_list needed;
+    for (const at::Tensor& grad : {grads.input, grads.weight, grads.bias}) {
+      if (grad.defined()) needed.push_back(grad);
+    }
+    return needed;
+  }
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    C10_THROW_ERROR(NotImplementedError,
+                    "apex::normalization: the fused backward pass cannot be differentiated. For second derivatives use "
+                    "torch::layer_norm or apex::normalization::manual_rms_norm.");
+  }
+};
+
+struct Norm : torch::autograd::Function<Norm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const Optional& weight, const Optional& bias,
+                            const NormCall& call) {
+    const at::Tensor x = input.contiguous();
+    const auto contiguous = [](const Optional& tensor) { return tensor ? tensor->contiguous() : at::Tensor(); };
+    const kernels::NormAffine affine{contiguous(weight), contiguous(bias)};
+    const auto result = kernels::norm_forward(call.kind, call.shape, x, affine, call.eps);
+    save_call(ctx, call);
+    ctx->saved_data["input_dtype"] = static_cast<int64_t>(input.scalar_type());
+    if (call.memory_efficient) {
+      ctx->save_for_backward({result.output, affine.weight, affine.bias, at::Tensor(), result.inv_std});
+    } else {
+      ctx->save_for_backward({x, affine.weight, affine.bias, result.mean, result.inv_std});
+    }
+    return result.output;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const NormCall call = saved_call(ctx);
+    const auto saved = ctx->get_saved_variables();
+    const auto input_dtype = static_cast<at::ScalarType>(ctx->saved_data.at("input_dtype").toInt());
+    // Autograd counts only the tensors that it was given; there is no bias without a weight.
+    const std::array<bool, 3> needs{ctx->needs_input_grad(0), saved[1].defined() && ctx->needs_input_grad(1),
+                                    saved[2].defined() && ctx->needs_input_grad(2)};
+    const auto needed = NormBackward::apply(grads[0], saved[0], optional(saved[1]), optional(saved[2]),
+                                            std::array<at::Tensor, 2>{saved[3], saved[4]}, call, input_dtype, needs);
+    variable_list result(4);
+    for (size_t i = 0, next = 0; i < needs.size(); ++i) {
+      if (needs[i]) result[i] = needed[next++];
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor normalize(const NormCall& call, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  return Norm::apply(input, optional(weight), optional(bias), call);
+}
+
+}  // namespace apex::normalization::detail

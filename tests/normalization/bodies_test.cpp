@@ -1,0 +1,197 @@
+// The CUDA kernels' bodies, run on the host by a group that is a loop: bitwise what the CPU driver gives, every element visited
+// once, nothing outside touched. Design 3.4.
+#include "kernels/normalization/cuda/arguments.h"
+#include "tests/normalization/support.h"
+
+namespace normalization_test {
+namespace {
+
+namespace kernels = apex::kernels;
+namespace bodies = apex::kernels::normalization::cuda;
+namespace order = apex::kernels::normalization;
+
+// The threads of a group, one after another; sums as a device's shuffles take them.
+template <int kCount>
+struct HostGroup {
+  static constexpr int kThreads = kCount;
+
+  template <class T>
+  using PerThread = std::array<T, kCount>;
+
+  template <class Work>
+  void each_thread(const Work& work) {
+    for (int t = 0; t < kThreads; ++t) work(t);
+  }
+
+  template <class Real>
+  Real sum(PerThread<bodies::Lanes<Real>>& lanes) {
+    Real slots[order::kSlots] = {};
+    for (int warp = 0; warp < kThreads / order::kWarp; ++warp) {
+      bodies::Lanes<Real>* const of_warp = &lanes[static_cast<size_t>(warp * order::kWarp)];
+      for (int apart = order::kWarp / 2; apart > 0; apart /= 2) {
+        for (int t = 0; t < apart; ++t) {
+          for (int k = 0; k < order::kQuad; ++k) of_warp[t].values[k] += of_warp[t + apart].values[k];
+        }
+      }
+      slots[warp] = order::fold<order::kQuad>(of_warp[0].values);
+    }
+    return order::fold<order::kSlots>(slots);
+  }
+};
+
+// As a launch does it: a warp or eight for each row.
+template <template <class, class, class> class Row, class Kind, class Args>
+void run_rows(const Args& args) {
+  const auto each = [&](auto group) {
+    for (int64_t row = 0; row < args.rows; ++row) Row<Kind, float, decltype(group)>(group, args, row).run();
+  };
+  if (args.size <= order::kSegment) {
+    each(HostGroup<order::kWarp>());
+  } else {
+    each(HostGroup<order::kSlots * order::kWarp>());
+  }
+}
+
+// Forward and backward with tensors that lie in memory full of a pattern, `offset` elements behind an aligned address.
+class BodyRun {
+ public:
+  BodyRun(const Case& c, int64_t offset) : offset_(offset) {
+    const auto kind = c.mix.kind == Kind::layer ? kernels::NormKind::layer : kernels::NormKind::rms;
+    const kernels::NormShape shape{c.input.size(0), c.input.size(1)};
+    const kernels::NormAffine affine{placed(c.weight), placed(c.bias)};
+    const auto statistics = at::TensorOptions().dtype(at::kFloat);
+    kernels::NormForward out{guarded(c.input, c.mix.weight),
+                             kind == kernels::NormKind::layer ? at::empty({shape.rows}, statistics) : Tensor(),
+                             at::empty({shape.rows}, statistics)};
+    const Tensor input = placed(c.input);
+    forward({kind, shape, input, affine, c.eps, out});
+    const kernels::NormSaved saved{c.memory_efficient ? out.output : input, c.memory_efficient ? Tensor() : out.mean,
+                                   out.inv_std, c.memory_efficient, c.eps};
+    const kernels::NormGrads grads{guarded(c.input, c.mix.input),
+                                   c.weight.defined() ? guarded(c.weight, c.mix.weight) : Tensor(),
+                                   c.bias.defined() ? guarded(c.bias, c.mix.weight) : Tensor()};
+    backward({kind, shape, placed(c.grad_output), saved, affine, grads});
+    result = {out.output, grads.input, grads.weight, grads.bias};
+  }
+
+  Result result;
+
+  bool margins_are_untouched() const {
+    for (const Tensor& memory : guarded_) {
+      const Tensor before = memory.narrow(0, 0, kMargin), after = memory.narrow(0, memory.numel() - kMargin, kMargin);
+      if (!before.eq(7).all().item<bool>() || !after.eq(7).all().item<bool>()) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kMargin = 32;
+
+  Tensor placed(const Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    return at::empty({tensor.numel() + offset_}, tensor.options())
+        .narrow(0, offset_, tensor.numel())
+        .view_as(tensor)
+        .copy_(tensor);
+  }
+  Tensor guarded(const Tensor& like, at::ScalarType dtype) {
+    const Tensor memory = at::full({like.numel() + 2 * kMargin + offset_}, 7, dtype);
+    guarded_.push_back(memory.narrow(0, offset_, like.numel() + 2 * kMargin));
+    return guarded_.back().narrow(0, kMargin, like.numel()).view_as(like);
+  }
+
+  void forward(const order::ForwardCall& call) {
+    const auto args = bodies::forward_args<float>(call);
+    if (call.kind == kernels::NormKind::layer) {
+      run_rows<bodies::ForwardRow, order::Layer>(args);
+    } else {
+      run_rows<bodies::ForwardRow, order::Rms>(args);
+    }
+  }
+
+  void backward(const order::BackwardCall& call) {
+    if (call.kind == kernels::NormKind::layer) {
+      backward_as<order::Layer>(call);
+    } else {
+      backward_as<order::Rms>(call);
+    }
+  }
+
+  template <class Kind>
+  void backward_as(const order::BackwardCall& call) {
+    const auto args = bodies::backward_args<float>(call);
+    run_rows<bodies::BackwardRow, Kind>(args);
+    if (!call.out.weight.defined()) return;
+    const int64_t block_rows = order::rows_per_block(args.rows, args.size), blocks = (args.rows + block_rows - 1) / block_rows;
+    std::vector<float> weight(static_cast<size_t>(blocks * args.size)), bias(weight.size());
+    const bodies::BlockSums<float> sums{block_rows, blocks, weight.data(), bias.data()};
+    for (int64_t block = 0; block < blocks; ++block) {
+      for (int64_t quad = 0; quad * order::kQuad < args.size; ++quad) bodies::add_up_rows<Kind>(args, sums, block, quad);
+    }
+    for (int64_t column = 0; column < args.size; ++column) {
+      bodies::add_up_blocks(weight.data(), blocks, args.size, column, bodies::target_of(call.out.weight, args.size));
+      if (!call.out.bias.defined()) continue;
+      bodies::add_up_blocks(bias.data(), blocks, args.size, column, bodies::target_of(call.out.bias, args.size));
+    }
+  }
+
+  int64_t offset_;
+  std::vector<Tensor> guarded_;
+};
+
+class NormBodies : public ::testing::TestWithParam<Mix> {};
+
+TEST_P(NormBodies, GiveTheBitsOfTheCpuDriverAndTouchNothingElse) {
+  for (const int64_t size : sizes()) {
+    for (const int64_t rows : {1, 9}) {
+      Case c = random_case(GetParam(), rows, size);
+      for (const int64_t offset : {0, 1}) {
+        SCOPED_TRACE(::testing::Message() << rows << " x " << size << " at " << offset);
+        c.memory_efficient = offset == 1;
+        const BodyRun body(c, offset);
+        expect_same_bits(body.result, run(c));
+        EXPECT_TRUE(body.margins_are_untouched());
+      }
+    }
+  }
+}
+
+TEST_P(NormBodies, AddUpManyBlocksOfRowsInTheSameOrder) {
+  const Case c = random_case(GetParam(), 6000, 33);
+  expect_same_bits(BodyRun(c, 0).result, run(c));
+}
+
+std::vector<Mix> float_mixes() {
+  std::vector<Mix> mixes;
+  for (const Mix& mix : all_mixes()) {
+    if (mix.input != at::kDouble) mixes.push_back(mix);
+  }
+  return mixes;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NormBodies, ::testing::ValuesIn(float_mixes()), param_name);
+
+// What a group's threads have of a row, by the index function that all loads and stores go through.
+template <int kThreads>
+void expect_each_column_once(int64_t size) {
+  std::vector<int> visits(static_cast<size_t>(size));
+  constexpr int64_t kRowStart = 1000;
+  for (int t = 0; t < kThreads; ++t) {
+    bodies::each_segment<HostGroup<kThreads>>(kRowStart, size, t, [&](const bodies::Walk& walk) {
+      for (int i = 0; i < order::kStrips; ++i) {
+        for (int k = 0; k < walk.valid(i); ++k) ++visits.at(static_cast<size_t>(walk.at(i) + k - kRowStart));
+      }
+    });
+  }
+  EXPECT_EQ(visits, std::vector<int>(static_cast<size_t>(size), 1)) << size;
+}
+
+TEST(NormWalk, VisitsEachColumnOnce) {
+  for (const int64_t size : sizes()) {
+    if (size <= order::kSegment) expect_each_column_once<order::kWarp>(size);
+    expect_each_column_once<order::kSlots * order::kWarp>(size);
+  }
+}
+
+}  // namespace
+}  // namespace normalization_test

@@ -1,0 +1,151 @@
+// NORM-01..05: results and every gradient against float64, within bounds that support.cpp derives. Apex's own tests allow a
+// relative 1.3e-6 to 3e-2 and more.
+#include "tests/normalization/support.h"
+
+namespace normalization_test {
+namespace {
+
+class NormMix : public ::testing::TestWithParam<Mix> {
+ protected:
+  void SetUp() override { torch::manual_seed(11); }
+};
+
+TEST_P(NormMix, IsTrueToFloat64AtEverySize) {
+  for (const int64_t size : sizes()) {
+    for (const int64_t rows : {1, 3, 70}) {
+      SCOPED_TRACE(::testing::Message() << rows << " x " << size);
+      const Case c = random_case(GetParam(), rows, size);
+      expect_true_to(c, run(c));
+    }
+  }
+}
+
+TEST_P(NormMix, Norm05FromTheOutputIsTrueToFloat64) {
+  for (const int64_t size : {1, 9, 65, 1000, 1025}) {
+    SCOPED_TRACE(size);
+    Case c = random_case(GetParam(), 9, size);
+    c.memory_efficient = true;
+    expect_true_to(c, run(c));
+  }
+}
+
+TEST_P(NormMix, SumsOverManyRows) {
+  const Case c = random_case(GetParam(), 5000, 24);
+  expect_true_to(c, run(c));
+}
+
+// Two passes: the mean is taken away before anything is squared.
+TEST_P(NormMix, AMeanFarFromZeroIsTakenAwayFirst) {
+  const Case c = random_case(GetParam(), 3, 513, 100);
+  expect_true_to(c, run(c));
+}
+
+TEST_P(NormMix, OnlyTheGradientsAskedFor) {
+  const Case c = random_case(GetParam(), 5, 33);
+  const Result all = run(c);
+  if (!c.weight.defined()) return;
+  const auto grad_of = [&](bool input, bool weight) {
+    const Tensor x = c.input.clone().requires_grad_(input), w = c.weight.clone().requires_grad_(weight);
+    output_of(c, x, w, c.bias).backward(c.grad_output);
+    EXPECT_FALSE((input ? w : x).grad().defined());
+    return input ? x.grad() : w.grad();
+  };
+  EXPECT_TRUE(same_bits(grad_of(true, false), all.grad_input));
+  EXPECT_TRUE(same_bits(grad_of(false, true), all.grad_weight));
+  EXPECT_FALSE(output_of(c, c.input, c.weight, c.bias).requires_grad());
+}
+
+// NORM-03: a strided input, a strided gradient and parameters that are views give what their copies give.
+TEST_P(NormMix, StridedTensorsAreCopied) {
+  Case c = random_case(GetParam(), 6, 40);
+  const Result expected = run(c);
+  const auto strided = [](const Tensor& tensor) {
+    return tensor.defined() ? at::stack({tensor, tensor}, -1).select(-1, 1) : tensor;
+  };
+  c.weight = strided(c.weight), c.bias = strided(c.bias), c.grad_output = strided(c.grad_output);
+  const Tensor x = strided(c.input).detach().requires_grad_();
+  ASSERT_FALSE(x.is_contiguous());
+  const Tensor output = output_of(c, x, c.weight, c.bias);
+  EXPECT_TRUE(same_bits(output, expected.output));
+  EXPECT_TRUE(same_bits(torch::autograd::grad({output}, {x}, {c.grad_output})[0], expected.grad_input));
+}
+
+TEST_P(NormMix, SeveralNormalizedDimensionsAreOneRow) {
+  Case c = random_case(GetParam(), 4, 30);
+  const Result flat = run(c);
+  const auto reshaped = [](const Tensor& tensor) { return tensor.defined() ? tensor.reshape({2, 3, 5}) : tensor; };
+  c.input = c.input.reshape({4, 2, 3, 5}), c.grad_output = c.grad_output.reshape({4, 2, 3, 5});
+  c.weight = reshaped(c.weight), c.bias = reshaped(c.bias);
+  const Result result = run(c);
+  EXPECT_TRUE(same_bits(result.output.reshape({4, 30}), flat.output));
+  EXPECT_TRUE(same_bits(result.grad_input.reshape({4, 30}), flat.grad_input));
+  EXPECT_TRUE(same_bits(result.grad_weight, reshaped(flat.grad_weight)));
+}
+
+TEST_P(NormMix, NoRowsGiveNoOutputAndNoGradient) {
+  const Case c = random_case(GetParam(), 0, 12);
+  const Result result = run(c);
+  EXPECT_EQ(result.output.sizes(), (std::vector<int64_t>{0, 12}));
+  EXPECT_EQ(result.grad_input.sizes(), (std::vector<int64_t>{0, 12}));
+  const auto zeros_like = [](const Tensor& tensor) { return tensor.defined() ? at::zeros_like(tensor) : tensor; };
+  EXPECT_TRUE(same_bits(result.grad_weight, zeros_like(c.weight)));
+  EXPECT_TRUE(same_bits(result.grad_bias, zeros_like(c.bias)));
+}
+
+TEST_P(NormMix, NonFiniteValuesStayInTheirRow) {
+  Case c = random_case(GetParam(), 3, 20);
+  const Tensor before = run(c).output;
+  c.input[1][7] = INFINITY;
+  const Tensor after = run(c).output;
+  EXPECT_TRUE(after[1].isnan().any().item<bool>());
+  EXPECT_TRUE(same_bits(after[0], before[0]));
+  EXPECT_TRUE(same_bits(after[2], before[2]));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NormMix, ::testing::ValuesIn(all_mixes()), param_name);
+
+// NORM-05: where |weight| < eps, eps with weight's sign stands in for it. The expected gradients are computed in float64 from
+// the output as it was stored.
+class TinyWeights : public ::testing::TestWithParam<Kind> {};
+
+TEST_P(TinyWeights, Norm05AreTakenAsEps) {
+  Case c = random_case({GetParam(), at::kFloat, at::kFloat}, 4, 8);
+  c.memory_efficient = true;
+  c.eps = 1e-3;
+  c.weight = torch::tensor({0.0f, -0.0f, 1e-8f, -1e-8f, 5e-4f, -5e-4f, 1.0f, -1.0f});
+  const Result result = run(c);
+  const Tensor divisors = torch::tensor({1e-3f, 1e-3f, 1e-3f, -1e-3f, 1e-3f, -1e-3f, 1.0f, -1.0f}).to(at::kDouble);
+  const Tensor y = result.output.to(at::kDouble), dy = c.grad_output.to(at::kDouble);
+  const Tensor x_hat = (c.bias.defined() ? y - c.bias.to(at::kDouble) : y) / divisors;
+  const Tensor x = c.input.to(at::kDouble);
+  const Tensor from_mean = GetParam() == Kind::layer ? x - x.mean(-1, true) : x;
+  const Tensor inv_std = (from_mean.square().mean(-1, true) + c.eps).rsqrt();
+  const Tensor g = dy * c.weight.to(at::kDouble);
+  const Tensor centered = GetParam() == Kind::layer ? g - g.mean(-1, true) : g;
+  const Tensor grad_input = (centered - x_hat * (g * x_hat).mean(-1, true)) * inv_std;
+  // Values are of order 1 here, sums have 8 terms, and differences from the output up to 2^-24 of it are divided by 1e-3.
+  const Tensor bound = at::full({4, 8}, 64 * 0x1p-24 / 1e-3, at::kDouble);
+  EXPECT_TRUE(within(result.grad_input, grad_input, bound));
+  EXPECT_TRUE(within(result.grad_weight, (dy * x_hat).sum(0), bound[0]));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TinyWeights, ::testing::Values(Kind::layer, Kind::rms));
+
+// NORM-02: what Apex does with CPU tensors, and ours, are the same function.
+TEST(TorchLayerNorm, Norm02Agrees) {
+  const Case c = random_case({Kind::layer, at::kFloat, at::kFloat}, 16, 512);
+  const Tensor theirs = torch::layer_norm(c.input, {512}, c.weight, c.bias, c.eps);
+  EXPECT_TRUE(within(run(c).output, theirs.to(at::kDouble), 2 * bounds(c).output));
+}
+
+TEST(ManualRmsNorm, Norm02AgreesAndHasTheDtypesOfItsWeight) {
+  const Case c = random_case({Kind::rms, at::kFloat, at::kFloat}, 16, 512);
+  const Tensor manual = apex::normalization::manual_rms_norm(c.input, {512}, c.weight, c.eps);
+  EXPECT_TRUE(within(run(c).output, manual.to(at::kDouble), 2 * bounds(c).output));
+  const Tensor low = apex::normalization::manual_rms_norm(c.input, {512}, c.weight.to(at::kHalf), c.eps);
+  EXPECT_EQ(low.scalar_type(), at::kHalf);
+  EXPECT_EQ(apex::normalization::manual_rms_norm(c.input.to(at::kHalf), {512}, {}, c.eps).scalar_type(), at::kFloat);
+}
+
+}  // namespace
+}  // namespace normalization_test
