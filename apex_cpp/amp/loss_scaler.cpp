@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/loss_scaler.h>
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -49,15 +50,26 @@ const at::Tensor& LossScaler::found_inf(at::TensorList grads) {
 }
 
 void LossScaler::unscale(at::TensorList model_grads, at::TensorList master_grads) {
-  if (model_grads.empty()) return;
   if (!dynamic_ && scale_ == 1.0 && same_tensors(model_grads, master_grads)) return;
-  kernels::multi_tensor_scale(found_inf(model_grads), model_grads, master_grads, 1.0 / scale_);
+  scale(model_grads, master_grads, 1.0 / scale_);
 }
 
 void LossScaler::unscale_with_stashed(at::TensorList model_grads, at::TensorList stashed_grads, at::TensorList master_grads) {
-  if (model_grads.empty()) return;
-  kernels::multi_tensor_axpby(found_inf(model_grads), model_grads, stashed_grads, master_grads, 1.0 / scale_, 1.0,
-                              kernels::CheckArg::x);
+  axpby(model_grads, stashed_grads, master_grads, 1.0 / scale_, 1.0);
+}
+
+void LossScaler::scale(at::TensorList in, at::TensorList out, double factor) {
+  if (!in.empty()) kernels::multi_tensor_scale(found_inf(in), in, out, factor);
+}
+
+void LossScaler::axpby(at::TensorList x, at::TensorList y, at::TensorList out, double a, double b) {
+  if (!x.empty()) kernels::multi_tensor_axpby(found_inf(x), x, y, out, a, b, kernels::CheckArg::x);
+}
+
+at::Tensor LossScaler::check(at::TensorList grads) {
+  if (grads.empty() || !dynamic_) return {};
+  const at::Tensor factor = at::full({1}, 1.0 / scale_, grads[0].options().dtype(at::kFloat));
+  return std::get<0>(kernels::multi_tensor_unscale_l2norm(found_inf(grads), grads, factor, /*per_tensor=*/false));
 }
 
 double LossScaler::backed_off() const {

@@ -48,6 +48,15 @@ class LossScaler {
   /// since the stashed ones were when they came in.
   void unscale_with_stashed(at::TensorList model_grads, at::TensorList stashed_grads, at::TensorList master_grads);
 
+  // What both are made of, and the fused order uses with factors of its own.
+  /// out[i] = in[i] * factor; non-finite values of `in` set the overflow flag.
+  void scale(at::TensorList in, at::TensorList out, double factor);
+  /// out[i] = a * x[i] + b * y[i]; non-finite values of `x` set the overflow flag.
+  void axpby(at::TensorList x, at::TensorList y, at::TensorList out, double a, double b);
+  /// Sets the overflow flag if the L2 norm of grads / loss_scale is not finite, and returns that norm: float32, one element.
+  /// Does nothing for a static scale, which never looks for overflow, and returns an undefined tensor; for no gradients too.
+  at::Tensor check(at::TensorList grads);
+
   /// Reads the overflow flag if the scale is dynamic, and moves the scale. Returns whether the step must be skipped.
   /// Errors (before anything moves): a halving that would leave no usable scale.
   bool update_scale();

@@ -2,10 +2,15 @@
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
 
 #include <apex_cpp/amp/amp_optimizer.h>
+#include <apex_cpp/amp/grad_layout.h>
 #include <apex_cpp/amp/param_state.h>
 #include <apex_cpp/amp/printing.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include "kernels/multi_tensor.h"
 
@@ -14,12 +19,6 @@ namespace {
 
 bool is_low_precision(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-}
-
-// A gradient in the memory order of `like`: the kernels walk memory linearly.
-at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like) {
-  if (grad.strides() == like.strides()) return grad;
-  return at::empty_like(like, like.options().dtype(grad.scalar_type())).copy_(grad);
 }
 
 }  // namespace
@@ -63,7 +62,24 @@ void OptimizerStash::adopt_new_params() {
     }
   }
   adopted_once_ = true;
-  if (found_new && session_->has_masters()) match_state_to_params(*handle());
+  if (!found_new || !session_->has_masters()) return;
+  match_state_to_params(*handle());
+  if (fused()) describe_copies();
+}
+
+// The optimizer's view of the masters: the model params behind them, in its own groups' order.
+void OptimizerStash::describe_copies() {
+  std::unordered_map<const at::TensorImpl*, size_t> index;
+  for (size_t i = 0; i < masters_.size(); ++i) index[masters_[i].unsafeGetTensorImpl()] = i;
+  auto& copies = fused()->master_step.model_params;
+  copies.clear();
+  for (const auto& group : handle()->param_groups()) {
+    copies.emplace_back(group.params().size());
+    for (size_t i = 0; i < group.params().size(); ++i) {
+      const auto found = index.find(group.params()[i].unsafeGetTensorImpl());
+      if (found != index.end()) copies.back()[i] = model_params_[found->second];
+    }
+  }
 }
 
 void OptimizerStash::adopt(at::Tensor& param, bool first_time) {
@@ -114,6 +130,7 @@ void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
 void OptimizerStash::enter_backward() {
   inside_backward_ = true;
   if (has_scaled_gradients_) return;  // SL-09: this pass adds to them
+  if (in_fused_order()) return fused_order_.enter(model_params_, native_params_);
   drop_zeroed_masters();
   for (auto& param : model_params_) param.mutable_grad().reset();
   for (size_t i = 0; i < native_params_.size(); ++i) {
@@ -156,10 +173,11 @@ void OptimizerStash::exit_backward(LossScaler& scaler) {
                   "optimizer that amp does not handle.");
     }
   }
+  has_scaled_gradients_ = false;
+  if (in_fused_order()) return fused_order_.exit(model_params_, native_params_, scaler);
   unscale_into_masters(scaler);
   unscale_native(scaler);
   remember_model_grads();
-  has_scaled_gradients_ = false;
 }
 
 void OptimizerStash::unscale_into_masters(LossScaler& scaler) {
@@ -204,6 +222,7 @@ void OptimizerStash::exit_backward_delayed() {
 void OptimizerStash::abandon_backward() {
   inside_backward_ = false;
   if (has_scaled_gradients_) return;  // nothing was put aside
+  if (in_fused_order()) return fused_order_.abandon(model_params_, native_params_);
   for (auto& param : model_params_) param.mutable_grad().reset();
   for (size_t i = 0; i < native_params_.size(); ++i) {
     native_params_[i].mutable_grad() = std::move(native_stash_[i]);
@@ -244,18 +263,28 @@ bool OptimizerStash::begin_step(bool has_closure) {
   result.skipped = skip_next_step_;
   if (!skip_next_step_) {
     result.first_nonfinite.clear();
+    if (fused()) {
+      fused()->master_step.grads_in_model = fused_order_.pending();
+      fused()->master_step.grad_scale = in_fused_order() ? fused_order_.grad_scale() : 1.0;
+    }
     return true;
   }
   skip_next_step_ = false;
-  drop_master_grads();
+  end_step();
   print_skipped_step(*session_, skip_loss_id_, result);
   return false;
 }
 
 void OptimizerStash::finish_step() {
   if (!session_->enabled()) return;
-  copy_masters_to_model();
+  if (!fused()) copy_masters_to_model();
+  end_step();
+}
+
+void OptimizerStash::end_step() {
   drop_master_grads();
+  fused_order_.consume();
+  materialized_ = false;
 }
 
 void OptimizerStash::copy_masters_to_model() {
@@ -283,7 +312,70 @@ void OptimizerStash::zero_grad(bool set_to_none) {
   }
   for (auto& stash : native_stash_) stash.reset();
   drop_master_grads();
+  fused_order_.reset();
+  materialized_ = false;
   has_scaled_gradients_ = false;
+}
+
+// ---- the fused order, and clipping ----
+
+StepsMasters* OptimizerStash::fused() { return dynamic_cast<StepsMasters*>(handle()); }
+
+bool OptimizerStash::in_fused_order() const {
+  const auto* optimizer = dynamic_cast<const StepsMasters*>(left_behind_->handle);
+  return optimizer && session_->has_masters() && !optimizer->materialize_master_grads() && !materialized_;
+}
+
+void OptimizerStash::materialize_grads() {
+  if (!fused_order_.pending()) return;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> scaled, unscaled;
+  for (size_t i = 0; i < model_params_.size(); ++i) {
+    if (!model_params_[i].grad().defined()) continue;
+    at::Tensor& master_grad = masters_[i].mutable_grad();
+    master_grad = at::empty_like(masters_[i]);
+    scaled.push_back(in_layout_of(model_params_[i].grad(), master_grad));
+    unscaled.push_back(master_grad);
+  }
+  for (const auto& param : native_params_) {
+    if (!param.grad().defined()) continue;
+    scaled.push_back(param.grad());
+    unscaled.push_back(param.grad());
+  }
+  if (!scaled.empty()) {
+    const at::Tensor unread_flag = at::zeros({1}, scaled.front().options().dtype(at::kInt));
+    kernels::multi_tensor_scale(unread_flag, scaled, unscaled, fused_order_.grad_scale());
+  }
+  remember_model_grads();
+  fused_order_.reset();
+  materialized_ = true;
+}
+
+std::vector<at::Tensor> OptimizerStash::grads_of_groups() {
+  std::vector<at::Tensor> grads;
+  for (const auto& group : handle()->param_groups()) {
+    for (const auto& param : group.params()) {
+      if (param.grad().defined()) grads.push_back(param.grad());
+    }
+  }
+  return grads;
+}
+
+double OptimizerStash::clip_grad_norm(double max_norm) {
+  // torch::nn::utils::clip_grad_norm_'s coefficient.
+  const auto coefficient = [&](double norm) { return std::isfinite(norm) ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0; };
+  if (fused_order_.pending()) {
+    const double norm = fused_order_.grad_norm(model_params_, native_params_);
+    fused_order_.clip_by(coefficient(norm));
+    return result.grad_norm = norm;
+  }
+  const std::vector<at::Tensor> grads = grads_of_groups();
+  if (grads.empty()) return result.grad_norm = 0.0;
+  const at::NoGradGuard no_grad;
+  const at::Tensor unread_flag = at::zeros({1}, grads.front().options().dtype(at::kInt));
+  const double norm = std::get<0>(kernels::multi_tensor_l2norm(unread_flag, grads, /*per_tensor=*/false)).item<float>();
+  if (coefficient(norm) < 1.0) kernels::multi_tensor_scale(unread_flag, grads, grads, coefficient(norm));
+  return result.grad_norm = norm;
 }
 
 // ---- misuse ----

@@ -10,9 +10,11 @@
 #include <unordered_set>
 #include <vector>
 
+#include <apex_cpp/amp/fused_order.h>
 #include <apex_cpp/amp/left_behind.h>
 #include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/step_result.h>
+#include <apex_cpp/amp/steps_masters.h>
 
 namespace apex::amp::detail {
 
@@ -59,6 +61,14 @@ class OptimizerStash {
   bool begin_step(bool has_closure);
   void finish_step();
 
+  // Gradients as the optimizer will step them.
+  /// Unscales gradients that wait in the model (the fused order) into the masters, where they can be read and edited. Does
+  /// nothing in Apex's order. No synchronisation.
+  void materialize_grads();
+  /// Scales all gradients so that their L2 norm is at most `max_norm`, and returns the norm from before, one synchronisation. A
+  /// norm that is not finite leaves them alone.
+  double clip_grad_norm(double max_norm);
+
   /// OPT-06: gradients of model params and native params are zeroed or dropped, masters' gradients dropped.
   void zero_grad(bool set_to_none);
 
@@ -77,9 +87,14 @@ class OptimizerStash {
   void drop_zeroed_masters();
   void remember_model_grads();
   void drop_master_grads();
+  void end_step();
   void unscale_into_masters(LossScaler& scaler);
   void unscale_native(LossScaler& scaler);
   void copy_masters_to_model();
+  bool in_fused_order() const;
+  StepsMasters* fused();
+  void describe_copies();
+  std::vector<at::Tensor> grads_of_groups();
   std::string first_nonfinite() const;
 
   /// What a gradient was when amp last looked: a different one shows that a zero_grad which amp cannot see ran since.
@@ -100,6 +115,9 @@ class OptimizerStash {
   std::vector<at::Tensor> native_params_, native_stash_;
   std::unordered_map<const at::TensorImpl*, size_t> master_index_;
   std::unordered_set<const at::TensorImpl*> adopted_impls_;
+
+  FusedOrder fused_order_;
+  bool materialized_ = false;  // the gradients of this step were asked for, so it goes on in Apex's order
 
   bool inside_backward_ = false;
   bool has_scaled_gradients_ = false;

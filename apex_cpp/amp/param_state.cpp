@@ -6,6 +6,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <apex_cpp/amp/steps_masters.h>
+
 namespace apex::amp::detail {
 namespace {
 
@@ -37,6 +39,8 @@ void cast_param_state(OptimizerParamState& state, c10::ScalarType dtype) {
     cast(rmsprop->grad_avg(), dtype);
   } else if (auto* adagrad = dynamic_cast<torch::optim::AdagradParamState*>(&state)) {
     cast(adagrad->sum(), dtype);
+  } else if (auto* castable = dynamic_cast<CastableParamState*>(&state)) {
+    castable->cast_to(dtype);
   }
 }
 

@@ -5,7 +5,7 @@
 namespace apex::amp::detail {
 
 /// Casts the floating tensors of one parameter's optimizer state (momentum, moments, …) to `dtype`, in place. Knows the states
-/// of torch::optim's optimizers; a state of another type is left as it is.
+/// of torch::optim's optimizers and those that say themselves how they are cast; a state of another type is left as it is.
 void cast_param_state(torch::optim::OptimizerParamState& state, c10::ScalarType dtype);
 
 /// Moves the state kept for parameter `from` to the key of `to`, if there is any.

@@ -33,23 +33,46 @@ void describe_data(ConfigKeys& keys, DataConfig& data) {
   keys.text("dir", data.dir);
 }
 
-void describe_adam(ConfigKeys& keys, OptimizerConfig& optimizer) {
+void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.real("beta1", optimizer.beta1, 0, 0.999999);
   keys.real("beta2", optimizer.beta2, 0, 0.999999);
   keys.real("eps", optimizer.eps, 0, 1);
-  keys.flag("amsgrad", optimizer.amsgrad);
+}
+
+void describe_sgd(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  keys.real("momentum", optimizer.momentum, 0, 1);
+  keys.real("dampening", optimizer.dampening, 0, 1);
+  keys.flag("nesterov", optimizer.nesterov);
+  keys.require(!optimizer.nesterov || (optimizer.momentum > 0 && optimizer.dampening == 0), "nesterov",
+               "needs a momentum above 0 and no dampening");
+}
+
+bool is_lamb(const std::string& type) { return type == "FusedLAMB" || type == "FusedMixedPrecisionLamb"; }
+
+void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  if (optimizer.type == "FusedSGD") {
+    describe_sgd(keys, optimizer);
+  } else if (optimizer.type == "FusedAdagrad") {
+    keys.real("eps", optimizer.eps, 0, 1);
+  } else {
+    describe_moments(keys, optimizer);
+  }
+  if (optimizer.type == "FusedAdam" || is_lamb(optimizer.type)) keys.flag("adam_w_mode", optimizer.adam_w_mode);
+  if (is_lamb(optimizer.type)) keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
+  keys.flag("materialize_master_grads", optimizer.materialize_master_grads);
 }
 
 void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
-  keys.choice("type", optimizer.type, {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"});
+  keys.choice("type", optimizer.type,
+              {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
+               "FusedAdagrad", "FusedMixedPrecisionLamb"});
   keys.real("lr", optimizer.lr, 0, 1000);
   keys.real("weight_decay", optimizer.weight_decay, 0, 10);
-  if (optimizer.type == "SGD") {
-    keys.real("momentum", optimizer.momentum, 0, 1);
-    keys.real("dampening", optimizer.dampening, 0, 1);
-    keys.flag("nesterov", optimizer.nesterov);
-    keys.require(!optimizer.nesterov || (optimizer.momentum > 0 && optimizer.dampening == 0), "nesterov",
-                 "needs a momentum above 0 and no dampening");
+  keys.real("clip_grad_norm", optimizer.clip_grad_norm, 0, 1e6);
+  if (optimizer.type.rfind("Fused", 0) == 0) {
+    describe_fused(keys, optimizer);
+  } else if (optimizer.type == "SGD") {
+    describe_sgd(keys, optimizer);
   } else if (optimizer.type == "RMSprop") {
     keys.real("alpha", optimizer.alpha, 0, 1);
     keys.real("eps", optimizer.eps, 0, 1);
@@ -59,7 +82,8 @@ void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
     keys.real("lr_decay", optimizer.lr_decay, 0, 1);
     keys.real("eps", optimizer.eps, 0, 1);
   } else {
-    describe_adam(keys, optimizer);
+    describe_moments(keys, optimizer);
+    keys.flag("amsgrad", optimizer.amsgrad);
   }
 }
 

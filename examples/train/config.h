@@ -24,7 +24,9 @@ struct DataConfig {
 };
 
 struct OptimizerConfig {
-  std::string type;  // SGD | Adam | AdamW | RMSprop | Adagrad, with LibTorch's option names below
+  // SGD | Adam | AdamW | RMSprop | Adagrad with LibTorch's option names below, or FusedSGD | FusedAdam | FusedLAMB |
+  // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's.
+  std::string type;
   double lr = kUnset;
   double weight_decay = 0;
   double momentum = 0;
@@ -37,6 +39,10 @@ struct OptimizerConfig {
   double alpha = 0.99;
   bool centered = false;
   double lr_decay = 0;
+  bool adam_w_mode = true;
+  bool materialize_master_grads = true;
+  double max_grad_norm = 1;
+  double clip_grad_norm = 0;  // 0: gradients are not clipped
 };
 
 struct ScheduleConfig {

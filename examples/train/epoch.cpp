@@ -18,7 +18,8 @@ constexpr int64_t kTestBatch = 256;
 double current_loss_scale() { return amp::num_loss_scalers() > 0 ? amp::loss_scaler().loss_scale() : 1.0; }
 
 // One step of the training loop; the lines that mixed precision adds or changes are marked.
-StepLog train_step(const at::Tensor& images, const at::Tensor& labels, Network& net, torch::optim::Optimizer& optimizer) {
+StepLog train_step(const Config& config, const at::Tensor& images, const at::Tensor& labels, Network& net,
+                   torch::optim::Optimizer& optimizer) {
   StepLog log;
   log.loss_scale = current_loss_scale();
   optimizer.zero_grad();
@@ -27,6 +28,7 @@ StepLog train_step(const at::Tensor& images, const at::Tensor& labels, Network& 
     auto scaled_loss = amp::scale_loss(loss, optimizer);  // amp
     scaled_loss.backward();                               // amp: in place of loss.backward()
   }
+  if (config.optimizer.clip_grad_norm > 0) amp::clip_grad_norm_(optimizer, config.optimizer.clip_grad_norm);  // amp
   optimizer.step();
   log.loss = loss.item<double>();
   log.skipped = amp::step_result(optimizer).skipped;
@@ -50,7 +52,7 @@ void train_epoch(const Config& config, const DataSplit& data, at::Device device,
     const auto step = epoch * steps + i;
     const auto lr = learning_rate(config, step, steps);
     set_learning_rate(optimizer, lr);
-    auto log = train_step(images, labels, net, optimizer);
+    auto log = train_step(config, images, labels, net, optimizer);
     log.step = step;
     log.lr = lr;
     if (!on_step(log)) {

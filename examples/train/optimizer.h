@@ -8,7 +8,7 @@
 
 namespace train {
 
-/// The LibTorch optimizer that the config names, over `parameters`.
+/// The optimizer of LibTorch or apex::optimizers that the config names, over `parameters`.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<torch::Tensor> parameters);
 
 /// Sets the learning rate of every parameter group.

@@ -47,7 +47,8 @@ TEST(Config, EveryKeyIsRead) {
 }
 
 TEST(Config, WrittenOutItReadsBackTheSame) {
-  for (const std::string optimizer : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"}) {
+  for (const std::string optimizer : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
+                                      "FusedNovoGrad", "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
     auto config = train::parse_config(kModel + "data: {set: mnist, dir: \"a: b # c\"}\noptimizer: {type: " + optimizer +
                                           ", lr: 0.1}\nseed: 9\namp: {opt_level: O2}\n",
                                       "c.yaml");

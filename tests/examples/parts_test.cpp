@@ -214,7 +214,8 @@ TEST(Models, TooManyStagesForTheImageAreRefused) {
 }
 
 TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
-  for (const std::string type : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"}) {
+  for (const std::string type : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
+                                 "FusedNovoGrad", "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
     train::OptimizerConfig config;
     config.type = type;
     config.lr = 0.5;

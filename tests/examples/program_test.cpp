@@ -101,8 +101,11 @@ INSTANTIATE_TEST_SUITE_P(Levels, ProgramAtLevel, testing::Values("O0", "O1", "O2
                          [](const auto& test) { return test.param; });
 
 TEST_F(Program, ResumesEveryOptimizerBitwiseAtO2) {
-  for (const std::string type : {"Adam", "AdamW", "RMSprop", "Adagrad"}) {
-    scratch_.write("c.yaml", config("O2", "{type: " + type + ", lr: 0.01}"));
+  const std::string fused = ", lr: 0.01, clip_grad_norm: 1, materialize_master_grads: false";
+  for (const std::string type : {"Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
+                                 "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
+    const std::string options = type.rfind("Fused", 0) == 0 ? fused : ", lr: 0.01";
+    scratch_.write("c.yaml", config("O2", "{type: " + type + options + "}"));
     ASSERT_EQ(run("c.yaml --run-dir whole" + type).code, 0) << type;
     ASSERT_EQ(run("c.yaml --stop-after 1 --run-dir parts" + type).code, 0) << type;
     ASSERT_EQ(run("--resume parts" + type + "/checkpoint.pt").code, 0) << type;

@@ -135,12 +135,16 @@ bool chooses_implementation(const std::string& name) {
 }  // namespace
 
 const std::map<std::string, OptimizerType>& optimizer_registry() {
-  static const std::map<std::string, OptimizerType> kRegistry = {
-      {"SGD", sgd()},
-      {"Adam", adam<optim::Adam, optim::AdamOptions, optim::AdamParamState>()},
-      {"AdamW", adam<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>()},
-      {"RMSprop", rmsprop()},
-      {"Adagrad", adagrad()}};
+  static const std::map<std::string, OptimizerType> kRegistry = [] {
+    std::map<std::string, OptimizerType> registry = {
+        {"SGD", sgd()},
+        {"Adam", adam<optim::Adam, optim::AdamOptions, optim::AdamParamState>()},
+        {"AdamW", adam<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>()},
+        {"RMSprop", rmsprop()},
+        {"Adagrad", adagrad()}};
+    add_fused_optimizers(registry);
+    return registry;
+  }();
   return kRegistry;
 }
 
@@ -153,8 +157,8 @@ const OptimizerType& optimizer_type(const std::string& name) {
 void set_options(const std::string& type, OptimizerType::Options& options, const Json* values) {
   if (!values || values->is_null()) return;
   for (const auto& [name, value] : values->members()) {
-    if (chooses_implementation(name)) continue;
-    if (!optimizer_type(type).set_option(options, name, value)) throw NeedsFeature("option '" + name + "' of " + type);
+    if (optimizer_type(type).set_option(options, name, value) || chooses_implementation(name)) continue;
+    throw NeedsFeature("option '" + name + "' of " + type);
   }
 }
 

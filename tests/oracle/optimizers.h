@@ -30,12 +30,17 @@ struct OptimizerType {
   // Answers false for an option that the class does not have.
   std::function<bool(Options&, const std::string& name, const Json& value)> set_option;
   std::function<std::vector<StateEntry>(const torch::optim::OptimizerParamState&)> read_state;
+  // What it keeps for a param group beside the options; empty for classes that keep nothing there.
+  std::function<std::vector<StateEntry>(const torch::optim::Optimizer&, size_t group)> read_group_state;
   // Early steps have the size of the learning rate whatever the gradient's, so a rounding can turn a step round.
   bool steps_like_sign = false;
 };
 
 // Optimizer classes by PyTorch's or Apex's name. A new class is one more entry.
 const std::map<std::string, OptimizerType>& optimizer_registry();
+
+// apex::optimizers' entries.
+void add_fused_optimizers(std::map<std::string, OptimizerType>& registry);
 
 // Throws NeedsFeature when the class is not in the registry.
 const OptimizerType& optimizer_type(const std::string& name);

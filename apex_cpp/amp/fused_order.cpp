@@ -1,0 +1,106 @@
+#include <apex_cpp/amp/fused_order.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <apex_cpp/amp/grad_layout.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::amp::detail {
+namespace {
+
+// visit(i, param) for all params, numbered through.
+template <class Visit>
+void for_each(const FusedOrder::Tensors& model_params, const FusedOrder::Tensors& native_params, const Visit& visit) {
+  size_t i = 0;
+  for (const auto* params : {&model_params, &native_params}) {
+    for (const auto& param : *params) visit(i++, param);
+  }
+}
+
+FusedOrder::Tensors grads_of(const FusedOrder::Tensors& model_params, const FusedOrder::Tensors& native_params) {
+  FusedOrder::Tensors grads;
+  for_each(model_params, native_params, [&](size_t, const at::Tensor& param) {
+    if (param.grad().defined()) grads.push_back(param.grad());
+  });
+  return grads;
+}
+
+}  // namespace
+
+void FusedOrder::enter(const Tensors& model_params, const Tensors& native_params) {
+  stash_.assign(model_params.size() + native_params.size(), at::Tensor());
+  for_each(model_params, native_params, [&](size_t i, const at::Tensor& param) {
+    const bool used_up = i < model_params.size() && !pending_;
+    if (!used_up) stash_[i] = param.grad();
+    param.mutable_grad().reset();
+  });
+}
+
+void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params, LossScaler& scaler) {
+  stash_.resize(model_params.size() + native_params.size());  // delayed passes put nothing aside
+  const double incoming = scaler.loss_scale();
+  const double out = pending_ ? std::min(incoming, scale_) : incoming;
+  Tensors fresh, older, again, again_stashed;
+  for_each(model_params, native_params, [&](size_t i, const at::Tensor& param) {
+    at::Tensor& grad = param.mutable_grad();
+    if (grad.defined() && !grad.is_non_overlapping_and_dense()) grad = grad.contiguous();
+    const at::Tensor stashed = std::exchange(stash_[i], at::Tensor());
+    if (!grad.defined()) {
+      grad = stashed;
+      if (stashed.defined()) older.push_back(grad);
+    } else if (stashed.defined()) {
+      again.push_back(grad);
+      again_stashed.push_back(in_layout_of(stashed, grad));
+    } else {
+      fresh.push_back(grad);
+    }
+  });
+  norm_.reset();
+  const bool all_fresh = older.empty() && again.empty();
+  if (incoming != out) {
+    scaler.scale(fresh, fresh, out / incoming);
+  } else if (const at::Tensor norm = scaler.check(fresh); all_fresh) {
+    norm_ = norm;
+  }
+  scaler.axpby(again, again_stashed, again, out / incoming, out / scale_);
+  if (out != scale_ && !older.empty()) {  // BWD-31
+    const at::Tensor unread_flag = at::zeros({1}, older.front().options().dtype(at::kInt));
+    kernels::multi_tensor_scale(unread_flag, older, older, out / scale_);
+  }
+  if (!pending_) clip_ = 1.0;
+  scale_ = out;
+  pending_ = true;
+}
+
+void FusedOrder::abandon(const Tensors& model_params, const Tensors& native_params) {
+  stash_.resize(model_params.size() + native_params.size());
+  for_each(model_params, native_params,
+           [&](size_t i, const at::Tensor& param) { param.mutable_grad() = std::exchange(stash_[i], at::Tensor()); });
+}
+
+double FusedOrder::grad_norm(const Tensors& model_params, const Tensors& native_params) {
+  if (!norm_.defined()) {
+    const Tensors grads = grads_of(model_params, native_params);
+    if (grads.empty()) return 0.0;
+    const auto on_device = grads.front().options();
+    const at::Tensor unread_flag = at::zeros({1}, on_device.dtype(at::kInt));
+    const at::Tensor factor = at::full({1}, 1.0 / scale_, on_device.dtype(at::kFloat));
+    norm_ = std::get<0>(kernels::multi_tensor_unscale_l2norm(unread_flag, grads, factor, /*per_tensor=*/false));
+  }
+  return norm_.item<float>() * clip_;
+}
+
+void FusedOrder::reset() {
+  stash_.clear();
+  norm_.reset();
+  scale_ = clip_ = 1.0;
+  pending_ = false;
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,9 @@
+#pragma once
+
+// apex::optimizers: fused optimizers under Apex's names, all of them torch::optim::Optimizer.
+#include <apex_cpp/optimizers/fused_adagrad.h>
+#include <apex_cpp/optimizers/fused_adam.h>
+#include <apex_cpp/optimizers/fused_lamb.h>
+#include <apex_cpp/optimizers/fused_mixed_precision_lamb.h>
+#include <apex_cpp/optimizers/fused_novograd.h>
+#include <apex_cpp/optimizers/fused_sgd.h>

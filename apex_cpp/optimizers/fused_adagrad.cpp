@@ -1,0 +1,66 @@
+#include <apex_cpp/optimizers/fused_adagrad.h>
+
+#include <ATen/ops/zeros_like.h>
+
+#include <apex_cpp/optimizers/detail/class_functions.h>
+
+#include "kernels/optimizers.h"
+
+namespace apex::optimizers {
+namespace {
+
+constexpr const char* kName = "FusedAdagrad";
+
+void check(const FusedAdagradOptions& options) {
+  detail::check_not_negative(kName, "lr", options.lr());
+  detail::check_not_negative(kName, "eps", options.eps());
+  detail::check_not_negative(kName, "weight_decay", options.weight_decay());
+}
+
+kernels::AdagradControl control_of(const FusedAdagradOptions& options) {
+  kernels::AdagradControl control;
+  control.lr = options.lr();
+  control.weight_decay = options.weight_decay();
+  control.eps = options.eps();
+  control.adagrad_w_mode = options.adagrad_w_mode();
+  return control;
+}
+
+}  // namespace
+
+FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdagradOptions defaults)
+    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}) {
+  check(defaults);
+}
+
+void FusedAdagrad::update() {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    kernels::AdagradControl control = control_of(detail::options_of<FusedAdagradOptions>(param_groups_[group]));
+    set_scaling(control);
+    for (const auto& set : launch_sets(group)) {
+      std::vector<at::Tensor> sums;
+      for (const at::Tensor& param : set.params) {
+        at::Tensor& sum = state_of<FusedAdagradParamState>(param).sum;
+        if (!sum.defined()) sum = at::zeros_like(param);
+        sums.push_back(sum);
+      }
+      kernels::multi_tensor_adagrad(set.grads, set.params, sums, set.model_params, control);
+    }
+  }
+}
+
+void FusedAdagrad::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<FusedAdagradParamState, FusedAdagradOptions>(archive, *this);
+  save_group_states(archive);
+}
+
+void FusedAdagrad::load(torch::serialize::InputArchive& archive) {
+  torch::optim::serialize<FusedAdagradParamState, FusedAdagradOptions>(archive, *this);
+  load_group_states(archive);
+}
+
+std::unique_ptr<torch::optim::Optimizer> FusedAdagrad::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {
+  return detail::make_amp_handle(*this, session);
+}
+
+}  // namespace apex::optimizers

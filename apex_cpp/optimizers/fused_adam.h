@@ -1,0 +1,94 @@
+#pragma once
+
+#include <torch/arg.h>
+
+#include <apex_cpp/optimizers/fused_optimizer.h>
+#include <apex_cpp/optimizers/options.h>
+
+namespace apex::optimizers {
+
+/// Options of FusedAdam, under Apex's names and with its defaults. A group may have its own, but for the last four, which are
+/// the optimizer's.
+struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
+  /* implicit */ FusedAdamOptions(double lr = 1e-3) : lr_(lr) {}
+  TORCH_ARG(double, lr) = 1e-3;
+  TORCH_ARG(bool, bias_correction) = true;
+  TORCH_ARG(Betas, betas) = Betas(0.9, 0.999);
+  TORCH_ARG(double, eps) = 1e-8;
+  /// Weight decay joins the step (AdamW) instead of the gradient.
+  TORCH_ARG(bool, adam_w_mode) = true;
+  TORCH_ARG(double, weight_decay) = 0;
+  /// Not supported: true is an error.
+  TORCH_ARG(bool, amsgrad) = false;
+  /// zero_grad() drops gradients instead of zeroing them.
+  TORCH_ARG(bool, set_grad_none) = true;
+  /// Learning rate and step count are kept on the device, for steps in a CUDA graph.
+  TORCH_ARG(bool, capturable) = false;
+  /// The optimizer keeps float32 masters of 16-bit parameters itself, without amp. Needs capturable.
+  TORCH_ARG(bool, master_weights) = false;
+  /// See amp::StepsMasters.
+  TORCH_ARG(bool, materialize_master_grads) = true;
+
+ public:
+  static constexpr const char* kNames[] = {"lr",
+                                           "bias_correction",
+                                           "betas",
+                                           "eps",
+                                           "adam_w_mode",
+                                           "weight_decay",
+                                           "amsgrad",
+                                           "set_grad_none",
+                                           "capturable",
+                                           "master_weights",
+                                           "materialize_master_grads"};
+
+  template <class Self>
+  static auto members_of(Self& self) {
+    return std::tie(self.lr_, self.bias_correction_, self.betas_, self.eps_, self.adam_w_mode_, self.weight_decay_,
+                    self.amsgrad_, self.set_grad_none_, self.capturable_, self.master_weights_, self.materialize_master_grads_);
+  }
+};
+
+struct FusedAdamParamState : FusedParamState<FusedAdamParamState> {
+  /// float32, of the parameter's shape.
+  at::Tensor exp_avg, exp_avg_sq;
+  /// The float32 master that master_weights asks for.
+  at::Tensor master_param;
+
+  static constexpr bool kHasDtypeOfParam = false;
+  static constexpr const char* kNames[] = {"exp_avg", "exp_avg_sq", "master_param"};
+  template <class Self>
+  static auto members_of(Self& self) {
+    return std::tie(self.exp_avg, self.exp_avg_sq, self.master_param);
+  }
+};
+
+/// Adam (Kingma and Ba, arXiv:1412.6980), or with adam_w_mode AdamW (Loshchilov and Hutter, arXiv:1711.05101).
+/// Errors: RuntimeError for amsgrad, and for master_weights without capturable; ValueError for a negative lr, eps or
+/// weight_decay and betas outside [0, 1). Apex: apex.optimizers.FusedAdam.
+class FusedAdam : public FusedOptimizer {
+ public:
+  explicit FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamOptions defaults = {});
+  explicit FusedAdam(std::vector<at::Tensor> params, FusedAdamOptions defaults = {})
+      : FusedAdam({torch::optim::OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
+
+  /// Writes the groups' learning rates to the device, where steps of a CUDA graph read them. `step` does so itself; call it
+  /// between replays after a scheduler moved a rate. No synchronisation; does nothing unless capturable.
+  void update_device_lr();
+
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+  std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
+
+ protected:
+  void update() override;
+
+ private:
+  void use_own_masters(detail::LaunchSet& set);
+
+  bool capturable_, master_weights_;
+};
+
+FusedAdamOptions options_of(const FusedAdam*);
+
+}  // namespace apex::optimizers

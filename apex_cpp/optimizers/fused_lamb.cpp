@@ -1,0 +1,73 @@
+#include <apex_cpp/optimizers/fused_lamb.h>
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/optimizers/detail/lamb_steps.h>
+
+namespace apex::optimizers {
+namespace {
+
+constexpr const char* kName = "FusedLAMB";
+
+void check(const FusedLAMBOptions& options) {
+  detail::check_no_amsgrad(kName, options);
+  detail::check_moments(kName, options);
+}
+
+}  // namespace
+
+FusedLAMB::FusedLAMB(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLAMBOptions defaults)
+    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}),
+      max_grad_norm_(defaults.max_grad_norm()) {
+  check(defaults);
+}
+
+void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
+  kernels::LambControl control = detail::lamb_control(detail::options_of<FusedLAMBOptions>(param_groups_[group]));
+  control.global_grad_norm = global_norm;
+  control.max_grad_norm = max_grad_norm_;
+  run_step(group, sets, control, /*capturable=*/false, [&](const detail::LaunchSet& set, const kernels::LambControl& at_step) {
+    detail::LambState lists;
+    for (size_t i = 0; i < set.params.size(); ++i) {
+      const at::Tensor& param = set.params[i];
+      auto& state = state_of<FusedLAMBParamState>(param);
+      if (!state.exp_avg.defined()) state.exp_avg = at::zeros_like(param);
+      if (!state.exp_avg_sq.defined()) state.exp_avg_sq = at::zeros_like(param);
+      const bool in_grad = !master_step.grads_in_model && set.grads[i].scalar_type() == param.scalar_type();
+      if (!in_grad && !state.update.defined()) state.update = at::empty_like(param, at::kFloat);
+      lists.exp_avgs.push_back(state.exp_avg);
+      lists.exp_avg_sqs.push_back(state.exp_avg_sq);
+      lists.updates.push_back(in_grad ? set.grads[i] : state.update);
+    }
+    detail::lamb_step(set, lists, at_step);
+  });
+}
+
+void FusedLAMB::update() {
+  std::vector<std::vector<detail::LaunchSet>> sets;
+  for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
+  kernels::StepControl scaling;
+  set_scaling(scaling);
+  const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, scaling) : at::Tensor();
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    if (!param_groups_[group].params().empty()) update_group(group, sets[group], global_norm);
+  }
+}
+
+void FusedLAMB::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<FusedLAMBParamState, FusedLAMBOptions>(archive, *this);
+  save_group_states(archive);
+}
+
+void FusedLAMB::load(torch::serialize::InputArchive& archive) {
+  torch::optim::serialize<FusedLAMBParamState, FusedLAMBOptions>(archive, *this);
+  load_group_states(archive);
+}
+
+std::unique_ptr<torch::optim::Optimizer> FusedLAMB::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {
+  return detail::make_amp_handle(*this, session);
+}
+
+}  // namespace apex::optimizers

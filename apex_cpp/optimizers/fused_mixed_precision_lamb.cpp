@@ -1,0 +1,101 @@
+#include <apex_cpp/optimizers/fused_mixed_precision_lamb.h>
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/optimizers/detail/lamb_steps.h>
+
+namespace apex::optimizers {
+namespace {
+
+constexpr const char* kName = "FusedMixedPrecisionLamb";
+
+void check(const FusedMixedPrecisionLambOptions& options) {
+  detail::check_no_amsgrad(kName, options);
+  detail::check_moments(kName, options);
+  const auto dtype = options.reduced_precision_dtype();
+  TORCH_CHECK(!dtype || *dtype == at::kHalf || *dtype == at::kBFloat16, kName, ": reduced_precision_dtype is ", *dtype,
+              ". Use float16 or bfloat16, or leave it out.");
+  TORCH_CHECK_VALUE(options.step() >= 0, kName, ": step must not be negative, got ", options.step(), ".");
+}
+
+}  // namespace
+
+FusedMixedPrecisionLamb::FusedMixedPrecisionLamb(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                                                 FusedMixedPrecisionLambOptions defaults)
+    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}),
+      max_grad_norm_(defaults.max_grad_norm()),
+      reduced_precision_dtype_(defaults.reduced_precision_dtype()) {
+  check(defaults);
+}
+
+void FusedMixedPrecisionLamb::check_dtypes() const {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    for (size_t i = 1; i < params.size(); ++i) {
+      TORCH_CHECK(params[i].scalar_type() == params[0].scalar_type(), kName, ": parameter ", i, " of group ", group, " is ",
+                  params[i].scalar_type(), ", the group's first one is ", params[0].scalar_type(),
+                  ". Give parameters of each dtype a group of their own.");
+    }
+  }
+}
+
+void FusedMixedPrecisionLamb::update_group(size_t group, const std::vector<detail::LaunchSet>& sets,
+                                           const at::Tensor& global_norm) {
+  const auto& options = detail::options_of<FusedMixedPrecisionLambOptions>(param_groups_[group]);
+  kernels::LambControl control = detail::lamb_control(options);
+  control.global_grad_norm = global_norm;
+  control.max_grad_norm = max_grad_norm_;
+  start_count_at(group, options.step());
+  run_step(group, sets, control, /*capturable=*/true, [&](detail::LaunchSet set, const kernels::LambControl& at_step) {
+    detail::LambState lists;
+    const bool keeps_masters = set.model_params.empty() && set.params.front().scalar_type() == reduced_precision_dtype_;
+    if (keeps_masters) set.model_params = set.params;
+    for (at::Tensor& param : set.params) {
+      auto& state = state_of<FusedMixedPrecisionLambParamState>(param);
+      for (at::Tensor* mean : {&state.exp_avg, &state.exp_avg_sq}) {
+        if (!mean->defined()) *mean = at::zeros_like(param, at::kFloat);
+      }
+      if (!state.update.defined()) state.update = at::empty_like(param, at::kFloat);
+      lists.exp_avgs.push_back(state.exp_avg);
+      lists.exp_avg_sqs.push_back(state.exp_avg_sq);
+      lists.updates.push_back(state.update);
+      if (!keeps_masters) continue;
+      if (!state.master_param.defined()) state.master_param = param.detach().to(at::kFloat);
+      param = state.master_param;
+    }
+    detail::lamb_step(set, lists, at_step);
+  });
+}
+
+void FusedMixedPrecisionLamb::update() {
+  check_dtypes();
+  std::vector<std::vector<detail::LaunchSet>> sets;
+  for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
+  kernels::StepControl scaling;
+  set_scaling(scaling);
+  const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, scaling) : at::Tensor();
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    if (!param_groups_[group].params().empty()) update_group(group, sets[group], global_norm);
+  }
+}
+
+void FusedMixedPrecisionLamb::update_device_lr() { write_device_lrs(); }
+
+void FusedMixedPrecisionLamb::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<FusedMixedPrecisionLambParamState, FusedMixedPrecisionLambOptions>(archive, *this);
+  save_group_states(archive);
+}
+
+void FusedMixedPrecisionLamb::load(torch::serialize::InputArchive& archive) {
+  torch::optim::serialize<FusedMixedPrecisionLambParamState, FusedMixedPrecisionLambOptions>(archive, *this);
+  load_group_states(archive);
+}
+
+std::unique_ptr<torch::optim::Optimizer> FusedMixedPrecisionLamb::make_amp_handle(
+    const std::shared_ptr<amp::detail::Session>& session) {
+  return detail::make_amp_handle(*this, session);
+}
+
+}  // namespace apex::optimizers

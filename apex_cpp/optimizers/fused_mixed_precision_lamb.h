@@ -1,0 +1,111 @@
+#pragma once
+
+#include <torch/arg.h>
+
+#include <apex_cpp/optimizers/fused_optimizer.h>
+#include <apex_cpp/optimizers/options.h>
+
+namespace apex::optimizers {
+
+/// Options of FusedMixedPrecisionLamb, under Apex's names and with its defaults. A group may have its own, but for
+/// max_grad_norm, reduced_precision_dtype, set_grad_none and materialize_master_grads, which are the optimizer's.
+struct FusedMixedPrecisionLambOptions : FusedOptions<FusedMixedPrecisionLambOptions> {
+  /* implicit */ FusedMixedPrecisionLambOptions(double lr = 1e-3) : lr_(lr) {}
+  TORCH_ARG(double, lr) = 1e-3;
+  /// Steps that count as taken when a group starts.
+  TORCH_ARG(int64_t, step) = 0;
+  TORCH_ARG(bool, bias_correction) = true;
+  TORCH_ARG(Betas, betas) = Betas(0.9, 0.999);
+  TORCH_ARG(double, eps) = 1e-6;
+  TORCH_ARG(double, weight_decay) = 0.01;
+  /// Not supported: true is an error.
+  TORCH_ARG(bool, amsgrad) = false;
+  /// Weight decay joins the update instead of the gradient.
+  TORCH_ARG(bool, adam_w_mode) = true;
+  /// The mean takes (1 - beta1) of a gradient instead of all of it.
+  TORCH_ARG(bool, grad_averaging) = true;
+  /// Gradients are divided by the norm of all of them over this, where that is above 1. 0 and below: never.
+  TORCH_ARG(double, max_grad_norm) = 1.0;
+  /// The trust ratio counts for parameters without weight decay too.
+  TORCH_ARG(bool, use_nvlamb) = false;
+  /// Parameters of this dtype, float16 or bfloat16, are updated in float32 copies that the optimizer keeps.
+  TORCH_ARG(std::optional<at::ScalarType>, reduced_precision_dtype) = std::nullopt;
+  /// zero_grad() drops gradients instead of zeroing them.
+  TORCH_ARG(bool, set_grad_none) = true;
+  /// See amp::StepsMasters.
+  TORCH_ARG(bool, materialize_master_grads) = true;
+
+ public:
+  static constexpr const char* kNames[] = {"lr",
+                                           "step",
+                                           "bias_correction",
+                                           "betas",
+                                           "eps",
+                                           "weight_decay",
+                                           "amsgrad",
+                                           "adam_w_mode",
+                                           "grad_averaging",
+                                           "max_grad_norm",
+                                           "use_nvlamb",
+                                           "reduced_precision_dtype",
+                                           "set_grad_none",
+                                           "materialize_master_grads"};
+
+  template <class Self>
+  static auto members_of(Self& self) {
+    return std::tie(self.lr_, self.step_, self.bias_correction_, self.betas_, self.eps_, self.weight_decay_, self.amsgrad_,
+                    self.adam_w_mode_, self.grad_averaging_, self.max_grad_norm_, self.use_nvlamb_,
+                    self.reduced_precision_dtype_, self.set_grad_none_, self.materialize_master_grads_);
+  }
+};
+
+struct FusedMixedPrecisionLambParamState : FusedParamState<FusedMixedPrecisionLambParamState> {
+  /// float32, of the parameter's shape.
+  at::Tensor exp_avg, exp_avg_sq;
+  /// The float32 copy of a parameter of reduced precision.
+  at::Tensor master_param;
+  /// Where the update stands between the two stages, float32. Not saved.
+  at::Tensor update;
+
+  static constexpr bool kHasDtypeOfParam = false;
+  static constexpr const char* kNames[] = {"exp_avg", "exp_avg_sq", "master_param"};
+  template <class Self>
+  static auto members_of(Self& self) {
+    return std::tie(self.exp_avg, self.exp_avg_sq, self.master_param);
+  }
+};
+
+/// LAMB over 16-bit parameters with float32 copies, whose learning rate and step count live on the device: a step can be
+/// captured in a CUDA graph. Gradients are left alone. States keep float32 whatever is loaded.
+/// Errors: RuntimeError for amsgrad, for a reduced_precision_dtype that is not 16-bit, and, at a step, for a group that mixes
+/// dtypes; ValueError for a negative lr, eps or weight_decay and betas outside [0, 1).
+/// Apex: apex.optimizers.FusedMixedPrecisionLamb.
+class FusedMixedPrecisionLamb : public FusedOptimizer {
+ public:
+  explicit FusedMixedPrecisionLamb(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                                   FusedMixedPrecisionLambOptions defaults = {});
+  explicit FusedMixedPrecisionLamb(std::vector<at::Tensor> params, FusedMixedPrecisionLambOptions defaults = {})
+      : FusedMixedPrecisionLamb({torch::optim::OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
+
+  /// Writes the groups' learning rates to the device, where steps of a CUDA graph read them. `step` does so itself; call it
+  /// between replays after a scheduler moved a rate. No synchronisation.
+  void update_device_lr();
+
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+  std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
+
+ protected:
+  void update() override;
+
+ private:
+  void check_dtypes() const;
+  void update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm);
+
+  double max_grad_norm_;
+  std::optional<at::ScalarType> reduced_precision_dtype_;
+};
+
+FusedMixedPrecisionLambOptions options_of(const FusedMixedPrecisionLamb*);
+
+}  // namespace apex::optimizers

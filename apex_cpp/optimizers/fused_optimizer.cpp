@@ -1,0 +1,238 @@
+#include <apex_cpp/optimizers/fused_optimizer.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <torch/serialize/archive.h>
+
+#include <apex_cpp/amp/grad_layout.h>
+
+#include <algorithm>
+
+#include "kernels/optimizers.h"
+
+namespace apex::optimizers {
+
+using detail::GroupState;
+using detail::LaunchSet;
+
+namespace {
+
+constexpr const char* kGroupStatesKey = "group_states";
+
+at::TensorOptions on(c10::Device device, at::ScalarType dtype) { return at::TensorOptions().device(device).dtype(dtype); }
+
+bool is_supported(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat; }
+
+// The set on this device with these properties, made if there is none.
+LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, bool copies, bool fresh) {
+  for (LaunchSet& set : sets) {
+    const bool alike = set.model_params.empty() != copies && set.fresh == fresh;
+    if (alike && set.params.front().device() == device) return set;
+  }
+  sets.emplace_back();
+  sets.back().fresh = fresh;
+  return sets.back();
+}
+
+}  // namespace
+
+namespace detail {
+
+int64_t StepCount::value() const { return tensor_.defined() ? tensor_.item<int32_t>() : host_; }
+
+void StepCount::set(int64_t steps) {
+  host_ = steps;
+  if (tensor_.defined()) tensor_.fill_(steps);
+}
+
+const at::Tensor& StepCount::on_device(c10::Device device) {
+  if (!tensor_.defined()) tensor_ = at::full({1}, host_, on(device, at::kInt));
+  return tensor_;
+}
+
+}  // namespace detail
+
+FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                               std::unique_ptr<torch::optim::OptimizerOptions> defaults, Switches switches)
+    : Optimizer(groups, std::move(defaults)),
+      set_grad_none_(switches.set_grad_none),
+      materialize_master_grads_(switches.materialize_master_grads) {}
+
+torch::Tensor FusedOptimizer::step(LossClosure closure) {
+  torch::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  const at::NoGradGuard no_grad;
+  check_params();
+  if (!stopped_on_host()) update();
+  return loss;
+}
+
+void FusedOptimizer::zero_grad(std::optional<bool> set_to_none) { Optimizer::zero_grad(set_to_none.value_or(set_grad_none_)); }
+
+int64_t FusedOptimizer::steps_taken(size_t group) const {
+  return group < group_states_.size() ? group_states_[group].step.value() : 0;
+}
+
+GroupState& FusedOptimizer::group_state(size_t group) {
+  if (group_states_.size() < param_groups_.size()) group_states_.resize(param_groups_.size());
+  return group_states_.at(group);
+}
+
+// ---- what a step works on ----
+
+at::Tensor FusedOptimizer::grad_of(size_t group, size_t position) const {
+  const auto& copies = master_step.model_params;
+  const bool has_copy = group < copies.size() && position < copies[group].size() && copies[group][position].defined();
+  const at::Tensor& param = param_groups_[group].params()[position];
+  return has_copy && master_step.grads_in_model ? copies[group][position].grad() : param.grad();
+}
+
+void FusedOptimizer::check_params() const {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const at::Tensor grad = grad_of(group, i);
+      if (!grad.defined()) continue;
+      TORCH_CHECK(!grad.is_sparse(), "Parameter ", i, " of group ", group, ", of shape ", params[i].sizes(),
+                  ", has a sparse gradient. The fused optimizers take dense ones: make the embedding dense (sparse=false), or "
+                  "give its weight to torch::optim::SGD or Adagrad.");
+      TORCH_CHECK(is_supported(params[i].scalar_type()), "Parameter ", i, " of group ", group, ", of shape ", params[i].sizes(),
+                  ", has dtype ", params[i].scalar_type(),
+                  ". The fused optimizers take float16, bfloat16 and float32: convert it, or give it to an optimizer of "
+                  "torch::optim.");
+    }
+  }
+}
+
+std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) const {
+  std::vector<LaunchSet> sets;
+  const auto& params = param_groups_[group].params();
+  const bool has_copies = group < master_step.model_params.size();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor grad = grad_of(group, i);
+    if (!grad.defined()) continue;
+    const at::Tensor copy =
+        has_copies && i < master_step.model_params[group].size() ? master_step.model_params[group][i] : at::Tensor();
+    LaunchSet& set = set_of(sets, params[i].device(), copy.defined(), split_fresh && !has_state(params[i]));
+    set.grads.push_back(amp::detail::in_layout_of(grad, params[i]));
+    set.params.push_back(params[i]);
+    set.positions.push_back(static_cast<int64_t>(i));
+    if (copy.defined()) set.model_params.push_back(copy);
+  }
+  return sets;
+}
+
+// ---- scaling, and the count of steps ----
+
+bool FusedOptimizer::any_fresh() const {
+  for (const auto& group : param_groups_) {
+    for (const auto& param : group.params()) {
+      if (param.grad().defined() && !has_state(param)) return true;
+    }
+  }
+  return false;
+}
+
+// A first step makes state, which only the host can leave undone.
+bool FusedOptimizer::stopped_on_host() const {
+  return found_inf.defined() && (found_inf.is_cpu() || any_fresh()) && found_inf.item<float>() != 0;
+}
+
+void FusedOptimizer::set_scaling(kernels::StepControl& control) const {
+  control.grad_scale = master_step.grad_scale;
+  if (grad_scale.defined()) control.grad_scale_tensor = grad_scale.reciprocal();
+  if (found_inf.defined() && !found_inf.is_cpu()) control.found_inf = found_inf.ne(0).to(at::kInt).reshape({1});
+}
+
+c10::Device FusedOptimizer::device_of(size_t group) const { return param_groups_[group].params().front().device(); }
+
+const at::Tensor& FusedOptimizer::device_lr(size_t group, double lr) {
+  GroupState& state = group_state(group);
+  if (!state.lr.defined()) {
+    state.lr = at::full({1}, lr, on(device_of(group), at::kFloat));
+  } else if (state.lr_written != lr) {
+    state.lr.fill_(lr);
+  }
+  state.lr_written = lr;
+  return state.lr;
+}
+
+void FusedOptimizer::write_device_lrs() {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    if (!param_groups_[group].params().empty()) device_lr(group, param_groups_[group].options().get_lr());
+  }
+}
+
+void FusedOptimizer::start_count_at(size_t group, int64_t steps) {
+  auto& count = group_state(group).step;
+  if (!count.is_on_device() && count.value() == 0) count.set(steps);
+}
+
+void FusedOptimizer::begin_group(size_t group, kernels::MomentControl& control, bool capturable) {
+  GroupState& state = group_state(group);
+  set_scaling(control);
+  if (capturable) control.lr_tensor = device_lr(group, control.lr);
+  if (capturable || control.found_inf.defined() || state.step.is_on_device()) {
+    control.step_tensor = state.step.on_device(device_of(group));
+  } else {
+    control.step = state.step.value() + 1;
+  }
+}
+
+void FusedOptimizer::place_control(const LaunchSet& set, bool alone, kernels::MomentControl& control) const {
+  const c10::Device device = set.params.front().device();
+  for (at::Tensor* tensor : {&control.found_inf, &control.grad_scale_tensor, &control.lr_tensor}) {
+    if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
+  }
+  if (!alone && control.step_tensor.defined()) {
+    control.step_tensor = control.step_tensor.to(device, /*non_blocking=*/true, /*copy=*/true);
+  }
+}
+
+void FusedOptimizer::end_group(size_t group, bool advanced, const kernels::MomentControl& control) {
+  if (!control.step_tensor.defined()) return group_state(group).step.advance();
+  if (advanced) return;
+  const at::Tensor& steps = control.step_tensor;
+  if (control.found_inf.defined()) {
+    steps.add_(control.found_inf.eq(0).to(steps.device(), at::kInt));
+  } else {
+    steps.add_(1);
+  }
+}
+
+// ---- saving ----
+
+void FusedOptimizer::save_group_states(torch::serialize::OutputArchive& archive) const {
+  torch::serialize::OutputArchive all(archive.compilation_unit());
+  all.write("size", c10::IValue(static_cast<int64_t>(group_states_.size())));
+  for (size_t i = 0; i < group_states_.size(); ++i) {
+    torch::serialize::OutputArchive one(archive.compilation_unit());
+    one.write("step", c10::IValue(group_states_[i].step.value()));
+    if (group_states_[i].exp_avg_sq.defined()) one.write("exp_avg_sq", group_states_[i].exp_avg_sq);
+    all.write(std::to_string(i), one);
+  }
+  archive.write(kGroupStatesKey, all);
+}
+
+void FusedOptimizer::load_group_states(torch::serialize::InputArchive& archive) {
+  torch::serialize::InputArchive all;
+  TORCH_CHECK(archive.try_read(kGroupStatesKey, all), "The saved optimizer has no '", kGroupStatesKey,
+              "': it was not saved by a fused optimizer.");
+  c10::IValue size;
+  all.read("size", size);
+  for (size_t i = 0; i < std::min(static_cast<size_t>(size.toInt()), param_groups_.size()); ++i) {
+    torch::serialize::InputArchive one;
+    all.read(std::to_string(i), one);
+    c10::IValue step;
+    one.read("step", step);
+    GroupState& state = group_state(i);
+    state.step.set(step.toInt());
+    at::Tensor norms;
+    if (one.try_read("exp_avg_sq", norms) && !param_groups_[i].params().empty()) state.exp_avg_sq = norms.to(device_of(i));
+  }
+}
+
+}  // namespace apex::optimizers

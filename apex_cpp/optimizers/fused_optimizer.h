@@ -1,0 +1,150 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <apex_cpp/amp/step_supports_amp_scaling.h>
+#include <apex_cpp/amp/steps_masters.h>
+
+namespace apex::kernels {
+struct StepControl;
+struct MomentControl;
+}  // namespace apex::kernels
+
+namespace apex::optimizers {
+
+namespace detail {
+
+/// How many steps a parameter group has taken. On the host, until a step is taken that only the device knows whether it was
+/// skipped; from then on in a device tensor, which a CUDA graph advances at each replay.
+class StepCount {
+ public:
+  /// Waits for the device if the count is there.
+  int64_t value() const;
+  void set(int64_t steps);
+  void advance() { ++host_; }
+  /// int32, one element, on `device`.
+  const at::Tensor& on_device(c10::Device device);
+  bool is_on_device() const { return tensor_.defined(); }
+
+ private:
+  int64_t host_ = 0;
+  at::Tensor tensor_;
+};
+
+/// What Apex keeps in a param group beside its options.
+struct GroupState {
+  StepCount step;
+  /// The learning rate of a capturable optimizer, float32 on the device, and the value that was written there last.
+  at::Tensor lr;
+  double lr_written = 0;
+  /// FusedNovoGrad: the running norm of each parameter of the group by position, float32.
+  at::Tensor exp_avg_sq;
+};
+
+/// Tensors of one device that one kernel call updates, matched by index. `model_params` is empty or as long as the others.
+struct LaunchSet {
+  std::vector<at::Tensor> grads, params, model_params;
+  std::vector<int64_t> positions;  // of the params in their group
+  bool fresh = false;              // the params have no state yet
+};
+
+}  // namespace detail
+
+/// What the fused optimizers share. A step is one pass over memory for all parameters of a group: unscale, update, and under
+/// amp's levels with masters the copy to the model's 16-bit parameters too. Parameters without a gradient are left alone.
+///
+/// Parameters, gradients and state: float16, bfloat16 or float32 in any mix, dense, on any device; arithmetic is float32.
+/// Empty groups are fine. No step waits for a device, unless a loss scaler on that device has set `found_inf` before the first.
+/// Works with `amp::GradScaler` without unscaling in between, with torch's learning-rate schedulers, and with `torch::save`.
+/// Errors of `step`, before anything is changed: RuntimeError that names group and position of a parameter with a sparse
+/// gradient or of another dtype.
+class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsAmpScaling, public amp::StepsMasters {
+ public:
+  /// Evaluates the closure, if there is one, with gradients enabled, steps, and returns the closure's value.
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+  /// Drops the gradients, or zeroes them; without an argument as the option set_grad_none says.
+  void zero_grad(std::optional<bool> set_to_none = std::nullopt);
+
+  /// Steps that a group has taken (Apex: `group["step"]`). A skipped step is none. Waits for the device if a step there may
+  /// have been skipped since.
+  int64_t steps_taken(size_t group = 0) const;
+
+  bool materialize_master_grads() const override { return materialize_master_grads_; }
+
+ protected:
+  struct Switches {
+    bool set_grad_none = true;
+    bool materialize_master_grads = true;
+  };
+
+  FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                 std::unique_ptr<torch::optim::OptimizerOptions> defaults, Switches switches);
+
+  /// Updates everything; gradients and dtypes are checked.
+  virtual void update() = 0;
+
+  /// The gradient that `param` at `position` of `group` is stepped with; undefined if it has none.
+  at::Tensor grad_of(size_t group, size_t position) const;
+  /// The parameters of a group that have a gradient: by device, those with a model copy apart from those without, and, if asked
+  /// for, those without state apart from those with it.
+  std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false) const;
+
+  /// The state of a parameter, made if there is none.
+  template <class State>
+  State& state_of(const at::Tensor& param) {
+    auto& state = state_[param.unsafeGetTensorImpl()];
+    if (state == nullptr) state = std::make_unique<State>();
+    return static_cast<State&>(*state);
+  }
+  bool has_state(const at::Tensor& param) const { return state_.find(param.unsafeGetTensorImpl()) != state_.end(); }
+
+  detail::GroupState& group_state(size_t group);
+  /// The learning rate on the device. Written when it changed only: a write that a CUDA graph captured would freeze it.
+  const at::Tensor& device_lr(size_t group, double lr);
+  void write_device_lrs();
+  /// Counts steps from `steps` on, if the group has taken none.
+  void start_count_at(size_t group, int64_t steps);
+  const std::vector<detail::GroupState>& group_states() const { return group_states_; }
+
+  /// Sets what the loss scaler and amp say: found_inf and the gradients' scale.
+  void set_scaling(kernels::StepControl& control) const;
+  /// Runs `call(set, control)` for each set with the group's step count in the control, and advances the count: by one for all
+  /// sets together, unless the step is stopped. `capturable` keeps the count, and `lr`, on the device.
+  template <class Control, class Call>
+  void run_step(size_t group, const std::vector<detail::LaunchSet>& sets, Control control, bool capturable, const Call& call) {
+    begin_group(group, control, capturable);
+    const bool alone = sets.size() == 1;
+    for (const auto& set : sets) {
+      Control of_set = control;
+      place_control(set, alone, of_set);
+      call(set, of_set);
+    }
+    end_group(group, alone, control);
+  }
+
+  void save_group_states(torch::serialize::OutputArchive& archive) const;
+  void load_group_states(torch::serialize::InputArchive& archive);
+
+ private:
+  void check_params() const;
+  bool stopped_on_host() const;
+  bool any_fresh() const;
+  c10::Device device_of(size_t group) const;
+  void begin_group(size_t group, kernels::MomentControl& control, bool capturable);
+  /// Moves the control's tensors to the set's device. The kernel advances the step count itself if the set is `alone`,
+  /// otherwise a copy of it.
+  void place_control(const detail::LaunchSet& set, bool alone, kernels::MomentControl& control) const;
+  void end_group(size_t group, bool advanced, const kernels::MomentControl& control);
+
+  std::vector<detail::GroupState> group_states_;
+  bool set_grad_none_;
+  bool materialize_master_grads_;
+};
+
+}  // namespace apex::optimizers

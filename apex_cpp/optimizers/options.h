@@ -1,0 +1,108 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <apex_cpp/amp/steps_masters.h>
+
+// What the options and the states of the fused optimizers have in common. A class derived from these names its members once,
+//   static constexpr const char* kNames[] = {"lr", ...};
+//   template <class Self> static auto members_of(Self& self) { return std::tie(self.lr_, ...); }
+// and is saved, loaded, compared and cloned by that.
+namespace apex::optimizers {
+
+using Betas = std::tuple<double, double>;
+
+namespace detail {
+
+template <class T>
+c10::IValue to_ivalue(const T& value) {
+  return c10::IValue(value);
+}
+inline c10::IValue to_ivalue(const std::optional<at::ScalarType>& dtype) {
+  return dtype ? c10::IValue(static_cast<int64_t>(*dtype)) : c10::IValue();
+}
+
+template <class T>
+void from_ivalue(const c10::IValue& value, T& member) {
+  member = value.to<T>();
+}
+inline void from_ivalue(const c10::IValue& value, std::optional<at::ScalarType>& dtype) {
+  dtype = value.isNone() ? std::nullopt : std::optional(static_cast<at::ScalarType>(value.toInt()));
+}
+
+// visit(name, member) for each member of `object`.
+template <class Object, class Visit, size_t... I>
+void for_each_member(Object& object, const Visit& visit, std::index_sequence<I...>) {
+  auto members = Object::members_of(object);
+  (visit(Object::kNames[I], std::get<I>(members)), ...);
+}
+
+template <class Object, class Visit>
+void for_each_member(Object& object, const Visit& visit) {
+  constexpr size_t kCount = std::tuple_size_v<decltype(Object::members_of(object))>;
+  static_assert(kCount == sizeof(Object::kNames) / sizeof(Object::kNames[0]), "one name for each member");
+  for_each_member(object, visit, std::make_index_sequence<kCount>());
+}
+
+}  // namespace detail
+
+template <class Derived>
+struct FusedOptions : torch::optim::OptimizerOptions {
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { return std::make_unique<Derived>(self()); }
+  double get_lr() const override { return self().lr(); }
+  void set_lr(const double lr) override { self().lr(lr); }
+
+  void serialize(torch::serialize::InputArchive& archive) override {
+    detail::for_each_member(self(), [&](const std::string& name, auto& member) {
+      c10::IValue value;
+      TORCH_CHECK(archive.try_read(name, value), "The saved optimizer has no option '", name,
+                  "': it was saved by another optimizer class.");
+      detail::from_ivalue(value, member);
+    });
+  }
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    detail::for_each_member(
+        self(), [&](const std::string& name, const auto& member) { archive.write(name, detail::to_ivalue(member)); });
+  }
+
+  friend bool operator==(const Derived& a, const Derived& b) { return Derived::members_of(a) == Derived::members_of(b); }
+
+ private:
+  Derived& self() { return static_cast<Derived&>(*this); }
+  const Derived& self() const { return static_cast<const Derived&>(*this); }
+};
+
+// The state of one parameter: tensors, absent while undefined.
+template <class Derived>
+struct FusedParamState : torch::optim::OptimizerParamState, amp::CastableParamState {
+  std::unique_ptr<torch::optim::OptimizerParamState> clone() const override { return std::make_unique<Derived>(self()); }
+
+  void serialize(torch::serialize::InputArchive& archive) override {
+    detail::for_each_member(self(), [&](const std::string& name, at::Tensor& tensor) { archive.try_read(name, tensor); });
+  }
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    detail::for_each_member(self(), [&](const std::string& name, const at::Tensor& tensor) {
+      if (tensor.defined()) archive.write(name, tensor);
+    });
+  }
+
+  void cast_to(at::ScalarType dtype) override {
+    if (!Derived::kHasDtypeOfParam) return;
+    detail::for_each_member(self(), [&](const std::string&, at::Tensor& tensor) {
+      if (tensor.defined()) tensor = tensor.to(dtype);
+    });
+  }
+
+ private:
+  Derived& self() { return static_cast<Derived&>(*this); }
+  const Derived& self() const { return static_cast<const Derived&>(*this); }
+};
+
+}  // namespace apex::optimizers

@@ -1,0 +1,159 @@
+// The fused optimizers by their own type under amp: handles, groups, several losses.
+#include <apex_cpp/amp.h>
+
+#include "tests/optimizers/classes.h"
+#include "tests/optimizers/support.h"
+
+namespace test {
+namespace {
+
+namespace amp = apex::amp;
+namespace nn = torch::nn;
+using namespace apex::optimizers;
+
+nn::Linear make_linear(int64_t seed) {
+  nn::Linear net(5, 4);
+  const at::NoGradGuard no_grad;
+  for (auto& param : net->parameters()) param.copy_(values(param.sizes(), seed++));
+  return net;
+}
+
+amp::InitializeOptions quiet() { return amp::InitializeOptions().verbosity(0); }
+
+TEST(Handle, IsOfTheOptimizersOwnClass) {
+  nn::Linear net = make_linear(1);
+  FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
+  auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
+  FusedAdam& as_adam = opt;
+  amp::scale_loss(model->forward(values({3, 5}, 2)).square().mean(), opt).backward();
+  opt.step();
+  EXPECT_EQ(as_adam.steps_taken(), 1);
+  EXPECT_EQ(opt.param_groups()[0].params()[0].scalar_type(), at::kFloat);
+  EXPECT_EQ(net->weight.scalar_type(), at::kHalf);
+}
+
+TEST(Handle, FollowsASchedulerBuiltOnTheOriginal) {
+  nn::Linear net = make_linear(1);
+  FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
+  torch::optim::StepLR scheduler(optimizer, 1, 0.5);
+  auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
+  scheduler.step();  // the first one counts, the second one moves the rate
+  scheduler.step();
+  EXPECT_DOUBLE_EQ(opt.param_groups()[0].options().get_lr(), 0.05);
+}
+
+// Options changed on the original are carried over; the count of steps is no option and stays.
+TEST(Handle, KeepsItsCountWhenOptionsOfTheOriginalChange) {
+  nn::Linear net = make_linear(1);
+  FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
+  auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
+  amp::scale_loss(model->forward(values({3, 5}, 2)).square().mean(), opt).backward();
+  opt.step();
+  static_cast<FusedAdamOptions&>(optimizer.param_groups()[0].options()).weight_decay(0.25);
+  amp::scale_loss(model->forward(values({3, 5}, 3)).square().mean(), opt).backward();
+  EXPECT_EQ(static_cast<FusedAdamOptions&>(opt.param_groups()[0].options()).weight_decay(), 0.25);
+  opt.step();
+  EXPECT_EQ(opt.steps_taken(), 2);
+}
+
+class MyAdam : public FusedAdam {
+ public:
+  using FusedAdam::FusedAdam;
+};
+
+// A handle made from a pointer would cut off what a derived class adds.
+TEST(Handle, OfAPointerToADerivedClassIsRefused) {
+  nn::Linear net = make_linear(1);
+  std::unique_ptr<torch::optim::Optimizer> optimizer = std::make_unique<MyAdam>(net->parameters());
+  EXPECT_THROW((void)amp::initialize(net, optimizer, "O2", quiet()), c10::TypeError);
+  MyAdam by_type(net->parameters());
+}
+
+// State from before initialize goes on in the masters' dtype (MW-02, MW-07).
+TEST(StateFromBefore, FollowsTheMasters) {
+  nn::Linear net = make_linear(1);
+  FusedSGD optimizer(net->parameters(), FusedSGDOptions(0.1).momentum(0.9));
+  net->forward(values({3, 5}, 2)).square().mean().backward();
+  optimizer.step();
+  const at::Tensor momentum =
+      static_cast<FusedSGDParamState&>(*optimizer.state().at(net->weight.unsafeGetTensorImpl())).momentum_buffer.clone();
+  auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
+  opt.zero_grad();
+  const at::Tensor master = opt.param_groups()[0].params()[0];
+  const auto& state = static_cast<FusedSGDParamState&>(*opt.state().at(master.unsafeGetTensorImpl()));
+  EXPECT_TRUE(same_bytes(state.momentum_buffer, momentum));
+}
+
+// APG-02, APG-03: a group added after the first step gets masters and takes part in the fused order.
+TEST(AddParamGroup, WorksInTheFusedOrder) {
+  nn::Linear first = make_linear(1), second(4, 2);
+  FusedSGD optimizer(first->parameters(), FusedSGDOptions(0.1).materialize_master_grads(false));
+  auto [models, opt] = amp::initialize(std::tie(first, second), optimizer, "O2", quiet());
+  auto& [model, head] = models;
+  const auto train = [&, &model = model, &head = head, &opt = opt](int64_t seed) {
+    amp::scale_loss(head->forward(model->forward(values({3, 5}, seed))).square().mean(), opt).backward();
+    opt.step();
+    opt.zero_grad();
+  };
+  train(1);
+  opt.add_param_group(torch::optim::OptimizerParamGroup(second->parameters()));
+  const at::Tensor before = second->weight.detach().clone();
+  train(2);
+  EXPECT_FALSE(same_bytes(before, second->weight));
+  EXPECT_TRUE(same_bytes(second->weight, opt.param_groups()[1].params()[0].to(at::kHalf)));
+}
+
+// BWD-30, BWD-31: passes of losses with different scales are brought to the smaller one, and a parameter without a new gradient
+// too.
+TEST(SeveralLosses, AtDifferentScalesAddUpInTheFusedOrder) {
+  nn::Linear shared = make_linear(1), only_first = make_linear(7);
+  std::vector<at::Tensor> params = shared->parameters();
+  for (const auto& param : only_first->parameters()) params.push_back(param);
+  FusedSGD optimizer(params, FusedSGDOptions(0.1).materialize_master_grads(false));
+  auto [models, opt] = amp::initialize(std::tie(shared, only_first), optimizer, "O2", quiet().num_losses(2));
+  amp::loss_scaler(1).restore(256.0, 0);
+  auto& [a, b] = models;
+  const at::Tensor x = values({3, 5}, 3);
+  const at::Tensor weight = at::ones({4}).div(8);
+  amp::scale_loss(((a->forward(x) + b->forward(x)) * weight).sum(), opt, 0).backward();
+  amp::scale_loss((a->forward(x) * weight).sum(), opt, 1).backward();
+  const auto masters = amp::master_params(opt);
+  const at::Tensor once = x.to(at::kHalf).to(at::kFloat).sum(0).div(8).expand({4, 5});
+  // The gradient of a sum of three products in float16, once or twice.
+  EXPECT_LE((masters[0].grad() - 2 * once).abs().max().item<double>(), 4 * 0x1p-10);
+  EXPECT_LE((masters[2].grad() - once).abs().max().item<double>(), 4 * 0x1p-10);
+}
+
+TEST(SeveralPasses, WithDelayedUnscaleAddUpInTheFusedOrder) {
+  nn::Linear net = make_linear(1);
+  FusedSGD optimizer(net->parameters(), FusedSGDOptions(0.1).materialize_master_grads(false));
+  auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
+  const at::Tensor x = values({3, 5}, 3);
+  const at::Tensor weight = at::ones({4}).div(8);
+  amp::scale_loss((model->forward(x) * weight).sum(), opt, amp::ScaleLossOptions().delay_unscale(true)).backward();
+  amp::scale_loss((model->forward(x) * weight).sum(), opt).backward();
+  const at::Tensor twice = x.to(at::kHalf).to(at::kFloat).sum(0).div(4).expand({4, 5});
+  EXPECT_LE((amp::master_params(opt)[0].grad() - twice).abs().max().item<double>(), 4 * 0x1p-10);
+}
+
+// FOPT-10 is about masters; without them gradients are unscaled in place at the end of the block, whatever the option says.
+TEST(WithoutMasters, TheOptionChangesNothing) {
+  for (const std::string level : {"O0", "O1", "O3"}) {
+    std::vector<at::Tensor> results[2];
+    for (const bool materialize : {true, false}) {
+      nn::Linear net = make_linear(1);
+      FusedSGD optimizer(net->parameters(), FusedSGDOptions(0.1).momentum(0.9).materialize_master_grads(materialize));
+      auto [model, opt] = amp::initialize(net, optimizer, level, quiet().loss_scale("dynamic"));
+      for (int step = 0; step < 2; ++step) {
+        opt.zero_grad();
+        amp::scale_loss(model->forward(values({3, 5}, step)).square().mean() * 0.001, opt).backward();
+        opt.step();
+      }
+      results[materialize] = net->parameters();
+    }
+    EXPECT_TRUE(same_bytes(results[0], results[1])) << level;
+  }
+}
+
+}  // namespace
+}  // namespace test

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <apex_cpp/optimizers.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+// The six classes as test parameters.
+namespace test {
+
+using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
+
+struct OptimizerClass {
+  std::string name;
+  // With options that let every part of the formula count.
+  std::function<OptimizerPtr(std::vector<at::Tensor> params, bool materialize_master_grads)> make;
+};
+
+const std::vector<OptimizerClass>& optimizer_classes();
+std::string name_of_class(const ::testing::TestParamInfo<OptimizerClass>& test);
+
+inline OptimizerPtr make(const OptimizerClass& of, std::vector<at::Tensor> params) { return of.make(std::move(params), true); }
+
+}  // namespace test

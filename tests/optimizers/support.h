@@ -1,0 +1,39 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace test {
+
+// Values in [-1, 1) that depend on the seed alone.
+at::Tensor values(at::IntArrayRef sizes, int64_t seed, at::ScalarType dtype = at::kFloat);
+
+// Leaf parameters of several sizes, one element and an odd count among them.
+std::vector<at::Tensor> make_params(int64_t seed, at::ScalarType dtype = at::kFloat);
+// A gradient for each parameter, of its dtype.
+void set_grads(const std::vector<at::Tensor>& params, int64_t seed);
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors);
+
+// Whether the memory of both is the same byte by byte, so that NaN equals NaN and -0 differs from 0.
+bool same_bytes(const at::Tensor& a, const at::Tensor& b);
+bool same_bytes(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
+
+// An optimizer as torch::save writes it, and the other way.
+std::string saved(const torch::optim::Optimizer& optimizer);
+void load(torch::optim::Optimizer& optimizer, const std::string& bytes);
+
+// The message of the exception that `call` throws; empty if it throws none.
+template <class Exception = c10::Error, class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const Exception& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+}  // namespace test
