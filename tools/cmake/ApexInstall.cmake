@@ -7,7 +7,7 @@ set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/apex_cpp")
 install(TARGETS ${libraries} EXPORT apex_cpp-targets)
 install(EXPORT apex_cpp-targets NAMESPACE apex_cpp:: DESTINATION "${package_dir}")
 install(DIRECTORY apex_cpp opt_levels DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}"
-  FILES_MATCHING PATTERN "*.h" PATTERN detail EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN detail EXCLUDE)
 install(FILES kernels/multi_tensor.h DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}/kernels")
 
 configure_package_config_file(tools/cmake/apex_cpp-config.cmake.in "${PROJECT_BINARY_DIR}/apex_cpp-config.cmake"

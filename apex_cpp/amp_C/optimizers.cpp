@@ -1,0 +1,74 @@
+#include <apex_cpp/amp_C/detail/arguments.h>
+#include <apex_cpp/amp_C/detail/float32_list.h>
+#include <apex_cpp/amp_C/optimizers.h>
+
+#include "kernels/multi_tensor.h"
+#include "kernels/optimizers.h"
+
+using namespace apex;
+using amp_C::check_tensor_lists;
+using amp_C::detail::choice;
+using amp_C::detail::Float32List;
+
+void multi_tensor_sgd_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists, float wd,
+                           float momentum, float dampening, float lr, bool nesterov, bool first_run, bool wd_after_momentum,
+                           float scale) {
+  const bool copies = tensor_lists.size() == 4;
+  check_tensor_lists("multi_tensor_sgd_cuda", chunk_size, noop_flag, tensor_lists, copies ? 4 : 3,
+                     {"grads", "params", "momentum_buffers", "model_params"});
+  kernels::SgdControl control;
+  control.found_inf = noop_flag;
+  control.grad_scale = scale;
+  control.lr = lr;
+  control.weight_decay = wd;
+  control.momentum = momentum;
+  control.dampening = dampening;
+  control.nesterov = nesterov;
+  control.first_run = first_run;
+  control.weight_decay_after_momentum = wd_after_momentum;
+  kernels::multi_tensor_sgd(tensor_lists[0], tensor_lists[1], tensor_lists[2],
+                            copies ? at::TensorList(tensor_lists[3]) : at::TensorList(), control);
+}
+
+void multi_tensor_adagrad_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
+                               const float lr, const float epsilon, const int mode, const float weight_decay) {
+  const char* const op = "multi_tensor_adagrad_cuda";
+  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 3, {"grads", "params", "sums"});
+  kernels::AdagradControl control;
+  control.lr = lr;
+  control.weight_decay = weight_decay;
+  control.eps = epsilon;
+  control.adagrad_w_mode = choice(op, "mode", mode);
+  const Float32List grads(tensor_lists[0]), params(tensor_lists[1]), sums(tensor_lists[2]);
+  kernels::multi_tensor_adagrad(grads.tensors(), params.tensors(), sums.tensors(), {}, control);
+  params.write_back();
+  sums.write_back();
+}
+
+void multi_tensor_novograd_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
+                                at::Tensor grad_norms, const float lr, const float beta1, const float beta2,
+                                const float epsilon, const int step, const int bias_correction, const float weight_decay,
+                                const int grad_averaging, const int mode, const int norm_type) {
+  const char* const op = "multi_tensor_novograd_cuda";
+  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 3, {"grads", "params", "exp_avgs"});
+  amp_C::detail::check_one_per_tensor(op, "grad_norms", grad_norms, tensor_lists[0].size(), noop_flag.device());
+  TORCH_CHECK_VALUE(norm_type == 0 || norm_type == 2, op, ": norm_type is ", norm_type,
+                    ". Use 2 for L2 norms or 0 for the largest magnitude.");
+  kernels::NovoGradControl control;
+  control.lr = lr;
+  control.weight_decay = weight_decay;
+  control.grad_averaging = choice(op, "grad_averaging", grad_averaging);
+  control.reg_inside_moment = !choice(op, "mode", mode);
+  control.norm_type = static_cast<kernels::NormType>(norm_type);
+  amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step, bias_correction);
+  const Float32List grads(tensor_lists[0]), params(tensor_lists[1]), exp_avgs(tensor_lists[2]);
+  kernels::multi_tensor_novograd(grads.tensors(), params.tensors(), exp_avgs.tensors(), grad_norms, {}, control);
+  params.write_back();
+  exp_avgs.write_back();
+  // The flag is about these gradients; the running norms may hold an older overflow.
+  if (norm_type == 2) {
+    kernels::multi_tensor_l2norm(noop_flag, grads.tensors(), /*per_tensor=*/false);
+  } else {
+    kernels::multi_tensor_maxnorm(noop_flag, grads.tensors(), /*per_tensor=*/false);
+  }
+}

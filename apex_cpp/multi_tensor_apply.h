@@ -1,0 +1,75 @@
+#pragma once
+// Functors over lists of tensors: for ported code that has multi-tensor kernels of its own.
+#include <apex_cpp/multi_tensor_apply/host_blocks.h>
+#include <apex_cpp/multi_tensor_apply/launches.h>
+#include <apex_cpp/multi_tensor_apply/metadata.h>
+#include <apex_cpp/multi_tensor_apply/tensor_lists.h>
+#include <c10/core/DeviceGuard.h>
+#ifdef __CUDACC__
+#include <apex_cpp/multi_tensor_apply/cuda_launch.cuh>
+#endif
+
+namespace apex::amp_C {
+
+/// Calls `functor` for every chunk of `chunk_size` elements of the tensors in `tensor_lists` (the last chunk of a tensor may be
+/// smaller). Apex: multi_tensor_apply of csrc/multi_tensor_apply.cuh, with the same arguments.
+///
+/// ```
+/// template <class T>
+/// struct Axpy {  // y += a * x
+///   C10_HOST_DEVICE void operator()(int64_t chunk_size, volatile int* noop_flag, TensorListMetadata<2>& tl, float a) const {
+///     if (*noop_flag) return;
+///     const apex::amp_C::Chunk chunk(tl, chunk_size);
+///     const T* x = chunk.template data<T>(0);
+///     T* y = chunk.template data<T>(1);
+///     for (int64_t i : chunk.elements()) y[i] = static_cast<T>(a * static_cast<float>(x[i]) + static_cast<float>(y[i]));
+///   }
+/// };
+/// multi_tensor_apply<2>(512, 65536, noop_flag, tensor_lists, Axpy<float>(), 0.5f);
+/// ```
+/// To port an Apex functor: make its operator `C10_HOST_DEVICE` in place of `__device__`, let `Chunk` work out what the first
+/// lines did with blockIdx (`tl.block()` stands for it), and let `chunk.elements()` be the loop that used threadIdx and
+/// blockDim. The fields of `TensorListMetadata` are Apex's.
+///
+/// Devices: CPU tensors always, chunks spread over all threads, in any order; `block_size` is not looked at. CUDA tensors where
+/// the call is compiled by nvcc: one block of `block_size` threads per chunk, on the current stream of the tensors' device,
+/// without synchronisation; otherwise c10::NotImplementedError.
+/// `noop_flag` is only handed to the functor: reading it, and setting it to 1, is the functor's part.
+/// Tensors: any number, of any size, empty ones anywhere; `check_tensor_lists` says what is an error. What T the addresses have
+/// is between caller and functor. Two tensors that overlap are not noticed. Autograd sees nothing of it: version counters stay.
+// `static`: a program may compile this template with nvcc in one file and without it in another, and they differ.
+template <int depth, class Functor, class... Args>
+static void multi_tensor_apply(int64_t block_size, int64_t chunk_size, const at::Tensor& noop_flag,
+                               const TensorLists& tensor_lists, Functor functor, Args... args) {
+  const char* const op = "multi_tensor_apply";
+  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, depth);
+  const at::Device device = noop_flag.device();
+  TORCH_CHECK_VALUE(block_size > 0, op, ": block_size is ", block_size, ". It is a number of threads, above 0.");
+  if (device.is_cpu()) {
+    int* const flag = noop_flag.data_ptr<int>();
+    detail::for_each_launch<depth>(op, tensor_lists, chunk_size, [&](const auto& tl, int blocks, int64_t elements) {
+      detail::for_each_host_block(blocks, elements, [&](int begin, int end) {
+        TensorListMetadata<depth> own = tl;
+        for (own.host_block = begin; own.host_block < end; ++own.host_block) functor(chunk_size, flag, own, args...);
+      });
+    });
+    return;
+  }
+#ifdef __CUDACC__
+  TORCH_CHECK_NOT_IMPLEMENTED(device.is_cuda(), op, " is not implemented for tensors on ", device, ".");
+  const c10::DeviceGuard guard(device);
+  int* const flag = noop_flag.data_ptr<int>();
+  detail::for_each_launch<depth>(op, tensor_lists, chunk_size, [&](const auto& tl, int blocks, int64_t) {
+    detail::launch_on_cuda(block_size, chunk_size, flag, tl, blocks, functor, args...);
+  });
+#else
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op, " is not implemented for tensors on ", device,
+                              " in code of a C++ compiler: compile the file that calls it with nvcc.");
+#endif
+}
+
+}  // namespace apex::amp_C
+
+// Apex has these outside of any namespace, and ported code looks for them there.
+using apex::amp_C::multi_tensor_apply;
+using apex::amp_C::TensorListMetadata;

@@ -1,0 +1,103 @@
+#include <apex_cpp/multi_tensor_apply/tensor_lists.h>
+
+#include <string>
+
+namespace apex::amp_C {
+namespace {
+
+// Whether walking both memories from start to end meets the same elements in the same order.
+bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_contiguous() && b.is_contiguous()) return true;
+  if (a.sizes() != b.sizes()) return false;
+  for (int64_t dim = 0; dim < a.dim(); ++dim) {
+    // The stride of a dimension of size 1 is never used.
+    if (a.size(dim) > 1 && a.stride(dim) != b.stride(dim)) return false;
+  }
+  return true;
+}
+
+// The lists of one call, and how messages name what is in them.
+class Lists {
+ public:
+  Lists(const char* op, const TensorLists& lists, c10::ArrayRef<const char*> roles) : op_(op), lists_(lists), roles_(roles) {}
+
+  void check_lengths(size_t depth) const {
+    TORCH_CHECK(lists_.size() == depth, op_, ": got ", lists_.size(), " tensor lists, expected ", depth, expected_roles(depth),
+                ".");
+    TORCH_CHECK(!lists_[0].empty(), op_, ": ", list_name(0), " is empty. Leave out the call if there is nothing to do.");
+    for (size_t list = 1; list < depth; ++list) {
+      TORCH_CHECK(lists_[list].size() == lists_[0].size(), op_, ": ", list_name(list), " has ", lists_[list].size(),
+                  " tensors and ", list_name(0), " has ", lists_[0].size(),
+                  ". Lists are matched by index and must have the same length.");
+    }
+  }
+
+  void check_tensor(size_t list, size_t index) const {
+    const at::Tensor& tensor = lists_[list][index];
+    TORCH_CHECK(tensor.defined(), op_, ": ", name(list, index), " is undefined. Leave it out of every list.");
+    TORCH_CHECK(tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(), op_, ": ", name(list, index),
+                " is sparse, or has gaps or repeats in its memory. Call to_dense() or contiguous() first.");
+    const at::Tensor& front = lists_[list][0];
+    TORCH_CHECK(tensor.scalar_type() == front.scalar_type(), op_, ": ", name(list, index), " has dtype ", tensor.scalar_type(),
+                " and ", name(list, 0), " has ", front.scalar_type(),
+                ". The tensors of one list must have the same dtype: make one call for each dtype.");
+    const at::Tensor& first = lists_[0][0];
+    TORCH_CHECK(tensor.device() == first.device(), op_, ": ", name(list, index), " is on ", tensor.device(), " and ",
+                name(0, 0), " on ", first.device(), ". All tensors must be on the same device: make one call for each device.");
+  }
+
+  void check_pair(size_t list, size_t index) const {
+    const at::Tensor& left = lists_[0][index];
+    const at::Tensor& right = lists_[list][index];
+    TORCH_CHECK(left.numel() == right.numel(), op_, ": ", name(list, index), " has ", right.numel(), " elements and ",
+                name(0, index), " has ", left.numel(), ". Tensors of one index must have the same number of elements.");
+    TORCH_CHECK(same_memory_order(left, right), op_, ": ", name(list, index), " has strides ", right.strides(), " and ",
+                name(0, index), " has ", left.strides(),
+                ". Tensors of one index must have the same memory layout: make both contiguous.");
+  }
+
+ private:
+  std::string list_name(size_t list) const {
+    return c10::str("tensor_lists[", list, "]", list < roles_.size() ? c10::str(" (", roles_[list], ")") : "");
+  }
+
+  std::string name(size_t list, size_t index) const {
+    return c10::str("tensor_lists[", list, "][", index, "]", list < roles_.size() ? c10::str(" (", roles_[list], ")") : "");
+  }
+
+  std::string expected_roles(size_t depth) const {
+    std::string text;
+    for (size_t list = 0; list < depth && list < roles_.size(); ++list)
+      text += (list == 0 ? ": " : ", ") + std::string(roles_[list]);
+    return text;
+  }
+
+  const char* op_;
+  const TensorLists& lists_;
+  c10::ArrayRef<const char*> roles_;
+};
+
+void check_noop_flag(const char* op, const at::Tensor& noop_flag, c10::Device device) {
+  TORCH_CHECK(noop_flag.defined() && noop_flag.scalar_type() == at::kInt && noop_flag.numel() == 1, op,
+              ": noop_flag must be an Int tensor of one element",
+              noop_flag.defined() ? c10::str(", got ", noop_flag.scalar_type(), " with sizes ", noop_flag.sizes()) : "", ".");
+  TORCH_CHECK(noop_flag.device() == device, op, ": noop_flag is on ", noop_flag.device(), " and the tensors on ", device,
+              ". They must be on the same device.");
+}
+
+}  // namespace
+
+void check_tensor_lists(const char* op, int64_t chunk_size, const at::Tensor& noop_flag, const TensorLists& tensor_lists,
+                        size_t depth, c10::ArrayRef<const char*> roles) {
+  TORCH_CHECK_VALUE(chunk_size > 0, op, ": chunk_size is ", chunk_size,
+                    ". It is a number of elements, above 0; Apex's default is 65536.");
+  const Lists lists(op, tensor_lists, roles);
+  lists.check_lengths(depth);
+  for (size_t index = 0; index < tensor_lists[0].size(); ++index) {
+    for (size_t list = 0; list < depth; ++list) lists.check_tensor(list, index);
+    for (size_t list = 1; list < depth; ++list) lists.check_pair(list, index);
+  }
+  check_noop_flag(op, noop_flag, tensor_lists[0][0].device());
+}
+
+}  // namespace apex::amp_C

@@ -1,0 +1,51 @@
+// A straight line through noisy points, found by an optimizer that is a functor of our own: multi_tensor_functor [cpu|cuda].
+#include <ATen/ATen.h>
+#include <apex_cpp/amp_C.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "lion.h"
+
+namespace {
+
+constexpr float kLossScale = 1024;
+
+// The gradients of the mean squared error times the loss scale, in float16.
+std::vector<at::Tensor> scaled_grads(const at::Tensor& x, const at::Tensor& y, const at::Tensor& slope,
+                                     const at::Tensor& offset) {
+  const at::Tensor error = (x * slope + offset - y) * (2 * kLossScale);
+  return {(error * x).mean().reshape({1}).to(at::kHalf), error.mean().reshape({1}).to(at::kHalf)};
+}
+
+void fit(at::Device device) {
+  at::manual_seed(0);
+  const at::Tensor x = at::randn({1000}, device);
+  const at::Tensor y = 3 * x - 2 + 0.01 * at::randn({1000}, device);
+  const auto options = at::TensorOptions(device).dtype(at::kFloat);
+  const std::vector<at::Tensor> params = {at::zeros({1}, options), at::zeros({1}, options)};
+  const std::vector<at::Tensor> exp_avgs = {at::zeros({1}, options), at::zeros({1}, options)};
+  const std::vector<at::Tensor> grads = {at::empty({1}, options), at::empty({1}, options)};
+  const at::Tensor overflow = at::zeros({1}, options.dtype(at::kInt));
+
+  constexpr int kSteps = 1000;
+  for (int step = 0; step < kSteps; ++step) {
+    const float lr = 0.02f * static_cast<float>(kSteps - step) / kSteps;
+    overflow.zero_();
+    // Unscales and looks for Inf and NaN. The functor reads the flag on the device: no step is taken after an overflow.
+    multi_tensor_scale_cuda(65536, overflow, {scaled_grads(x, y, params[0], params[1]), grads}, 1 / kLossScale);
+    multi_tensor_lion_cuda(65536, overflow, {grads, params, exp_avgs}, lr, 0.9f, 0.99f, 0.0f);
+  }
+  std::printf("slope %.2f, offset %.2f\n", params[0].item<double>(), params[1].item<double>());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    fit(at::Device(argc > 1 ? argv[1] : "cpu"));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

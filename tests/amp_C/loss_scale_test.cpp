@@ -1,0 +1,73 @@
+#include "support.h"
+
+namespace {
+
+using namespace amp_C_test;
+
+// The scale, its growth counter and the overflows that are left, driven by one step after the other.
+struct State {
+  at::Tensor scale = scalar(1024);
+  at::Tensor growth = int_scalar(0);
+  at::Tensor hysteresis = int_scalar(2);
+
+  void step(double found_inf, int interval = 3) {
+    const at::Tensor answer =
+        update_scale_hysteresis_cuda(scale, growth, hysteresis, scalar(found_inf), 2.0, 0.5, interval, /*hysteresis=*/2);
+    EXPECT_TRUE(answer.is_same(scale));
+  }
+};
+
+void expect_state(const State& state, double scale, int growth, int hysteresis) {
+  EXPECT_EQ(state.scale.item<double>(), scale);
+  EXPECT_EQ(state.growth.item<int>(), growth);
+  EXPECT_EQ(state.hysteresis.item<int>(), hysteresis);
+}
+
+// K-HYST
+TEST(UpdateScaleHysteresis, GrowsAfterAnIntervalOfCleanSteps) {
+  State state;
+  state.step(0);
+  state.step(0);
+  expect_state(state, 1024, 2, 2);
+  state.step(0);
+  expect_state(state, 2048, 0, 2);
+}
+
+TEST(UpdateScaleHysteresis, ShrinksOnceTheOverflowsAreUsedUp) {
+  State state;
+  state.step(0);
+  state.step(1);
+  expect_state(state, 1024, 0, 1);
+  state.step(1);
+  expect_state(state, 512, 0, 0);
+  state.step(1);
+  expect_state(state, 256, 0, -1);
+  state.step(0);
+  expect_state(state, 256, 1, 2);
+}
+
+TEST(UpdateScaleHysteresis, DoesNotGrowOutOfFloat32) {
+  State state;
+  state.scale.fill_(3e38);
+  state.step(0, /*interval=*/1);
+  expect_state(state, 3e38f, 0, 2);
+}
+
+TEST(UpdateScaleHysteresis, HasNoLowerBound) {
+  State state;
+  state.scale.fill_(1e-45);
+  state.step(1);
+  state.step(1);
+  EXPECT_EQ(state.scale.item<double>(), 0);
+}
+
+TEST(UpdateScaleHysteresis, NamesTheTensorOfAnotherDtype) {
+  State state;
+  expect_error([&] { update_scale_hysteresis_cuda(state.scale, state.growth, state.hysteresis, flag(1), 2, 0.5, 1, 1); },
+               {"found_inf", "Int", "Float"});
+  expect_error([&] { update_scale_hysteresis_cuda(state.scale, scalar(0), state.hysteresis, scalar(1), 2, 0.5, 1, 1); },
+               {"growth_tracker", "Int"});
+  expect_state(state, 1024, 0, 2);
+}
+
+}  // namespace
