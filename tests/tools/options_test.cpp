@@ -25,6 +25,12 @@ TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
   EXPECT_FALSE(options.help);
 }
 
+TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
+  EXPECT_EQ(parse_options({"kernels"}).device, "cpu");
+  EXPECT_EQ(parse_options({"kernels", "--device", "cuda"}).device, "cuda");
+  EXPECT_NE(error_of({"kernels", "--device", "tpu"}).find("'tpu'"), std::string::npos);
+}
+
 TEST(BenchOptions, RunAtLeastFifteenRoundsUnlessToldOtherwise) { EXPECT_GE(parse_options({"casts"}).rounds, 15); }
 
 TEST(BenchOptions, NameTheArgumentThatIsWrong) {

@@ -30,11 +30,12 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 TEST(BenchProgram, ListsItsSuites) {
   const auto run = bench("--help");
   EXPECT_EQ(run.status, 0);
-  EXPECT_TRUE(contains(run.output, "casts")) << run.output;
+  for (const auto* suite : {"casts", "kernels", "step"}) EXPECT_TRUE(contains(run.output, suite)) << run.output;
 }
 
 TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
-  for (const auto* arguments : {"", "no_such_suite", "casts --only no_such_benchmark", "casts --csv /no/such/folder/x.csv"}) {
+  for (const auto* arguments :
+       {"", "no_such_suite", "casts --only no_such_benchmark", "casts --csv /no/such/folder/x.csv", "kernels --device tpu"}) {
     const auto run = bench(arguments);
     EXPECT_EQ(run.status, 2) << arguments << "\n" << run.output;
     EXPECT_TRUE(contains(run.output, "bench: ")) << run.output;
@@ -53,6 +54,18 @@ TEST(BenchProgram, MeasuresWhatIsAskedForAndWritesTheNumbers) {
     EXPECT_TRUE(contains(written.str(), line)) << line << " in\n" << written.str();
   }
   EXPECT_FALSE(contains(written.str(), "mse_loss")) << written.str();
+}
+
+TEST(BenchProgram, ComparesAnOptimizerAndAWholeStepWithTorchAndTheBound) {
+  const auto kernels = bench("kernels --rounds 3 --only 'adam f32/1 x 1'");
+  ASSERT_EQ(kernels.status, 0) << kernels.output;
+  for (const auto* column : {"ours us", "fused/ours", "foreach/ours", "optim/ours", "bound/ours", "ours GB/s"}) {
+    EXPECT_TRUE(contains(kernels.output, column)) << kernels.output;
+  }
+  const auto step = bench("step --rounds 3 --only 'O2/1 x 1'");
+  ASSERT_EQ(step.status, 0) << step.output;
+  for (const auto* column : {"FusedAdam/ours", "torch/ours", "bound/ours"})
+    EXPECT_TRUE(contains(step.output, column)) << step.output;
 }
 
 }  // namespace

@@ -10,10 +10,11 @@ namespace {
 using namespace bench;
 
 void print_usage(std::ostream& out) {
-  out << "usage: tools/bench SUITE [--rounds N] [--only REGEX] [--csv FILE]\n\n"
+  out << "usage: tools/bench SUITE [--rounds N] [--only REGEX] [--device cpu|cuda] [--csv FILE]\n\n"
          "Measures variants of the same work by turns, in one process, and prints the medians over the rounds.\n"
          "  --rounds N    rounds of every benchmark (default 25)\n"
          "  --only REGEX  only benchmarks whose group/name contains a match\n"
+         "  --device D    where the tensors are: cpu (default) or cuda; for kernels and step\n"
          "  --csv FILE    also write every number to FILE\n"
          "  --help        print this\n\nSuites:\n";
   for (const auto& suite : suites()) out << "  " << suite.name << "  " << suite.question << "\n";

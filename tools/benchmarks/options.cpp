@@ -20,6 +20,11 @@ int read_rounds(const std::string& text) {
   return rounds;
 }
 
+std::string read_device(const std::string& text) {
+  if (text != "cpu" && text != "cuda") throw UsageError("--device takes cpu or cuda, not '" + text + "'");
+  return text;
+}
+
 std::string read_regex(const std::string& text) {
   try {
     const std::regex valid(text);
@@ -41,6 +46,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
     };
     if (argument == "--help" || argument == "-h") {
       options.help = true;
+    } else if (argument == "--device") {
+      options.device = read_device(value());
     } else if (argument == "--csv") {
       options.csv = value();
     } else if (argument == "--only") {

@@ -9,6 +9,7 @@ namespace bench {
 /// The command line.
 struct Options {
   std::string suite;
+  std::string device = "cpu";
   std::string csv;   // file to write; empty: none
   std::string only;  // regular expression that a benchmark's name must contain; empty: all
   int rounds = 25;

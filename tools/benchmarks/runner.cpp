@@ -6,7 +6,7 @@
 
 namespace bench {
 
-Runner::Runner(const Options& options) : rounds_(options.rounds), only_(options.only) {
+Runner::Runner(const Options& options) : device_(options.device), rounds_(options.rounds), only_(options.only) {
   if (at::get_num_threads() > 1) thread_counts_.push_back(at::get_num_threads());
 }
 

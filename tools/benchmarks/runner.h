@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <regex>
 #include <string>
 #include <vector>
@@ -16,6 +18,8 @@ class Runner {
  public:
   explicit Runner(const Options& options);
 
+  /// Where the tensors of suites that can choose are.
+  at::Device device() const { return device_; }
   int rounds() const { return rounds_; }
   /// One, and all that torch used when the program started.
   const std::vector<int>& thread_counts() const { return thread_counts_; }
@@ -31,6 +35,7 @@ class Runner {
   const std::vector<Result>& results() const { return results_; }
 
  private:
+  at::Device device_;
   int rounds_;
   std::regex only_;
   std::vector<int> thread_counts_{1};

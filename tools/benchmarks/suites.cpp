@@ -6,6 +6,11 @@ const std::vector<Suite>& suites() {
   static const std::vector<Suite> all{
       {"casts", "what amp's cast engine (O1, O4) costs: off, per operator, and per training step, beside torch's autocast",
        run_casts},
+      {"kernels",
+       "what the multi-tensor kernels take, beside torch's fused, foreach and for-loop optimizers and the memory bound",
+       run_kernels},
+      {"step", "what a whole Adam step of O2 and O5 takes, beside the sequence that torch offers and the memory bound",
+       run_step},
   };
   return all;
 }

@@ -17,5 +17,7 @@ struct Suite {
 const std::vector<Suite>& suites();
 
 void run_casts(Runner& runner);
+void run_kernels(Runner& runner);
+void run_step(Runner& runner);
 
 }  // namespace bench

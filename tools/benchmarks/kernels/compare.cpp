@@ -1,0 +1,54 @@
+#include "compare.h"
+
+#include <torch/cuda.h>
+
+#include <algorithm>
+
+namespace bench::kernels {
+namespace {
+
+constexpr double kSeconds = 0.004;  // for one measurement, if a call does not take longer
+
+/// Devices work behind the host's back: a measurement ends when they are done.
+Variant timed(const Contender& contender, bool on_device) {
+  const auto measured = [call = contender.call, on_device](int calls) {
+    const double issued = nanoseconds_per_call(call, calls) * calls;
+    return (issued + (on_device ? nanoseconds_per_call([] { torch::cuda::synchronize(); }, 1) : 0)) / calls;
+  };
+  if (on_device) measured(1);
+  const int calls = calls_in([&] { measured(1); }, kSeconds);
+  return {contender.name, [measured, calls] { return measured(calls); }};
+}
+
+/// Whether there is a list that stores past the caches can be tried on.
+bool writes_only(const std::vector<PassTraffic>& passes) {
+  const auto is_written = [](const Traffic& list) { return list.access == Access::write; };
+  return std::any_of(passes.begin(), passes.end(),
+                     [&](const PassTraffic& pass) { return std::any_of(pass.begin(), pass.end(), is_written); });
+}
+
+}  // namespace
+
+void compare(Runner& runner, const std::string& group, const std::string& name, const Comparison& comparison) {
+  const int threads = runner.thread_counts().back();
+  const bool on_device = !runner.device().is_cpu();
+  std::vector<Variant> variants;
+  for (const auto& contender : comparison.contenders) variants.push_back(timed(contender, on_device));
+  const size_t ways = variants.size();
+  variants.push_back(timed({"bound", stream(comparison.passes, /*past_caches=*/false)}, on_device));
+  if (!on_device && writes_only(comparison.passes)) {
+    variants.push_back(timed({"bound", stream(comparison.passes, /*past_caches=*/true)}, on_device));
+  }
+  auto medians = runner.medians(group + "/" + name, threads, variants);
+  const double bound = *std::min_element(medians.begin() + static_cast<std::ptrdiff_t>(ways), medians.end());
+
+  Result result{group, name, threads, {}};
+  for (size_t i = 0; i < ways; ++i) result.values.emplace_back(variants[i].name + " us", medians[i] / 1000);
+  result.values.emplace_back("bound us", bound / 1000);
+  result.values.emplace_back("ours GB/s", bytes_of(comparison.passes) / medians[0]);
+  for (size_t i = 1; i < ways; ++i) result.values.emplace_back(variants[i].name + "/ours", medians[i] / medians[0]);
+  result.values.emplace_back("bound/ours", bound / medians[0]);
+  runner.add(std::move(result));
+}
+
+}  // namespace bench::kernels

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stream.h"
+
+namespace bench::kernels {
+
+/// A part of all tensors of one index.
+struct Part {
+  size_t index;
+  int64_t begin, size;
+};
+
+/// One pass over lists of tensors on the CPU, laid out once.
+class StreamPass {
+ public:
+  StreamPass(const PassTraffic& lists, bool past_caches);
+  void run() const;
+
+ private:
+  struct List {
+    std::vector<char*> data;  // by index
+    int64_t element_size;
+    Access access;
+  };
+  void run(const Part& part) const;
+
+  std::vector<List> lists_;
+  std::vector<Part> parts_;
+  bool past_caches_;
+};
+
+}  // namespace bench::kernels

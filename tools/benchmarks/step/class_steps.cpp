@@ -1,0 +1,79 @@
+// Steps as a training program takes them: amp and the optimizer classes.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <apex_cpp/amp/initialize.h>
+#include <apex_cpp/amp/master_params.h>
+#include <apex_cpp/amp/scale_loss.h>
+#include <apex_cpp/optimizers/fused_adam.h>
+#include <torch/nn/module.h>
+
+#include <memory>
+
+#include "step.h"
+
+namespace bench::step {
+namespace {
+
+namespace amp = apex::amp;
+
+/// Parameters and no more. Its gradients are put where a backward pass would have left them.
+struct Parameters : torch::nn::Module {
+  explicit Parameters(const Tensors& values) {
+    for (size_t i = 0; i < values.size(); ++i) register_parameter(std::to_string(i), values[i].clone());
+  }
+  at::Tensor forward(const at::Tensor& x) { return x; }
+};
+
+apex::optimizers::FusedAdam optimizer_of(const Parameters& model, bool materialize) {
+  return apex::optimizers::FusedAdam{
+      model.parameters(),
+      apex::optimizers::FusedAdamOptions(kLr).weight_decay(kDecay).eps(kEps).materialize_master_grads(materialize)};
+}
+
+/// One model in training.
+class Run {
+ public:
+  Run(const Training& training, const char* level, bool materialize)
+      : grads_(training.grads),
+        model_(std::make_shared<Parameters>(training.masters)),
+        optimizer_(optimizer_of(*model_, materialize)),
+        handles_(amp::initialize(model_, optimizer_, level, options())),
+        params_(model_->parameters()),
+        loss_(at::ones({}, training.masters.front().options())) {}
+
+  void step() {
+    const at::AutoGradMode grad_mode(true);
+    auto& optimizer = handles_.second;
+    optimizer.zero_grad();
+    {
+      auto scaled_loss = amp::scale_loss(loss_, optimizer);
+      for (size_t i = 0; i < params_.size(); ++i) params_[i].mutable_grad() = grads_[i];
+    }
+    amp::clip_grad_norm_(optimizer, kMaxNorm);
+    optimizer.step();
+  }
+
+ private:
+  using Model = std::shared_ptr<Parameters>;
+  using Optimizer = apex::optimizers::FusedAdam;
+  using Handles = decltype(amp::initialize(std::declval<Model&>(), std::declval<Optimizer&>()));
+
+  static amp::InitializeOptions options() { return amp::InitializeOptions().verbosity(0).loss_scale(1 / kInvScale); }
+
+  Tensors grads_;
+  Model model_;
+  Optimizer optimizer_;
+  Handles handles_;
+  Tensors params_;
+  at::Tensor loss_;
+};
+
+}  // namespace
+
+Contender fused_adam(const Training& training, const char* level, bool materialize) {
+  const at::AutoGradMode grad_mode(true);
+  const auto run = std::make_shared<Run>(training, level, materialize);
+  return {materialize ? "FusedAdam, materialised" : "FusedAdam", [run] { run->step(); }};
+}
+
+}  // namespace bench::step

@@ -1,0 +1,60 @@
+// What a whole Adam step at O2 and O5 takes once gradients are there: check, unscale, clip, update, copy to the model.
+#include "step.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "../suites.h"
+
+namespace bench {
+namespace step {
+
+using kernels::Access;
+
+Training::Training(const Case& shapes, at::ScalarType dtype, at::Device device)
+    : grads(kernels::random(shapes, dtype, device)),
+      masters(kernels::random(shapes, at::kFloat, device)),
+      exp_avgs(kernels::filled(shapes, at::kFloat, device, 0.01)),
+      exp_avg_sqs(kernels::filled(shapes, at::kFloat, device, 0.01)),
+      model(kernels::random(shapes, dtype, device)),
+      found_inf(at::zeros({1}, at::TensorOptions(device).dtype(at::kInt))),
+      inv_scale(at::full({1}, kInvScale, at::TensorOptions(device).dtype(at::kFloat))) {}
+
+namespace {
+
+struct Level {
+  const char* name;
+  at::ScalarType dtype;
+};
+
+constexpr Level kLevels[] = {{"O2", at::kHalf}, {"O5", at::kBFloat16}};
+
+kernels::Comparison comparison(const Training& t, const Level& level) {
+  return {{fused_order(t), fused_adam(t, level.name, false), apex_order(t), fused_adam(t, level.name, true),
+           torch_order(t, false), torch_order(t, true)},
+          {{{t.grads, Access::read}},
+           {{t.grads, Access::read},
+            {t.masters, Access::update},
+            {t.exp_avgs, Access::update},
+            {t.exp_avg_sqs, Access::update},
+            {t.model, Access::write}}}};
+}
+
+}  // namespace
+}  // namespace step
+
+void run_step(Runner& runner) {
+  const at::NoGradGuard no_grad;
+  for (const auto& level : step::kLevels) {
+    const std::string group = std::string("adam step ") + level.name;
+    for (const auto& shapes : kernels::cases()) {
+      if (!runner.wants(group, shapes.name)) continue;
+      const step::Training training(shapes, level.dtype, runner.device());
+      kernels::compare(runner, group, shapes.name, step::comparison(training, level));
+    }
+    runner.print_group();
+  }
+}
+
+}  // namespace bench

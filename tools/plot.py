@@ -1,0 +1,160 @@
+"""Draws CSV files: results of tools/bench as bars, tables of training runs as curves."""
+import argparse
+import csv
+import pathlib
+import re
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (after the choice of what draws)
+
+BENCH_COLUMNS = ["suite", "group", "benchmark", "threads", "quantity", "value"]
+STEPS = ("step", "epoch")  # what curves are drawn over, the finest first
+COLUMNS = 3  # of panels
+
+
+class Mistake(Exception):
+    """Of whoever called the program."""
+
+
+def read(path):
+    """The names of the columns, and the rows."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except OSError as error:
+        raise Mistake(f"cannot read {path}: {error.strerror}") from error
+    if not rows:
+        raise Mistake(f"{path} has no rows")
+    return reader.fieldnames, rows
+
+
+def number(text):
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def panels(count, width, height):
+    columns = min(COLUMNS, count)
+    rows = -(-count // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False)
+    for spare in axes.flat[count:]:
+        spare.set_axis_off()
+    return figure, axes.flat
+
+
+def draw_group(axis, group, rows):
+    """Ratios of one group: a cluster of bars for each benchmark. Longer is slower than what is compared with."""
+    names = list(dict.fromkeys(row["benchmark"] for row in rows))
+    quantities = list(dict.fromkeys(row["quantity"] for row in rows))
+    values = {(row["benchmark"], row["quantity"]): float(row["value"]) for row in rows}
+    height = 0.8 / len(quantities)
+    for i, quantity in enumerate(quantities):
+        places = [place + i * height for place in range(len(names))]
+        bars = axis.barh(places, [values.get((name, quantity), 0) for name in names], height, label=quantity)
+        axis.bar_label(bars, fmt="%.2f", fontsize=6, padding=2)
+    axis.axvline(1, color="black", linewidth=0.8)
+    if max(values.values()) > 8:
+        axis.set_xscale("log")
+    axis.set_yticks([place + 0.4 - height / 2 for place in range(len(names))], names, fontsize=8)
+    axis.invert_yaxis()
+    axis.margins(x=0.15)
+    axis.set_title(group, fontsize=10)
+    axis.legend(fontsize=7)
+
+
+def draw_benchmarks(tables, only):
+    rows = [row for _, table in tables.values() for row in table if "/" in row["quantity"] and "/s" not in row["quantity"]]
+    threads = max(int(row["threads"]) for row in rows) if rows else 0
+    rows = [row for row in rows if int(row["threads"]) == threads]
+    groups = {}
+    for row in rows:
+        if only.search(row["group"] + "/" + row["benchmark"]):
+            groups.setdefault(row["group"], []).append(row)
+    if not groups:
+        raise Mistake("there is no ratio to draw")
+    figure, axes = panels(len(groups), 6, 4.5)
+    for axis, (group, members) in zip(axes, groups.items()):
+        draw_group(axis, group, members)
+    figure.suptitle(f"times, as ratios ({threads} threads)")
+    return figure
+
+
+def draw_curves(tables, only):
+    """One panel for each column of numbers, one curve for each file, over the step or the epoch."""
+    fields, rows = next(iter(tables.values()))
+    over = next((name for name in STEPS if name in fields), None)
+    if over is None:
+        raise Mistake(f"there is no column {' or '.join(STEPS)} to draw over, nor are these results of tools/bench")
+    drawn = [name for name in fields if name not in STEPS and number(rows[0][name]) is not None and only.search(name)]
+    if not drawn:
+        raise Mistake("there is no column of numbers to draw")
+    figure, axes = panels(len(drawn), 5, 3.2)
+    for axis, column in zip(axes, drawn):
+        for name, (_, table) in tables.items():
+            points = [(number(row.get(over)), number(row.get(column))) for row in table]
+            points = [point for point in points if None not in point]
+            axis.plot([x for x, _ in points], [y for _, y in points], label=name, linewidth=1)
+        if column == "loss_scale":
+            axis.set_yscale("log", base=2)
+        axis.set_title(column.replace("_", " "), fontsize=10)
+        axis.set_xlabel(over, fontsize=8)
+        axis.grid(alpha=0.3)
+    if len(tables) > 1:
+        axes[0].legend(fontsize=7)
+    return figure
+
+
+def names_of(paths):
+    """What curves are called: by their run folders, if these differ."""
+    folders = [path.resolve().parent.name for path in paths]
+    return folders if len(set(folders)) == len(paths) else [str(path) for path in paths]
+
+
+def draw(paths, only):
+    tables = dict(zip(names_of(paths), map(read, paths)))
+    benchmarks = [fields == BENCH_COLUMNS for fields, _ in tables.values()]
+    if any(benchmarks) != all(benchmarks):
+        raise Mistake("results of tools/bench and tables of runs do not go into one image")
+    return draw_benchmarks(tables, only) if all(benchmarks) else draw_curves(tables, only)
+
+
+def regex(text):
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no regular expression: {error}") from error
+
+
+def parsed(arguments):
+    parser = argparse.ArgumentParser(prog="tools/plot", description=__doc__)
+    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE.csv", help="of one kind; several are drawn together")
+    parser.add_argument("--out", type=pathlib.Path, help="image to write: .png, .svg or .pdf (default: beside the first file)")
+    parser.add_argument("--only", type=regex, default=regex(""), help="regular expression for group/benchmark, or for columns")
+    parser.add_argument("--title", help="what stands above it all")
+    return parser.parse_args(arguments)
+
+
+def main():
+    arguments = parsed(sys.argv[1:])
+    out = arguments.out or arguments.files[0].with_suffix(".png")
+    try:
+        figure = draw(arguments.files, arguments.only)
+        if arguments.title:
+            figure.suptitle(arguments.title)
+        figure.tight_layout()
+        figure.savefig(out, dpi=120)
+    except (Mistake, OSError, ValueError) as error:
+        print(f"plot: {error}", file=sys.stderr)
+        return 2
+    print(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
