@@ -103,6 +103,7 @@ void OptimizerStash::give_master(at::Tensor& param) {
   model_params_.push_back(param);
   masters_.push_back(master);
   model_grad_marks_.emplace_back();
+  spare_grads_.emplace_back();
   param = master;
 }
 
@@ -187,7 +188,7 @@ void OptimizerStash::unscale_into_masters(LossScaler& scaler) {
     if (!grad.defined()) continue;
     at::Tensor& master_grad = masters_[i].mutable_grad();
     const bool accumulates = master_grad.defined();
-    if (!accumulates) master_grad = at::empty_like(masters_[i]);
+    if (!accumulates) master_grad = new_master_grad(i);
     (accumulates ? again : fresh).push_back(in_layout_of(grad, master_grad));
     (accumulates ? again_masters : fresh_masters).push_back(master_grad);
   }
@@ -293,7 +294,21 @@ void OptimizerStash::copy_masters_to_model() {
 }
 
 void OptimizerStash::drop_master_grads() {
-  for (auto& master : masters_) master.mutable_grad().reset();
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    const at::Tensor grad = std::exchange(masters_[i].mutable_grad(), at::Tensor());
+    if (is_spare(grad, masters_[i])) spare_grads_[i] = grad;
+  }
+}
+
+// On a CPU fresh memory costs more than the pass that writes it. Elsewhere torch's allocator has it at hand, for others too.
+bool OptimizerStash::is_spare(const at::Tensor& grad, const at::Tensor& master) {
+  return grad.defined() && grad.is_cpu() && grad.use_count() == 1 && grad.storage().use_count() == 1 &&
+         grad.scalar_type() == at::kFloat && grad.sizes() == master.sizes() && grad.strides() == master.strides();
+}
+
+at::Tensor OptimizerStash::new_master_grad(size_t i) {
+  const at::Tensor spare = std::exchange(spare_grads_[i], at::Tensor());
+  return spare.defined() ? spare : at::empty_like(masters_[i]);
 }
 
 void OptimizerStash::zero_grad(bool set_to_none) {
@@ -333,7 +348,7 @@ void OptimizerStash::materialize_grads() {
   for (size_t i = 0; i < model_params_.size(); ++i) {
     if (!model_params_[i].grad().defined()) continue;
     at::Tensor& master_grad = masters_[i].mutable_grad();
-    master_grad = at::empty_like(masters_[i]);
+    master_grad = new_master_grad(i);
     scaled.push_back(in_layout_of(model_params_[i].grad(), master_grad));
     unscaled.push_back(master_grad);
   }

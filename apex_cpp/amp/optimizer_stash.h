@@ -87,6 +87,9 @@ class OptimizerStash {
   void drop_zeroed_masters();
   void remember_model_grads();
   void drop_master_grads();
+  static bool is_spare(const at::Tensor& grad, const at::Tensor& master);
+  /// Memory for the gradient of master i, with any values in it.
+  at::Tensor new_master_grad(size_t i);
   void end_step();
   void unscale_into_masters(LossScaler& scaler);
   void unscale_native(LossScaler& scaler);
@@ -112,6 +115,7 @@ class OptimizerStash {
   std::vector<size_t> adopted_;  // params sorted so far, by group
   std::vector<at::Tensor> model_params_, masters_;
   std::vector<GradMark> model_grad_marks_;
+  std::vector<at::Tensor> spare_grads_;  // memory of dropped master gradients that nobody else holds
   std::vector<at::Tensor> native_params_, native_stash_;
   std::unordered_map<const at::TensorImpl*, size_t> master_index_;
   std::unordered_set<const at::TensorImpl*> adopted_impls_;

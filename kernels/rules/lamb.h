@@ -22,7 +22,7 @@ struct LambStage1 {
 
   template <class V, class S>
   HD void operator()(V grad, V param, V& exp_avg, V& exp_avg_sq, V& update, S& param_squares, S& update_squares) const {
-    V unscaled = divide(multiply(grad, V(grad_scale)), V(clip));
+    V unscaled = corrected(multiply(grad, V(grad_scale)), clip);
     if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
     update = moments.advance(unscaled, exp_avg, exp_avg_sq);
     if (weight_decay != 0 && decoupled) update = add(update, multiply(V(weight_decay), param));

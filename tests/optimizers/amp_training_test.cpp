@@ -56,6 +56,21 @@ TEST(Handle, KeepsItsCountWhenOptionsOfTheOriginalChange) {
   EXPECT_EQ(opt.steps_taken(), 2);
 }
 
+// The memory of master gradients is used again, unless somebody still looks at it.
+TEST(MasterGradients, ThatAProgramKeepsAreNotWrittenOver) {
+  nn::Linear net = make_linear(1);
+  FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
+  auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
+  amp::scale_loss(model->forward(values({3, 5}, 2)).square().mean(), opt).backward();
+  const at::Tensor kept = amp::master_params(opt)[0].grad();
+  const at::Tensor view = amp::master_params(opt)[1].grad().view({2, 2});
+  const at::Tensor kept_values = kept.clone(), view_values = view.clone();
+  opt.step();
+  amp::scale_loss(model->forward(values({3, 5}, 3)).square().mean(), opt).backward();
+  EXPECT_TRUE(same_bytes(kept, kept_values));
+  EXPECT_TRUE(same_bytes(view, view_values));
+}
+
 class MyAdam : public FusedAdam {
  public:
   using FusedAdam::FusedAdam;
