@@ -24,21 +24,6 @@ Table run_sum(const Call&, const Op&) {
 
 void run_update_scale(c10::Device, const rules::ScaleUpdate&, const LossScaleAddresses&) { refuse(); }
 
-template void run_update(const Call&, const Scale&);
-template void run_update(const Call&, const Axpby&);
-template void run_update(const Call&, const Copy&);
-template void run_update(const Call&, const PlainSgd&);
-template void run_update(const Call&, const MomentumSgd&);
-template void run_update(const Call&, const Adam&);
-template void run_update(const Call&, const Adagrad&);
-template void run_update(const Call&, const NovoGrad&);
-template void run_update(const Call&, const LambStage2&);
-template void run_update(const Call&, const Larc&);
-template Table run_sum(const Call&, const Norms<true>&);
-template Table run_sum(const Call&, const Norms<false>&);
-template Table run_sum(const Call&, const NovoGradNorms<true>&);
-template Table run_sum(const Call&, const NovoGradNorms<false>&);
-template Table run_sum(const Call&, const LambStage1&);
-template Table run_sum(const Call&, const LarcNorms&);
+#include "kernels/cuda/run_instances.inc"
 
 }  // namespace apex::kernels::cuda
