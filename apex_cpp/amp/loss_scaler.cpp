@@ -59,11 +59,20 @@ void LossScaler::unscale_with_stashed(at::TensorList model_grads, at::TensorList
 }
 
 void LossScaler::scale(at::TensorList in, at::TensorList out, double factor) {
-  if (!in.empty()) kernels::multi_tensor_scale(found_inf(in), in, out, factor);
+  if (in.empty()) return;
+  kernels::multi_tensor_scale(found_inf(in), in, out, factor);
+  check_products(out, factor);
 }
 
 void LossScaler::axpby(at::TensorList x, at::TensorList y, at::TensorList out, double a, double b) {
-  if (!x.empty()) kernels::multi_tensor_axpby(found_inf(x), x, y, out, a, b, kernels::CheckArg::x);
+  if (x.empty()) return;
+  kernels::multi_tensor_axpby(found_inf(x), x, y, out, a, b, kernels::CheckArg::x);
+  check_products(out, a);
+}
+
+// The kernels look at what they read. Only a factor above 1, of a loss scale below 1, can make more of it than fits.
+void LossScaler::check_products(at::TensorList products, double factor) {
+  if (dynamic_ && factor > 1) kernels::multi_tensor_maxnorm(found_inf(products), products, /*per_tensor=*/false);
 }
 
 at::Tensor LossScaler::check(at::TensorList grads) {

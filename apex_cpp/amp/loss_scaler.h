@@ -39,9 +39,9 @@ class LossScaler {
   /// Forgets what earlier `unscale` calls found. No synchronisation.
   void clear_overflow_state();
 
-  /// master_grads[i] = model_grads[i] / loss_scale, any dtypes, in float32 arithmetic; non-finite model gradients set the
-  /// overflow flag (their values are still written). Where both lists are the same tensors and the scale is a static 1,
-  /// nothing is done.
+  /// master_grads[i] = model_grads[i] / loss_scale, any dtypes, in float32 arithmetic; non-finite model gradients, and
+  /// quotients that do not fit, set the overflow flag (their values are still written). Where both lists are the same tensors
+  /// and the scale is a static 1, nothing is done.
   void unscale(at::TensorList model_grads, at::TensorList master_grads);
 
   /// master_grads[i] = model_grads[i] / loss_scale + stashed_grads[i]; only the model gradients are looked at for overflow,
@@ -49,9 +49,9 @@ class LossScaler {
   void unscale_with_stashed(at::TensorList model_grads, at::TensorList stashed_grads, at::TensorList master_grads);
 
   // What both are made of, and the fused order uses with factors of its own.
-  /// out[i] = in[i] * factor; non-finite values of `in` set the overflow flag.
+  /// out[i] = in[i] * factor; non-finite values of `in`, and products that do not fit, set the overflow flag.
   void scale(at::TensorList in, at::TensorList out, double factor);
-  /// out[i] = a * x[i] + b * y[i]; non-finite values of `x` set the overflow flag.
+  /// out[i] = a * x[i] + b * y[i]; non-finite values of `x`, and sums that do not fit because of it, set the overflow flag.
   void axpby(at::TensorList x, at::TensorList y, at::TensorList out, double a, double b);
   /// Sets the overflow flag if the L2 norm of grads / loss_scale is not finite, and returns that norm: float32, one element.
   /// Does nothing for a static scale, which never looks for overflow, and returns an undefined tensor; for no gradients too.
@@ -62,6 +62,7 @@ class LossScaler {
   bool update_scale();
 
  private:
+  void check_products(at::TensorList products, double factor);
   const at::Tensor& found_inf(at::TensorList grads);
   double backed_off() const;
 

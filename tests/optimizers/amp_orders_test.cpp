@@ -110,6 +110,27 @@ TEST_P(BothOrders, OverflowAnywhereChangesNoBit) {
   }
 }
 
+// A finite gradient over a tiny loss scale is more than float32 holds.
+TEST_P(BothOrders, OverflowThatUnscalingMakesChangesNoBit) {
+  for (const bool materialize : {true, false}) {
+    for (const size_t index : {0, 2, 5}) {
+      Program program(GetParam(), materialize, "O2");
+      program.train_step(1);
+      amp::loss_scaler().restore(1e-36, 0);
+      const auto masters = copies_of(program.masters());
+      const auto params = copies_of(program.model_params());
+      const std::string state = saved(program.optimizer());
+      program.zero_grad();
+      program.backward(2, 60000, index);
+      program.optimizer().step();
+      EXPECT_TRUE(amp::step_result(program.optimizer()).skipped);
+      EXPECT_TRUE(same_bytes(masters, copies_of(program.masters())));
+      EXPECT_TRUE(same_bytes(params, copies_of(program.model_params())));
+      EXPECT_EQ(state, saved(program.optimizer()));
+    }
+  }
+}
+
 TEST_P(BothOrders, GoOnAfterASkippedStep) {
   Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
   for (Program* program : {&apex_order, &fused_order}) {
