@@ -3,6 +3,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <unistd.h>
+
 #include "tests/amp/support.h"
 #include "tests/oracle/json.h"
 
@@ -125,7 +127,7 @@ TEST_F(Trace, WritesTableJsonAndCsv) {
     EXPECT_EQ(ops[i].at("casts").items().size(), trace.ops()[i].casts.size());
   }
 
-  const std::string path = ::testing::TempDir() + "amp_trace.csv";
+  const std::string path = ::testing::TempDir() + "amp_trace_" + std::to_string(getpid()) + ".csv";
   trace.write_csv(path);
   std::ifstream file(path);
   std::string line;

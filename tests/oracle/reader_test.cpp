@@ -1,6 +1,7 @@
 // The readers of JSON and safetensors: exact values, and clear errors for malformed files.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -80,11 +81,12 @@ TEST(Json, WrongKindIsAnErrorWithItsPlace) {
   expect_error([&] { json.at("c"); }, "no member 'c'");
 }
 
-// A safetensors file of the given header text and data.
+// A safetensors file of the given header text and data. Its name is this process's own: tests run side by side.
 class SafetensorsFile {
  public:
   SafetensorsFile(const std::string& header, const std::string& data, int64_t length_error = 0)
-      : path_(fs::temp_directory_path() / ("oracle_reader_" + std::to_string(counter_++) + ".safetensors")) {
+      : path_(fs::temp_directory_path() /
+              ("oracle_reader_" + std::to_string(getpid()) + "_" + std::to_string(counter_++) + ".safetensors")) {
     std::ofstream file(path_, std::ios::binary);
     const uint64_t length = header.size() + static_cast<uint64_t>(length_error);
     for (int i = 0; i < 8; ++i) file.put(static_cast<char>(length >> (8 * i)));

@@ -1,5 +1,6 @@
 // The program as a user calls it.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -43,7 +44,7 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(BenchProgram, MeasuresWhatIsAskedForAndWritesTheNumbers) {
-  const auto csv = testing::TempDir() + "apex_cpp_bench_test.csv";
+  const auto csv = testing::TempDir() + "apex_cpp_bench_test_" + std::to_string(getpid()) + ".csv";
   const auto run = bench("casts --rounds 3 --only 'off/relu|ops/linear, weight from cache' --csv " + csv);
   ASSERT_EQ(run.status, 0) << run.output;
   std::ostringstream written;
