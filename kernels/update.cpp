@@ -84,7 +84,8 @@ void Update::check_devices() const {
     TORCH_CHECK_NOT_IMPLEMENTED(!group.device.is_cuda(), op_, ": this library was built without CUDA and has no kernel for ",
                                 lists_.front().name, "[", group.rows.front().index, "] on ", group.device,
                                 ". Configure it with APEX_CPP_CUDA=ON, or move the tensors to the CPU.");
-    TORCH_CHECK_NOT_IMPLEMENTED(false, op_, " is not implemented for tensors on ", group.device, ". Move them to the CPU.");
+    C10_THROW_ERROR(NotImplementedError,
+                    c10::str(op_, " is not implemented for tensors on ", group.device, ". Move them to the CPU."));
   }
 }
 

@@ -1,10 +1,6 @@
 #include <apex_cpp/amp/fused_order.h>
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
-
-#include <apex_cpp/amp/grad_layout.h>
+#include <apex_cpp/amp/grad_kernels.h>
 
 #include <algorithm>
 #include <utility>
@@ -68,12 +64,13 @@ void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params,
   } else if (const at::Tensor norm = scaler.check(fresh); all_fresh) {
     norm_ = norm;
   }
-  scaler.axpby(again, again_stashed, again, out / incoming, out / scale_);
-  if (out != scale_ && !older.empty()) {  // BWD-31
-    const at::Tensor unread_flag = at::zeros({1}, older.front().options().dtype(at::kInt));
-    kernels::multi_tensor_scale(unread_flag, older, older, out / scale_);
+  // Clipping is about the gradients of its time: it goes into them now, and not into those that came since.
+  const double of_stashed = clip_ * out / scale_;
+  scaler.axpby(again, again_stashed, again, out / incoming, of_stashed);
+  if (of_stashed != 1 && !older.empty()) {  // BWD-31
+    kernels::multi_tensor_scale(unread_flag(older.front()), older, older, of_stashed);
   }
-  if (!pending_) clip_ = 1.0;
+  clip_ = 1.0;
   scale_ = out;
   pending_ = true;
 }
@@ -88,10 +85,7 @@ double FusedOrder::grad_norm(const Tensors& model_params, const Tensors& native_
   if (!norm_.defined()) {
     const Tensors grads = grads_of(model_params, native_params);
     if (grads.empty()) return 0.0;
-    const auto on_device = grads.front().options();
-    const at::Tensor unread_flag = at::zeros({1}, on_device.dtype(at::kInt));
-    const at::Tensor factor = at::full({1}, 1.0 / scale_, on_device.dtype(at::kFloat));
-    norm_ = std::get<0>(kernels::multi_tensor_unscale_l2norm(unread_flag, grads, factor, /*per_tensor=*/false));
+    norm_ = scaled_norm(grads, 1.0 / scale_, unread_flag(grads.front()));
   }
   return norm_.item<float>() * clip_;
 }

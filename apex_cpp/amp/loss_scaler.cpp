@@ -1,7 +1,7 @@
 #include <apex_cpp/amp/loss_scaler.h>
 
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <apex_cpp/amp/grad_kernels.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -77,8 +77,7 @@ void LossScaler::check_products(at::TensorList products, double factor) {
 
 at::Tensor LossScaler::check(at::TensorList grads) {
   if (grads.empty() || !dynamic_) return {};
-  const at::Tensor factor = at::full({1}, 1.0 / scale_, grads[0].options().dtype(at::kFloat));
-  return std::get<0>(kernels::multi_tensor_unscale_l2norm(found_inf(grads), grads, factor, /*per_tensor=*/false));
+  return detail::scaled_norm(grads, 1.0 / scale_, found_inf(grads));
 }
 
 double LossScaler::backed_off() const {

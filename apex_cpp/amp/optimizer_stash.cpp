@@ -2,10 +2,9 @@
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/zeros.h>
 
 #include <apex_cpp/amp/amp_optimizer.h>
-#include <apex_cpp/amp/grad_layout.h>
+#include <apex_cpp/amp/grad_kernels.h>
 #include <apex_cpp/amp/param_state.h>
 #include <apex_cpp/amp/printing.h>
 
@@ -334,11 +333,12 @@ void OptimizerStash::zero_grad(bool set_to_none) {
 
 // ---- the fused order, and clipping ----
 
-StepsMasters* OptimizerStash::fused() { return dynamic_cast<StepsMasters*>(handle()); }
+StepsMasters* OptimizerStash::fused() const { return dynamic_cast<StepsMasters*>(left_behind_->handle); }
 
 bool OptimizerStash::in_fused_order() const {
-  const auto* optimizer = dynamic_cast<const StepsMasters*>(left_behind_->handle);
-  return optimizer && session_->has_masters() && !optimizer->materialize_master_grads() && !materialized_;
+  if (materialized_ || !session_->has_masters()) return false;
+  const StepsMasters* optimizer = fused();
+  return optimizer != nullptr && !optimizer->materialize_master_grads();
 }
 
 void OptimizerStash::materialize_grads() {
@@ -358,8 +358,7 @@ void OptimizerStash::materialize_grads() {
     unscaled.push_back(param.grad());
   }
   if (!scaled.empty()) {
-    const at::Tensor unread_flag = at::zeros({1}, scaled.front().options().dtype(at::kInt));
-    kernels::multi_tensor_scale(unread_flag, scaled, unscaled, fused_order_.grad_scale());
+    kernels::multi_tensor_scale(unread_flag(scaled.front()), scaled, unscaled, fused_order_.grad_scale());
   }
   remember_model_grads();
   fused_order_.reset();
@@ -387,9 +386,9 @@ double OptimizerStash::clip_grad_norm(double max_norm) {
   const std::vector<at::Tensor> grads = grads_of_groups();
   if (grads.empty()) return result.grad_norm = 0.0;
   const at::NoGradGuard no_grad;
-  const at::Tensor unread_flag = at::zeros({1}, grads.front().options().dtype(at::kInt));
-  const double norm = std::get<0>(kernels::multi_tensor_l2norm(unread_flag, grads, /*per_tensor=*/false)).item<float>();
-  if (coefficient(norm) < 1.0) kernels::multi_tensor_scale(unread_flag, grads, grads, coefficient(norm));
+  const at::Tensor flag = unread_flag(grads.front());
+  const double norm = std::get<0>(kernels::multi_tensor_l2norm(flag, grads, /*per_tensor=*/false)).item<float>();
+  if (coefficient(norm) < 1.0) kernels::multi_tensor_scale(flag, grads, grads, coefficient(norm));
   return result.grad_norm = norm;
 }
 

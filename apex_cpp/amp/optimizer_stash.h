@@ -95,7 +95,7 @@ class OptimizerStash {
   void unscale_native(LossScaler& scaler);
   void copy_masters_to_model();
   bool in_fused_order() const;
-  StepsMasters* fused();
+  StepsMasters* fused() const;
   void describe_copies();
   std::vector<at::Tensor> grads_of_groups();
   std::string first_nonfinite() const;

@@ -4,7 +4,7 @@
 #include <ATen/ops/full.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/grad_layout.h>
+#include <apex_cpp/amp/grad_kernels.h>
 
 #include <algorithm>
 
@@ -83,11 +83,14 @@ GroupState& FusedOptimizer::group_state(size_t group) {
 
 // ---- what a step works on ----
 
-at::Tensor FusedOptimizer::grad_of(size_t group, size_t position) const {
+at::Tensor FusedOptimizer::copy_of(size_t group, size_t position) const {
   const auto& copies = master_step.model_params;
-  const bool has_copy = group < copies.size() && position < copies[group].size() && copies[group][position].defined();
-  const at::Tensor& param = param_groups_[group].params()[position];
-  return has_copy && master_step.grads_in_model ? copies[group][position].grad() : param.grad();
+  return group < copies.size() && position < copies[group].size() ? copies[group][position] : at::Tensor();
+}
+
+at::Tensor FusedOptimizer::grad_of(size_t group, size_t position) const {
+  const at::Tensor copy = master_step.grads_in_model ? copy_of(group, position) : at::Tensor();
+  return (copy.defined() ? copy : param_groups_[group].params()[position]).grad();
 }
 
 void FusedOptimizer::check_params() const {
@@ -110,12 +113,10 @@ void FusedOptimizer::check_params() const {
 std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) const {
   std::vector<LaunchSet> sets;
   const auto& params = param_groups_[group].params();
-  const bool has_copies = group < master_step.model_params.size();
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor grad = grad_of(group, i);
     if (!grad.defined()) continue;
-    const at::Tensor copy =
-        has_copies && i < master_step.model_params[group].size() ? master_step.model_params[group][i] : at::Tensor();
+    const at::Tensor copy = copy_of(group, i);
     LaunchSet& set = set_of(sets, params[i].device(), copy.defined(), split_fresh && !has_state(params[i]));
     set.grads.push_back(amp::detail::in_layout_of(grad, params[i]));
     set.params.push_back(params[i]);

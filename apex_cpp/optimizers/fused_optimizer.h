@@ -89,7 +89,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// Updates everything; gradients and dtypes are checked.
   virtual void update() = 0;
 
-  /// The gradient that `param` at `position` of `group` is stepped with; undefined if it has none.
+  /// The model's parameter that gets the new value of the one at `position` of `group` too; undefined if there is none.
+  at::Tensor copy_of(size_t group, size_t position) const;
+  /// The gradient that the parameter at `position` of `group` is stepped with; undefined if it has none.
   at::Tensor grad_of(size_t group, size_t position) const;
   /// The parameters of a group that have a gradient: by device, those with a model copy apart from those without, and, if asked
   /// for, those without state apart from those with it.

@@ -11,25 +11,32 @@ namespace train {
 namespace {
 
 namespace optim = torch::optim;
-namespace fused = apex::optimizers;
 using Parameters = std::vector<torch::Tensor>;
 
-// Adam and AdamW have the same options under two names.
-template <class Options>
-Options adam_options(const OptimizerConfig& config) {
-  return Options(config.lr)
-      .betas({config.beta1, config.beta2})
-      .eps(config.eps)
-      .weight_decay(config.weight_decay)
-      .amsgrad(config.amsgrad);
-}
+// Options that LibTorch's class and Apex's have under the same names.
 
-optim::SGDOptions sgd_options(const OptimizerConfig& config) {
-  return optim::SGDOptions(config.lr)
+template <class Options>
+Options sgd_options(const OptimizerConfig& config) {
+  return Options(config.lr)
       .momentum(config.momentum)
       .dampening(config.dampening)
       .weight_decay(config.weight_decay)
       .nesterov(config.nesterov);
+}
+
+template <class Options>
+Options moment_options(const OptimizerConfig& config) {
+  return Options(config.lr).betas({config.beta1, config.beta2}).eps(config.eps).weight_decay(config.weight_decay);
+}
+
+template <class Options>
+Options adagrad_options(const OptimizerConfig& config) {
+  return Options(config.lr).weight_decay(config.weight_decay).eps(config.eps);
+}
+
+template <class Options>
+Options adam_options(const OptimizerConfig& config) {
+  return moment_options<Options>(config).amsgrad(config.amsgrad);
 }
 
 optim::RMSpropOptions rmsprop_options(const OptimizerConfig& config) {
@@ -41,59 +48,36 @@ optim::RMSpropOptions rmsprop_options(const OptimizerConfig& config) {
       .centered(config.centered);
 }
 
-optim::AdagradOptions adagrad_options(const OptimizerConfig& config) {
-  return optim::AdagradOptions(config.lr).lr_decay(config.lr_decay).weight_decay(config.weight_decay).eps(config.eps);
-}
-
-template <class Options>
-Options with_moments(const OptimizerConfig& config) {
-  return Options(config.lr)
-      .betas({config.beta1, config.beta2})
-      .eps(config.eps)
-      .weight_decay(config.weight_decay)
-      .materialize_master_grads(config.materialize_master_grads);
-}
-
 template <class Options>
 Options lamb_options(const OptimizerConfig& config) {
-  return with_moments<Options>(config).adam_w_mode(config.adam_w_mode).max_grad_norm(config.max_grad_norm);
+  return moment_options<Options>(config).adam_w_mode(config.adam_w_mode).max_grad_norm(config.max_grad_norm);
 }
 
-fused::FusedSGDOptions fused_sgd_options(const OptimizerConfig& config) {
-  return fused::FusedSGDOptions(config.lr)
-      .momentum(config.momentum)
-      .dampening(config.dampening)
-      .weight_decay(config.weight_decay)
-      .nesterov(config.nesterov)
-      .materialize_master_grads(config.materialize_master_grads);
-}
-
-fused::FusedAdagradOptions fused_adagrad_options(const OptimizerConfig& config) {
-  return fused::FusedAdagradOptions(config.lr)
-      .weight_decay(config.weight_decay)
-      .eps(config.eps)
-      .materialize_master_grads(config.materialize_master_grads);
+template <class Opt, class Options>
+std::unique_ptr<optim::Optimizer> fused_optimizer(const OptimizerConfig& config, Parameters parameters, Options options) {
+  return std::make_unique<Opt>(std::move(parameters), options.materialize_master_grads(config.materialize_master_grads));
 }
 
 std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Parameters parameters) {
+  using namespace apex::optimizers;
   if (config.type == "FusedAdam") {
-    return std::make_unique<fused::FusedAdam>(std::move(parameters),
-                                              with_moments<fused::FusedAdamOptions>(config).adam_w_mode(config.adam_w_mode));
+    const auto options = moment_options<FusedAdamOptions>(config).adam_w_mode(config.adam_w_mode);
+    return fused_optimizer<FusedAdam>(config, std::move(parameters), options);
   }
   if (config.type == "FusedLAMB") {
-    return std::make_unique<fused::FusedLAMB>(std::move(parameters), lamb_options<fused::FusedLAMBOptions>(config));
+    return fused_optimizer<FusedLAMB>(config, std::move(parameters), lamb_options<FusedLAMBOptions>(config));
   }
   if (config.type == "FusedNovoGrad") {
-    return std::make_unique<fused::FusedNovoGrad>(std::move(parameters), with_moments<fused::FusedNovoGradOptions>(config));
+    return fused_optimizer<FusedNovoGrad>(config, std::move(parameters), moment_options<FusedNovoGradOptions>(config));
   }
   if (config.type == "FusedAdagrad") {
-    return std::make_unique<fused::FusedAdagrad>(std::move(parameters), fused_adagrad_options(config));
+    return fused_optimizer<FusedAdagrad>(config, std::move(parameters), adagrad_options<FusedAdagradOptions>(config));
   }
   if (config.type == "FusedMixedPrecisionLamb") {
-    return std::make_unique<fused::FusedMixedPrecisionLamb>(std::move(parameters),
-                                                            lamb_options<fused::FusedMixedPrecisionLambOptions>(config));
+    return fused_optimizer<FusedMixedPrecisionLamb>(config, std::move(parameters),
+                                                    lamb_options<FusedMixedPrecisionLambOptions>(config));
   }
-  return std::make_unique<fused::FusedSGD>(std::move(parameters), fused_sgd_options(config));
+  return fused_optimizer<FusedSGD>(config, std::move(parameters), sgd_options<FusedSGDOptions>(config));
 }
 
 }  // namespace
@@ -112,9 +96,10 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& config, 
     return std::make_unique<optim::RMSprop>(std::move(parameters), rmsprop_options(config));
   }
   if (config.type == "Adagrad") {
-    return std::make_unique<optim::Adagrad>(std::move(parameters), adagrad_options(config));
+    return std::make_unique<optim::Adagrad>(std::move(parameters),
+                                            adagrad_options<optim::AdagradOptions>(config).lr_decay(config.lr_decay));
   }
-  return std::make_unique<optim::SGD>(std::move(parameters), sgd_options(config));
+  return std::make_unique<optim::SGD>(std::move(parameters), sgd_options<optim::SGDOptions>(config));
 }
 
 void set_learning_rate(optim::Optimizer& optimizer, double lr) {

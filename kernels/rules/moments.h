@@ -4,14 +4,14 @@
 
 namespace apex::kernels::rules {
 
-// Running means of gradients and of their squares, and the step that they give: what Adam and LAMB have in common.
-// The corrections undo that both means start at zero; they are 1 without bias correction, and soon with it.
-// Without the division where it would change nothing.
+// mean / correction, without the division where it would change nothing.
 template <class V>
 HD V corrected(V mean, float correction) {
   return correction == 1 ? mean : divide(mean, V(correction));
 }
 
+// Running means of gradients and of their squares, and the step that they give: what Adam and LAMB have in common.
+// The corrections undo that both means start at zero; they are 1 without bias correction, and soon with it.
 struct Moments {
   float decay, weight;                // of the mean: beta1, and 1 - beta1 or 1
   float square_decay, square_weight;  // of the mean of squares: beta2 and 1 - beta2

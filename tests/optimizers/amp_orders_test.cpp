@@ -222,6 +222,24 @@ TEST_P(BothOrders, AccumulateOverBackwardPasses) {
   }
 }
 
+// Clipping is about the gradients that are there, not about those of a later pass.
+TEST_P(BothOrders, ClipBetweenTwoPasses) {
+  Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
+  for (Program* program : {&apex_order, &fused_order}) {
+    program->zero_grad();
+    program->backward(1);
+    amp::clip_grad_norm_(program->optimizer(), 0.01);
+    program->backward(2);
+  }
+  const auto wide = amp::master_params(apex_order.optimizer());
+  const auto low = amp::master_params(fused_order.optimizer());
+  for (size_t i = 0; i < wide.size(); ++i) {
+    const at::Tensor error = (wide[i].grad() - low[i].grad()).abs();
+    // The sum rounds to float16 once, 2^-11 of it or the smallest subnormal over the loss scale; coefficients to float32.
+    EXPECT_TRUE(error.le(wide[i].grad().abs() * 0x1p-10 + 0x1p-24 / 65536).all().item<bool>()) << i;
+  }
+}
+
 // A gradient that a step has used counts no more, whether or not it was zeroed, as master gradients in Apex (OPT-05); float32
 // parameters' gradients stay until they are zeroed.
 TEST_P(BothOrders, GradientsOfAStepAreNotUsedAgain) {

@@ -24,13 +24,14 @@ TEST_P(LateGradients, AParameterWithoutGradientKeepsEveryBit) {
 
 // FOPT-09, FOPT-11: a parameter that joins late starts with its own first gradient, whatever the others have behind them. Step
 // counts and LAMB's global norm are shared, so only the classes without either can be compared with an optimizer of its own.
-TEST(LateGradientsOfSgd, StartTheirMomentumThen) {
-  const auto options = FusedSGDOptions(0.1).momentum(0.9).dampening(0.3);
+// Parameter 1 joins in step 2. `check(step, together, early, late)` looks at more than the parameters.
+template <class Opt, class Options, class Check>
+void expect_late_start(const Options& options, const Check& check) {
   const auto params = make_params(1);
-  FusedSGD together(params, options);
+  Opt together(params, options);
   const auto alone_params = make_params(1);
-  FusedSGD early({alone_params[0], alone_params[2], alone_params[3]}, options);
-  FusedSGD late(std::vector<at::Tensor>{alone_params[1]}, options);
+  Opt early({alone_params[0], alone_params[2], alone_params[3]}, options);
+  Opt late(std::vector<at::Tensor>{alone_params[1]}, options);
   for (int step = 0; step < 4; ++step) {
     set_grads(params, 10 * step);
     set_grads(alone_params, 10 * step);
@@ -39,29 +40,23 @@ TEST(LateGradientsOfSgd, StartTheirMomentumThen) {
     early.step();
     if (step >= 2) late.step();
     EXPECT_TRUE(same_bytes(params, alone_params)) << "step " << step;
+    check(step, together, early, late);
   }
+}
+
+TEST(LateGradientsOfSgd, StartTheirMomentumThen) {
+  expect_late_start<FusedSGD>(FusedSGDOptions(0.1).momentum(0.9).dampening(0.3), [](auto&&...) {});
 }
 
 TEST(LateGradientsOfNovoGrad, StartTheirNormThen) {
   // without bias correction the count of steps does not enter
-  const auto options = FusedNovoGradOptions(0.1).bias_correction(false);
-  const auto params = make_params(1);
-  FusedNovoGrad together(params, options);
-  const auto alone_params = make_params(1);
-  FusedNovoGrad early({alone_params[0], alone_params[2], alone_params[3]}, options);
-  FusedNovoGrad late(std::vector<at::Tensor>{alone_params[1]}, options);
-  for (int step = 0; step < 4; ++step) {
-    set_grads(params, 10 * step);
-    set_grads(alone_params, 10 * step);
-    if (step < 2) params[1].mutable_grad().reset();
-    together.step();
-    early.step();
-    if (step >= 2) late.step();
-    EXPECT_TRUE(same_bytes(params, alone_params)) << "step " << step;
-    const at::Tensor norms = together.exp_avg_sq();
-    EXPECT_EQ(norms[1].item<float>(), step < 2 ? 0.0f : late.exp_avg_sq()[0].item<float>());
-    EXPECT_EQ(norms[3].item<float>(), early.exp_avg_sq()[2].item<float>());
-  }
+  expect_late_start<FusedNovoGrad>(
+      FusedNovoGradOptions(0.1).bias_correction(false),
+      [](int step, const FusedNovoGrad& together, const FusedNovoGrad& early, const FusedNovoGrad& late) {
+        const at::Tensor norms = together.exp_avg_sq();
+        EXPECT_EQ(norms[1].item<float>(), step < 2 ? 0.0f : late.exp_avg_sq()[0].item<float>());
+        EXPECT_EQ(norms[3].item<float>(), early.exp_avg_sq()[2].item<float>());
+      });
 }
 
 // FOPT-02: the count is the group's, and goes on whoever has gradients.

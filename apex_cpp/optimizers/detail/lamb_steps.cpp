@@ -1,7 +1,7 @@
 #include <apex_cpp/optimizers/detail/lamb_steps.h>
 
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
+#include <apex_cpp/amp/grad_kernels.h>
 
 #include "kernels/multi_tensor.h"
 
@@ -14,10 +14,10 @@ at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_g
   }
   if (grads.empty()) return {};
   const at::TensorOptions here = at::TensorOptions().device(grads.front().device());
-  const at::Tensor unread_flag = at::zeros({1}, here.dtype(at::kInt));
   at::Tensor scale = at::full({1}, scaling.grad_scale, here.dtype(at::kFloat));
   if (scaling.grad_scale_tensor.defined()) scale = scale.mul(scaling.grad_scale_tensor.to(here.device()));
-  return std::get<0>(kernels::multi_tensor_unscale_l2norm(unread_flag, grads, scale, /*per_tensor=*/false));
+  return std::get<0>(
+      kernels::multi_tensor_unscale_l2norm(amp::detail::unread_flag(grads.front()), grads, scale, /*per_tensor=*/false));
 }
 
 void lamb_step(const LaunchSet& set, const LambState& state, kernels::LambControl control) {

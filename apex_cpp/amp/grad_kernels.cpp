@@ -1,0 +1,23 @@
+#include <apex_cpp/amp/grad_kernels.h>
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::amp::detail {
+
+at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like) {
+  if (grad.strides() == like.strides()) return grad;
+  return at::empty_like(like, like.options().dtype(grad.scalar_type())).copy_(grad);
+}
+
+at::Tensor unread_flag(const at::Tensor& like) { return at::zeros({1}, like.options().dtype(at::kInt).requires_grad(false)); }
+
+at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf) {
+  const at::Tensor on_device = at::full({1}, factor, grads[0].options().dtype(at::kFloat).requires_grad(false));
+  return std::get<0>(kernels::multi_tensor_unscale_l2norm(found_inf, grads, on_device, /*per_tensor=*/false));
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+// Gradients on their way to the multi-tensor kernels.
+namespace apex::amp::detail {
+
+/// A gradient in the memory order of `like`, copied if need be: kernels walk memory linearly.
+at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like);
+
+/// A found_inf for calls whose overflow nobody asks for, on the device of `like`.
+at::Tensor unread_flag(const at::Tensor& like);
+
+/// The L2 norm of all of grads[i] * factor, float32, one element; raises `found_inf` if it is not finite. No synchronisation.
+at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf);
+
+}  // namespace apex::amp::detail
