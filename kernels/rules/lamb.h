@@ -14,7 +14,7 @@ struct LambStage1 {
   static constexpr size_t kSums = 2;
 
   float grad_scale;
-  float clip;  // gradients are divided by it
+  Divisor clip;  // gradients are divided by it
   float weight_decay;
   bool decoupled;
   bool half_updates;  // updates are stored in float16: as in Apex, their norm is that of what is stored

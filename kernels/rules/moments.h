@@ -1,13 +1,14 @@
 #pragma once
 
+#include "kernels/rules/divisor.h"
 #include "kernels/rules/rule.h"
 
 namespace apex::kernels::rules {
 
 // mean / correction, without the division where it would change nothing.
 template <class V>
-HD V corrected(V mean, float correction) {
-  return correction == 1 ? mean : divide(mean, V(correction));
+HD V corrected(V mean, const Divisor& correction) {
+  return correction.value == 1 ? mean : divide(mean, correction);
 }
 
 // Running means of gradients and of their squares, and the step that they give: what Adam and LAMB have in common.
@@ -15,8 +16,8 @@ HD V corrected(V mean, float correction) {
 struct Moments {
   float decay, weight;                // of the mean: beta1, and 1 - beta1 or 1
   float square_decay, square_weight;  // of the mean of squares: beta2 and 1 - beta2
-  float correction;                   // 1 - beta1^step
-  float square_correction;            // 1 - beta2^step
+  Divisor correction;                 // 1 - beta1^step
+  Divisor square_correction;          // 1 - beta2^step
   float eps;
 
   // (mean / correction) / (sqrt(square / square_correction) + eps), after both took in the gradient.

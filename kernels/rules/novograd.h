@@ -21,17 +21,17 @@ struct NovoGrad {
 
   float grad_scale, lr, weight_decay;
   float decay, weight;  // beta1, and 1 - beta1 or 1
-  float correction;     // 1 - beta1^step, or 1
-  float norm;           // of the tensor, bias-corrected, plus eps
+  Divisor correction;   // 1 - beta1^step, or 1
+  Divisor norm;         // of the tensor, bias-corrected, plus eps
   bool regularise_inside;
 
   template <class V>
   HD void operator()(V grad, V& param, V& exp_avg) const {
     V unscaled = multiply(grad, V(grad_scale));
-    if (regularise_inside) unscaled = decayed(divide(unscaled, V(norm)), param);
+    if (regularise_inside) unscaled = decayed(divide(unscaled, norm), param);
     exp_avg = add(multiply(V(decay), exp_avg), multiply(V(weight), unscaled));
     V step = corrected(exp_avg, correction);
-    if (!regularise_inside) step = decayed(divide(step, V(norm)), param);
+    if (!regularise_inside) step = decayed(divide(step, norm), param);
     param = add(param, multiply(V(-lr), step));
   }
 

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/isa/make_table.h"
+#include "kernels/rules/divisor.h"
 
 namespace apex::kernels::cpu {
 namespace {
@@ -17,6 +18,7 @@ inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a.v, b.v); }
 inline Floats subtract(Floats a, Floats b) { return _mm256_sub_ps(a.v, b.v); }
 inline Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a.v, b.v); }
 inline Floats divide(Floats a, Floats b) { return _mm256_div_ps(a.v, b.v); }
+inline Floats divide(Floats a, const rules::Divisor& by) { return divide(a, Floats(by.value)); }
 inline Floats square_root(Floats a) { return _mm256_sqrt_ps(a.v); }
 
 // Eight sums.

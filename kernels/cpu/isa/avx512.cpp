@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/isa/make_table.h"
+#include "kernels/rules/divisor.h"
 
 namespace apex::kernels::cpu {
 namespace {
@@ -19,6 +20,24 @@ inline Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a.v, b.v); }
 inline Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a.v, b.v); }
 inline Floats divide(Floats a, Floats b) { return _mm512_div_ps(a.v, b.v); }
 inline Floats square_root(Floats a) { return _mm512_sqrt_ps(a.v); }
+
+// Whether every value is +0 or of a magnitude that Divisor's products are right for.
+inline bool are_dividends(Floats a) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const auto doubled = [](float bound) { return _mm512_set1_epi32(static_cast<int>(2 * rules::to_bits(bound))); };
+  const __m512i smallest = doubled(rules::Divisor::kSmallestDividend);
+  const __m512i range = _mm512_sub_epi32(doubled(rules::Divisor::kLargestDividend), smallest);
+  const __m512i above = _mm512_sub_epi32(_mm512_add_epi32(bits, bits), smallest);
+  return _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(bits, bits), above, range) == 0;
+}
+
+inline Floats divide(Floats a, const rules::Divisor& by) {
+  if (by.reciprocal == 0 || !are_dividends(a)) return divide(a, Floats(by.value));
+  const __m512 reciprocal = _mm512_set1_ps(by.reciprocal);
+  const __m512 guess = _mm512_fmadd_ps(a.v, reciprocal, _mm512_mul_ps(a.v, _mm512_set1_ps(by.rest)));
+  const __m512 remainder = _mm512_fnmadd_ps(guess, _mm512_set1_ps(by.value), a.v);
+  return _mm512_fmadd_ps(remainder, reciprocal, guess);
+}
 
 // Sixteen sums.
 struct Doubles {

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "kernels/rules/arithmetic.h"
+
+namespace apex::kernels::rules {
+
+// A number that many values are divided by. Units for vectors divide slowly, so their drivers take four products in place of a
+// quotient, with the same bits: from a guess that is off by less than a unit in the last place, one step with the exact
+// remainder and the rounded reciprocal gives the correctly rounded quotient (P. Markstein, Computation of elementary functions
+// on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
+struct Divisor {
+  // Divisors and dividends of magnitudes in between (and dividends of +0) leave quotients and remainders normal and exact.
+  static constexpr float kSmallest = 0x1p-24f, kLargest = 0x1p24f;
+  static constexpr float kSmallestDividend = 0x1p-98f, kLargestDividend = 0x1p98f;
+
+  float value;
+  float reciprocal, rest;  // both add up to 1 / value; 0 where a division is to be one
+
+  HD Divisor(float divisor) : value(divisor), reciprocal(0), rest(0) {
+#ifndef __CUDA_ARCH__  // devices take what divide() is there
+    if (value < kSmallest || value > kLargest || value != value) return;
+    const double exact = 1.0 / static_cast<double>(value);
+    reciprocal = static_cast<float>(exact);
+    rest = static_cast<float>(exact - static_cast<double>(reciprocal));
+#endif
+  }
+};
+
+HD inline float divide(float a, const Divisor& by) { return divide(a, by.value); }
+HD inline double divide(double a, const Divisor& by) { return divide(a, static_cast<double>(by.value)); }
+
+}  // namespace apex::kernels::rules
