@@ -1,0 +1,243 @@
+// Files that are there whole or not at all, whatever fails while they are written.
+#include <apex_cpp/amp/checkpoint/atomic_file.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+#include "tests/checkpoint/failing_calls.h"
+#include "tests/examples/scratch.h"
+
+namespace apex::test {
+namespace {
+
+using amp::detail::AtomicFile;
+using amp::detail::FileCallsGuard;
+
+void write_file(const std::string& path, const std::string& content) {
+  AtomicFile file(path);
+  file.write(content.data(), content.size());
+  file.commit();
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0);
+  return info.st_mode & 07777;
+}
+
+/// Sets the umask for as long as it lives.
+class Umask {
+ public:
+  explicit Umask(mode_t mask) : outer_(::umask(mask)) {}
+  ~Umask() { ::umask(outer_); }
+
+ private:
+  mode_t outer_;
+};
+
+TEST(AtomicFile, HoldsWhatWasWrittenAndOverwritten) {
+  Scratch scratch;
+  {
+    AtomicFile file(scratch / "a");
+    file.write("one", 3);
+    file.write("", 0);
+    file.write("two", 3);
+    file.overwrite(2, "XY", 2);
+    EXPECT_FALSE(std::filesystem::exists(scratch / "a"));
+    file.commit();
+  }
+  EXPECT_EQ(scratch.read("a"), "onXYwo");
+  EXPECT_EQ(entries_of(scratch.path()), std::vector<std::string>{"a"});
+}
+
+TEST(AtomicFile, WithoutCommitNothingChanges) {
+  Scratch scratch;
+  scratch.write("a", "old");
+  { AtomicFile(scratch / "a").write("new", 3); }
+  EXPECT_EQ(scratch.read("a"), "old");
+  EXPECT_EQ(entries_of(scratch.path()), std::vector<std::string>{"a"});
+}
+
+TEST(AtomicFile, ANewFileHasThePermissionsOfTheUmask) {
+  Scratch scratch;
+  for (const mode_t mask : {022, 027, 077, 0}) {
+    const Umask umask(mask);
+    const std::string name = "a" + std::to_string(mask);
+    write_file(scratch / name, "x");
+    EXPECT_EQ(mode_of(scratch / name), 0666 & ~mask) << "umask " << mask;
+  }
+}
+
+TEST(AtomicFile, AReplacedFileHandsItsPermissionsOn) {
+  Scratch scratch;
+  const Umask umask(022);
+  for (const mode_t mode : {0600, 0644, 0664, 0666, 0755, 0440}) {
+    scratch.write("a", "old");
+    ASSERT_EQ(::chmod((scratch / "a").c_str(), mode), 0);
+    write_file(scratch / "a", "new");
+    EXPECT_EQ(mode_of(scratch / "a"), mode);
+    EXPECT_EQ(scratch.read("a"), "new");
+    ::unlink((scratch / "a").c_str());
+  }
+}
+
+TEST(AtomicFile, ALinkStaysAndItsTargetIsReplaced) {
+  Scratch scratch;
+  scratch.write("folder/target", "old");
+  ASSERT_EQ(::symlink("folder/target", (scratch / "relative").c_str()), 0);
+  ASSERT_EQ(::symlink((scratch / "relative").c_str(), (scratch / "absolute").c_str()), 0);
+  write_file(scratch / "absolute", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(scratch / "absolute"));
+  EXPECT_TRUE(std::filesystem::is_symlink(scratch / "relative"));
+  EXPECT_EQ(scratch.read("folder/target"), "new");
+  // One that points to nothing yet makes what it points to.
+  ASSERT_EQ(::symlink("folder/later", (scratch / "dangling").c_str()), 0);
+  write_file(scratch / "dangling", "made");
+  EXPECT_EQ(scratch.read("folder/later"), "made");
+}
+
+TEST(AtomicFile, APathWithoutAFolderIsInTheWorkingFolder) {
+  Scratch scratch;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
+  write_file("a", "here");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(scratch.read("a"), "here");
+}
+
+TEST(AtomicFile, TheLongestNameWorks) {
+  Scratch scratch;
+  const std::string name(255, 'n');
+  write_file(scratch / name, "x");
+  EXPECT_EQ(entries_of(scratch.path()), std::vector<std::string>{name});
+}
+
+TEST(AtomicFile, ErrorsNameThePathTheReasonAndTheRemedy) {
+  Scratch scratch;
+  const auto error_of = [](const std::string& path) { return message_of<c10::Error>([&] { AtomicFile file(path); }); };
+  EXPECT_NE(error_of(scratch / "none/a").find("none/a': "), std::string::npos);
+  EXPECT_NE(error_of(scratch / "none/a").find("No such file or directory. Make its folder first"), std::string::npos);
+  EXPECT_NE(error_of(scratch.path()).find("is not a regular file. Choose another name"), std::string::npos);
+  EXPECT_NE(error_of("/dev/full").find("is not a regular file"), std::string::npos);
+  EXPECT_NE(error_of(scratch / std::string(300, 'n')).find("Choose another name"), std::string::npos);
+  ASSERT_EQ(::symlink("circle", (scratch / "circle").c_str()), 0);
+  EXPECT_NE(error_of(scratch / "circle").find("Choose another name"), std::string::npos);
+}
+
+/// Writes at most three bytes at a time, and is interrupted before each.
+class SlowCalls : public amp::detail::FileCalls {
+ public:
+  ssize_t write(int file, const void* data, size_t bytes) override {
+    return interrupted() ? -1 : FileCalls::write(file, data, std::min<size_t>(bytes, 3));
+  }
+  ssize_t pwrite(int file, const void* data, size_t bytes, off_t position) override {
+    return interrupted() ? -1 : FileCalls::pwrite(file, data, std::min<size_t>(bytes, 3), position);
+  }
+  int open(const char* path, int flags, mode_t mode) override {
+    return interrupted() ? -1 : FileCalls::open(path, flags, mode);
+  }
+  int fsync(int file) override { return interrupted() ? -1 : FileCalls::fsync(file); }
+  int interruptions() const { return interruptions_; }
+
+ private:
+  bool interrupted() {
+    last_ = !last_;
+    if (last_) ++interruptions_;
+    errno = EINTR;
+    return last_;
+  }
+  bool last_ = false;
+  int interruptions_ = 0;
+};
+
+TEST(AtomicFile, ShortAndInterruptedCallsGoOn) {
+  Scratch scratch;
+  SlowCalls calls;
+  {
+    FileCallsGuard guard(calls);
+    AtomicFile file(scratch / "a");
+    file.write("0123456789", 10);
+    file.overwrite(1, "abcdefg", 7);
+    file.commit();
+  }
+  EXPECT_EQ(scratch.read("a"), "0abcdefg89");
+  EXPECT_GE(calls.interruptions(), 8);
+}
+
+// The old file, or the new one: the folder's fsync comes after the new one is in place.
+void expect_whole(const Scratch& scratch) {
+  const std::string content = scratch.read("a");
+  EXPECT_TRUE(content == "old" || content == "nXw") << content;
+}
+
+void write_in_steps(const std::string& path) {
+  AtomicFile file(path);
+  file.write("n", 1);
+  file.write("ew", 2);
+  file.overwrite(1, "X", 1);
+  file.commit();
+}
+
+TEST(AtomicFile, AFailureOfAnyCallKeepsAWholeFileAndLeavesNothingBehind) {
+  Scratch scratch;
+  const Umask umask(022);
+  for (const int error : {ENOSPC, EIO, EDQUOT}) {
+    scratch.write("a", "old");
+    ASSERT_EQ(::chmod((scratch / "a").c_str(), 0666), 0);  // wider than the umask: fchmod is called, too
+    const int runs = fail_at_every_call(
+        scratch.path(), error, [&] { write_in_steps(scratch / "a"); }, [&] { expect_whole(scratch); });
+    EXPECT_GE(runs, 13);
+    EXPECT_EQ(scratch.read("a"), "nXw");  // the last run failed nowhere
+  }
+}
+
+TEST(AtomicFile, AProcessKilledAtAnyCallKeepsAWholeFile) {
+  Scratch scratch;
+  scratch.write("a", "old");
+  const int runs = kill_at_every_call([&] { write_in_steps(scratch / "a"); }, [&] { expect_whole(scratch); });
+  EXPECT_GE(runs, 11);
+  EXPECT_EQ(scratch.read("a"), "nXw");
+}
+
+/// No file may grow beyond `bytes` while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &outer_), 0);
+    const rlimit limit{bytes, outer_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &outer_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit outer_{};
+  void (*handler_)(int);
+};
+
+TEST(AtomicFile, ADiskThatIsFullKeepsTheOldFile) {
+  Scratch scratch;
+  scratch.write("a", "old");
+  const std::string content(100'000, 'x');
+  for (const rlim_t limit : {0, 1, 4096, 99'999}) {
+    const FileSizeLimit guard(limit);
+    const std::string message = message_of<c10::Error>([&] { write_file(scratch / "a", content); });
+    EXPECT_NE(message.find("File too large. Free some space"), std::string::npos) << message;
+    EXPECT_EQ(scratch.read("a"), "old");
+    EXPECT_EQ(entries_of(scratch.path()), std::vector<std::string>{"a"});
+  }
+  const FileSizeLimit guard(100'000);
+  write_file(scratch / "a", content);
+  EXPECT_EQ(scratch.read("a"), content);
+}
+
+}  // namespace
+}  // namespace apex::test
