@@ -19,8 +19,12 @@ function(apex_add_test name)
   set(environment "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE")
   if(APEX_CPP_SANITIZE OR ARG_WHOLE)
     # A sanitized process takes seconds to start.
-    add_test(NAME ${room} COMMAND ${name})
-    set_tests_properties(${room} PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
+    set(entry "${room}")
+    if(TEST "${room}")  # a room's second binary
+      set(entry "${room}.${name}")
+    endif()
+    add_test(NAME ${entry} COMMAND ${name})
+    set_tests_properties(${entry} PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}."
       PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
