@@ -1,0 +1,138 @@
+// Which parameters have masters, and the masters' values and gradients (MW-*, APG-*).
+#include <apex_cpp/amp/optimizer_stash.h>
+
+#include <ATen/ops/empty_like.h>
+
+#include <apex_cpp/amp/param_state.h>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::amp::detail {
+namespace {
+
+bool is_low_precision(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+}
+
+}  // namespace
+
+void OptimizerStash::check_dtype(const at::Tensor& param) const {
+  TORCH_CHECK_TYPE(is_low_precision(param) || param.scalar_type() == at::kFloat, "The optimizer's parameter ",
+                   session_->name_of(param), " has dtype ", param.scalar_type(),
+                   "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 before amp::initialize, or "
+                   "leave it to an optimizer of its own.");
+}
+
+void OptimizerStash::check_new_group(const std::vector<at::Tensor>& params) const {
+  for (const auto& param : params) {
+    check_dtype(param);
+    TORCH_CHECK(!adopted_impls_.count(param.unsafeGetTensorImpl()), "add_param_group: the parameter ", session_->name_of(param),
+                " is in the optimizer already.");
+  }
+}
+
+void OptimizerStash::adopt_new_params() {
+  if (!session_->enabled()) return;
+  auto& groups = handle()->param_groups();
+  adopted_.resize(groups.size(), 0);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto& params = groups[i].params();
+    for (size_t j = adopted_[i]; j < params.size(); ++j) check_dtype(params[j]);
+  }
+  bool found_new = false;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    auto& params = groups[i].params();
+    for (; adopted_[i] < params.size(); ++adopted_[i]) {
+      adopt(params[adopted_[i]], !adopted_once_);
+      found_new = true;
+    }
+  }
+  adopted_once_ = true;
+  if (!found_new || !session_->has_masters()) return;
+  match_state_to_params(*handle());
+  if (fused()) describe_copies();
+}
+
+// The optimizer's view of the masters: the model params behind them, in its own groups' order.
+void OptimizerStash::describe_copies() {
+  std::unordered_map<const at::TensorImpl*, size_t> index;
+  for (size_t i = 0; i < masters_.size(); ++i) index[masters_[i].unsafeGetTensorImpl()] = i;
+  auto& copies = fused()->master_step.model_params;
+  copies.clear();
+  for (const auto& group : handle()->param_groups()) {
+    copies.emplace_back(group.params().size());
+    for (size_t i = 0; i < group.params().size(); ++i) {
+      const auto found = index.find(group.params()[i].unsafeGetTensorImpl());
+      if (found != index.end()) copies.back()[i] = model_params_[found->second];
+    }
+  }
+}
+
+void OptimizerStash::adopt(at::Tensor& param, bool first_time) {
+  if (session_->has_masters() && !param.requires_grad()) return;  // MW-01: a frozen parameter stays as it is
+  if (!adopted_impls_.insert(param.unsafeGetTensorImpl()).second) {
+    // A tied parameter that stands in the groups twice: it has one master.
+    if (const at::Tensor master = master_of(param); master.defined()) param = master;
+    return;
+  }
+  if (session_->has_masters() && is_low_precision(param)) return give_master(param);
+  // MW-06: gradients from before the masters existed are dropped with theirs.
+  if (session_->has_masters() && first_time) param.mutable_grad().reset();
+  native_params_.push_back(param);
+  native_stash_.emplace_back();
+}
+
+void OptimizerStash::give_master(at::Tensor& param) {
+  const at::Tensor master = param.detach().clone().to(at::kFloat).requires_grad_();
+  rekey_param_state(*handle(), param, master);
+  master_index_[param.unsafeGetTensorImpl()] = masters_.size();
+  model_params_.push_back(param);
+  masters_.push_back(master);
+  model_grad_marks_.emplace_back();
+  spare_grads_.emplace_back();
+  param = master;
+}
+
+at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
+  const auto found = master_index_.find(param.unsafeGetTensorImpl());
+  return found == master_index_.end() ? at::Tensor() : masters_[found->second];
+}
+
+void OptimizerStash::check_masters_fit(const std::vector<at::Tensor>& values) const {
+  TORCH_CHECK(values.size() == masters_.size(), "The saved optimizer has ", values.size(), " master weights, this one has ",
+              masters_.size(), ". Load it into an optimizer over the same parameters at the same opt level.");
+  for (size_t i = 0; i < values.size(); ++i) {
+    TORCH_CHECK(values[i].sizes() == masters_[i].sizes(), "The saved master weight of ", session_->name_of(model_params_[i]),
+                " has shape ", values[i].sizes(), ", expected ", masters_[i].sizes(), ".");
+  }
+}
+
+void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < values.size(); ++i) masters_[i].copy_(values[i]);
+}
+
+void OptimizerStash::copy_masters_to_model() {
+  at::NoGradGuard no_grad;
+  kernels::multi_tensor_copy(masters_, model_params_);
+}
+
+void OptimizerStash::drop_master_grads() {
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    const at::Tensor grad = std::exchange(masters_[i].mutable_grad(), at::Tensor());
+    if (is_spare(grad, masters_[i])) spare_grads_[i] = grad;
+  }
+}
+
+// On a CPU fresh memory costs more than the pass that writes it. Elsewhere torch's allocator has it at hand, for others too.
+bool OptimizerStash::is_spare(const at::Tensor& grad, const at::Tensor& master) {
+  return grad.defined() && grad.is_cpu() && grad.use_count() == 1 && grad.storage().use_count() == 1 &&
+         grad.scalar_type() == at::kFloat && grad.sizes() == master.sizes() && grad.strides() == master.strides();
+}
+
+at::Tensor OptimizerStash::new_master_grad(size_t i) {
+  const at::Tensor spare = std::exchange(spare_grads_[i], at::Tensor());
+  return spare.defined() ? spare : at::empty_like(masters_[i]);
+}
+
+}  // namespace apex::amp::detail
