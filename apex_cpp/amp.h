@@ -11,6 +11,7 @@
 #include <apex_cpp/amp/master_params.h>
 #include <apex_cpp/amp/policy.h>
 #include <apex_cpp/amp/register_function.h>
+#include <apex_cpp/amp/scale_history.h>
 #include <apex_cpp/amp/scale_loss.h>
 #include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/state_dict.h>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "kernels/multi_tensor.h"
 
@@ -31,12 +32,18 @@ void LossScaler::set_scale_window(int64_t updates) {
   scale_window_ = updates;
 }
 
+void LossScaler::set_skip_warning(int64_t skips) {
+  TORCH_CHECK_VALUE(skips >= 0, "LossScaler: the warning of skipped steps comes after a number of them, got ", skips);
+  skip_warning_ = skips;
+}
+
 void LossScaler::restore(double loss_scale, int64_t unskipped) {
   TORCH_CHECK_VALUE(std::isfinite(loss_scale) && loss_scale > 0, "LossScaler: a loss scale must be finite and positive, got ",
                     loss_scale);
   TORCH_CHECK_VALUE(unskipped >= 0, "LossScaler: the count of clean updates must not be negative, got ", unskipped);
-  scale_ = loss_scale;
+  move_to(loss_scale, ScaleChange::restored);
   unskipped_ = unskipped;
+  skipped_in_a_row_ = 0;
 }
 
 void LossScaler::clear_overflow_state() {
@@ -84,21 +91,42 @@ double LossScaler::backed_off() const {
   const double halved = scale_ / kScaleFactor;
   const double scale = min_loss_scale_ > 0 ? std::max(min_loss_scale_, halved) : halved;
   TORCH_CHECK(scale >= std::numeric_limits<float>::min(), "Gradient overflow at every loss scale down to ", scale_,
-              ": the gradients are Inf or NaN whatever the scale. Look for a loss or an activation that is not finite; "
+              " (its history: ", describe_history(),
+              "): the gradients are Inf or NaN whatever the scale. Look for a loss or an activation that is not finite; "
               "set min_loss_scale to keep a floor under the scale.");
   return scale;
 }
 
-bool LossScaler::update_scale() {
-  const bool overflow = dynamic_ && found_inf_.defined() && found_inf_.item<int>() != 0;
-  if (overflow) {
-    scale_ = backed_off();
+void LossScaler::move_to(double scale, ScaleChange change) {
+  history_.add({updates_, scale_, scale, change});
+  scale_ = scale;
+}
+
+std::string LossScaler::describe_history() const {
+  constexpr size_t kShown = 12;
+  const auto& events = history_.events();
+  const size_t first = events.size() > kShown ? events.size() - kShown : 0;
+  std::ostringstream text;
+  if (first > 0) text << "... ";
+  text << (events.empty() ? scale_ : events[first].before);
+  for (size_t i = first; i < events.size(); ++i) text << " -> " << events[i].after;
+  return text.str();
+}
+
+bool LossScaler::overflow_found() const { return dynamic_ && found_inf_.defined() && found_inf_.item<int>() != 0; }
+
+bool LossScaler::update_scale(bool overflow) {
+  if (overflow && dynamic_) {
+    const double scale = backed_off();
+    ++updates_, ++skipped_in_a_row_;
+    move_to(scale, ScaleChange::overflow);
     unskipped_ = 0;
     return true;
   }
-  ++unskipped_;
+  ++updates_, ++unskipped_;
+  skipped_in_a_row_ = 0;
   if (dynamic_ && unskipped_ == scale_window_) {
-    scale_ = std::min(max_loss_scale_, scale_ * kScaleFactor);
+    move_to(std::min(max_loss_scale_, scale_ * kScaleFactor), ScaleChange::growth);
     unskipped_ = 0;
   }
   return false;

@@ -1,7 +1,5 @@
 #include <apex_cpp/amp/optimizer_stash.h>
 
-#include <ATen/ops/isfinite.h>
-
 #include <apex_cpp/amp/amp_optimizer.h>
 #include <apex_cpp/amp/printing.h>
 
@@ -12,10 +10,13 @@ OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr
   if (session_->enabled()) result.loss_scale = session_->scalers.front().loss_scale();
 }
 
-std::string OptimizerStash::first_nonfinite() const {
-  for (const auto* params : {&model_params_, &native_params_}) {
-    for (const auto& param : *params) {
-      if (param.grad().defined() && !at::isfinite(param.grad()).all().item<bool>()) return session_->plain_name_of(param);
+// The model's gradients are as backward made them; those of masters are looked at for what only unscaling made infinite.
+NonfiniteGrad OptimizerStash::first_nonfinite() const {
+  for (const auto* params : {&model_params_, &native_params_, &masters_}) {
+    for (size_t i = 0; i < params->size(); ++i) {
+      const at::Tensor& grad = (*params)[i].grad();
+      const at::Tensor& named = params == &masters_ ? model_params_[i] : (*params)[i];
+      if (grad.defined() && has_nonfinite(grad)) return count_nonfinite(session_->plain_name_of(named), grad);
     }
   }
   return {};
@@ -23,11 +24,10 @@ std::string OptimizerStash::first_nonfinite() const {
 
 // ---- a step ----
 
-void OptimizerStash::skip_next_step(int64_t loss_id) {
-  if (skip_next_step_) return;
-  skip_next_step_ = true;
-  skip_loss_id_ = loss_id;
-  result.first_nonfinite = first_nonfinite();
+void OptimizerStash::skip_next_step(Overflow overflow) {
+  if (overflow_) return;
+  if (const NonfiniteGrad own = first_nonfinite(); own.found()) overflow.grad = own;
+  overflow_ = std::move(overflow);
 }
 
 bool OptimizerStash::begin_step(bool has_closure) {
@@ -38,22 +38,36 @@ bool OptimizerStash::begin_step(bool has_closure) {
               "step() was called inside a scale_loss block, where the gradients are still scaled. Call it after the block, or "
               "call finish() on the ScaledLoss first.");
   adopt_new_params();
-  TORCH_CHECK(!has_closure || !(session_->has_masters() || skip_next_step_),
+  TORCH_CHECK(!has_closure || !(session_->has_masters() || overflow_),
               "step(closure) is not supported with master weights or a step that is to be skipped: the closure would run "
               "backward without loss scaling. Compute the loss before, inside amp::scale_loss, and call step().");
-  result.skipped = skip_next_step_;
-  if (!skip_next_step_) {
-    result.first_nonfinite.clear();
-    if (fused()) {
-      fused()->master_step.grads_in_model = fused_order_.pending();
-      fused()->master_step.grad_scale = in_fused_order() ? fused_order_.grad_scale() : 1.0;
-    }
-    return true;
+  StepResult fresh;
+  fresh.loss_scale = result.loss_scale;
+  fresh.grad_norm = result.grad_norm;
+  result = fresh;
+  if (overflow_) {
+    skip_step();
+    return false;
   }
-  skip_next_step_ = false;
+  if (fused()) {
+    fused()->master_step.grads_in_model = fused_order_.pending();
+    fused()->master_step.grad_scale = in_fused_order() ? fused_order_.grad_scale() : 1.0;
+  }
+  return true;
+}
+
+void OptimizerStash::skip_step() {
+  const Overflow overflow = *std::exchange(overflow_, std::nullopt);
+  result.skipped = true;
+  result.first_nonfinite = overflow.grad.parameter;
+  result.inf_count = overflow.grad.inf_count;
+  result.nan_count = overflow.grad.nan_count;
+  result.nonfinite_loss = overflow.nonfinite_loss;
+  result.loss_id = overflow.loss_id;
+  result.loss_scale_before = overflow.scale_before;
+  result.loss_scale_after = session_->scaler(overflow.loss_id).loss_scale();
   end_step();
-  print_skipped_step(*session_, skip_loss_id_, result);
-  return false;
+  print_skipped_step(*session_, overflow, result.loss_scale_after);
 }
 
 void OptimizerStash::finish_step() {

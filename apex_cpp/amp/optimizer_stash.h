@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -12,6 +13,7 @@
 
 #include <apex_cpp/amp/fused_order.h>
 #include <apex_cpp/amp/left_behind.h>
+#include <apex_cpp/amp/overflow_report.h>
 #include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/step_result.h>
 #include <apex_cpp/amp/steps_masters.h>
@@ -55,7 +57,11 @@ class OptimizerStash {
   bool inside_backward() const { return inside_backward_; }
 
   // Around one step (OPT-05, SL-11, SL-12), called by the handle.
-  void skip_next_step(int64_t loss_id);
+  /// The first gradient of this optimizer that is not finite, if there is one. Synchronises.
+  NonfiniteGrad first_nonfinite() const;
+  /// The first overflow before a step is the one that its skip is told with. `overflow` names a gradient of the block; one of
+  /// this optimizer takes its place.
+  void skip_next_step(Overflow overflow);
   /// Returns false if the step is to be skipped. Errors: RuntimeError for a closure where masters exist, a step inside a
   /// scale_loss block, a moved-from handle, or the original optimizer used in between.
   bool begin_step(bool has_closure);
@@ -98,7 +104,7 @@ class OptimizerStash {
   StepsMasters* fused() const;
   void describe_copies();
   std::vector<at::Tensor> grads_of_groups();
-  std::string first_nonfinite() const;
+  void skip_step();
 
   /// What a gradient was when amp last looked: a different one shows that a zero_grad which amp cannot see ran since.
   struct GradMark {
@@ -125,8 +131,7 @@ class OptimizerStash {
 
   bool inside_backward_ = false;
   bool has_scaled_gradients_ = false;
-  bool skip_next_step_ = false;
-  int64_t skip_loss_id_ = 0;
+  std::optional<Overflow> overflow_;  // the next step is to be skipped on its account
   std::exception_ptr kept_error_;
 };
 

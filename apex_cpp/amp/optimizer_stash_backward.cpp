@@ -42,7 +42,6 @@ bool OptimizerStash::GradMark::still(const at::Tensor& grad) const {
 }
 
 void OptimizerStash::exit_backward(LossScaler& scaler) {
-  inside_backward_ = false;
   at::NoGradGuard no_grad;
   for (const auto* params : {&model_params_, &native_params_}) {
     for (const auto& param : *params) {
@@ -51,6 +50,7 @@ void OptimizerStash::exit_backward(LossScaler& scaler) {
                   "optimizer that amp does not handle.");
     }
   }
+  inside_backward_ = false;
   has_scaled_gradients_ = false;
   if (in_fused_order()) return fused_order_.exit(model_params_, native_params_, scaler);
   unscale_into_masters(scaler);
@@ -98,6 +98,8 @@ void OptimizerStash::exit_backward_delayed() {
 }
 
 void OptimizerStash::abandon_backward() {
+  // Ended already: what was put aside is mixed with the pass's gradients.
+  if (!inside_backward_) return zero_grad(/*set_to_none=*/true);
   inside_backward_ = false;
   if (has_scaled_gradients_) return;  // nothing was put aside
   if (in_fused_order()) return fused_order_.abandon(model_params_, native_params_);

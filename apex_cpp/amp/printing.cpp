@@ -24,12 +24,11 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
   std::cout << std::flush;
 }
 
-void print_skipped_step(const Session& session, int64_t loss_id, const StepResult& result) {
+void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now) {
   if (session.settings.verbosity <= 0) return;
-  std::cout << "amp: gradient overflow";
-  if (!result.first_nonfinite.empty()) std::cout << ", first in parameter '" << result.first_nonfinite << "'";
-  std::cout << ". Skipping step, loss scaler " << loss_id << " is at loss scale " << session.scalers.at(loss_id).loss_scale()
-            << std::endl;
+  std::cout << "amp: gradient overflow: " << describe(overflow.grad)
+            << (overflow.nonfinite_loss ? ", of a loss that is not finite" : "") << ". Skipping step, loss scaler "
+            << overflow.loss_id << " was at loss scale " << overflow.scale_before << " and is at " << scale_now << std::endl;
 }
 
 }  // namespace apex::amp::detail

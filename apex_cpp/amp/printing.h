@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include <apex_cpp/amp/overflow_report.h>
 #include <apex_cpp/amp/session.h>
-#include <apex_cpp/amp/step_result.h>
 
 #include "opt_levels/opt_level.h"
 
@@ -12,7 +12,7 @@ namespace apex::amp::detail {
 
 /// The level, its properties before and after overrides (PRINT-01).
 void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings);
-/// One line for a step that was skipped: the loss, the parameter that overflowed and the scale from now on (SL-12).
-void print_skipped_step(const Session& session, int64_t loss_id, const StepResult& result);
+/// One line for a step that was skipped: the loss, the gradient that overflowed and the scale before and from now on (SL-12).
+void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now);
 
 }  // namespace apex::amp::detail

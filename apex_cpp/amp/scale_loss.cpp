@@ -2,6 +2,7 @@
 
 #include <apex_cpp/amp/disable_casts.h>
 #include <apex_cpp/amp/optimizer_stash.h>
+#include <apex_cpp/amp/overflow_report.h>
 #include <apex_cpp/amp/session.h>
 
 #include <algorithm>
@@ -39,11 +40,14 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   const double scale = session_->scaler(options_.loss_id()).loss_scale();
   const at::Tensor loss32 = loss.to(at::kFloat);
   scaled_ = needs_amp() ? loss32 * scale : loss32;
-  if (needs_amp()) enter();
+  if (!needs_amp()) return;
+  loss_ = loss32.detach();
+  enter();
 }
 
 ScaledLoss::ScaledLoss(ScaledLoss&& other) noexcept
-    : scaled_(std::move(other.scaled_)),
+    : loss_(std::move(other.loss_)),
+      scaled_(std::move(other.scaled_)),
       session_(std::move(other.session_)),
       stashes_(std::move(other.stashes_)),
       options_(other.options_),
@@ -104,11 +108,28 @@ void ScaledLoss::leave() {
   LossScaler& scaler = session_->scaler(options_.loss_id());
   scaler.clear_overflow_state();
   for (const auto& stash : stashes_) stash->exit_backward(scaler);
-  const bool skip = !options_.delay_overflow_check() && scaler.update_scale();
-  for (const auto& stash : stashes_) {
-    stash->result.loss_scale = scaler.loss_scale();
-    if (skip) stash->skip_next_step(options_.loss_id());
+  if (!options_.delay_overflow_check()) update_scale(scaler);
+  for (const auto& stash : stashes_) stash->result.loss_scale = scaler.loss_scale();
+}
+
+void ScaledLoss::update_scale(LossScaler& scaler) {
+  if (!scaler.overflow_found()) {
+    scaler.update_scale(false);
+    return;
   }
+  detail::Overflow overflow{options_.loss_id(), scaler.loss_scale(), detail::has_nonfinite(loss_), {}};
+  for (auto stash = stashes_.begin(); stash != stashes_.end() && !overflow.grad.found(); ++stash) {
+    overflow.grad = (*stash)->first_nonfinite();
+  }
+  try {
+    scaler.update_scale(true);
+  } catch (c10::Error& error) {
+    error.add_context("In the scale_loss block of loss " + std::to_string(overflow.loss_id) + ": " + describe(overflow.grad) +
+                      (overflow.nonfinite_loss ? "; the loss itself is not finite." : "; the loss is finite."));
+    throw;
+  }
+  for (const auto& stash : stashes_) stash->skip_next_step(overflow);
+  if (scaler.skipped_in_a_row() == scaler.skip_warning()) warn_of_skips(scaler, overflow);
 }
 
 void ScaledLoss::abandon() {

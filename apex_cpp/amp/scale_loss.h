@@ -19,6 +19,8 @@ class OptimizerStash;
 struct Session;
 }  // namespace detail
 
+class LossScaler;
+
 /// Options of `amp::scale_loss`, under Apex's names.
 class ScaleLossOptions {
  public:
@@ -113,8 +115,9 @@ class ScaledLoss {
   void backward(const at::Tensor& gradient = {}, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
                 std::optional<at::TensorList> inputs = std::nullopt) const;
 
-  /// Ends the block. Errors: RuntimeError naming a parameter with a sparse gradient, or when no usable scale is left; the block
-  /// is then undone as after an exception.
+  /// Ends the block. Errors: RuntimeError naming a parameter with a sparse gradient; the block is then undone as after an
+  /// exception. RuntimeError with the scale's history when no usable scale is left: no parameter, scale or count has moved
+  /// then, and all gradients are dropped, since those from before the block are mixed with Inf or NaN.
   void finish();
 
  private:
@@ -122,7 +125,9 @@ class ScaledLoss {
   void leave();
   void abandon();
   bool needs_amp() const;
+  void update_scale(LossScaler& scaler);
 
+  at::Tensor loss_;  // unscaled, looked at only after an overflow
   at::Tensor scaled_;
   std::shared_ptr<detail::Session> session_;
   std::vector<std::shared_ptr<detail::OptimizerStash>> stashes_;

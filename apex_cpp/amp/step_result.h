@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -17,8 +18,20 @@ struct StepResult {
   double loss_scale = 1.0;
   /// Total norm that the last `amp::clip_grad_norm_` found, before clipping; NaN if none was asked for.
   double grad_norm = std::numeric_limits<double>::quiet_NaN();
-  /// Name of the first parameter with a non-finite gradient when the step was skipped; empty otherwise.
+  /// Name of the first parameter with a non-finite gradient when the step was skipped: of this optimizer, or of another one
+  /// in the same block where this one's gradients are finite. Empty otherwise.
   std::string first_nonfinite;
+
+  // Of a skipped step, as it was at the end of the block that overflowed.
+  /// Values of that parameter's gradient which are Inf or NaN.
+  int64_t inf_count = 0;
+  int64_t nan_count = 0;
+  /// The loss was Inf or NaN already, so that no loss scale helps.
+  bool nonfinite_loss = false;
+  /// Which loss overflowed; its scale in that block, and when the step was skipped.
+  int64_t loss_id = 0;
+  double loss_scale_before = 1.0;
+  double loss_scale_after = 1.0;
 };
 
 /// The result of `optimizer`'s most recent `step`. Host data, no synchronisation.
