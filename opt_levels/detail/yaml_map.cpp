@@ -1,10 +1,12 @@
 #include "opt_levels/detail/yaml_map.h"
 
 #include <c10/util/Exception.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "opt_levels/detail/suggest.h"
 
@@ -22,6 +24,29 @@ using Kind = YamlEntry::Kind;
 Kind kind_of(const YAML::Node& node) { return node.IsSequence() ? Kind::list : node.IsMap() ? Kind::map : Kind::scalar; }
 
 const char* kind_name(Kind kind) { return kind == Kind::list ? "a list" : kind == Kind::map ? "a map" : "a value"; }
+
+/// Lets a parse pass by: what is asked for is only how far it comes.
+class IgnoreEvents : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// Whether there is more than one document. Not by YAML::LoadAll: up to yaml-cpp 0.8 it finds documents without end in a text
+/// that goes on with a comma.
+bool has_several_documents(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  IgnoreEvents events;
+  return parser.HandleNextDocument(events) && parser.HandleNextDocument(events);
+}
 
 class Document {
  public:
@@ -46,11 +71,11 @@ class Document {
 
   YAML::Node load(const std::string& text) const {
     try {
-      const auto documents = YAML::LoadAll(text);
-      TORCH_CHECK_VALUE(documents.size() == 1 && !documents[0].IsNull(), source_, ": found ",
-                        documents.size() > 1 ? "several documents" : "nothing", "; allowed: one map such as '", form_.example,
-                        "'.");
-      return documents[0];
+      const bool several = has_several_documents(text);
+      const YAML::Node document = YAML::Load(text);
+      TORCH_CHECK_VALUE(!several && !document.IsNull(), source_, ": found ", several ? "several documents" : "nothing",
+                        "; allowed: one map such as '", form_.example, "'.");
+      return document;
     } catch (const YAML::Exception& error) {
       TORCH_CHECK_VALUE(false, place(error.mark), ": this is not valid YAML: ", error.msg, ".");
     }

@@ -35,6 +35,8 @@ const Row kRows[] = {
     {"list", "- opt_level", {"c.yaml:1:1:", "a list", "a map"}},
     {"bare_name", "O2", {"c.yaml:1:1:", "a value", "a map"}},
     {"two_documents", "opt_level: O2\n---\nopt_level: O3", {"c.yaml:", "several documents"}},
+    // yaml-cpp finds documents without end here.
+    {"a_comma_first", ",opt_level: O2", {"c.yaml:", "several documents"}},
     {"amp_is_a_value", "amp: O2", {"c.yaml:1:6:", "amp", "a value", "a map"}},
     {"amp_is_a_list", "amp: [O2]", {"c.yaml:1:6:", "amp", "a list"}},
     {"amp_is_empty", "model: 1\namp:\n", {"c.yaml:2:1:", "amp", "nothing"}},

@@ -1,0 +1,159 @@
+// Runs a fuzz target without libFuzzer: the corpus as it is, then inputs made from it. The same arguments always run the same
+// inputs.
+//   fuzz_TARGET FOLDER... [--inputs N] [--first I]
+//   fuzz_TARGET FOLDER... --print I                   writes input I to standard output instead of running it
+// Fails if anything but c10::Error escapes the target, at a crash, and if an input takes memory out of proportion to its size.
+#include <c10/util/Logging.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <sstream>
+
+#include "tests/fuzz/counted_memory.h"
+#include "tests/fuzz/target.h"
+
+namespace apex::fuzz {
+namespace {
+
+// What all inputs together may leave behind.
+constexpr size_t kMostLeft = 1 << 20;
+
+std::sig_atomic_t volatile current = -1;  // the input's number; -1: the corpus
+
+void report_crash(int signal) {
+  char text[] = "input #########: crashed\n";
+  long number = current < 0 ? 0 : current;
+  for (char* digit = text + 14; digit >= text + 6; --digit, number /= 10) *digit = static_cast<char>('0' + number % 10);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
+  std::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+/// On a stack of its own: the crash may be that the other one is full.
+void watch_for_crashes() {
+  static char stack[64 << 10];
+  stack_t place{};
+  place.ss_sp = stack;
+  place.ss_size = sizeof stack;
+  ::sigaltstack(&place, nullptr);
+  struct sigaction action {};
+  action.sa_handler = report_crash;
+  action.sa_flags = SA_ONSTACK;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
+}
+
+std::vector<std::string> read_corpus(const std::vector<std::string>& folders) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& folder : folders) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::string> corpus;
+  for (const auto& path : paths) {
+    std::ostringstream content;
+    content << std::ifstream(path, std::ios::binary).rdbuf();
+    corpus.push_back(content.str());
+  }
+  return corpus;
+}
+
+void run(const std::string& input) { LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size()); }
+
+/// What is wrong with how the target took the input; empty if nothing is.
+std::string failure_of(const std::string& input) {
+  const size_t before = live_bytes();
+  set_memory_limit(before + most_memory(input.size()));
+  std::string failure;
+  try {
+    run(input);
+  } catch (const std::exception& error) {
+    failure = std::string("an exception escaped: ") + error.what();
+  }
+  const size_t refused = refused_bytes();
+  set_memory_limit(std::numeric_limits<size_t>::max());
+  if (refused == 0) return failure;
+  return std::to_string(input.size()) + " bytes of input took " + std::to_string(refused - before) + " bytes of memory";
+}
+
+struct Arguments {
+  std::vector<std::string> folders;
+  long inputs = 10'000;
+  long first = 0;
+  long print = -1;
+};
+
+Arguments parse(int count, char** words) {
+  Arguments arguments;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    const bool has_value = i + 1 < count;
+    if (word == "--inputs" && has_value) {
+      arguments.inputs = std::atol(words[++i]);
+    } else if (word == "--first" && has_value) {
+      arguments.first = std::atol(words[++i]);
+    } else if (word == "--print" && has_value) {
+      arguments.print = std::atol(words[++i]);
+    } else {
+      arguments.folders.push_back(word);
+    }
+  }
+  return arguments;
+}
+
+std::string input_at(long i, const std::vector<std::string>& corpus) {
+  Random random(static_cast<uint64_t>(i));
+  return mutate(corpus[pick(random, corpus.size())], corpus, random);
+}
+
+int fuzz(const Arguments& arguments) {
+  const auto corpus = read_corpus(arguments.folders);
+  if (corpus.empty()) {
+    std::cerr << "no corpus: name its folders\n";
+    return 2;
+  }
+  if (arguments.print >= 0) {
+    std::cout << input_at(arguments.print, corpus);
+    return 0;
+  }
+  // What is made once, by libtorch and by our code, is made now.
+  for (const auto& entry : corpus) run(entry);
+  for (const auto& entry : corpus) {
+    const auto failure = failure_of(entry);
+    if (failure.empty()) continue;
+    std::cerr << "an entry of the corpus: " << failure << "\n";
+    return 1;
+  }
+  const size_t before = live_bytes();
+  for (long i = arguments.first; i < arguments.first + arguments.inputs; ++i) {
+    current = static_cast<std::sig_atomic_t>(i);
+    const auto failure = failure_of(input_at(i, corpus));
+    if (failure.empty()) continue;
+    std::cerr << "input " << i << ": " << failure << "\n";
+    return 1;
+  }
+  const size_t after = live_bytes();
+  if (after > before + kMostLeft) {
+    std::cerr << arguments.inputs << " inputs left " << after - before << " bytes of memory behind\n";
+    return 1;
+  }
+  std::cout << corpus.size() << " entries of the corpus and " << arguments.inputs
+            << " inputs made from them were read or refused\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace apex::fuzz
+
+int main(int count, char** words) {
+  apex::fuzz::watch_for_crashes();
+  apex::fuzz::count_tensor_memory();
+  // Most inputs end in an error; finding its stack would take longer than all else.
+  c10::SetStackTraceFetcher([] { return std::string(); });
+  return apex::fuzz::fuzz(apex::fuzz::parse(count, words));
+}

@@ -1,0 +1,105 @@
+#include "tests/fuzz/mutate_safetensors.h"
+
+#include <apex_cpp/amp/checkpoint/crc32c.h>
+#include <apex_cpp/amp/checkpoint/safetensors_header.h>
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <iterator>
+
+#include "tests/checkpoint/raw_safetensors.h"
+#include "tests/fuzz/mutate_text.h"
+
+namespace apex::fuzz {
+namespace {
+
+const std::vector<std::string> kWords = {"{",
+                                         "}",
+                                         "[",
+                                         "]",
+                                         "\"",
+                                         ",",
+                                         ":",
+                                         "[[",
+                                         "{\"a\":",
+                                         "\"dtype\":",
+                                         "\"shape\":",
+                                         "\"F32\"",
+                                         "\"BOOL\"",
+                                         "\"F4\"",
+                                         "null",
+                                         "true",
+                                         " ",
+                                         "\\u0000",
+                                         "\\ud800",
+                                         "\\\"",
+                                         "\xff",
+                                         "\xc3\xa4",
+                                         "[0,0]",
+                                         "\"a\":",
+                                         "\"data_offsets\":",
+                                         "\"__metadata__\":{",
+                                         "\"apex_cpp.crc32c\":\"",
+                                         "\"apex_cpp.format\":\"1\","};
+
+struct Parts {
+  std::string header, data;
+};
+
+Parts parts_of(const std::string& file) {
+  if (file.size() < 8) return {file, ""};
+  const std::string header = test::header_of(file);
+  return {header, file.substr(8 + header.size())};
+}
+
+/// One value of the metadata changed, the JSON around it whole.
+std::string edit_metadata(const Parts& parts, const std::vector<std::string>& corpus, Random& random) {
+  try {
+    auto header = amp::detail::parse_header(parts.header, parts.data.size(), "");
+    if (header.metadata.empty()) return parts.header;
+    auto value = header.metadata.begin();
+    std::advance(value, static_cast<std::ptrdiff_t>(pick(random, header.metadata.size())));
+    value->second = mutate_text(value->second, corpus, kWords, random);
+    return amp::detail::header_text(header);
+  } catch (const c10::Error&) {
+    return parts.header;  // the entry, or its new value, is beyond what a header can say
+  }
+}
+
+void repair_checksum(std::string& file, size_t header_bytes) {
+  const std::string before = "\"apex_cpp.crc32c\":\"";
+  const size_t found = file.find(before);
+  const size_t digits = found + before.size();
+  if (found == std::string::npos || digits + 8 > 8 + header_bytes) return;
+  file.replace(digits, 8, "00000000");
+  amp::detail::Crc32c checksum;
+  checksum.add(file.data(), file.size());
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", checksum.value());
+  file.replace(digits, 8, text);
+}
+
+}  // namespace
+
+std::string mutate_safetensors(std::string file, const std::vector<std::string>& corpus, Random& random) {
+  if (one_in(random, 5)) return mutate_bytes(std::move(file), corpus, random);
+  Parts parts = parts_of(file);
+  for (size_t edits = 1 + pick(random, 3); edits > 0; --edits) {
+    switch (pick(random, 4)) {
+      case 0:
+        parts.data = mutate_bytes(parts.data, corpus, random);
+        break;
+      case 1:
+        parts.header = edit_metadata(parts, corpus, random);
+        break;
+      default:
+        parts.header = mutate_text(parts.header, corpus, kWords, random);
+    }
+  }
+  const uint64_t off = one_in(random, 8) ? uint64_t{1} << pick(random, 64) : 0;
+  std::string result = test::raw_safetensors(parts.header.size() + off, parts.header, parts.data);
+  if (one_in(random, 2)) repair_checksum(result, parts.header.size());
+  return result;
+}
+
+}  // namespace apex::fuzz

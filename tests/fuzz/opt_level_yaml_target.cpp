@@ -1,0 +1,70 @@
+// Opt levels that a user wrote as YAML.
+#include <c10/util/Exception.h>
+
+#include <cstdlib>
+
+#include "opt_levels/opt_level.h"
+#include "tests/fuzz/mutate_text.h"
+
+namespace apex::fuzz {
+
+// The built-in cast lists, which an input may start from; and a tree with several objects for each node of the input, one of
+// which a single byte can make.
+size_t most_memory(size_t input_bytes) { return (2 << 20) + 1024 * input_bytes; }
+
+std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {
+  static const std::vector<std::string> kWords = {":",
+                                                  " ",
+                                                  "\n",
+                                                  "  ",
+                                                  "- ",
+                                                  "[",
+                                                  "]",
+                                                  "{",
+                                                  "}",
+                                                  "#",
+                                                  "\"",
+                                                  "'",
+                                                  "&a ",
+                                                  "*a",
+                                                  "<<: *a\n",
+                                                  "!!str ",
+                                                  "---\n",
+                                                  "? ",
+                                                  "|\n",
+                                                  ">\n",
+                                                  "\t",
+                                                  "null",
+                                                  "true",
+                                                  "no",
+                                                  ".inf",
+                                                  ".nan",
+                                                  "O1",
+                                                  "O9",
+                                                  "float16",
+                                                  "dynamic",
+                                                  "%TAG",
+                                                  "\xff",
+                                                  "\xef\xbb\xbf",
+                                                  "amp:\n",
+                                                  "casts: {",
+                                                  "loss_scale: ",
+                                                  "opt_level: ",
+                                                  "enabled: false\n"};
+  for (size_t edits = 1 + pick(random, 3); edits > 0; --edits) input = mutate_text(std::move(input), corpus, kWords, random);
+  return input;
+}
+
+}  // namespace apex::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  using apex::opt_levels::OptLevel;
+  const std::string text(reinterpret_cast<const char*>(data), bytes);
+  try {
+    const OptLevel level = OptLevel::from_yaml_string(text);
+    // What is read must be said again in the same words.
+    if (OptLevel::from_yaml_string(level.to_yaml()) != level) std::abort();
+  } catch (const c10::Error&) {
+  }
+  return 0;
+}

@@ -1,0 +1,26 @@
+// Safetensors files, which come from anywhere.
+#include <apex_cpp/amp/checkpoint/safetensors.h>
+#include <c10/util/Exception.h>
+
+#include "tests/checkpoint/memory_file.h"
+#include "tests/fuzz/mutate_safetensors.h"
+
+namespace apex::fuzz {
+
+// A reader holds the file's text, what it says, and tensors: the object for an empty one is larger than the text about it.
+size_t most_memory(size_t input_bytes) { return (64 << 10) + 32 * input_bytes; }
+
+std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {
+  return mutate_safetensors(std::move(input), corpus, random);
+}
+
+}  // namespace apex::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  const apex::test::MemoryFile file(data, bytes);
+  try {
+    apex::amp::detail::read_safetensors(file.path());
+  } catch (const c10::Error&) {
+  }
+  return 0;
+}

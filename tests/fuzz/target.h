@@ -1,0 +1,27 @@
+#pragma once
+// What a fuzz target is made of: a function that takes any bytes, and one that knows how to damage a good input.
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace apex::fuzz {
+
+using Random = std::mt19937_64;
+
+/// A number in [0, below).
+inline size_t pick(Random& random, size_t below) { return static_cast<size_t>(random() % below); }
+inline bool one_in(Random& random, size_t n) { return pick(random, n) == 0; }
+
+/// Changes `input`, an entry of `corpus`, in a way that the target's format invites. Each target defines it.
+std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random);
+
+/// How many bytes of memory the target may take for an input of that size. Each target defines it.
+size_t most_memory(size_t input_bytes);
+
+}  // namespace apex::fuzz
+
+/// libFuzzer's entry point. Reading the input must end in a value or in a c10::Error; anything else escapes, and is a failure.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
