@@ -36,7 +36,10 @@ void AmpOptimizerBase::finish_step() {
 bool AmpOptimizerBase::zero_grad_with_amp(bool set_to_none) {
   auto& stash = in_use("zero_grad");
   stash.check_in_use();
-  if (!stash.session().has_masters()) return false;
+  if (!stash.session().has_masters()) {
+    stash.forget_passes();
+    return false;
+  }
   stash.zero_grad(set_to_none);
   return true;
 }

@@ -10,43 +10,41 @@
 namespace apex::amp::detail {
 namespace {
 
-// visit(i, param) for all params, numbered through.
-template <class Visit>
-void for_each(const FusedOrder::Tensors& model_params, const FusedOrder::Tensors& native_params, const Visit& visit) {
-  size_t i = 0;
-  for (const auto* params : {&model_params, &native_params}) {
-    for (const auto& param : *params) visit(i++, param);
-  }
-}
-
 FusedOrder::Tensors grads_of(const FusedOrder::Tensors& model_params, const FusedOrder::Tensors& native_params) {
   FusedOrder::Tensors grads;
-  for_each(model_params, native_params, [&](size_t, const at::Tensor& param) {
-    if (param.grad().defined()) grads.push_back(param.grad());
-  });
+  for (const auto* params : {&model_params, &native_params}) {
+    for (const auto& param : *params) {
+      if (param.grad().defined()) grads.push_back(param.grad());
+    }
+  }
   return grads;
 }
 
 }  // namespace
 
+// visit(param, stash) for all params. Parameters may have come since the last pass, to the end of either list.
+template <class Visit>
+void FusedOrder::for_each(const Tensors& model_params, const Tensors& native_params, const Visit& visit) {
+  model_stash_.resize(model_params.size());
+  for (size_t i = 0; i < model_params.size(); ++i) visit(model_params[i], model_stash_[i]);
+  native_stash_.resize(native_params.size());
+  for (size_t i = 0; i < native_params.size(); ++i) visit(native_params[i], native_stash_[i]);
+}
+
 void FusedOrder::enter(const Tensors& model_params, const Tensors& native_params) {
-  stash_.assign(model_params.size() + native_params.size(), at::Tensor());
-  for_each(model_params, native_params, [&](size_t i, const at::Tensor& param) {
-    const bool used_up = i < model_params.size() && !pending_;
-    if (!used_up) stash_[i] = param.grad();
-    param.mutable_grad().reset();
-  });
+  for_each(model_params, native_params,
+           [](const at::Tensor& param, at::Tensor& stash) { stash = std::exchange(param.mutable_grad(), at::Tensor()); });
+  if (!pending_) model_stash_.clear();  // a step has used them
 }
 
 void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params, LossScaler& scaler) {
-  stash_.resize(model_params.size() + native_params.size());  // delayed passes put nothing aside
   const double incoming = scaler.loss_scale();
   const double out = pending_ ? std::min(incoming, scale_) : incoming;
   Tensors fresh, older, again, again_stashed;
-  for_each(model_params, native_params, [&](size_t i, const at::Tensor& param) {
+  for_each(model_params, native_params, [&](const at::Tensor& param, at::Tensor& stash) {
     at::Tensor& grad = param.mutable_grad();
     if (grad.defined() && !grad.is_non_overlapping_and_dense()) grad = grad.contiguous();
-    const at::Tensor stashed = std::exchange(stash_[i], at::Tensor());
+    const at::Tensor stashed = std::exchange(stash, at::Tensor());
     if (!grad.defined()) {
       grad = stashed;
       if (stashed.defined()) older.push_back(grad);
@@ -76,9 +74,8 @@ void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params,
 }
 
 void FusedOrder::abandon(const Tensors& model_params, const Tensors& native_params) {
-  stash_.resize(model_params.size() + native_params.size());
   for_each(model_params, native_params,
-           [&](size_t i, const at::Tensor& param) { param.mutable_grad() = std::exchange(stash_[i], at::Tensor()); });
+           [](const at::Tensor& param, at::Tensor& stash) { param.mutable_grad() = std::exchange(stash, at::Tensor()); });
 }
 
 double FusedOrder::grad_norm(const Tensors& model_params, const Tensors& native_params) {
@@ -91,7 +88,8 @@ double FusedOrder::grad_norm(const Tensors& model_params, const Tensors& native_
 }
 
 void FusedOrder::reset() {
-  stash_.clear();
+  model_stash_.clear();
+  native_stash_.clear();
   norm_.reset();
   scale_ = clip_ = 1.0;
   pending_ = false;

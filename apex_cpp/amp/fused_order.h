@@ -41,8 +41,11 @@ class FusedOrder {
   void reset();
 
  private:
-  Tensors stash_;       // of model params, then of native ones
-  double scale_ = 1.0;  // that gradients have (Apex: most_recent_scale)
+  template <class Visit>
+  void for_each(const Tensors& model_params, const Tensors& native_params, const Visit& visit);
+
+  Tensors model_stash_, native_stash_;  // put aside for the time of a pass
+  double scale_ = 1.0;                  // that gradients have (Apex: most_recent_scale)
   double clip_ = 1.0;
   bool pending_ = false;  // Apex: scale_set_by_backward
   at::Tensor norm_;       // float32, one element: of all gradients before clipping, if the check has found it

@@ -79,7 +79,7 @@ void OptimizerStash::finish_step() {
 void OptimizerStash::end_step() {
   drop_master_grads();
   fused_order_.consume();
-  materialized_ = false;
+  materialized_ = materialized_ && has_scaled_gradients_;  // delayed passes end in the order in which they began
 }
 
 void OptimizerStash::zero_grad(bool set_to_none) {
@@ -96,8 +96,12 @@ void OptimizerStash::zero_grad(bool set_to_none) {
       }
     }
   }
-  for (auto& stash : native_stash_) stash.reset();
   drop_master_grads();
+  forget_passes();
+}
+
+void OptimizerStash::forget_passes() {
+  for (auto& stash : native_stash_) stash.reset();
   fused_order_.reset();
   materialized_ = false;
   has_scaled_gradients_ = false;

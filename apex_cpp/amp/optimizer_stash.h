@@ -69,7 +69,7 @@ class OptimizerStash {
 
   // Gradients as the optimizer will step them.
   /// Unscales gradients that wait in the model (the fused order) into the masters, where they can be read and edited. Does
-  /// nothing in Apex's order. No synchronisation.
+  /// nothing in Apex's order, nor before the last of several passes with `delay_unscale`. No synchronisation.
   void materialize_grads();
   /// Scales all gradients so that their L2 norm is at most `max_norm`, and returns the norm from before, one synchronisation. A
   /// norm that is not finite leaves them alone.
@@ -77,6 +77,8 @@ class OptimizerStash {
 
   /// OPT-06: gradients of model params and native params are zeroed or dropped, masters' gradients dropped.
   void zero_grad(bool set_to_none);
+  /// What passes have put aside, or have left scaled for a later one, is not to come back.
+  void forget_passes();
 
   /// An error that a destructor could not throw is kept here and thrown by the next call that can.
   void keep_error(std::exception_ptr error) { kept_error_ = std::move(error); }

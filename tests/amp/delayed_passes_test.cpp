@@ -1,0 +1,94 @@
+// What happens between passes with delay_unscale (SL-07, SL-09): whatever comes in between, no gradient gets lost, comes back
+// or changes its parameter.
+#include <apex_cpp/optimizers.h>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+/// Two parameters of the model and one beside it, which stays in FP32: gradients are the factors that `pass` is given.
+struct TwoImpl : torch::nn::Module {
+  TwoImpl() {
+    a = register_parameter("a", torch::ones({2}));
+    b = register_parameter("b", torch::ones({2}));
+  }
+  Tensor forward(Tensor x) { return (a * x).sum() + (b * x).sum(); }
+  Tensor a, b;
+};
+TORCH_MODULE(Two);
+
+class DelayedPasses : public AmpTest {
+ protected:
+  static amp::ScaleLossOptions delayed() { return amp::ScaleLossOptions().delay_unscale(true); }
+
+  template <class Opt>
+  void pass(Opt& opt, float factor, const amp::ScaleLossOptions& options = {}) {
+    amp::scale_loss((native_ * factor).sum() + (model_->a.to(torch::kFloat) * factor).sum(), opt, options).backward();
+  }
+  optimizers::FusedSGD fused_order() {
+    const std::vector<Tensor> params{model_->a, native_};
+    return optimizers::FusedSGD(params, optimizers::FusedSGDOptions(1.0).materialize_master_grads(false));
+  }
+  static amp::InitializeOptions at_scale(double scale) { return quiet().loss_scale(scale); }
+
+  Two model_;
+  Tensor native_ = torch::zeros({2}).requires_grad_();
+};
+
+TEST_F(DelayedPasses, ZeroGradWithoutMastersForgetsWhatTheFirstOnePutAside) {
+  for (const char* level : {"O0", "O1", "O3"}) {
+    Two model;
+    torch::optim::SGD optimizer(model->parameters(), 1.0);
+    auto [net, opt] = amp::initialize(model, optimizer, level, at_scale(4.0));
+    const auto gradient_of = [&, &opt = opt](float factor, const amp::ScaleLossOptions& options) {
+      amp::scale_loss((model->a.to(torch::kFloat) * factor).sum(), opt, options).backward();
+    };
+    gradient_of(1.0, {});
+    gradient_of(2.0, delayed());
+    opt.zero_grad();
+    gradient_of(3.0, {});
+    EXPECT_EQ(model->a.grad()[0].item<float>(), 3.0f) << level;
+  }
+}
+
+TEST_F(DelayedPasses, Bwd03MasterParamsInBetweenLosesNoGradientOfTheFusedOrder) {
+  auto optimizer = fused_order();
+  auto [net, opt] = amp::initialize(model_, optimizer, "O2", at_scale(4.0));
+  pass(opt, 1.0);
+  pass(opt, 2.0, delayed());
+  EXPECT_FALSE(amp::master_params(opt)[0].grad().defined()) << "the gradients are scaled, and not all of them are there";
+  pass(opt, 3.0);
+  const auto masters = amp::master_params(opt);
+  EXPECT_EQ(masters[0].grad()[0].item<float>(), 6.0f);
+  EXPECT_EQ(masters[1].grad()[0].item<float>(), 6.0f);
+}
+
+TEST_F(DelayedPasses, Apg03ANewGroupInBetweenLeavesEveryParameterItsGradientInTheFusedOrder) {
+  auto optimizer = fused_order();
+  auto [net, opt] = amp::initialize(model_, optimizer, "O2", at_scale(4.0));
+  pass(opt, 1.0);
+  pass(opt, 2.0, delayed());
+  opt.add_param_group(torch::optim::OptimizerParamGroup({model_->b}));
+  pass(opt, 3.0);
+  const auto params = amp::master_params(opt);
+  EXPECT_EQ(params[0].grad()[0].item<float>(), 6.0f);
+  EXPECT_EQ(params[1].grad()[0].item<float>(), 6.0f) << "the parameter that has no master";
+  EXPECT_FALSE(params[2].grad().defined()) << "the new one";
+}
+
+TEST_F(DelayedPasses, AStepInBetweenDoesNotChangeTheOrderInWhichTheyEnd) {
+  auto optimizer = fused_order();
+  auto [net, opt] = amp::initialize(model_, optimizer, "O2", at_scale(4.0));
+  pass(opt, 1.0);
+  (void)amp::master_params(opt);  // this step goes on in Apex's order
+  pass(opt, 2.0, delayed());
+  opt.step();
+  pass(opt, 3.0);
+  EXPECT_EQ(native_.grad()[0].item<float>(), 6.0f) << "unscaled, with what the first of them put aside";
+}
+
+}  // namespace
+}  // namespace apex::test
