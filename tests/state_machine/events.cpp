@@ -1,0 +1,162 @@
+#include "tests/state_machine/events.h"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+namespace apex::test {
+namespace {
+
+int below(int n, std::mt19937& random) { return static_cast<int>(random() % static_cast<unsigned>(n)); }
+bool chance(int percent, std::mt19937& random) { return below(100, random) < percent; }
+
+template <class T>
+T one_of(std::initializer_list<T> choices, std::mt19937& random) {
+  return choices.begin()[below(static_cast<int>(choices.size()), random)];
+}
+
+// Small enough for exact sums in every dtype, now and then large enough to overflow float16 once it is scaled.
+float derivative(std::mt19937& random) {
+  const float sign = chance(50, random) ? 1.0f : -1.0f;
+  return sign * static_cast<float>(one_of({1, 2, 3}, random)) * one_of({0.25f, 0.5f, 1.0f}, random);
+}
+
+float nonfinite(std::mt19937& random) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  return one_of({kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}, random);
+}
+
+void fill_derivatives(Event& event, std::mt19937& random) {
+  for (auto& grad : event.derivatives) {
+    if (chance(25, random)) continue;
+    grad = {true, {derivative(random), derivative(random)}};
+  }
+  if (chance(25, random)) {
+    auto& grad = event.derivatives[below(kParams, random)];
+    if (grad.defined) grad.values[below(2, random)] = nonfinite(random);
+  }
+}
+
+Event random_block(const Config& config, std::mt19937& random) {
+  Event event;
+  event.optimizers = one_of({1, 1, 2, 3, 3}, random);
+  event.loss = below(config.losses, random);
+  event.delay_unscale = chance(20, random);
+  event.delay_overflow_check = chance(10, random);
+  event.throws = chance(6, random);
+  fill_derivatives(event, random);
+  return event;
+}
+
+Event random_load(const Config& config, std::mt19937& random) {
+  Event event;
+  event.kind = Event::load_state;
+  if (chance(50, random)) return event;  // what was saved
+  const int entries = std::max(1, config.losses + one_of({0, 0, 0, 1, -1}, random));
+  for (int i = 0; i < entries; ++i) {
+    // The last usable scale: but float32 does not hold its ratio to others, by which the fused order multiplies.
+    const bool last = chance(4, random) && config.kind != OptimizerKind::fused_sgd_in_fused_order;
+    const int exponent = last ? -126 : below(14, random);
+    const int64_t unskipped = one_of<int64_t>({0, 1, config.scale_window - 1, config.scale_window - 2}, random);
+    event.saved.emplace_back(std::ldexp(1.0, exponent), std::max<int64_t>(unskipped, 0));
+  }
+  event.foreign_key = chance(10, random);
+  return event;
+}
+
+Event random_event(const Config& config, std::mt19937& random) {
+  const int dice = below(100, random);
+  if (dice < 42) return random_block(config, random);
+  Event event;
+  event.optimizer = below(kOptimizers, random);
+  if (dice < 67) {
+    event.kind = Event::step;
+  } else if (dice < 80) {
+    event.kind = Event::zero_grad;
+    event.set_to_none = chance(70, random);
+  } else if (dice < 84) {
+    event.kind = Event::model_zero_grad;
+    event.set_to_none = chance(70, random);
+  } else if (dice < 88) {
+    event.kind = Event::add_group;
+    event.param = one_of({5, 6}, random);
+  } else if (dice < 91) {
+    event.kind = Event::plain_backward;
+    fill_derivatives(event, random);
+  } else if (dice < 96) {
+    return random_load(config, random);
+  } else if (dice < 98) {
+    event.kind = Event::save_state;
+  } else {
+    event.kind = Event::materialize;
+  }
+  return event;
+}
+
+const char* name_of(Event::Kind kind) {
+  constexpr const char* kNames[] = {"scale_loss", "plain backward", "step",       "zero_grad",    "model zero_grad",
+                                    "add group",  "load state",     "save state", "master_params"};
+  return kNames[kind];
+}
+
+}  // namespace
+
+Config random_config(const std::string& level, std::mt19937& random) {
+  Config config;
+  config.level = level;
+  config.kind = one_of({OptimizerKind::sgd, OptimizerKind::fused_sgd, OptimizerKind::fused_sgd_in_fused_order}, random);
+  config.dynamic = chance(75, random);
+  config.static_scale = one_of({1.0, 1.0, 4.0, 1024.0}, random);
+  config.max_scale = one_of({65536.0, 16.0, 256.0, 256.0, 4096.0, 16777216.0}, random);
+  if (chance(20, random)) config.min_scale = one_of({1.0, 8.0, config.max_scale}, random);
+  config.scale_window = one_of<int64_t>({2000, 1, 2, 3, 5}, random);
+  config.losses = 1 + below(kLosses, random);
+  // Halves of halves soon leave float16.
+  config.momentum = level != "O3" && chance(50, random) ? 0.5 : 0.0;
+  return config;
+}
+
+std::vector<Event> random_events(const Config& config, std::mt19937& random) {
+  std::vector<Event> events(3 + below(chance(20, random) ? 30 : 10, random));
+  for (auto& event : events) event = random_event(config, random);
+  return events;
+}
+
+std::string describe(const Config& config) {
+  constexpr const char* kKinds[] = {"SGD", "FusedSGD", "FusedSGD(materialize_master_grads=false)"};
+  std::ostringstream text;
+  text << config.level << ", " << kKinds[static_cast<int>(config.kind)] << ", momentum " << config.momentum << ", ";
+  if (config.dynamic) {
+    text << "dynamic up to " << config.max_scale << ", window " << config.scale_window;
+    if (config.min_scale) text << ", at least " << *config.min_scale;
+  } else {
+    text << "static " << config.static_scale;
+  }
+  text << ", losses " << config.losses;
+  return text.str();
+}
+
+std::string describe(const Event& event) {
+  std::ostringstream text;
+  text << name_of(event.kind);
+  const bool pass = event.kind == Event::backward || event.kind == Event::plain_backward;
+  if (event.kind == Event::backward) {
+    text << " optimizers "
+         << (event.optimizers == 3   ? "0 1"
+             : event.optimizers == 2 ? "1"
+                                     : "0")
+         << ", loss " << event.loss << (event.delay_unscale ? ", delay_unscale" : "")
+         << (event.delay_overflow_check ? ", delay_overflow_check" : "") << (event.throws ? ", exception" : "");
+  } else {
+    text << " optimizer " << event.optimizer << (event.set_to_none ? "" : ", zeros");
+  }
+  if (event.kind == Event::add_group) text << ", parameter " << event.param;
+  for (int i = 0; pass && i < kParams; ++i) {
+    const auto& grad = event.derivatives[i];
+    if (grad.defined) text << ", d" << i << " = (" << grad.values[0] << ", " << grad.values[1] << ")";
+  }
+  for (const auto& [scale, unskipped] : event.saved) text << ", " << scale << "/" << unskipped;
+  return text.str();
+}
+
+}  // namespace apex::test

@@ -1,0 +1,65 @@
+#pragma once
+// Random programs: a way of setting amp up, and what a training loop then does.
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/state_machine/state.h"
+
+namespace apex::test {
+
+enum class OptimizerKind { sgd, fused_sgd, fused_sgd_in_fused_order };
+/// The model's parameters 0-2 and 5 are cast by the level, 3, 4 and 6 are float32 and outside of the model.
+/// Optimizer 0 starts with 0, 1, 3; optimizer 1 with 2, 4; parameters 5 and 6 can be added to either.
+constexpr bool is_cast(int param) { return param <= 2 || param == 5; }
+
+struct Config {
+  std::string level;
+  OptimizerKind kind = OptimizerKind::sgd;
+  bool dynamic = true;
+  double static_scale = 1;
+  std::optional<double> min_scale;
+  double max_scale = 65536;
+  int64_t scale_window = 2000;
+  int losses = 1;
+  double momentum = 0;
+};
+
+struct Event {
+  enum Kind {
+    backward,        // a scale_loss block
+    plain_backward,  // loss.backward() without amp, of parameters that have no master
+    step,
+    zero_grad,        // of the handle
+    model_zero_grad,  // of the module; parameters outside of it are dropped by hand
+    add_group,
+    load_state,  // amp.load_state_dict
+    save_state,
+    materialize,  // amp.master_params
+  };
+  Kind kind = backward;
+
+  int optimizers = 1;  // bits: those listed by a block
+  int optimizer = 0;   // of a step, zero_grad, add_group or materialize
+  int loss = 0;
+  bool delay_unscale = false;
+  bool delay_overflow_check = false;
+  bool throws = false;  // an exception leaves the block
+  bool set_to_none = true;
+  /// Of a backward pass: d loss / d parameter, undefined where the parameter takes no part.
+  std::array<Gradient, kParams> derivatives;
+  int param = 5;  // of add_group
+  /// Of load_state: what the n-th saved scaler holds, or the last saved state where there is none; a foreign key after them.
+  std::vector<std::pair<double, int64_t>> saved;
+  bool foreign_key = false;
+};
+
+Config random_config(const std::string& level, std::mt19937& random);
+std::vector<Event> random_events(const Config& config, std::mt19937& random);
+
+std::string describe(const Config& config);
+std::string describe(const Event& event);
+
+}  // namespace apex::test

@@ -1,0 +1,411 @@
+#include "tests/state_machine/literal_amp.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/state_machine/program.h"
+
+namespace apex::test {
+namespace {
+
+bool is_finite(const Values& values) { return std::isfinite(values[0]) && std::isfinite(values[1]); }
+
+float rounded(double value, int digits, int least_exponent, double largest) {
+  if (!std::isfinite(value) || value == 0) return static_cast<float>(value);
+  const int exponent = std::max(std::ilogb(value), least_exponent);
+  const double quantum = std::ldexp(1.0, exponent - digits);
+  const double nearest = std::nearbyint(value / quantum) * quantum;
+  if (std::abs(nearest) > largest) return std::copysign(std::numeric_limits<float>::infinity(), static_cast<float>(value));
+  return static_cast<float>(nearest);
+}
+
+}  // namespace
+
+float round_to_half(double value) { return rounded(value, 10, -14, 65504.0); }
+float round_to_bfloat16(double value) { return rounded(value, 7, -126, 255.0 * std::ldexp(1.0, 120)); }
+
+LiteralAmp::LiteralAmp(const Config& config) : config_(config) {
+  optimizers_[0].params = {0, 1, 3};
+  optimizers_[1].params = {2, 4};
+  for (int i = 0; i < kParams; ++i) state_.params[i].values = initial_values(i);
+  ScalerState scaler;
+  scaler.scale = config.dynamic ? std::min(config.max_scale, 65536.0) : config.static_scale;  // SCALE-01
+  state_.scalers.assign(config.losses, scaler);
+  for (auto& step : state_.steps) step.loss_scale = scaler.scale;
+}
+
+LiteralAmp::Type LiteralAmp::type_of(int param) const {
+  if (!is_cast(param)) return Type::single;
+  if (config_.level == "O2" || config_.level == "O3") return Type::half;
+  return config_.level == "O5" ? Type::bfloat16 : Type::single;
+}
+
+bool LiteralAmp::in_fused_order(const Optimizer& optimizer) const {
+  return has_masters() && config_.kind == OptimizerKind::fused_sgd_in_fused_order && !optimizer.materialized;
+}
+
+// MW-01..06, MW-08.
+void LiteralAmp::lazy_init(Optimizer& optimizer) {
+  for (; optimizer.sorted < optimizer.params.size(); ++optimizer.sorted) {
+    const int param = optimizer.params[optimizer.sorted];
+    if (type_of(param) == Type::single) {
+      optimizer.floats.push_back(param);
+      if (has_masters() && !optimizer.lazy_init_called) state_.params[param].grad = {};
+      continue;
+    }
+    optimizer.halves.push_back(param);
+    if (!has_masters()) continue;
+    state_.has_master[param] = true;
+    state_.masters[param].values = state_.params[param].values;
+  }
+  optimizer.lazy_init_called = true;
+}
+
+void LiteralAmp::apply(const Event& event) {
+  state_.threw = false;
+  Optimizer& optimizer = optimizers_[event.optimizer];
+  switch (event.kind) {
+    case Event::backward:
+      return backward(event);
+    case Event::plain_backward:
+      for (int i = 0; i < kParams; ++i) {
+        if (takes_plain_gradients(config_, i)) accumulate(i, event.derivatives[i], 1.0);
+      }
+      return;
+    case Event::step:
+      return step(event.optimizer);
+    case Event::zero_grad:
+      return zero_grad(optimizer, event.set_to_none);
+    case Event::model_zero_grad:
+      return model_zero_grad(event.set_to_none);
+    case Event::add_group:
+      return add_group(optimizer, event.param);
+    case Event::load_state:
+      return load_state(event);
+    case Event::save_state:
+      saved_.emplace();
+      for (const auto& scaler : state_.scalers) saved_->emplace_back(scaler.scale, scaler.unskipped);  // SD-01
+      return;
+    case Event::materialize:
+      return materialize(optimizer);
+  }
+}
+
+// ---- a scale_loss block ----
+
+bool LiteralAmp::takes_part(const Event& event, int param) const {
+  for (int i = 0; i < kOptimizers; ++i) {
+    const auto& params = optimizers_[i].params;
+    if ((event.optimizers & (1 << i)) && std::find(params.begin(), params.end(), param) != params.end()) return true;
+  }
+  return false;
+}
+
+void LiteralAmp::accumulate(int param, const Gradient& derivative, double scale) {
+  if (!derivative.defined) return;
+  Gradient& grad = state_.params[param].grad;
+  const Type type = type_of(param);
+  const Values fresh = scaled(derivative.values, scale, type);
+  grad.values = grad.defined ? axpby(1, grad.values, 1, fresh, type) : fresh;
+  grad.defined = true;
+}
+
+void LiteralAmp::backward(const Event& event) {
+  const ScalerState& scaler = state_.scalers[event.loss];
+  const bool short_cut = !has_masters() && !config_.dynamic && scaler.scale == 1.0;  // SL-04
+  if (!short_cut) {
+    each_listed(event, [&](Optimizer& optimizer, auto&) { lazy_init(optimizer); });
+    each_listed(event, [&](Optimizer& optimizer, auto&) {
+      if (!optimizer.params_have_scaled_gradients) prepare(optimizer);  // SL-05
+    });
+  }
+  for (int i = 0; i < kParams; ++i) {
+    if (takes_part(event, i)) accumulate(i, event.derivatives[i], scaler.scale);  // SL-06
+  }
+  if (!short_cut) end_block(event);
+}
+
+void LiteralAmp::end_block(const Event& event) {
+  if (event.throws) {  // SL-14, PORT: the gradients of before come back
+    return each_listed(event, [&](Optimizer& optimizer, auto&) { abandon(optimizer); });
+  }
+  if (event.delay_unscale) {  // SL-07
+    return each_listed(event, [&](Optimizer& optimizer, auto&) { optimizer.params_have_scaled_gradients = true; });
+  }
+  ScalerState& scaler = state_.scalers[event.loss];
+  const double scale_before = scaler.scale;
+  overflow_ = false;  // SL-08, SCALE-04
+  each_listed(event, [&](Optimizer& optimizer, auto&) {
+    post(optimizer, scaler);
+    optimizer.params_have_scaled_gradients = false;
+  });
+  const bool should_skip = !event.delay_overflow_check && update_scale(scaler);  // SL-10
+  if (state_.threw) {  // BUG-03, PORT: an error in place of a scale of nothing
+    return each_listed(event, [&](Optimizer& optimizer, auto&) { zero_grad(optimizer, /*set_to_none=*/true); });
+  }
+  each_listed(event, [&](Optimizer& optimizer, StepState& result) {
+    result.loss_scale = scaler.scale;
+    if (should_skip && !optimizer.skip) optimizer.skip = Skip{event.loss, scale_before};  // SL-11, SL-16
+  });
+}
+
+void LiteralAmp::prepare(Optimizer& optimizer) {
+  for (int param : optimizer.halves) {
+    Gradient& grad = state_.params[param].grad;
+    if (has_masters() && !in_fused_order(optimizer)) {  // BWD-01
+      const bool zeroed = marked_[param] && (!grad.defined || zeroed_[param]);
+      if (zeroed) state_.masters[param].grad = {};
+      grad = {};
+      continue;
+    }
+    // BWD-02, BWD-03. PORT: in the fused order gradients that a step has used do not come back.
+    const bool used_up = has_masters() && !optimizer.scale_set_by_backward;
+    optimizer.stash[param] = used_up ? Gradient{} : grad;
+    grad = {};
+  }
+  for (int param : optimizer.floats) optimizer.stash[param] = std::exchange(state_.params[param].grad, Gradient{});
+}
+
+void LiteralAmp::abandon(Optimizer& optimizer) {
+  if (optimizer.params_have_scaled_gradients) return;  // its gradients are among those that wait
+  const bool drops_halves = has_masters() && !in_fused_order(optimizer);
+  for (int param : optimizer.halves) {
+    Gradient stash = std::exchange(optimizer.stash[param], Gradient{});
+    state_.params[param].grad = drops_halves ? Gradient{} : stash;
+    marked_[param] = false;
+  }
+  for (int param : optimizer.floats) state_.params[param].grad = std::exchange(optimizer.stash[param], Gradient{});
+}
+
+// ---- unscaling ----
+
+Values LiteralAmp::scaled(const Values& in, double factor, Type out) { return axpby(factor, in, 0, Values{}, out); }
+
+Values LiteralAmp::axpby(double a, const Values& x, double b, const Values& y, Type out) {
+  Values result;
+  for (size_t i = 0; i < result.size(); ++i) {
+    const double sum = double{static_cast<float>(a * x[i])} + (b == 0 ? 0.0f : static_cast<float>(b * y[i]));
+    result[i] = out == Type::half       ? round_to_half(sum)
+                : out == Type::bfloat16 ? round_to_bfloat16(sum)
+                                        : static_cast<float>(sum);
+  }
+  return result;
+}
+
+void LiteralAmp::post(Optimizer& optimizer, const ScalerState& scaler) {
+  if (in_fused_order(optimizer)) return post_fused_order(optimizer, scaler);
+  if (has_masters()) {
+    post_masters(optimizer, scaler);
+  } else {
+    post_models_are_masters(optimizer, optimizer.halves, scaler);
+  }
+  post_models_are_masters(optimizer, optimizer.floats, scaler);
+  remember_model_grads(optimizer);
+}
+
+void LiteralAmp::remember_model_grads(const Optimizer& optimizer) {
+  for (int param : optimizer.halves) {
+    marked_[param] = state_.params[param].grad.defined;
+    zeroed_[param] = false;
+  }
+}
+
+// BWD-10. SCALE-06: only what comes in is checked. PORT: quotients that do not fit count too, where the scale is below 1.
+void LiteralAmp::post_masters(Optimizer& optimizer, const ScalerState& scaler) {
+  const double factor = 1 / scaler.scale;
+  for (int param : optimizer.halves) {
+    const Gradient& grad = state_.params[param].grad;
+    Gradient& master = state_.masters[param].grad;
+    if (!grad.defined) continue;
+    master.values =
+        master.defined ? axpby(factor, grad.values, 1, master.values, Type::single) : scaled(grad.values, factor, Type::single);
+    master.defined = true;
+    overflow_ |= !is_finite(grad.values) || (factor > 1 && !is_finite(master.values));
+  }
+}
+
+// BWD-20. BWD-21, PORT: a static scale of 1 keeps the stash too.
+void LiteralAmp::post_models_are_masters(Optimizer& optimizer, const std::vector<int>& params, const ScalerState& scaler) {
+  const double factor = 1 / scaler.scale;
+  for (int param : params) {
+    Gradient& grad = state_.params[param].grad;
+    const Gradient stash = std::exchange(optimizer.stash[param], Gradient{});
+    if (!grad.defined) {
+      grad = stash;
+      continue;
+    }
+    const Type type = type_of(param);
+    overflow_ |= !is_finite(grad.values);
+    grad.values = stash.defined ? axpby(factor, grad.values, 1, stash.values, type) : scaled(grad.values, factor, type);
+    overflow_ |= factor > 1 && !is_finite(grad.values);
+  }
+}
+
+// BWD-30. BWD-31, PORT: what has no new gradient is brought to the common scale as well. PORT: FP32 gradients that outlive a
+// step keep the scale they have, which Apex forgets.
+void LiteralAmp::post_fused_order(Optimizer& optimizer, const ScalerState& scaler) {
+  const double incoming = scaler.scale;
+  const double out = optimizer.scale_set_by_backward ? std::min(incoming, optimizer.most_recent_scale) : incoming;
+  double fresh_norm = 0;  // squared
+  for (const auto* params : {&optimizer.halves, &optimizer.floats}) {
+    for (int param : *params) {
+      const Type type = type_of(param);
+      Gradient& grad = state_.params[param].grad;
+      const Gradient stash = std::exchange(optimizer.stash[param], Gradient{});
+      const double of_stash = out / optimizer.most_recent_scale;
+      if (grad.defined) {
+        for (float value : grad.values) fresh_norm += stash.defined ? 0 : std::pow(value / incoming, 2);
+        overflow_ |= !is_finite(grad.values);
+        grad.values = stash.defined ? axpby(out / incoming, grad.values, of_stash, stash.values, type)
+                                    : scaled(grad.values, out / incoming, type);
+      } else if (stash.defined) {
+        grad = {true, scaled(stash.values, of_stash, type)};
+      }
+    }
+  }
+  // PORT: the check is the pass that finds the norm for clipping.
+  if (incoming == out) overflow_ |= fresh_norm > double{std::numeric_limits<float>::max()};
+  optimizer.most_recent_scale = out;
+  optimizer.scale_set_by_backward = true;
+}
+
+void LiteralAmp::materialize(Optimizer& optimizer) {
+  const bool waiting = optimizer.scale_set_by_backward && !optimizer.params_have_scaled_gradients;
+  if (!in_fused_order(optimizer) || !waiting) return;
+  const double factor = 1 / optimizer.most_recent_scale;
+  for (int param : optimizer.halves) {
+    const Gradient& grad = state_.params[param].grad;
+    if (grad.defined) state_.masters[param].grad = {true, scaled(grad.values, factor, Type::single)};
+  }
+  for (int param : optimizer.floats) {
+    Gradient& grad = state_.params[param].grad;
+    if (grad.defined) grad.values = scaled(grad.values, factor, Type::single);
+  }
+  remember_model_grads(optimizer);
+  optimizer.most_recent_scale = 1;
+  optimizer.scale_set_by_backward = false;
+  optimizer.materialized = true;
+}
+
+// ---- the scaler ----
+
+bool LiteralAmp::update_scale(ScalerState& scaler) {
+  if (config_.dynamic && overflow_) {  // SCALE-08
+    double halved = scaler.scale / 2;
+    if (config_.min_scale && *config_.min_scale != 0) halved = std::max(halved, *config_.min_scale);
+    if (halved < std::ldexp(1.0, -126)) {
+      state_.threw = true;
+      return false;
+    }
+    ++scaler.updates;
+    ++scaler.skipped_in_a_row;
+    move(scaler, halved, 'o');
+    scaler.unskipped = 0;
+    return true;
+  }
+  ++scaler.updates;
+  scaler.skipped_in_a_row = 0;
+  ++scaler.unskipped;
+  if (config_.dynamic && scaler.unskipped == config_.scale_window) {  // SCALE-09
+    move(scaler, std::min(config_.max_scale, scaler.scale * 2), 'g');
+    scaler.unskipped = 0;
+  }
+  return false;
+}
+
+void LiteralAmp::move(ScalerState& scaler, double scale, char change) {
+  scaler.history.push_back({scaler.updates, scaler.scale, scale, change});
+  if (scaler.history.size() > kHistory) scaler.history.erase(scaler.history.begin());
+  scaler.scale = scale;
+}
+
+void LiteralAmp::load_state(const Event& event) {
+  const auto& saved = event.saved.empty() ? saved_.value_or(std::vector<std::pair<double, int64_t>>{}) : event.saved;
+  for (size_t i = 0; i < std::min(saved.size(), state_.scalers.size()); ++i) {  // SD-04, SD-05
+    move(state_.scalers[i], saved[i].first, 'r');
+    state_.scalers[i].unskipped = saved[i].second;
+    state_.scalers[i].skipped_in_a_row = 0;
+  }
+  state_.threw = event.foreign_key && saved.size() <= state_.scalers.size();  // SD-06
+}
+
+// ---- the optimizer ----
+
+void LiteralAmp::step(int index) {
+  Optimizer& optimizer = optimizers_[index];
+  lazy_init(optimizer);  // OPT-08, PORT
+  StepState result;
+  result.loss_scale = state_.steps[index].loss_scale;
+  if (optimizer.skip) {  // SL-12
+    result.skipped = true;
+    result.loss_id = optimizer.skip->loss_id;
+    result.scale_before = optimizer.skip->scale_before;
+    result.scale_after = state_.scalers[optimizer.skip->loss_id].scale;
+    optimizer.skip.reset();
+  } else {
+    const bool fused_order = in_fused_order(optimizer);
+    const double factor = fused_order ? 1 / optimizer.most_recent_scale : 1;
+    for (int param : optimizer.params) {
+      Weight& model = state_.params[param];
+      Weight& master = state_.masters[param];
+      if (!state_.has_master[param]) {
+        step_param(param, model, type_of(param), model.grad, factor);
+        continue;
+      }
+      const bool in_model = fused_order && optimizer.scale_set_by_backward;
+      step_param(param, master, Type::single, in_model ? model.grad : master.grad, factor);
+      model.values = scaled(master.values, 1, type_of(param));  // OPT-07
+    }
+  }
+  state_.steps[index] = result;
+  for (int param : optimizer.halves) state_.masters[param].grad = {};  // OPT-05
+  optimizer.scale_set_by_backward = false;
+  if (!optimizer.params_have_scaled_gradients) optimizer.materialized = false;
+}
+
+void LiteralAmp::step_param(int param, Weight& weight, Type type, const Gradient& grad, double factor) {
+  if (!grad.defined) return;
+  Values update = scaled(grad.values, factor, Type::single);
+  if (config_.momentum > 0) {
+    Values& buffer = state_.momentum[param];
+    buffer = has_momentum_[param] ? axpby(config_.momentum, buffer, 1, update, Type::single) : update;
+    has_momentum_[param] = true;
+    update = buffer;
+  }
+  weight.values = axpby(1, weight.values, -kLearningRate, update, type);
+}
+
+// OPT-06. PORT: what a block has put aside goes as well, so that nothing comes back after delayed passes.
+void LiteralAmp::zero_grad(Optimizer& optimizer, bool set_to_none) {
+  if (has_masters()) lazy_init(optimizer);
+  for (int param : optimizer.params) {
+    Gradient& grad = state_.params[param].grad;
+    if (grad.defined) grad = {!set_to_none, {}};
+    state_.masters[param].grad = {};
+  }
+  optimizer.stash = {};
+  optimizer.most_recent_scale = 1;
+  optimizer.scale_set_by_backward = false;
+  optimizer.materialized = false;
+  optimizer.params_have_scaled_gradients = false;
+}
+
+void LiteralAmp::model_zero_grad(bool set_to_none) {
+  for (int param = 0; param < kParams; ++param) {
+    Gradient& grad = state_.params[param].grad;
+    zeroed_[param] = zeroed_[param] || grad.defined;
+    if (grad.defined) grad = {!set_to_none, {}};
+  }
+}
+
+void LiteralAmp::add_group(Optimizer& optimizer, int param) {
+  for (const auto& other : optimizers_) {
+    if (std::find(other.params.begin(), other.params.end(), param) != other.params.end()) return;
+  }
+  lazy_init(optimizer);  // APG-01
+  optimizer.params.push_back(param);
+  lazy_init(optimizer);  // APG-02, APG-04: gradients are kept
+}
+
+}  // namespace apex::test

@@ -1,0 +1,91 @@
+#pragma once
+// Apex's loss scaling, master weights and skipped steps, written down rule by rule from the reference, on plain numbers. It
+// shares no code with the product. Where ours repairs Apex, the rule says so (PORT).
+#include <optional>
+#include <vector>
+
+#include "tests/state_machine/events.h"
+
+namespace apex::test {
+
+class LiteralAmp {
+ public:
+  explicit LiteralAmp(const Config& config);
+
+  void apply(const Event& event);
+  const State& state() const { return state_; }
+
+ private:
+  enum class Type { half, bfloat16, single };
+  struct Skip {
+    int loss_id;
+    double scale_before;
+  };
+  /// An optimizer with its stash (OPT-02).
+  struct Optimizer {
+    std::vector<int> params;  // of its groups
+    size_t sorted = 0;        // of them, by lazy init
+    bool lazy_init_called = false;
+    std::vector<int> halves, floats;
+    std::array<Gradient, kParams> stash;
+    bool params_have_scaled_gradients = false;
+    std::optional<Skip> skip;  // already_patched
+    double most_recent_scale = 1;
+    bool scale_set_by_backward = false;
+    bool materialized = false;
+  };
+
+  // Set-up.
+  Type type_of(int param) const;
+  bool has_masters() const { return config_.level == "O2" || config_.level == "O5"; }
+  bool in_fused_order(const Optimizer& optimizer) const;
+  void lazy_init(Optimizer& optimizer);
+
+  // Events.
+  void backward(const Event& event);
+  void accumulate(int param, const Gradient& derivative, double scale);
+  void prepare(Optimizer& optimizer);
+  void abandon(Optimizer& optimizer);
+  void end_block(const Event& event);
+  void step(int index);
+  void step_param(int param, Weight& weight, Type type, const Gradient& grad, double factor);
+  void zero_grad(Optimizer& optimizer, bool set_to_none);
+  void model_zero_grad(bool set_to_none);
+  void add_group(Optimizer& optimizer, int param);
+  void load_state(const Event& event);
+  void materialize(Optimizer& optimizer);
+
+  // Unscaling and the scaler.
+  void post(Optimizer& optimizer, const ScalerState& scaler);
+  void post_masters(Optimizer& optimizer, const ScalerState& scaler);
+  void post_models_are_masters(Optimizer& optimizer, const std::vector<int>& params, const ScalerState& scaler);
+  void post_fused_order(Optimizer& optimizer, const ScalerState& scaler);
+  Values scaled(const Values& in, double factor, Type out);
+  Values axpby(double a, const Values& x, double b, const Values& y, Type out);
+  bool update_scale(ScalerState& scaler);
+  void move(ScalerState& scaler, double scale, char change);
+  void remember_model_grads(const Optimizer& optimizer);
+  bool takes_part(const Event& event, int param) const;
+
+  template <class F>
+  void each_listed(const Event& event, const F& f) {
+    for (int i = 0; i < kOptimizers; ++i) {
+      if (event.optimizers & (1 << i)) f(optimizers_[i], state_.steps[i]);
+    }
+  }
+
+  Config config_;
+  State state_;
+  std::array<Optimizer, kOptimizers> optimizers_;
+  std::array<bool, kParams> has_momentum_{};
+  // PORT: a zero_grad of the module reaches the masters at the next block (design: "leave the next step correct").
+  std::array<bool, kParams> marked_{}, zeroed_{};
+  std::optional<std::vector<std::pair<double, int64_t>>> saved_;
+  bool overflow_ = false;  // the device flag
+};
+
+/// The value in the precision of float16 or bfloat16, to the nearest, ties to even.
+float round_to_half(double value);
+float round_to_bfloat16(double value);
+
+}  // namespace apex::test

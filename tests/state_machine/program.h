@@ -1,0 +1,19 @@
+#pragma once
+// What the literal model and the product agree on before they start.
+#include "tests/state_machine/events.h"
+
+namespace apex::test {
+
+constexpr double kLearningRate = 0.25;
+constexpr size_t kHistory = 4;  // events of a scale that are kept
+
+inline Values initial_values(int param) { return {static_cast<float>(param + 1), -0.5f * static_cast<float>(param)}; }
+
+/// Parameters that may get unscaled gradients outside of a block: those that have no master, where gradients do not wait
+/// scaled.
+inline bool takes_plain_gradients(const Config& config, int param) {
+  const bool has_masters = config.level == "O2" || config.level == "O5";
+  return !has_masters || (!is_cast(param) && config.kind != OptimizerKind::fused_sgd_in_fused_order);
+}
+
+}  // namespace apex::test

@@ -1,0 +1,107 @@
+// Random programs on the product and on a literal model of Apex's rules: sections 1.5 (SD), 3 (OPT, MW, APG, BWD), 4 (SL) and 5
+// (SCALE) of its behaviour, with our repairs. After every event everything that can be seen of both is compared, bit for bit.
+// A failure prints the shortest program that shows it, and its seed.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+
+#include "tests/state_machine/literal_amp.h"
+#include "tests/state_machine/product.h"
+
+namespace apex::test {
+namespace {
+
+constexpr unsigned kSequencesALevel = 24000;
+
+/// Where the two differ, in words; empty if they agree to the end.
+std::string run(const Config& config, const std::vector<Event>& events) {
+  LiteralAmp model(config);
+  Product product(config);
+  std::string where = difference(model.state(), product.state());
+  for (size_t i = 0; i < events.size() && where.empty(); ++i) {
+    model.apply(events[i]);
+    try {
+      product.apply(events[i]);
+      where = difference(model.state(), product.state());
+    } catch (const c10::Error& error) {
+      where = error.what_without_backtrace();
+    }
+    if (!where.empty()) where += " (after event " + std::to_string(i + 1) + ")";
+  }
+  return where;
+}
+
+/// Leaves out events as long as the rest still fails.
+std::vector<Event> shortest(const Config& config, std::vector<Event> events) {
+  for (bool shorter = true; shorter;) {
+    shorter = false;
+    for (size_t i = events.size(); i-- > 0;) {
+      auto fewer = events;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+      if (run(config, fewer).empty()) continue;
+      events = std::move(fewer);
+      shorter = true;
+    }
+  }
+  return events;
+}
+
+std::string explanation(unsigned seed, const Config& config, const std::vector<Event>& events) {
+  const auto few = shortest(config, events);
+  std::ostringstream text;
+  text << "seed " << seed << ": " << describe(config) << "\n";
+  for (size_t i = 0; i < few.size(); ++i) text << "  " << i + 1 << ". " << describe(few[i]) << "\n";
+  text << run(config, few);
+  return text.str();
+}
+
+/// Keeps what load_state_dict tells on standard output out of the test's.
+class QuietOutput {
+ public:
+  QuietOutput() : before_(std::cout.rdbuf(nothing_.rdbuf())) {}
+  ~QuietOutput() { std::cout.rdbuf(before_); }
+
+ private:
+  std::ostringstream nothing_;
+  std::streambuf* before_;
+};
+
+constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3", "O5"};
+
+class StateMachine : public ::testing::TestWithParam<int> {};
+
+TEST_P(StateMachine, FollowsTheLiteralModelOfApexOnRandomPrograms) {
+  for (unsigned i = 0; i < kSequencesALevel; ++i) {
+    const unsigned seed = static_cast<unsigned>(GetParam()) * kSequencesALevel + i;  // no program twice
+    std::mt19937 random(seed);
+    const Config config = random_config(kLevels[GetParam()], random);
+    const auto events = random_events(config, random);
+    std::string failure;
+    {
+      const QuietOutput quiet;
+      if (!run(config, events).empty()) failure = explanation(seed, config, events);
+    }
+    ASSERT_TRUE(failure.empty()) << failure;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Levels, StateMachine, ::testing::Range(0, 5),
+                         [](const auto& test) { return std::string(kLevels[test.param]); });
+
+// The model's own arithmetic, against values known from the formats.
+TEST(LiteralModel, RoundsToTheNearestAndTiesToEven) {
+  EXPECT_EQ(round_to_half(1.0 + 1.0 / 2048), 1.0f);
+  EXPECT_EQ(round_to_half(1.0 + 3.0 / 2048), 1.0f + 2.0f / 1024);
+  EXPECT_EQ(round_to_half(65504.0), 65504.0f);
+  EXPECT_EQ(round_to_half(65519.0), 65504.0f);
+  EXPECT_EQ(round_to_half(-65520.0), -INFINITY);
+  EXPECT_EQ(round_to_half(std::ldexp(1.0, -24)), std::ldexp(1.0f, -24));
+  EXPECT_EQ(round_to_half(std::ldexp(1.0, -25)), 0.0f);
+  EXPECT_EQ(round_to_bfloat16(257.0), 256.0f);
+  EXPECT_EQ(round_to_bfloat16(259.0), 260.0f);
+  EXPECT_EQ(round_to_bfloat16(3.4e38), INFINITY);
+}
+
+}  // namespace
+}  // namespace apex::test
