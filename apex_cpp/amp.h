@@ -6,6 +6,7 @@
 #include <apex_cpp/amp/function_wrappers.h>
 #include <apex_cpp/amp/functional.h>
 #include <apex_cpp/amp/grad_scaler.h>
+#include <apex_cpp/amp/init.h>
 #include <apex_cpp/amp/initialize.h>
 #include <apex_cpp/amp/loss_scaler.h>
 #include <apex_cpp/amp/master_params.h>

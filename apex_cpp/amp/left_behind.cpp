@@ -5,7 +5,9 @@
 namespace apex::amp::detail {
 
 torch::optim::OptimizerOptions& LeftBehind::target(size_t group) const {
-  TORCH_CHECK(handle, "The optimizer handle returned by amp::initialize is gone; its options can no longer be reached.");
+  TORCH_CHECK(handle,
+              "The optimizer that took this one's parameters (the handle of amp::initialize, or LARC) is gone, and its "
+              "options with it.");
   return handle->param_groups().at(group).options();
 }
 
@@ -27,10 +29,11 @@ bool LeftBehind::Trap::sprung() const {
 
 void LeftBehind::check() {
   const bool used = std::any_of(traps_.begin(), traps_.end(), [](const Trap& trap) { return trap.sprung(); });
-  TORCH_CHECK(!used,
-              "step() or zero_grad() was called on the optimizer that was passed to amp::initialize. Its parameters and "
-              "state have moved to the returned handle, so the call trained or cleared nothing. Call step(), zero_grad() "
-              "and add_param_group() on the handle.");
+  TORCH_CHECK(
+      !used,
+      "step() or zero_grad() was called on the optimizer that was passed to amp::initialize or LARC. Its parameters and "
+      "state have moved to the returned handle, so the call trained or cleared nothing. Call step(), zero_grad() "
+      "and add_param_group() on the handle.");
   for (auto* options : options_) options->forward_changes();
 }
 

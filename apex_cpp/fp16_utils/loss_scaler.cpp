@@ -1,16 +1,22 @@
 #include <apex_cpp/fp16_utils/loss_scaler.h>
 
+#include <apex_cpp/fp16_utils/deprecated.h>
+
 #include <algorithm>
 #include <cmath>
 
 namespace apex::fp16_utils {
 namespace {
 
+constexpr const char* kInstead = "amp::scale_loss, or amp::GradScaler";
+
 void scaled_backward(const at::Tensor& loss, double scale, std::optional<bool> retain_graph) {
   loss.mul(scale).backward({}, retain_graph);
 }
 
 }  // namespace
+
+LossScaler::LossScaler(double scale) : scale_(scale) { detail::warn_deprecated("LossScaler", kInstead); }
 
 void LossScaler::backward(const at::Tensor& loss, std::optional<bool> retain_graph) const {
   scaled_backward(loss, scale_, retain_graph);
@@ -21,6 +27,7 @@ DynamicLossScaler::DynamicLossScaler(double init_scale, double scale_factor, int
   TORCH_CHECK_VALUE(init_scale > 0, "DynamicLossScaler: init_scale must be positive, got ", init_scale);
   TORCH_CHECK_VALUE(scale_factor > 1, "DynamicLossScaler: scale_factor must be greater than 1, got ", scale_factor);
   TORCH_CHECK_VALUE(scale_window > 0, "DynamicLossScaler: scale_window must be positive, got ", scale_window);
+  detail::warn_deprecated("DynamicLossScaler", kInstead);
 }
 
 bool DynamicLossScaler::has_inf_or_nan(const at::Tensor& tensor) {

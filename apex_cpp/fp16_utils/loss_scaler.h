@@ -7,13 +7,13 @@
 #include <vector>
 
 // The loss scalers from before `amp`. They differ from amp::LossScaler: the program asks for the overflow itself, the scale
-// starts at 2^32, and has a floor of 1 and no ceiling.
+// starts at 2^32, and has a floor of 1 and no ceiling. Both warn that they are deprecated, as in Apex.
 namespace apex::fp16_utils {
 
 /// A scale that never moves. Apex: `fp16_utils.LossScaler` (FP16S-01).
 class LossScaler {
  public:
-  explicit LossScaler(double scale = 1.0) : scale_(scale) {}
+  explicit LossScaler(double scale = 1.0);
 
   double loss_scale() const { return scale_; }
   bool has_overflow(const std::vector<at::Tensor>&) const { return false; }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <apex_cpp/fp16_utils/convert_network.h>
+#include <apex_cpp/fp16_utils/deprecated.h>
 
 // Whole networks in half precision, as programs from before `amp` build them. New code calls `amp::initialize` with "O2" or
 // "O3".
@@ -76,11 +77,12 @@ std::shared_ptr<HalfNetworkImpl<Net>> network_to_half(Net net) {
 }
 
 /// A network converted by `convert_network` at construction, whose forward casts its inputs to float16; the network is the
-/// child "network". Apex: `fp16_utils.FP16Model` (FP16U-05).
+/// child "network". Warns that it is deprecated. Apex: `fp16_utils.FP16Model` (FP16U-05).
 template <class Net>
 class FP16Model : public detail::HalfInputs<Net> {
  public:
   explicit FP16Model(Net network) : detail::HalfInputs<Net>(std::move(network)) {
+    detail::warn_deprecated("FP16Model", "amp::initialize(model, optimizer, \"O2\")");
     convert_network(*this->net_, torch::kHalf);
     this->register_module("network", this->net_);
   }

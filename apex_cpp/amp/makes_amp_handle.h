@@ -1,0 +1,27 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+
+namespace apex::amp {
+
+namespace detail {
+struct Session;
+}
+
+/// Base, beside `torch::optim::Optimizer`, of an optimizer class that `amp::initialize` can be given behind a pointer: it knows
+/// its own class, which the pointer does not tell.
+class MakesAmpHandle {
+ public:
+  virtual ~MakesAmpHandle() = default;
+  /// A handle of the optimizer's own class, move-constructed from it.
+  virtual std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<detail::Session>& session) = 0;
+
+ protected:
+  MakesAmpHandle() = default;
+  MakesAmpHandle(MakesAmpHandle&&) = default;
+  MakesAmpHandle& operator=(MakesAmpHandle&&) = default;
+};
+
+}  // namespace apex::amp

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/arg.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <apex_cpp/amp/loss_scaler.h>
+
+namespace apex::fp16_utils {
+
+/// Arguments of a dynamic loss scale: those of amp's scaler, under Apex's names and with its defaults.
+struct DynamicLossArgs {
+  TORCH_ARG(double, init_scale) = amp::LossScaler::kInitScale;
+  /// amp's scale moves by 2 whatever is asked for in Apex (SCALE-02); here another value is an error.
+  TORCH_ARG(double, scale_factor) = amp::LossScaler::kScaleFactor;
+  TORCH_ARG(int64_t, scale_window) = amp::LossScaler::kScaleWindow;
+  TORCH_ARG(std::optional<double>, min_loss_scale) = std::nullopt;
+  TORCH_ARG(double, max_loss_scale) = 16777216.0;
+};
+
+/// Options of FP16_Optimizer, under Apex's names and with its defaults.
+struct FP16_OptimizerOptions {
+  TORCH_ARG(double, static_loss_scale) = 1.0;
+  /// A dynamic loss scale, in place of the static one.
+  TORCH_ARG(bool, dynamic_loss_scale) = false;
+  TORCH_ARG(DynamicLossArgs, dynamic_loss_args);
+  /// Tell each parameter, and whether it gets a master, on standard output at construction.
+  TORCH_ARG(bool, verbose) = true;
+};
+
+/// FP32 masters and loss scaling around an optimizer over 16-bit parameters, as programs from before `amp` have them.
+///
+///     torch::optim::SGD sgd(model->parameters(), 0.1);
+///     apex::fp16_utils::FP16_Optimizer optimizer(sgd, 128.0);
+///     optimizer.zero_grad();
+///     optimizer.backward(loss);
+///     optimizer.clip_master_grads(5.0);
+///     optimizer.step();
+///
+/// Construction puts FP32 masters into the wrapped optimizer's groups, in place of its trainable float16 and bfloat16
+/// parameters, with what state they had; float32 parameters and frozen ones stay. The wrapped optimizer must live as long and
+/// is used through this object; a scheduler built on it works. Parameters may be on any device. With a dynamic scale
+/// `update_master_grads` reads one flag from the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
+class FP16_Optimizer {
+ public:
+  /// Errors, before anything is changed: TypeError naming group, position and dtype of a trainable parameter that is not
+  /// float16, bfloat16 or float32; RuntimeError for the handle of `amp::initialize`, which has masters and scaling already;
+  /// ValueError for a loss scale that is not positive and for a scale_factor other than 2.
+  explicit FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options = {});
+  FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale = false,
+                 DynamicLossArgs dynamic_loss_args = {}, bool verbose = true);
+
+  FP16_Optimizer(FP16_Optimizer&&) = default;
+  FP16_Optimizer& operator=(FP16_Optimizer&&) = default;
+  FP16_Optimizer(const FP16_Optimizer&) = delete;
+  FP16_Optimizer& operator=(const FP16_Optimizer&) = delete;
+
+  /// Differentiates loss * loss_scale, in float32. `update_master_grads` false leaves the scaled gradients in the model, for
+  /// further passes to add to.
+  void backward(const at::Tensor& loss, bool update_master_grads = true, bool retain_graph = false);
+  /// Unscales the model's gradients into those of the masters, and those of float32 parameters in place; looks for overflow and
+  /// moves a dynamic loss scale. What the masters' gradients were before is gone.
+  /// Errors: RuntimeError for a sparse gradient, before anything is changed, and when no usable scale is left.
+  void update_master_grads();
+  /// Steps the masters and writes the model's parameters. After an overflow nothing happens but a line on standard output (by
+  /// amp's verbosity), and an undefined tensor is answered. A closure, which calls `zero_grad` and `backward` itself, sees the
+  /// model as the masters are, and is called again while it overflows.
+  /// Errors: RuntimeError when the closure overflows at a scale that falls no further.
+  at::Tensor step(const torch::optim::Optimizer::LossClosure& closure = nullptr);
+  /// Zeroes (or drops) the gradients of masters, float32 parameters and the model's parameters.
+  void zero_grad(bool set_grads_to_None = false);
+  /// Clips the gradients of masters and float32 parameters to a total norm. Answers the norm from before, -1 after an overflow.
+  double clip_master_grads(double max_norm, double norm_type = 2.0);
+  /// The gradients that `step` will use, by group and position, undefined where there is none; nullopt and a warning after an
+  /// overflow.
+  std::optional<std::vector<std::vector<at::Tensor>>> inspect_master_grad_data() const;
+
+  double loss_scale() const { return scaler_.loss_scale(); }
+  /// Errors: ValueError unless finite and positive.
+  void set_loss_scale(double scale) { scaler_.restore(scale, scaler_.unskipped()); }
+  const amp::LossScaler& loss_scaler() const { return scaler_; }
+  /// The last `update_master_grads` found a gradient that is not finite, so that `step` will do nothing.
+  bool overflow() const { return overflow_; }
+
+  /// Those of the wrapped optimizer.
+  torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  auto& param_groups() const { return optimizer_->param_groups(); }
+  auto& state() const { return optimizer_->state(); }
+  /// The masters of 16-bit parameters, in the groups' order, and those parameters.
+  const std::vector<at::Tensor>& fp32_from_fp16_params() const { return masters_; }
+  const std::vector<at::Tensor>& fp16_params() const { return model_params_; }
+
+  /// `torch::save(optimizer, …)` and `torch::load(optimizer, …)`: loss scaler, overflow, the wrapped optimizer's state,
+  /// masters. Masters are restored by position; load the model too, which is left alone here. Errors of `load`, before anything
+  /// is changed: RuntimeError for other masters than this optimizer has.
+  void save(torch::serialize::OutputArchive& archive) const;
+  void load(torch::serialize::InputArchive& archive);
+
+ private:
+  void adopt_params();
+  void give_master(at::Tensor& param);
+  void check_gradients() const;
+  std::vector<at::Tensor> stepped_params() const;
+  void copy_masters_to_model();
+  at::Tensor run_closure(const torch::optim::Optimizer::LossClosure& closure);
+  std::vector<at::Tensor> read_masters(torch::serialize::InputArchive& archive) const;
+
+  torch::optim::Optimizer* optimizer_;
+  FP16_OptimizerOptions options_;
+  amp::LossScaler scaler_;
+  std::vector<at::Tensor> model_params_, masters_;  // matched by index
+  std::vector<at::Tensor> native_params_;           // trainable float32 parameters
+  bool overflow_ = false;
+};
+
+torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const FP16_Optimizer& optimizer);
+torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, FP16_Optimizer& optimizer);
+
+namespace detail {
+
+template <class T>
+struct HoldsFP16Optimizer : std::false_type {};
+template <>
+struct HoldsFP16Optimizer<FP16_Optimizer> : std::true_type {};
+template <class T>
+struct HoldsFP16Optimizer<T*> : HoldsFP16Optimizer<std::remove_const_t<T>> {};
+template <class T, class... Rest>
+struct HoldsFP16Optimizer<std::vector<T, Rest...>> : HoldsFP16Optimizer<T> {};
+template <class T, class Deleter>
+struct HoldsFP16Optimizer<std::unique_ptr<T, Deleter>> : HoldsFP16Optimizer<T> {};
+template <class... Ts>
+struct HoldsFP16Optimizer<std::tuple<Ts...>> : std::bool_constant<(HoldsFP16Optimizer<std::decay_t<Ts>>::value || ...)> {};
+
+[[noreturn]] void throw_not_for_initialize();
+
+}  // namespace detail
+}  // namespace apex::fp16_utils
+
+namespace apex::amp {
+
+/// `initialize` does not take an FP16_Optimizer, alone or in a list. Errors: always RuntimeError, before anything is changed
+/// (Apex: CHK-03, CHK-04).
+template <class Models, class Optimizers, class... Rest,
+          class = std::enable_if_t<fp16_utils::detail::HoldsFP16Optimizer<std::decay_t<Optimizers>>::value>>
+std::pair<std::decay_t<Models>&, std::decay_t<Optimizers>&> initialize(Models&&, Optimizers&&, const Rest&...) {
+  fp16_utils::detail::throw_not_for_initialize();
+}
+
+}  // namespace apex::amp

@@ -1,0 +1,3 @@
+#pragma once
+// apex.parallel for LibTorch.
+#include <apex_cpp/parallel/larc.h>

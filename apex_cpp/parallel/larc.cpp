@@ -1,0 +1,99 @@
+#include <apex_cpp/parallel/larc.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/reciprocal.h>
+
+#include <apex_cpp/amp/grad_kernels.h>
+
+#include <cmath>
+#include <map>
+
+#include "kernels/optimizers.h"
+
+namespace apex::parallel::detail {
+namespace {
+
+void check_gradients(const std::vector<at::Tensor>& params) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor& grad = params[i].grad();
+    if (!grad.defined()) continue;
+    TORCH_CHECK(
+        !grad.is_sparse(), "LARC: the gradient of parameter ", i, " of its group, of shape ", params[i].sizes(),
+        ", is sparse, and has no norm beside the parameter's. Make the embedding dense (sparse=false), or give it to an "
+        "optimizer of its own.");
+    for (const auto dtype : {params[i].scalar_type(), grad.scalar_type()}) {
+      TORCH_CHECK(dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16, "LARC: parameter ", i,
+                  " of its group, of shape ", params[i].sizes(), ", has dtype ", dtype,
+                  "; expected float32, float16 or bfloat16.");
+    }
+  }
+}
+
+// One kernel call's tensors: those of one device.
+struct Lists {
+  std::vector<at::Tensor> grads, params;
+};
+
+std::map<c10::Device, Lists, bool (*)(c10::Device, c10::Device)> lists_by_device(const std::vector<at::Tensor>& params) {
+  const auto before = [](c10::Device a, c10::Device b) {
+    return std::make_pair(a.type(), a.index()) < std::make_pair(b.type(), b.index());
+  };
+  std::map<c10::Device, Lists, bool (*)(c10::Device, c10::Device)> lists(before);
+  for (const at::Tensor& param : params) {
+    at::Tensor& grad = param.mutable_grad();
+    if (!grad.defined()) continue;
+    grad = amp::detail::in_layout_of(grad, param);
+    auto& list = lists[param.device()];
+    list.grads.push_back(grad);
+    list.params.push_back(param);
+  }
+  return lists;
+}
+
+at::Tensor on(c10::Device device, const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/true); }
+
+void adapt_group(const std::vector<at::Tensor>& params, const LARCOptions& options, const LarcRates& rates) {
+  kernels::LarcControl control;
+  control.lr = rates.lr;
+  control.weight_decay = rates.weight_decay;
+  control.trust_coefficient = options.trust_coefficient();
+  control.clip = options.clip();
+  control.eps = options.eps();
+  for (const auto& [device, lists] : lists_by_device(params)) {
+    if (rates.grad_scale.defined()) control.grad_scale_tensor = on(device, rates.grad_scale.reciprocal().reshape({1}));
+    if (rates.found_inf.defined()) control.found_inf = on(device, rates.found_inf.ne(0).to(at::kInt).reshape({1}));
+    kernels::multi_tensor_larc(lists.grads, lists.params, control);
+  }
+}
+
+}  // namespace
+
+LARCOptions checked(LARCOptions options) {
+  TORCH_CHECK_VALUE(std::isfinite(options.trust_coefficient()) && options.trust_coefficient() > 0,
+                    "LARC: trust_coefficient must be positive, got ", options.trust_coefficient(), ".");
+  TORCH_CHECK_VALUE(std::isfinite(options.eps()) && options.eps() >= 0, "LARC: eps must not be negative, got ", options.eps(),
+                    ".");
+  return options;
+}
+
+void throw_moved_from() {
+  C10_THROW_ERROR(Error,
+                  "LARC::step() was called on an optimizer that was moved from. Call it on the one it was moved into: after "
+                  "amp::initialize, on the handle that was returned.");
+}
+
+void throw_closure() {
+  C10_THROW_ERROR(
+      Error,
+      "LARC::step() takes no closure: it would see the gradients only after they were adapted. Compute the loss and "
+      "its gradients before, and call step().");
+}
+
+void adapt_gradients(const ParamGroups& groups, const LARCOptions& options, const std::vector<LarcRates>& rates) {
+  for (const auto& group : groups) check_gradients(group.params());
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < groups.size(); ++i) adapt_group(groups[i].params(), options, rates[i]);
+}
+
+}  // namespace apex::parallel::detail

@@ -1,0 +1,134 @@
+// FP16O-05: steps, skipped ones and closures.
+#include <cmath>
+
+#include "tests/fp16_utils/half_network.h"
+
+namespace apex::test {
+namespace {
+
+TEST(Fp16OptimizerStep, AnOverflowSkipsTheStepAndHalvesTheScale) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  FP16_Optimizer optimizer(sgd, dynamic(256, 2));
+  optimizer.backward(net.loss());
+  optimizer.step();
+  const auto model = copies(net.parameters()), masters = copies(sgd.param_groups()[0].params());
+  optimizer.zero_grad();
+  optimizer.backward(net.loss() * INFINITY);
+  EXPECT_TRUE(optimizer.overflow());
+  EXPECT_EQ(optimizer.loss_scale(), 128.0);
+  ::testing::internal::CaptureStdout();
+  EXPECT_FALSE(optimizer.step().defined());
+  EXPECT_NE(::testing::internal::GetCapturedStdout().find("128"), std::string::npos);
+  EXPECT_TRUE(equal(copies(net.parameters()), model));
+  EXPECT_TRUE(equal(copies(sgd.param_groups()[0].params()), masters));
+  for (int i = 0; i < 2; ++i) {
+    optimizer.zero_grad();
+    optimizer.backward(net.loss());
+  }
+  EXPECT_FALSE(optimizer.overflow());
+  EXPECT_EQ(optimizer.loss_scale(), 256.0) << "two clean updates";
+}
+
+TEST(Fp16OptimizerStep, AStaticScaleNeverLooks) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  FP16_Optimizer optimizer(sgd, quiet().static_loss_scale(16));
+  optimizer.backward(net.loss() * INFINITY);
+  EXPECT_FALSE(optimizer.overflow());
+  EXPECT_EQ(optimizer.loss_scale(), 16.0);
+  optimizer.step();
+  EXPECT_FALSE(torch::isfinite(net.first->weight).all().item<bool>());
+}
+
+TEST(Fp16OptimizerStep, WithoutAClosureItAnswersWhatTheOptimizerDoes) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  FP16_Optimizer optimizer(sgd, quiet());
+  optimizer.backward(net.loss());
+  EXPECT_FALSE(optimizer.step().defined());
+  const auto loss = optimizer.step([&] {
+    optimizer.zero_grad();
+    auto value = net.loss();
+    optimizer.backward(value);
+    return value;
+  });
+  EXPECT_TRUE(loss.defined());
+}
+
+// LBFGS calls its closure many times, moving the masters in between: the model has to follow.
+TEST(Fp16OptimizerStep, TheClosureSeesTheModelAsTheMastersAre) {
+  HalfNetworkForTests net;
+  torch::optim::LBFGS lbfgs(net.parameters(), torch::optim::LBFGSOptions(0.05).max_iter(4));
+  FP16_Optimizer optimizer(lbfgs, quiet().static_loss_scale(8));
+  int calls = 0;
+  const double before = net.loss().item<double>();
+  const auto closure = [&] {
+    ++calls;
+    for (size_t i = 0; i < optimizer.fp16_params().size(); ++i) {
+      EXPECT_TRUE(torch::equal(optimizer.fp16_params()[i], optimizer.fp32_from_fp16_params()[i].to(torch::kHalf))) << calls;
+    }
+    optimizer.zero_grad();
+    auto loss = net.loss();
+    optimizer.backward(loss);
+    return loss;
+  };
+  for (int i = 0; i < 3; ++i) optimizer.step(closure);
+  EXPECT_GT(calls, 3);
+  EXPECT_LT(net.loss().item<double>(), before);
+}
+
+TEST(Fp16OptimizerStep, AnOverflowingClosureRunsAgainAtTheNextScale) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  FP16_Optimizer optimizer(sgd, dynamic(1024));
+  int calls = 0;
+  const auto before = copies(net.parameters());
+  ::testing::internal::CaptureStdout();
+  optimizer.step([&] {
+    optimizer.zero_grad();
+    auto loss = net.loss() * (++calls < 3 ? INFINITY : 1.0);
+    optimizer.backward(loss);
+    return loss;
+  });
+  EXPECT_NE(::testing::internal::GetCapturedStdout().find("512"), std::string::npos);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(optimizer.loss_scale(), 256.0);
+  EXPECT_FALSE(equal(copies(net.parameters()), before));
+  for (const auto& param : net.parameters()) EXPECT_TRUE(torch::isfinite(param).all().item<bool>());
+}
+
+// Apex would call the closure for ever.
+TEST(Fp16OptimizerStep, AClosureThatAlwaysOverflowsIsAnError) {
+  for (const bool floor : {true, false}) {
+    HalfNetworkForTests net;
+    auto sgd = sgd_over(net.parameters());
+    auto args = DynamicLossArgs().init_scale(16);
+    if (floor) args.min_loss_scale(4.0);
+    FP16_Optimizer optimizer(sgd, quiet().dynamic_loss_scale(true).dynamic_loss_args(args));
+    ::testing::internal::CaptureStdout();
+    EXPECT_THROW(optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = net.loss() * INFINITY;
+      optimizer.backward(loss);
+      return loss;
+    }),
+                 c10::Error);
+    ::testing::internal::GetCapturedStdout();
+  }
+}
+
+TEST(Fp16OptimizerStep, ASchedulerOnTheWrappedOptimizerReachesTheSteps) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  torch::optim::StepLR scheduler(sgd, 1, 0.0);
+  FP16_Optimizer optimizer(sgd, quiet());
+  for (int i = 0; i < 2; ++i) scheduler.step();  // LibTorch's first step changes nothing
+  const auto before = copies(net.parameters());
+  optimizer.backward(net.loss());
+  optimizer.step();
+  EXPECT_TRUE(equal(copies(net.parameters()), before)) << "the rate is zero";
+}
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,197 @@
+// LARC-01, LARC-02: the numbers, against a reference in float64, and what a step leaves behind.
+#include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace apex::test {
+namespace {
+
+using parallel::LARC;
+using parallel::LARCOptions;
+using torch::optim::SGD;
+using torch::optim::SGDOptions;
+
+constexpr double kRate = 0.5, kMomentum = 0.9;
+
+struct Setting {
+  const char* name;
+  double trust_coefficient;
+  bool clip;
+  double weight_decay;
+};
+
+// One parameter with SGD's momentum, in float64.
+struct Reference {
+  std::vector<double> param, momentum;
+
+  void step(std::vector<double> grad, const Setting& setting, double eps) {
+    const auto norm = [](const std::vector<double>& values) {
+      double squares = 0;
+      for (const double value : values) squares += value * value;
+      return std::sqrt(squares);
+    };
+    const double p = norm(param), g = norm(grad);
+    if (p != 0 && g != 0) {
+      double rate = setting.trust_coefficient * p / (g + p * setting.weight_decay + eps);
+      if (setting.clip) rate = std::min(rate / kRate, 1.0);
+      for (size_t i = 0; i < grad.size(); ++i) grad[i] = (grad[i] + setting.weight_decay * param[i]) * rate;
+    }
+    const bool first = momentum.empty();
+    if (first) momentum = grad;
+    for (size_t i = 0; i < grad.size(); ++i) {
+      if (!first) momentum[i] = kMomentum * momentum[i] + grad[i];
+      param[i] -= kRate * momentum[i];
+    }
+  }
+};
+
+std::vector<double> values_of(const torch::Tensor& tensor) {
+  const auto flat = tensor.detach().to(torch::kDouble).contiguous();
+  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
+}
+
+SGDOptions sgd_options(double weight_decay = 0) { return SGDOptions(kRate).momentum(kMomentum).weight_decay(weight_decay); }
+
+torch::Tensor leaf(torch::Tensor values) { return values.requires_grad_(); }
+
+class LarcNumbers : public ::testing::TestWithParam<Setting> {};
+
+// A parameter of zeros and a gradient of zeros take part: those get neither rate nor decay.
+TEST_P(LarcNumbers, Larc02FollowsTheReferenceInFloat64) {
+  torch::manual_seed(3);
+  std::vector<torch::Tensor> params = {leaf(torch::randn({7, 5})), leaf(torch::zeros({6})), leaf(torch::randn({4}) * 30)};
+  std::vector<Reference> references;
+  for (const auto& param : params) references.push_back({values_of(param), {}});
+  SGD sgd(params, sgd_options(GetParam().weight_decay));
+  LARC larc(sgd, GetParam().trust_coefficient, GetParam().clip);
+  for (int step = 0; step < 3; ++step) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      params[i].mutable_grad() = torch::randn_like(params[i].detach()) * (i == 2 && step == 1 ? 0.0 : 1.0);
+      references[i].step(values_of(params[i].grad()), GetParam(), 1e-8);
+    }
+    larc.step();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const auto got = values_of(params[i]);
+      for (size_t j = 0; j < got.size(); ++j) {
+        EXPECT_NEAR(got[j], references[i].param[j], 1e-6 + 2e-6 * std::abs(references[i].param[j])) << step << " " << i;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, LarcNumbers,
+                         ::testing::Values(Setting{"Clip", 0.02, true, 0}, Setting{"ClipDecay", 0.02, true, 0.1},
+                                           Setting{"ClippedAtOne", 40, true, 0.1}, Setting{"Scale", 0.02, false, 0},
+                                           Setting{"ScaleDecay", 0.05, false, 0.1}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(Larc, Larc02WorksInPlaceAndHasTheGroupsOwnRates) {
+  const auto a = leaf(torch::full({4}, 2.0)), b = leaf(torch::full({4}, 2.0));
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<torch::Tensor>{a}, std::make_unique<SGDOptions>(SGDOptions(0.5)));
+  groups.emplace_back(std::vector<torch::Tensor>{b}, std::make_unique<SGDOptions>(SGDOptions(0.25)));
+  SGD sgd(groups, SGDOptions(0.5));
+  LARC larc(sgd, LARCOptions().trust_coefficient(0.1));
+  a.mutable_grad() = torch::ones({4});
+  b.mutable_grad() = torch::ones({4});
+  const torch::Tensor grad = a.grad();
+  EXPECT_FALSE(larc.step().defined());
+  EXPECT_TRUE(a.grad().is_same(grad));
+  EXPECT_TRUE(torch::allclose(a.grad(), torch::full({4}, 0.1 * 2 / 0.5)));
+  EXPECT_TRUE(torch::allclose(b.grad(), torch::full({4}, 0.1 * 2 / 0.25)));
+  EXPECT_TRUE(torch::allclose(b, a)) << "where clipping does not bite, the layer's rate is all that counts";
+}
+
+TEST(Larc, Larc02TakesSixteenBitParametersAndOtherLayouts) {
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+    const auto param = leaf(torch::ones({3, 4}, dtype));
+    SGD sgd({param}, SGDOptions(1.0));
+    LARC larc(sgd, 0.1);
+    param.mutable_grad() = torch::full({4, 3}, 2.0, dtype).t();
+    larc.step();
+    EXPECT_TRUE(torch::allclose(param.to(torch::kFloat), torch::full({3, 4}, 0.9), 1e-2, 1e-2)) << dtype;
+  }
+}
+
+TEST(Larc, Larc02AParameterWithoutGradientIsLeftAlone) {
+  const auto with = leaf(torch::ones({2})), without = leaf(torch::ones({2}));
+  SGD sgd({without, with}, sgd_options(0.1));
+  LARC larc(sgd);
+  with.mutable_grad() = torch::ones({2});
+  larc.step();
+  EXPECT_TRUE(torch::equal(without, torch::ones({2})));
+  EXPECT_FALSE(torch::equal(with, torch::ones({2})));
+}
+
+TEST(Larc, Larc02WeightDecayIsOutDuringTheStepAndBackAfterIt) {
+  struct Watching : SGD {
+    using SGD::SGD;
+    double seen = -1;
+    bool fails = false;
+    torch::Tensor step(LossClosure closure = nullptr) override {
+      seen = static_cast<const SGDOptions&>(param_groups()[0].options()).weight_decay();
+      TORCH_CHECK(!fails, "no step today");
+      return SGD::step(std::move(closure));
+    }
+  };
+  const auto param = leaf(torch::ones({2}));
+  Watching watching(std::vector<torch::Tensor>{param}, sgd_options(0.25));
+  LARC larc(watching);
+  const auto decay = [&] { return static_cast<const SGDOptions&>(larc.param_groups()[0].options()).weight_decay(); };
+  param.mutable_grad() = torch::ones({2});
+  larc.step();
+  EXPECT_EQ(larc.seen, 0.0);
+  EXPECT_EQ(decay(), 0.25);
+  larc.fails = true;
+  EXPECT_THROW(larc.step(), c10::Error);
+  EXPECT_EQ(decay(), 0.25);
+}
+
+TEST(Larc, Larc01RefusesAClosureAndNonsense) {
+  const auto param = leaf(torch::ones({2}));
+  SGD sgd({param}, sgd_options());
+  EXPECT_THROW(LARC(sgd, 0.0), c10::ValueError);
+  EXPECT_THROW(LARC(sgd, 0.1, true, -1.0), c10::ValueError);
+  EXPECT_EQ(sgd.param_groups()[0].params()[0].data_ptr(), param.data_ptr()) << "nothing was taken over";
+  LARC larc(sgd);
+  param.mutable_grad() = torch::ones({2});
+  EXPECT_THROW(larc.step([] { return torch::ones({}); }), c10::Error);
+  EXPECT_TRUE(torch::equal(param, torch::ones({2})));
+}
+
+TEST(Larc, RefusesSparseGradientsAndDoubleBeforeAnyChange) {
+  const auto first = leaf(torch::ones({2}));
+  for (const bool sparse : {true, false}) {
+    const auto second = sparse ? leaf(torch::ones({3, 2})) : leaf(torch::ones({2}, torch::kDouble));
+    SGD sgd({first, second}, sgd_options());
+    LARC larc(sgd);
+    first.mutable_grad() = torch::ones({2});
+    second.mutable_grad() = sparse ? torch::eye(3).slice(1, 0, 2).to_sparse() : torch::ones({2}, torch::kDouble);
+    EXPECT_THROW(larc.step(), c10::Error);
+    EXPECT_TRUE(torch::equal(first.grad(), torch::ones({2})));
+  }
+}
+
+// A fused optimizer unscales in its own step where a loss scaler on the device asks for it; here LARC has to, once.
+TEST(Larc, UnscalesOnceForAGradScaler) {
+  const auto run = [](double scale, bool overflow) {
+    const auto param = leaf(torch::full({8}, 2.0));
+    optimizers::FusedAdam adam({param}, optimizers::FusedAdamOptions().lr(0.5).weight_decay(0.1));
+    LARC larc(adam, 0.1);
+    param.mutable_grad() = torch::arange(8, torch::kFloat) * scale;
+    if (scale != 1) larc.grad_scale = torch::full({1}, scale);
+    if (overflow) larc.found_inf = torch::ones({1});
+    larc.step();
+    EXPECT_EQ(larc.grad_scale.defined(), scale != 1);
+    return param.detach();
+  };
+  EXPECT_TRUE(torch::equal(run(1, false), run(1024, false)));
+  EXPECT_TRUE(torch::equal(run(1024, true), torch::full({8}, 2.0)));
+}
+
+}  // namespace
+}  // namespace apex::test
