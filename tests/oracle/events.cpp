@@ -15,12 +15,17 @@ const EventRegistry& event_registry() {
     add_optimizer_events(registry);
     add_checkpoint_events(registry);
     add_record_event(registry);
+    add_fp16_events(registry);
     for (auto& [op, handler] : registry) handler.fields.insert({"op", "expect"});
     return registry;
   }();
   return kRegistry;
 }
 
-void play_event(Session& session, const Json& event) { event_registry().at(event.at("op").as_string()).play(session, event); }
+void play_event(Session& session, const Json& event) {
+  session.apply_repairs(event);
+  event_registry().at(event.at("op").as_string()).play(session, event);
+  session.history().add(event);
+}
 
 }  // namespace oracle

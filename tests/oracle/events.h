@@ -25,6 +25,12 @@ void add_backward_events(EventRegistry& registry);
 void add_optimizer_events(EventRegistry& registry);
 void add_checkpoint_events(EventRegistry& registry);
 void add_record_event(EventRegistry& registry);
+void add_fp16_events(EventRegistry& registry);
+
+// Writes the values of the event's `inject` into gradients of model parameters.
+void inject(Session& session, const Json& event);
+// Steps the event's optimizer, as it is or wrapped.
+void play_step(Session& session, const Json& event);
 
 // Plays one event and checks the exception that it expects, or expects none.
 void play_event(Session& session, const Json& event);

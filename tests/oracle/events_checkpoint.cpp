@@ -46,7 +46,9 @@ void load_optimizer(torch::optim::Optimizer& optimizer, const std::string& bytes
 Checkpoint take_checkpoint(Session& session) {
   Checkpoint checkpoint;
   for (auto& slot : session.models()) checkpoint.models[slot.name] = slot.handle ? to_bytes(*slot.handle) : to_bytes(slot.net);
-  for (auto& slot : session.optimizers()) checkpoint.optimizers[slot.name] = optimizer_bytes(*slot.optimizer);
+  for (auto& slot : session.optimizers()) {
+    checkpoint.optimizers[slot.name] = slot.fp16 ? to_bytes(*slot.fp16) : optimizer_bytes(*slot.optimizer);
+  }
   if (session.amp_enabled()) checkpoint.amp = amp::state_dict();
   return checkpoint;
 }
@@ -132,9 +134,8 @@ void load_part(Session& session, const std::string& part, const Checkpoint& chec
     }
   } else if (part == "optimizer") {
     for (auto& slot : session.optimizers()) {
-      load_optimizer(*slot.optimizer, checkpoint.optimizers.at(slot.name));
-      const bool has_masters = session.amp_enabled() && amp::properties().master_weights.value_or(false);
-      session.resumed_apart |= has_masters && optimizer_type(slot.type).steps_like_sign;
+      const std::string& bytes = checkpoint.optimizers.at(slot.name);
+      slot.fp16 ? from_bytes(bytes, *slot.fp16) : load_optimizer(*slot.optimizer, bytes);
     }
   } else if (part == "amp") {
     if (session.amp_enabled()) amp::load_state_dict(checkpoint.amp);

@@ -13,8 +13,9 @@ namespace {
 OptimizerSlot& slot_of(Session& session, const Json& event) { return session.optimizer(event.at("optimizer").as_string()); }
 
 void play_zero_grad(Session& session, const Json& event) {
-  slot_of(session, event).optimizer->zero_grad();
-  session.gradients_comparable = true;
+  OptimizerSlot& slot = slot_of(session, event);
+  slot.fp16 ? slot.fp16->zero_grad() : slot.optimizer->zero_grad();
+  session.gradients_agree_again();
 }
 
 // The tensors that a step may change, with copies of their values.
@@ -53,12 +54,24 @@ double largest_rate(const torch::optim::Optimizer& optimizer) {
   return rate;
 }
 
+// Answers whether the step was skipped.
+bool step(Session& session, OptimizerSlot& slot) {
+  if (slot.fp16) {
+    const bool overflow = slot.fp16->overflow();
+    slot.fp16->step();
+    return overflow;
+  }
+  slot.optimizer->step();
+  return session.amp_enabled() && amp::step_result(*slot.optimizer).skipped;
+}
+
+}  // namespace
+
 void play_step(Session& session, const Json& event) {
   OptimizerSlot& slot = slot_of(session, event);
   const Snapshot before = snapshot(session, slot);
-  slot.optimizer->step();
+  const bool skipped = step(session, slot);
   const bool changed = before.changed();
-  const bool skipped = session.amp_enabled() && amp::step_result(*slot.optimizer).skipped;
   if (!skipped && optimizer_type(slot.type).steps_like_sign) session.sign_steps(slot.name) += 2 * largest_rate(*slot.optimizer);
 
   const auto text = [](bool value) { return std::string(value ? "true" : "false"); };
@@ -70,6 +83,8 @@ void play_step(Session& session, const Json& event) {
   compare_text(session.report(), "params_changed", text(changed), expect->at("params_changed").text());
 }
 
+namespace {
+
 std::vector<at::Tensor> masters(Session& session, OptimizerSlot& slot) {
   if (session.amp_enabled()) return amp::master_params(*slot.optimizer);
   std::vector<at::Tensor> parameters;
@@ -80,9 +95,12 @@ std::vector<at::Tensor> masters(Session& session, OptimizerSlot& slot) {
 }
 
 void play_clip(Session& session, const Json& event) {
-  const Json* norm_type = event.find("norm_type");
-  const double total = torch::nn::utils::clip_grad_norm_(
-      masters(session, slot_of(session, event)), event.at("max_norm").as_double(), norm_type ? norm_type->as_double() : 2.0);
+  OptimizerSlot& slot = slot_of(session, event);
+  const Json* given = event.find("norm_type");
+  const double norm_type = given ? given->as_double() : 2.0;
+  const double max_norm = event.at("max_norm").as_double();
+  const double total = slot.fp16 ? slot.fp16->clip_master_grads(max_norm, norm_type)
+                                 : torch::nn::utils::clip_grad_norm_(masters(session, slot), max_norm, norm_type);
   const Json* expect = event.find("expect");
   if (expect) {
     compare_number(session.report(), "total norm", total, expect->at("total_norm").as_double(), session.tolerances().norm());

@@ -8,17 +8,7 @@
 namespace oracle {
 namespace {
 
-constexpr const char* kPythonBackend =
-    "backend python: gradients after an overflow, where Apex's Python fallback stops unscaling at the first overflow and "
-    "leaves "
-    "the rest as it was";
-
 std::string dtype_or_null(const at::Tensor& tensor) { return tensor.defined() ? dtype_name(tensor.scalar_type()) : "null"; }
-
-constexpr const char* kResumed =
-    "optimizer state after loading it beside masters: Apex rounds state and masters to 16 bits on the way, this library "
-    "restores "
-    "them exactly";
 
 bool asks_for(const Json& event, const std::string& what) {
   const auto& items = event.at("what").items();
@@ -26,17 +16,17 @@ bool asks_for(const Json& event, const std::string& what) {
 }
 
 void compare_gradient(Session& session, const std::string& name, const at::Tensor& gradient) {
-  if (!session.gradients_comparable) return session.report().leave_out(kPythonBackend);
+  if (session.relaxed(kGradientsApart)) return;
   if (gradient.defined()) session.compare_stored(name, gradient, session.tolerances().gradient());
 }
 
 Tolerance parameter_tolerance(Session& session, const at::Tensor& tensor, double sign_steps) {
-  if (!session.resumed_apart) return session.tolerances().parameter(tensor.scalar_type(), sign_steps);
+  if (!session.relaxed(kParametersWithinSignSteps)) return session.tolerances().parameter(tensor.scalar_type(), sign_steps);
   return session.tolerances().resumed_parameter(tensor.scalar_type(), session.largest_sign_steps());
 }
 
 void compare_state(Session& session, const std::string& prefix, const std::string& held, const StateEntry& entry) {
-  if (session.resumed_apart) return session.report().leave_out(kResumed);
+  if (session.relaxed(kStatesApart)) return;
   const std::string optimizer = held.substr(0, held.find('.'));
   const double largest = session.case_file().largest(prefix + optimizer + ".", ".state." + entry.name);
   session.compare_stored(prefix + held + ".state." + entry.name, entry.tensor,

@@ -30,6 +30,8 @@ void check_exception(Report& report, const Json* expected, const std::function<v
     action();
   } catch (const Skipped&) {
     throw;
+  } catch (const RejectedWhenCompiled&) {
+    got = wanted == "none" ? "an error of the compiler" : wanted;
   } catch (const std::exception& error) {
     got = python_name(error);
     message = std::string(": ") + error.what();

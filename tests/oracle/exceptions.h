@@ -9,6 +9,9 @@
 
 namespace oracle {
 
+// Thrown by a call that C++ rejects when it is compiled: the error that Python raises when it runs, whatever its class.
+class RejectedWhenCompiled : public std::exception {};
+
 // What an exception is called in Python: "RuntimeError", "ValueError", …
 std::string python_name(const std::exception& error);
 

@@ -7,6 +7,7 @@
 #include "tests/oracle/layers.h"
 #include "tests/oracle/optimizers.h"
 #include "tests/oracle/report.h"
+#include "tests/oracle/wraps.h"
 
 namespace oracle {
 namespace {
@@ -29,7 +30,8 @@ void scan_optimizers(const Json& json, Missing& missing) {
     const std::string type = optimizer.at("type").as_string();
     if (!optimizer_registry().count(type)) missing.insert(type);
     const Json* wrap = optimizer.find("wrap");
-    if (wrap && !wrap->is_null()) missing.insert(wrap->at("type").as_string());
+    if (wrap && !wrap->is_null() && !wrap_registry().count(wrap->at("type").as_string()))
+      missing.insert(wrap->at("type").as_string());
   }
 }
 

@@ -101,11 +101,9 @@ void play_axpby(Call& call) {
   call.check_outputs(out, axpby_tolerance(call));
 }
 
-void play_l2norm(Call& call) {
+void check_norms(Call& call, bool per_tensor, const at::Tensor& norm, const at::Tensor& norms) {
   Tolerance tolerance;
   tolerance.rtol = 1e-5;
-  const bool per_tensor = call.entry().at("per_tensor").as_bool();
-  const auto [norm, norms] = kernels::multi_tensor_l2norm(call.flag(), call.list("src"), per_tensor);
   call.check_flag();
   const Json& expect = call.entry().at("expect");
   compare_number(call.report(), "norm", norm.item<double>(), expect.at("norm").as_double(), tolerance);
@@ -118,10 +116,23 @@ void play_l2norm(Call& call) {
   }
 }
 
+void play_l2norm(Call& call) {
+  const bool per_tensor = call.entry().at("per_tensor").as_bool();
+  const auto [norm, norms] = kernels::multi_tensor_l2norm(call.flag(), call.list("src"), per_tensor);
+  check_norms(call, per_tensor, norm, norms);
+}
+
+void play_unscale_l2norm(Call& call) {
+  const bool per_tensor = call.entry().at("per_tensor").as_bool();
+  const at::Tensor inv_scale = at::full({1}, call.entry().at("inv_scale").as_double(), at::kFloat);
+  const auto [norm, norms] = kernels::multi_tensor_unscale_l2norm(call.flag(), call.list("src"), inv_scale, per_tensor);
+  check_norms(call, per_tensor, norm, norms);
+}
+
 // Kernels by Apex's name without its prefix. A new kernel is one more entry.
 const std::map<std::string, std::function<void(Call&)>>& kernel_registry() {
   static const std::map<std::string, std::function<void(Call&)>> kRegistry = {
-      {"scale", play_scale}, {"axpby", play_axpby}, {"l2norm", play_l2norm}};
+      {"scale", play_scale}, {"axpby", play_axpby}, {"l2norm", play_l2norm}, {"unscale_l2norm", play_unscale_l2norm}};
   return kRegistry;
 }
 

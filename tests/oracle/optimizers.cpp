@@ -44,6 +44,7 @@ OptimizerType describe(const Options& defaults, Setters<Options> setters, StateR
   type.make = [](OptimizerType::Groups groups, const OptimizerType::Options& options) -> std::unique_ptr<optim::Optimizer> {
     return std::make_unique<Opt>(std::move(groups), static_cast<const Options&>(options));
   };
+  type.in_larc = make_larc<Opt>;
   type.set_option = [setters](OptimizerType::Options& options, const std::string& name, const Json& value) {
     auto setter = setters.find(name);
     if (setter == setters.end()) return false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <apex_cpp/parallel/larc.h>
 #include <torch/optim/optimizer.h>
 
 #include <functional>
@@ -27,6 +28,8 @@ struct OptimizerType {
   // The class's defaults, as its Python twin has them.
   std::function<std::unique_ptr<Options>()> defaults;
   std::function<std::unique_ptr<torch::optim::Optimizer>(Groups, const Options& defaults)> make;
+  // LARC around an optimizer of this class.
+  std::function<std::unique_ptr<torch::optim::Optimizer>(torch::optim::Optimizer&, const apex::parallel::LARCOptions&)> in_larc;
   // Answers false for an option that the class does not have.
   std::function<bool(Options&, const std::string& name, const Json& value)> set_option;
   std::function<std::vector<StateEntry>(const torch::optim::OptimizerParamState&)> read_state;
@@ -35,6 +38,12 @@ struct OptimizerType {
   // Early steps have the size of the learning rate whatever the gradient's, so a rounding can turn a step round.
   bool steps_like_sign = false;
 };
+
+template <class Opt>
+std::unique_ptr<torch::optim::Optimizer> make_larc(torch::optim::Optimizer& optimizer,
+                                                   const apex::parallel::LARCOptions& options) {
+  return std::make_unique<apex::parallel::LARC<Opt>>(static_cast<Opt&>(optimizer), options);
+}
 
 // Optimizer classes by PyTorch's or Apex's name. A new class is one more entry.
 const std::map<std::string, OptimizerType>& optimizer_registry();

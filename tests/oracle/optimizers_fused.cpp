@@ -68,6 +68,7 @@ OptimizerType fused(bool steps_like_sign) {
                  const OptimizerType::Options& options) -> std::unique_ptr<torch::optim::Optimizer> {
     return std::make_unique<Opt>(std::move(groups), static_cast<const Options&>(options));
   };
+  type.in_larc = make_larc<Opt>;
   type.set_option = [](OptimizerType::Options& options, const std::string& name, const Json& value) {
     return set_member(static_cast<Options&>(options), name, value);
   };

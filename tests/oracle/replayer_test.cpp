@@ -1,89 +1,10 @@
 // The replayer itself: it passes a case of another name, and it notices every kind of expectation that does not hold.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
-#include "tests/oracle/json.h"
-#include "tests/oracle/replay.h"
+#include "tests/oracle/case_copy.h"
 
 namespace oracle {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-void write(const fs::path& path, const std::string& text) {
-  fs::remove(path);
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-// A copy of a recorded case under a name of its own.
-class CaseCopy {
- public:
-  explicit CaseCopy(const std::string& original) : folder_(fs::temp_directory_path() / unique_name()) {
-    fs::create_directory(folder_);
-    const fs::path from = fs::path(ORACLE_DATA) / "cases" / original;
-    write(folder_ / "case.json", read(from / "case.json"));
-    write(folder_ / "tensors.safetensors", read(from / "tensors.safetensors"));
-  }
-  ~CaseCopy() {
-    // File by file: libtorch.so exports a copy of std::filesystem::remove_all that lacks its directory iterators and crashes.
-    for (const fs::path& path : {folder_ / "case.json", folder_ / "tensors.safetensors", folder_}) fs::remove(path);
-  }
-
-  // Replaces the last occurrence of `from` in case.json, which must be there.
-  void alter(const std::string& from, const std::string& to) {
-    std::string text = read(folder_ / "case.json");
-    const size_t place = text.rfind(from);
-    ASSERT_NE(place, std::string::npos) << "the case does not contain " << from;
-    write(folder_ / "case.json", text.replace(place, from.size(), to));
-  }
-
-  // Makes the first element huge (or tiny, or 2) in the first float32 tensor whose name begins with `prefix`.
-  void alter_tensor(const std::string& prefix) {
-    std::string bytes = read(folder_ / "tensors.safetensors");
-    uint64_t header = 0;
-    for (int i = 7; i >= 0; --i) header = header << 8 | static_cast<unsigned char>(bytes[static_cast<size_t>(i)]);
-    const Json names = Json::parse(bytes.substr(8, header), "header");
-    for (const auto& [name, entry] : names.members()) {
-      if (name.rfind(prefix, 0) != 0 || entry.at("dtype").as_string() != "F32") continue;
-      bytes[8 + header + static_cast<size_t>(entry.at("data_offsets").items()[0].as_int()) + 3] ^= 0x40;
-      write(folder_ / "tensors.safetensors", bytes);
-      return;
-    }
-    FAIL() << "no tensor " << prefix;
-  }
-
-  Report replay() const {
-    Report report;
-    replay_case(folder_, report);
-    return report;
-  }
-  const fs::path& folder() const { return folder_; }
-
- private:
-  static std::string unique_name() {
-    static int counter = 0;
-    return "unheard_of_" + std::to_string(::getpid()) + "_" + std::to_string(counter++);
-  }
-  fs::path folder_;
-};
-
-void expect_outcome(const Report& report, int passed, int failed, int skipped) {
-  EXPECT_EQ(report.passed(), passed);
-  EXPECT_EQ(report.failed(), failed);
-  EXPECT_EQ(report.skipped(), skipped);
-}
 
 TEST(Replayer, PassesACaseUnderAnyNameAndSeed) {
   CaseCopy copy("mlp_sgd_O2");
@@ -91,6 +12,37 @@ TEST(Replayer, PassesACaseUnderAnyNameAndSeed) {
   copy.alter("\"seed\": ", "\"seed\": 7");
   expect_outcome(copy.replay(), 1, 0, 0);
 }
+
+TEST(Replayer, PlaysWrappedOptimizersUnderAnyName) {
+  for (const char* original : {"larc_clip_O2", "fp16_optimizer_dynamic"}) {
+    CaseCopy copy(original);
+    copy.alter("\"seed\": ", "\"seed\": 7");
+    expect_outcome(copy.replay(), 1, 0, 0);
+  }
+  CaseCopy other_wrap("larc_clip_O2");
+  other_wrap.alter("\"type\": \"LARC\"", "\"type\": \"Imagined\"");
+  expect_outcome(other_wrap.replay(), 0, 0, 1);
+  CaseCopy other_argument("larc_clip_O2");
+  other_argument.alter("\"trust_coefficient\"", "\"imagined\"");
+  expect_outcome(other_argument.replay(), 0, 0, 1);
+}
+
+class AlteredFp16Expectation : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(AlteredFp16Expectation, IsNoticed) {
+  CaseCopy copy("fp16_optimizer_dynamic");
+  copy.alter(GetParam().first, GetParam().second);
+  expect_outcome(copy.replay(), 0, 1, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Expectations, AlteredFp16Expectation,
+                         testing::Values(std::pair("\"scale_used\": 2048.0", "\"scale_used\": 1024.0"),
+                                         std::pair("\"scale_after\": 2048.0", "\"scale_after\": 1024.0"),
+                                         std::pair("\"overflow\": true", "\"overflow\": false"),
+                                         std::pair("\"total_norm\": -1.0", "\"total_norm\": 1.0"),
+                                         std::pair("\"skipped\": true", "\"skipped\": false"),
+                                         std::pair("\"momentum_buffer\": \"float32\"", "\"momentum_buffer\": \"float16\"")),
+                         [](const auto& test) { return std::to_string(test.index); });
 
 class RecordedArithmetic : public testing::Environment {
  public:

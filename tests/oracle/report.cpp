@@ -28,6 +28,7 @@ void Report::begin(const std::string& item, const std::string& group) {
   item_ = item;
   group_ = group;
   place_.clear();
+  ignores_values_ = false;
   failures_here_ = 0;
 }
 
@@ -62,7 +63,7 @@ void Report::skip(const std::string& item, const std::string& reason) {
   skips_[reason].push_back(item);
 }
 
-int Report::summary() const {
+int Report::summary(bool expect_all_repairs) const {
   for (const auto& [group, d] : deviations_) {
     std::cout << "compared " << group << ": " << d.compared << " tensors and numbers, " << d.exact
               << " bit-exact, largest difference " << number_text(d.worst)
@@ -71,11 +72,17 @@ int Report::summary() const {
   for (const auto& [reason, items] : left_out_) {
     std::cout << "not compared, " << reason << " (" << items.size() << "): " << joined(items) << "\n";
   }
+  for (const auto& [repair, items] : repaired_) {
+    std::cout << "repaired, " << repair->item << ", " << repair->reason << " (" << items.size() << "): " << joined(items)
+              << "\n";
+  }
+  const auto unused = expect_all_repairs ? repairs_.unused() : std::vector<const Repair*>();
+  for (const Repair* repair : unused) std::cout << "FAIL repairs: " << repair->text() << " matches nothing\n";
   for (const auto& [reason, items] : skips_) {
     std::cout << "skipped, " << reason << " (" << items.size() << "): " << joined(items) << "\n";
   }
   std::cout << passed_ << " passed, " << failed_ << " failed, " << skipped_ << " skipped" << std::endl;
-  return failed_ ? 1 : 0;
+  return failed_ || !unused.empty() ? 1 : 0;
 }
 
 }  // namespace oracle

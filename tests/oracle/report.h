@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/oracle/repairs.h"
+
 namespace oracle {
 
 // Thrown while an item is prepared or played to skip it, with the reason.
@@ -23,6 +25,15 @@ class NeedsFeature : public Skipped {
 // Gathers outcomes and prints: one line per failing check, at the end deviations, skips by reason and the totals.
 class Report {
  public:
+  explicit Report(Repairs repairs = Repairs::standard()) : repairs_(std::move(repairs)) {}
+
+  const Repairs& repairs() const { return repairs_; }
+  // The item was held to what a repair says instead of what was recorded.
+  void repaired(const Repair& repair) { repaired_[&repair].insert(item_); }
+  // From here on, until the end of the item, values are not compared that have a tolerance. What is exact still is.
+  void ignore_values() { ignores_values_ = true; }
+  bool ignores_values() const { return ignores_values_; }
+
   // Names what is being played; every check until `end` belongs to it. `group` is what deviations are summed up by.
   void begin(const std::string& item, const std::string& group);
   // The event (or call, or row) that the next checks belong to, e.g. "event 4 (backward)".
@@ -32,14 +43,15 @@ class Report {
   void check(bool ok, const std::string& what, const std::string& expected, const std::string& got);
   // A compared tensor or number: how far off it was, as a part of what is allowed.
   void deviation(double absolute, bool exact);
-  // A part of the item that cannot be checked yet, or on purpose is not; the rest counts.
+  // A part of the item that cannot be checked yet; the rest counts.
   void leave_out(const std::string& reason);
 
   void end();
   void skip(const std::string& item, const std::string& reason);
 
-  // Prints the summary, ending in "N passed, N failed, N skipped". Returns the exit status.
-  int summary() const;
+  // Prints the summary, ending in "N passed, N failed, N skipped". Returns the exit status. `expect_all_repairs`: a repair that
+  // matched nothing is a failure.
+  int summary(bool expect_all_repairs = false) const;
 
   int passed() const { return passed_; }
   int failed() const { return failed_; }
@@ -59,6 +71,9 @@ class Report {
   std::map<std::string, Deviations> deviations_;
   std::map<std::string, std::vector<std::string>> skips_;
   std::map<std::string, std::set<std::string>> left_out_;
+  Repairs repairs_;
+  std::map<const Repair*, std::set<std::string>> repaired_;
+  bool ignores_values_ = false;
 };
 
 // Plays `body` as one item of the report: Skipped makes it a skip, any other exception a failure.

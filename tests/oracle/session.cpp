@@ -7,6 +7,7 @@
 #include "tests/oracle/features.h"
 #include "tests/oracle/initialize_args.h"
 #include "tests/oracle/optimizers.h"
+#include "tests/oracle/wraps.h"
 
 namespace oracle {
 namespace {
@@ -40,8 +41,7 @@ std::string group_of(const Json& json) {
 Session::Session(const CaseFile& case_file, Report& report)
     : case_file_(case_file),
       report_(report),
-      tolerances_(case_file.json().at("kind").as_string(), opt_level_of(case_file.json())),
-      python_backend_(case_file.json().string_or("backend", "fused") == "python") {}
+      tolerances_(case_file.json().at("kind").as_string(), opt_level_of(case_file.json())) {}
 
 Session::~Session() { amp::reset(); }
 
@@ -83,6 +83,7 @@ void Session::build_optimizers() {
       groups.emplace_back(std::move(params), std::move(options));
     }
     slot.optimizer = type.make(std::move(groups), *defaults);
+    if (const Json* wrap = entry.find("wrap"); wrap && !wrap->is_null()) wrap_optimizer(slot, *wrap);
     optimizers_.push_back(std::move(slot));
   }
 }

@@ -1,15 +1,18 @@
 #pragma once
 
 #include <apex_cpp/amp.h>
+#include <apex_cpp/fp16_utils.h>
 #include <torch/optim/optimizer.h>
 
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tests/oracle/case_file.h"
+#include "tests/oracle/history.h"
 #include "tests/oracle/model_builder.h"
 #include "tests/oracle/report.h"
 #include "tests/oracle/tolerances.h"
@@ -28,8 +31,9 @@ struct OptimizerSlot {
   std::string name;
   std::string type;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  std::vector<std::vector<std::string>> ids;  // model parameters, by group and position
-  std::optional<bool> will_skip;              // what the last backward event says about the next step
+  std::unique_ptr<apex::fp16_utils::FP16_Optimizer> fp16;  // around `optimizer`, where the case wraps it so
+  std::vector<std::vector<std::string>> ids;               // model parameters, by group and position
+  std::optional<bool> will_skip;                           // what the last backward event says about the next step
 };
 
 // Model, optimizer and amp states as a program would put them into a checkpoint.
@@ -38,6 +42,12 @@ struct Checkpoint {
   std::map<std::string, std::string> optimizers;
   amp::StateDict amp;
 };
+
+// What an entry of the repair file can say of the rest of a case. The last lasts until the next zero_grad.
+inline constexpr const char* kParametersWithinSignSteps = "parameters_within_sign_steps";
+inline constexpr const char* kStatesApart = "optimizer_states_apart";
+inline constexpr const char* kValuesApart = "values_apart";
+inline constexpr const char* kGradientsApart = "gradients_apart";
 
 // One case being played: the objects of the program that the case describes, and access to what it expects.
 class Session {
@@ -76,12 +86,12 @@ class Session {
 
   // amp is initialized and not disabled.
   bool amp_enabled() const { return amp_enabled_; }
-  bool python_backend() const { return python_backend_; }
-  // Apex's Python fallback stops unscaling at the first overflow, so gradients differ until they are zeroed.
-  bool gradients_comparable = true;
-  // A checkpoint was loaded into an optimizer with masters whose steps act like a sign function: Apex starts again from 16-bit
-  // values, this library from the exact ones, so the steps part.
-  bool resumed_apart = false;
+
+  // Puts in force what the repair file says of a place like this event.
+  void apply_repairs(const Json& event);
+  bool relaxed(const char* effect) const { return relaxed_.count(effect) > 0; }
+  void gradients_agree_again() { relaxed_.erase(kGradientsApart); }
+  History& history() { return history_; }
 
   // Compares with a stored tensor, if there is one.
   void compare_stored(const std::string& name, const at::Tensor& got, const Tolerance& tolerance);
@@ -91,6 +101,7 @@ class Session {
   void build_optimizers();
   void initialize(const Json& args);
   void override_scalers();
+  Features features_of(const Json& event);
   void check_dtypes(const Json& expect);
   void check_properties(const Json& expect);
 
@@ -103,7 +114,8 @@ class Session {
   std::map<std::string, at::Tensor> values_;
   std::map<std::string, Checkpoint> checkpoints_;
   bool amp_enabled_ = false;
-  bool python_backend_ = false;
+  History history_;
+  std::set<std::string> relaxed_;
 };
 
 // Plays a case of kind train, optimizer or fp16_optimizer.

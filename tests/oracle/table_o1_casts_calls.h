@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/oracle/report.h"
+
 // The operators of the table of O1 casts as a C++ program calls them.
 namespace oracle {
 
@@ -53,16 +55,15 @@ struct ModuleOutcome {
 };
 ModuleOutcome run_cast_module(const std::string& name, at::ScalarType input);
 
-// Where this library is meant to differ from the recording.
+// Where this library is meant to differ from the recording, as the repair file has it.
 struct CastDifference {
   // What reaches the operator instead.
   enum class Receives { as_recorded, what_is_passed, float32, promoted, self_type };
   Receives receives = Receives::as_recorded;
-  std::string reason;  // empty: no difference
-  bool left_out = false;
+  bool no_such_call = false;  // C++ has no such operator
 };
-CastDifference difference_of(const std::string& call);
-// The types that a module answers with instead; null: as recorded.
-const std::vector<at::ScalarType>* module_difference(const std::string& module, const std::string& input);
+CastDifference difference_of(const std::string& call, Report& report);
+// The types that a module answers with instead; empty: as recorded.
+std::vector<std::string> module_difference(const std::string& module, const std::string& input, Report& report);
 
 }  // namespace oracle

@@ -1,70 +1,34 @@
-// Where this library is meant to differ from what was recorded from Apex, each with the reason. What it does instead is
-// checked in the same way.
-#include <c10/core/ScalarType.h>
+// Where the table of O1 casts is meant to be answered otherwise: entries "casts" and "modules" of the repair file. What holds
+// instead is checked in the same way.
+#include <map>
+#include <stdexcept>
 
 #include "tests/oracle/table_o1_casts_calls.h"
 
 namespace oracle {
-namespace {
 
-using Receives = CastDifference::Receives;
-
-const char* const kOneOperator = "C++ has one operator for Python's patched and unpatched names; it is treated as listed";
-const char* const kAugmented =
-    "Python binds the name to a new tensor; C++'s operator writes into the tensor and follows its type, as add_ does (O1-21)";
-const char* const kReflectedDivision = "Python takes the reciprocal, which is listed; C++ divides (O1-22)";
-const char* const kNoSuchOperator = "C++ has no operator **=; pow_ has rows of its own";
-
-const std::map<std::string, CastDifference>& differences() {
-  static const std::map<std::string, CastDifference> kDifferences = {
-      {"torch.softmax", {Receives::float32, kOneOperator}},
-      {"torch.log_softmax", {Receives::float32, kOneOperator}},
-      {"torch.nn.functional.bilinear", {Receives::promoted, kOneOperator}},
-      {"Tensor.__iadd__ (tensor, tensor)", {Receives::self_type, kAugmented}},
-      {"Tensor.__isub__ (tensor, tensor)", {Receives::self_type, kAugmented}},
-      {"Tensor.__imul__ (tensor, tensor)", {Receives::self_type, kAugmented}},
-      {"Tensor.__idiv__ (tensor, tensor)", {Receives::self_type, kAugmented}},
-      {"Tensor.__itruediv__ (tensor, tensor)", {Receives::self_type, kAugmented}},
-      {"Tensor.__rdiv__ (tensor, tensor)", {Receives::promoted, kReflectedDivision}},
-      {"Tensor.__rtruediv__ (tensor, tensor)", {Receives::promoted, kReflectedDivision}},
-      {"Tensor.__rdiv__ (tensor, number)", {Receives::what_is_passed, kReflectedDivision}},
-      {"Tensor.__rtruediv__ (tensor, number)", {Receives::what_is_passed, kReflectedDivision}},
-      {"Tensor.__ipow__ (tensor, number)", {Receives::as_recorded, kNoSuchOperator, true}},
-      {"Tensor.__ipow__ (tensor, tensor)", {Receives::as_recorded, kNoSuchOperator, true}},
-  };
-  return kDifferences;
+CastDifference difference_of(const std::string& call, Report& report) {
+  using Receives = CastDifference::Receives;
+  static const std::map<std::string, CastDifference> kDifferences = {{"what is passed", {Receives::what_is_passed}},
+                                                                     {"float32", {Receives::float32}},
+                                                                     {"promoted", {Receives::promoted}},
+                                                                     {"the type of self", {Receives::self_type}},
+                                                                     {"no such call", {Receives::as_recorded, true}}};
+  const Repair* repair = report.repairs().find("casts", {{"call", call}});
+  if (!repair) return {};
+  report.repaired(*repair);
+  const auto found = kDifferences.find(repair->expect.as_string());
+  if (found == kDifferences.end()) throw std::runtime_error(repair->expect.where() + ": not known");
+  return found->second;
 }
 
-using Types = std::vector<at::ScalarType>;
-
-// Modules, by name and type of the input. Python's recurrent modules refuse a half input themselves, and its plain RNN passes
-// by what Apex patches; its PReLU and Bilinear hold the functions from before they were patched. Here an operator is an
-// operator.
-const std::map<std::string, Types>& module_differences() {
-  static const std::map<std::string, Types> kDifferences = {
-      {"LSTM half", {at::kHalf, at::kHalf, at::kHalf}},
-      {"GRU half", {at::kHalf, at::kHalf}},
-      {"RNN(tanh) half", {at::kHalf, at::kHalf}},
-      {"RNN(tanh) float", {at::kHalf, at::kHalf}},
-      {"RNN(relu) half", {at::kHalf, at::kHalf}},
-      {"RNN(relu) float", {at::kHalf, at::kHalf}},
-      {"PReLU half", {at::kHalf}},
-      {"PReLU float", {at::kHalf}},
-      {"Bilinear half", {at::kFloat}},
-  };
-  return kDifferences;
-}
-
-}  // namespace
-
-CastDifference difference_of(const std::string& call) {
-  const auto found = differences().find(call);
-  return found == differences().end() ? CastDifference() : found->second;
-}
-
-const std::vector<at::ScalarType>* module_difference(const std::string& module, const std::string& input) {
-  const auto found = module_differences().find(module + " " + input);
-  return found == module_differences().end() ? nullptr : &found->second;
+std::vector<std::string> module_difference(const std::string& module, const std::string& input, Report& report) {
+  const Repair* repair = report.repairs().find("modules", {{"module", module}, {"input", input}});
+  if (!repair) return {};
+  report.repaired(*repair);
+  std::vector<std::string> types;
+  for (const Json& type : repair->expect.items()) types.push_back(type.as_string());
+  return types;
 }
 
 }  // namespace oracle

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "tests/oracle/json.h"
+
+namespace oracle {
+
+// What the events of a case have done so far, as far as places of the repair file are told by it.
+class History {
+ public:
+  void add(const Json& event);
+
+  // A backward pass for this optimizer came since its last zero_grad, so that another one accumulates.
+  bool accumulates(const std::string& optimizer) const { return unzeroed_.count(optimizer) > 0; }
+  // Weights changed since an evaluation without gradients, and no backward pass ran since.
+  bool changed_since_evaluation() const { return changed_since_evaluation_; }
+
+ private:
+  std::set<std::string> unzeroed_;
+  bool evaluated_ = false;
+  bool changed_since_evaluation_ = false;
+};
+
+}  // namespace oracle
