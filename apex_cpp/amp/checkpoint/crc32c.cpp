@@ -6,42 +6,51 @@
 namespace apex::amp::detail {
 namespace {
 
-constexpr size_t kStep = 8;
-using Tables = std::array<std::array<uint32_t, 256>, kStep>;
+using Table = std::array<uint32_t, 256>;
 
-/// tables[k][b]: what byte b does to the remainder when k more bytes follow it.
-constexpr Tables make_tables() {
+/// table[b]: what byte b does to the remainder.
+constexpr Table make_table() {
   constexpr uint32_t kPolynomial = 0x82F63B78;  // lowest bit first
-  Tables tables{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
+  Table table{};
+  for (uint32_t byte = 0; byte < table.size(); ++byte) {
     uint32_t remainder = byte;
     for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ (remainder & 1 ? kPolynomial : 0);
-    tables[0][byte] = remainder;
+    table[byte] = remainder;
   }
-  for (size_t k = 1; k < kStep; ++k) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const uint32_t before = tables[k - 1][byte];
-      tables[k][byte] = (before >> 8) ^ tables[0][before & 0xFF];
-    }
-  }
-  return tables;
+  return table;
 }
 
-constexpr Tables kTables = make_tables();
+constexpr Table kTable = make_table();
+
+uint32_t add_bytes(uint32_t state, const unsigned char* from, size_t bytes) {
+  for (; bytes > 0; --bytes, ++from) state = (state >> 8) ^ kTable[(state ^ *from) & 0xFF];
+  return state;
+}
+
+#ifdef __x86_64__
+// The processor knows this very polynomial, and is ten times faster.
+__attribute__((target("sse4.2"))) uint32_t add_by_instruction(uint32_t state, const unsigned char* from, size_t bytes) {
+  for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t), from += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, from, sizeof word);
+    state = static_cast<uint32_t>(__builtin_ia32_crc32di(state, word));
+  }
+  return add_bytes(state, from, bytes);
+}
+
+bool has_instruction() { return __builtin_cpu_supports("sse4.2"); }
+#else
+uint32_t add_by_instruction(uint32_t state, const unsigned char* from, size_t bytes) { return add_bytes(state, from, bytes); }
+
+bool has_instruction() { return false; }
+#endif
 
 }  // namespace
 
 void Crc32c::add(const void* data, size_t bytes) {
+  static const bool fast = has_instruction();
   const auto* from = static_cast<const unsigned char*>(data);
-  // Eight bytes at a time: their look-ups do not wait for each other.
-  for (; bytes >= kStep; bytes -= kStep, from += kStep) {
-    uint64_t word = 0;
-    std::memcpy(&word, from, kStep);
-    word ^= state_;
-    state_ = 0;
-    for (size_t i = 0; i < kStep; ++i) state_ ^= kTables[kStep - 1 - i][(word >> (8 * i)) & 0xFF];
-  }
-  for (; bytes > 0; --bytes, ++from) state_ = (state_ >> 8) ^ kTables[0][(state_ ^ *from) & 0xFF];
+  state_ = fast ? add_by_instruction(state_, from, bytes) : add_bytes(state_, from, bytes);
 }
 
 }  // namespace apex::amp::detail
