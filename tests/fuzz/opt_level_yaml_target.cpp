@@ -64,6 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     const OptLevel level = OptLevel::from_yaml_string(text);
     // What is read must be said again in the same words.
     if (OptLevel::from_yaml_string(level.to_yaml()) != level) std::abort();
+    ++apex::fuzz::inputs_read;
   } catch (const c10::Error&) {
   }
   return 0;

@@ -20,6 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   const apex::test::MemoryFile file(data, bytes);
   try {
     apex::amp::detail::read_safetensors(file.path());
+    ++apex::fuzz::inputs_read;
   } catch (const c10::Error&) {
   }
   return 0;

@@ -21,6 +21,9 @@ std::string mutate(std::string input, const std::vector<std::string>& corpus, Ra
 /// How many bytes of memory the target may take for an input of that size. Each target defines it.
 size_t most_memory(size_t input_bytes);
 
+/// How many inputs were good enough to be read to their end. The target counts them, to show that it comes that far.
+inline size_t inputs_read = 0;
+
 }  // namespace apex::fuzz
 
 /// libFuzzer's entry point. Reading the input must end in a value or in a c10::Error; anything else escapes, and is a failure.
