@@ -52,17 +52,42 @@ Parts parts_of(const std::string& file) {
   return {header, file.substr(8 + header.size())};
 }
 
-/// One value of the metadata changed, the JSON around it whole.
-std::string edit_metadata(const Parts& parts, const std::vector<std::string>& corpus, Random& random) {
+void edit_metadata(amp::detail::TensorHeader& header, const std::vector<std::string>& corpus, Random& random) {
+  if (header.metadata.empty()) return;
+  auto value = header.metadata.begin();
+  std::advance(value, static_cast<std::ptrdiff_t>(pick(random, header.metadata.size())));
+  value->second = mutate_text(value->second, corpus, kWords, random);
+}
+
+/// Another shape or dtype for one tensor, and offsets that agree with it, though not with the data that is there.
+void edit_tensor(amp::detail::TensorHeader& header, Random& random) {
+  static const int64_t kSizes[] = {0, 1, 2, 3, 1000, int64_t{1} << 20, int64_t{1} << 31, int64_t{1} << 40, int64_t{1} << 61};
+  if (header.tensors.empty()) return;
+  auto& edited = header.tensors[pick(random, header.tensors.size())];
+  if (one_in(random, 2)) edited.dtype = header.tensors[pick(random, header.tensors.size())].dtype;
+  edited.shape.resize(pick(random, 4), 1);
+  for (auto& size : edited.shape) size = one_in(random, 2) ? size : kSizes[pick(random, std::size(kSizes))];
+  uint64_t end = 0;
+  for (auto& tensor : header.tensors) {
+    tensor.begin = end;
+    uint64_t bytes = c10::elementSize(tensor.dtype);
+    for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
+    tensor.end = end += bytes;
+  }
+}
+
+/// The header with one thing changed and everything around it whole.
+std::string edit_header(const Parts& parts, const std::vector<std::string>& corpus, Random& random) {
   try {
     auto header = amp::detail::parse_header(parts.header, parts.data.size(), "");
-    if (header.metadata.empty()) return parts.header;
-    auto value = header.metadata.begin();
-    std::advance(value, static_cast<std::ptrdiff_t>(pick(random, header.metadata.size())));
-    value->second = mutate_text(value->second, corpus, kWords, random);
+    if (one_in(random, 2)) {
+      edit_metadata(header, corpus, random);
+    } else {
+      edit_tensor(header, random);
+    }
     return amp::detail::header_text(header);
   } catch (const c10::Error&) {
-    return parts.header;  // the entry, or its new value, is beyond what a header can say
+    return parts.header;  // the entry, or what it was changed to, is beyond what a header can say
   }
 }
 
@@ -90,7 +115,7 @@ std::string mutate_safetensors(std::string file, const std::vector<std::string>&
         parts.data = mutate_bytes(parts.data, corpus, random);
         break;
       case 1:
-        parts.header = edit_metadata(parts, corpus, random);
+        parts.header = edit_header(parts, corpus, random);
         break;
       default:
         parts.header = mutate_text(parts.header, corpus, kWords, random);
