@@ -100,7 +100,7 @@ def draw_curves(tables, only):
             points = [(number(row.get(over)), number(row.get(column))) for row in table]
             points = [point for point in points if None not in point]
             axis.plot([x for x, _ in points], [y for _, y in points], label=name, linewidth=1)
-        if column == "loss_scale":
+        if column in ("loss_scale", "scale_before", "scale_after"):
             axis.set_yscale("log", base=2)
         axis.set_title(column.replace("_", " "), fontsize=10)
         axis.set_xlabel(over, fontsize=8)

@@ -1,5 +1,7 @@
 #include "csv_file.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "errors.h"
@@ -39,6 +41,18 @@ void CsvFile::flush() {
   if (!file_.flush()) {
     throw UserError("cannot write '" + path_ + "'");
   }
+}
+
+int64_t rows_up_to_step(const std::string& path, const std::string& header, int64_t step) {
+  const auto commas = [](const std::string& text) { return std::count(text.begin(), text.end(), ','); };
+  std::ifstream file(path);
+  std::string row;
+  std::getline(file, row);  // the header
+  int64_t rows = 0;
+  while (std::getline(file, row) && commas(row) == commas(header) && std::atoll(row.c_str() + row.find(',') + 1) <= step) {
+    ++rows;
+  }
+  return rows;
 }
 
 }  // namespace train

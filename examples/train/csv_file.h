@@ -22,4 +22,8 @@ class CsvFile {
   std::ofstream file_;
 };
 
+/// How many rows of a table that has epoch and step as its first columns, and the header given, are of steps up to `step`. Rows
+/// come in the order of steps; one that was cut off does not count. 0 where there is no file.
+int64_t rows_up_to_step(const std::string& path, const std::string& header, int64_t step);
+
 }  // namespace train

@@ -15,6 +15,17 @@ namespace amp = apex::amp;
 
 constexpr int64_t kTestBatch = 256;
 
+// What the last step did to the loss scale.
+std::optional<amp::ScaleEvent> last_scale_event() {
+  if (amp::num_loss_scalers() == 0) return std::nullopt;
+  const auto& scaler = amp::loss_scaler();
+  const auto& events = scaler.history().events();
+  const bool of_this_step = !events.empty() && events.back().update == scaler.updates();
+  // A scale that a checkpoint brought back is no work of a step.
+  if (!of_this_step || events.back().change == amp::ScaleChange::restored) return std::nullopt;
+  return events.back();
+}
+
 double current_loss_scale() { return amp::num_loss_scalers() > 0 ? amp::loss_scaler().loss_scale() : 1.0; }
 
 // One step of the training loop; the lines that mixed precision adds or changes are marked.
@@ -31,7 +42,9 @@ StepLog train_step(const Config& config, const at::Tensor& images, const at::Ten
   if (config.optimizer.clip_grad_norm > 0) amp::clip_grad_norm_(optimizer, config.optimizer.clip_grad_norm);  // amp
   optimizer.step();
   log.loss = loss.item<double>();
-  log.skipped = amp::step_result(optimizer).skipped;
+  log.result = amp::step_result(optimizer);
+  log.skipped = log.result.skipped;
+  log.scale_event = last_scale_event();
   return log;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include <torch/optim/optimizer.h>
 
@@ -21,6 +22,8 @@ struct StepLog {
   double loss = 0;        // mean over the batch, unscaled
   double loss_scale = 1;  // that the step's gradients were made with
   bool skipped = false;
+  std::optional<apex::amp::ScaleEvent> scale_event;  // what the step did to the loss scale, if anything
+  apex::amp::StepResult result;                      // of a skipped step: why
 };
 
 /// Full batches in one epoch. The images that are left over take part in another epoch, since every epoch has its own order.

@@ -24,11 +24,12 @@ struct EpochLog {
   double accuracy() const { return tested > 0 ? static_cast<double>(correct) / static_cast<double>(tested) : 0; }
 };
 
-/// The two tables of a run folder: steps.csv, which depends on the config and the seed alone (one machine and thread count
-/// given), and metrics.csv with the times beside.
+/// The tables of a run folder: steps.csv, with a row for every step, and loss_scale.csv, with a row for every step that moved
+/// the loss scale or overflowed, and its gradient; both depend on the config and the seed alone (one machine and thread count
+/// given). metrics.csv has a row for every epoch, with the times beside.
 class Metrics {
  public:
-  /// Keeps the first `steps` and `epochs` rows where a run goes on.
+  /// Keeps the rows of the first `steps` and `epochs` where a run goes on.
   Metrics(const RunFolder& folder, int64_t steps, int64_t epochs);
 
   void add(int64_t epoch, const StepLog& log);
@@ -38,6 +39,7 @@ class Metrics {
  private:
   CsvFile steps_;
   CsvFile epochs_;
+  CsvFile scales_;
 };
 
 /// 0.98333 -> "98.33 %".

@@ -4,7 +4,7 @@
 
 namespace train {
 
-/// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, checkpoint.pt.
+/// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, loss_scale.csv, checkpoint.pt.
 class RunFolder {
  public:
   /// Makes the folder for a new run: `wanted`, or runs/<config's name>-<date and time> where that is empty. Throws UserError
@@ -18,6 +18,7 @@ class RunFolder {
   std::string config() const { return path_ + "/config.yaml"; }
   std::string steps() const { return path_ + "/steps.csv"; }
   std::string metrics() const { return path_ + "/metrics.csv"; }
+  std::string loss_scale() const { return path_ + "/loss_scale.csv"; }
   std::string checkpoint() const { return path_ + "/checkpoint.pt"; }
 
  private:

@@ -6,6 +6,7 @@
 #include "csv_file.h"
 #include "divergence.h"
 #include "errors.h"
+#include "metrics.h"
 #include "models.h"
 #include "optimizer.h"
 #include "options.h"
@@ -138,6 +139,46 @@ TEST(CsvFile, KeepsTheRowsBehindTheCheckpointAndDropsLaterOnes) {
     file.append("7,8");
   }
   EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n7,8\n");
+}
+
+// A step of a run, at the scale 1024.
+train::StepLog step_log(int64_t step) {
+  train::StepLog log;
+  log.step = step;
+  log.loss = 0.5;
+  log.loss_scale = 1024;
+  return log;
+}
+
+train::StepLog skipped_step(int64_t step) {
+  auto log = step_log(step);
+  log.skipped = true;
+  log.scale_event = {1, 1024.0, 512.0, apex::amp::ScaleChange::overflow};
+  log.result.first_nonfinite = "fc.weight";
+  log.result.inf_count = 3;
+  log.result.nan_count = 1;
+  return log;
+}
+
+TEST(Metrics, LossScaleTableHasTheStepsThatMovedTheScaleAndGoesOnAtTheCheckpoint) {
+  const Scratch scratch;
+  const auto folder = train::RunFolder::create(scratch / "r", "");
+  const std::string header = "epoch,step,scale_before,scale_after,skipped,reason,parameter,inf,nan,loss\n";
+  const std::string overflow = "1,2,1024,512,1,overflow,fc.weight,3,1,0.5\n";
+  {
+    train::Metrics metrics(folder, 0, 0);
+    metrics.add(1, step_log(0));
+    metrics.add(1, skipped_step(1));
+    auto grown = step_log(2);
+    grown.scale_event = {2, 512.0, 1024.0, apex::amp::ScaleChange::growth};
+    metrics.add(1, grown);
+    metrics.add(train::EpochLog());
+  }
+  EXPECT_EQ(scratch.read("r/loss_scale.csv"), header + overflow + "1,3,512,1024,0,growth,,0,0,0.5\n");
+  // The checkpoint is at step 2; what was killed behind it had begun another row.
+  scratch.write("r/loss_scale.csv", scratch.read("r/loss_scale.csv") + "2,1");
+  { train::Metrics metrics(folder, 2, 1); }
+  EXPECT_EQ(scratch.read("r/loss_scale.csv"), header + overflow);
 }
 
 TEST(CsvFile, RefusesATableThatDoesNotFitTheCheckpoint) {

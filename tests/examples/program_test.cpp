@@ -93,6 +93,7 @@ TEST_P(ProgramAtLevel, ResumedRunHasBitwiseTheLossesOfTheUninterruptedOne) {
   const auto rest = run("--resume parts");
   ASSERT_EQ(rest.code, 0) << rest.error;
   EXPECT_EQ(scratch_.read("parts/steps.csv"), scratch_.read("whole/steps.csv"));
+  EXPECT_EQ(scratch_.read("parts/loss_scale.csv"), scratch_.read("whole/loss_scale.csv"));
   EXPECT_EQ(accuracy("parts"), accuracy("whole"));
   EXPECT_GT(accuracy("whole"), 0.9);
 }
@@ -146,6 +147,14 @@ TEST_F(Program, SeedChangesTheLosses) {
   ASSERT_EQ(run("c.yaml --run-dir a --epochs 1").code, 0);
   ASSERT_EQ(run("c.yaml --run-dir b --epochs 1 --seed 1").code, 0);
   EXPECT_NE(scratch_.read("a/steps.csv"), scratch_.read("b/steps.csv"));
+}
+
+TEST_F(Program, TellsOverflowsInTheLossScaleTable) {
+  scratch_.write("c.yaml", config("O2", "{type: SGD, lr: 900, momentum: 1}"));
+  run("c.yaml --run-dir r");
+  const auto table = scratch_.read("r/loss_scale.csv");
+  EXPECT_EQ(table.rfind("epoch,step,scale_before,scale_after,skipped,reason,parameter,inf,nan,loss\n", 0), 0u) << table;
+  EXPECT_NE(table.find(",65536,32768,1,overflow,"), std::string::npos) << table;
 }
 
 TEST_F(Program, DivergenceEndsTheRunWithItsOwnCode) {
