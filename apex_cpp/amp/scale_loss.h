@@ -97,7 +97,8 @@ class OptimizerList {
 ///
 /// Its end unscales the gradients into FP32 masters (or in place), checks them for overflow, moves the loss scale and arranges
 /// for the next step to be skipped if need be; with a dynamic scale that costs one read of a device flag. An exception that
-/// leaves the block undoes it: gradients from before the block come back, those of the block are dropped.
+/// leaves the block undoes it: gradients from before the block come back, those of the block are dropped. Only where scaled
+/// gradients of a pass with `delay_unscale` wait in the parameters, what the block added to them stays: call zero_grad then.
 class ScaledLoss {
  public:
   ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options);

@@ -273,7 +273,9 @@ State Product::state() {
   }
   for (int i = 0; i < kOptimizers; ++i) {
     const auto result = amp::step_result(optimizer(i));
-    state.steps[i] = {result.skipped, result.loss_scale, result.loss_id, result.loss_scale_before, result.loss_scale_after};
+    const bool names_gradient = !result.first_nonfinite.empty() && result.inf_count + result.nan_count > 0;
+    state.steps[i] = {result.skipped,           result.loss_scale,       result.loss_id,
+                      result.loss_scale_before, result.loss_scale_after, names_gradient};
   }
   for (int i = 0; i < config_.losses; ++i) {
     const auto& scaler = amp::loss_scaler(i);

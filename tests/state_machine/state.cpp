@@ -53,6 +53,7 @@ class Comparison {
     check(what + " loss_id", expected.loss_id, actual.loss_id);
     check(what + " scale before", expected.scale_before, actual.scale_before);
     check(what + " scale after", expected.scale_after, actual.scale_after);
+    check(what + " names a gradient", expected.names_gradient, actual.names_gradient);
   }
 
   template <class Range>

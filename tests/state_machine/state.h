@@ -45,6 +45,7 @@ struct StepState {
   double loss_scale = 1;
   int64_t loss_id = 0;
   double scale_before = 1, scale_after = 1;
+  bool names_gradient = false;  // with Inf or NaN in it
 };
 
 struct State {
