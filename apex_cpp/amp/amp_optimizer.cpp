@@ -1,14 +1,10 @@
 #include <apex_cpp/amp/amp_optimizer.h>
 
+#include <apex_cpp/amp/masters_key.h>
 #include <apex_cpp/amp/optimizer_stash.h>
 #include <apex_cpp/amp/param_state.h>
 
 namespace apex::amp::detail {
-namespace {
-
-constexpr const char* kMastersKey = "amp_master_weights";
-
-}  // namespace
 
 void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie,
                               torch::optim::Optimizer& handle) {

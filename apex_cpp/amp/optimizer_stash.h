@@ -42,6 +42,8 @@ class OptimizerStash {
   /// The master of a model param; undefined if it has none here.
   at::Tensor master_of(const at::Tensor& param) const;
   const std::vector<at::Tensor>& masters() const { return masters_; }
+  /// The model params, in the masters' order.
+  const std::vector<at::Tensor>& model_params() const { return model_params_; }
   /// Errors: RuntimeError unless there is one saved value for each master, of its shape.
   void check_masters_fit(const std::vector<at::Tensor>& values) const;
   /// Writes saved values that fit into the masters, in order.

@@ -224,6 +224,10 @@ void FusedOptimizer::load_group_states(torch::serialize::InputArchive& archive) 
               "': it was not saved by a fused optimizer.");
   c10::IValue size;
   all.read("size", size);
+  for (GroupState& state : group_states_) {  // what was not stepped yet when it was saved
+    state.step.set(0);
+    state.exp_avg_sq = at::Tensor();
+  }
   for (size_t i = 0; i < std::min(static_cast<size_t>(size.toInt()), param_groups_.size()); ++i) {
     torch::serialize::InputArchive one;
     all.read(std::to_string(i), one);

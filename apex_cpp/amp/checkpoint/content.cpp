@@ -1,0 +1,222 @@
+#include <apex_cpp/amp/checkpoint/content.h>
+
+#include <apex_cpp/amp/checkpoint/detail/value_json.h>
+#include <c10/util/Exception.h>
+
+#include <nlohmann/json.hpp>
+
+// In a checkpoint file everything but tensors is one JSON text in the metadata, which names the tensors where they belong.
+namespace apex::amp::detail {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "apex_cpp.checkpoint";
+constexpr int64_t kVersion = 1;
+
+// ---- to the file ----
+
+/// Writes tensors under names that say where they belong.
+class TensorWriter {
+ public:
+  explicit TensorWriter(TensorFile& file) : file_(file) {}
+  json put(const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return nullptr;
+    file_.tensors.emplace_back(name, tensor.detach());
+    return name;
+  }
+
+ private:
+  TensorFile& file_;
+};
+
+json model_to_json(const std::vector<ModelTensor>& model, const std::string& name, TensorWriter& writer) {
+  json tensors = json::array();
+  for (const auto& tensor : model) {
+    writer.put(name + "/" + tensor.name, tensor.value);
+    tensors.push_back({{"name", tensor.name}, {"dtype", tensor.dtype}});
+  }
+  return tensors;
+}
+
+json param_to_json(const OptimizerParam& param, const std::string& optimizer, const std::string& position,
+                   TensorWriter& writer) {
+  return {{"name", param.name},
+          {"dtype", param.dtype},
+          {"shape", param.sizes},
+          {"master", writer.put(optimizer + "/master/" + position, param.master)},
+          {"value", writer.put(optimizer + "/value/" + position, param.value)}};
+}
+
+json optimizer_to_json(const OptimizerContent& optimizer, const std::string& name, TensorWriter& writer) {
+  json params = json::array();
+  for (size_t i = 0; i < optimizer.params.size(); ++i) {
+    params.push_back(param_to_json(optimizer.params[i], name, std::to_string(i), writer));
+  }
+  const auto put = [&](const std::string& path, const at::Tensor& tensor) {
+    writer.put(path, tensor);
+    return path;
+  };
+  return {{"class", optimizer.class_name},
+          {"groups", optimizer.groups},
+          {"params", std::move(params)},
+          {"archive", to_json(optimizer.archive, name, put)}};
+}
+
+json amp_to_json(const CheckpointContent& content) {
+  json properties = json::object(), scalers = json::array();
+  for (const auto& [name, value] : content.properties) properties[name] = value;
+  for (const auto& scaler : content.scalers) {
+    scalers.push_back(
+        {{"loss_scale", number_to_json(scaler.loss_scale)}, {"unskipped", scaler.unskipped}, {"dynamic", scaler.dynamic}});
+  }
+  return {{"opt_level", content.opt_level}, {"properties", std::move(properties)}, {"loss_scalers", std::move(scalers)}};
+}
+
+// ---- from the file ----
+
+/// Hands out the file's tensors by name.
+class TensorReader {
+ public:
+  explicit TensorReader(const TensorFile& file) {
+    for (const auto& [name, tensor] : file.tensors) tensors_[name] = tensor;
+  }
+  at::Tensor get(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    TORCH_CHECK(found != tensors_.end(), "the tensor '", name, "' is missing.");
+    return found->second;
+  }
+  at::Tensor get_or_none(const json& name) const { return name.is_null() ? at::Tensor() : get(name.get<std::string>()); }
+
+ private:
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+std::vector<ModelTensor> model_from_json(const json& object, const std::string& name, const TensorReader& reader) {
+  std::vector<ModelTensor> tensors;
+  for (const auto& tensor : object) {
+    const auto key = tensor.at("name").get<std::string>();
+    tensors.push_back({key, tensor.at("dtype").get<std::string>(), reader.get(name + "/" + key)});
+  }
+  return tensors;
+}
+
+OptimizerParam param_from_json(const json& object, const TensorReader& reader) {
+  OptimizerParam param{object.at("name").get<std::string>(),
+                       object.at("dtype").get<std::string>(),
+                       {},
+                       reader.get_or_none(object.at("master")),
+                       reader.get_or_none(object.at("value"))};
+  for (const auto& size : object.at("shape")) param.sizes.push_back(integer_from_json(size));
+  for (const auto* tensor : {&param.master, &param.value}) {
+    TORCH_CHECK(!tensor->defined() || (tensor->sizes() == param.sizes && tensor->scalar_type() == at::kFloat),
+                "the float32 value of the parameter '", param.name, "' has dtype ", tensor->scalar_type(), " and shape ",
+                tensor->sizes(), ", expected ", at::IntArrayRef(param.sizes), ".");
+  }
+  return param;
+}
+
+OptimizerContent optimizer_from_json(const json& object, const TensorReader& reader) {
+  OptimizerContent optimizer;
+  optimizer.class_name = object.at("class").get<std::string>();
+  for (const auto& param : object.at("params")) optimizer.params.push_back(param_from_json(param, reader));
+  for (const auto& group : object.at("groups")) {
+    optimizer.groups.emplace_back();
+    for (const auto& position : group) {
+      optimizer.groups.back().push_back(integer_from_json(position));
+      TORCH_CHECK(position >= 0 && position < optimizer.params.size(), "a group has a parameter that there is not.");
+    }
+  }
+  optimizer.archive = tree_from_json(object.at("archive"), [&](const auto& name) { return reader.get(name); });
+  return optimizer;
+}
+
+void read_amp(const json& object, CheckpointContent& content) {
+  content.opt_level = object.at("opt_level").get<std::string>();
+  for (const auto& item : object.at("properties").items()) {
+    content.properties.emplace_back(item.key(), item.value().get<std::string>());
+  }
+  for (const auto& scaler : object.at("loss_scalers")) {
+    content.scalers.push_back({number_from_json(scaler.at("loss_scale")), integer_from_json(scaler.at("unskipped")),
+                               scaler.at("dynamic").get<bool>()});
+  }
+}
+
+CheckpointContent parse(const json& object, const TensorReader& reader) {
+  CheckpointContent content;
+  read_amp(object.at("amp"), content);
+  for (const auto& model : object.at("models")) {
+    content.models.push_back(model_from_json(model, "model" + std::to_string(content.models.size()), reader));
+  }
+  for (const auto& optimizer : object.at("optimizers")) content.optimizers.push_back(optimizer_from_json(optimizer, reader));
+  for (const auto& device : object.at("generators")) {
+    const auto name = device.get<std::string>();
+    content.generators.push_back({name, reader.get("generator/" + name)});
+  }
+  for (const auto& item : object.at("metadata").items()) {
+    content.metadata.emplace(item.key(), metadata_from_json(item.value()));
+  }
+  return content;
+}
+
+const std::string& entry(const TensorFile& file, const char* key) {
+  const auto found = file.metadata.find(key);
+  TORCH_CHECK(found != file.metadata.end(), "it has no '", key, "'.");
+  return found->second;
+}
+
+void check_format(const TensorFile& file) {
+  const auto format = file.metadata.find("format");
+  TORCH_CHECK(format != file.metadata.end() && format->second == kFormat,
+              "it is a safetensors file, but no checkpoint of amp::save_checkpoint.");
+  const auto& version = entry(file, "version");
+  TORCH_CHECK(version == std::to_string(kVersion), "it has the checkpoint format ", version.substr(0, 20),
+              ", written by apex_cpp ", entry(file, "library").substr(0, 20), "; this version reads format ", kVersion,
+              ". Use a newer apex_cpp.");
+}
+
+}  // namespace
+
+TensorFile file_of(const CheckpointContent& content) {
+  TensorFile file;
+  TensorWriter writer(file);
+  json models = json::array(), optimizers = json::array(), generators = json::array(), metadata = json::object();
+  for (const auto& model : content.models) {
+    models.push_back(model_to_json(model, "model" + std::to_string(models.size()), writer));
+  }
+  for (const auto& optimizer : content.optimizers) {
+    optimizers.push_back(optimizer_to_json(optimizer, "optimizer" + std::to_string(optimizers.size()), writer));
+  }
+  for (const auto& generator : content.generators) {
+    writer.put("generator/" + generator.device, generator.state);
+    generators.push_back(generator.device);
+  }
+  for (const auto& [name, value] : content.metadata) metadata[name] = to_json(value);
+  const json all = {{"amp", amp_to_json(content)},
+                    {"models", std::move(models)},
+                    {"optimizers", std::move(optimizers)},
+                    {"generators", std::move(generators)},
+                    {"metadata", std::move(metadata)}};
+  file.metadata["format"] = kFormat;
+  file.metadata["version"] = std::to_string(kVersion);
+  file.metadata["library"] = content.library_version;
+  try {
+    file.metadata["checkpoint"] = all.dump();
+  } catch (const json::exception&) {
+    C10_THROW_ERROR(ValueError, "amp::save_checkpoint: a name or a text of the metadata is not UTF-8.");
+  }
+  return file;
+}
+
+CheckpointContent content_of(const TensorFile& file) {
+  check_format(file);
+  try {
+    auto content = parse(json::parse(entry(file, "checkpoint")), TensorReader(file));
+    content.library_version = entry(file, "library");
+    return content;
+  } catch (const json::exception& error) {
+    C10_THROW_ERROR(Error, std::string("its description does not fit the format: ") + error.what());
+  }
+}
+
+}  // namespace apex::amp::detail

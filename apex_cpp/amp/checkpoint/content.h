@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <apex_cpp/amp/checkpoint/archive_tensors.h>
+#include <apex_cpp/amp/checkpoint/metadata.h>
+#include <apex_cpp/amp/checkpoint/safetensors.h>
+
+namespace apex::amp::detail {
+
+/// What a checkpoint holds, apart from any model or optimizer. Tensors to be saved are on any device and may be the model's
+/// own, those that were read are on the CPU.
+
+/// A parameter or buffer: 16-bit ones are widened to float32, `dtype` says what they were in the model.
+struct ModelTensor {
+  std::string name, dtype;
+  at::Tensor value;
+};
+
+/// A parameter of an optimizer. One of a model is named after it ("model0/fc.weight") and may have an FP32 master; one that is
+/// in none of the models has no name and its `value` here, in float32.
+struct OptimizerParam {
+  std::string name, dtype;
+  std::vector<int64_t> sizes;
+  at::Tensor master, value;
+};
+
+struct OptimizerContent {
+  std::string class_name;
+  std::vector<std::vector<int64_t>> groups;  // positions in `params`
+  std::vector<OptimizerParam> params;
+  ArchiveTree archive;  // state and options, parameters named by position
+};
+
+struct ScalerContent {
+  double loss_scale = 1.0;
+  int64_t unskipped = 0;
+  bool dynamic = false;
+};
+
+struct GeneratorContent {
+  std::string device;  // "cpu", "cuda:0", …
+  at::Tensor state;
+};
+
+struct CheckpointContent {
+  std::string library_version;
+  std::string opt_level;  // empty: saved without amp
+  std::vector<std::pair<std::string, std::string>> properties;
+  std::vector<ScalerContent> scalers;
+  std::vector<std::vector<ModelTensor>> models;
+  std::vector<OptimizerContent> optimizers;
+  std::vector<GeneratorContent> generators;
+  Metadata metadata;
+};
+
+/// The file's form of `content`, and back. The same content always gives the same form. `content_of` needs no model and changes
+/// nothing; errors: c10::Error that says what is wrong with the file's content.
+TensorFile file_of(const CheckpointContent& content);
+CheckpointContent content_of(const TensorFile& file);
+
+}  // namespace apex::amp::detail

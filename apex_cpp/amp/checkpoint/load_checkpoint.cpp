@@ -1,0 +1,221 @@
+#include <ATen/core/grad_mode.h>
+
+#include <apex_cpp/amp/checkpoint/checkpoint.h>
+#include <apex_cpp/amp/checkpoint/content.h>
+#include <apex_cpp/amp/checkpoint/generators.h>
+#include <apex_cpp/amp/checkpoint/model_content.h>
+#include <apex_cpp/amp/checkpoint/part_state.h>
+#include <apex_cpp/amp/optimizer_stash.h>
+#include <apex_cpp/amp/session.h>
+
+#include <deque>
+#include <sstream>
+
+namespace apex::amp::detail {
+namespace {
+
+std::string level_name(const std::string& level) { return level.empty() ? "FP32 without amp" : level; }
+
+/// One load: everything is checked, then everything is put in place.
+class Loading {
+ public:
+  Loading(const CheckpointContent& content, const LoadedParts& parts)
+      : content_(content),
+        parts_(parts),
+        models_(parts.models.begin(), parts.models.end()),
+        names_(names_of(models_)),
+        session_(session_of({parts.optimizers.begin(), parts.optimizers.end()}, parts.session)) {
+    for (size_t i = 0; i < content.models.size(); ++i) {
+      for (const auto& tensor : content.models[i]) saved_.emplace(full_name(i, tensor.name), Saved{&tensor, {}});
+    }
+    for (const auto& optimizer : content.optimizers) {
+      for (const auto& param : optimizer.params) {
+        const auto found = saved_.find(param.name);
+        if (found == saved_.end() || !param.master.defined()) continue;
+        if (param.master.sizes() == found->second.tensor->value.sizes()) found->second.master = param.master;
+      }
+    }
+  }
+
+  void check() {
+    check_models();
+    if (parts_.optimizers.empty()) return;
+    check_optimizers();
+    for (const auto& scaler : content_.scalers) {
+      LossScaler(LossScale(1.0)).restore(scaler.loss_scale, scaler.unskipped);
+    }
+    check_generator_states(content_.generators);
+    for (const auto* optimizer : parts_.optimizers) {
+      if (auto* stash = stash_of(*optimizer)) stash->adopt_new_params();
+    }
+  }
+
+  std::vector<std::string> apply() {
+    load_optimizers();
+    const at::NoGradGuard no_grad;
+    note_level();
+    load_models();
+    load_params();
+    if (session_) session_->clear_cast_cache();
+    note_conversions();
+    if (parts_.optimizers.empty()) return notes_;
+    load_scalers();
+    restore_generator_states(content_.generators, notes_);
+    return notes_;
+  }
+
+ private:
+  /// What the file has for one tensor of a model.
+  struct Saved {
+    const ModelTensor* tensor;
+    at::Tensor master;
+    const at::Tensor& float32() const { return master.defined() ? master : tensor->value; }
+  };
+
+  void check_models() const {
+    TORCH_CHECK(content_.models.size() == models_.size(), "it holds ", content_.models.size(), " models, ", models_.size(),
+                " were given. Pass as many as were saved, in the same order.");
+    for (size_t i = 0; i < models_.size(); ++i) {
+      check_fits(*models_[i], content_.models[i], models_.size() > 1 ? "model " + std::to_string(i) : "this one");
+    }
+  }
+
+  void check_optimizers() {
+    const auto& optimizers = parts_.optimizers;
+    TORCH_CHECK(content_.optimizers.size() == optimizers.size(), "it holds ", content_.optimizers.size(), " optimizers, ",
+                optimizers.size(), " were given. Pass as many as were saved, in the same order, or the models alone.");
+    for (size_t i = 0; i < optimizers.size(); ++i) {
+      const auto* stash = stash_of(*optimizers[i]);
+      TORCH_CHECK(!stash || !stash->inside_backward(),
+                  "it was to be loaded inside a scale_loss block. Load it before or after.");
+      loads_.emplace_back(*optimizers[i], stash);
+      loads_.back().check_fits(names_, content_.optimizers[i]);
+    }
+  }
+
+  void load_optimizers() {
+    try {
+      for (size_t i = 0; i < loads_.size(); ++i) loads_[i].apply(content_.optimizers[i]);
+    } catch (...) {
+      for (auto& load : loads_) load.undo();
+      throw;
+    }
+  }
+
+  void load_models() {
+    for (size_t i = 0; i < models_.size(); ++i) {
+      for (auto [name, target] : tensors_of(*models_[i])) {
+        const Saved& saved = saved_.at(full_name(i, name));
+        copy_to(target, saved.tensor->value, saved.tensor->dtype, saved.master, full_name(i, name));
+        // An optimizer that is not loaded may have a master all the same, which the model's next step would come from.
+        const at::Tensor master = parts_.optimizers.empty() && session_ ? session_->master_of(target) : at::Tensor();
+        if (master.defined()) at::Tensor(master).copy_(saved.float32());
+      }
+    }
+  }
+
+  // Masters, and parameters that are in no model.
+  void load_params() {
+    for (size_t i = 0; i < parts_.optimizers.size(); ++i) {
+      const OptimizerParams here(*parts_.optimizers[i], stash_of(*parts_.optimizers[i]));
+      for (size_t j = 0; j < here.params.size(); ++j) load_param(content_.optimizers[i].params[j], here.params[j]);
+    }
+  }
+
+  void load_param(const OptimizerParam& saved, const OptimizerParams::Param& here) {
+    const at::Tensor& value = saved.name.empty() ? saved.value : saved_.at(saved.name).tensor->value;
+    if (saved.name.empty()) copy_to(here.model, saved.value, saved.dtype, saved.master, "(a parameter of no model)");
+    if (here.has_master()) {
+      at::Tensor(here.stepped).copy_(saved.master.defined() ? saved.master : value);
+      masters_made_ += !saved.master.defined();
+    } else {
+      masters_dropped_ += saved.master.defined() && here.model.scalar_type() != at::kFloat;
+    }
+  }
+
+  // A tensor of another dtype than it had gets the master's bits, of which its own value was a rounding.
+  void copy_to(at::Tensor target, const at::Tensor& value, const std::string& dtype, const at::Tensor& master,
+               const std::string& name) {
+    const bool converts = dtype != c10::toString(target.scalar_type());
+    target.copy_(converts && master.defined() ? master : value);
+    if (!converts) return;
+    from_masters_ += master.defined();
+    if (converted_++ == 0) first_converted_ = name + " from " + dtype + " to " + c10::toString(target.scalar_type());
+  }
+
+  void load_scalers() {
+    if (!session_) return;
+    auto& scalers = session_->scalers;
+    if (content_.scalers.size() != scalers.size()) {
+      note("The file has ", content_.scalers.size(), " loss scalers, there are ", scalers.size(), " here; ",
+           std::min(scalers.size(), content_.scalers.size()), " were restored.");
+    }
+    for (size_t i = 0; i < std::min(scalers.size(), content_.scalers.size()); ++i) {
+      const auto& saved = content_.scalers[i];
+      auto& scaler = scalers[i];
+      if (scaler.dynamic() && saved.dynamic) {
+        scaler.restore(saved.loss_scale, saved.unskipped);
+      } else if (!scaler.dynamic() && !saved.dynamic && scaler.loss_scale() == saved.loss_scale) {
+        scaler.restore(saved.loss_scale, saved.unskipped);
+      } else {
+        note("Loss scaler ", i, " keeps its ", scaler.dynamic() ? "dynamic" : "static", " scale of ", scaler.loss_scale(),
+             "; the file's was ", saved.dynamic ? "dynamic" : "static", ", at ", saved.loss_scale, ".");
+      }
+    }
+  }
+
+  void note_level() {
+    const auto here = opt_level_of(session_);
+    if (here != content_.opt_level) note("Saved at ", level_name(content_.opt_level), ", loaded at ", level_name(here), ".");
+  }
+
+  void note_conversions() {
+    if (converted_ > 0) {
+      note(converted_, " parameters and buffers were converted, ", from_masters_,
+           " of them from their FP32 master weights; the first: ", first_converted_, ".");
+    }
+    if (masters_made_ > 0) note(masters_made_, " FP32 master weights were made from the file's FP32 parameters.");
+    if (masters_dropped_ > 0) note(masters_dropped_, " FP32 master weights of the file have no place at this level.");
+  }
+
+  template <class... Args>
+  void note(const Args&... args) {
+    std::ostringstream text;
+    (text << ... << args);
+    notes_.push_back(text.str());
+  }
+
+  const CheckpointContent& content_;
+  const LoadedParts& parts_;
+  std::vector<const torch::nn::Module*> models_;
+  ParamNames names_;
+  std::shared_ptr<Session> session_;
+  std::map<std::string, Saved> saved_;
+  std::deque<OptimizerLoad> loads_;
+  std::vector<std::string> notes_;
+  size_t converted_ = 0, from_masters_ = 0, masters_made_ = 0, masters_dropped_ = 0;
+  std::string first_converted_;
+};
+
+[[noreturn]] void fail(const std::string& path, const std::string& reason) {
+  C10_THROW_ERROR(Error, "amp::load_checkpoint: '" + path + "' was not loaded, and nothing was changed: " + reason);
+}
+
+}  // namespace
+
+LoadedCheckpoint load_checkpoint(const std::string& path, const LoadedParts& parts) {
+  const TensorFile file = read_safetensors(path);
+  try {
+    CheckpointContent content = content_of(file);
+    Loading loading(content, parts);
+    loading.check();
+    auto notes = loading.apply();
+    return {std::move(content.metadata), content.opt_level, content.library_version, std::move(notes)};
+  } catch (const c10::Error& error) {
+    fail(path, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(path, error.what());
+  }
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+namespace apex::amp {
+
+/// A whole number, a number, a truth value or a text that a program keeps in a checkpoint beside the training state.
+class MetadataValue {
+ public:
+  using Variant = std::variant<bool, int64_t, double, std::string>;
+
+  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+  MetadataValue(T value) : value_(held(value)) {}  // NOLINT: implicit, so that {{"epoch", 3}} is a Metadata
+  MetadataValue(std::string value) : value_(std::move(value)) {}
+  MetadataValue(const char* value) : value_(std::string(value)) {}
+
+  /// Errors: TypeError that names what is held if it is of another kind. A whole number is a number too.
+  bool to_bool() const;
+  int64_t to_int() const;
+  double to_double() const;
+  const std::string& to_string() const;
+
+  const Variant& variant() const { return value_; }
+  friend bool operator==(const MetadataValue& a, const MetadataValue& b) { return a.value_ == b.value_; }
+  friend bool operator!=(const MetadataValue& a, const MetadataValue& b) { return !(a == b); }
+
+ private:
+  template <class T>
+  static Variant held(T value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return value;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<int64_t>(value);
+    } else {
+      return static_cast<double>(value);
+    }
+  }
+  Variant value_;
+};
+
+/// What a program keeps in a checkpoint by name: `{{"epoch", 3}, {"step", 120}}`.
+using Metadata = std::map<std::string, MetadataValue>;
+
+}  // namespace apex::amp

@@ -1,0 +1,247 @@
+#include <apex_cpp/amp/checkpoint/optimizer_content.h>
+
+#include <ATen/ops/empty_like.h>
+#include <c10/util/Type.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/serialize/archive.h>
+
+#include <apex_cpp/amp/left_behind.h>
+#include <apex_cpp/amp/masters_key.h>
+#include <apex_cpp/amp/optimizer_stash.h>
+#include <apex_cpp/amp/param_state.h>
+
+#include <optional>
+#include <typeinfo>
+#include <unordered_map>
+#include <utility>
+
+namespace apex::amp::detail {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::serialize::InputArchive;
+using torch::serialize::OutputArchive;
+
+// The class that the program knows, without amp's handle around it.
+std::string class_name_of(const Optimizer& optimizer) {
+  std::string name = c10::demangle(typeid(optimizer).name());
+  const std::string handle = "apex::amp::AmpOptimizer<";
+  if (name.rfind(handle, 0) == 0) name = name.substr(handle.size(), name.rfind('>') - handle.size());
+  return name.substr(0, name.find_last_not_of(' ') + 1);
+}
+
+at::Tensor as_float32(const at::Tensor& tensor) { return tensor.detach().to(at::kFloat); }
+
+/// Takes LBFGS's scratch tensors out of it for as long as it lives. Each step writes them before it reads them; torch cannot
+/// save them while fewer than `history_size` are in use.
+class WithoutScratch {
+ public:
+  explicit WithoutScratch(const Optimizer& optimizer) {
+    for (const auto& item : optimizer.state()) {
+      auto* state = dynamic_cast<torch::optim::LBFGSParamState*>(item.second.get());
+      if (state) taken_.emplace_back(state, std::exchange(state->al(), std::nullopt));
+    }
+  }
+  ~WithoutScratch() {
+    for (auto& [state, scratch] : taken_) state->al() = std::move(scratch);
+  }
+  WithoutScratch(const WithoutScratch&) = delete;
+  WithoutScratch& operator=(const WithoutScratch&) = delete;
+
+ private:
+  std::vector<std::pair<torch::optim::LBFGSParamState*, std::optional<std::vector<at::Tensor>>>> taken_;
+};
+
+ArchiveTree archive_of(const Optimizer& optimizer) {
+  const WithoutScratch guard(optimizer);
+  auto tree = tree_of([&](OutputArchive& archive) { optimizer.save(archive); });
+  tree.children.erase(kMastersKey);
+  name_params_by_position(tree);
+  return tree;
+}
+
+// ---- checks ----
+
+// A difference in what two archives hold, or an empty text. None stands for any type.
+std::string difference(const ArchiveTree& here, const ArchiveTree& there, const std::string& path) {
+  for (const auto& [key, value] : here.values) {
+    const auto found = there.values.find(key);
+    if (found == there.values.end()) return "has no '" + path + key + "'";
+    const bool alike = value.isNone() || found->second.isNone() || value.tagKind() == found->second.tagKind();
+    if (!alike) return "has " + found->second.tagKind() + " for '" + path + key + "', not " + value.tagKind();
+  }
+  for (const auto& [key, child] : here.children) {
+    const auto found = there.children.find(key);
+    if (found == there.children.end()) return "has no '" + path + key + "'";
+    const auto inside = difference(child, found->second, path + key + "/");
+    if (!inside.empty()) return inside;
+  }
+  return "";
+}
+
+const ArchiveTree* child_of(const ArchiveTree& tree, const std::string& key) {
+  const auto found = tree.children.find(key);
+  return found == tree.children.end() ? nullptr : &found->second;
+}
+
+// The states of optimizers that have tensors like their parameters, and perhaps counters.
+void check_state_shapes(const ArchiveTree& states, const OptimizerContent& content) {
+  for (const auto& [position, state] : states.children) {
+    const auto& param = content.params.at(std::stoul(position));
+    for (const auto& [key, value] : state.values) {
+      if (!value.isTensor() || value.toTensor().numel() == 1) continue;
+      TORCH_CHECK(value.toTensor().sizes() == param.sizes, "the state '", key, "' of the parameter '", param.name,
+                  "' has shape ", value.toTensor().sizes(), ", expected ", at::IntArrayRef(param.sizes), ".");
+    }
+  }
+}
+
+void check_states(const OptimizerContent& content) {
+  const ArchiveTree* states = child_of(content.archive, "state");
+  if (!states) return;
+  for (const auto& item : states->children) {
+    const bool number = !item.first.empty() && item.first.find_first_not_of("0123456789") == std::string::npos;
+    TORCH_CHECK(number && item.first.size() < 10 && std::stoul(item.first) < content.params.size(),
+                "it has the state of a parameter '", item.first, "' that there is not.");
+  }
+  if (content.class_name != "torch::optim::LBFGS") check_state_shapes(*states, content);
+}
+
+// ---- placing states ----
+
+c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f) {
+  if (value.isTensor()) return f(value.toTensor());
+  if (value.isList()) {
+    const auto list = value.toList();
+    c10::impl::GenericList mapped(list.elementType());
+    for (const c10::IValue& element : list.vec()) mapped.push_back(map_tensors(element, f));
+    return mapped;
+  }
+  return value;
+}
+
+// A state as the parameter is: on its device and, for one of its shape, in its layout, as kernels want it.
+at::Tensor placed_like(const at::Tensor& param, const at::Tensor& state) {
+  if (!state.defined()) return state;
+  if (state.sizes() != param.sizes() || state.strides() == param.strides()) return state.to(param.device());
+  return at::empty_like(param, param.options().dtype(state.scalar_type()).requires_grad(false)).copy_(state);
+}
+
+ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
+  const auto states = archive.children.find("state");
+  if (states == archive.children.end()) return archive;
+  for (auto& [position, state] : states->second.children) {
+    const at::Tensor param = params.params.at(std::stoul(position)).stepped.detach();
+    for (auto& item : state.values) {
+      item.second = map_tensors(item.second, [&](const at::Tensor& tensor) { return placed_like(param, tensor); });
+    }
+  }
+  return archive;
+}
+
+}  // namespace
+
+// ---- parameters ----
+
+OptimizerParams::OptimizerParams(const Optimizer& optimizer, const OptimizerStash* stash) {
+  std::unordered_map<const at::TensorImpl*, at::Tensor> behind_master;
+  for (size_t i = 0; stash && i < stash->masters().size(); ++i) {
+    behind_master.emplace(stash->masters()[i].unsafeGetTensorImpl(), stash->model_params()[i]);
+  }
+  std::unordered_map<const at::TensorImpl*, int64_t> positions;
+  for (const auto& group : optimizer.param_groups()) {
+    groups.emplace_back();
+    for (const auto& param : group.params()) {
+      const auto next = static_cast<int64_t>(params.size());
+      const auto [position, is_new] = positions.try_emplace(param.unsafeGetTensorImpl(), next);
+      groups.back().push_back(position->second);
+      if (!is_new) continue;
+      const auto model = behind_master.find(param.unsafeGetTensorImpl());
+      params.push_back({param, model == behind_master.end() ? param : model->second});
+    }
+  }
+}
+
+std::string ParamNames::find(const at::Tensor& param) const {
+  const auto found = names_.find(param.unsafeGetTensorImpl());
+  return found == names_.end() ? "" : found->second;
+}
+
+OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* stash, const ParamNames& names) {
+  OptimizerContent content;
+  content.class_name = class_name_of(optimizer);
+  const OptimizerParams params(optimizer, stash);
+  content.groups = params.groups;
+  for (const auto& param : params.params) {
+    OptimizerParam saved{names.find(param.model), c10::toString(param.model.scalar_type()), param.model.sizes().vec(), {}, {}};
+    if (param.has_master()) saved.master = param.stepped.detach();
+    if (saved.name.empty()) saved.value = as_float32(param.model);
+    content.params.push_back(std::move(saved));
+  }
+  content.archive = archive_of(optimizer);
+  return content;
+}
+
+// ---- loading ----
+
+OptimizerLoad::OptimizerLoad(Optimizer& optimizer, const OptimizerStash* stash) : optimizer_(optimizer), stash_(stash) {
+  // Saved without the states, which are kept as they are and need no copy.
+  States states;
+  std::swap(states, optimizer_.state());
+  try {
+    before_ = tree_of([&](OutputArchive& archive) { optimizer_.save(archive); });
+  } catch (...) {
+    std::swap(states, optimizer_.state());
+    throw;
+  }
+  std::swap(states, optimizer_.state());
+}
+
+void OptimizerLoad::check_fits(const ParamNames& names, const OptimizerContent& content) const {
+  const auto class_name = class_name_of(optimizer_);
+  TORCH_CHECK(content.class_name == class_name, "it was saved from an optimizer of the class ", content.class_name,
+              ", this one is a ", class_name, ", for which that state means nothing. Load it into a ", content.class_name,
+              ", or load the model alone.");
+  const OptimizerParams here(optimizer_, stash_);
+  TORCH_CHECK(content.groups.size() == here.groups.size(), "its optimizer has ", content.groups.size(),
+              " parameter groups, this one has ", here.groups.size(), ". Add the same groups before loading.");
+  for (size_t i = 0; i < here.groups.size(); ++i) {
+    TORCH_CHECK(content.groups[i].size() == here.groups[i].size(), "its parameter group ", i, " has ", content.groups[i].size(),
+                " parameters, this optimizer's has ", here.groups[i].size(), ".");
+    TORCH_CHECK(content.groups[i] == here.groups[i], "other parameters stand twice in its parameter group ", i, ".");
+  }
+  TORCH_CHECK(content.params.size() == here.params.size(), "its optimizer has ", content.params.size(),
+              " parameters, this one has ", here.params.size(), ".");
+  for (size_t i = 0; i < here.params.size(); ++i) {
+    const auto& saved = content.params[i];
+    const auto name = names.find(here.params[i].model);
+    TORCH_CHECK(saved.name == name, "the optimizer's parameter ", i, " is '", saved.name, "' in the file and '", name,
+                "' here (no name: in none of the models). Give the optimizer the parameters in the same order.");
+    TORCH_CHECK(here.params[i].model.sizes() == saved.sizes, "the optimizer's parameter ", i, ", '", name, "', has shape ",
+                at::IntArrayRef(saved.sizes), " in the file and ", here.params[i].model.sizes(), " here.");
+    TORCH_CHECK(!name.empty() || saved.value.defined(), "the value of the optimizer's parameter ", i, " is missing.");
+  }
+  const ArchiveTree* groups = child_of(before_, "param_groups");
+  if (!groups) return;
+  const ArchiveTree* saved_groups = child_of(content.archive, "param_groups");
+  const auto options = saved_groups ? difference(*groups, *saved_groups, "") : "has no 'param_groups'";
+  TORCH_CHECK(options.empty(), "its optimizer ", options, ": it was saved by another version of ", class_name, ".");
+  check_states(content);
+}
+
+void OptimizerLoad::apply(const OptimizerContent& content) {
+  const auto archive = placed_like(OptimizerParams(optimizer_, stash_), content.archive);
+  begun_ = true;
+  std::swap(states_before_, optimizer_.state());
+  load_tree(archive, [&](InputArchive& in) { optimizer_.load(in); });
+  match_state_to_params(optimizer_);
+}
+
+void OptimizerLoad::undo() {
+  if (!begun_) return;
+  load_tree(before_, [&](InputArchive& archive) { optimizer_.load(archive); });
+  optimizer_.state() = std::move(states_before_);
+  begun_ = false;
+}
+
+}  // namespace apex::amp::detail

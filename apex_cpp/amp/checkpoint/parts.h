@@ -1,0 +1,79 @@
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include <apex_cpp/amp/map_tensors.h>
+
+namespace apex::amp::detail {
+
+struct Session;
+
+/// The models and optimizers of one checkpoint, in order, and the `initialize` call that a model's handle knows of.
+template <class Module, class Optimizer>
+struct Parts {
+  std::vector<Module*> models;
+  std::vector<Optimizer*> optimizers;
+  std::shared_ptr<Session> session;
+};
+using SavedParts = Parts<const torch::nn::Module, const torch::optim::Optimizer>;
+using LoadedParts = Parts<torch::nn::Module, torch::optim::Optimizer>;
+
+template <class T>
+inline constexpr bool kIsVector = false;
+template <class T>
+inline constexpr bool kIsVector<std::vector<T>> = true;
+/// Calls `f` for one thing, or for each of a vector or a tuple (also `std::tie`'s).
+template <class T, class F>
+void for_each_part(T& shape, const F& f) {
+  if constexpr (kIsVector<std::remove_const_t<T>>) {
+    for (auto& one : shape) f(one);
+  } else if constexpr (kIsTuple<std::remove_const_t<T>>) {
+    std::apply([&](auto&... one) { (f(one), ...); }, shape);
+  } else {
+    f(shape);
+  }
+}
+
+template <class T, class = void>
+inline constexpr bool kHasCasts = false;
+template <class T>
+inline constexpr bool kHasCasts<T, std::void_t<decltype(std::declval<const T&>().casts().session)>> = true;
+
+/// A module or optimizer itself, or what a holder or pointer holds.
+template <class Base, class T>
+auto& part_of(T& part) {
+  if constexpr (std::is_base_of_v<Base, T>) {
+    return part;
+  } else if constexpr (std::is_pointer_v<std::remove_const_t<T>>) {
+    TORCH_CHECK(part, "a checkpoint was asked for of a null pointer.");
+    return *part;
+  } else {
+    TORCH_CHECK(part.get(), "a checkpoint was asked for of an empty pointer or holder.");
+    return *part.get();
+  }
+}
+
+template <class Parts, class Models>
+void add_models(Parts& parts, Models& models) {
+  for_each_part(models, [&](auto& model) {
+    auto& module = part_of<torch::nn::Module>(model);
+    parts.models.push_back(&module);
+    if constexpr (kHasCasts<std::decay_t<decltype(module)>>) {
+      if (!parts.session) parts.session = module.casts().session;
+    }
+  });
+}
+
+template <class Parts, class Optimizers>
+void add_optimizers(Parts& parts, Optimizers& optimizers) {
+  for_each_part(optimizers, [&](auto& optimizer) { parts.optimizers.push_back(&part_of<torch::optim::Optimizer>(optimizer)); });
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,37 @@
+// Checkpoints that released versions wrote go on loading, to the bit.
+#include "tests/checkpoint/resume/corpus.h"
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+class Corpus : public AmpTest, public ::testing::WithParamInterface<CorpusEntry> {};
+
+TEST_P(Corpus, LoadsAndTrainsOnAsItDidWhereItWasSaved) {
+  const auto& entry = GetParam();
+  ASSERT_GE(entry.losses.size(), 3u);
+  CorpusRun run(entry.optimizers, entry.level, /*seed=*/8);
+  ASSERT_NE(run.checksum(), entry.checksum);
+  const auto loaded = run.load(std::string(CORPUS_FOLDER) + "/" + entry.file);
+  EXPECT_EQ(run.checksum(), entry.checksum);
+  EXPECT_EQ(loaded.notes, std::vector<std::string>());
+  EXPECT_EQ(loaded.opt_level, entry.level);
+  EXPECT_EQ(loaded.metadata.at("step").to_int(), 3);
+  EXPECT_EQ(loaded.metadata.at("optimizers").to_string(), entry.optimizers);
+  const auto losses = run.run(3, 6);
+  ASSERT_EQ(losses.size(), entry.losses.size());
+  // Other processors add in other orders.
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], entry.losses[i], 2e-2 * std::abs(entry.losses[i])) << i;
+}
+INSTANTIATE_TEST_SUITE_P(Files, Corpus, ::testing::ValuesIn(read_corpus(CORPUS_FOLDER)),
+                         [](const ::testing::TestParamInfo<CorpusEntry>& test) {
+                           std::string name = test.param.optimizers + test.param.level;
+                           std::replace(name.begin(), name.end(), '+', '_');
+                           return name;
+                         });
+
+TEST(CorpusFolder, IsThere) { EXPECT_GE(read_corpus(CORPUS_FOLDER).size(), 10u); }
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,164 @@
+// A checkpoint of one level loaded at another: what can be carried over is, and the notes say what cannot.
+#include <apex_cpp/optimizers.h>
+
+#include "tests/amp/support.h"
+#include "tests/checkpoint/resume/training.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+std::string all(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const auto& note : notes) text += note + "\n";
+  return text;
+}
+
+Tensor master_of(Training& run, size_t group, size_t param) { return run.optimizer->param_groups()[group].params()[param]; }
+
+class AcrossLevels : public AmpTest {
+ protected:
+  std::string saved_at(const std::string& optimizer, const std::string& level) {
+    Training run(optimizer, level);
+    run.run(0, 3);
+    const auto file = folder_ / (optimizer + level);
+    run.save(file);
+    return file;
+  }
+  Folder folder_;
+};
+
+TEST_F(AcrossLevels, O2ToO0MakesTheMastersTheParametersWithAllTheirBits) {
+  for (const char* to : {"O0", "O1", "plain"}) {
+    SCOPED_TRACE(to);
+    Training run("Adam", "O2");
+    run.run(0, 3);
+    run.save(folder_ / "o2");
+    const Tensor master = master_of(run, 1, 0).detach().clone();
+    ASSERT_FALSE(torch::equal(master, run.model->fc1->weight.to(torch::kFloat))) << "nothing is lost in 16 bits";
+    const Tensor moment =
+        static_cast<torch::optim::AdamParamState&>(*run.optimizer->state().at(master_of(run, 1, 0).unsafeGetTensorImpl()))
+            .exp_avg()
+            .clone();
+    Training other("Adam", to, 9);
+    const auto loaded = other.load(folder_ / "o2");
+    EXPECT_TRUE(torch::equal(other.model->fc1->weight, master));
+    EXPECT_EQ(loaded.opt_level, "O2");
+    EXPECT_TRUE(contains(all(loaded.notes), "Saved at O2, loaded at"));
+    EXPECT_TRUE(contains(all(loaded.notes), "from their FP32 master weights"));
+    const auto& state = static_cast<torch::optim::AdamParamState&>(
+        *other.optimizer->state().at(other.model->fc1->weight.unsafeGetTensorImpl()));
+    EXPECT_TRUE(torch::equal(state.exp_avg(), moment));
+    EXPECT_EQ(state.step(), 2) << "of three steps one was skipped";
+    other.run(3, 5);
+    EXPECT_TRUE(std::isfinite(other.losses.back()));
+  }
+}
+
+TEST_F(AcrossLevels, O0ToO2MakesMastersOfTheFP32Parameters) {
+  Training run("SGD", "O0");
+  run.run(0, 3);
+  run.save(folder_ / "o0");
+  for (int trained : {0, 2}) {
+    Training other("SGD", "O2", 9);
+    other.run(0, trained);
+    const auto loaded = other.load(folder_ / "o0");
+    EXPECT_TRUE(torch::equal(master_of(other, 1, 0), run.model->fc1->weight)) << trained;
+    EXPECT_TRUE(torch::equal(other.model->fc1->weight, run.model->fc1->weight.to(torch::kHalf)));
+    EXPECT_TRUE(torch::equal(other.model->bn->weight, run.model->bn->weight));
+    EXPECT_TRUE(contains(all(loaded.notes), "6 FP32 master weights were made"));
+    EXPECT_TRUE(contains(all(loaded.notes), "keeps its dynamic scale of "));
+    other.run(3, 5);
+  }
+}
+
+TEST_F(AcrossLevels, FP16ToBF16KeepsTheMastersAndTheStaticScale) {
+  Training run("FusedAdam", "O2");
+  run.run(0, 3);
+  run.save(folder_ / "o2");
+  Training other("FusedAdam", "O5", 9);
+  const auto loaded = other.load(folder_ / "o2");
+  const Tensor master = master_of(run, 1, 0);
+  EXPECT_TRUE(torch::equal(master_of(other, 1, 0), master));
+  EXPECT_TRUE(torch::equal(other.model->fc1->weight, master.detach().to(torch::kBFloat16))) << "rounded once";
+  EXPECT_EQ(amp::loss_scaler().loss_scale(), 1.0);
+  EXPECT_TRUE(contains(all(loaded.notes), "keeps its static scale of 1"));
+  other.run(3, 5);
+}
+
+TEST_F(AcrossLevels, O3HasNoMastersAndGetsTheStateInItsOwnDtype) {
+  const auto file = saved_at("SGD", "O2");
+  Training other("SGD", "O3", 9);
+  const auto notes = all(other.load(file).notes);
+  EXPECT_TRUE(contains(notes, "master weights of the file have no place"));
+  const auto& state =
+      static_cast<torch::optim::SGDParamState&>(*other.optimizer->state().at(other.model->fc1->weight.unsafeGetTensorImpl()));
+  EXPECT_EQ(state.momentum_buffer().scalar_type(), torch::kHalf);
+  other.run(3, 5);
+}
+
+TEST_F(AcrossLevels, EveryPairOfLevelsLoadsAndTrainsOn) {
+  const char* const levels[] = {"plain", "O0", "O1", "O2", "O3", "O4", "O5"};
+  for (const std::string optimizer : {"Adam", "FusedLAMB"}) {
+    for (const std::string from : levels) {
+      const auto file = saved_at(optimizer, from);
+      for (const std::string to : levels) {
+        SCOPED_TRACE(optimizer + " " + from + " to " + to);
+        Training other(optimizer, to, 9);
+        const auto loaded = other.load(file);
+        EXPECT_EQ(loaded.notes.empty(), from == to);
+        EXPECT_EQ(loaded.opt_level, from == "plain" ? "" : from);
+        other.run(3, 5);
+        EXPECT_TRUE(std::isfinite(other.losses.back()));
+      }
+    }
+  }
+}
+
+TEST_F(AcrossLevels, AnotherNumberOfLossesIsNoted) {
+  Training run("SGD", "O2", 3, quiet().num_losses(3));
+  amp::load_state_dict({{"loss_scaler0", {8.0, 1}}, {"loss_scaler1", {16.0, 2}}, {"loss_scaler2", {32.0, 3}}});
+  run.save(folder_ / "three");
+  Training other("SGD", "O2", 3, quiet().num_losses(2));
+  EXPECT_TRUE(contains(all(other.load(folder_ / "three").notes), "3 loss scalers, there are 2 here; 2 were restored"));
+  EXPECT_EQ(amp::loss_scaler(1).loss_scale(), 16.0);
+  EXPECT_EQ(amp::loss_scaler(1).unskipped(), 2);
+}
+
+TEST_F(AcrossLevels, AModelAloneTakesTheMastersAndLeavesRandomNumbersAndScalers) {
+  const auto file = saved_at("SGD", "O2");
+  Training reference("SGD", "O0", 9);
+  reference.load(file);
+  DropNet plain;
+  torch::manual_seed(5);
+  const auto random = bytes_of(at::detail::getDefaultCPUGenerator().get_state());
+  amp::load_checkpoint(file, plain);
+  EXPECT_EQ(bytes_of(*plain), bytes_of(*reference.model));
+  EXPECT_EQ(bytes_of(at::detail::getDefaultCPUGenerator().get_state()), random);
+
+  Training trained("SGD", "O2", 9);
+  trained.run(0, 1);
+  amp::load_checkpoint(file, trained.net);
+  EXPECT_TRUE(torch::equal(master_of(trained, 1, 0), plain->fc1->weight)) << "the next step would undo the load";
+}
+
+TEST_F(AcrossLevels, CpuFilesLoadIntoCudaModels) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
+  const auto file = saved_at("FusedAdam", "O2");
+  DropNet model;
+  model->to(torch::kCUDA);
+  auto optimizer = make_optimizer("FusedAdam", model);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  amp::load_checkpoint(file, net, opt);
+  Training on_cpu("FusedAdam", "O2", 9);
+  on_cpu.load(file);
+  EXPECT_TRUE(torch::equal(opt->param_groups()[1].params()[0].cpu(), master_of(on_cpu, 1, 0)));
+  amp::scale_loss(net->forward(images().cuda()).square().mean(), *opt).backward();
+  opt->step();
+  amp::save_checkpoint(folder_ / "cuda", net, opt);
+  EXPECT_TRUE(on_cpu.load(folder_ / "cuda").notes.size() <= 1u) << "the CUDA generator may be missing, nothing else";
+}
+
+}  // namespace
+}  // namespace apex::test

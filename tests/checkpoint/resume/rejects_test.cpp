@@ -1,0 +1,278 @@
+// What cannot be loaded is refused with the reason, and changes no byte.
+#include <apex_cpp/amp/checkpoint/content.h>
+#include <apex_cpp/optimizers.h>
+
+#include "tests/amp/optimizers.h"
+#include "tests/checkpoint/resume/training.h"
+
+namespace apex::test {
+namespace {
+
+using amp::detail::CheckpointContent;
+using amp::detail::TensorFile;
+
+class Rejects : public AmpTest {
+ protected:
+  /// A run that has been elsewhere than the file, whose state must not change.
+  Rejects() {
+    Training source("Adam", "O2");
+    source.run(0, 3);
+    source.save(file_, {{"epoch", 1}});
+    target_ = std::make_unique<Training>("Adam", "O2", 9);
+    target_->run(0, 2);
+    torch::manual_seed(kSeed);
+    target_->save(before_);
+    bytes_ = target_->bytes();
+  }
+
+  /// The message with which the file is refused. Everything must be as it was, the optimizer's state too.
+  template <class Load>
+  std::string refusal(Load&& load) {
+    torch::manual_seed(kSeed);
+    const auto message = message_of(load);
+    EXPECT_EQ(target_->bytes(), bytes_);
+    target_->save(folder_ / "after");
+    EXPECT_TRUE(read_bytes(folder_ / "after") == read_bytes(before_)) << "the optimizer's state changed";
+    return message;
+  }
+  std::string refusal_of(const TensorFile& file) {
+    amp::detail::write_safetensors(folder_ / "changed", file);
+    return refusal([&] { target_->load(folder_ / "changed"); });
+  }
+  /// The file with `change` made to its content.
+  template <class Change>
+  std::string refusal_after(Change&& change) {
+    auto content = amp::detail::content_of(amp::detail::read_safetensors(file_));
+    change(content);
+    return refusal_of(amp::detail::file_of(content));
+  }
+
+  static constexpr uint64_t kSeed = 5;
+  Folder folder_;
+  const std::string file_ = folder_ / "run.ckpt", before_ = folder_ / "before";
+  std::unique_ptr<Training> target_;
+  std::string bytes_;
+};
+
+TEST_F(Rejects, AnotherModelWithAllTheNamesAtOnce) {
+  Mlp mlp;
+  const auto message = refusal([&] { amp::load_checkpoint(file_, mlp, target_->optimizer); });
+  for (const auto& part :
+       {"'bn.weight'", "'conv.bias'", "Only in the file", "built as the one", "nothing was changed", "run.ckpt"}) {
+    EXPECT_TRUE(contains(message, part));
+  }
+  DropNet wider(7);
+  const auto shapes = refusal([&] { amp::load_checkpoint(file_, wider, target_->optimizer); });
+  EXPECT_TRUE(contains(shapes, "'fc1.weight' is Float[5, 48] in the file and Float[7, 48] here"));
+  EXPECT_TRUE(contains(shapes, "'fc2.weight'"));
+}
+
+TEST_F(Rejects, NamesMissingAndUnexpectedTogether) {
+  const auto message = refusal_after([](CheckpointContent& content) {
+    content.models[0][0].name = "stem.weight";
+    content.models[0][3].name = "stem.bias";
+  });
+  EXPECT_TRUE(contains(message, "Missing in the file: 'conv.weight', 'bn.bias'. Only in the file: 'stem.bias', 'stem.weight'"));
+}
+
+TEST_F(Rejects, AnotherOptimizerClass) {
+  Training other("AdamW", "O2");
+  other.run(0, 1);
+  const auto bytes = other.bytes();
+  EXPECT_TRUE(contains(message_of([&] { other.load(file_); }),
+                       "saved from an optimizer of the class torch::optim::Adam, this one is a torch::optim::AdamW"));
+  EXPECT_EQ(other.bytes(), bytes);
+}
+
+TEST_F(Rejects, OtherGroupsParametersAndOrders) {
+  const auto message_for = [&](const std::vector<torch::optim::OptimizerParamGroup>& groups, DropNet model) {
+    torch::optim::Adam optimizer(groups, torch::optim::AdamOptions(0.01));
+    return message_of([&] { amp::load_checkpoint(file_, model, optimizer); });
+  };
+  DropNet m;
+  EXPECT_TRUE(contains(message_for({{m->parameters()}}, m), "its optimizer has 2 parameter groups, this one has 1"));
+  const std::vector<torch::Tensor> convs = {m->conv->weight, m->conv->bias, m->bn->weight, m->bn->bias};
+  const std::vector<torch::Tensor> layers = {m->fc1->weight, m->fc1->bias, m->fc2->weight, m->fc2->bias};
+  EXPECT_TRUE(contains(message_for({{convs}, {{m->fc1->weight}}}, m), "its parameter group 1 has 4 parameters"));
+  EXPECT_TRUE(contains(message_for({{layers}, {convs}}, m), "'model0/conv.weight' in the file and 'model0/fc1.weight' here"));
+}
+
+TEST_F(Rejects, AnOptimizerThatWasReplacedOrIsInsideABackwardPass) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  EXPECT_TRUE(contains(message_of([&, &n = net] { amp::save_checkpoint(folder_ / "x", n, optimizer); }), "has replaced"));
+  EXPECT_TRUE(contains(message_of([&, &n = net] { amp::load_checkpoint(file_, n, optimizer); }), "has replaced"));
+  auto moved = std::move(opt);
+  EXPECT_TRUE(contains(message_of([&, &n = net, &o = opt] { amp::save_checkpoint(folder_ / "x", n, o); }), "moved from"));
+  auto scaled = amp::scale_loss(net->forward(features()).sum(), moved);
+  EXPECT_TRUE(contains(message_of([&, &n = net] { amp::save_checkpoint(folder_ / "x", n, moved); }), "inside a scale_loss"));
+  scaled.backward();
+}
+
+TEST_F(Rejects, AStateThatTheOptimizerItselfDoesNotTakeIsUndone) {
+  for (const char* key : {"exp_avg_sq", "step"}) {
+    const auto message = refusal_after([&](CheckpointContent& content) {
+      auto& states = content.optimizers[0].archive.children.at("state").children;
+      states.at("3").values["step"] = c10::IValue("three");
+      states.at("5").values.erase(key);
+    });
+    EXPECT_FALSE(message.empty()) << key;
+  }
+}
+
+TEST_F(Rejects, StatesOptionsAndScalersThatMakeNoSense) {
+  EXPECT_TRUE(
+      contains(refusal_after([](CheckpointContent& content) {
+                 content.optimizers[0].archive.children.at("state").children.at("4").values["exp_avg"] = torch::zeros({2, 3});
+               }),
+               "the state 'exp_avg' of the parameter 'model0/fc1.weight' has shape [2, 3], expected [5, 48]"));
+  EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) {
+                         auto& states = content.optimizers[0].archive.children.at("state").children;
+                         states["99"] = states.at("4");
+                       }),
+                       "state of a parameter '99'"));
+  EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) {
+                         content.optimizers[0]
+                             .archive.children.at("param_groups")
+                             .children.at("param_groups/1")
+                             .children.at("options")
+                             .values.erase("betas");
+                       }),
+                       "betas"));
+  EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) { content.scalers[0].loss_scale = -4; }), "-4"));
+  EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) { content.scalers[0].unskipped = -1; }), "-1"));
+  EXPECT_TRUE(
+      contains(refusal_after([](CheckpointContent& content) { content.generators[0].state = torch::zeros({8}, torch::kByte); }),
+               "random number generator of cpu"));
+  EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) { content.optimizers.clear(); }), "holds 0 optimizers"));
+}
+
+TEST_F(Rejects, FilesThatAreNoCheckpoints) {
+  EXPECT_TRUE(contains(refusal([&] { target_->load(folder_ / "nowhere"); }), "nowhere"));
+  write_bytes(folder_ / "text", "not a checkpoint");
+  EXPECT_TRUE(contains(refusal([&] { target_->load(folder_ / "text"); }), "text"));
+  EXPECT_TRUE(contains(refusal_of({{{"fc1.weight", torch::zeros({5, 48})}}, {{"format", "pt"}}}), "no checkpoint"));
+  auto file = amp::detail::read_safetensors(file_);
+  file.metadata["version"] = "2";
+  EXPECT_TRUE(contains(refusal_of(file), "Use a newer apex_cpp"));
+}
+
+TEST_F(Rejects, DescriptionsThatDoNotFitTheFormat) {
+  const auto original = amp::detail::read_safetensors(file_);
+  const std::string text = original.metadata.at("checkpoint");
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    const auto at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return changed.replace(at, from.size(), to);
+  };
+  const std::string deep(100000, '[');
+  const std::vector<std::string> descriptions = {
+      "",
+      "null",
+      "[]",
+      "{}",
+      "{",
+      text + "x",
+      text.substr(0, text.size() / 2),
+      deep,
+      "{\"amp\":" + deep,
+      replaced("\"amp\":", "\"AMP\":"),
+      replaced("\"opt_level\":\"O2\"", "\"opt_level\":2"),
+      replaced("\"groups\":[[0,", "\"groups\":[[-1,"),
+      replaced("\"groups\":[[0,", "\"groups\":[[8,"),
+      replaced("\"groups\":[[0,", "\"groups\":[[18446744073709551615,"),
+      replaced("\"groups\":[[0,", "\"groups\":[[0.5,"),
+      replaced("\"shape\":[3,1,3,3]", "\"shape\":[3,1,3]"),
+      replaced("\"shape\":[3,1,3,3]", "\"shape\":\"[3,1,3,3]\""),
+      replaced("\"optimizer0/state/0/exp_avg\"", "\"optimizer0/state/0/nothing\""),
+      replaced("{\"int\":2}", "{\"int\":2.5}"),
+      replaced("{\"int\":2}", "{\"whole\":2}"),
+      replaced("{\"int\":2}", "{}"),
+      replaced("{\"int\":2}", "{\"int\":2,\"none\":null}"),
+      replaced("{\"int\":2}", "{\"int\":99999999999999999999}"),
+      replaced("\"unskipped\":", "\"unskipped\":\"a\",\"x\":"),
+      replaced("\"generators\":[\"cpu\"", "\"generators\":[\"gpu\""),
+      replaced("\"metadata\":{\"epoch\":{\"int\":1}}", "\"metadata\":{\"epoch\":{\"tuple\":[]}}")};
+  for (const auto& description : descriptions) {
+    auto file = original;
+    file.metadata["checkpoint"] = description;
+    SCOPED_TRACE(description.substr(0, 60));
+    EXPECT_FALSE(refusal_of(file).empty());
+  }
+}
+
+/// A small checkpoint, and a run whose state it must not reach once it is damaged.
+class Damage : public AmpTest {
+ protected:
+  struct Run {
+    Run() : optimizer(model->parameters(), torch::optim::AdamOptions(0.1)) {}
+    std::string bytes() {
+      return bytes_of(*model) + bytes_of(optimizer) + bytes_of(at::detail::getDefaultCPUGenerator().get_state());
+    }
+    void step() {
+      model->forward(torch::ones({1, 2})).sum().backward();
+      optimizer.step();
+    }
+    torch::nn::Linear model{2, 1};
+    torch::optim::Adam optimizer;
+  };
+
+  Damage() {
+    run_.step();
+    amp::save_checkpoint(folder_ / "whole", run_.model, run_.optimizer, {{"epoch", 1}});
+    whole_ = read_bytes(folder_ / "whole");
+    saved_ = run_.bytes();
+    run_.step();
+    torch::rand({1});
+    amp::save_checkpoint(folder_ / "other", run_.model, run_.optimizer);
+    other_ = run_.bytes();
+  }
+  /// Whether the damaged file was loaded. Then it must be what was saved, to the bit.
+  bool loads(const std::string& damaged) {
+    write_bytes(folder_ / "damaged", damaged);
+    try {
+      amp::load_checkpoint(folder_ / "damaged", run_.model, run_.optimizer);
+    } catch (const c10::Error&) {
+      return false;
+    }
+    EXPECT_EQ(run_.bytes(), saved_);
+    amp::load_checkpoint(folder_ / "other", run_.model, run_.optimizer);
+    return true;
+  }
+
+  Folder folder_;
+  Run run_;
+  std::string whole_, saved_, other_;
+};
+
+TEST_F(Damage, EveryTruncation) {
+  ASSERT_TRUE(loads(whole_));
+  for (size_t size = 0; size < whole_.size(); ++size) {
+    ASSERT_FALSE(loads(whole_.substr(0, size))) << "of " << size << " bytes";
+  }
+  EXPECT_EQ(run_.bytes(), other_);
+  std::cout << whole_.size() << " truncations\n";
+}
+
+TEST_F(Damage, EveryFlippedBitOfTheHeaderAndASampleOfTheData) {
+  uint64_t header = 0;
+  std::memcpy(&header, whole_.data(), sizeof(header));
+  int flips = 0, accepted = 0;
+  const auto flip = [&](size_t bit) {
+    auto damaged = whole_;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    accepted += loads(damaged);  // a bit that says nothing of the state, as in the checksum's name
+    ++flips;
+  };
+  const size_t data = (sizeof(header) + header) * 8;
+  for (size_t bit = 0; bit < data; ++bit) flip(bit);
+  for (size_t bit = data; bit < whole_.size() * 8; bit += 37) flip(bit);
+  EXPECT_EQ(run_.bytes(), other_);
+  EXPECT_LT(accepted, 200);
+  std::cout << flips << " flipped bits, " << accepted << " of them outside of what is checked and of the state\n";
+}
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,207 @@
+// The forms in which models and optimizers come, with amp and without, and what else is in a checkpoint.
+#include <apex_cpp/amp/checkpoint/safetensors.h>
+#include <apex_cpp/optimizers.h>
+
+#include "tests/amp/optimizers.h"
+#include "tests/checkpoint/resume/training.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+class Shapes : public AmpTest {
+ protected:
+  Folder folder_;
+  const std::string file_ = folder_ / "file.ckpt";
+};
+
+struct PlainNet : torch::nn::Module {
+  PlainNet() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+};
+
+TEST_F(Shapes, AHandleByValueAndMetadataInBraces) {
+  Mlp model;
+  torch::optim::Adam optimizer(model->parameters(), 0.01);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt, features());
+  amp::save_checkpoint(file_, net, opt, {{"epoch", 3}, {"step", 120}, {"best", 0.25}, {"done", false}, {"name", "first"}});
+  const auto expected = bytes_of(opt) + bytes_of(*model);
+  train_step(net, opt, features());
+  ASSERT_NE(bytes_of(opt) + bytes_of(*model), expected);
+  const auto loaded = amp::load_checkpoint(file_, net, opt);
+  EXPECT_EQ(bytes_of(opt) + bytes_of(*model), expected);
+  EXPECT_EQ(loaded.metadata.at("epoch").to_int(), 3);
+  EXPECT_EQ(loaded.metadata.at("epoch").to_double(), 3.0);
+  EXPECT_EQ(loaded.metadata.at("best").to_double(), 0.25);
+  EXPECT_FALSE(loaded.metadata.at("done").to_bool());
+  EXPECT_EQ(loaded.metadata.at("name").to_string(), "first");
+  EXPECT_THROW(loaded.metadata.at("best").to_int(), c10::TypeError);
+  EXPECT_EQ(loaded.metadata.size(), 5u);
+  EXPECT_EQ(loaded.opt_level, "O2");
+  EXPECT_FALSE(loaded.library_version.empty());
+}
+
+TEST_F(Shapes, TuplesAsInitializeAnswersThem) {
+  Mlp first;
+  PlainNet second;
+  torch::optim::SGD a(first->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  optimizers::FusedAdam b(second.parameters(), optimizers::FusedAdamOptions(0.01));
+  auto [nets, opts] = amp::initialize(std::tie(first, second), std::tie(a, b), "O2", quiet().num_losses(2));
+  auto& [net_a, net_b] = nets;
+  auto& [opt_a, opt_b] = opts;
+  train_step(net_a, opt_a, features());
+  train_step(net_b, opt_b, features());
+  amp::save_checkpoint(file_, nets, opts);
+  const auto expected = bytes_of(opt_a) + bytes_of(opt_b) + bytes_of(*first) + bytes_of(second);
+  train_step(net_a, opt_a, features());
+  train_step(net_b, opt_b, features());
+  amp::load_checkpoint(file_, nets, opts);
+  EXPECT_EQ(bytes_of(opt_a) + bytes_of(opt_b) + bytes_of(*first) + bytes_of(second), expected);
+  train_step(net_a, opt_a, features());
+  amp::load_checkpoint(file_, std::tie(net_a, net_b), std::tie(opt_a, opt_b));
+  EXPECT_EQ(bytes_of(opt_a) + bytes_of(opt_b) + bytes_of(*first) + bytes_of(second), expected);
+}
+
+TEST_F(Shapes, VectorsOfHandlesAndPointers) {
+  std::vector<Mlp> models = {Mlp(), Mlp()};
+  std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;
+  for (auto& model : models) optimizers.push_back(std::make_unique<torch::optim::AdamW>(model->parameters(), 0.01));
+  auto [nets, opts] = amp::initialize(models, optimizers, "O5", quiet());
+  for (int i : {0, 1}) train_step(nets[i], *dynamic_cast<amp::AmpOptimizer<torch::optim::AdamW>*>(opts[i].get()), features());
+  amp::save_checkpoint(file_, nets, opts);
+  const auto expected = bytes_of(*opts[0]) + bytes_of(*opts[1]) + bytes_of(*models[1]);
+  for (auto& opt : opts) opt->param_groups()[0].params()[0].detach().zero_();
+  std::vector<torch::optim::Optimizer*> pointers = {opts[0].get(), opts[1].get()};
+  amp::load_checkpoint(file_, nets, pointers);
+  EXPECT_EQ(bytes_of(*opts[0]) + bytes_of(*opts[1]) + bytes_of(*models[1]), expected);
+  EXPECT_TRUE(contains(message_of([&, &all = nets] { amp::load_checkpoint(file_, all[0], *opts[0]); }), "holds 2 models"));
+  pointers.pop_back();
+  EXPECT_TRUE(contains(message_of([&, &all = nets] { amp::load_checkpoint(file_, all, pointers); }), "holds 2 optimizers"));
+}
+
+TEST_F(Shapes, ReferencesToBaseClassesWithAndWithoutAmp) {
+  PlainNet model;
+  torch::optim::RMSprop optimizer(model.parameters(), 0.01);
+  torch::nn::Module& module = model;
+  torch::optim::Optimizer& base = optimizer;
+  model.forward(features()).square().mean().backward();
+  optimizer.step();
+  amp::save_checkpoint(file_, module, base, {{"epoch", 1}});
+  const auto expected = bytes_of(optimizer) + bytes_of(model);
+  optimizer.step();
+  const auto loaded = amp::load_checkpoint(file_, module, base);
+  EXPECT_EQ(bytes_of(optimizer) + bytes_of(model), expected);
+  EXPECT_EQ(loaded.opt_level, "");
+
+  Mlp off;
+  torch::optim::SGD sgd(off->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(off, sgd, "O2", quiet().enabled(false));
+  train_step(net, opt, features());
+  amp::save_checkpoint(file_, net, opt);
+  EXPECT_EQ(amp::load_checkpoint(file_, net, opt).opt_level, "");
+}
+
+TEST_F(Shapes, AParameterOfNoModelIsKeptWithItsOptimizer) {
+  for (const char* level : {"O0", "O2"}) {
+    Mlp model;
+    const Tensor temperature = torch::full({1}, 2.0, torch::requires_grad());
+    auto params = model->parameters();
+    params.push_back(temperature);
+    torch::optim::SGD optimizer(params, 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+    amp::save_checkpoint(file_, net, opt);
+    {
+      torch::NoGradGuard no_grad;
+      temperature.fill_(7);
+    }
+    amp::load_checkpoint(file_, net, opt);
+    EXPECT_EQ(temperature.item<float>(), 2.0f) << level;
+  }
+}
+
+TEST_F(Shapes, TiedParametersAndEmptyGroups) {
+  Mlp model;
+  std::vector<torch::optim::OptimizerParamGroup> groups = {{{model->fc1->weight, model->fc2->weight}}, {std::vector<Tensor>{}}};
+  torch::optim::Adam optimizer(groups, torch::optim::AdamOptions(0.01));
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt, features());
+  amp::save_checkpoint(file_, net, opt);
+  const auto expected = bytes_of(opt);
+  train_step(net, opt, features());
+  amp::load_checkpoint(file_, net, opt);
+  EXPECT_EQ(bytes_of(opt), expected);
+}
+
+TEST_F(Shapes, GroupsAddedLaterAndParametersInAnotherLayout) {
+  const auto make = [](int64_t groups) {
+    DropNet model;
+    model->conv->weight.set_data(torch::randn({3, 1, 3, 3}).to(torch::MemoryFormat::ChannelsLast));
+    auto optimizer = std::make_unique<optimizers::FusedAdam>(model->conv->parameters(), optimizers::FusedAdamOptions(0.01));
+    auto [net, opt] = amp::initialize(model, *optimizer, "O2", quiet());
+    if (groups > 1) opt.add_param_group({model->fc1->parameters()});
+    return std::make_tuple(model, net, std::make_shared<decltype(opt)>(std::move(opt)));
+  };
+  auto [model, net, opt] = make(1);
+  train_step(net, *opt, images());
+  opt->add_param_group({model->fc1->parameters()});
+  train_step(net, *opt, images());
+  amp::save_checkpoint(file_, net, *opt);
+  auto [model2, net2, opt2] = make(2);
+  amp::load_checkpoint(file_, net2, *opt2);
+  EXPECT_EQ(bytes_of(*opt2), bytes_of(*opt));
+  for (auto* pair : {&net, &net2}) (*pair)->eval();
+  train_step(net, *opt, images());
+  train_step(net2, *opt2, images());
+  EXPECT_EQ(bytes_of(*model2), bytes_of(*model));
+}
+
+TEST_F(Shapes, AccumulatedGradientsAreNeitherSavedNorTouched) {
+  Training run("Adam", "O2");
+  run.run(0, 2);
+  run.optimizer->zero_grad();
+  run.backward(2);
+  const Tensor grad = run.optimizer->param_groups()[1].params()[0].grad().clone();
+  run.save(file_);
+  EXPECT_TRUE(torch::equal(run.optimizer->param_groups()[1].params()[0].grad(), grad));
+  Training resumed("Adam", "O2", 9);
+  resumed.load(file_);
+  EXPECT_FALSE(resumed.optimizer->param_groups()[1].params()[0].grad().defined());
+  run.load(file_);  // the random numbers are the process's
+  run.optimizer->zero_grad();
+  run.run(3, 5);
+  const auto expected = run.bytes();
+  resumed.load(file_);
+  resumed.run(3, 5);
+  EXPECT_EQ(resumed.bytes(), expected) << "the pass that was dropped left a trace";
+}
+
+TEST_F(Shapes, TwoSessionsInOneProcessEachSaveTheirOwnScalers) {
+  Mlp a, b;
+  torch::optim::SGD opt_of_a(a->parameters(), 0.1), opt_of_b(b->parameters(), 0.1);
+  auto [net_a, opt_a] = amp::initialize(a, opt_of_a, "O2", quiet());
+  train_step(net_a, opt_a, features());
+  auto [net_b, opt_b] = amp::initialize(b, opt_of_b, "O5", quiet());
+  amp::save_checkpoint(file_, net_a, opt_a);
+  EXPECT_EQ(amp::load_checkpoint(file_, net_a, opt_a).opt_level, "O2");
+  EXPECT_EQ(amp::state_dict()["loss_scaler0"].loss_scale, 1.0);
+}
+
+TEST_F(Shapes, TensorsStandInTheFileUnderReadableNames) {
+  Training run("Adam", "O2");
+  run.run(0, 3);
+  run.save(file_);
+  const auto file = amp::detail::read_safetensors(file_);
+  std::map<std::string, Tensor> tensors(file.tensors.begin(), file.tensors.end());
+  EXPECT_EQ(tensors.at("model0/fc1.weight").scalar_type(), torch::kFloat);
+  EXPECT_TRUE(torch::equal(tensors.at("model0/fc1.weight"), run.model->fc1->weight.to(torch::kFloat)));
+  EXPECT_TRUE(torch::equal(tensors.at("optimizer0/master/4"), run.optimizer->param_groups()[1].params()[0]));
+  EXPECT_EQ(tensors.at("optimizer0/state/4/exp_avg").sizes(), run.model->fc1->weight.sizes());
+  EXPECT_TRUE(tensors.count("generator/cpu"));
+  EXPECT_EQ(file.metadata.at("format"), "apex_cpp.checkpoint");
+}
+
+}  // namespace
+}  // namespace apex::test
