@@ -82,7 +82,8 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// One step, or none: a step after an overflow is skipped once, which changes no bit of any parameter or state and returns an
   /// undefined tensor. With masters: steps them, then writes the 16-bit model parameters and drops the masters' gradients.
   /// No synchronisation beyond the optimizer's own. Errors: RuntimeError for a closure where masters exist or a skip is
-  /// pending (Apex: OPT-05, SL-12), inside a `scale_loss` block, or on a handle that was moved from.
+  /// pending (Apex: OPT-05, SL-12), inside a `scale_loss` block, after passes with `delay_unscale` only, on a handle that was
+  /// moved from, or whose model was initialized again with another optimizer.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!begin_step(static_cast<bool>(closure))) return {};
     const disable_casts casts_off;  // INIT-20
@@ -93,7 +94,8 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
 
   /// Drops (or zeroes) the gradients of the model's parameters and drops those of the masters. Frozen parameters keep theirs
   /// where the level has masters (Apex: OPT-06). `zero_grad` through `torch::optim::Optimizer&`, which is not virtual, and the
-  /// model's own do as well, except between two passes with `delay_unscale`, whose scaled gradients only this one reaches.
+  /// model's own do as well, with one exception: the base class's does not reach scaled gradients that wait in the model for a
+  /// further pass, as with `delay_unscale` or with a fused optimizer and materialize_master_grads=false.
   void zero_grad(bool set_to_none = true) {
     if (!zero_grad_with_amp(set_to_none)) Opt::zero_grad(set_to_none);
   }

@@ -8,11 +8,9 @@
 #include <torch/ordered_dict.h>
 
 #include <array>
-#include <map>
 #include <optional>
 #include <tuple>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -119,9 +117,21 @@ struct Caster<std::pair<A, B>, std::enable_if_t<kCasts<A> || kCasts<B>>> {
   }
 };
 
-/// Mappings keep their type and their keys.
+template <class T, class = void>
+inline constexpr bool kHasTo = false;
+template <class T>
+inline constexpr bool kHasTo<T, std::void_t<decltype(std::declval<const T&>().to(c10::kHalf))>> =
+    std::is_convertible_v<decltype(std::declval<const T&>().to(c10::kHalf)), T>;
+
+template <class T, class = void>
+inline constexpr bool kIsMapping = false;
+template <class T>
+inline constexpr bool kIsMapping<T, std::void_t<typename T::mapped_type, decltype(std::declval<T&>().begin()->second)>> =
+    !kHasTo<T>;
+
+/// Mappings, std's and classes derived from them, keep their type, their keys and their other members (BUG-19).
 template <class Map>
-struct MapCaster {
+struct Caster<Map, std::enable_if_t<kIsMapping<Map> && kCasts<typename Map::mapped_type>>> {
   static constexpr bool kCasts = true;
   static Map cast(const Map& value, c10::ScalarType dtype) {
     Map result = value;
@@ -129,11 +139,6 @@ struct MapCaster {
     return result;
   }
 };
-
-template <class K, class V, class... Rest>
-struct Caster<std::map<K, V, Rest...>, std::enable_if_t<kCasts<V>>> : MapCaster<std::map<K, V, Rest...>> {};
-template <class K, class V, class... Rest>
-struct Caster<std::unordered_map<K, V, Rest...>, std::enable_if_t<kCasts<V>>> : MapCaster<std::unordered_map<K, V, Rest...>> {};
 
 template <class K, class V>
 struct Caster<torch::OrderedDict<K, V>, std::enable_if_t<kCasts<V>>> {
@@ -158,8 +163,7 @@ struct Caster<c10::Dict<K, V>, std::enable_if_t<kCasts<V>>> {
 /// A type of the user's (a batch, a PackedSequence) takes part by having `to(ScalarType)` that returns the cast value
 /// (CAST-05).
 template <class T>
-struct Caster<T, std::enable_if_t<std::is_class_v<T> && !std::is_base_of_v<torch::nn::Module, T> &&
-                                  std::is_convertible_v<decltype(std::declval<const T&>().to(c10::kHalf)), T>>> {
+struct Caster<T, std::enable_if_t<std::is_class_v<T> && !std::is_base_of_v<torch::nn::Module, T> && kHasTo<T>>> {
   static constexpr bool kCasts = true;
   static T cast(const T& value, c10::ScalarType dtype) { return value.to(dtype); }
 };

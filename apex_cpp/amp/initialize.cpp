@@ -4,6 +4,7 @@
 
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/checks.h>
+#include <apex_cpp/amp/earlier_casts.h>
 #include <apex_cpp/amp/param_state.h>
 #include <apex_cpp/amp/printing.h>
 #include <apex_cpp/fp16_utils/convert_network.h>
@@ -47,10 +48,13 @@ void Initializer::check() {
   name_parameters();
   for (const auto* model : models_) check_model(*model, *session_);
   std::unordered_set<const torch::optim::Optimizer*> seen;
+  std::vector<torch::optim::Optimizer*> optimizers;
   for (const auto& [optimizer, erased] : optimizers_) {
     TORCH_CHECK(seen.insert(optimizer).second, "amp::initialize was given the same optimizer twice.");
     check_optimizer(*optimizer, *session_);
+    optimizers.push_back(optimizer);
   }
+  check_one_master_each(optimizers, *session_);
   session_->cast_rules = CastRules::from(settings, session_->parameter_names);
   print_properties(level_, settings);
 }
@@ -60,6 +64,7 @@ void Initializer::apply() {
   if (!enabled()) return;
   if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
   cast_on_this_thread(session_->cast_rules);
+  for (auto* model : models_) undo_earlier_casts(*model);
   const auto& properties = session_->settings.properties;
   if (!properties.cast_model_type) return;
   for (auto* model : models_) {
@@ -69,6 +74,7 @@ void Initializer::apply() {
       fp16_utils::convert_all(*model, *properties.cast_model_type);
     }
   }
+  for (const auto* model : models_) remember_casts(*model, session_);
   // MODEL-07. With masters the state stays as it is until it moves to them: FP32 need not be rounded to 16 bits on the way.
   if (session_->has_masters()) return;
   for (const auto& [optimizer, erased] : optimizers_) match_state_to_params(*optimizer);

@@ -209,11 +209,16 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// Under O2, O3 and O5 the handle's forward runs as its 16-bit weights have it; for the *original* model, which the program
 /// may go on calling on this thread, FP32 input follows the weights, and losses run in FP32. Its output stays 16-bit.
 ///
+/// A model may be initialized again, at any level, with a new optimizer (say after unfreezing layers; but a parameter of the
+/// optimizer that is unfrozen gets its master by itself, and `add_param_group` takes new ones). Nothing is stacked: the new
+/// call's casts, scalers and masters replace the old ones, weights go on from their 16-bit values, and optimizers that hold
+/// masters of the same parameters are retired, an error at their next use. Use the handles of the newest call.
+///
 /// `level` may be a name, or read from YAML; explicit `options` win over YAML, which wins over the level's presets.
 /// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that
 /// the level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter
-/// of the models, LBFGS where masters exist; TypeError for a parameter dtype that amp does not train; ValueError for a bad
-/// value, and for a cast list that names an unknown operator.
+/// of the models, two optimizers over one parameter or LBFGS where masters exist; TypeError for a parameter dtype that amp does
+/// not train; ValueError for a bad value, and for a cast list that names an unknown operator.
 template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
           class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),

@@ -41,6 +41,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
   TORCH_CHECK(!has_closure || !(session_->has_masters() || overflow_),
               "step(closure) is not supported with master weights or a step that is to be skipped: the closure would run "
               "backward without loss scaling. Compute the loss before, inside amp::scale_loss, and call step().");
+  if (!overflow_) check_unscaled("step");
   StepResult fresh;
   fresh.loss_scale = result.loss_scale;
   fresh.grad_norm = result.grad_norm;
@@ -79,7 +80,7 @@ void OptimizerStash::finish_step() {
 void OptimizerStash::end_step() {
   drop_master_grads();
   fused_order_.consume();
-  materialized_ = materialized_ && has_scaled_gradients_;  // delayed passes end in the order in which they began
+  materialized_ = materialized_ && delayed_.waiting();  // delayed passes end in the order in which they began
 }
 
 void OptimizerStash::zero_grad(bool set_to_none) {
@@ -104,7 +105,7 @@ void OptimizerStash::forget_passes() {
   for (auto& stash : native_stash_) stash.reset();
   fused_order_.reset();
   materialized_ = false;
-  has_scaled_gradients_ = false;
+  delayed_.reset();
 }
 
 // ---- misuse ----
@@ -114,10 +115,22 @@ void OptimizerStash::throw_kept_error() {
 }
 
 void OptimizerStash::check_in_use() {
+  TORCH_CHECK(!retired_,
+              "The model of this optimizer was given to amp::initialize again, with another optimizer, which keeps the master "
+              "weights now. Use the handles of the newest call.");
   left_behind_->check();
   TORCH_CHECK(adopted_.empty() || !handle()->param_groups().empty(),
               "The parameters of this optimizer handle were moved into another optimizer. Keep the handle that "
               "amp::initialize returned and move it only into another handle.");
+}
+
+void OptimizerStash::check_unscaled(const char* caller) const {
+  if (!delayed_.waiting()) return;
+  for (const auto& param : trained_params()) {
+    TORCH_CHECK(!param.grad().defined(), caller, "() was called while the gradient of ", session_->name_of(param),
+                " still carries the loss scale: all passes since the last step had delay_unscale. End with a pass without it, "
+                "or drop the gradients with zero_grad().");
+  }
 }
 
 const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller) {

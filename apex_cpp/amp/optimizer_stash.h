@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include <apex_cpp/amp/delayed_grads.h>
 #include <apex_cpp/amp/fused_order.h>
 #include <apex_cpp/amp/left_behind.h>
 #include <apex_cpp/amp/overflow_report.h>
@@ -34,26 +35,32 @@ class OptimizerStash {
   LeftBehind& left_behind() { return *left_behind_; }
   torch::optim::Optimizer* handle() { return left_behind_->handle; }
 
-  /// Sorts parameters that are new since the last call, and gives 16-bit ones their FP32 master in the handle's groups
-  /// (MW-01..07, APG-02). Errors: TypeError, before anything is changed, for a parameter that is neither 16-bit nor FP32.
+  /// Sorts parameters that are new since the last call, or no longer frozen, and gives 16-bit ones their FP32 master in the
+  /// handle's groups (MW-01..07, APG-02). Frozen parameters stay as they are. Errors, before anything is changed: TypeError for
+  /// a parameter to be trained that is neither 16-bit nor FP32, RuntimeError for one whose master another optimizer keeps.
   void adopt_new_params();
   /// Errors: as `adopt_new_params` would, plus RuntimeError for a parameter that the optimizer has already.
   void check_new_group(const std::vector<at::Tensor>& params) const;
   /// The master of a model param; undefined if it has none here.
   at::Tensor master_of(const at::Tensor& param) const;
-  const std::vector<at::Tensor>& masters() const { return masters_; }
-  /// The model params, in the masters' order.
-  const std::vector<at::Tensor>& model_params() const { return model_params_; }
+  /// In the order of the handle's groups, each once; model_params() are the params behind them, in the same order.
+  std::vector<at::Tensor> masters() const;
+  std::vector<at::Tensor> model_params() const;
   /// Errors: RuntimeError unless there is one saved value for each master, of its shape.
   void check_masters_fit(const std::vector<at::Tensor>& values) const;
   /// Writes saved values that fit into the masters, in order.
   void load_masters(const std::vector<at::Tensor>& values);
+  /// Errors: RuntimeError naming a parameter that is both here and in `other`, of the same block.
+  void check_disjoint(const OptimizerStash& other) const;
 
   // Around one backward pass (BWD-*), called by ScaledLoss.
   /// Puts native gradients aside and drops what was already unscaled into masters, so that the pass starts from nothing.
   void enter_backward();
+  /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
+  void check_grads_dense() const;
   void exit_backward(LossScaler& scaler);
-  void exit_backward_delayed();
+  /// `scale` is that of the pass.
+  void exit_backward_delayed(double scale);
   /// The pass was abandoned (an exception): the gradients of before it come back, those of the pass are dropped.
   void abandon_backward();
   bool inside_backward() const { return inside_backward_; }
@@ -65,7 +72,7 @@ class OptimizerStash {
   /// this optimizer takes its place.
   void skip_next_step(Overflow overflow);
   /// Returns false if the step is to be skipped. Errors: RuntimeError for a closure where masters exist, a step inside a
-  /// scale_loss block, a moved-from handle, or the original optimizer used in between.
+  /// scale_loss block or after passes with delay_unscale only, a moved-from handle, or the original optimizer used in between.
   bool begin_step(bool has_closure);
   void finish_step();
 
@@ -85,15 +92,27 @@ class OptimizerStash {
   /// An error that a destructor could not throw is kept here and thrown by the next call that can.
   void keep_error(std::exception_ptr error) { kept_error_ = std::move(error); }
   void throw_kept_error();
-  /// Errors: RuntimeError if the original optimizer was used, or the parameters are no longer with the handle.
+  /// Errors: RuntimeError if the original optimizer was used, the parameters are no longer with the handle, or a later
+  /// `initialize` took over.
   void check_in_use();
+  /// A later `initialize` gave the model's parameters to another optimizer.
+  void retire() { retired_ = true; }
+  /// Errors: RuntimeError naming `caller` and the remedy if gradients are still scaled, after passes with delay_unscale.
+  void check_unscaled(const char* caller) const;
 
   StepResult result;
 
  private:
-  void check_dtype(const at::Tensor& param) const;
+  void check_can_adopt(const at::Tensor& param) const;
+  bool is_frozen(const at::Tensor& param) const;
+  struct Place {
+    size_t group, position;
+  };
+  std::vector<Place> new_params();
   void adopt(at::Tensor& param, bool first_time);
   void give_master(at::Tensor& param);
+  std::vector<size_t> masters_by_group() const;
+  std::vector<at::Tensor> trained_params() const;
   void drop_zeroed_masters();
   void remember_model_grads();
   void drop_master_grads();
@@ -122,7 +141,7 @@ class OptimizerStash {
   std::shared_ptr<LeftBehind> left_behind_;
 
   bool adopted_once_ = false;
-  std::vector<size_t> adopted_;  // params sorted so far, by group
+  std::vector<std::vector<bool>> adopted_;  // by group and position: sorted already; frozen ones are not
   std::vector<at::Tensor> model_params_, masters_;
   std::vector<GradMark> model_grad_marks_;
   std::vector<at::Tensor> spare_grads_;  // memory of dropped master gradients that nobody else holds
@@ -131,11 +150,12 @@ class OptimizerStash {
   std::unordered_set<const at::TensorImpl*> adopted_impls_;
 
   FusedOrder fused_order_;
+  DelayedGrads delayed_;
   bool materialized_ = false;  // the gradients of this step were asked for, so it goes on in Apex's order
 
   bool inside_backward_ = false;
-  bool has_scaled_gradients_ = false;
   std::optional<Overflow> overflow_;  // the next step is to be skipped on its account
+  bool retired_ = false;
   std::exception_ptr kept_error_;
 };
 

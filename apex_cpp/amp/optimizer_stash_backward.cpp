@@ -7,7 +7,7 @@ namespace apex::amp::detail {
 
 void OptimizerStash::enter_backward() {
   inside_backward_ = true;
-  if (has_scaled_gradients_) return;  // SL-09: this pass adds to them
+  if (delayed_.waiting()) return delayed_.enter(trained_params());  // SL-09: this pass adds to them
   if (in_fused_order()) return fused_order_.enter(model_params_, native_params_);
   drop_zeroed_masters();
   for (auto& param : model_params_) param.mutable_grad().reset();
@@ -41,8 +41,7 @@ bool OptimizerStash::GradMark::still(const at::Tensor& grad) const {
   return grad.defined() && static_cast<int64_t>(grad._version()) == version;
 }
 
-void OptimizerStash::exit_backward(LossScaler& scaler) {
-  at::NoGradGuard no_grad;
+void OptimizerStash::check_grads_dense() const {
   for (const auto* params : {&model_params_, &native_params_}) {
     for (const auto& param : *params) {
       TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "The gradient of ", session_->name_of(param),
@@ -50,8 +49,13 @@ void OptimizerStash::exit_backward(LossScaler& scaler) {
                   "optimizer that amp does not handle.");
     }
   }
+}
+
+void OptimizerStash::exit_backward(LossScaler& scaler) {
   inside_backward_ = false;
-  has_scaled_gradients_ = false;
+  at::NoGradGuard no_grad;
+  if (delayed_.waiting()) delayed_.exit(scaler.loss_scale());
+  delayed_.reset();
   if (in_fused_order()) return fused_order_.exit(model_params_, native_params_, scaler);
   unscale_into_masters(scaler);
   unscale_native(scaler);
@@ -92,16 +96,18 @@ void OptimizerStash::unscale_native(LossScaler& scaler) {
   scaler.unscale_with_stashed(again, stashed, again);
 }
 
-void OptimizerStash::exit_backward_delayed() {
+void OptimizerStash::exit_backward_delayed(double scale) {
   inside_backward_ = false;
-  has_scaled_gradients_ = true;
+  const at::NoGradGuard no_grad;
+  if (delayed_.waiting()) delayed_.exit(scale);
+  delayed_.wait(scale);
 }
 
 void OptimizerStash::abandon_backward() {
   // Ended already: what was put aside is mixed with the pass's gradients.
   if (!inside_backward_) return zero_grad(/*set_to_none=*/true);
   inside_backward_ = false;
-  if (has_scaled_gradients_) return;  // nothing was put aside
+  if (delayed_.waiting()) return delayed_.abandon();
   if (in_fused_order()) return fused_order_.abandon(model_params_, native_params_);
   for (auto& param : model_params_) param.mutable_grad().reset();
   for (size_t i = 0; i < native_params_.size(); ++i) {

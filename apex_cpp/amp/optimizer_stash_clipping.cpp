@@ -20,7 +20,7 @@ bool OptimizerStash::in_fused_order() const {
 
 void OptimizerStash::materialize_grads() {
   // Between delayed passes the model holds the gradients of a part of them, at another scale.
-  if (!fused_order_.pending() || has_scaled_gradients_) return;
+  if (!fused_order_.pending() || delayed_.waiting()) return;
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> scaled, unscaled;
   for (size_t i = 0; i < model_params_.size(); ++i) {

@@ -14,41 +14,69 @@ bool is_low_precision(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 
+bool is_trainable(const at::Tensor& tensor) { return is_low_precision(tensor) || tensor.scalar_type() == at::kFloat; }
+
 }  // namespace
 
-void OptimizerStash::check_dtype(const at::Tensor& param) const {
-  TORCH_CHECK_TYPE(is_low_precision(param) || param.scalar_type() == at::kFloat, "The optimizer's parameter ",
-                   session_->name_of(param), " has dtype ", param.scalar_type(),
+void OptimizerStash::check_can_adopt(const at::Tensor& param) const {
+  if (!param.requires_grad()) return;
+  TORCH_CHECK_TYPE(is_trainable(param), "The optimizer's parameter ", session_->name_of(param), " has dtype ",
+                   param.scalar_type(),
                    "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 before amp::initialize, or "
                    "leave it to an optimizer of its own.");
+  const bool shared = session_->has_masters() && !master_of(param).defined() && session_->master_of(param).defined();
+  TORCH_CHECK(!shared, "Another optimizer of this amp::initialize keeps the master weight of ", session_->name_of(param),
+              ", and two masters of one parameter would write over each other. Give each parameter to one optimizer.");
+}
+
+void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
+  for (const auto* params : {&model_params_, &native_params_}) {
+    for (const auto& param : *params) {
+      TORCH_CHECK(!other.adopted_impls_.count(param.unsafeGetTensorImpl()),
+                  "amp::scale_loss was given two optimizers that both ", "train ", session_->name_of(param),
+                  "; its gradient would be unscaled twice. Pass the optimizer that steps next.");
+    }
+  }
 }
 
 void OptimizerStash::check_new_group(const std::vector<at::Tensor>& params) const {
   for (const auto& param : params) {
-    check_dtype(param);
+    check_can_adopt(param);
     TORCH_CHECK(!adopted_impls_.count(param.unsafeGetTensorImpl()), "add_param_group: the parameter ", session_->name_of(param),
                 " is in the optimizer already.");
   }
 }
 
-void OptimizerStash::adopt_new_params() {
-  if (!session_->enabled()) return;
+// MW-01: with masters a frozen parameter stays as it is, and everywhere one of a dtype that amp does not train.
+bool OptimizerStash::is_frozen(const at::Tensor& param) const {
+  return !param.requires_grad() && (session_->has_masters() || !is_trainable(param));
+}
+
+std::vector<OptimizerStash::Place> OptimizerStash::new_params() {
+  std::vector<Place> found;
   auto& groups = handle()->param_groups();
-  adopted_.resize(groups.size(), 0);
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const auto& params = groups[i].params();
-    for (size_t j = adopted_[i]; j < params.size(); ++j) check_dtype(params[j]);
-  }
-  bool found_new = false;
+  adopted_.resize(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     auto& params = groups[i].params();
-    for (; adopted_[i] < params.size(); ++adopted_[i]) {
-      adopt(params[adopted_[i]], !adopted_once_);
-      found_new = true;
+    adopted_[i].resize(params.size(), false);
+    for (size_t j = 0; j < params.size(); ++j) {
+      if (!adopted_[i][j] && !is_frozen(params[j])) found.push_back({i, j});
     }
   }
+  return found;
+}
+
+void OptimizerStash::adopt_new_params() {
+  if (!session_->enabled()) return;
+  const auto places = new_params();
+  auto& groups = handle()->param_groups();
+  for (const auto& [group, position] : places) check_can_adopt(groups[group].params()[position]);
+  for (const auto& [group, position] : places) {
+    adopt(groups[group].params()[position], !adopted_once_);
+    adopted_[group][position] = true;
+  }
   adopted_once_ = true;
-  if (!found_new || !session_->has_masters()) return;
+  if (places.empty() || !session_->has_masters()) return;
   match_state_to_params(*handle());
   if (fused()) describe_copies();
 }
@@ -69,7 +97,6 @@ void OptimizerStash::describe_copies() {
 }
 
 void OptimizerStash::adopt(at::Tensor& param, bool first_time) {
-  if (session_->has_masters() && !param.requires_grad()) return;  // MW-01: a frozen parameter stays as it is
   if (!adopted_impls_.insert(param.unsafeGetTensorImpl()).second) {
     // A tied parameter that stands in the groups twice: it has one master.
     if (const at::Tensor master = master_of(param); master.defined()) param = master;
@@ -98,18 +125,54 @@ at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
   return found == master_index_.end() ? at::Tensor() : masters_[found->second];
 }
 
+std::vector<size_t> OptimizerStash::masters_by_group() const {
+  std::unordered_map<const at::TensorImpl*, size_t> index;
+  for (size_t i = 0; i < masters_.size(); ++i) index[masters_[i].unsafeGetTensorImpl()] = i;
+  std::vector<size_t> order;
+  for (const auto& group : left_behind_->handle->param_groups()) {
+    for (const auto& param : group.params()) {
+      const auto found = index.find(param.unsafeGetTensorImpl());
+      if (found == index.end()) continue;
+      order.push_back(found->second);
+      index.erase(found);
+    }
+  }
+  return order;
+}
+
+std::vector<at::Tensor> OptimizerStash::masters() const {
+  std::vector<at::Tensor> masters;
+  for (const size_t i : masters_by_group()) masters.push_back(masters_[i]);
+  return masters;
+}
+
+std::vector<at::Tensor> OptimizerStash::model_params() const {
+  std::vector<at::Tensor> params;
+  for (const size_t i : masters_by_group()) params.push_back(model_params_[i]);
+  return params;
+}
+
+std::vector<at::Tensor> OptimizerStash::trained_params() const {
+  std::vector<at::Tensor> params = model_params_;
+  params.insert(params.end(), native_params_.begin(), native_params_.end());
+  return params;
+}
+
 void OptimizerStash::check_masters_fit(const std::vector<at::Tensor>& values) const {
-  TORCH_CHECK(values.size() == masters_.size(), "The saved optimizer has ", values.size(), " master weights, this one has ",
-              masters_.size(), ". Load it into an optimizer over the same parameters at the same opt level.");
+  const auto order = masters_by_group();
+  TORCH_CHECK(values.size() == order.size(), "The saved optimizer has ", values.size(), " master weights, this one has ",
+              order.size(), ". Load it into an optimizer over the same parameters at the same opt level.");
   for (size_t i = 0; i < values.size(); ++i) {
-    TORCH_CHECK(values[i].sizes() == masters_[i].sizes(), "The saved master weight of ", session_->name_of(model_params_[i]),
-                " has shape ", values[i].sizes(), ", expected ", masters_[i].sizes(), ".");
+    const at::Tensor& master = masters_[order[i]];
+    TORCH_CHECK(values[i].sizes() == master.sizes(), "The saved master weight of ", session_->name_of(model_params_[order[i]]),
+                " has shape ", values[i].sizes(), ", expected ", master.sizes(), ".");
   }
 }
 
 void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
   at::NoGradGuard no_grad;
-  for (size_t i = 0; i < values.size(); ++i) masters_[i].copy_(values[i]);
+  const auto order = masters_by_group();
+  for (size_t i = 0; i < values.size(); ++i) masters_[order[i]].copy_(values[i]);
 }
 
 void OptimizerStash::copy_masters_to_model() {

@@ -77,6 +77,9 @@ bool ScaledLoss::needs_amp() const {
 
 void ScaledLoss::enter() {
   for (const auto& stash : stashes_) stash->adopt_new_params();
+  for (size_t i = 0; i < stashes_.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) stashes_[i]->check_disjoint(*stashes_[j]);
+  }
   for (const auto& stash : stashes_) stash->enter_backward();
   open_ = true;
 }
@@ -101,11 +104,12 @@ void ScaledLoss::finish() {
 
 void ScaledLoss::leave() {
   const disable_casts casts_off;
+  LossScaler& scaler = session_->scaler(options_.loss_id());
+  for (const auto& stash : stashes_) stash->check_grads_dense();
   if (options_.delay_unscale()) {
-    for (const auto& stash : stashes_) stash->exit_backward_delayed();
+    for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler.loss_scale());
     return;
   }
-  LossScaler& scaler = session_->scaler(options_.loss_id());
   scaler.clear_overflow_state();
   for (const auto& stash : stashes_) stash->exit_backward(scaler);
   if (!options_.delay_overflow_check()) update_scale(scaler);

@@ -29,8 +29,9 @@ class ScaleLossOptions {
   /// Which loss scaler to use, in [0, num_losses).
   ScaleLossOptions& loss_id(int64_t id) { return loss_id_ = id, *this; }
   int64_t loss_id() const { return loss_id_; }
-  /// Leave the gradients scaled in the model's parameters at the end of the block: a later pass, at the same scale, adds to
-  /// them and unscales all.
+  /// Leave the gradients scaled in the model's parameters at the end of the block: a later pass adds to them and unscales all.
+  /// If the scale has changed by then, they are brought to that of the later pass (Apex mixes the scales: SL-09). A `step`
+  /// after such passes only is an error.
   ScaleLossOptions& delay_unscale(bool on) { return delay_unscale_ = on, *this; }
   bool delay_unscale() const { return delay_unscale_; }
   /// Neither move the scale nor skip a step on account of this block.
@@ -97,8 +98,12 @@ class OptimizerList {
 ///
 /// Its end unscales the gradients into FP32 masters (or in place), checks them for overflow, moves the loss scale and arranges
 /// for the next step to be skipped if need be; with a dynamic scale that costs one read of a device flag. An exception that
-/// leaves the block undoes it: gradients from before the block come back, those of the block are dropped. Only where scaled
-/// gradients of a pass with `delay_unscale` wait in the parameters, what the block added to them stays: call zero_grad then.
+/// leaves the block undoes it: gradients from before the block come back, those of the block are dropped.
+///
+/// All gradients that are in the parameters at the end of the block count as this pass's and as scaled (BUG-32). amp takes
+/// those of earlier passes out at the start, so a program that writes gradients inside the block, say averages over processes,
+/// writes scaled ones; unscaled ones are written after it. For a gradient penalty, divide what `torch::autograd::grad` gives
+/// for `tensor()` by `amp::loss_scaler(id).loss_scale()` (BUG-17).
 class ScaledLoss {
  public:
   ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options);
@@ -140,8 +145,9 @@ class ScaledLoss {
 /// Opens a block for one backward pass of `loss` (any shape, floating, any device) that feeds `optimizers`, handles that
 /// `amp::initialize` returned. All optimizers whose parameters get gradients in the pass must be listed.
 /// Errors, before anything is changed: RuntimeError before `initialize`, for an optimizer that is no handle or was moved from,
-/// for a block inside another one of the same optimizer, for optimizers of different `initialize` calls; IndexError for a
-/// `loss_id` out of range. Apex: `amp.scale_loss`.
+/// for a block inside another one of the same optimizer, for optimizers of different `initialize` calls, for two optimizers
+/// that train one parameter, for an optimizer whose model was initialized again; IndexError for a `loss_id` out of range. Apex:
+/// `amp.scale_loss`.
 [[nodiscard]] inline ScaledLoss scale_loss(const at::Tensor& loss, const OptimizerList& optimizers,
                                            const ScaleLossOptions& options = {}) {
   return ScaledLoss(loss, optimizers, options);

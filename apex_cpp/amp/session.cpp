@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/session.h>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/earlier_casts.h>
 #include <apex_cpp/amp/optimizer_stash.h>
 
 #include <mutex>
@@ -91,6 +92,7 @@ void reset() {
   const auto session = detail::current_session();
   if (session && session->cast_rules) detail::release_threads(session->cast_rules);
   detail::set_current_session(nullptr);
+  detail::forget_dead_tensors();
 }
 
 }  // namespace apex::amp

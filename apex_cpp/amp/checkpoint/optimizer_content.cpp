@@ -145,8 +145,9 @@ ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
 
 OptimizerParams::OptimizerParams(const Optimizer& optimizer, const OptimizerStash* stash) {
   std::unordered_map<const at::TensorImpl*, at::Tensor> behind_master;
-  for (size_t i = 0; stash && i < stash->masters().size(); ++i) {
-    behind_master.emplace(stash->masters()[i].unsafeGetTensorImpl(), stash->model_params()[i]);
+  if (stash) {
+    const auto masters = stash->masters(), model_params = stash->model_params();
+    for (size_t i = 0; i < masters.size(); ++i) behind_master.emplace(masters[i].unsafeGetTensorImpl(), model_params[i]);
   }
   std::unordered_map<const at::TensorImpl*, int64_t> positions;
   for (const auto& group : optimizer.param_groups()) {

@@ -1,0 +1,203 @@
+// Defects of Apex around initialize: again, over half models, in the wrong order, without a GPU.
+#include <apex_cpp/optimizers.h>
+
+#include "tests/known_bugs/known_bugs.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+Tensor loss_of(amp::Model<Mlp>& net, double factor = 1.0) { return net->forward(features() * factor).square().mean(); }
+
+TEST_F(KnownBugs, Bug05AStepBeforeAnyBackwardChangesNothing) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  const auto before = bytes_of(*model);
+  opt.step();
+  EXPECT_EQ(bytes_of(*model), before);
+}
+
+TEST_F(KnownBugs, Bug06AGroupMayBeAddedBeforeTheFirstBackward) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->fc1->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  opt.add_param_group(torch::optim::OptimizerParamGroup(model->fc2->parameters()));
+  const auto before = bytes_of(model->fc2->weight);
+  { amp::scale_loss(loss_of(net), opt).backward(); }
+  opt.step();
+  EXPECT_NE(bytes_of(model->fc2->weight), before);
+}
+
+// Apex refused the model, which its first call had made half. The same trained by hand: O2 with one layer, then with both.
+TEST_F(KnownBugs, Bug07ReinitializeAfterUnfreezing) {
+  for (const bool reset_between : {false, true}) {
+    Mlp model;
+    model->fc1->weight.set_requires_grad(false);
+    model->fc1->bias.set_requires_grad(false);
+    torch::optim::SGD head(model->fc2->parameters(), 0.5);
+    auto [net, opt] = amp::initialize(model, head, "O2", quiet().loss_scale(8.0));
+    { amp::scale_loss(loss_of(net), opt).backward(); }
+    opt.step();
+    const Tensor between = model->fc1->weight.detach().clone();
+    if (reset_between) amp::reset();
+
+    for (auto& param : model->parameters()) param.set_requires_grad(true);
+    torch::optim::SGD all(model->parameters(), 0.5);
+    auto [net2, opt2] = amp::initialize(model, all, "O2", quiet().loss_scale(8.0));
+    EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kHalf);
+    EXPECT_TRUE(torch::equal(model->fc1->weight, between)) << "no value changes";
+    opt2.zero_grad();
+    { amp::scale_loss(loss_of(net2), opt2).backward(); }
+    const Tensor grad = model->fc1->weight.grad().to(torch::kFloat) / 8;
+    opt2.step();
+    EXPECT_TRUE(torch::equal(amp::master_params(opt2)[0], between.to(torch::kFloat) - 0.5 * grad));
+    EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "initialize again"));
+    EXPECT_TRUE(
+        contains(message_of([&, &net = net2, &opt = opt] { (void)amp::scale_loss(loss_of(net), opt); }), "newest call"));
+    amp::reset();
+  }
+}
+
+TEST_F(KnownBugs, Bug07AParameterUnfrozenInTheOptimizerIsTrained) {
+  Mlp model;
+  model->fc1->weight.set_requires_grad(false);
+  torch::optim::SGD optimizer(model->parameters(), 0.5);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().loss_scale(8.0));
+  train_step(net, opt, features());
+  const auto before = bytes_of(model->fc1->weight);
+  model->fc1->weight.set_requires_grad(true);
+  train_step(net, opt, features());
+  EXPECT_NE(bytes_of(model->fc1->weight), before);
+  EXPECT_EQ(amp::master_params(opt)[0].scalar_type(), torch::kFloat);
+}
+
+TEST_F(KnownBugs, Bug07AModelThatCameInHalfIsStillRefused) {
+  Mlp model;
+  model->to(torch::kHalf);
+  EXPECT_TRUE(contains(message_of([&] { (void)amp::initialize(model, "O2", quiet()); }), "'fc1.weight'"));
+}
+
+// Each call of Apex's put a further layer around forward and around every patched function.
+TEST_F(KnownBugs, Bug08InitializingAgainStacksNothing) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    Mlp once, often;
+    {
+      const torch::NoGradGuard no_grad;
+      for (size_t i = 0; i < once->parameters().size(); ++i) often->parameters()[i].copy_(once->parameters()[i]);
+    }
+    const auto run = [&](Mlp& model, int calls) {
+      Tensor output;
+      for (int i = 0; i < calls; ++i) {
+        torch::optim::SGD optimizer(model->parameters(), 0.1);
+        auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+        if (i + 1 < calls) continue;
+        train_step(net, opt, features());
+        output = net->forward(features());
+      }
+      return output;
+    };
+    EXPECT_EQ(bytes_of(run(often, 4)), bytes_of(run(once, 1))) << level;
+    EXPECT_EQ(bytes_of(*often), bytes_of(*once)) << level;
+    amp::reset();
+  }
+}
+
+TEST_F(KnownBugs, Bug08AnotherLevelReplacesTheFirst) {
+  Mlp model;
+  auto first = amp::initialize(model, "O2", quiet());
+  auto second = amp::initialize(model, "O1", quiet());
+  for (const auto& param : model->parameters()) EXPECT_EQ(param.scalar_type(), torch::kFloat);
+  EXPECT_EQ(second->forward(features()).scalar_type(), torch::kHalf);
+  auto third = amp::initialize(second, "O0", quiet());
+  EXPECT_EQ(third->forward(features()).scalar_type(), torch::kFloat);
+  auto fourth = amp::initialize(third, "O5", quiet());
+  EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kBFloat16);
+}
+
+// Memory grew with every call, and during evaluation.
+TEST_F(KnownBugs, Bug09NothingOutlivesItsHandles) {
+  std::weak_ptr<void> session;
+  c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> master(Tensor(torch::ones({1})).getIntrusivePtr());
+  {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+    train_step(net, opt, features());
+    session = amp::detail::current_session();
+    master = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(amp::master_params(opt)[0].getIntrusivePtr());
+    amp::reset();
+    EXPECT_FALSE(session.expired()) << "the handles still work with it";
+  }
+  EXPECT_TRUE(session.expired());
+  EXPECT_TRUE(master.expired());
+  Mlp model;
+  auto net = amp::initialize(model, "O1", quiet());
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 3; ++i) net->forward(features());
+  EXPECT_EQ(amp::detail::current_session()->cast_rules->cache().size(), 0u);
+}
+
+template <class T>
+std::string saved(const T& value) {
+  std::ostringstream stream;
+  torch::save(value, stream);
+  return stream.str();
+}
+template <class T>
+void restore(T& value, const std::string& bytes) {
+  std::istringstream stream(bytes);
+  torch::load(value, stream);
+}
+
+// Apex saved no masters: training went on from rounded weights.
+TEST_F(KnownBugs, Bug10ResumingAtO2ContinuesBitForBit) {
+  const auto start = [] {
+    Mlp model;
+    torch::optim::Adam optimizer(model->parameters(), 0.01);
+    auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+    return std::make_tuple(model, std::move(net), std::move(opt));
+  };
+  auto [model, net, opt] = start();
+  train_step(net, opt, features());
+  const auto files = std::make_tuple(saved(net), saved(opt), saved(amp::state_dict()));
+  train_step(net, opt, features());
+  amp::reset();
+  auto [model2, net2, opt2] = start();
+  restore(net2, std::get<0>(files));
+  restore(opt2, std::get<1>(files));
+  amp::StateDict state;
+  restore(state, std::get<2>(files));
+  amp::load_state_dict(state);
+  train_step(net2, opt2, features());
+  EXPECT_EQ(bytes_of(*model2), bytes_of(*model));
+  EXPECT_EQ(bytes_of(opt2), bytes_of(opt));
+}
+
+TEST_F(KnownBugs, Bug11AModelIsInitializedLoadedAndRunOnACpu) {
+  Mlp trained, model;
+  const auto file = saved(trained);
+  auto net = amp::initialize(model, "O2", quiet());
+  restore(net, file);
+  EXPECT_TRUE(torch::equal(model->fc1->weight, trained->fc1->weight.to(torch::kHalf)));
+  EXPECT_EQ(net->forward(features()).scalar_type(), torch::kFloat);
+}
+
+TEST_F(KnownBugs, Bug33ALevelWithAZeroForTheLetterIsExplained) {
+  Mlp model;
+  const auto error = message_of([&] { (void)amp::initialize(model, "01", quiet()); });
+  EXPECT_TRUE(contains(error, "01"));
+  EXPECT_TRUE(contains(error, "O1"));
+  EXPECT_TRUE(contains(error, "letter O"));
+}
+
+TEST_F(KnownBugs, Bug34ScaleLossBeforeInitializeIsExplained) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  const Tensor loss = model->forward(features()).sum();
+  EXPECT_TRUE(contains(message_of([&] { (void)amp::scale_loss(loss, optimizer); }), "before amp::initialize"));
+}
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,215 @@
+// Defects of Apex within the training loop: scales, skipped steps, accumulation.
+#include <apex_cpp/optimizers.h>
+
+#include <limits>
+
+#include "tests/known_bugs/known_bugs.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+/// Weights `low` (16-bit at O2) and `native` (float32, as a batch norm's): the gradient of both is the input.
+struct DotImpl : torch::nn::Module {
+  DotImpl() {
+    low = register_parameter("low", torch::ones({3}));
+    native = register_parameter("native", torch::ones({3}));
+  }
+  Tensor forward(const Tensor& x) { return (low * x.to(low.dtype())).sum() + (native * x.to(native.dtype())).sum(); }
+  Tensor low, native;
+};
+TORCH_MODULE(Dot);
+
+Tensor x1() { return torch::tensor({1.0, -2.0, 0.5}); }
+Tensor x2() { return torch::tensor({0.25, 4.0, -8.0}); }
+
+template <class Opt, class Options>
+auto at_o2(Dot& model, const Options& options, amp::InitializeOptions settings) {
+  Opt optimizer(model->parameters(), options);
+  auto handles = amp::initialize(model, optimizer, "O2", settings);
+  model->native.set_data(torch::ones({3}));
+  return handles;
+}
+auto sgd_at_o2(Dot& model, amp::InitializeOptions settings) {
+  return at_o2<torch::optim::SGD>(model, torch::optim::SGDOptions(0.5), settings);
+}
+
+// The scale was halved until 1 / scale failed.
+TEST_F(KnownBugs, Bug03AnEndlessOverflowEndsInAnErrorThatNamesTheFloor) {
+  Dot model;
+  auto [net, opt] = sgd_at_o2(model, quiet());
+  amp::loss_scaler().restore(std::ldexp(1.0, -120), 0);
+  std::string error;
+  for (int i = 0; i < 200 && error.empty(); ++i) {
+    error = message_of([&, net = net, &opt = opt]() mutable {
+      auto scaled = amp::scale_loss(net->forward(x1()) * kInf, opt);
+      scaled.backward();
+      scaled.finish();
+    });
+    EXPECT_GT(amp::loss_scaler().loss_scale(), 0.0);
+  }
+  EXPECT_TRUE(contains(error, "min_loss_scale"));
+}
+
+// grad = d(loss)/dx through a scaled loss, then a penalty on it: both backward passes must see unscaled values.
+TEST_F(KnownBugs, Bug17AGradientPenaltyIsUnscaledWithTheScalersScale) {
+  Mlp model, plain;
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < 4; ++i) model->parameters()[i].copy_(plain->parameters()[i]);
+  }
+  const Tensor x = features().requires_grad_(), y = features().requires_grad_();
+  const auto penalty = [](const Tensor& grad) { return (grad.norm() - 1).square(); };
+  const Tensor plain_grad = torch::autograd::grad({plain->forward(y).square().sum()}, {y}, {}, true, true)[0];
+  penalty(plain_grad).backward();
+
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O0", quiet().loss_scale("dynamic"));
+  Tensor grad;
+  {
+    auto scaled = amp::scale_loss(net->forward(x).square().sum(), opt);
+    grad = torch::autograd::grad({scaled.tensor()}, {x}, {}, true, true)[0] / amp::loss_scaler().loss_scale();
+  }
+  { amp::scale_loss(penalty(grad), opt).backward(); }
+  EXPECT_FALSE(amp::step_result(opt).skipped);
+  for (size_t i = 0; i < 4; ++i) {
+    const Tensor got = model->parameters()[i].grad(), want = plain->parameters()[i].grad();
+    ASSERT_EQ(got.defined(), want.defined()) << i;
+    EXPECT_TRUE(!got.defined() || torch::allclose(got, want, 1e-5, 1e-6)) << i;
+  }
+}
+
+TEST_F(KnownBugs, Bug17TheScalerUnscalesOutOfPlaceAndNotesOverflow) {
+  Mlp model;
+  auto net = amp::initialize(model, "O1", quiet());
+  auto& scaler = amp::loss_scaler();
+  scaler.clear_overflow_state();
+  const std::vector<Tensor> grads{x1().to(torch::kHalf) * 64}, unscaled{torch::empty({3})};
+  scaler.restore(64.0, 0);
+  scaler.unscale(grads, unscaled);
+  EXPECT_TRUE(torch::equal(unscaled[0], x1()));
+  scaler.unscale({grads[0] * kInf}, unscaled);
+  EXPECT_TRUE(scaler.update_scale()) << "overflow: the step is to be left out";
+}
+
+TEST_F(KnownBugs, Bug18AClosureIsRefusedInNormalAndInSkippedSteps) {
+  for (const bool overflow : {false, true}) {
+    Dot model;
+    auto [net, opt] = sgd_at_o2(model, quiet().loss_scale("dynamic"));
+    amp::loss_scaler().restore(8.0, 0);
+    { amp::scale_loss(net->forward(x1()) * (overflow ? kInf : 1.0f), opt).backward(); }
+    const auto before = bytes_of(*model);
+    const auto error = message_of([&opt = opt] { opt.step([] { return torch::zeros({}); }); });
+    EXPECT_TRUE(contains(error, "closure"));
+    EXPECT_EQ(bytes_of(*model), before);
+    opt.step();
+    EXPECT_EQ(amp::step_result(opt).skipped, overflow) << "the refused call used nothing up";
+  }
+}
+
+// Apex replaced `step` for a while, which schedulers took for a step that never ran.
+TEST_F(KnownBugs, Bug30ASchedulerCanWaitForSkippedSteps) {
+  Dot model;
+  torch::optim::SGD optimizer(model->parameters(), 0.5);
+  torch::optim::StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.5);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().loss_scale("dynamic"));
+  amp::loss_scaler().restore(8.0, 0);
+  std::vector<double> rates;
+  for (const float factor : {1.0f, kInf, 1.0f}) {
+    opt.zero_grad();
+    { amp::scale_loss(net->forward(x1() * factor), opt).backward(); }
+    opt.step();
+    if (!amp::step_result(opt).skipped) scheduler.step();
+    rates.push_back(opt.param_groups()[0].options().get_lr());
+  }
+  // LibTorch's first scheduler step leaves the rate; the second one is that of the third iteration.
+  EXPECT_EQ(rates, (std::vector<double>{0.5, 0.5, 0.25}));
+}
+
+TEST_F(KnownBugs, Bug31ABatchCanBeReplayedUntilItsStepIsTaken) {
+  Dot model;
+  auto [net, opt] = sgd_at_o2(model, quiet().loss_scale("dynamic"));
+  int passes = 0;
+  do {
+    opt.zero_grad();
+    { amp::scale_loss(net->forward(x2()), opt).backward(); }
+    opt.step();
+    ++passes;
+  } while (amp::step_result(opt).skipped && passes < 20);
+  // 8 * scale fits float16 (65504) from a scale of 2^12 on: four halvings of 2^16.
+  EXPECT_EQ(passes, 5);
+  EXPECT_TRUE(torch::equal(model->native, 1 - 0.5 * x2()));
+}
+
+// Gradients of earlier passes carry another scale, or none: at the end of a block they are no part of it.
+TEST_F(KnownBugs, Bug32GradientsOfAnEarlierScaleAreNeitherMixedNorCheckedAgain) {
+  Dot model;
+  auto [net, opt] = sgd_at_o2(model, quiet().loss_scale("dynamic"));
+  amp::loss_scaler().restore(64.0, 0);
+  { amp::scale_loss(net->forward(x1()), opt).backward(); }
+  amp::loss_scaler().restore(4.0, 0);
+  { amp::scale_loss(net->forward(x2()), opt).backward(); }
+  EXPECT_TRUE(torch::equal(model->native.grad(), x1() + x2()));
+  EXPECT_TRUE(torch::equal(amp::master_params(opt)[0].grad(), x1() + x2()));
+  // A stale infinity that nobody zeroed makes one skip, not one in every pass.
+  { amp::scale_loss(net->forward(x1()) * kInf, opt).backward(); }
+  opt.step();
+  EXPECT_TRUE(amp::step_result(opt).skipped);
+  { amp::scale_loss(net->forward(x1()), opt).backward(); }
+  opt.step();
+  EXPECT_FALSE(amp::step_result(opt).skipped);
+}
+
+TEST_F(KnownBugs, Bug35Apg03AGroupAddedInTheFusedOrderTrains) {
+  Dot model;
+  apex::optimizers::FusedSGD optimizer({model->native}, apex::optimizers::FusedSGDOptions(0.5).materialize_master_grads(false));
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().loss_scale(8.0));
+  { amp::scale_loss(net->forward(x1()), opt).backward(); }
+  opt.step();
+  opt.add_param_group(torch::optim::OptimizerParamGroup({model->low}));
+  opt.zero_grad();
+  { amp::scale_loss(net->forward(x1()), opt).backward(); }
+  opt.step();
+  EXPECT_TRUE(torch::equal(model->low.to(torch::kFloat), 1 - 0.5 * x1()));
+}
+
+// A static scale of 1 dropped what had been accumulated.
+TEST_F(KnownBugs, Bug35Bwd21AccumulationWithAStaticScaleOfOne) {
+  Dot model;
+  auto [net, opt] = sgd_at_o2(model, quiet().loss_scale(1.0));
+  for (const Tensor& x : {x1(), x2()}) amp::scale_loss(net->forward(x), opt).backward();
+  EXPECT_TRUE(torch::equal(model->native.grad(), x1() + x2()));
+}
+
+// Of two passes at different scales, a parameter that only the first reached kept the first one's.
+TEST_F(KnownBugs, Bug35Bwd31AParameterOfTheFirstPassOnlyIsBroughtToTheCommonScale) {
+  Dot model;
+  auto [net, opt] = at_o2<apex::optimizers::FusedSGD>(
+      model, apex::optimizers::FusedSGDOptions(0.5).materialize_master_grads(false), quiet().num_losses(2));
+  amp::loss_scaler(0).restore(64.0, 0);
+  amp::loss_scaler(1).restore(4.0, 0);
+  { amp::scale_loss(net->forward(x1()), opt, 0).backward(); }
+  { amp::scale_loss((model->native * x2()).sum(), opt, 1).backward(); }
+  opt.step();
+  EXPECT_TRUE(torch::equal(model->low.to(torch::kFloat), 1 - 0.5 * x1()));
+  EXPECT_TRUE(torch::equal(model->native, 1 - 0.5 * (x1() + x2())));
+}
+
+// Apex took a scale factor and used 2; here there is none to take, and both ways it is the documented constant.
+TEST_F(KnownBugs, Bug35Scale02GrowthAndBackoffAreTheDocumentedFactor) {
+  amp::LossScaler scaler(amp::LossScale("dynamic"));
+  scaler.restore(8.0, 0);
+  scaler.set_scale_window(1);
+  EXPECT_FALSE(scaler.update_scale());
+  EXPECT_EQ(scaler.loss_scale(), 8.0 * amp::LossScaler::kScaleFactor);
+  scaler.clear_overflow_state();
+  const std::vector<Tensor> grads{torch::full({1}, kInf)};
+  scaler.unscale(grads, grads);
+  EXPECT_TRUE(scaler.update_scale());
+  EXPECT_EQ(scaler.loss_scale(), 8.0);
+}
+
+}  // namespace
+}  // namespace apex::test
