@@ -6,6 +6,7 @@
 #include <torch/serialize/archive.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -136,6 +137,8 @@ template <class T, class... Rest>
 struct HoldsFP16Optimizer<std::vector<T, Rest...>> : HoldsFP16Optimizer<T> {};
 template <class T, class Deleter>
 struct HoldsFP16Optimizer<std::unique_ptr<T, Deleter>> : HoldsFP16Optimizer<T> {};
+template <class T>
+struct HoldsFP16Optimizer<std::shared_ptr<T>> : HoldsFP16Optimizer<T> {};
 template <class... Ts>
 struct HoldsFP16Optimizer<std::tuple<Ts...>> : std::bool_constant<(HoldsFP16Optimizer<std::decay_t<Ts>>::value || ...)> {};
 

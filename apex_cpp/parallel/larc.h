@@ -127,6 +127,9 @@ using LarcBase = std::conditional_t<std::is_base_of_v<amp::StepsMasters, Opt>, W
 /// 0. Parameters and gradients: float16, bfloat16 or float32, dense, on CPU or CUDA; float32 arithmetic, no synchronisation.
 template <class Opt>
 class LARC : public detail::LarcBase<Opt>, public amp::MakesAmpHandle {
+  static_assert(
+      !std::is_abstract_v<Opt>,
+      "LARC becomes an optimizer of the wrapped one's class: pass it by its own type, not as a torch::optim::Optimizer");
   static_assert(!std::is_base_of_v<amp::detail::AmpOptimizerBase, Opt>,
                 "LARC goes around the optimizer before amp::initialize: LARC larc(optimizer); amp::initialize(model, larc, …)");
   using Base = detail::LarcBase<Opt>;

@@ -26,6 +26,7 @@ void play_event(Session& session, const Json& event) {
   session.apply_repairs(event);
   event_registry().at(event.at("op").as_string()).play(session, event);
   session.history().add(event);
+  session.resume_check().add(session, event);
 }
 
 }  // namespace oracle

@@ -21,6 +21,19 @@ TEST(RepairFile, Bug10AResumedCaseFailsWithoutItsEntry) {
   expect_outcome(replay_recorded("resume_adam_O2", Repairs::standard()), 1, 0, 0);
 }
 
+// What stands in the recording's place: the run that was saved, bit for bit. An evaluation mode that is not in the checkpoint
+// makes the resumed run another one.
+TEST(RepairFile, Bug10AResumedCaseIsHeldToTheBitsOfTheRunThatWasSaved) {
+  for (const char* name : {"resume_adam_O2", "resume_sgd_O2", "resume_sgd_O0"}) {
+    CaseCopy copy(name);
+    copy.alter("{\"op\": \"load\"", "{\"op\": \"mode\", \"model\": \"m0\", \"train\": false}, {\"op\": \"load\"");
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(copy.replay().failed(), 1);
+    const std::string text = testing::internal::GetCapturedStdout();
+    EXPECT_NE(text.find("resumed run: expected the bits of the run that was saved"), std::string::npos) << text;
+  }
+}
+
 TEST(RepairFile, TableRowsFailWithoutTheirEntries) {
   for (const char* table : {"errors", "o1_casts"}) {
     Report without{Repairs::parse(kNoEntries, "none")}, with;
@@ -65,6 +78,10 @@ TEST(RepairFile, FeaturesAreToldFromWhatACaseContains) {
   EXPECT_TRUE(matches("convbn_sgd_O2", R"({"event": "backward", "native_params": "true", "static_loss_scale": "none"})"));
   EXPECT_FALSE(matches("mlp_sgd_O2", R"({"event": "backward", "native_params": "true"})"));
   EXPECT_TRUE(matches("static_1_O2", R"({"event": "backward", "static_loss_scale": "1"})"));
+  // BWD-31.
+  EXPECT_TRUE(matches("amp_fusedsgd_two_losses_O2_mat0", R"({"event": "backward", "steps_model_grads": "true"})"));
+  EXPECT_FALSE(matches("amp_fusedsgd_two_losses_O2_mat1", R"({"event": "backward", "steps_model_grads": "true"})"));
+  EXPECT_TRUE(matches("gan_O2", R"({"event": "backward", "several_models": "false"})"));
   // BUG-01.
   EXPECT_TRUE(matches("mlp_sgd_O1", R"({"event": "forward", "casts": "true", "changed_since_evaluation": "false"})"));
   EXPECT_FALSE(matches("mlp_sgd_O1", R"({"event": "forward", "changed_since_evaluation": "true"})"));
@@ -112,6 +129,16 @@ TEST(RepairFile, AccumulationEndsWithZeroGrad) {
   history.add(event(R"({"op": "zero_grad", "optimizer": "a"})"));
   EXPECT_FALSE(history.accumulates("a"));
   EXPECT_TRUE(history.accumulates("b"));
+}
+
+TEST(RepairFile, TheScaleOfAPassIsKnownUntilTheStep) {
+  History history;
+  EXPECT_FALSE(history.scale_of_last_pass("a").has_value());
+  history.add(event(R"({"op": "backward", "optimizers": ["a"], "expect": {"scale_used": 8.0}})"));
+  history.add(event(R"({"op": "zero_grad", "optimizer": "a"})"));
+  EXPECT_EQ(history.scale_of_last_pass("a"), 8.0);
+  history.add(event(R"({"op": "step", "optimizer": "a"})"));
+  EXPECT_FALSE(history.scale_of_last_pass("a").has_value());
 }
 
 constexpr const char* kImagined = R"({"events": [{"when": {"event": "imagined*", "masters": "true"}, "expect": ["values_apart"],

@@ -15,6 +15,7 @@
 #include "tests/oracle/history.h"
 #include "tests/oracle/model_builder.h"
 #include "tests/oracle/report.h"
+#include "tests/oracle/resume_check.h"
 #include "tests/oracle/tolerances.h"
 
 namespace oracle {
@@ -92,6 +93,7 @@ class Session {
   bool relaxed(const char* effect) const { return relaxed_.count(effect) > 0; }
   void gradients_agree_again() { relaxed_.erase(kGradientsApart); }
   History& history() { return history_; }
+  ResumeCheck& resume_check() { return resume_check_; }
 
   // Compares with a stored tensor, if there is one.
   void compare_stored(const std::string& name, const at::Tensor& got, const Tolerance& tolerance);
@@ -115,6 +117,7 @@ class Session {
   std::map<std::string, Checkpoint> checkpoints_;
   bool amp_enabled_ = false;
   History history_;
+  ResumeCheck resume_check_;
   std::set<std::string> relaxed_;
 };
 

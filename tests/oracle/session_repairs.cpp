@@ -1,5 +1,8 @@
 // Which entries of the repair file hold at an event, told by what the case contains.
+#include <apex_cpp/amp/steps_masters.h>
+
 #include <algorithm>
+#include <set>
 
 #include "tests/oracle/optimizers.h"
 #include "tests/oracle/session.h"
@@ -33,6 +36,20 @@ bool has_native_params(Session& session, const OptimizerSlot& slot) {
     }
   }
   return false;
+}
+
+bool is_of_several_models(const OptimizerSlot& slot) {
+  std::set<std::string> models;
+  for (const auto& group : slot.ids) {
+    for (const auto& id : group) models.insert(id.substr(0, id.find('/')));
+  }
+  return models.size() > 1;
+}
+
+// What the optimizer's class does with gradients in the model is left to it: FusedSGD with materialize_master_grads false.
+bool steps_model_grads(const OptimizerSlot& slot) {
+  const auto* fused = dynamic_cast<const amp::StepsMasters*>(slot.optimizer.get());
+  return fused && !fused->materialize_master_grads();
 }
 
 // Of the parameters of a group that have gradients, the last has no momentum yet, while others have.
@@ -77,6 +94,14 @@ Features Session::features_of(const Json& event) {
   if (op == "forward") {
     features["no_grad"] = bool_text(event.bool_or("no_grad", false));
     features["changed_since_evaluation"] = bool_text(history_.changed_since_evaluation());
+  }
+  if (op == "backward") {
+    const OptimizerSlot& slot = optimizer(event.at("optimizers").items().at(0).as_string());
+    const auto before = history_.scale_of_last_pass(slot.name);
+    const bool fell = before && amp_enabled_ && amp::loss_scaler(event.int_or("loss_id", 0)).loss_scale() < *before;
+    features["scale_fell_between_passes"] = bool_text(fell);
+    features["several_models"] = bool_text(is_of_several_models(slot));
+    features["steps_model_grads"] = bool_text(steps_model_grads(slot));
   }
   if (op == "step") {
     const OptimizerSlot& slot = optimizer(event.at("optimizer").as_string());
