@@ -2,6 +2,7 @@
 // apex.amp for LibTorch: opt levels, master weights and loss scaling. Start at `apex::amp::initialize`.
 #include <apex_cpp/amp/autocast.h>
 #include <apex_cpp/amp/checkpoint/checkpoint.h>
+#include <apex_cpp/amp/checkpoint/weights.h>
 #include <apex_cpp/amp/custom_function.h>
 #include <apex_cpp/amp/disable_casts.h>
 #include <apex_cpp/amp/function_wrappers.h>

@@ -1,15 +1,10 @@
 #include <apex_cpp/amp/amped.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/model_tensors.h>
 
 #include <vector>
 
 namespace apex::amp::detail {
 namespace {
-
-at::Tensor widened(const at::Tensor& tensor) {
-  const bool narrow = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-  return narrow ? tensor.detach().to(at::kFloat) : tensor;
-}
 
 /// One entry of a checkpoint and where it goes.
 struct Entry {
@@ -57,12 +52,7 @@ void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchi
 void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session) {
   std::vector<Entry> entries;
   read_entries(module, "", archive, entries);
-  torch::NoGradGuard no_grad;
-  for (auto& entry : entries) {
-    entry.target.copy_(entry.value);
-    at::Tensor master = session.master_of(entry.target);
-    if (master.defined()) master.copy_(entry.value);
-  }
+  for (const auto& entry : entries) assign(entry.target, entry.value, &session);
 }
 
 }  // namespace apex::amp::detail

@@ -1,12 +1,23 @@
 // Our side of safetensors_package_test.py: writes files for Python's safetensors package, and describes files that it wrote.
 //   safetensors_files write FILE          writes a file with every dtype, and prints its description
+//   safetensors_files write-model FILE    writes the weights of a model at O2, and prints their description
+//   safetensors_files write-model-once FILE    the same, tied weights under one name
+//   safetensors_files load-model FILE     loads the weights of a file into that model, and prints what it has then
 //   safetensors_files describe FILE...    prints the description of each file, or "error" and the reason
 // A description has one line per entry, texts and data in hexadecimal, and an empty line at its end.
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <apex_cpp/amp/checkpoint/safetensors_header.h>
+#include <apex_cpp/amp/checkpoint/weights.h>
+#include <apex_cpp/amp/initialize.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -61,6 +72,54 @@ TensorFile sample() {
   return file;
 }
 
+/// A linear layer with another layer's weight.
+struct TiedImpl : torch::nn::Module {
+  explicit TiedImpl(const at::Tensor& tied) : weight(register_parameter("weight", tied)) {
+    bias = register_parameter("bias", at::zeros({tied.size(0)}));
+  }
+  at::Tensor weight, bias;
+};
+
+/// Net of safetensors_package_test.py.
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    head = register_module("head", std::make_shared<TiedImpl>(embedding->weight));
+    register_module("fc", fc);
+    register_module("bn", bn);
+    register_module("embedding", embedding);
+  }
+  at::Tensor forward(const at::Tensor& x) { return bn->forward(fc->forward(x)); }
+  torch::nn::Linear fc{4, 3};
+  torch::nn::BatchNorm1d bn{3};
+  torch::nn::Embedding embedding{5, 4};
+  std::shared_ptr<TiedImpl> head;
+};
+TORCH_MODULE(Net);
+
+/// The model at O2: its parameters have 16 bits, its files 32.
+template <class F>
+void with_model(const F& f) {
+  at::manual_seed(7);
+  Net model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = apex::amp::initialize(model, optimizer, "O2", apex::amp::InitializeOptions().verbosity(0));
+  f(net);
+}
+
+void write_model(const std::string& path, bool tied_once) {
+  with_model(
+      [&](auto& net) { apex::amp::save_safetensors(path, net, apex::amp::SaveSafetensorsOptions().tied_once(tied_once)); });
+  std::cout << description(read_safetensors(path));
+}
+
+void load_model(const std::string& path) {
+  with_model([&](auto& net) {
+    apex::amp::load_safetensors(path, net);
+    apex::amp::save_safetensors(path + ".again", net);
+  });
+  std::cout << description(read_safetensors(path + ".again"));
+}
+
 void describe(const std::string& path) {
   try {
     std::cout << description(read_safetensors(path));
@@ -76,11 +135,16 @@ int main(int count, char** arguments) {
   if (words.size() == 2 && words[0] == "write") {
     apex::amp::detail::write_safetensors(words[1], sample());
     std::cout << description(sample());
+  } else if (words.size() == 2 && (words[0] == "write-model" || words[0] == "write-model-once")) {
+    write_model(words[1], words[0] == "write-model-once");
+  } else if (words.size() == 2 && words[0] == "load-model") {
+    load_model(words[1]);
   } else if (words.size() > 1 && words[0] == "describe") {
     c10::SetStackTraceFetcher([] { return std::string(); });
     for (size_t i = 1; i < words.size(); ++i) describe(words[i]);
   } else {
-    std::cerr << "usage: safetensors_files write FILE | describe FILE...\n";
+    std::cerr << "usage: safetensors_files write FILE | write-model FILE | write-model-once FILE | load-model FILE | describe "
+                 "FILE...\n";
     return 2;
   }
 }

@@ -1,4 +1,5 @@
 #include <apex_cpp/amp/checkpoint/model_content.h>
+#include <apex_cpp/amp/model_tensors.h>
 
 #include <c10/core/ScalarType.h>
 
@@ -49,8 +50,7 @@ std::vector<std::pair<std::string, at::Tensor>> tensors_of(const torch::nn::Modu
 std::vector<ModelTensor> content_of(const torch::nn::Module& module) {
   std::vector<ModelTensor> content;
   for (const auto& [name, tensor] : tensors_of(module)) {
-    const bool narrow = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-    content.push_back({name, c10::toString(tensor.scalar_type()), narrow ? tensor.detach().to(at::kFloat) : tensor.detach()});
+    content.push_back({name, c10::toString(tensor.scalar_type()), widened(tensor).detach()});
   }
   return content;
 }

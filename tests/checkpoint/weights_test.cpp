@@ -1,0 +1,222 @@
+// A model's weights in safetensors files: FP32 by name, back into any level, and into the masters (MODEL-08).
+#include <apex_cpp/amp/checkpoint/safetensors.h>
+
+#include <set>
+
+#include "tests/amp/support.h"
+#include "tests/examples/scratch.h"
+
+namespace apex::test {
+namespace {
+
+using amp::detail::read_safetensors;
+
+class Weights : public AmpTest {
+ protected:
+  std::string path() const { return scratch_ / "model.safetensors"; }
+  std::map<std::string, torch::Tensor> written() const {
+    const auto file = read_safetensors(path());
+    return {file.tensors.begin(), file.tensors.end()};
+  }
+  Scratch scratch_;
+};
+
+std::map<std::string, torch::Tensor> tensors_of(const torch::nn::Module& module) {
+  std::map<std::string, torch::Tensor> tensors;
+  for (const auto& item : module.named_parameters()) tensors[item.key()] = item.value().detach().clone();
+  for (const auto& item : module.named_buffers()) tensors[item.key()] = item.value().detach().clone();
+  return tensors;
+}
+
+template <class Net, class Optimizer>
+void train_step(Net& net, Optimizer& optimizer) {
+  optimizer.zero_grad();
+  const auto loss = net->forward(images()).pow(2).mean();
+  {
+    auto scaled = amp::scale_loss(loss, optimizer);
+    scaled.backward();
+  }
+  optimizer.step();
+}
+
+TEST_F(Weights, AreWrittenInFloat32UnderTheModelsNamesAtEveryLevel) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    SCOPED_TRACE(level);
+    ConvNet model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+    amp::save_safetensors(path(), net);
+    const auto expected = tensors_of(*model);
+    const auto tensors = written();
+    ASSERT_EQ(tensors.size(), expected.size());
+    for (const auto& [name, tensor] : expected) {
+      const auto dtype = tensor.is_floating_point() ? torch::kFloat : tensor.scalar_type();
+      EXPECT_EQ(tensors.at(name).scalar_type(), dtype) << name;
+      EXPECT_TRUE(tensors.at(name).equal(tensor.to(dtype))) << name;
+    }
+    EXPECT_EQ(read_safetensors(path()).metadata, (std::map<std::string, std::string>{{"format", "pt"}}));
+    amp::reset();
+  }
+}
+
+TEST_F(Weights, ComeBackIntoEveryLevelFromEveryLevel) {
+  for (const char* from : {"O0", "O2", "O3", "O5"}) {
+    ConvNet source;
+    torch::optim::SGD source_optimizer(source->parameters(), 0.1);
+    auto [source_net, source_opt] = amp::initialize(source, source_optimizer, from, quiet());
+    amp::save_safetensors(path(), source_net);
+    const auto saved = written();
+    for (const char* to : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+      SCOPED_TRACE(std::string(from) + " to " + to);
+      ConvNet model;
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      auto [net, opt] = amp::initialize(model, optimizer, to, quiet());
+      const auto dtypes = tensors_of(*model);
+      amp::load_safetensors(path(), net);
+      for (const auto& [name, tensor] : tensors_of(*model)) {
+        EXPECT_EQ(tensor.scalar_type(), dtypes.at(name).scalar_type()) << name;
+        EXPECT_TRUE(tensor.equal(saved.at(name).to(tensor.scalar_type()))) << name;
+      }
+    }
+  }
+}
+
+// Without this the next step would bring the weights from before the load back.
+TEST_F(Weights, LoadingUpdatesTheMasters) {
+  ConvNet trained;
+  for (auto& parameter : trained->parameters()) parameter.data().uniform_(-1, 1);
+  amp::save_safetensors(path(), trained);
+  ConvNet model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt);
+  amp::load_safetensors(path(), net);
+  const auto parameters = trained->parameters();
+  const auto masters = amp::master_params(opt);
+  ASSERT_EQ(masters.size(), parameters.size());
+  for (size_t i = 0; i < masters.size(); ++i) EXPECT_TRUE(masters[i].equal(parameters[i])) << i;
+  // The original shares the model's parameters: loading through it is the same.
+  for (const auto& master : masters) master.detach().zero_();
+  amp::load_safetensors(path(), *model);
+  for (size_t i = 0; i < masters.size(); ++i) EXPECT_TRUE(masters[i].equal(parameters[i])) << i;
+}
+
+TEST_F(Weights, MastersAreWrittenOnRequest) {
+  ConvNet model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt);
+  amp::save_safetensors(path(), net, amp::SaveSafetensorsOptions().masters(true).metadata({{"step", "1"}}));
+  const auto tensors = written();
+  const auto masters = amp::master_params(opt);
+  const auto names = model->named_parameters();
+  ASSERT_EQ(masters.size(), names.size());
+  bool rounds = false;
+  for (size_t i = 0; i < masters.size(); ++i) {
+    EXPECT_TRUE(tensors.at(names[i].key()).equal(masters[i])) << names[i].key();
+    rounds = rounds || !masters[i].equal(names[i].value().to(torch::kFloat));
+  }
+  EXPECT_TRUE(rounds) << "no master differs from its parameter: the test shows nothing";
+  EXPECT_EQ(read_safetensors(path()).metadata.at("step"), "1");
+}
+
+TEST_F(Weights, EveryKindOfModelIsTaken) {
+  const auto module = std::make_shared<MlpImpl>();
+  Mlp holder(module);
+  std::set<std::string> files;
+  const auto save = [&](const auto& model) {
+    amp::save_safetensors(path(), model);
+    files.insert(scratch_.read("model.safetensors"));
+  };
+  save(module);
+  save(holder);
+  save(*module);
+  save(module.get());
+  save(static_cast<const torch::nn::Module&>(*module));
+  save(std::static_pointer_cast<torch::nn::Module>(module));
+  EXPECT_EQ(files.size(), 1u);
+  const std::string before = bytes_of(*module);
+  const auto load = [&](auto&& model) {
+    for (auto& parameter : module->parameters()) parameter.data().zero_();
+    amp::load_safetensors(path(), model);
+    EXPECT_EQ(bytes_of(*module), before);
+  };
+  load(module);
+  load(holder);
+  load(*module);
+  load(module.get());
+  load(static_cast<torch::nn::Module&>(*module));
+}
+
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    embedding = register_module("embedding", torch::nn::Embedding(5, 4));
+    head = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(4, 5).bias(false)));
+    head->weight = head->register_parameter("tied", embedding->weight);
+    again = register_module("again", head);
+  }
+  torch::nn::Embedding embedding{nullptr};
+  torch::nn::Linear head{nullptr}, again{nullptr};
+};
+
+TEST_F(Weights, TiedWeightsAreWrittenUnderEachNameAndStayTied) {
+  TiedImpl model;
+  amp::save_safetensors(path(), model);
+  const auto tensors = written();
+  for (const char* name : {"embedding.weight", "head.tied", "again.tied"}) {
+    EXPECT_TRUE(tensors.at(name).equal(model.embedding->weight)) << name;
+  }
+  TiedImpl other;
+  amp::load_safetensors(path(), other);
+  EXPECT_TRUE(other.embedding->weight.equal(model.embedding->weight));
+  EXPECT_TRUE(other.head->weight.is_same(other.embedding->weight));
+}
+
+TEST_F(Weights, OneNameOfATiedWeightIsEnough) {
+  TiedImpl model;
+  amp::save_safetensors(path(), model, amp::SaveSafetensorsOptions().tied_once(true));
+  const auto tensors = written();
+  EXPECT_EQ(tensors.count("embedding.weight") + tensors.count("head.tied") + tensors.count("again.tied"), 1u);
+  EXPECT_EQ(read_safetensors(path()).metadata.count("again.tied"), 1u);
+  TiedImpl other;
+  amp::load_safetensors(path(), other);
+  EXPECT_TRUE(other.embedding->weight.equal(model.embedding->weight));
+}
+
+TEST_F(Weights, EveryTensorThatDoesNotFitIsNamedBeforeAnythingChanges) {
+  amp::detail::TensorFile file;
+  file.tensors = {
+      {"fc1.weight", torch::ones({10, 5})}, {"fc2.bias", torch::ones({3}, torch::kLong)}, {"fc3.bias", torch::ones(1)}};
+  amp::detail::write_safetensors(path(), file);
+  Mlp model;
+  const std::string before = bytes_of(*model);
+  const auto message = message_of([&] { amp::load_safetensors(path(), model); });
+  for (const char* part : {"model.safetensors': ", "'fc1.bias'", "'fc2.weight'", "'fc3.bias'", "'fc1.weight' is Float[10, 5]",
+                           "'fc2.bias' is Long[3]"}) {
+    EXPECT_TRUE(contains(message, part));
+  }
+  EXPECT_EQ(bytes_of(*model), before);
+  EXPECT_NE(message_of([&] { amp::load_safetensors(scratch_ / "none", model); }).find("No such file"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              amp::save_safetensors(path(), std::vector<Mlp>{model, model});
+            }).find("of one model"),
+            std::string::npos);
+}
+
+// What another program trained in 16 bits or in double is rounded or widened as needed.
+TEST_F(Weights, FilesOfOtherFloatingDtypesAreTaken) {
+  Mlp model;
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16, torch::kDouble}) {
+    amp::detail::TensorFile file;
+    for (const auto& item : model->named_parameters()) {
+      file.tensors.emplace_back(item.key(), torch::full_like(item.value(), 1.0 / 3).to(dtype));
+    }
+    amp::detail::write_safetensors(path(), file);
+    amp::load_safetensors(path(), model);
+    const auto expected = torch::full({}, 1.0 / 3).to(dtype).to(torch::kFloat).item<float>();
+    for (const auto& parameter : model->parameters()) EXPECT_TRUE(parameter.eq(expected).all().item<bool>()) << dtype;
+  }
+}
+
+}  // namespace
+}  // namespace apex::test
