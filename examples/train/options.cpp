@@ -52,7 +52,7 @@ const char* usage() {
          "  --seed N          in place of the config's seed\n"
          "  --epochs N        in place of the config's epochs\n"
          "  --stop-after N    stop after epoch N as if interrupted there; --resume goes on\n"
-         "  --resume PATH     go on from a run folder or its checkpoint.pt, with the config kept there (CONFIG is not read)\n"
+         "  --resume PATH     go on from a run folder or its checkpoint, with the config kept there (CONFIG is not read)\n"
          "  --help            this text\n"
          "Exit code: 0 trained, 2 a mistake in config, arguments or files, 3 the training diverged, 1 anything else.\n";
 }

@@ -4,7 +4,7 @@
 
 namespace train {
 
-/// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, loss_scale.csv, checkpoint.pt.
+/// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, loss_scale.csv, checkpoint.safetensors.
 class RunFolder {
  public:
   /// Makes the folder for a new run: `wanted`, or runs/<config's name>-<date and time> where that is empty. Throws UserError
@@ -19,7 +19,7 @@ class RunFolder {
   std::string steps() const { return path_ + "/steps.csv"; }
   std::string metrics() const { return path_ + "/metrics.csv"; }
   std::string loss_scale() const { return path_ + "/loss_scale.csv"; }
-  std::string checkpoint() const { return path_ + "/checkpoint.pt"; }
+  std::string checkpoint() const { return path_ + "/checkpoint.safetensors"; }
 
  private:
   explicit RunFolder(std::string path) : path_(std::move(path)) {}

@@ -113,7 +113,7 @@ struct Session {
       }
       ++position.epoch;
       if (position.epoch % config.checkpoint_every == 0 || position.epoch == last_epoch) {
-        save_checkpoint(folder.checkpoint(), *net, optimizer, device, position);
+        save_checkpoint(folder.checkpoint(), net, optimizer, position);
       }
     }
     outcome.epochs = position.epoch;
@@ -147,7 +147,7 @@ Outcome train(const Config& config, const DataSplit& data, const RunFolder& fold
 
   auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
 
-  const auto position = resume ? load_checkpoint(folder.checkpoint(), *net, *optimizer, device) : Position{};
+  const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
   Metrics metrics(folder, position.step, position.epoch);
   Session session{config, data, folder, device, net, *optimizer, metrics, progress, position, {}};
   return session.run(stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs);

@@ -205,10 +205,11 @@ TEST(RunFolder, OpensByFolderOrCheckpoint) {
   const Scratch scratch;
   EXPECT_NE(message_of<UserError>([&] { train::RunFolder::open(scratch.path()); }).find("config.yaml"), std::string::npos);
   scratch.write("config.yaml", "");
-  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::open(scratch.path()); }).find("checkpoint.pt"), std::string::npos);
-  scratch.write("checkpoint.pt", "");
+  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::open(scratch.path()); }).find("checkpoint.safetensors"),
+            std::string::npos);
+  scratch.write("checkpoint.safetensors", "");
   EXPECT_EQ(train::RunFolder::open(scratch.path()).path(), scratch.path());
-  EXPECT_EQ(train::RunFolder::open(scratch / "checkpoint.pt").path(), scratch.path());
+  EXPECT_EQ(train::RunFolder::open(scratch / "checkpoint.safetensors").path(), scratch.path());
 }
 
 class EveryModel : public testing::TestWithParam<train::ModelConfig> {};

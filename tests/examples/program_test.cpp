@@ -109,7 +109,7 @@ TEST_F(Program, ResumesEveryOptimizerBitwiseAtO2) {
     scratch_.write("c.yaml", config("O2", "{type: " + type + options + "}"));
     ASSERT_EQ(run("c.yaml --run-dir whole" + type).code, 0) << type;
     ASSERT_EQ(run("c.yaml --stop-after 1 --run-dir parts" + type).code, 0) << type;
-    ASSERT_EQ(run("--resume parts" + type + "/checkpoint.pt").code, 0) << type;
+    ASSERT_EQ(run("--resume parts" + type + "/checkpoint.safetensors").code, 0) << type;
     EXPECT_EQ(scratch_.read("parts" + type + "/steps.csv"), scratch_.read("whole" + type + "/steps.csv")) << type;
   }
 }
@@ -131,8 +131,8 @@ TEST_F(Program, LeavesConfigTablesAndCheckpointAndTellsTheAccuracy) {
   const auto rows = [](std::istream& in) { return std::count(std::istreambuf_iterator<char>(in), {}, '\n'); };
   EXPECT_EQ(rows(steps), 24);  // 240 training images, 12 batches of 20, 2 epochs
   EXPECT_EQ(rows(metrics), 2);
-  EXPECT_TRUE(std::filesystem::exists(scratch_ / "r/checkpoint.pt"));
-  EXPECT_FALSE(std::filesystem::exists(scratch_ / "r/checkpoint.pt.part"));
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "r/checkpoint.safetensors"));
+  for (const auto& entry : std::filesystem::directory_iterator(scratch_ / "r")) EXPECT_NE(entry.path().extension(), ".tmp");
   EXPECT_NE(ended.out.find("after 2 epochs"), std::string::npos) << ended.out;
   EXPECT_EQ(ended.out.find('\r'), std::string::npos);  // no progress bar in a log
 }
@@ -180,8 +180,8 @@ TEST_F(Program, MistakesEndInOneLineAndExitCodeTwo) {
 
 TEST_F(Program, DamagedCheckpointIsRefused) {
   ASSERT_EQ(run("c.yaml --run-dir r --stop-after 1").code, 0);
-  scratch_.write("r/checkpoint.pt", "damaged");
-  EXPECT_EQ(refusal("--resume r").rfind("cannot resume from 'r/checkpoint.pt': ", 0), 0u);
+  scratch_.write("r/checkpoint.safetensors", "damaged");
+  EXPECT_EQ(refusal("--resume r").rfind("cannot resume from 'r/checkpoint.safetensors': ", 0), 0u);
 }
 
 TEST_F(Program, ARunFolderInUseIsRefused) {
