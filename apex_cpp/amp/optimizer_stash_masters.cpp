@@ -33,7 +33,7 @@ void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
   for (const auto* params : {&model_params_, &native_params_}) {
     for (const auto& param : *params) {
       TORCH_CHECK(!other.adopted_impls_.count(param.unsafeGetTensorImpl()),
-                  "amp::scale_loss was given two optimizers that both ", "train ", session_->name_of(param),
+                  "amp::scale_loss was given two optimizers that both train ", session_->name_of(param),
                   "; its gradient would be unscaled twice. Pass the optimizer that steps next.");
     }
   }

@@ -99,12 +99,19 @@ TEST_P(Leaks, NothingIsLeftOfManyRuns) {
     repeat(10);  // what is allocated once: thread pools, operator tables, the cast rules' slots
   }
   constexpr int kRuns = 60;
-  const size_t before = bytes_in_use();
+  const int64_t before = bytes_in_use();
   repeat(kRuns);
-  const size_t after = bytes_in_use();
+  const int64_t after = bytes_in_use();
   // A forgotten tensor is a StorageImpl and a TensorImpl, over 200 bytes; a registry entry over 40. One for each run would be
   // more than this allows, while tables that double their buckets once are not.
   EXPECT_LT(after, before + 40 * kRuns) << "bytes in use before: " << before;
+}
+
+TEST(BytesInUse, CountWhatIsHeld) {
+  const int64_t before = bytes_in_use();
+  const std::vector<std::string> held(100, std::string(100, 'x'));
+  EXPECT_GE(bytes_in_use(), before + 100 * 100);
+  EXPECT_EQ(held.size(), 100u);
 }
 
 constexpr const char* kNoCheck =

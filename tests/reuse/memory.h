@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 
 // What the process holds on the heap, and what of it nobody can reach any more.
 namespace apex::test {
 
-/// Bytes on the heap that have not been freed.
-size_t bytes_in_use();
+/// Bytes on the heap that have not been freed, up to a constant.
+int64_t bytes_in_use();
 
 /// While it lives, this thread's allocations are no leaks: for what a library allocates once.
 class AllowLeaks {
