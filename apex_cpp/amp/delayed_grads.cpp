@@ -8,17 +8,14 @@ namespace apex::amp::detail {
 
 void DelayedGrads::enter(const std::vector<at::Tensor>& params) {
   aside_.clear();
-  for (const auto& param : params) {
-    if (!param.grad().defined()) continue;
-    aside_.emplace_back(param, param.grad());
-    param.mutable_grad().reset();
-  }
+  for (const auto& param : params) aside_.emplace_back(param, std::exchange(param.mutable_grad(), at::Tensor()));
 }
 
 void DelayedGrads::exit(double scale) {
   const double factor = scale / scale_;
   std::vector<at::Tensor> older, grads, stashed;
   for (const auto& [param, stash] : std::exchange(aside_, {})) {
+    if (!stash.defined()) continue;
     at::Tensor& grad = param.mutable_grad();
     if (!grad.defined()) {
       grad = stash.is_non_overlapping_and_dense() ? stash : stash.contiguous();

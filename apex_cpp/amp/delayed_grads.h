@@ -26,7 +26,7 @@ class DelayedGrads {
  private:
   bool waiting_ = false;
   double scale_ = 1.0;
-  std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // parameter, gradient
+  std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // parameter, gradient or none
 };
 
 }  // namespace apex::amp::detail

@@ -117,7 +117,7 @@ void LiteralAmp::backward(const Event& event) {
   if (!short_cut) {
     each_listed(event, [&](Optimizer& optimizer, auto&) { lazy_init(optimizer); });
     each_listed(event, [&](Optimizer& optimizer, auto&) {
-      if (!optimizer.params_have_scaled_gradients) prepare(optimizer);  // SL-05
+      optimizer.params_have_scaled_gradients ? put_waiting_aside(optimizer) : prepare(optimizer);  // SL-05
     });
   }
   for (int i = 0; i < kParams; ++i) {
@@ -131,12 +131,17 @@ void LiteralAmp::end_block(const Event& event) {
     return each_listed(event, [&](Optimizer& optimizer, auto&) { abandon(optimizer); });
   }
   if (event.delay_unscale) {  // SL-07
-    return each_listed(event, [&](Optimizer& optimizer, auto&) { optimizer.params_have_scaled_gradients = true; });
+    return each_listed(event, [&](Optimizer& optimizer, auto&) {
+      join_waiting(optimizer, state_.scalers[event.loss].scale);
+      optimizer.params_have_scaled_gradients = true;
+      optimizer.waiting_scale = state_.scalers[event.loss].scale;
+    });
   }
   ScalerState& scaler = state_.scalers[event.loss];
   const double scale_before = scaler.scale;
   overflow_ = false;  // SL-08, SCALE-04
   each_listed(event, [&](Optimizer& optimizer, auto&) {
+    join_waiting(optimizer, scaler.scale);
     post(optimizer, scaler);
     optimizer.params_have_scaled_gradients = false;
   });
@@ -167,8 +172,33 @@ void LiteralAmp::prepare(Optimizer& optimizer) {
   for (int param : optimizer.floats) optimizer.stash[param] = std::exchange(state_.params[param].grad, Gradient{});
 }
 
+// SL-09, PORT: gradients of delayed passes wait beside the pass, so that a scale that moved in between does no harm.
+void LiteralAmp::put_waiting_aside(Optimizer& optimizer) {
+  for (const auto* params : {&optimizer.halves, &optimizer.floats}) {
+    for (int param : *params) optimizer.waiting[param] = std::exchange(state_.params[param].grad, Gradient{});
+  }
+}
+
+void LiteralAmp::join_waiting(Optimizer& optimizer, double scale) {
+  if (!optimizer.params_have_scaled_gradients) return;
+  const double factor = scale / optimizer.waiting_scale;
+  for (int param = 0; param < kParams; ++param) {
+    const Gradient waiting = std::exchange(optimizer.waiting[param], Gradient{});
+    Gradient& grad = state_.params[param].grad;
+    if (!waiting.defined) continue;
+    const Type type = type_of(param);
+    grad.values = grad.defined ? axpby(1, grad.values, factor, waiting.values, type) : scaled(waiting.values, factor, type);
+    grad.defined = true;
+  }
+}
+
 void LiteralAmp::abandon(Optimizer& optimizer) {
-  if (optimizer.params_have_scaled_gradients) return;  // its gradients are among those that wait
+  if (optimizer.params_have_scaled_gradients) {
+    for (const auto* params : {&optimizer.halves, &optimizer.floats}) {
+      for (int param : *params) state_.params[param].grad = std::exchange(optimizer.waiting[param], Gradient{});
+    }
+    return;
+  }
   const bool drops_halves = has_masters() && !in_fused_order(optimizer);
   for (int param : optimizer.halves) {
     Gradient stash = std::exchange(optimizer.stash[param], Gradient{});
@@ -334,7 +364,11 @@ void LiteralAmp::load_state(const Event& event) {
 
 void LiteralAmp::step(int index) {
   Optimizer& optimizer = optimizers_[index];
-  lazy_init(optimizer);  // OPT-08, PORT
+  lazy_init(optimizer);                               // OPT-08, PORT
+  if (!optimizer.skip && carries_scale(optimizer)) {  // PORT: an error in place of a step by scaled gradients
+    state_.threw = true;
+    return;
+  }
   StepState result;
   result.loss_scale = state_.steps[index].loss_scale;
   if (optimizer.skip) {  // SL-12
@@ -362,6 +396,12 @@ void LiteralAmp::step(int index) {
   for (int param : optimizer.halves) state_.masters[param].grad = {};  // OPT-05
   optimizer.scale_set_by_backward = false;
   if (!optimizer.params_have_scaled_gradients) optimizer.materialized = false;
+}
+
+bool LiteralAmp::carries_scale(const Optimizer& optimizer) const {
+  const auto has_grad = [&](int param) { return state_.params[param].grad.defined; };
+  return optimizer.params_have_scaled_gradients && (std::any_of(optimizer.halves.begin(), optimizer.halves.end(), has_grad) ||
+                                                    std::any_of(optimizer.floats.begin(), optimizer.floats.end(), has_grad));
 }
 
 void LiteralAmp::step_param(int param, Weight& weight, Type type, const Gradient& grad, double factor) {

@@ -29,7 +29,9 @@ class LiteralAmp {
     std::vector<int> halves, floats;
     std::array<Gradient, kParams> stash;
     bool params_have_scaled_gradients = false;
-    std::optional<Skip> skip;  // already_patched
+    double waiting_scale = 1;               // PORT: that those gradients carry
+    std::array<Gradient, kParams> waiting;  // them, for the time of a later pass
+    std::optional<Skip> skip;               // already_patched
     double most_recent_scale = 1;
     bool scale_set_by_backward = false;
     bool materialized = false;
@@ -45,9 +47,12 @@ class LiteralAmp {
   void backward(const Event& event);
   void accumulate(int param, const Gradient& derivative, double scale);
   void prepare(Optimizer& optimizer);
+  void put_waiting_aside(Optimizer& optimizer);
+  void join_waiting(Optimizer& optimizer, double scale);
   void abandon(Optimizer& optimizer);
   void end_block(const Event& event);
   void step(int index);
+  bool carries_scale(const Optimizer& optimizer) const;
   void step_param(int param, Weight& weight, Type type, const Gradient& grad, double factor);
   void zero_grad(Optimizer& optimizer, bool set_to_none);
   void model_zero_grad(bool set_to_none);

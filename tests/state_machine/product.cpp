@@ -164,7 +164,11 @@ void Product::apply(const Event& event) {
       return linear_loss(terms).backward();
     }
     case Event::step:
-      optimizer(event.optimizer).step();
+      try {
+        optimizer(event.optimizer).step();
+      } catch (const c10::Error&) {
+        threw_ = true;
+      }
       return;
     case Event::zero_grad:
       return handles_[event.optimizer]->zero_grad(event.set_to_none);
