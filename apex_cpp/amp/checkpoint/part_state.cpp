@@ -24,10 +24,17 @@ OptimizerStash* stash_of(const torch::optim::Optimizer& optimizer) {
 
 std::shared_ptr<Session> session_of(const std::vector<const torch::optim::Optimizer*>& optimizers,
                                     const std::shared_ptr<Session>& of_models) {
+  std::shared_ptr<Session> session;
   for (const auto* optimizer : optimizers) {
-    if (auto* stash = stash_of(*optimizer)) return stash->session().shared_from_this();
+    auto* stash = stash_of(*optimizer);
+    if (!stash) continue;
+    TORCH_CHECK(
+        !session || session.get() == &stash->session(),
+        "a checkpoint was asked for of optimizers of two amp::initialize calls, each with loss scalers of its own. Make a "
+        "checkpoint for each.");
+    session = stash->session().shared_from_this();
   }
-  return of_models;
+  return session ? session : of_models;
 }
 
 std::string opt_level_of(const std::shared_ptr<Session>& session) {

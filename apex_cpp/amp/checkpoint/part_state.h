@@ -17,7 +17,8 @@ struct Session;
 /// `initialize` has replaced, or that was moved from.
 OptimizerStash* stash_of(const torch::optim::Optimizer& optimizer);
 
-/// The session that the optimizers' handles belong to, or `of_models`; null without amp.
+/// The session that the optimizers' handles belong to, or `of_models`; null without amp. Errors: as `stash_of`, and
+/// RuntimeError for handles of several sessions.
 std::shared_ptr<Session> session_of(const std::vector<const torch::optim::Optimizer*>& optimizers,
                                     const std::shared_ptr<Session>& of_models);
 

@@ -257,6 +257,7 @@ TEST_F(Damage, EveryTruncation) {
 }
 
 TEST_F(Damage, EveryFlippedBitOfTheHeaderAndASampleOfTheData) {
+  ASSERT_TRUE(loads(whole_));
   uint64_t header = 0;
   std::memcpy(&header, whole_.data(), sizeof(header));
   int flips = 0, accepted = 0;
@@ -270,7 +271,7 @@ TEST_F(Damage, EveryFlippedBitOfTheHeaderAndASampleOfTheData) {
   for (size_t bit = 0; bit < data; ++bit) flip(bit);
   for (size_t bit = data; bit < whole_.size() * 8; bit += 37) flip(bit);
   EXPECT_EQ(run_.bytes(), other_);
-  EXPECT_LT(accepted, 200);
+  EXPECT_LT(accepted, 20);
   std::cout << flips << " flipped bits, " << accepted << " of them outside of what is checked and of the state\n";
 }
 

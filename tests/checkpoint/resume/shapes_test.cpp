@@ -44,6 +44,21 @@ TEST_F(Shapes, AHandleByValueAndMetadataInBraces) {
   EXPECT_FALSE(loaded.library_version.empty());
 }
 
+struct PatchedImpl : MlpImpl {};
+AMP_MODULE(Patched);
+
+TEST_F(Shapes, AModuleThatIsPatchedInPlace) {
+  Patched model;
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  auto [net, opt] = amp::initialize(model, optimizer, "O5", quiet());
+  train_step(net, opt, features());
+  amp::save_checkpoint(file_, net, opt);
+  const auto expected = bytes_of(opt) + bytes_of(*model);
+  train_step(net, opt, features());
+  EXPECT_EQ(amp::load_checkpoint(file_, model, opt).opt_level, "O5");
+  EXPECT_EQ(bytes_of(opt) + bytes_of(*model), expected);
+}
+
 TEST_F(Shapes, TuplesAsInitializeAnswersThem) {
   Mlp first;
   PlainNet second;
@@ -187,6 +202,10 @@ TEST_F(Shapes, TwoSessionsInOneProcessEachSaveTheirOwnScalers) {
   amp::save_checkpoint(file_, net_a, opt_a);
   EXPECT_EQ(amp::load_checkpoint(file_, net_a, opt_a).opt_level, "O2");
   EXPECT_EQ(amp::state_dict()["loss_scaler0"].loss_scale, 1.0);
+  EXPECT_TRUE(contains(message_of([&, &na = net_a, &oa = opt_a, &nb = net_b, &ob = opt_b] {
+                         amp::save_checkpoint(file_, std::tie(na, nb), std::tie(oa, ob));
+                       }),
+                       "two amp::initialize calls"));
 }
 
 TEST_F(Shapes, TensorsStandInTheFileUnderReadableNames) {
