@@ -22,7 +22,6 @@ class Training {
     auto [net, opt] = amp::initialize(model_, optimizer, level, quiet().loss_scale("dynamic").max_loss_scale(64.0));
     net_.emplace(std::move(net));
     opt_.emplace(std::move(opt));
-    session_ = amp::detail::current_session();
   }
   /// An exception in the first block, an overflow in step 1.
   void step(int i) {
@@ -40,8 +39,9 @@ class Training {
     opt_->step();
   }
   std::string bytes() {
-    return bytes_of(*model_) + bytes_of(*opt_) + std::to_string(session_->scalers[0].loss_scale()) + "/" +
-           std::to_string(session_->scalers[0].unskipped());
+    // Not amp::loss_scaler(): the newest session may be that of another thread.
+    const amp::LossScaler& scaler = opt_->stash()->session().scaler(0);
+    return bytes_of(*model_) + bytes_of(*opt_) + std::to_string(scaler.loss_scale()) + "/" + std::to_string(scaler.unskipped());
   }
 
  private:
@@ -50,7 +50,6 @@ class Training {
   Tensor input_;
   std::optional<amp::Model<Mlp>> net_;
   std::optional<amp::AmpOptimizer<torch::optim::Adam>> opt_;
-  std::shared_ptr<amp::detail::Session> session_;
 };
 
 constexpr int kSteps = 5;
