@@ -3,6 +3,8 @@
 #include <limits>
 #include <thread>
 
+#include <apex_cpp/amp/optimizer_stash.h>
+
 #include "tests/amp/optimizers.h"
 
 namespace apex::test {
