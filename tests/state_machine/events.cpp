@@ -41,7 +41,7 @@ Event random_block(const Config& config, std::mt19937& random) {
   Event event;
   event.optimizers = one_of({1, 1, 2, 3, 3}, random);
   event.loss = below(config.losses, random);
-  event.delay_unscale = chance(20, random);
+  event.delay_unscale = !config.smallest_scale && chance(20, random);
   event.delay_overflow_check = chance(10, random);
   event.throws = chance(6, random);
   fill_derivatives(event, random);
@@ -54,9 +54,7 @@ Event random_load(const Config& config, std::mt19937& random) {
   if (chance(50, random)) return event;  // what was saved
   const int entries = std::max(1, config.losses + one_of({0, 0, 0, 1, -1}, random));
   for (int i = 0; i < entries; ++i) {
-    // The last usable scale: but float32 does not hold its ratio to others, by which the fused order multiplies.
-    const bool last = chance(4, random) && config.kind != OptimizerKind::fused_sgd_in_fused_order;
-    const int exponent = last ? -126 : below(14, random);
+    const int exponent = config.smallest_scale && chance(20, random) ? -126 : below(14, random);
     const int64_t unskipped = one_of<int64_t>({0, 1, config.scale_window - 1, config.scale_window - 2}, random);
     event.saved.emplace_back(std::ldexp(1.0, exponent), std::max<int64_t>(unskipped, 0));
   }
@@ -113,6 +111,7 @@ Config random_config(const std::string& level, std::mt19937& random) {
   config.losses = 1 + below(kLosses, random);
   // Halves of halves soon leave float16.
   config.momentum = level != "O3" && chance(50, random) ? 0.5 : 0.0;
+  config.smallest_scale = config.kind != OptimizerKind::fused_sgd_in_fused_order && chance(25, random);
   return config;
 }
 

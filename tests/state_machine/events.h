@@ -25,6 +25,9 @@ struct Config {
   int64_t scale_window = 2000;
   int losses = 1;
   double momentum = 0;
+  /// The smallest usable scale may be loaded. float32 does not hold its ratio to others, by which gradients that wait scaled
+  /// are multiplied: so none do.
+  bool smallest_scale = false;
 };
 
 struct Event {
