@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/earlier_casts.h>
 
+#include <apex_cpp/amp/low_precision.h>
 #include <apex_cpp/amp/optimizer_stash.h>
 #include <apex_cpp/amp/session.h>
 
@@ -49,7 +50,7 @@ void retire_optimizers(const Session& session, const at::Tensor& param) {
 }
 
 void widen(const at::Tensor& tensor) {
-  if (tensor.scalar_type() != at::kHalf && tensor.scalar_type() != at::kBFloat16) return;
+  if (!is_low_precision(tensor.scalar_type())) return;
   tensor.mutable_grad().reset();
   tensor.set_data(tensor.detach().to(at::kFloat));
 }

@@ -2,13 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <apex_cpp/amp/low_precision.h>
 #include <apex_cpp/amp/session.h>
 
 namespace apex::amp::detail {
 
 at::Tensor widened(const at::Tensor& tensor) {
-  const bool narrow = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-  return narrow ? tensor.detach().to(at::kFloat) : tensor;
+  return is_low_precision(tensor.scalar_type()) ? tensor.detach().to(at::kFloat) : tensor;
 }
 
 void assign(at::Tensor tensor, const at::Tensor& value, const Session* session) {

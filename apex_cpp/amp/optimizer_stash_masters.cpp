@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty_like.h>
 
+#include <apex_cpp/amp/low_precision.h>
 #include <apex_cpp/amp/param_state.h>
 
 #include "kernels/multi_tensor.h"
@@ -10,11 +11,9 @@
 namespace apex::amp::detail {
 namespace {
 
-bool is_low_precision(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+bool is_trainable(const at::Tensor& tensor) {
+  return is_low_precision(tensor.scalar_type()) || tensor.scalar_type() == at::kFloat;
 }
-
-bool is_trainable(const at::Tensor& tensor) { return is_low_precision(tensor) || tensor.scalar_type() == at::kFloat; }
 
 }  // namespace
 
@@ -102,7 +101,7 @@ void OptimizerStash::adopt(at::Tensor& param, bool first_time) {
     if (const at::Tensor master = master_of(param); master.defined()) param = master;
     return;
   }
-  if (session_->has_masters() && is_low_precision(param)) return give_master(param);
+  if (session_->has_masters() && is_low_precision(param.scalar_type())) return give_master(param);
   // MW-06: gradients from before the masters existed are dropped with theirs.
   if (session_->has_masters() && first_time) param.mutable_grad().reset();
   native_params_.push_back(param);

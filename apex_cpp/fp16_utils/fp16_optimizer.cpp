@@ -6,6 +6,7 @@
 
 #include <apex_cpp/amp/amp_optimizer.h>
 #include <apex_cpp/amp/grad_kernels.h>
+#include <apex_cpp/amp/low_precision.h>
 #include <apex_cpp/amp/param_state.h>
 #include <apex_cpp/amp/session.h>
 #include <apex_cpp/fp16_utils/deprecated.h>
@@ -18,11 +19,8 @@
 namespace apex::fp16_utils {
 namespace {
 
+using amp::detail::is_low_precision;
 using Tensors = std::vector<at::Tensor>;
-
-bool is_low_precision(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-}
 
 amp::LossScaler make_scaler(const FP16_OptimizerOptions& options) {
   if (!options.dynamic_loss_scale()) {
@@ -44,7 +42,7 @@ void check_params(const torch::optim::Optimizer& optimizer) {
   for (size_t i = 0; i < groups.size(); ++i) {
     const auto& params = groups[i].params();
     for (size_t j = 0; j < params.size(); ++j) {
-      const bool known = is_low_precision(params[j]) || params[j].scalar_type() == at::kFloat;
+      const bool known = is_low_precision(params[j].scalar_type()) || params[j].scalar_type() == at::kFloat;
       TORCH_CHECK_TYPE(known || !params[j].requires_grad(), "FP16_Optimizer: parameter ", j, " of group ", i, ", of shape ",
                        params[j].sizes(), ", has dtype ", params[j].scalar_type(),
                        "; expected float16, bfloat16 or float32. Convert it, or leave it to an optimizer of its own.");
@@ -93,7 +91,7 @@ void FP16_Optimizer::adopt_params() {
   auto& groups = optimizer_->param_groups();
   for (size_t i = 0; i < groups.size(); ++i) {
     for (at::Tensor& param : groups[i].params()) {
-      const bool gets_master = param.requires_grad() && is_low_precision(param);
+      const bool gets_master = param.requires_grad() && is_low_precision(param.scalar_type());
       if (options_.verbose()) {
         std::cout << "FP16_Optimizer: group " << i << ", " << param.scalar_type() << " parameter of shape " << param.sizes()
                   << (gets_master             ? ": gets a float32 master"

@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/casts/cast_plan.h>
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/custom_function.h>
+#include <apex_cpp/amp/low_precision.h>
 #include <apex_cpp/normalization/detail/autograd.h>
 #include <apex_cpp/normalization/detail/checks.h>
 
@@ -126,7 +127,7 @@ at::Tensor manual_rms_norm(const at::Tensor& input, at::IntArrayRef normalized_s
   const at::Tensor mean_square = input.to(wide).square().mean(dims, /*keepdim=*/true);
   const at::Tensor x_hat = input.mul(mean_square.add(eps).rsqrt());
   if (!weight.defined()) return x_hat;
-  const bool low = weight.scalar_type() == at::kHalf || weight.scalar_type() == at::kBFloat16;
+  const bool low = amp::detail::is_low_precision(weight.scalar_type());
   return (low ? x_hat.to(weight.scalar_type()) : x_hat).mul(weight);
 }
 

@@ -3,11 +3,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <apex_cpp/amp/casts/operators.h>
+#include <apex_cpp/amp/low_precision.h>
 
 namespace apex::amp::detail {
 namespace {
-
-bool is_low(c10::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 
 bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
   return tensor.dim() == 2 && base.dim() == 2 && tensor.size(0) == base.size(1) && tensor.size(1) == base.size(0) &&
@@ -21,7 +20,7 @@ bool has_overload(const std::string& name) { return name.find('.', name.find("::
 std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings, ParameterNames names) {
   const auto& properties = settings.properties;
   const bool casts = properties.enabled && properties.patch_torch_functions;
-  const bool match = properties.enabled && properties.cast_model_type && is_low(*properties.cast_model_type);
+  const bool match = properties.enabled && properties.cast_model_type && is_low_precision(*properties.cast_model_type);
   if (!casts && !match) return nullptr;
   const auto low_type = casts ? properties.patch_functions_type.value_or(at::kHalf) : *properties.cast_model_type;
   const std::shared_ptr<CastRules> rules(

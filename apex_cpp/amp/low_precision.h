@@ -1,0 +1,10 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+namespace apex::amp::detail {
+
+/// The 16-bit types that a model may be trained in. Parameters of these get FP32 masters, and checkpoints widen them.
+constexpr bool is_low_precision(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
+
+}  // namespace apex::amp::detail
