@@ -20,4 +20,15 @@ at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& fo
   return std::get<0>(kernels::multi_tensor_unscale_l2norm(found_inf, grads, on_device, /*per_tensor=*/false));
 }
 
+void clear_grad(const at::Tensor& param, bool set_to_none) {
+  at::Tensor& grad = param.mutable_grad();
+  if (!grad.defined()) return;
+  if (set_to_none) {
+    grad.reset();
+  } else {
+    grad = grad.detach();
+    grad.zero_();
+  }
+}
+
 }  // namespace apex::amp::detail

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-// Gradients on their way to the multi-tensor kernels.
+// Gradients on their way to the multi-tensor kernels, and their end.
 namespace apex::amp::detail {
 
 /// A gradient in the memory order of `like`, copied if need be: kernels walk memory linearly.
@@ -13,5 +13,8 @@ at::Tensor unread_flag(const at::Tensor& like);
 
 /// The L2 norm of all of grads[i] * factor, float32, one element; raises `found_inf` if it is not finite. No synchronisation.
 at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf);
+
+/// Drops the gradient of `param`, or zeroes it in place without its history, if it has one.
+void clear_grad(const at::Tensor& param, bool set_to_none);
 
 }  // namespace apex::amp::detail

@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/optimizer_stash.h>
 
 #include <apex_cpp/amp/amp_optimizer.h>
+#include <apex_cpp/amp/grad_kernels.h>
 #include <apex_cpp/amp/printing.h>
 
 namespace apex::amp::detail {
@@ -85,18 +86,7 @@ void OptimizerStash::end_step() {
 
 void OptimizerStash::zero_grad(bool set_to_none) {
   adopt_new_params();
-  for (auto* params : {&model_params_, &native_params_}) {
-    for (auto& param : *params) {
-      at::Tensor& grad = param.mutable_grad();
-      if (!grad.defined()) continue;
-      if (set_to_none) {
-        grad.reset();
-      } else {
-        grad = grad.detach();
-        grad.zero_();
-      }
-    }
-  }
+  for (const auto& param : trained_params()) clear_grad(param, set_to_none);
   drop_master_grads();
   forget_passes();
 }

@@ -55,17 +55,6 @@ bool prints() {
   return !session || session->settings.verbosity > 0;
 }
 
-void reset_grad(const at::Tensor& param, bool to_none) {
-  at::Tensor& grad = param.mutable_grad();
-  if (!grad.defined()) return;
-  if (to_none) {
-    grad.reset();
-  } else {
-    grad = grad.detach();
-    grad.zero_();
-  }
-}
-
 }  // namespace
 
 FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options)
@@ -171,9 +160,9 @@ void FP16_Optimizer::update_master_grads() {
 
 void FP16_Optimizer::zero_grad(bool set_grads_to_None) {
   for (const auto& group : optimizer_->param_groups()) {
-    for (const at::Tensor& param : group.params()) reset_grad(param, set_grads_to_None);
+    for (const at::Tensor& param : group.params()) amp::detail::clear_grad(param, set_grads_to_None);
   }
-  for (const at::Tensor& param : model_params_) reset_grad(param, set_grads_to_None);
+  for (const at::Tensor& param : model_params_) amp::detail::clear_grad(param, set_grads_to_None);
 }
 
 Tensors FP16_Optimizer::stepped_params() const {
