@@ -18,11 +18,11 @@ void DelayedGrads::exit(double scale) {
     if (!stash.defined()) continue;
     at::Tensor& grad = param.mutable_grad();
     if (!grad.defined()) {
-      grad = stash.is_non_overlapping_and_dense() ? stash : stash.contiguous();
+      grad = dense(stash);
       older.push_back(grad);
       continue;
     }
-    if (!grad.is_non_overlapping_and_dense()) grad = grad.contiguous();
+    grad = dense(grad);
     grads.push_back(grad);
     stashed.push_back(in_layout_of(stash, grad));
   }

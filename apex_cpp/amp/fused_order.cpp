@@ -43,7 +43,7 @@ void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params,
   Tensors fresh, older, again, again_stashed;
   for_each(model_params, native_params, [&](const at::Tensor& param, at::Tensor& stash) {
     at::Tensor& grad = param.mutable_grad();
-    if (grad.defined() && !grad.is_non_overlapping_and_dense()) grad = grad.contiguous();
+    if (grad.defined()) grad = dense(grad);
     const at::Tensor stashed = std::exchange(stash, at::Tensor());
     if (!grad.defined()) {
       grad = stashed;

@@ -8,6 +8,8 @@
 
 namespace apex::amp::detail {
 
+at::Tensor dense(const at::Tensor& grad) { return grad.is_non_overlapping_and_dense() ? grad : grad.contiguous(); }
+
 at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like) {
   if (grad.strides() == like.strides()) return grad;
   return at::empty_like(like, like.options().dtype(grad.scalar_type())).copy_(grad);

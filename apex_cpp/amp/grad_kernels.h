@@ -5,6 +5,9 @@
 // Gradients on their way to the multi-tensor kernels, and their end.
 namespace apex::amp::detail {
 
+/// A gradient that fills its memory without gaps or repeats, copied if need be, as kernels want it.
+at::Tensor dense(const at::Tensor& grad);
+
 /// A gradient in the memory order of `like`, copied if need be: kernels walk memory linearly.
 at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like);
 

@@ -81,7 +81,7 @@ void OptimizerStash::unscale_native(LossScaler& scaler) {
   std::vector<at::Tensor> fresh, again, stashed;
   for (size_t i = 0; i < native_params_.size(); ++i) {
     at::Tensor& grad = native_params_[i].mutable_grad();
-    if (grad.defined() && !grad.is_non_overlapping_and_dense()) grad = grad.contiguous();
+    if (grad.defined()) grad = dense(grad);
     const at::Tensor stash = std::exchange(native_stash_[i], at::Tensor());
     if (!grad.defined()) {
       grad = stash;
