@@ -13,23 +13,17 @@ void DelayedGrads::enter(const std::vector<at::Tensor>& params) {
 
 void DelayedGrads::exit(double scale) {
   const double factor = scale / scale_;
-  std::vector<at::Tensor> older, grads, stashed;
+  PassGrads grads;
   for (const auto& [param, stash] : std::exchange(aside_, {})) {
-    if (!stash.defined()) continue;
-    at::Tensor& grad = param.mutable_grad();
-    if (!grad.defined()) {
-      grad = dense(stash);
-      older.push_back(grad);
-      continue;
-    }
-    grad = dense(grad);
-    grads.push_back(grad);
-    stashed.push_back(in_layout_of(stash, grad));
+    if (stash.defined()) grads.add(param, dense(stash));
   }
-  if (!older.empty() && factor != 1) kernels::multi_tensor_scale(unread_flag(older.front()), older, older, factor);
+  if (factor != 1 && !grads.older.empty()) {
+    kernels::multi_tensor_scale(unread_flag(grads.older.front()), grads.older, grads.older, factor);
+  }
   // Overflow of either side stays in the sums, where unscaling finds it.
-  if (!grads.empty()) {
-    kernels::multi_tensor_axpby(unread_flag(grads.front()), grads, stashed, grads, 1.0, factor, kernels::CheckArg::both);
+  if (!grads.again.empty()) {
+    kernels::multi_tensor_axpby(unread_flag(grads.again.front()), grads.again, grads.stashed, grads.again, 1.0, factor,
+                                kernels::CheckArg::both);
   }
 }
 

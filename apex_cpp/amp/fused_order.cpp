@@ -40,33 +40,21 @@ void FusedOrder::enter(const Tensors& model_params, const Tensors& native_params
 void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params, LossScaler& scaler) {
   const double incoming = scaler.loss_scale();
   const double out = pending_ ? std::min(incoming, scale_) : incoming;
-  Tensors fresh, older, again, again_stashed;
-  for_each(model_params, native_params, [&](const at::Tensor& param, at::Tensor& stash) {
-    at::Tensor& grad = param.mutable_grad();
-    if (grad.defined()) grad = dense(grad);
-    const at::Tensor stashed = std::exchange(stash, at::Tensor());
-    if (!grad.defined()) {
-      grad = stashed;
-      if (stashed.defined()) older.push_back(grad);
-    } else if (stashed.defined()) {
-      again.push_back(grad);
-      again_stashed.push_back(in_layout_of(stashed, grad));
-    } else {
-      fresh.push_back(grad);
-    }
-  });
+  PassGrads grads;
+  for_each(model_params, native_params,
+           [&](const at::Tensor& param, at::Tensor& stash) { grads.add(param, std::exchange(stash, at::Tensor())); });
   norm_.reset();
-  const bool all_fresh = older.empty() && again.empty();
+  const bool all_fresh = grads.older.empty() && grads.again.empty();
   if (incoming != out) {
-    scaler.scale(fresh, fresh, out / incoming);
-  } else if (const at::Tensor norm = scaler.check(fresh); all_fresh) {
+    scaler.scale(grads.fresh, grads.fresh, out / incoming);
+  } else if (const at::Tensor norm = scaler.check(grads.fresh); all_fresh) {
     norm_ = norm;
   }
   // Clipping is about the gradients of its time: it goes into them now, and not into those that came since.
   const double of_stashed = clip_ * out / scale_;
-  scaler.axpby(again, again_stashed, again, out / incoming, of_stashed);
-  if (of_stashed != 1 && !older.empty()) {  // BWD-31
-    kernels::multi_tensor_scale(unread_flag(older.front()), older, older, of_stashed);
+  scaler.axpby(grads.again, grads.stashed, grads.again, out / incoming, of_stashed);
+  if (of_stashed != 1 && !grads.older.empty()) {  // BWD-31
+    kernels::multi_tensor_scale(unread_flag(grads.older.front()), grads.older, grads.older, of_stashed);
   }
   clip_ = 1.0;
   scale_ = out;

@@ -15,6 +15,19 @@ at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like) {
   return at::empty_like(like, like.options().dtype(grad.scalar_type())).copy_(grad);
 }
 
+void PassGrads::add(const at::Tensor& param, const at::Tensor& stash) {
+  at::Tensor& grad = param.mutable_grad();
+  if (!grad.defined()) {
+    grad = stash;
+    if (stash.defined()) older.push_back(grad);
+    return;
+  }
+  grad = dense(grad);
+  if (!stash.defined()) return fresh.push_back(grad);
+  again.push_back(grad);
+  stashed.push_back(in_layout_of(stash, grad));
+}
+
 at::Tensor unread_flag(const at::Tensor& like) { return at::zeros({1}, like.options().dtype(at::kInt).requires_grad(false)); }
 
 at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf) {

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 // Gradients on their way to the multi-tensor kernels, and their end.
 namespace apex::amp::detail {
 
@@ -10,6 +12,16 @@ at::Tensor dense(const at::Tensor& grad);
 
 /// A gradient in the memory order of `like`, copied if need be: kernels walk memory linearly.
 at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like);
+
+/// The gradients after a backward pass that began with none, sorted by what had been put aside for it.
+struct PassGrads {
+  std::vector<at::Tensor> fresh;           // nothing was put aside
+  std::vector<at::Tensor> older;           // put aside, and the pass made none
+  std::vector<at::Tensor> again, stashed;  // the pass's, and what is to be added to them, in one layout
+
+  /// Sorts in the gradient of `param`, made dense, or in its place the `stash` where the pass made none.
+  void add(const at::Tensor& param, const at::Tensor& stash);
+};
 
 /// A found_inf for calls whose overflow nobody asks for, on the device of `like`.
 at::Tensor unread_flag(const at::Tensor& like);

@@ -78,22 +78,12 @@ void OptimizerStash::unscale_into_masters(LossScaler& scaler) {
 }
 
 void OptimizerStash::unscale_native(LossScaler& scaler) {
-  std::vector<at::Tensor> fresh, again, stashed;
+  PassGrads grads;
   for (size_t i = 0; i < native_params_.size(); ++i) {
-    at::Tensor& grad = native_params_[i].mutable_grad();
-    if (grad.defined()) grad = dense(grad);
-    const at::Tensor stash = std::exchange(native_stash_[i], at::Tensor());
-    if (!grad.defined()) {
-      grad = stash;
-    } else if (stash.defined()) {
-      again.push_back(grad);
-      stashed.push_back(in_layout_of(stash, grad));
-    } else {
-      fresh.push_back(grad);
-    }
+    grads.add(native_params_[i], std::exchange(native_stash_[i], at::Tensor()));
   }
-  scaler.unscale(fresh, fresh);
-  scaler.unscale_with_stashed(again, stashed, again);
+  scaler.unscale(grads.fresh, grads.fresh);
+  scaler.unscale_with_stashed(grads.again, grads.stashed, grads.again);
 }
 
 void OptimizerStash::exit_backward_delayed(double scale) {
