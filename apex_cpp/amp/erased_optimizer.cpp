@@ -1,6 +1,5 @@
 #include <apex_cpp/amp/initialize.h>
 #include <apex_cpp/amp/makes_amp_handle.h>
-#include <apex_cpp/amp/steps_masters.h>
 
 #include <c10/util/Type.h>
 
@@ -28,14 +27,12 @@ bool with_class(const Optimizer& optimizer, F&& f) {
 
 void check_erased_class(const Optimizer& optimizer) {
   TORCH_CHECK_TYPE(
-      dynamic_cast<const StepsMasters*>(&optimizer) || dynamic_cast<const MakesAmpHandle*>(&optimizer) ||
-          with_class(optimizer, [](auto*) {}),
+      dynamic_cast<const MakesAmpHandle*>(&optimizer) || with_class(optimizer, [](auto*) {}),
       "amp::initialize was given a pointer to a ", c10::demangle(typeid(optimizer).name()),
       ", a class it does not know. Pass an optimizer of your own by its own type, not as a torch::optim::Optimizer.");
 }
 
 HandlePtr erased_handle(Optimizer& optimizer, const std::shared_ptr<Session>& session) {
-  if (auto* fused = dynamic_cast<StepsMasters*>(&optimizer)) return fused->make_amp_handle(session);
   if (auto* maker = dynamic_cast<MakesAmpHandle*>(&optimizer)) return maker->make_amp_handle(session);
   HandlePtr handle;
   with_class(optimizer, [&](auto* of_class) {

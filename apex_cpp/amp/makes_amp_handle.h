@@ -15,7 +15,8 @@ struct Session;
 class MakesAmpHandle {
  public:
   virtual ~MakesAmpHandle() = default;
-  /// A handle of the optimizer's own class, move-constructed from it.
+  /// A handle of the optimizer's own class, move-constructed from it. Errors: TypeError, where the class can tell, if the
+  /// object is of one derived from it.
   virtual std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<detail::Session>& session) = 0;
 
  protected:

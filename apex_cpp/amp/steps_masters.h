@@ -1,16 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/optim/optimizer.h>
 
-#include <memory>
 #include <vector>
 
-namespace apex::amp {
+#include <apex_cpp/amp/makes_amp_handle.h>
 
-namespace detail {
-struct Session;
-}
+namespace apex::amp {
 
 /// What amp tells an optimizer that updates masters itself: where gradients are, and which parameters get the new values too.
 struct MasterStep {
@@ -26,24 +22,13 @@ struct MasterStep {
 /// Base, beside `torch::optim::Optimizer`, of an optimizer whose `step` reads gradients and writes model parameters as
 /// `master_step` says, in one pass over memory. The handle that `amp::initialize` returns keeps `master_step` up to date; an
 /// optimizer without amp has an empty one. Apex: what its amp knows of FusedSGD.
-class StepsMasters {
+class StepsMasters : public MakesAmpHandle {
  public:
-  virtual ~StepsMasters() = default;
-
   /// Whether amp is to write unscaled float32 gradients into the masters at the end of a `scale_loss` block (Apex's order:
   /// they can be edited and clipped there), or leave them scaled in the model's parameters for `step` to read.
   virtual bool materialize_master_grads() const = 0;
 
-  /// A handle of the optimizer's own class, move-constructed from it, for `amp::initialize` of a pointer to an optimizer.
-  /// Errors: TypeError if the object is of a class derived from the one that implements this.
-  virtual std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<detail::Session>& session) = 0;
-
   MasterStep master_step;
-
- protected:
-  StepsMasters() = default;
-  StepsMasters(StepsMasters&&) = default;
-  StepsMasters& operator=(StepsMasters&&) = default;
 };
 
 /// Base of an optimizer's state for one parameter whose tensors follow the parameter's dtype.

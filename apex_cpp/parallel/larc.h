@@ -105,8 +105,15 @@ class WithMasterGrads : public Opt {
   explicit WithMasterGrads(Opt&& optimizer) : Opt(std::move(optimizer)) {}
   bool materialize_master_grads() const override { return true; }
 };
+
+/// Fused optimizers tell amp their class behind a pointer; around any other one, LARC does.
 template <class Opt>
-using LarcBase = std::conditional_t<std::is_base_of_v<amp::StepsMasters, Opt>, WithMasterGrads<Opt>, Opt>;
+class WithAmpHandle : public Opt, public amp::MakesAmpHandle {
+ public:
+  explicit WithAmpHandle(Opt&& optimizer) : Opt(std::move(optimizer)) {}
+};
+template <class Opt>
+using LarcBase = std::conditional_t<std::is_base_of_v<amp::StepsMasters, Opt>, WithMasterGrads<Opt>, WithAmpHandle<Opt>>;
 
 }  // namespace detail
 
@@ -126,7 +133,7 @@ using LarcBase = std::conditional_t<std::is_base_of_v<amp::StepsMasters, Opt>, W
 /// min(rate / lr, 1) for rate. Where a norm is zero g stays, without any decay. The wrapped optimizer steps with weight decay
 /// 0. Parameters and gradients: float16, bfloat16 or float32, dense, on CPU or CUDA; float32 arithmetic, no synchronisation.
 template <class Opt>
-class LARC : public detail::LarcBase<Opt>, public amp::MakesAmpHandle {
+class LARC : public detail::LarcBase<Opt> {
   static_assert(
       !std::is_abstract_v<Opt>,
       "LARC becomes an optimizer of the wrapped one's class: pass it by its own type, not as a torch::optim::Optimizer");
