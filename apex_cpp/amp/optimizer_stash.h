@@ -111,6 +111,8 @@ class OptimizerStash {
   std::vector<Place> new_params();
   void adopt(at::Tensor& param, bool first_time);
   void give_master(at::Tensor& param);
+  /// In `masters_`, by master.
+  std::unordered_map<const at::TensorImpl*, size_t> positions_of_masters() const;
   std::vector<size_t> masters_by_group() const;
   std::vector<at::Tensor> trained_params() const;
   void drop_zeroed_masters();

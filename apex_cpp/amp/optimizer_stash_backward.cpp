@@ -42,12 +42,10 @@ bool OptimizerStash::GradMark::still(const at::Tensor& grad) const {
 }
 
 void OptimizerStash::check_grads_dense() const {
-  for (const auto* params : {&model_params_, &native_params_}) {
-    for (const auto& param : *params) {
-      TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "The gradient of ", session_->name_of(param),
-                  " is sparse; amp unscales dense gradients. Make the embedding dense (sparse=false), or give it to an "
-                  "optimizer that amp does not handle.");
-    }
+  for (const auto& param : trained_params()) {
+    TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "The gradient of ", session_->name_of(param),
+                " is sparse; amp unscales dense gradients. Make the embedding dense (sparse=false), or give it to an "
+                "optimizer that amp does not handle.");
   }
 }
 

@@ -29,12 +29,10 @@ void OptimizerStash::check_can_adopt(const at::Tensor& param) const {
 }
 
 void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
-  for (const auto* params : {&model_params_, &native_params_}) {
-    for (const auto& param : *params) {
-      TORCH_CHECK(!other.adopted_impls_.count(param.unsafeGetTensorImpl()),
-                  "amp::scale_loss was given two optimizers that both train ", session_->name_of(param),
-                  "; its gradient would be unscaled twice. Pass the optimizer that steps next.");
-    }
+  for (const auto& param : trained_params()) {
+    TORCH_CHECK(!other.adopted_impls_.count(param.unsafeGetTensorImpl()),
+                "amp::scale_loss was given two optimizers that both train ", session_->name_of(param),
+                "; its gradient would be unscaled twice. Pass the optimizer that steps next.");
   }
 }
 
@@ -82,8 +80,7 @@ void OptimizerStash::adopt_new_params() {
 
 // The optimizer's view of the masters: the model params behind them, in its own groups' order.
 void OptimizerStash::describe_copies() {
-  std::unordered_map<const at::TensorImpl*, size_t> index;
-  for (size_t i = 0; i < masters_.size(); ++i) index[masters_[i].unsafeGetTensorImpl()] = i;
+  const auto index = positions_of_masters();
   auto& copies = fused()->master_step.model_params;
   copies.clear();
   for (const auto& group : handle()->param_groups()) {
@@ -124,9 +121,14 @@ at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
   return found == master_index_.end() ? at::Tensor() : masters_[found->second];
 }
 
+std::unordered_map<const at::TensorImpl*, size_t> OptimizerStash::positions_of_masters() const {
+  std::unordered_map<const at::TensorImpl*, size_t> positions;
+  for (size_t i = 0; i < masters_.size(); ++i) positions[masters_[i].unsafeGetTensorImpl()] = i;
+  return positions;
+}
+
 std::vector<size_t> OptimizerStash::masters_by_group() const {
-  std::unordered_map<const at::TensorImpl*, size_t> index;
-  for (size_t i = 0; i < masters_.size(); ++i) index[masters_[i].unsafeGetTensorImpl()] = i;
+  auto index = positions_of_masters();
   std::vector<size_t> order;
   for (const auto& group : left_behind_->handle->param_groups()) {
     for (const auto& param : group.params()) {
