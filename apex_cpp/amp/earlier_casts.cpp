@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/earlier_casts.h>
 
 #include <apex_cpp/amp/low_precision.h>
+#include <apex_cpp/amp/model_tensors.h>
 #include <apex_cpp/amp/optimizer_stash.h>
 #include <apex_cpp/amp/session.h>
 
@@ -25,15 +26,6 @@ struct Casts {
 Casts& casts() {
   static Casts instance;
   return instance;
-}
-
-template <class F>
-void for_each_tensor(const torch::nn::Module& module, const F& f) {
-  for (const auto& tensors : {module.parameters(), module.buffers()}) {
-    for (const auto& tensor : tensors) {
-      if (tensor.defined()) f(tensor);
-    }
-  }
 }
 
 std::shared_ptr<Session> earlier_session(const at::Tensor& tensor) {
@@ -65,17 +57,17 @@ bool was_cast_by_amp(const at::Tensor& tensor) {
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session) {
   forget_dead_tensors();
   const std::lock_guard<std::mutex> lock(casts().mutex);
-  for_each_tensor(module, [&](const at::Tensor& tensor) {
+  for (const auto& [name, tensor] : tensors_of(module)) {
     casts().by_tensor.insert_or_assign(tensor.unsafeGetTensorImpl(), Cast{Weak(tensor.getIntrusivePtr()), session});
-  });
+  }
 }
 
 void undo_earlier_casts(torch::nn::Module& module) {
-  for_each_tensor(module, [&](const at::Tensor& tensor) {
-    if (!was_cast_by_amp(tensor)) return;
+  for (const auto& [name, tensor] : tensors_of(module)) {
+    if (!was_cast_by_amp(tensor)) continue;
     if (const auto session = earlier_session(tensor)) retire_optimizers(*session, tensor);
     widen(tensor);
-  });
+  }
 }
 
 void forget_dead_tensors() {

@@ -40,13 +40,6 @@ std::string mismatch(const std::string& name, const at::Tensor& here, const at::
 
 }  // namespace
 
-std::vector<std::pair<std::string, at::Tensor>> tensors_of(const torch::nn::Module& module) {
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& item : module.named_parameters()) tensors.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) tensors.emplace_back(item.key(), item.value());
-  return tensors;
-}
-
 std::vector<ModelTensor> content_of(const torch::nn::Module& module) {
   std::vector<ModelTensor> content;
   for (const auto& [name, tensor] : tensors_of(module)) {

@@ -17,9 +17,6 @@ std::vector<ModelTensor> content_of(const torch::nn::Module& module);
 /// that names all tensors that do not fit.
 void check_fits(const torch::nn::Module& module, const std::vector<ModelTensor>& content, const std::string& model_name);
 
-/// The parameters and buffers of `module`, the tensors themselves, in `Module`'s order.
-std::vector<std::pair<std::string, at::Tensor>> tensors_of(const torch::nn::Module& module);
-
 /// "model0/fc.weight"
 std::string full_name(size_t model, const std::string& name);
 
