@@ -1,24 +1,11 @@
 // SD-*, MODEL-08, MODEL-09, BUG-10: what is saved, and resuming without a trace.
 #include "tests/amp/optimizers.h"
-
-#include <sstream>
+#include "tests/amp/saved.h"
 
 namespace apex::test {
 namespace {
 
 using torch::Tensor;
-
-template <class Value>
-std::string saved(const Value& value) {
-  std::ostringstream stream;
-  torch::save(value, stream);
-  return stream.str();
-}
-template <class Value>
-void restore(Value& value, const std::string& bytes) {
-  std::istringstream stream(bytes);
-  torch::load(value, stream);
-}
 
 class ModelFile : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 

@@ -1,6 +1,7 @@
 // Parameters that are not plain ones trained from the first step: frozen and unfrozen, added later, shared, absent, sparse.
 #include <apex_cpp/optimizers.h>
 
+#include "tests/amp/saved.h"
 #include "tests/combinations/support.h"
 
 namespace apex::test::combinations {
@@ -338,11 +339,9 @@ TEST_F(AmpTest, AnOptimizerWithALateMasterResumes) {
   step(late, 0);
   std::get<0>(late)->low.set_requires_grad(true);
   step(late, 1);
-  std::ostringstream file;
-  torch::save(std::get<2>(late), file);
+  const auto file = saved(std::get<2>(late));
   auto fresh = make(false);
-  std::istringstream in(file.str());
-  torch::load(std::get<2>(fresh), in);
+  restore(std::get<2>(fresh), file);
   for (size_t i = 0; i < 2; ++i) {
     std::get<0>(fresh)->parameters()[i].detach().copy_(std::get<0>(late)->parameters()[i]);
   }

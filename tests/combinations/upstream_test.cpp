@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "tests/amp/optimizers.h"
+#include "tests/amp/saved.h"
 #include "tests/combinations/support.h"
 
 namespace apex::test::combinations {
@@ -99,18 +100,6 @@ TEST_P(AddGroup, BeforeOrAfterZeroingAndAmidAccumulation) {
 
 struct Checkpointing : AmpTest, ::testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Levels, Checkpointing, kLevels, [](const auto& test) { return test.param; });
-
-template <class T>
-std::string saved(const T& value) {
-  std::ostringstream stream;
-  torch::save(value, stream);
-  return stream.str();
-}
-template <class T>
-void restore(T& value, const std::string& bytes) {
-  std::istringstream stream(bytes);
-  torch::load(value, stream);
-}
 
 constexpr int kEpochs = 10, kSavedAfter = 5;
 

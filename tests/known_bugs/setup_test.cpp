@@ -1,6 +1,7 @@
 // Defects of Apex around initialize: again, over half models, in the wrong order, without a GPU.
 #include <apex_cpp/optimizers.h>
 
+#include "tests/amp/saved.h"
 #include "tests/known_bugs/known_bugs.h"
 
 namespace apex::test {
@@ -137,18 +138,6 @@ TEST_F(KnownBugs, Bug09NothingOutlivesItsHandles) {
   const torch::NoGradGuard no_grad;
   for (int i = 0; i < 3; ++i) net->forward(features());
   EXPECT_EQ(amp::detail::current_session()->cast_rules->cache().size(), 0u);
-}
-
-template <class T>
-std::string saved(const T& value) {
-  std::ostringstream stream;
-  torch::save(value, stream);
-  return stream.str();
-}
-template <class T>
-void restore(T& value, const std::string& bytes) {
-  std::istringstream stream(bytes);
-  torch::load(value, stream);
 }
 
 // Apex saved no masters: training went on from rounded weights.

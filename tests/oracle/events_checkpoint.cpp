@@ -7,6 +7,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "tests/amp/saved.h"
 #include "tests/oracle/events.h"
 #include "tests/oracle/exceptions.h"
 #include "tests/oracle/optimizers.h"
@@ -15,18 +16,8 @@
 namespace oracle {
 namespace {
 
-template <class T>
-std::string to_bytes(const T& value) {
-  std::ostringstream stream;
-  torch::save(value, stream);
-  return stream.str();
-}
-
-template <class T>
-void from_bytes(const std::string& bytes, T& value) {
-  std::istringstream stream(bytes);
-  torch::load(value, stream);
-}
+using apex::test::restore;
+using apex::test::saved;
 
 std::string optimizer_bytes(const torch::optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
@@ -45,9 +36,9 @@ void load_optimizer(torch::optim::Optimizer& optimizer, const std::string& bytes
 
 Checkpoint take_checkpoint(Session& session) {
   Checkpoint checkpoint;
-  for (auto& slot : session.models()) checkpoint.models[slot.name] = slot.handle ? to_bytes(*slot.handle) : to_bytes(slot.net);
+  for (auto& slot : session.models()) checkpoint.models[slot.name] = slot.handle ? saved(*slot.handle) : saved(slot.net);
   for (auto& slot : session.optimizers()) {
-    checkpoint.optimizers[slot.name] = slot.fp16 ? to_bytes(*slot.fp16) : optimizer_bytes(*slot.optimizer);
+    checkpoint.optimizers[slot.name] = slot.fp16 ? saved(*slot.fp16) : optimizer_bytes(*slot.optimizer);
   }
   if (session.amp_enabled()) checkpoint.amp = amp::state_dict();
   return checkpoint;
@@ -130,12 +121,12 @@ void load_part(Session& session, const std::string& part, const Checkpoint& chec
   if (part == "model") {
     for (auto& slot : session.models()) {
       const std::string& bytes = checkpoint.models.at(slot.name);
-      slot.handle ? from_bytes(bytes, *slot.handle) : from_bytes(bytes, slot.net);
+      slot.handle ? restore(*slot.handle, bytes) : restore(slot.net, bytes);
     }
   } else if (part == "optimizer") {
     for (auto& slot : session.optimizers()) {
       const std::string& bytes = checkpoint.optimizers.at(slot.name);
-      slot.fp16 ? from_bytes(bytes, *slot.fp16) : load_optimizer(*slot.optimizer, bytes);
+      slot.fp16 ? restore(*slot.fp16, bytes) : load_optimizer(*slot.optimizer, bytes);
     }
   } else if (part == "amp") {
     if (session.amp_enabled()) amp::load_state_dict(checkpoint.amp);
