@@ -67,6 +67,17 @@ void expect_same(Program& a, Program& b, const std::string& when) {
   EXPECT_TRUE(same_bytes(a.model_params(), b.model_params())) << when;
 }
 
+// Master gradients after two passes: the fused order rounds the sum to float16 once, which is half a spacing, 2^-11 of a value,
+// or the smallest subnormal over the loss scale. Clipping's coefficients are float32.
+void expect_one_rounding_apart(Program& apex_order, Program& fused_order) {
+  const auto wide = amp::master_params(apex_order.optimizer());
+  const auto low = amp::master_params(fused_order.optimizer());
+  for (size_t i = 0; i < wide.size(); ++i) {
+    const at::Tensor error = (wide[i].grad() - low[i].grad()).abs();
+    EXPECT_TRUE(error.le(wide[i].grad().abs() * 0x1p-10 + 0x1p-24 / 65536).all().item<bool>()) << i;
+  }
+}
+
 // The loss scale is a power of two, so that unscaling is exact in either order.
 TEST_P(BothOrders, TrainAlikeBitForBit) {
   for (const std::string level : {"O2", "O5"}) {
@@ -213,13 +224,7 @@ TEST_P(BothOrders, AccumulateOverBackwardPasses) {
     program->backward(1);
     program->backward(2);
   }
-  const auto wide = amp::master_params(apex_order.optimizer());
-  const auto low = amp::master_params(fused_order.optimizer());
-  for (size_t i = 0; i < wide.size(); ++i) {
-    const at::Tensor error = (wide[i].grad() - low[i].grad()).abs();
-    // One rounding to float16 of the sum: half a spacing, 2^-11 of a value, or the smallest subnormal over the loss scale.
-    EXPECT_TRUE(error.le(wide[i].grad().abs() * 0x1p-10 + 0x1p-24 / 65536).all().item<bool>()) << i;
-  }
+  expect_one_rounding_apart(apex_order, fused_order);
 }
 
 // Clipping is about the gradients that are there, not about those of a later pass.
@@ -231,13 +236,7 @@ TEST_P(BothOrders, ClipBetweenTwoPasses) {
     amp::clip_grad_norm_(program->optimizer(), 0.01);
     program->backward(2);
   }
-  const auto wide = amp::master_params(apex_order.optimizer());
-  const auto low = amp::master_params(fused_order.optimizer());
-  for (size_t i = 0; i < wide.size(); ++i) {
-    const at::Tensor error = (wide[i].grad() - low[i].grad()).abs();
-    // The sum rounds to float16 once, 2^-11 of it or the smallest subnormal over the loss scale; coefficients to float32.
-    EXPECT_TRUE(error.le(wide[i].grad().abs() * 0x1p-10 + 0x1p-24 / 65536).all().item<bool>()) << i;
-  }
+  expect_one_rounding_apart(apex_order, fused_order);
 }
 
 // A gradient that a step has used counts no more, whether or not it was zeroed, as master gradients in Apex (OPT-05); float32
