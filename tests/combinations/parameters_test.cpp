@@ -44,6 +44,14 @@ class Parameters : public AmpTest, public ::testing::WithParamInterface<Case> {
     EXPECT_EQ(bytes_of(master(i)), bytes_of(by_hand[i])) << i;
     EXPECT_EQ(bytes_of(model_param), bytes_of(by_hand[i].detach().to(model_param.scalar_type()))) << i;
   }
+  /// Steps both, `low` and `native` by hand with `grad`.
+  void expect_equal_step(const Tensor& grad) {
+    for (const Tensor& plain : by_hand) set_grad(plain, grad);
+    optimizer->step();
+    reference->step();
+    expect_equal(0, model->low);
+    expect_equal(1, model->native);
+  }
   Tensor master(size_t i) { return amp::master_params(*optimizer).at(i); }
 
   Pair model;
@@ -168,11 +176,7 @@ TEST_P(Parameters, AStepOfGradientsThatAreStillScaledIsAnError) {
   EXPECT_TRUE(contains(message_of([&] { amp::clip_grad_norm_(*optimizer, 1.0); }), "delay_unscale"));
   EXPECT_EQ(bytes_of(*optimizer) + bytes_of(*model), before);
   backward(1);
-  for (const Tensor& plain : by_hand) set_grad(plain, gradient(0, 0, 0) + gradient(1, 0, 0));
-  optimizer->step();
-  reference->step();
-  expect_equal(0, model->low);
-  expect_equal(1, model->native);
+  expect_equal_step(gradient(0, 0, 0) + gradient(1, 0, 0));
 }
 
 TEST_P(Parameters, ScalesThatChangeBetweenDelayedPassesAreAllowedFor) {
@@ -182,11 +186,7 @@ TEST_P(Parameters, ScalesThatChangeBetweenDelayedPassesAreAllowedFor) {
   backward(1, amp::ScaleLossOptions().delay_unscale(true));
   amp::loss_scaler().restore(2.0, 0);
   backward(2);
-  for (const Tensor& plain : by_hand) set_grad(plain, gradient(0, 0, 0) + gradient(1, 0, 0) + gradient(2, 0, 0));
-  optimizer->step();
-  reference->step();
-  expect_equal(0, model->low);
-  expect_equal(1, model->native);
+  expect_equal_step(gradient(0, 0, 0) + gradient(1, 0, 0) + gradient(2, 0, 0));
 }
 
 TEST_P(Parameters, AnExceptionBringsDelayedGradientsBack) {
@@ -200,11 +200,7 @@ TEST_P(Parameters, AnExceptionBringsDelayedGradientsBack) {
       },
       std::runtime_error);
   backward(2);
-  for (const Tensor& plain : by_hand) set_grad(plain, gradient(0, 0, 0) + gradient(1, 0, 0) + gradient(2, 0, 0));
-  optimizer->step();
-  reference->step();
-  expect_equal(0, model->low);
-  expect_equal(1, model->native);
+  expect_equal_step(gradient(0, 0, 0) + gradient(1, 0, 0) + gradient(2, 0, 0));
 }
 
 // ---- what amp refuses ----
