@@ -19,6 +19,10 @@ MlpImpl::MlpImpl(int64_t in, int64_t out) {
 
 torch::Tensor MlpImpl::forward(torch::Tensor x) { return fc2(torch::relu(fc1(x))); }
 
+void ReplicatedImpl::reset() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+
+torch::Tensor ReplicatedImpl::forward(torch::Tensor x) { return fc(x); }
+
 torch::Tensor images() { return torch::arange(4 * 36, torch::kFloat).reshape({4, 1, 6, 6}).sin(); }
 torch::Tensor features() { return torch::arange(24, torch::kFloat).reshape({4, 6}).cos(); }
 amp::InitializeOptions quiet() { return amp::InitializeOptions().verbosity(0); }

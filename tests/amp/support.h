@@ -28,6 +28,15 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
+/// One linear layer that can be cloned, as DataParallel does.
+struct ReplicatedImpl : torch::nn::Cloneable<ReplicatedImpl> {
+  ReplicatedImpl() { reset(); }
+  void reset() override;
+  torch::Tensor forward(torch::Tensor x);
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Replicated);
+
 torch::Tensor images();    // [4, 1, 6, 6]
 torch::Tensor features();  // [4, 6]
 /// Initializes quietly: tests read errors and tensors, not prints.

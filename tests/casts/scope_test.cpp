@@ -236,14 +236,6 @@ TEST_F(CastScope, TorchAutocastAndAmpMayBothBeOn) {
 
 // ---- replicas (S6) ----
 
-struct ReplicatedImpl : torch::nn::Cloneable<ReplicatedImpl> {
-  ReplicatedImpl() { reset(); }
-  void reset() override { fc = register_module("fc", torch::nn::Linear(6, 3)); }
-  Tensor forward(Tensor x) { return fc(x); }
-  torch::nn::Linear fc{nullptr};
-};
-TORCH_MODULE(Replicated);
-
 struct Replicas : AmpTest, ::testing::WithParamInterface<const char*> {};
 
 TEST_P(Replicas, CastLikeTheModel) {

@@ -37,14 +37,6 @@ TEST_F(KnownBugs, Bug02AWeightUsedTwiceInAnIterationTrains) {
   }
 }
 
-struct ReplicatedImpl : torch::nn::Cloneable<ReplicatedImpl> {
-  ReplicatedImpl() { reset(); }
-  void reset() override { fc = register_module("fc", torch::nn::Linear(6, 3)); }
-  Tensor forward(Tensor x) { return fc(x); }
-  torch::nn::Linear fc{nullptr};
-};
-TORCH_MODULE(Replicated);
-
 // The replicas of DataParallel ran the forward pass, and so the weights, of the model that they were copied from.
 TEST_F(KnownBugs, Bug04AReplicaRunsItsOwnWeights) {
   for (const char* level : {"O0", "O2", "O3"}) {
