@@ -56,7 +56,7 @@ void edit_metadata(amp::detail::TensorHeader& header, const std::vector<std::str
   if (header.metadata.empty()) return;
   auto value = header.metadata.begin();
   std::advance(value, static_cast<std::ptrdiff_t>(pick(random, header.metadata.size())));
-  value->second = mutate_text(value->second, corpus, kWords, random);
+  value->second = edit_text(value->second, corpus, kWords, random);
 }
 
 /// Another shape or dtype for one tensor, and offsets that agree with it, though not with the data that is there.
@@ -118,7 +118,7 @@ std::string mutate_safetensors(std::string file, const std::vector<std::string>&
         parts.header = edit_header(parts, corpus, random);
         break;
       default:
-        parts.header = mutate_text(parts.header, corpus, kWords, random);
+        parts.header = edit_text(parts.header, corpus, kWords, random);
     }
   }
   const uint64_t off = one_in(random, 8) ? uint64_t{1} << pick(random, 64) : 0;

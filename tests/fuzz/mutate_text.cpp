@@ -84,8 +84,8 @@ std::string mutate_bytes(std::string text, const std::vector<std::string>& other
   }
 }
 
-std::string mutate_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
-                        Random& random) {
+std::string edit_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
+                      Random& random) {
   switch (pick(random, 3)) {
     case 0:
       return mutate_bytes(std::move(text), others, random);
@@ -100,6 +100,12 @@ std::string mutate_text(std::string text, const std::vector<std::string>& others
       return text.insert(pick(random, text.size() + 1), repeated);
     }
   }
+}
+
+std::string mutate_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
+                        Random& random) {
+  for (size_t edits = 1 + pick(random, 3); edits > 0; --edits) text = edit_text(std::move(text), others, words, random);
+  return text;
 }
 
 }  // namespace apex::fuzz

@@ -8,6 +8,10 @@ namespace apex::fuzz {
 std::string mutate_bytes(std::string text, const std::vector<std::string>& others, Random& random);
 
 /// The same, or an edit that leaves most of the text's structure: another number in the place of one, a word of `words` put in.
+std::string edit_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
+                      Random& random);
+
+/// One to three such edits.
 std::string mutate_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
                         Random& random);
 

@@ -51,8 +51,7 @@ std::string mutate(std::string input, const std::vector<std::string>& corpus, Ra
                                                   "loss_scale: ",
                                                   "opt_level: ",
                                                   "enabled: false\n"};
-  for (size_t edits = 1 + pick(random, 3); edits > 0; --edits) input = mutate_text(std::move(input), corpus, kWords, random);
-  return input;
+  return mutate_text(std::move(input), corpus, kWords, random);
 }
 
 }  // namespace apex::fuzz
