@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 namespace {
 
 using namespace bench::kernels;
 
 const Case kShapes{"", {{1}, {33}, {70001}, {131072}}};
 
-class Stream : public testing::TestWithParam<bool> {};  // stores past the caches
+class Stream : public testing::TestWithParam<std::tuple<bool, bool>> {};
 
 // The bound works on the tensors that are measured, so it must leave what optimizers read as it is.
 TEST_P(Stream, LeavesWhatItReadsAndUpdatesAndZeroesWhatItWrites) {
@@ -18,7 +21,8 @@ TEST_P(Stream, LeavesWhatItReadsAndUpdatesAndZeroesWhatItWrites) {
   for (const auto& list : {read, updated}) {
     for (const auto& tensor : list) before.push_back(tensor.clone());
   }
-  stream({{{read, Access::read}, {updated, Access::update}, {written, Access::write}}}, GetParam())();
+  const auto [fetches, past_caches] = GetParam();
+  stream({{{read, Access::read}, {updated, Access::update}, {written, Access::write}}}, {fetches, past_caches})();
   for (size_t i = 0; i < kShapes.shapes.size(); ++i) {
     EXPECT_TRUE(read[i].equal(before[i]));
     EXPECT_TRUE(updated[i].equal(before[kShapes.shapes.size() + i]));
@@ -26,7 +30,12 @@ TEST_P(Stream, LeavesWhatItReadsAndUpdatesAndZeroesWhatItWrites) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Stores, Stream, testing::Bool(), [](const auto& test) { return test.param ? "PastCaches" : "Plain"; });
+std::string name_of(const testing::TestParamInfo<std::tuple<bool, bool>>& test) {
+  const auto [fetches, past_caches] = test.param;
+  return std::string(fetches ? "Fetched" : "LeftToTheProcessor") + (past_caches ? "PastCaches" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Stream, testing::Combine(testing::Bool(), testing::Bool()), name_of);
 
 TEST(StreamBytes, AreReadOnceAndWrittenOnce) {
   const Case shapes{"", {{10}}};

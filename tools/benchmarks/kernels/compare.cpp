@@ -20,11 +20,15 @@ Variant timed(const Contender& contender, bool on_device) {
   return {contender.name, [measured, calls] { return measured(calls); }};
 }
 
-/// Whether there is a list that stores past the caches can be tried on.
-bool writes_only(const std::vector<PassTraffic>& passes) {
+/// The ways of walking memory that differ for these passes.
+std::vector<Way> ways_of(const std::vector<PassTraffic>& passes, bool on_device) {
+  if (on_device) return {{}};
   const auto is_written = [](const Traffic& list) { return list.access == Access::write; };
-  return std::any_of(passes.begin(), passes.end(),
-                     [&](const PassTraffic& pass) { return std::any_of(pass.begin(), pass.end(), is_written); });
+  const bool writes_only = std::any_of(
+      passes.begin(), passes.end(), [&](const PassTraffic& pass) { return std::any_of(pass.begin(), pass.end(), is_written); });
+  std::vector<Way> ways{{/*fetches=*/true, /*past_caches=*/false}, {false, false}};
+  if (writes_only) ways.insert(ways.end(), {{true, true}, {false, true}});
+  return ways;
 }
 
 }  // namespace
@@ -35,9 +39,8 @@ void compare(Runner& runner, const std::string& group, const std::string& name, 
   std::vector<Variant> variants;
   for (const auto& contender : comparison.contenders) variants.push_back(timed(contender, on_device));
   const size_t ways = variants.size();
-  variants.push_back(timed({"bound", stream(comparison.passes, /*past_caches=*/false)}, on_device));
-  if (!on_device && writes_only(comparison.passes)) {
-    variants.push_back(timed({"bound", stream(comparison.passes, /*past_caches=*/true)}, on_device));
+  for (const Way& way : ways_of(comparison.passes, on_device)) {
+    variants.push_back(timed({"bound", stream(comparison.passes, way)}, on_device));
   }
   auto medians = runner.medians(group + "/" + name, threads, variants);
   const double bound = *std::min_element(medians.begin() + static_cast<std::ptrdiff_t>(ways), medians.end());

@@ -40,11 +40,11 @@ double bytes_of(const std::vector<PassTraffic>& passes) {
   return bytes;
 }
 
-std::function<void()> stream(std::vector<PassTraffic> passes, bool past_caches) {
+std::function<void()> stream(std::vector<PassTraffic> passes, const Way& way) {
   const at::Device device = passes.front().front().tensors.front().device();
   if (!device.is_cpu()) return device_copies(passes, device);
   std::vector<StreamPass> laid_out;
-  for (const auto& pass : passes) laid_out.emplace_back(pass, past_caches);
+  for (const auto& pass : passes) laid_out.emplace_back(pass, way);
   return [laid_out, keep = std::move(passes)] {
     for (const auto& pass : laid_out) pass.run();
   };

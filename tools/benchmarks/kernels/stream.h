@@ -18,12 +18,17 @@ using PassTraffic = std::vector<Traffic>;
 /// Bytes that the passes read and write.
 double bytes_of(const std::vector<PassTraffic>& passes);
 
+/// How a processor may be told to walk memory. Which is fastest depends on the machine.
+struct Way {
+  bool fetches;      // loops fetch what comes next, and do not leave it to the processor
+  bool past_caches;  // lists that are written only are not kept in the caches
+};
+
 /// Makes that traffic and computes nothing: how fast any program with these passes can be. Values that a pass updates stay
 /// what they are, and what it writes becomes zero.
 ///
-/// On the CPU the hand-written loop of stream_cpu.cpp, with stores past the caches for lists that are written only, or not. On
-/// other devices copies from one half of a buffer to the other, half of these bytes from and half to; `past_caches` is
-/// ignored.
-std::function<void()> stream(std::vector<PassTraffic> passes, bool past_caches);
+/// On the CPU the hand-written loop of stream_cpu.cpp. On other devices copies from one half of a buffer to the other, half of
+/// these bytes from and half to, and there is one way.
+std::function<void()> stream(std::vector<PassTraffic> passes, const Way& way);
 
 }  // namespace bench::kernels

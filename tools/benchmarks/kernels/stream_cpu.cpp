@@ -19,7 +19,7 @@ constexpr int64_t kPart = 65536;
 constexpr int64_t kShare = 32768;
 /// Elements of one list before it is the next one's turn: more, and the processor's prefetchers lose track.
 constexpr int64_t kBlock = 256;
-/// Bytes of a list that are on their way while others are worked on.
+/// Bytes of a list that are on their way while others are worked on, where the program sees to it.
 constexpr int64_t kAhead = 2048;
 
 // Compilers cannot know that these are 0: what is added to memory leaves it as it is, and yet has to be read and stored.
@@ -67,21 +67,23 @@ constexpr Loops kPlain{read_words<uint16_t>, update_words<uint16_t>, write_bytes
 
 #ifdef __x86_64__
 
+template <bool kFetches>
 [[gnu::target("avx512f")]] uint64_t read_avx512(const char* from, int64_t bytes) {
   __m512i seen = _mm512_setzero_si512();
   int64_t i = 0;
   for (; i + 64 <= bytes; i += 64) {
-    __builtin_prefetch(from + i + kAhead);
+    if constexpr (kFetches) __builtin_prefetch(from + i + kAhead);
     seen = _mm512_or_si512(seen, _mm512_loadu_si512(from + i));
   }
   return (_mm512_test_epi64_mask(seen, seen) & opaque_zero()) | read_words<uint16_t>(from + i, bytes - i);
 }
 
+template <bool kFetches>
 [[gnu::target("avx512f")]] void update_avx512(char* to, int64_t bytes, uint64_t zero) {
   const __m512i zeros = _mm512_set1_epi64(static_cast<long long>(zero));
   int64_t i = 0;
   for (; i + 64 <= bytes; i += 64) {
-    __builtin_prefetch(to + i + kAhead);
+    if constexpr (kFetches) __builtin_prefetch(to + i + kAhead);
     _mm512_storeu_si512(to + i, _mm512_or_si512(zeros, _mm512_loadu_si512(to + i)));
   }
   update_words<uint16_t>(to + i, bytes - i, zero);
@@ -102,11 +104,12 @@ constexpr Loops kPlain{read_words<uint16_t>, update_words<uint16_t>, write_bytes
   write_bytes(to + i, bytes - i, zero);
 }
 
+template <bool kFetches>
 [[gnu::target("avx2")]] uint64_t read_avx2(const char* from, int64_t bytes) {
   __m256i seen = _mm256_setzero_si256();
   int64_t i = 0;
   for (; i + 32 <= bytes; i += 32) {
-    __builtin_prefetch(from + i + kAhead);
+    if constexpr (kFetches) __builtin_prefetch(from + i + kAhead);
     seen = _mm256_or_si256(seen, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
   }
   alignas(32) uint64_t words[4];
@@ -114,11 +117,12 @@ constexpr Loops kPlain{read_words<uint16_t>, update_words<uint16_t>, write_bytes
   return ((words[0] | words[1] | words[2] | words[3]) & opaque_zero()) | read_words<uint16_t>(from + i, bytes - i);
 }
 
+template <bool kFetches>
 [[gnu::target("avx2")]] void update_avx2(char* to, int64_t bytes, uint64_t zero) {
   const __m256i zeros = _mm256_set1_epi64x(static_cast<long long>(zero));
   int64_t i = 0;
   for (; i + 32 <= bytes; i += 32) {
-    __builtin_prefetch(to + i + kAhead);
+    if constexpr (kFetches) __builtin_prefetch(to + i + kAhead);
     auto* const at = reinterpret_cast<__m256i*>(to + i);
     _mm256_storeu_si256(at, _mm256_or_si256(zeros, _mm256_loadu_si256(at)));
   }
@@ -133,22 +137,21 @@ constexpr Loops kPlain{read_words<uint16_t>, update_words<uint16_t>, write_bytes
   write_bytes(to + i, bytes - i, zero);
 }
 
-constexpr Loops kAvx512{read_avx512, update_avx512, write_avx512, write_past_caches_avx512};
-constexpr Loops kAvx2{read_avx2, update_avx2, write_bytes, write_past_caches_avx2};
-
-const Loops& loops() {
-  static const Loops* const best = __builtin_cpu_supports("avx512f") ? &kAvx512
-                                   : __builtin_cpu_supports("avx2")  ? &kAvx2
-                                                                     : &kPlain;
-  return *best;
+template <bool kFetches>
+const Loops& widest() {
+  static constexpr Loops kAvx512{read_avx512<kFetches>, update_avx512<kFetches>, write_avx512, write_past_caches_avx512};
+  static constexpr Loops kAvx2{read_avx2<kFetches>, update_avx2<kFetches>, write_bytes, write_past_caches_avx2};
+  return __builtin_cpu_supports("avx512f") ? kAvx512 : __builtin_cpu_supports("avx2") ? kAvx2 : kPlain;
 }
+
+const Loops& loops(bool fetches) { return fetches ? widest<true>() : widest<false>(); }
 #else
-const Loops& loops() { return kPlain; }
+const Loops& loops(bool) { return kPlain; }
 #endif
 
 }  // namespace
 
-StreamPass::StreamPass(const PassTraffic& lists, bool past_caches) : past_caches_(past_caches) {
+StreamPass::StreamPass(const PassTraffic& lists, const Way& way) : way_(way) {
   for (const auto& [tensors, access] : lists) {
     List list{{}, tensors.empty() ? 1 : static_cast<int64_t>(tensors.front().element_size()), access};
     for (const auto& tensor : tensors) list.data.push_back(static_cast<char*>(tensor.data_ptr()));
@@ -162,7 +165,7 @@ StreamPass::StreamPass(const PassTraffic& lists, bool past_caches) : past_caches
 }
 
 void StreamPass::run(const Part& part) const {
-  const Loops& loop = loops();
+  const Loops& loop = loops(way_.fetches);
   uint64_t zero = 0;
   for (int64_t start = 0; start < part.size; start += kBlock) {
     const int64_t size = std::min(kBlock, part.size - start);
@@ -174,7 +177,7 @@ void StreamPass::run(const Part& part) const {
       } else if (list.access == Access::update) {
         loop.update(at, bytes, zero);
       } else {
-        (past_caches_ ? loop.write_past_caches : loop.write)(at, bytes, zero);
+        (way_.past_caches ? loop.write_past_caches : loop.write)(at, bytes, zero);
       }
     }
   }
@@ -193,7 +196,7 @@ void StreamPass::run() const {
       for (int64_t i = begin; i < std::min(begin + share, count); ++i) run(parts_[static_cast<size_t>(i)]);
     }
 #ifdef __x86_64__
-    if (past_caches_) _mm_sfence();
+    if (way_.past_caches) _mm_sfence();
 #endif
   });
 }

@@ -16,7 +16,7 @@ struct Part {
 /// One pass over lists of tensors on the CPU, laid out once.
 class StreamPass {
  public:
-  StreamPass(const PassTraffic& lists, bool past_caches);
+  StreamPass(const PassTraffic& lists, const Way& way);
   void run() const;
 
  private:
@@ -29,7 +29,7 @@ class StreamPass {
 
   std::vector<List> lists_;
   std::vector<Part> parts_;
-  bool past_caches_;
+  Way way_;
 };
 
 }  // namespace bench::kernels
