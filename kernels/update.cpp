@@ -1,5 +1,6 @@
 #include "kernels/update.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 namespace apex::kernels {
@@ -24,7 +25,10 @@ c10::Device device_of(const plan::Groups& groups, at::TensorList tensors, const 
 }  // namespace
 
 void bump_versions(at::TensorList written) {
-  for (const at::Tensor& tensor : written) tensor.unsafeGetTensorImpl()->bump_version();
+  constexpr int64_t kAtOnce = 1024;
+  at::parallel_for(0, static_cast<int64_t>(written.size()), kAtOnce, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) written[static_cast<size_t>(i)].unsafeGetTensorImpl()->bump_version();
+  });
 }
 
 Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const StepControl& control,
