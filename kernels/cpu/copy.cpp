@@ -1,43 +1,21 @@
 #include <cstring>
 
-#include "kernels/cpu/chunks.h"
 #include "kernels/cpu/driver.h"
-#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pass.h"
+#include "kernels/rules/scale.h"
 
 namespace apex::kernels::cpu {
 namespace {
 
-// Where elements of a chunk are in list `list`.
-void* element(const plan::Group& group, const plan::Chunk& chunk, size_t list, int64_t offset) {
-  const auto size = static_cast<int64_t>(c10::elementSize(group.dtypes[list]));
-  return static_cast<char*>(group.rows[static_cast<size_t>(chunk.row)].data[list]) + (chunk.offset + offset) * size;
-}
-
-template <class Real>
-void convert_as(const plan::Group& group) {
-  const Reader<Real> read = reader<Real>(group.dtypes[0]);
-  const Writer<Real> write = writer<Real>(group.dtypes[1]);
-  for_each_chunk(group, [&](int64_t i) {
-    const plan::Chunk& chunk = group.chunks[static_cast<size_t>(i)];
-    for (int64_t offset = 0; offset < chunk.size; offset += kBlock) {
-      const int64_t size = std::min(kBlock, chunk.size - offset);
-      void* const from = element(group, chunk, 0, offset);
-      void* const to = element(group, chunk, 1, offset);
-      alignas(64) Real buffer[kBlock];
-      Real* const values = read == nullptr ? static_cast<Real*>(from) : write == nullptr ? static_cast<Real*>(to) : buffer;
-      if (read != nullptr) read(from, values, size);
-      if (write != nullptr) write(values, to, size);
-    }
-  });
-}
-
 void copy_bytes(const plan::Group& group) {
+  const auto size = static_cast<int64_t>(c10::elementSize(group.dtypes[0]));
   for_each_chunk(group, [&](int64_t i) {
     const plan::Chunk& chunk = group.chunks[static_cast<size_t>(i)];
-    // from == to is allowed, and memmove's to deal with.
-    std::memmove(element(group, chunk, 1, 0), element(group, chunk, 0, 0),
-                 static_cast<size_t>(chunk.size) * c10::elementSize(group.dtypes[0]));
+    const auto& data = group.rows[static_cast<size_t>(chunk.row)].data;
+    const int64_t begin = chunk.offset * size;
+    // From and to the same memory is allowed, and memmove's to deal with.
+    std::memmove(static_cast<char*>(data[1]) + begin, static_cast<char*>(data[0]) + begin,
+                 static_cast<size_t>(chunk.size * size));
   });
 }
 
@@ -45,7 +23,7 @@ void copy_bytes(const plan::Group& group) {
 
 void copy(const plan::Group& group) {
   if (group.dtypes[0] == group.dtypes[1]) return copy_bytes(group);
-  group.has_double() ? convert_as<double>(group) : convert_as<float>(group);
+  group.has_double() ? void(run_pass(group, rules::Copy<double>())) : void(run_pass(group, rules::Copy<float>()));
 }
 
 }  // namespace apex::kernels::cpu

@@ -6,6 +6,7 @@
 #include "kernels/rules/adam.h"
 #include "kernels/rules/axpby.h"
 #include "kernels/rules/lamb.h"
+#include "kernels/rules/lanes.h"
 #include "kernels/rules/larc.h"
 #include "kernels/rules/norms.h"
 #include "kernels/rules/novograd.h"
@@ -16,11 +17,27 @@
 // it. Such files share nothing else with the rest: code for one instruction set must not stand in for the code of another.
 namespace apex::kernels::cpu {
 
-// Applies a rule to `size` values. values[i] is where the rule's i-th value is read from and written to, sums[s] the row of
-// lanes that its s-th sum is added to, one for each value.
+// Storage that rules have kernels for; what else there is, is converted before and after (pass.h).
+enum class Storage { real, half, bfloat16 };
+constexpr int kStorages = 3;
+
+// Elements that a rule is applied to: data[i] is where its i-th value is, sums[s] the row of rules::kLanes lanes that its s-th
+// sum is added to, element i to lane i % kLanes. Behind the values, data has where copies of parameters go, if there are any.
 template <class Rule>
-using RunBlock = void (*)(const Rule& rule, typename Rule::Real* const* values, rules::SumReal<Rule>* const* sums,
-                          int64_t size);
+struct Block {
+  void* data[rules::kValues<Rule> + 1];
+  rules::SumReal<Rule>* sums[Rule::kSums + 1];
+  int64_t size;
+  bool starts_sums;  // they start from 0, whatever the lanes hold; only if size is at least kLanes
+  bool past_caches;  // copies are written for memory that is not read again soon: no line is fetched only to be overwritten
+};
+
+template <class Rule>
+using RunBlock = void (*)(const Rule& rule, const Block<Rule>& block);
+
+// The sum of a chunk: joins the first `count` lanes of a row, a power of two, as rules::fold_lanes and chunk_sum do.
+template <class Rule>
+using FoldLanes = double (*)(rules::SumReal<Rule>* lanes, int count);
 
 // Converts `size` stored elements to values, or values to stored elements.
 template <class Real>
@@ -28,9 +45,12 @@ using Reader = void (*)(const void* stored, Real* values, int64_t size);
 template <class Real>
 using Writer = void (*)(const Real* values, void* stored, int64_t size);
 
+// The kernels of a rule: by what its first value is stored in, by what the others are, and by copies of its second value, the
+// parameter: none for Storage::real. nullptr: there is no such kernel.
 template <class Rule>
 struct Slot {
-  RunBlock<Rule> run;
+  RunBlock<Rule> run[kStorages][kStorages][kStorages];
+  FoldLanes<Rule> fold;
 };
 
 template <class... Rules>
@@ -40,17 +60,14 @@ template <class Real>
 struct Conversions {
   Reader<Real> read_half, read_bfloat16;
   Writer<Real> write_half, write_bfloat16;
-  // Past the caches, for memory that is not read again soon: no line is fetched only to be overwritten.
-  // Other threads see what was written after a fence.
-  Writer<Real> stream_half, stream_bfloat16;
-  void (*fence)();
+  void (*fence)();  // other threads see what was written past the caches once it was called
 };
 
-using FloatRules = RuleTable<rules::Scale<float>, rules::Axpby<float>, rules::SumOfSquares<float>, rules::MaxMagnitude<float>,
-                             rules::PlainSgd, rules::MomentumSgd, rules::Adam, rules::Adagrad, rules::NovoGrad,
-                             rules::LambStage1, rules::LambStage2, rules::Larc>;
-using DoubleRules =
-    RuleTable<rules::Scale<double>, rules::Axpby<double>, rules::SumOfSquares<double>, rules::MaxMagnitude<double>>;
+using FloatRules = RuleTable<rules::Scale<float>, rules::Copy<float>, rules::Axpby<float>, rules::SumOfSquares<float>,
+                             rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd, rules::Adam, rules::Adagrad,
+                             rules::NovoGrad, rules::LambStage1, rules::LambStage2, rules::Larc>;
+using DoubleRules = RuleTable<rules::Scale<double>, rules::Copy<double>, rules::Axpby<double>, rules::SumOfSquares<double>,
+                              rules::MaxMagnitude<double>>;
 
 struct KernelTable {
   FloatRules rules;

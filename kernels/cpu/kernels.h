@@ -17,17 +17,16 @@ Reader<Real> reader(at::ScalarType dtype);
 template <class Real>
 Writer<Real> writer(at::ScalarType dtype);
 
-// A writer for model copies that an update over `numel` elements makes: past the caches if that is more than they hold.
-template <class Real>
-Writer<Real> copy_writer(at::ScalarType dtype, int64_t numel);
+// How a rule that computes in float32 has `dtype` in memory.
+Storage storage_of(at::ScalarType dtype);
 
-// The kernel of a rule. Those for float64 are portable ones.
+// The kernels of a rule. Those for float64 are portable ones.
 template <class Rule>
-RunBlock<Rule> block_kernel() {
+const Slot<Rule>& kernels_of() {
   if constexpr (std::is_same_v<typename Rule::Real, double>) {
-    return static_cast<const Slot<Rule>&>(kDoubleKernels).run;
+    return kDoubleKernels;
   } else {
-    return static_cast<const Slot<Rule>&>(current_kernels().rules).run;
+    return current_kernels().rules;
   }
 }
 

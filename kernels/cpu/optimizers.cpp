@@ -8,19 +8,8 @@
 namespace apex::kernels::cpu {
 namespace {
 
-// In all rules that update parameters they are the second value.
-constexpr size_t kParam = 1;
-
-// In LAMB's first stage updates are the last.
-constexpr size_t kUpdate = 4;
-
-size_t copied(bool copies) { return copies ? kParam : kNoCopy; }
-
-template <class Rule>
-void update(const plan::Group& group, const Rule& rule, bool copies) {
-  run_pass<Rule>(
-      group, [&](const plan::TensorRow&) { return rule; }, copied(copies));
-}
+// In all rules that update parameters they are the second value, in LAMB's first stage updates are the last.
+constexpr size_t kParam = 1, kUpdate = 4;
 
 void write_norms(const plan::Group& group, const std::vector<double>& squares, const at::Tensor& norms) {
   for (size_t row = 0; row < squares.size(); ++row) {
@@ -32,19 +21,19 @@ void write_norms(const plan::Group& group, const std::vector<double>& squares, c
 
 void sgd(const plan::Group& group, const SgdControl& control, bool copies) {
   const bool half_params = group.dtypes[kParam] == at::kHalf;
-  control.momentum == 0 ? update(group, plain_sgd_rule(control, half_params), copies)
-                        : update(group, momentum_sgd_rule(control, half_params), copies);
+  control.momentum == 0 ? void(run_pass(group, plain_sgd_rule(control, half_params), copies))
+                        : void(run_pass(group, momentum_sgd_rule(control, half_params), copies));
 }
 
-void adam(const plan::Group& group, const AdamControl& control, bool copies) { update(group, adam_rule(control), copies); }
+void adam(const plan::Group& group, const AdamControl& control, bool copies) { run_pass(group, adam_rule(control), copies); }
 
 void adagrad(const plan::Group& group, const AdagradControl& control, bool copies) {
-  update(group, adagrad_rule(control), copies);
+  run_pass(group, adagrad_rule(control), copies);
 }
 
 void novograd(const plan::Group& group, const NovoGradControl& control, const float* norms, bool copies) {
   const auto rule_of = [&](const plan::TensorRow& row) { return novograd_rule(control, norms[row.index]); };
-  run_pass<rules::NovoGrad>(group, rule_of, copied(copies));
+  run_pass<rules::NovoGrad>(group, rule_of, copies);
 }
 
 void lamb_stage_1(const plan::Group& group, const LambControl& control, const LambNorms& norms) {
@@ -61,7 +50,7 @@ void lamb_stage_2(const plan::Group& group, const LambControl& control, const La
   const auto rule_of = [&](const plan::TensorRow& row) {
     return lamb_stage_2_rule(control, params[row.index], updates[row.index]);
   };
-  run_pass<rules::LambStage2>(group, rule_of, copied(copies));
+  run_pass<rules::LambStage2>(group, rule_of, copies);
 }
 
 void larc(const plan::Group& group, const LarcControl& control, const float* param_norms, const float* grad_norms) {

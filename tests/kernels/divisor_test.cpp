@@ -28,9 +28,8 @@ Floats quotients(Floats dividends, float divisor) {
   const auto size = static_cast<int64_t>(dividends.size());
   Floats params(dividends.size()), means(dividends.size(), -0.0f);
   const rules::NovoGrad rule{1, 0, 0, 0, 1, 1, divisor, /*regularise_inside=*/true};
-  float* const values[] = {dividends.data(), params.data(), means.data()};
-  const cpu::Slot<rules::NovoGrad>& slot = cpu::current_kernels().rules;
-  slot.run(rule, values, nullptr, size);
+  const cpu::Block<rules::NovoGrad> block{{dividends.data(), params.data(), means.data()}, {}, size, false, false};
+  cpu::kernels_of<rules::NovoGrad>().run[0][0][0](rule, block);
   return means;
 }
 

@@ -11,20 +11,16 @@ struct OneByOne {
   using Vector = RealType;
   static constexpr int64_t kLanes = 1;
 
-  template <class Storage>
-  static Vector load(const Storage* from) {
+  template <class Element>
+  static Vector load(const Element* from) {
     return rules::load<Real>(*from);
   }
 
-  template <class Storage>
-  static void store(Vector v, Storage* to) {
-    *to = rules::store<Storage>(v);
+  template <class Element>
+  static void store(Vector v, Element* to) {
+    *to = rules::store<Element>(v);
   }
 
-  template <class Storage>
-  static void stream(Vector v, Storage* to) {
-    store(v, to);
-  }
   static void fence() {}
 
   struct Wide {
