@@ -21,6 +21,12 @@ namespace apex::kernels::cpu {
 enum class Storage { real, half, bfloat16 };
 constexpr int kStorages = 3;
 
+// How many elements before they get there loops have memory fetched: of lists that are read, and of those only written. 0: the
+// processor sees to it.
+struct Ahead {
+  int64_t read, written;
+};
+
 // Elements that a rule is applied to: data[i] is where its i-th value is, sums[s] the row of rules::kLanes lanes that its s-th
 // sum is added to, element i to lane i % kLanes. Behind the values, data has where copies of parameters go, if there are any.
 template <class Rule>
@@ -28,6 +34,7 @@ struct Block {
   void* data[rules::kValues<Rule> + 1];
   rules::SumReal<Rule>* sums[Rule::kSums + 1];
   int64_t size;
+  Ahead ahead;
   bool starts_sums;  // they start from 0, whatever the lanes hold; only if size is at least kLanes
   bool past_caches;  // copies are written for memory that is not read again soon: no line is fetched only to be overwritten
 };

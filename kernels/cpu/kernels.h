@@ -11,6 +11,9 @@ namespace apex::kernels::cpu {
 
 const KernelTable& current_kernels();
 
+// What this machine walks memory fastest with.
+Ahead fetched_ahead();
+
 // How values of `dtype` become Real, and back. nullptr for Real itself.
 template <class Real>
 Reader<Real> reader(at::ScalarType dtype);

@@ -45,6 +45,7 @@ class Pass {
     alignas(64) SumReal lanes[Rule::kSums + 1][kBlock];
     const int used = rules::folded_lanes(static_cast<int>(std::min(chunk.size, kBlock)));
     Block<Rule> block;
+    block.ahead = ahead_;
     block.starts_sums = chunk.size >= kBlock;
     block.past_caches = past_caches_;
     for (size_t s = 0; s < Rule::kSums; ++s) {
@@ -119,6 +120,7 @@ class Pass {
   bool copies_;
   Writer<Real> copy_writer_ = nullptr;
   bool past_caches_;
+  Ahead ahead_ = fetched_ahead();
   RunBlock<Rule> direct_ = find_direct();
 };
 

@@ -131,7 +131,7 @@ TEST_P(Conversions, PastTheCachesWriteTheSameBitsAndNothingBeside) {
       for (int64_t offset = 0; offset < 33; ++offset) {
         const at::Tensor memory = at::full({size + 80}, 7, GetParam());
         const at::Tensor to = memory.narrow(0, offset, size), values = params.clone();
-        kernel(rule, {{grads.data_ptr(), values.data_ptr(), to.data_ptr()}, {}, size, false, /*past_caches=*/true});
+        kernel(rule, {{grads.data_ptr(), values.data_ptr(), to.data_ptr()}, {}, size, {}, false, /*past_caches=*/true});
         kernels::cpu::current_kernels().conversions.fence();
         SCOPED_TRACE(std::string(kernels::cpu::name_of(isa)) + ' ' + std::to_string(size) + ' ' + std::to_string(offset));
         ASSERT_TRUE(same_bits(to, expected.narrow(0, 0, size)));
