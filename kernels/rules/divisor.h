@@ -4,8 +4,11 @@
 
 namespace apex::kernels::rules {
 
-// A number that many values are divided by. Units for vectors divide slowly, so their drivers take four products in place of a
-// quotient, with the same bits: from a guess that is off by less than a unit in the last place, one step with the exact
+// Whether vectors are divided sooner by products than by the processor's own division.
+bool products_are_quicker();
+
+// A number that many values are divided by. Where the units for vectors divide slowly, their drivers take four products in place
+// of a quotient, with the same bits: from a guess that is off by less than a unit in the last place, one step with the exact
 // remainder and the rounded reciprocal gives the correctly rounded quotient (P. Markstein, Computation of elementary functions
 // on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
 struct Divisor {
@@ -18,11 +21,15 @@ struct Divisor {
 
   HD Divisor(float divisor) : value(divisor), reciprocal(0), rest(0) {
 #ifndef __CUDA_ARCH__  // devices take what divide() is there
+    if (products_are_quicker()) take_products();
+#endif
+  }
+
+  void take_products() {
     if (value < kSmallest || value > kLargest || value != value) return;
     const double exact = 1.0 / static_cast<double>(value);
     reciprocal = static_cast<float>(exact);
     rest = static_cast<float>(exact - static_cast<double>(reciprocal));
-#endif
   }
 };
 

@@ -27,7 +27,9 @@ float from_bits(uint32_t bits) {
 Floats quotients(Floats dividends, float divisor) {
   const auto size = static_cast<int64_t>(dividends.size());
   Floats params(dividends.size()), means(dividends.size(), -0.0f);
-  const rules::NovoGrad rule{1, 0, 0, 0, 1, 1, divisor, /*regularise_inside=*/true};
+  rules::Divisor norm(divisor);
+  norm.take_products();  // on every machine
+  const rules::NovoGrad rule{1, 0, 0, 0, 1, 1, norm, /*regularise_inside=*/true};
   const cpu::Block<rules::NovoGrad> block{{dividends.data(), params.data(), means.data()}, {}, size, {}, false, false};
   cpu::kernels_of<rules::NovoGrad>().run[0][0][0](rule, block);
   return means;
