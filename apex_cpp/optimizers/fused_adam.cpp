@@ -53,7 +53,7 @@ void FusedAdam::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
     const auto control = control_of(detail::options_of<FusedAdamOptions>(param_groups_[group]));
-    run_step(group, launch_sets(group), control, capturable_, [&](detail::LaunchSet set, const kernels::AdamControl& at_step) {
+    run_step(group, launch_sets(group), control, capturable_, [&](detail::LaunchSet& set, const kernels::AdamControl& at_step) {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {
         auto& state = state_of<FusedAdamParamState>(param);

@@ -83,21 +83,22 @@ GroupState& FusedOptimizer::group_state(size_t group) {
 
 // ---- what a step works on ----
 
-at::Tensor FusedOptimizer::copy_of(size_t group, size_t position) const {
+const at::Tensor& FusedOptimizer::copy_of(size_t group, size_t position) const {
+  static const at::Tensor kNone;
   const auto& copies = master_step.model_params;
-  return group < copies.size() && position < copies[group].size() ? copies[group][position] : at::Tensor();
+  return group < copies.size() && position < copies[group].size() ? copies[group][position] : kNone;
 }
 
-at::Tensor FusedOptimizer::grad_of(size_t group, size_t position) const {
-  const at::Tensor copy = master_step.grads_in_model ? copy_of(group, position) : at::Tensor();
-  return (copy.defined() ? copy : param_groups_[group].params()[position]).grad();
+const at::Tensor& FusedOptimizer::grad_of(size_t group, size_t position) const {
+  const at::Tensor& copy = copy_of(group, position);
+  return (master_step.grads_in_model && copy.defined() ? copy : param_groups_[group].params()[position]).grad();
 }
 
 void FusedOptimizer::check_params() const {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& params = param_groups_[group].params();
     for (size_t i = 0; i < params.size(); ++i) {
-      const at::Tensor grad = grad_of(group, i);
+      const at::Tensor& grad = grad_of(group, i);
       if (!grad.defined()) continue;
       TORCH_CHECK(!grad.is_sparse(), "Parameter ", i, " of group ", group, ", of shape ", params[i].sizes(),
                   ", has a sparse gradient. The fused optimizers take dense ones: make the embedding dense (sparse=false), or "
@@ -114,9 +115,9 @@ std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fres
   std::vector<LaunchSet> sets;
   const auto& params = param_groups_[group].params();
   for (size_t i = 0; i < params.size(); ++i) {
-    const at::Tensor grad = grad_of(group, i);
+    const at::Tensor& grad = grad_of(group, i);
     if (!grad.defined()) continue;
-    const at::Tensor copy = copy_of(group, i);
+    const at::Tensor& copy = copy_of(group, i);
     LaunchSet& set = set_of(sets, params[i].device(), copy.defined(), split_fresh && !has_state(params[i]));
     set.grads.push_back(amp::detail::in_layout_of(grad, params[i]));
     set.params.push_back(params[i]);

@@ -90,9 +90,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   virtual void update() = 0;
 
   /// The model's parameter that gets the new value of the one at `position` of `group` too; undefined if there is none.
-  at::Tensor copy_of(size_t group, size_t position) const;
+  const at::Tensor& copy_of(size_t group, size_t position) const;
   /// The gradient that the parameter at `position` of `group` is stepped with; undefined if it has none.
-  at::Tensor grad_of(size_t group, size_t position) const;
+  const at::Tensor& grad_of(size_t group, size_t position) const;
   /// The parameters of a group that have a gradient: by device, those with a model copy apart from those without, and, if asked
   /// for, those without state apart from those with it.
   std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false) const;
@@ -117,12 +117,13 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// Sets what the loss scaler and amp say: found_inf and the gradients' scale.
   void set_scaling(kernels::StepControl& control) const;
   /// Runs `call(set, control)` for each set with the group's step count in the control, and advances the count: by one for all
-  /// sets together, unless the step is stopped. `capturable` keeps the count, and `lr`, on the device.
-  template <class Control, class Call>
-  void run_step(size_t group, const std::vector<detail::LaunchSet>& sets, Control control, bool capturable, const Call& call) {
+  /// sets together, unless the step is stopped. `capturable` keeps the count, and `lr`, on the device. Sets that are not const
+  /// are the call's to change.
+  template <class Sets, class Control, class Call>
+  void run_step(size_t group, Sets&& sets, Control control, bool capturable, const Call& call) {
     begin_group(group, control, capturable);
     const bool alone = sets.size() == 1;
-    for (const auto& set : sets) {
+    for (auto& set : sets) {
       Control of_set = control;
       place_control(set, alone, of_set);
       call(set, of_set);
