@@ -41,14 +41,13 @@ void FusedMixedPrecisionLamb::check_dtypes() const {
   }
 }
 
-void FusedMixedPrecisionLamb::update_group(size_t group, const std::vector<detail::LaunchSet>& sets,
-                                           const at::Tensor& global_norm) {
+void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
   const auto& options = detail::options_of<FusedMixedPrecisionLambOptions>(param_groups_[group]);
   kernels::LambControl control = detail::lamb_control(options);
   control.global_grad_norm = global_norm;
   control.max_grad_norm = max_grad_norm_;
   start_count_at(group, options.step());
-  run_step(group, sets, control, /*capturable=*/true, [&](detail::LaunchSet set, const kernels::LambControl& at_step) {
+  run_step(group, sets, control, /*capturable=*/true, [&](detail::LaunchSet& set, const kernels::LambControl& at_step) {
     detail::LambState lists;
     const bool keeps_masters = set.model_params.empty() && set.params.front().scalar_type() == reduced_precision_dtype_;
     if (keeps_masters) set.model_params = set.params;

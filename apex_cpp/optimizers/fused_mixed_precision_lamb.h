@@ -100,7 +100,7 @@ class FusedMixedPrecisionLamb : public FusedOptimizer {
 
  private:
   void check_dtypes() const;
-  void update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm);
+  void update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm);
 
   double max_grad_norm_;
   std::optional<at::ScalarType> reduced_precision_dtype_;

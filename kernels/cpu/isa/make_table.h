@@ -9,8 +9,8 @@
 //   Set::Vector          the type that rules compute with, kLanes values of type Set::Real wide
 //   load, store          a vector, from and to memory of values or of 16-bit elements, aligned or not
 //   load_first, store_first   only the first `count` < kLanes values
-//   stream               a vector past the caches, to 16-bit elements aligned to its size; fence() comes behind the last of
-//   them Wide                 Vector, as many float64 sums; load, store, load_first, store_first of them
+//   stream               a vector past the caches, to 16-bit elements aligned to its size; fence() comes behind the last
+//   Wide                 Vector, as many float64 sums; load, store, load_first, store_first of them
 // `Set` is local to its source file, and so is all that is made from it here.
 namespace apex::kernels::cpu {
 
