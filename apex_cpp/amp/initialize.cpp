@@ -3,10 +3,10 @@
 #include <ATen/Context.h>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/checks.h>
-#include <apex_cpp/amp/earlier_casts.h>
-#include <apex_cpp/amp/param_state.h>
-#include <apex_cpp/amp/printing.h>
+#include <apex_cpp/amp/handles/checks.h>
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
+#include <apex_cpp/amp/session/earlier_casts.h>
+#include <apex_cpp/amp/session/printing.h>
 #include <apex_cpp/fp16_utils/convert_network.h>
 
 #include <unordered_set>

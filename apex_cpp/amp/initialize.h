@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <apex_cpp/amp/amp_optimizer.h>
-#include <apex_cpp/amp/model.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
+#include <apex_cpp/amp/handles/model.h>
+#include <apex_cpp/amp/session/session.h>
 
 #include "opt_levels/initialize_options.h"
 #include "opt_levels/opt_level.h"

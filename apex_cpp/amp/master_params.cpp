@@ -1,6 +1,6 @@
 #include <apex_cpp/amp/master_params.h>
 
-#include <apex_cpp/amp/optimizer_stash.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
 
 namespace apex::amp {
 

@@ -1,9 +1,9 @@
 #include <apex_cpp/amp/scale_loss.h>
 
-#include <apex_cpp/amp/disable_casts.h>
-#include <apex_cpp/amp/optimizer_stash.h>
-#include <apex_cpp/amp/overflow_report.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/scaling/overflow_report.h>
+#include <apex_cpp/amp/session/session.h>
 
 #include <algorithm>
 #include <exception>

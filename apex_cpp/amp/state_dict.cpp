@@ -2,7 +2,7 @@
 
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/session/session.h>
 
 #include <iostream>
 #include <sstream>

@@ -4,11 +4,11 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/nn/utils/clip_grad.h>
 
-#include <apex_cpp/amp/amp_optimizer.h>
-#include <apex_cpp/amp/grad_kernels.h>
-#include <apex_cpp/amp/low_precision.h>
-#include <apex_cpp/amp/param_state.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
+#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/fp16_utils/deprecated.h>
 
 #include <algorithm>

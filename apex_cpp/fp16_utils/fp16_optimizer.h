@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <apex_cpp/amp/loss_scaler.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
 
 namespace apex::fp16_utils {
 

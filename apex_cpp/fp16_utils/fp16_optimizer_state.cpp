@@ -1,7 +1,7 @@
 // Saving and loading of FP16_Optimizer (FP16O-09).
 #include <ATen/core/grad_mode.h>
 
-#include <apex_cpp/amp/param_state.h>
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/fp16_utils/fp16_optimizer.h>
 
 namespace apex::fp16_utils {

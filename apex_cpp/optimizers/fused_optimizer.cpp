@@ -4,7 +4,7 @@
 #include <ATen/ops/full.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 
 #include <algorithm>
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include <apex_cpp/amp/step_supports_amp_scaling.h>
-#include <apex_cpp/amp/steps_masters.h>
+#include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
+#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 
 namespace apex::kernels {
 struct StepControl;

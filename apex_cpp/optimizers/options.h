@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include <apex_cpp/amp/steps_masters.h>
+#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 
 // What the options and the states of the fused optimizers have in common. A class derived from these names its members once,
 //   static constexpr const char* kNames[] = {"lr", ...};

@@ -4,7 +4,7 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/reciprocal.h>
 
-#include <apex_cpp/amp/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 
 #include <cmath>
 #include <map>

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include <apex_cpp/amp/amp_optimizer.h>
-#include <apex_cpp/amp/left_behind.h>
-#include <apex_cpp/amp/makes_amp_handle.h>
-#include <apex_cpp/amp/step_supports_amp_scaling.h>
-#include <apex_cpp/amp/steps_masters.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
+#include <apex_cpp/amp/optimizer_classes/left_behind.h>
+#include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
+#include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
+#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 
 namespace apex::parallel {
 

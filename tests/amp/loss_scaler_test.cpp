@@ -1,5 +1,5 @@
 // SCALE-*: the scaler alone, against a literal model of its rules.
-#include <apex_cpp/amp/loss_scaler.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
 
 #include <random>
 

@@ -1,7 +1,7 @@
 #include "tests/oracle/tables.h"
 
 #include <ATen/Functions.h>
-#include <apex_cpp/amp/loss_scaler.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
 
 #include <functional>
 #include <map>

@@ -3,7 +3,7 @@
 #include <limits>
 #include <thread>
 
-#include <apex_cpp/amp/optimizer_stash.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
 
 #include "tests/amp/optimizers.h"
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <apex_cpp/amp/casts/operators.h>
-#include <apex_cpp/amp/low_precision.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 
 namespace apex::amp::detail {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/weight_cache.h>
-#include <apex_cpp/amp/parameter_names.h>
+#include <apex_cpp/amp/tensors/parameter_names.h>
 
 #include "opt_levels/resolve.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <apex_cpp/amp/casts/cast_plan.h>
-#include <apex_cpp/amp/map_tensors.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
 
 // The arguments of a wrapped callable: tensors, and (nested) containers made of floating tensors only (O1-04).
 namespace apex::amp::detail {

@@ -6,8 +6,8 @@
 
 #include <mutex>
 
+#include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/casts/dispatch.h>
-#include <apex_cpp/amp/disable_casts.h>
 
 namespace apex::amp {
 namespace detail {

@@ -5,9 +5,9 @@
 #include <apex_cpp/amp/checkpoint/generators.h>
 #include <apex_cpp/amp/checkpoint/model_content.h>
 #include <apex_cpp/amp/checkpoint/part_state.h>
-#include <apex_cpp/amp/model_tensors.h>
-#include <apex_cpp/amp/optimizer_stash.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 
 #include <deque>
 #include <sstream>

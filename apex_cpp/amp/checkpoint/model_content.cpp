@@ -1,5 +1,5 @@
 #include <apex_cpp/amp/checkpoint/model_content.h>
-#include <apex_cpp/amp/model_tensors.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 
 #include <c10/core/ScalarType.h>
 

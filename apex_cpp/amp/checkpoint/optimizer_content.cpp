@@ -5,10 +5,10 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/left_behind.h>
-#include <apex_cpp/amp/masters_key.h>
-#include <apex_cpp/amp/optimizer_stash.h>
-#include <apex_cpp/amp/param_state.h>
+#include <apex_cpp/amp/masters/masters_key.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/optimizer_classes/left_behind.h>
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
 
 #include <optional>
 #include <typeinfo>

@@ -1,9 +1,9 @@
 #include <apex_cpp/amp/checkpoint/part_state.h>
 
-#include <apex_cpp/amp/amp_optimizer.h>
 #include <apex_cpp/amp/checkpoint/model_content.h>
-#include <apex_cpp/amp/optimizer_stash.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/session/session.h>
 
 namespace apex::amp::detail {
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <apex_cpp/amp/map_tensors.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
 
 namespace apex::amp::detail {
 

@@ -3,8 +3,8 @@
 #include <apex_cpp/amp/checkpoint/generators.h>
 #include <apex_cpp/amp/checkpoint/model_content.h>
 #include <apex_cpp/amp/checkpoint/part_state.h>
-#include <apex_cpp/amp/optimizer_stash.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/session/session.h>
 
 #include "opt_levels/properties.h"
 

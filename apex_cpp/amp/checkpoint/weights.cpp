@@ -2,8 +2,8 @@
 
 #include <apex_cpp/amp/checkpoint/model_content.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>
-#include <apex_cpp/amp/model_tensors.h>
-#include <apex_cpp/amp/session.h>
+#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 
 namespace apex::amp::detail {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <typeinfo>
 
-#include <apex_cpp/amp/amp_optimizer.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
 
 // What every fused optimizer class implements alike. For their source files.
 namespace apex::optimizers::detail {

@@ -1,7 +1,7 @@
 #include <apex_cpp/optimizers/detail/lamb_steps.h>
 
 #include <ATen/ops/full.h>
-#include <apex_cpp/amp/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 
 #include "kernels/multi_tensor.h"
 

@@ -1,6 +1,6 @@
 #include "tests/checkpoint/resume/training.h"
 
-#include <apex_cpp/amp/optimizer_stash.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/optimizers.h>
 #include <unistd.h>
 

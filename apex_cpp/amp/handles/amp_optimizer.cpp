@@ -1,0 +1,80 @@
+#include <apex_cpp/amp/handles/amp_optimizer.h>
+
+#include <apex_cpp/amp/masters/masters_key.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
+
+namespace apex::amp::detail {
+
+void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie,
+                              torch::optim::Optimizer& handle) {
+  tie->handle = &handle;
+  stash_ = std::make_shared<OptimizerStash>(session, std::move(tie));
+  session->optimizers.push_back(stash_);
+}
+
+void AmpOptimizerBase::follow(torch::optim::Optimizer* from, torch::optim::Optimizer* to) {
+  if (stash_ && stash_->left_behind().handle == from) stash_->left_behind().handle = to;
+}
+
+OptimizerStash& AmpOptimizerBase::in_use(const char* caller) const {
+  TORCH_CHECK(stash_, caller, "() was called on an optimizer handle that was moved from. Use the one it was moved into.");
+  return *stash_;
+}
+
+bool AmpOptimizerBase::begin_step(bool has_closure) { return in_use("step").begin_step(has_closure); }
+
+void AmpOptimizerBase::finish_step() {
+  stash_->finish_step();
+  stash_->session().clear_cast_cache();  // some optimizers write to weights in a way that leaves no trace
+}
+
+bool AmpOptimizerBase::zero_grad_with_amp(bool set_to_none) {
+  auto& stash = in_use("zero_grad");
+  stash.check_in_use();
+  if (!stash.session().has_masters()) {
+    stash.forget_passes();
+    return false;
+  }
+  stash.zero_grad(set_to_none);
+  return true;
+}
+
+void AmpOptimizerBase::before_new_group(const torch::optim::OptimizerParamGroup& group) {
+  auto& stash = in_use("add_param_group");
+  if (!stash.session().enabled()) return;
+  stash.adopt_new_params();
+  stash.check_new_group(group.params());
+}
+
+void AmpOptimizerBase::after_new_group() { stash_->adopt_new_params(); }
+
+void AmpOptimizerBase::write_masters(torch::serialize::OutputArchive& archive) const {
+  const auto& masters = in_use("save").masters();
+  if (masters.empty()) return;
+  torch::serialize::OutputArchive masters_archive(archive.compilation_unit());
+  masters_archive.write("size", c10::IValue(static_cast<int64_t>(masters.size())));
+  for (size_t i = 0; i < masters.size(); ++i) masters_archive.write(std::to_string(i), masters[i].detach());
+  archive.write(kMastersKey, masters_archive);
+}
+
+std::vector<at::Tensor> AmpOptimizerBase::read_masters(torch::serialize::InputArchive& archive) {
+  auto& stash = in_use("load");
+  stash.adopt_new_params();
+  torch::serialize::InputArchive masters_archive;
+  if (!stash.session().has_masters() || !archive.try_read(kMastersKey, masters_archive)) return {};
+  c10::IValue size;
+  masters_archive.read("size", size);
+  std::vector<at::Tensor> masters(static_cast<size_t>(size.toInt()));
+  for (size_t i = 0; i < masters.size(); ++i) masters_archive.read(std::to_string(i), masters[i]);
+  stash.check_masters_fit(masters);
+  return masters;
+}
+
+void AmpOptimizerBase::after_load(const std::vector<at::Tensor>& masters) {
+  if (!stash_->session().enabled()) return;
+  match_state_to_params(*stash_->handle());
+  if (!masters.empty()) stash_->load_masters(masters);
+}
+
+}  // namespace apex::amp::detail

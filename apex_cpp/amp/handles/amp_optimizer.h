@@ -1,0 +1,123 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+
+#include <memory>
+#include <utility>
+
+#include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/optimizer_classes/left_behind.h>
+
+namespace apex::amp {
+
+namespace detail {
+
+class OptimizerStash;
+struct Session;
+
+/// What every handle has whatever its optimizer class: the way from a `torch::optim::Optimizer&` to amp's state.
+class AmpOptimizerBase {
+ public:
+  virtual ~AmpOptimizerBase() = default;
+  /// Null once the handle was moved from.
+  const std::shared_ptr<OptimizerStash>& stash() const { return stash_; }
+
+ protected:
+  AmpOptimizerBase() = default;
+  AmpOptimizerBase(AmpOptimizerBase&&) = default;
+  AmpOptimizerBase& operator=(AmpOptimizerBase&&) = default;
+
+  // The parts of a handle's work that do not depend on the optimizer's class.
+  void attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie, torch::optim::Optimizer& handle);
+  void follow(torch::optim::Optimizer* from, torch::optim::Optimizer* to);
+  OptimizerStash& in_use(const char* caller) const;
+  bool begin_step(bool has_closure);
+  void finish_step();
+  /// Returns false where amp is disabled and the optimizer's own zero_grad is to run.
+  bool zero_grad_with_amp(bool set_to_none);
+  void before_new_group(const torch::optim::OptimizerParamGroup& group);
+  void after_new_group();
+  void write_masters(torch::serialize::OutputArchive& archive) const;
+  std::vector<at::Tensor> read_masters(torch::serialize::InputArchive& archive);
+  void after_load(const std::vector<at::Tensor>& masters);
+
+ private:
+  std::shared_ptr<OptimizerStash> stash_;
+};
+
+}  // namespace detail
+
+/// The optimizer that `amp::initialize` returns: the user's optimizer, move-constructed, with amp around its `step`.
+///
+/// It holds the FP32 masters in its groups (where the level has masters) and passes as `torch::optim::Optimizer&`. It may be
+/// moved and returned; amp's state follows. The optimizer that was passed in keeps options that forward to this one, so a
+/// scheduler built on it before goes on working; its `step` must not be called any more.
+/// `save`/`load` (hence `torch::save`/`torch::load`) include the masters, so that a resumed run continues bitwise.
+template <class Opt>
+class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
+ public:
+  using ParamGroup = torch::optim::OptimizerParamGroup;
+
+  /// Made by `amp::initialize`.
+  AmpOptimizer(Opt&& original, std::shared_ptr<detail::Session> session) : Opt(std::move(original)) {
+    auto tie = std::make_shared<detail::LeftBehind>();
+    detail::leave_behind<Opt>(original, *this, tie);
+    attach(std::move(session), std::move(tie), *this);
+  }
+  AmpOptimizer(AmpOptimizer&& other) : Opt(std::move(static_cast<Opt&>(other))), AmpOptimizerBase(std::move(other)) {
+    follow(&other, this);
+  }
+  AmpOptimizer& operator=(AmpOptimizer&& other) {
+    if (this != &other) {
+      follow(this, nullptr);
+      Opt::operator=(std::move(static_cast<Opt&>(other)));
+      AmpOptimizerBase::operator=(std::move(other));
+      follow(&other, this);
+    }
+    return *this;
+  }
+  ~AmpOptimizer() override { follow(this, nullptr); }
+
+  /// One step, or none: a step after an overflow is skipped once, which changes no bit of any parameter or state and returns an
+  /// undefined tensor. With masters: steps them, then writes the 16-bit model parameters and drops the masters' gradients.
+  /// No synchronisation beyond the optimizer's own. Errors: RuntimeError for a closure where masters exist or a skip is
+  /// pending (Apex: OPT-05, SL-12), inside a `scale_loss` block, after passes with `delay_unscale` only, on a handle that was
+  /// moved from, or whose model was initialized again with another optimizer.
+  torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
+    if (!begin_step(static_cast<bool>(closure))) return {};
+    const disable_casts casts_off;  // INIT-20
+    torch::Tensor loss = Opt::step(std::move(closure));
+    finish_step();
+    return loss;
+  }
+
+  /// Drops (or zeroes) the gradients of the model's parameters and drops those of the masters. Frozen parameters keep theirs
+  /// where the level has masters (Apex: OPT-06). `zero_grad` through `torch::optim::Optimizer&`, which is not virtual, and the
+  /// model's own do as well, with one exception: the base class's does not reach scaled gradients that wait in the model for a
+  /// further pass, as with `delay_unscale` or with a fused optimizer and materialize_master_grads=false.
+  void zero_grad(bool set_to_none = true) {
+    if (!zero_grad_with_amp(set_to_none)) Opt::zero_grad(set_to_none);
+  }
+
+  /// Adds a group; its 16-bit parameters get masters. Errors, before anything is changed: TypeError for a parameter that is
+  /// neither 16-bit nor FP32, RuntimeError for one that the optimizer has already (Apex: APG-01..04).
+  void add_param_group(const ParamGroup& group) {
+    before_new_group(group);
+    Opt::add_param_group(group);
+    after_new_group();
+  }
+
+  void save(torch::serialize::OutputArchive& archive) const override {
+    Opt::save(archive);
+    write_masters(archive);
+  }
+  /// Works before the first step too: masters are made first, so that no state is rounded to 16 bits on the way.
+  void load(torch::serialize::InputArchive& archive) override {
+    const auto masters = read_masters(archive);
+    Opt::load(archive);
+    after_load(masters);
+  }
+};
+
+}  // namespace apex::amp

@@ -1,0 +1,73 @@
+#include <apex_cpp/amp/handles/checks.h>
+
+#include <torch/optim/lbfgs.h>
+
+#include <apex_cpp/amp/handles/amp_optimizer.h>
+#include <apex_cpp/amp/session/earlier_casts.h>
+
+#include <unordered_map>
+
+namespace apex::amp::detail {
+namespace {
+
+void check_float32(const char* kind, const std::string& name, const at::Tensor& tensor, const Session& session) {
+  if (!tensor.defined()) return;
+  // bfloat16 is this level's own 16-bit type where the level is O4 or O5; elsewhere Apex lets it pass and casts it.
+  const auto& properties = session.settings.properties;
+  const bool bfloat16_level = properties.cast_model_type == at::kBFloat16 || properties.patch_functions_type == at::kBFloat16;
+  const bool low = tensor.scalar_type() == at::kHalf || (bfloat16_level && tensor.scalar_type() == at::kBFloat16);
+  TORCH_CHECK(
+      !low || was_cast_by_amp(tensor), "amp::initialize found the ", kind, " '", name, "' in ", tensor.scalar_type(),
+      ", expected float32. Pass the model in float32, without calling to(torch::kHalf) on it: amp::initialize casts it as "
+      "the opt level says.");
+}
+
+}  // namespace
+
+void check_model(const torch::nn::Module& module, const Session& session) {
+  for (const auto& item : module.named_parameters()) check_float32("parameter", item.key(), item.value(), session);
+  for (const auto& item : module.named_buffers()) check_float32("buffer", item.key(), item.value(), session);
+}
+
+void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session) {
+  TORCH_CHECK(!dynamic_cast<AmpOptimizerBase*>(&optimizer),
+              "amp::initialize was given an optimizer that it has returned before. An optimizer can be initialized only once; "
+              "make a new one over the model's parameters.");
+  TORCH_CHECK(!(session.has_masters() && dynamic_cast<torch::optim::LBFGS*>(&optimizer)),
+              "LBFGS cannot be used with master weights: it calls a closure that runs backward many times a step. Use O0, or "
+              "another optimizer.");
+  size_t params = 0, known = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& param : group.params()) {
+      ++params;
+      const bool in_model = session.parameter_names.has(param);
+      known += in_model;
+      const bool is_cast = in_model && session.settings.properties.cast_model_type && param.is_floating_point();
+      const auto dtype = param.scalar_type();
+      TORCH_CHECK_TYPE(is_cast || !param.requires_grad() || dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
+                       "amp::initialize found the optimizer's parameter ", session.name_of(param), " in ", dtype,
+                       "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 first.");
+    }
+  }
+  TORCH_CHECK(params == 0 || known > 0, "amp::initialize was given an optimizer over ", params,
+              " parameters, none of which belongs to the models. Construct the optimizer from the parameters of the model "
+              "that you pass in: Optimizer(model->parameters(), …).");
+}
+
+void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimizers, const Session& session) {
+  if (!session.has_masters()) return;
+  std::unordered_map<const at::TensorImpl*, size_t> owners;
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    for (const auto& group : optimizers[i]->param_groups()) {
+      for (const auto& param : group.params()) {
+        const size_t owner = owners.try_emplace(param.unsafeGetTensorImpl(), i).first->second;
+        TORCH_CHECK(owner == i, "amp::initialize found the parameter ", session.name_of(param), " in optimizers ", owner,
+                    " and ", i,
+                    ", and two master weights of one parameter would write over each other. Give each parameter to one "
+                    "optimizer, or use a level without master weights.");
+      }
+    }
+  }
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,40 @@
+#include <apex_cpp/amp/optimizer_classes/left_behind.h>
+
+#include <algorithm>
+
+namespace apex::amp::detail {
+
+torch::optim::OptimizerOptions& LeftBehind::target(size_t group) const {
+  TORCH_CHECK(handle,
+              "The optimizer that took this one's parameters (the handle of amp::initialize, or LARC) is gone, and its "
+              "options with it.");
+  return handle->param_groups().at(group).options();
+}
+
+void LeftBehind::remove(LeftBehindOptions* options) {
+  options_.erase(std::remove(options_.begin(), options_.end(), options), options_.end());
+}
+
+at::Tensor LeftBehind::make_trap() {
+  at::Tensor param = at::zeros({1}).requires_grad_();
+  param.mutable_grad() = at::ones({1});
+  traps_.push_back({param, param._version(), param.grad()._version()});
+  return param;
+}
+
+bool LeftBehind::Trap::sprung() const {
+  return param._version() != param_version || *param.const_data_ptr<float>() != 0.0f || !param.grad().defined() ||
+         param.grad()._version() != grad_version;
+}
+
+void LeftBehind::check() {
+  const bool used = std::any_of(traps_.begin(), traps_.end(), [](const Trap& trap) { return trap.sprung(); });
+  TORCH_CHECK(
+      !used,
+      "step() or zero_grad() was called on the optimizer that was passed to amp::initialize or LARC. Its parameters and "
+      "state have moved to the returned handle, so the call trained or cleared nothing. Call step(), zero_grad() "
+      "and add_param_group() on the handle.");
+  for (auto* options : options_) options->forward_changes();
+}
+
+}  // namespace apex::amp::detail

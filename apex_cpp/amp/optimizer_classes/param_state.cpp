@@ -1,0 +1,66 @@
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
+
+namespace apex::amp::detail {
+namespace {
+
+using torch::optim::OptimizerParamState;
+
+void cast(at::Tensor& tensor, c10::ScalarType dtype) {
+  if (tensor.defined() && tensor.is_floating_point()) tensor = tensor.to(dtype);
+}
+
+template <class State>
+void cast_adam(State& state, c10::ScalarType dtype) {
+  cast(state.exp_avg(), dtype);
+  cast(state.exp_avg_sq(), dtype);
+  cast(state.max_exp_avg_sq(), dtype);
+}
+
+}  // namespace
+
+void cast_param_state(OptimizerParamState& state, c10::ScalarType dtype) {
+  if (auto* sgd = dynamic_cast<torch::optim::SGDParamState*>(&state)) {
+    cast(sgd->momentum_buffer(), dtype);
+  } else if (auto* adam = dynamic_cast<torch::optim::AdamParamState*>(&state)) {
+    cast_adam(*adam, dtype);
+  } else if (auto* adamw = dynamic_cast<torch::optim::AdamWParamState*>(&state)) {
+    cast_adam(*adamw, dtype);
+  } else if (auto* rmsprop = dynamic_cast<torch::optim::RMSpropParamState*>(&state)) {
+    cast(rmsprop->square_avg(), dtype);
+    cast(rmsprop->momentum_buffer(), dtype);
+    cast(rmsprop->grad_avg(), dtype);
+  } else if (auto* adagrad = dynamic_cast<torch::optim::AdagradParamState*>(&state)) {
+    cast(adagrad->sum(), dtype);
+  } else if (auto* castable = dynamic_cast<CastableParamState*>(&state)) {
+    castable->cast_to(dtype);
+  }
+}
+
+void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to) {
+  auto& states = optimizer.state();
+  const auto found = states.find(from.unsafeGetTensorImpl());
+  if (found == states.end()) return;
+  // Out of the map before the insertion: the flat map may rehash.
+  auto state = std::move(found->second);
+  states.erase(found);
+  states[to.unsafeGetTensorImpl()] = std::move(state);
+}
+
+void match_state_to_params(torch::optim::Optimizer& optimizer) {
+  for (auto& group : optimizer.param_groups()) {
+    for (const auto& param : group.params()) {
+      const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
+      if (found != optimizer.state().end()) cast_param_state(*found->second, param.scalar_type());
+    }
+  }
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,135 @@
+#include <apex_cpp/amp/scaling/loss_scaler.h>
+
+#include <ATen/ops/zeros.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::amp {
+namespace {
+
+bool same_tensors(at::TensorList a, at::TensorList b) {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
+}
+
+}  // namespace
+
+LossScaler::LossScaler(LossScale loss_scale, std::optional<double> min_loss_scale, double max_loss_scale)
+    : dynamic_(loss_scale.dynamic),
+      scale_(loss_scale.dynamic ? std::min(max_loss_scale, kInitScale) : loss_scale.value),
+      min_loss_scale_(min_loss_scale.value_or(0.0)),
+      max_loss_scale_(max_loss_scale) {}
+
+void LossScaler::set_scale_window(int64_t updates) {
+  TORCH_CHECK_VALUE(updates > 0, "LossScaler: scale_window must be at least 1 update, got ", updates);
+  scale_window_ = updates;
+}
+
+void LossScaler::set_skip_warning(int64_t skips) {
+  TORCH_CHECK_VALUE(skips >= 0, "LossScaler: the warning of skipped steps comes after a number of them, got ", skips);
+  skip_warning_ = skips;
+}
+
+void LossScaler::restore(double loss_scale, int64_t unskipped) {
+  TORCH_CHECK_VALUE(std::isfinite(loss_scale) && loss_scale > 0, "LossScaler: a loss scale must be finite and positive, got ",
+                    loss_scale);
+  TORCH_CHECK_VALUE(unskipped >= 0, "LossScaler: the count of clean updates must not be negative, got ", unskipped);
+  move_to(loss_scale, ScaleChange::restored);
+  unskipped_ = unskipped;
+  skipped_in_a_row_ = 0;
+}
+
+void LossScaler::clear_overflow_state() {
+  if (found_inf_.defined()) found_inf_.zero_();
+}
+
+const at::Tensor& LossScaler::found_inf(at::TensorList grads) {
+  // On the device of the first gradients seen: the current device may be another one.
+  if (!found_inf_.defined()) found_inf_ = at::zeros({1}, grads[0].options().dtype(at::kInt));
+  return found_inf_;
+}
+
+void LossScaler::unscale(at::TensorList model_grads, at::TensorList master_grads) {
+  if (!dynamic_ && scale_ == 1.0 && same_tensors(model_grads, master_grads)) return;
+  scale(model_grads, master_grads, 1.0 / scale_);
+}
+
+void LossScaler::unscale_with_stashed(at::TensorList model_grads, at::TensorList stashed_grads, at::TensorList master_grads) {
+  axpby(model_grads, stashed_grads, master_grads, 1.0 / scale_, 1.0);
+}
+
+void LossScaler::scale(at::TensorList in, at::TensorList out, double factor) {
+  if (in.empty()) return;
+  kernels::multi_tensor_scale(found_inf(in), in, out, factor);
+  check_products(out, factor);
+}
+
+void LossScaler::axpby(at::TensorList x, at::TensorList y, at::TensorList out, double a, double b) {
+  if (x.empty()) return;
+  kernels::multi_tensor_axpby(found_inf(x), x, y, out, a, b, kernels::CheckArg::x);
+  check_products(out, a);
+}
+
+// The kernels look at what they read. Only a factor above 1, of a loss scale below 1, can make more of it than fits.
+void LossScaler::check_products(at::TensorList products, double factor) {
+  if (dynamic_ && factor > 1) kernels::multi_tensor_maxnorm(found_inf(products), products, /*per_tensor=*/false);
+}
+
+at::Tensor LossScaler::check(at::TensorList grads) {
+  if (grads.empty() || !dynamic_) return {};
+  return detail::scaled_norm(grads, 1.0 / scale_, found_inf(grads));
+}
+
+double LossScaler::backed_off() const {
+  const double halved = scale_ / kScaleFactor;
+  const double scale = min_loss_scale_ > 0 ? std::max(min_loss_scale_, halved) : halved;
+  TORCH_CHECK(scale >= std::numeric_limits<float>::min(), "Gradient overflow at every loss scale down to ", scale_,
+              " (its history: ", describe_history(),
+              "): the gradients are Inf or NaN whatever the scale. Look for a loss or an activation that is not finite; "
+              "set min_loss_scale to keep a floor under the scale.");
+  return scale;
+}
+
+void LossScaler::move_to(double scale, ScaleChange change) {
+  history_.add({updates_, scale_, scale, change});
+  scale_ = scale;
+}
+
+std::string LossScaler::describe_history() const {
+  constexpr size_t kShown = 12;
+  const auto& events = history_.events();
+  const size_t first = events.size() > kShown ? events.size() - kShown : 0;
+  std::ostringstream text;
+  if (first > 0) text << "... ";
+  text << (events.empty() ? scale_ : events[first].before);
+  for (size_t i = first; i < events.size(); ++i) text << " -> " << events[i].after;
+  return text.str();
+}
+
+bool LossScaler::overflow_found() const { return dynamic_ && found_inf_.defined() && found_inf_.item<int>() != 0; }
+
+bool LossScaler::update_scale(bool overflow) {
+  if (overflow && dynamic_) {
+    const double scale = backed_off();
+    ++updates_, ++skipped_in_a_row_;
+    move_to(scale, ScaleChange::overflow);
+    unskipped_ = 0;
+    return true;
+  }
+  ++updates_, ++unskipped_;
+  skipped_in_a_row_ = 0;
+  if (dynamic_ && unskipped_ == scale_window_) {
+    move_to(std::min(max_loss_scale_, scale_ * kScaleFactor), ScaleChange::growth);
+    unskipped_ = 0;
+  }
+  return false;
+}
+
+}  // namespace apex::amp

@@ -1,0 +1,50 @@
+#include <apex_cpp/amp/scaling/overflow_report.h>
+
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/isinf.h>
+#include <ATen/ops/isnan.h>
+#include <c10/util/Exception.h>
+
+#include <sstream>
+
+namespace apex::amp::detail {
+namespace {
+
+// "'fc.weight'", or the description of a parameter without a name.
+std::string quoted(const std::string& parameter) {
+  return parameter.find(' ') == std::string::npos ? "'" + parameter + "'" : "the parameter " + parameter;
+}
+
+const char* likely_cause(const Overflow& overflow) {
+  if (overflow.nonfinite_loss) {
+    return "The loss itself is Inf or NaN: no loss scale helps. Look for such values in the input, and for a division, log or "
+           "square root in the forward pass.";
+  }
+  return "The loss is finite. Lower the learning rate if it rises; drop gradients of earlier passes, which had another loss "
+         "scale, with zero_grad(); look for a backward pass that makes NaN (a square root or a norm at 0).";
+}
+
+}  // namespace
+
+bool has_nonfinite(const at::Tensor& tensor) { return !at::isfinite(tensor).all().item<bool>(); }
+
+NonfiniteGrad count_nonfinite(std::string parameter, const at::Tensor& grad) {
+  return {std::move(parameter), at::isinf(grad).sum().item<int64_t>(), at::isnan(grad).sum().item<int64_t>(), grad.numel()};
+}
+
+std::string describe(const NonfiniteGrad& grad) {
+  if (!grad.found()) return "every gradient is finite, but not what unscaling makes of them";
+  std::ostringstream text;
+  text << grad.inf_count << " Inf and " << grad.nan_count << " NaN among the " << grad.numel << " values of the gradient of "
+       << quoted(grad.parameter);
+  return text.str();
+}
+
+void warn_of_skips(const LossScaler& scaler, const Overflow& overflow) {
+  TORCH_WARN("amp: ", scaler.skipped_in_a_row(), " steps in a row overflowed on loss scaler ", overflow.loss_id,
+             " (its loss scales: ", scaler.describe_history(), "). First found: ", describe(overflow.grad), ". ",
+             likely_cause(overflow), " min_loss_scale keeps a floor under the scale. amp::loss_scaler(", overflow.loss_id,
+             ").set_skip_warning(n) moves this warning.");
+}
+
+}  // namespace apex::amp::detail

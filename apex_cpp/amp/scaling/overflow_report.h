@@ -1,0 +1,45 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include <apex_cpp/amp/scaling/loss_scaler.h>
+
+// What is found out once a block has overflowed, and how it is told. All of this waits for the device, so none of it runs
+// before an overflow is known.
+namespace apex::amp::detail {
+
+/// The first gradient with Inf or NaN in it. Empty where every gradient is finite and only what was made of them (a quotient
+/// or a norm) is not.
+struct NonfiniteGrad {
+  std::string parameter;
+  int64_t inf_count = 0;
+  int64_t nan_count = 0;
+  int64_t numel = 0;
+
+  bool found() const { return inf_count + nan_count > 0; }
+};
+
+/// What one `scale_loss` block's overflow was about.
+struct Overflow {
+  int64_t loss_id = 0;
+  double scale_before = 1;
+  bool nonfinite_loss = false;
+  NonfiniteGrad grad;
+};
+
+/// Whether any value of a dense tensor is Inf or NaN.
+bool has_nonfinite(const at::Tensor& tensor);
+/// Counts what is not finite in the gradient of the parameter of that name.
+NonfiniteGrad count_nonfinite(std::string parameter, const at::Tensor& grad);
+
+/// "3 Inf and 1 NaN among the 30 values of the gradient of 'fc.weight'"
+std::string describe(const NonfiniteGrad& grad);
+
+/// Warns, once in a row of overflows, that the scale is hardly what is wrong, and says what else may be (LossScaler's
+/// skip_warning).
+void warn_of_skips(const LossScaler& scaler, const Overflow& overflow);
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,34 @@
+#include <apex_cpp/amp/session/printing.h>
+
+#include <iomanip>
+#include <iostream>
+
+namespace apex::amp::detail {
+namespace {
+
+void print_table(const opt_levels::Properties& properties) {
+  for (const auto& [name, value] : opt_levels::describe(properties)) {
+    std::cout << "  " << std::left << std::setw(22) << name << " : " << value << "\n";
+  }
+}
+
+}  // namespace
+
+void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings) {
+  if (settings.verbosity <= 0) return;
+  std::cout << "amp: opt level " << level.name() << ": " << level.description() << "\n"
+            << "Properties that the level sets:\n";
+  print_table(level.preset());
+  std::cout << "Properties in force, with overrides:\n";
+  print_table(settings.properties);
+  std::cout << std::flush;
+}
+
+void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now) {
+  if (session.settings.verbosity <= 0) return;
+  std::cout << "amp: gradient overflow: " << describe(overflow.grad)
+            << (overflow.nonfinite_loss ? ", of a loss that is not finite" : "") << ". Skipping step, loss scaler "
+            << overflow.loss_id << " was at loss scale " << overflow.scale_before << " and is at " << scale_now << std::endl;
+}
+
+}  // namespace apex::amp::detail

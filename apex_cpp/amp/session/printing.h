@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include <apex_cpp/amp/scaling/overflow_report.h>
+#include <apex_cpp/amp/session/session.h>
+
+#include "opt_levels/opt_level.h"
+
+// What amp tells on standard output, by verbosity (PRINT-*): 0 nothing, 1 the properties and skipped steps.
+namespace apex::amp::detail {
+
+/// The level, its properties before and after overrides (PRINT-01).
+void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings);
+/// One line for a step that was skipped: the loss, the gradient that overflowed and the scale before and from now on (SL-12).
+void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now);
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,49 @@
+#include <apex_cpp/amp/tensors/grad_kernels.h>
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::amp::detail {
+
+at::Tensor dense(const at::Tensor& grad) { return grad.is_non_overlapping_and_dense() ? grad : grad.contiguous(); }
+
+at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like) {
+  if (grad.strides() == like.strides()) return grad;
+  return at::empty_like(like, like.options().dtype(grad.scalar_type())).copy_(grad);
+}
+
+void PassGrads::add(const at::Tensor& param, const at::Tensor& stash) {
+  at::Tensor& grad = param.mutable_grad();
+  if (!grad.defined()) {
+    grad = stash;
+    if (stash.defined()) older.push_back(grad);
+    return;
+  }
+  grad = dense(grad);
+  if (!stash.defined()) return fresh.push_back(grad);
+  again.push_back(grad);
+  stashed.push_back(in_layout_of(stash, grad));
+}
+
+at::Tensor unread_flag(const at::Tensor& like) { return at::zeros({1}, like.options().dtype(at::kInt).requires_grad(false)); }
+
+at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf) {
+  const at::Tensor on_device = at::full({1}, factor, grads[0].options().dtype(at::kFloat).requires_grad(false));
+  return std::get<0>(kernels::multi_tensor_unscale_l2norm(found_inf, grads, on_device, /*per_tensor=*/false));
+}
+
+void clear_grad(const at::Tensor& param, bool set_to_none) {
+  at::Tensor& grad = param.mutable_grad();
+  if (!grad.defined()) return;
+  if (set_to_none) {
+    grad.reset();
+  } else {
+    grad = grad.detach();
+    grad.zero_();
+  }
+}
+
+}  // namespace apex::amp::detail
