@@ -16,7 +16,7 @@
 #include <apex_cpp/amp/scale_loss.h>
 #include <apex_cpp/amp/scaling/loss_scaler.h>
 #include <apex_cpp/amp/scaling/scale_history.h>
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/state_dict.h>
 #include <apex_cpp/amp/torch_amp/autocast.h>
 #include <apex_cpp/amp/torch_amp/custom_function.h>

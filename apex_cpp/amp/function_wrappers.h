@@ -10,9 +10,6 @@ namespace apex::amp {
 
 namespace detail {
 
-/// Names under which wrapped callables print their casts.
-const OperatorSlot& function_name(CastPolicy policy);
-
 /// A callable whose tensor arguments are cast where O1 or O4 is in force at the call (REG-01).
 template <class Function>
 class CastFunction {

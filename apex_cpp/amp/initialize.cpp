@@ -7,7 +7,7 @@
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/session/earlier_casts.h>
 #include <apex_cpp/amp/session/printing.h>
-#include <apex_cpp/fp16_utils/convert_network.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
 
 #include <unordered_set>
 
@@ -31,7 +31,7 @@ void Initializer::name_parameters() {
   for (size_t i = 0; i < models_.size(); ++i) {
     const std::string prefix = models_.size() > 1 ? "model" + std::to_string(i) + "." : "";
     for (const auto& item : models_[i]->named_parameters()) {
-      session_->parameter_names.add(item.value(), prefix + item.key());
+      session_->parameter_names->add(item.value(), prefix + item.key());
     }
   }
 }
@@ -69,9 +69,9 @@ void Initializer::apply() {
   if (!properties.cast_model_type) return;
   for (auto* model : models_) {
     if (properties.keep_batchnorm_fp32.value_or(false)) {
-      fp16_utils::convert_network(*model, *properties.cast_model_type);
+      convert_network(*model, *properties.cast_model_type);
     } else {
-      fp16_utils::convert_all(*model, *properties.cast_model_type);
+      convert_all(*model, *properties.cast_model_type);
     }
   }
   for (const auto* model : models_) remember_casts(*model, session_);

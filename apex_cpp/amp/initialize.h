@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
+#include <apex_cpp/amp/handles/erased_optimizer.h>
 #include <apex_cpp/amp/handles/model.h>
 #include <apex_cpp/amp/session/session.h>
 
@@ -108,11 +109,6 @@ auto amped(Net& net) {
 }
 
 // ---- optimizers: each form answers `optimizer_of` and `handle_for` ----
-
-/// A handle for an optimizer whose class is known only at run time.
-std::unique_ptr<torch::optim::Optimizer> erased_handle(torch::optim::Optimizer& optimizer, const std::shared_ptr<Session>&);
-/// Errors: TypeError naming the class unless `erased_handle` knows it.
-void check_erased_class(const torch::optim::Optimizer& optimizer);
 
 template <class Opt>
 torch::optim::Optimizer& optimizer_of(Opt& optimizer) {

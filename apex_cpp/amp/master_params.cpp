@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/master_params.h>
 
+#include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 
 namespace apex::amp {

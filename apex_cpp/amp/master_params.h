@@ -25,4 +25,8 @@ std::vector<at::Tensor> master_params(torch::optim::Optimizer& optimizer);
 /// max_norm > 0.
 double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm);
 
+/// The result of `optimizer`'s most recent `step`. Host data, no synchronisation.
+/// Errors: RuntimeError if `optimizer` is not a handle returned by `amp::initialize`.
+StepResult step_result(torch::optim::Optimizer& optimizer);
+
 }  // namespace apex::amp

@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/scale_loss.h>
 
 #include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/session.h>

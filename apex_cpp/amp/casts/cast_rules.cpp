@@ -17,7 +17,7 @@ bool has_overload(const std::string& name) { return name.find('.', name.find("::
 
 }  // namespace
 
-std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings, ParameterNames names) {
+std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings, std::shared_ptr<const ParameterNames> names) {
   const auto& properties = settings.properties;
   const bool casts = properties.enabled && properties.patch_torch_functions;
   const bool match = properties.enabled && properties.cast_model_type && is_low_precision(*properties.cast_model_type);
@@ -29,7 +29,7 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
   return rules;
 }
 
-CastRules::CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, ParameterNames names)
+CastRules::CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, std::shared_ptr<const ParameterNames> names)
     : mode_(mode), low_type_(low_type), prints_casts_(prints_casts), names_(std::move(names)) {
   register_unboxed_kernels();
 }
@@ -51,13 +51,13 @@ void CastRules::set_policies(const std::map<std::string, CastPolicy>& lists, boo
 bool CastRules::is_parameter(const at::Tensor& tensor) const {
   // What never took part in autograd cannot have been a parameter that did; this answers for most tensors at once.
   const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  if (!meta) return names_.has(tensor);
+  if (!meta) return names_->has(tensor);
   if (meta->is_view_) return is_parameter(at::Tensor(tensor._base()));
   return is_leaf_parameter(tensor, *meta);
 }
 
 bool CastRules::is_leaf_parameter(const at::Tensor& tensor, const torch::autograd::AutogradMeta& meta) const {
-  return !meta.grad_fn_ && (meta.requires_grad_ || names_.has(tensor));
+  return !meta.grad_fn_ && (meta.requires_grad_ || names_->has(tensor));
 }
 
 bool CastRules::may_be_weight(const at::Tensor& tensor) {

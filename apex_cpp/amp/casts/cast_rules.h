@@ -32,7 +32,7 @@ class CastRules {
 
   /// Null where the settings cast no operator (O0). Errors: ValueError for a list that names an operator which LibTorch does
   /// not know.
-  static std::shared_ptr<CastRules> from(const opt_levels::Settings& settings, ParameterNames names);
+  static std::shared_ptr<CastRules> from(const opt_levels::Settings& settings, std::shared_ptr<const ParameterNames> names);
 
   Mode mode() const { return mode_; }
   c10::ScalarType low_type() const { return low_type_; }
@@ -54,14 +54,14 @@ class CastRules {
   bool released_threads() const { return released_threads_.load(std::memory_order_relaxed); }
 
  private:
-  CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, ParameterNames names);
+  CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, std::shared_ptr<const ParameterNames> names);
   bool is_leaf_parameter(const at::Tensor& tensor, const torch::autograd::AutogradMeta& meta) const;
   void set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned);
 
   Mode mode_;
   c10::ScalarType low_type_;
   bool prints_casts_;
-  ParameterNames names_;
+  std::shared_ptr<const ParameterNames> names_;
   std::vector<CastPolicy> policies_;
   mutable WeightCache cache_;
   std::atomic<bool> released_threads_{false};

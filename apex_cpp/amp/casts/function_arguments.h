@@ -9,6 +9,9 @@
 // The arguments of a wrapped callable: tensors, and (nested) containers made of floating tensors only (O1-04).
 namespace apex::amp::detail {
 
+/// Names under which wrapped callables print their casts.
+const OperatorSlot& function_name(CastPolicy policy);
+
 /// Whether there is nothing but floating tensors in `value`, and at least the place for one.
 template <class T>
 bool only_floating(const T& value) {

@@ -9,7 +9,7 @@
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/casts/trace_format.h>
 #include <apex_cpp/amp/casts/trace_recorder.h>
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/parameter_names.h>
 
 namespace apex::amp {
 namespace {
@@ -26,9 +26,9 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
 }
 
 // "layer1.0.conv1.weight" is in the module "layer1.0.conv1".
-std::string module_of(const at::Tensor& tensor, const detail::Session& session) {
-  const auto* name = session.parameter_names.find(tensor);
-  if (!name && tensor.is_view()) name = session.parameter_names.find(at::Tensor(tensor._base()));
+std::string module_of(const at::Tensor& tensor, const detail::ParameterNames& names) {
+  const auto* name = names.find(tensor);
+  if (!name && tensor.is_view()) name = names.find(at::Tensor(tensor._base()));
   const auto dot = name ? name->rfind('.') : std::string::npos;
   return dot == std::string::npos ? "" : name->substr(0, dot);
 }
@@ -82,11 +82,11 @@ class trace::Recorder : public detail::TraceRecorder {
     op.name = function.name();
     if (*function.overload_name()) op.name += std::string(".") + function.overload_name();
     op.backward = torch::autograd::get_current_graph_task_id() != -1;
-    const auto session = detail::current_session();
+    const auto names = detail::newest_parameter_names();
     for (const auto& input : function.inputs()) {
       for_each_tensor(input, [&](const at::Tensor& tensor) {
         op.inputs.push_back(tensor.scalar_type());
-        if (op.module.empty() && session) op.module = module_of(tensor, *session);
+        if (op.module.empty() && names) op.module = module_of(tensor, *names);
       });
     }
     ops.push_back(std::move(op));

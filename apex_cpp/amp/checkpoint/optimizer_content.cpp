@@ -5,7 +5,7 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/masters/masters_key.h>
+#include <apex_cpp/amp/handles/masters_key.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>

@@ -1,6 +1,6 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 
-#include <apex_cpp/amp/masters/masters_key.h>
+#include <apex_cpp/amp/handles/masters_key.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 
@@ -75,6 +75,18 @@ void AmpOptimizerBase::after_load(const std::vector<at::Tensor>& masters) {
   if (!stash_->session().enabled()) return;
   match_state_to_params(*stash_->handle());
   if (!masters.empty()) stash_->load_masters(masters);
+}
+
+const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller) {
+  auto* handle = dynamic_cast<AmpOptimizerBase*>(&optimizer);
+  TORCH_CHECK(handle || current_session(), "amp::", caller,
+              " was called before amp::initialize. Call amp::initialize and pass the optimizer that it returns.");
+  TORCH_CHECK(handle, "amp::", caller,
+              " was given an optimizer that amp::initialize did not return. Pass the handle from "
+              "`auto [net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer.");
+  TORCH_CHECK(handle->stash(), "amp::", caller,
+              " was given an optimizer handle that was moved from. Pass the handle it was moved into.");
+  return handle->stash();
 }
 
 }  // namespace apex::amp::detail

@@ -46,6 +46,10 @@ class AmpOptimizerBase {
   std::shared_ptr<OptimizerStash> stash_;
 };
 
+/// The stash of the handle that `optimizer` is. Errors: RuntimeError that names `caller` and the remedy for an optimizer
+/// that is no handle, or a handle that was moved from.
+const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller);
+
 }  // namespace detail
 
 /// The optimizer that `amp::initialize` returns: the user's optimizer, move-constructed, with amp around its `step`.

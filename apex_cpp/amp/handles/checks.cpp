@@ -40,7 +40,7 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params()) {
       ++params;
-      const bool in_model = session.parameter_names.has(param);
+      const bool in_model = session.parameter_names->has(param);
       known += in_model;
       const bool is_cast = in_model && session.settings.properties.cast_model_type && param.is_floating_point();
       const auto dtype = param.scalar_type();

@@ -1,4 +1,6 @@
-#include <apex_cpp/amp/initialize.h>
+#include <apex_cpp/amp/handles/erased_optimizer.h>
+
+#include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
 
 #include <c10/util/Type.h>

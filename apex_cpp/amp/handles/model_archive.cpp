@@ -1,4 +1,5 @@
 #include <apex_cpp/amp/handles/amped.h>
+#include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
 
 #include <vector>

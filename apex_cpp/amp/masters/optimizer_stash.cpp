@@ -1,6 +1,5 @@
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 
-#include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/session/printing.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 
@@ -121,18 +120,6 @@ void OptimizerStash::check_unscaled(const char* caller) const {
                 " still carries the loss scale: all passes since the last step had delay_unscale. End with a pass without it, "
                 "or drop the gradients with zero_grad().");
   }
-}
-
-const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller) {
-  auto* handle = dynamic_cast<AmpOptimizerBase*>(&optimizer);
-  TORCH_CHECK(handle || current_session(), "amp::", caller,
-              " was called before amp::initialize. Call amp::initialize and pass the optimizer that it returns.");
-  TORCH_CHECK(handle, "amp::", caller,
-              " was given an optimizer that amp::initialize did not return. Pass the handle from "
-              "`auto [net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer.");
-  TORCH_CHECK(handle->stash(), "amp::", caller,
-              " was given an optimizer handle that was moved from. Pass the handle it was moved into.");
-  return handle->stash();
 }
 
 }  // namespace apex::amp::detail

@@ -27,7 +27,7 @@ namespace apex::amp::detail {
 /// "Model params" below are the 16-bit parameters that have a master; "native" ones are FP32 and are updated directly. Without
 /// master weights all parameters are native. Every method takes tensors as they are on their devices; none synchronises but
 /// `first_nonfinite` and, for gradients written from outside, `drop_zeroed_masters`.
-class OptimizerStash {
+class OptimizerStash : public KeepsMasters {
  public:
   OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind);
 
@@ -41,8 +41,7 @@ class OptimizerStash {
   void adopt_new_params();
   /// Errors: as `adopt_new_params` would, plus RuntimeError for a parameter that the optimizer has already.
   void check_new_group(const std::vector<at::Tensor>& params) const;
-  /// The master of a model param; undefined if it has none here.
-  at::Tensor master_of(const at::Tensor& param) const;
+  at::Tensor master_of(const at::Tensor& param) const override;
   /// In the order of the handle's groups, each once; model_params() are the params behind them, in the same order.
   std::vector<at::Tensor> masters() const;
   std::vector<at::Tensor> model_params() const;
@@ -95,8 +94,7 @@ class OptimizerStash {
   /// Errors: RuntimeError if the original optimizer was used, the parameters are no longer with the handle, or a later
   /// `initialize` took over.
   void check_in_use();
-  /// A later `initialize` gave the model's parameters to another optimizer.
-  void retire() { retired_ = true; }
+  void retire() override { retired_ = true; }
   /// Errors: RuntimeError naming `caller` and the remedy if gradients are still scaled, after passes with delay_unscale.
   void check_unscaled(const char* caller) const;
 
@@ -160,9 +158,5 @@ class OptimizerStash {
   bool retired_ = false;
   std::exception_ptr kept_error_;
 };
-
-/// The stash of the handle that `optimizer` is. Errors: RuntimeError that names `caller` and the remedy for an optimizer
-/// that is no handle, or a handle that was moved from.
-const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller);
 
 }  // namespace apex::amp::detail

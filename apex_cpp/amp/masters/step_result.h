@@ -4,10 +4,6 @@
 #include <limits>
 #include <string>
 
-namespace torch::optim {
-class Optimizer;
-}
-
 namespace apex::amp {
 
 /// What became of an optimizer's most recent step.
@@ -33,9 +29,5 @@ struct StepResult {
   double loss_scale_before = 1.0;
   double loss_scale_after = 1.0;
 };
-
-/// The result of `optimizer`'s most recent `step`. Host data, no synchronisation.
-/// Errors: RuntimeError if `optimizer` is not a handle returned by `amp::initialize`.
-StepResult step_result(torch::optim::Optimizer& optimizer);
 
 }  // namespace apex::amp

@@ -1,6 +1,5 @@
 #include <apex_cpp/amp/session/earlier_casts.h>
 
-#include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
@@ -36,8 +35,8 @@ std::shared_ptr<Session> earlier_session(const at::Tensor& tensor) {
 
 void retire_optimizers(const Session& session, const at::Tensor& param) {
   for (const auto& weak : session.optimizers) {
-    const auto stash = weak.lock();
-    if (stash && stash->master_of(param).defined()) stash->retire();
+    const auto optimizer = weak.lock();
+    if (optimizer && optimizer->master_of(param).defined()) optimizer->retire();
   }
 }
 

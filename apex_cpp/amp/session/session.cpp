@@ -1,14 +1,11 @@
 #include <apex_cpp/amp/session/session.h>
 
-#include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/masters/optimizer_stash.h>
-#include <apex_cpp/amp/session/earlier_casts.h>
+#include <ATen/core/grad_mode.h>
 
 #include <mutex>
 #include <sstream>
 
-namespace apex::amp {
-namespace detail {
+namespace apex::amp::detail {
 namespace {
 
 struct Current {
@@ -31,11 +28,11 @@ Session::Session(opt_levels::Settings wanted) : settings(std::move(wanted)) {
 }
 
 std::string Session::name_of(const at::Tensor& parameter) const {
-  return parameter_names.has(parameter) ? "'" + plain_name_of(parameter) + "'" : plain_name_of(parameter);
+  return parameter_names->has(parameter) ? "'" + plain_name_of(parameter) + "'" : plain_name_of(parameter);
 }
 
 std::string Session::plain_name_of(const at::Tensor& parameter) const {
-  if (const auto* name = parameter_names.find(parameter)) return *name;
+  if (const auto* name = parameter_names->find(parameter)) return *name;
   std::ostringstream description;
   description << "of shape " << parameter.sizes() << " (in no initialized model)";
   return description.str();
@@ -47,8 +44,8 @@ void Session::clear_cast_cache() const {
 
 at::Tensor Session::master_of(const at::Tensor& parameter) const {
   for (const auto& weak : optimizers) {
-    if (const auto stash = weak.lock()) {
-      const at::Tensor master = stash->master_of(parameter);
+    if (const auto optimizer = weak.lock()) {
+      const at::Tensor master = optimizer->master_of(parameter);
       if (master.defined()) return master;
     }
   }
@@ -62,6 +59,13 @@ LossScaler& Session::scaler(int64_t loss_id) {
   return scalers[loss_id];
 }
 
+void assign(at::Tensor tensor, const at::Tensor& value, const Session* session) {
+  const at::NoGradGuard no_grad;
+  tensor.copy_(value);
+  const at::Tensor master = session ? session->master_of(tensor) : at::Tensor();
+  if (master.defined()) master.copy_(value);
+}
+
 std::shared_ptr<Session> current_session() {
   std::lock_guard<std::mutex> lock(current().mutex);
   return current().session;
@@ -69,6 +73,7 @@ std::shared_ptr<Session> current_session() {
 
 void set_current_session(std::shared_ptr<Session> session) {
   std::lock_guard<std::mutex> lock(current().mutex);
+  set_newest_parameter_names(session ? session->parameter_names : nullptr);
   current().session = std::move(session);
 }
 
@@ -78,21 +83,4 @@ Session& require_session(const char* caller) {
   return *session;  // kept alive by the global
 }
 
-}  // namespace detail
-
-const opt_levels::Properties& properties() { return detail::require_session("properties").settings.properties; }
-
-LossScaler& loss_scaler(int64_t loss_id) { return detail::require_session("loss_scaler").scaler(loss_id); }
-
-int64_t num_loss_scalers() { return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size()); }
-
-void clear_cast_cache() { detail::require_session("clear_cast_cache").clear_cast_cache(); }
-
-void reset() {
-  const auto session = detail::current_session();
-  if (session && session->cast_rules) detail::release_threads(session->cast_rules);
-  detail::set_current_session(nullptr);
-  detail::forget_dead_tensors();
-}
-
-}  // namespace apex::amp
+}  // namespace apex::amp::detail

@@ -9,15 +9,12 @@
 
 #include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/scaling/loss_scaler.h>
+#include <apex_cpp/amp/session/keeps_masters.h>
 #include <apex_cpp/amp/tensors/parameter_names.h>
 
 #include "opt_levels/resolve.h"
 
-namespace apex::amp {
-
-namespace detail {
-
-class OptimizerStash;
+namespace apex::amp::detail {
 
 /// What one `initialize` call set up: the settings in force, the loss scalers, the names of the models' parameters and the
 /// optimizers. Handles keep their session alive; the newest one is what `amp::state_dict` and its like speak of.
@@ -26,9 +23,9 @@ struct Session : std::enable_shared_from_this<Session> {
 
   opt_levels::Settings settings;
   std::deque<LossScaler> scalers;
-  ParameterNames parameter_names;
+  std::shared_ptr<ParameterNames> parameter_names = std::make_shared<ParameterNames>();
   std::shared_ptr<CastRules> cast_rules;  // null where no operator is cast
-  std::vector<std::weak_ptr<OptimizerStash>> optimizers;
+  std::vector<std::weak_ptr<KeepsMasters>> optimizers;
 
   bool enabled() const { return settings.properties.enabled; }
   /// Operators are cast by lists, as at O1 and O4.
@@ -45,29 +42,14 @@ struct Session : std::enable_shared_from_this<Session> {
   LossScaler& scaler(int64_t loss_id);
 };
 
+/// Writes what a checkpoint has into a parameter or buffer, rounded to its dtype, and into the FP32 master that `session` keeps
+/// for it; without the latter the next step would bring back the weight from before. `session` may be null.
+void assign(at::Tensor tensor, const at::Tensor& value, const Session* session);
+
 /// The newest session, or null before the first `initialize`.
 std::shared_ptr<Session> current_session();
 void set_current_session(std::shared_ptr<Session> session);
 /// The newest session. Errors: RuntimeError that names `caller` if `initialize` has not run.
 Session& require_session(const char* caller);
 
-}  // namespace detail
-
-/// Drops the 16-bit copies of weights that O1 and O4 keep within an iteration. amp does so itself at the end of `scale_loss`
-/// blocks, steps and evaluations; a program that writes to weights through `tensor.data()` at another time does it here.
-void clear_cast_cache();
-
-/// Properties in force after the newest `initialize`. Errors: RuntimeError before it.
-const opt_levels::Properties& properties();
-
-/// Scaler of one loss, `loss_id` in [0, num_losses). Errors: RuntimeError before `initialize`, IndexError out of range.
-LossScaler& loss_scaler(int64_t loss_id = 0);
-
-/// Number of loss scalers: `num_losses`, or 0 where amp was initialized with `enabled` false. Errors: as `properties`.
-int64_t num_loss_scalers();
-
-/// Forgets the newest `initialize`: `scale_loss` and `state_dict` ask for a new one, and threads cast no more. Handles made
-/// before keep working with the scalers and the casts they were made with.
-void reset();
-
-}  // namespace apex::amp
+}  // namespace apex::amp::detail

@@ -1,8 +1,5 @@
 #include <apex_cpp/amp/tensors/model_tensors.h>
 
-#include <ATen/core/grad_mode.h>
-
-#include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 
 namespace apex::amp::detail {
@@ -16,13 +13,6 @@ std::vector<std::pair<std::string, at::Tensor>> tensors_of(const torch::nn::Modu
 
 at::Tensor widened(const at::Tensor& tensor) {
   return is_low_precision(tensor.scalar_type()) ? tensor.detach().to(at::kFloat) : tensor;
-}
-
-void assign(at::Tensor tensor, const at::Tensor& value, const Session* session) {
-  const at::NoGradGuard no_grad;
-  tensor.copy_(value);
-  const at::Tensor master = session ? session->master_of(tensor) : at::Tensor();
-  if (master.defined()) master.copy_(value);
 }
 
 }  // namespace apex::amp::detail

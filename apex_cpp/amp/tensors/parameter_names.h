@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -29,5 +30,9 @@ class ParameterNames {
   };
   std::unordered_map<const at::TensorImpl*, Entry> names_;
 };
+
+/// The names of the newest `initialize`; null before it and after `reset`. From any thread.
+std::shared_ptr<const ParameterNames> newest_parameter_names();
+void set_newest_parameter_names(std::shared_ptr<const ParameterNames> names);
 
 }  // namespace apex::amp::detail

@@ -2,7 +2,7 @@
 // thread has casts on, and, for comparison, while this one has.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session.h>
 
 #include <deque>
 #include <thread>

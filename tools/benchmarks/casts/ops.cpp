@@ -1,6 +1,6 @@
 // What a listed operator costs with the engine on at O4, beside torch's own CPU autocast, and without either.
 #include <ATen/Functions.h>
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/torch_amp/autocast.h>
 
 #include "casts.h"

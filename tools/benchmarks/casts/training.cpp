@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 #include <apex_cpp/amp/initialize.h>
 #include <apex_cpp/amp/scale_loss.h>
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/torch_amp/autocast.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>

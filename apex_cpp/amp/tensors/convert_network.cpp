@@ -1,9 +1,9 @@
-#include <apex_cpp/fp16_utils/convert_network.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/rnn.h>
 
-namespace apex::fp16_utils {
+namespace apex::amp::detail {
 namespace {
 
 void cast_in_place(torch::Tensor& tensor, c10::ScalarType dtype) {
@@ -54,4 +54,4 @@ void convert_network(torch::nn::Module& network, c10::ScalarType dtype) { conver
 
 void convert_all(torch::nn::Module& network, c10::ScalarType dtype) { convert(network, dtype, /*spare_batch_norm=*/false); }
 
-}  // namespace apex::fp16_utils
+}  // namespace apex::amp::detail

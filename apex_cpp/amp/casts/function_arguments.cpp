@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/function_wrappers.h>
+#include <apex_cpp/amp/casts/function_arguments.h>
 
 namespace apex::amp::detail {
 

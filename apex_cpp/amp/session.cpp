@@ -1,0 +1,24 @@
+#include <apex_cpp/amp/session.h>
+
+#include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/session/earlier_casts.h>
+#include <apex_cpp/amp/session/session.h>
+
+namespace apex::amp {
+
+const opt_levels::Properties& properties() { return detail::require_session("properties").settings.properties; }
+
+LossScaler& loss_scaler(int64_t loss_id) { return detail::require_session("loss_scaler").scaler(loss_id); }
+
+int64_t num_loss_scalers() { return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size()); }
+
+void clear_cast_cache() { detail::require_session("clear_cast_cache").clear_cast_cache(); }
+
+void reset() {
+  const auto session = detail::current_session();
+  if (session && session->cast_rules) detail::release_threads(session->cast_rules);
+  detail::set_current_session(nullptr);
+  detail::forget_dead_tensors();
+}
+
+}  // namespace apex::amp

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "opt_levels/properties.h"
+
+namespace apex::amp {
+
+class LossScaler;
+
+/// Drops the 16-bit copies of weights that O1 and O4 keep within an iteration. amp does so itself at the end of `scale_loss`
+/// blocks, steps and evaluations; a program that writes to weights through `tensor.data()` at another time does it here.
+void clear_cast_cache();
+
+/// Properties in force after the newest `initialize`. Errors: RuntimeError before it.
+const opt_levels::Properties& properties();
+
+/// Scaler of one loss, `loss_id` in [0, num_losses). Errors: RuntimeError before `initialize`, IndexError out of range.
+LossScaler& loss_scaler(int64_t loss_id = 0);
+
+/// Number of loss scalers: `num_losses`, or 0 where amp was initialized with `enabled` false. Errors: as `properties`.
+int64_t num_loss_scalers();
+
+/// Forgets the newest `initialize`: `scale_loss` and `state_dict` ask for a new one, and threads cast no more. Handles made
+/// before keep working with the scalers and the casts they were made with.
+void reset();
+
+}  // namespace apex::amp
