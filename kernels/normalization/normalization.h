@@ -7,9 +7,9 @@
 
 // Layer and RMS normalisation over the last dimensions, forward and backward, without autograd (apex_cpp/normalization has it).
 //
-// A tensor of any shape is read as `rows` of `size` elements, the normalised ones. Dtypes: float16, bfloat16, float32 and
-// float64 in any mix. Statistics and all arithmetic are float32, and float64 for float64 input; every result is rounded to its
-// dtype once, to nearest even.
+// A tensor of any shape is read as `rows` of `size` elements, the normalised ones. Dtypes: float16, bfloat16 and float32 in
+// any mix, or float64 throughout. Statistics and all arithmetic are float32, or float64; every result is rounded to its dtype
+// once, to nearest even.
 // Devices: CPU tensors, and CUDA tensors in builds with CUDA, where work goes to the current stream and nothing waits.
 // The order of all sums depends on the shape alone: the same bits at any number of threads, on the CPU and on CUDA.
 // Errors: c10::NotImplementedError for any other device. Shapes, dtypes and devices are the caller's to check; tensors are

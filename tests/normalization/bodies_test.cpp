@@ -39,13 +39,13 @@ struct HostGroup {
   }
 };
 
-// As a launch does it: a warp or eight for each row.
-template <template <class, class, class> class Row, class Kind, class Args>
-void run_rows(const Args& args) {
+// As a launch does it: a warp or eight for each row, always eight for rows of float64.
+template <template <class, class, class> class Row, class Kind, class Real, template <class> class Args>
+void run_rows(const Args<Real>& args) {
   const auto each = [&](auto group) {
-    for (int64_t row = 0; row < args.rows; ++row) Row<Kind, float, decltype(group)>(group, args, row).run();
+    for (int64_t row = 0; row < args.rows; ++row) Row<Kind, Real, decltype(group)>(group, args, row).run();
   };
-  if (args.size <= order::kSegment) {
+  if (std::is_same_v<Real, float> && args.size <= order::kSegment) {
     each(HostGroup<order::kWarp>());
   } else {
     each(HostGroup<order::kSlots * order::kWarp>());
@@ -59,18 +59,21 @@ class BodyRun {
     const auto kind = c.mix.kind == Kind::layer ? kernels::NormKind::layer : kernels::NormKind::rms;
     const kernels::NormShape shape{c.input.size(0), c.input.size(1)};
     const kernels::NormAffine affine{placed(c.weight), placed(c.bias)};
-    const auto statistics = at::TensorOptions().dtype(at::kFloat);
+    const bool is_double = c.mix.input == at::kDouble;
+    const auto statistics = at::TensorOptions().dtype(is_double ? at::kDouble : at::kFloat);
     kernels::NormForward out{guarded(c.input, c.mix.weight),
                              kind == kernels::NormKind::layer ? at::empty({shape.rows}, statistics) : Tensor(),
                              at::empty({shape.rows}, statistics)};
     const Tensor input = placed(c.input);
-    forward({kind, shape, input, affine, c.eps, out});
+    const order::ForwardCall there{kind, shape, input, affine, c.eps, out};
+    is_double ? forward<double>(there) : forward<float>(there);
     const kernels::NormSaved saved{c.memory_efficient ? out.output : input, c.memory_efficient ? Tensor() : out.mean,
                                    out.inv_std, c.memory_efficient, c.eps};
     const kernels::NormGrads grads{guarded(c.input, c.mix.input),
                                    c.weight.defined() ? guarded(c.weight, c.mix.weight) : Tensor(),
                                    c.bias.defined() ? guarded(c.bias, c.mix.weight) : Tensor()};
-    backward({kind, shape, placed(c.grad_output), saved, affine, grads});
+    const order::BackwardCall back{kind, shape, placed(c.grad_output), saved, affine, grads};
+    is_double ? backward<double>(back) : backward<float>(back);
     result = {out.output, grads.input, grads.weight, grads.bias};
   }
 
@@ -100,8 +103,9 @@ class BodyRun {
     return guarded_.back().narrow(0, kMargin, like.numel()).view_as(like);
   }
 
+  template <class Real>
   void forward(const order::ForwardCall& call) {
-    const auto args = bodies::forward_args<float>(call);
+    const auto args = bodies::forward_args<Real>(call);
     if (call.kind == kernels::NormKind::layer) {
       run_rows<bodies::ForwardRow, order::Layer>(args);
     } else {
@@ -109,22 +113,23 @@ class BodyRun {
     }
   }
 
+  template <class Real>
   void backward(const order::BackwardCall& call) {
     if (call.kind == kernels::NormKind::layer) {
-      backward_as<order::Layer>(call);
+      backward_as<order::Layer, Real>(call);
     } else {
-      backward_as<order::Rms>(call);
+      backward_as<order::Rms, Real>(call);
     }
   }
 
-  template <class Kind>
+  template <class Kind, class Real>
   void backward_as(const order::BackwardCall& call) {
-    const auto args = bodies::backward_args<float>(call);
+    const auto args = bodies::backward_args<Real>(call);
     run_rows<bodies::BackwardRow, Kind>(args);
     if (!call.out.weight.defined()) return;
     const int64_t block_rows = order::rows_per_block(args.rows, args.size), blocks = (args.rows + block_rows - 1) / block_rows;
-    std::vector<float> weight(static_cast<size_t>(blocks * args.size)), bias(weight.size());
-    const bodies::BlockSums<float> sums{block_rows, blocks, weight.data(), bias.data()};
+    std::vector<Real> weight(static_cast<size_t>(blocks * args.size)), bias(weight.size());
+    const bodies::BlockSums<Real> sums{block_rows, blocks, weight.data(), bias.data()};
     for (int64_t block = 0; block < blocks; ++block) {
       for (int64_t quad = 0; quad * order::kQuad < args.size; ++quad) bodies::add_up_rows<Kind>(args, sums, block, quad);
     }
@@ -161,15 +166,7 @@ TEST_P(NormBodies, AddUpManyBlocksOfRowsInTheSameOrder) {
   expect_same_bits(BodyRun(c, 0).result, run(c));
 }
 
-std::vector<Mix> float_mixes() {
-  std::vector<Mix> mixes;
-  for (const Mix& mix : all_mixes()) {
-    if (mix.input != at::kDouble) mixes.push_back(mix);
-  }
-  return mixes;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, NormBodies, ::testing::ValuesIn(float_mixes()), param_name);
+INSTANTIATE_TEST_SUITE_P(All, NormBodies, ::testing::ValuesIn(all_mixes()), param_name);
 
 // What a group's threads have of a row, by the index function that all loads and stores go through.
 template <int kThreads>

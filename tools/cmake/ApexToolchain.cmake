@@ -4,12 +4,14 @@ if(NOT PROJECT_IS_TOP_LEVEL)
 endif()
 
 find_program(APEX_CPP_CCACHE ccache)
-if(APEX_CPP_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  # ccache handles precompiled headers only with this sloppiness; the base folder lets another clone find the same objects.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
-      "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${APEX_CPP_CCACHE}")
-endif()
+foreach(language IN ITEMS CXX CUDA)
+  if(APEX_CPP_CCACHE AND NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+    # ccache handles precompiled headers only with this sloppiness; the base folder lets another clone find the same objects.
+    set(CMAKE_${language}_COMPILER_LAUNCHER
+        "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
+        "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${APEX_CPP_CCACHE}")
+  endif()
+endforeach()
 
 find_program(APEX_CPP_LLD ld.lld)
 if(APEX_CPP_LLD)

@@ -26,7 +26,15 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
     const Walk walk{row * args.size + column, args.size, column, 0, args.size, count};
     Strips<Real> dy, x_hat;
     load(args.grad_output, walk, dy);
-    load_x_hat<Kind>(args, walk, row, /*rows_apart=*/true, x_hat);
+    load(args.input_or_output, walk, x_hat);
+    if (args.from_output) {
+      Strips<Real> of_columns;
+      const Walk columns{column, 0, column, 0, args.size, count};
+      load(args.weight, columns, of_columns, Real(1));
+      recover<Kind>(args, of_columns, columns, x_hat);
+    } else {
+      normalize<Kind>(args, count, row, /*rows_apart=*/true, x_hat);
+    }
     UNROLL for (int i = 0; i < kStrips; ++i) {
       UNROLL for (int k = 0; k < kQuad; ++k) {
         if (i >= count) continue;
@@ -39,24 +47,6 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
     if (column + k >= args.size) continue;
     if (sums.weight != nullptr) sums.weight[block * args.size + column + k] = weight[k];
     if (sums.bias != nullptr) sums.bias[block * args.size + column + k] = bias[k];
-  }
-}
-
-template <class Real>
-DEVICE_BODY void store_one(const Target& target, int64_t index, Real value) {
-  switch (target.storage) {
-    case Storage::half:
-      static_cast<rules::Half*>(target.data)[index] = rules::store<rules::Half>(value);
-      return;
-    case Storage::bfloat16:
-      static_cast<rules::BFloat16*>(target.data)[index] = rules::store<rules::BFloat16>(value);
-      return;
-    case Storage::float32:
-      static_cast<float*>(target.data)[index] = rules::store<float>(value);
-      return;
-    case Storage::float64:
-      static_cast<double*>(target.data)[index] = rules::store<double>(value);
-      return;
   }
 }
 
@@ -74,7 +64,9 @@ DEVICE_BODY void add_up_blocks(const Real* sums, int64_t blocks, int64_t size, i
       if (lane < width) lanes[lane] = add(lanes[lane], lanes[lane + width]);
     }
   }
-  store_one(total, column, lanes[0]);
+  with_element<Real>(total.storage, [&](auto element) {
+    static_cast<decltype(element)*>(total.data)[column] = rules::store<decltype(element)>(lanes[0]);
+  });
 }
 
 }  // namespace apex::kernels::normalization::cuda

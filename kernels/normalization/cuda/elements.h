@@ -7,7 +7,8 @@
 
 // Memory as kernel bodies see it: kQuad neighbouring elements at a time, kStrips times in a row. Which dtype they have is
 // looked up once for all of those, so that a body is compiled once, not once per mix of dtypes, and has many loads on their way
-// together.
+// together. That is so for tensors whose quads are one access each; others are read and written by a loop over strips, a few
+// elements at a time: slower, and a fraction of the code.
 namespace apex::kernels::normalization::cuda {
 
 enum class Storage : int { half, bfloat16, float32, float64 };
@@ -53,27 +54,76 @@ struct Strips {
   Real values[kStrips][kQuad];
 };
 
+// Calls visit(Element()) with the type of the elements: float64 in float64 arithmetic, one of the others in float32.
+template <class Real, class Visit>
+DEVICE_BODY inline void with_element(Storage storage, const Visit& visit) {
+  if constexpr (sizeof(Real) == sizeof(double)) {
+    visit(double());
+  } else if (storage == Storage::half) {
+    visit(rules::Half());
+  } else if (storage == Storage::bfloat16) {
+    visit(rules::BFloat16());
+  } else {
+    visit(float());
+  }
+}
+
 template <class Element, class Real>
-DEVICE_BODY inline void load_as(const Source& source, const Walk& walk, Strips<Real>& strips) {
+DEVICE_BODY inline void load_quads(const Element* data, const Walk& walk, Strips<Real>& strips) {
   Quad<Element> quads[kStrips];
   UNROLL for (int i = 0; i < kStrips; ++i) {
-    const Element* const from = static_cast<const Element*>(source.data) + walk.at(i);
-    const int valid = walk.valid(i);
     quads[i] = Quad<Element>{};
-    if (valid == kQuad && source.by_quads) {
+    if (walk.valid(i) == 0) continue;
 #ifdef __CUDA_ARCH__
-      quads[i] = *reinterpret_cast<const Quad<Element>*>(from);
+    quads[i] = *reinterpret_cast<const Quad<Element>*>(data + walk.at(i));
 #else
-      memcpy(&quads[i], from, sizeof quads[i]);
+    memcpy(&quads[i], data + walk.at(i), sizeof quads[i]);
 #endif
-    } else {
-      UNROLL for (int k = 0; k < kQuad; ++k) {
-        if (k < valid) quads[i].elements[k] = from[k];
-      }
-    }
   }
   UNROLL for (int i = 0; i < kStrips; ++i) {
     UNROLL for (int k = 0; k < kQuad; ++k) strips.values[i][k] = rules::load<Real>(quads[i].elements[k]);
+  }
+}
+
+template <class Element, class Real>
+DEVICE_BODY inline void store_quads(const Strips<Real>& strips, const Walk& walk, Element* data) {
+  UNROLL for (int i = 0; i < kStrips; ++i) {
+    if (walk.valid(i) == 0) continue;
+    Quad<Element> quad;
+    UNROLL for (int k = 0; k < kQuad; ++k) quad.elements[k] = rules::store<Element>(strips.values[i][k]);
+#ifdef __CUDA_ARCH__
+    *reinterpret_cast<Quad<Element>*>(data + walk.at(i)) = quad;
+#else
+    memcpy(data + walk.at(i), &quad, sizeof quad);
+#endif
+  }
+}
+
+// By way of an array of their own: what a loop's index selects is not in registers.
+template <class Real>
+DEVICE_BODY inline void load_singles(const Source& source, const Walk& walk, Strips<Real>& strips) {
+  Strips<Real> singles;
+  ROLLED for (int i = 0; i < kStrips; ++i) {
+    const int valid = walk.valid(i);
+    with_element<Real>(source.storage, [&](auto element) {
+      const auto* const from = static_cast<const decltype(element)*>(source.data) + walk.at(i);
+      UNROLL for (int k = 0; k < kQuad; ++k) singles.values[i][k] = k < valid ? rules::load<Real>(from[k]) : Real(0);
+    });
+  }
+  strips = singles;
+}
+
+template <class Real>
+DEVICE_BODY inline void store_singles(const Strips<Real>& strips, const Walk& walk, const Target& target) {
+  const Strips<Real> singles = strips;
+  ROLLED for (int i = 0; i < kStrips; ++i) {
+    const int valid = walk.valid(i);
+    with_element<Real>(target.storage, [&](auto element) {
+      auto* const to = static_cast<decltype(element)*>(target.data) + walk.at(i);
+      UNROLL for (int k = 0; k < kQuad; ++k) {
+        if (k < valid) to[k] = rules::store<decltype(element)>(singles.values[i][k]);
+      }
+    });
   }
 }
 
@@ -82,52 +132,21 @@ template <class Real>
 DEVICE_BODY inline void load(const Source& source, const Walk& walk, Strips<Real>& strips, Real missing = 0) {
   if (source.data == nullptr) {
     UNROLL for (int i = 0; i < kStrips; ++i) { UNROLL for (int k = 0; k < kQuad; ++k) strips.values[i][k] = missing; }
-    return;
-  }
-  switch (source.storage) {
-    case Storage::half:
-      return load_as<rules::Half>(source, walk, strips);
-    case Storage::bfloat16:
-      return load_as<rules::BFloat16>(source, walk, strips);
-    case Storage::float32:
-      return load_as<float>(source, walk, strips);
-    case Storage::float64:
-      return load_as<double>(source, walk, strips);
-  }
-}
-
-template <class Element, class Real>
-DEVICE_BODY inline void store_as(const Target& target, const Walk& walk, const Strips<Real>& strips) {
-  UNROLL for (int i = 0; i < kStrips; ++i) {
-    Element* const to = static_cast<Element*>(target.data) + walk.at(i);
-    const int valid = walk.valid(i);
-    Quad<Element> quad;
-    UNROLL for (int k = 0; k < kQuad; ++k) quad.elements[k] = rules::store<Element>(strips.values[i][k]);
-    if (valid == kQuad && target.by_quads) {
-#ifdef __CUDA_ARCH__
-      *reinterpret_cast<Quad<Element>*>(to) = quad;
-#else
-      memcpy(to, &quad, sizeof quad);
-#endif
-    } else {
-      UNROLL for (int k = 0; k < kQuad; ++k) {
-        if (k < valid) to[k] = quad.elements[k];
-      }
-    }
+  } else if (source.by_quads) {
+    with_element<Real>(source.storage,
+                       [&](auto element) { load_quads(static_cast<const decltype(element)*>(source.data), walk, strips); });
+  } else {
+    load_singles(source, walk, strips);
   }
 }
 
 template <class Real>
 DEVICE_BODY inline void store(const Target& target, const Walk& walk, const Strips<Real>& strips) {
-  switch (target.storage) {
-    case Storage::half:
-      return store_as<rules::Half>(target, walk, strips);
-    case Storage::bfloat16:
-      return store_as<rules::BFloat16>(target, walk, strips);
-    case Storage::float32:
-      return store_as<float>(target, walk, strips);
-    case Storage::float64:
-      return store_as<double>(target, walk, strips);
+  if (target.by_quads) {
+    with_element<Real>(target.storage,
+                       [&](auto element) { store_quads(strips, walk, static_cast<decltype(element)*>(target.data)); });
+  } else {
+    store_singles(strips, walk, target);
   }
 }
 

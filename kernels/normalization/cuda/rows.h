@@ -49,10 +49,15 @@ DEVICE_BODY inline Walk in_one_row(Walk walk) {
   return walk;
 }
 
+// A group of one warp is given rows of one segment.
 template <class Group, class Visit>
 DEVICE_BODY void each_segment(int64_t row_start, int64_t size, int thread, const Visit& visit) {
-  for (int64_t segment = thread / kWarp; segment * kSegment < size; segment += Group::kThreads / kWarp) {
-    visit(segment_walk(row_start, size, segment, thread));
+  if constexpr (Group::kThreads == kWarp) {
+    visit(segment_walk(row_start, size, 0, thread));
+  } else {
+    for (int64_t segment = thread / kWarp; segment * kSegment < size; segment += Group::kThreads / kWarp) {
+      visit(segment_walk(row_start, size, segment, thread));
+    }
   }
 }
 
@@ -70,7 +75,7 @@ DEVICE_BODY void each_element(const Walk& walk, const Visit& visit) {
 // Whether a thread has one segment at most: what it loaded is still in its registers on the next pass.
 template <class Group>
 DEVICE_BODY bool fits(int64_t size) {
-  return size <= int64_t{Group::kThreads} / kWarp * kSegment;
+  return Group::kThreads == kWarp || size <= int64_t{Group::kThreads} / kWarp * kSegment;
 }
 
 // One row in the forward pass.
@@ -122,9 +127,9 @@ class ForwardRow {
     if (t == 0 && args_.mean != nullptr) args_.mean[row_] = row.mean;
     if (t == 0) args_.inv_std[row_] = row.inv_std;
     each_loaded_segment(t, [&](const Walk& walk) {
-      Strips<Real> weight, bias;
+      Strips<Real> weight, bias{};
       load(args_.weight, in_one_row(walk), weight, Real(1));
-      load(args_.bias, in_one_row(walk), bias);
+      if constexpr (Kind::kCentered) load(args_.bias, in_one_row(walk), bias);
       UNROLL for (int i = 0; i < kStrips; ++i) {
         UNROLL for (int k = 0; k < kQuad; ++k) {
           const Real x_hat = normalized<Kind>(x_[t].values[i][k], row.mean, row.inv_std);
@@ -141,30 +146,29 @@ class ForwardRow {
   typename Group::template PerThread<Strips<Real>> x_;
 };
 
-// x_hat of `walk`, whose rows start with `row` and follow one another if `rows_apart`: from the input or from the output.
+// Replaces the output by x_hat.
 template <class Kind, class Real>
-DEVICE_BODY void load_x_hat(const BackwardArgs<Real>& args, const Walk& walk, int64_t row, bool rows_apart,
-                            Strips<Real>& x_hat) {
-  load(args.input_or_output, walk, x_hat);
-  if (args.from_output) {
-    Strips<Real> weight, bias;
-    Walk columns = in_one_row(walk);
-    columns.stride = walk.column_step;
-    load(args.weight, columns, weight, Real(1));
-    load(args.bias, columns, bias);
-    UNROLL for (int i = 0; i < kStrips; ++i) {
-      UNROLL for (int k = 0; k < kQuad; ++k) {
-        x_hat.values[i][k] = recovered<Kind>(x_hat.values[i][k], divisor(weight.values[i][k], args.eps), bias.values[i][k]);
-      }
-    }
-    return;
-  }
+DEVICE_BODY void recover(const BackwardArgs<Real>& args, const Strips<Real>& weight, const Walk& columns,
+                         Strips<Real>& output) {
+  Strips<Real> bias{};
+  if constexpr (Kind::kCentered) load(args.bias, columns, bias);
   UNROLL for (int i = 0; i < kStrips; ++i) {
-    if (i >= walk.count) break;
+    UNROLL for (int k = 0; k < kQuad; ++k) {
+      const Real by = divisor(weight.values[i][k], args.eps);
+      output.values[i][k] = recovered<Kind>(output.values[i][k], by, bias.values[i][k]);
+    }
+  }
+}
+
+// Replaces input by x_hat. The walk's rows start with `row` and follow one another if `rows_apart`.
+template <class Kind, class Real>
+DEVICE_BODY void normalize(const BackwardArgs<Real>& args, int count, int64_t row, bool rows_apart, Strips<Real>& input) {
+  UNROLL for (int i = 0; i < kStrips; ++i) {
+    if (i >= count) break;
     const int64_t of_row = rows_apart ? row + i : row;
     const Real mean = args.mean == nullptr ? Real(0) : args.mean[of_row];
     const Real inv_std = args.inv_std[of_row];
-    UNROLL for (int k = 0; k < kQuad; ++k) x_hat.values[i][k] = normalized<Kind>(x_hat.values[i][k], mean, inv_std);
+    UNROLL for (int k = 0; k < kQuad; ++k) input.values[i][k] = normalized<Kind>(input.values[i][k], mean, inv_std);
   }
 }
 
@@ -191,7 +195,12 @@ class BackwardRow {
     Strips<Real> weight;
     load(args_.grad_output, walk, g_[t]);
     load(args_.weight, in_one_row(walk), weight, Real(1));
-    load_x_hat<Kind>(args_, walk, row_, /*rows_apart=*/false, x_hat_[t]);
+    load(args_.input_or_output, walk, x_hat_[t]);
+    if (args_.from_output) {
+      recover<Kind>(args_, weight, in_one_row(walk), x_hat_[t]);
+    } else {
+      normalize<Kind>(args_, walk.count, row_, /*rows_apart=*/false, x_hat_[t]);
+    }
     UNROLL for (int i = 0; i < kStrips; ++i) {
       UNROLL for (int k = 0; k < kQuad; ++k) g_[t].values[i][k] = multiply(g_[t].values[i][k], weight.values[i][k]);
     }

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "kernels/normalization/cuda/launch.h"
+
+// How the threads of a device divide rows among them.
+namespace apex::kernels::normalization::cuda {
+
+constexpr int kThreads = kSlots * kWarp;
+
+// The threads of a row: a warp of the block, or all of the block.
+template <int kCount>
+struct DeviceGroup {
+  static constexpr int kThreads = kCount;
+
+  template <class T>
+  struct PerThread {
+    T value;
+    __device__ T& operator[](int) { return value; }
+  };
+
+  template <class Work>
+  __device__ void each_thread(const Work& work) {
+    work(static_cast<int>(threadIdx.x) % kThreads);
+  }
+
+  template <class Real>
+  __device__ Real sum(PerThread<Lanes<Real>>& lanes) {
+    Real(&values)[kQuad] = lanes.value.values;
+#pragma unroll
+    for (int apart = kWarp / 2; apart > 0; apart /= 2) {
+#pragma unroll
+      for (int k = 0; k < kQuad; ++k) values[k] = add(values[k], __shfl_xor_sync(0xffffffffu, values[k], apart));
+    }
+    const Real total = fold<kQuad>(values);
+    if constexpr (kThreads == kWarp) {
+      return total;
+    } else {
+      return sum_of_warps(total);
+    }
+  }
+
+ private:
+  template <class Real>
+  __device__ Real sum_of_warps(Real total) {
+    __shared__ Real totals[kSlots];
+    __syncthreads();  // what another sum left there has been read
+    if (threadIdx.x % kWarp == 0) totals[threadIdx.x / kWarp] = total;
+    __syncthreads();
+    Real slots[kSlots];
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) slots[i] = totals[i];
+    return fold<kSlots>(slots);
+  }
+};
+
+// All threads of a group get the same rows.
+template <template <class, class, class> class Row, class Kind, class Real, int kCount, class Args>
+__global__ void __launch_bounds__(kThreads) rows_kernel(Args args) {
+  constexpr int kGroups = kThreads / kCount;
+  DeviceGroup<kCount> group;
+  const int64_t first = int64_t{blockIdx.x} * kGroups + threadIdx.x / kCount;
+  for (int64_t row = first; row < args.rows; row += int64_t{gridDim.x} * kGroups) {
+    Row<Kind, Real, DeviceGroup<kCount>>(group, args, row).run();
+  }
+}
+
+inline unsigned blocks_for(int64_t count, int64_t each) {
+  constexpr int64_t kMost = 1 << 20;  // the rest are rows that blocks take in turn
+  const int64_t blocks = (count + each - 1) / each;
+  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+}
+
+// A warp for each row of one segment, and a block for each longer one. Rows of float64, which are there to check others with,
+// get a block in any case: most of it is idle where they are short, but a third of all device code need not be compiled.
+template <template <class, class, class> class Row, class Kind, class Real, class Args>
+cudaError_t launch_rows(const Args& args, cudaStream_t stream) {
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    if (args.size <= kSegment) {
+      rows_kernel<Row, Kind, Real, kWarp><<<blocks_for(args.rows, kSlots), kThreads, 0, stream>>>(args);
+      return cudaGetLastError();
+    }
+  }
+  rows_kernel<Row, Kind, Real, kThreads><<<blocks_for(args.rows, 1), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace apex::kernels::normalization::cuda
