@@ -1,6 +1,8 @@
 # What a user may choose, and the defaults: everything when this is the top project, the library alone when it is a part.
 set(APEX_CPP_CUDA AUTO CACHE STRING "AUTO: CUDA code where nvcc is found; ON: required; OFF: no CUDA toolkit is looked for")
 set_property(CACHE APEX_CPP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(APEX_CPP_CUDA_WITHOUT_GPU ALL CACHE STRING
+  "What CUDA code is compiled for where this machine has no GPU: ALL, or a list as TORCH_CUDA_ARCH_LIST takes it, which counts before this")
 option(APEX_CPP_BUILD_TESTS "Build the test suite" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_BUILD_EXAMPLES "Build the example programs" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_BUILD_TOOLS "Build the benches and other developer tools" ${PROJECT_IS_TOP_LEVEL})
