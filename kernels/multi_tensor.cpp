@@ -50,6 +50,12 @@ class ByIndex {
   at::Tensor all_;
 };
 
+void check_inv_scale(const char* op, const at::Tensor& inv_scale) {
+  TORCH_CHECK(inv_scale.defined() && inv_scale.scalar_type() == at::kFloat && inv_scale.numel() == 1, op,
+              ": inv_scale must be a Float tensor of one element",
+              inv_scale.defined() ? c10::str(", got ", inv_scale.scalar_type(), " with sizes ", inv_scale.sizes()) : "", ".");
+}
+
 at::Tensor total_of(const at::Tensor& sums) {
   if (!sums.is_cpu()) return aten::ordered_sum(sums);
   const double total = cpu::ordered_sum({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())});
@@ -100,6 +106,30 @@ void multi_tensor_scale(const at::Tensor& found_inf, at::TensorList in, at::Tens
   bump_versions(out);
 }
 
+void multi_tensor_unscale(const at::Tensor& found_inf, at::TensorList in, at::TensorList out, const at::Tensor& inv_scale) {
+  const char* const op = "multi_tensor_unscale";
+  const at::NoGradGuard no_grad;
+  plan::check_found_inf(op, found_inf);
+  check_inv_scale(op, inv_scale);
+  const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}, {"out", out, Access::write}});
+  for_each_part(
+      groups, [&](const plan::Group& group) { raise(found_inf, cpu::scale(group, inv_scale.item<double>())); },
+      [&](const cuda::Call& call) { cuda::unscale(call, found_inf, inv_scale); },
+      [&](const plan::Group& group) { raise(found_inf, aten::unscale(group, in, out, inv_scale)); });
+  bump_versions(out);
+}
+
+void multi_tensor_check_finite(const at::Tensor& found_inf, at::TensorList in) {
+  const char* const op = "multi_tensor_check_finite";
+  const at::NoGradGuard no_grad;
+  plan::check_found_inf(op, found_inf);
+  const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}});
+  for_each_part(
+      groups, [&](const plan::Group& group) { raise(found_inf, cpu::has_nonfinite(group)); },
+      [&](const cuda::Call& call) { cuda::check_finite(call, found_inf); },
+      [&](const plan::Group& group) { raise(found_inf, aten::has_nonfinite(group, in)); });
+}
+
 void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
                         CheckArg check) {
   const char* const op = "multi_tensor_axpby";
@@ -125,9 +155,7 @@ Norms multi_tensor_unscale_l2norm(const at::Tensor& found_inf, at::TensorList in
   const char* const op = "multi_tensor_unscale_l2norm";
   const at::NoGradGuard no_grad;
   plan::check_found_inf(op, found_inf);
-  TORCH_CHECK(inv_scale.defined() && inv_scale.scalar_type() == at::kFloat && inv_scale.numel() == 1, op,
-              ": inv_scale must be a Float tensor of one element",
-              inv_scale.defined() ? c10::str(", got ", inv_scale.scalar_type(), " with sizes ", inv_scale.sizes()) : "", ".");
+  check_inv_scale(op, inv_scale);
   return l2norm(op, found_inf, in, inv_scale, per_tensor);
 }
 

@@ -27,6 +27,14 @@ namespace apex::kernels {
 // Apex: multi_tensor_scale.
 void multi_tensor_scale(const at::Tensor& found_inf, at::TensorList in, at::TensorList out, double scale);
 
+// The same by a factor that is not read before the work is: `inv_scale` is a float32 tensor of one element on any device.
+// Apex: multi_tensor_scale, with the reciprocal of a loss scale on the device.
+void multi_tensor_unscale(const at::Tensor& found_inf, at::TensorList in, at::TensorList out, const at::Tensor& inv_scale);
+
+// `found_inf` reports non-finite values of `in`, which is read once; nothing is written.
+// Apex: multi_tensor_scale by 1 in place, whose outputs nobody needs.
+void multi_tensor_check_finite(const at::Tensor& found_inf, at::TensorList in);
+
 // Which argument of multi_tensor_axpby is searched for non-finite values. The values are Apex's arg_to_check.
 enum class CheckArg { both = -1, x = 0, y = 1 };
 

@@ -38,6 +38,18 @@ at::Tensor by_index(const plan::Group& group, at::TensorList in, const ResultOf&
   return at::stack(results);
 }
 
+// By a number, or a tensor without dimensions.
+template <class Factor>
+at::Tensor scale_by(const plan::Group& group, at::TensorList in, at::TensorList out, const Factor& factor) {
+  std::vector<at::Tensor> flags;
+  for (const plan::TensorRow& row : group.rows) {
+    const at::Tensor values = flat(in[row.index]).to(math_dtype(group));
+    flags.push_back(has_nonfinite(values));
+    flat(out[row.index]).copy_(values.mul(factor));
+  }
+  return any(group, flags);
+}
+
 }  // namespace
 
 // As in rules/rule.h, with fewer operators than at::isfinite takes.
@@ -56,12 +68,16 @@ at::Tensor ordered_sum(const at::Tensor& values) {
 }
 
 at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor) {
+  return scale_by(group, in, out, factor);
+}
+
+at::Tensor unscale(const plan::Group& group, at::TensorList in, at::TensorList out, const at::Tensor& inv_scale) {
+  return scale_by(group, in, out, inv_scale.reshape({}).to(group.device, math_dtype(group), /*non_blocking=*/true));
+}
+
+at::Tensor has_nonfinite(const plan::Group& group, at::TensorList in) {
   std::vector<at::Tensor> flags;
-  for (const plan::TensorRow& row : group.rows) {
-    const at::Tensor values = flat(in[row.index]).to(math_dtype(group));
-    flags.push_back(has_nonfinite(values));
-    flat(out[row.index]).copy_(values.mul(factor));
-  }
+  for (const plan::TensorRow& row : group.rows) flags.push_back(has_nonfinite(flat(in[row.index])));
   return any(group, flags);
 }
 

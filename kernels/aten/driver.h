@@ -15,6 +15,8 @@ at::Tensor ordered_sum(const at::Tensor& values);
 
 // Each returns whether a checked input is not finite, in the same form.
 at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor);
+at::Tensor unscale(const plan::Group& group, at::TensorList in, at::TensorList out, const at::Tensor& inv_scale);
+at::Tensor has_nonfinite(const plan::Group& group, at::TensorList in);
 at::Tensor axpby(const plan::Group& group, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
                  CheckArg check);
 

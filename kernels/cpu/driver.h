@@ -10,6 +10,9 @@ namespace apex::kernels::cpu {
 // Lists: in, out. Returns whether an input is not finite.
 bool scale(const plan::Group& group, double factor);
 
+// Lists: in. Returns whether an input is not finite.
+bool has_nonfinite(const plan::Group& group);
+
 // Lists: x, y, out. Returns whether a checked input is not finite.
 bool axpby(const plan::Group& group, double a, double b, CheckArg check);
 

@@ -70,11 +70,11 @@ struct Conversions {
   void (*fence)();  // other threads see what was written past the caches once it was called
 };
 
-using FloatRules = RuleTable<rules::Scale<float>, rules::Copy<float>, rules::Axpby<float>, rules::SumOfSquares<float>,
-                             rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd, rules::Adam, rules::Adagrad,
-                             rules::NovoGrad, rules::LambStage1, rules::LambStage2, rules::Larc>;
-using DoubleRules = RuleTable<rules::Scale<double>, rules::Copy<double>, rules::Axpby<double>, rules::SumOfSquares<double>,
-                              rules::MaxMagnitude<double>>;
+using FloatRules = RuleTable<rules::Scale<float>, rules::CheckFinite<float>, rules::Copy<float>, rules::Axpby<float>,
+                             rules::SumOfSquares<float>, rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd,
+                             rules::Adam, rules::Adagrad, rules::NovoGrad, rules::LambStage1, rules::LambStage2, rules::Larc>;
+using DoubleRules = RuleTable<rules::Scale<double>, rules::CheckFinite<double>, rules::Copy<double>, rules::Axpby<double>,
+                              rules::SumOfSquares<double>, rules::MaxMagnitude<double>>;
 
 struct KernelTable {
   FloatRules rules;

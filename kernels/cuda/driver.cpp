@@ -53,11 +53,17 @@ class Flag {
 
 using NormTensors = std::tuple<at::Tensor, at::Tensor>;
 
+// An undefined factor is 1. One on another device is read now.
+Factor factor_on(c10::Device device, const at::Tensor& factor) {
+  if (!factor.defined()) return {};
+  if (factor.device() == device) return {1.0, factor.const_data_ptr<float>()};
+  return {factor.item<double>(), nullptr};
+}
+
 template <bool kL2>
 Norms<kL2> norms_of(const at::Tensor& inv_scale, c10::Device device, const NormOutputs& outputs) {
-  if (!inv_scale.defined()) return {1.0, nullptr, outputs};
-  if (inv_scale.device() == device) return {1.0, inv_scale.const_data_ptr<float>(), outputs};
-  return {inv_scale.item<double>(), nullptr, outputs};
+  const Factor factor = factor_on(device, inv_scale);
+  return {factor.value, factor.address, outputs};
 }
 
 template <bool kL2>
@@ -89,7 +95,20 @@ at::Tensor within_reach(c10::Device device, const at::Tensor& value) {
 
 void scale(const Call& call, const at::Tensor& found_inf, double factor) {
   const Flag flag(found_inf, call.device);
-  run_update(call, Scale(factor, flag.address()));
+  run_update(call, Scale({factor, nullptr}, flag.address()));
+  flag.deliver();
+}
+
+void unscale(const Call& call, const at::Tensor& found_inf, const at::Tensor& inv_scale) {
+  const Flag flag(found_inf, call.device);
+  const at::Tensor factor = within_reach(call.device, inv_scale);
+  run_update(call, Scale(factor_on(call.device, factor), flag.address()));
+  flag.deliver();
+}
+
+void check_finite(const Call& call, const at::Tensor& found_inf) {
+  const Flag flag(found_inf, call.device);
+  run_update(call, CheckFinite(flag.address()));
   flag.deliver();
 }
 

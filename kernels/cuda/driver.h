@@ -22,6 +22,8 @@ struct Call {
 
 // A found_inf on another device is raised there, for which the host waits if it is on the CPU.
 void scale(const Call& call, const at::Tensor& found_inf, double factor);
+void unscale(const Call& call, const at::Tensor& found_inf, const at::Tensor& inv_scale);
+void check_finite(const Call& call, const at::Tensor& found_inf);
 void axpby(const Call& call, const at::Tensor& found_inf, double a, double b, CheckArg check);
 void copy(const Call& call);
 

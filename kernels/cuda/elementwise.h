@@ -5,7 +5,7 @@
 #include "kernels/rules/axpby.h"
 #include "kernels/rules/scale.h"
 
-// The Ops of multi_tensor_scale, _axpby and _copy. What an Op is: update_pass.h.
+// The Ops of multi_tensor_scale, _check_finite, _axpby and _copy. What an Op is: update_pass.h.
 namespace apex::kernels::cuda {
 
 struct Elementwise {
@@ -18,20 +18,49 @@ struct Elementwise {
   DEVICE_BODY void finish(const Block&, const Table&) const {}
 };
 
-struct Scale : Elementwise {
-  double factor;
+// A factor whose value is in memory of the device, unless there is no address.
+struct Factor {
+  double value = 1.0;
+  const float* address = nullptr;
+
+  DEVICE_BODY Factor now() const { return {address == nullptr ? value : double{*address}, nullptr}; }
+};
+
+// Of one list that is looked through for values that are not finite.
+struct Checked : Elementwise {
   int32_t* found_inf;
 
-  Scale(double by, int32_t* flag) : factor(by), found_inf(flag) {}
+  explicit Checked(int32_t* flag) : found_inf(flag) {}
 
-  DEVICE_BODY const Scale& prepared() const { return *this; }
-  template <class Real>
-  DEVICE_BODY rules::Scale<Real> rule(const Row&) const {
-    return {static_cast<Real>(factor)};
-  }
   template <class Residues>
   DEVICE_BODY void report(const Residues& residues) const {
     if (residues[0][0] != 0) raise(found_inf);
+  }
+};
+
+struct Scale : Checked {
+  Factor factor;
+
+  Scale(const Factor& by, int32_t* flag) : Checked(flag), factor(by) {}
+
+  DEVICE_BODY Scale prepared() const {
+    Scale result = *this;
+    result.factor = factor.now();
+    return result;
+  }
+  template <class Real>
+  DEVICE_BODY rules::Scale<Real> rule(const Row&) const {
+    return {static_cast<Real>(factor.value)};
+  }
+};
+
+struct CheckFinite : Checked {
+  using Checked::Checked;
+
+  DEVICE_BODY const CheckFinite& prepared() const { return *this; }
+  template <class Real>
+  DEVICE_BODY rules::CheckFinite<Real> rule(const Row&) const {
+    return {};
   }
 };
 

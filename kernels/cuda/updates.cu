@@ -16,6 +16,7 @@ cudaError_t launch_updates(const Table& table, const Op& op, cudaStream_t stream
 }
 
 template cudaError_t launch_updates(const Table&, const Scale&, cudaStream_t);
+template cudaError_t launch_updates(const Table&, const CheckFinite&, cudaStream_t);
 template cudaError_t launch_updates(const Table&, const Axpby&, cudaStream_t);
 template cudaError_t launch_updates(const Table&, const Copy&, cudaStream_t);
 template cudaError_t launch_updates(const Table&, const PlainSgd&, cudaStream_t);

@@ -21,6 +21,20 @@ struct Scale {
   }
 };
 
+// Nothing but the sum of Scale.
+template <class Math>
+struct CheckFinite {
+  using Real = Math;
+  using Fold = Sum;
+  static constexpr Use kUses[] = {Use::read};
+  static constexpr size_t kSums = 1;
+
+  template <class V>
+  HD void operator()(V in, V& residue) const {
+    note_nonfinite(residue, in);
+  }
+};
+
 // out = in
 template <class Math>
 struct Copy {

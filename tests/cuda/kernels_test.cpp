@@ -93,9 +93,15 @@ TEST_P(GpuMix, ScaleAxpbyAndCopyHaveTheBitsOfTheCpu) {
   const auto run = [&](const Tensors& a, const Tensors& b, const at::Tensor& flag, Tensors out) {
     kernels::multi_tensor_scale(flag, a, out, 0.37);
     kernels::multi_tensor_axpby(flag, out, b, out, 0.3, -1.7, kernels::CheckArg::both);
-    const Tensors scaled = on_cpu(out);
+    Tensors results = on_cpu(out);
+    for (const at::Tensor& inv_scale : {at::full({1}, 0.3f), at::full({1}, 0.3f, flag.options().dtype(at::kFloat))}) {
+      kernels::multi_tensor_unscale(flag, a, out, inv_scale);
+      for (const at::Tensor& unscaled : on_cpu(out)) results.push_back(unscaled);
+    }
+    kernels::multi_tensor_check_finite(flag, a);
+    results.push_back(flag.cpu());
     kernels::multi_tensor_copy(a, out);
-    out.insert(out.end(), scaled.begin(), scaled.end());
+    out.insert(out.end(), results.begin(), results.end());
     return out;
   };
   const Tensors expected = run(x, y, clear_flag(), outputs_for(x, out_dtype, 3));

@@ -87,6 +87,20 @@ TEST_P(AtenNorm, OverflowsWhereTheNativeDriverDoes) {
   EXPECT_EQ(kernels::cpu::sums_of_squares(group, 1, 1.0)[0].item<double>(), INFINITY);
 }
 
+TEST_P(AtenDriver, UnscalesToTheSameBits) {
+  const Tensors in = random_list(GetParam());
+  const at::Tensor inv_scale = at::full({1}, 0.37, at::kFloat);
+  for (const at::ScalarType out_dtype : dtypes()) {
+    const Tensors native = outputs_for(in, out_dtype), out = outputs_for(in, out_dtype);
+    kernels::multi_tensor_unscale(clear_flag(), in, native, inv_scale);
+    for (const auto& group : plan::make_groups({{"in", in, Access::read}, {"out", out, Access::write}})) {
+      EXPECT_FALSE(kernels::aten::unscale(group, in, out, inv_scale).item<bool>());
+      EXPECT_FALSE(kernels::aten::has_nonfinite(group, in).item<bool>());
+    }
+    EXPECT_TRUE(same_bits(out, native)) << out_dtype;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, AtenNorm, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
 TEST(AtenFlags, ReportNonFiniteInputsAsAskedFor) {
@@ -97,6 +111,8 @@ TEST(AtenFlags, ReportNonFiniteInputsAsAskedFor) {
     const Tensors out = outputs_for(bad, at::kFloat);
     const auto bad_x = plan::make_groups({{"x", bad, Access::read}, {"y", good, Access::read}, {"out", out, Access::write}})[0];
     EXPECT_TRUE(kernels::aten::scale(bad_x, bad, out, 1.0).item<bool>());
+    EXPECT_TRUE(kernels::aten::unscale(bad_x, bad, out, at::ones({1})).item<bool>());
+    EXPECT_TRUE(kernels::aten::has_nonfinite(bad_x, bad).item<bool>());
     EXPECT_TRUE(kernels::aten::axpby(bad_x, bad, good, out, 1, 1, CheckArg::x).item<bool>());
     EXPECT_FALSE(kernels::aten::axpby(bad_x, bad, good, out, 1, 1, CheckArg::y).item<bool>());
     EXPECT_TRUE(kernels::aten::axpby(bad_x, bad, good, out, 1, 1, CheckArg::both).item<bool>());
@@ -111,6 +127,8 @@ TEST(OtherDevices, TakeEveryCall) {
   const Tensors out = {at::ones({70000}, meta), at::ones({0}, meta), at::ones({3}, meta)};
   const at::Tensor flag = at::zeros({1}, meta.dtype(at::kInt));
   kernels::multi_tensor_scale(flag, in, out, 0.5);
+  kernels::multi_tensor_unscale(flag, in, out, at::ones({1}, meta));
+  kernels::multi_tensor_check_finite(flag, in);
   kernels::multi_tensor_axpby(flag, in, out, out, 1.0, 1.0, CheckArg::x);
   kernels::multi_tensor_copy(out, in);
   const auto [norm, norms] = kernels::multi_tensor_l2norm(flag, in, true);

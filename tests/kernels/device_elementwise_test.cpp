@@ -54,6 +54,15 @@ TEST_P(DeviceElementwise, ScaleHasTheBitsOfTheScalarDriver) {
   }
 }
 
+TEST_P(DeviceElementwise, UnscaleHasTheBitsOfTheScalarDriver) {
+  expect_same_bits([&] {
+    const Tensors out = outputs_for(x_, std::get<1>(GetParam()), 3);
+    const at::Tensor flag = clear_flag();
+    kernels::multi_tensor_unscale(flag, x_, out, at::full({1}, 0.37, at::kFloat));
+    return with_flag(out, flag);
+  });
+}
+
 TEST_P(DeviceElementwise, AxpbyHasTheBitsOfTheScalarDriver) {
   for (const auto out_dtype : {at::kHalf, at::kFloat}) {
     expect_same_bits([&] {
@@ -97,6 +106,11 @@ TEST_P(DeviceElementwise, FlagsAreRaisedForTheArgumentsThatAreChecked) {
     const at::Tensor flag = clear_flag();
     kernels::multi_tensor_scale(flag, bad, out, 0.5);
     EXPECT_EQ(flag.item<int>(), 1);
+    const at::Tensor of_bad = clear_flag(), of_good = clear_flag();
+    kernels::multi_tensor_check_finite(of_bad, bad);
+    kernels::multi_tensor_check_finite(of_good, good);
+    EXPECT_EQ(of_bad.item<int>(), 1);
+    EXPECT_EQ(of_good.item<int>(), 0);
     EXPECT_TRUE(raised(bad, good, CheckArg::both) && raised(good, bad, CheckArg::both));
     EXPECT_TRUE(raised(bad, good, CheckArg::x) && raised(good, bad, CheckArg::y));
     EXPECT_FALSE(raised(good, bad, CheckArg::x) || raised(bad, good, CheckArg::y) || raised(good, good, CheckArg::both));

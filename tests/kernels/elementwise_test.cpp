@@ -59,6 +59,17 @@ TEST_P(TwoLists, NothingOutsideTheOutputsIsWritten) {
   }
 }
 
+TEST_P(TwoLists, UnscaleGivesTheProductByTheTensorsValue) {
+  const auto [in_dtype, out_dtype] = GetParam();
+  const Tensors in = random_list(in_dtype);
+  const at::Tensor inv_scale = at::full({1}, kFactor, at::kFloat);
+  const Tensors out = outputs_for(in, out_dtype);
+  kernels::multi_tensor_unscale(clear_flag(), in, out, inv_scale);
+  for (size_t i = 0; i < in.size(); ++i) {
+    EXPECT_TRUE(same_bits(out[i], expected_scale(in[i], inv_scale.item<double>(), out_dtype))) << i;
+  }
+}
+
 TEST_P(TwoLists, ScaleHasTheSameBitsAtAnyNumberOfThreads) {
   const auto [in_dtype, out_dtype] = GetParam();
   const Tensors in = random_list(in_dtype);

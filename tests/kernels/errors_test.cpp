@@ -121,6 +121,8 @@ TEST(Errors, NameAWrongFlag) {
   const Tensors list = {at::ones({2})};
   expect_error([&] { kernels::multi_tensor_scale(at::Tensor(), list, list, 2.0); },
                {"multi_tensor_scale: found_inf is undefined"});
+  expect_error([&] { kernels::multi_tensor_check_finite(at::Tensor(), list); },
+               {"multi_tensor_check_finite: found_inf is undefined"});
   expect_error([&] { kernels::multi_tensor_scale(at::zeros({1}), list, list, 2.0); },
                {"found_inf must be an Int tensor of one element, got Float with sizes [1]"});
   expect_error([&] { kernels::multi_tensor_l2norm(at::zeros({2}, at::kInt), list, false); }, {"got Int with sizes [2]"});

@@ -61,6 +61,29 @@ TEST_P(NonFinite, InputOfScaleIsReportedAndEverythingIsWritten) {
   });
 }
 
+TEST_P(NonFinite, InputOfUnscaleIsReportedAndEverythingIsWritten) {
+  at_each_place([](const Injected& in) {
+    const Tensors out = outputs_for(in.list, at::kFloat);
+    const at::Tensor flag = clear_flag();
+    kernels::multi_tensor_unscale(flag, in.list, out, at::full({}, 0.5f));
+    EXPECT_EQ(flag.item<int>(), 1);
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_TRUE(same_bits(out[i], in.list[i].to(at::kFloat).mul(0.5))) << i;
+  });
+}
+
+TEST_P(NonFinite, InputOfCheckFiniteIsReportedAndNothingIsWritten) {
+  at_each_place([](const Injected& in) {
+    const Tensors before = copies_of(in.list);
+    std::vector<uint32_t> versions;
+    for (const at::Tensor& tensor : in.list) versions.push_back(tensor._version());
+    const at::Tensor flag = clear_flag();
+    kernels::multi_tensor_check_finite(flag, in.list);
+    EXPECT_EQ(flag.item<int>(), 1);
+    EXPECT_TRUE(same_bytes(in.list, before));
+    for (size_t i = 0; i < versions.size(); ++i) EXPECT_EQ(in.list[i]._version(), versions[i]) << i;
+  });
+}
+
 TEST_P(NonFinite, InputsOfAxpbyAreReportedAsAskedFor) {
   const Tensors good = ones(dtype());
   at_each_place([&](const Injected& bad) {
@@ -105,6 +128,17 @@ std::string value_name(const ::testing::TestParamInfo<std::tuple<at::ScalarType,
 INSTANTIATE_TEST_SUITE_P(Values, NonFinite,
                          ::testing::Combine(::testing::ValuesIn(dtypes()), ::testing::Values(INFINITY, -INFINITY, NAN)),
                          value_name);
+
+TEST(CheckFinite, LeavesTheFlagAloneForFiniteValues) {
+  for (const at::ScalarType dtype : dtypes()) {
+    const at::Tensor limits = at::tensor({dtype == at::kHalf ? 65504.0 : 3e38, -0.0, 1e-40, 6e-8}).to(dtype);
+    for (const int raised : {0, 1}) {
+      const at::Tensor flag = clear_flag().fill_(raised);
+      kernels::multi_tensor_check_finite(flag, Tensors{limits, at::empty({0}, dtype)});
+      EXPECT_EQ(flag.item<int>(), raised) << dtype;
+    }
+  }
+}
 
 // K-SCALE: only inputs are looked at.
 TEST(Overflow, CreatedByStoringAProductIsNotReported) {

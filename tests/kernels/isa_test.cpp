@@ -69,6 +69,9 @@ TEST_P(IsaMix, NonFiniteValuesAreSeenAtEveryPosition) {
         const at::Tensor flag = clear_flag();
         kernels::multi_tensor_scale(flag, in, out, 0.5);
         ASSERT_EQ(flag.item<int>(), 1) << kernels::cpu::name_of(isa) << ' ' << i << " of " << size;
+        const at::Tensor checked = clear_flag();
+        kernels::multi_tensor_check_finite(checked, in);
+        ASSERT_EQ(checked.item<int>(), 1) << kernels::cpu::name_of(isa) << ' ' << i << " of " << size;
         in[0][i] = 1;
       }
     }

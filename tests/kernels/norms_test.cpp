@@ -96,6 +96,8 @@ TEST(NormsOf, AskForAFloatInvScaleOfOneElement) {
   const Tensors in = {at::ones({4})};
   expect_error([&] { kernels::multi_tensor_unscale_l2norm(clear_flag(), in, at::Tensor(), false); }, {"inv_scale", "Float"});
   expect_error([&] { kernels::multi_tensor_unscale_l2norm(clear_flag(), in, at::ones({2}), false); }, {"inv_scale", "[2]"});
+  expect_error([&] { kernels::multi_tensor_unscale(clear_flag(), in, in, at::ones({2})); },
+               {"multi_tensor_unscale: inv_scale", "[2]"});
   expect_error([&] { kernels::multi_tensor_unscale_l2norm(clear_flag(), in, at::ones({1}, at::kHalf), false); },
                {"inv_scale", "Half"});
 }
