@@ -9,12 +9,12 @@
 namespace apex::optimizers {
 namespace {
 
-constexpr const char* kName = "FusedAdagrad";
+constexpr const char* kFusedAdagrad = "FusedAdagrad";
 
 void check(const FusedAdagradOptions& options) {
-  detail::check_not_negative(kName, "lr", options.lr());
-  detail::check_not_negative(kName, "eps", options.eps());
-  detail::check_not_negative(kName, "weight_decay", options.weight_decay());
+  detail::check_not_negative(kFusedAdagrad, "lr", options.lr());
+  detail::check_not_negative(kFusedAdagrad, "eps", options.eps());
+  detail::check_not_negative(kFusedAdagrad, "weight_decay", options.weight_decay());
 }
 
 kernels::AdagradControl control_of(const FusedAdagradOptions& options) {

@@ -9,14 +9,14 @@
 namespace apex::optimizers {
 namespace {
 
-constexpr const char* kName = "FusedAdam";
+constexpr const char* kFusedAdam = "FusedAdam";
 
 void check(const FusedAdamOptions& options) {
-  detail::check_no_amsgrad(kName, options);
+  detail::check_no_amsgrad(kFusedAdam, options);
   TORCH_CHECK(
-      !options.master_weights() || options.capturable(), kName,
+      !options.master_weights() || options.capturable(), kFusedAdam,
       ": master_weights needs capturable. Set both, or let amp::initialize(model, optimizer, \"O2\") keep the masters.");
-  detail::check_moments(kName, options);
+  detail::check_moments(kFusedAdam, options);
 }
 
 kernels::AdamControl control_of(const FusedAdamOptions& options) {

@@ -9,11 +9,11 @@
 namespace apex::optimizers {
 namespace {
 
-constexpr const char* kName = "FusedLAMB";
+constexpr const char* kFusedLamb = "FusedLAMB";
 
 void check(const FusedLAMBOptions& options) {
-  detail::check_no_amsgrad(kName, options);
-  detail::check_moments(kName, options);
+  detail::check_no_amsgrad(kFusedLamb, options);
+  detail::check_moments(kFusedLamb, options);
 }
 
 }  // namespace

@@ -9,15 +9,15 @@
 namespace apex::optimizers {
 namespace {
 
-constexpr const char* kName = "FusedMixedPrecisionLamb";
+constexpr const char* kFusedMixedPrecisionLamb = "FusedMixedPrecisionLamb";
 
 void check(const FusedMixedPrecisionLambOptions& options) {
-  detail::check_no_amsgrad(kName, options);
-  detail::check_moments(kName, options);
+  detail::check_no_amsgrad(kFusedMixedPrecisionLamb, options);
+  detail::check_moments(kFusedMixedPrecisionLamb, options);
   const auto dtype = options.reduced_precision_dtype();
-  TORCH_CHECK(!dtype || *dtype == at::kHalf || *dtype == at::kBFloat16, kName, ": reduced_precision_dtype is ", *dtype,
+  TORCH_CHECK(!dtype || *dtype == at::kHalf || *dtype == at::kBFloat16, kFusedMixedPrecisionLamb, ": reduced_precision_dtype is ", *dtype,
               ". Use float16 or bfloat16, or leave it out.");
-  TORCH_CHECK_VALUE(options.step() >= 0, kName, ": step must not be negative, got ", options.step(), ".");
+  TORCH_CHECK_VALUE(options.step() >= 0, kFusedMixedPrecisionLamb, ": step must not be negative, got ", options.step(), ".");
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ void FusedMixedPrecisionLamb::check_dtypes() const {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& params = param_groups_[group].params();
     for (size_t i = 1; i < params.size(); ++i) {
-      TORCH_CHECK(params[i].scalar_type() == params[0].scalar_type(), kName, ": parameter ", i, " of group ", group, " is ",
+      TORCH_CHECK(params[i].scalar_type() == params[0].scalar_type(), kFusedMixedPrecisionLamb, ": parameter ", i, " of group ", group, " is ",
                   params[i].scalar_type(), ", the group's first one is ", params[0].scalar_type(),
                   ". Give parameters of each dtype a group of their own.");
     }

@@ -12,15 +12,15 @@
 namespace apex::optimizers {
 namespace {
 
-constexpr const char* kName = "FusedNovoGrad";
+constexpr const char* kFusedNovoGrad = "FusedNovoGrad";
 
 void check(const FusedNovoGradOptions& options) {
-  detail::check_no_amsgrad(kName, options);
-  detail::check_moments(kName, options);
+  detail::check_no_amsgrad(kFusedNovoGrad, options);
+  detail::check_moments(kFusedNovoGrad, options);
 }
 
 kernels::NovoGradControl control_of(const FusedNovoGradOptions& options) {
-  TORCH_CHECK(options.norm_type() == 0 || options.norm_type() == 2, kName, ": norm_type is ", options.norm_type(),
+  TORCH_CHECK(options.norm_type() == 0 || options.norm_type() == 2, kFusedNovoGrad, ": norm_type is ", options.norm_type(),
               ". Use 2 (L2 norm) or 0 (largest magnitude).");
   kernels::NovoGradControl control;
   control.lr = options.lr();

@@ -9,13 +9,13 @@
 namespace apex::optimizers {
 namespace {
 
-constexpr const char* kName = "FusedSGD";
+constexpr const char* kFusedSGD = "FusedSGD";
 
 void check(const FusedSGDOptions& options) {
-  detail::check_not_negative(kName, "lr", options.lr());
-  detail::check_not_negative(kName, "momentum", options.momentum());
-  detail::check_not_negative(kName, "weight_decay", options.weight_decay());
-  TORCH_CHECK_VALUE(!options.nesterov() || (options.momentum() > 0 && options.dampening() == 0), kName,
+  detail::check_not_negative(kFusedSGD, "lr", options.lr());
+  detail::check_not_negative(kFusedSGD, "momentum", options.momentum());
+  detail::check_not_negative(kFusedSGD, "weight_decay", options.weight_decay());
+  TORCH_CHECK_VALUE(!options.nesterov() || (options.momentum() > 0 && options.dampening() == 0), kFusedSGD,
                     ": nesterov needs a momentum above 0 and no dampening, got momentum ", options.momentum(),
                     " and dampening ", options.dampening(), ".");
 }

@@ -84,14 +84,14 @@ TEST(CastWalk, BoxedValues) {
   EXPECT_EQ(cast_floating(c10::IValue(2.5), at::kHalf).toDouble(), 2.5);
 }
 
-struct Batch {
+struct WalkedBatch {
   Tensor image;
   std::string note;
-  Batch to(torch::Dtype dtype) const { return {image.to(dtype), note}; }
+  WalkedBatch to(torch::Dtype dtype) const { return {image.to(dtype), note}; }
 };
 
 TEST(CastWalk, Cast05UserTypesWithToTakePart) {
-  const Batch batch = cast_floating(Batch{f32(), "kept"}, at::kHalf);
+  const WalkedBatch batch = cast_floating(WalkedBatch{f32(), "kept"}, at::kHalf);
   EXPECT_EQ(batch.image.scalar_type(), at::kHalf);
   EXPECT_EQ(batch.note, "kept");
 }

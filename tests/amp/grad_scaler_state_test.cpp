@@ -10,11 +10,6 @@ namespace {
 using amp::GradScaler;
 using amp::GradScalerOptions;
 
-GradScalerOptions cpu() { return GradScalerOptions().device("cpu"); }
-
-/// Makes the scale, as the first output does.
-void start(GradScaler& scaler) { scaler.scale(torch::ones({1})); }
-
 // ---- construction
 
 TEST(GradScaler, ConstructorTakesPythonsArgumentsInPythonsOrder) {

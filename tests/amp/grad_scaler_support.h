@@ -28,6 +28,11 @@ class OnDevice : public ::testing::TestWithParam<const char*> {
 };
 inline const auto kDevices = ::testing::Values("cpu", "cuda");
 
+inline amp::GradScalerOptions cpu() { return amp::GradScalerOptions().device("cpu"); }
+
+/// Makes the scale, as the first output does.
+inline void start(amp::GradScaler& scaler, torch::Device device = torch::kCPU) { scaler.scale(torch::ones({1}, device)); }
+
 inline float item(const torch::Tensor& tensor) { return tensor.item<float>(); }
 
 /// A parameter with a gradient of these values.

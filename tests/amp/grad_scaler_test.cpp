@@ -13,11 +13,6 @@ using amp::GradScaler;
 using amp::GradScalerOptions;
 using torch::Tensor;
 
-GradScalerOptions cpu() { return GradScalerOptions().device("cpu"); }
-
-/// Makes the scale, as the first output does.
-void start(GradScaler& scaler, torch::Device device = torch::kCPU) { scaler.scale(torch::ones({1}, device)); }
-
 struct GradScalerOn : OnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, GradScalerOn, kDevices);
 

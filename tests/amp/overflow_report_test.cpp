@@ -14,9 +14,6 @@ namespace {
 using amp::ScaleChange;
 using torch::Tensor;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 /// Backward with Inf, -Inf and NaN in the gradient of one parameter.
 template <class Net, class Opt>
 void poisoned_pass(Net& net, Opt& opt, size_t param, const amp::ScaleLossOptions& options = {}) {

@@ -8,10 +8,8 @@ namespace {
 
 using torch::Tensor;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 // Low enough that no gradient overflows by itself.
 constexpr double kScale = 128.0;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 template <class Kind>
 class Overflow : public AmpTest {};

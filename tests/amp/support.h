@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace apex::test {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 /// Convolution, batch norm and a linear layer: with and without FP32 parameters at O2.
 struct ConvNetImpl : torch::nn::Module {

@@ -4,8 +4,7 @@ namespace {
 
 using namespace amp_C_test;
 
-constexpr float kLr = 0.125f, kBeta1 = 0.75f, kBeta2 = 0.875f, kEps = 1e-3f, kDecay = 0.0625f, kInvScale = 0.3f;
-constexpr int kStep = 3;
+constexpr float kDecay = 0.0625f, kInvScale = 0.3f;
 
 struct AdamCase {
   at::ScalarType dtype;
@@ -18,13 +17,13 @@ std::string name_of(const testing::TestParamInfo<AdamCase>& test) {
 }
 
 // Lists in float64 after a step.
-struct Expected {
+struct ExpectedAdam {
   Tensors params, means, squares;
 };
 
-Expected reference(const AdamCase& c, const Tensors& grads, const Tensors& params, const Tensors& means, const Tensors& squares,
-                   double inv_scale) {
-  Expected after = {as_double(params), as_double(means), as_double(squares)};
+ExpectedAdam reference(const AdamCase& c, const Tensors& grads, const Tensors& params, const Tensors& means,
+                       const Tensors& squares, double inv_scale) {
+  ExpectedAdam after = {as_double(params), as_double(means), as_double(squares)};
   const double b1 = kBeta1, b2 = kBeta2;
   const double c1 = c.correction ? 1 - std::pow(b1, kStep) : 1, c2 = c.correction ? 1 - std::pow(b2, kStep) : 1;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -63,7 +62,7 @@ class Adam : public testing::TestWithParam<AdamCase> {
 // K-ADAM: the flag is not looked at; float64 is computed in float32 as in Apex.
 TEST_P(Adam, FollowsTheFormulaWhateverTheFlag) {
   const TensorLists l = lists();
-  const Expected expected = reference(GetParam(), l[0], l[1], l[2], l[3], 1.0);
+  const ExpectedAdam expected = reference(GetParam(), l[0], l[1], l[2], l[3], 1.0);
   const Tensors grads = clones(l[0]);
   multi_tensor_adam_cuda(kChunk, flag(1), l, kLr, kBeta1, kBeta2, kEps, kStep, GetParam().mode, GetParam().correction, kDecay);
   expect_near(l[1], expected.params);
@@ -76,7 +75,7 @@ TEST_P(Adam, FollowsTheFormulaWhateverTheFlag) {
 TEST_P(Adam, CapturableFollowsTheFormulaAndUnscalesGradients) {
   const TensorLists l = lists();
   const Tensors grads = clones(l[0]);
-  const Expected expected = reference(GetParam(), l[0], l[1], l[2], l[3], kInvScale);
+  const ExpectedAdam expected = reference(GetParam(), l[0], l[1], l[2], l[3], kInvScale);
   capturable(flag(), l);
   expect_near(l[1], expected.params);
   expect_near(l[2], expected.means);
@@ -92,7 +91,7 @@ TEST_P(Adam, CapturableFollowsTheFormulaAndUnscalesGradients) {
 TEST_P(Adam, CapturableMasterUpdatesMastersAndParams) {
   TensorLists l = lists();
   l.push_back(random_list(at::kFloat));
-  const Expected expected = reference(GetParam(), l[0], l[4], l[2], l[3], kInvScale);
+  const ExpectedAdam expected = reference(GetParam(), l[0], l[4], l[2], l[3], kInvScale);
   capturable_master(flag(), l);
   expect_near(l[4], expected.params);
   expect_near(l[2], expected.means);
@@ -122,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(, Adam,
 TEST(AdamLists, MomentsOf16BitsAreRead) {
   const Tensors grads = random_list(at::kHalf), params = random_list(at::kHalf);
   const Tensors means = random_list(at::kBFloat16), squares = positive_list(at::kBFloat16);
-  const Expected expected = reference({at::kHalf, 1, 1}, grads, params, means, squares, 1.0);
+  const ExpectedAdam expected = reference({at::kHalf, 1, 1}, grads, params, means, squares, 1.0);
   multi_tensor_adam_cuda(kChunk, flag(), {grads, params, means, squares}, kLr, kBeta1, kBeta2, kEps, kStep, 1, 1, kDecay);
   expect_near(params, expected.params);
   expect_near(means, expected.means);

@@ -4,9 +4,6 @@ namespace {
 
 using namespace amp_C_test;
 
-constexpr float kLr = 0.125f, kBeta1 = 0.75f, kBeta2 = 0.875f, kEps = 1e-3f;
-constexpr int kStep = 3;
-
 struct LambCase {
   std::string name;
   at::ScalarType dtype = at::kFloat;
@@ -17,7 +14,7 @@ struct LambCase {
 };
 
 // Lists in float64 after a step.
-struct Expected {
+struct ExpectedLamb {
   Tensors updates, params, means, squares;
 };
 
@@ -26,8 +23,8 @@ double rate_of(bool adapts, const at::Tensor& param, const at::Tensor& update) {
   return adapts && p != 0 && u != 0 ? kLr * p / u : kLr;
 }
 
-Expected reference(const LambCase& c, const TensorLists& lists, double global_norm, double inv_scale, double max_norm) {
-  Expected after = {as_double(lists[0]), as_double(lists[1]), as_double(lists[2]), as_double(lists[3])};
+ExpectedLamb reference(const LambCase& c, const TensorLists& lists, double global_norm, double inv_scale, double max_norm) {
+  ExpectedLamb after = {as_double(lists[0]), as_double(lists[1]), as_double(lists[2]), as_double(lists[3])};
   const double b1 = kBeta1, b2 = kBeta2, b3 = c.averaging ? 1 - b1 : 1;
   const double c1 = c.correction ? 1 - std::pow(b1, kStep) : 1, c2 = c.correction ? 1 - std::pow(b2, kStep) : 1;
   const double clip = global_norm > max_norm ? global_norm / max_norm : 1;
@@ -61,7 +58,7 @@ TEST_P(Lamb, FollowsTheFormula) {
   const LambCase& c = GetParam();
   const TensorLists l = lists();
   const double global_norm = 7.0;
-  const Expected expected = reference(c, l, global_norm, 1.0, c.max_norm);
+  const ExpectedLamb expected = reference(c, l, global_norm, 1.0, c.max_norm);
   const at::Tensor noop = flag();
   multi_tensor_lamb_cuda(kChunk, noop, l, kLr, kBeta1, kBeta2, kEps, kStep, c.correction, c.decay, c.averaging, c.mode,
                          scalar(global_norm), static_cast<float>(c.max_norm), c.nvlamb);
@@ -78,7 +75,7 @@ TEST_P(Lamb, MixedPrecisionFollowsTheFormula) {
   const double inv_scale = 0.25, global_norm = 28.0, max_norm = 4.0 * c.max_norm;
   TensorLists l = {random_list(c.dtype), random_list(at::kFloat), random_list(at::kFloat), positive_list(at::kFloat),
                    zeros_list(c.dtype)};
-  const Expected expected = reference(c, l, global_norm, inv_scale, max_norm);
+  const ExpectedLamb expected = reference(c, l, global_norm, inv_scale, max_norm);
   const at::Tensor step = int_scalar(kStep);
   multi_tensor_lamb_mp_cuda(kChunk, flag(), l, scalar(kLr), kBeta1, kBeta2, kEps, step, c.correction, c.decay, c.averaging,
                             c.mode, scalar(global_norm), scalar(max_norm), c.nvlamb, scalar(0), scalar(inv_scale));
@@ -140,8 +137,8 @@ TEST(LambStages, FollowTheFormula) {
   for (int64_t i = 0; i < count; i += 2) decays[i] = 0.0625;
   LambCase plain, decayed;
   plain.decay = 0;
-  const Expected without = reference(plain, l, 7.0, 1.0, 1.0);
-  const Expected with = reference(decayed, l, 7.0, 1.0, 1.0);
+  const ExpectedLamb without = reference(plain, l, 7.0, 1.0, 1.0);
+  const ExpectedLamb with = reference(decayed, l, 7.0, 1.0, 1.0);
   multi_tensor_lamb_stage1_cuda(kChunk, flag(1), l, decays, kStep - 1, kBeta1, kBeta2, kEps, scalar(7.0), 1.0f);
   Tensors expected;
   for (size_t i = 0; i < l[0].size(); ++i) expected.push_back((i % 2 == 0 ? with : without).updates[i]);

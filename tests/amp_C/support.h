@@ -13,6 +13,9 @@ using apex::amp_C::TensorLists;
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int kChunk = 65536;
+// What the optimizers' tests step with.
+constexpr float kLr = 0.125f, kBeta1 = 0.75f, kBeta2 = 0.875f, kEps = 1e-3f;
+constexpr int kStep = 3;
 
 // Around the ends of vectors and of a chunk, and nothing at all in the middle and at the end.
 inline const std::vector<int64_t>& sizes() {

@@ -6,8 +6,6 @@
 namespace apex::test::combinations {
 namespace {
 
-using Case = std::tuple<Kind, std::string>;
-
 class Combinations : public AmpTest, public ::testing::WithParamInterface<Case> {
  protected:
   const Kind& kind() const { return std::get<0>(GetParam()); }
@@ -83,10 +81,6 @@ TEST_P(Combinations, WithClippingOfMasterParams) {
   });
 }
 
-std::string name_of(const ::testing::TestParamInfo<Case>& test) {
-  return std::get<0>(test.param).name + "_" + std::get<1>(test.param);
-}
-const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
 INSTANTIATE_TEST_SUITE_P(All, Combinations, ::testing::Combine(::testing::ValuesIn(kinds()), kLevels), name_of);
 INSTANTIATE_TEST_SUITE_P(All, Overflows, ::testing::Combine(::testing::Values(kinds()[0], kinds()[2], kinds()[3]), kLevels),
                          name_of);

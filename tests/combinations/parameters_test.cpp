@@ -8,13 +8,6 @@ namespace apex::test::combinations {
 namespace {
 
 using Group = torch::optim::OptimizerParamGroup;
-using Case = std::tuple<Kind, std::string>;
-
-std::string name_of(const ::testing::TestParamInfo<Case>& test) {
-  return std::get<0>(test.param).name + "_" + std::get<1>(test.param);
-}
-const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
-
 /// One Pair under amp beside plain parameters that are stepped by hand with the gradients written down.
 class Parameters : public AmpTest, public ::testing::WithParamInterface<Case> {
  protected:

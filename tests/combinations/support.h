@@ -11,6 +11,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/amp/support.h"
@@ -36,6 +37,13 @@ struct Kind {
 inline std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
 /// torch's SGD and Adam, FusedSGD and FusedAdam, the latter two in both orders.
 const std::vector<Kind>& kinds();
+
+/// A kind of optimizer and a level.
+using Case = std::tuple<Kind, std::string>;
+inline std::string name_of(const ::testing::TestParamInfo<Case>& test) {
+  return std::get<0>(test.param).name + "_" + std::get<1>(test.param);
+}
+inline const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
 
 /// Through torch::optim::Optimizer&, or the model's.
 enum class Zero { base, base_in_place, model, model_in_place };

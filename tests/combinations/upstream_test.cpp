@@ -9,8 +9,6 @@
 namespace apex::test::combinations {
 namespace {
 
-const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
-
 // ---- test_add_param_group ----
 
 struct AddGroup : AmpTest, ::testing::WithParamInterface<std::string> {};

@@ -11,7 +11,7 @@ namespace {
 
 namespace kernels = apex::kernels;
 
-const std::vector<int64_t> kSizes = {0, 1, 33, 8200};
+const std::vector<int64_t> kControlSizes = {0, 1, 33, 8200};
 
 // The two drivers: bit patterns must not depend on which it is.
 class ControlTensors : public ::testing::TestWithParam<bool> {
@@ -29,7 +29,7 @@ struct Lists {
 
   Lists() {
     for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat}) {
-      for (const int64_t size : kSizes) {
+      for (const int64_t size : kControlSizes) {
         grads.push_back(random_values(size, dtype));
         params.push_back(random_values(size, at::kFloat));
         first.push_back(random_values(size, at::kFloat));

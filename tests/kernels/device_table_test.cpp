@@ -13,9 +13,9 @@ namespace cuda = apex::kernels::cuda;
 namespace plan = apex::kernels::plan;
 
 // A table in this process's memory.
-class HostTable {
+class TableInHostMemory {
  public:
-  explicit HostTable(const std::vector<plan::TensorList>& lists)
+  explicit TableInHostMemory(const std::vector<plan::TensorList>& lists)
       : plan_{plan::make_groups(lists), lists.front().tensors.size(), nullptr},
         image_(plan_, c10::kCPU),
         memory_(image_.bytes()) {
@@ -58,7 +58,7 @@ void expect_each_once(const Tensors& tensors, const std::vector<std::vector<int>
 TEST(DeviceTable, HasEveryElementInOneChunkAndOneSpan) {
   for (const int64_t offset : {0, 1, 3, 7}) {
     const Tensors in = random_list(at::kHalf, offset), out = random_list(at::kFloat, 7 - offset);
-    const HostTable host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
+    const TableInHostMemory host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
     expect_each_once(in, visits(host.table, host.table.chunks, cuda::chunk_at));
     expect_each_once(in, visits(host.table, host.table.spans, cuda::span_at));
   }
@@ -67,7 +67,7 @@ TEST(DeviceTable, HasEveryElementInOneChunkAndOneSpan) {
 TEST(DeviceTable, HoldsTensorsOfAllDtypesInTheOrderOfTheCallsGroups) {
   const Tensors in = {at::ones({3}, at::kHalf), at::ones({0}), at::ones({5}, at::kDouble), at::ones({7}, at::kHalf)};
   const Tensors out = {at::ones({3}), at::ones({0}), at::ones({5}, at::kBFloat16), at::ones({7})};
-  const HostTable host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
+  const TableInHostMemory host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
   EXPECT_EQ(host.table.count, 4);
   EXPECT_EQ(host.table.chunks.count, 3);
   for (int row = 0; row < 3; ++row) {
@@ -88,7 +88,7 @@ TEST(DeviceTable, SaysWhereAccessesAreAligned) {
     for (int64_t y = 0; y < 16; ++y) {
       const Tensors in = {at::ones({100 + x}, at::kHalf).narrow(0, x, 100)};
       const Tensors out = {at::ones({100 + y}, at::kFloat).narrow(0, y, 100)};
-      const HostTable host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
+      const TableInHostMemory host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
       const cuda::Row& row = host.table.rows[0];
       ASSERT_LT(row.shift, cuda::kWidth);
       const auto aligned = [&](const at::Tensor& tensor) {
@@ -106,7 +106,7 @@ TEST(DeviceTable, SaysWhereAccessesAreAligned) {
 
 TEST(DeviceTable, StartsWithEverythingElseAtZero) {
   const Tensors in = random_list(at::kFloat);
-  const HostTable host({{"in", in, plan::Access::read}});
+  const TableInHostMemory host({{"in", in, plan::Access::read}});
   for (int s = 0; s < cuda::kSums; ++s) {
     for (int64_t i = 0; i < host.table.chunks.count; ++i) EXPECT_EQ(host.table.chunk_sums(s)[i], 0);
     for (int64_t i = 0; i < host.table.count; ++i) EXPECT_EQ(host.table.row_sums(s)[i], 0);

@@ -12,9 +12,9 @@ namespace {
 
 namespace kernels = apex::kernels;
 
-const std::vector<int64_t> kSizes = {0, 1, 7, 8, 9, 31, 32, 33, 511, 512, 513, 1500};
-const Storage kMasters = {at::kHalf, at::kFloat, at::kFloat, at::kHalf};
-const std::vector<Grid> kGrids = {{1, 32, false}, {3, 96, false}, {7, 256, true}, {200, 64, true}};
+const std::vector<int64_t> kDeviceSizes = {0, 1, 7, 8, 9, 31, 32, 33, 511, 512, 513, 1500};
+const Storage kDeviceMasters = {at::kHalf, at::kFloat, at::kFloat, at::kHalf};
+const std::vector<Grid> kUpdateGrids = {{1, 32, false}, {3, 96, false}, {7, 256, true}, {200, 64, true}};
 
 class DeviceUpdate : public ::testing::TestWithParam<Case> {};
 
@@ -36,15 +36,16 @@ Tensors by_kernels(const Case& update, const Problem& before, const Grid& grid, 
 
 TEST_P(DeviceUpdate, HasTheBitsOfTheScalarDriverForEveryDtypeMix) {
   for (const Storage& storage : storages()) {
-    const Problem problem = make_problem(GetParam(), storage, kSizes, /*offset=*/3);
+    const Problem problem = make_problem(GetParam(), storage, kDeviceSizes, /*offset=*/3);
     EXPECT_TRUE(same_bytes(by_kernels(GetParam(), problem, {}), by_scalar_driver(GetParam(), problem))) << storage.name();
   }
 }
 
 TEST_P(DeviceUpdate, HasTheBitsOfTheScalarDriverOnEveryGrid) {
-  const Problem problem = make_problem(GetParam(), kMasters, {65535, 65536, 65537, 1, 3 * 65536 + 5, 0, 8191, 8193, 16384});
+  const Problem problem =
+      make_problem(GetParam(), kDeviceMasters, {65535, 65536, 65537, 1, 3 * 65536 + 5, 0, 8191, 8193, 16384});
   const Tensors expected = by_scalar_driver(GetParam(), problem);
-  for (const Grid& grid : kGrids) {
+  for (const Grid& grid : kUpdateGrids) {
     EXPECT_TRUE(same_bytes(by_kernels(GetParam(), problem, grid), expected)) << grid.blocks << " x " << grid.threads;
   }
 }
@@ -68,7 +69,7 @@ TEST_P(DeviceUpdate, TakesAnyNumberOfTensorsInOneLaunch) {
   for (const int64_t count : {1, 161, 2000}) {
     std::vector<int64_t> sizes;
     for (int64_t i = 0; i < count; ++i) sizes.push_back(i * 7 % 70);
-    const Problem problem = make_problem(GetParam(), kMasters, sizes, /*offset=*/1);
+    const Problem problem = make_problem(GetParam(), kDeviceMasters, sizes, /*offset=*/1);
     EXPECT_TRUE(same_bytes(by_kernels(GetParam(), problem, {}), by_scalar_driver(GetParam(), problem))) << count;
   }
 }
@@ -102,7 +103,7 @@ class Guarded {
 };
 
 TEST_P(DeviceUpdate, HasTheSameBitsAtEveryAlignmentAndWritesNothingBeside) {
-  const Problem aligned = make_problem(GetParam(), kMasters, {37, 530, 8200});
+  const Problem aligned = make_problem(GetParam(), kDeviceMasters, {37, 530, 8200});
   const Tensors expected = by_scalar_driver(GetParam(), aligned);
   for (int64_t bytes = 0; bytes < 64; bytes += 2) {
     Problem moved = aligned.copy();
@@ -127,7 +128,7 @@ TEST_P(DeviceUpdate, HasTheSameBitsAtEveryAlignmentAndWritesNothingBeside) {
 
 TEST_P(DeviceUpdate, LeavesEveryByteAloneIfFoundInfIsSet) {
   for (const Storage& storage : storages()) {
-    const Problem problem = make_problem(GetParam(), storage, kSizes);
+    const Problem problem = make_problem(GetParam(), storage, kDeviceSizes);
     Problem before = problem.copy();
     EXPECT_TRUE(same_bytes(by_kernels(GetParam(), problem, {}, at::ones({1}, at::kInt)), before.all())) << storage.name();
   }
@@ -135,7 +136,7 @@ TEST_P(DeviceUpdate, LeavesEveryByteAloneIfFoundInfIsSet) {
 
 // The table is made once, and serves the next call with the same tensors.
 TEST_P(DeviceUpdate, CanBeRepeatedWithTheSameTensors) {
-  const Problem problem = make_problem(GetParam(), kMasters, {70000, 33, 0, 8193});
+  const Problem problem = make_problem(GetParam(), kDeviceMasters, {70000, 33, 0, 8193});
   Problem expected = problem.copy(), work = problem.copy();
   for (int step = 0; step < 3; ++step) {
     {

@@ -11,11 +11,11 @@ namespace {
 namespace kernels = apex::kernels;
 using kernels::CheckArg;
 
-const std::vector<int64_t> kSizes = {1, 33, 600, 65537};
+const std::vector<int64_t> kFlagSizes = {1, 33, 600, 65537};
 
 Tensors ones(at::ScalarType dtype) {
   Tensors list;
-  for (const int64_t size : kSizes) list.push_back(at::ones({size}, dtype));
+  for (const int64_t size : kFlagSizes) list.push_back(at::ones({size}, dtype));
   return list;
 }
 
@@ -34,9 +34,9 @@ class NonFinite : public ::testing::TestWithParam<std::tuple<at::ScalarType, dou
   // The value in each tensor in turn, at its first, middle and last element.
   template <class Visit>
   void at_each_place(const Visit& visit) const {
-    for (size_t tensor = 0; tensor < kSizes.size(); ++tensor) {
-      for (const int64_t element : {int64_t{0}, kSizes[tensor] / 2, kSizes[tensor] - 1}) {
-        SCOPED_TRACE("element " + std::to_string(element) + " of " + std::to_string(kSizes[tensor]));
+    for (size_t tensor = 0; tensor < kFlagSizes.size(); ++tensor) {
+      for (const int64_t element : {int64_t{0}, kFlagSizes[tensor] / 2, kFlagSizes[tensor] - 1}) {
+        SCOPED_TRACE("element " + std::to_string(element) + " of " + std::to_string(kFlagSizes[tensor]));
         Injected injected{ones(dtype()), tensor, element};
         injected.list[tensor][element] = value();
         visit(injected);
@@ -114,7 +114,7 @@ TEST_P(NonFinite, InputOfL2NormIsReportedAndShowsInItsNormOnly) {
     EXPECT_EQ(flag.item<int>(), 1);
     EXPECT_EQ(std::isnan(norm.item<float>()), std::isnan(value()));
     EXPECT_EQ(std::isinf(norm.item<float>()), std::isinf(value()));
-    for (size_t i = 0; i < kSizes.size(); ++i) {
+    for (size_t i = 0; i < kFlagSizes.size(); ++i) {
       EXPECT_EQ(std::isfinite(norms[static_cast<int64_t>(i)].item<float>()), i != in.tensor) << i;
     }
   });

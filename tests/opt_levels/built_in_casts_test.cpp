@@ -22,15 +22,15 @@ const CastLists& apex_own() {
   return lists;
 }
 
-struct Row {
+struct BuiltInRow {
   const char* id;
   CastPolicy policy;
   const char* operators;  // without aten::
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.id; }
+void PrintTo(const BuiltInRow& row, std::ostream* out) { *out << row.id; }
 
-std::vector<std::string> names_of(const Row& row) {
+std::vector<std::string> names_of(const BuiltInRow& row) {
   std::istringstream words(row.operators);
   std::vector<std::string> names;
   for (std::string word; words >> word;) names.push_back("aten::" + word);
@@ -38,7 +38,7 @@ std::vector<std::string> names_of(const Row& row) {
 }
 
 // One row of Apex's tables each, with the operators of LibTorch that it comes down to.
-const Row kRows[] = {
+const BuiltInRow kBuiltInRows[] = {
     {"fp16_convolutions", CastPolicy::half, "conv1d conv2d conv3d convolution _convolution"},
     {"fp16_transposed_convolutions", CastPolicy::half, "conv_transpose1d conv_transpose2d conv_transpose3d"},
     {"fp16_conv_tbc", CastPolicy::half, "conv_tbc"},
@@ -88,7 +88,7 @@ const Row kRows[] = {
     {"banned_O1_40", CastPolicy::banned, "binary_cross_entropy"},
 };
 
-class ApexList : public ::testing::TestWithParam<Row> {};
+class ApexList : public ::testing::TestWithParam<BuiltInRow> {};
 
 TEST_P(ApexList, HasTheRowsOperatorsWithOrWithoutExtensions) {
   for (const CastLists* lists : {&CastLists::built_in(), &apex_own()}) {
@@ -99,12 +99,12 @@ TEST_P(ApexList, HasTheRowsOperatorsWithOrWithoutExtensions) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, ApexList, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.id; });
+INSTANTIATE_TEST_SUITE_P(Rows, ApexList, ::testing::ValuesIn(kBuiltInRows), [](const auto& test) { return test.param.id; });
 
 // The other way round: beside its rows, Apex's lists hold only what keeps composite operators whole.
 TEST(ApexLists, HoldNothingBeyondTheRows_O1_10) {
   std::set<std::string> known;
-  for (const Row& row : kRows) {
+  for (const BuiltInRow& row : kBuiltInRows) {
     for (const auto& name : names_of(row)) known.insert(name);
   }
   for (const auto& [name, policy] : apex_own().casts()) {
@@ -119,7 +119,7 @@ TEST(ApexLists, LeaveOthersAlone_O1_41) {
   }
 }
 
-const Row kExtensions[] = {
+const BuiltInRow kExtensions[] = {
     {"products", CastPolicy::half,
      "einsum chain_matmul linalg_multi_dot linalg_vecdot tensordot inner scaled_dot_product_attention "
      "_scaled_dot_product_flash_attention"},
@@ -128,7 +128,7 @@ const Row kExtensions[] = {
     {"mixed_arguments", CastPolicy::promote, "vdot scatter_add index_put"},
 };
 
-class Extension : public ::testing::TestWithParam<Row> {};
+class Extension : public ::testing::TestWithParam<BuiltInRow> {};
 
 TEST_P(Extension, StandsInTheBuiltInListsAlone) {
   const Policies& without = apex_own().casts();

@@ -84,15 +84,15 @@ TEST(CastLists, WithoutExtensionsAreApexOwn) {
   EXPECT_EQ(lists.match(), CastLists::built_in().match());
 }
 
-struct Row {
+struct CastListRow {
   const char* name;
   const char* yaml;
   std::vector<const char*> message;
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const CastListRow& row, std::ostream* out) { *out << row.name; }
 
-const Row kRows[] = {
+const CastListRow kCastListRows[] = {
     {"unknown_key", "cast: {half: [aten::mm]}", {"c.yaml:1:1:", "'cast'", "Did you mean 'casts'?"}},
     {"unknown_policy", "casts:\n  fp16: [aten::mm]", {"c.yaml:2:3:", "'fp16'", "half, float32, promote"}},
     {"policy_of_no_match", "match: {promote: [aten::add]}", {"c.yaml:1:9:", "'promote'", "none, half, float32"}},
@@ -121,7 +121,7 @@ const Row kRows[] = {
     {"under_amp", "amp: {casts: }", {"c.yaml:1:1:", "'amp'"}},
 };
 
-class CastListsError : public ::testing::TestWithParam<Row> {};
+class CastListsError : public ::testing::TestWithParam<CastListRow> {};
 
 TEST_P(CastListsError, NamesThePlace) {
   const Answer answer = answer_of([] { CastLists::from_yaml_string(GetParam().yaml, "c.yaml"); });
@@ -129,7 +129,8 @@ TEST_P(CastListsError, NamesThePlace) {
   for (const char* part : GetParam().message) expect_mentions(answer.message, part);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, CastListsError, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Rows, CastListsError, ::testing::ValuesIn(kCastListRows),
+                         [](const auto& test) { return test.param.name; });
 
 class CastListsRoundTrip : public ::testing::TestWithParam<const char*> {};
 

@@ -14,7 +14,7 @@ namespace {
 
 using Options = InitializeOptions;
 
-struct Row {
+struct ErrorTableRow {
   const char* id;
   const char* level;
   std::function<Options()> options;
@@ -22,9 +22,9 @@ struct Row {
   std::vector<const char*> message;
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.id; }
+void PrintTo(const ErrorTableRow& row, std::ostream* out) { *out << row.id; }
 
-const Row kRows[] = {
+const ErrorTableRow kErrorTableRows[] = {
     {"opt_level_zero", "00", [] { return Options(); }, Outcome::runtime_error, {"'00'", "letter"}},
     {"o1_cast_model_type",
      "O1",
@@ -60,16 +60,17 @@ const Row kRows[] = {
     {"loss_scale_string_ok", "O2", [] { return Options().loss_scale("64"); }, Outcome::accepted, {}},
 };
 
-class ApexErrorTable : public ::testing::TestWithParam<Row> {};
+class ApexErrorTable : public ::testing::TestWithParam<ErrorTableRow> {};
 
 TEST_P(ApexErrorTable, IsAnsweredAsApexDoes) {
-  const Row& row = GetParam();
+  const ErrorTableRow& row = GetParam();
   const Answer answer = answer_of([&] { resolve(row.level, row.options()); });
   EXPECT_EQ(answer.outcome, row.outcome) << answer.message;
   for (const char* part : row.message) expect_mentions(answer.message, part);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, ApexErrorTable, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.id; });
+INSTANTIATE_TEST_SUITE_P(Rows, ApexErrorTable, ::testing::ValuesIn(kErrorTableRows),
+                         [](const auto& test) { return test.param.id; });
 
 }  // namespace
 }  // namespace apex::opt_levels::testing

@@ -15,7 +15,7 @@ namespace {
 
 using c10::ScalarType;
 
-struct Row {
+struct PresetRow {
   const char* level;
   std::optional<ScalarType> cast_model_type;
   bool patch_torch_functions;
@@ -25,10 +25,10 @@ struct Row {
   LossScale loss_scale;
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.level; }
+void PrintTo(const PresetRow& row, std::ostream* out) { *out << row.level; }
 
 // Apex's table of levels, then O1 and O2 in bfloat16.
-const Row kTable[] = {
+const PresetRow kTable[] = {
     {"O0", ScalarType::Float, false, std::nullopt, std::nullopt, false, 1.0},
     {"O1", std::nullopt, true, ScalarType::Half, std::nullopt, std::nullopt, "dynamic"},
     {"O2", ScalarType::Half, false, std::nullopt, true, true, "dynamic"},
@@ -37,10 +37,10 @@ const Row kTable[] = {
     {"O5", ScalarType::BFloat16, false, std::nullopt, true, true, 1.0},
 };
 
-class Preset : public ::testing::TestWithParam<Row> {};
+class Preset : public ::testing::TestWithParam<PresetRow> {};
 
 TEST_P(Preset, HasThePropertiesOfTheTable_PROP_01) {
-  const Row& row = GetParam();
+  const PresetRow& row = GetParam();
   for (const Properties& got : {OptLevel(row.level).preset(), resolve(row.level).properties}) {
     EXPECT_TRUE(got.enabled);
     EXPECT_EQ(got.opt_level, row.level);

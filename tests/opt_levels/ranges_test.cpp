@@ -14,15 +14,15 @@ using Options = InitializeOptions;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct Row {
+struct RangeRow {
   const char* name;
   Options options;
   std::vector<const char*> message;
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const RangeRow& row, std::ostream* out) { *out << row.name; }
 
-const Row kRows[] = {
+const RangeRow kRangeRows[] = {
     {"num_losses_zero", Options().num_losses(0), {"num_losses=0", "1 or more"}},
     {"num_losses_negative", Options().num_losses(-2), {"num_losses=-2"}},
     {"verbosity_negative", Options().verbosity(-1), {"verbosity=-1", "0 (silent)"}},
@@ -40,7 +40,7 @@ const Row kRows[] = {
     {"integer_outputs", Options().cast_model_outputs(c10::kInt), {"cast_model_outputs=Int", "float16"}},
 };
 
-class BadValue : public ::testing::TestWithParam<Row> {};
+class BadValue : public ::testing::TestWithParam<RangeRow> {};
 
 TEST_P(BadValue, IsAValueErrorThatNamesIt) {
   const Answer answer = answer_of([] { resolve("O2", GetParam().options); });
@@ -48,7 +48,7 @@ TEST_P(BadValue, IsAValueErrorThatNamesIt) {
   for (const char* part : GetParam().message) expect_mentions(answer.message, part);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, BadValue, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Rows, BadValue, ::testing::ValuesIn(kRangeRows), [](const auto& test) { return test.param.name; });
 
 TEST(ValueAtTheEdge, IsAccepted) {
   const Settings settings =

@@ -29,7 +29,7 @@ void expect_round_trip(const std::string& text) {
   expect_same_settings(resolve(again), resolve(level));
 }
 
-struct Row {
+struct RoundTripRow {
   const char* overrides;
   const char* levels;
 };
@@ -37,7 +37,7 @@ struct Row {
 const char* const kAll = "O0 O1 O2 O3 O4 O5";
 const char* const kCasting = "O0 O2 O3 O5";
 
-const Row kRows[] = {
+const RoundTripRow kRoundTripRows[] = {
     {"", kAll},
     {"enabled: true\n", kAll},
     {"enabled: false\n", kAll},
@@ -71,7 +71,7 @@ class RoundTrip : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RoundTrip, GivesTheSameTextLevelAndSettings) {
   int tried = 0;
-  for (const Row& row : kRows) {
+  for (const RoundTripRow& row : kRoundTripRows) {
     if (std::string(row.levels).find(GetParam()) == std::string::npos) continue;
     expect_round_trip(std::string("opt_level: ") + GetParam() + "\n" + row.overrides);
     ++tried;

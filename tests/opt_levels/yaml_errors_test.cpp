@@ -9,15 +9,15 @@
 namespace apex::opt_levels::testing {
 namespace {
 
-struct Row {
+struct YamlErrorRow {
   const char* name;
   const char* yaml;
   std::vector<const char*> message;
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const YamlErrorRow& row, std::ostream* out) { *out << row.name; }
 
-const Row kRows[] = {
+const YamlErrorRow kYamlErrorRows[] = {
     // keys
     {"unknown_key", "opt_level: O2\nlos_scale: 2", {"c.yaml:2:1:", "'los_scale'", "Did you mean 'loss_scale'?"}},
     {"unknown_key_far_off", "opt_level: O2\nlearning_rate: 2", {"c.yaml:2:1:", "'learning_rate'", "opt_level, enabled,"}},
@@ -75,7 +75,7 @@ const Row kRows[] = {
      {"c.yaml:1:17: min_loss_scale=4.0", "c.yaml:2:17: max_loss_scale=2.0"}},
 };
 
-class YamlError : public ::testing::TestWithParam<Row> {};
+class YamlError : public ::testing::TestWithParam<YamlErrorRow> {};
 
 TEST_P(YamlError, NamesPlaceKeyAndValue) {
   const Answer answer = answer_of([] { OptLevel::from_yaml_string(GetParam().yaml, "c.yaml"); });
@@ -83,7 +83,8 @@ TEST_P(YamlError, NamesPlaceKeyAndValue) {
   for (const char* part : GetParam().message) expect_mentions(answer.message, part);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, YamlError, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Rows, YamlError, ::testing::ValuesIn(kYamlErrorRows),
+                         [](const auto& test) { return test.param.name; });
 
 TEST(YamlError, UnknownLevelIsARuntimeErrorWithItsPlace_INIT_05_BUG_33) {
   expect_error(Outcome::runtime_error, {"c.yaml:2:14:", "'01'", "O0, O1, O2, O3, O4, O5", "not the digit zero"},

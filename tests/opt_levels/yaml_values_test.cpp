@@ -14,15 +14,15 @@ namespace {
 using c10::ScalarType;
 using Options = InitializeOptions;
 
-struct Row {
+struct YamlValueRow {
   const char* name;
   const char* yaml;
   Options options;
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const YamlValueRow& row, std::ostream* out) { *out << row.name; }
 
-const Row kRows[] = {
+const YamlValueRow kYamlValueRows[] = {
     {"half", "cast_model_type: half", Options().cast_model_type(ScalarType::Half)},
     {"float16", "cast_model_type: float16", Options().cast_model_type(ScalarType::Half)},
     {"bfloat16", "cast_model_type: bfloat16", Options().cast_model_type(ScalarType::BFloat16)},
@@ -47,7 +47,7 @@ const Row kRows[] = {
     {"comment", "num_losses: 2   # generator and critic", Options().num_losses(2)},
 };
 
-class YamlValue : public ::testing::TestWithParam<Row> {};
+class YamlValue : public ::testing::TestWithParam<YamlValueRow> {};
 
 TEST_P(YamlValue, IsReadAsTheOptionAloneAndUnderAmp_PROP_10_PROP_11_PROP_14_PROP_16) {
   const std::string value = GetParam().yaml;
@@ -60,7 +60,8 @@ TEST_P(YamlValue, IsReadAsTheOptionAloneAndUnderAmp_PROP_10_PROP_11_PROP_14_PROP
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, YamlValue, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Rows, YamlValue, ::testing::ValuesIn(kYamlValueRows),
+                         [](const auto& test) { return test.param.name; });
 
 TEST(YamlLevel, IsO1WhereNoneIsNamed_INIT_05) { EXPECT_EQ(OptLevel::from_yaml_string("loss_scale: 2").name(), "O1"); }
 

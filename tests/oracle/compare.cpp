@@ -14,12 +14,6 @@ namespace {
 // Sums over a large tensor were taken in another order than ours.
 constexpr double kSumRounding = 1e-9;
 
-std::string shape_text(at::IntArrayRef shape) {
-  std::ostringstream text;
-  text << shape;
-  return text.str();
-}
-
 double half_spacing(double value) {
   constexpr int kMantissaBits = 10;
   constexpr int kLowestExponent = -14;
@@ -106,6 +100,12 @@ void compare_stats(Report& report, const std::string& what, const std::vector<do
 }
 
 }  // namespace
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::ostringstream text;
+  text << shape;
+  return text.str();
+}
 
 void compare_tensor(Report& report, const std::string& what, const at::Tensor& got, const ExpectedTensor& expected,
                     const Tolerance& tolerance) {

@@ -9,6 +9,8 @@
 
 namespace oracle {
 
+std::string shape_text(at::IntArrayRef shape);
+
 // An element passes when |got - expected| <= atol + rtol * |expected| + of_largest * max|expected| + spacings * (the distance
 // between float16 numbers at `expected`). `outliers` is the share of elements that may be off by `outlier_atol` instead.
 struct Tolerance {

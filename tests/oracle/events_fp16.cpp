@@ -25,7 +25,7 @@ void check_scaler(Session& session, const Json& event, const FP16_Optimizer& opt
   }
 }
 
-void play_backward(Session& session, const Json& event) {
+void play_fp16_backward(Session& session, const Json& event) {
   FP16_Optimizer& optimizer = fp16_of(session, event);
   const double scale = optimizer.loss_scale();
   optimizer.backward(session.value(event.at("loss").as_string()), /*update_master_grads=*/false,
@@ -49,7 +49,7 @@ void play_update_master_grads(Session& session, const Json& event) {
 }  // namespace
 
 void add_fp16_events(EventRegistry& registry) {
-  registry["fp16_backward"] = {{"optimizer", "loss", "update_master_grads", "retain_graph", "inject"}, play_backward};
+  registry["fp16_backward"] = {{"optimizer", "loss", "update_master_grads", "retain_graph", "inject"}, play_fp16_backward};
   registry["fp16_update_master_grads"] = {{"optimizer", "inject"}, play_update_master_grads};
   registry["fp16_step"] = {{"optimizer"}, play_step};
 }

@@ -10,12 +10,6 @@
 namespace oracle {
 namespace {
 
-std::string shape_text(at::IntArrayRef shape) {
-  std::ostringstream text;
-  text << shape;
-  return text.str();
-}
-
 at::Tensor run_forward(ModelSlot& model, const at::Tensor& input) {
   return model.handle ? (*model.handle)->forward(input) : model.net->forward(input);
 }

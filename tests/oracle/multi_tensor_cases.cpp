@@ -14,9 +14,10 @@ namespace kernels = apex::kernels;
 constexpr double kPrefill = 7.0;
 
 // One call: its entry in the case, fresh copies of the lists with the call's values injected, and the flag.
-class Call {
+class KernelCall {
  public:
-  Call(const CaseFile& case_file, const Json& call, Report& report) : case_file_(case_file), call_(call), report_(report) {
+  KernelCall(const CaseFile& case_file, const Json& call, Report& report)
+      : case_file_(case_file), call_(call), report_(report) {
     flag_ = at::full({1}, call.int_or("flag_before", 0), at::TensorOptions().dtype(at::kInt));
   }
 
@@ -74,14 +75,14 @@ class Call {
   at::Tensor flag_;
 };
 
-void play_scale(Call& call) {
+void play_scale(KernelCall& call) {
   const std::vector<at::Tensor> in = call.list("src");
   const std::vector<at::Tensor> out = call.entry().bool_or("inplace", false) ? in : call.outputs_like(in);
   kernels::multi_tensor_scale(call.flag(), in, out, call.entry().at("scale").as_double());
   call.check_outputs(out, {});
 }
 
-Tolerance axpby_tolerance(const Call& call) {
+Tolerance axpby_tolerance(const KernelCall& call) {
   Tolerance tolerance;
   if (dtype_from_name(call.entry().at("out_dtype")) == at::kFloat) {
     tolerance.rtol = 1e-6;
@@ -91,7 +92,7 @@ Tolerance axpby_tolerance(const Call& call) {
   return tolerance;
 }
 
-void play_axpby(Call& call) {
+void play_axpby(KernelCall& call) {
   const std::vector<at::Tensor> x = call.list("x");
   const std::vector<at::Tensor> y = call.list("y");
   const std::vector<at::Tensor> out = call.outputs_like(x);
@@ -101,7 +102,7 @@ void play_axpby(Call& call) {
   call.check_outputs(out, axpby_tolerance(call));
 }
 
-void check_norms(Call& call, bool per_tensor, const at::Tensor& norm, const at::Tensor& norms) {
+void check_norms(KernelCall& call, bool per_tensor, const at::Tensor& norm, const at::Tensor& norms) {
   Tolerance tolerance;
   tolerance.rtol = 1e-5;
   call.check_flag();
@@ -116,13 +117,13 @@ void check_norms(Call& call, bool per_tensor, const at::Tensor& norm, const at::
   }
 }
 
-void play_l2norm(Call& call) {
+void play_l2norm(KernelCall& call) {
   const bool per_tensor = call.entry().at("per_tensor").as_bool();
   const auto [norm, norms] = kernels::multi_tensor_l2norm(call.flag(), call.list("src"), per_tensor);
   check_norms(call, per_tensor, norm, norms);
 }
 
-void play_unscale_l2norm(Call& call) {
+void play_unscale_l2norm(KernelCall& call) {
   const bool per_tensor = call.entry().at("per_tensor").as_bool();
   const at::Tensor inv_scale = at::full({1}, call.entry().at("inv_scale").as_double(), at::kFloat);
   const auto [norm, norms] = kernels::multi_tensor_unscale_l2norm(call.flag(), call.list("src"), inv_scale, per_tensor);
@@ -130,8 +131,8 @@ void play_unscale_l2norm(Call& call) {
 }
 
 // Kernels by Apex's name without its prefix. A new kernel is one more entry.
-const std::map<std::string, std::function<void(Call&)>>& kernel_registry() {
-  static const std::map<std::string, std::function<void(Call&)>> kRegistry = {
+const std::map<std::string, std::function<void(KernelCall&)>>& kernel_registry() {
+  static const std::map<std::string, std::function<void(KernelCall&)>> kRegistry = {
       {"scale", play_scale}, {"axpby", play_axpby}, {"l2norm", play_l2norm}, {"unscale_l2norm", play_unscale_l2norm}};
   return kRegistry;
 }
@@ -151,7 +152,7 @@ void play_multi_tensor_case(const CaseFile& case_file, Report& report) {
         report.leave_out("calls of multi_tensor_" + fn + ", which does not exist yet");
         continue;
       }
-      Call call(case_file, entry, report);
+      KernelCall call(case_file, entry, report);
       kernel->second(call);
       ++played;
     }

@@ -27,7 +27,7 @@ namespace {
 
 namespace amp = apex::amp;
 namespace nn = torch::nn;
-namespace optim = apex::optimizers;
+namespace apex_optimizers = apex::optimizers;
 namespace fp16_utils = apex::fp16_utils;
 using Call = std::function<void()>;
 
@@ -129,13 +129,13 @@ Call step_of(const Options& options, at::ScalarType dtype = at::kFloat) {
 
 void initialize_novograd_at_O1() {
   nn::Linear net(3, 2);
-  optim::FusedNovoGrad optimizer(net->parameters());
+  apex_optimizers::FusedNovoGrad optimizer(net->parameters());
   (void)amp::initialize(net, optimizer, "O1", amp::InitializeOptions().verbosity(0));
 }
 
 void initialize_novograd_at_O2() {
   nn::Linear net(3, 2);
-  optim::FusedNovoGrad optimizer(net->parameters());
+  apex_optimizers::FusedNovoGrad optimizer(net->parameters());
   (void)amp::initialize(net, optimizer, "O2", amp::InitializeOptions().verbosity(0));
 }
 
@@ -197,7 +197,8 @@ void add_group_in_a_set() {
 }
 
 void step_adam_with_a_scale() {
-  if (!std::is_invocable_v<decltype(&optim::FusedAdam::step), optim::FusedAdam&, double>) throw RejectedWhenCompiled();
+  if (!std::is_invocable_v<decltype(&apex_optimizers::FusedAdam::step), apex_optimizers::FusedAdam&, double>)
+    throw RejectedWhenCompiled();
 }
 
 void scale_empty_lists() { apex::kernels::multi_tensor_scale(at::zeros({1}, at::kInt), {}, {}, 1.0); }
@@ -247,13 +248,14 @@ const std::map<std::string, Call>& calls() {
       {"novograd_O2", initialize_novograd_at_O2},
       {"adam_old_arguments", step_adam_with_a_scale},
       {"novograd_O1_ok", initialize_novograd_at_O1},
-      {"novograd_bad_norm", step_of<optim::FusedNovoGrad>(optim::FusedNovoGradOptions().norm_type(1))},
-      {"adam_amsgrad", step_of<optim::FusedAdam>(optim::FusedAdamOptions().amsgrad(true))},
-      {"adam_master_not_capturable", step_of<optim::FusedAdam>(optim::FusedAdamOptions().master_weights(true))},
-      {"fusedadam_double", step_of<optim::FusedAdam>(optim::FusedAdamOptions(), at::kDouble)},
-      {"fusedlamb_double", step_of<optim::FusedLAMB>(optim::FusedLAMBOptions(), at::kDouble)},
-      {"sgd_bad_lr", step_of<optim::FusedSGD>(optim::FusedSGDOptions(-1))},
-      {"sgd_nesterov_no_momentum", step_of<optim::FusedSGD>(optim::FusedSGDOptions(0.1).nesterov(true))},
+      {"novograd_bad_norm", step_of<apex_optimizers::FusedNovoGrad>(apex_optimizers::FusedNovoGradOptions().norm_type(1))},
+      {"adam_amsgrad", step_of<apex_optimizers::FusedAdam>(apex_optimizers::FusedAdamOptions().amsgrad(true))},
+      {"adam_master_not_capturable",
+       step_of<apex_optimizers::FusedAdam>(apex_optimizers::FusedAdamOptions().master_weights(true))},
+      {"fusedadam_double", step_of<apex_optimizers::FusedAdam>(apex_optimizers::FusedAdamOptions(), at::kDouble)},
+      {"fusedlamb_double", step_of<apex_optimizers::FusedLAMB>(apex_optimizers::FusedLAMBOptions(), at::kDouble)},
+      {"sgd_bad_lr", step_of<apex_optimizers::FusedSGD>(apex_optimizers::FusedSGDOptions(-1))},
+      {"sgd_nesterov_no_momentum", step_of<apex_optimizers::FusedSGD>(apex_optimizers::FusedSGDOptions(0.1).nesterov(true))},
       {"bce_banned", at_O1_call([] { (void)at::binary_cross_entropy(probabilities(at::kHalf), probabilities(at::kHalf)); })},
       {"bce_float_ok",
        at_O1_call([] { (void)at::binary_cross_entropy(probabilities(at::kFloat), probabilities(at::kFloat)); })},

@@ -73,13 +73,13 @@ void play_conversion(const Json& row, Report& report) {
   }
 }
 
-std::string shape_text(const at::Tensor& tensor) {
+std::string shape_in_words(const at::Tensor& tensor) {
   std::string text = dtype_name(tensor.scalar_type());
   for (int64_t size : tensor.sizes()) text += " " + std::to_string(size);
   return text;
 }
 
-std::string shape_text(const Json& entry) {
+std::string shape_in_words(const Json& entry) {
   std::string text = entry.items().at(0).as_string();
   for (int64_t size : entry.items().at(1).as_ints()) text += " " + std::to_string(size);
   return text;
@@ -98,12 +98,12 @@ void play_param_lists(const Json& row, Report& report) {
   compare_text(report, "number of parameters", std::to_string(params.size()), std::to_string(expected_params.size()));
   compare_text(report, "number of masters", std::to_string(masters.size()), std::to_string(expected_masters.size()));
   for (size_t i = 0; i < std::min(params.size(), expected_params.size()); ++i) {
-    compare_text(report, "parameter " + std::to_string(i), shape_text(params[i]), shape_text(expected_params[i]));
+    compare_text(report, "parameter " + std::to_string(i), shape_in_words(params[i]), shape_in_words(expected_params[i]));
   }
   for (size_t i = 0; i < std::min(masters.size(), expected_masters.size()); ++i) {
     const std::string what = "master " + std::to_string(i);
     const auto& expected = expected_masters[i].items();
-    compare_text(report, what, shape_text(masters[i]), shape_text(expected_masters[i]));
+    compare_text(report, what, shape_in_words(masters[i]), shape_in_words(expected_masters[i]));
     report.check(masters[i].requires_grad() == expected.at(2).as_bool(), what + " requires_grad", expected.at(2).text(),
                  "the other");
     report.check(masters[i].grad().defined() == expected.at(3).as_bool(), what + " has a gradient", expected.at(3).text(),

@@ -1,3 +1,7 @@
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
 # What a user may choose, and the defaults: everything when this is the top project, the library alone when it is a part.
 set(APEX_CPP_CUDA AUTO CACHE STRING "AUTO: CUDA code where nvcc is found; ON: required; OFF: no CUDA toolkit is looked for")
 set_property(CACHE APEX_CPP_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -8,6 +12,12 @@ option(APEX_CPP_BUILD_EXAMPLES "Build the example programs" ${PROJECT_IS_TOP_LEV
 option(APEX_CPP_BUILD_TOOLS "Build the benches and other developer tools" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_INSTALL "Make install rules and the CMake package" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
+# Nearly all of a file's 12 s goes into reading torch's headers: files that are joined read them once.
+set(unity ON)
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(unity OFF)
+endif()
+option(APEX_CPP_UNITY "Compile files joined, several at a time; off (default in Debug): one by one, for quick rebuilds" ${unity})
 set(APEX_CPP_SANITIZE "" CACHE STRING "Sanitizers for our own code, as -fsanitize takes them (address,undefined or thread)")
 
 set(CMAKE_CXX_STANDARD 17)
@@ -16,6 +26,3 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # A project that adds this one as a folder links what we find: let it see those targets too.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
-if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
-endif()

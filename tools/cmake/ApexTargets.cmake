@@ -7,6 +7,7 @@ function(apex_add_library name)
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${APEX_CPP_INSTALL_INCLUDEDIR}>")
   target_compile_features(${name} PUBLIC cxx_std_17)
   apex_own_code(${name})
+  apex_join_files(${name})
   set_property(GLOBAL APPEND PROPERTY APEX_CPP_LIBRARIES ${name})
 endfunction()
 
@@ -17,4 +18,9 @@ function(apex_own_code target)
     list(APPEND warnings -Werror)
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
+endfunction()
+
+# Joins the target's files for compiling, ten at a time. Names in anonymous namespaces are unique within a target.
+function(apex_join_files target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY} UNITY_BUILD_BATCH_SIZE 10)
 endfunction()

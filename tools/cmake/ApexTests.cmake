@@ -36,6 +36,7 @@ function(apex_test_flags target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
   apex_own_code(${target})
+  apex_join_files(${target})
 endfunction()
 
 # The target whose precompiled header the tests reuse. An executable, since the header is only accepted with the very

@@ -46,7 +46,7 @@ std::vector<Row> rows_of(const std::vector<TracedOp>& ops) {
 }
 
 // Names of operators and parameters may be the user's.
-std::string quoted(const std::string& text) {
+std::string json_string(const std::string& text) {
   std::ostringstream json;
   json << '"';
   for (const char c : text) {
@@ -63,16 +63,16 @@ std::string quoted(const std::string& text) {
 }
 
 std::string dtype_list(const std::vector<c10::ScalarType>& types) {
-  return "[" + joined(types, ", ", [](c10::ScalarType type) { return quoted(c10::toString(type)); }) + "]";
+  return "[" + joined(types, ", ", [](c10::ScalarType type) { return json_string(c10::toString(type)); }) + "]";
 }
 
 std::string json_of(const TracedOp::Cast& cast) {
-  return "{\"from\": " + quoted(c10::toString(cast.from)) + ", \"to\": " + quoted(c10::toString(cast.to)) +
+  return "{\"from\": " + json_string(c10::toString(cast.from)) + ", \"to\": " + json_string(c10::toString(cast.to)) +
          ", \"cached\": " + (cast.cached ? "true" : "false") + "}";
 }
 
 std::string json_of(const TracedOp& op) {
-  return "{\"name\": " + quoted(op.name) + ", \"module\": " + quoted(op.module) +
+  return "{\"name\": " + json_string(op.name) + ", \"module\": " + json_string(op.module) +
          ", \"backward\": " + (op.backward ? "true" : "false") + ", \"inputs\": " + dtype_list(op.inputs) +
          ", \"outputs\": " + dtype_list(op.outputs) + ", \"casts\": [" +
          joined(op.casts, ", ", [](const TracedOp::Cast& cast) { return json_of(cast); }) + "]}";

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFormat = "apex_cpp.checkpoint";
+constexpr const char* kCheckpointFormat = "apex_cpp.checkpoint";
 constexpr int64_t kVersion = 1;
 
 // ---- to the file ----
@@ -167,7 +167,7 @@ const std::string& entry(const TensorFile& file, const char* key) {
 
 void check_format(const TensorFile& file) {
   const auto format = file.metadata.find("format");
-  TORCH_CHECK(format != file.metadata.end() && format->second == kFormat,
+  TORCH_CHECK(format != file.metadata.end() && format->second == kCheckpointFormat,
               "it is a safetensors file, but no checkpoint of amp::save_checkpoint.");
   const auto& version = entry(file, "version");
   TORCH_CHECK(version == std::to_string(kVersion), "it has the checkpoint format ", version.substr(0, 20),
@@ -197,7 +197,7 @@ TensorFile file_of(const CheckpointContent& content) {
                     {"optimizers", std::move(optimizers)},
                     {"generators", std::move(generators)},
                     {"metadata", std::move(metadata)}};
-  file.metadata["format"] = kFormat;
+  file.metadata["format"] = kCheckpointFormat;
   file.metadata["version"] = std::to_string(kVersion);
   file.metadata["library"] = content.library_version;
   try {

@@ -26,7 +26,7 @@ constexpr size_t kLengthBytes = 8;
 // own digits as zeros.
 constexpr const char* kChecksumKey = "apex_cpp.crc32c";
 constexpr const char* kFormatKey = "apex_cpp.format";
-constexpr const char* kFormat = "1";
+constexpr const char* kFormatVersion = "1";
 constexpr const char* kNoDigits = "00000000";
 constexpr size_t kDigits = 8;
 
@@ -84,7 +84,7 @@ std::vector<size_t> data_order(const Names& tensors) {
 TensorHeader describe(const TensorFile& file, const std::vector<size_t>& order) {
   TensorHeader header;
   header.metadata = file.metadata;
-  header.metadata[kFormatKey] = kFormat;
+  header.metadata[kFormatKey] = kFormatVersion;
   header.metadata[kChecksumKey] = kNoDigits;
   for (const auto& [name, tensor] : file.tensors) {
     header.tensors.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), 0, 0});
@@ -134,8 +134,8 @@ std::string take_checksum(std::map<std::string, std::string>& metadata, const st
   TORCH_CHECK(digits != metadata.end() && format != metadata.end(), source, "its metadata has '",
               digits != metadata.end() ? kChecksumKey : kFormatKey, "' but not '",
               digits != metadata.end() ? kFormatKey : kChecksumKey, "': the file is damaged.");
-  TORCH_CHECK(format->second == kFormat, source, "its format is ", shown(format->second), ", this version of apex_cpp reads '",
-              kFormat, "'. Use a newer one.");
+  TORCH_CHECK(format->second == kFormatVersion, source, "its format is ", shown(format->second), ", this version of apex_cpp reads '",
+              kFormatVersion, "'. Use a newer one.");
   std::string result = digits->second;
   TORCH_CHECK(result.size() == kDigits, source, "its checksum ", shown(result), " is not one: the file is damaged.");
   metadata.erase(digits);

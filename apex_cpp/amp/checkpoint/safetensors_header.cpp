@@ -54,7 +54,7 @@ std::optional<c10::ScalarType> dtype_named(const std::string& name) {
   return std::nullopt;
 }
 
-std::string quoted(const std::string& text) {
+std::string quoted_utf8(const std::string& text) {
   try {
     return Json(text).dump();
   } catch (const Json::exception&) {
@@ -247,7 +247,7 @@ std::string entry_text(const TensorInfo& info) {
                       " holds a pair of F4 values, but has no dimension to say so.");
     shape.back() *= 2;
   }
-  return quoted(info.name) + ":{\"dtype\":\"" + safetensors_name(info.dtype) + "\",\"shape\":" + Json(shape).dump() +
+  return quoted_utf8(info.name) + ":{\"dtype\":\"" + safetensors_name(info.dtype) + "\",\"shape\":" + Json(shape).dump() +
          ",\"data_offsets\":[" + std::to_string(info.begin) + "," + std::to_string(info.end) + "]}";
 }
 
@@ -270,8 +270,8 @@ std::string shown(const std::string& name) {
 std::string header_text(const TensorHeader& header) {
   std::string text = "{";
   if (!header.metadata.empty()) {
-    text += quoted(kMetadata) + ":{";
-    for (const auto& [key, value] : header.metadata) text += quoted(key) + ":" + quoted(value) + ",";
+    text += quoted_utf8(kMetadata) + ":{";
+    for (const auto& [key, value] : header.metadata) text += quoted_utf8(key) + ":" + quoted_utf8(value) + ",";
     text.back() = '}';
     text += ',';
   }

@@ -11,7 +11,7 @@ namespace apex::amp::detail {
 namespace {
 
 // "'fc.weight'", or the description of a parameter without a name.
-std::string quoted(const std::string& parameter) {
+std::string parameter_text(const std::string& parameter) {
   return parameter.find(' ') == std::string::npos ? "'" + parameter + "'" : "the parameter " + parameter;
 }
 
@@ -36,7 +36,7 @@ std::string describe(const NonfiniteGrad& grad) {
   if (!grad.found()) return "every gradient is finite, but not what unscaling makes of them";
   std::ostringstream text;
   text << grad.inf_count << " Inf and " << grad.nan_count << " NaN among the " << grad.numel << " values of the gradient of "
-       << quoted(grad.parameter);
+       << parameter_text(grad.parameter);
   return text.str();
 }
 

@@ -12,11 +12,11 @@
 namespace train {
 namespace {
 
-constexpr int64_t kClasses = 10;
+constexpr int64_t kCifarClasses = 10;
 constexpr int64_t kChannels = 3;
-constexpr int64_t kSide = 32;
-constexpr int64_t kPixels = kChannels * kSide * kSide;
-constexpr int64_t kRecord = 1 + kPixels;  // the label, then red, green and blue planes
+constexpr int64_t kCifarSide = 32;
+constexpr int64_t kCifarPixels = kChannels * kCifarSide * kCifarSide;
+constexpr int64_t kRecord = 1 + kCifarPixels;  // the label, then red, green and blue planes
 
 Dataset read_batch(const std::string& path) {
   const auto bytes = file_bytes(path);
@@ -26,16 +26,16 @@ Dataset read_batch(const std::string& path) {
                     " bytes");
   }
   const auto count = held / kRecord;
-  Dataset set{at::empty({count, kChannels, kSide, kSide}, at::kByte), at::empty({count}, at::kLong)};
+  Dataset set{at::empty({count, kChannels, kCifarSide, kCifarSide}, at::kByte), at::empty({count}, at::kLong)};
   auto* pixels = set.images.mutable_data_ptr<uint8_t>();
   auto* labels = set.labels.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < count; ++i) {
     const auto* record = bytes.data() + i * kRecord;
     labels[i] = record[0];
-    if (labels[i] >= kClasses) {
+    if (labels[i] >= kCifarClasses) {
       throw UserError(path + ": label " + std::to_string(labels[i]) + " of image " + std::to_string(i) + " is not 0 to 9");
     }
-    std::copy(record + 1, record + kRecord, pixels + i * kPixels);
+    std::copy(record + 1, record + kRecord, pixels + i * kCifarPixels);
   }
   return set;
 }
@@ -53,7 +53,7 @@ DataSplit load_cifar10(const std::string& dir) {
   }
   DataSplit data{{at::cat(images), at::cat(labels)},
                  read_batch(root + "/test_batch.bin"),
-                 kClasses,
+                 kCifarClasses,
                  {125.3, 123.0, 113.9},
                  {63.0, 62.1, 66.7}};
   return data;

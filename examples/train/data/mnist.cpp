@@ -10,7 +10,7 @@
 namespace train {
 namespace {
 
-constexpr int64_t kClasses = 10;
+constexpr int64_t kMnistClasses = 10;
 
 // An IDX file of bytes: two zeros, 8 (unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit number.
 struct IdxFile {
@@ -61,7 +61,7 @@ Dataset read_pair(const std::string& prefix) {
   auto* out = set.labels.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < count; ++i) {
     out[i] = labels.bytes[labels.begin + static_cast<size_t>(i)];
-    if (out[i] >= kClasses) {
+    if (out[i] >= kMnistClasses) {
       throw UserError(label_path + ": label " + std::to_string(out[i]) + " of image " + std::to_string(i) + " is not 0 to 9");
     }
   }
@@ -71,7 +71,7 @@ Dataset read_pair(const std::string& prefix) {
 }  // namespace
 
 DataSplit load_mnist(const std::string& dir) {
-  DataSplit data{read_pair(dir + "/train"), read_pair(dir + "/t10k"), kClasses, {33.3}, {78.6}};
+  DataSplit data{read_pair(dir + "/train"), read_pair(dir + "/t10k"), kMnistClasses, {33.3}, {78.6}};
   if (data.train.images.sizes().slice(1) != data.test.images.sizes().slice(1)) {
     throw UserError(dir + ": the training and the test images differ in size");
   }

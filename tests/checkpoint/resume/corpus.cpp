@@ -7,7 +7,7 @@
 namespace apex::test {
 namespace {
 
-constexpr int kSaved = 3, kEnd = 6;
+constexpr int kCorpusSaved = 3, kCorpusEnd = 6;
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
@@ -25,8 +25,6 @@ void add(uint64_t& hash, const torch::Tensor& tensor) {
   const auto flat = tensor.detach().contiguous();
   add(hash, flat.data_ptr(), flat.nbytes());
 }
-
-torch::Tensor input_of(int step) { return (torch::arange(4 * 36, torch::kFloat) + step).reshape({4, 1, 6, 6}).sin(); }
 
 }  // namespace
 
@@ -115,11 +113,11 @@ void write_corpus(const std::string& folder) {
       {"RMSprop", "O3"}, {"AdamW", "O4"}, {"FusedAdam", "O5"}, {"FusedNovoGrad", "O5"},           {"FusedSGDLate", "O2"}};
   for (const auto& [optimizers, level] : runs) {
     CorpusRun run(optimizers, level, 3);
-    run.run(0, kSaved);
+    run.run(0, kCorpusSaved);
     const auto file = optimizers + "_" + level + ".safetensors";
-    run.save(folder + "/" + file, {{"step", kSaved}, {"optimizers", optimizers}});
+    run.save(folder + "/" + file, {{"step", kCorpusSaved}, {"optimizers", optimizers}});
     table << file << " " << optimizers << " " << level << " " << run.checksum() << std::setprecision(9);
-    for (double loss : run.run(kSaved, kEnd)) table << " " << loss;
+    for (double loss : run.run(kCorpusSaved, kCorpusEnd)) table << " " << loss;
     table << "\n";
   }
 }

@@ -32,9 +32,9 @@ const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> all = {
       {"SGD", maker<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.01))},
       {"Adam", maker<torch::optim::Adam>(AdamOptions(0.01).eps(kEps))},
-      {"AdamW", maker<AdamW>(AdamWOptions(0.01).eps(kEps).amsgrad(true))},
+      {"AdamW", maker<torch::optim::AdamW>(AdamWOptions(0.01).eps(kEps).amsgrad(true))},
       {"RMSprop", maker<RMSprop>(RMSpropOptions(0.01).eps(kEps).momentum(0.5).centered(true))},
-      {"Adagrad", maker<Adagrad>(AdagradOptions(0.05).eps(kEps).lr_decay(0.01))},
+      {"Adagrad", maker<torch::optim::Adagrad>(AdagradOptions(0.05).eps(kEps).lr_decay(0.01))},
       {"LBFGS", maker<LBFGS>(LBFGSOptions(0.1).max_iter(3).history_size(4))},
       {"FusedSGD", maker<FusedSGD>(FusedSGDOptions(0.1).momentum(0.9).weight_decay(0.01))},
       {"FusedSGDLate", maker<FusedSGD>(FusedSGDOptions(0.1).momentum(0.9).materialize_master_grads(false))},
@@ -49,8 +49,6 @@ const std::map<std::string, Maker>& makers() {
   };
   return all;
 }
-
-torch::Tensor input_of(int step) { return (torch::arange(4 * 36, torch::kFloat) + step).reshape({4, 1, 6, 6}).sin(); }
 
 }  // namespace
 

@@ -20,6 +20,9 @@ struct DropNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(DropNet);
 
+/// The images of a step, [4, 1, 6, 6].
+inline torch::Tensor input_of(int step) { return (torch::arange(4 * 36, torch::kFloat) + step).reshape({4, 1, 6, 6}).sin(); }
+
 /// Names for `make_optimizer`: every optimizer of torch and ours; "…Late" leaves 16-bit gradients to the step.
 const std::vector<std::string>& optimizer_names();
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, const DropNet& net);

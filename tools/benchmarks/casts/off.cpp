@@ -13,7 +13,7 @@
 namespace bench::casts {
 namespace {
 
-constexpr const char* kGroup = "off";
+constexpr const char* kOffGroup = "off";
 
 struct Op {
   std::string name;
@@ -30,7 +30,7 @@ std::vector<Op> wanted_ops(const Runner& runner) {
                                   {"linear 4x4, weight", [=] { at::linear(x, w); }},
                                   {"add 4x4", [=] { at::add(x, y); }},
                                   {"softmax 4x4", [=] { x.softmax(1); }}}) {
-    if (runner.wants(kGroup, op.name)) wanted.push_back(op);
+    if (runner.wants(kOffGroup, op.name)) wanted.push_back(op);
   }
   return wanted;
 }
@@ -65,8 +65,8 @@ Result measure(Runner& runner, const std::string& name, const std::deque<Snapsho
   for (size_t i = 0; i < processes.size(); ++i) {
     variants.push_back({kStates[i].name, [&process = processes[i], number] { return process.measure(number); }});
   }
-  const auto medians = runner.medians(std::string(kGroup) + "/" + name, 1, variants, kOpRepeats);
-  Result result{kGroup, name, 1, {}};
+  const auto medians = runner.medians(std::string(kOffGroup) + "/" + name, 1, variants, kOpRepeats);
+  Result result{kOffGroup, name, 1, {}};
   for (size_t i = 0; i < variants.size(); ++i) result.values.emplace_back(variants[i].name + " ns", medians[i]);
   result.values.emplace_back("reset/never", medians[1] / medians[0]);
   result.values.emplace_back("elsewhere/never", medians[2] / medians[0]);

@@ -8,7 +8,7 @@
 namespace bench::casts {
 namespace {
 
-constexpr const char* kGroup = "ops";
+constexpr const char* kOpsGroup = "ops";
 
 /// One call, and the same work with nothing to cast, which is run without any casts.
 struct Comparison {
@@ -77,8 +77,8 @@ Result measure(Runner& runner, const Comparison& comparison, int threads) {
                         const EngineOff off;
                         return round();
                       }};
-  const auto medians = runner.medians(std::string(kGroup) + "/" + comparison.name, threads, {plain, amp, torch}, kOpRepeats);
-  return {kGroup,
+  const auto medians = runner.medians(std::string(kOpsGroup) + "/" + comparison.name, threads, {plain, amp, torch}, kOpRepeats);
+  return {kOpsGroup,
           comparison.name,
           threads,
           {{"plain ns", medians[0]},
@@ -96,7 +96,7 @@ void run_ops(Runner& runner) {
   const auto all = comparisons();
   for (const int threads : runner.thread_counts()) {
     for (const auto& each : all) {
-      if (runner.wants(kGroup, each.name)) runner.add(measure(runner, each, threads));
+      if (runner.wants(kOpsGroup, each.name)) runner.add(measure(runner, each, threads));
     }
   }
   apex::amp::reset();

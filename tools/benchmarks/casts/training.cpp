@@ -15,7 +15,7 @@
 namespace bench::casts {
 namespace {
 
-constexpr const char* kGroup = "training";
+constexpr const char* kTrainingGroup = "training";
 constexpr const char* kName = "transformer";
 constexpr int kSteps = 100;  // in all, at least
 constexpr int64_t kSequence = 64, kBatch = 8, kWidth = 128, kHeads = 4, kLayers = 2, kTokens = 256;
@@ -79,12 +79,12 @@ Result measure(Runner& runner, int threads) {
   const auto chunk = [&](std::string name, const std::function<void()>& step) {
     return Variant{std::move(name), [step, steps] { return nanoseconds_per_call(step, steps); }};
   };
-  const auto medians = runner.medians(std::string(kGroup) + "/" + kName, threads,
+  const auto medians = runner.medians(std::string(kTrainingGroup) + "/" + kName, threads,
                                       {chunk("amp", [&] { amp_step(amp.first, amp.second, data); }),
                                        chunk("torch", [&] { torch_step(torch_net, torch_sgd, data, true); }),
                                        chunk("float", [&] { torch_step(float_net, float_sgd, data, false); })});
   apex::amp::reset();
-  return {kGroup,
+  return {kTrainingGroup,
           kName,
           threads,
           {{"amp us", medians[0] / 1000},
@@ -97,7 +97,7 @@ Result measure(Runner& runner, int threads) {
 }  // namespace
 
 void run_training(Runner& runner) {
-  if (!runner.wants(kGroup, kName)) return;
+  if (!runner.wants(kTrainingGroup, kName)) return;
   for (const int threads : runner.thread_counts()) runner.add(measure(runner, threads));
   runner.print_group();
 }

@@ -9,14 +9,14 @@
 namespace bench::kernels {
 namespace {
 
-void ours(const Lists& lists) {
+void adagrad_ours(const Lists& lists) {
   apex::kernels::AdagradControl control;
   control.lr = kLr;
   control.weight_decay = kDecay;
   apex::kernels::multi_tensor_adagrad(lists.grads, lists.params, lists.first, lists.copies, control);
 }
 
-void foreach (const Lists& lists) {
+void adagrad_foreach(const Lists& lists) {
   const auto steps = at::_foreach_add(lists.grads, lists.params, kDecay);
   at::_foreach_addcmul_(lists.first, steps, steps);
   const auto roots = at::_foreach_sqrt(lists.first);
@@ -27,7 +27,7 @@ void foreach (const Lists& lists) {
 }  // namespace
 
 Comparison adagrad(const Lists& lists) {
-  Comparison comparison{{{"ours", [=] { ours(lists); }}}, {update_pass(lists, {lists.first})}};
+  Comparison comparison{{{"ours", [=] { adagrad_ours(lists); }}}, {update_pass(lists, {lists.first})}};
   if (!lists.uniform) return comparison;
   const auto optimizer = std::make_shared<torch::optim::Adagrad>(
       with_grads(lists), torch::optim::AdagradOptions(kLr).weight_decay(kDecay).eps(kEps));
@@ -37,10 +37,7 @@ Comparison adagrad(const Lists& lists) {
     };
     comparison.contenders.push_back({"fused", fused});
   }
-  comparison.contenders.push_back({"foreach", [=] {
-                                     foreach (lists)
-                                       ;
-                                   }});
+  comparison.contenders.push_back({"foreach", [=] { adagrad_foreach(lists); }});
   comparison.contenders.push_back({"optim", [=] { optimizer->step(); }});
   return comparison;
 }

@@ -10,7 +10,7 @@
 namespace bench::kernels {
 namespace {
 
-void ours(const Lists& lists) {
+void adam_ours(const Lists& lists) {
   apex::kernels::AdamControl control;
   control.lr = kLr;
   control.weight_decay = kDecay;
@@ -18,7 +18,7 @@ void ours(const Lists& lists) {
   apex::kernels::multi_tensor_adam(lists.grads, lists.params, lists.first, lists.second, lists.copies, control);
 }
 
-void foreach (const Lists& lists) {
+void adam_foreach(const Lists& lists) {
   const double correction = 1 - std::pow(kBeta1, kStep), root_correction = std::sqrt(1 - std::pow(kBeta2, kStep));
   at::_foreach_mul_(lists.params, 1 - kLr * kDecay);
   at::_foreach_lerp_(lists.first, lists.grads, 1 - kBeta1);
@@ -33,7 +33,7 @@ void foreach (const Lists& lists) {
 }  // namespace
 
 Comparison adam(const Lists& lists) {
-  Comparison comparison{{{"ours", [=] { ours(lists); }}}, {update_pass(lists, {lists.first, lists.second})}};
+  Comparison comparison{{{"ours", [=] { adam_ours(lists); }}}, {update_pass(lists, {lists.first, lists.second})}};
   if (!lists.uniform) return comparison;
   const auto fused = [lists, steps = step_counts(lists)] {
     at::_fused_adamw_(lists.params, lists.grads, lists.first, lists.second, {}, steps, kLr, kBeta1, kBeta2, kDecay, kEps, false,
@@ -42,10 +42,7 @@ Comparison adam(const Lists& lists) {
   const auto options = torch::optim::AdamWOptions(kLr).betas({kBeta1, kBeta2}).eps(kEps).weight_decay(kDecay);
   const auto optimizer = std::make_shared<torch::optim::AdamW>(with_grads(lists), options);
   comparison.contenders.push_back({"fused", fused});
-  comparison.contenders.push_back({"foreach", [=] {
-                                     foreach (lists)
-                                       ;
-                                   }});
+  comparison.contenders.push_back({"foreach", [=] { adam_foreach(lists); }});
   comparison.contenders.push_back({"optim", [=] { optimizer->step(); }});
   return comparison;
 }

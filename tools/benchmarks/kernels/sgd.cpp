@@ -9,7 +9,7 @@
 namespace bench::kernels {
 namespace {
 
-void ours(const Lists& lists) {
+void sgd_ours(const Lists& lists) {
   apex::kernels::SgdControl control;
   control.lr = kLr;
   control.weight_decay = kDecay;
@@ -17,7 +17,7 @@ void ours(const Lists& lists) {
   apex::kernels::multi_tensor_sgd(lists.grads, lists.params, lists.first, lists.copies, control);
 }
 
-void foreach (const Lists& lists) {
+void sgd_foreach(const Lists& lists) {
   const auto steps = at::_foreach_add(lists.grads, lists.params, kDecay);
   at::_foreach_mul_(lists.first, kMomentum);
   at::_foreach_add_(lists.first, steps);
@@ -27,7 +27,7 @@ void foreach (const Lists& lists) {
 }  // namespace
 
 Comparison sgd(const Lists& lists) {
-  Comparison comparison{{{"ours", [=] { ours(lists); }}}, {update_pass(lists, {lists.first})}};
+  Comparison comparison{{{"ours", [=] { sgd_ours(lists); }}}, {update_pass(lists, {lists.first})}};
   if (!lists.uniform) return comparison;
   const auto fused = [=] {
     at::_fused_sgd_(lists.params, lists.grads, lists.first, kDecay, kMomentum, kLr, 0, false, false, false);
@@ -35,10 +35,7 @@ Comparison sgd(const Lists& lists) {
   const auto options = torch::optim::SGDOptions(kLr).momentum(kMomentum).weight_decay(kDecay);
   const auto optimizer = std::make_shared<torch::optim::SGD>(with_grads(lists), options);
   comparison.contenders.push_back({"fused", fused});
-  comparison.contenders.push_back({"foreach", [=] {
-                                     foreach (lists)
-                                       ;
-                                   }});
+  comparison.contenders.push_back({"foreach", [=] { sgd_foreach(lists); }});
   comparison.contenders.push_back({"optim", [=] { optimizer->step(); }});
   return comparison;
 }
