@@ -2,19 +2,10 @@
 
 #include <string>
 
+#include "kernels/memory_order.h"
+
 namespace apex::amp_C {
 namespace {
-
-// Whether walking both memories from start to end meets the same elements in the same order.
-bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
-  if (a.is_contiguous() && b.is_contiguous()) return true;
-  if (a.sizes() != b.sizes()) return false;
-  for (int64_t dim = 0; dim < a.dim(); ++dim) {
-    // The stride of a dimension of size 1 is never used.
-    if (a.size(dim) > 1 && a.stride(dim) != b.stride(dim)) return false;
-  }
-  return true;
-}
 
 // The lists of one call, and how messages name what is in them.
 class Lists {
@@ -51,8 +42,8 @@ class Lists {
     const at::Tensor& right = lists_[list][index];
     TORCH_CHECK(left.numel() == right.numel(), op_, ": ", name(list, index), " has ", right.numel(), " elements and ",
                 name(0, index), " has ", left.numel(), ". Tensors of one index must have the same number of elements.");
-    TORCH_CHECK(same_memory_order(left, right), op_, ": ", name(list, index), " has strides ", right.strides(), " and ",
-                name(0, index), " has ", left.strides(),
+    TORCH_CHECK(kernels::same_memory_order(left, right), op_, ": ", name(list, index), " has strides ", right.strides(),
+                " and ", name(0, index), " has ", left.strides(),
                 ". Tensors of one index must have the same memory layout: make both contiguous.");
   }
 

@@ -6,9 +6,8 @@
 //
 // It is written as Apex's own functors are. What a port from Apex changes:
 // - the operator is C10_HOST_DEVICE where Apex has __device__ __forceinline__, so that it runs on CPU tensors too;
-// - `Chunk` stands for the first lines of an Apex functor, which look up tensor and chunk by blockIdx.x and move a pointer for
-// each
-//   list (`chunk.data<T>(list)`); its offsets have 64 bits;
+// - `Chunk` stands for the first lines of an Apex functor, which look up tensor and chunk by blockIdx.x and move a pointer
+//   for each list (`chunk.data<T>(list)`); its offsets have 64 bits;
 // - one loop over `chunk.elements()` stands for the loops over ILP elements at threadIdx.x + ii * blockDim.x.
 // Arguments, `noop_flag` and the arithmetic stay as they are.
 template <class T>

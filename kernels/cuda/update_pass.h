@@ -5,9 +5,8 @@
 // Kernel bodies are templates over the block that runs them, so that tests run them on the host. A Block has
 //   index(), count()      which block of how many of the grid this is
 //   threads()             how many threads it has
-//   each_thread(f)        f(t) for each thread t: on a device, each runs its own. Whatever stands outside is done by all
-//   threads
-//                         alike, and no value of one thread leaves f but through memory.
+//   each_thread(f)        f(t) for each thread t: on a device, each runs its own. All threads do alike whatever stands
+//                         outside of f, and no value of one thread leaves f but through memory.
 //   barrier()             all threads' writes so far are visible to all threads of the block from here on
 //   shared(), kSharedBytes  memory of the block
 //   is_last(ticket, n)    whether this is the last of n calls, over all blocks, with this ticket: then the writes before all
@@ -25,7 +24,7 @@ DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& r
   });
 }
 
-// One pass over all tensors of the table, each element once. An Op (operations.h) has
+// One pass over all tensors of the table, each element once. An Op (elementwise.h, updates.h) has
 //   stopped()             whether nothing may be changed
 //   prepared()            what rules are made from, computed once per block: rule<Real>(row)
 //   kTakesDoubles         whether rules of float64 exist

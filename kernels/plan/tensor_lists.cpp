@@ -1,5 +1,6 @@
 #include "kernels/plan/tensor_lists.h"
 
+#include "kernels/memory_order.h"
 #include "kernels/plan/overlap.h"
 
 namespace apex::kernels::plan {
@@ -18,17 +19,6 @@ void check_tensor(const char* op, const TensorList& list, size_t index) {
               ". Supported are Half, BFloat16, Float and Double.");
   TORCH_CHECK(tensor.is_non_overlapping_and_dense(), op, ": ", list.name, "[", index, "] with sizes ", tensor.sizes(),
               " and strides ", tensor.strides(), " does not fill its memory without gaps or repeats. Call contiguous() first.");
-}
-
-// Whether walking both memories from start to end meets the same elements in the same order.
-bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
-  if (a.is_contiguous() && b.is_contiguous()) return true;
-  if (a.sizes() != b.sizes()) return false;
-  for (int64_t dim = 0; dim < a.dim(); ++dim) {
-    // The stride of a dimension of size 1 is never used.
-    if (a.size(dim) > 1 && a.stride(dim) != b.stride(dim)) return false;
-  }
-  return true;
 }
 
 void check_pair(const char* op, const TensorList& a, const TensorList& b, size_t index) {

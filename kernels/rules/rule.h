@@ -8,9 +8,9 @@
 // A rule says how the values that several tensors hold at one index are updated. It is a struct of plain coefficients with
 //   using Real       float or double: what it computes in, and the type of its coefficients
 //   kUses[]          one entry per value, in the order of the tensor lists: what becomes of it
-//   kSums            how many running sums come behind the values, Fold, how sums of parts are joined, and, if sums are not
-//   Real,
-//                    SumReal: double
+//   kSums            how many running sums come behind the values
+//   Fold             with sums: how those of two parts are joined, Sum or Largest
+//   SumReal          with sums that are not of type Real: their type, double
 //   operator()       the formula, on values of type V: Real itself, or a vector of them. Coefficients convert to V.
 // A rule depends on nothing else, so every driver gives the same bits.
 namespace apex::kernels::rules {

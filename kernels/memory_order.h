@@ -1,0 +1,18 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace apex::kernels {
+
+// Whether walking the memories of two dense tensors from start to end meets the same elements in the same order.
+inline bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_contiguous() && b.is_contiguous()) return true;
+  if (a.sizes() != b.sizes()) return false;
+  for (int64_t dim = 0; dim < a.dim(); ++dim) {
+    // The stride of a dimension of size 1 is never used.
+    if (a.size(dim) > 1 && a.stride(dim) != b.stride(dim)) return false;
+  }
+  return true;
+}
+
+}  // namespace apex::kernels
