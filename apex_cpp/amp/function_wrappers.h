@@ -14,7 +14,7 @@ namespace detail {
 template <class Function>
 class CastFunction {
  public:
-  CastFunction(CastPolicy policy, Function function) : policy_(policy), function_(std::move(function)) {}
+  CastFunction(opt_levels::CastPolicy policy, Function function) : policy_(policy), function_(std::move(function)) {}
 
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
@@ -28,14 +28,14 @@ class CastFunction {
  private:
   template <class Callee, class... Args>
   decltype(auto) call(Callee& callee, Args&&... args) const {
-    ArgumentTypes types;
+    FunctionArgumentTypes types;
     (look_at_argument(types, args), ...);
-    const CastPlan plan = plan_for_function(policy_, function_name(policy_), types);
-    if (!plan.takes_over()) return std::invoke(callee, std::forward<Args>(args)...);
-    return std::invoke(callee, cast_argument(plan, std::forward<Args>(args))...);
+    const auto plan = plan_for_function(policy_, types);
+    if (!plan) return std::invoke(callee, std::forward<Args>(args)...);
+    return std::invoke(callee, cast_argument(*plan, std::forward<Args>(args))...);
   }
 
-  CastPolicy policy_;
+  opt_levels::CastPolicy policy_;
   Function function_;
 };
 
@@ -46,20 +46,20 @@ class CastFunction {
 /// it is called as it is. Inside, operators are cast as ever. Apex: `@amp.half_function`.
 template <class Function>
 auto half_function(Function&& function) {
-  return detail::CastFunction<std::decay_t<Function>>(detail::CastPolicy::half, std::forward<Function>(function));
+  return detail::CastFunction<std::decay_t<Function>>(opt_levels::CastPolicy::half, std::forward<Function>(function));
 }
 
 /// The same in FP32. Apex: `@amp.float_function`.
 template <class Function>
 auto float_function(Function&& function) {
-  return detail::CastFunction<std::decay_t<Function>>(detail::CastPolicy::float32, std::forward<Function>(function));
+  return detail::CastFunction<std::decay_t<Function>>(opt_levels::CastPolicy::float32, std::forward<Function>(function));
 }
 
 /// The same in FP32 if the arguments mix 16 bits and FP32. Errors when called: NotImplementedError for any other mix of types
 /// (REG-04). Apex: `@amp.promote_function`.
 template <class Function>
 auto promote_function(Function&& function) {
-  return detail::CastFunction<std::decay_t<Function>>(detail::CastPolicy::promote, std::forward<Function>(function));
+  return detail::CastFunction<std::decay_t<Function>>(opt_levels::CastPolicy::promote, std::forward<Function>(function));
 }
 
 }  // namespace apex::amp

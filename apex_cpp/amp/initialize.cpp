@@ -7,6 +7,7 @@
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/session/earlier_casts.h>
 #include <apex_cpp/amp/session/printing.h>
+#include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 
 #include <unordered_set>
@@ -41,7 +42,7 @@ void Initializer::check() {
   for (const auto& [optimizer, erased] : optimizers_) {
     if (erased) check_erased_class(*optimizer);
   }
-  if (!enabled()) return;
+  if (!session_->enabled()) return;
   TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
               "amp::initialize needs cuDNN, which was switched off. Call "
               "at::globalContext().setUserEnabledCuDNN(true).");
@@ -61,7 +62,7 @@ void Initializer::check() {
 
 void Initializer::apply() {
   set_current_session(session_);
-  if (!enabled()) return;
+  if (!session_->enabled()) return;
   if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
   cast_on_this_thread(session_->cast_rules);
   for (auto* model : models_) undo_earlier_casts(*model);
@@ -82,7 +83,7 @@ void Initializer::apply() {
 
 ForwardCasts Initializer::forward_casts() const {
   ForwardCasts casts;
-  if (!enabled()) return casts;
+  if (!session_->enabled()) return casts;
   const auto& settings = session_->settings;
   casts.inputs = settings.properties.cast_model_type;
   casts.outputs = settings.cast_model_outputs;

@@ -10,7 +10,6 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/handles/erased_optimizer.h>
 #include <apex_cpp/amp/handles/model.h>
-#include <apex_cpp/amp/session/session.h>
 
 #include "opt_levels/initialize_options.h"
 #include "opt_levels/opt_level.h"
@@ -23,6 +22,8 @@ using opt_levels::OptLevel;
 
 namespace detail {
 
+struct Session;
+
 /// One `initialize` call, in its order: checks that change nothing, then the models, then the optimizers.
 class Initializer {
  public:
@@ -30,7 +31,6 @@ class Initializer {
   Initializer(const OptLevel& level, const InitializeOptions& options);
 
   const std::shared_ptr<Session>& session() const { return session_; }
-  bool enabled() const { return session_->enabled(); }
   void add_model(torch::nn::Module& module) { models_.push_back(&module); }
   /// `erased`: its class is to be found out at run time.
   void add_optimizer(torch::optim::Optimizer& optimizer, bool erased) { optimizers_.push_back({&optimizer, erased}); }

@@ -147,7 +147,7 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
   return rules_->mode() == CastRules::Mode::match && !plan.has_steps() ? CastPlan() : plan;
 }
 
-CastPlan plan_for_function(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
+CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
   const auto& thread = thread_casts();
   const auto* rules = rules_in_force(thread);
   if (!rules || rules->mode() != CastRules::Mode::casts || thread.disabled) return {};

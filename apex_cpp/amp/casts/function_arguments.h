@@ -1,16 +1,35 @@
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
-#include <apex_cpp/amp/casts/cast_plan.h>
+#include <apex_cpp/amp/casts/float_types.h>
 #include <apex_cpp/amp/tensors/map_tensors.h>
+
+#include "opt_levels/cast_lists.h"
 
 // The arguments of a wrapped callable: tensors, and (nested) containers made of floating tensors only (O1-04).
 namespace apex::amp::detail {
 
-/// Names under which wrapped callables print their casts.
-const OperatorSlot& function_name(CastPolicy policy);
+class CastPlan;
+
+/// What the floating tensors among a wrapped callable's arguments are.
+struct FunctionArgumentTypes {
+  FloatTypes all;
+  std::optional<FloatTypes> first;  // of the first tensor
+
+  void add(const at::Tensor& tensor) {
+    if (!first) first = float_type_of(tensor);
+    all |= float_type_of(tensor);
+  }
+};
+
+/// What is to be done with such arguments, or null where the callable is called as it is. Errors: NotImplementedError for a mix
+/// of types that Apex does not promote.
+std::shared_ptr<const CastPlan> plan_for_function(opt_levels::CastPolicy policy, const FunctionArgumentTypes& arguments);
+at::Tensor cast_by(const CastPlan& plan, const at::Tensor& tensor);
 
 /// Whether there is nothing but floating tensors in `value`, and at least the place for one.
 template <class T>
@@ -33,7 +52,7 @@ bool only_floating(const T& value) {
 }
 
 template <class T>
-void look_at_argument(ArgumentTypes& types, const T& argument) {
+void look_at_argument(FunctionArgumentTypes& types, const T& argument) {
   if constexpr (kHoldsTensors<T>) {
     if (!only_floating(argument)) return;
     map_tensors(argument, [&](const at::Tensor& tensor) {
@@ -49,7 +68,7 @@ decltype(auto) cast_argument(const CastPlan& plan, T&& argument) {
   if constexpr (kHoldsTensors<T>) {
     const bool casts = only_floating(argument);
     return map_tensors(std::as_const(argument),
-                       [&](const at::Tensor& tensor) { return casts && plan.casts(tensor) ? plan.cast(tensor) : tensor; });
+                       [&](const at::Tensor& tensor) { return casts ? cast_by(plan, tensor) : tensor; });
   } else {
     return std::forward<T>(argument);
   }

@@ -4,8 +4,11 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <atomic>
 #include <mutex>
+#include <utility>
 
+#include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/casts/dispatch.h>
 

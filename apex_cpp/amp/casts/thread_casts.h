@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <memory>
 
-#include <apex_cpp/amp/casts/cast_rules.h>
-
+// Part of every model handle: what a user's file reads of the engine is this and no more.
 namespace apex::amp::detail {
 
+class CastRules;
 class TraceRecorder;
 
 /// What the engine does on one thread.

@@ -27,4 +27,6 @@ double MetadataValue::to_double() const {
 
 const std::string& MetadataValue::to_string() const { return get<std::string>(value_, kKinds[3]); }
 
+bool operator==(const MetadataValue& a, const MetadataValue& b) { return a.value_ == b.value_; }
+
 }  // namespace apex::amp

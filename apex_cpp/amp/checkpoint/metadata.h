@@ -25,7 +25,7 @@ class MetadataValue {
   const std::string& to_string() const;
 
   const Variant& variant() const { return value_; }
-  friend bool operator==(const MetadataValue& a, const MetadataValue& b) { return a.value_ == b.value_; }
+  friend bool operator==(const MetadataValue& a, const MetadataValue& b);
   friend bool operator!=(const MetadataValue& a, const MetadataValue& b) { return !(a == b); }
 
  private:
