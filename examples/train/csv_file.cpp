@@ -35,8 +35,6 @@ CsvFile::CsvFile(const std::string& path, const std::string& header, int64_t row
   flush();
 }
 
-void CsvFile::append(const std::string& row) { file_ << row << '\n'; }
-
 void CsvFile::flush() {
   if (!file_.flush()) {
     throw UserError("cannot write '" + path_ + "'");

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include <apex_cpp/tables/csv.h>
+
 namespace train {
 
 /// A growing table in a file. Opening one that exists keeps its first `rows` rows: those a resumed run has behind it.
@@ -12,8 +14,11 @@ class CsvFile {
   /// Throws UserError where the file cannot be written, has another header, or holds fewer than `rows` rows.
   CsvFile(const std::string& path, const std::string& header, int64_t rows);
 
-  /// Appends one row, its cells already separated by commas.
-  void append(const std::string& row);
+  /// Appends a row of the fields: texts and numbers.
+  template <class... Fields>
+  void append(const Fields&... fields) {
+    file_ << apex::csv_row(fields...);
+  }
   /// Hands everything appended so far to the operating system. Throws UserError where that fails (a full disk).
   void flush();
 

@@ -4,12 +4,13 @@
 #include <iostream>
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
+#include "common/progress.h"
 #include "config.h"
 #include "data/load.h"
 #include "errors.h"
 #include "options.h"
-#include "progress.h"
 #include "run_folder.h"
 #include "trainer.h"
 
@@ -35,7 +36,7 @@ void settle_machine(train::Config& config) {
   config.threads = at::get_num_threads();
 }
 
-int finish(const train::Outcome& outcome, const train::RunFolder& folder, train::Progress& progress) {
+int finish(const train::Outcome& outcome, const train::RunFolder& folder, common::Progress& progress) {
   const auto& last = outcome.last;
   progress.line("test accuracy " + train::percent(last.accuracy()) + " (" + std::to_string(last.correct) + "/" +
                 std::to_string(last.tested) + ") after " + std::to_string(outcome.epochs) + " epochs, " +
@@ -49,8 +50,8 @@ int finish(const train::Outcome& outcome, const train::RunFolder& folder, train:
 
 int run(const std::vector<std::string>& arguments) {
   const auto options = train::parse_options(arguments);
-  if (options.help) {
-    std::cout << train::usage();
+  if (!options.help.empty()) {
+    std::cout << options.help;
     return kTrained;
   }
   const bool resume = !options.resume.empty();
@@ -61,7 +62,7 @@ int run(const std::vector<std::string>& arguments) {
   const auto folder = resume ? train::RunFolder::open(options.resume) : train::RunFolder::create(config.run_dir, path);
   train::write_whole(folder.config(), train::to_yaml(config));
 
-  auto progress = train::terminal_progress();
+  common::Progress progress(std::cout, common::terminal_of(STDOUT_FILENO));
   progress.line(std::string(resume ? "going on in " : "run folder ") + folder.path() + ", " +
                 std::to_string(data.train.size()) + " training and " + std::to_string(data.test.size()) + " test images, " +
                 std::to_string(config.threads) + " threads");

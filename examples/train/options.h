@@ -15,11 +15,8 @@ struct Options {
   std::optional<int64_t> seed;
   std::optional<int64_t> epochs;
   int64_t stop_after = 0;
-  bool help = false;
+  std::string help;  // the text to print in place of training; empty: it was not asked for
 };
-
-/// The text that --help prints.
-const char* usage();
 
 /// Reads the arguments (without the program's name). Throws UserError.
 Options parse_options(const std::vector<std::string>& arguments);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cinttypes>
+#include <cstdio>
 
 #include <ATen/Context.h>
 
@@ -30,6 +32,14 @@ void make_deterministic(uint64_t seed) {
 
 ImageShape shape_of(const Dataset& set) { return {set.images.size(1), set.images.size(2), set.images.size(3)}; }
 
+// What the display tells beside how far training is.
+std::string figures(double loss, double loss_scale, int64_t skipped, double images_per_second) {
+  char text[120];
+  std::snprintf(text, sizeof(text), "loss %.4f  scale %g  skipped %" PRId64 "  %.0f images/s", loss, loss_scale, skipped,
+                images_per_second);
+  return text;
+}
+
 // What one session of training works on.
 struct Session {
   const Config& config;
@@ -39,26 +49,22 @@ struct Session {
   Network& net;
   torch::optim::Optimizer& optimizer;
   Metrics& metrics;
-  Progress& progress;
+  common::Progress& progress;
   Position position;
   Divergence divergence;
   Clock::time_point begin = Clock::now();
   int64_t steps_here = 0;  // steps taken in this session
 
-  StepReport report(const StepLog& log) const {
+  common::Standing standing_at(const StepLog& log) const {
     const auto steps = steps_per_epoch(config, data);
     const auto pace = seconds_since(begin) / static_cast<double>(std::max<int64_t>(steps_here, 1));
-    StepReport report;
-    report.epoch = position.epoch + 1;
-    report.epochs = config.epochs;
-    report.step = log.step % steps + 1;
-    report.steps = steps;
-    report.loss = log.loss;
-    report.loss_scale = log.loss_scale;
-    report.skipped = position.skipped;
-    report.images_per_second = static_cast<double>(config.batch_size) / pace;
-    report.seconds_left = pace * static_cast<double>(config.epochs * steps - position.step);
-    return report;
+    common::Standing standing;
+    standing.task = "epoch " + std::to_string(position.epoch + 1) + "/" + std::to_string(config.epochs);
+    standing.done = log.step % steps + 1;
+    standing.total = steps;
+    standing.details = figures(log.loss, log.loss_scale, position.skipped, static_cast<double>(config.batch_size) / pace);
+    standing.seconds_left = pace * static_cast<double>(config.epochs * steps - position.step);
+    return standing;
   }
 
   EpochLog train_one_epoch() {
@@ -74,7 +80,7 @@ struct Session {
       epoch.loss_scale = log.loss_scale;
       epoch.lr = log.lr;
       metrics.add(epoch.epoch, log);
-      progress.step(report(log));
+      progress.show(standing_at(log));
       return !divergence.sees(log);
     });
     epoch.seconds = seconds_since(started);
@@ -90,12 +96,9 @@ struct Session {
   }
 
   void tell(const EpochLog& epoch) {
-    char line[200];
-    std::snprintf(line, sizeof(line), "epoch %lld/%lld  loss %.4f  test accuracy %s  scale %g  skipped %lld  %.0f images/s",
-                  static_cast<long long>(epoch.epoch), static_cast<long long>(config.epochs), epoch.train_loss,
-                  percent(epoch.accuracy()).c_str(), epoch.loss_scale, static_cast<long long>(position.skipped),
-                  epoch.images_per_second);
-    progress.line(line);
+    progress.line("epoch " + std::to_string(epoch.epoch) + "/" + std::to_string(config.epochs) + "  test accuracy " +
+                  percent(epoch.accuracy()) + "  " +
+                  figures(epoch.train_loss, epoch.loss_scale, position.skipped, epoch.images_per_second));
   }
 
   Outcome run(int64_t last_epoch) {
@@ -134,7 +137,7 @@ at::Device chosen_device(const std::string& name) {
 }
 
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after,
-              Progress& progress) {
+              common::Progress& progress) {
   if (steps_per_epoch(config, data) == 0) {
     throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is more than the " +
                     std::to_string(data.train.size()) + " training images");

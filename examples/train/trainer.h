@@ -2,10 +2,10 @@
 
 #include <string>
 
+#include "common/progress.h"
 #include "config.h"
 #include "data/dataset.h"
 #include "metrics.h"
-#include "progress.h"
 #include "run_folder.h"
 
 namespace train {
@@ -23,6 +23,6 @@ struct Outcome {
 /// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after`
 /// as an interruption would, where that is not 0. Writes the folder's tables and checkpoint.
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after,
-              Progress& progress);
+              common::Progress& progress);
 
 }  // namespace train

@@ -10,7 +10,6 @@
 #include "models.h"
 #include "optimizer.h"
 #include "options.h"
-#include "progress.h"
 #include "run_folder.h"
 #include "schedule.h"
 #include "scratch.h"
@@ -58,53 +57,6 @@ TEST(Schedule, WarmupRisesStepByStepToTheFullRate) {
   EXPECT_DOUBLE_EQ(train::learning_rate(config, 10, 5), 0.4);
 }
 
-train::StepReport some_report() {
-  train::StepReport report;
-  report.epoch = 3;
-  report.epochs = 12;
-  report.step = 11;
-  report.steps = 22;
-  report.loss = 0.25;
-  report.loss_scale = 65536;
-  report.skipped = 2;
-  report.images_per_second = 1234.4;
-  report.seconds_left = 75;
-  return report;
-}
-
-TEST(Progress, LineHoldsEveryFigureAndAHalfFullBar) {
-  EXPECT_EQ(train::progress_line(some_report(), 120),
-            "epoch 3/12 [###############...............] 11/22  loss 0.2500  scale 65536  skipped 2  1234 images/s  ETA 1:15");
-}
-
-TEST(Progress, LineFitsANarrowTerminal) {
-  EXPECT_EQ(train::progress_line(some_report(), 80),
-            "epoch 3/12 11/22  loss 0.2500  scale 65536  skipped 2  1234 images/s  ETA 1:15");
-  EXPECT_EQ(train::progress_line(some_report(), 20), "epoch 3/12 11/22  lo");
-}
-
-TEST(Progress, TimesReadAsClockTimes) {
-  EXPECT_EQ(train::clock_time(0), "0:00");
-  EXPECT_EQ(train::clock_time(75.4), "1:15");
-  EXPECT_EQ(train::clock_time(3675), "1:01:15");
-}
-
-TEST(Progress, ALogGetsPlainLinesOnly) {
-  std::ostringstream out;
-  train::Progress progress(out, /*live=*/false, 80);
-  progress.step(some_report());
-  progress.line("epoch done");
-  EXPECT_EQ(out.str(), "epoch done\n");
-}
-
-TEST(Progress, ATerminalGetsOneLineThatIsDrawnOver) {
-  std::ostringstream out;
-  train::Progress progress(out, /*live=*/true, 80);
-  progress.step(some_report());
-  progress.line("epoch done");
-  EXPECT_EQ(out.str(), "\r\x1b[K" + train::progress_line(some_report(), 80) + "\r\r\x1b[Kepoch done\n");
-}
-
 TEST(Options, AllAreRead) {
   const auto options = train::parse_options({"c.yaml", "--seed", "3", "--epochs=5", "--run-dir", "here", "--stop-after", "2"});
   EXPECT_EQ(options.config, "c.yaml");
@@ -112,17 +64,25 @@ TEST(Options, AllAreRead) {
   EXPECT_EQ(options.epochs, 5);
   EXPECT_EQ(options.run_dir, "here");
   EXPECT_EQ(options.stop_after, 2);
-  EXPECT_TRUE(train::parse_options({"--help"}).help);
+  EXPECT_EQ(options.help, "");
+}
+
+TEST(Options, HelpNamesThemAllAndNothingElseIsAskedFor) {
+  const auto help = train::parse_options({"--help"}).help;
+  for (const auto* name :
+       {"CONFIG", "--run-dir DIR", "--seed N", "--epochs N", "--stop-after N", "--resume PATH", "Exit code"}) {
+    EXPECT_NE(help.find(name), std::string::npos) << name << " is not in\n" << help;
+  }
 }
 
 TEST(Options, MistakesAreNamed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "no config given"},
-      {{"a.yaml", "b.yaml"}, "two configs given: 'a.yaml' and 'b.yaml'"},
+      {{"a.yaml", "b.yaml"}, "unexpected argument 'b.yaml'; see --help"},
       {{"a.yaml", "--sed", "3"}, "unknown option '--sed'"},
-      {{"a.yaml", "--seed"}, "option '--seed' needs a value"},
-      {{"a.yaml", "--seed", "-1"}, "--seed: expected an integer of at least 0, got '-1'"},
-      {{"a.yaml", "--epochs", "2x"}, "--epochs: expected an integer of at least 1, got '2x'"},
+      {{"a.yaml", "--seed"}, "--seed: 1 required N missing; see --help"},
+      {{"a.yaml", "--seed", "-1"}, "--seed takes a whole number of at least 0, not '-1'"},
+      {{"a.yaml", "--epochs", "2x"}, "--epochs takes a whole number of at least 1, not '2x'"},
       {{"--resume", "r", "--seed", "1"}, "--resume goes on in the run's own folder"},
   };
   for (const auto& [arguments, says] : cases) {
@@ -136,9 +96,9 @@ TEST(CsvFile, KeepsTheRowsBehindTheCheckpointAndDropsLaterOnes) {
   scratch.write("t.csv", "a,b\n1,2\n3,4\n5,");  // the last row was cut off when the run was killed
   {
     train::CsvFile file(scratch / "t.csv", "a,b", 1);
-    file.append("7,8");
+    file.append(7, "8,9");
   }
-  EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n7,8\n");
+  EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n7,\"8,9\"\n");
 }
 
 // A step of a run, at the scale 1024.

@@ -1,7 +1,4 @@
-// Runs a fuzz target without libFuzzer: the corpus as it is, then inputs made from it. The same arguments always run the same
-// inputs.
-//   fuzz_TARGET FOLDER... [--inputs N] [--first I]
-//   fuzz_TARGET FOLDER... --print I                   writes input I to standard output instead of running it
+// Runs a fuzz target without libFuzzer: the corpus as it is, then inputs made from it; --help lists what it takes.
 // Fails if anything but c10::Error escapes the target, at a crash, and if an input takes memory out of proportion to its size.
 #include <c10/util/Logging.h>
 #include <unistd.h>
@@ -15,6 +12,7 @@
 #include <limits>
 #include <sstream>
 
+#include "common/command_line.h"
 #include "tests/fuzz/counted_memory.h"
 #include "tests/fuzz/target.h"
 
@@ -86,23 +84,23 @@ struct Arguments {
   long inputs = 10'000;
   long first = 0;
   long print = -1;
+  std::string help;  // the text to print in place of running; empty: it was not asked for
 };
 
-Arguments parse(int count, char** words) {
+Arguments parse(const std::vector<std::string>& words) {
   Arguments arguments;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    const bool has_value = i + 1 < count;
-    if (word == "--inputs" && has_value) {
-      arguments.inputs = std::atol(words[++i]);
-    } else if (word == "--first" && has_value) {
-      arguments.first = std::atol(words[++i]);
-    } else if (word == "--print" && has_value) {
-      arguments.print = std::atol(words[++i]);
-    } else {
-      arguments.folders.push_back(word);
-    }
-  }
+  common::CommandLine line(
+      "fuzz_TARGET",
+      "Runs the target on the files of the folders and on inputs made from them. The same arguments always "
+      "run the same inputs.");
+  line.arguments("FOLDER", "folders of the corpus", common::texts(arguments.folders));
+  line.option("--inputs N", "how many inputs to make (default: " + std::to_string(arguments.inputs) + ")",
+              common::whole_number(arguments.inputs, 0));
+  line.option("--first I", "the number of the first one (default: 0)", common::whole_number(arguments.first, 0));
+  line.option("--print I", "write input I to standard output instead of running anything",
+              common::whole_number(arguments.print, 0));
+  arguments.help = line.read(words);
+  if (arguments.help.empty() && arguments.folders.empty()) throw common::UserError("no corpus: name its folders; see --help");
   return arguments;
 }
 
@@ -114,7 +112,7 @@ std::string input_at(long i, const std::vector<std::string>& corpus) {
 int fuzz(const Arguments& arguments) {
   const auto corpus = read_corpus(arguments.folders);
   if (corpus.empty()) {
-    std::cerr << "no corpus: name its folders\n";
+    std::cerr << "the folders hold no corpus\n";
     return 2;
   }
   if (arguments.print >= 0) {
@@ -160,5 +158,13 @@ int main(int count, char** words) {
   apex::fuzz::count_tensor_memory();
   // Most inputs end in an error; finding its stack would take longer than all else.
   c10::SetStackTraceFetcher([] { return std::string(); });
-  return apex::fuzz::fuzz(apex::fuzz::parse(count, words));
+  try {
+    const auto arguments = apex::fuzz::parse({words + 1, words + count});
+    if (arguments.help.empty()) return apex::fuzz::fuzz(arguments);
+    std::cout << arguments.help;
+    return 0;
+  } catch (const common::UserError& error) {
+    std::cerr << "fuzz: " << error.what() << "\n";
+    return 2;
+  }
 }

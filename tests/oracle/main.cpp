@@ -1,70 +1,59 @@
-// oracle_replay [--cases DIR] [--tables DIR] [--only PATTERNS] [--repairs FILE] [--expect-all-repairs]
-#include <filesystem>
+// The oracle replayer as a program; --help lists what it takes.
 #include <iostream>
-#include <optional>
 #include <string>
+#include <vector>
 
+#include "common/command_line.h"
 #include "tests/oracle/replay.h"
 
 namespace {
 
 constexpr int kUsageError = 2;
-constexpr const char* kUsage =
-    "usage: oracle_replay [--cases DIR] [--tables DIR] [--only PATTERNS] [--repairs FILE] [--expect-all-repairs]\n"
-    "  --cases DIR      replays every folder of DIR that holds a case.json\n"
-    "  --tables DIR     replays the tables (*.json) of DIR\n"
-    "  --only PATTERNS  only cases or tables whose name matches one of the comma-separated patterns (*, ?)\n"
-    "  --repairs FILE   where the library is meant to differ from the recording, in place of tests/oracle/repairs.json\n"
-    "  --expect-all-repairs  an entry of that file that matches nothing is a failure\n";
 
 struct Arguments {
-  std::optional<std::string> cases;
-  std::optional<std::string> tables;
-  std::optional<std::string> repairs;
+  std::string cases;
+  std::string tables;
+  std::string repairs;
   std::string only = "*";
   bool expect_all_repairs = false;
+  std::string help;  // the text to print in place of replaying; empty: it was not asked for
 };
 
-std::optional<Arguments> parse(int argc, char** argv) {
+Arguments parse(const std::vector<std::string>& words) {
   Arguments arguments;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--expect-all-repairs") {
-      arguments.expect_all_repairs = true;
-      --i;
-      continue;
-    }
-    if (i + 1 >= argc) return std::nullopt;
-    if (name == "--cases") {
-      arguments.cases = argv[i + 1];
-    } else if (name == "--tables") {
-      arguments.tables = argv[i + 1];
-    } else if (name == "--repairs") {
-      arguments.repairs = argv[i + 1];
-    } else if (name == "--only") {
-      arguments.only = argv[i + 1];
-    } else {
-      return std::nullopt;
-    }
+  common::CommandLine line("oracle_replay", "Replays what was recorded from Apex against the library.");
+  line.option("--cases DIR", "replays every folder of DIR that holds a case.json", common::text(arguments.cases));
+  line.option("--tables DIR", "replays the tables (*.json) of DIR", common::text(arguments.tables));
+  line.option("--only PATTERNS", "only cases or tables whose name matches one of the comma-separated patterns (*, ?)",
+              common::text(arguments.only));
+  line.option("--repairs FILE",
+              "where the library is meant to differ from the recording, in place of tests/oracle/repairs.json",
+              common::text(arguments.repairs));
+  line.flag("--expect-all-repairs", "an entry of that file that matches nothing is a failure", arguments.expect_all_repairs);
+  arguments.help = line.read(words);
+  if (arguments.help.empty() && arguments.cases.empty() && arguments.tables.empty()) {
+    throw common::UserError("nothing to replay: give --cases or --tables; see --help");
   }
-  if (!arguments.cases && !arguments.tables) return std::nullopt;
   return arguments;
+}
+
+int replay(const Arguments& arguments) {
+  oracle::use_recorded_arithmetic();
+  oracle::Report report(arguments.repairs.empty() ? oracle::Repairs::standard()
+                                                  : oracle::Repairs::from_file(arguments.repairs));
+  if (!arguments.cases.empty()) oracle::replay_cases(arguments.cases, arguments.only, report);
+  if (!arguments.tables.empty()) oracle::replay_tables(arguments.tables, arguments.only, report);
+  return report.summary(arguments.expect_all_repairs);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto arguments = parse(argc, argv);
-  if (!arguments) {
-    std::cerr << kUsage;
-    return kUsageError;
-  }
-  oracle::use_recorded_arithmetic();
   try {
-    oracle::Report report(arguments->repairs ? oracle::Repairs::from_file(*arguments->repairs) : oracle::Repairs::standard());
-    if (arguments->cases) oracle::replay_cases(*arguments->cases, arguments->only, report);
-    if (arguments->tables) oracle::replay_tables(*arguments->tables, arguments->only, report);
-    return report.summary(arguments->expect_all_repairs);
+    const auto arguments = parse({argv + 1, argv + argc});
+    if (arguments.help.empty()) return replay(arguments);
+    std::cout << arguments.help;
+    return 0;
   } catch (const std::exception& error) {
     std::cerr << "oracle_replay: " << error.what() << "\n";
     return kUsageError;

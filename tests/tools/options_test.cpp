@@ -2,15 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include "common/user_error.h"
+#include "suites.h"
+
 namespace {
 
 using bench::parse_options;
-using bench::UsageError;
 
 std::string error_of(const std::vector<std::string>& arguments) {
   try {
     parse_options(arguments);
-  } catch (const UsageError& error) {
+  } catch (const common::UserError& error) {
     return error.what();
   }
   return "no error";
@@ -22,7 +24,7 @@ TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
   EXPECT_EQ(options.rounds, 31);
   EXPECT_EQ(options.only, "^ops/");
   EXPECT_EQ(options.csv, "x.csv");
-  EXPECT_FALSE(options.help);
+  EXPECT_EQ(options.help, "");
 }
 
 TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
@@ -31,17 +33,22 @@ TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
   EXPECT_NE(error_of({"kernels", "--device", "tpu"}).find("'tpu'"), std::string::npos);
 }
 
-TEST(BenchOptions, RunAtLeastFifteenRoundsUnlessToldOtherwise) { EXPECT_GE(parse_options({"casts"}).rounds, 15); }
+TEST(BenchOptions, LeaveTheRoundsToTheSuiteUnlessToldOtherwise) {
+  EXPECT_EQ(parse_options({"casts"}).rounds, std::nullopt);
+  for (const auto& suite : bench::suites())
+    EXPECT_GE(suite.rounds, suite.name == std::string("compile") ? 5 : 15) << suite.name;
+}
 
 TEST(BenchOptions, NameTheArgumentThatIsWrong) {
   EXPECT_NE(error_of({"casts", "--fast"}).find("--fast"), std::string::npos);
   EXPECT_NE(error_of({"casts", "step"}).find("step"), std::string::npos);
-  EXPECT_NE(error_of({"casts", "--csv"}).find("--csv needs a value"), std::string::npos);
+  EXPECT_NE(error_of({"casts", "--csv"}).find("--csv: 1 required FILE missing"), std::string::npos);
   EXPECT_NE(error_of({"casts", "--only", "("}).find("'('"), std::string::npos);
   for (const auto* rounds : {"2", "-5", "ten", "7x", "", "99999999999"}) {
     EXPECT_NE(error_of({"casts", "--rounds", rounds}).find("--rounds"), std::string::npos) << rounds;
   }
   EXPECT_NE(error_of({""}), "no error");
+  EXPECT_NE(error_of({}), "no error");
 }
 
 }  // namespace

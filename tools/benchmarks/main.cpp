@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "common/user_error.h"
 #include "options.h"
 #include "suites.h"
 
@@ -11,23 +12,17 @@ namespace {
 
 using namespace bench;
 
-void print_usage(std::ostream& out) {
-  out << "usage: tools/bench SUITE [--rounds N] [--only REGEX] [--device cpu|cuda] [--csv FILE]\n\n"
-         "Measures variants of the same work by turns, in one process, and prints the medians over the rounds.\n"
-         "  --rounds N    rounds of every benchmark (default 25)\n"
-         "  --only REGEX  only benchmarks whose group/name contains a match\n"
-         "  --device D    where the tensors are: cpu (default) or cuda; for kernels and step\n"
-         "  --csv FILE    also write every number to FILE\n"
-         "  --help        print this\n\nSuites:\n";
-  for (const auto& suite : suites()) out << "  " << suite.name << "  " << suite.question << "\n";
+std::string list_of_suites() {
+  std::string list = "Suites:";
+  for (const auto& suite : suites()) list += "\n  " + std::string(suite.name) + "  " + suite.question;
+  return list;
 }
 
 const Suite& find_suite(const std::string& name) {
-  if (name.empty()) throw UsageError("name a suite");
   for (const auto& suite : suites()) {
     if (suite.name == name) return suite;
   }
-  throw UsageError("there is no suite '" + name + "'");
+  throw common::UserError("there is no suite '" + name + "'; see --help");
 }
 
 int run(const Options& options) {
@@ -35,14 +30,14 @@ int run(const Options& options) {
   std::ofstream csv;
   if (!options.csv.empty()) {
     csv.open(options.csv);
-    if (!csv) throw UsageError("cannot write " + options.csv);
+    if (!csv) throw common::UserError("cannot write " + options.csv);
   }
-  Runner runner(options);
+  Runner runner(options, suite.rounds);
   suite.run(runner);
   if (runner.results().empty())
-    throw UsageError("no benchmark of suite '" + options.suite + "' matches '" + options.only + "'");
+    throw common::UserError("no benchmark of suite '" + options.suite + "' matches '" + options.only + "'");
   if (csv.is_open()) write_csv(csv, options.suite, runner.results());
-  if (csv.is_open() && !csv.flush()) throw UsageError("cannot write " + options.csv);
+  if (csv.is_open() && !csv.flush()) throw common::UserError("cannot write " + options.csv);
   return 0;
 }
 
@@ -58,12 +53,12 @@ void tidy_memory_at_once() {
 int main(int argc, char** argv) {
   tidy_memory_at_once();
   try {
-    const auto options = parse_options({argv + 1, argv + argc});
-    if (!options.help) return run(options);
-    print_usage(std::cout);
+    const auto options = parse_options({argv + 1, argv + argc}, list_of_suites());
+    if (options.help.empty()) return run(options);
+    std::cout << options.help;
     return 0;
-  } catch (const UsageError& error) {
-    std::cerr << "bench: " << error.what() << " (tools/bench --help tells more)\n";
+  } catch (const common::UserError& error) {
+    std::cerr << "bench: " << error.what() << "\n";
     return 2;
   } catch (const std::exception& error) {
     std::cerr << "bench: " << error.what() << "\n";

@@ -1,7 +1,8 @@
 #include "options.h"
 
-#include <charconv>
 #include <regex>
+
+#include "common/command_line.h"
 
 namespace bench {
 namespace {
@@ -9,58 +10,34 @@ namespace {
 constexpr int kFewestRounds = 3;
 constexpr int kMostRounds = 100000;
 
-int read_rounds(const std::string& text) {
-  int rounds = 0;
-  const auto* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, rounds);
-  if (error != std::errc() || stop != end || rounds < kFewestRounds || rounds > kMostRounds) {
-    throw UsageError("--rounds takes a whole number from " + std::to_string(kFewestRounds) + " to " +
-                     std::to_string(kMostRounds) + ", not '" + text + "'");
-  }
-  return rounds;
-}
-
-std::string read_device(const std::string& text) {
-  if (text != "cpu" && text != "cuda") throw UsageError("--device takes cpu or cuda, not '" + text + "'");
-  return text;
-}
-
-std::string read_regex(const std::string& text) {
-  try {
-    const std::regex valid(text);
-  } catch (const std::regex_error& error) {
-    throw UsageError("--only takes a regular expression, and '" + text + "' is none: " + error.what());
-  }
-  return text;
+common::Taker regular_expression(std::string& target) {
+  return [&target](const std::string& text) {
+    try {
+      const std::regex valid(text);
+    } catch (const std::regex_error& error) {
+      return std::string("a regular expression (") + error.what() + ")";
+    }
+    return target = text, std::string();
+  };
 }
 
 }  // namespace
 
-Options parse_options(const std::vector<std::string>& arguments) {
+Options parse_options(const std::vector<std::string>& arguments, const std::string& suites) {
   Options options;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto& argument = arguments[i];
-    const auto value = [&]() -> const std::string& {
-      if (i + 1 == arguments.size()) throw UsageError(argument + " needs a value");
-      return arguments[++i];
-    };
-    if (argument == "--help" || argument == "-h") {
-      options.help = true;
-    } else if (argument == "--device") {
-      options.device = read_device(value());
-    } else if (argument == "--csv") {
-      options.csv = value();
-    } else if (argument == "--only") {
-      options.only = read_regex(value());
-    } else if (argument == "--rounds") {
-      options.rounds = read_rounds(value());
-    } else if (argument.empty() || argument[0] == '-') {
-      throw UsageError("unknown argument '" + argument + "'");
-    } else if (!options.suite.empty()) {
-      throw UsageError("one suite at a time, not '" + options.suite + "' and '" + argument + "'");
-    } else {
-      options.suite = argument;
-    }
+  common::CommandLine line(
+      "tools/bench", "Measures variants of the same work by turns, in one process, and prints the medians over the rounds.",
+      suites);
+  line.argument("SUITE", "one of those below", common::text(options.suite));
+  line.option("--rounds N", "rounds of every benchmark (default: 25, or what the suite says)",
+              common::whole_number(options.rounds, kFewestRounds, kMostRounds));
+  line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
+  line.option("--device D", "where the tensors are: cpu (default) or cuda; for kernels and step",
+              common::one_of(options.device, {"cpu", "cuda"}));
+  line.option("--csv FILE", "also write every number to FILE", common::text(options.csv));
+  options.help = line.read(arguments);
+  if (options.help.empty() && options.suite.empty()) {
+    throw common::UserError("name a suite; see --help");
   }
   return options;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <stdexcept>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,18 +10,13 @@ namespace bench {
 struct Options {
   std::string suite;
   std::string device = "cpu";
-  std::string csv;   // file to write; empty: none
-  std::string only;  // regular expression that a benchmark's name must contain; empty: all
-  int rounds = 25;
-  bool help = false;
+  std::string csv;            // file to write; empty: none
+  std::string only;           // regular expression that a benchmark's name must contain; empty: all
+  std::optional<int> rounds;  // none: as many as the suite takes by itself
+  std::string help;           // the text to print in place of measuring; empty: it was not asked for
 };
 
-/// A mistake of whoever called the program; `what` says how to call it right.
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// Reads the arguments (without the program's name). Throws UsageError.
-Options parse_options(const std::vector<std::string>& arguments);
+/// Reads the arguments (without the program's name); `suites` stands at the end of the help text. Throws common::UserError.
+Options parse_options(const std::vector<std::string>& arguments, const std::string& suites = "");
 
 }  // namespace bench

@@ -1,5 +1,7 @@
 #include "results.h"
 
+#include <apex_cpp/tables/csv.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -31,14 +33,6 @@ Cells cells_of(const Result& result) {
 
 std::string padding(const std::string& cell, size_t width) { return std::string(width - cell.size(), ' '); }
 
-/// A field in quotes where it needs them.
-std::string quoted(const std::string& field) {
-  if (field.find_first_of(",\"\n") == std::string::npos) return field;
-  std::string text = "\"";
-  for (const char c : field) text += c == '"' ? "\"\"" : std::string(1, c);
-  return text + "\"";
-}
-
 }  // namespace
 
 void print_table(std::ostream& out, const std::vector<Result>& results) {
@@ -61,8 +55,7 @@ void write_csv(std::ostream& out, const std::string& suite, const std::vector<Re
   out << "suite,group,benchmark,threads,quantity,value\n";
   for (const auto& result : results) {
     for (const auto& [name, value] : result.values) {
-      out << suite << "," << quoted(result.group) << "," << quoted(result.name) << "," << result.threads << "," << quoted(name)
-          << "," << value << "\n";
+      out << apex::csv_row(suite, result.group, result.name, result.threads, name, value);
     }
   }
 }

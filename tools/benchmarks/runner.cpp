@@ -1,12 +1,19 @@
 #include "runner.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <iostream>
 
 namespace bench {
 
-Runner::Runner(const Options& options) : device_(options.device), rounds_(options.rounds), only_(options.only) {
+Runner::Runner(const Options& options, int rounds)
+    : device_(options.device),
+      rounds_(options.rounds.value_or(rounds)),
+      only_(options.only),
+      progress_(std::cerr, common::terminal_of(STDERR_FILENO)) {
   if (at::get_num_threads() > 1) thread_counts_.push_back(at::get_num_threads());
 }
 
@@ -17,8 +24,15 @@ bool Runner::wants(const std::string& group, const std::string& name) const {
 std::vector<double> Runner::medians(const std::string& benchmark, int threads, const std::vector<Variant>& variants,
                                     int repeats) {
   at::set_num_threads(threads);
-  progress_.start(benchmark + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"));
-  const auto show = [&](int done) { progress_.round(done / repeats, rounds_); };
+  const auto task = benchmark + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+  progress_.begin("bench: " + task);
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto show = [&](int done) {
+    const std::chrono::duration<double> so_far = Clock::now() - begin;
+    const int all = rounds_ * repeats;
+    progress_.show({task, done / repeats, rounds_, "", so_far.count() * (all - done) / std::max(done, 1)});
+  };
   const auto rounds = interleave(variants, rounds_ * repeats, show);
   progress_.clear();
   std::vector<double> medians;

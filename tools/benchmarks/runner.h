@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "common/progress.h"
 #include "measure.h"
 #include "options.h"
-#include "progress.h"
 #include "results.h"
 
 namespace bench {
@@ -16,7 +16,8 @@ namespace bench {
 /// What a suite runs its benchmarks with: which of them are asked for, how many rounds, and where results go.
 class Runner {
  public:
-  explicit Runner(const Options& options);
+  /// `rounds`: how many, where the options leave it open.
+  Runner(const Options& options, int rounds);
 
   /// Where the tensors of suites that can choose are.
   at::Device device() const { return device_; }
@@ -39,7 +40,7 @@ class Runner {
   int rounds_;
   std::regex only_;
   std::vector<int> thread_counts_{1};
-  Progress progress_;
+  common::Progress progress_;
   std::vector<Result> results_;
   size_t printed_ = 0;
 };

@@ -6,6 +6,9 @@ const std::vector<Suite>& suites() {
   static const std::vector<Suite> all{
       {"casts", "what amp's cast engine (O1, O4) costs: off, per operator, and per training step, beside torch's autocast",
        run_casts},
+      {"compile",
+       "what the library's headers add to the processor time of compiling a user's file (5 rounds, a quarter of an hour)",
+       run_compile, 5},
       {"kernels",
        "what the multi-tensor kernels take, beside torch's fused, foreach and for-loop optimizers and the memory bound",
        run_kernels},

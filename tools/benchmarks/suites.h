@@ -11,12 +11,14 @@ struct Suite {
   const char* name;
   const char* question;
   void (*run)(Runner&);
+  int rounds = 25;  // unless told otherwise
 };
 
 /// All of them; a new one is a function, declared here, and a line in suites.cpp.
 const std::vector<Suite>& suites();
 
 void run_casts(Runner& runner);
+void run_compile(Runner& runner);
 void run_kernels(Runner& runner);
 void run_step(Runner& runner);
 

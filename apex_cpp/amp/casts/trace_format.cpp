@@ -1,4 +1,5 @@
 #include <apex_cpp/amp/casts/trace_format.h>
+#include <apex_cpp/tables/csv.h>
 
 #include <c10/util/Exception.h>
 
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <iomanip>
 #include <sstream>
+#include <tuple>
 
 namespace apex::amp::detail {
 namespace {
@@ -78,14 +80,6 @@ std::string json_of(const TracedOp& op) {
          joined(op.casts, ", ", [](const TracedOp::Cast& cast) { return json_of(cast); }) + "]}";
 }
 
-// RFC 4180: quotes around a field that holds a separator, quotes in it doubled.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string field = "\"";
-  for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
-  return field + "\"";
-}
-
 }  // namespace
 
 std::string trace_table(const std::vector<TracedOp>& ops) {
@@ -107,7 +101,11 @@ std::string trace_json(const std::vector<TracedOp>& ops) {
 }
 
 std::string trace_csv(const std::vector<TracedOp>& ops) {
-  return joined(rows_of(ops), "\n", [](const Row& row) { return joined(row, ",", csv_field); }) + "\n";
+  std::string text;
+  for (const auto& row : rows_of(ops)) {
+    text += std::apply([](const auto&... fields) { return csv_row(fields...); }, row);
+  }
+  return text;
 }
 
 void write_text(const std::string& path, const std::string& text) {

@@ -1,9 +1,8 @@
 #include <apex_cpp/amp/scaling/scale_history.h>
+#include <apex_cpp/tables/csv.h>
 
-#include <ios>
-#include <limits>
 #include <ostream>
-#include <sstream>
+#include <string>
 
 namespace apex::amp {
 
@@ -31,14 +30,11 @@ void ScaleHistory::add(const ScaleEvent& event) {
 }
 
 void ScaleHistory::write_csv(std::ostream& out) const {
-  std::ostringstream text;  // whatever format the caller's stream is set to
-  text.precision(std::numeric_limits<double>::max_digits10);
-  text << "update,scale_before,scale_after,skipped,reason\n";
+  std::string text = "update,scale_before,scale_after,skipped,reason\n";
   for (const auto& event : events_) {
-    text << event.update << ',' << event.before << ',' << event.after << ',' << event.skipped() << ',' << name_of(event.change)
-         << '\n';
+    text += csv_row(event.update, event.before, event.after, event.skipped(), name_of(event.change));
   }
-  out << text.str();
+  out << text;
 }
 
 }  // namespace apex::amp
