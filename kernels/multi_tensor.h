@@ -49,8 +49,8 @@ void multi_tensor_axpby(const at::Tensor& found_inf, at::TensorList x, at::Tenso
 // `found_inf` is set if the result is not finite, also when a sum of squares overflows although all inputs are finite:
 // a square, and the sum over a chunk of 65,536 elements, is rounded to float32; sums are taken in float64. So a norm is within
 // 2.5 units of 2^-24 of the exact value.
-// The order of all sums depends on the shapes alone, so the result has the same bits at any number of threads, and with the CPU
-// and the CUDA driver.
+// The order of all sums depends on the shapes alone, so the result has the same bits at any number of threads, with the CPU and
+// the CUDA driver, and with tensors on several devices of both.
 // Apex: multi_tensor_l2norm.
 std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm(const at::Tensor& found_inf, at::TensorList in, bool per_tensor);
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include <limits>
 #include <vector>
 
 #include "kernels/rules/lanes.h"
@@ -109,9 +110,12 @@ at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in) {
   return by_index(group, in, [](const at::Tensor& values) { return values.abs().max().to(at::kDouble); });
 }
 
+// The root of a float32 value, taken in float64 and rounded, is the one that float32 arithmetic has: it never lies near the
+// middle between two float32 values, so that a float64 root that is off by a bit, as at::sqrt may be, does no harm.
+// Sums that float32 cannot hold stay what they are: rounded, they are Inf.
 at::Tensor roots_of(const at::Tensor& sums) {
-  // Where float32 cannot hold the sum the first is Inf; elsewhere they differ by a bit at most.
-  return at::minimum(sums.to(at::kFloat).sqrt(), sums.sqrt().to(at::kFloat));
+  const at::Tensor rounded = sums.to(at::kFloat).to(at::kDouble);
+  return at::minimum(rounded, sums.clamp_min(std::numeric_limits<float>::max())).sqrt().to(at::kFloat);
 }
 
 }  // namespace apex::kernels::aten

@@ -28,7 +28,7 @@ void copy(const plan::Group& group, at::TensorList from, at::TensorList to);
 at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in, const at::Tensor& factor);
 at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in);
 
-// rules::root_of_sum of each, to the last bit or so.
+// rules::root_of_sum of each: the same bits on every device.
 at::Tensor roots_of(const at::Tensor& sums);
 
 }  // namespace apex::kernels::aten

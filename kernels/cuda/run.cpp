@@ -14,14 +14,14 @@ template <class Op>
 void run_update(const Call& call, const Op& op) {
   const c10::cuda::CUDAGuard guard(call.device);
   const auto stream = c10::cuda::getCurrentCUDAStream(call.device.index());
-  C10_CUDA_CHECK(launch_updates(table_for_launch(call.plan, stream), op, stream.stream()));
+  C10_CUDA_CHECK(launch_updates(table_for_launch(call.plan, stream, op.finishes()), op, stream.stream()));
 }
 
 template <class Op>
 Table run_sum(const Call& call, const Op& op) {
   const c10::cuda::CUDAGuard guard(call.device);
   const auto stream = c10::cuda::getCurrentCUDAStream(call.device.index());
-  const Table table = table_for_launch(call.plan, stream);
+  const Table table = table_for_launch(call.plan, stream, /*with_scratch=*/true);
   C10_CUDA_CHECK(launch_sums(table, op, stream.stream()));
   return table;
 }

@@ -13,7 +13,8 @@ namespace apex::kernels::cuda {
 template <class Op>
 void run_update(const Call& call, const Op& op);
 
-// The same for each Op of norms.h. Returns the table that the sums are left in.
+// The same for each Op of norms.h. Returns the table that the sums are left in, until the next launch over the same tensors on
+// the same stream.
 template <class Op>
 Table run_sum(const Call& call, const Op& op);
 

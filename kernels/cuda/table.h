@@ -44,6 +44,7 @@ struct Table {
   const Row* rows;
   Parts chunks, spans;
   int64_t count;  // tensors of the call
+  // Of one launch at a time; nullptr for one that takes no sums and has nothing to finish.
   double* all_chunk_sums;
   double* all_row_sums;
   uint32_t* row_tickets;  // 0 between launches, like the next

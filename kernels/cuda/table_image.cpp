@@ -58,6 +58,20 @@ int64_t add_parts(std::vector<int32_t>& row_of_part, int64_t numel, int64_t size
   return static_cast<int64_t>(first);
 }
 
+// Makes room for `count` values behind the first `size` bytes; where it begins.
+template <class Value>
+size_t reserve(size_t& size, size_t count) {
+  static_assert(alignof(Value) <= 16);
+  const size_t at = (size + 15) / 16 * 16;
+  size = at + count * sizeof(Value);
+  return at;
+}
+
+template <class Value>
+Value* value_at(void* memory, size_t at) {
+  return memory == nullptr ? nullptr : reinterpret_cast<Value*>(static_cast<char*>(memory) + at);
+}
+
 template <class Value>
 void copy_into(std::vector<std::byte>& bytes, size_t at, const std::vector<Value>& values) {
   if (!values.empty()) std::memcpy(bytes.data() + at, values.data(), values.size() * sizeof(Value));
@@ -67,12 +81,14 @@ void copy_into(std::vector<std::byte>& bytes, size_t at, const std::vector<Value
 
 TableImage::TableImage(const plan::Plan& plan, c10::Device device) : count_(plan.count) {
   write_rows(plan, device);
-  rows_at_ = reserve<Row>(rows_.size());
-  chunk_rows_at_ = reserve<int32_t>(chunk_rows_.size());
-  span_rows_at_ = reserve<int32_t>(span_rows_.size());
-  chunk_sums_at_ = reserve<double>(kSums * chunk_rows_.size());
-  row_sums_at_ = reserve<double>(kSums * count_);
-  tickets_at_ = reserve<uint32_t>(rows_.size() + 1);
+  size_t size = 0;
+  rows_at_ = reserve<Row>(size, rows_.size());
+  chunk_rows_at_ = reserve<int32_t>(size, chunk_rows_.size());
+  span_rows_at_ = reserve<int32_t>(size, span_rows_.size());
+  bytes_.resize(size);
+  chunk_sums_at_ = reserve<double>(scratch_size_, kSums * chunk_rows_.size());
+  row_sums_at_ = reserve<double>(scratch_size_, kSums * count_);
+  tickets_at_ = reserve<uint32_t>(scratch_size_, rows_.size() + 1);
   copy_into(bytes_, rows_at_, rows_);
   copy_into(bytes_, chunk_rows_at_, chunk_rows_);
   copy_into(bytes_, span_rows_at_, span_rows_);
@@ -90,25 +106,16 @@ void TableImage::write_rows(const plan::Plan& plan, c10::Device device) {
   }
 }
 
-template <class Value>
-size_t TableImage::reserve(size_t count) {
-  static_assert(alignof(Value) <= 16);
-  const size_t at = (bytes_.size() + 15) / 16 * 16;
-  bytes_.resize(at + count * sizeof(Value));
-  return at;
-}
-
-Table TableImage::table_at(void* memory) const {
-  char* const base = static_cast<char*>(memory);
-  const auto tickets = reinterpret_cast<uint32_t*>(base + tickets_at_);
-  return {reinterpret_cast<const Row*>(base + rows_at_),
-          {reinterpret_cast<const int32_t*>(base + chunk_rows_at_), static_cast<int64_t>(chunk_rows_.size())},
-          {reinterpret_cast<const int32_t*>(base + span_rows_at_), static_cast<int64_t>(span_rows_.size())},
+Table TableImage::table_at(void* memory, void* scratch) const {
+  auto* const tickets = value_at<uint32_t>(scratch, tickets_at_);
+  return {value_at<const Row>(memory, rows_at_),
+          {value_at<const int32_t>(memory, chunk_rows_at_), static_cast<int64_t>(chunk_rows_.size())},
+          {value_at<const int32_t>(memory, span_rows_at_), static_cast<int64_t>(span_rows_.size())},
           static_cast<int64_t>(count_),
-          reinterpret_cast<double*>(base + chunk_sums_at_),
-          reinterpret_cast<double*>(base + row_sums_at_),
+          value_at<double>(scratch, chunk_sums_at_),
+          value_at<double>(scratch, row_sums_at_),
           tickets,
-          tickets + rows_.size()};
+          tickets == nullptr ? nullptr : tickets + rows_.size()};
 }
 
 }  // namespace apex::kernels::cuda

@@ -8,7 +8,7 @@
 
 namespace apex::kernels::cuda {
 
-// A table as bytes on the host, to be copied to where kernels read it: rows and parts, then sums and tickets, all zero.
+// A table as bytes on the host, to be copied to where kernels read it: rows and parts. Sums and tickets are apart from them.
 class TableImage {
  public:
   // Of the plan's tensors on `device`.
@@ -16,21 +16,22 @@ class TableImage {
 
   const std::vector<std::byte>& bytes() const { return bytes_; }
 
-  // The table at `memory`, which holds a copy of the bytes and is aligned to 16 bytes.
-  Table table_at(void* memory) const;
+  // What sums and tickets take.
+  size_t scratch_size() const { return scratch_size_; }
+
+  // The table at `memory`, which holds a copy of the bytes, with sums and tickets at `scratch`, which is zero when it is first
+  // used. Both are aligned to 16 bytes. Without scratch there are none.
+  Table table_at(void* memory, void* scratch) const;
 
  private:
-  // Room for `count` values; where it begins.
-  template <class Value>
-  size_t reserve(size_t count);
-
   void write_rows(const plan::Plan& plan, c10::Device device);
 
   std::vector<std::byte> bytes_;
   std::vector<Row> rows_;
   std::vector<int32_t> chunk_rows_, span_rows_;
-  size_t count_;
-  size_t rows_at_, chunk_rows_at_, span_rows_at_, chunk_sums_at_, row_sums_at_, tickets_at_;
+  size_t count_, scratch_size_ = 0;
+  size_t rows_at_, chunk_rows_at_, span_rows_at_;    // in the bytes
+  size_t chunk_sums_at_, row_sums_at_, tickets_at_;  // in the scratch
 };
 
 }  // namespace apex::kernels::cuda

@@ -104,6 +104,28 @@ TEST_P(AtenDriver, UnscalesToTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, AtenNorm, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
+// Sums of every magnitude: what float32 holds, what it holds as subnormals only, and what it does not.
+at::Tensor sums_of_all_sizes() {
+  const at::Tensor digits = random_values(20000, at::kDouble).abs().add(0.5);
+  const at::Tensor exponents = at::linspace(-160, 1000, digits.numel(), at::kDouble).floor();
+  const at::Tensor special =
+      at::tensor({0.0, 1.0, 4.0, 0x1p-149, 0x1.fffffep127, 0x1.ffffffp127, 0x1p1023, INFINITY, NAN}, at::kDouble);
+  // Squares of the numbers halfway between two of float32: their roots are as close to the middle as any can be.
+  const at::Tensor halves = at::arange(1000, at::kDouble).mul(2).add(1).mul(0x1p-24).add(1).square();
+  return at::cat({digits.mul(at::exp2(exponents)), special, halves});
+}
+
+// What norms over several devices are put together by.
+TEST(AtenNorms, AreJoinedToTheBitsOfTheNativeDriver) {
+  const at::Tensor sums = sums_of_all_sizes();
+  EXPECT_TRUE(same_bits(kernels::aten::roots_of(sums), kernels::cpu::roots_of(sums)));
+  for (const int64_t count : {0, 1, 3, 511, 512, 513, 5000}) {
+    const at::Tensor some = random_values(count, at::kDouble).abs();
+    const double expected = kernels::cpu::ordered_sum({some.const_data_ptr<double>(), static_cast<size_t>(count)});
+    EXPECT_EQ(kernels::aten::ordered_sum(some).item<double>(), expected) << count;
+  }
+}
+
 TEST(AtenFlags, ReportNonFiniteInputsAsAskedFor) {
   for (const double value : {INFINITY, -INFINITY, NAN}) {
     Tensors bad = {at::ones({5}), at::ones({40})};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/packs.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/table_image.h"
 #include "tests/kernels/support.h"
 
@@ -18,16 +19,21 @@ class TableInHostMemory {
   explicit TableInHostMemory(const std::vector<plan::TensorList>& lists)
       : plan_{plan::make_groups(lists), lists.front().tensors.size(), nullptr},
         image_(plan_, c10::kCPU),
-        memory_(image_.bytes()) {
-    table = image_.table_at(memory_.data());
+        memory_(image_.bytes()),
+        scratch_(zeros()) {
+    table = image_.table_at(memory_.data(), scratch_.data());
   }
+
+  std::vector<std::byte> zeros() const { return std::vector<std::byte>(image_.scratch_size()); }
+  // The same table for a launch that works in other memory, or in none.
+  cuda::Table with_scratch(void* scratch) { return image_.table_at(memory_.data(), scratch); }
 
   cuda::Table table;
 
  private:
   plan::Plan plan_;
   cuda::TableImage image_;
-  std::vector<std::byte> memory_;
+  std::vector<std::byte> memory_, scratch_;
 };
 
 using PartAt = cuda::Part (*)(const cuda::Table&, int64_t);
@@ -104,14 +110,61 @@ TEST(DeviceTable, SaysWhereAccessesAreAligned) {
   }
 }
 
-TEST(DeviceTable, StartsWithEverythingElseAtZero) {
+// Two launches at a time over the same tensors read one table, and get in each other's way nowhere.
+TEST(DeviceTable, HasSumsAndTicketsInTheScratchAlone) {
   const Tensors in = random_list(at::kFloat);
-  const TableInHostMemory host({{"in", in, plan::Access::read}});
+  TableInHostMemory host({{"in", in, plan::Access::read}});
+  std::vector<std::byte> scratch = host.zeros();
+  const cuda::Table other = host.with_scratch(scratch.data());
+  EXPECT_EQ(other.rows, host.table.rows);
+  EXPECT_EQ(other.chunks.row_of, host.table.chunks.row_of);
+  EXPECT_EQ(other.spans.row_of, host.table.spans.row_of);
+  const auto is_inside = [&](const void* address, size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(address);
+    return begin >= scratch.data() && begin + size <= scratch.data() + scratch.size();
+  };
   for (int s = 0; s < cuda::kSums; ++s) {
-    for (int64_t i = 0; i < host.table.chunks.count; ++i) EXPECT_EQ(host.table.chunk_sums(s)[i], 0);
-    for (int64_t i = 0; i < host.table.count; ++i) EXPECT_EQ(host.table.row_sums(s)[i], 0);
+    EXPECT_TRUE(is_inside(other.chunk_sums(s), sizeof(double) * static_cast<size_t>(other.chunks.count)));
+    EXPECT_TRUE(is_inside(other.row_sums(s), sizeof(double) * static_cast<size_t>(other.count)));
   }
-  for (const uint32_t* ticket = host.table.row_tickets; ticket <= host.table.grid_ticket; ++ticket) EXPECT_EQ(*ticket, 0u);
+  EXPECT_TRUE(is_inside(other.row_tickets, sizeof(uint32_t)));
+  EXPECT_TRUE(is_inside(other.grid_ticket, sizeof(uint32_t)));
+  EXPECT_EQ(other.grid_ticket - other.row_tickets, static_cast<std::ptrdiff_t>(in.size() - 1))
+      << "one for each that is not empty";
+}
+
+TEST(DeviceTable, NeedsNoScratchForALaunchThatTakesNoSums) {
+  const Tensors in = random_list(at::kFloat);
+  TableInHostMemory host({{"in", in, plan::Access::read}});
+  const cuda::Table bare = host.with_scratch(nullptr);
+  EXPECT_EQ(bare.rows, host.table.rows);
+  EXPECT_EQ(bare.all_chunk_sums, nullptr);
+  EXPECT_EQ(bare.all_row_sums, nullptr);
+  EXPECT_EQ(bare.row_tickets, nullptr);
+  EXPECT_EQ(bare.grid_ticket, nullptr);
+}
+
+TEST(DeviceScratch, IsSharedByTheLaunchesOfAStreamAndByNoOthers) {
+  cuda::Scratch scratch;
+  int made = 0;
+  const auto make = [&] { return at::full({1}, ++made); };
+  const at::Tensor first = scratch.of_launch(/*stream=*/7, /*captured=*/false, make);
+  EXPECT_TRUE(scratch.of_launch(7, false, make).is_same(first));
+  const at::Tensor of_other_stream = scratch.of_launch(0, false, make);
+  EXPECT_FALSE(of_other_stream.is_same(first));
+  EXPECT_TRUE(scratch.of_launch(0, false, make).is_same(of_other_stream));
+  EXPECT_EQ(made, 2);
+}
+
+// A graph may be replayed beside a launch on the stream that it was captured from, and branches of one beside each other.
+TEST(DeviceScratch, BelongsToOneLaunchInAGraph) {
+  cuda::Scratch scratch;
+  const auto make = [] { return at::zeros({1}); };
+  const at::Tensor eager = scratch.of_launch(7, /*captured=*/false, make);
+  const at::Tensor captured = scratch.of_launch(7, /*captured=*/true, make);
+  EXPECT_FALSE(captured.is_same(eager));
+  EXPECT_FALSE(scratch.of_launch(7, true, make).is_same(captured));
+  EXPECT_TRUE(scratch.of_launch(7, false, make).is_same(eager));
 }
 
 }  // namespace

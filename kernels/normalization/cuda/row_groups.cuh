@@ -71,7 +71,7 @@ inline unsigned blocks_for(int64_t count, int64_t each) {
 }
 
 // A warp for each row of one segment, and a block for each longer one. Rows of float64, which are there to check others with,
-// get a block in any case: most of it is idle where they are short, but a third of all device code need not be compiled.
+// get a block in any case: most of it is idle where they are short, for one kernel less to compile.
 template <template <class, class, class> class Row, class Kind, class Real, class Args>
 cudaError_t launch_rows(const Args& args, cudaStream_t stream) {
   if constexpr (sizeof(Real) == sizeof(float)) {
