@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/scaling/capture.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/session.h>
 
@@ -38,7 +39,9 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
     scaled_ = loss;
     return;
   }
-  const double scale = session_->scaler(options_.loss_id()).loss_scale();
+  const LossScaler& scaler = session_->scaler(options_.loss_id());
+  detail::check_capture(scaler, "amp::scale_loss", loss.device());
+  const double scale = scaler.loss_scale();
   const at::Tensor loss32 = loss.to(at::kFloat);
   scaled_ = needs_amp() ? loss32 * scale : loss32;
   if (!needs_amp()) return;

@@ -146,8 +146,8 @@ class ScaledLoss {
 /// `amp::initialize` returned. All optimizers whose parameters get gradients in the pass must be listed.
 /// Errors, before anything is changed: RuntimeError before `initialize`, for an optimizer that is no handle or was moved from,
 /// for a block inside another one of the same optimizer, for optimizers of different `initialize` calls, for two optimizers
-/// that train one parameter, for an optimizer whose model was initialized again; IndexError for a `loss_id` out of range. Apex:
-/// `amp.scale_loss`.
+/// that train one parameter, for an optimizer whose model was initialized again, for a dynamic loss scale while a CUDA graph is
+/// captured; IndexError for a `loss_id` out of range. Apex: `amp.scale_loss`.
 [[nodiscard]] inline ScaledLoss scale_loss(const at::Tensor& loss, const OptimizerList& optimizers,
                                            const ScaleLossOptions& options = {}) {
   return ScaledLoss(loss, optimizers, options);

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/optimizers/detail/place_control.h>
 
 #include "kernels/optimizers.h"
 
@@ -29,7 +30,8 @@ kernels::AdagradControl control_of(const FusedAdagradOptions& options) {
 }  // namespace
 
 FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdagradOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}) {
+    : FusedOptimizer(groups, defaults.clone(),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {
   check(defaults);
 }
 
@@ -44,7 +46,9 @@ void FusedAdagrad::update() {
         if (!sum.defined()) sum = at::zeros_like(param);
         sums.push_back(sum);
       }
-      kernels::multi_tensor_adagrad(set.grads, set.params, sums, set.model_params, control);
+      kernels::AdagradControl of_set = control;
+      detail::place_control(set.params.front().device(), of_set);
+      kernels::multi_tensor_adagrad(set.grads, set.params, sums, set.model_params, of_set);
     }
   }
 }

@@ -33,8 +33,9 @@ kernels::AdamControl control_of(const FusedAdamOptions& options) {
 }  // namespace
 
 FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}),
-      capturable_(defaults.capturable()),
+    : FusedOptimizer(groups, defaults.clone(),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(),
+                      defaults.capturable() ? Counting::on_device : Counting::on_host}),
       master_weights_(defaults.master_weights()) {
   check(defaults);
 }
@@ -53,7 +54,7 @@ void FusedAdam::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
     const auto control = control_of(detail::options_of<FusedAdamOptions>(param_groups_[group]));
-    run_step(group, launch_sets(group), control, capturable_, [&](detail::LaunchSet& set, const kernels::AdamControl& at_step) {
+    run_step(group, launch_sets(group), control, [&](detail::LaunchSet& set, const kernels::AdamControl& at_step) {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {
         auto& state = state_of<FusedAdamParamState>(param);
@@ -68,9 +69,7 @@ void FusedAdam::update() {
   }
 }
 
-void FusedAdam::update_device_lr() {
-  if (capturable_) write_device_lrs();
-}
+void FusedAdam::update_device_lr() { write_device_lrs(); }
 
 void FusedAdam::save(torch::serialize::OutputArchive& archive) const {
   torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, *this);

@@ -86,7 +86,7 @@ class FusedAdam : public FusedOptimizer {
  private:
   void use_own_masters(detail::LaunchSet& set);
 
-  bool capturable_, master_weights_;
+  bool master_weights_;
 };
 
 FusedAdamOptions options_of(const FusedAdam*);

@@ -28,7 +28,7 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
   kernels::LambControl control = detail::lamb_control(detail::options_of<FusedLAMBOptions>(param_groups_[group]));
   control.global_grad_norm = global_norm;
   control.max_grad_norm = max_grad_norm_;
-  run_step(group, sets, control, /*capturable=*/false, [&](const detail::LaunchSet& set, const kernels::LambControl& at_step) {
+  run_step(group, sets, control, [&](const detail::LaunchSet& set, const kernels::LambControl& at_step) {
     detail::LambState lists;
     for (size_t i = 0; i < set.params.size(); ++i) {
       const at::Tensor& param = set.params[i];

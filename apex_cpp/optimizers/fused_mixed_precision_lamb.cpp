@@ -24,7 +24,8 @@ void check(const FusedMixedPrecisionLambOptions& options) {
 
 FusedMixedPrecisionLamb::FusedMixedPrecisionLamb(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                                  FusedMixedPrecisionLambOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}),
+    : FusedOptimizer(groups, defaults.clone(),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_device}),
       max_grad_norm_(defaults.max_grad_norm()),
       reduced_precision_dtype_(defaults.reduced_precision_dtype()) {
   check(defaults);
@@ -47,7 +48,7 @@ void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::Lau
   control.global_grad_norm = global_norm;
   control.max_grad_norm = max_grad_norm_;
   start_count_at(group, options.step());
-  run_step(group, sets, control, /*capturable=*/true, [&](detail::LaunchSet& set, const kernels::LambControl& at_step) {
+  run_step(group, sets, control, [&](detail::LaunchSet& set, const kernels::LambControl& at_step) {
     detail::LambState lists;
     const bool keeps_masters = set.model_params.empty() && set.params.front().scalar_type() == reduced_precision_dtype_;
     if (keeps_masters) set.model_params = set.params;

@@ -58,26 +58,25 @@ at::Tensor& FusedNovoGrad::norms_of(size_t group) {
 void FusedNovoGrad::update_group(size_t group) {
   const auto& options = detail::options_of<FusedNovoGradOptions>(param_groups_[group]);
   const auto sets = launch_sets(group, /*split_fresh=*/true);
-  run_step(group, sets, control_of(options), /*capturable=*/false,
-           [&](const detail::LaunchSet& set, kernels::NovoGradControl control) {
-             std::vector<at::Tensor> exp_avgs;
-             for (const at::Tensor& param : set.params) {
-               at::Tensor& exp_avg = state_of<FusedNovoGradParamState>(param).exp_avg;
-               if (!exp_avg.defined()) exp_avg = at::zeros_like(param);
-               exp_avgs.push_back(exp_avg);
-             }
-             control.first_run = set.fresh && !options.init_zero();
-             at::Tensor& all_norms = norms_of(group);
-             const bool whole_group = set.params.size() == param_groups_[group].params().size();
-             if (whole_group) {
-               kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, all_norms, set.model_params, control);
-               return;
-             }
-             const at::Tensor index = at::tensor(set.positions).to(all_norms.device());
-             const at::Tensor norms = all_norms.index_select(0, index).to(set.params.front().device());
-             kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, control);
-             all_norms.index_copy_(0, index, norms.to(all_norms.device()));
-           });
+  run_step(group, sets, control_of(options), [&](const detail::LaunchSet& set, kernels::NovoGradControl control) {
+    std::vector<at::Tensor> exp_avgs;
+    for (const at::Tensor& param : set.params) {
+      at::Tensor& exp_avg = state_of<FusedNovoGradParamState>(param).exp_avg;
+      if (!exp_avg.defined()) exp_avg = at::zeros_like(param);
+      exp_avgs.push_back(exp_avg);
+    }
+    control.first_run = set.fresh && !options.init_zero();
+    at::Tensor& all_norms = norms_of(group);
+    const bool whole_group = set.params.size() == param_groups_[group].params().size();
+    if (whole_group) {
+      kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, all_norms, set.model_params, control);
+      return;
+    }
+    const at::Tensor index = at::tensor(set.positions).to(all_norms.device());
+    const at::Tensor norms = all_norms.index_select(0, index).to(set.params.front().device());
+    kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, control);
+    all_norms.index_copy_(0, index, norms.to(all_norms.device()));
+  });
 }
 
 void FusedNovoGrad::update() {

@@ -5,9 +5,11 @@
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/optimizers/detail/place_control.h>
 
 #include <algorithm>
 
+#include "kernels/capture.h"
 #include "kernels/optimizers.h"
 
 namespace apex::optimizers {
@@ -56,7 +58,8 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
                                std::unique_ptr<torch::optim::OptimizerOptions> defaults, Switches switches)
     : Optimizer(groups, std::move(defaults)),
       set_grad_none_(switches.set_grad_none),
-      materialize_master_grads_(switches.materialize_master_grads) {}
+      materialize_master_grads_(switches.materialize_master_grads),
+      counting_(switches.counting) {}
 
 torch::Tensor FusedOptimizer::step(LossClosure closure) {
   torch::Tensor loss;
@@ -66,6 +69,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
   }
   const at::NoGradGuard no_grad;
   check_params();
+  check_capture();
   if (!stopped_on_host()) update();
   return loss;
 }
@@ -127,12 +131,46 @@ std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fres
   return sets;
 }
 
+// ---- CUDA graphs ----
+
+// A graph repeats at each replay what it captured, also what belongs to one step only.
+void FusedOptimizer::check_capture() const {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    if (params.empty() || !kernels::is_captured(device_of(group))) continue;
+    for (size_t i = 0; i < params.size(); ++i) {
+      TORCH_CHECK(!grad_of(group, i).defined() || has_state(params[i]), "Parameter ", i, " of group ", group, ", of shape ",
+                  params[i].sizes(),
+                  ", has no state yet, and this step is captured in a CUDA graph: each replay would make it anew, and take the "
+                  "first step again. Run one step before the capture.");
+    }
+    if (counting_ != Counting::none) check_captured_count(group);
+  }
+}
+
+void FusedOptimizer::check_captured_count(size_t group) const {
+  const bool on_device = group < group_states_.size() && group_states_[group].step.is_on_device();
+  TORCH_CHECK(on_device || counting_ == Counting::on_device, "The steps of group ", group,
+              " are counted on the host, and this step is captured in a CUDA graph: each replay would be the same step again. "
+              "Use an optimizer that counts on the device: FusedAdam with capturable, or FusedMixedPrecisionLamb.");
+  TORCH_CHECK(
+      on_device, "The step count of group ", group,
+      " is not on the device yet, and this step is captured in a CUDA graph: each replay would start from it again. Run "
+      "one step before the capture.");
+  const double lr = param_groups_[group].options().get_lr();
+  TORCH_CHECK(counting_ != Counting::on_device || group_states_[group].lr_written == lr, "The learning rate of group ", group,
+              " became ", lr,
+              " after it was written to the device, and this step is captured in a CUDA graph: each replay "
+              "would write it again. Call update_device_lr() before the capture.");
+}
+
 // ---- scaling, and the count of steps ----
 
 bool FusedOptimizer::any_fresh() const {
-  for (const auto& group : param_groups_) {
-    for (const auto& param : group.params()) {
-      if (param.grad().defined() && !has_state(param)) return true;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (grad_of(group, i).defined() && !has_state(params[i])) return true;
     }
   }
   return false;
@@ -163,6 +201,7 @@ const at::Tensor& FusedOptimizer::device_lr(size_t group, double lr) {
 }
 
 void FusedOptimizer::write_device_lrs() {
+  if (counting_ != Counting::on_device) return;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (!param_groups_[group].params().empty()) device_lr(group, param_groups_[group].options().get_lr());
   }
@@ -173,8 +212,9 @@ void FusedOptimizer::start_count_at(size_t group, int64_t steps) {
   if (!count.is_on_device() && count.value() == 0) count.set(steps);
 }
 
-void FusedOptimizer::begin_group(size_t group, kernels::MomentControl& control, bool capturable) {
+void FusedOptimizer::begin_group(size_t group, kernels::MomentControl& control) {
   GroupState& state = group_state(group);
+  const bool capturable = counting_ == Counting::on_device;
   set_scaling(control);
   if (capturable) control.lr_tensor = device_lr(group, control.lr);
   if (capturable || control.found_inf.defined() || state.step.is_on_device()) {
@@ -184,14 +224,12 @@ void FusedOptimizer::begin_group(size_t group, kernels::MomentControl& control, 
   }
 }
 
-void FusedOptimizer::place_control(const LaunchSet& set, bool alone, kernels::MomentControl& control) const {
-  const c10::Device device = set.params.front().device();
-  for (at::Tensor* tensor : {&control.found_inf, &control.grad_scale_tensor, &control.lr_tensor}) {
-    if (tensor->defined()) *tensor = tensor->to(device, /*non_blocking=*/true);
-  }
-  if (!alone && control.step_tensor.defined()) {
-    control.step_tensor = control.step_tensor.to(device, /*non_blocking=*/true, /*copy=*/true);
-  }
+bool FusedOptimizer::can_count(const LaunchSet& set, const kernels::MomentControl& control) const {
+  return detail::can_count(set.params.front().device(), control.step_tensor);
+}
+
+void FusedOptimizer::place_control(const LaunchSet& set, bool counts, kernels::MomentControl& control) const {
+  detail::place_control(set.params.front().device(), counts, control);
 }
 
 void FusedOptimizer::end_group(size_t group, bool advanced, const kernels::MomentControl& control) {

@@ -61,8 +61,13 @@ struct LaunchSet {
 /// Parameters, gradients and state: float16, bfloat16 or float32 in any mix, dense, on any device; arithmetic is float32.
 /// Empty groups are fine. No step waits for a device, unless a loss scaler on that device has set `found_inf` before the first.
 /// Works with `amp::GradScaler` without unscaling in between, with torch's learning-rate schedulers, and with `torch::save`.
+///
+/// CUDA graphs: take one step before the capture, in which state and count are made. A graph keeps the rate of the captured
+/// step; FusedAdam with capturable and FusedMixedPrecisionLamb read rate and count on the device at each replay.
+///
 /// Errors of `step`, before anything is changed: RuntimeError that names group and position of a parameter with a sparse
-/// gradient or of another dtype.
+/// gradient or of another dtype. In a CUDA graph, RuntimeError for a step that each replay would take as the same one again: a
+/// parameter's first, one of an optimizer that counts on the host, the first with a rate that is not on the device yet.
 class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsAmpScaling, public amp::StepsMasters {
  public:
   /// Evaluates the closure, if there is one, with gradients enabled, steps, and returns the closure's value.
@@ -78,9 +83,13 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   bool materialize_master_grads() const override { return materialize_master_grads_; }
 
  protected:
+  /// Where the steps of a group are counted. On the device its learning rate is read there, too.
+  enum class Counting { none, on_host, on_device };
+
   struct Switches {
     bool set_grad_none = true;
     bool materialize_master_grads = true;
+    Counting counting = Counting::on_host;
   };
 
   FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -109,6 +118,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   detail::GroupState& group_state(size_t group);
   /// The learning rate on the device. Written when it changed only: a write that a CUDA graph captured would freeze it.
   const at::Tensor& device_lr(size_t group, double lr);
+  /// Does nothing where steps are not counted on the device.
   void write_device_lrs();
   /// Counts steps from `steps` on, if the group has taken none.
   void start_count_at(size_t group, int64_t steps);
@@ -117,18 +127,17 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// Sets what the loss scaler and amp say: found_inf and the gradients' scale.
   void set_scaling(kernels::StepControl& control) const;
   /// Runs `call(set, control)` for each set with the group's step count in the control, and advances the count: by one for all
-  /// sets together, unless the step is stopped. `capturable` keeps the count, and `lr`, on the device. Sets that are not const
-  /// are the call's to change.
+  /// sets together, unless the step is stopped. Sets that are not const are the call's to change.
   template <class Sets, class Control, class Call>
-  void run_step(size_t group, Sets&& sets, Control control, bool capturable, const Call& call) {
-    begin_group(group, control, capturable);
-    const bool alone = sets.size() == 1;
+  void run_step(size_t group, Sets&& sets, Control control, const Call& call) {
+    begin_group(group, control);
+    const bool by_kernel = sets.size() == 1 && can_count(sets.front(), control);
     for (auto& set : sets) {
       Control of_set = control;
-      place_control(set, alone, of_set);
+      place_control(set, by_kernel, of_set);
       call(set, of_set);
     }
-    end_group(group, alone, control);
+    end_group(group, by_kernel, control);
   }
 
   void save_group_states(torch::serialize::OutputArchive& archive) const;
@@ -138,16 +147,20 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void check_params() const;
   bool stopped_on_host() const;
   bool any_fresh() const;
+  void check_capture() const;
+  void check_captured_count(size_t group) const;
   c10::Device device_of(size_t group) const;
-  void begin_group(size_t group, kernels::MomentControl& control, bool capturable);
-  /// Moves the control's tensors to the set's device. The kernel advances the step count itself if the set is `alone`,
-  /// otherwise a copy of it.
-  void place_control(const detail::LaunchSet& set, bool alone, kernels::MomentControl& control) const;
+  void begin_group(size_t group, kernels::MomentControl& control);
+  /// Whether the set's kernel can advance the step count itself.
+  bool can_count(const detail::LaunchSet& set, const kernels::MomentControl& control) const;
+  /// Moves the control's tensors to the set's device. The kernel that does not count advances a copy.
+  void place_control(const detail::LaunchSet& set, bool counts, kernels::MomentControl& control) const;
   void end_group(size_t group, bool advanced, const kernels::MomentControl& control);
 
   std::vector<detail::GroupState> group_states_;
   bool set_grad_none_;
   bool materialize_master_grads_;
+  Counting counting_;
 };
 
 }  // namespace apex::optimizers

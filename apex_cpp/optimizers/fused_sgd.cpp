@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/optimizers/detail/place_control.h>
 
 #include "kernels/optimizers.h"
 
@@ -34,7 +35,8 @@ kernels::SgdControl control_of(const FusedSGDOptions& options) {
 }  // namespace
 
 FusedSGD::FusedSGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedSGDOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}) {
+    : FusedOptimizer(groups, defaults.clone(),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {
   check(defaults);
 }
 
@@ -49,8 +51,10 @@ void FusedSGD::update() {
         if (!buffer.defined()) buffer = at::zeros_like(param);
         momentum_buffers.push_back(buffer);
       }
-      control.first_run = set.fresh;
-      kernels::multi_tensor_sgd(set.grads, set.params, momentum_buffers, set.model_params, control);
+      kernels::SgdControl of_set = control;
+      detail::place_control(set.params.front().device(), of_set);
+      of_set.first_run = set.fresh;
+      kernels::multi_tensor_sgd(set.grads, set.params, momentum_buffers, set.model_params, of_set);
     }
   }
 }

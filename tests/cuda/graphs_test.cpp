@@ -65,14 +65,6 @@ struct Step {
   Tensors grads, params, means, squares, models;
 };
 
-void capture(at::cuda::CUDAGraph& graph, const std::function<void()>& work) {
-  c10::cuda::device_synchronize();
-  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-  graph.capture_begin();
-  work();
-  graph.capture_end();
-}
-
 void expect_replay_to_equal_eager(at::cuda::CUDAGraph& graph, Step& captured, Step& eager) {
   for (int number = 0; number < 5; ++number) {
     captured.prepare(number);

@@ -1,12 +1,17 @@
 #include "tests/cuda/support.h"
 
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <torch/cuda.h>
 
 namespace cuda_test {
 
 void OnGpu::SetUp() {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU, and LibTorch finds none";
+}
+
+void OnTwoGpus::SetUp() {
+  if (torch::cuda::device_count() < 2) GTEST_SKIP() << "needs two GPUs, and LibTorch finds " << torch::cuda::device_count();
 }
 
 Tensors on_gpu(const Tensors& tensors) {
@@ -32,6 +37,14 @@ Problem on_gpu(const Problem& problem) {
 }
 
 at::Tensor clear_flag_on_gpu() { return at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(at::kCUDA)); }
+
+void capture(at::cuda::CUDAGraph& graph, const std::function<void()>& work) {
+  c10::cuda::device_synchronize();
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+  graph.capture_begin();
+  work();
+  graph.capture_end();
+}
 
 NoWaiting::NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR); }
 NoWaiting::~NoWaiting() { c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED); }

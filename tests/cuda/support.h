@@ -1,5 +1,9 @@
 #pragma once
 
+#include <ATen/cuda/CUDAGraph.h>
+
+#include <functional>
+
 #include "tests/kernels/optimizer_cases.h"
 
 namespace cuda_test {
@@ -13,6 +17,12 @@ class OnGpu : public ::testing::Test {
   void SetUp() override;
 };
 
+// A test that is skipped where there are not two.
+class OnTwoGpus : public ::testing::Test {
+ protected:
+  void SetUp() override;
+};
+
 template <class Param>
 class OnGpuWith : public OnGpu, public ::testing::WithParamInterface<Param> {};
 
@@ -20,6 +30,9 @@ Tensors on_gpu(const Tensors& tensors);
 Tensors on_cpu(const Tensors& tensors);
 Problem on_gpu(const Problem& problem);
 at::Tensor clear_flag_on_gpu();
+
+// Captures `work` on a stream of its own.
+void capture(at::cuda::CUDAGraph& graph, const std::function<void()>& work);
 
 // Calls that would make the host wait for the device throw for a scope.
 class NoWaiting {

@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 
 #include <apex_cpp/amp/handles/masters_key.h>
+#include <apex_cpp/amp/masters/captured_step.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 
@@ -22,7 +23,11 @@ OptimizerStash& AmpOptimizerBase::in_use(const char* caller) const {
   return *stash_;
 }
 
-bool AmpOptimizerBase::begin_step(bool has_closure) { return in_use("step").begin_step(has_closure); }
+bool AmpOptimizerBase::begin_step(bool has_closure) {
+  OptimizerStash& stash = in_use("step");
+  check_captured_step(stash);
+  return stash.begin_step(has_closure);
+}
 
 void AmpOptimizerBase::finish_step() {
   stash_->finish_step();

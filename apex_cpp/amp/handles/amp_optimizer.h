@@ -87,7 +87,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// undefined tensor. With masters: steps them, then writes the 16-bit model parameters and drops the masters' gradients.
   /// No synchronisation beyond the optimizer's own. Errors: RuntimeError for a closure where masters exist or a skip is
   /// pending (Apex: OPT-05, SL-12), inside a `scale_loss` block, after passes with `delay_unscale` only, on a handle that was
-  /// moved from, or whose model was initialized again with another optimizer.
+  /// moved from, or whose model was initialized again with another optimizer, and in a CUDA graph with a dynamic loss scale.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!begin_step(static_cast<bool>(closure))) return {};
     const disable_casts casts_off;  // INIT-20

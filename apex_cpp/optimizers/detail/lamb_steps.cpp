@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/optimizers/detail/place_control.h>
 
 #include "kernels/multi_tensor.h"
 
@@ -21,6 +22,7 @@ at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_g
 }
 
 void lamb_step(const LaunchSet& set, const LambState& state, kernels::LambControl control) {
+  control.global_grad_norm = moved_to(set.params.front().device(), control.global_grad_norm);
   const auto norms =
       kernels::multi_tensor_lamb_stage_1(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, state.updates, control);
   control.step_tensor.reset();  // the step is counted by stage 1

@@ -1,0 +1,167 @@
+// Whole optimizers, and amp around them, in CUDA graphs: replays take the steps that eager ones do.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/optimizers.h>
+#include <torch/torch.h>
+
+#include "tests/cuda/support.h"
+
+namespace cuda_test {
+namespace {
+
+namespace amp = apex::amp;
+namespace optimizers = apex::optimizers;
+using kernels_test::same_bytes;
+
+// Values that depend on size and seed alone.
+at::Tensor values(int64_t size, uint64_t seed) {
+  torch::manual_seed(seed);
+  return kernels_test::random_values(size, at::kFloat);
+}
+
+struct Class {
+  std::string name;
+  std::function<std::unique_ptr<torch::optim::Optimizer>(Tensors)> make;
+  std::function<void(torch::optim::Optimizer&, double)> set_rate;  // between replays; undefined where a graph keeps its rate
+};
+
+template <class Opt>
+void write_rate(torch::optim::Optimizer& optimizer, double rate) {
+  optimizer.param_groups()[0].options().set_lr(rate);
+  static_cast<Opt&>(optimizer).update_device_lr();
+}
+
+template <class Opt, class Options>
+Class with(const std::string& name, const Options& options, void (*set_rate)(torch::optim::Optimizer&, double)) {
+  return {name, [options](Tensors params) { return std::make_unique<Opt>(std::move(params), options); }, set_rate};
+}
+
+std::vector<Class> classes() {
+  using namespace apex::optimizers;
+  return {with<FusedSGD>("FusedSGD", FusedSGDOptions(0.1).momentum(0.9), nullptr),
+          with<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.1), nullptr),
+          with<FusedAdam>("FusedAdam", FusedAdamOptions(0.1).capturable(true), write_rate<FusedAdam>),
+          with<FusedMixedPrecisionLamb>("FusedMixedPrecisionLamb", FusedMixedPrecisionLambOptions(0.1),
+                                        write_rate<FusedMixedPrecisionLamb>)};
+}
+
+// Parameters with gradients that stay where they are.
+class Program {
+ public:
+  explicit Program(const Class& of) : optimizer_(of.make(params_)) {
+    for (const at::Tensor& param : params_) param.mutable_grad() = at::ones_like(param);
+  }
+
+  void prepare(int number) {
+    for (const at::Tensor& param : params_) param.grad().copy_(values(param.numel(), static_cast<uint64_t>(number)));
+  }
+  void step() { optimizer_->step(); }
+  torch::optim::Optimizer& optimizer() { return *optimizer_; }
+  Tensors params() const { return on_cpu(params_); }
+
+ private:
+  static at::Tensor param(int64_t size) { return values(size, 99).cuda().requires_grad_(); }
+
+  Tensors params_ = {param(1), param(33), param(70001)};
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+class OptimizerGraphs : public OnGpuWith<Class> {};
+INSTANTIATE_TEST_SUITE_P(Classes, OptimizerGraphs, ::testing::ValuesIn(classes()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(OptimizerGraphs, ReplayTheStepsAfterTheFirst) {
+  Program captured(GetParam()), eager(GetParam());
+  for (Program* program : {&captured, &eager}) {
+    program->prepare(0);
+    program->step();
+  }
+  at::cuda::CUDAGraph graph;
+  capture(graph, [&] { captured.step(); });
+  for (int number = 1; number < 6; ++number) {
+    for (Program* program : {&captured, &eager}) {
+      program->prepare(number);
+      if (GetParam().set_rate) GetParam().set_rate(program->optimizer(), 0.1 / number);
+    }
+    graph.replay();
+    eager.step();
+    ASSERT_TRUE(same_bytes(captured.params(), eager.params())) << number;
+  }
+}
+
+TEST_P(OptimizerGraphs, AreRefusedForTheFirstStep) {
+  Program program(GetParam());
+  program.prepare(0);
+  const Tensors before = program.params();
+  at::cuda::CUDAGraph graph;
+  std::string message;
+  capture(graph, [&] {
+    try {
+      program.step();
+    } catch (const c10::Error& error) {
+      message = error.what_without_backtrace();
+    }
+  });
+  EXPECT_NE(message.find("Run one step before the capture"), std::string::npos) << message;
+  EXPECT_TRUE(same_bytes(program.params(), before));
+  program.step();
+  EXPECT_FALSE(same_bytes(program.params(), before)) << "and can be taken after it";
+}
+
+// A training step under amp, with a fixed loss scale: forward, scale_loss, backward and step.
+class AmpProgram {
+ public:
+  AmpProgram() {
+    torch::manual_seed(5);
+    torch::nn::Linear net(64, 32);
+    net->to(at::kCUDA);
+    optimizers::FusedAdam original(net->parameters(), optimizers::FusedAdamOptions(0.01).capturable(true));
+    auto [model, optimizer] = amp::initialize(net, original, "O2", amp::InitializeOptions().loss_scale(128.0).verbosity(0));
+    step_ = [model = std::move(model), optimizer = std::make_shared<decltype(optimizer)>(std::move(optimizer)),
+             input = input_]() mutable {
+      const at::Tensor loss = model->forward(input).square().mean();
+      {
+        auto scaled_loss = amp::scale_loss(loss, *optimizer);
+        scaled_loss.backward();
+      }
+      optimizer->step();
+      optimizer->zero_grad();
+    };
+    params_ = net->parameters();
+  }
+
+  void prepare(int number) { input_.copy_(values(input_.numel(), static_cast<uint64_t>(number)).view_as(input_)); }
+  void step() { step_(); }
+  Tensors params() const { return on_cpu(params_); }
+
+ private:
+  at::Tensor input_ = at::zeros({16, 64}, at::kCUDA);
+  Tensors params_;
+  std::function<void()> step_;
+};
+
+class AmpGraphs : public OnGpu {};
+
+TEST_F(AmpGraphs, ReplayWholeTrainingStepsWithAFixedLossScale) {
+  AmpProgram captured, eager;
+  // Off the default stream, as backward in a graph asks for: its stream is that of the forward pass.
+  {
+    const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+    for (int number = 0; number < 3; ++number) {
+      for (AmpProgram* program : {&captured, &eager}) {
+        program->prepare(number);
+        program->step();
+      }
+    }
+  }
+  at::cuda::CUDAGraph graph;
+  capture(graph, [&] { captured.step(); });
+  for (int number = 3; number < 6; ++number) {
+    for (AmpProgram* program : {&captured, &eager}) program->prepare(number);
+    graph.replay();
+    eager.step();
+    ASSERT_TRUE(same_bytes(captured.params(), eager.params())) << number;
+  }
+}
+
+}  // namespace
+}  // namespace cuda_test
