@@ -23,20 +23,51 @@ compile_jobs() {
   echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$((cores < memory ? cores : memory))}"
 }
 
-# build PRESET [TARGET...]: configures build/PRESET and builds it, all of it or the targets.
+# Passes a build's output on, and tells how far it is: on a terminal in one line that is rewritten, else every 15 s. Steps come in as
+# NINJA_STATUS below writes them.
+show_progress() {
+  local line told=0 left live= clear= mark=$'\x01'
+  [ -t 2 ] && [ "${TERM:-dumb}" != dumb ] && live=1 clear=$'\r\e[K'
+  while IFS= read -r line; do
+    if [[ $line =~ ^$mark([0-9]+)/([0-9]+)/([0-9]+) ]]; then
+      local steps=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+      left=$((seconds * (of - steps) / steps))
+      [ -n "$live" ] || [ $((seconds - told)) -ge 15 ] || continue
+      told=$seconds
+      printf "$clear%s: %d of %d steps built, about %d:%02d left${live:+\r}" "$self" "$steps" "$of" $((left / 60)) $((left % 60)) >&2
+      [ -n "$live" ] || echo >&2
+    else
+      printf "$clear%s\n" "$line" >&2
+    fi
+  done
+  printf "$clear" >&2
+}
+
+# build PRESET OPTION... [-- TARGET...]: configures build/PRESET with these options of cmake and builds it, all of it or the targets.
 build() {
-  local preset=$1 tree=build/$1 prefix fresh=()
+  local preset=$1 tree=build/$1 prefix options=() fresh=()
   shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
+  [ $# = 0 ] || shift
   prefix=$(torch_prefix)
   # CMake remembers where it found torch: another environment needs a fresh start.
   [ "$(cat "$tree/torch-prefix" 2>/dev/null)" = "$prefix" ] || fresh=(--fresh)
   mkdir -p "$tree"
   say "configuring $tree"
-  # Without a GPU, CUDA code is there to be compiled: once is enough.
-  cmake --preset "$preset" "${fresh[@]}" "-DCMAKE_PREFIX_PATH=$prefix" -DAPEX_CPP_CUDA_WITHOUT_GPU=8.0+PTX \
-    >"$tree/configure.log" 2>&1 ||
+  cmake --preset "$preset" "${fresh[@]}" "-DCMAKE_PREFIX_PATH=$prefix" "${options[@]}" >"$tree/configure.log" 2>&1 ||
     { cat "$tree/configure.log" >&2; die "configuring failed (log: $tree/configure.log)"; }
   echo "$prefix" >"$tree/torch-prefix"
   say "building $tree (${*:-everything}, $(compile_jobs) at a time)"
-  cmake --build --preset "$preset" --parallel "$(compile_jobs)" ${1:+--target "$@"} || die "the build failed"
+  NINJA_STATUS=$'\x01%f/%t/%e ' cmake --build --preset "$preset" --parallel "$(compile_jobs)" ${1:+--target "$@"} | show_progress ||
+    die "the build failed"
+}
+
+# What a build of the programs needs of CUDA: APEX_CPP_CUDA, where the caller sets it; what the tree was made with; CUDA where
+# there is a GPU. Its code takes minutes to compile, and runs nowhere else.
+cuda_for_programs() {
+  if [ -n "${APEX_CPP_CUDA:-}" ]; then
+    echo "-DAPEX_CPP_CUDA=$APEX_CPP_CUDA"
+  elif ! grep -q '^APEX_CPP_CUDA:' build/release/CMakeCache.txt 2>/dev/null && ! nvidia-smi -L >/dev/null 2>&1; then
+    echo -DAPEX_CPP_CUDA=OFF
+  fi
 }
