@@ -35,7 +35,7 @@ void scan_optimizers(const Json& json, Missing& missing) {
   }
 }
 
-bool is_set(const Json& value) { return !(value.is_null() || (value.kind() == Json::Kind::boolean && !value.as_bool())); }
+bool is_set(const Json& value) { return !value.is_null() && !(value.is_bool() && !value.as_bool()); }
 
 void scan_events(const Json& json, Missing& missing) {
   for (const Json& event : json.at("events").items()) {

@@ -2,31 +2,32 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <initializer_list>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace oracle {
 
-// A JSON document, read with yaml-cpp (JSON is a subset of YAML). Objects keep their order. A value knows where it stands, so
-// that every error names file, line and column. Numbers keep their text: integers of 64 bits and doubles come back exactly.
+// A value of a JSON document that nlohmann-json has read, and where it stands: every error names the file and the path to the
+// value (RFC 6901: "case.json:/events/3/input"). Objects keep their order.
 class Json {
  public:
-  enum class Kind { null, boolean, number, string, array, object };
   using Member = std::pair<std::string, Json>;
 
-  // Throws std::runtime_error on anything that is not JSON.
+  // Throws std::runtime_error on anything that is not JSON, and on an object that has a name twice.
   static Json parse(const std::string& text, const std::string& source);
   static Json parse_file(const std::filesystem::path& path);
 
-  Kind kind() const { return kind_; }
-  bool is_null() const { return kind_ == Kind::null; }
-  bool is_string() const { return kind_ == Kind::string; }
-  bool is_number() const { return kind_ == Kind::number; }
-  bool is_array() const { return kind_ == Kind::array; }
-  bool is_object() const { return kind_ == Kind::object; }
+  // A null of no document.
+  Json();
+
+  bool is_null() const;
+  bool is_bool() const;
+  bool is_string() const;
+  bool is_number() const;
+  bool is_array() const;
 
   // Each throws std::runtime_error when the value is of another kind.
   bool as_bool() const;
@@ -47,21 +48,20 @@ class Json {
   int64_t int_or(const std::string& name, int64_t fallback) const;
   std::string string_or(const std::string& name, const std::string& fallback) const;
 
-  // The value as it could stand in a message: "0.5", "inf", "true", "null", "[...]".
+  // The value as it could stand in a message: "0.5", "inf", "true", "null", "[2 items]".
   std::string text() const;
   std::string where() const;
 
  private:
-  friend class JsonReader;
+  struct Document;
+  Json(std::shared_ptr<const Document> document, const nlohmann::ordered_json& value, std::string path);
   [[noreturn]] void wrong_kind(const char* wanted) const;
 
-  Kind kind_ = Kind::null;
-  std::string text_;
+  std::shared_ptr<const Document> document_;
+  const nlohmann::ordered_json* value_;  // in the document
+  std::string path_;
   std::vector<Json> items_;
   std::vector<Member> members_;
-  std::shared_ptr<const std::string> source_;
-  int line_ = 0;
-  int column_ = 0;
 };
 
 }  // namespace oracle

@@ -66,19 +66,38 @@ TEST(Json, StringsMayHoldEscapesAndUnicode) {
 }
 
 TEST(Json, MalformedTextIsAnErrorWithItsPlace) {
-  expect_error([] { Json::parse("{\"a\": [1, 2", "broken.json"); }, "broken.json:");
-  expect_error([] { Json::parse("{\n  \"a\": unquoted\n}", "plain.json"); }, "plain.json:2:8: 'unquoted' is not a JSON value");
-  expect_error([] { Json::parse("{\"a\": 01}", "octal.json"); }, "octal.json:1:7: '01' is not a JSON value");
-  expect_error([] { Json::parse("{a: 1}", "names.json"); }, "names must be quoted");
-  expect_error([] { Json::parse("", "empty.json"); }, "empty.json");
-  expect_error([] { Json::parse("{\"a\": 1}\n---\n{}", "two.json"); }, "two.json: expected one JSON document, found 2");
+  const auto parse = [](const char* text) { return [text] { Json::parse(text, "broken.json"); }; };
+  expect_error(parse("{\"a\": [1, 2"), "broken.json: not JSON: ");
+  expect_error(parse("{\n  \"a\": unquoted\n}"), "line 2, column 8");
+  for (const char* text :
+       {"{\"a\": 01}", "{a: 1}", "", "{\"a\": 1}\n---\n{}", "{\"a\": 1} {}", "[NaN]", "[1,]", "// a remark\n[]"}) {
+    expect_error(parse(text), "broken.json: not JSON: ");
+  }
+  expect_error([] { Json::parse_file("/nonexistent/case.json"); }, "cannot be read");
 }
 
-TEST(Json, WrongKindIsAnErrorWithItsPlace) {
-  const Json json = Json::parse("{\"a\": \"text\",\n \"b\": 1.5}", "kinds.json");
-  expect_error([&] { json.at("a").as_double(); }, "kinds.json:1:7: expected a number, found text");
-  expect_error([&] { json.at("b").as_int(); }, "kinds.json:2:7: expected an integer");
-  expect_error([&] { json.at("c"); }, "no member 'c'");
+TEST(Json, ANameThatAnObjectHasTwiceIsAnError) {
+  expect_error([] { Json::parse(R"({"a": 1, "b": {"c": 1, "c": 2}})", "twice.json"); }, R"(an object has the name "c" twice)");
+  EXPECT_EQ(Json::parse(R"({"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]})", "once.json").at("b").items().size(), 2u);
+}
+
+TEST(Json, WrongKindIsAnErrorWithThePathToTheValue) {
+  const Json json = Json::parse(R"({"a": "text", "b": [0, {"c/d": 1.5}], "big": 9223372036854775808})", "kinds.json");
+  expect_error([&] { json.at("a").as_double(); }, "kinds.json:/a: expected a number, found text");
+  expect_error([&] { json.at("b").items()[1].at("c/d").as_int(); },
+               "kinds.json:/b/1/c~1d: expected an integer of 64 bits, found 1.5");
+  expect_error([&] { json.at("big").as_int(); }, "kinds.json:/big: expected an integer of 64 bits");
+  expect_error([&] { json.at("b").members(); }, "kinds.json:/b: expected an object, found [2 items]");
+  expect_error([&] { json.at("c"); }, "kinds.json: no member 'c'");
+  expect_error([&] { json.at("a").as_bool(); }, "expected true or false");
+  expect_error([&] { json.at("b").as_string(); }, "expected a string");
+}
+
+TEST(Json, AValueOutlivesItsDocumentsOwner) {
+  const Json inner = Json::parse(R"({"a": {"b": [1, "two"]}})", "test").at("a").at("b");
+  EXPECT_EQ(inner.items()[1].as_string(), "two");
+  EXPECT_EQ(inner.where(), "test:/a/b");
+  EXPECT_TRUE(Json().is_null());
 }
 
 // A safetensors file of the given header text and data. Its name is this process's own: tests run side by side.
