@@ -118,6 +118,7 @@ TEST(OracleCases, OfMultiTensorFunctionsPass) {
   }
   EXPECT_GE(report.passed(), 8);
   EXPECT_EQ(report.failed(), 0);
+  EXPECT_EQ(report.skipped(), 0);
 }
 
 }  // namespace

@@ -49,6 +49,15 @@ class CaseCopy {
     write(folder_ / "case.json", text.replace(place, from.size(), to));
   }
 
+  // Gives a stored tensor another name, of the same length.
+  void rename_tensor(const std::string& from, const std::string& to) {
+    std::string bytes = read(folder_ / "tensors.safetensors");
+    const size_t place = bytes.find("\"" + from + "\"");
+    ASSERT_NE(place, std::string::npos) << "no tensor " << from;
+    ASSERT_EQ(from.size(), to.size());
+    write(folder_ / "tensors.safetensors", bytes.replace(place + 1, from.size(), to));
+  }
+
   // Makes the first element huge (or tiny, or 2) in the first float32 tensor whose name begins with `prefix`.
   void alter_tensor(const std::string& prefix) {
     std::string bytes = read(folder_ / "tensors.safetensors");
@@ -78,6 +87,18 @@ class CaseCopy {
   }
   fs::path folder_;
 };
+
+// What the replay of a case prints, its summary included.
+inline std::string printed_by(const CaseCopy& copy) {
+  testing::internal::CaptureStdout();
+  (void)copy.replay().summary();
+  return testing::internal::GetCapturedStdout();
+}
+
+inline void expect_printed(const CaseCopy& copy, const std::string& part) {
+  const std::string text = printed_by(copy);
+  EXPECT_NE(text.find(part), std::string::npos) << "printed: " << text << "\nlacks: " << part;
+}
 
 inline void expect_outcome(const Report& report, int passed, int failed, int skipped) {
   EXPECT_EQ(report.passed(), passed);

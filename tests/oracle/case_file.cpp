@@ -16,6 +16,11 @@ const std::map<std::string, at::ScalarType>& dtype_names() {
   return kNames;
 }
 
+bool is_result(const std::string& name) {
+  const auto begins = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+  return begins("out.") || begins("state.") || begins("rec.") || begins("call");
+}
+
 // The hash that stands in the place of a random generator: 32-bit unsigned arithmetic, 11 bits of the result.
 float generated_value(uint32_t i, uint32_t seed, double scale) {
   uint32_t h = i * 2654435761u + seed * 40503u + 12345u;
@@ -91,7 +96,17 @@ double CaseFile::largest(const std::string& prefix, const std::string& suffix) c
   return found;
 }
 
+std::vector<std::string> CaseFile::unread_results() const {
+  std::set<std::string> unread;
+  for (const auto& [name, tensor] : tensors_) {
+    const std::string whole = name.substr(0, name.find('@'));
+    if (is_result(whole) && !read_.count(whole)) unread.insert(whole);
+  }
+  return {unread.begin(), unread.end()};
+}
+
 std::optional<ExpectedTensor> CaseFile::expected(const std::string& name, int64_t numel) const {
+  read_.insert(name);
   if (auto whole = tensors_.find(name); whole != tensors_.end()) return ExpectedTensor{whole->second, {}, {}};
   auto sample = tensors_.find(name + "@sample");
   if (sample == tensors_.end()) return std::nullopt;

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "tests/oracle/json.h"
 #include "tests/oracle/safetensors.h"
@@ -31,6 +33,8 @@ class CaseFile {
   at::Tensor tensor(const std::string& name) const;
   // nullopt when nothing is stored under this name.
   std::optional<ExpectedTensor> expected(const std::string& name, int64_t numel) const;
+  // The names of tensors that are stored as results (out., state., rec., callN.) and that nobody asked `expected` for.
+  std::vector<std::string> unread_results() const;
   // The largest finite magnitude in the stored tensors whose names begin and end so.
   double largest(const std::string& prefix, const std::string& suffix) const;
 
@@ -41,6 +45,7 @@ class CaseFile {
   std::string name_;
   Json json_;
   TensorMap tensors_;
+  mutable std::set<std::string> read_;
 };
 
 // "float16" -> at::kHalf and back. Throws std::runtime_error for an unknown name.

@@ -107,6 +107,8 @@ std::string shape_text(at::IntArrayRef shape) {
   return text.str();
 }
 
+std::string bool_text(bool value) { return value ? "true" : "false"; }
+
 void compare_tensor(Report& report, const std::string& what, const at::Tensor& got, const ExpectedTensor& expected,
                     const Tolerance& tolerance) {
   if (!got.defined()) return report.fail(what, "a tensor", "none");
@@ -131,6 +133,10 @@ void compare_number(Report& report, const std::string& what, double got, double 
 
 void compare_text(Report& report, const std::string& what, const std::string& got, const std::string& expected) {
   report.check(got == expected, what, expected, got);
+}
+
+void check_all_compared(Report& report, const CaseFile& case_file) {
+  for (const auto& name : case_file.unread_results()) report.fail(name, "to be compared with something", "nothing asks for it");
 }
 
 }  // namespace oracle

@@ -9,8 +9,6 @@
 
 namespace oracle {
 
-std::string shape_text(at::IntArrayRef shape);
-
 // An element passes when |got - expected| <= atol + rtol * |expected| + of_largest * max|expected| + spacings * (the distance
 // between float16 numbers at `expected`). `outliers` is the share of elements that may be off by `outlier_atol` instead.
 struct Tolerance {
@@ -26,7 +24,15 @@ struct Tolerance {
 void compare_tensor(Report& report, const std::string& what, const at::Tensor& got, const ExpectedTensor& expected,
                     const Tolerance& tolerance);
 
+// "[2, 3]"
+std::string shape_text(at::IntArrayRef shape);
+// As JSON has it.
+std::string bool_text(bool value);
+
 void compare_number(Report& report, const std::string& what, double got, double expected, const Tolerance& tolerance);
+
+// Every result that the case stores was compared with something.
+void check_all_compared(Report& report, const CaseFile& case_file);
 
 void compare_text(Report& report, const std::string& what, const std::string& got, const std::string& expected);
 

@@ -10,9 +10,11 @@
 namespace oracle {
 
 class Session;
+struct OptimizerSlot;
 
 struct EventHandler {
-  std::set<std::string> fields;  // what an event of this op may hold; another field means that we lack something
+  std::set<std::string> fields;   // what an event of this op may hold
+  std::set<std::string> expects;  // and what it may expect; anything else means that we lack something
   std::function<void(Session&, const Json& event)> play;
 };
 using EventRegistry = std::map<std::string, EventHandler>;
@@ -31,6 +33,9 @@ void add_fp16_events(EventRegistry& registry);
 void inject(Session& session, const Json& event);
 // Steps the event's optimizer, as it is or wrapped.
 void play_step(Session& session, const Json& event);
+
+// Checks what the last backward event said of an optimizer's next step, by stepping it, if no step has shown it yet.
+void check_will_skip(Session& session, OptimizerSlot& slot);
 
 // Plays one event and checks the exception that it expects, or expects none.
 void play_event(Session& session, const Json& event);

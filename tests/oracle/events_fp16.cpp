@@ -13,7 +13,7 @@ FP16_Optimizer& fp16_of(Session& session, const Json& event) {
   return *slot.fp16;
 }
 
-void check_scaler(Session& session, const Json& event, const FP16_Optimizer& optimizer) {
+void check_fp16_scaler(Session& session, const Json& event, const FP16_Optimizer& optimizer) {
   const Json* expect = event.find("expect");
   if (!expect) return;
   const auto check_scale = [&](const char* name, double got) {
@@ -21,7 +21,7 @@ void check_scaler(Session& session, const Json& event, const FP16_Optimizer& opt
   };
   check_scale("scale_after", optimizer.loss_scale());
   if (const Json* wanted = expect->find("overflow")) {
-    compare_text(session.report(), "overflow", optimizer.overflow() ? "true" : "false", wanted->text());
+    compare_text(session.report(), "overflow", bool_text(optimizer.overflow()), wanted->text());
   }
 }
 
@@ -36,22 +36,29 @@ void play_fp16_backward(Session& session, const Json& event) {
   if (expect && expect->has("scale_used")) {
     compare_number(session.report(), "scale_used", scale, expect->at("scale_used").as_double(), {});
   }
-  check_scaler(session, event, optimizer);
+  check_fp16_scaler(session, event, optimizer);
 }
 
 void play_update_master_grads(Session& session, const Json& event) {
   inject(session, event);
   FP16_Optimizer& optimizer = fp16_of(session, event);
   optimizer.update_master_grads();
-  check_scaler(session, event, optimizer);
+  check_fp16_scaler(session, event, optimizer);
+}
+
+void play_set_loss_scale(Session& session, const Json& event) {
+  fp16_of(session, event).set_loss_scale(event.at("value").as_double());
 }
 
 }  // namespace
 
 void add_fp16_events(EventRegistry& registry) {
-  registry["fp16_backward"] = {{"optimizer", "loss", "update_master_grads", "retain_graph", "inject"}, play_fp16_backward};
-  registry["fp16_update_master_grads"] = {{"optimizer", "inject"}, play_update_master_grads};
-  registry["fp16_step"] = {{"optimizer"}, play_step};
+  registry["fp16_backward"] = {{"optimizer", "loss", "update_master_grads", "retain_graph", "inject"},
+                               {"scale_used", "scale_after", "overflow"},
+                               play_fp16_backward};
+  registry["fp16_update_master_grads"] = {{"optimizer", "inject"}, {"scale_after", "overflow"}, play_update_master_grads};
+  registry["fp16_step"] = {{"optimizer"}, {"skipped", "params_changed"}, play_step};
+  registry["set_loss_scale"] = {{"optimizer", "value"}, {}, play_set_loss_scale};
 }
 
 }  // namespace oracle

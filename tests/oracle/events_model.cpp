@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include <sstream>
+#include <optional>
 
 #include "tests/oracle/events.h"
 #include "tests/oracle/session.h"
@@ -18,6 +18,8 @@ void play_forward(Session& session, const Json& event) {
   at::Tensor input = session.value(event.at("input").as_string());
   if (event.bool_or("detach", false)) input = input.detach();
   const at::AutoGradMode grad_mode(!event.bool_or("no_grad", false));
+  std::optional<amp::disable_casts> uncast;
+  if (event.bool_or("disable_casts", false)) uncast.emplace();
   const at::Tensor output = run_forward(session.model(event.at("model").as_string()), input);
   session.set_value(event.at("output").as_string(), output);
 
@@ -61,7 +63,11 @@ void play_mode(Session& session, const Json& event) {
 void play_set_requires_grad(Session& session, const Json& event) {
   const Json* value = event.find("value");
   const bool requires_grad = (value ? *value : event.at("requires_grad")).as_bool();
-  for (const Json& id : event.at("params").items()) session.parameter(id.as_string()).set_requires_grad(requires_grad);
+  std::vector<Json> ids;
+  if (const Json* one = event.find("param")) ids.push_back(*one);
+  if (const Json* several = event.find("params")) ids.insert(ids.end(), several->items().begin(), several->items().end());
+  if (ids.empty()) throw std::runtime_error(event.where() + ": no 'param' and no 'params'");
+  for (const Json& id : ids) session.parameter(id.as_string()).set_requires_grad(requires_grad);
 }
 
 void play_set_grad(Session& session, const Json& event) {
@@ -74,11 +80,13 @@ void play_set_grad(Session& session, const Json& event) {
 }  // namespace
 
 void add_model_events(EventRegistry& registry) {
-  registry["forward"] = {{"model", "input", "output", "detach", "no_grad"}, play_forward};
-  registry["loss"] = {{"kind", "input", "target", "as", "multiply"}, play_loss};
-  registry["mode"] = {{"model", "train"}, play_mode};
-  registry["set_requires_grad"] = {{"params", "value", "requires_grad"}, play_set_requires_grad};
-  registry["set_grad"] = {{"grads"}, play_set_grad};
+  registry["forward"] = {{"model", "input", "output", "detach", "no_grad", "disable_casts"},
+                         {"output_dtype", "output_shape", "tensor"},
+                         play_forward};
+  registry["loss"] = {{"kind", "input", "target", "as", "multiply"}, {"value", "dtype"}, play_loss};
+  registry["mode"] = {{"model", "train"}, {}, play_mode};
+  registry["set_requires_grad"] = {{"param", "params", "value", "requires_grad"}, {}, play_set_requires_grad};
+  registry["set_grad"] = {{"grads"}, {}, play_set_grad};
 }
 
 }  // namespace oracle

@@ -65,7 +65,18 @@ bool step(Session& session, OptimizerSlot& slot) {
   return session.amp_enabled() && amp::step_result(*slot.optimizer).skipped;
 }
 
+void compare_will_skip(Session& session, OptimizerSlot& slot, bool skipped) {
+  if (slot.will_skip) {
+    compare_text(session.report(), "will_skip, seen at a step", bool_text(skipped), bool_text(*slot.will_skip));
+  }
+  slot.will_skip.reset();
+}
+
 }  // namespace
+
+void check_will_skip(Session& session, OptimizerSlot& slot) {
+  if (slot.will_skip) compare_will_skip(session, slot, step(session, slot));
+}
 
 void play_step(Session& session, const Json& event) {
   OptimizerSlot& slot = slot_of(session, event);
@@ -74,13 +85,11 @@ void play_step(Session& session, const Json& event) {
   const bool changed = before.changed();
   if (!skipped && optimizer_type(slot.type).steps_like_sign) session.sign_steps(slot.name) += 2 * largest_rate(*slot.optimizer);
 
-  const auto text = [](bool value) { return std::string(value ? "true" : "false"); };
-  if (slot.will_skip) compare_text(session.report(), "will_skip, seen at this step", text(skipped), text(*slot.will_skip));
-  slot.will_skip.reset();
+  compare_will_skip(session, slot, skipped);
   const Json* expect = event.find("expect");
   if (!expect) return;
-  if (expect->has("skipped")) compare_text(session.report(), "skipped", text(skipped), expect->at("skipped").text());
-  compare_text(session.report(), "params_changed", text(changed), expect->at("params_changed").text());
+  if (expect->has("skipped")) compare_text(session.report(), "skipped", bool_text(skipped), expect->at("skipped").text());
+  compare_text(session.report(), "params_changed", bool_text(changed), expect->at("params_changed").text());
 }
 
 namespace {
@@ -137,12 +146,12 @@ void play_add_param_group(Session& session, const Json& event) {
 }  // namespace
 
 void add_optimizer_events(EventRegistry& registry) {
-  registry["zero_grad"] = {{"optimizer"}, play_zero_grad};
-  registry["step"] = {{"optimizer"}, play_step};
-  registry["clip"] = {{"optimizer", "max_norm", "norm_type"}, play_clip};
-  registry["clip_value"] = {{"optimizer", "value"}, play_clip_value};
-  registry["set_option"] = {{"optimizer", "options"}, play_set_option};
-  registry["add_param_group"] = {{"optimizer", "params", "options"}, play_add_param_group};
+  registry["zero_grad"] = {{"optimizer"}, {}, play_zero_grad};
+  registry["step"] = {{"optimizer"}, {"skipped", "params_changed"}, play_step};
+  registry["clip"] = {{"optimizer", "max_norm", "norm_type"}, {"total_norm"}, play_clip};
+  registry["clip_value"] = {{"optimizer", "value"}, {}, play_clip_value};
+  registry["set_option"] = {{"optimizer", "options"}, {}, play_set_option};
+  registry["add_param_group"] = {{"optimizer", "params", "options"}, {"num_groups"}, play_add_param_group};
 }
 
 }  // namespace oracle

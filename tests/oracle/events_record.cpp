@@ -1,7 +1,9 @@
 // record: compares models, gradients, what the optimizers hold, and their states with what the case stored under a tag.
 #include <algorithm>
+#include <set>
 
 #include "tests/oracle/events.h"
+#include "tests/oracle/features.h"
 #include "tests/oracle/optimizers.h"
 #include "tests/oracle/session.h"
 
@@ -10,13 +12,21 @@ namespace {
 
 std::string dtype_or_null(const at::Tensor& tensor) { return tensor.defined() ? dtype_name(tensor.scalar_type()) : "null"; }
 
+// What a record may be asked for. Gradients and states show in what it expects.
+void check_what(const Json& event) {
+  static const std::set<std::string> kKnown = {"model", "opt_params", "opt_state", "model_grads", "opt_grads"};
+  for (const Json& item : event.at("what").items()) {
+    if (!kKnown.count(item.as_string())) throw NeedsFeature("a record of '" + item.as_string() + "'");
+  }
+}
+
 bool asks_for(const Json& event, const std::string& what) {
   const auto& items = event.at("what").items();
   return std::any_of(items.begin(), items.end(), [&](const Json& item) { return item.as_string() == what; });
 }
 
 void compare_gradient(Session& session, const std::string& name, const at::Tensor& gradient) {
-  if (session.relaxed(kGradientsApart)) return;
+  if (session.relaxed(kGradientsApart)) return session.leave_stored(name);
   if (gradient.defined()) session.compare_stored(name, gradient, session.tolerances().gradient());
 }
 
@@ -26,7 +36,7 @@ Tolerance parameter_tolerance(Session& session, const at::Tensor& tensor, double
 }
 
 void compare_state(Session& session, const std::string& prefix, const std::string& held, const StateEntry& entry) {
-  if (session.relaxed(kStatesApart)) return;
+  if (session.relaxed(kStatesApart)) return session.leave_stored(prefix + held + ".state." + entry.name);
   const std::string optimizer = held.substr(0, held.find('.'));
   const double largest = session.case_file().largest(prefix + optimizer + ".", ".state." + entry.name);
   session.compare_stored(prefix + held + ".state." + entry.name, entry.tensor,
@@ -86,12 +96,13 @@ void record_state(Session& session, const std::string& prefix, const Held& held,
 }
 
 void record_held(Session& session, const Json& event, const std::string& prefix, const Held& held, const Json& expect) {
+  require_known(expect, {"model_param", "dtype", "is_model_param", "grad", "state"}, "what a record expects of a parameter");
   Report& report = session.report();
   const at::Tensor model_parameter = session.parameter(held.id);
   const bool is_model_param = held.parameter.is_same(model_parameter);
   compare_text(report, held.name + ", model parameter", held.id, expect.at("model_param").as_string());
   compare_text(report, held.name + ", dtype", dtype_name(held.parameter.scalar_type()), expect.at("dtype").as_string());
-  compare_text(report, held.name + ", is the model's own tensor", is_model_param ? "true" : "false",
+  compare_text(report, held.name + ", is the model's own tensor", bool_text(is_model_param),
                expect.at("is_model_param").text());
   if (asks_for(event, "opt_params") && !is_model_param) {
     session.compare_stored(prefix + held.name, held.parameter,
@@ -99,7 +110,8 @@ void record_held(Session& session, const Json& event, const std::string& prefix,
   }
   if (const Json* gradient = expect.find("grad")) {
     compare_text(report, held.name + ", gradient's dtype", dtype_or_null(held.parameter.grad()), gradient->text());
-    compare_gradient(session, prefix + held.name + ".grad", held.parameter.grad());
+    // That of the model's own tensor is stored, and compared, as the model's.
+    if (!is_model_param) compare_gradient(session, prefix + held.name + ".grad", held.parameter.grad());
   }
   if (const Json* state = expect.find("state")) record_state(session, prefix, held, *state);
 }
@@ -157,6 +169,7 @@ void record_groups(Session& session, const std::string& prefix, const Json& expe
 void play_record(Session& session, const Json& event) {
   const std::string prefix = "rec." + event.at("tag").as_string() + ".";
   const Json& expect = event.at("expect");
+  check_what(event);
   if (asks_for(event, "model")) record_models(session, prefix);
   if (expect.has("model_grads")) record_model_grads(session, prefix, expect);
   if (expect.has("opt_params")) record_optimizers(session, event, prefix, expect.at("opt_params"));
@@ -165,6 +178,8 @@ void play_record(Session& session, const Json& event) {
 
 }  // namespace
 
-void add_record_event(EventRegistry& registry) { registry["record"] = {{"tag", "what"}, play_record}; }
+void add_record_event(EventRegistry& registry) {
+  registry["record"] = {{"tag", "what"}, {"model_grads", "opt_params", "group_state"}, play_record};
+}
 
 }  // namespace oracle

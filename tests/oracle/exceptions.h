@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "tests/oracle/json.h"
@@ -16,7 +17,7 @@ class RejectedWhenCompiled : public std::exception {};
 std::string python_name(const std::exception& error);
 
 // Runs `action` and checks that it throws what stands for the named Python exception (RuntimeError: c10::Error, ValueError:
-// c10::ValueError, …). `expected` null or a JSON null: it must not throw.
-void check_exception(Report& report, const Json* expected, const std::function<void()>& action);
+// c10::ValueError, …). `expected` null or a JSON null: it must not throw. Answers the message of what was thrown, if anything.
+std::optional<std::string> check_exception(Report& report, const Json* expected, const std::function<void()>& action);
 
 }  // namespace oracle

@@ -17,8 +17,8 @@ amp::LossScale loss_scale(const Json& value) {
   return value.is_number() ? amp::LossScale(value.as_double()) : amp::LossScale(value.as_string());
 }
 
-const std::map<std::string, ArgumentSetter>& argument_setters() {
-  static const std::map<std::string, ArgumentSetter> kArgumentSetters = {
+const std::map<std::string, ArgumentSetter>& setters() {
+  static const std::map<std::string, ArgumentSetter> kSetters = {
       {"enabled", [](Options& o, const Json& v) { o.enabled(v.as_bool()); }},
       {"cast_model_type",
        [](Options& o, const Json& v) {
@@ -36,7 +36,7 @@ const std::map<std::string, ArgumentSetter>& argument_setters() {
       {"verbosity", [](Options& o, const Json& v) { o.verbosity(v.as_int()); }},
       {"min_loss_scale", [](Options& o, const Json& v) { o.min_loss_scale(v.as_double()); }},
       {"max_loss_scale", [](Options& o, const Json& v) { o.max_loss_scale(v.as_double()); }}};
-  return kArgumentSetters;
+  return kSetters;
 }
 
 }  // namespace
@@ -48,8 +48,8 @@ Options initialize_options(const Json& args) {
   options.verbosity(0);  // a silent replay; the levels' messages have tests of their own
   for (const auto& [name, value] : args.members()) {
     if (name == "opt_level" || value.is_null()) continue;
-    auto setter = argument_setters().find(name);
-    if (setter == argument_setters().end()) throw NeedsFeature("argument '" + name + "' of initialize");
+    auto setter = setters().find(name);
+    if (setter == setters().end()) throw NeedsFeature("argument '" + name + "' of initialize");
     setter->second(options, value);
   }
   return options;

@@ -29,7 +29,12 @@ Layer hidden_state_layer(Holder rnn) {
 Layer make_rnn(LayerArgs& args) {
   auto options = rnn_options<nn::RNNOptions>(args);
   const Json* nonlinearity = args.find("nonlinearity");
-  if (nonlinearity && nonlinearity->as_string() == "relu") options.nonlinearity(torch::kReLU);
+  const std::string name = nonlinearity ? nonlinearity->as_string() : "tanh";
+  if (name == "relu") {
+    options.nonlinearity(torch::kReLU);
+  } else if (name != "tanh") {
+    throw NeedsFeature("nonlinearity '" + name + "' of layer RNN");
+  }
   return hidden_state_layer(nn::RNN(options));
 }
 
@@ -57,10 +62,9 @@ Layer make_tuple_first(LayerArgs&) {
   return {nullptr, [](const Tensors& x) { return Tensors{x.at(0)}; }};
 }
 
-// The last element along the sequence dimension: the first unless the layer says otherwise.
-Layer make_last_step(LayerArgs& args) {
-  const int64_t dim = args.boolean("batch_first", false) ? 1 : args.integer("dim", 0);
-  return {nullptr, [dim](const Tensors& x) { return Tensors{x.at(0).select(dim, -1)}; }};
+// x[:, -1]
+Layer make_last_step(LayerArgs&) {
+  return {nullptr, [](const Tensors& x) { return Tensors{x.at(0).select(1, -1)}; }};
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Linear, convolutions, embedding: layers whose weights amp casts.
+#include <ATen/Functions.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -48,6 +49,13 @@ Layer make_conv_transpose(LayerArgs& args) {
   return tensor_layer(Holder(options));
 }
 
+// torch.matmul(x, weight).pow(2)
+Layer make_mat_pow(LayerArgs& args) {
+  auto module = std::make_shared<nn::Module>("MatPow");
+  const at::Tensor weight = module->register_parameter("weight", at::zeros({args.integer("n_in"), args.integer("n_out")}));
+  return {module, [weight](const Tensors& x) { return Tensors{at::matmul(x.at(0), weight).pow(2)}; }};
+}
+
 Layer make_embedding(LayerArgs& args) {
   nn::EmbeddingOptions options(args.integer("num_embeddings"), args.integer("embedding_dim"));
   if (args.has("padding_idx")) options.padding_idx(args.integer("padding_idx"));
@@ -64,6 +72,7 @@ void add_weighted_layers(LayerRegistry& registry) {
   registry["ConvTranspose1d"] = make_conv_transpose<1, nn::ConvTranspose1d>;
   registry["ConvTranspose2d"] = make_conv_transpose<2, nn::ConvTranspose2d>;
   registry["ConvTranspose3d"] = make_conv_transpose<3, nn::ConvTranspose3d>;
+  registry["MatPow"] = make_mat_pow;
   registry["Embedding"] = make_embedding;
 }
 

@@ -16,6 +16,7 @@ struct Arguments {
   std::string repairs;
   std::string only = "*";
   bool expect_all_repairs = false;
+  bool expect_all_checks = false;
   std::string help;  // the text to print in place of replaying; empty: it was not asked for
 };
 
@@ -30,6 +31,7 @@ Arguments parse(const std::vector<std::string>& words) {
               "where the library is meant to differ from the recording, in place of tests/oracle/repairs.json",
               common::text(arguments.repairs));
   line.flag("--expect-all-repairs", "an entry of that file that matches nothing is a failure", arguments.expect_all_repairs);
+  line.flag("--expect-all-checks", "a check that could not be made is a failure", arguments.expect_all_checks);
   arguments.help = line.read(words);
   if (arguments.help.empty() && arguments.cases.empty() && arguments.tables.empty()) {
     throw common::UserError("nothing to replay: give --cases or --tables; see --help");
@@ -43,7 +45,7 @@ int replay(const Arguments& arguments) {
                                                   : oracle::Repairs::from_file(arguments.repairs));
   if (!arguments.cases.empty()) oracle::replay_cases(arguments.cases, arguments.only, report);
   if (!arguments.tables.empty()) oracle::replay_tables(arguments.tables, arguments.only, report);
-  return report.summary(arguments.expect_all_repairs);
+  return report.summary(arguments.expect_all_repairs, arguments.expect_all_checks);
 }
 
 }  // namespace

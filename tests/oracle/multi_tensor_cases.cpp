@@ -3,9 +3,11 @@
 #include <ATen/Functions.h>
 
 #include <functional>
+#include <set>
 
 #include "kernels/multi_tensor.h"
 #include "tests/oracle/compare.h"
+#include "tests/oracle/features.h"
 
 namespace oracle {
 namespace {
@@ -14,10 +16,9 @@ namespace kernels = apex::kernels;
 constexpr double kPrefill = 7.0;
 
 // One call: its entry in the case, fresh copies of the lists with the call's values injected, and the flag.
-class KernelCall {
+class Call {
  public:
-  KernelCall(const CaseFile& case_file, const Json& call, Report& report)
-      : case_file_(case_file), call_(call), report_(report) {
+  Call(const CaseFile& case_file, const Json& call, Report& report) : case_file_(case_file), call_(call), report_(report) {
     flag_ = at::full({1}, call.int_or("flag_before", 0), at::TensorOptions().dtype(at::kInt));
   }
 
@@ -28,8 +29,12 @@ class KernelCall {
   std::vector<at::Tensor> list(const std::string& argument) const {
     const std::string name = call_.at(argument).as_string();
     std::vector<at::Tensor> tensors;
-    for (const Json& tensor : case_file_.json().at("lists").at(name).at("tensors").items()) {
+    const Json& list = case_file_.json().at("lists").at(name);
+    const at::ScalarType dtype = dtype_from_name(list.at("dtype"));
+    for (const Json& tensor : list.at("tensors").items()) {
       tensors.push_back(case_file_.tensor(tensor.as_string()));
+      const bool as_said = tensors.back().scalar_type() == dtype;
+      if (!as_said) throw std::runtime_error(tensor.where() + ": the tensor is stored in another dtype than its list's");
     }
     for (const Json& value : call_.at("inject").items()) {
       if (value.at("list").as_string() != name) continue;
@@ -75,14 +80,14 @@ class KernelCall {
   at::Tensor flag_;
 };
 
-void play_scale(KernelCall& call) {
+void play_scale(Call& call) {
   const std::vector<at::Tensor> in = call.list("src");
   const std::vector<at::Tensor> out = call.entry().bool_or("inplace", false) ? in : call.outputs_like(in);
   kernels::multi_tensor_scale(call.flag(), in, out, call.entry().at("scale").as_double());
   call.check_outputs(out, {});
 }
 
-Tolerance axpby_tolerance(const KernelCall& call) {
+Tolerance axpby_tolerance(const Call& call) {
   Tolerance tolerance;
   if (dtype_from_name(call.entry().at("out_dtype")) == at::kFloat) {
     tolerance.rtol = 1e-6;
@@ -92,7 +97,7 @@ Tolerance axpby_tolerance(const KernelCall& call) {
   return tolerance;
 }
 
-void play_axpby(KernelCall& call) {
+void play_axpby(Call& call) {
   const std::vector<at::Tensor> x = call.list("x");
   const std::vector<at::Tensor> y = call.list("y");
   const std::vector<at::Tensor> out = call.outputs_like(x);
@@ -102,7 +107,7 @@ void play_axpby(KernelCall& call) {
   call.check_outputs(out, axpby_tolerance(call));
 }
 
-void check_norms(KernelCall& call, bool per_tensor, const at::Tensor& norm, const at::Tensor& norms) {
+void check_norms(Call& call, bool per_tensor, const at::Tensor& norm, const at::Tensor& norms) {
   Tolerance tolerance;
   tolerance.rtol = 1e-5;
   call.check_flag();
@@ -117,46 +122,62 @@ void check_norms(KernelCall& call, bool per_tensor, const at::Tensor& norm, cons
   }
 }
 
-void play_l2norm(KernelCall& call) {
+void play_l2norm(Call& call) {
   const bool per_tensor = call.entry().at("per_tensor").as_bool();
   const auto [norm, norms] = kernels::multi_tensor_l2norm(call.flag(), call.list("src"), per_tensor);
   check_norms(call, per_tensor, norm, norms);
 }
 
-void play_unscale_l2norm(KernelCall& call) {
+void play_unscale_l2norm(Call& call) {
   const bool per_tensor = call.entry().at("per_tensor").as_bool();
   const at::Tensor inv_scale = at::full({1}, call.entry().at("inv_scale").as_double(), at::kFloat);
   const auto [norm, norms] = kernels::multi_tensor_unscale_l2norm(call.flag(), call.list("src"), inv_scale, per_tensor);
   check_norms(call, per_tensor, norm, norms);
 }
 
+struct Kernel {
+  std::set<std::string> fields;   // what a call may hold beside id, fn, inject and expect
+  std::set<std::string> expects;  // and what it may expect
+  std::function<void(Call&)> play;
+};
+
 // Kernels by Apex's name without its prefix. A new kernel is one more entry.
-const std::map<std::string, std::function<void(KernelCall&)>>& kernel_registry() {
-  static const std::map<std::string, std::function<void(KernelCall&)>> kRegistry = {
-      {"scale", play_scale}, {"axpby", play_axpby}, {"l2norm", play_l2norm}, {"unscale_l2norm", play_unscale_l2norm}};
+const std::map<std::string, Kernel>& kernel_registry() {
+  static const std::set<std::string> kOutputs = {"flag", "nonfinite_count", "tensors"};
+  static const std::set<std::string> kNorms = {"flag", "norm", "per_tensor"};
+  static const std::map<std::string, Kernel> kRegistry = {
+      {"scale", {{"src", "out_dtype", "inplace", "scale", "flag_before"}, kOutputs, play_scale}},
+      {"axpby", {{"x", "y", "out_dtype", "a", "b", "arg_to_check", "flag_before"}, kOutputs, play_axpby}},
+      {"l2norm", {{"src", "per_tensor", "flag_before"}, kNorms, play_l2norm}},
+      {"unscale_l2norm", {{"src", "per_tensor", "inv_scale", "flag_before"}, kNorms, play_unscale_l2norm}}};
   return kRegistry;
+}
+
+const Kernel& kernel_of(const Json& call) {
+  const std::string fn = call.at("fn").as_string();
+  const auto kernel = kernel_registry().find(fn);
+  if (kernel == kernel_registry().end()) throw NeedsFeature("multi_tensor_" + fn);
+  std::set<std::string> fields = {"id", "fn", "inject", "expect"};
+  fields.insert(kernel->second.fields.begin(), kernel->second.fields.end());
+  require_known(call, fields, "calls of multi_tensor_" + fn);
+  require_known(call.at("expect"), kernel->second.expects, "what calls of multi_tensor_" + fn + " expect");
+  return kernel->second;
 }
 
 }  // namespace
 
 void play_multi_tensor_case(const CaseFile& case_file, Report& report) {
   play(report, case_file.name(), "multi_tensor", [&] {
-    size_t played = 0;
-    std::string missing;
-    for (const Json& entry : case_file.json().at("calls").items()) {
-      const std::string fn = entry.at("fn").as_string();
-      report.at("call " + std::to_string(entry.at("id").as_int()) + " (" + fn + ")");
-      auto kernel = kernel_registry().find(fn);
-      if (kernel == kernel_registry().end()) {
-        missing = fn;
-        report.leave_out("calls of multi_tensor_" + fn + ", which does not exist yet");
-        continue;
-      }
-      KernelCall call(case_file, entry, report);
-      kernel->second(call);
-      ++played;
+    require_features(case_file.json());
+    const auto& calls = case_file.json().at("calls").items();
+    for (const Json& entry : calls) (void)kernel_of(entry);
+    for (const Json& entry : calls) {
+      report.at("call " + std::to_string(entry.at("id").as_int()) + " (" + entry.at("fn").as_string() + ")");
+      Call call(case_file, entry, report);
+      kernel_of(entry).play(call);
     }
-    if (played == 0) throw NeedsFeature("multi_tensor_" + missing);
+    report.at("end");
+    check_all_compared(report, case_file);
   });
 }
 

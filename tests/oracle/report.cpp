@@ -63,7 +63,7 @@ void Report::skip(const std::string& item, const std::string& reason) {
   skips_[reason].push_back(item);
 }
 
-int Report::summary(bool expect_all_repairs) const {
+int Report::summary(bool expect_all_repairs, bool expect_all_checks) const {
   for (const auto& [group, d] : deviations_) {
     std::cout << "compared " << group << ": " << d.compared << " tensors and numbers, " << d.exact
               << " bit-exact, largest difference " << number_text(d.worst)
@@ -77,12 +77,14 @@ int Report::summary(bool expect_all_repairs) const {
               << "\n";
   }
   const auto unused = expect_all_repairs ? repairs_.unused() : std::vector<const Repair*>();
+  const bool lacks_checks = expect_all_checks && !left_out_.empty();
+  if (lacks_checks) std::cout << "FAIL: not all was compared, see above\n";
   for (const Repair* repair : unused) std::cout << "FAIL repairs: " << repair->text() << " matches nothing\n";
   for (const auto& [reason, items] : skips_) {
     std::cout << "skipped, " << reason << " (" << items.size() << "): " << joined(items) << "\n";
   }
   std::cout << passed_ << " passed, " << failed_ << " failed, " << skipped_ << " skipped" << std::endl;
-  return failed_ || !unused.empty() ? 1 : 0;
+  return failed_ || skipped_ || lacks_checks || !unused.empty() ? 1 : 0;
 }
 
 }  // namespace oracle

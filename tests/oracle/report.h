@@ -10,16 +10,11 @@
 
 namespace oracle {
 
-// Thrown while an item is prepared or played to skip it, with the reason.
-class Skipped : public std::runtime_error {
+// Thrown while an item is prepared or played: the library, or this replayer, lacks something that the item is about. The item
+// counts as skipped, under this reason.
+class NeedsFeature : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
-};
-
-// The library (or this replayer) lacks something that the item is about.
-class NeedsFeature : public Skipped {
- public:
-  explicit NeedsFeature(const std::string& feature) : Skipped("needs " + feature) {}
+  explicit NeedsFeature(const std::string& feature) : std::runtime_error("needs " + feature) {}
 };
 
 // Gathers outcomes and prints: one line per failing check, at the end deviations, skips by reason and the totals.
@@ -43,15 +38,15 @@ class Report {
   void check(bool ok, const std::string& what, const std::string& expected, const std::string& got);
   // A compared tensor or number: how far off it was, as a part of what is allowed.
   void deviation(double absolute, bool exact);
-  // A part of the item that cannot be checked yet; the rest counts.
+  // A check of the item that could not be made, and why; the rest counts.
   void leave_out(const std::string& reason);
 
   void end();
   void skip(const std::string& item, const std::string& reason);
 
-  // Prints the summary, ending in "N passed, N failed, N skipped". Returns the exit status. `expect_all_repairs`: a repair that
-  // matched nothing is a failure.
-  int summary(bool expect_all_repairs = false) const;
+  // Prints the summary, ending in "N passed, N failed, N skipped". Returns the exit status: 0 if all was played and passed.
+  // `expect_all_repairs`: a repair that matched nothing is a failure. `expect_all_checks`: so is a check that was left out.
+  int summary(bool expect_all_repairs = false, bool expect_all_checks = false) const;
 
   int passed() const { return passed_; }
   int failed() const { return failed_; }
@@ -76,14 +71,14 @@ class Report {
   bool ignores_values_ = false;
 };
 
-// Plays `body` as one item of the report: Skipped makes it a skip, any other exception a failure.
+// Plays `body` as one item of the report: NeedsFeature makes it a skip, any other exception a failure.
 template <class Body>
 void play(Report& report, const std::string& item, const std::string& group, Body body) {
   report.begin(item, group);
   try {
     body();
-  } catch (const Skipped& skipped) {
-    report.skip(item, skipped.what());
+  } catch (const NeedsFeature& needed) {
+    report.skip(item, needed.what());
     return;
   } catch (const std::exception& error) {
     report.fail("no exception", "none", error.what());

@@ -63,20 +63,35 @@ bool begins_with_zero_grads(const Log& log, size_t optimizers) {
 
 }  // namespace
 
+std::string ResumeCheck::obstacle(Session& session, const Json& load) const {
+  const auto log = logs_.find(load.at("from").as_string());
+  if (log == logs_.end()) return "the checkpoint lacks something that the run had set, or is of a run that was resumed itself";
+  if (!loads_everything(load)) return "a part of the checkpoint is not loaded";
+  if (!begins_with_zero_grads(log->second, session.optimizers().size())) return "gradients from before the save are used";
+  return "";
+}
+
 void ResumeCheck::begin(Session& session, const Json& load) {
   loaded_ = true;
   next_ = 0;
-  const auto log = logs_.find(load.at("from").as_string());
-  const bool comparable =
-      log != logs_.end() && loads_everything(load) && begins_with_zero_grads(log->second, session.optimizers().size());
-  expected_ = comparable ? &log->second : nullptr;
+  expected_ = nullptr;
+  const std::string reason = obstacle(session, load);
+  if (!reason.empty()) return end(session.report(), reason);
+  expected_ = &logs_.at(load.at("from").as_string());
+}
+
+void ResumeCheck::end(Report& report, const std::string& reason) {
+  expected_ = nullptr;
+  report.leave_out("a resumed run with the run that was saved: " + reason);
+}
+
+void ResumeCheck::finish(Report& report) {
+  if (expected_ && next_ < expected_->size()) end(report, "it ends before that one");
 }
 
 void ResumeCheck::compare(Session& session, const Entry& entry) {
-  if (next_ == expected_->size() || (*expected_)[next_].key != entry.key) {
-    expected_ = nullptr;  // the runs do different things from here on
-    return;
-  }
+  const bool same_event = next_ < expected_->size() && (*expected_)[next_].key == entry.key;
+  if (!same_event) return end(session.report(), "it goes on to do other things");
   const auto& wanted = (*expected_)[next_++].values;
   bool same = wanted.size() == entry.values.size();
   for (size_t i = 0; same && i < wanted.size(); ++i) same = same_bits(entry.values[i], wanted[i]);
@@ -88,7 +103,9 @@ void ResumeCheck::add(Session& session, const Json& event) {
   sets_what_is_not_saved_ |= is_not_saved(op) && logs_.empty();
   if (op == "load") return begin(session, event);
   if (op == "rebuild") loaded_ = true;  // what comes now belongs to no run that was saved
-  if (op == "rebuild" || is_not_saved(op)) expected_ = nullptr;
+  if (expected_ && op == "rebuild") finish(session.report());
+  if (expected_ && is_not_saved(op)) end(session.report(), "it sets something that a checkpoint lacks");
+  if (op == "rebuild") expected_ = nullptr;
   const Entry entry = {key_of(session, event), values_after(session, event)};
   if (expected_) compare(session, entry);
   if (!loaded_) {

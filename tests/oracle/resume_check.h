@@ -10,14 +10,18 @@
 
 namespace oracle {
 
+class Report;
 class Session;
 
 // Resuming must not show: where the events after `load` are those that came after the `save`, each gives the same bits. This
-// holds whatever was recorded, so it is what a resumed case is held to where the recording is a defect (BUG-10).
+// holds whatever was recorded, so it is what a resumed case is held to where the recording is a defect (BUG-10). Where the runs
+// cannot be compared, the report says so and why.
 class ResumeCheck {
  public:
   // After each event was played.
   void add(Session& session, const Json& event);
+  // After the last one.
+  void finish(Report& report);
 
  private:
   struct Entry {
@@ -27,6 +31,10 @@ class ResumeCheck {
   using Log = std::vector<Entry>;
 
   void begin(Session& session, const Json& load);
+  // Empty if the run that goes on after this load can be compared.
+  std::string obstacle(Session& session, const Json& load) const;
+  // From here on nothing is compared.
+  void end(Report& report, const std::string& reason);
   void compare(Session& session, const Entry& entry);
 
   std::map<std::string, Log> logs_;  // what came after each save, by its name

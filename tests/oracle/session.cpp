@@ -148,7 +148,15 @@ at::Tensor Session::value(const std::string& name) const {
 
 void Session::compare_stored(const std::string& name, const at::Tensor& got, const Tolerance& tolerance) {
   const auto expected = case_file_.expected(name, got.defined() ? got.numel() : 0);
-  if (expected) compare_tensor(report_, name, got, *expected, tolerance);
+  if (!expected) return report_.fail(name, "a stored tensor", "none in tensors.safetensors");
+  compare_tensor(report_, name, got, *expected, tolerance);
+}
+
+void Session::finish() {
+  report_.at("end");
+  resume_check_.finish(report_);
+  for (auto& slot : optimizers_) check_will_skip(*this, slot);
+  check_all_compared(report_, case_file_);
 }
 
 void play_case(const CaseFile& case_file, Report& report) {
@@ -163,6 +171,7 @@ void play_case(const CaseFile& case_file, Report& report) {
       report.at("event " + std::to_string(i) + " (" + events[i].at("op").as_string() + ")");
       play_event(session, events[i]);
     }
+    session.finish();
   });
 }
 

@@ -34,7 +34,7 @@ struct OptimizerSlot {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::unique_ptr<apex::fp16_utils::FP16_Optimizer> fp16;  // around `optimizer`, where the case wraps it so
   std::vector<std::vector<std::string>> ids;               // model parameters, by group and position
-  std::optional<bool> will_skip;                           // what the last backward event says about the next step
+  std::optional<bool> will_skip;                           // what the last backward event says of the step that must follow
 };
 
 // Model, optimizer and amp states as a program would put them into a checkpoint.
@@ -95,8 +95,12 @@ class Session {
   History& history() { return history_; }
   ResumeCheck& resume_check() { return resume_check_; }
 
-  // Compares with a stored tensor, if there is one.
+  // Compares with the stored tensor of this name, which must be there.
   void compare_stored(const std::string& name, const at::Tensor& got, const Tolerance& tolerance);
+  // For a stored tensor that is not compared on purpose.
+  void leave_stored(const std::string& name) const { (void)case_file_.expected(name, 0); }
+  // After the last event: what was expected and never seen.
+  void finish();
 
  private:
   void build_models();

@@ -4,8 +4,7 @@
 namespace oracle {
 namespace {
 
-std::string bool_text(bool value) { return value ? "true" : "false"; }
-std::string bool_text(const std::optional<bool>& value) { return value ? bool_text(*value) : "null"; }
+std::string optional_bool_text(const std::optional<bool>& value) { return value ? bool_text(*value) : "null"; }
 
 // `entries` are the model's own names; `expect` has "MODEL/NAME": dtype.
 template <class Entries>
@@ -60,8 +59,8 @@ void Session::check_properties(const Json& expect) {
   check("opt_level", got.opt_level);
   check("cast_model_type", got.cast_model_type ? dtype_name(*got.cast_model_type) : "null");
   check("patch_torch_functions", bool_text(got.patch_torch_functions));
-  check("keep_batchnorm_fp32", bool_text(got.keep_batchnorm_fp32));
-  check("master_weights", bool_text(got.master_weights));
+  check("keep_batchnorm_fp32", optional_bool_text(got.keep_batchnorm_fp32));
+  check("master_weights", optional_bool_text(got.master_weights));
   if (const Json* wanted = expect.find("loss_scale")) {
     const std::string text = wanted->is_number() ? number_text(wanted->as_double()) : wanted->text();
     compare_text(report_, "property loss_scale", loss_scale_text(got.loss_scale), text);

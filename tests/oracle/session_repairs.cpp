@@ -10,8 +10,6 @@
 namespace oracle {
 namespace {
 
-std::string truth_text(bool value) { return value ? "true" : "false"; }
-
 bool loads_optimizer(const Json& event) {
   const Json* order = event.find("order");
   if (!order) return true;
@@ -74,9 +72,9 @@ Features Session::features_of(const Json& event) {
   Features features = {{"event", op},
                        {"kind", json.at("kind").as_string()},
                        {"backend", json.string_or("backend", "fused")},
-                       {"masters", truth_text(amp_enabled_ && amp::properties().master_weights.value_or(false))},
-                       {"casts", truth_text(amp_enabled_ && amp::properties().patch_torch_functions)},
-                       {"overflows", truth_text(overflows(event))}};
+                       {"masters", bool_text(amp_enabled_ && amp::properties().master_weights.value_or(false))},
+                       {"casts", bool_text(amp_enabled_ && amp::properties().patch_torch_functions)},
+                       {"overflows", bool_text(overflows(event))}};
   if (amp_enabled_) {
     const auto& scale = amp::properties().loss_scale;
     features["static_loss_scale"] = scale.dynamic ? "none" : number_text(scale.value);
@@ -87,26 +85,26 @@ Features Session::features_of(const Json& event) {
     accumulates |= history_.accumulates(slot.name);
     steps_like_sign |= optimizer_type(slot.type).steps_like_sign;
   }
-  features["native_params"] = truth_text(native);
-  features["accumulates"] = truth_text(accumulates);
-  features["steps_like_sign"] = truth_text(steps_like_sign);
-  if (op == "load") features["loads_optimizer"] = truth_text(loads_optimizer(event));
+  features["native_params"] = bool_text(native);
+  features["accumulates"] = bool_text(accumulates);
+  features["steps_like_sign"] = bool_text(steps_like_sign);
+  if (op == "load") features["loads_optimizer"] = bool_text(loads_optimizer(event));
   if (op == "forward") {
-    features["no_grad"] = truth_text(event.bool_or("no_grad", false));
-    features["changed_since_evaluation"] = truth_text(history_.changed_since_evaluation());
+    features["no_grad"] = bool_text(event.bool_or("no_grad", false));
+    features["changed_since_evaluation"] = bool_text(history_.changed_since_evaluation());
   }
   if (op == "backward") {
     const OptimizerSlot& slot = optimizer(event.at("optimizers").items().at(0).as_string());
     const auto before = history_.scale_of_last_pass(slot.name);
     const bool fell = before && amp_enabled_ && amp::loss_scaler(event.int_or("loss_id", 0)).loss_scale() < *before;
-    features["scale_fell_between_passes"] = truth_text(fell);
-    features["several_models"] = truth_text(is_of_several_models(slot));
-    features["steps_model_grads"] = truth_text(steps_model_grads(slot));
+    features["scale_fell_between_passes"] = bool_text(fell);
+    features["several_models"] = bool_text(is_of_several_models(slot));
+    features["steps_model_grads"] = bool_text(steps_model_grads(slot));
   }
   if (op == "step") {
     const OptimizerSlot& slot = optimizer(event.at("optimizer").as_string());
     features["optimizer"] = slot.type;
-    features["last_is_fresh"] = truth_text(last_is_fresh(slot));
+    features["last_is_fresh"] = bool_text(last_is_fresh(slot));
   }
   return features;
 }

@@ -18,6 +18,7 @@
 
 #include "kernels/multi_tensor.h"
 #include "tests/oracle/exceptions.h"
+#include "tests/oracle/features.h"
 #include "tests/oracle/initialize_args.h"
 #include "tests/oracle/o1_session.h"
 #include "tests/oracle/tables.h"
@@ -27,14 +28,14 @@ namespace {
 
 namespace amp = apex::amp;
 namespace nn = torch::nn;
-namespace apex_optimizers = apex::optimizers;
+namespace optimizers = apex::optimizers;
 namespace fp16_utils = apex::fp16_utils;
-using Call = std::function<void()>;
+using ErrorCall = std::function<void()>;
 
 torch::optim::SGD sgd_over(nn::Linear& net) { return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1)); }
 
 // amp::initialize of a small model with these arguments, given as a case would give them.
-Call initialize_with(const std::string& args) {
+ErrorCall initialize_with(const std::string& args) {
   return [args] {
     const Json json = Json::parse(args, "arguments");
     nn::Linear net(3, 2);
@@ -59,7 +60,7 @@ void initialize_half_buffer() {
 
 // Runs `action` with a model and an optimizer initialized at O2.
 template <class Action>
-Call at_O2(Action action) {
+ErrorCall at_O2(Action action) {
   return [action] {
     nn::Linear net(3, 2);
     auto optimizer = sgd_over(net);
@@ -113,13 +114,13 @@ void step_with_closure_after_overflow() {
   handle.step([&] { return loss; });
 }
 
-Call at_O1_call(const Call& action) {
+ErrorCall at_O1_call(const ErrorCall& action) {
   return [action] { at_O1(action); };
 }
 
 // A step of an optimizer over one parameter of this dtype.
 template <class Opt, class Options>
-Call step_of(const Options& options, at::ScalarType dtype = at::kFloat) {
+ErrorCall step_of(const Options& options, at::ScalarType dtype = at::kFloat) {
   return [=] {
     const at::Tensor param = at::ones({3}, dtype).requires_grad_();
     param.mutable_grad() = at::ones({3}, dtype);
@@ -129,19 +130,19 @@ Call step_of(const Options& options, at::ScalarType dtype = at::kFloat) {
 
 void initialize_novograd_at_O1() {
   nn::Linear net(3, 2);
-  apex_optimizers::FusedNovoGrad optimizer(net->parameters());
+  optimizers::FusedNovoGrad optimizer(net->parameters());
   (void)amp::initialize(net, optimizer, "O1", amp::InitializeOptions().verbosity(0));
 }
 
 void initialize_novograd_at_O2() {
   nn::Linear net(3, 2);
-  apex_optimizers::FusedNovoGrad optimizer(net->parameters());
+  optimizers::FusedNovoGrad optimizer(net->parameters());
   (void)amp::initialize(net, optimizer, "O2", amp::InitializeOptions().verbosity(0));
 }
 
 // ---- FP16_Optimizer and the interface from before initialize
 
-Call with_fp16_optimizer(const std::function<void(nn::Linear&, fp16_utils::FP16_Optimizer&)>& action) {
+ErrorCall with_fp16_optimizer(const std::function<void(nn::Linear&, fp16_utils::FP16_Optimizer&)>& action) {
   return [action] {
     nn::Linear net(3, 2), wrapped(3, 2);
     wrapped->to(at::kHalf);
@@ -197,7 +198,7 @@ void add_group_in_a_set() {
 }
 
 void step_adam_with_a_scale() {
-  if (!std::is_invocable_v<decltype(&apex_optimizers::FusedAdam::step), apex_optimizers::FusedAdam&, double>)
+  if (!std::is_invocable_v<decltype(&optimizers::FusedAdam::step), optimizers::FusedAdam&, double>)
     throw RejectedWhenCompiled();
 }
 
@@ -206,8 +207,8 @@ void scale_empty_lists() { apex::kernels::multi_tensor_scale(at::zeros({1}, at::
 at::Tensor probabilities(at::ScalarType type) { return at::full({3}, 0.5, type); }
 
 // Calls by the table's ids.
-const std::map<std::string, Call>& calls() {
-  static const std::map<std::string, Call> kCalls = {
+const std::map<std::string, ErrorCall>& calls() {
+  static const std::map<std::string, ErrorCall> kCalls = {
       {"opt_level_zero", initialize_with(R"({"opt_level": "00"})")},
       {"o1_cast_model_type", initialize_with(R"({"opt_level": "O1", "cast_model_type": "float16"})")},
       {"o1_keep_bn", initialize_with(R"({"opt_level": "O1", "keep_batchnorm_fp32": true})")},
@@ -248,14 +249,13 @@ const std::map<std::string, Call>& calls() {
       {"novograd_O2", initialize_novograd_at_O2},
       {"adam_old_arguments", step_adam_with_a_scale},
       {"novograd_O1_ok", initialize_novograd_at_O1},
-      {"novograd_bad_norm", step_of<apex_optimizers::FusedNovoGrad>(apex_optimizers::FusedNovoGradOptions().norm_type(1))},
-      {"adam_amsgrad", step_of<apex_optimizers::FusedAdam>(apex_optimizers::FusedAdamOptions().amsgrad(true))},
-      {"adam_master_not_capturable",
-       step_of<apex_optimizers::FusedAdam>(apex_optimizers::FusedAdamOptions().master_weights(true))},
-      {"fusedadam_double", step_of<apex_optimizers::FusedAdam>(apex_optimizers::FusedAdamOptions(), at::kDouble)},
-      {"fusedlamb_double", step_of<apex_optimizers::FusedLAMB>(apex_optimizers::FusedLAMBOptions(), at::kDouble)},
-      {"sgd_bad_lr", step_of<apex_optimizers::FusedSGD>(apex_optimizers::FusedSGDOptions(-1))},
-      {"sgd_nesterov_no_momentum", step_of<apex_optimizers::FusedSGD>(apex_optimizers::FusedSGDOptions(0.1).nesterov(true))},
+      {"novograd_bad_norm", step_of<optimizers::FusedNovoGrad>(optimizers::FusedNovoGradOptions().norm_type(1))},
+      {"adam_amsgrad", step_of<optimizers::FusedAdam>(optimizers::FusedAdamOptions().amsgrad(true))},
+      {"adam_master_not_capturable", step_of<optimizers::FusedAdam>(optimizers::FusedAdamOptions().master_weights(true))},
+      {"fusedadam_double", step_of<optimizers::FusedAdam>(optimizers::FusedAdamOptions(), at::kDouble)},
+      {"fusedlamb_double", step_of<optimizers::FusedLAMB>(optimizers::FusedLAMBOptions(), at::kDouble)},
+      {"sgd_bad_lr", step_of<optimizers::FusedSGD>(optimizers::FusedSGDOptions(-1))},
+      {"sgd_nesterov_no_momentum", step_of<optimizers::FusedSGD>(optimizers::FusedSGDOptions(0.1).nesterov(true))},
       {"bce_banned", at_O1_call([] { (void)at::binary_cross_entropy(probabilities(at::kHalf), probabilities(at::kHalf)); })},
       {"bce_float_ok",
        at_O1_call([] { (void)at::binary_cross_entropy(probabilities(at::kFloat), probabilities(at::kFloat)); })},
@@ -275,12 +275,29 @@ const Json* expected_exception(const Json& row, Report& report) {
   return &repair->expect;
 }
 
+// The words that a message of this meaning must hold: gists.json.
+const std::vector<Json>& words_for(const std::string& gist) {
+  static const Json kGists = Json::parse_file(ORACLE_GISTS);
+  const Json* words = kGists.find(gist);
+  if (!words) throw NeedsFeature("words for an error that means '" + gist + "'");
+  return words->items();
+}
+
+void check_gist(Report& report, const std::vector<Json>& words, const std::string& message) {
+  for (const Json& word : words) {
+    report.check(message.find(word.as_string()) != std::string::npos, "message", "the word '" + word.as_string() + "'",
+                 message);
+  }
+}
+
 void play_row(const Json& row, Report& report) {
-  const std::string id = row.at("id").as_string();
-  auto call = calls().find(id);
+  require_known(row, {"id", "call", "exception", "gist"}, "a row of errors");
+  const auto call = calls().find(row.at("id").as_string());
   if (call == calls().end()) throw NeedsFeature("the call '" + row.at("call").as_string() + "'");
+  const auto& words = words_for(row.at("gist").as_string());
   amp::reset();
-  check_exception(report, expected_exception(row, report), call->second);
+  const auto message = check_exception(report, expected_exception(row, report), call->second);
+  if (message) check_gist(report, words, *message);
   amp::reset();
 }
 

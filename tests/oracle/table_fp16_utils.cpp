@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 #include <apex_cpp/fp16_utils.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 
 #include "tests/oracle/compare.h"
+#include "tests/oracle/features.h"
 #include "tests/oracle/tables.h"
 
 namespace oracle {
@@ -52,6 +54,7 @@ void check_forward(const Json& row, Network& network, Report& report) {
 }
 
 void play_conversion(const Json& row, Report& report) {
+  require_known(row, {"network", "description", "function", "params", "buffers", "output_for_float_input"}, "a conversion");
   const std::string function = row.at("function").as_string();
   nn::Sequential network = make_network(row.at("network").as_string());
   if (function == "convert_network(half)") {
@@ -73,19 +76,20 @@ void play_conversion(const Json& row, Report& report) {
   }
 }
 
-std::string shape_in_words(const at::Tensor& tensor) {
+std::string typed_shape_text(const at::Tensor& tensor) {
   std::string text = dtype_name(tensor.scalar_type());
   for (int64_t size : tensor.sizes()) text += " " + std::to_string(size);
   return text;
 }
 
-std::string shape_in_words(const Json& entry) {
+std::string typed_shape_text(const Json& entry) {
   std::string text = entry.items().at(0).as_string();
   for (int64_t size : entry.items().at(1).as_ints()) text += " " + std::to_string(size);
   return text;
 }
 
 void play_param_lists(const Json& row, Report& report) {
+  require_known(row, {"flat_master", "frozen", "model_params", "master_params"}, "a row of prep_param_lists");
   const bool flat = row.at("flat_master").as_bool();
   nn::Sequential network = make_network("conv_bn_linear");
   // A flat master needs one dtype.
@@ -98,12 +102,12 @@ void play_param_lists(const Json& row, Report& report) {
   compare_text(report, "number of parameters", std::to_string(params.size()), std::to_string(expected_params.size()));
   compare_text(report, "number of masters", std::to_string(masters.size()), std::to_string(expected_masters.size()));
   for (size_t i = 0; i < std::min(params.size(), expected_params.size()); ++i) {
-    compare_text(report, "parameter " + std::to_string(i), shape_in_words(params[i]), shape_in_words(expected_params[i]));
+    compare_text(report, "parameter " + std::to_string(i), typed_shape_text(params[i]), typed_shape_text(expected_params[i]));
   }
   for (size_t i = 0; i < std::min(masters.size(), expected_masters.size()); ++i) {
     const std::string what = "master " + std::to_string(i);
     const auto& expected = expected_masters[i].items();
-    compare_text(report, what, shape_in_words(masters[i]), shape_in_words(expected_masters[i]));
+    compare_text(report, what, typed_shape_text(masters[i]), typed_shape_text(expected_masters[i]));
     report.check(masters[i].requires_grad() == expected.at(2).as_bool(), what + " requires_grad", expected.at(2).text(),
                  "the other");
     report.check(masters[i].grad().defined() == expected.at(3).as_bool(), what + " has a gradient", expected.at(3).text(),
@@ -118,6 +122,8 @@ double number_or(const Json& args, const std::string& name, double fallback) {
 
 void play_dynamic_scaler(const Json& row, Report& report) {
   const Json& args = row.at("args");
+  require_known(row, {"args", "overflow", "scale"}, "a sequence of the legacy scaler");
+  require_known(args, {"init_scale", "scale_factor", "scale_window"}, "the arguments of the legacy scaler");
   fp16_utils::DynamicLossScaler scaler(number_or(args, "init_scale", 4294967296.0), number_or(args, "scale_factor", 2.0),
                                        args.int_or("scale_window", 1000));
   const std::string& overflow = row.at("overflow").as_string();
@@ -129,11 +135,12 @@ void play_dynamic_scaler(const Json& row, Report& report) {
 }
 
 void play_overflow_test(const Json& row, at::ScalarType dtype, Report& report) {
+  require_known(row, {"values", "overflow"}, "an overflow test");
   std::vector<double> values;
   for (const Json& value : row.at("values").items()) values.push_back(value.as_double());
   const at::Tensor tensor = at::tensor(values, at::kDouble).to(dtype);
   const bool found = fp16_utils::DynamicLossScaler::has_inf_or_nan(tensor);
-  report.check(found == row.at("overflow").as_bool(), "overflow", row.at("overflow").text(), found ? "true" : "false");
+  report.check(found == row.at("overflow").as_bool(), "overflow", row.at("overflow").text(), bool_text(found));
 }
 
 template <class Play>

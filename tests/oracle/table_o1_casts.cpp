@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "tests/oracle/case_file.h"
 #include "tests/oracle/compare.h"
 #include "tests/oracle/exceptions.h"
+#include "tests/oracle/features.h"
 #include "tests/oracle/o1_session.h"
 #include "tests/oracle/table_o1_casts_calls.h"
 #include "tests/oracle/tables.h"
@@ -36,26 +38,36 @@ struct Outcome {
   std::string name() const { return error.empty() ? dtype_name(output.scalar_type()) : "error " + error; }
 };
 
-// Not a number in 16 bits, most of them, so that a cast shows.
-Tensor values_for(const CastInput& input, size_t place) {
+// Not a number in 16 bits, most of them, so that a cast shows; small whole numbers where the type has no others.
+Tensor values_for(const CastInput& input, size_t place, ScalarType type) {
   const int64_t count = c10::multiply_integers(input.sizes);
-  const Tensor index = at::arange(count, at::kFloat) + 17.0 * static_cast<double>(input.like_first ? 1 : place + 1);
-  const Tensor values = input.signs ? index.remainder(2) * 2 - 1 : index.mul(0.7548777).remainder(1) * 0.8 + 0.1;
-  return values.view(input.sizes);
+  const Tensor index = at::arange(count, at::kDouble) + 17.0 * static_cast<double>(input.like_first ? 1 : place + 1);
+  const Tensor fractions = index.to(at::kFloat).mul(0.7548777).remainder(1) * 0.8 + 0.1;
+  const Tensor values = input.signs ? index.remainder(2) * 2 - 1 : c10::isFloatingType(type) ? fractions : index.remainder(3);
+  return values.view(input.sizes).to(type);
 }
 
 Types types_of_inputs(const Json& row, size_t count) {
   const std::string text = row.at("inputs").as_string();
   const auto comma = text.find(',');
-  const auto type = [](const std::string& name) { return name == "half" ? at::kHalf : at::kFloat; };
-  Types types(count, type(comma == std::string::npos ? text : text.substr(comma + 1)));
-  types.at(0) = type(text.substr(0, comma));
+  Types types(count, input_type(comma == std::string::npos ? text : text.substr(comma + 1)));
+  types.at(0) = input_type(text.substr(0, comma));
   return types;
 }
 
-Types recorded_types(const Json& row) {
-  Types types;
-  for (const Json& name : row.at("op_receives").items()) types.push_back(dtype_from_name(name));
+// The table has the types of floating tensors; all others reach the operator as they are.
+Types recorded_types(const Json& row, Types types) {
+  const auto& names = row.at("op_receives").items();
+  size_t next = 0;
+  for (ScalarType& type : types) {
+    if (!c10::isFloatingType(type)) continue;
+    type = next < names.size() ? dtype_from_name(names[next]) : type;
+    ++next;
+  }
+  if (next != names.size()) {
+    throw std::runtime_error(row.where() + ": " + std::to_string(next) + " floating tensors are passed, and op_receives has " +
+                             std::to_string(names.size()));
+  }
   return types;
 }
 
@@ -65,7 +77,7 @@ Types received_types(const CastDifference& difference, const Json& row, const Ty
   const auto all = [&](ScalarType type) { return Types(passed.size(), type); };
   switch (difference.receives) {
     case Receives::as_recorded:
-      return recorded_types(row);
+      return recorded_types(row, passed);
     case Receives::what_is_passed:
       return passed;
     case Receives::float32:
@@ -93,7 +105,8 @@ std::pair<std::string, std::string> error_of(Action action) {
 Outcome outcome_of(const CastCall& call, const Types& passed, const Types& received) {
   Tensors leaves, arguments;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    leaves.push_back(values_for(call.inputs[i], i).to(passed.at(i)).requires_grad_(call.differentiable));
+    leaves.push_back(values_for(call.inputs[i], i, passed.at(i)));
+    if (leaves.back().is_floating_point()) leaves.back().requires_grad_(call.differentiable);
     arguments.push_back(received.empty() ? leaves.back() : leaves.back().to(received.at(i)));
   }
   Outcome outcome;
@@ -165,14 +178,27 @@ class CaseCheck {
 
 // Operators beyond Apex's lists are left alone only by Apex's own lists; all the others are played with the lists in use.
 amp::InitializeOptions options_for(const Json& op) {
-  if (op.at("list").as_string() != "unlisted") return {};
+  static const std::set<std::string> kLists = {"banned",
+                                               "fp16",
+                                               "fp32",
+                                               "in-place of fp16/promote (arguments follow self)",
+                                               "in-place of fp32 (any half is an error)",
+                                               "in-place of fp32 (half self is an error)",
+                                               "promote",
+                                               "sequence_promote",
+                                               "unlisted"};
+  const std::string list = op.at("list").as_string();
+  if (!kLists.count(list)) throw NeedsFeature("list " + list + " of casts");
+  if (list != "unlisted") return {};
   return amp::InitializeOptions().casts(apex::opt_levels::CastLists::from_yaml_string("extensions: false"));
 }
 
 void play_op(const Json& op, Report& report) {
+  require_known(op, {"namespace", "op", "list", "cases"}, "a function of the table of casts");
   std::vector<CaseCheck> checks;
   for (const Json& row : op.at("cases").items()) {
     const std::string name = cast_call_name(op.at("namespace").as_string(), op.at("op").as_string(), row.string_or("form", ""));
+    require_known(row, {"inputs", "float_args", "form", "without_amp", "output", "error", "op_receives"}, "a row of casts");
     const CastDifference difference = difference_of(name, report);
     if (difference.no_such_call) continue;
     const auto call = cast_calls().find(name);
@@ -198,8 +224,9 @@ std::vector<std::string> expected_outputs(const Json& row, Report& report) {
 
 void play_module(const Json& row, Report& report) {
   if (row.at("weights").as_string() != "float32") throw NeedsFeature("weights of " + row.at("weights").as_string());
+  require_known(row, {"module", "weights", "input", "output", "error"}, "a module's row");
   const std::vector<std::string> expected = expected_outputs(row, report);
-  const ScalarType input = row.at("input").as_string() == "half" ? at::kHalf : at::kFloat;
+  const ScalarType input = input_type(row.at("input").as_string());
   at_O1([&] {
     const ModuleOutcome outcome = run_cast_module(row.at("module").as_string(), input);
     compare_text(report, "number of outputs", std::to_string(outcome.outputs.size()), std::to_string(expected.size()));

@@ -14,8 +14,6 @@ constexpr double kNumber = 1.7;
 constexpr const char* kTensorForm = "tensor, tensor";
 constexpr const char* kNumberForm = "tensor, number";
 
-const std::vector<CastInput> kOneOperand{{{3, 4}}};
-const std::vector<CastInput> kTwoOperands{{{3, 4}}, {{3, 4}}};
 const std::vector<CastInput> kTwoAlike{{{3, 4}}, {{3, 4}, false, true}};
 const std::vector<CastInput> kThree{{{3, 4}}, {{3, 4}}, {{3, 4}}};
 
@@ -69,33 +67,33 @@ const Operator kAugmentedByNumber[] = {{"__iadd__", [](Tensors& x) { return x[0]
 
 void add_named_arithmetic(CastCalls& calls) {
   add_both(
-      calls, "add", kTwoOperands, [](Tensors& x) { return at::add(x[0], x[1]); }, [](Tensors& x) { return x[0].add(x[1]); },
+      calls, "add", kTwo, [](Tensors& x) { return at::add(x[0], x[1]); }, [](Tensors& x) { return x[0].add(x[1]); },
       kTensorForm);
   add_both(
-      calls, "add", kOneOperand, [](Tensors& x) { return at::add(x[0], kNumber); }, [](Tensors& x) { return x[0].add(kNumber); },
+      calls, "add", kOne, [](Tensors& x) { return at::add(x[0], kNumber); }, [](Tensors& x) { return x[0].add(kNumber); },
       kNumberForm);
   add_both(
-      calls, "mul", kTwoOperands, [](Tensors& x) { return at::mul(x[0], x[1]); }, [](Tensors& x) { return x[0].mul(x[1]); },
+      calls, "mul", kTwo, [](Tensors& x) { return at::mul(x[0], x[1]); }, [](Tensors& x) { return x[0].mul(x[1]); },
       kTensorForm);
   add_both(
-      calls, "mul", kOneOperand, [](Tensors& x) { return at::mul(x[0], kNumber); }, [](Tensors& x) { return x[0].mul(kNumber); },
+      calls, "mul", kOne, [](Tensors& x) { return at::mul(x[0], kNumber); }, [](Tensors& x) { return x[0].mul(kNumber); },
       kNumberForm);
   add_both(
-      calls, "div", kTwoOperands, [](Tensors& x) { return at::div(x[0], x[1]); }, [](Tensors& x) { return x[0].div(x[1]); },
+      calls, "div", kTwo, [](Tensors& x) { return at::div(x[0], x[1]); }, [](Tensors& x) { return x[0].div(x[1]); },
       kTensorForm);
   add_both(
-      calls, "div", kOneOperand, [](Tensors& x) { return at::div(x[0], kNumber); }, [](Tensors& x) { return x[0].div(kNumber); },
+      calls, "div", kOne, [](Tensors& x) { return at::div(x[0], kNumber); }, [](Tensors& x) { return x[0].div(kNumber); },
       kNumberForm);
 }
 
 void add_named_in_place(CastCalls& calls) {
-  calls["Tensor.add_ (tensor, tensor)"] = {kTwoOperands, [](Tensors& x) { return x[0].add_(x[1]); }, false};
-  calls["Tensor.add_ (tensor, number)"] = {kOneOperand, [](Tensors& x) { return x[0].add_(kNumber); }, false};
-  calls["Tensor.mul_ (tensor, tensor)"] = {kTwoOperands, [](Tensors& x) { return x[0].mul_(x[1]); }, false};
-  calls["Tensor.mul_ (tensor, number)"] = {kOneOperand, [](Tensors& x) { return x[0].mul_(kNumber); }, false};
-  calls["Tensor.div_ (tensor, tensor)"] = {kTwoOperands, [](Tensors& x) { return x[0].div_(x[1]); }, false};
-  calls["Tensor.div_ (tensor, number)"] = {kOneOperand, [](Tensors& x) { return x[0].div_(kNumber); }, false};
-  calls["Tensor.atan2_"] = {kTwoOperands, [](Tensors& x) { return x[0].atan2_(x[1]); }, false};
+  calls["Tensor.add_ (tensor, tensor)"] = {kTwo, [](Tensors& x) { return x[0].add_(x[1]); }, false};
+  calls["Tensor.add_ (tensor, number)"] = {kOne, [](Tensors& x) { return x[0].add_(kNumber); }, false};
+  calls["Tensor.mul_ (tensor, tensor)"] = {kTwo, [](Tensors& x) { return x[0].mul_(x[1]); }, false};
+  calls["Tensor.mul_ (tensor, number)"] = {kOne, [](Tensors& x) { return x[0].mul_(kNumber); }, false};
+  calls["Tensor.div_ (tensor, tensor)"] = {kTwo, [](Tensors& x) { return x[0].div_(x[1]); }, false};
+  calls["Tensor.div_ (tensor, number)"] = {kOne, [](Tensors& x) { return x[0].div_(kNumber); }, false};
+  calls["Tensor.atan2_"] = {kTwo, [](Tensors& x) { return x[0].atan2_(x[1]); }, false};
   calls["Tensor.addcdiv_"] = {kThree, [](Tensors& x) { return x[0].addcdiv_(x[1], x[2]); }, false};
   calls["Tensor.addcmul_"] = {kThree, [](Tensors& x) { return x[0].addcmul_(x[1], x[2]); }, false};
 }
@@ -108,7 +106,7 @@ void add_ternary(CastCalls& calls) {
       calls, "addcmul", kThree, [](Tensors& x) { return at::addcmul(x[0], x[1], x[2]); },
       [](Tensors& x) { return x[0].addcmul(x[1], x[2]); });
   add_both(
-      calls, "atan2", kTwoOperands, [](Tensors& x) { return at::atan2(x[0], x[1]); }, [](Tensors& x) { return x[0].atan2(x[1]); });
+      calls, "atan2", kTwo, [](Tensors& x) { return at::atan2(x[0], x[1]); }, [](Tensors& x) { return x[0].atan2(x[1]); });
 }
 
 void add_comparisons(CastCalls& calls) {
@@ -130,10 +128,10 @@ void add_arithmetic_calls(CastCalls& calls) {
   add_named_in_place(calls);
   add_ternary(calls);
   add_comparisons(calls);
-  for (const Operator& op : kTensorOperators) calls[cast_call_name("Tensor", op.name, kTensorForm)] = {kTwoOperands, op.run};
-  for (const Operator& op : kNumberOperators) calls[cast_call_name("Tensor", op.name, kNumberForm)] = {kOneOperand, op.run};
-  for (const Operator& op : kAugmentedOperators) calls[cast_call_name("Tensor", op.name, kTensorForm)] = {kTwoOperands, op.run, false};
-  for (const Operator& op : kAugmentedByNumber) calls[cast_call_name("Tensor", op.name, kNumberForm)] = {kOneOperand, op.run, false};
+  for (const Operator& op : kTensorOperators) calls[cast_call_name("Tensor", op.name, kTensorForm)] = {kTwo, op.run};
+  for (const Operator& op : kNumberOperators) calls[cast_call_name("Tensor", op.name, kNumberForm)] = {kOne, op.run};
+  for (const Operator& op : kAugmentedOperators) calls[cast_call_name("Tensor", op.name, kTensorForm)] = {kTwo, op.run, false};
+  for (const Operator& op : kAugmentedByNumber) calls[cast_call_name("Tensor", op.name, kNumberForm)] = {kOne, op.run, false};
 }
 
 }  // namespace oracle

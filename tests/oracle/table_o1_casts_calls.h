@@ -20,6 +20,11 @@ struct CastInput {
   bool like_first = false;
 };
 
+inline const CastInput kMatrix{{3, 4}};
+inline const CastInput kVector{{6}};
+inline const std::vector<CastInput> kOne{kMatrix};
+inline const std::vector<CastInput> kTwo{kMatrix, kMatrix};
+
 struct CastCall {
   using Tensors = std::vector<at::Tensor>;
 

@@ -56,7 +56,7 @@ Runner bilinear() {
 
 const std::vector<int64_t> kSequence{5, 2, kFeatures};
 const std::vector<int64_t> kBatch{2, kFeatures};
-const std::vector<int64_t> kImage{2, kFeatures, 6, 6};
+const std::vector<int64_t> kImages{2, kFeatures, 6, 6};
 
 // Made anew at every call, with FP32 weights.
 const std::map<std::string, std::function<Runner()>>& modules() {
@@ -72,10 +72,10 @@ const std::map<std::string, std::function<Runner()>>& modules() {
       {"RNNCell(relu)",
        [] { return module_on(nn::RNNCell(nn::RNNCellOptions(kFeatures, kHidden).nonlinearity(torch::kReLU)), kBatch); }},
       {"Linear", [] { return module_on(nn::Linear(kFeatures, kHidden), kBatch); }},
-      {"Conv2d", [] { return module_on(nn::Conv2d(kFeatures, kHidden, 3), kImage); }},
-      {"BatchNorm2d", [] { return module_on(nn::BatchNorm2d(kFeatures), kImage); }},
+      {"Conv2d", [] { return module_on(nn::Conv2d(kFeatures, kHidden, 3), kImages); }},
+      {"BatchNorm2d", [] { return module_on(nn::BatchNorm2d(kFeatures), kImages); }},
       {"LayerNorm", [] { return module_on(nn::LayerNorm(nn::LayerNormOptions({kFeatures})), kBatch); }},
-      {"GroupNorm", [] { return module_on(nn::GroupNorm(2, kFeatures), kImage); }},
+      {"GroupNorm", [] { return module_on(nn::GroupNorm(2, kFeatures), kImages); }},
       {"PReLU", [] { return module_on(nn::PReLU(), kBatch); }},
       {"ReLU", [] { return module_on(nn::ReLU(), kBatch); }},
       {"Softmax", [] { return module_on(nn::Softmax(1), kBatch); }},
@@ -83,7 +83,7 @@ const std::map<std::string, std::function<Runner()>>& modules() {
       {"Bilinear", bilinear},
       {"MultiheadAttention", attention},
       {"Dropout", [] { return module_on(nn::Dropout(), kBatch); }},
-      {"MaxPool2d", [] { return module_on(nn::MaxPool2d(2), kImage); }},
+      {"MaxPool2d", [] { return module_on(nn::MaxPool2d(2), kImages); }},
   };
   return kModules;
 }

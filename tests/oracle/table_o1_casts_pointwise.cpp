@@ -9,9 +9,6 @@ namespace {
 using at::Tensor;
 using Tensors = CastCall::Tensors;
 
-const std::vector<CastInput> kOne{{{3, 4}}};
-const std::vector<CastInput> kTwo{{{3, 4}}, {{3, 4}}};
-
 struct Unary {
   const char* name;
   Tensor (*function)(const Tensor&);

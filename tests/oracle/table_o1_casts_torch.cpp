@@ -9,10 +9,7 @@ namespace {
 using at::Tensor;
 using Tensors = CastCall::Tensors;
 
-const CastInput kMatrix{{3, 4}};
-const CastInput kVector{{6}};
-
-void add_convolutions(CastCalls& calls) {
+void add_torch_convolutions(CastCalls& calls) {
   calls["torch.conv1d"] = {{{{2, 3, 8}}, {{4, 3, 3}}, {{4}}}, [](Tensors& x) { return at::conv1d(x[0], x[1], x[2]); }};
   calls["torch.conv2d"] = {{{{2, 3, 6, 6}}, {{4, 3, 3, 3}}, {{4}}}, [](Tensors& x) { return at::conv2d(x[0], x[1], x[2]); }};
   calls["torch.conv3d"] = {{{{2, 2, 4, 4, 4}}, {{3, 2, 2, 2, 2}}, {{3}}},
@@ -69,7 +66,7 @@ void add_unlisted_functions(CastCalls& calls) {
 void add_torch_calls(CastCalls& calls) {
   calls["torch.bilinear"] = {{{{3, 4}}, {{3, 5}}, {{2, 4, 5}}, {{2}}},
                              [](Tensors& x) { return at::bilinear(x[0], x[1], x[2], x[3]); }};
-  add_convolutions(calls);
+  add_torch_convolutions(calls);
   add_sequences(calls);
   add_unlisted_products(calls);
   add_unlisted_functions(calls);

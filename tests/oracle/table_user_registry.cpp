@@ -3,6 +3,7 @@
 
 #include "tests/oracle/case_file.h"
 #include "tests/oracle/compare.h"
+#include "tests/oracle/features.h"
 #include "tests/oracle/o1_session.h"
 #include "tests/oracle/tables.h"
 
@@ -16,7 +17,7 @@ using Tensors = std::vector<Tensor>;
 Tensors inputs_of(const Json& row) {
   Tensors inputs;
   for (const Json& name : row.at("inputs").items()) {
-    inputs.push_back(at::linspace(0.1, 0.9, 5, name.as_string() == "half" ? at::kHalf : at::kFloat));
+    inputs.push_back(at::linspace(0.1, 0.9, 5, at::kFloat).to(input_type(name.as_string())));
   }
   return inputs;
 }
@@ -74,7 +75,9 @@ void check_types(const Json& row, const Tensors& got, Report& report) {
 
 template <class Call>
 void check_cases(const Json& entry, Report& report, Call call) {
+  require_known(entry, {"api", "target", "when", "cases"}, "a registration");
   for (const Json& row : entry.at("cases").items()) {
+    require_known(row, {"inputs", "output", "returns"}, "a row of a registration");
     report.at(row.where());
     check_types(row, call(inputs_of(row)), report);
   }

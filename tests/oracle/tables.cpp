@@ -5,23 +5,44 @@
 
 #include <functional>
 #include <map>
+#include <set>
 
 #include "tests/oracle/compare.h"
+#include "tests/oracle/features.h"
 
 namespace oracle {
 namespace {
 
 namespace amp = apex::amp;
-using TablePlayer = std::function<void(const Json&, Report&)>;
+
+struct TablePlayer {
+  std::set<std::string> parts;  // the members with rows
+  std::function<void(const Json&, Report&)> play;
+};
 
 // Tables by the member that only they have. A new table is one more entry.
 const std::map<std::string, TablePlayer>& table_registry() {
-  static const std::map<std::string, TablePlayer> kRegistry = {{"cases", replay_error_table},
-                                                               {"sequences", replay_scaler_table},
-                                                               {"conversions", replay_fp16_utils_table},
-                                                               {"ops", replay_o1_table},
-                                                               {"rows", replay_user_registry_table}};
+  static const std::map<std::string, TablePlayer> kRegistry = {
+      {"cases", {{"cases"}, replay_error_table}},
+      {"sequences", {{"sequences"}, replay_scaler_table}},
+      {"conversions",
+       {{"conversions", "prep_param_lists", "legacy_dynamic_scaler", "legacy_has_inf_or_nan_float32",
+         "legacy_has_inf_or_nan_float16"},
+        replay_fp16_utils_table}},
+      {"ops", {{"ops", "modules"}, replay_o1_table}},
+      {"rows", {{"rows"}, replay_user_registry_table}}};
   return kRegistry;
+}
+
+const TablePlayer& player_of(const Json& table) {
+  for (const auto& [member, player] : table_registry()) {
+    if (!table.has(member)) continue;
+    std::set<std::string> known = {"format_version", "description"};
+    known.insert(player.parts.begin(), player.parts.end());
+    require_known(table, known, "a table of " + member);
+    return player;
+  }
+  throw NeedsFeature("a table of this kind");
 }
 
 amp::LossScaler make_scaler(const Json& args) {
@@ -47,6 +68,10 @@ bool update(amp::LossScaler& scaler, bool overflow) {
 }
 
 void play_sequence(const Json& row, Report& report) {
+  require_known(row, {"args", "initial_scale", "overflow", "scale", "unskipped", "skip"}, "a scaler sequence");
+  require_known(row.at("args"),
+                {"loss_scale", "init_scale", "scale_factor", "scale_window", "min_loss_scale", "max_loss_scale"},
+                "the arguments of a scaler");
   amp::LossScaler scaler = make_scaler(row.at("args"));
   compare_number(report, "initial scale", scaler.loss_scale(), row.at("initial_scale").as_double(), {});
   const std::string overflow = row.at("overflow").as_string();
@@ -63,16 +88,25 @@ void play_sequence(const Json& row, Report& report) {
 
 }  // namespace
 
+at::ScalarType input_type(const std::string& name) {
+  static const std::map<std::string, at::ScalarType> kTypes = {{"half", at::kHalf},   {"bfloat16", at::kBFloat16},
+                                                               {"float", at::kFloat}, {"double", at::kDouble},
+                                                               {"int64", at::kLong},  {"bool", at::kBool}};
+  const auto found = kTypes.find(name);
+  if (found == kTypes.end()) throw NeedsFeature("inputs of type " + name);
+  return found->second;
+}
+
 void replay_table(const std::filesystem::path& path, Report& report) {
-  report.begin(path.filename().string(), "");
+  const std::string name = path.filename().string();
+  report.begin(name, "");
   try {
     const Json table = Json::parse_file(path);
-    for (const auto& [member, player] : table_registry()) {
-      if (table.has(member)) return player(table, report);
-    }
-    report.skip(path.filename().string(), "needs a table of this kind");
+    player_of(table).play(table, report);
+  } catch (const NeedsFeature& needed) {
+    report.skip(name, needed.what());
   } catch (const std::exception& error) {
-    report.begin(path.filename().string(), "");
+    report.begin(name, "");
     report.fail("a readable table", "none", error.what());
     report.end();
   }

@@ -1,11 +1,17 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <filesystem>
+#include <string>
 
 #include "tests/oracle/json.h"
 #include "tests/oracle/report.h"
 
 namespace oracle {
+
+// The type that a table calls "half", "bfloat16", "float", "double", "int64" or "bool". Throws NeedsFeature for another name.
+at::ScalarType input_type(const std::string& name);
 
 // Replays one table, each row being an item of the report. What kind of table it is shows in its members.
 void replay_table(const std::filesystem::path& path, Report& report);

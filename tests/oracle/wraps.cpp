@@ -9,11 +9,11 @@ namespace {
 namespace fp16_utils = apex::fp16_utils;
 
 template <class Options>
-using Setters = std::map<std::string, std::function<void(Options&, const Json&)>>;
+using WrapSetters = std::map<std::string, std::function<void(Options&, const Json&)>>;
 
 // Null members count as absent.
 template <class Options>
-Options read_options(const std::string& of, const Json& args, const Setters<Options>& setters) {
+Options read_options(const std::string& of, const Json& args, const WrapSetters<Options>& setters) {
   Options options;
   for (const auto& [name, value] : args.members()) {
     if (value.is_null()) continue;
