@@ -78,7 +78,8 @@ class InitializeOptions {
   InitializeOptions& loss_scale(std::nullopt_t) { return unset(loss_scale_); }
   const std::optional<LossScale>& loss_scale() const { return loss_scale_; }
 
-  /// Type that each model's floating-point outputs are cast to: kHalf, kBFloat16 or kFloat (INIT-12).
+  /// Type that each model's floating-point outputs are cast to: kHalf, kBFloat16 or kFloat (INIT-12). With a 16-bit type losses
+  /// at O2, O3 and O5 run in the type of what they are given; else in FP32.
   InitializeOptions& cast_model_outputs(c10::ScalarType value) { return set(cast_model_outputs_, value); }
   InitializeOptions& cast_model_outputs(std::nullopt_t) { return unset(cast_model_outputs_); }
   const std::optional<c10::ScalarType>& cast_model_outputs() const { return cast_model_outputs_; }

@@ -203,7 +203,8 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// Operators are cast from then on: on the calling thread, until the next `initialize` or `reset`, and inside the handles'
 /// forward passes, on any thread. Never in a backward pass, nor in an optimizer's step. Under O1 and O4 the cast lists say how.
 /// Under O2, O3 and O5 the handle's forward runs as its 16-bit weights have it; for the *original* model, which the program
-/// may go on calling on this thread, FP32 input follows the weights, and losses run in FP32. Its output stays 16-bit.
+/// may go on calling on this thread, FP32 input follows the weights, and its output stays 16-bit; losses run in FP32 then,
+/// unless `cast_model_outputs` is a 16-bit type.
 ///
 /// A model may be initialized again, at any level, with a new optimizer (say after unfreezing layers; but a parameter of the
 /// optimizer that is unfrozen gets its master by itself, and `add_param_group` takes new ones). Nothing is stacked: the new

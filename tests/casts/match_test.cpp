@@ -106,6 +106,37 @@ TEST_P(Match, LossesRunInFloat32WhateverTheyAreGiven) {
   EXPECT_EQ(loss.item<float>(), 90000.0f);
 }
 
+// As after Apex's O2 and O3, which patch no function.
+TEST_P(Match, LossesFollow16BitOutputsThatAreAskedForByName) {
+  Mlp model;
+  auto net = amp::initialize(model, GetParam(), quiet().cast_model_outputs(low()));
+  const Tensor output = net->forward(features()).detach();
+  ASSERT_EQ(output.dtype(), low());
+  const Tensor zeros = torch::zeros_like(output), target = torch::tensor({0, 1, 2, 1});
+  const Tensor mse = torch::mse_loss(output, zeros), cross_entropy = torch::cross_entropy_loss(output, target);
+  EXPECT_EQ(torch::mse_loss(output, zeros.to(torch::kFloat)).dtype(), torch::kFloat) << "LibTorch's own promotion";
+  amp::reset();
+  EXPECT_EQ(mse.dtype(), low());
+  EXPECT_TRUE(torch::equal(mse, torch::mse_loss(output, zeros)));
+  EXPECT_TRUE(torch::equal(cross_entropy, torch::cross_entropy_loss(output, target)));
+}
+
+TEST_P(Match, LossesRunInFloat32WhereFloat32OutputsAreAskedForByName) {
+  Mlp model;
+  auto net = amp::initialize(model, GetParam(), quiet().cast_model_outputs(torch::kFloat));
+  const Tensor output = torch::full({4, 3}, 2.0).to(low());
+  EXPECT_EQ(torch::mse_loss(output, torch::zeros_like(output)).dtype(), torch::kFloat);
+}
+
+TEST_P(Match, A16BitOutputLeavesTheProgramsOwnListsInForce) {
+  Mlp model;
+  const auto own = apex::opt_levels::CastLists::from_yaml_string("match: {float32: [aten::exp]}");
+  auto net = amp::initialize(model, GetParam(), quiet().cast_model_outputs(low()).casts(own));
+  const Tensor output = torch::ones({4, 3}).to(low());
+  EXPECT_EQ(torch::exp(output).dtype(), torch::kFloat);
+  EXPECT_EQ(torch::l1_loss(output, torch::zeros_like(output)).dtype(), low());
+}
+
 TEST_P(Match, OperatorsWithoutA16BitParameterStayAsTheyAre) {
   Mlp model;
   auto net = amp::initialize(model, GetParam(), quiet());

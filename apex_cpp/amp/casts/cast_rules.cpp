@@ -13,6 +13,19 @@ bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
          tensor.stride(0) == base.stride(1) && tensor.stride(1) == base.stride(0);
 }
 
+// A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: the built-in list of what runs
+// in FP32 is not in force then. What only the program's own lists have stays.
+std::map<std::string, CastPolicy> match_lists(const opt_levels::Settings& settings) {
+  auto lists = settings.casts.match();
+  if (!settings.cast_model_outputs || !is_low_precision(*settings.cast_model_outputs)) return lists;
+  for (const auto& [name, policy] : opt_levels::CastLists::built_in().match()) {
+    const auto listed = lists.find(name);
+    const bool unchanged = listed != lists.end() && listed->second == policy;
+    if (unchanged && policy == CastPolicy::float32) lists.erase(listed);
+  }
+  return lists;
+}
+
 bool has_overload(const std::string& name) { return name.find('.', name.find("::")) != std::string::npos; }
 
 }  // namespace
@@ -25,7 +38,7 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
   const auto low_type = casts ? properties.patch_functions_type.value_or(at::kHalf) : *properties.cast_model_type;
   const std::shared_ptr<CastRules> rules(
       new CastRules(casts ? Mode::casts : Mode::match, low_type, settings.verbosity == 2, std::move(names)));
-  rules->set_policies(casts ? settings.casts.casts() : settings.casts.match(), settings.allow_banned);
+  rules->set_policies(casts ? settings.casts.casts() : match_lists(settings), settings.allow_banned);
   return rules;
 }
 

@@ -27,7 +27,7 @@ class CastRules {
  public:
   enum class Mode : unsigned char {
     casts,  ///< O1 and O4: by the lists
-    match   ///< O2, O3, O5: arguments follow 16-bit weights, losses run in FP32
+    match   ///< O2, O3, O5: arguments follow 16-bit weights, losses run in FP32 unless 16-bit outputs are asked for
   };
 
   /// Null where the settings cast no operator (O0). Errors: ValueError for a list that names an operator which LibTorch does
