@@ -182,6 +182,13 @@ INSTANTIATE_TEST_SUITE_P(Ops, AutocastPromote, ::testing::ValuesIn(promote_ops()
 
 // ---- upstream: test_autocast_rnn
 
+// LibTorch's LSTM hands FP32 input to oneDNN, which autocast then makes 16-bit; oneDNN has 16-bit recurrent layers for
+// processors from AVX512 on. Input that is BF16 already goes another way.
+bool onednn_has_bfloat16() {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "");
+  return op.typed<bool()>().call();
+}
+
 template <class Rnn>
 class AutocastRnn : public AmpTest {};
 using Rnns = ::testing::Types<torch::nn::RNN, torch::nn::GRU, torch::nn::LSTM>;
@@ -195,6 +202,10 @@ TYPED_TEST(AutocastRnn, AutocastRnnRunsNearFloat32WithFloat32Gradients) {
   {
     const autocast guard("cpu");
     for (const auto dtype : {torch::kFloat, torch::kBFloat16}) {
+      if (std::is_same_v<TypeParam, torch::nn::LSTM> && dtype == torch::kFloat && !onednn_has_bfloat16()) {
+        EXPECT_TRUE(contains(message_of([&] { rnn(input); }), "LSTM forward propagation primitive"));
+        continue;
+      }
       output = std::get<0>(rnn(input.to(dtype)));
       EXPECT_TRUE(torch::allclose(output.to(torch::kFloat), expected, 0, 2e-2));
     }

@@ -31,6 +31,14 @@ function(apex_add_test name)
   endif()
 endfunction()
 
+# apex_add_avx2_test(ENTRY BINARY [ARGUMENTS...]): an entry ENTRY.avx2 that runs a test program once more as on a processor without
+# AVX512: LibTorch and oneDNN have other code there, and lack some.
+function(apex_add_avx2_test entry binary)
+  add_test(NAME ${entry}.avx2 COMMAND ${binary} ${ARGN})
+  set_tests_properties(${entry}.avx2 PROPERTIES LABELS avx2
+    ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE;ONEDNN_MAX_CPU_ISA=AVX2;ATEN_CPU_CAPABILITY=avx2")
+endfunction()
+
 # Most of a test's time is compiling it: a release build optimises tests little.
 function(apex_test_flags target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
