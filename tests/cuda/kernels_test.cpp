@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "tests/cuda/host_waits.h"
 #include "tests/cuda/support.h"
 
 namespace cuda_test {
@@ -62,7 +63,9 @@ TEST_P(GpuUpdate, DoesNotWaitForTheDevice) {
   const at::Tensor flag = clear_flag_on_gpu();
   GetParam().step(work, flag);
   const NoWaiting no_waiting;
-  GetParam().step(work, flag);
+  const int64_t waits = host_waits();
+  EXPECT_NO_THROW(GetParam().step(work, flag));
+  EXPECT_EQ(host_waits(), waits);
 }
 
 TEST_P(GpuUpdate, OfAnotherStreamUsesTheSameTensors) {

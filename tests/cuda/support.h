@@ -34,7 +34,7 @@ at::Tensor clear_flag_on_gpu();
 // Captures `work` on a stream of its own.
 void capture(at::cuda::CUDAGraph& graph, const std::function<void()>& work);
 
-// Calls that would make the host wait for the device throw for a scope.
+// LibTorch's calls that would make the host wait for the device throw for a scope. Others: host_waits.h.
 class NoWaiting {
  public:
   NoWaiting();
