@@ -109,6 +109,12 @@ TEST(CastWalk, Cast08OtherValuesAreForwardedUncopied) {
   static_assert(std::is_same_v<decltype(cast_floating(std::declval<std::vector<int>>(), at::kHalf)), std::vector<int>&&>);
   static_assert(!amp::detail::kCasts<torch::nn::Linear>);
   static_assert(!amp::detail::kCasts<torch::nn::LinearImpl>);
+  auto number = std::make_unique<int>(3);
+  EXPECT_EQ(&cast_floating(number, at::kHalf), &number);
+  std::vector<int> values = {1, 2};
+  const int* data = values.data();
+  const std::vector<int> moved = cast_floating(std::move(values), at::kHalf);
+  EXPECT_EQ(moved.data(), data);
 }
 
 }  // namespace

@@ -256,13 +256,18 @@ TEST_F(HandleRules, OptimizersAndModelsMayDieInAnyOrder) {
   auto scheduler = std::make_unique<torch::optim::StepLR>(*optimizer, 1, 0.5);
   auto result =
       std::make_unique<decltype(amp::initialize(*model, *optimizer))>(amp::initialize(*model, *optimizer, "O2", quiet()));
+  const Tensor weight = (*model)->parameters().front(), before = weight.detach().clone();
   model.reset();
   train_step(result->first, result->second, features());
   result.reset();
-  scheduler->step();  // the handle is gone: the rate goes nowhere, and nothing is touched
+  const Tensor trained = weight.detach().clone();
+  EXPECT_FALSE(torch::equal(trained, before));
+  EXPECT_NO_THROW(scheduler->step());  // the handle is gone: the rate goes nowhere, and nothing is touched
   scheduler.reset();
   optimizer.reset();
-  SUCCEED();
+  EXPECT_TRUE(torch::equal(weight, trained));
+  amp::reset();
+  EXPECT_EQ(weight.use_count(), 1) << "nothing keeps the parameter alive";
 }
 
 }  // namespace

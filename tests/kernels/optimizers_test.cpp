@@ -141,7 +141,9 @@ TEST_P(Update, LeavesEveryByteAloneAfterAPassThatFoundANonFiniteGradient) {
 
 TEST_P(Update, OfEmptyListsDoesNothing) {
   Problem problem = make_problem(GetParam(), kMasters, {});
-  GetParam().step(problem, clear_flag());
+  const at::Tensor flag = clear_flag();
+  EXPECT_NO_THROW(GetParam().step(problem, flag));
+  EXPECT_EQ(flag.item<int>(), 0);
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
