@@ -27,6 +27,6 @@ double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm) {
   return stash.clip_grad_norm(max_norm);
 }
 
-StepResult step_result(torch::optim::Optimizer& optimizer) { return detail::require_stash(optimizer, "step_result")->result; }
+StepResult step_result(torch::optim::Optimizer& optimizer) { return detail::require_stash(optimizer, "step_result")->result(); }
 
 }  // namespace apex::amp

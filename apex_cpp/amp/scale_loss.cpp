@@ -15,26 +15,38 @@ namespace apex::amp {
 using detail::OptimizerStash;
 using detail::Session;
 
-ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options)
-    : options_(options), exceptions_at_entry_(std::uncaught_exceptions()) {
-  TORCH_CHECK(loss.defined(), "amp::scale_loss was given an undefined loss.");
+namespace {
+
+std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const OptimizerList& optimizers) {
+  std::vector<std::shared_ptr<OptimizerStash>> stashes;
   for (auto* optimizer : optimizers) {
     TORCH_CHECK(optimizer, "amp::scale_loss was given a null optimizer.");
     const auto& stash = detail::require_stash(*optimizer, "scale_loss");
-    if (std::find(stashes_.begin(), stashes_.end(), stash) == stashes_.end()) stashes_.push_back(stash);
+    if (std::find(stashes.begin(), stashes.end(), stash) == stashes.end()) stashes.push_back(stash);
   }
+  return stashes;
+}
+
+void check_may_open(OptimizerStash& stash, const Session& session) {
+  stash.throw_kept_error();
+  stash.check_in_use();
+  TORCH_CHECK(&stash.session() == &session,
+              "amp::scale_loss was given optimizers of different amp::initialize calls, which have different loss scales. "
+              "Initialize them together, or scale one loss for each.");
+  TORCH_CHECK(!stash.inside_backward(),
+              "amp::scale_loss was called inside another scale_loss block of the same optimizer. End the first block (its "
+              "closing brace, or finish()) before the next one.");
+}
+
+}  // namespace
+
+ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options)
+    : options_(options), exceptions_at_entry_(std::uncaught_exceptions()) {
+  TORCH_CHECK(loss.defined(), "amp::scale_loss was given an undefined loss.");
+  stashes_ = stashes_of(optimizers);
   if (stashes_.empty()) detail::require_session("scale_loss");
   session_ = stashes_.empty() ? detail::current_session() : stashes_.front()->session().shared_from_this();
-  for (const auto& stash : stashes_) {
-    stash->throw_kept_error();
-    stash->check_in_use();
-    TORCH_CHECK(&stash->session() == session_.get(),
-                "amp::scale_loss was given optimizers of different amp::initialize calls, which have different loss scales. "
-                "Initialize them together, or scale one loss for each.");
-    TORCH_CHECK(!stash->inside_backward(),
-                "amp::scale_loss was called inside another scale_loss block of the same optimizer. End the first block (its "
-                "closing brace, or finish()) before the next one.");
-  }
+  for (const auto& stash : stashes_) check_may_open(*stash, *session_);
   if (!session_->enabled()) {
     scaled_ = loss;
     return;
@@ -111,13 +123,13 @@ void ScaledLoss::leave() {
   LossScaler& scaler = session_->scaler(options_.loss_id());
   for (const auto& stash : stashes_) stash->check_grads_dense();
   if (options_.delay_unscale()) {
-    for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler.loss_scale());
+    for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler);
     return;
   }
   scaler.clear_overflow_state();
   for (const auto& stash : stashes_) stash->exit_backward(scaler);
   if (!options_.delay_overflow_check()) update_scale(scaler);
-  for (const auto& stash : stashes_) stash->result.loss_scale = scaler.loss_scale();
+  for (const auto& stash : stashes_) stash->set_loss_scale(scaler.loss_scale());
 }
 
 void ScaledLoss::update_scale(LossScaler& scaler) {

@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/masters/fused_order.h>
 
+#include <apex_cpp/amp/masters/clipping.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 
 #include <algorithm>
@@ -8,41 +9,20 @@
 #include "kernels/multi_tensor.h"
 
 namespace apex::amp::detail {
-namespace {
 
-FusedOrder::Tensors grads_of(const FusedOrder::Tensors& model_params, const FusedOrder::Tensors& native_params) {
-  FusedOrder::Tensors grads;
-  for (const auto* params : {&model_params, &native_params}) {
-    for (const auto& param : *params) {
-      if (param.grad().defined()) grads.push_back(param.grad());
-    }
+void FusedOrder::enter() {
+  for (TrainedParam* each : table_.all()) {
+    const at::Tensor grad = std::exchange(each->param.mutable_grad(), at::Tensor());
+    const bool used = each->has_master() && !pending_;
+    each->aside = used ? at::Tensor() : grad;
   }
-  return grads;
 }
 
-}  // namespace
-
-// visit(param, stash) for all params. Parameters may have come since the last pass, to the end of either list.
-template <class Visit>
-void FusedOrder::for_each(const Tensors& model_params, const Tensors& native_params, const Visit& visit) {
-  model_stash_.resize(model_params.size());
-  for (size_t i = 0; i < model_params.size(); ++i) visit(model_params[i], model_stash_[i]);
-  native_stash_.resize(native_params.size());
-  for (size_t i = 0; i < native_params.size(); ++i) visit(native_params[i], native_stash_[i]);
-}
-
-void FusedOrder::enter(const Tensors& model_params, const Tensors& native_params) {
-  for_each(model_params, native_params,
-           [](const at::Tensor& param, at::Tensor& stash) { stash = std::exchange(param.mutable_grad(), at::Tensor()); });
-  if (!pending_) model_stash_.clear();  // a step has used them
-}
-
-void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params, LossScaler& scaler) {
+void FusedOrder::exit(LossScaler& scaler) {
   const double incoming = scaler.loss_scale();
   const double out = pending_ ? std::min(incoming, scale_) : incoming;
   PassGrads grads;
-  for_each(model_params, native_params,
-           [&](const at::Tensor& param, at::Tensor& stash) { grads.add(param, std::exchange(stash, at::Tensor())); });
+  for (TrainedParam* each : table_.all()) grads.add(each->param, std::exchange(each->aside, at::Tensor()));
   norm_.reset();
   const bool all_fresh = grads.older.empty() && grads.again.empty();
   if (incoming != out) {
@@ -61,23 +41,42 @@ void FusedOrder::exit(const Tensors& model_params, const Tensors& native_params,
   pending_ = true;
 }
 
-void FusedOrder::abandon(const Tensors& model_params, const Tensors& native_params) {
-  for_each(model_params, native_params,
-           [](const at::Tensor& param, at::Tensor& stash) { param.mutable_grad() = std::exchange(stash, at::Tensor()); });
+void FusedOrder::abandon() {
+  for (TrainedParam* each : table_.all()) each->param.mutable_grad() = std::exchange(each->aside, at::Tensor());
 }
 
-double FusedOrder::grad_norm(const Tensors& model_params, const Tensors& native_params) {
+double FusedOrder::grad_norm() {
   if (!norm_.defined()) {
-    const Tensors grads = grads_of(model_params, native_params);
+    std::vector<at::Tensor> grads;
+    for (const TrainedParam* each : table_.all()) {
+      if (each->param.grad().defined()) grads.push_back(each->param.grad());
+    }
     if (grads.empty()) return 0.0;
     norm_ = scaled_norm(grads, 1.0 / scale_, unread_flag(grads.front()));
   }
   return norm_.item<float>() * clip_;
 }
 
+double FusedOrder::clip(double max_norm) {
+  const double norm = grad_norm();
+  clip_ *= clip_coefficient(norm, max_norm);
+  return norm;
+}
+
+void FusedOrder::unscale() {
+  std::vector<at::Tensor> scaled, unscaled;
+  for (TrainedParam* each : table_.all()) {
+    const at::Tensor& grad = each->param.grad();
+    if (!grad.defined()) continue;
+    if (each->has_master()) each->master.mutable_grad() = each->new_master_grad();
+    unscaled.push_back(each->stepped().grad());
+    scaled.push_back(in_layout_of(grad, unscaled.back()));
+  }
+  if (!scaled.empty()) kernels::multi_tensor_scale(unread_flag(scaled.front()), scaled, unscaled, grad_scale());
+  reset();
+}
+
 void FusedOrder::reset() {
-  model_stash_.clear();
-  native_stash_.clear();
   norm_.reset();
   scale_ = clip_ = 1.0;
   pending_ = false;

@@ -1,125 +1,165 @@
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 
-#include <apex_cpp/amp/session/printing.h>
+#include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+
+#include "kernels/multi_tensor.h"
 
 namespace apex::amp::detail {
 
 OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind)
-    : session_(std::move(session)), left_behind_(std::move(left_behind)) {
-  if (session_->enabled()) result.loss_scale = session_->scalers.front().loss_scale();
+    : session_(std::move(session)),
+      left_behind_(std::move(left_behind)),
+      adopter_(*session_, table_),
+      passes_(table_),
+      gate_(*session_) {}
+
+// ---- parameters and masters ----
+
+void OptimizerStash::adopt_new_params() {
+  if (session_->enabled()) adopter_.adopt_new_params(*handle());
+}
+
+at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
+  const TrainedParam* entry = table_.find(param);
+  return entry ? entry->master : at::Tensor();
+}
+
+std::vector<at::Tensor> OptimizerStash::masters() const {
+  std::vector<at::Tensor> masters;
+  for (const TrainedParam* each : table_.with_masters_in(handle()->param_groups())) masters.push_back(each->master);
+  return masters;
+}
+
+std::vector<at::Tensor> OptimizerStash::model_params() const {
+  std::vector<at::Tensor> params;
+  for (const TrainedParam* each : table_.with_masters_in(handle()->param_groups())) params.push_back(each->param);
+  return params;
+}
+
+void OptimizerStash::check_masters_fit(const std::vector<at::Tensor>& values) const {
+  const auto here = table_.with_masters_in(handle()->param_groups());
+  TORCH_CHECK(values.size() == here.size(), "The saved optimizer has ", values.size(), " master weights, this one has ",
+              here.size(), ". Load it into an optimizer over the same parameters at the same opt level.");
+  for (size_t i = 0; i < values.size(); ++i) {
+    TORCH_CHECK(values[i].sizes() == here[i]->master.sizes(), "The saved master weight of ", session_->name_of(here[i]->param),
+                " has shape ", values[i].sizes(), ", expected ", here[i]->master.sizes(), ".");
+  }
+}
+
+void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
+  const at::NoGradGuard no_grad;
+  const auto here = table_.with_masters_in(handle()->param_groups());
+  for (size_t i = 0; i < values.size(); ++i) here[i]->master.copy_(values[i]);
+}
+
+void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
+  for (const TrainedParam* each : table_.all()) {
+    TORCH_CHECK(!other.table_.find(each->param), "amp::scale_loss was given two optimizers that both train ",
+                session_->name_of(each->param), "; its gradient would be unscaled twice. Pass the optimizer that steps next.");
+  }
+}
+
+void OptimizerStash::copy_masters_to_model() {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> masters, params;
+  for (const TrainedParam* each : table_.with_masters()) {
+    masters.push_back(each->master);
+    params.push_back(each->param);
+  }
+  kernels::multi_tensor_copy(masters, params);
+}
+
+// ---- a backward pass, and the gradients after it ----
+
+bool OptimizerStash::in_fused_order() const {
+  const StepsMasters* optimizer = session_->has_masters() ? fused() : nullptr;
+  return optimizer && !optimizer->materialize_master_grads();
+}
+
+void OptimizerStash::check_grads_dense() const {
+  for (const TrainedParam* each : table_.all()) {
+    const at::Tensor& grad = each->param.grad();
+    TORCH_CHECK(!grad.defined() || !grad.is_sparse(), "The gradient of ", session_->name_of(each->param),
+                " is sparse; amp unscales dense gradients. Make the embedding dense (sparse=false), or give it to an "
+                "optimizer that amp does not handle.");
+  }
+}
+
+void OptimizerStash::abandon_backward() { passes_.inside() ? passes_.abandon() : zero_grad(/*set_to_none=*/true); }
+
+double OptimizerStash::clip_grad_norm(double max_norm) {
+  return gate_.result.grad_norm = passes_.clip(handle()->param_groups(), max_norm);
 }
 
 // The model's gradients are as backward made them; those of masters are looked at for what only unscaling made infinite.
 NonfiniteGrad OptimizerStash::first_nonfinite() const {
-  for (const auto* params : {&model_params_, &native_params_, &masters_}) {
-    for (size_t i = 0; i < params->size(); ++i) {
-      const at::Tensor& grad = (*params)[i].grad();
-      const at::Tensor& named = params == &masters_ ? model_params_[i] : (*params)[i];
-      if (grad.defined() && has_nonfinite(grad)) return count_nonfinite(session_->plain_name_of(named), grad);
-    }
+  const auto is_at_fault = [](const at::Tensor& tensor) { return tensor.grad().defined() && has_nonfinite(tensor.grad()); };
+  for (const TrainedParam* each : table_.all()) {
+    if (is_at_fault(each->param)) return count_nonfinite(session_->plain_name_of(each->param), each->param.grad());
+  }
+  for (const TrainedParam* each : table_.with_masters()) {
+    if (is_at_fault(each->master)) return count_nonfinite(session_->plain_name_of(each->param), each->master.grad());
   }
   return {};
+}
+
+void OptimizerStash::check_unscaled(const char* caller) const {
+  if (!passes_.waiting()) return;
+  for (const TrainedParam* each : table_.all()) {
+    TORCH_CHECK(!each->param.grad().defined(), caller, "() was called while the gradient of ", session_->name_of(each->param),
+                " still carries the loss scale: all passes since the last step had delay_unscale. End with a pass without it, "
+                "or drop the gradients with zero_grad().");
+  }
+}
+
+void OptimizerStash::zero_grad(bool set_to_none) {
+  adopt_new_params();
+  for (const TrainedParam* each : table_.all()) clear_grad(each->param, set_to_none);
+  for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
+  passes_.forget();
 }
 
 // ---- a step ----
 
 void OptimizerStash::skip_next_step(Overflow overflow) {
-  if (overflow_) return;
+  if (gate_.skips()) return;
   if (const NonfiniteGrad own = first_nonfinite(); own.found()) overflow.grad = own;
-  overflow_ = std::move(overflow);
+  gate_.skip_next_step(overflow);
+}
+
+void OptimizerStash::check_in_use() {
+  gate_.check_in_use(*left_behind_);
+  TORCH_CHECK(!adopter_.found_groups() || !handle()->param_groups().empty(),
+              "The parameters of this optimizer handle were moved into another optimizer. Keep the handle that "
+              "amp::initialize returned and move it only into another handle.");
 }
 
 bool OptimizerStash::begin_step(bool has_closure) {
   throw_kept_error();
   check_in_use();
   if (!session_->enabled()) return true;
-  TORCH_CHECK(!inside_backward_,
+  TORCH_CHECK(!inside_backward(),
               "step() was called inside a scale_loss block, where the gradients are still scaled. Call it after the block, or "
               "call finish() on the ScaledLoss first.");
   adopt_new_params();
-  TORCH_CHECK(!has_closure || !(session_->has_masters() || overflow_),
-              "step(closure) is not supported with master weights or a step that is to be skipped: the closure would run "
-              "backward without loss scaling. Compute the loss before, inside amp::scale_loss, and call step().");
-  if (!overflow_) check_unscaled("step");
-  StepResult fresh;
-  fresh.loss_scale = result.loss_scale;
-  fresh.grad_norm = result.grad_norm;
-  result = fresh;
-  if (overflow_) {
-    skip_step();
+  gate_.check_closure(has_closure);
+  if (!gate_.skips()) check_unscaled("step");
+  if (!gate_.open()) {
+    passes_.end_step();
     return false;
   }
-  if (fused()) {
-    fused()->master_step.grads_in_model = fused_order_.pending();
-    fused()->master_step.grad_scale = in_fused_order() ? fused_order_.grad_scale() : 1.0;
+  if (auto* optimizer = fused()) {
+    optimizer->master_step.grads_in_model = passes_.in_model();
+    optimizer->master_step.grad_scale = passes_.grad_scale();
   }
   return true;
-}
-
-void OptimizerStash::skip_step() {
-  const Overflow overflow = *std::exchange(overflow_, std::nullopt);
-  result.skipped = true;
-  result.first_nonfinite = overflow.grad.parameter;
-  result.inf_count = overflow.grad.inf_count;
-  result.nan_count = overflow.grad.nan_count;
-  result.nonfinite_loss = overflow.nonfinite_loss;
-  result.loss_id = overflow.loss_id;
-  result.loss_scale_before = overflow.scale_before;
-  result.loss_scale_after = session_->scaler(overflow.loss_id).loss_scale();
-  end_step();
-  print_skipped_step(*session_, overflow, result.loss_scale_after);
 }
 
 void OptimizerStash::finish_step() {
   if (!session_->enabled()) return;
   if (!fused()) copy_masters_to_model();
-  end_step();
-}
-
-void OptimizerStash::end_step() {
-  drop_master_grads();
-  fused_order_.consume();
-  materialized_ = materialized_ && delayed_.waiting();  // delayed passes end in the order in which they began
-}
-
-void OptimizerStash::zero_grad(bool set_to_none) {
-  adopt_new_params();
-  for (const auto& param : trained_params()) clear_grad(param, set_to_none);
-  drop_master_grads();
-  forget_passes();
-}
-
-void OptimizerStash::forget_passes() {
-  for (auto& stash : native_stash_) stash.reset();
-  fused_order_.reset();
-  materialized_ = false;
-  delayed_.reset();
-}
-
-// ---- misuse ----
-
-void OptimizerStash::throw_kept_error() {
-  if (kept_error_) std::rethrow_exception(std::exchange(kept_error_, nullptr));
-}
-
-void OptimizerStash::check_in_use() {
-  TORCH_CHECK(!retired_,
-              "The model of this optimizer was given to amp::initialize again, with another optimizer, which keeps the master "
-              "weights now. Use the handles of the newest call.");
-  left_behind_->check();
-  TORCH_CHECK(adopted_.empty() || !handle()->param_groups().empty(),
-              "The parameters of this optimizer handle were moved into another optimizer. Keep the handle that "
-              "amp::initialize returned and move it only into another handle.");
-}
-
-void OptimizerStash::check_unscaled(const char* caller) const {
-  if (!delayed_.waiting()) return;
-  for (const auto& param : trained_params()) {
-    TORCH_CHECK(!param.grad().defined(), caller, "() was called while the gradient of ", session_->name_of(param),
-                " still carries the loss scale: all passes since the last step had delay_unscale. End with a pass without it, "
-                "or drop the gradients with zero_grad().");
-  }
+  passes_.end_step();
 }
 
 }  // namespace apex::amp::detail

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <apex_cpp/amp/masters/grad_order.h>
+
+namespace apex::amp::detail {
+
+/// A pass after ones with `delay_unscale` (SL-07..09): their gradients are in the model's parameters, scaled, and this one's
+/// are to join them there, whatever order then unscales them all.
+class DelayedPasses final : public GradOrder {
+ public:
+  using GradOrder::GradOrder;
+
+  void enter() override;
+  /// Adds what was put aside to the pass's gradients, in the scale of the pass if that is another one by now.
+  void exit(LossScaler& scaler) override;
+  void abandon() override;
+
+  /// From now on, the parameters' gradients wait at this scale.
+  void wait(double scale) { scale_ = scale; }
+
+ private:
+  double scale_ = 1.0;
+};
+
+}  // namespace apex::amp::detail

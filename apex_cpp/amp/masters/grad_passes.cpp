@@ -1,0 +1,76 @@
+#include <apex_cpp/amp/masters/grad_passes.h>
+
+#include <ATen/core/grad_mode.h>
+#include <apex_cpp/amp/masters/clipping.h>
+
+#include <utility>
+
+namespace apex::amp::detail {
+namespace {
+
+std::vector<at::Tensor> grads_of(const MasterTable::Groups& groups) {
+  std::vector<at::Tensor> grads;
+  for (const auto& group : groups) {
+    for (const auto& param : group.params()) {
+      if (param.grad().defined()) grads.push_back(param.grad());
+    }
+  }
+  return grads;
+}
+
+}  // namespace
+
+GradOrder& GradPasses::taker() { return state_ == State::further ? delayed_ : *order_; }
+
+void GradPasses::enter(bool in_fused_order) {
+  if (state_ == State::rest) order_ = in_fused_order ? static_cast<GradOrder*>(&fused_) : &materialized_;
+  state_ = waiting() ? State::further : State::pass;  // SL-09: a further pass adds to what waits
+  taker().enter();
+}
+
+void GradPasses::exit(LossScaler& scaler) {
+  const at::NoGradGuard no_grad;
+  if (std::exchange(state_, State::collected) == State::further) delayed_.exit(scaler);
+  order_->exit(scaler);
+}
+
+void GradPasses::exit_delayed(LossScaler& scaler) {
+  const at::NoGradGuard no_grad;
+  if (std::exchange(state_, State::waiting) == State::further) delayed_.exit(scaler);
+  delayed_.wait(scaler.loss_scale());
+}
+
+void GradPasses::abandon() {
+  GradOrder& order = taker();
+  state_ = waiting() ? State::waiting : State::collected;
+  order.abandon();
+}
+
+void GradPasses::materialize() {
+  if (state_ != State::collected || !fused_.pending()) return;
+  const at::NoGradGuard no_grad;
+  fused_.unscale();
+  materialized_.mark_grads();
+  order_ = &materialized_;
+}
+
+void GradPasses::end_step() {
+  for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
+  fused_.consume();
+  if (state_ != State::waiting) state_ = State::rest;
+}
+
+void GradPasses::forget() {
+  for (TrainedParam* each : table_.all()) {
+    each->aside.reset();
+    each->waiting.reset();
+  }
+  fused_.reset();
+  state_ = inside() ? State::pass : State::rest;
+}
+
+double GradPasses::clip(const MasterTable::Groups& groups, double max_norm) {
+  return fused_.pending() ? fused_.clip(max_norm) : clip_in_place(grads_of(groups), max_norm);
+}
+
+}  // namespace apex::amp::detail

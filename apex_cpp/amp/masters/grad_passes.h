@@ -1,0 +1,72 @@
+#pragma once
+
+#include <apex_cpp/amp/masters/delayed_passes.h>
+#include <apex_cpp/amp/masters/fused_order.h>
+#include <apex_cpp/amp/masters/materialized_order.h>
+
+namespace apex::amp::detail {
+
+/// Where one optimizer's gradients are on their way from backward passes to a step. All that moves them on goes through here:
+///
+/// | from      | by           | to        | gradients                                                                   |
+/// |-----------|--------------|-----------|-----------------------------------------------------------------------------|
+/// | rest      | enter        | pass      | the order of this step is chosen, and puts them aside                       |
+/// | collected | enter        | pass      | the order puts them aside                                                   |
+/// | waiting   | enter        | further   | the scaled ones are put aside                                               |
+/// | pass      | exit         | collected | the order takes them                                                        |
+/// | further   | exit         | collected | they join the scaled ones, and the order takes the sums                     |
+/// | pass      | exit_delayed | waiting   | they stay as they are, scaled                                               |
+/// | further   | exit_delayed | waiting   | they join the scaled ones                                                   |
+/// | pass      | abandon      | collected | what the order put aside comes back                                         |
+/// | further   | abandon      | waiting   | the scaled ones come back                                                   |
+/// | collected | materialize  | collected | move from the fused order to Apex's, which holds until the step             |
+/// | collected | end_step     | rest      | are used up                                                                 |
+/// | waiting   | end_step     | waiting   | stay: delayed passes end in the order in which they began                   |
+/// | pass, further | forget   | pass      | of before the pass: are dropped                                             |
+/// | any other | forget       | rest      | are dropped                                                                 |
+class GradPasses {
+ public:
+  enum class State {
+    rest,       ///< no pass since the last step
+    pass,       ///< one runs
+    collected,  ///< the order has the gradients of all passes
+    waiting,    ///< passes with delay_unscale have left theirs, scaled, in the model
+    further,    ///< a pass runs whose gradients are to join those
+  };
+
+  explicit GradPasses(MasterTable& table) : table_(table), materialized_(table), fused_(table), delayed_(table) {}
+
+  State state() const { return state_; }
+  bool inside() const { return state_ == State::pass || state_ == State::further; }
+  /// Whether gradients of passes with delay_unscale are still scaled.
+  bool waiting() const { return state_ == State::waiting || state_ == State::further; }
+
+  void enter(bool in_fused_order);
+  void exit(LossScaler& scaler);
+  void exit_delayed(LossScaler& scaler);
+  void abandon();
+  /// Does nothing in Apex's order, before any pass, and before the last of several passes with delay_unscale.
+  void materialize();
+  void end_step();
+  void forget();
+
+  /// As a step is to find them: in the model rather than in masters, and multiplied by this.
+  bool in_model() const { return fused_.pending(); }
+  double grad_scale() const { return order_ == &fused_ ? fused_.grad_scale() : 1.0; }
+  /// Scales the gradients that a step of these groups would use so that their L2 norm is at most `max_norm`. Returns the norm
+  /// from before.
+  double clip(const MasterTable::Groups& groups, double max_norm);
+
+ private:
+  /// What takes the pass that is open.
+  GradOrder& taker();
+
+  State state_ = State::rest;
+  MasterTable& table_;
+  MaterializedOrder materialized_;
+  FusedOrder fused_;
+  DelayedPasses delayed_;
+  GradOrder* order_ = &materialized_;  // of the passes since the last step
+};
+
+}  // namespace apex::amp::detail

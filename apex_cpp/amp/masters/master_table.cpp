@@ -1,0 +1,65 @@
+#include <apex_cpp/amp/masters/master_table.h>
+
+#include <ATen/ops/empty_like.h>
+
+#include <unordered_set>
+#include <utility>
+
+namespace apex::amp::detail {
+namespace {
+
+// On a CPU fresh memory costs more than the pass that writes it. Elsewhere torch's allocator has it at hand, for others too.
+bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
+  return grad.defined() && grad.is_cpu() && grad.use_count() == 1 && grad.storage().use_count() == 1 &&
+         grad.scalar_type() == at::kFloat && grad.sizes() == master.sizes() && grad.strides() == master.strides();
+}
+
+}  // namespace
+
+GradMark::GradMark(const at::Tensor& grad)
+    : defined_(grad.defined()), version_(defined_ ? static_cast<int64_t>(grad._version()) : 0) {}
+
+bool GradMark::still(const at::Tensor& grad) const {
+  return grad.defined() && static_cast<int64_t>(grad._version()) == version_;
+}
+
+at::Tensor TrainedParam::new_master_grad() {
+  const at::Tensor spare = std::exchange(spare_grad, at::Tensor());
+  return spare.defined() ? spare : at::empty_like(master);
+}
+
+void TrainedParam::drop_master_grad() {
+  const at::Tensor grad = std::exchange(master.mutable_grad(), at::Tensor());
+  if (is_spare(grad, master)) spare_grad = grad;
+}
+
+void MasterTable::add(const at::Tensor& param, const at::Tensor& master) {
+  TrainedParam& entry = entries_.emplace_back();
+  entry.param = param;
+  entry.master = master;
+  params_.insert(entry.has_master() ? params_.begin() + num_masters_++ : params_.end(), &entry);
+  by_param_[param.unsafeGetTensorImpl()] = &entry;
+  by_stepped_[entry.stepped().unsafeGetTensorImpl()] = &entry;
+}
+
+TrainedParam* MasterTable::find_in(const Index& index, const at::Tensor& tensor) {
+  const auto found = index.find(tensor.unsafeGetTensorImpl());
+  return found == index.end() ? nullptr : found->second;
+}
+
+TrainedParam* MasterTable::find(const at::Tensor& param) const { return find_in(by_param_, param); }
+TrainedParam* MasterTable::find_stepped(const at::Tensor& tensor) const { return find_in(by_stepped_, tensor); }
+
+std::vector<TrainedParam*> MasterTable::with_masters_in(const Groups& groups) const {
+  std::vector<TrainedParam*> found;
+  std::unordered_set<const TrainedParam*> seen;
+  for (const auto& group : groups) {
+    for (const auto& tensor : group.params()) {
+      TrainedParam* entry = find_stepped(tensor);
+      if (entry && entry->has_master() && seen.insert(entry).second) found.push_back(entry);
+    }
+  }
+  return found;
+}
+
+}  // namespace apex::amp::detail

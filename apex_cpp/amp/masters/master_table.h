@@ -1,0 +1,82 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+namespace apex::amp::detail {
+
+/// What a gradient was when amp last looked: a different one shows that a zero_grad which amp cannot see ran since.
+class GradMark {
+ public:
+  GradMark() = default;
+  explicit GradMark(const at::Tensor& grad);
+  /// Whether there was a gradient.
+  bool defined() const { return defined_; }
+  bool still(const at::Tensor& grad) const;
+
+ private:
+  bool defined_ = false;
+  int64_t version_ = 0;
+};
+
+/// A parameter that an optimizer trains, and what amp keeps beside it.
+struct TrainedParam {
+  at::Tensor param;       ///< the model's own
+  at::Tensor master;      ///< FP32, in the optimizer's groups in its place; undefined for a native parameter
+  at::Tensor aside;       ///< its gradient of earlier passes, while one runs
+  at::Tensor waiting;     ///< the same for one that passes with delay_unscale have left scaled
+  GradMark mark;          ///< of its gradient, when the last pass had been unscaled into the master
+  at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
+
+  bool has_master() const { return master.defined(); }
+  /// What the optimizer steps: the master, or the parameter itself.
+  const at::Tensor& stepped() const { return has_master() ? master : param; }
+  /// Memory for a gradient of the master, with any values in it.
+  at::Tensor new_master_grad();
+  void drop_master_grad();
+};
+
+/// The parameters that one optimizer trains, each once, found by TensorImpl.
+///
+/// "Model params" are the 16-bit parameters that have a master; "native" ones are FP32 and are updated directly. Without master
+/// weights all parameters are native.
+class MasterTable {
+ public:
+  using Params = c10::ArrayRef<TrainedParam*>;
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+  MasterTable() = default;
+  MasterTable(const MasterTable&) = delete;
+  MasterTable& operator=(const MasterTable&) = delete;
+
+  /// A parameter that is not here yet, with its master, undefined for a native one.
+  void add(const at::Tensor& param, const at::Tensor& master);
+
+  /// By the model's own parameter, and by what the optimizer steps; null if it is not here.
+  TrainedParam* find(const at::Tensor& param) const;
+  TrainedParam* find_stepped(const at::Tensor& tensor) const;
+
+  /// All of them, in the order in which they came: model params, then native ones.
+  Params all() const { return params_; }
+  Params with_masters() const { return all().slice(0, num_masters_); }
+  Params native() const { return all().slice(num_masters_); }
+  /// Those with masters in the order of the optimizer's groups, each once.
+  std::vector<TrainedParam*> with_masters_in(const Groups& groups) const;
+
+ private:
+  using Index = std::unordered_map<const at::TensorImpl*, TrainedParam*>;
+  static TrainedParam* find_in(const Index& index, const at::Tensor& tensor);
+
+  std::deque<TrainedParam> entries_;  // their addresses stay
+  std::vector<TrainedParam*> params_;
+  size_t num_masters_ = 0;
+  Index by_param_, by_stepped_;
+};
+
+}  // namespace apex::amp::detail

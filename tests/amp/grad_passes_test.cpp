@@ -1,0 +1,149 @@
+// The way of gradients from passes to a step: every transition of its table, and what the gradients are after it.
+#include <apex_cpp/amp/masters/grad_passes.h>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using amp::detail::GradPasses;
+using State = GradPasses::State;
+using torch::Tensor;
+
+class GradPassesTable : public AmpTest {
+ protected:
+  GradPassesTable() { table.add(half, master); }
+
+  /// What a backward pass at the scale 4 does to a parameter whose gradient is `grad`.
+  void backward(float grad) {
+    const Tensor made = torch::full({3}, 4 * grad, torch::kHalf);
+    half.mutable_grad() = half.grad().defined() ? half.grad() + made : made;
+  }
+  void pass(float grad, bool fused = false) {
+    passes.enter(fused);
+    backward(grad);
+    passes.exit(scaler);
+  }
+  void delayed_pass(float grad) {
+    passes.enter(false);
+    backward(grad);
+    passes.exit_delayed(scaler);
+  }
+  static float value_of(const Tensor& grad) { return grad.defined() ? grad[0].item<float>() : NAN; }
+
+  Tensor half = torch::ones({3}, torch::kHalf).requires_grad_(), master = torch::ones({3}).requires_grad_();
+  amp::detail::MasterTable table;
+  GradPasses passes{table};
+  amp::LossScaler scaler{amp::LossScale(4.0)};
+};
+
+struct Transition {
+  State from;
+  const char* by;
+  State to;
+};
+class GradPassesTransition : public GradPassesTable, public ::testing::WithParamInterface<Transition> {
+ protected:
+  void reach(State state) {
+    if (state == State::collected) pass(1);
+    if (state == State::waiting || state == State::further) delayed_pass(1);
+    if (state == State::pass || state == State::further) passes.enter(false);
+  }
+  void apply(const std::string& event) {
+    if (event == "enter") passes.enter(false);
+    if (event == "exit") passes.exit(scaler);
+    if (event == "exit_delayed") passes.exit_delayed(scaler);
+    if (event == "abandon") passes.abandon();
+    if (event == "materialize") passes.materialize();
+    if (event == "end_step") passes.end_step();
+    if (event == "forget") passes.forget();
+  }
+};
+
+TEST_P(GradPassesTransition, IsAsTheTableSays) {
+  reach(GetParam().from);
+  ASSERT_EQ(passes.state(), GetParam().from);
+  apply(GetParam().by);
+  EXPECT_EQ(passes.state(), GetParam().to) << GetParam().by;
+}
+INSTANTIATE_TEST_SUITE_P(
+    Table, GradPassesTransition,
+    ::testing::Values(
+        Transition{State::rest, "enter", State::pass}, Transition{State::rest, "materialize", State::rest},
+        Transition{State::rest, "end_step", State::rest}, Transition{State::rest, "forget", State::rest},
+        Transition{State::collected, "enter", State::pass}, Transition{State::waiting, "enter", State::further},
+        Transition{State::pass, "exit", State::collected}, Transition{State::further, "exit", State::collected},
+        Transition{State::pass, "exit_delayed", State::waiting}, Transition{State::further, "exit_delayed", State::waiting},
+        Transition{State::pass, "abandon", State::collected}, Transition{State::further, "abandon", State::waiting},
+        Transition{State::collected, "materialize", State::collected}, Transition{State::collected, "end_step", State::rest},
+        Transition{State::waiting, "end_step", State::waiting}, Transition{State::pass, "forget", State::pass},
+        Transition{State::further, "forget", State::pass}, Transition{State::waiting, "forget", State::rest},
+        Transition{State::collected, "forget", State::rest}));
+
+TEST_F(GradPassesTable, ApexsOrderAddsUpInTheMaster) {
+  pass(1);
+  pass(2);
+  EXPECT_EQ(value_of(master.grad()), 3);
+  passes.end_step();
+  EXPECT_FALSE(master.grad().defined());
+}
+
+TEST_F(GradPassesTable, DelayedPassesAddUpInTheModelUntilTheLast) {
+  delayed_pass(1);
+  delayed_pass(2);
+  EXPECT_EQ(value_of(half.grad()), 12);
+  EXPECT_FALSE(master.grad().defined());
+  pass(4);
+  EXPECT_EQ(value_of(master.grad()), 7);
+}
+
+TEST_F(GradPassesTable, AnAbandonedFurtherPassLeavesWhatWaited) {
+  delayed_pass(1);
+  passes.enter(false);
+  backward(8);
+  passes.abandon();
+  EXPECT_EQ(value_of(half.grad()), 4);
+  pass(2);
+  EXPECT_EQ(value_of(master.grad()), 3);
+}
+
+TEST_F(GradPassesTable, TheFusedOrderLeavesThemInTheModel) {
+  pass(1, /*fused=*/true);
+  pass(2, /*fused=*/true);
+  EXPECT_TRUE(passes.in_model());
+  EXPECT_EQ(value_of(half.grad()) * passes.grad_scale(), 3);
+  EXPECT_FALSE(master.grad().defined());
+}
+
+TEST_F(GradPassesTable, TheOrderOfTheFirstPassHoldsUntilTheStep) {
+  pass(1, /*fused=*/true);
+  pass(2, /*fused=*/false);
+  EXPECT_EQ(value_of(half.grad()) * passes.grad_scale(), 3);
+  passes.end_step();
+  pass(4, /*fused=*/false);
+  EXPECT_EQ(value_of(master.grad()), 4);
+}
+
+TEST_F(GradPassesTable, WhatWasMaterializedStaysInApexsOrderUntilTheStep) {
+  pass(1, /*fused=*/true);
+  passes.materialize();
+  EXPECT_EQ(value_of(master.grad()), 1);
+  pass(2, /*fused=*/true);
+  EXPECT_FALSE(passes.in_model());
+  EXPECT_EQ(value_of(master.grad()), 3);
+  passes.end_step();
+  pass(4, /*fused=*/true);
+  EXPECT_TRUE(passes.in_model());
+}
+
+TEST_F(GradPassesTable, WhatWasForgottenInAPassDoesNotComeBack) {
+  delayed_pass(1);
+  passes.enter(false);
+  passes.forget();
+  backward(2);
+  passes.exit(scaler);
+  EXPECT_EQ(value_of(master.grad()), 2);
+}
+
+}  // namespace
+}  // namespace apex::test
