@@ -170,6 +170,40 @@ INSTANTIATE_TEST_SUITE_P(Levels, AddParamGroup, ::testing::ValuesIn(group_cases(
 
 class HandleRules : public AmpTest {};
 
+/// Double as the default type while it lives, as numerical programs set it.
+class DoubleByDefault {
+ public:
+  DoubleByDefault() { c10::set_default_dtype(caffe2::TypeMeta::Make<double>()); }
+  ~DoubleByDefault() { c10::set_default_dtype(before_); }
+
+ private:
+  caffe2::TypeMeta before_ = c10::get_default_dtype();
+};
+
+TEST_F(HandleRules, DoubleAsTheDefaultTypeChangesNoBitAndHidesNoMisuse) {
+  for (const char* level : {"O0", "O2", "O5"}) {
+    const Tensor input = features();
+    const auto trained = [&](Mlp model, bool misused) {
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+      train_step(net, opt, input);
+      if (misused) optimizer.step();
+      const auto error = message_of([&, &net = net, &opt = opt] { train_step(net, opt, input); });
+      EXPECT_EQ(error.empty(), !misused) << level << ": " << error;
+      return bytes_of(*model);
+    };
+    const auto fresh = [] {
+      torch::manual_seed(7);
+      return Mlp();
+    };
+    const auto expected = trained(fresh(), /*misused=*/false);
+    Mlp same = fresh(), misused = fresh();
+    const DoubleByDefault double_by_default;
+    EXPECT_EQ(trained(same, /*misused=*/false), expected) << level;
+    trained(misused, /*misused=*/true);
+  }
+}
+
 TEST_F(HandleRules, AddParamGroupRejectsAParameterItHasBeforeChangingAnything) {
   Mlp model;
   auto opt = handle_over<Adam>(model);

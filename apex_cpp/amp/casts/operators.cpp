@@ -19,7 +19,7 @@ struct Installation {
   torch::Library aten = implementations("aten");
 
   Installation() {
-    // Operators without a kernel of the engine's pass. Somebody else may have said so already, for the same key.
+    // An operator for which the engine has no kernel is passed by. Somebody else may have said so already, for the same key.
     if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kCastKey)) {
       fallback.emplace(implementations("_"));
       fallback->fallback(torch::CppFunction::makeFallthrough());

@@ -16,7 +16,7 @@ namespace apex::amp {
 namespace detail {
 namespace {
 
-/// What threads follow that have the switch, carried from another thread, but no rules of their own.
+/// The rules for threads to which the switch was carried from another thread, and which have no rules of their own.
 struct Newest {
   std::mutex mutex;
   std::shared_ptr<const CastRules> rules;

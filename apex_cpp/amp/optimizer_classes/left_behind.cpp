@@ -15,9 +15,10 @@ void LeftBehind::remove(LeftBehindOptions* options) {
   options_.erase(std::remove(options_.begin(), options_.end(), options), options_.end());
 }
 
+// In float32, whatever the default type is.
 at::Tensor LeftBehind::make_trap() {
-  at::Tensor param = at::zeros({1}).requires_grad_();
-  param.mutable_grad() = at::ones({1});
+  at::Tensor param = at::zeros({1}, at::kFloat).requires_grad_();
+  param.mutable_grad() = at::ones({1}, at::kFloat);
   traps_.push_back({param, param._version(), param.grad()._version()});
   return param;
 }

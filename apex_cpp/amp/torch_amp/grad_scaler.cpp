@@ -35,7 +35,7 @@ double entry(const GradScaler::StateDict& state, const char* key) {
   return *value;
 }
 
-/// What stays the same optimizer when it is moved: its default options, which it owns by pointer. An optimizer that was made
+/// What an optimizer keeps when it is moved: its default options, which it owns by pointer. An optimizer that was made
 /// without any, or has been moved from, goes by its address.
 struct Identity : torch::optim::Optimizer {
   static const void* of(const torch::optim::Optimizer& optimizer) {
