@@ -10,7 +10,7 @@ struct NewestNames {
   std::shared_ptr<const ParameterNames> names;
 };
 
-NewestNames& newest() {
+NewestNames& newest_names() {
   static NewestNames instance;
   return instance;
 }
@@ -18,13 +18,13 @@ NewestNames& newest() {
 }  // namespace
 
 std::shared_ptr<const ParameterNames> newest_parameter_names() {
-  const std::lock_guard<std::mutex> lock(newest().mutex);
-  return newest().names;
+  const std::lock_guard<std::mutex> lock(newest_names().mutex);
+  return newest_names().names;
 }
 
 void set_newest_parameter_names(std::shared_ptr<const ParameterNames> names) {
-  const std::lock_guard<std::mutex> lock(newest().mutex);
-  newest().names = std::move(names);
+  const std::lock_guard<std::mutex> lock(newest_names().mutex);
+  newest_names().names = std::move(names);
 }
 
 }  // namespace apex::amp::detail
