@@ -105,7 +105,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
 std::vector<at::Tensor> GradScaler::unscale(torch::optim::Optimizer& optimizer) const {
   // In float64, since the reciprocal of a large float32 scale may be subnormal.
   const auto inv_scale = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
-  return detail::unscale_grads(optimizer, inv_scale, detail::Float16Grads::refused);
+  return detail::unscale_grads(optimizer, inv_scale);
 }
 
 std::optional<at::Tensor> GradScaler::step(torch::optim::Optimizer& optimizer, torch::optim::Optimizer::LossClosure closure) {
@@ -137,8 +137,7 @@ at::Tensor GradScaler::step_with_amp_scaling(torch::optim::Optimizer& optimizer,
                                              OptimizerState& state) {
   const DropAfterStep drop_after_step{scaling};
   if (state.stage == Stage::ready) {
-    const auto one = at::full({}, 1.0, scale_.options());
-    state.found_infs = detail::unscale_grads(optimizer, one, detail::Float16Grads::allowed);
+    state.found_infs = detail::check_grads(optimizer);
     scaling.grad_scale = scaling.grad_scale.defined() ? scale_.mul(scaling.grad_scale) : scale_;
   }
   scaling.found_inf = combined(state.found_infs);

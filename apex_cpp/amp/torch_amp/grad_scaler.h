@@ -46,7 +46,9 @@ struct GradScalerOptions {
 /// ```
 /// Scale and growth counter are scalars on the device of the first output given to `scale`. What is known of an optimizer
 /// between two updates is tied to the object and follows it when it is moved. May be moved, not copied; not for two threads at
-/// once. An optimizer that derives from `StepSupportsAmpScaling` unscales and skips in its own step, without synchronisation.
+/// once. An optimizer that derives from `StepSupportsAmpScaling`, as all of `apex::optimizers` do, unscales and skips in its
+/// own step, without synchronisation: its gradients are read once to look for Inf and NaN, and not written. A tied parameter's
+/// gradient, which LibTorch's `parameters()` lists once for each module that has it, is unscaled once.
 class GradScaler {
  public:
   /// "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", in this order; empty for a disabled

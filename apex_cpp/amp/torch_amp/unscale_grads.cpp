@@ -1,23 +1,51 @@
 #include <apex_cpp/amp/torch_amp/unscale_grads.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "kernels/multi_tensor.h"
 
 namespace apex::amp::detail {
 namespace {
 
-/// What one kernel call takes: gradients of one device and dtype.
-struct GradList {
+/// What one kernel call takes: tensors of one device.
+struct OnDevice {
   c10::Device device;
-  c10::ScalarType dtype;
-  std::vector<at::Tensor> grads;
+  std::vector<at::Tensor> tensors;
 };
 
-void check_no_float16(torch::optim::Optimizer& optimizer) {
+class ByDevice {
+ public:
+  void add(at::Tensor tensor) {
+    auto found = std::find_if(parts_.begin(), parts_.end(), [&](const auto& part) { return part.device == tensor.device(); });
+    if (found == parts_.end()) found = parts_.insert(parts_.end(), {tensor.device(), {}});
+    found->tensors.push_back(std::move(tensor));
+  }
+
+  /// Calls look(found_inf, part) for each device, and answers what it found there.
+  template <class Look>
+  std::vector<at::Tensor> found_infs(const Look& look) const {
+    std::vector<at::Tensor> found_infs;
+    for (const OnDevice& part : parts_) {
+      const at::Tensor found_inf = at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(part.device));
+      look(found_inf, part);
+      found_infs.push_back(found_inf.to(at::kFloat).reshape({}));
+    }
+    return found_infs;
+  }
+
+ private:
+  std::vector<OnDevice> parts_;
+};
+
+void check_no_float16(const torch::optim::Optimizer& optimizer) {
   size_t group_index = 0;
   for (const auto& group : optimizer.param_groups()) {
     for (size_t i = 0; i < group.params().size(); ++i) {
@@ -32,45 +60,45 @@ void check_no_float16(torch::optim::Optimizer& optimizer) {
 }
 
 /// The dense tensor that holds a gradient's values.
-at::Tensor values_of(at::Tensor& grad) {
-  if (!grad.is_sparse()) return grad;
-  if (grad.scalar_type() == at::kHalf) grad = grad.coalesce();
-  return grad._values();
+at::Tensor values_of(const at::Tensor& grad) { return grad.is_sparse() ? grad._values() : grad; }
+
+at::Tensor summed_if_float16(const at::Tensor& grad) {
+  return grad.is_sparse() && grad.scalar_type() == at::kHalf ? grad.coalesce() : grad;
 }
 
-void add_to(std::vector<GradList>& lists, at::Tensor grad) {
-  auto list = std::find_if(lists.begin(), lists.end(), [&](const GradList& known) {
-    return known.device == grad.device() && known.dtype == grad.scalar_type();
-  });
-  if (list == lists.end()) list = lists.insert(lists.end(), {grad.device(), grad.scalar_type(), {}});
-  list->grads.push_back(std::move(grad));
-}
-
-at::Tensor& found_inf_on(c10::Device device, std::vector<at::Tensor>& found_infs) {
-  for (auto& found_inf : found_infs) {
-    if (found_inf.device() == device) return found_inf;
+template <class Visit>
+void for_each_grad(const torch::optim::Optimizer& optimizer, const Visit& visit) {
+  for (const at::Tensor& param : params_of(optimizer.param_groups())) {
+    if (param.grad().defined()) visit(param.grad());
   }
-  return found_infs.emplace_back(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device)));
 }
 
 }  // namespace
 
-std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const at::Tensor& inv_scale,
-                                      Float16Grads float16_grads) {
-  if (float16_grads == Float16Grads::refused) check_no_float16(optimizer);
+std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const at::Tensor& inv_scale) {
+  check_no_float16(optimizer);
   const at::NoGradGuard no_grad;
-  std::vector<GradList> lists;
-  for (auto& group : optimizer.param_groups()) {
-    for (auto& param : group.params()) {
-      if (param.grad().defined()) add_to(lists, values_of(param.mutable_grad()));
-    }
-  }
-  std::vector<at::Tensor> found_infs;
-  for (const auto& list : lists) {
-    at::_amp_foreach_non_finite_check_and_unscale_(list.grads, found_inf_on(list.device, found_infs),
-                                                   inv_scale.to(list.device, /*dtype=*/at::kFloat, /*non_blocking=*/true));
-  }
+  ByDevice grads;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // kernels take no memory with gaps
+  for_each_grad(optimizer, [&](const at::Tensor& grad) {
+    const at::Tensor values = values_of(grad), without_gaps = dense(values);
+    if (!without_gaps.is_same(values)) copied.emplace_back(values, without_gaps);
+    grads.add(without_gaps);
+  });
+  auto found_infs = grads.found_infs([&](const at::Tensor& found_inf, const OnDevice& part) {
+    const at::Tensor factor = inv_scale.to(part.device, /*non_blocking=*/true);
+    kernels::multi_tensor_unscale(found_inf, part.tensors, part.tensors, factor);
+  });
+  for (const auto& [values, copy] : copied) values.copy_(copy);
   return found_infs;
+}
+
+std::vector<at::Tensor> check_grads(const torch::optim::Optimizer& optimizer) {
+  const at::NoGradGuard no_grad;
+  ByDevice grads;
+  for_each_grad(optimizer, [&](const at::Tensor& grad) { grads.add(dense(values_of(summed_if_float16(grad)))); });
+  return grads.found_infs(
+      [](const at::Tensor& found_inf, const OnDevice& part) { kernels::multi_tensor_check_finite(found_inf, part.tensors); });
 }
 
 }  // namespace apex::amp::detail

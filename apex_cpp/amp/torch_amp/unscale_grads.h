@@ -5,15 +5,15 @@
 
 #include <vector>
 
+// GradScaler's two passes over the gradients of an optimizer, each counted once however often its parameter is listed. Both
+// answer one float32 scalar for every device with gradients: 1 if one there is not finite, else 0. No synchronisation.
 namespace apex::amp::detail {
 
-enum class Float16Grads { refused, allowed };
+/// Multiplies the gradients by `inv_scale` (float32 scalar), in place; of sparse ones the values as they are stored.
+/// Errors, before anything is changed: ValueError for a float16 gradient.
+std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const at::Tensor& inv_scale);
 
-/// Multiplies all gradients of `optimizer` by `inv_scale` (float32 scalar) in place, and looks for Inf and NaN. Answers one
-/// float32 scalar for every device with gradients: 1 if one there was not finite, else 0. No synchronisation.
-/// Sparse gradients in float16 are coalesced first, since the sum over equal indices may overflow.
-/// Errors, before anything is changed: ValueError for a float16 gradient where those are refused.
-std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const at::Tensor& inv_scale,
-                                      Float16Grads float16_grads);
+/// Reads the gradients and writes nothing. Sparse ones in float16 are looked at as sums over equal indices, which may overflow.
+std::vector<at::Tensor> check_grads(const torch::optim::Optimizer& optimizer);
 
 }  // namespace apex::amp::detail

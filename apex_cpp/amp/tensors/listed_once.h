@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+// Tied parameters. LibTorch's `parameters()` lists a parameter once for each module that has it, Python's once in all. Whatever
+// walks parameters here counts each TensorImpl once, at its first place, and knows it by these functions.
+namespace apex::amp::detail {
+
+using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
+/// What messages call a parameter.
+using NameOfParam = std::function<std::string(const at::Tensor&)>;
+
+/// The tensors in their order, each once.
+std::vector<at::Tensor> listed_once(const std::vector<at::Tensor>& tensors);
+/// The parameters of all groups in their order, each once.
+std::vector<at::Tensor> params_of(const ParamGroups& groups);
+
+/// "of shape [2, 3]": for parameters whose names nobody knows.
+std::string shape_of(const at::Tensor& param);
+
+/// Errors: ValueError naming a parameter that is in two groups, as in Python.
+void check_one_group_each(const ParamGroups& groups, const NameOfParam& name_of = shape_of);
+/// Drops what a group lists again. Errors, before anything is changed: as `check_one_group_each`.
+void list_params_once(ParamGroups& groups, const NameOfParam& name_of = shape_of);
+
+/// Calls list_params_once for an optimizer's groups whenever their sizes are not what they were: parameters can be added to
+/// them in ways that the optimizer does not see.
+class ListedOnce {
+ public:
+  /// Errors: as `list_params_once`.
+  void see_to(ParamGroups& groups);
+
+ private:
+  std::vector<size_t> sizes_;
+};
+
+}  // namespace apex::amp::detail
