@@ -2,6 +2,7 @@
 #include <map>
 #include <thread>
 
+#include "opt_levels/resolve.h"
 #include "tests/amp/support.h"
 
 namespace apex::test {

@@ -10,7 +10,7 @@ namespace {
 using common::UserError;
 
 // A command line with one of each kind.
-struct Program {
+struct SmallProgram {
   std::string file = "default";
   std::vector<std::string> rest;
   std::string device = "cpu";
@@ -40,7 +40,7 @@ struct Program {
 };
 
 TEST(CommandLine, ReadsEveryKindInAnyOrder) {
-  Program program;
+  SmallProgram program;
   EXPECT_EQ(program.read({"--all", "a", "--rounds=7", "b", "--device", "cuda", "c", "--seed", "9223372036854775807"}), "");
   EXPECT_EQ(program.file, "a");
   EXPECT_EQ(program.rest, (std::vector<std::string>{"b", "c"}));
@@ -51,7 +51,7 @@ TEST(CommandLine, ReadsEveryKindInAnyOrder) {
 }
 
 TEST(CommandLine, LeavesAsItWasWhatIsNotGiven) {
-  Program program;
+  SmallProgram program;
   EXPECT_EQ(program.read({}), "");
   EXPECT_EQ(program.file, "default");
   EXPECT_EQ(program.device, "cpu");
@@ -61,18 +61,18 @@ TEST(CommandLine, LeavesAsItWasWhatIsNotGiven) {
 }
 
 TEST(CommandLine, OfAnOptionGivenTwiceTheLastCounts) {
-  Program program;
+  SmallProgram program;
   EXPECT_EQ(program.read({"--rounds", "7", "--rounds", "8"}), "");
   EXPECT_EQ(program.rounds, 8);
 }
 
 TEST(CommandLine, HelpHasItAll) {
-  const auto help = Program().read({"a", "--help"});
+  const auto help = SmallProgram().read({"a", "--help"});
   for (const auto* part : {"What it does.", "program", "FILE", "a file", "REST", "--device D", "where", "--seed N",
                            "--rounds N", "--all", "everything", "-h,--help", "What it answers."}) {
     EXPECT_NE(help.find(part), std::string::npos) << part << " is not in\n" << help;
   }
-  EXPECT_EQ(Program().read({"-h"}), help);
+  EXPECT_EQ(SmallProgram().read({"-h"}), help);
 }
 
 TEST(CommandLine, MistakesNameOptionAndValueAndWhatItTakes) {
@@ -88,7 +88,7 @@ TEST(CommandLine, MistakesNameOptionAndValueAndWhatItTakes) {
       {{"--rounds="}, "--rounds: 1 required N missing; see --help"},
       {{"a", "--rounds"}, "--rounds: 1 required N missing; see --help"},
   };
-  for (const auto& [arguments, says] : cases) EXPECT_EQ(Program().error(arguments), says);
+  for (const auto& [arguments, says] : cases) EXPECT_EQ(SmallProgram().error(arguments), says);
 }
 
 }  // namespace

@@ -68,3 +68,14 @@ set(APEX_CPP_TEST_THREADS 2)
 if(APEX_CPP_SANITIZE MATCHES "thread")
   set(APEX_CPP_TEST_THREADS 1)
 endif()
+
+# apex_link_data_parallel(target): torch::nn::parallel::data_parallel is declared everywhere and defined in libtorch_cuda, which a
+# build without CUDA does not link.
+function(apex_link_data_parallel target)
+  if(APEX_CPP_HAS_CUDA)
+    return()
+  endif()
+  get_filename_component(torch_libraries "${TorchCPU_LIBRARY}" DIRECTORY)
+  find_library(APEX_CPP_TORCH_CUDA torch_cuda HINTS "${torch_libraries}" NO_DEFAULT_PATH REQUIRED)
+  target_link_libraries(${target} PUBLIC "${APEX_CPP_TORCH_CUDA}")
+endfunction()
