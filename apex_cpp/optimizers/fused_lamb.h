@@ -24,7 +24,8 @@ struct FusedLAMBOptions : FusedOptions<FusedLAMBOptions> {
   TORCH_ARG(bool, grad_averaging) = true;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;
-  /// Gradients are divided by the norm of all of them over this, where that is above 1. 0 and below: never.
+  /// Gradients are divided by the norm of all of them over this, where that is above 1. 0 and below: no clipping, as is usual
+  /// for a maximum that is not there. Apex divides by the 0, so that gradients become 0 and nothing is learned from them.
   TORCH_ARG(double, max_grad_norm) = 1.0;
   /// The trust ratio counts for parameters without weight decay too.
   TORCH_ARG(bool, use_nvlamb) = false;

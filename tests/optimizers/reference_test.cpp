@@ -199,6 +199,20 @@ TEST(Reference, LambIsNvidias) {
   }
 }
 
+// A maximum of 0 is none. Apex would divide by it, and step by zero gradients.
+TEST(Reference, LambWithoutAMaximumDoesNotClip) {
+  for (const double max_norm : {0.0, -1.0}) {
+    const auto params = make_params(1);
+    FusedLAMB optimizer(params, lamb_options(0.05, max_norm));
+    expect_lamb(optimizer, params, 0.05, INFINITY);
+    const auto mixed_params = make_params(1);
+    FusedMixedPrecisionLamb mixed(
+        mixed_params,
+        FusedMixedPrecisionLambOptions(0.02).betas({0.9, 0.98}).eps(1e-3).weight_decay(0.05).max_grad_norm(max_norm));
+    expect_lamb(mixed, mixed_params, 0.05, INFINITY);
+  }
+}
+
 // FOPT-08: the norm spans all groups, and max_grad_norm is the optimizer's own, whatever a group says.
 TEST(Reference, LambClipsByTheNormOfAllGroups) {
   const auto params = make_params(1);
