@@ -88,6 +88,17 @@ TEST(RepairFile, FeaturesAreToldFromWhatACaseContains) {
   // FOPT-09: parameters that come later than others, but none of them last.
   EXPECT_TRUE(matches("fusedsgd_missing_grads", R"({"event": "step", "optimizer": "FusedSGD", "last_is_fresh": "false"})"));
   EXPECT_FALSE(matches("fusedsgd_missing_grads", R"({"event": "step", "last_is_fresh": "true"})"));
+  // FOPT-08.
+  EXPECT_TRUE(matches("fused_lamb_float32_wd00117_mgn1_nv0_w1_ga1", R"({"event": "step", "max_grad_norm": "1"})"));
+  EXPECT_FALSE(matches("amp_fusedlamb_O1", R"({"event": "step", "max_grad_norm": "1"})"));
+}
+
+// FOPT-08: what Apex has of such a case is not what is to come out. The recorded norms are above 1, and clipped.
+TEST(RepairFile, Fopt08LambWithoutAMaximumIsNotHeldToApexsValues) {
+  CaseCopy copy("fused_lamb_float32_wd00117_mgn1_nv0_w1_ga1");
+  copy.alter("\"max_grad_norm\": 1.0", "\"max_grad_norm\": 0.0");
+  expect_outcome(copy.replay(Repairs::parse(kNoEntries, "none")), 0, 1, 0);
+  expect_outcome(copy.replay(), 1, 0, 0);
 }
 
 TEST(RepairFile, ValuesApartLeavesOutNumbersAndNothingElse) {

@@ -36,6 +36,17 @@ bool has_native_params(Session& session, const OptimizerSlot& slot) {
   return false;
 }
 
+// Of a LAMB, as the case gives it; "default" where it gives none.
+std::string max_grad_norm_of(const Json& json, const std::string& name) {
+  for (const Json& optimizer : json.at("optimizers").items()) {
+    if (optimizer.at("name").as_string() != name) continue;
+    const Json* args = optimizer.find("args");
+    const Json* given = args ? args->find("max_grad_norm") : nullptr;
+    if (given) return number_text(given->as_double());
+  }
+  return "default";
+}
+
 bool is_of_several_models(const OptimizerSlot& slot) {
   std::set<std::string> models;
   for (const auto& group : slot.ids) {
@@ -105,6 +116,7 @@ Features Session::features_of(const Json& event) {
     const OptimizerSlot& slot = optimizer(event.at("optimizer").as_string());
     features["optimizer"] = slot.type;
     features["last_is_fresh"] = bool_text(last_is_fresh(slot));
+    features["max_grad_norm"] = max_grad_norm_of(json, slot.name);
   }
   return features;
 }
