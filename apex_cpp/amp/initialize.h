@@ -206,6 +206,10 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// may go on calling on this thread, FP32 input follows the weights, and its output stays 16-bit; losses run in FP32 then,
 /// unless `cast_model_outputs` is a 16-bit type.
 ///
+/// Tied parameters, which LibTorch's `parameters()` lists once for each module that has them, are listed once in the handle's
+/// groups, as Python's `parameters()` has them: they train as in the same program with each listed once. Without amp, or with
+/// `enabled` false, torch's own optimizers step such a parameter as often as it is listed.
+///
 /// A model may be initialized again, at any level, with a new optimizer (say after unfreezing layers; but a parameter of the
 /// optimizer that is unfrozen gets its master by itself, and `add_param_group` takes new ones). Nothing is stacked: the new
 /// call's casts, scalers and masters replace the old ones, weights go on from their 16-bit values, and optimizers that hold
@@ -215,7 +219,8 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that
 /// the level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter
 /// of the models, two optimizers over one parameter or LBFGS where masters exist; TypeError for a parameter dtype that amp does
-/// not train; ValueError for a bad value, and for a cast list that names an unknown operator.
+/// not train; ValueError for a bad value, for a parameter in two groups of an optimizer, and for a cast list that names an
+/// unknown operator.
 template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
           class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),

@@ -2,6 +2,7 @@
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 
 namespace apex::amp {
 
@@ -9,11 +10,7 @@ std::vector<at::Tensor> master_params(torch::optim::Optimizer& optimizer) {
   auto& stash = *detail::require_stash(optimizer, "master_params");
   stash.check_in_use();
   if (!stash.inside_backward()) stash.materialize_grads();
-  std::vector<at::Tensor> params;
-  for (const auto& group : optimizer.param_groups()) {
-    params.insert(params.end(), group.params().begin(), group.params().end());
-  }
-  return params;
+  return detail::params_of(optimizer.param_groups());
 }
 
 double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm) {

@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/fp16_utils/deprecated.h>
 
@@ -39,6 +40,7 @@ amp::LossScaler make_scaler(const FP16_OptimizerOptions& options) {
 
 void check_params(const torch::optim::Optimizer& optimizer) {
   const auto& groups = optimizer.param_groups();
+  amp::detail::check_one_group_each(groups);
   for (size_t i = 0; i < groups.size(); ++i) {
     const auto& params = groups[i].params();
     for (size_t j = 0; j < params.size(); ++j) {
@@ -78,6 +80,7 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double s
 
 void FP16_Optimizer::adopt_params() {
   auto& groups = optimizer_->param_groups();
+  amp::detail::list_params_once(groups);
   for (size_t i = 0; i < groups.size(); ++i) {
     for (at::Tensor& param : groups[i].params()) {
       const bool gets_master = param.requires_grad() && is_low_precision(param.scalar_type());
@@ -101,12 +104,6 @@ void FP16_Optimizer::adopt_params() {
 }
 
 void FP16_Optimizer::give_master(at::Tensor& param) {
-  const auto known =
-      std::find_if(model_params_.begin(), model_params_.end(), [&](const at::Tensor& other) { return other.is_same(param); });
-  if (known != model_params_.end()) {  // tied: it stands in the groups twice, and has one master
-    param = masters_[static_cast<size_t>(known - model_params_.begin())];
-    return;
-  }
   const at::Tensor master = param.detach().clone().to(at::kFloat).requires_grad_();
   amp::detail::rekey_param_state(*optimizer_, param, master);
   model_params_.push_back(param);
@@ -165,13 +162,7 @@ void FP16_Optimizer::zero_grad(bool set_grads_to_None) {
   for (const at::Tensor& param : model_params_) amp::detail::clear_grad(param, set_grads_to_None);
 }
 
-Tensors FP16_Optimizer::stepped_params() const {
-  Tensors params;
-  for (const auto& group : optimizer_->param_groups()) {
-    params.insert(params.end(), group.params().begin(), group.params().end());
-  }
-  return params;
-}
+Tensors FP16_Optimizer::stepped_params() const { return amp::detail::params_of(optimizer_->param_groups()); }
 
 double FP16_Optimizer::clip_master_grads(double max_norm, double norm_type) {
   return overflow_ ? -1.0 : torch::nn::utils::clip_grad_norm_(stepped_params(), max_norm, norm_type);

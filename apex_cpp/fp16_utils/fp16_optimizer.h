@@ -47,14 +47,15 @@ struct FP16_OptimizerOptions {
 ///     optimizer.step();
 ///
 /// Construction puts FP32 masters into the wrapped optimizer's groups, in place of its trainable float16 and bfloat16
-/// parameters, with what state they had; float32 parameters and frozen ones stay. The wrapped optimizer must live as long and
-/// is used through this object; a scheduler built on it works. Parameters may be on any device. With a dynamic scale
-/// `update_master_grads` reads one flag from the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
+/// parameters, with what state they had; float32 parameters and frozen ones stay. Tied parameters, which LibTorch's
+/// `parameters()` lists once for each module that has them, are listed there once from then on. The wrapped optimizer must live
+/// as long and is used through this object; a scheduler built on it works. Parameters may be on any device. With a dynamic
+/// scale `update_master_grads` reads one flag from the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
 class FP16_Optimizer {
  public:
   /// Errors, before anything is changed: TypeError naming group, position and dtype of a trainable parameter that is not
   /// float16, bfloat16 or float32; RuntimeError for the handle of `amp::initialize`, which has masters and scaling already;
-  /// ValueError for a loss scale that is not positive and for a scale_factor other than 2.
+  /// ValueError for a loss scale that is not positive, for a scale_factor other than 2, and for a parameter in two groups.
   explicit FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options = {});
   FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale = false,
                  DynamicLossArgs dynamic_loss_args = {}, bool verbose = true);

@@ -4,6 +4,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 
+#include <apex_cpp/amp/tensors/listed_once.h>
+
 namespace apex::fp16_utils {
 namespace {
 
@@ -48,7 +50,7 @@ at::Tensor flat_master_of(const Tensors& params) {
 
 std::pair<Tensors, Tensors> prep_param_lists(const torch::nn::Module& model, bool flat_master) {
   Tensors params, masters;
-  for (const auto& param : model.parameters()) {
+  for (const auto& param : amp::detail::listed_once(model.parameters())) {
     if (param.requires_grad()) params.push_back(param);
   }
   if (flat_master) {

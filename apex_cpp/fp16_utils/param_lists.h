@@ -9,7 +9,7 @@
 // FP32 masters kept by hand, as programs from before `amp` do. Tensors may be on any device; nothing synchronises.
 namespace apex::fp16_utils {
 
-/// The model's trainable parameters, and FP32 masters for them: detached copies that require gradients.
+/// The model's trainable parameters, a tied one once, and FP32 masters for them: detached copies that require gradients.
 ///
 /// With `flat_master` there is one master, all parameters end to end, with a gradient that is allocated but not filled.
 /// Errors: TypeError naming the dtypes if `flat_master` meets parameters of several dtypes.

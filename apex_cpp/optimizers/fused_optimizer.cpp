@@ -59,7 +59,17 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
     : Optimizer(groups, std::move(defaults)),
       set_grad_none_(switches.set_grad_none),
       materialize_master_grads_(switches.materialize_master_grads),
-      counting_(switches.counting) {}
+      counting_(switches.counting) {
+  listed_once_.see_to(param_groups_);
+}
+
+void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  amp::detail::ParamGroups groups = param_groups_;
+  groups.push_back(group);
+  amp::detail::check_one_group_each(groups);
+  Optimizer::add_param_group(group);
+  listed_once_.see_to(param_groups_);
+}
 
 torch::Tensor FusedOptimizer::step(LossClosure closure) {
   torch::Tensor loss;
@@ -68,6 +78,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
     loss = closure();
   }
   const at::NoGradGuard no_grad;
+  listed_once_.see_to(param_groups_);
   check_params();
   check_capture();
   if (!stopped_on_host()) update();

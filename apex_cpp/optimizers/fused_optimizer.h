@@ -9,6 +9,7 @@
 
 #include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 
 namespace apex::kernels {
 struct StepControl;
@@ -59,8 +60,10 @@ struct LaunchSet {
 /// amp's levels with masters the copy to the model's 16-bit parameters too. Parameters without a gradient are left alone.
 ///
 /// Parameters, gradients and state: float16, bfloat16 or float32 in any mix, dense, on any device; arithmetic is float32.
-/// Empty groups are fine. No step waits for a device, unless a loss scaler on that device has set `found_inf` before the first.
-/// Works with `amp::GradScaler` without unscaling in between, with torch's learning-rate schedulers, and with `torch::save`.
+/// Empty groups are fine. Tied parameters, which LibTorch's `parameters()` lists once for each module that has them, are listed
+/// once from the construction on; one in two groups is a ValueError, as in Python. No step waits for a device, unless a loss
+/// scaler on that device has set `found_inf` before the first. Works with `amp::GradScaler` without unscaling in between, with
+/// torch's learning-rate schedulers, and with `torch::save`.
 ///
 /// CUDA graphs: take one step before the capture, in which state and count are made. A graph keeps the rate of the captured
 /// step; FusedAdam with capturable and FusedMixedPrecisionLamb read rate and count on the device at each replay.
@@ -75,6 +78,10 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
 
   /// Drops the gradients, or zeroes them; without an argument as the option set_grad_none says.
   void zero_grad(std::optional<bool> set_to_none = std::nullopt);
+
+  /// Adds a group with options of its own, or the optimizer's. Errors, before anything is changed: ValueError for a parameter
+  /// that another group has.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Steps that a group has taken (Apex: `group["step"]`). A skipped step is none. Waits for the device if a step there may
   /// have been skipped since.
@@ -158,6 +165,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void end_group(size_t group, bool advanced, const kernels::MomentControl& control);
 
   std::vector<detail::GroupState> group_states_;
+  amp::detail::ListedOnce listed_once_;
   bool set_grad_none_;
   bool materialize_master_grads_;
   Counting counting_;

@@ -69,11 +69,12 @@ void adapt_group(const std::vector<at::Tensor>& params, const LARCOptions& optio
 
 }  // namespace
 
-LARCOptions checked(LARCOptions options) {
+LARCOptions checked(LARCOptions options, const torch::optim::Optimizer& optimizer) {
   TORCH_CHECK_VALUE(std::isfinite(options.trust_coefficient()) && options.trust_coefficient() > 0,
                     "LARC: trust_coefficient must be positive, got ", options.trust_coefficient(), ".");
   TORCH_CHECK_VALUE(std::isfinite(options.eps()) && options.eps() >= 0, "LARC: eps must not be negative, got ", options.eps(),
                     ".");
+  amp::detail::check_one_group_each(optimizer.param_groups());
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
 #include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 
 namespace apex::parallel {
 
@@ -29,8 +30,8 @@ struct LARCOptions {
 
 namespace detail {
 
-/// Errors: ValueError unless trust_coefficient is positive and eps is not negative.
-LARCOptions checked(LARCOptions options);
+/// Errors: ValueError unless trust_coefficient is positive and eps is not negative, and for a parameter in two groups.
+LARCOptions checked(LARCOptions options, const torch::optim::Optimizer& optimizer);
 [[noreturn]] void throw_moved_from();
 [[noreturn]] void throw_closure();
 
@@ -42,7 +43,7 @@ struct LarcRates {
   at::Tensor grad_scale;
 };
 
-using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
+using ParamGroups = amp::detail::ParamGroups;
 
 /// Unscales the gradients of all groups, adds weight decay to them and multiplies them by each parameter's rate, in place.
 /// Errors, before anything is changed: RuntimeError for a sparse gradient or a dtype that is neither 16-bit nor float32.
@@ -143,12 +144,15 @@ class LARC : public detail::LarcBase<Opt> {
   using Options = typename amp::detail::OptionsOf<Opt>::type;
 
  public:
-  /// Takes over `optimizer`. Errors, before anything is moved: ValueError unless trust_coefficient > 0 and eps >= 0.
+  /// Takes over `optimizer`. Tied parameters, which LibTorch's `parameters()` lists once for each module that has them, are
+  /// listed once from then on. Errors, before anything is moved: ValueError unless trust_coefficient > 0 and eps >= 0, and for
+  /// a parameter in two groups.
   explicit LARC(Opt& optimizer, double trust_coefficient = 0.02, bool clip = true, double eps = 1e-8)
       : LARC(optimizer, LARCOptions().trust_coefficient(trust_coefficient).clip(clip).eps(eps)) {}
   explicit LARC(Opt&& optimizer, double trust_coefficient = 0.02, bool clip = true, double eps = 1e-8)
       : LARC(optimizer, trust_coefficient, clip, eps) {}
-  LARC(Opt& optimizer, const LARCOptions& options) : LARC(std::move(optimizer), detail::checked(options), Checked()) {}
+  LARC(Opt& optimizer, const LARCOptions& options)
+      : LARC(std::move(optimizer), detail::checked(options, optimizer), Checked()) {}
   LARC(Opt&& optimizer, const LARCOptions& options) : LARC(optimizer, options) {}
 
   LARC(LARC&& other) : Base(std::move(static_cast<Base&>(other))), options_(other.options_), tie_(std::move(other.tie_)) {
@@ -177,6 +181,7 @@ class LARC : public detail::LarcBase<Opt> {
     if (!tie_) detail::throw_moved_from();
     if (closure) detail::throw_closure();
     tie_->check();
+    listed_once_.see_to(this->param_groups());
     detail::adapt_gradients(this->param_groups(), options_, rates_of_groups());
     const detail::WithoutWeightDecay<Options> no_decay(this->param_groups());
     if constexpr (kUnscales) {
@@ -200,6 +205,7 @@ class LARC : public detail::LarcBase<Opt> {
       : Base(std::move(optimizer)), options_(options), tie_(std::make_shared<amp::detail::LeftBehind>()) {
     amp::detail::leave_behind<Opt>(optimizer, *this, tie_);
     follow(this);
+    listed_once_.see_to(this->param_groups());
   }
 
   void follow(torch::optim::Optimizer* handle) {
@@ -219,6 +225,7 @@ class LARC : public detail::LarcBase<Opt> {
   }
 
   LARCOptions options_;
+  amp::detail::ListedOnce listed_once_;
   std::shared_ptr<amp::detail::LeftBehind> tie_;  // null once moved from
 };
 

@@ -10,9 +10,11 @@
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 
+#include <limits>
 #include <optional>
 #include <typeinfo>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace apex::amp::detail {
@@ -139,6 +141,21 @@ ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
   return archive;
 }
 
+// torch's optimizers may list a tied parameter many times. Each time its state is asked for, and only the first one gets it:
+// the others are to ask for a state that there is not.
+ArchiveTree asking_once(ArchiveTree archive) {
+  const auto groups = archive.children.find("param_groups");
+  if (groups == archive.children.end()) return archive;
+  std::unordered_set<std::string> asked;
+  for (auto& [index, group] : groups->second.children) {
+    for (auto& [key, value] : group.values) {
+      if (!value.isString() || asked.insert(value.toStringRef()).second) continue;
+      value = std::to_string(std::numeric_limits<size_t>::max());
+    }
+  }
+  return archive;
+}
+
 }  // namespace
 
 // ---- parameters ----
@@ -231,7 +248,7 @@ void OptimizerLoad::check_fits(const ParamNames& names, const OptimizerContent& 
 }
 
 void OptimizerLoad::apply(const OptimizerContent& content) {
-  const auto archive = placed_like(OptimizerParams(optimizer_, stash_), content.archive);
+  const auto archive = asking_once(placed_like(OptimizerParams(optimizer_, stash_), content.archive));
   begun_ = true;
   std::swap(states_before_, optimizer_.state());
   load_tree(archive, [&](InputArchive& in) { optimizer_.load(in); });

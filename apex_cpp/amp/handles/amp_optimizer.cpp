@@ -4,12 +4,14 @@
 #include <apex_cpp/amp/masters/captured_step.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 
 namespace apex::amp::detail {
 
 void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie,
                               torch::optim::Optimizer& handle) {
   tie->handle = &handle;
+  if (session->enabled()) list_params_once(handle.param_groups());
   stash_ = std::make_shared<OptimizerStash>(session, std::move(tie));
   session->optimizers.push_back(stash_);
 }

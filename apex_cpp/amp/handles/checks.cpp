@@ -4,6 +4,7 @@
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/session/earlier_casts.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 
 #include <unordered_map>
 
@@ -36,6 +37,7 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
   TORCH_CHECK(!(session.has_masters() && dynamic_cast<torch::optim::LBFGS*>(&optimizer)),
               "LBFGS cannot be used with master weights: it calls a closure that runs backward many times a step. Use O0, or "
               "another optimizer.");
+  check_one_group_each(optimizer.param_groups(), [&](const at::Tensor& param) { return session.name_of(param); });
   size_t params = 0, known = 0;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params()) {

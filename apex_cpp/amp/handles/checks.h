@@ -14,7 +14,7 @@ namespace apex::amp::detail {
 void check_model(const torch::nn::Module& module, const Session& session);
 
 /// Errors: RuntimeError for a handle (OPT-01), an optimizer none of whose parameters belongs to the models, LBFGS with master
-/// weights; TypeError for a parameter dtype that amp does not train.
+/// weights; TypeError for a parameter dtype that amp does not train; ValueError for a parameter in two groups.
 void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session);
 
 /// Errors: RuntimeError naming a parameter that two optimizers train, where there are master weights.

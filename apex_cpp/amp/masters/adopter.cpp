@@ -62,7 +62,22 @@ std::vector<at::Tensor*> Adopter::new_params(torch::optim::Optimizer& optimizer)
   return found;
 }
 
+// Parameters that came past add_param_group may be here already, as masters or as they are.
+void Adopter::list_params_once(ParamGroups& groups) {
+  if (!listed_once_.is_due(groups)) return;
+  for (auto& group : groups) {
+    for (at::Tensor& param : group.params()) {
+      if (const TrainedParam* here = table_.find(param)) param = here->stepped();
+    }
+  }
+  listed_once_.see_to(groups, [&](const at::Tensor& param) {
+    const TrainedParam* here = table_.find_stepped(param);
+    return session_.name_of(here ? here->param : param);
+  });
+}
+
 void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer) {
+  list_params_once(optimizer.param_groups());
   const auto params = new_params(optimizer);
   for (const at::Tensor* param : params) check_can_adopt(*param);
   for (at::Tensor* param : params) adopt(optimizer, *param);
@@ -75,10 +90,6 @@ void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer) {
 }
 
 void Adopter::adopt(torch::optim::Optimizer& optimizer, at::Tensor& param) {
-  if (const TrainedParam* here = table_.find(param)) {
-    param = here->stepped();  // a tied parameter that stands in the groups twice: it has one master
-    return;
-  }
   if (session_.has_masters() && is_low_precision(param.scalar_type())) return give_master(optimizer, param);
   // MW-06: gradients from before the masters existed are dropped with theirs.
   if (session_.has_masters() && !adopted_once_) param.mutable_grad().reset();

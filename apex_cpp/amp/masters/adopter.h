@@ -7,6 +7,7 @@
 
 #include <apex_cpp/amp/masters/master_table.h>
 #include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 
 namespace apex::amp::detail {
 
@@ -17,7 +18,8 @@ class Adopter {
   Adopter(const Session& session, MasterTable& table) : session_(session), table_(table) {}
 
   /// Sorts the parameters that are new since the last call, or no longer frozen. Errors, before anything is changed: TypeError
-  /// for a parameter to be trained that is neither 16-bit nor FP32, RuntimeError for one whose master another optimizer keeps.
+  /// for a parameter to be trained that is neither 16-bit nor FP32, RuntimeError for one whose master another optimizer keeps,
+  /// ValueError for one in two groups.
   void adopt_new_params(torch::optim::Optimizer& optimizer);
   /// Errors: as `adopt_new_params` would, plus RuntimeError for a parameter that the optimizer has already.
   void check_new_group(const std::vector<at::Tensor>& params) const;
@@ -28,11 +30,13 @@ class Adopter {
   void check_can_adopt(const at::Tensor& param) const;
   bool is_frozen(const at::Tensor& param) const;
   std::vector<at::Tensor*> new_params(torch::optim::Optimizer& optimizer);
+  void list_params_once(ParamGroups& groups);
   void adopt(torch::optim::Optimizer& optimizer, at::Tensor& param);
   void give_master(torch::optim::Optimizer& optimizer, at::Tensor& param);
 
   const Session& session_;
   MasterTable& table_;
+  ListedOnce listed_once_;
   bool adopted_once_ = false;
   bool found_groups_ = false;
 };

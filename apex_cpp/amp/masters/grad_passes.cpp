@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp/masters/clipping.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 
 #include <utility>
 
@@ -10,10 +11,8 @@ namespace {
 
 std::vector<at::Tensor> grads_of(const MasterTable::Groups& groups) {
   std::vector<at::Tensor> grads;
-  for (const auto& group : groups) {
-    for (const auto& param : group.params()) {
-      if (param.grad().defined()) grads.push_back(param.grad());
-    }
+  for (const auto& param : params_of(groups)) {
+    if (param.grad().defined()) grads.push_back(param.grad());
   }
   return grads;
 }

@@ -20,11 +20,6 @@ class FirstTimes {
   std::unordered_set<const at::TensorImpl*> met_;
 };
 
-bool have_sizes(const ParamGroups& groups, const std::vector<size_t>& sizes) {
-  return std::equal(groups.begin(), groups.end(), sizes.begin(), sizes.end(),
-                    [](const auto& group, size_t size) { return group.params().size() == size; });
-}
-
 }  // namespace
 
 std::vector<at::Tensor> listed_once(const std::vector<at::Tensor>& tensors) {
@@ -65,9 +60,14 @@ void list_params_once(ParamGroups& groups, const NameOfParam& name_of) {
   }
 }
 
-void ListedOnce::see_to(ParamGroups& groups) {
-  if (have_sizes(groups, sizes_)) return;
-  list_params_once(groups);
+bool ListedOnce::is_due(const ParamGroups& groups) const {
+  return !std::equal(groups.begin(), groups.end(), sizes_.begin(), sizes_.end(),
+                     [](const auto& group, size_t size) { return group.params().size() == size; });
+}
+
+void ListedOnce::see_to(ParamGroups& groups, const NameOfParam& name_of) {
+  if (!is_due(groups)) return;
+  list_params_once(groups, name_of);
   sizes_.clear();
   for (const auto& group : groups) sizes_.push_back(group.params().size());
 }

@@ -32,8 +32,9 @@ void list_params_once(ParamGroups& groups, const NameOfParam& name_of = shape_of
 /// them in ways that the optimizer does not see.
 class ListedOnce {
  public:
+  bool is_due(const ParamGroups& groups) const;
   /// Errors: as `list_params_once`.
-  void see_to(ParamGroups& groups);
+  void see_to(ParamGroups& groups, const NameOfParam& name_of = shape_of);
 
  private:
   std::vector<size_t> sizes_;
