@@ -73,10 +73,10 @@ std::string failure_of(const std::string& input) {
   } catch (const std::exception& error) {
     failure = std::string("an exception escaped: ") + error.what();
   }
-  const size_t refused = refused_bytes();
+  const size_t refusals = refused_bytes();
   set_memory_limit(std::numeric_limits<size_t>::max());
-  if (refused == 0) return failure;
-  return std::to_string(input.size()) + " bytes of input took " + std::to_string(refused - before) + " bytes of memory";
+  if (refusals == 0) return failure;
+  return std::to_string(input.size()) + " bytes of input took " + std::to_string(refusals - before) + " bytes of memory";
 }
 
 struct Arguments {
