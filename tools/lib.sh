@@ -31,6 +31,7 @@ show_progress() {
   while IFS= read -r line; do
     if [[ $line =~ ^$mark([0-9]+)/([0-9]+)/([0-9]+) ]]; then
       local steps=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+      [ "$steps" -gt 0 ] || continue
       left=$((seconds * (of - steps) / steps))
       [ -n "$live" ] || [ $((seconds - told)) -ge 15 ] || continue
       told=$seconds
