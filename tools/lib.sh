@@ -64,7 +64,7 @@ build() {
 }
 
 # What a build of the programs needs of CUDA: APEX_CPP_CUDA, where the caller sets it; what the tree was made with; CUDA where
-# there is a GPU. Its code takes minutes to compile, and runs nowhere else.
+# there is a GPU. Its code needs a compiler of its own, and runs nowhere else.
 cuda_for_programs() {
   if [ -n "${APEX_CPP_CUDA:-}" ]; then
     echo "-DAPEX_CPP_CUDA=$APEX_CPP_CUDA"
