@@ -1,0 +1,71 @@
+// Programs with two networks that train against or through each other: GAN, VAE.
+#include "tests/programs/program.h"
+
+namespace apex::test::programs {
+namespace {
+
+class GenerativePrograms : public AmpTest {};
+
+TEST_F(GenerativePrograms, Gan) {
+  expect_trains_as_without_amp([](auto& amp) {
+    Layers generator(2, 8, 2), critic(2, 8, 1);
+    torch::optim::Adam generator_optimizer(generator->parameters(), adam(0.02).betas({0.5, 0.9}));
+    torch::optim::Adam critic_optimizer(critic->parameters(), adam(0.02).betas({0.5, 0.9}));
+    auto [nets, opts] = amp.initialize(std::tie(generator, critic), std::tie(generator_optimizer, critic_optimizer),
+                                       amp::InitializeOptions().num_losses(2));
+    auto& [g, d] = nets;
+    auto& [opt_g, opt_d] = opts;
+    const auto loss = [](const Tensor& logits, double label) {
+      return torch::binary_cross_entropy_with_logits(logits, torch::full_like(logits, label));
+    };
+    for (int step = 0; step < 80; ++step) {
+      opt_d.zero_grad();
+      const auto fake = g->forward(torch::randn({32, 2}));
+      amp.output(fake);
+      amp.log(distance_from_real(fake));
+      const auto critic_loss = loss(d->forward(real_points()), 1) + loss(d->forward(fake.detach()), 0);
+      amp.backward(critic_loss, opt_d, 0);
+      opt_d.step();
+      // The critic stands by: its parameters get gradients that nobody steps.
+      opt_g.zero_grad();
+      amp.backward(loss(d->forward(fake), 1), opt_g, 1);
+      opt_g.step();
+    }
+  });
+}
+
+struct VaeImpl : torch::nn::Module {
+  VaeImpl() {
+    encoder = register_module("encoder", Layers(6, 12, 4));
+    decoder = register_module("decoder", Layers(2, 12, 6));
+  }
+  /// What was decoded, mean and log variance of the code.
+  std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& x) {
+    const auto code = encoder(x).chunk(2, 1);
+    const auto noise = torch::randn_like(code[0]);
+    return {decoder(code[0] + noise * (code[1] * 0.5).exp()), code[0], code[1]};
+  }
+  Layers encoder{nullptr}, decoder{nullptr};
+};
+TORCH_MODULE(Vae);
+
+TEST_F(GenerativePrograms, Vae) {
+  expect_trains_as_without_amp([](auto& amp) {
+    Vae model;
+    torch::optim::Adam optimizer(model->parameters(), adam(0.02));
+    auto [net, opt] = amp.initialize(model, optimizer);
+    const auto x = torch::randn({32, 2}).matmul(torch::randn({2, 6}));
+    // Structured bindings cannot be captured in C++17.
+    auto& vae = net;
+    train(amp, opt, 80, [&] {
+      const auto [decoded, mean, log_variance] = vae->forward(x);
+      amp.output(decoded);
+      amp.output(log_variance);
+      const auto divergence = -0.5 * (1 + log_variance - mean.pow(2) - log_variance.exp()).sum(1).mean();
+      return torch::mse_loss(decoded, x) + 0.02 * divergence;
+    });
+  });
+}
+
+}  // namespace
+}  // namespace apex::test::programs
