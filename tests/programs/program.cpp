@@ -76,7 +76,11 @@ Tensor distance_from_real(const Tensor& points) {
 }
 
 double Plain::clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm) {
-  return torch::nn::utils::clip_grad_norm_(optimizer.parameters(), max_norm);
+  std::vector<Tensor> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  }
+  return torch::nn::utils::clip_grad_norm_(parameters, max_norm);
 }
 
 void WithAmp::backward(const Tensor& loss, const amp::OptimizerList& optimizers, const amp::ScaleLossOptions& options) {
@@ -96,7 +100,9 @@ void WithAmp::expect_promised_dtypes(const amp::OptimizerList& optimizers, bool 
   for (const auto* module : modules_) expect_types(*module, level_);
   if (!unscaled || !has_masters(level_)) return;
   for (auto* optimizer : optimizers) {
-    for (const auto& master : amp::master_params(*optimizer)) expect_type(master, torch::kFloat, "master");
+    for (const auto& master : amp::master_params(*optimizer)) {
+      if (master.requires_grad()) expect_type(master, torch::kFloat, "master");  // one that is frozen has none
+    }
   }
 }
 
