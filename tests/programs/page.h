@@ -1,0 +1,70 @@
+#pragma once
+// The names that pages of the documentation take for granted: a model, an optimizer, a batch and a loss.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/normalization.h>
+#include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/amp/support.h"
+
+// What a page declares hides the fixture's, and it shows results that it does not use.
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#pragma GCC diagnostic ignored "-Wunused-but-set-variable"
+#pragma GCC diagnostic ignored "-Wunused-result"
+
+namespace pages {
+
+namespace amp = apex::amp;
+using torch::Tensor;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    fc1 = register_module("fc1", torch::nn::Linear(4, 16));
+    fc2 = register_module("fc2", torch::nn::Linear(16, 3));
+  }
+  Tensor forward(const Tensor& x) { return fc2(torch::relu(fc1(x))); }
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+};
+TORCH_MODULE(Net);
+
+struct Batch {
+  Tensor data, target;
+};
+using DataLoader = std::vector<Batch>;
+
+/// Every test starts in an empty folder.
+class Page : public apex::test::AmpTest {
+ protected:
+  void SetUp() override {
+    AmpTest::SetUp();
+    std::filesystem::create_directories(folder_);
+    std::filesystem::current_path(folder_);
+  }
+  void TearDown() override {
+    std::filesystem::current_path(before_);
+    std::filesystem::remove_all(folder_);
+    AmpTest::TearDown();
+  }
+
+  Net model;
+  torch::optim::SGD optimizer{model->parameters(), 0.1};
+  Tensor x = torch::randn({8, 4});
+  Tensor y = torch::randint(3, {8});
+  DataLoader loader{{x, y}, {x, y}};
+
+ private:
+  std::filesystem::path before_ = std::filesystem::current_path();
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("apex_cpp_page_" + std::to_string(getpid()));
+};
+
+}  // namespace pages
