@@ -6,7 +6,7 @@
 namespace apex::test::programs {
 namespace {
 
-constexpr int kSeeds = 5;
+constexpr int kSeeds = 8;
 
 template <class Run>
 Run run(const std::function<void(Run&)>& program, Run run, int seed) {
@@ -31,12 +31,15 @@ Spread spread_of(const std::vector<double>& values) {
   return spread;
 }
 
-/// The distance from one seed in 16 bits to the mean of plain runs. The seed's own plain run is one of n = 5 and thus at most
-/// (n - 1) / sqrt(n) = 1.8 deviations away; 16 bits may move it by what is left of 3. Where all seeds end alike, the floor
-/// counts: the figure is computed of outputs that are rounded at the size they have at the start, a few roundings deep.
+/// How far from the mean of plain runs a run in 16 bits may end. In most programs it follows the plain run of its own seed; in
+/// one that magnifies every rounding, a GAN say, it is one more draw from their distribution. Of eight seeds that lies within
+/// t * sqrt(1 + 1 / 8) = 5 deviations, t = 4.8 being Student's quantile for 7 degrees of freedom and 99.8 %. Where all seeds
+/// end alike, the floor counts: the figure is computed of outputs that are rounded at the size they have at the start, a few
+/// roundings deep. O3, which may diverge, must have come four fifths of the way.
 double tolerance(const Spread& spread, const std::string& level, double first) {
   const double epsilon = level >= "O4" ? std::ldexp(1.0, -8) : level == "O0" ? 0.0 : std::ldexp(1.0, -11);
-  return 3 * spread.deviation + 4 * epsilon * std::abs(first);
+  const double allowed = 5 * spread.deviation + 4 * epsilon * std::abs(first);
+  return level == "O3" ? std::max(allowed, (first - spread.mean) / 5) : allowed;
 }
 
 bool has_masters(const std::string& level) { return level == "O2" || level == "O5"; }
