@@ -62,7 +62,14 @@ void Initializer::check() {
 
 void Initializer::apply() {
   set_current_session(session_);
-  if (!session_->enabled()) return;
+  if (session_->enabled()) cast_models();
+  for (const auto& [module, repoint] : patched_) {
+    module->set_amp_casts(forward_casts());
+    if (repoint) repoint();
+  }
+}
+
+void Initializer::cast_models() {
   if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
   cast_on_this_thread(session_->cast_rules);
   for (auto* model : models_) undo_earlier_casts(*model);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -9,7 +10,7 @@
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/handles/erased_optimizer.h>
-#include <apex_cpp/amp/handles/model.h>
+#include <apex_cpp/amp/handles/patch_model.h>
 
 #include "opt_levels/initialize_options.h"
 #include "opt_levels/opt_level.h"
@@ -36,77 +37,27 @@ class Initializer {
   void add_optimizer(torch::optim::Optimizer& optimizer, bool erased) { optimizers_.push_back({&optimizer, erased}); }
   /// Checks all models and optimizers, prints the properties. Nothing is changed before this returns.
   void check();
+  /// For the answer to one model, made after `check`.
+  PatchedModel& add_patched() { return patched_.emplace_back(); }
   /// Casts the models and the optimizers' existing state, and makes this the current session.
   void apply();
-  /// What every model's forward does from now on.
-  ForwardCasts forward_casts() const;
 
  private:
   void name_parameters();
+  void cast_models();
+  /// What every model's forward does from now on.
+  ForwardCasts forward_casts() const;
 
   OptLevel level_;
   std::shared_ptr<Session> session_;
   std::vector<torch::nn::Module*> models_;
+  std::deque<PatchedModel> patched_;
   struct Optimizer {
     torch::optim::Optimizer* optimizer;
     bool erased;
   };
   std::vector<Optimizer> optimizers_;
 };
-
-// ---- models: a holder, a shared_ptr or a Module struct answers `module_of` (to check and cast) and `amped` (what is returned)
-
-template <class T>
-struct IsSharedPtr : std::false_type {};
-template <class T>
-struct IsSharedPtr<std::shared_ptr<T>> : std::true_type {};
-
-/// The shared_ptr inside a model, to a holder's module or the model itself.
-template <class Net>
-const auto& pointer_of(const Net& net) {
-  if constexpr (IsSharedPtr<Net>::value) {
-    TORCH_CHECK(net, "amp::initialize was given a null model.");
-    return net;
-  } else {
-    return net.ptr();
-  }
-}
-
-template <class Net>
-torch::nn::Module& module_of(Net& net) {
-  if constexpr (std::is_base_of_v<torch::nn::Module, Net>) {
-    return net;
-  } else {
-    return *pointer_of(net);
-  }
-}
-
-/// An amped copy of `module`; its casts are set later, once nothing can fail any more.
-template <class Net, class Impl>
-Model<Net> make_model(const Impl& module) {
-  static_assert(std::is_copy_constructible_v<Impl>,
-                "amp::initialize copies the module (sharing its parameters). Declare one that cannot be copied with "
-                "AMP_MODULE(Net) in place of TORCH_MODULE(Net).");
-  return Model<Net>(std::make_shared<Amped<Impl>>(module));
-}
-
-template <class Net>
-auto amped(Net& net) {
-  using User = std::remove_const_t<Net>;
-  if constexpr (std::is_base_of_v<torch::nn::Module, Net>) {
-    return make_model<User>(net);
-  } else {
-    const auto& pointer = pointer_of(net);
-    using Impl = std::decay_t<decltype(*pointer)>;
-    if constexpr (AmpedTraits<Impl>::kIsAmped) {
-      return User(net);  // AMP_MODULE, or a handle of an earlier call: patched in place
-    } else {
-      auto model = make_model<std::conditional_t<IsSharedPtr<User>::value, Impl, User>>(*pointer);
-      model->follow(pointer);
-      return model;
-    }
-  }
-}
 
 // ---- optimizers: each form answers `optimizer_of` and `handle_for` ----
 
@@ -196,7 +147,9 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// `models`: a TORCH_MODULE holder, a shared_ptr to a module or a Module struct; `optimizers`: any torch::optim optimizer, or a
 /// pointer to one. Several: `std::tie(a, b)` or a vector. The answer is the pair of both in the same shape: `amp::Model<Net>`
 /// handles (the same holder for AMP_MODULE) and `amp::AmpOptimizer<Opt>` handles (smart pointers for pointers), to be used from
-/// then on in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`.
+/// then on in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`. A holder or shared_ptr that
+/// was given as an lvalue points to its handle's module from then on, so that both are one object; other copies of it go on
+/// pointing to the module from before, which shares parameters, buffers and children, and lives as long as the handle.
 ///
 /// Parameters are cast in place, each remains the same TensorImpl, on the device it is on.
 ///
@@ -231,9 +184,8 @@ template <class Models, class Optimizers, class = detail::EnableIfModels<Models>
     call.add_optimizer(detail::optimizer_of(optimizer), detail::kIsErased<std::decay_t<decltype(optimizer)>>);
   });
   call.check();
-  auto new_models = detail::map_shape(models, [](auto& model) { return detail::amped(model); });
+  auto new_models = detail::map_shape(models, [&](auto& model) { return detail::patch(model, call.add_patched()); });
   call.apply();
-  detail::for_each(new_models, [&](auto& model) { model->set_casts(call.forward_casts()); });
   auto handles = detail::map_shape(optimizers, [&](auto& opt) { return detail::handle_for(opt, call.session()); });
   return std::make_pair(std::move(new_models), std::move(handles));
 }

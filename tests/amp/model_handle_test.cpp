@@ -172,13 +172,25 @@ TEST_F(ModelHandle, DefaultArgumentsAndTuplesSurvive) {
   EXPECT_EQ(std::get<1>(net(features(), torch::ones({4, 6}), 5)), 5);
 }
 
-TEST_F(ModelHandle, HandlesGoIntoSequentialAndAnyModule) {
+TEST_F(ModelHandle, PatchedModulesGoIntoSequentialAndAnyModule) {
+  Mlp model;
+  auto net = amp::initialize(model, "O2", quiet());
+  torch::nn::Sequential sequence(net.ptr(), torch::nn::ReLU());
+  EXPECT_EQ(sequence->forward(features()).scalar_type(), torch::kFloat);
+  torch::nn::AnyModule any(net.ptr());
+  EXPECT_EQ(any.forward(features()).scalar_type(), torch::kFloat);
+}
+
+TEST_F(ModelHandle, AsTheUsersHolderItGoesIntoContainersAndCastsOperatorsAlone) {
   Mlp model;
   auto net = amp::initialize(model, "O2", quiet());
   torch::nn::Sequential sequence(net, torch::nn::ReLU());
-  EXPECT_EQ(sequence->forward(features()).scalar_type(), torch::kFloat);
-  torch::nn::AnyModule any(net);
-  EXPECT_EQ(any.forward(features()).scalar_type(), torch::kFloat);
+  EXPECT_EQ(sequence->forward(features()).scalar_type(), torch::kHalf);
+  struct OuterImpl : torch::nn::Module {
+    explicit OuterImpl(Mlp part) : part_(register_module("part", part)) {}
+    Mlp part_;
+  } outer(net);
+  EXPECT_TRUE(torch::equal(outer.part_->forward(features()), model->forward(features()).to(torch::kHalf)));
 }
 
 TEST_F(ModelHandle, SequentialItselfIsAModel) {

@@ -101,6 +101,13 @@ TEST_F(Weights, LoadingUpdatesTheMasters) {
   for (size_t i = 0; i < masters.size(); ++i) EXPECT_TRUE(masters[i].equal(parameters[i])) << i;
 }
 
+TEST_F(Weights, ACheckpointIsNotTakenForWeights) {
+  ConvNet model;
+  auto net = amp::initialize(model, "O2", quiet());
+  amp::save_checkpoint(path(), net);
+  EXPECT_TRUE(contains(message_of([&] { amp::load_safetensors(path(), net); }), "Read it with amp::load_checkpoint"));
+}
+
 TEST_F(Weights, MastersAreWrittenOnRequest) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);

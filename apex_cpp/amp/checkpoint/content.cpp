@@ -154,7 +154,7 @@ CheckpointContent parse(const json& object, const TensorReader& reader) {
     content.generators.push_back({name, reader.get("generator/" + name)});
   }
   for (const auto& item : object.at("metadata").items()) {
-    content.metadata.emplace(item.key(), metadata_from_json(item.value()));
+    content.metadata.emplace(item.key(), metadata_from_json(item.value())).first->second.set_key(item.key());
   }
   return content;
 }
@@ -166,9 +166,7 @@ const std::string& entry(const TensorFile& file, const char* key) {
 }
 
 void check_format(const TensorFile& file) {
-  const auto format = file.metadata.find("format");
-  TORCH_CHECK(format != file.metadata.end() && format->second == kCheckpointFormat,
-              "it is a safetensors file, but no checkpoint of amp::save_checkpoint.");
+  TORCH_CHECK(is_checkpoint(file), "it is a safetensors file, but no checkpoint of amp::save_checkpoint.");
   const auto& version = entry(file, "version");
   TORCH_CHECK(version == std::to_string(kVersion), "it has the checkpoint format ", version.substr(0, 20),
               ", written by apex_cpp ", entry(file, "library").substr(0, 20), "; this version reads format ", kVersion,
@@ -176,6 +174,11 @@ void check_format(const TensorFile& file) {
 }
 
 }  // namespace
+
+bool is_checkpoint(const TensorFile& file) {
+  const auto format = file.metadata.find("format");
+  return format != file.metadata.end() && format->second == kCheckpointFormat;
+}
 
 TensorFile file_of(const CheckpointContent& content) {
   TensorFile file;

@@ -62,6 +62,7 @@ struct CheckpointContent {
 /// The file's form of `content`, and back. The same content always gives the same form. `content_of` needs no model and changes
 /// nothing; errors: c10::Error that says what is wrong with the file's content.
 TensorFile file_of(const CheckpointContent& content);
+bool is_checkpoint(const TensorFile& file);
 CheckpointContent content_of(const TensorFile& file);
 
 }  // namespace apex::amp::detail

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace apex::amp {
@@ -18,13 +19,16 @@ class MetadataValue {
   MetadataValue(std::string value) : value_(std::move(value)) {}
   MetadataValue(const char* value) : value_(std::string(value)) {}
 
-  /// Errors: TypeError that names what is held if it is of another kind. A whole number is a number too.
+  /// Errors: TypeError that names the key, if it comes from a checkpoint, and what is held if it is of another kind. A whole
+  /// number is a number too.
   bool to_bool() const;
   int64_t to_int() const;
   double to_double() const;
   const std::string& to_string() const;
 
   const Variant& variant() const { return value_; }
+  /// For messages: the key that it was read from.
+  void set_key(std::string key) { key_ = std::move(key); }
   friend bool operator==(const MetadataValue& a, const MetadataValue& b);
   friend bool operator!=(const MetadataValue& a, const MetadataValue& b) { return !(a == b); }
 
@@ -39,10 +43,20 @@ class MetadataValue {
       return static_cast<double>(value);
     }
   }
+  template <class T>
+  const T& get(const char* wanted) const;
+
   Variant value_;
+  std::string key_;
 };
 
 /// What a program keeps in a checkpoint by name: `{{"epoch", 3}, {"step", 120}}`.
-using Metadata = std::map<std::string, MetadataValue>;
+class Metadata : public std::map<std::string, MetadataValue> {
+ public:
+  using std::map<std::string, MetadataValue>::map;
+  Metadata(std::map<std::string, MetadataValue> entries) : map(std::move(entries)) {}  // NOLINT: implicit
+  /// Errors: IndexError that names the key and those that are there.
+  const MetadataValue& at(const std::string& key) const;
+};
 
 }  // namespace apex::amp

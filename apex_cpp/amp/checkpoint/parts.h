@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <apex_cpp/amp/handles/forward_casts.h>
 #include <apex_cpp/amp/tensors/map_tensors.h>
 
 namespace apex::amp::detail {
@@ -41,11 +42,6 @@ void for_each_part(T& shape, const F& f) {
   }
 }
 
-template <class T, class = void>
-inline constexpr bool kHasCasts = false;
-template <class T>
-inline constexpr bool kHasCasts<T, std::void_t<decltype(std::declval<const T&>().casts().session)>> = true;
-
 /// A module or optimizer itself, or what a holder or pointer holds.
 template <class Base, class T>
 auto& part_of(T& part) {
@@ -60,14 +56,28 @@ auto& part_of(T& part) {
   }
 }
 
+template <class T, class = void>
+inline constexpr bool kIsModelHandle = false;
+template <class T>
+inline constexpr bool kIsModelHandle<T, std::void_t<decltype(std::declval<const T&>().patched().amp_casts())>> = true;
+
+/// The session of a handle, or of a module that was patched in place; null for any other.
+template <class Model>
+std::shared_ptr<Session> session_of(const Model& model, const torch::nn::Module& module) {
+  if constexpr (kIsModelHandle<Model>) {
+    return model.patched().amp_casts().session;
+  } else {
+    const auto* patched = dynamic_cast<const CastsForward*>(&module);
+    return patched ? patched->amp_casts().session : nullptr;
+  }
+}
+
 template <class Parts, class Models>
 void add_models(Parts& parts, Models& models) {
   for_each_part(models, [&](auto& model) {
     auto& module = part_of<torch::nn::Module>(model);
     parts.models.push_back(&module);
-    if constexpr (kHasCasts<std::decay_t<decltype(module)>>) {
-      if (!parts.session) parts.session = module.casts().session;
-    }
+    if (!parts.session) parts.session = session_of(model, module);
   });
 }
 

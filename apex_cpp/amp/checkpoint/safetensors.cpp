@@ -134,8 +134,8 @@ std::string take_checksum(std::map<std::string, std::string>& metadata, const st
   TORCH_CHECK(digits != metadata.end() && format != metadata.end(), source, "its metadata has '",
               digits != metadata.end() ? kChecksumKey : kFormatKey, "' but not '",
               digits != metadata.end() ? kFormatKey : kChecksumKey, "': the file is damaged.");
-  TORCH_CHECK(format->second == kFormatVersion, source, "its format is ", shown(format->second), ", this version of apex_cpp reads '",
-              kFormatVersion, "'. Use a newer one.");
+  TORCH_CHECK(format->second == kFormatVersion, source, "its format is ", shown(format->second),
+              ", this version of apex_cpp reads '", kFormatVersion, "'. Use a newer one.");
   std::string result = digits->second;
   TORCH_CHECK(result.size() == kDigits, source, "its checksum ", shown(result), " is not one: the file is damaged.");
   metadata.erase(digits);

@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/checkpoint/weights.h>
 
+#include <apex_cpp/amp/checkpoint/content.h>
 #include <apex_cpp/amp/checkpoint/model_content.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <apex_cpp/amp/session/session.h>
@@ -72,6 +73,8 @@ void load_safetensors(const std::string& path, const LoadedParts& parts) {
   auto& model = one_model(parts);
   const auto tensors = tensors_of(model);
   const TensorFile file = read_safetensors(path);
+  TORCH_CHECK(!is_checkpoint(file), "cannot load '", path,
+              "' as weights alone: it is a checkpoint of amp::save_checkpoint. Read it with amp::load_checkpoint.");
   Values values(file.tensors.begin(), file.tensors.end());
   add_tied_names(tensors, values);
   check_values(path, model, values);

@@ -3,38 +3,24 @@
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
+#include <vector>
 
-#include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/handles/cast.h>
+#include <apex_cpp/amp/handles/forward_casts.h>
+#include <apex_cpp/amp/handles/forward_signature.h>
 
 namespace apex::amp {
-
-namespace detail {
-template <class Impl, class = void>
-struct ForwardSignature;
-}  // namespace detail
 
 template <class Impl, class Signature = typename detail::ForwardSignature<Impl>::type>
 class Amped;
 
 namespace detail {
-
-struct Session;
-
-/// What `initialize` changes about a model's calls: the dtype its inputs and outputs are cast to, if any.
-struct ForwardCasts {
-  std::optional<c10::ScalarType> inputs;
-  std::optional<c10::ScalarType> outputs;
-  /// Checkpoint entries of these dtypes are saved as FP32.
-  bool saves_float32 = false;
-  std::shared_ptr<Session> session;  // null: amp has not touched the model
-  std::shared_ptr<CastRules> rules;  // how operators are cast while forward runs; null: not at all
-};
 
 /// Writes `module` as `Module::save` does, with 16-bit entries widened to float32 (MODEL-08).
 void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive);
@@ -42,47 +28,71 @@ void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchi
 /// them. Errors, before anything is changed: c10::Error naming a missing entry or one of another shape.
 void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session);
 
+/// Says once, in a warning, that a handle stands for a module of a class derived from its own.
+void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as);
+
+/// Marks the constructors that patch a module: a class of the user's may have constructors of any signature.
+struct PatchOf {};
+
 /// The user's module class, with casts around its forward once `initialize` has set them.
+///
+/// Made from a module of exactly this class it is a copy that shares parameters, buffers and children; the module that it was
+/// made from stays alive with it, for lambdas that hold its `this`. A module of a derived class cannot be copied without
+/// losing what it is: calls of forward, train, save and load are then passed on to it.
 template <class Impl>
-class AmpedModule : public Impl {
+class AmpedModule : public Impl, public CastsForward {
  public:
   using Impl::Impl;
-  /// A copy of `module` that shares its parameters, buffers and children.
-  explicit AmpedModule(const Impl& module) : Impl(module) {}
-
-  void set_casts(ForwardCasts casts) { casts_ = std::move(casts); }
-  const ForwardCasts& casts() const { return casts_; }
-  /// Follows train() and eval() of the module it was copied from, whose own flag is separate.
-  void follow(const std::shared_ptr<torch::nn::Module>& original) {
-    original_ = original;
-    original_is_training_ = original->is_training();
+  AmpedModule(PatchOf, const Impl& module) : Impl(named(module)) {}
+  AmpedModule(PatchOf, std::shared_ptr<Impl> original)
+      : Impl(named(*original)),
+        amp_original_(std::move(original)),
+        amp_stands_for_derived_(typeid(*amp_original_) != typeid(Impl)),
+        amp_original_trains_(amp_original_->is_training()) {
+    if (amp_stands_for_derived_) warn_of_derived_class(*amp_original_, typeid(Impl));
   }
 
-  /// The forward pass: casts the floating tensors among the arguments, calls Impl's forward, casts those of the result.
+  /// The forward pass with casts.
   template <class... Args>
-  decltype(auto) call_with_casts(Args&&... args) {
-    sync_training_flag();
-    std::optional<ForwardScope> scope;
-    if (casts_.session) scope.emplace(casts_.rules);
-    using Result = decltype(Impl::forward(std::forward<Args>(args)...));
-    if constexpr (std::is_void_v<Result>) {
-      call_inner(std::forward<Args>(args)...);
-    } else if constexpr (kCasts<Result>) {
-      std::decay_t<Result> result = call_inner(std::forward<Args>(args)...);
-      if (!casts_.outputs) return result;
-      return std::decay_t<Result>(cast_floating(result, *casts_.outputs));
-    } else {
-      return call_inner(std::forward<Args>(args)...);
-    }
+  decltype(auto) call_with_amp_casts(Args&&... args) {
+    follow_training_flag();
+    return call_with_casts(
+        this->amp_casts(),
+        [this](auto&&... each) -> decltype(auto) { return call_uncast(static_cast<decltype(each)>(each)...); },
+        std::forward<Args>(args)...);
+  }
+  /// The same for a forward that is told its result's type: `net->forward<std::tuple<Tensor, Tensor>>(x)`.
+  template <class Result, class... Args>
+  Result call_for_result(Args&&... args) {
+    follow_training_flag();
+    return call_with_casts(
+        this->amp_casts(),
+        [this](auto&&... each) -> Result { return Impl::template forward<Result>(static_cast<decltype(each)>(each)...); },
+        std::forward<Args>(args)...);
+  }
+
+  void set_amp_casts(ForwardCasts casts) override {
+    if (auto* patched = dynamic_cast<CastsForward*>(amp_original_.get())) patched->set_amp_casts(casts);
+    CastsForward::set_amp_casts(std::move(casts));
+  }
+
+  bool amp_stands_for_another() const override { return amp_stands_for_derived_; }
+
+  void train(bool on = true) override {
+    Impl::train(on);
+    if (!amp_original_) return;
+    amp_original_->train(on);
+    amp_original_trains_ = on;
   }
 
   /// A deep copy that casts as this one does: what `torch::nn::parallel::replicate` makes for each device.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override {
-    const auto copy = std::dynamic_pointer_cast<Impl>(Impl::clone(device));
+    const auto copy =
+        std::dynamic_pointer_cast<Impl>(amp_stands_for_derived_ ? amp_original_->clone(device) : Impl::clone(device));
     TORCH_CHECK(copy, "clone() of this module answers another class. Derive it from torch::nn::Cloneable<its own class>.");
-    if constexpr (std::is_copy_constructible_v<Impl>) {
-      auto amped = std::make_shared<Amped<Impl>>(*copy);
-      amped->set_casts(casts_);
+    if constexpr (std::is_copy_constructible_v<Amped<Impl>>) {
+      auto amped = std::make_shared<Amped<Impl>>(PatchOf{}, copy);
+      amped->set_amp_casts(this->amp_casts());
       return amped;
     } else {
       C10_THROW_ERROR(Error, "a module that cannot be copied cannot be cloned with its casts.");
@@ -90,131 +100,109 @@ class AmpedModule : public Impl {
   }
 
   void save(torch::serialize::OutputArchive& archive) const override {
-    if (casts_.saves_float32) {
+    if (this->amp_casts().saves_float32) {
       save_float32(*this, archive);
+    } else if (amp_stands_for_derived_) {
+      amp_original_->save(archive);
     } else {
       Impl::save(archive);
     }
   }
   void load(torch::serialize::InputArchive& archive) override {
-    if (casts_.session) {
-      load_any_dtype(*this, archive, *casts_.session);
+    if (this->amp_casts().session) {
+      load_any_dtype(*this, archive, *this->amp_casts().session);
+    } else if (amp_stands_for_derived_) {
+      amp_original_->load(archive);
     } else {
       Impl::load(archive);
     }
   }
 
  private:
-  template <class Arg>
-  decltype(auto) cast_input(Arg&& arg) const {
-    return cast_floating(std::forward<Arg>(arg), *casts_.inputs);
+  /// A module finds out its name when it is first asked, and a copy keeps it.
+  static const Impl& named(const Impl& module) {
+    module.name();
+    return module;
   }
 
   template <class... Args>
-  decltype(auto) call_inner(Args&&... args) {
-    if (!casts_.inputs) return Impl::forward(std::forward<Args>(args)...);
-    // The cast arguments live in a tuple so that a forward that takes `Tensor&` finds an lvalue.
-    std::tuple<decltype(cast_input(std::forward<Args>(args)))...> cast(cast_input(std::forward<Args>(args))...);
-    return call_from(cast, std::index_sequence_for<Args...>{}, static_cast<Args&&>(args)...);
-  }
-
-  template <class Cast, size_t... I, class... Args>
-  decltype(auto) call_from(Cast& cast, std::index_sequence<I...>, Args&&...) {
-    return Impl::forward(hand_over<Args&&>(std::get<I>(cast))...);
-  }
-
-  // An argument given as an lvalue reference is handed over as one; a value or an rvalue is moved.
-  template <class Original, class T>
-  static decltype(auto) hand_over(T& value) {
-    if constexpr (std::is_lvalue_reference_v<Original>) {
-      return static_cast<T&>(value);
-    } else {
-      return static_cast<T&&>(value);
+  decltype(auto) call_uncast(Args&&... args) {
+    if constexpr (!std::is_abstract_v<Impl>) {
+      if (!amp_stands_for_derived_) return Impl::forward(std::forward<Args>(args)...);
     }
+    return static_cast<Impl&>(*amp_original_).forward(std::forward<Args>(args)...);
   }
 
-  void sync_training_flag() {
-    const auto original = original_.lock();
-    if (!original || original->is_training() == original_is_training_) return;
-    original_is_training_ = original->is_training();
-    this->train(original_is_training_);
+  /// Follows train() and eval() of the module it was copied from, whose own flag is separate.
+  void follow_training_flag() {
+    if (!amp_original_ || amp_original_->is_training() == amp_original_trains_) return;
+    amp_original_trains_ = amp_original_->is_training();
+    Impl::train(amp_original_trains_);
   }
 
-  ForwardCasts casts_;
-  std::weak_ptr<torch::nn::Module> original_;
-  bool original_is_training_ = true;
+  std::shared_ptr<Impl> amp_original_;  // null: the module was not copied, or is the program's own struct
+  bool amp_stands_for_derived_ = false;
+  bool amp_original_trains_ = true;
 };
 
-/// `R(Args...)` of a member function pointer, whatever its class and qualifiers.
-template <class Pointer>
-struct MemberSignature;
-template <class R, class C, class... A>
-struct MemberSignature<R (C::*)(A...)> {
-  using type = R(A...);
-};
-template <class R, class C, class... A>
-struct MemberSignature<R (C::*)(A...) const> {
-  using type = R(A...);
-};
-template <class R, class C, class... A>
-struct MemberSignature<R (C::*)(A...) noexcept> {
-  using type = R(A...);
-};
-template <class R, class C, class... A>
-struct MemberSignature<R (C::*)(A...) const noexcept> {
-  using type = R(A...);
+/// A `forward` of the first `count` of Impl's parameters, and, where those after them have defaults, of each shorter list:
+/// unlike a template they take `{x, y}` for a vector, as Impl's own does.
+template <class Impl, class R, class Arguments, size_t count, class Indices = std::make_index_sequence<count>, class = void>
+class ForwardOf;
+
+template <class Impl, class R, class Arguments, size_t count, size_t... I>
+class ForwardOf<Impl, R, Arguments, count, std::index_sequence<I...>, std::enable_if_t<!kMayLeaveOut<Impl, Arguments, count>>>
+    : public AmpedModule<Impl> {
+ public:
+  using AmpedModule<Impl>::AmpedModule;
+  std::decay_t<R> forward(std::tuple_element_t<I, Arguments>... args) {
+    return this->call_with_amp_casts(static_cast<std::tuple_element_t<I, Arguments>&&>(args)...);
+  }
 };
 
-/// Whether `Impl::forward` can be called with the first `sizeof...(I)` of `Args`: its last parameters then have defaults.
-template <class Impl, class Tuple, class Indices, class = void>
-struct CallableWith : std::false_type {};
-template <class Impl, class Tuple, size_t... I>
-struct CallableWith<Impl, Tuple, std::index_sequence<I...>,
-                    std::void_t<decltype(std::declval<Impl&>().forward(std::declval<std::tuple_element_t<I, Tuple>>()...))>>
-    : std::true_type {};
-
-template <class Impl, class Signature>
-struct ForwardKind;
-template <class Impl, class R, class... A>
-struct ForwardKind<Impl, R(A...)> {
-  static constexpr size_t kFewer = sizeof...(A) == 0 ? 0 : sizeof...(A) - 1;
-  static constexpr bool kHasDefaults =
-      sizeof...(A) > 0 && CallableWith<Impl, std::tuple<A...>, std::make_index_sequence<kFewer>>::value;
-  // A signature of its own would lose the defaults; a template keeps them.
-  using type = std::conditional_t<kHasDefaults, void, R(A...)>;
+template <class Impl, class R, class Arguments, size_t count, size_t... I>
+class ForwardOf<Impl, R, Arguments, count, std::index_sequence<I...>, std::enable_if_t<kMayLeaveOut<Impl, Arguments, count>>>
+    : public ForwardOf<Impl, R, Arguments, count - 1> {
+ public:
+  using ForwardOf<Impl, R, Arguments, count - 1>::ForwardOf;
+  using ForwardOf<Impl, R, Arguments, count - 1>::forward;
+  std::decay_t<R> forward(std::tuple_element_t<I, Arguments>... args) {
+    return this->call_with_amp_casts(static_cast<std::tuple_element_t<I, Arguments>&&>(args)...);
+  }
 };
-
-/// The signature to give the shadowing forward; void where Impl's forward is overloaded, a template, or has default arguments.
-template <class Impl, class>
-struct ForwardSignature {
-  using type = void;
-};
-template <class Impl>
-struct ForwardSignature<Impl, std::void_t<decltype(&Impl::forward)>>
-    : ForwardKind<Impl, typename MemberSignature<decltype(&Impl::forward)>::type> {};
 
 }  // namespace detail
 
 /// The user's module class `Impl` as amp runs it: the same parameters, buffers and children, a `forward` that casts, and FP32
 /// checkpoints. With one plain `forward` in `Impl`, this one has exactly its signature, so that `AnyModule`, `Sequential` and
-/// `ModuleHolder::operator()` accept it; otherwise it is a template.
+/// `ModuleHolder::operator()` accept it, and overrides it where it is virtual; otherwise it is a template.
 template <class Impl, class Signature>
 class Amped;
 
 template <class Impl, class R, class... Args>
-class Amped<Impl, R(Args...)> : public detail::AmpedModule<Impl> {
+class Amped<Impl, R(Args...)> : public detail::ForwardOf<Impl, R, std::tuple<Args...>, sizeof...(Args)> {
  public:
-  using detail::AmpedModule<Impl>::AmpedModule;
-  std::decay_t<R> forward(Args... args) { return this->call_with_casts(static_cast<Args&&>(args)...); }
+  using detail::ForwardOf<Impl, R, std::tuple<Args...>, sizeof...(Args)>::ForwardOf;
 };
 
 template <class Impl>
 class Amped<Impl, void> : public detail::AmpedModule<Impl> {
  public:
   using detail::AmpedModule<Impl>::AmpedModule;
-  template <class... Args>
+
+  template <int = 0, class... Args>  // the number keeps explicit types for the forward below
   decltype(auto) forward(Args&&... args) {
-    return this->call_with_casts(std::forward<Args>(args)...);
+    return this->call_with_amp_casts(std::forward<Args>(args)...);
+  }
+  /// `net->forward<std::tuple<Tensor, Tensor>>(x)`, as for Sequential.
+  template <class Result, class... Args>
+  Result forward(Args&&... args) {
+    return this->template call_for_result<Result>(std::forward<Args>(args)...);
+  }
+  /// `net->forward({x, y})` where Impl takes a vector.
+  template <class T, class = std::enable_if_t<detail::TakesArguments<Impl, std::tuple<std::vector<T>>>::value>>
+  decltype(auto) forward(std::initializer_list<T> values) {
+    return this->call_with_amp_casts(std::vector<T>(values));
   }
 };
 

@@ -17,10 +17,9 @@ void check_float32(const char* kind, const std::string& name, const at::Tensor& 
   const auto& properties = session.settings.properties;
   const bool bfloat16_level = properties.cast_model_type == at::kBFloat16 || properties.patch_functions_type == at::kBFloat16;
   const bool low = tensor.scalar_type() == at::kHalf || (bfloat16_level && tensor.scalar_type() == at::kBFloat16);
-  TORCH_CHECK(
-      !low || was_cast_by_amp(tensor), "amp::initialize found the ", kind, " '", name, "' in ", tensor.scalar_type(),
-      ", expected float32. Pass the model in float32, without calling to(torch::kHalf) on it: amp::initialize casts it as "
-      "the opt level says.");
+  TORCH_CHECK(!low || was_cast_by_amp(tensor), "amp::initialize found the ", kind, " '", name, "' in ", tensor.scalar_type(),
+              ", expected float32. Pass the model in float32, without calling to(torch::k", tensor.scalar_type(),
+              ") on it: amp::initialize casts it as the opt level says.");
 }
 
 }  // namespace

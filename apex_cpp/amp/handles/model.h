@@ -4,68 +4,114 @@
 
 #include <memory>
 #include <type_traits>
+#include <utility>
 
-#include <apex_cpp/amp/handles/amped.h>
+#include <apex_cpp/amp/handles/model_kinds.h>
 
 namespace apex::amp {
 
 namespace detail {
 
-/// The module class behind what a program calls its model: a holder's contained type, or the struct itself.
-template <class Net, class = void>
-struct ModuleClass {
-  using type = Net;
-};
-template <class Net>
-struct ModuleClass<Net, std::void_t<typename Net::ContainedType>> {
-  using type = typename Net::ContainedType;
-};
-template <class Net>
-using ModuleClassT = typename ModuleClass<Net>::type;
-
-template <class Net>
-inline constexpr bool kIsHolder = !std::is_same_v<Net, ModuleClassT<Net>>;
-
-/// Whether a module class is amp's own; `kUser` is the class it stands for.
+/// Stands for a module whose class cannot be derived from, an abstract one with more to implement than `forward`.
 template <class Impl>
-struct AmpedTraits {
-  static constexpr bool kIsAmped = false;
-  using User = Impl;
+class AmpedReference : public CastsForward {
+ public:
+  explicit AmpedReference(std::shared_ptr<Impl> module) : module_(std::move(module)) {}
+
+  const std::shared_ptr<Impl>& module() const { return module_; }
+  template <class... Args>
+  decltype(auto) call_with_amp_casts(Args&&... args) {
+    return call_with_casts(
+        amp_casts(),
+        [this](auto&&... each) -> decltype(auto) { return module_->forward(static_cast<decltype(each)>(each)...); },
+        std::forward<Args>(args)...);
+  }
+  void set_amp_casts(ForwardCasts casts) override {
+    if (auto* patched = dynamic_cast<CastsForward*>(module_.get())) patched->set_amp_casts(casts);
+    CastsForward::set_amp_casts(std::move(casts));
+  }
+  bool amp_stands_for_another() const override { return true; }
+
+ private:
+  std::shared_ptr<Impl> module_;
 };
-template <class Impl, class Signature>
-struct AmpedTraits<Amped<Impl, Signature>> {
-  static constexpr bool kIsAmped = true;
-  using User = Impl;
+
+/// What a handle holds for a module class: the patched module, or the reference to it.
+template <class Impl>
+struct Patched {
+  using type = std::conditional_t<can_be_amped<Impl>(), Amped<Impl>, AmpedReference<Impl>>;
+  using Module = std::conditional_t<can_be_amped<Impl>(), Amped<Impl>, Impl>;
 };
+
+template <class Impl>
+const std::shared_ptr<Amped<Impl>>& module_of_handle(const std::shared_ptr<Amped<Impl>>& patched) {
+  return patched;
+}
+template <class Impl>
+const std::shared_ptr<Impl>& module_of_handle(const std::shared_ptr<AmpedReference<Impl>>& patched) {
+  return patched->module();
+}
+
+/// What a handle is beside being a handle: the user's holder class, or a pointer to the module.
+template <class Net>
+using HolderOf = std::conditional_t<kIsHolder<Net>, Net, std::shared_ptr<ModuleClassT<Net>>>;
 
 }  // namespace detail
 
-/// The model that `amp::initialize` returns: a holder whose `forward` casts as the opt level says.
+/// The model that `amp::initialize` returns: the user's own holder (or `std::shared_ptr`), whose `forward` casts as the opt
+/// level says.
 ///
-/// `Net` is the user's type: a TORCH_MODULE holder or a Module struct. `net->forward(x)` and `net(x)` run with casts, every
-/// other member is the user's own, and parameters, buffers and children are shared with the original. Plain data members
-/// (counters, hidden states) are copies; a module that has some, or cannot be copied, declares itself with AMP_MODULE instead.
-/// `torch::save` writes FP32; `torch::load` reads FP32 into the model's dtypes and into the masters.
+/// `Net` is the user's type: a TORCH_MODULE holder or a module class. `net->forward(x)` and `net(x)` run with casts, every
+/// other member is the user's own. A handle passes wherever the holder does, as `Net&` too; called through that, `forward`
+/// casts its operators but not its outputs, which stay 16-bit at O2, O3 and O5, unless it is virtual. `torch::save` writes
+/// FP32; `torch::load` reads FP32 into the model's dtypes and into the masters.
+///
+/// A module held by a base class (`std::shared_ptr<Base>` of a Derived) is never copied: the handle passes calls of `forward`
+/// on to it. Call its other members on the model itself. Where Base is abstract and has more than `forward` to implement,
+/// `net->` answers the module itself, and `net(x)` is what casts outputs.
 template <class Net>
-class Model : public torch::nn::ModuleHolder<Amped<detail::ModuleClassT<Net>>> {
+class Model : public detail::HolderOf<Net> {
+  using Holder = detail::HolderOf<Net>;
+  using UserImpl = detail::ModuleClassT<Net>;
+  using PatchedImpl = typename detail::Patched<UserImpl>::type;
+
  public:
-  using Impl = Amped<detail::ModuleClassT<Net>>;
-  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+  using Impl = typename detail::Patched<UserImpl>::Module;
+  using ContainedType = Impl;
+
+  /* implicit */ Model(std::nullptr_t) : Holder(nullptr) {}
+  /* implicit */ Model(std::shared_ptr<PatchedImpl> patched)
+      : Holder(std::shared_ptr<UserImpl>(detail::module_of_handle(patched))), patched_(std::move(patched)) {}
 
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
-    return this->get()->call_with_casts(std::forward<Args>(args)...);
+    return patched().call_with_amp_casts(std::forward<Args>(args)...);
   }
 
-  /// The user's own holder, for code that wants one. Its static type casts neither input nor output.
-  template <class Holder = Net, class = std::enable_if_t<detail::kIsHolder<Holder>>>
-  operator Holder() const {
-    return Holder(std::static_pointer_cast<detail::ModuleClassT<Net>>(this->ptr()));
+  Impl* operator->() { return get(); }
+  const Impl* operator->() const { return get(); }
+  Impl& operator*() { return *get(); }
+  const Impl& operator*() const { return *get(); }
+  Impl* get() { return ptr().get(); }
+  const Impl* get() const { return ptr().get(); }
+  /// The patched module. Errors: RuntimeError for an empty handle.
+  const std::shared_ptr<Impl>& ptr() const { return detail::module_of_handle(patched_pointer()); }
+  bool is_empty() const noexcept { return !patched_; }
+  /// For `amp::initialize`: what it sets casts on.
+  PatchedImpl& patched() const { return *patched_pointer(); }
+
+ private:
+  const std::shared_ptr<PatchedImpl>& patched_pointer() const {
+    TORCH_CHECK(patched_, "This amp::Model is empty. Assign what amp::initialize returned.");
+    return patched_;
   }
+
+  std::shared_ptr<PatchedImpl> patched_;
 };
 
 }  // namespace apex::amp
 
 /// Like TORCH_MODULE, but the holder's module can be patched in place: `amp::initialize` returns the very type it was given,
-/// and every copy of the holder casts. Until `initialize` it behaves as TORCH_MODULE's would.
+/// and every copy of the holder casts, those that were made before, too. For modules that cannot be copied, and for those whose
+/// lambdas read data members through a `this` that they hold. Until `initialize` it behaves as TORCH_MODULE's would.
 #define AMP_MODULE(Name) TORCH_MODULE_IMPL(Name, apex::amp::Amped<Name##Impl>)

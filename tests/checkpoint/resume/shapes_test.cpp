@@ -39,6 +39,10 @@ TEST_F(Shapes, AHandleByValueAndMetadataInBraces) {
   EXPECT_FALSE(loaded.metadata.at("done").to_bool());
   EXPECT_EQ(loaded.metadata.at("name").to_string(), "first");
   EXPECT_THROW(loaded.metadata.at("best").to_int(), c10::TypeError);
+  EXPECT_TRUE(contains(message_of([&] { loaded.metadata.at("best").to_int(); }), "a number under 'best' where a whole number"));
+  EXPECT_THROW(loaded.metadata.at("epoc"), c10::IndexError);
+  EXPECT_TRUE(contains(message_of([&] { loaded.metadata.at("epoc"); }),
+                       "has no 'epoc'; it has 'best', 'done', 'epoch', 'name', 'step'"));
   EXPECT_EQ(loaded.metadata.size(), 5u);
   EXPECT_EQ(loaded.opt_level, "O2");
   EXPECT_FALSE(loaded.library_version.empty());

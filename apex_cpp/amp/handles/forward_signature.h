@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// What can be known of a module class's `forward` when a program is compiled.
+namespace apex::amp::detail {
+
+/// `R(Args...)` of a member function pointer, whatever its class and qualifiers.
+template <class Pointer>
+struct MemberSignature;
+template <class R, class C, class... A>
+struct MemberSignature<R (C::*)(A...)> {
+  using type = R(A...);
+};
+template <class R, class C, class... A>
+struct MemberSignature<R (C::*)(A...) const> {
+  using type = R(A...);
+};
+template <class R, class C, class... A>
+struct MemberSignature<R (C::*)(A...) noexcept> {
+  using type = R(A...);
+};
+template <class R, class C, class... A>
+struct MemberSignature<R (C::*)(A...) const noexcept> {
+  using type = R(A...);
+};
+
+/// The signature of Impl's forward; void where it has none, or it is overloaded or a template.
+template <class Impl, class = void>
+struct ForwardSignature {
+  using type = void;
+};
+template <class Impl>
+struct ForwardSignature<Impl, std::void_t<decltype(&Impl::forward)>> : MemberSignature<decltype(&Impl::forward)> {};
+
+/// Whether `Impl::forward` can be called with the types of a `std::tuple`.
+template <class Impl, class Arguments, class = void>
+struct TakesArguments : std::false_type {};
+template <class Impl, class... A>
+struct TakesArguments<Impl, std::tuple<A...>, std::void_t<decltype(std::declval<Impl&>().forward(std::declval<A>()...))>>
+    : std::true_type {};
+
+/// Whether the last of the first `count` of its parameters, which `Arguments` lists, may be left out, and all after it.
+template <class Impl, class Arguments, class Indices>
+struct TakesFirst;
+template <class Impl, class Arguments, size_t... I>
+struct TakesFirst<Impl, Arguments, std::index_sequence<I...>>
+    : TakesArguments<Impl, std::tuple<std::tuple_element_t<I, Arguments>...>> {};
+template <class Impl, class Arguments, size_t count>
+inline constexpr bool kMayLeaveOut = TakesFirst<Impl, Arguments, std::make_index_sequence<count - 1>>::value;
+template <class Impl, class Arguments>
+inline constexpr bool kMayLeaveOut<Impl, Arguments, 0> = false;
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <type_traits>
+
+#include <apex_cpp/amp/handles/amped.h>
+
+namespace torch::nn {
+class AnyModule;
+}
+
+// What a program may call its model, told apart when it is compiled.
+namespace apex::amp::detail {
+
+/// The module class behind a model: a holder's contained type, what a pointer points to, or the struct itself.
+template <class Net, class = void>
+struct ModuleClass {
+  using type = Net;
+};
+template <class Net>
+struct ModuleClass<Net, std::void_t<typename Net::ContainedType>> {
+  using type = typename Net::ContainedType;
+};
+template <class Impl>
+struct ModuleClass<std::shared_ptr<Impl>> {
+  using type = Impl;
+};
+template <class Net>
+using ModuleClassT = typename ModuleClass<Net>::type;
+
+template <class T>
+inline constexpr bool kIsSharedPtr = false;
+template <class T>
+inline constexpr bool kIsSharedPtr<std::shared_ptr<T>> = true;
+
+template <class T>
+inline constexpr bool kIsModule = std::is_base_of_v<torch::nn::Module, T>;
+template <class Net>
+inline constexpr bool kIsHolder = !kIsModule<Net> && !kIsSharedPtr<Net> && !std::is_same_v<Net, ModuleClassT<Net>>;
+
+/// Whether a module class is amp's own.
+template <class Impl>
+inline constexpr bool kIsAmped = false;
+template <class Impl, class Signature>
+inline constexpr bool kIsAmped<Amped<Impl, Signature>> = true;
+
+/// Whether a module of class Impl can be patched: `Amped<Impl>` can be derived, made, and made from another module.
+template <class Impl>
+constexpr bool can_be_amped() {
+  if constexpr (std::is_final_v<Impl>) {
+    return false;
+  } else {
+    return !std::is_abstract_v<Amped<Impl>> && std::is_copy_constructible_v<Amped<Impl>>;
+  }
+}
+
+/// What a model that cannot be initialized is, in a sentence with its remedy for whoever compiles the program.
+template <class Net>
+constexpr bool check_model_type() {
+  using Impl = ModuleClassT<Net>;
+  static_assert(!std::is_pointer_v<Net>, "amp::initialize takes the model itself: write `model`, not `&model`.");
+  static_assert(!std::is_same_v<Net, torch::nn::AnyModule>,
+                "amp::initialize cannot see the class inside a torch::nn::AnyModule: pass the module, then make the AnyModule "
+                "from what amp::initialize returns.");
+  static_assert(!std::is_same_v<Impl, torch::nn::Module>,
+                "amp::initialize needs the class whose forward is to be cast, not torch::nn::Module: pass the model by its own "
+                "class.");
+  static_assert(std::is_pointer_v<Net> || std::is_same_v<Net, torch::nn::AnyModule> || kIsModule<Impl>,
+                "amp::initialize takes a TORCH_MODULE holder, a std::shared_ptr to a module, or a module; several as "
+                "std::tie(a, b) or a vector.");
+  static_assert(!std::is_final_v<Impl>, "amp::initialize derives from the module's class: remove `final` from it.");
+  if constexpr (kIsModule<Impl> && !kIsAmped<Impl> && !std::is_final_v<Impl> && !std::is_abstract_v<Impl>) {
+    static_assert(
+        can_be_amped<Impl>(),
+        "amp::initialize copies the module (sharing its parameters), and this class cannot be copied: declare it with "
+        "AMP_MODULE(Net) in place of TORCH_MODULE(Net), or hold it as a std::shared_ptr<amp::Amped<NetImpl>>.");
+  }
+  return true;
+}
+
+}  // namespace apex::amp::detail
