@@ -69,6 +69,13 @@ TEST_F(SavingPrograms, SavedForAPlainProgram) {
   });
 }
 
+TEST_F(SavingPrograms, OriginalSavedForAPlainProgram) {
+  expect_trains_as_without_amp([](auto& amp) {
+    save_for_a_plain_program(
+        amp, [](auto& model, auto&) -> auto& { return model; });
+  });
+}
+
 /// FP32 weights of an earlier run, loaded after initialize.
 template <class Amp, class ModelOf>
 void start_from_fp32(Amp& amp, const ModelOf& model_of) {
@@ -95,6 +102,13 @@ TEST_F(SavingPrograms, Fp32WeightsLoadedIntoWhatInitializeReturned) {
   expect_trains_as_without_amp([](auto& amp) {
     start_from_fp32(
         amp, [](auto&, auto& net) -> auto& { return net; });
+  });
+}
+
+TEST_F(SavingPrograms, Fp32WeightsLoadedIntoTheOriginal) {
+  expect_trains_as_without_amp([](auto& amp) {
+    start_from_fp32(
+        amp, [](auto& model, auto&) -> auto& { return model; });
   });
 }
 
