@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 namespace apex::amp {
 
@@ -59,13 +60,16 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   if (!needs_amp()) return;
   loss_ = loss32.detach();
   enter();
+  use_ = detail::LossUse(loss, scaled_);
 }
 
 ScaledLoss::ScaledLoss(ScaledLoss&& other) noexcept
     : loss_(std::move(other.loss_)),
       scaled_(std::move(other.scaled_)),
+      use_(std::move(other.use_)),
       session_(std::move(other.session_)),
       stashes_(std::move(other.stashes_)),
+      bystanders_(std::move(other.bystanders_)),
       options_(other.options_),
       exceptions_at_entry_(other.exceptions_at_entry_),
       open_(std::exchange(other.open_, false)) {}
@@ -96,8 +100,26 @@ void ScaledLoss::enter() {
   for (size_t i = 0; i < stashes_.size(); ++i) {
     for (size_t j = 0; j < i; ++j) stashes_[i]->check_disjoint(*stashes_[j]);
   }
+  for (const auto& stash : stashes_) stash->check_may_enter();
   for (const auto& stash : stashes_) stash->enter_backward();
+  find_bystanders();
   open_ = true;
+}
+
+void ScaledLoss::find_bystanders() {
+  for (const auto& weak : session_->optimizers) {
+    const auto other = std::dynamic_pointer_cast<OptimizerStash>(weak.lock());
+    if (!other || other->inside_backward() || std::count(stashes_.begin(), stashes_.end(), other)) continue;
+    other->begin_others_block();
+    bystanders_.push_back(other);
+  }
+}
+
+void ScaledLoss::release_bystanders() {
+  const auto is_taken = [&](const at::Tensor& param) {
+    return std::any_of(stashes_.begin(), stashes_.end(), [&](const auto& stash) { return stash->takes_grad_of(param); });
+  };
+  for (const auto& other : std::exchange(bystanders_, {})) other->end_others_block(is_taken);
 }
 
 void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
@@ -116,11 +138,18 @@ void ScaledLoss::finish() {
     throw;
   }
   open_ = false;
+  use_.stop();
+}
+
+bool ScaledLoss::has_grads() const {
+  return std::any_of(stashes_.begin(), stashes_.end(), [](const auto& stash) { return stash->has_grads(); });
 }
 
 void ScaledLoss::leave() {
   const disable_casts casts_off;
   LossScaler& scaler = session_->scaler(options_.loss_id());
+  release_bystanders();
+  use_.check(has_grads());
   for (const auto& stash : stashes_) stash->check_grads_dense();
   if (options_.delay_unscale()) {
     for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler);
@@ -154,6 +183,8 @@ void ScaledLoss::update_scale(LossScaler& scaler) {
 
 void ScaledLoss::abandon() {
   open_ = false;
+  use_.stop();
+  release_bystanders();
   for (const auto& stash : stashes_) stash->abandon_backward();
 }
 

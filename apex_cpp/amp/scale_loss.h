@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <apex_cpp/amp/scaling/loss_use.h>
+
 namespace apex::amp {
 
 namespace detail {
@@ -122,8 +124,10 @@ class ScaledLoss {
                 std::optional<at::TensorList> inputs = std::nullopt) const;
 
   /// Ends the block. Errors: RuntimeError naming a parameter with a sparse gradient; the block is then undone as after an
-  /// exception. RuntimeError with the scale's history when no usable scale is left: no parameter, scale or count has moved
-  /// then, and all gradients are dropped, since those from before the block are mixed with Inf or NaN.
+  /// exception, and if the given loss was differentiated in the block and the scaled one was not, or if neither was and the
+  /// optimizers' parameters have got no gradient in another way either. RuntimeError with the scale's history when no usable
+  /// scale is left: no parameter, scale or count has moved then, and all gradients are dropped, since those from before the
+  /// block are mixed with Inf or NaN.
   void finish();
 
  private:
@@ -131,19 +135,26 @@ class ScaledLoss {
   void leave();
   void abandon();
   bool needs_amp() const;
+  bool has_grads() const;
+  void find_bystanders();
+  void release_bystanders();
   void update_scale(LossScaler& scaler);
 
   at::Tensor loss_;  // unscaled, looked at only after an overflow
   at::Tensor scaled_;
+  detail::LossUse use_;
   std::shared_ptr<detail::Session> session_;
   std::vector<std::shared_ptr<detail::OptimizerStash>> stashes_;
+  std::vector<std::shared_ptr<detail::OptimizerStash>> bystanders_;  // of the session, and not in the list
   ScaleLossOptions options_;
   int exceptions_at_entry_;
   bool open_ = false;
 };
 
 /// Opens a block for one backward pass of `loss` (any shape, floating, any device) that feeds `optimizers`, handles that
-/// `amp::initialize` returned. All optimizers whose parameters get gradients in the pass must be listed.
+/// `amp::initialize` returned. All optimizers that are to step by the pass's gradients must be listed. One that is not, and
+/// whose parameters get some, finds them gone at its next step or block (a `zero_grad` before does that, as between a GAN's two
+/// losses), or these are errors.
 /// Errors, before anything is changed: RuntimeError before `initialize`, for an optimizer that is no handle or was moved from,
 /// for a block inside another one of the same optimizer, for optimizers of different `initialize` calls, for two optimizers
 /// that train one parameter, for an optimizer whose model was initialized again, for a dynamic loss scale while a CUDA graph is

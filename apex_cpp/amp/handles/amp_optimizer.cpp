@@ -13,6 +13,7 @@ void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<
   tie->handle = &handle;
   if (session->enabled()) list_params_once(handle.param_groups());
   stash_ = std::make_shared<OptimizerStash>(session, std::move(tie));
+  stash_->set_aside_grads_of(params_of(handle.param_groups()));
   session->optimizers.push_back(stash_);
 }
 
@@ -54,7 +55,10 @@ void AmpOptimizerBase::before_new_group(const torch::optim::OptimizerParamGroup&
   stash.check_new_group(group.params());
 }
 
-void AmpOptimizerBase::after_new_group() { stash_->adopt_new_params(); }
+void AmpOptimizerBase::after_new_group(const torch::optim::OptimizerParamGroup& group) {
+  stash_->adopt_new_params();
+  stash_->set_aside_grads_of(group.params());
+}
 
 void AmpOptimizerBase::write_masters(torch::serialize::OutputArchive& archive) const {
   const auto& masters = in_use("save").masters();

@@ -37,7 +37,7 @@ class AmpOptimizerBase {
   /// Returns false where amp is disabled and the optimizer's own zero_grad is to run.
   bool zero_grad_with_amp(bool set_to_none);
   void before_new_group(const torch::optim::OptimizerParamGroup& group);
-  void after_new_group();
+  void after_new_group(const torch::optim::OptimizerParamGroup& group);
   void write_masters(torch::serialize::OutputArchive& archive) const;
   std::vector<at::Tensor> read_masters(torch::serialize::InputArchive& archive);
   void after_load(const std::vector<at::Tensor>& masters);
@@ -87,7 +87,10 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// undefined tensor. With masters: steps them, then writes the 16-bit model parameters and drops the masters' gradients.
   /// No synchronisation beyond the optimizer's own. Errors: RuntimeError for a closure where masters exist or a skip is
   /// pending (Apex: OPT-05, SL-12), inside a `scale_loss` block, after passes with `delay_unscale` only, on a handle that was
-  /// moved from, or whose model was initialized again with another optimizer, and in a CUDA graph with a dynamic loss scale.
+  /// moved from, or whose model was initialized again with another optimizer, in a CUDA graph with a dynamic loss scale, for a
+  /// gradient that is still scaled from a block which was not given this optimizer, and, where the step reads the gradients of
+  /// masters, for one in the model that no block has unscaled or that was changed after its block (clip with
+  /// `amp::clip_grad_norm_`, edit those of `amp::master_params`). The last is seen without synchronising, and confirmed with.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!begin_step(static_cast<bool>(closure))) return {};
     const disable_casts casts_off;  // INIT-20
@@ -109,7 +112,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   void add_param_group(const ParamGroup& group) {
     before_new_group(group);
     Opt::add_param_group(group);
-    after_new_group();
+    after_new_group(group);
   }
 
   void save(torch::serialize::OutputArchive& archive) const override {

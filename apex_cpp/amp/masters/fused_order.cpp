@@ -39,6 +39,7 @@ void FusedOrder::exit(LossScaler& scaler) {
   clip_ = 1.0;
   scale_ = out;
   pending_ = true;
+  for (TrainedParam* each : table_.all()) each->mark = GradMark(each->param.grad());
 }
 
 void FusedOrder::abandon() {

@@ -24,6 +24,7 @@ GradOrder& GradPasses::taker() { return state_ == State::further ? delayed_ : *o
 void GradPasses::enter(bool in_fused_order) {
   if (state_ == State::rest) order_ = in_fused_order ? static_cast<GradOrder*>(&fused_) : &materialized_;
   state_ = waiting() ? State::further : State::pass;  // SL-09: a further pass adds to what waits
+  forget_marked_values();
   taker().enter();
 }
 
@@ -55,6 +56,7 @@ void GradPasses::materialize() {
 
 void GradPasses::end_step() {
   for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
+  forget_marked_values();
   fused_.consume();
   if (state_ != State::waiting) state_ = State::rest;
 }
@@ -64,8 +66,18 @@ void GradPasses::forget() {
     each->aside.reset();
     each->waiting.reset();
   }
+  for (TrainedParam* each : table_.with_masters()) each->mark = GradMark(each->param.grad());
+  forget_marked_values();
   fused_.reset();
   state_ = inside() ? State::pass : State::rest;
+}
+
+void GradPasses::forget_marked_values() {
+  for (TrainedParam* each : table_.all()) each->mark.forget_values();
+}
+
+MasterTable::Params GradPasses::not_read_as_they_are() const {
+  return grad_scale() == 1.0 ? table_.with_masters() : table_.all();
 }
 
 double GradPasses::clip(const MasterTable::Groups& groups, double max_norm) {

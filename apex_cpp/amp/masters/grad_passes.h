@@ -50,6 +50,9 @@ class GradPasses {
   void end_step();
   void forget();
 
+  /// Gradients of these parameters are not what a step reads as they stand: it reads those of masters, or scales them.
+  MasterTable::Params not_read_as_they_are() const;
+
   /// As a step is to find them: in the model rather than in masters, and multiplied by this.
   bool in_model() const { return fused_.pending(); }
   double grad_scale() const { return order_ == &fused_ ? fused_.grad_scale() : 1.0; }
@@ -58,6 +61,7 @@ class GradPasses {
   double clip(const MasterTable::Groups& groups, double max_norm);
 
  private:
+  void forget_marked_values();
   /// What takes the pass that is open.
   GradOrder& taker();
 

@@ -16,13 +16,6 @@ bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
 
 }  // namespace
 
-GradMark::GradMark(const at::Tensor& grad)
-    : defined_(grad.defined()), version_(defined_ ? static_cast<int64_t>(grad._version()) : 0) {}
-
-bool GradMark::still(const at::Tensor& grad) const {
-  return grad.defined() && static_cast<int64_t>(grad._version()) == version_;
-}
-
 at::Tensor TrainedParam::new_master_grad() {
   const at::Tensor spare = std::exchange(spare_grad, at::Tensor());
   return spare.defined() ? spare : at::empty_like(master);
@@ -37,9 +30,19 @@ void MasterTable::add(const at::Tensor& param, const at::Tensor& master) {
   TrainedParam& entry = entries_.emplace_back();
   entry.param = param;
   entry.master = master;
+  entry.mark = std::exchange(early_marks_[param.unsafeGetTensorImpl()], GradMark());
+  early_marks_.erase(param.unsafeGetTensorImpl());
   params_.insert(entry.has_master() ? params_.begin() + num_masters_++ : params_.end(), &entry);
   by_param_[param.unsafeGetTensorImpl()] = &entry;
   by_stepped_[entry.stepped().unsafeGetTensorImpl()] = &entry;
+}
+
+void MasterTable::set_aside_grad_of(const at::Tensor& param) {
+  if (!param.grad().defined()) return;
+  TrainedParam* here = find(param);
+  GradMark& mark = here ? here->mark : early_marks_[param.unsafeGetTensorImpl()];
+  mark = GradMark(param.grad());
+  mark.forget_values();
 }
 
 TrainedParam* MasterTable::find_in(const Index& index, const at::Tensor& tensor) {

@@ -1,29 +1,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <apex_cpp/amp/masters/grad_mark.h>
 #include <c10/util/ArrayRef.h>
 #include <torch/optim/optimizer.h>
 
-#include <cstdint>
 #include <deque>
 #include <unordered_map>
 #include <vector>
 
 namespace apex::amp::detail {
-
-/// What a gradient was when amp last looked: a different one shows that a zero_grad which amp cannot see ran since.
-class GradMark {
- public:
-  GradMark() = default;
-  explicit GradMark(const at::Tensor& grad);
-  /// Whether there was a gradient.
-  bool defined() const { return defined_; }
-  bool still(const at::Tensor& grad) const;
-
- private:
-  bool defined_ = false;
-  int64_t version_ = 0;
-};
 
 /// A parameter that an optimizer trains, and what amp keeps beside it.
 struct TrainedParam {
@@ -31,7 +17,7 @@ struct TrainedParam {
   at::Tensor master;      ///< FP32, in the optimizer's groups in its place; undefined for a native parameter
   at::Tensor aside;       ///< its gradient of earlier passes, while one runs
   at::Tensor waiting;     ///< the same for one that passes with delay_unscale have left scaled
-  GradMark mark;          ///< of its gradient, when the last pass had been unscaled into the master
+  GradMark mark;          ///< of its gradient, when amp had taken it at the end of the last pass
   at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
 
   bool has_master() const { return master.defined(); }
@@ -58,6 +44,9 @@ class MasterTable {
   /// A parameter that is not here yet, with its master, undefined for a native one.
   void add(const at::Tensor& param, const at::Tensor& master);
 
+  /// The parameter's gradient of now is known, and no pass's: where there are masters it counts no more (MW-06, APG-02).
+  void set_aside_grad_of(const at::Tensor& param);
+
   /// By the model's own parameter, and by what the optimizer steps; null if it is not here.
   TrainedParam* find(const at::Tensor& param) const;
   TrainedParam* find_stepped(const at::Tensor& tensor) const;
@@ -77,6 +66,7 @@ class MasterTable {
   std::vector<TrainedParam*> params_;
   size_t num_masters_ = 0;
   Index by_param_, by_stepped_;
+  std::unordered_map<const at::TensorImpl*, GradMark> early_marks_;  // of parameters that are not here yet
 };
 
 }  // namespace apex::amp::detail

@@ -1,7 +1,11 @@
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 
 #include <ATen/core/grad_mode.h>
+#include <apex_cpp/amp/masters/outside_grads.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
+
+#include <algorithm>
 
 #include "kernels/multi_tensor.h"
 
@@ -18,6 +22,11 @@ OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr
 
 void OptimizerStash::adopt_new_params() {
   if (session_->enabled()) adopter_.adopt_new_params(*handle());
+}
+
+void OptimizerStash::set_aside_grads_of(const std::vector<at::Tensor>& params) {
+  if (!session_->has_masters()) return;
+  for (const at::Tensor& param : params) table_.set_aside_grad_of(param);
 }
 
 at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
@@ -77,6 +86,38 @@ bool OptimizerStash::in_fused_order() const {
   return optimizer && !optimizer->materialize_master_grads();
 }
 
+void OptimizerStash::check_may_enter() const {
+  check_no_stray(strays_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
+}
+
+void OptimizerStash::check_no_stray(const at::Tensor& param, const char* caller) const {
+  TORCH_CHECK(
+      !param.defined(), caller, " found a gradient of ", session_->name_of(param),
+      " from a scale_loss block that was not given this optimizer: it still carries the loss scale of that block. List all "
+      "optimizers whose parameters the loss is to train, amp::scale_loss(loss, {opt_a, opt_b}), or drop the gradient with "
+      "zero_grad() before.");
+}
+
+// Masters are not made for it: these come with the optimizer's own first use (OPT-08).
+void OptimizerStash::begin_others_block() {
+  if (!handle()) return;
+  std::vector<at::Tensor> params = params_of(handle()->param_groups());
+  for (at::Tensor& param : params) {
+    if (const TrainedParam* entry = table_.find_stepped(param)) param = entry->param;
+  }
+  strays_.begin_block(params);
+}
+
+void OptimizerStash::enter_backward() {
+  strays_.end_watch();
+  passes_.enter(in_fused_order());
+}
+
+bool OptimizerStash::has_grads() const {
+  const auto params = table_.all();
+  return std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return each->param.grad().defined(); });
+}
+
 void OptimizerStash::check_grads_dense() const {
   for (const TrainedParam* each : table_.all()) {
     const at::Tensor& grad = each->param.grad();
@@ -117,7 +158,12 @@ void OptimizerStash::zero_grad(bool set_to_none) {
   adopt_new_params();
   for (const TrainedParam* each : table_.all()) clear_grad(each->param, set_to_none);
   for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
+  forget_passes();
+}
+
+void OptimizerStash::forget_passes() {
   passes_.forget();
+  strays_.forget();
 }
 
 // ---- a step ----
@@ -144,7 +190,11 @@ bool OptimizerStash::begin_step(bool has_closure) {
               "call finish() on the ScaledLoss first.");
   adopt_new_params();
   gate_.check_closure(has_closure);
-  if (!gate_.skips()) check_unscaled("step");
+  if (!gate_.skips()) {
+    check_unscaled("step");
+    check_no_stray(strays_.first(), "step()");
+    check_step_reads_grads(passes_, *session_);
+  }
   if (!gate_.open()) {
     passes_.end_step();
     return false;

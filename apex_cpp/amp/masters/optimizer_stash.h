@@ -4,6 +4,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include <apex_cpp/amp/masters/grad_passes.h>
 #include <apex_cpp/amp/masters/master_table.h>
 #include <apex_cpp/amp/masters/step_gate.h>
+#include <apex_cpp/amp/masters/stray_grads.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/session/session.h>
@@ -22,7 +24,7 @@ namespace apex::amp::detail {
 /// guards.
 ///
 /// Every method takes tensors as they are on their devices; none synchronises but `first_nonfinite`, `clip_grad_norm` and, for
-/// gradients written from outside, `enter_backward`.
+/// gradients written from outside, `enter_backward` and `begin_step`.
 class OptimizerStash : public KeepsMasters {
  public:
   OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind);
@@ -35,6 +37,8 @@ class OptimizerStash : public KeepsMasters {
   /// As `Adopter` says; nothing where amp is disabled.
   void adopt_new_params();
   void check_new_group(const std::vector<at::Tensor>& params) const { adopter_.check_new_group(params); }
+  /// Gradients that these have now come from before amp had them to train: they are left where they are.
+  void set_aside_grads_of(const std::vector<at::Tensor>& params);
   at::Tensor master_of(const at::Tensor& param) const override;
   /// In the order of the handle's groups, each once; model_params() are the params behind them, in the same order.
   std::vector<at::Tensor> masters() const;
@@ -47,7 +51,12 @@ class OptimizerStash : public KeepsMasters {
   void check_disjoint(const OptimizerStash& other) const;
 
   // Around one backward pass (BWD-*), called by ScaledLoss.
-  void enter_backward() { passes_.enter(in_fused_order()); }
+  /// Errors: RuntimeError for a gradient of a block that was not given this optimizer, where the pass would add to it: masters
+  /// start from nothing anyway. To be called before `enter_backward`.
+  void check_may_enter() const;
+  void enter_backward();
+  /// Whether any parameter has a gradient in the model.
+  bool has_grads() const;
   /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
   void check_grads_dense() const;
   void exit_backward(LossScaler& scaler) { passes_.exit(scaler); }
@@ -56,6 +65,13 @@ class OptimizerStash : public KeepsMasters {
   /// ended already, what was put aside is mixed with the pass's gradients, and all are dropped.
   void abandon_backward();
   bool inside_backward() const { return passes_.inside(); }
+
+  // Around a block of other optimizers of the session.
+  void begin_others_block();
+  /// `is_taken`: as `StrayGrads::end_block` says.
+  void end_others_block(const std::function<bool(const at::Tensor&)>& is_taken) { strays_.end_block(is_taken); }
+  /// Whether a block of this optimizer takes the gradient of `param`.
+  bool takes_grad_of(const at::Tensor& param) const { return table_.find(param) != nullptr; }
 
   // Gradients as the optimizer will step them.
   /// Unscales gradients that wait in the model (the fused order) into the masters, where they can be read and edited. Does
@@ -71,13 +87,14 @@ class OptimizerStash : public KeepsMasters {
   /// OPT-06: gradients of model params and native params are zeroed or dropped, masters' gradients dropped.
   void zero_grad(bool set_to_none);
   /// What passes have put aside, or have left scaled for a later one, is not to come back.
-  void forget_passes() { passes_.forget(); }
+  void forget_passes();
 
   // Around one step, called by the handle.
   /// `overflow` names a gradient of the block; one of this optimizer takes its place.
   void skip_next_step(Overflow overflow);
   /// Returns false if the step is to be skipped. Errors: RuntimeError for a closure where masters exist, a step inside a
-  /// scale_loss block or after passes with delay_unscale only, a moved-from handle, or the original optimizer used in between.
+  /// scale_loss block or after passes with delay_unscale only, gradients that it would not read, a moved-from handle, or the
+  /// original optimizer used in between.
   bool begin_step(bool has_closure);
   void finish_step();
   const StepResult& result() const { return gate_.result; }
@@ -93,6 +110,8 @@ class OptimizerStash : public KeepsMasters {
  private:
   StepsMasters* fused() const { return dynamic_cast<StepsMasters*>(handle()); }
   bool in_fused_order() const;
+  /// Errors: RuntimeError naming `param` and the remedies, unless it is undefined.
+  void check_no_stray(const at::Tensor& param, const char* caller) const;
   void copy_masters_to_model();
 
   std::shared_ptr<Session> session_;
@@ -100,6 +119,7 @@ class OptimizerStash : public KeepsMasters {
   MasterTable table_;
   Adopter adopter_;
   GradPasses passes_;
+  StrayGrads strays_;
   StepGate gate_;
 };
 

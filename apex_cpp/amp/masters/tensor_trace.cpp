@@ -1,0 +1,24 @@
+#include <apex_cpp/amp/masters/tensor_trace.h>
+
+namespace apex::amp::detail {
+
+TensorTrace::TensorTrace(const at::Tensor& tensor) {
+  if (!memory_of(tensor)) return;
+  version_ = static_cast<uint32_t>(tensor._version());
+  memory_ = tensor.storage().getWeakStorageImpl();
+}
+
+bool TensorTrace::same_memory(const at::Tensor& tensor) const {
+  return memory_ && memory_->_unsafe_get_target() == memory_of(tensor);
+}
+
+bool TensorTrace::still(const at::Tensor& tensor) const {
+  return same_memory(tensor) && static_cast<uint32_t>(tensor._version()) == version_;
+}
+
+c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  const bool has_memory = tensor.defined() && tensor.has_storage();
+  return has_memory ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
+}  // namespace apex::amp::detail

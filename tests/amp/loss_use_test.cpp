@@ -1,0 +1,196 @@
+// A block whose scaled loss was not used, and gradients of optimizers that the block was not given.
+#include <apex_cpp/optimizers.h>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+/// Levels whose blocks are open: a scale to take out, or masters to bring gradients to.
+class LossUse : public AmpTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    AmpTest::SetUp();
+    std::unique_ptr<torch::optim::Optimizer> sgd = std::make_unique<torch::optim::SGD>(model->parameters(), 1.0 / 1024);
+    std::tie(net, opt) = amp::initialize(model, sgd, GetParam(), quiet().loss_scale(128.0));
+  }
+  Tensor loss() { return net->forward(features()).square().sum(); }
+  /// The block that `use` runs in ends with this error; its gradients are gone and the next block and step are as ever.
+  template <class Use>
+  void expect_refused(const std::string& what, Use&& use) {
+    const Tensor given = loss();
+    auto block = amp::scale_loss(given, opt);
+    use(given, block);
+    const auto error = message_of([&] { block.finish(); });
+    EXPECT_TRUE(contains(error, what));
+    EXPECT_TRUE(contains(error, "scaled_loss.backward()"));
+    for (const Tensor& p : model->parameters()) EXPECT_FALSE(p.grad().defined());
+    expect_trains();
+  }
+  void expect_trains() {
+    const auto before = bytes_of(*model);
+    { amp::scale_loss(loss(), opt).backward(); }
+    opt->step();
+    EXPECT_NE(bytes_of(*model), before);
+  }
+  /// The block that `use` runs in ends as ever.
+  template <class Use>
+  void expect_accepted(Use&& use) {
+    const Tensor given = loss();
+    auto block = amp::scale_loss(given, opt);
+    use(given, block);
+    block.finish();
+    opt->step();
+  }
+
+  Mlp model;
+  amp::Model<Mlp> net{nullptr};
+  std::unique_ptr<torch::optim::Optimizer> opt;
+};
+
+TEST_P(LossUse, BackwardOfTheLossItselfIsRefused) {
+  expect_refused("and not the scaled loss", [](const Tensor& given, auto&) { given.backward(); });
+}
+
+TEST_P(LossUse, ABlockWithoutABackwardPassIsRefused) {
+  expect_refused("without a backward pass", [](const Tensor&, auto&) {});
+}
+
+TEST_P(LossUse, AnErrorOfTheClosingBraceIsThrownByTheStep) {
+  const Tensor given = loss();
+  {
+    auto scaled_loss = amp::scale_loss(given, opt);
+    given.backward();
+  }
+  EXPECT_TRUE(contains(message_of([&] { opt->step(); }), "and not the scaled loss"));
+  expect_trains();
+}
+
+TEST_P(LossUse, EveryWayToDifferentiateTheScaledLossIsSeen) {
+  expect_accepted([](const Tensor&, auto& block) { block.backward({}, /*retain_graph=*/true), block.backward(); });
+  expect_accepted([](const Tensor&, auto& block) { (block.tensor() / 4).backward(); });
+  expect_accepted([](const Tensor&, auto& block) { torch::autograd::backward({block.tensor()}, {}); });
+  expect_accepted([](const Tensor& given, auto& block) { block.backward({}, /*retain_graph=*/true), given.backward(); });
+  expect_accepted([&](const Tensor&, auto& block) {  // a penalty, written by hand
+    const auto grads = torch::autograd::grad({block.tensor()}, {model->fc1->weight}, {}, std::nullopt, /*create_graph=*/true);
+    grads[0].square().sum().backward();
+  });
+}
+
+TEST_P(LossUse, GradientsWrittenByHandAreEnough) {
+  expect_accepted([&](const Tensor&, auto&) {
+    for (const Tensor& p : model->parameters()) p.mutable_grad() = torch::ones_like(p);
+  });
+  const Tensor constant = torch::ones({});
+  auto block = amp::scale_loss(constant, opt);
+  block.finish();  // nothing to differentiate
+}
+
+TEST_P(LossUse, TheLossIsFreeAfterTheBlock) {
+  const Tensor given = loss();
+  {
+    auto block = amp::scale_loss(given, opt);
+    block.backward({}, /*retain_graph=*/true);
+    block.finish();
+    given.backward();
+    EXPECT_EQ(message_of([&] { block.finish(); }), "");
+  }
+  model->zero_grad();
+  expect_trains();
+}
+
+TEST_P(LossUse, ABlockKeepsNoGraphAlive) {
+  std::weak_ptr<torch::autograd::Node> node;
+  Tensor kept;
+  {
+    const Tensor given = loss();
+    node = given.grad_fn();
+    auto block = amp::scale_loss(given, opt);
+    block.backward();
+    block.finish();
+    kept = block.tensor().detach();
+  }
+  EXPECT_TRUE(node.expired());
+}
+INSTANTIATE_TEST_SUITE_P(Levels, LossUse, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+
+/// Two models whose losses meet, as a GAN's do.
+class LeftOut : public AmpTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    AmpTest::SetUp();
+    Sgds sgds;
+    for (const Mlp& model : {front, back}) sgds.push_back(std::make_unique<torch::optim::SGD>(model->parameters(), 1.0 / 1024));
+    std::vector<Mlp> models{front, back};
+    auto [handles, optimizers] = amp::initialize(models, sgds, GetParam(), quiet().loss_scale(128.0));
+    nets = std::move(handles);
+    opts = std::move(optimizers);
+  }
+  Tensor loss() { return nets[1]->forward(nets[0]->forward(features())).square().sum(); }
+  void front_block() { amp::scale_loss(loss(), opts[0]).backward(); }
+  void back_block() { amp::scale_loss(nets[1]->forward(features()).square().sum(), opts[1]).backward(); }
+  std::string step(int optimizer) {
+    return message_of([&] { opts[optimizer]->step(); });
+  }
+
+  using Sgds = std::vector<std::unique_ptr<torch::optim::Optimizer>>;
+  Mlp front{6, 6}, back{6, 3};
+  std::vector<amp::Model<Mlp>> nets;
+  Sgds opts;
+};
+
+TEST_P(LeftOut, AnOptimizerThatStepsByABlocksGradientsMustBeListed) {
+  front_block();
+  EXPECT_EQ(step(0), "");
+  const auto before = bytes_of(*back);
+  const auto error = step(1);
+  EXPECT_TRUE(contains(error, "'model1.fc1.weight'"));
+  EXPECT_TRUE(contains(error, "amp::scale_loss(loss, {opt_a, opt_b})"));
+  EXPECT_EQ(bytes_of(*back), before);
+  back->zero_grad();
+  { amp::scale_loss(loss(), opts).backward(); }
+  EXPECT_EQ(step(0) + step(1), "");
+  EXPECT_NE(bytes_of(*back), before);
+}
+
+// With masters a block starts from none, as in Apex.
+TEST_P(LeftOut, SoMustOneWhoseNextBlockWouldAddToThem) {
+  front_block();
+  const std::string level = GetParam();
+  const bool adds = level != "O2" && level != "O5";
+  EXPECT_TRUE(contains(message_of([&] { back_block(); }), adds ? "'model1.fc1.weight'" : ""));
+  opts[1]->zero_grad();
+  back_block();
+  EXPECT_EQ(step(1), "");
+}
+
+TEST_P(LeftOut, ACriticThatZeroesThemFirstIsFree) {
+  for (int way = 0; way < 4; ++way) {
+    front_block();
+    EXPECT_EQ(step(0), "");
+    if (way == 0) back->zero_grad();
+    if (way == 1) back->zero_grad(/*set_to_none=*/false);
+    if (way == 2) opts[1]->zero_grad();
+    if (way == 3) {
+      for (const Tensor& p : back->parameters()) p.mutable_grad().reset();
+    }
+    back_block();
+    EXPECT_EQ(step(1), "");
+    front->zero_grad();
+  }
+}
+
+TEST_P(LeftOut, ABlockInsideAnothersIsItsOwn) {
+  {
+    auto outer = amp::scale_loss(nets[0]->forward(features()).square().sum(), opts[0]);
+    back_block();
+    outer.backward();
+  }
+  EXPECT_EQ(step(0) + step(1), "");
+}
+INSTANTIATE_TEST_SUITE_P(Levels, LeftOut, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+
+}  // namespace
+}  // namespace apex::test

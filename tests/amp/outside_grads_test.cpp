@@ -1,0 +1,173 @@
+// Gradients that no scale_loss block has made, or that were changed after one: where parameters have masters the step would not
+// see them, so it is an error that says what to do; elsewhere they take effect as without amp.
+#include <apex_cpp/optimizers.h>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+enum class GradsIn { torch_optimizer, masters, model };
+using MastersCase = std::tuple<const char*, GradsIn>;
+
+constexpr double kOutsideRate = 1.0 / 1024;
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Mlp& model, GradsIn where) {
+  if (where == GradsIn::torch_optimizer) return std::make_unique<torch::optim::SGD>(model->parameters(), kOutsideRate);
+  const auto options = optimizers::FusedSGDOptions(kOutsideRate).materialize_master_grads(where == GradsIn::masters);
+  return std::make_unique<optimizers::FusedSGD>(model->parameters(), options);
+}
+
+/// A model whose optimizer keeps masters, in every order of gradients.
+class OutsideGrads : public AmpTest, public ::testing::WithParamInterface<MastersCase> {
+ protected:
+  void SetUp() override {
+    AmpTest::SetUp();
+    auto original = make_optimizer(model, std::get<GradsIn>(GetParam()));
+    std::tie(net, opt) = amp::initialize(model, original, std::get<0>(GetParam()), quiet().loss_scale(128.0));
+  }
+  Tensor loss() { return net->forward(features()).square().sum(); }
+  void block() { amp::scale_loss(loss(), opt).backward(); }
+  std::string step() {
+    return message_of([&] { opt->step(); });
+  }
+  /// The step is refused with these words, and nothing has changed; after a zero_grad the program goes on.
+  void expect_refused(const std::string& remedy) {
+    const auto before = bytes_of(*model);
+    const auto error = step();
+    EXPECT_TRUE(contains(error, "'fc1.weight'"));
+    EXPECT_TRUE(contains(error, remedy));
+    EXPECT_EQ(bytes_of(*model), before);
+    model->zero_grad();
+    block();
+    EXPECT_EQ(step(), "");
+    EXPECT_NE(bytes_of(*model), before);
+  }
+
+  Mlp model;
+  amp::Model<Mlp> net{nullptr};
+  std::unique_ptr<torch::optim::Optimizer> opt;
+};
+
+constexpr const char* kLineThree = "{ auto scaled_loss = amp::scale_loss(loss, optimizer); scaled_loss.backward(); }";
+
+TEST_P(OutsideGrads, AStepWithoutABlockNamesTheThirdLine) {
+  loss().backward();
+  expect_refused(kLineThree);
+}
+
+TEST_P(OutsideGrads, AStepWithoutABlockAfterGoodOnesToo) {
+  for (int i = 0; i < 2; ++i) {
+    block();
+    EXPECT_EQ(step(), "");
+  }
+  loss().backward();
+  expect_refused(kLineThree);
+}
+
+TEST_P(OutsideGrads, APlainBackwardAfterTheBlockIsRefused) {
+  block();
+  loss().backward();
+  expect_refused("a further loss in a block of its own");
+}
+
+TEST_P(OutsideGrads, TorchsClippingNamesAmps) {
+  block();
+  torch::nn::utils::clip_grad_norm_(model->parameters(), 0.01);
+  expect_refused("amp::clip_grad_norm_(optimizer, max_norm)");
+}
+
+TEST_P(OutsideGrads, TorchsClippingOfValuesNamesMasterParams) {
+  block();
+  torch::nn::utils::clip_grad_value_(model->parameters(), 0.01);
+  expect_refused("amp::master_params(optimizer)");
+}
+
+TEST_P(OutsideGrads, EditedGradientsNameMasterParams) {
+  const std::vector<std::function<void(const Tensor&)>> edits = {
+      [](const Tensor& p) { p.mutable_grad().mul_(2); },
+      [](const Tensor& p) { p.grad().data().mul_(2); },
+      [](const Tensor& p) { p.mutable_grad() = p.grad() * 2; },
+  };
+  for (const auto& edit : edits) {
+    block();
+    edit(model->fc1->weight);
+    expect_refused("amp::master_params(optimizer)");
+    model->zero_grad();
+  }
+}
+
+TEST_P(OutsideGrads, ClippingThatReachesNoLimitAndMereLooksAreNoEdit) {
+  block();
+  const auto clipped = torch::nn::utils::clip_grad_norm_(model->parameters(), 1e9);
+  EXPECT_GT(clipped, 0);
+  EXPECT_NE(model->fc1->weight.grad().data_ptr(), nullptr);
+  EXPECT_EQ(step(), "");
+}
+
+TEST_P(OutsideGrads, WhatAStepLeavesBehindIsNoError) {
+  block();
+  EXPECT_EQ(step(), "");
+  ASSERT_TRUE(model->fc1->weight.grad().defined());
+  const auto before = bytes_of(*model);
+  EXPECT_EQ(step(), "");
+  EXPECT_EQ(bytes_of(*model), before);
+  block();
+  EXPECT_EQ(step(), "");
+}
+
+TEST_P(OutsideGrads, ZerosAreNoError) {
+  block();
+  EXPECT_EQ(step(), "");
+  model->zero_grad(/*set_to_none=*/false);
+  EXPECT_EQ(step(), "");
+  block();
+  EXPECT_EQ(step(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Masters, OutsideGrads,
+                         ::testing::Combine(::testing::Values("O2", "O5"),
+                                            ::testing::Values(GradsIn::torch_optimizer, GradsIn::masters, GradsIn::model)));
+
+/// Levels without masters: the step reads the model's own gradients.
+class GradsOfTheModel : public AmpTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  /// At O1 a scale that overflows nothing.
+  static amp::InitializeOptions level_options() {
+    return std::string(GetParam()) == "O1" ? quiet().loss_scale(128.0) : quiet();
+  }
+};
+
+TEST_P(GradsOfTheModel, AreClippedByTorchAsWithoutAmp) {
+  constexpr double kLimit = 0.25;
+  Mlp model;
+  torch::optim::SGD sgd(model->parameters(), kOutsideRate);
+  auto [net, opt] = amp::initialize(model, sgd, GetParam(), level_options());
+  { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+  EXPECT_GT(torch::nn::utils::clip_grad_norm_(model->parameters(), kLimit), kLimit);
+  std::vector<Tensor> expected, clipped;
+  for (const Tensor& p : model->parameters()) {
+    expected.push_back(p.detach().clone().add_(p.grad(), -kOutsideRate));
+    clipped.push_back(p.grad().to(torch::kDouble).flatten());
+  }
+  // 16-bit gradients are rounded once more: by 2^-11 of each in FP16.
+  EXPECT_LE(torch::cat(clipped).norm().item<double>(), kLimit * (1 + std::ldexp(1.0, -11)));
+  opt.step();
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(bytes_of(model->parameters()[i]), bytes_of(expected[i]));
+}
+
+TEST_P(GradsOfTheModel, OfAPlainBackwardAreStepped) {
+  Mlp model;
+  torch::optim::SGD sgd(model->parameters(), kOutsideRate);
+  auto [net, opt] = amp::initialize(model, sgd, GetParam(), level_options());
+  net->forward(features()).square().sum().backward();
+  const auto expected = model->fc1->weight.detach().clone().add_(model->fc1->weight.grad(), -kOutsideRate);
+  opt.step();
+  EXPECT_EQ(bytes_of(model->fc1->weight), bytes_of(expected));
+}
+INSTANTIATE_TEST_SUITE_P(Levels, GradsOfTheModel, ::testing::Values("O0", "O1", "O3", "O4"));
+
+}  // namespace
+}  // namespace apex::test
