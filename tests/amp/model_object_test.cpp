@@ -143,6 +143,7 @@ TORCH_MODULE(Lambda);
 TORCH_MODULE_IMPL(PatchedLambda, amp::Amped<LambdaImpl>);  // AMP_MODULE under another name
 
 TEST_P(ModelObject, ALambdasThisLivesAsLongAsTheHandle) {
+  CaughtWarnings warnings;
   std::weak_ptr<LambdaImpl> original;
   auto net = [&] {
     Lambda model;
@@ -150,8 +151,32 @@ TEST_P(ModelObject, ALambdasThisLivesAsLongAsTheHandle) {
     return amp::initialize(model, level(), quiet());
   }();
   ASSERT_FALSE(original.expired());
+  EXPECT_TRUE(contains(warnings.text, "Declare the class with AMP_MODULE"));
   const Tensor expected = linear_of(net->fc) * 2;
   EXPECT_TRUE(torch::allclose(net->forward(features()).to(torch::kFloat), expected, 0.02, 0.02)) << "BF16 has 8 bits";
+}
+
+struct MemberFunctionImpl : torch::nn::Module {
+  MemberFunctionImpl() : fc(register_module("fc", torch::nn::Linear(6, 3))) {
+    body = [this](Tensor x) { return fc(x); };
+  }
+  Tensor forward(Tensor x) { return body(x); }
+  torch::nn::Linear fc;
+  std::function<Tensor(Tensor)> body;
+};
+TORCH_MODULE(MemberFunction);
+
+TEST_P(ModelObject, FunctionsThatHoldNoThisAreNotWarnedOf) {
+  CaughtWarnings warnings;
+  torch::nn::Sequential plain(torch::nn::Linear(6, 3), torch::nn::Functional(torch::relu),
+                              torch::nn::Functional(torch::elu, 1, 0, 1));
+  auto net = amp::initialize(plain, level(), quiet());
+  Counter counter;
+  auto other = amp::initialize(counter, level(), quiet());
+  EXPECT_EQ(warnings.text, "");
+  MemberFunction member;
+  auto third = amp::initialize(member, level(), quiet());
+  EXPECT_TRUE(contains(warnings.text, "Declare the class with AMP_MODULE"));
 }
 
 TEST_P(ModelObject, WithAmpModuleALambdasThisIsTheHandlesOwn) {

@@ -31,6 +31,18 @@ void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& a
 /// Says once, in a warning, that a handle stands for a module of a class derived from its own.
 void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as);
 
+/// An object's own bytes.
+struct ObjectBytes {
+  const char* begin;
+  size_t size;
+};
+template <class T>
+ObjectBytes bytes_of_object(const T& object) {
+  return {reinterpret_cast<const char*>(&object), sizeof(T)};
+}
+/// Says so, in a warning, if `copy` or a Functional in the module holds an address in `original`, as a lambda with `this` does.
+void warn_of_held_this(const torch::nn::Module& module, ObjectBytes original, ObjectBytes copy);
+
 /// Marks the constructors that patch a module: a class of the user's may have constructors of any signature.
 struct PatchOf {};
 
@@ -43,13 +55,17 @@ template <class Impl>
 class AmpedModule : public Impl, public CastsForward {
  public:
   using Impl::Impl;
-  AmpedModule(PatchOf, const Impl& module) : Impl(named(module)) {}
+  AmpedModule(PatchOf, const Impl& module) : Impl(named(module)) { look_for_held_this(module); }
   AmpedModule(PatchOf, std::shared_ptr<Impl> original)
       : Impl(named(*original)),
         amp_original_(std::move(original)),
         amp_stands_for_derived_(typeid(*amp_original_) != typeid(Impl)),
         amp_original_trains_(amp_original_->is_training()) {
-    if (amp_stands_for_derived_) warn_of_derived_class(*amp_original_, typeid(Impl));
+    if (amp_stands_for_derived_) {
+      warn_of_derived_class(*amp_original_, typeid(Impl));
+    } else {
+      look_for_held_this(*amp_original_);
+    }
   }
 
   /// The forward pass with casts.
@@ -123,6 +139,10 @@ class AmpedModule : public Impl, public CastsForward {
   static const Impl& named(const Impl& module) {
     module.name();
     return module;
+  }
+
+  void look_for_held_this(const Impl& original) const {
+    warn_of_held_this(*this, bytes_of_object(original), bytes_of_object(static_cast<const Impl&>(*this)));
   }
 
   template <class... Args>
