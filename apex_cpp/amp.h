@@ -1,6 +1,7 @@
 #pragma once
 // apex.amp for LibTorch: opt levels, master weights and loss scaling. Start at `apex::amp::initialize`.
 #include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/casts/enable_casts.h>
 #include <apex_cpp/amp/casts/trace.h>
 #include <apex_cpp/amp/checkpoint/checkpoint.h>
 #include <apex_cpp/amp/checkpoint/weights.h>

@@ -97,7 +97,7 @@ ForwardCasts Initializer::forward_casts() const {
   if (casts.inputs && !casts.outputs) casts.outputs = at::kFloat;  // MODEL-04
   casts.saves_float32 = casts.inputs.has_value();
   casts.session = session_;
-  if (session_->patches_functions()) casts.rules = session_->cast_rules;
+  casts.rules = session_->cast_rules;
   return casts;
 }
 

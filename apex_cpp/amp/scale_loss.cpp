@@ -48,6 +48,7 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   if (stashes_.empty()) detail::require_session("scale_loss");
   session_ = stashes_.empty() ? detail::current_session() : stashes_.front()->session().shared_from_this();
   for (const auto& stash : stashes_) check_may_open(*stash, *session_);
+  session_->clear_cast_cache();
   if (!session_->enabled()) {
     scaled_ = loss;
     return;

@@ -8,8 +8,11 @@ namespace apex::amp {
 
 class LossScaler;
 
-/// Drops the 16-bit copies of weights that O1 and O4 keep within an iteration. amp does so itself at the end of `scale_loss`
-/// blocks, steps and evaluations; a program that writes to weights through `tensor.data()` at another time does it here.
+/// Drops the 16-bit copies of weights that O1 and O4 keep within an iteration. amp does so itself at both ends of `scale_loss`
+/// blocks, at steps, `zero_grad` and the end of evaluations, and keeps copies only of what its own optimizers train; a handle's
+/// forward sees every write to a weight. A program needs this in one case alone: it writes through `tensor.data()` to weights
+/// that an optimizer handle trains, between two forward passes of the *original* model, with gradients, in one iteration.
+/// Errors: RuntimeError before `initialize`.
 void clear_cast_cache();
 
 /// Properties in force after the newest `initialize`. Errors: RuntimeError before it.

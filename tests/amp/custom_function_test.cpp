@@ -155,6 +155,108 @@ TEST_F(CustomFunction, CastInputsLeavesTensorsOfOtherDevicesAlone) {
   EXPECT_EQ(amp::detail::cast_eligible(on_gpu, "cuda", torch::kFloat).scalar_type(), torch::kFloat);
 }
 
+// ---- amp's own casts (O1, O4) ----
+
+/// What a custom function computes and how the gradients of both arguments come out, under amp's casts of a level.
+struct ProductUnderAmp : CustomFunction, ::testing::WithParamInterface<const char*> {
+  c10::ScalarType low() const { return std::string(GetParam()) == "O4" ? torch::kBFloat16 : torch::kHalf; }
+  void SetUp() override {
+    CustomFunction::SetUp();
+    net_ = amp::initialize(model_, GetParam(), quiet());
+  }
+  // The product of the 16-bit values, and gradients of its sum by the same rule.
+  void expect_16_bit_product(const Tensor& out) {
+    const amp::disable_casts off;
+    const Tensor x = a.detach().to(low()), y = b.detach().to(low());
+    EXPECT_EQ(out.dtype(), low());
+    EXPECT_TRUE(torch::equal(out, x.mm(y)));
+    const Tensor ones = torch::ones({4, 4}).to(low());
+    EXPECT_TRUE(torch::equal(a.grad(), ones.mm(y.t()).to(torch::kFloat)));
+    EXPECT_TRUE(torch::equal(b.grad(), x.t().mm(ones).to(torch::kFloat)));
+  }
+
+ private:
+  Mlp model_;
+  amp::Model<Mlp> net_{nullptr};
+};
+
+/// a.mm(b), for any device type.
+template <bool kOnCuda>
+struct AnyMm : torch::autograd::Function<AnyMm<kOnCuda>> {
+  static constexpr const char* kDevice = kOnCuda ? "cuda" : "cpu";
+  static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+    return amp::custom_fwd(
+        ctx, kDevice,
+        [&](const Tensor& x, const Tensor& y) {
+          ctx->save_for_backward({x, y});
+          return x.mm(y);
+        },
+        a, b);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return amp::custom_bwd(ctx, kDevice, [&]() -> variable_list {
+      const auto saved = ctx->get_saved_variables();
+      seen.backward_dtype = torch::mm(saved[0], saved[1]).scalar_type();
+      return {grads[0].mm(saved[1].t()), saved[0].t().mm(grads[0])};
+    });
+  }
+};
+
+TEST_P(ProductUnderAmp, BackwardRunsWithTheCastsOfForwardWhateverTheDeviceTypeIsCalled) {
+  for (const bool on_cuda : {false, true}) {
+    a.mutable_grad().reset(), b.mutable_grad().reset(), seen = {};
+    const Tensor out = on_cuda ? AnyMm<true>::apply(a, b) : AnyMm<false>::apply(a, b);
+    std::thread([&] { out.sum().backward(); }).join();
+    EXPECT_EQ(seen.backward_dtype, low());
+    expect_16_bit_product(out);
+  }
+}
+
+TEST_P(ProductUnderAmp, AForwardWithoutCastsHasABackwardWithoutCasts) {
+  Tensor out;
+  {
+    const amp::disable_casts off;
+    out = AnyMm<false>::apply(a, b);
+  }
+  out.sum().backward();
+  EXPECT_EQ(out.dtype(), torch::kFloat);
+  EXPECT_EQ(seen.backward_dtype, torch::kFloat);
+}
+
+/// Without custom_fwd and custom_bwd: FP32 tensors that were saved meet the gradient of a 16-bit product.
+struct PlainMm : torch::autograd::Function<PlainMm> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+    ctx->save_for_backward({a, b});
+    return a.mm(b);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    seen.backward_dtype = torch::mm(saved[0], saved[1]).scalar_type();
+    return {grads[0].mm(saved[1].t()), saved[0].t().mm(grads[0])};
+  }
+};
+
+TEST_P(ProductUnderAmp, APlainFunctionTrainsToo) {
+  const Tensor out = PlainMm::apply(a, b);
+  out.sum().backward();
+  EXPECT_EQ(seen.backward_dtype, torch::kFloat) << "in a backward pass only a mix of types is cast";
+  expect_16_bit_product(out);
+}
+
+TEST_P(ProductUnderAmp, CastInputsRunsInThatTypeWithoutCasts) {
+  const auto x = torch::randn({4, 4}).to(low()).requires_grad_();
+  const Tensor out = InFloat32::apply(x, std::vector<Tensor>{b.detach().to(low())}, others(), 2);
+  EXPECT_EQ(seen.a, torch::kFloat);
+  EXPECT_EQ(seen.list, torch::kFloat);
+  EXPECT_EQ(seen.doubles, torch::kDouble) << "float64 is left alone";
+  EXPECT_EQ(out.dtype(), torch::kFloat) << "a product is not cast inside";
+  out.sum().backward();
+  EXPECT_EQ(seen.backward_dtype, torch::kFloat);
+  EXPECT_EQ(x.grad().dtype(), low());
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, ProductUnderAmp, ::testing::Values("O1", "O4"), [](const auto& test) { return test.param; });
+
 TEST_F(CustomFunction, BackwardWithoutCustomFwdIsAnErrorThatSaysSo) {
   struct OnlyBackward : torch::autograd::Function<OnlyBackward> {
     static Tensor forward(AutogradContext*, const Tensor& x) { return x * 2; }

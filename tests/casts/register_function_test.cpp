@@ -157,9 +157,11 @@ TEST_F(Registration, GradientsComeBackInTheTypeOfTheInput) {  // O1-06
 }
 
 TEST_F(Registration, HalfRegistrationsUseTheCache) {  // REG-03
-  initialize();
   add(amp::register_half_function, "aten::sigmoid");
-  const Tensor weight = floats().requires_grad_();
+  torch::nn::Linear layer(2, 2);
+  torch::optim::SGD optimizer(layer->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(layer, optimizer, "O1", quiet());
+  const Tensor weight = layer->weight;
   torch::sigmoid(weight);
   const amp::trace trace;
   torch::sigmoid(weight);

@@ -69,6 +69,106 @@ TEST_F(CastScope, AHandleCastsOnAnyThread) {
   EXPECT_EQ(on_another_thread([&] { return model->forward(features()).scalar_type(); }), torch::kFloat);
 }
 
+// ---- other threads: from a handle's forward on, or by the guard ----
+
+TEST_F(CastScope, AHandlesForwardLeavesCastsOnForWhatFollowsItOnAnotherThread) {
+  auto net = amp::initialize(model, "O1", quiet());
+  std::thread([&] {
+    EXPECT_EQ(mm_type(), torch::kFloat) << "no handle has run here";
+    net->forward(features());
+    EXPECT_EQ(mm_type(), torch::kHalf);
+    EXPECT_EQ(model->forward(features()).dtype(), torch::kHalf) << "the original too";
+    Mlp second_model;
+    std::thread([&] { auto second = amp::initialize(second_model, "O4", quiet()); }).join();
+    EXPECT_EQ(mm_type(), torch::kBFloat16) << "by the newest rules, as the thread has none of its own";
+    amp::reset();
+    EXPECT_EQ(mm_type(), torch::kFloat);
+  }).join();
+}
+
+TEST_F(CastScope, AHandleWithoutRulesLeavesAnotherThreadAlone) {
+  auto net = amp::initialize(model, "O1", quiet());
+  Mlp other;
+  auto plain = amp::initialize(other, "O0", quiet());
+  const auto after = [](auto& handle) {
+    handle->forward(features());
+    return mm_type();
+  };
+  EXPECT_EQ(on_another_thread([&] { return after(plain); }), torch::kFloat);
+  EXPECT_EQ(on_another_thread([&] { return after(net); }), torch::kFloat) << "the newest initialize asked for no casts";
+}
+
+TEST_F(CastScope, AHandleInAParallelRegionLeavesItsThreadsAlone) {
+  if (at::get_num_threads() < 2) GTEST_SKIP() << "needs two threads: with one there is no parallel region";
+  auto net = amp::initialize(model, "O1", quiet());
+  const auto types_in_region = [](auto&& f) {
+    std::vector<at::ScalarType> types(4, torch::kLong);
+    at::parallel_for(0, 4, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) types[i] = f();
+    });
+    return types;
+  };
+  std::vector<at::ScalarType> during, after;
+  std::thread([&] {
+    during = types_in_region([&] { return net->forward(features()).scalar_type(); });
+    after = types_in_region(mm_type);
+  }).join();
+  EXPECT_EQ(during, std::vector<at::ScalarType>(4, torch::kHalf));
+  EXPECT_EQ(after, std::vector<at::ScalarType>(4, torch::kFloat));
+}
+
+TEST_F(CastScope, EnableCastsTakesTheNewestRulesOnAnyThreadAndRestores) {
+  auto net = amp::initialize(model, "O1", quiet());
+  std::thread([&] {
+    {
+      const amp::enable_casts on;
+      EXPECT_EQ(mm_type(), torch::kHalf);
+      EXPECT_EQ(model->forward(features()).dtype(), torch::kHalf);
+      {
+        const amp::disable_casts off;
+        EXPECT_EQ(mm_type(), torch::kFloat);
+        const amp::enable_casts on_again;
+        EXPECT_EQ(mm_type(), torch::kHalf);
+      }
+      try {
+        const amp::enable_casts inner;
+        throw std::runtime_error("as intended");
+      } catch (const std::runtime_error&) {
+      }
+      EXPECT_EQ(mm_type(), torch::kHalf);
+    }
+    EXPECT_EQ(mm_type(), torch::kFloat);
+  }).join();
+}
+
+TEST_F(CastScope, EnableCastsKeepsTheRulesOfTheThreadsOwnInitialize) {
+  auto net = amp::initialize(model, "O1", quiet());
+  Mlp other;
+  std::thread([&] { auto newer = amp::initialize(other, "O4", quiet()); }).join();
+  const amp::disable_casts off;
+  const amp::enable_casts on;
+  EXPECT_EQ(mm_type(), torch::kHalf);
+}
+
+TEST_F(CastScope, EnableCastsWithoutCastsDoesNothing) {
+  {
+    const amp::enable_casts before;
+    EXPECT_EQ(mm_type(), torch::kFloat);
+  }
+  auto net = amp::initialize(model, "O0", quiet());
+  const amp::enable_casts after;
+  EXPECT_EQ(mm_type(), torch::kFloat);
+}
+
+TEST_F(CastScope, EnableCastsServesTheOriginalAtO2) {
+  auto net = amp::initialize(model, "O2", quiet());
+  const auto forward = [&] {
+    const amp::enable_casts on;
+    return model->forward(features()).scalar_type();
+  };
+  EXPECT_EQ(on_another_thread(forward), torch::kHalf);
+}
+
 TEST_F(CastScope, AHandleCastsAfterReset) {
   auto net = amp::initialize(model, "O1", quiet());
   amp::reset();
@@ -271,7 +371,8 @@ TEST_F(AmpTest, DataParallelRunsAHandle) {
 }
 
 TEST_F(AmpTest, DataParallelOnTwoGpus) {
-  if (torch::cuda::device_count() < 2) GTEST_SKIP() << "needs two GPUs, found " << static_cast<int>(torch::cuda::device_count());
+  if (torch::cuda::device_count() < 2)
+    GTEST_SKIP() << "needs two GPUs, found " << static_cast<int>(torch::cuda::device_count());
   Replicated model;
   model->to(torch::kCUDA);
   auto net = amp::initialize(model, "O1", quiet());

@@ -59,7 +59,8 @@ TEST_F(Trace, NamesModulesAndCasts) {
 }
 
 TEST_F(Trace, CountsCacheHits) {
-  auto net = amp::initialize(model, "O1", quiet());
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
   net->forward(images());
   const amp::trace trace;
   net->forward(images());

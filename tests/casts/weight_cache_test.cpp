@@ -18,7 +18,11 @@ struct WeightCacheTest : AmpTest {
   WeightCache cache;
   Tensor weight = weight_of();
   bool hit = false;
-  Tensor cast(at::ScalarType dtype = torch::kHalf) { return cache.cast(weight, dtype, hit); }
+  void SetUp() override {
+    AmpTest::SetUp();
+    cache.keep(weight);
+  }
+  Tensor cast(at::ScalarType dtype = torch::kHalf, uint64_t forward = 1) { return cache.cast(weight, dtype, forward, hit); }
 };
 
 TEST_F(WeightCacheTest, ASecondUseSharesTheCastNode) {  // CACHE-08
@@ -79,6 +83,28 @@ TEST_F(WeightCacheTest, FreezingAWeightReplacesItsEntry) {  // CACHE-05
   EXPECT_FALSE(hit);
 }
 
+TEST_F(WeightCacheTest, ALaterForwardPassFindsThePresentValuesUnderTheSameCastNode) {
+  const Tensor first = cast(torch::kHalf, 1);
+  weight.data().fill_(2.0);  // leaves no trace
+  EXPECT_TRUE(torch::equal(cast(torch::kHalf, 2), torch::full({4, 3}, 2.0).to(torch::kHalf)));
+  EXPECT_TRUE(hit);
+  EXPECT_TRUE(first.is_same(cast(torch::kHalf, 3)));
+}
+
+TEST_F(WeightCacheTest, WhatNoOptimizerOfAmpsTrainsIsCastForOneForwardPassAlone) {
+  const Tensor other = weight_of();
+  const auto is_there = [&](uint64_t forward) {
+    bool found = false;
+    cache.cast(other, torch::kHalf, forward, found);
+    return found;
+  };
+  EXPECT_FALSE(is_there(1));
+  EXPECT_TRUE(is_there(1));
+  EXPECT_FALSE(is_there(2));
+  EXPECT_FALSE(is_there(0));
+  EXPECT_FALSE(is_there(0)) << "outside of a handle's forward it is never kept";
+}
+
 TEST_F(WeightCacheTest, ClearForgetsEverything) {
   cast();
   cache.clear();
@@ -91,7 +117,7 @@ TEST_F(WeightCacheTest, EntriesOfTensorsThatAreGoneAreDropped) {  // BUG-09
   const torch::NoGradGuard no_grad;                               // a recorded cast would keep its weight alive
   for (int i = 0; i < 2000; ++i) {
     bool ignored = false;
-    cache.cast(weight_of({2}), torch::kHalf, ignored);
+    cache.cast(weight_of({2}), torch::kHalf, 1, ignored);
   }
   EXPECT_LE(cache.size(), 512u);
 }
@@ -101,7 +127,7 @@ TEST_F(WeightCacheTest, ANewTensorAtAnOldAddressIsCastAnew) {
   for (int i = 0; i < 200; ++i) {
     const Tensor fresh = torch::full({2}, static_cast<double>(i)).requires_grad_();
     bool found = true;
-    const Tensor result = cache.cast(fresh, torch::kHalf, found);
+    const Tensor result = cache.cast(fresh, torch::kHalf, 1, found);
     ASSERT_FALSE(found);
     ASSERT_EQ(result[0].item<double>(), i);
   }
@@ -149,6 +175,22 @@ TEST_F(CacheInTraining, TheEndOfScaleLossClears) {  // SL-13, CACHE-07
   }
 }
 
+TEST_F(CacheInTraining, ZeroGradAndTheStartOfScaleLossClear) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(2.0));
+  auto hits_of_a_forward = [&, amped = net]() mutable {
+    const amp::trace trace;
+    amped->forward(features());
+    return hits(trace);
+  };
+  const Tensor loss = net->forward(features()).sum();
+  opt.zero_grad();
+  EXPECT_EQ(hits_of_a_forward(), 0u);
+  EXPECT_EQ(hits_of_a_forward(), 4u);
+  auto scaled = amp::scale_loss(loss, opt);
+  EXPECT_EQ(hits_of_a_forward(), 0u);
+  scaled.backward();
+}
+
 TEST_F(CacheInTraining, AStepClearsEvenWithoutScaleLoss) {
   auto [net, opt] = amp::initialize(model, optimizer, "O4", quiet());
   const Tensor before = net->forward(features());
@@ -193,7 +235,7 @@ TEST_F(CacheInTraining, EvaluationSharesCastsWithinOneForwardOnly) {
 
 TEST_F(CacheInTraining, FrozenParametersOfTheModelAreCached) {  // CACHE-02: a Parameter need not require grad
   for (auto& p : model->parameters()) p.requires_grad_(false);
-  auto net = amp::initialize(model, "O1", quiet());
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
   net->forward(features());
   const amp::trace trace;
   net->forward(features());

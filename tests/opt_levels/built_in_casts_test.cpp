@@ -149,8 +149,14 @@ TEST(MatchList, HasEveryWeightedOperatorOfTheHalfList) {
     ASSERT_EQ(match.count(name), 1u) << name;
     EXPECT_EQ(match.at(name), CastPolicy::half) << name;
   }
-  for (const char* name : {"batch_norm", "layer_norm", "group_norm", "instance_norm", "bilinear"}) {
-    EXPECT_EQ(match.at(std::string("aten::") + name), CastPolicy::half) << name;
+  EXPECT_EQ(match.at("aten::bilinear"), CastPolicy::half);
+}
+
+// Elsewhere too they may have 16-bit input and FP32 weights, which LibTorch takes: only 16-bit weights make the input follow.
+TEST(MatchList, HasNormalizationsFollowTheirWeightsAlone) {
+  const auto& match = CastLists::built_in().match();
+  for (const char* name : {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}) {
+    EXPECT_EQ(match.at(std::string("aten::") + name), CastPolicy::follow_weights) << name;
   }
 }
 

@@ -37,7 +37,7 @@ TEST(CastLists, ReadEveryPolicy) {
       "base: none\n"
       "casts: {none: [a::a], half: [a::b], float32: [a::c], promote: [a::d], sequence: [a::e], match_self: [a::f],\n"
       "        float_inplace: [a::g], banned: [a::h], opaque: [a::i.Overload_1]}\n"
-      "match: {none: [b::a], half: [b::b], float32: [b::c]}\n");
+      "match: {none: [b::a], half: [b::b], float32: [b::c], match_self: [b::d], follow_weights: [b::e]}\n");
   EXPECT_EQ(lists.casts(), (Policies{{"a::a", CastPolicy::none},
                                      {"a::b", CastPolicy::half},
                                      {"a::c", CastPolicy::float32},
@@ -47,7 +47,11 @@ TEST(CastLists, ReadEveryPolicy) {
                                      {"a::g", CastPolicy::float_inplace},
                                      {"a::h", CastPolicy::banned},
                                      {"a::i.Overload_1", CastPolicy::opaque}}));
-  EXPECT_EQ(lists.match(), (Policies{{"b::a", CastPolicy::none}, {"b::b", CastPolicy::half}, {"b::c", CastPolicy::float32}}));
+  EXPECT_EQ(lists.match(), (Policies{{"b::a", CastPolicy::none},
+                                     {"b::b", CastPolicy::half},
+                                     {"b::c", CastPolicy::float32},
+                                     {"b::d", CastPolicy::match_self},
+                                     {"b::e", CastPolicy::follow_weights}}));
 }
 
 TEST(CastLists, ReplaceThePolicyOfOneOperatorAndLeaveTheRest) {

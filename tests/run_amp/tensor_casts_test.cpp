@@ -60,6 +60,23 @@ TEST_P(TestBannedMethods, test_bce_raises_by_default) {
   for (const auto& loss : bce()) EXPECT_THROW(loss(), c10::NotImplementedError);
 }
 
+TEST_P(TestBannedMethods, TheErrorNamesTheTypeTheCauseAndTheRemedy) {
+  const bool half = low() == torch::kHalf;
+  std::string message;
+  try {
+    bce()[0]();
+  } catch (const c10::NotImplementedError& error) {
+    message = error.what();
+  }
+  for (const char* part : {half ? "its input is Half" : "its input is BFloat16",
+                           half ? "above 0.999756 is 1" : "above 0.998047 is 1", "binary_cross_entropy_with_logits"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;
+  }
+  const auto in_low = [&](double probability) { return torch::tensor(probability).to(low()).item<float>(); };
+  EXPECT_EQ(in_low(half ? 0.99976 : 0.99806), 1.0f);
+  EXPECT_LT(in_low(half ? 0.99975 : 0.998), 1.0f);
+}
+
 TEST_P(TestBannedMethods, test_bce_is_float_with_allow_banned) {
   initialize(amp::InitializeOptions().allow_banned(true));
   for (const auto& loss : bce()) EXPECT_EQ(loss().scalar_type(), torch::kFloat);

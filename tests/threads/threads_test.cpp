@@ -85,6 +85,65 @@ TEST_F(Threads, FourLevelsAndRegistrationsAtOnceGiveWhatTheyGiveAlone) {
   EXPECT_EQ(alone[3].custom, torch::kFloat);
 }
 
+// Initialized here, trained and evaluated entirely over there: the losses run after the handle's forward.
+TEST_F(Threads, TrainingInAnotherThreadGivesWhatItGivesInThisOne) {
+  torch::manual_seed(3);
+  const Mlp start;
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    const auto run = [&](bool elsewhere) {
+      Mlp model;
+      for (size_t k = 0; k < model->parameters().size(); ++k)
+        model->parameters()[k].set_data(start->parameters()[k].detach().clone());
+      torch::optim::SGD optimizer(model->parameters(), 0.05);
+      auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(128.0));
+      std::vector<Tensor> seen;
+      auto steps = [&, amped = net, &handle = opt]() mutable {
+        for (int i = 0; i < 4; ++i) {
+          const Tensor loss = torch::nn::functional::mse_loss(amped->forward(features()), torch::ones({4, 3}));
+          seen.push_back(loss.detach());
+          {
+            auto scaled = amp::scale_loss(loss, handle);
+            scaled.backward();
+          }
+          handle.step();
+          handle.zero_grad();
+          const torch::NoGradGuard no_grad;
+          seen.push_back(torch::softmax(model->forward(features()), 1));
+        }
+      };
+      if (elsewhere) {
+        std::thread(steps).join();
+      } else {
+        steps();
+      }
+      amp::reset();
+      return seen;
+    };
+    const auto here = run(false), there = run(true);
+    for (size_t i = 0; i < here.size(); ++i) {
+      EXPECT_EQ(here[i].scalar_type(), there[i].scalar_type()) << level << ", " << i;
+      EXPECT_TRUE(torch::equal(here[i], there[i])) << level << ", " << i;
+    }
+  }
+}
+
+TEST_F(Threads, TheGuardCastsALossThatRunsInAThreadOfItsOwn) {
+  Mlp model;
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor output = net->forward(features()).detach();
+  const auto loss_type = [&](bool guarded) {
+    at::ScalarType type = torch::kLong;
+    std::thread([&] {
+      std::optional<amp::enable_casts> on;
+      if (guarded) on.emplace();
+      type = torch::mse_loss(output, torch::ones({4, 3}).to(torch::kHalf)).scalar_type();
+    }).join();
+    return type;
+  };
+  EXPECT_EQ(loss_type(false), torch::kHalf);
+  EXPECT_EQ(loss_type(true), torch::kFloat);
+}
+
 TEST_F(Threads, OneHandleServesManyThreads) {
   Mlp model;
   auto net = amp::initialize(model, "O1", quiet());

@@ -14,13 +14,24 @@ namespace {
 
 bool is_error_policy(CastPolicy policy) { return policy == CastPolicy::float_inplace || policy == CastPolicy::banned; }
 
+// What has a call with 16-bit and FP32 arguments run that LibTorch would refuse. At O1 and O4 `match_self` stands for operators
+// that it takes as they are.
+bool brings_to_one_type(CastPolicy policy, CastRules::Mode mode) {
+  if (mode == CastRules::Mode::casts) return policy == CastPolicy::half;
+  return policy == CastPolicy::half || policy == CastPolicy::match_self || policy == CastPolicy::follow_weights;
+}
+
+// The probability from which on a 16-bit type has 1 in its place: half of its last step below 1.
+double rounds_to_one(c10::ScalarType low_type) { return 1 - (low_type == at::kHalf ? 0x1p-12 : 0x1p-9); }
+
 // O1-40
 void check_not_banned(const OperatorSlot& slot, FloatTypes types, c10::ScalarType low_type) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !types.has(low_type), "amp does not work out-of-the-box with ", slot.name, ": on ", low_type,
-      " input its result can leave the type's range. Use binary_cross_entropy_with_logits, which takes the values before the "
-      "sigmoid; or, if the sigmoid must stay, register it with amp::register_float_function(\"aten::sigmoid\"), or set "
-      "InitializeOptions().allow_banned(true) to run this function in float32.");
+      !types.has(low_type), "amp does not work out-of-the-box with ", slot.name, ": its input is ", low_type,
+      ", in which every probability above ", rounds_to_one(low_type),
+      " is 1, so that the loss of a confident mistake is lost. Use binary_cross_entropy_with_logits, which takes the values "
+      "before the sigmoid; or, if the sigmoid must stay, register it with amp::register_float_function(\"aten::sigmoid\"), or "
+      "set InitializeOptions().allow_banned(true) to run this function in float32.");
 }
 
 // O1-30
@@ -32,7 +43,7 @@ void check_inplace(const OperatorSlot& slot, FloatTypes self, c10::ScalarType lo
 
 // Without gradients a cast serves one forward pass of a handle, at whose end it is dropped.
 bool may_keep_casts(const ThreadCasts& thread) {
-  return (at::GradMode::is_enabled() || thread.forward_depth > 0) && !c10::InferenceMode::is_enabled();
+  return (at::GradMode::is_enabled() || thread.forward != 0) && !c10::InferenceMode::is_enabled();
 }
 
 }  // namespace
@@ -72,7 +83,9 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::sequence:
       return promote(after_steps(arguments.in_lists), false);
     case CastPolicy::match_self:
-      return follow_self(arguments);
+      return match ? void() : follow_self(arguments);
+    case CastPolicy::follow_weights:
+      return follow_weights(arguments);
     case CastPolicy::float_inplace:
       check_inplace(*slot_, arguments.self.value_or(FloatTypes()), low);
       return to_float32();
@@ -80,6 +93,19 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
       return check_not_banned(*slot_, types, low);
     case CastPolicy::none:
     case CastPolicy::opaque:
+      return;
+  }
+}
+
+void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
+  switch (policy) {
+    case CastPolicy::half:
+      return follow_low(arguments.all);
+    case CastPolicy::match_self:
+      return follow_self(arguments);
+    case CastPolicy::follow_weights:
+      return follow_weights(arguments);
+    default:
       return;
   }
 }
@@ -108,6 +134,12 @@ void CastPlan::follow_weights(const ArgumentTypes& arguments) {
   if (arguments.weights) add_step(FloatTypes(at::kFloat), *arguments.weights, false);
 }
 
+void CastPlan::follow_low(FloatTypes types) {
+  for (const auto low : {at::kHalf, at::kBFloat16}) {
+    if (types == (FloatTypes(low) | FloatTypes(at::kFloat))) add_step(FloatTypes(at::kFloat), low, false);
+  }
+}
+
 at::Tensor CastPlan::cast(const at::Tensor& tensor) const {
   const bool first = steps_[0].from.has(tensor.scalar_type());
   const at::Tensor result = first ? cast_once(tensor, steps_[0]) : tensor;
@@ -118,7 +150,7 @@ at::Tensor CastPlan::cast_once(const at::Tensor& tensor, const Step& step) const
   bool hit = false;
   at::Tensor result;
   if (step.cached && rules_->may_be_weight(tensor) && may_keep_casts(*thread_)) {
-    result = rules_->cast_weight(tensor, step.to, hit);
+    result = rules_->cast_weight(tensor, step.to, thread_->forward, hit);
   }
   if (!result.defined()) result = tensor.to(step.to);
   if (rules_->prints_casts() && !hit) {
@@ -128,14 +160,25 @@ at::Tensor CastPlan::cast_once(const at::Tensor& tensor, const Step& step) const
   return result;
 }
 
-CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thread_casts()), rules_(rules_in_force(thread_)) {
+CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thread_casts()) {
+  const RulesInForce in_force = rules_in_force(thread_);
+  rules_ = in_force.rules;
+  only_mixes_ = in_force.only_mixes;
   if (!rules_) return;
   listed_ = rules_->policy(slot);
-  if (rules_->mode() == CastRules::Mode::casts) user_ = slot.user_policy.load(std::memory_order_relaxed);
+  if (only_mixes_) {
+    if (!brings_to_one_type(listed_, rules_->mode())) listed_ = CastPolicy::none;
+  } else if (rules_->mode() == CastRules::Mode::casts) {
+    user_ = slot.user_policy.load(std::memory_order_relaxed);
+  }
 }
 
 CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
   CastPlan plan(rules_, &slot_, &thread_);
+  if (only_mixes_) {
+    plan.apply_to_mix(listed_, arguments);
+    return plan.has_steps() ? plan : CastPlan();
+  }
   if (thread_.disabled && rules_->mode() == CastRules::Mode::casts) {
     // O1-32, O1-40: these errors hold even where casts are off.
     if (is_error_policy(listed_)) plan.apply(listed_, arguments);
@@ -149,8 +192,8 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
 
 CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
   const auto& thread = thread_casts();
-  const auto* rules = rules_in_force(thread);
-  if (!rules || rules->mode() != CastRules::Mode::casts || thread.disabled) return {};
+  const auto [rules, only_mixes] = rules_in_force(thread);
+  if (!rules || only_mixes || rules->mode() != CastRules::Mode::casts || thread.disabled) return {};
   CastPlan plan(rules, &name, &thread);
   plan.apply(policy, arguments);
   return plan;

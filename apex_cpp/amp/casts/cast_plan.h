@@ -64,6 +64,8 @@ class CastPlan {
 
   /// Adds what `policy` asks for a call with these arguments. Errors: NotImplementedError for what Apex refuses.
   void apply(CastPolicy policy, const ArgumentTypes& arguments);
+  /// The same where only what LibTorch would refuse is cast.
+  void apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments);
 
   /// False: the call goes on as if the engine had no kernel for the operator.
   bool takes_over() const { return slot_ != nullptr; }
@@ -92,6 +94,7 @@ class CastPlan {
   void promote(FloatTypes types, bool strict);
   void follow_self(const ArgumentTypes& arguments);
   void follow_weights(const ArgumentTypes& arguments);
+  void follow_low(FloatTypes types);
 
   const CastRules* rules_ = nullptr;
   const OperatorSlot* slot_ = nullptr;
@@ -117,6 +120,7 @@ class CallPolicies {
   const OperatorSlot& slot_;
   const ThreadCasts& thread_;
   const CastRules* rules_;
+  bool only_mixes_;
   CastPolicy listed_ = CastPolicy::none;
   CastPolicy user_ = CastPolicy::none;
 };

@@ -13,8 +13,8 @@ bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
          tensor.stride(0) == base.stride(1) && tensor.stride(1) == base.stride(0);
 }
 
-// A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: the built-in list of what runs
-// in FP32 is not in force then. What only the program's own lists have stays.
+// A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: the built-in list of what
+// runs in FP32 is not in force then. What only the program's own lists have stays.
 std::map<std::string, CastPolicy> match_lists(const opt_levels::Settings& settings) {
   auto lists = settings.casts.match();
   if (!settings.cast_model_outputs || !is_low_precision(*settings.cast_model_outputs)) return lists;
@@ -78,12 +78,12 @@ bool CastRules::may_be_weight(const at::Tensor& tensor) {
   return meta && tensor.scalar_type() == at::kFloat && (meta->is_view_ || !meta->grad_fn_);
 }
 
-at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, bool& hit) const {
+at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const {
   if (tensor.is_inference() || !tensor.has_storage()) return {};
   const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, hit) : at::Tensor();
+  if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit) : at::Tensor();
   const at::Tensor base(tensor._base());
-  return is_transpose(tensor, base) && is_parameter(base) ? cache_.cast(base, dtype, hit).t() : at::Tensor();
+  return is_transpose(tensor, base) && is_parameter(base) ? cache_.cast(base, dtype, forward, hit).t() : at::Tensor();
 }
 
 void CastRules::release_threads() {

@@ -27,7 +27,8 @@ class CastRules {
  public:
   enum class Mode : unsigned char {
     casts,  ///< O1 and O4: by the lists
-    match   ///< O2, O3, O5: arguments follow 16-bit weights, losses run in FP32 unless 16-bit outputs are asked for
+    match   ///< O2, O3, O5: arguments follow 16-bit weights; outside of handles losses run in FP32 unless 16-bit outputs are
+            ///< asked for
   };
 
   /// Null where the settings cast no operator (O0). Errors: ValueError for a list that names an operator which LibTorch does
@@ -46,7 +47,7 @@ class CastRules {
   static bool may_be_weight(const at::Tensor& tensor);
   /// A tensor that may be a weight in `dtype` through the cache, if it is a weight, which is an FP32 parameter (CACHE-02), or
   /// the transpose of one, as `torch::nn::Linear` makes it for every call; undefined otherwise.
-  at::Tensor cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, bool& hit) const;
+  at::Tensor cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const;
   WeightCache& cache() const { return cache_; }
 
   /// No thread casts by these rules any more, outside of the handles' forward passes.

@@ -14,8 +14,10 @@ using Comparisons =
     Operators<op::eq_Tensor, op::ne_Tensor, op::lt_Tensor, op::le_Tensor, op::gt_Tensor, op::ge_Tensor, op::equal>;
 using Sequences =
     Operators<op::cat, op::cat_names, op::concat, op::concat_names, op::concatenate, op::concatenate_names, op::stack>;
-using Scatters = Operators<op::index_add, op::index_add_dimname, op::index_copy, op::index_copy_dimname, op::scatter_add,
-                           op::scatter_add_dimname>;
+using Scatters = Operators<op::index_add, op::index_add_dimname, op::index_copy, op::index_copy_dimname, op::index_put,
+                           op::masked_scatter, op::scatter_src, op::scatter_add, op::scatter_add_dimname>;
+using InPlaceScatters =
+    Operators<op::index_add_, op::index_copy_, op::index_put_, op::masked_scatter_, op::scatter__src, op::scatter_add_>;
 using InPlaceArithmetic =
     Operators<op::add__Tensor, op::sub__Tensor, op::mul__Tensor, op::div__Tensor, op::div__Tensor_mode, op::true_divide__Tensor,
               op::addcdiv_, op::addcmul_, op::atan2_, op::addmm_, op::addmv_, op::addr_, op::addbmm_, op::baddbmm_,
@@ -32,6 +34,7 @@ void register_arithmetic(torch::Library& aten) {
   Comparisons::register_in(aten);
   Sequences::register_in(aten);
   Scatters::register_in(aten);
+  InPlaceScatters::register_in(aten);
   InPlaceArithmetic::register_in(aten);
   InPlaceFunctions::register_in(aten);
 }

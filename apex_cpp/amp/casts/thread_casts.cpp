@@ -1,8 +1,10 @@
 #include <apex_cpp/amp/casts/thread_casts.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <atomic>
 #include <mutex>
@@ -11,6 +13,7 @@
 #include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/casts/dispatch.h>
+#include <apex_cpp/amp/casts/enable_casts.h>
 
 namespace apex::amp {
 namespace detail {
@@ -27,6 +30,10 @@ struct Newest {
     rules = std::move(value);
     generation.fetch_add(1);
   }
+  bool empty() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return rules == nullptr;
+  }
   void forget(const std::shared_ptr<CastRules>& released) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (rules == released) rules.reset();
@@ -39,7 +46,7 @@ Newest& newest() {
   return instance;
 }
 
-const CastRules* carried_rules() {
+const std::shared_ptr<const CastRules>& carried_rules() {
   thread_local uint64_t seen = ~uint64_t{0};
   thread_local std::shared_ptr<const CastRules> rules;
   if (seen != newest().generation.load()) {
@@ -47,14 +54,30 @@ const CastRules* carried_rules() {
     rules = newest().rules;
     seen = newest().generation.load();
   }
-  return rules.get();
+  return rules;
 }
 
 // Both flags: every autocast key is excluded by default, and no tensor carries this one.
-void set_switch(bool included, bool excluded) {
+void set_flags(bool included, bool excluded) {
   c10::impl::tls_set_dispatch_key_included(kCastKey, included);
   c10::impl::tls_set_dispatch_key_excluded(kCastKey, excluded);
 }
+
+// While casts are on, TorchScript runs graphs as they are written, operator by operator, with autograd's own derivatives: its
+// executor's would save an operator's arguments as they were before the cast.
+void set_switch(bool on) {
+  const bool was_on = c10::impl::tls_is_dispatch_key_included(kCastKey);
+  set_flags(on, !on);
+  if (on || was_on) torch::jit::setGraphExecutorOptimize(!on);
+}
+
+uint64_t next_forward() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// Neither autograd's threads nor those that share an operator's work are the program's own.
+bool is_a_programs_thread() { return torch::autograd::get_current_graph_task_id() == -1 && !at::in_parallel_region(); }
 
 }  // namespace
 
@@ -64,7 +87,7 @@ ThreadCasts& thread_casts() {
 }
 
 void cast_on_this_thread(std::shared_ptr<const CastRules> rules) {
-  set_switch(rules != nullptr, rules == nullptr);
+  set_switch(rules != nullptr);
   newest().set(rules);
   auto& here = thread_casts();
   here.rules = std::move(rules);
@@ -74,37 +97,74 @@ void cast_on_this_thread(std::shared_ptr<const CastRules> rules) {
 void release_threads(const std::shared_ptr<CastRules>& rules) {
   rules->release_threads();
   newest().forget(rules);
-  if (thread_casts().rules != rules) return;
-  set_switch(false, true);
+  set_switch(false);
   thread_casts().rules.reset();
 }
 
-ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules)
-    : previous_(thread_casts()),
-      was_included_(c10::impl::tls_is_dispatch_key_included(kCastKey)),
-      was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kCastKey)) {
+SavedCasts::SavedCasts()
+    : casts_(thread_casts()),
+      included_(c10::impl::tls_is_dispatch_key_included(kCastKey)),
+      excluded_(c10::impl::tls_is_dispatch_key_excluded(kCastKey)),
+      optimizes_scripts_(torch::jit::getGraphExecutorOptimize()) {}
+
+void SavedCasts::restore() {
+  thread_casts() = std::move(casts_);
+  set_flags(included_, excluded_);
+  torch::jit::setGraphExecutorOptimize(optimizes_scripts_);
+}
+
+CastsAs::CastsAs(std::shared_ptr<const CastRules> rules) {
+  auto& here = thread_casts();
+  here.rules = std::move(rules);
+  here.disabled = false;
+  here.graph_task = torch::autograd::get_current_graph_task_id();
+  set_switch(true);
+}
+
+ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules) {
   auto& here = thread_casts();
   here.rules = rules;
   here.graph_task = torch::autograd::get_current_graph_task_id();
-  ++here.forward_depth;
-  set_switch(rules != nullptr, rules == nullptr);
+  if (!previous_.inside_forward()) here.forward = next_forward();
+  set_switch(rules != nullptr);
 }
 
 ForwardScope::~ForwardScope() {
-  auto& here = thread_casts();
-  if (here.rules && previous_.forward_depth == 0 && !at::GradMode::is_enabled()) here.rules->cache().clear();
-  here = std::move(previous_);
-  set_switch(was_included_, was_excluded_);
+  const auto rules = thread_casts().rules;
+  if (rules && !previous_.inside_forward() && !at::GradMode::is_enabled()) rules->cache().clear();
+  const bool goes_on = rules && previous_.none() && is_a_programs_thread() && !newest().empty();
+  previous_.restore();
+  if (goes_on) set_switch(true);
 }
 
-const CastRules* rules_in_force(const ThreadCasts& here) {
-  if (torch::autograd::get_current_graph_task_id() != here.graph_task) return nullptr;
-  const CastRules* rules = here.rules ? here.rules.get() : carried_rules();
-  const bool released = rules && here.forward_depth == 0 && rules->released_threads();
-  return released ? nullptr : rules;
+RulesInForce rules_in_force(const ThreadCasts& here) {
+  const CastRules* rules = (here.rules ? here.rules : carried_rules()).get();
+  if (!rules || (here.forward == 0 && rules->released_threads())) return {};
+  const bool foreign = torch::autograd::get_current_graph_task_id() != here.graph_task;
+  return {rules, foreign || (here.forward != 0 && rules->mode() == CastRules::Mode::match)};
 }
 
+std::shared_ptr<const CastRules> listed_casts_in_force() {
+  const auto& here = thread_casts();
+  if (here.disabled || !c10::impl::tls_is_dispatch_key_included(kCastKey)) return nullptr;
+  const auto [rules, only_mixes] = rules_in_force(here);
+  if (!rules || only_mixes || rules->mode() != CastRules::Mode::casts) return nullptr;
+  return here.rules ? here.rules : carried_rules();
+}
+
+namespace {
+
+// A thread's own rules, as long as they hold; else the newest.
+std::shared_ptr<const CastRules> rules_to_enable() {
+  const auto& here = thread_casts();
+  const bool has_own = here.rules && (here.forward != 0 || !here.rules->released_threads());
+  return has_own ? here.rules : nullptr;
+}
+
+}  // namespace
 }  // namespace detail
+
+enable_casts::enable_casts() : casts_(detail::rules_to_enable()) {}
 
 disable_casts::disable_casts() : previous_(std::exchange(detail::thread_casts().disabled, true)) {}
 

@@ -14,7 +14,7 @@ struct ThreadCasts {
   std::shared_ptr<const CastRules> rules;  ///< null: nothing, or what `at::ThreadLocalState` carried here
   bool disabled = false;                   ///< inside `disable_casts`
   int64_t graph_task = -1;                 ///< the backward pass that switched casts on; -1: none. No other one is cast
-  int forward_depth = 0;                   ///< handles' forwards that are running
+  uint64_t forward = 0;                    ///< number of the outermost handle's forward that is running; 0: none
   TraceRecorder* recorder = nullptr;       ///< where casts are reported while `amp::trace` is on
 };
 
@@ -24,11 +24,41 @@ ThreadCasts& thread_casts();
 /// Switches casts on for the calling thread until further notice, by `rules`; off if null. Other threads to which
 /// `at::ThreadLocalState` carries the switch follow the newest rules of the process.
 void cast_on_this_thread(std::shared_ptr<const CastRules> rules);
-/// No thread casts by `rules` any more, except inside a `ForwardScope`.
+/// No thread casts by `rules` any more, and the calling one by none, except inside a `ForwardScope`.
 void release_threads(const std::shared_ptr<CastRules>& rules);
 
+/// The casts of the calling thread as they are now, to be put back.
+class SavedCasts {
+ public:
+  SavedCasts();
+  void restore();
+  bool inside_forward() const { return casts_.forward != 0; }
+  /// The thread has never been told to cast, nor was the switch carried to it.
+  bool none() const { return !casts_.rules && !included_; }
+
+ private:
+  ThreadCasts casts_;
+  bool included_, excluded_;
+  bool optimizes_scripts_;
+};
+
+/// Casts by `rules` for its lifetime, inside `disable_casts` and within a backward pass too; by the newest rules of the process
+/// if null. Restores what was before.
+class CastsAs {
+ public:
+  explicit CastsAs(std::shared_ptr<const CastRules> rules);
+  ~CastsAs() { previous_.restore(); }
+  CastsAs(const CastsAs&) = delete;
+  CastsAs& operator=(const CastsAs&) = delete;
+
+ private:
+  SavedCasts previous_;
+};
+
 /// Casts by `rules` for one forward pass of a handle, on whatever thread it runs; off if null. Restores what was before.
-/// Where grad mode is off, its end empties the cache: nothing stale is left for the next evaluation.
+/// Where grad mode is off, its end empties the cache: nothing stale is left for the next evaluation. A thread that had no casts
+/// goes on with the newest rules of the process: what follows the forward there, a loss say, is cast as on the thread that
+/// called `initialize`. Not so on threads that are not the program's: in a backward pass, or in a parallel region.
 class ForwardScope {
  public:
   explicit ForwardScope(const std::shared_ptr<CastRules>& rules);
@@ -37,12 +67,20 @@ class ForwardScope {
   ForwardScope& operator=(const ForwardScope&) = delete;
 
  private:
-  ThreadCasts previous_;
-  bool was_included_, was_excluded_;
+  SavedCasts previous_;
 };
 
-/// The rules by which an operator that is called now, on the thread whose state this is, is cast, or null. Not inside a
-/// backward pass, unless casts were switched on within it (a forward pass that is computed again).
-const CastRules* rules_in_force(const ThreadCasts& here);
+/// The rules that hold for an operator that is called now, and how far.
+struct RulesInForce {
+  const CastRules* rules = nullptr;  ///< null: nothing is cast
+  /// Only what LibTorch would refuse, 16-bit and FP32 arguments of one call, is brought to one type: in a backward pass, whose
+  /// formulas never mix them while a program's own may, and in a handle's forward at O2, O3 and O5.
+  bool only_mixes = false;
+};
+/// For the thread whose state this is. A forward pass that is computed again within a backward pass, and `enable_casts` there,
+/// are cast like any other.
+RulesInForce rules_in_force(const ThreadCasts& here);
+/// The rules by which the calling thread casts operators by the lists of O1 and O4, or null.
+std::shared_ptr<const CastRules> listed_casts_in_force();
 
 }  // namespace apex::amp::detail

@@ -12,23 +12,46 @@ uint32_t version_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImp
 
 }  // namespace
 
-bool WeightCache::Entry::holds_for(const at::Tensor& tensor) const {
+bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward) const {
   if (storage._unsafe_get_target() != tensor.storage().unsafeGetStorageImpl() || version != version_of(tensor)) return false;
-  return !at::GradMode::is_enabled() || tensor.requires_grad() == requires_grad;
+  const bool is_of_this_forward = in_forward != 0 && forward == in_forward;
+  if (!at::GradMode::is_enabled()) return is_of_this_forward;
+  return tensor.requires_grad() == requires_grad && (kept || is_of_this_forward);
 }
 
-at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, bool& hit) {
-  const Key key{weight.unsafeGetTensorImpl(), dtype};
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = entries_.find(key);
-    hit = found != entries_.end() && found->second.holds_for(weight);
-    if (hit) return found->second.cast;
-  }
-  at::Tensor cast = weight.to(dtype);
-  Entry entry{c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(weight.getIntrusivePtr()),
-              weight.storage().getWeakStorageImpl(), version_of(weight), cast.requires_grad(), cast};
+void WeightCache::keep(const at::Tensor& weight) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  kept_.insert_or_assign(weight.unsafeGetTensorImpl(), Weak(weight.getIntrusivePtr()));
+}
+
+at::Tensor WeightCache::find(const Key& key, const at::Tensor& weight, uint64_t forward) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || !found->second.holds_for(weight, forward)) return {};
+  Entry& entry = found->second;
+  if (forward != 0 && entry.forward != forward) {
+    entry.cast.data().copy_(weight.data());
+    entry.forward = forward;
+  }
+  return entry.cast;
+}
+
+at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit) {
+  const Key key{weight.unsafeGetTensorImpl(), dtype};
+  at::Tensor cast = find(key, weight, forward);
+  hit = cast.defined();
+  if (hit) return cast;
+  cast = weight.to(dtype);
+  Entry entry{Weak(weight.getIntrusivePtr()),
+              weight.storage().getWeakStorageImpl(),
+              version_of(weight),
+              cast.requires_grad(),
+              false,
+              forward,
+              cast};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  entry.kept = kept_.count(key.weight) > 0;
+  if (!entry.kept && forward == 0) return cast;
   if (entries_.size() >= next_sweep_) drop_expired();
   entries_.insert_or_assign(key, std::move(entry));
   return cast;

@@ -16,24 +16,37 @@ namespace apex::amp::detail {
 ///
 /// An entry holds for one tensor, dtype, storage and version, so a weight that was written in place, loaded, or given other
 /// data is cast anew (Apex returned the old values: CACHE-07). In grad mode it must also require grad as the weight does
-/// (CACHE-05). Writes through `tensor.data()` leave no trace; `clear` is called wherever amp itself makes room for them.
+/// (CACHE-05). A write through `tensor.data()`, as `torch::optim::SGD` does it, leaves no trace; therefore an entry outlives
+/// the forward pass of a handle in which it was made only
+/// - in grad mode, so that an iteration shares its casts, and
+/// - for a weight that an optimizer of amp's trains: its `step` and `zero_grad`, and both ends of `scale_loss`, clear.
+/// A later forward pass of a handle that finds such an entry writes the weight's present values into it. So a handle always
+/// runs with the weights as they are, whoever wrote them, and so does every model that no optimizer of amp's trains. One case
+/// remains: the original model's forward, called on itself in grad mode, after a write through `data()` to weights that an
+/// optimizer of amp's trains, where the same iteration has cast them before; `amp::clear_cast_cache` is for that.
 /// Thread-safe; entries of tensors that are gone are dropped as the cache grows.
 class WeightCache {
  public:
-  /// `weight`, an FP32 leaf, in `dtype`; `hit` tells whether it was there.
-  at::Tensor cast(const at::Tensor& weight, c10::ScalarType dtype, bool& hit);
+  /// An optimizer of amp's trains `weight`: its casts may outlive a forward pass.
+  void keep(const at::Tensor& weight);
+  /// `weight`, an FP32 leaf, in `dtype`; `hit` tells whether it was there. `forward`: number of the handle's forward pass that
+  /// runs on this thread, 0 for none.
+  at::Tensor cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit);
   void clear();
   size_t size() const;
 
  private:
+  // Weak references keep the addresses, by which entries are found and compared, from being used again.
+  using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Entry {
-    // Weak references keep the addresses, by which entries are found and compared, from being used again.
-    c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> weight;
+    Weak weight;
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     uint32_t version;
     bool requires_grad;  // of `cast`
+    bool kept;           // beyond the forward pass
+    uint64_t forward;    // in which `cast` was last written
     at::Tensor cast;
-    bool holds_for(const at::Tensor& tensor) const;
+    bool holds_for(const at::Tensor& tensor, uint64_t in_forward) const;
   };
   struct Key {
     const at::TensorImpl* weight;
@@ -45,9 +58,12 @@ class WeightCache {
   };
   using Entries = std::unordered_map<Key, Entry, KeyHash>;
 
+  /// The cast that is there, or an undefined tensor. Writes the weight into one of an earlier forward pass.
+  at::Tensor find(const Key& key, const at::Tensor& weight, uint64_t forward);
   void drop_expired();
 
   mutable std::mutex mutex_;
+  std::unordered_map<const at::TensorImpl*, Weak> kept_;
   Entries entries_;
   size_t next_sweep_ = 256;
 };

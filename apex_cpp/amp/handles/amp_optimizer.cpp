@@ -15,6 +15,16 @@ void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<
   stash_ = std::make_shared<OptimizerStash>(session, std::move(tie));
   stash_->set_aside_grads_of(params_of(handle.param_groups()));
   session->optimizers.push_back(stash_);
+  keep_casts();
+}
+
+// The weights that this optimizer trains are those whose casts may be kept: amp is told of every change.
+void AmpOptimizerBase::keep_casts() const {
+  const auto& rules = stash_->session().cast_rules;
+  if (!rules || !stash_->session().patches_functions()) return;
+  for (const auto& group : stash_->left_behind().handle->param_groups()) {
+    for (const auto& param : group.params()) rules->cache().keep(param);
+  }
 }
 
 void AmpOptimizerBase::follow(torch::optim::Optimizer* from, torch::optim::Optimizer* to) {
@@ -40,6 +50,7 @@ void AmpOptimizerBase::finish_step() {
 bool AmpOptimizerBase::zero_grad_with_amp(bool set_to_none) {
   auto& stash = in_use("zero_grad");
   stash.check_in_use();
+  stash.session().clear_cast_cache();
   if (!stash.session().has_masters()) {
     stash.forget_passes();
     return false;
@@ -58,6 +69,7 @@ void AmpOptimizerBase::before_new_group(const torch::optim::OptimizerParamGroup&
 void AmpOptimizerBase::after_new_group(const torch::optim::OptimizerParamGroup& group) {
   stash_->adopt_new_params();
   stash_->set_aside_grads_of(group.params());
+  keep_casts();
 }
 
 void AmpOptimizerBase::write_masters(torch::serialize::OutputArchive& archive) const {

@@ -38,6 +38,7 @@ class AmpOptimizerBase {
   bool zero_grad_with_amp(bool set_to_none);
   void before_new_group(const torch::optim::OptimizerParamGroup& group);
   void after_new_group(const torch::optim::OptimizerParamGroup& group);
+  void keep_casts() const;
   void write_masters(torch::serialize::OutputArchive& archive) const;
   std::vector<at::Tensor> read_masters(torch::serialize::InputArchive& archive);
   void after_load(const std::vector<at::Tensor>& masters);

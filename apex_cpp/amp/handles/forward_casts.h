@@ -22,7 +22,7 @@ struct ForwardCasts {
   /// Checkpoint entries of these dtypes are saved as FP32.
   bool saves_float32 = false;
   std::shared_ptr<Session> session;  // null: amp has not touched the model
-  std::shared_ptr<CastRules> rules;  // how operators are cast while forward runs; null: not at all
+  std::shared_ptr<CastRules> rules;  // how operators are cast while forward runs; null: not at all (O0)
 };
 
 /// A module that `initialize` can patch in place, found from any `torch::nn::Module` by dynamic_cast. Its names are long so as

@@ -2,9 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <type_traits>
 #include <utility>
 
+#include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/tensors/map_tensors.h>
 #include <apex_cpp/amp/torch_amp/autocast.h>
 
@@ -16,20 +19,31 @@ namespace apex::amp {
 
 namespace detail {
 
-/// Keeps in `ctx` what casts the backward is to run with.
-void save_autocast(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type, bool enabled);
-/// A guard with what was kept. Errors: RuntimeError if nothing was.
-autocast saved_autocast(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type);
-/// In `dtype`, if it is a floating tensor of the device type, float64 excepted.
-at::Tensor cast_eligible(const at::Tensor& tensor, DeviceTypeArg device_type, c10::ScalarType dtype);
+/// Keeps in `ctx` what casts the backward is to run with, torch's and amp's: those around the call, or none.
+void keep_casts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type, bool those_around);
+/// The casts that were kept, for its lifetime. Errors: RuntimeError if nothing was.
+class KeptCasts {
+ public:
+  KeptCasts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type);
+
+ private:
+  autocast torch_casts_;
+  std::optional<CastsAs> amp_casts_;
+};
+
+/// Whether operators on this thread are cast by the lists of O1 or O4.
+bool are_listed_casts_on();
+/// In `dtype`, if it is a floating tensor of the device type (of any, if there is none), float64 excepted.
+at::Tensor cast_eligible(const at::Tensor& tensor, std::optional<DeviceTypeArg> device_type, c10::ScalarType dtype);
 
 template <class F, class... Inputs>
 using CustomFwdResult = std::decay_t<std::invoke_result_t<F&, const Inputs&...>>;
 
 }  // namespace detail
 
-/// The body of the `forward` of a `torch::autograd::Function`, for use within `autocast`: keeps in `ctx` whether casts were on,
-/// for `custom_bwd`, and calls `forward(inputs...)` under the casts around it. Python: `torch.amp.custom_fwd`.
+/// The body of the `forward` of a `torch::autograd::Function`, for use within `autocast` and at O1 and O4: keeps in `ctx` which
+/// casts were on, torch's for the device type and amp's, which hold for every device, for `custom_bwd`, and calls
+/// `forward(inputs...)` under the casts around it. Python: `torch.amp.custom_fwd`.
 ///
 /// ```
 /// static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
@@ -43,20 +57,24 @@ using CustomFwdResult = std::decay_t<std::invoke_result_t<F&, const Inputs&...>>
 template <class F, class... Inputs>
 detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type, F&& forward,
                                                  const Inputs&... inputs) {
-  detail::save_autocast(ctx, device_type, is_autocast_enabled(device_type));
+  detail::keep_casts(ctx, device_type, /*those_around=*/true);
   return forward(inputs...);
 }
 
 /// The same for a `forward` written for one dtype: where casts are on, it gets the floating tensors of the device type (float64
-/// excepted) among `inputs`, in containers too, in `cast_inputs`, and runs, as its backward does, without casts. Where casts
-/// are off, inputs are passed as they are.
+/// excepted) among `inputs`, in containers too, in `cast_inputs`, and runs, as its backward does, without casts. At O1 and O4,
+/// whose casts hold for every device, these are the floating tensors of any device. Where casts are off, inputs are passed as
+/// they are.
 template <class F, class... Inputs>
 detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type,
                                                  c10::ScalarType cast_inputs, F&& forward, const Inputs&... inputs) {
-  detail::save_autocast(ctx, device_type, false);
-  if (!is_autocast_enabled(device_type)) return forward(inputs...);
+  detail::keep_casts(ctx, device_type, /*those_around=*/false);
+  const bool everywhere = detail::are_listed_casts_on();
+  if (!everywhere && !is_autocast_enabled(device_type)) return forward(inputs...);
   const autocast off(device_type, std::nullopt, /*enabled=*/false);
-  const auto cast = [&](const at::Tensor& tensor) { return detail::cast_eligible(tensor, device_type, cast_inputs); };
+  const disable_casts amp_off;
+  const std::optional<DeviceTypeArg> of_device = everywhere ? std::nullopt : std::optional<DeviceTypeArg>(device_type);
+  const auto cast = [&](const at::Tensor& tensor) { return detail::cast_eligible(tensor, of_device, cast_inputs); };
   return forward(detail::map_tensors(inputs, cast)...);
 }
 
@@ -66,7 +84,7 @@ detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContex
 template <class F>
 std::decay_t<std::invoke_result_t<F&>> custom_bwd(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type,
                                                   F&& backward) {
-  const autocast as_in_forward = detail::saved_autocast(ctx, device_type);
+  const detail::KeptCasts as_in_forward(ctx, device_type);
   return backward();
 }
 

@@ -1,0 +1,171 @@
+// The match policy within a handle's forward at O2, O3 and O5: FP32 tensors that the forward makes meet 16-bit weights and
+// activations, which LibTorch refuses. Everything that it takes stays as it is.
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+/// A model that is nothing but its forward, given its one linear layer.
+struct CalledImpl : torch::nn::Module {
+  using Function = std::function<Tensor(torch::nn::Linear&, const Tensor&)>;
+  explicit CalledImpl(Function function) : call(std::move(function)) { fc = register_module("fc", torch::nn::Linear(6, 6)); }
+  Tensor forward(Tensor x) { return call(fc, x); }
+  Function call;
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Called);
+
+struct MatchInForward : AmpTest, ::testing::WithParamInterface<const char*> {
+  at::ScalarType low() const { return std::string(GetParam()) == "O5" ? torch::kBFloat16 : torch::kHalf; }
+
+  // The type of what `f` makes of the handle's 16-bit input, within its forward.
+  template <class F>
+  at::ScalarType type_in_forward(F&& f) const {
+    at::ScalarType type = torch::kLong;
+    Called model([&](torch::nn::Linear&, const Tensor& x) {
+      EXPECT_EQ(x.dtype(), low());
+      type = f(x).scalar_type();
+      return x;
+    });
+    auto net = amp::initialize(model, GetParam(), quiet());
+    net->forward(features());
+    return type;
+  }
+};
+
+TEST_P(MatchInForward, ALayerTakesAFloat32TensorMadeInside) {
+  Called model([](torch::nn::Linear& fc, const Tensor& x) { return fc(torch::ones({4, 6})) + fc(x); });
+  auto net = amp::initialize(model, GetParam(), quiet());
+  const auto by_hand = [&](const Tensor& x) { return torch::linear(x.to(low()), model->fc->weight, model->fc->bias); };
+  const Tensor want = by_hand(torch::ones({4, 6})) + by_hand(features());
+  EXPECT_TRUE(torch::equal(net->forward(features()), want.to(torch::kFloat)));
+}
+
+template <class Layer>
+struct StatefulImpl : torch::nn::Module {
+  StatefulImpl() { layer = register_module("layer", Layer(6, 5)); }
+  Tensor forward(Tensor x) {
+    if constexpr (std::is_same_v<Layer, torch::nn::LSTM>) {
+      return std::get<0>(layer(x, std::tuple(torch::zeros({1, 4, 5}), torch::zeros({1, 4, 5}))));
+    } else if constexpr (std::is_same_v<Layer, torch::nn::LSTMCell>) {
+      return std::get<0>(layer(x[0], std::tuple(torch::zeros({4, 5}), torch::zeros({4, 5}))));
+    } else if constexpr (std::is_same_v<Layer, torch::nn::GRUCell> || std::is_same_v<Layer, torch::nn::RNNCell>) {
+      return layer(x[0], torch::zeros({4, 5}));
+    } else {
+      return std::get<0>(layer(x, torch::zeros({1, 4, 5})));
+    }
+  }
+  Layer layer{nullptr};
+};
+
+template <class Layer>
+void expect_zeros_as_hidden_state(const char* level) {
+  torch::nn::ModuleHolder<StatefulImpl<Layer>> model(std::make_shared<StatefulImpl<Layer>>());
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+  const Tensor x = torch::randn({3, 4, 6});
+  const Tensor output = net->forward(x);
+  const auto without = [&](auto& layer) {  // LibTorch makes the same zeros itself, in the input's type
+    const Tensor input = x.to(layer->parameters()[0].dtype());
+    const Tensor first = input.select(0, 0);
+    if constexpr (std::is_same_v<Layer, torch::nn::LSTMCell>)
+      return std::get<0>(layer(first));
+    else if constexpr (std::is_same_v<Layer, torch::nn::GRUCell> || std::is_same_v<Layer, torch::nn::RNNCell>)
+      return layer(first);
+    else
+      return std::get<0>(layer(input));
+  };
+  EXPECT_TRUE(torch::equal(output, without(model->layer).to(torch::kFloat))) << level;
+  {
+    auto scaled = amp::scale_loss(output.square().mean(), opt);
+    scaled.backward();
+  }
+  opt.step();
+  amp::reset();
+}
+
+TEST_P(MatchInForward, HiddenStatesMayBeFloat32Zeros) {
+  expect_zeros_as_hidden_state<torch::nn::LSTM>(GetParam());
+  expect_zeros_as_hidden_state<torch::nn::GRU>(GetParam());
+  expect_zeros_as_hidden_state<torch::nn::RNN>(GetParam());
+  expect_zeros_as_hidden_state<torch::nn::LSTMCell>(GetParam());
+  expect_zeros_as_hidden_state<torch::nn::GRUCell>(GetParam());
+  expect_zeros_as_hidden_state<torch::nn::RNNCell>(GetParam());
+}
+
+TEST_P(MatchInForward, ProductsOf16BitAndFloat32TensorsAre16Bit) {
+  const auto eye = [] { return torch::eye(6); };
+  EXPECT_EQ(type_in_forward([&](const Tensor& x) { return torch::mm(x, eye()); }), low());
+  EXPECT_EQ(type_in_forward([&](const Tensor& x) { return torch::matmul(eye(), x.t()); }), low());
+  EXPECT_EQ(type_in_forward([&](const Tensor& x) { return torch::bmm(x.unsqueeze(0), eye().unsqueeze(0)); }), low());
+  EXPECT_EQ(type_in_forward([&](const Tensor& x) {
+              return torch::baddbmm(torch::zeros({1, 4, 6}), x.unsqueeze(0), eye().unsqueeze(0));
+            }),
+            low());
+  EXPECT_EQ(type_in_forward([&](const Tensor& x) { return torch::einsum("ij,jk->ik", {x, eye()}); }), low());
+  EXPECT_EQ(type_in_forward([&](const Tensor& x) {
+              const Tensor q = x.view({1, 1, 4, 6});
+              return torch::scaled_dot_product_attention(q, torch::ones({1, 1, 4, 6}), q);
+            }),
+            low());
+}
+
+TEST_P(MatchInForward, FloatAloneAnd16BitAloneStay) {
+  EXPECT_EQ(type_in_forward([](const Tensor&) { return torch::mm(torch::eye(6), torch::eye(6)); }), torch::kFloat);
+  EXPECT_EQ(type_in_forward([](const Tensor& x) { return x + torch::ones({6}); }), torch::kFloat) << "LibTorch promotes";
+  EXPECT_EQ(type_in_forward([](const Tensor& x) { return torch::layer_norm(x, {6}, torch::ones({6})); }), low())
+      << "LibTorch takes FP32 weights with 16-bit input";
+}
+
+TEST_P(MatchInForward, WritesFollowTheTensorThatIsWritten) {
+  const Tensor rows = torch::tensor({0, 2});
+  const auto expect_low = [&](const char* name, auto&& write) {
+    Tensor target;
+    EXPECT_EQ(type_in_forward([&](const Tensor& x) {
+                target = torch::zeros_like(x);
+                write(target);
+                return target;
+              }),
+              low())
+        << name;
+    EXPECT_EQ(target.to(torch::kFloat).sum().item<float>(), 24.0f) << name;  // 12 elements of 2
+  };
+  const Tensor twos = torch::full({2, 6}, 2.0), index = rows.unsqueeze(1).expand({2, 6});
+  expect_low("index_put_", [&](Tensor& t) { t.index_put_({rows}, twos); });
+  expect_low("index_add_", [&](Tensor& t) { t.index_add_(0, rows, twos); });
+  expect_low("index_copy_", [&](Tensor& t) { t.index_copy_(0, rows, twos); });
+  expect_low("scatter_", [&](Tensor& t) { t.scatter_(0, index, twos); });
+  expect_low("scatter_add_", [&](Tensor& t) { t.scatter_add_(0, index, twos); });
+  expect_low("masked_scatter_", [&](Tensor& t) { t.masked_scatter_(torch::arange(24).view({4, 6}) < 12, twos); });
+  expect_low("index_put", [&](Tensor& t) { t = t.index_put({rows}, twos); });
+  expect_low("scatter", [&](Tensor& t) { t = t.scatter(0, index, twos); });
+  Tensor wide = torch::zeros({4, 6});
+  EXPECT_EQ(type_in_forward([&](const Tensor& x) { return wide.index_put_({rows}, x.slice(0, 0, 2)); }), torch::kFloat);
+}
+
+TEST_P(MatchInForward, LossesInsideStayInThe16BitType) {  // Apex patches no function at these levels
+  EXPECT_EQ(type_in_forward([](const Tensor& x) { return torch::mse_loss(x, torch::zeros_like(x)); }), low());
+}
+
+TEST_P(MatchInForward, StructArgumentsMayHoldFloat32) {
+  struct Batch {
+    Tensor x, mask;
+  };
+  struct OnBatchImpl : torch::nn::Module {
+    OnBatchImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+    Tensor forward(const Batch& batch) { return fc(batch.x) * batch.mask; }
+    torch::nn::Linear fc{nullptr};
+  };
+  torch::nn::ModuleHolder<OnBatchImpl> model(std::make_shared<OnBatchImpl>());
+  auto net = amp::initialize(model, GetParam(), quiet());
+  const Tensor want = torch::linear(features().to(low()), model->fc->weight, model->fc->bias).to(torch::kFloat);
+  EXPECT_TRUE(torch::equal(net->forward(Batch{features(), torch::ones({4, 1})}), want));
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, MatchInForward, ::testing::Values("O2", "O3", "O5"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace apex::test
