@@ -80,5 +80,51 @@ TYPED_TEST(RecurrentLayer, HasGradientsNearThoseOfFloat32AtEveryLevel) {
   }
 }
 
+// Two layers in both directions, over sequences of one length or packed ones of several.
+struct DeepLstmImpl : torch::nn::Module {
+  explicit DeepLstmImpl(bool packs) : packed(packs) {
+    lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(6, 5).num_layers(2).bidirectional(true)));
+  }
+  Tensor forward(Tensor x) {
+    if (!packed) return std::get<0>(lstm(x));
+    const auto sequences = torch::nn::utils::rnn::pack_padded_sequence(x, torch::tensor({4, 2}));
+    return std::get<0>(lstm->forward_with_packed_input(sequences)).data();
+  }
+  torch::nn::LSTM lstm{nullptr};
+  bool packed;
+};
+TORCH_MODULE(DeepLstm);
+
+struct RecurrentLayerForms : AmpTest {
+  static Tensor output_at(const std::string& level, bool packed, bool gradients) {
+    torch::manual_seed(3);
+    DeepLstm model(packed);
+    const Tensor x = torch::randn({4, 2, 6});
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+    const at::AutoGradMode mode(gradients);
+    const Tensor output = net->forward(x).to(torch::kFloat);
+    if (gradients) {
+      auto scaled_loss = amp::scale_loss(output.square().mean(), opt);
+      scaled_loss.backward();
+    }
+    amp::reset();
+    return output.detach();
+  }
+};
+
+// Outputs are within 1, and true to some twenty roundings of 2^-9 each.
+TEST_F(RecurrentLayerForms, DeepPackedAndWithoutGradientsAreNearFloat32AtEveryLevel) {
+  for (const bool packed : {false, true}) {
+    for (const bool gradients : {false, true}) {
+      const Tensor expected = output_at("O0", packed, gradients);
+      for (const char* level : {"O1", "O2", "O3", "O4", "O5"}) {
+        EXPECT_TRUE(torch::allclose(output_at(level, packed, gradients), expected, 0, 1.0 / 16))
+            << level << packed << gradients;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace apex::test

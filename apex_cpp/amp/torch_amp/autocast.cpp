@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 #include <torch/cuda.h>
 
+#include <apex_cpp/amp/torch_amp/lstm_check.h>
+
 namespace apex::amp {
 namespace {
 
@@ -35,6 +37,7 @@ autocast::autocast(DeviceTypeArg device_type, std::optional<c10::ScalarType> dty
   State wanted{enabled, dtype.value_or(before_.dtype), cache_enabled.value_or(before_.cache_enabled)};
   wanted.enabled = enabled && supports(device_type, wanted.dtype);
   changes_dtype_ = wanted.dtype != before_.dtype;
+  if (wanted.enabled && device_type_ == c10::kCPU) detail::check_lstm_under_autocast();
   at::autocast::increment_nesting();
   enter(wanted);
 }

@@ -24,9 +24,8 @@ namespace apex::amp {
 /// of them run the same weights at different dtypes at once, one needs `cache_enabled` false. A weight that is changed inside
 /// the block is seen by the next block only. No synchronisation.
 ///
-/// LibTorch has no 16-bit `torch::nn::LSTM` for FP32 input on a CPU without AVX512: "could not create a primitive descriptor
-/// for the LSTM forward propagation primitive". Give it BF16 input (`x.to(torch::kBFloat16)`), or take level O4 or O5, whose
-/// LSTM works there.
+/// LibTorch has no 16-bit `torch::nn::LSTM` for FP32 input on a CPU without AVX512: a NotImplementedError that says so. Give it
+/// BF16 input (`x.to(torch::kBFloat16)`), or take level O4 or O5, whose LSTM works there.
 class autocast {
  public:
   /// `device_type`: by default CUDA, as `torch.cuda.amp.autocast` has it. `dtype`: what the 16-bit operations run in; by
