@@ -104,6 +104,16 @@ class InitializeOptions {
   InitializeOptions& max_loss_scale(std::nullopt_t) { return unset(max_loss_scale_); }
   const std::optional<double>& max_loss_scale() const { return max_loss_scale_; }
 
+  /// True: steps are skipped on account of Inf and NaN in gradients at every level, with a fixed loss scale, 1 among them, as
+  /// well as with a dynamic one: looked for, reported and counted as there, but no scale falls. A pass that reads the gradients
+  /// and one read of a device flag for each `scale_loss` block. Default false: such gradients go into the weights, as in Apex.
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& skip_nonfinite(Bool value) {
+    return set(skip_nonfinite_, value);
+  }
+  InitializeOptions& skip_nonfinite(std::nullopt_t) { return unset(skip_nonfinite_); }
+  const std::optional<bool>& skip_nonfinite() const { return skip_nonfinite_; }
+
   /// True: functions that O1 bans for 16-bit inputs run in FP32 instead. Default false.
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& allow_banned(Bool value) {
@@ -156,6 +166,7 @@ class InitializeOptions {
   std::optional<std::int64_t> verbosity_;
   std::optional<double> min_loss_scale_;
   std::optional<double> max_loss_scale_;
+  std::optional<bool> skip_nonfinite_;
   std::optional<bool> allow_banned_;
   std::optional<bool> allow_tf32_;
   std::optional<CastLists> casts_;

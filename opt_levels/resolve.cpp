@@ -125,6 +125,7 @@ class Resolver {
                       " is not allowed: there is one loss scaler per loss. Give 1 or more.");
     TORCH_CHECK_VALUE(settings.verbosity >= 0, given("verbosity", settings.verbosity),
                       " is not allowed. Give 0 (silent), 1 or 2.");
+    settings.skip_nonfinite = wanted_.skip_nonfinite().value_or(settings.skip_nonfinite);
     settings.allow_banned = wanted_.allow_banned().value_or(settings.allow_banned);
     settings.allow_tf32 = wanted_.allow_tf32();
     if (wanted_.casts()) settings.casts = *wanted_.casts();

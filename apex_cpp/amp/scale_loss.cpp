@@ -93,7 +93,7 @@ ScaledLoss::~ScaledLoss() {
 // SL-04: nothing to scale, to unscale or to check.
 bool ScaledLoss::needs_amp() const {
   const LossScaler& scaler = session_->scaler(options_.loss_id());
-  return session_->has_masters() || scaler.dynamic() || scaler.loss_scale() != 1.0;
+  return session_->has_masters() || scaler.looks() || scaler.loss_scale() != 1.0;
 }
 
 void ScaledLoss::enter() {

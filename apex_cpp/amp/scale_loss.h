@@ -99,8 +99,8 @@ class OptimizerList {
 /// The block in which a scaled loss is differentiated (Apex's `with amp.scale_loss(...) as scaled_loss:`).
 ///
 /// Its end unscales the gradients into FP32 masters (or in place), checks them for overflow, moves the loss scale and arranges
-/// for the next step to be skipped if need be; with a dynamic scale that costs one read of a device flag. An exception that
-/// leaves the block undoes it: gradients from before the block come back, those of the block are dropped.
+/// for the next step to be skipped if need be; with a dynamic scale or `skip_nonfinite` that costs one read of a device flag.
+/// An exception that leaves the block undoes it: gradients from before the block come back, those of the block are dropped.
 ///
 /// All gradients that are in the parameters at the end of the block count as this pass's and as scaled (BUG-32). amp takes
 /// those of earlier passes out at the start, so a program that writes gradients inside the block, say averages over processes,
@@ -157,8 +157,8 @@ class ScaledLoss {
 /// losses), or these are errors.
 /// Errors, before anything is changed: RuntimeError before `initialize`, for an optimizer that is no handle or was moved from,
 /// for a block inside another one of the same optimizer, for optimizers of different `initialize` calls, for two optimizers
-/// that train one parameter, for an optimizer whose model was initialized again, for a dynamic loss scale while a CUDA graph is
-/// captured; IndexError for a `loss_id` out of range. Apex: `amp.scale_loss`.
+/// that train one parameter, for an optimizer whose model was initialized again, for a dynamic loss scale or `skip_nonfinite`
+/// while a CUDA graph is captured; IndexError for a `loss_id` out of range. Apex: `amp.scale_loss`.
 [[nodiscard]] inline ScaledLoss scale_loss(const at::Tensor& loss, const OptimizerList& optimizers,
                                            const ScaleLossOptions& options = {}) {
   return ScaledLoss(loss, optimizers, options);

@@ -21,6 +21,7 @@ struct OptionFields {
     visit("verbosity", a.verbosity_, b.verbosity_);
     visit("min_loss_scale", a.min_loss_scale_, b.min_loss_scale_);
     visit("max_loss_scale", a.max_loss_scale_, b.max_loss_scale_);
+    visit("skip_nonfinite", a.skip_nonfinite_, b.skip_nonfinite_);
     visit("allow_banned", a.allow_banned_, b.allow_banned_);
     visit("allow_tf32", a.allow_tf32_, b.allow_tf32_);
     visit("casts", a.casts_, b.casts_);

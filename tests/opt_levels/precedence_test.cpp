@@ -23,6 +23,7 @@ num_losses: 2
 verbosity: 0
 min_loss_scale: 2
 max_loss_scale: 512
+skip_nonfinite: true
 allow_banned: true
 allow_tf32: true
 )";
@@ -41,6 +42,7 @@ TEST(Precedence, YamlWinsOverThePreset) {
   EXPECT_EQ(settings.verbosity, 0);
   EXPECT_EQ(settings.min_loss_scale, 2.0);
   EXPECT_EQ(settings.max_loss_scale, 512.0);
+  EXPECT_TRUE(settings.skip_nonfinite);
   EXPECT_TRUE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, true);
 }
@@ -56,6 +58,7 @@ TEST(Precedence, OptionsWinOverYaml) {
                               .verbosity(2)
                               .min_loss_scale(4)
                               .max_loss_scale(1024)
+                              .skip_nonfinite(false)
                               .allow_banned(false)
                               .allow_tf32(false);
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
@@ -65,6 +68,7 @@ TEST(Precedence, OptionsWinOverYaml) {
   EXPECT_EQ(settings.verbosity, 2);
   EXPECT_EQ(settings.min_loss_scale, 4.0);
   EXPECT_EQ(settings.max_loss_scale, 1024.0);
+  EXPECT_FALSE(settings.skip_nonfinite);
   EXPECT_FALSE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, false);
 }

@@ -66,6 +66,7 @@ TEST_P(Preset, LeavesTheOtherSettingsAtApexDefaults_INIT_13) {
   EXPECT_EQ(settings.verbosity, 1);
   EXPECT_EQ(settings.min_loss_scale, std::nullopt);
   EXPECT_EQ(settings.max_loss_scale, 16777216.0);
+  EXPECT_FALSE(settings.skip_nonfinite);
   EXPECT_FALSE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, std::nullopt);
   EXPECT_EQ(settings.casts, CastLists::built_in());

@@ -14,6 +14,7 @@ void expect_same_settings(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.verbosity, b.verbosity);
   EXPECT_EQ(a.min_loss_scale, b.min_loss_scale);
   EXPECT_EQ(a.max_loss_scale, b.max_loss_scale);
+  EXPECT_EQ(a.skip_nonfinite, b.skip_nonfinite);
   EXPECT_EQ(a.allow_banned, b.allow_banned);
   EXPECT_EQ(a.allow_tf32, b.allow_tf32);
   EXPECT_EQ(a.casts, b.casts);
@@ -60,6 +61,7 @@ const RoundTripRow kRoundTripRows[] = {
     {"verbosity: 0\n", kAll},
     {"min_loss_scale: 0.3333333333333333\n", kAll},
     {"max_loss_scale: 65536.0\n", kAll},
+    {"skip_nonfinite: true\n", kAll},
     {"allow_banned: true\n", kAll},
     {"allow_tf32: false\n", kAll},
     {"casts:\n  base: none\n", kAll},

@@ -5,8 +5,8 @@
 
 namespace apex::amp::detail {
 
-/// Errors: RuntimeError that names the remedy where work on `device` is captured in a CUDA graph and the loss scale is dynamic,
-/// which a graph cannot follow. `caller` is who was called.
+/// Errors: RuntimeError that names the remedy where work on `device` is captured in a CUDA graph and the host is to decide by
+/// the gradients whether to step, which a graph cannot follow. `caller` is who was called.
 void check_capture(const LossScaler& scaler, const char* caller, c10::Device device);
 
 }  // namespace apex::amp::detail

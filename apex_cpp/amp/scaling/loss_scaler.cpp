@@ -21,8 +21,9 @@ bool same_tensors(at::TensorList a, at::TensorList b) {
 
 }  // namespace
 
-LossScaler::LossScaler(LossScale loss_scale, std::optional<double> min_loss_scale, double max_loss_scale)
+LossScaler::LossScaler(LossScale loss_scale, std::optional<double> min_loss_scale, double max_loss_scale, bool skip_nonfinite)
     : dynamic_(loss_scale.dynamic),
+      looks_(loss_scale.dynamic || skip_nonfinite),
       scale_(loss_scale.dynamic ? std::min(max_loss_scale, kInitScale) : loss_scale.value),
       min_loss_scale_(min_loss_scale.value_or(0.0)),
       max_loss_scale_(max_loss_scale) {}
@@ -57,7 +58,7 @@ const at::Tensor& LossScaler::found_inf(at::TensorList grads) {
 }
 
 void LossScaler::unscale(at::TensorList model_grads, at::TensorList master_grads) {
-  if (!dynamic_ && scale_ == 1.0 && same_tensors(model_grads, master_grads)) return;
+  if (!dynamic_ && scale_ == 1.0 && same_tensors(model_grads, master_grads)) return look_at(model_grads);
   scale(model_grads, master_grads, 1.0 / scale_);
 }
 
@@ -77,17 +78,22 @@ void LossScaler::axpby(at::TensorList x, at::TensorList y, at::TensorList out, d
   check_products(out, a);
 }
 
+void LossScaler::look_at(at::TensorList tensors) {
+  if (looks_ && !tensors.empty()) kernels::multi_tensor_maxnorm(found_inf(tensors), tensors, /*per_tensor=*/false);
+}
+
 // The kernels look at what they read. Only a factor above 1, of a loss scale below 1, can make more of it than fits.
 void LossScaler::check_products(at::TensorList products, double factor) {
-  if (dynamic_ && factor > 1) kernels::multi_tensor_maxnorm(found_inf(products), products, /*per_tensor=*/false);
+  if (factor > 1) look_at(products);
 }
 
 at::Tensor LossScaler::check(at::TensorList grads) {
-  if (grads.empty() || !dynamic_) return {};
+  if (grads.empty() || !looks_) return {};
   return detail::scaled_norm(grads, 1.0 / scale_, found_inf(grads));
 }
 
 double LossScaler::backed_off() const {
+  if (!dynamic_) return scale_;
   const double halved = scale_ / kScaleFactor;
   const double scale = min_loss_scale_ > 0 ? std::max(min_loss_scale_, halved) : halved;
   TORCH_CHECK(scale >= std::numeric_limits<float>::min(), "Gradient overflow at every loss scale down to ", scale_,
@@ -113,10 +119,10 @@ std::string LossScaler::describe_history() const {
   return text.str();
 }
 
-bool LossScaler::overflow_found() const { return dynamic_ && found_inf_.defined() && found_inf_.item<int>() != 0; }
+bool LossScaler::overflow_found() const { return looks_ && found_inf_.defined() && found_inf_.item<int>() != 0; }
 
 bool LossScaler::update_scale(bool overflow) {
-  if (overflow && dynamic_) {
+  if (overflow && looks_) {
     const double scale = backed_off();
     ++updates_, ++skipped_in_a_row_;
     move_to(scale, ScaleChange::overflow);

@@ -25,12 +25,15 @@ class LossScaler {
   static constexpr int64_t kScaleWindow = 2000;
   static constexpr int64_t kSkipWarning = 10;
 
-  /// Dynamic: starts at min(max_loss_scale, 2^16). Static: keeps `loss_scale.value` for ever and never looks for overflow.
+  /// Dynamic: starts at min(max_loss_scale, 2^16). Static: keeps `loss_scale.value` for ever, and looks for overflow with
+  /// `skip_nonfinite` only.
   explicit LossScaler(LossScale loss_scale, std::optional<double> min_loss_scale = std::nullopt,
-                      double max_loss_scale = 16777216.0);
+                      double max_loss_scale = 16777216.0, bool skip_nonfinite = false);
 
   double loss_scale() const { return scale_; }
   bool dynamic() const { return dynamic_; }
+  /// Whether it looks for overflow: always if dynamic.
+  bool looks() const { return looks_; }
   /// Clean updates since the scale last changed.
   int64_t unskipped() const { return unskipped_; }
   int64_t scale_window() const { return scale_window_; }
@@ -58,7 +61,7 @@ class LossScaler {
 
   /// master_grads[i] = model_grads[i] / loss_scale, any dtypes, in float32 arithmetic; non-finite model gradients, and
   /// quotients that do not fit, set the overflow flag (their values are still written). Where both lists are the same tensors
-  /// and the scale is a static 1, nothing is done.
+  /// and the scale is a static 1, nothing is written.
   void unscale(at::TensorList model_grads, at::TensorList master_grads);
 
   /// master_grads[i] = model_grads[i] / loss_scale + stashed_grads[i]; only the model gradients are looked at for overflow,
@@ -71,23 +74,25 @@ class LossScaler {
   /// out[i] = a * x[i] + b * y[i]; non-finite values of `x`, and sums that do not fit because of it, set the overflow flag.
   void axpby(at::TensorList x, at::TensorList y, at::TensorList out, double a, double b);
   /// Sets the overflow flag if the L2 norm of grads / loss_scale is not finite, and returns that norm: float32, one element.
-  /// Does nothing for a static scale, which never looks for overflow, and returns an undefined tensor; for no gradients too.
+  /// Does nothing where nobody looks for overflow, and returns an undefined tensor; for no gradients too.
   at::Tensor check(at::TensorList grads);
 
-  /// Whether an `unscale` since `clear_overflow_state` found an overflow; never with a static scale. Waits for the device.
+  /// Whether an `unscale` since `clear_overflow_state` found an overflow; never where nobody looks. Waits for the device.
   bool overflow_found() const;
-  /// Moves the scale, if dynamic, by what was found. Returns whether the step must be skipped.
+  /// Moves the scale, if dynamic, by what was found. Returns whether the step must be skipped: never where nobody looks.
   /// Errors (before anything moves): RuntimeError for a halving that would leave no usable scale.
   bool update_scale() { return update_scale(overflow_found()); }
   bool update_scale(bool overflow);
 
  private:
+  void look_at(at::TensorList tensors);
   void check_products(at::TensorList products, double factor);
   const at::Tensor& found_inf(at::TensorList grads);
   double backed_off() const;
   void move_to(double scale, ScaleChange change);
 
   bool dynamic_;
+  bool looks_;
   double scale_;
   double min_loss_scale_;  // 0: no floor
   double max_loss_scale_;

@@ -9,7 +9,7 @@ namespace apex::amp {
 
 /// Why a loss scale was moved.
 enum class ScaleChange {
-  overflow,  ///< a gradient was Inf or NaN: the step is skipped and the scale halved, down to min_loss_scale
+  overflow,  ///< a gradient was Inf or NaN: the step is skipped, a dynamic scale halved, down to min_loss_scale
   growth,    ///< scale_window clean updates: doubled, up to max_loss_scale
   restored,  ///< a saved scale was put in force
 };

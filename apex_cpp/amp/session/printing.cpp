@@ -6,10 +6,14 @@
 namespace apex::amp::detail {
 namespace {
 
+constexpr int kColumn = 22;
+
+void print_row(const std::string& name, const std::string& value) {
+  std::cout << "  " << std::left << std::setw(kColumn) << name << " : " << value << "\n";
+}
+
 void print_table(const opt_levels::Properties& properties) {
-  for (const auto& [name, value] : opt_levels::describe(properties)) {
-    std::cout << "  " << std::left << std::setw(22) << name << " : " << value << "\n";
-  }
+  for (const auto& [name, value] : opt_levels::describe(properties)) print_row(name, value);
 }
 
 }  // namespace
@@ -21,6 +25,7 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
   print_table(level.preset());
   std::cout << "Properties in force, with overrides:\n";
   print_table(settings.properties);
+  if (settings.skip_nonfinite) print_row("skip_nonfinite", "true");  // Apex's block ends before
   std::cout << std::flush;
 }
 

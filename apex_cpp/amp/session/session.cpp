@@ -23,7 +23,8 @@ Current& current() {
 Session::Session(opt_levels::Settings wanted) : settings(std::move(wanted)) {
   if (!enabled()) return;
   for (int64_t i = 0; i < settings.num_losses; ++i) {
-    scalers.emplace_back(settings.properties.loss_scale, settings.min_loss_scale, settings.max_loss_scale);
+    scalers.emplace_back(settings.properties.loss_scale, settings.min_loss_scale, settings.max_loss_scale,
+                         settings.skip_nonfinite);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <string>
 
 #include "step.h"
 
@@ -33,11 +34,11 @@ apex::optimizers::FusedAdam optimizer_of(const Parameters& model, bool materiali
 /// One model in training.
 class Run {
  public:
-  Run(const Training& training, const char* level, bool materialize)
+  Run(const Training& training, const char* level, bool materialize, bool skip_nonfinite)
       : grads_(training.grads),
         model_(std::make_shared<Parameters>(training.masters)),
         optimizer_(optimizer_of(*model_, materialize)),
-        handles_(amp::initialize(model_, optimizer_, level, options())),
+        handles_(amp::initialize(model_, optimizer_, level, options(skip_nonfinite))),
         params_(model_->parameters()),
         loss_(at::ones({}, training.masters.front().options())) {}
 
@@ -58,7 +59,9 @@ class Run {
   using Optimizer = apex::optimizers::FusedAdam;
   using Handles = decltype(amp::initialize(std::declval<Model&>(), std::declval<Optimizer&>()));
 
-  static amp::InitializeOptions options() { return amp::InitializeOptions().verbosity(0).loss_scale(1 / kInvScale); }
+  static amp::InitializeOptions options(bool skip_nonfinite) {
+    return amp::InitializeOptions().verbosity(0).loss_scale(1 / kInvScale).skip_nonfinite(skip_nonfinite);
+  }
 
   Tensors grads_;
   Model model_;
@@ -70,10 +73,11 @@ class Run {
 
 }  // namespace
 
-Contender fused_adam(const Training& training, const char* level, bool materialize) {
+Contender fused_adam(const Training& training, const char* level, bool materialize, bool skip_nonfinite) {
   const at::AutoGradMode grad_mode(true);
-  const auto run = std::make_shared<Run>(training, level, materialize);
-  return {materialize ? "FusedAdam, materialised" : "FusedAdam", [run] { run->step(); }};
+  const auto run = std::make_shared<Run>(training, level, materialize, skip_nonfinite);
+  const std::string name = std::string("FusedAdam") + (materialize ? ", materialised" : "") + (skip_nonfinite ? ", skips" : "");
+  return {name, [run] { run->step(); }};
 }
 
 }  // namespace bench::step

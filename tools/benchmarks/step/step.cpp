@@ -31,8 +31,8 @@ struct Level {
 constexpr Level kLevels[] = {{"O2", at::kHalf}, {"O5", at::kBFloat16}};
 
 kernels::Comparison comparison(const Training& t, const Level& level) {
-  return {{fused_order(t), fused_adam(t, level.name, false), apex_order(t), fused_adam(t, level.name, true),
-           torch_order(t, false), torch_order(t, true)},
+  return {{fused_order(t), fused_adam(t, level.name, false), fused_adam(t, level.name, false, true), apex_order(t),
+           fused_adam(t, level.name, true), fused_adam(t, level.name, true, true), torch_order(t, false), torch_order(t, true)},
           {{{t.grads, Access::read}},
            {{t.grads, Access::read},
             {t.masters, Access::update},

@@ -28,6 +28,7 @@ Contender apex_order(const Training& training);
 /// What torch offers: cast, check and unscale, clip or not, fused update, copy.
 Contender torch_order(const Training& training, bool clips);
 /// Steps of apex::optimizers::FusedAdam under amp, clip included; materialises master gradients or works in the fused order.
-Contender fused_adam(const Training& training, const char* level, bool materialize);
+/// The loss scale is fixed: with `skip_nonfinite` the gradients are looked at all the same, and the host reads what was found.
+Contender fused_adam(const Training& training, const char* level, bool materialize, bool skip_nonfinite = false);
 
 }  // namespace bench::step
