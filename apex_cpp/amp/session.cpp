@@ -12,7 +12,13 @@ LossScaler& loss_scaler(int64_t loss_id) { return detail::require_session("loss_
 
 int64_t num_loss_scalers() { return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size()); }
 
-void clear_cast_cache() { detail::require_session("clear_cast_cache").clear_cast_cache(); }
+void clear_cast_cache() {
+  auto& session = detail::require_session("clear_cast_cache");
+  session.clear_cast_cache();
+  for (const auto& weak : session.optimizers) {
+    if (const auto optimizer = weak.lock()) optimizer->weights_were_written();
+  }
+}
 
 void reset() {
   const auto session = detail::current_session();

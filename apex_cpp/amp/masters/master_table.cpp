@@ -1,6 +1,8 @@
 #include <apex_cpp/amp/masters/master_table.h>
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
+#include <apex_cpp/amp/casts/disable_casts.h>
 
 #include <unordered_set>
 #include <utility>
@@ -16,6 +18,15 @@ bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
 
 }  // namespace
 
+void TrainedParam::take_written_values() {
+  if (written.still(param)) return;
+  const disable_casts casts_off;
+  const at::Tensor values = param.detach();
+  const at::Tensor rounded = master.detach().to(values.scalar_type());
+  master.detach().copy_(at::where(values == rounded, master.detach(), values.to(at::kFloat)));
+  mark_written();
+}
+
 at::Tensor TrainedParam::new_master_grad() {
   const at::Tensor spare = std::exchange(spare_grad, at::Tensor());
   return spare.defined() ? spare : at::empty_like(master);
@@ -30,6 +41,7 @@ void MasterTable::add(const at::Tensor& param, const at::Tensor& master) {
   TrainedParam& entry = entries_.emplace_back();
   entry.param = param;
   entry.master = master;
+  if (entry.has_master()) entry.mark_written();
   entry.mark = std::exchange(early_marks_[param.unsafeGetTensorImpl()], GradMark());
   early_marks_.erase(param.unsafeGetTensorImpl());
   params_.insert(entry.has_master() ? params_.begin() + num_masters_++ : params_.end(), &entry);

@@ -18,11 +18,17 @@ struct TrainedParam {
   at::Tensor aside;       ///< its gradient of earlier passes, while one runs
   at::Tensor waiting;     ///< the same for one that passes with delay_unscale have left scaled
   GradMark mark;          ///< of its gradient, when amp had taken it at the end of the last pass
+  TensorTrace written;    ///< of the parameter, when it was its rounded master
   at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
 
   bool has_master() const { return master.defined(); }
   /// What the optimizer steps: the master, or the parameter itself.
   const at::Tensor& stepped() const { return has_master() ? master : param; }
+  /// Brings what the program has written into the model's parameter since the last step to the master, element by element where
+  /// the parameter is not the rounded master: the others keep their precision. No synchronisation.
+  void take_written_values();
+  /// The parameter is the rounded master, or is to become it.
+  void mark_written() { written = TensorTrace(param); }
   /// Memory for a gradient of the master, with any values in it.
   at::Tensor new_master_grad();
   void drop_master_grad();

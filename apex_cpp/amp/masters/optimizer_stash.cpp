@@ -30,11 +30,22 @@ void OptimizerStash::set_aside_grads_of(const std::vector<at::Tensor>& params) {
 }
 
 at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
-  const TrainedParam* entry = table_.find(param);
-  return entry ? entry->master : at::Tensor();
+  TrainedParam* entry = table_.find(param);
+  if (!entry || !entry->has_master()) return {};
+  entry->take_written_values();
+  return entry->master;
+}
+
+void OptimizerStash::take_written_weights() const {
+  for (TrainedParam* each : table_.with_masters()) each->take_written_values();
+}
+
+void OptimizerStash::weights_were_written() {
+  for (TrainedParam* each : table_.with_masters()) each->written = {};
 }
 
 std::vector<at::Tensor> OptimizerStash::masters() const {
+  take_written_weights();
   std::vector<at::Tensor> masters;
   for (const TrainedParam* each : table_.with_masters_in(handle()->param_groups())) masters.push_back(each->master);
   return masters;
@@ -60,6 +71,7 @@ void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
   const at::NoGradGuard no_grad;
   const auto here = table_.with_masters_in(handle()->param_groups());
   for (size_t i = 0; i < values.size(); ++i) here[i]->master.copy_(values[i]);
+  for (TrainedParam* each : here) each->mark_written();
 }
 
 void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
@@ -199,6 +211,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     passes_.end_step();
     return false;
   }
+  take_written_weights();
   if (auto* optimizer = fused()) {
     optimizer->master_step.grads_in_model = passes_.in_model();
     optimizer->master_step.grad_scale = passes_.grad_scale();
@@ -209,6 +222,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
 void OptimizerStash::finish_step() {
   if (!session_->enabled()) return;
   if (!fused()) copy_masters_to_model();
+  for (TrainedParam* each : table_.with_masters()) each->mark_written();
   passes_.end_step();
 }
 
