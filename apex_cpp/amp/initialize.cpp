@@ -39,9 +39,7 @@ void Initializer::name_parameters() {
 
 void Initializer::check() {
   const auto& settings = session_->settings;
-  for (const auto& [optimizer, erased] : optimizers_) {
-    if (erased) check_erased_class(*optimizer);
-  }
+  for (const auto& [optimizer, own_class] : optimizers_) check_class(*optimizer, own_class);
   if (!session_->enabled()) return;
   TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
               "amp::initialize needs cuDNN, which was switched off. Call "
@@ -50,7 +48,7 @@ void Initializer::check() {
   for (const auto* model : models_) check_model(*model, *session_);
   std::unordered_set<const torch::optim::Optimizer*> seen;
   std::vector<torch::optim::Optimizer*> optimizers;
-  for (const auto& [optimizer, erased] : optimizers_) {
+  for (const auto& [optimizer, own_class] : optimizers_) {
     TORCH_CHECK(seen.insert(optimizer).second, "amp::initialize was given the same optimizer twice.");
     check_optimizer(*optimizer, *session_);
     optimizers.push_back(optimizer);
@@ -85,7 +83,7 @@ void Initializer::cast_models() {
   for (const auto* model : models_) remember_casts(*model, session_);
   // MODEL-07. With masters the state stays as it is until it moves to them: FP32 need not be rounded to 16 bits on the way.
   if (session_->has_masters()) return;
-  for (const auto& [optimizer, erased] : optimizers_) match_state_to_params(*optimizer);
+  for (const auto& [optimizer, own_class] : optimizers_) match_state_to_params(*optimizer);
 }
 
 ForwardCasts Initializer::forward_casts() const {

@@ -5,12 +5,14 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/handles/erased_optimizer.h>
 #include <apex_cpp/amp/handles/patch_model.h>
+#include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
 
 #include "opt_levels/initialize_options.h"
 #include "opt_levels/opt_level.h"
@@ -33,8 +35,10 @@ class Initializer {
 
   const std::shared_ptr<Session>& session() const { return session_; }
   void add_model(torch::nn::Module& module) { models_.push_back(&module); }
-  /// `erased`: its class is to be found out at run time.
-  void add_optimizer(torch::optim::Optimizer& optimizer, bool erased) { optimizers_.push_back({&optimizer, erased}); }
+  /// `own_class`: the class by which the program holds it; null if its class is to be found out at run time.
+  void add_optimizer(torch::optim::Optimizer& optimizer, const std::type_info* own_class) {
+    optimizers_.push_back({&optimizer, own_class});
+  }
   /// Checks all models and optimizers, prints the properties. Nothing is changed before this returns.
   void check();
   /// For the answer to one model, made after `check`.
@@ -54,7 +58,7 @@ class Initializer {
   std::deque<PatchedModel> patched_;
   struct Optimizer {
     torch::optim::Optimizer* optimizer;
-    bool erased;
+    const std::type_info* own_class;
   };
   std::vector<Optimizer> optimizers_;
 };
@@ -75,9 +79,28 @@ template <class Opt>
 inline constexpr bool kIsOptimizer = std::is_base_of_v<torch::optim::Optimizer, Opt>;
 template <class Opt>
 inline constexpr bool kIsHandle = std::is_base_of_v<AmpOptimizerBase, Opt>;
-/// Whether the handle must be chosen at run time: a pointer, or a reference to an abstract class.
+/// The class by which the program holds an optimizer: of the object, or what a raw or smart pointer points to.
 template <class Opt>
-inline constexpr bool kIsErased = !kIsOptimizer<Opt> || std::is_abstract_v<Opt>;
+struct HeldAs {
+  using type = Opt;
+};
+template <class Opt>
+struct HeldAs<Opt*> : HeldAs<Opt> {};
+template <class Opt, class Deleter>
+struct HeldAs<std::unique_ptr<Opt, Deleter>> : HeldAs<Opt> {};
+template <class Opt>
+struct HeldAs<std::shared_ptr<Opt>> : HeldAs<Opt> {};
+template <class Opt>
+using Held = typename HeldAs<std::decay_t<Opt>>::type;
+
+/// Whether the handle must be chosen at run time: the class is abstract, or an object behind a pointer knows its own.
+template <class Opt>
+inline constexpr bool kIsErased = std::is_abstract_v<Held<Opt>> ||
+                                  (!kIsOptimizer<Opt> && std::is_base_of_v<MakesAmpHandle, Held<Opt>>);
+template <class Opt>
+const std::type_info* own_class() {
+  return kIsErased<Opt> ? nullptr : &typeid(Held<Opt>);
+}
 template <class Opt>
 struct PointsToOptimizer : std::false_type {};
 template <class Opt>
@@ -87,21 +110,33 @@ struct PointsToOptimizer<std::unique_ptr<Opt, Deleter>> : std::bool_constant<kIs
 template <class Opt>
 struct PointsToOptimizer<std::shared_ptr<Opt>> : std::bool_constant<kIsOptimizer<Opt>> {};
 
-/// The answer to one optimizer: a handle by value for a concrete class, a unique_ptr (shared_ptr for one) for a pointer or an
-/// abstract reference.
 template <class Opt>
-auto handle_for(Opt& optimizer, const std::shared_ptr<Session>& session) {
+auto handle_of(Opt& optimizer, const std::shared_ptr<Session>& session) {
   if constexpr (kIsHandle<Opt>) {
     return Opt(std::move(optimizer));  // unreachable: `check` rejects a handle
-  } else if constexpr (!kIsErased<Opt>) {
-    return AmpOptimizer<Opt>(std::move(optimizer), session);
   } else {
+    return AmpOptimizer<Opt>(std::move(optimizer), session);
+  }
+}
+
+/// The answer to one optimizer: a handle by value for an object of a concrete class, a unique_ptr of the class by which it is
+/// held (shared_ptr for one) for a pointer or an abstract reference.
+template <class Opt>
+auto handle_for(Opt& optimizer, const std::shared_ptr<Session>& session) {
+  if constexpr (kIsErased<Opt>) {
     return erased_handle(optimizer_of(optimizer), session);
+  } else if constexpr (kIsOptimizer<Opt>) {
+    return handle_of(optimizer, session);
+  } else {
+    using Handle = decltype(handle_of(*optimizer, session));
+    return std::unique_ptr<Held<Opt>>(std::make_unique<Handle>(handle_of(*optimizer, session)));
   }
 }
 template <class Opt>
 auto handle_for(std::shared_ptr<Opt>& optimizer, const std::shared_ptr<Session>& session) {
-  return std::shared_ptr<torch::optim::Optimizer>(erased_handle(optimizer_of(optimizer), session));
+  Opt* pointer = optimizer.get();
+  auto handle = handle_for(pointer, session);
+  return std::shared_ptr<typename decltype(handle)::element_type>(std::move(handle));
 }
 
 // ---- one, std::tie(...) or a vector ----
@@ -172,8 +207,8 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that
 /// the level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter
 /// of the models, two optimizers over one parameter or LBFGS where masters exist; TypeError for a parameter dtype that amp does
-/// not train; ValueError for a bad value, for a parameter in two groups of an optimizer, and for a cast list that names an
-/// unknown operator.
+/// not train, and for an optimizer that is of another class than the one by which it is held; ValueError for a bad value, for a
+/// parameter in two groups of an optimizer, and for a cast list that names an unknown operator.
 template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
           class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),
@@ -181,7 +216,7 @@ template <class Models, class Optimizers, class = detail::EnableIfModels<Models>
   detail::Initializer call(level, options);
   detail::for_each(models, [&](auto& model) { call.add_model(detail::module_of(model)); });
   detail::for_each(optimizers, [&](auto& optimizer) {
-    call.add_optimizer(detail::optimizer_of(optimizer), detail::kIsErased<std::decay_t<decltype(optimizer)>>);
+    call.add_optimizer(detail::optimizer_of(optimizer), detail::own_class<std::decay_t<decltype(optimizer)>>());
   });
   call.check();
   auto new_models = detail::map_shape(models, [&](auto& model) { return detail::patch(model, call.add_patched()); });

@@ -33,6 +33,11 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
   TORCH_CHECK(!dynamic_cast<AmpOptimizerBase*>(&optimizer),
               "amp::initialize was given an optimizer that it has returned before. An optimizer can be initialized only once; "
               "make a new one over the model's parameters.");
+  for (const auto& group : optimizer.param_groups()) {
+    TORCH_CHECK(!group.has_options() || !dynamic_cast<const LeftBehindOptions*>(&group.options()),
+                "amp::initialize was given an optimizer whose parameters have moved to the handle that an earlier "
+                "amp::initialize, or LARC, has returned for it. Make a new optimizer over the model's parameters.");
+  }
   TORCH_CHECK(!(session.has_masters() && dynamic_cast<torch::optim::LBFGS*>(&optimizer)),
               "LBFGS cannot be used with master weights: it calls a closure that runs backward many times a step. Use O0, or "
               "another optimizer.");
@@ -47,7 +52,10 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
       const auto dtype = param.scalar_type();
       TORCH_CHECK_TYPE(is_cast || !param.requires_grad() || dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
                        "amp::initialize found the optimizer's parameter ", session.name_of(param), " in ", dtype,
-                       "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 first.");
+                       "; amp trains float32, float16 and bfloat16 parameters. ",
+                       param.is_complex() ? "Leave it to an optimizer of its own that amp::initialize is not given."
+                                          : "Convert it to float32 first, or leave it to an optimizer of its own that "
+                                            "amp::initialize is not given.");
     }
   }
   TORCH_CHECK(params == 0 || known > 0, "amp::initialize was given an optimizer over ", params,

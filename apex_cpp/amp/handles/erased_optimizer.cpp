@@ -5,6 +5,7 @@
 
 #include <c10/util/Type.h>
 
+#include <string>
 #include <typeinfo>
 
 namespace apex::amp::detail {
@@ -27,11 +28,17 @@ bool with_class(const Optimizer& optimizer, F&& f) {
 
 }  // namespace
 
-void check_erased_class(const Optimizer& optimizer) {
+void check_class(const Optimizer& optimizer, const std::type_info* own_class) {
+  if (dynamic_cast<const AmpOptimizerBase*>(&optimizer)) return;  // another error
+  const bool known = own_class ? typeid(optimizer) == *own_class
+                               : dynamic_cast<const MakesAmpHandle*>(&optimizer) || with_class(optimizer, [](auto*) {});
+  const std::string name = c10::demangle(typeid(optimizer).name());
   TORCH_CHECK_TYPE(
-      dynamic_cast<const MakesAmpHandle*>(&optimizer) || with_class(optimizer, [](auto*) {}),
-      "amp::initialize was given a pointer to a ", c10::demangle(typeid(optimizer).name()),
-      ", a class it does not know. Pass an optimizer of your own by its own type, not as a torch::optim::Optimizer.");
+      known, "amp::initialize was given a ", name, " as a ",
+      c10::demangle(own_class ? own_class->name() : typeid(Optimizer).name()),
+      ", from which it cannot tell how to move it into a handle. Hold an optimizer class of your own by its own type: "
+      "std::unique_ptr<",
+      name, ">, or static_cast<", name, "&>(*optimizer).");
 }
 
 HandlePtr erased_handle(Optimizer& optimizer, const std::shared_ptr<Session>& session) {

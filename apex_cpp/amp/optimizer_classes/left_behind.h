@@ -10,6 +10,7 @@
 #include <torch/optim/sgd.h>
 
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace apex::amp {
@@ -71,6 +72,16 @@ class LeftBehind {
   std::vector<Trap> traps_;
 };
 
+template <class Options, class = void>
+inline constexpr bool kIsComparable = false;
+template <class Options>
+inline constexpr bool
+    kIsComparable<Options, std::void_t<decltype(std::declval<const Options&>() == std::declval<const Options&>())>> = true;
+/// Whether the options have a learning rate: the base class's `get_lr` throws.
+template <class Options>
+inline constexpr bool kHasLr = !std::is_same_v<decltype(&Options::get_lr), double (torch::optim::OptimizerOptions::*)() const>;
+
+/// Of options without `operator==` only the learning rate is carried over.
 template <class Options>
 class ForwardingOptions final : public Options, public LeftBehindOptions {
  public:
@@ -91,6 +102,15 @@ class ForwardingOptions final : public Options, public LeftBehindOptions {
   }
 
   void forward_changes() override {
+    if constexpr (kIsComparable<Options>) {
+      forward_all();
+    } else if constexpr (kHasLr<Options>) {
+      if (Options::get_lr() != seen_.get_lr()) set_lr(Options::get_lr());
+    }
+  }
+
+ private:
+  void forward_all() {
     Options& mine = *this;
     if (mine == seen_) return;
     auto& target = static_cast<Options&>(tie_->target(group_));
@@ -100,7 +120,6 @@ class ForwardingOptions final : public Options, public LeftBehindOptions {
     seen_ = mine;
   }
 
- private:
   Options seen_;
   std::shared_ptr<LeftBehind> tie_;
   size_t group_;
