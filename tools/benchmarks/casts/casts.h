@@ -24,7 +24,8 @@ at::Tensor weight(at::IntArrayRef shape);
 at::Tensor cast_leaf(const at::Tensor& weight);
 at::Tensor random(at::IntArrayRef shape, c10::ScalarType dtype);
 
-/// Casts are on at O4 for this thread, until `amp::reset`.
+/// Casts are on at O4 for this thread, until `amp::reset`; an optimizer of amp's trains every `weight` so far, whose casts the
+/// engine may keep then.
 void switch_on();
 
 /// The engine is off for this thread, as if it had never been switched on.

@@ -92,8 +92,8 @@ Result measure(Runner& runner, const Comparison& comparison, int threads) {
 }  // namespace
 
 void run_ops(Runner& runner) {
+  const auto all = comparisons();  // before the switch: its weights are among those that are trained
   switch_on();
-  const auto all = comparisons();
   for (const int threads : runner.thread_counts()) {
     for (const auto& each : all) {
       if (runner.wants(kOpsGroup, each.name)) runner.add(measure(runner, each, threads));
