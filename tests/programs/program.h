@@ -53,6 +53,9 @@ class Plain : public Report {
   void backward(const Tensor& loss, const amp::OptimizerList&, const amp::ScaleLossOptions& = {}) { loss.backward(); }
   double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm);
   void output(const Tensor&) {}
+  struct [[maybe_unused]] Guard {};
+  Guard enable_casts() { return {}; }
+  void clear_cast_cache() {}
 };
 
 /// The program with amp at a level. Looks, too, whether every dtype is what the level promises.
@@ -72,6 +75,8 @@ class WithAmp : public Report {
   double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm) {
     return amp::clip_grad_norm_(optimizer, max_norm);
   }
+  amp::enable_casts enable_casts() { return {}; }
+  void clear_cast_cache() { amp::clear_cast_cache(); }
   /// What the model answers: FP32 wherever the level decides it, not an operator's list.
   void output(const Tensor& output) const;
 
