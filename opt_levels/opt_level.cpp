@@ -116,8 +116,6 @@ OptLevel OptLevel::read(const std::string& text, const std::string& source, cons
   for (const auto& entry : detail::read_yaml_map(text, source, level_form())) {
     level.places_.emplace(entry.key, entry.value_place);
     if (entry.key == kOptLevel) {
-      TORCH_CHECK(!entry.is_none(), entry.value_place,
-                  ": opt_level has no value. Give a level, such as O2; without the line it is ", kDefaultLevel, ".");
       level.name_ = entry.value.text;
     } else {
       reader.read(entry, level.overrides_);

@@ -94,6 +94,20 @@ TEST_P(WrittenWeights, ThroughDataAreSeenWhenTold) {
   });
 }
 
+TEST_P(WrittenWeights, ThroughDataShowInASampleOnACpu) {
+  expect_kept([](Tensor& w) { w.data().clamp_(-0.1, 0.1); });
+  train();
+  expect_kept([](Tensor& w) { w.data().copy_(w * 0.75); });
+}
+
+TEST_P(WrittenWeights, AreNotTakenFromAModelWhoseMastersWereWritten) {
+  for (const Tensor& each : amp::master_params(*opt)) each.data().clamp_(-0.1, 0.1);
+  const auto written = bytes_of(master());
+  step_by_zero();
+  EXPECT_EQ(bytes_of(master()), written);
+  EXPECT_LE(weight().abs().max().item<float>(), 0.1001f) << "0.1 in BF16 is 0.10009765625";
+}
+
 TEST_P(WrittenWeights, StayThroughASkippedStep) {
   const auto masters_before = bytes_of(*opt);
   {

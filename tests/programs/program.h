@@ -55,7 +55,6 @@ class Plain : public Report {
   void output(const Tensor&) {}
   struct [[maybe_unused]] Guard {};
   Guard enable_casts() { return {}; }
-  void clear_cast_cache() {}
 };
 
 /// The program with amp at a level. Looks, too, whether every dtype is what the level promises.
@@ -76,7 +75,6 @@ class WithAmp : public Report {
     return amp::clip_grad_norm_(optimizer, max_norm);
   }
   amp::enable_casts enable_casts() { return {}; }
-  void clear_cast_cache() { amp::clear_cast_cache(); }
   /// What the model answers: FP32 wherever the level decides it, not an operator's list.
   void output(const Tensor& output) const;
 

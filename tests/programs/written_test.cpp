@@ -40,14 +40,9 @@ TEST_F(WrittenPrograms, WganThatClampsItsCritic) {
   });
 }
 
-/// Writes through data() leave no trace on the parameter: the program says that it wrote.
+/// Writes through data() leave no trace on the parameter: on a CPU a sample of its values shows them.
 TEST_F(WrittenPrograms, WganThatClampsThroughData) {
-  expect_trains_as_without_amp([](auto& amp) {
-    train_wgan(amp, [&](Tensor& p) {
-      p.data().clamp_(-0.25, 0.25);
-      amp.clear_cast_cache();
-    });
-  });
+  expect_trains_as_without_amp([](auto& amp) { train_wgan(amp, [](Tensor& p) { p.data().clamp_(-0.25, 0.25); }); });
 }
 
 /// The last steps climb, so the best weights, which were kept, are put back.

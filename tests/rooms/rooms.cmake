@@ -15,7 +15,7 @@ macro(rooms_of_the_house)
   room(${amp}/casts ${amp}/tensors apex_cpp/tables opt_levels)
   room(${amp}/torch_amp ${amp}/casts ${amp}/optimizer_classes ${amp}/tensors kernels)
   room(${amp}/session ${amp}/scaling ${amp}/casts ${amp}/tensors opt_levels)
-  room(${amp}/masters ${amp}/session ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors kernels)
+  room(${amp}/masters ${amp}/session ${amp}/casts ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors kernels)
   room(${amp}/handles ${amp}/masters ${amp}/session ${amp}/casts ${amp}/optimizer_classes ${amp}/tensors)
   room(${amp}/checkpoint ${amp}/handles ${amp}/masters ${amp}/session ${amp}/optimizer_classes ${amp}/tensors opt_levels)
   room(${amp} ${amp}/handles ${amp}/masters ${amp}/session ${amp}/casts ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <apex_cpp/amp/masters/grad_mark.h>
+#include <apex_cpp/amp/masters/value_sample.h>
 #include <c10/util/ArrayRef.h>
 #include <torch/optim/optimizer.h>
 
@@ -19,6 +20,7 @@ struct TrainedParam {
   at::Tensor waiting;     ///< the same for one that passes with delay_unscale have left scaled
   GradMark mark;          ///< of its gradient, when amp had taken it at the end of the last pass
   TensorTrace written;    ///< of the parameter, when it was its rounded master
+  ValueSample sample;     ///< of its values then
   at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
 
   bool has_master() const { return master.defined(); }
@@ -28,7 +30,10 @@ struct TrainedParam {
   /// the parameter is not the rounded master: the others keep their precision. No synchronisation.
   void take_written_values();
   /// The parameter is the rounded master, or is to become it.
-  void mark_written() { written = TensorTrace(param); }
+  void mark_written() {
+    written = TensorTrace(param);
+    sample = ValueSample(param);
+  }
   /// Memory for a gradient of the master, with any values in it.
   at::Tensor new_master_grad();
   void drop_master_grad();

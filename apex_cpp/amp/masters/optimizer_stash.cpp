@@ -37,7 +37,14 @@ at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
 }
 
 void OptimizerStash::take_written_weights() const {
-  for (TrainedParam* each : table_.with_masters()) each->take_written_values();
+  const auto params = table_.with_masters();
+  const bool shows = std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {
+    return each->written.still(each->param) && !each->sample.still(each->param);
+  });
+  for (TrainedParam* each : params) {
+    if (shows) each->written = {};  // where one was written through data(), others may have been that the sample does not show
+    each->take_written_values();
+  }
 }
 
 void OptimizerStash::weights_were_written() {

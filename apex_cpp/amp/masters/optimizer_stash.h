@@ -41,8 +41,8 @@ class OptimizerStash : public KeepsMasters {
   void set_aside_grads_of(const std::vector<at::Tensor>& params);
   at::Tensor master_of(const at::Tensor& param) const override;
   /// Brings weights that the program wrote into the model since the last step to the masters, which the next step would
-  /// overwrite them with. Seen by version and memory; what leaves no trace is found by comparing all, after
-  /// `weights_were_written`. No synchronisation.
+  /// overwrite them with. Seen by version and memory, and on a CPU by a sample of values, after which all are
+  /// compared; what leaves no trace is found after `weights_were_written`. No synchronisation.
   void take_written_weights() const;
   void weights_were_written() override;
   /// In the order of the handle's groups, each once; model_params() are the params behind them, in the same order.
