@@ -36,6 +36,15 @@ bool shares_memory(const at::Tensor& tensor) {
   return c10::impl::cow::is_cow_data_ptr(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
 }
 
+// A tensor moves out of memory that it shares when it is asked for for writing. One that is read, too, is then no longer where
+// its list found it: all that are to be written move before addresses are taken.
+void leave_shared_memory(TensorLists lists) {
+  for (const TensorList& list : lists) {
+    if (list.access != Access::write) continue;
+    for (const at::Tensor& tensor : list.tensors) address_of(tensor, Access::write);
+  }
+}
+
 // Changes nothing: many threads may ask at once.
 bool matches(const Fingerprint& print, const at::Tensor& tensor, Access access) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.numel() == print.numel &&
@@ -110,6 +119,7 @@ Groups checked_groups(const char* op, TensorLists lists) {
     if (call.matches_all(lists)) return call.groups();
   }
   check_lists(op, lists);
+  leave_shared_memory(lists);
   auto groups = std::make_shared<const Plan>(Plan{make_groups(lists), lists.front().tensors.size(), nullptr});
   remembered[next++ % remembered.size()] = Remembered(lists, groups);
   return groups;

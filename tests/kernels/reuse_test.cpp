@@ -75,6 +75,18 @@ TEST_F(Reuse, ACloneThatSharesMemoryUntilItIsWrittenKeepsItsValues) {
   EXPECT_TRUE(out_[0].eq(3).all().item<bool>());
 }
 
+// In place, a tensor that has to move is read where it went, by this call and by those that reuse its groups.
+TEST_F(Reuse, ATensorThatMovesOutOfSharedMemoryIsReadWhereItWent) {
+  const at::Tensor x = at::ones({24}), flag = at::zeros({1}, at::kInt);
+  const at::Tensor clone = at::_lazy_clone(x);
+  apex::kernels::multi_tensor_scale(flag, {x}, {x}, 2);
+  EXPECT_TRUE(x.eq(2).all().item<bool>());
+  x.fill_(3);
+  apex::kernels::multi_tensor_scale(flag, {x}, {x}, 2);
+  EXPECT_TRUE(x.eq(6).all().item<bool>());
+  EXPECT_TRUE(clone.eq(1).all().item<bool>());
+}
+
 TEST_F(Reuse, ManyOtherCallsDoNotLeaveStaleGroups) {
   for (int i = 0; i < 40; ++i) {
     const Tensors in = {at::ones({i + 1})}, out = {at::ones({i + 1})};

@@ -49,6 +49,7 @@ void GradPasses::abandon() {
 void GradPasses::materialize() {
   if (state_ != State::collected || !fused_.pending()) return;
   const at::NoGradGuard no_grad;
+  forget_marked_values();  // native gradients are unscaled in place
   fused_.unscale();
   materialized_.mark_grads();
   order_ = &materialized_;
