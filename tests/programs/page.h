@@ -6,7 +6,6 @@
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "tests/amp/support.h"
+#include "tests/examples/scratch.h"
 
 // What a page declares hides the fixture's, and it shows results that it does not use.
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -47,12 +47,10 @@ class Page : public apex::test::AmpTest {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
-    std::filesystem::create_directories(folder_);
-    std::filesystem::current_path(folder_);
+    std::filesystem::current_path(folder_.path());
   }
   void TearDown() override {
     std::filesystem::current_path(before_);
-    std::filesystem::remove_all(folder_);
     AmpTest::TearDown();
   }
 
@@ -64,7 +62,7 @@ class Page : public apex::test::AmpTest {
 
  private:
   std::filesystem::path before_ = std::filesystem::current_path();
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("apex_cpp_page_" + std::to_string(getpid()));
+  Scratch folder_;
 };
 
 }  // namespace pages

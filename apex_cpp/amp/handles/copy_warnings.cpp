@@ -10,21 +10,35 @@
 namespace apex::amp::detail {
 namespace {
 
-/// Whether a word of `object` is an address in `range`. Objects are read as bytes: what a std::function holds has no other
-/// access.
-bool points_into(ObjectBytes range, ObjectBytes object) {
-  const auto begin = reinterpret_cast<uintptr_t>(range.begin);
-  for (size_t offset = 0; offset + sizeof(uintptr_t) <= object.size; offset += sizeof(uintptr_t)) {
-    uintptr_t word = 0;
-    std::memcpy(&word, object.begin + offset, sizeof(word));
-    if (word >= begin && word - begin < range.size) return true;
+uintptr_t word_at(const char* address) {
+  uintptr_t word = 0;
+  std::memcpy(&word, address, sizeof(word));
+  return word;
+}
+
+bool is_in(ObjectBytes object, uintptr_t address) {
+  return address - reinterpret_cast<uintptr_t>(object.begin) < object.size;  // unsigned: below is far above
+}
+
+/// Whether the copy took an address in the original over from it, as a std::function with a lambda's `this` does. Objects are
+/// read as bytes, since what a std::function holds has no other access; those that a copy leaves alone are whatever was there.
+bool took_over_address(ObjectBytes original, ObjectBytes copy) {
+  for (size_t offset = 0; offset + sizeof(uintptr_t) <= copy.size; offset += sizeof(uintptr_t)) {
+    const uintptr_t word = word_at(copy.begin + offset);
+    if (is_in(original, word) && word == word_at(original.begin + offset)) return true;
   }
   return false;
 }
 
-bool is_function_that_holds(const torch::nn::Module& module, ObjectBytes object) {
+/// FunctionalImpl is its Module and, last, the std::function: without the part before, what it does not initialise is not read.
+bool holds_address_in(ObjectBytes original, const torch::nn::Module& module) {
   const auto* function = dynamic_cast<const torch::nn::FunctionalImpl*>(&module);
-  return function && points_into(object, bytes_of_object(*function));
+  if (!function) return false;
+  const ObjectBytes object = bytes_of_object(*function);
+  for (size_t offset = sizeof(torch::nn::Module); offset + sizeof(uintptr_t) <= object.size; offset += sizeof(uintptr_t)) {
+    if (is_in(original, word_at(object.begin + offset))) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -38,8 +52,8 @@ void warn_of_derived_class(const torch::nn::Module& module, const std::type_info
 
 void warn_of_held_this(const torch::nn::Module& module, ObjectBytes original, ObjectBytes copy) {
   const auto children = module.modules(/*include_self=*/false);
-  const bool held = points_into(original, copy) || std::any_of(children.begin(), children.end(), [&](const auto& child) {
-                      return is_function_that_holds(*child, original);
+  const bool held = took_over_address(original, copy) || std::any_of(children.begin(), children.end(), [&](const auto& child) {
+                      return holds_address_in(original, *child);
                     });
   if (!held) return;
   TORCH_WARN(

@@ -10,16 +10,17 @@ constexpr int64_t kSamples = 128;
 
 }  // namespace
 
-std::vector<uint16_t> ValueSample::taken_from(const at::Tensor& tensor) {
-  std::vector<uint16_t> values;
-  if (!tensor.is_cpu() || tensor.element_size() != sizeof(uint16_t) || !tensor.is_non_overlapping_and_dense()) return values;
+uint64_t ValueSample::hash_of(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || tensor.element_size() != sizeof(uint16_t) || !tensor.is_non_overlapping_and_dense()) return 0;
   const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
-  const int64_t step = (tensor.numel() + kSamples - 1) / kSamples;
-  values.reserve(kSamples);
-  for (int64_t i = 0; i < tensor.numel(); i += step) {
-    std::memcpy(&values.emplace_back(), bytes + i * static_cast<int64_t>(sizeof(uint16_t)), sizeof(uint16_t));
+  const int64_t numel = tensor.numel(), step = (numel + kSamples - 1) / kSamples;
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 16 bits at a time
+  for (int64_t i = 0; i < numel; i += step) {
+    uint16_t value = 0;
+    std::memcpy(&value, bytes + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
+    hash = (hash ^ value) * 0x100000001b3;
   }
-  return values;
+  return hash;
 }
 
 }  // namespace apex::amp::detail
