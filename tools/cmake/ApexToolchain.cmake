@@ -6,10 +6,11 @@ endif()
 find_program(APEX_CPP_CCACHE ccache)
 foreach(language IN ITEMS CXX CUDA)
   if(APEX_CPP_CCACHE AND NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-    # ccache handles precompiled headers only with this sloppiness; the base folder lets another clone find the same objects.
+    # ccache handles precompiled headers only with this sloppiness. Not more of it: without a look at times it would keep an object
+    # of a header that was edited while it was compiled. The base folder lets another clone find the same objects.
     set(CMAKE_${language}_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
-        "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${APEX_CPP_CCACHE}")
+        "CCACHE_SLOPPINESS=pch_defines,time_macros" "${APEX_CPP_CCACHE}")
   endif()
 endforeach()
 
