@@ -6,14 +6,8 @@
 
 namespace apex::amp::detail {
 
-namespace {
-
-uint32_t version_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->version_counter().current_version(); }
-
-}  // namespace
-
 bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward) const {
-  if (storage._unsafe_get_target() != tensor.storage().unsafeGetStorageImpl() || version != version_of(tensor)) return false;
+  if (!trace.still(tensor)) return false;
   const bool is_of_this_forward = in_forward != 0 && forward == in_forward;
   if (!at::GradMode::is_enabled()) return is_of_this_forward;
   return tensor.requires_grad() == requires_grad && (kept || is_of_this_forward);
@@ -42,13 +36,7 @@ at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, ui
   hit = cast.defined();
   if (hit) return cast;
   cast = weight.to(dtype);
-  Entry entry{Weak(weight.getIntrusivePtr()),
-              weight.storage().getWeakStorageImpl(),
-              version_of(weight),
-              cast.requires_grad(),
-              false,
-              forward,
-              cast};
+  Entry entry{Weak(weight.getIntrusivePtr()), TensorTrace(weight), cast.requires_grad(), false, forward, cast};
   const std::lock_guard<std::mutex> lock(mutex_);
   entry.kept = kept_.count(key.weight) > 0;
   if (!entry.kept && forward == 0) return cast;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
+#include <apex_cpp/amp/tensors/tensor_trace.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
@@ -40,8 +40,7 @@ class WeightCache {
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Entry {
     Weak weight;
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    uint32_t version;
+    TensorTrace trace;   // of `weight`
     bool requires_grad;  // of `cast`
     bool kept;           // beyond the forward pass
     uint64_t forward;    // in which `cast` was last written

@@ -87,7 +87,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// One step, or none: a step after an overflow is skipped once, which changes no bit of any parameter or state and returns an
   /// undefined tensor. With masters: steps them, then writes the 16-bit model parameters and drops the masters' gradients.
   /// Weights that the program has written into the model (`clamp_`, `copy_`, `set_data`, an initialisation, a load) go into the
-  /// masters first; writes through `weight.data()` leave no trace, and need `amp::clear_cast_cache()` to be seen.
+  /// masters first; of writes through `weight.data()`, `amp::clear_cast_cache` says which are seen.
   /// No synchronisation beyond the optimizer's own. Errors: RuntimeError for a closure where masters exist or a skip is
   /// pending (Apex: OPT-05, SL-12), inside a `scale_loss` block, after passes with `delay_unscale` only, on a handle that was
   /// moved from, or whose model was initialized again with another optimizer, in a CUDA graph with a dynamic loss scale, for a

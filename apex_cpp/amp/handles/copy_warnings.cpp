@@ -10,35 +10,35 @@
 namespace apex::amp::detail {
 namespace {
 
-uintptr_t word_at(const char* address) {
-  uintptr_t word = 0;
-  std::memcpy(&word, address, sizeof(word));
-  return word;
-}
-
 bool is_in(ObjectBytes object, uintptr_t address) {
   return address - reinterpret_cast<uintptr_t>(object.begin) < object.size;  // unsigned: below is far above
 }
 
-/// Whether the copy took an address in the original over from it, as a std::function with a lambda's `this` does. Objects are
-/// read as bytes, since what a std::function holds has no other access; those that a copy leaves alone are whatever was there.
-bool took_over_address(ObjectBytes original, ObjectBytes copy) {
-  for (size_t offset = 0; offset + sizeof(uintptr_t) <= copy.size; offset += sizeof(uintptr_t)) {
-    const uintptr_t word = word_at(copy.begin + offset);
-    if (is_in(original, word) && word == word_at(original.begin + offset)) return true;
+/// Whether a word of `holder`, from offset `from` on, is an address in `object` that `counts` by its offset. Objects are read
+/// as bytes, since what a std::function holds has no other access.
+template <class F>
+bool any_address_in(ObjectBytes object, ObjectBytes holder, size_t from, const F& counts) {
+  for (size_t offset = from; offset + sizeof(uintptr_t) <= holder.size; offset += sizeof(uintptr_t)) {
+    uintptr_t word = 0;
+    std::memcpy(&word, holder.begin + offset, sizeof(word));
+    if (is_in(object, word) && counts(offset)) return true;
   }
   return false;
+}
+
+/// Whether the copy took an address in the original over from it, as a std::function with a lambda's `this` does. Bytes that a
+/// copy leaves alone are whatever was there.
+bool took_over_address(ObjectBytes original, ObjectBytes copy) {
+  return any_address_in(original, copy, 0, [&](size_t offset) {
+    return std::memcmp(original.begin + offset, copy.begin + offset, sizeof(uintptr_t)) == 0;
+  });
 }
 
 /// FunctionalImpl is its Module and, last, the std::function: without the part before, what it does not initialise is not read.
 bool holds_address_in(ObjectBytes original, const torch::nn::Module& module) {
   const auto* function = dynamic_cast<const torch::nn::FunctionalImpl*>(&module);
-  if (!function) return false;
-  const ObjectBytes object = bytes_of_object(*function);
-  for (size_t offset = sizeof(torch::nn::Module); offset + sizeof(uintptr_t) <= object.size; offset += sizeof(uintptr_t)) {
-    if (is_in(original, word_at(object.begin + offset))) return true;
-  }
-  return false;
+  return function &&
+         any_address_in(original, bytes_of_object(*function), sizeof(torch::nn::Module), [](size_t) { return true; });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <apex_cpp/amp/masters/tensor_trace.h>
+#include <apex_cpp/amp/tensors/tensor_trace.h>
 
 #include <functional>
 #include <vector>
