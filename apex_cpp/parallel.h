@@ -1,3 +1,4 @@
 #pragma once
 // apex.parallel for LibTorch.
 #include <apex_cpp/parallel/larc.h>
+#include <apex_cpp/parallel/processes/process_group.h>

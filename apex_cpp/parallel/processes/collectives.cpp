@@ -1,0 +1,127 @@
+#include <apex_cpp/parallel/processes/collectives.h>
+
+#include <ATen/Functions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include <apex_cpp/parallel/processes/failures.h>
+
+namespace apex::parallel::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// How often a rank that waits asks whether another has given up.
+constexpr milliseconds kPatience{1000};
+
+bool runs_on_host(const ProcessGroup& group) { return group->getBackendType() == c10d::ProcessGroup::BackendType::GLOO; }
+
+bool ended_within(c10d::Work& work, milliseconds patience) {
+  try {
+    work.wait(patience);
+  } catch (const std::exception&) {
+    if (work.isCompleted()) throw;
+    return false;
+  }
+  return true;
+}
+
+void wait_on_host(const ProcessGroup& group, c10d::Work& work) {
+  while (!ended_within(work, kPatience)) TORCH_CHECK(!any_failure(group), "another rank has failed");
+}
+
+std::vector<at::Tensor> like(const at::Tensor& tensor, int count) {
+  std::vector<at::Tensor> tensors;
+  for (int i = 0; i < count; ++i) tensors.push_back(at::empty_like(tensor));
+  return tensors;
+}
+
+at::Tensor padded_bytes(const std::string& text, int64_t size) {
+  auto bytes = at::zeros({size}, at::kByte);
+  std::memcpy(bytes.data_ptr<uint8_t>(), text.data(), text.size());
+  return bytes;
+}
+
+std::string as_text(const at::Tensor& bytes, int64_t size) {
+  const auto on_host = bytes.cpu();
+  return {reinterpret_cast<const char*>(on_host.data_ptr<uint8_t>()), static_cast<size_t>(size)};
+}
+
+// The lines of two texts up to the first that differs.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream in_a(a), in_b(b);
+  std::string line_a, line_b;
+  while (line_a == line_b) {
+    const bool more = static_cast<bool>(std::getline(in_a, line_a)) | static_cast<bool>(std::getline(in_b, line_b));
+    if (!in_a) line_a = "nothing more";
+    if (!in_b) line_b = "nothing more";
+    if (!more) break;
+  }
+  return {line_a, line_b};
+}
+
+}  // namespace
+
+at::Device device_for(const ProcessGroup& group) {
+  if (group->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) return at::kCPU;
+  return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+}
+
+void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work, const std::string& what) {
+  try {
+    if (runs_on_host(group)) {
+      wait_on_host(group, *work);
+    } else {
+      work->wait();
+    }
+  } catch (const std::exception& error) {
+    fail(group, what, error.what());
+  }
+}
+
+void all_reduce(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const c10d::ReduceOp& op) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = op;
+  wait(group, group->allreduce(tensors, options), what);
+}
+
+void broadcast(const ProcessGroup& group, const at::Tensor& tensor, int root, const std::string& what) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  wait(group, group->broadcast(tensors, options), what);
+}
+
+std::vector<at::Tensor> all_gather(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what) {
+  std::vector<at::Tensor> input{tensor.contiguous()};
+  std::vector<std::vector<at::Tensor>> outputs{like(input[0], group->getSize())};
+  wait(group, group->allgather(outputs, input), what);
+  return outputs[0];
+}
+
+std::vector<std::string> gather_strings(const ProcessGroup& group, const std::string& mine, const std::string& what) {
+  const auto device = device_for(group);
+  const auto sizes = all_gather(group, at::full({1}, static_cast<int64_t>(mine.size()), at::kLong).to(device), what);
+  int64_t longest = 0;
+  for (const auto& size : sizes) longest = std::max(longest, size.item<int64_t>());
+  const auto texts = all_gather(group, padded_bytes(mine, longest).to(device), what);
+  std::vector<std::string> strings;
+  for (size_t rank = 0; rank < texts.size(); ++rank) strings.push_back(as_text(texts[rank], sizes[rank].item<int64_t>()));
+  return strings;
+}
+
+void expect_same(const ProcessGroup& group, const std::string& mine, const std::string& what) {
+  const auto texts = gather_strings(group, mine, what);
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    const auto [first, other] = first_difference(texts[0], texts[rank]);
+    TORCH_CHECK_VALUE(texts[rank] == texts[0], what, ": rank ", rank, " differs from rank 0.\n  rank 0: ", first, "\n  rank ",
+                      rank, ": ", other);
+  }
+}
+
+}  // namespace apex::parallel::detail

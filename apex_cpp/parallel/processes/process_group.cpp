@@ -1,0 +1,110 @@
+#include <apex_cpp/parallel/processes/process_group.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include <apex_cpp/parallel/processes/backends.h>
+#include <apex_cpp/parallel/processes/rendezvous.h>
+
+namespace apex::parallel {
+namespace {
+
+using Backends = c10d::ProcessGroup::BackendType;
+
+/// What makes further groups like the first one.
+struct World {
+  ProcessGroup group;
+  std::string backend;
+  std::string address;
+  std::chrono::milliseconds timeout{};
+  int groups_made = 0;
+};
+
+World& world() {
+  static auto* world = new World;  // never destroyed: an operation may outlive main
+  return *world;
+}
+
+std::string default_backend() { return detail::has_nccl() ? "cpu:gloo,cuda:nccl" : "gloo"; }
+
+void check_backend(const std::string& backend) {
+  TORCH_CHECK(backend == "gloo" || backend == "nccl" || backend == "cpu:gloo,cuda:nccl",
+              "init_process_group: there is no backend '", backend, "': use gloo, nccl or cpu:gloo,cuda:nccl");
+}
+
+void add_gloo(c10d::ProcessGroup& group, const detail::BackendPlace& place, bool for_cuda) {
+  const auto gloo = detail::make_gloo(place);
+  group.setBackend(at::kCPU, Backends::GLOO, gloo);
+  if (for_cuda) group.setBackend(at::kCUDA, Backends::GLOO, gloo);
+}
+
+ProcessGroup make_group(const detail::BackendPlace& place, const std::string& backend, const std::string& name) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(place.store, place.rank, place.size);
+  group->setDefaultBackend(backend == "nccl" ? Backends::NCCL : Backends::GLOO);
+  if (backend != "nccl") add_gloo(*group, place, backend == "gloo");
+  if (backend != "gloo") group->setBackend(at::kCUDA, Backends::NCCL, detail::make_nccl(place));
+  group->setGroupName(name);
+  return group;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::ostringstream text;
+  for (const int rank : ranks) text << (text.tellp() > 0 ? ", " : "") << rank;
+  return text.str();
+}
+
+void check_ranks(const std::vector<int>& ranks, int size) {
+  TORCH_CHECK_VALUE(!ranks.empty(), "new_group: no ranks are given: name at least one");
+  TORCH_CHECK_VALUE(std::set<int>(ranks.begin(), ranks.end()).size() == ranks.size(), "new_group: a rank stands twice in ",
+                    list_of(ranks));
+  for (const int rank : ranks)
+    TORCH_CHECK_VALUE(0 <= rank && rank < size, "new_group: rank ", rank, " is outside the world of ", size, " ranks");
+}
+
+}  // namespace
+
+ProcessGroup init_process_group(const ProcessGroupOptions& options) {
+  TORCH_CHECK(!is_initialized(), "init_process_group: it was called before: call destroy_process_group first");
+  const auto backend = options.backend().empty() ? default_backend() : options.backend();
+  check_backend(backend);
+  const auto place = detail::open_store(options);
+  detail::meet(place, options.timeout());
+  const auto address = place.host.empty() ? "" : detail::address_towards(place.host);
+  auto group = make_group({place.store, place.rank, place.world_size, options.timeout(), address}, backend, "world");
+  world() = {group, backend, address, options.timeout(), 0};
+  return group;
+}
+
+ProcessGroup default_process_group() {
+  TORCH_CHECK(is_initialized(),
+              "apex::parallel: there is no process group yet: call apex::parallel::init_process_group() first, or "
+              "give a process_group");
+  return world().group;
+}
+
+bool is_initialized() { return world().group.defined(); }
+
+void destroy_process_group() { world() = {}; }
+
+ProcessGroup new_group(const std::vector<int>& ranks) {
+  const auto all = default_process_group();
+  check_ranks(ranks, all->getSize());
+  const auto name = "group_" + std::to_string(world().groups_made++);
+  const auto found = std::find(ranks.begin(), ranks.end(), all->getRank());
+  if (found == ranks.end()) return {};
+  auto store = c10::make_intrusive<c10d::PrefixStore>(name, all->getStore());
+  auto group = make_group({std::move(store), static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
+                           world().timeout, world().address},
+                          world().backend, name);
+  group->setGroupDesc("ranks " + list_of(ranks) + " of " + std::to_string(all->getSize()));
+  return group;
+}
+
+ProcessGroup or_default(const ProcessGroup& group) { return group.defined() ? group : default_process_group(); }
+
+}  // namespace apex::parallel

@@ -1,0 +1,148 @@
+#include <apex_cpp/parallel/processes/rendezvous.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include <apex_cpp/parallel/processes/environment.h>
+
+namespace apex::parallel::detail {
+namespace {
+
+constexpr int kLargestPort = 65535;
+constexpr int kMostRanks = std::numeric_limits<int>::max();
+
+std::string rank_text(const ProcessGroupOptions& options) { return options.rank() < 0 ? "?" : std::to_string(options.rank()); }
+
+Rendezvous who_we_are(const ProcessGroupOptions& options) {
+  Rendezvous place;
+  place.rank = options.rank() < 0 ? environment_number("RANK", "?", 0, kMostRanks) : options.rank();
+  const auto rank = std::to_string(place.rank);
+  place.world_size = options.world_size() < 0 ? environment_number("WORLD_SIZE", rank, 1, kMostRanks) : options.world_size();
+  TORCH_CHECK(place.rank < place.world_size, "init_process_group: rank ", place.rank, " is outside a world of ",
+              place.world_size, ": ranks count from 0");
+  return place;
+}
+
+[[noreturn]] void cannot_use(const Rendezvous& place, const std::string& what, const std::string& cause) {
+  const bool serves = place.rank == 0 && !agent_serves_the_store();
+  TORCH_CHECK(false, "init_process_group (rank ", place.rank, " of ", place.world_size, "): ", what, " cannot be used: ", cause,
+              serves ? "\nThis rank serves the store there: choose another port (MASTER_PORT) if another program has it."
+                     : "\nIs rank 0 running, and is its address (MASTER_ADDR) reachable from here?");
+}
+
+c10::intrusive_ptr<c10d::Store> tcp_store(const Rendezvous& place, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  options.isServer = place.rank == 0 && !agent_serves_the_store();
+  options.waitWorkers = false;  // meet() says who is missing
+  options.multiTenant = true;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+  } catch (const std::exception& error) {
+    cannot_use(place, "the store at " + place.host + ":" + std::to_string(place.port), error.what());
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> file_store(const Rendezvous& place, const std::string& path,
+                                           std::chrono::milliseconds timeout) {
+  try {
+    auto store = c10::make_intrusive<c10d::FileStore>(path, place.world_size);
+    store->setTimeout(timeout);
+    return store;
+  } catch (const std::exception& error) {
+    TORCH_CHECK(false, "init_process_group (rank ", place.rank, "): the store's file ", path,
+                " cannot be used: ", error.what());
+  }
+}
+
+bool starts_with(const std::string& text, const std::string& start) { return text.compare(0, start.size(), start) == 0; }
+
+void read_address(Rendezvous& place, const std::string& address) {
+  const auto colon = address.rfind(':');
+  int port = -1;
+  if (colon != std::string::npos && colon + 1 < address.size() &&
+      address.find_first_not_of("0123456789", colon + 1) == std::string::npos && address.size() - colon <= 6)
+    port = std::stoi(address.substr(colon + 1));
+  TORCH_CHECK(colon != 0 && port >= 0 && port <= kLargestPort, "init_process_group (rank ", place.rank,
+              "): the init_method 'tcp://", address, "' is not of the form tcp://HOST:PORT");
+  place.host = address.substr(0, colon);
+  place.port = port;
+}
+
+void read_environment(Rendezvous& place) {
+  const auto rank = std::to_string(place.rank);
+  place.host = environment_text("MASTER_ADDR", rank);
+  place.port = environment_number("MASTER_PORT", rank, 0, kLargestPort);
+}
+
+// A store may outlive a start: torchrun's serves all of its restarts.
+c10::intrusive_ptr<c10d::Store> of_this_start(c10::intrusive_ptr<c10d::Store> store) {
+  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  return c10::make_intrusive<c10d::PrefixStore>("apex_cpp/" + std::string(restarts ? restarts : "0"), std::move(store));
+}
+
+std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::string arrival(int rank) { return "here/" + std::to_string(rank); }
+
+std::string missing_ranks(const Rendezvous& place) {
+  std::string list;
+  for (int rank = 0; rank < place.world_size; ++rank)
+    if (!place.store->check({arrival(rank)})) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+  return list;
+}
+
+void arrive(const Rendezvous& place) {
+  TORCH_CHECK(place.store->add("count/" + std::to_string(place.rank), 1) == 1, "init_process_group: there is a rank ",
+              place.rank,
+              " already: give each process a RANK of its own; a store's file that an earlier run left must be removed first");
+  place.store->set(arrival(place.rank), std::to_string(place.world_size));
+}
+
+void wait_for(const Rendezvous& place, int rank, std::chrono::milliseconds timeout) {
+  try {
+    place.store->wait({arrival(rank)}, timeout);
+  } catch (const std::exception& error) {
+    TORCH_CHECK(false, "init_process_group (rank ", place.rank, " of ", place.world_size, "): waited ", timeout.count(),
+                " ms in vain for rank ", missing_ranks(place),
+                ": did every process start, with the same address and WORLD_SIZE? (", error.what(), ")");
+  }
+}
+
+}  // namespace
+
+Rendezvous open_store(const ProcessGroupOptions& options) {
+  auto place = who_we_are(options);
+  const auto& method = options.init_method();
+  if (starts_with(method, "file://")) {
+    place.store = file_store(place, method.substr(7), options.timeout());
+  } else {
+    TORCH_CHECK(method == "env://" || starts_with(method, "tcp://"), "init_process_group (rank ", rank_text(options),
+                "): the init_method is '", method, "': use env://, tcp://HOST:PORT or file://PATH");
+    method == "env://" ? read_environment(place) : read_address(place, method.substr(6));
+    place.store = tcp_store(place, options.timeout());
+  }
+  place.store = of_this_start(std::move(place.store));
+  return place;
+}
+
+void meet(const Rendezvous& place, std::chrono::milliseconds timeout) {
+  arrive(place);
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  for (int rank = 0; rank < place.world_size; ++rank) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    wait_for(place, rank, std::max(left, std::chrono::milliseconds(1)));
+    const auto world_size = text(place.store->get(arrival(rank)));
+    TORCH_CHECK(world_size == std::to_string(place.world_size), "init_process_group: rank ", place.rank,
+                " has a WORLD_SIZE of ", place.world_size, ", but rank ", rank, " one of ", world_size);
+  }
+}
+
+}  // namespace apex::parallel::detail

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <apex_cpp/parallel/processes/process_group.h>
+
+#include <string>
+
+namespace apex::parallel::detail {
+
+/// What a process knows once it has found the others' store.
+struct Rendezvous {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;
+  int world_size = 1;
+  /// The host that serves the store; empty for a file.
+  std::string host;
+  int port = 0;
+};
+
+/// Reads options and environment and opens the store. Every error names the rank and what to change.
+Rendezvous open_store(const ProcessGroupOptions& options);
+
+/// Waits until all ranks are there. Errors: a rank that is there twice, a world size that differs from rank 0's, ranks that did
+/// not come within the time-out.
+void meet(const Rendezvous& place, std::chrono::milliseconds timeout);
+
+}  // namespace apex::parallel::detail

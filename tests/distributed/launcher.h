@@ -1,0 +1,54 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace apex::testing {
+
+/// One process of several: what it printed, and how it ended (as waitpid says).
+struct RankProcess {
+  pid_t pid = -1;
+  std::string output_path;
+  int status = -1;
+  bool ended = false;
+
+  bool succeeded() const;
+  std::string output() const;
+};
+
+/// Copies of a program as ranks of one world, on this machine: with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK
+/// set, one thread each, and their output in files. All are killed when the object goes.
+class Ranks {
+ public:
+  /// `command` is started `count` times. `extra` are further variables, NAME=value.
+  Ranks(int count, const std::vector<std::string>& command, const std::vector<std::string>& extra = {});
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  RankProcess& operator[](int rank) { return processes_[static_cast<size_t>(rank)]; }
+  /// Waits for all; once one has failed, the others have `grace_seconds` more before they are killed.
+  void wait(int grace_seconds);
+  bool all_succeeded() const;
+  /// Every rank's output, each line after its rank.
+  std::string outputs() const;
+
+ private:
+  void start(int rank, int count, const std::vector<std::string>& command, const std::vector<std::string>& extra);
+  /// Whether all have ended.
+  bool look();
+
+  std::string folder_;
+  int port_;
+  std::vector<RankProcess> processes_;
+};
+
+/// A port of 127.0.0.1 that is free now.
+int free_port();
+
+/// The path of the running program.
+std::string this_program();
+
+}  // namespace apex::testing

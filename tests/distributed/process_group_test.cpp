@@ -1,0 +1,68 @@
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <apex_cpp/parallel/processes/collectives.h>
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using apex::testing::rank;
+using apex::testing::world_size;
+
+TEST(ProcessGroup, SumsOverRanks) {
+  auto tensor = at::full({3}, rank() + 1, at::kFloat);
+  detail::all_reduce(default_process_group(), tensor, "summing");
+  EXPECT_TRUE(tensor.equal(at::full({3}, world_size() * (world_size() + 1) / 2, at::kFloat)));
+}
+
+TEST(ProcessGroup, BroadcastsAndGathers) {
+  auto tensor = at::full({2}, rank(), at::kHalf);
+  const auto all = detail::all_gather(default_process_group(), tensor, "gathering");
+  for (int other = 0; other < world_size(); ++other) EXPECT_TRUE(all[other].equal(at::full({2}, other, at::kHalf)));
+  detail::broadcast(default_process_group(), tensor, world_size() - 1, "broadcasting");
+  EXPECT_TRUE(tensor.equal(at::full({2}, world_size() - 1, at::kHalf)));
+}
+
+TEST(ProcessGroup, GathersTextsOfDifferentLength) {
+  const auto texts = detail::gather_strings(default_process_group(), std::string(rank() * 3, 'x'), "gathering");
+  for (int other = 0; other < world_size(); ++other) EXPECT_EQ(texts[other], std::string(other * 3, 'x'));
+}
+
+TEST(ProcessGroup, NamesTheRankThatDiffers) {
+  detail::expect_same(default_process_group(), "one\ntwo", "the list");
+  const std::string mine = rank() == 1 ? "one\n2" : "one\ntwo";
+  try {
+    detail::expect_same(default_process_group(), mine, "the list");
+    FAIL() << "no error";
+  } catch (const c10::ValueError& error) {
+    EXPECT_NE(std::string(error.what()).find("the list: rank 1 differs from rank 0.\n  rank 0: two\n  rank 1: 2"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(ProcessGroup, OfSomeRanksSumsOverThese) {
+  const auto group = new_group({world_size() - 1, 0});
+  ASSERT_EQ(group.defined(), rank() == 0 || rank() == world_size() - 1);
+  if (!group) return;
+  EXPECT_EQ(group->getRank(), rank() == 0 ? 1 : 0);
+  auto tensor = at::full({1}, rank() + 1, at::kFloat);
+  detail::all_reduce(group, tensor, "summing");
+  EXPECT_EQ(tensor.item<float>(), world_size() + 1);
+}
+
+TEST(ProcessGroup, OfNobodyOrOfStrangersIsAnError) {
+  EXPECT_THROW(new_group({}), c10::ValueError);
+  EXPECT_THROW(new_group({0, 0}), c10::ValueError);
+  EXPECT_THROW(new_group({world_size()}), c10::ValueError);
+}
+
+TEST(ProcessGroup, IsMadeOnce) {
+  EXPECT_THROW(init_process_group(), c10::Error);
+  EXPECT_TRUE(is_initialized());
+  EXPECT_EQ(or_default({}).get(), default_process_group().get());
+}
+
+}  // namespace
+}  // namespace apex::parallel

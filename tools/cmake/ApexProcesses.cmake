@@ -1,0 +1,27 @@
+# What c10d's two backends need beside LibTorch, for the one file each that includes them.
+
+# LibTorch's wheel has no Gloo headers. Each name that ProcessGroupGloo.hpp includes leads to gloo_declarations.h, unless the
+# LibTorch at hand brings its own.
+find_path(APEX_CPP_GLOO_INCLUDE_DIR gloo/context.h HINTS ${TORCH_INCLUDE_DIRS} ${TorchCPU_INCLUDE_DIRS} NO_DEFAULT_PATH)
+if(NOT APEX_CPP_GLOO_INCLUDE_DIR)
+  set(stand_ins "${CMAKE_CURRENT_BINARY_DIR}/gloo_headers")
+  foreach(header algorithm common/error context rendezvous/store transport/device)
+    file(CONFIGURE OUTPUT "${stand_ins}/gloo/${header}.h"
+      CONTENT "#include <apex_cpp/parallel/processes/gloo_declarations.h>\n")
+  endforeach()
+  set_source_files_properties(parallel/processes/gloo.cpp PROPERTIES INCLUDE_DIRECTORIES "${stand_ins}")
+endif()
+set_source_files_properties(parallel/processes/gloo.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # none but it sees them
+
+# The same version as libtorch_cuda's: the wheel's nvidia-nccl package stands beside torch, a toolkit may have it, too.
+if(APEX_CPP_HAS_CUDA)
+  find_path(APEX_CPP_NCCL_INCLUDE_DIR nccl.h
+    HINTS "${TORCH_INSTALL_PREFIX}/../nvidia/nccl/include" ${CUDAToolkit_INCLUDE_DIRS} ${CUDA_INCLUDE_DIRS})
+  if(APEX_CPP_NCCL_INCLUDE_DIR)
+    set_source_files_properties(parallel/processes/nccl.cpp PROPERTIES
+      INCLUDE_DIRECTORIES "${APEX_CPP_NCCL_INCLUDE_DIR}" COMPILE_DEFINITIONS APEX_CPP_HAS_NCCL
+      SKIP_UNITY_BUILD_INCLUSION ON)
+  else()
+    message(STATUS "apex_cpp: no nccl.h: processes talk through Gloo alone")
+  endif()
+endif()
