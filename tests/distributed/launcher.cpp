@@ -41,6 +41,11 @@ std::vector<std::string> environment_with(std::vector<std::string> variables) {
   return variables;
 }
 
+std::vector<std::string> variables_of(int rank, int count, int port) {
+  return {"RANK=" + std::to_string(rank), "LOCAL_RANK=" + std::to_string(rank),  "WORLD_SIZE=" + std::to_string(count),
+          "MASTER_ADDR=127.0.0.1",        "MASTER_PORT=" + std::to_string(port), "OMP_NUM_THREADS=1"};
+}
+
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> list;
   for (auto& text : texts) list.push_back(text.data());
@@ -73,7 +78,7 @@ std::string RankProcess::output() const {
 }
 
 Ranks::Ranks(int count, const std::vector<std::string>& command, const std::vector<std::string>& extra)
-    : folder_(new_folder()), port_(free_port()), processes_(static_cast<size_t>(count)) {
+    : folder_(new_folder()), port_(Port().number()), processes_(static_cast<size_t>(count)) {
   for (int rank = 0; rank < count; ++rank) start(rank, count, command, extra);
 }
 
@@ -87,10 +92,9 @@ Ranks::~Ranks() {
 }
 
 void Ranks::start(int rank, int count, const std::vector<std::string>& command, const std::vector<std::string>& extra) {
-  std::vector<std::string> variables{"RANK=" + std::to_string(rank),         "LOCAL_RANK=" + std::to_string(rank),
-                                     "WORLD_SIZE=" + std::to_string(count),  "MASTER_ADDR=127.0.0.1",
-                                     "MASTER_PORT=" + std::to_string(port_), "OMP_NUM_THREADS=1"};
-  variables.insert(variables.begin(), extra.begin(), extra.end());
+  std::vector<std::string> variables = extra;
+  for (auto& variable : variables_of(rank, count, port_))
+    if (!names_one_of(variable, extra)) variables.push_back(std::move(variable));
   auto& process = (*this)[rank];
   process.output_path = folder_ + "/" + std::to_string(rank);
   process.pid = spawn(command, environment_with(std::move(variables)), process.output_path);
@@ -134,18 +138,18 @@ std::string Ranks::outputs() const {
   return text.str();
 }
 
-int free_port() {
-  const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+Port::Port() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  const bool found = ::bind(connection, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     ::getsockname(connection, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  ::close(connection);
+  const bool found = ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0 && ::listen(socket_, 1) == 0 &&
+                     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   if (!found) throw std::runtime_error("no port of 127.0.0.1 is free");
-  return ntohs(address.sin_port);
+  number_ = ntohs(address.sin_port);
 }
+
+Port::~Port() { ::close(socket_); }
 
 std::string this_program() {
   char path[PATH_MAX];

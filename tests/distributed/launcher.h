@@ -45,8 +45,19 @@ class Ranks {
   std::vector<RankProcess> processes_;
 };
 
-/// A port of 127.0.0.1 that is free now.
-int free_port();
+/// A port of 127.0.0.1 that nobody else has as long as the object lives.
+class Port {
+ public:
+  Port();
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int socket_;
+  int number_ = 0;
+};
 
 /// The path of the running program.
 std::string this_program();

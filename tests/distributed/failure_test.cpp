@@ -1,0 +1,148 @@
+// What the ranks that survive a failure say, and that they end.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/distributed/launcher.h"
+
+namespace apex::testing {
+namespace {
+
+constexpr int kErrorReached = 3;
+constexpr int kGraceSeconds = 20;
+constexpr int kRanks = 3;
+
+std::vector<std::string> faulty(const std::string& fault) {
+  const auto folder = this_program();
+  return {folder.substr(0, folder.rfind('/')) + "/faulty_rank", fault};
+}
+
+void expect_error(RankProcess& process, const std::vector<std::string>& texts) {
+  const auto output = process.output();
+  EXPECT_TRUE(WIFEXITED(process.status) && WEXITSTATUS(process.status) == kErrorReached) << process.status << "\n" << output;
+  for (const auto& text : texts) EXPECT_NE(output.find(text), std::string::npos) << "no '" << text << "' in\n" << output;
+}
+
+bool was_killed(const RankProcess& process) { return WIFSIGNALED(process.status) && WTERMSIG(process.status) == SIGKILL; }
+
+class SurvivorsOf : public ::testing::TestWithParam<int> {};
+
+TEST_P(SurvivorsOf, NameTheLastRankThatWasKilled) {
+  const int count = GetParam(), last = count - 1;
+  Ranks ranks(count, faulty("last_rank_dies"));
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(was_killed(ranks[last]));
+  for (int rank = 0; rank < last; ++rank)
+    expect_error(ranks[rank], {"rank " + std::to_string(rank) + " of " + std::to_string(count) + ": the second sum failed",
+                               "No word from rank " + std::to_string(last) + " within"});
+}
+
+TEST(Survivors, SayThatTheStoreWentWithRank0) {
+  Ranks ranks(kRanks, faulty("first_rank_dies"));
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(was_killed(ranks[0]));
+  for (int rank = 1; rank < kRanks; ++rank)
+    expect_error(ranks[rank], {"the second sum failed", "The store through which the ranks report is gone", "rank 0"});
+}
+
+TEST(Survivors, DoNotWaitLongerThanTheTimeOutForARankThatHangs) {
+  const int count = kRanks, last = count - 1;
+  Ranks ranks(count, faulty("last_rank_hangs"));
+  for (int rank = 0; rank < last; ++rank) {
+    ASSERT_EQ(::waitpid(ranks[rank].pid, &ranks[rank].status, 0), ranks[rank].pid);
+    ranks[rank].ended = true;
+    expect_error(ranks[rank], {"the second sum failed", "No word from rank " + std::to_string(last)});
+  }
+}
+
+TEST(Survivors, NameARankThatEndedByAnErrorOfItsOwn) {
+  const int count = kRanks, last = count - 1;
+  Ranks ranks(count, faulty("last_rank_throws"));
+  ranks.wait(kGraceSeconds);
+  expect_error(ranks[last], {"a file is missing"});
+  for (int rank = 0; rank < last; ++rank)
+    expect_error(ranks[rank], {"the first sum failed", "No word from rank " + std::to_string(last)});
+}
+
+TEST(Survivors, NameTheModelThatDiffers) {
+  const int count = kRanks;
+  Ranks ranks(count, faulty("shapes_differ"));
+  ranks.wait(kGraceSeconds);
+  for (int rank = 0; rank < count; ++rank)
+    expect_error(ranks[rank],
+                 {"the models: rank " + std::to_string(count - 1) + " differs from rank 0", "weight 3 x 4", "weight 3 x 3"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SurvivorsOf, ::testing::Values(2, 4), ::testing::PrintToStringParamName());
+
+TEST(Start, NamesTheRanksThatDidNotCome) {
+  Ranks ranks(3, faulty("last_rank_never_comes"));
+  ranks.wait(kGraceSeconds);
+  expect_error(ranks[0], {"rank 0 of 3", "in vain for rank 1, 2"});
+}
+
+void expect_start_error(const std::vector<std::string>& environment, const std::vector<std::string>& texts) {
+  Ranks ranks(1, faulty("start"), environment);
+  ranks.wait(kGraceSeconds);
+  expect_error(ranks[0], texts);
+}
+
+TEST(Start, NamesTheVariableThatIsMissingOrWrong) {
+  expect_start_error({"RANK="}, {"environment variable RANK is not set", "torchrun --no-python"});
+  expect_start_error({"RANK=zero"}, {"RANK is 'zero', not a number"});
+  expect_start_error({"RANK=1"}, {"rank 1 is outside a world of 1"});
+  expect_start_error({"WORLD_SIZE=0"}, {"(rank 0): the environment variable WORLD_SIZE is '0'"});
+  expect_start_error({"WORLD_SIZE=2x"}, {"WORLD_SIZE is '2x'"});
+  expect_start_error({"MASTER_ADDR="}, {"(rank 0): the environment variable MASTER_ADDR is not set"});
+  expect_start_error({"MASTER_PORT=70000"}, {"MASTER_PORT is '70000', not a number from 0 to 65535"});
+}
+
+TEST(Start, NamesTheRankThatIsThereTwice) {
+  Ranks ranks(3, faulty("last_rank_calls_itself_1"));
+  ranks.wait(kGraceSeconds);
+  EXPECT_NE(ranks.outputs().find("there is a rank 1 already"), std::string::npos) << ranks.outputs();
+}
+
+TEST(Start, NamesTheWorldsThatDiffer) {
+  Ranks ranks(2, faulty("last_rank_counts_one_more"));
+  ranks.wait(kGraceSeconds);
+  expect_error(ranks[0], {"rank 0 has a WORLD_SIZE of 2, but rank 1 one of 3"});
+}
+
+TEST(Start, SaysThatThePortIsTaken) {
+  const Port port;
+  expect_start_error({"MASTER_PORT=" + std::to_string(port.number())}, {"cannot be used", "choose another port (MASTER_PORT)"});
+}
+
+TEST(Start, RefusesAnUnknownMethod) {
+  Ranks ranks(1, faulty("meet_at_a_file"), {"STORE=mpi://here"});
+  ranks.wait(kGraceSeconds);
+  expect_error(ranks[0], {"the init_method is 'mpi://here': use env://, tcp://HOST:PORT or file://PATH"});
+}
+
+TEST(Start, MeetsAtAFileThatIsGoneAfterwards) {
+  const auto path = this_program() + "." + std::to_string(::getpid()) + ".store";
+  const std::string store = "STORE=file://" + path;
+  for (const std::string again : {"", "again"}) {
+    Ranks ranks(2, faulty("meet_at_a_file"), {store});
+    ranks.wait(kGraceSeconds);
+    EXPECT_TRUE(ranks.all_succeeded()) << again << ranks.outputs();
+  }
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+TEST(Start, NamesTheFileThatAnEarlierRunLeft) {
+  const auto path = this_program() + "." + std::to_string(::getpid()) + ".left";
+  const std::string store = "STORE=file://" + path;
+  Ranks(2, faulty("meet_at_a_file"), {store, "DIE=1"}).wait(kGraceSeconds);
+  Ranks ranks(2, faulty("meet_at_a_file"), {store});
+  ranks.wait(kGraceSeconds);
+  ::unlink(path.c_str());
+  for (const int rank : {0, 1})
+    expect_error(ranks[rank], {"already", "a store's file that an earlier run left must be removed"});
+}
+
+}  // namespace
+}  // namespace apex::testing
