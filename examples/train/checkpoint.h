@@ -5,7 +5,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "epoch.h"
+#include "network.h"
 
 namespace train {
 

@@ -9,11 +9,10 @@
 
 #include "config.h"
 #include "data/dataset.h"
-#include "models.h"
+#include "network.h"
+#include "team.h"
 
 namespace train {
-
-using Network = apex::amp::Model<Classifier>;
 
 /// One step, as it is written to steps.csv.
 struct StepLog {
@@ -26,15 +25,20 @@ struct StepLog {
   apex::amp::StepResult result;                      // of a skipped step: why
 };
 
+/// Each process's equal share of a batch; what is left over of `config.batch_size` is not used.
+int64_t images_per_process(const Config& config, const Team& team);
+/// Images of a step, over all processes.
+int64_t images_per_step(const Config& config, const Team& team);
 /// Full batches in one epoch. The images that are left over take part in another epoch, since every epoch has its own order.
-int64_t steps_per_epoch(const Config& config, const DataSplit& data);
+int64_t steps_per_epoch(const Config& config, const DataSplit& data, const Team& team);
 
 /// Trains on every full batch of the training set once, in the order of (`config.seed`, `epoch`). Calls `on_step` after each
 /// step and ends early where it answers false.
 void train_epoch(const Config& config, const DataSplit& data, at::Device device, int64_t epoch, Network& net,
-                 torch::optim::Optimizer& optimizer, const std::function<bool(const StepLog&)>& on_step);
+                 const Team::Forward& forward, torch::optim::Optimizer& optimizer, Team& team,
+                 const std::function<bool(const StepLog&)>& on_step);
 
-/// How many of the set's images the network classifies correctly, in evaluation mode.
-int64_t count_correct(const Dataset& set, const DataSplit& data, at::Device device, Network& net);
+/// How many of the set's images the network classifies correctly, in evaluation mode; the processes share the work.
+int64_t count_correct(const Dataset& set, const DataSplit& data, at::Device device, Network& net, Team& team);
 
 }  // namespace train

@@ -14,6 +14,9 @@ class RunFolder {
   /// folder.
   static RunFolder open(const std::string& path);
 
+  /// One that `create` or `open` answered, in this process or another.
+  static RunFolder at(const std::string& path) { return RunFolder(path); }
+
   const std::string& path() const { return path_; }
   std::string config() const { return path_ + "/config.yaml"; }
   std::string steps() const { return path_ + "/steps.csv"; }

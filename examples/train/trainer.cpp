@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <optional>
 
 #include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "checkpoint.h"
 #include "divergence.h"
@@ -47,8 +49,10 @@ struct Session {
   const RunFolder& folder;
   at::Device device;
   Network& net;
+  const Team::Forward& forward;
   torch::optim::Optimizer& optimizer;
-  Metrics& metrics;
+  Team& team;
+  Metrics* metrics;  // of the leader
   common::Progress& progress;
   Position position;
   Divergence divergence;
@@ -56,13 +60,14 @@ struct Session {
   int64_t steps_here = 0;  // steps taken in this session
 
   common::Standing standing_at(const StepLog& log) const {
-    const auto steps = steps_per_epoch(config, data);
+    const auto steps = steps_per_epoch(config, data, team);
     const auto pace = seconds_since(begin) / static_cast<double>(std::max<int64_t>(steps_here, 1));
     common::Standing standing;
     standing.task = "epoch " + std::to_string(position.epoch + 1) + "/" + std::to_string(config.epochs);
     standing.done = log.step % steps + 1;
     standing.total = steps;
-    standing.details = figures(log.loss, log.loss_scale, position.skipped, static_cast<double>(config.batch_size) / pace);
+    standing.details =
+        figures(log.loss, log.loss_scale, position.skipped, static_cast<double>(images_per_step(config, team)) / pace);
     standing.seconds_left = pace * static_cast<double>(config.epochs * steps - position.step);
     return standing;
   }
@@ -72,26 +77,27 @@ struct Session {
     EpochLog epoch;
     epoch.epoch = position.epoch + 1;
     int64_t steps = 0;
-    train_epoch(config, data, device, position.epoch, net, optimizer, [&](const StepLog& log) {
+    train_epoch(config, data, device, position.epoch, net, forward, optimizer, team, [&](const StepLog& log) {
       ++steps, ++steps_here, ++position.step;
       position.skipped += log.skipped;
       epoch.skipped += log.skipped;
       epoch.train_loss += log.loss;
       epoch.loss_scale = log.loss_scale;
       epoch.lr = log.lr;
-      metrics.add(epoch.epoch, log);
+      if (metrics) metrics->add(epoch.epoch, log);
       progress.show(standing_at(log));
       return !divergence.sees(log);
     });
     epoch.seconds = seconds_since(started);
     epoch.train_loss /= static_cast<double>(steps);
-    epoch.images_per_second = static_cast<double>(steps * config.batch_size) / epoch.seconds;
+    epoch.images_per_second = static_cast<double>(steps * images_per_step(config, team)) / epoch.seconds;
     epoch.diverged = !divergence.reason().empty();
     return epoch;
   }
 
   void test(EpochLog& epoch) {
-    epoch.correct = count_correct(data.test, data, device, net);
+    team.agree(net);
+    epoch.correct = count_correct(data.test, data, device, net, team);
     epoch.tested = data.test.size();
   }
 
@@ -99,6 +105,14 @@ struct Session {
     progress.line("epoch " + std::to_string(epoch.epoch) + "/" + std::to_string(config.epochs) + "  test accuracy " +
                   percent(epoch.accuracy()) + "  " +
                   figures(epoch.train_loss, epoch.loss_scale, position.skipped, epoch.images_per_second));
+  }
+
+  // All wait for the file: where it cannot be written, all end.
+  void save() {
+    team.of_leader([&] {
+      save_checkpoint(folder.checkpoint(), net, optimizer, position);
+      return std::string();
+    });
   }
 
   Outcome run(int64_t last_epoch) {
@@ -109,14 +123,14 @@ struct Session {
     while (position.epoch < last_epoch && divergence.reason().empty()) {
       outcome.last = train_one_epoch();
       test(outcome.last);
-      metrics.add(outcome.last);
+      if (metrics) metrics->add(outcome.last);
       tell(outcome.last);
       if (outcome.last.diverged) {
         break;
       }
       ++position.epoch;
       if (position.epoch % config.checkpoint_every == 0 || position.epoch == last_epoch) {
-        save_checkpoint(folder.checkpoint(), net, optimizer, position);
+        save();
       }
     }
     outcome.epochs = position.epoch;
@@ -126,6 +140,16 @@ struct Session {
   }
 };
 
+void check_batch_size(const Config& config, const DataSplit& data, const Team& team) {
+  const auto key = "key 'batch_size': " + std::to_string(config.batch_size);
+  if (images_per_process(config, team) == 0) {
+    throw UserError(key + " images are too few for " + std::to_string(team.size()) + " processes");
+  }
+  if (steps_per_epoch(config, data, team) == 0) {
+    throw UserError(key + " is more than the " + std::to_string(data.train.size()) + " training images");
+  }
+}
+
 }  // namespace
 
 at::Device chosen_device(const std::string& name) {
@@ -133,15 +157,12 @@ at::Device chosen_device(const std::string& name) {
   if (name == "cuda" && !gpu) {
     throw UserError("key 'device': cuda was asked for, but LibTorch finds no GPU; take cpu or auto");
   }
-  return gpu && name != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  return gpu && name != "cpu" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice() : at::Device(at::kCPU);
 }
 
-Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after,
+Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
               common::Progress& progress) {
-  if (steps_per_epoch(config, data) == 0) {
-    throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is more than the " +
-                    std::to_string(data.train.size()) + " training images");
-  }
+  check_batch_size(config, data, team);
   const auto device = chosen_device(config.device);
   make_deterministic(static_cast<uint64_t>(config.seed));
   auto model = make_classifier(config.model, shape_of(data.train), data.classes);
@@ -151,8 +172,11 @@ Outcome train(const Config& config, const DataSplit& data, const RunFolder& fold
   auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
 
   const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
-  Metrics metrics(folder, position.step, position.epoch);
-  Session session{config, data, folder, device, net, *optimizer, metrics, progress, position, {}};
+  const auto forward = team.join(net);
+  std::optional<Metrics> metrics;
+  if (team.leads()) metrics.emplace(folder, position.step, position.epoch);
+  Session session{config,   data,     folder, device, net, forward, *optimizer, team, metrics ? &*metrics : nullptr,
+                  progress, position, {}};
   return session.run(stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs);
 }
 

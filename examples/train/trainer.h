@@ -7,10 +7,11 @@
 #include "data/dataset.h"
 #include "metrics.h"
 #include "run_folder.h"
+#include "team.h"
 
 namespace train {
 
-/// The device that the config asks for; `auto` is CUDA where there is a GPU. Throws UserError where there is none.
+/// The device that the config asks for; `auto` is CUDA where there is a GPU; the process's current one. Throws UserError where there is none.
 at::Device chosen_device(const std::string& name);
 
 struct Outcome {
@@ -21,8 +22,8 @@ struct Outcome {
 };
 
 /// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after`
-/// as an interruption would, where that is not 0. Writes the folder's tables and checkpoint.
-Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after,
+/// as an interruption would, where that is not 0. The team's leader writes the folder's tables and checkpoint.
+Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
               common::Progress& progress);
 
 }  // namespace train

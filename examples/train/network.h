@@ -1,0 +1,12 @@
+#pragma once
+
+#include <apex_cpp/amp.h>
+
+#include "models.h"
+
+namespace train {
+
+/// What is trained: the classifier, as `amp::initialize` returned it.
+using Network = apex::amp::Model<Classifier>;
+
+}  // namespace train

@@ -1,0 +1,126 @@
+#include "program.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include "common/progress.h"
+#include "config.h"
+#include "data/load.h"
+#include "epoch.h"
+#include "errors.h"
+#include "options.h"
+#include "run_folder.h"
+#include "trainer.h"
+
+namespace train {
+namespace {
+
+enum ExitCode { kTrained = 0, kFailed = 1, kUserError = 2, kDiverged = 3 };
+
+// The config in force: the file's, or the run folder's own, with the command line's changes.
+Config config_for(const Options& options, const std::string& path) {
+  auto config = read_config(path);
+  config.seed = options.seed.value_or(config.seed);
+  config.epochs = options.epochs.value_or(config.epochs);
+  config.run_dir = options.run_dir.empty() ? config.run_dir : options.run_dir;
+  return config;
+}
+
+// Settles device and number of threads for good: sums depend on them, so the run folder has to know.
+void settle_machine(Config& config) {
+  config.device = chosen_device(config.device).is_cuda() ? "cuda" : "cpu";
+  if (config.threads > 0) {
+    at::set_num_threads(static_cast<int>(config.threads));
+  }
+  config.threads = at::get_num_threads();
+}
+
+// The leader makes or finds the folder, and all work with it.
+RunFolder folder_for(const Options& options, const Config& config, const std::string& config_path, Team& team) {
+  const auto path = team.of_leader([&] {
+    const auto folder =
+        options.resume.empty() ? RunFolder::create(config.run_dir, config_path) : RunFolder::open(options.resume);
+    write_whole(folder.config(), to_yaml(config));
+    return folder.path();
+  });
+  return RunFolder::at(path);
+}
+
+std::string first_line(const Options& options, const Config& config, const DataSplit& data, const RunFolder& folder,
+                       const Team& team) {
+  const auto count = [](int64_t number, const char* what) { return std::to_string(number) + what; };
+  return (options.resume.empty() ? "run folder " : "going on in ") + folder.path() + ", " +
+         count(data.train.size(), " training and ") + count(data.test.size(), " test images, ") +
+         (team.size() == 1
+              ? ""
+              : count(team.size(), " processes with batches of ") + count(images_per_process(config, team), " images and ")) +
+         count(config.threads, " threads");
+}
+
+int finish(const Outcome& outcome, const RunFolder& folder, common::Progress& progress) {
+  const auto& last = outcome.last;
+  progress.line("test accuracy " + percent(last.accuracy()) + " (" + std::to_string(last.correct) + "/" +
+                std::to_string(last.tested) + ") after " + std::to_string(outcome.epochs) + " epochs, " +
+                std::to_string(outcome.skipped) + " steps skipped; run folder " + folder.path());
+  if (outcome.divergence.empty()) {
+    return kTrained;
+  }
+  std::cerr << "training diverged: " << outcome.divergence << '\n';
+  return kDiverged;
+}
+
+int run(const std::vector<std::string>& arguments, Team& team) {
+  const auto options = parse_options(arguments);
+  if (!options.help.empty()) {
+    std::cout << options.help;
+    return kTrained;
+  }
+  const bool resume = !options.resume.empty();
+  const auto path = resume ? RunFolder::open(options.resume).config() : options.config;
+  auto config = config_for(options, path);
+  settle_machine(config);
+  const auto data = load_data(config.data);
+  const auto folder = folder_for(options, config, path, team);
+  std::ostream nowhere(nullptr);
+  common::Progress progress(team.leads() ? std::cout : nowhere,
+                            team.leads() ? common::terminal_of(STDOUT_FILENO) : common::Terminal{});
+  progress.line(first_line(options, config, data, folder, team));
+  return finish(train(config, data, folder, resume, options.stop_after, team, progress), folder, progress);
+}
+
+int complain(std::string message, ExitCode code) {
+  for (auto& letter : message) {
+    letter = letter == '\n' ? ' ' : letter;
+  }
+  std::cerr << message << '\n';
+  return code;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, Team& team) {
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // cuBLAS is deterministic only with it
+  try {
+    return run({argv + 1, argv + argc}, team);
+  } catch (...) {
+    return complain();
+  }
+}
+
+int complain() {
+  try {
+    throw;
+  } catch (const UserError& error) {
+    return complain(error.what(), kUserError);
+  } catch (const c10::Error& error) {
+    return complain(error.what_without_backtrace(), kFailed);
+  } catch (const std::exception& error) {
+    return complain(error.what(), kFailed);
+  }
+}
+
+}  // namespace train
