@@ -23,7 +23,7 @@ bool is_last() { return default_process_group()->getRank() == default_process_gr
 
 void start() { init_process_group(ProcessGroupOptions().backend("gloo").timeout(kTimeout)); }
 
-void sum(const char* what) { parallel::detail::all_reduce(default_process_group(), at::ones({1 << 16}), what); }
+void sum(const char* what) { all_reduce(default_process_group(), at::ones({1 << 16}), what); }
 
 void die() { std::raise(SIGKILL); }
 
@@ -83,7 +83,7 @@ void meet_at_a_file() {
 void shapes_differ() {
   start();
   const std::string mine = is_last() ? "weight 3 x 3" : "weight 3 x 4";
-  parallel::detail::expect_same(default_process_group(), mine, "the models");
+  parallel::expect_same(default_process_group(), mine, "the models");
 }
 
 const std::map<std::string, void (*)()> kFaults{{"start", start},

@@ -12,28 +12,28 @@ using apex::testing::world_size;
 
 TEST(ProcessGroup, SumsOverRanks) {
   auto tensor = at::full({3}, rank() + 1, at::kFloat);
-  detail::all_reduce(default_process_group(), tensor, "summing");
+  all_reduce(default_process_group(), tensor, "summing");
   EXPECT_TRUE(tensor.equal(at::full({3}, world_size() * (world_size() + 1) / 2, at::kFloat)));
 }
 
 TEST(ProcessGroup, BroadcastsAndGathers) {
   auto tensor = at::full({2}, rank(), at::kHalf);
-  const auto all = detail::all_gather(default_process_group(), tensor, "gathering");
+  const auto all = all_gather(default_process_group(), tensor, "gathering");
   for (int other = 0; other < world_size(); ++other) EXPECT_TRUE(all[other].equal(at::full({2}, other, at::kHalf)));
-  detail::broadcast(default_process_group(), tensor, world_size() - 1, "broadcasting");
+  broadcast(default_process_group(), tensor, world_size() - 1, "broadcasting");
   EXPECT_TRUE(tensor.equal(at::full({2}, world_size() - 1, at::kHalf)));
 }
 
 TEST(ProcessGroup, GathersTextsOfDifferentLength) {
-  const auto texts = detail::gather_strings(default_process_group(), std::string(rank() * 3, 'x'), "gathering");
+  const auto texts = gather_strings(default_process_group(), std::string(rank() * 3, 'x'), "gathering");
   for (int other = 0; other < world_size(); ++other) EXPECT_EQ(texts[other], std::string(other * 3, 'x'));
 }
 
 TEST(ProcessGroup, NamesTheRankThatDiffers) {
-  detail::expect_same(default_process_group(), "one\ntwo", "the list");
+  expect_same(default_process_group(), "one\ntwo", "the list");
   const std::string mine = rank() == 1 ? "one\n2" : "one\ntwo";
   try {
-    detail::expect_same(default_process_group(), mine, "the list");
+    expect_same(default_process_group(), mine, "the list");
     FAIL() << "no error";
   } catch (const c10::ValueError& error) {
     EXPECT_NE(std::string(error.what()).find("the list: rank 1 differs from rank 0.\n  rank 0: two\n  rank 1: 2"),
@@ -48,7 +48,7 @@ TEST(ProcessGroup, OfSomeRanksSumsOverThese) {
   if (!group) return;
   EXPECT_EQ(group->getRank(), rank() == 0 ? 1 : 0);
   auto tensor = at::full({1}, rank() + 1, at::kFloat);
-  detail::all_reduce(group, tensor, "summing");
+  all_reduce(group, tensor, "summing");
   EXPECT_EQ(tensor.item<float>(), world_size() + 1);
 }
 

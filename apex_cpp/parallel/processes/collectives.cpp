@@ -10,7 +10,7 @@
 
 #include <apex_cpp/parallel/processes/failures.h>
 
-namespace apex::parallel::detail {
+namespace apex::parallel {
 namespace {
 
 using std::chrono::milliseconds;
@@ -31,7 +31,7 @@ bool ended_within(c10d::Work& work, milliseconds patience) {
 }
 
 void wait_on_host(const ProcessGroup& group, c10d::Work& work) {
-  while (!ended_within(work, kPatience)) TORCH_CHECK(!any_failure(group), "another rank has failed");
+  while (!ended_within(work, kPatience)) TORCH_CHECK(!detail::any_failure(group), "another rank has failed");
 }
 
 std::vector<at::Tensor> like(const at::Tensor& tensor, int count) {
@@ -71,6 +71,8 @@ at::Device device_for(const ProcessGroup& group) {
   return c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
 }
 
+namespace detail {
+
 void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work, const std::string& what) {
   try {
     if (runs_on_host(group)) {
@@ -83,24 +85,26 @@ void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work,
   }
 }
 
+}  // namespace detail
+
 void all_reduce(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const c10d::ReduceOp& op) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = op;
-  wait(group, group->allreduce(tensors, options), what);
+  detail::wait(group, group->allreduce(tensors, options), what);
 }
 
 void broadcast(const ProcessGroup& group, const at::Tensor& tensor, int root, const std::string& what) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  wait(group, group->broadcast(tensors, options), what);
+  detail::wait(group, group->broadcast(tensors, options), what);
 }
 
 std::vector<at::Tensor> all_gather(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what) {
   std::vector<at::Tensor> input{tensor.contiguous()};
   std::vector<std::vector<at::Tensor>> outputs{like(input[0], group->getSize())};
-  wait(group, group->allgather(outputs, input), what);
+  detail::wait(group, group->allgather(outputs, input), what);
   return outputs[0];
 }
 
@@ -124,4 +128,4 @@ void expect_same(const ProcessGroup& group, const std::string& mine, const std::
   }
 }
 
-}  // namespace apex::parallel::detail
+}  // namespace apex::parallel
