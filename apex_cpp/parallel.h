@@ -1,5 +1,9 @@
 #pragma once
 // apex.parallel for LibTorch.
+#include <apex_cpp/parallel/distributed_data_parallel.h>
+#include <apex_cpp/parallel/flat_dist_call.h>
+#include <apex_cpp/parallel/flatten.h>
 #include <apex_cpp/parallel/larc.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/processes/process_group.h>
+#include <apex_cpp/parallel/reducer.h>

@@ -1,0 +1,164 @@
+#include <apex_cpp/parallel/ddp/bucket.h>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/parallel/processes/collectives.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::parallel::detail {
+namespace {
+
+// The memory order of a parameter, so that its gradient is copied as it lies in memory.
+std::vector<int64_t> dense_strides_of(const at::Tensor& param) {
+  const at::Tensor like = param.is_non_overlapping_and_dense() ? param : at::empty(param.sizes(), at::device(at::kMeta));
+  return like.strides().vec();
+}
+
+/// A range in profiles while it lives.
+class ProfiledRange {
+ public:
+  ProfiledRange(bool on, const std::string& name) : record_(at::RecordScope::USER_SCOPE) {
+    if (on && record_.isActive()) record_.before(name);
+  }
+
+ private:
+  at::RecordFunction record_;
+};
+
+}  // namespace
+
+Bucket::Bucket(std::vector<NamedTensor> params, ProcessGroup group, std::string name, BucketArithmetic arithmetic)
+    : params_(std::move(params)), group_(std::move(group)), name_(std::move(name)), arithmetic_(arithmetic) {
+  for (const auto& each : params_) numel_ += each.tensor.numel();
+  begin_pass();
+}
+
+std::vector<at::Tensor> Bucket::views_of(const at::Tensor& flat) const {
+  std::vector<at::Tensor> views;
+  int64_t offset = 0;
+  for (const auto& [name, param] : params_) {
+    views.push_back(flat.as_strided(param.sizes(), dense_strides_of(param), offset));
+    offset += param.numel();
+  }
+  return views;
+}
+
+void Bucket::allocate() {
+  const auto options = params_.front().tensor.options().requires_grad(false);
+  const auto on_wire = arithmetic_.in_float32 ? options.dtype(at::kFloat) : options;
+  const int ranks = group_->getSize();
+  wire_ = at::empty({numel_ + BucketTail::numel(params_.size(), ranks)}, on_wire);
+  wire_views_ = views_of(wire_);
+  tail_.place(wire_, params_.size(), ranks, arithmetic_.may_lack);
+  found_nonfinite_ = at::zeros({1}, options.dtype(at::kInt));
+  if (!arithmetic_.keeps_views) return;
+  const bool same = on_wire.dtype() == options.dtype();
+  kept_ = same ? wire_.slice(0, 0, numel_) : at::empty({numel_}, options);
+  kept_views_ = same ? wire_views_ : views_of(kept_);
+}
+
+void Bucket::check_dense() const {
+  for (const auto& [name, param] : params_) {
+    TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "DistributedDataParallel on rank ", group_->getRank(),
+                ": the gradient of '", name, "' is sparse; buckets hold dense ones. Make the embedding dense (sparse=false).");
+  }
+}
+
+// Gradients that others hold from the last pass must not be written over.
+bool Bucket::grads_are_views() const {
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (!grad(i).defined() || !grad(i).is_alias_of(kept_)) return false;
+  }
+  return true;
+}
+
+bool Bucket::has(const at::Tensor& param) const {
+  return std::any_of(params_.begin(), params_.end(), [&](const auto& each) { return each.tensor.is_same(param); });
+}
+
+void Bucket::begin_pass() {
+  is_here_.assign(params_.size(), false);
+  arrived_ = 0;
+}
+
+void Bucket::arrive(size_t position) {
+  is_here_[position] = true;
+  ++arrived_;
+}
+
+void Bucket::launch() {
+  const ProfiledRange range(arithmetic_.profiled, "DistributedDataParallel: launch " + name_);
+  const at::NoGradGuard no_grad;
+  check_dense();
+  if (!wire_.defined() || (arithmetic_.keeps_views && !grads_are_views())) allocate();
+  flatten();
+  tail_.say(group_->getRank(), is_here_, found_nonfinite_);
+  std::vector<at::Tensor> reduced{wire_};
+  work_ = group_->allreduce(reduced);
+}
+
+void Bucket::flatten() {
+  std::vector<at::Tensor> from, to;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (!grad(i).defined()) {
+      wire_views_[i].zero_();
+      continue;
+    }
+    grad(i) = amp::detail::in_layout_of(grad(i), wire_views_[i]);
+    from.push_back(grad(i));
+    to.push_back(wire_views_[i]);
+  }
+  found_nonfinite_.zero_();
+  kernels::multi_tensor_scale(found_nonfinite_, from, to, arithmetic_.before);
+}
+
+void Bucket::finish() {
+  const ProfiledRange range(arithmetic_.profiled, "DistributedDataParallel: finish " + name_);
+  const at::NoGradGuard no_grad;
+  wait(group_, std::exchange(work_, nullptr), "all-reducing " + name_ + " of DistributedDataParallel");
+  tail_.fetch();
+  write_back();
+}
+
+// Which parameters some rank had a gradient for, where that may be in doubt.
+std::vector<bool> Bucket::counted_where_lacking() const {
+  return lacked() && arithmetic_.may_lack ? tail_.counted() : std::vector<bool>(params_.size(), false);
+}
+
+void Bucket::write_back() {
+  if (!arithmetic_.keeps_views) return write_back_to_grads();
+  const bool in_place = kept_.is_alias_of(wire_);
+  if (!in_place || arithmetic_.after != 1) {
+    kernels::multi_tensor_scale(amp::detail::unread_flag(wire_), wire_views_, kept_views_, arithmetic_.after);
+  }
+  const auto counted = counted_where_lacking();
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (grad(i).defined() || counted[i]) grad(i) = kept_views_[i];
+  }
+}
+
+void Bucket::write_back_to_grads() {
+  const auto counted = counted_where_lacking();
+  std::vector<at::Tensor> from, to;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (!grad(i).defined() && !counted[i]) continue;
+    if (!grad(i).defined()) grad(i) = at::empty_like(wire_views_[i], params_[i].tensor.options().requires_grad(false));
+    from.push_back(wire_views_[i]);
+    to.push_back(grad(i));
+  }
+  kernels::multi_tensor_scale(amp::detail::unread_flag(wire_), from, to, arithmetic_.after);
+}
+
+void Bucket::abandon() {
+  if (!std::exchange(work_, nullptr)) return;
+  wire_.reset();
+  kept_.reset();
+}
+
+}  // namespace apex::parallel::detail

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <apex_cpp/parallel/ddp/bucket_tail.h>
+#include <apex_cpp/parallel/ddp/module_state.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <string>
+#include <vector>
+
+namespace apex::parallel::detail {
+
+/// What one bucket does with gradients on their way.
+struct BucketArithmetic {
+  bool in_float32 = false;   ///< on the wire
+  double before = 1.0;       ///< factor before the sum
+  double after = 1.0;        ///< and after it
+  bool keeps_views = false;  ///< gradients become views of the bucket's memory
+  bool may_lack = false;     ///< a gradient may be missing on some ranks
+  bool profiled = false;     ///< launches and ends are named in profiles
+};
+
+/// Gradients that are reduced together: the memory they travel in, and the way there and back. One pass over memory each way,
+/// which multiplies and converts as well; the first also looks for Inf and NaN, for the report of an overflow. Not for two
+/// threads at once.
+class Bucket {
+ public:
+  /// `name`: what errors and profiles call it.
+  Bucket(std::vector<NamedTensor> params, ProcessGroup group, std::string name, BucketArithmetic arithmetic);
+
+  const std::vector<NamedTensor>& params() const { return params_; }
+  bool has(const at::Tensor& param) const;
+  bool is_on_cpu() const { return params_.front().tensor.is_cpu(); }
+
+  /// A backward pass begins: no gradient has come.
+  void begin_pass();
+  /// That of params()[position] has come.
+  void arrive(size_t position);
+  bool is_complete() const { return arrived_ == params_.size(); }
+
+  /// Copies the gradients into the wire memory, zeros where there are none, and starts the reduction. Errors, before anything
+  /// is sent: RuntimeError for a sparse gradient.
+  void launch();
+  /// Waits for the reduction and brings it back into the gradients. Errors: as `wait` of collectives.h.
+  void finish();
+  /// The pass ended in an error: what is under way keeps its memory, and this bucket gets new one.
+  void abandon();
+
+  /// What the ranks have said of the last reduction.
+  const BucketTail& tail() const { return tail_; }
+  /// Whether some gradient had not come when it was launched.
+  bool lacked() const { return !is_complete(); }
+  /// The memory whose views gradients have become; undefined unless they do.
+  const at::Tensor& kept() const { return kept_; }
+
+ private:
+  void check_dense() const;
+  bool grads_are_views() const;
+  void allocate();
+  void flatten();
+  std::vector<bool> counted_where_lacking() const;
+  void write_back();
+  void write_back_to_grads();
+  std::vector<at::Tensor> views_of(const at::Tensor& flat) const;
+  at::Tensor& grad(size_t i) const { return params_[i].tensor.mutable_grad(); }
+
+  std::vector<NamedTensor> params_;
+  ProcessGroup group_;
+  std::string name_;
+  BucketArithmetic arithmetic_;
+  int64_t numel_ = 0;
+  std::vector<bool> is_here_;
+  size_t arrived_ = 0;
+  at::Tensor wire_;                     // elements, then the tail
+  std::vector<at::Tensor> wire_views_;  // as the parameters are laid out
+  at::Tensor kept_;                     // the wire's elements, or memory of the parameters' dtype
+  std::vector<at::Tensor> kept_views_;
+  at::Tensor found_nonfinite_;
+  BucketTail tail_;
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+}  // namespace apex::parallel::detail

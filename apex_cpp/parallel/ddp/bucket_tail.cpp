@@ -1,0 +1,65 @@
+#include <apex_cpp/parallel/ddp/bucket_tail.h>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace apex::parallel::detail {
+namespace {
+
+// What a rank's own element adds up from.
+constexpr int kNonfinite = 1, kLacks = 2;
+
+}  // namespace
+
+void BucketTail::place(const at::Tensor& memory, size_t params, int ranks, bool counts_present) {
+  memory_ = memory.slice(0, memory.numel() - numel(params, ranks));
+  params_ = params;
+  counts_present_ = counts_present;
+}
+
+void BucketTail::say(int rank, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite) {
+  memory_.fill_(0);
+  if (counts_present_) memory_.slice(0, 0, static_cast<int64_t>(params_)).fill_(1);
+  const at::Tensor own = memory_.select(0, static_cast<int64_t>(params_) + rank);
+  own.copy_(found_nonfinite.select(0, 0), /*non_blocking=*/true);
+  bool lacks = false;
+  for (size_t i = 0; i < is_here.size(); ++i) {
+    if (is_here[i]) continue;
+    memory_.select(0, static_cast<int64_t>(i)).fill_(counts_present_ ? 0 : 1);
+    lacks = true;
+  }
+  if (lacks) own.add_(kLacks);
+}
+
+void BucketTail::fetch() {
+  host_ = memory_.to(at::TensorOptions().device(at::kCPU).dtype(at::kFloat), /*non_blocking=*/true, /*copy=*/true);
+  if (memory_.is_cpu()) return;
+  is_there_.emplace(memory_.device().type());
+  is_there_->record(c10::impl::VirtualGuardImpl(memory_.device().type()).getStream(memory_.device()));
+}
+
+std::vector<float> BucketTail::values() const {
+  if (!host_.defined()) return std::vector<float>(static_cast<size_t>(memory_.defined() ? memory_.numel() : 0));
+  if (is_there_) is_there_->synchronize();
+  return {host_.const_data_ptr<float>(), host_.const_data_ptr<float>() + host_.numel()};
+}
+
+std::vector<bool> BucketTail::counted() const {
+  const auto all = values();
+  std::vector<bool> counted;
+  for (size_t i = 0; i < params_; ++i) counted.push_back(all[i] > 0);
+  return counted;
+}
+
+std::vector<int> BucketTail::ranks_that(int bit) const {
+  const auto all = values();
+  std::vector<int> ranks;
+  for (size_t i = params_; i < all.size(); ++i) {
+    if (static_cast<int>(all[i]) & bit) ranks.push_back(static_cast<int>(i - params_));
+  }
+  return ranks;
+}
+
+std::vector<int> BucketTail::ranks_that_lack() const { return ranks_that(kLacks); }
+std::vector<int> BucketTail::ranks_with_nonfinite() const { return ranks_that(kNonfinite); }
+
+}  // namespace apex::parallel::detail

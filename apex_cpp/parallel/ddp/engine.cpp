@@ -1,0 +1,261 @@
+#include <apex_cpp/parallel/ddp/engine.h>
+
+#include <apex_cpp/parallel/flat_dist_call.h>
+#include <apex_cpp/parallel/processes/collectives.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace apex::parallel::detail {
+namespace {
+
+std::string names_of(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 10;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", '" : "'") + names[i] + "'";
+  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
+std::string ranks_text(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::string text = ranks.size() > 1 ? "ranks" : "rank";
+  for (const int rank : ranks) text += " " + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+// ---- making it ----
+
+std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, const DistributedDataParallelOptions& options) {
+  check(options);
+  std::shared_ptr<DdpEngine> engine(new DdpEngine(ModuleState(module), options));
+  const auto& group = engine->groups_.front();
+  engine->state_.check_same_on_all_ranks(group, "The model given to DistributedDataParallel");
+  const std::string what = "broadcasting rank 0's parameters and buffers for DistributedDataParallel";
+  std::vector<at::Tensor> tensors = tensors_of(engine->state_.params);
+  if (options.broadcast_buffers()) {
+    const auto buffers = tensors_of(engine->state_.buffers);
+    tensors.insert(tensors.end(), buffers.begin(), buffers.end());
+  }
+  flat_dist_call(tensors, broadcast_from(0, group, what));
+  amp::detail::set_grad_sync(tensors_of(engine->state_.params), engine);
+  engine->follow_trained_params();
+  return engine;
+}
+
+DdpEngine::DdpEngine(ModuleState state, const DistributedDataParallelOptions& options)
+    : state_(std::move(state)), options_(options), is_hooked_(state_.params.size()) {
+  options_.process_group(or_default(options.process_group()));
+  groups_ = groups_for(options_);
+  check_devices();
+}
+
+DdpEngine::~DdpEngine() { amp::detail::drop_grad_sync(tensors_of(state_.params), *this); }
+
+void DdpEngine::check_devices() const {
+  const bool wants_gpu = device_for(groups_.front()).is_cuda();
+  for (const auto& [name, param] : state_.params) {
+    TORCH_CHECK(!wants_gpu || param.is_cuda(), "DistributedDataParallel on rank ", groups_.front()->getRank(),
+                ": the parameter '", name, "' is on the ", param.device(),
+                ", and NCCL reduces CUDA tensors. Move the model to the GPU first, or use a Gloo group.");
+  }
+}
+
+BucketArithmetic DdpEngine::arithmetic() const {
+  const double factor = options_.gradient_predivide_factor();
+  BucketArithmetic arithmetic;
+  arithmetic.in_float32 = options_.allreduce_always_fp32();
+  arithmetic.before = 1.0 / factor;
+  arithmetic.after = options_.gradient_average() ? factor / groups_.front()->getSize() : 1.0;
+  arithmetic.keeps_views = options_.retain_allreduce_buffers();
+  arithmetic.may_lack = options_.delay_allreduce();
+  arithmetic.profiled = options_.prof();
+  return arithmetic;
+}
+
+// ---- which parameters are trained ----
+
+std::vector<size_t> DdpEngine::trained_now() const {
+  std::vector<size_t> trained;
+  for (size_t i = 0; i < state_.params.size(); ++i) {
+    if (state_.params[i].tensor.requires_grad()) trained.push_back(i);
+  }
+  return trained;
+}
+
+void DdpEngine::hook_new_params() {
+  for (const size_t index : trained_) {
+    if (is_hooked_[index]) continue;
+    hooks_.add(state_.params[index].tensor, index, [weak = weak_from_this()](size_t arrived) {
+      if (const auto engine = weak.lock()) engine->on_gradient(arrived);
+    });
+    is_hooked_[index] = true;
+  }
+}
+
+void DdpEngine::follow_trained_params() {
+  auto now = trained_now();
+  if (now == trained_) return;
+  trained_ = std::move(now);
+  buckets_.clear();
+  hook_new_params();
+  if (options_.delay_allreduce()) make_buckets(plan_by_type(state_.params, trained_));
+}
+
+void DdpEngine::make_buckets(const BucketPlan& plan) {
+  place_of_.assign(state_.params.size(), Place{});
+  for (size_t i = 0; i < plan.size(); ++i) {
+    std::vector<NamedTensor> params;
+    for (const size_t index : plan[i]) params.push_back(state_.params[index]);
+    auto& bucket =
+        buckets_.emplace_back(std::move(params), groups_[i % groups_.size()], "bucket " + std::to_string(i), arithmetic());
+    for (size_t position = 0; position < plan[i].size(); ++position) place_of_[plan[i][position]] = {&bucket, position};
+  }
+}
+
+// ---- a backward pass ----
+
+void DdpEngine::begin_forward() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  filled_ = false;
+  if (graph_task_ == kNoPass) follow_trained_params();
+}
+
+void DdpEngine::on_gradient(size_t index) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (paused_ > 0) {
+    behind_ = true;
+    return;
+  }
+  const int graph_task = torch::autograd::get_current_graph_task_id();
+  if (graph_task != graph_task_) begin_pass(graph_task);
+  TORCH_CHECK(!has_arrived_[index], "DistributedDataParallel on rank ", groups_.front()->getRank(), ": the gradient of '",
+              state_.params[index].name, "' came twice in one backward pass.");
+  has_arrived_[index] = true;
+  arrival_.push_back(index);
+  if (buckets_.empty() || options_.delay_allreduce()) return;
+  place_of_[index].bucket->arrive(place_of_[index].position);
+  launch_complete();
+}
+
+void DdpEngine::begin_pass(int graph_task) {
+  abandon_pass();
+  if (std::exchange(check_is_due_, false)) check_all_there();
+  TORCH_CHECK(!filled_,
+              "DistributedDataParallel: a backward pass would fill retained allreduce buffers that are filled "
+              "already. Call the forward pass of the DistributedDataParallel before each backward pass.");
+  follow_trained_params();
+  graph_task_ = graph_task;
+  arrival_.clear();
+  has_arrived_.assign(state_.params.size(), false);
+  for (auto& bucket : buckets_) bucket.begin_pass();
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto engine = weak.lock()) engine->end_pass();
+  });
+}
+
+void DdpEngine::launch_complete() {
+  for (; launched_ < buckets_.size() && buckets_[launched_].is_complete(); ++launched_) {
+    buckets_[launched_].launch();
+  }
+}
+
+void DdpEngine::end_pass() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (graph_task_ == kNoPass) return;
+  if (buckets_.empty() || options_.delay_allreduce()) take_grads_at_end();
+  reduce_rest();
+  graph_task_ = kNoPass;
+  behind_ = false;
+  filled_ = options_.retain_allreduce_buffers();
+  check_is_due_ = !can_check_at_once();
+  if (!check_is_due_) check_all_there();
+}
+
+// Not by what hooks have seen: a parameter that was unfrozen may have got its gradient before its hook was there.
+void DdpEngine::take_grads_at_end() {
+  if (buckets_.empty()) make_buckets(plan_after_arrival());
+  for (const size_t index : trained_) {
+    if (state_.params[index].tensor.grad().defined()) place_of_[index].bucket->arrive(place_of_[index].position);
+  }
+}
+
+// Parameters without a gradient come last, so that all ranks have plans of the same parameters.
+BucketPlan DdpEngine::plan_after_arrival() const {
+  std::ostringstream text;
+  for (const size_t index : trained_) text << state_.params[index].name << "\n";
+  const auto& group = groups_.front();
+  expect_same(group, text.str(), "The parameters that DistributedDataParallel trains");
+  std::vector<size_t> order = arrival_;
+  for (const size_t index : trained_) {
+    if (!has_arrived_[index]) order.push_back(index);
+  }
+  return agreed_plan(group, plan_by_arrival(state_.params, order, options_));
+}
+
+void DdpEngine::reduce_rest() {
+  for (; launched_ < buckets_.size(); ++launched_) buckets_[launched_].launch();
+  for (auto& bucket : buckets_) bucket.finish();
+  launched_ = 0;
+}
+
+void DdpEngine::abandon_pass() {
+  if (graph_task_ == kNoPass) return;
+  for (auto& bucket : buckets_) bucket.abandon();
+  graph_task_ = kNoPass;
+  launched_ = 0;
+}
+
+bool DdpEngine::can_check_at_once() const {
+  return std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.is_on_cpu(); }) ||
+         std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.lacked(); });
+}
+
+void DdpEngine::check_all_there() {
+  if (options_.delay_allreduce()) return;
+  std::vector<std::string> names;
+  std::vector<int> ranks;
+  for (const auto& bucket : buckets_) {
+    const auto lacking = bucket.tail().ranks_that_lack();
+    if (lacking.empty()) continue;
+    ranks.insert(ranks.end(), lacking.begin(), lacking.end());
+    const auto is_missing = bucket.tail().counted();
+    for (size_t i = 0; i < is_missing.size(); ++i) {
+      if (is_missing[i]) names.push_back(bucket.params()[i].name);
+    }
+  }
+  TORCH_CHECK(names.empty(), "DistributedDataParallel on rank ", groups_.front()->getRank(),
+              ": the backward pass gave no "
+              "gradient to ",
+              names_of(names), " on ", ranks_text(ranks),
+              ", and a bucket waits for all of its gradients. Freeze "
+              "parameters that the loss never uses, with requires_grad_(false); where it depends on the input which are used, "
+              "give DistributedDataParallelOptions().delay_allreduce(true). The gradients of this pass are of no use.");
+}
+
+// ---- what others ask ----
+
+std::vector<at::Tensor> DdpEngine::allreduce_buffers() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<at::Tensor> buffers;
+  for (const auto& bucket : buckets_) {
+    if (filled_) buffers.push_back(bucket.kept());
+  }
+  return buffers;
+}
+
+std::vector<int> DdpEngine::ranks_with_nonfinite(const at::Tensor& param) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& bucket : buckets_) {
+    if (bucket.has(param)) return bucket.tail().ranks_with_nonfinite();
+  }
+  return {};
+}
+
+}  // namespace apex::parallel::detail

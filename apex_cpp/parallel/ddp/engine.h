@@ -1,0 +1,98 @@
+#pragma once
+
+#include <apex_cpp/amp/tensors/grad_sync.h>
+#include <apex_cpp/parallel/ddp/bucket.h>
+#include <apex_cpp/parallel/ddp/bucket_plan.h>
+#include <apex_cpp/parallel/ddp/grad_hooks.h>
+#include <apex_cpp/parallel/ddp/options.h>
+#include <torch/nn/module.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace apex::parallel::detail {
+
+/// What DistributedDataParallel does, whatever the module's class: follows backward passes by hooks on the parameters'
+/// gradients, reduces a bucket as soon as all of its gradients and all earlier buckets are there, and brings everything back
+/// before `backward()` returns.
+///
+/// | pass                       | buckets                                          | reduced                            |
+/// |----------------------------|--------------------------------------------------|------------------------------------|
+/// | first, or after the trained parameters changed | formed at its end by arrival, rank 0's for all ranks | at its end |
+/// | later                      | as they are                                      | while it runs, in the plan's order |
+/// | any, delay_allreduce       | one for each dtype                               | at its end                         |
+/// | paused (no_sync)           | –                                                | not at all                         |
+///
+/// Hooks come from any thread of autograd's; a mutex keeps what they share.
+class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_this<DdpEngine> {
+ public:
+  /// Checks that the ranks agree, gives all of them rank 0's parameters and buffers, and hooks into the gradients.
+  static std::shared_ptr<DdpEngine> attach(const torch::nn::Module& module, const DistributedDataParallelOptions& options);
+  ~DdpEngine() override;
+
+  /// A forward pass begins: buffers that it retained may be filled again.
+  void begin_forward();
+  /// While paused, gradients stay on their ranks. Pauses count.
+  void pause() { ++paused_; }
+  void resume() { --paused_; }
+  std::vector<at::Tensor> allreduce_buffers() const;
+
+  bool is_behind() const override { return behind_; }
+  std::vector<int> ranks_with_nonfinite(const at::Tensor& param) const override;
+
+ private:
+  DdpEngine(ModuleState state, const DistributedDataParallelOptions& options);
+
+  void check_devices() const;
+  BucketArithmetic arithmetic() const;
+  std::vector<size_t> trained_now() const;
+  void hook_new_params();
+
+  // One backward pass. All with the mutex held.
+  void on_gradient(size_t index);
+  void begin_pass(int graph_task);
+  void end_pass();
+  void follow_trained_params();
+  void make_buckets(const BucketPlan& plan);
+  BucketPlan plan_after_arrival() const;
+  void launch_complete();
+  void take_grads_at_end();
+  void reduce_rest();
+  void abandon_pass();
+  /// Errors: RuntimeError, on every rank, naming parameters that got no gradient, and the ranks.
+  void check_all_there();
+  /// Whether what ranks say of the last reduction can be read without waiting for a GPU. A rank that lacks a gradient waits.
+  bool can_check_at_once() const;
+
+  ModuleState state_;
+  DistributedDataParallelOptions options_;
+  std::vector<ProcessGroup> groups_;
+  mutable std::mutex mutex_;
+  std::vector<size_t> trained_;  // indices of params
+  std::vector<bool> is_hooked_;
+  std::deque<Bucket> buckets_;  // empty until a pass has formed them
+  struct Place {
+    Bucket* bucket = nullptr;
+    size_t position = 0;
+  };
+  std::vector<Place> place_of_;
+  std::atomic<int> paused_{0};
+  std::atomic<bool> behind_{false};
+  std::atomic<bool> filled_{false};
+
+  // Of the pass that runs.
+  static constexpr int kNoPass = -1;
+  int graph_task_ = kNoPass;
+  std::vector<size_t> arrival_;
+  std::vector<bool> has_arrived_;
+  size_t launched_ = 0;
+  bool check_is_due_ = false;  // of the last pass: its word is still on its way from the GPU
+
+  GradHooks hooks_;  // last: they end first
+};
+
+}  // namespace apex::parallel::detail

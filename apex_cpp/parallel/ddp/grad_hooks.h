@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace apex::parallel::detail {
+
+/// Calls back whenever a backward pass has added to the gradient of a parameter, on the thread that did. The calls end with
+/// this object.
+class GradHooks {
+ public:
+  using Call = std::function<void(size_t index)>;
+
+  GradHooks() = default;
+  GradHooks(const GradHooks&) = delete;
+  GradHooks& operator=(const GradHooks&) = delete;
+  ~GradHooks();
+
+  /// `call(index)` for the gradient of `param`, which needs one.
+  void add(const at::Tensor& param, size_t index, const Call& call);
+
+ private:
+  struct Hook {
+    std::shared_ptr<torch::autograd::Node> accumulator;  // which the parameter itself only refers to weakly
+    uintptr_t key;
+  };
+  std::vector<Hook> hooks_;
+};
+
+}  // namespace apex::parallel::detail

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <apex_cpp/parallel/processes/process_group.h>
+#include <torch/nn/module.h>
+
+#include <string>
+#include <vector>
+
+namespace apex::parallel::detail {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named);
+
+/// A module's parameters and buffers by name, each TensorImpl once.
+struct ModuleState {
+  explicit ModuleState(const torch::nn::Module& module);
+
+  /// Errors: ValueError, on every rank, which names the first line that differs: a parameter or buffer by its name, shape,
+  /// memory order, dtype and whether it is trained. `what` begins the message.
+  void check_same_on_all_ranks(const ProcessGroup& group, const std::string& what) const;
+
+  std::vector<NamedTensor> params, buffers;
+};
+
+}  // namespace apex::parallel::detail
