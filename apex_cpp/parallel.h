@@ -1,6 +1,7 @@
 #pragma once
 // apex.parallel for LibTorch.
 #include <apex_cpp/parallel/distributed_data_parallel.h>
+#include <apex_cpp/parallel/distributed_fused_adam.h>
 #include <apex_cpp/parallel/flat_dist_call.h>
 #include <apex_cpp/parallel/flatten.h>
 #include <apex_cpp/parallel/larc.h>

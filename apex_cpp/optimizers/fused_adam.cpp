@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros_like.h>
 
+#include <apex_cpp/optimizers/detail/adam_control.h>
 #include <apex_cpp/optimizers/detail/class_functions.h>
 
 #include "kernels/optimizers.h"
@@ -19,7 +20,9 @@ void check(const FusedAdamOptions& options) {
   detail::check_moments(kFusedAdam, options);
 }
 
-kernels::AdamControl control_of(const FusedAdamOptions& options) {
+}  // namespace
+
+kernels::AdamControl detail::adam_control(const FusedAdamOptions& options) {
   kernels::AdamControl control;
   control.lr = options.lr();
   control.weight_decay = options.weight_decay();
@@ -29,8 +32,6 @@ kernels::AdamControl control_of(const FusedAdamOptions& options) {
   control.adam_w_mode = options.adam_w_mode();
   return control;
 }
-
-}  // namespace
 
 FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamOptions defaults)
     : FusedOptimizer(groups, defaults.clone(),
@@ -53,7 +54,7 @@ void FusedAdam::use_own_masters(detail::LaunchSet& set) {
 void FusedAdam::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    const auto control = control_of(detail::options_of<FusedAdamOptions>(param_groups_[group]));
+    const auto control = detail::adam_control(detail::options_of<FusedAdamOptions>(param_groups_[group]));
     run_step(group, launch_sets(group), control, [&](detail::LaunchSet& set, const kernels::AdamControl& at_step) {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 
@@ -76,6 +77,12 @@ void for_each_grad(const torch::optim::Optimizer& optimizer, const Visit& visit)
 }  // namespace
 
 std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const at::Tensor& inv_scale) {
+  if (auto* sharded = dynamic_cast<ShardedOptimizer*>(&optimizer)) {
+    const auto shards = sharded->grad_shards();
+    const at::Tensor found_inf = shards->found_inf();
+    shards->unscale(inv_scale);
+    return {found_inf};
+  }
   check_no_float16(optimizer);
   const at::NoGradGuard no_grad;
   ByDevice grads;
@@ -94,6 +101,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
 }
 
 std::vector<at::Tensor> check_grads(const torch::optim::Optimizer& optimizer) {
+  if (auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer)) return {sharded->grad_shards()->found_inf()};
   const at::NoGradGuard no_grad;
   ByDevice grads;
   for_each_grad(optimizer, [&](const at::Tensor& grad) { grads.add(dense(values_of(summed_if_float16(grad)))); });

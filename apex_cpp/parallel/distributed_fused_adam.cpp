@@ -1,0 +1,362 @@
+#include <apex_cpp/parallel/distributed_fused_adam.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/optim/serialize.h>
+#include <torch/serialize/archive.h>
+
+#include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/optimizers/detail/adam_control.h>
+#include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/parallel/processes/collectives.h>
+#include <apex_cpp/parallel/sharded/gather_state.h>
+#include <apex_cpp/parallel/sharded/grad_sync.h>
+#include <apex_cpp/parallel/sharded/param_sync.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace apex::parallel {
+
+using optimizers::FusedAdamOptions;
+using optimizers::FusedAdamParamState;
+
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+std::string name_of(const std::optional<at::ScalarType>& dtype) { return dtype ? c10::toString(*dtype) : "own"; }
+
+void check_dtype(const char* option, const std::optional<at::ScalarType>& dtype) {
+  TORCH_CHECK_VALUE(!dtype || *dtype == at::kFloat || *dtype == at::kHalf || *dtype == at::kBFloat16,
+                    "DistributedFusedAdam: ", option, " must be float32, float16 or bfloat16, got ", *dtype, ".");
+}
+
+// Options that shape what is sent.
+std::string described(const DistributedFusedAdamOptions& options) {
+  std::ostringstream text;
+  text << "bucket_cap_mb " << options.bucket_cap_mb() << "\ngrad_sync_dtype " << name_of(options.grad_sync_dtype())
+       << "\nparam_sync_dtype " << name_of(options.param_sync_dtype()) << "\nstore_params " << options.store_params()
+       << "\naverage_grad_sync " << options.average_grad_sync();
+  return text.str();
+}
+
+detail::GradSyncOptions checked(const DistributedFusedAdamOptions& options) {
+  TORCH_CHECK_VALUE(options.bucket_cap_mb() > 0, "DistributedFusedAdam: bucket_cap_mb must be positive, got ",
+                    options.bucket_cap_mb(), ".");
+  check_dtype("dtype", options.dtype());
+  check_dtype("grad_sync_dtype", options.grad_sync_dtype());
+  check_dtype("param_sync_dtype", options.param_sync_dtype());
+  TORCH_CHECK_VALUE(options.store_params() || !options.param_sync_dtype(),
+                    "DistributedFusedAdam: param_sync_dtype would round parameters that have no masters. Leave it unset, or "
+                    "leave store_params true.");
+  detail::GradSyncOptions sync;
+  sync.group = or_default(options.process_group());
+  sync.bucket_bytes = static_cast<int64_t>(options.bucket_cap_mb() * kMiB);
+  sync.grad_dtype = options.grad_sync_dtype();
+  sync.param_dtype = options.param_sync_dtype();
+  sync.overlap = options.overlap_grad_sync();
+  sync.average = options.average_grad_sync();
+  detail::expect_same(sync.group, described(options), "Options of DistributedFusedAdam");
+  return sync;
+}
+
+}  // namespace
+
+// What one kernel call updates: the tensors of one device.
+struct DistributedFusedAdam::Parts : optimizers::detail::LaunchSet {
+  std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
+};
+
+FusedAdamOptions DistributedFusedAdamOptions::adam() const {
+  return FusedAdamOptions(lr())
+      .bias_correction(bias_correction())
+      .betas(betas())
+      .eps(eps())
+      .adam_w_mode(adam_w_mode())
+      .weight_decay(weight_decay())
+      .amsgrad(amsgrad())
+      .materialize_master_grads(false);
+}
+
+// ---- construction ----
+
+DistributedFusedAdam::NoSync::NoSync(std::shared_ptr<detail::GradSync> sync) : sync_(std::move(sync)) {
+  sync_->begin_no_sync();
+}
+DistributedFusedAdam::NoSync::~NoSync() {
+  if (sync_) sync_->end_no_sync();
+}
+
+DistributedFusedAdam::DistributedFusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                                           const DistributedFusedAdamOptions& options)
+    : FusedAdam(groups, options.adam()),
+      sync_(std::make_shared<detail::GradSync>(checked(options))),
+      dtype_(options.dtype()),
+      param_sync_dtype_(options.param_sync_dtype()),
+      overlap_param_sync_(options.overlap_param_sync()),
+      store_params_(options.store_params()) {
+  sync_->add_params(amp::detail::params_of(param_groups_));
+}
+
+DistributedFusedAdam::~DistributedFusedAdam() = default;
+
+detail::GradSync& DistributedFusedAdam::sync() const {
+  TORCH_CHECK(sync_,
+              "This DistributedFusedAdam was moved from. Use the one it was moved into: after amp::initialize, the handle that "
+              "was returned.");
+  return *sync_;
+}
+
+void DistributedFusedAdam::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  finish_param_sync();
+  sync();
+  FusedAdam::add_param_group(group);
+  sync_->add_params(amp::detail::listed_once(group.params()));
+}
+
+DistributedFusedAdam::NoSync DistributedFusedAdam::no_sync() {
+  sync();
+  return NoSync(sync_);
+}
+
+// ---- gradients ----
+
+void DistributedFusedAdam::zero_grad(std::optional<bool> set_to_none) {
+  FusedAdam::zero_grad(set_to_none);
+  sync().drop();
+}
+
+double DistributedFusedAdam::grad_norm() {
+  const double norm = sync().norm().item<float>();
+  return norm;
+}
+
+double DistributedFusedAdam::clip_grad_norm(double max_norm) {
+  TORCH_CHECK_VALUE(max_norm > 0, "DistributedFusedAdam::clip_grad_norm: max_norm must be positive, got ", max_norm);
+  return sync().clip(max_norm);
+}
+
+// ---- masters ----
+
+at::ScalarType DistributedFusedAdam::sent_dtype(const at::Tensor& param) const {
+  return param_sync_dtype_.value_or(param.scalar_type());
+}
+
+// Other parameters are their own masters: this rank's part of them.
+bool DistributedFusedAdam::has_own_master(const at::Tensor& param) const {
+  return store_params_ && (param.scalar_type() != at::kFloat || sent_dtype(param) != at::kFloat);
+}
+
+detail::Part DistributedFusedAdam::part_of(const at::Tensor& param) const {
+  return sync().part_of(sync().index_of(param), sync().rank());
+}
+
+at::Tensor DistributedFusedAdam::part_of(const at::Tensor& param, const at::Tensor& full) const {
+  const detail::Part part = part_of(param);
+  return detail::flat(full).narrow(0, part.begin, part.numel);
+}
+
+at::Tensor DistributedFusedAdam::master_of(const at::Tensor& param) {
+  const at::Tensor own = part_of(param, param);
+  if (!has_own_master(param)) return own;
+  at::Tensor& master = state_of<FusedAdamParamState>(param).master_param;
+  if (master.defined()) {
+    take_written_values(param, master);
+  } else {
+    master = own.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  }
+  return master;
+}
+
+// What the program has written into the parameter since the last step goes to the master, element by element where the
+// parameter is not the rounded master: the others keep their precision.
+void DistributedFusedAdam::take_written_values(const at::Tensor& param, const at::Tensor& master) {
+  const auto written = written_.find(param.unsafeGetTensorImpl());
+  if (written != written_.end() && written->second.still(param)) return;
+  const at::Tensor values = part_of(param, param);
+  const at::Tensor rounded = master.to(sent_dtype(param)).to(values.scalar_type());
+  master.copy_(at::where(values == rounded, master, values.to(at::kFloat)));
+}
+
+void DistributedFusedAdam::load_master(const at::Tensor& param, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  const detail::GradSync::Place* place = sync().place_of(sync().index_of(param));
+  if (!place || !has_own_master(param)) return;
+  const at::Tensor full = detail::in_memory_order_of(param, value);
+  state_of<FusedAdamParamState>(param).master_param = part_of(param, full).to(param.device(), at::kFloat, false, /*copy=*/true);
+  written_.erase(param.unsafeGetTensorImpl());
+}
+
+int64_t DistributedFusedAdam::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& item : state_) {
+    const auto& state = static_cast<const FusedAdamParamState&>(*item.second);
+    for (const at::Tensor& tensor : {state.exp_avg, state.exp_avg_sq, state.master_param}) {
+      if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+    }
+  }
+  return bytes;
+}
+
+// ---- a step ----
+
+bool DistributedFusedAdam::is_stopped() const { return found_inf.defined() && found_inf.item<float>() != 0; }
+
+torch::Tensor DistributedFusedAdam::step(LossClosure closure) {
+  torch::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  const at::NoGradGuard no_grad;
+  const amp::disable_casts casts_off;
+  finish_param_sync();
+  sync().finish();
+  if (!is_stopped()) {
+    param_sync_ = std::make_shared<detail::ParamSync>(sync_);
+    FusedAdam::step();
+    param_sync_->start();
+    if (overlap_param_sync_) {
+      sync_->refuse_passes(
+          "A backward pass began before finish_param_sync(): with overlap_param_sync its forward may have read parameters of "
+          "before the step. Call optimizer.finish_param_sync() before the forward pass.");
+    } else {
+      finish_param_sync();
+    }
+  }
+  sync_->drop();
+  return loss;
+}
+
+void DistributedFusedAdam::finish_param_sync() {
+  if (!param_sync_) return;
+  const at::NoGradGuard no_grad;
+  param_sync_->finish(
+      [&](const at::Tensor& param) { written_[param.unsafeGetTensorImpl()] = amp::detail::TensorTrace(param); });
+  param_sync_.reset();
+  sync_->refuse_passes("");
+}
+
+// State is made on all ranks alike, also where a rank's part has no elements.
+std::vector<DistributedFusedAdam::Parts> DistributedFusedAdam::parts_of(size_t group) {
+  std::vector<Parts> sets;
+  const auto& params = param_groups_[group].params();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor& param = params[i];
+    const size_t index = sync().index_of(param);
+    if (!sync_->is_present(index)) continue;
+    const at::Tensor master = master_of(param);
+    auto& state = state_of<FusedAdamParamState>(param);
+    for (at::Tensor* moment : {&state.exp_avg, &state.exp_avg_sq}) {
+      if (!moment->defined()) *moment = at::zeros({master.numel()}, master.options().dtype(dtype_));
+    }
+    if (master.numel() == 0) continue;
+    auto set =
+        std::find_if(sets.begin(), sets.end(), [&](const Parts& each) { return each.params[0].device() == param.device(); });
+    if (set == sets.end()) set = sets.emplace(sets.end());
+    set->grads.push_back(sync_->grad_part(index));
+    set->params.push_back(master);
+    set->exp_avgs.push_back(state.exp_avg);
+    set->exp_avg_sqs.push_back(state.exp_avg_sq);
+    set->model_params.push_back(param_sync_->place_of(index));
+    set->positions.push_back(static_cast<int64_t>(i));
+  }
+  return sets;
+}
+
+void DistributedFusedAdam::update() {
+  master_step.grad_scale = sync_->grad_factor();
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    if (param_groups_[group].params().empty()) continue;
+    const auto control =
+        optimizers::detail::adam_control(optimizers::detail::options_of<FusedAdamOptions>(param_groups_[group]));
+    run_step(group, parts_of(group), control, [](const Parts& set, const kernels::AdamControl& at_step) {
+      kernels::multi_tensor_adam(set.grads, set.params, set.exp_avgs, set.exp_avg_sqs, set.model_params, at_step);
+    });
+  }
+}
+
+// ---- saving ----
+
+at::Tensor DistributedFusedAdam::gathered(const at::Tensor& param, const at::Tensor& part) const {
+  if (!part.defined()) return part;
+  return detail::gather_on_rank_0(*sync_, sync_->index_of(param), part.to(at::kFloat));
+}
+
+void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const {
+  const at::NoGradGuard no_grad;
+  sync();
+  FusedAdam full(param_groups_, optimizers::detail::options_of<FusedAdamOptions>(param_groups_.front()));
+  for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) continue;
+    const auto& state = static_cast<const FusedAdamParamState&>(*found->second);
+    auto gathered_state = std::make_unique<FusedAdamParamState>();
+    gathered_state->exp_avg = gathered(param, state.exp_avg);
+    gathered_state->exp_avg_sq = gathered(param, state.exp_avg_sq);
+    gathered_state->master_param = gathered(param, state.master_param);
+    if (writes_file()) full.state()[param.unsafeGetTensorImpl()] = std::move(gathered_state);
+  }
+  torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, full);
+  save_group_states(archive);
+}
+
+void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
+  const at::NoGradGuard no_grad;
+  finish_param_sync();
+  sync();
+  std::decay_t<decltype(state_)> before;
+  std::swap(before, state_);
+  try {
+    torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, *this);
+    slice_states();
+  } catch (...) {
+    std::swap(before, state_);
+    throw;
+  }
+  written_.clear();
+  load_group_states(archive);
+}
+
+// Full states, as an archive has them, become this rank's parts.
+void DistributedFusedAdam::slice_states() {
+  for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) continue;
+    auto& state = static_cast<FusedAdamParamState&>(*found->second);
+    sync().place_of(sync().index_of(param));
+    for (at::Tensor* each : {&state.exp_avg, &state.exp_avg_sq, &state.master_param}) {
+      if (!each->defined()) continue;
+      TORCH_CHECK(each->sizes() == param.sizes(), "The saved state of a parameter has shape ", each->sizes(), ", expected ",
+                  param.sizes(), ". Load what DistributedFusedAdam or FusedAdam saved over the same parameters.");
+      const auto dtype = each == &state.master_param ? at::kFloat : dtype_;
+      *each = part_of(param, detail::in_memory_order_of(param, *each)).to(param.device(), dtype, false, /*copy=*/true);
+    }
+    if (!has_own_master(param)) state.master_param.reset();
+  }
+}
+
+std::unique_ptr<torch::optim::Optimizer> DistributedFusedAdam::make_amp_handle(
+    const std::shared_ptr<amp::detail::Session>& session) {
+  return optimizers::detail::make_amp_handle(*this, session);
+}
+
+// ---- what amp asks ----
+
+std::shared_ptr<amp::GradShards> DistributedFusedAdam::grad_shards() const {
+  sync();
+  return sync_;
+}
+
+bool DistributedFusedAdam::writes_file() const { return sync().rank() == 0; }
+
+void DistributedFusedAdam::agree_on_file(const std::string& error) const {
+  const auto errors = detail::gather_strings(sync().group(), error, "saving a checkpoint");
+  TORCH_CHECK(errors.front().empty() || !error.empty(), "Rank 0 could not write the checkpoint: ", errors.front());
+}
+
+}  // namespace apex::parallel

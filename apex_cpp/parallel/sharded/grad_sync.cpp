@@ -1,0 +1,376 @@
+#include <apex_cpp/parallel/sharded/grad_sync.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/masters/clipping.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/parallel/processes/collectives.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::parallel::detail {
+namespace {
+
+// Buckets under way at one time: one is sent while another one is added up.
+constexpr size_t kPipeline = 2;
+
+bool is_synced_dtype(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat; }
+
+std::string described(const at::Tensor& param) {
+  std::ostringstream text;
+  text << param.sizes() << " strides " << param.strides() << ' ' << param.scalar_type()
+       << (param.requires_grad() ? "" : " frozen");
+  return text.str();
+}
+
+}  // namespace
+
+// Lives with the parameter; the optimizer may be gone.
+struct GradSync::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(std::weak_ptr<GradSync> owner, size_t index) : owner_(std::move(owner)), index_(index) {}
+  void operator()(const at::Tensor&) override {
+    if (const auto sync = owner_.lock()) sync->take(index_);
+  }
+
+ private:
+  std::weak_ptr<GradSync> owner_;
+  size_t index_;
+};
+
+GradSync::GradSync(GradSyncOptions options) : options_(std::move(options)) {}
+
+GradSync::~GradSync() {
+  for (const Param& each : params_) torch::autograd::impl::set_post_acc_grad_hooks(each.tensor, nullptr);
+}
+
+// ---- parameters ----
+
+void GradSync::check_params(const std::vector<at::Tensor>& params) const {
+  std::ostringstream mine;
+  for (const auto i : c10::irange(params.size())) {
+    const at::Tensor& param = params[i];
+    TORCH_CHECK_TYPE(is_synced_dtype(param.scalar_type()), "Parameter ", i, ", of shape ", param.sizes(), ", has dtype ",
+                     param.scalar_type(),
+                     "; a sharded optimizer takes float16, bfloat16 and float32. Convert it, or leave it to ",
+                     "an optimizer of its own.");
+    TORCH_CHECK_VALUE(param.is_non_overlapping_and_dense(), "Parameter ", i, ", of shape ", param.sizes(), " and strides ",
+                      param.strides(), ", has gaps in memory, and no part of it could be kept alone. Make it contiguous().");
+    TORCH_CHECK_VALUE(
+        !torch::autograd::impl::post_acc_grad_hooks(param), "Parameter ", i, ", of shape ", param.sizes(),
+        ", has a hook on its gradient already, probably another sharded optimizer's. Give each parameter to one.");
+    mine << "parameter " << i << ": " << described(param) << '\n';
+  }
+  expect_same(options_.group, mine.str(), "A sharded optimizer's parameters");
+}
+
+void GradSync::add_params(const std::vector<at::Tensor>& params) {
+  check_params(params);
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& param : params) {
+    const size_t index = params_.size();
+    if (param.numel() > 0) broadcast(options_.group, flat(param), 0, "sending rank 0's parameter " + std::to_string(index));
+    params_.push_back({param, std::nullopt, false, false});
+    index_[param.unsafeGetTensorImpl()] = index;
+    torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<Hook>(weak_from_this(), index));
+  }
+}
+
+size_t GradSync::index_of(const at::Tensor& param) const {
+  const auto found = index_.find(param.unsafeGetTensorImpl());
+  TORCH_CHECK(found != index_.end(), "A parameter of shape ", param.sizes(),
+              " is in a group of the sharded optimizer, but was not added by add_param_group.");
+  return found->second;
+}
+
+std::string GradSync::named(size_t index) const {
+  std::ostringstream text;
+  text << "parameter " << index << ", of shape " << params_[index].tensor.sizes() << ", on rank " << rank();
+  return text.str();
+}
+
+void GradSync::lay_out_new_params() {
+  std::vector<ParamSpec> specs;
+  for (const auto i : c10::irange(params_.size())) {
+    const at::Tensor& param = params_[i].tensor;
+    if (params_[i].place || !param.requires_grad()) continue;
+    const auto dtype = param.scalar_type();
+    specs.push_back(
+        {i, param.numel(), param.device(), dtype, options_.grad_dtype.value_or(dtype), options_.param_dtype.value_or(dtype)});
+  }
+  if (specs.empty()) return;
+  for (auto& layout : lay_out(specs, options_.bucket_bytes, options_.group->getSize())) {
+    for (const Slot& slot : layout.slots) params_[slot.param].place = Place{buckets_.size(), slot};
+    buckets_.emplace_back(std::move(layout));
+  }
+}
+
+const std::vector<GradBucket>& GradSync::buckets() {
+  if (buckets_.empty()) lay_out_new_params();
+  return buckets_;
+}
+
+const GradSync::Place* GradSync::place_of(size_t index) {
+  if (buckets_.empty()) lay_out_new_params();
+  return params_[index].place ? &*params_[index].place : nullptr;
+}
+
+Part GradSync::part_of(size_t index, int rank) {
+  const Place* place = place_of(index);
+  return place ? buckets_[place->bucket].layout.part_of(place->slot, rank) : Part{};
+}
+
+// ---- while backward runs ----
+
+void GradSync::take(size_t index) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(refusal_.empty(), refusal_);
+  if (held_ || no_sync_ > 0 || !options_.overlap) return;
+  const Place* place = place_of(index);
+  if (!place || params_[index].arrived) return;
+  if (params_[index].tensor.grad().is_sparse()) return;  // the end of the pass says so
+  params_[index].arrived = true;
+  ++buckets_[place->bucket].arrived;
+  send_full_buckets();
+}
+
+void GradSync::send_full_buckets() {
+  while (sent_ < buckets_.size() && buckets_[sent_].arrived == buckets_[sent_].layout.slots.size()) send(buckets_[sent_]);
+}
+
+std::string GradSync::name_of(const GradBucket& bucket) const {
+  return "adding up gradient bucket " + std::to_string(&bucket - buckets_.data()) + " of the sharded optimizer";
+}
+
+void GradSync::send(GradBucket& bucket) {
+  const at::NoGradGuard no_grad;
+  const amp::disable_casts casts_off;
+  if (sent_ >= kPipeline) receive(buckets_[sent_ - kPipeline]);
+  bucket.in_flight.emplace(options_.group, packed(bucket), name_of(bucket));
+  ++sent_;
+}
+
+void GradSync::check_takes(size_t index) const {
+  const at::Tensor& param = params_[index].tensor;
+  const at::Tensor& grad = param.grad();
+  TORCH_CHECK(!grad.is_sparse(), "The gradient of ", named(index),
+              " is sparse; a sharded optimizer adds up dense ones. Make the embedding dense (sparse=false), or give it to "
+              "another optimizer.");
+  const auto& layout = buckets_[params_[index].place->bucket].layout;
+  TORCH_CHECK(param.scalar_type() == layout.dtype && param.device() == layout.device, "The sharded optimizer's ", named(index),
+              " was ", layout.dtype, " on ", layout.device, " when it was first trained and is ", param.scalar_type(), " on ",
+              param.device(), " now. Convert or move the model before the first backward pass.");
+}
+
+// The bucket's gradients, which leave their parameters, and zeros where there is none.
+at::Tensor GradSync::packed(const GradBucket& bucket) {
+  const auto& layout = bucket.layout;
+  const int64_t size = layout.shard_size * options_.group->getSize();
+  const at::Tensor pieces = at::empty({size}, at::TensorOptions().device(layout.device).dtype(layout.grad_dtype));
+  pieces.narrow(0, layout.numel, size - layout.numel).zero_();
+  std::vector<at::Tensor> from, to;
+  for (const Slot& slot : layout.slots) {
+    Param& each = params_[slot.param];
+    at::Tensor& grad = each.tensor.mutable_grad();
+    const at::Tensor place = pieces.narrow(0, slot.begin, slot.numel);
+    if (!grad.defined()) {
+      place.zero_();
+      continue;
+    }
+    check_takes(slot.param);
+    from.push_back(flat(amp::detail::in_layout_of(grad, each.tensor)));
+    to.push_back(place);
+  }
+  kernels::multi_tensor_copy(from, to);
+  for (const Slot& slot : layout.slots) {
+    at::Tensor& grad = params_[slot.param].tensor.mutable_grad();
+    params_[slot.param].present |= grad.defined();
+    grad.reset();
+  }
+  return pieces;
+}
+
+void GradSync::receive(GradBucket& bucket) {
+  if (!bucket.in_flight) return;
+  const at::Tensor shard = bucket.in_flight->finish();
+  bucket.in_flight.reset();
+  if (options_.average) shard.div_(options_.group->getSize());
+  bucket.pass = bucket.pass.defined() ? bucket.pass.add_(shard) : shard;
+}
+
+// ---- the end of a pass ----
+
+bool GradSync::has_open_grads() const {
+  return std::any_of(params_.begin(), params_.end(),
+                     [](const Param& each) { return each.arrived || (each.place && each.tensor.grad().defined()); });
+}
+
+// Which parameters have got a gradient on any rank. Returns whether some rank has gradients left for another round.
+bool GradSync::agree_on_presence() {
+  const auto count = static_cast<int64_t>(params_.size());
+  at::Tensor flags = at::zeros({count + 1}, at::kInt);
+  auto values = flags.accessor<int32_t, 1>();
+  for (const auto i : c10::irange(count)) {
+    values[i] = params_[i].present;
+    values[count] |= params_[i].place && params_[i].tensor.grad().defined();
+  }
+  at::Tensor shared = flags.to(device_for(options_.group));
+  all_reduce(options_.group, shared, "finding which parameters have gradients", c10d::ReduceOp::MAX);
+  flags.copy_(shared);
+  for (const auto i : c10::irange(count)) params_[i].present = values[i] != 0;
+  return values[count] != 0;
+}
+
+// Ranks differ in which buckets they have sent already; from here on all are sent everywhere, and in one order.
+void GradSync::finish_round() {
+  while (sent_ < buckets_.size()) send(buckets_[sent_]);
+  for (GradBucket& bucket : buckets_) {
+    receive(bucket);
+    bucket.arrived = 0;
+  }
+  for (Param& each : params_) each.arrived = false;
+  sent_ = 0;
+}
+
+void GradSync::finish() {
+  if (!ended_ || has_open_grads()) end_pass(scale_);
+}
+
+void GradSync::end_pass(double scale) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const at::NoGradGuard no_grad;
+  const amp::disable_casts casts_off;
+  held_ = false;
+  lay_out_new_params();
+  for (const auto i : c10::irange(params_.size())) {
+    if (params_[i].place && params_[i].tensor.grad().defined()) check_takes(i);
+  }
+  do finish_round();
+  while (agree_on_presence());
+  const double of_older = clip_ * scale / scale_;
+  for (GradBucket& bucket : buckets_) {
+    if (bucket.sum.defined() && of_older != 1) bucket.sum.mul_(of_older);
+    bucket.sum = bucket.sum.defined() ? bucket.sum.add_(bucket.pass) : bucket.pass;
+    bucket.pass.reset();
+  }
+  scale_ = scale;
+  clip_ = 1.0;
+  ended_ = true;
+  norm_.reset();
+}
+
+void GradSync::abandon_pass() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const amp::disable_casts casts_off;
+  const bool begun = std::any_of(params_.begin(), params_.end(), [](const Param& each) { return each.arrived; });
+  held_ = false;
+  for (const Param& each : params_) each.tensor.mutable_grad().reset();
+  if (begun) finish_round();  // the other ranks have sent as many buckets, or will
+  for (GradBucket& bucket : buckets_) bucket.pass.reset();
+}
+
+void GradSync::drop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool begun = std::any_of(params_.begin(), params_.end(), [](const Param& each) { return each.arrived; });
+  if (begun) finish_round();
+  for (GradBucket& bucket : buckets_) {
+    bucket.pass.reset();
+    bucket.sum.reset();
+  }
+  for (Param& each : params_) each.present = false;
+  scale_ = clip_ = 1.0;
+  ended_ = false;
+  norm_.reset();
+}
+
+// ---- the sums ----
+
+std::vector<at::Tensor> GradSync::sums() const {
+  std::vector<at::Tensor> sums;
+  for (const GradBucket& bucket : buckets_) {
+    if (bucket.sum.defined()) sums.push_back(bucket.sum);
+  }
+  return sums;
+}
+
+at::Tensor GradSync::grad_part(size_t index) {
+  const Part part = part_of(index, rank());
+  return buckets_[params_[index].place->bucket].sum.narrow(0, part.in_shard, part.numel);
+}
+
+// Ranks' squares are added in rank order.
+at::Tensor GradSync::norm() {
+  finish();
+  if (!norm_) {
+    const at::NoGradGuard no_grad;
+    const auto mine = sums();
+    double norm = 0;
+    if (!mine.empty())
+      norm = amp::detail::scaled_norm(mine, 1.0 / scale_, amp::detail::unread_flag(mine.front())).item<float>();
+    const at::Tensor square = at::full({1}, norm * norm, at::kDouble).to(device_for(options_.group));
+    double total = 0;
+    for (const auto& each : all_gather(options_.group, square, "adding up the norm of the gradients"))
+      total += each.item<double>();
+    norm_ = static_cast<float>(std::sqrt(total));
+  }
+  return at::full({1}, *norm_ * clip_, at::kFloat);
+}
+
+double GradSync::clip(double max_norm) {
+  const double before = norm().item<float>();
+  clip_ *= amp::detail::clip_coefficient(before, max_norm);
+  return before;
+}
+
+at::Tensor GradSync::found_inf() {
+  finish();
+  const at::NoGradGuard no_grad;
+  const auto mine = sums();
+  const at::Tensor flag = at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(device_for(options_.group)));
+  if (!mine.empty()) kernels::multi_tensor_check_finite(flag, mine);
+  all_reduce(options_.group, flag, "finding whether a gradient is not finite", c10d::ReduceOp::MAX);
+  return flag.to(at::kFloat).reshape({});
+}
+
+void GradSync::unscale(const at::Tensor& inv_scale) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& sum : sums()) sum.mul_(inv_scale.to(sum.device()));
+}
+
+GradSync::Nonfinite GradSync::first_nonfinite() {
+  const at::NoGradGuard no_grad;
+  const auto none = static_cast<int64_t>(params_.size());
+  at::Tensor mine = at::tensor({none, int64_t{0}, int64_t{0}}, at::kLong);
+  for (int64_t i = 0; i < none && mine[0].item<int64_t>() == none; ++i) {
+    if (!params_[i].place || !ended_) continue;
+    const at::Tensor part = grad_part(i);
+    const int64_t infs = part.isinf().sum().item<int64_t>(), nans = part.isnan().sum().item<int64_t>();
+    if (infs + nans > 0) mine = at::tensor({i, infs, nans}, at::kLong);
+  }
+  Nonfinite found;
+  int64_t first = none;
+  for (const auto& each :
+       all_gather(options_.group, mine.to(device_for(options_.group)), "finding the first gradient that overflowed")) {
+    const at::Tensor values = each.cpu();
+    const int64_t index = values[0].item<int64_t>();
+    if (index > first || index == none) continue;
+    if (index < first) found = {params_[index].tensor, 0, 0};
+    first = index;
+    found.inf_count += values[1].item<int64_t>();
+    found.nan_count += values[2].item<int64_t>();
+  }
+  return found;
+}
+
+}  // namespace apex::parallel::detail

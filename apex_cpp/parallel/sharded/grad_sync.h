@@ -1,0 +1,139 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
+#include <apex_cpp/parallel/sharded/layout.h>
+#include <apex_cpp/parallel/sharded/shard_collectives.h>
+
+namespace apex::parallel::detail {
+
+struct GradSyncOptions {
+  ProcessGroup group;
+  int64_t bucket_bytes = 0;
+  std::optional<at::ScalarType> grad_dtype, param_dtype;  // the parameter's own if not set
+  bool overlap = true;
+  bool average = true;
+};
+
+/// A bucket of gradients on its way. In `pass` and `sum` is this rank's shard of the sums, float32: of the pass that runs, and
+/// of those that have ended.
+struct GradBucket {
+  explicit GradBucket(BucketLayout bucket) : layout(std::move(bucket)) {}
+
+  BucketLayout layout;
+  size_t arrived = 0;
+  std::optional<ReduceScatter> in_flight;
+  at::Tensor pass, sum;
+};
+
+/// Takes gradients out of parameters and adds them up over ranks, each rank its shard (ZeRO-2).
+///
+/// A round sends every bucket once, in the order of the layout on every rank; gradients that a rank lacks are sent as zeros. A
+/// bucket is sent when all its gradients have arrived and all buckets before it are sent, the rest when the pass ends. At most
+/// two are under way; a further one waits for the oldest. A gradient that arrives after its bucket was sent (a second backward)
+/// waits in the parameter for a round of its own at the end of the pass.
+///
+/// Hooks run on the threads of backward, one at a time; all other methods between passes. Parameters are known by their
+/// position in the order in which they were added.
+class GradSync final : public amp::GradShards, public std::enable_shared_from_this<GradSync> {
+ public:
+  explicit GradSync(GradSyncOptions options);
+  ~GradSync() override;
+  GradSync(const GradSync&) = delete;
+  GradSync& operator=(const GradSync&) = delete;
+
+  /// Collective. Compares the parameters with the other ranks', takes rank 0's values, and hooks their gradients. Errors,
+  /// before anything is changed: TypeError for a dtype other than float16, bfloat16 and float32, ValueError for a parameter
+  /// with gaps in memory, that another sharded optimizer has, or that differs between ranks in shape, layout or dtype.
+  void add_params(const std::vector<at::Tensor>& params);
+
+  const ProcessGroup& group() const { return options_.group; }
+  int rank() const { return options_.group->getRank(); }
+  const std::vector<GradBucket>& buckets();
+  /// Errors: RuntimeError for a parameter that was not added.
+  size_t index_of(const at::Tensor& param) const;
+  const at::Tensor& param(size_t index) const { return params_[index].tensor; }
+
+  /// Where a parameter is. Lays out those that are to be trained and that are in no bucket yet. Null for a frozen one.
+  struct Place {
+    size_t bucket;
+    Slot slot;
+  };
+  const Place* place_of(size_t index);
+  /// The part of it that `rank` keeps.
+  Part part_of(size_t index, int rank);
+
+  /// Ends the pass that runs outside amp's blocks, if the gradients are not added up yet.
+  void finish();
+  /// Whether any rank has had a gradient of this parameter, and this rank's part of the sum.
+  bool is_present(size_t index) const { return params_[index].present; }
+  at::Tensor grad_part(size_t index);
+  /// What the sums are to be multiplied by: 1 / scale, with clipping in it.
+  double grad_factor() const { return clip_ / scale_; }
+
+  void begin_no_sync() { ++no_sync_; }
+  void end_no_sync() { --no_sync_; }
+  /// An error that the next gradient throws: the parameters are not those of the last step yet. Empty: none.
+  void refuse_passes(std::string why) { refusal_ = std::move(why); }
+
+  // amp::GradShards.
+  void begin_pass(bool held) override { held_ = held; }
+  void end_held_pass() override { held_ = false; }
+  bool has_open_grads() const override;
+  void end_pass(double scale) override;
+  void abandon_pass() override;
+  void drop() override;
+  at::Tensor norm() override;
+  double clip(double max_norm) override;
+  at::Tensor found_inf() override;
+  void unscale(const at::Tensor& inv_scale) override;
+  Nonfinite first_nonfinite() override;
+
+ private:
+  struct Param {
+    at::Tensor tensor;
+    std::optional<Place> place;
+    bool arrived = false;  // in this round
+    bool present = false;  // on this rank in this pass, and on any once it has ended
+  };
+  struct Hook;
+
+  void check_params(const std::vector<at::Tensor>& params) const;
+  void lay_out_new_params();
+  std::string named(size_t index) const;
+
+  void take(size_t index);
+  void check_takes(size_t index) const;
+  void send_full_buckets();
+  void send(GradBucket& bucket);
+  at::Tensor packed(const GradBucket& bucket);
+  void receive(GradBucket& bucket);
+  void finish_round();
+  bool agree_on_presence();
+  std::vector<at::Tensor> sums() const;
+  std::string name_of(const GradBucket& bucket) const;
+
+  GradSyncOptions options_;
+  std::vector<Param> params_;
+  std::unordered_map<const at::TensorImpl*, size_t> index_;
+  std::vector<GradBucket> buckets_;
+  std::mutex mutex_;
+  size_t sent_ = 0;  // buckets, in this round
+  int no_sync_ = 0;
+  bool held_ = false;
+  bool ended_ = false;  // a pass since the sums were dropped
+  double scale_ = 1.0, clip_ = 1.0;
+  std::optional<float> norm_;  // of the sums, unscaled, before clipping
+  std::string refusal_;
+};
+
+}  // namespace apex::parallel::detail

@@ -1,0 +1,64 @@
+#include <apex_cpp/parallel/sharded/param_sync.h>
+
+#include <ATen/ops/empty.h>
+
+#include <string>
+#include <utility>
+
+#include "kernels/multi_tensor.h"
+
+namespace apex::parallel::detail {
+
+ParamSync::ParamSync(std::shared_ptr<GradSync> grads) : grads_(std::move(grads)), buckets_(grads_->buckets().size()) {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const auto& layout = grads_->buckets()[i].layout;
+    bool any = false;
+    for (const Slot& slot : layout.slots) {
+      if (present_.size() <= slot.param) present_.resize(slot.param + 1);
+      present_[slot.param] = grads_->is_present(slot.param);
+      any |= present_[slot.param];
+    }
+    const auto options = at::TensorOptions().device(layout.device).dtype(layout.param_dtype);
+    if (any) buckets_[i].shard = at::empty({layout.shard_size}, options);
+  }
+}
+
+at::Tensor ParamSync::place_of(size_t index) {
+  const Part part = grads_->part_of(index, grads_->rank());
+  return buckets_[grads_->place_of(index)->bucket].shard.narrow(0, part.in_shard, part.numel);
+}
+
+void ParamSync::start() {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    at::Tensor shard = std::exchange(buckets_[i].shard, at::Tensor());
+    if (!shard.defined()) continue;
+    buckets_[i].in_flight.emplace(grads_->group(), std::move(shard),
+                                  "gathering parameter bucket " + std::to_string(i) + " of the sharded optimizer");
+  }
+  started_ = true;
+}
+
+void ParamSync::unpack(const BucketLayout& layout, const at::Tensor& values) {
+  std::vector<at::Tensor> from, to;
+  for (const Slot& slot : layout.slots) {
+    if (!present_[slot.param]) continue;
+    from.push_back(values.narrow(0, slot.begin, slot.numel));
+    to.push_back(flat(grads_->param(slot.param)));
+  }
+  kernels::multi_tensor_copy(from, to);
+}
+
+void ParamSync::finish(const std::function<void(const at::Tensor&)>& written) {
+  if (!std::exchange(started_, false)) return;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (!buckets_[i].in_flight) continue;
+    const auto& layout = grads_->buckets()[i].layout;
+    unpack(layout, buckets_[i].in_flight->finish());
+    buckets_[i].in_flight.reset();
+    for (const Slot& slot : layout.slots) {
+      if (present_[slot.param]) written(grads_->param(slot.param));
+    }
+  }
+}
+
+}  // namespace apex::parallel::detail

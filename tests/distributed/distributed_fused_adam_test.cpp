@@ -1,0 +1,452 @@
+#include "tests/distributed/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <apex_cpp/amp/torch_amp/grad_scaler.h>
+#include <apex_cpp/parallel/processes/collectives.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/distributed/sharded_support.h"
+
+namespace apex::testing::sharded {
+namespace {
+
+// 0.001 MiB: several buckets, of a few parameters each.
+DistributedFusedAdamOptions small_buckets(double lr = 0.01) {
+  return DistributedFusedAdamOptions(lr).weight_decay(0.01).bucket_cap_mb(0.001).average_grad_sync(false);
+}
+optimizers::FusedAdamOptions of_one_process(double lr = 0.01) { return optimizers::FusedAdamOptions(lr).weight_decay(0.01); }
+
+Tensors sums_of_grads(const Tensors& params, int step) {
+  Tensors sums;
+  for (size_t i = 0; i < params.size(); ++i) sums.push_back(grad_sum_of(params[i], i, step));
+  return sums;
+}
+
+class OfDtype : public ::testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(OfDtype, HasTheBitsOfFusedAdamWhereSumsAreExact) {
+  const Tensors params = make_params(GetParam());
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  for (int step = 0; step < 12; ++step) {
+    backward(params, step);
+    optimizer.step();
+    one.step(sums_of_grads(params, step));
+    ASSERT_TRUE(same_bytes(params, one.params())) << "step " << step;
+  }
+}
+
+TEST_P(OfDtype, HasTheBitsOfFusedAdamWithOneBucketAndNoOverlap) {
+  const Tensors params = make_params(GetParam());
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets().bucket_cap_mb(100).overlap_grad_sync(false));
+  for (int step = 0; step < 3; ++step) {
+    backward(params, step);
+    optimizer.step();
+    one.step(sums_of_grads(params, step));
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+TEST_P(OfDtype, KeepsItsPartOfTheStateOnly) {
+  const Tensors params = make_params(GetParam());
+  int64_t elements = 0;
+  for (const auto& param : params) elements += param.numel();
+  DistributedFusedAdam optimizer(params, small_buckets().bucket_cap_mb(100));
+  backward(params, 0);
+  optimizer.step();
+  const int64_t each = GetParam() == at::kFloat ? 8 : 12;  // float32 parameters are their own masters
+  // One bucket: a shard has its numel / ranks, rounded up to 64 elements.
+  const int64_t shard = (elements + 63) / 64;
+  EXPECT_LE(optimizer.state_bytes(), each * 64 * ((shard + world_size() - 1) / world_size()));
+  at::Tensor total = at::full({1}, optimizer.state_bytes(), at::kLong);
+  parallel::detail::all_reduce(parallel::default_process_group(), total, "adding up");
+  EXPECT_EQ(total.item<int64_t>(), each * elements);
+}
+
+INSTANTIATE_TEST_SUITE_P(DistributedFusedAdam, OfDtype, ::testing::Values(at::kFloat, at::kHalf, at::kBFloat16),
+                         [](const auto& each) { return c10::toString(each.param); });
+
+TEST(DistributedFusedAdam, AveragesOverRanks) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets().average_grad_sync(true));
+  for (int step = 0; step < 3; ++step) {
+    backward(params, step);
+    optimizer.step();
+    Tensors means = sums_of_grads(params, step);
+    for (auto& mean : means) mean.div_(world_size());
+    one.step(means);
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+TEST(DistributedFusedAdam, TakesTheValuesOfRank0) {
+  const Tensors params = make_params(at::kHalf, /*seed=*/rank() + 1);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  EXPECT_TRUE(same_bytes(params, make_params(at::kHalf, 1)));
+}
+
+TEST(DistributedFusedAdam, TakesGradientsOutOfParametersDuringBackward) {
+  const Tensors params = make_params(at::kHalf);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 0);
+  for (const auto& param : params) EXPECT_FALSE(param.grad().defined());
+  DistributedFusedAdam late(make_params(at::kHalf), small_buckets().overlap_grad_sync(false));
+  const Tensors kept = late.param_groups()[0].params();
+  backward(kept, 0);
+  for (const auto& param : kept) EXPECT_TRUE(param.grad().defined());
+  late.step();
+  for (const auto& param : kept) EXPECT_FALSE(param.grad().defined());
+  optimizer.step();
+}
+
+TEST(DistributedFusedAdam, AddsUpSeveralBackwardPasses) {
+  const Tensors params = make_params(at::kFloat), sent_once = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets()), other(sent_once, small_buckets());
+  for (int step = 0; step < 6; step += 3) {
+    for (int pass = 0; pass < 3; ++pass) backward(params, step + pass);
+    optimizer.step();
+    {
+      const auto guard = other.no_sync();
+      backward(sent_once, step);
+      backward(sent_once, step + 1);
+      for (const auto& param : sent_once) ASSERT_TRUE(param.grad().defined());
+    }
+    backward(sent_once, step + 2);
+    other.step();
+    Tensors sums = sums_of_grads(params, step);
+    for (int pass = 1; pass < 3; ++pass) {
+      const Tensors more = sums_of_grads(params, step + pass);
+      for (size_t i = 0; i < sums.size(); ++i) sums[i].add_(more[i]);
+    }
+    one.step(sums);
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+  EXPECT_TRUE(same_bytes(sent_once, one.params()));
+}
+
+TEST(DistributedFusedAdam, StepsWhatHasAGradientOnAnyRank) {
+  const Tensors params = make_params(at::kHalf);
+  const Tensors before = copies_of(params);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  // Parameter 0: on rank 1 only; parameter 3: on no rank, and from the third step on.
+  const auto wants = [](int step, size_t i, int of_rank) { return i == 0 ? of_rank == 1 : i != 3 || step >= 2; };
+  for (int step = 0; step < 4; ++step) {
+    backward(params, step, [&](size_t i) { return wants(step, i, rank()); });
+    optimizer.step();
+    Tensors grads = sums_of_grads(params, step);
+    grads[0] = grad_of(params[0], 0, 1, step);
+    if (step < 2) grads[3] = at::Tensor();
+    one.step(grads);
+    EXPECT_EQ(same_bytes(params[3], before[3]), step < 2);
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+  EXPECT_EQ(optimizer.steps_taken(), 4);
+}
+
+TEST(DistributedFusedAdam, CountsTiedParametersOnceAndLeavesFrozenOnesAlone) {
+  Tensors params = make_params(at::kHalf);
+  params[4].requires_grad_(false);
+  const Tensors before = copies_of(params);
+  OneProcess one(params, of_one_process());
+  Tensors listed = params;
+  listed.push_back(params[0]);
+  DistributedFusedAdam optimizer(listed, small_buckets());
+  ASSERT_EQ(optimizer.param_groups()[0].params().size(), params.size());
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2) params[4].requires_grad_(true);
+    backward(params, step, [&](size_t i) { return params[i].requires_grad(); });
+    optimizer.step();
+    Tensors grads = sums_of_grads(params, step);
+    if (step < 2) grads[4] = at::Tensor();
+    one.step(grads);
+    EXPECT_EQ(same_bytes(params[4], before[4]), step < 2);
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+TEST(DistributedFusedAdam, HasGroupsWithOptionsOfTheirOwn) {
+  const Tensors params = make_params(at::kBFloat16), more = make_params(at::kFloat, 5);
+  OneProcess one(params, of_one_process()), other(more, of_one_process(0.5));
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 0);
+  optimizer.step();
+  one.step(sums_of_grads(params, 0));
+  optimizer.add_param_group({more, std::make_unique<optimizers::FusedAdamOptions>(of_one_process(0.5))});
+  Tensors all = params;
+  all.insert(all.end(), more.begin(), more.end());
+  for (int step = 1; step < 4; ++step) {
+    backward(all, step);
+    optimizer.step();
+    const Tensors sums = sums_of_grads(all, step);
+    one.step({sums.begin(), sums.begin() + static_cast<int64_t>(params.size())});
+    other.step({sums.begin() + static_cast<int64_t>(params.size()), sums.end()});
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+  EXPECT_TRUE(same_bytes(more, other.params()));
+  EXPECT_EQ(optimizer.steps_taken(0), 4);
+  EXPECT_EQ(optimizer.steps_taken(1), 3);
+}
+
+TEST(DistributedFusedAdam, WithoutMastersStepsThe16BitParameters) {
+  const Tensors params = make_params(at::kHalf), alone = copies_of(params);
+  for (const auto& param : alone) at::Tensor(param).requires_grad_();
+  optimizers::FusedAdam one(alone, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets().store_params(false));
+  for (int step = 0; step < 4; ++step) {
+    backward(params, step);
+    optimizer.step();
+    for (size_t i = 0; i < alone.size(); ++i) alone[i].mutable_grad() = grad_sum_of(alone[i], i, step);
+    one.step();
+  }
+  EXPECT_TRUE(same_bytes(params, alone));
+}
+
+TEST(DistributedFusedAdam, TakesWeightsThatTheProgramWrites) {
+  const Tensors params = make_params(at::kHalf);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2) {
+      const at::NoGradGuard no_grad;
+      params[3][17] = 0.5;  // the others keep what is behind their 16 bits
+      one.masters()[3][17] = 0.5;
+    }
+    backward(params, step);
+    optimizer.step();
+    one.step(sums_of_grads(params, step));
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+TEST(DistributedFusedAdam, SendsInOtherDtypes) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  // Gradients of few bits lose nothing in bfloat16; parameters are the masters, rounded to it.
+  DistributedFusedAdam optimizer(
+      params, small_buckets().grad_sync_dtype(at::kBFloat16).param_sync_dtype(at::kBFloat16).dtype(at::kFloat));
+  for (int step = 0; step < 4; ++step) {
+    backward(params, step);
+    optimizer.step();
+    one.step(sums_of_grads(params, step));
+  }
+  for (size_t i = 0; i < params.size(); ++i) {
+    EXPECT_TRUE(same_bytes(params[i], one.masters()[i].detach().to(at::kBFloat16).to(at::kFloat)));
+  }
+}
+
+TEST(DistributedFusedAdam, KeepsMomentsIn16Bits) {
+  const Tensors params = make_params(at::kFloat);
+  DistributedFusedAdam optimizer(params, small_buckets().dtype(at::kBFloat16)), wide(make_params(at::kFloat), small_buckets());
+  backward(params, 0);
+  optimizer.step();
+  backward(wide.param_groups()[0].params(), 0);
+  wide.step();
+  EXPECT_EQ(2 * optimizer.state_bytes(), wide.state_bytes());
+  EXPECT_TRUE(same_on_all_ranks(params));
+}
+
+TEST(DistributedFusedAdam, FinishesParamSyncWhenItIsAskedTo) {
+  const Tensors params = make_params(at::kHalf);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets().overlap_param_sync(true));
+  for (int step = 0; step < 3; ++step) {
+    optimizer.finish_param_sync();
+    backward(params, step);
+    optimizer.step();
+    one.step(sums_of_grads(params, step));
+  }
+  EXPECT_NE(message_of([&] { backward(params, 3); }).find("finish_param_sync()"), std::string::npos);
+  optimizer.finish_param_sync();
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+TEST(DistributedFusedAdam, ClipsByTheNormOverAllRanks) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 0);
+  Tensors sums = sums_of_grads(params, 0);
+  double squares = 0;
+  for (const auto& sum : sums) squares += sum.to(at::kDouble).square().sum().item<double>();
+  const double norm = std::sqrt(squares);
+  // Each rank's norm is within 2.5 units of 2^-24, and so is their total; its square root is rounded once more.
+  EXPECT_NEAR(optimizer.grad_norm(), norm, norm * 4 * std::exp2(-24));
+  const double before = optimizer.grad_norm();
+  EXPECT_EQ(optimizer.clip_grad_norm(0.5 * norm), before);
+  EXPECT_NEAR(optimizer.grad_norm(), 0.5 * norm, 0.5 * norm * 1e-6);
+  optimizer.step();
+  for (auto& sum : sums) sum.mul_(0.5);
+  one.step(sums);
+  // Adam's first step is lr * sign(g), but for eps = 1e-8 beside |g| >= 1/16 and for rounding.
+  for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(at::allclose(params[i], one.params()[i], 0, 1e-6));
+}
+
+TEST(DistributedFusedAdam, ClippingThatClipsNothingChangesNoBit) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 0);
+  optimizer.clip_grad_norm(1e6);
+  optimizer.step();
+  one.step(sums_of_grads(params, 0));
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+TEST(DistributedFusedAdam, ZeroGradDropsWhatWasAddedUp) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 5, [](size_t i) { return i % 2 == 0; });
+  optimizer.zero_grad();
+  backward(params, 0);
+  optimizer.step();
+  one.step(sums_of_grads(params, 0));
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+TEST(DistributedFusedAdam, WithGradScalerAllRanksSkipWhenOneOverflows) {
+  const Tensors params = make_params(at::kHalf);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  amp::GradScaler scaler("cpu", /*init_scale=*/1024);
+  for (int step = 0; step < 5; ++step) {
+    scaler.scale(at::ones({}));  // makes the scale
+    const bool overflows = step == 2;
+    const double scale = scaler.get_scale();
+    backward(params, step, overflows && rank() == world_size() - 1 ? std::numeric_limits<double>::infinity() : scale);
+    if (step == 3) scaler.unscale_(optimizer);
+    const Tensors before = copies_of(params);
+    scaler.step(optimizer);
+    scaler.update();
+    if (overflows) {
+      EXPECT_TRUE(same_bytes(params, before));
+      EXPECT_EQ(scaler.get_scale(), scale / 2);
+    } else {
+      one.step(sums_of_grads(params, step));
+      EXPECT_EQ(scaler.get_scale(), scale);
+    }
+  }
+  EXPECT_EQ(optimizer.steps_taken(), 4);
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+torch::nn::Sequential make_net(at::ScalarType dtype) {
+  torch::manual_seed(3);
+  torch::nn::Sequential net(torch::nn::Linear(16, 33), torch::nn::Tanh(), torch::nn::Linear(33, 5));
+  net->to(dtype);
+  return net;
+}
+
+Tensors trained(at::ScalarType dtype, int steps) {
+  auto net = make_net(dtype);
+  DistributedFusedAdam optimizer(net->parameters(), DistributedFusedAdamOptions(1e-3).bucket_cap_mb(0.001));
+  auto generator = at::detail::createCPUGenerator(100 + rank());
+  for (int step = 0; step < steps; ++step) {
+    const at::Tensor x = at::randn({4, 16}, generator, at::kFloat).to(dtype);
+    net->forward(x).to(at::kFloat).square().mean().backward();
+    optimizer.step();
+  }
+  return copies_of(net->parameters());
+}
+
+TEST(DistributedFusedAdam, WeightsAreEqualOnAllRanksAfter500Steps) {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) EXPECT_TRUE(same_on_all_ranks(trained(dtype, 500)));
+}
+
+TEST(DistributedFusedAdam, HasTheSameBitsFromRunToRun) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) EXPECT_TRUE(same_bytes(trained(dtype, 20), trained(dtype, 20)));
+}
+
+// ---- saving ----
+
+TEST(DistributedFusedAdam, SavesWhatFusedAdamSaves) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  const auto some = [](size_t i) { return i != 5; };  // without state
+  for (int step = 0; step < 3; ++step) {
+    backward(params, step, some);
+    optimizer.step();
+    Tensors sums = sums_of_grads(params, step);
+    sums[5] = at::Tensor();
+    one.step(sums);
+  }
+  const std::string ours = from_rank_0(saved(optimizer));
+  optimizers::FusedAdam copy(one.masters(), of_one_process(0.5));
+  load(copy, ours);
+  ASSERT_EQ(copy.state().size(), one.optimizer().state().size());
+  for (const auto& item : one.optimizer().state()) {
+    const auto& a = static_cast<const optimizers::FusedAdamParamState&>(*item.second);
+    const auto& b = static_cast<const optimizers::FusedAdamParamState&>(*copy.state().at(item.first));
+    EXPECT_TRUE(same_bytes(a.exp_avg, b.exp_avg));
+    EXPECT_TRUE(same_bytes(a.exp_avg_sq, b.exp_avg_sq));
+  }
+  EXPECT_EQ(copy.steps_taken(), 3);
+  EXPECT_EQ(copy.param_groups()[0].options().get_lr(), 0.01);
+}
+
+TEST(DistributedFusedAdam, GoesOnFromASavedState) {
+  const Tensors params = make_params(at::kHalf), resumed = make_params(at::kHalf, 9);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  for (int step = 0; step < 3; ++step) {
+    backward(params, step);
+    optimizer.step();
+  }
+  DistributedFusedAdam other(resumed, small_buckets(0.5).bucket_cap_mb(1));
+  load(other, from_rank_0(saved(optimizer)));
+  for (size_t i = 0; i < params.size(); ++i) resumed[i].detach().copy_(params[i].detach());
+  for (int step = 3; step < 6; ++step) {
+    backward(params, step);
+    optimizer.step();
+    backward(resumed, step);
+    other.step();
+  }
+  EXPECT_TRUE(same_bytes(params, resumed));
+}
+
+// ---- errors ----
+
+TEST(DistributedFusedAdam, RefusesWhatItCannotDo) {
+  const Tensors params = make_params(at::kFloat);
+  EXPECT_THROW(DistributedFusedAdam(params, small_buckets().amsgrad(true)), c10::Error);
+  EXPECT_THROW(DistributedFusedAdam(params, small_buckets(-1)), c10::ValueError);
+  EXPECT_THROW(DistributedFusedAdam(params, small_buckets().bucket_cap_mb(0)), c10::ValueError);
+  EXPECT_THROW(DistributedFusedAdam(params, small_buckets().dtype(at::kDouble)), c10::ValueError);
+  EXPECT_THROW(DistributedFusedAdam(params, small_buckets().store_params(false).param_sync_dtype(at::kHalf)), c10::ValueError);
+  EXPECT_THROW(DistributedFusedAdam({at::ones({2}, at::kDouble).requires_grad_()}, small_buckets()), c10::TypeError);
+  EXPECT_THROW(DistributedFusedAdam({at::ones({4}).slice(0, 0, 4, 2).requires_grad_()}, small_buckets()), c10::ValueError);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  EXPECT_NE(message_of([&] { DistributedFusedAdam second(params, small_buckets()); }).find("another sharded optimizer"),
+            std::string::npos);
+  EXPECT_THROW(optimizer.clip_grad_norm(0), c10::ValueError);
+  DistributedFusedAdam moved(std::move(optimizer));
+  EXPECT_NE(message_of([&] { optimizer.step(); }).find("moved from"), std::string::npos);
+}
+
+TEST(DistributedFusedAdam, NamesTheRankWhoseParametersOrOptionsDiffer) {
+  Tensors params = make_params(at::kFloat);
+  if (rank() == 1) params[3] = at::ones({302}).requires_grad_();
+  const std::string message = message_of([&] { DistributedFusedAdam optimizer(params, small_buckets()); });
+  EXPECT_NE(message.find("rank 1 differs from rank 0"), std::string::npos) << message;
+  EXPECT_NE(message.find("parameter 3"), std::string::npos) << message;
+  const auto options = small_buckets().bucket_cap_mb(rank() == 1 ? 2 : 1);
+  EXPECT_NE(message_of([&] { DistributedFusedAdam optimizer(make_params(at::kFloat), options); }).find("bucket_cap_mb 2"),
+            std::string::npos);
+}
+
+TEST(DistributedFusedAdam, RefusesSparseGradients) {
+  const Tensors params = make_params(at::kFloat);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  params[0].mutable_grad() = at::zeros_like(params[0]).to_sparse();
+  EXPECT_NE(message_of([&] { optimizer.step(); }).find("sparse"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace apex::testing::sharded

@@ -1,0 +1,106 @@
+#include "tests/distributed/ranks.h"
+// After ranks.h, which its templates use.
+#include "tests/distributed/sharded_support.h"
+
+#include <apex_cpp/parallel/processes/collectives.h>
+
+#include <cstring>
+#include <sstream>
+
+namespace apex::testing::sharded {
+
+at::Tensor eighths(at::IntArrayRef sizes, int64_t seed, at::ScalarType dtype) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return (at::randint(-8, 9, sizes, generator, at::kFloat) / 8).to(dtype);
+}
+
+Tensors make_params(at::ScalarType dtype, int64_t seed) {
+  Tensors params;
+  for (at::IntArrayRef sizes : std::initializer_list<std::vector<int64_t>>{{7, 5}, {1}, {0, 3}, {301}, {2, 3, 4, 5}, {64}}) {
+    at::Tensor param = eighths(sizes, seed * 100 + static_cast<int64_t>(params.size()), dtype);
+    if (param.dim() == 4) param = param.contiguous(at::MemoryFormat::ChannelsLast);
+    params.push_back(param.requires_grad_());
+  }
+  return params;
+}
+
+at::Tensor grad_of(const at::Tensor& param, size_t index, int rank, int step) {
+  return eighths(param.sizes(), 1000 * step + 100 * rank + static_cast<int64_t>(index) + 7);
+}
+
+at::Tensor grad_sum_of(const at::Tensor& param, size_t index, int step) {
+  at::Tensor sum = grad_of(param, index, 0, step);
+  for (int other = 1; other < world_size(); ++other) sum = sum + grad_of(param, index, other, step);
+  return sum;
+}
+
+OneProcess::OneProcess(const Tensors& params, const optimizers::FusedAdamOptions& options)
+    : dtype_(params[0].scalar_type()),
+      masters_([&] {
+        Tensors masters;
+        for (const auto& param : params) masters.push_back(param.detach().clone().to(at::kFloat).requires_grad_());
+        return masters;
+      }()),
+      optimizer_(masters_, options) {}
+
+void OneProcess::step(const Tensors& grads) {
+  for (size_t i = 0; i < masters_.size(); ++i) masters_[i].mutable_grad() = grads[i];
+  optimizer_.step();
+}
+
+Tensors OneProcess::params() const {
+  Tensors params;
+  for (const auto& master : masters_) params.push_back(master.detach().to(dtype_));
+  return params;
+}
+
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+bool same_bytes(const Tensors& a, const Tensors& b) {
+  bool same = a.size() == b.size();
+  for (size_t i = 0; same && i < a.size(); ++i) same = same_bytes(a[i], b[i]);
+  return same;
+}
+
+Tensors copies_of(const Tensors& tensors) {
+  Tensors copies;
+  for (const auto& tensor : tensors) copies.push_back(tensor.detach().clone());
+  return copies;
+}
+
+bool same_on_all_ranks(const Tensors& tensors) {
+  bool same = true;
+  for (const auto& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    const at::Tensor mine = tensor.detach().contiguous();
+    for (const auto& other : parallel::detail::all_gather(parallel::default_process_group(), mine, "comparing")) {
+      same &= same_bytes(other, mine);
+    }
+  }
+  return same;
+}
+
+std::string saved(const torch::optim::Optimizer& optimizer) {
+  std::ostringstream stream;
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  archive.save_to(stream);
+  return stream.str();
+}
+
+std::string from_rank_0(const std::string& text) {
+  return parallel::detail::gather_strings(parallel::default_process_group(), text, "sending rank 0's text").front();
+}
+
+void load(torch::optim::Optimizer& optimizer, const std::string& bytes) {
+  std::istringstream stream(bytes);
+  torch::serialize::InputArchive archive;
+  archive.load_from(stream);
+  optimizer.load(archive);
+}
+
+}  // namespace apex::testing::sharded

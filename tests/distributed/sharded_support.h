@@ -1,0 +1,84 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <apex_cpp/optimizers/fused_adam.h>
+#include <apex_cpp/parallel/distributed_fused_adam.h>
+
+// Parameters and gradients that every rank can work out for all ranks.
+namespace apex::testing::sharded {
+
+using parallel::DistributedFusedAdam;
+using parallel::DistributedFusedAdamOptions;
+using Tensors = std::vector<at::Tensor>;
+
+/// Multiples of 1/8 in [-1, 1], so that sums over ranks are exact in every dtype.
+at::Tensor eighths(at::IntArrayRef sizes, int64_t seed, at::ScalarType dtype = at::kFloat);
+
+/// Leaf parameters: one element, odd counts, none, and channels-last.
+Tensors make_params(at::ScalarType dtype, int64_t seed = 1);
+
+/// The gradient of parameter `index` on `rank` in `step`.
+at::Tensor grad_of(const at::Tensor& param, size_t index, int rank, int step);
+/// Their sum over all ranks, float32.
+at::Tensor grad_sum_of(const at::Tensor& param, size_t index, int step);
+
+/// A backward pass that gives each parameter that `wants(index)` this rank's gradient of `step`, times `factor`.
+template <class Wants>
+void backward(const Tensors& params, int step, const Wants& wants, double factor = 1) {
+  at::Tensor loss;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!wants(i)) continue;
+    const at::Tensor part = (params[i] * (grad_of(params[i], i, rank(), step) * factor).to(params[i].scalar_type())).sum();
+    loss = loss.defined() ? loss + part : part;
+  }
+  if (loss.defined()) loss.backward();
+}
+inline void backward(const Tensors& params, int step, double factor = 1) {
+  backward(
+      params, step, [](size_t) { return true; }, factor);
+}
+
+/// What one process does: FusedAdam over float32 masters, given gradients in float32.
+class OneProcess {
+ public:
+  OneProcess(const Tensors& params, const optimizers::FusedAdamOptions& options);
+  /// Undefined gradients are left out.
+  void step(const Tensors& grads);
+  /// The parameters in the dtype of the model.
+  Tensors params() const;
+  const Tensors& masters() const { return masters_; }
+  optimizers::FusedAdam& optimizer() { return optimizer_; }
+
+ private:
+  at::ScalarType dtype_;
+  Tensors masters_;
+  optimizers::FusedAdam optimizer_;
+};
+
+bool same_bytes(const at::Tensor& a, const at::Tensor& b);
+bool same_bytes(const Tensors& a, const Tensors& b);
+Tensors copies_of(const Tensors& tensors);
+/// Whether the tensors have the same bits on all ranks.
+bool same_on_all_ranks(const Tensors& tensors);
+
+std::string saved(const torch::optim::Optimizer& optimizer);
+/// Rank 0's text, on every rank.
+std::string from_rank_0(const std::string& text);
+void load(torch::optim::Optimizer& optimizer, const std::string& bytes);
+
+template <class Exception = c10::Error, class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const Exception& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+}  // namespace apex::testing::sharded
