@@ -66,9 +66,55 @@ build() {
 # What a build of the programs needs of CUDA: APEX_CPP_CUDA, where the caller sets it; what the tree was made with; CUDA where
 # there is a GPU. Its code needs a compiler of its own, and runs nowhere else.
 cuda_for_programs() {
-  if [ -n "${APEX_CPP_CUDA:-}" ]; then
-    echo "-DAPEX_CPP_CUDA=$APEX_CPP_CUDA"
-  elif ! grep -q '^APEX_CPP_CUDA:' build/release/CMakeCache.txt 2>/dev/null && ! nvidia-smi -L >/dev/null 2>&1; then
+  local made_with
+  made_with=$(sed -n 's/^APEX_CPP_CUDA:[A-Z]*=//p' build/release/CMakeCache.txt 2>/dev/null || true)
+  if [ -n "${APEX_CPP_CUDA:-$made_with}" ]; then
+    echo "-DAPEX_CPP_CUDA=${APEX_CPP_CUDA:-$made_with}"
+  elif ! nvidia-smi -L >/dev/null 2>&1; then
     echo -DAPEX_CPP_CUDA=OFF
   fi
 }
+
+# run_processes N COMMAND...: the command as N ranks of one world on this machine, each line of their output after its rank. Once one
+# fails, the others have a while to say what they make of it, and are stopped. Exits with the first failure's code.
+run_processes() {
+  local count=$1 rank cores code=0 ended printers=()
+  local -A running=()  # pid -> rank
+  shift
+  cores=$(nproc)
+  export WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > count ? cores / count : 1))}
+  MASTER_PORT=$(free_port)
+  for ((rank = 0; rank < count; ++rank)); do
+    exec {out}> >(trap '' INT; exec sed -u "s/^/[rank $rank] /")
+    printers+=($!)
+    RANK=$rank LOCAL_RANK=$rank "$@" >&"$out" 2>&1 &
+    running[$!]=$rank
+    exec {out}>&-
+  done
+  trap 'kill "${!running[@]}" 2>/dev/null' EXIT
+  while [ ${#running[@]} -gt 0 ] && [ "$code" = 0 ]; do
+    { wait -n -p ended "${!running[@]}" || code=$?; } 2>/dev/null
+    rank=${running[$ended]}
+    unset "running[$ended]"
+  done
+  if [ "$code" != 0 ]; then
+    say "rank $rank ended with exit code $code$([ "$code" -le 128 ] || echo " (signal $((code - 128)))"); the others are stopped"
+    stop_processes "${!running[@]}"
+  fi
+  for ended in "${printers[@]}"; do while kill -0 "$ended" 2>/dev/null; do sleep 0.05; done; done
+  trap - EXIT
+  exit "$code"
+}
+
+# stop_processes PID...: those that have not ended by themselves after 15 s are killed.
+stop_processes() {
+  local tenths
+  for ((tenths = 0; tenths < 150; ++tenths)); do
+    [ $# -gt 0 ] && kill -0 "$@" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  kill -9 "$@" 2>/dev/null || true
+}
+
+# A port of this machine that nobody listens at.
+free_port() { "$(environment)/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }

@@ -75,6 +75,49 @@ TEST(Survivors, NameTheModelThatDiffers) {
                  {"the models: rank " + std::to_string(count - 1) + " differs from rank 0", "weight 3 x 4", "weight 3 x 3"});
 }
 
+/// A checkpoint's file in which training leaves off, removed at the end.
+struct CheckpointFile {
+  std::string path = this_program() + "." + std::to_string(::getpid()) + ".checkpoint";
+  std::string variable = "CHECKPOINT=" + path;
+  ~CheckpointFile() { ::unlink(path.c_str()); }
+
+  void expect_whole() const {
+    Ranks ranks(1, faulty("load_the_checkpoint"), {variable});
+    ranks.wait(kGraceSeconds);
+    EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+  }
+};
+
+class SurvivorsOfTraining : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SurvivorsOfTraining, NameTheRankAndKeepTheLastCheckpoint) {
+  const CheckpointFile checkpoint;
+  Ranks ranks(kRanks, faulty(GetParam()), {checkpoint.variable});
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(was_killed(ranks[kRanks - 1]));
+  for (int rank = 0; rank < kRanks - 1; ++rank)
+    expect_error(ranks[rank], {"of DistributedDataParallel failed", "No word from rank " + std::to_string(kRanks - 1)});
+  checkpoint.expect_whole();
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, SurvivorsOfTraining, ::testing::Values("last_rank_dies_in_forward", "last_rank_dies_in_backward"));
+
+TEST(Survivors, KeepTheCheckpointBeforeTheOneThatWasCutShort) {
+  const CheckpointFile checkpoint;
+  Ranks ranks(kRanks, faulty("first_rank_dies_in_checkpoint"), {checkpoint.variable});
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(was_killed(ranks[0]));
+  for (int rank = 1; rank < kRanks; ++rank) expect_error(ranks[rank], {"waiting for the checkpoint failed", "rank 0"});
+  checkpoint.expect_whole();
+}
+
+TEST(Survivors, SayThatTheOptLevelsDiffer) {
+  const CheckpointFile checkpoint;
+  Ranks ranks(2, faulty("last_rank_has_another_level"), {checkpoint.variable});
+  ranks.wait(kGraceSeconds);
+  for (const int rank : {0, 1}) expect_error(ranks[rank], {"rank 1 differs from rank 0", "Half", "Float", "opt level"});
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, SurvivorsOf, ::testing::Values(2, 4), ::testing::PrintToStringParamName());
 
 TEST(Start, NamesTheRanksThatDidNotCome) {
@@ -101,7 +144,7 @@ TEST(Start, NamesTheVariableThatIsMissingOrWrong) {
 
 TEST(Start, NamesTheRankThatIsThereTwice) {
   Ranks ranks(3, faulty("last_rank_calls_itself_1"));
-  ranks.wait(kGraceSeconds);
+  ranks.wait(0);  // the others wait for rank 2, for long
   EXPECT_NE(ranks.outputs().find("there is a rank 1 already"), std::string::npos) << ranks.outputs();
 }
 

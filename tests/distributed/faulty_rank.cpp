@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <optional>
 
-#include <apex_cpp/parallel/processes/collectives.h>
-#include <apex_cpp/parallel/processes/process_group.h>
+#include <apex_cpp/amp.h>
+#include <apex_cpp/amp/checkpoint/file_calls.h>
+#include <apex_cpp/parallel.h>
 
 namespace {
 
@@ -17,11 +19,16 @@ namespace parallel = apex::parallel;
 using namespace parallel;
 
 constexpr int kErrorReached = 3;
-constexpr std::chrono::milliseconds kTimeout{1000};
+// Processes of a busy machine start seconds after each other; what follows is quick.
+constexpr std::chrono::seconds kStart{60}, kOperation{3};
 
 bool is_last() { return default_process_group()->getRank() == default_process_group()->getSize() - 1; }
 
-void start() { init_process_group(ProcessGroupOptions().backend("gloo").timeout(kTimeout)); }
+void start() {
+  init_process_group(ProcessGroupOptions().backend("gloo").timeout(kStart));
+  default_process_group()->barrier()->wait();
+  default_process_group()->setTimeout(kOperation);
+}
 
 void sum(const char* what) { all_reduce(default_process_group(), at::ones({1 << 16}), what); }
 
@@ -59,8 +66,7 @@ void last_rank_throws() {
 }
 
 void last_rank_never_comes() {
-  if (std::string(std::getenv("RANK")) != "0") return;
-  start();
+  if (std::string(std::getenv("RANK")) == "0") init_process_group(ProcessGroupOptions().backend("gloo").timeout(kOperation));
 }
 
 void last_rank_calls_itself_1() {
@@ -74,7 +80,7 @@ void last_rank_counts_one_more() {
 }
 
 void meet_at_a_file() {
-  init_process_group(ProcessGroupOptions().backend("gloo").timeout(kTimeout).init_method(std::getenv("STORE")));
+  init_process_group(ProcessGroupOptions().backend("gloo").timeout(kStart).init_method(std::getenv("STORE")));
   sum("the first sum");
   if (std::getenv("DIE")) die();
   destroy_process_group();
@@ -86,6 +92,69 @@ void shapes_differ() {
   parallel::expect_same(default_process_group(), mine, "the models");
 }
 
+// Where a training step on the last rank ends, or where rank 0 ends when it writes a checkpoint for the second time.
+enum class Death { none, forward, backward, checkpoint };
+
+struct NetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    if (dies_in_forward) die();
+    auto hidden = first(x).relu();
+    if (dies_in_backward) hidden.register_hook([](const at::Tensor&) { die(); });
+    return second(hidden);
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(16, 64));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(64, 1));
+  bool dies_in_forward = false, dies_in_backward = false;
+};
+TORCH_MODULE(Net);
+
+// A process that is killed while it writes.
+struct DeadlyCalls : apex::amp::detail::FileCalls {
+  int fsync(int) override { return die(), 0; }
+};
+
+// All wait for rank 0's file.
+void checkpoint(const apex::amp::Model<Net>& net, const torch::optim::Optimizer& optimizer, bool dies) {
+  const bool writes = default_process_group()->getRank() == 0;
+  DeadlyCalls calls;
+  std::optional<apex::amp::detail::FileCallsGuard> guard;
+  if (writes && dies) guard.emplace(calls);
+  if (writes) apex::amp::save_checkpoint(std::getenv("CHECKPOINT"), net, optimizer);
+  gather_strings(default_process_group(), "", "waiting for the checkpoint");
+}
+
+void train(Death death, const char* level = "O2") {
+  start();
+  Net model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, optimizer] = apex::amp::initialize(model, sgd, level, apex::amp::InitializeOptions().verbosity(0));
+  apex::parallel::DistributedDataParallel ddp(net);
+  for (int step = 0; step < 4; ++step) {
+    const bool now = step == 2 && is_last();
+    net->dies_in_forward = now && death == Death::forward;
+    net->dies_in_backward = now && death == Death::backward;
+    optimizer.zero_grad();
+    const auto loss = ddp(at::randn({8, 16})).square().mean();
+    apex::amp::scale_loss(loss, optimizer).backward();
+    optimizer.step();
+    checkpoint(net, optimizer, step == 2 && death == Death::checkpoint);
+  }
+}
+
+void last_rank_dies_in_forward() { train(Death::forward); }
+void last_rank_dies_in_backward() { train(Death::backward); }
+void first_rank_dies_in_checkpoint() { train(Death::checkpoint); }
+
+void last_rank_has_another_level() { train(Death::none, std::string(std::getenv("RANK")) == "0" ? "O2" : "O0"); }
+
+// Ends well if the checkpoint is whole.
+void load_the_checkpoint() {
+  Net model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, optimizer] = apex::amp::initialize(model, sgd, "O2", apex::amp::InitializeOptions().verbosity(0));
+  apex::amp::load_checkpoint(std::getenv("CHECKPOINT"), net, optimizer);
+}
+
 const std::map<std::string, void (*)()> kFaults{{"start", start},
                                                 {"last_rank_dies", last_rank_dies},
                                                 {"first_rank_dies", first_rank_dies},
@@ -95,6 +164,11 @@ const std::map<std::string, void (*)()> kFaults{{"start", start},
                                                 {"last_rank_counts_one_more", last_rank_counts_one_more},
                                                 {"meet_at_a_file", meet_at_a_file},
                                                 {"last_rank_never_comes", last_rank_never_comes},
+                                                {"last_rank_dies_in_forward", last_rank_dies_in_forward},
+                                                {"last_rank_dies_in_backward", last_rank_dies_in_backward},
+                                                {"first_rank_dies_in_checkpoint", first_rank_dies_in_checkpoint},
+                                                {"last_rank_has_another_level", last_rank_has_another_level},
+                                                {"load_the_checkpoint", load_the_checkpoint},
                                                 {"shapes_differ", shapes_differ}};
 
 }  // namespace

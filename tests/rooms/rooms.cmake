@@ -25,7 +25,7 @@ macro(rooms_of_the_house)
   room(apex_cpp/fp16_utils ${amp}/handles ${amp}/session ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors kernels)
   room(apex_cpp/normalization ${amp}/casts ${amp}/torch_amp ${amp}/tensors kernels)
   room(apex_cpp/optimizers ${amp}/handles ${amp}/optimizer_classes ${amp}/tensors kernels)
-  room(apex_cpp/parallel/processes)
+  room(apex_cpp/parallel/processes ${amp}/session)
   room(apex_cpp/parallel apex_cpp/parallel/processes apex_cpp/optimizers ${amp}/handles ${amp}/masters ${amp}/casts
     ${amp}/optimizer_classes ${amp}/tensors kernels)
   room(apex_cpp ${rooms})

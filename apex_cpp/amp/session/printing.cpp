@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/session/printing.h>
 
+#include <atomic>
 #include <iomanip>
 #include <iostream>
 
@@ -7,6 +8,8 @@ namespace apex::amp::detail {
 namespace {
 
 constexpr int kColumn = 22;
+
+std::atomic<bool> prints_properties{true};
 
 void print_row(const std::string& name, const std::string& value) {
   std::cout << "  " << std::left << std::setw(kColumn) << name << " : " << value << "\n";
@@ -18,8 +21,10 @@ void print_table(const opt_levels::Properties& properties) {
 
 }  // namespace
 
+void let_print_properties(bool on) { prints_properties = on; }
+
 void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings) {
-  if (settings.verbosity <= 0) return;
+  if (settings.verbosity <= 0 || !prints_properties) return;
   std::cout << "amp: opt level " << level.name() << ": " << level.description() << "\n"
             << "Properties that the level sets:\n";
   print_table(level.preset());

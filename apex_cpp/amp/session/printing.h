@@ -10,6 +10,8 @@
 // What amp tells on standard output, by verbosity (PRINT-*): 0 nothing, 1 the properties and skipped steps.
 namespace apex::amp::detail {
 
+/// Whether this process tells properties (it does): of several processes, the first alone does.
+void let_print_properties(bool on);
 /// The level, its properties before and after overrides (PRINT-01).
 void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings);
 /// One line for a step that was skipped: the loss, the gradient that overflowed and the scale before and from now on (SL-12).

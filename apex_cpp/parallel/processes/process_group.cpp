@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include <apex_cpp/amp/session/printing.h>
 #include <apex_cpp/parallel/processes/backends.h>
 #include <apex_cpp/parallel/processes/rendezvous.h>
 
@@ -77,6 +78,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   const auto address = place.host.empty() ? "" : detail::address_towards(place.host);
   auto group = make_group({place.store, place.rank, place.world_size, options.timeout(), address}, backend, "world");
   world() = {group, backend, address, options.timeout(), 0};
+  amp::detail::let_print_properties(place.rank == 0);
   return group;
 }
 
@@ -89,7 +91,10 @@ ProcessGroup default_process_group() {
 
 bool is_initialized() { return world().group.defined(); }
 
-void destroy_process_group() { world() = {}; }
+void destroy_process_group() {
+  world() = {};
+  amp::detail::let_print_properties(true);
+}
 
 ProcessGroup new_group(const std::vector<int>& ranks) {
   const auto all = default_process_group();
