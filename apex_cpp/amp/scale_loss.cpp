@@ -102,7 +102,7 @@ void ScaledLoss::enter() {
     for (size_t j = 0; j < i; ++j) stashes_[i]->check_disjoint(*stashes_[j]);
   }
   for (const auto& stash : stashes_) stash->check_may_enter();
-  for (const auto& stash : stashes_) stash->enter_backward();
+  for (const auto& stash : stashes_) stash->enter_backward(options_.delay_unscale());
   find_bystanders();
   open_ = true;
 }

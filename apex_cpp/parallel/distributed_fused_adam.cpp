@@ -12,8 +12,8 @@
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/sharded/gather_state.h>
-#include <apex_cpp/parallel/sharded/grad_sync.h>
 #include <apex_cpp/parallel/sharded/param_sync.h>
+#include <apex_cpp/parallel/sharded/sharded_grads.h>
 
 #include <algorithm>
 #include <sstream>
@@ -44,7 +44,7 @@ std::string described(const DistributedFusedAdamOptions& options) {
   return text.str();
 }
 
-detail::GradSyncOptions checked(const DistributedFusedAdamOptions& options) {
+detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) {
   TORCH_CHECK_VALUE(options.bucket_cap_mb() > 0, "DistributedFusedAdam: bucket_cap_mb must be positive, got ",
                     options.bucket_cap_mb(), ".");
   check_dtype("dtype", options.dtype());
@@ -53,7 +53,7 @@ detail::GradSyncOptions checked(const DistributedFusedAdamOptions& options) {
   TORCH_CHECK_VALUE(options.store_params() || !options.param_sync_dtype(),
                     "DistributedFusedAdam: param_sync_dtype would round parameters that have no masters. Leave it unset, or "
                     "leave store_params true.");
-  detail::GradSyncOptions sync;
+  detail::ShardedGradsOptions sync;
   sync.group = or_default(options.process_group());
   sync.bucket_bytes = static_cast<int64_t>(options.bucket_cap_mb() * kMiB);
   sync.grad_dtype = options.grad_sync_dtype();
@@ -84,7 +84,7 @@ FusedAdamOptions DistributedFusedAdamOptions::adam() const {
 
 // ---- construction ----
 
-DistributedFusedAdam::NoSync::NoSync(std::shared_ptr<detail::GradSync> sync) : sync_(std::move(sync)) {
+DistributedFusedAdam::NoSync::NoSync(std::shared_ptr<detail::ShardedGrads> sync) : sync_(std::move(sync)) {
   sync_->begin_no_sync();
 }
 DistributedFusedAdam::NoSync::~NoSync() {
@@ -94,7 +94,7 @@ DistributedFusedAdam::NoSync::~NoSync() {
 DistributedFusedAdam::DistributedFusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                            const DistributedFusedAdamOptions& options)
     : FusedAdam(groups, options.adam()),
-      sync_(std::make_shared<detail::GradSync>(checked(options))),
+      sync_(std::make_shared<detail::ShardedGrads>(checked(options))),
       dtype_(options.dtype()),
       param_sync_dtype_(options.param_sync_dtype()),
       overlap_param_sync_(options.overlap_param_sync()),
@@ -104,7 +104,7 @@ DistributedFusedAdam::DistributedFusedAdam(const std::vector<torch::optim::Optim
 
 DistributedFusedAdam::~DistributedFusedAdam() = default;
 
-detail::GradSync& DistributedFusedAdam::sync() const {
+detail::ShardedGrads& DistributedFusedAdam::sync() const {
   TORCH_CHECK(sync_,
               "This DistributedFusedAdam was moved from. Use the one it was moved into: after amp::initialize, the handle that "
               "was returned.");
@@ -125,8 +125,8 @@ DistributedFusedAdam::NoSync DistributedFusedAdam::no_sync() {
 
 // ---- gradients ----
 
-void DistributedFusedAdam::zero_grad(std::optional<bool> set_to_none) {
-  FusedAdam::zero_grad(set_to_none);
+void DistributedFusedAdam::zero_grad(bool) {
+  FusedAdam::zero_grad(/*set_to_none=*/true);
   sync().drop();
 }
 
@@ -184,7 +184,7 @@ void DistributedFusedAdam::take_written_values(const at::Tensor& param, const at
 
 void DistributedFusedAdam::load_master(const at::Tensor& param, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
-  const detail::GradSync::Place* place = sync().place_of(sync().index_of(param));
+  const detail::ShardedGrads::Place* place = sync().place_of(sync().index_of(param));
   if (!place || !has_own_master(param)) return;
   const at::Tensor full = detail::in_memory_order_of(param, value);
   state_of<FusedAdamParamState>(param).master_param = part_of(param, full).to(param.device(), at::kFloat, false, /*copy=*/true);
@@ -355,8 +355,8 @@ std::shared_ptr<amp::GradShards> DistributedFusedAdam::grad_shards() const {
 bool DistributedFusedAdam::writes_file() const { return sync().rank() == 0; }
 
 void DistributedFusedAdam::agree_on_file(const std::string& error) const {
-  const auto errors = detail::gather_strings(sync().group(), error, "saving a checkpoint");
-  TORCH_CHECK(errors.front().empty() || !error.empty(), "Rank 0 could not write the checkpoint: ", errors.front());
+  const std::string of_rank_0 = gather_strings(sync().group(), error, "saving a checkpoint").front();
+  TORCH_CHECK(of_rank_0.empty(), "Rank 0 could not write the checkpoint: ", of_rank_0);
 }
 
 }  // namespace apex::parallel

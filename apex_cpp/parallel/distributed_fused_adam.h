@@ -16,7 +16,7 @@
 namespace apex::parallel {
 
 namespace detail {
-class GradSync;
+class ShardedGrads;
 class ParamSync;
 struct Part;
 }  // namespace detail
@@ -78,6 +78,16 @@ struct DistributedFusedAdamOptions {
 /// wherever the sum over ranks is what one process would have added up, as with values of few bits. Otherwise they differ by
 /// the rounding of that sum, and have the same bits from run to run.
 ///
+/// With amp, at every level: the end of a scale_loss block adds the gradients up, scaled, and all ranks find the same overflow;
+/// a skipped step changes no bit on any. Blocks with delay_unscale leave theirs in the parameters, and the last one sends all.
+/// amp makes no masters beside the optimizer's own; amp::master_params is an error. Weights that the program writes into the
+/// model go to the masters in the next step, as far as they are not the rounded masters; of writes through `weight.data()`,
+/// amp::clear_cast_cache tells.
+///
+/// Checkpoints: every rank calls amp::save_checkpoint; all gather, one tensor at a time, and rank 0, which has the whole state
+/// on its CPU meanwhile, writes. Every rank loads the file, at any number of ranks, and so does FusedAdam, and the other way
+/// round.
+///
 /// Parameters: float16, bfloat16, float32, dense, on CPU (Gloo) or CUDA (NCCL). The host waits for the gradients' flags in each
 /// step. Constructor, backward, `step`, `clip_grad_norm`, `grad_norm`, `save` and `add_param_group` are collective: every rank
 /// calls them, in the same order. CUDA graphs: a captured step is an error.
@@ -89,13 +99,13 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   /// Keeps gradients where they are while it lives: passes add up in the parameters, and are sent by the first pass after it.
   class NoSync {
    public:
-    explicit NoSync(std::shared_ptr<detail::GradSync> sync);
+    explicit NoSync(std::shared_ptr<detail::ShardedGrads> sync);
     ~NoSync();
     NoSync(NoSync&&) = default;
     NoSync& operator=(NoSync&&) = delete;
 
    private:
-    std::shared_ptr<detail::GradSync> sync_;
+    std::shared_ptr<detail::ShardedGrads> sync_;
   };
 
   /// Takes rank 0's values of all parameters.
@@ -108,8 +118,9 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   ~DistributedFusedAdam() override;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
-  /// Drops the gradients, sums included. (`zero_grad` through torch::optim::Optimizer& does not reach the sums.)
-  void zero_grad(std::optional<bool> set_to_none = std::nullopt);
+  /// Drops the gradients, sums included, whatever the argument says. The one of torch::optim::Optimizer& does not reach the
+  /// sums.
+  void zero_grad(bool set_to_none = true);
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   [[nodiscard]] NoSync no_sync();
@@ -146,7 +157,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
  private:
   struct Parts;
 
-  detail::GradSync& sync() const;
+  detail::ShardedGrads& sync() const;
   bool is_stopped() const;
   bool has_own_master(const at::Tensor& param) const;
   at::ScalarType sent_dtype(const at::Tensor& param) const;
@@ -158,7 +169,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   void slice_states();
   at::Tensor gathered(const at::Tensor& param, const at::Tensor& part) const;
 
-  std::shared_ptr<detail::GradSync> sync_;  // null once moved from
+  std::shared_ptr<detail::ShardedGrads> sync_;  // null once moved from
   std::shared_ptr<detail::ParamSync> param_sync_;
   at::ScalarType dtype_;
   std::optional<at::ScalarType> param_sync_dtype_;

@@ -356,8 +356,8 @@ Tensors trained(at::ScalarType dtype, int steps) {
   return copies_of(net->parameters());
 }
 
-TEST(DistributedFusedAdam, WeightsAreEqualOnAllRanksAfter500Steps) {
-  for (const auto dtype : {at::kHalf, at::kBFloat16}) EXPECT_TRUE(same_on_all_ranks(trained(dtype, 500)));
+TEST(DistributedFusedAdam, WeightsAreEqualOnAllRanks) {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) EXPECT_TRUE(same_on_all_ranks(trained(dtype, 40)));
 }
 
 TEST(DistributedFusedAdam, HasTheSameBitsFromRunToRun) {

@@ -6,6 +6,7 @@
 #include <apex_cpp/amp/checkpoint/model_content.h>
 #include <apex_cpp/amp/checkpoint/part_state.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
 
@@ -119,13 +120,28 @@ class Loading {
   void load_params() {
     for (size_t i = 0; i < parts_.optimizers.size(); ++i) {
       const OptimizerParams here(*parts_.optimizers[i], stash_of(*parts_.optimizers[i]));
-      for (size_t j = 0; j < here.params.size(); ++j) load_param(content_.optimizers[i].params[j], here.params[j]);
+      auto* sharded = dynamic_cast<ShardedOptimizer*>(parts_.optimizers[i]);
+      for (size_t j = 0; j < here.params.size(); ++j) {
+        const OptimizerParam& saved = content_.optimizers[i].params[j];
+        sharded ? load_sharded(saved, here.params[j], *sharded) : load_param(saved, here.params[j]);
+      }
     }
   }
 
+  // The file's float32 value of a parameter, which goes into one of no model.
+  const at::Tensor& load_value(const OptimizerParam& saved, const OptimizerParams::Param& here) {
+    if (!saved.name.empty()) return saved_.at(saved.name).tensor->value;
+    copy_to(here.model, saved.value, saved.dtype, saved.master, "(a parameter of no model)");
+    return saved.value;
+  }
+
+  void load_sharded(const OptimizerParam& saved, const OptimizerParams::Param& here, ShardedOptimizer& optimizer) {
+    const at::Tensor& value = load_value(saved, here);
+    optimizer.load_master(here.model, saved.master.defined() ? saved.master : value);
+  }
+
   void load_param(const OptimizerParam& saved, const OptimizerParams::Param& here) {
-    const at::Tensor& value = saved.name.empty() ? saved.value : saved_.at(saved.name).tensor->value;
-    if (saved.name.empty()) copy_to(here.model, saved.value, saved.dtype, saved.master, "(a parameter of no model)");
+    const at::Tensor& value = load_value(saved, here);
     if (here.has_master()) {
       at::Tensor(here.stepped).copy_(saved.master.defined() ? saved.master : value);
       masters_made_ += !saved.master.defined();

@@ -9,6 +9,7 @@
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
+#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 
 #include <limits>
 #include <optional>
@@ -24,8 +25,11 @@ using torch::optim::Optimizer;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-// The class that the program knows, without amp's handle around it.
+constexpr const char* kOwnMasterKey = "master_param";
+
+// The class that the program knows, without amp's handle around it; of a sharded optimizer the one that saves alike.
 std::string class_name_of(const Optimizer& optimizer) {
+  if (const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer)) return sharded->saved_as();
   std::string name = c10::demangle(typeid(optimizer).name());
   const std::string handle = "apex::amp::AmpOptimizer<";
   if (name.rfind(handle, 0) == 0) name = name.substr(handle.size(), name.rfind('>') - handle.size());
@@ -60,6 +64,21 @@ ArchiveTree archive_of(const Optimizer& optimizer) {
   tree.children.erase(kMastersKey);
   name_params_by_position(tree);
   return tree;
+}
+
+// A sharded optimizer's masters are in its state, which has its moments in the layout of the class that it saves as.
+void take_masters(ArchiveTree& archive, std::vector<OptimizerParam>& params) {
+  const auto states = archive.children.find("state");
+  if (states == archive.children.end()) return;
+  for (auto state = states->second.children.begin(); state != states->second.children.end();) {
+    auto& values = state->second.values;
+    const auto master = values.find(kOwnMasterKey);
+    if (master != values.end()) {
+      params.at(std::stoul(state->first)).master = master->second.toTensor();
+      values.erase(master);
+    }
+    state = values.empty() ? states->second.children.erase(state) : std::next(state);
+  }
 }
 
 // ---- checks ----
@@ -197,6 +216,7 @@ OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* st
     content.params.push_back(std::move(saved));
   }
   content.archive = archive_of(optimizer);
+  if (dynamic_cast<const ShardedOptimizer*>(&optimizer)) take_masters(content.archive, content.params);
   return content;
 }
 
@@ -248,7 +268,10 @@ void OptimizerLoad::check_fits(const ParamNames& names, const OptimizerContent& 
 }
 
 void OptimizerLoad::apply(const OptimizerContent& content) {
-  const auto archive = asking_once(placed_like(OptimizerParams(optimizer_, stash_), content.archive));
+  // A sharded optimizer takes its parts from the CPU: no device has room for all.
+  const bool sharded = dynamic_cast<ShardedOptimizer*>(&optimizer_);
+  const auto archive =
+      asking_once(sharded ? content.archive : placed_like(OptimizerParams(optimizer_, stash_), content.archive));
   begun_ = true;
   std::swap(states_before_, optimizer_.state());
   load_tree(archive, [&](InputArchive& in) { optimizer_.load(in); });

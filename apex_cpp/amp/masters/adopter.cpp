@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/masters/adopter.h>
 
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
+#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 
@@ -79,6 +80,10 @@ void Adopter::list_params_once(ParamGroups& groups) {
 void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer) {
   list_params_once(optimizer.param_groups());
   const auto params = new_params(optimizer);
+  const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
+  TORCH_CHECK(!sharded || sharded->keeps_masters() || !session_.has_masters(),
+              "This opt level trains FP32 master weights, and the sharded optimizer was made with store_params(false). Leave "
+              "store_params true, or give initialize master_weights(false).");
   for (const at::Tensor* param : params) check_can_adopt(*param);
   for (at::Tensor* param : params) adopt(optimizer, *param);
   adopted_once_ = true;
@@ -90,7 +95,8 @@ void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer) {
 }
 
 void Adopter::adopt(torch::optim::Optimizer& optimizer, at::Tensor& param) {
-  if (session_.has_masters() && is_low_precision(param.scalar_type())) return give_master(optimizer, param);
+  const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
+  if (session_.has_masters() && is_low_precision(param.scalar_type()) && !sharded) return give_master(optimizer, param);
   // MW-06: gradients from before the masters existed are dropped with theirs.
   if (session_.has_masters() && !adopted_once_) param.mutable_grad().reset();
   table_.add(param, {});

@@ -28,6 +28,13 @@ void GradPasses::enter(bool in_fused_order) {
   taker().enter();
 }
 
+void GradPasses::enter(std::shared_ptr<GradShards> shards, bool delayed) {
+  if (state_ == State::rest) order_ = &sharded_;
+  sharded_.begin(std::move(shards), delayed || waiting());
+  state_ = waiting() ? State::further : State::pass;
+  taker().enter();
+}
+
 void GradPasses::exit(LossScaler& scaler) {
   const at::NoGradGuard no_grad;
   if (std::exchange(state_, State::collected) == State::further) delayed_.exit(scaler);
@@ -37,11 +44,13 @@ void GradPasses::exit(LossScaler& scaler) {
 void GradPasses::exit_delayed(LossScaler& scaler) {
   const at::NoGradGuard no_grad;
   if (std::exchange(state_, State::waiting) == State::further) delayed_.exit(scaler);
+  if (is_sharded()) sharded_.end_held();
   delayed_.wait(scaler.loss_scale());
 }
 
 void GradPasses::abandon() {
   GradOrder& order = taker();
+  if (is_sharded() && &order != order_) sharded_.abandon();
   state_ = waiting() ? State::waiting : State::collected;
   order.abandon();
 }
@@ -59,6 +68,7 @@ void GradPasses::end_step() {
   for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
   forget_marked_values();
   fused_.consume();
+  sharded_.drop();
   if (state_ != State::waiting) state_ = State::rest;
 }
 

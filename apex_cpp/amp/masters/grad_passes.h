@@ -3,6 +3,9 @@
 #include <apex_cpp/amp/masters/delayed_passes.h>
 #include <apex_cpp/amp/masters/fused_order.h>
 #include <apex_cpp/amp/masters/materialized_order.h>
+#include <apex_cpp/amp/masters/sharded_order.h>
+
+#include <memory>
 
 namespace apex::amp::detail {
 
@@ -34,7 +37,8 @@ class GradPasses {
     further,    ///< a pass runs whose gradients are to join those
   };
 
-  explicit GradPasses(MasterTable& table) : table_(table), materialized_(table), fused_(table), delayed_(table) {}
+  explicit GradPasses(MasterTable& table)
+      : table_(table), materialized_(table), fused_(table), sharded_(table), delayed_(table) {}
 
   State state() const { return state_; }
   bool inside() const { return state_ == State::pass || state_ == State::further; }
@@ -42,6 +46,9 @@ class GradPasses {
   bool waiting() const { return state_ == State::waiting || state_ == State::further; }
 
   void enter(bool in_fused_order);
+  /// The same for an optimizer that spreads its gradients. Those of a pass that is to end with exit_delayed, or that adds to
+  /// one, are left in the model while it runs.
+  void enter(std::shared_ptr<GradShards> shards, bool delayed);
   void exit(LossScaler& scaler);
   void exit_delayed(LossScaler& scaler);
   void abandon();
@@ -64,11 +71,13 @@ class GradPasses {
   void forget_marked_values();
   /// What takes the pass that is open.
   GradOrder& taker();
+  bool is_sharded() const { return order_ == &sharded_; }
 
   State state_ = State::rest;
   MasterTable& table_;
   MaterializedOrder materialized_;
   FusedOrder fused_;
+  ShardedOrder sharded_;
   DelayedPasses delayed_;
   GradOrder* order_ = &materialized_;  // of the passes since the last step
 };

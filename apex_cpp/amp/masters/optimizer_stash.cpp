@@ -48,6 +48,7 @@ void OptimizerStash::take_written_weights() const {
 }
 
 void OptimizerStash::weights_were_written() {
+  if (auto* optimizer = sharded()) optimizer->weights_were_written();
   for (TrainedParam* each : table_.with_masters()) each->written = {};
 }
 
@@ -106,7 +107,18 @@ bool OptimizerStash::in_fused_order() const {
 }
 
 void OptimizerStash::check_may_enter() const {
+  check_no_open_grads("amp::scale_loss");
   check_no_stray(strays_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
+}
+
+// Those of passes with delay_unscale are amp's own.
+void OptimizerStash::check_no_open_grads(const char* caller) const {
+  const auto* optimizer = sharded();
+  if (!optimizer || passes_.waiting()) return;
+  TORCH_CHECK(
+      !optimizer->grad_shards()->has_open_grads(), caller,
+      " found gradients of a sharded optimizer that no scale_loss block has scaled, where the others are. Differentiate "
+      "each loss in a block; accumulate over blocks with delay_unscale in place of no_sync().");
 }
 
 void OptimizerStash::check_no_stray(const at::Tensor& param, const char* caller) const {
@@ -127,12 +139,14 @@ void OptimizerStash::begin_others_block() {
   strays_.begin_block(params);
 }
 
-void OptimizerStash::enter_backward() {
+void OptimizerStash::enter_backward(bool delayed) {
   strays_.end_watch();
+  if (const auto* optimizer = sharded()) return passes_.enter(optimizer->grad_shards(), delayed);
   passes_.enter(in_fused_order());
 }
 
 bool OptimizerStash::has_grads() const {
+  if (const auto* optimizer = sharded(); optimizer && optimizer->grad_shards()->has_open_grads()) return true;
   const auto params = table_.all();
   return std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return each->param.grad().defined(); });
 }
@@ -149,11 +163,17 @@ void OptimizerStash::check_grads_dense() const {
 void OptimizerStash::abandon_backward() { passes_.inside() ? passes_.abandon() : zero_grad(/*set_to_none=*/true); }
 
 double OptimizerStash::clip_grad_norm(double max_norm) {
+  if (auto* optimizer = sharded()) return gate_.result.grad_norm = optimizer->grad_shards()->clip(max_norm);
   return gate_.result.grad_norm = passes_.clip(handle()->param_groups(), max_norm);
 }
 
 // The model's gradients are as backward made them; those of masters are looked at for what only unscaling made infinite.
 NonfiniteGrad OptimizerStash::first_nonfinite() const {
+  if (const auto* optimizer = sharded()) {
+    const auto found = optimizer->grad_shards()->first_nonfinite();
+    if (!found.param.defined()) return {};
+    return {session_->plain_name_of(found.param), found.inf_count, found.nan_count, found.param.numel()};
+  }
   const auto is_at_fault = [](const at::Tensor& tensor) { return tensor.grad().defined() && has_nonfinite(tensor.grad()); };
   for (const TrainedParam* each : table_.all()) {
     if (is_at_fault(each->param)) return count_nonfinite(session_->plain_name_of(each->param), each->param.grad());
@@ -162,6 +182,12 @@ NonfiniteGrad OptimizerStash::first_nonfinite() const {
     if (is_at_fault(each->master)) return count_nonfinite(session_->plain_name_of(each->param), each->master.grad());
   }
   return {};
+}
+
+void OptimizerStash::check_masters_are_here(const char* caller) const {
+  TORCH_CHECK(!sharded(), caller,
+              "() was called for a sharded optimizer, whose masters and gradients no single process has. Clip with "
+              "amp::clip_grad_norm_(optimizer, max_norm); read the weights in the model, or masters in a checkpoint.");
 }
 
 void OptimizerStash::check_unscaled(const char* caller) const {
@@ -175,12 +201,13 @@ void OptimizerStash::check_unscaled(const char* caller) const {
 
 void OptimizerStash::zero_grad(bool set_to_none) {
   adopt_new_params();
-  for (const TrainedParam* each : table_.all()) clear_grad(each->param, set_to_none);
+  for (const TrainedParam* each : table_.all()) clear_grad(each->param, set_to_none || sharded());
   for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
   forget_passes();
 }
 
 void OptimizerStash::forget_passes() {
+  if (const auto* optimizer = sharded()) optimizer->grad_shards()->drop();
   passes_.forget();
   strays_.forget();
 }
@@ -213,6 +240,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     check_unscaled("step");
     check_no_stray(strays_.first(), "step()");
     check_step_reads_grads(passes_, *session_);
+    if (session_->has_masters() || passes_.state() == GradPasses::State::collected) check_no_open_grads("step()");
   }
   if (!gate_.open()) {
     passes_.end_step();

@@ -59,7 +59,8 @@ class OptimizerStash : public KeepsMasters {
   /// Errors: RuntimeError for a gradient of a block that was not given this optimizer, where the pass would add to it: masters
   /// start from nothing anyway. To be called before `enter_backward`.
   void check_may_enter() const;
-  void enter_backward();
+  /// `delayed`: the pass is to end with `exit_backward_delayed`.
+  void enter_backward(bool delayed);
   /// Whether any parameter has a gradient in the model.
   bool has_grads() const;
   /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
@@ -87,6 +88,8 @@ class OptimizerStash : public KeepsMasters {
   double clip_grad_norm(double max_norm);
   /// The first gradient of this optimizer that is not finite, if there is one. Synchronises.
   NonfiniteGrad first_nonfinite() const;
+  /// Errors: RuntimeError if masters are spread over processes.
+  void check_masters_are_here(const char* caller) const;
   /// Errors: RuntimeError naming `caller` and the remedy if gradients are still scaled, after passes with delay_unscale.
   void check_unscaled(const char* caller) const;
   /// OPT-06: gradients of model params and native params are zeroed or dropped, masters' gradients dropped.
@@ -114,7 +117,10 @@ class OptimizerStash : public KeepsMasters {
 
  private:
   StepsMasters* fused() const { return dynamic_cast<StepsMasters*>(handle()); }
+  ShardedOptimizer* sharded() const { return dynamic_cast<ShardedOptimizer*>(handle()); }
   bool in_fused_order() const;
+  /// Errors: RuntimeError for gradients that a sharded optimizer has from outside any block of it.
+  void check_no_open_grads(const char* caller) const;
   /// Errors: RuntimeError naming `param` and the remedies, unless it is undefined.
   void check_no_stray(const at::Tensor& param, const char* caller) const;
   void copy_masters_to_model();

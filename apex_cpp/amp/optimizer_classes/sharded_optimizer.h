@@ -64,7 +64,7 @@ class ShardedOptimizer {
   virtual const char* saved_as() const = 0;
   /// Whether this process writes the file. `save` is collective and gives the state to this process alone.
   virtual bool writes_file() const = 0;
-  /// Collective: ends the saving. Errors: c10::Error on every process if the one that writes has an `error`.
+  /// Collective: ends the saving. Errors: c10::Error with the `error` of the process that writes, on every process.
   virtual void agree_on_file(const std::string& error) const = 0;
   /// Takes this process's part of the float32 value of `param`, if it has a master. Not collective.
   virtual void load_master(const at::Tensor& param, const at::Tensor& value) = 0;

@@ -16,7 +16,7 @@ at::Tensor in_memory_order_of(const at::Tensor& param, const at::Tensor& tensor)
   return at::empty_like(param, tensor.options().requires_grad(false)).copy_(tensor);
 }
 
-at::Tensor gather_on_rank_0(GradSync& sync, size_t index, const at::Tensor& part) {
+at::Tensor gather_on_rank_0(ShardedGrads& sync, size_t index, const at::Tensor& part) {
   const int ranks = sync.group()->getSize();
   std::vector<int64_t> sizes;
   for (int rank = 0; rank < ranks; ++rank) sizes.push_back(sync.part_of(index, rank).numel);

@@ -9,7 +9,7 @@
 
 namespace apex::parallel::detail {
 
-ParamSync::ParamSync(std::shared_ptr<GradSync> grads) : grads_(std::move(grads)), buckets_(grads_->buckets().size()) {
+ParamSync::ParamSync(std::shared_ptr<ShardedGrads> grads) : grads_(std::move(grads)), buckets_(grads_->buckets().size()) {
   for (size_t i = 0; i < buckets_.size(); ++i) {
     const auto& layout = grads_->buckets()[i].layout;
     bool any = false;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include <apex_cpp/parallel/sharded/grad_sync.h>
+#include <apex_cpp/parallel/sharded/sharded_grads.h>
 
 namespace apex::parallel::detail {
 
@@ -15,7 +15,7 @@ namespace apex::parallel::detail {
 /// parameter that has a gradient. Memory: a shard of each bucket, and from `start` on all of the buckets that are under way.
 class ParamSync {
  public:
-  explicit ParamSync(std::shared_ptr<GradSync> grads);
+  explicit ParamSync(std::shared_ptr<ShardedGrads> grads);
 
   /// Where this rank's part of a parameter's new values is to be written, [numel of the part]. Only for present ones.
   at::Tensor place_of(size_t index);
@@ -32,7 +32,7 @@ class ParamSync {
     at::Tensor shard;
     std::optional<AllGather> in_flight;
   };
-  std::shared_ptr<GradSync> grads_;
+  std::shared_ptr<ShardedGrads> grads_;
   std::vector<Sent> buckets_;
   std::vector<bool> present_;  // gradients are dropped before the values have come
   bool started_ = false;

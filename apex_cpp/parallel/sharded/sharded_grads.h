@@ -16,7 +16,7 @@
 
 namespace apex::parallel::detail {
 
-struct GradSyncOptions {
+struct ShardedGradsOptions {
   ProcessGroup group;
   int64_t bucket_bytes = 0;
   std::optional<at::ScalarType> grad_dtype, param_dtype;  // the parameter's own if not set
@@ -44,12 +44,12 @@ struct GradBucket {
 ///
 /// Hooks run on the threads of backward, one at a time; all other methods between passes. Parameters are known by their
 /// position in the order in which they were added.
-class GradSync final : public amp::GradShards, public std::enable_shared_from_this<GradSync> {
+class ShardedGrads final : public amp::GradShards, public std::enable_shared_from_this<ShardedGrads> {
  public:
-  explicit GradSync(GradSyncOptions options);
-  ~GradSync() override;
-  GradSync(const GradSync&) = delete;
-  GradSync& operator=(const GradSync&) = delete;
+  explicit ShardedGrads(ShardedGradsOptions options);
+  ~ShardedGrads() override;
+  ShardedGrads(const ShardedGrads&) = delete;
+  ShardedGrads& operator=(const ShardedGrads&) = delete;
 
   /// Collective. Compares the parameters with the other ranks', takes rank 0's values, and hooks their gradients. Errors,
   /// before anything is changed: TypeError for a dtype other than float16, bfloat16 and float32, ValueError for a parameter
@@ -122,7 +122,7 @@ class GradSync final : public amp::GradShards, public std::enable_shared_from_th
   std::vector<at::Tensor> sums() const;
   std::string name_of(const GradBucket& bucket) const;
 
-  GradSyncOptions options_;
+  ShardedGradsOptions options_;
   std::vector<Param> params_;
   std::unordered_map<const at::TensorImpl*, size_t> index_;
   std::vector<GradBucket> buckets_;

@@ -1,4 +1,4 @@
-#include <apex_cpp/parallel/sharded/grad_sync.h>
+#include <apex_cpp/parallel/sharded/sharded_grads.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -9,6 +9,7 @@
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/masters/clipping.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -38,26 +39,26 @@ std::string described(const at::Tensor& param) {
 }  // namespace
 
 // Lives with the parameter; the optimizer may be gone.
-struct GradSync::Hook : torch::autograd::PostAccumulateGradHook {
-  Hook(std::weak_ptr<GradSync> owner, size_t index) : owner_(std::move(owner)), index_(index) {}
+struct ShardedGrads::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(std::weak_ptr<ShardedGrads> owner, size_t index) : owner_(std::move(owner)), index_(index) {}
   void operator()(const at::Tensor&) override {
     if (const auto sync = owner_.lock()) sync->take(index_);
   }
 
  private:
-  std::weak_ptr<GradSync> owner_;
+  std::weak_ptr<ShardedGrads> owner_;
   size_t index_;
 };
 
-GradSync::GradSync(GradSyncOptions options) : options_(std::move(options)) {}
+ShardedGrads::ShardedGrads(ShardedGradsOptions options) : options_(std::move(options)) {}
 
-GradSync::~GradSync() {
+ShardedGrads::~ShardedGrads() {
   for (const Param& each : params_) torch::autograd::impl::set_post_acc_grad_hooks(each.tensor, nullptr);
 }
 
 // ---- parameters ----
 
-void GradSync::check_params(const std::vector<at::Tensor>& params) const {
+void ShardedGrads::check_params(const std::vector<at::Tensor>& params) const {
   std::ostringstream mine;
   for (const auto i : c10::irange(params.size())) {
     const at::Tensor& param = params[i];
@@ -75,7 +76,7 @@ void GradSync::check_params(const std::vector<at::Tensor>& params) const {
   expect_same(options_.group, mine.str(), "A sharded optimizer's parameters");
 }
 
-void GradSync::add_params(const std::vector<at::Tensor>& params) {
+void ShardedGrads::add_params(const std::vector<at::Tensor>& params) {
   check_params(params);
   const at::NoGradGuard no_grad;
   for (const at::Tensor& param : params) {
@@ -87,25 +88,28 @@ void GradSync::add_params(const std::vector<at::Tensor>& params) {
   }
 }
 
-size_t GradSync::index_of(const at::Tensor& param) const {
+size_t ShardedGrads::index_of(const at::Tensor& param) const {
   const auto found = index_.find(param.unsafeGetTensorImpl());
   TORCH_CHECK(found != index_.end(), "A parameter of shape ", param.sizes(),
               " is in a group of the sharded optimizer, but was not added by add_param_group.");
   return found->second;
 }
 
-std::string GradSync::named(size_t index) const {
+std::string ShardedGrads::named(size_t index) const {
   std::ostringstream text;
   text << "parameter " << index << ", of shape " << params_[index].tensor.sizes() << ", on rank " << rank();
   return text.str();
 }
 
-void GradSync::lay_out_new_params() {
+void ShardedGrads::lay_out_new_params() {
   std::vector<ParamSpec> specs;
   for (const auto i : c10::irange(params_.size())) {
     const at::Tensor& param = params_[i].tensor;
     if (params_[i].place || !param.requires_grad()) continue;
     const auto dtype = param.scalar_type();
+    TORCH_CHECK(
+        !amp::detail::grad_sync_of(param), "DistributedDataParallel averages the gradient of ", named(i),
+        ", which DistributedFusedAdam is to add up over the ranks itself. Use the model without DistributedDataParallel.");
     specs.push_back(
         {i, param.numel(), param.device(), dtype, options_.grad_dtype.value_or(dtype), options_.param_dtype.value_or(dtype)});
   }
@@ -116,24 +120,24 @@ void GradSync::lay_out_new_params() {
   }
 }
 
-const std::vector<GradBucket>& GradSync::buckets() {
+const std::vector<GradBucket>& ShardedGrads::buckets() {
   if (buckets_.empty()) lay_out_new_params();
   return buckets_;
 }
 
-const GradSync::Place* GradSync::place_of(size_t index) {
+const ShardedGrads::Place* ShardedGrads::place_of(size_t index) {
   if (buckets_.empty()) lay_out_new_params();
   return params_[index].place ? &*params_[index].place : nullptr;
 }
 
-Part GradSync::part_of(size_t index, int rank) {
+Part ShardedGrads::part_of(size_t index, int rank) {
   const Place* place = place_of(index);
   return place ? buckets_[place->bucket].layout.part_of(place->slot, rank) : Part{};
 }
 
 // ---- while backward runs ----
 
-void GradSync::take(size_t index) {
+void ShardedGrads::take(size_t index) {
   const std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(refusal_.empty(), refusal_);
   if (held_ || no_sync_ > 0 || !options_.overlap) return;
@@ -145,15 +149,15 @@ void GradSync::take(size_t index) {
   send_full_buckets();
 }
 
-void GradSync::send_full_buckets() {
+void ShardedGrads::send_full_buckets() {
   while (sent_ < buckets_.size() && buckets_[sent_].arrived == buckets_[sent_].layout.slots.size()) send(buckets_[sent_]);
 }
 
-std::string GradSync::name_of(const GradBucket& bucket) const {
+std::string ShardedGrads::name_of(const GradBucket& bucket) const {
   return "adding up gradient bucket " + std::to_string(&bucket - buckets_.data()) + " of the sharded optimizer";
 }
 
-void GradSync::send(GradBucket& bucket) {
+void ShardedGrads::send(GradBucket& bucket) {
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
   if (sent_ >= kPipeline) receive(buckets_[sent_ - kPipeline]);
@@ -161,7 +165,7 @@ void GradSync::send(GradBucket& bucket) {
   ++sent_;
 }
 
-void GradSync::check_takes(size_t index) const {
+void ShardedGrads::check_takes(size_t index) const {
   const at::Tensor& param = params_[index].tensor;
   const at::Tensor& grad = param.grad();
   TORCH_CHECK(!grad.is_sparse(), "The gradient of ", named(index),
@@ -174,7 +178,7 @@ void GradSync::check_takes(size_t index) const {
 }
 
 // The bucket's gradients, which leave their parameters, and zeros where there is none.
-at::Tensor GradSync::packed(const GradBucket& bucket) {
+at::Tensor ShardedGrads::packed(const GradBucket& bucket) {
   const auto& layout = bucket.layout;
   const int64_t size = layout.shard_size * options_.group->getSize();
   const at::Tensor pieces = at::empty({size}, at::TensorOptions().device(layout.device).dtype(layout.grad_dtype));
@@ -201,7 +205,7 @@ at::Tensor GradSync::packed(const GradBucket& bucket) {
   return pieces;
 }
 
-void GradSync::receive(GradBucket& bucket) {
+void ShardedGrads::receive(GradBucket& bucket) {
   if (!bucket.in_flight) return;
   const at::Tensor shard = bucket.in_flight->finish();
   bucket.in_flight.reset();
@@ -211,13 +215,13 @@ void GradSync::receive(GradBucket& bucket) {
 
 // ---- the end of a pass ----
 
-bool GradSync::has_open_grads() const {
+bool ShardedGrads::has_open_grads() const {
   return std::any_of(params_.begin(), params_.end(),
                      [](const Param& each) { return each.arrived || (each.place && each.tensor.grad().defined()); });
 }
 
 // Which parameters have got a gradient on any rank. Returns whether some rank has gradients left for another round.
-bool GradSync::agree_on_presence() {
+bool ShardedGrads::agree_on_presence() {
   const auto count = static_cast<int64_t>(params_.size());
   at::Tensor flags = at::zeros({count + 1}, at::kInt);
   auto values = flags.accessor<int32_t, 1>();
@@ -233,7 +237,7 @@ bool GradSync::agree_on_presence() {
 }
 
 // Ranks differ in which buckets they have sent already; from here on all are sent everywhere, and in one order.
-void GradSync::finish_round() {
+void ShardedGrads::finish_round() {
   while (sent_ < buckets_.size()) send(buckets_[sent_]);
   for (GradBucket& bucket : buckets_) {
     receive(bucket);
@@ -243,11 +247,11 @@ void GradSync::finish_round() {
   sent_ = 0;
 }
 
-void GradSync::finish() {
+void ShardedGrads::finish() {
   if (!ended_ || has_open_grads()) end_pass(scale_);
 }
 
-void GradSync::end_pass(double scale) {
+void ShardedGrads::end_pass(double scale) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
@@ -270,7 +274,7 @@ void GradSync::end_pass(double scale) {
   norm_.reset();
 }
 
-void GradSync::abandon_pass() {
+void ShardedGrads::abandon_pass() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const amp::disable_casts casts_off;
   const bool begun = std::any_of(params_.begin(), params_.end(), [](const Param& each) { return each.arrived; });
@@ -280,7 +284,7 @@ void GradSync::abandon_pass() {
   for (GradBucket& bucket : buckets_) bucket.pass.reset();
 }
 
-void GradSync::drop() {
+void ShardedGrads::drop() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool begun = std::any_of(params_.begin(), params_.end(), [](const Param& each) { return each.arrived; });
   if (begun) finish_round();
@@ -296,7 +300,7 @@ void GradSync::drop() {
 
 // ---- the sums ----
 
-std::vector<at::Tensor> GradSync::sums() const {
+std::vector<at::Tensor> ShardedGrads::sums() const {
   std::vector<at::Tensor> sums;
   for (const GradBucket& bucket : buckets_) {
     if (bucket.sum.defined()) sums.push_back(bucket.sum);
@@ -304,13 +308,13 @@ std::vector<at::Tensor> GradSync::sums() const {
   return sums;
 }
 
-at::Tensor GradSync::grad_part(size_t index) {
+at::Tensor ShardedGrads::grad_part(size_t index) {
   const Part part = part_of(index, rank());
   return buckets_[params_[index].place->bucket].sum.narrow(0, part.in_shard, part.numel);
 }
 
 // Ranks' squares are added in rank order.
-at::Tensor GradSync::norm() {
+at::Tensor ShardedGrads::norm() {
   finish();
   if (!norm_) {
     const at::NoGradGuard no_grad;
@@ -327,13 +331,13 @@ at::Tensor GradSync::norm() {
   return at::full({1}, *norm_ * clip_, at::kFloat);
 }
 
-double GradSync::clip(double max_norm) {
+double ShardedGrads::clip(double max_norm) {
   const double before = norm().item<float>();
   clip_ *= amp::detail::clip_coefficient(before, max_norm);
   return before;
 }
 
-at::Tensor GradSync::found_inf() {
+at::Tensor ShardedGrads::found_inf() {
   finish();
   const at::NoGradGuard no_grad;
   const auto mine = sums();
@@ -343,12 +347,12 @@ at::Tensor GradSync::found_inf() {
   return flag.to(at::kFloat).reshape({});
 }
 
-void GradSync::unscale(const at::Tensor& inv_scale) {
+void ShardedGrads::unscale(const at::Tensor& inv_scale) {
   const at::NoGradGuard no_grad;
   for (const at::Tensor& sum : sums()) sum.mul_(inv_scale.to(sum.device()));
 }
 
-GradSync::Nonfinite GradSync::first_nonfinite() {
+ShardedGrads::Nonfinite ShardedGrads::first_nonfinite() {
   const at::NoGradGuard no_grad;
   const auto none = static_cast<int64_t>(params_.size());
   at::Tensor mine = at::tensor({none, int64_t{0}, int64_t{0}}, at::kLong);

@@ -1,0 +1,236 @@
+#include "tests/distributed/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <apex_cpp/amp.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "tests/distributed/sharded_support.h"
+
+namespace apex::testing::sharded {
+namespace {
+
+// Without anything between its layers that would round: gradients are multiples of 1/64 and sums of them exact in 16 bits.
+struct PairImpl : torch::nn::Module {
+  PairImpl() {
+    torch::manual_seed(5);
+    first = register_module("first", torch::nn::Linear(6, 5));
+    second = register_module("second", torch::nn::Linear(6, 11));
+    const at::NoGradGuard no_grad;
+    for (auto& param : parameters()) param.copy_(eighths(param.sizes(), param.numel()));
+  }
+  at::Tensor forward(const at::Tensor& x) { return at::cat({first(x), second(x)}, 1); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+TORCH_MODULE(Pair);
+
+struct Batch {
+  at::Tensor x, weights;
+};
+
+Batch batch_of(int of_rank, int step) {
+  return {eighths({2, 6}, 50 * step + of_rank), eighths({2, 16}, 50 * step + of_rank + 20)};
+}
+
+Batch joined_batch(int step) {
+  Tensors xs, weights;
+  for (int each = 0; each < world_size(); ++each) {
+    xs.push_back(batch_of(each, step).x);
+    weights.push_back(batch_of(each, step).weights);
+  }
+  return {at::cat(xs), at::cat(weights)};
+}
+
+template <class Net>
+at::Tensor loss_of(Net& net, const Batch& batch, double factor = 1) {
+  return (net->forward(batch.x).to(at::kFloat) * batch.weights * factor).sum();
+}
+
+DistributedFusedAdamOptions summing(double lr = 0.01) {
+  return DistributedFusedAdamOptions(lr).weight_decay(0.01).bucket_cap_mb(0.0001).average_grad_sync(false);
+}
+optimizers::FusedAdamOptions one_process_options(double lr = 0.01) {
+  return optimizers::FusedAdamOptions(lr).weight_decay(0.01).materialize_master_grads(false);
+}
+
+amp::InitializeOptions quiet(double max_loss_scale = 1024) {
+  amp::InitializeOptions options;
+  options.verbosity(0).max_loss_scale(max_loss_scale);
+  return options;
+}
+
+class AtLevel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(AtLevel, HasTheBitsOfOneProcessAndSkipsWithIt) {
+  Pair ours, theirs;
+  DistributedFusedAdam sharded(ours->parameters(), summing());
+  optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
+  const auto options = quiet().loss_scale("dynamic");
+  auto [one_net, one_opt] = amp::initialize(theirs, fused, GetParam(), options);
+  auto [net, opt] = amp::initialize(ours, sharded, GetParam(), options);
+  for (int step = 0; step < 6; ++step) {
+    const double mine = step == 2 && rank() == world_size() - 1 ? std::numeric_limits<double>::infinity() : 1;
+    const double joined = step == 2 ? std::numeric_limits<double>::infinity() : 1;
+    const Tensors before = copies_of(net->parameters());
+    {
+      auto scaled_loss = amp::scale_loss(loss_of(net, batch_of(rank(), step), mine), opt);
+      scaled_loss.backward();
+    }
+    {
+      auto scaled_loss = amp::scale_loss(loss_of(one_net, joined_batch(step), joined), one_opt);
+      scaled_loss.backward();
+    }
+    if (step == 4) {
+      const double norm = amp::clip_grad_norm_(one_opt, 1e6);
+      // Both norms are within 4 units of 2^-24 of the exact one.
+      EXPECT_NEAR(amp::clip_grad_norm_(opt, 1e6), norm, 8 * std::exp2(-24) * norm);
+    }
+    opt.step();
+    one_opt.step();
+    one_opt.zero_grad();
+    ASSERT_TRUE(same_bytes(net->parameters(), one_net->parameters())) << GetParam() << " step " << step;
+    ASSERT_EQ(amp::step_result(opt).skipped, step == 2);
+    ASSERT_EQ(amp::step_result(opt).loss_scale, amp::step_result(one_opt).loss_scale);
+    if (step != 2) continue;
+    EXPECT_TRUE(same_bytes(net->parameters(), before));
+    EXPECT_EQ(amp::step_result(opt).loss_scale, 512);
+    EXPECT_NE(amp::step_result(opt).first_nonfinite, "");
+  }
+}
+
+TEST_P(AtLevel, AddsUpBlocks) {
+  Pair ours, delayed, theirs;
+  DistributedFusedAdam sharded(ours->parameters(), summing()), later(delayed->parameters(), summing());
+  optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
+  auto [one_net, one_opt] = amp::initialize(theirs, fused, GetParam(), quiet());
+  auto [net, opt] = amp::initialize(ours, sharded, GetParam(), quiet());
+  auto [delayed_net, delayed_opt] = amp::initialize(delayed, later, GetParam(), quiet());
+  for (int step = 0; step < 6; ++step) {
+    const bool last = step % 3 == 2;
+    { amp::scale_loss(loss_of(net, batch_of(rank(), step)), opt).backward(); }
+    {
+      const auto options = amp::ScaleLossOptions().delay_unscale(!last);
+      amp::scale_loss(loss_of(delayed_net, batch_of(rank(), step)), delayed_opt, options).backward();
+    }
+    { amp::scale_loss(loss_of(one_net, joined_batch(step)), one_opt).backward(); }
+    if (!last) continue;
+    for (auto* each : std::initializer_list<torch::optim::Optimizer*>{&opt, &delayed_opt, &one_opt}) each->step();
+    one_opt.zero_grad();
+  }
+  EXPECT_TRUE(same_bytes(net->parameters(), one_net->parameters()));
+  EXPECT_TRUE(same_bytes(delayed_net->parameters(), one_net->parameters()));
+}
+
+INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamAmp, AtLevel, ::testing::Values("O0", "O1", "O2", "O4", "O5"));
+
+TEST(DistributedFusedAdamAmp, HasMastersOf16BitParametersOnly) {
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O5", quiet());
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 0)), opt).backward(); }
+  opt.step();
+  int64_t elements = 0;
+  for (const auto& param : net->parameters()) {
+    EXPECT_EQ(param.scalar_type(), at::kBFloat16);
+    elements += param.numel();
+  }
+  at::Tensor total = at::full({1}, opt.state_bytes(), at::kLong);
+  parallel::all_reduce(parallel::default_process_group(), total, "adding up");
+  EXPECT_EQ(total.item<int64_t>(), 12 * elements);
+}
+
+TEST(DistributedFusedAdamAmp, ClipsUnscaledGradients) {
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 0)), opt).backward(); }
+  const double norm = amp::clip_grad_norm_(opt, 0.5);
+  EXPECT_GT(norm, 0.5);
+  EXPECT_LT(norm, 100);  // 1024 times as much if it were that of scaled gradients
+  EXPECT_EQ(amp::step_result(opt).grad_norm, norm);
+  EXPECT_NEAR(opt.grad_norm(), 0.5, 1e-5);
+  opt.step();
+}
+
+TEST(DistributedFusedAdamAmp, IsInitializedBehindAPointer) {
+  Pair model;
+  std::unique_ptr<torch::optim::Optimizer> sharded = std::make_unique<DistributedFusedAdam>(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
+  const Tensors before = copies_of(net->parameters());
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 0)), opt).backward(); }
+  opt->step();
+  EXPECT_FALSE(same_bytes(net->parameters(), before));
+  EXPECT_TRUE(same_on_all_ranks(net->parameters()));
+}
+
+TEST(DistributedFusedAdamAmp, AfterAnExceptionTheBlockHasNotBeen) {
+  Pair model, other;
+  DistributedFusedAdam sharded(model->parameters(), summing()), second(other->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
+  auto [net2, opt2] = amp::initialize(other, second, "O2", quiet());
+  try {
+    auto scaled_loss = amp::scale_loss(loss_of(net, batch_of(rank(), 7)), opt);
+    scaled_loss.backward();
+    throw 1;
+  } catch (int) {
+  }
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 0)), opt).backward(); }
+  { amp::scale_loss(loss_of(net2, batch_of(rank(), 0)), opt2).backward(); }
+  opt.step();
+  opt2.step();
+  EXPECT_TRUE(same_bytes(net->parameters(), net2->parameters()));
+}
+
+TEST(DistributedFusedAdamAmp, RefusesWhatWouldBeSilentlyWrong) {
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
+  EXPECT_NE(message_of([&, &o = opt] { amp::master_params(o); }).find("amp::clip_grad_norm_"), std::string::npos);
+  loss_of(net, batch_of(rank(), 0)).backward();
+  EXPECT_NE(message_of([&, &o = opt] { o.step(); }).find("no scale_loss block"), std::string::npos);
+  const auto opens = [&, &n = net, &o = opt] { amp::scale_loss(loss_of(n, batch_of(rank(), 0)), o).backward(); };
+  EXPECT_NE(message_of(opens).find("no scale_loss block"), std::string::npos);
+  opt.zero_grad();
+  opens();
+  opt.step();
+
+  Pair plain;
+  DistributedFusedAdam without(plain->parameters(), summing().store_params(false));
+  auto [net2, opt2] = amp::initialize(plain, without, "O2", quiet());
+  const auto fails = [&, &n = net2, &o = opt2] { amp::scale_loss(loss_of(n, batch_of(rank(), 0)), o).backward(); };
+  EXPECT_NE(message_of(fails).find("store_params"), std::string::npos);
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    torch::manual_seed(11);
+    layers = register_module("layers", torch::nn::Sequential(torch::nn::Linear(16, 33), torch::nn::BatchNorm1d(33),
+                                                             torch::nn::Tanh(), torch::nn::Linear(33, 5)));
+  }
+  at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
+  torch::nn::Sequential layers{nullptr};
+};
+TORCH_MODULE(Net);
+
+TEST(DistributedFusedAdamAmp, WeightsAreEqualOnAllRanksAfter500Steps) {
+  for (const char* level : {"O2", "O5"}) {
+    Net model;
+    DistributedFusedAdam sharded(model->parameters(), DistributedFusedAdamOptions(1e-3));
+    auto [net, opt] = amp::initialize(model, sharded, level, quiet(65536));
+    auto generator = at::detail::createCPUGenerator(100 + rank());
+    for (int step = 0; step < 500; ++step) {
+      const at::Tensor x = at::randn({8, 16}, generator, at::kFloat);
+      { amp::scale_loss((net->forward(x) - 1).square().mean(), opt).backward(); }
+      opt.step();
+    }
+    EXPECT_TRUE(same_on_all_ranks(net->parameters())) << level;
+    EXPECT_FALSE(amp::step_result(opt).skipped);
+  }
+}
+
+}  // namespace
+}  // namespace apex::testing::sharded
