@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <random>
 
 #include <sys/wait.h>
 
+#include "easy_digits.h"
 #include "scratch.h"
 
 namespace {
@@ -15,25 +15,6 @@ struct Ended {
   std::string out;
   std::string error;
 };
-
-// Ten well separated kinds of 8x8 image with noise, in the form of digits.csv.
-std::string easy_digits() {
-  std::mt19937 generator(1);
-  int kinds[10][64];
-  for (auto& kind : kinds) {
-    for (auto& pixel : kind) {
-      pixel = static_cast<int>(generator() % 2) * 10 + 2;
-    }
-  }
-  std::string text;
-  for (int row = 0; row < 300; ++row) {
-    for (const auto pixel : kinds[row % 10]) {
-      text += std::to_string(pixel + static_cast<int>(generator() % 5)) + ",";
-    }
-    text += std::to_string(row % 10) + "\n";
-  }
-  return text;
-}
 
 std::string config(const std::string& level, const std::string& optimizer = "{type: SGD, lr: 0.05, momentum: 0.9}") {
   return "model: {type: convnet, widths: [4, 8], dropout: 0.1}\ndata: {set: digits, dir: data}\noptimizer: " + optimizer +

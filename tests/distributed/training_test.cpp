@@ -1,0 +1,139 @@
+// The distributed example as people start it, on images that the test draws itself.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+
+#include "tests/distributed/launcher.h"
+#include "tests/examples/easy_digits.h"
+#include "tests/examples/scratch.h"
+
+namespace apex::testing {
+namespace {
+
+constexpr int kGraceSeconds = 20;
+
+// Without batch norm and dropout, several processes compute what one does on the whole batch.
+std::string training_config(const std::string& level) {
+  return "model: {type: mlp, widths: [32]}\ndata: {set: digits, dir: data}\noptimizer: {type: FusedAdam, lr: 0.01}\n"
+         "epochs: 4\nbatch_size: 24\ndevice: cpu\nthreads: 1\namp: {opt_level: " +
+         level + "}\n";
+}
+
+class Training : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    scratch_.write("data/digits.csv", easy_digits());
+    scratch_.write("c.yaml", training_config("O2"));
+  }
+
+  std::vector<std::string> command(const std::string& arguments, const std::string& program = DISTRIBUTED_PROGRAM) const {
+    return {"sh", "-c", "cd '" + scratch_.path() + "' && exec '" + program + "' " + arguments};
+  }
+
+  /// What the ranks printed; empty, with a failure, unless all ended well.
+  std::string trained(int count, const std::string& arguments) const {
+    Ranks ranks(count, command(arguments));
+    ranks.wait(kGraceSeconds);
+    EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+    return ranks.all_succeeded() ? ranks.outputs() : "";
+  }
+
+  void trained_alone(const std::string& arguments) const {
+    EXPECT_EQ(std::system(("cd '" + scratch_.path() + "' && '" TRAIN_PROGRAM "' " + arguments + " >/dev/null").c_str()), 0);
+  }
+
+  /// A column of a table in a run folder.
+  std::vector<double> column(const std::string& table, int index) const {
+    std::istringstream lines(scratch_.read(table));
+    std::vector<double> values;
+    std::string line, cell;
+    for (std::getline(lines, line); std::getline(lines, line);) {
+      std::istringstream cells(line);
+      for (int i = 0; i <= index; ++i) std::getline(cells, cell, ',');
+      values.push_back(std::atof(cell.c_str()));
+    }
+    return values;
+  }
+  std::vector<double> losses(const std::string& run) const { return column(run + "/steps.csv", 2); }
+  double accuracy(const std::string& run) const { return column(run + "/metrics.csv", 2).back(); }
+
+  Scratch scratch_;
+};
+
+class TrainingAtLevel : public Training, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(TrainingAtLevel, LosesWhatOneProcessLoses) {
+  scratch_.write("c.yaml", training_config(GetParam()));
+  trained_alone("c.yaml --run-dir alone");
+  trained(3, "c.yaml --run-dir together");
+  const auto alone = losses("alone"), together = losses("together");
+  ASSERT_EQ(alone.size(), together.size());
+  // The first step's weights are the same: only the order of the sum over 24 losses, rounded to 16 bits at most (2^-8 each),
+  // and the last digit of the table differ.
+  EXPECT_NEAR(together.front(), alone.front(), alone.front() * 0x1p-8);
+  EXPECT_GT(accuracy("together"), 0.9);
+  EXPECT_GT(accuracy("alone"), 0.9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, TrainingAtLevel, ::testing::Values("O0", "O2", "O5"), [](const auto& test) { return test.param; });
+
+TEST_F(Training, GoesOnBitwiseWhereItStopped) {
+  trained(2, "c.yaml --run-dir whole");
+  trained(2, "c.yaml --run-dir parts --stop-after 2");
+  trained(2, "--resume parts");
+  EXPECT_EQ(scratch_.read("parts/steps.csv"), scratch_.read("whole/steps.csv"));
+}
+
+TEST_F(Training, GoesOnWithAnotherNumberOfProcesses) {
+  trained(2, "c.yaml --run-dir run --stop-after 1");
+  trained(3, "--resume run --epochs 2");
+  trained_alone("--resume run --epochs 3");
+  trained(4, "--resume run --epochs 4");
+  EXPECT_EQ(losses("run").size(), 4u * (240 / 24));
+  EXPECT_GT(accuracy("run"), 0.9);
+}
+
+TEST_F(Training, IsToldByRank0Alone) {
+  const auto output = trained(2, "c.yaml --run-dir run --epochs 1");
+  EXPECT_NE(output.find("[rank 0] run folder run, 240 training and 60 test images, 2 processes with batches of 12 images"),
+            std::string::npos)
+      << output;
+  EXPECT_EQ(output.find("[rank 1]"), std::string::npos) << output;
+}
+
+TEST_F(Training, EndsOnEveryRankForAFolderInUse) {
+  trained(2, "c.yaml --run-dir run --epochs 1");
+  Ranks ranks(2, command("c.yaml --run-dir run"));
+  ranks.wait(kGraceSeconds);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(WEXITSTATUS(ranks[rank].status), 2);
+    EXPECT_NE(ranks[rank].output().find("run folder 'run' is in use"), std::string::npos) << ranks[rank].output();
+  }
+}
+
+TEST_F(Training, RefusesMoreProcessesThanImages) {
+  auto config = training_config("O2");
+  config.replace(config.find("batch_size: 24"), 14, "batch_size: 2");
+  scratch_.write("c.yaml", config);
+  Ranks ranks(3, command("c.yaml --run-dir run"));
+  ranks.wait(kGraceSeconds);
+  for (const int rank : {0, 1, 2})
+    EXPECT_NE(ranks[rank].output().find("key 'batch_size': 2 images are too few for 3 processes"), std::string::npos)
+        << ranks[rank].output();
+}
+
+TEST_F(Training, RunsUnderTorchrun) {
+  if (std::string(TORCHRUN).empty()) GTEST_SKIP() << "no torchrun stands beside this LibTorch";
+  const std::string start = "cd '" + scratch_.path() +
+                            "' && OMP_NUM_THREADS=1 '" TORCHRUN
+                            "' --no-python --standalone --nproc_per_node=2 '" DISTRIBUTED_PROGRAM "' c.yaml --run-dir ";
+  ASSERT_EQ(std::system((start + "run >out 2>&1").c_str()), 0) << scratch_.read("out");
+  trained(2, "c.yaml --run-dir plain");
+  EXPECT_EQ(scratch_.read("run/steps.csv"), scratch_.read("plain/steps.csv"));
+}
+
+}  // namespace
+}  // namespace apex::testing
