@@ -3,15 +3,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <torch/optim/serialize.h>
-#include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/optimizers/detail/adam_control.h>
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/parallel/processes/collectives.h>
-#include <apex_cpp/parallel/sharded/gather_state.h>
 #include <apex_cpp/parallel/sharded/param_sync.h>
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
 
@@ -182,15 +179,6 @@ void DistributedFusedAdam::take_written_values(const at::Tensor& param, const at
   master.copy_(at::where(values == rounded, master, values.to(at::kFloat)));
 }
 
-void DistributedFusedAdam::load_master(const at::Tensor& param, const at::Tensor& value) {
-  const at::NoGradGuard no_grad;
-  const detail::ShardedGrads::Place* place = sync().place_of(sync().index_of(param));
-  if (!place || !has_own_master(param)) return;
-  const at::Tensor full = detail::in_memory_order_of(param, value);
-  state_of<FusedAdamParamState>(param).master_param = part_of(param, full).to(param.device(), at::kFloat, false, /*copy=*/true);
-  written_.erase(param.unsafeGetTensorImpl());
-}
-
 int64_t DistributedFusedAdam::state_bytes() const {
   int64_t bytes = 0;
   for (const auto& item : state_) {
@@ -232,7 +220,7 @@ torch::Tensor DistributedFusedAdam::step(LossClosure closure) {
   return loss;
 }
 
-void DistributedFusedAdam::finish_param_sync() {
+void DistributedFusedAdam::finish_param_sync() const {
   if (!param_sync_) return;
   const at::NoGradGuard no_grad;
   param_sync_->finish(
@@ -280,66 +268,6 @@ void DistributedFusedAdam::update() {
   }
 }
 
-// ---- saving ----
-
-at::Tensor DistributedFusedAdam::gathered(const at::Tensor& param, const at::Tensor& part) const {
-  if (!part.defined()) return part;
-  return detail::gather_on_rank_0(*sync_, sync_->index_of(param), part.to(at::kFloat));
-}
-
-void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const {
-  const at::NoGradGuard no_grad;
-  sync();
-  FusedAdam full(param_groups_, optimizers::detail::options_of<FusedAdamOptions>(param_groups_.front()));
-  for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
-    const auto found = state_.find(param.unsafeGetTensorImpl());
-    if (found == state_.end()) continue;
-    const auto& state = static_cast<const FusedAdamParamState&>(*found->second);
-    auto gathered_state = std::make_unique<FusedAdamParamState>();
-    gathered_state->exp_avg = gathered(param, state.exp_avg);
-    gathered_state->exp_avg_sq = gathered(param, state.exp_avg_sq);
-    gathered_state->master_param = gathered(param, state.master_param);
-    if (writes_file()) full.state()[param.unsafeGetTensorImpl()] = std::move(gathered_state);
-  }
-  torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, full);
-  save_group_states(archive);
-}
-
-void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
-  const at::NoGradGuard no_grad;
-  finish_param_sync();
-  sync();
-  std::decay_t<decltype(state_)> before;
-  std::swap(before, state_);
-  try {
-    torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, *this);
-    slice_states();
-  } catch (...) {
-    std::swap(before, state_);
-    throw;
-  }
-  written_.clear();
-  load_group_states(archive);
-}
-
-// Full states, as an archive has them, become this rank's parts.
-void DistributedFusedAdam::slice_states() {
-  for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
-    const auto found = state_.find(param.unsafeGetTensorImpl());
-    if (found == state_.end()) continue;
-    auto& state = static_cast<FusedAdamParamState&>(*found->second);
-    sync().place_of(sync().index_of(param));
-    for (at::Tensor* each : {&state.exp_avg, &state.exp_avg_sq, &state.master_param}) {
-      if (!each->defined()) continue;
-      TORCH_CHECK(each->sizes() == param.sizes(), "The saved state of a parameter has shape ", each->sizes(), ", expected ",
-                  param.sizes(), ". Load what DistributedFusedAdam or FusedAdam saved over the same parameters.");
-      const auto dtype = each == &state.master_param ? at::kFloat : dtype_;
-      *each = part_of(param, detail::in_memory_order_of(param, *each)).to(param.device(), dtype, false, /*copy=*/true);
-    }
-    if (!has_own_master(param)) state.master_param.reset();
-  }
-}
-
 std::unique_ptr<torch::optim::Optimizer> DistributedFusedAdam::make_amp_handle(
     const std::shared_ptr<amp::detail::Session>& session) {
   return optimizers::detail::make_amp_handle(*this, session);
@@ -350,13 +278,6 @@ std::unique_ptr<torch::optim::Optimizer> DistributedFusedAdam::make_amp_handle(
 std::shared_ptr<amp::GradShards> DistributedFusedAdam::grad_shards() const {
   sync();
   return sync_;
-}
-
-bool DistributedFusedAdam::writes_file() const { return sync().rank() == 0; }
-
-void DistributedFusedAdam::agree_on_file(const std::string& error) const {
-  const std::string of_rank_0 = gather_strings(sync().group(), error, "saving a checkpoint").front();
-  TORCH_CHECK(of_rank_0.empty(), "Rank 0 could not write the checkpoint: ", of_rank_0);
 }
 
 }  // namespace apex::parallel

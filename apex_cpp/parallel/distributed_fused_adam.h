@@ -130,7 +130,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   /// not finite changes nothing. Error: ValueError unless max_norm > 0.
   double clip_grad_norm(double max_norm);
   /// With overlap_param_sync: waits until the parameters are those of the last step. Does nothing otherwise.
-  void finish_param_sync();
+  void finish_param_sync() const;
 
   /// Bytes of masters and moments that this rank keeps, apart from float32 parameters, which are their own masters.
   int64_t state_bytes() const;
@@ -169,14 +169,14 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   void slice_states();
   at::Tensor gathered(const at::Tensor& param, const at::Tensor& part) const;
 
-  std::shared_ptr<detail::ShardedGrads> sync_;  // null once moved from
-  std::shared_ptr<detail::ParamSync> param_sync_;
+  std::shared_ptr<detail::ShardedGrads> sync_;             // null once moved from
+  mutable std::shared_ptr<detail::ParamSync> param_sync_;  // of the last step
   at::ScalarType dtype_;
   std::optional<at::ScalarType> param_sync_dtype_;
   bool overlap_param_sync_;
   bool store_params_;
   /// Parameters as the last gathering left them: their masters, rounded.
-  std::unordered_map<const at::TensorImpl*, amp::detail::TensorTrace> written_;
+  mutable std::unordered_map<const at::TensorImpl*, amp::detail::TensorTrace> written_;
 };
 
 optimizers::FusedAdamOptions options_of(const DistributedFusedAdam*);

@@ -12,6 +12,7 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
+#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
@@ -140,6 +141,8 @@ class LARC : public detail::LarcBase<Opt> {
       "LARC becomes an optimizer of the wrapped one's class: pass it by its own type, not as a torch::optim::Optimizer");
   static_assert(!std::is_base_of_v<amp::detail::AmpOptimizerBase, Opt>,
                 "LARC goes around the optimizer before amp::initialize: LARC larc(optimizer); amp::initialize(model, larc, …)");
+  static_assert(!std::is_base_of_v<amp::ShardedOptimizer, Opt>,
+                "LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: put it around FusedAdam");
   using Base = detail::LarcBase<Opt>;
   using Options = typename amp::detail::OptionsOf<Opt>::type;
 

@@ -1,5 +1,6 @@
 // Programs that are to end, when they are compiled, in one sentence with its remedy: the comment before each case.
 #include <apex_cpp/amp.h>
+#include <apex_cpp/parallel.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/linear.h>
 
@@ -56,5 +57,8 @@ struct OwnOptimizer : torch::optim::Optimizer {
 void optimizer_without_options_of(nn::Linear& model, OwnOptimizer& optimizer) {
   (void)amp::initialize(model, optimizer, "O2");
 }
+
+// LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: put it around FusedAdam
+void larc_around_a_sharded_optimizer(apex::parallel::DistributedFusedAdam& adam) { apex::parallel::LARC larc(adam); }
 
 }  // namespace
