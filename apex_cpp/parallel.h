@@ -1,5 +1,6 @@
 #pragma once
 // apex.parallel for LibTorch.
+#include <apex_cpp/parallel/convert_syncbn_model.h>
 #include <apex_cpp/parallel/distributed_data_parallel.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>
 #include <apex_cpp/parallel/flat_dist_call.h>
@@ -8,3 +9,4 @@
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/processes/process_group.h>
 #include <apex_cpp/parallel/reducer.h>
+#include <apex_cpp/parallel/sync_batch_norm.h>

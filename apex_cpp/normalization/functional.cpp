@@ -4,7 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
-#include <apex_cpp/amp/casts/cast_plan.h>
+#include <apex_cpp/amp/casts/cast_as.h>
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/torch_amp/autocast.h>
@@ -39,14 +39,7 @@ bool cast_by_torch(Arguments& arguments) {
 // What the levels do to torch::layer_norm they do to all of these: float32 at O1 and O4, a 16-bit weight's type at O2.
 void cast_by_level(Arguments& arguments) {
   static const auto& slot = amp::detail::operator_slot("aten::layer_norm", "");
-  const amp::detail::CallPolicies policies(slot);
-  if (!policies.any()) return;
-  amp::detail::ArgumentTypes types;
-  types.rules = policies.rules();
-  for (const at::Tensor* tensor : {&arguments.input, &arguments.weight, &arguments.bias}) types.add(*tensor);
-  const amp::detail::CastPlan plan = policies.plan(types);
-  if (!plan.takes_over()) return;
-  arguments.cast([&](const at::Tensor& tensor) { return plan.casts(tensor) ? plan.cast(tensor) : tensor; });
+  amp::detail::cast_as(slot, {&arguments.input, &arguments.weight, &arguments.bias});
 }
 
 struct Settings {

@@ -3,6 +3,8 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <apex_cpp/amp/tensors/batch_norm_module.h>
+
 namespace apex::amp::detail {
 namespace {
 
@@ -40,6 +42,7 @@ void convert(torch::nn::Module& network, c10::ScalarType dtype, bool spare_batch
 }  // namespace
 
 bool is_affine_batch_norm(const torch::nn::Module& module) {
+  if (const auto* norm = dynamic_cast<const BatchNormModule*>(&module)) return norm->is_affine();
   return is_affine<torch::nn::BatchNorm1dImpl>(module) || is_affine<torch::nn::BatchNorm2dImpl>(module) ||
          is_affine<torch::nn::BatchNorm3dImpl>(module);
 }

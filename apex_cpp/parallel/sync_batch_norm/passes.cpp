@@ -1,0 +1,54 @@
+#include <apex_cpp/parallel/sync_batch_norm/passes.h>
+
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <array>
+#include <tuple>
+
+#include <apex_cpp/parallel/sync_batch_norm/rows.h>
+
+namespace apex::parallel::detail {
+namespace {
+
+// To sums.grad_deviation is added what is yet to be divided by inv_std.
+void add_sums_of_part(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& inv_std,
+                      GradSums& sums) {
+  const auto channels = mean.numel(), groups = input.size(1) / channels;
+  const auto means = mean.repeat(groups);
+  const auto [none, grad_weight, grad_bias] = at::native_batch_norm_backward(
+      grad, input, at::ones_like(means), /*running_mean=*/{}, /*running_var=*/{}, means, inv_std.repeat(groups),
+      /*train=*/true, /*eps=*/0, std::array<bool, 3>{false, true, true});
+  const auto by_group = [&](const at::Tensor& values) { return values.to(at::kDouble).view({-1, channels}).sum(0); };
+  sums.grad.add_(by_group(grad_bias));
+  sums.grad_deviation.add_(by_group(grad_weight));
+}
+
+}  // namespace
+
+at::Tensor in_kernel_layout(const at::Tensor& input) {
+  for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
+    const int64_t dim = format == at::MemoryFormat::ChannelsLast ? 4 : 5;
+    if (input.dim() == dim && input.is_contiguous(format)) return input;
+  }
+  return input.contiguous();
+}
+
+at::Tensor centred_and_scaled(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& scale) {
+  const auto variance = at::ones_like(mean);
+  return std::get<0>(
+      at::native_batch_norm(input, scale, /*bias=*/{}, mean, variance, /*training=*/false, /*momentum=*/0, /*eps=*/0));
+}
+
+GradSums sums_of_grad(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& inv_std) {
+  GradSums sums{at::zeros_like(mean, at::kDouble), at::zeros_like(mean, at::kDouble)};
+  if (input.numel() == 0) return sums;
+  const auto grads = parts_of(grad, input), inputs = parts_of(input, input);
+  for (size_t i = 0; i < inputs.size(); ++i) add_sums_of_part(grads[i], inputs[i], mean, inv_std, sums);
+  sums.grad_deviation.div_(inv_std);
+  return sums;
+}
+
+}  // namespace apex::parallel::detail

@@ -1,0 +1,301 @@
+// convert_syncbn_model and create_syncbn_process_group (SBN-08, SBN-09): converted models synchronize however a program holds
+// their batch norms, and through all that may happen to them.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <sstream>
+#include <thread>
+
+#include <apex_cpp/parallel/processes/collectives.h>
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using apex::testing::rank;
+using apex::testing::world_size;
+
+// Batches of small whole numbers, which are exact in every type. Rank r has r + 2 samples.
+torch::Tensor batch_of(int of_rank) {
+  torch::manual_seed(40 + of_rank);
+  return torch::randint(-8, 9, {of_rank + 2, 3, 4, 4}).to(torch::kFloat);
+}
+torch::Tensor joined_batches(int first, int last) {
+  std::vector<torch::Tensor> all;
+  for (int each = first; each <= last; ++each) all.push_back(batch_of(each));
+  return torch::cat(all);
+}
+torch::Tensor joined_batches() { return joined_batches(0, world_size() - 1); }
+torch::Tensor mine_of(const torch::Tensor& whole) {
+  int64_t start = 0;
+  for (int before = 0; before < rank(); ++before) start += before + 2;
+  return whole.narrow(0, start, rank() + 2);
+}
+
+// Members, as programs have them, one of them inside another module.
+struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
+  BlockImpl() { reset(); }
+  void reset() override {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3).bias(false)));
+    bn = register_module("bn", torch::nn::BatchNorm2d(4));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return bn->forward(conv->forward(x)).relu(); }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d bn{nullptr};
+};
+TORCH_MODULE(Block);
+
+struct MembersImpl : torch::nn::Cloneable<MembersImpl> {
+  MembersImpl() { reset(); }
+  void reset() override {
+    first = register_module("first", torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(3).affine(false)));
+    block = register_module("block", Block());
+    last = register_module("last", torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(4).eps(1e-3).momentum(std::nullopt)));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return last->forward(block->forward(first->forward(x)).sum({2, 3})); }
+  torch::nn::BatchNorm2d first{nullptr};
+  Block block{nullptr};
+  torch::nn::BatchNorm1d last{nullptr};
+};
+TORCH_MODULE(Members);
+
+torch::nn::Sequential sequential() {
+  return torch::nn::Sequential(torch::nn::BatchNorm2d(3), torch::nn::Conv2d(3, 2, 1), torch::nn::BatchNorm2d(2),
+                               torch::nn::ReLU());
+}
+
+struct ListsImpl : torch::nn::Module {
+  ListsImpl() {
+    register_module("list", list);
+    register_module("dict", dict);
+    list->push_back(torch::nn::BatchNorm2d(3));
+    const torch::nn::BatchNorm2d untracked(torch::nn::BatchNorm2dOptions(3).track_running_stats(false));
+    dict->update({{"norm", untracked.ptr()}});
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const auto& each : *list) x = each->as<torch::nn::BatchNorm2d>()->forward(x);
+    return dict["norm"]->as<torch::nn::BatchNorm2d>()->forward(x);
+  }
+  torch::nn::ModuleList list;
+  torch::nn::ModuleDict dict;
+};
+TORCH_MODULE(Lists);
+
+double difference(const torch::Tensor& a, const torch::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+torch::Tensor averaged(torch::Tensor tensor) {
+  tensor = tensor.detach().clone();
+  all_reduce(default_process_group(), tensor, "summing");
+  return tensor;
+}
+
+// Trains both for a step in float64: `model` on the joined batch, `converted` on this rank's part.
+template <class Net>
+void expect_as_joined(Net& model, Net& converted) {
+  model->to(torch::kDouble);
+  converted->to(torch::kDouble);
+  const auto expected = model->forward(joined_batches().to(torch::kDouble));
+  const auto actual = converted->forward(batch_of(rank()).to(torch::kDouble));
+  EXPECT_LE(difference(actual, mine_of(expected)), 1e-12);
+  expected.pow(3).sum().backward();
+  actual.pow(3).sum().backward();
+  const auto grads = converted->parameters();
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const auto& one = model->parameters()[i].grad();
+    EXPECT_LE(difference(averaged(grads[i].grad()), one), 1e-12 * std::max(1.0, one.abs().max().template item<double>()));
+  }
+  for (size_t i = 0; i < model->buffers().size(); ++i) {
+    EXPECT_LE(difference(converted->buffers()[i].to(torch::kDouble), model->buffers()[i].to(torch::kDouble)), 1e-12);
+  }
+}
+
+// Rank 0's weights become those of all ranks and both models.
+template <class Net>
+void copy_state(Net& from, Net& to) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : from->parameters()) broadcast(default_process_group(), parameter, 0, "broadcasting a parameter");
+  std::stringstream archive;
+  torch::save(from, archive);
+  torch::load(to, archive);
+}
+
+template <class Net>
+void check_converted(Net model, Net other) {
+  const auto names = other->named_parameters().keys();
+  const auto parameters = other->parameters();
+  auto converted = convert_syncbn_model(other);
+  static_assert(std::is_same_v<decltype(converted), Net>);
+  EXPECT_EQ(converted->named_parameters().keys(), names);
+  for (size_t i = 0; i < parameters.size(); ++i) EXPECT_TRUE(converted->parameters()[i].is_same(parameters[i]));
+  copy_state(model, converted);
+  expect_as_joined(model, converted);
+}
+
+TEST(ConvertSyncBatchNorm, OfMembers) { check_converted(Members(), Members()); }
+TEST(ConvertSyncBatchNorm, OfASequential) { check_converted(sequential(), sequential()); }
+TEST(ConvertSyncBatchNorm, OfListsAndDictionaries) { check_converted(Lists(), Lists()); }
+
+TEST(ConvertSyncBatchNorm, OfAModelThatIsASharedPointerOrAStruct) {
+  auto pointer = convert_syncbn_model(std::make_shared<MembersImpl>());
+  auto model = std::make_shared<MembersImpl>();
+  copy_state(model, pointer);
+  expect_as_joined(model, pointer);
+  MembersImpl object;
+  EXPECT_EQ(&convert_syncbn_model(object), &object);
+  EXPECT_NE(object.first->options.eps(), 1e-5);
+}
+
+TEST(ConvertSyncBatchNorm, KeepsItsHyperparametersAndComputesWithTheEpsAsItWas) {
+  auto model = sequential(), converted = sequential();
+  convert_syncbn_model(converted);
+  copy_state(model, converted);
+  const auto& options = converted->ptr(0)->as<torch::nn::BatchNorm2d>()->options;
+  EXPECT_NEAR(options.eps(), 1e-5, 2e-16);
+  EXPECT_EQ(options.momentum(), 0.1);
+  model->eval();
+  converted->eval();
+  EXPECT_TRUE(model->forward(joined_batches()).equal(converted->forward(joined_batches())));
+}
+
+TEST(ConvertSyncBatchNorm, LastsThroughACloneALoadAndAnotherThread) {
+  Members model, converted;
+  convert_syncbn_model(converted);
+  auto copy = Members(std::dynamic_pointer_cast<MembersImpl>(converted->clone()));
+  copy_state(model, copy);
+  copy->eval();
+  copy->train();
+  std::thread([&] { expect_as_joined(model, copy); }).join();
+}
+
+TEST(ConvertSyncBatchNorm, AgainReplacesTheGroup) {
+  const auto alone = create_syncbn_process_group(1);
+  torch::nn::BatchNorm2d norm(3), plain(3);
+  convert_syncbn_model(norm);
+  const double eps = norm->options.eps();
+  convert_syncbn_model(norm, alone);
+  EXPECT_TRUE(norm->forward(batch_of(rank())).equal(plain->forward(batch_of(rank()))));
+  EXPECT_TRUE(norm->running_var.equal(plain->running_var));
+  convert_syncbn_model(norm);
+  EXPECT_EQ(norm->options.eps(), eps);
+}
+
+TEST(ConvertSyncBatchNorm, TakesShapesWithTheChannelsLast) {
+  torch::nn::BatchNorm2d norm(3), plain(3);
+  convert_syncbn_model(norm, {}, /*channel_last=*/true);
+  const auto output = norm->forward(batch_of(rank()).movedim(1, -1).contiguous()).movedim(-1, 1);
+  EXPECT_LE(difference(output, mine_of(plain->forward(joined_batches()))), 2e-6);  // values of up to 4, rounded in two ways
+  EXPECT_LE(difference(norm->running_mean, plain->running_mean), 1e-7);
+}
+
+TEST(ConvertSyncBatchNorm, TakesAnEmptyRank) {
+  torch::nn::BatchNorm2d norm(3), plain(3);
+  convert_syncbn_model(norm);
+  norm->forward(rank() == 0 ? torch::empty({0, 3, 4, 4}) : batch_of(rank()));
+  plain->forward(joined_batches(1, world_size() - 1));
+  EXPECT_LE(difference(norm->running_var, plain->running_var), 1e-5);  // of values of about 5
+}
+
+TEST(ConvertSyncBatchNorm, LeavesInstanceNormAloneAndSetsTheGroupOfSyncBatchNorm) {
+  const auto alone = create_syncbn_process_group(1);
+  torch::nn::Sequential net(torch::nn::InstanceNorm2d(torch::nn::InstanceNorm2dOptions(3).track_running_stats(true)),
+                            SyncBatchNorm(3));
+  convert_syncbn_model(net, alone);
+  EXPECT_EQ(net->ptr(0)->as<torch::nn::InstanceNorm2d>()->options.eps(), 1e-5);
+  EXPECT_EQ(net->ptr(1)->as<SyncBatchNorm>()->options.process_group(), alone);
+}
+
+struct OwnNormImpl : torch::nn::Module {
+  OwnNormImpl() {
+    register_buffer("running_mean", torch::zeros({3}));
+    register_buffer("running_var", torch::ones({3}));
+  }
+};
+
+struct Warnings : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { text += warning.msg(); }
+  std::string text;
+};
+
+TEST(ConvertSyncBatchNorm, WarnsOfABatchNormOfAnotherClass) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  convert_syncbn_model(std::make_shared<OwnNormImpl>());
+  EXPECT_NE(warnings.text.find("it is left as it is, and does not synchronize"), std::string::npos) << warnings.text;
+}
+
+TEST(ConvertSyncBatchNorm, RefusesAnEpsThatIsNoneBeforeItChangesAnything) {
+  torch::nn::Sequential net(torch::nn::BatchNorm2d(3), torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(3).eps(-1)));
+  EXPECT_THROW(convert_syncbn_model(net), c10::ValueError);
+  EXPECT_EQ(net->ptr(0)->as<torch::nn::BatchNorm2d>()->options.eps(), 1e-5);
+}
+
+TEST(SyncBatchNormGroups, OfTwoRanksSynchronizeWithinThem) {
+  if (world_size() != 4) GTEST_SKIP() << "needs four ranks";
+  const auto group = create_syncbn_process_group(2);
+  ASSERT_EQ(group->getSize(), 2);
+  EXPECT_EQ(group->getRank(), rank() % 2);
+  torch::nn::BatchNorm2d norm(3), plain(3);
+  convert_syncbn_model(norm, group);
+  const auto first = rank() / 2 * 2;
+  norm->forward(batch_of(rank()));
+  plain->forward(joined_batches(first, first + 1));
+  EXPECT_LE(difference(norm->running_mean, plain->running_mean), 1e-7);
+  EXPECT_LE(difference(norm->running_var, plain->running_var), 1e-5);
+}
+
+TEST(SyncBatchNormGroups, DivideTheRanksEvenly) {  // SBN-09
+  EXPECT_FALSE(create_syncbn_process_group(0).defined());
+  EXPECT_THROW(create_syncbn_process_group(world_size() + 1), c10::ValueError);
+  EXPECT_THROW(create_syncbn_process_group(-1), c10::ValueError);
+  if (world_size() != 3) return;
+  EXPECT_THROW(create_syncbn_process_group(2), c10::ValueError);
+}
+
+// The layer alone in a model, by its class in LibTorch, which is converted, or by SyncBatchNorm.
+template <class Norm>
+struct AloneImpl : torch::nn::Module {
+  AloneImpl() { register_module("norm", norm); }
+  torch::Tensor forward(const torch::Tensor& x) { return norm->forward(x); }
+  Norm norm{3};
+};
+
+class SyncBatchNormAt : public ::testing::TestWithParam<const char*> {
+ protected:
+  // What the running mean follows: a tenth of the joined batch's, in the type that the level gives to running statistics.
+  void expect_synchronized(const torch::Tensor& running_mean) const {
+    const auto expected = joined_batches().mean(torch::IntArrayRef({0, 2, 3})) * 0.1;
+    EXPECT_LE(difference(running_mean.to(torch::kFloat), expected), running_mean.scalar_type() == torch::kFloat ? 1e-6 : 1e-4);
+  }
+  torch::Dtype type_of_norm() const { return std::string(GetParam()) == "O3" ? torch::kHalf : torch::kFloat; }
+
+  template <class Norm>
+  void train_once(std::shared_ptr<AloneImpl<Norm>> model, bool convert_last) {
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, amp::OptLevel(GetParam()), amp::InitializeOptions().verbosity(0));
+    if (convert_last) convert_syncbn_model(net);
+    auto loss = net->forward(batch_of(rank())).to(torch::kFloat).pow(2).mean();
+    {
+      auto scaled_loss = amp::scale_loss(loss, opt);
+      scaled_loss.backward();
+    }
+    EXPECT_EQ(net->norm->weight.scalar_type(), type_of_norm());
+    expect_synchronized(net->norm->running_mean);
+    opt.step();
+    amp::reset();
+  }
+};
+
+TEST_P(SyncBatchNormAt, IsABatchNormForAmp) { train_once(std::make_shared<AloneImpl<SyncBatchNorm>>(), false); }
+TEST_P(SyncBatchNormAt, OfAModelConvertedBeforeInitialize) {
+  train_once(convert_syncbn_model(std::make_shared<AloneImpl<torch::nn::BatchNorm2d>>()), false);
+}
+TEST_P(SyncBatchNormAt, OfAHandleConvertedAfterInitialize) {
+  train_once(std::make_shared<AloneImpl<torch::nn::BatchNorm2d>>(), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, SyncBatchNormAt, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+
+}  // namespace
+}  // namespace apex::parallel
