@@ -7,6 +7,7 @@
 #include <apex_cpp/amp/checkpoint/weights.h>
 #include <apex_cpp/amp/function_wrappers.h>
 #include <apex_cpp/amp/functional.h>
+#include <apex_cpp/amp/handles/replicate.h>
 #include <apex_cpp/amp/init.h>
 #include <apex_cpp/amp/initialize.h>
 #include <apex_cpp/amp/master_params.h>

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <apex_cpp/amp/casts/replica_casts.h>
 #include <apex_cpp/amp/handles/forward_casts.h>
 #include <apex_cpp/amp/handles/forward_signature.h>
 
@@ -101,7 +102,8 @@ class AmpedModule : public Impl, public CastsForward {
     amp_original_trains_ = on;
   }
 
-  /// A deep copy that casts as this one does: what `torch::nn::parallel::replicate` makes for each device.
+  /// A deep copy that casts as this one does. One for a device is what `torch::nn::parallel::replicate` makes: as long as it
+  /// lives, the threads on which `parallel_apply` runs replicas cast as this one.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override {
     const auto copy =
         std::dynamic_pointer_cast<Impl>(amp_stands_for_derived_ ? amp_original_->clone(device) : Impl::clone(device));
@@ -109,6 +111,7 @@ class AmpedModule : public Impl, public CastsForward {
     if constexpr (std::is_copy_constructible_v<Amped<Impl>>) {
       auto amped = std::make_shared<Amped<Impl>>(PatchOf{}, copy);
       amped->set_amp_casts(this->amp_casts());
+      if (device) static_cast<AmpedModule&>(*amped).amp_replica_casts_ = casts_for_replicas();
       return amped;
     } else {
       C10_THROW_ERROR(Error, "a module that cannot be copied cannot be cloned with its casts.");
@@ -163,6 +166,7 @@ class AmpedModule : public Impl, public CastsForward {
   std::shared_ptr<Impl> amp_original_;  // null: the module was not copied, or is the program's own struct
   bool amp_stands_for_derived_ = false;
   bool amp_original_trains_ = true;
+  std::shared_ptr<void> amp_replica_casts_;  // null: not a replica
 };
 
 /// A `forward` of the first `count` of Impl's parameters, and, where those after them have defaults, of each shorter list:
