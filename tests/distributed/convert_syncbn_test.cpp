@@ -169,6 +169,27 @@ TEST(ConvertSyncBatchNorm, LastsThroughACloneALoadAndAnotherThread) {
   std::thread([&] { expect_as_joined(model, copy); }).join();
 }
 
+TEST(ConvertSyncBatchNorm, TrainsUnderDistributedDataParallelAsOneProcessOnTheJoinedBatch) {
+  Members one, model;
+  copy_state(one, model);
+  one->to(torch::kDouble);
+  model->to(torch::kDouble);
+  DistributedDataParallel ddp(convert_syncbn_model(model));
+  torch::optim::SGD sgd_of_one(one->parameters(), 0.1), sgd(model->parameters(), 0.1);
+  const auto joined = joined_batches().to(torch::kDouble);
+  for (int step = 0; step < 3; ++step) {
+    sgd_of_one.zero_grad();
+    sgd.zero_grad();
+    one->forward(joined).pow(3).sum().div(world_size()).backward();
+    ddp(batch_of(rank()).to(torch::kDouble)).pow(3).sum().backward();
+    sgd_of_one.step();
+    sgd.step();
+  }
+  for (size_t i = 0; i < one->parameters().size(); ++i) {
+    EXPECT_LE(difference(model->parameters()[i], one->parameters()[i]), 1e-9) << i;  // three steps amplify what rounding left
+  }
+}
+
 TEST(ConvertSyncBatchNorm, AgainReplacesTheGroup) {
   const auto alone = create_syncbn_process_group(1);
   torch::nn::BatchNorm2d norm(3), plain(3);

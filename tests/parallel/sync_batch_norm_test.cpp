@@ -1,0 +1,79 @@
+// SyncBatchNorm and converted models in a program that has no process group: plain batch norm (SBN-04).
+#include <apex_cpp/fp16_utils.h>
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <sstream>
+
+namespace apex::test {
+namespace {
+
+using parallel::SyncBatchNorm;
+using parallel::SyncBatchNormOptions;
+
+std::vector<torch::Tensor> trained_once(torch::nn::AnyModule norm, const torch::Tensor& input) {
+  torch::manual_seed(1);
+  const auto x = input.detach().clone().requires_grad_();
+  const auto output = norm.forward(x);
+  output.backward(torch::randn_like(output));
+  std::vector<torch::Tensor> all{output.detach(), x.grad()};
+  for (const auto& parameter : norm.ptr()->parameters()) all.push_back(parameter.grad());
+  for (const auto& buffer : norm.ptr()->buffers()) all.push_back(buffer);
+  return all;
+}
+
+void expect_same_bits(const std::vector<torch::Tensor>& actual, const std::vector<torch::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(actual[i].equal(expected[i])) << i;
+}
+
+TEST(SyncBatchNormAlone, HasTheBitsOfBatchNorm) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16}) {
+    const auto input = torch::randn({4, 3, 5, 5}).to(dtype);
+    SyncBatchNorm sync(3);
+    torch::nn::BatchNorm2d plain(3), converted(3);
+    parallel::convert_syncbn_model(converted);
+    if (dtype == torch::kDouble) sync->to(dtype), plain->to(dtype), converted->to(dtype);
+    const auto expected = trained_once(torch::nn::AnyModule(plain), input);
+    expect_same_bits(trained_once(torch::nn::AnyModule(sync), input), expected);
+    expect_same_bits(trained_once(torch::nn::AnyModule(converted), input), expected);
+  }
+}
+
+TEST(SyncBatchNormAlone, HasASecondDerivative) {
+  SyncBatchNorm norm(SyncBatchNormOptions(3).fuse_relu(true));
+  norm->to(torch::kDouble);
+  const auto input = torch::randn({4, 3}, torch::kDouble).requires_grad_();
+  const auto grad = torch::autograd::grad({norm->forward(input).pow(2).sum()}, {input}, {}, true, /*create_graph=*/true);
+  grad[0].pow(2).sum().backward();
+  EXPECT_TRUE(input.grad().defined());
+}
+
+TEST(SyncBatchNormAlone, RefusesOneValuePerChannelBeforeItChangesAnything) {  // SBN-04
+  SyncBatchNorm norm(3);
+  EXPECT_THROW(norm->forward(torch::ones({1, 3})), c10::ValueError);
+  EXPECT_THROW(norm->forward(torch::ones({0, 3})), c10::ValueError);
+  EXPECT_TRUE(norm->running_mean.equal(torch::zeros({3})));
+  EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
+}
+
+TEST(SyncBatchNormAlone, IsSparedAmongHalfWeightsWhereItIsAffine) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 3), SyncBatchNorm(3), SyncBatchNorm(SyncBatchNormOptions(3).affine(false)));
+  fp16_utils::convert_network(*net, torch::kHalf);
+  EXPECT_EQ(net->ptr(0)->parameters()[0].scalar_type(), torch::kHalf);
+  EXPECT_EQ(net->ptr(1)->parameters()[0].scalar_type(), torch::kFloat);
+  EXPECT_EQ(net->ptr(1)->buffers()[0].scalar_type(), torch::kFloat);
+  EXPECT_EQ(net->ptr(2)->buffers()[0].scalar_type(), torch::kHalf);
+}
+
+TEST(SyncBatchNormAlone, PrintsItsOptions) {
+  std::ostringstream text;
+  text << *SyncBatchNorm(SyncBatchNormOptions(3).momentum(std::nullopt));
+  EXPECT_EQ(text.str(),
+            "apex::parallel::SyncBatchNorm(3, eps=1e-05, momentum=None, affine=true, track_running_stats=true, "
+            "channel_last=false, fuse_relu=false)");
+}
+
+}  // namespace
+}  // namespace apex::test
