@@ -9,4 +9,5 @@
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/processes/process_group.h>
 #include <apex_cpp/parallel/reducer.h>
+#include <apex_cpp/parallel/share_overflow.h>
 #include <apex_cpp/parallel/sync_batch_norm.h>

@@ -4,6 +4,7 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/scaling/capture.h>
+#include <apex_cpp/amp/scaling/overflow_exchange.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/session.h>
 
@@ -102,7 +103,8 @@ void ScaledLoss::enter() {
     for (size_t j = 0; j < i; ++j) stashes_[i]->check_disjoint(*stashes_[j]);
   }
   for (const auto& stash : stashes_) stash->check_may_enter();
-  for (const auto& stash : stashes_) stash->enter_backward(options_.delay_unscale());
+  LossScaler& scaler = session_->scaler(options_.loss_id());
+  for (const auto& stash : stashes_) stash->enter_backward(scaler, options_.delay_unscale());
   find_bystanders();
   open_ = true;
 }
@@ -152,7 +154,8 @@ void ScaledLoss::leave() {
   release_bystanders();
   use_.check(has_grads());
   for (const auto& stash : stashes_) stash->check_grads_dense();
-  if (options_.delay_unscale()) {
+  const auto waits = [](const auto& stash) { return stash->waits_for_other_ranks(); };
+  if (options_.delay_unscale() || std::any_of(stashes_.begin(), stashes_.end(), waits)) {
     for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler);
     return;
   }
@@ -163,7 +166,9 @@ void ScaledLoss::leave() {
 }
 
 void ScaledLoss::update_scale(LossScaler& scaler) {
-  if (!scaler.overflow_found()) {
+  const bool found_here = scaler.overflow_found();
+  const auto ranks = detail::ranks_with_overflow(scaler, found_here);
+  if (!found_here && ranks.empty()) {
     scaler.update_scale(false);
     return;
   }
@@ -171,6 +176,7 @@ void ScaledLoss::update_scale(LossScaler& scaler) {
   for (auto stash = stashes_.begin(); stash != stashes_.end() && !overflow.grad.found(); ++stash) {
     overflow.grad = (*stash)->first_nonfinite();
   }
+  if (!overflow.grad.is_reduced) overflow.grad.ranks = ranks;
   try {
     scaler.update_scale(true);
   } catch (c10::Error& error) {

@@ -20,12 +20,12 @@ class GradPassesTable : public AmpTest {
     half.mutable_grad() = half.grad().defined() ? half.grad() + made : made;
   }
   void pass(float grad, bool fused = false) {
-    passes.enter(fused);
+    passes.enter(fused, scaler);
     backward(grad);
     passes.exit(scaler);
   }
   void delayed_pass(float grad) {
-    passes.enter(false);
+    passes.enter(false, scaler);
     backward(grad);
     passes.exit_delayed(scaler);
   }
@@ -47,10 +47,10 @@ class GradPassesTransition : public GradPassesTable, public ::testing::WithParam
   void reach(State state) {
     if (state == State::collected) pass(1);
     if (state == State::waiting || state == State::further) delayed_pass(1);
-    if (state == State::pass || state == State::further) passes.enter(false);
+    if (state == State::pass || state == State::further) passes.enter(false, scaler);
   }
   void apply(const std::string& event) {
-    if (event == "enter") passes.enter(false);
+    if (event == "enter") passes.enter(false, scaler);
     if (event == "exit") passes.exit(scaler);
     if (event == "exit_delayed") passes.exit_delayed(scaler);
     if (event == "abandon") passes.abandon();
@@ -99,7 +99,7 @@ TEST_F(GradPassesTable, DelayedPassesAddUpInTheModelUntilTheLast) {
 
 TEST_F(GradPassesTable, AnAbandonedFurtherPassLeavesWhatWaited) {
   delayed_pass(1);
-  passes.enter(false);
+  passes.enter(false, scaler);
   backward(8);
   passes.abandon();
   EXPECT_EQ(value_of(half.grad()), 4);
@@ -138,7 +138,7 @@ TEST_F(GradPassesTable, WhatWasMaterializedStaysInApexsOrderUntilTheStep) {
 
 TEST_F(GradPassesTable, WhatWasForgottenInAPassDoesNotComeBack) {
   delayed_pass(1);
-  passes.enter(false);
+  passes.enter(false, scaler);
   passes.forget();
   backward(2);
   passes.exit(scaler);

@@ -47,6 +47,9 @@ TORCH_MODULE(Owner);
 // AMP_MODULE(Net) in place of TORCH_MODULE(Net), or hold it as a std::shared_ptr<amp::Amped<NetImpl>>.
 void module_that_cannot_be_copied(Owner& model) { (void)amp::initialize(model, "O2"); }
 
+// amp::initialize comes before DistributedDataParallel: initialize the model itself, then wrap what amp::initialize returned.
+void wrapped_model(apex::parallel::DistributedDataParallel<nn::Linear>& ddp) { (void)amp::initialize(ddp, "O2"); }
+
 struct OwnOptimizer : torch::optim::Optimizer {
   using torch::optim::Optimizer::Optimizer;
   at::Tensor step(LossClosure = nullptr) override { return {}; }

@@ -28,7 +28,7 @@ macro(rooms_of_the_house)
   room(apex_cpp/parallel/processes ${amp}/session)
   room(apex_cpp/parallel/sync_batch_norm apex_cpp/parallel/processes ${amp}/casts)
   room(apex_cpp/parallel apex_cpp/parallel/processes apex_cpp/parallel/sync_batch_norm apex_cpp/optimizers ${amp}/handles
-    ${amp}/masters ${amp}/casts ${amp}/optimizer_classes ${amp}/tensors kernels)
+    ${amp}/masters ${amp}/casts ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors kernels)
   room(apex_cpp ${rooms})
 endmacro()
 set(most_files_at_the_top 24)

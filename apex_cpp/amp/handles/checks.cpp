@@ -4,6 +4,7 @@
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/session/earlier_casts.h>
+#include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 
 #include <unordered_map>
@@ -22,9 +23,18 @@ void check_float32(const char* kind, const std::string& name, const at::Tensor& 
               ") on it: amp::initialize casts it as the opt level says.");
 }
 
+// Its hooks and buckets are for the parameter as it was when it was wrapped.
+void check_not_wrapped(const std::string& name, const at::Tensor& param) {
+  TORCH_CHECK(
+      !grad_sync_of(param), "amp::initialize found the parameter '", name,
+      "' in a DistributedDataParallel. Initialize first, then wrap: auto [net, opt] = amp::initialize(model, optimizer, "
+      "…); auto ddp = DistributedDataParallel(net); to initialize again, end the DistributedDataParallel before.");
+}
+
 }  // namespace
 
 void check_model(const torch::nn::Module& module, const Session& session) {
+  for (const auto& item : module.named_parameters()) check_not_wrapped(item.key(), item.value());
   for (const auto& item : module.named_parameters()) check_float32("parameter", item.key(), item.value(), session);
   for (const auto& item : module.named_buffers()) check_float32("buffer", item.key(), item.value(), session);
 }

@@ -10,7 +10,8 @@
 // The argument checks of `initialize` (CHK-*, OPT-01). None changes anything.
 namespace apex::amp::detail {
 
-/// Errors: RuntimeError naming the parameter or buffer that came in 16 bits (CHK-08, CHK-10).
+/// Errors: RuntimeError naming the parameter or buffer that came in 16 bits (CHK-08, CHK-10), or a parameter that
+/// DistributedDataParallel holds (CHK-07).
 void check_model(const torch::nn::Module& module, const Session& session);
 
 /// Errors: RuntimeError for a handle (OPT-01), an optimizer none of whose parameters belongs to the models, LBFGS with master

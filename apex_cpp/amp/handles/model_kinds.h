@@ -56,10 +56,19 @@ constexpr bool can_be_amped() {
   }
 }
 
+/// Whether a class wraps a model after it was initialized.
+template <class Net, class = void>
+inline constexpr bool kWrapsInitializedModel = false;
+template <class Net>
+inline constexpr bool kWrapsInitializedModel<Net, std::void_t<typename Net::wraps_initialized_model>> = true;
+
 /// What a model that cannot be initialized is, in a sentence with its remedy for whoever compiles the program.
 template <class Net>
 constexpr bool check_model_type() {
   using Impl = ModuleClassT<Net>;
+  static_assert(!kWrapsInitializedModel<Net>,
+                "amp::initialize comes before DistributedDataParallel: initialize the model itself, then wrap what "
+                "amp::initialize returned.");
   static_assert(!std::is_pointer_v<Net>, "amp::initialize takes the model itself: write `model`, not `&model`.");
   static_assert(!std::is_same_v<Net, torch::nn::AnyModule>,
                 "amp::initialize cannot see the class inside a torch::nn::AnyModule: pass the module, then make the AnyModule "
@@ -67,9 +76,10 @@ constexpr bool check_model_type() {
   static_assert(!std::is_same_v<Impl, torch::nn::Module>,
                 "amp::initialize needs the class whose forward is to be cast, not torch::nn::Module: pass the model by its own "
                 "class.");
-  static_assert(std::is_pointer_v<Net> || std::is_same_v<Net, torch::nn::AnyModule> || kIsModule<Impl>,
-                "amp::initialize takes a TORCH_MODULE holder, a std::shared_ptr to a module, or a module; several as "
-                "std::tie(a, b) or a vector.");
+  static_assert(
+      std::is_pointer_v<Net> || std::is_same_v<Net, torch::nn::AnyModule> || kIsModule<Impl> || kWrapsInitializedModel<Net>,
+      "amp::initialize takes a TORCH_MODULE holder, a std::shared_ptr to a module, or a module; several as "
+      "std::tie(a, b) or a vector.");
   static_assert(!std::is_final_v<Impl>, "amp::initialize derives from the module's class: remove `final` from it.");
   if constexpr (kIsModule<Impl> && !kIsAmped<Impl> && !std::is_final_v<Impl> && !std::is_abstract_v<Impl>) {
     static_assert(

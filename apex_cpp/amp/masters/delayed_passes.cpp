@@ -1,6 +1,8 @@
 #include <apex_cpp/amp/masters/delayed_passes.h>
 
+#include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_sync.h>
 
 #include <utility>
 
@@ -9,7 +11,19 @@
 namespace apex::amp::detail {
 
 void DelayedPasses::enter() {
-  for (TrainedParam* each : table_.all()) each->waiting = std::exchange(each->param.mutable_grad(), at::Tensor());
+  std::vector<at::Tensor> kept;
+  for (TrainedParam* each : table_.all()) {
+    at::Tensor& grad = each->param.mutable_grad();
+    if (!grad.defined()) continue;
+    if (grad_sync_of(each->param)) {
+      kept.push_back(grad = dense(grad));
+    } else {
+      each->waiting = std::exchange(grad, at::Tensor());
+    }
+  }
+  const at::NoGradGuard no_grad;
+  const double factor = next_scale_ / scale_;
+  if (factor != 1 && !kept.empty()) kernels::multi_tensor_scale(unread_flag(kept.front()), kept, kept, factor);
 }
 
 void DelayedPasses::exit(LossScaler& scaler) {

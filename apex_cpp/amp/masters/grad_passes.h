@@ -15,13 +15,13 @@ namespace apex::amp::detail {
 /// |-----------|--------------|-----------|-----------------------------------------------------------------------------|
 /// | rest      | enter        | pass      | the order of this step is chosen, and puts them aside                       |
 /// | collected | enter        | pass      | the order puts them aside                                                   |
-/// | waiting   | enter        | further   | the scaled ones are put aside                                               |
+/// | waiting   | enter        | further   | the scaled ones are put aside, or stay where the pass reduces the sums      |
 /// | pass      | exit         | collected | the order takes them                                                        |
 /// | further   | exit         | collected | they join the scaled ones, and the order takes the sums                     |
 /// | pass      | exit_delayed | waiting   | they stay as they are, scaled                                               |
 /// | further   | exit_delayed | waiting   | they join the scaled ones                                                   |
 /// | pass      | abandon      | collected | what the order put aside comes back                                         |
-/// | further   | abandon      | waiting   | the scaled ones come back                                                   |
+/// | further   | abandon      | waiting   | the scaled ones that were put aside come back                               |
 /// | collected | materialize  | collected | move from the fused order to Apex's, which holds until the step             |
 /// | collected | end_step     | rest      | are used up                                                                 |
 /// | waiting   | end_step     | waiting   | stay: delayed passes end in the order in which they began                   |
@@ -45,7 +45,8 @@ class GradPasses {
   /// Whether gradients of passes with delay_unscale are still scaled.
   bool waiting() const { return state_ == State::waiting || state_ == State::further; }
 
-  void enter(bool in_fused_order);
+  /// `scaler`: that of the pass.
+  void enter(bool in_fused_order, const LossScaler& scaler);
   /// The same for an optimizer that spreads its gradients. Those of a pass that is to end with exit_delayed, or that adds to
   /// one, are left in the model while it runs.
   void enter(std::shared_ptr<GradShards> shards, bool delayed);

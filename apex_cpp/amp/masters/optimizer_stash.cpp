@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp/masters/outside_grads.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 
 #include <algorithm>
@@ -139,16 +140,26 @@ void OptimizerStash::begin_others_block() {
   strays_.begin_block(params);
 }
 
-void OptimizerStash::enter_backward(bool delayed) {
+void OptimizerStash::enter_backward(const LossScaler& scaler, bool delayed) {
   strays_.end_watch();
   if (const auto* optimizer = sharded()) return passes_.enter(optimizer->grad_shards(), delayed);
-  passes_.enter(in_fused_order());
+  passes_.enter(in_fused_order(), scaler);
 }
 
 bool OptimizerStash::has_grads() const {
   if (const auto* optimizer = sharded(); optimizer && optimizer->grad_shards()->has_open_grads()) return true;
   const auto params = table_.all();
   return std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return each->param.grad().defined(); });
+}
+
+at::Tensor OptimizerStash::unreduced_param() const {
+  if (!GradSync::any_is_behind()) return {};
+  for (const TrainedParam* each : table_.all()) {
+    if (!each->param.grad().defined()) continue;
+    const auto sync = grad_sync_of(each->param);
+    if (sync && sync->is_behind()) return each->param;
+  }
+  return {};
 }
 
 void OptimizerStash::check_grads_dense() const {
@@ -172,11 +183,16 @@ NonfiniteGrad OptimizerStash::first_nonfinite() const {
   if (const auto* optimizer = sharded()) {
     const auto found = optimizer->grad_shards()->first_nonfinite();
     if (!found.param.defined()) return {};
-    return {session_->plain_name_of(found.param), found.inf_count, found.nan_count, found.param.numel()};
+    return {session_->plain_name_of(found.param), found.inf_count, found.nan_count, found.param.numel(), false, {}};
   }
   const auto is_at_fault = [](const at::Tensor& tensor) { return tensor.grad().defined() && has_nonfinite(tensor.grad()); };
   for (const TrainedParam* each : table_.all()) {
-    if (is_at_fault(each->param)) return count_nonfinite(session_->plain_name_of(each->param), each->param.grad());
+    if (!is_at_fault(each->param)) continue;
+    NonfiniteGrad found = count_nonfinite(session_->plain_name_of(each->param), each->param.grad());
+    const auto sync = grad_sync_of(each->param);
+    found.is_reduced = sync != nullptr;
+    if (sync) found.ranks = sync->ranks_with_nonfinite(each->param);
+    return found;
   }
   for (const TrainedParam* each : table_.with_masters()) {
     if (is_at_fault(each->master)) return count_nonfinite(session_->plain_name_of(each->param), each->master.grad());
@@ -191,6 +207,11 @@ void OptimizerStash::check_masters_are_here(const char* caller) const {
 }
 
 void OptimizerStash::check_unscaled(const char* caller) const {
+  const at::Tensor unreduced = unreduced_param();
+  TORCH_CHECK(!unreduced.defined(), caller, "() was called while the gradient of ",
+              unreduced.defined() ? session_->name_of(unreduced) : "",
+              " is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
+              "disable_allreduce(). End with a pass outside of it, or drop the gradients with zero_grad().");
   if (!passes_.waiting()) return;
   for (const TrainedParam* each : table_.all()) {
     TORCH_CHECK(!each->param.grad().defined(), caller, "() was called while the gradient of ", session_->name_of(each->param),
@@ -216,7 +237,10 @@ void OptimizerStash::forget_passes() {
 
 void OptimizerStash::skip_next_step(Overflow overflow) {
   if (gate_.skips()) return;
-  if (const NonfiniteGrad own = first_nonfinite(); own.found()) overflow.grad = own;
+  if (NonfiniteGrad own = first_nonfinite(); own.found()) {
+    if (!own.is_reduced) own.ranks = overflow.grad.ranks;
+    overflow.grad = own;
+  }
   gate_.skip_next_step(overflow);
 }
 

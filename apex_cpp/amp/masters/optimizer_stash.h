@@ -59,10 +59,13 @@ class OptimizerStash : public KeepsMasters {
   /// Errors: RuntimeError for a gradient of a block that was not given this optimizer, where the pass would add to it: masters
   /// start from nothing anyway. To be called before `enter_backward`.
   void check_may_enter() const;
-  /// `delayed`: the pass is to end with `exit_backward_delayed`.
-  void enter_backward(bool delayed);
+  /// The pass is made at `scaler`'s scale. `delayed`: it is to end with `exit_backward_delayed`.
+  void enter_backward(const LossScaler& scaler, bool delayed);
   /// Whether any parameter has a gradient in the model.
   bool has_grads() const;
+  /// Whether gradients have been left unreduced on this rank (DistributedDataParallel's no_sync), so that they are to stay as
+  /// they are until a pass that reduces them.
+  bool waits_for_other_ranks() const { return unreduced_param().defined(); }
   /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
   void check_grads_dense() const;
   void exit_backward(LossScaler& scaler) { passes_.exit(scaler); }
@@ -90,7 +93,8 @@ class OptimizerStash : public KeepsMasters {
   NonfiniteGrad first_nonfinite() const;
   /// Errors: RuntimeError if masters are spread over processes.
   void check_masters_are_here(const char* caller) const;
-  /// Errors: RuntimeError naming `caller` and the remedy if gradients are still scaled, after passes with delay_unscale.
+  /// Errors: RuntimeError naming `caller` and the remedy if gradients are still scaled, after passes with delay_unscale, or
+  /// are those of this rank alone, after passes within no_sync.
   void check_unscaled(const char* caller) const;
   /// OPT-06: gradients of model params and native params are zeroed or dropped, masters' gradients dropped.
   void zero_grad(bool set_to_none);
@@ -124,6 +128,8 @@ class OptimizerStash : public KeepsMasters {
   /// Errors: RuntimeError naming `param` and the remedies, unless it is undefined.
   void check_no_stray(const at::Tensor& param, const char* caller) const;
   void copy_masters_to_model();
+  /// A parameter with a gradient that was left unreduced; undefined if there is none.
+  at::Tensor unreduced_param() const;
 
   std::shared_ptr<Session> session_;
   std::shared_ptr<LeftBehind> left_behind_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace apex::amp {
 
@@ -22,6 +23,9 @@ struct StepResult {
   /// Values of that parameter's gradient which are Inf or NaN.
   int64_t inf_count = 0;
   int64_t nan_count = 0;
+  /// With gradients that are reduced over processes: the ranks that had Inf or NaN among the gradients that were reduced
+  /// together with this one; none if only the sum is not finite. With `parallel::share_overflow`: the ranks that overflowed.
+  std::vector<int> nonfinite_ranks;
   /// The loss was Inf or NaN already, so that no loss scale helps.
   bool nonfinite_loss = false;
   /// Which loss overflowed; its scale in that block, and when the step was skipped.

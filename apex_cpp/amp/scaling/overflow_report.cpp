@@ -26,17 +26,31 @@ const char* likely_cause(const Overflow& overflow) {
 
 }  // namespace
 
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() > 1 ? "ranks" : "rank";
+  for (const int rank : ranks) text += " " + std::to_string(rank);
+  return text;
+}
+
 bool has_nonfinite(const at::Tensor& tensor) { return !at::isfinite(tensor).all().item<bool>(); }
 
 NonfiniteGrad count_nonfinite(std::string parameter, const at::Tensor& grad) {
-  return {std::move(parameter), at::isinf(grad).sum().item<int64_t>(), at::isnan(grad).sum().item<int64_t>(), grad.numel()};
+  return {std::move(parameter),
+          at::isinf(grad).sum().item<int64_t>(),
+          at::isnan(grad).sum().item<int64_t>(),
+          grad.numel(),
+          false,
+          {}};
 }
 
 std::string describe(const NonfiniteGrad& grad) {
+  if (!grad.found() && !grad.ranks.empty()) return "every gradient is finite here, and was not on " + ranks_text(grad.ranks);
   if (!grad.found()) return "every gradient is finite, but not what unscaling makes of them";
   std::ostringstream text;
   text << grad.inf_count << " Inf and " << grad.nan_count << " NaN among the " << grad.numel << " values of the gradient of "
        << parameter_text(grad.parameter);
+  if (!grad.ranks.empty()) text << " (from " << ranks_text(grad.ranks) << ")";
+  if (grad.is_reduced && grad.ranks.empty()) text << " (finite on every rank, and only their sum is not)";
   return text.str();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <apex_cpp/amp/scaling/loss_scaler.h>
 
@@ -18,6 +19,10 @@ struct NonfiniteGrad {
   int64_t inf_count = 0;
   int64_t nan_count = 0;
   int64_t numel = 0;
+  /// Gradients are reduced over processes before they are looked at, and these ranks had Inf or NaN among theirs: in the
+  /// gradients that were reduced together with this one, or, where processes share overflows, in any.
+  bool is_reduced = false;
+  std::vector<int> ranks;
 
   bool found() const { return inf_count + nan_count > 0; }
 };
@@ -35,7 +40,9 @@ bool has_nonfinite(const at::Tensor& tensor);
 /// Counts what is not finite in the gradient of the parameter of that name.
 NonfiniteGrad count_nonfinite(std::string parameter, const at::Tensor& grad);
 
-/// "3 Inf and 1 NaN among the 30 values of the gradient of 'fc.weight'"
+/// "rank 1", "ranks 0 3"
+std::string ranks_text(const std::vector<int>& ranks);
+/// "3 Inf and 1 NaN among the 30 values of the gradient of 'fc.weight' (from rank 1)"
 std::string describe(const NonfiniteGrad& grad);
 
 /// Warns, once in a row of overflows, that the scale is hardly what is wrong, and says what else may be (LossScaler's

@@ -1,6 +1,5 @@
 #include <apex_cpp/amp/tensors/grad_sync.h>
 
-#include <atomic>
 #include <mutex>
 #include <unordered_map>
 
@@ -25,7 +24,15 @@ SyncedParams& synced_params() {
   return instance;
 }
 
+std::atomic<int> syncs_behind{0};
+
 }  // namespace
+
+bool GradSync::any_is_behind() { return syncs_behind > 0; }
+
+void GradSync::set_behind(bool behind) {
+  if (behind_.exchange(behind) != behind) syncs_behind += behind ? 1 : -1;
+}
 
 void set_grad_sync(const std::vector<at::Tensor>& params, const std::shared_ptr<GradSync>& sync) {
   auto& synced = synced_params();

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -11,12 +12,24 @@ namespace apex::amp::detail {
 
 class GradSync {
  public:
-  virtual ~GradSync() = default;
+  GradSync() = default;
+  GradSync(const GradSync&) = delete;
+  GradSync& operator=(const GradSync&) = delete;
+  virtual ~GradSync() { set_behind(false); }
+
   /// Whether passes since the last reduction have added to gradients on this rank alone.
-  virtual bool is_behind() const = 0;
+  bool is_behind() const { return behind_; }
+  /// Whether any is.
+  static bool any_is_behind();
   /// The ranks on which a gradient that was reduced together with this parameter's held Inf or NaN before the last reduction.
   /// Waits for the device; no communication.
   virtual std::vector<int> ranks_with_nonfinite(const at::Tensor& param) const = 0;
+
+ protected:
+  void set_behind(bool behind);
+
+ private:
+  std::atomic<bool> behind_{false};
 };
 
 /// From now on `sync` reduces the gradients of these, in place of whoever did.

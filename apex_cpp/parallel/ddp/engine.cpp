@@ -1,5 +1,6 @@
 #include <apex_cpp/parallel/ddp/engine.h>
 
+#include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/parallel/flat_dist_call.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <torch/csrc/autograd/engine.h>
@@ -20,12 +21,10 @@ std::string names_of(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string ranks_text(std::vector<int> ranks) {
+std::vector<int> each_once_in_order(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  std::string text = ranks.size() > 1 ? "ranks" : "rank";
-  for (const int rank : ranks) text += " " + std::to_string(rank);
-  return text;
+  return ranks;
 }
 
 }  // namespace
@@ -130,7 +129,7 @@ void DdpEngine::begin_forward() {
 void DdpEngine::on_gradient(size_t index) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (paused_ > 0) {
-    behind_ = true;
+    set_behind(true);
     return;
   }
   const int graph_task = torch::autograd::get_current_graph_task_id();
@@ -172,7 +171,7 @@ void DdpEngine::end_pass() {
   if (buckets_.empty() || options_.delay_allreduce()) take_grads_at_end();
   reduce_rest();
   graph_task_ = kNoPass;
-  behind_ = false;
+  set_behind(false);
   filled_ = options_.retain_allreduce_buffers();
   check_is_due_ = !can_check_at_once();
   if (!check_is_due_) check_all_there();
@@ -233,7 +232,7 @@ void DdpEngine::check_all_there() {
   TORCH_CHECK(names.empty(), "DistributedDataParallel on rank ", groups_.front()->getRank(),
               ": the backward pass gave no "
               "gradient to ",
-              names_of(names), " on ", ranks_text(ranks),
+              names_of(names), " on ", amp::detail::ranks_text(each_once_in_order(ranks)),
               ", and a bucket waits for all of its gradients. Freeze "
               "parameters that the loss never uses, with requires_grad_(false); where it depends on the input which are used, "
               "give DistributedDataParallelOptions().delay_allreduce(true). The gradients of this pass are of no use.");

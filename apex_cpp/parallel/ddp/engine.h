@@ -41,7 +41,6 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   void resume() { --paused_; }
   std::vector<at::Tensor> allreduce_buffers() const;
 
-  bool is_behind() const override { return behind_; }
   std::vector<int> ranks_with_nonfinite(const at::Tensor& param) const override;
 
  private:
@@ -81,7 +80,6 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   };
   std::vector<Place> place_of_;
   std::atomic<int> paused_{0};
-  std::atomic<bool> behind_{false};
   std::atomic<bool> filled_{false};
 
   // Of the pass that runs.

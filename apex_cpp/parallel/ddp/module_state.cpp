@@ -40,8 +40,12 @@ void ModuleState::check_same_on_all_ranks(const ProcessGroup& group, const std::
   std::ostringstream text;
   describe("parameter", params, text);
   describe("buffer", buffers, text);
-  expect_same(group, text.str(),
-              what + " (ranks whose dtypes differ have most likely called amp::initialize at different opt levels)");
+  try {
+    expect_same(group, text.str(), what);
+  } catch (c10::ValueError& error) {
+    error.add_context("Ranks whose dtypes differ have most likely called amp::initialize at different opt levels.");
+    throw;
+  }
 }
 
 }  // namespace apex::parallel::detail

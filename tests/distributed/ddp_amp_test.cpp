@@ -1,0 +1,379 @@
+// DistributedDataParallel under the opt levels: gradients, loss scaling and skipped steps are one for all ranks.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/amp/support.h"
+#include "tests/distributed/ddp_models.h"
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using Options = DistributedDataParallelOptions;
+using apex::test::bytes_of;
+using apex::test::contains;
+using apex::test::message_of;
+using apex::test::quiet;
+using apex::testing::rank;
+using apex::testing::WholeNumbers;
+using apex::testing::world_size;
+using torch::Tensor;
+
+constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3", "O4", "O5"};
+
+class DdpAmp : public apex::test::AmpTest {};
+
+void expect_same_on_all_ranks(const std::string& mine, const std::string& what) {
+  expect_same(default_process_group(), mine, what);
+}
+
+std::string bytes_of_all(const std::vector<Tensor>& tensors) {
+  std::string bytes;
+  for (const Tensor& tensor : tensors) bytes += bytes_of(tensor) + "\n";
+  return bytes;
+}
+
+// Inputs of -1, 0 and 1: gradients of a pass are at most 30 on one rank, so that sums over ranks and three passes, times a loss
+// scale of 4, are whole numbers below 2048 and exact in float16.
+Tensor small_part(int pass, int of_rank) { return apex::testing::part_of_batch(pass, of_rank).remainder(3).sub(1); }
+
+// What one process gets for all ranks' samples of some passes.
+std::vector<Tensor> joined_sums(const std::vector<int>& passes) {
+  WholeNumbers net;
+  for (const int pass : passes) {
+    for (int other = 0; other < world_size(); ++other) net(small_part(pass, other)).sum().backward();
+  }
+  std::vector<Tensor> sums;
+  for (const Tensor& param : net->parameters()) sums.push_back(param.grad());
+  return sums;
+}
+
+template <class Net, class Opt>
+void backward_in_block(DistributedDataParallel<Net>& ddp, Opt& opt, const Tensor& input) {
+  const Tensor loss = ddp(input).sum();
+  auto scaled_loss = amp::scale_loss(loss, opt);
+  scaled_loss.backward();
+  scaled_loss.finish();
+}
+
+template <class Opt>
+void expect_sums(const std::string& level, Opt& opt, const std::vector<Tensor>& sums) {
+  const auto params = amp::master_params(opt);
+  ASSERT_EQ(params.size(), sums.size());
+  // bfloat16 has 8 bits: each of up to 12 additions rounds its partial sum by 2^-9.
+  const double tolerance = level == "O5" ? 12.0 / 512 : 0.0;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(params[i].grad().to(torch::kFloat), sums[i], tolerance, 0)) << level << " " << i;
+  }
+}
+
+amp::InitializeOptions with_scale(const std::string& level, double scale) {
+  auto options = quiet();
+  if (level != "O4" && level != "O5") options.loss_scale(scale);
+  return options;
+}
+
+TEST_F(DdpAmp, GradientsAreThoseOfTheJoinedBatchAtEveryLevel) {
+  for (const std::string level : kLevels) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, level, with_scale(level, 4.0));
+    auto ddp = DistributedDataParallel(net, Options().gradient_average(false).message_size(8));
+    for (int pass = 0; pass < 3; ++pass) {
+      opt.zero_grad();
+      backward_in_block(ddp, opt, small_part(pass, rank()));
+      expect_sums(level, opt, joined_sums({pass}));
+    }
+  }
+}
+
+TEST_F(DdpAmp, NoSyncAccumulatesTheJoinedBatchAtEveryLevel_BUG_24) {
+  for (const std::string level : kLevels) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, level, with_scale(level, 4.0));
+    auto ddp = DistributedDataParallel(net, Options().gradient_average(false));
+    for (int step = 0; step < 2; ++step) {
+      opt.zero_grad();
+      {
+        auto guard = ddp.no_sync();
+        backward_in_block(ddp, opt, small_part(0, rank()));
+        backward_in_block(ddp, opt, small_part(1, rank()));
+      }
+      backward_in_block(ddp, opt, small_part(2, rank()));
+      expect_sums(level, opt, joined_sums({0, 1, 2}));
+    }
+    opt.step();
+    expect_same_on_all_ranks(bytes_of(*net), level);
+  }
+}
+
+// Passes around an accumulation: what was reduced and unscaled before it stays, and counts once.
+TEST_F(DdpAmp, NoSyncAfterAReducedPassAddsToIt) {
+  for (const std::string level : {"O1", "O2"}) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, level, with_scale(level, 4.0));
+    auto ddp = DistributedDataParallel(net, Options().gradient_average(false));
+    backward_in_block(ddp, opt, small_part(0, rank()));
+    {
+      auto guard = ddp.no_sync();
+      backward_in_block(ddp, opt, small_part(1, rank()));
+    }
+    backward_in_block(ddp, opt, small_part(2, rank()));
+    expect_sums(level, opt, joined_sums({0, 1, 2}));
+  }
+}
+
+TEST_F(DdpAmp, NoSyncFollowsTheLossScale_SL_09) {
+  for (const std::string level : {"O1", "O2"}) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, level, with_scale(level, 4.0));
+    auto ddp = DistributedDataParallel(net, Options().gradient_average(false));
+    {
+      auto guard = ddp.no_sync();
+      backward_in_block(ddp, opt, small_part(0, rank()));
+    }
+    amp::loss_scaler(0).restore(2.0, 0);
+    backward_in_block(ddp, opt, small_part(1, rank()));
+    expect_sums(level, opt, joined_sums({0, 1}));
+  }
+}
+
+TEST_F(DdpAmp, StepAfterUnsynchronisedPassesOnlyIsAnError_BUG_24) {
+  for (const std::string level : kLevels) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, level, quiet());
+    auto ddp = DistributedDataParallel(net);
+    {
+      auto guard = ddp.no_sync();
+      backward_in_block(ddp, opt, small_part(0, rank()));
+    }
+    auto& handle = opt;
+    EXPECT_TRUE(contains(message_of([&] { handle.step(); }), "were within no_sync()")) << level;
+    EXPECT_TRUE(contains(message_of([&] { amp::clip_grad_norm_(handle, 1.0); }), "were within no_sync()")) << level;
+    opt.zero_grad();
+    backward_in_block(ddp, opt, small_part(0, rank()));
+    opt.step();
+    expect_same_on_all_ranks(bytes_of(*net), level);
+  }
+}
+
+TEST_F(DdpAmp, AnExceptionDropsWhatHasAddedUp) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, "O2", with_scale("O2", 4.0));
+  auto ddp = DistributedDataParallel(net, Options().gradient_average(false));
+  {
+    auto guard = ddp.no_sync();
+    backward_in_block(ddp, opt, small_part(0, rank()));
+  }
+  auto& handle = opt;
+  EXPECT_THROW(
+      {
+        auto scaled_loss = amp::scale_loss(ddp(small_part(1, rank())).sum(), handle);
+        throw std::runtime_error("in the block");
+      },
+      std::runtime_error);
+  backward_in_block(ddp, opt, small_part(2, rank()));
+  expect_sums("O2", opt, joined_sums({2}));
+}
+
+// ---- overflow on one rank ----
+
+enum class Opt { sgd, fused_adam, fused_adam_in_fused_order };
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(Opt kind, const std::vector<Tensor>& params) {
+  if (kind == Opt::sgd) return std::make_unique<torch::optim::SGD>(params, 0.01);
+  return std::make_unique<optimizers::FusedAdam>(
+      params, optimizers::FusedAdamOptions(0.01).materialize_master_grads(kind == Opt::fused_adam));
+}
+
+Tensor with_inf(Tensor input, bool spoiled) {
+  if (spoiled) input[0][0] = apex::test::kInf;
+  return input;
+}
+
+struct OverflowCase {
+  const char* level;
+  Opt optimizer;
+  bool in_no_sync;
+};
+
+class DdpOverflow : public DdpAmp, public ::testing::WithParamInterface<OverflowCase> {};
+
+TEST_P(DdpOverflow, OfOneRankSkipsOnAll) {
+  const auto [level, kind, in_no_sync] = GetParam();
+  const int at_fault = world_size() - 1;
+  WholeNumbers model;
+  auto optimizer = make_optimizer(kind, model->parameters());
+  auto [net, opt_pointer] = amp::initialize(model, optimizer, level, quiet().loss_scale("dynamic"));
+  auto& opt = *opt_pointer;
+  amp::loss_scaler(0).restore(64.0, 0);
+  auto ddp = DistributedDataParallel(net, Options().message_size(1));
+  for (int step = 0; step < 4; ++step) {
+    const bool overflows = step == 1;
+    opt.zero_grad();
+    const std::string before = bytes_of(opt) + bytes_of(*net);
+    const Tensor spoiled = with_inf(small_part(step, rank()), overflows && rank() == at_fault);
+    if (in_no_sync) {
+      auto guard = ddp.no_sync();
+      backward_in_block(ddp, opt, spoiled);
+    }
+    backward_in_block(ddp, opt, in_no_sync ? small_part(step + 1, rank()) : spoiled);
+    opt.step();
+    const auto result = amp::step_result(opt);
+    EXPECT_EQ(result.skipped, overflows) << step;
+    EXPECT_EQ(bytes_of(opt) + bytes_of(*net) == before, overflows) << step;
+    EXPECT_EQ(result.nonfinite_ranks, overflows ? std::vector<int>{at_fault} : std::vector<int>{}) << step;
+    EXPECT_EQ(result.first_nonfinite.empty(), !overflows);
+    EXPECT_EQ(result.loss_scale, step == 0 ? 64.0 : 32.0);
+    expect_same_on_all_ranks(bytes_of(*net) + bytes_of(opt), "step " + std::to_string(step));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, DdpOverflow,
+                         ::testing::Values(OverflowCase{"O1", Opt::sgd, false}, OverflowCase{"O1", Opt::sgd, true},
+                                           OverflowCase{"O1", Opt::fused_adam, false}, OverflowCase{"O2", Opt::sgd, false},
+                                           OverflowCase{"O2", Opt::sgd, true}, OverflowCase{"O2", Opt::fused_adam, false},
+                                           OverflowCase{"O2", Opt::fused_adam, true},
+                                           OverflowCase{"O2", Opt::fused_adam_in_fused_order, false},
+                                           OverflowCase{"O2", Opt::fused_adam_in_fused_order, true}));
+
+TEST_F(DdpAmp, OverflowIsPrintedWithItsRank) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  ::testing::internal::CaptureStdout();
+  auto [net, opt] = amp::initialize(model, sgd, "O2");
+  amp::loss_scaler(0).restore(64.0, 0);
+  auto ddp = DistributedDataParallel(net);
+  backward_in_block(ddp, opt, with_inf(small_part(0, rank()), rank() == 1));
+  opt.step();
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStdout(), "(from rank 1)"));
+}
+
+// 0.6 * 65536 on every rank: the sum is too much for float16, and no rank is to blame.
+TEST_F(DdpAmp, OverflowOfTheSumAloneIsToldSo) {
+  torch::nn::Linear model(torch::nn::LinearOptions(1, 1).bias(false));
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  ::testing::internal::CaptureStdout();
+  auto [net, opt] = amp::initialize(model, sgd, "O2");
+  auto ddp = DistributedDataParallel(net);
+  {
+    auto scaled_loss = amp::scale_loss(ddp(torch::ones({1, 1})).sum() * 0.6, opt);
+    scaled_loss.backward();
+  }
+  opt.step();
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStdout(), "(finite on every rank, and only their sum is not)"));
+  EXPECT_TRUE(amp::step_result(opt).skipped);
+  EXPECT_TRUE(amp::step_result(opt).nonfinite_ranks.empty());
+}
+
+TEST_F(DdpAmp, GradScalerSkipsOnAllRanks) {
+  for (const bool fused : {false, true}) {
+    WholeNumbers net;
+    auto opt = make_optimizer(fused ? Opt::fused_adam : Opt::sgd, net->parameters());
+    amp::GradScaler scaler("cpu", 64.0);
+    auto ddp = DistributedDataParallel(net);
+    for (int step = 0; step < 3; ++step) {
+      opt->zero_grad();
+      const std::string before = bytes_of(*net);
+      {
+        auto guard = ddp.no_sync();
+        scaler.scale(ddp(with_inf(small_part(step, rank()), step == 1 && rank() == 0)).sum()).backward();
+      }
+      scaler.scale(ddp(small_part(step, rank())).sum()).backward();
+      scaler.step(*opt);
+      scaler.update();
+      EXPECT_EQ(bytes_of(*net) == before, step == 1);
+      EXPECT_EQ(scaler.get_scale(), step == 0 ? 64.0 : 32.0);
+      expect_same_on_all_ranks(bytes_of(*net), "step " + std::to_string(step));
+    }
+  }
+}
+
+// Each rank has a model of its own, and nothing reduces gradients.
+TEST_F(DdpAmp, OverflowsAreSharedWithoutReducedGradients_BUG_25) {
+  for (const bool shares : {true, false}) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.01);
+    auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());
+    std::optional<OverflowSharing> sharing;
+    if (shares) sharing.emplace(share_overflow());
+    for (int step = 0; step < 3; ++step) {
+      opt.zero_grad();
+      {
+        auto scaled_loss = amp::scale_loss(net(with_inf(small_part(step, rank()), step == 1 && rank() == 0)).sum() * 0.01, opt);
+        scaled_loss.backward();
+      }
+      opt.step();
+      EXPECT_EQ(amp::step_result(opt).skipped, step == 1 && (shares || rank() == 0));
+      EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, step == 1 && shares ? std::vector<int>{0} : std::vector<int>{});
+    }
+    EXPECT_EQ(amp::loss_scaler(0).loss_scale(), shares || rank() == 0 ? 32768.0 : 65536.0);
+  }
+}
+
+// ---- many steps ----
+
+// Upstream's tests/distributed/amp_master_params: after 500 steps masters and weights are equal on all ranks, and weights are
+// their masters, rounded.
+void expect_equal_after_500_steps(const std::string& level, Opt kind) {
+  torch::manual_seed(7 + rank());
+  torch::nn::Linear model(48, 16);
+  auto optimizer = make_optimizer(kind, model->parameters());
+  auto [net, opt_pointer] = amp::initialize(model, optimizer, level, quiet());
+  auto& opt = *opt_pointer;
+  auto ddp = DistributedDataParallel(net);
+  const Tensor x = torch::randn({8, 48}), y = torch::randn({8, 16});
+  for (int step = 0; step < 500; ++step) {
+    opt.zero_grad();
+    auto scaled_loss = amp::scale_loss(torch::mse_loss(ddp(x), y), opt);
+    scaled_loss.backward();
+    scaled_loss.finish();
+    opt.step();
+  }
+  const auto masters = amp::master_params(opt), weights = net->parameters();
+  expect_same_on_all_ranks(bytes_of_all(masters), level + " masters");
+  expect_same_on_all_ranks(bytes_of(*net), level + " weights");
+  ASSERT_EQ(weights.size(), masters.size());
+  for (size_t i = 0; i < weights.size(); ++i) EXPECT_TRUE(weights[i].equal(masters[i].to(weights[i].scalar_type())));
+}
+
+TEST_F(DdpAmp, MastersAndWeightsAreEqualAfter500Steps) {
+  expect_equal_after_500_steps("O2", Opt::sgd);
+  expect_equal_after_500_steps("O5", Opt::fused_adam_in_fused_order);
+}
+
+// ---- order of the calls ----
+
+TEST_F(DdpAmp, InitializeAfterWrappingIsAnError_CHK_07) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  {
+    auto ddp = DistributedDataParallel(model);
+    const std::string message = message_of([&] { (void)amp::initialize(model, sgd, "O2", quiet()); });
+    EXPECT_TRUE(contains(message, "'fc1.weight' in a DistributedDataParallel. Initialize first, then wrap"));
+    EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
+  }
+  auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());
+  EXPECT_EQ(net->fc1->weight.scalar_type(), torch::kHalf);
+}
+
+TEST_F(DdpAmp, OptLevelsThatDifferAreAnErrorOnEveryRank) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, rank() == 1 ? "O0" : "O2", quiet());
+  auto& handle = net;
+  const std::string message = message_of([&] { DistributedDataParallel ddp(handle); });
+  EXPECT_TRUE(contains(message, "different opt levels"));
+  EXPECT_TRUE(contains(message, "rank 1"));
+}
+
+}  // namespace
+}  // namespace apex::parallel
