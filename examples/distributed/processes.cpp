@@ -31,7 +31,8 @@ std::string made_or_failed(const std::function<std::string()>& make) {
 
 }  // namespace
 
-train::Team::Forward Processes::join(train::Network& net) {
+train::Team::Forward Processes::join(train::Network& net, const train::Config& config) {
+  if (config.optimizer.is_sharded()) return Team::join(net, config);
   auto ddp = std::make_shared<parallel::DistributedDataParallel<train::Network>>(net);
   return [ddp](const at::Tensor& images) { return (*ddp)(images); };
 }

@@ -15,8 +15,8 @@ class Processes : public train::Team {
 
   int64_t rank() const override { return group_->getRank(); }
   int64_t size() const override { return group_->getSize(); }
-  /// Wraps the network, after `amp::initialize`, in DistributedDataParallel.
-  Forward join(train::Network& net) override;
+  /// Wraps the network, after `amp::initialize`, in DistributedDataParallel, unless the optimizer itself sums gradients.
+  Forward join(train::Network& net, const train::Config& config) override;
   /// Dropout must not drop the same units in every process.
   void begin_epoch(uint64_t seed, uint64_t epoch) override;
   /// Batch norm's running statistics are each process's own.

@@ -65,11 +65,14 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
 void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.choice("type", optimizer.type,
               {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
-               "FusedAdagrad", "FusedMixedPrecisionLamb"});
+               "FusedAdagrad", "FusedMixedPrecisionLamb", "DistributedFusedAdam"});
   keys.real("lr", optimizer.lr, 0, 1000);
   keys.real("weight_decay", optimizer.weight_decay, 0, 10);
   keys.real("clip_grad_norm", optimizer.clip_grad_norm, 0, 1e6);
-  if (optimizer.type.rfind("Fused", 0) == 0) {
+  if (optimizer.is_sharded()) {
+    describe_moments(keys, optimizer);
+    keys.flag("adam_w_mode", optimizer.adam_w_mode);
+  } else if (optimizer.type.rfind("Fused", 0) == 0) {
     describe_fused(keys, optimizer);
   } else if (optimizer.type == "SGD") {
     describe_sgd(keys, optimizer);
@@ -106,6 +109,7 @@ void describe(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.section("schedule", [&](ConfigKeys& inner) { describe_schedule(inner, config.schedule); });
   keys.integer("epochs", config.epochs, 1, 1000000);
   keys.integer("batch_size", config.batch_size, 2, 1 << 20);
+  keys.flag("sync_batch_norm", config.sync_batch_norm);
   keys.integer("seed", config.seed, 0, std::numeric_limits<int64_t>::max());
   keys.choice("device", config.device, {"cpu", "cuda", "auto"});
   keys.integer("threads", config.threads, 0, 1024);

@@ -25,7 +25,8 @@ struct DataConfig {
 
 struct OptimizerConfig {
   // SGD | Adam | AdamW | RMSprop | Adagrad with LibTorch's option names below, or FusedSGD | FusedAdam | FusedLAMB |
-  // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's.
+  // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's. DistributedFusedAdam, with those of FusedAdam, spreads
+  // its state over the processes that train (examples/distributed).
   std::string type;
   double lr = kUnset;
   double weight_decay = 0;
@@ -43,6 +44,9 @@ struct OptimizerConfig {
   bool materialize_master_grads = true;
   double max_grad_norm = 1;
   double clip_grad_norm = 0;  // 0: gradients are not clipped
+
+  /// Whether each process keeps a part of the state, and all save it together.
+  bool is_sharded() const { return type == "DistributedFusedAdam"; }
 };
 
 struct ScheduleConfig {
@@ -60,7 +64,8 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   int64_t epochs = 10;
-  int64_t batch_size = 64;
+  int64_t batch_size = 64;       // of all processes together
+  bool sync_batch_norm = false;  // batch norm over the images of all processes
   int64_t seed = 0;
   int64_t threads = 0;           // CPU threads; 0: LibTorch's own choice, written down in the run folder
   int64_t checkpoint_every = 1;  // epochs

@@ -1,11 +1,14 @@
 #include "optimizer.h"
 
 #include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel/distributed_fused_adam.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+
+#include "errors.h"
 
 namespace train {
 namespace {
@@ -58,6 +61,15 @@ std::unique_ptr<optim::Optimizer> fused_optimizer(const OptimizerConfig& config,
   return std::make_unique<Opt>(std::move(parameters), options.materialize_master_grads(config.materialize_master_grads));
 }
 
+std::unique_ptr<optim::Optimizer> make_sharded(const OptimizerConfig& config, Parameters parameters) {
+  using namespace apex::parallel;
+  if (!is_initialized()) {
+    throw UserError("key 'optimizer.type': DistributedFusedAdam is for several processes: start them by tools/train --nproc N");
+  }
+  return std::make_unique<DistributedFusedAdam>(
+      std::move(parameters), moment_options<DistributedFusedAdamOptions>(config).adam_w_mode(config.adam_w_mode));
+}
+
 std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Parameters parameters) {
   using namespace apex::optimizers;
   if (config.type == "FusedAdam") {
@@ -83,6 +95,9 @@ std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Para
 }  // namespace
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<torch::Tensor> parameters) {
+  if (config.is_sharded()) {
+    return make_sharded(config, std::move(parameters));
+  }
   if (config.type.rfind("Fused", 0) == 0) {
     return make_fused(config, std::move(parameters));
   }

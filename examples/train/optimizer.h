@@ -8,7 +8,8 @@
 
 namespace train {
 
-/// The optimizer of LibTorch or apex::optimizers that the config names, over `parameters`.
+/// The optimizer of LibTorch, apex::optimizers or apex::parallel that the config names, over `parameters`. Throws UserError for
+/// one that needs several processes where there is one.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<torch::Tensor> parameters);
 
 /// Sets the learning rate of every parameter group.

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "config.h"
 #include "network.h"
 
 namespace train {
@@ -24,7 +25,7 @@ class Team {
   bool leads() const { return rank() == 0; }
 
   /// Gets a network ready to be trained by all; its forward in training is what this answers.
-  virtual Forward join(Network& net) {
+  virtual Forward join(Network& net, const Config& /*config*/) {
     return [&net](const at::Tensor& images) { return net->forward(images); };
   }
   /// Called before each epoch, with a number that no other epoch of the run has.

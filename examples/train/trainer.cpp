@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <ATen/Context.h>
+#include <apex_cpp/parallel/convert_syncbn_model.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "checkpoint.h"
@@ -107,12 +108,14 @@ struct Session {
                   figures(epoch.train_loss, epoch.loss_scale, position.skipped, epoch.images_per_second));
   }
 
-  // All wait for the file: where it cannot be written, all end.
+  // The leader's work, for which all wait: where the file cannot be written, all end. State that is spread over the team is
+  // gathered by all.
   void save() {
-    team.of_leader([&] {
+    const auto write = [&] {
       save_checkpoint(folder.checkpoint(), net, optimizer, position);
       return std::string();
-    });
+    };
+    config.optimizer.is_sharded() ? write() : team.of_leader(write);
   }
 
   Outcome run(int64_t last_epoch) {
@@ -167,12 +170,13 @@ Outcome train(const Config& config, const DataSplit& data, const RunFolder& fold
   make_deterministic(static_cast<uint64_t>(config.seed));
   auto model = make_classifier(config.model, shape_of(data.train), data.classes);
   model->to(device);
+  if (config.sync_batch_norm) apex::parallel::convert_syncbn_model(model);
   auto model_optimizer = make_optimizer(config.optimizer, model->parameters());
 
   auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
 
   const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
-  const auto forward = team.join(net);
+  const auto forward = team.join(net, config);
   std::optional<Metrics> metrics;
   if (team.leads()) metrics.emplace(folder, position.step, position.epoch);
   Session session{config,   data,     folder, device, net, forward, *optimizer, team, metrics ? &*metrics : nullptr,

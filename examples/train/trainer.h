@@ -11,7 +11,8 @@
 
 namespace train {
 
-/// The device that the config asks for; `auto` is CUDA where there is a GPU; the process's current one. Throws UserError where there is none.
+/// The device that the config asks for; `auto` is CUDA where there is a GPU; the process's current one. Throws UserError where
+/// there is none.
 at::Device chosen_device(const std::string& name);
 
 struct Outcome {

@@ -2,9 +2,8 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include <algorithm>
+#include <cmath>
 #include <cstdlib>
-#include <iterator>
 
 #include "tests/distributed/launcher.h"
 #include "tests/examples/easy_digits.h"
@@ -16,8 +15,10 @@ namespace {
 constexpr int kGraceSeconds = 20;
 
 // Without batch norm and dropout, several processes compute what one does on the whole batch.
-std::string training_config(const std::string& level) {
-  return "model: {type: mlp, widths: [32]}\ndata: {set: digits, dir: data}\noptimizer: {type: FusedAdam, lr: 0.01}\n"
+std::string training_config(const std::string& level, const std::string& optimizer = "FusedAdam",
+                            const std::string& model = "{type: mlp, widths: [32]}") {
+  return "model: " + model + "\ndata: {set: digits, dir: data}\noptimizer: {type: " + optimizer +
+         ", lr: 0.01}\n"
          "epochs: 4\nbatch_size: 24\ndevice: cpu\nthreads: 1\namp: {opt_level: " +
          level + "}\n";
 }
@@ -79,6 +80,34 @@ TEST_P(TrainingAtLevel, LosesWhatOneProcessLoses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, TrainingAtLevel, ::testing::Values("O0", "O2", "O5"), [](const auto& test) { return test.param; });
+
+TEST_F(Training, JoinsBatchNormsOverProcesses) {
+  const auto config = training_config("O0", "FusedAdam", "{type: convnet, widths: [4]}");
+  scratch_.write("c.yaml", config + "sync_batch_norm: true\n");
+  scratch_.write("apart.yaml", config);
+  trained_alone("c.yaml --run-dir alone");
+  trained(3, "c.yaml --run-dir joined");
+  trained(3, "apart.yaml --run-dir apart");
+  // The same function of the first batch; the table has the digits of a float, whose sums go in another order.
+  const double alone = losses("alone").front();
+  EXPECT_NEAR(losses("joined").front(), alone, alone * 1e-5);
+  EXPECT_GT(std::abs(losses("apart").front() - alone), alone * 1e-4);
+}
+
+TEST_F(Training, SpreadsTheOptimizersStateOverAnyNumberOfProcesses) {
+  scratch_.write("c.yaml", training_config("O2", "DistributedFusedAdam"));
+  scratch_.write("whole.yaml", training_config("O2"));
+  trained(2, "whole.yaml --run-dir whole");
+  trained(2, "c.yaml --run-dir run --stop-after 2");
+  trained(3, "--resume run");
+  const auto whole = losses("whole"), run = losses("run");
+  ASSERT_EQ(run.size(), whole.size());
+  EXPECT_NEAR(run.front(), whole.front(), whole.front() * 1e-6);
+  EXPECT_GT(accuracy("run"), 0.9);
+  Ranks alone(1, {"sh", "-c", "cd '" + scratch_.path() + "' && exec '" TRAIN_PROGRAM "' c.yaml"});
+  alone.wait(kGraceSeconds);
+  EXPECT_NE(alone.outputs().find("DistributedFusedAdam is for several processes"), std::string::npos) << alone.outputs();
+}
 
 TEST_F(Training, GoesOnBitwiseWhereItStopped) {
   trained(2, "c.yaml --run-dir whole");
