@@ -205,6 +205,39 @@ TEST(DistributedFusedAdamAmp, RefusesWhatWouldBeSilentlyWrong) {
   EXPECT_NE(message_of(fails).find("store_params"), std::string::npos);
 }
 
+// As in a GAN: the generator's block reaches the discriminator too.
+TEST(DistributedFusedAdamAmp, GradientsOfAnotherOptimizersBlockAreNotSent) {
+  std::vector<Tensors> trained;
+  for (const bool with_generator : {true, false}) {
+    torch::nn::Linear generator(6, 6), discriminator(6, 4);
+    const at::NoGradGuard values_only;
+    for (auto& param : generator->parameters()) param.copy_(eighths(param.sizes(), 1));
+    for (auto& param : discriminator->parameters()) param.copy_(eighths(param.sizes(), 2));
+    DistributedFusedAdam adam_g(generator->parameters(), summing()), adam_d(discriminator->parameters(), summing());
+    auto nets = std::tie(generator, discriminator);
+    auto optimizers = std::tie(adam_g, adam_d);
+    auto [handles, opts] = amp::initialize(nets, optimizers, "O2", quiet());
+    auto& [g, d] = handles;
+    auto& [opt_g, opt_d] = opts;
+    const at::AutoGradMode with_gradients(true);
+    const auto loss = [&, &g = g, &d = d] { return d->forward(g->forward(batch_of(rank(), 0).x)).to(at::kFloat).sum(); };
+    { amp::scale_loss(loss(), {opt_g, opt_d}).backward(); }
+    opt_g.step();
+    opt_d.step();
+    if (with_generator) {
+      { amp::scale_loss(loss(), opt_g).backward(); }
+      opt_g.zero_grad();
+      const std::string message = message_of([&, &o = opt_d] { amp::scale_loss(loss(), o).backward(); });
+      EXPECT_NE(message.find("was not given this optimizer"), std::string::npos) << message;
+      opt_d.zero_grad();
+    }
+    { amp::scale_loss(loss(), {opt_g, opt_d}).backward(); }
+    opt_d.step();
+    trained.push_back(copies_of(d->parameters()));
+  }
+  EXPECT_TRUE(same_bytes(trained[0], trained[1]));
+}
+
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     torch::manual_seed(11);

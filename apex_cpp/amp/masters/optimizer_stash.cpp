@@ -108,8 +108,8 @@ bool OptimizerStash::in_fused_order() const {
 }
 
 void OptimizerStash::check_may_enter() const {
-  check_no_open_grads("amp::scale_loss");
   check_no_stray(strays_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
+  check_no_open_grads("amp::scale_loss");
 }
 
 // Those of passes with delay_unscale are amp's own.
@@ -138,6 +138,12 @@ void OptimizerStash::begin_others_block() {
     if (const TrainedParam* entry = table_.find_stepped(param)) param = entry->param;
   }
   strays_.begin_block(params);
+  if (const auto* optimizer = sharded()) optimizer->grad_shards()->begin_pass(/*held=*/true);
+}
+
+void OptimizerStash::end_others_block(const std::function<bool(const at::Tensor&)>& is_taken) {
+  if (const auto* optimizer = sharded()) optimizer->grad_shards()->end_held_pass();
+  strays_.end_block(is_taken);
 }
 
 void OptimizerStash::enter_backward(const LossScaler& scaler, bool delayed) {

@@ -78,7 +78,7 @@ class OptimizerStash : public KeepsMasters {
   // Around a block of other optimizers of the session.
   void begin_others_block();
   /// `is_taken`: as `StrayGrads::end_block` says.
-  void end_others_block(const std::function<bool(const at::Tensor&)>& is_taken) { strays_.end_block(is_taken); }
+  void end_others_block(const std::function<bool(const at::Tensor&)>& is_taken);
   /// Whether a block of this optimizer takes the gradient of `param`.
   bool takes_grad_of(const at::Tensor& param) const { return table_.find(param) != nullptr; }
 

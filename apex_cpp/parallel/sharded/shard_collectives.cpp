@@ -1,9 +1,14 @@
 #include <apex_cpp/parallel/sharded/shard_collectives.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 
 #include <utility>
+#include <vector>
+
+#include "kernels/multi_tensor.h"
 
 namespace apex::parallel::detail {
 namespace {
@@ -13,6 +18,16 @@ bool is_nccl(const ProcessGroup& group, const at::Tensor& tensor) {
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view(at::kByte); }
+
+// ((piece 0 + piece 1) + piece 2) + ..., each sum rounded to float32.
+at::Tensor sum_in_order(const std::vector<at::Tensor>& pieces) {
+  const at::Tensor sum = at::empty(pieces[0].sizes(), pieces[0].options().dtype(at::kFloat));
+  const at::Tensor unread = at::zeros({1}, sum.options().dtype(at::kInt));
+  for (size_t rank = 1; rank < pieces.size(); ++rank) {
+    kernels::multi_tensor_axpby(unread, {rank == 1 ? pieces[0] : sum}, {pieces[rank]}, {sum}, 1, 1, kernels::CheckArg::y);
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -37,10 +52,7 @@ at::Tensor ReduceScatter::finish() {
   const bool added = received_.numel() < sent_.numel();
   sent_.reset();
   if (added || group_->getSize() == 1) return std::exchange(received_, at::Tensor()).to(at::kFloat);
-  const auto pieces = std::exchange(received_, at::Tensor()).chunk(group_->getSize());
-  const at::Tensor sum = pieces[0].to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-  for (size_t rank = 1; rank < pieces.size(); ++rank) sum.add_(pieces[rank]);
-  return sum;
+  return sum_in_order(std::exchange(received_, at::Tensor()).chunk(group_->getSize()));
 }
 
 AllGather::AllGather(ProcessGroup group, at::Tensor part, std::string what)
