@@ -57,7 +57,7 @@ at::Tensor grad_of_input(const at::Tensor& grad, const SavedNorm& saved, const G
   }
   const auto slope = (sums.grad_deviation / count * inv_std.square() * -scale).to(type);
   const auto mean_grad = (sums.grad / count).to(type);
-  return centred_and_scaled(grad, mean_grad, scale).add_(centred_and_scaled(input, mean, slope));
+  return sum_of_centred(grad, {mean_grad, scale}, input, {mean, slope});
 }
 
 // A function of its own, which answers the gradients that are needed: for what happens when it is differentiated in turn: an

@@ -1,10 +1,13 @@
 #include <apex_cpp/parallel/sync_batch_norm/passes.h>
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -12,6 +15,17 @@
 
 namespace apex::parallel::detail {
 namespace {
+
+// What is written by one operator and read by the next is this much at a time.
+constexpr int64_t kValuesInCache = 1 << 18;
+
+// LibTorch's batch norm as it is in evaluation: one vectorized pass.
+void write_centred(const at::Tensor& input, const Centring& centring, at::Tensor& output) {
+  const auto variance = at::ones_like(centring.mean);
+  auto unused_mean = at::empty({0}, centring.mean.options()), unused_inv_std = at::empty_like(unused_mean);
+  at::native_batch_norm_out(output, unused_mean, unused_inv_std, input, centring.scale, /*bias=*/{}, centring.mean, variance,
+                            /*training=*/false, /*momentum=*/0, /*eps=*/0);
+}
 
 // To sums.grad_deviation is added what is yet to be divided by inv_std.
 void add_sums_of_part(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& inv_std,
@@ -36,10 +50,18 @@ at::Tensor in_kernel_layout(const at::Tensor& input) {
   return input.contiguous();
 }
 
-at::Tensor centred_and_scaled(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& scale) {
-  const auto variance = at::ones_like(mean);
-  return std::get<0>(
-      at::native_batch_norm(input, scale, /*bias=*/{}, mean, variance, /*training=*/false, /*momentum=*/0, /*eps=*/0));
+at::Tensor sum_of_centred(const at::Tensor& a, const Centring& of_a, const at::Tensor& b, const Centring& of_b) {
+  auto sum = at::empty_like(a);
+  const int64_t samples = std::max<int64_t>(1, kValuesInCache * a.size(0) / a.numel());
+  for (int64_t start = 0; start < a.size(0); start += samples) {
+    const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, start, std::min(samples, whole.size(0) - start)); };
+    auto part_of_sum = part(sum);
+    write_centred(part(a), of_a, part_of_sum);
+    auto other = at::empty_like(part_of_sum);
+    write_centred(part(b), of_b, other);
+    part_of_sum.add_(other);
+  }
+  return sum;
 }
 
 GradSums sums_of_grad(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& inv_std) {

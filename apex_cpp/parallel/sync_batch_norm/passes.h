@@ -8,8 +8,12 @@ namespace apex::parallel::detail {
 /// `input` as one of the layouts that LibTorch's batch norm kernels take without detours: contiguous, or channels-last.
 at::Tensor in_kernel_layout(const at::Tensor& input);
 
-/// (input - mean) * scale, in the input's dtype and layout, rounded once.
-at::Tensor centred_and_scaled(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& scale);
+/// What is to become of a tensor's values: (value - mean) * scale.
+struct Centring {
+  at::Tensor mean, scale;
+};
+/// `a` and `b`, of one shape and layout, centred and added up, in their dtype.
+at::Tensor sum_of_centred(const at::Tensor& a, const Centring& of_a, const at::Tensor& b, const Centring& of_b);
 
 /// Sums over the batch, per channel, in float64.
 struct GradSums {
