@@ -7,10 +7,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/amp/support.h"
@@ -41,6 +43,16 @@ struct Batch {
   Tensor data, target;
 };
 using DataLoader = std::vector<Batch>;
+
+/// The environment of a world of one process, as torchrun sets it.
+struct Launched {
+  Launched() {
+    for (const auto& [name, value] :
+         {std::pair{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "0"}})
+      ::setenv(name, value, 1);
+  }
+  ~Launched() { apex::parallel::destroy_process_group(); }
+};
 
 /// Every test starts in an empty folder.
 class Page : public apex::test::AmpTest {
