@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <vector>
 
 #include <apex_cpp/parallel/sync_batch_norm/rows.h>
 
@@ -19,12 +20,33 @@ namespace {
 // What is written by one operator and read by the next is this much at a time.
 constexpr int64_t kValuesInCache = 1 << 18;
 
-// LibTorch's batch norm as it is in evaluation: one vectorized pass.
-void write_centred(const at::Tensor& input, const Centring& centring, at::Tensor& output) {
+// LibTorch's batch norm as it is in evaluation: one vectorized pass. `shift`, which is added, may be undefined.
+void write_centred(const at::Tensor& input, const Centring& centring, const at::Tensor& shift, at::Tensor& output) {
   const auto variance = at::ones_like(centring.mean);
   auto unused_mean = at::empty({0}, centring.mean.options()), unused_inv_std = at::empty_like(unused_mean);
-  at::native_batch_norm_out(output, unused_mean, unused_inv_std, input, centring.scale, /*bias=*/{}, centring.mean, variance,
+  at::native_batch_norm_out(output, unused_mean, unused_inv_std, input, centring.scale, shift, centring.mean, variance,
                             /*training=*/false, /*momentum=*/0, /*eps=*/0);
+}
+
+// As [1, C, 1, ...], for a batch of `dims` dimensions.
+at::Tensor along_channels(const at::Tensor& values, int64_t dims) {
+  std::vector<int64_t> shape(static_cast<size_t>(dims), 1);
+  shape[1] = values.numel();
+  return values.view(shape);
+}
+
+// A 16-bit product would round the scale too, which the mean is multiplied with: there `b` is centred apart.
+void write_sum_of_centred(const at::Tensor& a, const Centring& of_a, const at::Tensor& b, const Centring& of_b,
+                          at::Tensor sum) {
+  if (sum.scalar_type() == of_b.scale.scalar_type()) {
+    write_centred(a, of_a, of_b.mean.mul(of_b.scale).neg(), sum);
+    sum.addcmul_(b, along_channels(of_b.scale, b.dim()));
+  } else {
+    write_centred(a, of_a, {}, sum);
+    auto other = at::empty_like(sum);
+    write_centred(b, of_b, {}, other);
+    sum.add_(other);
+  }
 }
 
 // To sums.grad_deviation is added what is yet to be divided by inv_std.
@@ -55,11 +77,7 @@ at::Tensor sum_of_centred(const at::Tensor& a, const Centring& of_a, const at::T
   const int64_t samples = std::max<int64_t>(1, kValuesInCache * a.size(0) / a.numel());
   for (int64_t start = 0; start < a.size(0); start += samples) {
     const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, start, std::min(samples, whole.size(0) - start)); };
-    auto part_of_sum = part(sum);
-    write_centred(part(a), of_a, part_of_sum);
-    auto other = at::empty_like(part_of_sum);
-    write_centred(part(b), of_b, other);
-    part_of_sum.add_(other);
+    write_sum_of_centred(part(a), of_a, part(b), of_b, part(sum));
   }
   return sum;
 }
