@@ -16,6 +16,15 @@ namespace detail {
 
 class DdpEngine;
 
+template <class Net, class Enable, class... Args>
+struct ResultOfCall {
+  using type = void;
+};
+template <class Net, class... Args>
+struct ResultOfCall<Net, std::enable_if_t<std::is_invocable_v<Net&, Args...>>, Args...> {
+  using type = std::invoke_result_t<Net&, Args...>;
+};
+
 /// What the class template below is a thin cover of. Moves, and does not copy.
 class DdpHandle {
  public:
@@ -72,6 +81,10 @@ template <class Net>
 class DistributedDataParallel {
   using Held = std::conditional_t<amp::detail::kIsModule<Net>, std::reference_wrapper<Net>, Net>;
 
+  /// Whether `net(x)` answers something: of a holder it does, unless its forward is a template, as Sequential's is.
+  template <class... Args>
+  static constexpr bool kCalls = !std::is_void_v<typename detail::ResultOfCall<Net, void, Args...>::type>;
+
  public:
   /// Marks what wraps a model after `amp::initialize`, which takes none of these.
   using wraps_initialized_model = std::true_type;
@@ -94,10 +107,10 @@ class DistributedDataParallel {
     handle_.begin_forward();
     if constexpr (amp::detail::kIsModule<Net>) {
       return module().forward(std::forward<Args>(args)...);
-    } else if constexpr (amp::detail::kIsSharedPtr<Net>) {
-      return module()->forward(std::forward<Args>(args)...);
-    } else {
+    } else if constexpr (kCalls<Args...>) {
       return module()(std::forward<Args>(args)...);
+    } else {
+      return module()->forward(std::forward<Args>(args)...);
     }
   }
   /// The model's own members, and `ddp->forward(x)`.

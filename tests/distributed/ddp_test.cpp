@@ -216,12 +216,15 @@ TEST(Ddp, TakesModelsAsProgramsHoldThem) {
   auto of_pointer = DistributedDataParallel(pointer);
   auto of_module = DistributedDataParallel(module);
   auto of_temporary = DistributedDataParallel(WholeNumbers());
+  torch::nn::Sequential sequence(WholeNumbers{});
+  auto of_sequence = DistributedDataParallel(sequence);
   static_assert(std::is_same_v<decltype(of_holder.module()), WholeNumbers&>);
   static_assert(std::is_same_v<decltype(of_module.module()), apex::testing::WholeNumbersImpl&>);
   auto moved = std::move(of_temporary);
   const Tensor expected = WholeNumbers()(x);
-  for (const Tensor& output : {of_holder(x), of_pointer(x), of_module(x), moved(x), of_holder->forward(x),
-                               of_pointer->forward(x), of_module->forward(x), moved->forward(x)}) {
+  for (const Tensor& output :
+       {of_holder(x), of_pointer(x), of_module(x), moved(x), of_holder->forward(x), of_pointer->forward(x),
+        of_module->forward(x), moved->forward(x), of_sequence(x), of_sequence->forward(x)}) {
     EXPECT_TRUE(output.equal(expected));
   }
   of_module(x).sum().backward();
