@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/distributed/sharded_support.h"
 
@@ -99,6 +100,7 @@ TEST_P(AtLevel, HasTheBitsOfOneProcessAndSkipsWithIt) {
     EXPECT_TRUE(same_bytes(net->parameters(), before));
     EXPECT_EQ(amp::step_result(opt).loss_scale, 512);
     EXPECT_NE(amp::step_result(opt).first_nonfinite, "");
+    EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, std::vector<int>{world_size() - 1});
   }
 }
 

@@ -29,9 +29,9 @@ void GradPasses::enter(bool in_fused_order, const LossScaler& scaler) {
   taker().enter();
 }
 
-void GradPasses::enter(std::shared_ptr<GradShards> shards, bool delayed) {
+void GradPasses::enter(std::shared_ptr<GradShards> shards, bool delayed, const LossScaler& scaler) {
   if (state_ == State::rest) order_ = &sharded_;
-  sharded_.begin(std::move(shards), delayed || waiting());
+  sharded_.begin(std::move(shards), delayed || waiting(), scaler);
   state_ = waiting() ? State::further : State::pass;
   taker().enter();
 }

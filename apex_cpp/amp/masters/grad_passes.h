@@ -49,7 +49,7 @@ class GradPasses {
   void enter(bool in_fused_order, const LossScaler& scaler);
   /// The same for an optimizer that spreads its gradients. Those of a pass that is to end with exit_delayed, or that adds to
   /// one, are left in the model while it runs.
-  void enter(std::shared_ptr<GradShards> shards, bool delayed);
+  void enter(std::shared_ptr<GradShards> shards, bool delayed, const LossScaler& scaler);
   void exit(LossScaler& scaler);
   void exit_delayed(LossScaler& scaler);
   void abandon();

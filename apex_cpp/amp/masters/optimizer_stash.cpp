@@ -138,7 +138,7 @@ void OptimizerStash::begin_others_block() {
     if (const TrainedParam* entry = table_.find_stepped(param)) param = entry->param;
   }
   strays_.begin_block(params);
-  if (const auto* optimizer = sharded()) optimizer->grad_shards()->begin_pass(/*held=*/true);
+  if (const auto* optimizer = sharded()) optimizer->grad_shards()->begin_pass(/*held=*/true, /*watched=*/false);
 }
 
 void OptimizerStash::end_others_block(const std::function<bool(const at::Tensor&)>& is_taken) {
@@ -148,7 +148,7 @@ void OptimizerStash::end_others_block(const std::function<bool(const at::Tensor&
 
 void OptimizerStash::enter_backward(const LossScaler& scaler, bool delayed) {
   strays_.end_watch();
-  if (const auto* optimizer = sharded()) return passes_.enter(optimizer->grad_shards(), delayed);
+  if (const auto* optimizer = sharded()) return passes_.enter(optimizer->grad_shards(), delayed, scaler);
   passes_.enter(in_fused_order(), scaler);
 }
 
@@ -189,7 +189,12 @@ NonfiniteGrad OptimizerStash::first_nonfinite() const {
   if (const auto* optimizer = sharded()) {
     const auto found = optimizer->grad_shards()->first_nonfinite();
     if (!found.param.defined()) return {};
-    return {session_->plain_name_of(found.param), found.inf_count, found.nan_count, found.param.numel(), false, {}};
+    return {session_->plain_name_of(found.param),
+            found.inf_count,
+            found.nan_count,
+            found.param.numel(),
+            /*is_reduced=*/true,
+            found.ranks};
   }
   const auto is_at_fault = [](const at::Tensor& tensor) { return tensor.grad().defined() && has_nonfinite(tensor.grad()); };
   for (const TrainedParam* each : table_.all()) {

@@ -4,9 +4,9 @@
 
 namespace apex::amp::detail {
 
-void ShardedOrder::begin(std::shared_ptr<GradShards> shards, bool held) {
+void ShardedOrder::begin(std::shared_ptr<GradShards> shards, bool held, const LossScaler& scaler) {
   shards_ = std::move(shards);
-  shards_->begin_pass(held);
+  shards_->begin_pass(held, scaler.looks());
 }
 
 void ShardedOrder::exit(LossScaler& scaler) {

@@ -13,8 +13,8 @@ class ShardedOrder final : public GradOrder {
  public:
   using GradOrder::GradOrder;
 
-  /// A pass begins. `held`: its gradients stay in the model, for a later one to add to.
-  void begin(std::shared_ptr<GradShards> shards, bool held);
+  /// A pass at this scaler's scale begins. `held`: its gradients stay in the model, for a later one to add to.
+  void begin(std::shared_ptr<GradShards> shards, bool held, const LossScaler& scaler);
   void end_held() { shards_->end_held_pass(); }
 
   void enter() override {}

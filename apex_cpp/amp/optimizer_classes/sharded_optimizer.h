@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace apex::amp {
 
@@ -15,8 +16,9 @@ class GradShards {
  public:
   virtual ~GradShards() = default;
 
-  /// A backward pass begins. `held`: its gradients are left in the parameters, for a later pass to add to.
-  virtual void begin_pass(bool held) = 0;
+  /// A backward pass begins. `held`: its gradients are left in the parameters, for a later pass to add to. `watched`: remember
+  /// which ranks have Inf or NaN among those that are sent.
+  virtual void begin_pass(bool held, bool watched) = 0;
   virtual void end_held_pass() = 0;
   /// Whether this process has gradients that no `end_pass` has added up yet.
   virtual bool has_open_grads() const = 0;
@@ -38,11 +40,13 @@ class GradShards {
   /// Multiplies the sums by `inv_scale`, float32 scalar.
   virtual void unscale(const at::Tensor& inv_scale) = 0;
 
-  /// The first parameter whose sum has values that are not finite, over all processes; undefined if there is none.
+  /// The first parameter whose sum has values that are not finite, over all processes; undefined if there is none. `ranks` had
+  /// some among what was sent together with its gradient.
   struct Nonfinite {
     at::Tensor param;
     int64_t inf_count = 0;
     int64_t nan_count = 0;
+    std::vector<int> ranks = {};
   };
   virtual Nonfinite first_nonfinite() = 0;
 };

@@ -67,6 +67,17 @@ void ShardedGrads::unscale(const at::Tensor& inv_scale) {
   for (const at::Tensor& sum : sums()) sum.mul_(inv_scale.to(sum.device()));
 }
 
+std::vector<int> ShardedGrads::ranks_with_nonfinite(const GradBucket& bucket) const {
+  const bool mine = bucket.found_nonfinite.defined() && bucket.found_nonfinite.item<int32_t>() != 0;
+  const at::Tensor flag = at::full({1}, mine, at::kInt).to(device_for(options_.group));
+  const auto flags = all_gather(options_.group, flag, "finding the ranks that overflowed");
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < flags.size(); ++rank) {
+    if (flags[rank].item<int32_t>() != 0) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 ShardedGrads::Nonfinite ShardedGrads::first_nonfinite() {
   const at::NoGradGuard no_grad;
   const auto none = static_cast<int64_t>(params_.size());
@@ -89,6 +100,7 @@ ShardedGrads::Nonfinite ShardedGrads::first_nonfinite() {
     found.inf_count += values[1].item<int64_t>();
     found.nan_count += values[2].item<int64_t>();
   }
+  if (first < none) found.ranks = ranks_with_nonfinite(buckets_[params_[first].place->bucket]);
   return found;
 }
 

@@ -157,7 +157,13 @@ void ShardedGrads::send(GradBucket& bucket) {
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
   if (sent_ >= kPipeline) receive(buckets_[sent_ - kPipeline]);
-  bucket.in_flight.emplace(options_.group, packed(bucket), name_of(bucket));
+  at::Tensor pieces = packed(bucket);
+  if (watched_) {
+    at::Tensor& found = bucket.found_nonfinite;
+    if (!found.defined()) found = at::zeros({1}, pieces.options().dtype(at::kInt));
+    kernels::multi_tensor_check_finite(found, {pieces});
+  }
+  bucket.in_flight.emplace(options_.group, std::move(pieces), name_of(bucket));
   ++sent_;
 }
 
@@ -287,6 +293,7 @@ void ShardedGrads::drop() {
   for (GradBucket& bucket : buckets_) {
     bucket.pass.reset();
     bucket.sum.reset();
+    bucket.found_nonfinite.reset();
   }
   for (Param& each : params_) each.present = false;
   scale_ = clip_ = 1.0;

@@ -33,6 +33,8 @@ struct GradBucket {
   size_t arrived = 0;
   std::optional<ReduceScatter> in_flight;
   at::Tensor pass, sum;
+  /// Of watched passes: whether this rank has sent Inf or NaN, int32, one element.
+  at::Tensor found_nonfinite;
 };
 
 /// Takes gradients out of parameters and adds them up over ranks, each rank its shard (ZeRO-2).
@@ -86,7 +88,10 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void refuse_passes(std::string why) { refusal_ = std::move(why); }
 
   // amp::GradShards.
-  void begin_pass(bool held) override { held_ = held; }
+  void begin_pass(bool held, bool watched) override {
+    held_ = held;
+    watched_ = watched;
+  }
   void end_held_pass() override { held_ = false; }
   bool has_open_grads() const override;
   void end_pass(double scale) override;
@@ -117,6 +122,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void send(GradBucket& bucket);
   at::Tensor packed(const GradBucket& bucket);
   void receive(GradBucket& bucket);
+  std::vector<int> ranks_with_nonfinite(const GradBucket& bucket) const;
   void finish_round();
   bool agree_on_presence();
   std::vector<at::Tensor> sums() const;
@@ -129,7 +135,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   std::mutex mutex_;
   size_t sent_ = 0;  // buckets, in this round
   int no_sync_ = 0;
-  bool held_ = false;
+  bool held_ = false, watched_ = false;
   bool ended_ = false;  // a pass since the sums were dropped
   double scale_ = 1.0, clip_ = 1.0;
   std::optional<float> norm_;  // of the sums, unscaled, before clipping
