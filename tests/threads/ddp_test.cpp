@@ -1,0 +1,102 @@
+// DistributedDataParallel whose ranks are threads of this process, each with a Gloo group of its own over one store in memory:
+// under ThreadSanitizer it shows that gradient hooks, buckets and whoever looks at them share nothing without care.
+#include <apex_cpp/parallel.h>
+#include <apex_cpp/parallel/processes/backends.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <atomic>
+#include <thread>
+
+namespace apex::parallel {
+namespace {
+
+using torch::Tensor;
+
+constexpr int kRanks = 3;
+
+ProcessGroup group_of_thread(const c10::intrusive_ptr<c10d::Store>& store, int rank) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, kRanks);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO,
+                    detail::make_gloo({store, rank, kRanks, std::chrono::seconds(60), "127.0.0.1"}));
+  return group;
+}
+
+// The weights of all ranks are ones, so that gradients are sums of inputs: exact.
+struct ChainImpl : torch::nn::Module {
+  ChainImpl() {
+    for (int i = 0; i < 4; ++i) weights.push_back(register_parameter("weight" + std::to_string(i), torch::ones({2, 2})));
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor sum = torch::zeros({});
+    for (const Tensor& weight : weights) sum = sum + (weight * x).sum();
+    return sum;
+  }
+  std::vector<Tensor> weights;
+};
+TORCH_MODULE(Chain);
+
+template <class Work>
+void on_ranks(const Work& work) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Chain net;
+      auto ddp = DistributedDataParallel(
+          net,
+          DistributedDataParallelOptions().message_size(5).gradient_average(false).retain_allreduce_buffers(true).process_group(
+              group_of_thread(store, rank)));
+      work(rank, ddp);
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+}
+
+void expect_gradients(Chain& net, float value) {
+  for (const Tensor& weight : net->weights) {
+    EXPECT_TRUE(weight.grad().eq(value).all().item<bool>()) << weight.grad() << " is not " << value;
+  }
+}
+
+TEST(DdpThreads, PassesOnAnyThreadWhileOthersLookAtTheBuckets) {
+  on_ranks([](int rank, auto& ddp) {
+    std::atomic<bool> done{false};
+    std::atomic<size_t> seen{0};
+    std::thread watcher([&] {
+      while (!done) seen += ddp.allreduce_buffers().size();
+    });
+    for (int pass = 0; pass < 10; ++pass) {
+      ddp->zero_grad();
+      const Tensor loss = ddp(torch::full({2, 2}, static_cast<float>(rank + pass)));
+      std::thread([&] { loss.backward(); }).join();
+      expect_gradients(ddp.module(), static_cast<float>(kRanks * pass + kRanks * (kRanks - 1) / 2));
+    }
+    done = true;
+    watcher.join();
+  });
+}
+
+TEST(DdpThreads, SeveralThreadsAccumulateWithoutReduction) {
+  on_ranks([](int rank, auto& ddp) {
+    constexpr int kThreads = 4;
+    for (int step = 0; step < 3; ++step) {
+      ddp->zero_grad();
+      {
+        const auto guard = ddp.no_sync();
+        std::vector<std::thread> threads;
+        for (int i = 0; i < kThreads; ++i) {
+          threads.emplace_back([&] { ddp.module()(torch::full({2, 2}, static_cast<float>(rank))).backward(); });
+        }
+        for (auto& thread : threads) thread.join();
+      }
+      ddp(torch::ones({2, 2})).backward();
+      expect_gradients(ddp.module(), static_cast<float>(kRanks + kThreads * kRanks * (kRanks - 1) / 2));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace apex::parallel
