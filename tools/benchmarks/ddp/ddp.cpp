@@ -1,0 +1,143 @@
+// What reducing gradients over processes costs in a training step: DistributedDataParallel, c10d's Reducer driven as PyTorch's
+// own does it, and one all-reduce after the backward pass.
+#include <ATen/Parallel.h>
+#include <apex_cpp/parallel.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <numeric>
+
+#include "../suites.h"
+#include "other_ranks.h"
+
+namespace bench {
+namespace ddp {
+namespace {
+
+namespace parallel = apex::parallel;
+
+constexpr int kRanks = 2, kStepsARound = 4;
+constexpr int64_t kMessageSize = 1 << 20;                                // 4 MB
+constexpr int64_t kFirstBucketBytes = 1 << 20, kBucketBytes = 25 << 20;  // PyTorch's
+
+struct Case {
+  const char* name;
+  int layers;
+  int64_t width, batch;
+};
+constexpr Case kCases[] = {
+    {"60 layers of 256", 60, 256, 16}, {"6 layers of 1024", 6, 1024, 16}, {"3 layers of 2048", 3, 2048, 16}};
+
+torch::nn::Sequential network(const Case& shape) {
+  torch::nn::Sequential net;
+  for (int i = 0; i < shape.layers; ++i) net->push_back(torch::nn::Linear(shape.width, shape.width));
+  return net;
+}
+
+/// A step of training without an optimizer, in one of several ways.
+struct Way {
+  std::string name;
+  std::function<void(const at::Tensor& input)> step;
+};
+
+Way plain(const Case& shape) {
+  auto net = network(shape);
+  auto reducer = std::make_shared<parallel::Reducer>(net);
+  return {"after backward", [net, reducer](const at::Tensor& input) mutable {
+            net->zero_grad();
+            net->forward(input).sum().backward();
+            reducer->reduce();
+          }};
+}
+
+Way ours(const Case& shape, const parallel::DistributedDataParallelOptions& options) {
+  auto net = network(shape);
+  auto ddp = std::make_shared<parallel::DistributedDataParallel<torch::nn::Sequential>>(net, options);
+  return {"apex", [ddp](const at::Tensor& input) {
+            (*ddp)->zero_grad();
+            (*ddp)(input).sum().backward();
+          }};
+}
+
+std::shared_ptr<c10d::Reducer> reducer_of(const std::vector<at::Tensor>& params) {
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(params, {kFirstBucketBytes, kBucketBytes});
+  std::reverse(buckets.begin(), buckets.end());
+  return std::make_shared<c10d::Reducer>(
+      params, buckets, parallel::default_process_group(), std::vector<bool>(params.size(), false), kBucketBytes,
+      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/false, std::unordered_map<size_t, std::string>{},
+      kFirstBucketBytes,
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
+}
+
+Way c10ds(const Case& shape) {
+  auto net = network(shape);
+  auto reducer = reducer_of(net->parameters());
+  return {"c10d", [net, reducer](const at::Tensor& input) mutable {
+            net->zero_grad();
+            reducer->rebuild_buckets();
+            reducer->prepare_for_forward();
+            const at::Tensor loss = net->forward(input).sum();
+            reducer->prepare_for_backward({loss});
+            loss.backward();
+          }};
+}
+
+std::vector<Variant> variants_of(const Case& shape) {
+  const at::Tensor input = torch::ones({shape.batch, shape.width});
+  std::vector<Variant> variants;
+  const auto buckets = parallel::DistributedDataParallelOptions().message_size(kMessageSize);
+  for (const Way& way : {ours(shape, buckets), ours(shape, {}), c10ds(shape), plain(shape)}) {
+    variants.push_back({way.name, [=] { return nanoseconds_per_call([&] { way.step(input); }, kStepsARound); }});
+  }
+  return variants;
+}
+
+void join(int rank, int ranks, const std::string& store) {
+  parallel::init_process_group(
+      parallel::ProcessGroupOptions().backend("gloo").init_method("file://" + store).rank(rank).world_size(ranks));
+}
+
+// The same rounds as rank 0's, whose clock counts.
+void run_further_rank() {
+  const FurtherRank self = further_rank();
+  at::set_num_threads(1);
+  join(self.rank, self.ranks, self.store);
+  for (const Case& shape : kCases) interleave(variants_of(shape), self.rounds, [](int) {});
+  parallel::default_process_group()->barrier()->wait();
+}
+
+/// What one rank sends in a ring, in megabytes: 2 (N - 1) / N of its gradients.
+double megabytes_sent(const Case& shape) {
+  const double bytes = 4.0 * static_cast<double>(shape.layers * (shape.width + 1) * shape.width);
+  return 2.0 * (kRanks - 1) / kRanks * bytes / 1e6;
+}
+
+void measure(Runner& runner, const Case& shape) {
+  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape));
+  Result result{"ddp, 2 processes", shape.name, 1, {}};
+  const double ours = medians[0], with_defaults = medians[1], c10ds = medians[2], after = medians[3];
+  result.values = {{"apex 4 MB ms", ours / 1e6}, {"apex ms", with_defaults / 1e6},
+                   {"c10d ms", c10ds / 1e6},     {"after backward ms", after / 1e6},
+                   {"4 MB/c10d", ours / c10ds},  {"apex/c10d", with_defaults / c10ds},
+                   {"4 MB/after", ours / after}, {"MB sent a rank", megabytes_sent(shape)}};
+  runner.add(std::move(result));
+}
+
+}  // namespace
+}  // namespace ddp
+
+void run_ddp(Runner& runner) {
+  if (ddp::is_further_rank()) {
+    ddp::run_further_rank();
+    std::_Exit(EXIT_SUCCESS);
+  }
+  const ddp::OtherRanks others(ddp::kRanks, runner.rounds());
+  ddp::join(0, ddp::kRanks, others.store());
+  for (const ddp::Case& shape : ddp::kCases) ddp::measure(runner, shape);
+  runner.print_group();
+  apex::parallel::default_process_group()->barrier()->wait();
+  apex::parallel::destroy_process_group();
+}
+
+}  // namespace bench
