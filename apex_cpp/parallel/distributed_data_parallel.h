@@ -77,6 +77,10 @@ class [[nodiscard]] NoSync {
 /// that got no gradient and the ranks, unless `delay_allreduce`; RuntimeError for a sparse gradient; c10::DistBackendError that
 /// names the ranks when others ended or took longer than the group's time-out. On a GPU a rank whose own gradients are all
 /// there learns of those missing elsewhere in its next backward pass, since nothing waits for the device before.
+///
+/// A backward pass that runs another one inside, as one that computes activations again may, looks like two passes, the first
+/// of which lacks gradients: an error. Such a model takes `Reducer` in place of this class, called after `backward()`, with
+/// amp inside the scale_loss block.
 template <class Net>
 class DistributedDataParallel {
   using Held = std::conditional_t<amp::detail::kIsModule<Net>, std::reference_wrapper<Net>, Net>;
