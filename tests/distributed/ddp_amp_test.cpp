@@ -184,6 +184,24 @@ TEST_F(DdpAmp, AnExceptionDropsWhatHasAddedUp) {
   expect_sums("O2", opt, joined_sums({2}));
 }
 
+TEST_F(DdpAmp, ReducerInTheBlockAveragesScaledGradients_PAR_02) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, "O2", with_scale("O2", 4.0));
+  Reducer reducer(net);
+  {
+    auto scaled_loss = amp::scale_loss(net(small_part(0, rank())).sum(), opt);
+    scaled_loss.backward();
+    reducer.reduce();
+  }
+  const auto masters = amp::master_params(opt);
+  const auto sums = joined_sums({0});
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const Tensor mean = (sums[i] * 4 / world_size()).to(torch::kHalf).to(torch::kFloat) / 4;  // float16 while it is scaled
+    EXPECT_TRUE(masters[i].grad().equal(mean));
+  }
+}
+
 // ---- overflow on one rank ----
 
 enum class Opt { sgd, fused_adam, fused_adam_in_fused_order };

@@ -447,6 +447,15 @@ TEST(Ddp, GoesOnAfterABackwardPassThatThrew) {
   expect_equal(gradients_of(*net), mean_of(joined_gradients(2)));
 }
 
+TEST(Ddp, BackwardInsideBackwardIsAnError) {
+  TwoBranches net;
+  auto ddp = DistributedDataParallel(net);
+  const Tensor inner = net->second(torch::ones({1, 4})).sum();
+  const Tensor outer = net->first(torch::ones({1, 4}));
+  outer.register_hook([&](const Tensor&) -> void { inner.backward(); });
+  EXPECT_TRUE(contains(message_of([&] { outer.sum().backward(); }), "gave no gradient to 'first.weight'"));
+}
+
 // ---- misuse ----
 
 TEST(Ddp, OptionsThatContradictEachOther_DDP_01) {
