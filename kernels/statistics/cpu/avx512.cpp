@@ -1,0 +1,7 @@
+#include "kernels/statistics/cpu/make_blocks.h"
+
+namespace apex::kernels::statistics::cpu {
+
+constexpr BlockTable kAvx512Blocks = make_blocks();
+
+}  // namespace apex::kernels::statistics::cpu

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <thrust/for_each.h>
+#include <thrust/iterator/counting_iterator.h>
+
+#include "kernels/statistics/order.h"
+
+// The work as Thrust runs it, on whatever back end the policy names. thrust::reduce joins its values in an order of the back
+// end's own, which differs between devices and numbers of threads: here each sum is one index of a for_each.
+namespace apex::kernels::statistics {
+
+// Folds the lanes of a tile.
+struct FoldLanes {
+  Job job;
+  HD void operator()(int64_t tile) const {
+    Sums values[kLanes];
+    for (int i = 0; i < kLanes; ++i) values[i] = job.lanes[tile * kLanes + i];
+    for (int width = kLanes / 2; width > 0; width /= 2) {
+      for (int i = 0; i < width; ++i) values[i] = joined(values[i], values[i + width]);
+    }
+    job.of_tile[tile] = values[0];
+  }
+};
+
+// Adds up the tiles of a tensor.
+struct AddTiles {
+  Job job;
+  HD void operator()(int64_t tensor) const {
+    const int64_t end = tensor + 1 < job.tensors ? job.rows[tensor + 1].first_tile : job.tiles;
+    Sums total{0, 0, 0};
+    for (int64_t tile = job.rows[tensor].first_tile; tile < end; ++tile) total = joined(total, job.of_tile[tile]);
+    job.of_tensor[tensor] = total;
+  }
+};
+
+// What a back end reads elements with: Reduce fills lanes and counts, at `steps_per_tile` indices for each tile.
+template <class Policy, class Reduce>
+void run_passes(const Policy& policy, const Job& job, const Reduce& reduce, int steps_per_tile) {
+  const thrust::counting_iterator<int64_t> first(0);
+  thrust::for_each_n(policy, first, job.tiles * steps_per_tile, reduce);
+  thrust::for_each_n(policy, first, job.tiles, FoldLanes{job});
+  thrust::for_each_n(policy, first, job.tensors, AddTiles{job});
+}
+
+}  // namespace apex::kernels::statistics

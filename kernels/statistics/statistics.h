@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+// What tensors hold, in one pass over their memory.
+//
+// Dtypes: float16, bfloat16, float32 and float64. Tensors of any shape and size, empty ones too; one whose elements do not fill
+// a piece of memory is copied first. Devices: the CPU, and CUDA in builds with CUDA; tensors of other devices are copied to the
+// CPU. Answers host values: waits for the device. Counts are exact. Sums are float64, in an order that depends on the shape
+// alone (order.h): the same bits at any number of threads, on the CPU and on CUDA. Dtypes and layouts are the caller's to
+// check.
+namespace apex::kernels {
+
+// Finite values x != 0 with 2^exponent <= |x| < 2^(exponent + 1), counted by where in between: at 2^exponent; up to
+// 2^exponent * (2 - 2^-7), from where on bfloat16 rounds to the next power of two; up to 2^exponent * (2 - 2^-10), from where
+// on float16 does; and the rest.
+struct ExponentCounts {
+  int exponent;
+  std::array<int64_t, 4> parts;
+};
+
+// Sums and the largest magnitude are those of the finite values.
+struct TensorStatistics {
+  int64_t zeros = 0, inf = 0, nan = 0;
+  double sum = 0, sum_of_squares = 0, abs_max = 0;
+  std::vector<ExponentCounts> exponents;  // ascending; those that occur
+};
+
+// One for each tensor.
+std::vector<TensorStatistics> tensor_statistics(at::TensorList tensors);
+
+}  // namespace apex::kernels

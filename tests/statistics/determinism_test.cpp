@@ -1,0 +1,74 @@
+// The order of sums depends on the shape alone: the same bits at any number of threads, on any instruction set, and lane by
+// lane, as GPUs walk through memory.
+#include "kernels/cpu/isa.h"
+#include "kernels/statistics/cpu/driver.h"
+#include "kernels/statistics/job.h"
+#include "tests/statistics/support.h"
+
+namespace apex::test {
+namespace {
+
+using kernels::cpu::Isa;
+
+std::vector<torch::Tensor> several(torch::Dtype dtype) {
+  std::vector<torch::Tensor> tensors;
+  for (const int64_t size : {1000003, 5, 0, 131072, 40000, 131073}) tensors.push_back(wild_values(size, dtype, 11 + size));
+  return tensors;
+}
+
+TEST(StatisticsBits, AreTheSameAtAnyNumberOfThreads) {
+  const int before = at::get_num_threads();
+  for (const auto dtype : statistics_dtypes()) {
+    const auto tensors = several(dtype);
+    at::set_num_threads(1);
+    const auto one = amp::statistics(tensors);
+    for (const int threads : {2, 3, 5}) {
+      SCOPED_TRACE(::testing::Message() << dtype << " on " << threads << " threads");
+      at::set_num_threads(threads);
+      expect_same_bits(amp::statistics(tensors), one);
+    }
+  }
+  at::set_num_threads(before);
+}
+
+TEST(StatisticsBits, AreTheSameOnAnyInstructionSet) {
+  const Isa before = kernels::cpu::current_isa();
+  for (const auto dtype : statistics_dtypes()) {
+    const auto tensors = several(dtype);
+    kernels::cpu::set_current_isa(Isa::portable);
+    const auto portable = amp::statistics(tensors);
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+      if (!kernels::cpu::is_available(isa)) continue;
+      SCOPED_TRACE(::testing::Message() << dtype << " on " << kernels::cpu::name_of(isa));
+      kernels::cpu::set_current_isa(isa);
+      expect_same_bits(amp::statistics(tensors), portable);
+    }
+  }
+  kernels::cpu::set_current_isa(before);
+}
+
+TEST(StatisticsBits, AreThoseOfTheLanesThatAGpuReads) {
+  for (const auto dtype : statistics_dtypes()) {
+    SCOPED_TRACE(dtype);
+    const auto tensors = several(dtype);
+    const kernels::statistics::JobMemory memory(tensors);
+    kernels::statistics::cpu::run_by_lanes(dtype, memory.job());
+    const auto by_lanes = memory.results(), by_blocks = kernels::tensor_statistics(tensors);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      EXPECT_EQ(bits_of(by_lanes[i].sum), bits_of(by_blocks[i].sum)) << i;
+      EXPECT_EQ(bits_of(by_lanes[i].sum_of_squares), bits_of(by_blocks[i].sum_of_squares)) << i;
+      EXPECT_EQ(bits_of(by_lanes[i].abs_max), bits_of(by_blocks[i].abs_max)) << i;
+      EXPECT_EQ(by_lanes[i].zeros, by_blocks[i].zeros) << i;
+      EXPECT_EQ(by_lanes[i].inf, by_blocks[i].inf) << i;
+      EXPECT_EQ(by_lanes[i].nan, by_blocks[i].nan) << i;
+      ASSERT_EQ(by_lanes[i].exponents.size(), by_blocks[i].exponents.size()) << i;
+      for (size_t k = 0; k < by_lanes[i].exponents.size(); ++k) {
+        EXPECT_EQ(by_lanes[i].exponents[k].exponent, by_blocks[i].exponents[k].exponent) << i;
+        EXPECT_EQ(by_lanes[i].exponents[k].parts, by_blocks[i].exponents[k].parts) << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace apex::test
