@@ -114,6 +114,7 @@ void describe(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.choice("device", config.device, {"cpu", "cuda", "auto"});
   keys.integer("threads", config.threads, 0, 1024);
   keys.integer("checkpoint_every", config.checkpoint_every, 1, 1000000);
+  keys.integer("statistics_every", config.statistics_every, 0, 1000000000);
   keys.text("run_dir", config.run_dir);
   keys.block("amp", amp);
 }

@@ -69,6 +69,7 @@ struct Config {
   int64_t seed = 0;
   int64_t threads = 0;           // CPU threads; 0: LibTorch's own choice, written down in the run folder
   int64_t checkpoint_every = 1;  // epochs
+  int64_t statistics_every = 0;  // steps; 0: never
   std::string device = "auto";   // cpu | cuda | auto
   std::string run_dir;
   apex::amp::OptLevel level{"O0"};

@@ -28,16 +28,19 @@ std::optional<amp::ScaleEvent> last_scale_event() {
 
 double current_loss_scale() { return amp::num_loss_scalers() > 0 ? amp::loss_scaler().loss_scale() : 1.0; }
 
-// One step of the training loop; the lines that mixed precision adds or changes are marked.
+// One step of the training loop; the lines that mixed precision adds or changes are marked. `to_measure`: null where no
+// statistics are due.
 StepLog train_step(const Config& config, const at::Tensor& images, const at::Tensor& labels, const Team::Forward& forward,
-                   torch::optim::Optimizer& optimizer, Team& team) {
+                   torch::optim::Optimizer& optimizer, Team& team, const torch::nn::Module* to_measure) {
   StepLog log;
   log.loss_scale = current_loss_scale();
+  if (to_measure) log.weights = amp::statistics(*to_measure);
   optimizer.zero_grad();
   const auto loss = at::cross_entropy_loss(forward(images), labels);
   {
     auto scaled_loss = amp::scale_loss(loss, optimizer);  // amp
     scaled_loss.backward();                               // amp: in place of loss.backward()
+    if (to_measure) log.scaled_grads = amp::grad_statistics(*to_measure);
   }
   if (config.optimizer.clip_grad_norm > 0) amp::clip_grad_norm_(optimizer, config.optimizer.clip_grad_norm);  // amp
   optimizer.step();
@@ -75,7 +78,8 @@ void train_epoch(const Config& config, const DataSplit& data, at::Device device,
     const auto step = epoch * steps + i;
     const auto lr = learning_rate(config, step, steps);
     set_learning_rate(optimizer, lr);
-    auto log = train_step(config, images, labels, forward, optimizer, team);
+    const bool due = config.statistics_every > 0 && (step + 1) % config.statistics_every == 0 && team.leads();
+    auto log = train_step(config, images, labels, forward, optimizer, team, due ? &*net : nullptr);
     log.step = step;
     log.lr = lr;
     if (!on_step(log)) {

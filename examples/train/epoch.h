@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include <torch/optim/optimizer.h>
 
@@ -23,6 +24,9 @@ struct StepLog {
   bool skipped = false;
   std::optional<apex::amp::ScaleEvent> scale_event;  // what the step did to the loss scale, if anything
   apex::amp::StepResult result;                      // of a skipped step: why
+  // Every `statistics_every` steps, on the process that leads: of the weights that the step began with, and of the gradients as
+  // the backward pass left them, multiplied by the loss scale.
+  std::vector<apex::amp::TensorStatistics> weights, scaled_grads;
 };
 
 /// Each process's equal share of a batch; what is left over of `config.batch_size` is not used.

@@ -9,19 +9,44 @@ constexpr const char* kStepHeader = "epoch,step,loss,loss_scale,skipped,lr";
 constexpr const char* kEpochHeader =
     "epoch,train_loss,test_accuracy,loss_scale,skipped_steps,lr,seconds,images_per_second,status";
 constexpr const char* kScaleHeader = "epoch,step,scale_before,scale_after,skipped,reason,parameter,inf,nan,loss";
+constexpr const char* kStatisticsHeader =
+    "epoch,step,loss_scale,tensor,name,numel,abs_max,mean,norm,zeros,inf,nan,lowest_exponent,highest_exponent,float16_zero,"
+    "float16_subnormal,bfloat16_zero,bfloat16_subnormal";
 
 // Losses, rates and times to the digits of a float: the rest would be noise.
 float short_of(double value) { return static_cast<float>(value); }
 
+// Gradients hold the loss scale already: what underflows is asked for at scale 1. Without a value that is finite and not 0
+// there are no exponents: fields are empty.
+void append_statistics(CsvFile& file, int64_t epoch, const StepLog& log, const char* tensor,
+                       const std::vector<apex::amp::TensorStatistics>& records) {
+  for (const auto& record : records) {
+    const auto half = record.underflow(1, at::kHalf), bfloat16 = record.underflow(1, at::kBFloat16);
+    const auto& exponents = record.exponents;
+    file.append(epoch, log.step + 1, log.loss_scale, tensor, record.name, record.numel, record.abs_max, record.mean,
+                record.norm, record.zeros, record.inf, record.nan,
+                exponents.empty() ? "" : std::to_string(exponents.begin()->first),
+                exponents.empty() ? "" : std::to_string(exponents.rbegin()->first), half.zero, half.subnormal, bfloat16.zero,
+                bfloat16.subnormal);
+  }
+}
+
 }  // namespace
 
-Metrics::Metrics(const RunFolder& folder, int64_t steps, int64_t epochs)
+Metrics::Metrics(const RunFolder& folder, int64_t steps, int64_t epochs, bool with_statistics)
     : steps_(folder.steps(), kStepHeader, steps),
       epochs_(folder.metrics(), kEpochHeader, epochs),
-      scales_(folder.loss_scale(), kScaleHeader, rows_up_to_step(folder.loss_scale(), kScaleHeader, steps)) {}
+      scales_(folder.loss_scale(), kScaleHeader, rows_up_to_step(folder.loss_scale(), kScaleHeader, steps)) {
+  if (!with_statistics) return;
+  statistics_.emplace(folder.statistics(), kStatisticsHeader, rows_up_to_step(folder.statistics(), kStatisticsHeader, steps));
+}
 
 void Metrics::add(int64_t epoch, const StepLog& log) {
   steps_.append(epoch, log.step + 1, short_of(log.loss), log.loss_scale, log.skipped, short_of(log.lr));
+  if (statistics_) {
+    append_statistics(*statistics_, epoch, log, "weight", log.weights);
+    append_statistics(*statistics_, epoch, log, "gradient", log.scaled_grads);
+  }
   if (!log.scale_event) return;
   const auto& result = log.result;
   const auto& scale = *log.scale_event;
@@ -36,6 +61,7 @@ void Metrics::add(const EpochLog& log) {
   steps_.flush();
   epochs_.flush();
   scales_.flush();
+  if (statistics_) statistics_->flush();
 }
 
 std::string percent(double share) {

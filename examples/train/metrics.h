@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "csv_file.h"
@@ -26,11 +27,13 @@ struct EpochLog {
 
 /// The tables of a run folder: steps.csv, with a row for every step, and loss_scale.csv, with a row for every step that moved
 /// the loss scale or overflowed, and its gradient; both depend on the config and the seed alone (one machine and thread count
-/// given). metrics.csv has a row for every epoch, with the times beside.
+/// given). metrics.csv has a row for every epoch, with the times beside. statistics.csv has
+/// a row for every weight and gradient of the steps that have statistics.
 class Metrics {
  public:
-  /// Keeps the rows of the first `steps` and `epochs` where a run goes on.
-  Metrics(const RunFolder& folder, int64_t steps, int64_t epochs);
+  /// Keeps the rows of the first `steps` and `epochs` where a run goes on. `with_statistics`: whether there is a
+  /// statistics.csv.
+  Metrics(const RunFolder& folder, int64_t steps, int64_t epochs, bool with_statistics = false);
 
   void add(int64_t epoch, const StepLog& log);
   /// Also writes out everything added so far.
@@ -40,6 +43,7 @@ class Metrics {
   CsvFile steps_;
   CsvFile epochs_;
   CsvFile scales_;
+  std::optional<CsvFile> statistics_;
 };
 
 /// 0.98333 -> "98.33 %".

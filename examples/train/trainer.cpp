@@ -178,7 +178,7 @@ Outcome train(const Config& config, const DataSplit& data, const RunFolder& fold
   const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
   const auto forward = team.join(net, config);
   std::optional<Metrics> metrics;
-  if (team.leads()) metrics.emplace(folder, position.step, position.epoch);
+  if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config.statistics_every > 0);
   Session session{config,   data,     folder, device, net, forward, *optimizer, team, metrics ? &*metrics : nullptr,
                   progress, position, {}};
   return session.run(stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs);

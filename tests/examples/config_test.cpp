@@ -29,7 +29,7 @@ TEST(Config, EveryKeyIsRead) {
       "data: {set: cifar10, dir: /data}\n"
       "optimizer: {type: AdamW, lr: 2e-3, weight_decay: 0.01, beta1: 0.8, beta2: 0.9, eps: 1e-6, amsgrad: true}\n"
       "schedule: {type: step, warmup_epochs: 0.5, step_epochs: 3, gamma: 0.2}\n"
-      "epochs: 7\nbatch_size: 32\nseed: 5\ndevice: cpu\nthreads: 1\ncheckpoint_every: 2\nrun_dir: here\n"
+      "epochs: 7\nbatch_size: 32\nseed: 5\ndevice: cpu\nthreads: 1\ncheckpoint_every: 2\nstatistics_every: 50\nrun_dir: here\n"
       "amp: {opt_level: O5}\n",
       "c.yaml");
   EXPECT_EQ(config.model.blocks, (std::vector<int64_t>{1, 2}));
@@ -43,6 +43,7 @@ TEST(Config, EveryKeyIsRead) {
   EXPECT_EQ(config.seed, 5);
   EXPECT_EQ(config.threads, 1);
   EXPECT_EQ(config.checkpoint_every, 2);
+  EXPECT_EQ(config.statistics_every, 50);
   EXPECT_EQ(config.run_dir, "here");
 }
 

@@ -118,6 +118,40 @@ TEST_F(Program, LeavesConfigTablesAndCheckpointAndTellsTheAccuracy) {
   EXPECT_EQ(ended.out.find('\r'), std::string::npos);  // no progress bar in a log
 }
 
+// What the statistics say of a step's gradients is what its own scale makes of them, and a run that goes on goes on with the
+// table.
+TEST_F(Program, TellsStatisticsOfWeightsAndGradients) {
+  scratch_.write("c.yaml", config("O1") + "statistics_every: 5\n");
+  ASSERT_EQ(run("c.yaml --run-dir whole").code, 0);
+  const auto table = scratch_.read("whole/statistics.csv");
+  EXPECT_EQ(table.rfind("epoch,step,loss_scale,tensor,name,numel,abs_max,mean,norm,zeros,inf,nan,lowest_exponent,", 0), 0u)
+      << table;
+  const auto rows = [&](const std::string& text) {
+    std::istringstream lines(table);
+    std::string line;
+    int count = 0;
+    while (std::getline(lines, line)) count += line.find(text) != std::string::npos;
+    return count;
+  };
+  const int parameters = rows("1,5,65536,weight,");
+  EXPECT_GT(parameters, 4);
+  EXPECT_EQ(rows("1,5,65536,gradient,"), parameters);
+  EXPECT_EQ(rows(",weight,"), 9 * parameters);  // 48 steps
+  EXPECT_EQ(rows("1,4,"), 0);
+  EXPECT_EQ(run("c.yaml --run-dir parts --stop-after 2").code, 0);
+  EXPECT_EQ(run("--resume parts").code, 0);
+  EXPECT_EQ(scratch_.read("parts/statistics.csv"), table);
+  EXPECT_EQ(scratch_.read("parts/steps.csv"), scratch_.read("whole/steps.csv"));
+}
+
+TEST_F(Program, StatisticsChangeNoBitOfTheTraining) {
+  ASSERT_EQ(run("c.yaml --run-dir without --epochs 1").code, 0);
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "without/statistics.csv"));
+  scratch_.write("c.yaml", config("O2") + "statistics_every: 1\n");
+  ASSERT_EQ(run("c.yaml --run-dir with --epochs 1").code, 0);
+  EXPECT_EQ(scratch_.read("with/steps.csv"), scratch_.read("without/steps.csv"));
+}
+
 TEST_F(Program, TheRunFoldersConfigRepeatsTheRun) {
   ASSERT_EQ(run("c.yaml --run-dir first --seed 7 --epochs 2").code, 0);
   ASSERT_EQ(run("first/config.yaml --run-dir second").code, 0);

@@ -31,7 +31,8 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 TEST(BenchProgram, ListsItsSuites) {
   const auto run = bench("--help");
   EXPECT_EQ(run.status, 0);
-  for (const auto* suite : {"casts", "compile", "ddp", "kernels", "step"}) EXPECT_TRUE(contains(run.output, suite)) << run.output;
+  for (const auto* suite : {"casts", "compile", "ddp", "kernels", "statistics", "step"})
+    EXPECT_TRUE(contains(run.output, suite)) << run.output;
 }
 
 TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
@@ -55,6 +56,12 @@ TEST(BenchProgram, MeasuresWhatIsAskedForAndWritesTheNumbers) {
     EXPECT_TRUE(contains(written.str(), line)) << line << " in\n" << written.str();
   }
   EXPECT_FALSE(contains(written.str(), "mse_loss")) << written.str();
+}
+
+TEST(BenchProgram, ComparesStatisticsWithTorchAndTheBound) {
+  const auto run = bench("statistics --rounds 3 --only 'f32/1 x 1'");
+  ASSERT_EQ(run.status, 0) << run.output;
+  for (const auto* column : {"ours us", "torch/ours", "bound/ours"}) EXPECT_TRUE(contains(run.output, column)) << run.output;
 }
 
 TEST(BenchProgram, ComparesAnOptimizerAndAWholeStepWithTorchAndTheBound) {

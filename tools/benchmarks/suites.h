@@ -21,6 +21,7 @@ void run_casts(Runner& runner);
 void run_compile(Runner& runner);
 void run_ddp(Runner& runner);
 void run_kernels(Runner& runner);
+void run_statistics(Runner& runner);
 void run_step(Runner& runner);
 
 }  // namespace bench

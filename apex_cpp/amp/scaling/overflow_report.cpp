@@ -1,11 +1,11 @@
 #include <apex_cpp/amp/scaling/overflow_report.h>
 
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/isinf.h>
-#include <ATen/ops/isnan.h>
 #include <c10/util/Exception.h>
 
 #include <sstream>
+
+#include "kernels/statistics/statistics.h"
 
 namespace apex::amp::detail {
 namespace {
@@ -35,12 +35,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
 bool has_nonfinite(const at::Tensor& tensor) { return !at::isfinite(tensor).all().item<bool>(); }
 
 NonfiniteGrad count_nonfinite(std::string parameter, const at::Tensor& grad) {
-  return {std::move(parameter),
-          at::isinf(grad).sum().item<int64_t>(),
-          at::isnan(grad).sum().item<int64_t>(),
-          grad.numel(),
-          false,
-          {}};
+  const auto found = kernels::tensor_statistics(grad).front();
+  return {std::move(parameter), found.inf, found.nan, grad.numel(), false, {}};
 }
 
 std::string describe(const NonfiniteGrad& grad) {
