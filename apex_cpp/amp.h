@@ -21,6 +21,7 @@
 #include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/state_dict.h>
 #include <apex_cpp/amp/statistics/statistics.h>
+#include <apex_cpp/amp/statistics/watch.h>
 #include <apex_cpp/amp/torch_amp/autocast.h>
 #include <apex_cpp/amp/torch_amp/custom_function.h>
 #include <apex_cpp/amp/torch_amp/grad_scaler.h>

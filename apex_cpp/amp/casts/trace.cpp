@@ -1,6 +1,5 @@
 #include <apex_cpp/amp/casts/trace.h>
 
-#include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -9,31 +8,9 @@
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/casts/trace_format.h>
 #include <apex_cpp/amp/casts/trace_recorder.h>
-#include <apex_cpp/amp/tensors/parameter_names.h>
+#include <apex_cpp/amp/tensors/op_tensors.h>
 
 namespace apex::amp {
-namespace {
-
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
-  } else if (value.isTuple()) {
-    for (const c10::IValue& element : value.toTupleRef().elements()) for_each_tensor(element, visit);
-  }
-}
-
-// "layer1.0.conv1.weight" is in the module "layer1.0.conv1".
-std::string module_of(const at::Tensor& tensor, const detail::ParameterNames& names) {
-  const auto* name = names.find(tensor);
-  if (!name && tensor.is_view()) name = names.find(at::Tensor(tensor._base()));
-  const auto dot = name ? name->rfind('.') : std::string::npos;
-  return dot == std::string::npos ? "" : name->substr(0, dot);
-}
-
-}  // namespace
 
 class trace::Recorder : public detail::TraceRecorder {
  public:
@@ -84,9 +61,9 @@ class trace::Recorder : public detail::TraceRecorder {
     op.backward = torch::autograd::get_current_graph_task_id() != -1;
     const auto names = detail::newest_parameter_names();
     for (const auto& input : function.inputs()) {
-      for_each_tensor(input, [&](const at::Tensor& tensor) {
+      detail::for_each_tensor(input, [&](const at::Tensor& tensor) {
         op.inputs.push_back(tensor.scalar_type());
-        if (op.module.empty() && names) op.module = module_of(tensor, *names);
+        if (op.module.empty() && names) op.module = detail::module_of(tensor, *names);
       });
     }
     ops.push_back(std::move(op));
@@ -95,7 +72,7 @@ class trace::Recorder : public detail::TraceRecorder {
   void end(const at::RecordFunction& function) {
     if (--depth_ > 0) return;
     for (const auto& output : function.outputs()) {
-      for_each_tensor(output, [&](const at::Tensor& tensor) { ops.back().outputs.push_back(tensor.scalar_type()); });
+      detail::for_each_tensor(output, [&](const at::Tensor& tensor) { ops.back().outputs.push_back(tensor.scalar_type()); });
     }
   }
 

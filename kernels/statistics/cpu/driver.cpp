@@ -1,5 +1,6 @@
 #include "kernels/statistics/cpu/driver.h"
 
+#include <thrust/execution_policy.h>
 #include <thrust/system/omp/execution_policy.h>
 
 #include <algorithm>
@@ -70,7 +71,8 @@ template <class Real>
 void run_as(at::ScalarType dtype, const Job& job) {
   const ReduceTile<Real> reduce{job, static_cast<int64_t>(c10::elementSize(dtype)), kernels::cpu::reader<Real>(dtype),
                                 current_add_block<Real>()};
-  run_passes(thrust::omp::par, job, reduce, 1);
+  // Threads that are asked for one tile cost more than they save.
+  job.tiles > 1 ? run_passes(thrust::omp::par, job, reduce, 1) : run_passes(thrust::seq, job, reduce, 1);
 }
 
 }  // namespace

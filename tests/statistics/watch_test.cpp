@@ -1,0 +1,109 @@
+// amp::watch: records per module, of activations and of their gradients.
+#include "tests/statistics/support.h"
+
+namespace apex::test {
+namespace {
+
+struct WatchedNetImpl : torch::nn::Module {
+  WatchedNetImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 2, 3)));
+    head = register_module("head", torch::nn::Linear(8, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return head(torch::relu(conv(x)).flatten(1)); }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::Linear head{nullptr};
+};
+TORCH_MODULE(WatchedNet);
+
+struct Watch : ::testing::Test {
+  Watch() { torch::manual_seed(4); }
+  ~Watch() override { amp::reset(); }
+
+  void step(double scale = 1) { (handle->forward(x).to(torch::kFloat).pow(2).mean() * scale).backward(); }
+  void start(const char* level) { handle = amp::initialize(model, level, amp::InitializeOptions().verbosity(0)); }
+
+  std::vector<std::string> seen(const amp::watch& watch) const {
+    std::vector<std::string> lines;
+    for (const auto& record : watch.records()) {
+      EXPECT_EQ(record.statistics.name, record.module + " " + record.op);
+      lines.push_back(record.statistics.name + (record.gradient ? " gradient" : ""));
+    }
+    return lines;
+  }
+
+  torch::Tensor x = torch::randn({5, 1, 4, 4});
+  WatchedNet model;
+  amp::Model<WatchedNet> handle{nullptr};
+};
+
+using Lines = std::vector<std::string>;
+
+TEST_F(Watch, RecordsWhatModulesMakeAndItsGradientsAtEveryLevel) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    SCOPED_TRACE(level);
+    model = WatchedNet();
+    start(level);
+    const amp::watch watch;
+    step();
+    EXPECT_EQ(seen(watch),
+              (Lines{"conv aten::conv2d", "head aten::addmm", "head aten::addmm gradient", "conv aten::conv2d gradient"}));
+    amp::reset();
+  }
+}
+
+TEST_F(Watch, RecordsAreTheStatisticsOfTheTensors) {
+  start("O0");
+  const amp::watch watch;
+  const auto output = handle->forward(x);
+  output.retain_grad();
+  (output.pow(2).mean() * 1024).backward();
+  ASSERT_EQ(watch.records().size(), 4u);
+  const auto activation = watch.records()[1].statistics, gradient = watch.records()[2].statistics;
+  expect_same_bits({activation}, amp::statistics(std::vector<torch::Tensor>{output}));
+  expect_same_bits({gradient}, amp::statistics(std::vector<torch::Tensor>{output.grad()}));
+}
+
+TEST_F(Watch, ChangesNoBitOfTheTraining) {
+  start("O1");
+  step();
+  std::vector<torch::Tensor> without;
+  for (auto& parameter : model->parameters()) without.push_back(std::exchange(parameter.mutable_grad(), {}));
+  {
+    const amp::watch watch;
+    step();
+  }
+  for (size_t i = 0; i < without.size(); ++i) EXPECT_TRUE(torch::equal(model->parameters()[i].grad(), without[i])) << i;
+}
+
+TEST_F(Watch, RecordsNothingOnceItHasEnded) {
+  start("O0");
+  amp::watch stopped;
+  const auto loss = handle->forward(x).sum();
+  stopped.stop();
+  loss.backward();
+  step();
+  EXPECT_EQ(seen(stopped), (Lines{"conv aten::conv2d", "head aten::addmm"}));
+  torch::Tensor outlives;
+  {
+    const amp::watch guard;
+    outlives = handle->forward(x).sum();
+  }
+  outlives.backward();  // the hooks find no guard
+}
+
+TEST_F(Watch, TheInnermostOfSeveralRecords) {
+  start("O0");
+  const torch::NoGradGuard no_grad;
+  const amp::watch outer;
+  {
+    const amp::watch inner;
+    handle->forward(x);
+    EXPECT_EQ(inner.records().size(), 2u);
+  }
+  EXPECT_TRUE(outer.records().empty());
+  handle->forward(x);
+  EXPECT_EQ(outer.records().size(), 2u);
+}
+
+}  // namespace
+}  // namespace apex::test
