@@ -103,7 +103,7 @@ TEST_P(Elastic, ResumesBitwiseAtAnyNumberOfRanks) {
   auto [one_net, one_opt] = amp::initialize(reference, one, GetParam(), small_scale());
   train(one_net, one_opt, 0, 6);
   for (const auto& group : groups) {
-    if (!group) continue;
+    if (!parallel::is_member(group)) continue;
     Layers model;
     auto adam = sharded_adam(model, group);
     auto [net, opt] = amp::initialize(model, adam, GetParam(), small_scale());
@@ -113,7 +113,7 @@ TEST_P(Elastic, ResumesBitwiseAtAnyNumberOfRanks) {
   wait_for_all();
   for (size_t saved_at = 1; saved_at <= groups.size(); ++saved_at) {
     for (const auto& group : groups) {
-      if (!group) continue;
+      if (!parallel::is_member(group)) continue;
       Layers model;
       auto adam = sharded_adam(model, group);
       auto [net, opt] = amp::initialize(model, adam, GetParam(), small_scale());

@@ -51,8 +51,7 @@ TEST(Survivors, DoNotWaitLongerThanTheTimeOutForARankThatHangs) {
   const int count = kRanks, last = count - 1;
   Ranks ranks(count, faulty("last_rank_hangs"));
   for (int rank = 0; rank < last; ++rank) {
-    ASSERT_EQ(::waitpid(ranks[rank].pid, &ranks[rank].status, 0), ranks[rank].pid);
-    ranks[rank].ended = true;
+    ASSERT_TRUE(ranks.ends_within(rank, kGraceSeconds));
     expect_error(ranks[rank], {"the second sum failed", "No word from rank " + std::to_string(last)});
   }
 }
@@ -64,6 +63,13 @@ TEST(Survivors, NameARankThatEndedByAnErrorOfItsOwn) {
   expect_error(ranks[last], {"a file is missing"});
   for (int rank = 0; rank < last; ++rank)
     expect_error(ranks[rank], {"the first sum failed", "No word from rank " + std::to_string(last)});
+}
+
+TEST(Survivors, HearOfAFailureInAnotherGroup) {
+  Ranks ranks(3, faulty("last_rank_of_a_group_dies"));
+  ranks.wait(kGraceSeconds);
+  expect_error(ranks[1], {"the pair's sum failed", "No word from rank 1"});
+  expect_error(ranks[0], {"everyone's sum failed"});
 }
 
 TEST(Survivors, NameTheModelThatDiffers) {
@@ -157,6 +163,12 @@ TEST(Start, NamesTheWorldsThatDiffer) {
 TEST(Start, SaysThatThePortIsTaken) {
   const Port port;
   expect_start_error({"MASTER_PORT=" + std::to_string(port.number())}, {"cannot be used", "choose another port (MASTER_PORT)"});
+}
+
+TEST(Start, MayBeRepeated) {
+  Ranks ranks(3, faulty("start_twice"));
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }
 
 TEST(Start, RefusesAnUnknownMethod) {

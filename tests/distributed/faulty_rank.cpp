@@ -86,6 +86,28 @@ void meet_at_a_file() {
   destroy_process_group();
 }
 
+// One group of all after the other.
+void start_twice() {
+  for (int times = 0; times < 2; ++times) {
+    start();
+    sum("the sum of this start");
+    destroy_process_group();
+  }
+}
+
+// The failure is in a group of two; the others wait in that of all.
+void last_rank_of_a_group_dies() {
+  start();
+  const auto pair = new_group({1, 2});
+  default_process_group()->setTimeout(kStart);
+  if (is_last()) die();
+  if (is_member(pair)) {
+    pair->setTimeout(kOperation);
+    all_reduce(pair, at::ones({1 << 16}), "the pair's sum");
+  }
+  sum("everyone's sum");
+}
+
 void shapes_differ() {
   start();
   const std::string mine = is_last() ? "weight 3 x 3" : "weight 3 x 4";
@@ -169,6 +191,8 @@ const std::map<std::string, void (*)()> kFaults{{"start", start},
                                                 {"first_rank_dies_in_checkpoint", first_rank_dies_in_checkpoint},
                                                 {"last_rank_has_another_level", last_rank_has_another_level},
                                                 {"load_the_checkpoint", load_the_checkpoint},
+                                                {"start_twice", start_twice},
+                                                {"last_rank_of_a_group_dies", last_rank_of_a_group_dies},
                                                 {"shapes_differ", shapes_differ}};
 
 }  // namespace

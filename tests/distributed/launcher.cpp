@@ -123,6 +123,15 @@ void Ranks::wait(int grace_seconds) {
   while (!look()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
+bool Ranks::ends_within(int rank, int seconds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (!(*this)[rank].ended && std::chrono::steady_clock::now() < until) {
+    look();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return (*this)[rank].ended;
+}
+
 bool Ranks::all_succeeded() const {
   for (const auto& process : processes_)
     if (!process.succeeded()) return false;

@@ -31,6 +31,7 @@ class Ranks {
   RankProcess& operator[](int rank) { return processes_[static_cast<size_t>(rank)]; }
   /// Waits for all; once one has failed, the others have `grace_seconds` more before they are killed.
   void wait(int grace_seconds);
+  bool ends_within(int rank, int seconds);
   bool all_succeeded() const;
   /// Every rank's output, each line after its rank.
   std::string outputs() const;

@@ -44,8 +44,12 @@ TEST(ProcessGroup, NamesTheRankThatDiffers) {
 
 TEST(ProcessGroup, OfSomeRanksSumsOverThese) {
   const auto group = new_group({world_size() - 1, 0});
-  ASSERT_EQ(group.defined(), rank() == 0 || rank() == world_size() - 1);
-  if (!group) return;
+  ASSERT_EQ(is_member(group), rank() == 0 || rank() == world_size() - 1);
+  if (!is_member(group)) {
+    EXPECT_THROW(or_default(group), c10::ValueError);
+    EXPECT_THROW(all_reduce(group, at::ones({1}), "summing"), c10::ValueError);
+    return;
+  }
   EXPECT_EQ(group->getRank(), rank() == 0 ? 1 : 0);
   auto tensor = at::full({1}, rank() + 1, at::kFloat);
   all_reduce(group, tensor, "summing");

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 #include <string>
@@ -21,8 +22,13 @@ struct BackendPlace {
 /// Gloo, on TCP. Error: this LibTorch has none.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendPlace& place);
 
-/// Whether this build has NCCL and the machine a GPU.
-bool has_nccl();
+/// Whether an operation is Gloo's, which the host waits for; for one of NCCL's a stream waits. A group may have both.
+bool is_of_gloo(const c10d::Work& work);
+
+/// Whether this build has NCCL and this process, by its LOCAL_RANK or else `rank`, a GPU of its own.
+bool has_nccl(int rank);
+/// Makes the GPU of this process the current device. Error: LOCAL_RANK is beyond the GPUs, of which there are several.
+void take_gpu(int rank);
 /// NCCL. Error: this build has none, or the machine no GPU.
 c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendPlace& place);
 

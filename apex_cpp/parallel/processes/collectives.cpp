@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include <apex_cpp/parallel/processes/backends.h>
 #include <apex_cpp/parallel/processes/failures.h>
 
 namespace apex::parallel {
@@ -15,23 +16,40 @@ namespace {
 
 using std::chrono::milliseconds;
 
+void check_member(const ProcessGroup& group, const std::string& what) {
+  TORCH_CHECK_VALUE(group.defined() && is_member(group), what, ": this process is not in the group that was given");
+}
+
 /// How often a rank that waits asks whether another has given up.
 constexpr milliseconds kPatience{1000};
-
-bool runs_on_host(const ProcessGroup& group) { return group->getBackendType() == c10d::ProcessGroup::BackendType::GLOO; }
 
 bool ended_within(c10d::Work& work, milliseconds patience) {
   try {
     work.wait(patience);
   } catch (const std::exception&) {
-    if (work.isCompleted()) throw;
-    return false;
+    if (!work.isCompleted()) return false;
+    work.wait();  // throws what ended it, unless it ended well while the exception was on its way
   }
   return true;
 }
 
 void wait_on_host(const ProcessGroup& group, c10d::Work& work) {
   while (!ended_within(work, kPatience)) TORCH_CHECK(!detail::any_failure(group), "another rank has failed");
+}
+
+void wait_for(const ProcessGroup& group, c10d::Work& work) {
+  detail::is_of_gloo(work) ? wait_on_host(group, work) : (void)work.wait();
+}
+
+// `start` answers the operation that it began.
+template <class Start>
+void run(const ProcessGroup& group, const std::string& what, const Start& start) {
+  check_member(group, what);
+  try {
+    wait_for(group, *start());
+  } catch (const std::exception& error) {
+    detail::fail(group, what, error.what());
+  }
 }
 
 std::vector<at::Tensor> like(const at::Tensor& tensor, int count) {
@@ -75,11 +93,7 @@ namespace detail {
 
 void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work, const std::string& what) {
   try {
-    if (runs_on_host(group)) {
-      wait_on_host(group, *work);
-    } else {
-      work->wait();
-    }
+    wait_for(group, *work);
   } catch (const std::exception& error) {
     fail(group, what, error.what());
   }
@@ -91,20 +105,20 @@ void all_reduce(const ProcessGroup& group, const at::Tensor& tensor, const std::
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = op;
-  detail::wait(group, group->allreduce(tensors, options), what);
+  run(group, what, [&] { return group->allreduce(tensors, options); });
 }
 
 void broadcast(const ProcessGroup& group, const at::Tensor& tensor, int root, const std::string& what) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  detail::wait(group, group->broadcast(tensors, options), what);
+  run(group, what, [&] { return group->broadcast(tensors, options); });
 }
 
 std::vector<at::Tensor> all_gather(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what) {
   std::vector<at::Tensor> input{tensor.contiguous()};
   std::vector<std::vector<at::Tensor>> outputs{like(input[0], group->getSize())};
-  detail::wait(group, group->allgather(outputs, input), what);
+  run(group, what, [&] { return group->allgather(outputs, input); });
   return outputs[0];
 }
 

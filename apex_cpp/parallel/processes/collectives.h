@@ -10,9 +10,10 @@
 namespace apex::parallel {
 
 // Every process of the group calls these, in the same order. c10d's own methods of the group do the same without waiting, and
-// with errors that name no ranks. Errors of all: c10::DistBackendError when the operation failed here or on another rank, or
-// took longer than the group's time-out; it names the ranks that failed or keep silent. The group is of no use afterwards.
-// `what` tells the reader what the operation was for ("summing the losses").
+// with errors that name no ranks. Errors of all: ValueError where this process is not in the group; c10::DistBackendError when
+// the operation could not be begun or, over Gloo, failed here or on another rank or took longer than the group's time-out; it
+// names the ranks that failed or keep silent, and the group is of no use afterwards. What NCCL runs fails later, on the device:
+// c10d's watchdog then ends the process. `what` tells the reader what the operation was for ("summing the losses").
 
 /// In place, over all ranks. On a GPU the current stream waits for the result, on a CPU the caller does.
 void all_reduce(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what,

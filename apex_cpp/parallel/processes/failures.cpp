@@ -17,9 +17,16 @@ std::string report_of(int rank) { return "failed/" + std::to_string(rank); }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void send_report(c10d::Store& store, int rank, const std::string& text) {
-  store.set(report_of(rank), text);
-  store.set(kAnyFailure, std::string("yes"));
+// Ranks that wait in another group hear of a failure by the default group's store.
+template <class Action>
+void for_each_store(const ProcessGroup& group, const Action& action) {
+  action(*group->getStore());
+  if (is_initialized() && default_process_group() != group) action(*default_process_group()->getStore());
+}
+
+void send_report(const ProcessGroup& group, const std::string& text) {
+  group->getStore()->set(report_of(group->getRank()), text);
+  for_each_store(group, [](c10d::Store& store) { store.set(kAnyFailure, std::string("yes")); });
 }
 
 // As long as others may still be busy, but no longer than they wait for each other.
@@ -75,7 +82,7 @@ std::string who_failed(const ProcessGroup& group) {
     const auto reports = hear_all(group);
     if (!reports.silent.empty())
       text << "\nNo word from rank " << reports.silent << " within " << hearing_time(group).count()
-           << " ms: the process has ended, or hangs; its own output says why.";
+           << " ms: the process has ended, hangs, or is busy elsewhere; its own output says why.";
     if (!reports.heard.empty()) text << "\nThe others report:" << reports.heard;
     part(group, reports);
   } catch (const std::exception& error) {
@@ -91,12 +98,16 @@ void never_destroy(const ProcessGroup& group) { new ProcessGroup(group); }
 
 }  // namespace
 
-bool any_failure(const ProcessGroup& group) { return group->getStore()->check({kAnyFailure}); }
+bool any_failure(const ProcessGroup& group) {
+  bool found = false;
+  for_each_store(group, [&](c10d::Store& store) { found = found || store.check({kAnyFailure}); });
+  return found;
+}
 
 void fail(const ProcessGroup& group, const std::string& what, const std::string& cause) {
   never_destroy(group);
   try {
-    send_report(*group->getStore(), group->getRank(), what + " failed: " + first_line(cause));
+    send_report(group, what + " failed: " + first_line(cause));
   } catch (const std::exception&) {  // who_failed says that the store is gone
   }
   TORCH_CHECK_WITH(DistBackendError, false, "rank ", group->getRank(), " of ", group->getSize(), ": ", what,

@@ -6,7 +6,7 @@
 #include <apex_cpp/parallel/processes/backends.h>
 
 #ifdef USE_C10D_GLOO
-// LibTorch ships this header, but not the Gloo headers that it includes; apex_cpp/parallel/CMakeLists.txt puts
+// LibTorch ships this header, but not the Gloo headers that it includes; tools/cmake/ApexProcesses.cmake puts
 // gloo_declarations.h in their place. No other file includes it.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -27,11 +27,15 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendPlace& place) {
   return c10::make_intrusive<c10d::ProcessGroupGloo>(place.store, place.rank, place.size, std::move(options));
 }
 
+bool is_of_gloo(const c10d::Work& work) { return dynamic_cast<const c10d::ProcessGroupGloo::AsyncWork*>(&work) != nullptr; }
+
 }  // namespace apex::parallel::detail
 #else
 namespace apex::parallel::detail {
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendPlace&) {
   TORCH_CHECK(false, "init_process_group: this LibTorch was built without Gloo: use the backend nccl, or PyTorch's own builds");
 }
+
+bool is_of_gloo(const c10d::Work&) { return false; }
 }  // namespace apex::parallel::detail
 #endif

@@ -31,10 +31,10 @@ World& world() {
   return *world;
 }
 
-std::string default_backend() { return detail::has_nccl() ? "cpu:gloo,cuda:nccl" : "gloo"; }
+std::string default_backend(int rank) { return detail::has_nccl(rank) ? "cpu:gloo,cuda:nccl" : "gloo"; }
 
 void check_backend(const std::string& backend) {
-  TORCH_CHECK(backend == "gloo" || backend == "nccl" || backend == "cpu:gloo,cuda:nccl",
+  TORCH_CHECK(backend.empty() || backend == "gloo" || backend == "nccl" || backend == "cpu:gloo,cuda:nccl",
               "init_process_group: there is no backend '", backend, "': use gloo, nccl or cpu:gloo,cuda:nccl");
 }
 
@@ -52,6 +52,9 @@ ProcessGroup make_group(const detail::BackendPlace& place, const std::string& ba
   group->setGroupName(name);
   return group;
 }
+
+// Stands for a group that this process is not in: null would be read as the default group.
+ProcessGroup nobodys_group(int size) { return c10::make_intrusive<c10d::ProcessGroup>(-1, size); }
 
 std::string list_of(const std::vector<int>& ranks) {
   std::ostringstream text;
@@ -71,9 +74,10 @@ void check_ranks(const std::vector<int>& ranks, int size) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   TORCH_CHECK(!is_initialized(), "init_process_group: it was called before: call destroy_process_group first");
-  const auto backend = options.backend().empty() ? default_backend() : options.backend();
-  check_backend(backend);
+  check_backend(options.backend());
   const auto place = detail::open_store(options);
+  const auto backend = options.backend().empty() ? default_backend(place.rank) : options.backend();
+  if (backend != "gloo") detail::take_gpu(place.rank);
   detail::meet(place, options.timeout());
   const auto address = place.host.empty() ? "" : detail::address_towards(place.host);
   auto group = make_group({place.store, place.rank, place.world_size, options.timeout(), address}, backend, "world");
@@ -101,7 +105,7 @@ ProcessGroup new_group(const std::vector<int>& ranks) {
   check_ranks(ranks, all->getSize());
   const auto name = "group_" + std::to_string(world().groups_made++);
   const auto found = std::find(ranks.begin(), ranks.end(), all->getRank());
-  if (found == ranks.end()) return {};
+  if (found == ranks.end()) return nobodys_group(static_cast<int>(ranks.size()));
   auto store = c10::make_intrusive<c10d::PrefixStore>(name, all->getStore());
   auto group = make_group({std::move(store), static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
                            world().timeout, world().address},
@@ -110,6 +114,12 @@ ProcessGroup new_group(const std::vector<int>& ranks) {
   return group;
 }
 
-ProcessGroup or_default(const ProcessGroup& group) { return group.defined() ? group : default_process_group(); }
+bool is_member(const ProcessGroup& group) { return group->getRank() >= 0; }
+
+ProcessGroup or_default(const ProcessGroup& group) {
+  if (!group.defined()) return default_process_group();
+  TORCH_CHECK_VALUE(is_member(group), "process_group: this process is not among the ranks of the group that was given");
+  return group;
+}
 
 }  // namespace apex::parallel

@@ -15,7 +15,7 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 /// Where the processes meet, and how they talk.
 struct ProcessGroupOptions {
   /// "gloo" (CPU tensors, and CUDA tensors by way of the host), "nccl" (CUDA tensors), or "cpu:gloo,cuda:nccl". Empty: both
-  /// where this build has NCCL and there is a GPU, else gloo.
+  /// where this build has NCCL and this process a GPU of its own, else gloo.
   TORCH_ARG(std::string, backend);
   /// "env://": MASTER_ADDR and MASTER_PORT, which torchrun sets. "tcp://HOST:PORT": rank 0 serves there. "file://PATH": a file
   /// that all processes see and that does not exist before.
@@ -30,10 +30,10 @@ struct ProcessGroupOptions {
 
 /// Meets the other processes and answers the group of all, which from then on is the default of everything in apex::parallel.
 /// Under `torchrun --no-python`, or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand, it needs no options.
-/// With NCCL the process takes the GPU of its LOCAL_RANK. From then on amp prints its properties on rank 0 alone. Apex:
-/// torch.distributed.init_process_group. Errors (c10::Error, naming rank and variable): a variable that is missing or no
-/// number, a rank outside the world, two processes with one rank, world sizes that differ, a port or file that cannot be used,
-/// ranks that did not come within the time-out; a second call without destroy_process_group.
+/// With NCCL the process takes the GPU of its LOCAL_RANK, or the only one it sees. From then on amp prints its properties on
+/// rank 0 alone. Apex: torch.distributed.init_process_group. Errors (c10::Error, naming rank and variable): a variable that is
+/// missing or no number, a rank outside the world, two processes with one rank, world sizes that differ, a port or file that
+/// cannot be used, ranks that did not come within the time-out; a second call without destroy_process_group.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// The group of all processes. Error: init_process_group was not called.
@@ -41,14 +41,19 @@ ProcessGroup default_process_group();
 
 bool is_initialized();
 
-/// Forgets the default group; objects that hold it go on using it.
+/// Forgets the default group; objects that hold it go on using it. Another may be made, by all processes.
 void destroy_process_group();
 
-/// A group of some of the default group's ranks, in the order given: every process calls this, with the same ranks. Null where
-/// the calling process is not among them. Errors: no ranks, a rank twice or outside the world.
+/// A group of some of the default group's ranks, in the order given: every process calls this, with the same ranks. One that is
+/// not among them gets a group that everything here refuses, and of which `is_member` is false. Errors: no ranks, a rank twice
+/// or outside the world.
 ProcessGroup new_group(const std::vector<int>& ranks);
 
-/// `group`, or the default group if that is null: how options named process_group are read.
+/// Whether this process is in a group that `new_group` answered.
+bool is_member(const ProcessGroup& group);
+
+/// `group`, or the default group if that is null: how options named process_group are read. Error (ValueError): this process is
+/// not in the group.
 ProcessGroup or_default(const ProcessGroup& group);
 
 }  // namespace apex::parallel

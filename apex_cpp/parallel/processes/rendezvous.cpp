@@ -6,8 +6,10 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include <apex_cpp/parallel/processes/environment.h>
@@ -37,7 +39,7 @@ Rendezvous who_we_are(const ProcessGroupOptions& options) {
                      : "\nIs rank 0 running, and is its address (MASTER_ADDR) reachable from here?");
 }
 
-c10::intrusive_ptr<c10d::Store> tcp_store(const Rendezvous& place, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& place, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
   options.isServer = place.rank == 0 && !agent_serves_the_store();
@@ -49,6 +51,15 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const Rendezvous& place, std::chrono::
   } catch (const std::exception& error) {
     cannot_use(place, "the store at " + place.host + ":" + std::to_string(place.port), error.what());
   }
+}
+
+// One for the life of the process: a start that follows would meet the server of the one before while that goes away.
+c10::intrusive_ptr<c10d::Store> tcp_store(const Rendezvous& place, std::chrono::milliseconds timeout) {
+  static auto* stores = new std::map<std::string, c10::intrusive_ptr<c10d::Store>>;
+  auto& store = (*stores)[place.host + ":" + std::to_string(place.port)];
+  if (!store) store = open_tcp_store(place, timeout);
+  store->setTimeout(timeout);
+  return store;
 }
 
 c10::intrusive_ptr<c10d::Store> file_store(const Rendezvous& place, const std::string& path,
@@ -83,10 +94,12 @@ void read_environment(Rendezvous& place) {
   place.port = environment_number("MASTER_PORT", rank, 0, kLargestPort);
 }
 
-// A store may outlive a start: torchrun's serves all of its restarts.
+// A store may outlive a start: torchrun's serves all of its restarts, and a process may start anew with other groups.
 c10::intrusive_ptr<c10d::Store> of_this_start(c10::intrusive_ptr<c10d::Store> store) {
+  static std::atomic<int> starts{0};
   const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  return c10::make_intrusive<c10d::PrefixStore>("apex_cpp/" + std::string(restarts ? restarts : "0"), std::move(store));
+  const auto prefix = "apex_cpp/" + std::string(restarts ? restarts : "0") + "/" + std::to_string(starts++);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store));
 }
 
 std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
