@@ -4,6 +4,8 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 namespace apex::kernels::statistics {
 namespace {
 

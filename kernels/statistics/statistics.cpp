@@ -2,9 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "kernels/statistics/cpu/driver.h"
 #include "kernels/statistics/job.h"

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <mutex>
-#include <optional>
+#include <utility>
 
 #include <apex_cpp/amp/tensors/op_tensors.h>
 
