@@ -40,6 +40,19 @@ void check_may_open(OptimizerStash& stash, const Session& session) {
               "closing brace, or finish()) before the next one.");
 }
 
+// A sharded optimizer steps on all its ranks or on none, also where other optimizers of the block have gradients of each rank's
+// own. Alone it has found the same everywhere.
+std::vector<int> ranks_with_overflow(const LossScaler& scaler, const std::vector<std::shared_ptr<OptimizerStash>>& stashes,
+                                     bool found_here) {
+  auto ranks = detail::ranks_with_overflow(scaler, found_here);
+  if (!scaler.looks() || stashes.size() == 1) return ranks;
+  for (const auto& stash : stashes) {
+    const auto of_shards = stash->ranks_with_overflow(found_here || !ranks.empty());
+    if (ranks.empty()) ranks = of_shards;
+  }
+  return ranks;
+}
+
 }  // namespace
 
 ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options)
@@ -167,7 +180,7 @@ void ScaledLoss::leave() {
 
 void ScaledLoss::update_scale(LossScaler& scaler) {
   const bool found_here = scaler.overflow_found();
-  const auto ranks = detail::ranks_with_overflow(scaler, found_here);
+  const auto ranks = ranks_with_overflow(scaler, stashes_, found_here);
   if (!found_here && ranks.empty()) {
     scaler.update_scale(false);
     return;

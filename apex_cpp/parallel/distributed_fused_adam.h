@@ -78,8 +78,9 @@ struct DistributedFusedAdamOptions {
 /// wherever the sum over ranks is what one process would have added up, as with values of few bits. Otherwise they differ by
 /// the rounding of that sum, and have the same bits from run to run.
 ///
-/// With amp, at every level: the end of a scale_loss block adds the gradients up, scaled, and all ranks find the same overflow;
-/// a skipped step changes no bit on any. Blocks with delay_unscale leave theirs in the parameters, and the last one sends all.
+/// With amp, at every level: the end of a scale_loss block adds the gradients up, scaled, and all ranks find the same overflow,
+/// be it in another optimizer of the block on one rank; a skipped step changes no bit on any. Blocks with delay_unscale leave
+/// theirs in the parameters, and the last one sends all.
 /// amp makes no masters beside the optimizer's own; amp::master_params is an error. Weights that the program writes into the
 /// model go to the masters in the next step, as far as they are not the rounded masters; of writes through `weight.data()`,
 /// amp::clear_cast_cache tells.
@@ -89,8 +90,9 @@ struct DistributedFusedAdamOptions {
 /// round.
 ///
 /// Parameters: float16, bfloat16, float32, dense, on CPU (Gloo) or CUDA (NCCL). The host waits for the gradients' flags in each
-/// step. Constructor, backward, `step`, `clip_grad_norm`, `grad_norm`, `save` and `add_param_group` are collective: every rank
-/// calls them, in the same order. CUDA graphs: a captured step is an error.
+/// step. Constructor, backward, `step`, `zero_grad`, `clip_grad_norm`, `grad_norm`, `save` and `add_param_group` are
+/// collective: every rank calls them, in the same order. A rank without a batch may leave out backward passes before `step`,
+/// not ones after `grad_norm` or `clip_grad_norm`, nor ones that `zero_grad` drops. CUDA graphs: a captured step is an error.
 /// Errors, before anything is changed: those of FusedAdam; ValueError for options that no rank can have or that differ between
 /// ranks, and for parameters that differ between ranks in shape, layout or dtype; TypeError for another dtype; and
 /// c10::DistBackendError when another rank fails or keeps silent beyond the group's time-out.

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <apex_cpp/amp.h>
+#include <apex_cpp/parallel/share_overflow.h>
 
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/distributed/sharded_support.h"
@@ -238,6 +242,46 @@ TEST(DistributedFusedAdamAmp, GradientsOfAnotherOptimizersBlockAreNotSent) {
     trained.push_back(copies_of(d->parameters()));
   }
   EXPECT_TRUE(same_bytes(trained[0], trained[1]));
+}
+
+// Nothing reduces the gradients of the other optimizer: in step 1 they overflow on rank 0 alone, in step 2 the sharded ones do
+// as well.
+TEST(DistributedFusedAdamAmp, AllRanksSkipWhereAnotherOptimizerOfTheBlockOverflowsOnOne) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  for (const auto& [sharded_first, shares] : {std::pair(true, false), {false, false}, {true, true}, {false, true}}) {
+    Pair model;
+    torch::nn::Linear own(6, 4);
+    DistributedFusedAdam sharded(model->parameters(), summing());
+    optimizers::FusedAdam fused(own->parameters(), one_process_options());
+    auto nets = std::tie(model, own);
+    auto optimizers = std::tie(sharded, fused);
+    auto [handles, opts] = amp::initialize(nets, optimizers, "O2", quiet().loss_scale("dynamic"));
+    auto& [net, own_net] = handles;
+    auto& [opt, own_opt] = opts;
+    std::optional<parallel::OverflowSharing> sharing;
+    if (shares) sharing.emplace(parallel::share_overflow());
+    for (int step = 0; step < 4; ++step) {
+      const bool overflows = step == 1 || step == 2;
+      const Tensors before = copies_of(net->parameters());
+      const Batch batch = batch_of(rank(), step);
+      {
+        const auto loss = loss_of(net, batch, step == 2 && rank() == world_size() - 1 ? inf : 1) +
+                          own_net->forward(batch.x).to(at::kFloat).sum() * (overflows && rank() == 0 ? inf : 1);
+        auto scaled_loss = sharded_first ? amp::scale_loss(loss, {opt, own_opt}) : amp::scale_loss(loss, {own_opt, opt});
+        scaled_loss.backward();
+      }
+      opt.step();
+      own_opt.step();
+      own_opt.zero_grad();
+      EXPECT_EQ(amp::step_result(opt).skipped, overflows) << step;
+      EXPECT_EQ(amp::step_result(own_opt).skipped, overflows) << step;
+      EXPECT_EQ(same_bytes(net->parameters(), before), overflows) << step;
+      EXPECT_TRUE(same_on_all_ranks(net->parameters())) << step;
+      if (!overflows) continue;
+      EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, std::vector<int>{step == 1 ? 0 : world_size() - 1});
+    }
+    EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 256);
+  }
 }
 
 struct NetImpl : torch::nn::Module {

@@ -337,6 +337,22 @@ TEST(DistributedFusedAdam, WithGradScalerAllRanksSkipWhenOneOverflows) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
+TEST(DistributedFusedAdam, NormAndClippingAreThoseOfUnscaledGradientsAfterUnscale_) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  amp::GradScaler scaler("cpu", /*init_scale=*/1024);
+  scaler.scale(at::ones({}));
+  backward(params, 0, 1024.0);
+  const double scaled = optimizer.grad_norm();
+  scaler.unscale_(optimizer);
+  EXPECT_EQ(optimizer.grad_norm(), scaled / 1024);  // a power of two
+  EXPECT_EQ(optimizer.clip_grad_norm(2 * scaled / 1024), scaled / 1024);
+  scaler.step(optimizer);
+  one.step(sums_of_grads(params, 0));
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
 torch::nn::Sequential make_net(at::ScalarType dtype) {
   torch::manual_seed(3);
   torch::nn::Sequential net(torch::nn::Linear(16, 33), torch::nn::Tanh(), torch::nn::Linear(33, 5));

@@ -211,6 +211,11 @@ NonfiniteGrad OptimizerStash::first_nonfinite() const {
   return {};
 }
 
+std::vector<int> OptimizerStash::ranks_with_overflow(bool found_here) const {
+  const auto* optimizer = sharded();
+  return optimizer ? optimizer->grad_shards()->ranks_with_overflow(found_here) : std::vector<int>{};
+}
+
 void OptimizerStash::check_masters_are_here(const char* caller) const {
   TORCH_CHECK(!sharded(), caller,
               "() was called for a sharded optimizer, whose masters and gradients no single process has. Clip with "

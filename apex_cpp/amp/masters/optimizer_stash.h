@@ -91,6 +91,8 @@ class OptimizerStash : public KeepsMasters {
   double clip_grad_norm(double max_norm);
   /// The first gradient of this optimizer that is not finite, if there is one. Synchronises.
   NonfiniteGrad first_nonfinite() const;
+  /// Of a sharded optimizer, and collective: the ranks that have found an overflow. Of another: none.
+  std::vector<int> ranks_with_overflow(bool found_here) const;
   /// Errors: RuntimeError if masters are spread over processes.
   void check_masters_are_here(const char* caller) const;
   /// Errors: RuntimeError naming `caller` and the remedy if gradients are still scaled, after passes with delay_unscale, or

@@ -10,8 +10,8 @@
 namespace apex::amp {
 
 /// The gradients of an optimizer that takes them out of the parameters while backward runs, adds them up over the processes
-/// of a group, and keeps on each process a part of the sums, in float32. Every method but the first two and `has_open_grads` is
-/// collective: all processes call it at the same place of the program, and all find the same.
+/// of a group, and keeps on each process a part of the sums, in float32. Every method but the first two, `has_open_grads` and
+/// `first_nonfinite` is collective: all processes call it at the same place of the program, and all find the same.
 class GradShards {
  public:
   virtual ~GradShards() = default;
@@ -31,7 +31,7 @@ class GradShards {
   virtual void drop() = 0;
 
   /// The L2 norm of all sums over all processes, with their scale taken out: float32, one element, on the CPU. Not finite if a
-  /// gradient is not. Synchronises.
+  /// gradient is not; after a watched pass it then finds `first_nonfinite` as well. Synchronises.
   virtual at::Tensor norm() = 0;
   /// Has the next step multiply by what makes that norm at most `max_norm`; returns the norm from before. Synchronises.
   virtual double clip(double max_norm) = 0;
@@ -41,14 +41,16 @@ class GradShards {
   virtual void unscale(const at::Tensor& inv_scale) = 0;
 
   /// The first parameter whose sum has values that are not finite, over all processes; undefined if there is none. `ranks` had
-  /// some among what was sent together with its gradient.
+  /// some among what was sent together with its gradient. Known since `norm`, so that a process may ask for it alone.
   struct Nonfinite {
     at::Tensor param;
     int64_t inf_count = 0;
     int64_t nan_count = 0;
     std::vector<int> ranks = {};
   };
-  virtual Nonfinite first_nonfinite() = 0;
+  virtual Nonfinite first_nonfinite() const = 0;
+  /// The processes that have found an overflow, their own gradients beside these included.
+  virtual std::vector<int> ranks_with_overflow(bool found_here) = 0;
 };
 
 /// Base, beside `torch::optim::Optimizer`, of an optimizer whose masters, state and gradients are spread over processes. amp

@@ -42,8 +42,14 @@ at::Tensor ShardedGrads::norm() {
     for (const auto& each : all_gather(options_.group, square, "adding up the norm of the gradients"))
       total += each.item<double>();
     norm_ = static_cast<float>(std::sqrt(total));
+    if (watched_ && !std::isfinite(*norm_)) nonfinite_ = find_nonfinite();
   }
   return at::full({1}, *norm_ * clip_, at::kFloat);
+}
+
+void ShardedGrads::forget_norm() {
+  norm_.reset();
+  nonfinite_ = {};
 }
 
 double ShardedGrads::clip(double max_norm) {
@@ -65,11 +71,11 @@ at::Tensor ShardedGrads::found_inf() {
 void ShardedGrads::unscale(const at::Tensor& inv_scale) {
   const at::NoGradGuard no_grad;
   for (const at::Tensor& sum : sums()) sum.mul_(inv_scale.to(sum.device()));
+  forget_norm();
 }
 
-std::vector<int> ShardedGrads::ranks_with_nonfinite(const GradBucket& bucket) const {
-  const bool mine = bucket.found_nonfinite.defined() && bucket.found_nonfinite.item<int32_t>() != 0;
-  const at::Tensor flag = at::full({1}, mine, at::kInt).to(device_for(options_.group));
+std::vector<int> ShardedGrads::ranks_with_overflow(bool found_here) {
+  const at::Tensor flag = at::full({1}, found_here, at::kInt).to(device_for(options_.group));
   const auto flags = all_gather(options_.group, flag, "finding the ranks that overflowed");
   std::vector<int> ranks;
   for (size_t rank = 0; rank < flags.size(); ++rank) {
@@ -78,7 +84,7 @@ std::vector<int> ShardedGrads::ranks_with_nonfinite(const GradBucket& bucket) co
   return ranks;
 }
 
-ShardedGrads::Nonfinite ShardedGrads::first_nonfinite() {
+ShardedGrads::Nonfinite ShardedGrads::find_nonfinite() {
   const at::NoGradGuard no_grad;
   const auto none = static_cast<int64_t>(params_.size());
   at::Tensor mine = at::tensor({none, int64_t{0}, int64_t{0}}, at::kLong);
@@ -100,7 +106,9 @@ ShardedGrads::Nonfinite ShardedGrads::first_nonfinite() {
     found.inf_count += values[1].item<int64_t>();
     found.nan_count += values[2].item<int64_t>();
   }
-  if (first < none) found.ranks = ranks_with_nonfinite(buckets_[params_[first].place->bucket]);
+  if (first == none) return found;
+  const at::Tensor& sent = buckets_[params_[first].place->bucket].found_nonfinite;
+  found.ranks = ranks_with_overflow(sent.defined() && sent.item<int32_t>() != 0);
   return found;
 }
 

@@ -13,8 +13,9 @@
 namespace apex::parallel::detail {
 namespace {
 
+// A group may have a backend for each kind of device.
 bool is_nccl(const ProcessGroup& group, const at::Tensor& tensor) {
-  return tensor.is_cuda() && group->getBackendType() != c10d::ProcessGroup::BackendType::GLOO;
+  return tensor.is_cuda() && group->getBackend(at::kCUDA)->getBackendName() == "nccl";
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view(at::kByte); }

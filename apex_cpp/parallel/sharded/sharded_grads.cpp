@@ -273,7 +273,7 @@ void ShardedGrads::end_pass(double scale) {
   scale_ = scale;
   clip_ = 1.0;
   ended_ = true;
-  norm_.reset();
+  forget_norm();
 }
 
 void ShardedGrads::abandon_pass() {
@@ -298,7 +298,7 @@ void ShardedGrads::drop() {
   for (Param& each : params_) each.present = false;
   scale_ = clip_ = 1.0;
   ended_ = false;
-  norm_.reset();
+  forget_norm();
 }
 
 }  // namespace apex::parallel::detail

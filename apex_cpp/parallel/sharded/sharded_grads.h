@@ -101,7 +101,8 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   double clip(double max_norm) override;
   at::Tensor found_inf() override;
   void unscale(const at::Tensor& inv_scale) override;
-  Nonfinite first_nonfinite() override;
+  Nonfinite first_nonfinite() const override { return nonfinite_; }
+  std::vector<int> ranks_with_overflow(bool found_here) override;
 
  private:
   struct Param {
@@ -122,10 +123,11 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void send(GradBucket& bucket);
   at::Tensor packed(const GradBucket& bucket);
   void receive(GradBucket& bucket);
-  std::vector<int> ranks_with_nonfinite(const GradBucket& bucket) const;
   void finish_round();
   bool agree_on_presence();
   std::vector<at::Tensor> sums() const;
+  Nonfinite find_nonfinite();
+  void forget_norm();
   std::string name_of(const GradBucket& bucket) const;
 
   ShardedGradsOptions options_;
@@ -139,6 +141,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   bool ended_ = false;  // a pass since the sums were dropped
   double scale_ = 1.0, clip_ = 1.0;
   std::optional<float> norm_;  // of the sums, unscaled, before clipping
+  Nonfinite nonfinite_;        // found with it
   std::string refusal_;
 };
 
