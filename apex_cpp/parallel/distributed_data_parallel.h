@@ -68,6 +68,7 @@ class [[nodiscard]] NoSync {
 /// by reference. Any opt level and either order of gradients. Parameters of any floating dtype, in any dense memory order, on
 /// a CPU (Gloo) or GPU (NCCL; Gloo by way of the host); one that several modules share counts once. Gradients of a parameter
 /// that is frozen later, or no longer, are left out or come in by themselves; parameters registered later need a new object.
+/// Convert or move the model before: afterwards its next forward pass is an error that names the parameter.
 ///
 /// Construction is collective: it checks that all ranks have the same parameters and buffers, and gives them rank 0's values.
 /// In the first backward pass gradients are sorted into buckets by the order in which they come, on all ranks by rank 0's
@@ -75,7 +76,8 @@ class [[nodiscard]] NoSync {
 /// backward pass, and `backward()` returns when all gradients are back. Reduction is of scaled gradients, before amp looks for
 /// overflow: all ranks see the same, and skip together. Errors of `backward()`: RuntimeError, on every rank, naming parameters
 /// that got no gradient and the ranks, unless `delay_allreduce`; RuntimeError for a sparse gradient; c10::DistBackendError that
-/// names the ranks when others ended or took longer than the group's time-out. On a GPU a rank whose own gradients are all
+/// names the ranks when others ended or took longer than the group's time-out, or when one went on alone after a backward pass
+/// that threw there. On a GPU a rank whose own gradients are all
 /// there learns of those missing elsewhere in its next backward pass, since nothing waits for the device before.
 ///
 /// A backward pass that runs another one inside, as one that computes activations again may, looks like two passes, the first
@@ -93,9 +95,9 @@ class DistributedDataParallel {
   /// Marks what wraps a model after `amp::initialize`, which takes none of these.
   using wraps_initialized_model = std::true_type;
 
-  /// Errors, on every rank: ValueError for options that contradict each other, and for ranks whose parameters or buffers differ
-  /// in name, number, shape, memory order or dtype, as they do where opt levels differ; RuntimeError for a CPU parameter
-  /// and NCCL.
+  /// Errors, on every rank: ValueError for options that contradict each other or differ between ranks, and for ranks whose
+  /// parameters or buffers differ in name, number, shape, memory order, dtype or kind of device, as they do where opt levels
+  /// differ; RuntimeError for a CPU parameter or buffer and NCCL, and for a parameter that another one has.
   explicit DistributedDataParallel(Net& module, const DistributedDataParallelOptions& options = {})
       : module_(module), handle_(module_of(module), options) {}
   explicit DistributedDataParallel(Net&& module, const DistributedDataParallelOptions& options = {})
@@ -133,7 +135,7 @@ class DistributedDataParallel {
 
   /// Gradients of backward passes stay on their ranks as long as what this answers lives, and add up; the next pass reduces
   /// the sums. With amp their `scale_loss` blocks leave them scaled in the model, as `delay_unscale` does, and a step after
-  /// such passes only is an error. Guards may nest. PyTorch: `no_sync`.
+  /// such passes only is an error, by `GradScaler` too. Guards may nest. PyTorch: `no_sync`.
   NoSync no_sync() { return NoSync(handle_.engine()); }
   /// The same by hand. Apex: of these names.
   void disable_allreduce() {

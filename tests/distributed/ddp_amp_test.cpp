@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "tests/amp/support.h"
 #include "tests/distributed/ddp_models.h"
 #include "tests/distributed/ranks.h"
@@ -141,6 +143,68 @@ TEST_F(DdpAmp, NoSyncFollowsTheLossScale_SL_09) {
     amp::loss_scaler(0).restore(2.0, 0);
     backward_in_block(ddp, opt, small_part(1, rank()));
     expect_sums(level, opt, joined_sums({0, 1}));
+  }
+}
+
+template <class Net, class Opt>
+void backward_delayed(DistributedDataParallel<Net>& ddp, Opt& opt, const Tensor& input) {
+  const Tensor loss = ddp(input).sum();
+  auto scaled_loss = amp::scale_loss(loss, opt, amp::ScaleLossOptions().delay_unscale(true));
+  scaled_loss.backward();
+  scaled_loss.finish();
+}
+
+// What a pass has reduced is not reduced again by the next one, also where passes within no_sync lie between. Without masters
+// and with a scale of 1, as at O4, blocks leave gradients alone, and passes add up as they do without amp.
+TEST_F(DdpAmp, DelayedPassesCountOnce_SL_07) {
+  for (const std::string level : {"O0", "O1", "O2", "O3", "O5"}) {
+    for (const bool with_no_sync : {false, true}) {
+      WholeNumbers model;
+      torch::optim::SGD sgd(model->parameters(), 0.1);
+      auto [net, opt] = amp::initialize(model, sgd, level, with_scale(level, 4.0));
+      auto ddp = DistributedDataParallel(net, Options().gradient_average(false));
+      backward_delayed(ddp, opt, small_part(0, rank()));
+      if (with_no_sync) {
+        auto guard = ddp.no_sync();
+        backward_in_block(ddp, opt, small_part(1, rank()));
+      } else {
+        backward_delayed(ddp, opt, small_part(1, rank()));
+      }
+      backward_in_block(ddp, opt, small_part(2, rank()));
+      expect_sums(level, opt, joined_sums({0, 1, 2}));
+    }
+  }
+}
+
+TEST_F(DdpAmp, DelayedPassesAroundNoSyncFollowTheLossScale_SL_09) {
+  for (const std::string level : {"O1", "O2"}) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, level, with_scale(level, 4.0));
+    auto ddp = DistributedDataParallel(net, Options().gradient_average(false));
+    backward_delayed(ddp, opt, small_part(0, rank()));
+    amp::loss_scaler(0).restore(2.0, 0);
+    {
+      auto guard = ddp.no_sync();
+      backward_in_block(ddp, opt, small_part(1, rank()));
+    }
+    amp::loss_scaler(0).restore(1.0, 0);
+    backward_in_block(ddp, opt, small_part(2, rank()));
+    expect_sums(level, opt, joined_sums({0, 1, 2}));
+  }
+}
+
+TEST_F(DdpAmp, MeansOfDelayedPassesAddUp_SL_07) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, "O1", with_scale("O1", 4.0));
+  auto ddp = DistributedDataParallel(net);
+  backward_delayed(ddp, opt, small_part(0, rank()));
+  backward_in_block(ddp, opt, small_part(1, rank()));
+  const auto sums = joined_sums({0, 1});
+  // Two means below 64, each rounded by 2^-24 of itself, and their sum.
+  for (size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), sums[i] / world_size(), 0, 3 * 64 * std::pow(2.0, -24))) << i;
   }
 }
 
@@ -312,6 +376,32 @@ TEST_F(DdpAmp, GradScalerSkipsOnAllRanks) {
       EXPECT_EQ(scaler.get_scale(), step == 0 ? 64.0 : 32.0);
       expect_same_on_all_ranks(bytes_of(*net), "step " + std::to_string(step));
     }
+  }
+}
+
+TEST_F(DdpAmp, GradScalerRefusesUnsynchronisedGradients_BUG_24) {
+  for (const bool fused : {false, true}) {
+    WholeNumbers net;
+    auto opt = make_optimizer(fused ? Opt::fused_adam : Opt::sgd, net->parameters());
+    amp::GradScaler scaler("cpu", 64.0);
+    auto ddp = DistributedDataParallel(net);
+    const std::string before = bytes_of(*net);
+    {
+      auto guard = ddp.no_sync();
+      scaler.scale(ddp(small_part(0, rank())).sum()).backward();
+    }
+    const std::string scaled = bytes_of(net->fc1->weight.grad());
+    const std::string message = message_of([&] { scaler.step(*opt); });
+    EXPECT_TRUE(contains(message, "the gradient of parameter 0 of group 0, of shape [3, 4], is that of this rank alone"))
+        << message;
+    EXPECT_TRUE(contains(message_of([&] { scaler.unscale_(*opt); }), "were within no_sync()"));
+    EXPECT_EQ(bytes_of(*net), before);
+    EXPECT_EQ(bytes_of(net->fc1->weight.grad()), scaled);
+    scaler.scale(ddp(small_part(1, rank())).sum()).backward();
+    scaler.step(*opt);
+    scaler.update();
+    EXPECT_NE(bytes_of(*net), before);
+    expect_same_on_all_ranks(bytes_of(*net), "after a reduced pass");
   }
 }
 

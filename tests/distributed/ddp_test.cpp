@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "tests/amp/support.h"
 #include "tests/distributed/ddp_models.h"
 #include "tests/distributed/ranks.h"
@@ -131,6 +133,15 @@ TEST(Ddp, SumsOfFloat16MayOverflowUnlessWidenedOrPredivided_DDP_07) {
   EXPECT_TRUE(torch::allclose(mean_with(Options().allreduce_always_fp32(true)), finite, 1e-3));
   // Each rounds to one of 2^11 mantissas, N times: relative 4 * 2^-11 at the most.
   EXPECT_TRUE(torch::allclose(mean_with(Options().gradient_predivide_factor(world_size())), finite, 2e-3));
+}
+
+TEST(Ddp, WidensSumsOf16BitsAlone_DDP_07) {
+  const double value = 1.0 + std::pow(2.0, -40);  // 1 in float32
+  Race net(8);
+  net->to(torch::kDouble);
+  auto ddp = DistributedDataParallel(net, Options().allreduce_always_fp32(true).gradient_average(false));
+  ddp(torch::full({8}, value, torch::kDouble)).sum().backward();
+  EXPECT_TRUE(net->b.grad().eq(world_size() * value).all().item<bool>());
 }
 
 TEST(Ddp, BucketsAreOfOneDtype_DDP_04_DDP_10) {
@@ -332,6 +343,34 @@ TEST(Ddp, FollowsParametersThatAreFrozenAndUnfrozen_DDP_04) {
   EXPECT_EQ(buffer_sizes(), 20);
 }
 
+// A graph from before the parameter was frozen passes its gradient's hook once more.
+TEST(Ddp, LeavesOutParametersFrozenAfterTheForwardPass) {
+  TwoBranches net;
+  auto ddp = DistributedDataParallel(net);
+  const Tensor early = ddp(torch::ones({1, 4})), late = ddp(torch::ones({1, 4}));
+  net->second->weight.requires_grad_(false);
+  early.backward();
+  ddp(torch::ones({1, 4})).backward();
+  late.backward();
+  EXPECT_TRUE(torch::allclose(net->first->weight.grad(), torch::full({3, 4}, 3.0)));  // means of ones, 1 / n rounded
+  EXPECT_FALSE(net->second->weight.grad().defined());
+}
+
+TEST(Ddp, ConvertingTheWrappedModelIsAnError) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net);
+  ddp(part_of_batch(0)).sum().backward();
+  net->to(torch::kFloat);  // changes nothing
+  ddp(part_of_batch(0)).sum().backward();
+  net->fc1->weight.requires_grad_(false);
+  net->to(torch::kDouble);
+  const std::string message = message_of([&] { ddp(part_of_batch(0).to(torch::kDouble)); });
+  EXPECT_TRUE(contains(message, "on rank " + std::to_string(rank()) +
+                                    ": the parameter 'fc1.bias' was converted or moved, to"
+                                    " Double on cpu"))
+      << message;
+}
+
 TEST(Ddp, SparseGradientIsAnErrorWithItsName) {
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(true));
   auto ddp = DistributedDataParallel(table);
@@ -478,6 +517,35 @@ TEST(Ddp, OptionsThatContradictEachOther_DDP_01) {
   EXPECT_TRUE(contains(message_with(Options().gradient_predivide_factor(0)), "gradient_predivide_factor must be positive"));
 }
 
+TEST(Ddp, OptionsThatDifferBetweenRanksAreAnErrorOnEach) {
+  const auto message_with = [](const Options& options) {
+    WholeNumbers net;
+    return message_of([&] { DistributedDataParallel ddp(net, rank() == 1 ? options : Options()); });
+  };
+  EXPECT_TRUE(contains(message_with(Options().message_size(7)), "  rank 0: message_size 10000000\n  rank 1: message_size 7"));
+  EXPECT_TRUE(contains(message_with(Options().delay_allreduce(true)), "rank 1: delay_allreduce 1"));
+  EXPECT_TRUE(contains(message_with(Options().allreduce_always_fp32(true)), "rank 1: allreduce_always_fp32 1"));
+  EXPECT_TRUE(contains(message_with(Options().num_allreduce_streams(2)), "rank 1: num_allreduce_streams 2"));
+  EXPECT_TRUE(contains(message_with(Options().gradient_average(false)), "rank 1: gradient_average 0"));
+  EXPECT_TRUE(contains(message_with(Options().gradient_predivide_factor(2)), "rank 1: gradient_predivide_factor 2"));
+  EXPECT_TRUE(contains(message_with(Options().broadcast_buffers(false)), "rank 1: broadcast_buffers 0"));
+}
+
+TEST(Ddp, WrappingAParameterTwiceIsAnError) {
+  WholeNumbers net;
+  {
+    auto ddp = DistributedDataParallel(net);
+    EXPECT_TRUE(contains(message_of([&] { DistributedDataParallel again(net->fc2); }),
+                         "the parameter 'weight', which is in a DistributedDataParallel already"));
+    ddp(part_of_batch(0)).sum().backward();
+    expect_equal(gradients_of(*net), mean_of(joined_gradients()));
+  }
+  net->zero_grad();
+  auto ddp = DistributedDataParallel(net);
+  ddp(part_of_batch(1)).sum().backward();
+  expect_equal(gradients_of(*net), mean_of(joined_gradients(1)));
+}
+
 TEST(Ddp, ModelsThatDifferBetweenRanksAreAnErrorOnEach) {
   const auto message_for = [](const std::function<void(WholeNumbers&)>& spoil) {
     WholeNumbers net;
@@ -494,6 +562,10 @@ TEST(Ddp, ModelsThatDifferBetweenRanksAreAnErrorOnEach) {
   EXPECT_TRUE(contains(count, "'more'")) << count;
   const std::string trained = message_for([](WholeNumbers& net) { net->fc2->bias.requires_grad_(false); });
   EXPECT_TRUE(contains(trained, "'fc2.bias'")) << trained;
+  WholeNumbers net;
+  net->register_buffer("more", torch::zeros({1}, rank() == 1 ? torch::kMeta : torch::kCPU));
+  const std::string device = message_of([&] { DistributedDataParallel ddp(net); });
+  EXPECT_TRUE(contains(device, "'more', shape [1], strides [1], Float, on meta")) << device;
 }
 
 // ---- the parts that stand alone ----

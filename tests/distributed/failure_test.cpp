@@ -108,6 +108,16 @@ TEST_P(SurvivorsOfTraining, NameTheRankAndKeepTheLastCheckpoint) {
 
 INSTANTIATE_TEST_SUITE_P(Of, SurvivorsOfTraining, ::testing::Values("last_rank_dies_in_forward", "last_rank_dies_in_backward"));
 
+TEST(Survivors, NameARankThatGoesOnAloneAfterAnErrorInABackwardPass) {
+  const int count = kRanks, last = count - 1;
+  Ranks ranks(count, faulty("last_rank_goes_on_after_an_error"));
+  ranks.wait(kGraceSeconds);
+  for (int rank = 0; rank < last; ++rank)
+    expect_error(ranks[rank], {"a backward pass of DistributedDataParallel failed: rank " + std::to_string(last) +
+                               " sent gradients of another pass"});
+  expect_error(ranks[last], {"of DistributedDataParallel failed"});
+}
+
 TEST(Survivors, KeepTheCheckpointBeforeTheOneThatWasCutShort) {
   const CheckpointFile checkpoint;
   Ranks ranks(kRanks, faulty("first_rank_dies_in_checkpoint"), {checkpoint.variable});

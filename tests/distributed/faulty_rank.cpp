@@ -167,6 +167,26 @@ void last_rank_dies_in_forward() { train(Death::forward); }
 void last_rank_dies_in_backward() { train(Death::backward); }
 void first_rank_dies_in_checkpoint() { train(Death::checkpoint); }
 
+// Two buckets of one size; the last rank leaves a pass between them, and its first one of the next pass meets the others'
+// second.
+void last_rank_goes_on_after_an_error() {
+  start();
+  const auto without_bias = torch::nn::LinearOptions(4, 4).bias(false);
+  torch::nn::Linear first(without_bias), second(without_bias);
+  torch::nn::Sequential net(first, second);
+  apex::parallel::DistributedDataParallel ddp(net, DistributedDataParallelOptions().message_size(1));
+  for (int pass = 0; pass < 3; ++pass) {
+    const bool throws = pass == 1 && is_last();
+    const auto hidden = first(at::ones({1, 4}));
+    if (throws) hidden.register_hook([](const at::Tensor&) { TORCH_CHECK(false, "in a hook"); });
+    try {
+      second(hidden).sum().backward();
+    } catch (const std::exception&) {
+      if (!throws) throw;
+    }
+  }
+}
+
 void last_rank_has_another_level() { train(Death::none, std::string(std::getenv("RANK")) == "0" ? "O2" : "O0"); }
 
 // Ends well if the checkpoint is whole.
@@ -189,6 +209,7 @@ const std::map<std::string, void (*)()> kFaults{{"start", start},
                                                 {"last_rank_dies_in_forward", last_rank_dies_in_forward},
                                                 {"last_rank_dies_in_backward", last_rank_dies_in_backward},
                                                 {"first_rank_dies_in_checkpoint", first_rank_dies_in_checkpoint},
+                                                {"last_rank_goes_on_after_an_error", last_rank_goes_on_after_an_error},
                                                 {"last_rank_has_another_level", last_rank_has_another_level},
                                                 {"load_the_checkpoint", load_the_checkpoint},
                                                 {"start_twice", start_twice},

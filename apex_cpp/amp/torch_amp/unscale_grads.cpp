@@ -6,6 +6,7 @@
 
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 
 #include <algorithm>
@@ -46,18 +47,36 @@ class ByDevice {
   std::vector<OnDevice> parts_;
 };
 
-void check_no_float16(const torch::optim::Optimizer& optimizer) {
+/// Calls visit(param, i, group_index) for every parameter with a gradient.
+template <class Visit>
+void for_each_place(const torch::optim::Optimizer& optimizer, const Visit& visit) {
   size_t group_index = 0;
   for (const auto& group : optimizer.param_groups()) {
     for (size_t i = 0; i < group.params().size(); ++i) {
-      const auto& grad = group.params()[i].grad();
-      TORCH_CHECK_VALUE(!grad.defined() || grad.scalar_type() != at::kHalf, "Attempting to unscale FP16 gradients: parameter ",
-                        i, " of group ", group_index, ", of shape ", grad.sizes(),
-                        ", has one. Half cannot hold unscaled gradients: keep the parameters in float32 and cast in "
-                        "amp::autocast, or let amp::initialize(model, optimizer, \"O2\") keep float32 masters.");
+      if (group.params()[i].grad().defined()) visit(group.params()[i], i, group_index);
     }
     ++group_index;
   }
+}
+
+void check_no_float16(const torch::optim::Optimizer& optimizer) {
+  for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
+    TORCH_CHECK_VALUE(param.grad().scalar_type() != at::kHalf, "Attempting to unscale FP16 gradients: parameter ", i,
+                      " of group ", group_index, ", of shape ", param.sizes(),
+                      ", has one. Half cannot hold unscaled gradients: keep the parameters in float32 and cast in "
+                      "amp::autocast, or let amp::initialize(model, optimizer, \"O2\") keep float32 masters.");
+  });
+}
+
+void check_reduced(const torch::optim::Optimizer& optimizer) {
+  if (!GradSync::any_is_behind()) return;
+  for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
+    const auto sync = grad_sync_of(param);
+    TORCH_CHECK(!sync || !sync->is_behind(), "GradScaler found that the gradient of parameter ", i, " of group ", group_index,
+                ", of shape ", param.sizes(),
+                ", is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
+                "disable_allreduce(). End with a pass outside of it, or drop the gradients with zero_grad().");
+  });
 }
 
 /// The dense tensor that holds a gradient's values.
@@ -84,6 +103,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
     return {found_inf};
   }
   check_no_float16(optimizer);
+  check_reduced(optimizer);
   const at::NoGradGuard no_grad;
   ByDevice grads;
   std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // kernels take no memory with gaps
@@ -102,6 +122,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
 
 std::vector<at::Tensor> check_grads(const torch::optim::Optimizer& optimizer) {
   if (auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer)) return {sharded->grad_shards()->found_inf()};
+  check_reduced(optimizer);
   const at::NoGradGuard no_grad;
   ByDevice grads;
   for_each_grad(optimizer, [&](const at::Tensor& grad) { grads.add(dense(values_of(summed_if_float16(grad)))); });

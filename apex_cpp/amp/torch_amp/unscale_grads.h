@@ -7,7 +7,8 @@
 
 // GradScaler's two passes over the gradients of an optimizer, each counted once however often its parameter is listed. Both
 // answer one float32 scalar for every device with gradients: 1 if one there is not finite, else 0. No synchronisation. Of a
-// sharded optimizer they add up the gradients first, and answer one scalar for all ranks.
+// sharded optimizer they add up the gradients first, and answer one scalar for all ranks. Error, before anything is changed: a
+// gradient that DistributedDataParallel has not reduced since a pass within no_sync.
 namespace apex::amp::detail {
 
 /// Multiplies the gradients by `inv_scale` (float32 scalar), in place; of sparse ones the values as they are stored.

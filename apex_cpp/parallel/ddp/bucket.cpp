@@ -51,7 +51,8 @@ std::vector<at::Tensor> Bucket::views_of(const at::Tensor& flat) const {
 
 void Bucket::allocate() {
   const auto options = params_.front().tensor.options().requires_grad(false);
-  const auto on_wire = arithmetic_.in_float32 ? options.dtype(at::kFloat) : options;
+  const bool widens = arithmetic_.in_float32 && c10::isReducedFloatingType(params_.front().tensor.scalar_type());
+  const auto on_wire = widens ? options.dtype(at::kFloat) : options;
   const int ranks = group_->getSize();
   wire_ = at::empty({numel_ + BucketTail::numel(params_.size(), ranks)}, on_wire);
   wire_views_ = views_of(wire_);
@@ -92,13 +93,13 @@ void Bucket::arrive(size_t position) {
   ++arrived_;
 }
 
-void Bucket::launch() {
+void Bucket::launch(int pass) {
   const ProfiledRange range(arithmetic_.profiled, "DistributedDataParallel: launch " + name_);
   const at::NoGradGuard no_grad;
   check_dense();
   if (!wire_.defined() || (arithmetic_.keeps_views && !grads_are_views())) allocate();
   flatten();
-  tail_.say(group_->getRank(), is_here_, found_nonfinite_);
+  tail_.say(group_->getRank(), pass, is_here_, found_nonfinite_);
   std::vector<at::Tensor> reduced{wire_};
   work_ = group_->allreduce(reduced);
 }

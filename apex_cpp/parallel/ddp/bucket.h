@@ -11,7 +11,7 @@ namespace apex::parallel::detail {
 
 /// What one bucket does with gradients on their way.
 struct BucketArithmetic {
-  bool in_float32 = false;   ///< on the wire
+  bool in_float32 = false;   ///< on the wire, where they have 16 bits
   double before = 1.0;       ///< factor before the sum
   double after = 1.0;        ///< and after it
   bool keeps_views = false;  ///< gradients become views of the bucket's memory
@@ -37,9 +37,9 @@ class Bucket {
   void arrive(size_t position);
   bool is_complete() const { return arrived_ == params_.size(); }
 
-  /// Copies the gradients into the wire memory, zeros where there are none, and starts the reduction. Errors, before anything
-  /// is sent: RuntimeError for a sparse gradient.
-  void launch();
+  /// Copies the gradients into the wire memory, zeros where there are none, and starts the reduction. `pass`: as `say` of
+  /// BucketTail. Errors, before anything is sent: RuntimeError for a sparse gradient.
+  void launch(int pass);
   /// Waits for the reduction and brings it back into the gradients. Errors: as `wait` of collectives.h.
   void finish();
   /// The pass ended in an error: what is under way keeps its memory, and this bucket gets new one.

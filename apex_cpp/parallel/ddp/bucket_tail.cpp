@@ -6,7 +6,9 @@ namespace apex::parallel::detail {
 namespace {
 
 // What a rank's own element adds up from.
-constexpr int kNonfinite = 1, kLacks = 2;
+constexpr int kNonfinite = 1, kLacks = 2, kPass = 4;
+// How far passes are told apart: every own element is below 256, and exact in bfloat16.
+constexpr int kPasses = 64;
 
 }  // namespace
 
@@ -16,7 +18,8 @@ void BucketTail::place(const at::Tensor& memory, size_t params, int ranks, bool 
   counts_present_ = counts_present;
 }
 
-void BucketTail::say(int rank, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite) {
+void BucketTail::say(int rank, int pass, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite) {
+  pass_ = pass % kPasses;
   memory_.fill_(0);
   if (counts_present_) memory_.slice(0, 0, static_cast<int64_t>(params_)).fill_(1);
   const at::Tensor own = memory_.select(0, static_cast<int64_t>(params_) + rank);
@@ -27,11 +30,12 @@ void BucketTail::say(int rank, const std::vector<bool>& is_here, const at::Tenso
     memory_.select(0, static_cast<int64_t>(i)).fill_(counts_present_ ? 0 : 1);
     lacks = true;
   }
-  if (lacks) own.add_(kLacks);
+  own.add_(kPass * pass_ + (lacks ? kLacks : 0));
 }
 
 void BucketTail::fetch() {
-  host_ = memory_.to(at::TensorOptions().device(at::kCPU).dtype(at::kFloat), /*non_blocking=*/true, /*copy=*/true);
+  const at::Tensor in_float32 = memory_.to(at::kFloat);  // there: a copy that converts as well would wait for the GPU
+  host_ = in_float32.to(at::TensorOptions().device(at::kCPU), /*non_blocking=*/true, /*copy=*/true);
   if (memory_.is_cpu()) return;
   is_there_.emplace(memory_.device().type());
   is_there_->record(c10::impl::VirtualGuardImpl(memory_.device().type()).getStream(memory_.device()));
@@ -55,6 +59,16 @@ std::vector<int> BucketTail::ranks_that(int bit) const {
   std::vector<int> ranks;
   for (size_t i = params_; i < all.size(); ++i) {
     if (static_cast<int>(all[i]) & bit) ranks.push_back(static_cast<int>(i - params_));
+  }
+  return ranks;
+}
+
+std::vector<int> BucketTail::ranks_in_another_pass() const {
+  if (!host_.defined()) return {};
+  const auto all = values();
+  std::vector<int> ranks;
+  for (size_t i = params_; i < all.size(); ++i) {
+    if (static_cast<int>(all[i]) / kPass != pass_) ranks.push_back(static_cast<int>(i - params_));
   }
   return ranks;
 }

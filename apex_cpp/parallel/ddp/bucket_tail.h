@@ -19,14 +19,16 @@ class BucketTail {
   /// gradient, else those that lack it; either way the question is whether it is zero.
   void place(const at::Tensor& memory, size_t params, int ranks, bool counts_present);
 
-  /// Says what rank `rank` has: which gradients are here, and in `found_nonfinite` (one element, on the device) whether one
-  /// held Inf or NaN. No synchronisation.
-  void say(int rank, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite);
+  /// Says what rank `rank` has: the number of its backward pass, which gradients are here, and in `found_nonfinite` (one
+  /// element, on the device) whether one held Inf or NaN. No synchronisation.
+  void say(int rank, int pass, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite);
 
   /// The reduction has come back: starts to bring the elements to the host, which these then wait for.
   void fetch();
   /// For each parameter whether its element is above zero.
   std::vector<bool> counted() const;
+  /// Ranks whose gradients are of another pass than this one's.
+  std::vector<int> ranks_in_another_pass() const;
   std::vector<int> ranks_that_lack() const;
   std::vector<int> ranks_with_nonfinite() const;
 
@@ -37,6 +39,7 @@ class BucketTail {
   at::Tensor memory_, host_;
   std::optional<c10::Event> is_there_;  // host_ is on its way from a GPU
   size_t params_ = 0;
+  int pass_ = 0;
   bool counts_present_ = false;
 };
 

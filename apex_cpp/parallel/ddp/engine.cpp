@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/parallel/flat_dist_call.h>
 #include <apex_cpp/parallel/processes/collectives.h>
+#include <apex_cpp/parallel/processes/failures.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -27,15 +28,26 @@ std::vector<int> each_once_in_order(std::vector<int> ranks) {
   return ranks;
 }
 
+// Two would reduce what the other has reduced.
+void check_unwrapped(const std::vector<NamedTensor>& params) {
+  for (const auto& [name, param] : params) {
+    TORCH_CHECK(!amp::detail::grad_sync_of(param), "DistributedDataParallel was given the parameter '", name,
+                "', which is in a DistributedDataParallel already. End that one before, or wrap the model once.");
+  }
+}
+
 }  // namespace
 
 // ---- making it ----
 
 std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, const DistributedDataParallelOptions& options) {
   check(options);
-  std::shared_ptr<DdpEngine> engine(new DdpEngine(ModuleState(module), options));
-  const auto& group = engine->groups_.front();
-  engine->state_.check_same_on_all_ranks(group, "The model given to DistributedDataParallel");
+  ModuleState state(module);
+  check_unwrapped(state.params);
+  check_same_on_all_ranks(options);
+  const auto group = first_group_for(options);
+  state.check_same_on_all_ranks(group, "The model given to DistributedDataParallel");
+  std::shared_ptr<DdpEngine> engine(new DdpEngine(std::move(state), options));
   const std::string what = "broadcasting rank 0's parameters and buffers for DistributedDataParallel";
   std::vector<at::Tensor> tensors = tensors_of(engine->state_.params);
   if (options.broadcast_buffers()) {
@@ -49,7 +61,7 @@ std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, co
 }
 
 DdpEngine::DdpEngine(ModuleState state, const DistributedDataParallelOptions& options)
-    : state_(std::move(state)), options_(options), is_hooked_(state_.params.size()) {
+    : state_(std::move(state)), options_(options) {
   options_.process_group(or_default(options.process_group()));
   groups_ = groups_for(options_);
   check_devices();
@@ -58,12 +70,16 @@ DdpEngine::DdpEngine(ModuleState state, const DistributedDataParallelOptions& op
 DdpEngine::~DdpEngine() { amp::detail::drop_grad_sync(tensors_of(state_.params), *this); }
 
 void DdpEngine::check_devices() const {
-  const bool wants_gpu = device_for(groups_.front()).is_cuda();
-  for (const auto& [name, param] : state_.params) {
-    TORCH_CHECK(!wants_gpu || param.is_cuda(), "DistributedDataParallel on rank ", groups_.front()->getRank(),
-                ": the parameter '", name, "' is on the ", param.device(),
-                ", and NCCL reduces CUDA tensors. Move the model to the GPU first, or use a Gloo group.");
-  }
+  if (!device_for(groups_.front()).is_cuda()) return;
+  const auto check_on_gpu = [&](const char* kind, const std::vector<NamedTensor>& named) {
+    for (const auto& [name, tensor] : named) {
+      TORCH_CHECK(tensor.is_cuda(), "DistributedDataParallel on rank ", groups_.front()->getRank(), ": the ", kind, " '", name,
+                  "' is on the ", tensor.device(),
+                  ", and NCCL reduces and broadcasts CUDA tensors. Move the model to the GPU first, or use a Gloo group.");
+    }
+  };
+  check_on_gpu("parameter", state_.params);
+  if (options_.broadcast_buffers()) check_on_gpu("buffer", state_.buffers);
 }
 
 BucketArithmetic DdpEngine::arithmetic() const {
@@ -90,16 +106,27 @@ std::vector<size_t> DdpEngine::trained_now() const {
 
 void DdpEngine::hook_new_params() {
   for (const size_t index : trained_) {
-    if (is_hooked_[index]) continue;
+    if (hooks_.has(index)) continue;
     hooks_.add(state_.params[index].tensor, index, [weak = weak_from_this()](size_t arrived) {
       if (const auto engine = weak.lock()) engine->on_gradient(arrived);
     });
-    is_hooked_[index] = true;
+  }
+}
+
+void DdpEngine::check_hooks_hear(const std::vector<size_t>& indices) const {
+  for (const size_t index : indices) {
+    const auto& [name, param] = state_.params[index];
+    TORCH_CHECK(!hooks_.has(index) || hooks_.hears(param, index), "DistributedDataParallel on rank ",
+                groups_.front()->getRank(), ": the parameter '", name, "' was converted or moved, to ", param.scalar_type(),
+                " on ", param.device(),
+                ", after it was wrapped, and its gradient would stay on this rank. Convert or move the "
+                "model first, then wrap it.");
   }
 }
 
 void DdpEngine::follow_trained_params() {
   auto now = trained_now();
+  check_hooks_hear(now);
   if (now == trained_) return;
   trained_ = std::move(now);
   buckets_.clear();
@@ -128,6 +155,7 @@ void DdpEngine::begin_forward() {
 
 void DdpEngine::on_gradient(size_t index) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!state_.params[index].tensor.requires_grad()) return;  // frozen after the forward pass: nothing was added
   if (paused_ > 0) {
     set_behind(true);
     return;
@@ -145,12 +173,13 @@ void DdpEngine::on_gradient(size_t index) {
 
 void DdpEngine::begin_pass(int graph_task) {
   abandon_pass();
-  if (std::exchange(check_is_due_, false)) check_all_there();
+  if (std::exchange(check_is_due_, false)) check_last_pass();
   TORCH_CHECK(!filled_,
               "DistributedDataParallel: a backward pass would fill retained allreduce buffers that are filled "
               "already. Call the forward pass of the DistributedDataParallel before each backward pass.");
   follow_trained_params();
   graph_task_ = graph_task;
+  ++pass_;
   arrival_.clear();
   has_arrived_.assign(state_.params.size(), false);
   for (auto& bucket : buckets_) bucket.begin_pass();
@@ -161,7 +190,7 @@ void DdpEngine::begin_pass(int graph_task) {
 
 void DdpEngine::launch_complete() {
   for (; launched_ < buckets_.size() && buckets_[launched_].is_complete(); ++launched_) {
-    buckets_[launched_].launch();
+    buckets_[launched_].launch(pass_);
   }
 }
 
@@ -174,7 +203,7 @@ void DdpEngine::end_pass() {
   set_behind(false);
   filled_ = options_.retain_allreduce_buffers();
   check_is_due_ = !can_check_at_once();
-  if (!check_is_due_) check_all_there();
+  if (!check_is_due_) check_last_pass();
 }
 
 // Not by what hooks have seen: a parameter that was unfrozen may have got its gradient before its hook was there.
@@ -199,7 +228,7 @@ BucketPlan DdpEngine::plan_after_arrival() const {
 }
 
 void DdpEngine::reduce_rest() {
-  for (; launched_ < buckets_.size(); ++launched_) buckets_[launched_].launch();
+  for (; launched_ < buckets_.size(); ++launched_) buckets_[launched_].launch(pass_);
   for (auto& bucket : buckets_) bucket.finish();
   launched_ = 0;
 }
@@ -216,7 +245,24 @@ bool DdpEngine::can_check_at_once() const {
          std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.lacked(); });
 }
 
-void DdpEngine::check_all_there() {
+void DdpEngine::check_last_pass() const {
+  check_same_pass();
+  check_all_there();
+}
+
+// Ranks no longer agree on which bucket is next.
+void DdpEngine::check_same_pass() const {
+  for (const auto& bucket : buckets_) {
+    const auto ranks = bucket.tail().ranks_in_another_pass();
+    if (ranks.empty()) continue;
+    fail(groups_.front(), "a backward pass of DistributedDataParallel",
+         amp::detail::ranks_text(ranks) +
+             " sent gradients of another pass. A rank whose backward pass throws must not go on alone: end the program, or "
+             "leave the pass on all ranks.");
+  }
+}
+
+void DdpEngine::check_all_there() const {
   if (options_.delay_allreduce()) return;
   std::vector<std::string> names;
   std::vector<int> ranks;

@@ -50,6 +50,8 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   BucketArithmetic arithmetic() const;
   std::vector<size_t> trained_now() const;
   void hook_new_params();
+  /// Errors: RuntimeError, naming a parameter whose gradient no longer comes by.
+  void check_hooks_hear(const std::vector<size_t>& indices) const;
 
   // One backward pass. All with the mutex held.
   void on_gradient(size_t index);
@@ -62,8 +64,11 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   void take_grads_at_end();
   void reduce_rest();
   void abandon_pass();
+  void check_last_pass() const;
+  /// Errors: c10::DistBackendError, on every rank: one went on alone after a pass that threw.
+  void check_same_pass() const;
   /// Errors: RuntimeError, on every rank, naming parameters that got no gradient, and the ranks.
-  void check_all_there();
+  void check_all_there() const;
   /// Whether what ranks say of the last reduction can be read without waiting for a GPU. A rank that lacks a gradient waits.
   bool can_check_at_once() const;
 
@@ -72,8 +77,7 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   std::vector<ProcessGroup> groups_;
   mutable std::mutex mutex_;
   std::vector<size_t> trained_;  // indices of params
-  std::vector<bool> is_hooked_;
-  std::deque<Bucket> buckets_;  // empty until a pass has formed them
+  std::deque<Bucket> buckets_;   // empty until a pass has formed them
   struct Place {
     Bucket* bucket = nullptr;
     size_t position = 0;
@@ -85,6 +89,7 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   // Of the pass that runs.
   static constexpr int kNoPass = -1;
   int graph_task_ = kNoPass;
+  int pass_ = 0;  // counts those that began, the same on every rank
   std::vector<size_t> arrival_;
   std::vector<bool> has_arrived_;
   size_t launched_ = 0;

@@ -28,11 +28,15 @@ class CallsBack final : public torch::autograd::FunctionPostHook {
 void GradHooks::add(const at::Tensor& param, size_t index, const Call& call) {
   auto accumulator = torch::autograd::impl::grad_accumulator(param);
   const uintptr_t key = accumulator->add_post_hook(std::make_unique<CallsBack>(call, index));
-  hooks_.push_back({std::move(accumulator), key});
+  hooks_.emplace(index, Hook{std::move(accumulator), key});
+}
+
+bool GradHooks::hears(const at::Tensor& param, size_t index) const {
+  return torch::autograd::impl::try_get_grad_accumulator(param) == hooks_.at(index).accumulator;
 }
 
 GradHooks::~GradHooks() {
-  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+  for (const auto& [index, hook] : hooks_) hook.accumulator->del_post_hook(hook.key);
 }
 
 }  // namespace apex::parallel::detail

@@ -4,8 +4,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <functional>
+#include <map>
 #include <memory>
-#include <vector>
 
 namespace apex::parallel::detail {
 
@@ -22,13 +22,16 @@ class GradHooks {
 
   /// `call(index)` for the gradient of `param`, which needs one.
   void add(const at::Tensor& param, size_t index, const Call& call);
+  bool has(size_t index) const { return hooks_.count(index) != 0; }
+  /// Whether backward passes still come by: not once `param`, which was given with this index, was converted or moved.
+  bool hears(const at::Tensor& param, size_t index) const;
 
  private:
   struct Hook {
     std::shared_ptr<torch::autograd::Node> accumulator;  // which the parameter itself only refers to weakly
     uintptr_t key;
   };
-  std::vector<Hook> hooks_;
+  std::map<size_t, Hook> hooks_;
 };
 
 }  // namespace apex::parallel::detail

@@ -21,7 +21,7 @@ struct ModuleState {
   explicit ModuleState(const torch::nn::Module& module);
 
   /// Errors: ValueError, on every rank, which names the first line that differs: a parameter or buffer by its name, shape,
-  /// memory order, dtype and whether it is trained. `what` begins the message.
+  /// memory order, dtype, kind of device and whether it is trained. `what` begins the message.
   void check_same_on_all_ranks(const ProcessGroup& group, const std::string& what) const;
 
   std::vector<NamedTensor> params, buffers;

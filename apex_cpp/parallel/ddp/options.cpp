@@ -1,9 +1,12 @@
 #include <apex_cpp/parallel/ddp/options.h>
 
+#include <apex_cpp/parallel/processes/collectives.h>
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <sstream>
 
 namespace apex::parallel::detail {
 namespace {
@@ -42,8 +45,24 @@ void check(const DistributedDataParallelOptions& options) {
   check_communicators(options);
 }
 
+ProcessGroup first_group_for(const DistributedDataParallelOptions& options) {
+  const auto& groups = options.allreduce_communicators();
+  return groups.empty() ? or_default(options.process_group()) : groups.front();
+}
+
+void check_same_on_all_ranks(const DistributedDataParallelOptions& options) {
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
+  text << "message_size " << options.message_size() << "\ndelay_allreduce " << options.delay_allreduce()
+       << "\nallreduce_always_fp32 " << options.allreduce_always_fp32() << "\nnum_allreduce_streams "
+       << options.num_allreduce_streams() << "\ngradient_average " << options.gradient_average()
+       << "\ngradient_predivide_factor " << options.gradient_predivide_factor() << "\nbroadcast_buffers "
+       << options.broadcast_buffers();
+  expect_same(first_group_for(options), text.str(), "The options given to DistributedDataParallel");
+}
+
 std::vector<ProcessGroup> groups_for(const DistributedDataParallelOptions& options) {
-  const ProcessGroup group = or_default(options.process_group());
+  const ProcessGroup group = first_group_for(options);
   if (options.num_allreduce_streams() == 1) return {group};
   if (!options.allreduce_communicators().empty()) return options.allreduce_communicators();
   TORCH_CHECK_VALUE(group == default_process_group(), kOf,

@@ -48,6 +48,12 @@ namespace detail {
 /// other in number than num_allreduce_streams or a single one, for numbers that are not positive.
 void check(const DistributedDataParallelOptions& options);
 
+/// The first of `groups_for`, without the others.
+ProcessGroup first_group_for(const DistributedDataParallelOptions& options);
+
+/// Errors: ValueError, on every rank, which names the first option that differs between ranks of those that must not.
+void check_same_on_all_ranks(const DistributedDataParallelOptions& options);
+
 /// The groups that buckets go to by turns, the first one included. Made by all ranks together where they are not given.
 /// Errors: ValueError where they cannot be made, since the group is not of all processes.
 std::vector<ProcessGroup> groups_for(const DistributedDataParallelOptions& options);
