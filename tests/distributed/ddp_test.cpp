@@ -2,6 +2,7 @@
 // in whatever order it is formed, and results compare bitwise at any number of ranks.
 #include <apex_cpp/apex_C.h>
 #include <apex_cpp/parallel.h>
+#include <apex_cpp/parallel/ddp/bucket_plan.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -183,6 +184,15 @@ TEST(Ddp, BucketsCloseByMessageSizeOrTrigger_DDP_03_DDP_04) {
       sizes_with([](WholeNumbers& net) { return Options().message_size(1).allreduce_trigger_params({net->fc1->bias}); });
   ASSERT_EQ(by_trigger.size(), by_trigger.front() == 23 ? 1u : 2u);
   EXPECT_GE(by_trigger.front(), 11);
+}
+
+TEST(Ddp, BucketsOnACpuCloseEarlyUnlessTheyAreShown) {
+  std::vector<detail::NamedTensor> params;
+  for (int i = 0; i < 5; ++i) params.push_back({std::to_string(i), torch::empty({detail::kMostOnCpu / 2}, torch::kHalf)});
+  const auto plan_with = [&](const Options& options) { return detail::plan_by_arrival(params, {4, 3, 2, 1, 0}, options); };
+  EXPECT_EQ(plan_with(Options()), (detail::BucketPlan{{4, 3}, {2, 1}, {0}}));
+  EXPECT_EQ(plan_with(Options().message_size(1)).size(), 5u);
+  EXPECT_EQ(plan_with(Options().retain_allreduce_buffers(true)).size(), 1u);
 }
 
 // Ranks run the branches in different order: all take rank 0's buckets.

@@ -47,6 +47,11 @@ class OpenBuckets {
   BucketPlan closed_;
 };
 
+int64_t enough_elements(const at::Tensor& param, const DistributedDataParallelOptions& options) {
+  const bool splits = param.is_cpu() && !options.retain_allreduce_buffers();
+  return splits ? std::min(options.message_size(), kMostOnCpu) : options.message_size();
+}
+
 }  // namespace
 
 BucketPlan plan_by_arrival(const std::vector<NamedTensor>& params, const std::vector<size_t>& arrival,
@@ -58,7 +63,8 @@ BucketPlan plan_by_arrival(const std::vector<NamedTensor>& params, const std::ve
   OpenBuckets buckets(params);
   for (const size_t index : arrival) {
     auto& bucket = buckets.add(index);
-    const bool full = triggers.empty() ? bucket.numel >= options.message_size() : is_trigger(params[index].tensor);
+    const auto& param = params[index].tensor;
+    const bool full = triggers.empty() ? bucket.numel >= enough_elements(param, options) : is_trigger(param);
     if (full) buckets.close(bucket);
   }
   return buckets.close_all();

@@ -12,7 +12,9 @@ namespace apex::parallel {
 
 /// Options of DistributedDataParallel, under Apex's names and with its defaults.
 struct DistributedDataParallelOptions {
-  /// A bucket is reduced once it holds that many gradient elements. Without effect where `allreduce_trigger_params` are given.
+  /// A bucket is reduced once it holds that many gradient elements; one of CPU tensors once it holds 2^20, which is where
+  /// backward and a reduction hide each other there, unless `retain_allreduce_buffers` shows the buckets. Without effect where
+  /// `allreduce_trigger_params` are given.
   TORCH_ARG(int64_t, message_size) = 10000000;
   /// One reduction for each dtype when the backward pass has ended. Nothing overlaps then, but parameters may be left unused,
   /// other ones on each rank.

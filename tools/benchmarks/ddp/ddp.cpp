@@ -1,5 +1,6 @@
 // What reducing gradients over processes costs in a training step: DistributedDataParallel, c10d's Reducer driven as PyTorch's
-// own does it, and one all-reduce after the backward pass.
+// own does it, and one all-reduce after the backward pass. Then whole steps, with FusedAdam behind DistributedDataParallel and
+// with DistributedFusedAdam, and the optimizer state that a rank keeps.
 #include <ATen/Parallel.h>
 #include <apex_cpp/parallel.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -18,7 +19,6 @@ namespace {
 namespace parallel = apex::parallel;
 
 constexpr int kRanks = 2, kStepsARound = 4;
-constexpr int64_t kMessageSize = 1 << 20;                                // 4 MB
 constexpr int64_t kFirstBucketBytes = 1 << 20, kBucketBytes = 25 << 20;  // PyTorch's
 
 struct Case {
@@ -39,6 +39,7 @@ torch::nn::Sequential network(const Case& shape) {
 struct Way {
   std::string name;
   std::function<void(const at::Tensor& input)> step;
+  int64_t state_bytes = 0;
 };
 
 Way plain(const Case& shape) {
@@ -51,9 +52,9 @@ Way plain(const Case& shape) {
           }};
 }
 
-Way ours(const Case& shape, const parallel::DistributedDataParallelOptions& options) {
+Way ours(const Case& shape) {
   auto net = network(shape);
-  auto ddp = std::make_shared<parallel::DistributedDataParallel<torch::nn::Sequential>>(net, options);
+  auto ddp = std::make_shared<parallel::DistributedDataParallel<torch::nn::Sequential>>(net);
   return {"apex", [ddp](const at::Tensor& input) {
             (*ddp)->zero_grad();
             (*ddp)(input).sum().backward();
@@ -83,11 +84,38 @@ Way c10ds(const Case& shape) {
           }};
 }
 
-std::vector<Variant> variants_of(const Case& shape) {
+constexpr double kAdamBytes = 8;  // two float32 moments of each float32 parameter
+
+Way whole_step(const Case& shape) {
+  auto net = network(shape);
+  auto ddp = std::make_shared<parallel::DistributedDataParallel<torch::nn::Sequential>>(net);
+  auto adam = std::make_shared<apex::optimizers::FusedAdam>(net->parameters());
+  return {"FusedAdam", [ddp, adam](const at::Tensor& input) {
+            adam->zero_grad();
+            (*ddp)(input).sum().backward();
+            adam->step();
+          }};
+}
+
+Way sharded_step(const Case& shape) {
+  auto net = network(shape);
+  auto adam = std::make_shared<parallel::DistributedFusedAdam>(net->parameters());
+  return {"DistributedFusedAdam",
+          [net, adam](const at::Tensor& input) mutable {
+            adam->zero_grad();
+            net->forward(input).sum().backward();
+            adam->step();
+          },
+          adam->state_bytes()};
+}
+
+std::vector<Way> reductions(const Case& shape) { return {ours(shape), c10ds(shape), plain(shape)}; }
+std::vector<Way> whole_steps(const Case& shape) { return {whole_step(shape), sharded_step(shape)}; }
+
+std::vector<Variant> variants_of(const Case& shape, const std::vector<Way>& ways) {
   const at::Tensor input = torch::ones({shape.batch, shape.width});
   std::vector<Variant> variants;
-  const auto buckets = parallel::DistributedDataParallelOptions().message_size(kMessageSize);
-  for (const Way& way : {ours(shape, buckets), ours(shape, {}), c10ds(shape), plain(shape)}) {
+  for (const Way& way : ways) {
     variants.push_back({way.name, [=] { return nanoseconds_per_call([&] { way.step(input); }, kStepsARound); }});
   }
   return variants;
@@ -103,24 +131,34 @@ void run_further_rank() {
   const FurtherRank self = further_rank();
   at::set_num_threads(1);
   join(self.rank, self.ranks, self.store);
-  for (const Case& shape : kCases) interleave(variants_of(shape), self.rounds, [](int) {});
+  for (const auto& ways_of : {reductions, whole_steps})
+    for (const Case& shape : kCases) interleave(variants_of(shape, ways_of(shape)), self.rounds, [](int) {});
   parallel::default_process_group()->barrier()->wait();
 }
 
+double params(const Case& shape) { return static_cast<double>(shape.layers * (shape.width + 1) * shape.width); }
+
 /// What one rank sends in a ring, in megabytes: 2 (N - 1) / N of its gradients.
-double megabytes_sent(const Case& shape) {
-  const double bytes = 4.0 * static_cast<double>(shape.layers * (shape.width + 1) * shape.width);
-  return 2.0 * (kRanks - 1) / kRanks * bytes / 1e6;
+double megabytes_sent(const Case& shape) { return 2.0 * (kRanks - 1) / kRanks * 4.0 * params(shape) / 1e6; }
+
+void measure_reductions(Runner& runner, const Case& shape) {
+  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape, reductions(shape)));
+  Result result{"gradients reduced, 2 processes", shape.name, 1, {}};
+  const double ours = medians[0], c10ds = medians[1], after = medians[2];
+  result.values = {{"apex ms", ours / 1e6},     {"c10d ms", c10ds / 1e6},     {"after backward ms", after / 1e6},
+                   {"apex/c10d", ours / c10ds}, {"apex/after", ours / after}, {"MB sent a rank", megabytes_sent(shape)}};
+  runner.add(std::move(result));
 }
 
-void measure(Runner& runner, const Case& shape) {
-  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape));
-  Result result{"ddp, 2 processes", shape.name, 1, {}};
-  const double ours = medians[0], with_defaults = medians[1], c10ds = medians[2], after = medians[3];
-  result.values = {{"apex 4 MB ms", ours / 1e6}, {"apex ms", with_defaults / 1e6},
-                   {"c10d ms", c10ds / 1e6},     {"after backward ms", after / 1e6},
-                   {"4 MB/c10d", ours / c10ds},  {"apex/c10d", with_defaults / c10ds},
-                   {"4 MB/after", ours / after}, {"MB sent a rank", megabytes_sent(shape)}};
+void measure_whole_steps(Runner& runner, const Case& shape) {
+  const auto ways = whole_steps(shape);
+  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape, ways));
+  Result result{"whole steps with Adam, 2 processes", shape.name, 1, {}};
+  result.values = {{"FusedAdam ms", medians[0] / 1e6},
+                   {"sharded ms", medians[1] / 1e6},
+                   {"sharded/FusedAdam", medians[1] / medians[0]},
+                   {"state MB", kAdamBytes * params(shape) / 1e6},
+                   {"sharded state MB", static_cast<double>(ways[1].state_bytes) / 1e6}};
   runner.add(std::move(result));
 }
 
@@ -134,8 +172,10 @@ void run_ddp(Runner& runner) {
   }
   const ddp::OtherRanks others(ddp::kRanks, runner.rounds());
   ddp::join(0, ddp::kRanks, others.store());
-  for (const ddp::Case& shape : ddp::kCases) ddp::measure(runner, shape);
-  runner.print_group();
+  for (const auto& measure : {ddp::measure_reductions, ddp::measure_whole_steps}) {
+    for (const ddp::Case& shape : ddp::kCases) measure(runner, shape);
+    runner.print_group();
+  }
   apex::parallel::default_process_group()->barrier()->wait();
   apex::parallel::destroy_process_group();
 }

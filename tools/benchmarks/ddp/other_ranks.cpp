@@ -60,8 +60,10 @@ OtherRanks::~OtherRanks() {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
   }
+  // One by one: libtorch.so exports a copy of std::filesystem::remove_all that crashes.
   std::error_code ignored;
-  std::filesystem::remove_all(std::filesystem::path(store_).parent_path(), ignored);
+  std::filesystem::remove(store_, ignored);
+  std::filesystem::remove(std::filesystem::path(store_).parent_path(), ignored);
 }
 
 }  // namespace bench::ddp
