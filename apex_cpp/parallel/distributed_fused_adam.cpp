@@ -57,7 +57,7 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
   sync.param_dtype = options.param_sync_dtype();
   sync.overlap = options.overlap_grad_sync();
   sync.average = options.average_grad_sync();
-  detail::expect_same(sync.group, described(options), "Options of DistributedFusedAdam");
+  expect_same(sync.group, described(options), "Options of DistributedFusedAdam");
   return sync;
 }
 

@@ -37,14 +37,14 @@ void flat_dist_call(const std::vector<at::Tensor>& tensors, const FlatCall& call
 
 FlatCall all_reduce_mean(const ProcessGroup& given, const std::string& what) {
   return [group = or_default(given), what](const at::Tensor& flat) {
-    detail::all_reduce(group, flat, what);
+    all_reduce(group, flat, what);
     flat.div_(group->getSize());
   };
 }
 
 FlatCall broadcast_from(int root, const ProcessGroup& given, const std::string& what) {
   return [group = or_default(given), root, what](const at::Tensor& flat) {
-    detail::broadcast(group, flat.view(at::kByte), root, what);
+    broadcast(group, flat.view(at::kByte), root, what);
   };
 }
 

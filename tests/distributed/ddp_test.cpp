@@ -210,7 +210,7 @@ TEST(Ddp, RanksAdoptTheBucketsOfRankZero_DDP_04) {
     const auto buffers = ddp.allreduce_buffers();
     Tensor sizes = torch::zeros({2}, torch::kLong);
     for (size_t i = 0; i < 2; ++i) sizes[static_cast<int64_t>(i)] = buffers.at(i).numel();
-    for (const Tensor& others : detail::all_gather(default_process_group(), sizes, "sizes")) EXPECT_TRUE(others.equal(sizes));
+    for (const Tensor& others : all_gather(default_process_group(), sizes, "sizes")) EXPECT_TRUE(others.equal(sizes));
   }
 }
 

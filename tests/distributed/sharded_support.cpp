@@ -4,9 +4,6 @@
 
 #include <apex_cpp/parallel/processes/collectives.h>
 
-#include <cstring>
-#include <sstream>
-
 namespace apex::testing::sharded {
 
 at::Tensor eighths(at::IntArrayRef sizes, int64_t seed, at::ScalarType dtype) {
@@ -54,53 +51,20 @@ Tensors OneProcess::params() const {
   return params;
 }
 
-bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
-  return x.numel() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
-bool same_bytes(const Tensors& a, const Tensors& b) {
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i) same = same_bytes(a[i], b[i]);
-  return same;
-}
-
-Tensors copies_of(const Tensors& tensors) {
-  Tensors copies;
-  for (const auto& tensor : tensors) copies.push_back(tensor.detach().clone());
-  return copies;
-}
-
 bool same_on_all_ranks(const Tensors& tensors) {
   bool same = true;
   for (const auto& tensor : tensors) {
     if (tensor.numel() == 0) continue;
     const at::Tensor mine = tensor.detach().contiguous();
-    for (const auto& other : parallel::detail::all_gather(parallel::default_process_group(), mine, "comparing")) {
+    for (const auto& other : parallel::all_gather(parallel::default_process_group(), mine, "comparing")) {
       same &= same_bytes(other, mine);
     }
   }
   return same;
 }
 
-std::string saved(const torch::optim::Optimizer& optimizer) {
-  std::ostringstream stream;
-  torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
-  archive.save_to(stream);
-  return stream.str();
-}
-
 std::string from_rank_0(const std::string& text) {
-  return parallel::detail::gather_strings(parallel::default_process_group(), text, "sending rank 0's text").front();
-}
-
-void load(torch::optim::Optimizer& optimizer, const std::string& bytes) {
-  std::istringstream stream(bytes);
-  torch::serialize::InputArchive archive;
-  archive.load_from(stream);
-  optimizer.load(archive);
+  return parallel::gather_strings(parallel::default_process_group(), text, "sending rank 0's text").front();
 }
 
 }  // namespace apex::testing::sharded

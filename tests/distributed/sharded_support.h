@@ -9,11 +9,18 @@
 #include <apex_cpp/optimizers/fused_adam.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>
 
+#include "tests/optimizers/support.h"
+
 // Parameters and gradients that every rank can work out for all ranks.
 namespace apex::testing::sharded {
 
 using parallel::DistributedFusedAdam;
 using parallel::DistributedFusedAdamOptions;
+using ::test::copies_of;
+using ::test::load;
+using ::test::message_of;
+using ::test::same_bytes;
+using ::test::saved;
 using Tensors = std::vector<at::Tensor>;
 
 /// Multiples of 1/8 in [-1, 1], so that sums over ranks are exact in every dtype.
@@ -60,25 +67,10 @@ class OneProcess {
   optimizers::FusedAdam optimizer_;
 };
 
-bool same_bytes(const at::Tensor& a, const at::Tensor& b);
-bool same_bytes(const Tensors& a, const Tensors& b);
-Tensors copies_of(const Tensors& tensors);
 /// Whether the tensors have the same bits on all ranks.
 bool same_on_all_ranks(const Tensors& tensors);
 
-std::string saved(const torch::optim::Optimizer& optimizer);
 /// Rank 0's text, on every rank.
 std::string from_rank_0(const std::string& text);
-void load(torch::optim::Optimizer& optimizer, const std::string& bytes);
-
-template <class Exception = c10::Error, class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Exception& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
-}
 
 }  // namespace apex::testing::sharded

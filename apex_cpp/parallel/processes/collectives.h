@@ -40,12 +40,5 @@ namespace detail {
 /// GPU the current stream waits for it.
 void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work, const std::string& what);
 
-using parallel::all_gather;
-using parallel::all_reduce;
-using parallel::broadcast;
-using parallel::device_for;
-using parallel::expect_same;
-using parallel::gather_strings;
-
 }  // namespace detail
 }  // namespace apex::parallel
