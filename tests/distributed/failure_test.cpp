@@ -142,6 +142,60 @@ TEST(Start, NamesTheRanksThatDidNotCome) {
   expect_error(ranks[0], {"rank 0 of 3", "in vain for rank 1, 2"});
 }
 
+/// A file by which ranks tell each other something, removed at the end.
+struct WordFile {
+  std::string path = this_program() + "." + std::to_string(::getpid()) + ".word";
+  ~WordFile() { ::unlink(path.c_str()); }
+};
+
+class LateRank : public ::testing::TestWithParam<int> {};
+
+TEST_P(LateRank, TrainsWithTheOthers) {
+  const CheckpointFile checkpoint;
+  const WordFile word;
+  const auto late = "LATE=" + std::to_string(GetParam());
+  Ranks ranks(2, faulty("one_rank_is_late"), {checkpoint.variable, late, "READY=" + word.path});
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+}
+
+INSTANTIATE_TEST_SUITE_P(Number, LateRank, ::testing::Values(0, 1), ::testing::PrintToStringParamName());
+
+// The store's file has the other's arrival when the late one starts.
+TEST(Start, TakesARankThatComesWhenAnotherWaits) {
+  const CheckpointFile checkpoint;
+  const WordFile store;
+  Ranks ranks(2, faulty("one_rank_is_late"),
+              {checkpoint.variable, "LATE=1", "READY=" + store.path, "STORE=file://" + store.path});
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+}
+
+TEST(Start, TellsARankThatComesTooLateThatTheOthersGaveUp) {
+  const WordFile word;
+  Ranks ranks(2, faulty("last_rank_comes_when_the_first_gave_up"), {"READY=" + word.path});
+  ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
+  expect_error(ranks[1], {"rank 1 of 2 came too late: rank 0 waited", "in vain for rank 1", "timeout"});
+}
+
+// One process after the other: the first is gone when the second comes.
+void expect_that_the_second_is_too_late(const std::string& meeting_place, const std::vector<std::string>& texts) {
+  Ranks first(1, faulty("gives_up"), {"WORLD_SIZE=2", meeting_place});
+  first.wait(kGraceSeconds);
+  expect_error(first[0], {"rank 0 of 2", "in vain for rank 1"});
+  Ranks second(1, faulty("gives_up"), {"WORLD_SIZE=2", "RANK=1", meeting_place});
+  second.wait(kGraceSeconds);
+  expect_error(second[0], texts);
+}
+
+TEST(Start, TellsARankThatComesWhenTheOthersHaveEnded) {
+  const WordFile store;
+  expect_that_the_second_is_too_late("STORE=file://" + store.path, {"rank 1 of 2 came too late: rank 0 waited"});
+  const int port = Port().number();
+  expect_that_the_second_is_too_late("MASTER_PORT=" + std::to_string(port),
+                                     {"rank 1 of 2", "cannot be used", "it ends when it has waited in vain for a rank"});
+}
+
 void expect_start_error(const std::vector<std::string>& environment, const std::vector<std::string>& texts) {
   Ranks ranks(1, faulty("start"), environment);
   ranks.wait(kGraceSeconds);

@@ -5,9 +5,12 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <optional>
+#include <sstream>
+#include <thread>
 
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/checkpoint/file_calls.h>
@@ -21,11 +24,22 @@ using namespace parallel;
 constexpr int kErrorReached = 3;
 // Processes of a busy machine start seconds after each other; what follows is quick.
 constexpr std::chrono::seconds kStart{60}, kOperation{5};
+// For those who are to wait in vain.
+constexpr std::chrono::seconds kShort{1};
+
+std::string variable(const char* name, const char* otherwise = "") {
+  const char* text = std::getenv(name);
+  return text ? text : otherwise;
+}
 
 bool is_last() { return default_process_group()->getRank() == default_process_group()->getSize() - 1; }
 
+ProcessGroupOptions meeting(std::chrono::seconds timeout) {
+  return ProcessGroupOptions().backend("gloo").timeout(timeout).init_method(variable("STORE", "env://"));
+}
+
 void start() {
-  init_process_group(ProcessGroupOptions().backend("gloo").timeout(kStart));
+  init_process_group(meeting(kStart));
   default_process_group()->barrier()->wait();
   default_process_group()->setTimeout(kOperation);
 }
@@ -66,21 +80,21 @@ void last_rank_throws() {
 }
 
 void last_rank_never_comes() {
-  if (std::string(std::getenv("RANK")) == "0") init_process_group(ProcessGroupOptions().backend("gloo").timeout(kOperation));
+  if (variable("RANK") == "0") init_process_group(meeting(kShort));
 }
 
 void last_rank_calls_itself_1() {
-  if (std::string(std::getenv("RANK")) == "2") ::setenv("RANK", "1", 1);
+  if (variable("RANK") == "2") ::setenv("RANK", "1", 1);
   start();
 }
 
 void last_rank_counts_one_more() {
-  if (std::string(std::getenv("RANK")) == "1") ::setenv("WORLD_SIZE", "3", 1);
+  if (variable("RANK") == "1") ::setenv("WORLD_SIZE", "3", 1);
   start();
 }
 
 void meet_at_a_file() {
-  init_process_group(ProcessGroupOptions().backend("gloo").timeout(kStart).init_method(std::getenv("STORE")));
+  init_process_group(meeting(kStart));
   sum("the first sum");
   if (std::getenv("DIE")) die();
   destroy_process_group();
@@ -145,7 +159,7 @@ void checkpoint(const apex::amp::Model<Net>& net, const torch::optim::Optimizer&
   gather_strings(default_process_group(), "", "waiting for the checkpoint");
 }
 
-void train(Death death, const char* level = "O2") {
+Net train(Death death, const char* level = "O2") {
   start();
   Net model;
   torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -161,11 +175,50 @@ void train(Death death, const char* level = "O2") {
     optimizer.step();
     checkpoint(net, optimizer, step == 2 && death == Death::checkpoint);
   }
+  return model;
 }
 
 void last_rank_dies_in_forward() { train(Death::forward); }
 void last_rank_dies_in_backward() { train(Death::backward); }
 void first_rank_dies_in_checkpoint() { train(Death::checkpoint); }
+
+void leave_word(const std::string& path) { std::ofstream(path) << "here"; }
+
+void wait_for_word(const std::string& path) {
+  while (std::ifstream(path).peek() == EOF) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+// The rank that LATE names starts once another one's file READY has something in it: the store's, or one that is written before
+// the other starts to wait.
+void one_rank_is_late() {
+  const bool of_the_store = variable("STORE") == "file://" + variable("READY");
+  if (variable("RANK") == variable("LATE")) {
+    wait_for_word(variable("READY"));
+  } else if (!of_the_store) {
+    leave_word(variable("READY"));
+  }
+  const Net net = train(Death::none);
+  std::ostringstream weights;
+  weights << net->first->weight.to(at::kFloat) << net->second->weight.to(at::kFloat);
+  expect_same(default_process_group(), weights.str(), "the weights after training");
+}
+
+void gives_up() { init_process_group(meeting(kShort)); }
+
+// Rank 0 lives on, and its store with it.
+void last_rank_comes_when_the_first_gave_up() {
+  if (variable("RANK") == "1") {
+    wait_for_word(variable("READY"));
+    gives_up();
+  } else {
+    try {
+      gives_up();
+    } catch (const std::exception&) {
+      leave_word(variable("READY"));
+    }
+    hang();
+  }
+}
 
 // Two buckets of one size; the last rank leaves a pass between them, and its first one of the next pass meets the others'
 // second.
@@ -187,7 +240,7 @@ void last_rank_goes_on_after_an_error() {
   }
 }
 
-void last_rank_has_another_level() { train(Death::none, std::string(std::getenv("RANK")) == "0" ? "O2" : "O0"); }
+void last_rank_has_another_level() { train(Death::none, variable("RANK") == "0" ? "O2" : "O0"); }
 
 // Ends well if the checkpoint is whole.
 void load_the_checkpoint() {
@@ -197,24 +250,28 @@ void load_the_checkpoint() {
   apex::amp::load_checkpoint(std::getenv("CHECKPOINT"), net, optimizer);
 }
 
-const std::map<std::string, void (*)()> kFaults{{"start", start},
-                                                {"last_rank_dies", last_rank_dies},
-                                                {"first_rank_dies", first_rank_dies},
-                                                {"last_rank_hangs", last_rank_hangs},
-                                                {"last_rank_throws", last_rank_throws},
-                                                {"last_rank_calls_itself_1", last_rank_calls_itself_1},
-                                                {"last_rank_counts_one_more", last_rank_counts_one_more},
-                                                {"meet_at_a_file", meet_at_a_file},
-                                                {"last_rank_never_comes", last_rank_never_comes},
-                                                {"last_rank_dies_in_forward", last_rank_dies_in_forward},
-                                                {"last_rank_dies_in_backward", last_rank_dies_in_backward},
-                                                {"first_rank_dies_in_checkpoint", first_rank_dies_in_checkpoint},
-                                                {"last_rank_goes_on_after_an_error", last_rank_goes_on_after_an_error},
-                                                {"last_rank_has_another_level", last_rank_has_another_level},
-                                                {"load_the_checkpoint", load_the_checkpoint},
-                                                {"start_twice", start_twice},
-                                                {"last_rank_of_a_group_dies", last_rank_of_a_group_dies},
-                                                {"shapes_differ", shapes_differ}};
+const std::map<std::string, void (*)()> kFaults{
+    {"start", start},
+    {"last_rank_dies", last_rank_dies},
+    {"first_rank_dies", first_rank_dies},
+    {"last_rank_hangs", last_rank_hangs},
+    {"last_rank_throws", last_rank_throws},
+    {"last_rank_calls_itself_1", last_rank_calls_itself_1},
+    {"last_rank_counts_one_more", last_rank_counts_one_more},
+    {"meet_at_a_file", meet_at_a_file},
+    {"last_rank_never_comes", last_rank_never_comes},
+    {"one_rank_is_late", one_rank_is_late},
+    {"gives_up", gives_up},
+    {"last_rank_comes_when_the_first_gave_up", last_rank_comes_when_the_first_gave_up},
+    {"last_rank_dies_in_forward", last_rank_dies_in_forward},
+    {"last_rank_dies_in_backward", last_rank_dies_in_backward},
+    {"first_rank_dies_in_checkpoint", first_rank_dies_in_checkpoint},
+    {"last_rank_goes_on_after_an_error", last_rank_goes_on_after_an_error},
+    {"last_rank_has_another_level", last_rank_has_another_level},
+    {"load_the_checkpoint", load_the_checkpoint},
+    {"start_twice", start_twice},
+    {"last_rank_of_a_group_dies", last_rank_of_a_group_dies},
+    {"shapes_differ", shapes_differ}};
 
 }  // namespace
 

@@ -17,6 +17,7 @@
 namespace apex::parallel::detail {
 namespace {
 
+constexpr const char* kGaveUp = "gave_up";
 constexpr int kLargestPort = 65535;
 constexpr int kMostRanks = std::numeric_limits<int>::max();
 
@@ -36,7 +37,8 @@ Rendezvous who_we_are(const ProcessGroupOptions& options) {
   const bool serves = place.rank == 0 && !agent_serves_the_store();
   TORCH_CHECK(false, "init_process_group (rank ", place.rank, " of ", place.world_size, "): ", what, " cannot be used: ", cause,
               serves ? "\nThis rank serves the store there: choose another port (MASTER_PORT) if another program has it."
-                     : "\nIs rank 0 running, and is its address (MASTER_ADDR) reachable from here?");
+                     : "\nIs rank 0 running (it ends when it has waited in vain for a rank), and is its address (MASTER_ADDR) "
+                       "reachable from here?");
 }
 
 c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& place, std::chrono::milliseconds timeout) {
@@ -119,13 +121,32 @@ void arrive(const Rendezvous& place) {
   place.store->set(arrival(place.rank), std::to_string(place.world_size));
 }
 
+// Leaves word for ranks that come later, where the store still serves.
+[[noreturn]] void give_up(const Rendezvous& place, std::chrono::milliseconds waited, const std::string& cause) {
+  std::string report;
+  try {
+    report = "waited " + std::to_string(waited.count()) + " ms in vain for rank " + missing_ranks(place);
+    place.store->set(kGaveUp, "rank " + std::to_string(place.rank) + " " + report);
+  } catch (const std::exception&) {
+    report = "the process that serves the store ended while this one waited for others; it may have given up";
+  }
+  TORCH_CHECK(false, "init_process_group (rank ", place.rank, " of ", place.world_size, "): ", report,
+              ": did every process start, with the same address and WORLD_SIZE? (", cause, ")");
+}
+
+void expect_that_nobody_gave_up(const Rendezvous& place) {
+  if (!place.store->check({kGaveUp})) return;
+  TORCH_CHECK(false, "init_process_group: rank ", place.rank, " of ", place.world_size,
+              " came too late: ", text(place.store->get(kGaveUp)),
+              ". Start all processes anew, with a longer ProcessGroupOptions().timeout if they need that long to start; a "
+              "store's file that an earlier run left must be removed first");
+}
+
 void wait_for(const Rendezvous& place, int rank, std::chrono::milliseconds timeout) {
   try {
     place.store->wait({arrival(rank)}, timeout);
   } catch (const std::exception& error) {
-    TORCH_CHECK(false, "init_process_group (rank ", place.rank, " of ", place.world_size, "): waited ", timeout.count(),
-                " ms in vain for rank ", missing_ranks(place),
-                ": did every process start, with the same address and WORLD_SIZE? (", error.what(), ")");
+    give_up(place, timeout, error.what());
   }
 }
 
@@ -147,6 +168,7 @@ Rendezvous open_store(const ProcessGroupOptions& options) {
 }
 
 void meet(const Rendezvous& place, std::chrono::milliseconds timeout) {
+  expect_that_nobody_gave_up(place);
   arrive(place);
   const auto until = std::chrono::steady_clock::now() + timeout;
   for (int rank = 0; rank < place.world_size; ++rank) {
@@ -156,6 +178,7 @@ void meet(const Rendezvous& place, std::chrono::milliseconds timeout) {
     TORCH_CHECK(world_size == std::to_string(place.world_size), "init_process_group: rank ", place.rank,
                 " has a WORLD_SIZE of ", place.world_size, ", but rank ", rank, " one of ", world_size);
   }
+  expect_that_nobody_gave_up(place);
 }
 
 }  // namespace apex::parallel::detail

@@ -20,7 +20,7 @@ struct Rendezvous {
 Rendezvous open_store(const ProcessGroupOptions& options);
 
 /// Waits until all ranks are there. Errors: a rank that is there twice, a world size that differs from rank 0's, ranks that did
-/// not come within the time-out.
+/// not come within the time-out, and, for a rank that comes later, that others gave up.
 void meet(const Rendezvous& place, std::chrono::milliseconds timeout);
 
 }  // namespace apex::parallel::detail

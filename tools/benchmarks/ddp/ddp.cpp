@@ -1,6 +1,6 @@
 // What reducing gradients over processes costs in a training step: DistributedDataParallel, c10d's Reducer driven as PyTorch's
 // own does it, and one all-reduce after the backward pass. Then whole steps, with FusedAdam behind DistributedDataParallel and
-// with DistributedFusedAdam, and the optimizer state that a rank keeps.
+// with DistributedFusedAdam, and the optimizer state that a rank keeps. Both with the bytes that a rank sent, counted.
 #include <ATen/Parallel.h>
 #include <apex_cpp/parallel.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "../suites.h"
+#include "bytes_sent.h"
 #include "other_ranks.h"
 
 namespace bench {
@@ -113,11 +114,26 @@ Way sharded_step(const Case& shape) {
 std::vector<Way> reductions(const Case& shape) { return {ours(shape), c10ds(shape), plain(shape)}; }
 std::vector<Way> whole_steps(const Case& shape) { return {whole_step(shape), sharded_step(shape)}; }
 
-std::vector<Variant> variants_of(const Case& shape, const std::vector<Way>& ways) {
+/// What this rank sent in steps of one way.
+struct Traffic {
+  int64_t bytes = 0, steps = 0;
+
+  double megabytes_a_step() const { return static_cast<double>(bytes) / static_cast<double>(steps) / 1e6; }
+};
+
+/// One round of each way; `traffic` has an entry for each, and lives as long as the variants.
+std::vector<Variant> variants_of(const Case& shape, const std::vector<Way>& ways, std::vector<Traffic>& traffic) {
   const at::Tensor input = torch::ones({shape.batch, shape.width});
+  traffic.resize(ways.size());
   std::vector<Variant> variants;
-  for (const Way& way : ways) {
-    variants.push_back({way.name, [=] { return nanoseconds_per_call([&] { way.step(input); }, kStepsARound); }});
+  for (size_t i = 0; i < ways.size(); ++i) {
+    variants.push_back({ways[i].name, [step = ways[i].step, input, &sent = traffic[i]] {
+                          const int64_t before = tcp_bytes_sent();
+                          const double nanoseconds = nanoseconds_per_call([&] { step(input); }, kStepsARound);
+                          sent.bytes += tcp_bytes_sent() - before;
+                          sent.steps += kStepsARound;
+                          return nanoseconds;
+                        }});
   }
   return variants;
 }
@@ -132,32 +148,45 @@ void run_further_rank() {
   const FurtherRank self = further_rank();
   at::set_num_threads(1);
   join(self.rank, self.ranks, self.store);
+  std::vector<Traffic> traffic;
   for (const auto& ways_of : {reductions, whole_steps})
-    for (const Case& shape : kCases) interleave(variants_of(shape, ways_of(shape)), self.rounds, [](int) {});
+    for (const Case& shape : kCases) interleave(variants_of(shape, ways_of(shape), traffic), self.rounds, [](int) {});
   parallel::default_process_group()->barrier()->wait();
 }
 
 double params(const Case& shape) { return static_cast<double>(shape.layers * (shape.width + 1) * shape.width); }
 
-/// What one rank sends in a ring, in megabytes: 2 (N - 1) / N of its gradients.
-double megabytes_sent(const Case& shape) { return 2.0 * (kRanks - 1) / kRanks * 4.0 * params(shape) / 1e6; }
+/// What one rank sends in a ring, in megabytes: 2 (N - 1) / N of its gradients. As much where gradients are reduced to shards,
+/// and parameters gathered from them.
+double megabytes_in_a_ring(const Case& shape) { return 2.0 * (kRanks - 1) / kRanks * 4.0 * params(shape) / 1e6; }
 
 void measure_reductions(Runner& runner, const Case& shape) {
-  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape, reductions(shape)));
+  std::vector<Traffic> sent;
+  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape, reductions(shape), sent));
   Result result{"gradients reduced, 2 processes", shape.name, 1, {}};
   const double ours = medians[0], c10ds = medians[1], after = medians[2];
-  result.values = {{"apex ms", ours / 1e6},     {"c10d ms", c10ds / 1e6},     {"after backward ms", after / 1e6},
-                   {"apex/c10d", ours / c10ds}, {"apex/after", ours / after}, {"MB sent a rank", megabytes_sent(shape)}};
+  result.values = {{"apex ms", ours / 1e6},
+                   {"c10d ms", c10ds / 1e6},
+                   {"after backward ms", after / 1e6},
+                   {"apex/c10d", ours / c10ds},
+                   {"apex/after", ours / after},
+                   {"ring MB", megabytes_in_a_ring(shape)},
+                   {"apex sent MB", sent[0].megabytes_a_step()},
+                   {"c10d sent MB", sent[1].megabytes_a_step()}};
   runner.add(std::move(result));
 }
 
 void measure_whole_steps(Runner& runner, const Case& shape) {
   const auto ways = whole_steps(shape);
-  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape, ways));
+  std::vector<Traffic> sent;
+  const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape, ways, sent));
   Result result{"whole steps with Adam, 2 processes", shape.name, 1, {}};
   result.values = {{"FusedAdam ms", medians[0] / 1e6},
                    {"sharded ms", medians[1] / 1e6},
                    {"sharded/FusedAdam", medians[1] / medians[0]},
+                   {"ring MB", megabytes_in_a_ring(shape)},
+                   {"FusedAdam sent MB", sent[0].megabytes_a_step()},
+                   {"sharded sent MB", sent[1].megabytes_a_step()},
                    {"state MB", kAdamBytes * params(shape) / 1e6},
                    {"sharded state MB", static_cast<double>(ways[1].state_bytes()) / 1e6}};
   runner.add(std::move(result));

@@ -1,0 +1,97 @@
+// What DistributedDataParallel refuses, and that every rank hears why.
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/amp/support.h"
+#include "tests/distributed/ddp_models.h"
+#include "tests/distributed/ddp_support.h"
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using Options = DistributedDataParallelOptions;
+using apex::test::contains;
+using apex::test::message_of;
+using apex::testing::expect_equal;
+using apex::testing::gradients_of;
+using apex::testing::joined_gradients;
+using apex::testing::mean_of;
+using apex::testing::part_of_batch;
+using apex::testing::rank;
+using apex::testing::WholeNumbers;
+
+TEST(Ddp, OptionsThatContradictEachOther_DDP_01) {
+  WholeNumbers net;
+  const auto message_with = [&](const Options& options) {
+    try {
+      DistributedDataParallel ddp(net, options);
+    } catch (const c10::ValueError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no ValueError");
+  };
+  EXPECT_TRUE(contains(message_with(Options().shared_param(true)), "shared_param is no longer an option"));
+  EXPECT_TRUE(contains(message_with(Options().num_allreduce_streams(2).delay_allreduce(true)), "num_allreduce_streams is 2"));
+  EXPECT_TRUE(contains(message_with(Options().delay_allreduce(true).allreduce_trigger_params({net->fc1->bias})),
+                       "allreduce_trigger_params have no effect"));
+  EXPECT_TRUE(contains(message_with(Options().allreduce_communicators({default_process_group()})),
+                       "there are 1 allreduce_communicators and num_allreduce_streams is 1"));
+  EXPECT_TRUE(contains(message_with(Options().message_size(0)), "message_size must be positive, got 0"));
+  EXPECT_TRUE(contains(message_with(Options().gradient_predivide_factor(0)), "gradient_predivide_factor must be positive"));
+}
+
+TEST(Ddp, OptionsThatDifferBetweenRanksAreAnErrorOnEach) {
+  const auto message_with = [](const Options& options) {
+    WholeNumbers net;
+    return message_of([&] { DistributedDataParallel ddp(net, rank() == 1 ? options : Options()); });
+  };
+  EXPECT_TRUE(contains(message_with(Options().message_size(7)), "  rank 0: message_size 10000000\n  rank 1: message_size 7"));
+  EXPECT_TRUE(contains(message_with(Options().delay_allreduce(true)), "rank 1: delay_allreduce 1"));
+  EXPECT_TRUE(contains(message_with(Options().allreduce_always_fp32(true)), "rank 1: allreduce_always_fp32 1"));
+  EXPECT_TRUE(contains(message_with(Options().num_allreduce_streams(2)), "rank 1: num_allreduce_streams 2"));
+  EXPECT_TRUE(contains(message_with(Options().gradient_average(false)), "rank 1: gradient_average 0"));
+  EXPECT_TRUE(contains(message_with(Options().gradient_predivide_factor(2)), "rank 1: gradient_predivide_factor 2"));
+  EXPECT_TRUE(contains(message_with(Options().broadcast_buffers(false)), "rank 1: broadcast_buffers 0"));
+}
+
+TEST(Ddp, WrappingAParameterTwiceIsAnError) {
+  WholeNumbers net;
+  {
+    auto ddp = DistributedDataParallel(net);
+    EXPECT_TRUE(contains(message_of([&] { DistributedDataParallel again(net->fc2); }),
+                         "the parameter 'weight', which is in a DistributedDataParallel already"));
+    ddp(part_of_batch(0)).sum().backward();
+    expect_equal(gradients_of(*net), mean_of(joined_gradients()));
+  }
+  net->zero_grad();
+  auto ddp = DistributedDataParallel(net);
+  ddp(part_of_batch(1)).sum().backward();
+  expect_equal(gradients_of(*net), mean_of(joined_gradients(1)));
+}
+
+TEST(Ddp, ModelsThatDifferBetweenRanksAreAnErrorOnEach) {
+  const auto message_for = [](const std::function<void(WholeNumbers&)>& spoil) {
+    WholeNumbers net;
+    if (rank() == 1) spoil(net);
+    return message_of([&] { DistributedDataParallel ddp(net); });
+  };
+  const std::string shape = message_for([](WholeNumbers& net) { net->fc1->bias.set_data(torch::zeros({5})); });
+  EXPECT_TRUE(contains(shape, "rank 1")) << shape;
+  EXPECT_TRUE(contains(shape, "'fc1.bias', shape [5]"));
+  const std::string dtype = message_for([](WholeNumbers& net) { net->to(torch::kHalf); });
+  EXPECT_TRUE(contains(dtype, "opt levels")) << dtype;
+  EXPECT_TRUE(contains(dtype, "Half"));
+  const std::string count = message_for([](WholeNumbers& net) { net->register_parameter("more", torch::zeros({1})); });
+  EXPECT_TRUE(contains(count, "'more'")) << count;
+  const std::string trained = message_for([](WholeNumbers& net) { net->fc2->bias.requires_grad_(false); });
+  EXPECT_TRUE(contains(trained, "'fc2.bias'")) << trained;
+  WholeNumbers net;
+  net->register_buffer("more", torch::zeros({1}, rank() == 1 ? torch::kMeta : torch::kCPU));
+  const std::string device = message_of([&] { DistributedDataParallel ddp(net); });
+  EXPECT_TRUE(contains(device, "'more', shape [1], strides [1], Float, on meta")) << device;
+}
+
+}  // namespace
+}  // namespace apex::parallel

@@ -1,0 +1,125 @@
+// Which parameters take part in the reductions of DistributedDataParallel.
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/amp/support.h"
+#include "tests/distributed/ddp_models.h"
+#include "tests/distributed/ddp_support.h"
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using Options = DistributedDataParallelOptions;
+using apex::test::contains;
+using apex::test::message_of;
+using apex::testing::part_of_batch;
+using apex::testing::rank;
+using apex::testing::TwoBranches;
+using apex::testing::WholeNumbers;
+using apex::testing::world_size;
+using torch::Tensor;
+
+TEST(Ddp, NamesUnusedParametersOnEveryRank_BUG_23) {
+  for (const bool at_first : {true, false}) {
+    TwoBranches net;
+    auto ddp = DistributedDataParallel(net, Options().message_size(1));
+    const Tensor x = torch::ones({1, 4});
+    if (!at_first) ddp(x).sum().backward();
+    net->without_second = rank() == world_size() - 1;
+    const std::string message = message_of([&] { ddp(x).sum().backward(); });
+    EXPECT_TRUE(contains(message, "'second.weight' on rank " + std::to_string(world_size() - 1) + ","));
+    EXPECT_FALSE(contains(message, "first.weight"));
+    EXPECT_TRUE(contains(message, "delay_allreduce(true)"));
+    net->without_second = false;
+    net->zero_grad();
+    ddp(x * 3).sum().backward();
+    EXPECT_TRUE(
+        net->second->weight.grad().equal(torch::full({5, 4}, 3.0f * static_cast<float>(world_size())) * (1.0 / world_size())));
+  }
+}
+
+TEST(Ddp, DelayedReductionToleratesUnusedParameters_DDP_06) {
+  TwoBranches net;
+  auto ddp = DistributedDataParallel(net, Options().delay_allreduce(true));
+  for (int pass = 0; pass < 2; ++pass) {
+    net->zero_grad();
+    net->without_second = rank() > 0;
+    ddp(torch::ones({1, 4})).sum().backward();
+    // Rank 0 alone used it: the others' part of the mean is zero, and all have it.
+    EXPECT_TRUE(net->second->weight.grad().equal(torch::ones({5, 4}) * (1.0 / world_size())));
+    net->zero_grad();
+    net->without_second = true;
+    ddp(torch::ones({1, 4})).sum().backward();
+    EXPECT_FALSE(net->second->weight.grad().defined()) << "nobody used it";
+    EXPECT_TRUE(net->first->weight.grad().defined());
+  }
+}
+
+TEST(Ddp, FollowsParametersThatAreFrozenAndUnfrozen_DDP_04) {
+  TwoBranches net;
+  net->second->weight.requires_grad_(false);
+  auto ddp = DistributedDataParallel(net, Options().retain_allreduce_buffers(true));
+  const auto buffer_sizes = [&] {
+    int64_t numel = 0;
+    for (const Tensor& buffer : ddp.allreduce_buffers()) numel += buffer.numel();
+    return numel;
+  };
+  const auto train = [&](int passes) {
+    for (int pass = 0; pass < passes; ++pass) {
+      net->zero_grad();
+      ddp(torch::full({1, 4}, rank(), torch::kFloat)).sum().backward();
+    }
+  };
+  const Tensor mean = torch::full({1}, static_cast<float>(world_size() * (world_size() - 1) / 2)) * (1.0 / world_size());
+  train(2);
+  EXPECT_EQ(buffer_sizes(), 12);
+  net->second->weight.requires_grad_(true);
+  for (int passes : {1, 2}) {
+    train(passes);
+    EXPECT_EQ(buffer_sizes(), 32);
+    EXPECT_TRUE(net->second->weight.grad().equal(mean.expand({5, 4})));
+  }
+  net->first->weight.requires_grad_(false);
+  train(2);
+  EXPECT_EQ(buffer_sizes(), 20);
+}
+
+// A graph from before the parameter was frozen passes its gradient's hook once more.
+TEST(Ddp, LeavesOutParametersFrozenAfterTheForwardPass) {
+  TwoBranches net;
+  auto ddp = DistributedDataParallel(net);
+  const Tensor early = ddp(torch::ones({1, 4})), late = ddp(torch::ones({1, 4}));
+  net->second->weight.requires_grad_(false);
+  early.backward();
+  ddp(torch::ones({1, 4})).backward();
+  late.backward();
+  EXPECT_TRUE(torch::allclose(net->first->weight.grad(), torch::full({3, 4}, 3.0)));  // means of ones, 1 / n rounded
+  EXPECT_FALSE(net->second->weight.grad().defined());
+}
+
+TEST(Ddp, ConvertingTheWrappedModelIsAnError) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net);
+  ddp(part_of_batch(0)).sum().backward();
+  net->to(torch::kFloat);  // changes nothing
+  ddp(part_of_batch(0)).sum().backward();
+  net->fc1->weight.requires_grad_(false);
+  net->to(torch::kDouble);
+  const std::string message = message_of([&] { ddp(part_of_batch(0).to(torch::kDouble)); });
+  EXPECT_TRUE(contains(message, "on rank " + std::to_string(rank()) +
+                                    ": the parameter 'fc1.bias' was converted or moved, to"
+                                    " Double on cpu"))
+      << message;
+}
+
+TEST(Ddp, SparseGradientIsAnErrorWithItsName) {
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(true));
+  auto ddp = DistributedDataParallel(table);
+  const std::string message = message_of([&] { ddp(torch::tensor({1, 2})).sum().backward(); });
+  EXPECT_TRUE(contains(message, "on rank " + std::to_string(rank()) + ": the gradient of 'weight' is sparse"));
+}
+
+}  // namespace
+}  // namespace apex::parallel

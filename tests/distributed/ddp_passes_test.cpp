@@ -1,0 +1,135 @@
+// Several backward passes of DistributedDataParallel: sums of passes, buffers that are kept, passes that fail.
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/amp/support.h"
+#include "tests/distributed/ddp_models.h"
+#include "tests/distributed/ddp_support.h"
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using Options = DistributedDataParallelOptions;
+using apex::test::contains;
+using apex::test::message_of;
+using apex::testing::expect_equal;
+using apex::testing::gradients_of;
+using apex::testing::joined_gradients;
+using apex::testing::mean_of;
+using apex::testing::part_of_batch;
+using apex::testing::TwoBranches;
+using apex::testing::WholeNumbers;
+using torch::Tensor;
+
+TEST(Ddp, PassesAddUp) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net, Options().message_size(8));
+  ddp(part_of_batch(0)).sum().backward();
+  const auto first = gradients_of(*net);
+  ddp(part_of_batch(1)).sum().backward();
+  const auto second = mean_of(joined_gradients(1));
+  // The mean that is there already is averaged once more: n equal values, times 1/n.
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), first[i] + second[i], 1e-6));
+  }
+}
+
+TEST(Ddp, NoSyncLeavesSumsForTheNextPass_BUG_24) {
+  for (const auto& options : {Options(), Options().message_size(1), Options().delay_allreduce(true)}) {
+    WholeNumbers net;
+    auto ddp = DistributedDataParallel(net, options);
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      {
+        auto guard = ddp.no_sync();
+        ddp(part_of_batch(0)).sum().backward();
+        WholeNumbers alone;
+        alone(part_of_batch(0)).sum().backward();
+        expect_equal(gradients_of(*net), gradients_of(*alone));
+        const auto inner = ddp.no_sync();
+        ddp(part_of_batch(1)).sum().backward();
+      }
+      ddp(part_of_batch(2)).sum().backward();
+      auto sums = joined_gradients(0);
+      for (int pass : {1, 2}) {
+        const auto more = joined_gradients(pass);
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+      }
+      expect_equal(gradients_of(*net), mean_of(sums));
+    }
+  }
+}
+
+TEST(Ddp, AllreduceCanBeSwitched_DDP_09) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net);
+  ddp.disable_allreduce();
+  ddp.disable_allreduce();
+  ddp(part_of_batch(0)).sum().backward();
+  WholeNumbers alone;
+  alone(part_of_batch(0)).sum().backward();
+  expect_equal(gradients_of(*net), gradients_of(*alone));
+  ddp.enable_allreduce();
+  net->zero_grad();
+  ddp(part_of_batch(1)).sum().backward();
+  expect_equal(gradients_of(*net), mean_of(joined_gradients(1)));
+}
+
+TEST(Ddp, RetainedBuffersAreTheGradients_DDP_08) {
+  for (const bool widened : {false, true}) {
+    WholeNumbers net;
+    auto ddp =
+        DistributedDataParallel(net, Options().message_size(8).retain_allreduce_buffers(true).allreduce_always_fp32(widened));
+    EXPECT_TRUE(ddp.allreduce_buffers().empty());
+    ddp(part_of_batch(0)).sum().backward();
+    expect_equal(gradients_of(*net), mean_of(joined_gradients(0)));
+    for (const Tensor& buffer : ddp.allreduce_buffers()) buffer.fill_(5);
+    for (const Tensor& param : net->parameters()) EXPECT_TRUE(param.grad().eq(5).all().item<bool>());
+    const std::string message = message_of([&] { net(part_of_batch(1)).sum().backward(); });
+    EXPECT_TRUE(contains(message, "retained allreduce buffers that are filled already"));
+    net->zero_grad();
+    const Tensor loss = ddp(part_of_batch(1)).sum();
+    EXPECT_TRUE(ddp.allreduce_buffers().empty());
+    loss.backward();
+    expect_equal(gradients_of(*net), mean_of(joined_gradients(1)));
+  }
+}
+
+// A gradient that somebody still holds keeps its values.
+TEST(Ddp, RetainedGradientsAreNotWrittenOverByTheNextPass_DDP_08) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net, Options().retain_allreduce_buffers(true));
+  ddp(part_of_batch(0)).sum().backward();
+  const Tensor held = net->fc1->weight.grad();
+  net->zero_grad();
+  ddp(part_of_batch(1)).sum().backward();
+  EXPECT_TRUE(held.equal(mean_of({joined_gradients(0)[0]})[0]));
+}
+
+TEST(Ddp, GoesOnAfterABackwardPassThatThrew) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net);
+  ddp(part_of_batch(0)).sum().backward();
+  Tensor x = part_of_batch(1).requires_grad_();
+  Tensor hidden = x * 1;
+  hidden.register_hook([](const Tensor&) -> void { throw std::runtime_error("thrown in a hook"); });
+  EXPECT_TRUE(contains(message_of([&] { (ddp(part_of_batch(1)).sum() + hidden.sum()).backward(); }), "thrown in a hook"));
+  default_process_group()->barrier()->wait();
+  net->zero_grad();
+  ddp(part_of_batch(2)).sum().backward();
+  expect_equal(gradients_of(*net), mean_of(joined_gradients(2)));
+}
+
+TEST(Ddp, BackwardInsideBackwardIsAnError) {
+  TwoBranches net;
+  auto ddp = DistributedDataParallel(net);
+  const Tensor inner = net->second(torch::ones({1, 4})).sum();
+  const Tensor outer = net->first(torch::ones({1, 4}));
+  outer.register_hook([&](const Tensor&) -> void { inner.backward(); });
+  EXPECT_TRUE(contains(message_of([&] { outer.sum().backward(); }), "gave no gradient to 'first.weight'"));
+}
+
+}  // namespace
+}  // namespace apex::parallel

@@ -1,0 +1,63 @@
+// The parts of DistributedDataParallel that stand alone.
+#include <apex_cpp/apex_C.h>
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/distributed/ddp_models.h"
+#include "tests/distributed/ddp_support.h"
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using apex::testing::expect_equal;
+using apex::testing::gradients_of;
+using apex::testing::joined_gradients;
+using apex::testing::part_of_batch;
+using apex::testing::rank;
+using apex::testing::WholeNumbers;
+using apex::testing::world_size;
+using torch::Tensor;
+
+TEST(FlatDistCall, CallsOncePerDtypeAndAverages_PAR_01) {
+  std::vector<Tensor> tensors{torch::full({2, 2}, rank(), torch::kFloat), torch::full({3}, rank(), torch::kDouble),
+                              torch::full({1}, 2 * rank(), torch::kFloat)};
+  int calls = 0;
+  const FlatCall mean = all_reduce_mean();
+  flat_dist_call(tensors, [&](const Tensor& flat) { ++calls, mean(flat); });
+  EXPECT_EQ(calls, 2);
+  const double expected = (world_size() - 1) / 2.0;
+  EXPECT_TRUE(tensors[0].eq(expected).all().item<bool>());
+  EXPECT_TRUE(tensors[1].eq(expected).all().item<bool>());
+  EXPECT_TRUE(tensors[2].eq(2 * expected).all().item<bool>());
+}
+
+TEST(Reducer, AveragesWhatItIsGiven_PAR_02) {
+  WholeNumbers net;
+  {
+    const torch::NoGradGuard no_grad;
+    net->fc1->weight.add_(rank());
+  }
+  Reducer of_module(net);
+  expect_equal(net->parameters(), WholeNumbers()->parameters());
+  net(part_of_batch(0)).sum().backward();
+  of_module.reduce();
+  auto expected = joined_gradients(0);
+  for (Tensor& each : expected) each = each / world_size();
+  expect_equal(gradients_of(*net), expected);
+
+  const Tensor grad = torch::full({3}, rank(), torch::kFloat);
+  Reducer(std::vector<Tensor>{grad}).reduce();
+  EXPECT_TRUE(grad.eq((world_size() - 1) / 2.0).all().item<bool>());
+}
+
+TEST(Flatten, ComesBack_PAR_03) {
+  const std::vector<Tensor> tensors{torch::arange(6).view({2, 3}), torch::empty({0}, torch::kLong), torch::tensor(7)};
+  const Tensor flat = apex_C::flatten(tensors);
+  EXPECT_TRUE(flat.equal(torch::tensor({0, 1, 2, 3, 4, 5, 7})));
+  expect_equal(apex_C::unflatten(flat, tensors), tensors);
+}
+
+}  // namespace
+}  // namespace apex::parallel
