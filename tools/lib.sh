@@ -1,4 +1,4 @@
-# Shared by tools/setup, tools/train, tools/test and tools/bench; sourced, with the repository root as working directory.
+# Shared by tools/setup, tools/train, tools/test, tools/bench, tools/plot and tools/compare; sourced, with the repository root as working directory.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/apex_cpp}
 self=$(basename "$0")
@@ -14,6 +14,30 @@ safetensors_packages() { printf '%s/safetensors-%s' "$cache" "$(sha256sum tools/
 
 # The CMAKE_PREFIX_PATH of the environment's LibTorch, noted when the environment was complete.
 torch_prefix() { cat "$(environment)/complete"; }
+
+# An environment of Python alone with the packages of a requirements file, made when it is first asked for: prints its interpreter.
+# tool_python NAME REQUIREMENTS WHAT
+tool_python() {
+  local env python
+  env=$cache/$1-$(sha256sum "$2" | cut -c1-12)
+  mkdir -p "$cache" || die "cannot make the cache folder $cache: set APEX_CPP_CACHE to a folder that can be written"
+  exec 8>"$cache/$1-lock"
+  flock 8
+  if [ ! -e "$env/complete" ]; then
+    python=$(command -v /usr/bin/python3.11 || command -v python3.11) || die "python3.11 is missing: run tools/setup first"
+    say "making a Python environment with $3 in $env"
+    rm -rf "$env"
+    "$python" -m venv "$env"
+    "$env/bin/python" -m pip --disable-pip-version-check --no-input install --no-cache-dir --no-deps --require-hashes --quiet \
+      -r "$2" >&2 || die "pip could not install $2 (its message is above)"
+    touch "$env/complete"
+  fi
+  exec 8>&-
+  echo "$env/bin/python"
+}
+
+# The interpreter that plots and reports are made with.
+report_python() { tool_python plot tools/requirements-plot.txt "matplotlib and jinja2 (50 MB to download)"; }
 
 # As many compilers as there are cores and memory for: one that reads torch's headers takes up to 2 GB.
 compile_jobs() {

@@ -45,6 +45,15 @@ std::string blanked_before(const std::string& text, const YAML::Mark& begin, int
   return kept;
 }
 
+// A mapping in braces, at the line and column where it begins.
+std::string in_braces(const YAML::Node& map) {
+  auto flow = YAML::Clone(map);
+  flow.SetStyle(YAML::EmitterStyle::Flow);
+  const auto begin = map.Mark();
+  return std::string(static_cast<size_t>(begin.line), '\n') + std::string(static_cast<size_t>(begin.column), ' ') +
+         YAML::Dump(flow) + "\n";
+}
+
 class Reader : public ConfigKeys {
  public:
   Reader(YAML::Node map, YAML::Mark mark, const std::string& text, const std::string& source, std::string prefix)
@@ -98,6 +107,18 @@ class Reader : public ConfigKeys {
     }
   }
 
+  void entries(const std::string& key, std::vector<std::string>& texts) override {
+    const auto node = find(key);
+    require(!node || node.IsSequence(), key, "expected a list such as [O1, O2]");
+    for (const auto& entry : node) {
+      require(entry.IsMap() || (entry.IsScalar() && !entry.Scalar().empty()), key, "expected texts or mappings in the list");
+      texts.push_back(entry.IsMap() ? in_braces(entry) : entry.Scalar());
+    }
+    if (texts.empty()) {
+      missing(key, "a list such as [O1, O2]");
+    }
+  }
+
   void section(const std::string& key, const std::function<void(ConfigKeys&)>& describe) override {
     auto node = find(key);
     if (node && !node.IsMap()) {
@@ -117,13 +138,9 @@ class Reader : public ConfigKeys {
     if (!node.IsMap()) {
       fail(key, "expected a mapping of keys");
     }
-    const auto begin = node.Mark();
-    if (node.Style() == YAML::EmitterStyle::Flow) {  // may share its lines with other keys
-      text = std::string(static_cast<size_t>(begin.line), '\n') + std::string(static_cast<size_t>(begin.column), ' ') +
-             YAML::Dump(node) + "\n";
-    } else {
-      text = blanked_before(text_, begin, line_after(begin));
-    }
+    // In braces it may share its lines with other keys.
+    text = node.Style() == YAML::EmitterStyle::Flow ? in_braces(node)
+                                                    : blanked_before(text_, node.Mark(), line_after(node.Mark()));
   }
 
   void require(bool holds, const std::string& key, const std::string& otherwise) override {

@@ -31,19 +31,23 @@ double current_loss_scale() { return amp::num_loss_scalers() > 0 ? amp::loss_sca
 // One step of the training loop; the lines that mixed precision adds or changes are marked. `to_measure`: null where no
 // statistics are due.
 StepLog train_step(const Config& config, const at::Tensor& images, const at::Tensor& labels, const Team::Forward& forward,
-                   torch::optim::Optimizer& optimizer, Team& team, const torch::nn::Module* to_measure) {
+                   torch::optim::Optimizer& optimizer, Team& team, Observer& observer, const torch::nn::Module* to_measure) {
   StepLog log;
   log.loss_scale = current_loss_scale();
   if (to_measure) log.weights = amp::statistics(*to_measure);
+  observer.step_begins();
   optimizer.zero_grad();
   const auto loss = at::cross_entropy_loss(forward(images), labels);
+  observer.loss_is_there();
   {
     auto scaled_loss = amp::scale_loss(loss, optimizer);  // amp
     scaled_loss.backward();                               // amp: in place of loss.backward()
     if (to_measure) log.scaled_grads = amp::grad_statistics(*to_measure);
   }
+  observer.gradients_are_there(optimizer);
   if (config.optimizer.clip_grad_norm > 0) amp::clip_grad_norm_(optimizer, config.optimizer.clip_grad_norm);  // amp
   optimizer.step();
+  observer.step_ends();
   log.loss = team.mean(loss.item<double>());
   log.result = amp::step_result(optimizer);
   log.skipped = log.result.skipped;
@@ -63,7 +67,7 @@ int64_t steps_per_epoch(const Config& config, const DataSplit& data, const Team&
 }
 
 void train_epoch(const Config& config, const DataSplit& data, at::Device device, int64_t epoch, Network& net,
-                 const Team::Forward& forward, torch::optim::Optimizer& optimizer, Team& team,
+                 const Team::Forward& forward, torch::optim::Optimizer& optimizer, Team& team, Observer& observer,
                  const std::function<bool(const StepLog&)>& on_step) {
   const auto steps = steps_per_epoch(config, data, team);
   const auto share = images_per_process(config, team);
@@ -79,7 +83,7 @@ void train_epoch(const Config& config, const DataSplit& data, at::Device device,
     const auto lr = learning_rate(config, step, steps);
     set_learning_rate(optimizer, lr);
     const bool due = config.statistics_every > 0 && (step + 1) % config.statistics_every == 0 && team.leads();
-    auto log = train_step(config, images, labels, forward, optimizer, team, due ? &*net : nullptr);
+    auto log = train_step(config, images, labels, forward, optimizer, team, observer, due ? &*net : nullptr);
     log.step = step;
     log.lr = lr;
     if (!on_step(log)) {

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "data/dataset.h"
 #include "network.h"
+#include "observer.h"
 #include "team.h"
 
 namespace train {
@@ -39,7 +40,7 @@ int64_t steps_per_epoch(const Config& config, const DataSplit& data, const Team&
 /// Trains on every full batch of the training set once, in the order of (`config.seed`, `epoch`). Calls `on_step` after each
 /// step and ends early where it answers false.
 void train_epoch(const Config& config, const DataSplit& data, at::Device device, int64_t epoch, Network& net,
-                 const Team::Forward& forward, torch::optim::Optimizer& optimizer, Team& team,
+                 const Team::Forward& forward, torch::optim::Optimizer& optimizer, Team& team, Observer& observer,
                  const std::function<bool(const StepLog&)>& on_step);
 
 /// How many of the set's images the network classifies correctly, in evaluation mode; the processes share the work.

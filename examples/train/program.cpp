@@ -19,8 +19,6 @@
 namespace train {
 namespace {
 
-enum ExitCode { kTrained = 0, kFailed = 1, kUserError = 2, kDiverged = 3 };
-
 // The config in force: the file's, or the run folder's own, with the command line's changes.
 Config config_for(const Options& options, const std::string& path) {
   auto config = read_config(path);
@@ -73,7 +71,7 @@ int finish(const Outcome& outcome, const RunFolder& folder, common::Progress& pr
   return kDiverged;
 }
 
-int run(const std::vector<std::string>& arguments, Team& team) {
+int run(const std::vector<std::string>& arguments, Team& team, Observer& observer) {
   const auto options = parse_options(arguments);
   if (!options.help.empty()) {
     std::cout << options.help;
@@ -89,7 +87,7 @@ int run(const std::vector<std::string>& arguments, Team& team) {
   common::Progress progress(team.leads() ? std::cout : nowhere,
                             team.leads() ? common::terminal_of(STDOUT_FILENO) : common::Terminal{});
   progress.line(first_line(options, config, data, folder, team));
-  return finish(train(config, data, folder, resume, options.stop_after, team, progress), folder, progress);
+  return finish(train(config, data, folder, resume, options.stop_after, team, observer, progress), folder, progress);
 }
 
 int complain(std::string message, ExitCode code) {
@@ -103,9 +101,14 @@ int complain(std::string message, ExitCode code) {
 }  // namespace
 
 int run_program(int argc, char** argv, Team& team) {
+  Observer nobody;
+  return run_program({argv + 1, argv + argc}, team, nobody);
+}
+
+int run_program(const std::vector<std::string>& arguments, Team& team, Observer& observer) {
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // cuBLAS is deterministic only with it
   try {
-    return run({argv + 1, argv + argc}, team);
+    return run(arguments, team, observer);
   } catch (...) {
     return complain();
   }

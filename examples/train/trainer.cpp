@@ -53,6 +53,7 @@ struct Session {
   const Team::Forward& forward;
   torch::optim::Optimizer& optimizer;
   Team& team;
+  Observer& observer;
   Metrics* metrics;  // of the leader
   common::Progress& progress;
   Position position;
@@ -78,7 +79,7 @@ struct Session {
     EpochLog epoch;
     epoch.epoch = position.epoch + 1;
     int64_t steps = 0;
-    train_epoch(config, data, device, position.epoch, net, forward, optimizer, team, [&](const StepLog& log) {
+    train_epoch(config, data, device, position.epoch, net, forward, optimizer, team, observer, [&](const StepLog& log) {
       ++steps, ++steps_here, ++position.step;
       position.skipped += log.skipped;
       epoch.skipped += log.skipped;
@@ -164,7 +165,7 @@ at::Device chosen_device(const std::string& name) {
 }
 
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
-              common::Progress& progress) {
+              Observer& observer, common::Progress& progress) {
   check_batch_size(config, data, team);
   const auto device = chosen_device(config.device);
   make_deterministic(static_cast<uint64_t>(config.seed));
@@ -179,9 +180,11 @@ Outcome train(const Config& config, const DataSplit& data, const RunFolder& fold
   const auto forward = team.join(net, config);
   std::optional<Metrics> metrics;
   if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config.statistics_every > 0);
-  Session session{config,   data,     folder, device, net, forward, *optimizer, team, metrics ? &*metrics : nullptr,
+  Session session{config,   data,     folder, device, net, forward, *optimizer, team, observer, metrics ? &*metrics : nullptr,
                   progress, position, {}};
-  return session.run(stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs);
+  auto outcome = session.run(stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs);
+  observer.training_ends(net, *optimizer);
+  return outcome;
 }
 
 }  // namespace train

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "data/dataset.h"
 #include "metrics.h"
+#include "observer.h"
 #include "run_folder.h"
 #include "team.h"
 
@@ -25,6 +26,6 @@ struct Outcome {
 /// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after`
 /// as an interruption would, where that is not 0. The team's leader writes the folder's tables and checkpoint.
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
-              common::Progress& progress);
+              Observer& observer, common::Progress& progress);
 
 }  // namespace train

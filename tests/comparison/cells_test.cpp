@@ -1,0 +1,89 @@
+#include "cells.h"
+
+#include <csignal>
+
+#include "errors.h"
+#include "run_folder.h"
+#include "shell.h"
+#include "state_bytes.h"
+#include "tests/examples/scratch.h"
+
+namespace {
+
+class Listing : public testing::Test {
+ protected:
+  void SetUp() override {
+    cell_.config.model = {"mlp", {4}, {}, 0};
+    cell_.config.data.set = "digits";
+    cell_.config.optimizer.type = "SGD";
+    cell_.config.optimizer.lr = 0.1;
+    scratch_.write("cell.yaml", train::to_yaml(cell_.config));
+    scratch_.write("times.csv", "step,forward_ms\n1,2\n");
+    scratch_.write("run/steps.csv", "epoch,step\n1,1\n");
+    comparison::write_listing(folder_);
+  }
+
+  bool finished() const { return comparison::is_finished(folder_, cell_); }
+
+  Scratch scratch_;
+  comparison::CellFolder folder_{scratch_.path()};
+  comparison::Cell cell_;
+};
+
+TEST_F(Listing, KnowsAWholeCell) {
+  EXPECT_TRUE(finished());
+  scratch_.write("times.csv", "step,forward_ms\n1,3\n");
+  EXPECT_FALSE(finished());
+  scratch_.write("times.csv", "step,forward_ms\n1,2\n");
+  EXPECT_TRUE(finished());
+}
+
+TEST_F(Listing, MissesAFileAndAStranger) {
+  scratch_.write("run/more.csv", "");
+  EXPECT_FALSE(finished());
+  std::filesystem::remove(scratch_ / "run/more.csv");
+  EXPECT_TRUE(finished());
+  std::filesystem::remove(scratch_ / "run/steps.csv");
+  EXPECT_FALSE(finished());
+}
+
+TEST_F(Listing, IsOfOneConfig) {
+  cell_.config.epochs += 1;
+  EXPECT_FALSE(finished());
+}
+
+TEST_F(Listing, IsNoneWithoutTheList) {
+  std::filesystem::remove(scratch_ / "files.csv");
+  EXPECT_FALSE(finished());
+}
+
+TEST(Shell, HandsOverLinesAndTheExitCode) {
+  std::vector<std::string> lines;
+  const auto keep = [&](const std::string& line) { lines.push_back(line); };
+  EXPECT_EQ(comparison::run_lines("sh -c 'echo one; echo two >&2; printf three; exit 3'", keep), 3);
+  EXPECT_EQ(lines, (std::vector<std::string>{"one", "two", "three"}));
+  EXPECT_EQ(comparison::run_lines("sh -c 'kill -9 $$'", keep), 128 + SIGKILL);
+}
+
+TEST(Shell, QuotesAnything) {
+  std::string told;
+  comparison::run_lines("printf %s " + comparison::quoted("a 'b' $c \"d\""), [&](const std::string& line) { told = line; });
+  EXPECT_EQ(told, "a 'b' $c \"d\"");
+}
+
+TEST(Shell, RemovesFolders) {
+  const Scratch scratch;
+  scratch.write("it's/a/file", "");
+  comparison::remove_folder(scratch / "it's");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "it's"));
+  comparison::remove_folder(scratch / "it's");  // what is not there
+}
+
+TEST(OptimizerState, RefusesWhatIsNoCheckpoint) {
+  const Scratch scratch;
+  scratch.write("short", "abc");
+  EXPECT_THROW(comparison::optimizer_state(scratch / "short"), train::UserError);
+  EXPECT_THROW(comparison::optimizer_state(scratch / "none"), train::UserError);
+}
+
+}  // namespace

@@ -1,0 +1,116 @@
+#include "grid.h"
+
+#include "cells.h"
+#include "errors.h"
+#include "tests/examples/easy_digits.h"
+#include "tests/examples/scratch.h"
+
+namespace {
+
+using train::UserError;
+
+constexpr const char* kConfig =
+    "model: {type: convnet, widths: [4, 8]}\ndata: {set: digits, dir: DATA}\noptimizer: {type: SGD, lr: 0.1}\nepochs: 3\n"
+    "batch_size: 20\namp: {opt_level: O3}\n";
+
+class Grid : public testing::Test {
+ protected:
+  void SetUp() override {
+    scratch_.write("data/digits.csv", easy_digits());
+    write_config("c.yaml", "", "");
+  }
+
+  // The config above, with one text in place of another.
+  void write_config(const std::string& name, const std::string& from, const std::string& to) const {
+    std::string text = kConfig;
+    text.replace(text.find("DATA"), 4, scratch_ / "data");
+    if (!from.empty()) text.replace(text.find(from), from.size(), to);
+    scratch_.write(name, text);
+  }
+
+  comparison::Grid read(const std::string& grid) const {
+    scratch_.write("g.yaml", grid);
+    return comparison::read_grid(scratch_ / "g.yaml");
+  }
+
+  std::string refusal(const std::string& grid) const {
+    return message_of<UserError>([&] { read(grid); });
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(Grid, NamesLevelsByWhatTheyAreGiven) {
+  scratch_.write("repaired.yaml", "opt_level: O1\nloss_scale: 64\n");
+  const auto grid = read("configs: [c.yaml]\nlevels: [O2, {opt_level: O2, loss_scale: 128}, repaired.yaml, O0]\n");
+  std::vector<std::string> names;
+  for (const auto& level : grid.levels) names.push_back(level.name);
+  // O0 goes first, wherever it stands.
+  EXPECT_EQ(names, (std::vector<std::string>{"O0", "O2", "O2 loss_scale 128.0", "repaired"}));
+  EXPECT_EQ(grid.levels[3].level.name(), "O1");
+  EXPECT_EQ(grid.seeds, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(grid.processes, std::vector<int64_t>{1});
+}
+
+TEST_F(Grid, CellsTakeTurnsBetweenLevelsAndKnowTheirReference) {
+  write_config("d.yaml", "epochs: 3", "epochs: 4");
+  const auto cells = comparison::cells_of(read(
+      "configs: [c.yaml, d.yaml]\nlevels: [O1, O0, {opt_level: O2, loss_scale: 1.5}]\nseeds: [3, 9]\nprocesses: [2, 1]\n"));
+  ASSERT_EQ(cells.size(), 24U);
+  EXPECT_EQ(cells[0].name, "c-O0-seed3-2processes");
+  EXPECT_EQ(cells[1].name, "c-O1-seed3-2processes");
+  EXPECT_EQ(cells[2].name, "c-O2_loss_scale_1.5-seed3-2processes");
+  EXPECT_EQ(cells[5].reference, "c-O0-seed9-2processes");
+  EXPECT_EQ(cells[23].name, "d-O2_loss_scale_1.5-seed9");
+  EXPECT_EQ(cells[23].processes, 1);
+  EXPECT_EQ(cells[23].config.seed, 9);
+  EXPECT_EQ(cells[23].config.epochs, 4);
+  EXPECT_EQ(cells[23].config.level.name(), "O2");  // not the config's own
+}
+
+TEST_F(Grid, EpochsCountForAllConfigs) {
+  EXPECT_EQ(read("configs: [c.yaml]\nlevels: [O0]\nepochs: 7\n").configs[0].config.epochs, 7);
+}
+
+struct Mistake {
+  std::string grid;
+  std::vector<std::string> told;
+};
+
+TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
+  const std::string levels = "levels: [O0, O1]\n", configs = "configs: [c.yaml]\n";
+  const std::vector<Mistake> mistakes = {
+      {levels, {"g.yaml:1:1: key 'configs': missing; expected a list"}},
+      {configs, {"g.yaml:1:1: key 'levels': missing; expected a list"}},
+      {configs + "levels: O1\n", {"g.yaml:2:9: key 'levels': expected a list such as [O1, O2]"}},
+      {configs + "levels: [O1, O2]\n", {"key 'levels': O0 is missing: all others are compared with it"}},
+      {configs + "levels: [O0, O1, O1]\n", {"key 'levels': one level stands there twice"}},
+      {configs + "levels: [O0, O9]\n", {"O9", "O1, O2, O3"}},
+      {configs + "levels:\n  - O0\n  - opt_level: O2\n    loss_scale: fast\n", {"g.yaml:", "loss_scale", "fast"}},
+      {configs + "levels: [O0, none.yaml]\n", {"none.yaml"}},
+      {configs + levels + "seeds: [1, 1]\n", {"g.yaml:3:8: key 'seeds': one seed stands there twice"}},
+      {configs + levels + "seeds: [-1]\n", {"key 'seeds': -1 is not from 0"}},
+      {configs + levels + "processes: [0]\n", {"key 'processes': 0 is not from 1 to 256"}},
+      {configs + levels + "processes: [21]\n", {"config 'c'", "key 'batch_size': 20 is not from the 21 processes"}},
+      {configs + levels + "epoch: 3\n", {"g.yaml:3:1: key 'epoch': unknown key; known here: ", "epochs"}},
+      {"configs: [c.yaml, ./c.yaml]\n" + levels, {"key 'configs': two files have the same name: rename one"}},
+      {"configs: [{a: b}]\n" + levels, {"key 'configs': expected paths of training configs"}},
+      {"configs: [no.yaml]\n" + levels, {"cannot read config '", "no.yaml"}},
+      {"configs: [deep.yaml]\n" + levels, {"config 'deep': key 'model.widths': 5 stages are too many for images of 8x8"}},
+      {"configs: [wide.yaml]\n" + levels, {"wide.yaml:1:32: key 'model.widths': 0 is not from 1"}},
+      {"configs: [sharded.yaml]\n" + levels, {"config 'sharded'", "DistributedFusedAdam"}},
+      {"configs: [nodata.yaml]\n" + levels, {"config 'nodata'", "digits.csv"}},
+  };
+  write_config("deep.yaml", "[4, 8]", "[4, 4, 4, 4, 4]");
+  write_config("wide.yaml", "[4, 8]", "[0]");
+  write_config("sharded.yaml", "SGD", "DistributedFusedAdam");
+  write_config("nodata.yaml", scratch_ / "data", scratch_ / "nothing");
+  for (const auto& mistake : mistakes) {
+    const auto message = refusal(mistake.grid);
+    for (const auto& part : mistake.told)
+      EXPECT_NE(message.find(part), std::string::npos) << part << "\nis not in\n" << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+}  // namespace

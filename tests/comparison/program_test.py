@@ -1,0 +1,231 @@
+"""Runs a small grid with the real program, interrupts it, damages it, and reads its report in a real browser."""
+import csv
+import hashlib
+import html.parser
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMPARE, WRITE_REPORT = sys.argv.pop(1), sys.argv.pop(1)
+BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+LEVELS, SEEDS = ("O0", "O2"), (0, 1)
+WIDE, NARROW = (1280, 3000), (390, 3000)
+
+CONFIG = """\
+model: {type: convnet, widths: [4, 8]}
+data: {set: digits, dir: DATA}
+optimizer: {type: SGD, lr: 0.1, momentum: 0.9}
+epochs: 1
+batch_size: 20
+device: cpu
+threads: 1
+amp: {opt_level: O0}
+"""
+# Of that network on 8x8 images of 10 classes: two convolutions, a linear layer of 8x4x4 inputs, two batch norms.
+SIXTEEN_BIT = 4 * 9 + 8 * 4 * 9 + 10 * 8 * 4 * 4 + 10
+BATCH_NORM = 2 * (4 + 8)
+STEPS = 240 // 20
+
+
+def easy_digits():
+    """Ten well separated kinds of 8x8 image with noise, in the form of digits.csv."""
+    generator = random.Random(1)
+    kinds = [[generator.randrange(2) * 10 + 2 for _ in range(64)] for _ in range(10)]
+    return "".join(",".join(str(pixel + generator.randrange(5)) for pixel in kinds[row % 10]) + f",{row % 10}\n" for row in range(300))
+
+
+def rows(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+class Page(html.parser.HTMLParser):
+    """What a test asks of a page: its tables' cells by the tables' ids, its text, and every address it names."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.addresses, self.words, self.tags = {}, [], [], []
+        self._table = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.addresses += [attributes[name] for name in ("src", "href", "xlink:href", "data", "srcset") if attributes.get(name)]
+        if tag == "table":
+            self._table = self.tables.setdefault(attributes.get("id", f"unnamed {len(self.tables)}"), [])
+        elif tag == "tr" and self._table is not None:
+            self._table.append([])
+        elif tag in ("td", "th") and self._table:
+            self._table[-1].append("")
+
+    def handle_endtag(self, tag):
+        self._table = None if tag == "table" else self._table
+
+    def handle_data(self, data):
+        self.words.append(data)
+        if self._table and self._table[-1]:
+            self._table[-1][-1] += data
+
+
+class Comparison(unittest.TestCase):
+    """One grid for all tests, in their order: each run costs seconds."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="apex_cpp-comparison-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        (cls.folder / "data").mkdir()
+        (cls.folder / "data" / "digits.csv").write_text(easy_digits())
+        (cls.folder / "net.yaml").write_text(CONFIG.replace("DATA", str(cls.folder / "data")))
+        (cls.folder / "grid.yaml").write_text(f"configs: [net.yaml]\nlevels: [{', '.join(LEVELS)}]\nseeds: {list(SEEDS)}\n")
+        cls.out = cls.folder / "out"
+
+    def start(self):
+        return subprocess.Popen([COMPARE, self.folder / "grid.yaml", "--out", self.out], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+    def run_all(self):
+        process = self.start()
+        output, _ = process.communicate()
+        self.assertEqual(process.returncode, 0, output)
+        return output
+
+    def cell(self, level, seed):
+        return self.out / "cells" / f"net-{level}-seed{seed}"
+
+    def stamps(self):
+        return {path.name: (path / "files.csv").stat().st_mtime_ns for path in (self.out / "cells").iterdir()
+                if not path.name.endswith(".part")}
+
+    def test_1_goes_on_where_it_was_killed(self):
+        process = self.start()
+        for line in process.stdout:
+            if line.startswith("cell 2/4"):  # the second cell has begun, or has even ended
+                break
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        before = self.stamps()
+        self.assertIn("net-O0-seed0", before)
+        self.assertLess(len(before), 4)
+        output = self.run_all()
+        self.assertIn(f"{len(before)} of them finished before", output)
+        after = self.stamps()
+        self.assertEqual(len(after), 4)
+        self.assertEqual({name: after[name] for name in before}, before)
+        self.assertNotIn("\r", output)  # no bar that is drawn over in a log
+
+    def test_2_makes_a_damaged_cell_anew_alike(self):
+        before, damaged = self.stamps(), self.cell("O2", 1)
+        steps = (damaged / "run" / "steps.csv").read_bytes()
+        (damaged / "run" / "steps.csv").write_bytes(steps[:-9])
+        self.run_all()
+        after = self.stamps()
+        self.assertEqual({name for name in after if after[name] != before[name]}, {damaged.name})
+        self.assertEqual((damaged / "run" / "steps.csv").read_bytes(), steps)
+
+    def test_3_figures_are_those_of_the_closed_forms(self):
+        printed = subprocess.run([WRITE_REPORT, self.out], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(printed.splitlines()[-1], f"report: {self.out.resolve() / 'report.html'}")
+        runs = {(row["level"], int(row["seed"])): row for row in rows(self.out / "tables" / "runs.csv")}
+        self.assertEqual(set(runs), {(level, seed) for level in LEVELS for seed in SEEDS})
+        total = SIXTEEN_BIT + BATCH_NORM
+        expected = {
+            "O0": {"weights": 4 * total, "masters": 0, "gradients": 4 * total, "state": 4 * total},
+            "O2": {"weights": 2 * SIXTEEN_BIT + 4 * BATCH_NORM, "masters": 4 * SIXTEEN_BIT,
+                   "gradients": 2 * SIXTEEN_BIT + 4 * BATCH_NORM + 4 * SIXTEEN_BIT, "state": 4 * total},
+        }
+        for (level, seed), row in runs.items():
+            self.assertEqual({part: int(row[f"{part}_bytes"]) for part in expected[level]}, expected[level], (level, seed))
+            parts = [float(row[f"{part}_ms"]) for part in ("forward", "backward", "optimizer")]
+            self.assertTrue(all(part > 0 for part in parts))
+            metrics, steps = rows(self.cell(level, seed) / "run/metrics.csv"), rows(self.cell(level, seed) / "run/steps.csv")
+            self.assertEqual(float(row["accuracy"]), float(metrics[-1]["test_accuracy"]))
+            self.assertEqual(int(row["skipped_steps"]), sum(int(step["skipped"]) for step in steps))
+            self.assertEqual(len(steps), STEPS)
+
+    def test_4_memory_of_activations_is_what_autograd_keeps(self):
+        # Of 20 images: batch norm keeps its input, ReLU its output, pooling the places (int64) of what it took, the linear layer its
+        # input. What there is of single numbers and of 20x10 scores is less than a twentieth of that.
+        values, places = 20 * (2 * 4 * 64 + 2 * 8 * 64 + 8 * 16), 20 * 8 * 16
+        for level, size in (("O0", 4), ("O2", 2)):
+            kept = int(rows(self.cell(level, 0) / "memory.csv")[0]["saved_for_backward"])
+            expected = size * values + 8 * places
+            self.assertGreaterEqual(kept, expected, level)
+            self.assertLess(kept, 1.05 * expected, level)
+
+    def test_5_layers_have_the_dtypes_of_the_level_and_o0_equals_itself(self):
+        layers = rows(self.out / "tables" / "layers.csv")
+        of = {level: [row for row in layers if row["level"] == level] for level in LEVELS}
+        self.assertEqual({row["dtype"] for row in of["O0"]}, {"Float"})
+        self.assertEqual({row["dtype"] for row in of["O2"] if row["kind"] == "output"}, {"Half"})
+        self.assertEqual({row["relative_error"] for row in of["O0"]}, {"0"})
+        self.assertTrue(all(0 < float(row["relative_error"]) < 0.2 for row in of["O2"] if row["kind"] == "output"))
+        for row in of["O2"]:  # the two are one figure: SQNR = -20 log10 of the relative error
+            self.assertAlmostEqual(10 ** (-float(row["sqnr_db"]) / 20), float(row["relative_error"]), delta=1e-9)
+
+    def dom(self):
+        ended = subprocess.run([BROWSER, *self.flags(), "--dump-dom", "--enable-logging=stderr", self.address], check=True,
+                               capture_output=True, text=True, timeout=120)
+        return ended.stdout, ended.stderr
+
+    @property
+    def address(self):
+        return (self.out / "report.html").resolve().as_uri()
+
+    def flags(self):
+        return ["--headless", "--disable-gpu", "--hide-scrollbars", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+
+    def test_6_report_is_whole_in_a_browser(self):
+        if BROWSER is None:
+            self.skipTest("there is no chromium-headless-shell (Debian's package; tools/test installs it where it may)")
+        text, errors = self.dom()
+        page = Page(text)
+        self.assertNotRegex(errors, r"CONSOLE.*(Error|Refused|Failed)")
+        self.assertNotIn("script", page.tags)
+        outside = [address for address in page.addresses if not address.startswith("#")]
+        self.assertEqual(outside, [])  # nothing is fetched
+        self.assertEqual([url for url in re.findall(r"url\(([^)]*)\)", text) if not url.strip("\"'&quot;").startswith("#")], [])
+        levels = page.tables["levels-0"]
+        self.assertEqual([row[0].strip() for row in levels], ["Level", *LEVELS])
+        for row in levels[1:]:
+            self.assertTrue(all(cell.strip() for cell in row), row)
+        for name in ("dtypes-0", "underflow-0", "layers-0-0", "layers-0-1", "layers-0-2"):
+            self.assertGreater(len(page.tables[name]), 2, name)
+            self.assertTrue(all(cell.strip() for row in page.tables[name] for cell in row), name)
+        self.assertRegex(" ".join(page.words), r"Which level\?\s+Take O[02]\s+\S+")
+        self.assertEqual(page.tags.count("svg"), 2 * len(LEVELS) + 1 + 3)  # accuracy, loss; the scale of O2; three kinds of O2
+        self.assertEqual(len(set(re.findall(r'\bid="([^"]+)"', text))), len(re.findall(r'\bid="([^"]+)"', text)))
+
+    def test_7_report_fits_a_wide_and_a_narrow_window(self):
+        if BROWSER is None:
+            self.skipTest("there is no chromium-headless-shell")
+        pictures = set()
+        for width, height in (WIDE, NARROW):
+            picture = self.folder / f"{width}.png"
+            subprocess.run([BROWSER, *self.flags(), f"--window-size={width},{height}", f"--screenshot={picture}", self.address],
+                           check=True, capture_output=True, timeout=120)
+            content = picture.read_bytes()
+            self.assertEqual((int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")), (width, height))
+            self.assertGreater(len(content), 50_000)  # an empty page of that size takes a tenth
+            pictures.add(hashlib.sha256(content).hexdigest())
+        self.assertEqual(len(pictures), 2)
+
+    def test_8_tells_in_words_and_markdown_the_same(self):
+        text = (self.out / "report.md").read_text(encoding="utf-8")
+        page = (self.out / "report.html").read_text(encoding="utf-8")
+        headline = re.search(r"\*\*(Take O\d)\*\*", text).group(1)
+        self.assertIn(f'<p class="reply">{headline}</p>', page)
+        for level in LEVELS:
+            self.assertRegex(text, rf"(?m)^\| {level} \|")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

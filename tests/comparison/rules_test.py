@@ -1,0 +1,73 @@
+"""The rules by which a report suggests a level, on levels that are made up."""
+import sys
+import unittest
+
+sys.path.insert(0, sys.argv.pop(1))
+from summary import Choice, tolerance  # noqa: E402
+
+
+class Level:
+    def __init__(self, name, accuracy=0.9, time=10.0, resident=1000.0, diverged=0, spread=0.01):
+        self.name, self.accuracy, self.resident, self.diverged, self.spread = name, accuracy, resident, diverged, spread
+        self._time, self.cells = time, [None] * 3
+
+    def time(self):
+        return self._time
+
+
+class Group:
+    tested = 400
+
+    def __init__(self, *levels):
+        self.levels, self.reference = list(levels), levels[0]
+
+    def level(self, name):
+        return next((level for level in self.levels if level.name == name), None)
+
+
+def choice(*levels):
+    return Choice(Group(Level("O0"), *levels))
+
+
+class Rules(unittest.TestCase):
+    def test_tolerance_is_the_spread_or_what_the_test_set_can_tell(self):
+        self.assertAlmostEqual(tolerance(Level("O0", 0.9, spread=0.02), 400), 0.04)
+        self.assertAlmostEqual(tolerance(Level("O0", 0.9, spread=0.0), 400), 0.015)  # sqrt(0.9 * 0.1 / 400)
+        self.assertAlmostEqual(tolerance(Level("O0", 1.0, spread=0.0), 400), 0.0025)  # one image of 400
+
+    def test_takes_the_fastest_that_keeps_the_accuracy(self):
+        made = choice(Level("O1", time=8), Level("O2", time=6), Level("O3", 0.879, time=3))
+        self.assertEqual(made.taken.name, "O2")
+        self.assertEqual(made.verdict(made.group.level("O3")).kind, "accuracy")
+        self.assertIn("2.10 points below O0; 2.00 are allowed", made.verdict(made.group.level("O3")).words)
+        self.assertEqual(made.verdict(made.group.level("O1")).words, "33 % slower than O2")
+        self.assertEqual(made.reason, "As accurate as O0, 40 % faster than O0, with the same memory.")
+
+    def test_of_equally_fast_ones_takes_the_smallest(self):
+        made = choice(Level("O1", time=6.0, resident=800), Level("O2", time=6.2, resident=600))
+        self.assertEqual(made.taken.name, "O2")
+        self.assertEqual(made.verdict(made.group.level("O1")).words, "as fast as O2, 33 % more memory")
+        self.assertEqual(made.duel("O1", "O2"), ("O2", "Both are as accurate as O0 and equally fast. O2 takes 25 % less memory."))
+
+    def test_a_run_that_diverged_rules_a_level_out(self):
+        made = choice(Level("O1", time=8), Level("O2", time=6, diverged=1))
+        self.assertEqual(made.taken.name, "O1")
+        self.assertEqual(made.duel("O1", "O2"), ("O1", "It keeps the accuracy. O2: 1 of 3 runs diverged."))
+
+    def test_says_which_is_smaller_where_o0_is_the_fastest(self):
+        made = choice(Level("O1", time=30, resident=500))
+        self.assertEqual(made.headline, "Take O0")
+        self.assertEqual(made.reason, "As fast as any here: 16 bits save no time on this machine. Where memory counts more, take O1: "
+                                      "as accurate, 50 % less memory, takes 3.0 times as long as O0.")
+
+    def test_neither_and_none(self):
+        made = choice(Level("O1", 0.5), Level("O2", diverged=3))
+        self.assertEqual(made.duel("O1", "O2")[0], "Neither")
+        self.assertIsNone(made.duel("O4", "O5"))
+        self.assertEqual(made.reason, "No other level keeps its accuracy.")
+        ruined = Choice(Group(Level("O0", diverged=1), Level("O2")))
+        self.assertEqual(ruined.taken.name, "O2")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,77 @@
+#include "cell_program.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include <apex_cpp/tables/csv.h>
+
+#include "cells.h"
+#include "data/load.h"
+#include "examples/distributed/processes.h"
+#include "layers.h"
+#include "pass.h"
+#include "program.h"
+#include "recorder.h"
+#include "run_folder.h"
+#include "state_bytes.h"
+#include "trainer.h"
+
+namespace comparison {
+namespace {
+
+namespace fs = std::filesystem;
+
+// As torchrun says it: how many there are.
+bool has_company() { return std::getenv("WORLD_SIZE") != nullptr; }
+
+std::unique_ptr<train::Team> make_team() {
+  return has_company() ? std::make_unique<distributed::Processes>() : std::make_unique<train::Team>();
+}
+
+void write_tables(const CellFolder& folder, const Recorder& recorder) {
+  train::write_whole(folder.table("times"), recorder.times());
+  train::write_whole(folder.table("memory"), recorder.memory());
+  train::write_whole(folder.table("parameters"), recorder.parameters());
+  const auto checkpoint = folder.run() + "/checkpoint.safetensors";
+  if (!fs::exists(checkpoint)) return;  // the run diverged before
+  train::write_whole(folder.table("state"), optimizer_state(checkpoint));
+  fs::remove(checkpoint);  // the largest file by far, and no one goes on from it
+}
+
+// At weights that O0 has trained, where there are any, for all levels alike.
+void compare_with_reference(const CellFolder& folder, const std::string& weights, double loss_scale, at::Device device) {
+  const auto config = train::read_config(folder.config());
+  const auto data = train::load_data(config.data);
+  const bool trained = fs::exists(weights);
+  const PassSetup setup{config, data, trained ? weights : "", device};
+  const auto reference = make_pass(setup, "O0", 1);
+  const auto tables = compare_layers(reference, make_pass(setup, config.level, loss_scale, folder.table("trace")), loss_scale);
+  train::write_whole(folder.table("layers"), tables.layers);
+  train::write_whole(folder.table("exponents"), tables.exponents);
+  train::write_whole(folder.table("pass"), "loss_scale,weights\n" + apex::csv_row(loss_scale, trained ? "trained" : "initial"));
+}
+
+}  // namespace
+
+int run_cell(const Options& options) {
+  const CellFolder folder{fs::absolute(options.cell).string()};
+  const auto device = train::chosen_device(train::read_config(folder.config()).device);
+  Recorder recorder(device);
+  const bool is_reference = fs::absolute(options.weights) == fs::absolute(folder.weights());
+  if (is_reference) recorder.keep_weights(folder.weights());
+  bool leads = false;
+  int code = train::kTrained;
+  {
+    const auto team = make_team();
+    leads = team->leads();
+    code = train::run_program({folder.config(), "--run-dir", folder.run()}, *team, recorder);
+  }
+  if (!leads || (code != train::kTrained && code != train::kDiverged)) return code;
+  if (is_reference && code == train::kDiverged) fs::remove(folder.weights());
+  write_tables(folder, recorder);
+  compare_with_reference(folder, options.weights, recorder.loss_scale(), device);
+  return code;
+}
+
+}  // namespace comparison

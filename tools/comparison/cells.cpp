@@ -1,0 +1,89 @@
+#include "cells.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+
+#include <apex_cpp/tables/csv.h>
+#include <zlib.h>
+
+#include "run_folder.h"
+
+namespace comparison {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kListingHeader = "file,bytes,crc32\n";
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string name_of(const std::string& config, const std::string& level, int64_t seed, int64_t processes) {
+  auto name = config + "-" + level + "-seed" + std::to_string(seed);
+  if (processes > 1) name += "-" + std::to_string(processes) + "processes";
+  for (auto& letter : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(letter)) || letter == '-' || letter == '.' || letter == '_';
+    letter = plain ? letter : '_';
+  }
+  return name;
+}
+
+Cell cell_of(const NamedConfig& config, const NamedLevel& level, int64_t seed, int64_t processes) {
+  Cell cell;
+  cell.name = name_of(config.name, level.name, seed, processes);
+  cell.config_name = config.name;
+  cell.level_name = level.name;
+  cell.config = config.config;
+  cell.config.level = level.level;
+  cell.config.seed = seed;
+  cell.config.run_dir.clear();
+  cell.config.checkpoint_every = cell.config.epochs;
+  cell.processes = processes;
+  cell.reference = name_of(config.name, "O0", seed, processes);
+  return cell;
+}
+
+// The rows of a listing for what is in the folder now, in order.
+std::string listing_of(const CellFolder& folder) {
+  std::map<std::string, std::string> rows;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path)) {
+    if (!entry.is_regular_file() || entry.path() == folder.listing()) continue;
+    const auto name = fs::relative(entry.path(), folder.path).string();
+    const auto content = content_of(entry.path().string());
+    const auto* bytes = reinterpret_cast<const Bytef*>(content.data());
+    rows[name] = apex::csv_row(name, content.size(), crc32_z(0, bytes, content.size()));
+  }
+  std::string text = kListingHeader;
+  for (const auto& [name, row] : rows) text += row;
+  return text;
+}
+
+}  // namespace
+
+std::vector<Cell> cells_of(const Grid& grid) {
+  std::vector<Cell> cells;
+  for (const auto& config : grid.configs) {
+    for (const auto processes : grid.processes) {
+      for (const auto seed : grid.seeds) {
+        for (const auto& level : grid.levels) cells.push_back(cell_of(config, level, seed, processes));
+      }
+    }
+  }
+  return cells;
+}
+
+void write_listing(const CellFolder& folder) { train::write_whole(folder.listing(), listing_of(folder)); }
+
+bool is_finished(const CellFolder& folder, const Cell& cell) {
+  return fs::exists(folder.listing()) && content_of(folder.config()) == train::to_yaml(cell.config) &&
+         content_of(folder.listing()) == listing_of(folder);
+}
+
+}  // namespace comparison

@@ -1,0 +1,139 @@
+#include "grid.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "config_keys.h"
+#include "data/load.h"
+#include "errors.h"
+#include "models.h"
+#include "optimizer.h"
+
+namespace comparison {
+namespace {
+
+namespace fs = std::filesystem;
+using apex::amp::OptLevel;
+using train::ConfigKeys;
+using train::UserError;
+
+constexpr int64_t kMostProcesses = 256;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  if (!file || fs::is_directory(path)) {
+    throw UserError("cannot read grid '" + path + "': " + (file ? "it is a folder" : std::strerror(errno)));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string beside(const std::string& grid, const std::string& file) { return (fs::path(grid).parent_path() / file).string(); }
+
+bool is_mapping(const std::string& entry) { return entry[entry.find_first_not_of(" \n")] == '{'; }
+
+// The level, and what it was given beside: "O2 loss_scale 128".
+std::string name_of(const OptLevel& level) {
+  std::istringstream lines(level.to_yaml());
+  std::string name = level.name(), line;
+  while (std::getline(lines, line)) {
+    const auto colon = line.find(':');
+    if (line.front() == ' ' || line.rfind("opt_level", 0) == 0 || colon == std::string::npos) continue;
+    name += " " + line.substr(0, colon) + line.substr(colon + 1);
+  }
+  return name;
+}
+
+NamedLevel level_of(const std::string& entry, const std::string& grid) {
+  try {
+    if (is_mapping(entry)) {
+      const auto level = OptLevel::from_yaml_string(entry, grid);
+      return {name_of(level), level};
+    }
+    if (fs::path(entry).extension() == ".yaml") {
+      return {fs::path(entry).stem().string(), OptLevel::from_yaml_file(beside(grid, entry))};
+    }
+    return {entry, OptLevel::named(entry)};
+  } catch (const c10::Error& error) {
+    throw UserError(error.what_without_backtrace());
+  }
+}
+
+template <class Entry>
+bool all_differ(const std::vector<Entry>& entries) {
+  std::set<std::string> names;
+  return std::all_of(entries.begin(), entries.end(), [&](const Entry& entry) { return names.insert(entry.name).second; });
+}
+
+bool all_differ(const std::vector<int64_t>& numbers) {
+  return std::set<int64_t>(numbers.begin(), numbers.end()).size() == numbers.size();
+}
+
+// Builds what a cell builds first, for its errors.
+void check_config(const NamedConfig& named, const Grid& grid) {
+  const auto& config = named.config;
+  const auto data = train::load_data(config.data);
+  const auto& images = data.train.images;
+  auto model = train::make_classifier(config.model, {images.size(1), images.size(2), images.size(3)}, data.classes);
+  const auto most = *std::max_element(grid.processes.begin(), grid.processes.end());
+  if (config.batch_size < most || config.batch_size > data.train.size()) {
+    throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is not from the " + std::to_string(most) +
+                    " processes to the " + std::to_string(data.train.size()) + " training images");
+  }
+  const bool alone = std::count(grid.processes.begin(), grid.processes.end(), 1) > 0;
+  if (alone) train::make_optimizer(config.optimizer, model->parameters());
+}
+
+void read_configs(ConfigKeys& keys, Grid& grid, const std::string& path) {
+  std::vector<std::string> entries;
+  keys.entries("configs", entries);
+  for (const auto& entry : entries) {
+    keys.require(!is_mapping(entry), "configs", "expected paths of training configs, as tools/train takes them");
+    grid.configs.push_back({fs::path(entry).stem().string(), train::read_config(beside(path, entry))});
+  }
+  keys.require(all_differ(grid.configs), "configs", "two files have the same name: rename one, reports call them by it");
+}
+
+void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
+  std::vector<std::string> entries;
+  keys.entries("levels", entries);
+  for (const auto& entry : entries) grid.levels.push_back(level_of(entry, path));
+  keys.require(all_differ(grid.levels), "levels", "one level stands there twice");
+  const auto reference =
+      std::find_if(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& each) { return each.name == "O0"; });
+  keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all others are compared with it");
+  std::rotate(grid.levels.begin(), reference, reference + 1);
+}
+
+}  // namespace
+
+Grid read_grid(const std::string& path) {
+  Grid grid;
+  int64_t epochs = 0;
+  train::read_keys(text_of(path), path, [&](ConfigKeys& keys) {
+    keys.integers("seeds", grid.seeds, 0, std::numeric_limits<int64_t>::max());
+    keys.require(all_differ(grid.seeds), "seeds", "one seed stands there twice");
+    keys.integers("processes", grid.processes, 1, kMostProcesses);
+    keys.require(all_differ(grid.processes), "processes", "one number stands there twice");
+    keys.integer("epochs", epochs, 0, 1000000);
+    read_levels(keys, grid, path);
+    read_configs(keys, grid, path);
+  });
+  for (auto& named : grid.configs) {
+    named.config.epochs = epochs > 0 ? epochs : named.config.epochs;
+    try {
+      check_config(named, grid);
+    } catch (const UserError& error) {
+      throw UserError(path + ": config '" + named.name + "': " + error.what());
+    }
+  }
+  return grid;
+}
+
+}  // namespace comparison

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config.h"
+
+namespace comparison {
+
+/// A training config, by the name of its file.
+struct NamedConfig {
+  std::string name;
+  train::Config config;
+};
+
+/// A level as it is called in a report: "O2", "O2 loss_scale 128", or the name of its file.
+struct NamedLevel {
+  std::string name;
+  apex::amp::OptLevel level;
+};
+
+/// What is to be compared: every config at every level, with every seed, by every number of processes.
+struct Grid {
+  std::vector<NamedConfig> configs;
+  std::vector<NamedLevel> levels;  // O0, which the others are compared with, is the first
+  std::vector<int64_t> seeds = {0, 1, 2};
+  std::vector<int64_t> processes = {1};
+};
+
+/// Reads a grid and the configs and levels that it names; paths start from the grid's folder. Each model is built once, each
+/// data set read, so that what cannot run is found before anything does. Throws UserError, one line with file, line, column,
+/// key and value.
+Grid read_grid(const std::string& path);
+
+}  // namespace comparison

@@ -1,0 +1,39 @@
+#include "options.h"
+
+#include "common/command_line.h"
+
+namespace comparison {
+namespace {
+
+constexpr const char* kDescription =
+    "Trains at every level of GRID with every seed, one run after the other, and leaves what was measured as files in a "
+    "folder.\n"
+    "What is finished there already is not run again.";
+constexpr const char* kExitCodes =
+    "Exit code: 0 all cells are there, 1 a cell failed, 2 a mistake in grid, arguments or files. A training that diverges is a "
+    "result.";
+
+void check_given(const Options& options) {
+  if (options.cell.empty() && (options.grid.empty() || options.out.empty())) {
+    throw common::UserError("a grid and a folder are needed: GRID --out DIR; see --help");
+  }
+}
+
+}  // namespace
+
+Options parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  common::CommandLine line("compare", kDescription, kExitCodes);
+  line.argument("GRID", "a YAML file; tools/comparison/grids has some", common::text(options.grid));
+  line.option("--out DIR", "the folder for all results", common::text(options.out));
+  line.option("--start-processes COMMAND", "COMMAND N PROGRAM... starts N processes of a program (tools/compare gives one)",
+              common::text(options.start_processes));
+  line.option("--cell DIR", "run the one cell whose cell.yaml is in DIR (the program calls itself so)",
+              common::text(options.cell));
+  line.option("--weights FILE", "with --cell: the weights at which layers are compared with O0", common::text(options.weights));
+  options.help = line.read(arguments);
+  if (options.help.empty()) check_given(options);
+  return options;
+}
+
+}  // namespace comparison

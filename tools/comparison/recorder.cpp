@@ -1,0 +1,90 @@
+#include "recorder.h"
+
+#include <apex_cpp/amp.h>
+#include <apex_cpp/tables/csv.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace comparison {
+namespace {
+
+namespace amp = apex::amp;
+
+// The optimizer has its state then, and a dynamic loss scale has mostly settled.
+constexpr int64_t kMeasuredStep = 5;
+
+void wait_for(at::Device device) {
+  if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+std::string dtype_of(const at::Tensor& tensor) { return tensor.defined() ? c10::toString(tensor.scalar_type()) : ""; }
+
+}  // namespace
+
+double Recorder::milliseconds_since_mark() {
+  wait_for(device_);
+  const auto now = Clock::now();
+  const auto passed = std::chrono::duration<double, std::milli>(now - mark_).count();
+  mark_ = now;
+  return passed;
+}
+
+void Recorder::step_begins() {
+  now_ = {};
+  now_.step = ++step_;
+  if (step_ == kMeasuredStep) memory_.begin();
+  milliseconds_since_mark();
+}
+
+void Recorder::loss_is_there() {
+  now_.forward = milliseconds_since_mark();
+  memory_.mark_forward();
+}
+
+// Masters have gradients from here to the end of the step.
+void Recorder::gradients_are_there(const torch::optim::Optimizer& optimizer) {
+  now_.backward = milliseconds_since_mark();
+  if (step_ > kMeasuredStep) return;
+  grad_dtypes_.clear();
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& param : group.params()) grad_dtypes_.push_back(dtype_of(param.grad()));
+  }
+  milliseconds_since_mark();
+}
+
+// A step whose memory is measured takes longer.
+void Recorder::step_ends() {
+  now_.optimizer = milliseconds_since_mark();
+  if (step_ == kMeasuredStep) {
+    memory_.end();
+  } else {
+    times_.push_back(now_);
+  }
+}
+
+// amp has a master, or the model's own parameter, for each that the optimizer was given: all of the model's, in order.
+void Recorder::training_ends(train::Network& net, torch::optim::Optimizer& optimizer) {
+  const auto stepped = amp::master_params(optimizer);
+  parameters_ = "parameter,numel,dtype,grad_dtype,master_dtype,master_grad_dtype\n";
+  if (amp::num_loss_scalers() > 0) loss_scale_ = amp::loss_scaler().loss_scale();
+  if (!weights_.empty()) amp::save_safetensors(weights_, net, amp::SaveSafetensorsOptions().masters(true));
+  size_t position = 0;
+  for (const auto& named : net->named_parameters()) {
+    const auto& param = named.value();
+    const bool has_master = !stepped.at(position).is_same(param);
+    parameters_ += apex::csv_row(named.key(), param.numel(), dtype_of(param), dtype_of(param.grad()),
+                                 has_master ? dtype_of(stepped[position]) : "", has_master ? grad_dtypes_.at(position) : "");
+    ++position;
+  }
+}
+
+std::string Recorder::times() const {
+  std::string rows = "step,forward_ms,backward_ms,optimizer_ms\n";
+  for (const auto& each : times_) rows += apex::csv_row(each.step, each.forward, each.backward, each.optimizer);
+  return rows;
+}
+
+std::string Recorder::memory() const {
+  return "step,saved_for_backward,peak\n" + apex::csv_row(kMeasuredStep, memory_.after_forward(), memory_.peak());
+}
+
+}  // namespace comparison

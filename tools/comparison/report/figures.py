@@ -1,0 +1,180 @@
+"""The figures of a report, as SVG to stand in a page: their text is the page's."""
+import io
+import math
+import re
+
+import matplotlib
+
+matplotlib.use("svg")
+from matplotlib import pyplot, ticker  # noqa: E402  (after the choice of what draws)
+
+from cells import mean  # noqa: E402
+
+COLORS = {"O0": "#7a8089", "O1": "#3f7fc1", "O2": "#1f4e8c", "O3": "#8a6fc0", "O4": "#2f9e77", "O5": "#12694c"}
+OTHERS = ["#c27c2c", "#b0486a", "#5b7a1f", "#7c5a43"]
+INK, SOFT, FAINT, WARNING = "#2b3036", "#6b727b", "#e3e6ea", "#c8503c"
+# Where values become subnormal, and where they become 0, by powers of two.
+LIMITS = {"Half": ("FP16", -14, -25), "BFloat16": ("BF16", -126, -134)}
+
+pyplot.rcParams.update({
+    "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "text.color": INK, "axes.edgecolor": FAINT,
+    "axes.labelcolor": SOFT, "xtick.color": SOFT, "ytick.color": SOFT, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "grid.color": FAINT, "grid.linewidth": 0.7, "axes.axisbelow": True, "xtick.major.size": 0,
+    "ytick.major.size": 0, "figure.facecolor": "none", "axes.facecolor": "none",
+})
+
+
+def color(name, names):
+    others = [each for each in names if each not in COLORS]
+    return COLORS.get(name) or OTHERS[others.index(name) % len(OTHERS)]
+
+
+def svg(figure, title, name):
+    """The picture without what a file of its own needs. `name` keeps its ids apart from those of others on the page."""
+    with pyplot.rc_context({"svg.hashsalt": name}):
+        file = io.StringIO()
+        figure.savefig(file, format="svg")
+    pyplot.close(figure)
+    text = re.sub(r"<metadata>.*?</metadata>", "", file.getvalue()[file.getvalue().index("<svg"):], flags=re.S)
+    text = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"|height="[^"]*pt" (?=version)', r"\1", text, count=1)
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    for each in sorted(set(ids), key=len, reverse=True):
+        text = re.sub(rf'(id="|#){re.escape(each)}(?=["\)])', rf"\g<1>{name}-{each}", text)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+
+
+def panel():
+    figure, axis = pyplot.subplots(figsize=(3.2, 2))
+    figure.subplots_adjust(left=0.14, right=0.98, bottom=0.2, top=0.96)
+    return figure, axis
+
+
+def bands(levels, values):
+    """For each level its rows over the seeds, cut to what the shortest has."""
+    rows = [values(cell) for cell in levels.cells]
+    length = min(map(len, rows))
+    return [row[:length] for row in rows]
+
+
+def smoothed(values, width):
+    return [mean(values[max(0, i - width + 1):i + 1]) for i in range(len(values))]
+
+
+def draw_band(axis, rows, shade, **line):
+    columns = list(zip(*rows))
+    over = range(1, len(columns) + 1)
+    axis.plot(over, [mean(column) for column in columns], color=shade, **line)
+    if len(rows) > 1:
+        axis.fill_between(over, list(map(min, columns)), list(map(max, columns)), color=shade, alpha=0.16, linewidth=0)
+
+
+def curves(group, values, label, name, percent=False):
+    """A panel for each level, O0 behind it: the mean over the seeds, and from the lowest to the highest."""
+    names = [level.name for level in group.levels]
+    reference = bands(group.reference, values)
+    flat = [value for level in group.levels for row in bands(level, values) for value in row if math.isfinite(value)]
+    low, high = min(flat), max(flat)
+    pictures = []
+    for level in group.levels:
+        figure, axis = panel()
+        if level is not group.reference:
+            draw_band(axis, reference, COLORS["O0"], linewidth=1, alpha=0.8)
+        draw_band(axis, bands(level, values), color(level.name, names), linewidth=1.6)
+        axis.set_ylim(low - 0.04 * (high - low or 1), high + 0.04 * (high - low or 1))
+        axis.set_xlabel(label, fontsize=8)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+        if percent:
+            axis.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
+        pictures.append((level.name, svg(figure, f"{name} at {level.name}", f"{name}-{names.index(level.name)}-{group.processes}")))
+    return pictures
+
+
+def accuracy_curves(group):
+    return curves(group, lambda cell: [float(row["test_accuracy"]) for row in cell.epochs], "epoch", "accuracy", percent=True)
+
+
+def loss_curves(group):
+    width = max(1, min(len(cell.steps) for level in group.levels for cell in level.cells) // 40)
+    return curves(group, lambda cell: smoothed([float(row["loss"]) for row in cell.steps], width), "step", "loss"), width
+
+
+def is_dynamic(level):
+    properties = (level.first.folder / "run" / "config.yaml").read_text(encoding="utf-8")
+    return re.search(r"^  #? ?loss_scale: dynamic", properties, re.M) is not None
+
+
+def scale_histories(group):
+    names = [level.name for level in group.levels]
+    pictures = []
+    for level in filter(is_dynamic, group.levels):
+        figure, axis = panel()
+        shade = color(level.name, names)
+        for cell in level.cells:
+            scales = [float(row["loss_scale"]) for row in cell.steps]
+            axis.step(range(1, len(scales) + 1), scales, color=shade, linewidth=1.2, alpha=0.7, where="post")
+            skipped = [(int(row["step"]), float(row["loss_scale"])) for row in cell.steps if row["skipped"] == "1"]
+            axis.plot([step for step, _ in skipped], [scale for _, scale in skipped], "x", color=WARNING, markersize=4)
+        axis.set_yscale("log", base=2)
+        low, high = axis.get_ylim()
+        axis.set_ylim(low / 2, high * 2)
+        axis.set_xlabel("step", fontsize=8)
+        pictures.append((level.name, svg(figure, f"loss scale at {level.name}", f"scale-{names.index(level.name)}-{group.processes}")))
+    return pictures
+
+
+def counts(level, kind, of):
+    total = {}
+    for cell in level.cells:
+        for row in cell.table("exponents"):
+            if (row["kind"], row["of"]) == (kind, of):
+                total[int(row["exponent"])] = total.get(int(row["exponent"]), 0) + int(row["count"])
+    return total
+
+
+def common(exponents):
+    """All but the rarest at the ends: one in 10000."""
+    total, before, kept = sum(exponents.values()), 0, []
+    for exponent in sorted(exponents):
+        before += exponents[exponent]
+        if min(before, total - before + exponents[exponent]) > total / 10000:
+            kept.append(exponent)
+    return kept or sorted(exponents) or [0]
+
+
+def dtype_of(level, kind):
+    """The 16-bit type that a level has among its tensors of that kind; None where it has none."""
+    found = {row["dtype"] for row in level.first.layers if row["kind"] == kind}
+    return next((dtype for dtype in LIMITS if dtype in found), None)
+
+
+def exponents(group, kind):
+    """For each level with 16-bit tensors: which exponents O0's values have, at the level's loss scale, and what the level kept."""
+    names = [level.name for level in group.levels]
+    pictures = []
+    for level in group.levels:
+        dtype = dtype_of(level, kind)
+        if dtype is None:
+            continue
+        figure, axis = panel()
+        shift = round(math.log2(level.first.loss_scale)) if kind != "output" else 0
+        wanted = {exponent + shift: count for exponent, count in counts(level, kind, "O0").items()}
+        kept = counts(level, kind, "level")
+        short, subnormal, zero = LIMITS[dtype]
+        places = common(wanted) + common(kept)
+        low = min(min(places), subnormal - 12 if dtype == "Half" else min(places))
+        axis.bar(list(wanted), list(wanted.values()), width=1, color="#c5cad1", label="O0")
+        axis.step([p - 0.5 for p in range(low, max(places) + 2)], [kept.get(p, 0) for p in range(low, max(places) + 2)],
+                  where="post", color=color(level.name, names), linewidth=1.3, label=level.name)
+        if low < subnormal:
+            axis.axvspan(max(low - 1, zero) - 0.5, subnormal - 0.5, color="#e2a13c", alpha=0.14, linewidth=0)
+            axis.axvspan(low - 1, zero - 0.5, color=WARNING, alpha=0.14, linewidth=0)
+        axis.set_xlim(low - 1, max(places) + 1)
+        axis.set_yticks([])
+        figure.subplots_adjust(left=0.02)
+        axis.spines["left"].set_visible(False)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+        axis.set_xlabel(f"power of two (loss scale 2^{shift})" if shift else "power of two", fontsize=8)
+        name = f"exponents-{kind.replace(' ', '-')}-{names.index(level.name)}-{group.processes}"
+        pictures.append((level.name, short, svg(figure, f"exponents of {kind}s at {level.name}", name)))
+    return pictures

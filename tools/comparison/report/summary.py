@@ -1,0 +1,114 @@
+"""Which level to take, by rules that the report states, and why not the others."""
+import math
+from dataclasses import dataclass
+
+EQUAL_TIMES = 0.05  # a share: times of steps that differ by less count as equal
+EQUAL_MEMORY = 0.01
+
+
+@dataclass
+class Verdict:
+    kind: str  # suggested | good | accuracy | diverged
+    words: str
+
+
+def apart(ratio, equal):
+    return ratio > 1 + equal or ratio < 1 - equal
+
+
+def time_words(level, other):
+    """ "12 % slower than O2" """
+    ratio = level.time() / other.time()
+    if not apart(ratio, EQUAL_TIMES):
+        return f"as fast as {other.name}"
+    if ratio >= 2:
+        return f"takes {ratio:.1f} times as long as {other.name}"
+    return f"{100 * abs(ratio - 1):.0f} % {'slower' if ratio > 1 else 'faster'} than {other.name}"
+
+
+def memory_words(level, other):
+    """ "20 % less memory" """
+    ratio = level.resident / other.resident
+    if not apart(ratio, EQUAL_MEMORY):
+        return "the same memory"
+    if ratio >= 2:
+        return f"{ratio:.1f} times the memory"
+    return f"{100 * abs(ratio - 1):.0f} % {'more' if ratio > 1 else 'less'} memory"
+
+
+def tolerance(reference, tested):
+    """How far below O0's a level's mean accuracy may lie: two deviations of O0 over its seeds, and no less than one standard error
+    of a share counted on that many test images."""
+    share = reference.accuracy
+    of_the_test = math.sqrt(max(share * (1 - share), 1 / tested) / tested) if tested else 0
+    return max(2 * reference.spread, of_the_test)
+
+
+def fastest(levels):
+    """Of levels that are as fast as the fastest, the one that takes the least memory; None of none."""
+    if not levels:
+        return None
+    limit = min(level.time() for level in levels) * (1 + EQUAL_TIMES)
+    return min((level for level in levels if level.time() <= limit), key=lambda level: (level.resident, level.time()))
+
+
+class Choice:
+    """The suggestion for one group."""
+
+    def __init__(self, group):
+        self.group, self.reference = group, group.reference
+        self.tolerance = tolerance(group.reference, group.tested)
+        self.good = [level for level in group.levels if self.keeps_accuracy(level)]
+        self.taken = fastest(self.good)
+
+    def keeps_accuracy(self, level):
+        return level.diverged == 0 and level.accuracy >= self.reference.accuracy - self.tolerance
+
+    @property
+    def headline(self):
+        return f"Take {self.taken.name}" if self.taken else "None trains"
+
+    @property
+    def reason(self):
+        """Of the headline, in sentences."""
+        if self.taken is None:
+            return "O0 itself diverged: the training is to be put right before levels are compared."
+        smallest = min(self.good, key=lambda level: level.resident)
+        if self.taken is not self.reference:
+            words = f"As accurate as O0, {time_words(self.taken, self.reference)}, with {memory_words(self.taken, self.reference)}."
+        elif len(self.good) == 1:
+            return "No other level keeps its accuracy."
+        else:
+            words = "As fast as any here: 16 bits save no time on this machine."
+        if apart(smallest.resident / self.taken.resident, EQUAL_MEMORY):
+            words += f" Where memory counts more, take {smallest.name}: as accurate, {memory_words(smallest, self.taken)}, {time_words(smallest, self.taken)}."
+        return words
+
+    def verdict(self, level):
+        """Why a level is the one to take, or is not."""
+        if level.diverged:
+            return Verdict("diverged", f"{level.diverged} of {len(level.cells)} runs diverged")
+        if not self.keeps_accuracy(level):
+            behind = 100 * (self.reference.accuracy - level.accuracy)
+            return Verdict("accuracy", f"{behind:.2f} points below O0; {100 * self.tolerance:.2f} are allowed")
+        if level is self.taken:
+            return Verdict("suggested", "the fastest that keeps the accuracy" if level is not self.reference else "none is faster")
+        if apart(level.time() / self.taken.time(), EQUAL_TIMES):
+            return Verdict("good", time_words(level, self.taken))
+        return Verdict("good", f"as fast as {self.taken.name}, {memory_words(level, self.taken)}")
+
+    def duel(self, first, second):
+        """"O1 or O2?": the answer and its reason; None where the grid lacks one of them."""
+        pair = [self.group.level(first), self.group.level(second)]
+        if None in pair:
+            return None
+        good = [level for level in pair if level in self.good]
+        best = fastest(good)
+        if best is None:
+            return "Neither", f"{first}: {self.verdict(pair[0]).words}. {second}: {self.verdict(pair[1]).words}."
+        other = pair[1] if best is pair[0] else pair[0]
+        if other not in good:
+            return best.name, f"It keeps the accuracy. {other.name}: {self.verdict(other).words}."
+        if apart(best.time() / other.time(), EQUAL_TIMES):
+            return best.name, f"Both are as accurate as O0. {best.name} is {time_words(best, other)}, with {memory_words(best, other)}."
+        return best.name, f"Both are as accurate as O0 and equally fast. {best.name} takes {memory_words(best, other)}."

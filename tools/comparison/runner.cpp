@@ -1,0 +1,167 @@
+#include "runner.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include <apex_cpp/tables/csv.h>
+
+#include "common/user_error.h"
+#include "program.h"
+#include "run_folder.h"
+#include "shell.h"
+
+namespace comparison {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw common::UserError("cannot make folder '" + path + "': " + error.message());
+}
+
+struct Ended {
+  int code = train::kTrained;
+  std::string last_line;  // of what it wrote: how it went, or the error
+};
+
+// Without what is for those who look at one run: the process that wrote it, and where its files are.
+std::string essence_of(const std::string& line) {
+  const std::string rank = "[rank 0] ";
+  const auto begin = line.rfind(rank, 0) == 0 ? rank.size() : 0;
+  return line.substr(begin, line.find("; run folder ") - begin);
+}
+
+class Runner {
+ public:
+  Runner(const std::vector<Cell>& cells, std::string out, std::string start_processes, common::Progress& progress)
+      : cells_(cells), out_(std::move(out)), start_processes_(std::move(start_processes)), progress_(progress) {}
+
+  int run() {
+    make_folder(out_ + "/cells");
+    tell_what_is_there();
+    for (const auto& cell : cells_) {
+      if (!is_finished(folder_of(cell), cell)) run(cell);
+      ++done_;
+    }
+    write_table();
+    return failed_;
+  }
+
+ private:
+  CellFolder folder_of(const Cell& cell) const { return {out_ + "/cells/" + cell.name}; }
+  CellFolder part_of(const Cell& cell) const { return {out_ + "/cells/" + cell.name + ".part"}; }
+
+  void tell_what_is_there() {
+    int finished = 0;
+    for (const auto& cell : cells_) finished += is_finished(folder_of(cell), cell);
+    missing_ = static_cast<int>(cells_.size()) - finished;
+    progress_.line(std::to_string(cells_.size()) + " cells in " + out_ +
+                   (finished > 0 ? ", " + std::to_string(finished) + " of them finished before" : ""));
+  }
+
+  std::string command_for(const Cell& cell) const {
+    std::string command;
+    if (cell.processes > 1) command = start_processes_ + " " + std::to_string(cell.processes) + " ";
+    command += quoted(fs::read_symlink("/proc/self/exe").string()) + " --cell " + quoted(part_of(cell).path);
+    // O0 is compared with itself, at the weights that it ends with.
+    const auto weights =
+        (cell.reference == cell.name ? part_of(cell) : CellFolder{out_ + "/cells/" + cell.reference}).weights();
+    return command + " --weights " + quoted(weights);
+  }
+
+  void run(const Cell& cell) {
+    const auto begin = Clock::now();
+    const auto part = part_of(cell);
+    progress_.begin(name_and_place(cell));
+    remove_folder(part.path);
+    make_folder(part.path);
+    train::write_whole(part.config(), train::to_yaml(cell.config));
+    const auto ended = run_program(cell, begin);
+    ++ran_;
+    if (ended.code == train::kTrained || ended.code == train::kDiverged) {
+      keep(cell);
+      tell_end(cell, seconds_since(begin), ended.last_line);
+    } else {
+      ++failed_;
+      progress_.line(cell.name + " failed with exit code " + std::to_string(ended.code) + ": " + ended.last_line +
+                     " (all of it: " + part.log() + ")");
+    }
+  }
+
+  Ended run_program(const Cell& cell, Clock::time_point begin) {
+    Ended ended;
+    std::ofstream log(part_of(cell).log());
+    const auto read = [&](const std::string& line) {
+      log << line << std::endl;
+      if (!line.empty()) ended.last_line = essence_of(line);
+      show(cell, begin, ended.last_line);
+    };
+    show(cell, begin, "");
+    ended.code = run_lines(command_for(cell), read);
+    return ended;
+  }
+
+  void keep(const Cell& cell) {
+    write_listing(part_of(cell));
+    remove_folder(folder_of(cell).path);
+    std::error_code error;
+    fs::rename(part_of(cell).path, folder_of(cell).path, error);
+    if (error) throw common::UserError("cannot rename '" + part_of(cell).path + "': " + error.message());
+  }
+
+  std::string name_and_place(const Cell& cell) const {
+    return "cell " + std::to_string(done_ + 1) + "/" + std::to_string(cells_.size()) + " " + cell.name;
+  }
+
+  // Of the cells that are still missing, by the time that those before took.
+  double seconds_left(double of_this) const {
+    const double each = ran_ > 0 ? (seconds_since(begin_) - of_this) / ran_ : of_this;
+    return std::max(each - of_this, 0.0) + each * std::max(missing_ - ran_ - 1, 0);
+  }
+
+  void show(const Cell& cell, Clock::time_point begin, const std::string& line) {
+    common::Standing standing;
+    standing.task = cell.name;
+    standing.done = done_;
+    standing.total = static_cast<int64_t>(cells_.size());
+    standing.details = line;
+    standing.seconds_left = seconds_left(seconds_since(begin));
+    progress_.show(standing);
+  }
+
+  void tell_end(const Cell& cell, double seconds, const std::string& what) {
+    progress_.line(name_and_place(cell) + ": " + what + ", " + common::clock_time(seconds) +
+                   (ran_ < missing_ ? ", about " + common::clock_time(seconds_left(0)) + " left" : ""));
+  }
+
+  void write_table() const {
+    std::string rows = "cell,config,level,seed,processes,reference,finished\n";
+    for (const auto& cell : cells_) {
+      rows += apex::csv_row(cell.name, cell.config_name, cell.level_name, cell.config.seed, cell.processes, cell.reference,
+                            fs::exists(folder_of(cell).listing()));
+    }
+    train::write_whole(out_ + "/cells.csv", rows);
+  }
+
+  const std::vector<Cell>& cells_;
+  const std::string out_, start_processes_;
+  common::Progress& progress_;
+  Clock::time_point begin_ = Clock::now();
+  int done_ = 0, missing_ = 0, ran_ = 0, failed_ = 0;
+};
+
+}  // namespace
+
+int run_cells(const std::vector<Cell>& cells, const std::string& out, const std::string& start_processes,
+              common::Progress& progress) {
+  return Runner(cells, out, start_processes, progress).run();
+}
+
+}  // namespace comparison
