@@ -32,6 +32,24 @@ TEST(Interleave, RunsEveryVariantOnceARoundAndRotatesTheFirst) {
   EXPECT_EQ(results, (bench::Rounds{{4, 9, 11}, {5, 7, 12}, {6, 8, 10}}));
 }
 
+TEST(Interleave, LetsAVariantSitOutRoundsEvenly) {
+  std::string order;
+  const auto variant = [&](const char* name, int most_rounds) {
+    return Variant{name, [&order, name] { return order += name, 1.0; }, most_rounds};
+  };
+  const auto results = bench::interleave({variant("a", 2), variant("b", 100)}, 6, [](int) {});
+  EXPECT_EQ(order,
+            "ab"  // warms up
+            "b"
+            "b"
+            "ab"
+            "b"
+            "b"
+            "ba");
+  EXPECT_EQ(results[0].size(), 2);
+  EXPECT_EQ(results[1].size(), 6);
+}
+
 TEST(NanosecondsPerCall, CallsAsOftenAsItSays) {
   int calls = 0;
   EXPECT_GE(bench::nanoseconds_per_call([&] { ++calls; }, 17), 0);

@@ -33,10 +33,18 @@ TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
   EXPECT_NE(error_of({"kernels", "--device", "tpu"}).find("'tpu'"), std::string::npos);
 }
 
+TEST(BenchOptions, TakeTheWholeWorkUnlessToldToBeQuick) {
+  EXPECT_FALSE(parse_options({"train"}).quick);
+  EXPECT_TRUE(parse_options({"train", "--quick"}).quick);
+}
+
 TEST(BenchOptions, LeaveTheRoundsToTheSuiteUnlessToldOtherwise) {
   EXPECT_EQ(parse_options({"casts"}).rounds, std::nullopt);
   for (const auto& suite : bench::suites())
-    EXPECT_GE(suite.rounds, suite.name == std::string("compile") ? 5 : 15) << suite.name;
+    EXPECT_GE(suite.rounds, suite.name == std::string("compile") ? 5
+                            : suite.name == std::string("train") ? 9
+                                                                 : 15)
+        << suite.name;
 }
 
 TEST(BenchOptions, NameTheArgumentThatIsWrong) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <sstream>
 
 namespace {
@@ -24,6 +25,31 @@ TEST(Table, OfNothingIsNothing) {
   std::ostringstream out;
   bench::print_table(out, {});
   EXPECT_EQ(out.str(), "");
+}
+
+std::vector<bench::Result> results_with_remarks() {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  return {{"mlp", "O4", 2, {{"ms", 7.5}, {"ratio", 1}}},
+          {"mlp", "O5", 2, {{"ms", none}, {"ratio", none}}, "failed: no, really"}};
+}
+
+TEST(Table, PutsRemarksBehindTheNumbersAndADashWhereThereIsNone) {
+  std::ostringstream out;
+  bench::print_table(out, results_with_remarks());
+  EXPECT_EQ(out.str(),
+            "mlp  threads     ms  ratio\n"
+            "O4         2  7.500  1.000\n"
+            "O5         2      -      -  failed: no, really\n\n");
+}
+
+TEST(Csv, HasRemarksAndLeavesOutWhatThereIsNot) {
+  std::ostringstream out;
+  bench::write_csv(out, "train", results_with_remarks());
+  EXPECT_EQ(out.str(),
+            "suite,group,benchmark,threads,quantity,value\n"
+            "train,mlp,O4,2,ms,7.5\n"
+            "train,mlp,O4,2,ratio,1\n"
+            "train,mlp,O5,2,remark,\"failed: no, really\"\n");
 }
 
 TEST(Csv, HasOneLineANumberAndQuotesWhatNeedsIt) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace bench {
 
@@ -12,13 +13,22 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
+namespace {
+
+bool takes_part(const Variant& variant, int round, int rounds) {
+  const auto turns_before = [&](int64_t some) { return some * std::min(variant.most_rounds, rounds) / rounds; };
+  return turns_before(round + 1) > turns_before(round);
+}
+
+}  // namespace
+
 Rounds interleave(const std::vector<Variant>& variants, int rounds, const std::function<void(int)>& after_round) {
   Rounds results(variants.size());
   for (const auto& variant : variants) variant.round();
   for (int round = 0; round < rounds; ++round) {
     for (size_t turn = 0; turn < variants.size(); ++turn) {
       const size_t i = (turn + static_cast<size_t>(round)) % variants.size();
-      results[i].push_back(variants[i].round());
+      if (takes_part(variants[i], round, rounds)) results[i].push_back(variants[i].round());
     }
     after_round(round + 1);
   }

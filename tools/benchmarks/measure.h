@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ double median(std::vector<double> values);
 /// One of several ways to do the same thing.
 struct Variant {
   std::string name;
-  std::function<double()> round;  // runs one round of it and answers the nanoseconds that one call took
+  std::function<double()> round;                      // runs one round of it and answers the nanoseconds that one call took
+  int most_rounds = std::numeric_limits<int>::max();  // at least 1; if there are more, it sits out some, evenly
 };
 
 /// What every variant measured, by variant, then by round.

@@ -32,8 +32,9 @@ Options parse_options(const std::vector<std::string>& arguments, const std::stri
   line.option("--rounds N", "rounds of every benchmark (default: 25, or what the suite says)",
               common::whole_number(options.rounds, kFewestRounds, kMostRounds));
   line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
-  line.option("--device D", "where the tensors are: cpu (default) or cuda; for kernels and step",
+  line.option("--device D", "where the tensors are: cpu (default) or cuda; for kernels, step and train",
               common::one_of(options.device, {"cpu", "cuda"}));
+  line.flag("--quick", "train: small networks, to see in seconds that everything runs", options.quick);
   line.option("--csv FILE", "also write every number to FILE", common::text(options.csv));
   options.help = line.read(arguments);
   if (options.help.empty() && options.suite.empty()) {

@@ -12,6 +12,7 @@ struct Options {
   std::string device = "cpu";
   std::string csv;            // file to write; empty: none
   std::string only;           // regular expression that a benchmark's name must contain; empty: all
+  bool quick = false;         // as little work as shows that everything runs
   std::optional<int> rounds;  // none: as many as the suite takes by itself
   std::string help;           // the text to print in place of measuring; empty: it was not asked for
 };

@@ -12,6 +12,7 @@ namespace bench {
 Runner::Runner(const Options& options, int rounds)
     : device_(options.device),
       rounds_(options.rounds.value_or(rounds)),
+      quick_(options.quick),
       only_(options.only),
       progress_(std::cerr, common::terminal_of(STDERR_FILENO)) {
   if (at::get_num_threads() > 1) thread_counts_.push_back(at::get_num_threads());
@@ -40,7 +41,13 @@ std::vector<double> Runner::medians(const std::string& benchmark, int threads, c
   return medians;
 }
 
+void Runner::show(const std::string& task, int done, int total) {
+  if (done == 0) progress_.begin("bench: " + task);
+  progress_.show({task, done, total, "", 0});
+}
+
 void Runner::print_group() {
+  progress_.clear();
   print_table(std::cout, {results_.begin() + static_cast<std::ptrdiff_t>(printed_), results_.end()});
   printed_ = results_.size();
 }

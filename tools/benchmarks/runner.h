@@ -22,6 +22,7 @@ class Runner {
   /// Where the tensors of suites that can choose are.
   at::Device device() const { return device_; }
   int rounds() const { return rounds_; }
+  bool quick() const { return quick_; }
   /// One, and all that torch used when the program started.
   const std::vector<int>& thread_counts() const { return thread_counts_; }
   /// Whether --only lets this one through.
@@ -30,6 +31,8 @@ class Runner {
   /// measured often than long: whatever else the machine does then falls into few of the measurements. `repeats` are those
   /// that make up one of the user's rounds.
   std::vector<double> medians(const std::string& benchmark, int threads, const std::vector<Variant>& variants, int repeats = 1);
+  /// Shows how far work is that is not measured: `done` parts of `total`.
+  void show(const std::string& task, int done, int total);
   void add(Result result) { results_.push_back(std::move(result)); }
   /// Prints what was added since the last call: the results of one group.
   void print_group();
@@ -38,6 +41,7 @@ class Runner {
  private:
   at::Device device_;
   int rounds_;
+  bool quick_;
   std::regex only_;
   std::vector<int> thread_counts_{1};
   common::Progress progress_;

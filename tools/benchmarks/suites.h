@@ -23,5 +23,6 @@ void run_ddp(Runner& runner);
 void run_kernels(Runner& runner);
 void run_statistics(Runner& runner);
 void run_step(Runner& runner);
+void run_train(Runner& runner);
 
 }  // namespace bench
