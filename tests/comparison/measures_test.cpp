@@ -108,6 +108,22 @@ TEST_F(Passes, HaveTheDtypesOfTheLevelAndGradientsWithAndWithoutTheScale) {
   }
 }
 
+// At O1 and O4 the thread that called `initialize` casts what a program computes.
+TEST_F(Passes, LeaveNoCastsBehind) {
+  pass("O1", 128);
+  const auto one = at::ones({4, 4});
+  EXPECT_EQ(one.mm(one).scalar_type(), at::kFloat);
+}
+
+TEST_F(Passes, HaveNoGradientsBeforeTheFirstParameter) {
+  config_.model = {"mlp", {4}, {}, 0};
+  const auto made = pass("O1", 128);
+  ASSERT_EQ(made.outputs.size(), 4U);
+  EXPECT_EQ(made.outputs[0].layer_type, "Flatten");
+  ASSERT_EQ(made.gradients.size(), 3U);
+  EXPECT_EQ(made.gradients[0].name, "layers.1");
+}
+
 std::vector<std::string> fields_of(const std::string& row) {
   std::istringstream stream(row);
   std::vector<std::string> fields;

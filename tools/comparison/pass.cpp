@@ -72,6 +72,7 @@ void record_trace(train::Network& net, torch::optim::Optimizer& optimizer, const
 std::vector<PassTensor> gradients_of(const std::vector<PassTensor>& outputs, double loss_scale) {
   std::vector<PassTensor> gradients;
   for (const auto& each : outputs) {
+    if (!each.value.requires_grad()) continue;
     const auto& grad = each.value.grad();
     gradients.push_back({each.name, each.layer_type, grad.to(at::kDouble) / loss_scale, grad});
   }
@@ -105,6 +106,7 @@ Pass make_pass(const PassSetup& setup, const amp::OptLevel& level, double loss_s
   pass.gradients = gradients_of(pass.outputs, loss_scale);
   const auto stepped = amp::master_params(optimizer);
   for (size_t i = 0; i < stepped.size(); ++i) pass.weight_gradients[i].value = stepped[i].grad();
+  amp::reset();  // what is computed from these is not cast
   return pass;
 }
 

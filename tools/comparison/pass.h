@@ -20,7 +20,7 @@ struct PassTensor {
 /// What a forward and a backward pass of one batch made.
 struct Pass {
   std::vector<PassTensor> outputs;           // of each layer, in order
-  std::vector<PassTensor> gradients;         // of those outputs
+  std::vector<PassTensor> gradients;         // of those outputs, but of layers before the first parameter
   std::vector<PassTensor> weight_gradients;  // of each parameter, in order
 };
 
@@ -34,7 +34,7 @@ struct PassSetup {
 
 /// The first batch of the training set through the config's network at `level`, in training mode but for dropout, which would
 /// be another one at each level. A loss scale other than `loss_scale` is not used. Where `trace` is not empty, that file gets
-/// the operator calls of such a pass.
+/// the operator calls of such a pass. Leaves no level in force.
 Pass make_pass(const PassSetup& setup, const apex::amp::OptLevel& level, double loss_scale, const std::string& trace = "");
 
 }  // namespace comparison

@@ -22,6 +22,11 @@ def rows_of(path):
         raise Mistake(f"cannot read {path}: {error.strerror}") from error
 
 
+def undisturbed(values):
+    """What the fastest tenth of them stays below: other work on the machine makes steps slower, never faster."""
+    return sorted(values)[len(values) // 10]
+
+
 def mean(values):
     return statistics.fmean(values) if values else float("nan")
 
@@ -69,11 +74,10 @@ class Cell:
 
     @cached_property
     def times(self):
-        """Milliseconds of the middle step, by part: of each part by itself, and of whole steps."""
+        """Milliseconds of an undisturbed step: of each part by itself, and of whole steps."""
         rows = [row for row in self.table("times") if int(row["step"]) > SETTLING] or self.table("times")
         parts = {part: [float(row[f"{part}_ms"]) for row in rows] for part in ("forward", "backward", "optimizer")}
-        middle = {part: statistics.median(values) for part, values in parts.items()}
-        return {**middle, "step": statistics.median(map(sum, zip(*parts.values())))}
+        return {"step": undisturbed(list(map(sum, zip(*parts.values())))), **{part: undisturbed(values) for part, values in parts.items()}}
 
     @cached_property
     def memory(self):
@@ -138,6 +142,11 @@ class Level:
         return sum(cell.diverged for cell in self.cells)
 
     @property
+    def is_measured(self):
+        """Runs that diverge end before memory is counted, and their times say little."""
+        return self.diverged < len(self.cells)
+
+    @property
     def accuracies(self):
         return [cell.accuracy for cell in self.cells]
 
@@ -162,7 +171,8 @@ class Level:
         return mean([cell.resident for cell in self.cells])
 
     def time(self, part="step"):
-        return mean([cell.times[part] for cell in self.cells])
+        """Of the run that was disturbed the least."""
+        return min(self.cells, key=lambda cell: cell.times["step"]).times[part]
 
     def time_range(self):
         values = [cell.times["step"] for cell in self.cells]

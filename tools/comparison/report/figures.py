@@ -123,12 +123,20 @@ def scale_histories(group):
     return pictures
 
 
+def scale_exponent(cell, kind):
+    """The power of two that the level multiplies such values by: gradients have the loss scale."""
+    return round(math.log2(cell.loss_scale)) if kind != "output" else 0
+
+
 def counts(level, kind, of):
+    """How many values have which exponent, over the seeds: those of O0 as the level would have them."""
     total = {}
     for cell in level.cells:
+        shift = scale_exponent(cell, kind) if of == "O0" else 0
         for row in cell.table("exponents"):
             if (row["kind"], row["of"]) == (kind, of):
-                total[int(row["exponent"])] = total.get(int(row["exponent"]), 0) + int(row["count"])
+                exponent = int(row["exponent"]) + shift
+                total[exponent] = total.get(exponent, 0) + int(row["count"])
     return total
 
 
@@ -157,9 +165,8 @@ def exponents(group, kind):
         if dtype is None:
             continue
         figure, axis = panel()
-        shift = round(math.log2(level.first.loss_scale)) if kind != "output" else 0
-        wanted = {exponent + shift: count for exponent, count in counts(level, kind, "O0").items()}
-        kept = counts(level, kind, "level")
+        shift = scale_exponent(level.first, kind)
+        wanted, kept = counts(level, kind, "O0"), counts(level, kind, "level")
         short, subnormal, zero = LIMITS[dtype]
         places = common(wanted) + common(kept)
         low = min(min(places), subnormal - 12 if dtype == "Half" else min(places))

@@ -32,7 +32,7 @@ def of_share(share, digits=2):
 def of_small_share(share):
     if share == 0:
         return "0"
-    return f"{100 * share:.2f} %" if share >= 1e-4 else f"{100 * share:.1e} %"
+    return f"{100 * share:.2g} %" if share >= 1e-6 else "< 0.0001 %"
 
 
 def of_milliseconds(value):
@@ -122,8 +122,9 @@ class Page:
         self.verdicts = [self.choice.verdict(level) for level in group.levels]
         self.duels = [(pair, duel) for pair in (("O1", "O2"), ("O4", "O5")) if (duel := self.choice.duel(*pair))]
         self.about = description(group)
-        self.slowest = max(level.time_range()[1] for level in group.levels)
-        self.largest = max(level.resident for level in group.levels)
+        measured = [level for level in group.levels if level.is_measured] or group.levels
+        self.slowest = max(level.time_range()[1] for level in measured)
+        self.largest = max(level.resident for level in measured)
         self.accuracy = figures.accuracy_curves(group)
         self.losses, self.smoothing = figures.loss_curves(group)
         self.scales = figures.scale_histories(group)

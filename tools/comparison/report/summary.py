@@ -2,7 +2,7 @@
 import math
 from dataclasses import dataclass
 
-EQUAL_TIMES = 0.05  # a share: times of steps that differ by less count as equal
+EQUAL_TIMES = 0.1  # a share: times of steps that differ by less count as equal
 EQUAL_MEMORY = 0.01
 
 
