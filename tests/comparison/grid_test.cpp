@@ -1,5 +1,7 @@
 #include "grid.h"
 
+#include <ATen/Context.h>
+
 #include "cells.h"
 #include "errors.h"
 #include "tests/examples/easy_digits.h"
@@ -79,7 +81,7 @@ struct Mistake {
 
 TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
   const std::string levels = "levels: [O0, O1]\n", configs = "configs: [c.yaml]\n";
-  const std::vector<Mistake> mistakes = {
+  std::vector<Mistake> mistakes = {
       {levels, {"g.yaml:1:1: key 'configs': missing; expected a list"}},
       {configs, {"g.yaml:1:1: key 'levels': missing; expected a list"}},
       {configs + "levels: O1\n", {"g.yaml:2:9: key 'levels': expected a list such as [O1, O2]"}},
@@ -101,6 +103,9 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       {"configs: [sharded.yaml]\n" + levels, {"config 'sharded'", "DistributedFusedAdam"}},
       {"configs: [nodata.yaml]\n" + levels, {"config 'nodata'", "digits.csv"}},
   };
+  if (!at::hasCUDA())
+    mistakes.push_back({"configs: [gpu.yaml]\n" + levels, {"config 'gpu': key 'device': cuda was asked for"}});
+  write_config("gpu.yaml", "epochs: 3", "device: cuda");
   write_config("deep.yaml", "[4, 8]", "[4, 4, 4, 4, 4]");
   write_config("wide.yaml", "[4, 8]", "[0]");
   write_config("sharded.yaml", "SGD", "DistributedFusedAdam");

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-COMPARE, WRITE_REPORT = sys.argv.pop(1), sys.argv.pop(1)
+COMPARE, WRITE_REPORT, START_PROCESSES = (sys.argv.pop(1) for _ in range(3))
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 LEVELS, SEEDS = ("O0", "O2"), (0, 1)
 WIDE, NARROW = (1280, 3000), (390, 3000)
@@ -88,15 +88,18 @@ class Comparison(unittest.TestCase):
         (cls.folder / "grid.yaml").write_text(f"configs: [net.yaml]\nlevels: [{', '.join(LEVELS)}]\nseeds: {list(SEEDS)}\n")
         cls.out = cls.folder / "out"
 
-    def start(self):
-        return subprocess.Popen([COMPARE, self.folder / "grid.yaml", "--out", self.out], stdout=subprocess.PIPE,
+    def start(self, grid="grid.yaml", *options):
+        return subprocess.Popen([COMPARE, self.folder / grid, "--out", self.out, *options], stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
-    def run_all(self):
-        process = self.start()
+    def run_all(self, *arguments, code=0):
+        process = self.start(*arguments)
         output, _ = process.communicate()
-        self.assertEqual(process.returncode, 0, output)
+        self.assertEqual(process.returncode, code, output)
         return output
+
+    def write_report(self):
+        return subprocess.run([WRITE_REPORT, self.out], check=True, capture_output=True, text=True).stdout
 
     def cell(self, level, seed):
         return self.out / "cells" / f"net-{level}-seed{seed}"
@@ -110,6 +113,7 @@ class Comparison(unittest.TestCase):
         for line in process.stdout:
             if line.startswith("cell 2/4"):  # the second cell has begun, or has even ended
                 break
+        self.assertIn("another comparison is at work in", self.run_all(code=2))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         before = self.stamps()
@@ -132,8 +136,7 @@ class Comparison(unittest.TestCase):
         self.assertEqual((damaged / "run" / "steps.csv").read_bytes(), steps)
 
     def test_3_figures_are_those_of_the_closed_forms(self):
-        printed = subprocess.run([WRITE_REPORT, self.out], check=True, capture_output=True, text=True).stdout
-        self.assertEqual(printed.splitlines()[-1], f"report: {self.out.resolve() / 'report.html'}")
+        self.assertEqual(self.write_report().splitlines()[-1], f"report: {self.out.resolve() / 'report.html'}")
         runs = {(row["level"], int(row["seed"])): row for row in rows(self.out / "tables" / "runs.csv")}
         self.assertEqual(set(runs), {(level, seed) for level in LEVELS for seed in SEEDS})
         total = SIXTEEN_BIT + BATCH_NORM
@@ -204,11 +207,21 @@ class Comparison(unittest.TestCase):
         self.assertEqual(page.tags.count("svg"), 2 * len(LEVELS) + 1 + 3)  # accuracy, loss; the scale of O2; three kinds of O2
         self.assertEqual(len(set(re.findall(r'\bid="([^"]+)"', text))), len(re.findall(r'\bid="([^"]+)"', text)))
 
+    def width_needed(self, width):
+        """Of the page in a window of that width, as a script in a copy of it finds it."""
+        copy = self.folder / "measured.html"
+        script = "<script>document.title = 'needs ' + document.documentElement.scrollWidth</script>"
+        copy.write_text((self.out / "report.html").read_text(encoding="utf-8").replace("</body>", script + "</body>"), encoding="utf-8")
+        text = subprocess.run([BROWSER, *self.flags(), f"--window-size={width},1000", "--dump-dom", copy.resolve().as_uri()],
+                              check=True, capture_output=True, text=True, timeout=120).stdout
+        return int(re.search(r"<title>needs (\d+)</title>", text).group(1))
+
     def test_7_report_fits_a_wide_and_a_narrow_window(self):
         if BROWSER is None:
             self.skipTest("there is no chromium-headless-shell")
         pictures = set()
         for width, height in (WIDE, NARROW):
+            self.assertLessEqual(self.width_needed(width), width)
             picture = self.folder / f"{width}.png"
             subprocess.run([BROWSER, *self.flags(), f"--window-size={width},{height}", f"--screenshot={picture}", self.address],
                            check=True, capture_output=True, timeout=120)
@@ -225,6 +238,18 @@ class Comparison(unittest.TestCase):
         self.assertIn(f'<p class="reply">{headline}</p>', page)
         for level in LEVELS:
             self.assertRegex(text, rf"(?m)^\| {level} \|")
+
+    def test_9_runs_several_processes_and_reports_without_a_cell_that_failed(self):
+        (self.folder / "two.yaml").write_text("configs: [net.yaml]\nlevels: [O0]\nseeds: [0]\nprocesses: [1, 2]\n")
+        name = "net-O0-seed0-2processes"
+        output = self.run_all("two.yaml", "--start-processes", "false", code=1)
+        self.assertIn(f"{name} failed with exit code 1", output)
+        self.write_report()
+        self.assertIn(f"1 run failed and is not in this report: {name}", (self.out / "report.html").read_text(encoding="utf-8"))
+        self.run_all("two.yaml", "--start-processes", START_PROCESSES)
+        self.assertIn("2 processes with batches of 10 images", (self.out / "cells" / name / "log.txt").read_text(encoding="utf-8"))
+        alone, together = (rows(self.out / "cells" / cell / "parameters.csv") for cell in ("net-O0-seed0", name))
+        self.assertEqual(together, alone)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include "errors.h"
 #include "models.h"
 #include "optimizer.h"
+#include "trainer.h"
 
 namespace comparison {
 namespace {
@@ -78,6 +79,7 @@ bool all_differ(const std::vector<int64_t>& numbers) {
 // Builds what a cell builds first, for its errors.
 void check_config(const NamedConfig& named, const Grid& grid) {
   const auto& config = named.config;
+  train::chosen_device(config.device);
   const auto data = train::load_data(config.data);
   const auto& images = data.train.images;
   auto model = train::make_classifier(config.model, {images.size(1), images.size(2), images.size(3)}, data.classes);
