@@ -38,7 +38,8 @@ def easy_digits():
     """Ten well separated kinds of 8x8 image with noise, in the form of digits.csv."""
     generator = random.Random(1)
     kinds = [[generator.randrange(2) * 10 + 2 for _ in range(64)] for _ in range(10)]
-    return "".join(",".join(str(pixel + generator.randrange(5)) for pixel in kinds[row % 10]) + f",{row % 10}\n" for row in range(300))
+    images = [[pixel + generator.randrange(5) for pixel in kinds[row % 10]] for row in range(300)]
+    return "".join(",".join(map(str, image)) + f",{row % 10}\n" for row, image in enumerate(images))
 
 
 def rows(path):
@@ -85,7 +86,8 @@ class Comparison(unittest.TestCase):
         (cls.folder / "data").mkdir()
         (cls.folder / "data" / "digits.csv").write_text(easy_digits())
         (cls.folder / "net.yaml").write_text(CONFIG.replace("DATA", str(cls.folder / "data")))
-        (cls.folder / "grid.yaml").write_text(f"configs: [net.yaml]\nlevels: [{', '.join(LEVELS)}]\nseeds: {list(SEEDS)}\n")
+        grid = f"configs: [net.yaml]\nlevels: [{', '.join(LEVELS)}]\nseeds: {list(SEEDS)}\n"
+        (cls.folder / "grid.yaml").write_text(grid)
         cls.out = cls.folder / "out"
 
     def start(self, grid="grid.yaml", *options):
@@ -113,6 +115,7 @@ class Comparison(unittest.TestCase):
         for line in process.stdout:
             if line.startswith("cell 2/4"):  # the second cell has begun, or has even ended
                 break
+        os.killpg(process.pid, signal.SIGSTOP)
         self.assertIn("another comparison is at work in", self.run_all(code=2))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -147,16 +150,20 @@ class Comparison(unittest.TestCase):
         }
         for (level, seed), row in runs.items():
             self.assertEqual({part: int(row[f"{part}_bytes"]) for part in expected[level]}, expected[level], (level, seed))
-            parts = [float(row[f"{part}_ms"]) for part in ("forward", "backward", "optimizer")]
-            self.assertTrue(all(part > 0 for part in parts))
+            # Of steps 11 and 12, the first that count, the faster is what a tenth stays below.
+            times = [step for step in rows(self.cell(level, seed) / "times.csv") if int(step["step"]) > 10]
+            parts = [min(float(step[f"{part}_ms"]) for step in times) for part in ("forward", "backward", "optimizer")]
+            self.assertEqual(len(times), 2)
+            self.assertEqual([float(row[f"{part}_ms"]) for part in ("forward", "backward", "optimizer")], parts)
+            self.assertAlmostEqual(float(row["step_ms"]), sum(parts), delta=1e-9)
             metrics, steps = rows(self.cell(level, seed) / "run/metrics.csv"), rows(self.cell(level, seed) / "run/steps.csv")
             self.assertEqual(float(row["accuracy"]), float(metrics[-1]["test_accuracy"]))
             self.assertEqual(int(row["skipped_steps"]), sum(int(step["skipped"]) for step in steps))
             self.assertEqual(len(steps), STEPS)
 
     def test_4_memory_of_activations_is_what_autograd_keeps(self):
-        # Of 20 images: batch norm keeps its input, ReLU its output, pooling the places (int64) of what it took, the linear layer its
-        # input. What there is of single numbers and of 20x10 scores is less than a twentieth of that.
+        # Of 20 images: batch norm keeps its input, ReLU its output, pooling the places (int64) of what it took, the linear layer
+        # its input. What there is of single numbers and of 20x10 scores is less than a twentieth of that.
         values, places = 20 * (2 * 4 * 64 + 2 * 8 * 64 + 8 * 16), 20 * 8 * 16
         for level, size in (("O0", 4), ("O2", 2)):
             kept = int(rows(self.cell(level, 0) / "memory.csv")[0]["saved_for_backward"])
@@ -211,7 +218,8 @@ class Comparison(unittest.TestCase):
         """Of the page in a window of that width, as a script in a copy of it finds it."""
         copy = self.folder / "measured.html"
         script = "<script>document.title = 'needs ' + document.documentElement.scrollWidth</script>"
-        copy.write_text((self.out / "report.html").read_text(encoding="utf-8").replace("</body>", script + "</body>"), encoding="utf-8")
+        page = (self.out / "report.html").read_text(encoding="utf-8")
+        copy.write_text(page.replace("</body>", script + "</body>"), encoding="utf-8")
         text = subprocess.run([BROWSER, *self.flags(), f"--window-size={width},1000", "--dump-dom", copy.resolve().as_uri()],
                               check=True, capture_output=True, text=True, timeout=120).stdout
         return int(re.search(r"<title>needs (\d+)</title>", text).group(1))
@@ -247,7 +255,8 @@ class Comparison(unittest.TestCase):
         self.write_report()
         self.assertIn(f"1 run failed and is not in this report: {name}", (self.out / "report.html").read_text(encoding="utf-8"))
         self.run_all("two.yaml", "--start-processes", START_PROCESSES)
-        self.assertIn("2 processes with batches of 10 images", (self.out / "cells" / name / "log.txt").read_text(encoding="utf-8"))
+        log = (self.out / "cells" / name / "log.txt").read_text(encoding="utf-8")
+        self.assertIn("2 processes with batches of 10 images", log)
         alone, together = (rows(self.out / "cells" / cell / "parameters.csv") for cell in ("net-O0-seed0", name))
         self.assertEqual(together, alone)
 

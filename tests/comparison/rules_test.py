@@ -47,6 +47,7 @@ class Rules(unittest.TestCase):
         made = choice(Level("O1", time=6.0, resident=800), Level("O2", time=6.2, resident=600))
         self.assertEqual(made.taken.name, "O2")
         self.assertEqual(made.verdict(made.group.level("O1")).words, "as fast as O2, 33 % more memory")
+        self.assertEqual(made.verdict(made.taken).words, "as fast as any, with the least memory of those")
         self.assertEqual(made.duel("O1", "O2"), ("O2", "Both are as accurate as O0 and equally fast. O2 takes 25 % less memory."))
 
     def test_a_run_that_diverged_rules_a_level_out(self):
@@ -57,8 +58,11 @@ class Rules(unittest.TestCase):
     def test_says_which_is_smaller_where_o0_is_the_fastest(self):
         made = choice(Level("O1", time=30, resident=500))
         self.assertEqual(made.headline, "Take O0")
-        self.assertEqual(made.reason, "As fast as any here: 16 bits save no time on this machine. Where memory counts more, take O1: "
-                                      "as accurate, 50 % less memory, takes 3.0 times as long as O0.")
+        self.assertEqual(made.verdict(made.taken).words, "the fastest")
+        self.assertEqual(made.reason, "As fast as any here: 16 bits save no time on this machine. Where memory counts more, take "
+                                      "O1: as accurate, 50 % less memory, takes 3.0 times as long as O0.")
+        little = choice(Level("O1", time=30, resident=900))
+        self.assertEqual(little.reason, "As fast as any here: 16 bits save no time on this machine.")
 
     def test_neither_and_none(self):
         made = choice(Level("O1", 0.5), Level("O2", diverged=3))

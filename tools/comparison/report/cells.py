@@ -74,10 +74,16 @@ class Cell:
 
     @cached_property
     def times(self):
-        """Milliseconds of an undisturbed step: of each part by itself, and of whole steps."""
+        """Milliseconds of the parts of a step, each undisturbed, and of all of them."""
         rows = [row for row in self.table("times") if int(row["step"]) > SETTLING] or self.table("times")
         parts = {part: [float(row[f"{part}_ms"]) for row in rows] for part in ("forward", "backward", "optimizer")}
-        return {"step": undisturbed(list(map(sum, zip(*parts.values())))), **{part: undisturbed(values) for part, values in parts.items()}}
+        quiet = {part: undisturbed(values) for part, values in parts.items()}
+        return {**quiet, "step": sum(quiet.values())}
+
+    @property
+    def parameters(self):
+        """The dtype of each."""
+        return {row["parameter"]: row["dtype"] for row in self.table("parameters")}
 
     @cached_property
     def memory(self):
@@ -121,8 +127,8 @@ class Cell:
         """How many casts a forward and a backward pass make, and how many are found in the weight cache."""
         casts = [cast for call in self.calls for cast in call["casts"].split()]
         cached = sum("cached" in cast for cast in casts)
-        called = sum(call["op"].startswith(("aten::to", "aten::_to_copy")) and call["inputs"].split()[:1] != call["outputs"].split()[:1]
-                     for call in self.calls)
+        moves = [call for call in self.calls if call["op"].startswith(("aten::to", "aten::_to_copy"))]
+        called = sum(call["inputs"].split()[:1] != call["outputs"].split()[:1] for call in moves)
         return {"made": len(casts) - cached + called, "cached": cached, "calls": len(self.calls)}
 
 
@@ -217,7 +223,8 @@ def read_groups(folder):
     """The groups of a comparison, and the names of its cells that are not there."""
     groups, missing = {}, []
     for row in rows_of(folder / "cells.csv"):
-        cell = Cell(folder / "cells" / row["cell"], row["cell"], row["config"], row["level"], int(row["seed"]), int(row["processes"]))
+        cell = Cell(folder / "cells" / row["cell"], row["cell"], row["config"], row["level"], int(row["seed"]),
+                    int(row["processes"]))
         if row["finished"] != "1":
             missing.append(cell.name)
             continue

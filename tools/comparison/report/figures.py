@@ -36,12 +36,16 @@ def svg(figure, title, name):
         figure.savefig(file, format="svg")
     pyplot.close(figure)
     text = re.sub(r"<metadata>.*?</metadata>", "", file.getvalue()[file.getvalue().index("<svg"):], flags=re.S)
-    text = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"|height="[^"]*pt" (?=version)', r"\1", text, count=1)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     ids = re.findall(r'\bid="([^"]+)"', text)
     for each in sorted(set(ids), key=len, reverse=True):
         text = re.sub(rf'(id="|#){re.escape(each)}(?=["\)])', rf"\g<1>{name}-{each}", text)
     return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+
+
+def id_of(name, group, level):
+    """Of a picture, unlike any other on the page."""
+    return re.sub(r"[^\w-]", "_", f"{name}-{group.config}-{group.processes}-{group.levels.index(level)}")
 
 
 def panel():
@@ -86,7 +90,7 @@ def curves(group, values, label, name, percent=False):
         axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
         if percent:
             axis.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
-        pictures.append((level.name, svg(figure, f"{name} at {level.name}", f"{name}-{names.index(level.name)}-{group.processes}")))
+        pictures.append((level.name, svg(figure, f"{name} at {level.name}", id_of(name, group, level))))
     return pictures
 
 
@@ -119,7 +123,7 @@ def scale_histories(group):
         low, high = axis.get_ylim()
         axis.set_ylim(low / 2, high * 2)
         axis.set_xlabel("step", fontsize=8)
-        pictures.append((level.name, svg(figure, f"loss scale at {level.name}", f"scale-{names.index(level.name)}-{group.processes}")))
+        pictures.append((level.name, svg(figure, f"loss scale at {level.name}", id_of("scale", group, level))))
     return pictures
 
 
@@ -157,7 +161,7 @@ def dtype_of(level, kind):
 
 
 def exponents(group, kind):
-    """For each level with 16-bit tensors: which exponents O0's values have, at the level's loss scale, and what the level kept."""
+    """For each level with 16-bit tensors: which exponents O0's values have, at its loss scale, and what it kept of them."""
     names = [level.name for level in group.levels]
     pictures = []
     for level in group.levels:
@@ -170,9 +174,10 @@ def exponents(group, kind):
         short, subnormal, zero = LIMITS[dtype]
         places = common(wanted) + common(kept)
         low = min(min(places), subnormal - 12 if dtype == "Half" else min(places))
-        axis.bar(list(wanted), list(wanted.values()), width=1, color="#c5cad1", label="O0")
-        axis.step([p - 0.5 for p in range(low, max(places) + 2)], [kept.get(p, 0) for p in range(low, max(places) + 2)],
-                  where="post", color=color(level.name, names), linewidth=1.3, label=level.name)
+        axis.bar(list(wanted), list(wanted.values()), width=1, color="#c5cad1")
+        over = range(low, max(places) + 2)
+        axis.step([place - 0.5 for place in over], [kept.get(place, 0) for place in over], where="post",
+                  color=color(level.name, names), linewidth=1.3)
         if low < subnormal:
             axis.axvspan(max(low - 1, zero) - 0.5, subnormal - 0.5, color="#e2a13c", alpha=0.14, linewidth=0)
             axis.axvspan(low - 1, zero - 0.5, color=WARNING, alpha=0.14, linewidth=0)
@@ -182,6 +187,6 @@ def exponents(group, kind):
         axis.spines["left"].set_visible(False)
         axis.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
         axis.set_xlabel(f"power of two (loss scale 2^{shift})" if shift else "power of two", fontsize=8)
-        name = f"exponents-{kind.replace(' ', '-')}-{names.index(level.name)}-{group.processes}"
+        name = id_of(f"exponents-{kind.replace(' ', '-')}", group, level)
         pictures.append((level.name, short, svg(figure, f"exponents of {kind}s at {level.name}", name)))
     return pictures

@@ -62,7 +62,7 @@ def description(group):
     """What was trained, in a line."""
     config = (group.reference.first.folder / "run" / "config.yaml").read_text(encoding="utf-8")
     return {
-        "model": f"{value_of(config, 'type')} {value_of(config, 'widths')}",
+        "model": f"{value_of(config, 'type')} {value_of(config, 'widths')}".strip(),
         "data": value_of(config, "set"),
         "optimizer": re.search(r"^optimizer:\n  type: (\w+)", config, re.M).group(1),
         "epochs": value_of(config, "epochs"),
@@ -103,11 +103,11 @@ def dtype_table(group):
     rows = []
     for i, row in enumerate(group.reference.first.layers_of("output")):
         outputs = [level.first.layers_of("output")[i]["dtype"] for level in group.levels]
-        weights = [next((each["dtype"] for each in level.first.table("parameters") if each["parameter"] == f"{row['name']}.weight"), None)
-                   for level in group.levels]
+        weights = [level.first.parameters.get(f"{row['name']}.weight") for level in group.levels]
         rows.append({"name": row["name"], "layer": row["layer"],
                      "cells": [(DTYPES[output], weight and DTYPES[weight]) for output, weight in zip(outputs, weights)]})
-    losses = [next((call["outputs"] for call in level.first.calls if "cross_entropy" in call["op"]), "") for level in group.levels]
+    losses = [next((call["outputs"] for call in level.first.calls if "cross_entropy" in call["op"]), "")
+              for level in group.levels]
     rows.append({"name": "loss", "layer": "cross entropy", "cells": [(DTYPES.get(loss, loss), None) for loss in losses]})
     return rows
 
@@ -155,8 +155,9 @@ def write_tables(folder, groups):
     write_table(folder / "levels.csv",
                 ["config", "processes", "level", "runs", "diverged", "accuracy", "accuracy_deviation", "skipped_steps", "steps",
                  *(f"{part}_ms" for part in PARTS), "step_ms", *(f"{part}_bytes" for part in MEMORY), "peak_bytes"],
-                [[*key_of(group), level.name, len(level.cells), level.diverged, level.accuracy, level.spread, level.skipped, level.steps,
-                  *map(level.time, PARTS), level.time(), *map(level.memory, MEMORY), level.memory("peak")] for group, level in levels])
+                [[*key_of(group), level.name, len(level.cells), level.diverged, level.accuracy, level.spread, level.skipped,
+                  level.steps, *map(level.time, PARTS), level.time(), *map(level.memory, MEMORY), level.memory("peak")]
+                 for group, level in levels])
     write_table(folder / "runs.csv",
                 ["config", "processes", "level", "seed", "diverged", "accuracy", "skipped_steps", "loss_scale",
                  *(f"{part}_ms" for part in PARTS), "step_ms", *(f"{part}_bytes" for part in MEMORY), "peak_bytes",
@@ -193,7 +194,8 @@ def main():
         groups, missing = read_groups(folder)
         pages = [Page(group, number) for number, group in enumerate(groups)]
         for name in ("report.html", "report.md"):
-            write_whole(folder / name, environment().get_template(f"template{pathlib.Path(name).suffix}").render(pages=pages, missing=missing))
+            template = environment().get_template(f"template{pathlib.Path(name).suffix}")
+            write_whole(folder / name, template.render(pages=pages, missing=missing))
         write_tables(folder / "tables", groups)
     except Mistake as mistake:
         print(f"report: {mistake}", file=sys.stderr)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 EQUAL_TIMES = 0.1  # a share: times of steps that differ by less count as equal
 EQUAL_MEMORY = 0.01
+WORTH_MENTION = 0.2  # memory that a slower level saves
 
 
 @dataclass
@@ -37,8 +38,8 @@ def memory_words(level, other):
 
 
 def tolerance(reference, tested):
-    """How far below O0's a level's mean accuracy may lie: two deviations of O0 over its seeds, and no less than one standard error
-    of a share counted on that many test images."""
+    """How far below O0's a level's mean accuracy may lie: two deviations of O0 over its seeds, and no less than one standard
+    error of a share counted on that many test images."""
     share = reference.accuracy
     of_the_test = math.sqrt(max(share * (1 - share), 1 / tested) / tested) if tested else 0
     return max(2 * reference.spread, of_the_test)
@@ -75,13 +76,15 @@ class Choice:
             return "O0 itself diverged: the training is to be put right before levels are compared."
         smallest = min(self.good, key=lambda level: level.resident)
         if self.taken is not self.reference:
-            words = f"As accurate as O0, {time_words(self.taken, self.reference)}, with {memory_words(self.taken, self.reference)}."
+            words = f"As accurate as O0, {time_words(self.taken, self.reference)}, with "
+            words += memory_words(self.taken, self.reference) + "."
         elif len(self.good) == 1:
             return "No other level keeps its accuracy."
         else:
             words = "As fast as any here: 16 bits save no time on this machine."
-        if apart(smallest.resident / self.taken.resident, EQUAL_MEMORY):
-            words += f" Where memory counts more, take {smallest.name}: as accurate, {memory_words(smallest, self.taken)}, {time_words(smallest, self.taken)}."
+        if smallest.resident < (1 - WORTH_MENTION) * self.taken.resident:
+            words += (f" Where memory counts more, take {smallest.name}: as accurate, {memory_words(smallest, self.taken)}, "
+                      f"{time_words(smallest, self.taken)}.")
         return words
 
     def verdict(self, level):
@@ -92,7 +95,8 @@ class Choice:
             behind = 100 * (self.reference.accuracy - level.accuracy)
             return Verdict("accuracy", f"{behind:.2f} points below O0; {100 * self.tolerance:.2f} are allowed")
         if level is self.taken:
-            return Verdict("suggested", "the fastest that keeps the accuracy" if level is not self.reference else "none is faster")
+            alike = [each for each in self.good if each is not level and not apart(each.time() / level.time(), EQUAL_TIMES)]
+            return Verdict("suggested", "as fast as any, with the least memory of those" if alike else "the fastest")
         if apart(level.time() / self.taken.time(), EQUAL_TIMES):
             return Verdict("good", time_words(level, self.taken))
         return Verdict("good", f"as fast as {self.taken.name}, {memory_words(level, self.taken)}")
@@ -110,5 +114,6 @@ class Choice:
         if other not in good:
             return best.name, f"It keeps the accuracy. {other.name}: {self.verdict(other).words}."
         if apart(best.time() / other.time(), EQUAL_TIMES):
-            return best.name, f"Both are as accurate as O0. {best.name} is {time_words(best, other)}, with {memory_words(best, other)}."
+            words = f"{best.name} is {time_words(best, other)}, with {memory_words(best, other)}"
+            return best.name, f"Both are as accurate as O0. {words}."
         return best.name, f"Both are as accurate as O0 and equally fast. {best.name} takes {memory_words(best, other)}."
