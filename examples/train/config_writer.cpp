@@ -40,14 +40,6 @@ class Writer : public ConfigKeys {
     line(key, "[" + list + "]");
   }
 
-  void entries(const std::string& key, std::vector<std::string>& texts) override {
-    written_ += indent_ + key + ":\n";
-    for (const auto& text : texts) {
-      const auto begin = text.find_first_not_of(" \n");
-      written_ += indent_ + "  - " + (text[begin] == '{' ? text.substr(begin) : quoted_where_needed(text) + "\n");
-    }
-  }
-
   void section(const std::string& key, const std::function<void(ConfigKeys&)>& describe) override {
     Writer inner(indent_ + "  ");
     describe(inner);

@@ -100,7 +100,8 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       {"configs: [no.yaml]\n" + levels, {"cannot read config '", "no.yaml"}},
       {"configs: [deep.yaml]\n" + levels, {"config 'deep': key 'model.widths': 5 stages are too many for images of 8x8"}},
       {"configs: [wide.yaml]\n" + levels, {"wide.yaml:1:32: key 'model.widths': 0 is not from 1"}},
-      {"configs: [sharded.yaml]\n" + levels, {"config 'sharded'", "DistributedFusedAdam"}},
+      {"configs: [sharded.yaml]\n" + levels,
+       {"config 'sharded': key 'optimizer.type': DistributedFusedAdam", "take FusedAdam"}},
       {"configs: [nodata.yaml]\n" + levels, {"config 'nodata'", "digits.csv"}},
   };
   if (!at::hasCUDA())

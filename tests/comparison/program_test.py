@@ -191,7 +191,7 @@ class Comparison(unittest.TestCase):
         return (self.out / "report.html").resolve().as_uri()
 
     def flags(self):
-        return ["--headless", "--disable-gpu", "--hide-scrollbars", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        return ["--headless", "--disable-gpu", "--hide-scrollbars", "--no-sandbox"]  # which root and containers cannot have
 
     def test_6_report_is_whole_in_a_browser(self):
         if BROWSER is None:

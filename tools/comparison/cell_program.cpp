@@ -59,12 +59,12 @@ int run_cell(const Options& options) {
   const auto device = train::chosen_device(train::read_config(folder.config()).device);
   Recorder recorder(device);
   const bool is_reference = fs::absolute(options.weights) == fs::absolute(folder.weights());
-  if (is_reference) recorder.keep_weights(folder.weights());
   bool leads = false;
   int code = train::kTrained;
   {
     const auto team = make_team();
     leads = team->leads();
+    if (is_reference && leads) recorder.keep_weights(folder.weights());
     code = train::run_program({folder.config(), "--run-dir", folder.run()}, *team, recorder);
   }
   if (!leads || (code != train::kTrained && code != train::kDiverged)) return code;

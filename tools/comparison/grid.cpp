@@ -12,7 +12,6 @@
 #include "data/load.h"
 #include "errors.h"
 #include "models.h"
-#include "optimizer.h"
 #include "trainer.h"
 
 namespace comparison {
@@ -82,14 +81,17 @@ void check_config(const NamedConfig& named, const Grid& grid) {
   train::chosen_device(config.device);
   const auto data = train::load_data(config.data);
   const auto& images = data.train.images;
-  auto model = train::make_classifier(config.model, {images.size(1), images.size(2), images.size(3)}, data.classes);
+  train::make_classifier(config.model, {images.size(1), images.size(2), images.size(3)}, data.classes);
   const auto most = *std::max_element(grid.processes.begin(), grid.processes.end());
   if (config.batch_size < most || config.batch_size > data.train.size()) {
     throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is not from the " + std::to_string(most) +
                     " processes to the " + std::to_string(data.train.size()) + " training images");
   }
-  const bool alone = std::count(grid.processes.begin(), grid.processes.end(), 1) > 0;
-  if (alone) train::make_optimizer(config.optimizer, model->parameters());
+  if (config.optimizer.is_sharded()) {
+    throw UserError(
+        "key 'optimizer.type': " + config.optimizer.type +
+        " keeps its state in pieces on all processes, which are not compared; take FusedAdam, which makes the same steps");
+  }
 }
 
 void read_configs(ConfigKeys& keys, Grid& grid, const std::string& path) {
