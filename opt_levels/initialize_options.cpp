@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "opt_levels/detail/option_fields.h"
+#include "opt_levels/detail/values.h"
 
 namespace apex::opt_levels {
 
@@ -17,6 +18,13 @@ InitializeOptions& InitializeOptions::leave_model_alone(bool value) {
                     "cast_model_type=true is not a type. Give kHalf, kBFloat16 or kFloat, or false to leave the "
                     "model alone.");
   return set(cast_model_type_, std::nullopt);
+}
+
+InitializeOptions& InitializeOptions::cpu_16bit(const std::string& name) {
+  Cpu16Bit value{};
+  const char* allowed = detail::parse_value({name, true}, value);
+  TORCH_CHECK_VALUE(!allowed, "cpu_16bit=\"", name, "\" is not allowed. Give ", allowed, ".");
+  return cpu_16bit(value);
 }
 
 bool operator==(const InitializeOptions& a, const InitializeOptions& b) {

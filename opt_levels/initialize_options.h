@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "opt_levels/cast_lists.h"
+#include "opt_levels/cpu_16bit.h"
 #include "opt_levels/loss_scale.h"
 
 namespace apex::opt_levels {
@@ -131,6 +132,14 @@ class InitializeOptions {
   InitializeOptions& allow_tf32(std::nullopt_t) { return unset(allow_tf32_); }
   const std::optional<bool>& allow_tf32() const { return allow_tf32_; }
 
+  /// How matrix products, convolutions, attention and recurrent layers compute on 16-bit CPU tensors, forward and backward; a
+  /// string takes the names "auto", "native" and "float32". Weights, activations and gradients stay 16-bit. Default: auto.
+  /// Errors: ValueError for another string.
+  InitializeOptions& cpu_16bit(Cpu16Bit value) { return set(cpu_16bit_, value); }
+  InitializeOptions& cpu_16bit(const std::string& name);
+  InitializeOptions& cpu_16bit(std::nullopt_t) { return unset(cpu_16bit_); }
+  const std::optional<Cpu16Bit>& cpu_16bit() const { return cpu_16bit_; }
+
   /// Which operators are cast, and how. Default: `CastLists::built_in()`.
   InitializeOptions& casts(const CastLists& value) { return set(casts_, value); }
   InitializeOptions& casts(std::nullopt_t) { return unset(casts_); }
@@ -169,6 +178,7 @@ class InitializeOptions {
   std::optional<bool> skip_nonfinite_;
   std::optional<bool> allow_banned_;
   std::optional<bool> allow_tf32_;
+  std::optional<Cpu16Bit> cpu_16bit_;
   std::optional<CastLists> casts_;
 };
 

@@ -128,6 +128,7 @@ class Resolver {
     settings.skip_nonfinite = wanted_.skip_nonfinite().value_or(settings.skip_nonfinite);
     settings.allow_banned = wanted_.allow_banned().value_or(settings.allow_banned);
     settings.allow_tf32 = wanted_.allow_tf32();
+    settings.cpu_16bit = wanted_.cpu_16bit().value_or(settings.cpu_16bit);
     if (wanted_.casts()) settings.casts = *wanted_.casts();
   }
 

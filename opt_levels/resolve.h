@@ -23,6 +23,7 @@ struct Settings {
   bool skip_nonfinite = false;
   bool allow_banned = false;
   std::optional<bool> allow_tf32;  // none: the process's own setting
+  Cpu16Bit cpu_16bit = Cpu16Bit::automatic;
   CastLists casts = CastLists::built_in();
 };
 

@@ -3,13 +3,17 @@
 #include <ATen/Context.h>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/compute/cpu_16bit.h>
+#include <apex_cpp/amp/compute/operators.h>
 #include <apex_cpp/amp/handles/checks.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/session/earlier_casts.h>
 #include <apex_cpp/amp/session/printing.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "opt_levels/resolve.h"
@@ -21,6 +25,21 @@ namespace {
 void switch_tf32(bool allowed) {
   at::globalContext().setAllowTF32CuBLAS(allowed);
   at::globalContext().setAllowTF32CuDNN(allowed);
+}
+
+bool is_on_gpu(const torch::nn::Module& model) {
+  const auto tensors = tensors_of(model);
+  return !tensors.empty() &&
+         std::none_of(tensors.begin(), tensors.end(), [](const auto& item) { return item.second.is_cpu(); });
+}
+
+void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, const std::vector<torch::nn::Module*>& models) {
+  register_float32_kernels();
+  const bool gpu_only = std::all_of(models.begin(), models.end(), [](const auto* model) { return is_on_gpu(*model); });
+  if (!models.empty() && gpu_only) return;
+  const CpuCompute compute = cpu_compute(settings.cpu_16bit, rules.low_type());
+  print_cpu_compute(settings, rules.low_type(), compute.in_float32, compute.reason);
+  if (compute.in_float32) rules.set_widened(FloatTypes(rules.low_type()));
 }
 
 }  // namespace
@@ -54,8 +73,9 @@ void Initializer::check() {
     optimizers.push_back(optimizer);
   }
   check_one_master_each(optimizers, *session_);
-  session_->cast_rules = CastRules::from(settings, session_->parameter_names);
   print_properties(level_, settings);
+  session_->cast_rules = CastRules::from(settings, session_->parameter_names);
+  if (session_->cast_rules) choose_cpu_compute(*session_->cast_rules, settings, models_);
 }
 
 void Initializer::apply() {

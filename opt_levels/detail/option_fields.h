@@ -24,6 +24,7 @@ struct OptionFields {
     visit("skip_nonfinite", a.skip_nonfinite_, b.skip_nonfinite_);
     visit("allow_banned", a.allow_banned_, b.allow_banned_);
     visit("allow_tf32", a.allow_tf32_, b.allow_tf32_);
+    visit("cpu_16bit", a.cpu_16bit_, b.cpu_16bit_);
     visit("casts", a.casts_, b.casts_);
   }
 

@@ -17,6 +17,12 @@ constexpr std::array<std::pair<std::string_view, c10::ScalarType>, 5> kTypes{{
     {"float", c10::ScalarType::Float},
 }};
 
+constexpr std::array<std::pair<std::string_view, Cpu16Bit>, 3> kCpu16Bit{{
+    {"auto", Cpu16Bit::automatic},
+    {"native", Cpu16Bit::native},
+    {"float32", Cpu16Bit::float32},
+}};
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const auto first = text.find_first_not_of(kSpace);
@@ -91,6 +97,16 @@ const char* parse_value(const Scalar& scalar, LossScale& value) {
   return nullptr;
 }
 
+const char* parse_value(const Scalar& scalar, Cpu16Bit& value) {
+  for (const auto& [name, way] : kCpu16Bit) {
+    if (scalar.text == name) {
+      value = way;
+      return nullptr;
+    }
+  }
+  return "auto, native or float32";
+}
+
 const char* parse_value(const Scalar& scalar, std::optional<bool>& value) {
   if (scalar.is_none()) {
     value.reset();
@@ -133,6 +149,8 @@ std::string value_text(c10::ScalarType value) {
 }
 
 std::string value_text(const LossScale& value) { return value.dynamic ? "dynamic" : value_text(value.value); }
+
+std::string value_text(Cpu16Bit value) { return std::string(kCpu16Bit.at(static_cast<size_t>(value)).first); }
 
 std::string value_text(const std::optional<bool>& value) { return value ? value_text(*value) : "none"; }
 

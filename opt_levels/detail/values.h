@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "opt_levels/cpu_16bit.h"
 #include "opt_levels/loss_scale.h"
 
 // Values as they are written in YAML and in messages.
@@ -31,6 +32,7 @@ const char* parse_value(const Scalar& scalar, double& value);
 const char* parse_value(const Scalar& scalar, std::string& value);
 const char* parse_value(const Scalar& scalar, c10::ScalarType& value);
 const char* parse_value(const Scalar& scalar, LossScale& value);
+const char* parse_value(const Scalar& scalar, Cpu16Bit& value);
 const char* parse_value(const Scalar& scalar, std::optional<bool>& value);
 const char* parse_value(const Scalar& scalar, std::optional<c10::ScalarType>& value);
 
@@ -40,6 +42,7 @@ std::string value_text(std::int64_t value);
 std::string value_text(double value);
 std::string value_text(c10::ScalarType value);
 std::string value_text(const LossScale& value);
+std::string value_text(Cpu16Bit value);
 std::string value_text(const std::optional<bool>& value);
 std::string value_text(const std::optional<c10::ScalarType>& value);
 

@@ -63,6 +63,13 @@ TEST_F(CastScope, DisabledAmpLeavesTheThreadAlone) {
   EXPECT_EQ(mm_type(), torch::kHalf);
 }
 
+TEST_F(CastScope, DisableCastsHoldsForWhatAnOperatorIsMadeOf) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor half = torch::ones({2, 3}, torch::kHalf);
+  const amp::disable_casts off;
+  EXPECT_EQ(torch::logsumexp(half, 1).scalar_type(), torch::kHalf) << "in whose inside exp_ is called";
+}
+
 TEST_F(CastScope, AHandleCastsOnAnyThread) {
   auto net = amp::initialize(model, "O1", quiet());
   EXPECT_EQ(on_another_thread([&] { return net->forward(features()).scalar_type(); }), torch::kHalf);

@@ -126,6 +126,7 @@ TEST_F(Trace, WritesTableJsonAndCsv) {
     EXPECT_EQ(ops[i].at("module").as_string(), trace.ops()[i].module);
     EXPECT_EQ(ops[i].at("inputs").items().size(), trace.ops()[i].inputs.size());
     EXPECT_EQ(ops[i].at("casts").items().size(), trace.ops()[i].casts.size());
+    EXPECT_EQ(ops[i].at("in_float32").as_bool(), trace.ops()[i].in_float32);
   }
 
   const std::string path = ::testing::TempDir() + "amp_trace_" + std::to_string(getpid()) + ".csv";
@@ -133,7 +134,7 @@ TEST_F(Trace, WritesTableJsonAndCsv) {
   std::ifstream file(path);
   std::string line;
   ASSERT_TRUE(std::getline(file, line));
-  EXPECT_EQ(line, "op,module,pass,inputs,outputs,casts,cache_hits");
+  EXPECT_EQ(line, "op,module,pass,inputs,outputs,casts,computed_in,cache_hits");
   size_t rows = 0;
   while (std::getline(file, line)) rows += !line.empty();
   EXPECT_EQ(rows, trace.ops().size());

@@ -30,6 +30,7 @@ TEST(InitializeOptions, RemembersNothingThatWasNotGiven) {
   EXPECT_FALSE(options.skip_nonfinite());
   EXPECT_FALSE(options.allow_banned());
   EXPECT_FALSE(options.allow_tf32());
+  EXPECT_FALSE(options.cpu_16bit());
   EXPECT_FALSE(options.casts());
 }
 
@@ -49,6 +50,7 @@ TEST(InitializeOptions, ChainsAndGivesBackEveryValue) {
                               .skip_nonfinite(true)
                               .allow_banned(true)
                               .allow_tf32(true)
+                              .cpu_16bit("native")
                               .casts(CastLists());
   EXPECT_EQ(options.enabled(), false);
   EXPECT_EQ(options.cast_model_type(), std::optional<ScalarType>(ScalarType::BFloat16));
@@ -64,19 +66,25 @@ TEST(InitializeOptions, ChainsAndGivesBackEveryValue) {
   EXPECT_EQ(options.skip_nonfinite(), true);
   EXPECT_EQ(options.allow_banned(), true);
   EXPECT_EQ(options.allow_tf32(), true);
+  EXPECT_EQ(options.cpu_16bit(), Cpu16Bit::native);
   EXPECT_EQ(options.casts(), CastLists());
 }
 
 TEST(InitializeOptions, NulloptTakesAnOptionBack) {
   Options options = Options().enabled(true).cast_model_type(false).patch_torch_functions(true).keep_batchnorm_fp32("True");
   options.master_weights(true).loss_scale("dynamic").cast_model_outputs(ScalarType::Float).num_losses(2).verbosity(0);
-  options.min_loss_scale(1).max_loss_scale(2).skip_nonfinite(true).allow_banned(true).allow_tf32(false).casts(
-      CastLists::built_in());
+  options.min_loss_scale(1)
+      .max_loss_scale(2)
+      .skip_nonfinite(true)
+      .allow_banned(true)
+      .allow_tf32(false)
+      .cpu_16bit(Cpu16Bit::float32)
+      .casts(CastLists::built_in());
   EXPECT_NE(options, Options());
   const auto none = std::nullopt;
   options.enabled(none).cast_model_type(none).patch_torch_functions(none).keep_batchnorm_fp32(none).master_weights(none);
   options.loss_scale(none).cast_model_outputs(none).num_losses(none).verbosity(none).min_loss_scale(none);
-  options.max_loss_scale(none).skip_nonfinite(none).allow_banned(none).allow_tf32(none).casts(none);
+  options.max_loss_scale(none).skip_nonfinite(none).allow_banned(none).allow_tf32(none).cpu_16bit(none).casts(none);
   EXPECT_EQ(options, Options());
 }
 

@@ -26,6 +26,7 @@ max_loss_scale: 512
 skip_nonfinite: true
 allow_banned: true
 allow_tf32: true
+cpu_16bit: float32
 )";
 
 TEST(Precedence, YamlWinsOverThePreset) {
@@ -45,6 +46,7 @@ TEST(Precedence, YamlWinsOverThePreset) {
   EXPECT_TRUE(settings.skip_nonfinite);
   EXPECT_TRUE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, true);
+  EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::float32);
 }
 
 TEST(Precedence, OptionsWinOverYaml) {
@@ -60,7 +62,8 @@ TEST(Precedence, OptionsWinOverYaml) {
                               .max_loss_scale(1024)
                               .skip_nonfinite(false)
                               .allow_banned(false)
-                              .allow_tf32(false);
+                              .allow_tf32(false)
+                              .cpu_16bit("native");
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
   EXPECT_EQ(settings.properties, OptLevel("O2").preset());
   EXPECT_EQ(settings.cast_model_outputs, ScalarType::Float);
@@ -71,6 +74,7 @@ TEST(Precedence, OptionsWinOverYaml) {
   EXPECT_FALSE(settings.skip_nonfinite);
   EXPECT_FALSE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, false);
+  EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::native);
 }
 
 TEST(Precedence, OptionsThatWereNotGivenLeaveYamlInForce) {

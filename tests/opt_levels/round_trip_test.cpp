@@ -17,6 +17,7 @@ void expect_same_settings(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.skip_nonfinite, b.skip_nonfinite);
   EXPECT_EQ(a.allow_banned, b.allow_banned);
   EXPECT_EQ(a.allow_tf32, b.allow_tf32);
+  EXPECT_EQ(a.cpu_16bit, b.cpu_16bit);
   EXPECT_EQ(a.casts, b.casts);
 }
 
@@ -64,6 +65,9 @@ const RoundTripRow kRoundTripRows[] = {
     {"skip_nonfinite: true\n", kAll},
     {"allow_banned: true\n", kAll},
     {"allow_tf32: false\n", kAll},
+    {"cpu_16bit: auto\n", kAll},
+    {"cpu_16bit: native\n", kAll},
+    {"cpu_16bit: float32\n", kAll},
     {"casts:\n  base: none\n", kAll},
     {"casts:\n  base: none\n  casts:\n    half:\n      - a::b\n  match:\n    float32:\n      - a::b.c\n", kAll},
     {"cast_model_type: false\nloss_scale: 2.0\nnum_losses: 2\nverbosity: 2\nmax_loss_scale: 4.0\n", kAll},

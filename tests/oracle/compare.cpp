@@ -57,7 +57,8 @@ void compare_values(Report& report, const std::string& what, const std::vector<d
                     const std::vector<double>& expected, const Tolerance& tolerance) {
   if (ignored(report, tolerance)) return;
   const double largest = largest_finite(expected);
-  auto outliers_left = static_cast<int64_t>(tolerance.outliers * static_cast<double>(expected.size()));
+  auto outliers_left =
+      std::max(tolerance.least_outliers, static_cast<int64_t>(tolerance.outliers * static_cast<double>(expected.size())));
   double worst = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const double d = difference(got[i], expected[i]);

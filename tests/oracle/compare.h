@@ -10,13 +10,15 @@
 namespace oracle {
 
 // An element passes when |got - expected| <= atol + rtol * |expected| + of_largest * max|expected| + spacings * (the distance
-// between float16 numbers at `expected`). `outliers` is the share of elements that may be off by `outlier_atol` instead.
+// between float16 numbers at `expected`). `outliers` is the share of elements, and `least_outliers` the least number, that may
+// be off by `outlier_atol` instead.
 struct Tolerance {
   double rtol = 0;
   double atol = 0;
   double of_largest = 0;
   int spacings = 0;
   double outliers = 0;
+  int64_t least_outliers = 0;
   double outlier_atol = 0;
 };
 

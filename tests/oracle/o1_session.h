@@ -1,6 +1,7 @@
 #pragma once
 
 #include <apex_cpp/amp.h>
+#include <apex_cpp/amp/compute/cpu_16bit.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -21,6 +22,11 @@ auto at_O1(const apex::amp::InitializeOptions& options, Action action) {
 template <class Action>
 auto at_O1(Action action) {
   return at_O1(apex::amp::InitializeOptions(), action);
+}
+
+// Whether float16 products compute in another way than in the recording, which is by native kernels.
+inline bool computes_in_float32() {
+  return apex::amp::detail::cpu_compute(apex::opt_levels::Cpu16Bit::automatic, at::kHalf).in_float32;
 }
 
 }  // namespace oracle

@@ -142,7 +142,7 @@ class CaseCheck {
     place("without amp");
     const Outcome plain = outcome_of(call_, passed_, {});
     compare_text(report_, "result", plain.name(), row_.at("without_amp").as_string());
-    if (ends_well()) expected_ = outcome_of(call_, passed_, received_types(difference_, row_, passed_));
+    if (ends_well()) expected_ = cast_beforehand();
     if (ends_well() && difference_.receives == CastDifference::Receives::as_recorded) {
       compare_text(report_, "result of a call with the recorded types", expected_.name(), row_.at("output").as_string());
     }
@@ -165,6 +165,15 @@ class CaseCheck {
   }
 
  private:
+  // Without casts by amp; products on 16-bit tensors in the way in which they compute under amp.
+  Outcome cast_beforehand() const {
+    const auto run = [&] { return outcome_of(call_, passed_, received_types(difference_, row_, passed_)); };
+    if (!computes_in_float32()) return run();
+    return at_O1([&] {
+      const amp::disable_casts off;
+      return run();
+    });
+  }
   bool ends_well() const { return !row_.has("error") || difference_.receives != CastDifference::Receives::as_recorded; }
   void place(const std::string& when) { report_.at(row_.at("inputs").as_string() + ", " + when); }
 

@@ -47,13 +47,12 @@ class BoxedKernel : public c10::OperatorKernel {
     types.rules = policies.rules();
     for (const auto& value : values) look(types, value);
     const CastPlan plan = policies.plan(types);
-    if (!plan.takes_over()) return op.redispatchBoxed(keys, stack);
-    const c10::impl::ExcludeDispatchKeyGuard off(kOffInside);
+    const c10::impl::ExcludeDispatchKeyGuard off(plan.off_inside());
     const size_t first = stack->size() - arguments.size();
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (!is_written(arguments[i])) cast(plan, (*stack)[first + i]);
     }
-    op.redispatchBoxed(keys - kOffInside, stack);
+    op.redispatchBoxed(keys - plan.off_inside(), stack);
   }
 
  private:

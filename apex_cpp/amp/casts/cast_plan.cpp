@@ -182,7 +182,7 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
   if (thread_.disabled && rules_->mode() == CastRules::Mode::casts) {
     // O1-32, O1-40: these errors hold even where casts are off.
     if (is_error_policy(listed_)) plan.apply(listed_, arguments);
-    return {};
+    return CastPlan::disabled();
   }
   plan.apply(listed_, arguments);
   plan.apply(user_, arguments);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
+#include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/float_types.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 
@@ -67,8 +68,17 @@ class CastPlan {
   /// The same where only what LibTorch would refuse is cast.
   void apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments);
 
+  /// A plan within `disable_casts`: nothing is cast, nor any operator that the called one is made of.
+  static CastPlan disabled() {
+    CastPlan plan;
+    plan.off_inside_ = c10::DispatchKeySet(kCastKey);
+    return plan;
+  }
+
   /// False: the call goes on as if the engine had no kernel for the operator.
   bool takes_over() const { return slot_ != nullptr; }
+  /// The keys that are off inside of the operator.
+  c10::DispatchKeySet off_inside() const { return takes_over() ? kOffInside : off_inside_; }
   bool has_steps() const { return num_steps_ > 0; }
   /// Whether `cast` may answer another tensor than it is given.
   bool casts(const at::Tensor& tensor) const { return !(float_type_of(tensor).without(from_) == float_type_of(tensor)); }
@@ -100,6 +110,7 @@ class CastPlan {
   const OperatorSlot* slot_ = nullptr;
   const ThreadCasts* thread_ = nullptr;
   FloatTypes from_;  // what any step casts
+  c10::DispatchKeySet off_inside_;
   Step steps_[2] = {};
   int num_steps_ = 0;
 };

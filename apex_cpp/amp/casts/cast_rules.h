@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <apex_cpp/amp/casts/float_types.h>
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/weight_cache.h>
 #include <apex_cpp/amp/tensors/parameter_names.h>
@@ -37,6 +38,9 @@ class CastRules {
 
   Mode mode() const { return mode_; }
   c10::ScalarType low_type() const { return low_type_; }
+  /// The 16-bit types for which operators on CPU tensors compute in FP32. Set before other threads see the rules.
+  FloatTypes widened() const { return widened_; }
+  void set_widened(FloatTypes types) { widened_ = types; }
   bool prints_casts() const { return prints_casts_; }
   CastPolicy policy(const OperatorSlot& slot) const {
     return slot.index < policies_.size() ? policies_[slot.index] : CastPolicy::none;
@@ -65,6 +69,7 @@ class CastRules {
   std::shared_ptr<const ParameterNames> names_;
   std::vector<CastPolicy> policies_;
   mutable WeightCache cache_;
+  FloatTypes widened_;
   std::atomic<bool> released_threads_{false};
 };
 

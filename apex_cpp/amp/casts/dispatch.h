@@ -8,6 +8,11 @@ namespace apex::amp::detail {
 /// that nobody else has kernels on it. No tensor carries it; a thread includes it while casts are on.
 constexpr c10::DispatchKey kCastKey = c10::DispatchKey::AutocastIPU;
 
+/// The key of operators that compute in FP32 for 16-bit CPU tensors: below autograd, which therefore saves the 16-bit tensors
+/// and whose backward formulas come by as well, and of a system that has left LibTorch. It is included where `kCastKey` is.
+constexpr c10::DispatchKey kComputeKey = c10::DispatchKey::Fake;
+constexpr c10::DispatchKeySet kBelowComputeKey(c10::DispatchKeySet::FULL_AFTER, kComputeKey);
+
 /// What is left to dispatch to after the engine's kernel.
 constexpr c10::DispatchKeySet kBelowCastKey(c10::DispatchKeySet::FULL_AFTER, kCastKey);
 

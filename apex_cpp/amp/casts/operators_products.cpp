@@ -16,9 +16,6 @@ using Products = Operators<op::linear, op::bilinear, op::addmm, op::addmv, op::a
                            op::baddbmm, op::dot, op::vdot, op::inner, op::tensordot, op::einsum, op::chain_matmul,
                            op::linalg_multi_dot, op::linalg_vecdot, op::cross, op::linalg_cross>;
 using Attention = Operators<op::scaled_dot_product_attention, op::_scaled_dot_product_flash_attention>;
-using Recurrent =
-    Operators<op::rnn_relu_input, op::rnn_relu_data, op::rnn_tanh_input, op::rnn_tanh_data, op::gru_input, op::gru_data,
-              op::lstm_input, op::lstm_data, op::rnn_relu_cell, op::rnn_tanh_cell, op::gru_cell, op::lstm_cell>;
 
 }  // namespace
 
@@ -27,7 +24,6 @@ void register_products(torch::Library& aten) {
   Products::register_in(aten);
   register_attention_scores(aten);
   Attention::register_in(aten);
-  Recurrent::register_in(aten);
 }
 
 }  // namespace apex::amp::detail

@@ -61,6 +61,7 @@ const std::shared_ptr<const CastRules>& carried_rules() {
 void set_flags(bool included, bool excluded) {
   c10::impl::tls_set_dispatch_key_included(kCastKey, included);
   c10::impl::tls_set_dispatch_key_excluded(kCastKey, excluded);
+  c10::impl::tls_set_dispatch_key_included(kComputeKey, included);
 }
 
 // While casts are on, TorchScript runs graphs as they are written, operator by operator, with autograd's own derivatives: its

@@ -34,6 +34,10 @@ class trace::Recorder : public detail::TraceRecorder {
     if (depth_ > 0) ops.back().casts.push_back({from, to, cached});
   }
 
+  void add_float32() override {
+    if (depth_ > 0) ops.back().in_float32 = true;
+  }
+
   std::vector<TracedOp> ops;
 
  private:

@@ -23,6 +23,7 @@ struct TracedOp {
   bool backward = false;  ///< called in a backward pass
   std::vector<c10::ScalarType> inputs;   ///< of the tensors among the arguments, in order, before any cast
   std::vector<c10::ScalarType> outputs;  ///< of the tensors in the result
+  bool in_float32 = false;               ///< computed in FP32 for 16-bit CPU tensors (`InitializeOptions::cpu_16bit`)
   std::vector<Cast> casts;               ///< made, or found, by amp's cast engine for this call
 
   int64_t cache_hits() const;
@@ -45,7 +46,8 @@ class trace {
 
   /// As a table for people, one call a line.
   std::string table() const;
-  /// As JSON: {"ops": [{"name", "module", "backward", "inputs", "outputs", "casts": [{"from", "to", "cached"}]}, ...]}.
+  /// As JSON: {"ops": [{"name", "module", "backward", "inputs", "outputs", "casts": [{"from", "to", "cached"}],
+  /// "in_float32"}, ...]}.
   std::string json() const;
   /// As CSV with a header; dtypes within a field are separated by spaces.
   std::string csv() const;

@@ -29,7 +29,7 @@ std::string cast_text(const TracedOp::Cast& cast) {
   return std::string(c10::toString(cast.from)) + "->" + c10::toString(cast.to) + (cast.cached ? "(cached)" : "");
 }
 
-using Row = std::array<std::string, 7>;
+using Row = std::array<std::string, 8>;
 
 Row row_of(const TracedOp& op) {
   return {op.name,
@@ -38,11 +38,12 @@ Row row_of(const TracedOp& op) {
           dtypes(op.inputs),
           dtypes(op.outputs),
           joined(op.casts, " ", cast_text),
+          op.in_float32 ? "float32" : "",
           std::to_string(op.cache_hits())};
 }
 
 std::vector<Row> rows_of(const std::vector<TracedOp>& ops) {
-  std::vector<Row> rows{{"op", "module", "pass", "inputs", "outputs", "casts", "cache_hits"}};
+  std::vector<Row> rows{{"op", "module", "pass", "inputs", "outputs", "casts", "computed_in", "cache_hits"}};
   for (const auto& op : ops) rows.push_back(row_of(op));
   return rows;
 }
@@ -77,7 +78,8 @@ std::string json_of(const TracedOp& op) {
   return "{\"name\": " + json_string(op.name) + ", \"module\": " + json_string(op.module) +
          ", \"backward\": " + (op.backward ? "true" : "false") + ", \"inputs\": " + dtype_list(op.inputs) +
          ", \"outputs\": " + dtype_list(op.outputs) + ", \"casts\": [" +
-         joined(op.casts, ", ", [](const TracedOp::Cast& cast) { return json_of(cast); }) + "]}";
+         joined(op.casts, ", ", [](const TracedOp::Cast& cast) { return json_of(cast); }) +
+         "], \"in_float32\": " + (op.in_float32 ? "true" : "false") + "}";
 }
 
 }  // namespace

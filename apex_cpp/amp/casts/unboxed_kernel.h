@@ -10,25 +10,24 @@
 namespace apex::amp::detail {
 
 /// The engine's kernel for one ATen operator, `Op` being its struct in `at::_ops`: casts the arguments as the calling thread's
-/// rules say, then calls what lies below, where nothing is cast any more.
-template <class Op, class Schema = typename Op::schema>
+/// rules say, then calls what lies below, by `Below`, where nothing is cast any more.
+template <class Op, class Below = Op, class Schema = typename Op::schema>
 struct UnboxedKernel;
 
-template <class Op, class Result, class... Args>
-struct UnboxedKernel<Op, Result(Args...)> {
+template <class Op, class Below, class Result, class... Args>
+struct UnboxedKernel<Op, Below, Result(Args...)> {
   static inline OperatorSlot* slot = nullptr;
 
   static Result call(c10::DispatchKeySet keys, Args... args) {
     keys = keys & kBelowCastKey;
     const CallPolicies policies(*slot);
-    if (!policies.any()) return Op::redispatch(keys, static_cast<Args&&>(args)...);
+    if (!policies.any()) return Below::redispatch(keys, static_cast<Args&&>(args)...);
     ArgumentTypes types;
     types.rules = policies.rules();
     (ArgumentCast<Args>::look(types, args), ...);
     const CastPlan plan = policies.plan(types);
-    if (!plan.takes_over()) return Op::redispatch(keys, static_cast<Args&&>(args)...);
-    const c10::impl::ExcludeDispatchKeyGuard off(kOffInside);
-    return Op::redispatch(keys - kOffInside, ArgumentCast<Args>(plan, static_cast<Args&&>(args)).get()...);
+    const c10::impl::ExcludeDispatchKeyGuard off(plan.off_inside());
+    return Below::redispatch(keys - plan.off_inside(), ArgumentCast<Args>(plan, static_cast<Args&&>(args)).get()...);
   }
 
   static void register_in(torch::Library& library) {

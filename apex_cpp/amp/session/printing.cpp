@@ -34,6 +34,12 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
   std::cout << std::flush;
 }
 
+void print_cpu_compute(const opt_levels::Settings& settings, c10::ScalarType type, bool in_float32, const std::string& reason) {
+  if (settings.verbosity <= 0 || !prints_properties) return;
+  std::cout << "amp: " << type << " operators on the CPU " << (in_float32 ? "compute in FP32" : "are native") << ": " << reason
+            << std::endl;
+}
+
 void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now) {
   if (session.settings.verbosity <= 0) return;
   std::cout << "amp: gradient overflow: " << describe(overflow.grad)

@@ -1,0 +1,76 @@
+#include <apex_cpp/amp/compute/operators.h>
+
+#include <ATen/Operators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <apex_cpp/amp/compute/float32_kernel.h>
+
+namespace apex::amp::detail {
+namespace {
+
+namespace op = at::_ops;
+
+template <class... Ops>
+struct Float32Kernels {
+  static void register_in(torch::Library& library) { (Float32Kernel<Ops>::register_in(library), ...); }
+};
+
+// What linear layers, matmul, einsum, bilinear products and cells come down to.
+using MatrixProducts = Float32Kernels<op::mm, op::addmm, op::addmm_, op::_addmm_activation, op::bmm, op::baddbmm, op::baddbmm_,
+                                      op::addbmm, op::addbmm_, op::mv, op::addmv, op::addmv_, op::dot, op::vdot>;
+using MatrixConvolutions = Float32Kernels<op::convolution, op::convolution_backward, op::conv_tbc>;
+
+// Attention's second result, the logarithms of its sums, is FP32 whatever the type.
+std::tuple<at::Tensor, at::Tensor> attention(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key,
+                                             const at::Tensor& value, double dropout, bool is_causal,
+                                             const std::optional<at::Tensor>& mask, std::optional<double> scale) {
+  using Op = op::_scaled_dot_product_flash_attention_for_cpu;
+  keys = keys & kBelowComputeKey;
+  Operands operands;
+  operands.add(query);
+  operands.add(key);
+  operands.add(value);
+  const auto type = type_to_widen(operands, false);
+  if (!type) return Op::redispatch(keys, query, key, value, dropout, is_causal, mask, scale);
+  const auto [output, log_sums] =
+      Op::redispatch(keys, in_float32(query), in_float32(key), in_float32(value), dropout, is_causal, in_float32(mask), scale);
+  return {rounded(output, *type), log_sums};
+}
+
+using AttentionBackward = Float32Kernel<op::_scaled_dot_product_flash_attention_for_cpu_backward, Beside::float32>;
+
+torch::Library float32_kernels(const char* operator_namespace) {
+  return torch::Library(torch::Library::IMPL, operator_namespace, kComputeKey, __FILE__, static_cast<uint32_t>(__LINE__));
+}
+
+struct Float32Installation {
+  std::optional<torch::Library> fallback;
+  torch::Library aten = float32_kernels("aten");
+
+  Float32Installation() {
+    if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kComputeKey)) {
+      fallback.emplace(float32_kernels("_"));
+      fallback->fallback(torch::CppFunction::makeFallthrough());
+    }
+    MatrixProducts::register_in(aten);
+    MatrixConvolutions::register_in(aten);
+    aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
+    AttentionBackward::register_in(aten);
+  }
+};
+
+const Float32Installation& float32_installation() {
+  static const Float32Installation instance;
+  return instance;
+}
+
+[[maybe_unused]] const Float32Installation& float32_at_load = float32_installation();
+
+}  // namespace
+
+void register_float32_kernels() {
+  float32_installation();
+  register_recurrent_layers();
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,54 @@
+#include <ATen/Operators.h>
+
+#include <apex_cpp/amp/casts/unboxed_kernel.h>
+#include <apex_cpp/amp/compute/operators.h>
+#include <apex_cpp/amp/compute/widen.h>
+
+namespace apex::amp::detail {
+namespace {
+
+namespace op = at::_ops;
+
+/// What lies below the cast engine for a recurrent layer: on 16-bit CPU tensors that are to be computed in FP32 the whole layer
+/// is, above autograd, so that its weights become FP32 once a call and not once a time step. Autograd records the conversions.
+template <class Op, class Schema = typename Op::schema>
+struct Float32Layer;
+
+template <class Op, class Result, class... Args>
+struct Float32Layer<Op, Result(Args...)> {
+  static Result redispatch(c10::DispatchKeySet keys, Args... args) {
+    Operands operands;
+    (operands.add(args), ...);
+    const auto type = type_to_widen(operands, false);
+    if (!type) return Op::redispatch(keys, static_cast<Args&&>(args)...);
+    return rounded(Op::redispatch(keys, in_float32(args)...), *type);
+  }
+};
+
+template <class... Ops>
+struct RecurrentLayers {
+  static void register_in(torch::Library& library) { (UnboxedKernel<Ops, Float32Layer<Ops>>::register_in(library), ...); }
+};
+
+using AllRecurrent =
+    RecurrentLayers<op::rnn_relu_input, op::rnn_relu_data, op::rnn_tanh_input, op::rnn_tanh_data, op::gru_input, op::gru_data,
+                    op::lstm_input, op::lstm_data, op::rnn_relu_cell, op::rnn_tanh_cell, op::gru_cell, op::lstm_cell>;
+
+struct RecurrentInstallation {
+  torch::Library aten{torch::Library::IMPL, "aten", kCastKey, __FILE__, static_cast<uint32_t>(__LINE__)};
+
+  RecurrentInstallation() { AllRecurrent::register_in(aten); }
+};
+
+const RecurrentInstallation& recurrent_installation() {
+  static const RecurrentInstallation instance;
+  return instance;
+}
+
+[[maybe_unused]] const RecurrentInstallation& recurrent_at_load = recurrent_installation();
+
+}  // namespace
+
+void register_recurrent_layers() { recurrent_installation(); }
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include <apex_cpp/amp/casts/float_types.h>
+
+namespace apex::amp::detail {
+
+/// What a call's floating tensors are.
+struct Operands {
+  FloatTypes types;
+  bool all_on_cpu = true;
+
+  void add(const at::Tensor& tensor) {
+    const FloatTypes type = float_type_of(tensor);
+    types |= type;
+    all_on_cpu &= type.empty() || tensor.is_cpu();
+  }
+  void add(const std::optional<at::Tensor>& tensor) {
+    if (tensor) add(*tensor);
+  }
+  void add(at::TensorList tensors) {
+    for (const at::Tensor& tensor : tensors) add(tensor);
+  }
+  template <class T>
+  void add(const T&) {}
+};
+
+/// The type whose operators compute in FP32 on this thread: that of `operands` where it is one 16-bit type on the CPU, beside
+/// FP32 only if `beside_float32`. Reports to `amp::trace`.
+std::optional<c10::ScalarType> type_to_widen(const Operands& operands, bool beside_float32);
+
+/// A 16-bit tensor in FP32, with the strides it has; any other as it is.
+at::Tensor in_float32(const at::Tensor& tensor);
+inline std::optional<at::Tensor> in_float32(const std::optional<at::Tensor>& tensor) {
+  return tensor ? std::optional<at::Tensor>(in_float32(*tensor)) : std::nullopt;
+}
+std::vector<at::Tensor> in_float32(at::TensorList tensors);
+template <class T>
+const T& in_float32(const T& argument) {
+  return argument;
+}
+
+/// A result in FP32, rounded to `type`; any other as it is.
+at::Tensor rounded(const at::Tensor& tensor, c10::ScalarType type);
+template <class... Tensors>
+std::tuple<Tensors...> rounded(const std::tuple<Tensors...>& results, c10::ScalarType type) {
+  return std::apply([&](const auto&... tensors) { return std::tuple<Tensors...>(rounded(tensors, type)...); }, results);
+}
+
+}  // namespace apex::amp::detail
