@@ -15,7 +15,8 @@ namespace {
 int compare(const comparison::Options& options) {
   const auto cells = comparison::cells_of(comparison::read_grid(options.grid));
   common::Progress progress(std::cout, common::terminal_of(STDOUT_FILENO));
-  return comparison::run_cells(cells, options.out, options.start_processes, progress) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  const auto out = std::filesystem::absolute(options.out).string();
+  return comparison::run_cells(cells, out, options.start_processes, progress) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace

@@ -37,17 +37,20 @@ struct Ended {
   std::string last_line;  // of what it wrote: how it went, or the error
 };
 
-// Without what is for those who look at one run: the process that wrote it, and where its files are.
+bool begins_with(const std::string& line, const std::string& text) { return line.rfind(text, 0) == 0; }
+
+// Without what is for those who look at one run: the process that wrote it, and where its files are. Nothing of a line that
+// tells how processes ended: one before it says why.
 std::string essence_of(const std::string& line) {
-  const std::string rank = "[rank 0] ";
-  const auto begin = line.rfind(rank, 0) == 0 ? rank.size() : 0;
+  if (begins_with(line, "start_processes: ")) return "";
+  const auto begin = begins_with(line, "[rank ") ? line.find("] ") + 2 : 0;
   return line.substr(begin, line.find("; run folder ") - begin);
 }
 
 // What a line of progress has room for: "epoch 3/8  test accuracy 97.21 %", without the figures behind it.
 std::string beginning_of(const std::string& line) {
   const auto first = line.find("  ");
-  return line.rfind("epoch ", 0) == 0 && first != std::string::npos ? line.substr(0, line.find("  ", first + 2)) : "";
+  return begins_with(line, "epoch ") && first != std::string::npos ? line.substr(0, line.find("  ", first + 2)) : "";
 }
 
 // Two comparisons at work in one folder would make the same cells.
@@ -99,7 +102,7 @@ class Runner {
 
   std::string command_for(const Cell& cell) const {
     std::string command;
-    if (cell.processes > 1) command = start_processes_ + " " + std::to_string(cell.processes) + " ";
+    if (cell.processes > 1) command = quoted(start_processes_) + " " + std::to_string(cell.processes) + " ";
     command += quoted(fs::read_symlink("/proc/self/exe").string()) + " --cell " + quoted(part_of(cell).path);
     // O0 is compared with itself, at the weights that it ends with.
     const auto weights =
@@ -111,6 +114,7 @@ class Runner {
     const auto begin = Clock::now();
     const auto part = part_of(cell);
     progress_.begin(name_and_place(cell));
+    remove_folder(folder_of(cell).path);  // damaged, or of another config
     remove_folder(part.path);
     make_folder(part.path);
     train::write_whole(part.config(), train::to_yaml(cell.config));
@@ -131,7 +135,7 @@ class Runner {
     std::ofstream log(part_of(cell).log());
     const auto read = [&](const std::string& line) {
       log << line << std::endl;
-      if (!line.empty()) ended.last_line = essence_of(line);
+      if (const auto essence = essence_of(line); !essence.empty()) ended.last_line = essence;
       show(cell, begin, beginning_of(ended.last_line));
     };
     show(cell, begin, "");
@@ -141,7 +145,6 @@ class Runner {
 
   void keep(const Cell& cell) {
     write_listing(part_of(cell));
-    remove_folder(folder_of(cell).path);
     std::error_code error;
     fs::rename(part_of(cell).path, folder_of(cell).path, error);
     if (error) throw common::UserError("cannot rename '" + part_of(cell).path + "': " + error.message());
