@@ -116,6 +116,9 @@ void describe(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.integer("checkpoint_every", config.checkpoint_every, 1, 1000000);
   keys.integer("statistics_every", config.statistics_every, 0, 1000000000);
   keys.text("run_dir", config.run_dir);
+  keys.choice("on_divergence", config.on_divergence, {"stop", "climb"});
+  keys.text("climb_to", config.climb_to);
+  keys.require(config.climbs() || config.climb_to.empty(), "climb_to", "has no effect without 'on_divergence: climb'");
   keys.block("amp", amp);
 }
 

@@ -72,7 +72,11 @@ struct Config {
   int64_t statistics_every = 0;  // steps; 0: never
   std::string device = "auto";   // cpu | cuda | auto
   std::string run_dir;
+  std::string on_divergence = "stop";  // stop | climb: from the last good checkpoint on at the level above
+  std::string climb_to;                // climb: a level or a level's YAML file to go on at first; empty: the level above
   apex::amp::OptLevel level{"O0"};
+
+  bool climbs() const { return on_divergence == "climb"; }
 };
 
 /// Reads and validates a config. Throws UserError, one line with file, line and column.

@@ -18,7 +18,7 @@ class Observer {
   virtual void gradients_are_there(const torch::optim::Optimizer& /*optimizer*/) {}
   /// The optimizer has made its step, or skipped it.
   virtual void step_ends() {}
-  /// After the last step, while its gradients are still there.
+  /// After the last step, while its gradients are still there. Of a run that climbs: at each of its levels.
   virtual void training_ends(Network& /*net*/, torch::optim::Optimizer& /*optimizer*/) {}
 };
 

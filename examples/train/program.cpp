@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
+#include "climbing.h"
 #include "common/progress.h"
 #include "config.h"
 #include "data/load.h"
@@ -81,6 +82,7 @@ int run(const std::vector<std::string>& arguments, Team& team, Observer& observe
   const auto path = resume ? RunFolder::open(options.resume).config() : options.config;
   auto config = config_for(options, path);
   settle_machine(config);
+  levels_to_climb(config);  // refuses what is no level before anything is begun
   const auto data = load_data(config.data);
   const auto folder = folder_for(options, config, path, team);
   std::ostream nowhere(nullptr);

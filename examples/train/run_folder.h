@@ -4,8 +4,8 @@
 
 namespace train {
 
-/// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, loss_scale.csv, checkpoint.safetensors, and
-/// statistics.csv where it is asked for.
+/// Where one run keeps its files: config.yaml, steps.csv, metrics.csv, loss_scale.csv, checkpoint.safetensors, statistics.csv
+/// where it is asked for, and levels.csv where the run left its level for the one above.
 class RunFolder {
  public:
   /// Makes the folder for a new run: `wanted`, or runs/<config's name>-<date and time> where that is empty. Throws UserError
@@ -23,6 +23,7 @@ class RunFolder {
   std::string steps() const { return path_ + "/steps.csv"; }
   std::string metrics() const { return path_ + "/metrics.csv"; }
   std::string loss_scale() const { return path_ + "/loss_scale.csv"; }
+  std::string levels() const { return path_ + "/levels.csv"; }
   std::string statistics() const { return path_ + "/statistics.csv"; }
   std::string checkpoint() const { return path_ + "/checkpoint.safetensors"; }
 

@@ -7,11 +7,12 @@
 #include <optional>
 
 #include <ATen/Context.h>
+#include <apex_cpp/amp/divergence/level_fallback.h>
 #include <apex_cpp/parallel/convert_syncbn_model.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "checkpoint.h"
-#include "divergence.h"
+#include "climbing.h"
 #include "epoch.h"
 #include "errors.h"
 #include "models.h"
@@ -57,7 +58,8 @@ struct Session {
   Metrics* metrics;  // of the leader
   common::Progress& progress;
   Position position;
-  Divergence divergence;
+  amp::LevelFallback& fallback;
+  Position saved = position;  // what the checkpoint has
   Clock::time_point begin = Clock::now();
   int64_t steps_here = 0;  // steps taken in this session
 
@@ -88,12 +90,12 @@ struct Session {
       epoch.lr = log.lr;
       if (metrics) metrics->add(epoch.epoch, log);
       progress.show(standing_at(log));
-      return !divergence.sees(log);
+      return !fallback.update(log.step + 1, log.loss, log.result);
     });
     epoch.seconds = seconds_since(started);
     epoch.train_loss /= static_cast<double>(steps);
     epoch.images_per_second = static_cast<double>(steps * images_per_step(config, team)) / epoch.seconds;
-    epoch.diverged = !divergence.reason().empty();
+    epoch.diverged = fallback.diverged();
     return epoch;
   }
 
@@ -110,13 +112,18 @@ struct Session {
   }
 
   // The leader's work, for which all wait: where the file cannot be written, all end. State that is spread over the team is
-  // gathered by all.
+  // gathered by all. A run that may come back to its checkpoint keeps the last good one.
   void save() {
+    if (config.climbs() && !fallback.is_good(net, optimizer)) {
+      progress.line("not saved: " + (fallback.diverged() ? fallback.reason() : "step after step was skipped"));
+      return;
+    }
     const auto write = [&] {
       save_checkpoint(folder.checkpoint(), net, optimizer, position);
       return std::string();
     };
     config.optimizer.is_sharded() ? write() : team.of_leader(write);
+    saved = position;
   }
 
   Outcome run(int64_t last_epoch) {
@@ -124,7 +131,7 @@ struct Session {
     if (position.epoch >= last_epoch) {
       test(outcome.last);
     }
-    while (position.epoch < last_epoch && divergence.reason().empty()) {
+    while (position.epoch < last_epoch && !fallback.diverged()) {
       outcome.last = train_one_epoch();
       test(outcome.last);
       if (metrics) metrics->add(outcome.last);
@@ -139,7 +146,8 @@ struct Session {
     }
     outcome.epochs = position.epoch;
     outcome.skipped = position.skipped;
-    outcome.divergence = divergence.reason();
+    outcome.saved = saved;
+    outcome.divergence = fallback.reason();
     return outcome;
   }
 };
@@ -152,6 +160,30 @@ void check_batch_size(const Config& config, const DataSplit& data, const Team& t
   if (steps_per_epoch(config, data, team) == 0) {
     throw UserError(key + " is more than the " + std::to_string(data.train.size()) + " training images");
   }
+}
+
+Outcome train_at_one_level(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume,
+                           int64_t last_epoch, Team& team, Observer& observer, common::Progress& progress,
+                           amp::LevelFallback& fallback) {
+  const auto device = chosen_device(config.device);
+  make_deterministic(static_cast<uint64_t>(config.seed));
+  auto model = make_classifier(config.model, shape_of(data.train), data.classes);
+  model->to(device);
+  if (config.sync_batch_norm) apex::parallel::convert_syncbn_model(model);
+  auto model_optimizer = make_optimizer(config.optimizer, model->parameters());
+
+  auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
+
+  const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
+  const auto forward = team.join(net, config);
+  std::optional<Metrics> metrics;
+  if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config.statistics_every > 0);
+  Session session{config,   data,     folder,  device, net, forward, *optimizer, team, observer, metrics ? &*metrics : nullptr,
+                  progress, position, fallback};
+  if (config.climbs() && !resume) session.save();
+  const auto outcome = session.run(last_epoch);
+  observer.training_ends(net, *optimizer);
+  return outcome;
 }
 
 }  // namespace
@@ -167,23 +199,19 @@ at::Device chosen_device(const std::string& name) {
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
               Observer& observer, common::Progress& progress) {
   check_batch_size(config, data, team);
-  const auto device = chosen_device(config.device);
-  make_deterministic(static_cast<uint64_t>(config.seed));
-  auto model = make_classifier(config.model, shape_of(data.train), data.classes);
-  model->to(device);
-  if (config.sync_batch_norm) apex::parallel::convert_syncbn_model(model);
-  auto model_optimizer = make_optimizer(config.optimizer, model->parameters());
-
-  auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
-
-  const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
-  const auto forward = team.join(net, config);
-  std::optional<Metrics> metrics;
-  if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config.statistics_every > 0);
-  Session session{config,   data,     folder, device, net, forward, *optimizer, team, observer, metrics ? &*metrics : nullptr,
-                  progress, position, {}};
-  auto outcome = session.run(stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs);
-  observer.training_ends(net, *optimizer);
+  const auto last_epoch = stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs;
+  amp::LevelFallback fallback(config.level, levels_to_climb(config));
+  auto outcome = train_at_one_level(config, data, folder, resume, last_epoch, team, observer, progress, fallback);
+  for (auto above = config; fallback.climb();) {
+    above.level = fallback.level();
+    above.climb_to.clear();
+    team.of_leader([&] {
+      note_climb(folder, above, fallback.climbs().back(), outcome.last.epoch, outcome.saved.step);
+      return std::string();
+    });
+    progress.line("going back to step " + std::to_string(outcome.saved.step) + " and on at " + above.level.name());
+    outcome = train_at_one_level(above, data, folder, /*resume=*/true, last_epoch, team, observer, progress, fallback);
+  }
   return outcome;
 }
 

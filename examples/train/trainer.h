@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "checkpoint.h"
 #include "common/progress.h"
 #include "config.h"
 #include "data/dataset.h"
@@ -20,11 +21,13 @@ struct Outcome {
   int64_t epochs = 0;  // done
   EpochLog last;       // of this session; its accuracy is the run's
   int64_t skipped = 0;
+  Position saved;          // what the checkpoint has
   std::string divergence;  // why training ended early; empty: it did not
 };
 
 /// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after`
-/// as an interruption would, where that is not 0. The team's leader writes the folder's tables and checkpoint.
+/// as an interruption would, where that is not 0. Where training diverges and the config says to climb, it goes back to the
+/// checkpoint and on at the next level. The team's leader writes the folder's tables and checkpoint.
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
               Observer& observer, common::Progress& progress);
 

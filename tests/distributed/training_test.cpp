@@ -109,6 +109,18 @@ TEST_F(Training, SpreadsTheOptimizersStateOverAnyNumberOfProcesses) {
   EXPECT_NE(alone.outputs().find("DistributedFusedAdam is for several processes"), std::string::npos) << alone.outputs();
 }
 
+// All of them: each loads the leader's checkpoint, and the steps are those of a run that began at the level above.
+TEST_F(Training, ClimbsTogetherWhereItDiverges) {
+  for (const std::string optimizer : {"FusedAdam", "DistributedFusedAdam"}) {
+    scratch_.write("c.yaml", training_config("O1, loss_scale: 3e38", optimizer) + "on_divergence: climb\n");
+    scratch_.write("above.yaml", training_config("O0", optimizer));
+    trained(2, "c.yaml --epochs 2 --run-dir climbed" + optimizer);
+    trained(2, "above.yaml --epochs 2 --run-dir plain" + optimizer);
+    EXPECT_EQ(scratch_.read("climbed" + optimizer + "/steps.csv"), scratch_.read("plain" + optimizer + "/steps.csv"));
+    EXPECT_NE(scratch_.read("climbed" + optimizer + "/levels.csv").find(",O1,O0,0,"), std::string::npos);
+  }
+}
+
 TEST_F(Training, GoesOnBitwiseWhereItStopped) {
   trained(2, "c.yaml --run-dir whole");
   trained(2, "c.yaml --run-dir parts --stop-after 2");

@@ -30,6 +30,7 @@ TEST(Config, EveryKeyIsRead) {
       "optimizer: {type: AdamW, lr: 2e-3, weight_decay: 0.01, beta1: 0.8, beta2: 0.9, eps: 1e-6, amsgrad: true}\n"
       "schedule: {type: step, warmup_epochs: 0.5, step_epochs: 3, gamma: 0.2}\n"
       "epochs: 7\nbatch_size: 32\nseed: 5\ndevice: cpu\nthreads: 1\ncheckpoint_every: 2\nstatistics_every: 50\nrun_dir: here\n"
+      "on_divergence: climb\nclimb_to: kept.yaml\n"
       "amp: {opt_level: O5}\n",
       "c.yaml");
   EXPECT_EQ(config.model.blocks, (std::vector<int64_t>{1, 2}));
@@ -45,6 +46,8 @@ TEST(Config, EveryKeyIsRead) {
   EXPECT_EQ(config.checkpoint_every, 2);
   EXPECT_EQ(config.statistics_every, 50);
   EXPECT_EQ(config.run_dir, "here");
+  EXPECT_TRUE(config.climbs());
+  EXPECT_EQ(config.climb_to, "kept.yaml");
 }
 
 TEST(Config, WrittenOutItReadsBackTheSame) {
@@ -91,6 +94,7 @@ const BadConfig kBadConfigs[] = {
     {"ListForScalar", kGood + "epochs: [1]\n", "c.yaml:5:9: key 'epochs': expected an integer"},
     {"NullValue", kGood + "epochs:\n", "c.yaml:5:1: key 'epochs': expected an integer"},
     {"TooSmall", kGood + "epochs: 0\n", "c.yaml:5:9: key 'epochs': 0 is not from 1 to 1000000"},
+    {"NowhereToClimb", kGood + "climb_to: O1\n", "c.yaml:5:11: key 'climb_to': has no effect without 'on_divergence: climb'"},
     {"TooBigForInteger", kGood + "seed: 99999999999999999999\n", "c.yaml:5:7: key 'seed': expected an integer"},
     {"NaN", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .nan}\namp: {opt_level: O2}\n",
      "c.yaml:3:28: key 'optimizer.lr': "},

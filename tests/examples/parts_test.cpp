@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include "csv_file.h"
-#include "divergence.h"
 #include "errors.h"
 #include "metrics.h"
 #include "models.h"
@@ -231,32 +230,6 @@ TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
     optimizer->step();
     EXPECT_TRUE(parameter.lt(1).all().item<bool>()) << type;
   }
-}
-
-TEST(Divergence, IsANonFiniteLossThatWasNotSkipped) {
-  train::Divergence divergence;
-  train::StepLog log;
-  log.loss = INFINITY;
-  log.skipped = true;
-  EXPECT_FALSE(divergence.sees(log));
-  log.skipped = false;
-  log.step = 6;
-  EXPECT_TRUE(divergence.sees(log));
-  EXPECT_EQ(divergence.reason(), "the loss became inf at step 7");
-}
-
-TEST(Divergence, IsOverflowStepAfterStep) {
-  train::Divergence divergence;
-  train::StepLog overflow, fine;
-  overflow.skipped = true;
-  for (int i = 1; i < train::Divergence::kPatience; ++i) {
-    EXPECT_FALSE(divergence.sees(overflow));
-  }
-  EXPECT_FALSE(divergence.sees(fine));
-  for (int i = 1; i < train::Divergence::kPatience; ++i) {
-    EXPECT_FALSE(divergence.sees(overflow));
-  }
-  EXPECT_TRUE(divergence.sees(overflow));
 }
 
 }  // namespace

@@ -47,4 +47,9 @@ void print_skipped_step(const Session& session, const Overflow& overflow, double
             << overflow.loss_id << " was at loss scale " << overflow.scale_before << " and is at " << scale_now << std::endl;
 }
 
+void print_line(const std::string& text) {
+  const auto session = current_session();
+  if (prints_properties && session && session->settings.verbosity > 0) std::cout << "amp: " << text << std::endl;
+}
+
 }  // namespace apex::amp::detail

@@ -18,5 +18,7 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
 void print_cpu_compute(const opt_levels::Settings& settings, c10::ScalarType type, bool in_float32, const std::string& reason);
 /// One line for a step that was skipped: the loss, the gradient that overflowed and the scale before and from now on (SL-12).
 void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now);
+/// One line, with the verbosity of the newest `initialize` and where properties are told.
+void print_line(const std::string& text);
 
 }  // namespace apex::amp::detail

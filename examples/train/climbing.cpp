@@ -1,0 +1,44 @@
+#include "climbing.h"
+
+#include <limits>
+
+#include "csv_file.h"
+#include "errors.h"
+
+namespace train {
+namespace {
+
+using apex::amp::OptLevel;
+
+constexpr const char* kLevelsHeader = "epoch,step,from,to,back_to_step,reason";
+
+OptLevel level_of(const std::string& name_or_file) {
+  const bool is_name = name_or_file.size() == 2 && name_or_file[0] == 'O';
+  try {
+    return is_name ? OptLevel::named(name_or_file) : OptLevel::from_yaml_file(name_or_file);
+  } catch (const c10::Error& error) {
+    throw UserError("key 'climb_to': " + std::string(error.what_without_backtrace()));
+  }
+}
+
+}  // namespace
+
+std::vector<OptLevel> levels_to_climb(const Config& config) {
+  if (!config.climbs()) return {};
+  if (config.climb_to.empty()) return apex::amp::levels_above(config.level);
+  const auto first = level_of(config.climb_to);
+  auto levels = apex::amp::levels_above(first);
+  levels.insert(levels.begin(), first);
+  return levels;
+}
+
+void note_climb(const RunFolder& folder, const Config& above, const apex::amp::LevelClimb& climb, int64_t epoch,
+                int64_t back_to_step) {
+  const auto earlier = rows_up_to_step(folder.levels(), kLevelsHeader, std::numeric_limits<int64_t>::max());
+  CsvFile table(folder.levels(), kLevelsHeader, earlier);
+  table.append(epoch, climb.diverged_at, climb.from.name(), climb.to.name(), back_to_step, climb.reason);
+  table.flush();
+  write_whole(folder.config(), to_yaml(above));
+}
+
+}  // namespace train

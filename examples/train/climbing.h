@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <apex_cpp/amp/divergence/level_fallback.h>
+
+#include "config.h"
+#include "run_folder.h"
+
+namespace train {
+
+/// The levels at which a run that diverges goes on, one after the other; none where it stops. Throws UserError where
+/// `config.climb_to` is neither a level nor a level's file.
+std::vector<apex::amp::OptLevel> levels_to_climb(const Config& config);
+
+/// Notes that the run left its level in epoch `epoch`, and for which: in the folder's levels.csv, with the step of the
+/// checkpoint to which it went back, and in its config, which is `above` from now on. Throws UserError where a file cannot be
+/// written.
+void note_climb(const RunFolder& folder, const Config& above, const apex::amp::LevelClimb& climb, int64_t epoch,
+                int64_t back_to_step);
+
+}  // namespace train
