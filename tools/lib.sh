@@ -9,8 +9,8 @@ die() { say "$*"; exit 1; }
 # The Python environment of this requirements.txt: clones that pin the same wheels share it.
 environment() { printf '%s/env-%s' "$cache" "$(sha256sum tools/requirements.txt | cut -c1-12)"; }
 
-# The folder of requirements-safetensors.txt's packages, for the environment's Python to find by PYTHONPATH.
-safetensors_packages() { printf '%s/safetensors-%s' "$cache" "$(sha256sum tools/requirements-safetensors.txt | cut -c1-12)"; }
+# python_packages NAME: the folder of requirements-NAME.txt's packages, for the environment's Python to find by PYTHONPATH.
+python_packages() { printf '%s/%s-%s' "$cache" "$1" "$(sha256sum "tools/requirements-$1.txt" | cut -c1-12)"; }
 
 # The CMAKE_PREFIX_PATH of the environment's LibTorch, noted when the environment was complete.
 torch_prefix() { cat "$(environment)/complete"; }

@@ -115,6 +115,7 @@ void describe(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.integer("threads", config.threads, 0, 1024);
   keys.integer("checkpoint_every", config.checkpoint_every, 1, 1000000);
   keys.integer("statistics_every", config.statistics_every, 0, 1000000000);
+  keys.flag("tensorboard", config.tensorboard);
   keys.text("run_dir", config.run_dir);
   keys.choice("on_divergence", config.on_divergence, {"stop", "climb"});
   keys.text("climb_to", config.climb_to);

@@ -70,6 +70,7 @@ struct Config {
   int64_t threads = 0;           // CPU threads; 0: LibTorch's own choice, written down in the run folder
   int64_t checkpoint_every = 1;  // epochs
   int64_t statistics_every = 0;  // steps; 0: never
+  bool tensorboard = false;      // an event file in the run folder
   std::string device = "auto";   // cpu | cuda | auto
   std::string run_dir;
   std::string on_divergence = "stop";  // stop | climb: from the last good checkpoint on at the level above

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "board.h"
+#include "config.h"
 #include "csv_file.h"
 #include "epoch.h"
 #include "run_folder.h"
@@ -29,11 +31,12 @@ struct EpochLog {
 /// the loss scale or overflowed, and its gradient; both depend on the config and the seed alone (one machine and thread count
 /// given). metrics.csv has a row for every epoch, with the times beside. statistics.csv has
 /// a row for every weight and gradient of the steps that have statistics.
+/// Where the config asks for it, TensorBoard's event file beside them.
 class Metrics {
  public:
-  /// Keeps the rows of the first `steps` and `epochs` where a run goes on. `with_statistics`: whether there is a
-  /// statistics.csv.
-  Metrics(const RunFolder& folder, int64_t steps, int64_t epochs, bool with_statistics = false);
+  /// Keeps the rows of the first `steps` and `epochs` where a run goes on. `config` says whether there is a statistics.csv, and
+  /// an event file.
+  Metrics(const RunFolder& folder, int64_t steps, int64_t epochs, const Config& config = {});
 
   void add(int64_t epoch, const StepLog& log);
   /// Also writes out everything added so far.
@@ -44,6 +47,7 @@ class Metrics {
   CsvFile epochs_;
   CsvFile scales_;
   std::optional<CsvFile> statistics_;
+  std::optional<Board> board_;
 };
 
 /// 0.98333 -> "98.33 %".

@@ -177,7 +177,7 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
   const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
   const auto forward = team.join(net, config);
   std::optional<Metrics> metrics;
-  if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config.statistics_every > 0);
+  if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config);
   Session session{config,   data,     folder,  device, net, forward, *optimizer, team, observer, metrics ? &*metrics : nullptr,
                   progress, position, fallback};
   if (config.climbs() && !resume) session.save();

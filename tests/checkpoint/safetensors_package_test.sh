@@ -3,7 +3,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../../tools/lib.sh"
-packages=$(safetensors_packages)
+packages=$(python_packages safetensors)
 [ -d "$packages" ] || die "$packages is missing: run tools/setup first"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

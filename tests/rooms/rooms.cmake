@@ -24,6 +24,7 @@ macro(rooms_of_the_house)
     apex_cpp/tables opt_levels)
   room(${amp} ${amp}/handles ${amp}/masters ${amp}/session ${amp}/compute ${amp}/casts ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors
     opt_levels)
+  room(apex_cpp/tensorboard ${amp}/checkpoint)
   room(apex_cpp/multi_tensor_apply kernels)
   room(apex_cpp/amp_C apex_cpp/multi_tensor_apply kernels)
   room(apex_cpp/fp16_utils ${amp}/handles ${amp}/session ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors kernels)
