@@ -55,7 +55,7 @@ TEST_F(Grid, NamesLevelsByWhatTheyAreGiven) {
 }
 
 TEST_F(Grid, CellsTakeTurnsBetweenLevelsAndKnowTheirReference) {
-  write_config("d.yaml", "epochs: 3", "epochs: 4");
+  write_config("d.yaml", "epochs: 3", "epochs: 4\non_divergence: climb\nclimb_to: O1");
   const auto cells = comparison::cells_of(read(
       "configs: [c.yaml, d.yaml]\nlevels: [O1, O0, {opt_level: O2, loss_scale: 1.5}]\nseeds: [3, 9]\nprocesses: [2, 1]\n"));
   ASSERT_EQ(cells.size(), 24U);
@@ -67,7 +67,8 @@ TEST_F(Grid, CellsTakeTurnsBetweenLevelsAndKnowTheirReference) {
   EXPECT_EQ(cells[23].processes, 1);
   EXPECT_EQ(cells[23].config.seed, 9);
   EXPECT_EQ(cells[23].config.epochs, 4);
-  EXPECT_EQ(cells[23].config.level.name(), "O2");  // not the config's own
+  EXPECT_EQ(cells[23].config.level.name(), "O2");     // not the config's own
+  EXPECT_EQ(cells[23].config.on_divergence, "stop");  // nor another one later
 }
 
 TEST_F(Grid, EpochsCountForAllConfigs) {

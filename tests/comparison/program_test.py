@@ -160,6 +160,7 @@ class Comparison(unittest.TestCase):
             self.assertEqual(float(row["accuracy"]), float(metrics[-1]["test_accuracy"]))
             self.assertEqual(int(row["skipped_steps"]), sum(int(step["skipped"]) for step in steps))
             self.assertEqual(len(steps), STEPS)
+            self.assertEqual(len(list((self.cell(level, seed) / "run").glob("*tfevents*"))), 1)
 
     def test_4_memory_of_activations_is_what_autograd_keeps(self):
         # Of 20 images: batch norm keeps its input, ReLU its output, pooling the places (int64) of what it took, the linear layer

@@ -44,6 +44,9 @@ Cell cell_of(const NamedConfig& config, const NamedLevel& level, int64_t seed, i
   cell.config.level = level.level;
   cell.config.seed = seed;
   cell.config.run_dir.clear();
+  cell.config.tensorboard = true;
+  cell.config.on_divergence = "stop";  // a level that diverges is told as that
+  cell.config.climb_to.clear();
   cell.config.checkpoint_every = cell.config.epochs;
   cell.processes = processes;
   cell.reference = name_of(config.name, "O0", seed, processes);
