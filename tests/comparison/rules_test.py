@@ -7,12 +7,15 @@ from summary import Choice, tolerance  # noqa: E402
 
 
 class Level:
-    def __init__(self, name, accuracy=0.9, time=10.0, resident=1000.0, diverged=0, spread=0.01):
+    def __init__(self, name, accuracy=0.9, time=10.0, resident=1000.0, diverged=0, spread=0.01, slowest=None):
         self.name, self.accuracy, self.resident, self.diverged, self.spread = name, accuracy, resident, diverged, spread
-        self._time, self.cells = time, [None] * 3
+        self._time, self.cells, self._slowest = time, [None] * 3, slowest or time
 
     def time(self):
         return self._time
+
+    def time_range(self):
+        return self._time, self._slowest
 
 
 class Group:
@@ -49,6 +52,13 @@ class Rules(unittest.TestCase):
         self.assertEqual(made.verdict(made.group.level("O1")).words, "as fast as O2, 33 % more memory")
         self.assertEqual(made.verdict(made.taken).words, "as fast as any, with the least memory of those")
         self.assertEqual(made.duel("O1", "O2"), ("O2", "Both are as accurate as O0 and equally fast. O2 takes 25 % less memory."))
+
+    def test_levels_whose_runs_overlap_are_equally_fast(self):
+        made = choice(Level("O1", time=4, slowest=6.5, resident=800), Level("O2", time=6, slowest=7, resident=600))
+        self.assertEqual(made.taken.name, "O2")
+        self.assertAlmostEqual(made.noise, 1.625)
+        apart = choice(Level("O1", time=4, slowest=5.9, resident=800), Level("O2", time=6, slowest=7, resident=600))
+        self.assertEqual(apart.taken.name, "O1")
 
     def test_a_run_that_diverged_rules_a_level_out(self):
         made = choice(Level("O1", time=8), Level("O2", time=6, diverged=1))

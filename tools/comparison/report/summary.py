@@ -17,10 +17,16 @@ def apart(ratio, equal):
     return ratio > 1 + equal or ratio < 1 - equal
 
 
+def equally_fast(level, other):
+    """Whether times cannot be told apart: they are nearly the same, or runs of the two overlap."""
+    (low, high), (other_low, other_high) = level.time_range(), other.time_range()
+    return not apart(level.time() / other.time(), EQUAL_TIMES) or (low <= other_high and other_low <= high)
+
+
 def time_words(level, other):
     """ "12 % slower than O2" """
     ratio = level.time() / other.time()
-    if not apart(ratio, EQUAL_TIMES):
+    if equally_fast(level, other):
         return f"as fast as {other.name}"
     if ratio >= 2:
         return f"takes {ratio:.1f} times as long as {other.name}"
@@ -49,8 +55,8 @@ def fastest(levels):
     """Of levels that are as fast as the fastest, the one that takes the least memory; None of none."""
     if not levels:
         return None
-    limit = min(level.time() for level in levels) * (1 + EQUAL_TIMES)
-    return min((level for level in levels if level.time() <= limit), key=lambda level: (level.resident, level.time()))
+    first = min(levels, key=lambda level: level.time())
+    return min((level for level in levels if equally_fast(level, first)), key=lambda level: (level.resident, level.time()))
 
 
 class Choice:
@@ -64,6 +70,12 @@ class Choice:
 
     def keeps_accuracy(self, level):
         return level.diverged == 0 and level.accuracy >= self.reference.accuracy - self.tolerance
+
+    @property
+    def noise(self):
+        """By how many times runs of one level differ in time."""
+        ranges = [level.time_range() for level in self.good]
+        return max((high / low for low, high in ranges), default=1.0)
 
     @property
     def headline(self):
@@ -95,9 +107,9 @@ class Choice:
             behind = 100 * (self.reference.accuracy - level.accuracy)
             return Verdict("accuracy", f"{behind:.2f} points below O0; {100 * self.tolerance:.2f} are allowed")
         if level is self.taken:
-            alike = [each for each in self.good if each is not level and not apart(each.time() / level.time(), EQUAL_TIMES)]
+            alike = [each for each in self.good if each is not level and equally_fast(each, level)]
             return Verdict("suggested", "as fast as any, with the least memory of those" if alike else "the fastest")
-        if apart(level.time() / self.taken.time(), EQUAL_TIMES):
+        if not equally_fast(level, self.taken):
             return Verdict("good", time_words(level, self.taken))
         return Verdict("good", f"as fast as {self.taken.name}, {memory_words(level, self.taken)}")
 
@@ -113,7 +125,7 @@ class Choice:
         other = pair[1] if best is pair[0] else pair[0]
         if other not in good:
             return best.name, f"It keeps the accuracy. {other.name}: {self.verdict(other).words}."
-        if apart(best.time() / other.time(), EQUAL_TIMES):
+        if not equally_fast(best, other):
             words = f"{best.name} is {time_words(best, other)}, with {memory_words(best, other)}"
             return best.name, f"Both are as accurate as O0. {words}."
         return best.name, f"Both are as accurate as O0 and equally fast. {best.name} takes {memory_words(best, other)}."
