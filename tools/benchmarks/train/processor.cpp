@@ -2,6 +2,7 @@
 
 #include <ATen/Version.h>
 #include <ATen/cpu/Utils.h>
+#include <apex_cpp/amp/compute/cpu_16bit.h>
 
 #include <cstdlib>
 
@@ -44,12 +45,19 @@ std::string environment() {
   return text;
 }
 
+/// How amp's levels compute on CPU tensors of a type where nothing else is asked for.
+std::string way_of_amp(const char* name, c10::ScalarType type) {
+  const auto compute = apex::amp::detail::cpu_compute(apex::opt_levels::Cpu16Bit::automatic, type);
+  return std::string("; amp's ") + name + (compute.in_float32 ? " in FP32" : " native");
+}
+
 }  // namespace
 
 Result processor(int threads) {
   const auto capabilities = at::cpu::get_cpu_capabilities();
   Result result{"processor", name_in(capabilities), threads, {}};
   result.remark = instructions_in(capabilities) + "; LibTorch's own kernels: " + at::get_cpu_capability() + environment();
+  result.remark += way_of_amp("BF16", at::kBFloat16) + way_of_amp("FP16", at::kHalf);
   return result;
 }
 

@@ -18,7 +18,7 @@ namespace {
 // So that a run ends where 16 bits are slow, a contender has this many times what plain steps take for all of its rounds, or
 // this much time, whichever is more, and gets fewer rounds if they do not fit. The first step of a small network, in which
 // LibTorch makes what it keeps, takes many times what later ones do, but never that much time.
-constexpr double kMostPlainSteps = 5, kNanosecondsARound = 0.25e9;
+constexpr double kMostPlainSteps = 3, kNanosecondsARound = 0.25e9;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr double kMillisecond = 1e6, kMegabyte = 1e6;
 
