@@ -31,7 +31,7 @@ int64_t second_in(const std::string& file) {
   return file.rfind(kFileName, 0) == 0 ? std::atoll(file.c_str() + std::char_traits<char>::length(kFileName)) : 0;
 }
 
-// TensorBoard reads the files of a folder in the order of their names, which a second told apart.
+// TensorBoard reads the files of a folder in the order of their names: no two have the same second.
 int64_t next_second(const std::string& folder) {
   auto second = static_cast<int64_t>(now_in_seconds());
   for (const auto& entry : std::filesystem::directory_iterator(folder))

@@ -7,7 +7,7 @@
 
 namespace {
 
-// A year of steps, and more than 32 bits.
+// More than 32 bits.
 constexpr int64_t kLateStep = int64_t{1} << 40;
 
 void write_first_session(const std::string& folder) {
