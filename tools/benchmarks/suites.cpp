@@ -19,9 +19,7 @@ const std::vector<Suite>& suites() {
        run_statistics},
       {"step", "what a whole Adam step of O2 and O5 takes, beside the sequence that torch offers and the memory bound",
        run_step},
-      {"train",
-       "what whole training steps take, and their memory: plain, torch's autocast, O0 to O5 (9 rounds, two to four minutes)",
-       run_train, 9},
+      {"train", "what whole training steps take, and their memory: plain, torch's autocast, O0 to O5 (9 rounds)", run_train, 9},
   };
   return all;
 }
