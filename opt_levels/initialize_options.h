@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "opt_levels/cast_lists.h"
 #include "opt_levels/cpu_16bit.h"
@@ -145,6 +146,19 @@ class InitializeOptions {
   InitializeOptions& casts(std::nullopt_t) { return unset(casts_); }
   const std::optional<CastLists>& casts() const { return casts_; }
 
+  /// Modules that run in FP32 at every level, each with all that is in it, by their paths ("encoder.layers.0"): parameters and
+  /// buffers stay FP32, and operators that use one of the parameters get FP32 arguments, so that what they make is FP32.
+  /// Operators without parameters are not looked at: those have `float32_functions`. Default: none.
+  InitializeOptions& float32_modules(const std::vector<std::string>& value) { return set(float32_modules_, value); }
+  InitializeOptions& float32_modules(std::nullopt_t) { return unset(float32_modules_); }
+  const std::optional<std::vector<std::string>>& float32_modules() const { return float32_modules_; }
+
+  /// Operators that get FP32 arguments at every level, whatever the cast lists say, within a handle's forward too: "aten::exp",
+  /// "aten::add.Tensor", or one of a library of the program's own. Default: none.
+  InitializeOptions& float32_functions(const std::vector<std::string>& value) { return set(float32_functions_, value); }
+  InitializeOptions& float32_functions(std::nullopt_t) { return unset(float32_functions_); }
+  const std::optional<std::vector<std::string>>& float32_functions() const { return float32_functions_; }
+
   /// Equal if the same options were given, with equal values.
   friend bool operator==(const InitializeOptions& a, const InitializeOptions& b);
   friend bool operator!=(const InitializeOptions& a, const InitializeOptions& b) { return !(a == b); }
@@ -180,6 +194,8 @@ class InitializeOptions {
   std::optional<bool> allow_tf32_;
   std::optional<Cpu16Bit> cpu_16bit_;
   std::optional<CastLists> casts_;
+  std::optional<std::vector<std::string>> float32_modules_;
+  std::optional<std::vector<std::string>> float32_functions_;
 };
 
 }  // namespace apex::opt_levels

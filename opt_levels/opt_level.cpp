@@ -27,7 +27,7 @@ detail::YamlForm level_form() {
   std::vector<std::string> keys{kOptLevel};
   const InitializeOptions none;
   OptionFields::visit(none, [&](const char* name, const auto&) { keys.emplace_back(name); });
-  return {keys, {"casts"}, "opt_level: O2", true};
+  return {keys, {"casts", "float32_modules", "float32_functions"}, "opt_level: O2", true};
 }
 
 // Reads the options of a level. `folder` is where a path in the document starts from.
@@ -61,6 +61,16 @@ class OverrideReader {
     }
   }
 
+  void read_option(const YamlEntry& entry, std::optional<std::vector<std::string>>& option) const {
+    detail::check_kind(entry, YamlEntry::Kind::list, "a list of names");
+    std::vector<std::string> names;
+    for (const auto& item : entry.children) {
+      detail::check_kind(item, YamlEntry::Kind::scalar, "a name");
+      detail::read_entry(item, names.emplace_back());
+    }
+    option = std::move(names);
+  }
+
   // PROP-14: Apex also takes the strings "True" and "False", as a command line would give them.
   static void read_keep_batchnorm(YamlEntry entry, InitializeOptions& options) {
     auto& [text, quoted] = entry.value;
@@ -87,6 +97,12 @@ void write_option(const std::string& name, const std::optional<c10::ScalarType>&
 
 // No single value: written as a block after those that are.
 void write_option(const std::string&, const CastLists&, TextEntries&) {}
+void write_option(const std::string&, const std::vector<std::string>&, TextEntries&) {}
+
+std::string list_text(const char* name, const std::optional<std::vector<std::string>>& names) {
+  if (!names) return "";
+  return names->empty() ? std::string(name) + ": []\n" : detail::write_yaml_list(name, *names);
+}
 
 }  // namespace
 
@@ -131,7 +147,19 @@ std::string OptLevel::to_yaml() const {
     if (option) write_option(name, *option, entries);
   });
   const auto& casts = overrides_.casts();
-  return detail::write_yaml_map(entries) + (casts ? "casts:\n" + detail::indented(casts->to_yaml()) : "");
+  return detail::write_yaml_map(entries) + (casts ? "casts:\n" + detail::indented(casts->to_yaml()) : "") +
+         list_text("float32_modules", overrides_.float32_modules()) +
+         list_text("float32_functions", overrides_.float32_functions());
+}
+
+OptLevel OptLevel::with(const InitializeOptions& options) const {
+  OptLevel level = *this;
+  OptionFields::visit_pairs(level.overrides_, options, [&](const char* name, auto& own, const auto& other) {
+    if (!other) return;
+    own = other;
+    level.places_.erase(name);
+  });
+  return level;
 }
 
 const std::string& OptLevel::description() const { return detail::preset(name_, place_of(kOptLevel)).description; }

@@ -13,8 +13,8 @@ namespace apex::opt_levels {
 ///
 /// YAML is one map. `opt_level` names the level (default O1, as in Apex); every other key is an option of `InitializeOptions`
 /// by its name, and changes the level. Types are float16 (half), bfloat16, float32 (float); an option that is none, or null,
-/// counts as not given. `casts` is a map as `CastLists` reads it, or the path of such a file. The map may also stand under a
-/// top-level key `amp` of a larger document.
+/// counts as not given. `casts` is a map as `CastLists` reads it, or the path of such a file; `float32_modules` and
+/// `float32_functions` are lists. The map may also stand under a top-level key `amp` of a larger document.
 class OptLevel {
  public:
   /// The level of that name, unchecked until it is used: with `enabled` false, `initialize` accepts any (INIT-03).
@@ -36,6 +36,9 @@ class OptLevel {
 
   /// The level and its overrides as YAML: `from_yaml_string` of it gives an equal level.
   std::string to_yaml() const;
+
+  /// The same level with these options in place of those that it has of the same names.
+  OptLevel with(const InitializeOptions& options) const;
 
   const std::string& name() const { return name_; }
   /// One line on what the level does. Errors: RuntimeError for an unknown level.

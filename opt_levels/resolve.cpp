@@ -130,6 +130,8 @@ class Resolver {
     settings.allow_tf32 = wanted_.allow_tf32();
     settings.cpu_16bit = wanted_.cpu_16bit().value_or(settings.cpu_16bit);
     if (wanted_.casts()) settings.casts = *wanted_.casts();
+    settings.float32_modules = wanted_.float32_modules().value_or(settings.float32_modules);
+    settings.float32_functions = wanted_.float32_functions().value_or(settings.float32_functions);
   }
 
   void check_type(const char* name, c10::ScalarType type) const {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "opt_levels/cast_lists.h"
 #include "opt_levels/initialize_options.h"
@@ -25,6 +27,7 @@ struct Settings {
   std::optional<bool> allow_tf32;  // none: the process's own setting
   Cpu16Bit cpu_16bit = Cpu16Bit::automatic;
   CastLists casts = CastLists::built_in();
+  std::vector<std::string> float32_modules, float32_functions;
 };
 
 /// The settings in force: `options` before the level's YAML, that before the level's preset. In Apex's order: the level

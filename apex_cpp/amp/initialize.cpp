@@ -12,6 +12,7 @@
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
+#include <apex_cpp/amp/tensors/module_paths.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -47,12 +48,30 @@ void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, 
 Initializer::Initializer(const OptLevel& level, const InitializeOptions& options)
     : level_(level), session_(std::make_shared<Session>(opt_levels::resolve(level, options))) {}
 
+std::string Initializer::prefix_of(size_t model) const {
+  return models_.size() > 1 ? "model" + std::to_string(model) + "." : "";
+}
+
 void Initializer::name_parameters() {
   for (size_t i = 0; i < models_.size(); ++i) {
-    const std::string prefix = models_.size() > 1 ? "model" + std::to_string(i) + "." : "";
     for (const auto& item : models_[i]->named_parameters()) {
-      session_->parameter_names->add(item.value(), prefix + item.key());
+      session_->parameter_names->add(item.value(), prefix_of(i) + item.key());
     }
+  }
+}
+
+void Initializer::check_kept_modules() const {
+  for (const auto& path : session_->settings.float32_modules) {
+    bool found = false;
+    for (size_t i = 0; i < models_.size(); ++i) {
+      for (const auto& item : models_[i]->named_parameters()) {
+        const std::string name = prefix_of(i) + item.key();
+        found |= is_within(name.substr(0, name.rfind('.')), {path});
+      }
+    }
+    TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path, "' with parameters, which float32_modules names. ",
+                      "Give a path such as \"encoder.layers.0\", as named_modules() of the model has them",
+                      models_.size() > 1 ? ", after \"model0.\" for the first model." : ".");
   }
 }
 
@@ -64,6 +83,7 @@ void Initializer::check() {
               "amp::initialize needs cuDNN, which was switched off. Call "
               "at::globalContext().setUserEnabledCuDNN(true).");
   name_parameters();
+  check_kept_modules();
   for (const auto* model : models_) check_model(*model, *session_);
   std::unordered_set<const torch::optim::Optimizer*> seen;
   std::vector<torch::optim::Optimizer*> optimizers;
@@ -93,12 +113,11 @@ void Initializer::cast_models() {
   for (auto* model : models_) undo_earlier_casts(*model);
   const auto& properties = session_->settings.properties;
   if (!properties.cast_model_type) return;
-  for (auto* model : models_) {
-    if (properties.keep_batchnorm_fp32.value_or(false)) {
-      convert_network(*model, *properties.cast_model_type);
-    } else {
-      convert_all(*model, *properties.cast_model_type);
-    }
+  for (size_t i = 0; i < models_.size(); ++i) {
+    convert_others(*models_[i], *properties.cast_model_type, [&](const std::string& path, const torch::nn::Module& module) {
+      const bool is_kept_norm = properties.keep_batchnorm_fp32.value_or(false) && is_affine_batch_norm(module);
+      return is_kept_norm || is_within(prefix_of(i) + path, session_->settings.float32_modules);
+    });
   }
   for (const auto* model : models_) remember_casts(*model, session_);
   // MODEL-07. With masters the state stays as it is until it moves to them: FP32 need not be rounded to 16 bits on the way.

@@ -47,7 +47,10 @@ class Initializer {
   void apply();
 
  private:
+  /// Before the names of a model's parameters, where there are several models.
+  std::string prefix_of(size_t model) const;
   void name_parameters();
+  void check_kept_modules() const;
   void cast_models();
   /// What every model's forward does from now on.
   ForwardCasts forward_casts() const;

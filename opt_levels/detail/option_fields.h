@@ -26,6 +26,8 @@ struct OptionFields {
     visit("allow_tf32", a.allow_tf32_, b.allow_tf32_);
     visit("cpu_16bit", a.cpu_16bit_, b.cpu_16bit_);
     visit("casts", a.casts_, b.casts_);
+    visit("float32_modules", a.float32_modules_, b.float32_modules_);
+    visit("float32_functions", a.float32_functions_, b.float32_functions_);
   }
 
   template <class Options, class Visit>

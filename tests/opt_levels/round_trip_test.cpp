@@ -19,6 +19,8 @@ void expect_same_settings(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.allow_tf32, b.allow_tf32);
   EXPECT_EQ(a.cpu_16bit, b.cpu_16bit);
   EXPECT_EQ(a.casts, b.casts);
+  EXPECT_EQ(a.float32_modules, b.float32_modules);
+  EXPECT_EQ(a.float32_functions, b.float32_functions);
 }
 
 // The text is in the form in which it is written, so that it has to come back as it is.
@@ -70,6 +72,9 @@ const RoundTripRow kRoundTripRows[] = {
     {"cpu_16bit: float32\n", kAll},
     {"casts:\n  base: none\n", kAll},
     {"casts:\n  base: none\n  casts:\n    half:\n      - a::b\n  match:\n    float32:\n      - a::b.c\n", kAll},
+    {"float32_modules:\n  - encoder.0\n  - head\n", kAll},
+    {"float32_functions:\n  - aten::exp\n  - aten::add.Tensor\n", kAll},
+    {"float32_modules: []\nfloat32_functions: []\n", kAll},
     {"cast_model_type: false\nloss_scale: 2.0\nnum_losses: 2\nverbosity: 2\nmax_loss_scale: 4.0\n", kAll},
 };
 
@@ -90,6 +95,14 @@ INSTANTIATE_TEST_SUITE_P(Levels, RoundTrip, ::testing::Values("O0", "O1", "O2", 
 
 TEST(RoundTripOfANamedLevel, NeedsNoOverrides) {
   EXPECT_EQ(OptLevel::from_yaml_string(OptLevel("O5").to_yaml()), OptLevel("O5"));
+}
+
+TEST(LevelWithOptions, TakesThemInPlaceOfItsOwnAndKeepsTheRest) {
+  const auto level = OptLevel::from_yaml_string("opt_level: O2\nloss_scale: 2.0\nverbosity: 0\n");
+  const auto changed = level.with(InitializeOptions().loss_scale(8).float32_modules(std::vector<std::string>{"head"}));
+  EXPECT_EQ(changed.to_yaml(), "opt_level: O2\nloss_scale: 8.0\nverbosity: 0\nfloat32_modules:\n  - head\n");
+  EXPECT_EQ(changed.place_of("loss_scale"), "");
+  EXPECT_EQ(changed.place_of("verbosity"), "<string>:3:12");
 }
 
 TEST(RoundTripOfADisabledLevel, KeepsAnyName_INIT_03) {

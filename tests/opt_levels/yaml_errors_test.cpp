@@ -37,6 +37,9 @@ const YamlErrorRow kYamlErrorRows[] = {
     {"two_documents", "opt_level: O2\n---\nopt_level: O3", {"c.yaml:", "several documents"}},
     // yaml-cpp finds documents without end here.
     {"a_comma_first", ",opt_level: O2", {"c.yaml:", "several documents"}},
+    {"one_module", "float32_modules: head", {"c.yaml:1:18:", "float32_modules", "'head'", "a list of names"}},
+    {"a_module_without_name", "float32_modules: [head, ~]", {"c.yaml:1:25:", "text"}},
+    {"a_list_of_lists", "float32_functions: [[aten::exp]]", {"c.yaml:1:21:", "a list", "a name"}},
     {"amp_is_a_value", "amp: O2", {"c.yaml:1:6:", "amp", "a value", "a map"}},
     {"amp_is_a_list", "amp: [O2]", {"c.yaml:1:6:", "amp", "a list"}},
     {"amp_is_empty", "model: 1\namp:\n", {"c.yaml:2:1:", "amp", "nothing"}},

@@ -165,6 +165,8 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   rules_ = in_force.rules;
   only_mixes_ = in_force.only_mixes;
   if (!rules_) return;
+  keeps_function_ = !in_force.in_backward && rules_->keeps_float32(slot);
+  keeps_ = keeps_function_ || (!in_force.in_backward && rules_->keeps_modules());
   listed_ = rules_->policy(slot);
   if (only_mixes_) {
     if (!brings_to_one_type(listed_, rules_->mode())) listed_ = CastPolicy::none;
@@ -175,11 +177,17 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
 
 CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
   CastPlan plan(rules_, &slot_, &thread_);
+  const bool off = thread_.disabled && rules_->mode() == CastRules::Mode::casts;
+  if (keeps_ && !off && (keeps_function_ || arguments.kept)) {
+    plan.keep_float32();
+    return plan;
+  }
+  if (listed_ == CastPolicy::none && user_ == CastPolicy::none) return {};
   if (only_mixes_) {
     plan.apply_to_mix(listed_, arguments);
     return plan.has_steps() ? plan : CastPlan();
   }
-  if (thread_.disabled && rules_->mode() == CastRules::Mode::casts) {
+  if (off) {
     // O1-32, O1-40: these errors hold even where casts are off.
     if (is_error_policy(listed_)) plan.apply(listed_, arguments);
     return CastPlan::disabled();
@@ -192,7 +200,7 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
 
 CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
   const auto& thread = thread_casts();
-  const auto [rules, only_mixes] = rules_in_force(thread);
+  const auto [rules, only_mixes, in_backward] = rules_in_force(thread);
   if (!rules || only_mixes || rules->mode() != CastRules::Mode::casts || thread.disabled) return {};
   CastPlan plan(rules, &name, &thread);
   plan.apply(policy, arguments);

@@ -29,12 +29,14 @@ struct ArgumentTypes {
   FloatTypes in_lists;                     // those in lists
   std::optional<FloatTypes> self;          // of the first tensor argument
   std::optional<c10::ScalarType> weights;  // under `match`: of the first 16-bit parameter
+  bool kept = false;                       // a parameter of a module that the program wants in FP32 is among them
   const CastRules* rules = nullptr;
 
   void add(const at::Tensor& tensor) {
     const FloatTypes type = float_type_of(tensor);
     if (!self) self = type;
     all |= type;
+    kept = kept || (rules && rules->keeps_float32(tensor));
     if (looks_for_parameters()) find_parameter(tensor);
   }
   template <class List>
@@ -42,8 +44,11 @@ struct ArgumentTypes {
     const FloatTypes types = float_types_of_list(list);
     in_lists |= types;
     all |= types;
-    if (types.empty() || !looks_for_parameters()) return;
-    for (const at::Tensor& element : list) find_parameter(element);
+    if (types.empty() || !rules) return;
+    for (const at::Tensor& element : list) {
+      kept = kept || rules->keeps_float32(element);
+      if (looks_for_parameters()) find_parameter(element);
+    }
   }
 
  private:
@@ -67,6 +72,8 @@ class CastPlan {
   void apply(CastPolicy policy, const ArgumentTypes& arguments);
   /// The same where only what LibTorch would refuse is cast.
   void apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments);
+  /// 16-bit arguments become FP32, as the program wants them at any level.
+  void keep_float32() { add_step(kLowTypes, at::kFloat, false); }
 
   /// A plan within `disable_casts`: nothing is cast, nor any operator that the called one is made of.
   static CastPlan disabled() {
@@ -121,7 +128,7 @@ class CallPolicies {
   explicit CallPolicies(const OperatorSlot& slot);
 
   /// False: the operator is as if the engine had no kernel for it.
-  bool any() const { return listed_ != CastPolicy::none || user_ != CastPolicy::none; }
+  bool any() const { return listed_ != CastPolicy::none || user_ != CastPolicy::none || keeps_; }
   const CastRules* rules() const { return rules_; }
   /// Errors: NotImplementedError for an in-place function on a 16-bit tensor, a banned function, or a mix of types that
   /// Apex does not promote.
@@ -132,6 +139,8 @@ class CallPolicies {
   const ThreadCasts& thread_;
   const CastRules* rules_;
   bool only_mixes_;
+  bool keeps_ = false;  // the operator is to run in FP32, or arguments have to say so
+  bool keeps_function_ = false;
   CastPolicy listed_ = CastPolicy::none;
   CastPolicy user_ = CastPolicy::none;
 };

@@ -4,6 +4,8 @@
 
 #include <apex_cpp/amp/casts/operators.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
+#include <apex_cpp/amp/tensors/module_paths.h>
+#include <apex_cpp/amp/tensors/op_tensors.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -39,6 +41,8 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
   const std::shared_ptr<CastRules> rules(
       new CastRules(casts ? Mode::casts : Mode::match, low_type, settings.verbosity == 2, std::move(names)));
   rules->set_policies(casts ? settings.casts.casts() : match_lists(settings), settings.allow_banned);
+  rules->keep_functions(settings.float32_functions);
+  rules->kept_modules_ = settings.float32_modules;
   return rules;
 }
 
@@ -59,6 +63,19 @@ void CastRules::set_policies(const std::map<std::string, CastPolicy>& lists, boo
       }
     }
   }
+}
+
+void CastRules::keep_functions(const std::vector<std::string>& names) {
+  for (const auto& name : names) {
+    for (const auto* slot : slots_named(name)) {
+      if (slot->index >= kept_functions_.size()) kept_functions_.resize(num_operator_slots());
+      kept_functions_[slot->index] = true;
+    }
+  }
+}
+
+bool CastRules::keeps_float32(const at::Tensor& tensor) const {
+  return keeps_modules() && tensor.defined() && is_within(module_of(tensor, *names_), kept_modules_);
 }
 
 bool CastRules::is_parameter(const at::Tensor& tensor) const {

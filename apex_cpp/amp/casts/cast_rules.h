@@ -45,6 +45,13 @@ class CastRules {
   CastPolicy policy(const OperatorSlot& slot) const {
     return slot.index < policies_.size() ? policies_[slot.index] : CastPolicy::none;
   }
+  /// Whether the program wants the operator in FP32 whatever its policy is (`float32_functions`).
+  bool keeps_float32(const OperatorSlot& slot) const {
+    return slot.index < kept_functions_.size() && kept_functions_[slot.index];
+  }
+  /// Whether it wants modules in FP32 (`float32_modules`), and whether `tensor` is a parameter of one, or a view of one.
+  bool keeps_modules() const { return !kept_modules_.empty(); }
+  bool keeps_float32(const at::Tensor& tensor) const;
   /// A leaf that is a parameter of the models or requires grad, or a view of one.
   bool is_parameter(const at::Tensor& tensor) const;
   /// False for most activations, at once: FP32 that took part in autograd, and no result of an operator other than a view.
@@ -62,12 +69,15 @@ class CastRules {
   CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, std::shared_ptr<const ParameterNames> names);
   bool is_leaf_parameter(const at::Tensor& tensor, const torch::autograd::AutogradMeta& meta) const;
   void set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned);
+  void keep_functions(const std::vector<std::string>& names);
 
   Mode mode_;
   c10::ScalarType low_type_;
   bool prints_casts_;
   std::shared_ptr<const ParameterNames> names_;
   std::vector<CastPolicy> policies_;
+  std::vector<bool> kept_functions_;       // by the slots' indices
+  std::vector<std::string> kept_modules_;  // paths
   mutable WeightCache cache_;
   FloatTypes widened_;
   std::atomic<bool> released_threads_{false};

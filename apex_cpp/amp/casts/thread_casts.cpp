@@ -142,13 +142,13 @@ RulesInForce rules_in_force(const ThreadCasts& here) {
   const CastRules* rules = (here.rules ? here.rules : carried_rules()).get();
   if (!rules || (here.forward == 0 && rules->released_threads())) return {};
   const bool foreign = torch::autograd::get_current_graph_task_id() != here.graph_task;
-  return {rules, foreign || (here.forward != 0 && rules->mode() == CastRules::Mode::match)};
+  return {rules, foreign || (here.forward != 0 && rules->mode() == CastRules::Mode::match), foreign};
 }
 
 std::shared_ptr<const CastRules> listed_casts_in_force() {
   const auto& here = thread_casts();
   if (here.disabled || !c10::impl::tls_is_dispatch_key_included(kCastKey)) return nullptr;
-  const auto [rules, only_mixes] = rules_in_force(here);
+  const auto [rules, only_mixes, in_backward] = rules_in_force(here);
   if (!rules || only_mixes || rules->mode() != CastRules::Mode::casts) return nullptr;
   return here.rules ? here.rules : carried_rules();
 }

@@ -76,6 +76,7 @@ struct RulesInForce {
   /// Only what LibTorch would refuse, 16-bit and FP32 arguments of one call, is brought to one type: in a backward pass, whose
   /// formulas never mix them while a program's own may, and in a handle's forward at O2, O3 and O5.
   bool only_mixes = false;
+  bool in_backward = false;  ///< of the two, the former
 };
 /// For the thread whose state this is. A forward pass that is computed again within a backward pass, and `enable_casts` there,
 /// are cast like any other.

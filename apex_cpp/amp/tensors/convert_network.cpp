@@ -30,15 +30,6 @@ bool is_affine(const torch::nn::Module& module) {
   return norm && norm->options.affine();
 }
 
-void convert(torch::nn::Module& network, c10::ScalarType dtype, bool spare_batch_norm) {
-  network.apply([&](torch::nn::Module& module) {
-    if (spare_batch_norm && is_affine_batch_norm(module)) return;
-    convert_module(module, dtype);
-    // cuDNN wants the weights of an RNN in one chunk; the cast gave each its own.
-    flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) || flatten_if<torch::nn::RNNImpl>(module);
-  });
-}
-
 }  // namespace
 
 bool is_affine_batch_norm(const torch::nn::Module& module) {
@@ -53,8 +44,21 @@ void convert_module(torch::nn::Module& module, c10::ScalarType dtype) {
   for (auto& item : module.named_buffers(/*recurse=*/false)) cast_in_place(item.value(), dtype);
 }
 
-void convert_network(torch::nn::Module& network, c10::ScalarType dtype) { convert(network, dtype, /*spare_batch_norm=*/true); }
+void convert_others(torch::nn::Module& network, c10::ScalarType dtype, const SparesModule& spares) {
+  network.apply([&](const std::string& path, torch::nn::Module& module) {
+    if (spares(path, module)) return;
+    convert_module(module, dtype);
+    // cuDNN wants the weights of an RNN in one chunk; the cast gave each its own.
+    flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) || flatten_if<torch::nn::RNNImpl>(module);
+  });
+}
 
-void convert_all(torch::nn::Module& network, c10::ScalarType dtype) { convert(network, dtype, /*spare_batch_norm=*/false); }
+void convert_network(torch::nn::Module& network, c10::ScalarType dtype) {
+  convert_others(network, dtype, [](const std::string&, const auto& module) { return is_affine_batch_norm(module); });
+}
+
+void convert_all(torch::nn::Module& network, c10::ScalarType dtype) {
+  convert_others(network, dtype, [](const auto&...) { return false; });
+}
 
 }  // namespace apex::amp::detail

@@ -22,6 +22,14 @@ class ParameterNames {
     return found == names_.end() ? nullptr : &found->second.name;
   }
 
+  /// Visits the tensors that are still there, each once, in no order.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& [impl, entry] : names_) {
+      if (auto alive = entry.tensor.lock()) visit(entry.name, at::Tensor(std::move(alive)));
+    }
+  }
+
  private:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Entry {
