@@ -6,6 +6,7 @@
 #include <apex_cpp/amp/checkpoint/checkpoint.h>
 #include <apex_cpp/amp/checkpoint/weights.h>
 #include <apex_cpp/amp/divergence/level_fallback.h>
+#include <apex_cpp/amp/doctor.h>
 #include <apex_cpp/amp/function_wrappers.h>
 #include <apex_cpp/amp/functional.h>
 #include <apex_cpp/amp/handles/replicate.h>

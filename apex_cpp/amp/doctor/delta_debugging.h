@@ -1,0 +1,54 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace apex::amp::detail {
+
+/// The items of `all` without the `part`-th of `parts` pieces of about one size; or that piece alone.
+template <class T>
+std::vector<T> without_piece(const std::vector<T>& all, size_t part, size_t parts) {
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(all.size() * part / parts);
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(all.size() * (part + 1) / parts);
+  std::vector<T> rest(all.begin(), begin);
+  rest.insert(rest.end(), end, all.end());
+  return rest;
+}
+template <class T>
+std::vector<T> piece(const std::vector<T>& all, size_t part, size_t parts) {
+  return {all.begin() + static_cast<std::ptrdiff_t>(all.size() * part / parts),
+          all.begin() + static_cast<std::ptrdiff_t>(all.size() * (part + 1) / parts)};
+}
+
+/// Delta debugging (Zeller's ddmin): from items of which `works` holds, a subset of which it holds, and of which it does not
+/// once any one item is taken away. Asks in pieces that get smaller: about 2 log2(n) questions where one item is enough.
+template <class T, class Works>
+std::vector<T> minimal(std::vector<T> items, const Works& works) {
+  size_t parts = 2;
+  while (items.size() > 1) {
+    bool shrunk = false;
+    for (size_t i = 0; i < parts && !shrunk; ++i) {
+      auto alone = piece(items, i, parts);
+      if (alone.size() < items.size() && works(alone)) {
+        items = std::move(alone);
+        parts = 2;
+        shrunk = true;
+      }
+    }
+    for (size_t i = 0; i < parts && !shrunk; ++i) {
+      auto rest = without_piece(items, i, parts);
+      if (works(rest)) {
+        items = std::move(rest);
+        parts = std::max<size_t>(parts - 1, 2);
+        shrunk = true;
+      }
+    }
+    if (!shrunk && parts >= items.size()) break;
+    if (!shrunk) parts = std::min(2 * parts, items.size());
+    parts = std::min(parts, std::max<size_t>(items.size(), 2));
+  }
+  return items;
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,90 @@
+#include <apex_cpp/amp/doctor/doctor_run.h>
+
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <apex_cpp/amp/doctor/run_record.h>
+#include <apex_cpp/amp/session/session.h>
+
+namespace apex::amp {
+namespace detail {
+namespace {
+
+// Steps in a row that overflow before a run is given up: a dynamic scale has fallen to 2^-4 by then.
+constexpr int64_t kPatience = 20;
+
+// What many operators' rounding errors come to.
+constexpr double kRoundingErrors = 4;
+
+void disturb_all_weights(c10::ScalarType dtype) {
+  const auto disturb = [&](const std::string&, const at::Tensor& tensor) {
+    if (!tensor.is_floating_point()) return;
+    const at::Tensor data = tensor.data();
+    data.add_(data.to(dtype).to(data.scalar_type()) - data, kRoundingErrors);
+  };
+  if (const auto names = newest_parameter_names()) names->for_each(disturb);
+}
+
+double newest_loss_scale(Session& session) { return session.scalers.empty() ? 1.0 : session.scalers.front().loss_scale(); }
+
+bool was_skipped(const Session& session) {
+  return std::any_of(session.scalers.begin(), session.scalers.end(),
+                     [](const LossScaler& scaler) { return scaler.skipped_in_a_row() > 0; });
+}
+
+}  // namespace
+
+bool RunRecord::is_lost() const {
+  if (!losses.empty() && !std::isfinite(losses.back())) return true;
+  const auto last = std::find(skipped.rbegin(), skipped.rend(), false);
+  return last - skipped.rbegin() >= kPatience;
+}
+
+}  // namespace detail
+
+DoctorRun::DoctorRun(std::shared_ptr<detail::RunRecord> record) : record_(std::move(record)) {}
+DoctorRun::~DoctorRun() = default;
+
+int64_t DoctorRun::step() const { return record_->step; }
+
+bool DoctorRun::next() {
+  if (record_->step >= 0) end();
+  if (record_->step + 1 >= record_->steps || record_->is_lost()) return false;
+  ++record_->step;
+  begin();
+  return true;
+}
+
+void DoctorRun::begin() {
+  auto& session = detail::require_session("Doctor");
+  record_->losses.push_back(0);
+  if (record_->step == 0) {
+    for (auto& scaler : session.scalers) scaler.set_skip_warning(0);
+    if (record_->disturb_weights) detail::disturb_all_weights(*record_->disturb_weights);
+  }
+  if (record_->step != record_->observed_step) return;
+  record_->observer = std::make_shared<detail::StepObserver>();
+  record_->observer->start();
+}
+
+void DoctorRun::loss(const at::Tensor& loss) {
+  TORCH_CHECK(record_->step >= 0, "DoctorRun::loss was called before next(). Write while (run.next()) { … run.loss(loss); }.");
+  TORCH_CHECK_VALUE(loss.numel() == 1, "DoctorRun::loss was given a tensor of ", loss.numel(),
+                    " elements. Give the step's loss, one number.");
+  const at::DisableRecordFunctionGuard own_calls;
+  record_->losses.back() += loss.detach().item<double>();
+}
+
+void DoctorRun::end() {
+  auto& session = detail::require_session("Doctor");
+  record_->skipped.push_back(detail::was_skipped(session));
+  if (!record_->observer) return;
+  record_->observed = record_->observer->take();
+  record_->observed.loss_scale = detail::newest_loss_scale(session);
+  record_->observer.reset();
+}
+
+}  // namespace apex::amp

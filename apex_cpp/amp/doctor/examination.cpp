@@ -1,0 +1,149 @@
+#include <apex_cpp/amp/doctor/examination.h>
+
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "opt_levels/resolve.h"
+
+namespace apex::amp::detail {
+namespace {
+
+using opt_levels::InitializeOptions;
+
+c10::ScalarType low_type_of(const OptLevel& level) {
+  const auto properties = opt_levels::resolve(level).properties;
+  if (properties.patch_torch_functions) return properties.patch_functions_type.value_or(at::kHalf);
+  return properties.cast_model_type.value_or(at::kHalf);
+}
+
+RunRecord plan_for(int64_t steps, int64_t observed_step = -1) {
+  RunRecord plan;
+  plan.steps = steps;
+  plan.observed_step = observed_step;
+  return plan;
+}
+
+// Of the last quarter.
+double mean_loss(const std::vector<double>& losses, size_t steps) {
+  const size_t count = std::max<size_t>(1, steps / 4);
+  const auto last = losses.begin() + static_cast<std::ptrdiff_t>(steps);
+  return std::accumulate(last - static_cast<std::ptrdiff_t>(count), last, 0.0) / static_cast<double>(count);
+}
+
+std::vector<double> losses_of_taken_steps(const RunRecord& record) {
+  std::vector<double> losses;
+  for (size_t i = 0; i < record.losses.size(); ++i) {
+    if (i >= record.skipped.size() || !record.skipped[i]) losses.push_back(record.losses[i]);
+  }
+  return losses;
+}
+
+void check(const DoctorOptions& options) {
+  TORCH_CHECK_VALUE(options.steps() >= 1, "Doctor: steps=", options.steps(), " is not allowed. Give 1 or more.");
+  TORCH_CHECK_VALUE(options.seeds() >= 2, "Doctor: seeds=", options.seeds(),
+                    " is not allowed: the spread over seeds says what is good enough. Give 2 or more.");
+}
+
+}  // namespace
+
+Examination::Examination(DoctorProgram program, DoctorOptions options)
+    : program_(std::move(program)), options_(std::move(options)), reference_level_(options_.reference()) {
+  check(options_);
+}
+
+RunRecord Examination::run(const OptLevel& level, const RunRecord& plan, uint64_t seed) {
+  at::manual_seed(seed);
+  const auto record = std::make_shared<RunRecord>(plan);
+  {
+    DoctorRun run(record);
+    program_(level.with(InitializeOptions().verbosity(0)), run);
+  }
+  TORCH_CHECK(record->step >= 0,
+              "Doctor: the program ended without a step. Write its loop as while (run.next()) { … run.loss(loss); }.");
+  TORCH_CHECK(!record->observer && record->skipped.size() == record->losses.size(), "Doctor: the program ended after step ",
+              record->step, " without asking run.next() again. Its loop ends where run.next() answers false.");
+  return *record;
+}
+
+RunRecord Examination::train(const OptLevel& level, uint64_t seed) {
+  if (options_.on_run()) options_.on_run()("training at " + level.name());
+  return run(level, plan_for(options_.steps()), seed);
+}
+
+const Examination::Reference& Examination::reference_at(int64_t step, double loss_scale, c10::ScalarType low_type) {
+  const auto [found, is_new] = references_.try_emplace({step, loss_scale});
+  if (!is_new) return found->second;
+  if (options_.on_run()) options_.on_run()("observing " + reference_level_.name());
+  const auto level = reference_level_.with(InitializeOptions().loss_scale(loss_scale));
+  auto plan = plan_for(step + 1, step);
+  found->second.step = run(level, plan, options_.seed()).observed;
+  plan.disturb_weights = low_type;
+  found->second.control = run(level, plan, options_.seed()).observed;
+  return found->second;
+}
+
+// A dynamic scale comes down to where the step's gradients fit, in steps that would be skipped: what overflows on the way is
+// nobody's fault.
+RunRecord Examination::observe(const OptLevel& level, int64_t step) {
+  if (options_.on_run()) options_.on_run()("observing " + level.name());
+  const auto settings = opt_levels::resolve(level);
+  auto options = InitializeOptions().skip_nonfinite(true);
+  if (!settings.properties.loss_scale.dynamic) return run(level.with(options), plan_for(step + 1, step), options_.seed());
+  double scale = std::min(65536.0, settings.max_loss_scale);
+  const double lowest = std::max(1.0, settings.min_loss_scale.value_or(1.0));
+  while (true) {
+    auto record = run(level.with(options.loss_scale(scale)), plan_for(step + 1, step), options_.seed());
+    if (!record.skipped.back() || !std::isfinite(record.losses.back()) || scale <= lowest) return record;
+    scale = std::max(lowest, scale / 4);
+  }
+}
+
+Finding Examination::find_in_step(const OptLevel& level, int64_t step) {
+  Finding finding;
+  finding.step = observe(level, step).observed;
+  const auto& reference = reference_at(step, finding.step.loss_scale, low_type_of(level));
+  finding.verdict =
+      first_divergence(reference.step, reference.control, finding.step, {options_.min_sqnr(), options_.min_gradient_sqnr()});
+  finding.verdict.divergence.step = step;
+  return finding;
+}
+
+Finding Examination::find(const OptLevel& level) {
+  auto first = find_in_step(level, 0);
+  if (first.verdict.divergence) return first;
+  const auto record = train(level, options_.seed());
+  if (!record.is_lost() || record.step == 0) return first;
+  // A loss that is not finite may come from weights that the step before has ruined.
+  for (const int64_t step : {record.step - 1, record.step}) {
+    auto later = find_in_step(level, step);
+    if (later.verdict.divergence) return later;
+  }
+  return first;
+}
+
+double Examination::highest_loss(size_t steps) {
+  for (auto seed = reference_losses_.size(); seed < static_cast<size_t>(options_.seeds()); ++seed) {
+    reference_losses_.push_back(train(reference_level_, options_.seed() + seed).losses);
+  }
+  double lowest = INFINITY, highest = -INFINITY;
+  for (const auto& losses : reference_losses_) {
+    const double loss = mean_loss(losses, std::min(steps, losses.size()));
+    lowest = std::min(lowest, loss);
+    highest = std::max(highest, loss);
+  }
+  return highest + (highest - lowest);
+}
+
+bool Examination::trains(const OptLevel& level) {
+  if (find_in_step(level, 0).verdict.divergence) return false;
+  const auto record = train(level, options_.seed());
+  const auto losses = losses_of_taken_steps(record);
+  const bool goes_on = !record.is_lost() && 2 * losses.size() >= static_cast<size_t>(options_.steps());
+  return goes_on && mean_loss(losses, losses.size()) <= highest_loss(losses.size());
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <apex_cpp/amp/doctor/doctor_run.h>
+#include <apex_cpp/amp/doctor/observed_step.h>
+#include <apex_cpp/amp/doctor/options.h>
+#include <apex_cpp/amp/doctor/run_record.h>
+#include <apex_cpp/amp/doctor/verdict.h>
+
+#include "opt_levels/opt_level.h"
+
+namespace apex::amp::detail {
+
+using opt_levels::OptLevel;
+using DoctorProgram = std::function<void(const OptLevel& level, DoctorRun& run)>;
+
+/// A level's first divergence, and the level's step in which it is; the first step where there is none.
+struct Finding {
+  Verdict verdict;
+  ObservedStep step;
+};
+
+/// Runs a program at levels and compares them with the reference, whose runs it keeps.
+class Examination {
+ public:
+  Examination(DoctorProgram program, DoctorOptions options);
+
+  /// In the first step; then, if training at the level is lost in a later one, in that.
+  Finding find(const OptLevel& level);
+  Finding find_in_step(const OptLevel& level, int64_t step);
+  /// Whether no call of the first step diverges, and the loss gets, in `options.steps` steps, to where it does at the reference
+  /// level with any of the seeds, or as far above the worst of them as that is above the best.
+  bool trains(const OptLevel& level);
+
+ private:
+  struct Reference {
+    ObservedStep step, control;
+  };
+  RunRecord run(const OptLevel& level, const RunRecord& plan, uint64_t seed);
+  RunRecord train(const OptLevel& level, uint64_t seed);
+  /// With the loss scale and the 16-bit type of the level that is compared with it.
+  const Reference& reference_at(int64_t step, double loss_scale, c10::ScalarType low_type);
+  RunRecord observe(const OptLevel& level, int64_t step);
+  /// The highest loss, averaged over the last quarter of the first `steps` steps, with which a run still trains.
+  double highest_loss(size_t steps);
+
+  DoctorProgram program_;
+  DoctorOptions options_;
+  OptLevel reference_level_;
+  std::map<std::pair<int64_t, double>, Reference> references_;  // by step and loss scale
+  std::vector<std::vector<double>> reference_losses_;           // of each seed
+};
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <apex_cpp/amp/doctor/observed_step.h>
+#include <apex_cpp/amp/doctor/step_observer.h>
+
+namespace apex::amp::detail {
+
+/// What a run is to do, and what it did.
+struct RunRecord {
+  // To do.
+  int64_t steps = 1;
+  int64_t observed_step = -1;                      // -1: none
+  std::optional<c10::ScalarType> disturb_weights;  // by some rounding errors of this type, before the first step
+
+  // Done.
+  int64_t step = -1;
+  std::vector<double> losses;  // of each step
+  std::vector<bool> skipped;   // whether an overflow had each step skipped
+  ObservedStep observed;
+  std::shared_ptr<StepObserver> observer;
+
+  /// Whether the run has come to an end that more steps would not change.
+  bool is_lost() const;
+};
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,234 @@
+#include <apex_cpp/amp/doctor/step_observer.h>
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <apex_cpp/amp/tensors/op_tensors.h>
+
+namespace apex::amp::detail {
+namespace {
+
+bool is_observed(const at::Tensor& tensor) {
+  return tensor.is_floating_point() && tensor.layout() == at::kStrided && !tensor.is_meta();
+}
+
+bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
+
+// What only one of two levels calls, or what makes no values.
+bool is_left_out(const std::string& op) {
+  for (const char* name : {"aten::to.", "aten::_to_copy", "aten::detach", "aten::alias", "aten::empty", "aten::new_empty"}) {
+    if (starts_with(op, name)) return true;
+  }
+  return false;
+}
+
+std::string name_of_call(const at::RecordFunction& function) {
+  const std::string overload = function.overload_name();
+  return function.name() + (overload.empty() ? "" : "." + overload);
+}
+
+enum class Result { own, view, written_in_place };
+
+Result result_of(const at::RecordFunction& function) {
+  const auto schema = function.operator_schema();
+  if (!schema) return Result::view;
+  Result result = Result::own;
+  for (const auto& argument : schema->arguments()) {
+    if (!argument.alias_info()) continue;
+    if (argument.alias_info()->isWrite()) return Result::written_in_place;
+    result = Result::view;
+  }
+  return result;
+}
+
+// "Rounded" of "torch::autograd::CppNode<mine::Rounded>"; empty for other nodes.
+std::string function_class(const torch::autograd::Node& node) {
+  const std::string start = "torch::autograd::CppNode<";
+  const std::string name = node.name();
+  return starts_with(name, start.c_str()) ? name.substr(start.size(), name.size() - start.size() - 1) : "";
+}
+
+// The module of a parameter that the node hands its gradient to, maybe through a cast.
+std::string module_by_edges(const torch::autograd::Node& node, const ParameterNames& names) {
+  for (const auto& edge : node.next_edges()) {
+    const auto* target = edge.function.get();
+    if (target && target->num_outputs() == 1) target = target->next_edge(0).function.get();
+    const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(target);
+    if (leaf && !module_of(leaf->variable, names).empty()) return module_of(leaf->variable, names);
+  }
+  return "";
+}
+
+}  // namespace
+
+struct StepObserver::Pending : at::ObserverContext {
+  StepObserver* observer = nullptr;
+  bool outermost = false;
+  bool with_grad = false;
+  TappedCall tapped;
+  ObservedCall call;
+};
+
+StepObserver*& StepObserver::current() {
+  static thread_local StepObserver* observer = nullptr;
+  return observer;
+}
+
+void StepObserver::start() {
+  outer_ = std::exchange(current(), this);
+  stopped_ = false;
+  callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&StepObserver::on_start, &StepObserver::on_end)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
+}
+
+void StepObserver::stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (std::exchange(stopped_, true)) return;
+  at::removeCallback(callback_);
+  current() = outer_;
+  copies_.clear();
+  insides_.clear();
+  known_.clear();
+  alive_.clear();
+}
+
+ObservedStep StepObserver::take() {
+  stop();
+  std::stable_sort(step_.calls.begin(), step_.calls.end(), [](const auto& a, const auto& b) { return a.order < b.order; });
+  return std::move(step_);
+}
+
+std::unique_ptr<at::ObserverContext> StepObserver::on_start(const at::RecordFunction& function) {
+  auto pending = std::make_unique<Pending>();
+  if (!function.operator_name() || !current()) return pending;
+  pending->observer = current();
+  const bool outermost = pending->observer->depth_++ == 0;
+  pending->outermost = outermost && torch::autograd::get_current_graph_task_id() == -1;
+  if (pending->outermost) pending->observer->begin(function, *pending);
+  return pending;
+}
+
+void StepObserver::on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  auto& pending = *static_cast<Pending*>(context);
+  if (!pending.observer) return;
+  --pending.observer->depth_;
+  if (pending.outermost) pending.observer->end(function, pending);
+}
+
+void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
+  const at::DisableRecordFunctionGuard own_calls;
+  const auto names = newest_parameter_names();
+  auto& call = pending.call;
+  call.op = name_of_call(function);
+  pending.with_grad = at::GradMode::is_enabled();
+  const Result result = result_of(function);
+  pending.outermost = result != Result::view && !is_left_out(call.op);
+  call.can_be_kept = result == Result::own;
+  for (const auto& input : function.inputs()) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (!is_observed(tensor)) return;
+      if (call.module.empty() && names) call.module = module_of(tensor, *names);
+      if (pending.with_grad) find_function(tensor);
+      if (!pending.with_grad || !pending.outermost) return;
+      call.inputs.push_back(copy_of(tensor));
+      pending.tapped.inputs.push_back(tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor)
+                                                             : torch::autograd::Edge());
+    });
+  }
+  pending.tapped.first_node = at::sequence_number::peek();
+}
+
+void StepObserver::end(const at::RecordFunction& function, Pending& pending) {
+  const at::DisableRecordFunctionGuard own_calls;
+  if (!pending.with_grad) return end_inside_function(function, pending);
+  inside_goes_on_ = false;
+  for (const auto& output : function.outputs()) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      if (!is_observed(tensor)) return;
+      pending.call.outputs.push_back(copy_of(tensor));
+      pending.tapped.outputs.push_back(tensor);
+      if (tensor.grad_fn()) remember(tensor.grad_fn());  // of an operator that is made of an autograd function
+    });
+  }
+  if (pending.call.outputs.empty()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pending.tapped.number = step_.calls.size();
+  pending.call.order = order_of_next();
+  step_.calls.push_back(std::move(pending.call));
+  tap_gradients(pending.tapped, weak_from_this());
+}
+
+// The forward of an autograd function calls its operators with grad mode off; which function it is shows when its result is
+// used.
+void StepObserver::end_inside_function(const at::RecordFunction& function, const Pending& pending) {
+  if (!std::exchange(inside_goes_on_, true)) inside_ = {{}, "", order_of_next() - 1};
+  if (inside_.module.empty()) inside_.module = pending.call.module;
+  if (pending.call.can_be_kept) inside_.ops.push_back(pending.call.op);
+  for (const auto& output : function.outputs()) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) { insides_[tensor.unsafeGetTensorImpl()] = inside_; });
+  }
+}
+
+void StepObserver::find_function(const at::Tensor& tensor) {
+  const auto& node = tensor.grad_fn();
+  if (!node || known_.count(node.get()) > 0) return;
+  remember(node);
+  const std::string name = function_class(*node);
+  if (name.empty()) return;
+  const auto inside = insides_.find(tensor.unsafeGetTensorImpl());
+  ObservedCall call;
+  call.op = name;
+  call.order = order_of_next() - 1;
+  call.outputs.push_back(copy_of(tensor));
+  if (inside != insides_.end()) {
+    call.module = inside->second.module;
+    call.inner_ops = inside->second.ops;
+    call.order = inside->second.order;
+  }
+  const auto names = newest_parameter_names();
+  if (call.module.empty() && names) call.module = module_by_edges(*node, *names);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  tap_function(step_.calls.size(), *node, weak_from_this());
+  step_.calls.push_back(std::move(call));
+}
+
+void StepObserver::remember(const std::shared_ptr<torch::autograd::Node>& node) {
+  if (known_.insert(node.get()).second) alive_.push_back(node);
+}
+
+at::Tensor StepObserver::copy_of(const at::Tensor& tensor) {
+  const auto version = tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  auto& copy = copies_[tensor.unsafeGetTensorImpl()];
+  if (!copy.copy.defined() || copy.version != version) {
+    const at::NoGradGuard no_grad;
+    copy = {tensor, version, tensor.detach().clone()};
+  }
+  return copy.copy;
+}
+
+void StepObserver::add_output_grad(size_t call, size_t output, const at::Tensor& grad) {
+  const at::DisableRecordFunctionGuard own_calls;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (stopped_ || !is_observed(grad)) return;
+  step_.calls[call].output_grads[output] = grad.detach().clone();
+}
+
+void StepObserver::add_input_grad(size_t call, size_t input, const at::Tensor& grad) {
+  const at::DisableRecordFunctionGuard own_calls;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (stopped_ || !is_observed(grad)) return;
+  auto& sum = step_.calls[call].input_grads[input];
+  sum = sum.defined() ? sum.to(at::kDouble) + grad.detach().to(at::kDouble) : grad.detach().clone();
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,124 @@
+// What the doctor is made of, and what it says to a program that does not keep to its rules.
+#include <apex_cpp/amp/doctor/agreement.h>
+#include <apex_cpp/amp/doctor/alignment.h>
+#include <apex_cpp/amp/doctor/delta_debugging.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include "tests/doctor/networks.h"
+
+namespace apex::test {
+namespace {
+
+using amp::detail::agreement;
+using amp::detail::align;
+using torch::Tensor;
+
+constexpr float kInf = INFINITY, kNan = NAN;
+
+TEST(Agreement, IsTheSignalToNoiseRatioInDecibels) {
+  const Tensor x = torch::tensor({3.0f, 4.0f});
+  // |x| = 5, |x - y| = 0.5: 20 log10(10)
+  EXPECT_DOUBLE_EQ(agreement(x, torch::tensor({3.0, 4.5}, torch::kDouble)).sqnr, 20.0);
+  EXPECT_EQ(agreement(x, x.to(torch::kHalf)).sqnr, INFINITY);
+}
+
+TEST(Agreement, CountsWhatIsNotFiniteAndWhatBecameZero) {
+  const auto result = agreement(torch::tensor({1.0f, 2.0f, 3.0f, 0.0f, kInf}), torch::tensor({1.0f, kNan, 0.0f, 0.0f, kInf}));
+  EXPECT_EQ(result.nonfinite, 1);
+  EXPECT_DOUBLE_EQ(result.lost, 0.5);  // of the finite ones, 1 and 3
+  EXPECT_DOUBLE_EQ(result.sqnr, 10 * std::log10(10.0 / 9.0));
+}
+
+TEST(Alignment, GoesOnAtTheNearestEqualNames) {
+  using Pairs = std::vector<std::pair<size_t, size_t>>;
+  EXPECT_EQ(align({"a", "b", "c"}, {"a", "b", "c"}), (Pairs{{0, 0}, {1, 1}, {2, 2}}));
+  EXPECT_EQ(align({"a", "b", "c"}, {"a", "x", "y", "b", "c"}), (Pairs{{0, 0}, {1, 3}, {2, 4}}));
+  EXPECT_EQ(align({"a", "x", "b"}, {"a", "y", "b"}), (Pairs{{0, 0}, {2, 2}}));
+  EXPECT_EQ(align({"a"}, {"b"}), Pairs{});
+  EXPECT_EQ(align({}, {"b"}), Pairs{});
+}
+
+// Every pair and every triple of 12 items, and each alone: what is found is the set itself, whatever lies between.
+TEST(DeltaDebugging, FindsTheSmallestSetWhereItIsOne) {
+  std::vector<int> items(12);
+  std::iota(items.begin(), items.end(), 0);
+  for (const int bits : {1, 2, 3}) {
+    for (int set = 1; set < 1 << 12; ++set) {
+      if (__builtin_popcount(static_cast<unsigned>(set)) != bits) continue;
+      const auto found = amp::detail::minimal(items, [&](const std::vector<int>& some) {
+        int has = 0;
+        for (const int item : some) has |= 1 << item;
+        return (has & set) == set;
+      });
+      int has = 0;
+      for (const int item : found) has |= 1 << item;
+      ASSERT_EQ(has, set);
+    }
+  }
+}
+
+TEST(DeltaDebugging, AsksFewQuestionsWhereOneItemIsEnough) {
+  std::vector<int> items(64);
+  std::iota(items.begin(), items.end(), 0);
+  int questions = 0;
+  const auto found = amp::detail::minimal(items, [&](const std::vector<int>& some) {
+    ++questions;
+    return std::find(some.begin(), some.end(), 41) != some.end();
+  });
+  EXPECT_EQ(found, std::vector<int>{41});
+  EXPECT_LE(questions, 12);  // two for each halving
+}
+
+std::string message_of_doctor(const amp::Doctor::Program& program, const amp::DoctorOptions& options = {}) {
+  try {
+    amp::Doctor("O2", program, options).first_divergence();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+TEST(DoctorProgram, ThatTakesNoStepOrLeavesItsLoopIsAnErrorThatSaysHow) {
+  const auto initialize = [](const amp::OptLevel& level) {
+    torch::nn::Linear model(2, 2);
+    return amp::initialize(model, level);
+  };
+  EXPECT_NE(message_of_doctor([&](const auto& level, auto&) { auto net = initialize(level); }).find("ended without a step"),
+            std::string::npos);
+  EXPECT_NE(message_of_doctor([&](const auto& level, auto& run) {
+              auto net = initialize(level);
+              run.next();
+            }).find("ended after step 0 without asking run.next() again"),
+            std::string::npos);
+  EXPECT_NE(message_of_doctor([&](const auto& level, auto& run) {
+              auto net = initialize(level);
+              while (run.next()) run.loss(torch::zeros({2}));
+            }).find("a tensor of 2 elements"),
+            std::string::npos);
+  EXPECT_NE(message_of_doctor([](const auto&, auto&) {}, amp::DoctorOptions().seeds(1)).find("seeds=1 is not allowed"),
+            std::string::npos);
+}
+
+TEST(DoctorProgram, LeavesNoSessionBehind) {
+  amp::Doctor doctor("O1", FaultyProgram{"mlp", nullptr, 0}, amp::DoctorOptions().steps(1));
+  EXPECT_EQ(doctor.first_divergence().place(), "none");
+  EXPECT_ANY_THROW(amp::properties());
+}
+
+TEST(DivergencePrinted, SaysWhereAndWhatIsWrong) {
+  amp::Divergence divergence;
+  divergence.kind = amp::Divergence::Kind::nonfinite;
+  divergence.module = "encoder.0";
+  divergence.op = "aten::addmm";
+  divergence.count = 3;
+  std::ostringstream text;
+  text << divergence;
+  EXPECT_EQ(text.str(), "forward encoder.0 aten::addmm (step 0, call 0): 3 values are Inf or NaN");
+}
+
+}  // namespace
+}  // namespace apex::test

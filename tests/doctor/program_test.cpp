@@ -1,0 +1,70 @@
+// The program behind `tools/compare doctor`, on images that the test draws itself.
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "opt_levels/opt_level.h"
+#include "tests/examples/easy_digits.h"
+#include "tests/examples/scratch.h"
+
+namespace apex::test {
+namespace {
+
+struct DoctorEnded {
+  int code;
+  std::string out, error;
+};
+
+struct DoctorTool : testing::Test {
+  DoctorTool() {
+    scratch.write("data/digits.csv", easy_digits());
+    scratch.write("c.yaml",
+                  "model: {type: mlp, widths: [8]}\ndata: {set: digits, dir: data}\noptimizer: {type: SGD, lr: 0.05}\n"
+                  "epochs: 2\nbatch_size: 20\ndevice: cpu\nthreads: 1\namp: {opt_level: O2, max_loss_scale: 1024}\n");
+  }
+  DoctorEnded run(const std::string& arguments) const {
+    const auto line = "cd '" + scratch.path() + "' && '" DOCTOR_PROGRAM "' " + arguments + " >out 2>error";
+    const int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, scratch.read("out"), scratch.read("error")};
+  }
+  Scratch scratch;
+};
+
+const char* const kNothingFound = "first divergence: none\nkept in float32: none\n";
+
+TEST_F(DoctorTool, FindsNothingInATrainingThatIsWellAndWritesTheLevelAsItIs) {
+  for (const std::string level : {"O1", "O2", "O5"}) {
+    const auto ended = run("c.yaml --level " + level + " --steps 12 --yaml level.yaml");
+    EXPECT_EQ(ended.code, 0) << ended.error;
+    EXPECT_EQ(ended.out, kNothingFound);
+    const auto wanted = level == "O2" ? opt_levels::OptLevel("O2").with(opt_levels::InitializeOptions().max_loss_scale(1024))
+                                      : opt_levels::OptLevel(level);
+    EXPECT_EQ(opt_levels::OptLevel::from_yaml_string(scratch.read("level.yaml")), wanted);
+  }
+}
+
+// All gradients underflow in FP16: nothing of the network can stay in it.
+TEST_F(DoctorTool, NamesWhereGradientsUnderflowAndWritesALevelThatTrains) {
+  auto config = scratch.read("c.yaml");
+  config.replace(config.find("max_loss_scale: 1024"), 20, "loss_scale: 1.0e-7");
+  scratch.write("small.yaml", config);
+  const auto ended = run("small.yaml --level O2 --steps 12 --yaml level.yaml");
+  EXPECT_EQ(ended.code, 0) << ended.error;
+  EXPECT_NE(ended.out.find("first divergence: backward layers.3 aten::addmm\nkept in float32: layers.1 layers.3\n"),
+            std::string::npos)
+      << ended.out;
+  const auto found = opt_levels::OptLevel::from_yaml_string(scratch.read("level.yaml"));
+  EXPECT_EQ(found.overrides().float32_modules(), (std::vector<std::string>{"layers.1", "layers.3"}));
+  EXPECT_EQ(found.overrides().loss_scale(), opt_levels::LossScale(1e-7));
+}
+
+TEST_F(DoctorTool, RefusesMistakesWithOneLine) {
+  for (const char* arguments : {"--steps 2", "none.yaml", "c.yaml --level O9", "c.yaml --steps 0"}) {
+    const auto ended = run(arguments);
+    EXPECT_NE(ended.code, 0) << arguments;
+    EXPECT_EQ(ended.error.find('\n') + 1, ended.error.size()) << arguments << ": " << ended.error;
+  }
+}
+
+}  // namespace
+}  // namespace apex::test

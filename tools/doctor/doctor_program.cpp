@@ -1,0 +1,136 @@
+#include "tools/doctor/doctor_program.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <apex_cpp/amp.h>
+
+#include "common/command_line.h"
+#include "common/progress.h"
+#include "config.h"
+#include "data/load.h"
+#include "epoch.h"
+#include "errors.h"
+#include "models.h"
+#include "observer.h"
+#include "optimizer.h"
+#include "program.h"
+#include "trainer.h"
+
+namespace doctor {
+namespace {
+
+namespace amp = apex::amp;
+
+struct Arguments {
+  std::string config, level, yaml, help;
+  int64_t steps = 50;
+};
+
+Arguments arguments_of(const std::vector<std::string>& words) {
+  Arguments arguments;
+  common::CommandLine line(
+      "tools/compare doctor",
+      "Runs the training that CONFIG describes at O0 and at another level on the same batches, names the first "
+      "operator whose inputs agree and whose outputs do not, and searches the fewest modules and operators that "
+      "have to stay in FP32 for the level to train.",
+      "Exit code: 0 examined, 2 a mistake in config, arguments or files, 1 anything else.");
+  line.argument("CONFIG", "a YAML file of examples/train", common::text(arguments.config));
+  line.option("--level LEVEL", "O1 to O5 (default: the config's)", common::text(arguments.level));
+  line.option("--yaml FILE", "write the level that trains to this file", common::text(arguments.yaml));
+  line.option("--steps N", "train for N steps in the search (default: 50)", common::whole_number(arguments.steps, 1));
+  arguments.help = line.read(words);
+  if (arguments.help.empty() && arguments.config.empty()) throw train::UserError("no config given; see --help");
+  return arguments;
+}
+
+// What the config describes, for as long as the run wants.
+void train_for(const train::Config& config, const train::DataSplit& data, const amp::OptLevel& level, amp::DoctorRun& run) {
+  const auto device = train::chosen_device(config.device);
+  const auto& images = data.train.images;
+  auto model = train::make_classifier(config.model, {images.size(1), images.size(2), images.size(3)}, data.classes);
+  model->to(device);
+  auto model_optimizer = train::make_optimizer(config.optimizer, model->parameters());
+  auto [net, optimizer] = amp::initialize(model, model_optimizer, level);
+  train::Team alone;
+  train::Observer nobody;
+  const auto forward = alone.join(net, config);
+  bool goes_on = run.next();
+  for (int64_t epoch = 0; goes_on; ++epoch) {
+    train::train_epoch(config, data, device, epoch, net, forward, *optimizer, alone, nobody, [&](const train::StepLog& log) {
+      run.loss(at::scalar_tensor(log.loss, at::kDouble));
+      return goes_on = run.next();
+    });
+  }
+}
+
+// The config's own level with its overrides where that is the one asked for.
+amp::OptLevel level_for(const train::Config& config, const std::string& name) {
+  return name.empty() || name == config.level.name() ? config.level : amp::OptLevel::named(name);
+}
+
+std::string joined(const amp::OptLevel& level) {
+  std::string text;
+  for (const auto& names : {level.overrides().float32_modules(), level.overrides().float32_functions()}) {
+    for (const auto& name : names.value_or(std::vector<std::string>())) text += (text.empty() ? "" : " ") + name;
+  }
+  return text.empty() ? "none" : text;
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  if (!file) throw train::UserError("cannot write " + path);
+}
+
+// What each run is for, and how many there were.
+amp::DoctorOptions options_for(const Arguments& arguments, const train::Config& config, common::Progress& progress) {
+  const auto show = [&progress, runs = int64_t{0}](const std::string& task) mutable {
+    ++runs;
+    progress.show({task, runs, runs, "run " + std::to_string(runs), 0});
+  };
+  return amp::DoctorOptions().steps(arguments.steps).seed(static_cast<uint64_t>(config.seed)).on_run(show);
+}
+
+int run(const std::vector<std::string>& words) {
+  const auto arguments = arguments_of(words);
+  if (!arguments.help.empty()) {
+    std::cout << arguments.help;
+    return 0;
+  }
+  const auto config = train::read_config(arguments.config);
+  const auto level = level_for(config, arguments.level);
+  if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
+  at::globalContext().setDeterministicCuDNN(true);
+  const auto data = train::load_data(config.data);
+  common::Progress progress(std::cerr, common::terminal_of(STDERR_FILENO));
+  amp::Doctor examined(
+      level, [&](const amp::OptLevel& at_level, amp::DoctorRun& training) { train_for(config, data, at_level, training); },
+      options_for(arguments, config, progress));
+  const auto divergence = examined.first_divergence();
+  const auto found = examined.minimal_float32();
+  progress.clear();
+  if (!arguments.yaml.empty()) write(arguments.yaml, found.to_yaml());
+  if (divergence) std::cout << divergence << "\n";
+  std::cout << "first divergence: " << divergence.place() << "\nkept in float32: " << joined(found) << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (...) {
+    return train::complain();
+  }
+}
+
+}  // namespace doctor

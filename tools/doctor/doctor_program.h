@@ -1,0 +1,8 @@
+#pragma once
+
+namespace doctor {
+
+/// The whole program: reads the command line, examines, prints, and answers the exit code.
+int run_program(int argc, char** argv);
+
+}  // namespace doctor
