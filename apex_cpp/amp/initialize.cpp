@@ -37,7 +37,8 @@ bool is_on_gpu(const torch::nn::Module& model) {
 void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, const std::vector<torch::nn::Module*>& models) {
   register_float32_kernels();
   const bool gpu_only = std::all_of(models.begin(), models.end(), [](const auto* model) { return is_on_gpu(*model); });
-  if (!models.empty() && gpu_only) return;
+  // What is asked for holds for a model that moves to the CPU later; nothing is measured for one that may never.
+  if (!models.empty() && gpu_only && settings.cpu_16bit == opt_levels::Cpu16Bit::automatic) return;
   const CpuCompute compute = cpu_compute(settings.cpu_16bit, rules.low_type());
   print_cpu_compute(settings, rules.low_type(), compute.in_float32, compute.reason);
   if (compute.in_float32) rules.set_widened(FloatTypes(rules.low_type()));
@@ -66,7 +67,8 @@ void Initializer::check_kept_modules() const {
     for (size_t i = 0; i < models_.size(); ++i) {
       for (const auto& item : models_[i]->named_parameters()) {
         const std::string name = prefix_of(i) + item.key();
-        found |= is_within(name.substr(0, name.rfind('.')), {path});
+        const auto dot = name.rfind('.');  // none: a parameter of the root, which is in no module that has a path
+        found |= dot != std::string::npos && is_within(name.substr(0, dot), {path});
       }
     }
     TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path, "' with parameters, which float32_modules names. ",

@@ -1,6 +1,9 @@
 #include "climbing.h"
 
+#include <filesystem>
 #include <limits>
+
+#include <apex_cpp/tables/csv.h>
 
 #include "csv_file.h"
 #include "errors.h"
@@ -12,16 +15,21 @@ using apex::amp::OptLevel;
 
 constexpr const char* kLevelsHeader = "epoch,step,from,to,back_to_step,reason";
 
+bool is_name(const std::string& name_or_file) { return name_or_file.size() == 2 && name_or_file[0] == 'O'; }
+
 OptLevel level_of(const std::string& name_or_file) {
-  const bool is_name = name_or_file.size() == 2 && name_or_file[0] == 'O';
   try {
-    return is_name ? OptLevel::named(name_or_file) : OptLevel::from_yaml_file(name_or_file);
+    return is_name(name_or_file) ? OptLevel::named(name_or_file) : OptLevel::from_yaml_file(name_or_file);
   } catch (const c10::Error& error) {
     throw UserError("key 'climb_to': " + std::string(error.what_without_backtrace()));
   }
 }
 
 }  // namespace
+
+std::string findable_anywhere(const std::string& climb_to) {
+  return climb_to.empty() || is_name(climb_to) ? climb_to : std::filesystem::absolute(climb_to).string();
+}
 
 std::vector<OptLevel> levels_to_climb(const Config& config) {
   if (!config.climbs()) return {};
@@ -35,10 +43,10 @@ std::vector<OptLevel> levels_to_climb(const Config& config) {
 void note_climb(const RunFolder& folder, const Config& above, const apex::amp::LevelClimb& climb, int64_t epoch,
                 int64_t back_to_step) {
   const auto earlier = rows_up_to_step(folder.levels(), kLevelsHeader, std::numeric_limits<int64_t>::max());
-  CsvFile table(folder.levels(), kLevelsHeader, earlier);
-  table.append(epoch, climb.diverged_at, climb.from.name(), climb.to.name(), back_to_step, climb.reason);
-  table.flush();
+  const auto table = first_rows(folder.levels(), kLevelsHeader, earlier) +
+                     apex::csv_row(epoch, climb.diverged_at, climb.from.name(), climb.to.name(), back_to_step, climb.reason);
   write_whole(folder.config(), to_yaml(above));
+  write_whole(folder.levels(), table);
 }
 
 }  // namespace train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <apex_cpp/amp/divergence/level_fallback.h>
@@ -10,13 +11,16 @@
 
 namespace train {
 
+/// `climb_to` for a run folder, which may be gone on with from any working directory: a file by its absolute path.
+std::string findable_anywhere(const std::string& climb_to);
+
 /// The levels at which a run that diverges goes on, one after the other; none where it stops. Throws UserError where
 /// `config.climb_to` is neither a level nor a level's file.
 std::vector<apex::amp::OptLevel> levels_to_climb(const Config& config);
 
-/// Notes that the run left its level in epoch `epoch`, and for which: in the folder's levels.csv, with the step of the
-/// checkpoint to which it went back, and in its config, which is `above` from now on. Throws UserError where a file cannot be
-/// written.
+/// Notes that the run left its level in epoch `epoch`, and for which: in its config, which is `above` from now on, and then in
+/// the folder's levels.csv, with the step of the checkpoint to which it went back. Each file is replaced as a whole. Throws
+/// UserError where one cannot be written.
 void note_climb(const RunFolder& folder, const Config& above, const apex::amp::LevelClimb& climb, int64_t epoch,
                 int64_t back_to_step);
 

@@ -74,7 +74,7 @@ struct Config {
   std::string device = "auto";   // cpu | cuda | auto
   std::string run_dir;
   std::string on_divergence = "stop";  // stop | climb: from the last good checkpoint on at the level above
-  std::string climb_to;                // climb: a level or a level's YAML file to go on at first; empty: the level above
+  std::string climb_to;                // climb: a level, or its YAML file, to go on at first; empty: the level above
   apex::amp::OptLevel level{"O0"};
 
   bool climbs() const { return on_divergence == "climb"; }

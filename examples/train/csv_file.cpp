@@ -7,12 +7,11 @@
 #include "errors.h"
 
 namespace train {
-namespace {
 
-// The header and the first `rows` rows of the file at `path`.
-std::string kept_part(const std::string& path, const std::string& header, int64_t rows) {
-  std::ifstream file(path);
+std::string first_rows(const std::string& path, const std::string& header, int64_t rows) {
   std::string line, kept = header + "\n";
+  if (rows == 0 && !std::filesystem::exists(path)) return kept;
+  std::ifstream file(path);
   if (!std::getline(file, line) || line != header) {
     throw UserError("cannot continue '" + path + "': its header is not '" + header + "'");
   }
@@ -26,10 +25,8 @@ std::string kept_part(const std::string& path, const std::string& header, int64_
   return kept;
 }
 
-}  // namespace
-
 CsvFile::CsvFile(const std::string& path, const std::string& header, int64_t rows) : path_(path) {
-  const auto begin = rows > 0 || std::filesystem::exists(path) ? kept_part(path, header, rows) : header + "\n";
+  const auto begin = first_rows(path, header, rows);
   file_.open(path, std::ios::trunc);
   file_ << begin;
   flush();

@@ -27,6 +27,10 @@ class CsvFile {
   std::ofstream file_;
 };
 
+/// The header and the first `rows` rows of the file at `path`, as text; the header alone where there is no file and no row is
+/// asked for. Throws UserError where the file has another header or fewer rows.
+std::string first_rows(const std::string& path, const std::string& header, int64_t rows);
+
 /// How many rows of a table that has epoch and step as its first columns, and the header given, are of steps up to `step`. Rows
 /// come in the order of steps; one that was cut off does not count. 0 where there is no file.
 int64_t rows_up_to_step(const std::string& path, const std::string& header, int64_t step);

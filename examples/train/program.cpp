@@ -26,6 +26,7 @@ Config config_for(const Options& options, const std::string& path) {
   config.seed = options.seed.value_or(config.seed);
   config.epochs = options.epochs.value_or(config.epochs);
   config.run_dir = options.run_dir.empty() ? config.run_dir : options.run_dir;
+  config.climb_to = findable_anywhere(config.climb_to);
   return config;
 }
 

@@ -112,9 +112,10 @@ struct Session {
   }
 
   // The leader's work, for which all wait: where the file cannot be written, all end. State that is spread over the team is
-  // gathered by all. A run that may come back to its checkpoint keeps the last good one.
+  // gathered by all. A run that may come back to its checkpoint keeps the last good one, and has to end with one.
   void save() {
     if (config.climbs() && !fallback.is_good(net, optimizer)) {
+      if (position.epoch == config.epochs) fallback.give_up("step after step was skipped at the end of the last epoch");
       progress.line("not saved: " + (fallback.diverged() ? fallback.reason() : "step after step was skipped"));
       return;
     }
@@ -124,6 +125,14 @@ struct Session {
     };
     config.optimizer.is_sharded() ? write() : team.of_leader(write);
     saved = position;
+  }
+
+  // What a run that diverges in its first epochs comes back to.
+  void save_first() {
+    save();
+    if (fallback.diverged()) {
+      throw UserError("key 'on_divergence': the run has nothing to come back to: " + fallback.reason());
+    }
   }
 
   Outcome run(int64_t last_epoch) {
@@ -152,16 +161,6 @@ struct Session {
   }
 };
 
-void check_batch_size(const Config& config, const DataSplit& data, const Team& team) {
-  const auto key = "key 'batch_size': " + std::to_string(config.batch_size);
-  if (images_per_process(config, team) == 0) {
-    throw UserError(key + " images are too few for " + std::to_string(team.size()) + " processes");
-  }
-  if (steps_per_epoch(config, data, team) == 0) {
-    throw UserError(key + " is more than the " + std::to_string(data.train.size()) + " training images");
-  }
-}
-
 Outcome train_at_one_level(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume,
                            int64_t last_epoch, Team& team, Observer& observer, common::Progress& progress,
                            amp::LevelFallback& fallback) {
@@ -180,7 +179,7 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
   if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config);
   Session session{config,   data,     folder,  device, net, forward, *optimizer, team, observer, metrics ? &*metrics : nullptr,
                   progress, position, fallback};
-  if (config.climbs() && !resume) session.save();
+  if (config.climbs() && !resume) session.save_first();
   const auto outcome = session.run(last_epoch);
   observer.training_ends(net, *optimizer);
   return outcome;
@@ -194,6 +193,16 @@ at::Device chosen_device(const std::string& name) {
     throw UserError("key 'device': cuda was asked for, but LibTorch finds no GPU; take cpu or auto");
   }
   return gpu && name != "cpu" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice() : at::Device(at::kCPU);
+}
+
+void check_batch_size(const Config& config, const DataSplit& data, const Team& team) {
+  const auto key = "key 'batch_size': " + std::to_string(config.batch_size);
+  if (images_per_process(config, team) == 0) {
+    throw UserError(key + " images are too few for " + std::to_string(team.size()) + " processes");
+  }
+  if (steps_per_epoch(config, data, team) == 0) {
+    throw UserError(key + " is more than the " + std::to_string(data.train.size()) + " training images");
+  }
 }
 
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,

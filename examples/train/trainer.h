@@ -17,6 +17,9 @@ namespace train {
 /// there is none.
 at::Device chosen_device(const std::string& name);
 
+/// Throws UserError where the batch size makes no step: fewer images than processes, or more than there are to train on.
+void check_batch_size(const Config& config, const DataSplit& data, const Team& team);
+
 struct Outcome {
   int64_t epochs = 0;  // done
   EpochLog last;       // of this session; its accuracy is the run's

@@ -94,6 +94,27 @@ TEST_P(Float32Modules, HoldForTheOriginalModelToo) {
   EXPECT_EQ(copy->types.at(1), torch::kFloat);
 }
 
+TEST_P(Float32Modules, KeepAWeightThatAnotherModuleShares) {
+  KeptNet model;
+  model->head->register_parameter("tied", model->block2->weight);
+  auto net = amp::initialize(model, GetParam(), quiet().float32_modules(KeptNames{"block2"}));
+  EXPECT_EQ(model->block2->weight.scalar_type(), torch::kFloat);
+}
+
+struct RootParameterImpl : torch::nn::Module {
+  RootParameterImpl() { scale = register_parameter("scale", torch::ones({3})); }
+  Tensor forward(const Tensor& x) { return x * scale; }
+  Tensor scale;
+};
+TORCH_MODULE(RootParameter);
+
+TEST_P(Float32Modules, AreModulesAndNotTheRootsParameters) {
+  RootParameter model;
+  const auto message =
+      message_of([&] { auto net = amp::initialize(model, GetParam(), quiet().float32_modules(KeptNames{"scale"})); });
+  EXPECT_NE(message.find("no module 'scale'"), std::string::npos) << message;
+}
+
 TEST_P(Float32Modules, ThatAreNotThereAreAnErrorBeforeAnythingChanges) {
   KeptNet model;
   const auto message = message_of([&] {

@@ -71,6 +71,19 @@ TEST_F(Grid, CellsTakeTurnsBetweenLevelsAndKnowTheirReference) {
   EXPECT_EQ(cells[23].config.on_divergence, "stop");  // nor another one later
 }
 
+TEST_F(Grid, LevelsAndFoldersAreNamedByWhatStaysInFloat32) {
+  const auto grid = read(
+      "configs: [c.yaml]\nlevels: [O0, {opt_level: O2, float32_modules: [layers.1]}, {opt_level: O2, float32_modules: "
+      "[layers.1, layers.3]}, {opt_level: O2, float32_functions: ['aten::addmm']}]\nseeds: [0]\n");
+  EXPECT_EQ(grid.levels[1].name, "O2 float32_modules layers.1");
+  EXPECT_EQ(grid.levels[2].name, "O2 float32_modules layers.1+layers.3");
+  EXPECT_EQ(grid.levels[3].name, "O2 float32_functions aten::addmm");
+  const auto cells = comparison::cells_of(grid);
+  ASSERT_EQ(cells.size(), 4U);
+  EXPECT_EQ(cells[2].name, "c-O2_float32_modules_layers.1+layers.3-seed0");
+  EXPECT_EQ(cells[3].name, "c-O2_float32_functions_aten__addmm-seed0");
+}
+
 TEST_F(Grid, EpochsCountForAllConfigs) {
   EXPECT_EQ(read("configs: [c.yaml]\nlevels: [O0]\nepochs: 7\n").configs[0].config.epochs, 7);
 }

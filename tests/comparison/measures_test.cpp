@@ -29,6 +29,18 @@ TEST(Difference, OfEqualTensorsIsNone) {
   EXPECT_EQ(apart.cosine, 1);
 }
 
+TEST(Difference, OfZerosAlone) {
+  const auto lost = difference(doubles({3, 4}), doubles({0, 0}));
+  EXPECT_EQ(lost.relative_error, 1);
+  EXPECT_EQ(lost.sqnr_db, 0);
+  EXPECT_EQ(lost.cosine, 0);
+  const auto gained = difference(doubles({0, 0}), doubles({3, 4}));
+  EXPECT_TRUE(std::isnan(gained.relative_error));
+  EXPECT_TRUE(std::isnan(gained.sqnr_db));
+  EXPECT_EQ(gained.cosine, 0);
+  EXPECT_EQ(difference(doubles({0, 0}), doubles({0, 0})).cosine, 1);
+}
+
 TEST(Difference, CountsWhatIsNotFinite) {
   const auto apart = difference(doubles({1, 2, 3, 4}), doubles({1, INFINITY, -INFINITY, NAN}).to(at::kHalf));
   EXPECT_EQ(apart.inf, 2);

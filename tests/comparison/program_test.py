@@ -249,17 +249,20 @@ class Comparison(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^\| {level} \|")
 
     def test_9_runs_several_processes_and_reports_without_a_cell_that_failed(self):
-        (self.folder / "two.yaml").write_text("configs: [net.yaml]\nlevels: [O0]\nseeds: [0]\nprocesses: [1, 2]\n")
-        name = "net-O0-seed0-2processes"
+        (self.folder / "two.yaml").write_text("configs: [net.yaml]\nlevels: [O0, O2]\nseeds: [0]\nprocesses: [1, 2]\n")
+        name, waiting = "net-O0-seed0-2processes", "net-O2-seed0-2processes"
         output = self.run_all("two.yaml", "--start-processes", "false", code=1)
         self.assertIn(f"{name} failed with exit code 1", output)
+        self.assertIn(f"{waiting} is skipped: {name}, which it is compared with, failed", output)
         self.write_report()
-        self.assertIn(f"1 run failed and is not in this report: {name}", (self.out / "report.html").read_text(encoding="utf-8"))
+        self.assertIn(f"2 runs failed and are not in this report: {name}, {waiting}.",
+                      (self.out / "report.html").read_text(encoding="utf-8"))
         self.run_all("two.yaml", "--start-processes", START_PROCESSES)
         log = (self.out / "cells" / name / "log.txt").read_text(encoding="utf-8")
         self.assertIn("2 processes with batches of 10 images", log)
         alone, together = (rows(self.out / "cells" / cell / "parameters.csv") for cell in ("net-O0-seed0", name))
         self.assertEqual(together, alone)
+        self.assertEqual(rows(self.out / "cells" / waiting / "pass.csv")[0]["weights"], "trained")  # of the O0 made now
 
 
 if __name__ == "__main__":

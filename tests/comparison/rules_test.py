@@ -1,9 +1,12 @@
 """The rules by which a report suggests a level, on levels that are made up."""
 import sys
+import types
 import unittest
 
 sys.path.insert(0, sys.argv.pop(1))
+import cells  # noqa: E402
 from summary import Choice, tolerance  # noqa: E402
+from words import distance  # noqa: E402
 
 
 class Level:
@@ -81,6 +84,28 @@ class Rules(unittest.TestCase):
         self.assertEqual(made.reason, "No other level keeps its accuracy.")
         ruined = Choice(Group(Level("O0", diverged=1), Level("O2")))
         self.assertEqual(ruined.taken.name, "O2")
+
+    def test_figures_of_a_level_are_of_the_runs_that_did_not_diverge(self):
+        def cell(diverged, time, state):
+            memory = {"weights": 100, "state": state}
+            return types.SimpleNamespace(diverged=diverged, times={"step": time, "forward": time / 2}, memory=memory,
+                                         resident=sum(memory.values()))
+
+        level = cells.Level("O2", [cell(False, 8.0, 50), cell(True, 1.0, 0), cell(False, 9.0, 50)])
+        self.assertEqual((level.resident, level.memory("state")), (150, 50))
+        self.assertEqual((level.time(), level.time("forward"), level.time_range()), (8.0, 4.0, (8.0, 9.0)))
+        ruined = cells.Level("O3", [cell(True, 1.0, 0)])
+        self.assertEqual((ruined.is_measured, ruined.time(), ruined.resident), (False, 1.0, 100))
+
+    def test_differences_from_and_to_zeros_are_told(self):
+        row = {"inf": "0", "nan": "0", "dtype": "Half", "relative_error": "nan", "sqnr_db": "nan", "cosine": "0"}
+        shown = distance(row)
+        self.assertEqual((shown["text"], shown["error"], shown["cosine"], shown["good"]), ("–", "–", "0", 0))
+        lost = distance({**row, "relative_error": "1", "sqnr_db": "0"})
+        self.assertEqual((lost["text"], lost["error"], lost["cosine"], lost["good"]), ("0 dB", "100 %", "0", 0))
+        self.assertEqual(distance({**row, "cosine": "nan"})["cosine"], "–")  # O0 has Inf
+        equal = distance({**row, "relative_error": "0", "sqnr_db": "inf", "cosine": "1"})
+        self.assertEqual((equal["text"], equal["error"], equal["cosine"], equal["good"]), ("equal", "0", "1", 1))
 
 
 if __name__ == "__main__":

@@ -66,5 +66,15 @@ TEST_F(DoctorTool, RefusesMistakesWithOneLine) {
   }
 }
 
+TEST_F(DoctorTool, RefusesABatchThatTheTrainingImagesDoNotFill) {
+  auto config = scratch.read("c.yaml");
+  config.replace(config.find("batch_size: 20"), 14, "batch_size: 100000");
+  scratch.write("large.yaml", config);
+  const auto ended = run("large.yaml --level O2 --steps 2");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_NE(ended.error.find("key 'batch_size': 100000 is more than the "), std::string::npos) << ended.error;
+  EXPECT_EQ(ended.error.find('\n') + 1, ended.error.size()) << ended.error;
+}
+
 }  // namespace
 }  // namespace apex::test

@@ -1,9 +1,13 @@
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 
 #include <ATen/ATen.h>
 
+#include "config.h"
 #include "csv_file.h"
+#include "data/load.h"
+#include "easy_digits.h"
 #include "errors.h"
 #include "metrics.h"
 #include "models.h"
@@ -12,6 +16,7 @@
 #include "run_folder.h"
 #include "schedule.h"
 #include "scratch.h"
+#include "trainer.h"
 
 namespace {
 
@@ -230,6 +235,35 @@ TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
     optimizer->step();
     EXPECT_TRUE(parameter.lt(1).all().item<bool>()) << type;
   }
+}
+
+// Before the first step the network's first weight is not a number.
+struct SpoilingTeam : train::Team {
+  Forward join(train::Network& net, const train::Config& config) override {
+    const at::NoGradGuard no_grad;
+    net->parameters().front().fill_(std::nan(""));
+    return Team::join(net, config);
+  }
+};
+
+TEST(Trainer, RefusesToClimbFromWhatIsNoNumber) {
+  const Scratch scratch;
+  scratch.write("data/digits.csv", easy_digits());
+  const auto config = train::parse_config("model: {type: mlp, widths: [8]}\ndata: {set: digits, dir: '" + (scratch / "data") +
+                                              "'}\noptimizer: {type: SGD, lr: 0.1}\ndevice: cpu\non_divergence: climb\n"
+                                              "amp: {opt_level: O2}\n",
+                                          "c.yaml");
+  const auto folder = train::RunFolder::create(scratch / "run", "c.yaml");
+  std::ostringstream out;
+  common::Progress progress(out, common::Terminal{});
+  SpoilingTeam team;
+  train::Observer nobody;
+  const auto message = message_of<UserError>([&] {
+    train::train(config, train::load_data(config.data), folder, /*resume=*/false, /*stop_after=*/0, team, nobody, progress);
+  });
+  EXPECT_EQ(message.rfind("key 'on_divergence': the run has nothing to come back to: parameter '", 0), 0u) << message;
+  EXPECT_FALSE(std::filesystem::exists(folder.levels()));
+  EXPECT_FALSE(std::filesystem::exists(folder.checkpoint()));
 }
 
 }  // namespace

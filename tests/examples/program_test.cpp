@@ -29,10 +29,10 @@ class Program : public testing::Test {
     scratch_.write("c.yaml", config("O2"));
   }
 
-  Ended run(const std::string& arguments) const {
-    const auto line = "cd '" + scratch_.path() + "' && '" TRAIN_PROGRAM "' " + arguments + " >out 2>error";
+  Ended run(const std::string& arguments, const std::string& folder = ".") const {
+    const auto line = "cd '" + (scratch_ / folder) + "' && '" TRAIN_PROGRAM "' " + arguments + " >out 2>error";
     const int status = std::system(line.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, scratch_.read("out"), scratch_.read("error")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, scratch_.read(folder + "/out"), scratch_.read(folder + "/error")};
   }
 
   // The program must refuse with exit code 2 and one line; the line.
@@ -237,6 +237,31 @@ TEST_F(Program, ClimbsToTheLevelOfAFile) {
   EXPECT_NE(scratch_.read("r/steps.csv").find(",64,0,"), std::string::npos) << "steps at the file's loss scale";
   scratch_.write("c.yaml", config("O3") + kClimb + "climb_to: nowhere.yaml\n");
   EXPECT_EQ(refusal("c.yaml").rfind("key 'climb_to': ", 0), 0u);
+}
+
+TEST_F(Program, FindsTheFileToClimbToFromAnywhere) {
+  scratch_.write("kept.yaml", "{opt_level: O2, loss_scale: 64}");
+  auto text = config("O3") + kClimb + "climb_to: kept.yaml\n";
+  const std::string dir = "dir: data";
+  scratch_.write("c.yaml", text.replace(text.find(dir), dir.size(), "dir: '" + (scratch_ / "data") + "'"));
+  ASSERT_EQ(run("c.yaml --run-dir r --epochs 2 --stop-after 1").code, 0);
+  scratch_.write("elsewhere/kept.yaml", "no level");
+  const auto rest = run("--resume ../r", "elsewhere");
+  ASSERT_EQ(rest.code, 0) << rest.error;
+  EXPECT_NE(rest.out.find("after 2 epochs"), std::string::npos) << rest.out;
+}
+
+// Twelve steps, each skipped: fewer than count as divergence, and more than a run can end with.
+TEST_F(Program, ClimbsWhereItsLastEpochCannotBeSaved) {
+  const std::string skipping = ", skip_nonfinite: true";
+  scratch_.write("c.yaml", config("O1" + skipping + kRuinousScale) + kClimb);
+  scratch_.write("above.yaml", config("O0" + skipping));
+  const auto climbed = run("c.yaml --run-dir climbed --epochs 1");
+  ASSERT_EQ(climbed.code, 0) << climbed.error;
+  ASSERT_EQ(run("above.yaml --run-dir plain --epochs 1").code, 0);
+  EXPECT_EQ(scratch_.read("climbed/steps.csv"), scratch_.read("plain/steps.csv"));
+  EXPECT_EQ(scratch_.read("climbed/levels.csv"),
+            kLevelsHeader + std::string("1,12,O1,O0,0,step after step was skipped at the end of the last epoch\n"));
 }
 
 // A learning rate and a weight decay that multiply every weight by -9999.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -29,7 +30,7 @@ std::string name_of(const std::string& config, const std::string& level, int64_t
   auto name = config + "-" + level + "-seed" + std::to_string(seed);
   if (processes > 1) name += "-" + std::to_string(processes) + "processes";
   for (auto& letter : name) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(letter)) || letter == '-' || letter == '.' || letter == '_';
+    const bool plain = std::isalnum(static_cast<unsigned char>(letter)) || std::strchr("-._+", letter) != nullptr;
     letter = plain ? letter : '_';
   }
   return name;

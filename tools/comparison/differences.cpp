@@ -22,9 +22,14 @@ Difference difference(const at::Tensor& x, const at::Tensor& y) {
     result.sqnr_db = std::numeric_limits<double>::infinity();
     return result;
   }
+  if (norm == 0) {
+    result.relative_error = result.sqnr_db = std::numeric_limits<double>::quiet_NaN();
+    result.cosine = 0;
+    return result;
+  }
   result.relative_error = apart / norm;
   result.sqnr_db = 20 * std::log10(norm / apart);
-  result.cosine = reference.dot(other).item<double>() / (norm * norm_of_other);
+  result.cosine = norm_of_other == 0 ? 0 : reference.dot(other).item<double>() / (norm * norm_of_other);
   return result;
 }
 

@@ -38,11 +38,18 @@ std::string beside(const std::string& grid, const std::string& file) { return (f
 
 bool is_mapping(const std::string& entry) { return entry[entry.find_first_not_of(" \n")] == '{'; }
 
-// The level, and what it was given beside: "O2 loss_scale 128".
+// The level, and what it was given beside: "O2 loss_scale 128", "O2 float32_modules layers.1+layers.3".
 std::string name_of(const OptLevel& level) {
+  const std::string item = "  - ";  // of a list: names of modules or operators
   std::istringstream lines(level.to_yaml());
-  std::string name = level.name(), line;
+  std::string name = level.name(), line, between;
   while (std::getline(lines, line)) {
+    if (line.rfind(item, 0) == 0) {
+      name += between + line.substr(item.size());
+      between = "+";
+      continue;
+    }
+    between = " ";
     const auto colon = line.find(':');
     if (line.front() == ' ' || line.rfind("opt_level", 0) == 0 || colon == std::string::npos) continue;
     name += " " + line.substr(0, colon) + line.substr(colon + 1);
@@ -108,7 +115,8 @@ void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
   std::vector<std::string> entries;
   keys.entries("levels", entries);
   for (const auto& entry : entries) grid.levels.push_back(level_of(entry, path));
-  keys.require(all_differ(grid.levels), "levels", "one level stands there twice");
+  keys.require(all_differ(grid.levels), "levels",
+               "one level stands there twice; two that differ in casts go into files of their own");
   const auto reference =
       std::find_if(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& each) { return each.name == "O0"; });
   keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all others are compared with it");

@@ -14,7 +14,7 @@ struct NamedConfig {
   train::Config config;
 };
 
-/// A level as it is called in a report: "O2", "O2 loss_scale 128", or the name of its file.
+/// A level as it is called in a report: "O2", "O2 loss_scale 128", "O2 float32_modules head", or the name of its file.
 struct NamedLevel {
   std::string name;
   apex::amp::OptLevel level;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <apex_cpp/tables/csv.h>
 
@@ -81,11 +82,11 @@ class Runner {
     const FolderLock lock(out_);
     tell_what_is_there();
     for (const auto& cell : cells_) {
-      if (!is_finished(folder_of(cell), cell)) run(cell);
+      if (!is_finished(folder_of(cell), cell)) make(cell);
       ++done_;
     }
     write_table();
-    return failed_;
+    return static_cast<int>(failed_.size());
   }
 
  private:
@@ -110,11 +111,21 @@ class Runner {
     return command + " --weights " + quoted(weights);
   }
 
+  // What cannot be compared with a trained O0 is left to the next start, which runs O0 again.
+  void make(const Cell& cell) {
+    remove_folder(folder_of(cell).path);  // damaged, or of another config
+    if (failed_.count(cell.reference) == 0) {
+      run(cell);
+      return;
+    }
+    --missing_;
+    progress_.line(cell.name + " is skipped: " + cell.reference + ", which it is compared with, failed");
+  }
+
   void run(const Cell& cell) {
     const auto begin = Clock::now();
     const auto part = part_of(cell);
     progress_.begin(name_and_place(cell));
-    remove_folder(folder_of(cell).path);  // damaged, or of another config
     remove_folder(part.path);
     make_folder(part.path);
     train::write_whole(part.config(), train::to_yaml(cell.config));
@@ -124,7 +135,7 @@ class Runner {
       keep(cell);
       tell_end(cell, seconds_since(begin), ended.last_line);
     } else {
-      ++failed_;
+      failed_.insert(cell.name);
       progress_.line(cell.name + " failed with exit code " + std::to_string(ended.code) + ": " + ended.last_line +
                      " (all of it: " + part.log() + ")");
     }
@@ -188,7 +199,8 @@ class Runner {
   const std::string out_, start_processes_;
   common::Progress& progress_;
   Clock::time_point begin_ = Clock::now();
-  int done_ = 0, missing_ = 0, ran_ = 0, failed_ = 0;
+  int done_ = 0, missing_ = 0, ran_ = 0;
+  std::set<std::string> failed_;
 };
 
 }  // namespace

@@ -110,6 +110,7 @@ int run(const std::vector<std::string>& words) {
   if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
   at::globalContext().setDeterministicCuDNN(true);
   const auto data = train::load_data(config.data);
+  train::check_batch_size(config, data, train::Team());  // an epoch without a step would never end a run
   common::Progress progress(std::cerr, common::terminal_of(STDERR_FILENO));
   amp::Doctor examined(
       level, [&](const amp::OptLevel& at_level, amp::DoctorRun& training) { train_for(config, data, at_level, training); },

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -20,8 +21,9 @@ namespace {
 using opt_levels::Cpu16Bit;
 
 constexpr const char* kVariable = "APEX_CPP_CPU_16BIT";
-// Native kernels without instructions of their own take 10 to 75 times as long as FP32's, those with them a half or less.
-constexpr double kNativeMayTake = 1.25;
+// Native kernels without instructions of their own take 10 to 75 times as long as FP32's, those with them a half to the same.
+// The bound lies far from both, so that no busy moment changes what a run computes from one start to the next.
+constexpr double kNativeMayTake = 4;
 // A round takes half a millisecond where both ways are fast; the shortest of many is what a busy machine shows of a quiet one.
 constexpr int kRounds = 40;
 constexpr double kSecondsForRounds = 0.05;
@@ -93,9 +95,22 @@ double native_over_float32(c10::ScalarType type) {
   return native_time / float32_time;
 }
 
+// What the environment has oneDNN use, where that is less than has instructions for the type; else empty.
+std::string onednn_limit(c10::ScalarType type) {
+  std::set<std::string> too_little{"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"};
+  if (type == at::kHalf) too_little.insert("AVX512_CORE_BF16");
+  for (const std::string variable : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    const char* value = std::getenv(variable.c_str());
+    if (value && too_little.count(value)) return variable + "=" + value;
+  }
+  return {};
+}
+
 CpuCompute decide(c10::ScalarType type) {
   const auto here = features_here(type);
   if (here.empty()) return {true, "this processor has no " + joined_names(features_for(type), " and no ")};
+  const std::string limit = onednn_limit(type);
+  if (!limit.empty()) return {true, limit + " keeps oneDNN from " + joined_names(here, " and ")};
   const double ratio = native_over_float32(type);
   std::ostringstream reason;
   reason.precision(2);

@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/divergence/level_fallback.h>
 
 #include <ATen/ops/isnan.h>
+#include <c10/util/Exception.h>
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/checkpoint/archive_tensors.h>
@@ -9,6 +10,7 @@
 #include <apex_cpp/amp/session/printing.h>
 
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace apex::amp {
@@ -32,23 +34,29 @@ std::vector<std::string> names_above(const OptLevel& level) {
   return found == table.end() ? std::vector<std::string>{} : found->second;
 }
 
-// The level of that name, with what `from` says that no level does.
-OptLevel with_overrides(const std::string& name, const opt_levels::InitializeOptions& from) {
-  std::string yaml = "opt_level: " + name + "\n";
-  if (from.num_losses()) yaml += "num_losses: " + std::to_string(*from.num_losses()) + "\n";
-  if (from.verbosity()) yaml += "verbosity: " + std::to_string(*from.verbosity()) + "\n";
-  if (from.allow_banned()) yaml += std::string("allow_banned: ") + (*from.allow_banned() ? "true" : "false") + "\n";
-  return OptLevel::from_yaml_string(yaml, "<the level above>");
+// The level of that name, with what `from` overrides at every level.
+OptLevel with_overrides(const std::string& name, const OptLevel& from) {
+  auto kept = from.overrides();
+  kept.enabled(std::nullopt).cast_model_type(std::nullopt).patch_torch_functions(std::nullopt);
+  kept.keep_batchnorm_fp32(std::nullopt).master_weights(std::nullopt).cast_model_outputs(std::nullopt).casts(std::nullopt);
+  kept.loss_scale(std::nullopt).min_loss_scale(std::nullopt).max_loss_scale(std::nullopt);
+  return OptLevel::named(name).with(kept);
 }
 
 bool is_number(const at::Tensor& tensor) { return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()); }
 
+// What is not trained may be a mask that holds Inf.
+bool is_spoilt(const at::Tensor& tensor) {
+  if (!is_number(tensor)) return false;
+  return tensor.requires_grad() ? detail::has_nonfinite(tensor) : at::isnan(tensor).any().item<bool>();
+}
+
 // The first tensor of the model that no training comes back from; empty: there is none.
 std::string spoilt_tensor(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters())
-    if (is_number(item.value()) && detail::has_nonfinite(item.value())) return "parameter '" + item.key() + "'";
+    if (is_spoilt(item.value())) return "parameter '" + item.key() + "'";
   for (const auto& item : module.named_buffers())
-    if (is_number(item.value()) && at::isnan(item.value()).any().item<bool>()) return "buffer '" + item.key() + "'";
+    if (is_spoilt(item.value())) return "buffer '" + item.key() + "'";
   return {};
 }
 
@@ -76,7 +84,7 @@ std::string spoilt_part(const detail::SavedParts& parts) {
 std::vector<OptLevel> levels_above(const OptLevel& level) {
   std::vector<OptLevel> levels;
   if (!level.overrides().enabled().value_or(true)) return levels;
-  for (const auto& name : names_above(level)) levels.push_back(with_overrides(name, level.overrides()));
+  for (const auto& name : names_above(level)) levels.push_back(with_overrides(name, level));
   return levels;
 }
 
@@ -87,6 +95,11 @@ bool LevelFallback::update(int64_t step, double loss, const StepResult& result) 
   step_ = step;
   if (detector_.update(step, loss, result) && !diverged()) reason_ = detector_.reason();
   return diverged();
+}
+
+void LevelFallback::give_up(const std::string& reason) {
+  TORCH_CHECK_VALUE(!reason.empty(), "LevelFallback::give_up needs a reason, and was given an empty one.");
+  if (!diverged()) reason_ = reason;
 }
 
 bool LevelFallback::is_good(const detail::SavedParts& parts) {

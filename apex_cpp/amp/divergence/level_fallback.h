@@ -17,8 +17,9 @@ namespace apex::amp {
 using opt_levels::OptLevel;
 
 /// The levels with more FP32, the next one first: O2, O1, O0 after O3; O4, O0 after O5; none after O0. A level that its
-/// overrides make one of bfloat16 counts as O5's kin. What overrides say of losses and printing (`num_losses`, `verbosity`,
-/// `allow_banned`) holds at these levels too; what they say of types and loss scales does not.
+/// overrides make one of bfloat16 counts as O5's kin. Overrides that any level can have (`num_losses`, `verbosity`,
+/// `allow_banned`, `allow_tf32`, `cpu_16bit`, `skip_nonfinite`, `float32_modules`, `float32_functions`) hold at these levels
+/// too; those of types, cast lists and loss scales do not.
 std::vector<OptLevel> levels_above(const OptLevel& level);
 
 /// One time that training left a level.
@@ -65,12 +66,15 @@ class LevelFallback {
   bool update(int64_t step, double loss, const StepResult& result);
   bool diverged() const { return !reason_.empty(); }
   const std::string& reason() const { return reason_; }
+  /// Training has diverged for a reason that the program has found; an earlier reason stays. Errors: ValueError for an empty
+  /// one.
+  void give_up(const std::string& reason);
 
   /// Whether what is there now is fit to come back to. Training has not diverged; fewer than ten steps in a row were skipped;
-  /// parameters and optimizer state are finite, and no buffer holds NaN (a mask may hold Inf). Where a number is not, training
-  /// has diverged: the loss would show it a step later. State that is spread over processes is not looked at; of
-  /// several processes all ask, after they have given each other the buffers. `models` and `optimizers`: as `save_checkpoint`
-  /// takes them. Waits for the devices; copies optimizer state to the CPU.
+  /// parameters that require gradients and optimizer state are finite, and no other parameter or buffer holds NaN (a mask may
+  /// hold Inf). Where a number is not, training has diverged: the loss would show it a step later. State that is spread over
+  /// processes is not looked at; of several processes all ask, after they have given each other the buffers. `models` and
+  /// `optimizers`: as `save_checkpoint` takes them. Waits for the devices; copies optimizer state to the CPU.
   template <class Models, class Optimizers>
   bool is_good(const Models& models, const Optimizers& optimizers) {
     detail::SavedParts parts;

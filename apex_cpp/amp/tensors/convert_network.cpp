@@ -3,6 +3,8 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <unordered_set>
+
 #include <apex_cpp/amp/tensors/batch_norm_module.h>
 
 namespace apex::amp::detail {
@@ -30,6 +32,21 @@ bool is_affine(const torch::nn::Module& module) {
   return norm && norm->options.affine();
 }
 
+template <class Visit>
+void for_each_own_tensor(const torch::nn::Module& module, Visit&& visit) {
+  for (auto& item : module.named_parameters(/*recurse=*/false)) visit(item.value());
+  for (auto& item : module.named_buffers(/*recurse=*/false)) visit(item.value());
+}
+
+using Impls = std::unordered_set<const at::TensorImpl*>;
+
+void convert_but(const Impls& kept, torch::nn::Module& module, c10::ScalarType dtype) {
+  const torch::NoGradGuard no_grad;
+  for_each_own_tensor(module, [&](torch::Tensor& tensor) {
+    if (!kept.count(tensor.unsafeGetTensorImpl())) cast_in_place(tensor, dtype);
+  });
+}
+
 }  // namespace
 
 bool is_affine_batch_norm(const torch::nn::Module& module) {
@@ -38,16 +55,17 @@ bool is_affine_batch_norm(const torch::nn::Module& module) {
          is_affine<torch::nn::BatchNorm3dImpl>(module);
 }
 
-void convert_module(torch::nn::Module& module, c10::ScalarType dtype) {
-  torch::NoGradGuard no_grad;
-  for (auto& item : module.named_parameters(/*recurse=*/false)) cast_in_place(item.value(), dtype);
-  for (auto& item : module.named_buffers(/*recurse=*/false)) cast_in_place(item.value(), dtype);
-}
+void convert_module(torch::nn::Module& module, c10::ScalarType dtype) { convert_but({}, module, dtype); }
 
 void convert_others(torch::nn::Module& network, c10::ScalarType dtype, const SparesModule& spares) {
+  Impls kept;  // a tensor that a spared module shares with another one stays as well
+  network.apply([&](const std::string& path, torch::nn::Module& module) {
+    if (!spares(path, module)) return;
+    for_each_own_tensor(module, [&](const torch::Tensor& tensor) { kept.insert(tensor.unsafeGetTensorImpl()); });
+  });
   network.apply([&](const std::string& path, torch::nn::Module& module) {
     if (spares(path, module)) return;
-    convert_module(module, dtype);
+    convert_but(kept, module, dtype);
     // cuDNN wants the weights of an RNN in one chunk; the cast gave each its own.
     flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) || flatten_if<torch::nn::RNNImpl>(module);
   });

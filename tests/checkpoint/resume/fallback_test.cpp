@@ -197,6 +197,28 @@ TEST_F(Fallback, KeepsNoCheckpointOfSpoiltState) {
             "the state of an optimizer holds Inf or NaN after step 2");
 }
 
+// A mask, which nothing trains.
+TEST_F(Fallback, KeepsACheckpointWithInfInAFrozenParameter) {
+  Training training("AdamW", "O2");
+  amp::LevelFallback fallback("O2");
+  const torch::NoGradGuard no_grad;
+  auto& mask = training.model->fc2->bias;
+  mask.requires_grad_(false).fill_(-kInf);
+  EXPECT_TRUE(fallback.is_good(training.net, training.optimizer)) << fallback.reason();
+  mask[0] = kNan;
+  EXPECT_FALSE(fallback.is_good(training.net, training.optimizer));
+}
+
+TEST_F(Fallback, ClimbsWhereTheProgramGivesUp) {
+  amp::LevelFallback fallback("O1");
+  EXPECT_THROW(fallback.give_up(""), c10::ValueError);
+  fallback.give_up("accuracy fell");
+  fallback.give_up("accuracy fell again");
+  EXPECT_EQ(fallback.reason(), "accuracy fell");
+  EXPECT_TRUE(fallback.climb());
+  EXPECT_EQ(fallback.climbs()[0].reason, "accuracy fell");
+}
+
 TEST_F(Fallback, TakesItsLevelsFromTheProgramToo) {
   const auto names = [](const std::vector<amp::OptLevel>& levels) {
     std::string text;
@@ -209,8 +231,19 @@ TEST_F(Fallback, TakesItsLevelsFromTheProgramToo) {
   EXPECT_EQ(names(amp::levels_above(amp::OptLevel::from_yaml_string("{opt_level: O3, cast_model_type: bfloat16}"))),
             "O5 O4 O0 ");
   EXPECT_EQ(names(amp::levels_above(amp::OptLevel::from_yaml_string("{opt_level: O2, enabled: false}"))), "");
-  const auto above = amp::levels_above(amp::OptLevel::from_yaml_string("{opt_level: O2, num_losses: 2, loss_scale: 8}"));
-  EXPECT_EQ(above[0].overrides(), amp::InitializeOptions().num_losses(2));
+  const auto above = amp::levels_above(amp::OptLevel::from_yaml_string(
+      "{opt_level: O2, num_losses: 2, verbosity: 0, allow_banned: true, allow_tf32: false, cpu_16bit: native, "
+      "skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, min_loss_scale: 2, "
+      "max_loss_scale: 16, keep_batchnorm_fp32: false, master_weights: false, cast_model_outputs: float32}"));
+  const std::vector<std::string> modules{"fc1"}, functions{"aten::exp"};
+  const auto everywhere = amp::InitializeOptions().num_losses(2).verbosity(0).allow_banned(true).allow_tf32(false);
+  for (const auto& level : above)
+    EXPECT_EQ(level.overrides(), amp::InitializeOptions(everywhere)
+                                     .cpu_16bit("native")
+                                     .skip_nonfinite(true)
+                                     .float32_modules(modules)
+                                     .float32_functions(functions))
+        << level.name();
 
   const auto own = amp::OptLevel::from_yaml_string("{opt_level: O2, cast_model_outputs: float32}");
   amp::LevelFallback fallback("O2", {own});

@@ -149,8 +149,13 @@ class Level:
 
     @property
     def is_measured(self):
-        """Runs that diverge end before memory is counted, and their times say little."""
         return self.diverged < len(self.cells)
+
+    @property
+    def measured(self):
+        """The runs that did not diverge: those that do end before the optimizer's state is counted, and their times say little.
+        All, where none is left."""
+        return [cell for cell in self.cells if not cell.diverged] or self.cells
 
     @property
     def accuracies(self):
@@ -174,18 +179,18 @@ class Level:
 
     @property
     def resident(self):
-        return mean([cell.resident for cell in self.cells])
+        return mean([cell.resident for cell in self.measured])
 
     def time(self, part="step"):
         """Of the run that was disturbed the least."""
-        return min(self.cells, key=lambda cell: cell.times["step"]).times[part]
+        return min(self.measured, key=lambda cell: cell.times["step"]).times[part]
 
     def time_range(self):
-        values = [cell.times["step"] for cell in self.cells]
+        values = [cell.times["step"] for cell in self.measured]
         return min(values), max(values)
 
     def memory(self, part):
-        return mean([cell.memory[part] for cell in self.cells])
+        return mean([cell.memory[part] for cell in self.measured])
 
     def share_lost(self, kind):
         """Of O0's values that are not 0: what the level's dtype makes 0, and what it makes subnormal."""

@@ -11,36 +11,10 @@ import jinja2
 import figures
 from cells import KINDS, Mistake, read_groups
 from summary import EQUAL_TIMES, Choice
+from words import DTYPES, distance, of_bytes, of_milliseconds, of_ratio, of_share, of_small_share
 
-DTYPES = {"Half": "FP16", "BFloat16": "BF16", "Float": "FP32", "Double": "FP64", "": "–"}
 PARTS = ("forward", "backward", "optimizer")
 MEMORY = ("weights", "masters", "gradients", "state", "activations")
-
-
-def of_bytes(size):
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            digits = 2 if size < 10 * factor else 1 if size < 100 * factor else 0
-            return f"{size / factor:.{digits}f} {unit}"
-    return f"{size:.0f} B"
-
-
-def of_share(share, digits=2):
-    return f"{100 * share:.{digits}f} %"
-
-
-def of_small_share(share):
-    if share == 0:
-        return "0"
-    return f"{100 * share:.2g} %" if share >= 1e-6 else "< 0.0001 %"
-
-
-def of_milliseconds(value):
-    return f"{value:.2f} ms" if value < 10 else f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
-
-
-def of_ratio(ratio):
-    return f"{ratio:.2f}×"
 
 
 def machine():
@@ -80,23 +54,6 @@ def layer_table(group, kind):
         cells = [level.first.layers_of(kind)[i] for level in levels]
         rows.append({"name": row["name"], "layer": row["layer"], "cells": list(map(distance, cells))})
     return {"levels": levels, "rows": rows}
-
-
-def distance(row):
-    """How a difference is shown: in words, and how good it is from 0 to 1."""
-    broken = int(row["inf"]) + int(row["nan"])
-    if broken:
-        return {"text": "Inf/NaN", "good": 0, "broken": True, "error": f"{broken} values", "cosine": ""}
-    sqnr = float(row["sqnr_db"])
-    cosine = float(row["cosine"])
-    return {
-        "text": "equal" if sqnr == float("inf") else f"{sqnr:.0f} dB",
-        "good": max(0.0, min(1.0, (sqnr - 10) / 60)),
-        "broken": False,
-        "error": of_small_share(float(row["relative_error"])),
-        "cosine": f"1 − {1 - cosine:.0e}" if cosine < 1 else "1",
-        "dtype": DTYPES[row["dtype"]],
-    }
 
 
 def dtype_table(group):

@@ -1,0 +1,54 @@
+"""How a report writes figures."""
+import math
+
+NOTHING = "–"
+DTYPES = {"Half": "FP16", "BFloat16": "BF16", "Float": "FP32", "Double": "FP64", "": NOTHING}
+
+
+def of_bytes(size):
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            digits = 2 if size < 10 * factor else 1 if size < 100 * factor else 0
+            return f"{size / factor:.{digits}f} {unit}"
+    return f"{size:.0f} B"
+
+
+def of_share(share, digits=2):
+    return f"{100 * share:.{digits}f} %"
+
+
+def of_small_share(share):
+    if share == 0:
+        return "0"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %" if share >= 1e-6 else "< 0.0001 %"
+
+
+def of_milliseconds(value):
+    return f"{value:.2f} ms" if value < 10 else f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def of_ratio(ratio):
+    return f"{ratio:.2f}×"
+
+
+def of_cosine(cosine):
+    if math.isnan(cosine):
+        return NOTHING
+    return "0" if cosine == 0 else f"1 − {1 - cosine:.0e}" if cosine < 1 else "1"
+
+
+def distance(row):
+    """How a difference is shown: in words, and how good it is from 0 to 1."""
+    broken = int(row["inf"]) + int(row["nan"])
+    if broken:
+        return {"text": "Inf/NaN", "good": 0, "broken": True, "error": f"{broken} values", "cosine": ""}
+    sqnr = float(row["sqnr_db"])
+    unknown = math.isnan(sqnr)  # O0 is of zeros alone, or has Inf or NaN
+    return {
+        "text": NOTHING if unknown else "equal" if sqnr == math.inf else f"{sqnr:.0f} dB",
+        "good": 0.0 if unknown else max(0.0, min(1.0, (sqnr - 10) / 60)),
+        "broken": False,
+        "error": NOTHING if unknown else of_small_share(float(row["relative_error"])),
+        "cosine": of_cosine(float(row["cosine"])),
+        "dtype": DTYPES[row["dtype"]],
+    }
