@@ -28,20 +28,21 @@ void switch_tf32(bool allowed) {
   at::globalContext().setAllowTF32CuDNN(allowed);
 }
 
-bool is_on_gpu(const torch::nn::Module& model) {
-  const auto tensors = tensors_of(model);
+bool is_on_gpu(const torch::nn::Module* model) {
+  const auto tensors = tensors_of(*model);
   return !tensors.empty() &&
          std::none_of(tensors.begin(), tensors.end(), [](const auto& item) { return item.second.is_cpu(); });
 }
 
 void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, const std::vector<torch::nn::Module*>& models) {
   register_float32_kernels();
-  const bool gpu_only = std::all_of(models.begin(), models.end(), [](const auto* model) { return is_on_gpu(*model); });
   // What is asked for holds for a model that moves to the CPU later; nothing is measured for one that may never.
-  if (!models.empty() && gpu_only && settings.cpu_16bit == opt_levels::Cpu16Bit::automatic) return;
+  const bool is_left_to_us = settings.cpu_16bit == opt_levels::Cpu16Bit::automatic;
+  if (is_left_to_us && !models.empty() && std::all_of(models.begin(), models.end(), is_on_gpu)) return;
   const CpuCompute compute = cpu_compute(settings.cpu_16bit, rules.low_type());
   print_cpu_compute(settings, rules.low_type(), compute.in_float32, compute.reason);
-  if (compute.in_float32) rules.set_widened(FloatTypes(rules.low_type()));
+  const FloatTypes type(rules.low_type()), none;
+  rules.set_cpu_kernels(compute.in_float32 ? type : none, compute.own_kernels ? type : none);
 }
 
 }  // namespace
@@ -66,9 +67,8 @@ void Initializer::check_kept_modules() const {
     bool found = false;
     for (size_t i = 0; i < models_.size(); ++i) {
       for (const auto& item : models_[i]->named_parameters()) {
-        const std::string name = prefix_of(i) + item.key();
-        const auto dot = name.rfind('.');  // none: a parameter of the root, which is in no module that has a path
-        found |= dot != std::string::npos && is_within(name.substr(0, dot), {path});
+        const std::string module = module_path_of(prefix_of(i) + item.key());
+        found |= !module.empty() && is_within(module, {path});
       }
     }
     TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path, "' with parameters, which float32_modules names. ",

@@ -82,10 +82,17 @@ TEST(Survivors, NameTheModelThatDiffers) {
 }
 
 /// A checkpoint's file in which training leaves off, removed at the end.
-struct CheckpointFile {
-  std::string path = this_program() + "." + std::to_string(::getpid()) + ".checkpoint";
-  std::string variable = "CHECKPOINT=" + path;
-  ~CheckpointFile() { ::unlink(path.c_str()); }
+struct FileOfTest {
+  explicit FileOfTest(const std::string& suffix) : path(this_program() + "." + std::to_string(::getpid()) + suffix) {}
+  ~FileOfTest() { ::unlink(path.c_str()); }
+
+  std::string path;
+};
+
+struct CheckpointFile : FileOfTest {
+  CheckpointFile() : FileOfTest(".checkpoint"), variable("CHECKPOINT=" + path) {}
+
+  std::string variable;
 
   void expect_whole() const {
     Ranks ranks(1, faulty("load_the_checkpoint"), {variable});
@@ -143,16 +150,11 @@ TEST(Start, NamesTheRanksThatDidNotCome) {
 }
 
 /// A file by which ranks tell each other something, removed at the end.
-struct WordFile {
-  std::string path = this_program() + "." + std::to_string(::getpid()) + ".word";
-  ~WordFile() { ::unlink(path.c_str()); }
-};
-
 class LateRank : public ::testing::TestWithParam<int> {};
 
 TEST_P(LateRank, TrainsWithTheOthers) {
   const CheckpointFile checkpoint;
-  const WordFile word;
+  const FileOfTest word(".word");
   const auto late = "LATE=" + std::to_string(GetParam());
   Ranks ranks(2, faulty("one_rank_is_late"), {checkpoint.variable, late, "READY=" + word.path});
   ranks.wait(kGraceSeconds);
@@ -164,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Number, LateRank, ::testing::Values(0, 1), ::testing::P
 // The store's file has the other's arrival when the late one starts.
 TEST(Start, TakesARankThatComesWhenAnotherWaits) {
   const CheckpointFile checkpoint;
-  const WordFile store;
+  const FileOfTest store(".store");
   Ranks ranks(2, faulty("one_rank_is_late"),
               {checkpoint.variable, "LATE=1", "READY=" + store.path, "STORE=file://" + store.path});
   ranks.wait(kGraceSeconds);
@@ -172,7 +174,7 @@ TEST(Start, TakesARankThatComesWhenAnotherWaits) {
 }
 
 TEST(Start, TellsARankThatComesTooLateThatTheOthersGaveUp) {
-  const WordFile word;
+  const FileOfTest word(".word");
   Ranks ranks(2, faulty("last_rank_comes_when_the_first_gave_up"), {"READY=" + word.path});
   ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
   expect_error(ranks[1], {"rank 1 of 2 came too late: rank 0 waited", "in vain for rank 1", "timeout"});
@@ -189,7 +191,7 @@ void expect_that_the_second_is_too_late(const std::string& meeting_place, const 
 }
 
 TEST(Start, TellsARankThatComesWhenTheOthersHaveEnded) {
-  const WordFile store;
+  const FileOfTest store(".store");
   expect_that_the_second_is_too_late("STORE=file://" + store.path, {"rank 1 of 2 came too late: rank 0 waited"});
   const int port = Port().number();
   expect_that_the_second_is_too_late("MASTER_PORT=" + std::to_string(port),

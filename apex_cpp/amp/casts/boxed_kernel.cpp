@@ -3,12 +3,12 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 
 #include <deque>
 
 #include <apex_cpp/amp/casts/cast_plan.h>
 #include <apex_cpp/amp/casts/dispatch.h>
+#include <apex_cpp/amp/casts/kernel_library.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -63,8 +63,7 @@ class BoxedKernel : public c10::OperatorKernel {
 
 void register_boxed_kernel(const c10::OperatorName& name, const OperatorSlot& slot) {
   static std::deque<torch::Library> libraries;  // the caller's lock guards it; a kernel lives as long as its library
-  auto& library = libraries.emplace_back(torch::Library::IMPL, std::string(name.getNamespace().value()), kCastKey, __FILE__,
-                                         static_cast<uint32_t>(__LINE__));
+  auto& library = libraries.emplace_back(kernel_library(kCastKey, std::string(name.getNamespace().value())));
   library.impl(slot.name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(slot)));
 }
 

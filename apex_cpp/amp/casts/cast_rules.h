@@ -40,7 +40,12 @@ class CastRules {
   c10::ScalarType low_type() const { return low_type_; }
   /// The 16-bit types for which operators on CPU tensors compute in FP32. Set before other threads see the rules.
   FloatTypes widened() const { return widened_; }
-  void set_widened(FloatTypes types) { widened_ = types; }
+  /// Those whose operators on CPU tensors have kernels of ours in place of LibTorch's, where there is one.
+  FloatTypes own_kernels() const { return own_kernels_; }
+  void set_cpu_kernels(FloatTypes widened, FloatTypes own_kernels) {
+    widened_ = widened;
+    own_kernels_ = own_kernels;
+  }
   bool prints_casts() const { return prints_casts_; }
   CastPolicy policy(const OperatorSlot& slot) const {
     return slot.index < policies_.size() ? policies_[slot.index] : CastPolicy::none;
@@ -79,7 +84,7 @@ class CastRules {
   std::vector<bool> kept_functions_;       // by the slots' indices
   std::vector<std::string> kept_modules_;  // paths
   mutable WeightCache cache_;
-  FloatTypes widened_;
+  FloatTypes widened_, own_kernels_;
   std::atomic<bool> released_threads_{false};
 };
 

@@ -76,10 +76,14 @@ std::vector<c10::OperatorHandle> operators_named(const std::string& name) {
 OperatorSlot::OperatorSlot(std::string full_name, size_t slot_index)
     : name(std::move(full_name)), short_name(short_name_of(name)), index(slot_index) {}
 
+std::string full_operator_name(const char* name, const char* overload) {
+  return *overload ? std::string(name) + "." + overload : name;
+}
+
 OperatorSlot& operator_slot(const char* name, const char* overload) {
   const std::lock_guard<std::mutex> lock(slots().mutex);
   bool added = false;
-  return find_or_add(*overload ? std::string(name) + "." + overload : name, added);
+  return find_or_add(full_operator_name(name, overload), added);
 }
 
 std::vector<OperatorSlot*> slots_named(const std::string& name) {

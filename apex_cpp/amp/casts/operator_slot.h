@@ -22,6 +22,9 @@ struct OperatorSlot {
   std::atomic<CastPolicy> user_policy{CastPolicy::none};
 };
 
+/// "aten::add.Tensor", as a library registers it; `overload` may be empty.
+std::string full_operator_name(const char* name, const char* overload);
+
 /// The slot of an overload, made on first use. `overload` may be empty. Thread-safe.
 OperatorSlot& operator_slot(const char* name, const char* overload);
 

@@ -1,29 +1,16 @@
 #include <apex_cpp/amp/casts/operators.h>
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
-
-#include <optional>
-
 #include <apex_cpp/amp/casts/dispatch.h>
+#include <apex_cpp/amp/casts/kernel_library.h>
 
 namespace apex::amp::detail {
 namespace {
 
-torch::Library implementations(const char* operator_namespace) {
-  return torch::Library(torch::Library::IMPL, operator_namespace, kCastKey, __FILE__, static_cast<uint32_t>(__LINE__));
-}
-
 struct Installation {
-  std::optional<torch::Library> fallback;
-  torch::Library aten = implementations("aten");
+  std::optional<torch::Library> fallback = fallthrough_library(kCastKey);
+  torch::Library aten = kernel_library(kCastKey, "aten");
 
   Installation() {
-    // An operator for which the engine has no kernel is passed by. Somebody else may have said so already, for the same key.
-    if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kCastKey)) {
-      fallback.emplace(implementations("_"));
-      fallback->fallback(torch::CppFunction::makeFallthrough());
-    }
     register_products(aten);
     register_functions(aten);
     register_layers(aten);

@@ -60,8 +60,7 @@ class trace::Recorder : public detail::TraceRecorder {
   void start(const at::RecordFunction& function) {
     if (depth_++ > 0) return;
     TracedOp op;
-    op.name = function.name();
-    if (*function.overload_name()) op.name += std::string(".") + function.overload_name();
+    op.name = detail::name_of_call(function);
     op.backward = torch::autograd::get_current_graph_task_id() != -1;
     const auto names = detail::newest_parameter_names();
     for (const auto& input : function.inputs()) {

@@ -108,15 +108,15 @@ std::string onednn_limit(c10::ScalarType type) {
 
 CpuCompute decide(c10::ScalarType type) {
   const auto here = features_here(type);
-  if (here.empty()) return {true, "this processor has no " + joined_names(features_for(type), " and no ")};
+  if (here.empty()) return {true, true, "this processor has no " + joined_names(features_for(type), " and no ")};
   const std::string limit = onednn_limit(type);
-  if (!limit.empty()) return {true, limit + " keeps oneDNN from " + joined_names(here, " and ")};
+  if (!limit.empty()) return {true, true, limit + " keeps oneDNN from " + joined_names(here, " and ")};
   const double ratio = native_over_float32(type);
   std::ostringstream reason;
   reason.precision(2);
   reason << "with " << joined_names(here, " and ") << ", the products of a step take " << ratio
          << " times what they take in FP32";
-  return {ratio > kNativeMayTake, reason.str()};
+  return {ratio > kNativeMayTake, true, reason.str()};
 }
 
 template <c10::ScalarType kType>
@@ -125,7 +125,9 @@ const CpuCompute& decided() {
   return choice;
 }
 
-CpuCompute as_asked(Cpu16Bit way, const std::string& by) { return {way == Cpu16Bit::float32, "as " + by + " asks for"}; }
+CpuCompute as_asked(Cpu16Bit way, const std::string& by) {
+  return {way == Cpu16Bit::float32, way != Cpu16Bit::native, "as " + by + " asks for"};
+}
 
 }  // namespace
 

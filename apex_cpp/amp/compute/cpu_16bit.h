@@ -10,7 +10,8 @@ namespace apex::amp::detail {
 
 /// How operators on CPU tensors of one 16-bit type compute, and why.
 struct CpuCompute {
-  bool in_float32;
+  bool in_float32;   // products
+  bool own_kernels;  // where we have one; LibTorch's alone only where native kernels are asked for by name
   std::string reason;
 };
 

@@ -1,5 +1,6 @@
 #include <ATen/Operators.h>
 
+#include <apex_cpp/amp/casts/kernel_library.h>
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
 #include <apex_cpp/amp/compute/operators.h>
 #include <apex_cpp/amp/compute/widen.h>
@@ -19,7 +20,7 @@ struct Float32Layer<Op, Result(Args...)> {
   static Result redispatch(c10::DispatchKeySet keys, Args... args) {
     Operands operands;
     (operands.add(args), ...);
-    const auto type = type_to_widen(operands, false);
+    const auto type = type_to_widen(operands);
     if (!type) return Op::redispatch(keys, static_cast<Args&&>(args)...);
     return rounded(Op::redispatch(keys, in_float32(args)...), *type);
   }
@@ -35,7 +36,7 @@ using AllRecurrent =
                     op::lstm_input, op::lstm_data, op::rnn_relu_cell, op::rnn_tanh_cell, op::gru_cell, op::lstm_cell>;
 
 struct RecurrentInstallation {
-  torch::Library aten{torch::Library::IMPL, "aten", kCastKey, __FILE__, static_cast<uint32_t>(__LINE__)};
+  torch::Library aten = kernel_library(kCastKey, "aten");
 
   RecurrentInstallation() { AllRecurrent::register_in(aten); }
 };

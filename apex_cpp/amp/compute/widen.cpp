@@ -6,18 +6,37 @@
 #include <apex_cpp/amp/tensors/low_precision.h>
 
 namespace apex::amp::detail {
+namespace {
 
-std::optional<c10::ScalarType> type_to_widen(const Operands& operands, bool beside_float32) {
+std::optional<c10::ScalarType> one_low_type(const Operands& operands, Beside beside) {
   if (!operands.all_on_cpu) return std::nullopt;
-  const FloatTypes types = beside_float32 ? operands.types.without(FloatTypes(at::kFloat)) : operands.types;
-  const auto& here = thread_casts();
-  const CastRules* rules = rules_in_force(here).rules;
+  const bool may_be_float32 = beside == Beside::float32;
+  const FloatTypes types = may_be_float32 ? operands.types.without(FloatTypes(at::kFloat)) : operands.types;
   for (const auto type : {at::kHalf, at::kBFloat16}) {
-    if (!(types == FloatTypes(type)) || !rules || !rules->widened().has(type)) continue;
-    if (here.recorder) here.recorder->add_float32();
-    return type;
+    if (types == FloatTypes(type)) return type;
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<c10::ScalarType> type_to_widen(const Operands& operands, Beside beside, Float32On where) {
+  const auto type = one_low_type(operands, beside);
+  if (!type) return std::nullopt;
+  const auto& here = thread_casts();
+  const CastRules* rules = rules_in_force(here).rules;
+  if (!rules) return std::nullopt;
+  const bool everywhere = where == Float32On::all_processors && rules->own_kernels().has(*type);
+  if (!everywhere && !rules->widened().has(*type)) return std::nullopt;
+  if (here.recorder) here.recorder->add_float32();
+  return type;
+}
+
+std::optional<c10::ScalarType> type_with_own_kernels(const Operands& operands, Beside beside) {
+  const auto type = one_low_type(operands, beside);
+  if (!type) return std::nullopt;
+  const CastRules* rules = rules_in_force(thread_casts()).rules;
+  return rules && rules->own_kernels().has(*type) ? type : std::nullopt;
 }
 
 at::Tensor in_float32(const at::Tensor& tensor) {

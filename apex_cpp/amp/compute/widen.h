@@ -30,9 +30,20 @@ struct Operands {
   void add(const T&) {}
 };
 
-/// The type whose operators compute in FP32 on this thread: that of `operands` where it is one 16-bit type on the CPU, beside
-/// FP32 only if `beside_float32`. Reports to `amp::trace`.
-std::optional<c10::ScalarType> type_to_widen(const Operands& operands, bool beside_float32);
+/// What may stand beside the 16-bit tensors of a call.
+enum class Beside { nothing, float32 };
+
+/// Which processors an operator computes in FP32 on: those without instructions for the type, or all, since LibTorch's native
+/// kernel is slower than FP32's everywhere.
+enum class Float32On { processors_without_units, all_processors };
+
+/// The type whose operators compute in FP32 on this thread: that of `operands` where it is one 16-bit type on the CPU. Reports
+/// to `amp::trace`.
+std::optional<c10::ScalarType> type_to_widen(const Operands& operands, Beside beside = Beside::nothing,
+                                             Float32On where = Float32On::processors_without_units);
+
+/// The one 16-bit type of `operands` on the CPU, if this thread has kernels of ours for it.
+std::optional<c10::ScalarType> type_with_own_kernels(const Operands& operands, Beside beside = Beside::nothing);
 
 /// A 16-bit tensor in FP32, with the strides it has; any other as it is.
 at::Tensor in_float32(const at::Tensor& tensor);

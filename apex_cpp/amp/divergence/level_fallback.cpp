@@ -6,6 +6,7 @@
 
 #include <apex_cpp/amp/checkpoint/archive_tensors.h>
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/printing.h>
 
@@ -15,9 +16,6 @@
 
 namespace apex::amp {
 namespace {
-
-// So many skips in a row are no longer a loss scale that finds its place: LossScaler warns of them.
-constexpr int kManySkips = 10;
 
 bool is_of_bfloat16(const OptLevel& level) {
   const auto& type = level.overrides().cast_model_type();
@@ -103,7 +101,8 @@ void LevelFallback::give_up(const std::string& reason) {
 }
 
 bool LevelFallback::is_good(const detail::SavedParts& parts) {
-  if (diverged() || detector_.skipped_in_a_row() >= kManySkips) return false;
+  // So many skips in a row are no longer a loss scale that finds its place: LossScaler warns of them.
+  if (diverged() || detector_.skipped_in_a_row() >= LossScaler::kSkipWarning) return false;
   const auto spoilt = spoilt_part(parts);
   if (!spoilt.empty()) reason_ = spoilt + " holds Inf or NaN after step " + std::to_string(step_);
   return spoilt.empty();

@@ -30,13 +30,14 @@ std::vector<T> minimal(std::vector<T> items, const Works& works) {
     bool shrunk = false;
     for (size_t i = 0; i < parts && !shrunk; ++i) {
       auto alone = piece(items, i, parts);
-      if (alone.size() < items.size() && works(alone)) {
+      if (works(alone)) {
         items = std::move(alone);
         parts = 2;
         shrunk = true;
       }
     }
-    for (size_t i = 0; i < parts && !shrunk; ++i) {
+    // Of two pieces, each is what is left without the other.
+    for (size_t i = 0; parts > 2 && i < parts && !shrunk; ++i) {
       auto rest = without_piece(items, i, parts);
       if (works(rest)) {
         items = std::move(rest);
@@ -44,9 +45,9 @@ std::vector<T> minimal(std::vector<T> items, const Works& works) {
         shrunk = true;
       }
     }
-    if (!shrunk && parts >= items.size()) break;
-    if (!shrunk) parts = std::min(2 * parts, items.size());
-    parts = std::min(parts, std::max<size_t>(items.size(), 2));
+    if (shrunk) continue;
+    if (parts == items.size()) break;
+    parts = std::min(2 * parts, items.size());
   }
   return items;
 }

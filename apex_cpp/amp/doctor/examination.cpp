@@ -37,7 +37,7 @@ double mean_loss(const std::vector<double>& losses, size_t steps) {
 std::vector<double> losses_of_taken_steps(const RunRecord& record) {
   std::vector<double> losses;
   for (size_t i = 0; i < record.losses.size(); ++i) {
-    if (i >= record.skipped.size() || !record.skipped[i]) losses.push_back(record.losses[i]);
+    if (!record.skipped[i]) losses.push_back(record.losses[i]);
   }
   return losses;
 }

@@ -30,11 +30,6 @@ bool is_left_out(const std::string& op) {
   return false;
 }
 
-std::string name_of_call(const at::RecordFunction& function) {
-  const std::string overload = function.overload_name();
-  return function.name() + (overload.empty() ? "" : "." + overload);
-}
-
 enum class Result { own, view, written_in_place };
 
 Result result_of(const at::RecordFunction& function) {
@@ -62,7 +57,8 @@ std::string module_by_edges(const torch::autograd::Node& node, const ParameterNa
     const auto* target = edge.function.get();
     if (target && target->num_outputs() == 1) target = target->next_edge(0).function.get();
     const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(target);
-    if (leaf && !module_of(leaf->variable, names).empty()) return module_of(leaf->variable, names);
+    if (!leaf) continue;
+    if (auto module = module_of(leaf->variable, names); !module.empty()) return module;
   }
   return "";
 }

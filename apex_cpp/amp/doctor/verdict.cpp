@@ -98,6 +98,20 @@ Kind kind_of(const Worst& outputs) {
   return outputs.lost > 0.5 ? Kind::underflow : Kind::precision;
 }
 
+// The module of each call: its own, or for one without parameters the innermost around its neighbours' modules.
+std::vector<std::string> modules_of(const ObservedStep& step) {
+  const size_t count = step.calls.size();
+  std::vector<std::string> modules(count), next(count + 1);
+  for (size_t i = count; i-- > 0;) next[i] = step.calls[i].module.empty() ? next[i + 1] : step.calls[i].module;
+  std::string before;
+  for (size_t i = 0; i < count; ++i) {
+    const auto& own = step.calls[i].module;
+    if (!own.empty()) before = own;
+    modules[i] = own.empty() ? common_path(before, next[i]) : own;
+  }
+  return modules;
+}
+
 Verdict verdict_on(const Compared& blamed_call, const ObservedStep& level, double threshold, bool backward) {
   const auto modules = modules_of(level);
   const size_t call = blamed_call.call;
@@ -158,19 +172,6 @@ Verdict first_divergence(const ObservedStep& reference, const ObservedStep& cont
   }
   if (const auto* call = blamed(calls, thresholds.backward)) return verdict_on(*call, level, thresholds.backward, true);
   return {};
-}
-
-std::vector<std::string> modules_of(const ObservedStep& step) {
-  const size_t count = step.calls.size();
-  std::vector<std::string> modules(count), next(count + 1);
-  for (size_t i = count; i-- > 0;) next[i] = step.calls[i].module.empty() ? next[i + 1] : step.calls[i].module;
-  std::string before;
-  for (size_t i = 0; i < count; ++i) {
-    const auto& own = step.calls[i].module;
-    if (!own.empty()) before = own;
-    modules[i] = own.empty() ? common_path(before, next[i]) : own;
-  }
-  return modules;
 }
 
 }  // namespace apex::amp::detail

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +24,5 @@ struct Verdict {
 /// off: what does not agree there either depends on the last bits at any precision, and nobody is blamed for it.
 Verdict first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
                          const Thresholds& thresholds);
-
-/// The module of each call: its own, or for one without parameters the innermost around its neighbours' modules.
-std::vector<std::string> modules_of(const ObservedStep& step);
 
 }  // namespace apex::amp::detail

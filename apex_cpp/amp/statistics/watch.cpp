@@ -36,11 +36,6 @@ std::string module_called(const at::RecordFunction& function) {
   return module;
 }
 
-std::string name_of(const at::RecordFunction& function) {
-  const std::string overload = function.overload_name();
-  return function.name() + (overload.empty() ? "" : "." + overload);
-}
-
 }  // namespace
 
 // Hooks on tensors hold it weakly: they outlive the guard, and do nothing then.
@@ -92,7 +87,7 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
     const at::DisableRecordFunctionGuard own_calls;
     for (const auto& output : function.outputs()) {
       detail::for_each_tensor(output, [&](const at::Tensor& tensor) {
-        if (can_be_watched(tensor) && !is_weight(tensor)) context.recorder->see(context.module, name_of(function), tensor);
+        if (can_be_watched(tensor) && !is_weight(tensor)) context.recorder->see(context.module, detail::name_of_call(function), tensor);
       });
     }
   }

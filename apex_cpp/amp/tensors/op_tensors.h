@@ -1,9 +1,11 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 
 #include <string>
 
+#include <apex_cpp/amp/tensors/module_paths.h>
 #include <apex_cpp/amp/tensors/parameter_names.h>
 
 // What watches operator calls has of them: the tensors among arguments or results, and the module that an argument tells.
@@ -21,13 +23,17 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-/// The path of the module whose parameter, or view of one, `tensor` is: "layer1.0.conv1.weight" is in the module
-/// "layer1.0.conv1". Empty for other tensors.
+/// "aten::conv2d" of a call that LibTorch announces; an overload follows a dot.
+inline std::string name_of_call(const at::RecordFunction& function) {
+  const std::string overload = function.overload_name();
+  return function.name() + (overload.empty() ? "" : "." + overload);
+}
+
+/// The path of the module whose parameter, or view of one, `tensor` is. Empty for other tensors.
 inline std::string module_of(const at::Tensor& tensor, const ParameterNames& names) {
   const auto* name = names.find(tensor);
   if (!name && tensor.is_view()) name = names.find(at::Tensor(tensor._base()));
-  const auto dot = name ? name->rfind('.') : std::string::npos;
-  return dot == std::string::npos ? "" : name->substr(0, dot);
+  return name ? module_path_of(*name) : "";
 }
 
 }  // namespace apex::amp::detail

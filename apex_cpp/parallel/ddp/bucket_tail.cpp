@@ -54,26 +54,26 @@ std::vector<bool> BucketTail::counted() const {
   return counted;
 }
 
-std::vector<int> BucketTail::ranks_that(int bit) const {
+std::vector<int> BucketTail::ranks_that(const std::function<bool(int)>& says) const {
   const auto all = values();
   std::vector<int> ranks;
   for (size_t i = params_; i < all.size(); ++i) {
-    if (static_cast<int>(all[i]) & bit) ranks.push_back(static_cast<int>(i - params_));
+    if (says(static_cast<int>(all[i]))) ranks.push_back(static_cast<int>(i - params_));
   }
   return ranks;
 }
 
 std::vector<int> BucketTail::ranks_in_another_pass() const {
   if (!host_.defined()) return {};
-  const auto all = values();
-  std::vector<int> ranks;
-  for (size_t i = params_; i < all.size(); ++i) {
-    if (static_cast<int>(all[i]) / kPass != pass_) ranks.push_back(static_cast<int>(i - params_));
-  }
-  return ranks;
+  return ranks_that([this](int own) { return own / kPass != pass_; });
 }
 
-std::vector<int> BucketTail::ranks_that_lack() const { return ranks_that(kLacks); }
-std::vector<int> BucketTail::ranks_with_nonfinite() const { return ranks_that(kNonfinite); }
+std::vector<int> BucketTail::ranks_that_lack() const {
+  return ranks_that([](int own) { return (own & kLacks) != 0; });
+}
+
+std::vector<int> BucketTail::ranks_with_nonfinite() const {
+  return ranks_that([](int own) { return (own & kNonfinite) != 0; });
+}
 
 }  // namespace apex::parallel::detail

@@ -4,6 +4,7 @@
 #include <c10/core/Event.h>
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -34,7 +35,7 @@ class BucketTail {
 
  private:
   std::vector<float> values() const;
-  std::vector<int> ranks_that(int bit) const;
+  std::vector<int> ranks_that(const std::function<bool(int)>& says) const;
 
   at::Tensor memory_, host_;
   std::optional<c10::Event> is_there_;  // host_ is on its way from a GPU

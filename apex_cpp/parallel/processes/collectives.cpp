@@ -122,6 +122,19 @@ std::vector<at::Tensor> all_gather(const ProcessGroup& group, const at::Tensor& 
   return outputs[0];
 }
 
+namespace detail {
+
+std::vector<int> ranks_where(const ProcessGroup& group, bool here, const std::string& what) {
+  const auto flags = all_gather(group, at::full({1}, here, at::TensorOptions(device_for(group)).dtype(at::kInt)), what);
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < flags.size(); ++rank) {
+    if (flags[rank].item<int32_t>() != 0) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+}  // namespace detail
+
 std::vector<std::string> gather_strings(const ProcessGroup& group, const std::string& mine, const std::string& what) {
   const auto device = device_for(group);
   const auto sizes = all_gather(group, at::full({1}, static_cast<int64_t>(mine.size()), at::kLong).to(device), what);

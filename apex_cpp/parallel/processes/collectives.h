@@ -40,5 +40,8 @@ namespace detail {
 /// GPU the current stream waits for it.
 void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work, const std::string& what);
 
+/// The ranks on which `here` is true: the same answer on every rank. Synchronises with the host.
+std::vector<int> ranks_where(const ProcessGroup& group, bool here, const std::string& what);
+
 }  // namespace detail
 }  // namespace apex::parallel

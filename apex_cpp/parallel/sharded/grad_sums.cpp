@@ -75,13 +75,7 @@ void ShardedGrads::unscale(const at::Tensor& inv_scale) {
 }
 
 std::vector<int> ShardedGrads::ranks_with_overflow(bool found_here) {
-  const at::Tensor flag = at::full({1}, found_here, at::kInt).to(device_for(options_.group));
-  const auto flags = all_gather(options_.group, flag, "finding the ranks that overflowed");
-  std::vector<int> ranks;
-  for (size_t rank = 0; rank < flags.size(); ++rank) {
-    if (flags[rank].item<int32_t>() != 0) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
+  return ranks_where(options_.group, found_here, "finding the ranks that overflowed");
 }
 
 ShardedGrads::Nonfinite ShardedGrads::find_nonfinite() {
