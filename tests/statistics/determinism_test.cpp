@@ -12,7 +12,16 @@ using kernels::cpu::Isa;
 
 std::vector<torch::Tensor> several(torch::Dtype dtype) {
   std::vector<torch::Tensor> tensors;
-  for (const int64_t size : {1000003, 5, 0, 131072, 40000, 131073}) tensors.push_back(wild_values(size, dtype, 11 + size));
+  for (const int64_t size : {1000003, 5, 0, 131072, 40000, 131073}) {
+    tensors.push_back(wild_values(size, dtype, 11 + size));
+    tensors.push_back(tame_values(size, dtype, 12 + size));
+  }
+  // A block of 2048 at a time: Inf, a power of two and a value far from the others, each among tame ones.
+  auto spoiled = tame_values(3 * 2048, dtype, 13);
+  spoiled[100] = std::numeric_limits<double>::infinity();
+  spoiled.slice(0, 2048, 2 * 2048).fill_(0.25);
+  spoiled[5000] = 0x1p15;
+  tensors.push_back(spoiled);
   return tensors;
 }
 

@@ -47,4 +47,16 @@ inline torch::Tensor wild_values(int64_t count, torch::Dtype dtype, uint64_t see
   return values.to(dtype);
 }
 
+/// Values as training has them, of few exponents next to each other: with zeros, and now and then a power of two, a value just
+/// below one, a subnormal one.
+inline torch::Tensor tame_values(int64_t count, torch::Dtype dtype, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  auto values = torch::randn({count}, generator, torch::kDouble) * 0.01;
+  const auto kind = torch::randint(0, 300, {count}, generator);
+  values.masked_fill_(kind.lt(60), 0.0).masked_fill_(kind.eq(60), -0.0);
+  values.masked_fill_(kind.eq(61), -0.0625).masked_fill_(kind.eq(62), 0x1.ffp-9).masked_fill_(kind.eq(63), 0x1.fffp-8);
+  values.masked_fill_(kind.eq(64), dtype == torch::kHalf ? 0x1.8p-22 : 0x1.8p-130);
+  return values.to(dtype);
+}
+
 }  // namespace apex::test

@@ -76,6 +76,16 @@ TEST(StatisticsValues, CountTheWholeRangeOfFloat64) {
   EXPECT_EQ(record.norm, std::numeric_limits<double>::infinity());
 }
 
+TEST(StatisticsValues, AreThoseOfTheElementsWhereExponentsAreFew) {
+  for (const auto dtype : statistics_dtypes()) {
+    for (const int64_t size : {2047, 2048, 2049, 300001}) {
+      SCOPED_TRACE(::testing::Message() << dtype << " " << size);
+      const auto values = tame_values(size, dtype, 7);
+      expect_matches(amp::statistics(std::vector<torch::Tensor>{values}).at(0), values);
+    }
+  }
+}
+
 // Each float16 and bfloat16 there is.
 TEST(StatisticsValues, AreRightForEveryValueOf16Bits) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {

@@ -12,7 +12,8 @@ constexpr int kBlock = 64 * kLanes;
 // A value that occurs again and again would wait for its own counter: neighbours have tables of their own.
 constexpr int kTables = 4;
 
-// What is found in a tile, block by block.
+// What is found in a tile, block by block. A bin's count is the sum of those of all tables, modulo 2^32: one table may lack
+// what another one has too much.
 template <class Real>
 struct TileState {
   alignas(64) double sums[kLanes], squares[kLanes];

@@ -50,7 +50,7 @@ struct ReduceTile {
     }
     int64_t* const table = job.counts + tile.tensor * kBins<Real>;
     for (int bin = 0; bin < kBins<Real>; ++bin) {
-      int64_t count = 0;
+      uint32_t count = 0;
       for (const auto& counts : state->counts) count += counts[bin];
       if (count != 0) add_count(table + bin, count);
     }

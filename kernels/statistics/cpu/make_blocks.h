@@ -3,7 +3,8 @@
 #include "kernels/statistics/cpu/block_kernels.h"
 
 // The loops behind the tables, for source files that are compiled for one instruction set each: plain loops that compilers turn
-// into vector code. Everything is local to the file that includes this, also what it instantiates.
+// into vector code. Everything is local to the file that includes this, also what it instantiates. Whole blocks of float32 have
+// a faster way where there are vectors of bytes (float_blocks.h).
 namespace apex::kernels::statistics::cpu {
 namespace {
 
@@ -44,16 +45,24 @@ void add_row(const Real* values, int count, TileState<Real>& state) {
 }
 
 template <class Real>
-void add_block(const Real* values, int size, TileState<Real>& state) {
+void count_block(const Real* values, int size, TileState<Real>& state) {
   uint16_t bins[kBlock];
   find_bins(values, size, bins);
   count_bins(bins, size, state);
+}
+
+template <class Real>
+void add_rows(const Real* values, int size, TileState<Real>& state) {
   int first = 0;
   for (; first + kLanes <= size; first += kLanes) add_row(values + first, kLanes, state);
   add_row(values + first, size - first, state);
 }
 
-constexpr BlockTable make_blocks() { return {add_block<float>, add_block<double>}; }
+template <class Real>
+void add_block(const Real* values, int size, TileState<Real>& state) {
+  count_block(values, size, state);
+  add_rows(values, size, state);
+}
 
 }  // namespace
 }  // namespace apex::kernels::statistics::cpu

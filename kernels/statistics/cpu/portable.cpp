@@ -2,6 +2,6 @@
 
 namespace apex::kernels::statistics::cpu {
 
-constexpr BlockTable kPortableBlocks = make_blocks();
+constexpr BlockTable kPortableBlocks = {add_block<float>, add_block<double>};
 
 }  // namespace apex::kernels::statistics::cpu
