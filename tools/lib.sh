@@ -1,4 +1,4 @@
-# Shared by tools/setup, tools/train, tools/test, tools/bench, tools/plot and tools/compare; sourced, with the repository root as working directory.
+# Shared by setup, train, test, bench, plot, compare and port_check of tools/; sourced, with the repository root as working directory.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/apex_cpp}
 self=$(basename "$0")
@@ -38,6 +38,9 @@ tool_python() {
 
 # The interpreter that plots and reports are made with.
 report_python() { tool_python plot tools/requirements-plot.txt "matplotlib and jinja2 (50 MB to download)"; }
+
+# The interpreter of tools/port_check.
+port_check_python() { tool_python port_check tools/requirements-port_check.txt "PyYAML and tree-sitter (2 MB to download)"; }
 
 # As many compilers as there are cores and memory for: one that reads torch's headers takes up to 2 GB.
 compile_jobs() {

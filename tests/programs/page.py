@@ -33,7 +33,8 @@ def main(out, *pages):
         text = page.read_text()
         for match in BLOCK.finditer(text):
             includes.update(re.findall(r"^#include [<\"][^>\"]+[>\"]", match.group(3), flags=re.M))
-            tests.append(test_of(page, text, match))
+            if re.sub(r"^#include.*$", "", match.group(3), flags=re.M).strip():
+                tests.append(test_of(page, text, match))
     head = ['#include "tests/programs/page.h"', *sorted(includes), "namespace pages {"]
     pathlib.Path(out).write_text("\n".join(head + tests + ["}", ""]))
 

@@ -1,0 +1,101 @@
+"""Holds the rules against the names of Apex, and apex_cpp/porting.md against the rules. What the page's blocks do is tested where all
+pages are (tests/programs)."""
+import collections
+import pathlib
+import re
+import unittest
+
+from support import ROOT, ToolTest, run
+
+NAMES = pathlib.Path(__file__).with_name("apex_names.txt")
+VERDICTS = {"exact", "renamed", "behaves differently", "none"}
+EFFORTS = {"none", "low", "medium", "high"}
+# Packages whose classes are listed with every method; elsewhere the rule of a class is enough.
+OF_AMP = {"amp", "fp16_utils", "multi_tensor_apply", "normalization", "optimizers", "parallel"}
+# In the guide without a block: what C++ programs have no use for.
+WITHOUT_SNIPPET = {"APX629"}
+
+
+def use_of(name, names):
+    """A line of Python that uses a recorded name: `module.function(argument)`, `module.Class.method`, `module.name`."""
+    if "(" in name:
+        return name[:-1] + "=0)"
+    head, _, last = name.rpartition(".")
+    return f"{head}().{last}()" if head in names and head.rsplit(".", 1)[-1][:1].isupper() else name
+
+
+def is_found(name, found):
+    """Whether the last part of a recorded name is among what was found in its line. The rule of a function covers its arguments."""
+    parts = name.split("(")[0].split(".")
+    wanted = parts[-1:] if parts[1] in OF_AMP else parts[-2:]
+    return any(each.split("(")[0].rsplit(".", 1)[-1] in wanted for each in found)
+
+
+class Coverage(ToolTest):
+    maxDiff = None
+
+    def test_every_name_of_apex_has_a_rule(self):
+        names = [line for line in NAMES.read_text().splitlines() if not line.startswith("#")]
+        roots = sorted({name.split(".")[0] for name in names})
+        self.write("all.py", f"import {', '.join(roots)}\n" + "\n".join(use_of(name, set(names)) for name in names) + "\n")
+        report = self.check()
+        found_at = collections.defaultdict(list)
+        for found in report["findings"]:
+            found_at[found["line"]].append(found["name"])
+        unclassified = [found["name"] for found in report["findings"] if found["rule"] == "APX000"]
+        # Names of modules, which are nothing that is called.
+        packages = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1) if "(" not in name}
+        silent = [name for line, name in enumerate(names, 2) if name not in packages and not is_found(name, found_at[line])]
+        self.assertGreater(len(names), 2000)
+        self.assertEqual(unclassified, [])
+        self.assertEqual(silent, [])
+
+    def test_functions_of_amp_C_are_found_by_both_names(self):
+        names = [line for line in NAMES.read_text().splitlines() if line.startswith("amp_C.")]
+        self.assertEqual(len(names), 17)
+        functions = [name.split(".")[1] for name in names]
+        in_cpp = [name if name.endswith("_cuda") else f"{name}_cuda" for name in functions]
+        self.write("calls.cu", "".join(f"auto f{i} = &{name};\n" for i, name in enumerate(in_cpp)))
+        self.write("calls.py", "import amp_C\n" + "".join(f"amp_C.{name}\n" for name in functions))
+        found = {}
+        for each in self.check(code=0)["findings"]:
+            found.setdefault(each["file"], []).append(each["rule"])
+        self.assertEqual(found["calls.cu"], found["calls.py"])
+        self.assertEqual(len(set(found["calls.cu"])), 17)
+
+
+class Guide(unittest.TestCase):
+    def setUp(self):
+        self.page = (ROOT / "apex_cpp/porting.md").read_text()
+
+    def test_the_page_is_what_the_rules_say(self):
+        self.assertEqual(run("--guide").stdout, self.page, "make it anew: tools/port_check --guide > apex_cpp/porting.md")
+
+    def test_each_rule_has_one_id_a_verdict_an_effort_and_a_block(self):
+        pages = re.split(r"^### (?=APX)", self.page, flags=re.M)[1:]
+        ids = [page.split("\n")[0] for page in pages]
+        self.assertEqual(len(set(ids)), len(ids))
+        for id, page in zip(ids, pages):
+            with self.subTest(id):
+                self.assertRegex(id, r"^APX\d{3}$")
+                self.assertNotEqual(id, "APX000")
+                verdict, effort, counterpart = re.search(r"^\*\*(.+)\*\*, effort (\w+): (.+)$", page, flags=re.M).groups()
+                self.assertIn(verdict, VERDICTS)
+                self.assertIn(effort, EFFORTS)
+                self.assertEqual(counterpart.startswith("nearest: "), verdict == "none")
+                self.assertEqual("```cpp\n" in page, id not in WITHOUT_SNIPPET)
+
+    def test_tables_lead_to_pages(self):
+        linked = re.findall(r"\(#(apx\d+)\)", self.page)
+        self.assertEqual([name.upper() for name in linked], re.findall(r"^### (APX\d+)$", self.page, flags=re.M))
+
+    def test_explain_prints_the_page_of_a_rule(self):
+        told = run("--explain", "apx012")
+        self.assertEqual(told.returncode, 0)
+        self.assertIn("apex.amp.initialize(min_loss_scale)", told.stdout)
+        self.assertIn("amp::InitializeOptions().min_loss_scale(1)", told.stdout)
+        self.assertNotIn("```", told.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,341 @@
+"""Runs tools/port_check on sources of every kind: what it finds in them, its reports, its baseline and its exit codes."""
+import json
+import re
+import unittest
+
+from support import ToolTest, run
+
+
+class Python(ToolTest):
+    def test_names_are_followed_through_every_form_of_import(self):
+        source = """
+            import apex
+            import apex.amp.frontend
+            import apex.parallel as par
+            from apex import amp as A
+            from apex.amp import scale_loss as scaled
+            from apex.optimizers import *
+            from apex.parallel.distributed import DistributedDataParallel as DDP
+            apex.amp.initialize(m, o)
+            apex.amp.frontend.initialize(m, o)
+            par.Reducer(m)
+            A.master_params(o)
+            scaled(loss, o)
+            FusedAdam(p)
+            DDP(m)
+            alias = A.state_dict
+            alias()
+        """
+        expected = [(8, "APX001"), (9, "APX001"), (10, "APX406"), (11, "APX020"), (12, "APX013"), (13, "APX202"), (14, "APX401")]
+        self.assertEqual(self.rules(source), [*expected, (15, "APX018"), (16, "APX018")])
+
+    def test_imports_inside_of_functions_conditions_and_calls(self):
+        source = """
+            import importlib
+            def train():
+                try:
+                    from apex import amp
+                except ImportError:
+                    amp = None
+                if amp is not None:
+                    amp.initialize(m, o)
+            amp_C = importlib.import_module("amp_C")
+            amp_C.multi_tensor_scale(65536, flag, lists, 1.0)
+            __import__("apex").amp.state_dict()
+        """
+        self.assertEqual(self.rules(source), [(8, "APX001"), (10, "APX503"), (11, "APX018")])
+
+    def test_an_import_that_nothing_uses_is_reported_itself(self):
+        self.write("reexport.py", "from apex.optimizers import FusedAdam, FusedSGD\nFusedSGD(p)\n")
+        kinds = [(found["line"], found["rule"], found["kind"]) for found in self.check()["findings"]]
+        self.assertEqual(kinds, [(1, "APX202", "import"), (2, "APX201", "call")])
+
+    def test_arguments_have_rules_of_their_own(self):
+        source = """
+            from apex import amp
+            model, optimizer = amp.initialize(model, optimizer, opt_level="O1",
+                                              loss_scale="dynamic", **more)
+            with amp.scale_loss(loss, [a, b], loss_id=1, model=net):
+                pass
+        """
+        found = self.rules(source)
+        self.assertEqual(found, [(2, "APX001"), (2, "APX002"), (3, "APX008"), (4, "APX013"), (4, "APX014"), (4, "APX017")])
+
+    def test_an_argument_or_name_that_apex_does_not_have_is_unclassified(self):
+        found = self.findings("from apex import amp\namp.initialize(m, o, precision=16)\namp.autoscale(o)\n")
+        self.assertEqual(
+            found, [(2, "APX001", "apex.amp.initialize"), (2, "APX000", "apex.amp.initialize(precision)"), (3, "APX000", "apex.amp.autoscale")]
+        )
+
+    def test_methods_of_objects_of_apex(self):
+        source = """
+            from apex import amp
+            from apex.fp16_utils import FP16_Optimizer
+            from apex.optimizers import FusedAdam
+            class Trainer:
+                def __init__(self):
+                    self.optimizer = FP16_Optimizer(sgd, dynamic_loss_scale=True)
+                def train(self, loss):
+                    self.optimizer.backward(loss)
+                    self.optimizer.clip_master_grads(1)
+                    self.optimizer.param_groups
+                    self.optimizer.share_memory()
+            def make():
+                return FP16_Optimizer(sgd)
+            made = make()
+            made.loss_scale = 2
+            FusedAdam(p).step()
+            class Own(FusedAdam):
+                pass
+            own = Own(p, anything=1)
+            own.zero_grad()
+            amp._amp_state.loss_scalers[0].loss_scale()
+            handle = amp.init()
+            with handle.scale_loss(loss, sgd):
+                pass
+        """
+        expected = [(6, "APX112"), (8, "APX113"), (9, "APX115"), (10, "APX112"), (13, "APX112"), (15, "APX118"), (16, "APX202"), (16, "APX202")]
+        expected += [(17, "APX202"), (20, "APX202"), (21, "APX031"), (21, "APX029"), (22, "APX028"), (23, "APX028")]
+        self.assertEqual(self.rules(source), expected)
+
+    def test_telling_attributes_of_objects_that_come_from_elsewhere(self):
+        source = """
+            from apex import amp
+            def step(optimizer):
+                optimizer.clip_master_grads(1)
+                return optimizer._amp_stash.fp32_from_fp16_groups
+        """
+        self.assertEqual(self.rules(source), [(3, "APX115"), (4, "APX037")])
+
+    def test_decorators_base_classes_and_strings(self):
+        source = '''
+            """apex.amp.initialize in a docstring is no use."""
+            from apex import amp
+            import apex.normalization
+            # amp.initialize(m, o)
+            @amp.float_function
+            def loss(x): return x
+            class Norm(apex.normalization.FusedLayerNorm): pass
+            registry = {"adam": "apex.optimizers.FusedAdam", "note": "see apex.amp.initialize for more"}
+        '''
+        self.assertEqual(self.rules(source), [(5, "APX023"), (7, "APX301"), (8, "APX202")])
+
+    def test_flags_count_where_the_file_uses_apex(self):
+        flags = 'parser.add_argument("--opt-level")\nparser.add_argument("-l", "--loss-scale")\nparser.add_argument("--lr")\n'
+        self.assertEqual(self.rules(flags, "plain.py"), [])
+        self.assertEqual(self.rules("from apex import amp\n" + flags, "plain.py"), [(2, "APX038"), (3, "APX039")])
+
+    def test_what_others_call_amp_is_not_reported(self):
+        source = """
+            from torch.cuda import amp
+            scaler = amp.GradScaler()
+            with amp.autocast(): pass
+            optimizer.step()
+        """
+        self.assertEqual(self.rules(source), [])
+        both = "try:\n    from apex import amp\nexcept ImportError:\n    from torch.cuda import amp\namp.GradScaler()\namp.initialize(m, o)\n"
+        self.assertEqual(self.rules(both), [(6, "APX001")])
+
+    def test_a_file_of_python_2_is_read_statement_by_statement(self):
+        source = """
+            import apex
+            from apex import amp
+            class Trainer:
+                def train(self):
+                    print "scale", self.lr
+                    try:
+                        with amp.scale_loss(loss, self.opt,
+                                            delay_unscale=True) as scaled:
+                            scaled.backward()
+                    except RuntimeError, error:
+                        print amp.state_dict(), error
+                    else:
+                        return amp.master_params(self.opt)
+        """
+        found = self.rules(source)
+        self.assertEqual(found, [(7, "APX013"), (8, "APX015"), (11, "APX018"), (13, "APX020")])
+        self.assertRegex(self.check()["notes"][0], r"train\.py: line 5 is not Python 3; read statement by statement")
+
+    def test_what_no_python_parses_does_not_stop_the_tool(self):
+        self.write("broken.py", "from apex import amp\n((((\namp.initialize(m, o)\n")
+        (self.folder / "latin.py").write_bytes(b"# caf\xe9\nfrom apex import amp\namp.state_dict()\n")
+        (self.folder / "marked.py").write_bytes(b"\xef\xbb\xbfimport apex\napex.amp.state_dict()\n")
+        (self.folder / "zero.py").write_bytes(b"import apex\0\n")
+        found = [(each["file"], each["line"], each["rule"]) for each in self.check(code=0)["findings"]]
+        self.assertEqual(found, [("broken.py", 3, "APX001"), ("latin.py", 3, "APX018"), ("marked.py", 2, "APX018")])
+
+
+class Cpp(ToolTest):
+    def test_functions_templates_macros_and_headers(self):
+        source = """
+            #include <torch/extension.h>
+            #include "csrc/multi_tensor_apply.cuh"
+            #include "type_shim.h"
+            #define APPLY(depth, ...) multi_tensor_apply<depth>(__VA_ARGS__)
+            template <typename T>
+            struct Functor {
+              __device__ void operator()(int chunk, volatile int* flag, TensorListMetadata<2>& tl) {}
+            };
+            void scale(at::Tensor t) {
+              DISPATCH_FLOAT_AND_HALF(t.scalar_type(), 0, "scale", multi_tensor_apply<2>(512, 1, t, lists, Functor<scalar_t_0>());)
+              kernel<<<1, 2>>>(t.data_ptr<float>());
+              apex::multi_tensor_scale_cuda(1, t, lists, 1.f);
+            }
+            PYBIND11_MODULE(m, module) { module.def("scale", &multi_tensor_adam_cuda); }
+        """
+        expected = [(2, "APX520"), (3, "APX522"), (4, "APX520"), (7, "APX520"), (10, "APX522"), (10, "APX520"), (12, "APX503"), (14, "APX512")]
+        self.assertEqual(self.rules(source, "ops.cu"), expected)
+        kinds = {(found["line"], found["name"]): found["kind"] for found in self.check()["findings"]}
+        self.assertEqual(kinds[12, "multi_tensor_scale_cuda"], "call")
+        self.assertEqual(kinds[14, "multi_tensor_adam_cuda"], "reference")
+        self.assertEqual(kinds[2, "csrc/multi_tensor_apply.cuh"], "include")
+
+    def test_comments_and_strings_are_no_uses(self):
+        source = """
+            // multi_tensor_scale_cuda(1);
+            /* multi_tensor_sgd_cuda */
+            const char* name = "multi_tensor_adam_cuda";
+            const char* raw = R"(multi_tensor_lamb_cuda)";
+        """
+        self.assertEqual(self.rules(source, "ops.cpp"), [])
+
+    def test_names_that_other_code_has_too_count_only_beside_those_of_apex(self):
+        own = '#include "compat.h"\nauto p = t.DATA_PTR<float>();\nvoid mlp_forward();\n'
+        self.assertEqual(self.rules(own, "own.cpp"), [])
+        self.assertEqual(self.rules(own + '#include "type_shim.h"\n', "own.cpp"), [(1, "APX524"), (3, "APX701"), (4, "APX522")])
+
+
+class Reports(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.write("train.py", 'from apex import amp\nfrom apex.contrib.sparsity import ASP\nparser.add_argument("--opt-level")\n'
+                   "amp.initialize(m, o)\namp.initialize(m, o)\nASP.prune_trained_model(m, o)\namp.register_half_function(F, 'f')\n")
+        self.write("sub/plain.py", "print(1)\n")
+
+    def text(self, *arguments):
+        return run(".", *arguments, cwd=self.folder).stdout
+
+    def test_text_has_a_line_for_each_use_and_a_counterpart_for_each_rule(self):
+        text = self.text()
+        self.assertRegex(text, r"(?m)^train\.py:4 APX001 exact \(effort low\): apex\.amp\.initialize$")
+        self.assertRegex(text, r"(?m)^train\.py:6 APX627 none \(effort medium\): apex\.contrib\.sparsity\.ASP\.prune_trained_model$")
+        self.assertEqual(text.count('auto [net, opt] = amp::initialize(model, optimizer, "O2");\n    note: Returns'), 1)
+        self.assertIn("\n    nearest: a mask of one's own", text)
+        totals = ["2 files read, 1 use Apex", "4 of 4 calls classified, 5 of 5 uses"]
+        totals += ["verdicts: 3 exact, 0 renamed, 1 behaves differently, 1 none", "effort: 1 none, 3 low, 1 medium, 0 high"]
+        self.assertEqual(text.splitlines()[-4:], totals)
+
+    def test_json_has_all_of_it(self):
+        report = self.check(code=1)
+        self.assertEqual(report["version"], 1)
+        first = report["findings"][0]
+        self.assertEqual((first["file"], first["line"], first["column"], first["rule"], first["kind"]), ("train.py", 3, 21, "APX038", "flag"))
+        self.assertEqual(set(first), {"file", "line", "column", "name", "kind", "rule", "verdict", "effort", "counterpart", "include",
+                                      "snippet", "differs", "page", "text"})
+        self.assertEqual(first["page"], "apex_cpp/porting.md#apx038")
+        totals = report["totals"]
+        self.assertEqual(sum(totals["verdicts"].values()), len(report["findings"]))
+        self.assertEqual(sum(totals["efforts"].values()), totals["uses"])
+        self.assertEqual((totals["calls"], totals["calls_classified"], totals["files"], totals["files_with_apex"]), (4, 4, 2, 1))
+
+    def test_sarif_has_what_its_schema_requires(self):
+        log = json.loads(self.text("--format", "sarif"))
+        self.assertEqual((log["version"], len(log["runs"])), ("2.1.0", 1))
+        self.assertTrue(log["$schema"].endswith("sarif-2.1.0.json"))
+        run_of_tool = log["runs"][0]
+        rules = run_of_tool["tool"]["driver"]["rules"]
+        self.assertEqual(run_of_tool["tool"]["driver"]["name"], "port_check")
+        self.assertEqual(len({rule["id"] for rule in rules}), len(rules))
+        self.assertEqual(len(run_of_tool["results"]), 5)
+        for result in run_of_tool["results"]:
+            self.assertEqual(rules[result["ruleIndex"]]["id"], result["ruleId"])
+            self.assertIn(result["level"], ("none", "note", "warning", "error"))
+            self.assertTrue(result["message"]["text"])
+            place = result["locations"][0]["physicalLocation"]
+            self.assertRegex(place["artifactLocation"]["uri"], r"^[\w./%-]+$")
+            self.assertGreaterEqual(min(place["region"]["startLine"], place["region"]["startColumn"]), 1)
+        levels = {result["ruleId"]: result["level"] for result in run_of_tool["results"]}
+        self.assertEqual(levels, {"APX038": "note", "APX001": "note", "APX627": "error", "APX025": "warning"})
+        for rule in rules:
+            self.assertTrue(rule["shortDescription"]["text"] and rule["fullDescription"]["text"] and rule["help"]["text"])
+
+    def test_sarif_uris_are_uris(self):
+        self.write("a folder/über.py", "import apex\napex.amp.state_dict()\n")
+        results = json.loads(self.text("--format", "sarif"))["runs"][0]["results"]
+        uris = {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in results}
+        self.assertEqual(uris, {"train.py", "a%20folder/%C3%BCber.py"})
+
+    def test_out_writes_the_report_into_a_file(self):
+        result = run(".", "--format", "json", "--out", "report.json", cwd=self.folder)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (1, "", "report: report.json\n"))
+        self.assertEqual(json.loads((self.folder / "report.json").read_text()), self.check())
+
+
+class Baseline(ToolTest):
+    SOURCE = "from apex import amp\nfrom apex.contrib.sparsity import ASP\nASP.prune_trained_model(m, o)\namp.initialize(m, o)\n"
+
+    def setUp(self):
+        super().setUp()
+        self.write("train.py", self.SOURCE)
+        self.assertEqual(run(".", "--write-baseline", "known.json", cwd=self.folder).returncode, 0)
+
+    def test_what_is_known_is_hidden_wherever_its_line_has_moved(self):
+        self.write("train.py", "import os\n\n" + self.SOURCE.replace("(m, o)", "(m,  o)", 0))
+        report = self.check("--baseline", "known.json", code=0)
+        self.assertEqual((report["findings"], report["totals"]["hidden_by_baseline"]), ([], 2))
+
+    def test_what_is_new_is_shown_also_where_the_same_is_known(self):
+        self.write("train.py", self.SOURCE + "ASP.prune_trained_model(m, o)\nASP.prune_trained_model(n, o)\n")
+        self.write("other.py", self.SOURCE)
+        found = [(each["file"], each["line"]) for each in self.check("--baseline", "known.json", code=1)["findings"]]
+        self.assertEqual(found, [("other.py", 3), ("other.py", 4), ("train.py", 5), ("train.py", 6)])
+
+    def test_a_file_that_is_no_baseline_is_refused(self):
+        for text in ("", "[]", '{"version": 2, "known": {}}', '{"version": 1, "known": {"a": "b"}}'):
+            self.write("bad.json", text)
+            result = run(".", "--baseline", "bad.json", cwd=self.folder)
+            self.assertEqual(result.returncode, 2)
+            self.assertEqual(result.stderr, "port_check: bad.json is no baseline of this tool: make one with --write-baseline\n")
+
+
+class ExitCodes(ToolTest):
+    def code(self, text):
+        self.write("train.py", text)
+        return run("train.py", cwd=self.folder).returncode
+
+    def test_counterparts_for_everything(self):
+        self.assertEqual(self.code("import apex\napex.amp.state_dict()\n"), 0)
+        self.assertEqual(self.code("print(1)\n"), 0)
+
+    def test_none_and_unknown(self):
+        self.assertEqual(self.code("import apex\napex.contrib.sparsity.ASP\n"), 1)
+        self.assertEqual(self.code("import apex\napex.amp.unheard_of()\n"), 1)
+
+    def test_nothing_to_check(self):
+        self.write("notes.txt", "apex\n")
+        self.write(".hidden/train.py", "import apex\napex.contrib.sparsity.ASP\n")
+        cases = {
+            (): "name a source or a folder",
+            (".",): "no Python, C++ or CUDA sources in .",
+            ("gone.py",): "no such file or folder: gone.py",
+            ("notes.txt",): "notes.txt is not a source that this tool reads",
+            ("--explain", "APX999"): "no such rule: APX999",
+            (".", "--format", "xml"): "invalid choice",
+            ("train.py", "--baseline", "gone.json"): "gone.json",
+        }
+        for arguments, message in cases.items():
+            with self.subTest(arguments):
+                if "train.py" in arguments:
+                    self.write("train.py", "import apex\n")
+                result = run(*arguments, cwd=self.folder)
+                self.assertEqual((result.returncode, result.stdout), (2, ""))
+                self.assertRegex(result.stderr, re.escape(message))
+
+    def test_a_source_named_twice_counts_once(self):
+        self.write("train.py", "import apex\napex.amp.state_dict()\n")
+        result = run("train.py", "train.py", ".", "--format", "json", cwd=self.folder)
+        self.assertEqual(json.loads(result.stdout)["totals"]["files"], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,85 @@
+"""What was found in the sources, and the file of what a project knows already."""
+import collections
+import dataclasses
+import json
+
+from rules import UNCLASSIFIED, Rule
+
+KINDS = ("call", "keyword", "reference", "import", "flag", "include")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One use of Apex: what is used, where, and its rule. Lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+    name: str
+    kind: str
+    rule: Rule
+    text: str  # the line of source
+
+    @property
+    def blocks(self):
+        return self.rule.verdict in ("none", UNCLASSIFIED.verdict)
+
+    @property
+    def context(self):
+        """What a baseline knows a finding by. Not the line: it moves when others are inserted."""
+        return f"{self.file}\t{self.rule.id}\t{self.name}\t{' '.join(self.text.split())}"
+
+
+@dataclasses.dataclass
+class Scan:
+    """All findings, of how many files, and what is to be told about some of these."""
+
+    files: int = 0
+    findings: list = dataclasses.field(default_factory=list)
+    notes: list = dataclasses.field(default_factory=list)
+    hidden: int = 0  # findings that the baseline knows
+
+    def totals(self):
+        """Counts for the end of a report and for JSON."""
+        verdicts = collections.Counter(finding.rule.verdict for finding in self.findings)
+        calls = [finding for finding in self.findings if finding.kind == "call"]
+        classified = lambda found: sum(finding.rule is not UNCLASSIFIED for finding in found)
+        return {
+            "files": self.files,
+            "files_with_apex": len({finding.file for finding in self.findings}),
+            "calls": len(calls),
+            "calls_classified": classified(calls),
+            "uses": len(self.findings),
+            "uses_classified": classified(self.findings),
+            "hidden_by_baseline": self.hidden,
+            "verdicts": {v: verdicts[v] for v in ("exact", "renamed", "behaves differently", "none", UNCLASSIFIED.verdict)},
+            "efforts": dict(sorted(collections.Counter(finding.rule.effort for finding in self.findings).items())),
+        }
+
+
+def write_baseline(path, findings):
+    known = collections.Counter(finding.context for finding in findings)
+    path.write_text(json.dumps({"version": 1, "known": dict(sorted(known.items()))}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_baseline(path):
+    """Errors: ValueError for a file that is no baseline."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["version"] == 1 and all(isinstance(count, int) for count in data["known"].values()):
+            return collections.Counter(data["known"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{path} is no baseline of this tool: make one with --write-baseline")
+
+
+def hide_known(scan, known):
+    """Takes findings out that the baseline has, each as often as it has it."""
+    left, shown = known.copy(), []
+    for finding in scan.findings:
+        if left[finding.context] > 0:
+            left[finding.context] -= 1
+        else:
+            shown.append(finding)
+    scan.hidden = len(scan.findings) - len(shown)
+    scan.findings = shown

@@ -1,0 +1,102 @@
+"""The porting guide, made of the rules: a page in Markdown, whose blocks the tests compile and run."""
+import re
+import textwrap
+
+WIDTH = 140
+HEAD = """\
+# Porting from Apex
+
+Each Python call and C++ function of Apex, and what a C++ program writes in its place. `tools/port_check` tells for sources which of
+these they use ([how](../tools/porting/README.md)); this page is made of its rules, by `tools/port_check --guide`.
+
+In the blocks `amp` is `apex::amp`, `model` and `optimizer` are the program's own, `net` and `opt` what `amp::initialize` answered, and `x`
+and `y` a batch. The tests compile and run every block. Verdicts:
+
+| verdict | what it says |
+|---|---|
+| exact | the same name in C++'s spelling, the same arguments and behaviour; a note says what comes on top |
+| renamed | the same behaviour by another name or form |
+| behaves differently | there is a counterpart, and the note says what to look at |
+| none | no counterpart; the block shows what is nearest to it |
+
+The effort is that of changing one use: none (spelling), low (a line), medium (some lines, with thought), high (a part of the program).
+"""
+
+
+def paragraph(text):
+    return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def cell(text):
+    return text.replace("|", "\\|")
+
+
+def short(rule):
+    """The names of a rule, as a table has them."""
+    names = [*rule.names, *(flag for flag in rule.flags if flag not in rule.names)]
+    shown = [f"`{name}`" for name in names[:3]]
+    return ", ".join(shown) + (", …" if len(names) > 3 else "")
+
+
+def table(package):
+    yield "| | Apex | verdict | effort | here |"
+    yield "|---|---|---|---|---|"
+    for rule in package.rules:
+        yield f"| [{rule.id}](#{rule.id.lower()}) | {cell(short(rule))} | {rule.verdict} | {rule.effort} | {cell(rule.counterpart)} |"
+
+
+def block(rule, included):
+    """A rule's snippet with what the tests put around it, which readers do not see."""
+    if rule.then:
+        yield f"<!-- then: {rule.then.strip()} -->"
+    elif rule.given:
+        yield f"<!-- with: {rule.given.strip()} -->"
+    yield "```cpp"
+    if rule.include != included:
+        yield f"#include <{rule.include}>"
+    yield rule.snippet.rstrip()
+    yield "```"
+
+
+def also(rule):
+    """What else leads to a rule's page."""
+    lists = (("arguments", rule.parameters), ("of its objects", rule.members), ("in C++", rule.cpp), ("headers", rule.includes))
+    found = [f"{what}: {', '.join(f'`{name}`' for name in dict.fromkeys(names))}" for what, names in lists if names]
+    return "; ".join(found)
+
+
+def page(rule, included=""):
+    """`included`: the header that its chapter has named."""
+    yield f"### {rule.id}"
+    yield ""
+    yield paragraph(", ".join(f"`{name}`" for name in dict.fromkeys((*rule.names, *rule.flags))))
+    yield ""
+    yield f"**{rule.verdict}**, effort {rule.effort}: {rule.counterpart}"
+    if rule.differs:
+        yield ""
+        yield paragraph(rule.differs)
+    if also(rule):
+        yield ""
+        yield paragraph(f"<small>{also(rule)}</small>")
+    if rule.snippet:
+        yield ""
+        yield from block(rule, included)
+    yield ""
+
+
+def text(rules):
+    lines = [HEAD]
+    for package in rules.packages:
+        lines += [f"## {package.title}", ""]
+        if package.include:
+            lines += ["```cpp", f"#include <{package.include}>", "```", ""]
+        lines += [paragraph(package.about), "", *table(package), ""]
+        for rule in package.rules:
+            lines += page(rule, package.include)
+    return "\n".join(lines)
+
+
+def explain(rule):
+    """A rule's page for a terminal."""
+    shown = "\n".join(line for line in page(rule) if not line.startswith(("<!--", "```")))
+    return re.sub(r"</?small>|\*\*|^### ", "", shown, flags=re.M).strip()

@@ -1,0 +1,131 @@
+"""Reads Apex sources and reports what becomes of each use of Apex. See README.md."""
+import argparse
+import os
+import pathlib
+import sys
+import time
+
+import cpp_source
+import data_reports
+import findings
+import guide
+import python_source
+import rules
+import text_report
+
+READERS = {suffix: reader.scan for reader in (python_source, cpp_source) for suffix in reader.SUFFIXES}
+WRITERS = {"text": text_report.write, "json": data_reports.write_json, "sarif": data_reports.write_sarif}
+PORTED, NOT_PORTED, NOT_CHECKED = 0, 1, 2
+EXIT_CODES = "exit code: 0 every use has a counterpart, 1 some have none or are unknown, 2 nothing was checked"
+
+
+class Usage(Exception):
+    """What the caller has to change."""
+
+
+class Progress:
+    """How many files are read, on standard error: on a terminal in one line that is rewritten, else every 15 s."""
+
+    def __init__(self, total):
+        self._total, self._told, self._live = total, time.monotonic(), sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def __call__(self, done):
+        now = time.monotonic()
+        if self._live and (now - self._told > 0.1 or done == self._total):
+            end = "\r\033[K" if done == self._total else ""
+            print(f"\r\033[Kport_check: {done} of {self._total} files read{end}", end="", file=sys.stderr, flush=True)
+        elif not self._live and now - self._told > 15:
+            print(f"port_check: {done} of {self._total} files read", file=sys.stderr)
+        else:
+            return
+        self._told = now
+
+
+def sources(paths):
+    """The files to read: those named, and those of a suffix that is known in the folders, hidden ones left out."""
+    for path in paths:
+        if path.is_dir():
+            for folder, folders, names in os.walk(path):
+                folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+                yield from (pathlib.Path(folder, name) for name in sorted(names) if pathlib.Path(name).suffix in READERS)
+        elif not path.exists():
+            raise Usage(f"no such file or folder: {path}")
+        elif path.suffix not in READERS:
+            raise Usage(f"{path} is not a source that this tool reads ({' '.join(sorted(READERS))})")
+        else:
+            yield path
+
+
+def read(path):
+    """A file's text. Bytes that are no UTF-8 do not stop the reader, a byte order mark does not show."""
+    try:
+        return path.read_bytes().decode("utf-8-sig", errors="replace")
+    except OSError as error:
+        raise Usage(f"cannot read {path}: {error.strerror}") from error
+
+
+def scan(paths, known_rules):
+    files = list(dict.fromkeys(sources(paths)))
+    if not files:
+        raise Usage(f"no Python, C++ or CUDA sources in {', '.join(map(str, paths))}")
+    result, progress = findings.Scan(), Progress(len(files))
+    for path in files:
+        found, notes = READERS[path.suffix](path.as_posix(), read(path), known_rules)
+        result.findings += found
+        result.notes += notes
+        result.files += 1
+        progress(result.files)
+    return result
+
+
+def arguments(argv):
+    parser = argparse.ArgumentParser(prog="tools/port_check", description=__doc__, epilog=EXIT_CODES)
+    parser.add_argument("paths", nargs="*", type=pathlib.Path, metavar="PATH", help="Python, C++ or CUDA sources, or folders of them")
+    parser.add_argument("--format", choices=WRITERS, default="text", help="of the report (default: text)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="where the report goes (default: standard output)")
+    parser.add_argument("--baseline", type=pathlib.Path, metavar="FILE", help="leave out findings that this file knows")
+    parser.add_argument("--write-baseline", type=pathlib.Path, metavar="FILE", help="write all findings into such a file")
+    parser.add_argument("--explain", metavar="RULE", help="print what the guide says of a rule, such as APX012")
+    parser.add_argument("--guide", action="store_true", help="print the porting guide (apex_cpp/porting.md)")
+    return parser.parse_args(argv)
+
+
+def report(options, known_rules):
+    result = scan(options.paths, known_rules)
+    if options.write_baseline:
+        findings.write_baseline(options.write_baseline, result.findings)
+        print(f"port_check: {len(result.findings)} findings are known to {options.write_baseline} now", file=sys.stderr)
+        return PORTED
+    if options.baseline:
+        findings.hide_known(result, findings.read_baseline(options.baseline))
+    if options.out:
+        with options.out.open("w", encoding="utf-8") as out:
+            WRITERS[options.format](result, out)
+        print(f"report: {options.out}", file=sys.stderr)
+    else:
+        WRITERS[options.format](result, sys.stdout)
+    return NOT_PORTED if any(finding.blocks for finding in result.findings) else PORTED
+
+
+def main(argv):
+    options, known_rules = arguments(argv), rules.load()
+    if options.guide:
+        sys.stdout.write(guide.text(known_rules))
+        return PORTED
+    if options.explain:
+        rule = known_rules.by_id.get(options.explain.upper())
+        if rule is None:
+            raise Usage(f"no such rule: {options.explain} (APX001 to {known_rules.all[-1].id})")
+        print(guide.explain(rule))
+        return PORTED
+    if not options.paths:
+        raise Usage("name a source or a folder (see --help)")
+    return report(options, known_rules)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (Usage, ValueError, OSError) as error:
+        print(f"port_check: {error}", file=sys.stderr)
+        sys.exit(NOT_CHECKED)

@@ -1,0 +1,336 @@
+"""Finds what Python sources use of Apex: follows imports, aliases and objects of Apex's classes through a file."""
+import ast
+import collections
+import io
+import re
+import textwrap
+import tokenize
+
+from findings import Finding
+from rules import UNCLASSIFIED
+
+SUFFIXES = {".py"}
+DOTTED = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+
+Symbol = collections.namedtuple("Symbol", "name")  # a module, class or function of Apex
+Instance = collections.namedtuple("Instance", "class_name")  # an object of one of its classes
+
+
+def statements(text):
+    """(first line, source) of each logical line of a file that Python 3 does not parse as a whole."""
+    first, lines = None, text.splitlines()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NEWLINE:
+                if first is not None:
+                    yield first, textwrap.dedent("\n".join(lines[first - 1 : token.end[0]]))
+                first = None
+            elif first is None and token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.COMMENT):
+                first = token.start[0]
+    except (tokenize.TokenError, IndentationError):  # the rest, line by line
+        for line in range(first or 1, len(lines) + 1):
+            yield line, lines[line - 1].strip()
+
+
+def parse_statement(source):
+    """The tree of one logical line, whose block is elsewhere; what is left of its names if it has none."""
+    for before, after in (("", ""), ("", " pass"), ("if 1: pass\n", " pass"), ("try: pass\n", " pass"), ("", "\ndef _(): pass")):
+        try:
+            tree = ast.parse(before + source + after)
+            return ast.increment_lineno(tree, -before.count("\n")).body
+        except (SyntaxError, ValueError):
+            continue
+    body = []
+    for line, row in enumerate(source.splitlines(), 1):
+        for name in DOTTED.findall(row.split("#")[0]):
+            try:
+                body += ast.increment_lineno(ast.parse(name), line - 1).body
+            except SyntaxError:  # a keyword of Python 3 among the names
+                continue
+    return body
+
+
+def parse(text):
+    """The tree of a file, and a note if Python 3 does not parse it: then statements stand one after the other."""
+    try:
+        return ast.parse(text), None
+    except (SyntaxError, ValueError) as error:
+        body = []
+        for first, source in statements(text):
+            for node in parse_statement(source):
+                body.append(ast.increment_lineno(node, first - 1))
+        return ast.Module(body, []), f"line {getattr(error, 'lineno', None) or 1} is not Python 3; read statement by statement"
+
+
+class Reader(ast.NodeVisitor):
+    """Walks a file twice: the first time to learn what names stand for, the second to report."""
+
+    def __init__(self, rules):
+        self.rules = rules
+        self.reports = []  # (node, name, kind, rule)
+        self._scopes = collections.defaultdict(dict)  # of functions and the file, by node
+        self._chain = [None]
+        self._classes = collections.defaultdict(dict)  # what `self.x` is, by class
+        self._class = None
+        self._results = {}  # what the file's own functions answer, by name
+        self._imports = {}  # (local name, what it stands for) -> the import, until it is used
+        self._foreign = set()  # names that other modules have as well
+        self._reporting = False
+        self.uses_apex = False
+
+    def read(self, tree):
+        self.visit(tree)
+        self.uses_apex = bool(self._imports) or self.uses_apex
+        if not self.uses_apex:
+            return
+        self._reporting = True
+        self.visit(tree)
+        for (_, name), node in self._imports.items():
+            if not self.rules.is_package(name):
+                self._report(node, name, "import", self.rules.of(name) or UNCLASSIFIED)
+
+    def _report(self, node, name, kind, rule):
+        if self._reporting:
+            self.reports.append((node, name, kind, rule))
+
+    # ---- what names stand for ----
+
+    def _bind(self, name, value):
+        self._scopes[self._chain[-1]][name] = value
+
+    def _lookup(self, name):
+        for scope in reversed(self._chain):
+            if name in self._scopes[scope]:
+                return self._scopes[scope][name]
+        return None
+
+    def _assign(self, target, value):
+        if value is None:
+            return
+        if isinstance(target, ast.Name):
+            self._bind(target.id, value)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            self._classes[self._class if target.value.id == "self" else target.value.id][target.attr] = value
+
+    def _resolve(self, node):
+        """The Symbol or Instance of an expression, or None."""
+        if isinstance(node, ast.Name):
+            return self._lookup(node.id)
+        if isinstance(node, ast.Attribute):
+            return self._resolve_attribute(node)
+        if isinstance(node, ast.Call):
+            return self._resolve_call(node)
+        if isinstance(node, ast.Subscript):
+            of = self._resolve(node.value)
+            result = isinstance(of, Symbol) and self.rules.result_of(of.name)
+            return Instance(result) if result else None
+        if isinstance(node, (ast.IfExp, ast.BoolOp)):
+            parts = (node.body, node.orelse) if isinstance(node, ast.IfExp) else node.values
+            return next((value for value in map(self._resolve, parts) if value), None)
+        return None
+
+    def _resolve_attribute(self, node):
+        base = self._resolve(node.value)
+        if isinstance(base, Symbol):
+            return Symbol(f"{base.name}.{node.attr}")
+        if base is None and isinstance(node.value, ast.Name):
+            return self._classes[self._class if node.value.id == "self" else node.value.id].get(node.attr)
+        return None
+
+    def _resolve_call(self, node):
+        callee = self._resolve(node.func)
+        if isinstance(callee, Symbol):
+            name = self.rules.canonical(callee.name)
+            result = self.rules.result_of(name) or (name if self.rules.is_class(name) else None)
+            return Instance(result) if result else None
+        if isinstance(node.func, ast.Attribute):
+            base = self._resolve(node.func.value)
+            if isinstance(base, Instance):
+                result = self.rules.result_of(f"{base.class_name}.{node.func.attr}")
+                return Instance(result) if result else None
+            if node.func.attr == "import_module":
+                return self._imported_by_name(node)
+        if isinstance(node.func, ast.Name):
+            if node.func.id in ("__import__", "import_module"):
+                return self._imported_by_name(node)
+            return self._results.get(node.func.id)
+        return None
+
+    def _imported_by_name(self, node):
+        name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
+        if isinstance(name, str) and name.split(".")[0] in self.rules.roots:
+            self.uses_apex = True
+            return Symbol(name)
+        return None
+
+    # ---- statements that bind names ----
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            local = alias.asname or alias.name.split(".")[0]
+            if alias.name.split(".")[0] in self.rules.roots:
+                self.uses_apex = True
+                self._bind(local, Symbol(alias.name if alias.asname else local))
+            else:
+                self._foreign.add(local)
+
+    def visit_ImportFrom(self, node):
+        of_apex = not node.level and node.module and node.module.split(".")[0] in self.rules.roots
+        for alias in node.names:
+            if not of_apex:
+                self._foreign.add(alias.asname or alias.name)
+                continue
+            self.uses_apex = True
+            if alias.name == "*":
+                for local, name in self.rules.names_in(node.module).items():
+                    self._bind(local, Symbol(name))
+                continue
+            name = f"{node.module}.{alias.name}"
+            self._bind(alias.asname or alias.name, Symbol(name))
+            if not self._reporting:
+                self._imports[alias.asname or alias.name, name] = alias
+
+    def visit_Assign(self, node):
+        value = self._resolve(node.value)
+        for target in node.targets:
+            self._assign(target, value)
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                for each, source in zip(target.elts, node.value.elts):
+                    self._assign(each, self._resolve(source))
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node):
+        if node.value:
+            self._assign(node.target, self._resolve(node.value))
+        self.generic_visit(node)
+
+    def visit_With(self, node):
+        for item in node.items:
+            if item.optional_vars is not None:
+                self._assign(item.optional_vars, self._resolve(item.context_expr))
+        self.generic_visit(node)
+
+    def visit_ClassDef(self, node):
+        for each in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
+            self.visit(each)
+        outer, self._class = self._class, node
+        bases = [value for value in map(self._resolve, node.bases) if isinstance(value, Symbol) and self.rules.is_class(value.name)]
+        for statement in node.body:
+            self.visit(statement)
+        self._class = outer
+        if bases:  # its objects have what the base's have
+            self._results[node.name] = Instance(self.rules.canonical(bases[0].name))
+
+    def visit_FunctionDef(self, node):
+        for each in node.decorator_list:
+            if not isinstance(each, ast.Call) and self._use(each, "call"):
+                continue
+            self.visit(each)
+        self.visit(node.args)
+        self._chain.append(node)
+        for statement in node.body:
+            self.visit(statement)
+        self._chain.pop()
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Return(self, node):
+        value = node.value and self._resolve(node.value)
+        function = self._chain[-1]
+        if isinstance(value, Instance) and function is not None and self._class is None:
+            self._results[function.name] = value
+        self.generic_visit(node)
+
+    # ---- uses ----
+
+    def _use(self, node, kind):
+        """Reports a name or attribute if it stands for something of Apex. Answers whether it does."""
+        value = self._resolve(node)
+        if isinstance(value, Symbol):
+            return self._use_symbol(node, value.name, kind)
+        if not isinstance(node, ast.Attribute):
+            return False
+        base = self._resolve(node.value)
+        if isinstance(base, Instance):
+            rule = self.rules.of_member(base.class_name, node.attr)
+            if rule:
+                self._report(node, f"{base.class_name}.{node.attr}", kind, rule)
+                self._use_base(node.value)
+                return True
+        if node.attr in self.rules.attributes and not isinstance(base, Symbol):
+            rule = self.rules.attributes[node.attr]
+            self._report(node, node.attr if rule.names[0] == node.attr else f"…{node.attr}", kind, rule)
+            self._use_base(node.value)
+            return True
+        return False
+
+    def _use_base(self, node):
+        """`FP16_Optimizer(sgd).step()`: what stands before the dot is a use of its own, unless it is a name."""
+        if not isinstance(node, ast.Name):
+            self.visit(node)
+
+    def _root(self, node):
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return node.id if isinstance(node, ast.Name) else None
+
+    def _use_symbol(self, node, name, kind):
+        root = self._root(node)
+        rule = self.rules.of(name)
+        if self._reporting:
+            for key in [key for key in self._imports if key[0] == root]:
+                if name == key[1] or name.startswith(key[1] + "."):
+                    del self._imports[key]
+        if rule is None and (root in self._foreign or self.rules.is_package(name) or name.endswith("__")):
+            return False
+        self._report(node, self.rules.canonical(name), kind, rule or UNCLASSIFIED)
+        return True
+
+    def visit_Call(self, node):
+        if not self._use(node.func, "call"):
+            self.visit(node.func)
+        callee = self._resolve(node.func)
+        for keyword in node.keywords:
+            rule = keyword.arg and isinstance(callee, Symbol) and self.rules.of_keyword(callee.name, keyword.arg)
+            if rule:
+                self._report(keyword, f"{self.rules.canonical(callee.name)}({keyword.arg})", "keyword", rule)
+            self.visit(keyword.value)
+        for argument in node.args:
+            self.visit(argument)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            self._use_flags(node)
+
+    def _use_flags(self, node):
+        for argument in node.args:
+            if isinstance(argument, ast.Constant) and argument.value in self.rules.flags:
+                self._report(argument, argument.value, "flag", self.rules.flags[argument.value])
+
+    def visit_Attribute(self, node):
+        if not self._use(node, "reference"):
+            self.generic_visit(node)
+
+    def visit_Constant(self, node):
+        """A name of Apex as a string, as registries of optimizers have them."""
+        if isinstance(node.value, str) and node.value.startswith("apex.") and DOTTED.fullmatch(node.value):
+            rule = self.rules.exact(node.value)
+            if rule:
+                self.uses_apex = True
+                self._report(node, self.rules.canonical(node.value), "reference", rule)
+
+    def visit_Name(self, node):
+        if isinstance(node.ctx, ast.Load):
+            self._use(node, "reference")
+
+
+def scan(path, text, rules):
+    """Findings of one file, and notes on how it was read."""
+    tree, note = parse(text)
+    reader = Reader(rules)
+    reader.read(tree)
+    lines = text.splitlines()
+    findings = [
+        Finding(path, node.lineno, node.col_offset + 1, name, kind, rule, lines[node.lineno - 1] if node.lineno <= len(lines) else "")
+        for node, name, kind, rule in reader.reports
+    ]
+    findings = sorted(set(findings), key=lambda finding: (finding.line, finding.column, finding.name))
+    return findings, [f"{path}: {note}"] if note and findings else []

@@ -1,0 +1,147 @@
+"""What becomes of each name of Apex: the rules in rules/*.yaml, and how a name finds its rule."""
+import dataclasses
+import functools
+import pathlib
+
+import yaml
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "rules"
+VERDICTS = ("exact", "renamed", "behaves differently", "none")
+EFFORTS = ("none", "low", "medium", "high")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One page of the guide. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter and `apex.a.*` for all
+    of a module; `members` what objects of a class have, `attributes` names that are telling on any object."""
+
+    id: str
+    names: tuple
+    verdict: str
+    effort: str
+    counterpart: str
+    parameters: tuple = ()
+    members: tuple = ()
+    attributes: tuple = ()
+    flags: tuple = ()
+    cpp: tuple = ()
+    includes: tuple = ()
+    common_names: bool = False  # the C++ names are other code's, too: they count only beside others of Apex
+    differs: str = ""
+    include: str = ""  # the header of the counterpart
+    snippet: str = ""
+    given: str = ""  # what the tests put before the snippet
+    then: str = ""  # or, for a snippet that stands outside of functions, what they run
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """One file of rules: a chapter of the guide."""
+
+    title: str
+    include: str
+    about: str
+    rules: tuple
+    modules: dict
+    returns: dict
+
+
+UNCLASSIFIED = Rule("APX000", (), "unclassified", "high", "no rule knows this name")
+
+
+def read_rule(data, include):
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    return Rule(**{"include": include, **fields})
+
+
+def read_package(path):
+    data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    include = data.get("include", "")
+    rules = tuple(read_rule(rule, include) for rule in data["rules"])
+    return Package(data["title"], include, data["about"].strip(), rules, data.get("modules", {}), data.get("returns", {}))
+
+
+class Rules:
+    """All rules. Names are looked up as Apex defines them or as its packages export them."""
+
+    def __init__(self, packages):
+        self.packages = packages
+        self.all = [rule for package in packages for rule in package.rules]
+        self.by_id = {rule.id: rule for rule in self.all}
+        self._modules = {name: to for package in packages for name, to in package.modules.items()}
+        self._returns = {name: to for package in packages for name, to in package.returns.items()}
+        self._names = {name: rule for rule in self.all for name in rule.names if not name.endswith(".*")}
+        self._wildcards = {name[:-2]: rule for rule in self.all for name in rule.names if name.endswith(".*")}
+        self.attributes = {name: rule for rule in self.all for name in rule.attributes}
+        self.flags = {name: rule for rule in self.all for name in rule.flags}
+        self.cpp = {name: rule for rule in self.all for name in rule.cpp}
+        self.includes = {name: rule for rule in self.all for name in rule.includes}
+        dotted = [name for name in (*self._names, *self._wildcards) if "." in name]
+        self.roots = {name.split(".")[0] for name in (*dotted, *self._wildcards)}
+        self._packages = {name.rsplit(".", depth)[0] for name in dotted for depth in range(1, name.count(".") + 1)}
+        self._packages |= set(self._modules) | set(self._wildcards) | {"apex"}
+
+    def canonical(self, name):
+        """`apex.amp.frontend.initialize` -> `apex.amp.initialize`."""
+        for length in range(name.count("."), 0, -1):
+            head, tail = ".".join(name.split(".")[:length]), name.split(".")[length:]
+            if head in self._modules:
+                return self.canonical(".".join([self._modules[head], *tail]))
+        return name
+
+    def is_package(self, name):
+        return (name in self._packages or self.canonical(name) in self._packages) and self.exact(name) is None
+
+    def exact(self, name):
+        """The rule that has this very name, or the wildcard that is the closest one around it."""
+        for form in (name, self.canonical(name)):
+            if form in self._names:
+                return self._names[form]
+        return self._around(name) or self._around(self.canonical(name))
+
+    def _around(self, name):
+        parts = name.split(".")
+        heads = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+        return next((self._wildcards[head] for head in heads if head in self._wildcards), None)
+
+    def of(self, name):
+        """The rule of a name, or of what the name is a part of (`…FusedAdam.step`); None if no rule knows it."""
+        rule = self.exact(name)
+        while rule is None and "." in name:
+            name = name.rsplit(".", 1)[0]
+            if self.is_package(name):
+                return None
+            rule = self.exact(name)
+        return rule
+
+    def of_member(self, class_name, member):
+        """The rule of `object.member`; None where Apex has nothing of that name, so that it is PyTorch's or the program's."""
+        own = self._names.get(f"{class_name}.{member}")
+        of_class = self.exact(class_name)
+        return own or (of_class if of_class and member in of_class.members else None)
+
+    def of_keyword(self, function, keyword):
+        """The rule of an argument by its name: None if that of the function covers it, UNCLASSIFIED if none does."""
+        function = self.canonical(function)
+        rule = self.exact(function)
+        own = self._names.get(f"{function}({keyword})")
+        covered = rule is None or keyword in rule.parameters or self._around(function) is rule
+        return own or (None if covered else UNCLASSIFIED)
+
+    def is_class(self, name):
+        rule = self.exact(name)
+        return rule is not None and (bool(rule.members) or name.rsplit(".", 1)[-1][:1].isupper())
+
+    def result_of(self, name):
+        return self._returns.get(self.canonical(name))
+
+    def names_in(self, package):
+        """What `from package import *` brings."""
+        heads = (package + ".", self.canonical(package) + ".")
+        found = (name for name in self._names if name.startswith(heads) and "(" not in name)
+        return {name.split(".")[-1]: name for name in found if name.count(".") == heads[1].count(".")}
+
+
+@functools.cache
+def load():
+    return Rules([read_package(path) for path in sorted(FOLDER.glob("*.yaml"))])
