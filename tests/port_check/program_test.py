@@ -45,6 +45,16 @@ class Python(ToolTest):
         """
         self.assertEqual(self.rules(source), [(8, "APX001"), (10, "APX503"), (11, "APX018")])
 
+    def test_a_global_import_is_seen_by_other_functions(self):
+        source = """
+            def main():
+                global amp
+                from apex import amp
+            def train():
+                amp.state_dict()
+        """
+        self.assertEqual(self.rules(source), [(5, "APX018")])
+
     def test_an_import_that_nothing_uses_is_reported_itself(self):
         self.write("reexport.py", "from apex.optimizers import FusedAdam, FusedSGD\nFusedSGD(p)\n")
         kinds = [(found["line"], found["rule"], found["kind"]) for found in self.check()["findings"]]
@@ -97,6 +107,10 @@ class Python(ToolTest):
         expected = [(6, "APX112"), (8, "APX113"), (9, "APX115"), (10, "APX112"), (13, "APX112"), (15, "APX118"), (16, "APX202"), (16, "APX202")]
         expected += [(17, "APX202"), (20, "APX202"), (21, "APX031"), (21, "APX029"), (22, "APX028"), (23, "APX028")]
         self.assertEqual(self.rules(source), expected)
+
+    def test_arguments_of_methods(self):
+        source = "from apex.optimizers import FusedAdam\nadam = FusedAdam(p)\nadam.step(grad_scaler=scaler)\nadam.step(closure=f)\n"
+        self.assertEqual(self.rules(source), [(2, "APX202"), (3, "APX202"), (3, "APX211"), (4, "APX202")])
 
     def test_telling_attributes_of_objects_that_come_from_elsewhere(self):
         source = """
@@ -160,9 +174,10 @@ class Python(ToolTest):
         self.write("broken.py", "from apex import amp\n((((\namp.initialize(m, o)\n")
         (self.folder / "latin.py").write_bytes(b"# caf\xe9\nfrom apex import amp\namp.state_dict()\n")
         (self.folder / "marked.py").write_bytes(b"\xef\xbb\xbfimport apex\napex.amp.state_dict()\n")
+        self.write("deep.py", "x = " + " + ".join(["'a'"] * 3000) + "\nimport apex\napex.amp.state_dict()\n")
         (self.folder / "zero.py").write_bytes(b"import apex\0\n")
         found = [(each["file"], each["line"], each["rule"]) for each in self.check(code=0)["findings"]]
-        self.assertEqual(found, [("broken.py", 3, "APX001"), ("latin.py", 3, "APX018"), ("marked.py", 2, "APX018")])
+        self.assertEqual(found, [("broken.py", 3, "APX001"), ("deep.py", 3, "APX018"), ("latin.py", 3, "APX018"), ("marked.py", 2, "APX018")])
 
 
 class Cpp(ToolTest):

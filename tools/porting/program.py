@@ -2,6 +2,7 @@
 import argparse
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -124,6 +125,8 @@ def main(argv):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.setrecursionlimit(50000)  # a sum of a thousand strings is a tree as deep
     try:
         sys.exit(main(sys.argv[1:]))
     except (Usage, ValueError, OSError) as error:

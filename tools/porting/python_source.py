@@ -38,7 +38,7 @@ def parse_statement(source):
         try:
             tree = ast.parse(before + source + after)
             return ast.increment_lineno(tree, -before.count("\n")).body
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     body = []
     for line, row in enumerate(source.splitlines(), 1):
@@ -54,7 +54,7 @@ def parse(text):
     """The tree of a file, and a note if Python 3 does not parse it: then statements stand one after the other."""
     try:
         return ast.parse(text), None
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         body = []
         for first, source in statements(text):
             for node in parse_statement(source):
@@ -70,6 +70,7 @@ class Reader(ast.NodeVisitor):
         self.reports = []  # (node, name, kind, rule)
         self._scopes = collections.defaultdict(dict)  # of functions and the file, by node
         self._chain = [None]
+        self._globals = collections.defaultdict(set)  # names that a function declares global
         self._classes = collections.defaultdict(dict)  # what `self.x` is, by class
         self._class = None
         self._results = {}  # what the file's own functions answer, by name
@@ -96,7 +97,8 @@ class Reader(ast.NodeVisitor):
     # ---- what names stand for ----
 
     def _bind(self, name, value):
-        self._scopes[self._chain[-1]][name] = value
+        function = self._chain[-1]
+        self._scopes[None if name in self._globals[function] else function][name] = value
 
     def _lookup(self, name):
         for scope in reversed(self._chain):
@@ -164,6 +166,9 @@ class Reader(ast.NodeVisitor):
         return None
 
     # ---- statements that bind names ----
+
+    def visit_Global(self, node):
+        self._globals[self._chain[-1]].update(node.names)
 
     def visit_Import(self, node):
         for alias in node.names:
@@ -289,16 +294,24 @@ class Reader(ast.NodeVisitor):
     def visit_Call(self, node):
         if not self._use(node.func, "call"):
             self.visit(node.func)
-        callee = self._resolve(node.func)
+        callee = self._callee(node.func)
         for keyword in node.keywords:
-            rule = keyword.arg and isinstance(callee, Symbol) and self.rules.of_keyword(callee.name, keyword.arg)
+            rule = keyword.arg and callee and self.rules.of_keyword(callee, keyword.arg)
             if rule:
-                self._report(keyword, f"{self.rules.canonical(callee.name)}({keyword.arg})", "keyword", rule)
+                self._report(keyword, f"{callee}({keyword.arg})", "keyword", rule)
             self.visit(keyword.value)
         for argument in node.args:
             self.visit(argument)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             self._use_flags(node)
+
+    def _callee(self, node):
+        """The name of the function, class or method of Apex that is called, if it is one."""
+        value = self._resolve(node)
+        if isinstance(value, Symbol):
+            return self.rules.canonical(value.name)
+        base = self._resolve(node.value) if isinstance(node, ast.Attribute) else None
+        return f"{base.class_name}.{node.attr}" if isinstance(base, Instance) else None
 
     def _use_flags(self, node):
         for argument in node.args:

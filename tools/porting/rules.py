@@ -144,4 +144,4 @@ class Rules:
 
 @functools.cache
 def load():
-    return Rules([read_package(path) for path in sorted(FOLDER.glob("*.yaml"))])
+    return Rules(sorted(map(read_package, FOLDER.glob("*.yaml")), key=lambda package: package.rules[0].id))
