@@ -6,8 +6,9 @@ self=$(basename "$0")
 say() { printf '%s: %s\n' "$self" "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# The Python environment of this requirements.txt: clones that pin the same wheels share it.
-environment() { printf '%s/env-%s' "$cache" "$(sha256sum tools/requirements.txt | cut -c1-12)"; }
+# The Python environment of this requirements.txt: clones that pin the same wheels share it. torch_environment, where a tool sets it,
+# is another one.
+environment() { printf '%s' "${torch_environment:-$cache/env-$(sha256sum tools/requirements.txt | cut -c1-12)}"; }
 
 # python_packages NAME: the folder of requirements-NAME.txt's packages, for the environment's Python to find by PYTHONPATH.
 python_packages() { printf '%s/%s-%s' "$cache" "$1" "$(sha256sum "tools/requirements-$1.txt" | cut -c1-12)"; }
@@ -42,6 +43,9 @@ report_python() { tool_python plot tools/requirements-plot.txt "matplotlib and j
 # The interpreter of tools/port_check.
 port_check_python() { tool_python port_check tools/requirements-port_check.txt "PyYAML and tree-sitter (2 MB to download)"; }
 
+# The interpreter that packages are made with.
+package_python() { tool_python package tools/requirements-package.txt "setuptools and auditwheel (2 MB to download)"; }
+
 # As many compilers as there are cores and memory for: one that reads torch's headers takes up to 2 GB.
 compile_jobs() {
   local cores memory
@@ -72,8 +76,9 @@ show_progress() {
 }
 
 # build PRESET OPTION... [-- TARGET...]: configures build/PRESET with these options of cmake and builds it, all of it or the targets.
+# build_tree, where a tool sets it, is the tree in place of build/PRESET.
 build() {
-  local preset=$1 tree=build/$1 prefix options=() fresh=()
+  local preset=$1 tree=${build_tree:-build/$1} prefix options=() fresh=()
   shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
   [ $# = 0 ] || shift
@@ -82,11 +87,11 @@ build() {
   [ "$(cat "$tree/torch-prefix" 2>/dev/null)" = "$prefix" ] || fresh=(--fresh)
   mkdir -p "$tree"
   say "configuring $tree"
-  cmake --preset "$preset" "${fresh[@]}" "-DCMAKE_PREFIX_PATH=$prefix" "${options[@]}" >"$tree/configure.log" 2>&1 ||
+  cmake --preset "$preset" -B "$tree" "${fresh[@]}" "-DCMAKE_PREFIX_PATH=$prefix" "${options[@]}" >"$tree/configure.log" 2>&1 ||
     { cat "$tree/configure.log" >&2; die "configuring failed (log: $tree/configure.log)"; }
   echo "$prefix" >"$tree/torch-prefix"
   say "building $tree (${*:-everything}, $(compile_jobs) at a time)"
-  NINJA_STATUS=$'\x01%f/%t/%e ' cmake --build --preset "$preset" --parallel "$(compile_jobs)" ${1:+--target "$@"} | show_progress ||
+  NINJA_STATUS=$'\x01%f/%t/%e ' cmake --build "$tree" --parallel "$(compile_jobs)" ${1:+--target "$@"} | show_progress ||
     die "the build failed"
 }
 

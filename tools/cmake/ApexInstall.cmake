@@ -1,20 +1,46 @@
-# The CMake package: libraries, headers under a folder of their own (nothing named kernels/ lands in /usr/include), and
-# a config file that finds torch the way this build did.
+# The CMake package: libraries, static and shared, headers under a folder of their own (nothing named kernels/ lands in
+# /usr/include), a config file that finds torch the way this build did, and a file for pkg-config. Components: static, shared and
+# development; bundled and python are what tools/package adds for machines without Debian's packages, and for Python.
 include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY APEX_CPP_LIBRARIES)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/apex_cpp")
 
-install(TARGETS ${libraries} EXPORT apex_cpp-targets)
-install(EXPORT apex_cpp-targets NAMESPACE apex_cpp:: DESTINATION "${package_dir}")
-install(DIRECTORY apex_cpp opt_levels DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}"
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN detail EXCLUDE)
-install(FILES kernels/multi_tensor.h DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}/kernels")
+install(TARGETS ${libraries} EXPORT apex_cpp-static-targets DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT static)
+install(EXPORT apex_cpp-static-targets NAMESPACE apex_cpp:: DESTINATION "${package_dir}" COMPONENT static)
+install(TARGETS apex_cpp_shared EXPORT apex_cpp-shared-targets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT shared NAMELINK_COMPONENT namelink)
+install(EXPORT apex_cpp-shared-targets NAMESPACE apex_cpp:: DESTINATION "${package_dir}" COMPONENT shared)
 
+install(DIRECTORY apex_cpp opt_levels DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}" COMPONENT development
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN detail EXCLUDE PATTERN python EXCLUDE)
+install(FILES kernels/multi_tensor.h DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}/kernels" COMPONENT development)
+
+# What LibTorch this was compiled with: another minor version of it has other symbols.
+if(APEX_CPP_HAS_CUDA)
+  set(built_with "${Torch_VERSION}")
+else()
+  set(built_with "${TorchCPU_VERSION}")
+endif()
+string(REGEX MATCH "^[0-9]+[.][0-9]+" APEX_CPP_BUILT_WITH_TORCH "${built_with}")
 configure_package_config_file(tools/cmake/apex_cpp-config.cmake.in "${PROJECT_BINARY_DIR}/apex_cpp-config.cmake"
   INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/apex_cpp-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES
   "${PROJECT_BINARY_DIR}/apex_cpp-config.cmake" "${PROJECT_BINARY_DIR}/apex_cpp-config-version.cmake"
   tools/cmake/ApexTorch.cmake tools/cmake/FindTorchCPU.cmake
-  DESTINATION "${package_dir}")
-install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  DESTINATION "${package_dir}" COMPONENT development)
+set(torch_libraries "-ltorch_cpu -lc10")
+if(APEX_CPP_HAS_CUDA)
+  set(torch_libraries "-ltorch -ltorch_cpu -ltorch_cuda -lc10_cuda -lc10")
+endif()
+configure_file(tools/cmake/apex_cpp.pc.in "${PROJECT_BINARY_DIR}/apex_cpp.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/apex_cpp.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
+install(FILES LICENSE tools/packaging/THIRD_PARTY_NOTICES DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
+
+# The one library that the shared one needs beside LibTorch's and the compiler's: Debian's static yaml-cpp is not made for
+# shared libraries.
+get_target_property(yaml_soname yaml-cpp IMPORTED_SONAME_NONE)
+get_target_property(yaml_file yaml-cpp LOCATION)
+if(yaml_soname)
+  install(FILES "${yaml_file}" RENAME "${yaml_soname}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT bundled EXCLUDE_FROM_ALL)
+endif()

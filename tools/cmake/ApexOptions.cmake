@@ -10,6 +10,8 @@ set(APEX_CPP_CUDA_WITHOUT_GPU ALL CACHE STRING
 option(APEX_CPP_BUILD_TESTS "Build the test suite" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_BUILD_EXAMPLES "Build the example programs" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_BUILD_TOOLS "Build the benches and other developer tools" ${PROJECT_IS_TOP_LEVEL})
+option(APEX_CPP_BUILD_PYTHON "Build the operators behind the wheel's amp_C" ${PROJECT_IS_TOP_LEVEL})
+option(BUILD_SHARED_LIBS "apex_cpp::apex_cpp is the shared library; both are installed" OFF)
 option(APEX_CPP_INSTALL "Make install rules and the CMake package" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
 # Nearly all of a file's 12 s goes into reading torch's headers: files that are joined read them once.

@@ -1,8 +1,7 @@
-# apex_add_library(name sources...): one room of the house as a static (or, with BUILD_SHARED_LIBS, shared) library with the
-# project's warnings, the repository root as include directory, and an apex_cpp:: alias; installed with the package.
+# apex_add_library(name sources...): one room of the house as a static library with the project's warnings and the repository
+# root as include directory; installed with the package. ApexShared.cmake makes one shared library of the same objects.
 function(apex_add_library name)
-  add_library(${name} ${ARGN})
-  add_library(apex_cpp::${name} ALIAS ${name})
+  add_library(${name} STATIC ${ARGN})
   target_include_directories(${name} PUBLIC
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${APEX_CPP_INSTALL_INCLUDEDIR}>")
   target_compile_features(${name} PUBLIC cxx_std_17)

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# usage: archives_test.sh BUILD_TREE FOLDER    makes the Debian package and the archive, and looks at what they hold
+set -euo pipefail
+build=$1 folder=$2
+for tool in dpkg-shlibdeps file; do
+  command -v "$tool" >/dev/null || { echo "skipped: $tool is missing, which tools/setup --packages installs"; exit 77; }
+done
+rm -rf "$folder"
+for kind in DEB TGZ; do cpack --config "$build/CPackConfig.cmake" -G "$kind" -B "$folder" >/dev/null; done
+deb=("$folder"/apex-cpp_*.deb) archive=("$folder"/apex-cpp-*.tar.gz)
+
+holds() {  # LISTING PATTERN...
+  local listing=$1 pattern
+  for pattern in "${@:2}"; do grep -qE "$pattern" <<<"$listing" || { echo "nothing in it matches $pattern"; exit 1; }; done
+}
+common=('/lib/libapex_cpp\.so\.[0-9]+\.[0-9]+$' '/lib/libapex_cpp\.a$' '/lib/cmake/apex_cpp/apex_cpp-config\.cmake$'
+  '/lib/pkgconfig/apex_cpp\.pc$' '/include/apex_cpp-[0-9.]+/apex_cpp/amp\.h$' '/LICENSE$' '/THIRD_PARTY_NOTICES$')
+listing=$(dpkg-deb -c "${deb[0]}")
+holds "$listing" "${common[@]}"
+! grep -q yaml-cpp <<<"$listing" || { echo "the Debian package brings what Debian has: yaml-cpp"; exit 1; }
+holds "$(dpkg-deb -f "${deb[0]}" Depends)" 'libyaml-cpp' 'libstdc\+\+6' 'libc6'
+holds "$(dpkg-deb -f "${deb[0]}" Version)" '\+torch[0-9]+\.[0-9]+\.(cpu|cu[0-9]+)$'
+holds "$(tar tzf "${archive[0]}")" "${common[@]}" '/lib/libyaml-cpp\.so\.[0-9.]+$'

@@ -1,0 +1,93 @@
+"""The modules of the installed wheel: what they say, and what they say where something does not fit."""
+
+import importlib.metadata
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import unittest
+
+import apex_cpp
+
+
+def run(code, path="", **environment):
+    """What another interpreter makes of the code with a folder in front of its path: its exit code, and all that it prints."""
+    result = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return result.returncode, result.stdout
+
+
+class Wheel(unittest.TestCase):
+    def test_requires_the_minor_version_of_torch_that_it_was_built_with(self):
+        minor = ".".join(importlib.metadata.version("torch").split(".")[:2])
+        self.assertEqual(importlib.metadata.requires("apex-cpp"), [f"torch=={minor}.*"])
+        self.assertIn(f"+torch{minor}.", apex_cpp.__version__)
+
+    def test_names_the_folders_that_cmake_and_pkg_config_look_in(self):
+        own, torch = apex_cpp.cmake_prefix_path.split(";")
+        self.assertTrue(pathlib.Path(own, "lib/cmake/apex_cpp/apex_cpp-config.cmake").is_file())
+        self.assertTrue(pathlib.Path(torch, "Torch/TorchConfig.cmake").is_file())
+        self.assertTrue(pathlib.Path(apex_cpp.pkg_config_path, "apex_cpp.pc").is_file())
+
+    def test_does_not_import_torch(self):
+        self.assertEqual(run("import sys, apex_cpp; sys.exit('torch' in sys.modules)"), (0, ""))
+
+    def test_brings_the_licences(self):
+        names = {path.name for path in importlib.metadata.files("apex-cpp")}
+        self.assertLessEqual({"LICENSE", "THIRD_PARTY_NOTICES"}, names)
+
+
+class Mismatch(unittest.TestCase):
+    def test_another_torch_is_an_error_that_names_both_and_the_remedy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            information = pathlib.Path(folder, "torch-2.99.1.dist-info")
+            information.mkdir()
+            (information / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.99.1+cpu\n")
+            code, output = run("import apex_cpp", folder)
+        minor = ".".join(importlib.metadata.version("torch").split(".")[:2])
+        self.assertEqual(code, 1)
+        self.assertIn(f"was built for torch {minor}, and torch 2.99.1+cpu is installed: pip install 'torch=={minor}.*'", output)
+
+    def test_no_torch_is_an_error(self):
+        # -I -S: without the environment's packages; the path holds the wheel's own and nothing else.
+        site = sysconfig.get_path("purelib")
+        code = f"import sys; sys.path.append({site!r}); import apex_cpp"
+        result = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
+        self.assertIn("no torch is installed: pip install 'torch==", result.stderr)
+
+
+class NameClash(unittest.TestCase):
+    """Another amp_C beside ours. A copy of a small extension of Python stands for NVIDIA's: what is looked at is its file name."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.extension = pathlib.Path(self.folder.name, "amp_C" + sysconfig.get_config_var("EXT_SUFFIX"))
+        self.extension.write_bytes(b"not a library")
+
+    def test_nvidias_is_used_and_a_warning_says_how_to_have_ours(self):
+        # Ours is found first, as a package in the same folder would be.
+        code, output = run(f"import sys; sys.path.append({self.folder.name!r}); import amp_C")
+        self.assertIn(f"NVIDIA Apex's own extension {self.extension} is installed beside apex-cpp, and is used", output)
+        self.assertIn("from apex_cpp import amp_C", output)
+        self.assertIn("ImportError", output)  # of the file that is no library: it was the one to be loaded
+        self.assertEqual(code, 1)
+
+    def test_ours_can_be_asked_for(self):
+        program = f"import sys; sys.path.append({self.folder.name!r}); import amp_C; print(amp_C.multi_tensor_scale)"
+        code, output = run(program, APEX_CPP_AMP_C="1")
+        self.assertEqual((code, output.splitlines()[-1]), (0, "apex_cpp.multi_tensor_scale"))
+        program = f"import sys; sys.path.append({self.folder.name!r}); from apex_cpp import amp_C; print(amp_C.multi_tensor_scale)"
+        code, output = run(program)
+        self.assertEqual((code, output.splitlines()[-1]), (0, "apex_cpp.multi_tensor_scale"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# usage: wheel_test.sh BUILD_TREE DIST VENV    makes the wheel, and installs it into a fresh environment beside the torch that there is
+set -euo pipefail
+build=$1 dist=$2 venv=$3
+. "$(dirname "${BASH_SOURCE[0]}")/../../tools/lib.sh"
+tools=$(package_python)
+rm -rf "$dist" "$venv"
+tools/packaging/make_wheel "$build" "$tools" "$dist"
+wheels=("$dist"/*.whl)
+[[ ${#wheels[@]} = 1 && ${wheels[0]} =~ /apex_cpp-[0-9.]+\+torch[0-9]+\.[0-9]+\.(cpu|cu[0-9]+)-py3-none-manylinux_[0-9_]+_x86_64\.whl$ ]] ||
+  die "expected one wheel for every Python and a named system, found ${wheels[*]}"
+
+"$(environment)/bin/python" -m venv "$venv"
+"$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$venv/site"
+"$(environment)/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$(cat "$venv/site")/torch.pth"
+"$venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-index --no-deps "${wheels[0]}"

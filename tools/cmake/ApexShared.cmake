@@ -1,0 +1,42 @@
+# Target apex_cpp_shared: the whole library as libapex_cpp.so.MAJOR.MINOR, linked from the very objects of the static libraries:
+# it costs a link and no compiling. BUILD_SHARED_LIBS says which of the two apex_cpp::apex_cpp is.
+get_property(libraries GLOBAL PROPERTY APEX_CPP_LIBRARIES)
+set(objects "")
+foreach(library IN LISTS libraries)
+  list(APPEND objects $<TARGET_OBJECTS:${library}>)
+endforeach()
+add_library(apex_cpp_shared SHARED ${objects})
+if(NOT APEX_CPP_INSTALL AND NOT APEX_CPP_BUILD_PYTHON AND NOT BUILD_SHARED_LIBS)
+  set_target_properties(apex_cpp_shared PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
+
+# The device code is one object that a command makes and that stands among the sources of apex_kernels: TARGET_OBJECTS leaves it out.
+get_target_property(device_code apex_kernels SOURCES)
+list(FILTER device_code INCLUDE REGEX "[.]o$")
+if(device_code)
+  set_source_files_properties(${device_code} PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
+  target_sources(apex_cpp_shared PRIVATE ${device_code})
+  add_dependencies(apex_cpp_shared apex_kernels)
+endif()
+
+# What programs see of it are its public names alone: neither yaml-cpp's nor torch's templates, nor the kernels inside.
+set(exports "${CMAKE_CURRENT_LIST_DIR}/exports.map")
+target_link_options(apex_cpp_shared PRIVATE "LINKER:--version-script=${exports}" "$<$<NOT:$<BOOL:${APEX_CPP_SANITIZE}>>:LINKER:-z,defs>")
+target_link_libraries(apex_cpp_shared PUBLIC apex_torch PRIVATE yaml-cpp)
+target_include_directories(apex_cpp_shared PUBLIC
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${APEX_CPP_INSTALL_INCLUDEDIR}>")
+target_compile_features(apex_cpp_shared PUBLIC cxx_std_17)
+# One file and the name that it is linked by: a wheel holds no symbolic links. Before 1.0 a minor version may change the ABI.
+set(version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
+set_target_properties(apex_cpp_shared PROPERTIES
+  OUTPUT_NAME apex_cpp EXPORT_NAME apex_cpp LINKER_LANGUAGE CXX LINK_DEPENDS "${exports}"
+  VERSION ${version} SOVERSION ${version} INSTALL_RPATH "$ORIGIN")
+
+if(NOT BUILD_SHARED_LIBS)
+  add_library(apex_cpp::apex_cpp ALIAS apex_cpp)
+elseif(APEX_CPP_BUILD_TESTS OR APEX_CPP_BUILD_TOOLS)
+  message(FATAL_ERROR "BUILD_SHARED_LIBS=ON: tests and tools look inside the library and are built with the static one: set "
+                      "APEX_CPP_BUILD_TESTS and APEX_CPP_BUILD_TOOLS OFF. Both libraries are installed in either case")
+else()
+  add_library(apex_cpp::apex_cpp ALIAS apex_cpp_shared)
+endif()
