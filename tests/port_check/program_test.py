@@ -348,7 +348,7 @@ class ExitCodes(ToolTest):
 
     def test_a_source_named_twice_counts_once(self):
         self.write("train.py", "import apex\napex.amp.state_dict()\n")
-        result = run("train.py", "train.py", ".", "--format", "json", cwd=self.folder)
+        result = run("train.py", self.folder / "train.py", ".", "--format", "json", cwd=self.folder)
         self.assertEqual(json.loads(result.stdout)["totals"]["files"], 1)
 
 

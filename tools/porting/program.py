@@ -1,4 +1,4 @@
-"""Reads Apex sources and reports what becomes of each use of Apex. See README.md."""
+"""Reads Apex sources and reports what becomes of each use of Apex (tools/porting/README.md)."""
 import argparse
 import os
 import pathlib
@@ -65,13 +65,19 @@ def read(path):
         raise Usage(f"cannot read {path}: {error.strerror}") from error
 
 
+def shown(path):
+    """A file's name in reports and baselines: from the current folder, if it is in there."""
+    relative = os.path.relpath(path)
+    return path.as_posix() if relative.startswith("..") else pathlib.Path(relative).as_posix()
+
+
 def scan(paths, known_rules):
-    files = list(dict.fromkeys(sources(paths)))
+    files = {shown(path): path for path in sources(paths)}
     if not files:
         raise Usage(f"no Python, C++ or CUDA sources in {', '.join(map(str, paths))}")
     result, progress = findings.Scan(), Progress(len(files))
-    for path in files:
-        found, notes = READERS[path.suffix](path.as_posix(), read(path), known_rules)
+    for name, path in files.items():
+        found, notes = READERS[path.suffix](name, read(path), known_rules)
         result.findings += found
         result.notes += notes
         result.files += 1
