@@ -180,6 +180,14 @@ class Python(ToolTest):
         self.assertEqual(found, [("broken.py", 3, "APX001"), ("deep.py", 3, "APX018"), ("latin.py", 3, "APX018"), ("marked.py", 2, "APX018")])
 
 
+    def test_lines_and_columns_are_those_of_an_editor(self):
+        (self.folder / "lines.py").write_bytes("import apex\r\n\f\r\nx = 'ü\u2028', apex.amp.state_dict()\r\n".encode())
+        (self.folder / "lines.cu").write_bytes("// \f\u2028\r\nauto x = f('ü', multi_tensor_scale_cuda);\r\n".encode())
+        places = [(found["file"], found["line"], found["column"], found["text"]) for found in self.check()["findings"]]
+        cuda = ("lines.cu", 2, 17, "auto x = f('ü', multi_tensor_scale_cuda);")
+        self.assertEqual(places, [cuda, ("lines.py", 3, 11, "x = 'ü\u2028', apex.amp.state_dict()")])
+
+
 class Cpp(ToolTest):
     def test_functions_templates_macros_and_headers(self):
         source = """

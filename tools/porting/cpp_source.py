@@ -4,7 +4,7 @@ import functools
 import tree_sitter
 import tree_sitter_cuda
 
-from findings import Finding
+from findings import finding_at
 
 SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl"}
 NAMES = {"identifier", "type_identifier"}
@@ -43,11 +43,11 @@ def tokens(source, line=0):
 
 def scan(path, text, rules):
     """Findings of one file. No notes: the parser goes on after what it does not understand."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     found = []
     for kind, name, line, column in tokens(text.encode()):
         rule = rules.includes.get(name.rsplit("/", 1)[-1]) if kind == "include" else rules.cpp.get(name)
         if rule:
-            found.append(Finding(path, line + 1, column + 1, name, kind, rule, lines[line] if line < len(lines) else ""))
+            found.append(finding_at(path, lines, (line + 1, column), name, kind, rule))
     certain = any(not finding.rule.common_names for finding in found)
     return (found if certain else []), []

@@ -30,6 +30,13 @@ class Finding:
         return f"{self.file}\t{self.rule.id}\t{self.name}\t{' '.join(self.text.split())}"
 
 
+def finding_at(file, lines, place, name, kind, rule):
+    """A Finding at `place`: the line from 1, and the bytes before the column, as parsers count."""
+    line, before = place
+    text = lines[line - 1] if line <= len(lines) else ""
+    return Finding(file, line, len(text.encode()[:before].decode(errors="ignore")) + 1, name, kind, rule, text)
+
+
 @dataclasses.dataclass
 class Scan:
     """All findings, of how many files, and what is to be told about some of these."""

@@ -58,9 +58,11 @@ def sources(paths):
 
 
 def read(path):
-    """A file's text. Bytes that are no UTF-8 do not stop the reader, a byte order mark does not show."""
+    """A file's text, with lines that end in a newline alone. Bytes that are no UTF-8 do not stop the reader, a byte order mark does not
+    show."""
     try:
-        return path.read_bytes().decode("utf-8-sig", errors="replace")
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise Usage(f"cannot read {path}: {error.strerror}") from error
 

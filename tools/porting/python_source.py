@@ -6,7 +6,7 @@ import re
 import textwrap
 import tokenize
 
-from findings import Finding
+from findings import finding_at
 from rules import UNCLASSIFIED
 
 SUFFIXES = {".py"}
@@ -18,7 +18,7 @@ Instance = collections.namedtuple("Instance", "class_name")  # an object of one 
 
 def statements(text):
     """(first line, source) of each logical line of a file that Python 3 does not parse as a whole."""
-    first, lines = None, text.splitlines()
+    first, lines = None, text.split("\n")
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.NEWLINE:
@@ -340,10 +340,7 @@ def scan(path, text, rules):
     tree, note = parse(text)
     reader = Reader(rules)
     reader.read(tree)
-    lines = text.splitlines()
-    findings = [
-        Finding(path, node.lineno, node.col_offset + 1, name, kind, rule, lines[node.lineno - 1] if node.lineno <= len(lines) else "")
-        for node, name, kind, rule in reader.reports
-    ]
-    findings = sorted(set(findings), key=lambda finding: (finding.line, finding.column, finding.name))
+    lines = text.split("\n")
+    found = (finding_at(path, lines, (node.lineno, node.col_offset), name, kind, rule) for node, name, kind, rule in reader.reports)
+    findings = sorted(set(found), key=lambda finding: (finding.line, finding.column, finding.name))
     return findings, [f"{path}: {note}"] if note and findings else []
