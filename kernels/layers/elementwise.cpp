@@ -1,0 +1,61 @@
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/layers/cpu/layer_kernels.h"
+#include "kernels/layers/layers.h"
+
+namespace apex::kernels {
+namespace {
+
+constexpr int64_t kElementsWorthAThread = 32768;
+
+uint16_t infinity_of(c10::ScalarType type) { return type == at::kHalf ? 0x7c00 : 0x7f80; }
+
+const uint16_t* elements(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
+uint16_t* written_elements(const at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.mutable_data_ptr()); }
+
+}  // namespace
+
+namespace layers {
+
+const LayerKernels& current_layers() {
+#ifdef APEX_CPP_X86_KERNELS
+  const auto isa = cpu::current_isa();
+  if (isa == cpu::Isa::avx512) return kAvx512Layers;
+  if (isa == cpu::Isa::avx2) return kAvx2Layers;
+#endif
+  return kPortableLayers;
+}
+
+}  // namespace layers
+
+void relu(const at::Tensor& x, const at::Tensor& y) {
+  const uint16_t* const from = elements(x);
+  uint16_t* const to = written_elements(y);
+  const auto infinity = infinity_of(x.scalar_type());
+  at::parallel_for(0, x.numel(), kElementsWorthAThread, [&](int64_t begin, int64_t end) {
+    layers::current_layers().relu(from + begin, to + begin, end - begin, infinity);
+  });
+}
+
+void relu_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& grad_x) {
+  const uint16_t* const grad = elements(grad_y);
+  const uint16_t* const input = elements(x);
+  uint16_t* const to = written_elements(grad_x);
+  const auto infinity = infinity_of(x.scalar_type());
+  at::parallel_for(0, x.numel(), kElementsWorthAThread, [&](int64_t begin, int64_t end) {
+    layers::current_layers().relu_backward(grad + begin, input + begin, to + begin, end - begin, infinity);
+  });
+}
+
+void add(const at::Tensor& a, const at::Tensor& b, const at::Tensor& sum) {
+  const uint16_t* const first = elements(a);
+  const uint16_t* const second = elements(b);
+  uint16_t* const to = written_elements(sum);
+  at::parallel_for(0, a.numel(), kElementsWorthAThread, [&](int64_t begin, int64_t end) {
+    layers::current_layers().add(first + begin, second + begin, to + begin, end - begin);
+  });
+}
+
+}  // namespace apex::kernels
