@@ -14,3 +14,10 @@ wheels=("$dist"/*.whl)
 "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$venv/site"
 "$(environment)/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$(cat "$venv/site")/torch.pth"
 "$venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-index --no-deps "${wheels[0]}"
+
+# For every Python: nothing in it asks for one.
+libraries=("$(cat "$venv/site")"/apex_cpp/torch-*/lib/lib*.so*)
+[ ${#libraries[@]} = 3 ] || die "expected three libraries, found ${libraries[*]}"
+for library in "${libraries[@]}"; do
+  ! nm -D --undefined-only "$library" | grep -E ' _?Py[A-Z_]' || die "$library uses Python's ABI"
+done
