@@ -3,9 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <torch/optim/optimizer.h>
-
-#include "network.h"
+#include "step.h"
 
 namespace train {
 
@@ -18,11 +16,10 @@ struct Position {
 
 /// Writes what the rest of the run depends on, with `amp::save_checkpoint`. The file at `path` is replaced as a whole or not at
 /// all. Throws UserError where it cannot be written.
-void save_checkpoint(const std::string& path, const Network& net, const torch::optim::Optimizer& optimizer,
-                     const Position& position);
+void save_checkpoint(const std::string& path, const Training& training, const Position& position);
 
-/// Puts a checkpoint's state into handles that `amp::initialize` returned. Training on gives bitwise the losses of a run that
-/// was never interrupted. Throws UserError where the file is no such checkpoint.
-Position load_checkpoint(const std::string& path, Network& net, torch::optim::Optimizer& optimizer);
+/// Puts a checkpoint's state into what is trained. Training on gives bitwise the losses of a run that was never interrupted.
+/// Throws UserError where the file is no such checkpoint.
+Position load_checkpoint(const std::string& path, const Training& training);
 
 }  // namespace train

@@ -14,9 +14,15 @@ namespace {
 
 constexpr int64_t kManyLayers = 64;
 constexpr int64_t kWide = 1 << 16;
+constexpr int64_t kLargeImage = 1024;
+constexpr double kLargestScale = 3e38;  // that float32 holds
 
 void describe_model(ConfigKeys& keys, ModelConfig& model) {
-  keys.choice("type", model.type, {"mlp", "convnet", "resnet"});
+  keys.choice("type", model.type, {"mlp", "convnet", "resnet", "alexnet"});
+  if (model.type == "alexnet") {
+    keys.real("dropout", model.dropout, 0, 0.95);
+    return;
+  }
   keys.integers("widths", model.widths, 1, kWide);
   if (model.type == "resnet") {
     keys.integers("blocks", model.blocks, 1, kManyLayers);
@@ -31,6 +37,7 @@ void describe_model(ConfigKeys& keys, ModelConfig& model) {
 void describe_data(ConfigKeys& keys, DataConfig& data) {
   keys.choice("set", data.set, {"digits", "mnist", "cifar10"});
   keys.text("dir", data.dir);
+  keys.integer("image_size", data.image_size, 0, kLargeImage);
 }
 
 void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {
@@ -101,6 +108,30 @@ void describe_schedule(ConfigKeys& keys, ScheduleConfig& schedule) {
   }
 }
 
+void describe_torch_amp(ConfigKeys& keys, TorchAmpConfig& torch_amp) {
+  keys.choice("autocast", torch_amp.autocast, {"none", "float16", "bfloat16"});
+  keys.flag("grad_scaler", torch_amp.grad_scaler);
+  if (!torch_amp.grad_scaler) return;
+  keys.real("init_scale", torch_amp.init_scale, 1e-30, kLargestScale);
+  keys.real("growth_factor", torch_amp.growth_factor, 1 + 1e-6, 1e6);
+  keys.real("backoff_factor", torch_amp.backoff_factor, 1e-6, 1 - 1e-6);
+  keys.integer("growth_interval", torch_amp.growth_interval, 1, 1000000000);
+}
+
+// A level of amp, or what stands in its place.
+void describe_precision(ConfigKeys& keys, Config& config, std::string& amp) {
+  if (!config.torch_amp && !keys.has("torch_amp")) {
+    keys.block("amp", amp);
+    return;
+  }
+  keys.require(!keys.has("amp"), "amp", "takes the place of 'torch_amp': leave one of them out");
+  keys.require(!config.climbs(), "on_divergence", "climbs from level to level, and 'torch_amp' is none: give 'amp' instead");
+  keys.require(!config.optimizer.is_sharded(), "torch_amp",
+               "is not for " + config.optimizer.type + ", which trains at a level here: give 'amp', or take FusedAdam");
+  if (!config.torch_amp) config.torch_amp.emplace();
+  keys.section("torch_amp", [&](ConfigKeys& inner) { describe_torch_amp(inner, *config.torch_amp); });
+}
+
 // The one list of keys, for reading and for writing.
 void describe(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.section("model", [&](ConfigKeys& inner) { describe_model(inner, config.model); });
@@ -120,7 +151,7 @@ void describe(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.choice("on_divergence", config.on_divergence, {"stop", "climb"});
   keys.text("climb_to", config.climb_to);
   keys.require(config.climbs() || config.climb_to.empty(), "climb_to", "has no effect without 'on_divergence: climb'");
-  keys.block("amp", amp);
+  describe_precision(keys, config, amp);
 }
 
 // What the block gave, then as comments what the level itself sets: together, every setting in use.
@@ -141,6 +172,10 @@ Config parse_config(const std::string& text, const std::string& source) {
   Config config;
   std::string amp;
   read_keys(text, source, [&](ConfigKeys& keys) { describe(keys, config, amp); });
+  if (config.torch_amp) {
+    config.level = without_amp();
+    return config;
+  }
   try {
     config.level = apex::amp::OptLevel::from_yaml_string(amp, source);
   } catch (const c10::Error& error) {
@@ -149,15 +184,27 @@ Config parse_config(const std::string& text, const std::string& source) {
   return config;
 }
 
-Config read_config(const std::string& path) {
+std::string read_text(const std::string& path, const std::string& what) {
   std::ifstream file(path);
   if (!file || std::filesystem::is_directory(path)) {
-    throw UserError("cannot read config '" + path + "': " + (file ? "it is a folder" : std::strerror(errno)));
+    throw UserError("cannot read " + what + " '" + path + "': " + (file ? "it is a folder" : std::strerror(errno)));
   }
   std::ostringstream text;
   text << file.rdbuf();
-  return parse_config(text.str(), path);
+  return text.str();
 }
+
+Config read_config(const std::string& path) { return parse_config(read_text(path, "config"), path); }
+
+TorchAmpConfig parse_torch_amp(const std::string& text, const std::string& source) {
+  TorchAmpConfig torch_amp;
+  read_keys(text, source, [&](ConfigKeys& keys) {
+    keys.section("torch_amp", [&](ConfigKeys& inner) { describe_torch_amp(inner, torch_amp); });
+  });
+  return torch_amp;
+}
+
+apex::amp::OptLevel without_amp() { return apex::amp::OptLevel::from_yaml_string("{opt_level: O0, enabled: false}"); }
 
 std::string to_yaml(Config config) {
   std::string amp = amp_block(config.level);

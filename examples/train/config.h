@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,16 @@ namespace train {
 constexpr double kUnset = std::numeric_limits<double>::quiet_NaN();
 
 struct ModelConfig {
-  std::string type;             // mlp | convnet | resnet
-  std::vector<int64_t> widths;  // units of each hidden layer, or channels of each stage
+  std::string type;             // mlp | convnet | resnet | alexnet
+  std::vector<int64_t> widths;  // units of each hidden layer, or channels of each stage; alexnet: none, it has its own
   std::vector<int64_t> blocks;  // resnet: residual blocks of each stage
-  double dropout = 0;           // mlp, convnet: before the last layer
+  double dropout = 0;           // mlp, convnet: before the last layer; alexnet: before both hidden layers
 };
 
 struct DataConfig {
-  std::string set;  // digits | mnist | cifar10
-  std::string dir;  // folder of the set's files; empty: see data/load.h
+  std::string set;         // digits | mnist | cifar10
+  std::string dir;         // folder of the set's files; empty: see data/load.h
+  int64_t image_size = 0;  // height and width that images are resized to; 0: as they are in the files
 };
 
 struct OptimizerConfig {
@@ -57,6 +59,17 @@ struct ScheduleConfig {
   double final_lr = 0;
 };
 
+/// Mixed precision as PyTorch's own programs have it, in place of an opt level: a forward pass under autocast, and GradScaler.
+struct TorchAmpConfig {
+  std::string autocast;  // none | float16 | bfloat16
+  bool grad_scaler = false;
+  // Of the GradScaler.
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;  // steps
+};
+
 /// Everything one run depends on; one YAML file.
 struct Config {
   ModelConfig model;
@@ -76,6 +89,7 @@ struct Config {
   std::string on_divergence = "stop";  // stop | climb: from the last good checkpoint on at the level above
   std::string climb_to;                // climb: a level, or its YAML file, to go on at first; empty: the level above
   apex::amp::OptLevel level{"O0"};
+  std::optional<TorchAmpConfig> torch_amp;  // then `level` has amp switched off
 
   bool climbs() const { return on_divergence == "climb"; }
 };
@@ -83,9 +97,16 @@ struct Config {
 /// Reads and validates a config. Throws UserError, one line with file, line and column.
 Config read_config(const std::string& path);
 Config parse_config(const std::string& text, const std::string& source);
+/// The text of a file that a program is given: `what` it is, for messages. Throws UserError where it cannot be read.
+std::string read_text(const std::string& path, const std::string& what);
+/// A mapping with the one key `torch_amp`, as a config has it. Throws UserError as `parse_config`.
+TorchAmpConfig parse_torch_amp(const std::string& text, const std::string& source);
 
 /// The config as YAML, every key with the value in use, amp's defaults as comments; `parse_config` reads it back to the same
 /// run.
 std::string to_yaml(Config config);
+
+/// The level at which `amp::initialize` answers with handles that do nothing, for training without amp.
+apex::amp::OptLevel without_amp();
 
 }  // namespace train

@@ -16,6 +16,8 @@ namespace train {
 class ConfigKeys {
  public:
   virtual ~ConfigKeys() = default;
+  /// Whether the text has the key; false on writing. For keys that stand in place of one another.
+  virtual bool has(const std::string& key) = 0;
   virtual void text(const std::string& key, std::string& value) = 0;
   virtual void choice(const std::string& key, std::string& value, const std::vector<std::string>& allowed) = 0;
   virtual void integer(const std::string& key, int64_t& value, int64_t low, int64_t high) = 0;

@@ -59,6 +59,8 @@ class Reader : public ConfigKeys {
   Reader(YAML::Node map, YAML::Mark mark, const std::string& text, const std::string& source, std::string prefix)
       : map_(std::move(map)), mark_(mark), text_(text), source_(source), prefix_(std::move(prefix)) {}
 
+  bool has(const std::string& key) override { return static_cast<bool>(find(key)); }
+
   void text(const std::string& key, std::string& value) override { scalar(key, value, "text"); }
 
   void choice(const std::string& key, std::string& value, const std::vector<std::string>& allowed) override {

@@ -26,6 +26,7 @@ class Writer : public ConfigKeys {
  public:
   explicit Writer(std::string indent) : indent_(std::move(indent)) {}
 
+  bool has(const std::string&) override { return false; }
   void text(const std::string& key, std::string& value) override { line(key, quoted_where_needed(value)); }
   void choice(const std::string& key, std::string& value, const std::vector<std::string>&) override { line(key, value); }
   void integer(const std::string& key, int64_t& value, int64_t, int64_t) override { line(key, std::to_string(value)); }

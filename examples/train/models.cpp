@@ -83,6 +83,41 @@ nn::Sequential resnet(const ModelConfig& config, const ImageShape& image, int64_
   return layers;
 }
 
+// Of one side of an image, behind a convolution of stride 2 and three poolings.
+int64_t left_by_alexnet(int64_t side) { return (side + 1) / 2 / 8; }
+
+void add_convolutions(nn::Sequential& layers, int64_t channels) {
+  struct Stage {
+    int64_t width, stride;
+    bool pools;
+  };
+  for (const auto& [width, stride, pools] :
+       {Stage{64, 2, true}, Stage{192, 1, true}, Stage{384, 1, false}, Stage{256, 1, false}, Stage{256, 1, true}}) {
+    layers->push_back(nn::Conv2d(nn::Conv2dOptions(channels, width, 3).stride(stride).padding(1)));
+    layers->push_back(nn::ReLU());
+    if (pools) layers->push_back(nn::MaxPool2d(2));
+    channels = width;
+  }
+}
+
+nn::Sequential alexnet(const ModelConfig& config, const ImageShape& image, int64_t classes) {
+  constexpr int64_t kChannels = 256, kUnits = 4096;
+  const auto height = left_by_alexnet(image.height), width = left_by_alexnet(image.width);
+  if (height * width == 0) {
+    throw UserError("key 'model.type': nothing is left of images of " + std::to_string(image.height) + "x" +
+                    std::to_string(image.width) + " where alexnet has halved them four times; give 'data.image_size: 32'");
+  }
+  nn::Sequential layers;
+  add_convolutions(layers, image.channels);
+  layers->push_back(nn::Flatten());
+  for (const auto inputs : {kChannels * height * width, kUnits}) {
+    add_head(layers, config.dropout, inputs, kUnits);
+    layers->push_back(nn::ReLU());
+  }
+  layers->push_back(nn::Linear(kUnits, classes));
+  return layers;
+}
+
 }  // namespace
 
 ClassifierImpl::ClassifierImpl(nn::Sequential stack) : layers(register_module("layers", std::move(stack))) {}
@@ -92,6 +127,9 @@ torch::Tensor ClassifierImpl::forward(torch::Tensor images) { return layers->for
 Classifier make_classifier(const ModelConfig& config, const ImageShape& image, int64_t classes) {
   if (config.type == "mlp") {
     return Classifier(mlp(config, image, classes));
+  }
+  if (config.type == "alexnet") {
+    return Classifier(alexnet(config, image, classes));
   }
   return Classifier(config.type == "convnet" ? convnet(config, image, classes) : resnet(config, image, classes));
 }

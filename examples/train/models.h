@@ -4,6 +4,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "config.h"
+#include "data/dataset.h"
 
 namespace train {
 
@@ -16,19 +17,14 @@ struct ClassifierImpl : torch::nn::Module {
 };
 TORCH_MODULE(Classifier);
 
-/// Channels, height and width of the images.
-struct ImageShape {
-  int64_t channels = 1;
-  int64_t height = 8;
-  int64_t width = 8;
-};
-
 /// Builds the network that the config describes, in FP32 on the CPU, with weights drawn from LibTorch's CPU generator:
 /// - mlp: linear layers of `widths` units with ReLU;
 /// - convnet: 3x3 convolution, batch norm, ReLU for each of `widths`, 2x2 max-pooling after every stage but the first;
 /// - resnet: a 3x3 convolution, then stages of `blocks` basic blocks of `widths` channels, each stage but the first halving the
-///   image, then the mean over the image.
-/// Throws UserError where the images are too small for that many stages.
+///   image, then the mean over the image;
+/// - alexnet: AlexNet for images of 32x32: five convolutions of torchvision's widths, all 3x3, the first with stride 2, 2x2
+///   max-pooling after the first, second and fifth, then two linear layers of 4096 units, all with ReLU.
+/// Throws UserError where the images are too small for that.
 Classifier make_classifier(const ModelConfig& config, const ImageShape& image, int64_t classes);
 
 }  // namespace train

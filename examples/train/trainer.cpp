@@ -34,8 +34,6 @@ void make_deterministic(uint64_t seed) {
   at::manual_seed(seed);
 }
 
-ImageShape shape_of(const Dataset& set) { return {set.images.size(1), set.images.size(2), set.images.size(3)}; }
-
 // What the display tells beside how far training is.
 std::string figures(double loss, double loss_scale, int64_t skipped, double images_per_second) {
   char text[120];
@@ -50,9 +48,7 @@ struct Session {
   const DataSplit& data;
   const RunFolder& folder;
   at::Device device;
-  Network& net;
-  const Team::Forward& forward;
-  torch::optim::Optimizer& optimizer;
+  const Training& training;
   Team& team;
   Observer& observer;
   Metrics* metrics;  // of the leader
@@ -81,7 +77,7 @@ struct Session {
     EpochLog epoch;
     epoch.epoch = position.epoch + 1;
     int64_t steps = 0;
-    train_epoch(config, data, device, position.epoch, net, forward, optimizer, team, observer, [&](const StepLog& log) {
+    train_epoch(config, data, device, position.epoch, training, team, observer, [&](const StepLog& log) {
       ++steps, ++steps_here, ++position.step;
       position.skipped += log.skipped;
       epoch.skipped += log.skipped;
@@ -100,8 +96,8 @@ struct Session {
   }
 
   void test(EpochLog& epoch) {
-    team.agree(net);
-    epoch.correct = count_correct(data.test, data, device, net, team);
+    team.agree(training.net);
+    epoch.correct = count_correct(data, device, training, team);
     epoch.tested = data.test.size();
   }
 
@@ -114,13 +110,13 @@ struct Session {
   // The leader's work, for which all wait: where the file cannot be written, all end. State that is spread over the team is
   // gathered by all. A run that may come back to its checkpoint keeps the last good one, and has to end with one.
   void save() {
-    if (config.climbs() && !fallback.is_good(net, optimizer)) {
+    if (config.climbs() && !fallback.is_good(training.net, training.optimizer)) {
       if (position.epoch == config.epochs) fallback.give_up("step after step was skipped at the end of the last epoch");
       progress.line("not saved: " + (fallback.diverged() ? fallback.reason() : "step after step was skipped"));
       return;
     }
     const auto write = [&] {
-      save_checkpoint(folder.checkpoint(), net, optimizer, position);
+      save_checkpoint(folder.checkpoint(), training, position);
       return std::string();
     };
     config.optimizer.is_sharded() ? write() : team.of_leader(write);
@@ -166,22 +162,26 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
                            amp::LevelFallback& fallback) {
   const auto device = chosen_device(config.device);
   make_deterministic(static_cast<uint64_t>(config.seed));
-  auto model = make_classifier(config.model, shape_of(data.train), data.classes);
+  auto model = make_classifier(config.model, shape_of(data), data.classes);
   model->to(device);
   if (config.sync_batch_norm) apex::parallel::convert_syncbn_model(model);
   auto model_optimizer = make_optimizer(config.optimizer, model->parameters());
 
   auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
 
-  const auto position = resume ? load_checkpoint(folder.checkpoint(), net, *optimizer) : Position{};
-  const auto forward = team.join(net, config);
+  std::optional<TorchAmp> torch_amp;
+  if (config.torch_amp) torch_amp.emplace(*config.torch_amp, device);
+  Team::Forward forward;
+  const Training training{net, forward, *optimizer, torch_amp ? &*torch_amp : nullptr};
+  const auto position = resume ? load_checkpoint(folder.checkpoint(), training) : Position{};
+  forward = team.join(net, config);
   std::optional<Metrics> metrics;
   if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config);
-  Session session{config,   data,     folder,  device, net, forward, *optimizer, team, observer, metrics ? &*metrics : nullptr,
+  Session session{config,   data,     folder,  device, training, team, observer, metrics ? &*metrics : nullptr,
                   progress, position, fallback};
   if (config.climbs() && !resume) session.save_first();
   const auto outcome = session.run(last_epoch);
-  observer.training_ends(net, *optimizer);
+  observer.training_ends(net, *optimizer, training.loss_scale());
   return outcome;
 }
 
@@ -195,19 +195,20 @@ at::Device chosen_device(const std::string& name) {
   return gpu && name != "cpu" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice() : at::Device(at::kCPU);
 }
 
-void check_batch_size(const Config& config, const DataSplit& data, const Team& team) {
+void check_batch_size(const Config& config, const DataSplit& data, int64_t processes) {
   const auto key = "key 'batch_size': " + std::to_string(config.batch_size);
-  if (images_per_process(config, team) == 0) {
-    throw UserError(key + " images are too few for " + std::to_string(team.size()) + " processes");
+  const auto share = config.batch_size / processes;
+  if (share == 0) {
+    throw UserError(key + " images are too few for " + std::to_string(processes) + " processes");
   }
-  if (steps_per_epoch(config, data, team) == 0) {
+  if (share * processes > data.train.size()) {
     throw UserError(key + " is more than the " + std::to_string(data.train.size()) + " training images");
   }
 }
 
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
               Observer& observer, common::Progress& progress) {
-  check_batch_size(config, data, team);
+  check_batch_size(config, data, team.size());
   const auto last_epoch = stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs;
   amp::LevelFallback fallback(config.level, levels_to_climb(config));
   auto outcome = train_at_one_level(config, data, folder, resume, last_epoch, team, observer, progress, fallback);

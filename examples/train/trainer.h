@@ -18,7 +18,7 @@ namespace train {
 at::Device chosen_device(const std::string& name);
 
 /// Throws UserError where the batch size makes no step: fewer images than processes, or more than there are to train on.
-void check_batch_size(const Config& config, const DataSplit& data, const Team& team);
+void check_batch_size(const Config& config, const DataSplit& data, int64_t processes);
 
 struct Outcome {
   int64_t epochs = 0;  // done

@@ -1,5 +1,7 @@
 #include "grid.h"
 
+#include <cstdlib>
+
 #include <ATen/Context.h>
 
 #include "cells.h"
@@ -84,8 +86,40 @@ TEST_F(Grid, LevelsAndFoldersAreNamedByWhatStaysInFloat32) {
   EXPECT_EQ(cells[3].name, "c-O2_float32_functions_aten__addmm-seed0");
 }
 
+TEST_F(Grid, TorchAmpIsAmongTheLevels) {
+  const auto grid = read(
+      "configs: [c.yaml]\nlevels:\n  - O0\n  - torch_amp: {autocast: none}\n  - {torch_amp: {autocast: bfloat16}}\n"
+      "  - torch_amp:\n      autocast: float16\n      grad_scaler: true\n      init_scale: 1024\nseeds: [4]\n");
+  ASSERT_EQ(grid.levels.size(), 4U);
+  EXPECT_EQ(grid.levels[1].name, "no amp");
+  EXPECT_EQ(grid.levels[2].name, "autocast BF16");
+  EXPECT_EQ(grid.levels[3].name, "autocast FP16 + GradScaler init_scale 1024");
+  const auto cells = comparison::cells_of(grid);
+  EXPECT_FALSE(cells[0].config.torch_amp);
+  EXPECT_EQ(cells[3].name, "c-autocast_FP16_+_GradScaler_init_scale_1024-seed4");
+  EXPECT_EQ(cells[3].config.torch_amp->init_scale, 1024);
+  EXPECT_EQ(cells[3].config.level.overrides().enabled(), false);
+  // What a cell is started by is its config as text.
+  EXPECT_EQ(train::parse_config(train::to_yaml(cells[3].config), "cell").torch_amp->init_scale, 1024);
+}
+
 TEST_F(Grid, EpochsCountForAllConfigs) {
   EXPECT_EQ(read("configs: [c.yaml]\nlevels: [O0]\nepochs: 7\n").configs[0].config.epochs, 7);
+}
+
+TEST_F(Grid, ThoseThatAreShippedAreWhole) {
+  scratch_.write("digits/digits.csv", easy_digits());
+  const std::string thirty_images(30 * 3073, '\1');
+  for (const char* file : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"})
+    scratch_.write(std::string("cifar10/") + file + ".bin", thirty_images);
+  setenv("APEX_CPP_DATA", scratch_.path().c_str(), 1);
+  EXPECT_EQ(comparison::read_grid(GRIDS "/digits.yaml").levels.size(), 6U);
+  const auto alexnet = comparison::read_grid(GRIDS "/alexnet.yaml"),
+             cifar10 = comparison::read_grid(GRIDS "/alexnet_cifar10.yaml");
+  unsetenv("APEX_CPP_DATA");
+  EXPECT_EQ(alexnet.processes, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(alexnet.levels[3].name, "autocast BF16 + GradScaler");
+  EXPECT_EQ(cifar10.levels[3].name, "autocast FP16 + GradScaler");
 }
 
 struct Mistake {
@@ -104,10 +138,11 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       {configs + "levels: [O0, O9]\n", {"O9", "O1, O2, O3"}},
       {configs + "levels:\n  - O0\n  - opt_level: O2\n    loss_scale: fast\n", {"g.yaml:", "loss_scale", "fast"}},
       {configs + "levels: [O0, none.yaml]\n", {"none.yaml"}},
+      {configs + "levels:\n  - O0\n  - torch_amp: {autocast: fp8}\n", {"g.yaml:4:", "key 'torch_amp.autocast': 'fp8' is not"}},
       {configs + levels + "seeds: [1, 1]\n", {"g.yaml:3:8: key 'seeds': one seed stands there twice"}},
       {configs + levels + "seeds: [-1]\n", {"key 'seeds': -1 is not from 0"}},
       {configs + levels + "processes: [0]\n", {"key 'processes': 0 is not from 1 to 256"}},
-      {configs + levels + "processes: [21]\n", {"config 'c'", "key 'batch_size': 20 is not from the 21 processes"}},
+      {configs + levels + "processes: [21]\n", {"config 'c'", "key 'batch_size': 20 images are too few for 21 processes"}},
       {configs + levels + "epoch: 3\n", {"g.yaml:3:1: key 'epoch': unknown key; known here: ", "epochs"}},
       {"configs: [c.yaml, ./c.yaml]\n" + levels, {"key 'configs': two files have the same name: rename one"}},
       {"configs: [{a: b}]\n" + levels, {"key 'configs': expected paths of training configs"}},

@@ -90,7 +90,7 @@ class Passes : public testing::Test {
   }
 
   comparison::Pass pass(const std::string& level, double loss_scale) const {
-    return comparison::make_pass({config_, data_, "", at::kCPU}, level, loss_scale);
+    return comparison::make_pass({config_, data_, "", at::kCPU}, apex::amp::OptLevel(level), loss_scale);
   }
 
   train::Config config_;
@@ -125,6 +125,19 @@ TEST_F(Passes, LeaveNoCastsBehind) {
   pass("O1", 128);
   const auto one = at::ones({4, 4});
   EXPECT_EQ(one.mm(one).scalar_type(), at::kFloat);
+}
+
+TEST_F(Passes, OfTorchAmpCastAndScaleAsItDoes) {
+  const train::TorchAmpConfig none{"none"}, autocast{"bfloat16", true};
+  const auto plain = comparison::make_pass({config_, data_, "", at::kCPU}, {train::without_amp(), none}, 1);
+  const auto reference = pass("O0", 1);
+  EXPECT_TRUE(plain.weight_gradients[0].value.equal(reference.weight_gradients[0].value));
+  const auto cast = comparison::make_pass({config_, data_, "", at::kCPU}, {train::without_amp(), autocast}, 1024);
+  EXPECT_EQ(cast.outputs[0].value.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(cast.weight_gradients[0].value.scalar_type(), at::kFloat);
+  EXPECT_TRUE(cast.weight_gradients[0].scaled.div(1024).equal(cast.weight_gradients[0].value));
+  // BF16 has 8 bits, three fewer than FP16, for which the test above has 30 dB: 18 dB less.
+  EXPECT_GT(difference(reference.weight_gradients[0].value, cast.weight_gradients[0].value).sqnr_db, 12);
 }
 
 TEST_F(Passes, HaveNoGradientsBeforeTheFirstParameter) {

@@ -249,13 +249,16 @@ class Comparison(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^\| {level} \|")
 
     def test_9_runs_several_processes_and_reports_without_a_cell_that_failed(self):
-        (self.folder / "two.yaml").write_text("configs: [net.yaml]\nlevels: [O0, O2]\nseeds: [0]\nprocesses: [1, 2]\n")
+        (self.folder / "two.yaml").write_text(
+            "configs: [net.yaml]\nlevels: [O0, O2, {torch_amp: {autocast: bfloat16, grad_scaler: true}}]\nseeds: [0]\n"
+            "processes: [1, 2]\n")
         name, waiting = "net-O0-seed0-2processes", "net-O2-seed0-2processes"
+        torch_amp = "net-autocast_BF16_+_GradScaler-seed0-2processes"
         output = self.run_all("two.yaml", "--start-processes", "false", code=1)
         self.assertIn(f"{name} failed with exit code 1", output)
         self.assertIn(f"{waiting} is skipped: {name}, which it is compared with, failed", output)
         self.write_report()
-        self.assertIn(f"2 runs failed and are not in this report: {name}, {waiting}.",
+        self.assertIn(f"3 runs failed and are not in this report: {name}, {waiting}, {torch_amp}.",
                       (self.out / "report.html").read_text(encoding="utf-8"))
         self.run_all("two.yaml", "--start-processes", START_PROCESSES)
         log = (self.out / "cells" / name / "log.txt").read_text(encoding="utf-8")
@@ -263,6 +266,25 @@ class Comparison(unittest.TestCase):
         alone, together = (rows(self.out / "cells" / cell / "parameters.csv") for cell in ("net-O0-seed0", name))
         self.assertEqual(together, alone)
         self.assertEqual(rows(self.out / "cells" / waiting / "pass.csv")[0]["weights"], "trained")  # of the O0 made now
+        self.check_torch_amp()
+
+    def check_torch_amp(self):
+        """Everything that the report has of a level is there of autocast and GradScaler, but casts, which are not seen."""
+        self.write_report()
+        name = "autocast BF16 + GradScaler"
+        total = SIXTEEN_BIT + BATCH_NORM
+        found = {row["processes"]: row for row in rows(self.out / "tables" / "runs.csv") if row["level"] == name}
+        self.assertEqual(set(found), {"1", "2"})
+        for row in found.values():
+            self.assertEqual((row["casts_made"], row["casts_cached"], row["loss_scale"]), ("", "", "65536.0"))
+            self.assertEqual([int(row[f"{part}_bytes"]) for part in ("weights", "masters", "gradients", "state")],
+                             [4 * total, 0, 4 * total, 4 * total])
+            self.assertTrue(all(float(row[figure]) > 0 for figure in ("step_ms", "training_seconds", "operator_calls")), row)
+        layers = [row for row in rows(self.out / "tables" / "layers.csv") if row["level"] == name and row["kind"] == "output"]
+        self.assertEqual({row["dtype"] for row in layers}, {"BFloat16"})
+        text = (self.out / "report.md").read_text(encoding="utf-8")
+        self.assertEqual(len(re.findall(rf"(?m)^\| {re.escape(name)} \| 0:\d\d \|", text)), 2)
+        self.assertEqual(len(re.findall(r"(?m)^\| casts in a step \| 0 \| \d+ \| – \|", text)), 2)
 
 
 if __name__ == "__main__":

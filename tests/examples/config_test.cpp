@@ -8,6 +8,7 @@ namespace {
 const std::string kModel = "model: {type: mlp, widths: [8]}\n";
 const std::string kRest = "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\namp: {opt_level: O2}\n";
 const std::string kGood = kModel + kRest;
+const std::string kPlain = kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\n";
 
 std::string complaint(const std::string& text) {
   return message_of<train::UserError>([&] { train::parse_config(text, "c.yaml"); });
@@ -66,6 +67,27 @@ TEST(Config, WrittenOutItReadsBackTheSame) {
   }
 }
 
+TEST(Config, TorchAmpStandsInThePlaceOfALevel) {
+  const auto config = train::parse_config(
+      kModel +
+          "data: {set: digits, image_size: 32}\noptimizer: {type: SGD, lr: 0.1}\n"
+          "torch_amp: {autocast: float16, grad_scaler: true, init_scale: 1024, growth_factor: 4, backoff_factor: 0.25, "
+          "growth_interval: 7}\n",
+      "c.yaml");
+  ASSERT_TRUE(config.torch_amp);
+  EXPECT_EQ(config.torch_amp->autocast, "float16");
+  EXPECT_TRUE(config.torch_amp->grad_scaler);
+  EXPECT_EQ(config.torch_amp->init_scale, 1024);
+  EXPECT_EQ(config.torch_amp->growth_factor, 4);
+  EXPECT_EQ(config.torch_amp->backoff_factor, 0.25);
+  EXPECT_EQ(config.torch_amp->growth_interval, 7);
+  EXPECT_EQ(config.level.overrides().enabled(), false);
+  EXPECT_EQ(config.data.image_size, 32);
+  const auto text = train::to_yaml(config);
+  EXPECT_EQ(text.find("opt_level"), std::string::npos) << text;
+  EXPECT_EQ(train::to_yaml(train::parse_config(text, "again.yaml")), text);
+}
+
 struct BadConfig {
   std::string name;
   std::string text;
@@ -101,7 +123,21 @@ const BadConfig kBadConfigs[] = {
     {"Infinite", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .inf}\namp: {opt_level: O2}\n",
      "c.yaml:3:28: key 'optimizer.lr': .inf is not"},
     {"WrongChoice", "model: {type: vgg, widths: [8]}\n" + kRest,
-     "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet"},
+     "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet, alexnet"},
+    {"WidthsOfAlexNet", "model: {type: alexnet, widths: [8]}\n" + kRest, "c.yaml:1:24: key 'model.widths': unknown key"},
+    {"TwoWays", kGood + "torch_amp: {autocast: none}\n", "c.yaml:4:6: key 'amp': takes the place of 'torch_amp'"},
+    {"UnknownAutocast", kPlain + "torch_amp: {autocast: fp16}\n",
+     "c.yaml:4:23: key 'torch_amp.autocast': 'fp16' is not one of none, float16, bfloat16"},
+    {"NoAutocast", kPlain + "torch_amp: {grad_scaler: true}\n", "c.yaml:4:12: key 'torch_amp.autocast': missing"},
+    {"ScaleWithoutScaler", kPlain + "torch_amp: {autocast: float16, init_scale: 8}\n",
+     "c.yaml:4:32: key 'torch_amp.init_scale': unknown key"},
+    {"ShrinkingGrowth", kPlain + "torch_amp: {autocast: none, grad_scaler: true, growth_factor: 1}\n",
+     "c.yaml:4:63: key 'torch_amp.growth_factor': 1 is not from"},
+    {"ClimbsFromNoLevel", kPlain + "torch_amp: {autocast: none}\non_divergence: climb\n",
+     "c.yaml:5:16: key 'on_divergence': climbs from level to level"},
+    {"ShardedWithoutLevel",
+     kModel + "data: {set: digits}\noptimizer: {type: DistributedFusedAdam, lr: 0.1}\ntorch_amp: {autocast: none}\n",
+     "c.yaml:4:12: key 'torch_amp': is not for DistributedFusedAdam"},
     {"NoSection", kRest, "c.yaml:1:1: key 'model.type': missing; expected one of mlp"},
     {"ScalarForSection", "model: mlp\n" + kRest, "c.yaml:1:8: key 'model': expected a mapping"},
     {"NoLearningRate", kModel + "data: {set: digits}\noptimizer: {type: SGD}\namp: {opt_level: O2}\n",

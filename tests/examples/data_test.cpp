@@ -211,6 +211,8 @@ TEST(Cifar10, BrokenFilesAreNamed) {
   const auto message = [&] { return message_of<UserError>([&] { train::load_cifar10(scratch.path()); }); };
   EXPECT_NE(message().find("data_batch_1.bin"), std::string::npos);
   write_cifar10(scratch);
+  scratch.write("data_batch_3.bin", "");
+  EXPECT_EQ(message(), scratch / "data_batch_3.bin: 0 bytes are not whole records of 3073 bytes");
   scratch.write("data_batch_3.bin", std::string(3072, '\0'));
   EXPECT_EQ(message(), scratch / "data_batch_3.bin: 3072 bytes are not whole records of 3073 bytes");
   scratch.write("data_batch_3.bin", std::string(3073, '\x0b'));
@@ -225,6 +227,25 @@ TEST(Normalized, ShiftsAndScalesEachChannel) {
   const auto result = train::normalized(images, data);
   EXPECT_EQ(result.scalar_type(), at::kFloat);
   EXPECT_TRUE(result.flatten().equal(at::tensor({2.0f, 2.0f})));
+}
+
+// Bilinear interpolation with centres of pixels in their places: between two of them in quarters, and as they are beyond. To
+// half the size, with every pixel's share in a triangle of two pixels' width.
+TEST(Normalized, ResizesToTheConfigsSize) {
+  train::DataSplit data;
+  data.train.images = at::tensor({0, 8, 0, 8}, at::kByte).view({1, 1, 2, 2});
+  data.mean = {0};
+  data.std_dev = {1};
+  data.image_size = 4;
+  const auto shape = train::shape_of(data);
+  EXPECT_EQ((std::vector<int64_t>{shape.channels, shape.height, shape.width}), (std::vector<int64_t>{1, 4, 4}));
+  const auto larger = train::normalized(data.train.images, data);
+  ASSERT_EQ(larger.sizes(), (std::vector<int64_t>{1, 1, 4, 4}));
+  EXPECT_TRUE(larger.select(2, 3).flatten().equal(at::tensor({0.0f, 2.0f, 6.0f, 8.0f}))) << larger;
+  data.image_size = 1;
+  EXPECT_TRUE(train::normalized(data.train.images, data).flatten().equal(at::tensor({4.0f})));
+  data.image_size = 0;
+  EXPECT_EQ(train::shape_of(data).height, 2);
 }
 
 TEST(DataFolder, IsTheConfigsElseTheEnvironments) {

@@ -3,6 +3,8 @@
 #include <sstream>
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 
 #include "config.h"
 #include "csv_file.h"
@@ -16,6 +18,7 @@
 #include "run_folder.h"
 #include "schedule.h"
 #include "scratch.h"
+#include "torch_amp.h"
 #include "trainer.h"
 
 namespace {
@@ -219,6 +222,37 @@ TEST(Models, TooManyStagesForTheImageAreRefused) {
   EXPECT_EQ(message, "key 'model.widths': 5 stages are too many for images of 8x8");
 }
 
+// The layers as torchvision's AlexNet has them, convolutions and pooling but made for 32x32 images: 16x16 behind the first
+// convolution, 8x8, 4x4 and 2x2 behind the poolings.
+TEST(Models, AlexNetHasTheLayersOfAlexNet) {
+  at::manual_seed(1);
+  auto model = train::make_classifier({"alexnet", {}, {}, 0.5}, {3, 32, 32}, 10);
+  const std::vector<std::vector<int64_t>> weights = {{64, 3, 3, 3},    {192, 64, 3, 3},     {384, 192, 3, 3}, {256, 384, 3, 3},
+                                                     {256, 256, 3, 3}, {4096, 256 * 2 * 2}, {4096, 4096},     {10, 4096}};
+  std::vector<std::vector<int64_t>> found;
+  int64_t parameters = 0;
+  for (const auto& each : model->parameters()) {
+    if (each.dim() > 1) found.push_back(each.sizes().vec());
+    parameters += each.numel();
+  }
+  EXPECT_EQ(found, weights);
+  // 1792 + 110784 + 663936 + 884992 + 590080 of the convolutions, 4198400 + 16781312 + 40970 of the linear layers.
+  EXPECT_EQ(parameters, 23272266);
+  EXPECT_EQ(model->layers->size(), 5 * 2 + 3 + 1 + 2 * 3 + 1);  // with ReLU, poolings, flattening and dropout
+  EXPECT_EQ(model->layers->ptr(14)->as<torch::nn::Dropout>()->options.p(), 0.5);
+  EXPECT_EQ(model->forward(at::randn({2, 3, 32, 32})).sizes(), (std::vector<int64_t>{2, 10}));
+}
+
+TEST(Models, AlexNetRefusesImagesOfWhichNothingIsLeft) {
+  const train::ModelConfig config{"alexnet", {}, {}, 0};
+  EXPECT_EQ(message_of<UserError>([&] {
+              train::make_classifier(config, {1, 14, 32}, 10);
+            }),
+            "key 'model.type': nothing is left of images of 14x32 where alexnet has halved them four times; give "
+            "'data.image_size: 32'");
+  EXPECT_EQ(train::make_classifier(config, {1, 15, 31}, 10)->forward(at::zeros({1, 1, 15, 31})).size(1), 10);
+}
+
 TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
   for (const std::string type : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
                                  "FusedNovoGrad", "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
@@ -235,6 +269,21 @@ TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
     optimizer->step();
     EXPECT_TRUE(parameter.lt(1).all().item<bool>()) << type;
   }
+}
+
+TEST(TorchAmp, AStepThatHalvedTheScaleWasSkippedAndTellsWhy) {
+  torch::nn::Linear net(2, 1);
+  net->weight.mutable_grad() = at::tensor({1.0f, INFINITY}).view({1, 2});
+  net->bias.mutable_grad() = at::ones({1});
+  const auto skipped = train::result_of_step(*net, 0.5, 1024, 512);
+  EXPECT_TRUE(skipped.skipped);
+  EXPECT_EQ(skipped.first_nonfinite, "weight");
+  EXPECT_EQ(skipped.inf_count, 1);
+  EXPECT_FALSE(skipped.nonfinite_loss);
+  EXPECT_EQ(train::scale_event(1024, 512)->change, apex::amp::ScaleChange::overflow);
+  EXPECT_EQ(train::scale_event(512, 1024)->change, apex::amp::ScaleChange::growth);
+  EXPECT_FALSE(train::scale_event(512, 512));
+  EXPECT_FALSE(train::result_of_step(*net, 0.5, 512, 1024).skipped);
 }
 
 // Before the first step the network's first weight is not a number.

@@ -82,6 +82,37 @@ TEST_P(ProgramAtLevel, ResumedRunHasBitwiseTheLossesOfTheUninterruptedOne) {
 INSTANTIATE_TEST_SUITE_P(Levels, ProgramAtLevel, testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
                          [](const auto& test) { return test.param; });
 
+// The same config without amp.
+std::string torch_config(const std::string& torch_amp) {
+  auto text = config("O0");
+  const auto begin = text.find("amp: ");
+  return text.substr(0, begin) + "torch_amp: {" + torch_amp + "}\n";
+}
+
+TEST_F(Program, WithoutAmpHasBitwiseTheLossesOfO0) {
+  scratch_.write("plain.yaml", torch_config("autocast: none"));
+  scratch_.write("o0.yaml", config("O0"));
+  ASSERT_EQ(run("plain.yaml --run-dir plain --epochs 1").code, 0);
+  ASSERT_EQ(run("o0.yaml --run-dir o0 --epochs 1").code, 0);
+  EXPECT_EQ(scratch_.read("plain/steps.csv"), scratch_.read("o0/steps.csv"));
+  EXPECT_EQ(accuracy("plain"), accuracy("o0"));
+}
+
+// From a scale at which gradients overflow float16 down to one at which training goes on, and up again every 5 steps.
+TEST_F(Program, ResumesTorchAmpBitwiseWithItsScale) {
+  scratch_.write("c.yaml", torch_config("autocast: float16, grad_scaler: true, init_scale: 67108864, growth_interval: 5"));
+  const auto whole = run("c.yaml --run-dir whole");
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  ASSERT_EQ(run("c.yaml --run-dir parts --stop-after 2").code, 0);
+  ASSERT_EQ(run("--resume parts").code, 0);
+  for (const std::string file : {"steps.csv", "loss_scale.csv"})
+    EXPECT_EQ(scratch_.read("parts/" + file), scratch_.read("whole/" + file)) << file;
+  const auto scales = scratch_.read("whole/loss_scale.csv");
+  EXPECT_NE(scales.find(",1,overflow,layers.0."), std::string::npos) << scales;
+  EXPECT_NE(scales.find(",0,growth,,0,0,"), std::string::npos) << scales;
+  EXPECT_GT(accuracy("whole"), 0.9);
+}
+
 TEST_F(Program, ResumesEveryOptimizerBitwiseAtO2) {
   const std::string fused = ", lr: 0.01, clip_grad_norm: 1, materialize_master_grads: false";
   for (const std::string type : {"Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",

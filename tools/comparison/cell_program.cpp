@@ -20,6 +20,7 @@
 namespace comparison {
 namespace {
 
+namespace amp = apex::amp;
 namespace fs = std::filesystem;
 
 // As torchrun says it: how many there are.
@@ -45,8 +46,9 @@ void compare_with_reference(const CellFolder& folder, const std::string& weights
   const auto data = train::load_data(config.data);
   const bool trained = fs::exists(weights);
   const PassSetup setup{config, data, trained ? weights : "", device};
-  const auto reference = make_pass(setup, "O0", 1);
-  const auto tables = compare_layers(reference, make_pass(setup, config.level, loss_scale, folder.table("trace")), loss_scale);
+  const auto reference = make_pass(setup, amp::OptLevel("O0"), 1);
+  const auto pass = make_pass(setup, {config.level, config.torch_amp}, loss_scale, folder.table("trace"));
+  const auto tables = compare_layers(reference, pass, loss_scale);
   train::write_whole(folder.table("layers"), tables.layers);
   train::write_whole(folder.table("exponents"), tables.exponents);
   train::write_whole(folder.table("pass"), "loss_scale,weights\n" + apex::csv_row(loss_scale, trained ? "trained" : "initial"));

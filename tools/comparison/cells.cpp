@@ -1,13 +1,11 @@
 #include "cells.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <sstream>
 
 #include <apex_cpp/tables/csv.h>
 #include <zlib.h>
@@ -43,6 +41,7 @@ Cell cell_of(const NamedConfig& config, const NamedLevel& level, int64_t seed, i
   cell.level_name = level.name;
   cell.config = config.config;
   cell.config.level = level.level;
+  cell.config.torch_amp = level.torch_amp;
   cell.config.seed = seed;
   cell.config.run_dir.clear();
   cell.config.tensorboard = true;

@@ -1,10 +1,7 @@
 #include "grid.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -20,19 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 using apex::amp::OptLevel;
 using train::ConfigKeys;
+using train::TorchAmpConfig;
 using train::UserError;
 
 constexpr int64_t kMostProcesses = 256;
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || fs::is_directory(path)) {
-    throw UserError("cannot read grid '" + path + "': " + (file ? "it is a folder" : std::strerror(errno)));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::string beside(const std::string& grid, const std::string& file) { return (fs::path(grid).parent_path() / file).string(); }
 
@@ -57,7 +45,34 @@ std::string name_of(const OptLevel& level) {
   return name;
 }
 
+bool is_torch_amp(const std::string& entry) {
+  const std::string beginning = "{torch_amp:";
+  return entry.compare(entry.find_first_not_of(" \n"), beginning.size(), beginning) == 0;
+}
+
+// "no amp", "autocast FP16 + GradScaler init_scale 1024"
+std::string name_of(const TorchAmpConfig& torch_amp) {
+  std::string name;
+  if (torch_amp.autocast != "none") name = torch_amp.autocast == "float16" ? "autocast FP16" : "autocast BF16";
+  if (torch_amp.grad_scaler) name += name.empty() ? "GradScaler" : " + GradScaler";
+  const TorchAmpConfig usual;
+  const auto add = [&name](const char* key, auto value, auto usual_value) {
+    std::ostringstream number;
+    number << value;
+    if (value != usual_value) name += std::string(" ") + key + " " + number.str();
+  };
+  add("init_scale", torch_amp.init_scale, usual.init_scale);
+  add("growth_factor", torch_amp.growth_factor, usual.growth_factor);
+  add("backoff_factor", torch_amp.backoff_factor, usual.backoff_factor);
+  add("growth_interval", torch_amp.growth_interval, usual.growth_interval);
+  return name.empty() ? "no amp" : name;
+}
+
 NamedLevel level_of(const std::string& entry, const std::string& grid) {
+  if (is_torch_amp(entry)) {
+    const auto torch_amp = train::parse_torch_amp(entry, grid);
+    return {name_of(torch_amp), train::without_amp(), torch_amp};
+  }
   try {
     if (is_mapping(entry)) {
       const auto level = OptLevel::from_yaml_string(entry, grid);
@@ -87,13 +102,8 @@ void check_config(const NamedConfig& named, const Grid& grid) {
   const auto& config = named.config;
   train::chosen_device(config.device);
   const auto data = train::load_data(config.data);
-  const auto& images = data.train.images;
-  train::make_classifier(config.model, {images.size(1), images.size(2), images.size(3)}, data.classes);
-  const auto most = *std::max_element(grid.processes.begin(), grid.processes.end());
-  if (config.batch_size < most || config.batch_size > data.train.size()) {
-    throw UserError("key 'batch_size': " + std::to_string(config.batch_size) + " is not from the " + std::to_string(most) +
-                    " processes to the " + std::to_string(data.train.size()) + " training images");
-  }
+  train::make_classifier(config.model, train::shape_of(data), data.classes);
+  for (const auto processes : grid.processes) train::check_batch_size(config, data, processes);
   if (config.optimizer.is_sharded()) {
     throw UserError(
         "key 'optimizer.type': " + config.optimizer.type +
@@ -128,7 +138,7 @@ void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
 Grid read_grid(const std::string& path) {
   Grid grid;
   int64_t epochs = 0;
-  train::read_keys(text_of(path), path, [&](ConfigKeys& keys) {
+  train::read_keys(train::read_text(path, "grid"), path, [&](ConfigKeys& keys) {
     keys.integers("seeds", grid.seeds, 0, std::numeric_limits<int64_t>::max());
     keys.require(all_differ(grid.seeds), "seeds", "one seed stands there twice");
     keys.integers("processes", grid.processes, 1, kMostProcesses);

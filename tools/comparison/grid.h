@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,12 @@ struct NamedConfig {
   train::Config config;
 };
 
-/// A level as it is called in a report: "O2", "O2 loss_scale 128", "O2 float32_modules head", or the name of its file.
+/// A level as it is called in a report: "O2", "O2 loss_scale 128", "O2 float32_modules head", or the name of its file. Or what
+/// stands in the place of one: "no amp", "autocast BF16", "autocast FP16 + GradScaler".
 struct NamedLevel {
   std::string name;
   apex::amp::OptLevel level;
+  std::optional<train::TorchAmpConfig> torch_amp = std::nullopt;
 };
 
 /// What is to be compared: every config at every level, with every seed, by every number of processes.

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "cell_program.h"
-#include "errors.h"
 #include "options.h"
 #include "program.h"
 #include "runner.h"

@@ -10,15 +10,15 @@
 
 #include "models.h"
 #include "network.h"
+#include "step.h"
+#include "torch_amp.h"
 
 namespace comparison {
 namespace {
 
 namespace amp = apex::amp;
 
-struct Batch {
-  at::Tensor images, labels;
-};
+using train::Batch;
 
 Batch first_batch(const PassSetup& setup) {
   const auto& set = setup.data.train;
@@ -28,9 +28,8 @@ Batch first_batch(const PassSetup& setup) {
 }
 
 train::Classifier make_model(const PassSetup& setup) {
-  const auto& images = setup.data.train.images;
   at::manual_seed(static_cast<uint64_t>(setup.config.seed));
-  auto model = train::make_classifier(setup.config.model, {images.size(1), images.size(2), images.size(3)}, setup.data.classes);
+  auto model = train::make_classifier(setup.config.model, train::shape_of(setup.data), setup.data.classes);
   model->to(setup.device);
   for (const auto& module : model->modules()) {
     if (module->as<torch::nn::Dropout>()) module->eval();
@@ -58,9 +57,18 @@ at::Tensor forward(train::Network& net, at::Tensor x, std::vector<PassTensor>& o
   return x;
 }
 
-void record_trace(train::Network& net, torch::optim::Optimizer& optimizer, const Batch& batch, const std::string& path) {
+// As a step has it; times the scale where no level scales it.
+template <class Forward>
+at::Tensor loss_of(const Batch& batch, const Way& way, double loss_scale, Forward&& forward) {
+  if (!way.torch_amp) return at::cross_entropy_loss(forward(batch.images), batch.labels);
+  const auto guard = train::TorchAmp(*way.torch_amp, batch.images.device()).autocast();
+  return at::cross_entropy_loss(forward(batch.images), batch.labels) * loss_scale;
+}
+
+template <class Loss>
+void record_trace(torch::optim::Optimizer& optimizer, const std::string& path, Loss&& make_loss) {
   const amp::trace trace;
-  const auto loss = at::cross_entropy_loss(net->forward(batch.images), batch.labels);
+  const auto loss = make_loss();
   {
     auto scaled_loss = amp::scale_loss(loss, optimizer);
     scaled_loss.backward();
@@ -88,16 +96,18 @@ std::vector<PassTensor> scaled_weight_gradients(train::Network& net) {
 
 }  // namespace
 
-Pass make_pass(const PassSetup& setup, const amp::OptLevel& level, double loss_scale, const std::string& trace) {
+Pass make_pass(const PassSetup& setup, const Way& way, double loss_scale, const std::string& trace) {
   amp::reset();
   const auto batch = first_batch(setup);
   auto model = make_model(setup);
   torch::optim::SGD sgd(model->parameters(), 0.1);
-  auto [net, optimizer] = amp::initialize(model, sgd, level, amp::InitializeOptions().verbosity(0).loss_scale(loss_scale));
+  auto [net, optimizer] = amp::initialize(model, sgd, way.level, amp::InitializeOptions().verbosity(0).loss_scale(loss_scale));
   if (!setup.weights.empty()) amp::load_safetensors(setup.weights, net);
-  if (!trace.empty()) record_trace(net, optimizer, batch, trace);
+  const auto as_trained = [&, &net = net](const at::Tensor& images) { return net->forward(images); };
+  if (!trace.empty()) record_trace(optimizer, trace, [&] { return loss_of(batch, way, loss_scale, as_trained); });
   Pass pass;
-  const auto loss = at::cross_entropy_loss(forward(net, batch.images, pass.outputs), batch.labels);
+  const auto kept = [&, &net = net](const at::Tensor& images) { return forward(net, images, pass.outputs); };
+  const auto loss = loss_of(batch, way, loss_scale, kept);
   {
     auto scaled_loss = amp::scale_loss(loss, optimizer);
     scaled_loss.backward();
@@ -105,7 +115,9 @@ Pass make_pass(const PassSetup& setup, const amp::OptLevel& level, double loss_s
   }
   pass.gradients = gradients_of(pass.outputs, loss_scale);
   const auto stepped = amp::master_params(optimizer);
-  for (size_t i = 0; i < stepped.size(); ++i) pass.weight_gradients[i].value = stepped[i].grad();
+  for (size_t i = 0; i < stepped.size(); ++i) {
+    pass.weight_gradients[i].value = way.torch_amp ? stepped[i].grad() / loss_scale : stepped[i].grad();
+  }
   amp::reset();  // what is computed from these is not cast
   return pass;
 }

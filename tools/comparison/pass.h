@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -32,9 +34,18 @@ struct PassSetup {
   at::Device device;
 };
 
-/// The first batch of the training set through the config's network at `level`, in training mode but for dropout, which would
-/// be another one at each level. A loss scale other than `loss_scale` is not used. Where `trace` is not empty, that file gets
-/// the operator calls of such a pass. Leaves no level in force.
-Pass make_pass(const PassSetup& setup, const apex::amp::OptLevel& level, double loss_scale, const std::string& trace = "");
+/// By what a pass is made: a level of amp, or torch.amp.
+struct Way {
+  /* implicit */ Way(apex::amp::OptLevel of_amp, std::optional<train::TorchAmpConfig> of_torch = std::nullopt)
+      : level(std::move(of_amp)), torch_amp(std::move(of_torch)) {}
+
+  apex::amp::OptLevel level;
+  std::optional<train::TorchAmpConfig> torch_amp;
+};
+
+/// The first batch of the training set through the config's network, in training mode but for dropout, which would be another
+/// one each time. A loss scale other than `loss_scale` is not used. Where `trace` is not empty, that file gets the operator
+/// calls of such a pass. Leaves no level in force.
+Pass make_pass(const PassSetup& setup, const Way& way, double loss_scale, const std::string& trace = "");
 
 }  // namespace comparison

@@ -62,10 +62,10 @@ void Recorder::step_ends() {
 }
 
 // amp has a master, or the model's own parameter, for each that the optimizer was given: all of the model's, in order.
-void Recorder::training_ends(train::Network& net, torch::optim::Optimizer& optimizer) {
+void Recorder::training_ends(train::Network& net, torch::optim::Optimizer& optimizer, double loss_scale) {
   const auto stepped = amp::master_params(optimizer);
   parameters_ = "parameter,numel,dtype,grad_dtype,master_dtype,master_grad_dtype\n";
-  if (amp::num_loss_scalers() > 0) loss_scale_ = amp::loss_scaler().loss_scale();
+  loss_scale_ = loss_scale;
   if (!weights_.empty()) amp::save_safetensors(weights_, net, amp::SaveSafetensorsOptions().masters(true));
   size_t position = 0;
   for (const auto& named : net->named_parameters()) {

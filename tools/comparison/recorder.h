@@ -22,7 +22,7 @@ class Recorder : public train::Observer {
   void loss_is_there() override;
   void gradients_are_there(const torch::optim::Optimizer& optimizer) override;
   void step_ends() override;
-  void training_ends(train::Network& net, torch::optim::Optimizer& optimizer) override;
+  void training_ends(train::Network& net, torch::optim::Optimizer& optimizer, double loss_scale) override;
 
   /// Where the network's weights are written when training ends, as amp::save_safetensors has them, masters in their places.
   void keep_weights(std::string path) { weights_ = std::move(path); }

@@ -80,9 +80,9 @@ class Runner {
   int run() {
     make_folder(out_ + "/cells");
     const FolderLock lock(out_);
-    tell_what_is_there();
+    find_what_is_there();
     for (const auto& cell : cells_) {
-      if (!is_finished(folder_of(cell), cell)) make(cell);
+      if (finished_.count(cell.name) == 0) make(cell);
       ++done_;
     }
     write_table();
@@ -93,12 +93,13 @@ class Runner {
   CellFolder folder_of(const Cell& cell) const { return {out_ + "/cells/" + cell.name}; }
   CellFolder part_of(const Cell& cell) const { return {out_ + "/cells/" + cell.name + ".part"}; }
 
-  void tell_what_is_there() {
-    int finished = 0;
-    for (const auto& cell : cells_) finished += is_finished(folder_of(cell), cell);
-    missing_ = static_cast<int>(cells_.size()) - finished;
+  void find_what_is_there() {
+    for (const auto& cell : cells_) {
+      if (is_finished(folder_of(cell), cell)) finished_.insert(cell.name);
+    }
+    missing_ = static_cast<int>(cells_.size() - finished_.size());
     progress_.line(std::to_string(cells_.size()) + " cells in " + out_ +
-                   (finished > 0 ? ", " + std::to_string(finished) + " of them finished before" : ""));
+                   (finished_.empty() ? "" : ", " + std::to_string(finished_.size()) + " of them finished before"));
   }
 
   std::string command_for(const Cell& cell) const {
@@ -200,7 +201,7 @@ class Runner {
   common::Progress& progress_;
   Clock::time_point begin_ = Clock::now();
   int done_ = 0, missing_ = 0, ran_ = 0;
-  std::set<std::string> failed_;
+  std::set<std::string> finished_, failed_;  // by name; finished by an earlier start
 };
 
 }  // namespace

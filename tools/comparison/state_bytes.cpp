@@ -1,43 +1,46 @@
 #include "state_bytes.h"
 
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <numeric>
-#include <vector>
 
+#include <apex_cpp/amp/checkpoint/input_file.h>
+#include <apex_cpp/amp/checkpoint/safetensors_header.h>
 #include <apex_cpp/tables/csv.h>
-#include <nlohmann/json.hpp>
+#include <c10/util/Exception.h>
 
 #include "common/user_error.h"
 
 namespace comparison {
 namespace {
 
-// A safetensors file begins with the length of a JSON text, which has dtype, shape and place of each tensor by its name.
-nlohmann::json header_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  uint64_t length = 0;
-  file.read(reinterpret_cast<char*>(&length), sizeof(length));
-  std::string text(file ? length : 0, ' ');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file) throw common::UserError("cannot read checkpoint '" + path + "'");
-  return nlohmann::json::parse(text);
+namespace detail = apex::amp::detail;
+
+// What a safetensors file begins with; the tensors behind it are not read.
+detail::TensorHeader header_of(const std::string& path) {
+  try {
+    detail::InputFile file(path);
+    uint64_t length = 0;
+    file.read(&length, sizeof(length));
+    TORCH_CHECK(length <= file.size() - sizeof(length), path, ": the header is longer than the file.");
+    std::string text(length, ' ');
+    file.read(text.data(), text.size());
+    return detail::parse_header(text, file.size() - sizeof(length) - length, path);
+  } catch (const c10::Error& error) {
+    throw common::UserError("cannot read checkpoint '" + path + "': " + error.what_without_backtrace());
+  }
 }
 
 }  // namespace
 
 std::string optimizer_state(const std::string& checkpoint) {
   std::string rows = "tensor,numel,dtype,bytes\n";
-  const auto header = header_of(checkpoint);
-  for (const auto& [name, tensor] : header.items()) {
+  for (const auto& tensor : header_of(checkpoint).tensors) {
     const std::string prefix = "optimizer0/state/";
-    if (name.rfind(prefix, 0) != 0) continue;
-    const auto shape = tensor.at("shape").get<std::vector<int64_t>>();
-    const auto place = tensor.at("data_offsets").get<std::vector<int64_t>>();
-    rows +=
-        apex::csv_row(name.substr(prefix.size()), std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()),
-                      tensor.at("dtype").get<std::string>(), place.at(1) - place.at(0));
+    if (tensor.name.rfind(prefix, 0) != 0) continue;
+    const auto numel = std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
+    rows += apex::csv_row(tensor.name.substr(prefix.size()), numel, detail::safetensors_name(tensor.dtype),
+                          tensor.end - tensor.begin);
   }
   return rows;
 }

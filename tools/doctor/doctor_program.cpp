@@ -5,7 +5,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "observer.h"
 #include "optimizer.h"
 #include "program.h"
+#include "run_folder.h"
 #include "trainer.h"
 
 namespace doctor {
@@ -54,17 +54,17 @@ Arguments arguments_of(const std::vector<std::string>& words) {
 // What the config describes, for as long as the run wants.
 void train_for(const train::Config& config, const train::DataSplit& data, const amp::OptLevel& level, amp::DoctorRun& run) {
   const auto device = train::chosen_device(config.device);
-  const auto& images = data.train.images;
-  auto model = train::make_classifier(config.model, {images.size(1), images.size(2), images.size(3)}, data.classes);
+  auto model = train::make_classifier(config.model, train::shape_of(data), data.classes);
   model->to(device);
   auto model_optimizer = train::make_optimizer(config.optimizer, model->parameters());
   auto [net, optimizer] = amp::initialize(model, model_optimizer, level);
   train::Team alone;
   train::Observer nobody;
   const auto forward = alone.join(net, config);
+  const train::Training training{net, forward, *optimizer};
   bool goes_on = run.next();
   for (int64_t epoch = 0; goes_on; ++epoch) {
-    train::train_epoch(config, data, device, epoch, net, forward, *optimizer, alone, nobody, [&](const train::StepLog& log) {
+    train::train_epoch(config, data, device, epoch, training, alone, nobody, [&](const train::StepLog& log) {
       run.loss(at::scalar_tensor(log.loss, at::kDouble));
       return goes_on = run.next();
     });
@@ -73,6 +73,10 @@ void train_for(const train::Config& config, const train::DataSplit& data, const 
 
 // The config's own level with its overrides where that is the one asked for.
 amp::OptLevel level_for(const train::Config& config, const std::string& name) {
+  if (config.torch_amp && name.empty()) {
+    throw train::UserError("key 'torch_amp': levels are examined, and the config has none: give one by --level");
+  }
+  if (config.torch_amp) return amp::OptLevel::named(name);
   return name.empty() || name == config.level.name() ? config.level : amp::OptLevel::named(name);
 }
 
@@ -82,12 +86,6 @@ std::string joined(const amp::OptLevel& level) {
     for (const auto& name : names.value_or(std::vector<std::string>())) text += (text.empty() ? "" : " ") + name;
   }
   return text.empty() ? "none" : text;
-}
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  if (!file) throw train::UserError("cannot write " + path);
 }
 
 // What each run is for, and how many there were.
@@ -110,7 +108,7 @@ int run(const std::vector<std::string>& words) {
   if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
   at::globalContext().setDeterministicCuDNN(true);
   const auto data = train::load_data(config.data);
-  train::check_batch_size(config, data, train::Team());  // an epoch without a step would never end a run
+  train::check_batch_size(config, data, /*processes=*/1);  // an epoch without a step would never end a run
   common::Progress progress(std::cerr, common::terminal_of(STDERR_FILENO));
   amp::Doctor examined(
       level, [&](const amp::OptLevel& at_level, amp::DoctorRun& training) { train_for(config, data, at_level, training); },
@@ -118,7 +116,7 @@ int run(const std::vector<std::string>& words) {
   const auto divergence = examined.first_divergence();
   const auto found = examined.minimal_float32();
   progress.clear();
-  if (!arguments.yaml.empty()) write(arguments.yaml, found.to_yaml());
+  if (!arguments.yaml.empty()) train::write_whole(arguments.yaml, found.to_yaml());
   if (divergence) std::cout << divergence << "\n";
   std::cout << "first divergence: " << divergence.place() << "\nkept in float32: " << joined(found) << std::endl;
   return 0;

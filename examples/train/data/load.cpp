@@ -26,16 +26,21 @@ std::string data_root() {
   return (caches.empty() ? variable("HOME") + "/.cache" : caches) + "/apex_cpp/data";
 }
 
+DataSplit load_files(const std::string& set, const std::string& dir) {
+  if (set == "mnist") {
+    return load_mnist(dir);
+  }
+  return set == "cifar10" ? load_cifar10(dir) : load_digits(dir);
+}
+
 }  // namespace
 
 std::string data_folder(const DataConfig& config) { return config.dir.empty() ? data_root() + "/" + config.set : config.dir; }
 
 DataSplit load_data(const DataConfig& config) {
-  const auto dir = data_folder(config);
-  if (config.set == "mnist") {
-    return load_mnist(dir);
-  }
-  return config.set == "cifar10" ? load_cifar10(dir) : load_digits(dir);
+  auto data = load_files(config.set, data_folder(config));
+  data.image_size = config.image_size;
+  return data;
 }
 
 }  // namespace train

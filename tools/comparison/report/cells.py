@@ -1,6 +1,7 @@
 """What the cells of a comparison left as files, and the figures of each level over its seeds."""
 import csv
 import pathlib
+import re
 import statistics
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,6 +73,25 @@ class Cell:
     def skipped(self):
         return sum(int(epoch["skipped_steps"]) for epoch in self.epochs)
 
+    @property
+    def training_seconds(self):
+        """Of all epochs, without their tests."""
+        return sum(float(epoch["seconds"]) for epoch in self.epochs)
+
+    @cached_property
+    def run_config(self):
+        """What it was trained by, with every key."""
+        return (self.folder / "run" / "config.yaml").read_text(encoding="utf-8")
+
+    @property
+    def is_at_level(self):
+        """Or else by torch.amp, or without any."""
+        return re.search(r"^torch_amp:", self.run_config, re.M) is None
+
+    @property
+    def scale_is_dynamic(self):
+        return re.search(r"^  (#? ?loss_scale: dynamic|grad_scaler: true)", self.run_config, re.M) is not None
+
     @cached_property
     def times(self):
         """Milliseconds of the parts of a step, each undisturbed, and of all of them."""
@@ -80,7 +100,7 @@ class Cell:
         quiet = {part: undisturbed(values) for part, values in parts.items()}
         return {**quiet, "step": sum(quiet.values())}
 
-    @property
+    @cached_property
     def parameters(self):
         """The dtype of each."""
         return {row["parameter"]: row["dtype"] for row in self.table("parameters")}
@@ -107,7 +127,7 @@ class Cell:
         """All but the peak, which has the activations in it."""
         return sum(size for part, size in self.memory.items() if part != "peak")
 
-    @property
+    @cached_property
     def loss_scale(self):
         return float(self.table("pass")[0]["loss_scale"])
 
@@ -122,9 +142,16 @@ class Cell:
     def calls(self):
         return self.table("trace")
 
-    @property
+    @cached_property
+    def exponents(self):
+        return self.table("exponents")
+
+    @cached_property
     def casts(self):
-        """How many casts a forward and a backward pass make, and how many are found in the weight cache."""
+        """How many casts a forward and a backward pass make, and how many are found in the weight cache; unknown where torch
+        casts, within operators."""
+        if not self.is_at_level:
+            return {"made": None, "cached": None, "calls": len(self.calls)}
         casts = [cast for call in self.calls for cast in call["casts"].split()]
         cached = sum("cached" in cast for cast in casts)
         moves = [call for call in self.calls if call["op"].startswith(("aten::to", "aten::_to_copy"))]
@@ -184,6 +211,11 @@ class Level:
     def time(self, part="step"):
         """Of the run that was disturbed the least."""
         return min(self.measured, key=lambda cell: cell.times["step"]).times[part]
+
+    @property
+    def training_seconds(self):
+        """Of the run that was disturbed the least."""
+        return min(cell.training_seconds for cell in self.measured)
 
     def time_range(self):
         values = [cell.times["step"] for cell in self.measured]

@@ -11,7 +11,7 @@ from matplotlib import pyplot, ticker  # noqa: E402  (after the choice of what d
 from cells import mean  # noqa: E402
 
 COLORS = {"O0": "#7a8089", "O1": "#3f7fc1", "O2": "#1f4e8c", "O3": "#8a6fc0", "O4": "#2f9e77", "O5": "#12694c"}
-OTHERS = ["#c27c2c", "#b0486a", "#5b7a1f", "#7c5a43"]
+OTHERS = ["#c27c2c", "#b0486a", "#5b7a1f", "#7c5a43", "#2b8a99"]
 INK, SOFT, FAINT, WARNING = "#2b3036", "#6b727b", "#e3e6ea", "#c8503c"
 # Where values become subnormal, and where they become 0, by powers of two.
 LIMITS = {"Half": ("FP16", -14, -25), "BFloat16": ("BF16", -126, -134)}
@@ -76,15 +76,15 @@ def draw_band(axis, rows, shade, **line):
 def curves(group, values, label, name, percent=False):
     """A panel for each level, O0 behind it: the mean over the seeds, and from the lowest to the highest."""
     names = [level.name for level in group.levels]
-    reference = bands(group.reference, values)
-    flat = [value for level in group.levels for row in bands(level, values) for value in row if math.isfinite(value)]
+    of_level = {level.name: bands(level, values) for level in group.levels}
+    flat = [value for rows in of_level.values() for row in rows for value in row if math.isfinite(value)]
     low, high = min(flat), max(flat)
     pictures = []
     for level in group.levels:
         figure, axis = panel()
         if level is not group.reference:
-            draw_band(axis, reference, COLORS["O0"], linewidth=1, alpha=0.8)
-        draw_band(axis, bands(level, values), color(level.name, names), linewidth=1.6)
+            draw_band(axis, of_level[group.reference.name], COLORS["O0"], linewidth=1, alpha=0.8)
+        draw_band(axis, of_level[level.name], color(level.name, names), linewidth=1.6)
         axis.set_ylim(low - 0.04 * (high - low or 1), high + 0.04 * (high - low or 1))
         axis.set_xlabel(label, fontsize=8)
         axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
@@ -103,15 +103,10 @@ def loss_curves(group):
     return curves(group, lambda cell: smoothed([float(row["loss"]) for row in cell.steps], width), "step", "loss"), width
 
 
-def is_dynamic(level):
-    properties = (level.first.folder / "run" / "config.yaml").read_text(encoding="utf-8")
-    return re.search(r"^  #? ?loss_scale: dynamic", properties, re.M) is not None
-
-
 def scale_histories(group):
     names = [level.name for level in group.levels]
     pictures = []
-    for level in filter(is_dynamic, group.levels):
+    for level in (level for level in group.levels if level.first.scale_is_dynamic):
         figure, axis = panel()
         shade = color(level.name, names)
         for cell in level.cells:
@@ -137,7 +132,7 @@ def counts(level, kind, of):
     total = {}
     for cell in level.cells:
         shift = scale_exponent(cell, kind) if of == "O0" else 0
-        for row in cell.table("exponents"):
+        for row in cell.exponents:
             if (row["kind"], row["of"]) == (kind, of):
                 exponent = int(row["exponent"]) + shift
                 total[exponent] = total.get(exponent, 0) + int(row["count"])

@@ -11,7 +11,7 @@ import jinja2
 import figures
 from cells import KINDS, Mistake, read_groups
 from summary import EQUAL_TIMES, Choice
-from words import DTYPES, distance, of_bytes, of_milliseconds, of_ratio, of_share, of_small_share
+from words import DTYPES, distance, of_bytes, of_clock, of_count, of_milliseconds, of_ratio, of_share, of_small_share
 
 PARTS = ("forward", "backward", "optimizer")
 MEMORY = ("weights", "masters", "gradients", "state", "activations")
@@ -34,10 +34,11 @@ def value_of(config, key):
 
 def description(group):
     """What was trained, in a line."""
-    config = (group.reference.first.folder / "run" / "config.yaml").read_text(encoding="utf-8")
+    config = group.reference.first.run_config
+    size = value_of(config, "image_size")
     return {
         "model": f"{value_of(config, 'type')} {value_of(config, 'widths')}".strip(),
-        "data": value_of(config, "set"),
+        "data": value_of(config, "set") + (f" at {size}x{size}" if size != "0" else ""),
         "optimizer": re.search(r"^optimizer:\n  type: (\w+)", config, re.M).group(1),
         "epochs": value_of(config, "epochs"),
         "batch": value_of(config, "batch_size"),
@@ -111,17 +112,18 @@ def write_tables(folder, groups):
     cells = [(group, level, cell) for group, level in levels for cell in level.cells]
     write_table(folder / "levels.csv",
                 ["config", "processes", "level", "runs", "diverged", "accuracy", "accuracy_deviation", "skipped_steps", "steps",
-                 *(f"{part}_ms" for part in PARTS), "step_ms", *(f"{part}_bytes" for part in MEMORY), "peak_bytes"],
+                 *(f"{part}_ms" for part in PARTS), "step_ms", *(f"{part}_bytes" for part in MEMORY), "peak_bytes",
+                 "training_seconds"],
                 [[*key_of(group), level.name, len(level.cells), level.diverged, level.accuracy, level.spread, level.skipped,
-                  level.steps, *map(level.time, PARTS), level.time(), *map(level.memory, MEMORY), level.memory("peak")]
-                 for group, level in levels])
+                  level.steps, *map(level.time, PARTS), level.time(), *map(level.memory, MEMORY), level.memory("peak"),
+                  level.training_seconds] for group, level in levels])
     write_table(folder / "runs.csv",
                 ["config", "processes", "level", "seed", "diverged", "accuracy", "skipped_steps", "loss_scale",
                  *(f"{part}_ms" for part in PARTS), "step_ms", *(f"{part}_bytes" for part in MEMORY), "peak_bytes",
-                 "casts_made", "casts_cached", "operator_calls"],
+                 "training_seconds", "casts_made", "casts_cached", "operator_calls"],
                 [[*key_of(group), level.name, cell.seed, int(cell.diverged), cell.accuracy, cell.skipped, cell.loss_scale,
                   *(cell.times[part] for part in (*PARTS, "step")), *(cell.memory[part] for part in (*MEMORY, "peak")),
-                  cell.casts["made"], cell.casts["cached"], cell.casts["calls"]] for group, level, cell in cells])
+                  cell.training_seconds, cell.casts["made"], cell.casts["cached"], cell.casts["calls"]] for group, level, cell in cells])
     fields = list(groups[0].reference.first.layers[0])
     write_table(folder / "layers.csv", ["config", "processes", "level", "seed", *fields],
                 [[*key_of(group), level.name, cell.seed, *(row[field] for field in fields)]
@@ -132,7 +134,8 @@ def environment():
     here = pathlib.Path(__file__).parent
     made = jinja2.Environment(loader=jinja2.FileSystemLoader(here), autoescape=lambda name: name.endswith(".html"),
                               undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(bytes=of_bytes, share=of_share, small_share=of_small_share, ms=of_milliseconds, ratio=of_ratio)
+    made.filters.update(bytes=of_bytes, share=of_share, small_share=of_small_share, ms=of_milliseconds, ratio=of_ratio,
+                        clock=of_clock, count=of_count)
     made.globals.update(PARTS=PARTS, MEMORY=MEMORY, EQUAL_TIMES=EQUAL_TIMES, machine=machine())
     return made
 
@@ -150,8 +153,9 @@ def main():
     try:
         groups, missing = read_groups(folder)
         pages = [Page(group, number) for number, group in enumerate(groups)]
+        templates = environment()
         for name in ("report.html", "report.md"):
-            template = environment().get_template(f"template{pathlib.Path(name).suffix}")
+            template = templates.get_template(f"template{pathlib.Path(name).suffix}")
             write_whole(folder / name, template.render(pages=pages, missing=missing))
         write_tables(folder / "tables", groups)
     except Mistake as mistake:

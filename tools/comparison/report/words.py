@@ -27,6 +27,15 @@ def of_milliseconds(value):
     return f"{value:.2f} ms" if value < 10 else f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
 
 
+def of_clock(seconds):
+    """ "22:22" """
+    return f"{round(seconds) // 60}:{round(seconds) % 60:02}"
+
+
+def of_count(number):
+    return NOTHING if number is None else str(number)
+
+
 def of_ratio(ratio):
     return f"{ratio:.2f}×"
 
@@ -50,5 +59,4 @@ def distance(row):
         "broken": False,
         "error": NOTHING if unknown else of_small_share(float(row["relative_error"])),
         "cosine": of_cosine(float(row["cosine"])),
-        "dtype": DTYPES[row["dtype"]],
     }
