@@ -1,0 +1,92 @@
+#include "image_folder.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <random>
+#include <stdexcept>
+
+#include "jpeg.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_jpeg(const fs::path& path) {
+  auto extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(), [](unsigned char c) { return std::tolower(c); });
+  return extension == ".jpg" || extension == ".jpeg";
+}
+
+struct Box {
+  int64_t top, left, height, width;
+};
+
+Box middle(int64_t height, int64_t width, int64_t box_height, int64_t box_width) {
+  return {(height - box_height) / 2, (width - box_width) / 2, box_height, box_width};
+}
+
+/// The part of an image (height, width, 3), uint8, scaled to `side` in both directions: (3, side, side), uint8.
+at::Tensor resized(const at::Tensor& image, const Box& box, int64_t side) {
+  const auto part = image.narrow(0, box.top, box.height).narrow(1, box.left, box.width).permute({2, 0, 1}).unsqueeze(0);
+  const auto scaled = at::_upsample_bilinear2d_aa(part.to(at::kFloat), {side, side}, /*align_corners=*/false);
+  return scaled.squeeze(0).round_().clamp_(0, 255).to(at::kByte);
+}
+
+/// From 8 to 100 % of the image, from 3:4 to 4:3; where ten tries find none that fits, a square from the middle.
+Box random_part(int64_t height, int64_t width, std::mt19937& random) {
+  std::uniform_real_distribution<double> share(0.08, 1.0), log_ratio(std::log(3.0 / 4), std::log(4.0 / 3));
+  for (int i = 0; i < 10; ++i) {
+    const double area = share(random) * static_cast<double>(height * width), ratio = std::exp(log_ratio(random));
+    const auto w = std::lround(std::sqrt(area * ratio)), h = std::lround(std::sqrt(area / ratio));
+    if (w < 1 || h < 1 || w > width || h > height) continue;
+    const auto top = std::uniform_int_distribution<int64_t>(0, height - h)(random);
+    return {top, std::uniform_int_distribution<int64_t>(0, width - w)(random), h, w};
+  }
+  const auto side = std::min(height, width);
+  return middle(height, width, side, side);
+}
+
+at::Tensor for_training(const at::Tensor& image, int64_t crop_size, std::mt19937 random) {
+  const auto part = resized(image, random_part(image.size(0), image.size(1), random), crop_size);
+  return std::bernoulli_distribution(0.5)(random) ? part.flip(2) : part;
+}
+
+at::Tensor for_validation(const at::Tensor& image, int64_t crop_size, int64_t val_size) {
+  // What scaling the short side to val_size and then cropping leaves, in pixels of the image.
+  const auto short_side = std::min(image.size(0), image.size(1));
+  const auto side = std::clamp<int64_t>(
+      std::lround(static_cast<double>(short_side * crop_size) / static_cast<double>(val_size)), 1, short_side);
+  return resized(image, middle(image.size(0), image.size(1), side, side), crop_size);
+}
+
+}  // namespace
+
+ImageFiles::ImageFiles(const std::string& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_directory()) classes.push_back(entry.path().filename().string());
+  }
+  std::sort(classes.begin(), classes.end());
+  for (size_t i = 0; i < classes.size(); ++i) {
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(folder) / classes[i])) {
+      if (entry.is_regular_file() && is_jpeg(entry.path())) files.emplace_back(entry.path().string(), i);
+    }
+  }
+  if (files.empty()) throw std::runtime_error(folder + ": expected a folder for each class, with JPEG files in it");
+  std::sort(files.begin(), files.end());
+}
+
+torch::data::Example<> ImageFolder::get(size_t index) {
+  const auto& [path, label] = images_->files.at(index);
+  auto file = read_jpeg(path);
+  const auto image = at::from_blob(file.rgb.data(), {file.height, file.width, 3}, at::kByte);
+  if (!transform_.train_epoch) {
+    return {for_validation(image, transform_.crop_size, transform_.val_size), at::scalar_tensor(label, at::kLong)};
+  }
+  // Its own random numbers for each image and epoch: whichever thread reads it.
+  std::seed_seq seed{static_cast<int64_t>(index), *transform_.train_epoch};
+  return {for_training(image, transform_.crop_size, std::mt19937(seed)), at::scalar_tensor(label, at::kLong)};
+}

@@ -1,0 +1,60 @@
+"""What the tests of the copied examples share: a fresh folder with digits.csv, programs to run, and bounds for shares."""
+import gzip
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+EXAMPLE = pathlib.Path(os.environ["EXAMPLE"])
+PROGRAMS = pathlib.Path(os.environ["PROGRAMS"])
+TEST_DIGITS = 360  # every fifth of 1797 lines
+SKIPPED = 77       # what ctest is told that a skipped test ends with
+
+
+class Example(unittest.TestCase):
+    """A test in a folder of its own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.digits = gzip.decompress(pathlib.Path(os.environ["DIGITS"]).read_bytes()).decode()
+        (self.folder / "digits.csv").write_text(self.digits)
+
+    def command(self, *command, code=0, within=".", env={}):
+        """Runs it in the folder; answers both its outputs."""
+        cwd = self.folder / within
+        cwd.mkdir(exist_ok=True)
+        done = subprocess.run([str(part) for part in command], cwd=cwd, env={**os.environ, **env}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, code, done.stdout)
+        return done.stdout
+
+    def program(self, name, *arguments, **options):
+        return self.command(PROGRAMS / name, *arguments, **options)
+
+    def assert_better_than_chance(self, accuracy, classes=10, count=TEST_DIGITS):
+        """Four standard deviations of guessing above guessing."""
+        self.assertGreater(accuracy, 1 / classes + 4 * deviation(1 / classes, count))
+
+
+def deviation(share, count):
+    """Of a share that `count` independent trials find."""
+    return math.sqrt(share * (1 - share) / count)
+
+
+def numbers(pattern, text):
+    """The number that the pattern's group matches, each time."""
+    return [float(number) for number in re.findall(pattern, text)]
+
+
+def readme_block(language):
+    return re.search(rf"```{language}\n(.*?)```", (EXAMPLE / "README.md").read_text(), re.S).group(1)
+
+
+def main():
+    unittest.main(argv=sys.argv[:1])
