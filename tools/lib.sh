@@ -1,4 +1,4 @@
-# Shared by setup, train, test, bench, plot, compare and port_check of tools/; sourced, with the repository root as working directory.
+# Shared by the commands of tools/; sourced, with the repository root as working directory.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/apex_cpp}
 self=$(basename "$0")

@@ -9,6 +9,7 @@ namespace apex::amp {
 /// A place where a level's run parts from the reference's: the first call whose inputs agree and whose outputs do not. In the
 /// backward pass these are the gradients that come to its outputs, and those that it hands on to its inputs.
 struct Divergence {
+  /// How the runs part.
   enum class Kind {
     none,       ///< the runs agree
     nonfinite,  ///< Inf or NaN where the reference is finite
