@@ -198,7 +198,7 @@ void StepObserver::find_function(const at::Tensor& tensor) {
   step_.calls.push_back(std::move(call));
 }
 
-void StepObserver::remember(const std::shared_ptr<torch::autograd::Node>& node) {
+void StepObserver::remember(const NodePtr& node) {
   if (known_.insert(node.get()).second) alive_.push_back(node);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <memory>
 #include <mutex>
@@ -35,6 +36,8 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
     at::Tensor copy;
   };
 
+  using NodePtr = decltype(torch::autograd::Edge::function);  // another pointer in LibTorch 2.11 than in later ones
+
   static StepObserver*& current();
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function);
   static void on_end(const at::RecordFunction& function, at::ObserverContext* context);
@@ -45,7 +48,7 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   void find_function(const at::Tensor& tensor);
   /// Even numbers for what is recorded where it happens; autograd functions, which show later, come between.
   int64_t order_of_next() const { return 2 * static_cast<int64_t>(step_.calls.size()); }
-  void remember(const std::shared_ptr<torch::autograd::Node>& node);
+  void remember(const NodePtr& node);
   at::Tensor copy_of(const at::Tensor& tensor);
 
   std::mutex mutex_;
@@ -55,8 +58,8 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   int depth_ = 0;
   ObservedStep step_;
   std::unordered_map<const at::TensorImpl*, Copy> copies_;
-  std::unordered_set<const torch::autograd::Node*> known_;     // those that have a call already
-  std::vector<std::shared_ptr<torch::autograd::Node>> alive_;  // keeps their addresses from being used again
+  std::unordered_set<const torch::autograd::Node*> known_;  // those that have a call already
+  std::vector<NodePtr> alive_;                              // keeps their addresses from being used again
 
   // What ran with grad mode off since an operator ran with it on: the inside of an autograd function, if it is one.
   struct Inside {

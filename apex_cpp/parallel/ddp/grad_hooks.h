@@ -28,7 +28,7 @@ class GradHooks {
 
  private:
   struct Hook {
-    std::shared_ptr<torch::autograd::Node> accumulator;  // which the parameter itself only refers to weakly
+    decltype(torch::autograd::Edge::function) accumulator;  // which the parameter itself only refers to weakly
     uintptr_t key;
   };
   std::map<size_t, Hook> hooks_;
