@@ -80,6 +80,7 @@ class Page:
         self.verdicts = [self.choice.verdict(level) for level in group.levels]
         self.duels = [(pair, duel) for pair in (("O1", "O2"), ("O4", "O5")) if (duel := self.choice.duel(*pair))]
         self.about = description(group)
+        self.has_torch_amp = not all(level.first.is_at_level for level in group.levels)
         measured = [level for level in group.levels if level.is_measured] or group.levels
         self.slowest = max(level.time_range()[1] for level in measured)
         self.largest = max(level.resident for level in measured)
