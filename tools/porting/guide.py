@@ -7,7 +7,8 @@ HEAD = """\
 # Porting from Apex
 
 Each Python call and C++ function of Apex, and what a C++ program writes in its place. `tools/port_check` tells for sources which of
-these they use ([how](../tools/porting/README.md)); this page is made of its rules, by `tools/port_check --guide`.
+these they use ([how](../tools/porting/README.md)); this page is made of its rules, by `tools/port_check --guide`. Whole
+programs on plain LibTorch, before and after amp's three lines, are in [examples/porting](../examples/porting/README.md).
 
 In the blocks `amp` is `apex::amp`, `model` and `optimizer` are the program's own, `net` and `opt` what `amp::initialize` answered, and `x`
 and `y` a batch. The tests compile and run every block. Verdicts:
