@@ -9,7 +9,7 @@ from support import Example, main, numbers
 
 class Dcgan(Example):
     def test_the_generator_learns(self):
-        output = self.program("dcgan", "digits.csv", "O1", 12)
+        output = self.program("dcgan", "digits.csv", "O1", 8)
         distances = numbers(r"distance ([\d.]+)", output)
         # A generator that always drew the mean image would be at the length of the pixels' standard deviations.
         rows = [[int(number) / 8 - 1 for number in line.split(",")[:64]] for line in self.digits.splitlines()]
