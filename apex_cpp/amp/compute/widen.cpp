@@ -39,6 +39,11 @@ std::optional<c10::ScalarType> type_with_own_kernels(const Operands& operands, B
   return rules && rules->own_kernels().has(*type) ? type : std::nullopt;
 }
 
+std::optional<c10::ScalarType> type_with_own_products(const Operands& operands) {
+  const auto type = type_with_own_kernels(operands);
+  return type && !rules_in_force(thread_casts()).rules->widened().has(*type) ? type : std::nullopt;
+}
+
 at::Tensor in_float32(const at::Tensor& tensor) {
   return tensor.defined() && is_low_precision(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }

@@ -45,6 +45,9 @@ std::optional<c10::ScalarType> type_to_widen(const Operands& operands, Beside be
 /// The one 16-bit type of `operands` on the CPU, if this thread has kernels of ours for it.
 std::optional<c10::ScalarType> type_with_own_kernels(const Operands& operands, Beside beside = Beside::nothing);
 
+/// The same, if products of that type are native.
+std::optional<c10::ScalarType> type_with_own_products(const Operands& operands);
+
 /// A 16-bit tensor in FP32, with the strides it has; any other as it is.
 at::Tensor in_float32(const at::Tensor& tensor);
 inline std::optional<at::Tensor> in_float32(const std::optional<at::Tensor>& tensor) {

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/convolution/axis.h"
+#include "kernels/convolution/cpu/packed.h"
+
+namespace apex::kernels::convolution::cpu {
+
+// The sums that the gradients of weight and bias are, of channels-last bfloat16 tensors, in FP32. For each block of output
+// channels: [tap][input channel][kBlock], and a row for the bias.
+class WeightSums {
+ public:
+  WeightSums(const PairProducts& products, const at::Tensor& grad_output, const at::Tensor& input, const Axis& height,
+             const Axis& width, bool with_bias);
+
+  void sum();
+  // Rounded.
+  at::Tensor weight_grad() const;
+  at::Tensor bias_grad() const;
+
+ private:
+  void add(const Part& part, bool to_sums);
+  void pack(Packed& operand, const Part& part) const;
+  void multiply_taps(const Part& part, int64_t block, int64_t slice, int64_t tap_row, bool to_sums) const;
+  void multiply_ones(const Part& part, int64_t block, bool to_sums) const;
+
+  int64_t taps() const { return height_.kernel * width_.kernel; }
+  int64_t blocks() const { return static_cast<int64_t>(outputs_.slices().size()); }
+  int64_t lanes_of(int64_t block) const;
+  float* sums_of(int64_t block, int64_t row) const;
+
+  const PairProducts& products_;
+  Axis height_, width_;
+  int64_t input_channels_, output_channels_, image_pairs_;
+  Packed inputs_, outputs_;
+  bool with_bias_;
+  at::Tensor sums_;
+};
+
+}  // namespace apex::kernels::convolution::cpu

@@ -1,0 +1,211 @@
+// The weight gradient of convolutions against float64, at every edge of what is packed and multiplied at a time.
+#include <limits>
+
+#include "kernels/convolution/weight_grad.h"
+#include "tests/kernels/support.h"
+
+namespace kernels_test {
+namespace {
+
+using apex::kernels::ConvolutionGrads;
+using apex::kernels::ConvolutionSteps;
+using at::Tensor;
+
+constexpr auto kChannelsLast = at::MemoryFormat::ChannelsLast;
+
+struct Shape {
+  const char* what;
+  int64_t images, input, output;
+  std::array<int64_t, 2> size, kernel;
+  ConvolutionSteps steps;
+};
+
+constexpr ConvolutionSteps every_pixel(int64_t padding) { return {{1, 1}, {padding, padding}, {1, 1}}; }
+
+// clang-format off
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = {
+      {"3x3", 4, 32, 32, {8, 8}, {3, 3}, every_pixel(1)},
+      {"an odd width and no padding", 2, 16, 16, {7, 9}, {3, 3}, every_pixel(0)},
+      {"an odd number of images", 3, 24, 48, {5, 7}, {3, 3}, every_pixel(1)},
+      {"tails of channels", 5, 19, 37, {6, 5}, {3, 3}, every_pixel(1)},
+      {"13 to 17 channels in a tail", 2, 29, 49, {6, 6}, {3, 3}, every_pixel(1)},
+      {"1x1", 2, 40, 24, {9, 7}, {1, 1}, every_pixel(0)},
+      {"1x1 with padding", 2, 16, 16, {4, 3}, {1, 1}, every_pixel(2)},
+      {"1x1, stride 2", 2, 32, 64, {9, 8}, {1, 1}, {{2, 2}, {0, 0}, {1, 1}}},
+      {"1x1, stride 3 and padding", 3, 16, 20, {8, 7}, {1, 1}, {{3, 2}, {1, 3}, {1, 1}}},
+      {"stride 2", 2, 32, 64, {8, 8}, {3, 3}, {{2, 2}, {1, 1}, {1, 1}}},
+      {"stride 3, inputs that none reads", 2, 16, 32, {12, 11}, {2, 2}, {{3, 3}, {0, 0}, {1, 1}}},
+      {"dilation", 2, 16, 16, {11, 9}, {3, 3}, {{1, 1}, {2, 2}, {2, 3}}},
+      {"all at once, height and width unlike", 3, 21, 35, {13, 10}, {3, 2}, {{2, 1}, {3, 0}, {2, 4}}},
+      {"5x5", 2, 16, 33, {9, 9}, {5, 5}, every_pixel(2)},
+      {"7x7", 2, 17, 16, {8, 7}, {7, 7}, {{2, 2}, {3, 3}, {1, 1}}},
+      {"1x3", 2, 30, 16, {6, 7}, {1, 3}, {{1, 1}, {0, 1}, {1, 1}}},
+      {"3x1, stride 2", 2, 16, 16, {6, 7}, {3, 1}, {{2, 2}, {1, 0}, {1, 1}}},
+      {"padding as wide as the kernel", 2, 16, 16, {3, 2}, {3, 3}, every_pixel(3)},
+      {"taps that read padding alone", 2, 16, 16, {2, 1}, {7, 7}, every_pixel(3)},
+      {"one pixel", 7, 16, 16, {1, 1}, {3, 3}, every_pixel(1)},
+      {"several passes over images", 32, 48, 64, {16, 16}, {3, 3}, every_pixel(1)},
+      {"several passes over rows", 3, 64, 64, {40, 48}, {3, 3}, every_pixel(1)},
+      {"several passes over rows, stride 2", 2, 128, 64, {63, 64}, {3, 3}, {{2, 2}, {1, 1}, {1, 1}}},
+      {"several passes over rows, 1x1 with stride", 2, 128, 128, {129, 96}, {1, 1}, {{2, 2}, {1, 0}, {1, 1}}},
+  };
+  return all;
+}
+// clang-format on
+
+struct Tensors3 {
+  Tensor grad_output, input, weight;
+};
+
+int64_t output_size(const Shape& s, size_t i) {
+  const int64_t covered = s.steps.dilation[i] * (s.kernel[i] - 1) + 1;
+  return (s.size[i] + 2 * s.steps.padding[i] - covered) / s.steps.stride[i] + 1;
+}
+
+Tensors3 random_tensors(const Shape& s) {
+  const auto values = [](at::IntArrayRef sizes) { return at::randn(sizes).to(at::kBFloat16).contiguous(kChannelsLast); };
+  return {values({s.images, s.output, output_size(s, 0), output_size(s, 1)}), values({s.images, s.input, s.size[0], s.size[1]}),
+          values({s.output, s.input, s.kernel[0], s.kernel[1]})};
+}
+
+ConvolutionGrads kernel_grads(const Shape& s, const Tensors3& t) {
+  return apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, s.steps, true);
+}
+
+ConvolutionGrads torch_grads(const Shape& s, const Tensors3& t, at::ScalarType type) {
+  const auto [input, weight, bias] =
+      at::convolution_backward(t.grad_output.to(type), t.input.to(type), t.weight.to(type), at::IntArrayRef{s.output},
+                               s.steps.stride, s.steps.padding, s.steps.dilation, false, {0, 0}, 1, {false, true, true});
+  return {weight, bias};
+}
+
+// Products of two bfloat16 values are exact in FP32. A sum of n terms has n - 1 roundings, and one for each partial sum that is
+// added to another, of which there are fewer than terms: an error of 2 n half steps of FP32 at most. Then one rounding.
+void expect_near(const Tensor& got, const Tensor& exact, const Tensor& magnitudes, int64_t terms, const char* what) {
+  const Tensor bound = exact.abs() * 0x1p-8 + magnitudes * (static_cast<double>(2 * terms) * 0x1p-24 * (1 + 0x1p-8));
+  const Tensor error = (got.to(at::kDouble) - exact).abs();
+  EXPECT_TRUE((error <= bound).all().item<bool>())
+      << what << ": wrong by " << (error - bound).max().item<double>() << " more than rounding explains";
+}
+
+class ConvolutionWeightGrad : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!apex::kernels::has_convolution_weight_grad()) GTEST_SKIP() << "needs a processor with AVX512-BF16";
+    at::manual_seed(3);
+  }
+};
+
+TEST_F(ConvolutionWeightGrad, IsTrueToFloat64RoundedOnce) {
+  for (const Shape& s : shapes()) {
+    SCOPED_TRACE(s.what);
+    const Tensors3 t = random_tensors(s);
+    const auto got = kernel_grads(s, t), exact = torch_grads(s, t, at::kDouble);
+    const auto magnitudes = torch_grads(s, {t.grad_output.abs(), t.input.abs(), t.weight}, at::kDouble);
+    const int64_t terms = s.images * output_size(s, 0) * output_size(s, 1);
+    expect_near(got.weight, exact.weight, magnitudes.weight, terms, "weight");
+    expect_near(got.bias, exact.bias, magnitudes.bias, terms, "bias");
+  }
+}
+
+TEST_F(ConvolutionWeightGrad, HasTheDtypeAndLayoutOfLibTorchs) {
+  for (const Shape& s : shapes()) {
+    SCOPED_TRACE(s.what);
+    const Tensors3 t = random_tensors(s);
+    const auto got = kernel_grads(s, t), expected = torch_grads(s, t, at::kBFloat16);
+    for (const auto& [ours, theirs] : {std::pair(got.weight, expected.weight), std::pair(got.bias, expected.bias)}) {
+      EXPECT_EQ(ours.scalar_type(), theirs.scalar_type());
+      EXPECT_EQ(ours.sizes(), theirs.sizes());
+      EXPECT_EQ(ours.strides(), theirs.strides());
+    }
+  }
+}
+
+TEST_F(ConvolutionWeightGrad, HasTheSameBitsOnAnyNumberOfThreads) {
+  for (const Shape& s : shapes()) {
+    SCOPED_TRACE(s.what);
+    const Tensors3 t = random_tensors(s);
+    const auto on_threads = [&](int count) {
+      const Threads use(count);
+      return kernel_grads(s, t);
+    };
+    const auto one = on_threads(1);
+    for (const int count : {2, 4, 7}) {
+      const auto several = on_threads(count);
+      EXPECT_TRUE(same_bits(several.weight, one.weight)) << count << " threads";
+      EXPECT_TRUE(same_bits(several.bias, one.bias)) << count << " threads";
+    }
+  }
+}
+
+TEST_F(ConvolutionWeightGrad, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
+  const Shape& s = shapes()[3];
+  const Tensors3 t = random_tensors(s);
+  const auto expected = kernel_grads(s, t);
+  const Tensor wide = at::stack({t.input, t.input}, -1).select(-1, 0);
+  const Tensors3 others[] = {{t.grad_output.contiguous(), t.input, t.weight.contiguous()},
+                             {t.grad_output, t.input.contiguous(), t.weight},
+                             {t.grad_output, wide, t.weight}};
+  for (const auto& other : others) EXPECT_TRUE(same_bits(kernel_grads(s, other).weight, expected.weight));
+  const Tensors3 same_everywhere{t.grad_output.mean({2, 3}, true).expand_as(t.grad_output), t.input, t.weight};
+  EXPECT_TRUE(same_bits(kernel_grads(s, same_everywhere).weight,
+                        kernel_grads(s, {same_everywhere.grad_output.clone(kChannelsLast), t.input, t.weight}).weight));
+}
+
+// A value that is no number reaches the sums that have it as a term, and no others: not those of the other images' or of
+// padding.
+TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
+  for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    for (const Shape& s : {shapes()[2], shapes()[3], shapes()[9]}) {
+      SCOPED_TRACE(s.what);
+      Tensors3 t = random_tensors(s);
+      t.input.index({s.images - 1, 17, 0, 0}).fill_(value);  // the pixel that the fewest taps read
+      const auto got = kernel_grads(s, t), exact = torch_grads(s, t, at::kDouble);
+      EXPECT_TRUE(at::equal(at::isnan(got.weight), at::isnan(exact.weight)));
+      EXPECT_TRUE(at::equal(at::isposinf(got.weight), at::isposinf(exact.weight)));
+      EXPECT_TRUE(at::equal(at::isneginf(got.weight), at::isneginf(exact.weight)));
+      EXPECT_FALSE(at::isfinite(got.weight).all().item<bool>());
+      EXPECT_TRUE(at::isfinite(got.bias).all().item<bool>());
+    }
+    const Shape& s = shapes()[2];
+    Tensors3 t = random_tensors(s);
+    t.grad_output.index({s.images - 1, 33, 2, 3}).fill_(value);
+    const auto got = kernel_grads(s, t);
+    const Tensor is_hit = at::arange(s.output) == 33;
+    EXPECT_TRUE(at::equal(at::isfinite(got.bias), ~is_hit));
+    EXPECT_TRUE(at::equal(at::isfinite(got.weight).flatten(1).all(1), ~is_hit));
+  }
+}
+
+TEST_F(ConvolutionWeightGrad, LeavesTheRestToLibTorch) {
+  using apex::kernels::takes_convolution_weight_grad;
+  const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};
+  const Tensors3 t = random_tensors(s);
+  EXPECT_TRUE(takes_convolution_weight_grad(t.grad_output, t.input, t.weight));
+  EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output, t.input.contiguous(), t.weight.contiguous()))
+      << "not channels-last";
+  EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output.to(at::kHalf), t.input.to(at::kHalf), t.weight.to(at::kHalf)));
+  EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output, t.input.to(at::kFloat), t.weight));
+  EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output[0], t.input[0], t.weight)) << "without images";
+  for (const auto& [images, input, output] : {std::tuple{1, 16, 16}, std::tuple{2, 15, 16}, std::tuple{2, 16, 15}}) {
+    const Tensors3 few = random_tensors({"", images, input, output, {4, 4}, {3, 3}, every_pixel(1)});
+    EXPECT_FALSE(takes_convolution_weight_grad(few.grad_output, few.input, few.weight));
+    EXPECT_THROW(kernel_grads(s, few), c10::Error);
+  }
+}
+
+TEST_F(ConvolutionWeightGrad, SaysWhichSizesDoNotBelongTogether) {
+  const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};
+  const Tensors3 t = random_tensors(s);
+  try {
+    apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, every_pixel(0), false);
+    FAIL() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("[2, 16, 4, 4] does not belong to an input of [2, 16, 4, 4]"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace kernels_test
