@@ -178,6 +178,14 @@ TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
   }
 }
 
+TEST_F(ConvolutionWeightGrad, SubnormalValuesAreZero) {
+  const Shape& s = shapes()[0];
+  Tensors3 t = random_tensors(s);
+  t.input.fill_(0x1p-130);
+  t.grad_output.fill_(1);
+  EXPECT_TRUE((kernel_grads(s, t).weight == 0).all().item<bool>());
+}
+
 TEST_F(ConvolutionWeightGrad, LeavesTheRestToLibTorch) {
   using apex::kernels::takes_convolution_weight_grad;
   const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};

@@ -31,7 +31,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 TEST(BenchProgram, ListsItsSuites) {
   const auto run = bench("--help");
   EXPECT_EQ(run.status, 0);
-  for (const auto* suite : {"casts", "compile", "ddp", "kernels", "statistics", "step", "train"})
+  for (const auto* suite : {"casts", "compile", "convolution", "ddp", "kernels", "statistics", "step", "train"})
     EXPECT_TRUE(contains(run.output, suite)) << run.output;
 }
 
