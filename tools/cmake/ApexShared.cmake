@@ -23,6 +23,10 @@ endif()
 set(exports "${CMAKE_CURRENT_LIST_DIR}/exports.map")
 target_link_options(apex_cpp_shared PRIVATE "LINKER:--version-script=${exports}" "$<$<NOT:$<BOOL:${APEX_CPP_SANITIZE}>>:LINKER:-z,defs>")
 target_link_libraries(apex_cpp_shared PUBLIC apex_torch PRIVATE yaml-cpp)
+# A program itself links few of LibTorch's CUDA libraries: its run path is to lead this library to the others, as DT_RPATH does.
+if(APEX_CPP_HAS_CUDA)
+  target_link_options(apex_cpp_shared PUBLIC LINKER:--disable-new-dtags)
+endif()
 target_include_directories(apex_cpp_shared PUBLIC
   "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${APEX_CPP_INSTALL_INCLUDEDIR}>")
 target_compile_features(apex_cpp_shared PUBLIC cxx_std_17)
