@@ -55,6 +55,8 @@ void expect_result_names_the_gradient(const char* level, Opt optimizer, Mlp mode
   opt.step();
   const auto after = amp::step_result(opt);
   EXPECT_FALSE(after.skipped);
+  EXPECT_FALSE(after.grad);
+  EXPECT_EQ(after.nonfinite_grads, 0);
   EXPECT_EQ(after.first_nonfinite, "");
   EXPECT_EQ(after.inf_count + after.nan_count, 0);
 }
@@ -73,6 +75,61 @@ INSTANTIATE_TEST_SUITE_P(Levels, OverflowReport, ::testing::Values("O0", "O1", "
                          [](const auto& test) { return std::string(test.param); });
 
 class OverflowTold : public AmpTest {};
+
+// The gradient of fc2.weight: Inf, -Inf, NaN, and twelve values that the test knows.
+TEST_F(OverflowTold, TheSkippedStepsResultHasWhatTheGradientHeld) {
+  for (const char* level : {"O1", "O2", "O4", "O5"}) {
+    SCOPED_TRACE(level);
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, dynamic().verbosity(1));
+    ::testing::internal::CaptureStdout();
+    {
+      auto scaled = amp::scale_loss(net->forward(features()).square().mean(), opt);
+      scaled.backward();
+      auto grad = net->parameters()[2].mutable_grad().view(-1);
+      grad.fill_(-3.0);
+      grad[0] = kInf, grad[1] = -kInf, grad[2] = kNan;
+      grad[3] = 1024.0, grad[4] = 0.0, grad[5] = grad[6] = 0x1p-20;
+      net->parameters()[3].mutable_grad()[0] = kNan;
+    }
+    opt.step();
+    const std::string line = ::testing::internal::GetCapturedStdout();
+    const auto result = amp::step_result(opt);
+    EXPECT_EQ(result.nonfinite_grads, 2);
+    ASSERT_TRUE(result.grad);
+    EXPECT_EQ(result.grad->name, "fc2.weight");
+    EXPECT_EQ(result.grad->numel, 15);
+    EXPECT_EQ(result.grad->inf, 2);
+    EXPECT_EQ(result.grad->nan, 1);
+    EXPECT_EQ(result.grad->zeros, 1);
+    // Gradients of FP32 parameters were unscaled, by 1024.
+    const bool has_masters = std::string(level) == "O2" || std::string(level) == "O5";
+    EXPECT_EQ(result.grad->abs_max, has_masters ? 1024.0 : 1.0);
+    EXPECT_EQ(result.grad->exponents.at(has_masters ? -20 : -30), 2);
+    const std::string reach = "the first of 2 such gradients; its finite values reach ";
+    // Two of eleven values are subnormal in FP16.
+    const std::string values = std::string(level) == "O2" ? "1024, and 18.1818 % of those that are not 0 are subnormal in Half."
+                               : std::string(level) == "O5" ? "1024, and 0 % of those that are not 0 are subnormal in BFloat16."
+                                                            : "1. ";
+    EXPECT_TRUE(contains(line, reach + values)) << line;
+  }
+}
+
+TEST_F(OverflowTold, AGradientWithoutAFiniteValueIsSaidToHaveNone) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O0", dynamic().verbosity(1));
+  ::testing::internal::CaptureStdout();
+  {
+    auto scaled = amp::scale_loss(net->forward(features()).square().mean(), opt);
+    scaled.backward();
+    net->parameters()[2].mutable_grad().fill_(kNan);
+  }
+  opt.step();
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStdout(), "'fc2.weight'; none of its values is finite"));
+  EXPECT_EQ(amp::step_result(opt).nonfinite_grads, 1);
+}
 
 TEST_F(OverflowTold, AnOptimizerSkippedForAnothersSakeNamesTheOthersParameter) {
   Mlp a, b;

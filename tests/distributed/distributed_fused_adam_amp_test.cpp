@@ -103,7 +103,13 @@ TEST_P(AtLevel, HasTheBitsOfOneProcessAndSkipsWithIt) {
     if (step != 2) continue;
     EXPECT_TRUE(same_bytes(net->parameters(), before));
     EXPECT_EQ(amp::step_result(opt).loss_scale, 512);
-    EXPECT_NE(amp::step_result(opt).first_nonfinite, "");
+    const auto result = amp::step_result(opt);
+    EXPECT_NE(result.first_nonfinite, "");
+    EXPECT_GT(result.inf_count + result.nan_count, 0);
+    // A loss that is Inf reaches the last layer's weights at least, and there are no more gradients than parameters.
+    EXPECT_GE(result.nonfinite_grads, 1);
+    EXPECT_LE(result.nonfinite_grads, static_cast<int64_t>(net->parameters().size()));
+    EXPECT_FALSE(result.grad) << "no process has all of it";
     EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, std::vector<int>{world_size() - 1});
   }
 }

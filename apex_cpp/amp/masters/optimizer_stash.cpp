@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp/masters/outside_grads.h>
+#include <apex_cpp/amp/statistics/statistics.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
@@ -184,31 +185,50 @@ double OptimizerStash::clip_grad_norm(double max_norm) {
   return gate_.result.grad_norm = passes_.clip(handle()->param_groups(), max_norm);
 }
 
+namespace {
+
+// The parameter with the first such gradient, of those that `of` has: the parameters, or their masters. One pass over all.
+struct AtFault {
+  const TrainedParam* param = nullptr;
+  NonfiniteGrad grad;
+};
+
+AtFault first_at_fault(MasterTable::Params params, at::Tensor TrainedParam::*of, const Session& session) {
+  std::vector<const TrainedParam*> owners;
+  NamedTensors grads;
+  for (const TrainedParam* each : params) {
+    const at::Tensor& grad = (each->*of).grad();
+    if (!grad.defined()) continue;
+    owners.push_back(each);
+    grads.emplace_back(session.plain_name_of(each->param), grad);
+  }
+  auto [grad, index] = first_nonfinite(statistics(grads));
+  if (!grad.found()) return {};
+  grad.dtype = grads[index].second.scalar_type();
+  return {owners[index], std::move(grad)};
+}
+
+}  // namespace
+
 // The model's gradients are as backward made them; those of masters are looked at for what only unscaling made infinite.
 NonfiniteGrad OptimizerStash::first_nonfinite() const {
   if (const auto* optimizer = sharded()) {
     const auto found = optimizer->grad_shards()->first_nonfinite();
-    if (!found.param.defined()) return {};
-    return {session_->plain_name_of(found.param),
-            found.inf_count,
-            found.nan_count,
-            found.param.numel(),
-            /*is_reduced=*/true,
-            found.ranks};
+    NonfiniteGrad grad;
+    if (!found.param.defined()) return grad;
+    grad.parameter = session_->plain_name_of(found.param);
+    grad.inf_count = found.inf_count, grad.nan_count = found.nan_count, grad.numel = found.param.numel();
+    grad.grads = found.grads;
+    grad.is_reduced = true;
+    grad.ranks = found.ranks;
+    return grad;
   }
-  const auto is_at_fault = [](const at::Tensor& tensor) { return tensor.grad().defined() && has_nonfinite(tensor.grad()); };
-  for (const TrainedParam* each : table_.all()) {
-    if (!is_at_fault(each->param)) continue;
-    NonfiniteGrad found = count_nonfinite(session_->plain_name_of(each->param), each->param.grad());
-    const auto sync = grad_sync_of(each->param);
-    found.is_reduced = sync != nullptr;
-    if (sync) found.ranks = sync->ranks_with_nonfinite(each->param);
-    return found;
-  }
-  for (const TrainedParam* each : table_.with_masters()) {
-    if (is_at_fault(each->master)) return count_nonfinite(session_->plain_name_of(each->param), each->master.grad());
-  }
-  return {};
+  AtFault found = first_at_fault(table_.all(), &TrainedParam::param, *session_);
+  if (!found.param) return first_at_fault(table_.with_masters(), &TrainedParam::master, *session_).grad;
+  const auto sync = grad_sync_of(found.param->param);
+  found.grad.is_reduced = sync != nullptr;
+  if (sync) found.grad.ranks = sync->ranks_with_nonfinite(found.param->param);
+  return found.grad;
 }
 
 std::vector<int> OptimizerStash::ranks_with_overflow(bool found_here) const {

@@ -46,6 +46,8 @@ void StepGate::report_skip(const Overflow& overflow) {
   result.first_nonfinite = overflow.grad.parameter;
   result.inf_count = overflow.grad.inf_count;
   result.nan_count = overflow.grad.nan_count;
+  result.nonfinite_grads = overflow.grad.grads;
+  result.grad = overflow.grad.statistics;
   result.nonfinite_ranks = overflow.grad.ranks;
   result.nonfinite_loss = overflow.nonfinite_loss;
   result.loss_id = overflow.loss_id;

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <apex_cpp/amp/statistics/tensor_statistics.h>
 
 namespace apex::amp {
 
@@ -23,6 +26,13 @@ struct StepResult {
   /// Values of that parameter's gradient which are Inf or NaN.
   int64_t inf_count = 0;
   int64_t nan_count = 0;
+  /// How many gradients of the same optimizer have such values.
+  int64_t nonfinite_grads = 0;
+  /// What that gradient held. A 16-bit gradient whose parameter has a master is as the backward pass left it, and carries
+  /// `loss_scale_before`; the others carry it where the optimizer unscales in its step (`materialize_master_grads(false)`), and
+  /// were unscaled in place elsewhere. None where every gradient was finite, and for a sharded optimizer, of whose gradients
+  /// each process has a part.
+  std::optional<TensorStatistics> grad;
   /// With gradients that are reduced over processes: the ranks that had Inf or NaN among the gradients that were reduced
   /// together with this one; none if only the sum is not finite. With `parallel::share_overflow`: the ranks that overflowed.
   std::vector<int> nonfinite_ranks;

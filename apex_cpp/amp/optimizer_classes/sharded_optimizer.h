@@ -40,12 +40,14 @@ class GradShards {
   /// Multiplies the sums by `inv_scale`, float32 scalar.
   virtual void unscale(const at::Tensor& inv_scale) = 0;
 
-  /// The first parameter whose sum has values that are not finite, over all processes; undefined if there is none. `ranks` had
-  /// some among what was sent together with its gradient. Known since `norm`, so that a process may ask for it alone.
+  /// The first parameter whose sum has values that are not finite, over all processes; undefined if there is none. `grads`
+  /// parameters have some. `ranks` had some among what was sent together with its gradient. Known since `norm`, so that a
+  /// process may ask for it alone.
   struct Nonfinite {
     at::Tensor param;
     int64_t inf_count = 0;
     int64_t nan_count = 0;
+    int64_t grads = 0;
     std::vector<int> ranks = {};
   };
   virtual Nonfinite first_nonfinite() const = 0;

@@ -1,11 +1,11 @@
 #include <apex_cpp/amp/scaling/overflow_report.h>
 
 #include <ATen/ops/isfinite.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <c10/util/Exception.h>
 
 #include <sstream>
-
-#include "kernels/statistics/statistics.h"
+#include <utility>
 
 namespace apex::amp::detail {
 namespace {
@@ -24,6 +24,19 @@ const char* likely_cause(const Overflow& overflow) {
          "scale, with zero_grad(); look for a backward pass that makes NaN (a square root or a norm at 0).";
 }
 
+// What the finite values say of the scale: how near to overflow they are, and what is lost at the other end.
+void describe_values(const NonfiniteGrad& grad, std::ostream& text) {
+  const TensorStatistics& found = *grad.statistics;
+  if (found.inf + found.nan == found.numel) {
+    text << "; none of its values is finite";
+    return;
+  }
+  text << "; its finite values reach " << found.abs_max;
+  if (!is_low_precision(grad.dtype)) return;
+  const Underflow underflow = found.underflow(1, grad.dtype);
+  text << ", and " << 100 * (underflow.subnormal_share) << " % of those that are not 0 are subnormal in " << grad.dtype;
+}
+
 }  // namespace
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -34,9 +47,17 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 bool has_nonfinite(const at::Tensor& tensor) { return !at::isfinite(tensor).all().item<bool>(); }
 
-NonfiniteGrad count_nonfinite(std::string parameter, const at::Tensor& grad) {
-  const auto found = kernels::tensor_statistics(grad).front();
-  return {std::move(parameter), found.inf, found.nan, grad.numel(), false, {}};
+FirstNonfinite first_nonfinite(std::vector<TensorStatistics> of_grads) {
+  FirstNonfinite first;
+  for (size_t i = 0; i < of_grads.size(); ++i) {
+    TensorStatistics& found = of_grads[i];
+    if (found.inf + found.nan == 0 || ++first.grad.grads > 1) continue;
+    first.index = i;
+    first.grad.parameter = found.name;
+    first.grad.inf_count = found.inf, first.grad.nan_count = found.nan, first.grad.numel = found.numel;
+    first.grad.statistics = std::move(found);
+  }
+  return first;
 }
 
 std::string describe(const NonfiniteGrad& grad) {
@@ -47,6 +68,8 @@ std::string describe(const NonfiniteGrad& grad) {
        << parameter_text(grad.parameter);
   if (!grad.ranks.empty()) text << " (from " << ranks_text(grad.ranks) << ")";
   if (grad.is_reduced && grad.ranks.empty()) text << " (finite on every rank, and only their sum is not)";
+  if (grad.grads > 1) text << ", the first of " << grad.grads << " such gradients";
+  if (grad.statistics) describe_values(grad, text);
   return text.str();
 }
 

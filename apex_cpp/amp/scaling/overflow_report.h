@@ -3,10 +3,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <apex_cpp/amp/scaling/loss_scaler.h>
+#include <apex_cpp/amp/statistics/tensor_statistics.h>
 
 // What is found out once a block has overflowed, and how it is told. All of this waits for the device, so none of it runs
 // before an overflow is known.
@@ -19,6 +21,11 @@ struct NonfiniteGrad {
   int64_t inf_count = 0;
   int64_t nan_count = 0;
   int64_t numel = 0;
+  /// How many gradients have such values, this one among them.
+  int64_t grads = 0;
+  /// What it holds, and in which dtype, where a process has all of it.
+  std::optional<TensorStatistics> statistics;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
   /// Gradients are reduced over processes before they are looked at, and these ranks had Inf or NaN among theirs: in the
   /// gradients that were reduced together with this one, or, where processes share overflows, in any.
   bool is_reduced = false;
@@ -37,12 +44,17 @@ struct Overflow {
 
 /// Whether any value of a dense tensor is Inf or NaN.
 bool has_nonfinite(const at::Tensor& tensor);
-/// Counts what is not finite in the gradient of the parameter of that name.
-NonfiniteGrad count_nonfinite(std::string parameter, const at::Tensor& grad);
+/// Of records of gradients: the first with Inf or NaN, at `index`, and how many there are. Not found() if there is none.
+struct FirstNonfinite {
+  NonfiniteGrad grad;
+  size_t index = 0;
+};
+FirstNonfinite first_nonfinite(std::vector<TensorStatistics> of_grads);
 
 /// "rank 1", "ranks 0 3"
 std::string ranks_text(const std::vector<int>& ranks);
-/// "3 Inf and 1 NaN among the 30 values of the gradient of 'fc.weight' (from rank 1)"
+/// "3 Inf and 1 NaN among the 30 values of the gradient of 'fc.weight' (from rank 1), the first of 2 such gradients; its finite
+/// values reach 61440, and 4 % of those that are not 0 are subnormal in Half"
 std::string describe(const NonfiniteGrad& grad);
 
 /// Warns, once in a row of overflows, that the scale is hardly what is wrong, and says what else may be (LossScaler's

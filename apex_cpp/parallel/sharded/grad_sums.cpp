@@ -1,7 +1,7 @@
 // What is asked of the sums that ShardedGrads has made.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros.h>
 
 #include <apex_cpp/amp/masters/clipping.h>
@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "kernels/multi_tensor.h"
+#include "kernels/statistics/statistics.h"
 
 namespace apex::parallel::detail {
 
@@ -78,29 +79,40 @@ std::vector<int> ShardedGrads::ranks_with_overflow(bool found_here) {
   return ranks_where(options_.group, found_here, "finding the ranks that overflowed");
 }
 
+// A row for each parameter: Inf and NaN in this process's part of its sum.
+at::Tensor ShardedGrads::count_nonfinite() {
+  std::vector<at::Tensor> parts;
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < params_.size() && ended_; ++i) {
+    if (!params_[i].place) continue;
+    parts.push_back(grad_part(i));
+    indices.push_back(i);
+  }
+  const auto found = kernels::tensor_statistics(parts);
+  at::Tensor counts = at::zeros({static_cast<int64_t>(params_.size()), 2}, at::kLong);
+  auto* const rows = counts.mutable_data_ptr<int64_t>();
+  for (size_t k = 0; k < indices.size(); ++k) {
+    rows[2 * indices[k]] = found[k].inf;
+    rows[2 * indices[k] + 1] = found[k].nan;
+  }
+  return counts;
+}
+
 ShardedGrads::Nonfinite ShardedGrads::find_nonfinite() {
   const at::NoGradGuard no_grad;
-  const auto none = static_cast<int64_t>(params_.size());
-  at::Tensor mine = at::tensor({none, int64_t{0}, int64_t{0}}, at::kLong);
-  for (int64_t i = 0; i < none && mine[0].item<int64_t>() == none; ++i) {
-    if (!params_[i].place || !ended_) continue;
-    const at::Tensor part = grad_part(i);
-    const int64_t infs = part.isinf().sum().item<int64_t>(), nans = part.isnan().sum().item<int64_t>();
-    if (infs + nans > 0) mine = at::tensor({i, infs, nans}, at::kLong);
+  at::Tensor counts = at::zeros({static_cast<int64_t>(params_.size()), 2}, at::kLong);
+  for (const auto& each : all_gather(options_.group, count_nonfinite().to(device_for(options_.group)),
+                                     "finding the first gradient that overflowed")) {
+    counts += each.cpu();
   }
+  const at::Tensor at_fault = counts.sum(1).nonzero().flatten();
   Nonfinite found;
-  int64_t first = none;
-  for (const auto& each :
-       all_gather(options_.group, mine.to(device_for(options_.group)), "finding the first gradient that overflowed")) {
-    const at::Tensor values = each.cpu();
-    const int64_t index = values[0].item<int64_t>();
-    if (index > first || index == none) continue;
-    if (index < first) found = {params_[index].tensor, 0, 0};
-    first = index;
-    found.inf_count += values[1].item<int64_t>();
-    found.nan_count += values[2].item<int64_t>();
-  }
-  if (first == none) return found;
+  if (at_fault.numel() == 0) return found;
+  const auto first = at_fault[0].item<int64_t>();
+  found.param = params_[first].tensor;
+  found.inf_count = counts[first][0].item<int64_t>();
+  found.nan_count = counts[first][1].item<int64_t>();
+  found.grads = at_fault.numel();
   const at::Tensor& sent = buckets_[params_[first].place->bucket].found_nonfinite;
   found.ranks = ranks_with_overflow(sent.defined() && sent.item<int32_t>() != 0);
   return found;

@@ -126,6 +126,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void finish_round();
   bool agree_on_presence();
   std::vector<at::Tensor> sums() const;
+  at::Tensor count_nonfinite();
   Nonfinite find_nonfinite();
   void forget_norm();
   std::string name_of(const GradBucket& bucket) const;
