@@ -9,6 +9,8 @@ const std::vector<Suite>& suites() {
       {"compile",
        "what the library's headers add to the processor time of compiling a user's file (5 rounds, a quarter of an hour)",
        run_compile, 5},
+      {"contrib", "what softmax cross entropy, gradient clipping, MLP and FusedDense take, beside what torch has for the same",
+       run_contrib},
       {"convolution",
        "what weight gradients of BF16 convolutions take on a CPU with AVX512-BF16, beside torch's in BF16 and FP32",
        run_convolution},

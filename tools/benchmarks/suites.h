@@ -19,6 +19,7 @@ const std::vector<Suite>& suites();
 
 void run_casts(Runner& runner);
 void run_compile(Runner& runner);
+void run_contrib(Runner& runner);
 void run_convolution(Runner& runner);
 void run_ddp(Runner& runner);
 void run_kernels(Runner& runner);

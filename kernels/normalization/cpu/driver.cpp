@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/normalization/cpu/row_kernels.h"
 #include "kernels/normalization/order.h"
 #include "kernels/rules/lanes.h"
@@ -17,7 +17,11 @@
 namespace apex::kernels::normalization::cpu {
 namespace {
 
+using kernels::cpu::Buffers;
 using kernels::cpu::Isa;
+using kernels::cpu::real_options;
+using kernels::cpu::RowReader;
+using kernels::cpu::RowWriter;
 
 constexpr int64_t kGrain = 16384;  // elements worth a thread
 constexpr int64_t kColumns = 64;   // whose sums over the blocks are taken together
@@ -42,81 +46,6 @@ const RowKernels<Real>& current_rows(NormKind kind) {
     return of_kind(current_tables().of_double, kind);
   }
 }
-
-// Rows of a tensor as values of type Real. Undefined: no rows.
-template <class Real>
-class RowReader {
- public:
-  RowReader(const at::Tensor& tensor, int64_t size) : size_(size) {
-    if (!tensor.defined()) return;
-    data_ = static_cast<const char*>(tensor.const_data_ptr());
-    bytes_ = size * static_cast<int64_t>(tensor.element_size());
-    read_ = kernels::cpu::reader<Real>(tensor.scalar_type());
-  }
-  bool defined() const { return data_ != nullptr; }
-  // The row itself, or its values in `buffer`.
-  const Real* row(int64_t index, Real* buffer) const {
-    const char* const from = data_ + index * bytes_;
-    if (read_ == nullptr) return reinterpret_cast<const Real*>(from);
-    read_(from, buffer, size_);
-    return buffer;
-  }
-
- private:
-  const char* data_ = nullptr;
-  int64_t size_, bytes_ = 0;
-  kernels::cpu::Reader<Real> read_ = nullptr;
-};
-
-template <class Real>
-class RowWriter {
- public:
-  RowWriter(const at::Tensor& tensor, int64_t size) : size_(size) {
-    if (!tensor.defined()) return;
-    data_ = static_cast<char*>(tensor.mutable_data_ptr());
-    bytes_ = size * static_cast<int64_t>(tensor.element_size());
-    write_ = kernels::cpu::writer<Real>(tensor.scalar_type());
-  }
-  bool defined() const { return data_ != nullptr; }
-  // Values are made in a buffer and go out as one row: stores that wait for memory would hold up loads from the same offset in
-  // other pages, if they were mixed with the arithmetic.
-  void write(int64_t index, const Real* values) const {
-    char* const to = data_ + index * bytes_;
-    if (write_ != nullptr) {
-      write_(values, to, size_);
-    } else {
-      std::copy_n(values, size_, reinterpret_cast<Real*>(to));
-    }
-  }
-
- private:
-  char* data_ = nullptr;
-  int64_t size_, bytes_ = 0;
-  kernels::cpu::Writer<Real> write_ = nullptr;
-};
-
-template <class Real>
-at::TensorOptions real_options() {
-  return at::TensorOptions().dtype(c10::CppTypeToScalarType<Real>::value);
-}
-
-// Buffers of one row each, for every thread.
-template <class Real>
-class Buffers {
- public:
-  Buffers(int count, int64_t size)
-      : size_((size + 15) / 16 * 16),
-        count_(count),
-        memory_(at::zeros({at::get_num_threads(), count, size_}, real_options<Real>())) {}
-  Real* operator[](int index) const {
-    return memory_.mutable_data_ptr<Real>() + (at::get_thread_num() * count_ + index) * size_;
-  }
-
- private:
-  int64_t size_;
-  int count_;
-  at::Tensor memory_;
-};
 
 // Weight and bias as values, once for all rows.
 template <class Real>

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/kernels.h"
+
+// Tensors row by row, for kernels that compute with values of type Real whatever the rows are stored in.
+namespace apex::kernels::cpu {
+
+// Rows of a tensor as values of type Real. Undefined: no rows.
+template <class Real>
+class RowReader {
+ public:
+  RowReader(const at::Tensor& tensor, int64_t size) : size_(size) {
+    if (!tensor.defined()) return;
+    data_ = static_cast<const char*>(tensor.const_data_ptr());
+    bytes_ = size * static_cast<int64_t>(tensor.element_size());
+    read_ = kernels::cpu::reader<Real>(tensor.scalar_type());
+  }
+  bool defined() const { return data_ != nullptr; }
+  // The row itself, or its values in `buffer`.
+  const Real* row(int64_t index, Real* buffer) const {
+    const char* const from = data_ + index * bytes_;
+    if (read_ == nullptr) return reinterpret_cast<const Real*>(from);
+    read_(from, buffer, size_);
+    return buffer;
+  }
+
+ private:
+  const char* data_ = nullptr;
+  int64_t size_, bytes_ = 0;
+  kernels::cpu::Reader<Real> read_ = nullptr;
+};
+
+template <class Real>
+class RowWriter {
+ public:
+  RowWriter(const at::Tensor& tensor, int64_t size) : size_(size) {
+    if (!tensor.defined()) return;
+    data_ = static_cast<char*>(tensor.mutable_data_ptr());
+    bytes_ = size * static_cast<int64_t>(tensor.element_size());
+    write_ = kernels::cpu::writer<Real>(tensor.scalar_type());
+  }
+  bool defined() const { return data_ != nullptr; }
+  // Values are made in a buffer and go out as one row: stores that wait for memory would hold up loads from the same offset in
+  // other pages, if they were mixed with the arithmetic.
+  void write(int64_t index, const Real* values) const {
+    char* const to = data_ + index * bytes_;
+    if (write_ != nullptr) {
+      write_(values, to, size_);
+    } else {
+      std::copy_n(values, size_, reinterpret_cast<Real*>(to));
+    }
+  }
+
+ private:
+  char* data_ = nullptr;
+  int64_t size_, bytes_ = 0;
+  kernels::cpu::Writer<Real> write_ = nullptr;
+};
+
+template <class Real>
+at::TensorOptions real_options() {
+  return at::TensorOptions().dtype(c10::CppTypeToScalarType<Real>::value);
+}
+
+// Buffers of one row each, for every thread.
+template <class Real>
+class Buffers {
+ public:
+  Buffers(int count, int64_t size)
+      : size_((size + 15) / 16 * 16),
+        count_(count),
+        memory_(at::zeros({at::get_num_threads(), count, size_}, real_options<Real>())) {}
+  Real* operator[](int index) const {
+    return memory_.mutable_data_ptr<Real>() + (at::get_thread_num() * count_ + index) * size_;
+  }
+
+ private:
+  int64_t size_;
+  int count_;
+  at::Tensor memory_;
+};
+
+}  // namespace apex::kernels::cpu

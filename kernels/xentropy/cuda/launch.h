@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/xentropy/formulas.h"
+
+// Launches on the current device: raw pointers and plain values only. Stored is what logits are, and Loss what losses are:
+// Stored, or float where Stored has 16 bits.
+namespace apex::kernels::xentropy::cuda {
+
+// The type of the arithmetic.
+template <class Stored>
+struct Arithmetic {
+  using Real = float;
+};
+template <>
+struct Arithmetic<double> {
+  using Real = double;
+};
+template <class Stored>
+using RealFor = typename Arithmetic<Stored>::Real;
+
+template <class Stored, class Loss>
+struct Args {
+  int64_t rows, classes;
+  const Stored* logits;
+  const int64_t* labels;
+  double smoothing;
+  int64_t padding;
+  Loss* losses;                  // written forward
+  const Loss* grad_losses;       // read backward
+  RealFor<Stored>* log_sum_exp;  // written forward, read backward
+  Stored* grad_logits;           // written backward
+};
+
+template <class Stored, class Loss>
+cudaError_t launch_forward(const Args<Stored, Loss>& args, cudaStream_t stream);
+
+template <class Stored, class Loss>
+cudaError_t launch_backward(const Args<Stored, Loss>& args, cudaStream_t stream);
+
+}  // namespace apex::kernels::xentropy::cuda

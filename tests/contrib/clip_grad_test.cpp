@@ -1,0 +1,171 @@
+// apex::contrib::clip_grad_norm_ against float64 norms and LibTorch's own function.
+#include <apex_cpp/contrib.h>
+
+#include <limits>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+using Tensors = std::vector<Tensor>;
+
+constexpr double kInfiniteOrder = std::numeric_limits<double>::infinity();
+
+Tensors params_with_grads(const std::vector<torch::Dtype>& dtypes, double size = 1) {
+  Tensors params;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    Tensor param = torch::zeros({7 + static_cast<int64_t>(i), 300}, dtypes[i]).requires_grad_();
+    param.mutable_grad() = (torch::randn(param.sizes()) * size).to(dtypes[i]);
+    params.push_back(param);
+  }
+  params.push_back(torch::zeros({3}).requires_grad_());  // without a gradient
+  return params;
+}
+
+Tensors grads_of(const Tensors& params) {
+  Tensors grads;
+  for (const Tensor& param : params) {
+    if (param.grad().defined()) grads.push_back(param.grad().clone());
+  }
+  return grads;
+}
+
+double norm64(const Tensors& grads, double order) {
+  Tensors flat;
+  for (const Tensor& grad : grads) flat.push_back(grad.to(torch::kDouble).flatten());
+  return torch::linalg_vector_norm(torch::cat(flat), order).item<double>();
+}
+
+double epsilon_of(torch::Dtype dtype) {
+  return dtype == torch::kHalf ? 0x1p-11 : dtype == torch::kBFloat16 ? 0x1p-8 : dtype == torch::kFloat ? 0x1p-24 : 0x1p-53;
+}
+
+struct ClipCase {
+  const char* name;
+  std::vector<torch::Dtype> dtypes;
+  double order;
+};
+
+class ContribClip : public ::testing::TestWithParam<ClipCase> {};
+
+TEST_P(ContribClip, ScalesGradientsToTheNorm) {
+  for (const double max_norm : {1.5, 1e6}) {
+    SCOPED_TRACE(max_norm);
+    torch::manual_seed(3);
+    const Tensors params = params_with_grads(GetParam().dtypes);
+    const Tensors before = grads_of(params);
+    const double want = norm64(before, GetParam().order);
+    const Tensor norm = contrib::clip_grad_norm_(params, max_norm, GetParam().order);
+    const bool has_double = GetParam().dtypes.back() == torch::kDouble;
+    EXPECT_EQ(norm.dim(), 0);
+    EXPECT_EQ(norm.scalar_type(), has_double ? torch::kDouble : torch::kFloat);
+    // The kernels' norm is within 2.5 units of 2^-24 of the exact one (kernels/multi_tensor.h). LibTorch's operators round a
+    // tensor's norm to its dtype, and sums of up to 3,000 float32 powers in trees of their own.
+    const bool by_kernels = !has_double && (GetParam().order == 2 || GetParam().order == kInfiniteOrder);
+    double lowest = 0x1p-24;
+    for (const auto dtype : GetParam().dtypes) lowest = std::max(lowest, epsilon_of(dtype));
+    const double off = by_kernels ? 2.5 * 0x1p-24 : lowest + 3000 * 0x1p-24;
+    EXPECT_NEAR(norm.item<double>(), want, off * want);
+    const double coefficient = std::min(1.0, max_norm / (want + 1e-6));
+    const Tensors after = grads_of(params);
+    for (size_t i = 0; i < before.size(); ++i) {
+      const Tensor exact = before[i].to(torch::kDouble) * coefficient;
+      // Besides: sum, quotient, product and clamp of the coefficient, its conversion, and the product's rounding.
+      const double each = off + 5 * 0x1p-24 + 2 * epsilon_of(before[i].scalar_type());
+      const Tensor wrong = (after[i].to(torch::kDouble) - exact).abs() > exact.abs() * each + 0x1p-25;
+      EXPECT_FALSE(wrong.any().item<bool>()) << i;
+      EXPECT_TRUE(max_norm < want || torch::equal(after[i], before[i])) << "no bit changes where nothing is clipped";
+    }
+  }
+}
+
+const std::vector<torch::Dtype> kMixed{torch::kFloat, torch::kHalf, torch::kBFloat16, torch::kHalf};
+INSTANTIATE_TEST_SUITE_P(All, ContribClip,
+                         ::testing::Values(ClipCase{"float32", {torch::kFloat, torch::kFloat}, 2},
+                                           ClipCase{"float16", {torch::kHalf}, 2}, ClipCase{"bfloat16", {torch::kBFloat16}, 2},
+                                           ClipCase{"mixed", kMixed, 2},
+                                           ClipCase{"float64", {torch::kFloat, torch::kDouble}, 2},
+                                           ClipCase{"infinity", kMixed, kInfiniteOrder}, ClipCase{"one", kMixed, 1},
+                                           ClipCase{"three", {torch::kFloat, torch::kDouble}, 3}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ContribClipGradNorm, MatchesLibTorch) {
+  const Tensors ours = params_with_grads({torch::kFloat, torch::kFloat, torch::kFloat});
+  Tensors theirs;
+  for (const Tensor& param : ours) {
+    theirs.push_back(param.detach().clone().requires_grad_());
+    if (param.grad().defined()) theirs.back().mutable_grad() = param.grad().clone();
+  }
+  const double want = torch::nn::utils::clip_grad_norm_(theirs, 0.25);
+  EXPECT_NEAR(contrib::clip_grad_norm_(ours, 0.25).item<double>(), want, 1e-6 * want);
+  for (size_t i = 0; i + 1 < ours.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i].grad(), theirs[i].grad(), 1e-6, 0));
+}
+
+TEST(ContribClipGradNorm, TakesATensorNothingAndTiedParameters) {
+  EXPECT_EQ(contrib::clip_grad_norm_(Tensors{}, 1.0).item<double>(), 0);
+  EXPECT_EQ(contrib::clip_grad_norm_(torch::zeros({2}).requires_grad_(), 1.0).item<double>(), 0);
+  Tensor param = torch::zeros({2}).requires_grad_();
+  param.mutable_grad() = torch::tensor({3.0F, 4.0F});
+  EXPECT_EQ(contrib::clip_grad_norm_(Tensors{param, param}, 2.5).item<float>(), 5.0F) << "a tied parameter counts once";
+  EXPECT_NEAR(param.grad()[1].item<float>(), 2.0F, 1e-6);
+  EXPECT_NEAR(contrib::clip_grad_norm_(param, 1.0).item<float>(), 2.5F, 1e-6);
+}
+
+TEST(ContribClipGradNorm, TakesGradientsThatDoNotFillTheirMemory) {
+  Tensor param = torch::zeros({4, 3}).requires_grad_();
+  const Tensor memory = torch::ones({4, 6});
+  param.mutable_grad() = memory.slice(1, 0, 6, 2);
+  EXPECT_NEAR(contrib::clip_grad_norm_(param, 1.0).item<double>(), std::sqrt(12.0), 1e-6);
+  EXPECT_NEAR(norm64({param.grad()}, 2), 1.0, 1e-6);
+  EXPECT_EQ(memory[0][1].item<float>(), 1.0F) << "what lies between is left alone";
+}
+
+TEST(ContribClipGradNorm, NormsThatAreNotFinite) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+    Tensors params = params_with_grads({torch::kFloat, dtype});
+    params[0].mutable_grad().view(-1)[5] = kInf;
+    const Tensors before = grads_of(params);
+    EXPECT_THROW(contrib::clip_grad_norm_(params, 1.0, 2.0, /*error_if_nonfinite=*/true), c10::Error);
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(params[i].grad(), before[i]));
+    EXPECT_EQ(contrib::clip_grad_norm_(params, 1.0).item<double>(), kInf);
+    EXPECT_TRUE(params[0].grad().view(-1)[5].isnan().item<bool>());
+    EXPECT_EQ(params[1].grad().count_nonzero().item<int64_t>(), 0);
+    EXPECT_TRUE(contrib::clip_grad_norm_(params, 1.0).isnan().item<bool>());
+  }
+}
+
+TEST(ContribClipGradNorm, RefusesWhatItCannotClip) {
+  Tensor param = torch::zeros({4, 2}).requires_grad_();
+  EXPECT_THROW(contrib::clip_grad_norm_(param, -1.0), c10::ValueError);
+  EXPECT_THROW(contrib::clip_grad_norm_(param, kNan), c10::ValueError);
+  EXPECT_THROW(contrib::clip_grad_norm_(param, 1.0, kNan), c10::ValueError);
+  param.mutable_grad() = torch::eye(4).slice(1, 0, 2).to_sparse();
+  EXPECT_TRUE(contains(message_of([&] { contrib::clip_grad_norm_(param, 1.0); }), "sparse=false"));
+}
+
+class ContribClipAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};
+
+// As Apex's programs do it: master gradients, between the block and the step.
+TEST_P(ContribClipAtLevel, ClipsMasterGradients) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(128.0));
+  { amp::scale_loss(net->forward(features()).square().sum() * 50, opt).backward(); }
+  Tensors grads;
+  for (const Tensor& param : amp::master_params(opt)) grads.push_back(param.grad().clone());
+  const double want = norm64(grads, 2);
+  ASSERT_GT(want, 0.1);
+  EXPECT_NEAR(contrib::clip_grad_norm_(amp::master_params(opt), 0.1).item<double>(), want, 1e-2 * want);
+  Tensors clipped;
+  for (const Tensor& param : amp::master_params(opt)) clipped.push_back(param.grad());
+  EXPECT_NEAR(norm64(clipped, 2), 0.1, 1e-3);
+  opt.step();
+  EXPECT_FALSE(amp::step_result(opt).skipped);
+}
+INSTANTIATE_TEST_SUITE_P(Levels, ContribClipAtLevel, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace apex::test

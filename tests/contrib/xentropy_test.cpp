@@ -1,0 +1,236 @@
+// apex::contrib::xentropy::SoftmaxCrossEntropyLoss against its formula in float64, LibTorch's cross_entropy and finite
+// differences.
+#include <apex_cpp/contrib.h>
+
+#include <cmath>
+
+#include "kernels/cpu/isa.h"
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using contrib::xentropy::SoftmaxCrossEntropyLoss;
+using torch::Tensor;
+
+struct LossCase {
+  Tensor logits, labels, grad_losses;
+  double smoothing;
+  int64_t padding;
+};
+
+LossCase random_loss(torch::Dtype dtype, int64_t rows, int64_t classes, double smoothing) {
+  torch::manual_seed(static_cast<uint64_t>(rows * 1000 + classes));
+  LossCase c{(torch::randn({rows, classes}) * 4).to(dtype), torch::randint(classes, {rows}), torch::randn({rows}), smoothing,
+             0};
+  return c;
+}
+
+struct LossResult {
+  Tensor losses, grad_logits;
+};
+
+LossResult fused(const LossCase& c, bool half_to_float = false) {
+  const Tensor logits = c.logits.detach().clone().requires_grad_();
+  const Tensor losses = SoftmaxCrossEntropyLoss::apply(logits, c.labels, c.smoothing, c.padding, half_to_float);
+  losses.backward(c.grad_losses.to(losses.scalar_type()));
+  return {losses.detach(), logits.grad()};
+}
+
+/// The formula, with log_softmax of float64, for gradients as the losses' dtype has them.
+LossResult exact(const LossCase& c, torch::Dtype losses_dtype) {
+  const Tensor logits = c.logits.detach().to(torch::kDouble).requires_grad_();
+  const Tensor logp = torch::log_softmax(logits, 1);
+  const Tensor at_label = logp.gather(1, c.labels.clamp(0, logits.size(1) - 1).unsqueeze(1)).squeeze(1);
+  const Tensor losses = (-(1 - c.smoothing) * at_label - c.smoothing * logp.mean(1)).masked_fill(c.labels.eq(c.padding), 0.0);
+  losses.backward(c.grad_losses.to(losses_dtype).to(torch::kDouble));
+  return {losses.detach(), logits.grad()};
+}
+
+double step_of(torch::Dtype dtype) {
+  return dtype == torch::kHalf ? 0x1p-11 : dtype == torch::kBFloat16 ? 0x1p-8 : dtype == torch::kFloat ? 0x1p-24 : 0x1p-53;
+}
+
+/// A float32 exponential is within 2 units of 2^-23 of the one of its argument (kernels/xentropy/formulas.h), and so is their
+/// sum; rounding the argument of one, of size up to 60 here, moves it by 60 * 2^-24 of itself. So does rounding lse, which the
+/// gradient is taken with. The loss is a difference of numbers up to 40, in float64. Sums over the classes are float64, here
+/// and in the reference.
+void expect_close_to_exact(const LossCase& c, const LossResult& found, const char* what) {
+  SCOPED_TRACE(what);
+  const auto losses_dtype = found.losses.scalar_type();
+  const LossResult want = exact(c, losses_dtype);
+  const double arithmetic = c.logits.scalar_type() == torch::kDouble ? 0x1p-53 : 0x1p-24;
+  const double relative = (4 + 2 * 60) * arithmetic + static_cast<double>(c.logits.size(1)) * 0x1p-53;
+  const Tensor off = (found.losses.to(torch::kDouble) - want.losses).abs();
+  EXPECT_TRUE(off.le(relative + want.losses.abs() * (step_of(losses_dtype) + arithmetic)).all().item<bool>()) << off.max();
+  ASSERT_EQ(found.grad_logits.scalar_type(), c.logits.scalar_type());
+  // A probability is at most 1, and its target too; the gradient is their difference by dy, with 3 roundings, and is stored.
+  const Tensor allowed = c.grad_losses.to(torch::kDouble).abs().unsqueeze(1) * (relative + 3 * arithmetic) +
+                         want.grad_logits.abs() * step_of(c.logits.scalar_type()) +
+                         (c.logits.scalar_type() == torch::kHalf ? 0x1p-25 : 0.0);
+  const Tensor grad_off = (found.grad_logits.to(torch::kDouble) - want.grad_logits).abs();
+  EXPECT_TRUE(grad_off.le(allowed).all().item<bool>()) << (grad_off - allowed).max();
+}
+
+class Xentropy : public ::testing::TestWithParam<torch::Dtype> {};
+
+TEST_P(Xentropy, LossesAndGradientsAreThoseOfTheFormula) {
+  for (const int64_t classes : {1, 2, 10, 127, 128, 129, 1000, 5003}) {
+    for (const double smoothing : {0.0, 0.1, 1.0}) {
+      SCOPED_TRACE(::testing::Message() << classes << " classes, smoothing " << smoothing);
+      LossCase c = random_loss(GetParam(), 9, classes, smoothing);
+      expect_close_to_exact(c, fused(c), "class 0 is padding");
+      c.padding = -100;
+      c.labels[3] = -100;
+      const LossResult found = fused(c);
+      EXPECT_EQ(found.losses.scalar_type(), GetParam());
+      expect_close_to_exact(c, found, "-100 is padding");
+      EXPECT_EQ(found.losses[3].item<double>(), 0);
+      EXPECT_EQ(found.grad_logits[3].count_nonzero().item<int64_t>(), 0);
+    }
+  }
+}
+
+TEST_P(Xentropy, HalfToFloatAnswersFloat32) {
+  const LossCase c = random_loss(GetParam(), 17, 300, 0.1);
+  const bool has_16_bits = GetParam() == torch::kHalf || GetParam() == torch::kBFloat16;
+  if (!has_16_bits) {
+    EXPECT_TRUE(contains(message_of([&] { fused(c, true); }), "half_to_float"));
+    return;
+  }
+  const LossResult found = fused(c, true);
+  EXPECT_EQ(found.losses.scalar_type(), torch::kFloat);
+  expect_close_to_exact(c, found, "half_to_float");
+}
+
+TEST_P(Xentropy, SameBitsAtAnyNumberOfThreadsAndOnAnyInstructionSet) {
+  using kernels::cpu::Isa;
+  const LossCase c = random_loss(GetParam(), 200, 700, 0.2);
+  const int threads = at::get_num_threads();
+  const Isa isa = kernels::cpu::current_isa();
+  const LossResult want = fused(c);
+  for (const int count : {1, 3}) {
+    at::set_num_threads(count);
+    for (const Isa each : {Isa::portable, Isa::avx2, Isa::avx512}) {
+      if (!kernels::cpu::is_available(each)) continue;
+      kernels::cpu::set_current_isa(each);
+      const LossResult found = fused(c);
+      EXPECT_EQ(bytes_of(found.losses), bytes_of(want.losses)) << count << " " << kernels::cpu::name_of(each);
+      EXPECT_EQ(bytes_of(found.grad_logits), bytes_of(want.grad_logits)) << count << " " << kernels::cpu::name_of(each);
+    }
+  }
+  kernels::cpu::set_current_isa(isa);
+  at::set_num_threads(threads);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, Xentropy, ::testing::Values(torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble),
+                         [](const auto& test) { return std::string(c10::toString(test.param)); });
+
+TEST(XentropyLoss, MatchesLibTorchAndTakesAnyLayout) {
+  const Tensor base = torch::randn({50, 12}, torch::kDouble);
+  const Tensor labels = torch::randint(50, {24}).slice(0, 0, 24, 2);
+  const Tensor ours = base.clone().requires_grad_(), theirs = base.clone().requires_grad_();
+  const auto options =
+      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone).label_smoothing(0.1).ignore_index(-1);
+  const Tensor want = torch::nn::functional::cross_entropy(theirs.t(), labels, options);
+  const Tensor found = SoftmaxCrossEntropyLoss::apply(ours.t(), labels, 0.1, /*padding_idx=*/-1);
+  EXPECT_TRUE(torch::allclose(found, want, 1e-12, 1e-12));
+  want.square().sum().backward();
+  found.square().sum().backward();
+  EXPECT_TRUE(torch::allclose(ours.grad(), theirs.grad(), 1e-11, 1e-12));
+}
+
+// Central differences of float64 losses: off by the third derivative times h^2 / 6, and by roundings of size 2^-53 over h.
+TEST(XentropyLoss, GradientIsThatOfFiniteDifferences) {
+  const LossCase c = random_loss(torch::kDouble, 4, 6, 0.3);
+  const Tensor grad = fused(c).grad_logits;
+  constexpr double kStep = 1e-5;
+  for (int64_t i = 0; i < c.logits.numel(); ++i) {
+    const auto moved = [&](double by) {
+      Tensor logits = c.logits.clone();
+      logits.view(-1)[i] += by;
+      return (SoftmaxCrossEntropyLoss::apply(logits, c.labels, c.smoothing, c.padding) * c.grad_losses).sum().item<double>();
+    };
+    EXPECT_NEAR((moved(kStep) - moved(-kStep)) / (2 * kStep), grad.view(-1)[i].item<double>(), 1e-8) << i;
+  }
+}
+
+TEST(XentropyLoss, TakesLogitsOfAnySize) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor logits = torch::tensor({{3e38F, 0.0F, -3e38F}, {-200.0F, -201.0F, -500.0F}, {1.0F, 2.0F, -kInf}});
+  const Tensor labels = torch::tensor({1, 1, 0});
+  const Tensor x = logits.clone().requires_grad_();
+  const Tensor losses = SoftmaxCrossEntropyLoss::apply(x, labels, 0.0, -100);
+  EXPECT_EQ(losses[0].item<float>(), 3e38F);
+  EXPECT_NEAR(losses[1].item<double>(), 1 + std::log1p(std::exp(-1.0)), 1e-6);
+  EXPECT_NEAR(losses[2].item<double>(), 1 + std::log1p(std::exp(-1.0)), 1e-6) << "a class that -Inf rules out";
+  losses.sum().backward();
+  EXPECT_TRUE(torch::isfinite(x.grad()).all().item<bool>());
+  EXPECT_EQ(x.grad()[2][2].item<float>(), 0.0F);
+  EXPECT_EQ(SoftmaxCrossEntropyLoss::apply(logits, labels, 0.1, -100)[2].item<double>(), infinity) << "smoothing asks for it";
+  const Tensor poisoned = torch::tensor({{1.0F, kNan, 2.0F}, {0.0F, 1.0F, 2.0F}});
+  const Tensor found = SoftmaxCrossEntropyLoss::apply(poisoned, torch::tensor({0, 1}), 0.0, -100);
+  EXPECT_TRUE(std::isnan(found[0].item<float>()));
+  EXPECT_TRUE(std::isfinite(found[1].item<float>()));
+}
+
+TEST(XentropyLoss, OfNoRowsIsEmpty) {
+  const Tensor logits = torch::zeros({0, 5}).requires_grad_();
+  const Tensor losses = SoftmaxCrossEntropyLoss::apply(logits, torch::zeros({0}, torch::kLong));
+  EXPECT_EQ(losses.numel(), 0);
+  losses.sum().backward();
+  EXPECT_EQ(logits.grad().sizes(), (std::vector<int64_t>{0, 5}));
+}
+
+TEST(XentropyLoss, RefusesWhatItCannotCompute) {
+  const Tensor logits = torch::randn({4, 3}), labels = torch::tensor({0, 1, 2, 1});
+  const auto says = [](const Tensor& x, const Tensor& y, const char* part, double smoothing = 0.0) {
+    const std::string text = message_of([&] { SoftmaxCrossEntropyLoss::apply(x, y, smoothing); });
+    EXPECT_TRUE(contains(text, part)) << text;
+  };
+  says(Tensor(), labels, "undefined");
+  says(logits.view({2, 2, 3}), labels, "view({-1, classes})");
+  says(logits.to(torch::kInt), labels, "Int");
+  says(torch::zeros({4, 0}), labels, "no classes");
+  says(logits, Tensor(), "undefined");
+  says(logits, labels.view({2, 2}), "view(-1)");
+  says(logits, labels.to(torch::kInt), "kLong");
+  says(logits, labels.slice(0, 0, 3), "3 labels");
+  says(logits, labels.to(torch::kMeta), "meta");
+  says(logits, labels, "from 0 to 1", 1.5);
+  says(logits, torch::tensor({0, 1, 3, 1}), "label 2 is 3, but there are 3 classes");
+  EXPECT_THROW(SoftmaxCrossEntropyLoss::apply(logits, torch::tensor({0, -1, 2, 1})), c10::IndexError);
+  const Tensor x = logits.clone().requires_grad_();
+  const Tensor sum = SoftmaxCrossEntropyLoss::apply(x, labels).square().sum();
+  const auto grads = torch::autograd::grad({sum}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+  EXPECT_THROW(grads[0].sum().backward(), c10::NotImplementedError);
+}
+
+class XentropyAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(XentropyAtLevel, TrainsWithLogitsAsTheLevelMakesThem) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.5);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet());
+  const Tensor labels = torch::tensor({0, 1, 2, 1});
+  double first = 0, last = 0;
+  for (int step = 0; step < 20; ++step) {
+    const Tensor logits = net->forward(features());
+    const bool has_16_bits = logits.element_size() == 2;
+    const Tensor losses = SoftmaxCrossEntropyLoss::apply(logits, labels, 0.1, /*padding_idx=*/-1, has_16_bits);
+    EXPECT_EQ(losses.scalar_type(), torch::kFloat);
+    last = losses.mean().item<double>();
+    if (step == 0) first = last;
+    opt.zero_grad();
+    { amp::scale_loss(losses.mean(), opt).backward(); }
+    opt.step();
+  }
+  EXPECT_LT(last, first);
+  const Tensor half = torch::randn({4, 3}).to(torch::kHalf);
+  EXPECT_EQ(SoftmaxCrossEntropyLoss::apply(half, labels).scalar_type(), torch::kHalf) << "as in Apex, no level casts its input";
+}
+INSTANTIATE_TEST_SUITE_P(Levels, XentropyAtLevel, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace apex::test
