@@ -1,7 +1,6 @@
 #pragma once
 // The names that pages of the documentation take for granted: a model, an optimizer, a batch and a loss.
 #include <apex_cpp/amp.h>
-#include <apex_cpp/contrib.h>
 #include <apex_cpp/normalization.h>
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
