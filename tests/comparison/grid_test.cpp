@@ -1,6 +1,8 @@
 #include "grid.h"
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 
 #include <ATen/Context.h>
 
@@ -120,6 +122,15 @@ TEST_F(Grid, ThoseThatAreShippedAreWhole) {
   EXPECT_EQ(alexnet.processes, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(alexnet.levels[3].name, "autocast BF16 + GradScaler");
   EXPECT_EQ(cifar10.levels[3].name, "autocast FP16 + GradScaler");
+}
+
+TEST_F(Grid, ThePagesExampleIsOne) {
+  std::ifstream file(GRIDS "/../README.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const auto begin = page.find("```yaml\n") + 8;
+  write_config("net.yaml", "", "");
+  scratch_.write("my_level.yaml", "opt_level: O1\n");
+  EXPECT_EQ(read(page.substr(begin, page.find("```", begin) - begin)).levels.size(), 5U);
 }
 
 struct Mistake {

@@ -1,6 +1,6 @@
-"""Makes a test of every ```cpp block of a page, so that what the pages show is compiled and run: page.py OUT.cpp PAGE.md...
+"""Makes a test of every ```cpp and ```yaml block of a page, so that what pages show is compiled and run: page.py OUT.cpp PAGE.md...
 
-A block is the body of a test of the fixture `Page` in page.h, whose members are the names that pages take for granted. A comment
+A ```yaml block is read as a level file. A ```cpp block is the body of a test of the fixture `Page` in page.h, whose members are the names that pages take for granted. A comment
 above a block, which readers do not see, changes that:
     <!-- with: CODE -->      CODE stands before the block
     <!-- then: CODE -->      the block stands outside of functions, and CODE is the body of the test
@@ -12,12 +12,26 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:<!-- (with|then|compiled):(.*?)-->\n)?```cpp\n(.*?)```", re.S)
+LEVEL = re.compile(r"```yaml\n(.*?)```", re.S)
+
+
+def name_of(page, line):
+    return re.sub(r"\W", "_", f"{page.resolve().relative_to(ROOT).with_suffix('')}_line_{line}")
+
+
+def line_at(text, position):
+    return text[:position].count("\n") + 1
+
+
+def level_test_of(page, text, match):
+    level = f'amp::OptLevel::from_yaml_string(R"yaml({match.group(1)})yaml")'
+    return f"TEST_F(Page, {name_of(page, line_at(text, match.start(1)))}) {{ EXPECT_NO_THROW({level}); }}\n"
 
 
 def test_of(page, text, match):
     kind, code, block = match.group(1), match.group(2) or "", match.group(3)
-    line = text[: match.start(3)].count("\n") + 1
-    name = re.sub(r"\W", "_", f"{page.resolve().relative_to(ROOT).with_suffix('')}_line_{line}")
+    line = line_at(text, match.start(3))
+    name = name_of(page, line)
     block = re.sub(r"^#include.*$", "", block, flags=re.M)
     block = f'#line {line} "{page}"\n{block}'
     if kind == "then":
@@ -35,6 +49,7 @@ def main(out, *pages):
             includes.update(re.findall(r"^#include [<\"][^>\"]+[>\"]", match.group(3), flags=re.M))
             if re.sub(r"^#include.*$", "", match.group(3), flags=re.M).strip():
                 tests.append(test_of(page, text, match))
+        tests += [level_test_of(page, text, match) for match in LEVEL.finditer(text)]
     head = ['#include "tests/programs/page.h"', *sorted(includes), "namespace pages {"]
     pathlib.Path(out).write_text("\n".join(head + tests + ["}", ""]))
 
