@@ -99,7 +99,7 @@ void train(const Options& options) {
     opt.step();
     if ((step + 1) % options.report == 0 || step + 1 == options.steps) {
       std::printf("step %zd: train %.4f, validation %.4f, lr %.2e, gradient norm %.3f%s\n", step + 1, train_loss,
-                  validate(net, text, options), learning_rate(step, options), norm,
+                  validate(net, text, options), opt.param_groups().front().options().get_lr(), norm,
                   amp::step_result(opt).skipped ? " (skipped)" : "");
       std::fflush(stdout);
     }
@@ -114,6 +114,9 @@ int main(int argc, char** argv) try {
   const auto options = read_options(argc, argv);
   torch::manual_seed(options.seed);
   train(options);
+} catch (const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "command_line.h"
 #include "digits.h"
 #include "snake.h"
 
@@ -66,12 +67,14 @@ void train(const DigitsSplit& data, int epochs, const amp::OptLevel& level) {
   }
 }
 
+constexpr char kUsage[] = "custom_op [digits.csv [epochs [level.yaml]]]";
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   torch::manual_seed(0);
   const auto data = read_digits(argc > 1 ? argv[1] : "digits.csv");
-  const int epochs = argc > 2 ? std::stoi(argv[2]) : 8;
+  const int epochs = argc > 2 ? read_epochs(argv[2], kUsage) : 8;
   if (argc > 3) {
     train(data, epochs, amp::OptLevel::from_yaml_file(argv[3]));  // the level's cast list names the operators
   } else {
@@ -79,6 +82,9 @@ int main(int argc, char** argv) try {
     amp::register_float_function("custom::snake");    // its kernel knows float32 alone
     train(data, epochs, "O1");
   }
+} catch (const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "command_line.h"
 #include "digits.h"
 #include "networks.h"
 
@@ -91,7 +92,9 @@ void train(const DigitsSplit& data, const std::string& opt_level, int epochs) {
                 real_loss.item<double>() + fake_loss.item<double>(), generator_loss.item<double>(), distance(g, all_real));
   }
 
-  for (const auto& scaler : amp::state_dict()) std::printf("%s: %g\n", scaler.key().c_str(), scaler.value().loss_scale);
+  for (const auto& scaler : amp::state_dict()) {
+    std::printf("%s: %.0f, %zd steps unskipped\n", scaler.key().c_str(), scaler.value().loss_scale, scaler.value().unskipped);
+  }
   const torch::NoGradGuard no_grad;
   g->eval();
   write_images("samples.pgm", g->forward(fixed_noise));
@@ -99,11 +102,17 @@ void train(const DigitsSplit& data, const std::string& opt_level, int epochs) {
   amp::save_safetensors("discriminator.safetensors", d);
 }
 
+constexpr char kUsage[] = "dcgan [digits.csv [opt_level [epochs]]]";
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   torch::manual_seed(0);
-  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), argc > 2 ? argv[2] : "O1", argc > 3 ? std::stoi(argv[3]) : 25);
+  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), argc > 2 ? argv[2] : "O1",
+        argc > 3 ? read_epochs(argv[3], kUsage) : 25);
+} catch (const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

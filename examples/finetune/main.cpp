@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "command_line.h"
 #include "digits.h"
 #include "network.h"
 
@@ -58,13 +59,15 @@ void finetune(const std::string& weights, const DigitsSplit& data, const std::st
   amp::save_safetensors("finetuned.safetensors", net);
 }
 
+constexpr char kUsage[] = "finetune backbone.safetensors [digits.csv [opt_level [epochs of each phase]]]";
+
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc < 2) throw std::invalid_argument("usage: finetune backbone.safetensors [digits.csv [opt_level [epochs]]]");
+  if (argc < 2) throw std::invalid_argument(std::string("usage: ") + kUsage);
   torch::manual_seed(0);
   finetune(argv[1], read_digits(argc > 2 ? argv[2] : "digits.csv"), argc > 3 ? argv[3] : "O2",
-           argc > 4 ? std::stoi(argv[4]) : 6);
+           argc > 4 ? read_epochs(argv[4], kUsage) : 6);
 } catch (const c10::Error& error) {
   std::fprintf(stderr, "%s\n", error.what_without_backtrace());
   return 1;

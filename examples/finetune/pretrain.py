@@ -35,6 +35,7 @@ def main(digits, out):
     for epoch in range(1, 7):
         for batch in torch.randperm(len(rows)).split(64):
             loss = torch.nn.functional.cross_entropy(head(backbone(images[batch])), labels[batch])
+            # SGD by hand: torch.optim asks for sympy, too.
             for parameter, momentum, grad in zip(parameters, momenta, torch.autograd.grad(loss, parameters)):
                 momentum.mul_(0.9).add_(grad)
                 parameter.data.sub_(momentum, alpha=0.05)
@@ -42,4 +43,6 @@ def main(digits, out):
     save_file(backbone.state_dict(), out)
 
 
+if len(sys.argv) != 3:
+    sys.exit("usage: pretrain.py digits.csv backbone.safetensors")
 main(*sys.argv[1:])

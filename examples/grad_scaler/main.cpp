@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "command_line.h"
 #include "digits.h"
 
 namespace {
@@ -75,10 +76,11 @@ void train(const DigitsSplit& data, int epochs, const std::string& checkpoint) {
       optimizer.zero_grad();
       for (const auto& rows : torch::arange(batch.size()).chunk(kAccumulationSteps)) {
         const auto part = batch.at(rows);
+        const auto share = static_cast<double>(part.size()) / static_cast<double>(batch.size());
         torch::Tensor loss;
         {
           const amp::autocast autocast("cpu", torch::kHalf);  // around forward and loss alone
-          loss = torch::cross_entropy_loss(net->forward(part.images), part.labels) / kAccumulationSteps;
+          loss = torch::cross_entropy_loss(net->forward(part.images), part.labels) * share;
         }
         scaler.scale(loss).backward();
       }
@@ -93,11 +95,16 @@ void train(const DigitsSplit& data, int epochs, const std::string& checkpoint) {
   }
 }
 
+constexpr char kUsage[] = "grad_scaler [digits.csv [epochs [checkpoint]]]";
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   torch::manual_seed(0);
-  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), argc > 2 ? std::stoi(argv[2]) : 6, argc > 3 ? argv[3] : "");
+  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), argc > 2 ? read_epochs(argv[2], kUsage) : 6, argc > 3 ? argv[3] : "");
+} catch (const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

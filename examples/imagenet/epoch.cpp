@@ -69,11 +69,6 @@ data::DataLoaderOptions loader_options(const Options& options) {
 
 int64_t divided_up(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
-/// That a process has of so many images.
-int64_t batches_in(size_t images, const Options& options, const Place& place) {
-  return divided_up(divided_up(static_cast<int64_t>(images), place.world_size), options.batch_size);
-}
-
 }  // namespace
 
 /// A tenth of it every 30 epochs, and once more after 80; before that, up in a line over the first 5 epochs.
@@ -99,7 +94,8 @@ void Epoch::train(const std::shared_ptr<const ImageFiles>& images, const Forward
   sampler.set_epoch(number_);
   sampler.reset();
   ImageFolder folder(images, {options_.crop_size, options_.val_size, number_});
-  const auto batches = batches_in(images->files.size(), options_, place_);
+  const auto images_here = divided_up(static_cast<int64_t>(images->files.size()), place_.world_size);
+  const auto batches = divided_up(images_here, options_.batch_size);
   const auto loader = data::make_data_loader(folder.map(data::transforms::Stack<>()), sampler, loader_options(options_));
   const auto heading = "Epoch: [" + std::to_string(number_) + "]";
 
@@ -124,12 +120,12 @@ void Epoch::train(const std::shared_ptr<const ImageFiles>& images, const Forward
 
 double Epoch::validate(const std::shared_ptr<const ImageFiles>& images, const Forward& forward) const {
   const torch::NoGradGuard no_grad;
-  // Whole images, each in one process: the last ranks may have one less.
-  ImageFolder folder(images, {options_.crop_size, options_.val_size, std::nullopt});
-  const data::samplers::DistributedSequentialSampler sampler(images->files.size(), place_.world_size, place_.rank,
-                                                             /*allow_duplicates=*/false);
-  const auto batches = batches_in(images->files.size(), options_, place_);
-  const auto loader = data::make_data_loader(folder.map(data::transforms::Stack<>()), sampler, loader_options(options_));
+  // Each image in one process alone: LibTorch's sampler for several drops the last ones, or shows some twice.
+  const auto part = std::make_shared<const ImageFiles>(images->part(place_.rank, place_.world_size));
+  ImageFolder folder(part, {options_.crop_size, options_.val_size, std::nullopt});
+  const auto batches = divided_up(static_cast<int64_t>(part->files.size()), options_.batch_size);
+  const auto loader = data::make_data_loader<data::samplers::SequentialSampler>(folder.map(data::transforms::Stack<>()),
+                                                                                loader_options(options_));
 
   Averages averages;
   int64_t batch = 0;

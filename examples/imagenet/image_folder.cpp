@@ -9,11 +9,13 @@
 #include <random>
 #include <stdexcept>
 
-#include "jpeg.h"
+#include "image_file.h"
 
 namespace fs = std::filesystem;
 
 namespace {
+
+bool is_hidden(const fs::path& path) { return path.filename().string().front() == '.'; }
 
 bool is_jpeg(const fs::path& path) {
   auto extension = path.extension().string();
@@ -65,23 +67,42 @@ at::Tensor for_validation(const at::Tensor& image, int64_t crop_size, int64_t va
 
 }  // namespace
 
-ImageFiles::ImageFiles(const std::string& folder) {
+ImageFiles::ImageFiles(const std::string& folder) : folder(folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.is_directory()) classes.push_back(entry.path().filename().string());
+    if (entry.is_directory() && !is_hidden(entry.path())) classes.push_back(entry.path().filename().string());
   }
   std::sort(classes.begin(), classes.end());
   for (size_t i = 0; i < classes.size(); ++i) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(folder) / classes[i])) {
-      if (entry.is_regular_file() && is_jpeg(entry.path())) files.emplace_back(entry.path().string(), i);
+      if (entry.is_regular_file() && is_jpeg(entry.path()) && !is_hidden(entry.path()))
+        files.emplace_back(entry.path().string(), i);
     }
   }
   if (files.empty()) throw std::runtime_error(folder + ": expected a folder for each class, with JPEG files in it");
   std::sort(files.begin(), files.end());
 }
 
+ImageFiles ImageFiles::part(int64_t rank, int64_t world_size) const {
+  const auto begin_of = [&](int64_t r) { return files.begin() + static_cast<int64_t>(files.size()) * r / world_size; };
+  auto part = *this;
+  part.files.assign(begin_of(rank), begin_of(rank + 1));
+  return part;
+}
+
+void check_same_classes(const ImageFiles& train, const ImageFiles& val) {
+  const auto [of_train, of_val] =
+      std::mismatch(train.classes.begin(), train.classes.end(), val.classes.begin(), val.classes.end());
+  if (of_train == train.classes.end() && of_val == val.classes.end()) return;
+  // Both are sorted: the smaller of two names is missing on the other side.
+  const bool in_train = of_val == val.classes.end() || (of_train != train.classes.end() && *of_train < *of_val);
+  throw std::runtime_error((in_train ? train : val).folder + " has a folder for the class '" +
+                           (in_train ? *of_train : *of_val) + "', and " + (in_train ? val : train).folder +
+                           " has none: both need the same, since classes are numbered in the order of their names");
+}
+
 torch::data::Example<> ImageFolder::get(size_t index) {
   const auto& [path, label] = images_->files.at(index);
-  auto file = read_jpeg(path);
+  auto file = read_image(path);
   const auto image = at::from_blob(file.rgb.data(), {file.height, file.width, 3}, at::kByte);
   if (!transform_.train_epoch) {
     return {for_validation(image, transform_.crop_size, transform_.val_size), at::scalar_tensor(label, at::kLong)};

@@ -10,14 +10,22 @@
 #include <utility>
 #include <vector>
 
-/// The JPEG files of a folder with a folder for each class; classes are numbered in the order of their names.
+/// The JPEG files of a folder with a folder for each class; classes are numbered in the order of their names. What begins with
+/// a dot is passed over.
 struct ImageFiles {
   /// Errors: std::runtime_error if there are none.
   explicit ImageFiles(const std::string& folder);
 
+  /// The files for process `rank` of `world_size`, some of which may get none; all of them together have each file once.
+  ImageFiles part(int64_t rank, int64_t world_size) const;
+
+  std::string folder;
   std::vector<std::string> classes;
   std::vector<std::pair<std::string, int64_t>> files;  // path and class
 };
+
+/// Errors: std::runtime_error that names the first class which one of them has alone: it would shift the numbers of all others.
+void check_same_classes(const ImageFiles& train, const ImageFiles& val);
 
 /// What is done to an image before a network of `crop_size` sees it.
 struct Transform {

@@ -1,11 +1,12 @@
-#include "jpeg.h"
-
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs it
 #include <memory>
 #include <stdexcept>
 
+#include <jerror.h>
 #include <jpeglib.h>
+
+#include "image_file.h"
 
 namespace {
 
@@ -22,11 +23,18 @@ void leave(j_common_ptr jpeg) {
   std::longjmp(manager->where_to, 1);
 }
 
+/// Where a file ends too early, libjpeg warns and makes the rest grey. Other warnings, of bytes that it passes over, are common
+/// and harmless.
+void take_note(j_common_ptr jpeg, int level) {
+  if (level < 0 && jpeg->err->msg_code == JWRN_JPEG_EOF) leave(jpeg);
+}
+
 /// Ends libjpeg's part of the work, however the function is left.
 struct Decompressor {
   Decompressor() {
     jpeg.err = jpeg_std_error(&errors.base);
     errors.base.error_exit = leave;
+    errors.base.emit_message = take_note;
   }
   ~Decompressor() { jpeg_destroy_decompress(&jpeg); }
 

@@ -23,7 +23,11 @@ namespace parallel = apex::parallel;
 
 Place find_place(const Options& options) {
   Place place;
-  if (torch::cuda::is_available()) place.device = {at::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank)};
+  if (torch::cuda::is_available()) {
+    // A launcher may show each process its own GPU alone.
+    const int gpu = torch::cuda::device_count() == 1 ? 0 : options.local_rank;
+    place.device = {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
+  }
   const char* world_size = std::getenv("WORLD_SIZE");
   if (world_size && std::atoi(world_size) > 1) {
     const auto group = parallel::init_process_group();
@@ -35,13 +39,8 @@ Place find_place(const Options& options) {
 
 amp::InitializeOptions overrides(const Options& options) {
   amp::InitializeOptions overrides;
-  if (!options.keep_batchnorm_fp32.empty()) {
-    overrides.keep_batchnorm_fp32(std::tolower(options.keep_batchnorm_fp32.front()) == 't');
-  }
-  if (options.loss_scale == "dynamic")
-    overrides.loss_scale("dynamic");
-  else if (!options.loss_scale.empty())
-    overrides.loss_scale(std::stod(options.loss_scale));
+  if (!options.keep_batchnorm_fp32.empty()) overrides.keep_batchnorm_fp32(options.keep_batchnorm_fp32);
+  if (!options.loss_scale.empty()) overrides.loss_scale(options.loss_scale);
   return overrides;
 }
 
@@ -80,6 +79,7 @@ void run(Options options) {
   if (options.deterministic) torch::manual_seed(static_cast<uint64_t>(options.local_rank));
   const auto train_images = std::make_shared<const ImageFiles>(options.data + "/train");
   const auto val_images = std::make_shared<const ImageFiles>(options.data + "/val");
+  check_same_classes(*train_images, *val_images);
 
   resnet::ResNet model(options.arch, static_cast<int64_t>(train_images->classes.size()));
   if (!options.pretrained.empty()) amp::load_safetensors(options.pretrained, model);

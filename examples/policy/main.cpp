@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "command_line.h"
 #include "digits.h"
 
 namespace {
@@ -62,14 +63,20 @@ void train(const DigitsSplit& data, int epochs) {
   }
 }
 
+constexpr char kUsage[] = "policy [digits.csv [policy [epochs]]]";
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const int epochs = argc > 3 ? read_epochs(argv[3], kUsage) : 6;
   torch::manual_seed(0);
   amp::set_global_policy(argc > 2 ? argv[2] : "mixed_bfloat16");
   std::printf("policy %s: compute dtype %s, variable dtype %s\n", amp::global_policy().name().c_str(),
               c10::toString(amp::global_policy().compute_dtype()), c10::toString(amp::global_policy().variable_dtype()));
-  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), argc > 3 ? std::stoi(argv[3]) : 6);
+  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), epochs);
+} catch (const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

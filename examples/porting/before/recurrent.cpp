@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 
+#include "../command_line.h"
 #include "../digits.h"
 
 namespace {
@@ -55,11 +56,16 @@ void train(const DigitsSplit& data, int epochs) {
   torch::save(model, "recurrent.pt");
 }
 
+constexpr char kUsage[] = "recurrent [digits.csv [epochs]]";
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   torch::manual_seed(0);
-  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), argc > 2 ? std::stoi(argv[2]) : 12);
+  train(read_digits(argc > 1 ? argv[1] : "digits.csv"), argc > 2 ? read_epochs(argv[2], kUsage) : 12);
+} catch (const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -13,7 +13,7 @@ class CharLm(Example):
     def test_it_learns_the_text(self):
         steps, warmup, lr, min_lr, sample = 60, 10, 4e-3, 5e-4, 200
         output = self.program("char_lm", "--layers", 2, "--width", 192, "--heads", 4, "--context", 32, "--dropout", 0, "--batch", 16,
-                              "--steps", steps, "--warmup", warmup, "--lr", lr, "--min-lr", min_lr, "--sample", sample, "--report", 20)
+                              "--steps", steps, "--warmup", warmup, "--lr", lr, "--min-lr", min_lr, "--sample", sample, "--report", 5)
         text = TEXT.read_text("latin-1")
         train, validation = text[:len(text) - len(text) // 10], text[-(len(text) // 10):]
         counts = collections.Counter(train)
@@ -29,9 +29,11 @@ class CharLm(Example):
     def check_schedule(self, output, steps, warmup, lr, min_lr):
         reported = dict(zip(numbers(r"step (\d+): train", output), numbers(r"lr ([\d.e+-]+)", output)))
         self.assertEqual(max(reported), steps)
+        self.assertLess(min(reported), warmup)
         for step, rate in reported.items():
             share = (step - 1 - warmup) / (steps - warmup)
-            self.assertAlmostEqual(rate, min_lr + (lr - min_lr) * (1 + math.cos(math.pi * share)) / 2, delta=rate / 100)
+            cosine = min_lr + (lr - min_lr) * (1 + math.cos(math.pi * share)) / 2
+            self.assertAlmostEqual(rate, lr * step / warmup if step <= warmup else cosine, delta=rate / 100)  # of three digits
 
     def check_sample(self, output, count, alphabet, surprise, guessing):
         written = output.split("characters of its own:\n")[1]
@@ -59,7 +61,8 @@ class CharLm(Example):
         guessing = math.log(len(set(TEXT.read_text("latin-1"))))
         self.assertAlmostEqual(untrained, guessing, delta=64 * 0.02**2 / (0.02 * math.sqrt(2)))
 
-    def test_a_text_that_is_too_short_is_an_error(self):
+    def test_bad_arguments_are_errors(self):
+        self.assertIn("O9", self.program("char_lm", "--opt-level", "O9", *TINY, code=1))
         (self.folder / "short.txt").write_text("too short")
         self.assertIn("too few for a context of 32", self.program("char_lm", "short.txt", *TINY, code=1))
 

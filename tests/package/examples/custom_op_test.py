@@ -20,5 +20,8 @@ class CustomOp(Example):
         (self.folder / "o1.yaml").write_text("opt_level: O1\n")
         self.assertIn("custom::snake: x is Half", self.program("custom_op", "digits.csv", 1, "o1.yaml", code=1))
 
+    def test_epochs_are_a_number(self):
+        self.assert_epochs_are_checked("custom_op", "digits.csv")
+
 
 main()

@@ -20,6 +20,10 @@ class Dcgan(Example):
         scales = numbers(r"loss_scaler\d: (\d+)", output)
         self.assertEqual(len(scales), 3)
         self.assertTrue(all(scale >= 1 and scale == 2 ** (int(scale).bit_length() - 1) for scale in scales), scales)
+        # Each takes part in the steps: none stays where it began.
+        unskipped = numbers(r"loss_scaler\d: \d+, (\d+) steps unskipped", output)
+        self.assertEqual(len(unskipped), 3)
+        self.assertTrue(all(unskipped), unskipped)
         self.check_images()
         for name in ("generator", "discriminator"):
             weights = load_file(self.folder / f"{name}.safetensors")
@@ -39,6 +43,10 @@ class Dcgan(Example):
     def test_a_file_of_another_form_is_an_error(self):
         (self.folder / "digits.csv").write_text("1,2,three\n")
         self.assertIn("digits.csv: expected lines of 64 grey values", self.program("dcgan", code=1))
+
+    def test_bad_arguments_are_errors(self):
+        self.assert_epochs_are_checked("dcgan", "digits.csv", "O1")
+        self.assertIn("O9", self.program("dcgan", "digits.csv", "O9", 1, code=1))
 
 
 main()

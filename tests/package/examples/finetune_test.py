@@ -34,5 +34,11 @@ class Finetune(Example):
         save_file({"conv1.weight": numpy.zeros((16, 1, 3, 3), numpy.float32)}, self.folder / "other.safetensors")
         self.assertIn("'conv2.weight'", self.program("finetune", "other.safetensors", code=1))
 
+    def test_bad_arguments_show_the_usage(self):
+        self.assertIn("usage: finetune backbone.safetensors", self.program("finetune", code=1))
+        self.assertIn("usage: pretrain.py digits.csv", self.command(sys.executable, "-W", "ignore", EXAMPLE / "pretrain.py", code=1))
+        self.command(sys.executable, "-W", "ignore", EXAMPLE / "pretrain.py", "digits.csv", "backbone.safetensors")
+        self.assert_epochs_are_checked("finetune", "backbone.safetensors", "digits.csv", "O2")
+
 
 main()

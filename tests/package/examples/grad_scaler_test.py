@@ -15,6 +15,11 @@ class GradScaler(Example):
         self.assertEqual(first + second, whole)
         self.assertEqual(*(self.tensors(self.folder / run / "grad_scaler.pt") for run in ("whole", "parts")))
 
+    def test_bad_arguments_are_errors(self):
+        self.assert_epochs_are_checked("grad_scaler", "digits.csv")
+        (self.folder / "broken.pt").write_text("no archive")
+        self.assertIn("archive", self.program("grad_scaler", "digits.csv", 4, "broken.pt", code=1))
+
     def tensors(self, path):
         """The bytes of every tensor of an archive. The order of optimizer state in it depends on addresses."""
         with zipfile.ZipFile(path) as archive:

@@ -96,23 +96,44 @@ class Imagenet(Example):
         best = self.imagenet(*flags, "-e", "--resume", "model_best.ckpt", within="whole")
         self.assertEqual(numbers(r"\* Prec@1 ([\d.]+)", best), [max(accuracies)])
 
-    def test_two_processes_train_one_network(self):
+    def two_processes(self, *arguments):
+        """The outputs of ranks 0 and 1."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         env = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        other = subprocess.Popen([PROGRAMS / "imagenet", "images", *map(str, self.distributed)], cwd=self.folder, text=True,
+        other = subprocess.Popen([PROGRAMS / "imagenet", "images", *map(str, arguments)], cwd=self.folder, text=True,
                                  env={**os.environ, **env, "RANK": "1", "LOCAL_RANK": "1"}, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT)
         self.addCleanup(other.kill)
-        output = self.program("imagenet", "images", *self.distributed, env={**env, "RANK": "0", "LOCAL_RANK": "0"})
+        output = self.program("imagenet", "images", *arguments, env={**env, "RANK": "0", "LOCAL_RANK": "0"})
         silent = other.communicate()[0]
         self.assertEqual(other.returncode, 0, silent)
+        return output, silent
+
+    def test_two_processes_train_one_network(self):
+        self.drop_validation_images(keep=31)  # that two processes share unevenly
+        output, silent = self.two_processes(*self.distributed)
         self.assertNotIn("Epoch:", silent)
         self.assertIn("Epoch: [0][4/4]", output)  # 32 images a process, 8 at a time
         # Batch norm statistics and weights are one network's: the accuracy that both found is that of the checkpoint.
-        alone = self.program("imagenet", "images", *self.distributed, "-e", "--resume", "checkpoint.ckpt")
-        self.assertEqual(numbers(r"\* Prec@1 ([\d.]+)", alone), numbers(r"\* Prec@1 ([\d.]+)", output))
+        evaluation = (*self.distributed, "-e", "--resume", "checkpoint.ckpt")
+        alone = self.precision(self.program("imagenet", "images", *evaluation))
+        self.assertEqual(alone, self.precision(output))
+        self.assertTrue(0 < alone < 100)  # else fewer images could have the same precision
+        self.assertAlmostEqual(alone * 31 / 100, round(alone * 31 / 100), delta=31e-5)  # printed with three digits
+
+        self.drop_validation_images(keep=1)  # of which one process has none
+        self.assertEqual(self.precision(self.two_processes(*evaluation)[0]),
+                         self.precision(self.program("imagenet", "images", *evaluation)))
+
+    def precision(self, output):
+        found, = numbers(r"\* Prec@1 ([\d.]+)", output)
+        return found
+
+    def drop_validation_images(self, keep):
+        for path in sorted(self.folder.glob("images/val/*/*"))[keep:]:
+            path.unlink()
 
     distributed = (*SMALL, "--opt-level", "O1", "--sync_bn", "--epochs", 1)
 
@@ -127,12 +148,50 @@ class Imagenet(Example):
 
     def test_bad_flags_and_files_are_errors(self):
         self.assertIn("--arch", self.program("imagenet", "images", "-a", "resnet19", code=105))
+        self.assertIn('loss_scale="128x" is not a number', self.imagenet("--loss-scale", "128x", within="run", code=1))
         broken = self.folder / "images/train/red/00.jpg"
-        broken.write_bytes(b"no JPEG")
-        self.assertIn("00.jpg: Not a JPEG file", self.imagenet("--epochs", 1, within="run", code=1))
+        whole = broken.read_bytes()
+        for data, message in ((b"no JPEG", "Not a JPEG file"), (whole[:len(whole) // 2], "Premature end of JPEG file"),
+                              (b"\x89PNG\r\n\x1a\n", "")):
+            broken.write_bytes(data)
+            self.assertIn(f"00.jpg: {message}", self.imagenet("--epochs", 1, within="run", code=1))
+
+    def test_bytes_that_libjpeg_passes_over_are_no_error(self):
+        path = self.folder / "images/val/blue/17.JPEG"
+        data = path.read_bytes()
+        end = data.index(b"\xff\xda")  # where the compressed data begin
+        path.write_bytes(data[:end] + b"some" + data[end:])
+        self.imagenet("-e", within="run")
+
+    def test_a_png_is_read_whatever_its_name(self):
+        evaluation = ("--opt-level", "O0", "-e", "-p", 1)
+
+        def losses():
+            return numbers(r"Loss ([\d.]+) ", self.imagenet(*evaluation, within="run"))
+
+        expected = losses()
+        for path in self.folder.glob("images/val/*/*"):
+            with Image.open(path) as image:
+                image.load()
+            if image.mode != "CMYK":  # which PNG does not have
+                image.save(path, format="PNG")
+        self.assertEqual(len(expected), VAL * len(GROUNDS) // 8)
+        self.assertEqual(losses(), expected)
+
+    def test_train_and_val_need_the_same_classes(self):
+        (self.folder / "images/val/.ipynb_checkpoints").mkdir()
+        (self.folder / "images/val/red").rename(self.folder / "images/val/cyan")
+        output = self.imagenet("-e", within="run", code=1)
+        self.assertIn("images/val has a folder for the class 'cyan', and ../images/train has none", output)
+        (self.folder / "images/val/cyan").rename(self.folder / "images/val/red")
+        (self.folder / "images/val/blue").rename(self.folder / "blue")
+        output = self.imagenet("-e", within="run", code=1)
+        self.assertIn("images/train has a folder for the class 'blue', and ../images/val has none", output)
+        (self.folder / "blue").rename(self.folder / "images/val/blue")
+        self.imagenet("-e", within="run")
 
 
 if not (PROGRAMS / "imagenet").exists():
-    print("skipped: imagenet was not built, since libjpeg-dev is not installed")
+    print("skipped: imagenet was not built, since libjpeg-dev or libpng-dev is not installed")
     sys.exit(SKIPPED)
 main()

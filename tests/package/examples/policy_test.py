@@ -2,7 +2,7 @@
 from support import Example, main, numbers
 
 DTYPES = {"float32": ("Float", "Float"), "mixed_float16": ("Half", "Float"), "mixed_bfloat16": ("BFloat16", "Float"),
-          "bfloat16": ("BFloat16", "BFloat16")}  # computes in, variables
+          "float16": ("Half", "Half"), "bfloat16": ("BFloat16", "BFloat16")}  # computes in, variables
 
 
 class Policy(Example):
@@ -17,6 +17,9 @@ class Policy(Example):
         output = self.program("policy", "digits.csv", "mixed_float8", code=1)
         for policy in DTYPES:
             self.assertIn(policy, output)
+
+    def test_epochs_are_a_number(self):
+        self.assert_epochs_are_checked("policy", "digits.csv", "float32")
 
 
 main()

@@ -42,5 +42,10 @@ class Porting(Example):
             self.assertGreater(len(saved["before"]), 0)
             self.assertEqual(saved["after"], saved["before"])
 
+    def test_epochs_are_a_number(self):
+        for program in PROGRAMS:
+            for side in ("before", "after"):
+                self.assert_epochs_are_checked(f"{program}_{side}", "digits.csv")
+
 
 main()

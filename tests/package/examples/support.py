@@ -26,16 +26,23 @@ class Example(unittest.TestCase):
         (self.folder / "digits.csv").write_text(self.digits)
 
     def command(self, *command, code=0, within=".", env={}):
-        """Runs it in the folder; answers both its outputs."""
+        """Runs it in the folder; answers both its outputs. An error tells the user of no stack."""
         cwd = self.folder / within
         cwd.mkdir(exist_ok=True)
         done = subprocess.run([str(part) for part in command], cwd=cwd, env={**os.environ, **env}, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, code, done.stdout)
+        if code != 0:
+            self.assertNotIn("frame #", done.stdout)
         return done.stdout
 
     def program(self, name, *arguments, **options):
         return self.command(PROGRAMS / name, *arguments, **options)
+
+    def assert_epochs_are_checked(self, program, *before):
+        """What stands for the number of epochs after the arguments `before` is to be a number."""
+        output = self.program(program, *before, "3x", code=1)
+        self.assertRegex(output, r"got '3x'\nusage: \w+ .*\[epochs")
 
     def assert_better_than_chance(self, accuracy, classes=10, count=TEST_DIGITS):
         """Four standard deviations of guessing above guessing."""
