@@ -1,5 +1,6 @@
 """Runs tools/port_check on sources of every kind: what it finds in them, its reports, its baseline and its exit codes."""
 import json
+import os
 import re
 import unittest
 
@@ -121,6 +122,91 @@ class Python(ToolTest):
         """
         self.assertEqual(self.rules(source), [(3, "APX115"), (4, "APX037")])
 
+    def test_names_that_stand_for_something_else_are_not_followed(self):
+        source = """
+            from apex import amp
+            from apex.optimizers import FusedAdam
+            def f(amp): amp.energy(3)
+            g = lambda amp: amp.energy(3)
+            def h(*, handle=amp): handle.state_dict()
+            opt = FusedAdam(p)
+            opt.step()
+            opt = make_other()
+            opt.step()
+            opt = FusedAdam(p)
+            for opt in others:
+                opt.step()
+            a, (opt, *rest) = make_two()
+            opt.step()
+            for opt, other in (FusedAdam(p), FusedAdam(q)):
+                opt.step()
+        """
+        expected = [(5, "APX018"), (6, "APX202"), (7, "APX202"), (10, "APX202"), (15, "APX202"), (15, "APX202")]
+        self.assertEqual(self.rules(source), expected)
+
+    def test_what_may_still_stand_for_apex_is_followed(self):
+        source = """
+            from apex.optimizers import FusedAdam
+            opt = FusedAdam(p)
+            if plain:
+                opt = make_other()
+                opt.step()
+            opt.step()
+            opt = opt.to(device)
+            opt.step()
+            opt = None
+            opt.step()
+            class Holder:
+                opt = make_other()
+            opt.step()
+            def train(fused):
+                if fused:
+                    own = FusedAdam(p)
+                else:
+                    own = make_other()
+                own.step()
+        """
+        lines = [line for line, _, name in self.findings(source) if name == "apex.optimizers.FusedAdam.step"]
+        self.assertEqual(lines, [6, 8, 10, 13, 19])
+
+    def test_names_with_a_fallback_may_have_arguments_of_the_fallback(self):
+        source = """
+            try:
+                from apex.parallel import DistributedDataParallel as DDP
+                from apex.normalization import FusedLayerNorm as LayerNorm
+                from apex.amp import state_dict
+            except ImportError:
+                from torch.nn.parallel import DistributedDataParallel as DDP
+                class LayerNorm(nn.Module):
+                    def initialize(self): pass
+                def state_dict(everything): pass
+            from apex.amp import initialize
+            DDP(m, device_ids=[0], delay_allreduce=True)
+            LayerNorm(5, bias=False)
+            state_dict(everything=True)
+            initialize(m, o, precision=16)
+        """
+        self.assertEqual(self.rules(source), [(11, "APX401"), (12, "APX301"), (13, "APX018"), (14, "APX001"), (14, "APX000")])
+
+    def test_members_that_apex_does_not_have_are_unclassified(self):
+        source = """
+            import apex
+            apex.optimizers.FusedAdam.no_such_thing
+            apex.amp.initialize.no_such()
+            apex.optimizers.FusedAdam.step(adam)
+            apex.amp._amp_state.opt_properties.opt_level
+            apex.parallel.ReduceOp.SUM
+            apex.optimizers.FusedAdam.__doc__
+        """
+        expected = [(2, "APX000"), (3, "APX000"), (4, "APX202"), (5, "APX030"), (6, "APX411"), (7, "APX202")]
+        self.assertEqual(self.rules(source), expected)
+
+    def test_long_chains_of_calls_end(self):
+        chain = "".join(f".m{link}(x)" for link in range(200))
+        branches = "".join(f"elif a == {branch}:\n    a = {branch}\n" for branch in range(1000))
+        source = f"import apex\nframe = df{chain}\nif a:\n    pass\n{branches}apex.amp.state_dict()\n"
+        self.assertEqual(self.rules(source), [(source.count("\n"), "APX018")])
+
     def test_decorators_base_classes_and_strings(self):
         source = '''
             """apex.amp.initialize in a docstring is no use."""
@@ -170,6 +256,18 @@ class Python(ToolTest):
         self.assertEqual(found, [(7, "APX013"), (8, "APX015"), (11, "APX018"), (13, "APX020")])
         self.assertRegex(self.check()["notes"][0], r"train\.py: line 5 is not Python 3; read statement by statement")
 
+    def test_blocks_of_python_2_may_be_branches(self):
+        source = """
+            from apex.optimizers import FusedAdam
+            print "plain"
+            if fused:
+                opt = FusedAdam(p)
+            else:
+                opt = make_other()
+            opt.step()
+        """
+        self.assertEqual(self.rules(source), [(4, "APX202"), (7, "APX202")])
+
     def test_what_no_python_parses_does_not_stop_the_tool(self):
         self.write("broken.py", "from apex import amp\n((((\namp.initialize(m, o)\n")
         (self.folder / "latin.py").write_bytes(b"# caf\xe9\nfrom apex import amp\namp.state_dict()\n")
@@ -186,6 +284,12 @@ class Python(ToolTest):
         places = [(found["file"], found["line"], found["column"], found["text"]) for found in self.check()["findings"]]
         cuda = ("lines.cu", 2, 17, "auto x = f('ü', multi_tensor_scale_cuda);")
         self.assertEqual(places, [cuda, ("lines.py", 3, 11, "x = 'ü\u2028', apex.amp.state_dict()")])
+
+    def test_columns_in_macros_are_those_of_the_file(self):
+        lines = ["#define CALL(x)      multi_tensor_scale_cuda(x)", "#define MORE(x) f(x); \\", "  multi_tensor_adam_cuda(x)"]
+        self.write("macros.cu", "\n".join(lines) + "\n")
+        places = [(found["line"], found["column"]) for found in self.check()["findings"]]
+        self.assertEqual(places, [(1, lines[0].index("multi") + 1), (3, 3)])
 
 
 class Cpp(ToolTest):
@@ -226,6 +330,10 @@ class Cpp(ToolTest):
         own = '#include "compat.h"\nauto p = t.DATA_PTR<float>();\nvoid mlp_forward();\n'
         self.assertEqual(self.rules(own, "own.cpp"), [])
         self.assertEqual(self.rules(own + '#include "type_shim.h"\n', "own.cpp"), [(1, "APX524"), (3, "APX710"), (4, "APX522")])
+        of_pytorch = "TensorListMetadata<2> tl;\nauto k = multi_tensor_apply_kernel<int>;\nint n = depth_to_max_tensors[1];\nmulti_tensor_apply<2>(l, f);\n"
+        self.assertEqual(self.rules("#include <ATen/native/cuda/MultiTensorApply.cuh>\n" + of_pytorch, "own.cpp"), [])
+        found = self.rules('#include "multi_tensor_apply.cuh"\n' + of_pytorch, "own.cpp")
+        self.assertEqual(found, [(1, "APX520"), (2, "APX520"), (3, "APX520"), (4, "APX521"), (5, "APX520")])
 
 
 class Reports(ToolTest):
@@ -353,6 +461,31 @@ class ExitCodes(ToolTest):
                 result = run(*arguments, cwd=self.folder)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))
                 self.assertRegex(result.stderr, re.escape(message))
+
+    def test_what_cannot_be_read_is_told_and_the_rest_is_reported(self):
+        self.write("train.py", "import apex\napex.amp.state_dict()\n")
+        (self.folder / ".#train.py").symlink_to("user@host.1234")  # an editor's lock
+        self.assertEqual(self.check(code=0)["notes"], [])
+        (self.folder / "dangling.py").symlink_to("gone.py")
+        report = self.check(code=2)
+        self.assertEqual([found["rule"] for found in report["findings"]], ["APX018"])
+        self.assertEqual((report["notes"], report["totals"]["files"]), (["cannot read dangling.py: No such file or directory"], 1))
+        result = run(".", "--write-baseline", "known.json", cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("port_check: cannot read dangling.py: No such file or directory\n", result.stderr)
+
+    def test_a_folder_that_cannot_be_read_is_told(self):
+        self.write("train.py", "import apex\napex.amp.state_dict()\n")
+        folder = os.open(self.folder, os.O_RDONLY)
+        for _ in range(17):  # deeper than a path can be long: not even an administrator reads it by name
+            os.mkdir("a" * 250, dir_fd=folder)
+            inner = os.open("a" * 250, os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        os.close(folder)
+        report = self.check(code=2)
+        self.assertEqual([found["rule"] for found in report["findings"]], ["APX018"])
+        self.assertRegex(report["notes"][0], r"^cannot read .*aaa: File name too long$")
 
     def test_a_source_named_twice_counts_once(self):
         self.write("train.py", "import apex\napex.amp.state_dict()\n")

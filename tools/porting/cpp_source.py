@@ -26,15 +26,16 @@ def leaves(node):
             stack.extend(reversed(node.children))
 
 
-def tokens(source, line=0):
+def tokens(source, line=0, column=0):
     """(kind, text, line, column) of names and included files. A macro's text is source, too."""
     for node in leaves(parser().parse(source).root_node):
-        at = (node.start_point[0] + line, node.start_point[1])
+        row, before = node.start_point
+        at = (row + line, before if row else before + column)
         if node.type == "preproc_include":
             path = node.child_by_field_name("path")
             yield ("include", path.text.decode(errors="replace").strip('"<>') if path else "", *at)
         elif node.type == "preproc_arg":
-            yield from tokens(node.text, at[0])
+            yield from tokens(node.text, *at)
         elif node.type in NAMES:
             following = node.next_sibling or (node.parent and node.parent.next_sibling)
             called = following is not None and following.type in ("argument_list", "template_argument_list")
@@ -44,10 +45,11 @@ def tokens(source, line=0):
 def scan(path, text, rules):
     """Findings of one file. No notes: the parser goes on after what it does not understand."""
     lines = text.split("\n")
-    found = []
+    found, certain = [], False
     for kind, name, line, column in tokens(text.encode()):
-        rule = rules.includes.get(name.rsplit("/", 1)[-1]) if kind == "include" else rules.cpp.get(name)
+        known = name.rsplit("/", 1)[-1] if kind == "include" else name
+        rule = (rules.includes if kind == "include" else rules.cpp).get(known)
         if rule:
+            certain = certain or known not in rule.common_names
             found.append(finding_at(path, lines, (line + 1, column), name, kind, rule))
-    certain = any(not finding.rule.common_names for finding in found)
     return (found if certain else []), []

@@ -44,7 +44,14 @@ class Scan:
     files: int = 0
     findings: list = dataclasses.field(default_factory=list)
     notes: list = dataclasses.field(default_factory=list)
+    unread: list = dataclasses.field(default_factory=list)  # files and folders that could not be read, and why
     hidden: int = 0  # findings that the baseline knows
+
+    def cannot_read(self, error):
+        """Of an OSError."""
+        line = f"cannot read {error.filename}: {error.strerror}"
+        self.unread.append(line)
+        self.notes.append(line)
 
     def totals(self):
         """Counts for the end of a report and for JSON."""

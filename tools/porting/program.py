@@ -17,7 +17,7 @@ import text_report
 READERS = {suffix: reader.scan for reader in (python_source, cpp_source) for suffix in reader.SUFFIXES}
 WRITERS = {"text": text_report.write, "json": data_reports.write_json, "sarif": data_reports.write_sarif}
 PORTED, NOT_PORTED, NOT_CHECKED = 0, 1, 2
-EXIT_CODES = "exit code: 0 every use has a counterpart, 1 some have none or are unknown, 2 nothing was checked"
+EXIT_CODES = "exit code: 0 every use has a counterpart, 1 some have none or are unknown, 2 not everything was checked"
 
 
 class Usage(Exception):
@@ -42,13 +42,19 @@ class Progress:
         self._told = now
 
 
-def sources(paths):
-    """The files to read: those named, and those of a suffix that is known in the folders, hidden ones left out."""
+def is_hidden(name):
+    return name.startswith(".") or name == "__pycache__"
+
+
+def sources(paths, onerror):
+    """The files to read: those named, and those of a suffix that is known in the folders, hidden ones left out. `onerror` gets the OSError
+    of a folder that cannot be read."""
     for path in paths:
         if path.is_dir():
-            for folder, folders, names in os.walk(path):
-                folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-                yield from (pathlib.Path(folder, name) for name in sorted(names) if pathlib.Path(name).suffix in READERS)
+            for folder, folders, names in os.walk(path, onerror=onerror):
+                folders[:] = sorted(name for name in folders if not is_hidden(name))
+                known = sorted(name for name in names if pathlib.Path(name).suffix in READERS and not is_hidden(name))
+                yield from (pathlib.Path(folder, name) for name in known)
         elif not path.exists():
             raise Usage(f"no such file or folder: {path}")
         elif path.suffix not in READERS:
@@ -60,11 +66,8 @@ def sources(paths):
 def read(path):
     """A file's text, with lines that end in a newline alone. Bytes that are no UTF-8 do not stop the reader, a byte order mark does not
     show."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig", errors="replace")
-        return text.replace("\r\n", "\n").replace("\r", "\n")
-    except OSError as error:
-        raise Usage(f"cannot read {path}: {error.strerror}") from error
+    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def shown(path):
@@ -74,16 +77,22 @@ def shown(path):
 
 
 def scan(paths, known_rules):
-    files = {shown(path): path for path in sources(paths)}
-    if not files:
+    """Reads what can be read; what cannot is in `unread`, each with the reason."""
+    result = findings.Scan()
+    files = {shown(path): path for path in sources(paths, result.cannot_read)}
+    if not files and not result.unread:
         raise Usage(f"no Python, C++ or CUDA sources in {', '.join(map(str, paths))}")
-    result, progress = findings.Scan(), Progress(len(files))
-    for name, path in files.items():
-        found, notes = READERS[path.suffix](name, read(path), known_rules)
-        result.findings += found
-        result.notes += notes
-        result.files += 1
-        progress(result.files)
+    progress = Progress(len(files))
+    for done, (name, path) in enumerate(files.items(), 1):
+        try:
+            found, notes = READERS[path.suffix](name, read(path), known_rules)
+        except OSError as error:
+            result.cannot_read(error)
+        else:
+            result.findings += found
+            result.notes += notes
+            result.files += 1
+        progress(done)
     return result
 
 
@@ -101,10 +110,12 @@ def arguments(argv):
 
 def report(options, known_rules):
     result = scan(options.paths, known_rules)
+    for line in result.unread:
+        print(f"port_check: {line}", file=sys.stderr)
     if options.write_baseline:
         findings.write_baseline(options.write_baseline, result.findings)
         print(f"port_check: {len(result.findings)} findings are known to {options.write_baseline} now", file=sys.stderr)
-        return PORTED
+        return NOT_CHECKED if result.unread else PORTED
     if options.baseline:
         findings.hide_known(result, findings.read_baseline(options.baseline))
     if options.out:
@@ -113,6 +124,8 @@ def report(options, known_rules):
         print(f"report: {options.out}", file=sys.stderr)
     else:
         WRITERS[options.format](result, sys.stdout)
+    if result.unread:
+        return NOT_CHECKED
     return NOT_PORTED if any(finding.blocks for finding in result.findings) else PORTED
 
 

@@ -1,6 +1,7 @@
 """Finds what Python sources use of Apex: follows imports, aliases and objects of Apex's classes through a file."""
 import ast
 import collections
+import contextlib
 import io
 import re
 import textwrap
@@ -65,17 +66,19 @@ def parse(text):
 class Reader(ast.NodeVisitor):
     """Walks a file twice: the first time to learn what names stand for, the second to report."""
 
-    def __init__(self, rules):
+    def __init__(self, rules, has_blocks=True):
         self.rules = rules
+        self._has_blocks = has_blocks  # else statements stand one after the other, and none says that another has not run
         self.reports = []  # (node, name, kind, rule)
-        self._scopes = collections.defaultdict(dict)  # of functions and the file, by node
+        self._scopes = collections.defaultdict(dict)  # of functions and the file, by node; None: a name that is something else
         self._chain = [None]
         self._globals = collections.defaultdict(set)  # names that a function declares global
         self._classes = collections.defaultdict(dict)  # what `self.x` is, by class
         self._class = None
+        self._body = None  # the function or class whose own statements are read
         self._results = {}  # what the file's own functions answer, by name
         self._imports = {}  # (local name, what it stands for) -> the import, until it is used
-        self._foreign = set()  # names that other modules have as well
+        self._foreign = set()  # names that other modules, or the file itself, have as well
         self._reporting = False
         self.uses_apex = False
 
@@ -106,20 +109,52 @@ class Reader(ast.NodeVisitor):
                 return self._scopes[scope][name]
         return None
 
-    def _assign(self, target, value):
-        if value is None:
-            return
+    def _assign(self, target, value, source):
+        """Binds what a statement assigns: `value` is what the expression `source` stands for."""
         if isinstance(target, ast.Name):
-            self._bind(target.id, value)
-        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            if value is not None or self._hides(target.id, source):
+                self._bind(target.id, value)
+        elif isinstance(target, ast.Starred):
+            self._assign(target.value, None, source)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            paired = isinstance(source, (ast.Tuple, ast.List)) and len(source.elts) == len(target.elts)
+            for place, each in enumerate(target.elts):
+                part = source.elts[place] if paired else source
+                self._assign(each, self._resolve(part) if paired else None, part)
+        elif value is not None and isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             self._classes[self._class if target.value.id == "self" else target.value.id][target.attr] = value
+
+    def _hides(self, name, source):
+        """Whether assigning an unknown value ends what the name stood for. Not with None, which stands for what is not there, nor with
+        what is made of it, as in `model = model.cuda()`."""
+        if not self._has_blocks or isinstance(self._body, ast.ClassDef) or name in self._globals[self._chain[-1]]:
+            return False
+        if isinstance(source, ast.Constant) and source.value is None:
+            return False
+        return not any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(source))
+
+    @contextlib.contextmanager
+    def _branch(self):
+        """Around statements that may not run: what was known before them is possible after them."""
+        scope = self._scopes[self._chain[-1]]
+        before = {name: value for name, value in scope.items() if value is not None}
+        yield
+        scope.update({name: value for name, value in before.items() if scope[name] is None})
+
+    def _visit_branch(self, statements):
+        with self._branch():
+            self._visit_all(statements)
+
+    def _visit_all(self, nodes):
+        for node in nodes:
+            self.visit(node)
 
     def _resolve(self, node):
         """The Symbol or Instance of an expression, or None."""
         if isinstance(node, ast.Name):
             return self._lookup(node.id)
         if isinstance(node, ast.Attribute):
-            return self._resolve_attribute(node)
+            return self._resolve_attribute(node)[1]
         if isinstance(node, ast.Call):
             return self._resolve_call(node)
         if isinstance(node, ast.Subscript):
@@ -132,26 +167,28 @@ class Reader(ast.NodeVisitor):
         return None
 
     def _resolve_attribute(self, node):
+        """What stands before the dot, and the attribute."""
         base = self._resolve(node.value)
         if isinstance(base, Symbol):
-            return Symbol(f"{base.name}.{node.attr}")
+            return base, Symbol(f"{base.name}.{node.attr}")
         if base is None and isinstance(node.value, ast.Name):
-            return self._classes[self._class if node.value.id == "self" else node.value.id].get(node.attr)
-        return None
+            return base, self._classes[self._class if node.value.id == "self" else node.value.id].get(node.attr)
+        return base, None
+
+    def _resolve_with_base(self, node):
+        return self._resolve_attribute(node) if isinstance(node, ast.Attribute) else (None, self._resolve(node))
 
     def _resolve_call(self, node):
-        callee = self._resolve(node.func)
+        base, callee = self._resolve_with_base(node.func)
         if isinstance(callee, Symbol):
             name = self.rules.canonical(callee.name)
             result = self.rules.result_of(name) or (name if self.rules.is_class(name) else None)
             return Instance(result) if result else None
-        if isinstance(node.func, ast.Attribute):
-            base = self._resolve(node.func.value)
-            if isinstance(base, Instance):
-                result = self.rules.result_of(f"{base.class_name}.{node.func.attr}")
-                return Instance(result) if result else None
-            if node.func.attr == "import_module":
-                return self._imported_by_name(node)
+        if isinstance(base, Instance):
+            result = self.rules.result_of(f"{base.class_name}.{node.func.attr}")
+            return Instance(result) if result else None
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "import_module":
+            return self._imported_by_name(node)
         if isinstance(node.func, ast.Name):
             if node.func.id in ("__import__", "import_module"):
                 return self._imported_by_name(node)
@@ -196,48 +233,105 @@ class Reader(ast.NodeVisitor):
                 self._imports[alias.asname or alias.name, name] = alias
 
     def visit_Assign(self, node):
+        self.visit(node.value)
         value = self._resolve(node.value)
         for target in node.targets:
-            self._assign(target, value)
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                for each, source in zip(target.elts, node.value.elts):
-                    self._assign(each, self._resolve(source))
-        self.generic_visit(node)
+            self._assign(target, value, node.value)
+            self.visit(target)
 
     def visit_AnnAssign(self, node):
+        self.visit(node.annotation)
         if node.value:
-            self._assign(node.target, self._resolve(node.value))
-        self.generic_visit(node)
+            self.visit(node.value)
+            self._assign(node.target, self._resolve(node.value), node.value)
+        self.visit(node.target)
 
     def visit_With(self, node):
         for item in node.items:
+            self.visit(item.context_expr)
             if item.optional_vars is not None:
-                self._assign(item.optional_vars, self._resolve(item.context_expr))
-        self.generic_visit(node)
+                self._assign(item.optional_vars, self._resolve(item.context_expr), item.context_expr)
+                self.visit(item.optional_vars)
+        self._visit_all(node.body)
+
+    visit_AsyncWith = visit_With
+
+    # ---- statements of which some may not run ----
+
+    def visit_If(self, node):
+        self.visit(node.test)
+        self._visit_branch(node.body)
+        self._visit_branch(node.orelse)
+
+    visit_While = visit_If
+
+    def visit_For(self, node):
+        self.visit(node.iter)
+        with self._branch():
+            self._assign(node.target, None, ast.Starred(node.iter))  # one of its elements
+            self._visit_all([node.target, *node.body])
+        self._visit_branch(node.orelse)
+
+    visit_AsyncFor = visit_For
+
+    def visit_Try(self, node):
+        for part in (node.body, *node.handlers, node.orelse):
+            self._visit_branch(part if isinstance(part, list) else [part])
+        self._visit_all(node.finalbody)
+
+    visit_TryStar = visit_Try
+
+    def visit_match_case(self, node):
+        with self._branch():
+            self.generic_visit(node)
+
+    # ---- scopes ----
 
     def visit_ClassDef(self, node):
-        for each in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
-            self.visit(each)
-        outer, self._class = self._class, node
+        self._foreign.add(node.name)
+        self._visit_all((*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)))
         bases = [value for value in map(self._resolve, node.bases) if isinstance(value, Symbol) and self.rules.is_class(value.name)]
-        for statement in node.body:
-            self.visit(statement)
-        self._class = outer
+        outer, self._class, self._body = (self._class, self._body), node, node
+        self._visit_all(node.body)
+        self._class, self._body = outer
         if bases:  # its objects have what the base's have
             self._results[node.name] = Instance(self.rules.canonical(bases[0].name))
 
     def visit_FunctionDef(self, node):
+        if not isinstance(self._body, ast.ClassDef):
+            self._foreign.add(node.name)
         for each in node.decorator_list:
             if not isinstance(each, ast.Call) and self._use(each, "call"):
                 continue
             self.visit(each)
         self.visit(node.args)
-        self._chain.append(node)
-        for statement in node.body:
-            self.visit(statement)
-        self._chain.pop()
+        with self._function(node):
+            self._visit_all(node.body)
 
     visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        self.visit(node.args)
+        with self._function(node):
+            self.visit(node.body)
+
+    @contextlib.contextmanager
+    def _function(self, node):
+        """Within a function: a parameter is what its default is, or something that the file does not show."""
+        values = self._parameters(node.args)
+        outer, self._body = self._body, node
+        self._chain.append(node)
+        self._scopes[node].update(values)
+        yield
+        self._chain.pop()
+        self._body = outer
+
+    def _parameters(self, arguments):
+        positional = [*arguments.posonlyargs, *arguments.args]
+        known = dict.fromkeys([*positional, *arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg))])
+        known.update(zip(reversed(positional), reversed(arguments.defaults)))
+        known.update(zip(arguments.kwonlyargs, arguments.kw_defaults))
+        return {argument.arg: default and self._resolve(default) for argument, default in known.items()}
 
     def visit_Return(self, node):
         value = node.value and self._resolve(node.value)
@@ -250,12 +344,11 @@ class Reader(ast.NodeVisitor):
 
     def _use(self, node, kind):
         """Reports a name or attribute if it stands for something of Apex. Answers whether it does."""
-        value = self._resolve(node)
+        base, value = self._resolve_with_base(node)
         if isinstance(value, Symbol):
             return self._use_symbol(node, value.name, kind)
         if not isinstance(node, ast.Attribute):
             return False
-        base = self._resolve(node.value)
         if isinstance(base, Instance):
             rule = self.rules.of_member(base.class_name, node.attr)
             if rule:
@@ -297,7 +390,7 @@ class Reader(ast.NodeVisitor):
         callee = self._callee(node.func)
         for keyword in node.keywords:
             rule = keyword.arg and callee and self.rules.of_keyword(callee, keyword.arg)
-            if rule:
+            if rule and not (rule is UNCLASSIFIED and self._root(node.func) in self._foreign):
                 self._report(keyword, f"{callee}({keyword.arg})", "keyword", rule)
             self.visit(keyword.value)
         for argument in node.args:
@@ -307,10 +400,9 @@ class Reader(ast.NodeVisitor):
 
     def _callee(self, node):
         """The name of the function, class or method of Apex that is called, if it is one."""
-        value = self._resolve(node)
+        base, value = self._resolve_with_base(node)
         if isinstance(value, Symbol):
             return self.rules.canonical(value.name)
-        base = self._resolve(node.value) if isinstance(node, ast.Attribute) else None
         return f"{base.class_name}.{node.attr}" if isinstance(base, Instance) else None
 
     def _use_flags(self, node):
@@ -338,7 +430,7 @@ class Reader(ast.NodeVisitor):
 def scan(path, text, rules):
     """Findings of one file, and notes on how it was read."""
     tree, note = parse(text)
-    reader = Reader(rules)
+    reader = Reader(rules, has_blocks=note is None)
     reader.read(tree)
     lines = text.split("\n")
     found = (finding_at(path, lines, (node.lineno, node.col_offset), name, kind, rule) for node, name, kind, rule in reader.reports)

@@ -26,7 +26,7 @@ class Rule:
     flags: tuple = ()
     cpp: tuple = ()
     includes: tuple = ()
-    common_names: bool = False  # the C++ names are other code's, too: they count only beside others of Apex
+    common_names: tuple = ()  # C++ names and headers that are other code's, too: they count only beside others of Apex
     differs: str = ""
     include: str = ""  # the header of the counterpart
     snippet: str = ""
@@ -105,14 +105,14 @@ class Rules:
         return next((self._wildcards[head] for head in heads if head in self._wildcards), None)
 
     def of(self, name):
-        """The rule of a name, or of what the name is a part of (`…FusedAdam.step`); None if no rule knows it."""
-        rule = self.exact(name)
+        """The rule of a name, or of the class that has it as a member (`…FusedAdam.step`); None if no rule knows it."""
+        rule, member = self.exact(name), None
         while rule is None and "." in name:
-            name = name.rsplit(".", 1)[0]
+            name, _, member = name.rpartition(".")
             if self.is_package(name):
                 return None
             rule = self.exact(name)
-        return rule
+        return rule if member is None or (rule and member in rule.members) else None
 
     def of_member(self, class_name, member):
         """The rule of `object.member`; None where Apex has nothing of that name, so that it is PyTorch's or the program's."""
