@@ -16,8 +16,8 @@ using layers::current_layers;
 using layers::Rows;
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kBlock = 8192;            // elements
-constexpr int64_t kLongestPeriod = 4096;    // elements
+constexpr int64_t kBlock = 8192;          // elements
+constexpr int64_t kLongestPeriod = 4096;  // elements
 constexpr int64_t kBlocksWorthAThread = 4;
 constexpr int64_t kRowsForCenter = 16;
 
@@ -104,13 +104,14 @@ ChannelSums channel_sums(BatchNormShape shape, const Sum& sum) {
   return totals;
 }
 
-// The mean of the first rows: near enough to the mean of all for squares of deviations from it to lose nothing.
+// The mean of rows from all over the tensor: near enough to the mean of all for squares of deviations from it to lose little.
 std::vector<float> center_of(BatchNormShape shape, const at::Tensor& x) {
   const int64_t rows = std::min(kRowsForCenter, shape.rows);
   std::vector<float> center(static_cast<size_t>(shape.channels));
   const auto* const from = static_cast<const c10::BFloat16*>(x.const_data_ptr());
-  for (int64_t i = 0; i < rows * shape.channels; ++i) {
-    center[static_cast<size_t>(i % shape.channels)] += static_cast<float>(from[i]);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto* const row = from + i * shape.rows / rows * shape.channels;
+    for (size_t channel = 0; channel < center.size(); ++channel) center[channel] += static_cast<float>(row[channel]);
   }
   for (float& value : center) value /= static_cast<float>(rows);
   return center;

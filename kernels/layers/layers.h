@@ -11,7 +11,7 @@ namespace apex::kernels {
 
 // Tensors of one size and one 16-bit dtype, dense and laid out alike. An output may be an input.
 
-// max(x, 0); NaN stays NaN.
+// max(x, 0); NaN stays NaN, and -0 stays -0.
 void relu(const at::Tensor& x, const at::Tensor& y);
 // grad_y where x is above 0 or NaN, else 0. `x` may be relu's result instead.
 void relu_backward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& grad_x);
@@ -31,8 +31,8 @@ struct BatchStatistics {
   at::Tensor mean, variance;
 };
 
-// Of deviations from a value near the mean, in blocks that depend on the shape alone: in float32 within a block of 8192 elements,
-// in float64 over the blocks.
+// Of deviations from a value near the mean, in blocks that depend on the shape alone: in float32 within a block of 8192
+// elements, in float64 over the blocks.
 BatchStatistics batch_statistics(BatchNormShape shape, const at::Tensor& x);
 
 // 1 / sqrt(variance + eps)
@@ -53,8 +53,8 @@ struct BatchNormGrads {
   at::Tensor weight, bias;
 };
 
-// The gradients; that of the input goes to `grad_x`, unless it is undefined. `by_batch`: mean and inv_std are the input's own, and
-// not running ones.
+// The gradients; that of the input goes to `grad_x`, unless it is undefined. `by_batch`: mean and inv_std are the input's own,
+// and not running ones.
 BatchNormGrads batch_norm_backward(BatchNormShape shape, const at::Tensor& grad_y, const at::Tensor& x,
                                    const BatchNormChannels& channels, bool by_batch, const at::Tensor& grad_x);
 

@@ -15,6 +15,7 @@ struct Installation {
     register_functions(aten);
     register_layers(aten);
     register_arithmetic(aten);
+    register_named(aten);
   }
 };
 

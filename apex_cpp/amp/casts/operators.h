@@ -11,6 +11,7 @@ void register_products(torch::Library& aten);
 void register_functions(torch::Library& aten);
 void register_layers(torch::Library& aten);
 void register_arithmetic(torch::Library& aten);
+void register_named(torch::Library& aten);
 
 /// Gives these operators their kernels; done when the program is loaded, before it has threads that call them. Calling it makes
 /// sure that the linker keeps them.

@@ -11,18 +11,13 @@ namespace op = at::_ops;
 using Pointwise =
     Operators<op::acos, op::asin, op::cosh, op::erfinv, op::exp, op::expm1, op::log, op::log10, op::log1p, op::log2,
               op::pow_Tensor_Tensor, op::pow_Scalar, op::pow_Tensor_Scalar, op::reciprocal, op::rsqrt, op::sinh, op::tan>;
-using Activations = Operators<op::prelu, op::gelu, op::softplus, op::softmax_int, op::softmax_Dimname, op::log_softmax_int,
-                              op::log_softmax_Dimname>;
-using Sums =
-    Operators<op::cumprod, op::cumprod_dimname, op::cumsum, op::cumsum_dimname, op::prod, op::prod_dim_int,
-              op::prod_dim_Dimname, op::sum, op::sum_dim_IntList, op::sum_dim_DimnameList, op::logsumexp, op::logsumexp_names>;
-using Deviations = Operators<op::std, op::std_dim, op::std_correction, op::std_names_dim, op::std_correction_names, op::var,
-                             op::var_dim, op::var_correction, op::var_names_dim, op::var_correction_names>;
-using Norms =
-    Operators<op::norm_Scalar, op::norm_ScalarOpt_dtype, op::norm_ScalarOpt_dim, op::norm_ScalarOpt_dim_dtype,
-              op::norm_names_ScalarOpt_dim, op::norm_names_ScalarOpt_dim_dtype, op::linalg_norm, op::linalg_norm_ord_str,
-              op::linalg_vector_norm, op::linalg_matrix_norm, op::linalg_matrix_norm_str_ord, op::frobenius_norm_dim,
-              op::nuclear_norm, op::nuclear_norm_dim, op::dist, op::cdist, op::pdist, op::renorm, op::cosine_similarity>;
+using Activations = Operators<op::prelu, op::gelu, op::softplus, op::softmax_int, op::log_softmax_int>;
+using Sums = Operators<op::cumprod, op::cumsum, op::prod, op::prod_dim_int, op::sum, op::sum_dim_IntList, op::logsumexp>;
+using Deviations = Operators<op::std, op::std_dim, op::std_correction, op::var, op::var_dim, op::var_correction>;
+using Norms = Operators<op::norm_Scalar, op::norm_ScalarOpt_dtype, op::norm_ScalarOpt_dim, op::norm_ScalarOpt_dim_dtype,
+                        op::linalg_norm, op::linalg_norm_ord_str, op::linalg_vector_norm, op::linalg_matrix_norm,
+                        op::linalg_matrix_norm_str_ord, op::frobenius_norm_dim, op::nuclear_norm, op::nuclear_norm_dim,
+                        op::dist, op::cdist, op::pdist, op::renorm, op::cosine_similarity>;
 
 }  // namespace
 

@@ -19,7 +19,6 @@ using OptionalTensor = std::optional<Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 using kernels::BatchNormShape;
 
-bool is_float32(const OptionalTensor& tensor) { return tensor && tensor->defined() && tensor->scalar_type() == at::kFloat; }
 bool is_absent(const OptionalTensor& tensor) { return !tensor || !tensor->defined(); }
 
 bool has_channels_last(const Tensor& x) {
@@ -35,9 +34,15 @@ struct BatchNorm {
 
   BatchNormShape shape() const { return {x.numel() / x.size(1), x.size(1)}; }
 
+  /// FP32 on the CPU, a value of each channel.
+  bool is_of_channels(const OptionalTensor& tensor) const {
+    return tensor && tensor->defined() && tensor->is_cpu() && tensor->layout() == at::kStrided &&
+           tensor->scalar_type() == at::kFloat && tensor->sizes() == at::IntArrayRef{x.size(1)};
+  }
+
   bool has_kernel() const {
-    if (x.dim() < 2 || x.numel() == 0 || x.numel() == x.size(1) || !is_float32(weight)) return false;
-    const bool has_statistics = is_float32(running_mean) && is_float32(running_var);
+    if (x.is_nested() || x.dim() < 2 || x.numel() == 0 || x.numel() == x.size(1) || !is_of_channels(weight)) return false;
+    const bool has_statistics = is_of_channels(running_mean) && is_of_channels(running_var);
     if (!has_statistics && !(is_absent(running_mean) && is_absent(running_var))) return false;
     Operands operands;
     operands.add(x);
@@ -56,7 +61,7 @@ ThreeTensors batch_norm(DispatchKeySet keys, const Tensor& x, const OptionalTens
                         const OptionalTensor& running_mean, const OptionalTensor& running_var, bool training, double momentum,
                         double eps) {
   const BatchNorm call{x, weight, running_mean, running_var};
-  if (!call.has_kernel() || !is_float32(bias) || (!training && is_absent(running_mean))) {
+  if (!call.has_kernel() || !call.is_of_channels(bias) || (!training && is_absent(running_mean))) {
     return op::native_batch_norm::redispatch(keys & kBelowComputeKey, x, weight, bias, running_mean, running_var, training,
                                              momentum, eps);
   }
@@ -77,8 +82,10 @@ ThreeTensors batch_norm_backward(DispatchKeySet keys, const Tensor& grad_y, cons
                                  const OptionalTensor& save_mean, const OptionalTensor& save_inv_std, bool training, double eps,
                                  std::array<bool, 3> needs) {
   const BatchNorm call{x, weight, running_mean, running_var};
-  const bool has_statistics = training ? is_float32(save_mean) && is_float32(save_inv_std) : is_float32(running_mean);
-  if (!call.has_kernel() || !has_statistics || grad_y.scalar_type() != at::kBFloat16 || grad_y.sizes() != x.sizes()) {
+  const bool has_statistics =
+      training ? call.is_of_channels(save_mean) && call.is_of_channels(save_inv_std) : call.is_of_channels(running_mean);
+  if (!call.has_kernel() || !has_statistics || !grad_y.is_cpu() || grad_y.scalar_type() != at::kBFloat16 ||
+      grad_y.sizes() != x.sizes()) {
     return op::native_batch_norm_backward::redispatch(keys & kBelowComputeKey, grad_y, x, weight, running_mean, running_var,
                                                       save_mean, save_inv_std, training, eps, needs);
   }

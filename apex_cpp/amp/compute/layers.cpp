@@ -1,12 +1,14 @@
 // Layers that are bound by memory, on 16-bit CPU tensors: kernels of ours in place of LibTorch's.
 #include <apex_cpp/amp/compute/operators.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/Operators.h>
 #include <ATen/ops/empty_like.h>
 
 #include <apex_cpp/amp/casts/kernel_library.h>
 #include <apex_cpp/amp/compute/batch_norm.h>
 #include <apex_cpp/amp/compute/widen.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 
 #include "kernels/layers/layers.h"
 
@@ -22,15 +24,17 @@ constexpr int64_t kElementsWorthAKernel = 4096;
 
 bool are_alike(const Tensor& a, const Tensor& b) { return a.sizes() == b.sizes() && a.strides() == b.strides(); }
 
-// One 16-bit type, dense; the type, if a kernel of ours is wanted for it.
+// The one 16-bit type of the tensors, if a kernel of ours is wanted for it and the first is dense.
 template <class... Tensors>
 std::optional<c10::ScalarType> type_for_kernel(const Tensor& first, const Tensors&... others) {
-  if (first.numel() < kElementsWorthAKernel) return std::nullopt;
+  const auto low_type = first.scalar_type();
+  if (!is_low_precision(low_type) || !((others.scalar_type() == low_type) && ...)) return std::nullopt;
   Operands operands;
   operands.add(first);
   (operands.add(others), ...);
   const auto type = type_with_own_kernels(operands);
-  return type && first.is_non_overlapping_and_dense() ? type : std::nullopt;
+  const bool is_worth_it = type && first.numel() >= kElementsWorthAKernel && first.is_non_overlapping_and_dense();
+  return is_worth_it ? type : std::nullopt;
 }
 
 Tensor relu(DispatchKeySet keys, const Tensor& x) {
@@ -48,7 +52,7 @@ Tensor& relu_(DispatchKeySet keys, Tensor& x) {
 
 // relu's gradient. What comes from a mean over pixels is laid out in another way than the input, which LibTorch walks slowly.
 Tensor threshold_backward(DispatchKeySet keys, const Tensor& grad_y, const Tensor& x, const at::Scalar& threshold) {
-  if (!type_for_kernel(x, grad_y) || threshold.toDouble() != 0 || grad_y.sizes() != x.sizes()) {
+  if (!type_for_kernel(x, grad_y) || !threshold.equal(0) || grad_y.sizes() != x.sizes()) {
     return op::threshold_backward::redispatch(keys & kBelowComputeKey, grad_y, x, threshold);
   }
   Tensor grad_x = at::empty_like(x);
@@ -62,7 +66,13 @@ Tensor threshold_backward(DispatchKeySet keys, const Tensor& grad_y, const Tenso
 }
 
 bool is_sum_of_bfloat16(const Tensor& a, const Tensor& b, const at::Scalar& alpha) {
-  return type_for_kernel(a, b) == at::kBFloat16 && are_alike(a, b) && alpha.toDouble() == 1;
+  return type_for_kernel(a, b) == at::kBFloat16 && are_alike(a, b) && alpha.equal(1);
+}
+
+// The same memory, or none in common: LibTorch refuses to write to what it has yet to read.
+bool may_write_beside(const Tensor& a, const Tensor& b) {
+  const auto status = at::get_overlap_status(a, b);
+  return status == at::MemOverlapStatus::No || status == at::MemOverlapStatus::Full;
 }
 
 Tensor add(DispatchKeySet keys, const Tensor& a, const Tensor& b, const at::Scalar& alpha) {
@@ -73,7 +83,8 @@ Tensor add(DispatchKeySet keys, const Tensor& a, const Tensor& b, const at::Scal
 }
 
 Tensor& add_(DispatchKeySet keys, Tensor& a, const Tensor& b, const at::Scalar& alpha) {
-  if (!is_sum_of_bfloat16(a, b, alpha)) return op::add__Tensor::redispatch(keys & kBelowComputeKey, a, b, alpha);
+  if (!is_sum_of_bfloat16(a, b, alpha) || !may_write_beside(a, b))
+    return op::add__Tensor::redispatch(keys & kBelowComputeKey, a, b, alpha);
   kernels::add(a, b, a);
   return a;
 }
@@ -100,6 +111,6 @@ const LayerInstallation& layer_installation() {
 
 }  // namespace
 
-void register_layers() { layer_installation(); }
+void register_memory_bound_layers() { layer_installation(); }
 
 }  // namespace apex::amp::detail

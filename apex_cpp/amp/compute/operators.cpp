@@ -67,7 +67,7 @@ const Float32Installation& float32_installation() {
 void register_float32_kernels() {
   float32_installation();
   register_recurrent_layers();
-  register_layers();
+  register_memory_bound_layers();
 }
 
 }  // namespace apex::amp::detail

@@ -13,12 +13,12 @@ namespace apex::amp::detail {
 /// What a call's floating tensors are.
 struct Operands {
   FloatTypes types;
-  bool all_on_cpu = true;  // as strided tensors: sparse ones, and oneDNN's own, are left to LibTorch
+  bool all_on_cpu = true;  // as strided tensors: sparse and nested ones, and oneDNN's own, are left to LibTorch
 
   void add(const at::Tensor& tensor) {
     const FloatTypes type = float_type_of(tensor);
     types |= type;
-    all_on_cpu &= type.empty() || (tensor.is_cpu() && tensor.layout() == at::kStrided);
+    all_on_cpu &= type.empty() || (tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_nested());
   }
   void add(const std::optional<at::Tensor>& tensor) {
     if (tensor) add(*tensor);

@@ -8,11 +8,12 @@ namespace {
 // All ones where the float that the bits are is a NaN.
 inline uint16_t if_nan(uint16_t bits, uint16_t infinity) { return static_cast<uint16_t>(-((bits & 0x7fff) > infinity)); }
 
+// -0 stays, as it does in LibTorch's.
 void relu(const uint16_t* x, uint16_t* y, int64_t size, uint16_t infinity) {
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
-    const auto if_positive = static_cast<uint16_t>(-(static_cast<int16_t>(x[i]) > 0));
-    y[i] = static_cast<uint16_t>(x[i] & (if_positive | if_nan(x[i], infinity)));
+    const auto unless_negative = static_cast<uint16_t>(-((static_cast<int16_t>(x[i]) > 0) | (x[i] == 0x8000)));
+    y[i] = static_cast<uint16_t>(x[i] & (unless_negative | if_nan(x[i], infinity)));
   }
 }
 
