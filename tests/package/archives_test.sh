@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# usage: archives_test.sh BUILD_TREE FOLDER    makes the Debian package and the archive, and looks at what they hold
+# usage: archives_test.sh BUILD_TREE COMPILER FOLDER    makes the Debian package and the archive, looks at what they hold, and which
+# library find_package takes of the archive on a machine without yaml-cpp
 set -euo pipefail
-build=$1 folder=$2
+. "$(dirname "${BASH_SOURCE[0]}")/../../tools/lib.sh"
+build=$1 compiler=$2 folder=$3
 for tool in dpkg-shlibdeps file; do
   command -v "$tool" >/dev/null || { echo "skipped: $tool is missing, which tools/setup --packages installs"; exit 77; }
 done
@@ -21,3 +23,15 @@ holds "$listing" "${common[@]}"
 holds "$(dpkg-deb -f "${deb[0]}" Depends)" 'libyaml-cpp' 'libstdc\+\+6' 'libc6'
 holds "$(dpkg-deb -f "${deb[0]}" Version)" '\+torch[0-9]+\.[0-9]+\.(cpu|cu[0-9]+)$'
 holds "$(tar tzf "${archive[0]}")" "${common[@]}" '/lib/libyaml-cpp\.so\.[0-9.]+$'
+
+mkdir "$folder/unpacked"
+tar xzf "${archive[0]}" -C "$folder/unpacked" --strip-components=1
+# expect_without_yaml_cpp TEXT OPTION...: configuring prints the text.
+expect_without_yaml_cpp() {
+  cmake -G Ninja -S tests/package/kinds -B "$folder/kinds" --fresh "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_PREFIX_PATH=$(torch_prefix)" \
+    "-Dapex_cpp_ROOT=$folder/unpacked" -DCMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=ON "${@:2}" >"$folder/log" 2>&1 || true
+  tr -s ' \n' ' ' <"$folder/log" | grep -qF "$1" || { cat "$folder/log"; die "expected '$1' with ${*:2}"; }
+}
+expect_without_yaml_cpp "found SHARED_LIBRARY"
+expect_without_yaml_cpp "find_package for module yaml-cpp called with REQUIRED" -DKIND=static
+expect_without_yaml_cpp "find_package for module yaml-cpp called with REQUIRED" -Dapex_cpp_SHARED_LIBS=OFF

