@@ -6,7 +6,8 @@ public='^((typeinfo|typeinfo name|vtable|VTT|construction vtable|guard variable|
 upstream='^(multi_tensor_[a-z0-9_]+|update_scale_hysteresis)_cuda\('
 # Of the kernels only kernels/multi_tensor.h is installed.
 header=$(dirname "${BASH_SOURCE[0]}")/../../kernels/multi_tensor.h
-kernels="^apex::kernels::($(grep -oE '\bmulti_tensor_[a-z0-9_]+\(' "$header" | tr -d '(' | sort -u | paste -sd'|'))\("
+functions=$(grep -oE '\bmulti_tensor_[a-z0-9_]+\(' "$header" | tr -d '(' | sort -u)
+kernels="^apex::kernels::($(paste -sd'|' <<<"$functions"))\("
 
 failed=
 complain() { echo "$1"; failed=1; }
@@ -16,8 +17,11 @@ inner=$(grep -E '^[^(]*\bapex::kernels::' <<<"$names" | grep -vE "$kernels" || t
 [ -z "$inner" ] || complain "exported, and not public: $inner"
 for name in 'apex::amp::state_dict(' 'apex::opt_levels::OptLevel::named(' 'apex::opt_levels::' 'apex::optimizers::FusedAdam::' \
   'apex::fp16_utils::' 'apex::normalization::' 'apex::parallel::init_process_group(' 'typeinfo for apex::' \
-  'apex::kernels::multi_tensor_scale(' 'multi_tensor_scale_cuda(' 'update_scale_hysteresis_cuda('; do
+  'multi_tensor_scale_cuda(' 'update_scale_hysteresis_cuda('; do
   grep -qF "$name" <<<"$names" || complain "not exported: $name"
+done
+for function in $functions; do
+  grep -q "^apex::kernels::$function(" <<<"$names" || complain "not exported: apex::kernels::$function, which kernels/multi_tensor.h declares"
 done
 soname=$(readelf -d "$1" | sed -n 's/.*soname: \[\(.*\)\]/\1/p')
 [[ $soname =~ ^libapex_cpp\.so\.[0-9]+\.[0-9]+$ ]] || complain "its soname is '$soname'"

