@@ -25,7 +25,7 @@ std::vector<at::Tensor> grads_of(const std::vector<at::Tensor>& parameters) {
     TORCH_CHECK_VALUE(grad.layout() == at::kStrided, "clip_grad_norm_: the gradient of a parameter of shape ",
                       parameter.sizes(), " has layout ", grad.layout(),
                       ". Make the embedding dense (sparse=false), or leave the parameter out.");
-    grads.push_back(grad.detach());
+    if (grad.numel() > 0) grads.push_back(grad.detach());
   }
   return grads;
 }
@@ -58,7 +58,8 @@ at::Tensor norm_by_operators(const std::vector<at::Tensor>& grads, double norm_t
 at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type,
                            bool error_if_nonfinite) {
   TORCH_CHECK_VALUE(max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ". It must be a number, and not negative.");
-  TORCH_CHECK_VALUE(!std::isnan(norm_type), "clip_grad_norm_: norm_type is NaN. Use 2, infinity or another order of a norm.");
+  TORCH_CHECK_VALUE(!std::isnan(norm_type) && norm_type != 0, "clip_grad_norm_: norm_type is ", norm_type,
+                    ". Use 2, infinity or another order of a norm; 0 would count values, and scaling does not change a count.");
   const at::NoGradGuard no_grad;
   const auto grads = grads_of(parameters);
   if (grads.empty()) return at::zeros({});

@@ -122,6 +122,20 @@ TEST(ContribClipGradNorm, TakesGradientsThatDoNotFillTheirMemory) {
   EXPECT_EQ(memory[0][1].item<float>(), 1.0F) << "what lies between is left alone";
 }
 
+TEST(ContribClipGradNorm, LeavesOutGradientsWithoutElements) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+    for (const double order : {2.0, 1.0, kInfiniteOrder, -kInfiniteOrder, -1.0}) {
+      Tensor empty = torch::zeros({0, 4}, dtype).requires_grad_();
+      empty.mutable_grad() = torch::zeros({0, 4}, dtype);
+      EXPECT_EQ(contrib::clip_grad_norm_(empty, 1.0, order).item<double>(), 0) << order;
+      Tensor param = torch::zeros({2}, dtype).requires_grad_();
+      param.mutable_grad() = torch::tensor({3.0, 4.0}).to(dtype);
+      const double want = norm64({param.grad()}, order);
+      EXPECT_NEAR(contrib::clip_grad_norm_(Tensors{empty, param}, 1.0, order).item<double>(), want, 1e-6 * want) << order;
+    }
+  }
+}
+
 TEST(ContribClipGradNorm, NormsThatAreNotFinite) {
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     Tensors params = params_with_grads({torch::kFloat, dtype});
@@ -141,6 +155,7 @@ TEST(ContribClipGradNorm, RefusesWhatItCannotClip) {
   EXPECT_THROW(contrib::clip_grad_norm_(param, -1.0), c10::ValueError);
   EXPECT_THROW(contrib::clip_grad_norm_(param, kNan), c10::ValueError);
   EXPECT_THROW(contrib::clip_grad_norm_(param, 1.0, kNan), c10::ValueError);
+  EXPECT_TRUE(contains(message_of([&] { contrib::clip_grad_norm_(param, 1.0, 0.0); }), "norm_type is 0. Use 2"));
   param.mutable_grad() = torch::eye(4).slice(1, 0, 2).to_sparse();
   EXPECT_TRUE(contains(message_of([&] { contrib::clip_grad_norm_(param, 1.0); }), "sparse=false"));
 }
