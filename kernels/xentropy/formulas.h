@@ -26,7 +26,7 @@ HD inline float power_of_two(float shifted) { return rules::from_bits((rules::to
 // `y`, but 0 where x is below `limit`. NaN is not.
 HD inline float unless_below(float limit, float x, float y) { return x < limit ? 0.0F : y; }
 
-// exp(x) in float32 for x up to 88: within 2 units of 2^-23 of it, and 0 where it is below 2^-126. With n = round(x / log 2)
+// exp(x) in float32 for x up to 88: within 2 units of 2^-23 of it, but 0 for x below -87. With n = round(x / log 2)
 // and r = x - n log 2, where n times the first part of log 2 is exact, it is 2^n times the first terms of the series of exp(r).
 // |r| <= 0.35: the next term is 2^-27.
 template <class V>
