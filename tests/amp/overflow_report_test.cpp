@@ -131,6 +131,31 @@ TEST_F(OverflowTold, AGradientWithoutAFiniteValueIsSaidToHaveNone) {
   EXPECT_EQ(amp::step_result(opt).nonfinite_grads, 1);
 }
 
+// A program's own, from before the block, that the pass adds nothing to: no overflow was found in it.
+TEST_F(OverflowTold, AGradientThatNoKernelTakesDoesNotHideTheSkip) {
+  const std::vector<Tensor> strange{torch::full({6}, kInf).to(torch::kComplexFloat), torch::ones({6}).to(torch::kFloat8_e5m2),
+                                    torch::full({6}, kInf).to_sparse()};
+  for (const Tensor& own : strange) {
+    for (const bool materialize : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << own.scalar_type() << ", " << materialize);
+      Mlp model;
+      optimizers::FusedSGD optimizer(model->parameters(),
+                                     optimizers::FusedSGDOptions(0.1).materialize_master_grads(materialize));
+      auto [net, opt] = amp::initialize(model, optimizer, "O1", dynamic());
+      net->parameters()[0].mutable_grad() = own;
+      {
+        auto scaled = amp::scale_loss(net->fc2->forward(torch::randn({4, 5})).square().mean(), opt);
+        scaled.backward();
+        net->parameters()[2].mutable_grad().view(-1)[0] = kInf;
+      }
+      opt.step();
+      EXPECT_TRUE(amp::step_result(opt).skipped);
+      EXPECT_EQ(amp::step_result(opt).first_nonfinite, "fc2.weight");
+      EXPECT_EQ(amp::step_result(opt).nonfinite_grads, 1);
+    }
+  }
+}
+
 TEST_F(OverflowTold, AnOptimizerSkippedForAnothersSakeNamesTheOthersParameter) {
   Mlp a, b;
   torch::optim::SGD sgd_a(a->parameters(), 0.1), sgd_b(b->parameters(), 0.1);

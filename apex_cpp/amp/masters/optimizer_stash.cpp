@@ -6,6 +6,7 @@
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 
 #include <algorithm>
 
@@ -187,6 +188,13 @@ double OptimizerStash::clip_grad_norm(double max_norm) {
 
 namespace {
 
+// Whether `statistics` takes it. Unscaling refuses other gradients, but does not see those from before the block that the pass
+// added nothing to: a program may have put any there, and no overflow was found in them.
+bool has_statistics(const at::Tensor& grad) {
+  const auto dtype = grad.scalar_type();
+  return grad.layout() == at::kStrided && (is_low_precision(dtype) || dtype == at::kFloat || dtype == at::kDouble);
+}
+
 // The parameter with the first such gradient, of those that `of` has: the parameters, or their masters. One pass over all.
 struct AtFault {
   const TrainedParam* param = nullptr;
@@ -198,7 +206,7 @@ AtFault first_at_fault(MasterTable::Params params, at::Tensor TrainedParam::*of,
   NamedTensors grads;
   for (const TrainedParam* each : params) {
     const at::Tensor& grad = (each->*of).grad();
-    if (!grad.defined()) continue;
+    if (!grad.defined() || !has_statistics(grad)) continue;
     owners.push_back(each);
     grads.emplace_back(session.plain_name_of(each->param), grad);
   }
