@@ -13,4 +13,4 @@ site=$(cat "$(dirname "$python")/../site")
 for library in libapex_cpp libyaml-cpp; do
   grep -qE "$library\.so\.[0-9.]+ => $site/apex_cpp/torch-" <<<"$libraries" || { echo "$library is not the wheel's: $libraries"; exit 1; }
 done
-[ "$(find "$folder" -name '*.o' | wc -l)" = 1 ]
+[ "$(find "$folder/CMakeFiles/consumer.dir" -name '*.o' | wc -l)" = 1 ]
