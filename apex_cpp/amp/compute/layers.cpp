@@ -5,6 +5,7 @@
 #include <ATen/Operators.h>
 #include <ATen/ops/empty_like.h>
 
+#include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/kernel_library.h>
 #include <apex_cpp/amp/compute/batch_norm.h>
 #include <apex_cpp/amp/compute/widen.h>
