@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/layers/cpu/layer_kernels.h"
+#include "kernels/layers/elements.h"
 #include "kernels/layers/layers.h"
 
 namespace apex::kernels {
@@ -22,9 +23,6 @@ constexpr int64_t kBlocksWorthAThread = 4;
 constexpr int64_t kRowsForCenter = 16;
 
 int64_t period_of(int64_t channels) { return std::lcm(channels, kLanes); }
-
-const uint16_t* bits_of(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
-uint16_t* written_bits_of(const at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.mutable_data_ptr()); }
 
 // A value of each channel; any strides.
 std::vector<float> values_of(const at::Tensor& of_channels) {
@@ -127,7 +125,7 @@ bool has_batch_norm(BatchNormShape shape) {
 BatchStatistics batch_statistics(BatchNormShape shape, const at::Tensor& x) {
   const auto center = center_of(shape, x);
   const auto centers = over_period(center);
-  const uint16_t* const from = bits_of(x);
+  const uint16_t* const from = layers::elements(x);
   const auto sums = channel_sums(shape, [&](Rows rows, int64_t at, float* first, float* second) {
     current_layers().deviations(rows, from + at, centers.data(), first, second);
   });
@@ -160,8 +158,8 @@ void batch_norm_forward(BatchNormShape shape, const at::Tensor& x, const BatchNo
   for (size_t i = 0; i < factor.size(); ++i) factor[i] *= inv_std[i];
   const auto means = over_period(values_of(channels.mean)), factors = over_period(factor);
   const auto offsets = over_period(values_of(channels.bias));
-  const uint16_t* const from = bits_of(x);
-  uint16_t* const to = written_bits_of(y);
+  const uint16_t* const from = layers::elements(x);
+  uint16_t* const to = layers::written_elements(y);
   Blocks(shape).for_each([&](Rows rows, int64_t at, int64_t) {
     current_layers().normalize(rows, from + at, means.data(), factors.data(), offsets.data(), to + at);
   });
@@ -171,8 +169,8 @@ BatchNormGrads batch_norm_backward(BatchNormShape shape, const at::Tensor& grad_
                                    const BatchNormChannels& channels, bool by_batch, const at::Tensor& grad_x) {
   const auto weight = values_of(channels.weight), inv_std = values_of(channels.inv_std);
   const auto means = over_period(values_of(channels.mean));
-  const uint16_t* const grad = bits_of(grad_y);
-  const uint16_t* const from = bits_of(x);
+  const uint16_t* const grad = layers::elements(grad_y);
+  const uint16_t* const from = layers::elements(x);
   const auto sums = channel_sums(shape, [&](Rows rows, int64_t at, float* first, float* second) {
     current_layers().grad_sums(rows, grad + at, from + at, means.data(), first, second);
   });
@@ -190,7 +188,7 @@ BatchNormGrads batch_norm_backward(BatchNormShape shape, const at::Tensor& grad_
     offset[i] = static_cast<float>(share * sums.first[i]);
   }
   const auto factors = over_period(factor), slopes = over_period(slope), offsets = over_period(offset);
-  uint16_t* const to = written_bits_of(grad_x);
+  uint16_t* const to = layers::written_elements(grad_x);
   Blocks(shape).for_each([&](Rows rows, int64_t at, int64_t) {
     current_layers().grad_input(rows, grad + at, from + at, means.data(), factors.data(), slopes.data(), offsets.data(),
                                 to + at);

@@ -1,19 +1,19 @@
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 
 #include "kernels/cpu/isa.h"
 #include "kernels/layers/cpu/layer_kernels.h"
+#include "kernels/layers/elements.h"
 #include "kernels/layers/layers.h"
 
 namespace apex::kernels {
 namespace {
 
+using layers::elements;
+using layers::written_elements;
+
 constexpr int64_t kElementsWorthAThread = 32768;
 
 uint16_t infinity_of(c10::ScalarType type) { return type == at::kHalf ? 0x7c00 : 0x7f80; }
-
-const uint16_t* elements(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
-uint16_t* written_elements(const at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.mutable_data_ptr()); }
 
 }  // namespace
 
