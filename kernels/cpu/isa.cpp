@@ -25,21 +25,45 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #else
 bool has_avx2() { return false; }
 bool has_avx512() { return false; }
+bool has_avx512_bf16() { return false; }
 #endif
 
+struct Named {
+  Isa isa;
+  const char* name;
+  bool (*is_available)();
+};
+
+constexpr Named kAll[] = {{Isa::portable, "portable", [] { return true; }},
+                          {Isa::avx2, "avx2", has_avx2},
+                          {Isa::avx512, "avx512", has_avx512},
+                          {Isa::avx512_bf16, "avx512_bf16", has_avx512_bf16}};
+
+const Named& known(Isa isa) { return kAll[static_cast<size_t>(isa)]; }
+
+Isa widest() {
+  Isa isa = Isa::portable;
+  for (const Named& each : kAll) {
+    if (each.is_available()) isa = each.isa;
+  }
+  return isa;
+}
+
 std::atomic<Isa>& current() {
-  static std::atomic<Isa> isa{has_avx512() ? Isa::avx512 : has_avx2() ? Isa::avx2 : Isa::portable};
+  static std::atomic<Isa> isa{widest()};
   return isa;
 }
 
 }  // namespace
 
-const char* name_of(Isa isa) { return isa == Isa::portable ? "portable" : isa == Isa::avx2 ? "avx2" : "avx512"; }
+const char* name_of(Isa isa) { return known(isa).name; }
 
-bool is_available(Isa isa) { return isa == Isa::portable || (isa == Isa::avx2 ? has_avx2() : has_avx512()); }
+bool is_available(Isa isa) { return known(isa).is_available(); }
 
 Isa current_isa() { return current(); }
 

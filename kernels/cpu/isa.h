@@ -2,8 +2,9 @@
 
 namespace apex::kernels::cpu {
 
-// Instruction sets that the kernels are compiled for. All give the same bits; `portable` is the reference, one value at a time.
-enum class Isa { portable, avx2, avx512 };
+// Instruction sets that the kernels are compiled for, each with all of the one before. All give the same bits; `portable` is the
+// reference, one value at a time. What gains nothing from the last runs the kernels of the one before.
+enum class Isa { portable, avx2, avx512, avx512_bf16 };
 
 const char* name_of(Isa isa);
 

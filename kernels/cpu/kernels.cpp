@@ -22,7 +22,7 @@ void write_from_double(const double* values, void* stored, int64_t size) {
 
 const KernelTable& current_kernels() {
 #ifdef APEX_CPP_X86_KERNELS
-  if (current_isa() == Isa::avx512) return kAvx512Kernels;
+  if (current_isa() >= Isa::avx512) return kAvx512Kernels;
   if (current_isa() == Isa::avx2) return kAvx2Kernels;
 #endif
   return kPortableKernels;

@@ -22,6 +22,7 @@ namespace layers {
 const LayerKernels& current_layers() {
 #ifdef APEX_CPP_X86_KERNELS
   const auto isa = cpu::current_isa();
+  if (isa == cpu::Isa::avx512_bf16) return kAvx512Bf16Layers;
   if (isa == cpu::Isa::avx512) return kAvx512Layers;
   if (isa == cpu::Isa::avx2) return kAvx2Layers;
 #endif

@@ -96,7 +96,7 @@ const std::vector<apex::kernels::cpu::Isa>& available_isas() {
   using apex::kernels::cpu::Isa;
   static const std::vector<Isa> kAvailable = [] {
     std::vector<Isa> isas;
-    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
       if (apex::kernels::cpu::is_available(isa)) isas.push_back(isa);
     }
     return isas;

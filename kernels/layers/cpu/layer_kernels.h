@@ -32,6 +32,7 @@ struct LayerKernels {
 extern const LayerKernels kPortableLayers;
 extern const LayerKernels kAvx2Layers;
 extern const LayerKernels kAvx512Layers;
+extern const LayerKernels kAvx512Bf16Layers;
 
 const LayerKernels& current_layers();
 

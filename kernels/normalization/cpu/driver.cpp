@@ -29,7 +29,7 @@ constexpr int64_t kColumns = 64;   // whose sums over the blocks are taken toget
 const RowTables& current_tables() {
 #ifdef APEX_CPP_X86_KERNELS
   const Isa isa = kernels::cpu::current_isa();
-  if (isa == Isa::avx512) return kAvx512Rows;
+  if (isa >= Isa::avx512) return kAvx512Rows;
   if (isa == Isa::avx2) return kAvx2Rows;
 #endif
   return kPortableRows;

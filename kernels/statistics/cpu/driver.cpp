@@ -23,7 +23,7 @@ AddBlock<Real> current_add_block() {
   const Isa isa = kernels::cpu::current_isa();
   const BlockTable* table = &kPortableBlocks;
 #ifdef APEX_CPP_X86_KERNELS
-  if (isa == Isa::avx512) table = &kAvx512Blocks;
+  if (isa >= Isa::avx512) table = &kAvx512Blocks;
   if (isa == Isa::avx2) table = &kAvx2Blocks;
 #endif
   if constexpr (std::is_same_v<Real, float>) {

@@ -23,7 +23,7 @@ constexpr int64_t kGrain = 16384;  // elements worth a thread
 const RowTable& current_table() {
 #ifdef APEX_CPP_X86_KERNELS
   const Isa isa = kernels::cpu::current_isa();
-  if (isa == Isa::avx512) return kAvx512Rows;
+  if (isa >= Isa::avx512) return kAvx512Rows;
   if (isa == Isa::avx2) return kAvx2Rows;
 #endif
   return kPortableRows;
