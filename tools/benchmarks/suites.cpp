@@ -12,7 +12,7 @@ const std::vector<Suite>& suites() {
       {"contrib", "what softmax cross entropy, gradient clipping, MLP and FusedDense take, beside what torch has for the same",
        run_contrib},
       {"convolution",
-       "what weight gradients of BF16 convolutions take on a CPU with AVX512-BF16, beside torch's in BF16 and FP32",
+       "what BF16 convolutions and their gradients take on a CPU with AVX512-BF16, beside torch's in BF16 and FP32",
        run_convolution},
       {"ddp",
        "what reducing gradients over 2 processes takes in a step, beside c10d's Reducer and an all-reduce after backward",

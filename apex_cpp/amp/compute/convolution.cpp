@@ -4,11 +4,13 @@
 
 #include <apex_cpp/amp/compute/float32_kernel.h>
 
+#include "kernels/convolution/convolution.h"
 #include "kernels/convolution/weight_grad.h"
 
 namespace apex::amp::detail {
 namespace {
 
+using Convolution = at::_ops::convolution;
 using ConvolutionBackward = at::_ops::convolution_backward;
 using at::Tensor;
 using c10::SymIntArrayRef;
@@ -19,36 +21,59 @@ std::array<int64_t, 2> height_and_width(SymIntArrayRef values) {
   return {values.front().expect_int(), values.back().expect_int()};
 }
 
-bool is_for_kernel(const Tensor& grad_y, const Tensor& x, const Tensor& weight, bool transposed, const c10::SymInt& groups) {
+kernels::ConvolutionSteps steps_of(SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation) {
+  return {height_and_width(stride), height_and_width(padding), height_and_width(dilation)};
+}
+
+template <class... Tensors>
+bool wants_kernel(bool transposed, const c10::SymInt& groups, const Tensors&... tensors) {
   if (transposed || groups != 1) return false;
   Operands operands;
-  operands.add(grad_y);
-  operands.add(x);
-  operands.add(weight);
-  return type_with_own_products(operands) == at::kBFloat16 && kernels::takes_convolution_weight_grad(grad_y, x, weight);
+  (operands.add(tensors), ...);
+  return type_with_own_products(operands) == at::kBFloat16;
+}
+
+Tensor convolution(c10::DispatchKeySet keys, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                   SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation, bool transposed,
+                   SymIntArrayRef output_padding, c10::SymInt groups) {
+  if (x.dim() == 4 && wants_kernel(transposed, groups, x, weight, bias)) {
+    const auto steps = steps_of(stride, padding, dilation);
+    if (kernels::takes_convolution_forward(x, weight, bias, steps)) {
+      return kernels::convolution_forward(x, weight, bias, steps);
+    }
+  }
+  return Float32Kernel<Convolution>::call(keys, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
 }
 
 ThreeTensors convolution_backward(c10::DispatchKeySet keys, const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                                   at::OptionalSymIntArrayRef bias_sizes, SymIntArrayRef stride, SymIntArrayRef padding,
                                   SymIntArrayRef dilation, bool transposed, SymIntArrayRef output_padding, c10::SymInt groups,
                                   std::array<bool, 3> needs) {
-  if (!needs[1] || !is_for_kernel(grad_y, x, weight, transposed, groups)) {
+  const auto by_torch = [&](std::array<bool, 3> wanted) {
     return Float32Kernel<ConvolutionBackward>::call(keys, grad_y, x, weight, bias_sizes, stride, padding, dilation, transposed,
-                                                    output_padding, groups, needs);
+                                                    output_padding, groups, wanted);
+  };
+  if (x.dim() != 4 || !wants_kernel(transposed, groups, grad_y, x, weight)) return by_torch(needs);
+  const auto steps = steps_of(stride, padding, dilation);
+  const bool has_input_grad = needs[0] && kernels::takes_convolution_input_grad(grad_y, x, weight, steps);
+  const bool has_weight_grad = needs[1] && kernels::takes_convolution_weight_grad(grad_y, x, weight);
+  const std::array<bool, 3> rest{needs[0] && !has_input_grad, needs[1] && !has_weight_grad, needs[2] && !has_weight_grad};
+  ThreeTensors grads;
+  if (rest[0] || rest[1] || rest[2]) grads = by_torch(rest);
+  if (has_input_grad) std::get<0>(grads) = kernels::convolution_input_grad(grad_y, x, weight, steps);
+  if (has_weight_grad) {
+    const auto own = kernels::convolution_weight_grad(grad_y, x, weight, steps, needs[2]);
+    std::get<1>(grads) = own.weight;
+    if (needs[2]) std::get<2>(grads) = own.bias;
   }
-  Tensor grad_x;
-  if (needs[0]) {
-    grad_x =
-        std::get<0>(ConvolutionBackward::redispatch(keys & kBelowComputeKey, grad_y, x, weight, bias_sizes, stride, padding,
-                                                    dilation, transposed, output_padding, groups, {true, false, false}));
-  }
-  const kernels::ConvolutionSteps steps{height_and_width(stride), height_and_width(padding), height_and_width(dilation)};
-  const auto grads = kernels::convolution_weight_grad(grad_y, x, weight, steps, needs[2]);
-  return {grad_x, grads.weight, grads.bias};
+  return grads;
 }
 
 }  // namespace
 
-void register_convolution_backward(torch::Library& aten) { aten.impl("convolution_backward", TORCH_FN(convolution_backward)); }
+void register_convolutions(torch::Library& aten) {
+  aten.impl("convolution", TORCH_FN(convolution));
+  aten.impl("convolution_backward", TORCH_FN(convolution_backward));
+}
 
 }  // namespace apex::amp::detail

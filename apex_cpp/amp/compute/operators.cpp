@@ -16,10 +16,9 @@ struct Float32Kernels {
   static void register_in(torch::Library& library) { (Float32Kernel<Ops>::register_in(library), ...); }
 };
 
-// What linear layers, matmul, einsum, bilinear products and cells come down to.
+// What linear layers, matmul, einsum, bilinear products and cells come down to, and a convolution over time.
 using MatrixProducts = Float32Kernels<op::mm, op::addmm, op::addmm_, op::_addmm_activation, op::bmm, op::baddbmm, op::baddbmm_,
-                                      op::addbmm, op::addbmm_, op::mv, op::addmv, op::addmv_, op::dot, op::vdot>;
-using MatrixConvolutions = Float32Kernels<op::convolution, op::conv_tbc>;
+                                      op::addbmm, op::addbmm_, op::mv, op::addmv, op::addmv_, op::dot, op::vdot, op::conv_tbc>;
 
 // Attention's second result, the logarithms of its sums, is FP32 whatever the type.
 std::tuple<at::Tensor, at::Tensor> attention(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key,
@@ -48,8 +47,7 @@ struct Float32Installation {
 
   Float32Installation() {
     MatrixProducts::register_in(aten);
-    MatrixConvolutions::register_in(aten);
-    register_convolution_backward(aten);
+    register_convolutions(aten);
     aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
     AttentionBackward::register_in(aten);
   }

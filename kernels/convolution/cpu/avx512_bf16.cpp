@@ -1,5 +1,4 @@
-#include <immintrin.h>
-
+#include "kernels/convolution/cpu/avx512_squares.h"
 #include "kernels/convolution/cpu/pair_products.h"
 
 namespace apex::kernels::convolution::cpu {
@@ -88,30 +87,10 @@ __m256i to_bfloat16(__m512 values) {
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc00000)), 16));
 }
 
-// Swaps halves of every `kWidth * 2` rows and columns; for 8, 4, 2 and 1 that transposes.
-template <int kWidth>
-void swap_halves(__m512 (&rows)[kLanes]) {
-  alignas(64) int from_first[kLanes], from_second[kLanes];
-  for (int i = 0; i < kLanes; ++i) {
-    from_first[i] = (i & kWidth) == 0 ? i : kLanes + (i - kWidth);
-    from_second[i] = (i & kWidth) == 0 ? i + kWidth : kLanes + i;
-  }
-  const __m512i first_order = _mm512_load_si512(from_first), second_order = _mm512_load_si512(from_second);
-  for (int i = 0; i < kLanes; ++i) {
-    if ((i & kWidth) != 0) continue;
-    const __m512 above = rows[i], below = rows[i + kWidth];
-    rows[i] = _mm512_permutex2var_ps(above, first_order, below);
-    rows[i + kWidth] = _mm512_permutex2var_ps(above, second_order, below);
-  }
-}
-
 void round_square(const float* sums, int64_t rows, int64_t columns, BFloat16Bits* to, int64_t to_step) {
   __m512 lines[kLanes];
   for (int row = 0; row < kLanes; ++row) lines[row] = row < rows ? _mm512_load_ps(sums + row * kBlock) : _mm512_setzero_ps();
-  swap_halves<8>(lines);
-  swap_halves<4>(lines);
-  swap_halves<2>(lines);
-  swap_halves<1>(lines);
+  transpose_square(lines);
   for (int column = 0; column < kLanes; ++column) {
     if (column < columns) _mm256_mask_storeu_epi16(to + column * to_step, first(rows), to_bfloat16(lines[column]));
   }

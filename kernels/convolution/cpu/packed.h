@@ -32,6 +32,8 @@ class Packed {
 
   // Makes room for a part, of so many lines: rows of pairs of images.
   void begin(const Part& part);
+  // Frees that memory.
+  void end() { memory_ = at::Tensor(); }
   int64_t lines() const { return part_.pairs * part_.rows.size(); }
   void pack(const PairProducts& products, int64_t line) const;
   // The first image's pairs from there on.

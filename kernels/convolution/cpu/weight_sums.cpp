@@ -1,7 +1,8 @@
 #include "kernels/convolution/cpu/weight_sums.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+
+#include "kernels/convolution/cpu/in_parallel.h"
 
 // Weight gradients are sums over images and pixels. A pair is the same pixel of two images: then a tap, a stride or a dilation
 // is a matter of where to begin and how far to go, and padding is not read at all. The pairs of some images, or of some rows of
@@ -14,7 +15,7 @@ constexpr int64_t kPairsInPart = 128 * 1024;  // what stays in a core's second c
 constexpr int64_t kFewestPixels = 192;        // a pass over fewer spends its time on the sums
 
 // What is worth a thread.
-constexpr int64_t kPackedInTask = 16 * 1024, kMultipliedInTask = 1024 * 1024, kRoundedInTask = 16 * 1024;
+constexpr int64_t kPackedInTask = 16 * 1024, kRoundedInTask = 16 * 1024, kAddedInTask = 8 * 1024;
 
 constexpr Pair kOnes = 0x3f803f80;
 
@@ -33,24 +34,16 @@ std::vector<Span> cut_full(int64_t size, int64_t full) {
 
 Axis outputs_of(const Axis& axis) { return {axis.output, axis.output, 1, 1, 0, 1}; }
 
-// Calls visit(i) for i < count, on threads that have a task's work each.
-template <class Visit>
-void in_parallel(int64_t count, int64_t work, int64_t work_in_task, const Visit& visit) {
-  at::parallel_for(0, count, ceil_div(work_in_task, std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) visit(i);
-  });
-}
-
 }  // namespace
 
 WeightSums::WeightSums(const PairProducts& products, const at::Tensor& grad_output, const at::Tensor& input, const Axis& height,
-                       const Axis& width, bool with_bias)
+                       const Axis& width, Span image_pairs, bool with_bias)
     : products_(products),
       height_(height.without_unread()),
       width_(width.without_unread()),
       input_channels_(input.size(1)),
       output_channels_(grad_output.size(1)),
-      image_pairs_(ceil_div(input.size(0), 2)),
+      image_pairs_(image_pairs),
       inputs_(input, height_, width_, cut_evenly(input_channels_, kMaxRows), kLanes),
       outputs_(grad_output, outputs_of(height), outputs_of(width), cut_full(output_channels_, kBlock), kBlock),
       with_bias_(with_bias),
@@ -59,18 +52,23 @@ WeightSums::WeightSums(const PairProducts& products, const at::Tensor& grad_outp
 void WeightSums::sum() {
   const int64_t height = height_.output, image = inputs_.image_size() + outputs_.image_size();
   const int64_t pairs_at_least = ceil_div(kFewestPixels, height * width_.output);
-  const int64_t pairs = std::clamp<int64_t>(kPairsInPart / image, std::min(pairs_at_least, image_pairs_), image_pairs_);
+  const int64_t all = image_pairs_.size();
+  const int64_t pairs = std::clamp<int64_t>(kPairsInPart / image, std::min(pairs_at_least, all), all);
   const int64_t rows_at_least = ceil_div(kFewestPixels, width_.output);
   const int64_t rows =
       pairs > 1 ? height : std::clamp<int64_t>(kPairsInPart * height / image, std::min(rows_at_least, height), height);
-  for (int64_t pair = 0; pair < image_pairs_; pair += pairs) {
+  for (int64_t pair = image_pairs_.begin; pair < image_pairs_.end; pair += pairs) {
     for (int64_t row = 0; row < height; row += rows) {
-      add({pair, std::min(pairs, image_pairs_ - pair), {row, std::min(row + rows, height)}}, pair > 0 || row > 0);
+      const bool to_sums = pair > image_pairs_.begin || row > 0;
+      sum_part({pair, std::min(pairs, image_pairs_.end - pair), {row, std::min(row + rows, height)}}, to_sums);
     }
   }
+  // What a thread sums next then takes the same memory, which its caches have.
+  inputs_.end();
+  outputs_.end();
 }
 
-void WeightSums::add(const Part& part, bool to_sums) {
+void WeightSums::sum_part(const Part& part, bool to_sums) {
   pack(inputs_, {part.first_pair, part.pairs, height_.inputs_of(part.rows)});
   pack(outputs_, part);
   const int64_t slices = static_cast<int64_t>(inputs_.slices().size()), tiles = blocks() * slices * height_.kernel;
@@ -79,6 +77,16 @@ void WeightSums::add(const Part& part, bool to_sums) {
     if (i >= tiles) return multiply_ones(part, i - tiles, to_sums);
     const int64_t slice = i / height_.kernel;
     multiply_taps(part, slice / slices, slice % slices, i % height_.kernel, to_sums);
+  });
+}
+
+void WeightSums::add_up(std::vector<WeightSums>& all) {
+  float* const to = all.front().sums_of(0, 0);
+  at::parallel_for(0, all.front().sums_.numel(), kAddedInTask, [&](int64_t begin, int64_t end) {
+    for (size_t other = 1; other < all.size(); ++other) {
+      const float* const from = all[other].sums_of(0, 0);
+      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    }
   });
 }
 

@@ -7,20 +7,22 @@
 
 namespace apex::kernels::convolution::cpu {
 
-// The sums that the gradients of weight and bias are, of channels-last bfloat16 tensors, in FP32. For each block of output
-// channels: [tap][input channel][kBlock], and a row for the bias.
+// The sums that the gradients of weight and bias are, of channels-last bfloat16 tensors and some pairs of their images, in
+// FP32. For each block of output channels: [tap][input channel][kBlock], and a row for the bias.
 class WeightSums {
  public:
   WeightSums(const PairProducts& products, const at::Tensor& grad_output, const at::Tensor& input, const Axis& height,
-             const Axis& width, bool with_bias);
+             const Axis& width, Span image_pairs, bool with_bias);
 
   void sum();
+  // Adds those of all others, in their order, to the first's.
+  static void add_up(std::vector<WeightSums>& all);
   // Rounded.
   at::Tensor weight_grad() const;
   at::Tensor bias_grad() const;
 
  private:
-  void add(const Part& part, bool to_sums);
+  void sum_part(const Part& part, bool to_sums);
   void pack(Packed& operand, const Part& part) const;
   void multiply_taps(const Part& part, int64_t block, int64_t slice, int64_t tap_row, bool to_sums) const;
   void multiply_ones(const Part& part, int64_t block, bool to_sums) const;
@@ -32,7 +34,8 @@ class WeightSums {
 
   const PairProducts& products_;
   Axis height_, width_;
-  int64_t input_channels_, output_channels_, image_pairs_;
+  int64_t input_channels_, output_channels_;
+  Span image_pairs_;
   Packed inputs_, outputs_;
   bool with_bias_;
   at::Tensor sums_;

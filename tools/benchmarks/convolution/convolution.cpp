@@ -1,16 +1,17 @@
-// What the weight gradient of a convolution takes in BF16 on one CPU thread and on all, beside LibTorch's in BF16 and in FP32.
+// What a convolution, and the gradients of its input and its weight, take in BF16 on one CPU thread and on all, beside
+// LibTorch's in BF16 and in FP32.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include "../suites.h"
 #include "common/user_error.h"
+#include "kernels/convolution/convolution.h"
 #include "kernels/convolution/weight_grad.h"
 
 namespace bench {
 namespace convolution {
 namespace {
 
-constexpr const char* kGroup = "weight gradient";
 constexpr double kSeconds = 0.01;  // for one measurement, if a call does not take longer
 
 struct Shape {
@@ -46,54 +47,110 @@ double products(const Shape& s, const Operands& operands) {
   return static_cast<double>(operands.grad_output.numel() * s.input * s.kernel * s.kernel);
 }
 
-Variant timed(const std::string& name, const std::function<void()>& call) {
-  const int calls = calls_in(call, kSeconds);
-  return {name, [call, calls] { return nanoseconds_per_call(call, calls); }};
+struct Problem {
+  Shape shape;
+  Operands operands;
+
+  apex::kernels::ConvolutionSteps steps() const {
+    const int64_t padding = shape.kernel / 2;
+    return {{shape.stride, shape.stride}, {padding, padding}, {1, 1}};
+  }
+  Problem to(at::ScalarType type) const { return {shape, operands.to(type)}; }
+};
+
+void gradient_by_torch(const Problem& p, std::array<bool, 3> needs) {
+  const auto steps = p.steps();
+  at::convolution_backward(p.operands.grad_output, p.operands.input, p.operands.weight, at::OptionalIntArrayRef(), steps.stride,
+                           steps.padding, steps.dilation, false, {0, 0}, 1, needs);
 }
 
-Variant by_torch(const std::string& name, const Shape& s, const Operands& t) {
-  return timed(name, [s, t] {
-    at::convolution_backward(t.grad_output, t.input, t.weight, at::OptionalIntArrayRef(), {s.stride, s.stride},
-                             {s.kernel / 2, s.kernel / 2}, {1, 1}, false, {0, 0}, 1, {false, true, false});
-  });
+struct Kind {
+  const char* name;
+  bool (*is_taken)(const Problem&);
+  void (*by_kernel)(const Problem&);
+  void (*by_torch)(const Problem&);
+};
+
+// clang-format off
+const Kind kKinds[] = {
+    {"forward",
+     [](const Problem& p) {
+       return apex::kernels::takes_convolution_forward(p.operands.input, p.operands.weight, std::nullopt, p.steps());
+     },
+     [](const Problem& p) {
+       apex::kernels::convolution_forward(p.operands.input, p.operands.weight, std::nullopt, p.steps());
+     },
+     [](const Problem& p) {
+       const auto steps = p.steps();
+       at::convolution(p.operands.input, p.operands.weight, std::nullopt, steps.stride, steps.padding, steps.dilation, false,
+                       {0, 0}, 1);
+     }},
+    {"input gradient",
+     [](const Problem& p) {
+       const Operands& t = p.operands;
+       return apex::kernels::takes_convolution_input_grad(t.grad_output, t.input, t.weight, p.steps());
+     },
+     [](const Problem& p) {
+       const Operands& t = p.operands;
+       apex::kernels::convolution_input_grad(t.grad_output, t.input, t.weight, p.steps());
+     },
+     [](const Problem& p) { gradient_by_torch(p, {true, false, false}); }},
+    {"weight gradient",
+     [](const Problem& p) {
+       const Operands& t = p.operands;
+       return apex::kernels::takes_convolution_weight_grad(t.grad_output, t.input, t.weight);
+     },
+     [](const Problem& p) {
+       const Operands& t = p.operands;
+       apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, p.steps(), false);
+     },
+     [](const Problem& p) { gradient_by_torch(p, {false, true, false}); }},
+};
+// clang-format on
+
+Variant timed(const std::string& name, void (*call)(const Problem&), const Problem& problem) {
+  const std::function<void()> run = [call, problem] { call(problem); };
+  const int calls = calls_in(run, kSeconds);
+  return {name, [run, calls] { return nanoseconds_per_call(run, calls); }};
 }
 
-Variant by_kernel(const Shape& s, const Operands& t) {
-  const int64_t padding = s.kernel / 2;
-  const apex::kernels::ConvolutionSteps steps{{s.stride, s.stride}, {padding, padding}, {1, 1}};
-  return timed("ours", [steps, t] { apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, steps, false); });
-}
-
-Result measure(Runner& runner, const Shape& shape, int threads) {
-  const Operands float32 = random(shape), bfloat16 = float32.to(at::kBFloat16);
-  const auto medians =
-      runner.medians(std::string(kGroup) + "/" + shape.name(), threads,
-                     {by_kernel(shape, bfloat16), by_torch("torch", shape, bfloat16), by_torch("torch FP32", shape, float32)});
-  return {kGroup,
-          shape.name(),
+Result measure(Runner& runner, const Kind& kind, const Problem& bfloat16, int threads) {
+  const std::string shape = bfloat16.shape.name();
+  const auto medians = runner.medians(std::string(kind.name) + "/" + shape, threads,
+                                      {timed("ours", kind.by_kernel, bfloat16), timed("torch", kind.by_torch, bfloat16),
+                                       timed("torch FP32", kind.by_torch, bfloat16.to(at::kFloat))});
+  return {kind.name,
+          shape,
           threads,
           {{"ours us", medians[0] / 1000},
            {"torch us", medians[1] / 1000},
            {"torch FP32 us", medians[2] / 1000},
-           {"ours GFLOP/s", 2 * products(shape, bfloat16) / medians[0]},
+           {"ours GFLOP/s", 2 * products(bfloat16.shape, bfloat16.operands) / medians[0]},
            {"torch/ours", medians[1] / medians[0]},
            {"torch FP32/ours", medians[2] / medians[0]}}};
+}
+
+void measure_kind(Runner& runner, const Kind& kind, int threads) {
+  for (const Shape& shape : kShapes) {
+    const Problem problem{shape, random(shape).to(at::kBFloat16)};
+    if (runner.wants(kind.name, shape.name()) && kind.is_taken(problem)) {
+      runner.add(measure(runner, kind, problem, threads));
+    }
+  }
 }
 
 }  // namespace
 }  // namespace convolution
 
 void run_convolution(Runner& runner) {
-  if (!apex::kernels::has_convolution_weight_grad()) {
-    throw common::UserError("the kernel for weight gradients of convolutions needs a processor with AVX512-BF16.");
+  if (!apex::kernels::has_convolutions()) {
+    throw common::UserError("the kernels for convolutions need a processor with AVX512-BF16 and without AMX-BF16.");
   }
   const at::NoGradGuard no_grad;
-  for (const int threads : runner.thread_counts()) {
-    for (const auto& shape : convolution::kShapes) {
-      if (runner.wants(convolution::kGroup, shape.name())) runner.add(convolution::measure(runner, shape, threads));
-    }
+  for (const auto& kind : convolution::kKinds) {
+    for (const int threads : runner.thread_counts()) convolution::measure_kind(runner, kind, threads);
+    runner.print_group();
   }
-  runner.print_group();
 }
 
 }  // namespace bench

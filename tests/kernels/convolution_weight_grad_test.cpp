@@ -2,28 +2,19 @@
 #include <limits>
 
 #include "kernels/convolution/weight_grad.h"
-#include "tests/kernels/support.h"
+#include "tests/kernels/convolution_support.h"
 
 namespace kernels_test {
 namespace {
 
 using apex::kernels::ConvolutionGrads;
-using apex::kernels::ConvolutionSteps;
 using at::Tensor;
 
-constexpr auto kChannelsLast = at::MemoryFormat::ChannelsLast;
-
-struct Shape {
-  const char* what;
-  int64_t images, input, output;
-  std::array<int64_t, 2> size, kernel;
-  ConvolutionSteps steps;
-};
-
-constexpr ConvolutionSteps every_pixel(int64_t padding) { return {{1, 1}, {padding, padding}, {1, 1}}; }
+using Shape = ConvolutionShape;
+using Tensors3 = ConvolutionTensors;
 
 // clang-format off
-const std::vector<Shape>& shapes() {
+const std::vector<Shape>& weight_grad_shapes() {
   static const std::vector<Shape> all = {
       {"3x3", 4, 32, 32, {8, 8}, {3, 3}, every_pixel(1)},
       {"an odd width and no padding", 2, 16, 16, {7, 9}, {3, 3}, every_pixel(0)},
@@ -54,21 +45,6 @@ const std::vector<Shape>& shapes() {
 }
 // clang-format on
 
-struct Tensors3 {
-  Tensor grad_output, input, weight;
-};
-
-int64_t output_size(const Shape& s, size_t i) {
-  const int64_t covered = s.steps.dilation[i] * (s.kernel[i] - 1) + 1;
-  return (s.size[i] + 2 * s.steps.padding[i] - covered) / s.steps.stride[i] + 1;
-}
-
-Tensors3 random_tensors(const Shape& s) {
-  const auto values = [](at::IntArrayRef sizes) { return at::randn(sizes).to(at::kBFloat16).contiguous(kChannelsLast); };
-  return {values({s.images, s.output, output_size(s, 0), output_size(s, 1)}), values({s.images, s.input, s.size[0], s.size[1]}),
-          values({s.output, s.input, s.kernel[0], s.kernel[1]})};
-}
-
 ConvolutionGrads kernel_grads(const Shape& s, const Tensors3& t) {
   return apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, s.steps, true);
 }
@@ -80,25 +56,16 @@ ConvolutionGrads torch_grads(const Shape& s, const Tensors3& t, at::ScalarType t
   return {weight, bias};
 }
 
-// Products of two bfloat16 values are exact in FP32. A sum of n terms has n - 1 roundings, and one for each partial sum that is
-// added to another, of which there are fewer than terms: an error of 2 n half steps of FP32 at most. Then one rounding.
-void expect_near(const Tensor& got, const Tensor& exact, const Tensor& magnitudes, int64_t terms, const char* what) {
-  const Tensor bound = exact.abs() * 0x1p-8 + magnitudes * (static_cast<double>(2 * terms) * 0x1p-24 * (1 + 0x1p-8));
-  const Tensor error = (got.to(at::kDouble) - exact).abs();
-  EXPECT_TRUE((error <= bound).all().item<bool>())
-      << what << ": wrong by " << (error - bound).max().item<double>() << " more than rounding explains";
-}
-
 class ConvolutionWeightGrad : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!apex::kernels::has_convolution_weight_grad()) GTEST_SKIP() << "needs a processor with AVX512-BF16";
+    if (!apex::kernels::has_convolutions()) GTEST_SKIP() << "needs a processor with AVX512-BF16, and without AMX-BF16";
     at::manual_seed(3);
   }
 };
 
 TEST_F(ConvolutionWeightGrad, IsTrueToFloat64RoundedOnce) {
-  for (const Shape& s : shapes()) {
+  for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
     const Tensors3 t = random_tensors(s);
     const auto got = kernel_grads(s, t), exact = torch_grads(s, t, at::kDouble);
@@ -110,7 +77,7 @@ TEST_F(ConvolutionWeightGrad, IsTrueToFloat64RoundedOnce) {
 }
 
 TEST_F(ConvolutionWeightGrad, HasTheDtypeAndLayoutOfLibTorchs) {
-  for (const Shape& s : shapes()) {
+  for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
     const Tensors3 t = random_tensors(s);
     const auto got = kernel_grads(s, t), expected = torch_grads(s, t, at::kBFloat16);
@@ -123,7 +90,7 @@ TEST_F(ConvolutionWeightGrad, HasTheDtypeAndLayoutOfLibTorchs) {
 }
 
 TEST_F(ConvolutionWeightGrad, HasTheSameBitsOnAnyNumberOfThreads) {
-  for (const Shape& s : shapes()) {
+  for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
     const Tensors3 t = random_tensors(s);
     const auto on_threads = [&](int count) {
@@ -140,7 +107,7 @@ TEST_F(ConvolutionWeightGrad, HasTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST_F(ConvolutionWeightGrad, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
-  const Shape& s = shapes()[3];
+  const Shape& s = weight_grad_shapes()[3];
   const Tensors3 t = random_tensors(s);
   const auto expected = kernel_grads(s, t);
   const Tensor wide = at::stack({t.input, t.input}, -1).select(-1, 0);
@@ -157,7 +124,7 @@ TEST_F(ConvolutionWeightGrad, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
 // padding.
 TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
   for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    for (const Shape& s : {shapes()[2], shapes()[3], shapes()[9]}) {
+    for (const Shape& s : {weight_grad_shapes()[2], weight_grad_shapes()[3], weight_grad_shapes()[9]}) {
       SCOPED_TRACE(s.what);
       Tensors3 t = random_tensors(s);
       t.input.index({s.images - 1, 17, 0, 0}).fill_(value);  // the pixel that the fewest taps read
@@ -168,7 +135,7 @@ TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
       EXPECT_FALSE(at::isfinite(got.weight).all().item<bool>());
       EXPECT_TRUE(at::isfinite(got.bias).all().item<bool>());
     }
-    const Shape& s = shapes()[2];
+    const Shape& s = weight_grad_shapes()[2];
     Tensors3 t = random_tensors(s);
     t.grad_output.index({s.images - 1, 33, 2, 3}).fill_(value);
     const auto got = kernel_grads(s, t);
@@ -179,7 +146,7 @@ TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
 }
 
 TEST_F(ConvolutionWeightGrad, SubnormalValuesAreZero) {
-  const Shape& s = shapes()[0];
+  const Shape& s = weight_grad_shapes()[0];
   Tensors3 t = random_tensors(s);
   t.input.fill_(0x1p-130);
   t.grad_output.fill_(1);

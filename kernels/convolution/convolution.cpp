@@ -1,0 +1,78 @@
+#include "kernels/convolution/convolution.h"
+
+#include <c10/util/Exception.h>
+
+#include "kernels/convolution/checks.h"
+#include "kernels/convolution/cpu/driver.h"
+
+namespace apex::kernels {
+namespace {
+
+using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
+
+constexpr int64_t kFullBlock = 32;  // channels
+
+bool has_full_blocks(const at::Tensor& weight) { return weight.size(0) % kFullBlock == 0 && weight.size(1) % kFullBlock == 0; }
+
+bool is_for_kernel(const at::Tensor& input, const at::Tensor& weight) {
+  return has_convolutions() && is_taken(input) && is_taken(weight) && answers_channels_last(input, weight) &&
+         has_full_blocks(weight) && weight.size(1) == input.size(1);
+}
+
+// Products of matrices, which LibTorch multiplies faster.
+bool has_one_tap(const at::Tensor& weight) { return weight.size(2) * weight.size(3) == 1; }
+
+bool is_for_channels(const std::optional<at::Tensor>& bias, int64_t channels) {
+  if (!bias || !bias->defined()) return true;
+  return bias->is_cpu() && bias->layout() == at::kStrided && bias->scalar_type() == at::kBFloat16 &&
+         bias->sizes() == at::IntArrayRef{channels};
+}
+
+std::array<int64_t, 4> output_sizes(const at::Tensor& input, const at::Tensor& weight, const ConvolutionSteps& steps) {
+  const auto size = [&](size_t i) {
+    return convolution::output_size(convolution::axis_of(input.sizes(), input.sizes(), weight.sizes(), steps, i));
+  };
+  return {input.size(0), weight.size(0), size(0), size(1)};
+}
+
+}  // namespace
+
+bool takes_convolution_forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                               const ConvolutionSteps& steps) {
+  if (!is_for_kernel(input, weight) || has_one_tap(weight) || !is_for_channels(bias, weight.size(0))) return false;
+  const auto sizes = output_sizes(input, weight, steps);
+  return sizes[2] > 0 && sizes[3] > 0;
+}
+
+at::Tensor convolution_forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                               const ConvolutionSteps& steps) {
+  TORCH_CHECK(takes_convolution_forward(input, weight, bias, steps), "convolution_forward: no kernel for an input of ",
+              input.sizes(), " and a weight of ", weight.sizes(),
+              " here. Ask takes_convolution_forward, and use at::convolution.");
+  const auto sizes = output_sizes(input, weight, steps);
+  const auto axis = [&](size_t i) { return convolution::axis_of(sizes, input.sizes(), weight.sizes(), steps, i); };
+  return convolution::cpu::forward(input.contiguous(kLayout), weight.contiguous(kLayout), bias.value_or(at::Tensor()), axis(0),
+                                   axis(1));
+}
+
+bool takes_convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                                  const ConvolutionSteps& steps) {
+  if (!is_for_kernel(input, weight) || !is_taken(grad_output)) return false;
+  const bool is_matrix_product = has_one_tap(weight) && steps.stride == std::array<int64_t, 2>{1, 1};
+  return !is_matrix_product && grad_output.size(0) == input.size(0) && grad_output.size(1) == weight.size(0);
+}
+
+at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                                  const ConvolutionSteps& steps) {
+  TORCH_CHECK(takes_convolution_input_grad(grad_output, input, weight, steps),
+              "convolution_input_grad: no kernel for an output of ", grad_output.sizes(), ", an input of ", input.sizes(),
+              " and a weight of ", weight.sizes(),
+              " here. Ask takes_convolution_input_grad, and use at::convolution_backward.");
+  convolution::check_sizes("convolution_input_grad", grad_output.sizes(), input.sizes(), weight.sizes(), steps);
+  const auto axis = [&](size_t i) {
+    return convolution::axis_of(grad_output.sizes(), input.sizes(), weight.sizes(), steps, i);
+  };
+  return convolution::cpu::input_grad(grad_output.contiguous(kLayout), weight.contiguous(kLayout), axis(0), axis(1));
+}
+
+}  // namespace apex::kernels

@@ -1,0 +1,131 @@
+// BFloat16 convolutions and their gradients on CPUs that compute them natively: our kernels', unless LibTorch's are asked for
+// by name.
+#include "kernels/convolution/convolution.h"
+#include "kernels/convolution/weight_grad.h"
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+constexpr auto kChannelsLast = at::MemoryFormat::ChannelsLast;
+
+struct Run {
+  Tensor output, input_grad, weight_grad, bias_grad;
+};
+
+/// A convolution and its gradients at a level, by the operators that a model calls.
+Run run_at(const char* level, const amp::InitializeOptions& options, const Tensor& x, const Tensor& weight,
+           const Tensor& grad_y) {
+  torch::nn::Linear net(2, 2);
+  auto handle = amp::initialize(net, level, options);
+  const Tensor input = x.detach().clone().requires_grad_(), of_model = weight.detach().clone().requires_grad_();
+  const Tensor bias = torch::ones({weight.size(0)}, weight.options()).requires_grad_();
+  const Tensor output = at::conv2d(input, of_model, bias, 1, 1);
+  output.backward(grad_y);
+  const Run run{output.detach(), input.grad(), of_model.grad(), bias.grad()};
+  amp::reset();
+  return run;
+}
+
+bool computes_in_float32() {
+  torch::nn::Linear net(2, 2);
+  auto handle = amp::initialize(net, "O5", quiet());
+  const amp::trace trace;
+  at::mm(torch::ones({2, 2}, at::kBFloat16), torch::ones({2, 2}, at::kBFloat16));
+  return trace.ops()[0].in_float32;
+}
+
+class Bfloat16Convolution : public AmpTest {
+ protected:
+  void SetUp() override {
+    AmpTest::SetUp();
+    if (!kernels::has_convolutions()) GTEST_SKIP() << "needs a processor with AVX512-BF16, and without AMX-BF16";
+    if (computes_in_float32()) GTEST_SKIP() << "BFloat16 products compute in FP32 here: see ONEDNN_MAX_CPU_ISA";
+    amp::reset();
+  }
+
+  const Tensor x = values({8, 64, 16, 16}), weight = values({64, 64, 3, 3}), grad_y = values({8, 64, 16, 16});
+
+ private:
+  static Tensor values(at::IntArrayRef sizes) { return torch::randn(sizes).to(at::kBFloat16).contiguous(kChannelsLast); }
+};
+
+TEST_F(Bfloat16Convolution, TakesTheKernelsAtLevelsWithBFloat16) {
+  const kernels::ConvolutionSteps steps{{1, 1}, {1, 1}, {1, 1}};
+  const Tensor output = kernels::convolution_forward(x, weight, torch::ones({64}, at::kBFloat16), steps);
+  const Tensor input_grad = kernels::convolution_input_grad(grad_y, x, weight, steps);
+  const auto grads = kernels::convolution_weight_grad(grad_y, x, weight, steps, true);
+  for (const char* level : {"O4", "O5"}) {
+    const Run run = run_at(level, quiet(), x, weight, grad_y);
+    EXPECT_TRUE(at::equal(run.output, output)) << level;
+    EXPECT_TRUE(at::equal(run.input_grad, input_grad)) << level;
+    EXPECT_TRUE(at::equal(run.weight_grad, grads.weight)) << level;
+    EXPECT_TRUE(at::equal(run.bias_grad, grads.bias)) << level;
+    for (const Tensor& tensor : {run.output, run.input_grad, run.weight_grad}) {
+      EXPECT_TRUE(tensor.is_contiguous(kChannelsLast)) << level;
+    }
+  }
+}
+
+TEST_F(Bfloat16Convolution, IsLibTorchsWhereNativeIsAskedForByName) {
+  const Run ours = run_at("O5", quiet(), x, weight, grad_y),
+            native = run_at("O5", quiet().cpu_16bit("native"), x, weight, grad_y);
+  const auto [input_grad, weight_grad, bias_grad] = at::convolution_backward(
+      grad_y, x, weight, at::IntArrayRef{64}, {1, 1}, {1, 1}, {1, 1}, false, {0, 0}, 1, {true, true, true});
+  EXPECT_TRUE(at::equal(native.output, at::conv2d(x, weight, torch::ones({64}, at::kBFloat16), 1, 1)));
+  EXPECT_TRUE(at::equal(native.input_grad, input_grad));
+  EXPECT_TRUE(at::equal(native.weight_grad, weight_grad));
+  EXPECT_TRUE(at::equal(native.bias_grad, bias_grad));
+  // Sums in another order: of 36,864, some round to the neighbouring number.
+  EXPECT_FALSE(at::equal(ours.weight_grad, weight_grad)) << "the comparisons here cannot tell the kernels apart";
+}
+
+TEST_F(Bfloat16Convolution, ComputesWhatIsAskedFor) {
+  torch::nn::Linear net(2, 2);
+  auto handle = amp::initialize(net, "O5", quiet());
+  const auto backward = [&](std::array<bool, 3> needs) {
+    return at::convolution_backward(grad_y, x, weight, at::IntArrayRef{64}, {1}, {1}, {1}, false, {0}, 1, needs);
+  };
+  const auto [input, of_weight, bias] = backward({true, true, true});
+  for (const std::array<bool, 3>& needs :
+       {std::array{false, true, false}, {true, false, false}, {true, true, false}, {false, true, true}, {true, false, true}}) {
+    const auto [got_input, got_weight, got_bias] = backward(needs);
+    EXPECT_EQ(got_input.defined(), needs[0]);
+    EXPECT_EQ(got_weight.defined(), needs[1]);
+    EXPECT_EQ(got_bias.defined(), needs[2]);
+    EXPECT_TRUE(!needs[0] || at::equal(got_input, input));
+    EXPECT_TRUE(!needs[1] || at::equal(got_weight, of_weight));
+    if (needs[2]) EXPECT_TRUE(at::allclose(got_bias.to(at::kDouble), bias.to(at::kDouble), 0x1p-7, 0));
+  }
+}
+
+// What the kernel is not made for goes the way that it went before.
+TEST_F(Bfloat16Convolution, GroupsTransposedAndNarrowOnesAreLibTorchs) {
+  const auto run = [&](const char* way) {
+    torch::nn::Linear net(2, 2);
+    auto handle = amp::initialize(net, "O5", quiet().cpu_16bit(way));
+    std::vector<Tensor> grads;
+    const auto add = [&](const Tensor& w, const auto& convolution) {
+      const Tensor leaf = w.detach().clone().requires_grad_();
+      const Tensor y = convolution(leaf);
+      y.backward(torch::ones_like(y));
+      grads.push_back(leaf.grad());
+    };
+    add(weight.slice(1, 0, 32), [&](const Tensor& w) {
+      return at::conv2d(x, w, {}, {1, 1}, at::IntArrayRef{1, 1}, {1, 1}, 2);
+    });
+    add(weight, [&](const Tensor& w) { return at::conv_transpose2d(x, w); });
+    add(weight.slice(1, 0, 3), [&](const Tensor& w) { return at::conv2d(x.slice(1, 0, 3), w); });
+    add(weight.select(2, 0), [&](const Tensor& w) { return at::conv1d(x.select(2, 0), w); });
+    add(weight.slice(2, 0, 1).slice(3, 0, 1), [&](const Tensor& w) { return at::conv2d(x.slice(0, 0, 1), w); });
+    amp::reset();
+    return grads;
+  };
+  const auto got = run("auto"), expected = run("native");
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], expected[i])) << i;
+}
+
+}  // namespace
+}  // namespace apex::test
