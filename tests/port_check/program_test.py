@@ -46,6 +46,17 @@ class Python(ToolTest):
         """
         self.assertEqual(self.rules(source), [(8, "APX001"), (10, "APX503"), (11, "APX018")])
 
+    def test_modules_that_a_test_skips_without(self):
+        source = """
+            import pytest
+            def test_scale():
+                amp_C = pytest.importorskip("amp_C")
+                applier = pytest.importorskip("apex.multi_tensor_apply").multi_tensor_applier
+                applier(amp_C.multi_tensor_scale, flag, lists, 1.0)
+                pytest.importorskip("numpy").array(1)
+        """
+        self.assertEqual(self.rules(source), [(4, "APX502"), (5, "APX502"), (5, "APX503")])
+
     def test_a_global_import_is_seen_by_other_functions(self):
         source = """
             def main():
@@ -109,6 +120,30 @@ class Python(ToolTest):
         expected += [(17, "APX202"), (20, "APX202"), (21, "APX031"), (21, "APX029"), (22, "APX028"), (23, "APX028")]
         self.assertEqual(self.rules(source), expected)
 
+    def test_an_object_that_has_the_name_of_a_module(self):
+        source = "from apex.amp import _amp_state\n_amp_state.handle._deactivate()\nfrom apex.amp.handle import scale_loss\nscale_loss(l, o)\n"
+        self.assertEqual(self.findings(source), [(2, "APX028", "apex.amp.AmpHandle._deactivate"), (4, "APX013", "apex.amp.scale_loss")])
+
+    def test_a_class_that_derives_from_one_of_apex_has_its_members(self):
+        source = """
+            from apex.optimizers import FusedAdam
+            class Own(FusedAdam):
+                def __init__(self, params):
+                    super().__init__(params)
+                    self.scale = 1
+                def zero_grad(self): pass
+                def step(self):
+                    self.zero_grad()
+                    apply(self.multi_tensor_adam, self._dummy_overflow_buf, self.adam_w_mode, self.scale, self.param_groups)
+                    return super().step()
+            class Other(Plain):
+                def step(self):
+                    self.multi_tensor_adam
+                    super().step()
+        """
+        expected = [(2, "APX202"), (9, "APX512"), (9, "APX212"), (9, "APX213"), (10, "APX202")]
+        self.assertEqual(self.rules(source), expected)
+
     def test_arguments_of_methods(self):
         source = "from apex.optimizers import FusedAdam\nadam = FusedAdam(p)\nadam.step(grad_scaler=scaler)\nadam.step(closure=f)\n"
         self.assertEqual(self.rules(source), [(2, "APX202"), (3, "APX202"), (3, "APX211"), (4, "APX202")])
@@ -121,6 +156,15 @@ class Python(ToolTest):
                 return optimizer._amp_stash.fp32_from_fp16_groups
         """
         self.assertEqual(self.rules(source), [(3, "APX115"), (4, "APX037")])
+
+    def test_telling_attributes_of_a_class_that_is_another_ones(self):
+        use = "FusedAdam(p)\noptimizer.clip_master_grads(1)\n"
+        others = "from megatron.fp16 import FP16_Optimizer\nfrom apex.optimizers import FusedAdam\n"
+        self.assertEqual(self.rules(others + use), [(3, "APX202")])
+        own = "from apex.optimizers import FusedAdam\nclass FP16_Optimizer: pass\n"
+        self.assertEqual(self.rules(own + use), [(3, "APX202")])
+        both = "try:\n    from apex.fp16_utils import FP16_Optimizer\nexcept ImportError:\n    from fp16 import FP16_Optimizer\n"
+        self.assertEqual(self.rules(both + "FP16_Optimizer(o)\n" + use)[-1], (7, "APX115"))
 
     def test_names_that_stand_for_something_else_are_not_followed(self):
         source = """

@@ -33,6 +33,10 @@ class Rule:
     given: str = ""  # what the tests put before the snippet
     then: str = ""  # or, for a snippet that stands outside of functions, what they run
 
+    def owner_of(self, attribute):
+        """The class that a telling attribute is a member of, without its module; None if the rule names none."""
+        return next((name.split(".")[-2] for name in self.names if name.endswith(f".{attribute}")), None)
+
 
 @dataclasses.dataclass(frozen=True)
 class Package:
@@ -43,6 +47,7 @@ class Package:
     about: str
     rules: tuple
     modules: dict
+    objects: dict
     returns: dict
 
 
@@ -58,7 +63,8 @@ def read_package(path):
     data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     include = data.get("include", "")
     rules = tuple(read_rule(rule, include) for rule in data["rules"])
-    return Package(data["title"], include, data["about"].strip(), rules, data.get("modules", {}), data.get("returns", {}))
+    names = (data.get(key, {}) for key in ("modules", "objects", "returns"))
+    return Package(data["title"], include, data["about"].strip(), rules, *names)
 
 
 class Rules:
@@ -69,6 +75,7 @@ class Rules:
         self.all = [rule for package in packages for rule in package.rules]
         self.by_id = {rule.id: rule for rule in self.all}
         self._modules = {name: to for package in packages for name, to in package.modules.items()}
+        self._objects = {name: to for package in packages for name, to in package.objects.items()}
         self._returns = {name: to for package in packages for name, to in package.returns.items()}
         self._names = {name: rule for rule in self.all for name in rule.names if not name.endswith(".*")}
         self._wildcards = {name[:-2]: rule for rule in self.all for name in rule.names if name.endswith(".*")}
@@ -83,9 +90,11 @@ class Rules:
 
     def canonical(self, name):
         """`apex.amp.frontend.initialize` -> `apex.amp.initialize`."""
-        for length in range(name.count("."), 0, -1):
+        for length in range(name.count(".") + 1, 0, -1):
             head, tail = ".".join(name.split(".")[:length]), name.split(".")[length:]
-            if head in self._modules:
+            if head in self._objects:
+                return ".".join([self._objects[head], *tail])
+            if tail and head in self._modules:
                 return self.canonical(".".join([self._modules[head], *tail]))
         return name
 
