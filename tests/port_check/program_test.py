@@ -124,6 +124,10 @@ class Python(ToolTest):
         source = "from apex.amp import _amp_state\n_amp_state.handle._deactivate()\nfrom apex.amp.handle import scale_loss\nscale_loss(l, o)\n"
         self.assertEqual(self.findings(source), [(2, "APX028", "apex.amp.AmpHandle._deactivate"), (4, "APX013", "apex.amp.scale_loss")])
 
+    def test_the_function_of_a_layer_is_not_the_layer(self):
+        source = "from apex.contrib.layer_norm.layer_norm import FastLayerNorm, FastLayerNormFN\nFastLayerNormFN.apply(x, w, b, eps)\nFastLayerNorm(4)\n"
+        self.assertEqual(self.rules(source), [(2, "APX631"), (3, "APX603")])
+
     def test_a_class_that_derives_from_one_of_apex_has_its_members(self):
         source = """
             from apex.optimizers import FusedAdam
