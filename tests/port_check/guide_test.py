@@ -64,6 +64,17 @@ class Coverage(ToolTest):
         self.assertEqual(len(set(found["calls.cu"])), 17)
 
 
+    def test_the_headers_of_amp_C_have_as_many_arguments_as_the_rules_say(self):
+        for header in (ROOT / "apex_cpp/amp_C").glob("*.h"):
+            self.write(header.name, header.read_text())
+        found = {each["name"]: each["rule"] for each in self.check(code=0)["findings"] if each["name"].endswith("_cuda")}
+        self.assertEqual(len(found), 17)
+        self.assertNotIn("APX526", found.values())
+        self.write("other.h", "".join(f"void {name}(int one_alone);\n" for name in found))
+        of_other = [each["rule"] for each in self.check(code=0)["findings"] if each["file"] == "other.h"]
+        self.assertEqual(of_other, ["APX526"] * 17)
+
+
 class Guide(unittest.TestCase):
     def setUp(self):
         self.page = (ROOT / "apex_cpp/porting.md").read_text()

@@ -383,6 +383,22 @@ class Cpp(ToolTest):
         found = self.rules('#include "multi_tensor_apply.cuh"\n' + of_pytorch, "own.cpp")
         self.assertEqual(found, [(1, "APX520"), (2, "APX520"), (3, "APX520"), (4, "APX521"), (5, "APX520")])
 
+    def test_a_function_with_other_arguments_is_another(self):
+        six = "1, flag, lists, true, found_inf, inv_scale"
+        source = f"""
+            std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm_cuda(int, at::Tensor, Lists, at::optional<bool> per_tensor);
+            void multi_tensor_lamb_cuda(int chunk_size, at::Tensor noop_flag, Lists lists, const float global_grad_norm = 1);
+            PYBIND11_MODULE(m, module) {{ module.def("lamb", &multi_tensor_lamb_cuda, "LAMB"); }}
+            auto a = multi_tensor_l2norm_cuda(1, flag, /* both, of them */ lists, true);
+            auto b = multi_tensor_l2norm_cuda({six});
+            auto c = ::apex::multi_tensor_l2norm_cuda({six});
+            auto d = multi_tensor_l2norm_cuda(1, rest...);
+            #define NORM(...) multi_tensor_l2norm_cuda(__VA_ARGS__)
+            using ::multi_tensor_l2norm_cuda;
+        """
+        expected = [(1, "APX506"), (2, "APX526"), (3, "APX526"), (4, "APX506"), (5, "APX526"), (6, "APX526")]
+        self.assertEqual(self.rules(source, "ops.cpp"), [*expected, (7, "APX506"), (8, "APX506"), (9, "APX506")])
+
 
 class Reports(ToolTest):
     def setUp(self):

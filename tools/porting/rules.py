@@ -13,7 +13,8 @@ EFFORTS = ("none", "low", "medium", "high")
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """One page of the guide. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter and `apex.a.*` for all
-    of a module; `members` what objects of a class have, `attributes` names that are telling on any object."""
+    of a module; `members` what objects of a class have, `attributes` names that are telling on any object. `cpp` are C++ names: `f()` for
+    a function outside of namespaces of a name so common that it counts beside others of the rule only, `a::b::*` for all of a namespace."""
 
     id: str
     names: tuple
@@ -27,6 +28,8 @@ class Rule:
     cpp: tuple = ()
     includes: tuple = ()
     common_names: tuple = ()  # C++ names and headers that are other code's, too: they count only beside others of Apex
+    beside: tuple = ()  # names and headers that are no use of Apex, but tell that `f()` is the rule's
+    arguments: int = 0  # how many its C++ functions have, where copies with others exist
     differs: str = ""
     include: str = ""  # the header of the counterpart
     snippet: str = ""
@@ -49,6 +52,7 @@ class Package:
     modules: dict
     objects: dict
     returns: dict
+    other_arguments: str  # the rule of a C++ function that has not as many arguments as its rule says
 
 
 UNCLASSIFIED = Rule("APX000", (), "unclassified", "high", "no rule knows this name")
@@ -64,7 +68,7 @@ def read_package(path):
     include = data.get("include", "")
     rules = tuple(read_rule(rule, include) for rule in data["rules"])
     names = (data.get(key, {}) for key in ("modules", "objects", "returns"))
-    return Package(data["title"], include, data["about"].strip(), rules, *names)
+    return Package(data["title"], include, data["about"].strip(), rules, *names, data.get("other_arguments", ""))
 
 
 class Rules:
@@ -82,6 +86,8 @@ class Rules:
         self.attributes = {name: rule for rule in self.all for name in rule.attributes}
         self.flags = {name: rule for rule in self.all for name in rule.flags}
         self.cpp = {name: rule for rule in self.all for name in rule.cpp}
+        self.cpp_words = {name.removesuffix("()").removesuffix("::*").split("::")[-1] for name in self.cpp}
+        self._other_arguments = {rule.id: package.other_arguments for package in packages for rule in package.rules if rule.arguments}
         self.includes = {name: rule for rule in self.all for name in rule.includes}
         dotted = [name for name in (*self._names, *self._wildcards) if "." in name]
         self.roots = {name.split(".")[0] for name in (*dotted, *self._wildcards)}
@@ -136,6 +142,10 @@ class Rules:
         own = self._names.get(f"{function}({keyword})")
         covered = rule is None or keyword in rule.parameters or self._around(function) is rule
         return own or (None if covered else UNCLASSIFIED)
+
+    def of_arguments(self, rule, count):
+        """The rule of a C++ function with so many arguments, None where they are not seen: its own, if that has as many."""
+        return rule if count in (None, rule.arguments) or not rule.arguments else self.by_id[self._other_arguments[rule.id]]
 
     def is_class(self, name):
         rule = self.exact(name)
