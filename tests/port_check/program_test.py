@@ -399,6 +399,44 @@ class Cpp(ToolTest):
         expected = [(1, "APX506"), (2, "APX526"), (3, "APX526"), (4, "APX506"), (5, "APX526"), (6, "APX526")]
         self.assertEqual(self.rules(source, "ops.cpp"), [*expected, (7, "APX506"), (8, "APX506"), (9, "APX506")])
 
+    def test_namespaces(self):
+        source = """
+            namespace multihead_attn { namespace fused_softmax { namespace scaled_softmax { Tensor fwd(Tensor self); } } }
+            namespace multihead_attn { namespace self { namespace cublas_gemmex { Tensor fwd(Tensor self); } } }
+            namespace apex::contrib::peer_memory { void zero(); }
+            namespace mine { namespace self { int zero; } }
+            auto a = apex::contrib::peer_memory::blob_view<int>(address);
+            auto b = &multihead_attn::self::cublas_gemmex::fwd;
+            namespace multihead_attn { auto c = fused_softmax::scaled_softmax::fwd(self); }
+            using namespace apex::contrib::nccl_p2p;
+            int fused_rope = apex::contrib::xentropy::zero + self::zero;
+        """
+        found = [(1, "APX706", "multihead_attn::fused_softmax::scaled_softmax"), (2, "APX617", "multihead_attn::self")]
+        found += [(3, "APX624", "apex::contrib::peer_memory"), (5, "APX624", "apex::contrib::peer_memory::blob_view")]
+        found += [(6, "APX617", "multihead_attn::self::cublas_gemmex::fwd"), (7, "APX706", "fused_softmax::scaled_softmax::fwd")]
+        self.assertEqual(self.findings(source, "ops.cpp"), [*found, (8, "APX624", "apex::contrib::nccl_p2p")])
+        kinds = {each["line"]: each["kind"] for each in self.check()["findings"]}
+        self.assertEqual([kinds[line] for line in (1, 5, 6, 7)], ["reference", "call", "reference", "call"])
+
+    def test_names_that_variables_have_too_count_as_functions(self):
+        declared = "void adam(at::Tensor p);\nvoid reversible_adam(at::Tensor p);\n"
+        used = """void train() {
+              adam(p);
+              m.def("adam", &adam);
+              torch::optim::Adam adam(params, options);
+              Adam adam(params);
+              step(adam, &adam);
+              torch::adam(p);
+            }"""
+        self.assertEqual(self.rules(declared + used, "own.cpp"), [(1, "APX610"), (2, "APX610"), (4, "APX610"), (5, "APX610")])
+        self.assertEqual(self.rules("void adam(at::Tensor p);\n" + used, "own.cpp"), [])
+
+    def test_functions_of_common_names_count_beside_what_tells_of_their_rule(self):
+        own = "Tensor flatten(Tensors t);\nTensor layer_norm(Tensor t);\n"
+        self.assertEqual(self.rules("#include <torch/csrc/utils/tensor_flatten.h>\n" + own, "own.cpp"), [(2, "APX413")])
+        self.assertEqual(self.rules('#include "type_shim.h"\n' + own, "own.cpp"), [(1, "APX522")])
+        self.assertEqual(self.rules("void cuda_rms_norm_gradient();\n" + own, "own.cpp"), [(1, "APX313"), (3, "APX313")])
+
 
 class Reports(ToolTest):
     def setUp(self):
