@@ -410,13 +410,15 @@ class Cpp(ToolTest):
             namespace multihead_attn { auto c = fused_softmax::scaled_softmax::fwd(self); }
             using namespace apex::contrib::nccl_p2p;
             int fused_rope = apex::contrib::xentropy::zero + self::zero;
+            void dropout() { apex_fused_dropout_cuda<at::Half, float, uint32_t>(inputs, outputs, mask, elements, 0.9f); }
         """
         found = [(1, "APX706", "multihead_attn::fused_softmax::scaled_softmax"), (2, "APX617", "multihead_attn::self")]
         found += [(3, "APX624", "apex::contrib::peer_memory"), (5, "APX624", "apex::contrib::peer_memory::blob_view")]
         found += [(6, "APX617", "multihead_attn::self::cublas_gemmex::fwd"), (7, "APX706", "fused_softmax::scaled_softmax::fwd")]
-        self.assertEqual(self.findings(source, "ops.cpp"), [*found, (8, "APX624", "apex::contrib::nccl_p2p")])
+        found += [(8, "APX624", "apex::contrib::nccl_p2p"), (10, "APX617", "apex_fused_dropout_cuda")]
+        self.assertEqual(self.findings(source, "ops.cpp"), found)
         kinds = {each["line"]: each["kind"] for each in self.check()["findings"]}
-        self.assertEqual([kinds[line] for line in (1, 5, 6, 7)], ["reference", "call", "reference", "call"])
+        self.assertEqual([kinds[line] for line in (1, 5, 6, 7, 10)], ["reference", "call", "reference", "call", "call"])
 
     def test_names_that_variables_have_too_count_as_functions(self):
         declared = "void adam(at::Tensor p);\nvoid reversible_adam(at::Tensor p);\n"
