@@ -8,10 +8,20 @@ import unittest
 from support import ROOT, ToolTest, run
 
 NAMES = pathlib.Path(__file__).with_name("apex_names.txt")
+CPP_NAMES = pathlib.Path(__file__).with_name("apex_cpp_names.txt")
 VERDICTS = {"exact", "renamed", "behaves differently", "none"}
 EFFORTS = {"none", "low", "medium", "high"}
 # Packages whose classes are listed with every method; elsewhere the rule of a class is enough.
 OF_AMP = {"amp", "fp16_utils", "multi_tensor_apply", "normalization", "optimizers", "parallel"}
+# By what else Apex's file is known that registers a name that others have as well; by nothing.
+BESIDE = {
+    "flatten": "#include <torch/csrc/utils/tensor_flatten.h>",
+    "focal_loss_forward": "Tensor focal_loss_forward_cuda();",
+    "group_norm_fwd": "void group_norm_nhwc_fwd_one_pass_setup();",
+    "ln_fwd": "FwdRegistry FWD_FUNCS;",
+    "mlp_forward": "size_t get_mlp_reserved_space();",
+}
+NOT_TELLING_ALONE = {"get_nccl_version"}
 # In the guide without a block: what C++ programs have no use for.
 WITHOUT_SNIPPET = {"APX629"}
 
@@ -62,6 +72,31 @@ class Coverage(ToolTest):
             found.setdefault(each["file"], []).append(each["rule"])
         self.assertEqual(found["calls.cu"], found["calls.py"])
         self.assertEqual(len(set(found["calls.cu"])), 17)
+
+
+    def test_every_function_of_apex_extension_modules_has_a_rule(self):
+        lines = [line.split() for line in CPP_NAMES.read_text().splitlines() if not line.startswith("#")]
+        of_file = collections.defaultdict(list)
+        for file, function in lines:
+            of_file[file].append(function)
+        for file, functions in of_file.items():
+            defined = "".join(f'  m.def("f", &{function}, "what it does");\n' for function in functions)
+            given = "".join(f"{BESIDE[function]}\n" for function in functions if function in BESIDE)
+            self.write(file, f"{given}PYBIND11_MODULE(name, m) {{\n{defined}}}\n")
+        report = self.check(code=1)
+        found = {(each["file"], each["name"]) for each in report["findings"]}
+        self.assertGreater(len(lines), 150)
+        self.assertEqual([name for file, name in lines if (file, name) not in found and name not in NOT_TELLING_ALONE], [])
+
+    def test_the_headers_of_amp_C_have_as_many_arguments_as_the_rules_say(self):
+        for header in (ROOT / "apex_cpp/amp_C").glob("*.h"):
+            self.write(header.name, header.read_text())
+        found = {each["name"]: each["rule"] for each in self.check(code=0)["findings"] if each["name"].endswith("_cuda")}
+        self.assertEqual(len(found), 17)
+        self.assertNotIn("APX526", found.values())
+        self.write("other.h", "".join(f"void {name}(int one_alone);\n" for name in found))
+        of_other = [each["rule"] for each in self.check(code=0)["findings"] if each["file"] == "other.h"]
+        self.assertEqual(of_other, ["APX526"] * 17)
 
 
 class Guide(unittest.TestCase):

@@ -46,6 +46,17 @@ class Python(ToolTest):
         """
         self.assertEqual(self.rules(source), [(8, "APX001"), (10, "APX503"), (11, "APX018")])
 
+    def test_modules_that_a_test_skips_without(self):
+        source = """
+            import pytest
+            def test_scale():
+                amp_C = pytest.importorskip("amp_C")
+                applier = pytest.importorskip("apex.multi_tensor_apply").multi_tensor_applier
+                applier(amp_C.multi_tensor_scale, flag, lists, 1.0)
+                pytest.importorskip("numpy").array(1)
+        """
+        self.assertEqual(self.rules(source), [(4, "APX502"), (5, "APX502"), (5, "APX503")])
+
     def test_a_global_import_is_seen_by_other_functions(self):
         source = """
             def main():
@@ -109,6 +120,34 @@ class Python(ToolTest):
         expected += [(17, "APX202"), (20, "APX202"), (21, "APX031"), (21, "APX029"), (22, "APX028"), (23, "APX028")]
         self.assertEqual(self.rules(source), expected)
 
+    def test_an_object_that_has_the_name_of_a_module(self):
+        source = "from apex.amp import _amp_state\n_amp_state.handle._deactivate()\nfrom apex.amp.handle import scale_loss\nscale_loss(l, o)\n"
+        self.assertEqual(self.findings(source), [(2, "APX028", "apex.amp.AmpHandle._deactivate"), (4, "APX013", "apex.amp.scale_loss")])
+
+    def test_the_function_of_a_layer_is_not_the_layer(self):
+        source = "from apex.contrib.layer_norm.layer_norm import FastLayerNorm, FastLayerNormFN\nFastLayerNormFN.apply(x, w, b, eps)\nFastLayerNorm(4)\n"
+        self.assertEqual(self.rules(source), [(2, "APX631"), (3, "APX603")])
+
+    def test_a_class_that_derives_from_one_of_apex_has_its_members(self):
+        source = """
+            from apex.optimizers import FusedAdam
+            class Own(FusedAdam):
+                def __init__(self, params):
+                    super().__init__(params)
+                    self.scale = 1
+                def zero_grad(self): pass
+                def step(self):
+                    self.zero_grad()
+                    apply(self.multi_tensor_adam, self._dummy_overflow_buf, self.adam_w_mode, self.scale, self.param_groups)
+                    return super().step()
+            class Other(Plain):
+                def step(self):
+                    self.multi_tensor_adam
+                    super().step()
+        """
+        expected = [(2, "APX202"), (9, "APX512"), (9, "APX212"), (9, "APX213"), (10, "APX202")]
+        self.assertEqual(self.rules(source), expected)
+
     def test_arguments_of_methods(self):
         source = "from apex.optimizers import FusedAdam\nadam = FusedAdam(p)\nadam.step(grad_scaler=scaler)\nadam.step(closure=f)\n"
         self.assertEqual(self.rules(source), [(2, "APX202"), (3, "APX202"), (3, "APX211"), (4, "APX202")])
@@ -121,6 +160,15 @@ class Python(ToolTest):
                 return optimizer._amp_stash.fp32_from_fp16_groups
         """
         self.assertEqual(self.rules(source), [(3, "APX115"), (4, "APX037")])
+
+    def test_telling_attributes_of_a_class_that_is_another_ones(self):
+        use = "FusedAdam(p)\noptimizer.clip_master_grads(1)\n"
+        others = "from megatron.fp16 import FP16_Optimizer\nfrom apex.optimizers import FusedAdam\n"
+        self.assertEqual(self.rules(others + use), [(3, "APX202")])
+        own = "from apex.optimizers import FusedAdam\nclass FP16_Optimizer: pass\n"
+        self.assertEqual(self.rules(own + use), [(3, "APX202")])
+        both = "try:\n    from apex.fp16_utils import FP16_Optimizer\nexcept ImportError:\n    from fp16 import FP16_Optimizer\n"
+        self.assertEqual(self.rules(both + "FP16_Optimizer(o)\n" + use)[-1], (7, "APX115"))
 
     def test_names_that_stand_for_something_else_are_not_followed(self):
         source = """
@@ -334,6 +382,62 @@ class Cpp(ToolTest):
         self.assertEqual(self.rules("#include <ATen/native/cuda/MultiTensorApply.cuh>\n" + of_pytorch, "own.cpp"), [])
         found = self.rules('#include "multi_tensor_apply.cuh"\n' + of_pytorch, "own.cpp")
         self.assertEqual(found, [(1, "APX520"), (2, "APX520"), (3, "APX520"), (4, "APX521"), (5, "APX520")])
+
+    def test_a_function_with_other_arguments_is_another(self):
+        six = "1, flag, lists, true, found_inf, inv_scale"
+        source = f"""
+            std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm_cuda(int, at::Tensor, Lists, at::optional<bool> per_tensor);
+            void multi_tensor_lamb_cuda(int chunk_size, at::Tensor noop_flag, Lists lists, const float global_grad_norm = 1);
+            PYBIND11_MODULE(m, module) {{ module.def("lamb", &multi_tensor_lamb_cuda, "LAMB"); }}
+            auto a = multi_tensor_l2norm_cuda(1, flag, /* both, of them */ lists, true);
+            auto b = multi_tensor_l2norm_cuda({six});
+            auto c = ::apex::multi_tensor_l2norm_cuda({six});
+            auto d = multi_tensor_l2norm_cuda(1, rest...);
+            #define NORM(...) multi_tensor_l2norm_cuda(__VA_ARGS__)
+            using ::multi_tensor_l2norm_cuda;
+        """
+        expected = [(1, "APX506"), (2, "APX526"), (3, "APX526"), (4, "APX506"), (5, "APX526"), (6, "APX526")]
+        self.assertEqual(self.rules(source, "ops.cpp"), [*expected, (7, "APX506"), (8, "APX506"), (9, "APX506")])
+
+    def test_namespaces(self):
+        source = """
+            namespace multihead_attn { namespace fused_softmax { namespace scaled_softmax { Tensor fwd(Tensor self); } } }
+            namespace multihead_attn { namespace self { namespace cublas_gemmex { Tensor fwd(Tensor self); } } }
+            namespace apex::contrib::peer_memory { void zero(); }
+            namespace mine { namespace self { int zero; } }
+            auto a = apex::contrib::peer_memory::blob_view<int>(address);
+            auto b = &multihead_attn::self::cublas_gemmex::fwd;
+            namespace multihead_attn { auto c = fused_softmax::scaled_softmax::fwd(self); }
+            using namespace apex::contrib::nccl_p2p;
+            int fused_rope = apex::contrib::xentropy::zero + self::zero;
+            void dropout() { apex_fused_dropout_cuda<at::Half, float, uint32_t>(inputs, outputs, mask, elements, 0.9f); }
+        """
+        found = [(1, "APX706", "multihead_attn::fused_softmax::scaled_softmax"), (2, "APX617", "multihead_attn::self")]
+        found += [(3, "APX624", "apex::contrib::peer_memory"), (5, "APX624", "apex::contrib::peer_memory::blob_view")]
+        found += [(6, "APX617", "multihead_attn::self::cublas_gemmex::fwd"), (7, "APX706", "fused_softmax::scaled_softmax::fwd")]
+        found += [(8, "APX624", "apex::contrib::nccl_p2p"), (10, "APX617", "apex_fused_dropout_cuda")]
+        self.assertEqual(self.findings(source, "ops.cpp"), found)
+        kinds = {each["line"]: each["kind"] for each in self.check()["findings"]}
+        self.assertEqual([kinds[line] for line in (1, 5, 6, 7, 10)], ["reference", "call", "reference", "call", "call"])
+
+    def test_names_that_variables_have_too_count_as_functions(self):
+        declared = "void adam(at::Tensor p);\nvoid reversible_adam(at::Tensor p);\n"
+        used = """void train() {
+              adam(p);
+              m.def("adam", &adam);
+              torch::optim::Adam adam(params, options);
+              Adam adam(params);
+              step(adam, &adam);
+              torch::adam(p);
+            }"""
+        self.assertEqual(self.rules(declared + used, "own.cpp"), [(1, "APX610"), (2, "APX610"), (4, "APX610"), (5, "APX610")])
+        self.assertEqual(self.rules("void adam(at::Tensor p);\n" + used, "own.cpp"), [])
+
+    def test_functions_of_common_names_count_beside_what_tells_of_their_rule(self):
+        own = "Tensor flatten(Tensors t);\nTensor layer_norm(Tensor t);\n"
+        self.assertEqual(self.rules("#include <torch/csrc/utils/tensor_flatten.h>\n" + own, "own.cpp"), [(2, "APX413")])
+        self.assertEqual(self.rules('#include "type_shim.h"\n' + own, "own.cpp"), [(1, "APX522")])
+        self.assertEqual(self.rules("void cuda_rms_norm_gradient();\n" + own, "own.cpp"), [(1, "APX313"), (3, "APX313")])
 
 
 class Reports(ToolTest):

@@ -1,4 +1,5 @@
-"""Prints the public names of Apex, for apex_names.txt: record_names.py CHECKOUT... (the revisions are in the head of that file).
+"""Prints the public names of Apex, for apex_names.txt: record_names.py CHECKOUT... (the revisions are in the head of that file). With --cpp
+first, for apex_cpp_names.txt, the C++ functions of its extension modules, each after the file that registers it.
 
 A name is `module.function`, `module.Class`, `module.Class.method`, or one of these with an argument in parentheses; a function of an
 extension module is `amp_C.function`.
@@ -70,5 +71,12 @@ def of_checkout(root):
         yield from (f"{module}.{name}" for name in re.findall(r'm\.def\(\s*"(\w+)"', (root / path).read_text(encoding="utf-8")))
 
 
+def cpp_of_checkout(root):
+    for path in (path for folder in ("csrc", "apex/contrib/csrc") for path in (root / folder).rglob("*.cpp")):
+        for function in re.findall(r'm\.def\(\s*"\w+"\s*,\s*&\s*([\w:]+)', path.read_text(encoding="utf-8")):
+            yield f"{path.relative_to(root).as_posix()} {function}"
+
+
 if __name__ == "__main__":
-    print("\n".join(sorted({name for root in sys.argv[1:] for name in of_checkout(pathlib.Path(root))})))
+    names_of, roots = (cpp_of_checkout, sys.argv[2:]) if sys.argv[1] == "--cpp" else (of_checkout, sys.argv[1:])
+    print("\n".join(sorted({name for root in roots for name in names_of(pathlib.Path(root))})))

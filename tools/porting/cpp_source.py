@@ -1,4 +1,5 @@
-"""Finds what C++ and CUDA sources use of Apex: its functions, templates and macros by name, and its headers."""
+"""Finds what C++ and CUDA sources use of Apex: its functions, templates, macros and namespaces by name, and its headers."""
+import collections
 import functools
 
 import tree_sitter
@@ -7,12 +8,22 @@ import tree_sitter_cuda
 from findings import finding_at
 
 SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl"}
-NAMES = {"identifier", "type_identifier"}
+NAMES = {"identifier", "type_identifier", "namespace_identifier"}
+QUALIFIED = {"qualified_identifier", "nested_namespace_specifier", "template_function", "template_type"}
+# What stands where a compiler sees any number of arguments.
+OPEN_ENDED = {"parameter_pack_expansion", "variadic_parameter_declaration", "variadic_parameter", "..."}
+
+Token = collections.namedtuple("Token", "node text line column in_macro")
+Use = collections.namedtuple("Use", "name kind key rule arguments line column")
 
 
 @functools.cache
 def parser():
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+
+
+def text_of(node):
+    return node.text.decode(errors="replace")
 
 
 def leaves(node):
@@ -26,30 +37,147 @@ def leaves(node):
             stack.extend(reversed(node.children))
 
 
-def tokens(source, line=0, column=0):
-    """(kind, text, line, column) of names and included files. A macro's text is source, too."""
+def tokens(source, line=0, column=0, in_macro=False):
+    """Names and included files. A macro's text is source, too."""
     for node in leaves(parser().parse(source).root_node):
         row, before = node.start_point
         at = (row + line, before if row else before + column)
         if node.type == "preproc_include":
             path = node.child_by_field_name("path")
-            yield ("include", path.text.decode(errors="replace").strip('"<>') if path else "", *at)
+            yield Token(node, text_of(path).strip('"<>') if path else "", *at, in_macro)
         elif node.type == "preproc_arg":
-            yield from tokens(node.text, *at)
+            yield from tokens(node.text, *at, in_macro=True)
         elif node.type in NAMES:
-            following = node.next_sibling or (node.parent and node.parent.next_sibling)
-            called = following is not None and following.type in ("argument_list", "template_argument_list")
-            yield ("call" if called else "reference", node.text.decode(errors="replace"), *at)
+            yield Token(node, text_of(node), *at, in_macro)
+
+
+def whole(node):
+    """The qualified name that a name is a part of, `a::b::f<int>` for `b`; else the name itself."""
+    while node.parent and node.parent.type in QUALIFIED:
+        node = node.parent
+    return node
+
+
+def qualified(node):
+    """`a::b` for `b` in `a::b::f`."""
+    start = whole(node).start_byte
+    source = whole(node).text[: node.end_byte - start].decode(errors="replace")
+    return "".join(source.split()).removeprefix("::")
+
+
+def namespaces(node):
+    """Those around a node, outermost first."""
+    found = []
+    while node := node.parent:
+        if node.type == "declaration_list" and node.parent.type == "namespace_definition":
+            name = node.parent.child_by_field_name("name")
+            found += [text_of(name)] if name else []
+    return "::".join(reversed(found))
+
+
+def list_after(node):
+    """The arguments of the call or the parameters of the declaration whose function a name is; None if it is neither."""
+    after = whole(node).next_named_sibling
+    return after if after is not None and after.type in ("argument_list", "parameter_list") else None
+
+
+def is_called(node):
+    """Whether arguments follow a name, those of a function or of a template."""
+    after = (node.next_named_sibling, whole(node).next_named_sibling)
+    return any(each is not None and each.type in ("argument_list", "template_argument_list") for each in after)
+
+
+def is_local(node):
+    while node := node.parent:
+        if node.type == "compound_statement":
+            return True
+    return False
+
+
+def is_registered(node):
+    """Whether a function's address is taken beside a string, `m.def("name", &function)`."""
+    address = node.parent
+    beside = address.parent.children if address.type == "pointer_expression" and address.parent else ()
+    return any(each.type == "string_literal" for each in beside)
+
+
+def is_global_function(node):
+    """Whether a name that is not qualified is called, declared as a function or registered as one. No variable: not `Adam adam(params)`."""
+    name = whole(node)
+    if name.child_by_field_name("scope"):
+        return False
+    if name.parent.type == "function_declarator":
+        return not is_local(name)
+    return name.parent.type == "call_expression" and is_called(node) or is_registered(name)
+
+
+def is_namespace(node):
+    return node.type == "namespace_identifier" or whole(node).parent.type == "using_declaration"
+
+
+def count_arguments(node):
+    """How many arguments a call or a declaration of a function has; None where that is not to be seen."""
+    found = list_after(node)
+    if found is None or found.has_error:
+        return None
+    listed = [each for each in found.children if each.type not in ("(", ")", ",", "comment")]
+    open_ended = any(each.type in OPEN_ENDED or each.text == b"__VA_ARGS__" for each in listed)
+    return None if open_ended else len(listed)
+
+
+def find_namespace(node, rules):
+    """What a namespace is called in the report, `a::b::f` where that is used of it, and its key if it is Apex's, `a::b::*`."""
+    path = [*filter(None, namespaces(node).split("::")), *qualified(node).split("::")]
+    inner = ("::".join(path[start:]) for start in range(len(path)))  # with those around it, or in a namespace of the program's own
+    known = next((name for name in inner if f"{name}::*" in rules.cpp), None)
+    used = text_of(whole(node)).split("<")[0] if whole(node).type == "qualified_identifier" else known
+    return used, f"{known}::*"
+
+
+def find_key(token, rules):
+    """What a token is called in the report, and its key in the rules; no key if no rule knows it."""
+    name, node = token.text, token.node
+    if node.type == "preproc_include":
+        return name, name.rsplit("/", 1)[-1]
+    if name not in rules.cpp_words:
+        return name, None
+    if name in rules.cpp and node.type != "namespace_identifier":
+        return name, name
+    if is_namespace(node):
+        return find_namespace(node, rules)
+    return name, f"{name}()" if is_global_function(node) else None
+
+
+def find_use(token, rules):
+    """The Use that a token is, or None."""
+    name, key = find_key(token, rules)
+    is_include = token.node.type == "preproc_include"
+    rule = (rules.includes if is_include else rules.cpp).get(key)
+    if rule is None:
+        return None
+    arguments = None if is_include or token.in_macro else count_arguments(token.node)
+    kind = "include" if is_include else "call" if is_called(token.node) else "reference"
+    return Use(name, kind, key, rule, arguments, token.line, token.column)
+
+
+def recognised(uses, words):
+    """The uses that are Apex's. Names that other code has, too, are where the file has others of Apex; functions with such names, `f()`,
+    where it has others of their rule or a word that tells of it."""
+    telling = {use.rule.id for use in uses if use.key not in use.rule.common_names and not use.key.endswith("()")}
+    for use in uses:
+        beside = use.rule.id in telling or not words.isdisjoint(use.rule.beside)
+        if beside if use.key.endswith("()") else telling:
+            yield use
 
 
 def scan(path, text, rules):
     """Findings of one file. No notes: the parser goes on after what it does not understand."""
     lines = text.split("\n")
-    found, certain = [], False
-    for kind, name, line, column in tokens(text.encode()):
-        known = name.rsplit("/", 1)[-1] if kind == "include" else name
-        rule = (rules.includes if kind == "include" else rules.cpp).get(known)
-        if rule:
-            certain = certain or known not in rule.common_names
-            found.append(finding_at(path, lines, (line + 1, column), name, kind, rule))
-    return (found if certain else []), []
+    every = list(tokens(text.encode()))
+    uses = [use for use in (find_use(token, rules) for token in every) if use]
+    seen = {use.key: use.arguments for use in reversed(uses) if use.arguments is not None}  # where a function is first declared or called
+    found = []
+    for use in recognised(uses, {token.text for token in every} if uses else set()):
+        rule = rules.of_arguments(use.rule, seen.get(use.key) if use.arguments is None else use.arguments)
+        found.append(finding_at(path, lines, (use.line + 1, use.column), use.name, use.kind, rule))
+    return found, []

@@ -12,6 +12,7 @@ from rules import UNCLASSIFIED
 
 SUFFIXES = {".py"}
 DOTTED = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+IMPORTERS = {"__import__", "import_module", "importorskip"}  # functions that answer a module by its name
 
 Symbol = collections.namedtuple("Symbol", "name")  # a module, class or function of Apex
 Instance = collections.namedtuple("Instance", "class_name")  # an object of one of its classes
@@ -63,6 +64,13 @@ def parse(text):
         return ast.Module(body, []), f"line {getattr(error, 'lineno', None) or 1} is not Python 3; read statement by statement"
 
 
+def members_of(class_node):
+    """The methods of a class, and what its body assigns."""
+    assigned = (target for part in class_node.body if isinstance(part, ast.Assign) for target in part.targets)
+    named = (part for part in (*class_node.body, *assigned) if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Name)))
+    return {getattr(part, "name", None) or part.id for part in named}
+
+
 class Reader(ast.NodeVisitor):
     """Walks a file twice: the first time to learn what names stand for, the second to report."""
 
@@ -75,10 +83,12 @@ class Reader(ast.NodeVisitor):
         self._globals = collections.defaultdict(set)  # names that a function declares global
         self._classes = collections.defaultdict(dict)  # what `self.x` is, by class
         self._class = None
+        self._derived = None  # what an object of that class is to Apex
         self._body = None  # the function or class whose own statements are read
         self._results = {}  # what the file's own functions answer, by name
         self._imports = {}  # (local name, what it stands for) -> the import, until it is used
         self._foreign = set()  # names that other modules, or the file itself, have as well
+        self._met = set()  # the parts of the names of Apex that the file has
         self._reporting = False
         self.uses_apex = False
 
@@ -172,8 +182,14 @@ class Reader(ast.NodeVisitor):
         if isinstance(base, Symbol):
             return base, Symbol(f"{base.name}.{node.attr}")
         if base is None and isinstance(node.value, ast.Name):
-            return base, self._classes[self._class if node.value.id == "self" else node.value.id].get(node.attr)
+            is_own = node.value.id == "self"
+            known = self._classes[self._class if is_own else node.value.id].get(node.attr)
+            return self._base(node.attr) if is_own and known is None else None, known
         return base, None
+
+    def _base(self, attribute=None):
+        """An object of the class of Apex that the class around derives from, unless it defines the attribute itself."""
+        return None if self._derived is None or attribute in members_of(self._class) else self._derived
 
     def _resolve_with_base(self, node):
         return self._resolve_attribute(node) if isinstance(node, ast.Attribute) else (None, self._resolve(node))
@@ -187,12 +203,11 @@ class Reader(ast.NodeVisitor):
         if isinstance(base, Instance):
             result = self.rules.result_of(f"{base.class_name}.{node.func.attr}")
             return Instance(result) if result else None
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "import_module":
+        function = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+        if function in IMPORTERS:
             return self._imported_by_name(node)
         if isinstance(node.func, ast.Name):
-            if node.func.id in ("__import__", "import_module"):
-                return self._imported_by_name(node)
-            return self._results.get(node.func.id)
+            return self._base() if function == "super" else self._results.get(function)
         return None
 
     def _imported_by_name(self, node):
@@ -228,6 +243,7 @@ class Reader(ast.NodeVisitor):
                     self._bind(local, Symbol(name))
                 continue
             name = f"{node.module}.{alias.name}"
+            self._met.update(name.split("."))
             self._bind(alias.asname or alias.name, Symbol(name))
             if not self._reporting:
                 self._imports[alias.asname or alias.name, name] = alias
@@ -291,11 +307,12 @@ class Reader(ast.NodeVisitor):
         self._foreign.add(node.name)
         self._visit_all((*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)))
         bases = [value for value in map(self._resolve, node.bases) if isinstance(value, Symbol) and self.rules.is_class(value.name)]
-        outer, self._class, self._body = (self._class, self._body), node, node
+        derived = Instance(self.rules.canonical(bases[0].name)) if bases else None
+        if derived:  # its objects have what the base's have
+            self._results[node.name] = derived
+        outer, (self._class, self._derived, self._body) = (self._class, self._derived, self._body), (node, derived, node)
         self._visit_all(node.body)
-        self._class, self._body = outer
-        if bases:  # its objects have what the base's have
-            self._results[node.name] = Instance(self.rules.canonical(bases[0].name))
+        self._class, self._derived, self._body = outer
 
     def visit_FunctionDef(self, node):
         if not isinstance(self._body, ast.ClassDef):
@@ -355,12 +372,16 @@ class Reader(ast.NodeVisitor):
                 self._report(node, f"{base.class_name}.{node.attr}", kind, rule)
                 self._use_base(node.value)
                 return True
-        if node.attr in self.rules.attributes and not isinstance(base, Symbol):
-            rule = self.rules.attributes[node.attr]
+        rule = self.rules.attributes.get(node.attr)
+        if rule and not isinstance(base, Symbol) and not self._is_of_others(rule.owner_of(node.attr)):
             self._report(node, node.attr if rule.names[0] == node.attr else f"…{node.attr}", kind, rule)
             self._use_base(node.value)
             return True
         return False
+
+    def _is_of_others(self, class_name):
+        """Whether the file has a class of this name, and it is not Apex's."""
+        return class_name in self._foreign and class_name not in self._met
 
     def _use_base(self, node):
         """`FP16_Optimizer(sgd).step()`: what stands before the dot is a use of its own, unless it is a name."""
@@ -375,6 +396,7 @@ class Reader(ast.NodeVisitor):
     def _use_symbol(self, node, name, kind):
         root = self._root(node)
         rule = self.rules.of(name)
+        self._met.update(name.split("."))
         if self._reporting:
             for key in [key for key in self._imports if key[0] == root]:
                 if name == key[1] or name.startswith(key[1] + "."):

@@ -13,7 +13,8 @@ EFFORTS = ("none", "low", "medium", "high")
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """One page of the guide. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter and `apex.a.*` for all
-    of a module; `members` what objects of a class have, `attributes` names that are telling on any object."""
+    of a module; `members` what objects of a class have, `attributes` names that are telling on any object. `cpp` are C++ names: `f()` for
+    a function outside of namespaces of a name so common that it counts beside others of the rule only, `a::b::*` for all of a namespace."""
 
     id: str
     names: tuple
@@ -27,11 +28,17 @@ class Rule:
     cpp: tuple = ()
     includes: tuple = ()
     common_names: tuple = ()  # C++ names and headers that are other code's, too: they count only beside others of Apex
+    beside: tuple = ()  # names and headers that are no use of Apex, but tell that `f()` is the rule's
+    arguments: int = 0  # how many its C++ functions have, where copies with others exist
     differs: str = ""
     include: str = ""  # the header of the counterpart
     snippet: str = ""
     given: str = ""  # what the tests put before the snippet
     then: str = ""  # or, for a snippet that stands outside of functions, what they run
+
+    def owner_of(self, attribute):
+        """The class that a telling attribute is a member of, without its module; None if the rule names none."""
+        return next((name.split(".")[-2] for name in self.names if name.endswith(f".{attribute}")), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +50,9 @@ class Package:
     about: str
     rules: tuple
     modules: dict
+    objects: dict
     returns: dict
+    other_arguments: str  # the rule of a C++ function that has not as many arguments as its rule says
 
 
 UNCLASSIFIED = Rule("APX000", (), "unclassified", "high", "no rule knows this name")
@@ -58,7 +67,8 @@ def read_package(path):
     data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     include = data.get("include", "")
     rules = tuple(read_rule(rule, include) for rule in data["rules"])
-    return Package(data["title"], include, data["about"].strip(), rules, data.get("modules", {}), data.get("returns", {}))
+    names = (data.get(key, {}) for key in ("modules", "objects", "returns"))
+    return Package(data["title"], include, data["about"].strip(), rules, *names, data.get("other_arguments", ""))
 
 
 class Rules:
@@ -69,12 +79,15 @@ class Rules:
         self.all = [rule for package in packages for rule in package.rules]
         self.by_id = {rule.id: rule for rule in self.all}
         self._modules = {name: to for package in packages for name, to in package.modules.items()}
+        self._objects = {name: to for package in packages for name, to in package.objects.items()}
         self._returns = {name: to for package in packages for name, to in package.returns.items()}
         self._names = {name: rule for rule in self.all for name in rule.names if not name.endswith(".*")}
         self._wildcards = {name[:-2]: rule for rule in self.all for name in rule.names if name.endswith(".*")}
         self.attributes = {name: rule for rule in self.all for name in rule.attributes}
         self.flags = {name: rule for rule in self.all for name in rule.flags}
         self.cpp = {name: rule for rule in self.all for name in rule.cpp}
+        self.cpp_words = {name.removesuffix("()").removesuffix("::*").split("::")[-1] for name in self.cpp}
+        self._other_arguments = {rule.id: package.other_arguments for package in packages for rule in package.rules if rule.arguments}
         self.includes = {name: rule for rule in self.all for name in rule.includes}
         dotted = [name for name in (*self._names, *self._wildcards) if "." in name]
         self.roots = {name.split(".")[0] for name in (*dotted, *self._wildcards)}
@@ -83,9 +96,11 @@ class Rules:
 
     def canonical(self, name):
         """`apex.amp.frontend.initialize` -> `apex.amp.initialize`."""
-        for length in range(name.count("."), 0, -1):
+        for length in range(name.count(".") + 1, 0, -1):
             head, tail = ".".join(name.split(".")[:length]), name.split(".")[length:]
-            if head in self._modules:
+            if head in self._objects:
+                return ".".join([self._objects[head], *tail])
+            if tail and head in self._modules:
                 return self.canonical(".".join([self._modules[head], *tail]))
         return name
 
@@ -127,6 +142,10 @@ class Rules:
         own = self._names.get(f"{function}({keyword})")
         covered = rule is None or keyword in rule.parameters or self._around(function) is rule
         return own or (None if covered else UNCLASSIFIED)
+
+    def of_arguments(self, rule, count):
+        """The rule of a C++ function with so many arguments, None where they are not seen: its own, if that has as many."""
+        return rule if count in (None, rule.arguments) or not rule.arguments else self.by_id[self._other_arguments[rule.id]]
 
     def is_class(self, name):
         rule = self.exact(name)
