@@ -19,7 +19,7 @@ at::Tensor convolution_forward(const at::Tensor& input, const at::Tensor& weight
                                const ConvolutionSteps& steps);
 
 /// Whether there is a kernel for the gradient of that convolution's input, where `grad_output` is (N, O, H', W'): of one tap,
-/// too, if it leaves out inputs.
+/// too, if it has a stride.
 bool takes_convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                   const ConvolutionSteps& steps);
 

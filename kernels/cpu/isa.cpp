@@ -44,6 +44,8 @@ constexpr Named kAll[] = {{Isa::portable, "portable", [] { return true; }},
                           {Isa::avx512, "avx512", has_avx512},
                           {Isa::avx512_bf16, "avx512_bf16", has_avx512_bf16}};
 
+static_assert(kAll[0].isa == Isa{0} && kAll[1].isa == Isa{1} && kAll[2].isa == Isa{2} && kAll[3].isa == Isa{3});
+
 const Named& known(Isa isa) { return kAll[static_cast<size_t>(isa)]; }
 
 Isa widest() {

@@ -102,6 +102,28 @@ TEST_F(Bfloat16Convolution, ComputesWhatIsAskedFor) {
   }
 }
 
+TEST_F(Bfloat16Convolution, StepsOfAnotherNumberAreLibTorchsError) {
+  torch::nn::Linear net(2, 2);
+  auto handle = amp::initialize(net, "O5", quiet());
+  EXPECT_THROW(at::conv2d(x, weight, {}, at::IntArrayRef{1, 2, 3}), c10::Error);
+  EXPECT_THROW(at::conv2d(x, weight, {}, {1, 1}, at::IntArrayRef{1, 1, 1}), c10::Error);
+}
+
+TEST_F(Bfloat16Convolution, HasASecondDerivative) {
+  torch::nn::Linear net(2, 2);
+  auto handle = amp::initialize(net, "O5", quiet());
+  const auto derivative = [&](at::ScalarType type) {
+    const Tensor leaf = x.slice(0, 0, 2).detach().to(type, false, true).requires_grad_();
+    const Tensor of_model = weight.detach().to(type, false, true).requires_grad_();
+    const Tensor y = at::conv2d(leaf, of_model, {}, 1, 1);
+    const Tensor grad = torch::autograd::grad({(y * y).sum()}, {leaf}, {}, true, true)[0];
+    return torch::autograd::grad({grad.sum()}, {of_model})[0].to(at::kDouble);
+  };
+  const Tensor bfloat16 = derivative(at::kBFloat16), exact = derivative(at::kDouble);
+  // Four operators in a row, each of which rounds to 8 bits.
+  EXPECT_LT((bfloat16 - exact).norm().item<double>(), 4 * 0x1p-8 * exact.norm().item<double>());
+}
+
 // What the kernel is not made for goes the way that it went before.
 TEST_F(Bfloat16Convolution, GroupsTransposedAndNarrowOnesAreLibTorchs) {
   const auto run = [&](const char* way) {

@@ -34,6 +34,8 @@ const std::vector<Shape>& convolution_shapes() {
       {"taps that read padding alone", 2, 32, 32, {2, 1}, {7, 7}, every_pixel(3)},
       {"one pixel", 7, 32, 32, {1, 1}, {3, 3}, every_pixel(1)},
       {"several groups of rows", 2, 64, 32, {40, 48}, {3, 3}, every_pixel(1)},
+      {"a dilation of which rows and columns in between are not read", 2, 64, 32, {30, 29}, {3, 3}, {{1, 1}, {12, 12}, {12, 12}}},
+      {"a stride that leaves rows out", 2, 32, 32, {23, 17}, {2, 2}, {{5, 4}, {1, 1}, {1, 1}}},
       {"rows that are longer than a group", 1, 128, 32, {4, 300}, {3, 3}, every_pixel(1)},
   };
   return all;
@@ -43,6 +45,7 @@ const std::vector<Shape>& convolution_shapes() {
 const std::vector<Shape>& shapes_of_one_tap() {
   static const std::vector<Shape> all = {
       {"1x1, stride 2", 2, 32, 64, {9, 8}, {1, 1}, {{2, 2}, {0, 0}, {1, 1}}},
+      {"1x1, a stride that leaves all out", 2, 32, 32, {1, 2}, {1, 1}, {{2, 3}, {1, 1}, {1, 1}}},
       {"1x1, stride 3 and padding", 3, 32, 32, {8, 7}, {1, 1}, {{3, 2}, {1, 3}, {1, 1}}},
   };
   return all;
@@ -141,6 +144,10 @@ TEST_F(Convolution, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
   EXPECT_TRUE(same_bits(convolved(s, {{}, t.input, t.weight.contiguous()}), output));
   EXPECT_TRUE(same_bits(convolved(s, {{}, apart, t.weight}), output));
   EXPECT_TRUE(same_bits(input_grad(s, {t.grad_output.contiguous(), t.input, t.weight.contiguous()}), grad));
+  const Tensor same_everywhere = t.grad_output.mean({2, 3}, true).expand_as(t.grad_output);
+  EXPECT_TRUE(same_bits(input_grad(s, {same_everywhere, t.input, t.weight}),
+                        input_grad(s, {same_everywhere.clone(kChannelsLast), t.input, t.weight})));
+  EXPECT_TRUE(same_bits(convolved(s, t, Tensor()), output)) << "an undefined bias";
 }
 
 // A value that is no number reaches the results that have it as a term, and no others.

@@ -16,18 +16,28 @@ using at::Tensor;
 using c10::SymIntArrayRef;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-/// One value for each dimension, or one for all.
+/// One value for each dimension, or one for all: any other number is LibTorch's to refuse.
+bool are_for_images(SymIntArrayRef values) { return values.size() == 1 || values.size() == 2; }
 std::array<int64_t, 2> height_and_width(SymIntArrayRef values) {
   return {values.front().expect_int(), values.back().expect_int()};
 }
 
-kernels::ConvolutionSteps steps_of(SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation) {
-  return {height_and_width(stride), height_and_width(padding), height_and_width(dilation)};
-}
+struct Steps {
+  SymIntArrayRef stride, padding, dilation;
+  bool transposed;
+  const c10::SymInt& groups;
+
+  bool are_for_kernels() const {
+    return !transposed && groups == 1 && are_for_images(stride) && are_for_images(padding) && are_for_images(dilation);
+  }
+  kernels::ConvolutionSteps for_kernels() const {
+    return {height_and_width(stride), height_and_width(padding), height_and_width(dilation)};
+  }
+};
 
 template <class... Tensors>
-bool wants_kernel(bool transposed, const c10::SymInt& groups, const Tensors&... tensors) {
-  if (transposed || groups != 1) return false;
+bool wants_kernel(const Steps& steps, const Tensors&... tensors) {
+  if (!steps.are_for_kernels()) return false;
   Operands operands;
   (operands.add(tensors), ...);
   return type_with_own_products(operands) == at::kBFloat16;
@@ -36,8 +46,9 @@ bool wants_kernel(bool transposed, const c10::SymInt& groups, const Tensors&... 
 Tensor convolution(c10::DispatchKeySet keys, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                    SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation, bool transposed,
                    SymIntArrayRef output_padding, c10::SymInt groups) {
-  if (x.dim() == 4 && wants_kernel(transposed, groups, x, weight, bias)) {
-    const auto steps = steps_of(stride, padding, dilation);
+  const Steps given{stride, padding, dilation, transposed, groups};
+  if (x.dim() == 4 && wants_kernel(given, x, weight, bias)) {
+    const auto steps = given.for_kernels();
     if (kernels::takes_convolution_forward(x, weight, bias, steps)) {
       return kernels::convolution_forward(x, weight, bias, steps);
     }
@@ -53,8 +64,9 @@ ThreeTensors convolution_backward(c10::DispatchKeySet keys, const Tensor& grad_y
     return Float32Kernel<ConvolutionBackward>::call(keys, grad_y, x, weight, bias_sizes, stride, padding, dilation, transposed,
                                                     output_padding, groups, wanted);
   };
-  if (x.dim() != 4 || !wants_kernel(transposed, groups, grad_y, x, weight)) return by_torch(needs);
-  const auto steps = steps_of(stride, padding, dilation);
+  const Steps given{stride, padding, dilation, transposed, groups};
+  if (x.dim() != 4 || !wants_kernel(given, grad_y, x, weight)) return by_torch(needs);
+  const auto steps = given.for_kernels();
   const bool has_input_grad = needs[0] && kernels::takes_convolution_input_grad(grad_y, x, weight, steps);
   const bool has_weight_grad = needs[1] && kernels::takes_convolution_weight_grad(grad_y, x, weight);
   const std::array<bool, 3> rest{needs[0] && !has_input_grad, needs[1] && !has_weight_grad, needs[2] && !has_weight_grad};

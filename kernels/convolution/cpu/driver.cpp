@@ -57,11 +57,12 @@ at::Tensor in_float32(const at::Tensor& bias, int64_t channels) {
 }
 
 // Pairs of images whose sums are made apart, without a thread that waits for another, and then added up. How many that are
-// depends on the shapes alone: a power of two, so that threads have as much each; adding is to cost little beside multiplying.
+// depends on the shapes alone: a power of two, as numbers of threads and of images often are; adding is to cost little beside
+// multiplying.
 std::vector<Span> groups_of_pairs(int64_t images, int64_t pixels, int64_t weights) {
-  constexpr int64_t kMost = 16, kWeightsOfAll = 512 * 1024, kFewestPixels = 1024;
+  constexpr int64_t kMost = 16, kWeightsOfAll = 512 * 1024, kPixelsOfGroup = 1024;
   const int64_t pairs = ceil_div(images, 2);
-  const int64_t most = std::min({kMost, pairs, kWeightsOfAll / weights, pairs * pixels / kFewestPixels});
+  const int64_t most = std::min({kMost, pairs, kWeightsOfAll / weights, pairs * pixels / kPixelsOfGroup});
   int64_t groups = 1;
   while (2 * groups <= most) groups *= 2;
   std::vector<Span> spans;
@@ -99,8 +100,8 @@ ConvolutionGrads weight_grad(const at::Tensor& grad_output, const at::Tensor& in
   }
   const auto count = static_cast<int64_t>(groups.size());
   // Else each group shares its own work out.
-  const bool has_as_many_for_each_thread = count % at::get_num_threads() == 0;
-  at::parallel_for(0, count, has_as_many_for_each_thread ? 1 : count, [&](int64_t begin, int64_t end) {
+  const bool has_as_much_for_each_thread = count % at::get_num_threads() == 0 && ceil_div(input.size(0), 2) % count == 0;
+  at::parallel_for(0, count, has_as_much_for_each_thread ? 1 : count, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)].sum();
   });
   WeightSums::add_up(groups);

@@ -26,21 +26,21 @@ Lines::Lines(const at::Tensor& operand, const std::vector<Pass>& columns)
   }
 }
 
-void Lines::copy(int64_t image, Span rows) {
+void Lines::begin(int64_t image, Span rows) {
+  image_ = image;
+  rows_ = rows;
   const int64_t size = std::max<int64_t>(1, rows.size() * row_size());
   if (!memory_.defined() || memory_.numel() < size) memory_ = at::empty({size}, operand_.options());
-  auto* const to = static_cast<BFloat16Bits*>(memory_.mutable_data_ptr());
-  const int64_t height = operand_.size(2), image_row = operand_.size(3) * operand_.size(1);
-  const auto* const from = static_cast<const BFloat16Bits*>(operand_.const_data_ptr()) + image * height * image_row;
-  for (int64_t row = std::max<int64_t>(0, rows.begin); row < std::min(height, rows.end); ++row) {
-    copy_row(from + row * image_row, to + (row - rows.begin) * row_size());
-  }
 }
 
-void Lines::copy_row(const BFloat16Bits* row, BFloat16Bits* to) const {
+void Lines::copy(int64_t row) const {
+  const int64_t line = operand_.size(3) * operand_.size(1);
+  const auto* const from =
+      static_cast<const BFloat16Bits*>(operand_.const_data_ptr()) + (image_ * operand_.size(2) + row) * line;
+  auto* to = static_cast<BFloat16Bits*>(memory_.mutable_data_ptr()) + (row - rows_.begin) * row_size();
   for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
     for (const int64_t start : starts_) {
-      copy_pixels(row + chunk * kChunk, lowest_ + start, to);
+      copy_pixels(from + chunk * kChunk, lowest_ + start, to);
       to += pixels_ * kChunk;
     }
   }

@@ -2,16 +2,17 @@
 
 #include <cstdint>
 
-// The loops of the weight gradient that need AVX512-BF16, whose products take two neighbouring bfloat16 values at a time and
-// add both to one FP32 sum. The file that has them shares nothing else with the rest: it is compiled for that instruction set.
+// The loops of the weight gradient, and of packing weights, that need AVX512-BF16, whose products take two neighbouring
+// bfloat16 values at a time and add both to one FP32 sum. The file that has them shares nothing else with the rest: it is
+// compiled for that instruction set.
 namespace apex::kernels::convolution::cpu {
 
 constexpr int64_t kLanes = 16;          // pairs, or sums, in a register
-constexpr int64_t kBlock = 2 * kLanes;  // output channels that are summed at a time
+constexpr int64_t kBlock = 2 * kLanes;  // channels whose results are summed at a time
 constexpr int64_t kMaxRows = 12;        // input channels at a time: 24 of 32 registers hold sums
 constexpr int64_t kMinRows = 8;         // what 16 channels or more are cut into at least
 
-// Two values of one channel at one pixel, of two images.
+// Two values: of one channel at one pixel, of two images; or of a weight, of two channels.
 using Pair = uint32_t;
 using BFloat16Bits = uint16_t;
 

@@ -34,7 +34,10 @@ class PixelSums {
       for (const Pass& columns : passes.width) sums_.back().sums.push_back({columns, products_of(read, rows, columns)});
     }
     const Pass& longest = passes.height.front();
-    const int64_t fit = (kCopied / std::max<int64_t>(1, row_size_) - rows_read({0, 1}).size()) / longest.operand_step + 1;
+    size_t taps = 0;
+    for (const Pass& rows : passes.height) taps = std::max(taps, rows.taps.size());
+    const int64_t lines_that_fit = kCopied / std::max<int64_t>(1, row_size_);
+    const int64_t fit = (lines_that_fit - static_cast<int64_t>(taps)) / longest.operand_step + 1;
     const int64_t groups = ceil_div(kGroupsForAThread * at::get_num_threads(), operand.size(0));
     rows_in_group_ = std::clamp<int64_t>(std::min(fit, longest.count / groups), 1, longest.count);
   }
@@ -45,7 +48,10 @@ class PixelSums {
 
   void sum(Lines& lines, int64_t image, int64_t group) const {
     const Span rows{group * rows_in_group_, (group + 1) * rows_in_group_}, read = rows_read(rows);
-    lines.copy(image, read);
+    lines.begin(image, read);
+    for (int64_t row = std::max<int64_t>(0, read.begin); row < std::min(operand_.size(2), read.end); ++row) {
+      if (is_read(row, rows)) lines.copy(row);
+    }
     for (int64_t block = 0; block < weight_.blocks(); ++block) {
       for (const RowSums& all : sums_) {
         for (int64_t row = rows.begin; row < std::min(all.rows.count, rows.end); ++row) {
@@ -66,6 +72,17 @@ class PixelSums {
       }
     }
     return read;
+  }
+
+  // Whether results of these rows read it: a dilation or a stride may leave rows out.
+  bool is_read(int64_t row, Span rows) const {
+    for (const Pass& pass : passes_.height) {
+      for (const Tap& tap : pass.taps) {
+        const int64_t way = row - tap.offset, result = way / pass.operand_step;
+        if (way % pass.operand_step == 0 && result >= rows.begin && result < rows.end) return true;
+      }
+    }
+    return false;
   }
 
   std::vector<Product> products_of(const Lines& lines, const Pass& rows, const Pass& columns) const {

@@ -7,7 +7,8 @@
 // Weight gradients are sums over images and pixels. A pair is the same pixel of two images: then a tap, a stride or a dilation
 // is a matter of where to begin and how far to go, and padding is not read at all. The pairs of some images, or of some rows of
 // two images, are packed and their products added to the sums; then the next ones. How much that is depends on the shapes
-// alone, and threads share the sums, not the terms of one: the same bits at any number of threads.
+// alone, and threads share the sums, not the terms of one: the same bits at any number of threads. Several of these may each
+// sum some images: how many, the shapes say as well.
 namespace apex::kernels::convolution::cpu {
 namespace {
 
@@ -80,6 +81,7 @@ void WeightSums::sum_part(const Part& part, bool to_sums) {
   });
 }
 
+// Sums that nobody asked for, of the bias or of lanes beside the last channel, are any values, here as there.
 void WeightSums::add_up(std::vector<WeightSums>& all) {
   float* const to = all.front().sums_of(0, 0);
   at::parallel_for(0, all.front().sums_.numel(), kAddedInTask, [&](int64_t begin, int64_t end) {

@@ -132,10 +132,9 @@ Result measure(Runner& runner, const Kind& kind, const Problem& bfloat16, int th
 
 void measure_kind(Runner& runner, const Kind& kind, int threads) {
   for (const Shape& shape : kShapes) {
+    if (!runner.wants(kind.name, shape.name())) continue;
     const Problem problem{shape, random(shape).to(at::kBFloat16)};
-    if (runner.wants(kind.name, shape.name()) && kind.is_taken(problem)) {
-      runner.add(measure(runner, kind, problem, threads));
-    }
+    if (kind.is_taken(problem)) runner.add(measure(runner, kind, problem, threads));
   }
 }
 
