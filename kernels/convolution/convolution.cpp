@@ -19,8 +19,10 @@ bool is_for_kernel(const at::Tensor& input, const at::Tensor& weight) {
          has_full_blocks(weight) && weight.size(1) == input.size(1);
 }
 
-// Products of matrices, which LibTorch multiplies faster.
-bool has_one_tap(const at::Tensor& weight) { return weight.size(2) * weight.size(3) == 1; }
+// Which LibTorch multiplies faster.
+bool is_matrix_product(const at::Tensor& weight, const ConvolutionSteps& steps) {
+  return weight.size(2) * weight.size(3) == 1 && steps.stride == std::array<int64_t, 2>{1, 1};
+}
 
 bool is_for_channels(const std::optional<at::Tensor>& bias, int64_t channels) {
   if (!bias || !bias->defined()) return true;
@@ -39,7 +41,7 @@ std::array<int64_t, 4> output_sizes(const at::Tensor& input, const at::Tensor& w
 
 bool takes_convolution_forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                const ConvolutionSteps& steps) {
-  if (!is_for_kernel(input, weight) || has_one_tap(weight) || !is_for_channels(bias, weight.size(0))) return false;
+  if (!is_for_kernel(input, weight) || is_matrix_product(weight, steps) || !is_for_channels(bias, weight.size(0))) return false;
   const auto sizes = output_sizes(input, weight, steps);
   return sizes[2] > 0 && sizes[3] > 0;
 }
@@ -57,9 +59,8 @@ at::Tensor convolution_forward(const at::Tensor& input, const at::Tensor& weight
 
 bool takes_convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                   const ConvolutionSteps& steps) {
-  if (!is_for_kernel(input, weight) || !is_taken(grad_output)) return false;
-  const bool is_matrix_product = has_one_tap(weight) && steps.stride == std::array<int64_t, 2>{1, 1};
-  return !is_matrix_product && grad_output.size(0) == input.size(0) && grad_output.size(1) == weight.size(0);
+  if (!is_for_kernel(input, weight) || !is_taken(grad_output) || is_matrix_product(weight, steps)) return false;
+  return grad_output.size(0) == input.size(0) && grad_output.size(1) == weight.size(0);
 }
 
 at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
