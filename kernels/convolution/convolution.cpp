@@ -4,15 +4,19 @@
 
 #include "kernels/convolution/checks.h"
 #include "kernels/convolution/cpu/driver.h"
+#include "kernels/convolution/cpu/pixel_products.h"
 
 namespace apex::kernels {
 namespace {
 
 using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
 
-constexpr int64_t kFullBlock = 32;  // channels
-
-bool has_full_blocks(const at::Tensor& weight) { return weight.size(0) % kFullBlock == 0 && weight.size(1) % kFullBlock == 0; }
+// Either number of channels may be that of results or of terms.
+bool has_full_blocks(const at::Tensor& weight) {
+  using convolution::cpu::kBlock, convolution::cpu::kChunk;
+  static_assert(kBlock == kChunk);
+  return weight.size(0) % kBlock == 0 && weight.size(1) % kBlock == 0;
+}
 
 bool is_for_kernel(const at::Tensor& input, const at::Tensor& weight) {
   return has_convolutions() && is_taken(input) && is_taken(weight) && answers_channels_last(input, weight) &&

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/elements.h"
 #include "kernels/layers/cpu/layer_kernels.h"
-#include "kernels/layers/elements.h"
 #include "kernels/layers/layers.h"
 
 namespace apex::kernels {
@@ -136,7 +136,7 @@ bool has_batch_norm(BatchNormShape shape) {
 BatchStatistics batch_statistics(BatchNormShape shape, const at::Tensor& x) {
   const auto center = center_of(shape, x);
   const auto centers = over_period(center);
-  const uint16_t* const from = layers::elements(x);
+  const uint16_t* const from = elements(x);
   const auto sums = channel_sums(shape, [&](Rows rows, int64_t at, float* first, float* second) {
     current_layers().deviations(rows, from + at, centers.data(), first, second);
   });
@@ -169,8 +169,8 @@ void batch_norm_forward(BatchNormShape shape, const at::Tensor& x, const BatchNo
   for (size_t i = 0; i < factor.size(); ++i) factor[i] *= inv_std[i];
   const auto means = over_period(values_of(channels.mean)), factors = over_period(factor);
   const auto offsets = over_period(values_of(channels.bias));
-  const uint16_t* const from = layers::elements(x);
-  uint16_t* const to = layers::written_elements(y);
+  const uint16_t* const from = elements(x);
+  uint16_t* const to = written_elements(y);
   Blocks(shape).for_each_back([&](Rows rows, int64_t at, int64_t) {
     current_layers().normalize(rows, from + at, means.data(), factors.data(), offsets.data(), to + at);
   });
@@ -180,8 +180,8 @@ BatchNormGrads batch_norm_backward(BatchNormShape shape, const at::Tensor& grad_
                                    const BatchNormChannels& channels, bool by_batch, const at::Tensor& grad_x) {
   const auto weight = values_of(channels.weight), inv_std = values_of(channels.inv_std);
   const auto means = over_period(values_of(channels.mean));
-  const uint16_t* const grad = layers::elements(grad_y);
-  const uint16_t* const from = layers::elements(x);
+  const uint16_t* const grad = elements(grad_y);
+  const uint16_t* const from = elements(x);
   const auto sums = channel_sums(shape, [&](Rows rows, int64_t at, float* first, float* second) {
     current_layers().grad_sums(rows, grad + at, from + at, means.data(), first, second);
   });
@@ -199,7 +199,7 @@ BatchNormGrads batch_norm_backward(BatchNormShape shape, const at::Tensor& grad_
     offset[i] = static_cast<float>(share * sums.first[i]);
   }
   const auto factors = over_period(factor), slopes = over_period(slope), offsets = over_period(offset);
-  uint16_t* const to = layers::written_elements(grad_x);
+  uint16_t* const to = written_elements(grad_x);
   Blocks(shape).for_each_back([&](Rows rows, int64_t at, int64_t) {
     current_layers().grad_input(rows, grad + at, from + at, means.data(), factors.data(), slopes.data(), offsets.data(),
                                 to + at);

@@ -1,15 +1,12 @@
 #include <ATen/Parallel.h>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/elements.h"
 #include "kernels/layers/cpu/layer_kernels.h"
-#include "kernels/layers/elements.h"
 #include "kernels/layers/layers.h"
 
 namespace apex::kernels {
 namespace {
-
-using layers::elements;
-using layers::written_elements;
 
 constexpr int64_t kElementsWorthAThread = 32768;
 

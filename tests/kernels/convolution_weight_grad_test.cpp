@@ -9,9 +9,7 @@ namespace {
 
 using apex::kernels::ConvolutionGrads;
 using at::Tensor;
-
 using Shape = ConvolutionShape;
-using Tensors3 = ConvolutionTensors;
 
 // clang-format off
 const std::vector<Shape>& weight_grad_shapes() {
@@ -45,11 +43,11 @@ const std::vector<Shape>& weight_grad_shapes() {
 }
 // clang-format on
 
-ConvolutionGrads kernel_grads(const Shape& s, const Tensors3& t) {
+ConvolutionGrads kernel_grads(const Shape& s, const ConvolutionTensors& t) {
   return apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, s.steps, true);
 }
 
-ConvolutionGrads torch_grads(const Shape& s, const Tensors3& t, at::ScalarType type) {
+ConvolutionGrads torch_grads(const Shape& s, const ConvolutionTensors& t, at::ScalarType type) {
   const auto [input, weight, bias] =
       at::convolution_backward(t.grad_output.to(type), t.input.to(type), t.weight.to(type), at::IntArrayRef{s.output},
                                s.steps.stride, s.steps.padding, s.steps.dilation, false, {0, 0}, 1, {false, true, true});
@@ -67,7 +65,7 @@ class ConvolutionWeightGrad : public ::testing::Test {
 TEST_F(ConvolutionWeightGrad, IsTrueToFloat64RoundedOnce) {
   for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
-    const Tensors3 t = random_tensors(s);
+    const ConvolutionTensors t = random_tensors(s);
     const auto got = kernel_grads(s, t), exact = torch_grads(s, t, at::kDouble);
     const auto magnitudes = torch_grads(s, {t.grad_output.abs(), t.input.abs(), t.weight}, at::kDouble);
     const int64_t terms = s.images * output_size(s, 0) * output_size(s, 1);
@@ -79,7 +77,7 @@ TEST_F(ConvolutionWeightGrad, IsTrueToFloat64RoundedOnce) {
 TEST_F(ConvolutionWeightGrad, HasTheDtypeAndLayoutOfLibTorchs) {
   for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
-    const Tensors3 t = random_tensors(s);
+    const ConvolutionTensors t = random_tensors(s);
     const auto got = kernel_grads(s, t), expected = torch_grads(s, t, at::kBFloat16);
     for (const auto& [ours, theirs] : {std::pair(got.weight, expected.weight), std::pair(got.bias, expected.bias)}) {
       EXPECT_EQ(ours.scalar_type(), theirs.scalar_type());
@@ -92,7 +90,7 @@ TEST_F(ConvolutionWeightGrad, HasTheDtypeAndLayoutOfLibTorchs) {
 TEST_F(ConvolutionWeightGrad, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
-    const Tensors3 t = random_tensors(s);
+    const ConvolutionTensors t = random_tensors(s);
     const auto on_threads = [&](int count) {
       const Threads use(count);
       return kernel_grads(s, t);
@@ -108,14 +106,14 @@ TEST_F(ConvolutionWeightGrad, HasTheSameBitsOnAnyNumberOfThreads) {
 
 TEST_F(ConvolutionWeightGrad, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
   const Shape& s = weight_grad_shapes()[3];
-  const Tensors3 t = random_tensors(s);
+  const ConvolutionTensors t = random_tensors(s);
   const auto expected = kernel_grads(s, t);
   const Tensor wide = at::stack({t.input, t.input}, -1).select(-1, 0);
-  const Tensors3 others[] = {{t.grad_output.contiguous(), t.input, t.weight.contiguous()},
-                             {t.grad_output, t.input.contiguous(), t.weight},
-                             {t.grad_output, wide, t.weight}};
+  const ConvolutionTensors others[] = {{t.grad_output.contiguous(), t.input, t.weight.contiguous()},
+                                       {t.grad_output, t.input.contiguous(), t.weight},
+                                       {t.grad_output, wide, t.weight}};
   for (const auto& other : others) EXPECT_TRUE(same_bits(kernel_grads(s, other).weight, expected.weight));
-  const Tensors3 same_everywhere{t.grad_output.mean({2, 3}, true).expand_as(t.grad_output), t.input, t.weight};
+  const ConvolutionTensors same_everywhere{t.grad_output.mean({2, 3}, true).expand_as(t.grad_output), t.input, t.weight};
   EXPECT_TRUE(same_bits(kernel_grads(s, same_everywhere).weight,
                         kernel_grads(s, {same_everywhere.grad_output.clone(kChannelsLast), t.input, t.weight}).weight));
 }
@@ -126,7 +124,7 @@ TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
   for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     for (const Shape& s : {weight_grad_shapes()[2], weight_grad_shapes()[3], weight_grad_shapes()[9]}) {
       SCOPED_TRACE(s.what);
-      Tensors3 t = random_tensors(s);
+      ConvolutionTensors t = random_tensors(s);
       t.input.index({s.images - 1, 17, 0, 0}).fill_(value);  // the pixel that the fewest taps read
       const auto got = kernel_grads(s, t), exact = torch_grads(s, t, at::kDouble);
       EXPECT_TRUE(at::equal(at::isnan(got.weight), at::isnan(exact.weight)));
@@ -136,7 +134,7 @@ TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
       EXPECT_TRUE(at::isfinite(got.bias).all().item<bool>());
     }
     const Shape& s = weight_grad_shapes()[2];
-    Tensors3 t = random_tensors(s);
+    ConvolutionTensors t = random_tensors(s);
     t.grad_output.index({s.images - 1, 33, 2, 3}).fill_(value);
     const auto got = kernel_grads(s, t);
     const Tensor is_hit = at::arange(s.output) == 33;
@@ -147,7 +145,7 @@ TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
 
 TEST_F(ConvolutionWeightGrad, SubnormalValuesAreZero) {
   const Shape& s = weight_grad_shapes()[0];
-  Tensors3 t = random_tensors(s);
+  ConvolutionTensors t = random_tensors(s);
   t.input.fill_(0x1p-130);
   t.grad_output.fill_(1);
   EXPECT_TRUE((kernel_grads(s, t).weight == 0).all().item<bool>());
@@ -156,7 +154,7 @@ TEST_F(ConvolutionWeightGrad, SubnormalValuesAreZero) {
 TEST_F(ConvolutionWeightGrad, LeavesTheRestToLibTorch) {
   using apex::kernels::takes_convolution_weight_grad;
   const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};
-  const Tensors3 t = random_tensors(s);
+  const ConvolutionTensors t = random_tensors(s);
   EXPECT_TRUE(takes_convolution_weight_grad(t.grad_output, t.input, t.weight));
   EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output, t.input.contiguous(), t.weight.contiguous()))
       << "not channels-last";
@@ -164,7 +162,7 @@ TEST_F(ConvolutionWeightGrad, LeavesTheRestToLibTorch) {
   EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output, t.input.to(at::kFloat), t.weight));
   EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output[0], t.input[0], t.weight)) << "without images";
   for (const auto& [images, input, output] : {std::tuple{1, 16, 16}, std::tuple{2, 15, 16}, std::tuple{2, 16, 15}}) {
-    const Tensors3 few = random_tensors({"", images, input, output, {4, 4}, {3, 3}, every_pixel(1)});
+    const ConvolutionTensors few = random_tensors({"", images, input, output, {4, 4}, {3, 3}, every_pixel(1)});
     EXPECT_FALSE(takes_convolution_weight_grad(few.grad_output, few.input, few.weight));
     EXPECT_THROW(kernel_grads(s, few), c10::Error);
   }
@@ -172,7 +170,7 @@ TEST_F(ConvolutionWeightGrad, LeavesTheRestToLibTorch) {
 
 TEST_F(ConvolutionWeightGrad, SaysWhichSizesDoNotBelongTogether) {
   const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};
-  const Tensors3 t = random_tensors(s);
+  const ConvolutionTensors t = random_tensors(s);
   try {
     apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, every_pixel(0), false);
     FAIL() << "no error";

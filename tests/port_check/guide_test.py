@@ -73,7 +73,6 @@ class Coverage(ToolTest):
         self.assertEqual(found["calls.cu"], found["calls.py"])
         self.assertEqual(len(set(found["calls.cu"])), 17)
 
-
     def test_every_function_of_apex_extension_modules_has_a_rule(self):
         lines = [line.split() for line in CPP_NAMES.read_text().splitlines() if not line.startswith("#")]
         of_file = collections.defaultdict(list)

@@ -35,9 +35,8 @@ void Lines::begin(int64_t image, Span rows) {
 
 void Lines::copy(int64_t row) const {
   const int64_t line = operand_.size(3) * operand_.size(1);
-  const auto* const from =
-      static_cast<const BFloat16Bits*>(operand_.const_data_ptr()) + (image_ * operand_.size(2) + row) * line;
-  auto* to = static_cast<BFloat16Bits*>(memory_.mutable_data_ptr()) + (row - rows_.begin) * row_size();
+  const auto* const from = elements(operand_) + (image_ * operand_.size(2) + row) * line;
+  auto* to = written_elements(memory_) + (row - rows_.begin) * row_size();
   for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
     for (const int64_t start : starts_) {
       copy_pixels(from + chunk * kChunk, lowest_ + start, to);

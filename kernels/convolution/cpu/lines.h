@@ -4,6 +4,7 @@
 
 #include "kernels/convolution/cpu/pixel_products.h"
 #include "kernels/convolution/pass.h"
+#include "kernels/elements.h"
 
 namespace apex::kernels::convolution::cpu {
 
@@ -20,7 +21,7 @@ class Lines {
   void begin(int64_t image, Span rows);
   // Copies a row of the image.
   void copy(int64_t row) const;
-  const BFloat16Bits* values() const { return static_cast<const BFloat16Bits*>(memory_.const_data_ptr()); }
+  const BFloat16Bits* values() const { return elements(memory_); }
   // Where in a row the first result's pixel lies for this tap.
   int64_t offset(int64_t chunk, const Tap& tap) const;
 

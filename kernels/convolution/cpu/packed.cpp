@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "kernels/elements.h"
+
 namespace apex::kernels::convolution::cpu {
 
 Packed::Packed(const at::Tensor& tensor, const Axis& height, const Axis& width, std::vector<Span> slices, int64_t pair_step)
@@ -18,7 +20,7 @@ void Packed::pack(const PairProducts& products, int64_t line) const {
   const int64_t pair = line / part_.rows.size(), row = part_.rows.begin + line % part_.rows.size();
   const int64_t first = 2 * (part_.first_pair + pair);
   const int64_t begin = first * image + ((height_.first + row * height_.step) * columns + width_.first) * channels;
-  const BFloat16Bits* const values = static_cast<const BFloat16Bits*>(tensor_.const_data_ptr()) + begin;
+  const BFloat16Bits* const values = elements(tensor_) + begin;
   const BFloat16Bits* const others = first + 1 < tensor_.size(0) ? values + image : nullptr;
   Pair* to = static_cast<Pair*>(memory_.data_ptr()) + line * row_step();
   for (const Span& slice : slices_) {

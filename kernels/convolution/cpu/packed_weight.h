@@ -26,9 +26,10 @@ class PackedWeight {
 
  private:
   PackedWeight(const at::Tensor& weight, int64_t results, int64_t terms);
-  // pack(block, tap, chunk, where its pairs go)
-  template <class Pack>
-  void pack(const Pack& pack_pairs);
+  // pack_lanes(values of the first channel of results and of terms, where its pairs go), for each kLanes channels of results.
+  // The steps are between neighbouring channels of the weight.
+  template <class PackLanes>
+  void pack(const at::Tensor& weight, int64_t result_step, int64_t term_step, const PackLanes& pack_lanes);
 
   int64_t blocks_, height_, width_, chunks_;
   at::Tensor memory_;

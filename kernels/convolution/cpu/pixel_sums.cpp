@@ -2,6 +2,7 @@
 
 #include "kernels/convolution/cpu/in_parallel.h"
 #include "kernels/convolution/cpu/lines.h"
+#include "kernels/elements.h"
 
 // A result is one sum over taps and channels, from start to end in registers. Some rows of an image are copied as they are
 // read, and for one block of result channels after another all results of these rows are multiplied with the block's weights.
@@ -118,8 +119,7 @@ class PixelSums {
     if (!rows.taps.empty()) values += (row * rows.operand_step + rows.taps.front().offset - first_row) * row_size_;
     const int64_t channels = result_.size(1), step = columns.step * channels;
     const int64_t line = image * result_.size(2) + rows.first + row * rows.step;
-    auto* const to = static_cast<BFloat16Bits*>(result_.mutable_data_ptr()) +
-                     (line * result_.size(3) + columns.first) * channels + block * kBlock;
+    auto* const to = written_elements(result_) + (line * result_.size(3) + columns.first) * channels + block * kBlock;
     const float* const bias = bias_.const_data_ptr<float>() + block * kBlock;
     const int64_t parts = ceil_div(columns.count, kMaxPixels);
     for (int64_t part = 0; part < parts; ++part) {

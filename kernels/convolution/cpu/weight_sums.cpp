@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "kernels/convolution/cpu/in_parallel.h"
+#include "kernels/elements.h"
 
 // Weight gradients are sums over images and pixels. A pair is the same pixel of two images: then a tap, a stride or a dilation
 // is a matter of where to begin and how far to go, and padding is not read at all. The pairs of some images, or of some rows of
@@ -133,7 +134,7 @@ float* WeightSums::sums_of(int64_t block, int64_t row) const {
 at::Tensor WeightSums::weight_grad() const {
   const at::Tensor grad = at::empty({output_channels_, input_channels_, height_.kernel, width_.kernel},
                                     sums_.options().dtype(at::kBFloat16), at::MemoryFormat::ChannelsLast);
-  auto* const values = static_cast<BFloat16Bits*>(grad.data_ptr());
+  auto* const values = written_elements(grad);
   const int64_t step = taps() * input_channels_;
   in_parallel(blocks() * taps(), input_channels_ * kBlock, kRoundedInTask, [&](int64_t i) {
     const int64_t block = i / taps(), first = i % taps() * input_channels_;
@@ -146,7 +147,7 @@ at::Tensor WeightSums::weight_grad() const {
 
 at::Tensor WeightSums::bias_grad() const {
   const at::Tensor grad = at::empty({output_channels_}, sums_.options().dtype(at::kBFloat16));
-  auto* const values = static_cast<BFloat16Bits*>(grad.data_ptr());
+  auto* const values = written_elements(grad);
   for (int64_t block = 0; block < blocks(); ++block) {
     const Span columns = outputs_.slices()[static_cast<size_t>(block)];
     products_.round_transposed(sums_of(block, taps() * input_channels_), 1, columns.size(), values + columns.begin, 1);
