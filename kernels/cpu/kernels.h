@@ -11,8 +11,8 @@ namespace apex::kernels::cpu {
 
 const KernelTable& current_kernels();
 
-// What this machine walks memory fastest with.
-Ahead fetched_ahead();
+// What this machine walks memory fastest with; `in_place`: where a list is written that another one is read from.
+Ahead fetched_ahead(bool in_place);
 
 // How values of `dtype` become Real, and back. nullptr for Real itself.
 template <class Real>

@@ -45,7 +45,7 @@ class Pass {
     alignas(64) SumReal lanes[Rule::kSums + 1][kBlock];
     const int used = rules::folded_lanes(static_cast<int>(std::min(chunk.size, kBlock)));
     Block<Rule> block;
-    block.ahead = ahead_;
+    block.ahead = is_in_place(group_.rows[static_cast<size_t>(chunk.row)]) ? ahead_in_place_ : ahead_;
     block.starts_sums = chunk.size >= kBlock;
     block.past_caches = past_caches_;
     for (size_t s = 0; s < Rule::kSums; ++s) {
@@ -70,6 +70,14 @@ class Pass {
     }
     if (copies_ && group_.dtypes[kValues] == at::kFloat) return nullptr;
     return kernels_.run[index(0)][others][copies_ ? index(kValues) : 0];
+  }
+
+  // Whether what the first list holds is replaced in a list that is only written.
+  static bool is_in_place(const plan::TensorRow& row) {
+    for (size_t i = 1; i < kValues; ++i) {
+      if (!rules::is_read(Rule::kUses[i]) && row.data[i] == row.data[0]) return true;
+    }
+    return false;
   }
 
   void run_directly(const Rule& rule, const plan::TensorRow& row, const plan::Chunk& chunk, Block<Rule>& block) const {
@@ -120,7 +128,7 @@ class Pass {
   bool copies_;
   Writer<Real> copy_writer_ = nullptr;
   bool past_caches_;
-  Ahead ahead_ = fetched_ahead();
+  Ahead ahead_ = fetched_ahead(/*in_place=*/false), ahead_in_place_ = fetched_ahead(/*in_place=*/true);
   RunBlock<Rule> direct_ = find_direct();
 };
 
