@@ -16,7 +16,8 @@ function(apex_add_test name)
     target_precompile_headers(${name} REUSE_FROM apex_test_pch)
   endif()
   get_filename_component(room "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
-  set(environment "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE")
+  set(properties LABELS "${room}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS}"
+    ENVIRONMENT_MODIFICATION OMP_WAIT_POLICY=set:PASSIVE)  # a list of two would lose the second in gtest_discover_tests
   if(APEX_CPP_SANITIZE OR ARG_WHOLE)
     # A sanitized process takes seconds to start.
     set(entry "${room}")
@@ -24,10 +25,9 @@ function(apex_add_test name)
       set(entry "${room}.${name}")
     endif()
     add_test(NAME ${entry} COMMAND ${name})
-    set_tests_properties(${entry} PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
+    set_tests_properties(${entry} PROPERTIES ${properties})
   else()
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}."
-      PROPERTIES LABELS "${room}" ENVIRONMENT "${environment}")
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}." PROPERTIES ${properties})
   endif()
 endfunction()
 

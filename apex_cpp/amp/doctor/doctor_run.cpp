@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/doctor/doctor_run.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 

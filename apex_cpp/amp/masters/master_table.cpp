@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/masters/master_table.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/where.h>
 #include <apex_cpp/amp/casts/disable_casts.h>
