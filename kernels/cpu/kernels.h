@@ -11,7 +11,7 @@ namespace apex::kernels::cpu {
 
 const KernelTable& current_kernels();
 
-// What this machine walks memory fastest with; `in_place`: where a list is written that another one is read from.
+// What this machine walks memory fastest with; `in_place`: where the first list is replaced by one that is written.
 Ahead fetched_ahead(bool in_place);
 
 // How values of `dtype` become Real, and back. nullptr for Real itself.

@@ -44,15 +44,15 @@ class Pass {
   std::array<double, Rule::kSums> run(const Rule& rule, const plan::Chunk& chunk) const {
     alignas(64) SumReal lanes[Rule::kSums + 1][kBlock];
     const int used = rules::folded_lanes(static_cast<int>(std::min(chunk.size, kBlock)));
+    const plan::TensorRow& row = group_.rows[static_cast<size_t>(chunk.row)];
     Block<Rule> block;
-    block.ahead = is_in_place(group_.rows[static_cast<size_t>(chunk.row)]) ? ahead_in_place_ : ahead_;
+    block.ahead = is_in_place(row) ? ahead_in_place_ : ahead_;
     block.starts_sums = chunk.size >= kBlock;
     block.past_caches = past_caches_;
     for (size_t s = 0; s < Rule::kSums; ++s) {
       block.sums[s] = lanes[s];
       if (!block.starts_sums) std::fill_n(lanes[s], used, SumReal(0));
     }
-    const plan::TensorRow& row = group_.rows[static_cast<size_t>(chunk.row)];
     direct_ != nullptr ? run_directly(rule, row, chunk, block) : run_by_blocks(rule, row, chunk, block);
     if (past_caches_) current_kernels().conversions.fence();
     std::array<double, Rule::kSums> sums{};
@@ -72,12 +72,9 @@ class Pass {
     return kernels_.run[index(0)][others][copies_ ? index(kValues) : 0];
   }
 
-  // Whether what the first list holds is replaced in a list that is only written.
+  // Whether the first list is replaced by one that is only written: that is the last, if there is any.
   static bool is_in_place(const plan::TensorRow& row) {
-    for (size_t i = 1; i < kValues; ++i) {
-      if (!rules::is_read(Rule::kUses[i]) && row.data[i] == row.data[0]) return true;
-    }
-    return false;
+    return !rules::is_read(Rule::kUses[kValues - 1]) && row.data[kValues - 1] == row.data[0];
   }
 
   void run_directly(const Rule& rule, const plan::TensorRow& row, const plan::Chunk& chunk, Block<Rule>& block) const {
