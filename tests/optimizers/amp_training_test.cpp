@@ -101,6 +101,7 @@ TEST(StateFromBefore, FollowsTheMasters) {
 
 // APG-02, APG-03: a group added after the first step gets masters and takes part in the fused order.
 TEST(AddParamGroup, WorksInTheFusedOrder) {
+  torch::manual_seed(1);  // of a hundred initial weights, one overflows at the first loss scale, and its step is skipped
   nn::Linear first = make_linear(1), second(4, 2);
   FusedSGD optimizer(first->parameters(), FusedSGDOptions(0.1).materialize_master_grads(false));
   auto [models, opt] = amp::initialize(std::tie(first, second), optimizer, "O2", quiet());
