@@ -18,7 +18,7 @@ struct ProcessGroupOptions {
   /// where this build has NCCL and this process a GPU of its own, else gloo.
   TORCH_ARG(std::string, backend);
   /// "env://": MASTER_ADDR and MASTER_PORT, which torchrun sets. "tcp://HOST:PORT": rank 0 serves there. "file://PATH": a file
-  /// that all processes see and that does not exist before.
+  /// that all processes see and that does not exist before; the last of them to leave removes it.
   TORCH_ARG(std::string, init_method) = "env://";
   /// This process, in [0, world_size); -1: the environment's RANK.
   TORCH_ARG(int, rank) = -1;

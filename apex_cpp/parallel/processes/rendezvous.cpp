@@ -1,7 +1,6 @@
 #include <apex_cpp/parallel/processes/rendezvous.h>
 
 #include <c10/util/Exception.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include <apex_cpp/parallel/processes/environment.h>
+#include <apex_cpp/parallel/processes/file_store.h>
 
 namespace apex::parallel::detail {
 namespace {
@@ -67,7 +67,7 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const Rendezvous& place, std::chrono::
 c10::intrusive_ptr<c10d::Store> file_store(const Rendezvous& place, const std::string& path,
                                            std::chrono::milliseconds timeout) {
   try {
-    auto store = c10::make_intrusive<c10d::FileStore>(path, place.world_size);
+    auto store = make_file_store(path, place.world_size);
     store->setTimeout(timeout);
     return store;
   } catch (const std::exception& error) {
