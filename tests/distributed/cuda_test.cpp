@@ -25,7 +25,7 @@ std::string missing_for(const std::string& backend) {
   if (gpus == 0) return "no GPU on this machine";
   if (backend == "gloo") return "";
   if (gpus < world_size()) return "NCCL wants a GPU for each rank, and there are " + std::to_string(gpus);
-  return parallel::detail::has_nccl(rank()) ? "" : "this build has no NCCL";
+  return parallel::detail::name_of_gpu(rank()).empty() ? "this build has no NCCL" : "";
 }
 
 // The ranks of the default group, which is over Gloo; with "cpu:gloo,cuda:nccl" CPU tensors go on over that.

@@ -237,6 +237,12 @@ TEST(Start, MayBeRepeated) {
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }
 
+TEST(Start, FollowsTheRankThatWasToldTheBackend) {
+  Ranks ranks(2, faulty("one_rank_is_told_the_backend"));
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+}
+
 TEST(Start, RefusesAnUnknownMethod) {
   Ranks ranks(1, faulty("meet_at_a_file"), {"STORE=mpi://here"});
   ranks.wait(kGraceSeconds);

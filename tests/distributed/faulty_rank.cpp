@@ -100,6 +100,13 @@ void meet_at_a_file() {
   destroy_process_group();
 }
 
+void one_rank_is_told_the_backend() {
+  auto options = meeting(kStart);
+  if (variable("RANK") == "0") options.backend("");
+  init_process_group(options);
+  sum("the first sum");
+}
+
 // One group of all after the other.
 void start_twice() {
   for (int times = 0; times < 2; ++times) {
@@ -259,6 +266,7 @@ const std::map<std::string, void (*)()> kFaults{
     {"last_rank_calls_itself_1", last_rank_calls_itself_1},
     {"last_rank_counts_one_more", last_rank_counts_one_more},
     {"meet_at_a_file", meet_at_a_file},
+    {"one_rank_is_told_the_backend", one_rank_is_told_the_backend},
     {"last_rank_never_comes", last_rank_never_comes},
     {"one_rank_is_late", one_rank_is_late},
     {"gives_up", gives_up},

@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
+#include <apex_cpp/parallel/processes/backend_choice.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include "tests/distributed/ranks.h"
 
@@ -60,6 +61,41 @@ TEST(ProcessGroup, OfNobodyOrOfStrangersIsAnError) {
   EXPECT_THROW(new_group({}), c10::ValueError);
   EXPECT_THROW(new_group({0, 0}), c10::ValueError);
   EXPECT_THROW(new_group({world_size()}), c10::ValueError);
+}
+
+// What each rank was told, and the GPU that it has.
+TEST(BackendChoice, TakesNcclWhereEachRankHasAGpuToItself) {
+  using detail::choose_backend;
+  EXPECT_EQ(choose_backend({{"", "a"}, {"", "b"}}), "cpu:gloo,cuda:nccl");
+  EXPECT_EQ(choose_backend({{"", "a"}}), "cpu:gloo,cuda:nccl");
+  EXPECT_EQ(choose_backend({{"", "a"}, {"", "b"}, {"", "a"}}), "gloo");
+  EXPECT_EQ(choose_backend({{"", "a"}, {"", ""}}), "gloo");
+  EXPECT_EQ(choose_backend({{"", ""}, {"", ""}}), "gloo");
+}
+
+TEST(BackendChoice, SaysWhyNcclCannotBeUsed) {
+  EXPECT_EQ(detail::why_without_nccl({{"", "a"}, {"", "b"}, {"", "a"}}), "ranks 0 and 2 have the same GPU");
+  EXPECT_EQ(detail::why_without_nccl({{"", "a"}, {"", ""}}), "rank 1 has no GPU");
+  EXPECT_EQ(detail::why_without_nccl({{"", "a"}, {"", "b"}}), "");
+}
+
+TEST(BackendChoice, FollowsTheRanksThatWereTold) {
+  EXPECT_EQ(detail::choose_backend({{"", "a"}, {"gloo", ""}}), "gloo");
+  EXPECT_EQ(detail::choose_backend({{"nccl", ""}, {"", "a"}}), "nccl");
+  try {
+    detail::choose_backend({{"", "a"}, {"nccl", ""}, {"gloo", ""}});
+    FAIL() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 2 was given the backend 'gloo', but rank 1 'nccl'"), std::string::npos);
+  }
+}
+
+TEST(BackendChoice, TravelsAsText) {
+  for (const detail::BackendWish& wish : {detail::BackendWish{"gloo", ""}, {"", "0f3a"}, {"", ""}}) {
+    const auto read = detail::wish_of(detail::text_of(wish));
+    EXPECT_EQ(read.backend, wish.backend);
+    EXPECT_EQ(read.gpu, wish.gpu);
+  }
 }
 
 TEST(ProcessGroup, IsMadeOnce) {

@@ -25,8 +25,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendPlace& place);
 /// Whether an operation is Gloo's, which the host waits for; for one of NCCL's a stream waits. A group may have both.
 bool is_of_gloo(const c10d::Work& work);
 
-/// Whether this build has NCCL and this process, by its LOCAL_RANK or else `rank`, a GPU of its own.
-bool has_nccl(int rank);
+/// The identifier, the same in every process, of the GPU of this one: the only one that it sees, or that of its LOCAL_RANK or
+/// else `rank`. Empty: there is none, or this build has no NCCL.
+std::string name_of_gpu(int rank);
 /// Makes the GPU of this process the current device. Error: LOCAL_RANK is beyond the GPUs, of which there are several.
 void take_gpu(int rank);
 /// NCCL. Error: this build has none, or the machine no GPU.

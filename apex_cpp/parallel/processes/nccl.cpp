@@ -8,15 +8,36 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <iomanip>
+#include <sstream>
+
 #include <apex_cpp/parallel/processes/environment.h>
 
 namespace apex::parallel::detail {
-bool has_nccl(int rank) { return at::cuda::is_available() && local_rank(rank) < c10::cuda::device_count(); }
+namespace {
+
+// A launcher may show each process its own GPU alone.
+int gpu_of(int rank) { return c10::cuda::device_count() == 1 ? 0 : local_rank(rank); }
+
+std::string hexadecimal(const cudaUUID_t& id) {
+  std::ostringstream text;
+  text << std::hex << std::setfill('0');
+  for (const char byte : id.bytes) text << std::setw(2) << static_cast<int>(static_cast<unsigned char>(byte));
+  return text.str();
+}
+
+}  // namespace
+
+std::string name_of_gpu(int rank) {
+  const int gpu = gpu_of(rank);
+  if (gpu >= c10::cuda::device_count()) return "";
+  return hexadecimal(at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(gpu))->uuid);
+}
 
 void take_gpu(int rank) {
   const int gpus = c10::cuda::device_count();
   TORCH_CHECK(gpus > 0, "init_process_group (rank ", rank, "): the backend nccl needs a GPU, and there is none: use gloo");
-  const int gpu = gpus == 1 ? 0 : local_rank(rank);  // a launcher may show each process its own GPU alone
+  const int gpu = gpu_of(rank);
   TORCH_CHECK(gpu < gpus, "init_process_group (rank ", rank, "): LOCAL_RANK is ", gpu, ", but this machine has ", gpus,
               " GPUs: start at most one process for each, or use the backend gloo");
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(gpu));
@@ -32,7 +53,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendPlace& place) {
 #else
 namespace apex::parallel::detail {
 
-bool has_nccl(int) { return false; }
+std::string name_of_gpu(int) { return ""; }
 
 void take_gpu(int) {}
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <apex_cpp/amp/session/printing.h>
+#include <apex_cpp/parallel/processes/backend_choice.h>
 #include <apex_cpp/parallel/processes/backends.h>
 #include <apex_cpp/parallel/processes/rendezvous.h>
 
@@ -31,11 +32,30 @@ World& world() {
   return *world;
 }
 
-std::string default_backend(int rank) { return detail::has_nccl(rank) ? "cpu:gloo,cuda:nccl" : "gloo"; }
-
 void check_backend(const std::string& backend) {
   TORCH_CHECK(backend.empty() || backend == "gloo" || backend == "nccl" || backend == "cpu:gloo,cuda:nccl",
               "init_process_group: there is no backend '", backend, "': use gloo, nccl or cpu:gloo,cuda:nccl");
+}
+
+bool has_nccl(const std::string& backend) { return backend.find("nccl") != std::string::npos; }
+
+// Nobody asked for Gloo, some have GPUs, and CUDA tensors go by way of the host all the same.
+void warn_of_unused_gpus(const std::vector<detail::BackendWish>& wishes) {
+  const auto has_gpu = [](const detail::BackendWish& wish) { return !wish.gpu.empty(); };
+  const auto is_told = [](const detail::BackendWish& wish) { return !wish.backend.empty(); };
+  if (std::any_of(wishes.begin(), wishes.end(), has_gpu) && std::none_of(wishes.begin(), wishes.end(), is_told))
+    TORCH_WARN("init_process_group: ", detail::why_without_nccl(wishes),
+               ": all ranks use Gloo, by way of the host. For NCCL start one process for each GPU.");
+}
+
+// All come to the same, by what each has brought.
+std::string meet_and_choose(const detail::Rendezvous& place, const ProcessGroupOptions& options) {
+  const detail::BackendWish mine{options.backend(), options.backend().empty() ? detail::name_of_gpu(place.rank) : ""};
+  std::vector<detail::BackendWish> wishes;
+  for (const auto& text : detail::meet(place, detail::text_of(mine), options.timeout())) wishes.push_back(detail::wish_of(text));
+  const auto backend = detail::choose_backend(wishes);
+  if (place.rank == 0 && backend == "gloo") warn_of_unused_gpus(wishes);
+  return backend;
 }
 
 void add_gloo(c10d::ProcessGroup& group, const detail::BackendPlace& place, bool for_cuda) {
@@ -76,9 +96,9 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   TORCH_CHECK(!is_initialized(), "init_process_group: it was called before: call destroy_process_group first");
   check_backend(options.backend());
   const auto place = detail::open_store(options);
-  const auto backend = options.backend().empty() ? default_backend(place.rank) : options.backend();
-  if (backend != "gloo") detail::take_gpu(place.rank);
-  detail::meet(place, options.timeout());
+  if (has_nccl(options.backend())) detail::take_gpu(place.rank);  // fails before others wait for this rank
+  const auto backend = meet_and_choose(place, options);
+  if (has_nccl(backend)) detail::take_gpu(place.rank);
   const auto address = place.host.empty() ? "" : detail::address_towards(place.host);
   auto group = make_group({place.store, place.rank, place.world_size, options.timeout(), address}, backend, "world");
   world() = {group, backend, address, options.timeout(), 0};

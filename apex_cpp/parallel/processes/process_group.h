@@ -14,8 +14,9 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 /// Where the processes meet, and how they talk.
 struct ProcessGroupOptions {
-  /// "gloo" (CPU tensors, and CUDA tensors by way of the host), "nccl" (CUDA tensors), or "cpu:gloo,cuda:nccl". Empty: both
-  /// where this build has NCCL and this process a GPU of its own, else gloo.
+  /// "gloo" (CPU tensors, and CUDA tensors by way of the host), "nccl" (CUDA tensors), or "cpu:gloo,cuda:nccl", the same on all
+  /// ranks. Empty: what other ranks were given; else both where this build has NCCL and every rank a GPU to itself, and gloo
+  /// where not.
   TORCH_ARG(std::string, backend);
   /// "env://": MASTER_ADDR and MASTER_PORT, which torchrun sets. "tcp://HOST:PORT": rank 0 serves there. "file://PATH": a file
   /// that all processes see and that does not exist before; the last of them to leave removes it.

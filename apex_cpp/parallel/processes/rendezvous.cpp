@@ -114,11 +114,25 @@ std::string missing_ranks(const Rendezvous& place) {
   return list;
 }
 
-void arrive(const Rendezvous& place) {
+// What a rank leaves in the store for all: how many it takes them to be, and what it has brought.
+std::string arrival_text(const Rendezvous& place, const std::string& brought) {
+  return std::to_string(place.world_size) + ' ' + brought;
+}
+
+std::string read_arrival(const Rendezvous& place, int rank) {
+  const auto arrived = text(place.store->get(arrival(rank)));
+  const auto space = arrived.find(' ');
+  const auto world_size = arrived.substr(0, space);
+  TORCH_CHECK(world_size == std::to_string(place.world_size), "init_process_group: rank ", place.rank, " has a WORLD_SIZE of ",
+              place.world_size, ", but rank ", rank, " one of ", world_size);
+  return arrived.substr(space + 1);
+}
+
+void arrive(const Rendezvous& place, const std::string& brought) {
   TORCH_CHECK(place.store->add("count/" + std::to_string(place.rank), 1) == 1, "init_process_group: there is a rank ",
               place.rank,
               " already: give each process a RANK of its own; a store's file that an earlier run left must be removed first");
-  place.store->set(arrival(place.rank), std::to_string(place.world_size));
+  place.store->set(arrival(place.rank), arrival_text(place, brought));
 }
 
 // Leaves word for ranks that come later, where the store still serves.
@@ -167,18 +181,18 @@ Rendezvous open_store(const ProcessGroupOptions& options) {
   return place;
 }
 
-void meet(const Rendezvous& place, std::chrono::milliseconds timeout) {
+std::vector<std::string> meet(const Rendezvous& place, const std::string& brought, std::chrono::milliseconds timeout) {
   expect_that_nobody_gave_up(place);
-  arrive(place);
+  arrive(place, brought);
+  std::vector<std::string> of_all;
   const auto until = std::chrono::steady_clock::now() + timeout;
   for (int rank = 0; rank < place.world_size; ++rank) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     wait_for(place, rank, std::max(left, std::chrono::milliseconds(1)));
-    const auto world_size = text(place.store->get(arrival(rank)));
-    TORCH_CHECK(world_size == std::to_string(place.world_size), "init_process_group: rank ", place.rank,
-                " has a WORLD_SIZE of ", place.world_size, ", but rank ", rank, " one of ", world_size);
+    of_all.push_back(read_arrival(place, rank));
   }
   expect_that_nobody_gave_up(place);
+  return of_all;
 }
 
 }  // namespace apex::parallel::detail

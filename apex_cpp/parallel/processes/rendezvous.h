@@ -3,6 +3,7 @@
 #include <apex_cpp/parallel/processes/process_group.h>
 
 #include <string>
+#include <vector>
 
 namespace apex::parallel::detail {
 
@@ -19,8 +20,9 @@ struct Rendezvous {
 /// Reads options and environment and opens the store. Every error names the rank and what to change.
 Rendezvous open_store(const ProcessGroupOptions& options);
 
-/// Waits until all ranks are there. Errors: a rank that is there twice, a world size that differs from rank 0's, ranks that did
-/// not come within the time-out, and, for a rank that comes later, that others gave up.
-void meet(const Rendezvous& place, std::chrono::milliseconds timeout);
+/// Waits until all ranks are there, and returns what each has brought for the others. Errors: a rank that is there twice, a
+/// world size that differs from rank 0's, ranks that did not come within the time-out, and, for a rank that comes later, that
+/// others gave up.
+std::vector<std::string> meet(const Rendezvous& place, const std::string& brought, std::chrono::milliseconds timeout);
 
 }  // namespace apex::parallel::detail
