@@ -2,7 +2,7 @@
 
 #include <apex_cpp/parallel.h>
 
-#include "team.h"
+#include "step/team.h"
 
 namespace distributed {
 

@@ -5,8 +5,8 @@
 
 #include <apex_cpp/tables/csv.h>
 
-#include "csv_file.h"
 #include "errors.h"
+#include "records/csv_file.h"
 
 namespace train {
 namespace {

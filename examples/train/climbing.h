@@ -6,8 +6,8 @@
 
 #include <apex_cpp/amp/divergence/level_fallback.h>
 
-#include "config.h"
-#include "run_folder.h"
+#include "config/config.h"
+#include "records/run_folder.h"
 
 namespace train {
 

@@ -9,12 +9,12 @@
 
 #include "climbing.h"
 #include "common/progress.h"
-#include "config.h"
+#include "config/config.h"
 #include "data/load.h"
-#include "epoch.h"
 #include "errors.h"
 #include "options.h"
-#include "run_folder.h"
+#include "records/run_folder.h"
+#include "step/epoch.h"
 #include "trainer.h"
 
 namespace train {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "observer.h"
-#include "team.h"
+#include "step/observer.h"
+#include "step/team.h"
 
 namespace train {
 

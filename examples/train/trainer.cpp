@@ -11,12 +11,12 @@
 #include <apex_cpp/parallel/convert_syncbn_model.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "checkpoint.h"
 #include "climbing.h"
-#include "epoch.h"
 #include "errors.h"
-#include "models.h"
-#include "optimizer.h"
+#include "network/models.h"
+#include "step/checkpoint.h"
+#include "step/epoch.h"
+#include "step/optimizer.h"
 
 namespace train {
 namespace {

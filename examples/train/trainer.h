@@ -2,14 +2,14 @@
 
 #include <string>
 
-#include "checkpoint.h"
 #include "common/progress.h"
-#include "config.h"
+#include "config/config.h"
 #include "data/dataset.h"
-#include "metrics.h"
-#include "observer.h"
-#include "run_folder.h"
-#include "team.h"
+#include "records/metrics.h"
+#include "records/run_folder.h"
+#include "step/checkpoint.h"
+#include "step/observer.h"
+#include "step/team.h"
 
 namespace train {
 

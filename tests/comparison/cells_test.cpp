@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "errors.h"
-#include "run_folder.h"
+#include "records/run_folder.h"
 #include "shell.h"
 #include "state_bytes.h"
 #include "tests/examples/scratch.h"

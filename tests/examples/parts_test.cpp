@@ -6,19 +6,19 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include "config.h"
-#include "csv_file.h"
+#include "config/config.h"
 #include "data/load.h"
 #include "easy_digits.h"
 #include "errors.h"
-#include "metrics.h"
-#include "models.h"
-#include "optimizer.h"
+#include "network/models.h"
 #include "options.h"
-#include "run_folder.h"
-#include "schedule.h"
+#include "records/csv_file.h"
+#include "records/metrics.h"
+#include "records/run_folder.h"
 #include "scratch.h"
-#include "torch_amp.h"
+#include "step/optimizer.h"
+#include "step/schedule.h"
+#include "step/torch_amp.h"
 #include "trainer.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <apex_cpp/tables/csv.h>
 #include <zlib.h>
 
-#include "run_folder.h"
+#include "records/run_folder.h"
 
 namespace comparison {
 namespace {

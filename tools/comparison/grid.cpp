@@ -5,10 +5,10 @@
 #include <set>
 #include <sstream>
 
-#include "config_keys.h"
+#include "config/config_keys.h"
 #include "data/load.h"
 #include "errors.h"
-#include "models.h"
+#include "network/models.h"
 #include "trainer.h"
 
 namespace comparison {

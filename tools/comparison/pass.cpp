@@ -8,10 +8,10 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/optim/sgd.h>
 
-#include "models.h"
-#include "network.h"
-#include "step.h"
-#include "torch_amp.h"
+#include "network/models.h"
+#include "network/network.h"
+#include "step/step.h"
+#include "step/torch_amp.h"
 
 namespace comparison {
 namespace {

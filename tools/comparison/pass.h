@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "config.h"
+#include "config/config.h"
 #include "data/dataset.h"
 
 namespace comparison {

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "memory_watch.h"
-#include "observer.h"
+#include "step/observer.h"
 
 namespace comparison {
 

@@ -16,7 +16,7 @@
 
 #include "common/user_error.h"
 #include "program.h"
-#include "run_folder.h"
+#include "records/run_folder.h"
 #include "shell.h"
 
 namespace comparison {

@@ -13,15 +13,15 @@
 
 #include "common/command_line.h"
 #include "common/progress.h"
-#include "config.h"
+#include "config/config.h"
 #include "data/load.h"
-#include "epoch.h"
 #include "errors.h"
-#include "models.h"
-#include "observer.h"
-#include "optimizer.h"
+#include "network/models.h"
 #include "program.h"
-#include "run_folder.h"
+#include "records/run_folder.h"
+#include "step/epoch.h"
+#include "step/observer.h"
+#include "step/optimizer.h"
 #include "trainer.h"
 
 namespace doctor {

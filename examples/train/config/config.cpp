@@ -1,4 +1,4 @@
-#include "config.h"
+#include "config/config.h"
 
 #include <cerrno>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "config_keys.h"
+#include "config/config_keys.h"
 #include "errors.h"
 
 namespace train {

@@ -1,4 +1,4 @@
-#include "torch_amp.h"
+#include "step/torch_amp.h"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
-#include "board.h"
+#include "records/board.h"
 
 #include <stdexcept>
 
 #include "errors.h"
-#include "metrics.h"
+#include "records/metrics.h"
 
 namespace train {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "config.h"
-#include "network.h"
+#include "config/config.h"
+#include "network/network.h"
 
 namespace train {
 

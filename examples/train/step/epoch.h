@@ -2,11 +2,11 @@
 
 #include <functional>
 
-#include "config.h"
+#include "config/config.h"
 #include "data/dataset.h"
-#include "observer.h"
-#include "step.h"
-#include "team.h"
+#include "step/observer.h"
+#include "step/step.h"
+#include "step/team.h"
 
 namespace train {
 

@@ -1,4 +1,4 @@
-#include "csv_file.h"
+#include "records/csv_file.h"
 
 #include <algorithm>
 #include <cstdlib>

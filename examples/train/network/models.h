@@ -3,7 +3,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 
-#include "config.h"
+#include "config/config.h"
 #include "data/dataset.h"
 
 namespace train {

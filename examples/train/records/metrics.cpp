@@ -1,4 +1,4 @@
-#include "metrics.h"
+#include "records/metrics.h"
 
 #include <cstdio>
 

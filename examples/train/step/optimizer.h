@@ -4,7 +4,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "config.h"
+#include "config/config.h"
 
 namespace train {
 

@@ -3,11 +3,11 @@
 #include <optional>
 #include <string>
 
-#include "board.h"
-#include "config.h"
-#include "csv_file.h"
-#include "epoch.h"
-#include "run_folder.h"
+#include "config/config.h"
+#include "records/board.h"
+#include "records/csv_file.h"
+#include "records/run_folder.h"
+#include "step/epoch.h"
 
 namespace train {
 

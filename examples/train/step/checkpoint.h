@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "step.h"
+#include "step/step.h"
 
 namespace train {
 

@@ -4,9 +4,9 @@
 
 #include <apex_cpp/tensorboard/summary_writer.h>
 
-#include "config.h"
-#include "epoch.h"
-#include "run_folder.h"
+#include "config/config.h"
+#include "records/run_folder.h"
+#include "step/epoch.h"
 
 namespace train {
 

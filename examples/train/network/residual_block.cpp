@@ -1,4 +1,4 @@
-#include "residual_block.h"
+#include "network/residual_block.h"
 
 #include <ATen/ops/relu.h>
 

@@ -7,11 +7,11 @@
 
 #include <apex_cpp/amp.h>
 
-#include "config.h"
-#include "network.h"
-#include "observer.h"
-#include "team.h"
-#include "torch_amp.h"
+#include "config/config.h"
+#include "network/network.h"
+#include "step/observer.h"
+#include "step/team.h"
+#include "step/torch_amp.h"
 
 namespace train {
 

@@ -1,11 +1,11 @@
-#include "epoch.h"
+#include "step/epoch.h"
 
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/tensor.h>
 
 #include "data/shuffle.h"
-#include "optimizer.h"
-#include "schedule.h"
+#include "step/optimizer.h"
+#include "step/schedule.h"
 
 namespace train {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include "config_keys.h"
+#include "config/config_keys.h"
 #include "errors.h"
 
 namespace train {

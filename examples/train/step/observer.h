@@ -2,7 +2,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "network.h"
+#include "network/network.h"
 
 namespace train {
 

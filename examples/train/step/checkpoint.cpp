@@ -1,4 +1,4 @@
-#include "checkpoint.h"
+#include "step/checkpoint.h"
 
 #include <apex_cpp/amp.h>
 

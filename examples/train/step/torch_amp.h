@@ -7,7 +7,7 @@
 
 #include <apex_cpp/amp.h>
 
-#include "config.h"
+#include "config/config.h"
 
 namespace train {
 

@@ -1,4 +1,4 @@
-#include "run_folder.h"
+#include "records/run_folder.h"
 
 #include <ctime>
 #include <filesystem>

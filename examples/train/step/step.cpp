@@ -1,4 +1,4 @@
-#include "step.h"
+#include "step/step.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
 #include <torch/nn/utils/clip_grad.h>

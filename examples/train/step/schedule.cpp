@@ -1,4 +1,4 @@
-#include "schedule.h"
+#include "step/schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include <apex_cpp/amp.h>
 
-#include "models.h"
+#include "network/models.h"
 
 namespace train {
 
