@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "support.h"
-#include "tests/oracle/case_file.h"
-#include "tests/oracle/compare.h"
-#include "tests/oracle/report.h"
+#include "tests/oracle/reading/case_file.h"
+#include "tests/oracle/verdict/compare.h"
+#include "tests/oracle/verdict/report.h"
 
 namespace {
 

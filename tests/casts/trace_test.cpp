@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/amp/support.h"
-#include "tests/oracle/json.h"
+#include "tests/oracle/reading/json.h"
 
 namespace apex::test {
 namespace {

@@ -11,7 +11,7 @@
 #include "tests/checkpoint/failing_calls.h"
 #include "tests/checkpoint/raw_safetensors.h"
 #include "tests/examples/scratch.h"
-#include "tests/oracle/safetensors.h"
+#include "tests/oracle/reading/safetensors.h"
 
 namespace apex::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "tests/oracle/json.h"
+#include "tests/oracle/reading/json.h"
 #include "tests/oracle/replay.h"
 
 namespace oracle {

@@ -2,11 +2,11 @@
 
 #include <map>
 
-#include "tests/oracle/events.h"
-#include "tests/oracle/layers.h"
-#include "tests/oracle/optimizers.h"
-#include "tests/oracle/report.h"
-#include "tests/oracle/wraps.h"
+#include "tests/oracle/events/events.h"
+#include "tests/oracle/networks/layers.h"
+#include "tests/oracle/session/optimizers.h"
+#include "tests/oracle/session/wraps.h"
+#include "tests/oracle/verdict/report.h"
 
 namespace oracle {
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "tests/oracle/json.h"
+#include "tests/oracle/reading/json.h"
 
 namespace oracle {
 

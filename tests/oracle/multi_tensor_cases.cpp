@@ -6,8 +6,8 @@
 #include <set>
 
 #include "kernels/multi_tensor.h"
-#include "tests/oracle/compare.h"
 #include "tests/oracle/features.h"
+#include "tests/oracle/verdict/compare.h"
 
 namespace oracle {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "tests/oracle/case_file.h"
-#include "tests/oracle/report.h"
+#include "tests/oracle/reading/case_file.h"
+#include "tests/oracle/verdict/report.h"
 
 namespace oracle {
 

@@ -1,7 +1,7 @@
 // The replay of the table of O1 casts notices what does not hold.
 #include <gtest/gtest.h>
 
-#include "tests/oracle/tables.h"
+#include "tests/oracle/tables/tables.h"
 
 namespace oracle {
 namespace {

@@ -9,9 +9,9 @@
 #include <functional>
 #include <limits>
 
-#include "tests/oracle/compare.h"
-#include "tests/oracle/json.h"
-#include "tests/oracle/safetensors.h"
+#include "tests/oracle/reading/json.h"
+#include "tests/oracle/reading/safetensors.h"
+#include "tests/oracle/verdict/compare.h"
 
 namespace oracle {
 namespace {

@@ -1,8 +1,8 @@
 // The repair file: its entries are needed, hold nowhere else, and are noticed when nothing needs them.
-#include "tests/oracle/repairs.h"
+#include "tests/oracle/verdict/repairs.h"
 
 #include "tests/oracle/case_copy.h"
-#include "tests/oracle/history.h"
+#include "tests/oracle/session/history.h"
 
 namespace oracle {
 namespace {

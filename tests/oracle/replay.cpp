@@ -11,10 +11,10 @@
 #include <sstream>
 #include <vector>
 
-#include "tests/oracle/case_file.h"
 #include "tests/oracle/multi_tensor_cases.h"
-#include "tests/oracle/session.h"
-#include "tests/oracle/tables.h"
+#include "tests/oracle/reading/case_file.h"
+#include "tests/oracle/session/session.h"
+#include "tests/oracle/tables/tables.h"
 
 namespace oracle {
 namespace {

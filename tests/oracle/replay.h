@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/oracle/report.h"
+#include "tests/oracle/verdict/report.h"
 
 namespace oracle {
 

@@ -2,8 +2,8 @@
 #include <ATen/Functions.h>
 
 #include "tests/oracle/case_copy.h"
-#include "tests/oracle/layers.h"
-#include "tests/oracle/tables.h"
+#include "tests/oracle/networks/layers.h"
+#include "tests/oracle/tables/tables.h"
 
 namespace oracle {
 namespace {

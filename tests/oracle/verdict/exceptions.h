@@ -1,0 +1,23 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tests/oracle/reading/json.h"
+#include "tests/oracle/verdict/report.h"
+
+namespace oracle {
+
+// Thrown by a call that C++ rejects when it is compiled: the error that Python raises when it runs, whatever its class.
+class RejectedWhenCompiled : public std::exception {};
+
+// What an exception is called in Python: "RuntimeError", "ValueError", …
+std::string python_name(const std::exception& error);
+
+// Runs `action` and checks that it throws what stands for the named Python exception (RuntimeError: c10::Error, ValueError:
+// c10::ValueError, …). `expected` null or a JSON null: it must not throw. Answers the message of what was thrown, if anything.
+std::optional<std::string> check_exception(Report& report, const Json* expected, const std::function<void()>& action);
+
+}  // namespace oracle
