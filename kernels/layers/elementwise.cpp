@@ -17,13 +17,7 @@ uint16_t infinity_of(c10::ScalarType type) { return type == at::kHalf ? 0x7c00 :
 namespace layers {
 
 const LayerKernels& current_layers() {
-#ifdef APEX_CPP_X86_KERNELS
-  const auto isa = cpu::current_isa();
-  if (isa == cpu::Isa::avx512_bf16) return kAvx512Bf16Layers;
-  if (isa == cpu::Isa::avx512) return kAvx512Layers;
-  if (isa == cpu::Isa::avx2) return kAvx2Layers;
-#endif
-  return kPortableLayers;
+  return cpu::of_current_isa<kPortableLayers, kAvx2Layers, kAvx512Layers, kAvx512Bf16Layers>();
 }
 
 }  // namespace layers

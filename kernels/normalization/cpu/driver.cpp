@@ -18,7 +18,6 @@ namespace apex::kernels::normalization::cpu {
 namespace {
 
 using kernels::cpu::Buffers;
-using kernels::cpu::Isa;
 using kernels::cpu::real_options;
 using kernels::cpu::RowReader;
 using kernels::cpu::RowWriter;
@@ -26,24 +25,16 @@ using kernels::cpu::RowWriter;
 constexpr int64_t kGrain = 16384;  // elements worth a thread
 constexpr int64_t kColumns = 64;   // whose sums over the blocks are taken together
 
-const RowTables& current_tables() {
-#ifdef APEX_CPP_X86_KERNELS
-  const Isa isa = kernels::cpu::current_isa();
-  if (isa >= Isa::avx512) return kAvx512Rows;
-  if (isa == Isa::avx2) return kAvx2Rows;
-#endif
-  return kPortableRows;
-}
-
 template <class Real>
 const RowKernels<Real>& current_rows(NormKind kind) {
   const auto& of_kind = [](const KindTables<Real>& tables, NormKind k) -> const RowKernels<Real>& {
     return k == NormKind::layer ? tables.layer : tables.rms;
   };
+  const RowTables& tables = kernels::cpu::of_current_isa<kPortableRows, kAvx2Rows, kAvx512Rows>();
   if constexpr (std::is_same_v<Real, float>) {
-    return of_kind(current_tables().of_float, kind);
+    return of_kind(tables.of_float, kind);
   } else {
-    return of_kind(current_tables().of_double, kind);
+    return of_kind(tables.of_double, kind);
   }
 }
 

@@ -16,20 +16,13 @@
 namespace apex::kernels::statistics::cpu {
 namespace {
 
-using kernels::cpu::Isa;
-
 template <class Real>
 AddBlock<Real> current_add_block() {
-  const Isa isa = kernels::cpu::current_isa();
-  const BlockTable* table = &kPortableBlocks;
-#ifdef APEX_CPP_X86_KERNELS
-  if (isa >= Isa::avx512) table = &kAvx512Blocks;
-  if (isa == Isa::avx2) table = &kAvx2Blocks;
-#endif
+  const BlockTable& table = kernels::cpu::of_current_isa<kPortableBlocks, kAvx2Blocks, kAvx512Blocks>();
   if constexpr (std::is_same_v<Real, float>) {
-    return table->of_float;
+    return table.of_float;
   } else {
-    return table->of_double;
+    return table.of_double;
   }
 }
 

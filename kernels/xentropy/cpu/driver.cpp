@@ -14,27 +14,18 @@ namespace apex::kernels::xentropy::cpu {
 namespace {
 
 using kernels::cpu::Buffers;
-using kernels::cpu::Isa;
 using kernels::cpu::RowReader;
 using kernels::cpu::RowWriter;
 
 constexpr int64_t kGrain = 16384;  // elements worth a thread
 
-const RowTable& current_table() {
-#ifdef APEX_CPP_X86_KERNELS
-  const Isa isa = kernels::cpu::current_isa();
-  if (isa >= Isa::avx512) return kAvx512Rows;
-  if (isa == Isa::avx2) return kAvx2Rows;
-#endif
-  return kPortableRows;
-}
-
 template <class Real>
 const RowKernels<Real>& current_rows() {
+  const RowTable& table = kernels::cpu::of_current_isa<kPortableRows, kAvx2Rows, kAvx512Rows>();
   if constexpr (std::is_same_v<Real, float>) {
-    return current_table().of_float;
+    return table.of_float;
   } else {
-    return current_table().of_double;
+    return table.of_double;
   }
 }
 
