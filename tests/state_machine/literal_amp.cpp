@@ -155,12 +155,32 @@ void LiteralAmp::end_block(const Event& event) {
   });
 }
 
+// PORT: gradients that were zeroed in the model are zeros in the masters, those that were dropped are dropped; where none is
+// left in the model, those of earlier passes go, too.
+void LiteralAmp::follow_model(const Optimizer& optimizer) {
+  if (!has_masters() || in_fused_order(optimizer)) return;
+  bool any_dropped = false;
+  for (int param : optimizer.halves) {
+    const Gradient& grad = state_.params[param].grad;
+    Gradient& master = state_.masters[param].grad;
+    if (!master.defined || !marked_[param] || (grad.defined && !zeroed_[param])) continue;
+    master = {grad.defined, {}};
+    marked_[param] = grad.defined;
+    zeroed_[param] = false;
+    any_dropped = true;
+  }
+  const auto has_values = [&](int param) { return state_.params[param].grad.values != Values{}; };
+  if (!any_dropped || std::any_of(optimizer.params.begin(), optimizer.params.end(), has_values)) return;
+  for (int param : optimizer.halves) {
+    if (!marked_[param]) state_.masters[param].grad = {};
+  }
+}
+
 void LiteralAmp::prepare(Optimizer& optimizer) {
+  follow_model(optimizer);
   for (int param : optimizer.halves) {
     Gradient& grad = state_.params[param].grad;
     if (has_masters() && !in_fused_order(optimizer)) {  // BWD-01
-      const bool zeroed = marked_[param] && (!grad.defined || zeroed_[param]);
-      if (zeroed) state_.masters[param].grad = {};
       grad = {};
       continue;
     }
@@ -302,6 +322,7 @@ void LiteralAmp::post_fused_order(Optimizer& optimizer, const ScalerState& scale
 
 void LiteralAmp::materialize(Optimizer& optimizer) {
   const bool waiting = optimizer.scale_set_by_backward && !optimizer.params_have_scaled_gradients;
+  if (!optimizer.params_have_scaled_gradients) follow_model(optimizer);
   if (!in_fused_order(optimizer) || !waiting) return;
   const double factor = 1 / optimizer.most_recent_scale;
   for (int param : optimizer.halves) {
@@ -378,6 +399,7 @@ void LiteralAmp::step(int index) {
     result.scale_after = state_.scalers[optimizer.skip->loss_id].scale;
     optimizer.skip.reset();
   } else {
+    if (!optimizer.params_have_scaled_gradients) follow_model(optimizer);
     const bool fused_order = in_fused_order(optimizer);
     const double factor = fused_order ? 1 / optimizer.most_recent_scale : 1;
     for (int param : optimizer.params) {

@@ -47,6 +47,7 @@ class LiteralAmp {
   void backward(const Event& event);
   void accumulate(int param, const Gradient& derivative, double scale);
   void prepare(Optimizer& optimizer);
+  void follow_model(const Optimizer& optimizer);
   void put_waiting_aside(Optimizer& optimizer);
   void join_waiting(Optimizer& optimizer, double scale);
   void abandon(Optimizer& optimizer);
@@ -83,7 +84,7 @@ class LiteralAmp {
   State state_;
   std::array<Optimizer, kOptimizers> optimizers_;
   std::array<bool, kParams> has_momentum_{};
-  // PORT: a zero_grad of the module reaches the masters at the next block (design: "leave the next step correct").
+  // PORT: a zero_grad of the module reaches the masters before they are used (design: "leave the next step correct").
   std::array<bool, kParams> marked_{}, zeroed_{};
   std::optional<std::vector<std::pair<double, int64_t>>> saved_;
   bool overflow_ = false;  // the device flag

@@ -2,16 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/any.h>
 #include <ATen/ops/empty.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <c10/core/impl/COW.h>
 
 namespace apex::amp::detail {
 namespace {
 
 bool is_shared(const at::Tensor& tensor) { return c10::impl::cow::is_cow_data_ptr(memory_of(tensor)->data_ptr()); }
-
-bool has_nonzero(const at::Tensor& grad) { return grad.is_sparse() || at::any(grad).item<bool>(); }
 
 }  // namespace
 
@@ -25,6 +23,12 @@ bool GradMark::still(const at::Tensor& grad) const { return trace_.still(grad) &
 bool GradMark::was_changed(const at::Tensor& grad) const {
   const at::NoGradGuard no_grad;
   return !still(grad) && has_nonzero(grad) && !has_values_of(grad);
+}
+
+bool GradMark::was_dropped(const at::Tensor& grad) const {
+  const at::NoGradGuard no_grad;
+  if (!defined_ || !grad.defined()) return defined_;
+  return !still(grad) && !has_nonzero(grad) && !has_values_of(grad);
 }
 
 bool GradMark::has_values_of(const at::Tensor& grad) const {

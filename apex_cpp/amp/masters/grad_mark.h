@@ -23,6 +23,8 @@ class GradMark {
   /// Whether `grad` has values that the marked one has not. Zeros count as none: a zero_grad writes them. Synchronises unless
   /// `still`.
   bool was_changed(const at::Tensor& grad) const;
+  /// Whether there was a gradient, and `grad` is none or has become zeros. Synchronises as `was_changed`.
+  bool was_dropped(const at::Tensor& grad) const;
   /// Lets go of the values, so that the memory goes with the gradient.
   void forget_values() { values_.reset(); }
 

@@ -57,12 +57,17 @@ void GradPasses::abandon() {
 }
 
 void GradPasses::materialize() {
-  if (state_ != State::collected || !fused_.pending()) return;
+  if (!fused_.pending()) return follow_model();
+  if (state_ != State::collected) return;
   const at::NoGradGuard no_grad;
   forget_marked_values();  // native gradients are unscaled in place
   fused_.unscale();
   materialized_.mark_grads();
   order_ = &materialized_;
+}
+
+void GradPasses::follow_model() {
+  if (state_ == State::collected && order_ == &materialized_) materialized_.follow_model();
 }
 
 void GradPasses::end_step() {
@@ -93,7 +98,9 @@ MasterTable::Params GradPasses::not_read_as_they_are() const {
 }
 
 double GradPasses::clip(const MasterTable::Groups& groups, double max_norm) {
-  return fused_.pending() ? fused_.clip(max_norm) : clip_in_place(grads_of(groups), max_norm);
+  if (fused_.pending()) return fused_.clip(max_norm);
+  follow_model();
+  return clip_in_place(grads_of(groups), max_norm);
 }
 
 }  // namespace apex::amp::detail

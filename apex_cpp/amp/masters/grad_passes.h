@@ -53,8 +53,10 @@ class GradPasses {
   void exit(LossScaler& scaler);
   void exit_delayed(LossScaler& scaler);
   void abandon();
-  /// Does nothing in Apex's order, before any pass, and before the last of several passes with delay_unscale.
+  /// Does `follow_model` in Apex's order, and nothing before any pass and before the last of several with delay_unscale.
   void materialize();
+  /// As `MaterializedOrder::follow_model`. Elsewhere a step reads the model's gradients as they are.
+  void follow_model();
   void end_step();
   void forget();
 

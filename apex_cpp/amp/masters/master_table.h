@@ -19,6 +19,7 @@ struct TrainedParam {
   at::Tensor aside;       ///< its gradient of earlier passes, while one runs
   at::Tensor waiting;     ///< the same for one that passes with delay_unscale have left scaled
   GradMark mark;          ///< of its gradient, when amp had taken it at the end of the last pass
+  TensorTrace taken;      ///< of the master's gradient then, which has its values
   TensorTrace written;    ///< of the parameter, when it was its rounded master
   ValueSample sample;     ///< of its values then
   at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds

@@ -2,23 +2,37 @@
 
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace apex::amp::detail {
 
 void MaterializedOrder::enter() {
-  drop_zeroed_masters();
+  follow_model();
   for (TrainedParam* each : table_.with_masters()) each->param.mutable_grad().reset();
   for (TrainedParam* each : table_.native()) each->aside = std::exchange(each->param.mutable_grad(), at::Tensor());
 }
 
-void MaterializedOrder::drop_zeroed_masters() {
+bool MaterializedOrder::model_has_grads() const {
+  const auto params = table_.all();
+  return std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return has_nonzero(each->param.grad()); });
+}
+
+// Zeros stay gradients: an optimizer with momentum steps by them. Gradients that the program has put into masters stay.
+void MaterializedOrder::follow_model() {
+  bool any_dropped = false;
   for (TrainedParam* each : table_.with_masters()) {
-    if (!each->mark.defined() || !each->master.grad().defined()) continue;
+    at::Tensor& master_grad = each->master.mutable_grad();
     const at::Tensor& grad = each->param.grad();
-    const bool dropped = !grad.defined();
-    const bool zeroed = !dropped && !each->mark.still(grad) && !grad.any().item<bool>();
-    if (dropped || zeroed) each->master.mutable_grad().reset();
+    const bool is_of_the_model = master_grad.defined() && each->taken.same_memory(master_grad);
+    if (!is_of_the_model || !each->mark.was_dropped(grad)) continue;
+    grad.defined() ? master_grad.zero_() : master_grad = at::Tensor();
+    each->mark = GradMark(grad);
+    any_dropped = true;
+  }
+  if (!any_dropped || model_has_grads()) return;
+  for (TrainedParam* each : table_.with_masters()) {
+    if (!each->mark.defined() && each->taken.same_memory(each->master.grad())) each->drop_master_grad();
   }
 }
 
@@ -51,7 +65,10 @@ void MaterializedOrder::unscale_native(LossScaler& scaler) {
 }
 
 void MaterializedOrder::mark_grads() {
-  for (TrainedParam* each : table_.with_masters()) each->mark = GradMark(each->param.grad());
+  for (TrainedParam* each : table_.with_masters()) {
+    each->mark = GradMark(each->param.grad());
+    each->taken = TensorTrace(each->master.grad());
+  }
 }
 
 void MaterializedOrder::abandon() {

@@ -10,7 +10,7 @@ class MaterializedOrder final : public GradOrder {
  public:
   using GradOrder::GradOrder;
 
-  /// Synchronises only where a gradient of a model param was written from outside: zeros there drop the master's too.
+  /// Does `follow_model` first.
   void enter() override;
   void exit(LossScaler& scaler) override;
   /// The gradients of model params are in the masters: those in the model are dropped.
@@ -18,9 +18,12 @@ class MaterializedOrder final : public GradOrder {
 
   /// Remembers the model's gradients, of which the masters have the values.
   void mark_grads();
+  /// What the program has dropped or zeroed in the model since, it means for the masters too; where the model has no gradient
+  /// left, also for those of earlier passes. Synchronises only where a gradient was written from outside.
+  void follow_model();
 
  private:
-  void drop_zeroed_masters();
+  bool model_has_grads() const;
   void unscale_into_masters(LossScaler& scaler);
   void unscale_native(LossScaler& scaler);
 };

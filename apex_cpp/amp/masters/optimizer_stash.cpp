@@ -308,6 +308,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     check_unscaled("step");
     check_no_stray(strays_.first(), "step()");
     check_step_reads_grads(passes_, *session_);
+    passes_.follow_model();
     if (session_->has_masters() || passes_.state() == GradPasses::State::collected) check_no_open_grads("step()");
   }
   if (!gate_.open()) {

@@ -84,7 +84,8 @@ class OptimizerStash : public KeepsMasters {
 
   // Gradients as the optimizer will step them.
   /// Unscales gradients that wait in the model (the fused order) into the masters, where they can be read and edited. Does
-  /// nothing in Apex's order, nor before the last of several passes with `delay_unscale`. No synchronisation.
+  /// nothing before the last of several passes with `delay_unscale`. In Apex's order what the program has dropped or zeroed in
+  /// the model goes from the masters, too. Synchronises only where gradients were written from outside.
   void materialize_grads() { passes_.materialize(); }
   /// Scales all gradients so that their L2 norm is at most `max_norm`, and returns the norm from before, one synchronisation. A
   /// norm that is not finite leaves them alone.

@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 
+#include <ATen/ops/any.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -34,6 +35,8 @@ at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& fo
   const at::Tensor on_device = at::full({1}, factor, grads[0].options().dtype(at::kFloat).requires_grad(false));
   return std::get<0>(kernels::multi_tensor_unscale_l2norm(found_inf, grads, on_device, /*per_tensor=*/false));
 }
+
+bool has_nonzero(const at::Tensor& grad) { return grad.defined() && (grad.is_sparse() || at::any(grad).item<bool>()); }
 
 void clear_grad(const at::Tensor& param, bool set_to_none) {
   at::Tensor& grad = param.mutable_grad();

@@ -29,6 +29,9 @@ at::Tensor unread_flag(const at::Tensor& like);
 /// The L2 norm of all of grads[i] * factor, float32, one element; raises `found_inf` if it is not finite. No synchronisation.
 at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf);
 
+/// Whether there is a gradient with a value in it, NaN included. Waits for its device; a sparse one is taken to have some.
+bool has_nonzero(const at::Tensor& grad);
+
 /// Drops the gradient of `param`, or zeroes it in place without its history, if it has one.
 void clear_grad(const at::Tensor& param, bool set_to_none);
 

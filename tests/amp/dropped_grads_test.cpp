@@ -1,0 +1,138 @@
+// Gradients that the program drops or zeroes in the model between a block and the step are dropped for the masters too: the
+// step is that of the same program without amp.
+#include <apex_cpp/optimizers.h>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+enum class GradsIn { torch_optimizer, masters, model };
+using DroppedCase = std::tuple<const char*, GradsIn>;
+
+constexpr double kRate = 1.0 / 1024, kMomentum = 0.5;
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Mlp& model, GradsIn where) {
+  if (where == GradsIn::torch_optimizer)
+    return std::make_unique<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum));
+  auto options = optimizers::FusedSGDOptions(kRate).momentum(kMomentum).materialize_master_grads(where == GradsIn::masters);
+  return std::make_unique<optimizers::FusedSGD>(model->parameters(), options);
+}
+
+using Drop = std::function<void(torch::nn::Module&)>;
+const std::vector<Drop>& drops() {
+  static const std::vector<Drop> all{
+      [](torch::nn::Module& layer) { layer.zero_grad(); },
+      [](torch::nn::Module& layer) { layer.zero_grad(/*set_to_none=*/false); },
+      [](torch::nn::Module& layer) {
+        for (auto& param : layer.parameters()) param.mutable_grad().reset();
+      },
+      [](torch::nn::Module& layer) {
+        for (auto& param : layer.parameters()) param.mutable_grad() = torch::zeros_like(param);
+      },
+      [](torch::nn::Module& layer) {
+        for (auto& param : layer.parameters()) param.grad().data().mul_(0);
+      },
+  };
+  return all;
+}
+
+class DroppedGrads : public AmpTest, public ::testing::WithParamInterface<DroppedCase> {
+ protected:
+  void start() {
+    torch::manual_seed(3);
+    model = Mlp();
+    auto original = make_optimizer(model, std::get<GradsIn>(GetParam()));
+    std::tie(net, opt) = amp::initialize(model, original, std::get<0>(GetParam()), quiet().loss_scale(128.0));
+  }
+  Tensor loss() { return net->forward(features()).square().sum(); }
+  Tensor loss_of_fc1() { return net->fc1->forward(features().to(net->fc1->weight.scalar_type())).to(torch::kFloat).sum(); }
+  void block(const Tensor& of) { amp::scale_loss(of, opt).backward(); }
+
+  Mlp model{nullptr};
+  amp::Model<Mlp> net{nullptr};
+  std::unique_ptr<torch::optim::Optimizer> opt;
+};
+
+TEST_P(DroppedGrads, OfALayerAreNotStepped) {
+  for (const auto& drop : drops()) {
+    start();
+    const auto fc1 = bytes_of(*net->fc1), fc2 = bytes_of(*net->fc2);
+    block(loss());
+    drop(*net->fc2);
+    opt->step();
+    EXPECT_EQ(bytes_of(*net->fc2), fc2);
+    EXPECT_NE(bytes_of(*net->fc1), fc1);
+  }
+}
+
+TEST_P(DroppedGrads, OfAnAbandonedBatchDoNotReachTheNext) {
+  start();
+  const auto fc2 = bytes_of(*net->fc2);
+  block(loss());
+  block(loss_of_fc1());  // after which the model has no gradient of fc2, but its master has
+  model->zero_grad();
+  block(loss_of_fc1());
+  opt->step();
+  EXPECT_EQ(bytes_of(*net->fc2), fc2);
+}
+
+TEST_P(DroppedGrads, OfOnePassLeaveThoseOfAnotherWhereTheModelHasSomeLeft) {
+  start();
+  const auto fc2 = bytes_of(*net->fc2);
+  block(loss());
+  block(loss_of_fc1());
+  net->fc1->bias.mutable_grad().reset();
+  opt->step();
+  EXPECT_NE(bytes_of(*net->fc2), fc2);
+}
+
+TEST_P(DroppedGrads, DoNotCountInTheNormThatIsClipped) {
+  start();
+  block(loss());
+  net->fc2->zero_grad();
+  double squares = 0;
+  for (const Tensor& param : net->fc1->parameters())
+    squares += (param.grad().to(torch::kDouble) / 128).square().sum().item<double>();
+  // The norm is summed in FP32: a few roundings of 2^-24.
+  EXPECT_NEAR(amp::clip_grad_norm_(*opt, 1e9), std::sqrt(squares), 1e-5 * std::sqrt(squares));
+}
+
+/// Zeros are gradients, by which momentum goes on; none are not.
+TEST_P(DroppedGrads, AreZerosOrNoneForMomentumAsWithoutAmp) {
+  for (const bool set_to_none : {false, true}) {
+    start();
+    block(loss());
+    opt->step();
+    const Tensor before = net->fc2->weight.detach().to(torch::kDouble).clone();
+    const Tensor momentum = net->fc2->weight.grad().to(torch::kDouble) / 128;
+    block(loss());
+    net->fc2->zero_grad(set_to_none);
+    opt->step();
+    const Tensor expected = set_to_none ? before : before - kRate * kMomentum * momentum;
+    // The model's weights are rounded masters: half a unit in the last of 8 bits, before and after.
+    EXPECT_TRUE(torch::allclose(net->fc2->weight.to(torch::kDouble), expected, /*rtol=*/1.0 / 128, /*atol=*/1e-6))
+        << set_to_none;
+    EXPECT_EQ(torch::equal(net->fc2->weight.to(torch::kDouble), before), set_to_none);
+  }
+}
+
+TEST_P(DroppedGrads, LeaveThoseThatTheProgramPutsIntoMasters) {
+  start();
+  block(loss());
+  const auto masters = amp::master_params(*opt);
+  model->zero_grad();
+  for (const Tensor& master : masters) master.mutable_grad() = torch::ones_like(master);
+  const auto fc2 = bytes_of(*net->fc2);
+  opt->step();
+  EXPECT_NE(bytes_of(*net->fc2), fc2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Masters, DroppedGrads,
+                         ::testing::Combine(::testing::Values("O2", "O5"),
+                                            ::testing::Values(GradsIn::torch_optimizer, GradsIn::masters, GradsIn::model)));
+
+}  // namespace
+}  // namespace apex::test
