@@ -22,7 +22,7 @@ enum class CastPolicy : unsigned char {
   float_inplace,  ///< in place: an error for a 16-bit self, FP32 for the others
   banned,         ///< an error if any is 16-bit (BANNED_FUNCS)
   opaque,         ///< no casts of its own, and none for the operators it is made of
-  follow_weights  ///< `match` alone: FP32 arguments to the type of a 16-bit parameter among them
+  follow_weights  ///< `match` alone: FP32 arguments to the type of a 16-bit parameter behind the first argument
 };
 
 /// Which operators are cast, and how: by default `opt_levels/casts.yaml`, which holds Apex's lists as LibTorch operators.
@@ -46,8 +46,9 @@ class CastLists {
 
   /// Policies at O1 and O4, by operator name.
   const std::map<std::string, CastPolicy>& casts() const { return casts_; }
-  /// Policies at O2, O3 and O5. Where the original model is called, `half` and `follow_weights` cast FP32 arguments to the type
-  /// of a 16-bit parameter among them, and `float32` casts all to FP32. Within a handle's forward, where FP32 tensors that the
+  /// Policies at O2, O3 and O5. Where the original model is called, `half` casts FP32 arguments to the type of a 16-bit
+  /// parameter among them, `follow_weights` to that of one behind the first argument, which is the input, and `float32` casts
+  /// all to FP32. Within a handle's forward, where FP32 tensors that the
   /// forward has made may meet 16-bit ones, `half` casts the FP32 arguments to the type of any 16-bit one, `follow_weights`
   /// does as outside, `match_self` casts to the type of the tensor that comes first, and `float32` does nothing.
   const std::map<std::string, CastPolicy>& match() const { return match_; }

@@ -45,6 +45,12 @@ void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, 
   rules.set_cpu_kernels(compute.in_float32 ? type : none, compute.own_kernels ? type : none);
 }
 
+// Where nothing is left of a session's models, what it had cast on this thread ends, also if amp is not enabled any more.
+void end_casts_if_gone(const std::shared_ptr<Session>& session) {
+  if (!session || session.use_count() > 1 || !session->cast_rules) return;
+  if (thread_casts().rules == session->cast_rules) release_threads(session->cast_rules);
+}
+
 }  // namespace
 
 Initializer::Initializer(const OptLevel& level, const InitializeOptions& options)
@@ -101,7 +107,9 @@ void Initializer::check() {
 }
 
 void Initializer::apply() {
+  const auto before = current_session();
   set_current_session(session_);
+  end_casts_if_gone(before);
   if (session_->enabled()) cast_models();
   for (const auto& [module, repoint] : patched_) {
     module->set_amp_casts(forward_casts());

@@ -39,6 +39,26 @@ TEST_F(Lists, ThePreciseNameWins) {
   EXPECT_EQ(torch::clamp(half, half).dtype(), torch::kHalf);
 }
 
+/// O1 and O4: what is written keeps its type and takes the other's values in it; a new result is FP32.
+TEST_F(Lists, ScattersTakeAMixOfTypes) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor rows = torch::tensor({0, 2}), twos = torch::full({2, 6}, 2.0), index = rows.unsqueeze(1).expand({2, 6});
+  const Tensor mask = torch::arange(24).view({4, 6}) < 12, zeros = torch::zeros({4, 6}, torch::kHalf);
+  const auto expect = [&](const char* name, at::ScalarType type, const Tensor& result) {
+    EXPECT_EQ(result.scalar_type(), type) << name;
+    EXPECT_EQ(result.to(torch::kFloat).sum().item<float>(), 24.0f) << name;  // 12 elements of 2
+  };
+  expect("index_put_", torch::kHalf, zeros.clone().index_put_({rows}, twos));
+  expect("index_add_", torch::kHalf, zeros.clone().index_add_(0, rows, twos));
+  expect("index_copy_", torch::kHalf, zeros.clone().index_copy_(0, rows, twos));
+  expect("scatter_", torch::kHalf, zeros.clone().scatter_(0, index, twos));
+  expect("scatter_add_", torch::kHalf, zeros.clone().scatter_add_(0, index, twos));
+  expect("masked_scatter_", torch::kHalf, zeros.clone().masked_scatter_(mask, twos));
+  expect("scatter", torch::kFloat, zeros.scatter(0, index, twos));
+  expect("masked_scatter", torch::kFloat, zeros.masked_scatter(mask, twos));
+  expect("index_put_ of FP32", torch::kFloat, torch::zeros({4, 6}).index_put_({rows}, twos.to(torch::kHalf)));
+}
+
 TEST_F(Lists, OpaqueOperatorsAreCastNowhereInside) {
   const std::string without = "extensions: false\n";
   auto net = initialize(without + "casts:\n  opaque: [aten::inner]\n");

@@ -63,6 +63,17 @@ TEST_F(CastScope, DisabledAmpLeavesTheThreadAlone) {
   EXPECT_EQ(mm_type(), torch::kHalf);
 }
 
+TEST_F(CastScope, DisabledAmpEndsCastsOfModelsThatAreGone) {
+  {
+    Mlp gone;
+    auto net = amp::initialize(gone, "O1", quiet());
+  }
+  EXPECT_EQ(mm_type(), torch::kHalf);
+  auto same = amp::initialize(model, "O1", quiet().enabled(false));
+  EXPECT_EQ(mm_type(), torch::kFloat);
+  EXPECT_EQ(same->forward(features()).scalar_type(), torch::kFloat);
+}
+
 TEST_F(CastScope, DisableCastsHoldsForWhatAnOperatorIsMadeOf) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor half = torch::ones({2, 3}, torch::kHalf);

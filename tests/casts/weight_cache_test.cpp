@@ -242,6 +242,29 @@ TEST_F(CacheInTraining, FrozenParametersOfTheModelAreCached) {  // CACHE-02: a P
   EXPECT_EQ(hits(trace), 4u) << trace;
 }
 
+/// `weight.t()` stands for the weight only where gradients go through it as through any transpose.
+TEST_F(CacheInTraining, AViewStopsOrChangesGradientsAsWithoutAmp) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
+  const Tensor weight = model->fc1->weight, ones = torch::ones({2, weight.size(1)});
+  Tensor stopped;
+  {
+    const torch::NoGradGuard no_grad;
+    stopped = weight.t();
+  }
+  torch::mm(ones, stopped).sum().backward();
+  EXPECT_FALSE(weight.grad().defined());
+  const Tensor hooked = weight.t(), kept = weight.t(), plain = weight.t();
+  hooked.register_hook([](const Tensor& grad) { return grad * 0; });
+  kept.retain_grad();
+  torch::mm(ones, hooked).sum().backward();
+  EXPECT_TRUE(torch::equal(weight.grad(), torch::zeros_like(weight)));
+  torch::mm(ones, kept).sum().backward();
+  EXPECT_TRUE(kept.grad().defined());
+  weight.mutable_grad().zero_();
+  torch::mm(ones, plain).sum().backward();
+  EXPECT_TRUE(torch::equal(weight.grad(), torch::full_like(weight, 2)));
+}
+
 TEST_F(CacheInTraining, ActivationsAreNeverCached) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor x = features();

@@ -75,7 +75,7 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
   const bool match = rules_->mode() == CastRules::Mode::match;
   switch (policy) {
     case CastPolicy::half:
-      return match ? follow_weights(arguments) : add_step(FloatTypes::all().without(FloatTypes(low)), low, true);
+      return match ? follow(arguments.weights) : add_step(FloatTypes::all().without(FloatTypes(low)), low, true);
     case CastPolicy::float32:
       return match ? add_step(kLowTypes, at::kFloat, false) : to_float32();
     case CastPolicy::promote:
@@ -85,7 +85,7 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::match_self:
       return match ? void() : follow_self(arguments);
     case CastPolicy::follow_weights:
-      return follow_weights(arguments);
+      return follow(arguments.later_weights);
     case CastPolicy::float_inplace:
       check_inplace(*slot_, arguments.self.value_or(FloatTypes()), low);
       return to_float32();
@@ -104,7 +104,7 @@ void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::match_self:
       return follow_self(arguments);
     case CastPolicy::follow_weights:
-      return follow_weights(arguments);
+      return follow(arguments.later_weights);
     default:
       return;
   }
@@ -130,8 +130,8 @@ void CastPlan::follow_self(const ArgumentTypes& arguments) {
   }
 }
 
-void CastPlan::follow_weights(const ArgumentTypes& arguments) {
-  if (arguments.weights) add_step(FloatTypes(at::kFloat), *arguments.weights, false);
+void CastPlan::follow(std::optional<c10::ScalarType> weights) {
+  if (weights) add_step(FloatTypes(at::kFloat), *weights, false);
 }
 
 void CastPlan::follow_low(FloatTypes types) {

@@ -25,19 +25,21 @@ FloatTypes float_types_of_list(const List& list) {
 
 /// What the floating tensors among a call's arguments are, as far as policies ask.
 struct ArgumentTypes {
-  FloatTypes all;                          // wherever they stand
-  FloatTypes in_lists;                     // those in lists
-  std::optional<FloatTypes> self;          // of the first tensor argument
-  std::optional<c10::ScalarType> weights;  // under `match`: of the first 16-bit parameter
-  bool kept = false;                       // a parameter of a module that the program wants in FP32 is among them
+  FloatTypes all;                                // wherever they stand
+  FloatTypes in_lists;                           // those in lists
+  std::optional<FloatTypes> self;                // of the first tensor argument
+  std::optional<c10::ScalarType> weights;        // under `match`: of the first 16-bit parameter
+  std::optional<c10::ScalarType> later_weights;  // the same behind the first tensor argument
+  bool kept = false;                             // a parameter of a module that the program wants in FP32 is among them
   const CastRules* rules = nullptr;
 
   void add(const at::Tensor& tensor) {
     const FloatTypes type = float_type_of(tensor);
-    if (!self) self = type;
+    const bool is_first = !self;
+    if (is_first) self = type;
     all |= type;
     kept = kept || (rules && rules->keeps_float32(tensor));
-    if (looks_for_parameters()) find_parameter(tensor);
+    if (looks_for_parameters()) find_parameter(tensor, is_first);
   }
   template <class List>
   void add_list(const List& list) {
@@ -47,16 +49,18 @@ struct ArgumentTypes {
     if (types.empty() || !rules) return;
     for (const at::Tensor& element : list) {
       kept = kept || rules->keeps_float32(element);
-      if (looks_for_parameters()) find_parameter(element);
+      if (looks_for_parameters()) find_parameter(element, false);
     }
   }
 
  private:
-  bool looks_for_parameters() const { return rules && rules->mode() == CastRules::Mode::match && !weights; }
-  void find_parameter(const at::Tensor& tensor) {
+  bool looks_for_parameters() const { return rules && rules->mode() == CastRules::Mode::match && !later_weights; }
+  void find_parameter(const at::Tensor& tensor, bool is_first) {
     const FloatTypes type = float_type_of(tensor);
     const bool is_low = !type.empty() && type.without(kLowTypes).empty();
-    if (!weights && is_low && rules->is_parameter(tensor)) weights = tensor.scalar_type();
+    if (!is_low || !rules->is_parameter(tensor)) return;
+    if (!weights) weights = tensor.scalar_type();
+    if (!is_first) later_weights = tensor.scalar_type();
   }
 };
 
@@ -110,7 +114,7 @@ class CastPlan {
   void to_float32();
   void promote(FloatTypes types, bool strict);
   void follow_self(const ArgumentTypes& arguments);
-  void follow_weights(const ArgumentTypes& arguments);
+  void follow(std::optional<c10::ScalarType> weights);
   void follow_low(FloatTypes types);
 
   const CastRules* rules_ = nullptr;

@@ -1,5 +1,7 @@
 #include <apex_cpp/amp/casts/cast_rules.h>
 
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <apex_cpp/amp/casts/operators.h>
@@ -13,6 +15,13 @@ namespace {
 bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
   return tensor.dim() == 2 && base.dim() == 2 && tensor.size(0) == base.size(1) && tensor.size(1) == base.size(0) &&
          tensor.stride(0) == base.stride(1) && tensor.stride(1) == base.stride(0);
+}
+
+// Whether gradients go from the view to its base as from any transpose: not where it was made without gradients, and not past
+// a hook on the view.
+bool is_transparent(const torch::autograd::AutogradMeta& view, const at::Tensor& base) {
+  if (!base.requires_grad() || !at::GradMode::is_enabled()) return true;
+  return view.grad_fn_ && view.hooks_.empty() && view.grad_fn_->tensor_pre_hooks().empty() && !view.retains_grad_;
 }
 
 // A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: the built-in list of what
@@ -100,7 +109,8 @@ at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtyp
   const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit) : at::Tensor();
   const at::Tensor base(tensor._base());
-  return is_transpose(tensor, base) && is_parameter(base) ? cache_.cast(base, dtype, forward, hit).t() : at::Tensor();
+  const bool stands_for_base = is_transpose(tensor, base) && is_transparent(*meta, base) && is_parameter(base);
+  return stands_for_base ? cache_.cast(base, dtype, forward, hit).t() : at::Tensor();
 }
 
 void CastRules::release_threads() {

@@ -62,7 +62,7 @@ class CastRules {
   /// False for most activations, at once: FP32 that took part in autograd, and no result of an operator other than a view.
   static bool may_be_weight(const at::Tensor& tensor);
   /// A tensor that may be a weight in `dtype` through the cache, if it is a weight, which is an FP32 parameter (CACHE-02), or
-  /// the transpose of one, as `torch::nn::Linear` makes it for every call; undefined otherwise.
+  /// the transpose of one, `weight.t()`, with nothing of its own in the way of gradients; undefined otherwise.
   at::Tensor cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const;
   WeightCache& cache() const { return cache_; }
 

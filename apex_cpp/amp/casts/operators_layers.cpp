@@ -1,6 +1,7 @@
 #include <ATen/Operators.h>
 
 #include <apex_cpp/amp/casts/operators.h>
+#include <apex_cpp/amp/casts/statistics_kernel.h>
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
 
 namespace apex::amp::detail {
@@ -8,8 +9,7 @@ namespace {
 
 namespace op = at::_ops;
 
-using Normalizations = Operators<op::batch_norm, op::instance_norm, op::layer_norm, op::native_layer_norm, op::group_norm,
-                                 op::native_group_norm, op::rms_norm>;
+using Normalizations = Operators<op::layer_norm, op::native_layer_norm, op::group_norm, op::native_group_norm, op::rms_norm>;
 using Resampling =
     Operators<op::upsample_nearest1d_vec, op::upsample_nearest1d, op::upsample_nearest2d_vec, op::upsample_nearest2d,
               op::upsample_nearest3d_vec, op::upsample_nearest3d, op::_upsample_nearest_exact1d_vec,
@@ -27,6 +27,8 @@ using Losses = Operators<op::binary_cross_entropy, op::binary_cross_entropy_with
 }  // namespace
 
 void register_layers(torch::Library& aten) {
+  StatisticsKernel<op::batch_norm>::register_in(aten);
+  StatisticsKernel<op::instance_norm>::register_in(aten);
   Normalizations::register_in(aten);
   Resampling::register_in(aten);
   Losses::register_in(aten);
