@@ -85,6 +85,20 @@ TYPED_TEST(Handle, ZeroGradOnTheOriginalIsNoticed) {
   }
 }
 
+TYPED_TEST(Handle, TheOriginalIsNotSavedNorGivenGroups) {
+  for (const bool enabled : {true, false}) {
+    Mlp model;
+    auto optimizer = TypeParam::make(model->parameters());
+    const double rate = this->lr_of(optimizer);
+    auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().enabled(enabled));
+    std::stringstream stream;
+    EXPECT_TRUE(contains(message_of([&] { torch::save(optimizer, stream); }), "torch::save was given the optimizer that"));
+    const torch::optim::OptimizerParamGroup group({torch::ones({2}, torch::requires_grad())});
+    EXPECT_TRUE(contains(message_of([&] { optimizer.add_param_group(group); }), "add_param_group() was called on"));
+    EXPECT_DOUBLE_EQ(optimizer.defaults().get_lr(), rate);
+  }
+}
+
 template <class Kind>
 auto handle_over(Mlp& model) {
   auto optimizer = Kind::make(model->parameters());

@@ -28,13 +28,16 @@ bool LeftBehind::Trap::sprung() const {
          param.grad()._version() != grad_version;
 }
 
+void refuse_original(const char* used) {
+  TORCH_CHECK(false, used,
+              " the optimizer that was passed to amp::initialize or LARC. Its parameters and state have moved to the returned "
+              "handle, so that this one trains, clears and saves nothing. Use the handle for step(), zero_grad(), "
+              "add_param_group(), torch::save and torch::load.");
+}
+
 void LeftBehind::check() {
   const bool used = std::any_of(traps_.begin(), traps_.end(), [](const Trap& trap) { return trap.sprung(); });
-  TORCH_CHECK(
-      !used,
-      "step() or zero_grad() was called on the optimizer that was passed to amp::initialize or LARC. Its parameters and "
-      "state have moved to the returned handle, so the call trained or cleared nothing. Call step(), zero_grad() "
-      "and add_param_group() on the handle.");
+  if (used) refuse_original("step() or zero_grad() was called on");
   for (auto* options : options_) options->forward_changes();
 }
 

@@ -72,6 +72,9 @@ class LeftBehind {
   std::vector<Trap> traps_;
 };
 
+/// Throws RuntimeError: the original was `used` so ("step() was called on"), and what to do in place.
+[[noreturn]] void refuse_original(const char* used);
+
 template <class Options, class = void>
 inline constexpr bool kIsComparable = false;
 template <class Options>
@@ -101,6 +104,9 @@ class ForwardingOptions final : public Options, public LeftBehindOptions {
     if (tie_->handle) tie_->target(group_).set_lr(lr);
   }
 
+  /// Of the original nothing is left to save.
+  void serialize(torch::serialize::OutputArchive&) const override { refuse_original("torch::save was given"); }
+
   void forward_changes() override {
     if constexpr (kIsComparable<Options>) {
       forward_all();
@@ -125,12 +131,29 @@ class ForwardingOptions final : public Options, public LeftBehindOptions {
   size_t group_;
 };
 
+/// The defaults of an optimizer whose groups have moved: to be read, not for a group of its own.
+template <class Options>
+class ReadOnlyDefaults final : public Options {
+ public:
+  explicit ReadOnlyDefaults(const Options& options) : Options(options) {}
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { refuse_original("add_param_group() was called on"); }
+};
+
+/// Reaches the defaults of any `Opt`, which LibTorch lets a class derived from it do.
+template <class Opt>
+struct DefaultsOf : Opt {
+  static std::unique_ptr<torch::optim::OptimizerOptions>& in(torch::optim::Optimizer& optimizer) {
+    return optimizer.*(&DefaultsOf::defaults_);
+  }
+};
+
 /// Refills `original`, whose groups were moved into the handle, with forwarding options and traps, group by group.
 template <class Opt>
-void leave_behind(torch::optim::Optimizer& original, const torch::optim::Optimizer& handle,
-                  const std::shared_ptr<LeftBehind>& tie) {
+void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& handle, const std::shared_ptr<LeftBehind>& tie) {
   using Options = typename OptionsOf<Opt>::type;
   original.state().clear();
+  if (const auto& defaults = DefaultsOf<Opt>::in(handle))
+    DefaultsOf<Opt>::in(original) = std::make_unique<ReadOnlyDefaults<Options>>(static_cast<const Options&>(*defaults));
   original.param_groups().clear();
   const auto& groups = handle.param_groups();
   for (size_t i = 0; i < groups.size(); ++i) {
