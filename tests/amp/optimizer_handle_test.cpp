@@ -249,6 +249,47 @@ TEST_F(HandleRules, AClosureIsAnErrorWithMastersAndWorksWithout) {
   }
 }
 
+TEST_F(HandleRules, AnOverflowInAClosureSkipsTheStep) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.5));
+  auto handles = amp::initialize(model, optimizer, "O1", quiet());
+  auto& [net, opt] = handles;
+  double factor = 1.0;
+  const auto closure = [&, &net = net, &opt = opt] {
+    opt.zero_grad();
+    const Tensor loss = net->forward(features()).to(torch::kFloat).mean() * factor;
+    amp::scale_loss(loss, opt).backward();
+    return loss;
+  };
+  EXPECT_TRUE(opt.step(closure).defined());
+  const auto before = bytes_of(*model) + bytes_of(opt);
+  const double scale = amp::loss_scaler().loss_scale();
+  factor = INFINITY;
+  EXPECT_FALSE(opt.step(closure).defined());
+  EXPECT_EQ(bytes_of(*model) + bytes_of(opt), before);
+  EXPECT_TRUE(amp::step_result(opt).skipped);
+  EXPECT_EQ(amp::loss_scaler().loss_scale(), scale / 2);
+  factor = 1.0;
+  EXPECT_TRUE(opt.step(closure).defined());
+  EXPECT_FALSE(amp::step_result(opt).skipped);
+  EXPECT_NE(bytes_of(*model) + bytes_of(opt), before);
+}
+
+TEST_F(HandleRules, AnOverflowInALaterEvaluationOfAClosureIsAnError) {
+  Mlp model;
+  torch::optim::LBFGS optimizer(model->parameters(), torch::optim::LBFGSOptions(0.1).max_iter(3));
+  auto handles = amp::initialize(model, optimizer, "O1", quiet());
+  auto& [net, opt] = handles;
+  int evaluations = 0;
+  const auto closure = [&, &net = net, &opt = opt] {
+    opt.zero_grad();
+    const Tensor loss = net->forward(features()).square().mean() * (evaluations++ == 1 ? INFINITY : 1.0);
+    amp::scale_loss(loss, opt).backward();
+    return loss;
+  };
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "Give a loss scale that stands still"));
+}
+
 TEST_F(HandleRules, LbfgsTrainsWithoutMastersAndIsRejectedWithThem) {
   Mlp model;
   torch::optim::LBFGS rejected(model->parameters(), 0.1);

@@ -42,6 +42,37 @@ bool AmpOptimizerBase::begin_step(bool has_closure) {
   return stash.begin_step(has_closure);
 }
 
+namespace {
+
+struct StepSkipped {};
+
+}  // namespace
+
+torch::optim::Optimizer::LossClosure AmpOptimizerBase::watched(torch::optim::Optimizer::LossClosure closure) const {
+  if (!closure) return closure;
+  return [stash = stash_, closure = std::move(closure), is_first = true]() mutable {
+    at::Tensor loss = closure();
+    if (!stash->skips_next_step()) {
+      is_first = false;
+      return loss;
+    }
+    TORCH_CHECK(is_first,
+                "step(closure) met an overflow after the optimizer had moved the weights between evaluations of the closure, "
+                "so that the step cannot be skipped any more. Give a loss scale that stands still: "
+                "InitializeOptions().loss_scale(1.0).");
+    throw StepSkipped();
+  };
+}
+
+bool AmpOptimizerBase::run_step(const std::function<void()>& step) {
+  try {
+    step();
+    return true;
+  } catch (const StepSkipped&) {
+    return begin_step(/*has_closure=*/false);
+  }
+}
+
 void AmpOptimizerBase::finish_step() {
   stash_->finish_step();
   stash_->session().clear_cast_cache();  // some optimizers write to weights in a way that leaves no trace

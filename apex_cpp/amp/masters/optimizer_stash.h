@@ -112,6 +112,7 @@ class OptimizerStash : public KeepsMasters {
   /// original optimizer used in between.
   bool begin_step(bool has_closure);
   void finish_step();
+  bool skips_next_step() const { return gate_.skips(); }
   const StepResult& result() const { return gate_.result; }
   void set_loss_scale(double scale) { gate_.result.loss_scale = scale; }
 
