@@ -52,6 +52,7 @@ class Plain : public Report {
   Loss scale_loss(const Tensor& loss, const amp::OptimizerList&, const amp::ScaleLossOptions& = {}) { return {loss}; }
   void backward(const Tensor& loss, const amp::OptimizerList&, const amp::ScaleLossOptions& = {}) { loss.backward(); }
   double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm);
+  double loss_scale() const { return 1; }
   void output(const Tensor&) {}
   struct [[maybe_unused]] Guard {};
   Guard enable_casts() { return {}; }
@@ -74,6 +75,7 @@ class WithAmp : public Report {
   double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm) {
     return amp::clip_grad_norm_(optimizer, max_norm);
   }
+  double loss_scale() const { return amp::loss_scaler().loss_scale(); }
   amp::enable_casts enable_casts() { return {}; }
   /// What the model answers: FP32 wherever the level decides it, not an operator's list.
   void output(const Tensor& output) const;

@@ -92,6 +92,26 @@ TEST_F(StepPrograms, ClippingOfTheModelsParameters) {
   expect_trains_as_without_amp(program, {"O0", "O1", "O3", "O4"});
 }
 
+/// Hooks run within the block, and see the loss scale.
+TEST_F(StepPrograms, ClampingInHooks) {
+  const auto program = [](auto& amp) {
+    constexpr double kLimit = 0.01;
+    const Regression data;
+    Layers model(4, 16, 2);
+    torch::optim::SGD optimizer(model->parameters(), 0.5);
+    auto [net, opt] = amp.initialize(model, optimizer);
+    for (auto& param : net->parameters()) {
+      param.register_hook([&amp](const torch::Tensor& grad) {
+        const double limit = kLimit * amp.loss_scale();
+        return grad.clamp(-limit, limit);
+      });
+    }
+    auto& network = net;
+    train(amp, opt, 60, [&] { return data.loss(network); });
+  };
+  expect_trains_as_without_amp(program);
+}
+
 TEST_F(StepPrograms, SchedulerMadeBeforeInitialize) {
   expect_trains_as_without_amp([](auto& amp) {
     const Regression data;
