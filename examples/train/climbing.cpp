@@ -5,8 +5,9 @@
 
 #include <apex_cpp/tables/csv.h>
 
-#include "errors.h"
+#include "library_errors.h"
 #include "records/csv_file.h"
+#include "records/write_whole.h"
 
 namespace train {
 namespace {
@@ -18,11 +19,10 @@ constexpr const char* kLevelsHeader = "epoch,step,from,to,back_to_step,reason";
 bool is_name(const std::string& name_or_file) { return name_or_file.size() == 2 && name_or_file[0] == 'O'; }
 
 OptLevel level_of(const std::string& name_or_file) {
-  try {
+  const auto read = [&] {
     return is_name(name_or_file) ? OptLevel::named(name_or_file) : OptLevel::from_yaml_file(name_or_file);
-  } catch (const c10::Error& error) {
-    throw UserError("key 'climb_to': " + std::string(error.what_without_backtrace()));
-  }
+  };
+  return as_user_error(read, "key 'climb_to': ");
 }
 
 }  // namespace
@@ -40,12 +40,10 @@ std::vector<OptLevel> levels_to_climb(const Config& config) {
   return levels;
 }
 
-void note_climb(const RunFolder& folder, const Config& above, const apex::amp::LevelClimb& climb, int64_t epoch,
-                int64_t back_to_step) {
+void note_climb(const RunFolder& folder, const apex::amp::LevelClimb& climb, int64_t epoch, int64_t back_to_step) {
   const auto earlier = rows_up_to_step(folder.levels(), kLevelsHeader, std::numeric_limits<int64_t>::max());
   const auto table = first_rows(folder.levels(), kLevelsHeader, earlier) +
                      apex::csv_row(epoch, climb.diverged_at, climb.from.name(), climb.to.name(), back_to_step, climb.reason);
-  write_whole(folder.config(), to_yaml(above));
   write_whole(folder.levels(), table);
 }
 

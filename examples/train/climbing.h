@@ -18,10 +18,8 @@ std::string findable_anywhere(const std::string& climb_to);
 /// `config.climb_to` is neither a level nor a level's file.
 std::vector<apex::amp::OptLevel> levels_to_climb(const Config& config);
 
-/// Notes that the run left its level in epoch `epoch`, and for which: in its config, which is `above` from now on, and then in
-/// the folder's levels.csv, with the step of the checkpoint to which it went back. Each file is replaced as a whole. Throws
-/// UserError where one cannot be written.
-void note_climb(const RunFolder& folder, const Config& above, const apex::amp::LevelClimb& climb, int64_t epoch,
-                int64_t back_to_step);
+/// Notes in the folder's levels.csv that the run left its level in epoch `epoch`, for which, and the step of the checkpoint to
+/// which it went back. The file is replaced as a whole. Throws UserError where it cannot be written.
+void note_climb(const RunFolder& folder, const apex::amp::LevelClimb& climb, int64_t epoch, int64_t back_to_step);
 
 }  // namespace train

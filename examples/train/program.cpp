@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "climbing.h"
+#include "common/counted.h"
 #include "common/progress.h"
 #include "config/config.h"
 #include "data/load.h"
@@ -42,10 +43,7 @@ void settle_machine(Config& config) {
 // The leader makes or finds the folder, and all work with it.
 RunFolder folder_for(const Options& options, const Config& config, const std::string& config_path, Team& team) {
   const auto path = team.of_leader([&] {
-    const auto folder =
-        options.resume.empty() ? RunFolder::create(config.run_dir, config_path) : RunFolder::open(options.resume);
-    write_whole(folder.config(), to_yaml(config));
-    return folder.path();
+    return (options.resume.empty() ? RunFolder::create(config.run_dir, config_path) : RunFolder::open(options.resume)).path();
   });
   return RunFolder::at(path);
 }
@@ -55,17 +53,17 @@ std::string first_line(const Options& options, const Config& config, const DataS
   const auto count = [](int64_t number, const char* what) { return std::to_string(number) + what; };
   return (options.resume.empty() ? "run folder " : "going on in ") + folder.path() + ", " +
          count(data.train.size(), " training and ") + count(data.test.size(), " test images, ") +
-         (team.size() == 1
-              ? ""
-              : count(team.size(), " processes with batches of ") + count(images_per_process(config, team), " images and ")) +
-         count(config.threads, " threads");
+         (team.size() == 1 ? ""
+                           : count(team.size(), " processes with batches of ") +
+                                 common::counted(images_per_process(config, team), "image") + " and ") +
+         common::counted(config.threads, "thread");
 }
 
 int finish(const Outcome& outcome, const RunFolder& folder, common::Progress& progress) {
   const auto& last = outcome.last;
   progress.line("test accuracy " + percent(last.accuracy()) + " (" + std::to_string(last.correct) + "/" +
-                std::to_string(last.tested) + ") after " + std::to_string(outcome.epochs) + " epochs, " +
-                std::to_string(outcome.skipped) + " steps skipped; run folder " + folder.path());
+                std::to_string(last.tested) + ") after " + common::counted(outcome.epochs, "epoch") + ", " +
+                common::counted(outcome.skipped, "step") + " skipped; run folder " + folder.path());
   if (outcome.divergence.empty()) {
     return kTrained;
   }
@@ -85,6 +83,7 @@ int run(const std::vector<std::string>& arguments, Team& team, Observer& observe
   settle_machine(config);
   levels_to_climb(config);  // refuses what is no level before anything is begun
   const auto data = load_data(config.data);
+  check_batch_size(config, data, team.size());
   const auto folder = folder_for(options, config, path, team);
   std::ostream nowhere(nullptr);
   common::Progress progress(team.leads() ? std::cout : nowhere,

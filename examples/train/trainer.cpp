@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
@@ -13,7 +14,9 @@
 
 #include "climbing.h"
 #include "errors.h"
+#include "library_errors.h"
 #include "network/models.h"
+#include "records/write_whole.h"
 #include "step/checkpoint.h"
 #include "step/epoch.h"
 #include "step/optimizer.h"
@@ -37,7 +40,8 @@ void make_deterministic(uint64_t seed) {
 // What the display tells beside how far training is.
 std::string figures(double loss, double loss_scale, int64_t skipped, double images_per_second) {
   char text[120];
-  std::snprintf(text, sizeof(text), "loss %.4f  scale %g  skipped %" PRId64 "  %.0f images/s", loss, loss_scale, skipped,
+  const double shown = std::isnan(loss) ? std::abs(loss) : loss;  // printf writes the sign of a NaN
+  std::snprintf(text, sizeof(text), "loss %.4f  scale %g  skipped %" PRId64 "  %.0f images/s", shown, loss_scale, skipped,
                 images_per_second);
   return text;
 }
@@ -157,6 +161,14 @@ struct Session {
   }
 };
 
+// What the run is trained by from now on. Not before it is known to begin: a folder that is still empty may be taken again.
+void note_config(const RunFolder& folder, const Config& config, Team& team) {
+  team.of_leader([&] {
+    write_whole(folder.config(), to_yaml(config));
+    return std::string();
+  });
+}
+
 Outcome train_at_one_level(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume,
                            int64_t last_epoch, Team& team, Observer& observer, common::Progress& progress,
                            amp::LevelFallback& fallback) {
@@ -167,7 +179,9 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
   if (config.sync_batch_norm) apex::parallel::convert_syncbn_model(model);
   auto model_optimizer = make_optimizer(config.optimizer, model->parameters());
 
-  auto [net, optimizer] = amp::initialize(model, model_optimizer, config.level);  // amp
+  auto [net, optimizer] = as_user_error<c10::ValueError>([&] {
+    return amp::initialize(model, model_optimizer, config.level);  // amp
+  });
 
   std::optional<TorchAmp> torch_amp;
   if (config.torch_amp) torch_amp.emplace(*config.torch_amp, device);
@@ -175,6 +189,7 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
   const Training training{net, forward, *optimizer, torch_amp ? &*torch_amp : nullptr};
   const auto position = resume ? load_checkpoint(folder.checkpoint(), training) : Position{};
   forward = team.join(net, config);
+  note_config(folder, config, team);
   std::optional<Metrics> metrics;
   if (team.leads()) metrics.emplace(folder, position.step, position.epoch, config);
   Session session{config,   data,     folder,  device, training, team, observer, metrics ? &*metrics : nullptr,
@@ -208,7 +223,6 @@ void check_batch_size(const Config& config, const DataSplit& data, int64_t proce
 
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
               Observer& observer, common::Progress& progress) {
-  check_batch_size(config, data, team.size());
   const auto last_epoch = stop_after > 0 ? std::min(stop_after, config.epochs) : config.epochs;
   amp::LevelFallback fallback(config.level, levels_to_climb(config));
   auto outcome = train_at_one_level(config, data, folder, resume, last_epoch, team, observer, progress, fallback);
@@ -216,7 +230,7 @@ Outcome train(const Config& config, const DataSplit& data, const RunFolder& fold
     above.level = fallback.level();
     above.climb_to.clear();
     team.of_leader([&] {
-      note_climb(folder, above, fallback.climbs().back(), outcome.last.epoch, outcome.saved.step);
+      note_climb(folder, fallback.climbs().back(), outcome.last.epoch, outcome.saved.step);
       return std::string();
     });
     progress.line("going back to step " + std::to_string(outcome.saved.step) + " and on at " + above.level.name());

@@ -29,8 +29,9 @@ struct Outcome {
 };
 
 /// Trains from the start, or from the run folder's checkpoint (`resume`), up to `config.epochs`; ends after epoch `stop_after`
-/// as an interruption would, where that is not 0. Where training diverges and the config says to climb, it goes back to the
-/// checkpoint and on at the next level. The team's leader writes the folder's tables and checkpoint.
+/// as an interruption would, where that is not 0. The folder gets the config once that has made a network; `check_batch_size`
+/// has let it pass. Where training diverges and the config says to climb, it goes back to the checkpoint and on at the next
+/// level. The team's leader writes the folder's tables and checkpoint.
 Outcome train(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume, int64_t stop_after, Team& team,
               Observer& observer, common::Progress& progress);
 

@@ -143,7 +143,11 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
   std::vector<Mistake> mistakes = {
       {levels, {"g.yaml:1:1: key 'configs': missing; expected a list"}},
       {configs, {"g.yaml:1:1: key 'levels': missing; expected a list"}},
-      {configs + "levels: O1\n", {"g.yaml:2:9: key 'levels': expected a list such as [O1, O2]"}},
+      {configs + "levels: O1\n", {"g.yaml:2:9: key 'levels': expected a list such as [O0, O2]"}},
+      {"configs: []\n" + levels, {"g.yaml:1:10: key 'configs': the list is empty; expected one such as [net.yaml]"}},
+      {configs + "levels: [O0, {opt_level: O2, float32_modules: [nosuch]}]\n",
+       {"config 'c': level 'O2 float32_modules nosuch': ", "found no module 'nosuch'"}},
+      {configs + "levels: [O0, {opt_level: O1, float32_functions: ['aten::nosuch']}]\n", {"config 'c'", "aten::nosuch"}},
       {configs + "levels: [O1, O2]\n", {"key 'levels': O0 is missing: all others are compared with it"}},
       {configs + "levels: [O0, O1, O1]\n", {"key 'levels': one level stands there twice"}},
       {configs + "levels: [O0, O9]\n", {"O9", "O1, O2, O3"}},

@@ -1,7 +1,9 @@
 // The program behind `tools/compare doctor`, on images that the test draws itself.
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "opt_levels/opt_level.h"
 #include "tests/examples/easy_digits.h"
@@ -59,11 +61,33 @@ TEST_F(DoctorTool, NamesWhereGradientsUnderflowAndWritesALevelThatTrains) {
 }
 
 TEST_F(DoctorTool, RefusesMistakesWithOneLine) {
-  for (const char* arguments : {"--steps 2", "none.yaml", "c.yaml --level O9", "c.yaml --steps 0"}) {
+  auto config = scratch.read("c.yaml");
+  scratch.write("typo.yaml", config.replace(config.find("max_loss_scale: 1024"), 20, "float32_modules: [nosuch]"));
+  for (const char* arguments :
+       {"--steps 2", "none.yaml", "c.yaml --level O9", "c.yaml --level o3.yaml", "c.yaml --steps 0", "typo.yaml"}) {
     const auto ended = run(arguments);
-    EXPECT_NE(ended.code, 0) << arguments;
+    EXPECT_EQ(ended.code, 2) << arguments;
+    EXPECT_EQ(ended.out, "") << arguments;
     EXPECT_EQ(ended.error.find('\n') + 1, ended.error.size()) << arguments << ": " << ended.error;
   }
+}
+
+TEST_F(DoctorTool, RefusesAFileThatItCouldNotWriteBeforeItExamines) {
+  std::filesystem::create_directory(scratch / "folder");
+  ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"nowhere/x.yaml", "folder 'nowhere': No such file or directory\n"},
+      {"c.yaml/x.yaml", "folder 'c.yaml': Not a directory\n"},
+      {"folder", "it is no regular file; name another\n"},
+      {"pipe", "it is no regular file; name another\n"},
+  };
+  for (const auto& [path, why] : cases) {
+    const auto ended = run("c.yaml --level O2 --steps 1000000 --yaml " + path);
+    EXPECT_EQ(ended.code, 2) << path;
+    EXPECT_EQ(ended.error, "cannot write '" + path + "': " + why);
+    EXPECT_EQ(ended.out, "") << path;
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
 }
 
 TEST_F(DoctorTool, RefusesABatchThatTheTrainingImagesDoNotFill) {

@@ -146,7 +146,7 @@ const BadConfig kBadConfigs[] = {
     {"TextInList", "model: {type: mlp, widths: [8, wide]}\n" + kRest,
      "c.yaml:1:28: key 'model.widths': expected a list of integers"},
     {"StagesDiffer", "model: {type: resnet, widths: [8, 8], blocks: [1]}\n" + kRest,
-     "c.yaml:1:47: key 'model.blocks': gives 1 stages"},
+     "c.yaml:1:47: key 'model.blocks': gives 1 stage, 'widths' gives 2"},
     {"NesterovAlone", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1, nesterov: true}\namp: {opt_level: O2}\n",
      "c.yaml:3:43: key 'optimizer.nesterov': needs a momentum"},
 };

@@ -2,6 +2,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include <sys/stat.h>
+
 #include <ATen/ATen.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -15,6 +17,7 @@
 #include "records/csv_file.h"
 #include "records/metrics.h"
 #include "records/run_folder.h"
+#include "records/write_whole.h"
 #include "scratch.h"
 #include "step/optimizer.h"
 #include "step/schedule.h"
@@ -151,8 +154,9 @@ TEST(Metrics, LossScaleTableHasTheStepsThatMovedTheScaleAndGoesOnAtTheCheckpoint
 TEST(CsvFile, RefusesATableThatDoesNotFitTheCheckpoint) {
   const Scratch scratch;
   scratch.write("t.csv", "a,b\n1,2\n");
-  EXPECT_NE(message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,b", 2); }).find("holds 1 rows"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,b", 2); }).find("holds 1 row, the checkpoint is at 2"),
+      std::string::npos);
   EXPECT_NE(message_of<UserError>([&] { train::CsvFile(scratch / "t.csv", "a,c", 1); }).find("header"), std::string::npos);
   EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n");
 }
@@ -160,12 +164,29 @@ TEST(CsvFile, RefusesATableThatDoesNotFitTheCheckpoint) {
 TEST(RunFolder, NeverWritesOverAnotherRun) {
   const Scratch scratch;
   scratch.write("run/config.yaml", "kept");
-  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::create(scratch / "run", "c.yaml"); }).find("in use"),
-            std::string::npos);
-  EXPECT_EQ(scratch.read("run/config.yaml"), "kept");
+  const auto refused = [&](const std::string& why) {
+    const auto message = message_of<UserError>([&] { train::RunFolder::create(scratch / "run", "c.yaml"); });
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+    EXPECT_EQ(scratch.read("run/config.yaml"), "kept");
+  };
+  refused("is not empty, and there is no run in it to go on with");
+  scratch.write("run/checkpoint.safetensors", "kept");
+  refused("is in use: ");
   std::filesystem::create_directories(scratch / "empty");
   EXPECT_EQ(train::RunFolder::create(scratch / "empty", "c.yaml").path(), scratch / "empty");
   EXPECT_EQ(train::RunFolder::create(scratch / "new/deep", "c.yaml").path(), scratch / "new/deep");
+}
+
+TEST(WriteWhole, ReplacesAFileAndNothingElse) {
+  const Scratch scratch;
+  scratch.write("file", "old");
+  train::write_whole(scratch / "file", "new");
+  EXPECT_EQ(scratch.read("file"), "new");
+  ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  const auto message = message_of<UserError>([&] { train::write_whole(scratch / "pipe", "new"); });
+  EXPECT_EQ(message, "cannot write '" + (scratch / "pipe") + "': it is no regular file; name another");
+  EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "pipe.part"));
 }
 
 TEST(RunFolder, OpensByFolderOrCheckpoint) {

@@ -208,6 +208,7 @@ TEST_F(Program, DivergenceEndsTheRunWithItsOwnCode) {
   const auto ended = run("c.yaml --run-dir r");
   EXPECT_EQ(ended.code, 3) << ended.out;
   EXPECT_NE(ended.error.find("training diverged: the loss became"), std::string::npos) << ended.error;
+  EXPECT_NE(ended.out.find("  loss nan  scale "), std::string::npos) << ended.out;
   EXPECT_NE(scratch_.read("r/metrics.csv").find(",diverged\n"), std::string::npos);
 }
 
@@ -313,10 +314,60 @@ TEST_F(Program, MistakesEndInOneLineAndExitCodeTwo) {
   scratch_.write("level.yaml", config("O7"));
   EXPECT_EQ(refusal("level.yaml").rfind("level.yaml:9:", 0), 0u);
   EXPECT_EQ(refusal("c.yaml --sed 3").rfind("unknown option '--sed'", 0), 0u);
-  EXPECT_EQ(refusal("--resume nowhere").rfind("cannot resume 'nowhere'", 0), 0u);
+  EXPECT_EQ(refusal("--resume nowhere"), "cannot resume 'nowhere': no such file or folder\n");
   std::filesystem::remove(scratch_ / "data/digits.csv");
   EXPECT_EQ(refusal("c.yaml").rfind("missing file 'data/digits.csv'", 0), 0u);
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "runs"));  // nothing was begun
+}
+
+// Whatever run is in the folder where the path is meant to lead must not go on by mistake.
+TEST_F(Program, GoesOnFromARunFolderOrItsCheckpointAlone) {
+  ASSERT_EQ(run("c.yaml --run-dir r --stop-after 1").code, 0);
+  const auto before = scratch_.read("r/steps.csv");
+  EXPECT_EQ(refusal("--resume r/epoch_7.safetensors"), "cannot resume 'r/epoch_7.safetensors': no such file or folder\n");
+  EXPECT_EQ(refusal("--resume r/metrics.csv"),
+            "cannot resume 'r/metrics.csv': it is no checkpoint; give a run folder, or the checkpoint.safetensors in it\n");
+  EXPECT_EQ(refusal("--resume data"), "cannot resume 'data': there is no 'data/config.yaml': give the folder of a run\n");
+  EXPECT_EQ(scratch_.read("r/steps.csv"), before);
+  const auto inside = run("--resume checkpoint.safetensors", "r");
+  EXPECT_NE(inside.error.find("missing file 'data/digits.csv'"), std::string::npos) << "it found the run: " << inside.error;
+}
+
+TEST_F(Program, ARunThatCouldNotBeginLeavesItsFolderToTheNext) {
+  scratch_.write("large.yaml", config("O2").replace(config("O2").find("batch_size: 20"), 14, "batch_size: 100000"));
+  scratch_.write("typo.yaml", config("O2, float32_modules: [nosuch]"));
+  refusal("large.yaml --run-dir r");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "r"));
+  refusal("typo.yaml --run-dir r");
+  const auto begun = run("c.yaml --run-dir r --epochs 1");
+  EXPECT_EQ(begun.code, 0) << begun.error;
+}
+
+TEST_F(Program, OffersToGoOnWhereThereIsSomethingToGoOnWithAlone) {
+  ASSERT_EQ(run("c.yaml --run-dir runs/r --epochs 1").code, 0);
+  std::filesystem::remove(scratch_ / "runs/r/checkpoint.safetensors");  // as a run leaves it that ends in its first epoch
+  EXPECT_EQ(
+      refusal("--resume runs/r"),
+      "cannot resume 'runs/r': there is no 'runs/r/checkpoint.safetensors': the run did not come to its first checkpoint; "
+      "start anew with runs/r/config.yaml and another --run-dir\n");
+  const std::string remedy = ", and there is no run in it to go on with: choose a new or an empty folder with --run-dir\n";
+  for (const std::string folder : {"runs/r", "runs"})
+    EXPECT_EQ(refusal("c.yaml --run-dir " + folder), "run folder '" + folder + "' is not empty" + remedy);
+  EXPECT_EQ(refusal("c.yaml --run-dir c.yaml"), "run folder 'c.yaml' is a file" + remedy);
+}
+
+TEST_F(Program, NamesThatTheNetworkOrLibTorchLacksAreMistakesOfTheConfig) {
+  for (const std::string key :
+       {"float32_modules: [nosuch]", "float32_functions: ['aten::nosuch']", "casts: {casts: {float32: ['aten::nosuch']}}"}) {
+    scratch_.write("c.yaml", config("O1, " + key));
+    EXPECT_NE(refusal("c.yaml").find("nosuch"), std::string::npos) << key;
+  }
+}
+
+TEST_F(Program, CountsOneEpochAndOneThread) {
+  const auto ended = run("c.yaml --run-dir r --epochs 1");
+  EXPECT_NE(ended.out.find(", 1 thread\n"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find(" after 1 epoch, 0 steps skipped; "), std::string::npos) << ended.out;
 }
 
 TEST_F(Program, DamagedCheckpointIsRefused) {
@@ -328,7 +379,8 @@ TEST_F(Program, DamagedCheckpointIsRefused) {
 TEST_F(Program, ARunFolderInUseIsRefused) {
   ASSERT_EQ(run("c.yaml --run-dir r --epochs 1").code, 0);
   const auto before = scratch_.read("r/steps.csv");
-  EXPECT_EQ(refusal("c.yaml --run-dir r").rfind("run folder 'r' is in use", 0), 0u);
+  EXPECT_EQ(refusal("c.yaml --run-dir r"),
+            "run folder 'r' is in use: choose another with --run-dir, or go on with it: --resume r\n");
   EXPECT_EQ(scratch_.read("r/steps.csv"), before);
 }
 

@@ -13,7 +13,7 @@
 #include "pass.h"
 #include "program.h"
 #include "recorder.h"
-#include "records/run_folder.h"
+#include "records/write_whole.h"
 #include "state_bytes.h"
 #include "trainer.h"
 

@@ -10,7 +10,7 @@
 #include <apex_cpp/tables/csv.h>
 #include <zlib.h>
 
-#include "records/run_folder.h"
+#include "records/write_whole.h"
 
 namespace comparison {
 namespace {

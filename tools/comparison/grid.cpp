@@ -8,7 +8,9 @@
 #include "config/config_keys.h"
 #include "data/load.h"
 #include "errors.h"
+#include "library_errors.h"
 #include "network/models.h"
+#include "step/optimizer.h"
 #include "trainer.h"
 
 namespace comparison {
@@ -73,7 +75,7 @@ NamedLevel level_of(const std::string& entry, const std::string& grid) {
     const auto torch_amp = train::parse_torch_amp(entry, grid);
     return {name_of(torch_amp), train::without_amp(), torch_amp};
   }
-  try {
+  return train::as_user_error([&]() -> NamedLevel {
     if (is_mapping(entry)) {
       const auto level = OptLevel::from_yaml_string(entry, grid);
       return {name_of(level), level};
@@ -82,9 +84,7 @@ NamedLevel level_of(const std::string& entry, const std::string& grid) {
       return {fs::path(entry).stem().string(), OptLevel::from_yaml_file(beside(grid, entry))};
     }
     return {entry, OptLevel::named(entry)};
-  } catch (const c10::Error& error) {
-    throw UserError(error.what_without_backtrace());
-  }
+  });
 }
 
 template <class Entry>
@@ -97,23 +97,33 @@ bool all_differ(const std::vector<int64_t>& numbers) {
   return std::set<int64_t>(numbers.begin(), numbers.end()).size() == numbers.size();
 }
 
+// Networks may lack what a level names.
+void check_level(const NamedLevel& level, const train::Config& config, const train::DataSplit& data) {
+  auto model = train::make_classifier(config.model, train::shape_of(data), data.classes);
+  auto optimizer = train::make_optimizer(config.optimizer, model->parameters());
+  const auto quiet = level.level.with(apex::amp::InitializeOptions().verbosity(0));
+  train::as_user_error<c10::ValueError>([&] { return apex::amp::initialize(model, optimizer, quiet); },
+                                        "level '" + level.name + "': ");
+}
+
 // Builds what a cell builds first, for its errors.
 void check_config(const NamedConfig& named, const Grid& grid) {
   const auto& config = named.config;
   train::chosen_device(config.device);
   const auto data = train::load_data(config.data);
-  train::make_classifier(config.model, train::shape_of(data), data.classes);
   for (const auto processes : grid.processes) train::check_batch_size(config, data, processes);
   if (config.optimizer.is_sharded()) {
     throw UserError(
         "key 'optimizer.type': " + config.optimizer.type +
         " keeps its state in pieces on all processes, which are not compared; take FusedAdam, which makes the same steps");
   }
+  // O0 last, which leaves no casts behind.
+  for (auto level = grid.levels.rbegin(); level != grid.levels.rend(); ++level) check_level(*level, config, data);
 }
 
 void read_configs(ConfigKeys& keys, Grid& grid, const std::string& path) {
   std::vector<std::string> entries;
-  keys.entries("configs", entries);
+  keys.entries("configs", entries, "[net.yaml]");
   for (const auto& entry : entries) {
     keys.require(!is_mapping(entry), "configs", "expected paths of training configs, as tools/train takes them");
     grid.configs.push_back({fs::path(entry).stem().string(), train::read_config(beside(path, entry))});
@@ -123,7 +133,7 @@ void read_configs(ConfigKeys& keys, Grid& grid, const std::string& path) {
 
 void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
   std::vector<std::string> entries;
-  keys.entries("levels", entries);
+  keys.entries("levels", entries, "[O0, O2]");
   for (const auto& entry : entries) grid.levels.push_back(level_of(entry, path));
   keys.require(all_differ(grid.levels), "levels",
                "one level stands there twice; two that differ in casts go into files of their own");

@@ -14,9 +14,10 @@
 
 #include <apex_cpp/tables/csv.h>
 
+#include "common/counted.h"
 #include "common/user_error.h"
 #include "program.h"
-#include "records/run_folder.h"
+#include "records/write_whole.h"
 #include "shell.h"
 
 namespace comparison {
@@ -98,7 +99,7 @@ class Runner {
       if (is_finished(folder_of(cell), cell)) finished_.insert(cell.name);
     }
     missing_ = static_cast<int>(cells_.size() - finished_.size());
-    progress_.line(std::to_string(cells_.size()) + " cells in " + out_ +
+    progress_.line(common::counted(static_cast<int64_t>(cells_.size()), "cell") + " in " + out_ +
                    (finished_.empty() ? "" : ", " + std::to_string(finished_.size()) + " of them finished before"));
   }
 

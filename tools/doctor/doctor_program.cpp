@@ -16,9 +16,10 @@
 #include "config/config.h"
 #include "data/load.h"
 #include "errors.h"
+#include "library_errors.h"
 #include "network/models.h"
 #include "program.h"
-#include "records/run_folder.h"
+#include "records/write_whole.h"
 #include "step/epoch.h"
 #include "step/observer.h"
 #include "step/optimizer.h"
@@ -57,7 +58,7 @@ void train_for(const train::Config& config, const train::DataSplit& data, const 
   auto model = train::make_classifier(config.model, train::shape_of(data), data.classes);
   model->to(device);
   auto model_optimizer = train::make_optimizer(config.optimizer, model->parameters());
-  auto [net, optimizer] = amp::initialize(model, model_optimizer, level);
+  auto [net, optimizer] = train::as_user_error<c10::ValueError>([&] { return amp::initialize(model, model_optimizer, level); });
   train::Team alone;
   train::Observer nobody;
   const auto forward = alone.join(net, config);
@@ -76,8 +77,8 @@ amp::OptLevel level_for(const train::Config& config, const std::string& name) {
   if (config.torch_amp && name.empty()) {
     throw train::UserError("key 'torch_amp': levels are examined, and the config has none: give one by --level");
   }
-  if (config.torch_amp) return amp::OptLevel::named(name);
-  return name.empty() || name == config.level.name() ? config.level : amp::OptLevel::named(name);
+  if (!config.torch_amp && (name.empty() || name == config.level.name())) return config.level;
+  return train::as_user_error([&] { return amp::OptLevel::named(name); });
 }
 
 std::string joined(const amp::OptLevel& level) {
@@ -103,6 +104,7 @@ int run(const std::vector<std::string>& words) {
     std::cout << arguments.help;
     return 0;
   }
+  if (!arguments.yaml.empty()) train::check_writable(arguments.yaml);  // not after minutes of work
   const auto config = train::read_config(arguments.config);
   const auto level = level_for(config, arguments.level);
   if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
@@ -116,9 +118,9 @@ int run(const std::vector<std::string>& words) {
   const auto divergence = examined.first_divergence();
   const auto found = examined.minimal_float32();
   progress.clear();
-  if (!arguments.yaml.empty()) train::write_whole(arguments.yaml, found.to_yaml());
   if (divergence) std::cout << divergence << "\n";
   std::cout << "first divergence: " << divergence.place() << "\nkept in float32: " << joined(found) << std::endl;
+  if (!arguments.yaml.empty()) train::write_whole(arguments.yaml, found.to_yaml());
   return 0;
 }
 

@@ -6,8 +6,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/counted.h"
 #include "config/config_keys.h"
 #include "errors.h"
+#include "library_errors.h"
 
 namespace train {
 namespace {
@@ -26,9 +28,9 @@ void describe_model(ConfigKeys& keys, ModelConfig& model) {
   keys.integers("widths", model.widths, 1, kWide);
   if (model.type == "resnet") {
     keys.integers("blocks", model.blocks, 1, kManyLayers);
-    keys.require(
-        model.blocks.size() == model.widths.size(), "blocks",
-        "gives " + std::to_string(model.blocks.size()) + " stages, 'widths' gives " + std::to_string(model.widths.size()));
+    keys.require(model.blocks.size() == model.widths.size(), "blocks",
+                 "gives " + common::counted(static_cast<int64_t>(model.blocks.size()), "stage") + ", 'widths' gives " +
+                     std::to_string(model.widths.size()));
   } else {
     keys.real("dropout", model.dropout, 0, 0.95);
   }
@@ -176,11 +178,7 @@ Config parse_config(const std::string& text, const std::string& source) {
     config.level = without_amp();
     return config;
   }
-  try {
-    config.level = apex::amp::OptLevel::from_yaml_string(amp, source);
-  } catch (const c10::Error& error) {
-    throw UserError(error.what_without_backtrace());
-  }
+  config.level = as_user_error([&] { return apex::amp::OptLevel::from_yaml_string(amp, source); });
   return config;
 }
 

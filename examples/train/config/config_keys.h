@@ -25,8 +25,8 @@ class ConfigKeys {
   virtual void flag(const std::string& key, bool& value) = 0;
   virtual void integers(const std::string& key, std::vector<int64_t>& values, int64_t low, int64_t high) = 0;
   /// A list of texts and mappings; a mapping as YAML in braces, behind as many blanks as give it its line and column.
-  /// No config that is written has any.
-  virtual void entries(const std::string& /*key*/, std::vector<std::string>& /*texts*/) {}
+  /// No config that is written has any. `example` is for messages: "[O1, O2]".
+  virtual void entries(const std::string& /*key*/, std::vector<std::string>& /*texts*/, const std::string& /*example*/) {}
   virtual void section(const std::string& key, const std::function<void(ConfigKeys&)>& describe) = 0;
   /// A mapping that another reader understands. Reading keeps its lines and columns: everything before it is blanked.
   virtual void block(const std::string& key, std::string& text) = 0;

@@ -109,15 +109,16 @@ class Reader : public ConfigKeys {
     }
   }
 
-  void entries(const std::string& key, std::vector<std::string>& texts) override {
+  void entries(const std::string& key, std::vector<std::string>& texts, const std::string& example) override {
     const auto node = find(key);
-    require(!node || node.IsSequence(), key, "expected a list such as [O1, O2]");
+    require(!node || node.IsSequence(), key, "expected a list such as " + example);
     for (const auto& entry : node) {
       require(entry.IsMap() || (entry.IsScalar() && !entry.Scalar().empty()), key, "expected texts or mappings in the list");
       texts.push_back(entry.IsMap() ? in_braces(entry) : entry.Scalar());
     }
-    if (texts.empty()) {
-      missing(key, "a list such as [O1, O2]");
+    require(!node || !texts.empty(), key, "the list is empty; expected one such as " + example);
+    if (!node) {
+      missing(key, "a list such as " + example);
     }
   }
 

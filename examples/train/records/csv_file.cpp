@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "common/counted.h"
 #include "errors.h"
 
 namespace train {
@@ -17,7 +18,7 @@ std::string first_rows(const std::string& path, const std::string& header, int64
   }
   for (int64_t row = 0; row < rows; ++row) {
     if (!std::getline(file, line)) {
-      throw UserError("cannot continue '" + path + "': it holds " + std::to_string(row) + " rows, the checkpoint is at " +
+      throw UserError("cannot continue '" + path + "': it holds " + common::counted(row, "row") + ", the checkpoint is at " +
                       std::to_string(rows));
     }
     kept += line + "\n";

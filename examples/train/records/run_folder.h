@@ -11,8 +11,8 @@ class RunFolder {
   /// Makes the folder for a new run: `wanted`, or runs/<config's name>-<date and time> where that is empty. Throws UserError
   /// where something lies there already.
   static RunFolder create(const std::string& wanted, const std::string& config_path);
-  /// The folder of a run to go on with; `path` is the folder or the checkpoint in it. Throws UserError where it is no run
-  /// folder.
+  /// The folder of a run to go on with; `path` is the folder or the checkpoint in it. Throws UserError where it is neither, or
+  /// a file to go on from is missing.
   static RunFolder open(const std::string& path);
 
   /// One that `create` or `open` answered, in this process or another.
@@ -31,8 +31,5 @@ class RunFolder {
   explicit RunFolder(std::string path) : path_(std::move(path)) {}
   std::string path_;
 };
-
-/// Writes a file so that a reader sees the old or the new content, never a part: through a temporary name and a rename.
-void write_whole(const std::string& path, const std::string& content);
 
 }  // namespace train

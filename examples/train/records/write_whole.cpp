@@ -1,0 +1,47 @@
+#include "records/write_whole.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+
+#include "errors.h"
+
+namespace train {
+
+namespace fs = std::filesystem;
+
+std::string folder_of(const std::string& path) {
+  const auto parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+void check_writable(const std::string& path) {
+  const auto cannot = "cannot write '" + path + "': ";
+  const auto folder = folder_of(path);
+  if (access((folder + "/").c_str(), W_OK | X_OK) != 0) {
+    throw UserError(cannot + "folder '" + folder + "': " + std::strerror(errno));
+  }
+  if (fs::exists(path) && !fs::is_regular_file(path)) {
+    throw UserError(cannot + "it is no regular file; name another");
+  }
+}
+
+void write_whole(const std::string& path, const std::string& content) {
+  check_writable(path);
+  const auto part = path + ".part";
+  std::ofstream file(part, std::ios::trunc | std::ios::binary);
+  file << content;
+  file.close();
+  std::error_code error;
+  if (file) {
+    fs::rename(part, path, error);
+  }
+  if (!file || error) {
+    throw UserError("cannot write '" + path + "'");
+  }
+}
+
+}  // namespace train
