@@ -13,6 +13,7 @@ from matplotlib import pyplot  # noqa: E402  (after the choice of what draws)
 BENCH_COLUMNS = ["suite", "group", "benchmark", "threads", "quantity", "value"]
 STEPS = ("step", "epoch")  # what curves are drawn over, the finest first
 COLUMNS = 3  # of panels
+IMAGES = (".png", ".svg", ".pdf")
 
 
 class Mistake(Exception):
@@ -20,16 +21,21 @@ class Mistake(Exception):
 
 
 def read(path):
-    """The names of the columns, and the rows."""
+    """The names of the columns, and the rows. A row without its last fields was cut off when it was written."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from error
-    if not rows:
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Mistake(f"cannot read {path}: it is no table of text ({error})") from error
+    whole = [row for row in rows if None not in row.values()]
+    if len(whole) < len(rows):
+        print(f"plot: {path}: {len(rows) - len(whole)} of {len(rows)} rows cut off and left out", file=sys.stderr)
+    if not whole:
         raise Mistake(f"{path} has no rows")
-    return reader.fieldnames, rows
+    return reader.fieldnames, whole
 
 
 def number(text):
@@ -37,6 +43,15 @@ def number(text):
         return float(text)
     except (TypeError, ValueError):
         return None
+
+
+def figure_of(row, column):
+    """The number that a row of tools/bench has there."""
+    value = number(row[column])
+    if value is None:
+        name = f"{row['group']}/{row['benchmark']}"
+        raise Mistake(f"benchmark '{name}': '{row[column]}' is no number of {column}; measure it again")
+    return value
 
 
 def panels(count, width, height):
@@ -52,7 +67,7 @@ def draw_group(axis, group, rows):
     """Ratios of one group: a cluster of bars for each benchmark. Longer is slower than what is compared with."""
     names = list(dict.fromkeys(row["benchmark"] for row in rows))
     quantities = list(dict.fromkeys(row["quantity"] for row in rows))
-    values = {(row["benchmark"], row["quantity"]): float(row["value"]) for row in rows}
+    values = {(row["benchmark"], row["quantity"]): figure_of(row, "value") for row in rows}
     height = 0.8 / len(quantities)
     for i, quantity in enumerate(quantities):
         places = [place + i * height for place in range(len(names))]
@@ -70,8 +85,8 @@ def draw_group(axis, group, rows):
 
 def draw_benchmarks(tables, only):
     rows = [row for _, table in tables.values() for row in table if "/" in row["quantity"] and "/s" not in row["quantity"]]
-    threads = max(int(row["threads"]) for row in rows) if rows else 0
-    rows = [row for row in rows if int(row["threads"]) == threads]
+    threads = max(int(figure_of(row, "threads")) for row in rows) if rows else 0
+    rows = [row for row in rows if figure_of(row, "threads") == threads]
     groups = {}
     for row in rows:
         if only.search(row["group"] + "/" + row["benchmark"]):
@@ -131,10 +146,17 @@ def regex(text):
         raise argparse.ArgumentTypeError(f"'{text}' is no regular expression: {error}") from error
 
 
+def image(text):
+    path = pathlib.Path(text)
+    if path.suffix.lower() not in IMAGES:
+        raise argparse.ArgumentTypeError(f"'{text}' is no name of an image: it ends in {', '.join(IMAGES)}")
+    return path
+
+
 def parsed(arguments):
     parser = argparse.ArgumentParser(prog="tools/plot", description=__doc__)
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE.csv", help="of one kind; several are drawn together")
-    parser.add_argument("--out", type=pathlib.Path, help="image to write: .png, .svg or .pdf (default: beside the first file)")
+    parser.add_argument("--out", type=image, help="image to write: .png, .svg or .pdf (default: beside the first file)")
     parser.add_argument("--only", type=regex, default=regex(""), help="regular expression for group/benchmark, or for columns")
     parser.add_argument("--title", help="what stands above it all")
     return parser.parse_args(arguments)
@@ -146,7 +168,7 @@ def main():
     try:
         figure = draw(arguments.files, arguments.only)
         if arguments.title:
-            figure.suptitle(arguments.title)
+            figure.suptitle(arguments.title, parse_math=False)  # dollars make no formula
         figure.tight_layout()
         figure.savefig(out, dpi=120)
     except (Mistake, OSError, ValueError) as error:

@@ -247,6 +247,9 @@ class Comparison(unittest.TestCase):
         self.assertIn(f'<p class="reply">{headline}</p>', page)
         for level in LEVELS:
             self.assertRegex(text, rf"(?m)^\| {level} \|")
+        for words in ("1 epoch, batches of 20", ", 1 thread"):
+            self.assertRegex(text, rf"{words}\b")
+            self.assertRegex(page, rf"{words}\b")
 
     def test_9_runs_several_processes_and_reports_without_a_cell_that_failed(self):
         (self.folder / "two.yaml").write_text(

@@ -5,8 +5,8 @@ import unittest
 
 sys.path.insert(0, sys.argv.pop(1))
 import cells  # noqa: E402
-from summary import Choice, tolerance  # noqa: E402
-from words import distance  # noqa: E402
+from summary import Choice, time_words, tolerance  # noqa: E402
+from words import counted, distance  # noqa: E402
 
 
 class Level:
@@ -46,8 +46,19 @@ class Rules(unittest.TestCase):
         self.assertEqual(made.taken.name, "O2")
         self.assertEqual(made.verdict(made.group.level("O3")).kind, "accuracy")
         self.assertIn("2.10 points below O0; 2.00 are allowed", made.verdict(made.group.level("O3")).words)
-        self.assertEqual(made.verdict(made.group.level("O1")).words, "33 % slower than O2")
-        self.assertEqual(made.reason, "As accurate as O0, 40 % faster than O0, with the same memory.")
+        self.assertEqual(made.verdict(made.group.level("O1")).words, "takes 1.3 times as long as O2")
+        self.assertEqual(made.reason, "As accurate as O0; takes 0.6 of the time of O0, with the same memory.")
+        self.assertEqual(made.duel("O1", "O2"), ("O2", "Both are as accurate as O0. O2 takes 0.75 of the time of O1, with the "
+                                                       "same memory."))
+
+    def test_tells_times_as_shares_however_small_they_are(self):
+        made = choice(Level("O1", time=3.0), Level("O2", time=10 / 271))
+        self.assertEqual(made.reason, "As accurate as O0; takes 0.0037 of the time of O0, with the same memory.")
+        self.assertEqual(made.verdict(made.reference).words, "takes 271.0 times as long as O2")
+        self.assertEqual(time_words(made.group.level("O1"), made.reference), "takes 0.3 of the time of O0")
+
+    def test_counts_in_the_singular_and_the_plural(self):
+        self.assertEqual([counted("1", "epoch"), counted("20", "epoch"), counted(0, "seed")], ["1 epoch", "20 epochs", "0 seeds"])
 
     def test_of_equally_fast_ones_takes_the_smallest(self):
         made = choice(Level("O1", time=6.0, resident=800), Level("O2", time=6.2, resident=600))

@@ -11,7 +11,7 @@ import jinja2
 import figures
 from cells import KINDS, Mistake, read_groups
 from summary import EQUAL_TIMES, Choice
-from words import DTYPES, distance, of_bytes, of_clock, of_count, of_milliseconds, of_ratio, of_share, of_small_share
+from words import DTYPES, counted, distance, of_bytes, of_clock, of_count, of_milliseconds, of_ratio, of_share, of_small_share
 
 PARTS = ("forward", "backward", "optimizer")
 MEMORY = ("weights", "masters", "gradients", "state", "activations")
@@ -136,7 +136,7 @@ def environment():
     made = jinja2.Environment(loader=jinja2.FileSystemLoader(here), autoescape=lambda name: name.endswith(".html"),
                               undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters.update(bytes=of_bytes, share=of_share, small_share=of_small_share, ms=of_milliseconds, ratio=of_ratio,
-                        clock=of_clock, count=of_count)
+                        clock=of_clock, count=of_count, counted=counted)
     made.globals.update(PARTS=PARTS, MEMORY=MEMORY, EQUAL_TIMES=EQUAL_TIMES, machine=machine())
     return made
 

@@ -24,13 +24,11 @@ def equally_fast(level, other):
 
 
 def time_words(level, other):
-    """ "12 % slower than O2" """
+    """ "takes 0.3 of the time of O0", "takes 1.3 times as long as O2" """
     ratio = level.time() / other.time()
     if equally_fast(level, other):
         return f"as fast as {other.name}"
-    if ratio >= 2:
-        return f"takes {ratio:.1f} times as long as {other.name}"
-    return f"{100 * abs(ratio - 1):.0f} % {'slower' if ratio > 1 else 'faster'} than {other.name}"
+    return f"takes {ratio:.2g} of the time of {other.name}" if ratio < 1 else f"takes {ratio:.1f} times as long as {other.name}"
 
 
 def memory_words(level, other):
@@ -88,7 +86,7 @@ class Choice:
             return "O0 itself diverged: the training is to be put right before levels are compared."
         smallest = min(self.good, key=lambda level: level.resident)
         if self.taken is not self.reference:
-            words = f"As accurate as O0, {time_words(self.taken, self.reference)}, with "
+            words = f"As accurate as O0; {time_words(self.taken, self.reference)}, with "
             words += memory_words(self.taken, self.reference) + "."
         elif len(self.good) == 1:
             return "No other level keeps its accuracy."
@@ -126,6 +124,6 @@ class Choice:
         if other not in good:
             return best.name, f"It keeps the accuracy. {other.name}: {self.verdict(other).words}."
         if not equally_fast(best, other):
-            words = f"{best.name} is {time_words(best, other)}, with {memory_words(best, other)}"
+            words = f"{best.name} {time_words(best, other)}, with {memory_words(best, other)}"
             return best.name, f"Both are as accurate as O0. {words}."
         return best.name, f"Both are as accurate as O0 and equally fast. {best.name} takes {memory_words(best, other)}."

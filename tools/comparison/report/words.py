@@ -36,6 +36,11 @@ def of_count(number):
     return NOTHING if number is None else str(number)
 
 
+def counted(number, noun):
+    """ "1 epoch", "2 epochs" """
+    return f"{number} {noun}{'' if int(number) == 1 else 's'}"
+
+
 def of_ratio(ratio):
     return f"{ratio:.2f}×"
 

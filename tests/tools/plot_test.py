@@ -1,0 +1,60 @@
+"""tools/plot as a user calls it, on tables that are whole, cut off, or none."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PLOT = sys.argv.pop(1)
+BENCH = "suite,group,benchmark,threads,quantity,value\ncasts,ops,relu,1,amp/torch,1.2\n"
+STEPS = "epoch,step,loss\n1,1,0.5\n1,2,0.25\n"
+
+
+class Plot(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="apex_cpp-plot-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def plot(self, table, *options):
+        """Exit code, standard output and standard error of the call for that table."""
+        (self.folder / "t.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
+        ended = subprocess.run([PLOT, "t.csv", *options], cwd=self.folder, capture_output=True, text=True)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    def assert_drawn(self, name):
+        self.assertEqual((self.folder / name).read_bytes()[:4], b"\x89PNG")
+
+    def test_draws_beside_the_table_and_prints_the_name(self):
+        for table in (BENCH, STEPS):
+            self.assertEqual(self.plot(table), (0, "t.png\n", ""))
+            self.assert_drawn("t.png")
+            (self.folder / "t.png").unlink()
+
+    def test_leaves_out_what_is_cut_off_and_says_so(self):
+        for table in (BENCH + "casts,ops,linear,1,amp/torch", BENCH + "casts,op", STEPS + "1,3"):
+            rows = table.count("\n")
+            self.assertEqual(self.plot(table), (0, "t.png\n", f"plot: t.csv: 1 of {rows} rows cut off and left out\n"))
+        told = "plot: benchmark 'ops/linear': '' is no number of value; measure it again\n"
+        self.assertEqual(self.plot(BENCH + "casts,ops,linear,1,amp/torch,"), (2, "", told))
+
+    def test_takes_a_title_as_it_is(self):
+        self.assertEqual(self.plot(BENCH, "--title", r"costs $5, saves $\foo$"), (0, "t.png\n", ""))
+
+    def test_writes_images_alone(self):
+        code, out, error = self.plot(BENCH, "--out", "sub")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("'sub' is no name of an image: it ends in .png, .svg, .pdf", error)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["t.csv"])
+        self.assertEqual(self.plot(BENCH, "--out", "sub.PNG"), (0, "sub.PNG\n", ""))
+        self.assert_drawn("sub.PNG")
+
+    def test_names_the_file_that_is_no_table(self):
+        code, out, error = self.plot(b"step,loss\n1,\xff\n")
+        self.assertEqual((code, out), (2, ""))
+        self.assertRegex(error, r"^plot: cannot read t\.csv: it is no table of text \(.*\)\n$")
+        self.assertEqual(self.plot("step,loss\n"), (2, "", "plot: t.csv has no rows\n"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
