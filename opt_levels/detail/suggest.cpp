@@ -22,6 +22,11 @@ std::size_t edits_between(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+// What 16-bit types are called; where a policy is asked for, the level says which of them `half` is.
+bool is_16bit_type(const std::string& word) {
+  return word == "float16" || word == "fp16" || word == "bfloat16" || word == "bf16";
+}
+
 }  // namespace
 
 std::string join(const std::vector<std::string>& words) {
@@ -31,6 +36,8 @@ std::string join(const std::vector<std::string>& words) {
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
+  const bool has_half = std::find(known.begin(), known.end(), "half") != known.end();
+  if (has_half && is_16bit_type(word)) return " Did you mean 'half'?";
   std::string nearest;
   std::size_t fewest = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const auto& candidate : known) {

@@ -98,7 +98,12 @@ void PrintTo(const CastListRow& row, std::ostream* out) { *out << row.name; }
 
 const CastListRow kCastListRows[] = {
     {"unknown_key", "cast: {half: [aten::mm]}", {"c.yaml:1:1:", "'cast'", "Did you mean 'casts'?"}},
-    {"unknown_policy", "casts:\n  fp16: [aten::mm]", {"c.yaml:2:3:", "'fp16'", "half, float32, promote"}},
+    {"unknown_policy",
+     "casts:\n  fp16: [aten::mm]",
+     {"c.yaml:2:3:", "'fp16'. Did you mean 'half'? ", "half, float32, promote"}},
+    {"type_of_half", "casts: {float16: [aten::sigmoid]}", {"c.yaml:1:9:", "'float16'. Did you mean 'half'? "}},
+    {"other_type_of_half", "match: {bfloat16: [aten::add]}", {"c.yaml:1:9:", "'bfloat16'. Did you mean 'half'? "}},
+    {"misspelt_float32", "casts: {floa32: [aten::sigmoid]}", {"c.yaml:1:9:", "'floa32'. Did you mean 'float32'? "}},
     {"policy_of_no_match", "match: {promote: [aten::add]}", {"c.yaml:1:9:", "'promote'", "none, half, float32"}},
     {"unknown_base", "base: apex", {"c.yaml:1:7:", "base", "'apex'", "built_in or none"}},
     {"base_is_a_list", "base: [none]", {"c.yaml:1:7:", "base", "a list"}},
