@@ -36,9 +36,9 @@ Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorLi
     : op_(op), lists_(std::move(lists)), copies_(!model_params.empty()) {
   if (copies_) lists_.push_back({"model_params", model_params, Access::write});
   if (control.found_inf.defined()) plan::check_found_inf(op, control.found_inf);
+  for (plan::TensorList& list : lists_) list.takes_double = false;
   groups_ = plan::checked_groups(op, lists_);
   device_ = device_of(groups_, lists_.front().tensors, step_tensor);
-  check_dtypes();
   check_devices();
   check_value("grad_scale_tensor", control.grad_scale_tensor, at::kFloat);
   check_value("lr_tensor", control.lr_tensor, at::kFloat);
@@ -73,20 +73,11 @@ void Update::check_device(const char* name, const at::Tensor& tensor) const {
               " are on ", device_, ". Move ", name, " to the device of the tensors.");
 }
 
-void Update::check_dtypes() const {
-  for (const plan::Group& group : *groups_) {
-    for (size_t i = 0; i < lists_.size(); ++i) {
-      TORCH_CHECK(group.dtypes[i] != at::kDouble, op_, ": ", lists_[i].name, "[", group.rows.front().index,
-                  "] has dtype Double. Supported are Half, BFloat16 and Float.");
-    }
-  }
-}
-
 void Update::check_devices() const {
   for (const plan::Group& group : *groups_) {
     if (group.device.is_cpu() || cuda::handles(group.device)) continue;
     TORCH_CHECK_NOT_IMPLEMENTED(!group.device.is_cuda(), op_, ": this library was built without CUDA and has no kernel for ",
-                                lists_.front().name, "[", group.rows.front().index, "] on ", group.device,
+                                plan::name_of(lists_.front(), group.rows.front().index), " on ", group.device,
                                 ". Configure it with APEX_CPP_CUDA=ON, or move the tensors to the CPU.");
     C10_THROW_ERROR(NotImplementedError,
                     c10::str(op_, " is not implemented for tensors on ", group.device, ". Move them to the CPU."));
@@ -95,7 +86,7 @@ void Update::check_devices() const {
 
 c10::Device Update::device() const {
   for (const plan::Group& group : *groups_) {
-    TORCH_CHECK(group.device == device_, op_, ": ", lists_.front().name, "[", group.rows.front().index, "] is on ",
+    TORCH_CHECK(group.device == device_, op_, ": ", plan::name_of(lists_.front(), group.rows.front().index), " is on ",
                 group.device, " and others are on ", device_, ". Make one call for each device.");
   }
   return device_;

@@ -57,7 +57,6 @@ class Update {
          const at::Tensor& step_tensor);
 
   void check_device(const char* name, const at::Tensor& tensor) const;
-  void check_dtypes() const;
   void check_devices() const;
   // Whether the flag is to be looked at before anything is run.
   bool is_for_host(const at::Tensor& found_inf) const;

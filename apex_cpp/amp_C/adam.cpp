@@ -3,14 +3,17 @@
 #include <ATen/ops/zeros_like.h>
 #include <apex_cpp/amp_C/detail/arguments.h>
 #include <apex_cpp/amp_C/detail/float32_list.h>
+#include <apex_cpp/amp_C/detail/roles.h>
 #include <apex_cpp/amp_C/optimizers.h>
 
 #include "kernels/optimizers.h"
 
 using namespace apex;
-using amp_C::check_tensor_lists;
+using amp_C::detail::check_roles;
 using amp_C::detail::choice;
 using amp_C::detail::Float32List;
+using amp_C::detail::kAlsoDouble;
+using amp_C::detail::Use;
 
 namespace {
 
@@ -28,7 +31,11 @@ void multi_tensor_adam_cuda(int chunk_size, at::Tensor noop_flag, std::vector<st
                             const float lr, const float beta1, const float beta2, const float epsilon, const int step,
                             const int mode, const int bias_correction, const float weight_decay) {
   const char* const op = "multi_tensor_adam_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 4, {"grads", "params", "exp_avgs", "exp_avg_sqs"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists,
+              {{"grads", Use::read, kAlsoDouble},
+               {"params", Use::write, kAlsoDouble},
+               {"exp_avgs", Use::write},
+               {"exp_avg_sqs", Use::write}});
   kernels::AdamControl control;
   control.lr = lr;
   control.weight_decay = weight_decay;
@@ -44,7 +51,11 @@ void multi_tensor_adam_capturable_cuda(int chunk_size, at::Tensor noop_flag, std
                                        at::Tensor step, const int mode, const int bias_correction, const float weight_decay,
                                        at::Tensor inv_scale) {
   const char* const op = "multi_tensor_adam_capturable_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 4, {"grads", "params", "exp_avgs", "exp_avg_sqs"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists,
+              {{"grads", Use::write, kAlsoDouble},
+               {"params", Use::write, kAlsoDouble},
+               {"exp_avgs", Use::write},
+               {"exp_avg_sqs", Use::write}});
   kernels::AdamControl control;
   control.found_inf = noop_flag;
   control.weight_decay = weight_decay;
@@ -63,7 +74,12 @@ void multi_tensor_adam_capturable_master_cuda(int chunk_size, at::Tensor noop_fl
                                               const int mode, const int bias_correction, const float weight_decay,
                                               at::Tensor inv_scale) {
   const char* const op = "multi_tensor_adam_capturable_master_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 5, {"grads", "params", "exp_avgs", "exp_avg_sqs", "masters"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists,
+              {{"grads", Use::write, kAlsoDouble},
+               {"params", Use::write, kAlsoDouble},
+               {"exp_avgs", Use::write},
+               {"exp_avg_sqs", Use::write},
+               {"masters", Use::write}});
   kernels::AdamControl control;
   control.found_inf = noop_flag;
   control.weight_decay = weight_decay;

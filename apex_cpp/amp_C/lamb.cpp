@@ -1,16 +1,28 @@
 #include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp_C/detail/arguments.h>
+#include <apex_cpp/amp_C/detail/roles.h>
 #include <apex_cpp/amp_C/lamb.h>
+
+#include <array>
 
 #include "kernels/multi_tensor.h"
 #include "kernels/optimizers.h"
 
 using namespace apex;
-using amp_C::check_tensor_lists;
 using amp_C::detail::check_one_element;
+using amp_C::detail::check_roles;
 using amp_C::detail::choice;
+using amp_C::detail::Role;
+using amp_C::detail::Use;
 
 namespace {
+
+// The update overwrites the gradients.
+constexpr std::array<Role, 5> kRoles = {{{"grads", Use::write},
+                                         {"params", Use::write},
+                                         {"exp_avgs", Use::write},
+                                         {"exp_avg_sqs", Use::write},
+                                         {"model_params", Use::write}}};
 
 kernels::LambControl lamb_control(const char* op, float weight_decay, int grad_averaging, int mode,
                                   std::optional<bool> use_nvlamb) {
@@ -34,7 +46,7 @@ void multi_tensor_lamb_cuda(int chunk_size, at::Tensor noop_flag, std::vector<st
                             const int bias_correction, const float weight_decay, const int grad_averaging, const int mode,
                             at::Tensor global_grad_norm, const float max_grad_norm, std::optional<bool> use_nvlamb_python) {
   const char* const op = "multi_tensor_lamb_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 4, {"grads", "params", "exp_avgs", "exp_avg_sqs"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists, c10::ArrayRef(kRoles).slice(0, 4));
   check_one_element(op, "global_grad_norm", global_grad_norm, at::kFloat, noop_flag.device());
   kernels::LambControl control = lamb_control(op, weight_decay, grad_averaging, mode, use_nvlamb_python);
   amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step, bias_correction);
@@ -56,8 +68,7 @@ void multi_tensor_lamb_mp_cuda(int chunk_size, at::Tensor noop_flag, std::vector
                                at::Tensor /*found_inf*/, at::Tensor inv_scale) {
   const char* const op = "multi_tensor_lamb_mp_cuda";
   const bool copies = tensor_lists.size() == 5;
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, copies ? 5 : 4,
-                     {"grads", "params", "exp_avgs", "exp_avg_sqs", "model_params"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists, c10::ArrayRef(kRoles).slice(0, copies ? 5 : 4));
   check_one_element(op, "global_grad_norm", global_grad_norm, at::kFloat, noop_flag.device());
   check_one_element(op, "max_grad_norm", max_grad_norm, at::kFloat, noop_flag.device());
   kernels::LambControl control = lamb_control(op, weight_decay, grad_averaging, mode, use_nvlamb_python);

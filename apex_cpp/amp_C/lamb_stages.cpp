@@ -1,23 +1,19 @@
-#include <ATen/ops/ones.h>
 #include <apex_cpp/amp_C/detail/arguments.h>
+#include <apex_cpp/amp_C/detail/roles.h>
 #include <apex_cpp/amp_C/lamb.h>
 
-#include <array>
 #include <map>
 
 #include "kernels/optimizers.h"
 
 using namespace apex;
-using amp_C::check_tensor_lists;
 using amp_C::TensorLists;
 using amp_C::detail::check_one_element;
 using amp_C::detail::check_one_per_tensor;
+using amp_C::detail::check_roles;
+using amp_C::detail::Use;
 
 namespace {
-
-void run_stage_1(const TensorLists& lists, const kernels::LambControl& control) {
-  kernels::multi_tensor_lamb_stage_1(lists[0], lists[1], lists[2], lists[3], lists[4], control);
-}
 
 // The lists split by their tensors' weight decay, which is the same for all tensors of a kernel's call.
 std::map<float, TensorLists> by_decay(const TensorLists& lists, const at::Tensor& per_tensor_decay) {
@@ -37,7 +33,12 @@ void multi_tensor_lamb_stage1_cuda(int chunk_size, at::Tensor noop_flag, std::ve
                                    at::Tensor per_tensor_decay, const int step, const float beta1, const float beta2,
                                    const float epsilon, at::Tensor global_grad_norm, const float max_global_grad_norm) {
   const char* const op = "multi_tensor_lamb_stage1_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 5, {"grads", "params", "exp_avgs", "exp_avg_sqs", "updates"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists,
+              {{"grads", Use::read},
+               {"params", Use::read},
+               {"exp_avgs", Use::write},
+               {"exp_avg_sqs", Use::write},
+               {"updates", Use::write}});
   TORCH_CHECK(per_tensor_decay.defined(), op, ": per_tensor_decay is undefined.");
   TORCH_CHECK(global_grad_norm.defined(), op, ": global_grad_norm is undefined.");
   check_one_per_tensor(op, "per_tensor_decay", per_tensor_decay, tensor_lists[0].size(), per_tensor_decay.device());
@@ -46,13 +47,9 @@ void multi_tensor_lamb_stage1_cuda(int chunk_size, at::Tensor noop_flag, std::ve
   amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step + 1, /*bias_correction=*/1);
   control.global_grad_norm = global_grad_norm.detach().to(noop_flag.device());
   control.max_grad_norm = max_global_grad_norm;
-  // A call that is stopped checks everything: nothing is changed if a later group would be refused.
-  control.found_inf = at::ones({1}, noop_flag.options());
-  run_stage_1(tensor_lists, control);
-  control.found_inf = at::Tensor();
   for (const auto& [decay, lists] : by_decay(tensor_lists, per_tensor_decay)) {
     control.weight_decay = decay;
-    run_stage_1(lists, control);
+    kernels::multi_tensor_lamb_stage_1(lists[0], lists[1], lists[2], lists[3], lists[4], control);
   }
 }
 
@@ -60,7 +57,7 @@ void multi_tensor_lamb_stage2_cuda(int chunk_size, at::Tensor noop_flag, std::ve
                                    at::Tensor per_tensor_param_norm, at::Tensor per_tensor_update_norm, const float lr,
                                    const float weight_decay, std::optional<bool> use_nvlamb_python) {
   const char* const op = "multi_tensor_lamb_stage2_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 2, {"params", "updates"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists, {{"params", Use::write}, {"updates", Use::read}});
   const size_t count = tensor_lists[0].size();
   check_one_per_tensor(op, "per_tensor_param_norm", per_tensor_param_norm, count, noop_flag.device());
   check_one_per_tensor(op, "per_tensor_update_norm", per_tensor_update_norm, count, noop_flag.device());

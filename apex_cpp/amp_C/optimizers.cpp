@@ -1,21 +1,30 @@
 #include <apex_cpp/amp_C/detail/arguments.h>
 #include <apex_cpp/amp_C/detail/float32_list.h>
+#include <apex_cpp/amp_C/detail/roles.h>
 #include <apex_cpp/amp_C/optimizers.h>
+
+#include <array>
 
 #include "kernels/multi_tensor.h"
 #include "kernels/optimizers.h"
 
 using namespace apex;
-using amp_C::check_tensor_lists;
+using amp_C::detail::check_roles;
 using amp_C::detail::choice;
 using amp_C::detail::Float32List;
+using amp_C::detail::kAlsoDouble;
+using amp_C::detail::Role;
+using amp_C::detail::Use;
 
 void multi_tensor_sgd_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists, float wd,
                            float momentum, float dampening, float lr, bool nesterov, bool first_run, bool wd_after_momentum,
                            float scale) {
   const bool copies = tensor_lists.size() == 4;
-  check_tensor_lists("multi_tensor_sgd_cuda", chunk_size, noop_flag, tensor_lists, copies ? 4 : 3,
-                     {"grads", "params", "momentum_buffers", "model_params"});
+  const std::array<Role, 4> roles = {{{"grads", Use::read},
+                                      {"params", Use::write},
+                                      {"momentum_buffers", momentum != 0 ? Use::write : Use::none},
+                                      {"model_params", Use::write}}};
+  check_roles("multi_tensor_sgd_cuda", chunk_size, noop_flag, tensor_lists, c10::ArrayRef(roles).slice(0, copies ? 4 : 3));
   kernels::SgdControl control;
   control.found_inf = noop_flag;
   control.grad_scale = scale;
@@ -33,7 +42,8 @@ void multi_tensor_sgd_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std
 void multi_tensor_adagrad_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
                                const float lr, const float epsilon, const int mode, const float weight_decay) {
   const char* const op = "multi_tensor_adagrad_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 3, {"grads", "params", "sums"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists,
+              {{"grads", Use::read, kAlsoDouble}, {"params", Use::write, kAlsoDouble}, {"sums", Use::write, kAlsoDouble}});
   kernels::AdagradControl control;
   control.lr = lr;
   control.weight_decay = weight_decay;
@@ -50,7 +60,8 @@ void multi_tensor_novograd_cuda(int chunk_size, at::Tensor noop_flag, std::vecto
                                 const float epsilon, const int step, const int bias_correction, const float weight_decay,
                                 const int grad_averaging, const int mode, const int norm_type) {
   const char* const op = "multi_tensor_novograd_cuda";
-  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 3, {"grads", "params", "exp_avgs"});
+  check_roles(op, chunk_size, noop_flag, tensor_lists,
+              {{"grads", Use::read, kAlsoDouble}, {"params", Use::write, kAlsoDouble}, {"exp_avgs", Use::write, kAlsoDouble}});
   amp_C::detail::check_one_per_tensor(op, "grad_norms", grad_norms, tensor_lists[0].size(), noop_flag.device());
   TORCH_CHECK_VALUE(norm_type == 0 || norm_type == 2, op, ": norm_type is ", norm_type,
                     ". Use 2 for L2 norms or 0 for the largest magnitude.");

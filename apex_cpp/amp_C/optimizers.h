@@ -25,9 +25,9 @@ void multi_tensor_adam_cuda(int chunk_size, at::Tensor noop_flag, std::vector<st
 
 /// Adam with arguments that are read on the device when the update runs: a CUDA graph sees their values at each replay. `lr`
 /// and `inv_scale` are float32, `step` (the number of this step) is int32, one element each, on the tensors' device. Gradients
-/// are multiplied by `inv_scale`, and written back so. Lists, dtypes: as multi_tensor_adam_cuda. Flag: if it is not 0, nothing
-/// is changed. Apex: multi_tensor_adam_capturable, which rounds the moments to the dtype of the gradients at each step; here
-/// they keep theirs.
+/// are multiplied by `inv_scale`, and written back so: they are outputs, each listed once. Lists, dtypes: as
+/// multi_tensor_adam_cuda. Flag: if it is not 0, nothing is changed. Apex: multi_tensor_adam_capturable, which rounds the
+/// moments to the dtype of the gradients at each step; here they keep theirs.
 void multi_tensor_adam_capturable_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
                                        at::Tensor lr, const float beta1, const float beta2, const float epsilon,
                                        at::Tensor step, const int mode, const int bias_correction, const float weight_decay,

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
@@ -43,14 +44,24 @@ at::Tensor norm_by_kernels(const std::vector<at::Tensor>& grads, double norm_typ
   return std::get<0>(norms(flag, grads, /*per_tensor=*/false));
 }
 
+// Powers and sums in float64: in float16 they overflow, and a float32 sum of ones ends at 2^24.
+at::Tensor norm64(const at::Tensor& grad, double norm_type) {
+  const auto dtype = grad.is_complex() ? at::kComplexDouble : at::kDouble;
+  return at::linalg_vector_norm(grad, norm_type, /*dim=*/std::nullopt, /*keepdim=*/false, dtype);
+}
+
 at::Tensor norm_by_operators(const std::vector<at::Tensor>& grads, double norm_type) {
   const auto is_double = [](const at::Tensor& grad) { return at::toRealValueType(grad.scalar_type()) == at::kDouble; };
   const auto dtype = std::any_of(grads.begin(), grads.end(), is_double) ? at::kDouble : at::kFloat;
   std::vector<at::Tensor> norms;
-  for (const at::Tensor& grad : grads) {
-    norms.push_back(at::linalg_vector_norm(grad, norm_type).to(grads.front().device(), dtype));
-  }
-  return at::linalg_vector_norm(at::stack(norms), norm_type).reshape({1});
+  for (const at::Tensor& grad : grads) norms.push_back(norm64(grad, norm_type).to(grads.front().device()));
+  return norm64(at::stack(norms), norm_type).to(dtype).reshape({1});
+}
+
+// A coefficient that is rounded to 16 bits may become 0, while the product does not.
+void scale(at::Tensor grad, const at::Tensor& coefficient) {
+  const auto dtype = c10::promoteTypes(grad.scalar_type(), coefficient.scalar_type());
+  at::mul_out(grad, grad.to(dtype), coefficient.to(grad.device()).squeeze(0));
 }
 
 }  // namespace
@@ -73,7 +84,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
   if (fused) {
     kernels::multi_tensor_unscale(flag, grads, grads, coefficient);
   } else {
-    for (at::Tensor grad : grads) grad.mul_(coefficient.to(grad.device()).squeeze(0));
+    for (const at::Tensor& grad : grads) scale(grad, coefficient);
   }
   return norm.squeeze(0);
 }

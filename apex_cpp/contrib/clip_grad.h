@@ -15,8 +15,9 @@ namespace apex::contrib {
 /// answer is 0, on the CPU. Gradients: float16, bfloat16, float32 and float64 of any shape on any device, in any mix. Where all
 /// of them are float16, bfloat16 or float32 and fill their memory, the norms of order 2 and infinity take one pass over them
 /// and scaling another, each one launch a device; other orders, dtypes and layouts go by LibTorch's operators, tensor by
-/// tensor. Waits for a device only with `error_if_nonfinite`, and where some gradients are on the CPU and some are not. With
-/// amp: after the `scale_loss` block, on `amp::master_params(opt)`, or `amp::clip_grad_norm_(opt, max_norm)` in its place.
+/// tensor, with powers and sums in float64. Waits for a device only with `error_if_nonfinite`, and where some gradients are on
+/// the CPU and some are not. With amp: after the `scale_loss` block, on `amp::master_params(opt)`, or
+/// `amp::clip_grad_norm_(opt, max_norm)` in its place.
 ///
 /// Errors: ValueError for a `max_norm` or `norm_type` that is NaN, a negative `max_norm`, a `norm_type` of 0, whose count of
 /// values no scaling changes (Apex and PyTorch take it, and count gradients), and for a sparse gradient; RuntimeError with

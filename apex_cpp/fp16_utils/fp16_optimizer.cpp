@@ -5,11 +5,9 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
-#include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/fp16_utils/deprecated.h>
 
 #include <algorithm>
@@ -20,7 +18,6 @@
 namespace apex::fp16_utils {
 namespace {
 
-using amp::detail::is_low_precision;
 using Tensors = std::vector<at::Tensor>;
 
 amp::LossScaler make_scaler(const FP16_OptimizerOptions& options) {
@@ -38,18 +35,13 @@ amp::LossScaler make_scaler(const FP16_OptimizerOptions& options) {
   return scaler;
 }
 
-void check_params(const torch::optim::Optimizer& optimizer) {
-  const auto& groups = optimizer.param_groups();
-  amp::detail::check_one_group_each(groups);
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const auto& params = groups[i].params();
-    for (size_t j = 0; j < params.size(); ++j) {
-      const bool known = is_low_precision(params[j].scalar_type()) || params[j].scalar_type() == at::kFloat;
-      TORCH_CHECK_TYPE(known || !params[j].requires_grad(), "FP16_Optimizer: parameter ", j, " of group ", i, ", of shape ",
-                       params[j].sizes(), ", has dtype ", params[j].scalar_type(),
-                       "; expected float16, bfloat16 or float32. Convert it, or leave it to an optimizer of its own.");
-    }
-  }
+void tell(size_t group, const at::Tensor& param, const detail::TrainedParam* trained) {
+  std::cout << "FP16_Optimizer: group " << group << ", " << (trained ? trained->param : param).scalar_type()
+            << " parameter of shape " << param.sizes()
+            << (!trained                ? ": frozen"
+                : trained->has_master() ? ": gets a float32 master"
+                                        : ": stepped as it is")
+            << "\n";
 }
 
 bool prints() {
@@ -65,9 +57,10 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_Opt
       !dynamic_cast<amp::detail::AmpOptimizerBase*>(optimizer_),
       "FP16_Optimizer was given an optimizer that amp::initialize returned, which has masters and loss scaling already. "
       "Use one of the two: amp::initialize alone, or FP16_Optimizer around the bare optimizer.");
-  check_params(init_optimizer);
+  params_.adopt_new(init_optimizer);
+  for (const at::Tensor& param : params_.native()) param.mutable_grad().reset();  // MW-06
   detail::warn_deprecated("FP16_Optimizer", detail::kInsteadOfMasters);
-  adopt_params();
+  if (options_.verbose()) tell_params();
 }
 
 FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale,
@@ -78,49 +71,24 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double s
                                          .dynamic_loss_args(std::move(dynamic_loss_args))
                                          .verbose(verbose)) {}
 
-void FP16_Optimizer::adopt_params() {
-  auto& groups = optimizer_->param_groups();
-  amp::detail::list_params_once(groups);
+void FP16_Optimizer::tell_params() const {
+  const auto& groups = optimizer_->param_groups();
   for (size_t i = 0; i < groups.size(); ++i) {
-    for (at::Tensor& param : groups[i].params()) {
-      const bool gets_master = param.requires_grad() && is_low_precision(param.scalar_type());
-      if (options_.verbose()) {
-        std::cout << "FP16_Optimizer: group " << i << ", " << param.scalar_type() << " parameter of shape " << param.sizes()
-                  << (gets_master             ? ": gets a float32 master"
-                      : param.requires_grad() ? ": stepped as it is"
-                                              : ": frozen")
-                  << "\n";
-      }
-      if (!param.requires_grad()) continue;
-      if (gets_master) {
-        give_master(param);
-      } else {
-        param.mutable_grad().reset();  // MW-06
-        native_params_.push_back(param);
-      }
-    }
+    for (const at::Tensor& param : groups[i].params()) tell(i, param, params_.find(param));
   }
-  amp::detail::match_state_to_params(*optimizer_);
-}
-
-void FP16_Optimizer::give_master(at::Tensor& param) {
-  const at::Tensor master = param.detach().clone().to(at::kFloat).requires_grad_();
-  amp::detail::rekey_param_state(*optimizer_, param, master);
-  model_params_.push_back(param);
-  masters_.push_back(master);
-  param = master;
 }
 
 // ---- gradients ----
 
 void FP16_Optimizer::backward(const at::Tensor& loss, bool update_master_grads, bool retain_graph) {
   TORCH_CHECK(loss.defined(), "FP16_Optimizer::backward was given an undefined loss.");
+  params_.adopt_new(*optimizer_);
   (loss.to(at::kFloat) * scaler_.loss_scale()).backward({}, retain_graph);
   if (update_master_grads) this->update_master_grads();
 }
 
 void FP16_Optimizer::check_gradients() const {
-  for (const Tensors* params : {&model_params_, &native_params_}) {
+  for (const Tensors* params : {&params_.model_params(), &params_.native()}) {
     for (const at::Tensor& param : *params) {
       TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "FP16_Optimizer: the gradient of a parameter of shape ",
                   param.sizes(), " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
@@ -129,22 +97,24 @@ void FP16_Optimizer::check_gradients() const {
 }
 
 void FP16_Optimizer::update_master_grads() {
+  params_.adopt_new(*optimizer_);
   check_gradients();
   const at::NoGradGuard no_grad;
   scaler_.clear_overflow_state();
   Tensors model_grads, master_grads, native_grads;
-  for (size_t i = 0; i < masters_.size(); ++i) {
-    const at::Tensor& grad = model_params_[i].grad();
-    at::Tensor& master_grad = masters_[i].mutable_grad();
+  for (size_t i = 0; i < params_.masters().size(); ++i) {
+    const at::Tensor& master = params_.masters()[i];
+    const at::Tensor& grad = params_.model_params()[i].grad();
+    at::Tensor& master_grad = master.mutable_grad();
     if (!grad.defined()) {
       master_grad.reset();  // or an earlier iteration's would be stepped again
       continue;
     }
-    if (!master_grad.defined()) master_grad = at::empty_like(masters_[i]);
+    if (!master_grad.defined()) master_grad = at::empty_like(master);
     model_grads.push_back(amp::detail::in_layout_of(grad, master_grad));
     master_grads.push_back(master_grad);
   }
-  for (const at::Tensor& param : native_params_) {
+  for (const at::Tensor& param : params_.native()) {
     at::Tensor& grad = param.mutable_grad();
     if (!grad.defined()) continue;
     grad = amp::detail::in_layout_of(grad, param);
@@ -159,7 +129,7 @@ void FP16_Optimizer::zero_grad(bool set_grads_to_None) {
   for (const auto& group : optimizer_->param_groups()) {
     for (const at::Tensor& param : group.params()) amp::detail::clear_grad(param, set_grads_to_None);
   }
-  for (const at::Tensor& param : model_params_) amp::detail::clear_grad(param, set_grads_to_None);
+  for (const at::Tensor& param : params_.model_params()) amp::detail::clear_grad(param, set_grads_to_None);
 }
 
 Tensors FP16_Optimizer::stepped_params() const { return amp::detail::params_of(optimizer_->param_groups()); }
@@ -194,6 +164,7 @@ at::Tensor FP16_Optimizer::step(const torch::optim::Optimizer::LossClosure& clos
     }
     return {};
   }
+  closure ? params_.adopt_new(*optimizer_) : params_.check_no_new_grads(*optimizer_);
   const at::Tensor loss = closure ? run_closure(closure) : optimizer_->step();
   copy_masters_to_model();
   return loss;
@@ -219,7 +190,7 @@ at::Tensor FP16_Optimizer::run_closure(const torch::optim::Optimizer::LossClosur
 
 void FP16_Optimizer::copy_masters_to_model() {
   const at::NoGradGuard no_grad;
-  kernels::multi_tensor_copy(masters_, model_params_);
+  kernels::multi_tensor_copy(params_.masters(), params_.model_params());
 }
 
 namespace detail {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <apex_cpp/amp/scaling/loss_scaler.h>
+#include <apex_cpp/fp16_utils/trained_params.h>
 
 namespace apex::fp16_utils {
 
@@ -48,14 +49,17 @@ struct FP16_OptimizerOptions {
 ///
 /// Construction puts FP32 masters into the wrapped optimizer's groups, in place of its trainable float16 and bfloat16
 /// parameters, with what state they had; float32 parameters and frozen ones stay. Tied parameters, which LibTorch's
-/// `parameters()` lists once for each module that has them, are listed there once from then on. The wrapped optimizer must live
-/// as long and is used through this object; a scheduler built on it works. Parameters may be on any device. With a dynamic
-/// scale `update_master_grads` reads one flag from the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
+/// `parameters()` lists once for each module that has them, are listed there once from then on. What is unfrozen later, or
+/// added to the wrapped optimizer, is taken in by the next `backward`, `update_master_grads`, `load` or `step` with a closure,
+/// whose errors are then those of construction too. The wrapped optimizer must live as long and is used through this object; a
+/// scheduler built on it works. Parameters may be on any device. With a dynamic scale `update_master_grads` reads one flag from
+/// the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
 class FP16_Optimizer {
  public:
   /// Errors, before anything is changed: TypeError naming group, position and dtype of a trainable parameter that is not
-  /// float16, bfloat16 or float32; RuntimeError for the handle of `amp::initialize`, which has masters and scaling already;
-  /// ValueError for a loss scale that is not positive, for a scale_factor other than 2, and for a parameter in two groups.
+  /// float16, bfloat16 or float32; ValueError for a 16-bit one with gaps in memory; RuntimeError for the handle of
+  /// `amp::initialize`, which has masters and scaling already; ValueError for a loss scale that is not positive, for a
+  /// scale_factor other than 2, and for a parameter in two groups.
   explicit FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options = {});
   FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale = false,
                  DynamicLossArgs dynamic_loss_args = {}, bool verbose = true);
@@ -75,7 +79,8 @@ class FP16_Optimizer {
   /// Steps the masters and writes the model's parameters. After an overflow nothing happens but a line on standard output (by
   /// amp's verbosity), and an undefined tensor is answered. A closure, which calls `zero_grad` and `backward` itself, sees the
   /// model as the masters are, and is called again while it overflows.
-  /// Errors: RuntimeError when the closure overflows at a scale that falls no further.
+  /// Errors: RuntimeError for a gradient of a parameter that was unfrozen or added since the backward pass, before anything is
+  /// changed, and when the closure overflows at a scale that falls no further.
   at::Tensor step(const torch::optim::Optimizer::LossClosure& closure = nullptr);
   /// Zeroes (or drops) the gradients of masters, float32 parameters and the model's parameters.
   void zero_grad(bool set_grads_to_None = false);
@@ -97,8 +102,8 @@ class FP16_Optimizer {
   auto& param_groups() const { return optimizer_->param_groups(); }
   auto& state() const { return optimizer_->state(); }
   /// The masters of 16-bit parameters, in the groups' order, and those parameters.
-  const std::vector<at::Tensor>& fp32_from_fp16_params() const { return masters_; }
-  const std::vector<at::Tensor>& fp16_params() const { return model_params_; }
+  const std::vector<at::Tensor>& fp32_from_fp16_params() const { return params_.masters(); }
+  const std::vector<at::Tensor>& fp16_params() const { return params_.model_params(); }
 
   /// `torch::save(optimizer, …)` and `torch::load(optimizer, …)`: loss scaler, overflow, the wrapped optimizer's state,
   /// masters. Masters are restored by position; load the model too, which is left alone here. Errors of `load`, before anything
@@ -107,8 +112,7 @@ class FP16_Optimizer {
   void load(torch::serialize::InputArchive& archive);
 
  private:
-  void adopt_params();
-  void give_master(at::Tensor& param);
+  void tell_params() const;
   void check_gradients() const;
   std::vector<at::Tensor> stepped_params() const;
   void copy_masters_to_model();
@@ -118,8 +122,7 @@ class FP16_Optimizer {
   torch::optim::Optimizer* optimizer_;
   FP16_OptimizerOptions options_;
   amp::LossScaler scaler_;
-  std::vector<at::Tensor> model_params_, masters_;  // matched by index
-  std::vector<at::Tensor> native_params_;           // trainable float32 parameters
+  detail::TrainedParams params_;
   bool overflow_ = false;
 };
 

@@ -53,26 +53,27 @@ void FP16_Optimizer::save(OutputArchive& archive) const {
   archive.write(kOverflow, c10::IValue(overflow_));
   optimizer_->save(optimizer);
   archive.write(kOptimizer, optimizer);
-  masters.write("size", c10::IValue(static_cast<int64_t>(masters_.size())));
-  for (size_t i = 0; i < masters_.size(); ++i) masters.write(std::to_string(i), masters_[i].detach());
+  masters.write("size", c10::IValue(static_cast<int64_t>(params_.masters().size())));
+  for (size_t i = 0; i < params_.masters().size(); ++i) masters.write(std::to_string(i), params_.masters()[i].detach());
   archive.write(kMasters, masters);
 }
 
 std::vector<at::Tensor> FP16_Optimizer::read_masters(InputArchive& archive) const {
   InputArchive part = child(archive, kMasters);
   const int64_t size = read(part, "size").toInt();
-  TORCH_CHECK(size == static_cast<int64_t>(masters_.size()), "The saved FP16_Optimizer has ", size,
-              " master weights, this one has ", masters_.size(), ". Load it into one over the same parameters.");
-  std::vector<at::Tensor> values(masters_.size());
+  TORCH_CHECK(size == static_cast<int64_t>(params_.masters().size()), "The saved FP16_Optimizer has ", size,
+              " master weights, this one has ", params_.masters().size(), ". Load it into one over the same parameters.");
+  std::vector<at::Tensor> values(params_.masters().size());
   for (size_t i = 0; i < values.size(); ++i) {
     part.read(std::to_string(i), values[i]);
-    TORCH_CHECK(values[i].sizes() == masters_[i].sizes(), "The saved master weight ", i, " has shape ", values[i].sizes(),
-                ", expected ", masters_[i].sizes(), ".");
+    TORCH_CHECK(values[i].sizes() == params_.masters()[i].sizes(), "The saved master weight ", i, " has shape ",
+                values[i].sizes(), ", expected ", params_.masters()[i].sizes(), ".");
   }
   return values;
 }
 
 void FP16_Optimizer::load(InputArchive& archive) {
+  params_.adopt_new(*optimizer_);
   const std::vector<at::Tensor> values = read_masters(archive);
   const SavedScaler saved = read_scaler(archive);
   const bool dynamic = read(archive, kDynamicLossScale).toBool();
@@ -91,7 +92,7 @@ void FP16_Optimizer::load(InputArchive& archive) {
   options_.dynamic_loss_scale(dynamic);
   overflow_ = overflow;
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < values.size(); ++i) masters_[i].copy_(values[i]);
+  for (size_t i = 0; i < values.size(); ++i) at::Tensor(params_.masters()[i]).copy_(values[i]);
 }
 
 OutputArchive& operator<<(OutputArchive& archive, const FP16_Optimizer& optimizer) {

@@ -11,15 +11,48 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-void check_lists(const char* caller, const Tensors& model, const Tensors& masters, bool flat) {
-  TORCH_CHECK(masters.size() == (flat ? 1 : model.size()), "fp16_utils::", caller, " was given ", model.size(),
-              " model parameters and ", masters.size(),
-              " masters. Pass the lists that prep_param_lists returned, with the same "
-              "flat_master.");
+void check_defined(const char* caller, const char* list, const Tensors& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    TORCH_CHECK(tensors[i].defined(), "fp16_utils::", caller, ": ", list, "[", i,
+                "] is undefined. Pass the lists that prep_param_lists returned.");
+  }
+}
+
+void check_shapes(const char* caller, const Tensors& model, const Tensors& masters) {
+  for (size_t i = 0; i < model.size(); ++i) {
+    TORCH_CHECK(masters[i].sizes() == model[i].sizes(), "fp16_utils::", caller, ": master_params[", i, "] has shape ",
+                masters[i].sizes(), ", and model_params[", i, "] has ", model[i].sizes(),
+                ". Pass the lists that prep_param_lists returned, in their order.");
+  }
+}
+
+void check_flat_shape(const char* caller, const Tensors& model, const at::Tensor& master) {
   int64_t elements = 0;
   for (const auto& param : model) elements += param.numel();
-  TORCH_CHECK(!flat || masters.front().numel() == elements, "fp16_utils::", caller, ": the flat master has ",
-              masters.front().numel(), " elements, the model parameters have ", elements, " together.");
+  TORCH_CHECK(master.dim() == 1 && master.numel() == elements, "fp16_utils::", caller, ": the flat master has shape ",
+              master.sizes(), ", and the model parameters have ", elements,
+              " elements together. Pass the lists that prep_param_lists returned.");
+}
+
+void check_lists(const char* caller, const Tensors& model, const Tensors& masters, bool flat) {
+  const size_t expected = flat && !model.empty() ? 1 : model.size();
+  TORCH_CHECK(masters.size() == expected, "fp16_utils::", caller, " was given ", model.size(), " model parameters and ",
+              masters.size(), " masters. Pass the lists that prep_param_lists returned, with the same flat_master.");
+  check_defined(caller, "model_params", model);
+  check_defined(caller, "master_params", masters);
+  if (!flat) return check_shapes(caller, model, masters);
+  if (!model.empty()) check_flat_shape(caller, model, masters.front());
+}
+
+void check_grads(const Tensors& params, bool flat) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor& grad = params[i].grad();
+    TORCH_CHECK(grad.defined() || !flat, "fp16_utils::model_grads_to_master_grads: model_params[", i, "], of shape ",
+                params[i].sizes(), ", has no gradient, which a flat master cannot express. Use flat_master=false.");
+    TORCH_CHECK(!grad.defined() || grad.layout() == at::kStrided, "fp16_utils::model_grads_to_master_grads: the gradient of ",
+                "model_params[", i, "], of shape ", params[i].sizes(), ", has layout ", grad.layout(),
+                ". Make the embedding dense (sparse=false), or leave the parameter out of both lists.");
+  }
 }
 
 /// Calls f(parameter, part) with each model parameter and its part of `flat`, in the parameter's shape.
@@ -63,12 +96,10 @@ std::pair<Tensors, Tensors> prep_param_lists(const torch::nn::Module& model, boo
 
 void model_grads_to_master_grads(const Tensors& model_params, const Tensors& master_params, bool flat_master) {
   check_lists("model_grads_to_master_grads", model_params, master_params, flat_master);
+  check_grads(model_params, flat_master);
+  if (model_params.empty()) return;
   at::NoGradGuard no_grad;
   if (flat_master) {
-    for (const auto& param : model_params) {
-      TORCH_CHECK(param.grad().defined(), "fp16_utils::model_grads_to_master_grads: a parameter of shape ", param.sizes(),
-                  " has no gradient, which a flat master cannot express. Use flat_master=false.");
-    }
     at::Tensor& grad = master_params.front().mutable_grad();
     if (!grad.defined()) grad = at::empty_like(master_params.front());
     for_each_part(model_params, grad, [](const at::Tensor& param, at::Tensor part) { part.copy_(param.grad()); });
@@ -87,6 +118,7 @@ void model_grads_to_master_grads(const Tensors& model_params, const Tensors& mas
 
 void master_params_to_model_params(const Tensors& model_params, const Tensors& master_params, bool flat_master) {
   check_lists("master_params_to_model_params", model_params, master_params, flat_master);
+  if (model_params.empty()) return;
   at::NoGradGuard no_grad;
   if (flat_master) {
     for_each_part(model_params, master_params.front().detach(),

@@ -57,8 +57,8 @@ std::vector<Extent> extents_of(TensorLists lists, Access access) {
 
 [[noreturn]] void refuse(const char* op, const Extent& output, const Extent& other) {
   TORCH_CHECK(
-      false, op, ": ", output.list->name, "[", output.index, "] shares memory with ", other.list->name, "[", other.index,
-      "]. An output may share memory only with an input of its own index, and then wholly and with the same element size.");
+      false, op, ": ", name_of(*output.list, output.index), " shares memory with ", name_of(*other.list, other.index),
+      ". An output may share memory only with an input of its own index, and then wholly and with the same element size.");
 }
 
 }  // namespace

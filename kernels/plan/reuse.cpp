@@ -60,13 +60,28 @@ Fingerprint fingerprint_of(const at::Tensor& tensor, Access access) {
   return print;
 }
 
+// What the call does to a list, and whether a tensor of it is float64.
+struct Use {
+  Access access;
+  bool has_double;
+};
+
+Use use_of(const TensorList& list) {
+  const auto is_double = [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble; };
+  return {list.access, std::any_of(list.tensors.begin(), list.tensors.end(), is_double)};
+}
+
+bool allows(const TensorList& list, const Use& use) {
+  return list.access == use.access && (list.takes_double || !use.has_double);
+}
+
 // One call's lists, and what was made from them.
 class Remembered {
  public:
   Remembered() = default;
   Remembered(TensorLists lists, Groups groups) : groups_(std::move(groups)) {
     for (const TensorList& list : lists) {
-      accesses_.push_back(list.access);
+      uses_.push_back(use_of(list));
       for (const at::Tensor& tensor : list.tensors) tensors_.push_back(fingerprint_of(tensor, list.access));
     }
   }
@@ -74,9 +89,9 @@ class Remembered {
   const Groups& groups() const { return groups_; }
 
   bool matches_all(TensorLists lists) const {
-    if (groups_ == nullptr || lists.size() != accesses_.size()) return false;
+    if (groups_ == nullptr || lists.size() != uses_.size()) return false;
     for (size_t i = 0; i < lists.size(); ++i) {
-      if (lists[i].access != accesses_[i] || lists[i].tensors.size() * lists.size() != tensors_.size()) return false;
+      if (!allows(lists[i], uses_[i]) || lists[i].tensors.size() * lists.size() != tensors_.size()) return false;
     }
     return matches_from(lists, 0, std::min(kAtOnce, tensors_.size())) && matches_in_parallel(lists);
   }
@@ -104,7 +119,7 @@ class Remembered {
     return true;
   }
 
-  std::vector<Access> accesses_;
+  std::vector<Use> uses_;
   std::vector<Fingerprint> tensors_;  // list by list
   Groups groups_;
 };

@@ -6,35 +6,39 @@
 namespace apex::kernels::plan {
 namespace {
 
-bool is_supported(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
+bool takes(const TensorList& list, at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || (dtype == at::kDouble && list.takes_double);
 }
 
 void check_tensor(const char* op, const TensorList& list, size_t index) {
   const at::Tensor& tensor = list.tensors[index];
-  TORCH_CHECK(tensor.defined(), op, ": ", list.name, "[", index, "] is undefined. Leave out parameters without a gradient.");
-  TORCH_CHECK(tensor.layout() == at::kStrided, op, ": ", list.name, "[", index, "] has layout ", tensor.layout(),
+  TORCH_CHECK(tensor.defined(), op, ": ", name_of(list, index), " is undefined. Leave out parameters without a gradient.");
+  TORCH_CHECK(tensor.layout() == at::kStrided, op, ": ", name_of(list, index), " has layout ", tensor.layout(),
               ". Only dense tensors are supported: call to_dense() first.");
-  TORCH_CHECK(is_supported(tensor.scalar_type()), op, ": ", list.name, "[", index, "] has dtype ", tensor.scalar_type(),
-              ". Supported are Half, BFloat16, Float and Double.");
-  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), op, ": ", list.name, "[", index, "] with sizes ", tensor.sizes(),
+  TORCH_CHECK(takes(list, tensor.scalar_type()), op, ": ", name_of(list, index), " has dtype ", tensor.scalar_type(),
+              ". Supported are ", list.takes_double ? "Half, BFloat16, Float and Double" : "Half, BFloat16 and Float", ".");
+  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), op, ": ", name_of(list, index), " with sizes ", tensor.sizes(),
               " and strides ", tensor.strides(), " does not fill its memory without gaps or repeats. Call contiguous() first.");
 }
 
 void check_pair(const char* op, const TensorList& a, const TensorList& b, size_t index) {
   const at::Tensor& left = a.tensors[index];
   const at::Tensor& right = b.tensors[index];
-  TORCH_CHECK(left.numel() == right.numel(), op, ": ", a.name, "[", index, "] has ", left.numel(), " elements (sizes ",
-              left.sizes(), ") and ", b.name, "[", index, "] has ", right.numel(), " (sizes ", right.sizes(),
+  TORCH_CHECK(left.numel() == right.numel(), op, ": ", name_of(a, index), " has ", left.numel(), " elements (sizes ",
+              left.sizes(), ") and ", name_of(b, index), " has ", right.numel(), " (sizes ", right.sizes(),
               "). Tensors of one index must have the same number of elements.");
-  TORCH_CHECK(left.device() == right.device(), op, ": ", a.name, "[", index, "] is on ", left.device(), " and ", b.name, "[",
-              index, "] on ", right.device(), ". Tensors of one index must be on the same device.");
-  TORCH_CHECK(same_memory_order(left, right), op, ": ", a.name, "[", index, "] has sizes ", left.sizes(), " and strides ",
-              left.strides(), ", ", b.name, "[", index, "] has sizes ", right.sizes(), " and strides ", right.strides(),
+  TORCH_CHECK(left.device() == right.device(), op, ": ", name_of(a, index), " is on ", left.device(), " and ",
+              name_of(b, index), " on ", right.device(), ". Tensors of one index must be on the same device.");
+  TORCH_CHECK(same_memory_order(left, right), op, ": ", name_of(a, index), " has sizes ", left.sizes(), " and strides ",
+              left.strides(), ", ", name_of(b, index), " has sizes ", right.sizes(), " and strides ", right.strides(),
               ". Tensors of one index must have the same memory layout: make both contiguous.");
 }
 
 }  // namespace
+
+std::string name_of(const TensorList& list, size_t index) {
+  return c10::str(list.name, "[", index, "]", list.role != nullptr ? c10::str(" (", list.role, ")") : "");
+}
 
 void check_lists(const char* op, TensorLists lists) {
   const TensorList& first = lists.front();

@@ -53,12 +53,16 @@ TEST(Errors, DtypesWithinAList) {
 }
 
 TEST(Errors, DtypesThatAreNotSupported) {
-  expect_error([] { multi_tensor_scale_cuda(kChunk, flag(), {ones(1, at::kInt), ones(1)}, 1); }, {"in[0]", "Int"});
+  expect_error(
+      [] {
+        multi_tensor_scale_cuda(kChunk, flag(), {ones(1, at::kInt), ones(1)}, 1);
+      },
+      {"multi_tensor_scale_cuda: tensor_lists[0][0] (in)", "Int"});
   expect_error(
       [] {
         multi_tensor_sgd_cuda(kChunk, flag(), {ones(1), ones(1, at::kDouble), ones(1)}, 0, 0, 0, 1, 0, 0, 0, 1);
       },
-      {"params[0]", "Double"});
+      {"multi_tensor_sgd_cuda: tensor_lists[1][0] (params)", "Double"});
 }
 
 TEST(Errors, NumbersOfElements) {

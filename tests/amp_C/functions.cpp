@@ -7,6 +7,16 @@ at::Tensor ones_for(const TensorLists& lists) {
   return at::ones({static_cast<int64_t>(lists[0].size())}, lists[0][0].device());
 }
 
+void sgd(const at::Tensor& noop, const TensorLists& lists) {
+  multi_tensor_sgd_cuda(kChunk, noop, lists, 0, 0.5f, 0, 0.5f, false, false, false, 1);
+}
+
+void lamb_mp(const at::Tensor& noop, const TensorLists& lists) {
+  const auto one = [&] { return scalar(1, noop.device()); };
+  multi_tensor_lamb_mp_cuda(kChunk, noop, lists, scalar(0.5, noop.device()), 0.5f, 0.5f, 1, int_scalar(1, noop.device()), 1,
+                            0.5f, 1, 1, one(), one(), false, scalar(0, noop.device()), one());
+}
+
 }  // namespace
 
 const std::vector<Function>& functions() {
@@ -27,11 +37,8 @@ const std::vector<Function>& functions() {
        {0},
        false,
        [](at::Tensor f, TensorLists l) { multi_tensor_unscale_l2norm_cuda(kChunk, f, l, scalar(2, f.device()), true); }},
-      {"sgd",
-       3,
-       {},
-       true,
-       [](at::Tensor f, TensorLists l) { multi_tensor_sgd_cuda(kChunk, f, l, 0, 0.5f, 0, 0.5f, false, false, false, 1); }},
+      {"sgd", 3, {}, true, sgd},
+      {"sgd_model_params", 4, {}, true, sgd},
       {"adam",
        4,
        {},
@@ -75,15 +82,8 @@ const std::vector<Function>& functions() {
        [](at::Tensor f, TensorLists l) {
          multi_tensor_lamb_cuda(kChunk, f, l, 0.5f, 0.5f, 0.5f, 1, 1, 1, 0.5f, 1, 1, scalar(1, f.device()), 1, false);
        }},
-      {"lamb_mp",
-       4,
-       {0, 1},
-       true,
-       [](at::Tensor f, TensorLists l) {
-         multi_tensor_lamb_mp_cuda(kChunk, f, l, scalar(0.5, f.device()), 0.5f, 0.5f, 1, int_scalar(1, f.device()), 1, 0.5f, 1,
-                                   1, scalar(1, f.device()), scalar(1, f.device()), false, scalar(0, f.device()),
-                                   scalar(1, f.device()));
-       }},
+      {"lamb_mp", 4, {0, 1}, true, lamb_mp},
+      {"lamb_mp_model_params", 5, {0, 1}, true, lamb_mp},
       {"lamb_stage1",
        5,
        {},

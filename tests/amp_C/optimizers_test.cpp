@@ -73,6 +73,14 @@ TEST(SgdLists, WithoutMomentumBuffersAreNotTouched) {
   EXPECT_TRUE(lists[2][0].isnan().all().item<bool>());
 }
 
+TEST(SgdLists, WithoutMomentumBuffersMayBeAnything) {
+  const Tensors params = {at::ones({4})};
+  multi_tensor_sgd_cuda(kChunk, flag(), {{at::ones({4})}, params, params}, 0, 0, 0, 0.5f, false, false, false, 1);
+  multi_tensor_sgd_cuda(kChunk, flag(), {{at::ones({4})}, params, {at::ones({4}, at::kInt)}}, 0, 0, 0, 0.5f, false, false,
+                        false, 1);
+  EXPECT_TRUE(at::equal(params[0], at::zeros({4})));
+}
+
 TEST(SgdLists, BufferedNanIsNotReadOnTheFirstRun) {
   const TensorLists lists = {{at::ones({4})}, {at::ones({4})}, {at::full({4}, std::nan(""))}};
   multi_tensor_sgd_cuda(kChunk, flag(), lists, 0, 0.5f, 0, 0.5f, false, true, false, 1);

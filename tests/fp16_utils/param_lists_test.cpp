@@ -70,6 +70,46 @@ TEST_P(ParamLists, ListsThatDoNotBelongTogetherAreRejected) {
   EXPECT_THROW(fp16_utils::model_grads_to_master_grads(fewer, masters, GetParam()), c10::Error);
 }
 
+// Each parameter has a master of its own shape: copying would broadcast others, or fail after the parameters before.
+TEST_P(ParamLists, MastersOfOtherShapesAreRejectedBeforeAnyChange) {
+  std::vector<torch::Tensor> others = masters;
+  const auto fill = [](const torch::Tensor& tensor) { return torch::full(tensor.sizes(), 7.0); };
+  for (auto& param : params) param.mutable_grad() = torch::ones_like(param);
+  std::vector<torch::Tensor> wrong = {fill(torch::zeros({5})), torch::full({1}, 7.0), torch::Tensor()};
+  if (GetParam()) wrong.push_back(fill(masters[0]).reshape({2, 4}));
+  for (const auto& each : wrong) {
+    others[0] = fill(masters[0]);
+    others.back() = each;
+    const auto before = flat_values();
+    EXPECT_THROW(fp16_utils::master_params_to_model_params(params, others, GetParam()), c10::Error);
+    EXPECT_TRUE(torch::equal(flat_values(), before));
+    EXPECT_THROW(fp16_utils::model_grads_to_master_grads(params, others, GetParam()), c10::Error);
+    EXPECT_FALSE(others[0].defined() && others[0].grad().defined());
+  }
+}
+
+TEST_P(ParamLists, AModelWithoutTrainableParameters) {
+  for (auto& param : params) param.set_requires_grad(false);
+  const auto [none, no_masters] = fp16_utils::prep_param_lists(*net, GetParam());
+  EXPECT_TRUE(none.empty() && no_masters.empty());
+  fp16_utils::model_grads_to_master_grads(none, no_masters, GetParam());
+  fp16_utils::master_params_to_model_params(none, no_masters, GetParam());
+  EXPECT_THROW(fp16_utils::master_params_to_model_params(none, masters, GetParam()), c10::Error);
+}
+
+TEST_P(ParamLists, SparseGradientsAreRejectedBeforeAnyChange) {
+  params[0].mutable_grad() = torch::ones({2, 3}, torch::kHalf);
+  params[1].mutable_grad() = torch::ones({2}, torch::kHalf).to_sparse();
+  for (auto& master : masters) master.mutable_grad() = torch::full_like(master, 7.0);
+  try {
+    fp16_utils::model_grads_to_master_grads(params, masters, GetParam());
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("model_params[1], of shape [2], has layout Sparse"), std::string::npos);
+  }
+  EXPECT_TRUE(flat_masters(true).eq(7.0).all().item<bool>());
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, ParamLists, ::testing::Bool(), [](const auto& test) { return test.param ? "flat" : "each"; });
 
 TEST(ParamListErrors, Fp16u06AFlatMasterNeedsOneDtype) {

@@ -1,6 +1,7 @@
 // Misfitting lists are refused by name before anything is changed (MTA-02..04, BUG-22).
 #include <gtest/gtest.h>
 
+#include "kernels/optimizers.h"
 #include "tests/kernels/support.h"
 
 namespace kernels_test {
@@ -39,6 +40,10 @@ TEST(Errors, NameUnsupportedDtypes) {
                {"multi_tensor_copy", "to[0] has dtype Int"});
   expect_error([] { kernels::multi_tensor_l2norm(clear_flag(), {at::ones({2}, at::kComplexFloat)}, true); },
                {"multi_tensor_l2norm", "in[0] has dtype ComplexFloat"});
+  for (const auto dtype : {at::kInt, at::kDouble}) {
+    expect_error([&] { kernels::multi_tensor_sgd({at::ones({2})}, {at::ones({2}, dtype)}, {}, {}, {}); },
+                 {"multi_tensor_sgd: params[0] has dtype", "Supported are Half, BFloat16 and Float."});
+  }
 }
 
 TEST(Errors, NameUndefinedTensors) {

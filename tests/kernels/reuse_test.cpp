@@ -51,6 +51,18 @@ TEST_F(Reuse, AnotherDtypeOfTheSameMemoryIsSeen) {
 
 TEST_F(Reuse, AnotherAccessIsSeen) { EXPECT_NE(groups_of(in_, out_, Access::write), first_); }
 
+// A copy takes float64, and an update of the same lists does not.
+TEST_F(Reuse, ADtypeThatTheCallDoesNotTakeIsSeen) {
+  const Tensors in = {at::ones({4})}, out = {at::ones({4}, at::kDouble)};
+  groups_of(in, out);
+  expect_error(
+      [&] {
+        plan::checked_groups("reuse", {{"in", in, Access::read}, {"out", out, Access::write, false}});
+      },
+      {"out[0] has dtype Double"});
+  EXPECT_EQ(plan::checked_groups("reuse", {{"in", in_, Access::read}, {"out", out_, Access::write, false}}), first_);
+}
+
 // The layouts of one index must agree, also if the addresses are those of a call where they did.
 TEST_F(Reuse, AnotherLayoutOfTheSameMemoryIsSeen) {
   expect_error([&] { groups_of({in_[0].t(), in_[1]}, {out_[0].view({6, 4}), out_[1]}); }, {"memory layout"});
