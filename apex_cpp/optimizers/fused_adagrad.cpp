@@ -1,9 +1,8 @@
 #include <apex_cpp/optimizers/fused_adagrad.h>
 
-#include <ATen/ops/zeros_like.h>
-
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/optimizers/detail/place_control.h>
+#include <apex_cpp/optimizers/detail/read_optimizer.h>
 
 #include "kernels/optimizers.h"
 
@@ -12,10 +11,10 @@ namespace {
 
 constexpr const char* kFusedAdagrad = "FusedAdagrad";
 
-void check(const FusedAdagradOptions& options) {
-  detail::check_not_negative(kFusedAdagrad, "lr", options.lr());
-  detail::check_not_negative(kFusedAdagrad, "eps", options.eps());
-  detail::check_not_negative(kFusedAdagrad, "weight_decay", options.weight_decay());
+void check(const std::string& owner, const FusedAdagradOptions& options) {
+  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_not_negative(owner, "eps", options.eps());
+  detail::check_not_negative(owner, "weight_decay", options.weight_decay());
 }
 
 kernels::AdagradControl control_of(const FusedAdagradOptions& options) {
@@ -30,10 +29,8 @@ kernels::AdagradControl control_of(const FusedAdagradOptions& options) {
 }  // namespace
 
 FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdagradOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {
-  check(defaults);
-}
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdagradOptions, check>(kFusedAdagrad),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
 
 void FusedAdagrad::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
@@ -43,8 +40,7 @@ void FusedAdagrad::update() {
       std::vector<at::Tensor> sums;
       for (const at::Tensor& param : set.params) {
         at::Tensor& sum = state_of<FusedAdagradParamState>(param).sum;
-        if (!sum.defined()) sum = at::zeros_like(param);
-        sums.push_back(sum);
+        sums.push_back(detail::kept_like(param, sum, param.scalar_type()));
       }
       kernels::AdagradControl of_set = control;
       detail::place_control(set.params.front().device(), of_set);
@@ -59,8 +55,8 @@ void FusedAdagrad::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedAdagrad::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<FusedAdagradParamState, FusedAdagradOptions>(archive, *this);
-  load_group_states(archive);
+  auto read = detail::read_optimizer<FusedAdagradParamState, FusedAdagradOptions>(archive, param_groups_);
+  take_over(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedAdagrad::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

@@ -1,9 +1,8 @@
 #include <apex_cpp/optimizers/fused_adam.h>
 
-#include <ATen/ops/zeros_like.h>
-
 #include <apex_cpp/optimizers/detail/adam_control.h>
 #include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/optimizers/detail/read_optimizer.h>
 
 #include "kernels/optimizers.h"
 
@@ -12,12 +11,12 @@ namespace {
 
 constexpr const char* kFusedAdam = "FusedAdam";
 
-void check(const FusedAdamOptions& options) {
-  detail::check_no_amsgrad(kFusedAdam, options);
+void check(const std::string& owner, const FusedAdamOptions& options) {
+  detail::check_no_amsgrad(owner, options);
   TORCH_CHECK(
-      !options.master_weights() || options.capturable(), kFusedAdam,
+      !options.master_weights() || options.capturable(), owner,
       ": master_weights needs capturable. Set both, or let amp::initialize(model, optimizer, \"O2\") keep the masters.");
-  detail::check_moments(kFusedAdam, options);
+  detail::check_moments(owner, options);
 }
 
 }  // namespace
@@ -34,21 +33,15 @@ kernels::AdamControl detail::adam_control(const FusedAdamOptions& options) {
 }
 
 FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(),
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdamOptions, check>(kFusedAdam),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
                       defaults.capturable() ? Counting::on_device : Counting::on_host}),
-      master_weights_(defaults.master_weights()) {
-  check(defaults);
-}
+      master_weights_(defaults.master_weights()) {}
 
 void FusedAdam::use_own_masters(detail::LaunchSet& set) {
   if (!master_weights_ || !set.model_params.empty()) return;
   set.model_params = set.params;
-  for (at::Tensor& param : set.params) {
-    at::Tensor& master = state_of<FusedAdamParamState>(param).master_param;
-    if (!master.defined()) master = param.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-    param = master;
-  }
+  for (at::Tensor& param : set.params) param = detail::master_like(param, state_of<FusedAdamParamState>(param).master_param);
 }
 
 void FusedAdam::update() {
@@ -59,10 +52,8 @@ void FusedAdam::update() {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {
         auto& state = state_of<FusedAdamParamState>(param);
-        if (!state.exp_avg.defined()) state.exp_avg = at::zeros_like(param, at::kFloat);
-        if (!state.exp_avg_sq.defined()) state.exp_avg_sq = at::zeros_like(param, at::kFloat);
-        exp_avgs.push_back(state.exp_avg);
-        exp_avg_sqs.push_back(state.exp_avg_sq);
+        exp_avgs.push_back(detail::kept_like(param, state.exp_avg, at::kFloat));
+        exp_avg_sqs.push_back(detail::kept_like(param, state.exp_avg_sq, at::kFloat));
       }
       use_own_masters(set);
       kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, at_step);
@@ -78,8 +69,8 @@ void FusedAdam::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedAdam::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, *this);
-  load_group_states(archive);
+  auto read = detail::read_optimizer<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_);
+  take_over(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedAdam::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

@@ -1,28 +1,25 @@
 #include <apex_cpp/optimizers/fused_lamb.h>
 
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros_like.h>
-
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/optimizers/detail/lamb_steps.h>
+#include <apex_cpp/optimizers/detail/read_optimizer.h>
 
 namespace apex::optimizers {
 namespace {
 
 constexpr const char* kFusedLamb = "FusedLAMB";
 
-void check(const FusedLAMBOptions& options) {
-  detail::check_no_amsgrad(kFusedLamb, options);
-  detail::check_moments(kFusedLamb, options);
+void check(const std::string& owner, const FusedLAMBOptions& options) {
+  detail::check_no_amsgrad(owner, options);
+  detail::check_moments(owner, options);
 }
 
 }  // namespace
 
 FusedLAMB::FusedLAMB(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLAMBOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}),
-      max_grad_norm_(defaults.max_grad_norm()) {
-  check(defaults);
-}
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedLAMBOptions, check>(kFusedLamb),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads()}),
+      max_grad_norm_(defaults.max_grad_norm()) {}
 
 void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
   kernels::LambControl control = detail::lamb_control(detail::options_of<FusedLAMBOptions>(param_groups_[group]));
@@ -33,13 +30,10 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
     for (size_t i = 0; i < set.params.size(); ++i) {
       const at::Tensor& param = set.params[i];
       auto& state = state_of<FusedLAMBParamState>(param);
-      if (!state.exp_avg.defined()) state.exp_avg = at::zeros_like(param);
-      if (!state.exp_avg_sq.defined()) state.exp_avg_sq = at::zeros_like(param);
       const bool in_grad = !master_step.grads_in_model && set.grads[i].scalar_type() == param.scalar_type();
-      if (!in_grad && !state.update.defined()) state.update = at::empty_like(param, at::kFloat);
-      lists.exp_avgs.push_back(state.exp_avg);
-      lists.exp_avg_sqs.push_back(state.exp_avg_sq);
-      lists.updates.push_back(in_grad ? set.grads[i] : state.update);
+      lists.exp_avgs.push_back(detail::kept_like(param, state.exp_avg, param.scalar_type()));
+      lists.exp_avg_sqs.push_back(detail::kept_like(param, state.exp_avg_sq, param.scalar_type()));
+      lists.updates.push_back(in_grad ? set.grads[i] : detail::kept_like(param, state.update, at::kFloat));
     }
     detail::lamb_step(set, lists, at_step);
   });
@@ -62,8 +56,8 @@ void FusedLAMB::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedLAMB::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<FusedLAMBParamState, FusedLAMBOptions>(archive, *this);
-  load_group_states(archive);
+  auto read = detail::read_optimizer<FusedLAMBParamState, FusedLAMBOptions>(archive, param_groups_);
+  take_over(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedLAMB::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

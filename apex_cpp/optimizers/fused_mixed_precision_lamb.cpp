@@ -1,23 +1,21 @@
 #include <apex_cpp/optimizers/fused_mixed_precision_lamb.h>
 
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros_like.h>
-
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/optimizers/detail/lamb_steps.h>
+#include <apex_cpp/optimizers/detail/read_optimizer.h>
 
 namespace apex::optimizers {
 namespace {
 
 constexpr const char* kFusedMixedPrecisionLamb = "FusedMixedPrecisionLamb";
 
-void check(const FusedMixedPrecisionLambOptions& options) {
-  detail::check_no_amsgrad(kFusedMixedPrecisionLamb, options);
-  detail::check_moments(kFusedMixedPrecisionLamb, options);
+void check(const std::string& owner, const FusedMixedPrecisionLambOptions& options) {
+  detail::check_no_amsgrad(owner, options);
+  detail::check_moments(owner, options);
   const auto dtype = options.reduced_precision_dtype();
-  TORCH_CHECK(!dtype || *dtype == at::kHalf || *dtype == at::kBFloat16, kFusedMixedPrecisionLamb, ": reduced_precision_dtype is ", *dtype,
+  TORCH_CHECK(!dtype || *dtype == at::kHalf || *dtype == at::kBFloat16, owner, ": reduced_precision_dtype is ", *dtype,
               ". Use float16 or bfloat16, or leave it out.");
-  TORCH_CHECK_VALUE(options.step() >= 0, kFusedMixedPrecisionLamb, ": step must not be negative, got ", options.step(), ".");
+  TORCH_CHECK_VALUE(options.step() >= 0, owner, ": step must not be negative, got ", options.step(), ".");
 }
 
 }  // namespace
@@ -25,21 +23,22 @@ void check(const FusedMixedPrecisionLambOptions& options) {
 FusedMixedPrecisionLamb::FusedMixedPrecisionLamb(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                                  FusedMixedPrecisionLambOptions defaults)
     : FusedOptimizer(groups, defaults.clone(),
+                     detail::options_rules<FusedMixedPrecisionLambOptions, check>(kFusedMixedPrecisionLamb),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_device}),
       max_grad_norm_(defaults.max_grad_norm()),
-      reduced_precision_dtype_(defaults.reduced_precision_dtype()) {
-  check(defaults);
+      reduced_precision_dtype_(defaults.reduced_precision_dtype()) {}
+
+void FusedMixedPrecisionLamb::check_group(size_t group) const {
+  const auto& params = param_groups_[group].params();
+  for (size_t i = 1; i < params.size(); ++i) {
+    TORCH_CHECK(params[i].scalar_type() == params[0].scalar_type(), kFusedMixedPrecisionLamb, ": parameter ", i, " of group ",
+                group, " is ", params[i].scalar_type(), ", the group's first one is ", params[0].scalar_type(),
+                ". Give parameters of each dtype a group of their own.");
+  }
 }
 
-void FusedMixedPrecisionLamb::check_dtypes() const {
-  for (size_t group = 0; group < param_groups_.size(); ++group) {
-    const auto& params = param_groups_[group].params();
-    for (size_t i = 1; i < params.size(); ++i) {
-      TORCH_CHECK(params[i].scalar_type() == params[0].scalar_type(), kFusedMixedPrecisionLamb, ": parameter ", i, " of group ", group, " is ",
-                  params[i].scalar_type(), ", the group's first one is ", params[0].scalar_type(),
-                  ". Give parameters of each dtype a group of their own.");
-    }
-  }
+int64_t FusedMixedPrecisionLamb::steps_at_start(size_t group) const {
+  return detail::options_of<FusedMixedPrecisionLambOptions>(param_groups_[group]).step();
 }
 
 void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
@@ -47,30 +46,22 @@ void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::Lau
   kernels::LambControl control = detail::lamb_control(options);
   control.global_grad_norm = global_norm;
   control.max_grad_norm = max_grad_norm_;
-  start_count_at(group, options.step());
   run_step(group, sets, control, [&](detail::LaunchSet& set, const kernels::LambControl& at_step) {
     detail::LambState lists;
     const bool keeps_masters = set.model_params.empty() && set.params.front().scalar_type() == reduced_precision_dtype_;
     if (keeps_masters) set.model_params = set.params;
     for (at::Tensor& param : set.params) {
       auto& state = state_of<FusedMixedPrecisionLambParamState>(param);
-      for (at::Tensor* mean : {&state.exp_avg, &state.exp_avg_sq}) {
-        if (!mean->defined()) *mean = at::zeros_like(param, at::kFloat);
-      }
-      if (!state.update.defined()) state.update = at::empty_like(param, at::kFloat);
-      lists.exp_avgs.push_back(state.exp_avg);
-      lists.exp_avg_sqs.push_back(state.exp_avg_sq);
-      lists.updates.push_back(state.update);
-      if (!keeps_masters) continue;
-      if (!state.master_param.defined()) state.master_param = param.detach().to(at::kFloat);
-      param = state.master_param;
+      lists.exp_avgs.push_back(detail::kept_like(param, state.exp_avg, at::kFloat));
+      lists.exp_avg_sqs.push_back(detail::kept_like(param, state.exp_avg_sq, at::kFloat));
+      lists.updates.push_back(detail::kept_like(param, state.update, at::kFloat));
+      if (keeps_masters) param = detail::master_like(param, state.master_param);
     }
     detail::lamb_step(set, lists, at_step);
   });
 }
 
 void FusedMixedPrecisionLamb::update() {
-  check_dtypes();
   std::vector<std::vector<detail::LaunchSet>> sets;
   for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
   kernels::StepControl scaling;
@@ -89,8 +80,8 @@ void FusedMixedPrecisionLamb::save(torch::serialize::OutputArchive& archive) con
 }
 
 void FusedMixedPrecisionLamb::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<FusedMixedPrecisionLambParamState, FusedMixedPrecisionLambOptions>(archive, *this);
-  load_group_states(archive);
+  auto read = detail::read_optimizer<FusedMixedPrecisionLambParamState, FusedMixedPrecisionLambOptions>(archive, param_groups_);
+  take_over(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedMixedPrecisionLamb::make_amp_handle(

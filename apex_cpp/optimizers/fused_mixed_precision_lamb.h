@@ -97,10 +97,11 @@ class FusedMixedPrecisionLamb : public FusedOptimizer {
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
 
  protected:
+  void check_group(size_t group) const override;
+  int64_t steps_at_start(size_t group) const override;
   void update() override;
 
  private:
-  void check_dtypes() const;
   void update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm);
 
   double max_grad_norm_;

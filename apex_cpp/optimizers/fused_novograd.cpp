@@ -3,9 +3,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/optimizers/detail/read_optimizer.h>
+
+#include <algorithm>
 
 #include "kernels/optimizers.h"
 
@@ -14,14 +16,12 @@ namespace {
 
 constexpr const char* kFusedNovoGrad = "FusedNovoGrad";
 
-void check(const FusedNovoGradOptions& options) {
-  detail::check_no_amsgrad(kFusedNovoGrad, options);
-  detail::check_moments(kFusedNovoGrad, options);
+void check(const std::string& owner, const FusedNovoGradOptions& options) {
+  detail::check_no_amsgrad(owner, options);
+  detail::check_moments(owner, options);
 }
 
 kernels::NovoGradControl control_of(const FusedNovoGradOptions& options) {
-  TORCH_CHECK(options.norm_type() == 0 || options.norm_type() == 2, kFusedNovoGrad, ": norm_type is ", options.norm_type(),
-              ". Use 2 (L2 norm) or 0 (largest magnitude).");
   kernels::NovoGradControl control;
   control.lr = options.lr();
   control.weight_decay = options.weight_decay();
@@ -37,45 +37,90 @@ kernels::NovoGradControl control_of(const FusedNovoGradOptions& options) {
 }  // namespace
 
 FusedNovoGrad::FusedNovoGrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedNovoGradOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), {defaults.set_grad_none(), defaults.materialize_master_grads()}) {
-  check(defaults);
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedNovoGradOptions, check>(kFusedNovoGrad),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads()}) {}
+
+void FusedNovoGrad::check_group(size_t group) const {
+  const int64_t norm_type = detail::options_of<FusedNovoGradOptions>(param_groups_[group]).norm_type();
+  TORCH_CHECK(norm_type == 0 || norm_type == 2, kFusedNovoGrad, ": norm_type is ", norm_type, " in group ", group,
+              ". Use 2 (L2 norm) or 0 (largest magnitude).");
+}
+
+// ---- running norms: those of a group are one tensor, each parameter's state has its element ----
+
+at::Tensor FusedNovoGrad::norm_of(const at::Tensor& param) const {
+  const auto found = state_.find(param.unsafeGetTensorImpl());
+  return found == state_.end() ? at::Tensor() : static_cast<const FusedNovoGradParamState&>(*found->second).norm;
+}
+
+bool FusedNovoGrad::are_in_order(size_t group, const at::Tensor& norms) const {
+  const auto& params = param_groups_[group].params();
+  if (!norms.defined() || norms.numel() != static_cast<int64_t>(params.size())) return false;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor norm = norm_of(params[i]);
+    if (norm.defined() && norm.const_data_ptr<float>() != norms.const_data_ptr<float>() + i) return false;
+  }
+  return norms.device() == params.front().device();
+}
+
+at::Tensor FusedNovoGrad::in_order(size_t group) const {
+  const auto& params = param_groups_[group].params();
+  const at::Tensor none = at::zeros({1}, params.front().options().dtype(at::kFloat).requires_grad(false));
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& param : params) {
+    const at::Tensor norm = norm_of(param);
+    norms.push_back(norm.defined() ? norm.to(none.device()) : none);
+  }
+  return at::cat(norms);
+}
+
+at::Tensor FusedNovoGrad::norms_by_position(size_t group) const {
+  if (group >= group_states().size() || param_groups_[group].params().empty()) return {};
+  const at::Tensor& norms = group_states()[group].exp_avg_sq;
+  return !norms.defined() || are_in_order(group, norms) ? norms : in_order(group);
 }
 
 at::Tensor FusedNovoGrad::exp_avg_sq(size_t group) const {
-  return group < group_states().size() ? group_states()[group].exp_avg_sq : at::Tensor();
+  return group < param_groups_.size() ? norms_by_position(group) : at::Tensor();
 }
 
-at::Tensor& FusedNovoGrad::norms_of(size_t group) {
-  at::Tensor& norms = group_state(group).exp_avg_sq;
+void FusedNovoGrad::hand_out(size_t group, const at::Tensor& norms) {
   const auto& params = param_groups_[group].params();
-  const auto count = static_cast<int64_t>(params.size());
-  const int64_t known = norms.defined() ? norms.numel() : 0;
-  if (known == count) return norms;
-  const at::Tensor more = at::zeros({count - known}, params.front().options().dtype(at::kFloat).requires_grad(false));
-  return norms = known == 0 ? more : at::cat({norms, more});
+  const int64_t count = norms.defined() ? std::min(norms.numel(), static_cast<int64_t>(params.size())) : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (has_state(params[i])) state_of<FusedNovoGradParamState>(params[i]).norm = norms.narrow(0, i, 1);
+  }
 }
+
+// Parameters may have come, gone and moved since the last step.
+const at::Tensor& FusedNovoGrad::norms_of(size_t group) {
+  at::Tensor& norms = group_state(group).exp_avg_sq;
+  if (are_in_order(group, norms)) return norms;
+  norms = in_order(group);
+  hand_out(group, norms);
+  return norms;
+}
+
+// ---- a step ----
 
 void FusedNovoGrad::update_group(size_t group) {
   const auto& options = detail::options_of<FusedNovoGradOptions>(param_groups_[group]);
   const auto sets = launch_sets(group, /*split_fresh=*/true);
+  const at::Tensor all_norms = norms_of(group);
   run_step(group, sets, control_of(options), [&](const detail::LaunchSet& set, kernels::NovoGradControl control) {
     std::vector<at::Tensor> exp_avgs;
-    for (const at::Tensor& param : set.params) {
-      at::Tensor& exp_avg = state_of<FusedNovoGradParamState>(param).exp_avg;
-      if (!exp_avg.defined()) exp_avg = at::zeros_like(param);
-      exp_avgs.push_back(exp_avg);
+    for (size_t i = 0; i < set.params.size(); ++i) {
+      auto& state = state_of<FusedNovoGradParamState>(set.params[i]);
+      exp_avgs.push_back(detail::kept_like(set.params[i], state.exp_avg, set.params[i].scalar_type()));
+      if (set.fresh) state.norm = all_norms.narrow(0, set.positions[i], 1);
     }
     control.first_run = set.fresh && !options.init_zero();
-    at::Tensor& all_norms = norms_of(group);
     const bool whole_group = set.params.size() == param_groups_[group].params().size();
-    if (whole_group) {
-      kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, all_norms, set.model_params, control);
-      return;
-    }
-    const at::Tensor index = at::tensor(set.positions).to(all_norms.device());
-    const at::Tensor norms = all_norms.index_select(0, index).to(set.params.front().device());
+    const at::Tensor index = whole_group ? at::Tensor() : at::tensor(set.positions).to(all_norms.device());
+    const at::Tensor norms = whole_group ? all_norms : all_norms.index_select(0, index).to(set.params.front().device());
+    if (set.fresh) norms.zero_();  // another parameter may have been here
     kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, control);
-    all_norms.index_copy_(0, index, norms.to(all_norms.device()));
+    if (!whole_group) all_norms.index_copy_(0, index, norms.to(all_norms.device()));
   });
 }
 
@@ -91,8 +136,9 @@ void FusedNovoGrad::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedNovoGrad::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<FusedNovoGradParamState, FusedNovoGradOptions>(archive, *this);
-  load_group_states(archive);
+  auto read = detail::read_optimizer<FusedNovoGradParamState, FusedNovoGradOptions>(archive, param_groups_);
+  take_over(read, archive);
+  for (size_t group = 0; group < param_groups_.size(); ++group) hand_out(group, group_state(group).exp_avg_sq);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedNovoGrad::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

@@ -57,6 +57,9 @@ struct FusedNovoGradParamState : FusedParamState<FusedNovoGradParamState> {
   /// Of the parameter's shape and dtype.
   at::Tensor exp_avg;
 
+  /// The running norm: an element of the group's, which is saved with the group. Undefined before the parameter's first step.
+  at::Tensor norm;
+
   static constexpr bool kHasDtypeOfParam = true;
   static constexpr const char* kNames[] = {"exp_avg"};
   template <class Self>
@@ -84,11 +87,21 @@ class FusedNovoGrad : public FusedOptimizer {
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
 
  protected:
+  void check_group(size_t group) const override;
+  at::Tensor norms_by_position(size_t group) const override;
   void update() override;
 
  private:
   void update_group(size_t group);
-  at::Tensor& norms_of(size_t group);
+  /// The norm of a parameter; undefined if it has none yet.
+  at::Tensor norm_of(const at::Tensor& param) const;
+  /// Whether the norms that parameters of a group have are elements of `norms`, each at its parameter's position.
+  bool are_in_order(size_t group, const at::Tensor& norms) const;
+  /// A copy of a group's norms that are, 0 where there is none.
+  at::Tensor in_order(size_t group) const;
+  /// Gives parameters that have state their elements.
+  void hand_out(size_t group, const at::Tensor& norms);
+  const at::Tensor& norms_of(size_t group);
 };
 
 FusedNovoGradOptions options_of(const FusedNovoGrad*);

@@ -6,6 +6,7 @@
 
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/optimizers/detail/place_control.h>
+#include <apex_cpp/optimizers/options.h>
 
 #include <algorithm>
 
@@ -22,8 +23,6 @@ namespace {
 constexpr const char* kGroupStatesKey = "group_states";
 
 at::TensorOptions on(c10::Device device, at::ScalarType dtype) { return at::TensorOptions().device(device).dtype(dtype); }
-
-bool is_supported(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat; }
 
 // The set on this device with these properties, made if there is none.
 LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, bool copies, bool fresh) {
@@ -55,11 +54,23 @@ const at::Tensor& StepCount::on_device(c10::Device device) {
 }  // namespace detail
 
 FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                               std::unique_ptr<torch::optim::OptimizerOptions> defaults, Switches switches)
+                               std::unique_ptr<torch::optim::OptimizerOptions> defaults, detail::OptionsRules rules,
+                               Switches switches)
     : Optimizer(groups, std::move(defaults)),
+      rules_(rules),
       set_grad_none_(switches.set_grad_none),
       materialize_master_grads_(switches.materialize_master_grads),
       counting_(switches.counting) {
+  rules_.check_values(rules_.optimizer, *defaults_);
+  see_to_groups();
+}
+
+// Groups come in ways that the optimizer does not see, too. Those that are here keep their values: schedulers move rates.
+void FusedOptimizer::see_to_groups() {
+  if (!listed_once_.is_due(param_groups_)) return;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    detail::check_options(rules_, group, param_groups_[group].options());
+  }
   listed_once_.see_to(param_groups_);
 }
 
@@ -67,6 +78,7 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
   amp::detail::ParamGroups groups = param_groups_;
   groups.push_back(group);
   amp::detail::check_one_group_each(groups);
+  if (group.has_options()) detail::check_options(rules_, param_groups_.size(), group.options());
   Optimizer::add_param_group(group);
   listed_once_.see_to(param_groups_);
 }
@@ -78,8 +90,8 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
     loss = closure();
   }
   const at::NoGradGuard no_grad;
-  listed_once_.see_to(param_groups_);
-  check_params();
+  see_to_groups();
+  check_step();
   check_capture();
   if (!stopped_on_host()) update();
   return loss;
@@ -88,11 +100,15 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
 void FusedOptimizer::zero_grad(std::optional<bool> set_to_none) { Optimizer::zero_grad(set_to_none.value_or(set_grad_none_)); }
 
 int64_t FusedOptimizer::steps_taken(size_t group) const {
-  return group < group_states_.size() ? group_states_[group].step.value() : 0;
+  if (group >= param_groups_.size()) return 0;
+  return group < group_states_.size() ? group_states_[group].step.value() : steps_at_start(group);
 }
 
 GroupState& FusedOptimizer::group_state(size_t group) {
-  if (group_states_.size() < param_groups_.size()) group_states_.resize(param_groups_.size());
+  while (group_states_.size() < param_groups_.size()) {
+    const int64_t steps = steps_at_start(group_states_.size());
+    group_states_.emplace_back().step.set(steps);
+  }
   return group_states_.at(group);
 }
 
@@ -109,21 +125,30 @@ const at::Tensor& FusedOptimizer::grad_of(size_t group, size_t position) const {
   return (master_step.grads_in_model && copy.defined() ? copy : param_groups_[group].params()[position]).grad();
 }
 
-void FusedOptimizer::check_params() const {
+std::vector<detail::SteppedParam> FusedOptimizer::stepped_params() const {
+  std::vector<detail::SteppedParam> stepped;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& params = param_groups_[group].params();
     for (size_t i = 0; i < params.size(); ++i) {
       const at::Tensor& grad = grad_of(group, i);
-      if (!grad.defined()) continue;
-      TORCH_CHECK(!grad.is_sparse(), "Parameter ", i, " of group ", group, ", of shape ", params[i].sizes(),
-                  ", has a sparse gradient. The fused optimizers take dense ones: make the embedding dense (sparse=false), or "
-                  "give its weight to torch::optim::SGD or Adagrad.");
-      TORCH_CHECK(is_supported(params[i].scalar_type()), "Parameter ", i, " of group ", group, ", of shape ", params[i].sizes(),
-                  ", has dtype ", params[i].scalar_type(),
-                  ". The fused optimizers take float16, bfloat16 and float32: convert it, or give it to an optimizer of "
-                  "torch::optim.");
+      if (grad.defined()) stepped.push_back({group, i, params[i], grad, copy_of(group, i)});
     }
   }
+  return stepped;
+}
+
+void FusedOptimizer::check_step() {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    detail::check_class(rules_, group, param_groups_[group].options());
+    check_group(group);
+  }
+  const auto stepped = stepped_params();
+  for (const auto& each : stepped) {
+    each.check();
+    const auto state = state_.find(each.param.unsafeGetTensorImpl());
+    if (state != state_.end()) static_cast<const ShapedParamState&>(*state->second).check_shapes(each);
+  }
+  apart_in_memory_.check(stepped);
 }
 
 std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) const {
@@ -150,9 +175,8 @@ void FusedOptimizer::check_capture() const {
     const auto& params = param_groups_[group].params();
     if (params.empty() || !kernels::is_captured(device_of(group))) continue;
     for (size_t i = 0; i < params.size(); ++i) {
-      TORCH_CHECK(!grad_of(group, i).defined() || has_state(params[i]), "Parameter ", i, " of group ", group, ", of shape ",
-                  params[i].sizes(),
-                  ", has no state yet, and this step is captured in a CUDA graph: each replay would make it anew, and take the "
+      TORCH_CHECK(!grad_of(group, i).defined() || has_state(params[i]), detail::name_of(group, i, params[i]),
+                  " has no state yet, and this step is captured in a CUDA graph: each replay would make it anew, and take the "
                   "first step again. Run one step before the capture.");
     }
     if (counting_ != Counting::none) check_captured_count(group);
@@ -218,11 +242,6 @@ void FusedOptimizer::write_device_lrs() {
   }
 }
 
-void FusedOptimizer::start_count_at(size_t group, int64_t steps) {
-  auto& count = group_state(group).step;
-  if (!count.is_on_device() && count.value() == 0) count.set(steps);
-}
-
 void FusedOptimizer::begin_group(size_t group, kernels::MomentControl& control) {
   GroupState& state = group_state(group);
   const bool capturable = counting_ == Counting::on_device;
@@ -262,31 +281,43 @@ void FusedOptimizer::save_group_states(torch::serialize::OutputArchive& archive)
   for (size_t i = 0; i < group_states_.size(); ++i) {
     torch::serialize::OutputArchive one(archive.compilation_unit());
     one.write("step", c10::IValue(group_states_[i].step.value()));
-    if (group_states_[i].exp_avg_sq.defined()) one.write("exp_avg_sq", group_states_[i].exp_avg_sq);
+    if (const at::Tensor norms = norms_by_position(i); norms.defined()) one.write("exp_avg_sq", norms);
     all.write(std::to_string(i), one);
   }
   archive.write(kGroupStatesKey, all);
 }
 
-void FusedOptimizer::load_group_states(torch::serialize::InputArchive& archive) {
+std::vector<FusedOptimizer::SavedGroup> FusedOptimizer::read_group_states(torch::serialize::InputArchive& archive) {
   torch::serialize::InputArchive all;
   TORCH_CHECK(archive.try_read(kGroupStatesKey, all), "The saved optimizer has no '", kGroupStatesKey,
               "': it was not saved by a fused optimizer.");
-  c10::IValue size;
+  c10::IValue size, step;
   all.read("size", size);
-  for (GroupState& state : group_states_) {  // what was not stepped yet when it was saved
-    state.step.set(0);
-    state.exp_avg_sq = at::Tensor();
-  }
-  for (size_t i = 0; i < std::min(static_cast<size_t>(size.toInt()), param_groups_.size()); ++i) {
+  std::vector<SavedGroup> groups(size.toInt());
+  for (size_t i = 0; i < groups.size(); ++i) {
     torch::serialize::InputArchive one;
     all.read(std::to_string(i), one);
-    c10::IValue step;
     one.read("step", step);
-    GroupState& state = group_state(i);
-    state.step.set(step.toInt());
-    at::Tensor norms;
-    if (one.try_read("exp_avg_sq", norms) && !param_groups_[i].params().empty()) state.exp_avg_sq = norms.to(device_of(i));
+    groups[i].steps = step.toInt();
+    one.try_read("exp_avg_sq", groups[i].exp_avg_sq);
+  }
+  return groups;
+}
+
+void FusedOptimizer::take_over_group(size_t group, const SavedGroup& saved) {
+  GroupState& state = group_state(group);
+  state.step.set(saved.steps);
+  const bool has_norms = saved.exp_avg_sq.defined() && !param_groups_[group].params().empty();
+  state.exp_avg_sq = has_norms ? saved.exp_avg_sq.to(device_of(group)) : at::Tensor();
+}
+
+void FusedOptimizer::take_over(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive) {
+  const auto saved = read_group_states(archive);
+  for (size_t i = 0; i < param_groups_.size(); ++i) detail::check_class(rules_, i, param_groups_[i].options());
+  state_ = std::move(read.state());
+  for (size_t i = 0; i < param_groups_.size(); ++i) {
+    rules_.assign(param_groups_[i].options(), read.param_groups()[i].options());
+    take_over_group(i, i < saved.size() ? saved[i] : SavedGroup{steps_at_start(i), {}});  // not stepped when it was saved
   }
 }
 

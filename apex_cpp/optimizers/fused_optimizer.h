@@ -10,6 +10,8 @@
 #include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/optimizers/detail/options_rules.h>
+#include <apex_cpp/optimizers/detail/stepped_param.h>
 
 namespace apex::kernels {
 struct StepControl;
@@ -68,9 +70,17 @@ struct LaunchSet {
 /// CUDA graphs: take one step before the capture, in which state and count are made. A graph keeps the rate of the captured
 /// step; FusedAdam with capturable and FusedMixedPrecisionLamb read rate and count on the device at each replay.
 ///
-/// Errors of `step`, before anything is changed: RuntimeError that names group and position of a parameter with a sparse
-/// gradient or of another dtype. In a CUDA graph, RuntimeError for a step that each replay would take as the same one again: a
-/// parameter's first, one of an optimizer that counts on the host, the first with a rate that is not on the device yet.
+/// A group's options are of the class's own type. State follows its parameter's layout, also where `set_data` changes it.
+///
+/// Errors of the constructors: TypeError for a group with options of another class, and what the class says of their values.
+/// Errors of `step`, before anything is changed: the same where groups have changed since.
+/// RuntimeError that names group and position of a parameter with a sparse gradient, of another dtype or with a gradient of
+/// one, with a gradient of another shape or on another device, with gaps in its memory, of another shape than its state, or
+/// that shares memory with another. In a CUDA graph, RuntimeError for a step that each replay would take as the same one again:
+/// a parameter's first, one of an optimizer that counts on the host, the first with a rate that is not on the device yet.
+/// Errors of `load`, before anything is changed: RuntimeError for what another class has saved, or an optimizer over other
+/// groups, and naming a parameter whose state has another shape. State is cast and laid out as the parameter here has it, and
+/// a parameter that had none when it was saved has none then.
 class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsAmpScaling, public amp::StepsMasters {
  public:
   /// Evaluates the closure, if there is one, with gradients enabled, steps, and returns the closure's value.
@@ -80,7 +90,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void zero_grad(std::optional<bool> set_to_none = std::nullopt);
 
   /// Adds a group with options of its own, or the optimizer's. Errors, before anything is changed: ValueError for a parameter
-  /// that another group has.
+  /// that another group has, and what the class says of the options.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Steps that a group has taken (Apex: `group["step"]`). A skipped step is none. Waits for the device if a step there may
@@ -100,9 +110,15 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   };
 
   FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                 std::unique_ptr<torch::optim::OptimizerOptions> defaults, Switches switches);
+                 std::unique_ptr<torch::optim::OptimizerOptions> defaults, detail::OptionsRules rules, Switches switches);
 
-  /// Updates everything; gradients and dtypes are checked.
+  /// Errors of a step that are the class's own, before anything is changed.
+  virtual void check_group(size_t /*group*/) const {}
+  /// Steps that count as taken before a group's first.
+  virtual int64_t steps_at_start(size_t /*group*/) const { return 0; }
+  /// What is saved as the group's `exp_avg_sq`.
+  virtual at::Tensor norms_by_position(size_t /*group*/) const { return {}; }
+  /// Updates everything; parameters and gradients are checked.
   virtual void update() = 0;
 
   /// The model's parameter that gets the new value of the one at `position` of `group` too; undefined if there is none.
@@ -127,8 +143,6 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   const at::Tensor& device_lr(size_t group, double lr);
   /// Does nothing where steps are not counted on the device.
   void write_device_lrs();
-  /// Counts steps from `steps` on, if the group has taken none.
-  void start_count_at(size_t group, int64_t steps);
   const std::vector<detail::GroupState>& group_states() const { return group_states_; }
 
   /// Sets what the loss scaler and amp say: found_inf and the gradients' scale.
@@ -148,10 +162,21 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   }
 
   void save_group_states(torch::serialize::OutputArchive& archive) const;
-  void load_group_states(torch::serialize::InputArchive& archive);
+  /// Takes over what a file has for this optimizer, of which `read` holds all but the group states.
+  void take_over(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive);
 
  private:
-  void check_params() const;
+  /// Of a group in a file.
+  struct SavedGroup {
+    int64_t steps;
+    at::Tensor exp_avg_sq;
+  };
+
+  void see_to_groups();
+  std::vector<detail::SteppedParam> stepped_params() const;
+  void check_step();
+  static std::vector<SavedGroup> read_group_states(torch::serialize::InputArchive& archive);
+  void take_over_group(size_t group, const SavedGroup& saved);
   bool stopped_on_host() const;
   bool any_fresh() const;
   void check_capture() const;
@@ -164,8 +189,10 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void place_control(const detail::LaunchSet& set, bool counts, kernels::MomentControl& control) const;
   void end_group(size_t group, bool advanced, const kernels::MomentControl& control);
 
+  detail::OptionsRules rules_;
   std::vector<detail::GroupState> group_states_;
   amp::detail::ListedOnce listed_once_;
+  detail::ApartInMemory apart_in_memory_;
   bool set_grad_none_;
   bool materialize_master_grads_;
   Counting counting_;

@@ -1,9 +1,8 @@
 #include <apex_cpp/optimizers/fused_sgd.h>
 
-#include <ATen/ops/zeros_like.h>
-
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/optimizers/detail/place_control.h>
+#include <apex_cpp/optimizers/detail/read_optimizer.h>
 
 #include "kernels/optimizers.h"
 
@@ -12,11 +11,11 @@ namespace {
 
 constexpr const char* kFusedSGD = "FusedSGD";
 
-void check(const FusedSGDOptions& options) {
-  detail::check_not_negative(kFusedSGD, "lr", options.lr());
-  detail::check_not_negative(kFusedSGD, "momentum", options.momentum());
-  detail::check_not_negative(kFusedSGD, "weight_decay", options.weight_decay());
-  TORCH_CHECK_VALUE(!options.nesterov() || (options.momentum() > 0 && options.dampening() == 0), kFusedSGD,
+void check(const std::string& owner, const FusedSGDOptions& options) {
+  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_not_negative(owner, "momentum", options.momentum());
+  detail::check_not_negative(owner, "weight_decay", options.weight_decay());
+  TORCH_CHECK_VALUE(!options.nesterov() || (options.momentum() > 0 && options.dampening() == 0), owner,
                     ": nesterov needs a momentum above 0 and no dampening, got momentum ", options.momentum(),
                     " and dampening ", options.dampening(), ".");
 }
@@ -35,10 +34,8 @@ kernels::SgdControl control_of(const FusedSGDOptions& options) {
 }  // namespace
 
 FusedSGD::FusedSGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedSGDOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {
-  check(defaults);
-}
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedSGDOptions, check>(kFusedSGD),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
 
 void FusedSGD::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
@@ -48,8 +45,7 @@ void FusedSGD::update() {
       std::vector<at::Tensor> momentum_buffers;
       for (const at::Tensor& param : set.params) {
         at::Tensor& buffer = state_of<FusedSGDParamState>(param).momentum_buffer;
-        if (!buffer.defined()) buffer = at::zeros_like(param);
-        momentum_buffers.push_back(buffer);
+        momentum_buffers.push_back(detail::kept_like(param, buffer, param.scalar_type()));
       }
       kernels::SgdControl of_set = control;
       detail::place_control(set.params.front().device(), of_set);
@@ -65,8 +61,8 @@ void FusedSGD::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedSGD::load(torch::serialize::InputArchive& archive) {
-  torch::optim::serialize<FusedSGDParamState, FusedSGDOptions>(archive, *this);
-  load_group_states(archive);
+  auto read = detail::read_optimizer<FusedSGDParamState, FusedSGDOptions>(archive, param_groups_);
+  take_over(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedSGD::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

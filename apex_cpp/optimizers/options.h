@@ -4,12 +4,17 @@
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
+#include <apex_cpp/optimizers/detail/state_tensors.h>
+#include <apex_cpp/optimizers/detail/stepped_param.h>
 
 // What the options and the states of the fused optimizers have in common. A class derived from these names its members once,
 //   static constexpr const char* kNames[] = {"lr", ...};
@@ -59,11 +64,12 @@ struct FusedOptions : torch::optim::OptimizerOptions {
   double get_lr() const override { return self().lr(); }
   void set_lr(const double lr) override { self().lr(lr); }
 
+  /// Errors: RuntimeError naming an option that is only here, or only in the archive.
   void serialize(torch::serialize::InputArchive& archive) override {
+    check_all_known(archive.keys());
     detail::for_each_member(self(), [&](const std::string& name, auto& member) {
       c10::IValue value;
-      TORCH_CHECK(archive.try_read(name, value), "The saved optimizer has no option '", name,
-                  "': it was saved by another optimizer class.");
+      TORCH_CHECK(archive.try_read(name, value), "The saved optimizer has no option '", name, "'", kOfAnotherClass);
       detail::from_ivalue(value, member);
     });
   }
@@ -75,13 +81,31 @@ struct FusedOptions : torch::optim::OptimizerOptions {
   friend bool operator==(const Derived& a, const Derived& b) { return Derived::members_of(a) == Derived::members_of(b); }
 
  private:
+  static constexpr const char* kOfAnotherClass =
+      ": it was saved by another optimizer class. Load it into an optimizer of the class that saved it, or load the model "
+      "alone.";
+
+  // A class may have all options of another and more, as FusedMixedPrecisionLamb and FusedLAMB.
+  static void check_all_known(const std::vector<std::string>& saved) {
+    for (const std::string& name : saved) {
+      const bool known = std::find(std::begin(Derived::kNames), std::end(Derived::kNames), name) != std::end(Derived::kNames);
+      TORCH_CHECK(known, "The saved optimizer has the option '", name, "', which this class has not", kOfAnotherClass);
+    }
+  }
+
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
 };
 
+// What the optimizers ask of any class's state.
+struct ShapedParamState : torch::optim::OptimizerParamState, amp::CastableParamState {
+  /// Errors: RuntimeError naming the parameter if it has got another shape than its state has.
+  virtual void check_shapes(const detail::SteppedParam& of) const = 0;
+};
+
 // The state of one parameter: tensors, absent while undefined.
 template <class Derived>
-struct FusedParamState : torch::optim::OptimizerParamState, amp::CastableParamState {
+struct FusedParamState : ShapedParamState {
   std::unique_ptr<torch::optim::OptimizerParamState> clone() const override { return std::make_unique<Derived>(self()); }
 
   void serialize(torch::serialize::InputArchive& archive) override {
@@ -90,6 +114,24 @@ struct FusedParamState : torch::optim::OptimizerParamState, amp::CastableParamSt
   void serialize(torch::serialize::OutputArchive& archive) const override {
     detail::for_each_member(self(), [&](const std::string& name, const at::Tensor& tensor) {
       if (tensor.defined()) archive.write(name, tensor);
+    });
+  }
+
+  void check_shapes(const detail::SteppedParam& of) const override {
+    detail::for_each_member(self(), [&](const char* name, const at::Tensor& tensor) {
+      TORCH_CHECK(
+          !tensor.defined() || tensor.sizes() == of.param.sizes(), of.name(), " has a '", name, "' of shape ", tensor.sizes(),
+          " from earlier steps. Drop it with optimizer.state().erase(param.unsafeGetTensorImpl()): the parameter's next "
+          "step is then its first.");
+    });
+  }
+
+  /// Gives tensors that were loaded the parameter's device and layout, and its dtype, or float32 as the class has it.
+  /// Errors: RuntimeError beginning with the parameter's name, for a tensor of another shape.
+  void fit_to(const at::Tensor& param, const std::string& name_of_param) {
+    const at::ScalarType dtype = Derived::kHasDtypeOfParam ? param.scalar_type() : at::kFloat;
+    detail::for_each_member(self(), [&](const std::string& name, at::Tensor& tensor) {
+      if (tensor.defined()) tensor = detail::loaded_like(param, tensor, dtype, name_of_param, name);
     });
   }
 

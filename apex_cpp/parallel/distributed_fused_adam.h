@@ -168,7 +168,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   at::Tensor master_of(const at::Tensor& param);
   void take_written_values(const at::Tensor& param, const at::Tensor& master);
   std::vector<Parts> parts_of(size_t group);
-  void slice_states();
+  void slice_states(torch::optim::Optimizer& read);
   at::Tensor gathered(const at::Tensor& param, const at::Tensor& part) const;
 
   std::shared_ptr<detail::ShardedGrads> sync_;             // null once moved from

@@ -4,7 +4,7 @@
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/optimizers/detail/read_optimizer.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/sharded/gather_state.h>
@@ -46,24 +46,17 @@ void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
   const at::NoGradGuard no_grad;
   finish_param_sync();
   sync();
-  std::decay_t<decltype(state_)> before;
-  std::swap(before, state_);
-  try {
-    torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, *this);
-    slice_states();
-  } catch (...) {
-    std::swap(before, state_);
-    throw;
-  }
+  auto read = optimizers::detail::read_as_saved<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_);
+  slice_states(read);
+  take_over(read, archive);
   written_.clear();
-  load_group_states(archive);
 }
 
 // Full states, as an archive has them, become this rank's parts.
-void DistributedFusedAdam::slice_states() {
+void DistributedFusedAdam::slice_states(torch::optim::Optimizer& read) {
   for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
-    const auto found = state_.find(param.unsafeGetTensorImpl());
-    if (found == state_.end()) continue;
+    const auto found = read.state().find(param.unsafeGetTensorImpl());
+    if (found == read.state().end()) continue;
     auto& state = static_cast<FusedAdamParamState&>(*found->second);
     sync().place_of(sync().index_of(param));
     for (at::Tensor* each : {&state.exp_avg, &state.exp_avg_sq, &state.master_param}) {

@@ -15,6 +15,12 @@ namespace test {
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
 
+// The options of a class.
+template <class Opt>
+struct OptionsOf {
+  using type = decltype(options_of(static_cast<const Opt*>(nullptr)));
+};
+
 struct OptimizerClass {
   std::string name;
   // With options that let every part of the formula count.

@@ -92,10 +92,23 @@ void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
   }
 }
 
+// What set_data gave a parameter: kernels walk its memory and its master's alike.
+void OptimizerStash::take_layouts() {
+  for (TrainedParam* each : table_.with_masters()) {
+    const bool alike = each->master.strides() == each->param.strides();
+    if (alike || !each->param.is_non_overlapping_and_dense()) continue;
+    each->master.set_data(in_layout_of(each->master.detach(), each->param));
+  }
+}
+
 void OptimizerStash::copy_masters_to_model() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> masters, params;
   for (const TrainedParam* each : table_.with_masters()) {
+    if (!each->param.is_non_overlapping_and_dense()) {  // kernels do not take gaps
+      each->param.copy_(each->master);
+      continue;
+    }
     masters.push_back(each->master);
     params.push_back(each->param);
   }
@@ -316,6 +329,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     return false;
   }
   take_written_weights();
+  take_layouts();
   if (auto* optimizer = fused()) {
     optimizer->master_step.grads_in_model = passes_.in_model();
     optimizer->master_step.grad_scale = passes_.grad_scale();

@@ -131,6 +131,7 @@ class OptimizerStash : public KeepsMasters {
   void check_no_open_grads(const char* caller) const;
   /// Errors: RuntimeError naming `param` and the remedies, unless it is undefined.
   void check_no_stray(const at::Tensor& param, const char* caller) const;
+  void take_layouts();
   void copy_masters_to_model();
   /// A parameter with a gradient that was left unreduced; undefined if there is none.
   at::Tensor unreduced_param() const;

@@ -1,0 +1,79 @@
+#include <apex_cpp/optimizers/detail/stepped_param.h>
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+#include <tuple>
+
+namespace apex::optimizers::detail {
+namespace {
+
+bool is_supported(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat; }
+
+}  // namespace
+
+std::string name_of(size_t group, size_t position, const at::Tensor& param) {
+  std::ostringstream name;
+  name << "Parameter " << position << " of group " << group << ", of shape " << param.sizes() << ",";
+  return name.str();
+}
+
+void SteppedParam::check() const {
+  TORCH_CHECK(grad.layout() == at::kStrided, name(),
+              " has a sparse gradient. The fused optimizers take dense ones: make the embedding dense (sparse=false), or "
+              "give its weight to torch::optim::SGD or Adagrad.");
+  TORCH_CHECK(is_supported(param.scalar_type()), name(), " has dtype ", param.scalar_type(),
+              ". The fused optimizers take float16, bfloat16 and float32: convert it, or give it to an optimizer of "
+              "torch::optim.");
+  TORCH_CHECK(is_supported(grad.scalar_type()), name(), " has a gradient of dtype ", grad.scalar_type(),
+              ". The fused optimizers take float16, bfloat16 and float32: convert it to the parameter's.");
+  TORCH_CHECK(grad.sizes() == param.sizes() && grad.device() == param.device(), name(), " is on ", param.device(),
+              ", and has a gradient of shape ", grad.sizes(), " on ", grad.device(),
+              ". Drop it with zero_grad(true), and run backward again.");
+  for (const at::Tensor* written : {&param, &copy}) {
+    TORCH_CHECK(!written->defined() || written->is_non_overlapping_and_dense(), name(), " has strides ", written->strides(),
+                ", which leave gaps or repeat elements. Give it memory without: param.set_data(param.detach().contiguous()).");
+  }
+}
+
+bool ApartInMemory::Span::operator==(const Span& other) const {
+  return begin == other.begin && end == other.end && device == other.device && index == other.index;
+}
+
+// Meta tensors have elements but no memory.
+void ApartInMemory::add_span(std::vector<Span>& spans, const at::Tensor& tensor, size_t index) {
+  if (!tensor.defined() || tensor.numel() == 0 || tensor.is_meta()) return;
+  const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+  spans.push_back({begin, begin + tensor.nbytes(), tensor.device(), index});
+}
+
+bool ApartInMemory::starts_before(const Span& a, const Span& b) {
+  if (a.device != b.device) return std::pair(a.device.type(), a.device.index()) < std::pair(b.device.type(), b.device.index());
+  return std::less<>()(a.begin, b.begin);
+}
+
+void ApartInMemory::check_apart(const std::vector<SteppedParam>& params, std::vector<Span> spans) {
+  std::sort(spans.begin(), spans.end(), starts_before);
+  for (size_t i = 1; i < spans.size(); ++i) {
+    const Span &before = spans[i - 1], &after = spans[i];
+    if (before.device != after.device || std::less_equal<>()(before.end, after.begin)) continue;
+    const auto [first, second] = std::minmax(before.index, after.index);
+    TORCH_CHECK(false, params[second].name(), " shares memory with parameter ", params[first].position, " of group ",
+                params[first].group,
+                ", and both would be stepped. Leave one of them out, or give it memory of its own: "
+                "param.set_data(param.detach().clone()).");
+  }
+}
+
+void ApartInMemory::check(const std::vector<SteppedParam>& params) {
+  std::vector<Span> spans;
+  spans.reserve(2 * params.size());
+  for (size_t i = 0; i < params.size(); ++i) {
+    for (const at::Tensor* written : {&params[i].param, &params[i].copy}) add_span(spans, *written, i);
+  }
+  if (spans == last_) return;
+  check_apart(params, spans);
+  last_ = std::move(spans);
+}
+
+}  // namespace apex::optimizers::detail

@@ -1,0 +1,87 @@
+// FusedNovoGrad's running norms stay with their parameters when a group's list changes.
+#include "tests/optimizers/classes.h"
+#include "tests/optimizers/support.h"
+
+namespace test {
+namespace {
+
+using namespace apex::optimizers;
+
+// Without bias correction the group's count of steps does not enter.
+const auto kOptions = FusedNovoGradOptions(0.1).bias_correction(false);
+
+// Steps `optimizer`, over `params` in any order, beside an optimizer of each parameter alone from its own first step on.
+class BesideLoneOptimizers {
+ public:
+  explicit BesideLoneOptimizers(std::vector<at::Tensor> params, const FusedNovoGradOptions& options = kOptions)
+      : params_(std::move(params)) {
+    for (const at::Tensor& param : params_) {
+      copies_.push_back(param.detach().clone().requires_grad_());
+      alone_.push_back(std::make_unique<FusedNovoGrad>(std::vector<at::Tensor>{copies_.back()}, options));
+    }
+  }
+
+  void step(FusedNovoGrad& optimizer, const std::vector<size_t>& trained) {
+    for (size_t i = 0; i < params_.size(); ++i) params_[i].mutable_grad().reset();
+    for (const size_t i : trained) {
+      params_[i].mutable_grad() = copies_[i].mutable_grad() = values(params_[i].sizes(), seed_++);
+      alone_[i]->step();
+    }
+    optimizer.step();
+    EXPECT_TRUE(same_bytes(params_, copies_));
+    const auto& listed = optimizer.param_groups()[0].params();
+    for (const size_t i : trained) {
+      const auto at = std::find_if(listed.begin(), listed.end(), [&](const auto& each) { return each.is_same(params_[i]); });
+      EXPECT_EQ(optimizer.exp_avg_sq()[at - listed.begin()].item<float>(), alone_[i]->exp_avg_sq()[0].item<float>()) << i;
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> params_, copies_;
+  std::vector<std::unique_ptr<FusedNovoGrad>> alone_;
+  int64_t seed_ = 20;
+};
+
+TEST(NovoGradsNorms, StayWhenAParameterIsRemoved) {
+  const auto params = make_params(1);
+  FusedNovoGrad optimizer(params, kOptions);
+  BesideLoneOptimizers check(params);
+  check.step(optimizer, {0, 1, 2, 3});
+  auto& listed = optimizer.param_groups()[0].params();
+  listed.erase(listed.begin() + 1);
+  check.step(optimizer, {0, 2, 3});
+  check.step(optimizer, {3});
+  check.step(optimizer, {0, 2});
+}
+
+TEST(NovoGradsNorms, StayWhenAParameterIsInsertedInFront) {
+  for (const bool init_zero : {false, true}) {
+    const auto params = make_params(1);
+    auto options = kOptions;
+    options.init_zero(init_zero);
+    FusedNovoGrad optimizer(std::vector<at::Tensor>{params[0], params[1]}, options);
+    BesideLoneOptimizers check(params, options);
+    check.step(optimizer, {0, 1});
+    auto& listed = optimizer.param_groups()[0].params();
+    listed.insert(listed.begin(), params[2]);
+    check.step(optimizer, {0});
+    check.step(optimizer, {0, 1, 2});
+    listed[0] = params[3];  // in the place of one that had a norm
+    check.step(optimizer, {0, 1, 3});
+  }
+}
+
+TEST(NovoGradsNorms, AreSavedAsTheyAreListed) {
+  const auto params = make_params(1);
+  FusedNovoGrad optimizer(params, kOptions);
+  BesideLoneOptimizers check(params);
+  check.step(optimizer, {0, 1, 2, 3});
+  auto& listed = optimizer.param_groups()[0].params();
+  listed.erase(listed.begin());
+  FusedNovoGrad resumed({params[1], params[2], params[3]}, kOptions);
+  load(resumed, saved(optimizer));
+  check.step(resumed, {1, 2, 3});
+}
+
+}  // namespace
+}  // namespace test

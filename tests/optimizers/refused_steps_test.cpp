@@ -1,0 +1,125 @@
+// Steps that cannot be taken: the error names the parameter, nothing was changed, and the next step is as if there had been
+// none.
+#include <functional>
+
+#include "tests/optimizers/classes.h"
+#include "tests/optimizers/support.h"
+
+namespace test {
+namespace {
+
+using namespace apex::optimizers;
+using torch::optim::OptimizerParamGroup;
+
+// What is wrong with `param`, how the error says so, and how it is repaired.
+struct Defect {
+  std::string name;
+  std::function<void(const at::Tensor& param, const at::Tensor& other)> make;
+  std::string message;
+  std::function<void(const at::Tensor& param)> repair;
+};
+
+void set_grad(const at::Tensor& param) { param.mutable_grad() = values(param.sizes(), 40, param.scalar_type()); }
+
+const std::vector<Defect>& defects() {
+  static const std::vector<Defect> kDefects = {
+      {"Gaps",
+       [](const at::Tensor& param, const at::Tensor&) {
+         param.set_data(param.detach().repeat({1, 2}).narrow(1, 0, 5));
+       },
+       "has strides [10, 1]", [](const at::Tensor& param) { param.set_data(param.detach().contiguous()); }},
+      {"SharedMemory", [](const at::Tensor& param, const at::Tensor& other) { param.set_data(other.detach()); },
+       "shares memory with parameter 0 of group 1", [](const at::Tensor& param) { param.set_data(param.detach().clone()); }},
+      {"DoubleGradient",
+       [](const at::Tensor& param, const at::Tensor&) { param.mutable_grad() = param.grad().to(at::kDouble); },
+       "has a gradient of dtype Double", set_grad},
+      {"GradientOfAnotherShape", [](const at::Tensor& param, const at::Tensor&) { param.mutable_grad() = at::ones({5}); },
+       "has a gradient of shape [5]", set_grad}};
+  return kDefects;
+}
+
+using ClassAndDefect = std::tuple<OptimizerClass, Defect>;
+class RefusedSteps : public ::testing::TestWithParam<ClassAndDefect> {
+ protected:
+  // Group 0 is fine; so is parameter 0 of group 1, which has the values of parameter 1.
+  static std::vector<at::Tensor> make_three() {
+    return {values({130}, 1).requires_grad_(), values({33, 5}, 2).requires_grad_(), values({33, 5}, 2).requires_grad_()};
+  }
+  static OptimizerPtr over(const std::vector<at::Tensor>& params) {
+    auto optimizer = make(std::get<0>(GetParam()), {params[0]});
+    optimizer->add_param_group(OptimizerParamGroup({params[1], params[2]}));
+    for (const at::Tensor& param : params) set_grad(param);
+    return optimizer;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Classes, RefusedSteps,
+                         ::testing::Combine(::testing::ValuesIn(optimizer_classes()), ::testing::ValuesIn(defects())),
+                         [](const auto& test) { return std::get<0>(test.param).name + std::get<1>(test.param).name; });
+
+TEST_P(RefusedSteps, NameTheParameterAndLeaveNoTrace) {
+  const Defect& defect = std::get<1>(GetParam());
+  const auto params = make_three(), fresh_params = make_three();
+  auto optimizer = over(params), fresh = over(fresh_params);
+  defect.make(params[2], params[1]);
+  const auto before = copies_of(params), grad_before = copies_of({params[0].grad(), params[1].grad()});
+  const std::string message = message_of([&] { optimizer->step(); });
+  EXPECT_NE(message.find("Parameter 1 of group 1, of shape [33, 5],"), std::string::npos) << message;
+  EXPECT_NE(message.find(defect.message), std::string::npos) << message;
+  EXPECT_TRUE(same_bytes(before, copies_of(params)));
+  EXPECT_TRUE(same_bytes(grad_before, {params[0].grad(), params[1].grad()})) << "FusedLAMB writes to them";
+  EXPECT_TRUE(optimizer->state().empty());
+  defect.repair(params[2]);
+  optimizer->step();
+  fresh->step();
+  EXPECT_TRUE(same_bytes(params, fresh_params)) << "the step after the repair is the first";
+}
+
+TEST(RefusedStepsOfNovoGrad, LookAtTheNormTypesOfAllGroupsFirst) {
+  const auto params = make_params(1);
+  Groups groups;
+  groups.emplace_back(std::vector<at::Tensor>{params[0]});
+  groups.emplace_back(std::vector<at::Tensor>{params[1]},
+                      std::make_unique<FusedNovoGradOptions>(FusedNovoGradOptions().norm_type(3)));
+  FusedNovoGrad optimizer(groups);
+  set_grads(params, 2);
+  const auto before = copies_of(params);
+  const std::string message = message_of([&] { optimizer.step(); });
+  EXPECT_NE(message.find("norm_type is 3 in group 1"), std::string::npos) << message;
+  EXPECT_TRUE(same_bytes(before, copies_of(params)));
+}
+
+// The steps before have made the state for another shape.
+TEST(RefusedStepsLater, SeeAParameterThatGotAnotherShape) {
+  const auto params = make_params(1);
+  FusedAdam optimizer(params);
+  set_grads(params, 2);
+  optimizer.step();
+  params[2].set_data(at::ones({2, 130}));
+  set_grads(params, 3);
+  const auto before = copies_of(params);
+  const std::string message = message_of([&] { optimizer.step(); });
+  EXPECT_NE(message.find("Parameter 2 of group 0, of shape [2, 130], has a 'exp_avg' of shape [130] from earlier steps"),
+            std::string::npos)
+      << message;
+  EXPECT_TRUE(same_bytes(before, copies_of(params)));
+  optimizer.state().erase(params[2].unsafeGetTensorImpl());
+  optimizer.step();
+  EXPECT_FALSE(same_bytes(before, copies_of(params)));
+}
+
+// The memory of the last step is known to be apart, but only as long as it is the same.
+TEST(RefusedStepsLater, SeeMemoryThatIsSharedAfterAStep) {
+  const auto params = make_params(1);
+  FusedAdam optimizer(params);
+  set_grads(params, 2);
+  optimizer.step();
+  optimizer.step();
+  params[2].set_data(params[0].detach().flatten().narrow(0, 35, 130));
+  const std::string message = message_of([&] { optimizer.step(); });
+  EXPECT_NE(message.find("Parameter 2 of group 0, of shape [130], shares memory with parameter 0 of group 0"),
+            std::string::npos)
+      << message;
+}
+
+}  // namespace
+}  // namespace test
