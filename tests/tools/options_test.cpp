@@ -9,13 +9,18 @@ namespace {
 
 using bench::parse_options;
 
-std::string error_of(const std::vector<std::string>& arguments) {
+template <class Action>
+std::string error_of(const Action& action) {
   try {
-    parse_options(arguments);
+    action();
   } catch (const common::UserError& error) {
     return error.what();
   }
   return "no error";
+}
+
+std::string error_of(const std::vector<std::string>& arguments) {
+  return error_of([&] { parse_options(arguments); });
 }
 
 TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
@@ -31,6 +36,22 @@ TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
   EXPECT_EQ(parse_options({"kernels"}).device, "cpu");
   EXPECT_EQ(parse_options({"kernels", "--device", "cuda"}).device, "cuda");
   EXPECT_NE(error_of({"kernels", "--device", "tpu"}).find("'tpu'"), std::string::npos);
+}
+
+TEST(BenchOptions, RefuseADeviceThatTheSuiteOrTheMachineLacks) {
+  const auto refusal = [](const std::string& suite, bool has_gpu) {
+    return error_of([&] { bench::check_device(parse_options({suite, "--device", "cuda"}), has_gpu); });
+  };
+  EXPECT_EQ(
+      refusal("casts", true),
+      "suite 'casts' measures the CPU: leave out --device cuda, or take one of contrib, kernels, statistics, step, train");
+  EXPECT_EQ(refusal("step", false), "--device cuda was asked for, but LibTorch finds no GPU; take cpu");
+  EXPECT_EQ(refusal("step", true), "no error");
+  EXPECT_NO_THROW(bench::check_device(parse_options({"casts"}), false));
+}
+
+TEST(BenchOptions, SayHowFewRoundsThereMayBe) {
+  EXPECT_NE(parse_options({"--help"}).help.find("at least 3"), std::string::npos);
 }
 
 TEST(BenchOptions, TakeTheWholeWorkUnlessToldToBeQuick) {

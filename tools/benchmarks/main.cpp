@@ -1,4 +1,5 @@
 // Runs one suite of benchmarks; results go to standard output, progress to standard error.
+#include <ATen/Context.h>
 #include <malloc.h>
 
 #include <fstream>
@@ -27,6 +28,7 @@ const Suite& find_suite(const std::string& name) {
 
 int run(const Options& options) {
   const auto& suite = find_suite(options.suite);
+  check_device(options, at::hasCUDA());
   std::ofstream csv;
   if (!options.csv.empty()) {
     csv.open(options.csv);
@@ -60,6 +62,9 @@ int main(int argc, char** argv) {
   } catch (const common::UserError& error) {
     std::cerr << "bench: " << error.what() << "\n";
     return 2;
+  } catch (const c10::Error& error) {
+    std::cerr << "bench: " << error.what_without_backtrace() << "\n";
+    return 1;
   } catch (const std::exception& error) {
     std::cerr << "bench: " << error.what() << "\n";
     return 1;

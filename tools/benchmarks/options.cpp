@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <regex>
 
 #include "common/command_line.h"
@@ -21,7 +22,30 @@ common::Taker regular_expression(std::string& target) {
   };
 }
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+const std::vector<std::string>& suites_for_gpus() {
+  static const std::vector<std::string> names{"contrib", "kernels", "statistics", "step", "train"};
+  return names;
+}
+
 }  // namespace
+
+void check_device(const Options& options, bool has_gpu) {
+  if (options.device == "cpu") return;
+  const auto& names = suites_for_gpus();
+  if (std::find(names.begin(), names.end(), options.suite) == names.end()) {
+    throw common::UserError("suite '" + options.suite + "' measures the CPU: leave out --device " + options.device +
+                            ", or take one of " + joined(names));
+  }
+  if (!has_gpu) {
+    throw common::UserError("--device " + options.device + " was asked for, but LibTorch finds no GPU; take cpu");
+  }
+}
 
 Options parse_options(const std::vector<std::string>& arguments, const std::string& suites) {
   Options options;
@@ -29,10 +53,11 @@ Options parse_options(const std::vector<std::string>& arguments, const std::stri
       "tools/bench", "Measures variants of the same work by turns, in one process, and prints the medians over the rounds.",
       suites);
   line.argument("SUITE", "one of those below", common::text(options.suite));
-  line.option("--rounds N", "rounds of every benchmark (default: 25, or what the suite says)",
+  line.option("--rounds N",
+              "rounds of every benchmark, at least " + std::to_string(kFewestRounds) + " (default: 25, or what the suite says)",
               common::whole_number(options.rounds, kFewestRounds, kMostRounds));
   line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
-  line.option("--device D", "where the tensors are: cpu (default) or cuda; for kernels, step and train",
+  line.option("--device D", "where the tensors are: cpu (default) or cuda, for " + joined(suites_for_gpus()),
               common::one_of(options.device, {"cpu", "cuda"}));
   line.flag("--quick", "train: small networks, to see in seconds that everything runs", options.quick);
   line.option("--csv FILE", "also write every number to FILE", common::text(options.csv));
