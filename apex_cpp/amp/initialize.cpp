@@ -11,6 +11,7 @@
 #include <apex_cpp/amp/session/printing.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/huge_pages.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
 #include <apex_cpp/amp/tensors/module_paths.h>
 
@@ -90,6 +91,7 @@ void Initializer::check() {
   TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
               "amp::initialize needs cuDNN, which was switched off. Call "
               "at::globalContext().setUserEnabledCuDNN(true).");
+  uses_huge_pages_ = wants_huge_pages();
   name_parameters();
   check_kept_modules();
   for (const auto* model : models_) check_model(*model, *session_);
@@ -119,6 +121,7 @@ void Initializer::apply() {
 
 void Initializer::cast_models() {
   if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
+  if (uses_huge_pages_) set_huge_pages(true);
   cast_on_this_thread(session_->cast_rules);
   for (auto* model : models_) undo_earlier_casts(*model);
   const auto& properties = session_->settings.properties;

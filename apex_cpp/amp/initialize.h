@@ -57,6 +57,7 @@ class Initializer {
 
   OptLevel level_;
   std::shared_ptr<Session> session_;
+  bool uses_huge_pages_ = false;
   std::vector<torch::nn::Module*> models_;
   std::deque<PatchedModel> patched_;
   struct Optimizer {
@@ -202,6 +203,9 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// groups, as Python's `parameters()` has them: they train as in the same program with each listed once. Without amp, or with
 /// `enabled` false, torch's own optimizers step such a parameter as often as it is listed.
 ///
+/// CPU tensors of 32 MB and more, made by this process from now on, lie in huge pages where the kernel gives them on demand,
+/// unless the environment has APEX_CPP_HUGE_PAGES=off or the program has set a CPU allocator of its own.
+///
 /// A model may be initialized again, at any level, with a new optimizer (say after unfreezing layers; but a parameter of the
 /// optimizer that is unfrozen gets its master by itself, and `add_param_group` takes new ones). Nothing is stacked: the new
 /// call's casts, scalers and masters replace the old ones, weights go on from their 16-bit values, and optimizers that hold
@@ -211,8 +215,8 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that
 /// the level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter
 /// of the models, two optimizers over one parameter or LBFGS where masters exist; TypeError for a parameter dtype that amp does
-/// not train, and for an optimizer that is of another class than the one by which it is held; ValueError for a bad value, for a
-/// parameter in two groups of an optimizer, and for a cast list that names an unknown operator.
+/// not train, and for an optimizer that is of another class than the one by which it is held; ValueError for a bad value (in
+/// the environment too), for a parameter in two groups of an optimizer, and for a cast list that names an unknown operator.
 template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
           class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),

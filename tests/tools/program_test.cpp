@@ -1,4 +1,5 @@
 // The program as a user calls it.
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,7 +32,8 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 TEST(BenchProgram, ListsItsSuites) {
   const auto run = bench("--help");
   EXPECT_EQ(run.status, 0);
-  for (const auto* suite : {"casts", "compile", "convolution", "ddp", "kernels", "statistics", "step", "train"})
+  for (const auto* suite :
+       {"casts", "compile", "contrib", "convolution", "ddp", "kernels", "pages", "statistics", "step", "train"})
     EXPECT_TRUE(contains(run.output, suite)) << run.output;
 }
 
@@ -41,6 +43,18 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
     const auto run = bench(arguments);
     EXPECT_EQ(run.status, 2) << arguments << "\n" << run.output;
     EXPECT_TRUE(contains(run.output, "bench: ")) << run.output;
+  }
+}
+
+TEST(BenchProgram, RefusesADeviceInOneLine) {
+  const auto cpu_alone = bench("casts --device cuda");
+  EXPECT_EQ(cpu_alone.status, 2) << cpu_alone.output;
+  EXPECT_EQ(cpu_alone.output.rfind("bench: suite 'casts' measures the CPU", 0), 0u) << cpu_alone.output;
+  if (at::hasCUDA()) return;
+  for (const std::string suite : {"step", "kernels", "train"}) {
+    const auto run = bench(suite + " --device cuda");
+    EXPECT_EQ(run.status, 2) << run.output;
+    EXPECT_EQ(run.output, "bench: --device cuda was asked for, but LibTorch finds no GPU; take cpu\n");
   }
 }
 
@@ -62,6 +76,13 @@ TEST(BenchProgram, ComparesStatisticsWithTorchAndTheBound) {
   const auto run = bench("statistics --rounds 3 --only 'f32/1 x 1'");
   ASSERT_EQ(run.status, 0) << run.output;
   for (const auto* column : {"ours us", "torch/ours", "bound/ours"}) EXPECT_TRUE(contains(run.output, column)) << run.output;
+}
+
+TEST(BenchProgram, ComparesPagesOfBothSizes) {
+  const auto run = bench("pages --rounds 3 --quick --only O5");
+  ASSERT_EQ(run.status, 0) << run.output;
+  for (const auto* text : {"weights/O5 FusedAdam", "activations/O5 FusedAdam", "4 KB pages ms", "huge/4 KB"})
+    EXPECT_TRUE(contains(run.output, text)) << run.output;
 }
 
 TEST(BenchProgram, ComparesAnOptimizerAndAWholeStepWithTorchAndTheBound) {

@@ -20,6 +20,7 @@ const std::vector<Suite>& suites() {
       {"kernels",
        "what the multi-tensor kernels take, beside torch's fused, foreach and for-loop optimizers and the memory bound",
        run_kernels},
+      {"pages", "what huge pages under large CPU tensors save of a training step at every level", run_pages},
       {"statistics", "what amp::statistics takes, beside torch's operators for its figures and the memory bound of one pass",
        run_statistics},
       {"step", "what a whole Adam step of O2 and O5 takes, beside the sequence that torch offers and the memory bound",

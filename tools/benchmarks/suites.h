@@ -23,6 +23,7 @@ void run_contrib(Runner& runner);
 void run_convolution(Runner& runner);
 void run_ddp(Runner& runner);
 void run_kernels(Runner& runner);
+void run_pages(Runner& runner);
 void run_statistics(Runner& runner);
 void run_step(Runner& runner);
 void run_train(Runner& runner);
