@@ -75,14 +75,13 @@ at::Tensor FusedNovoGrad::in_order(size_t group) const {
 }
 
 at::Tensor FusedNovoGrad::norms_by_position(size_t group) const {
-  if (group >= group_states().size() || param_groups_[group].params().empty()) return {};
+  const bool is_here = group < std::min(group_states().size(), param_groups_.size());
+  if (!is_here || param_groups_[group].params().empty()) return {};
   const at::Tensor& norms = group_states()[group].exp_avg_sq;
   return !norms.defined() || are_in_order(group, norms) ? norms : in_order(group);
 }
 
-at::Tensor FusedNovoGrad::exp_avg_sq(size_t group) const {
-  return group < param_groups_.size() ? norms_by_position(group) : at::Tensor();
-}
+at::Tensor FusedNovoGrad::exp_avg_sq(size_t group) const { return norms_by_position(group); }
 
 void FusedNovoGrad::hand_out(size_t group, const at::Tensor& norms) {
   const auto& params = param_groups_[group].params();

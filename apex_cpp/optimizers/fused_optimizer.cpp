@@ -317,7 +317,11 @@ void FusedOptimizer::take_over(torch::optim::Optimizer& read, torch::serialize::
   state_ = std::move(read.state());
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     rules_.assign(param_groups_[i].options(), read.param_groups()[i].options());
-    take_over_group(i, i < saved.size() ? saved[i] : SavedGroup{steps_at_start(i), {}});  // not stepped when it was saved
+    if (i < saved.size()) {
+      take_over_group(i, saved[i]);
+    } else if (i < group_states_.size()) {
+      take_over_group(i, {steps_at_start(i), {}});  // not stepped when it was saved
+    }
   }
 }
 

@@ -83,5 +83,17 @@ TEST(NovoGradsNorms, AreSavedAsTheyAreListed) {
   check.step(resumed, {1, 2, 3});
 }
 
+TEST(NovoGradsNorms, OfAGroupThatIsGoneAreNotSaved) {
+  const auto params = make_params(1);
+  FusedNovoGrad optimizer({torch::optim::OptimizerParamGroup({params[0]}), torch::optim::OptimizerParamGroup({params[1]})},
+                          kOptions);
+  for (const size_t i : {0, 1}) params[i].mutable_grad() = values(params[i].sizes(), i);
+  optimizer.step();
+  optimizer.param_groups().pop_back();
+  FusedNovoGrad resumed(std::vector<at::Tensor>{params[0]}, kOptions);
+  load(resumed, saved(optimizer));
+  EXPECT_TRUE(torch::equal(resumed.exp_avg_sq(), optimizer.exp_avg_sq()));
+}
+
 }  // namespace
 }  // namespace test
