@@ -46,7 +46,7 @@ void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, 
   rules.set_cpu_kernels(compute.in_float32 ? type : none, compute.own_kernels ? type : none);
 }
 
-// Where nothing is left of a session's models, what it had cast on this thread ends, also if amp is not enabled any more.
+// Where no handle is left of a session, what it had cast on this thread ends, also if amp is not enabled any more.
 void end_casts_if_gone(const std::shared_ptr<Session>& session) {
   if (!session || session.use_count() > 1 || !session->cast_rules) return;
   if (thread_casts().rules == session->cast_rules) release_threads(session->cast_rules);

@@ -193,7 +193,7 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// Parameters are cast in place, each remains the same TensorImpl, on the device it is on.
 ///
 /// Operators are cast from then on: on the calling thread, until the next `initialize` or `reset` (one with `enabled` false
-/// ends casts only where nothing is left of the models that they were for), and inside the handles' forward passes, on any
+/// ends casts only where no handle is left that they were for), and inside the handles' forward passes, on any
 /// thread. Never in a backward pass, nor in an optimizer's step. Under O1 and O4 the cast lists say how. Under O2, O3 and O5
 /// the handle's forward runs as its 16-bit weights have it; for the *original* model, which the program may go on calling on
 /// this thread, FP32 input follows the weights, and its output stays 16-bit; losses run in FP32 then, unless

@@ -89,6 +89,18 @@ TEST_P(DroppedGrads, OfOnePassLeaveThoseOfAnotherWhereTheModelHasSomeLeft) {
   EXPECT_NE(bytes_of(*net->fc2), fc2);
 }
 
+/// A pass may give zeros, which are the program's to look at.
+TEST_P(DroppedGrads, AreNotZerosThatTheProgramOnlyReads) {
+  start();
+  const auto fc2 = bytes_of(*net->fc2);
+  block(loss());
+  block(loss() * 0 + loss_of_fc1());
+  EXPECT_NE(net->fc2->weight.grad().data_ptr(), nullptr);
+  block(loss_of_fc1());
+  opt->step();
+  EXPECT_NE(bytes_of(*net->fc2), fc2);
+}
+
 TEST_P(DroppedGrads, DoNotCountInTheNormThatIsClipped) {
   start();
   block(loss());

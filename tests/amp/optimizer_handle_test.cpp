@@ -327,6 +327,31 @@ struct OwnOptimizer : torch::optim::SGD {
   }
 };
 
+/// Looks at the loss beside the weights, as sharpness-aware optimizers do.
+struct LooksAside : torch::optim::SGD {
+  using torch::optim::SGD::SGD;
+  Tensor step(LossClosure closure = nullptr) override {
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& param : param_groups()[0].params()) param.add_(0.01);
+    }
+    return torch::optim::SGD::step(closure);
+  }
+};
+
+TEST_F(HandleRules, AnOverflowBesideTheWeightsIsAnError) {
+  Mlp model;
+  LooksAside optimizer(model->parameters(), 0.1);
+  auto handles = amp::initialize(model, optimizer, "O1", quiet());
+  auto& [net, opt] = handles;
+  const auto closure = [&, &net = net, &opt = opt] {
+    const Tensor loss = net->forward(features()).square().mean() * INFINITY;
+    amp::scale_loss(loss, opt).backward();
+    return loss;
+  };
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "after the optimizer had moved the weights"));
+}
+
 TEST_F(HandleRules, AnOptimizerOfTheUsersOwnIsWrappedByItsType) {
   Mlp model;
   OwnOptimizer optimizer(model->parameters(), torch::optim::SGDOptions(0.1));

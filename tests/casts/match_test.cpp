@@ -53,6 +53,19 @@ TEST_P(Match, TrainingThroughTheOriginalIsTrainingThroughTheHandle) {
   EXPECT_EQ(train(true), train(false));
 }
 
+/// A target network: its 16-bit weights are nobody's, until it is an FP32 model.
+TEST_P(Match, AFrozenCloneRunsInFloat32) {
+  Replicated model;
+  auto net = amp::initialize(model, GetParam(), quiet());
+  Replicated target(std::dynamic_pointer_cast<ReplicatedImpl>(net->clone()));
+  for (auto& param : target->parameters()) param.requires_grad_(false);
+  target->to(torch::kFloat);
+  const Tensor answer = target->forward(features());
+  EXPECT_EQ(answer.scalar_type(), torch::kFloat);
+  // The handle's answer is rounded after each operator, with 8 bits at the least.
+  EXPECT_TRUE(torch::allclose(answer, net->forward(features()).to(torch::kFloat), 1.0 / 64, 1.0 / 64));
+}
+
 TEST_P(Match, AFrozenFirstLayerIsFollowedToo) {
   Mlp model;
   for (auto& p : model->fc1->parameters()) p.requires_grad_(false);

@@ -260,7 +260,11 @@ TEST_F(CacheInTraining, AViewStopsOrChangesGradientsAsWithoutAmp) {
   EXPECT_TRUE(torch::equal(weight.grad(), torch::zeros_like(weight)));
   torch::mm(ones, kept).sum().backward();
   EXPECT_TRUE(kept.grad().defined());
+  const Tensor between = weight.view_as(weight);
+  between.register_hook([](const Tensor& grad) { return grad * 0; });
   weight.mutable_grad().zero_();
+  torch::mm(ones, between.t()).sum().backward();
+  EXPECT_TRUE(torch::equal(weight.grad(), torch::zeros_like(weight)));
   torch::mm(ones, plain).sum().backward();
   EXPECT_TRUE(torch::equal(weight.grad(), torch::full_like(weight, 2)));
 }

@@ -11,6 +11,13 @@ STEPS = "epoch,step,loss\n1,1,0.5\n1,2,0.25\n"
 
 
 class Plot(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # The first drawing on a machine may say that a cache of fonts is being made.
+        with tempfile.TemporaryDirectory(prefix="apex_cpp-plot-") as folder:
+            (pathlib.Path(folder) / "t.csv").write_text(STEPS)
+            subprocess.run([PLOT, "t.csv"], cwd=folder, capture_output=True, check=True)
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="apex_cpp-plot-")
         self.addCleanup(folder.cleanup)

@@ -21,7 +21,9 @@ bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
 // a hook on the view.
 bool is_transparent(const torch::autograd::AutogradMeta& view, const at::Tensor& base) {
   if (!base.requires_grad() || !at::GradMode::is_enabled()) return true;
-  return view.grad_fn_ && view.hooks_.empty() && view.grad_fn_->tensor_pre_hooks().empty() && !view.retains_grad_;
+  const auto& made_by = view.grad_fn_;
+  if (!made_by || view.retains_grad_ || !view.hooks_.empty() || !made_by->tensor_pre_hooks().empty()) return false;
+  return made_by->next_edge(0).function == torch::autograd::impl::try_get_grad_accumulator(base);
 }
 
 // A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: the built-in list of what

@@ -46,19 +46,26 @@ namespace {
 
 struct StepSkipped {};
 
+// What writes to parameters leave, but for those through data().
+std::vector<int64_t> versions_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<int64_t> versions;
+  for (const at::Tensor& param : params_of(optimizer.param_groups())) versions.push_back(param._version());
+  return versions;
+}
+
 }  // namespace
 
 torch::optim::Optimizer::LossClosure AmpOptimizerBase::watched(torch::optim::Optimizer::LossClosure closure) const {
   if (!closure) return closure;
-  return [stash = stash_, closure = std::move(closure), is_first = true]() mutable {
+  return [stash = stash_, closure = std::move(closure), is_first = true, versions = versions_of(*stash_->handle())]() mutable {
     at::Tensor loss = closure();
     if (!stash->skips_next_step()) {
       is_first = false;
       return loss;
     }
-    TORCH_CHECK(is_first,
-                "step(closure) met an overflow after the optimizer had moved the weights between evaluations of the closure, "
-                "so that the step cannot be skipped any more. Give a loss scale that stands still: "
+    TORCH_CHECK(is_first && versions == versions_of(*stash->handle()),
+                "step(closure) met an overflow in the closure after the optimizer had moved the weights, so that the step "
+                "cannot be skipped any more. Give a loss scale that stands still: "
                 "InitializeOptions().loss_scale(1.0).");
     throw StepSkipped();
   };

@@ -36,8 +36,8 @@ class AmpOptimizerBase {
   bool begin_step(bool has_closure);
   /// `closure` for the step that `run_step` is to run; none for none.
   torch::optim::Optimizer::LossClosure watched(torch::optim::Optimizer::LossClosure closure) const;
-  /// Returns false if the first evaluation of a watched closure found an overflow: then the step was skipped before it changed
-  /// anything. Errors: RuntimeError if a later one did.
+  /// Returns false if a watched closure found an overflow before the optimizer had changed anything: the step was skipped.
+  /// Errors: RuntimeError if it found one later.
   bool run_step(const std::function<void()>& step);
   void finish_step();
   /// Returns false where amp is disabled and the optimizer's own zero_grad is to run.
@@ -96,12 +96,12 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// the model (`clamp_`, `copy_`, `set_data`, an initialisation, a load) go into the masters first; of writes through
   /// `weight.data()`, `amp::clear_cast_cache` says which are seen. Casts are off within a step, its closure included (Apex:
   /// INIT-20). No synchronisation beyond the optimizer's own. Errors: RuntimeError for a closure where masters exist or a skip
-  /// is pending (Apex: OPT-05, SL-12), or whose later evaluation finds an overflow, inside a `scale_loss` block, after passes
-  /// with `delay_unscale` only, on a handle that was moved from, or whose model was initialized again with another optimizer,
-  /// in a CUDA graph with a dynamic loss scale, for a gradient that is still scaled from a block which was not given this
-  /// optimizer, and, where the step reads the gradients of masters, for one in the model that no block has unscaled or that was
-  /// changed after its block (clip with `amp::clip_grad_norm_`, edit those of `amp::master_params`). The last is seen without
-  /// synchronising, and confirmed with.
+  /// is pending (Apex: OPT-05, SL-12), or that finds an overflow after the optimizer has moved weights, inside a `scale_loss`
+  /// block, after passes with `delay_unscale` only, on a handle that was moved from, or whose model was initialized again with
+  /// another optimizer, in a CUDA graph with a dynamic loss scale, for a gradient that is still scaled from a block which was
+  /// not given this optimizer, and, where the step reads the gradients of masters, for one in the model that no block has
+  /// unscaled or that was changed after its block (clip with `amp::clip_grad_norm_`, edit those of `amp::master_params`). The
+  /// last is seen without synchronising, and confirmed with.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!begin_step(static_cast<bool>(closure))) return {};
     const disable_casts casts_off;  // INIT-20

@@ -28,7 +28,8 @@ bool GradMark::was_changed(const at::Tensor& grad) const {
 bool GradMark::was_dropped(const at::Tensor& grad) const {
   const at::NoGradGuard no_grad;
   if (!defined_ || !grad.defined()) return defined_;
-  return !still(grad) && !has_nonzero(grad) && !has_values_of(grad);
+  if (still(grad) || has_nonzero(grad)) return false;
+  return !trace_.still(grad) || !has_values_of(grad);  // zeros written over zeros are a zero_grad, too
 }
 
 bool GradMark::has_values_of(const at::Tensor& grad) const {

@@ -22,6 +22,7 @@ std::vector<at::Tensor> grads_of(const MasterTable::Groups& groups) {
 GradOrder& GradPasses::taker() { return state_ == State::further ? delayed_ : *order_; }
 
 void GradPasses::enter(bool in_fused_order, const LossScaler& scaler) {
+  follow_model();  // as long as marks have their values
   if (state_ == State::rest) order_ = in_fused_order ? static_cast<GradOrder*>(&fused_) : &materialized_;
   state_ = waiting() ? State::further : State::pass;  // SL-09: a further pass adds to what waits
   forget_marked_values();

@@ -8,7 +8,6 @@
 namespace apex::amp::detail {
 
 void MaterializedOrder::enter() {
-  follow_model();
   for (TrainedParam* each : table_.with_masters()) each->param.mutable_grad().reset();
   for (TrainedParam* each : table_.native()) each->aside = std::exchange(each->param.mutable_grad(), at::Tensor());
 }

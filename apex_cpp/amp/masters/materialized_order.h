@@ -10,7 +10,6 @@ class MaterializedOrder final : public GradOrder {
  public:
   using GradOrder::GradOrder;
 
-  /// Does `follow_model` first.
   void enter() override;
   void exit(LossScaler& scaler) override;
   /// The gradients of model params are in the masters: those in the model are dropped.

@@ -139,11 +139,10 @@ class ReadOnlyDefaults final : public Options {
   std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { refuse_original("add_param_group() was called on"); }
 };
 
-/// Reaches the defaults of any `Opt`, which LibTorch lets a class derived from it do.
-template <class Opt>
-struct DefaultsOf : Opt {
-  static std::unique_ptr<torch::optim::OptimizerOptions>& in(torch::optim::Optimizer& optimizer) {
-    return optimizer.*(&DefaultsOf::defaults_);
+/// Reaches the defaults of any optimizer, as LibTorch lets classes derived from its own do.
+struct Defaults : torch::optim::Optimizer {
+  static std::unique_ptr<torch::optim::OptimizerOptions>& of(torch::optim::Optimizer& optimizer) {
+    return optimizer.*(&Defaults::defaults_);
   }
 };
 
@@ -152,8 +151,8 @@ template <class Opt>
 void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& handle, const std::shared_ptr<LeftBehind>& tie) {
   using Options = typename OptionsOf<Opt>::type;
   original.state().clear();
-  if (const auto& defaults = DefaultsOf<Opt>::in(handle))
-    DefaultsOf<Opt>::in(original) = std::make_unique<ReadOnlyDefaults<Options>>(static_cast<const Options&>(*defaults));
+  if (const auto* defaults = dynamic_cast<const Options*>(Defaults::of(handle).get()))
+    Defaults::of(original) = std::make_unique<ReadOnlyDefaults<Options>>(*defaults);
   original.param_groups().clear();
   const auto& groups = handle.param_groups();
   for (size_t i = 0; i < groups.size(); ++i) {

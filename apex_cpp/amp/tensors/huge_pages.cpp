@@ -56,10 +56,8 @@ bool wants_huge_pages() {
 
 void set_huge_pages(bool on) {
   c10::Allocator* const torch = c10::GetDefaultCPUAllocator();
-  static auto* const with_huge_pages = new HugePageAllocator(*torch);  // for tensors made when the process ends, too
-  c10::Allocator* const current = c10::GetCPUAllocator();
-  if (current != torch && current != with_huge_pages) return;
-  c10::SetCPUAllocator(on ? with_huge_pages : torch);
+  static c10::Allocator* const huge = new HugePageAllocator(*torch);  // for tensors made when the process ends, too
+  if (c10::GetCPUAllocator() == (on ? torch : huge)) c10::SetCPUAllocator(on ? huge : torch);
 }
 
 }  // namespace apex::amp::detail
