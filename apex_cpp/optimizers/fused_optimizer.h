@@ -10,8 +10,8 @@
 #include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/optimizers/detail/options_rules.h>
-#include <apex_cpp/optimizers/detail/stepped_param.h>
+#include <apex_cpp/optimizers/options_rules.h>
+#include <apex_cpp/optimizers/stepped_param.h>
 
 namespace apex::kernels {
 struct StepControl;

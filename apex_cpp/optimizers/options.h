@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
-#include <apex_cpp/optimizers/detail/state_tensors.h>
-#include <apex_cpp/optimizers/detail/stepped_param.h>
+#include <apex_cpp/optimizers/state_tensors.h>
+#include <apex_cpp/optimizers/stepped_param.h>
 
 // What the options and the states of the fused optimizers have in common. A class derived from these names its members once,
 //   static constexpr const char* kNames[] = {"lr", ...};

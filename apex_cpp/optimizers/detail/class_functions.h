@@ -7,7 +7,7 @@
 #include <typeinfo>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
-#include <apex_cpp/optimizers/detail/options_rules.h>
+#include <apex_cpp/optimizers/options_rules.h>
 
 // What every fused optimizer class implements alike. For their source files.
 namespace apex::optimizers::detail {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include <apex_cpp/optimizers/detail/stepped_param.h>
+#include <apex_cpp/optimizers/stepped_param.h>
 
 // For source files.
 namespace apex::optimizers::detail {

@@ -1,4 +1,4 @@
-#include <apex_cpp/optimizers/detail/state_tensors.h>
+#include <apex_cpp/optimizers/state_tensors.h>
 
 #include <ATen/ops/zeros_like.h>
 

@@ -1,4 +1,4 @@
-#include <apex_cpp/optimizers/detail/options_rules.h>
+#include <apex_cpp/optimizers/options_rules.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>

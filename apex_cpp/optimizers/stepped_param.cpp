@@ -1,4 +1,4 @@
-#include <apex_cpp/optimizers/detail/stepped_param.h>
+#include <apex_cpp/optimizers/stepped_param.h>
 
 #include <algorithm>
 #include <functional>
