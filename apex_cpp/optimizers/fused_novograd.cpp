@@ -137,7 +137,7 @@ void FusedNovoGrad::save(torch::serialize::OutputArchive& archive) const {
 void FusedNovoGrad::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedNovoGradParamState, FusedNovoGradOptions>(archive, param_groups_);
   take_over(read, archive);
-  for (size_t group = 0; group < param_groups_.size(); ++group) hand_out(group, group_state(group).exp_avg_sq);
+  for (size_t group = 0; group < param_groups_.size(); ++group) hand_out(group, norms_by_position(group));
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedNovoGrad::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {
