@@ -28,7 +28,7 @@ std::vector<at::Tensor> channels_last(const std::vector<at::Tensor>& params) {
 }
 
 // Norms of LAMB and NovoGrad are sums in the order of memory.
-void expect_close(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+void expect_same_steps(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
 }
 
@@ -79,7 +79,7 @@ TEST_P(Loading, ResumesInAnotherLayout) {
   load(*resumed, saved(*optimizer));
   train(*optimizer, params, 2, 100);
   train(*resumed, here, 2, 100);
-  expect_close(params, here);
+  expect_same_steps(params, here);
 }
 
 TEST_P(Loading, RefusesStateOfAnotherShapeAndStaysAsItWas) {

@@ -19,7 +19,12 @@ function(apex_own_code target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 endfunction()
 
-# Joins the target's files for compiling, ten at a time. Names in anonymous namespaces are unique within a target.
+# Joins the target's files for compiling, twenty at a time or as many as CMAKE_UNITY_BUILD_BATCH_SIZE says. Names in anonymous
+# namespaces are unique within a target.
 function(apex_join_files target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY} UNITY_BUILD_BATCH_SIZE 10)
+  set(batch 20)
+  if(DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
+    set(batch "${CMAKE_UNITY_BUILD_BATCH_SIZE}")
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()

@@ -13,9 +13,9 @@ namespace train {
 namespace {
 
 constexpr int64_t kCifarClasses = 10;
-constexpr int64_t kChannels = 3;
+constexpr int64_t kCifarChannels = 3;
 constexpr int64_t kCifarSide = 32;
-constexpr int64_t kCifarPixels = kChannels * kCifarSide * kCifarSide;
+constexpr int64_t kCifarPixels = kCifarChannels * kCifarSide * kCifarSide;
 constexpr int64_t kRecord = 1 + kCifarPixels;  // the label, then red, green and blue planes
 
 Dataset read_batch(const std::string& path) {
@@ -26,7 +26,7 @@ Dataset read_batch(const std::string& path) {
                     " bytes");
   }
   const auto count = held / kRecord;
-  Dataset set{at::empty({count, kChannels, kCifarSide, kCifarSide}, at::kByte), at::empty({count}, at::kLong)};
+  Dataset set{at::empty({count, kCifarChannels, kCifarSide, kCifarSide}, at::kByte), at::empty({count}, at::kLong)};
   auto* pixels = set.images.mutable_data_ptr<uint8_t>();
   auto* labels = set.labels.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < count; ++i) {
