@@ -12,6 +12,7 @@
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/huge_pages.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
 #include <apex_cpp/amp/tensors/module_paths.h>
 
@@ -113,9 +114,11 @@ void Initializer::apply() {
   set_current_session(session_);
   end_casts_if_gone(before);
   if (session_->enabled()) cast_models();
-  for (const auto& [module, repoint] : patched_) {
+  for (const auto& [module, repoint, held_elsewhere] : patched_) {
     module->set_amp_casts(forward_casts());
     if (repoint) repoint();
+    const auto weights = module->amp_casts().inputs;
+    if (held_elsewhere && weights && is_low_precision(*weights)) warn_of_other_holders(*held_elsewhere);
   }
 }
 

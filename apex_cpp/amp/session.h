@@ -23,7 +23,8 @@ void clear_cast_cache();
 /// Properties in force after the newest `initialize`. Errors: RuntimeError before it.
 const opt_levels::Properties& properties();
 
-/// Scaler of one loss, `loss_id` in [0, num_losses). Errors: RuntimeError before `initialize`, IndexError out of range.
+/// Scaler of one loss, `loss_id` in [0, num_losses). Errors: RuntimeError before `initialize` and where it was given
+/// `enabled` false, IndexError out of range.
 LossScaler& loss_scaler(int64_t loss_id = 0);
 
 /// Number of loss scalers: `num_losses`, or 0 where amp was initialized with `enabled` false. Errors: as `properties`.

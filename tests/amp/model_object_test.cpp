@@ -51,6 +51,60 @@ TEST_P(ModelObject, StateIsOneForModelAndHandle) {
   EXPECT_TRUE(torch::allclose(net->forward(features()), before + 4, 0, 0.05)) << "4 * 2^-8 is BF16's rounding of about 8";
 }
 
+/// A part that does not know of its parent, which has it registered.
+struct DroppingImpl : torch::nn::Module {
+  DroppingImpl() : fc(register_module("fc", torch::nn::Linear(6, 3))) {}
+  Tensor forward(Tensor x) { return torch::dropout(fc(x), 0.5, is_training()); }
+  torch::nn::Linear fc;
+};
+TORCH_MODULE(Dropping);
+
+struct PairImpl : torch::nn::Module {
+  PairImpl() : first(register_module("first", Dropping())), second(register_module("second", torch::nn::Linear(3, 3))) {}
+  Tensor forward(Tensor x) { return second(first->forward(x)); }
+  Dropping first;
+  torch::nn::Linear second;
+};
+TORCH_MODULE(Pair);
+
+TEST_P(ModelObject, FollowsTrainAndEvalOfAParent) {
+  Pair pair;
+  auto net = amp::initialize(pair->first, level(), quiet());
+  pair->eval();
+  EXPECT_FALSE(net->is_training());
+  EXPECT_FALSE(pair->first->is_training());
+  EXPECT_TRUE(torch::equal(pair->first->forward(features()), pair->first->forward(features())));
+  pair->train();
+  pair->first->fc->eval();
+  net->forward(features());
+  EXPECT_TRUE(net->is_training());
+  EXPECT_FALSE(net->fc->is_training()) << "a child's own flag stays";
+}
+
+TEST_P(ModelObject, SaysWhereAParentKeepsAnotherModuleThanItTrains) {
+  Pair pair;
+  CaughtWarnings warnings;
+  auto net = amp::initialize(pair->first, level(), quiet());
+  const bool has_16bit_weights = pair->first->fc->weight.scalar_type() != torch::kFloat;
+  EXPECT_EQ(contains(warnings.text, "parent->replace_module"), has_16bit_weights);
+
+  pair->replace_module("first", pair->first);
+  std::stringstream file;
+  torch::save(pair, file);
+  Pair plain;
+  torch::load(plain, file);
+  EXPECT_EQ(plain->first->fc->weight.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(torch::equal(plain->first->fc->weight, pair->first->fc->weight.to(torch::kFloat)));
+}
+
+TEST_P(ModelObject, SaysNothingWhereNobodyElseHoldsIt) {
+  Dropping model;
+  CaughtWarnings warnings;
+  auto net = amp::initialize(model, level(), quiet());
+  auto again = amp::initialize(model, level(), quiet());
+  EXPECT_EQ(warnings.text, "");
+}
+
 TEST_P(ModelObject, StateIsOneForSharedPointers) {
   auto model = std::make_shared<CounterImpl>();
   auto net = amp::initialize(model, level(), quiet());

@@ -99,6 +99,35 @@ TEST_P(OutsideGrads, EditedGradientsNameMasterParams) {
   }
 }
 
+// A block would put its own gradients in their place, and the step would go without them.
+TEST_P(OutsideGrads, ABlockIsRefusedAsAStepIs) {
+  const std::vector<std::pair<std::function<void()>, std::string>> ways = {
+      {[&] { loss().backward(); }, kLineThree},
+      {[&] { block(), loss().backward(); }, "a further loss in a block of its own"},
+      {[&] { block(), model->fc1->weight.mutable_grad() = model->fc1->weight.grad() * 2; }, "amp::master_params(optimizer)"},
+  };
+  for (const auto& [make_grads, remedy] : ways) {
+    make_grads();
+    const auto before = bytes_of(model->fc1->weight.grad());
+    const auto error = message_of([&] { block(); });
+    EXPECT_TRUE(contains(error, "amp::scale_loss found"));
+    EXPECT_TRUE(contains(error, "'fc1.weight'"));
+    EXPECT_TRUE(contains(error, remedy));
+    EXPECT_EQ(bytes_of(model->fc1->weight.grad()), before);
+    model->zero_grad();
+    block();
+    EXPECT_EQ(step(), "");
+  }
+}
+
+TEST_P(OutsideGrads, ABlockAfterOthersOfTheSameStepFindsNone) {
+  for (int pass = 0; pass < 3; ++pass) block();
+  EXPECT_EQ(step(), "");
+  for (int pass = 0; pass < 2; ++pass) amp::scale_loss(loss(), opt, amp::ScaleLossOptions().delay_unscale(true)).backward();
+  block();
+  EXPECT_EQ(step(), "");
+}
+
 TEST_P(OutsideGrads, ClippingThatReachesNoLimitAndMereLooksAreNoEdit) {
   block();
   const auto clipped = torch::nn::utils::clip_grad_norm_(model->parameters(), 1e9);
@@ -123,6 +152,8 @@ TEST_P(OutsideGrads, ZerosAreNoError) {
   EXPECT_EQ(step(), "");
   model->zero_grad(/*set_to_none=*/false);
   EXPECT_EQ(step(), "");
+  block();
+  model->zero_grad(/*set_to_none=*/false);
   block();
   EXPECT_EQ(step(), "");
 }

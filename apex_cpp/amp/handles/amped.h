@@ -29,8 +29,15 @@ void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchi
 /// them. Errors, before anything is changed: c10::Error naming a missing entry or one of another shape.
 void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session);
 
+/// Sets train() or eval() of `to` and of each of its children as `from` has them.
+void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to);
+
 /// Says once, in a warning, that a handle stands for a module of a class derived from its own.
 void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as);
+
+/// Says, in a warning, that parents or copies of the holder keep a module of this class whose weights were cast, and which is
+/// not the handle's.
+void warn_of_other_holders(const std::type_info& held_as);
 
 /// An object's own bytes.
 struct ObjectBytes {
@@ -60,8 +67,7 @@ class AmpedModule : public Impl, public CastsForward {
   AmpedModule(PatchOf, std::shared_ptr<Impl> original)
       : Impl(named(*original)),
         amp_original_(std::move(original)),
-        amp_stands_for_derived_(typeid(*amp_original_) != typeid(Impl)),
-        amp_original_trains_(amp_original_->is_training()) {
+        amp_stands_for_derived_(typeid(*amp_original_) != typeid(Impl)) {
     if (amp_stands_for_derived_) {
       warn_of_derived_class(*amp_original_, typeid(Impl));
     } else {
@@ -72,7 +78,6 @@ class AmpedModule : public Impl, public CastsForward {
   /// The forward pass with casts.
   template <class... Args>
   decltype(auto) call_with_amp_casts(Args&&... args) {
-    follow_training_flag();
     return call_with_casts(
         this->amp_casts(),
         [this](auto&&... each) -> decltype(auto) { return call_uncast(static_cast<decltype(each)>(each)...); },
@@ -81,7 +86,6 @@ class AmpedModule : public Impl, public CastsForward {
   /// The same for a forward that is told its result's type: `net->forward<std::tuple<Tensor, Tensor>>(x)`.
   template <class Result, class... Args>
   Result call_for_result(Args&&... args) {
-    follow_training_flag();
     return call_with_casts(
         this->amp_casts(),
         [this](auto&&... each) -> Result { return Impl::template forward<Result>(static_cast<decltype(each)>(each)...); },
@@ -97,10 +101,10 @@ class AmpedModule : public Impl, public CastsForward {
 
   void train(bool on = true) override {
     Impl::train(on);
-    if (!amp_original_) return;
-    amp_original_->train(on);
-    amp_original_trains_ = on;
+    if (amp_original_) amp_original_->train(on);
   }
+  /// As the module that it was copied from, which a parent's train() and eval() reach.
+  bool is_training() const noexcept override { return amp_original_ ? amp_original_->is_training() : Impl::is_training(); }
 
   /// A deep copy that casts as this one does. One for a device is what `torch::nn::parallel::replicate` makes: as long as it
   /// lives, the threads on which `parallel_apply` runs replicas cast as this one.
@@ -108,6 +112,7 @@ class AmpedModule : public Impl, public CastsForward {
     const auto copy =
         std::dynamic_pointer_cast<Impl>(amp_stands_for_derived_ ? amp_original_->clone(device) : Impl::clone(device));
     TORCH_CHECK(copy, "clone() of this module answers another class. Derive it from torch::nn::Cloneable<its own class>.");
+    copy_training_flags(*this, *copy);
     if constexpr (std::is_copy_constructible_v<Amped<Impl>>) {
       auto amped = std::make_shared<Amped<Impl>>(PatchOf{}, copy);
       amped->set_amp_casts(this->amp_casts());
@@ -156,16 +161,8 @@ class AmpedModule : public Impl, public CastsForward {
     return static_cast<Impl&>(*amp_original_).forward(std::forward<Args>(args)...);
   }
 
-  /// Follows train() and eval() of the module it was copied from, whose own flag is separate.
-  void follow_training_flag() {
-    if (!amp_original_ || amp_original_->is_training() == amp_original_trains_) return;
-    amp_original_trains_ = amp_original_->is_training();
-    Impl::train(amp_original_trains_);
-  }
-
   std::shared_ptr<Impl> amp_original_;  // null: the module was not copied, or is the program's own struct
   bool amp_stands_for_derived_ = false;
-  bool amp_original_trains_ = true;
   std::shared_ptr<void> amp_replica_casts_;  // null: not a replica
 };
 

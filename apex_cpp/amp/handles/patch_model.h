@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 #include <apex_cpp/amp/handles/model.h>
@@ -14,6 +15,7 @@ namespace apex::amp::detail {
 struct PatchedModel {
   std::shared_ptr<CastsForward> module;
   std::function<void()> repoint;
+  const std::type_info* held_elsewhere = nullptr;  ///< the class of a module that was copied and has other holders
 };
 
 /// The shared_ptr inside a model, to a holder's module or the model itself.
@@ -68,8 +70,11 @@ auto patch(Net& net, PatchedModel& patched) {
     patched.module = pointer_of(net);
     return User(net);
   } else {
+    const bool is_held_elsewhere = pointer_of(net).use_count() > 1;
     auto module = patched_for<Impl>(pointer_of(net));
     patched.module = module;
+    const torch::nn::Module* of_handle = module_of_handle(module).get();
+    if (is_held_elsewhere && of_handle != pointer_of(net).get()) patched.held_elsewhere = &typeid(Impl);
     if (!module->amp_stands_for_another()) {
       patched.repoint = [&net, patched = std::shared_ptr<Impl>(module_of_handle(module))] { repoint(net, patched); };
     }

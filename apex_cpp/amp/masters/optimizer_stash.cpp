@@ -125,6 +125,7 @@ bool OptimizerStash::in_fused_order() const {
 void OptimizerStash::check_may_enter() const {
   check_no_stray(strays_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
   check_no_open_grads("amp::scale_loss");
+  if (!sharded()) check_block_keeps_grads(passes_, strays_, *session_);
 }
 
 // Those of passes with delay_unscale are amp's own.

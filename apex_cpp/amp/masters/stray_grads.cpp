@@ -26,4 +26,12 @@ at::Tensor StrayGrads::first(const std::function<bool(const at::Tensor&)>& count
   return {};
 }
 
+std::unordered_set<const at::TensorImpl*> StrayGrads::params() const {
+  std::unordered_set<const at::TensorImpl*> params;
+  for (const Gradient& each : strays_) {
+    if (each.still()) params.insert(each.param.unsafeGetTensorImpl());
+  }
+  return params;
+}
+
 }  // namespace apex::amp::detail

@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/tensors/tensor_trace.h>
 
 #include <functional>
+#include <unordered_set>
 #include <vector>
 
 namespace apex::amp::detail {
@@ -22,6 +23,8 @@ class StrayGrads {
   void end_watch() { before_.clear(); }
   /// A parameter whose stray gradient is as the block left it, of those that `counts`; undefined if there is none.
   at::Tensor first(const std::function<bool(const at::Tensor&)>& counts = {}) const;
+  /// All parameters whose stray gradients are as the block left them.
+  std::unordered_set<const at::TensorImpl*> params() const;
   /// The gradients were zeroed or dropped.
   void forget() { strays_.clear(); }
 

@@ -30,7 +30,7 @@ void LossUse::check(bool has_grads) const {
       has_grads,
       "A scale_loss block ended without a backward pass: its scaled loss was never differentiated, and no parameter of its "
       "optimizers got a gradient.",
-      kRemedy);
+      kRemedy, " To leave a batch out, look at its loss before the block.");
 }
 
 void LossUse::stop() {
