@@ -16,8 +16,7 @@ Isa current_isa();
 
 // The current instruction set's of what a room compiles for several: tables of functions, with linkage. Other processors than
 // x86's have the portable one alone.
-template <const auto& portable, [[maybe_unused]] const auto& avx2, [[maybe_unused]] const auto& avx512,
-          [[maybe_unused]] const auto& avx512_bf16 = avx512>
+template <const auto& portable, const auto& avx2, const auto& avx512, const auto& avx512_bf16 = avx512>
 const auto& of_current_isa() {
 #ifdef APEX_CPP_X86_KERNELS
   switch (current_isa()) {

@@ -101,6 +101,18 @@ TEST_F(Trace, StopsAndNests) {
   EXPECT_TRUE(named(outer, "aten::sigmoid").empty());
 }
 
+TEST_F(Trace, MayEndBeforeOneThatBeganLater) {
+  auto first = std::make_unique<amp::trace>();
+  amp::trace second;
+  first->stop();
+  torch::relu(torch::ones({2}));
+  EXPECT_EQ(named(second, "aten::relu").size(), 1u);
+  first.reset();
+  second.stop();
+  torch::tanh(torch::ones({2}));  // finds no recorder
+  EXPECT_TRUE(named(second, "aten::tanh").empty());
+}
+
 TEST_F(Trace, SurvivesAnOperatorThatThrows) {
   const amp::trace trace;
   EXPECT_THROW(torch::mm(torch::ones({2, 2}), torch::ones({3, 3})), c10::Error);

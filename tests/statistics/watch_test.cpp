@@ -105,5 +105,18 @@ TEST_F(Watch, TheInnermostOfSeveralRecords) {
   EXPECT_EQ(outer.records().size(), 2u);
 }
 
+TEST_F(Watch, MayEndBeforeOneThatBeganLater) {
+  start("O0");
+  const torch::NoGradGuard no_grad;
+  auto first = std::make_unique<amp::watch>();
+  amp::watch second;
+  first.reset();
+  handle->forward(x);
+  EXPECT_EQ(second.records().size(), 2u);
+  second.stop();
+  handle->forward(x);  // finds no recorder
+  EXPECT_EQ(second.records().size(), 2u);
+}
+
 }  // namespace
 }  // namespace apex::test

@@ -26,7 +26,7 @@ class trace::Recorder : public detail::TraceRecorder {
     if (stopped_) return;
     stopped_ = true;
     at::removeCallback(callback_);
-    thread_recorder() = outer_;
+    leave_thread();
     if (auto* outer = dynamic_cast<Recorder*>(outer_)) outer->ops.insert(outer->ops.end(), ops.begin(), ops.end());
   }
 
@@ -77,6 +77,13 @@ class trace::Recorder : public detail::TraceRecorder {
     for (const auto& output : function.outputs()) {
       detail::for_each_tensor(output, [&](const at::Tensor& tensor) { ops.back().outputs.push_back(tensor.scalar_type()); });
     }
+  }
+
+  // Another may have been started since, and be the current one.
+  void leave_thread() {
+    TraceRecorder** link = &thread_recorder();
+    while (*link && *link != this) link = &static_cast<Recorder*>(*link)->outer_;
+    if (*link) *link = outer_;
   }
 
   static detail::TraceRecorder*& thread_recorder() { return detail::thread_casts().recorder; }

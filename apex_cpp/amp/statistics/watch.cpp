@@ -53,7 +53,9 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(stopped_, true)) return;
     at::removeCallback(callback_);
-    current() = outer_;
+    Recorder** link = &current();
+    while (*link && *link != this) link = &(*link)->outer_;  // another may have been started since
+    if (*link) *link = outer_;
   }
 
   std::vector<WatchedTensor> records;
@@ -87,7 +89,8 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
     const at::DisableRecordFunctionGuard own_calls;
     for (const auto& output : function.outputs()) {
       detail::for_each_tensor(output, [&](const at::Tensor& tensor) {
-        if (can_be_watched(tensor) && !is_weight(tensor)) context.recorder->see(context.module, detail::name_of_call(function), tensor);
+        if (can_be_watched(tensor) && !is_weight(tensor))
+          context.recorder->see(context.module, detail::name_of_call(function), tensor);
       });
     }
   }
