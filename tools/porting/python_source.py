@@ -15,7 +15,7 @@ DOTTED = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 IMPORTERS = {"__import__", "import_module", "importorskip"}  # functions that answer a module by its name
 
 Symbol = collections.namedtuple("Symbol", "name")  # a module, class or function of Apex
-Instance = collections.namedtuple("Instance", "class_name")  # an object of one of its classes
+Instance = collections.namedtuple("Instance", "class_name is_sure", defaults=(True,))  # an object of one of its classes
 
 
 def statements(text):
@@ -64,6 +64,15 @@ def parse(text):
         return ast.Module(body, []), f"line {getattr(error, 'lineno', None) or 1} is not Python 3; read statement by statement"
 
 
+def is_none(node):
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def possible(value):
+    """The same of what may be something else, or be derived, and then has other members as well."""
+    return value._replace(is_sure=False) if isinstance(value, Instance) else value
+
+
 def members_of(class_node):
     """The methods of a class, and what its body assigns."""
     assigned = (target for part in class_node.body if isinstance(part, ast.Assign) for target in part.targets)
@@ -82,6 +91,7 @@ class Reader(ast.NodeVisitor):
         self._chain = [None]
         self._globals = collections.defaultdict(set)  # names that a function declares global
         self._classes = collections.defaultdict(dict)  # what `self.x` is, by class
+        self._others = set()  # (class, x) of each `self.x` that is assigned something else, too
         self._class = None
         self._derived = None  # what an object of that class is to Apex
         self._body = None  # the function or class whose own statements are read
@@ -131,15 +141,28 @@ class Reader(ast.NodeVisitor):
             for place, each in enumerate(target.elts):
                 part = source.elts[place] if paired else source
                 self._assign(each, self._resolve(part) if paired else None, part)
-        elif value is not None and isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-            self._classes[self._class if target.value.id == "self" else target.value.id][target.attr] = value
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            owner = self._class if target.value.id == "self" else target.value.id
+            if value is not None:
+                self._classes[owner][target.attr] = value
+            elif not is_none(source):
+                self._others.add((owner, target.attr))
+
+    def _assign_element(self, target, iterable):
+        """Binds what a loop assigns: one element of the expression `iterable`."""
+        is_numbered = isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "enumerate"
+        if is_numbered and iterable.args and isinstance(target, ast.Tuple) and len(target.elts) == 2:
+            self._assign(target.elts[0], None, ast.Starred(iterable))
+            self._assign_element(target.elts[1], iterable.args[0])
+        else:
+            self._assign(target, self._element_of(iterable), ast.Starred(iterable))
 
     def _hides(self, name, source):
         """Whether assigning an unknown value ends what the name stood for. Not with None, which stands for what is not there, nor with
         what is made of it, as in `model = model.cuda()`."""
         if not self._has_blocks or isinstance(self._body, ast.ClassDef) or name in self._globals[self._chain[-1]]:
             return False
-        if isinstance(source, ast.Constant) and source.value is None:
+        if is_none(source):
             return False
         return not any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(source))
 
@@ -147,9 +170,11 @@ class Reader(ast.NodeVisitor):
     def _branch(self):
         """Around statements that may not run: what was known before them is possible after them."""
         scope = self._scopes[self._chain[-1]]
-        before = {name: value for name, value in scope.items() if value is not None}
+        before = dict(scope)
         yield
-        scope.update({name: value for name, value in before.items() if scope[name] is None})
+        for name, value in before.items():
+            if value != scope[name]:
+                scope[name] = possible(scope[name] or value)
 
     def _visit_branch(self, statements):
         with self._branch():
@@ -168,13 +193,17 @@ class Reader(ast.NodeVisitor):
         if isinstance(node, ast.Call):
             return self._resolve_call(node)
         if isinstance(node, ast.Subscript):
-            of = self._resolve(node.value)
-            result = isinstance(of, Symbol) and self.rules.result_of(of.name)
-            return Instance(result) if result else None
+            return self._element_of(node.value)
         if isinstance(node, (ast.IfExp, ast.BoolOp)):
             parts = (node.body, node.orelse) if isinstance(node, ast.IfExp) else node.values
-            return next((value for value in map(self._resolve, parts) if value), None)
+            return next((possible(value) for value in map(self._resolve, parts) if value), None)
         return None
+
+    def _element_of(self, node):
+        """What a subscript of an expression answers, or a loop over it."""
+        of = self._resolve(node)
+        result = isinstance(of, Symbol) and self.rules.result_of(of.name)
+        return Instance(result) if result else None
 
     def _resolve_attribute(self, node):
         """What stands before the dot, and the attribute."""
@@ -183,7 +212,10 @@ class Reader(ast.NodeVisitor):
             return base, Symbol(f"{base.name}.{node.attr}")
         if base is None and isinstance(node.value, ast.Name):
             is_own = node.value.id == "self"
-            known = self._classes[self._class if is_own else node.value.id].get(node.attr)
+            owner = self._class if is_own else node.value.id
+            known = self._classes[owner].get(node.attr)
+            if (owner, node.attr) in self._others:
+                known = possible(known)
             return self._base(node.attr) if is_own and known is None else None, known
         return base, None
 
@@ -284,7 +316,7 @@ class Reader(ast.NodeVisitor):
     def visit_For(self, node):
         self.visit(node.iter)
         with self._branch():
-            self._assign(node.target, None, ast.Starred(node.iter))  # one of its elements
+            self._assign_element(node.target, node.iter)
             self._visit_all([node.target, *node.body])
         self._visit_branch(node.orelse)
 
@@ -307,7 +339,7 @@ class Reader(ast.NodeVisitor):
         self._foreign.add(node.name)
         self._visit_all((*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)))
         bases = [value for value in map(self._resolve, node.bases) if isinstance(value, Symbol) and self.rules.is_class(value.name)]
-        derived = Instance(self.rules.canonical(bases[0].name)) if bases else None
+        derived = possible(Instance(self.rules.canonical(bases[0].name))) if bases else None
         if derived:  # its objects have what the base's have
             self._results[node.name] = derived
         outer, (self._class, self._derived, self._body) = (self._class, self._derived, self._body), (node, derived, node)
@@ -343,6 +375,17 @@ class Reader(ast.NodeVisitor):
         self._chain.pop()
         self._body = outer
 
+    def _visit_comprehension(self, node):
+        self._chain.append(node)  # its names are its own
+        for each in node.generators:
+            self.visit(each.iter)
+            self._assign_element(each.target, each.iter)
+            self._visit_all([each.target, *each.ifs])
+        self._visit_all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
+        self._chain.pop()
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
+
     def _parameters(self, arguments):
         positional = [*arguments.posonlyargs, *arguments.args]
         known = dict.fromkeys([*positional, *arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg))])
@@ -354,7 +397,7 @@ class Reader(ast.NodeVisitor):
         value = node.value and self._resolve(node.value)
         function = self._chain[-1]
         if isinstance(value, Instance) and function is not None and self._class is None:
-            self._results[function.name] = value
+            self._results[function.name] = possible(value)
         self.generic_visit(node)
 
     # ---- uses ----
@@ -367,7 +410,7 @@ class Reader(ast.NodeVisitor):
         if not isinstance(node, ast.Attribute):
             return False
         if isinstance(base, Instance):
-            rule = self.rules.of_member(base.class_name, node.attr)
+            rule = self._rule_of_member(base, node)
             if rule:
                 self._report(node, f"{base.class_name}.{node.attr}", kind, rule)
                 self._use_base(node.value)
@@ -378,6 +421,12 @@ class Reader(ast.NodeVisitor):
             self._use_base(node.value)
             return True
         return False
+
+    def _rule_of_member(self, base, node):
+        """The rule of an attribute of an object of Apex; UNCLASSIFIED if it is sure that Apex's class should have it."""
+        rule = self.rules.of_member(base.class_name, node.attr, isinstance(node.ctx, ast.Store))
+        is_unknown = base.is_sure and self._has_blocks and self.rules.has_all_members(base.class_name)
+        return rule or (UNCLASSIFIED if is_unknown and not node.attr.endswith("__") else None)
 
     def _is_of_others(self, class_name):
         """Whether the file has a class of this name, and it is not Apex's."""

@@ -12,9 +12,10 @@ EFFORTS = ("none", "low", "medium", "high")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One page of the guide. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter and `apex.a.*` for all
-    of a module; `members` what objects of a class have, `attributes` names that are telling on any object. `cpp` are C++ names: `f()` for
-    a function outside of namespaces of a name so common that it counts beside others of the rule only, `a::b::*` for all of a namespace."""
+    """One page of the guide. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter, `apex.a.C.x =` for a member
+    that is assigned to and `apex.a.*` for all of a module; `members` what objects of a class have, `attributes` names that are telling on
+    any object. `cpp` are C++ names: `f()` for a function outside of namespaces of a name so common that it counts beside others of the rule
+    only, `a::b::*` for all of a namespace."""
 
     id: str
     names: tuple
@@ -23,6 +24,7 @@ class Rule:
     counterpart: str
     parameters: tuple = ()
     members: tuple = ()
+    has_all_members: bool = False  # objects of the class have no others than those that rules name
     attributes: tuple = ()
     flags: tuple = ()
     cpp: tuple = ()
@@ -129,11 +131,16 @@ class Rules:
             rule = self.exact(name)
         return rule if member is None or (rule and member in rule.members) else None
 
-    def of_member(self, class_name, member):
+    def of_member(self, class_name, member, is_assigned=False):
         """The rule of `object.member`; None where Apex has nothing of that name, so that it is PyTorch's or the program's."""
-        own = self._names.get(f"{class_name}.{member}")
+        own = is_assigned and self._names.get(f"{class_name}.{member} =") or self._names.get(f"{class_name}.{member}")
         of_class = self.exact(class_name)
         return own or (of_class if of_class and member in of_class.members else None)
+
+    def has_all_members(self, class_name):
+        """Whether a member that no rule knows is none of this class."""
+        of_class = self.exact(class_name)
+        return of_class is not None and of_class.has_all_members
 
     def of_keyword(self, function, keyword):
         """The rule of an argument by its name: None if that of the function covers it, UNCLASSIFIED if none does."""
