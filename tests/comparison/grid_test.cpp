@@ -1,6 +1,7 @@
 #include "grid.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -56,6 +57,48 @@ TEST_F(Grid, NamesLevelsByWhatTheyAreGiven) {
   EXPECT_EQ(grid.levels[3].level.name(), "O1");
   EXPECT_EQ(grid.seeds, (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(grid.processes, std::vector<int64_t>{1});
+}
+
+TEST_F(Grid, PathsStartFromItsFolderAlsoThoseInALevelsText) {
+  scratch_.write("lists/mine.yaml", "casts: {float32: [aten::mm]}\n");
+  scratch_.write("short.yml", "opt_level: O2\ncasts: lists/mine.yaml\n");
+  const auto here = std::filesystem::current_path();
+  const auto grid = read("configs: [c.yaml]\nlevels: [O0, {opt_level: O1, casts: lists/mine.yaml}, short.yml]\n");
+  EXPECT_EQ(std::filesystem::current_path(), here);
+  const auto lists = apex::opt_levels::CastLists::from_yaml_file(scratch_ / "lists/mine.yaml");
+  EXPECT_EQ(grid.levels[1].level.overrides().casts(), lists);
+  EXPECT_EQ(grid.levels[2].level.overrides().casts(), lists);
+  EXPECT_EQ(grid.levels[2].name, "short");
+  EXPECT_NE(refusal("configs: [c.yaml]\nlevels: [O0, {opt_level: O1, casts: none.yaml}]\n").find("none.yaml"),
+            std::string::npos);
+  EXPECT_EQ(std::filesystem::current_path(), here);
+}
+
+TEST_F(Grid, CellsThatWouldShareAFolderAreRefused) {
+  scratch_.write("my level.yaml", "opt_level: O2\n");
+  scratch_.write("my_level.yaml", "opt_level: O5\n");
+  EXPECT_EQ(refusal("configs: [c.yaml]\nlevels: [O0, my level.yaml, my_level.yaml]\n"),
+            scratch_ / "g.yaml" +
+                ": config 'c' at level 'my level' and config 'c' at level 'my_level' would both be made in the "
+                "folder 'c-my_level-seed0': rename the file of one");
+  write_config("c-O0.yaml", "", "");
+  scratch_.write("O0-O2.yaml", "opt_level: O2\n");
+  EXPECT_EQ(refusal("configs: [c.yaml, c-O0.yaml]\nlevels: [O0, O2, O0-O2.yaml]\n"),
+            scratch_ / "g.yaml" +
+                ": config 'c' at level 'O0-O2' and config 'c-O0' at level 'O2' would both be made in the folder "
+                "'c-O0-O2-seed0': rename the file of one");
+}
+
+TEST_F(Grid, TheLevelThatOthersAreComparedWithIsO0Itself) {
+  scratch_.write("O0.yaml", "opt_level: O0\n");
+  EXPECT_EQ(read("configs: [c.yaml]\nlevels: [O0.yaml, O2]\n").levels[0].level, apex::amp::OptLevel("O0"));
+  for (const char* level : {"opt_level: O3\n", "opt_level: O0\nloss_scale: 8\n"}) {
+    scratch_.write("O0.yaml", level);
+    EXPECT_NE(refusal("configs: [c.yaml]\nlevels: [O0.yaml, O2]\n")
+                  .find("g.yaml:2:9: key 'levels': the file named O0 holds another level (O"),
+              std::string::npos)
+        << level;
+  }
 }
 
 TEST_F(Grid, CellsTakeTurnsBetweenLevelsAndKnowTheirReference) {
@@ -151,6 +194,9 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       {configs + "levels: [O1, O2]\n", {"key 'levels': O0 is missing: all others are compared with it"}},
       {configs + "levels: [O0, O1, O1]\n", {"key 'levels': one level stands there twice"}},
       {configs + "levels: [O0, O9]\n", {"O9", "O1, O2, O3"}},
+      {configs + "levels: [O0, '  ']\n", {"'  '", "O1, O2, O3"}},
+      {"configs: ['  ']\n" + levels, {"cannot read config '"}},
+      {configs + "levels: [O0, none.yml]\n", {"none.yml", "read"}},
       {configs + "levels:\n  - O0\n  - opt_level: O2\n    loss_scale: fast\n", {"g.yaml:", "loss_scale", "fast"}},
       {configs + "levels: [O0, none.yaml]\n", {"none.yaml"}},
       {configs + "levels:\n  - O0\n  - torch_amp: {autocast: fp8}\n", {"g.yaml:4:", "key 'torch_amp.autocast': 'fp8' is not"}},

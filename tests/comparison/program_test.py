@@ -290,5 +290,35 @@ class Comparison(unittest.TestCase):
         self.assertEqual(len(re.findall(r"(?m)^\| casts in a step \| 0 \| \d+ \| – \|", text)), 2)
 
 
+class RuinedReference(unittest.TestCase):
+    """A training that O0 loses, compared from a folder above the grid's, in one whose name has a word of the log's."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="apex_cpp-comparison-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        for name in ("data", "grids"):
+            (self.folder / name).mkdir()
+        (self.folder / "data" / "digits.csv").write_text(easy_digits())
+        # Weight decay alone takes the weights to infinity in a dozen steps.
+        config = CONFIG.replace("DATA", "data").replace("lr: 0.1", "lr: 1000, weight_decay: 1").replace("epochs: 1", "epochs: 3")
+        (self.folder / "grids" / "net.yaml").write_text(config)
+        (self.folder / "grids" / "lists.yaml").write_text("casts: {float32: [aten::mm]}\n")
+        (self.folder / "grids" / "grid.yaml").write_text(
+            "configs: [net.yaml]\nlevels: [O0, {opt_level: O1, casts: lists.yaml}]\nseeds: [0]\n")
+
+    def test_has_its_report_say_that_first_and_suggests_no_level(self):
+        out = self.folder / "a test of mine"
+        ended = subprocess.run([COMPARE, "grids/grid.yaml", "--out", out], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        subprocess.run([WRITE_REPORT, out], check=True, capture_output=True)
+        text, page = ((out / f"report.{kind}").read_text(encoding="utf-8") for kind in ("md", "html"))
+        headline = "O0 itself diverged: the training is to be put right before levels are compared"
+        self.assertIn(f"**{headline}**. 1 of 1 runs diverged", text)
+        self.assertIn(f'<p class="reply">{headline}</p>', page)
+        for said in (text, page):
+            self.assertNotIn("Take O", said)
+            self.assertNotIn("O1 or O2", said)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -1,5 +1,7 @@
 """The rules by which a report suggests a level, on levels that are made up."""
+import pathlib
 import sys
+import tempfile
 import types
 import unittest
 
@@ -93,8 +95,23 @@ class Rules(unittest.TestCase):
         self.assertEqual(made.duel("O1", "O2")[0], "Neither")
         self.assertIsNone(made.duel("O4", "O5"))
         self.assertEqual(made.reason, "No other level keeps its accuracy.")
-        ruined = Choice(Group(Level("O0", diverged=1), Level("O2")))
-        self.assertEqual(ruined.taken.name, "O2")
+
+    def test_takes_nothing_where_o0_diverged(self):
+        made = Choice(Group(Level("O0", 0.1, diverged=1), Level("O1", diverged=3), Level("O2")))
+        self.assertIsNone(made.taken)
+        self.assertEqual(made.headline, "O0 itself diverged: the training is to be put right before levels are compared")
+        self.assertEqual(made.reason, "1 of 3 runs diverged, and O0 is what the accuracy of the others is measured by.")
+        self.assertEqual([made.verdict(level).kind for level in made.group.levels], ["diverged", "diverged", "unknown"])
+        self.assertEqual(made.verdict(made.group.level("O2")).words, "O0, by which its accuracy is measured, diverged")
+        self.assertIsNone(made.duel("O1", "O2"))
+
+    def test_counts_the_test_images_whatever_the_folder_is_called(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "log.txt"
+            group = cells.Group("net", 1, [types.SimpleNamespace(first=types.SimpleNamespace(folder=log.parent))])
+            for path in ("runs/a", "my test runs/a", "7 test images, of mine/a"):
+                log.write_text(f"run folder {path}, 240 training and 60 test images, 1 thread\nepoch 1/1\n", encoding="utf-8")
+                self.assertEqual(group.tested, 60)
 
     def test_figures_of_a_level_are_of_the_runs_that_did_not_diverge(self):
         def cell(diverged, time, state):

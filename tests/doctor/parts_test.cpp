@@ -103,6 +103,43 @@ TEST(DoctorProgram, ThatTakesNoStepOrLeavesItsLoopIsAnErrorThatSaysHow) {
             std::string::npos);
 }
 
+// A level that goes wrong is no worse than O0 where both come to a loss of nothing.
+TEST(DoctorProgram, ThatForgetsALossIsAnErrorAtTheStep) {
+  const auto trains = [](int64_t silent_step) {
+    return [=](const amp::OptLevel& level, amp::DoctorRun& run) {
+      torch::nn::Linear model(2, 2);
+      auto net = amp::initialize(model, level);
+      while (run.next()) {
+        const Tensor loss = net->forward(torch::ones({1, 2})).sum();
+        if (run.step() != silent_step) run.loss(loss);
+      }
+    };
+  };
+  for (const int64_t step : {0, 3}) {
+    EXPECT_EQ(message_of_doctor(trains(step)),
+              "Doctor: step " + std::to_string(step) + " ended without its loss. Write run.loss(loss) in every step.");
+  }
+  EXPECT_EQ(message_of_doctor(trains(-1)), "");
+}
+
+// What is wrong at O0 too is not what 16 bits do.
+TEST(DoctorProgram, ThatDoesNotTrainAtO0IsAnErrorBeforeALevelIsBlamed) {
+  const auto lost_at = [](int64_t step, double loss) {
+    return [=](const amp::OptLevel& level, amp::DoctorRun& run) {
+      torch::nn::Linear model(2, 2);
+      auto net = amp::initialize(model, level);
+      while (run.next()) run.loss(torch::scalar_tensor(run.step() == step ? loss : 1.0));
+    };
+  };
+  const std::string rest =
+      "). No level mends that: look at its data, learning rate and loss, and for tensors that it converts to 16 bits itself.";
+  const auto options = amp::DoctorOptions().seed(7);
+  EXPECT_EQ(message_of_doctor(lost_at(2, NAN), options),
+            "Doctor: the program does not train at O0 itself (seed 7, step 2: the loss is nan" + rest);
+  EXPECT_EQ(message_of_doctor(lost_at(0, INFINITY), options),
+            "Doctor: the program does not train at O0 itself (seed 7, step 0: the loss is infinite" + rest);
+}
+
 TEST(DoctorProgram, LeavesNoSessionBehind) {
   amp::Doctor doctor("O1", FaultyProgram{"mlp", nullptr, 0}, amp::DoctorOptions().steps(1));
   EXPECT_EQ(doctor.first_divergence().place(), "none");

@@ -60,6 +60,19 @@ TEST_F(DoctorTool, NamesWhereGradientsUnderflowAndWritesALevelThatTrains) {
   EXPECT_EQ(found.overrides().loss_scale(), opt_levels::LossScale(1e-7));
 }
 
+// Weight decay alone takes the weights to infinity in a dozen steps, at every level.
+TEST_F(DoctorTool, BlamesNoLevelForATrainingThatO0LosesToo) {
+  auto config = scratch.read("c.yaml");
+  config.replace(config.find("lr: 0.05"), 8, "lr: 1000, weight_decay: 1");
+  scratch.write("wild.yaml", config);
+  const auto ended = run("wild.yaml --level O2 --yaml level.yaml");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_EQ(ended.error.find("Doctor: the program does not train at O0 itself (seed 0, step "), 0U) << ended.error;
+  EXPECT_EQ(ended.error.find('\n') + 1, ended.error.size()) << ended.error;
+  EXPECT_FALSE(std::filesystem::exists(scratch / "level.yaml"));
+}
+
 TEST_F(DoctorTool, RefusesMistakesWithOneLine) {
   auto config = scratch.read("c.yaml");
   scratch.write("typo.yaml", config.replace(config.find("max_loss_scale: 1024"), 20, "float32_modules: [nosuch]"));

@@ -81,12 +81,34 @@ TEST(RepairOfAHealthyNet, IsTheLevelAsItIs) {
 }
 
 TEST(RepairOfWhatAmpDoesNotSee, IsAnErrorThatSaysSo) {
-  const auto by_hand = [](const torch::Tensor& x) { return x.to(torch::kHalf).mul(1e6).div(1e6).to(torch::kFloat); };
+  const auto by_hand = [](const torch::Tensor& x) { return x.mul(1e6).to(torch::kHalf).to(torch::kFloat).div(1e6); };
+  const auto not_at_o0 = [&](const amp::OptLevel& level, amp::DoctorRun& run) {
+    FaultyProgram{"mlp", level.name() == "O0" ? Plant() : by_hand, 1}(level, run);
+  };
   try {
-    amp::Doctor("O1", FaultyProgram{"mlp", by_hand, 1}, amp::DoctorOptions().steps(4)).minimal_float32();
+    amp::Doctor("O1", not_at_o0, amp::DoctorOptions().steps(4)).minimal_float32();
     FAIL();
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what()).find("with everything in FP32 that O1 can keep there"), std::string::npos);
+  }
+}
+
+// Of three seeds, the second: the first trains, and so does the level with it.
+TEST(RepairWithoutAReference, IsAnErrorThatNamesTheSeed) {
+  const auto lost_with_one_seed = [](const amp::OptLevel& level, amp::DoctorRun& run) {
+    const bool is_lost = at::detail::getDefaultCPUGenerator().current_seed() == 1;
+    const auto plant = [](const torch::Tensor& x) { return x * NAN; };
+    FaultyProgram{"mlp", is_lost ? Plant(plant) : Plant(), 1}(level, run);
+  };
+  amp::Doctor doctor("O2", lost_with_one_seed, amp::DoctorOptions().steps(4));
+  EXPECT_EQ(doctor.first_divergence().place(), "none");
+  try {
+    doctor.minimal_float32();
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("does not train at O0 itself (seed 1, step 0: the loss is nan)"),
+              std::string::npos)
+        << error.what();
   }
 }
 

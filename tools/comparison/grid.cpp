@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <sstream>
 
+#include "cells.h"
 #include "config/config_keys.h"
 #include "data/load.h"
 #include "errors.h"
@@ -26,7 +28,35 @@ constexpr int64_t kMostProcesses = 256;
 
 std::string beside(const std::string& grid, const std::string& file) { return (fs::path(grid).parent_path() / file).string(); }
 
-bool is_mapping(const std::string& entry) { return entry[entry.find_first_not_of(" \n")] == '{'; }
+// While it lives, relative paths start from the grid's folder: so do those in a level's text.
+class InFolderOf {
+ public:
+  explicit InFolderOf(const std::string& grid) : before_(fs::current_path()) {
+    fs::current_path(fs::absolute(grid).parent_path());
+  }
+  ~InFolderOf() {
+    std::error_code ignored;  // the folder that was left may be gone
+    fs::current_path(before_, ignored);
+  }
+  InFolderOf(const InFolderOf&) = delete;
+  InFolderOf& operator=(const InFolderOf&) = delete;
+
+ private:
+  const fs::path before_;
+};
+
+bool entry_begins_with(const std::string& entry, const std::string& text) {
+  const auto begin = entry.find_first_not_of(" \n");
+  return begin != std::string::npos && entry.compare(begin, text.size(), text) == 0;
+}
+
+bool is_mapping(const std::string& entry) { return entry_begins_with(entry, "{"); }
+bool is_torch_amp(const std::string& entry) { return entry_begins_with(entry, "{torch_amp:"); }
+
+bool is_file(const std::string& entry) {
+  const auto extension = fs::path(entry).extension();
+  return extension == ".yaml" || extension == ".yml";
+}
 
 // The level, and what it was given beside: "O2 loss_scale 128", "O2 float32_modules layers.1+layers.3".
 std::string name_of(const OptLevel& level) {
@@ -45,11 +75,6 @@ std::string name_of(const OptLevel& level) {
     name += " " + line.substr(0, colon) + line.substr(colon + 1);
   }
   return name;
-}
-
-bool is_torch_amp(const std::string& entry) {
-  const std::string beginning = "{torch_amp:";
-  return entry.compare(entry.find_first_not_of(" \n"), beginning.size(), beginning) == 0;
 }
 
 // "no amp", "autocast FP16 + GradScaler init_scale 1024"
@@ -77,10 +102,11 @@ NamedLevel level_of(const std::string& entry, const std::string& grid) {
   }
   return train::as_user_error([&]() -> NamedLevel {
     if (is_mapping(entry)) {
+      const InFolderOf folder(grid);
       const auto level = OptLevel::from_yaml_string(entry, grid);
       return {name_of(level), level};
     }
-    if (fs::path(entry).extension() == ".yaml") {
+    if (is_file(entry)) {
       return {fs::path(entry).stem().string(), OptLevel::from_yaml_file(beside(grid, entry))};
     }
     return {entry, OptLevel::named(entry)};
@@ -95,6 +121,18 @@ bool all_differ(const std::vector<Entry>& entries) {
 
 bool all_differ(const std::vector<int64_t>& numbers) {
   return std::set<int64_t>(numbers.begin(), numbers.end()).size() == numbers.size();
+}
+
+// Names of folders have fewer letters than those of files: two may become one, and the cells would take each other's place.
+void check_folders(const Grid& grid, const std::string& path) {
+  std::map<std::string, std::string> owners;
+  for (const auto& cell : cells_of(grid)) {
+    const auto owner = "config '" + cell.config_name + "' at level '" + cell.level_name + "'";
+    const auto [other, is_new] = owners.emplace(cell.name, owner);
+    if (is_new) continue;
+    throw UserError(path + ": " + other->second + " and " + owner + " would both be made in the folder '" + cell.name +
+                    "': rename the file of one");
+  }
 }
 
 // Networks may lack what a level names.
@@ -140,6 +178,9 @@ void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
   const auto reference =
       std::find_if(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& each) { return each.name == "O0"; });
   keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all others are compared with it");
+  keys.require(reference->level == OptLevel("O0"), "levels",
+               "the file named O0 holds another level (" + name_of(reference->level) +
+                   "), and all others are compared with O0: rename it, and write O0");
   std::rotate(grid.levels.begin(), reference, reference + 1);
 }
 
@@ -157,6 +198,7 @@ Grid read_grid(const std::string& path) {
     read_levels(keys, grid, path);
     read_configs(keys, grid, path);
   });
+  check_folders(grid, path);
   for (auto& named : grid.configs) {
     named.config.epochs = epochs > 0 ? epochs : named.config.epochs;
     try {

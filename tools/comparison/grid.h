@@ -31,9 +31,9 @@ struct Grid {
   std::vector<int64_t> processes = {1};
 };
 
-/// Reads a grid and the configs and levels that it names; paths start from the grid's folder. Each model is built and
-/// initialized at every level, each data set read, so that what cannot run is found before anything does. Throws UserError, one
-/// line with file, line, column, key and value.
+/// Reads a grid and the configs and levels that it names; paths start from the grid's folder. No two cells may share a folder.
+/// Each model is built and initialized at every level, each data set read, so that what cannot run is found before anything
+/// does. Throws UserError, one line with file, and where the text has the mistake with line, column, key and value.
 Grid read_grid(const std::string& path);
 
 }  // namespace comparison

@@ -44,6 +44,11 @@ bool RunRecord::is_lost() const {
   return last - skipped.rbegin() >= kPatience;
 }
 
+std::string RunRecord::how_it_was_lost() const {
+  if (std::isfinite(losses.back())) return std::to_string(kPatience) + " steps in a row overflowed";
+  return std::isnan(losses.back()) ? "the loss is nan" : "the loss is infinite";
+}
+
 }  // namespace detail
 
 DoctorRun::DoctorRun(std::shared_ptr<detail::RunRecord> record) : record_(std::move(record)) {}
@@ -62,6 +67,7 @@ bool DoctorRun::next() {
 void DoctorRun::begin() {
   auto& session = detail::require_session("Doctor");
   record_->losses.push_back(0);
+  record_->has_loss = false;
   if (record_->step == 0) {
     for (auto& scaler : session.scalers) scaler.set_skip_warning(0);
     if (record_->disturb_weights) detail::disturb_all_weights(*record_->disturb_weights);
@@ -77,9 +83,13 @@ void DoctorRun::loss(const at::Tensor& loss) {
                     " elements. Give the step's loss, one number.");
   const at::DisableRecordFunctionGuard own_calls;
   record_->losses.back() += loss.detach().item<double>();
+  record_->has_loss = true;
 }
 
 void DoctorRun::end() {
+  // Without it every level would seem to get to the same loss.
+  TORCH_CHECK(record_->has_loss, "Doctor: step ", record_->step,
+              " ended without its loss. Write run.loss(loss) in every step.");
   auto& session = detail::require_session("Doctor");
   record_->skipped.push_back(detail::was_skipped(session));
   if (!record_->observer) return;

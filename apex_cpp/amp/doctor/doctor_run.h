@@ -21,6 +21,7 @@ class DoctorRun {
   DoctorRun& operator=(const DoctorRun&) = delete;
 
   /// Begins the next step; false: the run is to end. To be called after `initialize`, before each step's first forward pass.
+  /// Errors: RuntimeError where the step before was not told its loss.
   bool next();
   /// The number of the step that has begun, from 0: which batch is due.
   int64_t step() const;

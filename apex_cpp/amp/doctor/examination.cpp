@@ -113,6 +113,7 @@ Finding Examination::find_in_step(const OptLevel& level, int64_t step) {
 }
 
 Finding Examination::find(const OptLevel& level) {
+  train_references(1);  // before 16 bits are blamed for what is wrong without them
   auto first = find_in_step(level, 0);
   if (first.verdict.divergence) return first;
   const auto record = train(level, options_.seed());
@@ -125,10 +126,20 @@ Finding Examination::find(const OptLevel& level) {
   return first;
 }
 
-double Examination::highest_loss(size_t steps) {
-  for (auto seed = reference_losses_.size(); seed < static_cast<size_t>(options_.seeds()); ++seed) {
-    reference_losses_.push_back(train(reference_level_, options_.seed() + seed).losses);
+void Examination::train_references(int64_t seeds) {
+  while (static_cast<int64_t>(reference_losses_.size()) < seeds) {
+    const auto seed = options_.seed() + reference_losses_.size();
+    const auto record = train(reference_level_, seed);
+    TORCH_CHECK(!record.is_lost(), "Doctor: the program does not train at ", reference_level_.name(), " itself (seed ", seed,
+                ", step ", record.step, ": ", record.how_it_was_lost(),
+                "). No level mends that: look at its data, learning rate and loss, and for tensors that it converts to 16 bits "
+                "itself.");
+    reference_losses_.push_back(record.losses);
   }
+}
+
+double Examination::highest_loss(size_t steps) {
+  train_references(options_.seeds());
   double lowest = INFINITY, highest = -INFINITY;
   for (const auto& losses : reference_losses_) {
     const double loss = mean_loss(losses, std::min(steps, losses.size()));

@@ -30,7 +30,8 @@ class Examination {
  public:
   Examination(DoctorProgram program, DoctorOptions options);
 
-  /// In the first step; then, if training at the level is lost in a later one, in that.
+  /// In the first step; then, if training at the level is lost in a later one, in that. Errors: RuntimeError where the program
+  /// does not train at the reference level, which says nothing about others then.
   Finding find(const OptLevel& level);
   Finding find_in_step(const OptLevel& level, int64_t step);
   /// Whether no call of the first step diverges, and the loss gets, in `options.steps` steps, to where it does at the reference
@@ -43,6 +44,8 @@ class Examination {
   };
   RunRecord run(const OptLevel& level, const RunRecord& plan, uint64_t seed);
   RunRecord train(const OptLevel& level, uint64_t seed);
+  /// At the reference level with each of the first `seeds` seeds. Errors: RuntimeError where such a run is lost.
+  void train_references(int64_t seeds);
   /// With the loss scale and the 16-bit type of the level that is compared with it.
   const Reference& reference_at(int64_t step, double loss_scale, c10::ScalarType low_type);
   RunRecord observe(const OptLevel& level, int64_t step);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <apex_cpp/amp/doctor/observed_step.h>
@@ -22,12 +23,15 @@ struct RunRecord {
   // Done.
   int64_t step = -1;
   std::vector<double> losses;  // of each step
+  bool has_loss = false;       // whether the last step was told any
   std::vector<bool> skipped;   // whether an overflow had each step skipped
   ObservedStep observed;
   std::shared_ptr<StepObserver> observer;
 
   /// Whether the run has come to an end that more steps would not change.
   bool is_lost() const;
+  /// What a run that is lost came to: "the loss is nan".
+  std::string how_it_was_lost() const;
 };
 
 }  // namespace apex::amp::detail

@@ -249,11 +249,9 @@ class Group:
     @property
     def tested(self):
         """Test images."""
-        for line in (self.reference.first.folder / "log.txt").read_text(encoding="utf-8").splitlines():
-            words = line.split()
-            if "test" in words and "images," in words:
-                return int(words[words.index("test") - 1])
-        return 0
+        log = (self.reference.first.folder / "log.txt").read_text(encoding="utf-8")
+        found = re.search(r"\d+ training and (\d+) test images,", log)
+        return int(found.group(1)) if found else 0
 
 
 def read_groups(folder):

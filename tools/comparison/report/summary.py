@@ -9,7 +9,7 @@ WORTH_MENTION = 0.2  # memory that a slower level saves
 
 @dataclass
 class Verdict:
-    kind: str  # suggested | good | accuracy | diverged
+    kind: str  # suggested | good | accuracy | diverged | unknown
     words: str
 
 
@@ -66,8 +66,13 @@ class Choice:
         self.good = [level for level in group.levels if self.keeps_accuracy(level)]
         self.taken = fastest(self.good)
 
+    @property
+    def has_standard(self):
+        """Whether O0 trains: the accuracy of a ruined run is one that any level keeps."""
+        return self.reference.diverged == 0
+
     def keeps_accuracy(self, level):
-        return level.diverged == 0 and level.accuracy >= self.reference.accuracy - self.tolerance
+        return self.has_standard and level.diverged == 0 and level.accuracy >= self.reference.accuracy - self.tolerance
 
     @property
     def noise(self):
@@ -77,13 +82,15 @@ class Choice:
 
     @property
     def headline(self):
-        return f"Take {self.taken.name}" if self.taken else "None trains"
+        if not self.has_standard:
+            return "O0 itself diverged: the training is to be put right before levels are compared"
+        return f"Take {self.taken.name}"
 
     @property
     def reason(self):
         """Of the headline, in sentences."""
-        if self.taken is None:
-            return "O0 itself diverged: the training is to be put right before levels are compared."
+        if not self.has_standard:
+            return f"{self.verdict(self.reference).words}, and O0 is what the accuracy of the others is measured by."
         smallest = min(self.good, key=lambda level: level.resident)
         if self.taken is not self.reference:
             words = f"As accurate as O0; {time_words(self.taken, self.reference)}, with "
@@ -101,6 +108,8 @@ class Choice:
         """Why a level is the one to take, or is not."""
         if level.diverged:
             return Verdict("diverged", f"{level.diverged} of {len(level.cells)} runs diverged")
+        if not self.has_standard:
+            return Verdict("unknown", "O0, by which its accuracy is measured, diverged")
         if not self.keeps_accuracy(level):
             behind = 100 * (self.reference.accuracy - level.accuracy)
             return Verdict("accuracy", f"{behind:.2f} points below O0; {100 * self.tolerance:.2f} are allowed")
@@ -112,9 +121,9 @@ class Choice:
         return Verdict("good", f"as fast as {self.taken.name}, {memory_words(level, self.taken)}")
 
     def duel(self, first, second):
-        """"O1 or O2?": the answer and its reason; None where the grid lacks one of them."""
+        """"O1 or O2?": the answer and its reason; None where the grid lacks one of them, or O0 diverged."""
         pair = [self.group.level(first), self.group.level(second)]
-        if None in pair:
+        if None in pair or not self.has_standard:
             return None
         good = [level for level in pair if level in self.good]
         best = fastest(good)
