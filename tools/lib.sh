@@ -1,10 +1,13 @@
 # Shared by the commands of tools/; sourced, with the repository root as working directory.
+unset CDPATH  # with it `cd` prints where it went
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/apex_cpp}
 self=$(basename "$0")
 
 say() { printf '%s: %s\n' "$self" "$*" >&2; }
 die() { say "$*"; exit 1; }
+
+[ -n "${APEX_CPP_CACHE:-}${XDG_CACHE_HOME:-}${HOME:-}" ] || die "HOME is not set: set it, or APEX_CPP_CACHE to the cache folder"
+cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/apex_cpp}
 
 # The Python environment of this requirements.txt: clones that pin the same wheels share it. torch_environment, where a tool sets it,
 # is another one.
@@ -19,8 +22,15 @@ torch_prefix() { cat "$(environment)/complete"; }
 # An environment of Python alone with the packages of a requirements file, made when it is first asked for: prints its interpreter.
 # tool_python NAME REQUIREMENTS WHAT
 tool_python() {
-  local env python
+  local env
   env=$cache/$1-$(sha256sum "$2" | cut -c1-12)
+  [ -e "$env/complete" ] || make_tool_python "$@"
+  echo "$env/bin/python"
+}
+
+# make_tool_python NAME REQUIREMENTS WHAT: by one process at a time, in $env.
+make_tool_python() {
+  local python
   mkdir -p "$cache" || die "cannot make the cache folder $cache: set APEX_CPP_CACHE to a folder that can be written"
   exec 8>"$cache/$1-lock"
   flock 8
@@ -34,7 +44,6 @@ tool_python() {
     touch "$env/complete"
   fi
   exec 8>&-
-  echo "$env/bin/python"
 }
 
 # The interpreter that plots and reports are made with.

@@ -44,11 +44,17 @@ void refuse(const std::vector<std::string>& unexpected) {
 }  // namespace
 
 Taker text(std::string& target) {
-  return [&target](const std::string& word) { return target = word, std::string(); };
+  return [&target](const std::string& word) {
+    target = word;
+    return std::string(word.empty() ? "a name or a path" : "");
+  };
 }
 
 Taker texts(std::vector<std::string>& target) {
-  return [&target](const std::string& word) { return target.push_back(word), std::string(); };
+  return [&target](const std::string& word) {
+    target.push_back(word);
+    return std::string(word.empty() ? "names or paths" : "");
+  };
 }
 
 Taker one_of(std::string& target, std::vector<std::string> choices) {

@@ -21,7 +21,7 @@ using Taker = std::function<std::string(const std::string& text)>;
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-/// Any text.
+/// A name or a path. An empty one is a mistake: what a script passes whose variable is not set, not an argument left out.
 Taker text(std::string& target);
 /// The texts of an argument that may be given several times.
 Taker texts(std::vector<std::string>& target);

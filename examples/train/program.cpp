@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include <ATen/Parallel.h>
 #include <unistd.h>
@@ -40,12 +41,14 @@ void settle_machine(Config& config) {
   config.threads = at::get_num_threads();
 }
 
-// The leader makes or finds the folder, and all work with it.
+// The leader makes or finds the folder, and all work with it; others are kept out while the leader has it.
 RunFolder folder_for(const Options& options, const Config& config, const std::string& config_path, Team& team) {
+  std::optional<RunFolder> kept;
   const auto path = team.of_leader([&] {
-    return (options.resume.empty() ? RunFolder::create(config.run_dir, config_path) : RunFolder::open(options.resume)).path();
+    kept = options.resume.empty() ? RunFolder::create(config.run_dir, config_path) : RunFolder::open(options.resume);
+    return kept->path();
   });
-  return RunFolder::at(path);
+  return kept.value_or(RunFolder::at(path));
 }
 
 std::string first_line(const Options& options, const Config& config, const DataSplit& data, const RunFolder& folder,
@@ -78,7 +81,7 @@ int run(const std::vector<std::string>& arguments, Team& team, Observer& observe
     return kTrained;
   }
   const bool resume = !options.resume.empty();
-  const auto path = resume ? RunFolder::open(options.resume).config() : options.config;
+  const auto path = resume ? RunFolder::find(options.resume).config() : options.config;
   auto config = config_for(options, path);
   settle_machine(config);
   levels_to_climb(config);  // refuses what is no level before anything is begun

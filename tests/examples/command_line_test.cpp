@@ -13,6 +13,7 @@ using common::UserError;
 struct SmallProgram {
   std::string file = "default";
   std::vector<std::string> rest;
+  std::string out;
   std::string device = "cpu";
   std::optional<int64_t> seed;
   int rounds = 25;
@@ -22,6 +23,7 @@ struct SmallProgram {
     common::CommandLine line("program", "What it does.", "What it answers.");
     line.argument("FILE", "a file", common::text(file));
     line.arguments("REST", "more files", common::texts(rest));
+    line.option("--out DIR", "where to", common::text(out));
     line.option("--device D", "where", common::one_of(device, {"cpu", "cuda"}));
     line.option("--seed N", "where chance begins", common::whole_number(seed, 0));
     line.option("--rounds N", "how often", common::whole_number(rounds, 3, 100));
@@ -86,6 +88,10 @@ TEST(CommandLine, MistakesNameOptionAndValueAndWhatItTakes) {
       {{"--rounds", "2"}, "--rounds takes a whole number from 3 to 100, not '2'; see --help"},
       {{"--rounds", "1e1"}, "--rounds takes a whole number from 3 to 100, not '1e1'; see --help"},
       {{"--rounds="}, "--rounds: 1 required N missing; see --help"},
+      {{"--out", ""}, "--out takes a name or a path, not ''; see --help"},
+      {{"--out="}, "--out: 1 required DIR missing; see --help"},
+      {{""}, "FILE takes a name or a path, not ''; see --help"},
+      {{"a", ""}, "REST takes names or paths, not ''; see --help"},
       {{"a", "--rounds"}, "--rounds: 1 required N missing; see --help"},
   };
   for (const auto& [arguments, says] : cases) EXPECT_EQ(SmallProgram().error(arguments), says);

@@ -1,5 +1,8 @@
 #include <cmath>
 #include <filesystem>
+#include <future>
+#include <optional>
+#include <set>
 #include <sstream>
 
 #include <sys/stat.h>
@@ -93,6 +96,7 @@ TEST(Options, MistakesAreNamed) {
       {{"a.yaml", "--seed"}, "--seed: 1 required N missing; see --help"},
       {{"a.yaml", "--seed", "-1"}, "--seed takes a whole number of at least 0, not '-1'"},
       {{"a.yaml", "--epochs", "2x"}, "--epochs takes a whole number of at least 1, not '2x'"},
+      {{"a.yaml", "--resume", ""}, "--resume takes a name or a path, not ''; see --help"},
       {{"--resume", "r", "--seed", "1"}, "--resume goes on in the run's own folder"},
   };
   for (const auto& [arguments, says] : cases) {
@@ -175,6 +179,36 @@ TEST(RunFolder, NeverWritesOverAnotherRun) {
   std::filesystem::create_directories(scratch / "empty");
   EXPECT_EQ(train::RunFolder::create(scratch / "empty", "c.yaml").path(), scratch / "empty");
   EXPECT_EQ(train::RunFolder::create(scratch / "new/deep", "c.yaml").path(), scratch / "new/deep");
+}
+
+TEST(RunFolder, KeepsOthersOutWhileItLives) {
+  const Scratch scratch;
+  std::optional<train::RunFolder> first = train::RunFolder::create(scratch / "run", "c.yaml");
+  const auto create = [&] { train::RunFolder::create(scratch / "run", "c.yaml"); };
+  const auto held = "run folder '" + (scratch / "run") + "': another run is writing to it: choose another with --run-dir";
+  EXPECT_EQ(message_of<UserError>(create), held);
+  scratch.write("run/config.yaml", "");
+  scratch.write("run/checkpoint.safetensors", "");
+  EXPECT_EQ(message_of<UserError>(create), held);
+  EXPECT_NE(message_of<UserError>([&] { train::RunFolder::open(scratch / "run"); }).find("another run is writing to "),
+            std::string::npos);
+  EXPECT_EQ(train::RunFolder::find(scratch / "run").path(), scratch / "run");
+  first.reset();
+  EXPECT_EQ(train::RunFolder::open(scratch / "run").path(), scratch / "run");
+}
+
+// In one second, or in two: no two have one name.
+TEST(RunFolder, RunsThatBeginTogetherHaveDatedFoldersOfTheirOwn) {
+  const Scratch scratch;
+  const auto here = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
+  std::vector<std::future<std::string>> begun;
+  for (int i = 0; i < 8; ++i)
+    begun.push_back(std::async(std::launch::async, [] { return train::RunFolder::create("", "c.yaml").path(); }));
+  std::set<std::string> names;
+  for (auto& run : begun) names.insert(run.get());
+  std::filesystem::current_path(here);
+  EXPECT_EQ(names.size(), 8u);
 }
 
 TEST(WriteWhole, ReplacesAFileAndNothingElse) {

@@ -3,8 +3,11 @@
 #include <cstdlib>
 #include <iterator>
 
+#include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "common/folder_lock.h"
 #include "easy_digits.h"
 #include "scratch.h"
 
@@ -314,6 +317,8 @@ TEST_F(Program, MistakesEndInOneLineAndExitCodeTwo) {
   scratch_.write("level.yaml", config("O7"));
   EXPECT_EQ(refusal("level.yaml").rfind("level.yaml:9:", 0), 0u);
   EXPECT_EQ(refusal("c.yaml --sed 3").rfind("unknown option '--sed'", 0), 0u);
+  EXPECT_EQ(refusal("c.yaml --resume ''"), "--resume takes a name or a path, not ''; see --help\n");
+  EXPECT_EQ(refusal("c.yaml --run-dir ''"), "--run-dir takes a name or a path, not ''; see --help\n");
   EXPECT_EQ(refusal("--resume nowhere"), "cannot resume 'nowhere': no such file or folder\n");
   std::filesystem::remove(scratch_ / "data/digits.csv");
   EXPECT_EQ(refusal("c.yaml").rfind("missing file 'data/digits.csv'", 0), 0u);
@@ -382,6 +387,43 @@ TEST_F(Program, ARunFolderInUseIsRefused) {
   EXPECT_EQ(refusal("c.yaml --run-dir r"),
             "run folder 'r' is in use: choose another with --run-dir, or go on with it: --resume r\n");
   EXPECT_EQ(scratch_.read("r/steps.csv"), before);
+}
+
+// The lock is held by the test, in place of a run that is still training.
+TEST_F(Program, ARunFolderThatAnotherRunWritesToIsRefused) {
+  ASSERT_EQ(run("c.yaml --run-dir r --epochs 1").code, 0);
+  std::filesystem::create_directories(scratch_ / "begun");
+  const auto before = scratch_.read("r/steps.csv");
+  {
+    const common::FolderLock of_r(scratch_ / "r", ""), of_begun(scratch_ / "begun", "");
+    EXPECT_EQ(refusal("--resume r"), "cannot resume 'r': another run is writing to 'r': wait until it has ended\n");
+    for (const std::string folder : {"r", "begun"}) {
+      EXPECT_EQ(refusal("c.yaml --run-dir " + folder),
+                "run folder '" + folder + "': another run is writing to it: choose another with --run-dir\n");
+    }
+  }
+  EXPECT_EQ(scratch_.read("r/steps.csv"), before);
+  EXPECT_EQ(run("--resume r --epochs 2").code, 0);
+  EXPECT_EQ(run("c.yaml --run-dir begun --epochs 1").code, 0);
+}
+
+TEST_F(Program, ARunHasItsFolderToItselfUntilItIsKilled) {
+  const auto start =
+      "cd '" + scratch_.path() + "' && exec '" TRAIN_PROGRAM "' c.yaml --run-dir r --epochs 1000000 >long.out 2>&1";
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", start.c_str(), nullptr);
+    _exit(127);
+  }
+  while (!std::filesystem::exists(scratch_ / "r/checkpoint.safetensors")) {
+    ASSERT_EQ(waitpid(child, nullptr, WNOHANG), 0) << scratch_.read("long.out");
+    usleep(10000);
+  }
+  EXPECT_NE(refusal("--resume r").find("another run is writing to 'r'"), std::string::npos);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const auto rest = run("--resume r --stop-after 1");
+  EXPECT_EQ(rest.code, 0) << rest.error;
 }
 
 }  // namespace

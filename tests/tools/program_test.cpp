@@ -72,6 +72,16 @@ TEST(BenchProgram, MeasuresWhatIsAskedForAndWritesTheNumbers) {
   EXPECT_FALSE(contains(written.str(), "mse_loss")) << written.str();
 }
 
+TEST(BenchProgram, LeavesEarlierNumbersWhereItMeasuresNothing) {
+  const auto csv = testing::TempDir() + "apex_cpp_bench_earlier_" + std::to_string(getpid()) + ".csv";
+  std::ofstream(csv) << "earlier";
+  EXPECT_EQ(bench("casts --only no_such_benchmark --csv " + csv).status, 2);
+  std::ostringstream kept;
+  kept << std::ifstream(csv).rdbuf();
+  std::remove(csv.c_str());
+  EXPECT_EQ(kept.str(), "earlier");
+}
+
 TEST(BenchProgram, ComparesStatisticsWithTorchAndTheBound) {
   const auto run = bench("statistics --rounds 3 --only 'f32/1 x 1'");
   ASSERT_EQ(run.status, 0) << run.output;

@@ -2,10 +2,11 @@
 #include <ATen/Context.h>
 #include <malloc.h>
 
-#include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include "common/user_error.h"
+#include "common/write_whole.h"
 #include "options.h"
 #include "suites.h"
 
@@ -26,20 +27,21 @@ const Suite& find_suite(const std::string& name) {
   throw common::UserError("there is no suite '" + name + "'; see --help");
 }
 
+std::string csv_of(const std::string& suite, const std::vector<Result>& results) {
+  std::ostringstream table;
+  write_csv(table, suite, results);
+  return table.str();
+}
+
 int run(const Options& options) {
   const auto& suite = find_suite(options.suite);
   check_device(options, at::hasCUDA());
-  std::ofstream csv;
-  if (!options.csv.empty()) {
-    csv.open(options.csv);
-    if (!csv) throw common::UserError("cannot write " + options.csv);
-  }
+  if (!options.csv.empty()) common::check_writable(options.csv);  // not after minutes of measuring
   Runner runner(options, suite.rounds);
   suite.run(runner);
   if (runner.results().empty())
     throw common::UserError("no benchmark of suite '" + options.suite + "' matches '" + options.only + "'");
-  if (csv.is_open()) write_csv(csv, options.suite, runner.results());
-  if (csv.is_open() && !csv.flush()) throw common::UserError("cannot write " + options.csv);
+  if (!options.csv.empty()) common::write_whole(options.csv, csv_of(options.suite, runner.results()));
   return 0;
 }
 

@@ -1,13 +1,7 @@
 #include "runner.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -15,6 +9,7 @@
 #include <apex_cpp/tables/csv.h>
 
 #include "common/counted.h"
+#include "common/folder_lock.h"
 #include "common/user_error.h"
 #include "program.h"
 #include "records/write_whole.h"
@@ -55,24 +50,6 @@ std::string beginning_of(const std::string& line) {
   return begins_with(line, "epoch ") && first != std::string::npos ? line.substr(0, line.find("  ", first + 2)) : "";
 }
 
-// Two comparisons at work in one folder would make the same cells.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder) : file_(open((folder + "/lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644)) {
-    if (file_ < 0) throw common::UserError("cannot write to folder '" + folder + "': " + std::strerror(errno));
-    if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
-    close(file_);
-    throw common::UserError("another comparison is at work in '" + folder +
-                            "': wait for it, or take another folder with --out");
-  }
-  ~FolderLock() { close(file_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int file_;
-};
-
 class Runner {
  public:
   Runner(const std::vector<Cell>& cells, std::string out, std::string start_processes, common::Progress& progress)
@@ -80,7 +57,9 @@ class Runner {
 
   int run() {
     make_folder(out_ + "/cells");
-    const FolderLock lock(out_);
+    // Two at work in one folder would make the same cells.
+    const common::FolderLock lock(
+        out_, "another comparison is at work in '" + out_ + "': wait for it, or take another folder with --out");
     find_what_is_there();
     for (const auto& cell : cells_) {
       if (finished_.count(cell.name) == 0) make(cell);

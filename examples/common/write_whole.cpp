@@ -1,4 +1,4 @@
-#include "records/write_whole.h"
+#include "common/write_whole.h"
 
 #include <cerrno>
 #include <cstring>
@@ -7,9 +7,9 @@
 
 #include <unistd.h>
 
-#include "errors.h"
+#include "common/user_error.h"
 
-namespace train {
+namespace common {
 
 namespace fs = std::filesystem;
 
@@ -44,4 +44,4 @@ void write_whole(const std::string& path, const std::string& content) {
   }
 }
 
-}  // namespace train
+}  // namespace common

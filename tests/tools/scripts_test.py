@@ -1,0 +1,104 @@
+"""The scripts of tools/ as shells call them: by a link, with CDPATH, without HOME, and on a cache that cannot be written."""
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+DATA = pathlib.Path(os.environ.get("APEX_CPP_DATA") or pathlib.Path.home() / ".cache/apex_cpp/data")
+DIGITS = DATA / "digits/digits.csv.gz"
+# Root may write everywhere: another user meets what is closed.
+OTHER_USER = {"user": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def digest(name):
+    return hashlib.sha256((ROOT / "tools" / name).read_bytes()).hexdigest()[:12]
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="apex_cpp-scripts-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.cache = self.folder / "cache"
+        self.env = self.cache / f"env-{digest('requirements.txt')}"
+        self.env.mkdir(parents=True)
+        (self.env / "complete").write_text("/the/prefix\n")
+
+    def run_tool(self, *command, without=(), user=None, extra_groups=None, **variables):
+        """Exit code, standard output and standard error."""
+        environment = {**os.environ, "APEX_CPP_CACHE": str(self.cache), **variables}
+        for name in without:
+            environment.pop(name, None)
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, user=user,
+                               extra_groups=extra_groups)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    def test_prints_one_prefix_with_cdpath(self):
+        self.assertEqual(self.run_tool("tools/setup", "--prefix", CDPATH=f".:{ROOT}"), (0, "/the/prefix\n", ""))
+
+    def test_finds_the_repository_through_a_link(self):
+        mistakes = {
+            ("setup", "--no"): "unknown argument '--no'",
+            ("train", "no.yaml"): "no such config: ",
+            ("test", "--preset", "no"): "--preset takes release, dev, asan or tsan, not 'no'",
+            ("package", "--no"): "unknown argument '--no'",
+            ("reference", "--no"): "unknown argument '--no'",
+        }
+        for (tool, *arguments), says in mistakes.items():
+            link = self.folder / tool
+            link.symlink_to(ROOT / "tools" / tool)
+            code, _, error = self.run_tool(link, *arguments)
+            self.assertEqual(code, 1, error)
+            self.assertTrue(error.startswith(f"{tool}: {says}"), error)
+
+    def test_says_what_to_set_where_there_is_no_home(self):
+        ended = self.run_tool("tools/setup", "--prefix", without=("HOME", "XDG_CACHE_HOME", "APEX_CPP_CACHE"))
+        self.assertEqual(ended, (1, "", "setup: HOME is not set: set it, or APEX_CPP_CACHE to the cache folder\n"))
+        self.assertEqual(self.run_tool("tools/setup", "--prefix", without=("HOME",))[0], 0)
+
+    def test_takes_no_empty_word_for_a_config(self):
+        code, _, error = self.run_tool("tools/train", "")
+        self.assertEqual((code, error), (1, "train: the config is '': give one, or leave it out for digits_o2.yaml\n"))
+
+    @unittest.skipUnless(DIGITS.exists(), f"{DIGITS} is missing: run tools/setup first")
+    @unittest.skipUnless(ROOT.stat().st_mode & 0o5 == 0o5, "the repository is closed to other users")
+    def test_writes_nothing_to_a_complete_cache_that_is_closed(self):
+        self.complete_the_cache()
+        self.close()
+        code, _, error = self.run_tool("tools/setup", **OTHER_USER)
+        self.assertEqual(code, 0, error)
+        self.assertIn(f"setup: ready: LibTorch in {self.env}", error)
+        self.assertEqual(self.run_tool("tools/port_check", "x.py", **OTHER_USER), (0, f"{ROOT}/tools/porting/program.py x.py\n", ""))
+
+    @unittest.skipUnless(ROOT.stat().st_mode & 0o5 == 0o5, "the repository is closed to other users")
+    def test_says_where_a_closed_cache_is_not_complete(self):
+        self.close()
+        code, _, error = self.run_tool("tools/setup", **OTHER_USER)
+        self.assertEqual((code, error), (1, f"setup: the cache folder {self.cache} is not complete and cannot be written: "
+                                            "set APEX_CPP_CACHE to one that can be\n"))
+
+    def complete_the_cache(self):
+        """Gives it all that tools/setup looks for, and an interpreter for tools/port_check that says what it is to run."""
+        (self.env / "lib/python3.11/site-packages/nvidia/cu13/include/cccl/thrust").mkdir(parents=True)
+        (self.cache / f"safetensors-{digest('requirements-safetensors.txt')}").mkdir()
+        (self.cache / "data/digits").mkdir(parents=True)
+        shutil.copy(DIGITS, self.cache / "data/digits")
+        packages = self.cache / f"port_check-{digest('requirements-port_check.txt')}"
+        (packages / "bin").mkdir(parents=True)
+        (packages / "complete").touch()
+        (packages / "bin/python").write_text('#!/bin/sh\necho "$@"\n')
+        (packages / "bin/python").chmod(0o755)
+
+    def close(self):
+        self.folder.chmod(0o755)
+        self.cache.chmod(0o555)
+        self.addCleanup(self.cache.chmod, 0o755)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
