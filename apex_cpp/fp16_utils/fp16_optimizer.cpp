@@ -7,6 +7,7 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/fp16_utils/deprecated.h>
 
@@ -92,6 +93,11 @@ void FP16_Optimizer::check_gradients() const {
     for (const at::Tensor& param : *params) {
       TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "FP16_Optimizer: the gradient of a parameter of shape ",
                   param.sizes(), " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
+      TORCH_CHECK(!amp::detail::has_unreduced_grad(param), "FP16_Optimizer: the gradient of a parameter of shape ",
+                  param.sizes(),
+                  ", is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
+                  "disable_allreduce(). Give backward(loss, update_master_grads=false) there and end with a pass outside, or "
+                  "drop the gradients with zero_grad().");
     }
   }
 }

@@ -74,7 +74,8 @@ class FP16_Optimizer {
   void backward(const at::Tensor& loss, bool update_master_grads = true, bool retain_graph = false);
   /// Unscales the model's gradients into those of the masters, and those of float32 parameters in place; looks for overflow and
   /// moves a dynamic loss scale. What the masters' gradients were before is gone.
-  /// Errors: RuntimeError for a sparse gradient, before anything is changed, and when no usable scale is left.
+  /// Errors: RuntimeError for a sparse gradient and for one that DistributedDataParallel has not reduced yet, before anything
+  /// is changed, and when no usable scale is left.
   void update_master_grads();
   /// Steps the masters and writes the model's parameters. After an overflow nothing happens but a line on standard output (by
   /// amp's verbosity), and an undefined tensor is answered. A closure, which calls `zero_grad` and `backward` itself, sees the

@@ -96,8 +96,10 @@ class DistributedDataParallel {
   using wraps_initialized_model = std::true_type;
 
   /// Errors, on every rank: ValueError for options that contradict each other or differ between ranks, and for ranks whose
-  /// parameters or buffers differ in name, number, shape, memory order, dtype or kind of device, as they do where opt levels
-  /// differ; RuntimeError for a CPU parameter or buffer and NCCL, and for a parameter that another one has.
+  /// parameters or buffers differ in name, number, shape, memory order, dtype or kind of device, or whose opt levels, loss
+  /// scales or their bounds differ, which the first backward pass checks once more; TypeError for a trained parameter other
+  /// than float16, bfloat16, float32 and float64; RuntimeError for a CPU parameter or buffer and NCCL, and for a parameter that
+  /// another one has.
   explicit DistributedDataParallel(Net& module, const DistributedDataParallelOptions& options = {})
       : module_(module), handle_(module_of(module), options) {}
   explicit DistributedDataParallel(Net&& module, const DistributedDataParallelOptions& options = {})
@@ -144,8 +146,8 @@ class DistributedDataParallel {
   void enable_allreduce() {
     if (std::exchange(is_disabled_, false)) handle_.resume();
   }
-  /// With `retain_allreduce_buffers`, after a backward pass: one flat tensor for each bucket, whose views gradients are. Empty
-  /// otherwise, and from the next forward pass on.
+  /// With `retain_allreduce_buffers`, after a backward pass: one flat tensor for each bucket, whose memory gradients share.
+  /// Empty otherwise, and from the next forward pass on.
   std::vector<at::Tensor> allreduce_buffers() const { return handle_.allreduce_buffers(); }
 
  private:

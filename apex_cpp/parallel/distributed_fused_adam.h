@@ -44,7 +44,9 @@ struct DistributedFusedAdamOptions {
   /// In which gradients and new parameters are sent; not set: in the parameter's own, which loses nothing.
   TORCH_ARG(std::optional<at::ScalarType>, grad_sync_dtype);
   TORCH_ARG(std::optional<at::ScalarType>, param_sync_dtype);
-  /// Send gradients while backward runs; false: at its end.
+  /// Send gradients while backward runs; false: at its end. Where a rank may leave parameters unused, ranks send at different
+  /// places of the pass: a SyncBatchNorm in the model then needs this false, or a `process_group` for this optimizer that
+  /// nobody else uses, `new_group` of all ranks.
   TORCH_ARG(bool, overlap_grad_sync) = true;
   /// `step` returns while new parameters are under way; `finish_param_sync` is to be called before they are read.
   TORCH_ARG(bool, overlap_param_sync) = false;
@@ -92,10 +94,11 @@ struct DistributedFusedAdamOptions {
 /// Parameters: float16, bfloat16, float32, dense, on CPU (Gloo) or CUDA (NCCL). The host waits for the gradients' flags in each
 /// step. Constructor, backward, `step`, `zero_grad`, `clip_grad_norm`, `grad_norm`, `save` and `add_param_group` are
 /// collective: every rank calls them, in the same order. A rank without a batch may leave out backward passes before `step`,
-/// not ones after `grad_norm` or `clip_grad_norm`, nor ones that `zero_grad` drops. CUDA graphs: a captured step is an error.
+/// not ones after `grad_norm` or `clip_grad_norm`, nor ones that `zero_grad` drops; with amp and a loss scale that is dynamic
+/// or not 1 (O1 and O2 unless set) every rank opens the same scale_loss blocks. CUDA graphs: a captured step is an error.
 /// Errors, before anything is changed: those of FusedAdam; ValueError for options that no rank can have or that differ between
-/// ranks, and for parameters that differ between ranks in shape, layout or dtype; TypeError for another dtype; and
-/// c10::DistBackendError when another rank fails or keeps silent beyond the group's time-out.
+/// ranks, for parameters that differ between ranks in shape, layout or dtype, and for a loss scale that does; TypeError for
+/// another dtype; and c10::DistBackendError when another rank fails or keeps silent beyond the group's time-out.
 class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOptimizer {
  public:
   /// Keeps gradients where they are while it lives: passes add up in the parameters, and are sent by the first pass after it.

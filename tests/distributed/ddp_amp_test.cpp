@@ -1,5 +1,6 @@
 // DistributedDataParallel under the opt levels: gradients, loss scaling and skipped steps are one for all ranks.
 #include <apex_cpp/amp.h>
+#include <apex_cpp/fp16_utils/fp16_optimizer.h>
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
@@ -89,6 +90,25 @@ TEST_F(DdpAmp, GradientsAreThoseOfTheJoinedBatchAtEveryLevel) {
       backward_in_block(ddp, opt, small_part(pass, rank()));
       expect_sums(level, opt, joined_sums({pass}));
     }
+  }
+}
+
+TEST_F(DdpAmp, RetainedBuffersTrainAsOthersAtEveryLevel_DDP_08) {
+  for (const std::string level : kLevels) {
+    std::vector<std::string> trained;
+    for (const bool retains : {false, true}) {
+      WholeNumbers model;
+      torch::optim::SGD sgd(model->parameters(), 0.125);
+      auto [net, opt] = amp::initialize(model, sgd, level, with_scale(level, 4.0));
+      auto ddp = DistributedDataParallel(net, Options().message_size(8).retain_allreduce_buffers(retains));
+      for (int pass = 0; pass < 4; ++pass) {
+        opt.zero_grad(/*set_to_none=*/pass % 2 == 0);
+        backward_in_block(ddp, opt, small_part(pass, rank()));
+        opt.step();
+      }
+      trained.push_back(bytes_of(*net) + bytes_of(opt));
+    }
+    EXPECT_EQ(trained[1], trained[0]) << level;
   }
 }
 
@@ -225,6 +245,32 @@ TEST_F(DdpAmp, StepAfterUnsynchronisedPassesOnlyIsAnError_BUG_24) {
     backward_in_block(ddp, opt, small_part(0, rank()));
     opt.step();
     expect_same_on_all_ranks(bytes_of(*net), level);
+  }
+}
+
+TEST_F(DdpAmp, FP16OptimizerTakesNoUnsynchronisedGradients_BUG_24) {
+  for (const auto dtype : {torch::kHalf, torch::kFloat}) {  // with masters and without
+    WholeNumbers net;
+    net->to(dtype);
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    fp16_utils::FP16_Optimizer opt(sgd, fp16_utils::FP16_OptimizerOptions().static_loss_scale(4).verbose(false));
+    auto ddp = DistributedDataParallel(net, Options().gradient_average(false));
+    const auto loss_of = [&, dtype = dtype](int pass) { return ddp(small_part(pass, rank()).to(dtype)).sum(); };
+    const std::string before = bytes_of(*net);
+    {
+      auto guard = ddp.no_sync();
+      EXPECT_TRUE(contains(message_of([&] { opt.backward(loss_of(0)); }), "were within no_sync()")) << dtype;
+      opt.zero_grad();
+      opt.backward(loss_of(0), /*update_master_grads=*/false);
+    }
+    EXPECT_TRUE(contains(message_of([&] { opt.update_master_grads(); }), "update_master_grads=false"));
+    EXPECT_EQ(bytes_of(*net), before);
+    opt.backward(loss_of(1));
+    const auto sums = joined_sums({0, 1});
+    const auto groups = *opt.inspect_master_grad_data();
+    for (size_t i = 0; i < sums.size(); ++i) EXPECT_TRUE(groups[0][i].equal(sums[i])) << dtype << " " << i;
+    opt.step();
+    expect_same_on_all_ranks(bytes_of(*net), "FP16_Optimizer");
   }
 }
 
@@ -481,6 +527,59 @@ TEST_F(DdpAmp, OptLevelsThatDifferAreAnErrorOnEveryRank) {
   const std::string message = message_of([&] { DistributedDataParallel ddp(handle); });
   EXPECT_TRUE(contains(message, "different opt levels"));
   EXPECT_TRUE(contains(message, "rank 1"));
+}
+
+// The scale is what the ranks divide one sum by.
+TEST_F(DdpAmp, AmpThatDiffersBetweenRanksIsAnErrorBeforeTheFirstStep) {
+  const auto message_at = [](const std::string& level, const amp::InitializeOptions& options) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, level, options);
+    return message_of([&, &net = net] { DistributedDataParallel ddp(net); });
+  };
+  const bool is_last = rank() == world_size() - 1;
+  const std::string levels = message_at(is_last ? "O1" : "O0", quiet());
+  EXPECT_TRUE(contains(levels, "opt_level O1")) << levels;
+  EXPECT_TRUE(contains(levels, "the same level and options"));
+  const std::string scales = message_at("O2", is_last ? quiet().loss_scale(8.0) : quiet().loss_scale("dynamic"));
+  EXPECT_TRUE(contains(scales, "loss_scale 8")) << scales;
+  EXPECT_TRUE(contains(message_at("O2", is_last ? quiet().max_loss_scale(16) : quiet()), "max_loss_scale 16"));
+}
+
+TEST_F(DdpAmp, AScaleThatOneRankHasLoadedAloneIsAnErrorInTheFirstPass) {
+  for (const bool delayed : {false, true}) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, sgd, "O2", quiet().loss_scale("dynamic"));
+    auto ddp = DistributedDataParallel(net, Options().delay_allreduce(delayed));
+    if (rank() == 0) amp::loss_scaler(0).restore(8, 3);
+    const std::string before = bytes_of(*net);
+    const auto backward = [&, &opt = opt] { backward_in_block(ddp, opt, small_part(0, rank())); };
+    const std::string message = message_of(backward);
+    EXPECT_TRUE(contains(message, "rank 0: loss 0: a scale of 8, unchanged for 3 steps")) << message;
+    EXPECT_TRUE(contains(message, "amp::load_checkpoint, on every rank"));
+    EXPECT_EQ(bytes_of(*net), before);
+    amp::loss_scaler(0).restore(8, 3);
+    opt.zero_grad();
+    backward();
+    opt.step();
+    expect_same_on_all_ranks(bytes_of(*net), "after it");
+  }
+}
+
+// Each rank's models are its own affair beside the one that is wrapped.
+TEST_F(DdpAmp, WhatOneRankInitializesAloneIsNotCompared) {
+  WholeNumbers model, own;
+  torch::optim::SGD sgd(model->parameters(), 0.1), own_sgd(own->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());
+  if (rank() == 0) {
+    auto [own_net, own_opt] = amp::initialize(own, own_sgd, "O1", quiet());
+    amp::loss_scaler(0).restore(8, 3);
+  }
+  auto ddp = DistributedDataParallel(net);
+  backward_in_block(ddp, opt, small_part(0, rank()));
+  opt.step();
+  expect_same_on_all_ranks(bytes_of(*net), "O2");
 }
 
 }  // namespace

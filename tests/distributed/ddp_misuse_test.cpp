@@ -93,5 +93,14 @@ TEST(Ddp, ModelsThatDifferBetweenRanksAreAnErrorOnEach) {
   EXPECT_TRUE(contains(device, "'more', shape [1], strides [1], Float, on meta")) << device;
 }
 
+TEST(Ddp, NamesATrainedParameterThatItCannotSum) {
+  WholeNumbers net;
+  net->register_parameter("phase", torch::zeros({2}, torch::kComplexFloat));
+  const std::string message = message_of([&] { DistributedDataParallel ddp(net); });
+  EXPECT_TRUE(contains(message, "'phase' in ComplexFloat")) << message;
+  net->named_parameters()["phase"].requires_grad_(false);
+  DistributedDataParallel ddp(net);
+}
+
 }  // namespace
 }  // namespace apex::parallel

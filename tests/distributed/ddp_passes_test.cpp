@@ -97,6 +97,23 @@ TEST(Ddp, RetainedBuffersAreTheGradients_DDP_08) {
   }
 }
 
+// Optimizer::zero_grad calls detach_ on gradients, which autograd's views refuse.
+TEST(Ddp, RetainedGradientsAreTrainedAsOthers_DDP_08) {
+  std::vector<std::vector<Tensor>> trained;
+  for (const bool retains : {false, true}) {
+    WholeNumbers net;
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    auto ddp = DistributedDataParallel(net, Options().message_size(8).retain_allreduce_buffers(retains));
+    for (int pass = 0; pass < 4; ++pass) {
+      sgd.zero_grad(/*set_to_none=*/pass % 2 == 0);
+      ddp(part_of_batch(pass)).sum().backward();
+      sgd.step();
+    }
+    trained.push_back(net->parameters());
+  }
+  expect_equal(trained[1], trained[0]);
+}
+
 // A gradient that somebody still holds keeps its values.
 TEST(Ddp, RetainedGradientsAreNotWrittenOverByTheNextPass_DDP_08) {
   WholeNumbers net;

@@ -5,6 +5,7 @@
 #include <apex_cpp/amp.h>
 #include <apex_cpp/parallel/share_overflow.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -135,6 +136,35 @@ TEST_P(AtLevel, AddsUpBlocks) {
   }
   EXPECT_TRUE(same_bytes(net->parameters(), one_net->parameters()));
   EXPECT_TRUE(same_bytes(delayed_net->parameters(), one_net->parameters()));
+}
+
+// What an earlier block of the step has found does not move the scale again (SCALE-06).
+TEST_P(AtLevel, MovesTheScaleOnceForEachBlockThatOverflows_SCALE_06) {
+  constexpr int kBlocks = 3;
+  const std::vector<std::vector<int>> overflows = {{}, {0}, {1}, {2}, {0, 1}, {0, 2}, {}};  // blocks, of one rank
+  Pair ours, theirs;
+  DistributedFusedAdam sharded(ours->parameters(), summing());
+  optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
+  const auto options = quiet(65536).loss_scale("dynamic");
+  auto [one_net, one_opt] = amp::initialize(theirs, fused, GetParam(), options);
+  auto& one_scaler = amp::loss_scaler(0);
+  auto [net, opt] = amp::initialize(ours, sharded, GetParam(), options);
+  for (size_t step = 0; step < overflows.size(); ++step) {
+    for (int block = 0; block < kBlocks; ++block) {
+      const auto& at_fault = overflows[step];
+      const bool spoiled = std::find(at_fault.begin(), at_fault.end(), block) != at_fault.end();
+      const auto seed = static_cast<int>(step) * kBlocks + block;
+      const double factor = spoiled ? std::numeric_limits<double>::infinity() : std::exp2(-20);
+      { amp::scale_loss(loss_of(net, batch_of(rank(), seed), rank() == 0 ? factor : std::exp2(-20)), opt).backward(); }
+      { amp::scale_loss(loss_of(one_net, joined_batch(seed), factor), one_opt).backward(); }
+      ASSERT_EQ(amp::loss_scaler(0).loss_scale(), one_scaler.loss_scale()) << "step " << step << " block " << block;
+    }
+    opt.step();
+    one_opt.step();
+    one_opt.zero_grad();
+    ASSERT_EQ(amp::step_result(opt).skipped, !overflows[step].empty()) << step;
+  }
+  EXPECT_EQ(one_scaler.loss_scale(), 65536 / std::exp2(7));
 }
 
 INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamAmp, AtLevel, ::testing::Values("O0", "O1", "O2", "O4", "O5"));
@@ -315,6 +345,31 @@ TEST(DistributedFusedAdamAmp, WeightsAreEqualOnAllRanksAfter500Steps) {
     EXPECT_TRUE(same_on_all_ranks(net->parameters())) << level;
     EXPECT_FALSE(amp::step_result(opt).skipped);
   }
+}
+
+TEST(DistributedFusedAdamAmp, ScalesThatDifferBetweenRanksAreAnErrorOnEach) {
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O2", quiet().loss_scale("dynamic"));
+  const auto backward = [&, &net = net, &opt = opt] {
+    auto scaled_loss = amp::scale_loss(loss_of(net, batch_of(rank(), 0)), opt);
+    scaled_loss.backward();
+    scaled_loss.finish();
+  };
+  backward();
+  opt.step();
+  const Tensors before = copies_of(net->parameters());
+  if (rank() == 0) amp::loss_scaler(0).restore(8, 0);
+  const std::string message = message_of(backward);
+  EXPECT_NE(message.find("a loss scale of 8 on one rank and of 1024 on another"), std::string::npos) << message;
+  EXPECT_NE(message.find("amp::load_checkpoint, on every rank"), std::string::npos);
+  EXPECT_TRUE(same_bytes(net->parameters(), before));
+  amp::loss_scaler(0).restore(8, 0);
+  opt.zero_grad();
+  backward();
+  opt.step();
+  EXPECT_FALSE(same_bytes(net->parameters(), before));
+  EXPECT_TRUE(same_on_all_ranks(net->parameters()));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ class AmpedModule : public Impl, public CastsForward {
   decltype(auto) call_with_amp_casts(Args&&... args) {
     return call_with_casts(
         this->amp_casts(),
-        [this](auto&&... each) -> decltype(auto) { return call_uncast(static_cast<decltype(each)>(each)...); },
+        [this](auto&&... each) -> decltype(auto) { return this->call_uncast(static_cast<decltype(each)>(each)...); },
         std::forward<Args>(args)...);
   }
   /// The same for a forward that is told its result's type: `net->forward<std::tuple<Tensor, Tensor>>(x)`.
@@ -88,7 +88,7 @@ class AmpedModule : public Impl, public CastsForward {
   Result call_for_result(Args&&... args) {
     return call_with_casts(
         this->amp_casts(),
-        [this](auto&&... each) -> Result { return Impl::template forward<Result>(static_cast<decltype(each)>(each)...); },
+        [this](auto&&... each) -> Result { return this->Impl::template forward<Result>(static_cast<decltype(each)>(each)...); },
         std::forward<Args>(args)...);
   }
 

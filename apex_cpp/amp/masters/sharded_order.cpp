@@ -11,7 +11,7 @@ void ShardedOrder::begin(std::shared_ptr<GradShards> shards, bool held, const Lo
 
 void ShardedOrder::exit(LossScaler& scaler) {
   shards_->end_pass(scaler.loss_scale());
-  if (scaler.looks()) scaler.check({shards_->norm()});
+  if (scaler.looks() && shards_->pass_overflowed()) scaler.check({shards_->norm()});
 }
 
 void ShardedOrder::drop() {

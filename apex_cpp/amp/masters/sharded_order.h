@@ -18,7 +18,8 @@ class ShardedOrder final : public GradOrder {
   void end_held() { shards_->end_held_pass(); }
 
   void enter() override {}
-  /// Where the scaler looks for overflow, Inf or NaN in the norm over all processes is one.
+  /// Where the scaler looks for overflow, Inf or NaN that this pass brings on any process is one. What an earlier pass of the
+  /// step brought has moved the scale already (SCALE-06).
   void exit(LossScaler& scaler) override;
   void abandon() override { shards_->abandon_pass(); }
 

@@ -33,6 +33,9 @@ class GradShards {
   /// The L2 norm of all sums over all processes, with their scale taken out: float32, one element, on the CPU. Not finite if a
   /// gradient is not; after a watched pass it then finds `first_nonfinite` as well. Synchronises.
   virtual at::Tensor norm() = 0;
+  /// Whether the last pass has brought Inf or NaN, or a sum whose norm is not finite; what earlier passes had brought already
+  /// counts no more. Synchronises.
+  virtual bool pass_overflowed() = 0;
   /// Has the next step multiply by what makes that norm at most `max_norm`; returns the norm from before. Synchronises.
   virtual double clip(double max_norm) = 0;
   /// 1 if a sum is not finite on any process, else 0: float32 scalar.

@@ -62,4 +62,10 @@ std::shared_ptr<GradSync> grad_sync_of(const at::Tensor& param) {
   return found == synced.entries.end() ? nullptr : found->second.sync.lock();
 }
 
+bool has_unreduced_grad(const at::Tensor& param) {
+  if (!GradSync::any_is_behind() || !param.grad().defined()) return false;
+  const auto sync = grad_sync_of(param);
+  return sync && sync->is_behind();
+}
+
 }  // namespace apex::amp::detail

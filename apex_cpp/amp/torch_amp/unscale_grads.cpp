@@ -71,8 +71,7 @@ void check_no_float16(const torch::optim::Optimizer& optimizer) {
 void check_reduced(const torch::optim::Optimizer& optimizer) {
   if (!GradSync::any_is_behind()) return;
   for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
-    const auto sync = grad_sync_of(param);
-    TORCH_CHECK(!sync || !sync->is_behind(), "GradScaler found that the gradient of parameter ", i, " of group ", group_index,
+    TORCH_CHECK(!has_unreduced_grad(param), "GradScaler found that the gradient of parameter ", i, " of group ", group_index,
                 ", of shape ", param.sizes(),
                 ", is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
                 "disable_allreduce(). End with a pass outside of it, or drop the gradients with zero_grad().");

@@ -39,11 +39,12 @@ Bucket::Bucket(std::vector<NamedTensor> params, ProcessGroup group, std::string 
   begin_pass();
 }
 
+// Detached: to autograd they are no views. Optimizer::zero_grad calls detach_ on gradients, which views refuse.
 std::vector<at::Tensor> Bucket::views_of(const at::Tensor& flat) const {
   std::vector<at::Tensor> views;
   int64_t offset = 0;
   for (const auto& [name, param] : params_) {
-    views.push_back(flat.as_strided(param.sizes(), dense_strides_of(param), offset));
+    views.push_back(flat.as_strided(param.sizes(), dense_strides_of(param), offset).detach());
     offset += param.numel();
   }
   return views;

@@ -47,6 +47,8 @@ std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, co
   check_same_on_all_ranks(options);
   const auto group = first_group_for(options);
   state.check_same_on_all_ranks(group, "The model given to DistributedDataParallel");
+  state.check_same_amp_on_all_ranks(group);
+  state.check_trained_dtypes();
   std::shared_ptr<DdpEngine> engine(new DdpEngine(std::move(state), options));
   const std::string what = "broadcasting rank 0's parameters and buffers for DistributedDataParallel";
   std::vector<at::Tensor> tensors = tensors_of(engine->state_.params);
@@ -206,8 +208,17 @@ void DdpEngine::end_pass() {
   if (!check_is_due_) check_last_pass();
 }
 
+// Scales may have been loaded since the module was wrapped. From the first pass on all ranks move them alike.
+void DdpEngine::check_amp_once() {
+  if (amp_is_checked_) return;
+  state_.check_same_amp_on_all_ranks(groups_.front());
+  amp_is_checked_ = true;
+  state_.session.reset();
+}
+
 // Not by what hooks have seen: a parameter that was unfrozen may have got its gradient before its hook was there.
 void DdpEngine::take_grads_at_end() {
+  check_amp_once();
   if (buckets_.empty()) make_buckets(plan_after_arrival());
   for (const size_t index : trained_) {
     if (state_.params[index].tensor.grad().defined()) place_of_[index].bucket->arrive(place_of_[index].position);

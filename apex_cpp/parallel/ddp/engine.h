@@ -61,6 +61,7 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   void make_buckets(const BucketPlan& plan);
   BucketPlan plan_after_arrival() const;
   void launch_complete();
+  void check_amp_once();
   void take_grads_at_end();
   void reduce_rest();
   void abandon_pass();
@@ -76,6 +77,7 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   DistributedDataParallelOptions options_;
   std::vector<ProcessGroup> groups_;
   mutable std::mutex mutex_;
+  bool amp_is_checked_ = false;  // at the end of the first pass
   std::vector<size_t> trained_;  // indices of params
   std::deque<Bucket> buckets_;   // empty until a pass has formed them
   struct Place {

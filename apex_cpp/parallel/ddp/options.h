@@ -17,13 +17,13 @@ struct DistributedDataParallelOptions {
   /// `allreduce_trigger_params` are given.
   TORCH_ARG(int64_t, message_size) = 10000000;
   /// One reduction for each dtype when the backward pass has ended. Nothing overlaps then, but parameters may be left unused,
-  /// other ones on each rank.
+  /// other ones on each rank; then a SyncBatchNorm in the model must not be among what only some ranks use.
   TORCH_ARG(bool, delay_allreduce) = false;
   /// Apex's old name of `delay_allreduce`: giving it is an error that says so.
   TORCH_ARG(std::optional<bool>, shared_param);
   /// A bucket is reduced once the gradient of one of these has come, whatever it holds.
   TORCH_ARG(std::vector<at::Tensor>, allreduce_trigger_params);
-  /// Gradients become views of the reduced buffers, which `allreduce_buffers()` answers.
+  /// Gradients share the memory of the reduced buffers, which `allreduce_buffers()` answers.
   TORCH_ARG(bool, retain_allreduce_buffers) = false;
   /// Sums of 16-bit gradients are formed in float32, with twice the bytes on the wire.
   TORCH_ARG(bool, allreduce_always_fp32) = false;

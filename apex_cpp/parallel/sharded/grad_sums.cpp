@@ -48,6 +48,11 @@ at::Tensor ShardedGrads::norm() {
   return at::full({1}, *norm_ * clip_, at::kFloat);
 }
 
+bool ShardedGrads::pass_overflowed() {
+  if (std::isfinite(norm().item<float>())) return false;
+  return !older_nonfinite_ || pass_nonfinite_;
+}
+
 void ShardedGrads::forget_norm() {
   norm_.reset();
   nonfinite_ = {};

@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <sstream>
 
 #include "kernels/multi_tensor.h"
@@ -30,6 +32,19 @@ std::string described(const at::Tensor& param) {
   text << param.sizes() << " strides " << param.strides() << ' ' << param.scalar_type()
        << (param.requires_grad() ? "" : " frozen");
   return text.str();
+}
+
+// The bits of a positive float are ordered as it is.
+int32_t bits_of(float value) {
+  int32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+float float_of(int32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 }  // namespace
@@ -222,19 +237,45 @@ bool ShardedGrads::has_open_grads() const {
                      [](const Param& each) { return each.arrived || (each.place && each.tensor.grad().defined()); });
 }
 
-// Which parameters have got a gradient on any rank. Returns whether some rank has gradients left for another round.
-bool ShardedGrads::agree_on_presence() {
+// Whether this rank's part of the pass's sums has Inf or NaN.
+bool ShardedGrads::is_pass_nonfinite() const {
+  for (const GradBucket& bucket : buckets_) {
+    const at::Tensor found = at::zeros({1}, bucket.pass.options().dtype(at::kInt));
+    kernels::multi_tensor_check_finite(found, {bucket.pass});
+    if (found.item<int32_t>() != 0) return true;
+  }
+  return false;
+}
+
+// Sums of gradients that carry different scales are of no use: the pass is dropped.
+void ShardedGrads::check_same_scale(float lowest, float highest, double mine) {
+  if (lowest == highest) return;
+  for (GradBucket& bucket : buckets_) bucket.pass.reset();
+  TORCH_CHECK_VALUE(false, "The gradients that a sharded optimizer adds up carry a loss scale of ", lowest,
+                    " on one rank and of ", highest, " on another; on this one, rank ", rank(), ", it is ", mine,
+                    ". Call amp::initialize with the same level and options, and amp::load_checkpoint, on every rank, and open "
+                    "the same scale_loss blocks.");
+}
+
+// Which parameters have got a gradient on any rank, and whether the pass is finite where the norm of all sums cannot tell.
+// Returns whether some rank has gradients left for another round. Errors: ValueError on every rank where scales differ.
+bool ShardedGrads::agree_on_round(double scale) {
   const auto count = static_cast<int64_t>(params_.size());
-  at::Tensor flags = at::zeros({count + 1}, at::kInt);
+  at::Tensor flags = at::zeros({count + 4}, at::kInt);
   auto values = flags.accessor<int32_t, 1>();
   for (const auto i : c10::irange(count)) {
     values[i] = params_[i].present;
     values[count] |= params_[i].place && params_[i].tensor.grad().defined();
   }
+  values[count + 1] = watched_ && older_nonfinite_ && is_pass_nonfinite();
+  values[count + 2] = bits_of(static_cast<float>(scale));
+  values[count + 3] = -values[count + 2];  // the largest of these is of the lowest scale
   at::Tensor shared = flags.to(device_for(options_.group));
   all_reduce(options_.group, shared, "finding which parameters have gradients", c10d::ReduceOp::MAX);
   flags.copy_(shared);
+  check_same_scale(float_of(-values[count + 3]), float_of(values[count + 2]), scale);
   for (const auto i : c10::irange(count)) params_[i].present = values[i] != 0;
+  pass_nonfinite_ = values[count + 1] != 0;
   return values[count] != 0;
 }
 
@@ -262,8 +303,9 @@ void ShardedGrads::end_pass(double scale) {
   for (const auto i : c10::irange(params_.size())) {
     if (params_[i].place && params_[i].tensor.grad().defined()) check_takes(i);
   }
+  older_nonfinite_ |= norm_ && !std::isfinite(*norm_);
   do finish_round();
-  while (agree_on_presence());
+  while (agree_on_round(scale));
   const double of_older = clip_ * scale / scale_;
   for (GradBucket& bucket : buckets_) {
     if (bucket.sum.defined() && of_older != 1) bucket.sum.mul_(of_older);
@@ -297,7 +339,7 @@ void ShardedGrads::drop() {
   }
   for (Param& each : params_) each.present = false;
   scale_ = clip_ = 1.0;
-  ended_ = false;
+  ended_ = older_nonfinite_ = pass_nonfinite_ = false;
   forget_norm();
 }
 

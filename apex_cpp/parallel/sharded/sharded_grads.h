@@ -98,6 +98,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void abandon_pass() override;
   void drop() override;
   at::Tensor norm() override;
+  bool pass_overflowed() override;
   double clip(double max_norm) override;
   at::Tensor found_inf() override;
   void unscale(const at::Tensor& inv_scale) override;
@@ -124,7 +125,9 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   at::Tensor packed(const GradBucket& bucket);
   void receive(GradBucket& bucket);
   void finish_round();
-  bool agree_on_presence();
+  bool agree_on_round(double scale);
+  void check_same_scale(float lowest, float highest, double mine);
+  bool is_pass_nonfinite() const;
   std::vector<at::Tensor> sums() const;
   at::Tensor count_nonfinite();
   Nonfinite find_nonfinite();
@@ -143,6 +146,8 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   double scale_ = 1.0, clip_ = 1.0;
   std::optional<float> norm_;  // of the sums, unscaled, before clipping
   Nonfinite nonfinite_;        // found with it
+  // Whether sums of passes before the last were not finite, and whether the last pass was not either: looked up only then.
+  bool older_nonfinite_ = false, pass_nonfinite_ = false;
   std::string refusal_;
 };
 
