@@ -119,17 +119,13 @@ OptLevel OptLevel::named(const std::string& name) {
 }
 
 OptLevel OptLevel::from_yaml_file(const std::string& path) {
-  return read(detail::read_file(path, "opt level file"), path, std::filesystem::path(path).parent_path().string());
+  return from_yaml_string(detail::read_file(path, "opt level file"), path, std::filesystem::path(path).parent_path().string());
 }
 
-OptLevel OptLevel::from_yaml_string(const std::string& text, const std::string& source_name) {
-  return read(text, source_name, "");
-}
-
-OptLevel OptLevel::read(const std::string& text, const std::string& source, const std::string& folder) {
+OptLevel OptLevel::from_yaml_string(const std::string& text, const std::string& source_name, const std::string& folder) {
   OptLevel level(kDefaultLevel);
   const OverrideReader reader(folder);
-  for (const auto& entry : detail::read_yaml_map(text, source, level_form())) {
+  for (const auto& entry : detail::read_yaml_map(text, source_name, level_form())) {
     level.places_.emplace(entry.key, entry.value_place);
     if (entry.key == kOptLevel) {
       level.name_ = entry.value.text;

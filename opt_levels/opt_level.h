@@ -28,11 +28,12 @@ class OptLevel {
   /// otherwise as `from_yaml_string`.
   static OptLevel from_yaml_file(const std::string& path);
 
-  /// `source_name` stands for the file in messages; a path in the text starts from the working directory. Errors, each with
-  /// source, line, column, key and value: ValueError for text that is no YAML map, a key that is unknown or stands twice, and a
-  /// value of a wrong type or out of range; RuntimeError for an unknown level, and for a value that the level forbids. With
-  /// `enabled: false` the last three are not looked for.
-  static OptLevel from_yaml_string(const std::string& text, const std::string& source_name = "<string>");
+  /// `source_name` stands for the file in messages; a path in the text starts from `folder`, empty for the working directory.
+  /// Errors, each with source, line, column, key and value: ValueError for text that is no YAML map, a key that is unknown or
+  /// stands twice, and a value of a wrong type or out of range; RuntimeError for an unknown level, and for a value that the
+  /// level forbids. With `enabled: false` the last three are not looked for.
+  static OptLevel from_yaml_string(const std::string& text, const std::string& source_name = "<string>",
+                                   const std::string& folder = "");
 
   /// The level and its overrides as YAML: `from_yaml_string` of it gives an equal level.
   std::string to_yaml() const;
@@ -55,8 +56,6 @@ class OptLevel {
   friend bool operator!=(const OptLevel& a, const OptLevel& b) { return !(a == b); }
 
  private:
-  static OptLevel read(const std::string& text, const std::string& source, const std::string& folder);
-
   std::string name_;
   InitializeOptions overrides_;
   std::map<std::string, std::string> places_;

@@ -5,9 +5,9 @@
 
 #include <apex_cpp/tables/csv.h>
 
+#include "common/write_whole.h"
 #include "library_errors.h"
 #include "records/csv_file.h"
-#include "records/write_whole.h"
 
 namespace train {
 namespace {
@@ -44,7 +44,7 @@ void note_climb(const RunFolder& folder, const apex::amp::LevelClimb& climb, int
   const auto earlier = rows_up_to_step(folder.levels(), kLevelsHeader, std::numeric_limits<int64_t>::max());
   const auto table = first_rows(folder.levels(), kLevelsHeader, earlier) +
                      apex::csv_row(epoch, climb.diverged_at, climb.from.name(), climb.to.name(), back_to_step, climb.reason);
-  write_whole(folder.levels(), table);
+  common::write_whole(folder.levels(), table);
 }
 
 }  // namespace train

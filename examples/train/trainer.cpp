@@ -13,10 +13,10 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "climbing.h"
+#include "common/write_whole.h"
 #include "errors.h"
 #include "library_errors.h"
 #include "network/models.h"
-#include "records/write_whole.h"
 #include "step/checkpoint.h"
 #include "step/epoch.h"
 #include "step/optimizer.h"
@@ -164,7 +164,7 @@ struct Session {
 // What the run is trained by from now on. Not before it is known to begin: a folder that is still empty may be taken again.
 void note_config(const RunFolder& folder, const Config& config, Team& team) {
   team.of_leader([&] {
-    write_whole(folder.config(), to_yaml(config));
+    common::write_whole(folder.config(), to_yaml(config));
     return std::string();
   });
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "tests/amp/support.h"
+#include "tests/distributed/ddp_blocks.h"
 #include "tests/distributed/ddp_models.h"
 #include "tests/distributed/ranks.h"
 
@@ -20,7 +21,10 @@ using apex::test::bytes_of;
 using apex::test::contains;
 using apex::test::message_of;
 using apex::test::quiet;
+using apex::testing::backward_in_block;
+using apex::testing::expect_same_on_all_ranks;
 using apex::testing::rank;
+using apex::testing::small_part;
 using apex::testing::WholeNumbers;
 using apex::testing::world_size;
 using torch::Tensor;
@@ -29,19 +33,11 @@ constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3", "O4", "O5"};
 
 class DdpAmp : public apex::test::AmpTest {};
 
-void expect_same_on_all_ranks(const std::string& mine, const std::string& what) {
-  expect_same(default_process_group(), mine, what);
-}
-
 std::string bytes_of_all(const std::vector<Tensor>& tensors) {
   std::string bytes;
   for (const Tensor& tensor : tensors) bytes += bytes_of(tensor) + "\n";
   return bytes;
 }
-
-// Inputs of -1, 0 and 1: gradients of a pass are at most 30 on one rank, so that sums over ranks and three passes, times a loss
-// scale of 4, are whole numbers below 2048 and exact in float16.
-Tensor small_part(int pass, int of_rank) { return apex::testing::part_of_batch(pass, of_rank).remainder(3).sub(1); }
 
 // What one process gets for all ranks' samples of some passes.
 std::vector<Tensor> joined_sums(const std::vector<int>& passes) {
@@ -52,14 +48,6 @@ std::vector<Tensor> joined_sums(const std::vector<int>& passes) {
   std::vector<Tensor> sums;
   for (const Tensor& param : net->parameters()) sums.push_back(param.grad());
   return sums;
-}
-
-template <class Net, class Opt>
-void backward_in_block(DistributedDataParallel<Net>& ddp, Opt& opt, const Tensor& input) {
-  const Tensor loss = ddp(input).sum();
-  auto scaled_loss = amp::scale_loss(loss, opt);
-  scaled_loss.backward();
-  scaled_loss.finish();
 }
 
 template <class Opt>
@@ -502,84 +490,6 @@ void expect_equal_after_500_steps(const std::string& level, Opt kind) {
 TEST_F(DdpAmp, MastersAndWeightsAreEqualAfter500Steps) {
   expect_equal_after_500_steps("O2", Opt::sgd);
   expect_equal_after_500_steps("O5", Opt::fused_adam_in_fused_order);
-}
-
-// ---- order of the calls ----
-
-TEST_F(DdpAmp, InitializeAfterWrappingIsAnError_CHK_07) {
-  WholeNumbers model;
-  torch::optim::SGD sgd(model->parameters(), 0.1);
-  {
-    auto ddp = DistributedDataParallel(model);
-    const std::string message = message_of([&] { (void)amp::initialize(model, sgd, "O2", quiet()); });
-    EXPECT_TRUE(contains(message, "'fc1.weight' in a DistributedDataParallel. Initialize first, then wrap"));
-    EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
-  }
-  auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());
-  EXPECT_EQ(net->fc1->weight.scalar_type(), torch::kHalf);
-}
-
-TEST_F(DdpAmp, OptLevelsThatDifferAreAnErrorOnEveryRank) {
-  WholeNumbers model;
-  torch::optim::SGD sgd(model->parameters(), 0.1);
-  auto [net, opt] = amp::initialize(model, sgd, rank() == 1 ? "O0" : "O2", quiet());
-  auto& handle = net;
-  const std::string message = message_of([&] { DistributedDataParallel ddp(handle); });
-  EXPECT_TRUE(contains(message, "different opt levels"));
-  EXPECT_TRUE(contains(message, "rank 1"));
-}
-
-// The scale is what the ranks divide one sum by.
-TEST_F(DdpAmp, AmpThatDiffersBetweenRanksIsAnErrorBeforeTheFirstStep) {
-  const auto message_at = [](const std::string& level, const amp::InitializeOptions& options) {
-    WholeNumbers model;
-    torch::optim::SGD sgd(model->parameters(), 0.1);
-    auto [net, opt] = amp::initialize(model, sgd, level, options);
-    return message_of([&, &net = net] { DistributedDataParallel ddp(net); });
-  };
-  const bool is_last = rank() == world_size() - 1;
-  const std::string levels = message_at(is_last ? "O1" : "O0", quiet());
-  EXPECT_TRUE(contains(levels, "opt_level O1")) << levels;
-  EXPECT_TRUE(contains(levels, "the same level and options"));
-  const std::string scales = message_at("O2", is_last ? quiet().loss_scale(8.0) : quiet().loss_scale("dynamic"));
-  EXPECT_TRUE(contains(scales, "loss_scale 8")) << scales;
-  EXPECT_TRUE(contains(message_at("O2", is_last ? quiet().max_loss_scale(16) : quiet()), "max_loss_scale 16"));
-}
-
-TEST_F(DdpAmp, AScaleThatOneRankHasLoadedAloneIsAnErrorInTheFirstPass) {
-  for (const bool delayed : {false, true}) {
-    WholeNumbers model;
-    torch::optim::SGD sgd(model->parameters(), 0.1);
-    auto [net, opt] = amp::initialize(model, sgd, "O2", quiet().loss_scale("dynamic"));
-    auto ddp = DistributedDataParallel(net, Options().delay_allreduce(delayed));
-    if (rank() == 0) amp::loss_scaler(0).restore(8, 3);
-    const std::string before = bytes_of(*net);
-    const auto backward = [&, &opt = opt] { backward_in_block(ddp, opt, small_part(0, rank())); };
-    const std::string message = message_of(backward);
-    EXPECT_TRUE(contains(message, "rank 0: loss 0: a scale of 8, unchanged for 3 steps")) << message;
-    EXPECT_TRUE(contains(message, "amp::load_checkpoint, on every rank"));
-    EXPECT_EQ(bytes_of(*net), before);
-    amp::loss_scaler(0).restore(8, 3);
-    opt.zero_grad();
-    backward();
-    opt.step();
-    expect_same_on_all_ranks(bytes_of(*net), "after it");
-  }
-}
-
-// Each rank's models are its own affair beside the one that is wrapped.
-TEST_F(DdpAmp, WhatOneRankInitializesAloneIsNotCompared) {
-  WholeNumbers model, own;
-  torch::optim::SGD sgd(model->parameters(), 0.1), own_sgd(own->parameters(), 0.1);
-  auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());
-  if (rank() == 0) {
-    auto [own_net, own_opt] = amp::initialize(own, own_sgd, "O1", quiet());
-    amp::loss_scaler(0).restore(8, 3);
-  }
-  auto ddp = DistributedDataParallel(net);
-  backward_in_block(ddp, opt, small_part(0, rank()));
-  opt.step();
-  expect_same_on_all_ranks(bytes_of(*net), "O2");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include "common/write_whole.h"
 #include "config/config.h"
 #include "data/load.h"
 #include "easy_digits.h"
@@ -20,7 +21,6 @@
 #include "records/csv_file.h"
 #include "records/metrics.h"
 #include "records/run_folder.h"
-#include "records/write_whole.h"
 #include "scratch.h"
 #include "step/optimizer.h"
 #include "step/schedule.h"
@@ -214,10 +214,10 @@ TEST(RunFolder, RunsThatBeginTogetherHaveDatedFoldersOfTheirOwn) {
 TEST(WriteWhole, ReplacesAFileAndNothingElse) {
   const Scratch scratch;
   scratch.write("file", "old");
-  train::write_whole(scratch / "file", "new");
+  common::write_whole(scratch / "file", "new");
   EXPECT_EQ(scratch.read("file"), "new");
   ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
-  const auto message = message_of<UserError>([&] { train::write_whole(scratch / "pipe", "new"); });
+  const auto message = message_of<UserError>([&] { common::write_whole(scratch / "pipe", "new"); });
   EXPECT_EQ(message, "cannot write '" + (scratch / "pipe") + "': it is no regular file; name another");
   EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "pipe.part"));

@@ -19,12 +19,10 @@ function(apex_own_code target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 endfunction()
 
-# Joins the target's files for compiling, twenty at a time or as many as CMAKE_UNITY_BUILD_BATCH_SIZE says. Names in anonymous
-# namespaces are unique within a target.
+# Joins the target's files for compiling, so many at a time. Names in anonymous namespaces are unique within a target.
+if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
+endif()
 function(apex_join_files target)
-  set(batch 20)
-  if(DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
-    set(batch "${CMAKE_UNITY_BUILD_BATCH_SIZE}")
-  endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY})
 endfunction()

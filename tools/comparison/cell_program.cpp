@@ -7,13 +7,13 @@
 #include <apex_cpp/tables/csv.h>
 
 #include "cells.h"
+#include "common/write_whole.h"
 #include "data/load.h"
 #include "examples/distributed/processes.h"
 #include "layers.h"
 #include "pass.h"
 #include "program.h"
 #include "recorder.h"
-#include "records/write_whole.h"
 #include "state_bytes.h"
 #include "trainer.h"
 
@@ -31,12 +31,12 @@ std::unique_ptr<train::Team> make_team() {
 }
 
 void write_tables(const CellFolder& folder, const Recorder& recorder) {
-  train::write_whole(folder.table("times"), recorder.times());
-  train::write_whole(folder.table("memory"), recorder.memory());
-  train::write_whole(folder.table("parameters"), recorder.parameters());
+  common::write_whole(folder.table("times"), recorder.times());
+  common::write_whole(folder.table("memory"), recorder.memory());
+  common::write_whole(folder.table("parameters"), recorder.parameters());
   const auto checkpoint = folder.run() + "/checkpoint.safetensors";
   if (!fs::exists(checkpoint)) return;  // the run diverged before
-  train::write_whole(folder.table("state"), optimizer_state(checkpoint));
+  common::write_whole(folder.table("state"), optimizer_state(checkpoint));
   fs::remove(checkpoint);  // the largest file by far, and no one goes on from it
 }
 
@@ -49,9 +49,10 @@ void compare_with_reference(const CellFolder& folder, const std::string& weights
   const auto reference = make_pass(setup, amp::OptLevel("O0"), 1);
   const auto pass = make_pass(setup, {config.level, config.torch_amp}, loss_scale, folder.table("trace"));
   const auto tables = compare_layers(reference, pass, loss_scale);
-  train::write_whole(folder.table("layers"), tables.layers);
-  train::write_whole(folder.table("exponents"), tables.exponents);
-  train::write_whole(folder.table("pass"), "loss_scale,weights\n" + apex::csv_row(loss_scale, trained ? "trained" : "initial"));
+  common::write_whole(folder.table("layers"), tables.layers);
+  common::write_whole(folder.table("exponents"), tables.exponents);
+  common::write_whole(folder.table("pass"),
+                      "loss_scale,weights\n" + apex::csv_row(loss_scale, trained ? "trained" : "initial"));
 }
 
 }  // namespace

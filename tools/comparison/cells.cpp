@@ -10,7 +10,7 @@
 #include <apex_cpp/tables/csv.h>
 #include <zlib.h>
 
-#include "records/write_whole.h"
+#include "common/write_whole.h"
 
 namespace comparison {
 namespace {
@@ -82,7 +82,7 @@ std::vector<Cell> cells_of(const Grid& grid) {
   return cells;
 }
 
-void write_listing(const CellFolder& folder) { train::write_whole(folder.listing(), listing_of(folder)); }
+void write_listing(const CellFolder& folder) { common::write_whole(folder.listing(), listing_of(folder)); }
 
 bool is_finished(const CellFolder& folder, const Cell& cell) {
   return fs::exists(folder.listing()) && content_of(folder.config()) == train::to_yaml(cell.config) &&

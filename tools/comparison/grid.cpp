@@ -28,23 +28,6 @@ constexpr int64_t kMostProcesses = 256;
 
 std::string beside(const std::string& grid, const std::string& file) { return (fs::path(grid).parent_path() / file).string(); }
 
-// While it lives, relative paths start from the grid's folder: so do those in a level's text.
-class InFolderOf {
- public:
-  explicit InFolderOf(const std::string& grid) : before_(fs::current_path()) {
-    fs::current_path(fs::absolute(grid).parent_path());
-  }
-  ~InFolderOf() {
-    std::error_code ignored;  // the folder that was left may be gone
-    fs::current_path(before_, ignored);
-  }
-  InFolderOf(const InFolderOf&) = delete;
-  InFolderOf& operator=(const InFolderOf&) = delete;
-
- private:
-  const fs::path before_;
-};
-
 bool entry_begins_with(const std::string& entry, const std::string& text) {
   const auto begin = entry.find_first_not_of(" \n");
   return begin != std::string::npos && entry.compare(begin, text.size(), text) == 0;
@@ -102,8 +85,7 @@ NamedLevel level_of(const std::string& entry, const std::string& grid) {
   }
   return train::as_user_error([&]() -> NamedLevel {
     if (is_mapping(entry)) {
-      const InFolderOf folder(grid);
-      const auto level = OptLevel::from_yaml_string(entry, grid);
+      const auto level = OptLevel::from_yaml_string(entry, grid, fs::path(grid).parent_path().string());
       return {name_of(level), level};
     }
     if (is_file(entry)) {

@@ -11,8 +11,8 @@
 #include "common/counted.h"
 #include "common/folder_lock.h"
 #include "common/user_error.h"
+#include "common/write_whole.h"
 #include "program.h"
-#include "records/write_whole.h"
 #include "shell.h"
 
 namespace comparison {
@@ -109,7 +109,7 @@ class Runner {
     progress_.begin(name_and_place(cell));
     remove_folder(part.path);
     make_folder(part.path);
-    train::write_whole(part.config(), train::to_yaml(cell.config));
+    common::write_whole(part.config(), train::to_yaml(cell.config));
     const auto ended = run_program(cell, begin);
     ++ran_;
     if (ended.code == train::kTrained || ended.code == train::kDiverged) {
@@ -173,7 +173,7 @@ class Runner {
       rows += apex::csv_row(cell.name, cell.config_name, cell.level_name, cell.config.seed, cell.processes, cell.reference,
                             fs::exists(folder_of(cell).listing()));
     }
-    train::write_whole(out_ + "/cells.csv", rows);
+    common::write_whole(out_ + "/cells.csv", rows);
   }
 
   const std::vector<Cell>& cells_;

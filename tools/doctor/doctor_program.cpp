@@ -13,13 +13,13 @@
 
 #include "common/command_line.h"
 #include "common/progress.h"
+#include "common/write_whole.h"
 #include "config/config.h"
 #include "data/load.h"
 #include "errors.h"
 #include "library_errors.h"
 #include "network/models.h"
 #include "program.h"
-#include "records/write_whole.h"
 #include "step/epoch.h"
 #include "step/observer.h"
 #include "step/optimizer.h"
@@ -104,7 +104,7 @@ int run(const std::vector<std::string>& words) {
     std::cout << arguments.help;
     return 0;
   }
-  if (!arguments.yaml.empty()) train::check_writable(arguments.yaml);  // not after minutes of work
+  if (!arguments.yaml.empty()) common::check_writable(arguments.yaml);  // not after minutes of work
   const auto config = train::read_config(arguments.config);
   const auto level = level_for(config, arguments.level);
   if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
@@ -120,7 +120,7 @@ int run(const std::vector<std::string>& words) {
   progress.clear();
   if (divergence) std::cout << divergence << "\n";
   std::cout << "first divergence: " << divergence.place() << "\nkept in float32: " << joined(found) << std::endl;
-  if (!arguments.yaml.empty()) train::write_whole(arguments.yaml, found.to_yaml());
+  if (!arguments.yaml.empty()) common::write_whole(arguments.yaml, found.to_yaml());
   return 0;
 }
 

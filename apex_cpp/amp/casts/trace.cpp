@@ -9,12 +9,14 @@
 #include <apex_cpp/amp/casts/trace_format.h>
 #include <apex_cpp/amp/casts/trace_recorder.h>
 #include <apex_cpp/amp/tensors/op_tensors.h>
+#include <apex_cpp/amp/tensors/unlink.h>
 
 namespace apex::amp {
 
 class trace::Recorder : public detail::TraceRecorder {
  public:
-  Recorder() : outer_(std::exchange(thread_recorder(), this)) {
+  Recorder() {
+    outer = std::exchange(thread_recorder(), this);
     callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&Recorder::on_start, &Recorder::on_end)
                                                .needsInputs(true)
                                                .needsOutputs(true)
@@ -26,8 +28,8 @@ class trace::Recorder : public detail::TraceRecorder {
     if (stopped_) return;
     stopped_ = true;
     at::removeCallback(callback_);
-    leave_thread();
-    if (auto* outer = dynamic_cast<Recorder*>(outer_)) outer->ops.insert(outer->ops.end(), ops.begin(), ops.end());
+    detail::unlink<TraceRecorder>(thread_recorder(), this, &TraceRecorder::outer);
+    if (auto* around = dynamic_cast<Recorder*>(outer)) around->ops.insert(around->ops.end(), ops.begin(), ops.end());
   }
 
   void add_cast(c10::ScalarType from, c10::ScalarType to, bool cached) override {
@@ -79,16 +81,8 @@ class trace::Recorder : public detail::TraceRecorder {
     }
   }
 
-  // Another may have been started since, and be the current one.
-  void leave_thread() {
-    TraceRecorder** link = &thread_recorder();
-    while (*link && *link != this) link = &static_cast<Recorder*>(*link)->outer_;
-    if (*link) *link = outer_;
-  }
-
   static detail::TraceRecorder*& thread_recorder() { return detail::thread_casts().recorder; }
 
-  TraceRecorder* outer_;
   at::CallbackHandle callback_ = 0;
   int depth_ = 0;
   bool stopped_ = false;

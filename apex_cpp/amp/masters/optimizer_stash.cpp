@@ -177,9 +177,7 @@ bool OptimizerStash::has_grads() const {
 at::Tensor OptimizerStash::unreduced_param() const {
   if (!GradSync::any_is_behind()) return {};
   for (const TrainedParam* each : table_.all()) {
-    if (!each->param.grad().defined()) continue;
-    const auto sync = grad_sync_of(each->param);
-    if (sync && sync->is_behind()) return each->param;
+    if (has_unreduced_grad(each->param)) return each->param;
   }
   return {};
 }
@@ -204,10 +202,7 @@ namespace {
 
 // Whether `statistics` takes it. Unscaling refuses other gradients, but does not see those from before the block that the pass
 // added nothing to: a program may have put any there, and no overflow was found in them.
-bool has_statistics(const at::Tensor& grad) {
-  const auto dtype = grad.scalar_type();
-  return grad.layout() == at::kStrided && (is_low_precision(dtype) || dtype == at::kFloat || dtype == at::kDouble);
-}
+bool has_statistics(const at::Tensor& grad) { return grad.layout() == at::kStrided && is_real_float(grad.scalar_type()); }
 
 // The parameter with the first such gradient, of those that `of` has: the parameters, or their masters. One pass over all.
 struct AtFault {

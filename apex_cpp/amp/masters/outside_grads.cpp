@@ -5,8 +5,7 @@ namespace {
 
 constexpr const char* kThirdLine =
     "Differentiate the loss in a block: { auto scaled_loss = amp::scale_loss(loss, optimizer); scaled_loss.backward(); }; or "
-    "drop "
-    "the gradient with zero_grad().";
+    "drop the gradient with zero_grad().";
 
 // A gradient in another dtype than its parameter's is from before `initialize` cast the parameter: it counts no more (MW-06).
 bool is_outside(const TrainedParam& each) {

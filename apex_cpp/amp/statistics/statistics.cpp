@@ -5,21 +5,18 @@
 #include <cmath>
 #include <unordered_set>
 
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/parameter_names.h>
 #include "kernels/statistics/statistics.h"
 
 namespace apex::amp {
 namespace {
 
-bool has_statistics(c10::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
-}
-
 void check_tensor(const std::string& name, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), "statistics: '", name,
                     "' is undefined. Leave it out; a parameter has no gradient before the "
                     "first backward pass.");
-  TORCH_CHECK_TYPE(has_statistics(tensor.scalar_type()), "statistics: '", name, "' has dtype ", tensor.scalar_type(),
+  TORCH_CHECK_TYPE(detail::is_real_float(tensor.scalar_type()), "statistics: '", name, "' has dtype ", tensor.scalar_type(),
                    ". Convert it to float16, bfloat16, float32 or float64.");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "statistics: '", name, "' has layout ", tensor.layout(),
                     ". Pass its values, or tensor.to_dense().");

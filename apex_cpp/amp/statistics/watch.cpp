@@ -6,15 +6,15 @@
 #include <mutex>
 #include <utility>
 
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/op_tensors.h>
+#include <apex_cpp/amp/tensors/unlink.h>
 
 namespace apex::amp {
 namespace {
 
 bool can_be_watched(const at::Tensor& tensor) {
-  const auto dtype = tensor.scalar_type();
-  return tensor.layout() == at::kStrided && !tensor.is_meta() &&
-         (dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble);
+  return tensor.layout() == at::kStrided && !tensor.is_meta() && detail::is_real_float(tensor.scalar_type());
 }
 
 // A weight itself, or a view of one such as its transpose: nothing that a module made.
@@ -53,9 +53,7 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(stopped_, true)) return;
     at::removeCallback(callback_);
-    Recorder** link = &current();
-    while (*link && *link != this) link = &(*link)->outer_;  // another may have been started since
-    if (*link) *link = outer_;
+    detail::unlink(current(), this, &Recorder::outer_);
   }
 
   std::vector<WatchedTensor> records;

@@ -1,6 +1,7 @@
 #include <apex_cpp/parallel/ddp/module_state.h>
 
 #include <apex_cpp/amp/handles/forward_casts.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 
 #include <sstream>
@@ -70,9 +71,8 @@ void ModuleState::check_same_amp_on_all_ranks(const ProcessGroup& group) const {
 void ModuleState::check_trained_dtypes() const {
   for (const auto& [name, param] : params) {
     const auto dtype = param.scalar_type();
-    const bool is_summed = dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
-    TORCH_CHECK_TYPE(is_summed || !param.requires_grad(), "DistributedDataParallel was given the trained parameter '", name,
-                     "' in ", dtype,
+    TORCH_CHECK_TYPE(amp::detail::is_real_float(dtype) || !param.requires_grad(),
+                     "DistributedDataParallel was given the trained parameter '", name, "' in ", dtype,
                      "; it averages float16, bfloat16, float32 and float64. Hold a complex one as its torch::view_as_real, or "
                      "freeze it.");
   }

@@ -239,12 +239,11 @@ bool ShardedGrads::has_open_grads() const {
 
 // Whether this rank's part of the pass's sums has Inf or NaN.
 bool ShardedGrads::is_pass_nonfinite() const {
-  for (const GradBucket& bucket : buckets_) {
-    const at::Tensor found = at::zeros({1}, bucket.pass.options().dtype(at::kInt));
-    kernels::multi_tensor_check_finite(found, {bucket.pass});
-    if (found.item<int32_t>() != 0) return true;
-  }
-  return false;
+  std::vector<at::Tensor> passes;
+  for (const GradBucket& bucket : buckets_) passes.push_back(bucket.pass);
+  const at::Tensor found = at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(device_for(options_.group)));
+  kernels::multi_tensor_check_finite(found, passes);
+  return found.item<int32_t>() != 0;
 }
 
 // Sums of gradients that carry different scales are of no use: the pass is dropped.

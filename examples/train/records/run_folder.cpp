@@ -4,8 +4,8 @@
 #include <ctime>
 #include <filesystem>
 
+#include "common/write_whole.h"
 #include "errors.h"
-#include "records/write_whole.h"
 
 namespace train {
 namespace {
@@ -32,7 +32,7 @@ void make_folders(const std::string& path) {
 // Makes the folder of that name, or with a number behind it while another run has it. Whoever makes a folder has it: runs that
 // begin in the same second do not meet.
 std::string claimed(const std::string& name) {
-  make_folders(folder_of(name));
+  make_folders(common::folder_of(name));
   auto candidate = name;
   std::error_code error;
   for (int number = 2; !fs::create_directory(candidate, error) && !error; ++number) {
@@ -76,7 +76,7 @@ std::string folder_meant_by(const std::string& path) {
   const auto cannot = "cannot resume '" + path + "': ";
   if (!fs::exists(path)) throw UserError(cannot + "no such file or folder");
   if (fs::is_directory(path)) return path;
-  const auto folder = RunFolder::at(folder_of(path));
+  const auto folder = RunFolder::at(common::folder_of(path));
   const auto checkpoint = fs::path(folder.checkpoint()).filename();
   if (fs::path(path).filename() != checkpoint) {
     throw UserError(cannot + "it is no checkpoint; give a run folder, or the " + checkpoint.string() + " in it");
