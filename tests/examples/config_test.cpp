@@ -138,6 +138,11 @@ const BadConfig kBadConfigs[] = {
     {"ShardedWithoutLevel",
      kModel + "data: {set: digits}\noptimizer: {type: DistributedFusedAdam, lr: 0.1}\ntorch_amp: {autocast: none}\n",
      "c.yaml:4:12: key 'torch_amp': is not for DistributedFusedAdam"},
+    {"MistypedSection", "modle: {type: mlp, widths: [8]}\n" + kRest,
+     "c.yaml:1:1: key 'model.type': missing; expected one of mlp, convnet, resnet, alexnet; there are the keys modle, data, "
+     "optimizer, amp"},
+    {"MistypedInnerKey", "model: {tpye: mlp}\n" + kRest,
+     "c.yaml:1:8: key 'model.type': missing; expected one of mlp, convnet, resnet, alexnet; there are the keys tpye"},
     {"NoSection", kRest, "c.yaml:1:1: key 'model.type': missing; expected one of mlp"},
     {"ScalarForSection", "model: mlp\n" + kRest, "c.yaml:1:8: key 'model': expected a mapping"},
     {"NoLearningRate", kModel + "data: {set: digits}\noptimizer: {type: SGD}\namp: {opt_level: O2}\n",

@@ -23,6 +23,16 @@ std::string joined(const std::vector<std::string>& words) {
   return line;
 }
 
+std::vector<std::string> keys_of(const YAML::Node& map) {
+  std::vector<std::string> keys;
+  for (const auto& entry : map) {
+    if (entry.first.IsScalar()) {
+      keys.push_back(entry.first.Scalar());
+    }
+  }
+  return keys;
+}
+
 template <class Number>
 std::string range_text(Number low, Number high) {
   std::ostringstream line;
@@ -56,8 +66,17 @@ std::string in_braces(const YAML::Node& map) {
 
 class Reader : public ConfigKeys {
  public:
-  Reader(YAML::Node map, YAML::Mark mark, const std::string& text, const std::string& source, std::string prefix)
-      : map_(std::move(map)), mark_(mark), text_(text), source_(source), prefix_(std::move(prefix)) {}
+  Reader(YAML::Node map, YAML::Mark mark, const std::string& text, const std::string& source)
+      : map_(std::move(map)), mark_(mark), text_(text), source_(source), keys_(keys_of(map_)) {}
+
+  // Of a section of `outer`, which may lack it.
+  Reader(const YAML::Node& section, const std::string& key, const Reader& outer)
+      : map_(section ? section : YAML::Node(YAML::NodeType::Map)),
+        mark_(section ? section.Mark() : outer.mark_),
+        text_(outer.text_),
+        source_(outer.source_),
+        prefix_(outer.prefix_ + key + "."),
+        keys_(section ? keys_of(map_) : outer.keys_) {}
 
   bool has(const std::string& key) override { return static_cast<bool>(find(key)); }
 
@@ -123,12 +142,11 @@ class Reader : public ConfigKeys {
   }
 
   void section(const std::string& key, const std::function<void(ConfigKeys&)>& describe) override {
-    auto node = find(key);
+    const auto node = find(key);
     if (node && !node.IsMap()) {
       fail(key, "expected a mapping of keys");
     }
-    Reader inner(node ? node : YAML::Node(YAML::NodeType::Map), node ? node.Mark() : mark_, text_, source_,
-                 prefix_ + key + ".");
+    Reader inner(node, key, *this);
     describe(inner);
     inner.refuse_other_keys();
   }
@@ -226,7 +244,7 @@ class Reader : public ConfigKeys {
   }
 
   [[noreturn]] void missing(const std::string& key, const std::string& expected) const {
-    fail(key, "missing; expected " + expected);
+    fail(key, "missing; expected " + expected + (keys_.empty() ? "" : "; there are the keys " + joined(keys_)));
   }
 
   YAML::Node map_;
@@ -234,6 +252,7 @@ class Reader : public ConfigKeys {
   const std::string& text_;
   const std::string& source_;
   std::string prefix_;
+  std::vector<std::string> keys_;  // those that are there; of a section that is not, those of the map that lacks it
   std::vector<std::string> asked_;
 };
 
@@ -249,7 +268,7 @@ void read_keys(const std::string& text, const std::string& source, const std::fu
   if (!root.IsMap()) {
     throw UserError(source + ":1:1: expected a mapping of keys such as 'epochs: 10'");
   }
-  Reader reader(root, root.Mark(), text, source, "");
+  Reader reader(root, root.Mark(), text, source);
   describe(reader);
   reader.refuse_other_keys();
 }
