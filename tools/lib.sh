@@ -13,47 +13,76 @@ cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/apex_cpp}
 # is another one.
 environment() { printf '%s' "${torch_environment:-$cache/env-$(sha256sum tools/requirements.txt | cut -c1-12)}"; }
 
-# python_packages NAME: the folder of requirements-NAME.txt's packages, for the environment's Python to find by PYTHONPATH.
+# python_packages NAME: the folder of requirements-NAME.txt's packages: an environment, or one that Python finds by PYTHONPATH.
 python_packages() { printf '%s/%s-%s' "$cache" "$1" "$(sha256sum "tools/requirements-$1.txt" | cut -c1-12)"; }
 
 # The CMAKE_PREFIX_PATH of the environment's LibTorch, noted when the environment was complete.
 torch_prefix() { cat "$(environment)/complete"; }
 
-# An environment of Python alone with the packages of a requirements file, made when it is first asked for: prints its interpreter.
-# tool_python NAME REQUIREMENTS WHAT
-tool_python() {
-  local env
-  env=$cache/$1-$(sha256sum "$2" | cut -c1-12)
-  [ -e "$env/complete" ] || make_tool_python "$@"
-  echo "$env/bin/python"
+make_cache() { mkdir -p "$cache" || die "cannot make the cache folder $cache: set APEX_CPP_CACHE to a folder that can be written"; }
+
+# make_work FOLDER: $work, a folder in this one for temporary files, which goes when the tool ends.
+work=
+make_work() {
+  trap 'rm -rf "$work"' EXIT
+  work=$(mktemp -d "$1/$self.XXXXXX") || die "cannot make a temporary folder in $1"
 }
 
-# make_tool_python NAME REQUIREMENTS WHAT: by one process at a time, in $env.
-make_tool_python() {
+# The interpreter that the pinned wheels are for. The system's own goes first: a version manager's may vanish.
+system_python() { command -v /usr/bin/python3.11 || command -v python3.11; }
+
+# make_python FOLDER WHAT COMMAND...: the Python environment FOLDER, by one process at a time, unless it is complete. The command installs
+# into it; what that prints is kept in FOLDER/complete.
+make_python() {
   local python
-  mkdir -p "$cache" || die "cannot make the cache folder $cache: set APEX_CPP_CACHE to a folder that can be written"
-  exec 8>"$cache/$1-lock"
-  flock 8
-  if [ ! -e "$env/complete" ]; then
-    python=$(command -v /usr/bin/python3.11 || command -v python3.11) || die "python3.11 is missing: run tools/setup first"
-    say "making a Python environment with $3 in $env"
-    rm -rf "$env"
-    "$python" -m venv "$env"
-    "$env/bin/python" -m pip --disable-pip-version-check --no-input install --no-cache-dir --no-deps --require-hashes --quiet \
-      -r "$2" >&2 || die "pip could not install $2 (its message is above)"
-    touch "$env/complete"
+  [ ! -e "$1/complete" ] || return 0
+  make_cache
+  { exec 8>"$1-lock"; } 2>/dev/null || die "$1 is missing, and the cache folder cannot be written: set APEX_CPP_CACHE to one that can be"
+  flock -n 8 || { say "waiting for another process that makes $1"; flock 8; }
+  if [ ! -e "$1/complete" ]; then
+    python=$(system_python) || die "python3.11 is missing: run tools/setup first"
+    [ -n "$work" ] || make_work "$cache"
+    say "making a Python environment with $2 in $1"
+    rm -rf "$1"
+    "$python" -m venv "$1"
+    "${@:3}" >"$work/complete"
+    mv "$work/complete" "$1/complete"
   fi
   exec 8>&-
 }
 
+# run_pip FOLDER COMMAND ARGUMENTS...: the pip of an environment. Its temporary files (up to 5 GB) stay beside the cache, in $work.
+run_pip() {
+  local shows=--quiet
+  [ ! -t 2 ] || shows=--progress-bar=on
+  TMPDIR=$work "$1/bin/python" -m pip --disable-pip-version-check --no-input "$2" --no-cache-dir "$shows" "${@:3}" >&2
+}
+
+# pip_pinned FOLDER COMMAND REQUIREMENTS ARGUMENTS...: the same with the packages of a requirements file, and no others.
+pip_pinned() {
+  run_pip "$1" "$2" --no-deps --require-hashes -r "$3" "${@:4}" ||
+    die "pip could not $2 $3 (its message is above); run this again when the registry can be reached"
+}
+
+# print_torch_prefix FOLDER: asks the torch of an environment.
+print_torch_prefix() { "$1/bin/python" -W ignore -c 'import torch; print(torch.utils.cmake_prefix_path)'; }
+
+# tool_python NAME WHAT: the interpreter of an environment of Python alone with the packages of requirements-NAME.txt.
+tool_python() {
+  local env requirements=tools/requirements-$1.txt
+  env=$(python_packages "$1")
+  make_python "$env" "$2" pip_pinned "$env" install "$requirements"
+  echo "$env/bin/python"
+}
+
 # The interpreter that plots and reports are made with.
-report_python() { tool_python plot tools/requirements-plot.txt "matplotlib and jinja2 (50 MB to download)"; }
+report_python() { tool_python plot "matplotlib and jinja2 (50 MB to download)"; }
 
 # The interpreter of tools/port_check.
-port_check_python() { tool_python port_check tools/requirements-port_check.txt "PyYAML and tree-sitter (2 MB to download)"; }
+port_check_python() { tool_python port_check "PyYAML and tree-sitter (2 MB to download)"; }
 
 # The interpreter that packages are made with.
-package_python() { tool_python package tools/requirements-package.txt "setuptools and auditwheel (2 MB to download)"; }
+package_python() { tool_python package "setuptools and auditwheel (2 MB to download)"; }
 
 # As many compilers as there are cores and memory for: one that reads torch's headers takes up to 2 GB.
 compile_jobs() {

@@ -32,8 +32,23 @@ def config_keys():
 
 
 def columns():
-    source = re.sub(r'"\s*\n\s*"', "", text_of("examples/train/records/metrics.cpp"))
-    return re.findall(r'constexpr const char\* k\w+Header\s*=\s*"([\w,]+)";', source)
+    """The column names of each table that a run writes, by the constant that has them; None where it is no literal."""
+    found = {}
+    for path in sorted((ROOT / "examples/train").rglob("*.cpp")):
+        source = re.sub(r'"\s*\n\s*"', "", path.read_text())
+        for name, literal in re.findall(r'\b(k\w+Header)\s*=\s*(?:"([\w,]+)";)?', source):
+            found[name] = literal or None
+    return found
+
+
+def files():
+    """The tables of a run folder."""
+    return set(re.findall(r'"/(\w+\.csv)"', text_of("examples/train/records/run_folder.h")))
+
+
+def tables_on(page):
+    """The columns of each file that the page's table of them names."""
+    return dict(re.findall(r"^\| `(\w+\.csv)` \| `([\w,]+)` \|$", text_of(page), re.M))
 
 
 failures = 0
@@ -44,7 +59,9 @@ for page, known in [("opt_levels/README.md", set(level_keys())), ("examples/trai
     complaints += [f"{key}: twice" for key in sorted(set(named)) if named.count(key) > 1]
     print(f"{page}: {len(named)} keys", *complaints, sep="\n  ")
     failures += len(complaints) or len(known) < 10
-found = columns()
-missing = [header for header in found if f"`{header}`" not in text_of("examples/train/README.md")]
-print(f"examples/train/README.md: {len(found)} tables", *missing, sep="\n  not on the page: ")
-sys.exit(bool(failures or missing or len(found) != 4))
+known, named = columns(), tables_on("examples/train/README.md")
+complaints = [f"{name}: not both on the page and in the code" for name in sorted(files() ^ set(named))]
+complaints += [f"{name} is not on the page: {header}" for name, header in known.items() if header not in named.values()]
+complaints += [f"{name}: columns that the code does not have" for name, header in named.items() if header not in known.values()]
+print(f"examples/train/README.md: {len(named)} tables", *complaints, sep="\n  ")
+sys.exit(bool(failures or complaints or not known))

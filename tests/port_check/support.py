@@ -2,12 +2,11 @@
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
 import textwrap
 import unittest
 
-ROOT = pathlib.Path(sys.argv.pop(1))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/port_check"
 
 

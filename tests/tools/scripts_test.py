@@ -1,4 +1,4 @@
-"""The scripts of tools/ as shells call them: by a link, with CDPATH, without HOME, and on a cache that cannot be written."""
+"""The scripts of tools/ as shells call them: by a link, with CDPATH, without HOME, on a cache that cannot be written, several at once."""
 import hashlib
 import os
 import pathlib
@@ -79,24 +79,82 @@ class Scripts(unittest.TestCase):
         self.assertEqual((code, error), (1, f"setup: the cache folder {self.cache} is not complete and cannot be written: "
                                             "set APEX_CPP_CACHE to one that can be\n"))
 
+    def test_says_where_an_environment_is_missing_in_a_closed_cache(self):
+        code, _, error = self.run_as_reader("tools/port_check", "x.py")
+        self.assertEqual(code, 1)
+        self.assertRegex(error, f"^port_check: {self.cache}/port_check-\\w+ is missing, and the cache folder cannot be written: "
+                                "set APEX_CPP_CACHE to one that can be\n$")
+
+    def test_makes_an_environment_once_and_anew_where_one_is_not_complete(self):
+        env = self.cache / "new"
+        (env / "half").mkdir(parents=True)
+        script = f"""set -eu
+            . {ROOT}/tools/lib.sh
+            install() {{ echo "$1" >>{self.folder}/installed; "$1/bin/python" -c 'print("/its/prefix")'; }}
+            make_python {env} 'nothing else' install {env}"""
+        makers = [subprocess.Popen(["bash", "-c", script, "maker"], env={**os.environ, "APEX_CPP_CACHE": str(self.cache)}) for _ in range(3)]
+        self.assertEqual([maker.wait() for maker in makers], [0, 0, 0])
+        self.assertEqual((self.folder / "installed").read_text(), f"{env}\n")
+        self.assertEqual(((env / "complete").read_text(), (env / "half").exists()), ("/its/prefix\n", False))
+        self.assertEqual(list(self.cache.glob("maker.*")), [])
+
+    def test_packages_take_the_place_of_earlier_ones(self):
+        clone, version = self.clone(), "0.1.0+torch2.11.cpu"
+        made = [f"apex_cpp-{version}-py3-none-any.whl", f"apex-cpp-{version}-Linux-x86_64.tar.gz", f"apex-cpp_{version}_amd64.deb"]
+        self.pretend(clone / "tools/setup")
+        self.pretend(clone / "tools/packaging/make_wheel", f'mkdir -p "$3" && touch "$3/{made[0]}"')
+        for program in ("cmake", "dpkg-shlibdeps"):
+            self.pretend(clone / "bin" / program)
+        self.pretend(clone / "bin/cpack", f'[ "$4" = TGZ ] && touch "$6/{made[1]}" || touch "$6/{made[2]}"')
+        self.complete("package")
+        others = ["dist/notes", "dist/apex_cpp-notes.txt", "dist/other-1.0+torch2.11.whl"]
+        earlier = ["dist/apex_cpp-0.0.9+torch2.10.cu126-py3-none-any.whl", "dist/apex-cpp_0.0.9+torch2.10.cpu_amd64.deb"]
+        for name in others + earlier:
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            (clone / name).touch()
+        of_another_torch = self.cache / "env-torch-2.12.0"
+        of_another_torch.mkdir()
+        (of_another_torch / "complete").touch()
+        for folder, arguments in {"dist": (), "dist/torch-2.12.0": ("--torch", "2.12.0")}.items():
+            code, _, error = self.run_tool("tools/package", *arguments, root=clone, PATH=f"{clone}/bin:{os.environ['PATH']}")
+            self.assertEqual(code, 0, error)
+            self.assertTrue(error.endswith(f"package: made: {' '.join(f'{folder}/{name}' for name in made)}\n"), error)
+            others += [f"{folder}/{name}" for name in made]
+            left = [str(path.relative_to(clone)) for path in clone.glob("dist/**/*") if path.is_file()]
+            self.assertCountEqual(left, others)
+
+    def pretend(self, path, script=""):
+        """A program that does this and nothing else."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+
+    def complete(self, name):
+        """Its environment is complete, with an interpreter that says what it is to run."""
+        env = self.cache / f"{name}-{digest(f'requirements-{name}.txt')}"
+        self.pretend(env / "bin/python", 'echo "$@"')
+        (env / "complete").touch()
+
     def complete_the_cache(self):
-        """Gives it all that tools/setup looks for, and an interpreter for tools/port_check that says what it is to run."""
+        """Gives it all that tools/setup looks for, and what tools/port_check runs."""
         (self.env / "lib/python3.11/site-packages/nvidia/cu13/include/cccl/thrust").mkdir(parents=True)
         (self.cache / f"safetensors-{digest('requirements-safetensors.txt')}").mkdir()
         (self.cache / "data/digits").mkdir(parents=True)
         shutil.copy(DIGITS, self.cache / "data/digits")
-        packages = self.cache / f"port_check-{digest('requirements-port_check.txt')}"
-        (packages / "bin").mkdir(parents=True)
-        (packages / "complete").touch()
-        (packages / "bin/python").write_text('#!/bin/sh\necho "$@"\n')
-        (packages / "bin/python").chmod(0o755)
+        self.complete("port_check")
+
+    def clone(self):
+        """A copy of the scripts."""
+        clone = self.folder / "clone"
+        shutil.copytree(ROOT / "tools", clone / "tools", symlinks=True)
+        return clone
 
     def run_as_reader(self, *command):
         """As `run_tool`, by a user who may write to neither the cache nor the repository: a copy, since its own place may be closed
         to that user."""
         clone = self.folder / "clone"
         if not clone.exists():
-            shutil.copytree(ROOT / "tools", clone / "tools", symlinks=True)
+            self.clone()
             subprocess.run(["chmod", "-R", "a+rX", self.folder], check=True)
             self.cache.chmod(0o555)
             self.addCleanup(self.cache.chmod, 0o755)

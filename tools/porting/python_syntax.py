@@ -1,0 +1,54 @@
+"""The tree of a Python source, of Python 3 or not."""
+import ast
+import io
+import re
+import textwrap
+import tokenize
+
+DOTTED = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+
+
+def statements(text):
+    """(first line, source) of each logical line of a file that Python 3 does not parse as a whole."""
+    first, lines = None, text.split("\n")
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NEWLINE:
+                if first is not None:
+                    yield first, textwrap.dedent("\n".join(lines[first - 1 : token.end[0]]))
+                first = None
+            elif first is None and token.type not in (tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.COMMENT):
+                first = token.start[0]
+    except (tokenize.TokenError, IndentationError):  # the rest, line by line
+        for line in range(first or 1, len(lines) + 1):
+            yield line, lines[line - 1].strip()
+
+
+def parse_statement(source):
+    """The tree of one logical line, whose block is elsewhere; what is left of its names if it has none."""
+    for before, after in (("", ""), ("", " pass"), ("if 1: pass\n", " pass"), ("try: pass\n", " pass"), ("", "\ndef _(): pass")):
+        try:
+            tree = ast.parse(before + source + after)
+            return ast.increment_lineno(tree, -before.count("\n")).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    body = []
+    for line, row in enumerate(source.splitlines(), 1):
+        for name in DOTTED.findall(row.split("#")[0]):
+            try:
+                body += ast.increment_lineno(ast.parse(name), line - 1).body
+            except SyntaxError:  # a keyword of Python 3 among the names
+                continue
+    return body
+
+
+def parse(text):
+    """The tree of a file, and a note if Python 3 does not parse it: then statements stand one after the other."""
+    try:
+        return ast.parse(text), None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        body = []
+        for first, source in statements(text):
+            for node in parse_statement(source):
+                body.append(ast.increment_lineno(node, first - 1))
+        return ast.Module(body, []), f"line {getattr(error, 'lineno', None) or 1} is not Python 3; read statement by statement"
