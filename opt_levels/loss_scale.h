@@ -5,6 +5,9 @@
 
 namespace apex::opt_levels {
 
+/// 2^24: where a dynamic loss scale stops growing unless max_loss_scale says otherwise.
+inline constexpr double kMaxLossScale = 16777216.0;
+
 /// A loss scale: a fixed number, or adapted to overflows while training (`"dynamic"`).
 ///
 /// Converts from any number, and from a string as Apex does (PROP-16): "dynamic", or a number such as "128.0".

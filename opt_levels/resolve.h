@@ -21,7 +21,7 @@ struct Settings {
   std::int64_t num_losses = 1;
   std::int64_t verbosity = 1;
   std::optional<double> min_loss_scale;
-  double max_loss_scale = 16777216.0;  // 2^24
+  double max_loss_scale = kMaxLossScale;
   bool skip_nonfinite = false;
   bool allow_banned = false;
   std::optional<bool> allow_tf32;  // none: the process's own setting

@@ -12,11 +12,14 @@ namespace apex::amp::functional {
 
 /// Squares of 16-bit activations leave the range of FP16 from 256 on: LibTorch's own would divide by infinity.
 at::Tensor local_response_norm(const at::Tensor& input, const torch::nn::functional::LocalResponseNormFuncOptions& options);
+/// The loss of that name, of logits and targets of shape [N, C].
 at::Tensor multilabel_soft_margin_loss(const at::Tensor& input, const at::Tensor& target,
                                        const torch::nn::functional::MultilabelSoftMarginLossFuncOptions& options = {});
 /// All modes, `area` included: LibTorch's is an adaptive average pool, which stays in the type of its input.
 at::Tensor interpolate(const at::Tensor& input, const torch::nn::functional::InterpolateFuncOptions& options);
+/// The input over its norm along a dimension.
 at::Tensor normalize(const at::Tensor& input, torch::nn::functional::NormalizeFuncOptions options = {});
+/// softmax of -input.
 at::Tensor softmin(const at::Tensor& input, const torch::nn::functional::SoftminFuncOptions& options);
 
 }  // namespace apex::amp::functional

@@ -90,8 +90,7 @@ void Initializer::check() {
   for (const auto& [optimizer, own_class] : optimizers_) check_class(*optimizer, own_class);
   if (!session_->enabled()) return;
   TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
-              "amp::initialize needs cuDNN, which was switched off. Call "
-              "at::globalContext().setUserEnabledCuDNN(true).");
+              "amp::initialize needs cuDNN, which was switched off. Call at::globalContext().setUserEnabledCuDNN(true).");
   uses_huge_pages_ = wants_huge_pages();
   name_parameters();
   check_kept_modules();

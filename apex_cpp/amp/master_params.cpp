@@ -20,8 +20,8 @@ double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm) {
   stash.check_in_use();
   TORCH_CHECK_VALUE(max_norm > 0, "amp::clip_grad_norm_: max_norm must be positive, got ", max_norm);
   TORCH_CHECK(!stash.inside_backward(),
-              "amp::clip_grad_norm_ was called inside a scale_loss block, where the gradients are still "
-              "scaled. Call it after the block.");
+              "amp::clip_grad_norm_ was called inside a scale_loss block, where the gradients are still scaled. Call it after "
+              "the block.");
   stash.check_unscaled("amp::clip_grad_norm_");
   return stash.clip_grad_norm(max_norm);
 }

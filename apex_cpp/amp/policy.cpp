@@ -31,11 +31,14 @@ const Row& row_named(const std::string& name) {
   C10_THROW_ERROR(ValueError, "amp::Policy: there is no policy '" + name + "'. Use one of " + names + ".");
 }
 
-std::mutex global_mutex;
+struct Global {
+  std::mutex mutex;
+  Policy policy{"float32"};
+};
 
-Policy& global() {
-  static Policy policy("float32");
-  return policy;
+Global& global() {
+  static Global global;
+  return global;
 }
 
 }  // namespace
@@ -47,13 +50,13 @@ Policy::Policy(const std::string& name)
       level_(opt_levels::OptLevel::from_yaml_string(row_named(name).level, "amp::Policy(\"" + name + "\")")) {}
 
 void set_global_policy(const Policy& policy) {
-  const std::lock_guard<std::mutex> lock(global_mutex);
-  global() = policy;
+  const std::lock_guard<std::mutex> lock(global().mutex);
+  global().policy = policy;
 }
 
 Policy global_policy() {
-  const std::lock_guard<std::mutex> lock(global_mutex);
-  return global();
+  const std::lock_guard<std::mutex> lock(global().mutex);
+  return global().policy;
 }
 
 }  // namespace apex::amp

@@ -8,11 +8,7 @@ namespace apex::amp {
 
 const opt_levels::Properties& properties() { return detail::require_session("properties").settings.properties; }
 
-LossScaler& loss_scaler(int64_t loss_id) {
-  auto& session = detail::require_session("loss_scaler");
-  TORCH_CHECK(session.enabled(), "amp::loss_scaler was called after amp::initialize(enabled=false): there are no loss scalers.");
-  return session.scaler(loss_id);
-}
+LossScaler& loss_scaler(int64_t loss_id) { return detail::require_enabled_session("loss_scaler").scaler(loss_id); }
 
 int64_t num_loss_scalers() { return static_cast<int64_t>(detail::require_session("num_loss_scalers").scalers.size()); }
 

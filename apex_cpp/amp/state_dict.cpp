@@ -12,13 +12,6 @@ namespace {
 
 constexpr const char* kKeyPart = "loss_scaler";
 
-detail::Session& enabled_session(const char* caller) {
-  auto& session = detail::require_session(caller);
-  TORCH_CHECK(session.enabled(), "amp::", caller,
-              " was called after amp::initialize(enabled=false): there are no loss scalers.");
-  return session;
-}
-
 bool names_a_scaler(const std::string& key) { return key.find(kKeyPart) != std::string::npos; }
 
 }  // namespace
@@ -26,14 +19,14 @@ bool names_a_scaler(const std::string& key) { return key.find(kKeyPart) != std::
 StateDict state_dict() {
   StateDict state;
   size_t index = 0;
-  for (const auto& scaler : enabled_session("state_dict").scalers) {
+  for (const auto& scaler : detail::require_enabled_session("state_dict").scalers) {
     state.insert(kKeyPart + std::to_string(index++), {scaler.loss_scale(), scaler.unskipped()});
   }
   return state;
 }
 
 void load_state_dict(const StateDict& state) {
-  auto& scalers = enabled_session("load_state_dict").scalers;
+  auto& scalers = detail::require_enabled_session("load_state_dict").scalers;
   if (state.size() != scalers.size()) {
     std::cout << "amp::load_state_dict: the state has " << state.size() << " loss scalers, amp was initialized with "
               << scalers.size() << ".\n";

@@ -9,6 +9,7 @@
 
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 
 #include <algorithm>
 #include <cmath>
@@ -33,8 +34,7 @@ std::vector<at::Tensor> grads_of(const std::vector<at::Tensor>& parameters) {
 
 bool have_kernels(const std::vector<at::Tensor>& grads, double norm_type) {
   const auto has_kernel = [](const at::Tensor& grad) {
-    const auto dtype = grad.scalar_type();
-    return (dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat) && grad.is_non_overlapping_and_dense();
+    return amp::detail::is_amp_float(grad.scalar_type()) && grad.is_non_overlapping_and_dense();
   };
   return (norm_type == 2 || std::isinf(norm_type)) && norm_type > 0 && std::all_of(grads.begin(), grads.end(), has_kernel);
 }
@@ -80,7 +80,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
   TORCH_CHECK(!error_if_nonfinite || std::isfinite(norm.item<double>()), "clip_grad_norm_: the total norm of order ", norm_type,
               " of the gradients is ", norm.item<double>(),
               ", so they cannot be clipped. Skip the step, or pass error_if_nonfinite=false to scale them all the same.");
-  const at::Tensor coefficient = norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+  const at::Tensor coefficient = norm.add(amp::detail::kClipEpsilon).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   if (fused) {
     kernels::multi_tensor_unscale(flag, grads, grads, coefficient);
   } else {

@@ -1,5 +1,7 @@
 #include <apex_cpp/contrib/xentropy.h>
 
+#include <apex_cpp/amp/tensors/low_precision.h>
+
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -13,17 +15,16 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "SoftmaxCrossEntropyLoss";
 
-bool has_16_bits(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
-
 void check_logits(const at::Tensor& logits, bool half_to_float) {
   TORCH_CHECK(logits.defined() && logits.dim() == 2, kName, ": logits are to have shape [rows, classes]",
               logits.defined() ? c10::str(", not ", logits.sizes(), ". Use view({-1, classes}).") : ", and are undefined.");
   const auto dtype = logits.scalar_type();
-  TORCH_CHECK(has_16_bits(dtype) || dtype == at::kFloat || dtype == at::kDouble, kName, ": logits are ", dtype,
+  TORCH_CHECK(amp::detail::is_real_float(dtype), kName, ": logits are ", dtype,
               ". Convert them to float16, bfloat16, float32 or float64.");
   TORCH_CHECK(logits.size(1) > 0, kName, ": logits of shape ", logits.sizes(), " have no classes.");
-  TORCH_CHECK(!half_to_float || has_16_bits(dtype), kName, ": half_to_float is for float16 and bfloat16 logits, and these are ",
-              dtype, ". Leave it out: losses have their dtype.");
+  TORCH_CHECK(!half_to_float || amp::detail::is_low_precision(dtype), kName,
+              ": half_to_float is for float16 and bfloat16 logits, and these are ", dtype,
+              ". Leave it out: losses have their dtype.");
 }
 
 void check_labels(const at::Tensor& labels, const at::Tensor& logits) {

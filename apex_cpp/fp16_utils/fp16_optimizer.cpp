@@ -95,7 +95,7 @@ void FP16_Optimizer::check_gradients() const {
                   param.sizes(), " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
       TORCH_CHECK(!amp::detail::has_unreduced_grad(param), "FP16_Optimizer: the gradient of a parameter of shape ",
                   param.sizes(),
-                  ", is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
+                  " is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
                   "disable_allreduce(). Give backward(loss, update_master_grads=false) there and end with a pass outside, or "
                   "drop the gradients with zero_grad().");
     }

@@ -25,7 +25,7 @@ struct DynamicLossArgs {
   TORCH_ARG(double, scale_factor) = amp::LossScaler::kScaleFactor;
   TORCH_ARG(int64_t, scale_window) = amp::LossScaler::kScaleWindow;
   TORCH_ARG(std::optional<double>, min_loss_scale) = std::nullopt;
-  TORCH_ARG(double, max_loss_scale) = 16777216.0;
+  TORCH_ARG(double, max_loss_scale) = amp::LossScaler::kMaxScale;
 };
 
 /// Options of FP16_Optimizer, under Apex's names and with its defaults.

@@ -43,7 +43,9 @@ class DynamicLossScaler {
   /// On overflow: divides the scale by the factor, not below 1. Otherwise multiplies it once every `scale_window` updates since
   /// the last overflow.
   void update_scale(bool overflow);
+  /// gradient * loss_scale.
   at::Tensor scale_gradient(const at::Tensor& gradient) const { return gradient.mul(scale_); }
+  /// Backward of loss * loss_scale.
   void backward(const at::Tensor& loss, std::optional<bool> retain_graph = std::nullopt) const;
 
  private:

@@ -6,7 +6,6 @@
 
 #include <ostream>
 #include <utility>
-#include <vector>
 
 #include <apex_cpp/normalization/options.h>
 

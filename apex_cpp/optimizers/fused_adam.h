@@ -7,8 +7,8 @@
 
 namespace apex::optimizers {
 
-/// Options of FusedAdam, under Apex's names and with its defaults. A group may have its own, but for the last four, which are
-/// the optimizer's.
+/// Options of FusedAdam, under Apex's names and with its defaults. A group may have its own, but for set_grad_none, capturable,
+/// master_weights and materialize_master_grads, which are the optimizer's.
 struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
   /* implicit */ FusedAdamOptions(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr) = 1e-3;

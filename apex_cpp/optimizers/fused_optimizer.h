@@ -2,7 +2,6 @@
 
 #include <torch/optim/optimizer.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>

@@ -1,16 +1,14 @@
 #include <apex_cpp/optimizers/stepped_param.h>
 
+#include <apex_cpp/amp/tensors/low_precision.h>
+
 #include <algorithm>
 #include <functional>
 #include <sstream>
-#include <tuple>
 
 namespace apex::optimizers::detail {
-namespace {
 
-bool is_supported(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat; }
-
-}  // namespace
+using amp::detail::is_amp_float;
 
 std::string name_of(size_t group, size_t position, const at::Tensor& param) {
   std::ostringstream name;
@@ -22,10 +20,10 @@ void SteppedParam::check() const {
   TORCH_CHECK(grad.layout() == at::kStrided, name(),
               " has a sparse gradient. The fused optimizers take dense ones: make the embedding dense (sparse=false), or "
               "give its weight to torch::optim::SGD or Adagrad.");
-  TORCH_CHECK(is_supported(param.scalar_type()), name(), " has dtype ", param.scalar_type(),
+  TORCH_CHECK(is_amp_float(param.scalar_type()), name(), " has dtype ", param.scalar_type(),
               ". The fused optimizers take float16, bfloat16 and float32: convert it, or give it to an optimizer of "
               "torch::optim.");
-  TORCH_CHECK(is_supported(grad.scalar_type()), name(), " has a gradient of dtype ", grad.scalar_type(),
+  TORCH_CHECK(is_amp_float(grad.scalar_type()), name(), " has a gradient of dtype ", grad.scalar_type(),
               ". The fused optimizers take float16, bfloat16 and float32: convert it to the parameter's.");
   TORCH_CHECK(grad.sizes() == param.sizes() && grad.device() == param.device(), name(), " is on ", param.device(),
               ", and has a gradient of shape ", grad.sizes(), " on ", grad.device(),

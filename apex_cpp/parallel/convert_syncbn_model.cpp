@@ -50,9 +50,8 @@ void warn_of_unknown(const std::string& name, const torch::nn::Module& module) {
   const auto buffers = module.named_buffers(/*recurse=*/false);
   if (!buffers.contains("running_mean") || !buffers.contains("running_var")) return;
   TORCH_WARN("convert_syncbn_model: ", called(name), " is a ", module.name(),
-             " with running statistics of its own, and not one of "
-             "torch::nn::BatchNorm1d, 2d and 3d: it is left as it is, and does not synchronize. If it is a batch norm, use "
-             "apex::parallel::SyncBatchNorm in it.");
+             " with running statistics of its own, and not one of torch::nn::BatchNorm1d, 2d and 3d: it is left as it is, and "
+             "does not synchronize. If it is a batch norm, use apex::parallel::SyncBatchNorm in it.");
 }
 
 void convert(const std::string& name, torch::nn::Module& module, const ProcessGroup& group, bool channel_last) {

@@ -2,9 +2,9 @@
 
 #include <torch/nn/module.h>
 
-#include <type_traits>
 #include <utility>
 
+#include <apex_cpp/amp/tensors/module_in.h>
 #include <apex_cpp/parallel/processes/process_group.h>
 
 namespace apex::parallel {
@@ -12,15 +12,6 @@ namespace apex::parallel {
 namespace detail {
 
 void synchronize_batch_norms(torch::nn::Module& model, const ProcessGroup& group, bool channel_last);
-
-template <class Net>
-torch::nn::Module& module_in(Net& model) {
-  if constexpr (std::is_base_of_v<torch::nn::Module, Net>) {
-    return model;
-  } else {
-    return *model;
-  }
-}
 
 }  // namespace detail
 
@@ -42,10 +33,10 @@ torch::nn::Module& module_in(Net& model) {
 /// `channel_last`: the layers' inputs are [N, *, C]. Converted layers check shapes and dtypes as before, so that one value per
 /// channel on a rank remains LibTorch's error there; `SyncBatchNorm` by its name takes it.
 /// Warns of a module of another class that has running_mean and running_var: its batch norm is its own, and not synchronized.
-/// Errors, before anything is changed: ValueError for an eps that is negative or not finite.
+/// Errors, before anything is changed: a null model; ValueError for an eps that is negative or not finite.
 template <class Net>
 Net convert_syncbn_model(Net&& model, const ProcessGroup& process_group = {}, bool channel_last = false) {
-  detail::synchronize_batch_norms(detail::module_in(model), process_group, channel_last);
+  detail::synchronize_batch_norms(amp::detail::module_in(model, "convert_syncbn_model"), process_group, channel_last);
   return std::forward<Net>(model);
 }
 

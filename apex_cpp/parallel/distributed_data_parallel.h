@@ -1,6 +1,7 @@
 #pragma once
 
 #include <apex_cpp/amp/handles/model_kinds.h>
+#include <apex_cpp/amp/tensors/module_in.h>
 #include <apex_cpp/parallel/ddp/options.h>
 #include <torch/nn/module.h>
 
@@ -77,8 +78,8 @@ class [[nodiscard]] NoSync {
 /// overflow: all ranks see the same, and skip together. Errors of `backward()`: RuntimeError, on every rank, naming parameters
 /// that got no gradient and the ranks, unless `delay_allreduce`; RuntimeError for a sparse gradient; c10::DistBackendError that
 /// names the ranks when others ended or took longer than the group's time-out, or when one went on alone after a backward pass
-/// that threw there. On a GPU a rank whose own gradients are all
-/// there learns of those missing elsewhere in its next backward pass, since nothing waits for the device before.
+/// that threw there. On a GPU a rank whose own gradients are all there learns of those missing elsewhere in its next backward
+/// pass, since nothing waits for the device before.
 ///
 /// A backward pass that runs another one inside, as one that computes activations again may, looks like two passes, the first
 /// of which lacks gradients: an error. Such a model takes `Reducer` in place of this class, called after `backward()`, with
@@ -139,7 +140,7 @@ class DistributedDataParallel {
   /// the sums. With amp their `scale_loss` blocks leave them scaled in the model, as `delay_unscale` does, and a step after
   /// such passes only is an error, by `GradScaler` too. Guards may nest. PyTorch: `no_sync`.
   NoSync no_sync() { return NoSync(handle_.engine()); }
-  /// The same by hand. Apex: of these names.
+  /// The same by hand. Apex: the same names.
   void disable_allreduce() {
     if (!std::exchange(is_disabled_, true)) handle_.pause();
   }
@@ -151,14 +152,7 @@ class DistributedDataParallel {
   std::vector<at::Tensor> allreduce_buffers() const { return handle_.allreduce_buffers(); }
 
  private:
-  static torch::nn::Module& module_of(Net& module) {
-    if constexpr (amp::detail::kIsModule<Net>) {
-      return module;
-    } else {
-      if constexpr (amp::detail::kIsSharedPtr<Net>) TORCH_CHECK(module, "DistributedDataParallel was given a null model.");
-      return *module;
-    }
-  }
+  static torch::nn::Module& module_of(Net& module) { return amp::detail::module_in(module, "DistributedDataParallel"); }
 
   Held module_;
   detail::DdpHandle handle_;

@@ -6,6 +6,7 @@
 
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/optimizers/detail/adam_control.h>
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/parallel/processes/collectives.h>
@@ -28,8 +29,8 @@ constexpr double kMiB = 1024.0 * 1024.0;
 std::string name_of(const std::optional<at::ScalarType>& dtype) { return dtype ? c10::toString(*dtype) : "own"; }
 
 void check_dtype(const char* option, const std::optional<at::ScalarType>& dtype) {
-  TORCH_CHECK_VALUE(!dtype || *dtype == at::kFloat || *dtype == at::kHalf || *dtype == at::kBFloat16,
-                    "DistributedFusedAdam: ", option, " must be float32, float16 or bfloat16, got ", *dtype, ".");
+  TORCH_CHECK_VALUE(!dtype || amp::detail::is_amp_float(*dtype), "DistributedFusedAdam: ", option,
+                    " must be float32, float16 or bfloat16, got ", *dtype, ".");
 }
 
 // Options that shape what is sent.

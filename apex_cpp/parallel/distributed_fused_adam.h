@@ -63,9 +63,9 @@ struct DistributedFusedAdamOptions {
 /// and updates one part in `ranks` of them. In place of DistributedDataParallel, not beside it. Apex:
 /// apex.contrib.optimizers.DistributedFusedAdam.
 ///
-///     apex::parallel::DistributedFusedAdam optimizer(model->parameters(),
-///     DistributedFusedAdamOptions(1e-3).bucket_cap_mb(25)); auto [net, opt] = apex::amp::initialize(model, optimizer, "O2");
-///     // or without amp
+///     auto options = apex::parallel::DistributedFusedAdamOptions(1e-3).bucket_cap_mb(25);
+///     apex::parallel::DistributedFusedAdam optimizer(model->parameters(), options);
+///     auto [net, opt] = apex::amp::initialize(model, optimizer, "O2");  // or without amp
 ///
 /// Gradients leave the parameters during backward: each is added up over the ranks and divided by their number, bucket by
 /// bucket, in float32 and in rank order (over NCCL in NCCL's order, in the dtype they are sent in), and its part kept. `step`

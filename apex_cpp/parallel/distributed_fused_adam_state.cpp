@@ -3,6 +3,7 @@
 #include <torch/optim/serialize.h>
 #include <torch/serialize/archive.h>
 
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/optimizers/detail/read_optimizer.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>
@@ -64,7 +65,7 @@ void DistributedFusedAdam::slice_states(torch::optim::Optimizer& read) {
       TORCH_CHECK(each->sizes() == param.sizes(), "The saved state of a parameter has shape ", each->sizes(), ", expected ",
                   param.sizes(), ". Load what DistributedFusedAdam or FusedAdam saved over the same parameters.");
       const auto dtype = each == &state.master_param ? at::kFloat : dtype_;
-      *each = part_of(param, detail::in_memory_order_of(param, *each)).to(param.device(), dtype, false, /*copy=*/true);
+      *each = part_of(param, amp::detail::in_layout_of(*each, param)).to(param.device(), dtype, false, /*copy=*/true);
     }
     if (!has_own_master(param)) state.master_param.reset();
   }
@@ -74,7 +75,7 @@ void DistributedFusedAdam::load_master(const at::Tensor& param, const at::Tensor
   const at::NoGradGuard no_grad;
   const detail::ShardedGrads::Place* place = sync().place_of(sync().index_of(param));
   if (!place || !has_own_master(param)) return;
-  const at::Tensor full = detail::in_memory_order_of(param, value);
+  const at::Tensor full = amp::detail::in_layout_of(value, param);
   state_of<FusedAdamParamState>(param).master_param = part_of(param, full).to(param.device(), at::kFloat, false, /*copy=*/true);
   written_.erase(param.unsafeGetTensorImpl());
 }

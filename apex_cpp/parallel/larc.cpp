@@ -5,6 +5,7 @@
 #include <ATen/ops/reciprocal.h>
 
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 
 #include <cmath>
 #include <map>
@@ -23,9 +24,8 @@ void check_gradients(const std::vector<at::Tensor>& params) {
         ", is sparse, and has no norm beside the parameter's. Make the embedding dense (sparse=false), or give it to an "
         "optimizer of its own.");
     for (const auto dtype : {params[i].scalar_type(), grad.scalar_type()}) {
-      TORCH_CHECK(dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16, "LARC: parameter ", i,
-                  " of its group, of shape ", params[i].sizes(), ", has dtype ", dtype,
-                  "; expected float32, float16 or bfloat16.");
+      TORCH_CHECK(amp::detail::is_amp_float(dtype), "LARC: parameter ", i, " of its group, of shape ", params[i].sizes(),
+                  ", has dtype ", dtype, "; expected float32, float16 or bfloat16.");
     }
   }
 }

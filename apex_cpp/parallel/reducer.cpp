@@ -1,7 +1,7 @@
 #include <apex_cpp/parallel/reducer.h>
 
 #include <apex_cpp/parallel/ddp/module_state.h>
-#include <apex_cpp/parallel/flat_dist_call.h>
+#include <apex_cpp/parallel/processes/flat_dist_call.h>
 
 namespace apex::parallel {
 

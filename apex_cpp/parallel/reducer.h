@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <apex_cpp/amp/tensors/module_in.h>
 #include <apex_cpp/parallel/processes/process_group.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -18,15 +19,15 @@ namespace apex::parallel {
 ///     reducer.reduce();                             // and now the mean of all gradients
 class Reducer {
  public:
-  /// Broadcasts the module's parameters from rank 0 of `group` (null: the default group). Errors: ValueError, on every rank,
-  /// for ranks whose parameters differ in number, name, shape or dtype.
+  /// Broadcasts the module's parameters from rank 0 of `group` (null: the default group). Errors: a null model; ValueError, on
+  /// every rank, for ranks whose parameters differ in number, name, shape or dtype.
   explicit Reducer(const torch::nn::Module& module, const ProcessGroup& group = nullptr);
   template <class Impl>
   explicit Reducer(const torch::nn::ModuleHolder<Impl>& module, const ProcessGroup& group = nullptr)
-      : Reducer(static_cast<const torch::nn::Module&>(*module), group) {}
+      : Reducer(static_cast<const torch::nn::Module&>(amp::detail::module_in(module, "Reducer")), group) {}
   template <class Impl>
   explicit Reducer(const std::shared_ptr<Impl>& module, const ProcessGroup& group = nullptr)
-      : Reducer(static_cast<const torch::nn::Module&>(*module), group) {}
+      : Reducer(static_cast<const torch::nn::Module&>(amp::detail::module_in(module, "Reducer")), group) {}
   /// Gradients themselves, in the same order on every rank; nothing is broadcast.
   explicit Reducer(std::vector<at::Tensor> grads, const ProcessGroup& group = nullptr);
 

@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
-#include <type_traits>
-#include <utility>
 
 #include <apex_cpp/amp/tensors/batch_norm_module.h>
 #include <apex_cpp/parallel/processes/process_group.h>

@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <string>
 
 #include "command_line.h"
 #include "digits.h"

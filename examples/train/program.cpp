@@ -1,7 +1,6 @@
 #include "program.h"
 
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 

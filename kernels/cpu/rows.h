@@ -20,7 +20,7 @@ class RowReader {
     if (!tensor.defined()) return;
     data_ = static_cast<const char*>(tensor.const_data_ptr());
     bytes_ = size * static_cast<int64_t>(tensor.element_size());
-    read_ = kernels::cpu::reader<Real>(tensor.scalar_type());
+    read_ = reader<Real>(tensor.scalar_type());
   }
   bool defined() const { return data_ != nullptr; }
   // The row itself, or its values in `buffer`.
@@ -34,7 +34,7 @@ class RowReader {
  private:
   const char* data_ = nullptr;
   int64_t size_, bytes_ = 0;
-  kernels::cpu::Reader<Real> read_ = nullptr;
+  Reader<Real> read_ = nullptr;
 };
 
 template <class Real>
@@ -44,7 +44,7 @@ class RowWriter {
     if (!tensor.defined()) return;
     data_ = static_cast<char*>(tensor.mutable_data_ptr());
     bytes_ = size * static_cast<int64_t>(tensor.element_size());
-    write_ = kernels::cpu::writer<Real>(tensor.scalar_type());
+    write_ = writer<Real>(tensor.scalar_type());
   }
   bool defined() const { return data_ != nullptr; }
   // Values are made in a buffer and go out as one row: stores that wait for memory would hold up loads from the same offset in
@@ -61,7 +61,7 @@ class RowWriter {
  private:
   char* data_ = nullptr;
   int64_t size_, bytes_ = 0;
-  kernels::cpu::Writer<Real> write_ = nullptr;
+  Writer<Real> write_ = nullptr;
 };
 
 template <class Real>

@@ -2,7 +2,6 @@
 // (SL-12, BUG-03, BUG-31), and the history of a loss scale.
 #include <apex_cpp/optimizers.h>
 
-#include <limits>
 #include <sstream>
 
 #include "tests/amp/support.h"

@@ -1,8 +1,6 @@
 // An overflow at any step, in any element, of any kind: no bit of parameters, masters, optimizer state or counters changes.
 #include "tests/amp/optimizers.h"
 
-#include <limits>
-
 namespace apex::test {
 namespace {
 

@@ -1,5 +1,4 @@
 // amp::Policy: TensorFlow's names for opt levels.
-#include <map>
 #include <thread>
 
 #include "opt_levels/resolve.h"

@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include "differences.h"
 #include "layers.h"
 #include "memory_watch.h"
 #include "pass.h"
+#include "recorder.h"
 #include "tests/examples/scratch.h"
 
 namespace {
@@ -60,6 +63,31 @@ TEST(MemoryWatch, CountsWhatComesAndGoes) {
   const auto after = at::empty({100000}, at::kFloat);
   EXPECT_EQ(watch.after_forward(), 4000);
   EXPECT_EQ(watch.peak(), 6000);
+  watch.begin();
+  const auto again = at::empty({10}, at::kFloat);
+  kept = at::Tensor();  // was there before
+  watch.mark_forward();
+  watch.end();
+  EXPECT_EQ(watch.after_forward(), 40);
+  EXPECT_EQ(watch.peak(), 40);
+}
+
+TEST(Recorder, MeasuresTheMemoryOfShortRunsToo) {
+  torch::nn::Linear net(4, 2);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  comparison::Recorder recorder(at::kCPU);
+  for (int step = 0; step < 2; ++step) {
+    sgd.zero_grad();
+    recorder.step_begins();
+    const auto loss = net(at::ones({3, 4})).sum();
+    recorder.loss_is_there();
+    loss.backward();
+    recorder.gradients_are_there(sgd);
+    sgd.step();
+    recorder.step_ends();
+  }
+  EXPECT_EQ(recorder.memory().rfind("step,saved_for_backward,peak\n2,", 0), 0u) << recorder.memory();
+  EXPECT_EQ(recorder.memory().find("2,0,"), std::string::npos) << recorder.memory();
 }
 
 // What a matrix product keeps for the backward pass, at O0: its input and its weight were there before, its output is new.

@@ -42,6 +42,18 @@ TEST(Ddp, OptionsThatContradictEachOther_DDP_01) {
   EXPECT_TRUE(contains(message_with(Options().gradient_predivide_factor(0)), "gradient_predivide_factor must be positive"));
 }
 
+TEST(Ddp, NullModelsAreErrors) {
+  WholeNumbers holder = nullptr;
+  std::shared_ptr<torch::nn::LinearImpl> pointer;
+  const std::string no_model = " was given a null model";
+  EXPECT_TRUE(contains(message_of([&] { DistributedDataParallel ddp(holder); }), "DistributedDataParallel" + no_model));
+  EXPECT_TRUE(contains(message_of([&] { DistributedDataParallel ddp(pointer); }), "DistributedDataParallel" + no_model));
+  EXPECT_TRUE(contains(message_of([&] { Reducer reducer(holder); }), "Reducer" + no_model));
+  EXPECT_TRUE(contains(message_of([&] { Reducer reducer(pointer); }), "Reducer" + no_model));
+  EXPECT_TRUE(contains(message_of([&] { convert_syncbn_model(holder); }), "convert_syncbn_model" + no_model));
+  EXPECT_TRUE(contains(message_of([&] { convert_syncbn_model(pointer); }), "convert_syncbn_model" + no_model));
+}
+
 TEST(Ddp, OptionsThatDifferBetweenRanksAreAnErrorOnEach) {
   const auto message_with = [](const Options& options) {
     WholeNumbers net;

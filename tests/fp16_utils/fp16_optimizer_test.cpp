@@ -2,7 +2,6 @@
 #include <apex_cpp/amp.h>
 
 #include <cmath>
-#include <sstream>
 
 #include "tests/amp/warnings.h"
 #include "tests/fp16_utils/half_network.h"

@@ -1,5 +1,4 @@
 // FP16O-01: parameters that FP16_Optimizer does not take, and those that it meets after its construction.
-#include <cmath>
 #include <sstream>
 
 #include "tests/fp16_utils/half_network.h"

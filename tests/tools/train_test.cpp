@@ -161,11 +161,11 @@ TEST(BenchTrain, CountsBytesExactly) {
   EXPECT_LT(o5.footprint().held, (2 + 2 + 4 + 8) * kParameters + 1024);
 }
 
-TEST(BenchMemory, CountsBlocksThatItSawOnly) {
-  const auto memory = std::make_shared<bench::train::Memory>();
+TEST(TensorMemory, CountsBlocksThatItSawOnly) {
+  const auto memory = std::make_shared<tools::TensorMemory>();
   at::Tensor before = at::empty({1000}), seen;
   {
-    const bench::train::Counting counting(memory);
+    const tools::Counting counting(memory);
     seen = at::empty({100});
     at::empty({50});
     before = at::Tensor();

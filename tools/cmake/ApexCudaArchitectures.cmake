@@ -35,6 +35,7 @@ endfunction()
 # and the PTX of the last generation on those to come.
 function(apex_all_architectures out)
   set(generations "")
+  set(firsts "")
   foreach(architecture IN LISTS ARGN)
     string(REGEX REPLACE "\\..*" "" generation "${architecture}")
     if(NOT generation IN_LIST generations)

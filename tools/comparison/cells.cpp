@@ -1,7 +1,6 @@
 #include "cells.h"
 
 #include <cctype>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>

@@ -4,12 +4,15 @@
 #include <apex_cpp/tables/csv.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+
 namespace comparison {
 namespace {
 
 namespace amp = apex::amp;
 
-// The optimizer has its state then, and a dynamic loss scale has mostly settled.
+// Memory is that of this step, or of the last one before it: the optimizer has its state then, and a dynamic loss scale has
+// mostly settled.
 constexpr int64_t kMeasuredStep = 5;
 
 void wait_for(at::Device device) {
@@ -31,7 +34,7 @@ double Recorder::milliseconds_since_mark() {
 void Recorder::step_begins() {
   now_ = {};
   now_.step = ++step_;
-  if (step_ == kMeasuredStep) memory_.begin();
+  if (step_ <= kMeasuredStep) memory_.begin();
   milliseconds_since_mark();
 }
 
@@ -51,14 +54,10 @@ void Recorder::gradients_are_there(const torch::optim::Optimizer& optimizer) {
   milliseconds_since_mark();
 }
 
-// A step whose memory is measured takes longer.
 void Recorder::step_ends() {
   now_.optimizer = milliseconds_since_mark();
-  if (step_ == kMeasuredStep) {
-    memory_.end();
-  } else {
-    times_.push_back(now_);
-  }
+  times_.push_back(now_);
+  if (step_ <= kMeasuredStep) memory_.end();
 }
 
 // amp has a master, or the model's own parameter, for each that the optimizer was given: all of the model's, in order.
@@ -84,7 +83,7 @@ std::string Recorder::times() const {
 }
 
 std::string Recorder::memory() const {
-  return "step,saved_for_backward,peak\n" + apex::csv_row(kMeasuredStep, memory_.after_forward(), memory_.peak());
+  return "step,saved_for_backward,peak\n" + apex::csv_row(std::min(step_, kMeasuredStep), memory_.after_forward(), memory_.peak());
 }
 
 }  // namespace comparison

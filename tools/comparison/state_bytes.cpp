@@ -1,7 +1,6 @@
 #include "state_bytes.h"
 
 #include <cstdint>
-#include <functional>
 #include <numeric>
 
 #include <apex_cpp/amp/checkpoint/input_file.h>

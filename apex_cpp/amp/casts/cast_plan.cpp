@@ -5,7 +5,6 @@
 #include <c10/util/Exception.h>
 
 #include <iostream>
-#include <sstream>
 
 #include <apex_cpp/amp/casts/trace_recorder.h>
 
@@ -47,14 +46,6 @@ bool may_keep_casts(const ThreadCasts& thread) {
 }
 
 }  // namespace
-
-std::string FloatTypes::names() const {
-  std::ostringstream text;
-  for (const auto type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
-    if (has(type)) text << (text.tellp() > 0 ? ", " : "") << type;
-  }
-  return text.str();
-}
 
 void CastPlan::add_step(FloatTypes from, c10::ScalarType to, bool cached) {
   steps_[num_steps_++] = {from, to, cached};

@@ -2,7 +2,6 @@
 
 #include <torch/nn/module.h>
 
-#include <map>
 #include <string>
 #include <vector>
 

@@ -10,6 +10,7 @@
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 
 #include <limits>
 #include <optional>
@@ -144,8 +145,8 @@ c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor
 // A state as the parameter is: on its device and, for one of its shape, in its layout, as kernels want it.
 at::Tensor placed_like(const at::Tensor& param, const at::Tensor& state) {
   if (!state.defined()) return state;
-  if (state.sizes() != param.sizes() || state.strides() == param.strides()) return state.to(param.device());
-  return at::empty_like(param, param.options().dtype(state.scalar_type()).requires_grad(false)).copy_(state);
+  const at::Tensor here = state.to(param.device());
+  return here.sizes() == param.sizes() ? in_layout_of(here, param) : here;
 }
 
 ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {

@@ -67,8 +67,7 @@ std::shared_ptr<Session> session_of(const Model& model, const torch::nn::Module&
   if constexpr (kIsModelHandle<Model>) {
     return model.patched().amp_casts().session;
   } else {
-    const auto* patched = dynamic_cast<const CastsForward*>(&module);
-    return patched ? patched->amp_casts().session : nullptr;
+    return session_of(module);
   }
 }
 

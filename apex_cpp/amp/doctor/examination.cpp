@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/doctor/examination.h>
 
 #include <ATen/Context.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -93,7 +94,7 @@ RunRecord Examination::observe(const OptLevel& level, int64_t step) {
   const auto settings = opt_levels::resolve(level);
   auto options = InitializeOptions().skip_nonfinite(true);
   if (!settings.properties.loss_scale.dynamic) return run(level.with(options), plan_for(step + 1, step), options_.seed());
-  double scale = std::min(65536.0, settings.max_loss_scale);
+  double scale = std::min(LossScaler::kInitScale, settings.max_loss_scale);
   const double lowest = std::max(1.0, settings.min_loss_scale.value_or(1.0));
   while (true) {
     auto record = run(level.with(options.loss_scale(scale)), plan_for(step + 1, step), options_.seed());

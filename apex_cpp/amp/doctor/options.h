@@ -8,6 +8,7 @@
 
 namespace apex::amp {
 
+/// What `Doctor` compares, how long it trains for it, and what it takes for agreement.
 struct DoctorOptions {
   /// The level that the other is compared with.
   TORCH_ARG(std::string, reference) = "O0";

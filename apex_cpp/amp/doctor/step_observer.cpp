@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <apex_cpp/amp/tensors/op_tensors.h>
+#include <apex_cpp/amp/tensors/unlink.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -91,7 +92,7 @@ void StepObserver::stop() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(stopped_, true)) return;
   at::removeCallback(callback_);
-  current() = outer_;
+  unlink(current(), this, &StepObserver::outer_);
   copies_.clear();
   insides_.clear();
   known_.clear();

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include <apex_cpp/amp/doctor/divergence.h>
 #include <apex_cpp/amp/doctor/observed_step.h>
 
@@ -10,8 +7,7 @@ namespace apex::amp::detail {
 
 /// Ratios of signal to noise in dB below which a tensor does not agree with the reference's.
 struct Thresholds {
-  double forward = 20;
-  double backward = 6;
+  double forward, backward;
 };
 
 /// A divergence, and which call of the level's step it is.

@@ -65,8 +65,7 @@ torch::optim::Optimizer::LossClosure AmpOptimizerBase::watched(torch::optim::Opt
     }
     TORCH_CHECK(is_first && versions == versions_of(*stash->handle()),
                 "step(closure) met an overflow in the closure after the optimizer had moved the weights, so that the step "
-                "cannot be skipped any more. Give a loss scale that stands still: "
-                "InitializeOptions().loss_scale(1.0).");
+                "cannot be skipped any more. Give a loss scale that stands still: InitializeOptions().loss_scale(1.0).");
     throw StepSkipped();
   };
 }

@@ -1,18 +1,11 @@
 #include <apex_cpp/amp/handles/cast.h>
 
+#include <apex_cpp/amp/tensors/low_precision.h>
+
 namespace apex::amp::detail {
 
 at::Tensor cast_tensor(const at::Tensor& tensor, c10::ScalarType dtype) {
-  if (!tensor.defined()) return tensor;
-  switch (tensor.scalar_type()) {
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kFloat:
-    case at::kDouble:
-      return tensor.to(dtype);
-    default:
-      return tensor;
-  }
+  return tensor.defined() && is_real_float(tensor.scalar_type()) ? tensor.to(dtype) : tensor;
 }
 
 c10::IValue cast_ivalue(const c10::IValue& value, c10::ScalarType dtype) {

@@ -6,6 +6,7 @@
 #include <apex_cpp/amp/session/earlier_casts.h>
 #include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 
 #include <unordered_map>
 
@@ -60,7 +61,7 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
       known += in_model;
       const bool is_cast = in_model && session.settings.properties.cast_model_type && param.is_floating_point();
       const auto dtype = param.scalar_type();
-      TORCH_CHECK_TYPE(is_cast || !param.requires_grad() || dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
+      TORCH_CHECK_TYPE(is_cast || !param.requires_grad() || is_amp_float(dtype),
                        "amp::initialize found the optimizer's parameter ", session.name_of(param), " in ", dtype,
                        "; amp trains float32, float16 and bfloat16 parameters. ",
                        param.is_complex() ? "Leave it to an optimizer of its own that amp::initialize is not given."

@@ -39,6 +39,12 @@ class CastsForward {
   ForwardCasts amp_casts_;
 };
 
+/// The session that patched a module; null for one that amp has not touched.
+inline std::shared_ptr<Session> session_of(const torch::nn::Module& module) {
+  const auto* patched = dynamic_cast<const CastsForward*>(&module);
+  return patched ? patched->amp_casts().session : nullptr;
+}
+
 /// An argument that was given as an lvalue reference is handed over as one; a value or an rvalue is moved.
 template <class Original, class T>
 decltype(auto) hand_over(T& value) {

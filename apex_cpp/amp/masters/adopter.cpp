@@ -8,10 +8,6 @@
 namespace apex::amp::detail {
 namespace {
 
-bool is_trainable(const at::Tensor& tensor) {
-  return is_low_precision(tensor.scalar_type()) || tensor.scalar_type() == at::kFloat;
-}
-
 // The optimizer's view of the masters: the model params behind them, in its own groups' order.
 void describe_copies(const MasterTable& table, const MasterTable::Groups& groups, MasterStep& step) {
   step.model_params.clear();
@@ -28,7 +24,7 @@ void describe_copies(const MasterTable& table, const MasterTable::Groups& groups
 
 void Adopter::check_can_adopt(const at::Tensor& param) const {
   if (!param.requires_grad()) return;
-  TORCH_CHECK_TYPE(is_trainable(param), "The optimizer's parameter ", session_.name_of(param), " has dtype ",
+  TORCH_CHECK_TYPE(is_amp_float(param.scalar_type()), "The optimizer's parameter ", session_.name_of(param), " has dtype ",
                    param.scalar_type(),
                    "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 before amp::initialize, or "
                    "leave it to an optimizer of its own.");
@@ -49,7 +45,7 @@ void Adopter::check_new_group(const std::vector<at::Tensor>& params) const {
 
 // MW-01: with masters a frozen parameter stays as it is, and everywhere one of a dtype that amp does not train.
 bool Adopter::is_frozen(const at::Tensor& param) const {
-  return !param.requires_grad() && (session_.has_masters() || !is_trainable(param));
+  return !param.requires_grad() && (session_.has_masters() || !is_amp_float(param.scalar_type()));
 }
 
 std::vector<at::Tensor*> Adopter::new_params(torch::optim::Optimizer& optimizer) {

@@ -2,7 +2,6 @@
 
 #include <torch/optim/optimizer.h>
 
-#include <utility>
 #include <vector>
 
 #include <apex_cpp/amp/masters/master_table.h>

@@ -11,7 +11,7 @@
 namespace apex::amp::detail {
 
 double clip_coefficient(double norm, double max_norm) {
-  return std::isfinite(norm) ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+  return std::isfinite(norm) ? std::min(1.0, max_norm / (norm + kClipEpsilon)) : 1.0;
 }
 
 double clip_in_place(const std::vector<at::Tensor>& grads, double max_norm) {

@@ -2,7 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp/masters/outside_grads.h>
-#include <apex_cpp/amp/statistics/statistics.h>
+#include <apex_cpp/amp/masters/overflow_search.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
@@ -198,54 +198,9 @@ double OptimizerStash::clip_grad_norm(double max_norm) {
   return gate_.result.grad_norm = passes_.clip(handle()->param_groups(), max_norm);
 }
 
-namespace {
-
-// Whether `statistics` takes it. Unscaling refuses other gradients, but does not see those from before the block that the pass
-// added nothing to: a program may have put any there, and no overflow was found in them.
-bool has_statistics(const at::Tensor& grad) { return grad.layout() == at::kStrided && is_real_float(grad.scalar_type()); }
-
-// The parameter with the first such gradient, of those that `of` has: the parameters, or their masters. One pass over all.
-struct AtFault {
-  const TrainedParam* param = nullptr;
-  NonfiniteGrad grad;
-};
-
-AtFault first_at_fault(MasterTable::Params params, at::Tensor TrainedParam::*of, const Session& session) {
-  std::vector<const TrainedParam*> owners;
-  NamedTensors grads;
-  for (const TrainedParam* each : params) {
-    const at::Tensor& grad = (each->*of).grad();
-    if (!grad.defined() || !has_statistics(grad)) continue;
-    owners.push_back(each);
-    grads.emplace_back(session.plain_name_of(each->param), grad);
-  }
-  auto [grad, index] = first_nonfinite(statistics(grads));
-  if (!grad.found()) return {};
-  grad.dtype = grads[index].second.scalar_type();
-  return {owners[index], std::move(grad)};
-}
-
-}  // namespace
-
-// The model's gradients are as backward made them; those of masters are looked at for what only unscaling made infinite.
 NonfiniteGrad OptimizerStash::first_nonfinite() const {
-  if (const auto* optimizer = sharded()) {
-    const auto found = optimizer->grad_shards()->first_nonfinite();
-    NonfiniteGrad grad;
-    if (!found.param.defined()) return grad;
-    grad.parameter = session_->plain_name_of(found.param);
-    grad.inf_count = found.inf_count, grad.nan_count = found.nan_count, grad.numel = found.param.numel();
-    grad.grads = found.grads;
-    grad.is_reduced = true;
-    grad.ranks = found.ranks;
-    return grad;
-  }
-  AtFault found = first_at_fault(table_.all(), &TrainedParam::param, *session_);
-  if (!found.param) return first_at_fault(table_.with_masters(), &TrainedParam::master, *session_).grad;
-  const auto sync = grad_sync_of(found.param->param);
-  found.grad.is_reduced = sync != nullptr;
-  if (sync) found.grad.ranks = sync->ranks_with_nonfinite(found.param->param);
-  return found.grad;
+  if (const auto* optimizer = sharded()) return detail::first_nonfinite(*optimizer->grad_shards(), *session_);
+  return detail::first_nonfinite(table_, *session_);
 }
 
 std::vector<int> OptimizerStash::ranks_with_overflow(bool found_here) const {

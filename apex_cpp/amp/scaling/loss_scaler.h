@@ -21,6 +21,7 @@ using opt_levels::LossScale;
 class LossScaler {
  public:
   static constexpr double kInitScale = 65536.0;
+  static constexpr double kMaxScale = opt_levels::kMaxLossScale;
   static constexpr double kScaleFactor = 2.0;
   static constexpr int64_t kScaleWindow = 2000;
   static constexpr int64_t kSkipWarning = 10;
@@ -28,7 +29,7 @@ class LossScaler {
   /// Dynamic: starts at min(max_loss_scale, 2^16). Static: keeps `loss_scale.value` for ever, and looks for overflow with
   /// `skip_nonfinite` only.
   explicit LossScaler(LossScale loss_scale, std::optional<double> min_loss_scale = std::nullopt,
-                      double max_loss_scale = 16777216.0, bool skip_nonfinite = false);
+                      double max_loss_scale = kMaxScale, bool skip_nonfinite = false);
 
   double loss_scale() const { return scale_; }
   bool dynamic() const { return dynamic_; }

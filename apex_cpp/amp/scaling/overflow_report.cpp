@@ -76,7 +76,7 @@ std::string describe(const NonfiniteGrad& grad) {
 void warn_of_skips(const LossScaler& scaler, const Overflow& overflow) {
   TORCH_WARN("amp: ", scaler.skipped_in_a_row(), " steps in a row overflowed on loss scaler ", overflow.loss_id,
              " (its loss scales: ", scaler.describe_history(), "). First found: ", describe(overflow.grad), ". ",
-             likely_cause(overflow), "", scaler.dynamic() ? " min_loss_scale keeps a floor under the scale." : "",
+             likely_cause(overflow), scaler.dynamic() ? " min_loss_scale keeps a floor under the scale." : "",
              " amp::loss_scaler(", overflow.loss_id, ").set_skip_warning(n) moves this warning.");
 }
 

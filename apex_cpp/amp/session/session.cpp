@@ -84,4 +84,11 @@ Session& require_session(const char* caller) {
   return *session;  // kept alive by the global
 }
 
+Session& require_enabled_session(const char* caller) {
+  auto& session = require_session(caller);
+  TORCH_CHECK(session.enabled(), "amp::", caller,
+              " was called after amp::initialize(enabled=false): there are no loss scalers.");
+  return session;
+}
+
 }  // namespace apex::amp::detail

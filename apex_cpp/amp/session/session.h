@@ -51,5 +51,7 @@ std::shared_ptr<Session> current_session();
 void set_current_session(std::shared_ptr<Session> session);
 /// The newest session. Errors: RuntimeError that names `caller` if `initialize` has not run.
 Session& require_session(const char* caller);
+/// The same where it has loss scalers. Errors: also RuntimeError after `initialize` with `enabled` false.
+Session& require_enabled_session(const char* caller);
 
 }  // namespace apex::amp::detail

@@ -3,8 +3,8 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
-#include <unordered_set>
 
+#include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/parameter_names.h>
 #include "kernels/statistics/statistics.h"
@@ -14,8 +14,7 @@ namespace {
 
 void check_tensor(const std::string& name, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), "statistics: '", name,
-                    "' is undefined. Leave it out; a parameter has no gradient before the "
-                    "first backward pass.");
+                    "' is undefined. Leave it out; a parameter has no gradient before the first backward pass.");
   TORCH_CHECK_TYPE(detail::is_real_float(tensor.scalar_type()), "statistics: '", name, "' has dtype ", tensor.scalar_type(),
                    ". Convert it to float16, bfloat16, float32 or float64.");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "statistics: '", name, "' has layout ", tensor.layout(),
@@ -44,7 +43,7 @@ struct Range {
 };
 
 Range range_of(c10::ScalarType dtype) {
-  TORCH_CHECK_VALUE(dtype == at::kHalf || dtype == at::kBFloat16, "underflow: dtype is ", dtype, ". Use float16 or bfloat16.");
+  TORCH_CHECK_VALUE(detail::is_low_precision(dtype), "underflow: dtype is ", dtype, ". Use float16 or bfloat16.");
   return dtype == at::kHalf ? Range{-14, -24} : Range{-126, -133};
 }
 
@@ -52,10 +51,10 @@ Range range_of(c10::ScalarType dtype) {
 template <class Pick>
 NamedTensors tensors_of(const torch::nn::Module& module, const Pick& pick) {
   NamedTensors tensors;
-  std::unordered_set<const at::TensorImpl*> seen;
+  detail::FirstTimes is_new;
   for (const auto& parameter : module.named_parameters()) {
     const at::Tensor& tensor = parameter.value();
-    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (!tensor.defined() || !is_new(tensor)) continue;
     if (at::Tensor picked = pick(tensor); picked.defined()) tensors.emplace_back(parameter.key(), std::move(picked));
   }
   return tensors;

@@ -11,9 +11,8 @@ namespace apex::amp::detail {
 
 at::Tensor dense(const at::Tensor& grad) { return grad.is_non_overlapping_and_dense() ? grad : grad.contiguous(); }
 
-at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like) {
-  if (grad.strides() == like.strides()) return grad;
-  return at::empty_like(like, like.options().dtype(grad.scalar_type())).copy_(grad);
+at::Tensor in_layout_of(const at::Tensor& tensor, const at::Tensor& like) {
+  return tensor.strides() == like.strides() ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
 }
 
 void PassGrads::add(const at::Tensor& param, const at::Tensor& stash) {

@@ -10,8 +10,12 @@ namespace apex::amp::detail {
 /// A gradient that fills its memory without gaps or repeats, copied if need be, as kernels want it.
 at::Tensor dense(const at::Tensor& grad);
 
-/// A gradient in the memory order of `like`, copied if need be: kernels walk memory linearly.
-at::Tensor in_layout_of(const at::Tensor& grad, const at::Tensor& like);
+/// A tensor in the memory order of `like`, whose shape it has, on its own device; copied if need be. Kernels walk the memory of
+/// several linearly.
+at::Tensor in_layout_of(const at::Tensor& tensor, const at::Tensor& like);
+
+/// What is added to a norm before it divides, as in torch.nn.utils.clip_grad_norm_.
+constexpr double kClipEpsilon = 1e-6;
 
 /// The gradients after a backward pass that began with none, sorted by what had been put aside for it.
 struct PassGrads {

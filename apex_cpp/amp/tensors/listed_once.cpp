@@ -6,21 +6,10 @@
 #include <iterator>
 #include <sstream>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace apex::amp::detail {
-namespace {
 
-/// Those that were not met before.
-class FirstTimes {
- public:
-  bool operator()(const at::Tensor& tensor) { return met_.insert(tensor.unsafeGetTensorImpl()).second; }
-
- private:
-  std::unordered_set<const at::TensorImpl*> met_;
-};
-
-}  // namespace
+bool FirstTimes::operator()(const at::Tensor& tensor) { return met_.insert(tensor.unsafeGetTensorImpl()).second; }
 
 std::vector<at::Tensor> listed_once(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> once;

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 // Tied parameters. LibTorch's `parameters()` lists a parameter once for each module that has it, Python's once in all. Whatever
@@ -14,6 +15,15 @@ namespace apex::amp::detail {
 using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
 /// What messages call a parameter.
 using NameOfParam = std::function<std::string(const at::Tensor&)>;
+
+/// Whether a tensor is one that it was not asked of before.
+class FirstTimes {
+ public:
+  bool operator()(const at::Tensor& tensor);
+
+ private:
+  std::unordered_set<const at::TensorImpl*> met_;
+};
 
 /// The tensors in their order, each once.
 std::vector<at::Tensor> listed_once(const std::vector<at::Tensor>& tensors);

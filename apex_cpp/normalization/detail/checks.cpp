@@ -1,14 +1,12 @@
 #include <apex_cpp/normalization/detail/checks.h>
 
+#include <apex_cpp/amp/tensors/low_precision.h>
+
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
 namespace apex::normalization::detail {
 namespace {
-
-bool is_supported(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kDouble;
-}
 
 void check_parameter(const char* op, const char* name, const at::Tensor& parameter, const at::Tensor& input,
                      at::IntArrayRef normalized_shape) {
@@ -32,7 +30,7 @@ kernels::NormShape shape_of(const char* op, const at::Tensor& input, at::IntArra
 kernels::NormShape check_arguments(const char* op, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                                    at::IntArrayRef normalized_shape, double eps) {
   TORCH_CHECK(input.defined(), op, ": the input is an undefined tensor.");
-  TORCH_CHECK(is_supported(input.scalar_type()), op, ": the input is ", input.scalar_type(),
+  TORCH_CHECK(amp::detail::is_real_float(input.scalar_type()), op, ": the input is ", input.scalar_type(),
               ". Convert it to float16, bfloat16, float32 or float64 first.");
   TORCH_CHECK_VALUE(eps >= 0, op, ": eps is ", eps, "; it must not be negative.");
   const kernels::NormShape shape = shape_of(op, input, normalized_shape);
@@ -51,7 +49,7 @@ void check_same_dtype(const char* op, const at::Tensor& input, const at::Tensor&
 }
 
 void check_mixed_dtypes(const char* op, const at::Tensor& input, const at::Tensor& weight) {
-  TORCH_CHECK(is_supported(weight.scalar_type()), op, ": weight is ", weight.scalar_type(),
+  TORCH_CHECK(amp::detail::is_real_float(weight.scalar_type()), op, ": weight is ", weight.scalar_type(),
               ". Convert it to float16, bfloat16 or float32 first.");
   const bool same = weight.scalar_type() == input.scalar_type();
   TORCH_CHECK(same || (weight.scalar_type() != at::kDouble && input.scalar_type() != at::kDouble), op, ": the input is ",

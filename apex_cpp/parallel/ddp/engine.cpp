@@ -1,9 +1,9 @@
 #include <apex_cpp/parallel/ddp/engine.h>
 
 #include <apex_cpp/amp/scaling/overflow_report.h>
-#include <apex_cpp/parallel/flat_dist_call.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/processes/failures.h>
+#include <apex_cpp/parallel/processes/flat_dist_call.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -121,8 +121,8 @@ void DdpEngine::check_hooks_hear(const std::vector<size_t>& indices) const {
     TORCH_CHECK(!hooks_.has(index) || hooks_.hears(param, index), "DistributedDataParallel on rank ",
                 groups_.front()->getRank(), ": the parameter '", name, "' was converted or moved, to ", param.scalar_type(),
                 " on ", param.device(),
-                ", after it was wrapped, and its gradient would stay on this rank. Convert or move the "
-                "model first, then wrap it.");
+                ", after it was wrapped, and its gradient would stay on this rank. Convert or move the model first, then wrap "
+                "it.");
   }
 }
 
@@ -176,9 +176,10 @@ void DdpEngine::on_gradient(size_t index) {
 void DdpEngine::begin_pass(int graph_task) {
   abandon_pass();
   if (std::exchange(check_is_due_, false)) check_last_pass();
-  TORCH_CHECK(!filled_,
-              "DistributedDataParallel: a backward pass would fill retained allreduce buffers that are filled "
-              "already. Call the forward pass of the DistributedDataParallel before each backward pass.");
+  TORCH_CHECK(
+      !filled_,
+      "DistributedDataParallel: a backward pass would fill retained allreduce buffers that are filled already. Call the "
+      "forward pass of the DistributedDataParallel before each backward pass.");
   follow_trained_params();
   graph_task_ = graph_task;
   ++pass_;
@@ -287,12 +288,11 @@ void DdpEngine::check_all_there() const {
     }
   }
   TORCH_CHECK(names.empty(), "DistributedDataParallel on rank ", groups_.front()->getRank(),
-              ": the backward pass gave no "
-              "gradient to ",
-              names_of(names), " on ", amp::detail::ranks_text(each_once_in_order(ranks)),
-              ", and a bucket waits for all of its gradients. Freeze "
-              "parameters that the loss never uses, with requires_grad_(false); where it depends on the input which are used, "
-              "give DistributedDataParallelOptions().delay_allreduce(true). The gradients of this pass are of no use.");
+              ": the backward pass gave no gradient to ", names_of(names), " on ",
+              amp::detail::ranks_text(each_once_in_order(ranks)),
+              ", and a bucket waits for all of its gradients. Freeze parameters that the loss never uses, with "
+              "requires_grad_(false); where it depends on the input which are used, give "
+              "DistributedDataParallelOptions().delay_allreduce(true). The gradients of this pass are of no use.");
 }
 
 // ---- what others ask ----

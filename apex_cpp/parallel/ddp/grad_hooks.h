@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 
 namespace apex::parallel::detail {
 

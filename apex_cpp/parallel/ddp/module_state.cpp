@@ -1,11 +1,13 @@
 #include <apex_cpp/parallel/ddp/module_state.h>
 
 #include <apex_cpp/amp/handles/forward_casts.h>
+#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 
+#include <limits>
 #include <sstream>
-#include <unordered_set>
 
 namespace apex::parallel::detail {
 namespace {
@@ -13,9 +15,9 @@ namespace {
 template <class Items>
 std::vector<NamedTensor> each_once(const Items& items) {
   std::vector<NamedTensor> once;
-  std::unordered_set<const at::TensorImpl*> met;
+  amp::detail::FirstTimes is_new;
   for (const auto& item : items) {
-    if (met.insert(item.value().unsafeGetTensorImpl()).second) once.push_back({item.key(), item.value()});
+    if (is_new(item.value())) once.push_back({item.key(), item.value()});
   }
   return once;
 }
@@ -27,18 +29,27 @@ void describe(const char* kind, const std::vector<NamedTensor>& named, std::ostr
   }
 }
 
-std::shared_ptr<amp::detail::Session> session_of(const torch::nn::Module& module) {
-  const auto* patched = dynamic_cast<const amp::detail::CastsForward*>(&module);
-  return patched ? patched->amp_casts().session : nullptr;
-}
-
 // The module's own, not the newest: a rank may have initialized another model alone.
 std::shared_ptr<amp::detail::Session> session_within(const torch::nn::Module& module) {
-  if (auto session = session_of(module)) return session;
+  if (auto session = amp::detail::session_of(module)) return session;
   for (const auto& child : module.modules(/*include_self=*/false)) {
-    if (auto session = session_of(*child)) return session;
+    if (auto session = amp::detail::session_of(*child)) return session;
   }
   return nullptr;
+}
+
+// Ranks that divide one sum by scales of their own, or move them at other steps, drift apart.
+std::string amp_settings_text(const amp::detail::Session& session) {
+  std::ostringstream text;
+  text.precision(std::numeric_limits<double>::max_digits10);
+  for (const auto& [name, value] : opt_levels::describe(session.settings.properties)) text << name << " " << value << "\n";
+  text << "min_loss_scale " << session.settings.min_loss_scale.value_or(0) << "\nmax_loss_scale "
+       << session.settings.max_loss_scale << "\n";
+  for (size_t i = 0; i < session.scalers.size(); ++i) {
+    text << "loss " << i << ": a scale of " << session.scalers[i].loss_scale() << ", unchanged for "
+         << session.scalers[i].unskipped() << " steps\n";
+  }
+  return text.str();
 }
 
 }  // namespace
@@ -66,7 +77,15 @@ void ModuleState::check_same_on_all_ranks(const ProcessGroup& group, const std::
   }
 }
 
-void ModuleState::check_same_amp_on_all_ranks(const ProcessGroup& group) const { expect_same_amp(group, session.get()); }
+void ModuleState::check_same_amp_on_all_ranks(const ProcessGroup& group) const {
+  try {
+    expect_same(group, session ? amp_settings_text(*session) : "without amp\n",
+                "What amp is set to for DistributedDataParallel");
+  } catch (c10::ValueError& error) {
+    error.add_context("Call amp::initialize with the same level and options, and amp::load_checkpoint, on every rank.");
+    throw;
+  }
+}
 
 void ModuleState::check_trained_dtypes() const {
   for (const auto& [name, param] : params) {

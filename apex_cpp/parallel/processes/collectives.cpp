@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <sstream>
 
-#include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/parallel/processes/backends.h>
 #include <apex_cpp/parallel/processes/failures.h>
 
@@ -85,20 +83,6 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   return {line_a, line_b};
 }
 
-// Ranks that divide one sum by scales of their own, or move them at other steps, drift apart.
-std::string amp_settings_text(const amp::detail::Session& session) {
-  std::ostringstream text;
-  text.precision(std::numeric_limits<double>::max_digits10);
-  for (const auto& [name, value] : opt_levels::describe(session.settings.properties)) text << name << " " << value << "\n";
-  text << "min_loss_scale " << session.settings.min_loss_scale.value_or(0) << "\nmax_loss_scale "
-       << session.settings.max_loss_scale << "\n";
-  for (size_t i = 0; i < session.scalers.size(); ++i) {
-    text << "loss " << i << ": a scale of " << session.scalers[i].loss_scale() << ", unchanged for "
-         << session.scalers[i].unskipped() << " steps\n";
-  }
-  return text.str();
-}
-
 }  // namespace
 
 at::Device device_for(const ProcessGroup& group) {
@@ -169,16 +153,6 @@ void expect_same(const ProcessGroup& group, const std::string& mine, const std::
     const auto [first, other] = first_difference(texts[0], texts[rank]);
     TORCH_CHECK_VALUE(texts[rank] == texts[0], what, ": rank ", rank, " differs from rank 0.\n  rank 0: ", first, "\n  rank ",
                       rank, ": ", other);
-  }
-}
-
-void detail::expect_same_amp(const ProcessGroup& group, const amp::detail::Session* session) {
-  try {
-    expect_same(group, session ? amp_settings_text(*session) : "without amp\n",
-                "What amp is set to for DistributedDataParallel");
-  } catch (c10::ValueError& error) {
-    error.add_context("Call amp::initialize with the same level and options, and amp::load_checkpoint, on every rank.");
-    throw;
   }
 }
 

@@ -7,10 +7,6 @@
 #include <string>
 #include <vector>
 
-namespace apex::amp::detail {
-struct Session;
-}
-
 namespace apex::parallel {
 
 // Every process of the group calls these, in the same order. c10d's own methods of the group do the same without waiting, and
@@ -39,9 +35,6 @@ void expect_same(const ProcessGroup& group, const std::string& mine, const std::
 at::Device device_for(const ProcessGroup& group);
 
 namespace detail {
-
-/// As expect_same, of what `amp::initialize` has set up for a model, null without it: the level, and the loss scales as of now.
-void expect_same_amp(const ProcessGroup& group, const amp::detail::Session* session);
 
 /// Waits for an operation that was started on the group, with the errors above. On a CPU its result is there afterwards; on a
 /// GPU the current stream waits for it.

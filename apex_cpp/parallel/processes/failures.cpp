@@ -63,6 +63,14 @@ Reports hear_all(const ProcessGroup& group) {
   return reports;
 }
 
+// Nobody sets the key: the time-out, an exception, is the pause.
+void wait_a_little(c10d::Store& store) {
+  try {
+    store.wait({"all have heard"}, milliseconds(50));
+  } catch (const std::exception&) {
+  }
+}
+
 // The process that serves the store goes last: the others' questions would fail without it.
 void part(const ProcessGroup& group, const Reports& reports) {
   auto& store = *group->getStore();
@@ -70,10 +78,7 @@ void part(const ProcessGroup& group, const Reports& reports) {
   store.add("heard", 1);
   const auto until = std::chrono::steady_clock::now() + hearing_time(group);
   if (group->getRank() != 0) return;
-  while (store.add("heard", 0) < group->getSize() - silent && std::chrono::steady_clock::now() < until) try {
-      store.wait({"all have heard"}, milliseconds(50));
-    } catch (const std::exception&) {
-    }
+  while (store.add("heard", 0) < group->getSize() - silent && std::chrono::steady_clock::now() < until) wait_a_little(store);
 }
 
 std::string who_failed(const ProcessGroup& group) {

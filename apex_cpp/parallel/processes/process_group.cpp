@@ -52,7 +52,8 @@ void warn_of_unused_gpus(const std::vector<detail::BackendWish>& wishes) {
 std::string meet_and_choose(const detail::Rendezvous& place, const ProcessGroupOptions& options) {
   const detail::BackendWish mine{options.backend(), options.backend().empty() ? detail::name_of_gpu(place.rank) : ""};
   std::vector<detail::BackendWish> wishes;
-  for (const auto& text : detail::meet(place, detail::text_of(mine), options.timeout())) wishes.push_back(detail::wish_of(text));
+  for (const auto& text : detail::meet(place, detail::text_of(mine), options.timeout()))
+    wishes.push_back(detail::wish_of(text));
   const auto backend = detail::choose_backend(wishes);
   if (place.rank == 0 && backend == "gloo") warn_of_unused_gpus(wishes);
   return backend;
@@ -108,8 +109,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
 
 ProcessGroup default_process_group() {
   TORCH_CHECK(is_initialized(),
-              "apex::parallel: there is no process group yet: call apex::parallel::init_process_group() first, or "
-              "give a process_group");
+              "apex::parallel: there is no process group yet: call apex::parallel::init_process_group() first, or give a "
+              "process_group");
   return world().group;
 }
 

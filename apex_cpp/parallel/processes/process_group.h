@@ -40,6 +40,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 /// The group of all processes. Error: init_process_group was not called.
 ProcessGroup default_process_group();
 
+/// Whether there is a default group: init_process_group was called, and destroy_process_group not since.
 bool is_initialized();
 
 /// Forgets the default group; objects that hold it go on using it. Another may be made, by all processes.

@@ -11,11 +11,6 @@
 
 namespace apex::parallel::detail {
 
-at::Tensor in_memory_order_of(const at::Tensor& param, const at::Tensor& tensor) {
-  if (tensor.strides() == param.strides()) return tensor;
-  return at::empty_like(param, tensor.options().requires_grad(false)).copy_(tensor);
-}
-
 at::Tensor gather_on_rank_0(ShardedGrads& sync, size_t index, const at::Tensor& part) {
   const int ranks = sync.group()->getSize();
   std::vector<int64_t> sizes;

@@ -7,6 +7,7 @@
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/grad_sync.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -24,8 +25,6 @@ namespace {
 
 // Buckets under way at one time: one is sent while another one is added up.
 constexpr size_t kPipeline = 2;
-
-bool is_synced_dtype(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat; }
 
 std::string described(const at::Tensor& param) {
   std::ostringstream text;
@@ -73,10 +72,11 @@ void ShardedGrads::check_params(const std::vector<at::Tensor>& params) const {
   std::ostringstream mine;
   for (const auto i : c10::irange(params.size())) {
     const at::Tensor& param = params[i];
-    TORCH_CHECK_TYPE(is_synced_dtype(param.scalar_type()), "Parameter ", i, ", of shape ", param.sizes(), ", has dtype ",
-                     param.scalar_type(),
-                     "; a sharded optimizer takes float16, bfloat16 and float32. Convert it, or leave it to ",
-                     "an optimizer of its own.");
+    TORCH_CHECK_TYPE(
+        amp::detail::is_amp_float(param.scalar_type()), "Parameter ", i, ", of shape ", param.sizes(), ", has dtype ",
+        param.scalar_type(),
+        "; a sharded optimizer takes float16, bfloat16 and float32. Convert it, or leave it to an optimizer of its "
+        "own.");
     TORCH_CHECK_VALUE(param.is_non_overlapping_and_dense(), "Parameter ", i, ", of shape ", param.sizes(), " and strides ",
                       param.strides(), ", has gaps in memory, and no part of it could be kept alone. Make it contiguous().");
     TORCH_CHECK_VALUE(

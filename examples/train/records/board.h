@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include <apex_cpp/tensorboard/summary_writer.h>
 
 #include "config/config.h"
@@ -13,8 +11,8 @@ namespace train {
 struct EpochLog;
 
 /// A run as TensorBoard shows it (`tensorboard --logdir FOLDER`): curves of every step and epoch, the config as text, and for
-/// steps that have statistics how the exponents of weights and gradients are spread. One event file a
-/// session; where a run goes on, what earlier files have of later steps is not shown.
+/// steps that have statistics how the exponents of weights and gradients are spread. One event file a session; where a run goes
+/// on, what earlier files have of later steps is not shown.
 class Board {
  public:
   /// After `steps` steps. Throws UserError where the file cannot be written.

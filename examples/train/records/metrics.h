@@ -29,9 +29,8 @@ struct EpochLog {
 
 /// The tables of a run folder: steps.csv, with a row for every step, and loss_scale.csv, with a row for every step that moved
 /// the loss scale or overflowed, and its gradient; both depend on the config and the seed alone (one machine and thread count
-/// given). metrics.csv has a row for every epoch, with the times beside. statistics.csv has
-/// a row for every weight and gradient of the steps that have statistics.
-/// Where the config asks for it, TensorBoard's event file beside them.
+/// given). metrics.csv has a row for every epoch, with the times beside. statistics.csv has a row for every weight and gradient
+/// of the steps that have statistics. Where the config asks for it, TensorBoard's event file beside them.
 class Metrics {
  public:
   /// Keeps the rows of the first `steps` and `epochs` where a run goes on. `config` says whether there is a statistics.csv, and

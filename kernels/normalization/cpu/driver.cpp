@@ -22,8 +22,9 @@ using kernels::cpu::real_options;
 using kernels::cpu::RowReader;
 using kernels::cpu::RowWriter;
 
-constexpr int64_t kGrain = 16384;  // elements worth a thread
-constexpr int64_t kColumns = 64;   // whose sums over the blocks are taken together
+// Elements worth a thread: half of LibTorch's GRAIN_SIZE, since a row is walked twice.
+constexpr int64_t kGrain = 16384;
+constexpr int64_t kColumns = 64;  // whose sums over the blocks are taken together
 
 template <class Real>
 const RowKernels<Real>& current_rows(NormKind kind) {

@@ -17,7 +17,8 @@ using kernels::cpu::Buffers;
 using kernels::cpu::RowReader;
 using kernels::cpu::RowWriter;
 
-constexpr int64_t kGrain = 16384;  // elements worth a thread
+// Elements worth a thread: half of LibTorch's GRAIN_SIZE, since a row is walked twice.
+constexpr int64_t kGrain = 16384;
 
 template <class Real>
 const RowKernels<Real>& current_rows() {

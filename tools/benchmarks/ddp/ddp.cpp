@@ -7,8 +7,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include <numeric>
-
 #include "../suites.h"
 #include "bytes_sent.h"
 #include "other_ranks.h"

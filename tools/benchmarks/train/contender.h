@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "memory.h"
+#include "tensor_memory.h"
 #include "training.h"
 
 namespace bench::train {
@@ -47,7 +47,7 @@ class Contender {
 
   Way way_;
   Batch batch_;
-  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  std::shared_ptr<tools::TensorMemory> memory_ = std::make_shared<tools::TensorMemory>();
   std::optional<apex::amp::detail::SavedCasts> casts_;  // none before the first turn
   std::unique_ptr<Training> training_;
   Footprint footprint_;

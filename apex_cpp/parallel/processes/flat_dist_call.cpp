@@ -1,7 +1,7 @@
-#include <apex_cpp/parallel/flat_dist_call.h>
+#include <apex_cpp/parallel/processes/flat_dist_call.h>
 
 #include <ATen/core/grad_mode.h>
-#include <apex_cpp/parallel/flatten.h>
+#include <apex_cpp/apex_C/flatten.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 
 #include <algorithm>
@@ -43,9 +43,8 @@ FlatCall all_reduce_mean(const ProcessGroup& given, const std::string& what) {
 }
 
 FlatCall broadcast_from(int root, const ProcessGroup& given, const std::string& what) {
-  return [group = or_default(given), root, what](const at::Tensor& flat) {
-    broadcast(group, flat.view(at::kByte), root, what);
-  };
+  return
+      [group = or_default(given), root, what](const at::Tensor& flat) { broadcast(group, flat.view(at::kByte), root, what); };
 }
 
 }  // namespace apex::parallel

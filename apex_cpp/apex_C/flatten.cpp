@@ -1,4 +1,4 @@
-#include <apex_cpp/parallel/flatten.h>
+#include <apex_cpp/apex_C/flatten.h>
 
 #include <ATen/Functions.h>
 

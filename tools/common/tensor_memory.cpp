@@ -1,12 +1,12 @@
-#include "memory.h"
+#include "tensor_memory.h"
 
 #include <algorithm>
-#include <utility>
 
-namespace bench::train {
+namespace tools {
 
-void Memory::reportMemoryUsage(void* block, int64_t bytes, size_t /*total_allocated*/, size_t /*total_reserved*/,
-                               c10::Device /*device*/) {
+void TensorMemory::reportMemoryUsage(void* block, int64_t bytes, size_t /*total_allocated*/, size_t /*total_reserved*/,
+                                     c10::Device device) {
+  if (of_ && device.type() != *of_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bytes > 0) {
     blocks_[block] = bytes;
@@ -18,14 +18,14 @@ void Memory::reportMemoryUsage(void* block, int64_t bytes, size_t /*total_alloca
   }
 }
 
-int64_t Memory::live() const {
+int64_t TensorMemory::live() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return live_;
 }
 
-int64_t Memory::take_peak() {
+int64_t TensorMemory::take_peak() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(peak_, live_);
 }
 
-}  // namespace bench::train
+}  // namespace tools
