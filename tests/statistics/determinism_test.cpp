@@ -16,11 +16,12 @@ std::vector<torch::Tensor> several(torch::Dtype dtype) {
     tensors.push_back(wild_values(size, dtype, 11 + size));
     tensors.push_back(tame_values(size, dtype, 12 + size));
   }
-  // A block of 2048 at a time: Inf, a power of two and a value far from the others, each among tame ones.
-  auto spoiled = tame_values(3 * 2048, dtype, 13);
+  // A block of 2048 at a time: Inf, a power of two, a value far from the others, each among tame ones, and zeros alone.
+  auto spoiled = tame_values(4 * 2048, dtype, 13);
   spoiled[100] = std::numeric_limits<double>::infinity();
   spoiled.slice(0, 2048, 2 * 2048).fill_(0.25);
   spoiled[5000] = 0x1p15;
+  spoiled.slice(0, 3 * 2048).zero_();
   tensors.push_back(spoiled);
   return tensors;
 }

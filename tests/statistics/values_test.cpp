@@ -86,6 +86,20 @@ TEST(StatisticsValues, AreThoseOfTheElementsWhereExponentsAreFew) {
   }
 }
 
+// As the gradient of an embedding whose words did not come by.
+TEST(StatisticsValues, AreThoseOfTheElementsWhereWholeBlocksAreZeros) {
+  for (const auto dtype : statistics_dtypes()) {
+    SCOPED_TRACE(dtype);
+    const auto zeros = torch::zeros({300000}, dtype);
+    auto sparse = tame_values(300000, dtype, 7);
+    sparse.slice(0, 1000, 250000).zero_();
+    const auto records = amp::statistics(std::vector<torch::Tensor>{zeros, sparse});
+    expect_matches(records.at(0), zeros);
+    expect_matches(records.at(1), sparse);
+    EXPECT_EQ(records.at(0).zeros, 300000);
+  }
+}
+
 // Each float16 and bfloat16 there is.
 TEST(StatisticsValues, AreRightForEveryValueOf16Bits) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {

@@ -42,7 +42,7 @@ struct KeyRange {
   int first, last;
 };
 
-// Of the keys but 0.
+// Of the keys but 0; the last lies before the first where there are none.
 template <class Set>
 KeyRange range_of(const Keys<Set>& keys) {
   const auto one = Set::splat(1);
@@ -77,6 +77,7 @@ void compare_with(int first, const Keys<Set>& keys, TileState<float>& state) {
 template <class Set>
 void count_keys(const KeyRange& range, const Keys<Set>& keys, TileState<float>& state) {
   compare_with<1>(0, keys, state);
+  if (range.last < range.first) return;
   int key = range.first;
   for (; key + 7 <= range.last; key += 8) compare_with<8>(key, keys, state);
   const int rest = range.last + 1 - key;
