@@ -48,9 +48,9 @@ class CastLists {
   const std::map<std::string, CastPolicy>& casts() const { return casts_; }
   /// Policies at O2, O3 and O5. Where the original model is called, `half` casts FP32 arguments to the type of a 16-bit
   /// parameter among them, `follow_weights` to that of one behind the first argument, which is the input, and `float32` casts
-  /// all to FP32. Within a handle's forward, where FP32 tensors that the forward has made may meet 16-bit ones, `half` casts
-  /// the FP32 arguments to the type of any 16-bit one, `follow_weights` does as outside, `match_self` casts to the type of the
-  /// tensor that comes first, and `float32` does nothing.
+  /// all to FP32, `promote` a mix of types. Within a handle's forward, where FP32 tensors that the forward has made may meet
+  /// 16-bit ones, `half` casts the FP32 arguments to the type of any 16-bit one, `follow_weights` does as outside, `match_self`
+  /// casts to the type of the tensor that comes first, and `float32` does as `promote`.
   const std::map<std::string, CastPolicy>& match() const { return match_; }
 
   friend bool operator==(const CastLists& a, const CastLists& b) { return a.casts_ == b.casts_ && a.match_ == b.match_; }

@@ -32,8 +32,8 @@ const std::vector<CastPolicy>& cast_policies() {
 }
 
 const std::vector<CastPolicy>& match_policies() {
-  static const std::vector<CastPolicy> policies{CastPolicy::none, CastPolicy::half, CastPolicy::float32, CastPolicy::match_self,
-                                                CastPolicy::follow_weights};
+  static const std::vector<CastPolicy> policies{CastPolicy::none,    CastPolicy::half,       CastPolicy::float32,
+                                                CastPolicy::promote, CastPolicy::match_self, CastPolicy::follow_weights};
   return policies;
 }
 

@@ -70,6 +70,23 @@ TEST_P(MaskedAttention, AMaskThatHidesNothingChangesNothing) {
   EXPECT_TRUE(torch::equal(std::get<1>(masked), std::get<1>(plain)));
 }
 
+// What the layer adds to its keys lies in memory as LibTorch's `cat` leaves it.
+TEST_P(MaskedAttention, TakesABiasAndAStepOfZerosBehindTheKeys) {
+  for (const bool grad : {true, false}) {
+    const torch::AutoGradMode mode(grad);
+    torch::manual_seed(11);
+    const auto options = torch::nn::MultiheadAttentionOptions(kWidth, 2).add_bias_kv(true).add_zero_attn(true);
+    torch::nn::MultiheadAttention model(options);
+    const Tensor x = input(), want = std::get<0>(model->forward(x, x, x, mask()));
+    auto net = amp::initialize(model, GetParam(), quiet());
+    // Some ten roundings to BF16 of values near 1, each off by 2^-9 of the value.
+    for (const Tensor& output : {std::get<0>(net->forward(x, x, x, mask())), std::get<0>(model->forward(x, x, x, mask()))}) {
+      EXPECT_TRUE(torch::allclose(output.to(torch::kFloat), want, 0, 1.0 / 32)) << grad;
+    }
+    amp::reset();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, MaskedAttention, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
                          [](const auto& test) { return test.param; });
 
@@ -79,6 +96,63 @@ TEST_F(AmpTest, ScoresOfOnesOwnAttentionStay16Bit) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor q = torch::randn({4, 5, 6});
   EXPECT_EQ(torch::bmm(q, q.transpose(1, 2)).dtype(), torch::kHalf);
+}
+
+// Queries alone lie as heads in every product with what a batch_first recurrent layer answers, or with a time-major tensor.
+TEST_F(AmpTest, ProductsOfTimeMajorTensorsWithOthersStay16Bit) {
+  for (const char* level : {"O1", "O2"}) {
+    Mlp model;
+    auto net = amp::initialize(model, level, quiet());
+    const Tensor q = torch::randn({6, 8, 16}).to(torch::kHalf).transpose(0, 1);
+    const Tensor k = torch::randn({8, 6, 16}).to(torch::kHalf), column = torch::randn({8, 16}).to(torch::kHalf).unsqueeze(2);
+    EXPECT_EQ(torch::bmm(q, k.transpose(1, 2)).dtype(), torch::kHalf) << level;
+    EXPECT_EQ(torch::bmm(q, column).dtype(), torch::kHalf) << level;
+    amp::reset();
+  }
+}
+
+TEST_F(AmpTest, ScoresStay16BitWhereCastsAreOff) {
+  Mlp model;
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor heads = torch::randn({6, 8, 16}).to(torch::kHalf).transpose(0, 1);
+  ASSERT_EQ(torch::bmm(heads, heads.transpose(1, 2)).dtype(), torch::kFloat)
+      << "queries and keys as LibTorch's attention has them";
+  const amp::disable_casts off;
+  EXPECT_EQ(torch::bmm(heads, heads.transpose(1, 2)).dtype(), torch::kHalf);
+}
+
+/// One's own attention: queries and keys lie as LibTorch's heads, or the queries alone; the values are contiguous.
+struct OwnAttentionImpl : torch::nn::Module {
+  explicit OwnAttentionImpl(bool keys_too) : keys_as_heads(keys_too) {
+    in = register_module("in", torch::nn::Linear(kWidth, 3 * kWidth));
+    out = register_module("out", torch::nn::Linear(kWidth, 1));
+  }
+  Tensor forward(const Tensor& x) {
+    const auto parts = in(x).chunk(3, 2);
+    const Tensor q = parts[0].contiguous().transpose(0, 1), k = parts[1].contiguous().transpose(0, 1);
+    const Tensor v = parts[2].transpose(0, 1).contiguous();
+    const Tensor scores = torch::matmul(q, (keys_as_heads ? k : k.contiguous()).transpose(1, 2));
+    return out(torch::matmul(torch::softmax(scores, -1), v));
+  }
+  bool keys_as_heads;
+  torch::nn::Linear in{nullptr}, out{nullptr};
+};
+TORCH_MODULE(OwnAttention);
+
+TEST_P(MaskedAttention, AttentionOfOnesOwnRunsThroughTheOriginalToo) {
+  for (const bool keys_as_heads : {false, true}) {
+    for (const bool grad : {true, false}) {
+      const torch::AutoGradMode mode(grad);
+      torch::manual_seed(11);
+      OwnAttention model(keys_as_heads);
+      const Tensor want = model->forward(input());
+      auto net = amp::initialize(model, GetParam(), quiet());
+      for (const Tensor& output : {net->forward(input()), model->forward(input())}) {
+        EXPECT_TRUE(torch::allclose(output.to(torch::kFloat), want, 0, 1.0 / 16)) << keys_as_heads << grad;
+      }
+      amp::reset();
+    }
+  }
 }
 
 }  // namespace

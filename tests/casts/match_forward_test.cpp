@@ -139,14 +139,82 @@ TEST_P(MatchInForward, WritesFollowTheTensorThatIsWritten) {
   expect_low("scatter_", [&](Tensor& t) { t.scatter_(0, index, twos); });
   expect_low("scatter_add_", [&](Tensor& t) { t.scatter_add_(0, index, twos); });
   expect_low("masked_scatter_", [&](Tensor& t) { t.masked_scatter_(torch::arange(24).view({4, 6}) < 12, twos); });
+  expect_low("scatter_reduce_", [&](Tensor& t) { t.scatter_reduce_(0, index, twos, "sum"); });
+  expect_low("index_reduce_", [&](Tensor& t) { t.index_reduce_(0, rows, twos, "amax"); });
+  expect_low("put_", [&](Tensor& t) { t.put_(torch::arange(12), twos.flatten()); });
+  expect_low("lerp_", [&](Tensor& t) { t.slice(0, 0, 2).lerp_(twos * 2, 0.5); });
+  expect_low("scatter_reduce", [&](Tensor& t) { t = t.scatter_reduce(0, index, twos, "sum"); });
+  expect_low("index_reduce", [&](Tensor& t) { t = t.index_reduce(0, rows, twos, "amax"); });
+  expect_low("put", [&](Tensor& t) { t = t.put(torch::arange(12), twos.flatten()); });
   expect_low("index_put", [&](Tensor& t) { t = t.index_put({rows}, twos); });
   expect_low("scatter", [&](Tensor& t) { t = t.scatter(0, index, twos); });
   Tensor wide = torch::zeros({4, 6});
   EXPECT_EQ(type_in_forward([&](const Tensor& x) { return wide.index_put_({rows}, x.slice(0, 0, 2)); }), torch::kFloat);
 }
 
+// As LibTorch has it for arithmetic, and for `lerp` and the others only where they are given one type.
+TEST_P(MatchInForward, AMixInInterpolationsAndCrossProductsIsFloat32) {
+  const auto expect_float = [&](const char* name, auto&& f) {
+    Tensor mixed, want;
+    EXPECT_EQ(type_in_forward([&](const Tensor& x) { return mixed = f(x), want = f(x.to(torch::kFloat)), mixed; }),
+              torch::kFloat)
+        << name;
+    EXPECT_TRUE(torch::equal(mixed, want)) << name;
+  };
+  const Tensor grid = torch::linspace(-1, 1, 40).view({1, 4, 5, 2}), other = torch::linspace(-1, 1, 24).view({4, 6});
+  expect_float("grid_sampler", [&](const Tensor& x) { return torch::grid_sampler(x.view({1, 1, 4, 6}), grid, 0, 0, false); });
+  expect_float("lerp.Scalar", [&](const Tensor& x) { return torch::lerp(x, other, 0.3); });
+  expect_float("lerp.Tensor", [&](const Tensor& x) { return torch::lerp(x, x, other); });
+  const auto triples = [](const Tensor& t) { return t.view({8, 3}); };
+  expect_float("cross", [&](const Tensor& x) { return torch::cross(triples(x), triples(other), 1); });
+  expect_float("linalg_cross", [&](const Tensor& x) { return torch::linalg_cross(triples(x), triples(other)); });
+}
+
+TEST_P(MatchInForward, WeightsOfABagAre16BitAsItsTableIs) {
+  EXPECT_EQ(type_in_forward([](const Tensor& x) {
+              const Tensor rows = torch::arange(4), starts = torch::tensor({0, 2}), weights = torch::full({4}, 0.5);
+              return std::get<0>(torch::embedding_bag(x, rows, starts, false, /*mode=*/0, false, weights));
+            }),
+            low());
+}
+
 TEST_P(MatchInForward, LossesInsideStayInThe16BitType) {  // Apex patches no function at these levels
   EXPECT_EQ(type_in_forward([](const Tensor& x) { return torch::mse_loss(x, torch::zeros_like(x)); }), low());
+}
+
+/// The gradient of a loss within the handle's forward, as it reaches the input, and that of FP32 by itself.
+void expect_loss_of_mix_in_float32(const char* level, amp::InitializeOptions options, const char* name,
+                                   const std::function<Tensor(const Tensor&)>& loss) {
+  Tensor inside, input;
+  Called model([&](torch::nn::Linear&, const Tensor& x) {
+    input = x.detach().sigmoid().requires_grad_();
+    return inside = loss(input);
+  });
+  auto net = amp::initialize(model, level, std::move(options));
+  net->forward(features());
+  amp::reset();
+  const Tensor wide = input.detach().to(torch::kFloat).requires_grad_(), want = loss(wide);
+  EXPECT_TRUE(inside.dtype() == torch::kFloat && torch::equal(inside, want)) << name;
+  inside.backward(), want.backward();
+  EXPECT_TRUE(torch::equal(input.grad(), wide.grad().to(input.scalar_type()))) << name;
+}
+
+TEST_P(MatchInForward, LossesOfAMixOfTypesRunInFloat32) {
+  const Tensor zeros = torch::zeros({4, 6}), classes = torch::tensor({0, 1, 2, 1}), weights = torch::linspace(1, 2, 6);
+  const std::pair<const char*, std::function<Tensor(const Tensor&)>> losses[] = {
+      {"mse", [&](const Tensor& x) { return torch::mse_loss(x, zeros); }},
+      {"mse, the other way round", [&](const Tensor& x) { return torch::mse_loss(zeros, x); }},
+      {"huber", [&](const Tensor& x) { return torch::huber_loss(x, zeros); }},
+      {"smooth_l1", [&](const Tensor& x) { return torch::smooth_l1_loss(x, zeros); }},
+      {"l1", [&](const Tensor& x) { return torch::l1_loss(x, zeros); }},
+      {"binary_cross_entropy", [&](const Tensor& x) { return torch::binary_cross_entropy(x, zeros); }},
+      {"cross_entropy", [&](const Tensor& x) { return torch::cross_entropy_loss(x, classes, weights); }},
+      {"nll", [&](const Tensor& x) { return torch::nll_loss(x, classes, weights); }},
+      {"multi_margin", [&](const Tensor& x) { return torch::multi_margin_loss(x, classes, 1, 1, weights); }}};
+  for (const auto& [name, loss] : losses) {
+    expect_loss_of_mix_in_float32(GetParam(), quiet(), name, loss);
+    expect_loss_of_mix_in_float32(GetParam(), quiet().cast_model_outputs(low()), name, loss);
+  }
 }
 
 TEST_P(MatchInForward, StructArgumentsMayHoldFloat32) {

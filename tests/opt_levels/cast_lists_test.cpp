@@ -104,7 +104,7 @@ const CastListRow kCastListRows[] = {
     {"type_of_half", "casts: {float16: [aten::sigmoid]}", {"c.yaml:1:9:", "'float16'. Did you mean 'half'? "}},
     {"other_type_of_half", "match: {bfloat16: [aten::add]}", {"c.yaml:1:9:", "'bfloat16'. Did you mean 'half'? "}},
     {"misspelt_float32", "casts: {floa32: [aten::sigmoid]}", {"c.yaml:1:9:", "'floa32'. Did you mean 'float32'? "}},
-    {"policy_of_no_match", "match: {promote: [aten::add]}", {"c.yaml:1:9:", "'promote'", "none, half, float32"}},
+    {"policy_of_no_match", "match: {banned: [aten::add]}", {"c.yaml:1:9:", "'banned'", "none, half, float32"}},
     {"unknown_base", "base: apex", {"c.yaml:1:7:", "base", "'apex'", "built_in or none"}},
     {"base_is_a_list", "base: [none]", {"c.yaml:1:7:", "base", "a list"}},
     {"extensions_is_a_number", "extensions: 0", {"c.yaml:1:13:", "extensions", "'0'", "true or false"}},

@@ -3,38 +3,80 @@
 #include <ATen/Operators.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <array>
+
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
 
 namespace apex::amp::detail {
 namespace {
 
 using Bmm = UnboxedKernel<at::_ops::bmm>;
+using Cat = UnboxedKernel<at::_ops::cat>;
 
-// [heads, time, features], made by LibTorch's attention of [time, heads, features].
-bool lies_as_heads(const at::Tensor& tensor) {
-  return tensor.dim() == 3 && tensor.stride(2) == 1 && tensor.stride(0) == tensor.size(2) &&
-         tensor.stride(1) == tensor.size(0) * tensor.size(2);
+// LibTorch's attention views what it has for [time, batch, heads * features] as [time, batch * heads, features] and swaps the
+// first two dimensions: so lie queries, values and, before their last two dimensions are swapped as well, keys.
+bool lies_as_heads(const at::Tensor& tensor, int64_t time = 1, int64_t features = 2) {
+  return tensor.dim() == 3 && tensor.stride(features) == 1 && tensor.stride(0) == tensor.size(features) &&
+         tensor.stride(time) == tensor.size(0) * tensor.size(features);
 }
 
 bool is_low(const at::Tensor& tensor) { return kLowTypes.has(tensor.scalar_type()); }
+
+// The keys and the values of the attention that this thread came by last with a step of zeros behind them (`add_zero_attn`).
+// They lie as any other result of `cat`. Weak references keep addresses from being used again.
+class WithZeroStep {
+ public:
+  void add(const at::Tensor& tensor) {
+    storages_[next_] = tensor.storage().getWeakStorageImpl();
+    next_ = (next_ + 1) % storages_.size();
+  }
+  bool has(const at::Tensor& tensor) const {
+    const auto* storage = tensor.storage().unsafeGetStorageImpl();
+    return storages_[0]._unsafe_get_target() == storage || storages_[1]._unsafe_get_target() == storage;
+  }
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  std::array<Weak, 2> storages_{Weak(c10::intrusive_ptr<c10::StorageImpl>()), Weak(c10::intrusive_ptr<c10::StorageImpl>())};
+  size_t next_ = 0;
+};
+
+WithZeroStep& with_zero_step() {
+  thread_local WithZeroStep instance;
+  return instance;
+}
+
+bool adds_a_step(const at::ITensorListRef& tensors, int64_t dim) {
+  if (dim != 1 || tensors.size() != 2) return false;
+  const at::Tensor& heads = *tensors.begin();
+  const at::Tensor& step = *++tensors.begin();
+  return lies_as_heads(heads) && step.dim() == 3 && step.size(1) == 1 && !step.requires_grad();
+}
+
+bool are_keys(const at::Tensor& tensor) {
+  return lies_as_heads(tensor, 2, 1) || (tensor.stride(1) == 1 && with_zero_step().has(tensor));
+}
 
 // The rules of a program's own forward pass, if they list the product.
 const CastRules* rules_for_attention() {
   const auto& here = thread_casts();
   const auto* rules = rules_in_force(here).rules;
+  if (!rules || rules->policy(*Bmm::slot) != CastPolicy::half) return nullptr;
+  const bool off = here.disabled && rules->mode() == CastRules::Mode::casts;
   const bool is_forward = torch::autograd::get_current_graph_task_id() == here.graph_task;
-  return rules && is_forward && rules->policy(*Bmm::slot) == CastPolicy::half ? rules : nullptr;
+  return is_forward && !off ? rules : nullptr;
 }
 
-// At O2, O3 and O5 outside of a handle's forward a 16-bit tensor that is no parameter leaves others as they are.
+// At O2, O3 and O5 outside of a handle's forward a 16-bit tensor that is no parameter leaves others as they are. Not so here,
+// where the FP32 weights may come from scores that `are_scores`, however the values lie.
 bool is_sum_of_values(const at::Tensor& weights, const at::Tensor& values) {
-  if (weights.scalar_type() != at::kFloat || !is_low(values) || !lies_as_heads(values)) return false;
+  if (weights.scalar_type() != at::kFloat || !is_low(values)) return false;
   const auto* rules = rules_for_attention();
   return rules && rules->mode() == CastRules::Mode::match;
 }
 
 bool are_scores(const at::Tensor& product, const at::Tensor& queries, const at::Tensor& keys) {
-  return is_low(product) && lies_as_heads(queries) && keys.stride(1) == 1 && rules_for_attention();
+  return is_low(product) && lies_as_heads(queries) && are_keys(keys) && rules_for_attention();
 }
 
 at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
@@ -43,11 +85,19 @@ at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tenso
   return are_scores(product, self, other) ? product.to(at::kFloat) : product;
 }
 
+at::Tensor cat(c10::DispatchKeySet keys, const at::ITensorListRef& tensors, int64_t dim) {
+  const at::Tensor result = Cat::call(keys, tensors, dim);
+  if (adds_a_step(tensors, dim)) with_zero_step().add(result);
+  return result;
+}
+
 }  // namespace
 
 void register_attention_scores(torch::Library& aten) {
   Bmm::slot = &operator_slot(at::_ops::bmm::name, at::_ops::bmm::overload_name);
   aten.impl(Bmm::slot->name.c_str(), TORCH_FN(bmm));
+  Cat::slot = &operator_slot(at::_ops::cat::name, at::_ops::cat::overload_name);
+  aten.impl(Cat::slot->name.c_str(), TORCH_FN(cat));
 }
 
 }  // namespace apex::amp::detail

@@ -13,11 +13,12 @@ namespace {
 
 bool is_error_policy(CastPolicy policy) { return policy == CastPolicy::float_inplace || policy == CastPolicy::banned; }
 
-// What has a call with 16-bit and FP32 arguments run that LibTorch would refuse. At O1 and O4 `match_self` stands for operators
-// that it takes as they are.
+// What has a call with 16-bit and FP32 arguments run that LibTorch would refuse, in the backward pass at the latest. At O1 and
+// O4 policies other than `half` stand for operators that it takes as they are.
 bool brings_to_one_type(CastPolicy policy, CastRules::Mode mode) {
   if (mode == CastRules::Mode::casts) return policy == CastPolicy::half;
-  return policy == CastPolicy::half || policy == CastPolicy::match_self || policy == CastPolicy::follow_weights;
+  return policy == CastPolicy::half || policy == CastPolicy::match_self || policy == CastPolicy::follow_weights ||
+         policy == CastPolicy::float32 || policy == CastPolicy::promote;
 }
 
 // The probability from which on a 16-bit type has 1 in its place: half of its last step below 1.
@@ -70,7 +71,7 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::float32:
       return match ? add_step(kLowTypes, at::kFloat, false) : to_float32();
     case CastPolicy::promote:
-      return promote(types, true);
+      return promote(types, !match);
     case CastPolicy::sequence:
       return promote(after_steps(arguments.in_lists), false);
     case CastPolicy::match_self:
@@ -96,6 +97,9 @@ void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
       return follow_self(arguments);
     case CastPolicy::follow_weights:
       return follow(arguments.later_weights);
+    case CastPolicy::float32:
+    case CastPolicy::promote:
+      return promote(arguments.all, false);
     default:
       return;
   }

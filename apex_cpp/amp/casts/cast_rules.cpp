@@ -26,15 +26,15 @@ bool is_transparent(const torch::autograd::AutogradMeta& view, const at::Tensor&
   return made_by->next_edge(0).function == torch::autograd::impl::try_get_grad_accumulator(base);
 }
 
-// A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: the built-in list of what
-// runs in FP32 is not in force then. What only the program's own lists have stays.
+// A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: of the built-in list of what
+// runs in FP32 only mixes of types do so then, which LibTorch refuses. What only the program's own lists have stays.
 std::map<std::string, CastPolicy> match_lists(const opt_levels::Settings& settings) {
   auto lists = settings.casts.match();
   if (!settings.cast_model_outputs || !is_low_precision(*settings.cast_model_outputs)) return lists;
   for (const auto& [name, policy] : opt_levels::CastLists::built_in().match()) {
     const auto listed = lists.find(name);
     const bool unchanged = listed != lists.end() && listed->second == policy;
-    if (unchanged && policy == CastPolicy::float32) lists.erase(listed);
+    if (unchanged && policy == CastPolicy::float32) listed->second = CastPolicy::promote;
   }
   return lists;
 }
