@@ -32,6 +32,23 @@ TEST_F(Misuse, AnOptimizerOverOtherParametersIsRejected) {
   EXPECT_EQ(stranger.parameters().size(), 4u);
 }
 
+/// An image, a temperature: what the text says works.
+TEST_F(Misuse, AnOptimizerOverTensorsOfNoModelIsToldWhatWorks) {
+  const Tensor image = torch::ones({3}).requires_grad_();
+  torch::optim::SGD of_image({image}, 0.5);
+  expect_rejected("register them in a module", [&] { (void)amp::initialize(model, of_image, "O2", quiet()); });
+  expect_rejected("leave their optimizer out", [&] { (void)amp::initialize(model, of_image, "O2", quiet()); });
+  struct Holder : torch::nn::Module {
+    explicit Holder(Tensor t) { register_parameter("image", std::move(t)); }
+    Tensor forward(Tensor x) { return x; }
+  };
+  auto holder = std::make_shared<Holder>(image);
+  auto [net, opt] = amp::initialize(holder, of_image, "O1", quiet().loss_scale(8.0));
+  { amp::scale_loss(image.sum(), opt).backward(); }
+  opt.step();
+  EXPECT_TRUE(torch::equal(image, torch::full({3}, 0.5f)));
+}
+
 TEST_F(Misuse, AnExtraParameterBesideTheModelsWorks) {
   const Tensor temperature = torch::ones({}).requires_grad_();
   auto params = model->parameters();

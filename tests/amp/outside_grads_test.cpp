@@ -158,6 +158,37 @@ TEST_P(OutsideGrads, ZerosAreNoError) {
   EXPECT_EQ(step(), "");
 }
 
+/// What the text says of gradients that no loss gives.
+TEST_P(OutsideGrads, OfTheProgramsOwnMakingAreSteppedFromMasterParams) {
+  model->fc1->weight.mutable_grad() = torch::ones_like(model->fc1->weight);
+  EXPECT_TRUE(contains(step(), "amp::master_params(optimizer)[i].mutable_grad()"));
+  model->zero_grad();
+  const auto masters = amp::master_params(*opt);
+  const Tensor expected = masters[0].detach() - kOutsideRate;
+  masters[0].mutable_grad() = torch::ones_like(masters[0]);
+  EXPECT_EQ(step(), "");
+  EXPECT_EQ(bytes_of(masters[0]), bytes_of(expected));
+}
+
+/// Nobody was to read them: the next block begins anew, whoever has zeroed what.
+TEST_P(OutsideGrads, ThatWereClippedBeforeASkippedStepAreNoError) {
+  auto original = make_optimizer(model, std::get<GradsIn>(GetParam()));
+  std::tie(net, opt) = amp::initialize(model, original, "O2", quiet().loss_scale("dynamic").max_loss_scale(128.0));
+  {
+    auto scaled_loss = amp::scale_loss(loss(), opt);
+    scaled_loss.backward();
+    model->fc2->bias.mutable_grad().fill_(kInf);
+  }
+  torch::nn::utils::clip_grad_norm_(model->parameters(), 0.01);
+  EXPECT_EQ(step(), "");
+  EXPECT_TRUE(amp::step_result(*opt).skipped);
+  opt->zero_grad();  // the base class's, which reaches masters
+  const auto before = bytes_of(*model);
+  EXPECT_EQ(message_of([&] { block(); }), "");
+  EXPECT_EQ(step(), "");
+  EXPECT_NE(bytes_of(*model), before);
+}
+
 INSTANTIATE_TEST_SUITE_P(Masters, OutsideGrads,
                          ::testing::Combine(::testing::Values("O2", "O5"),
                                             ::testing::Values(GradsIn::torch_optimizer, GradsIn::masters, GradsIn::model)));

@@ -69,9 +69,11 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
                                             "amp::initialize is not given.");
     }
   }
-  TORCH_CHECK(params == 0 || known > 0, "amp::initialize was given an optimizer over ", params,
-              " parameters, none of which belongs to the models. Construct the optimizer from the parameters of the model "
-              "that you pass in: Optimizer(model->parameters(), …).");
+  TORCH_CHECK(
+      params == 0 || known > 0, "amp::initialize was given an optimizer over ", params,
+      " parameters, none of which belongs to the models. Construct it from the parameters of the model that you pass "
+      "in, Optimizer(model->parameters(), …). Tensors of no model, such as an image or a temperature: register them in a "
+      "module that amp::initialize is given, or leave their optimizer out of amp::initialize and use it as before.");
 }
 
 void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimizers, const Session& session) {

@@ -5,6 +5,8 @@
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 
+#include <algorithm>
+
 namespace apex::amp::detail {
 namespace {
 
@@ -48,54 +50,95 @@ bool Adopter::is_frozen(const at::Tensor& param) const {
   return !param.requires_grad() && (session_.has_masters() || !is_amp_float(param.scalar_type()));
 }
 
-std::vector<at::Tensor*> Adopter::new_params(torch::optim::Optimizer& optimizer) {
-  std::vector<at::Tensor*> found;
-  for (auto& group : optimizer.param_groups()) {
-    found_groups_ = true;
+bool Adopter::is_due(const ParamGroups& groups) const {
+  if (!adopted_once_ || has_gone_ || !seen_.still(groups)) return true;
+  return std::any_of(frozen_.begin(), frozen_.end(),
+                     [&](const auto& place) { return !is_frozen(groups[place.first].params()[place.second]); });
+}
+
+std::vector<Adopter::NewParam> Adopter::new_params(ParamGroups& groups) {
+  std::vector<NewParam> found;
+  for (auto& group : groups) {
     for (auto& param : group.params()) {
-      if (!table_.find_stepped(param) && !is_frozen(param)) found.push_back(&param);
+      if (!table_.find_stepped(param) && !is_frozen(param)) found.push_back({param, known_master_of_(param)});
     }
   }
   return found;
 }
 
-// Parameters that came past add_param_group may be here already, as masters or as they are.
+// Parameters that came past add_param_group may be here already, as masters, as former ones, or as they are.
 void Adopter::list_params_once(ParamGroups& groups) {
-  if (!listed_once_.is_due(groups)) return;
   for (auto& group : groups) {
     for (at::Tensor& param : group.params()) {
-      if (const TrainedParam* here = table_.find(param)) param = here->stepped();
+      if (table_.find_stepped(param)) continue;
+      const auto known = table_.known_master(param);
+      if (const TrainedParam* here = table_.find(known ? known->param : param)) param = here->stepped();
     }
   }
-  listed_once_.see_to(groups, [&](const at::Tensor& param) {
+  detail::list_params_once(groups, [&](const at::Tensor& param) {
     const TrainedParam* here = table_.find_stepped(param);
     return session_.name_of(here ? here->param : param);
   });
 }
 
 void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer) {
-  list_params_once(optimizer.param_groups());
-  const auto params = new_params(optimizer);
+  auto& groups = optimizer.param_groups();
+  found_groups_ = found_groups_ || !groups.empty();
+  list_params_once(groups);
+  auto params = new_params(groups);
   const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
   TORCH_CHECK(!sharded || sharded->keeps_masters() || !session_.has_masters(),
               "This opt level trains FP32 master weights, and the sharded optimizer was made with store_params(false). Leave "
               "store_params true, or give initialize master_weights(false).");
-  for (const at::Tensor* param : params) check_can_adopt(*param);
-  for (at::Tensor* param : params) adopt(optimizer, *param);
+  for (const NewParam& each : params) check_can_adopt(each.param());
+  for (NewParam& each : params) adopt(optimizer, each);
   adopted_once_ = true;
-  if (params.empty() || !session_.has_masters()) return;
-  match_state_to_params(optimizer);
-  if (auto* fused = dynamic_cast<StepsMasters*>(&optimizer)) {
-    describe_copies(table_, optimizer.param_groups(), fused->master_step);
-  }
+  remember(groups);
+  if (!session_.has_masters()) return;
+  if (!params.empty()) match_state_to_params(optimizer);
+  if (auto* fused = dynamic_cast<StepsMasters*>(&optimizer)) describe_copies(table_, groups, fused->master_step);
 }
 
-void Adopter::adopt(torch::optim::Optimizer& optimizer, at::Tensor& param) {
+void Adopter::remember(const ParamGroups& groups) {
+  seen_ = SeenGroups(groups);
+  frozen_.clear();
+  size_t taken = 0;
+  for (size_t group = 0; group < groups.size(); ++group) {
+    const auto& params = groups[group].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (table_.find_stepped(params[i])) {
+        ++taken;
+      } else {
+        frozen_.emplace_back(group, i);
+      }
+    }
+  }
+  has_gone_ = taken < table_.all().size();
+}
+
+std::vector<at::Tensor> Adopter::forget_gone_params(torch::optim::Optimizer& optimizer) {
+  if (!is_due(optimizer.param_groups())) return {};
+  const auto gone = table_.not_in(optimizer.param_groups());
+  std::vector<at::Tensor> params;
+  for (const TrainedParam* each : gone) {
+    if (each->has_master()) rekey_param_state(optimizer, each->master, each->param);
+    params.push_back(each->param);
+  }
+  table_.forget(gone);
+  return params;
+}
+
+void Adopter::adopt(torch::optim::Optimizer& optimizer, NewParam& param) {
   const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
-  if (session_.has_masters() && is_low_precision(param.scalar_type()) && !sharded) return give_master(optimizer, param);
+  if (param.is_master()) return take_master_back(optimizer, param);
+  if (session_.has_masters() && is_low_precision(param.place.scalar_type()) && !sharded) {
+    give_master(optimizer, param.place);
+    if (param.known) table_.find_stepped(param.place)->mark = param.known->mark;
+    return;
+  }
   // MW-06: gradients from before the masters existed are dropped with theirs.
-  if (session_.has_masters() && !adopted_once_) param.mutable_grad().reset();
-  table_.add(param, {});
+  if (session_.has_masters() && !adopted_once_) param.place.mutable_grad().reset();
+  table_.add(param.place, {});
 }
 
 void Adopter::give_master(torch::optim::Optimizer& optimizer, at::Tensor& param) {
@@ -103,6 +146,14 @@ void Adopter::give_master(torch::optim::Optimizer& optimizer, at::Tensor& param)
   rekey_param_state(optimizer, param, master);
   table_.add(param, master);
   param = master;
+}
+
+// The program may have written into the model's parameter in the meantime.
+void Adopter::take_master_back(torch::optim::Optimizer& optimizer, const NewParam& param) {
+  rekey_param_state(optimizer, param.known->param, param.place);
+  TrainedParam& entry = table_.add(param.known->param, param.place);
+  entry.mark = param.known->mark;
+  entry.written = {};
 }
 
 }  // namespace apex::amp::detail

@@ -79,6 +79,13 @@ void GradPasses::end_step() {
   if (state_ != State::waiting) state_ = State::rest;
 }
 
+void GradPasses::end_skipped_step() {
+  if (state_ != State::waiting) {
+    for (TrainedParam* each : not_read_as_they_are()) each->mark = GradMark(each->param.grad());
+  }
+  end_step();  // which lets go of the marks' values
+}
+
 void GradPasses::forget() {
   for (TrainedParam* each : table_.all()) {
     each->aside.reset();

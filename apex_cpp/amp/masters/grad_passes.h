@@ -58,6 +58,8 @@ class GradPasses {
   /// As `MaterializedOrder::follow_model`. Elsewhere a step reads the model's gradients as they are.
   void follow_model();
   void end_step();
+  /// The same without a step: whatever the program has made of the gradients since their block, nobody is to read them.
+  void end_skipped_step();
   void forget();
 
   /// Gradients of these parameters are not what a step reads as they stand: it reads those of masters, or scales them.

@@ -5,6 +5,7 @@
 #include <ATen/ops/where.h>
 #include <apex_cpp/amp/casts/disable_casts.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -38,7 +39,7 @@ void TrainedParam::drop_master_grad() {
   if (is_spare(grad, master)) spare_grad = grad;
 }
 
-void MasterTable::add(const at::Tensor& param, const at::Tensor& master) {
+TrainedParam& MasterTable::add(const at::Tensor& param, const at::Tensor& master) {
   TrainedParam& entry = entries_.emplace_back();
   entry.param = param;
   entry.master = master;
@@ -48,6 +49,33 @@ void MasterTable::add(const at::Tensor& param, const at::Tensor& master) {
   params_.insert(entry.has_master() ? params_.begin() + num_masters_++ : params_.end(), &entry);
   by_param_[param.unsafeGetTensorImpl()] = &entry;
   by_stepped_[entry.stepped().unsafeGetTensorImpl()] = &entry;
+  return entry;
+}
+
+std::vector<TrainedParam*> MasterTable::not_in(const Groups& groups) const {
+  std::unordered_set<const at::TensorImpl*> held;
+  for (const auto& group : groups) {
+    for (const auto& tensor : group.params()) held.insert(tensor.unsafeGetTensorImpl());
+  }
+  const auto is_held = [&](const at::Tensor& tensor) { return held.count(tensor.unsafeGetTensorImpl()) > 0; };
+  std::vector<TrainedParam*> found;
+  for (TrainedParam* each : params_) {
+    if (!is_held(each->stepped()) && !is_held(each->param)) found.push_back(each);
+  }
+  return found;
+}
+
+void MasterTable::forget(const std::vector<TrainedParam*>& gone) {
+  const std::unordered_set<const TrainedParam*> going(gone.begin(), gone.end());
+  for (const TrainedParam* each : gone) {
+    drop_from(by_param_, each->param, each);
+    drop_from(by_stepped_, each->stepped(), each);
+    if (each->has_master()) former_.add({each->param, each->master, each->mark});
+    num_masters_ -= each->has_master();
+  }
+  const auto goes = [&](const TrainedParam* each) { return going.count(each) > 0; };
+  params_.erase(std::remove_if(params_.begin(), params_.end(), goes), params_.end());
+  entries_.remove_if([&](const TrainedParam& each) { return goes(&each); });
 }
 
 void MasterTable::set_aside_grad_of(const at::Tensor& param) {
@@ -61,6 +89,17 @@ void MasterTable::set_aside_grad_of(const at::Tensor& param) {
 TrainedParam* MasterTable::find_in(const Index& index, const at::Tensor& tensor) {
   const auto found = index.find(tensor.unsafeGetTensorImpl());
   return found == index.end() ? nullptr : found->second;
+}
+
+void MasterTable::drop_from(Index& index, const at::Tensor& tensor, const TrainedParam* entry) {
+  const auto found = index.find(tensor.unsafeGetTensorImpl());
+  if (found != index.end() && found->second == entry) index.erase(found);
+}
+
+std::optional<KnownMaster> MasterTable::known_master(const at::Tensor& tensor) const {
+  const TrainedParam* here = find_stepped(tensor);
+  if (here && here->has_master()) return KnownMaster{here->param, here->master, here->mark};
+  return former_.find(tensor);
 }
 
 TrainedParam* MasterTable::find(const at::Tensor& param) const { return find_in(by_param_, param); }

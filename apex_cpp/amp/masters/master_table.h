@@ -1,12 +1,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <apex_cpp/amp/masters/former_masters.h>
 #include <apex_cpp/amp/masters/grad_mark.h>
 #include <apex_cpp/amp/masters/value_sample.h>
 #include <c10/util/ArrayRef.h>
 #include <torch/optim/optimizer.h>
 
-#include <deque>
+#include <list>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -54,7 +56,11 @@ class MasterTable {
   MasterTable& operator=(const MasterTable&) = delete;
 
   /// A parameter that is not here yet, with its master, undefined for a native one.
-  void add(const at::Tensor& param, const at::Tensor& master);
+  TrainedParam& add(const at::Tensor& param, const at::Tensor& master);
+  /// Those that the groups hold neither as the model's own nor as what the optimizer steps.
+  std::vector<TrainedParam*> not_in(const Groups& groups) const;
+  /// They go with what is kept beside them; their masters become former ones.
+  void forget(const std::vector<TrainedParam*>& gone);
 
   /// The parameter's gradient of now is known, and no pass's: where there are masters it counts no more (MW-06, APG-02).
   void set_aside_grad_of(const at::Tensor& param);
@@ -62,6 +68,8 @@ class MasterTable {
   /// By the model's own parameter, and by what the optimizer steps; null if it is not here.
   TrainedParam* find(const at::Tensor& param) const;
   TrainedParam* find_stepped(const at::Tensor& tensor) const;
+  /// By a master that is here, or by a former one or its parameter.
+  std::optional<KnownMaster> known_master(const at::Tensor& tensor) const;
 
   /// All of them, in the order in which they came: model params, then native ones.
   Params all() const { return params_; }
@@ -73,11 +81,13 @@ class MasterTable {
  private:
   using Index = std::unordered_map<const at::TensorImpl*, TrainedParam*>;
   static TrainedParam* find_in(const Index& index, const at::Tensor& tensor);
+  static void drop_from(Index& index, const at::Tensor& tensor, const TrainedParam* entry);
 
-  std::deque<TrainedParam> entries_;  // their addresses stay
+  std::list<TrainedParam> entries_;  // their addresses stay
   std::vector<TrainedParam*> params_;
   size_t num_masters_ = 0;
   Index by_param_, by_stepped_;
+  FormerMasters former_;
   std::unordered_map<const at::TensorImpl*, GradMark> early_marks_;  // of parameters that are not here yet
 };
 

@@ -17,14 +17,36 @@ namespace apex::amp::detail {
 OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind)
     : session_(std::move(session)),
       left_behind_(std::move(left_behind)),
-      adopter_(*session_, table_),
+      adopter_(*session_, table_, [this](const at::Tensor& tensor) { return known_master_of(tensor); }),
       passes_(table_),
       gate_(*session_) {}
 
 // ---- parameters and masters ----
 
 void OptimizerStash::adopt_new_params() {
-  if (session_->enabled()) adopter_.adopt_new_params(*handle());
+  if (!session_->enabled() || !adopter_.is_due(handle()->param_groups())) return;
+  for (const auto& stash : all_of_session()) stash->forget_gone_params();  // what is new here may come from another
+  adopter_.adopt_new_params(*handle());
+}
+
+std::vector<std::shared_ptr<OptimizerStash>> OptimizerStash::all_of_session() const {
+  std::vector<std::shared_ptr<OptimizerStash>> all;
+  for (const auto& weak : session_->optimizers) {
+    if (auto stash = std::dynamic_pointer_cast<OptimizerStash>(weak.lock())) all.push_back(std::move(stash));
+  }
+  return all;
+}
+
+void OptimizerStash::forget_gone_params() {
+  if (!handle() || sharded() || passes_.inside() || passes_.waiting()) return;
+  strays_.forget(adopter_.forget_gone_params(*handle()));
+}
+
+std::optional<KnownMaster> OptimizerStash::known_master_of(const at::Tensor& tensor) const {
+  for (const auto& stash : all_of_session()) {
+    if (auto known = stash->table_.known_master(tensor)) return known;
+  }
+  return std::nullopt;
 }
 
 void OptimizerStash::set_aside_grads_of(const std::vector<at::Tensor>& params) {
@@ -276,7 +298,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     if (session_->has_masters() || passes_.state() == GradPasses::State::collected) check_no_open_grads("step()");
   }
   if (!gate_.open()) {
-    passes_.end_step();
+    passes_.end_skipped_step();
     return false;
   }
   take_written_weights();

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <apex_cpp/amp/masters/adopter.h>
@@ -34,7 +35,8 @@ class OptimizerStash : public KeepsMasters {
   torch::optim::Optimizer* handle() const { return left_behind_->handle; }
 
   // Parameters and masters.
-  /// As `Adopter` says; nothing where amp is disabled.
+  /// As `Adopter` says, and forgets parameters that programs have taken out of the groups of this session's optimizers; nothing
+  /// where amp is disabled. While groups hold what they held, it costs a comparison of addresses.
   void adopt_new_params();
   void check_new_group(const std::vector<at::Tensor>& params) const { adopter_.check_new_group(params); }
   /// Gradients that these have now come from before amp had them to train: they are left where they are.
@@ -126,6 +128,11 @@ class OptimizerStash : public KeepsMasters {
  private:
   StepsMasters* fused() const { return dynamic_cast<StepsMasters*>(handle()); }
   ShardedOptimizer* sharded() const { return dynamic_cast<ShardedOptimizer*>(handle()); }
+  /// Of the same session, this one included.
+  std::vector<std::shared_ptr<OptimizerStash>> all_of_session() const;
+  /// Nothing while a pass is open or gradients wait scaled for another one, which is to unscale those of all.
+  void forget_gone_params();
+  std::optional<KnownMaster> known_master_of(const at::Tensor& tensor) const;
   bool in_fused_order() const;
   /// Errors: RuntimeError for gradients that a sharded optimizer has from outside any block of it.
   void check_no_open_grads(const char* caller) const;

@@ -4,8 +4,9 @@ namespace apex::amp::detail {
 namespace {
 
 constexpr const char* kThirdLine =
-    "Differentiate the loss in a block: { auto scaled_loss = amp::scale_loss(loss, optimizer); scaled_loss.backward(); }; or "
-    "drop the gradient with zero_grad().";
+    "Differentiate the loss in a block: { auto scaled_loss = amp::scale_loss(loss, optimizer); scaled_loss.backward(); }; "
+    "write gradients of your own into amp::master_params(optimizer)[i].mutable_grad(), in FP32; or drop the gradient with the "
+    "model's zero_grad().";
 
 // A gradient in another dtype than its parameter's is from before `initialize` cast the parameter: it counts no more (MW-06).
 bool is_outside(const TrainedParam& each) {

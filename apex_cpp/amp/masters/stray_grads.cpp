@@ -19,6 +19,13 @@ void StrayGrads::end_block(const std::function<bool(const at::Tensor&)>& is_take
   }
 }
 
+void StrayGrads::forget(const Params& gone) {
+  std::unordered_set<const at::TensorImpl*> going;
+  for (const at::Tensor& param : gone) going.insert(param.unsafeGetTensorImpl());
+  const auto goes = [&](const Gradient& each) { return going.count(each.param.unsafeGetTensorImpl()) > 0; };
+  strays_.erase(std::remove_if(strays_.begin(), strays_.end(), goes), strays_.end());
+}
+
 at::Tensor StrayGrads::first(const std::function<bool(const at::Tensor&)>& counts) const {
   for (const Gradient& each : strays_) {
     if (each.still() && (!counts || counts(each.param))) return each.param;

@@ -25,6 +25,8 @@ class StrayGrads {
   at::Tensor first(const std::function<bool(const at::Tensor&)>& counts = {}) const;
   /// All parameters whose stray gradients are as the block left them.
   std::unordered_set<const at::TensorImpl*> params() const;
+  /// Those of parameters that the optimizer has no more.
+  void forget(const Params& gone);
   /// The gradients were zeroed or dropped.
   void forget() { strays_.clear(); }
 
