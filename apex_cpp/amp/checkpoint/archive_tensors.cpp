@@ -1,14 +1,58 @@
 #include <apex_cpp/amp/checkpoint/archive_tensors.h>
 
+#include <ATen/ops/empty.h>
 #include <torch/serialize/archive.h>
 
-#include <sstream>
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
 
 namespace apex::amp::detail {
 namespace {
 
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
+
+/// An archive's bytes in the parts that torch hands out: one string of them all would be copied as it grows.
+class ArchiveBytes {
+ public:
+  explicit ArchiveBytes(OutputArchive& archive) {
+    archive.save_to([&](const void* data, size_t bytes) {
+      if (bytes > 0) parts_.push_back({size_, std::string(static_cast<const char*>(data), bytes)});
+      size_ += bytes;
+      return bytes;
+    });
+  }
+
+  void load_into(InputArchive& archive, std::optional<at::Device> device) const {
+    archive.load_from([&](uint64_t position, void* to, size_t bytes) { return read(position, to, bytes); },
+                      [&] { return size_; }, device);
+  }
+
+ private:
+  struct Part {
+    uint64_t begin;
+    std::string bytes;
+  };
+
+  size_t read(uint64_t position, void* to, size_t bytes) const {
+    if (position >= size_) return 0;
+    const size_t wanted = std::min<uint64_t>(bytes, size_ - position);
+    const auto after = [](uint64_t at, const Part& part) { return at < part.begin; };
+    auto part = std::upper_bound(parts_.begin(), parts_.end(), position, after) - 1;
+    for (size_t done = 0; done < wanted; ++part) {
+      const size_t skipped = position + done - part->begin;
+      const size_t count = std::min(wanted - done, part->bytes.size() - skipped);
+      std::memcpy(static_cast<char*>(to) + done, part->bytes.data() + skipped, count);
+      done += count;
+    }
+    return wanted;
+  }
+
+  std::vector<Part> parts_;
+  size_t size_ = 0;
+};
 
 ArchiveTree read_all(InputArchive& archive) {
   ArchiveTree tree;
@@ -32,6 +76,45 @@ void write_all(const ArchiveTree& tree, OutputArchive& archive) {
   }
 }
 
+// Stands for a tensor in an archive, which then takes no memory for its elements. Archives refuse undefined tensors themselves.
+at::Tensor placeholder_of(const at::Tensor& tensor) { return tensor.defined() ? at::empty({0}, tensor.options()) : tensor; }
+
+ArchiveTree with_placeholders(const ArchiveTree& tree) {
+  ArchiveTree light;
+  for (const auto& [key, value] : tree.values) light.values.emplace(key, map_tensors_of(value, placeholder_of));
+  for (const auto& [key, child] : tree.children) light.children.emplace(key, with_placeholders(child));
+  return light;
+}
+
+// What an archive answers are its own tensors, so that they can become others.
+void become(const c10::IValue& placeholder, const c10::IValue& value) {
+  if (value.isTensor()) placeholder.toTensor().set_data(value.toTensor());
+  if (!value.isList()) return;
+  const auto placeholders = placeholder.toList().vec(), values = value.toList().vec();
+  for (size_t i = 0; i < values.size(); ++i) become(placeholders.at(i), values[i]);
+}
+
+void fill_placeholders(InputArchive& archive, const ArchiveTree& tree) {
+  for (const auto& [key, value] : tree.values) {
+    c10::IValue placeholder;
+    archive.read(key, placeholder);
+    become(placeholder, value);
+  }
+  for (const auto& [key, child] : tree.children) {
+    InputArchive nested;
+    archive.read(key, nested);
+    fill_placeholders(nested, child);
+  }
+}
+
+InputArchive load_back(const std::function<void(OutputArchive&)>& save, std::optional<at::Device> device) {
+  OutputArchive saved;
+  save(saved);
+  InputArchive archive;
+  ArchiveBytes(saved).load_into(archive, device);
+  return archive;
+}
+
 ArchiveTree* child_of(ArchiveTree& tree, const std::string& key) {
   const auto found = tree.children.find(key);
   return found == tree.children.end() ? nullptr : &found->second;
@@ -50,28 +133,25 @@ void number_params(ArchiveTree& group, std::map<std::string, std::string>& posit
 }  // namespace
 
 ArchiveTree tree_of(const std::function<void(OutputArchive&)>& save) {
-  std::ostringstream bytes;
-  {
-    OutputArchive archive;
-    save(archive);
-    archive.save_to(bytes);
-  }
-  std::istringstream stream(bytes.str());
-  InputArchive archive;
-  archive.load_from(stream, at::kCPU);
+  auto archive = load_back(save, at::kCPU);
   return read_all(archive);
 }
 
 void load_tree(const ArchiveTree& tree, const std::function<void(InputArchive&)>& load) {
-  std::stringstream stream;
-  {
-    OutputArchive archive;
-    write_all(tree, archive);
-    archive.save_to(stream);
-  }
-  InputArchive archive;
-  archive.load_from(stream);
+  auto archive = load_back([&](OutputArchive& saved) { write_all(with_placeholders(tree), saved); }, std::nullopt);
+  fill_placeholders(archive, tree);
   load(archive);
+}
+
+c10::IValue map_tensors_of(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f) {
+  if (value.isTensor()) return f(value.toTensor());
+  if (value.isList()) {
+    const auto list = value.toList();
+    c10::impl::GenericList mapped(list.elementType());
+    for (const c10::IValue& element : list.vec()) mapped.push_back(map_tensors_of(element, f));
+    return mapped;
+  }
+  return value;
 }
 
 void name_params_by_position(ArchiveTree& optimizer) {

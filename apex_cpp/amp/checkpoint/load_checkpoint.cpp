@@ -102,6 +102,7 @@ class Loading {
       for (auto& load : loads_) load.undo();
       throw;
     }
+    loads_.clear();  // frees the states that were there before
   }
 
   void load_models() {

@@ -5,7 +5,7 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/handles/masters_key.h>
+#include <apex_cpp/amp/handles/save_without_masters.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
@@ -59,10 +59,14 @@ class WithoutScratch {
   std::vector<std::pair<torch::optim::LBFGSParamState*, std::optional<std::vector<at::Tensor>>>> taken_;
 };
 
+ArchiveTree tree_without_masters(const Optimizer& optimizer) {
+  const SaveWithoutMasters guard(optimizer);
+  return tree_of([&](OutputArchive& archive) { optimizer.save(archive); });
+}
+
 ArchiveTree archive_of(const Optimizer& optimizer) {
   const WithoutScratch guard(optimizer);
-  auto tree = tree_of([&](OutputArchive& archive) { optimizer.save(archive); });
-  tree.children.erase(kMastersKey);
+  auto tree = tree_without_masters(optimizer);
   name_params_by_position(tree);
   return tree;
 }
@@ -131,17 +135,6 @@ void check_states(const OptimizerContent& content) {
 
 // ---- placing states ----
 
-c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f) {
-  if (value.isTensor()) return f(value.toTensor());
-  if (value.isList()) {
-    const auto list = value.toList();
-    c10::impl::GenericList mapped(list.elementType());
-    for (const c10::IValue& element : list.vec()) mapped.push_back(map_tensors(element, f));
-    return mapped;
-  }
-  return value;
-}
-
 // A state as the parameter is: on its device and, for one of its shape, in its layout, as kernels want it.
 at::Tensor placed_like(const at::Tensor& param, const at::Tensor& state) {
   if (!state.defined()) return state;
@@ -155,7 +148,7 @@ ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
   for (auto& [position, state] : states->second.children) {
     const at::Tensor param = params.params.at(std::stoul(position)).stepped.detach();
     for (auto& item : state.values) {
-      item.second = map_tensors(item.second, [&](const at::Tensor& tensor) { return placed_like(param, tensor); });
+      item.second = map_tensors_of(item.second, [&](const at::Tensor& tensor) { return placed_like(param, tensor); });
     }
   }
   return archive;
@@ -224,11 +217,11 @@ OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* st
 // ---- loading ----
 
 OptimizerLoad::OptimizerLoad(Optimizer& optimizer, const OptimizerStash* stash) : optimizer_(optimizer), stash_(stash) {
-  // Saved without the states, which are kept as they are and need no copy.
+  // Saved without the states, which are kept as they are and need no copy, and without the masters, which `apply` leaves alone.
   States states;
   std::swap(states, optimizer_.state());
   try {
-    before_ = tree_of([&](OutputArchive& archive) { optimizer_.save(archive); });
+    before_ = tree_without_masters(optimizer_);
   } catch (...) {
     std::swap(states, optimizer_.state());
     throw;

@@ -61,7 +61,7 @@ class OptimizerLoad {
 
   torch::optim::Optimizer& optimizer_;
   const OptimizerStash* stash_;
-  ArchiveTree before_;  // all but the parameters' states
+  ArchiveTree before_;  // all but the parameters' states and masters
   States states_before_;
   bool begun_ = false;
 };

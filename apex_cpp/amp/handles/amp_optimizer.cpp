@@ -1,12 +1,27 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 
 #include <apex_cpp/amp/handles/masters_key.h>
+#include <apex_cpp/amp/handles/save_without_masters.h>
 #include <apex_cpp/amp/masters/captured_step.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 
+#include <utility>
+
 namespace apex::amp::detail {
+namespace {
+
+thread_local const torch::optim::Optimizer* saved_without_masters = nullptr;
+
+}  // namespace
+
+SaveWithoutMasters::SaveWithoutMasters(const torch::optim::Optimizer& optimizer)
+    : outer_(std::exchange(saved_without_masters, &optimizer)) {}
+
+SaveWithoutMasters::~SaveWithoutMasters() { saved_without_masters = outer_; }
+
+bool SaveWithoutMasters::applies_to(const torch::optim::Optimizer* handle) { return saved_without_masters == handle; }
 
 void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie,
                               torch::optim::Optimizer& handle) {
@@ -110,7 +125,9 @@ void AmpOptimizerBase::after_new_group(const torch::optim::OptimizerParamGroup& 
 }
 
 void AmpOptimizerBase::write_masters(torch::serialize::OutputArchive& archive) const {
-  const auto& masters = in_use("save").masters();
+  const auto& stash = in_use("save");
+  if (SaveWithoutMasters::applies_to(stash.handle())) return;
+  const auto& masters = stash.masters();
   if (masters.empty()) return;
   torch::serialize::OutputArchive masters_archive(archive.compilation_unit());
   masters_archive.write("size", c10::IValue(static_cast<int64_t>(masters.size())));
@@ -143,7 +160,8 @@ const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& op
               " was called before amp::initialize. Call amp::initialize and pass the optimizer that it returns.");
   TORCH_CHECK(handle, "amp::", caller,
               " was given an optimizer that amp::initialize did not return. Pass the handle from "
-              "`auto [net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer.");
+              "`auto [net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer, and not a variable of the "
+              "optimizer's own class that the handle was assigned to.");
   TORCH_CHECK(handle->stash(), "amp::", caller,
               " was given an optimizer handle that was moved from. Pass the handle it was moved into.");
   return handle->stash();

@@ -1,0 +1,103 @@
+// Torch archives as trees of tensors, and back.
+#include <apex_cpp/amp/checkpoint/archive_tensors.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace apex::test {
+namespace {
+
+using amp::detail::ArchiveTree;
+using amp::detail::load_tree;
+using amp::detail::tree_of;
+using torch::serialize::InputArchive;
+using torch::serialize::OutputArchive;
+
+const void* memory_of(const c10::IValue& value) { return value.toTensor().const_data_ptr(); }
+
+TEST(ArchiveTrees, HoldWhatWasSavedHoweverManyPartsItsBytesHave) {
+  std::vector<torch::Tensor> saved;
+  for (int64_t i = 0; i < 200; ++i) saved.push_back(torch::arange(i * 37) + i);
+  saved.push_back(torch::arange(1 << 20));
+  const auto tree = tree_of([&](OutputArchive& archive) {
+    OutputArchive nested(archive.compilation_unit());
+    for (size_t i = 0; i < saved.size(); ++i) nested.write(std::to_string(i), saved[i]);
+    archive.write("tensors", nested);
+    archive.write("text", c10::IValue("words"));
+  });
+  EXPECT_EQ(tree.values.at("text").toStringRef(), "words");
+  const auto& values = tree.children.at("tensors").values;
+  ASSERT_EQ(values.size(), saved.size());
+  for (size_t i = 0; i < saved.size(); ++i) EXPECT_TRUE(values.at(std::to_string(i)).toTensor().equal(saved[i])) << i;
+  EXPECT_NE(memory_of(values.at("200")), saved[200].const_data_ptr()) << "no copy";
+}
+
+TEST(ArchiveTrees, HoldTensorsThatShareMemory) {
+  const auto whole = torch::arange(1 << 16);
+  const auto tree = tree_of([&](OutputArchive& archive) {
+    archive.write("whole", whole);
+    archive.write("end", whole.narrow(0, 1000, 5));
+    archive.write("again", whole);
+  });
+  EXPECT_TRUE(tree.values.at("whole").toTensor().equal(whole));
+  EXPECT_TRUE(tree.values.at("end").toTensor().equal(whole.narrow(0, 1000, 5)));
+  EXPECT_TRUE(tree.values.at("again").toTensor().equal(whole));
+}
+
+class LoadedTree : public ::testing::Test {
+ protected:
+  LoadedTree() {
+    tree_.values["half"] = torch::arange(6).reshape({2, 3}).to(torch::kHalf);
+    tree_.values["transposed"] = torch::rand({4, 5}).t();
+    tree_.values["number"] = 3;
+    tree_.values["none"] = c10::IValue();
+    tree_.values["list"] = c10::List<torch::Tensor>({torch::ones({3}), torch::zeros({2}, torch::kLong)});
+    tree_.children["inside"].values["deep"] = torch::rand({7});
+    tree_.children["inside"].values["text"] = "words";
+  }
+  ArchiveTree tree_;
+};
+
+TEST_F(LoadedTree, SharesItsMemoryWithTheTree) {
+  load_tree(tree_, [&](InputArchive& archive) {
+    for (const char* key : {"half", "transposed"}) {
+      const auto expected = tree_.values.at(key).toTensor();
+      torch::Tensor read;
+      archive.read(key, read);
+      EXPECT_EQ(read.const_data_ptr(), expected.const_data_ptr()) << key;
+      EXPECT_EQ(read.scalar_type(), expected.scalar_type()) << key;
+      EXPECT_EQ(read.sizes(), expected.sizes()) << key;
+      EXPECT_EQ(read.strides(), expected.strides()) << key;
+    }
+    InputArchive inside;
+    archive.read("inside", inside);
+    c10::IValue deep;
+    inside.read("deep", deep);
+    EXPECT_EQ(memory_of(deep), memory_of(tree_.children.at("inside").values.at("deep")));
+    c10::IValue list;
+    archive.read("list", list);
+    const auto expected = tree_.values.at("list").toTensorVector();
+    const auto read = list.toTensorVector();
+    ASSERT_EQ(read.size(), expected.size());
+    for (size_t i = 0; i < read.size(); ++i) {
+      EXPECT_EQ(read[i].const_data_ptr(), expected[i].const_data_ptr()) << i;
+      EXPECT_TRUE(read[i].equal(expected[i])) << i;
+    }
+  });
+}
+
+TEST_F(LoadedTree, HasWhatIsNoTensorToo) {
+  load_tree(tree_, [](InputArchive& archive) {
+    c10::IValue value;
+    archive.read("number", value);
+    EXPECT_EQ(value.toInt(), 3);
+    archive.read("none", value);
+    EXPECT_TRUE(value.isNone());
+    InputArchive inside;
+    archive.read("inside", inside);
+    inside.read("text", value);
+    EXPECT_EQ(value.toStringRef(), "words");
+  });
+}
+
+}  // namespace
+}  // namespace apex::test
