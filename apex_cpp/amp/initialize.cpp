@@ -17,6 +17,7 @@
 #include <apex_cpp/amp/tensors/module_paths.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
 #include "opt_levels/resolve.h"
@@ -71,14 +72,14 @@ void Initializer::name_parameters() {
 }
 
 void Initializer::check_kept_modules() const {
+  if (session_->settings.float32_modules.empty()) return;
+  std::set<std::string> modules;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    for (const auto& item : models_[i]->named_parameters()) modules.insert(module_path_of(prefix_of(i) + item.key()));
+  }
   for (const auto& path : session_->settings.float32_modules) {
-    bool found = false;
-    for (size_t i = 0; i < models_.size(); ++i) {
-      for (const auto& item : models_[i]->named_parameters()) {
-        const std::string module = module_path_of(prefix_of(i) + item.key());
-        found |= !module.empty() && is_within(module, {path});
-      }
-    }
+    const bool found = std::any_of(modules.begin(), modules.end(),
+                                   [&](const std::string& module) { return !module.empty() && is_within(module, {path}); });
     TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path, "' with parameters, which float32_modules names. ",
                       "Give a path such as \"encoder.layers.0\", as named_modules() of the model has them",
                       models_.size() > 1 ? ", after \"model0.\" for the first model." : ".");
@@ -117,7 +118,9 @@ void Initializer::apply() {
     module->set_amp_casts(forward_casts());
     if (repoint) repoint();
     const auto weights = module->amp_casts().inputs;
-    if (held_elsewhere && weights && is_low_precision(*weights)) warn_of_other_holders(*held_elsewhere);
+    if (!weights || !is_low_precision(*weights)) continue;
+    if (held_elsewhere) warn_of_other_holders(*held_elsewhere);
+    if (module->amp_stands_for_another()) warn_of_saving_originals();
   }
 }
 

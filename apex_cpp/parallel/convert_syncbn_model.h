@@ -32,6 +32,7 @@ void synchronize_batch_norms(torch::nn::Module& model, const ProcessGroup& group
 ///
 /// `channel_last`: the layers' inputs are [N, *, C]. Converted layers check shapes and dtypes as before, so that one value per
 /// channel on a rank remains LibTorch's error there; `SyncBatchNorm` by its name takes it.
+/// A group that was given lives until the program ends.
 /// Warns of a module of another class that has running_mean and running_var: its batch norm is its own, and not synchronized.
 /// Errors, before anything is changed: a null model; ValueError for an eps that is negative or not finite.
 template <class Net>

@@ -273,11 +273,96 @@ TEST_P(ModelObject, ADerivedClassHeldByItsBaseIsNotSliced) {
   EXPECT_EQ(from_pointer->forward(features()).abs().max().item<float>(), 0) << "the model itself is called";
 }
 
+struct Abstract : torch::nn::Module {
+  virtual Tensor forward(Tensor x) = 0;
+  virtual Tensor loss(Tensor out) = 0;
+};
+struct Concrete : Abstract {
+  Tensor forward(Tensor x) override { return fc(x); }
+  Tensor loss(Tensor out) override { return out.square().mean(); }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+};
+
+// What a plain module saves and loads is FP32 (MODEL-08), and what the handle loads reaches the masters.
+TEST_P(ModelObject, AModelHeldByAnAbstractBaseSavesAndLoadsFloat32ThroughItsHandle) {
+  const auto plain = std::make_shared<Concrete>();
+  std::stringstream start, end;
+  torch::save(plain, start);
+  std::shared_ptr<Abstract> model = std::make_shared<Concrete>();
+  torch::optim::SGD sgd(model->parameters(), 0.0);
+  CaughtWarnings warnings;
+  auto [net, opt] = amp::initialize(model, sgd, level(), quiet());
+  const bool has_16_bits = model->parameters()[0].scalar_type() != torch::kFloat;
+  EXPECT_EQ(contains(warnings.text, "Save and load through what amp::initialize returned"), has_16_bits);
+  torch::load(net, start);
+  for (const Tensor& stepped : {amp::master_params(opt)[0], model->parameters()[0]}) {
+    EXPECT_TRUE(stepped.equal(plain->fc->weight.to(stepped.scalar_type())));
+  }
+  { amp::scale_loss(net->loss(net(features())), opt).backward(); }
+  opt.step();
+  torch::save(net, end);
+  const auto again = std::make_shared<Concrete>();
+  torch::load(again, end);
+  EXPECT_EQ(again->fc->weight.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(again->fc->weight.equal(model->parameters()[0].to(torch::kFloat)));
+}
+
 TEST_P(ModelObject, AVirtualForwardCastsWhateverItIsCalledThrough) {
   Shape model;
   auto net = amp::initialize(model, level(), quiet());
   Shape& as_base = net;
   EXPECT_EQ(as_base->forward(features()).scalar_type(), net->forward(features()).scalar_type());
+}
+
+/// Counts how often train() or eval() comes by.
+struct CountedImpl : torch::nn::Module {
+  void train(bool on = true) override { torch::nn::Module::train(on), ++calls; }
+  int calls = 0;
+};
+struct StageImpl : torch::nn::Module {
+  explicit StageImpl(std::shared_ptr<StageImpl> inner_stage) : inner(std::move(inner_stage)) {
+    if (inner) register_module("inner", inner);
+  }
+  virtual Tensor forward(Tensor x) { return fc(inner ? inner->forward(x) : x); }
+  std::shared_ptr<StageImpl> inner;
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 6));
+  std::shared_ptr<CountedImpl> counted = register_module("counted", std::make_shared<CountedImpl>());
+};
+TORCH_MODULE(Stage);
+
+// A network that grows by stages around it, each of them initialized.
+TEST_P(ModelObject, TrainAndEvalReachNestedHandlesOnceEach) {
+  std::vector<Stage> stages;
+  for (int i = 0; i < 8; ++i) {
+    Stage stage(std::make_shared<StageImpl>(stages.empty() ? nullptr : stages.back().ptr()));
+    auto net = amp::initialize(stage, level(), quiet());
+    stages.push_back(stage);
+  }
+  for (const auto& stage : stages) stage->counted->calls = 0;
+  stages.back()->eval();
+  for (const auto& stage : stages) {
+    EXPECT_FALSE(stage->is_training());
+    EXPECT_FALSE(stage->counted->is_training());
+    EXPECT_LE(stage->counted->calls, 2) << "once by the handle's module, once by the one that it was copied from";
+  }
+  stages.back()->train();
+  EXPECT_TRUE(stages.front()->is_training());
+}
+
+struct PatchedCircleImpl : ShapeImpl {
+  Tensor forward(Tensor x) override { return fc(x) * 2; }
+};
+AMP_MODULE(PatchedCircle);
+
+TEST_P(ModelObject, TrainAndEvalReachAPatchedModuleOfADerivedClass) {
+  PatchedCircle circle;
+  std::shared_ptr<ShapeImpl> model = circle.ptr();
+  auto net = amp::initialize(model, level(), quiet());
+  net->eval();
+  EXPECT_FALSE(circle->is_training());
+  EXPECT_FALSE(circle->fc->is_training());
+  net->train();
+  EXPECT_TRUE(circle->is_training());
 }
 
 TEST_P(ModelObject, TrainAndEvalReachADerivedClass) {

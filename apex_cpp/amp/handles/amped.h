@@ -32,12 +32,21 @@ void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& a
 /// Sets train() or eval() of `to` and of each of its children as `from` has them.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to);
 
+/// Sets train() or eval() of a module after that of its copy. What the two share is left as the copy's call has set it: nested
+/// handles would set each child of theirs twice, and so on down.
+void set_training_again(torch::nn::Module& original, bool on);
+/// Whether `module` is among what the calling thread leaves as it is for that.
+bool training_is_set(const torch::nn::Module& module);
+
 /// Says once, in a warning, that a handle stands for a module of a class derived from its own.
 void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as);
 
 /// Says, in a warning, that parents or copies of the holder keep a module of this class whose weights were cast, and which is
 /// not the handle's.
 void warn_of_other_holders(const std::type_info& held_as);
+
+/// Says, in a warning, that only a handle writes and reads FP32 for a model that it stands for and whose weights were cast.
+void warn_of_saving_originals();
 
 /// An object's own bytes.
 struct ObjectBytes {
@@ -100,8 +109,9 @@ class AmpedModule : public Impl, public CastsForward {
   bool amp_stands_for_another() const override { return amp_stands_for_derived_; }
 
   void train(bool on = true) override {
+    if (training_is_set(*this)) return;
     Impl::train(on);
-    if (amp_original_) amp_original_->train(on);
+    if (amp_original_) set_training_again(*amp_original_, on);
   }
   /// As the module that it was copied from, which a parent's train() and eval() reach.
   bool is_training() const noexcept override { return amp_original_ ? amp_original_->is_training() : Impl::is_training(); }

@@ -52,11 +52,21 @@ void warn_of_derived_class(const torch::nn::Module& module, const std::type_info
 
 void warn_of_other_holders(const std::type_info& held_as) {
   const std::string name = c10::demangle(held_as.name());
-  TORCH_WARN("amp::initialize was given a ", name,
-             " that something else holds as well: a module that has it registered, or a copy of the holder. What these hold "
-             "shares the weights, now of 16 bits, but saves and loads them as they stand, and does not cast its inputs. Let a "
-             "parent have the handle's module, parent->replace_module(name, model), make copies after amp::initialize, or "
-             "declare the class with AMP_MODULE in place of TORCH_MODULE.");
+  TORCH_WARN(
+      "amp::initialize was given a ", name,
+      " that something else holds as well: a module that has it registered, or a copy of the holder. What these hold "
+      "shares the weights, now of 16 bits: it saves them as they stand, reads garbage from a file of FP32 weights, and "
+      "does not cast its inputs. Let a parent have the handle's module, parent->replace_module(name, model), make copies "
+      "after amp::initialize, take the model by reference (Net&) where a function initializes it, or declare the class "
+      "with AMP_MODULE in place of TORCH_MODULE.");
+}
+
+void warn_of_saving_originals() {
+  TORCH_WARN(
+      "amp::initialize does not copy a model that is held by a base class. The program's own pointer to it saves its weights, "
+      "now of 16 bits, as they stand, and reads garbage from a file of FP32 weights. Save and load through what "
+      "amp::initialize "
+      "returned: torch::save(net, path), torch::load(net, path).");
 }
 
 void warn_of_held_this(const torch::nn::Module& module, ObjectBytes original, ObjectBytes copy) {
