@@ -155,5 +155,14 @@ TEST_P(MaskedAttention, AttentionOfOnesOwnRunsThroughTheOriginalToo) {
   }
 }
 
+// They have no strides, and LibTorch converts none that is transposed: so they are in the level's own type.
+TEST_P(MaskedAttention, NestedTensorsAreMultipliedAsWithoutAmp) {
+  torch::nn::Linear model(2, 2);
+  auto net = amp::initialize(model, GetParam(), quiet());
+  const auto dtype = GetParam()[1] < '4' ? torch::kHalf : torch::kBFloat16;
+  const Tensor nested = at::_nested_tensor_from_tensor_list({torch::ones({2, 4}), torch::ones({3, 4})}).to(dtype);
+  EXPECT_TRUE(at::bmm(nested, nested.transpose(1, 2)).unbind()[1].to(torch::kFloat).equal(torch::full({3, 3}, 4.0)));
+}
+
 }  // namespace
 }  // namespace apex::test

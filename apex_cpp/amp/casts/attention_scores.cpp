@@ -14,8 +14,10 @@ using Bmm = UnboxedKernel<at::_ops::bmm>;
 using Cat = UnboxedKernel<at::_ops::cat>;
 
 // LibTorch's attention views what it has for [time, batch, heads * features] as [time, batch * heads, features] and swaps the
-// first two dimensions: so lie queries, values and, before their last two dimensions are swapped as well, keys.
+// first two dimensions: so lie queries, values and, before their last two dimensions are swapped as well, keys. Nested and
+// compressed sparse tensors have no strides to ask for.
 bool lies_as_heads(const at::Tensor& tensor, int64_t time = 1, int64_t features = 2) {
+  if (tensor.is_nested() || tensor.layout() != at::kStrided) return false;
   return tensor.dim() == 3 && tensor.stride(features) == 1 && tensor.stride(0) == tensor.size(features) &&
          tensor.stride(time) == tensor.size(0) * tensor.size(features);
 }
