@@ -2,28 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <apex_cpp/amp/torch_amp/grad_scaler.h>
 #include <apex_cpp/parallel/processes/collectives.h>
-
-#include <cmath>
-#include <limits>
 
 #include "tests/distributed/sharded_support.h"
 
 namespace apex::testing::sharded {
 namespace {
-
-// 0.001 MiB: several buckets, of a few parameters each.
-DistributedFusedAdamOptions small_buckets(double lr = 0.01) {
-  return DistributedFusedAdamOptions(lr).weight_decay(0.01).bucket_cap_mb(0.001).average_grad_sync(false);
-}
-optimizers::FusedAdamOptions of_one_process(double lr = 0.01) { return optimizers::FusedAdamOptions(lr).weight_decay(0.01); }
-
-Tensors sums_of_grads(const Tensors& params, int step) {
-  Tensors sums;
-  for (size_t i = 0; i < params.size(); ++i) sums.push_back(grad_sum_of(params[i], i, step));
-  return sums;
-}
 
 class OfDtype : public ::testing::TestWithParam<at::ScalarType> {};
 
@@ -267,38 +251,6 @@ TEST(DistributedFusedAdam, FinishesParamSyncWhenItIsAskedTo) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
-TEST(DistributedFusedAdam, ClipsByTheNormOverAllRanks) {
-  const Tensors params = make_params(at::kFloat);
-  OneProcess one(params, of_one_process());
-  DistributedFusedAdam optimizer(params, small_buckets());
-  backward(params, 0);
-  Tensors sums = sums_of_grads(params, 0);
-  double squares = 0;
-  for (const auto& sum : sums) squares += sum.to(at::kDouble).square().sum().item<double>();
-  const double norm = std::sqrt(squares);
-  // Each rank's norm is within 2.5 units of 2^-24, and so is their total; its square root is rounded once more.
-  EXPECT_NEAR(optimizer.grad_norm(), norm, norm * 4 * std::exp2(-24));
-  const double before = optimizer.grad_norm();
-  EXPECT_EQ(optimizer.clip_grad_norm(0.5 * norm), before);
-  EXPECT_NEAR(optimizer.grad_norm(), 0.5 * norm, 0.5 * norm * 1e-6);
-  optimizer.step();
-  for (auto& sum : sums) sum.mul_(0.5);
-  one.step(sums);
-  // Adam's first step is lr * sign(g), but for eps = 1e-8 beside |g| >= 1/16 and for rounding.
-  for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(at::allclose(params[i], one.params()[i], 0, 1e-6));
-}
-
-TEST(DistributedFusedAdam, ClippingThatClipsNothingChangesNoBit) {
-  const Tensors params = make_params(at::kFloat);
-  OneProcess one(params, of_one_process());
-  DistributedFusedAdam optimizer(params, small_buckets());
-  backward(params, 0);
-  optimizer.clip_grad_norm(1e6);
-  optimizer.step();
-  one.step(sums_of_grads(params, 0));
-  EXPECT_TRUE(same_bytes(params, one.params()));
-}
-
 TEST(DistributedFusedAdam, ZeroGradDropsWhatWasAddedUp) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
@@ -307,48 +259,6 @@ TEST(DistributedFusedAdam, ZeroGradDropsWhatWasAddedUp) {
   optimizer.zero_grad();
   backward(params, 0);
   optimizer.step();
-  one.step(sums_of_grads(params, 0));
-  EXPECT_TRUE(same_bytes(params, one.params()));
-}
-
-TEST(DistributedFusedAdam, WithGradScalerAllRanksSkipWhenOneOverflows) {
-  const Tensors params = make_params(at::kHalf);
-  OneProcess one(params, of_one_process());
-  DistributedFusedAdam optimizer(params, small_buckets());
-  amp::GradScaler scaler("cpu", /*init_scale=*/1024);
-  for (int step = 0; step < 5; ++step) {
-    scaler.scale(at::ones({}));  // makes the scale
-    const bool overflows = step == 2;
-    const double scale = scaler.get_scale();
-    backward(params, step, overflows && rank() == world_size() - 1 ? std::numeric_limits<double>::infinity() : scale);
-    if (step == 3) scaler.unscale_(optimizer);
-    const Tensors before = copies_of(params);
-    scaler.step(optimizer);
-    scaler.update();
-    if (overflows) {
-      EXPECT_TRUE(same_bytes(params, before));
-      EXPECT_EQ(scaler.get_scale(), scale / 2);
-    } else {
-      one.step(sums_of_grads(params, step));
-      EXPECT_EQ(scaler.get_scale(), scale);
-    }
-  }
-  EXPECT_EQ(optimizer.steps_taken(), 4);
-  EXPECT_TRUE(same_bytes(params, one.params()));
-}
-
-TEST(DistributedFusedAdam, NormAndClippingAreThoseOfUnscaledGradientsAfterUnscale_) {
-  const Tensors params = make_params(at::kFloat);
-  OneProcess one(params, of_one_process());
-  DistributedFusedAdam optimizer(params, small_buckets());
-  amp::GradScaler scaler("cpu", /*init_scale=*/1024);
-  scaler.scale(at::ones({}));
-  backward(params, 0, 1024.0);
-  const double scaled = optimizer.grad_norm();
-  scaler.unscale_(optimizer);
-  EXPECT_EQ(optimizer.grad_norm(), scaled / 1024);  // a power of two
-  EXPECT_EQ(optimizer.clip_grad_norm(2 * scaled / 1024), scaled / 1024);
-  scaler.step(optimizer);
   one.step(sums_of_grads(params, 0));
   EXPECT_TRUE(same_bytes(params, one.params()));
 }

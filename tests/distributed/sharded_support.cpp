@@ -31,6 +31,17 @@ at::Tensor grad_sum_of(const at::Tensor& param, size_t index, int step) {
   return sum;
 }
 
+Tensors sums_of_grads(const Tensors& params, int step) {
+  Tensors sums;
+  for (size_t i = 0; i < params.size(); ++i) sums.push_back(grad_sum_of(params[i], i, step));
+  return sums;
+}
+
+DistributedFusedAdamOptions small_buckets(double lr) {
+  return DistributedFusedAdamOptions(lr).weight_decay(0.01).bucket_cap_mb(0.001).average_grad_sync(false);
+}
+optimizers::FusedAdamOptions of_one_process(double lr) { return optimizers::FusedAdamOptions(lr).weight_decay(0.01); }
+
 OneProcess::OneProcess(const Tensors& params, const optimizers::FusedAdamOptions& options)
     : dtype_(params[0].scalar_type()),
       masters_([&] {

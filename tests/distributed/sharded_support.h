@@ -33,6 +33,12 @@ Tensors make_params(at::ScalarType dtype, int64_t seed = 1);
 at::Tensor grad_of(const at::Tensor& param, size_t index, int rank, int step);
 /// Their sum over all ranks, float32.
 at::Tensor grad_sum_of(const at::Tensor& param, size_t index, int step);
+Tensors sums_of_grads(const Tensors& params, int step);
+
+/// Several buckets of a few parameters each: 0.001 MiB.
+DistributedFusedAdamOptions small_buckets(double lr = 0.01);
+/// The same for one process.
+optimizers::FusedAdamOptions of_one_process(double lr = 0.01);
 
 /// A backward pass that gives each parameter that `wants(index)` this rank's gradient of `step`, times `factor`.
 template <class Wants>

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace apex::amp::detail {
 
@@ -15,47 +16,49 @@ bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward
 
 void WeightCache::keep(const at::Tensor& weight) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  kept_.insert_or_assign(weight.unsafeGetTensorImpl(), Weak(weight.getIntrusivePtr()));
+  kept_.set(weight, Kept());
 }
 
-at::Tensor WeightCache::find(const Key& key, const at::Tensor& weight, uint64_t forward) {
+WeightCache::Entry* WeightCache::in_dtype(Entries* entries, c10::ScalarType dtype) {
+  if (!entries) return nullptr;
+  const auto found =
+      std::find_if(entries->begin(), entries->end(), [&](const Entry& entry) { return entry.cast.scalar_type() == dtype; });
+  return found == entries->end() ? nullptr : &*found;
+}
+
+at::Tensor WeightCache::find(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = entries_.find(key);
-  if (found == entries_.end() || !found->second.holds_for(weight, forward)) return {};
-  Entry& entry = found->second;
-  if (forward != 0 && entry.forward != forward) {
-    entry.cast.data().copy_(weight.data());
-    entry.forward = forward;
+  Entry* const entry = in_dtype(entries_.find(weight), dtype);
+  if (!entry || !entry->holds_for(weight, forward)) return {};
+  if (forward != 0 && entry->forward != forward) {
+    entry->cast.data().copy_(weight.data());
+    entry->forward = forward;
   }
-  return entry.cast;
+  return entry->cast;
 }
 
 at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit) {
-  const Key key{weight.unsafeGetTensorImpl(), dtype};
-  at::Tensor cast = find(key, weight, forward);
+  at::Tensor cast = find(weight, dtype, forward);
   hit = cast.defined();
   if (hit) return cast;
   cast = weight.to(dtype);
-  Entry entry{Weak(weight.getIntrusivePtr()), TensorTrace(weight), cast.requires_grad(), false, forward, cast};
+  Entry entry{TensorTrace(weight), cast.requires_grad(), false, forward, cast};
   const std::lock_guard<std::mutex> lock(mutex_);
-  entry.kept = kept_.count(key.weight) > 0;
+  entry.kept = kept_.has(weight);
   if (!entry.kept && forward == 0) return cast;
-  if (entries_.size() >= next_sweep_) drop_expired();
-  entries_.insert_or_assign(key, std::move(entry));
+  Entries& entries = entries_.at(weight);
+  if (Entry* const earlier = in_dtype(&entries, dtype)) {
+    *earlier = std::move(entry);
+  } else {
+    entries.push_back(std::move(entry));
+  }
   return cast;
 }
 
-void WeightCache::drop_expired() {
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    entry = entry->second.weight.expired() ? entries_.erase(entry) : std::next(entry);
-  }
-  next_sweep_ = std::max<size_t>(256, 2 * entries_.size());
-}
-
 void WeightCache::clear() {
-  Entries dropped;  // freed without the lock: freeing tensors runs foreign code
+  WeakTensorMap<Entries> dropped;  // freed without the lock: freeing tensors runs foreign code
   const std::lock_guard<std::mutex> lock(mutex_);
-  dropped.swap(entries_);
+  std::swap(dropped, entries_);
 }
 
 size_t WeightCache::size() const {

@@ -2,12 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <apex_cpp/amp/tensors/tensor_trace.h>
-#include <c10/util/intrusive_ptr.h>
+#include <apex_cpp/amp/tensors/weak_tensor_map.h>
 
 #include <cstdint>
-#include <functional>
 #include <mutex>
-#include <unordered_map>
+#include <vector>
 
 namespace apex::amp::detail {
 
@@ -24,7 +23,7 @@ namespace apex::amp::detail {
 /// runs with the weights as they are, whoever wrote them, and so does every model that no optimizer of amp's trains. One case
 /// remains: the original model's forward, called on itself in grad mode, after a write through `data()` to weights that an
 /// optimizer of amp's trains, where the same iteration has cast them before; `amp::clear_cast_cache` is for that.
-/// Thread-safe; entries of tensors that are gone are dropped as the cache grows.
+/// Thread-safe.
 class WeightCache {
  public:
   /// An optimizer of amp's trains `weight`: its casts may outlive a forward pass.
@@ -33,38 +32,28 @@ class WeightCache {
   /// runs on this thread, 0 for none.
   at::Tensor cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit);
   void clear();
+  /// Weights that have casts here.
   size_t size() const;
 
  private:
-  // Weak references keep the addresses, by which entries are found and compared, from being used again.
-  using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Entry {
-    Weak weight;
-    TensorTrace trace;   // of `weight`
+    TensorTrace trace;   // of the weight
     bool requires_grad;  // of `cast`
     bool kept;           // beyond the forward pass
     uint64_t forward;    // in which `cast` was last written
     at::Tensor cast;
     bool holds_for(const at::Tensor& tensor, uint64_t in_forward) const;
   };
-  struct Key {
-    const at::TensorImpl* weight;
-    c10::ScalarType dtype;
-    bool operator==(const Key& other) const { return weight == other.weight && dtype == other.dtype; }
-  };
-  struct KeyHash {
-    size_t operator()(const Key& key) const { return std::hash<const void*>()(key.weight) + static_cast<size_t>(key.dtype); }
-  };
-  using Entries = std::unordered_map<Key, Entry, KeyHash>;
+  struct Kept {};
+  using Entries = std::vector<Entry>;  // of a weight, one a dtype
 
+  static Entry* in_dtype(Entries* entries, c10::ScalarType dtype);
   /// The cast that is there, or an undefined tensor. Writes the weight into one of an earlier forward pass.
-  at::Tensor find(const Key& key, const at::Tensor& weight, uint64_t forward);
-  void drop_expired();
+  at::Tensor find(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward);
 
   mutable std::mutex mutex_;
-  std::unordered_map<const at::TensorImpl*, Weak> kept_;
-  Entries entries_;
-  size_t next_sweep_ = 256;
+  WeakTensorMap<Kept> kept_;
+  WeakTensorMap<Entries> entries_;
 };
 
 }  // namespace apex::amp::detail

@@ -17,7 +17,7 @@ namespace {
 constexpr double kRoundingErrors = 4;
 
 void disturb_all_weights(c10::ScalarType dtype) {
-  const auto disturb = [&](const std::string&, const at::Tensor& tensor) {
+  const auto disturb = [&](const at::Tensor& tensor, const std::string&) {
     if (!tensor.is_floating_point()) return;
     const at::Tensor data = tensor.data();
     data.add_(data.to(dtype).to(data.scalar_type()) - data, kRoundingErrors);

@@ -2,10 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <apex_cpp/amp/masters/grad_mark.h>
-#include <c10/util/intrusive_ptr.h>
+#include <apex_cpp/amp/tensors/weak_tensor_map.h>
 
 #include <optional>
-#include <unordered_map>
 
 namespace apex::amp::detail {
 
@@ -25,16 +24,13 @@ class FormerMasters {
   std::optional<KnownMaster> find(const at::Tensor& tensor) const;
 
  private:
-  // Weak references keep the addresses, by which they are found, from being used again.
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Record {
     Weak param, master;
     GradMark mark;
   };
-  void drop_expired();
 
-  std::unordered_map<const at::TensorImpl*, Record> records_;  // by either
-  size_t next_sweep_ = 256;
+  WeakTensorMap<Record> records_;  // by either
 };
 
 }  // namespace apex::amp::detail

@@ -3,23 +3,16 @@
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
+#include <apex_cpp/amp/tensors/weak_tensor_map.h>
 
 #include <mutex>
-#include <unordered_map>
 
 namespace apex::amp::detail {
 namespace {
 
-using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
-
-struct Cast {
-  Weak tensor;  // keeps the address from being used again
-  std::weak_ptr<Session> session;
-};
-
 struct Casts {
   std::mutex mutex;
-  std::unordered_map<const at::TensorImpl*, Cast> by_tensor;
+  WeakTensorMap<std::weak_ptr<Session>> sessions;
 };
 
 Casts& casts() {
@@ -29,8 +22,8 @@ Casts& casts() {
 
 std::shared_ptr<Session> earlier_session(const at::Tensor& tensor) {
   const std::lock_guard<std::mutex> lock(casts().mutex);
-  const auto found = casts().by_tensor.find(tensor.unsafeGetTensorImpl());
-  return found == casts().by_tensor.end() ? nullptr : found->second.session.lock();
+  const auto* found = casts().sessions.find(tensor);
+  return found ? found->lock() : nullptr;
 }
 
 void retire_optimizers(const Session& session, const at::Tensor& param) {
@@ -50,15 +43,12 @@ void widen(const at::Tensor& tensor) {
 
 bool was_cast_by_amp(const at::Tensor& tensor) {
   const std::lock_guard<std::mutex> lock(casts().mutex);
-  return casts().by_tensor.count(tensor.unsafeGetTensorImpl()) > 0;
+  return casts().sessions.has(tensor);
 }
 
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session) {
-  forget_dead_tensors();
   const std::lock_guard<std::mutex> lock(casts().mutex);
-  for (const auto& [name, tensor] : tensors_of(module)) {
-    casts().by_tensor.insert_or_assign(tensor.unsafeGetTensorImpl(), Cast{Weak(tensor.getIntrusivePtr()), session});
-  }
+  for (const auto& [name, tensor] : tensors_of(module)) casts().sessions.set(tensor, session);
 }
 
 void undo_earlier_casts(torch::nn::Module& module) {
@@ -71,8 +61,7 @@ void undo_earlier_casts(torch::nn::Module& module) {
 
 void forget_dead_tensors() {
   const std::lock_guard<std::mutex> lock(casts().mutex);
-  auto& all = casts().by_tensor;
-  for (auto it = all.begin(); it != all.end();) it = it->second.tensor.expired() ? all.erase(it) : std::next(it);
+  casts().sessions.drop_expired();
 }
 
 }  // namespace apex::amp::detail

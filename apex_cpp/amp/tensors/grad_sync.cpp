@@ -1,21 +1,20 @@
 #include <apex_cpp/amp/tensors/grad_sync.h>
 
+#include <apex_cpp/amp/tensors/weak_tensor_map.h>
+
 #include <mutex>
-#include <unordered_map>
 
 namespace apex::amp::detail {
 namespace {
 
-// A weak reference to a parameter keeps its address from being taken by another tensor.
-struct SyncedParam {
-  c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> param;
+struct SyncOfParam {
   const GradSync* address;
   std::weak_ptr<GradSync> sync;
 };
 
 struct SyncedParams {
   std::mutex mutex;
-  std::unordered_map<const at::TensorImpl*, SyncedParam> entries;
+  WeakTensorMap<SyncOfParam> syncs;
   std::atomic<size_t> count{0};
 };
 
@@ -37,29 +36,26 @@ void GradSync::set_behind(bool behind) {
 void set_grad_sync(const std::vector<at::Tensor>& params, const std::shared_ptr<GradSync>& sync) {
   auto& synced = synced_params();
   const std::lock_guard<std::mutex> lock(synced.mutex);
-  for (const at::Tensor& param : params) {
-    const auto weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(param.getIntrusivePtr());
-    synced.entries.insert_or_assign(param.unsafeGetTensorImpl(), SyncedParam{weak, sync.get(), sync});
-  }
-  synced.count = synced.entries.size();
+  for (const at::Tensor& param : params) synced.syncs.set(param, SyncOfParam{sync.get(), sync});
+  synced.count = synced.syncs.size();
 }
 
 void drop_grad_sync(const std::vector<at::Tensor>& params, const GradSync& sync) {
   auto& synced = synced_params();
   const std::lock_guard<std::mutex> lock(synced.mutex);
   for (const at::Tensor& param : params) {
-    const auto found = synced.entries.find(param.unsafeGetTensorImpl());
-    if (found != synced.entries.end() && found->second.address == &sync) synced.entries.erase(found);
+    const SyncOfParam* found = synced.syncs.find(param);
+    if (found && found->address == &sync) synced.syncs.erase(param);
   }
-  synced.count = synced.entries.size();
+  synced.count = synced.syncs.size();
 }
 
 std::shared_ptr<GradSync> grad_sync_of(const at::Tensor& param) {
   auto& synced = synced_params();
   if (synced.count == 0) return nullptr;
   const std::lock_guard<std::mutex> lock(synced.mutex);
-  const auto found = synced.entries.find(param.unsafeGetTensorImpl());
-  return found == synced.entries.end() ? nullptr : found->second.sync.lock();
+  const SyncOfParam* found = synced.syncs.find(param);
+  return found ? found->sync.lock() : nullptr;
 }
 
 bool has_unreduced_grad(const at::Tensor& param) {

@@ -1,0 +1,200 @@
+// Models that a program holds by a base of their class: called, cast, saved and switched as what they are.
+#include <sstream>
+
+#include "tests/amp/every_level.h"
+#include "tests/amp/support.h"
+#include "tests/amp/warnings.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+class ModelBase : public AtEveryLevel {};
+INSTANTIATE_TEST_SUITE_P(Levels, ModelBase, kEveryLevel, [](const auto& test) { return test.param; });
+
+struct ShapeImpl : torch::nn::Module {
+  ShapeImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  virtual Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Shape);
+
+struct CircleImpl : ShapeImpl {
+  Tensor forward(Tensor x) override { return fc(x) * radius; }
+  float radius = 3;
+};
+
+TEST_P(ModelBase, ADerivedClassHeldByItsBaseIsNotSliced) {
+  std::shared_ptr<ShapeImpl> pointer = std::make_shared<CircleImpl>();
+  Shape holder(std::shared_ptr<ShapeImpl>(std::make_shared<CircleImpl>()));
+  CaughtWarnings warnings;
+  auto [from_pointer, from_holder] = amp::initialize(std::tie(pointer, holder), level(), quiet());
+  EXPECT_TRUE(contains(warnings.text, "CircleImpl, held as "));
+  for (const Tensor& out : {from_pointer->forward(features()), from_pointer(features())}) {
+    if (!casts_operators()) {
+      EXPECT_EQ(out.scalar_type(), torch::kFloat);
+    }
+    EXPECT_TRUE(torch::allclose(out.to(torch::kFloat), linear_of(pointer->fc) * 3, 0.02, 0.02)) << "BF16 has 8 bits";
+  }
+  EXPECT_TRUE(torch::allclose(from_holder->forward(features()).to(torch::kFloat), linear_of(holder->fc) * 3, 0.02, 0.02));
+  EXPECT_TRUE(torch::allclose(pointer->forward(features()).to(torch::kFloat), linear_of(pointer->fc) * 3, 0.02, 0.02));
+  static_cast<CircleImpl&>(*pointer).radius = 0;
+  EXPECT_EQ(from_pointer->forward(features()).abs().max().item<float>(), 0) << "the model itself is called";
+}
+
+struct Abstract : torch::nn::Module {
+  virtual Tensor forward(Tensor x) = 0;
+  virtual Tensor loss(Tensor out) = 0;
+};
+struct Concrete : Abstract {
+  Tensor forward(Tensor x) override { return fc(x); }
+  Tensor loss(Tensor out) override { return out.square().mean(); }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+};
+
+// What a plain module saves and loads is FP32 (MODEL-08), and what the handle loads reaches the masters.
+TEST_P(ModelBase, AModelHeldByAnAbstractBaseSavesAndLoadsFloat32ThroughItsHandle) {
+  const auto plain = std::make_shared<Concrete>();
+  std::stringstream start, end;
+  torch::save(plain, start);
+  std::shared_ptr<Abstract> model = std::make_shared<Concrete>();
+  torch::optim::SGD sgd(model->parameters(), 0.0);
+  CaughtWarnings warnings;
+  auto [net, opt] = amp::initialize(model, sgd, level(), quiet());
+  const bool has_16_bits = model->parameters()[0].scalar_type() != torch::kFloat;
+  EXPECT_EQ(contains(warnings.text, "Save and load through what amp::initialize returned"), has_16_bits);
+  torch::load(net, start);
+  for (const Tensor& stepped : {amp::master_params(opt)[0], model->parameters()[0]}) {
+    EXPECT_TRUE(stepped.equal(plain->fc->weight.to(stepped.scalar_type())));
+  }
+  { amp::scale_loss(net->loss(net(features())), opt).backward(); }
+  opt.step();
+  torch::save(net, end);
+  const auto again = std::make_shared<Concrete>();
+  torch::load(again, end);
+  EXPECT_EQ(again->fc->weight.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(again->fc->weight.equal(model->parameters()[0].to(torch::kFloat)));
+}
+
+TEST_P(ModelBase, AVirtualForwardCastsWhateverItIsCalledThrough) {
+  Shape model;
+  auto net = amp::initialize(model, level(), quiet());
+  Shape& as_base = net;
+  EXPECT_EQ(as_base->forward(features()).scalar_type(), net->forward(features()).scalar_type());
+}
+
+/// Counts how often train() or eval() comes by.
+struct CountedImpl : torch::nn::Module {
+  void train(bool on = true) override { torch::nn::Module::train(on), ++calls; }
+  int calls = 0;
+};
+struct StageImpl : torch::nn::Module {
+  explicit StageImpl(std::shared_ptr<StageImpl> inner_stage) : inner(std::move(inner_stage)) {
+    if (inner) register_module("inner", inner);
+  }
+  virtual Tensor forward(Tensor x) { return fc(inner ? inner->forward(x) : x); }
+  std::shared_ptr<StageImpl> inner;
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 6));
+  std::shared_ptr<CountedImpl> counted = register_module("counted", std::make_shared<CountedImpl>());
+};
+TORCH_MODULE(Stage);
+
+// A network that grows by stages around it, each of them initialized.
+TEST_P(ModelBase, TrainAndEvalReachNestedHandlesOnceEach) {
+  std::vector<Stage> stages;
+  for (int i = 0; i < 8; ++i) {
+    Stage stage(std::make_shared<StageImpl>(stages.empty() ? nullptr : stages.back().ptr()));
+    auto net = amp::initialize(stage, level(), quiet());
+    stages.push_back(stage);
+  }
+  for (const auto& stage : stages) stage->counted->calls = 0;
+  stages.back()->eval();
+  for (const auto& stage : stages) {
+    EXPECT_FALSE(stage->is_training());
+    EXPECT_FALSE(stage->counted->is_training());
+    EXPECT_LE(stage->counted->calls, 2) << "once by the handle's module, once by the one that it was copied from";
+  }
+  stages.back()->train();
+  EXPECT_TRUE(stages.front()->is_training());
+}
+
+struct PatchedCircleImpl : ShapeImpl {
+  Tensor forward(Tensor x) override { return fc(x) * 2; }
+};
+AMP_MODULE(PatchedCircle);
+
+TEST_P(ModelBase, TrainAndEvalReachAPatchedModuleOfADerivedClass) {
+  PatchedCircle circle;
+  std::shared_ptr<ShapeImpl> model = circle.ptr();
+  auto net = amp::initialize(model, level(), quiet());
+  net->eval();
+  EXPECT_FALSE(circle->is_training());
+  EXPECT_FALSE(circle->fc->is_training());
+  net->train();
+  EXPECT_TRUE(circle->is_training());
+}
+
+TEST_P(ModelBase, TrainAndEvalReachADerivedClass) {
+  std::shared_ptr<ShapeImpl> model = std::make_shared<CircleImpl>();
+  auto net = amp::initialize(model, level(), quiet());
+  net->eval();
+  EXPECT_FALSE(model->is_training());
+  model->train();
+  net->forward(features());
+  EXPECT_TRUE(net->is_training());
+}
+
+struct AbstractImpl : torch::nn::Module {
+  virtual Tensor forward(Tensor x) = 0;
+};
+struct ConcreteImpl : AbstractImpl {
+  ConcreteImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  Tensor forward(Tensor x) override { return fc(x) * 3; }
+  torch::nn::Linear fc{nullptr};
+};
+struct TaskImpl : AbstractImpl {
+  virtual Tensor loss(Tensor out) = 0;
+};
+struct RegressionImpl : TaskImpl {
+  RegressionImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  Tensor forward(Tensor x) override { return fc(x) * 3; }
+  Tensor loss(Tensor out) override { return torch::mse_loss(out, torch::ones({4, 3})); }
+  torch::nn::Linear fc{nullptr};
+};
+
+TEST_P(ModelBase, AnAbstractBaseIsAModel) {
+  auto concrete = std::make_shared<ConcreteImpl>();
+  std::shared_ptr<AbstractImpl> model = concrete;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, level(), quiet().loss_scale(8.0));
+  const Tensor out = net->forward(features());
+  EXPECT_TRUE(torch::allclose(out.to(torch::kFloat), linear_of(concrete->fc) * 3, 0.02, 0.02));
+  EXPECT_EQ(out.scalar_type(), net(features()).scalar_type());
+  const auto before = bytes_of(*model);
+  { amp::scale_loss(out.sum(), opt).backward(); }
+  opt.step();
+  EXPECT_NE(bytes_of(*model), before);
+}
+
+TEST_P(ModelBase, AnAbstractBaseWithMoreToImplementIsAModel) {
+  std::shared_ptr<TaskImpl> model = std::make_shared<RegressionImpl>();
+  torch::optim::SGD optimizer(model->parameters(), 0.02);
+  auto [net, opt] = amp::initialize(model, optimizer, level(), quiet().loss_scale(8.0));
+  EXPECT_EQ(net.get(), model.get());
+  if (!casts_operators()) {
+    EXPECT_EQ(net(features()).scalar_type(), torch::kFloat);
+  }
+  std::vector<float> losses;
+  for (int i = 0; i < 5; ++i) {
+    opt.zero_grad();
+    const Tensor loss = net->loss(net->forward(features()));
+    { amp::scale_loss(loss, opt).backward(); }
+    opt.step();
+    losses.push_back(loss.item<float>());
+  }
+  EXPECT_LT(losses.back(), losses.front() / 2);
+}
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,191 @@
+// DistributedDataParallel and overflow on one rank: all skip, and say whose it was.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/amp/support.h"
+#include "tests/distributed/ddp_blocks.h"
+#include "tests/distributed/ddp_models.h"
+#include "tests/distributed/ranks.h"
+
+namespace apex::parallel {
+namespace {
+
+using Options = DistributedDataParallelOptions;
+using apex::test::bytes_of;
+using apex::test::contains;
+using apex::test::message_of;
+using apex::test::quiet;
+using apex::testing::backward_in_block;
+using apex::testing::expect_same_on_all_ranks;
+using apex::testing::rank;
+using apex::testing::small_part;
+using apex::testing::WholeNumbers;
+using apex::testing::world_size;
+using torch::Tensor;
+
+class DdpOverflow : public apex::test::AmpTest {};
+
+enum class Opt { sgd, fused_adam, fused_adam_in_fused_order };
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(Opt kind, const std::vector<Tensor>& params) {
+  if (kind == Opt::sgd) return std::make_unique<torch::optim::SGD>(params, 0.01);
+  return std::make_unique<optimizers::FusedAdam>(
+      params, optimizers::FusedAdamOptions(0.01).materialize_master_grads(kind == Opt::fused_adam));
+}
+
+Tensor with_inf(Tensor input, bool spoiled) {
+  if (spoiled) input[0][0] = apex::test::kInf;
+  return input;
+}
+
+struct OverflowCase {
+  const char* level;
+  Opt optimizer;
+  bool in_no_sync;
+};
+
+class DdpOverflowCases : public DdpOverflow, public ::testing::WithParamInterface<OverflowCase> {};
+
+TEST_P(DdpOverflowCases, OfOneRankSkipsOnAll) {
+  const auto [level, kind, in_no_sync] = GetParam();
+  const int at_fault = world_size() - 1;
+  WholeNumbers model;
+  auto optimizer = make_optimizer(kind, model->parameters());
+  auto [net, opt_pointer] = amp::initialize(model, optimizer, level, quiet().loss_scale("dynamic"));
+  auto& opt = *opt_pointer;
+  amp::loss_scaler(0).restore(64.0, 0);
+  auto ddp = DistributedDataParallel(net, Options().message_size(1));
+  for (int step = 0; step < 4; ++step) {
+    const bool overflows = step == 1;
+    opt.zero_grad();
+    const std::string before = bytes_of(opt) + bytes_of(*net);
+    const Tensor spoiled = with_inf(small_part(step, rank()), overflows && rank() == at_fault);
+    if (in_no_sync) {
+      auto guard = ddp.no_sync();
+      backward_in_block(ddp, opt, spoiled);
+    }
+    backward_in_block(ddp, opt, in_no_sync ? small_part(step + 1, rank()) : spoiled);
+    opt.step();
+    const auto result = amp::step_result(opt);
+    EXPECT_EQ(result.skipped, overflows) << step;
+    EXPECT_EQ(bytes_of(opt) + bytes_of(*net) == before, overflows) << step;
+    EXPECT_EQ(result.nonfinite_ranks, overflows ? std::vector<int>{at_fault} : std::vector<int>{}) << step;
+    EXPECT_EQ(result.first_nonfinite.empty(), !overflows);
+    EXPECT_EQ(result.loss_scale, step == 0 ? 64.0 : 32.0);
+    expect_same_on_all_ranks(bytes_of(*net) + bytes_of(opt), "step " + std::to_string(step));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, DdpOverflowCases,
+                         ::testing::Values(OverflowCase{"O1", Opt::sgd, false}, OverflowCase{"O1", Opt::sgd, true},
+                                           OverflowCase{"O1", Opt::fused_adam, false}, OverflowCase{"O2", Opt::sgd, false},
+                                           OverflowCase{"O2", Opt::sgd, true}, OverflowCase{"O2", Opt::fused_adam, false},
+                                           OverflowCase{"O2", Opt::fused_adam, true},
+                                           OverflowCase{"O2", Opt::fused_adam_in_fused_order, false},
+                                           OverflowCase{"O2", Opt::fused_adam_in_fused_order, true}));
+
+TEST_F(DdpOverflow, OverflowIsPrintedWithItsRank) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  ::testing::internal::CaptureStdout();
+  auto [net, opt] = amp::initialize(model, sgd, "O2");
+  amp::loss_scaler(0).restore(64.0, 0);
+  auto ddp = DistributedDataParallel(net);
+  backward_in_block(ddp, opt, with_inf(small_part(0, rank()), rank() == 1));
+  opt.step();
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStdout(), "(from rank 1)"));
+}
+
+// 0.6 * 65536 on every rank: the sum is too much for float16, and no rank is to blame.
+TEST_F(DdpOverflow, OverflowOfTheSumAloneIsToldSo) {
+  torch::nn::Linear model(torch::nn::LinearOptions(1, 1).bias(false));
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  ::testing::internal::CaptureStdout();
+  auto [net, opt] = amp::initialize(model, sgd, "O2");
+  auto ddp = DistributedDataParallel(net);
+  {
+    auto scaled_loss = amp::scale_loss(ddp(torch::ones({1, 1})).sum() * 0.6, opt);
+    scaled_loss.backward();
+  }
+  opt.step();
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStdout(), "(finite on every rank, and only their sum is not)"));
+  EXPECT_TRUE(amp::step_result(opt).skipped);
+  EXPECT_TRUE(amp::step_result(opt).nonfinite_ranks.empty());
+}
+
+TEST_F(DdpOverflow, GradScalerSkipsOnAllRanks) {
+  for (const bool fused : {false, true}) {
+    WholeNumbers net;
+    auto opt = make_optimizer(fused ? Opt::fused_adam : Opt::sgd, net->parameters());
+    amp::GradScaler scaler("cpu", 64.0);
+    auto ddp = DistributedDataParallel(net);
+    for (int step = 0; step < 3; ++step) {
+      opt->zero_grad();
+      const std::string before = bytes_of(*net);
+      {
+        auto guard = ddp.no_sync();
+        scaler.scale(ddp(with_inf(small_part(step, rank()), step == 1 && rank() == 0)).sum()).backward();
+      }
+      scaler.scale(ddp(small_part(step, rank())).sum()).backward();
+      scaler.step(*opt);
+      scaler.update();
+      EXPECT_EQ(bytes_of(*net) == before, step == 1);
+      EXPECT_EQ(scaler.get_scale(), step == 0 ? 64.0 : 32.0);
+      expect_same_on_all_ranks(bytes_of(*net), "step " + std::to_string(step));
+    }
+  }
+}
+
+TEST_F(DdpOverflow, GradScalerRefusesUnsynchronisedGradients_BUG_24) {
+  for (const bool fused : {false, true}) {
+    WholeNumbers net;
+    auto opt = make_optimizer(fused ? Opt::fused_adam : Opt::sgd, net->parameters());
+    amp::GradScaler scaler("cpu", 64.0);
+    auto ddp = DistributedDataParallel(net);
+    const std::string before = bytes_of(*net);
+    {
+      auto guard = ddp.no_sync();
+      scaler.scale(ddp(small_part(0, rank())).sum()).backward();
+    }
+    const std::string scaled = bytes_of(net->fc1->weight.grad());
+    const std::string message = message_of([&] { scaler.step(*opt); });
+    EXPECT_TRUE(contains(message, "the gradient of parameter 0 of group 0, of shape [3, 4], is that of this rank alone"))
+        << message;
+    EXPECT_TRUE(contains(message_of([&] { scaler.unscale_(*opt); }), "were within no_sync()"));
+    EXPECT_EQ(bytes_of(*net), before);
+    EXPECT_EQ(bytes_of(net->fc1->weight.grad()), scaled);
+    scaler.scale(ddp(small_part(1, rank())).sum()).backward();
+    scaler.step(*opt);
+    scaler.update();
+    EXPECT_NE(bytes_of(*net), before);
+    expect_same_on_all_ranks(bytes_of(*net), "after a reduced pass");
+  }
+}
+
+// Each rank has a model of its own, and nothing reduces gradients.
+TEST_F(DdpOverflow, OverflowsAreSharedWithoutReducedGradients_BUG_25) {
+  for (const bool shares : {true, false}) {
+    WholeNumbers model;
+    torch::optim::SGD sgd(model->parameters(), 0.01);
+    auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());
+    std::optional<OverflowSharing> sharing;
+    if (shares) sharing.emplace(share_overflow());
+    for (int step = 0; step < 3; ++step) {
+      opt.zero_grad();
+      {
+        auto scaled_loss = amp::scale_loss(net(with_inf(small_part(step, rank()), step == 1 && rank() == 0)).sum() * 0.01, opt);
+        scaled_loss.backward();
+      }
+      opt.step();
+      EXPECT_EQ(amp::step_result(opt).skipped, step == 1 && (shares || rank() == 0));
+      EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, step == 1 && shares ? std::vector<int>{0} : std::vector<int>{});
+    }
+    EXPECT_EQ(amp::loss_scaler(0).loss_scale(), shares || rank() == 0 ? 32768.0 : 65536.0);
+  }
+}
+
+}  // namespace
+}  // namespace apex::parallel
