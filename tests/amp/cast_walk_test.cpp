@@ -1,4 +1,7 @@
 // CAST-01..08: the walk over inputs and outputs.
+#include <list>
+#include <set>
+
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -96,6 +99,29 @@ TEST(CastWalk, Cast05UserTypesWithToTakePart) {
   EXPECT_EQ(batch.note, "kept");
 }
 
+TEST(CastWalk, NestsInAnyOrder) {
+  std::map<std::string, std::vector<std::optional<WalkedBatch>>> batches;
+  batches["a"] = {WalkedBatch{f32(), "kept"}, std::nullopt};
+  const auto cast = cast_floating(batches, at::kHalf);
+  EXPECT_EQ(cast.at("a")[0]->image.scalar_type(), at::kHalf);
+  EXPECT_FALSE(cast.at("a")[1].has_value());
+  const auto boxed = cast_floating(std::list<c10::IValue>{f32(), int64_t{3}}, at::kHalf);
+  EXPECT_EQ(boxed.front().toTensor().scalar_type(), at::kHalf);
+  EXPECT_EQ(boxed.back().toInt(), 3);
+}
+
+// The applier makes a new tuple; the variables that std::tie names are the caller's.
+TEST(CastWalk, TiedVariablesKeepTheirType) {
+  Tensor a = f32(), b = i64();
+  const auto tuple = cast_floating(std::tie(a, b), at::kHalf);
+  static_assert(std::is_same_v<decltype(tuple), const std::tuple<Tensor, Tensor>>);
+  EXPECT_EQ(std::get<0>(tuple).scalar_type(), at::kHalf);
+  EXPECT_EQ(a.scalar_type(), at::kFloat);
+  const std::pair<Tensor&, int> pair(a, 1);
+  EXPECT_EQ(cast_floating(pair, at::kHalf).first.scalar_type(), at::kHalf);
+  EXPECT_EQ(a.scalar_type(), at::kFloat);
+}
+
 TEST(CastWalk, Cast05PackedSequences) {
   const auto packed = torch::nn::utils::rnn::pack_sequence({torch::ones({3, 2}), torch::ones({1, 2})});
   const auto cast = cast_floating(packed, at::kHalf);
@@ -109,6 +135,9 @@ TEST(CastWalk, Cast08OtherValuesAreForwardedUncopied) {
   static_assert(std::is_same_v<decltype(cast_floating(std::declval<std::vector<int>>(), at::kHalf)), std::vector<int>&&>);
   static_assert(!amp::detail::kCasts<torch::nn::Linear>);
   static_assert(!amp::detail::kCasts<torch::nn::LinearImpl>);
+  static_assert(!amp::detail::kCasts<torch::nn::ModuleList>);
+  static_assert(!amp::detail::kCasts<std::set<Tensor>>, "its elements cannot be replaced");
+  static_assert(!amp::detail::kCasts<std::vector<bool>>);
   auto number = std::make_unique<int>(3);
   EXPECT_EQ(&cast_floating(number, at::kHalf), &number);
   std::vector<int> values = {1, 2};

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/errors.h"
+
 namespace apex::test {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -51,17 +53,6 @@ std::string bytes_of(const torch::Tensor& tensor);
 /// The same of an optimizer's parameters and of its whole state (moments and counters), by position.
 std::string bytes_of(torch::optim::Optimizer& optimizer);
 std::string bytes_of(const torch::nn::Module& module);
-
-/// What `f` throws: the message, or an empty string if it throws nothing.
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return {};
-}
 
 ::testing::AssertionResult contains(const std::string& text, const std::string& part);
 

@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/errors.h"
+
 namespace amp_C_test {
 
 using apex::amp_C::TensorLists;
+using apex::test::expect_error;
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int kChunk = 65536;
@@ -98,18 +101,6 @@ inline Tensors as_double(const Tensors& list) {
   Tensors copies;
   for (const at::Tensor& tensor : list) copies.push_back(tensor.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
   return copies;
-}
-
-// Expects an Error whose text holds every one of `parts`.
-template <class Error = c10::Error, class Call>
-void expect_error(const Call& call, const std::vector<std::string>& parts) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    const std::string text = error.what_without_backtrace();
-    for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in: " << text;
-  }
 }
 
 }  // namespace amp_C_test

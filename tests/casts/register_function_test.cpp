@@ -225,6 +225,10 @@ TEST_F(Wrapped, ReachesIntoContainersOfFloatingTensorsOnly) {  // O1-04, CACHE-0
   EXPECT_EQ(pair(std::make_pair(floats(), floats())), torch::kHalf);
   const auto mixed = amp::half_function([](const std::tuple<Tensor, int>& t) { return std::get<0>(t).scalar_type(); });
   EXPECT_EQ(mixed(std::make_tuple(floats(), 1)), torch::kFloat) << "a number among them: left alone";
+  const auto tuple = amp::half_function([](const std::tuple<Tensor, Tensor>& t) { return std::get<0>(t).scalar_type(); });
+  Tensor a = floats(), b = floats();
+  EXPECT_EQ(tuple(std::tie(a, b)), torch::kHalf);
+  EXPECT_EQ(a.scalar_type(), torch::kFloat) << "the caller's own";
   const auto maybe = amp::half_function([](const std::optional<Tensor>& t) { return t ? t->scalar_type() : torch::kLong; });
   EXPECT_EQ(maybe(std::optional<Tensor>(floats())), torch::kHalf);
   EXPECT_EQ(maybe(std::optional<Tensor>()), torch::kLong);

@@ -51,6 +51,9 @@ class LoadedTree : public ::testing::Test {
     tree_.values["number"] = 3;
     tree_.values["none"] = c10::IValue();
     tree_.values["list"] = c10::List<torch::Tensor>({torch::ones({3}), torch::zeros({2}, torch::kLong)});
+    c10::Dict<std::string, torch::Tensor> dict;
+    dict.insert("a", torch::rand({3}));
+    tree_.values["tuple of a dict and a number"] = c10::ivalue::Tuple::create({c10::IValue(dict), 2});
     tree_.children["inside"].values["deep"] = torch::rand({7});
     tree_.children["inside"].values["text"] = "words";
   }
@@ -82,6 +85,19 @@ TEST_F(LoadedTree, SharesItsMemoryWithTheTree) {
       EXPECT_EQ(read[i].const_data_ptr(), expected[i].const_data_ptr()) << i;
       EXPECT_TRUE(read[i].equal(expected[i])) << i;
     }
+  });
+}
+
+TEST_F(LoadedTree, FindsTensorsInTuplesAndDictionaries) {
+  load_tree(tree_, [&](InputArchive& archive) {
+    const char* const key = "tuple of a dict and a number";
+    c10::IValue read;
+    archive.read(key, read);
+    const auto& elements = read.toTupleRef().elements();
+    const auto& saved = tree_.values.at(key).toTupleRef().elements();
+    EXPECT_EQ(elements[1].toInt(), 2);
+    EXPECT_TRUE(elements[0].toGenericDict().at("a").toTensor().equal(saved[0].toGenericDict().at("a").toTensor()));
+    EXPECT_EQ(memory_of(elements[0].toGenericDict().at("a")), memory_of(saved[0].toGenericDict().at("a")));
   });
 }
 

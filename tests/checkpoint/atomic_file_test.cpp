@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "tests/checkpoint/failing_calls.h"
+#include "tests/errors.h"
 #include "tests/examples/scratch.h"
 
 namespace apex::test {

@@ -8,6 +8,7 @@
 
 #include "tests/checkpoint/memory_file.h"
 #include "tests/checkpoint/raw_safetensors.h"
+#include "tests/errors.h"
 #include "tests/examples/scratch.h"
 
 namespace apex::test {
@@ -28,12 +29,7 @@ class SafetensorsDamage : public ::testing::Test {
   std::string error_of(const std::string& content) {
     const MemoryFile file(content);
     path_ = file.path();
-    try {
-      read_safetensors(path_);
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return {};
+    return message_of<c10::Error>([&] { read_safetensors(path_); });
   }
 
   void expect_error(const std::string& content, const std::string& part) {

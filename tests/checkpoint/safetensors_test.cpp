@@ -10,6 +10,7 @@
 
 #include "tests/checkpoint/failing_calls.h"
 #include "tests/checkpoint/raw_safetensors.h"
+#include "tests/errors.h"
 #include "tests/examples/scratch.h"
 #include "tests/oracle/reading/safetensors.h"
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/amp/support.h"
+#include "tests/errors.h"
 #include "tests/examples/scratch.h"
 
 namespace apex::test {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/errors.h"
+
 namespace apex::test {
 namespace {
 
@@ -101,12 +103,8 @@ TEST_P(ParamLists, SparseGradientsAreRejectedBeforeAnyChange) {
   params[0].mutable_grad() = torch::ones({2, 3}, torch::kHalf);
   params[1].mutable_grad() = torch::ones({2}, torch::kHalf).to_sparse();
   for (auto& master : masters) master.mutable_grad() = torch::full_like(master, 7.0);
-  try {
-    fp16_utils::model_grads_to_master_grads(params, masters, GetParam());
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const c10::Error& error) {
-    EXPECT_NE(std::string(error.what()).find("model_params[1], of shape [2], has layout Sparse"), std::string::npos);
-  }
+  expect_error([&] { fp16_utils::model_grads_to_master_grads(params, masters, GetParam()); },
+               {"model_params[1], of shape [2], has layout Sparse"});
   EXPECT_TRUE(flat_masters(true).eq(7.0).all().item<bool>());
 }
 

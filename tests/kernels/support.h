@@ -9,9 +9,11 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/multi_tensor.h"
+#include "tests/errors.h"
 
 namespace kernels_test {
 
+using apex::test::expect_error;
 using Tensors = std::vector<at::Tensor>;
 
 // Sizes around the boundaries of vectors, cache pages, blocks and chunks.
@@ -101,18 +103,6 @@ void expect_same_everywhere(const Compute& compute, bool nan_payloads = false) {
       const Tensors actual = compute();
       EXPECT_TRUE(nan_payloads ? same_bytes(actual, expected) : same_bits(actual, expected));
     }
-  }
-}
-
-// Expects a c10::Error whose text holds every one of `parts`.
-template <class Call>
-void expect_error(const Call& call, const std::vector<std::string>& parts) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in: " << text;
   }
 }
 

@@ -26,7 +26,7 @@ class Capture {
 }  // namespace test
 
 // In place of the library's: defined in the test program, it comes first.
-bool apex::kernels::is_captured(c10::Device) { return test::captured; }
+bool apex::kernels::is_captured(c10::Device) { return ::test::captured; }
 
 namespace test {
 namespace {

@@ -6,7 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/errors.h"
+
 namespace test {
+
+using apex::test::message_of;
 
 // Values in [-1, 1) that depend on the seed alone.
 at::Tensor values(at::IntArrayRef sizes, int64_t seed, at::ScalarType dtype = at::kFloat);
@@ -24,16 +28,5 @@ bool same_bytes(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>&
 // An optimizer as torch::save writes it, and the other way.
 std::string saved(const torch::optim::Optimizer& optimizer);
 void load(torch::optim::Optimizer& optimizer, const std::string& bytes);
-
-// The message of the exception that `call` throws; empty if it throws none.
-template <class Exception = c10::Error, class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Exception& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
-}
 
 }  // namespace test

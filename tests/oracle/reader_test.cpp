@@ -6,9 +6,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <limits>
 
+#include "tests/errors.h"
 #include "tests/oracle/reading/json.h"
 #include "tests/oracle/reading/safetensors.h"
 #include "tests/oracle/verdict/compare.h"
@@ -17,20 +17,7 @@ namespace oracle {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::runtime_error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_error(const std::function<void()>& action, const std::string& part) {
-  const std::string error = error_of(action);
-  EXPECT_NE(error.find(part), std::string::npos) << "error: " << error << "\nlacks: " << part;
-}
+using apex::test::expect_error;
 
 TEST(Json, NumbersComeBackExactly) {
   const Json json = Json::parse(R"({"pi": 3.141592653589793, "tiny": 5e-324, "negative": -0.1, "big": 9007199254740993,
@@ -67,30 +54,31 @@ TEST(Json, StringsMayHoldEscapesAndUnicode) {
 
 TEST(Json, MalformedTextIsAnErrorWithItsPlace) {
   const auto parse = [](const char* text) { return [text] { Json::parse(text, "broken.json"); }; };
-  expect_error(parse("{\"a\": [1, 2"), "broken.json: not JSON: ");
-  expect_error(parse("{\n  \"a\": unquoted\n}"), "line 2, column 8");
+  expect_error<std::runtime_error>(parse("{\"a\": [1, 2"), {"broken.json: not JSON: "});
+  expect_error<std::runtime_error>(parse("{\n  \"a\": unquoted\n}"), {"line 2, column 8"});
   for (const char* text :
        {"{\"a\": 01}", "{a: 1}", "", "{\"a\": 1}\n---\n{}", "{\"a\": 1} {}", "[NaN]", "[1,]", "// a remark\n[]"}) {
-    expect_error(parse(text), "broken.json: not JSON: ");
+    expect_error<std::runtime_error>(parse(text), {"broken.json: not JSON: "});
   }
-  expect_error([] { Json::parse_file("/nonexistent/case.json"); }, "cannot be read");
+  expect_error<std::runtime_error>([] { Json::parse_file("/nonexistent/case.json"); }, {"cannot be read"});
 }
 
 TEST(Json, ANameThatAnObjectHasTwiceIsAnError) {
-  expect_error([] { Json::parse(R"({"a": 1, "b": {"c": 1, "c": 2}})", "twice.json"); }, R"(an object has the name "c" twice)");
+  expect_error<std::runtime_error>([] { Json::parse(R"({"a": 1, "b": {"c": 1, "c": 2}})", "twice.json"); },
+                                   {R"(an object has the name "c" twice)"});
   EXPECT_EQ(Json::parse(R"({"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]})", "once.json").at("b").items().size(), 2u);
 }
 
 TEST(Json, WrongKindIsAnErrorWithThePathToTheValue) {
   const Json json = Json::parse(R"({"a": "text", "b": [0, {"c/d": 1.5}], "big": 9223372036854775808})", "kinds.json");
-  expect_error([&] { json.at("a").as_double(); }, "kinds.json:/a: expected a number, found text");
-  expect_error([&] { json.at("b").items()[1].at("c/d").as_int(); },
-               "kinds.json:/b/1/c~1d: expected an integer of 64 bits, found 1.5");
-  expect_error([&] { json.at("big").as_int(); }, "kinds.json:/big: expected an integer of 64 bits");
-  expect_error([&] { json.at("b").members(); }, "kinds.json:/b: expected an object, found [2 items]");
-  expect_error([&] { json.at("c"); }, "kinds.json: no member 'c'");
-  expect_error([&] { json.at("a").as_bool(); }, "expected true or false");
-  expect_error([&] { json.at("b").as_string(); }, "expected a string");
+  expect_error<std::runtime_error>([&] { json.at("a").as_double(); }, {"kinds.json:/a: expected a number, found text"});
+  expect_error<std::runtime_error>([&] { json.at("b").items()[1].at("c/d").as_int(); },
+                                   {"kinds.json:/b/1/c~1d: expected an integer of 64 bits, found 1.5"});
+  expect_error<std::runtime_error>([&] { json.at("big").as_int(); }, {"kinds.json:/big: expected an integer of 64 bits"});
+  expect_error<std::runtime_error>([&] { json.at("b").members(); }, {"kinds.json:/b: expected an object, found [2 items]"});
+  expect_error<std::runtime_error>([&] { json.at("c"); }, {"kinds.json: no member 'c'"});
+  expect_error<std::runtime_error>([&] { json.at("a").as_bool(); }, {"expected true or false"});
+  expect_error<std::runtime_error>([&] { json.at("b").as_string(); }, {"expected a string"});
 }
 
 TEST(Json, AValueOutlivesItsDocumentsOwner) {
@@ -137,18 +125,18 @@ TEST(Safetensors, MalformedFilesAreErrorsThatNameTheTensor) {
   const std::string four_bytes(4, '\0');
   auto read = [](const SafetensorsFile& file) { return [&file] { read_safetensors(file.path()); }; };
   const SafetensorsFile long_header("{}", "", 100);
-  expect_error(read(long_header), "header length 102 reaches beyond");
+  expect_error<std::runtime_error>(read(long_header), {"header length 102 reaches beyond"});
   const SafetensorsFile beyond(R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", four_bytes);
-  expect_error(read(beyond), "tensor 'x': data_offsets do not lie in the file's 4 data bytes");
+  expect_error<std::runtime_error>(read(beyond), {"tensor 'x': data_offsets do not lie in the file's 4 data bytes"});
   const SafetensorsFile mismatch(R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})", four_bytes);
-  expect_error(read(mismatch), "tensor 'x': shape and dtype need 8 bytes, data_offsets span 4");
+  expect_error<std::runtime_error>(read(mismatch), {"tensor 'x': shape and dtype need 8 bytes, data_offsets span 4"});
   const SafetensorsFile negative(R"({"x": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})", four_bytes);
-  expect_error(read(negative), "size -1 cannot be");
+  expect_error<std::runtime_error>(read(negative), {"size -1 cannot be"});
   const SafetensorsFile dtype(R"({"x": {"dtype": "F8", "shape": [4], "data_offsets": [0, 4]}})", four_bytes);
-  expect_error(read(dtype), "dtype 'F8' is not supported");
+  expect_error<std::runtime_error>(read(dtype), {"dtype 'F8' is not supported"});
   const SafetensorsFile no_json("not json", "");
-  expect_error(read(no_json), "(header)");
-  expect_error([] { read_safetensors("/nonexistent/tensors.safetensors"); }, "cannot be read");
+  expect_error<std::runtime_error>(read(no_json), {"(header)"});
+  expect_error<std::runtime_error>([] { read_safetensors("/nonexistent/tensors.safetensors"); }, {"cannot be read"});
 }
 
 int failures(const at::Tensor& got, const at::Tensor& expected, const Tolerance& tolerance) {

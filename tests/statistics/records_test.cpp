@@ -1,17 +1,9 @@
 // Names of records, and tensors that have none.
+#include "tests/errors.h"
 #include "tests/statistics/support.h"
 
 namespace apex::test {
 namespace {
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
 
 std::vector<std::string> names_of(const std::vector<amp::TensorStatistics>& records) {
   std::vector<std::string> names;

@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/checkpoint/archive_tensors.h>
 
 #include <ATen/ops/empty.h>
+#include <apex_cpp/amp/tensors/map_ivalue.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
@@ -81,17 +82,24 @@ at::Tensor placeholder_of(const at::Tensor& tensor) { return tensor.defined() ? 
 
 ArchiveTree with_placeholders(const ArchiveTree& tree) {
   ArchiveTree light;
-  for (const auto& [key, value] : tree.values) light.values.emplace(key, map_tensors_of(value, placeholder_of));
+  for (const auto& [key, value] : tree.values) light.values.emplace(key, map_ivalue(value, placeholder_of));
   for (const auto& [key, child] : tree.children) light.children.emplace(key, with_placeholders(child));
   return light;
 }
 
 // What an archive answers are its own tensors, so that they can become others.
 void become(const c10::IValue& placeholder, const c10::IValue& value) {
-  if (value.isTensor()) placeholder.toTensor().set_data(value.toTensor());
-  if (!value.isList()) return;
-  const auto placeholders = placeholder.toList().vec(), values = value.toList().vec();
-  for (size_t i = 0; i < values.size(); ++i) become(placeholders.at(i), values[i]);
+  if (value.isTensor()) {
+    placeholder.toTensor().set_data(value.toTensor());
+  } else if (value.isTuple()) {
+    const auto& values = value.toTupleRef().elements();
+    for (size_t i = 0; i < values.size(); ++i) become(placeholder.toTupleRef().elements()[i], values[i]);
+  } else if (value.isList()) {
+    const auto placeholders = placeholder.toList().vec(), values = value.toList().vec();
+    for (size_t i = 0; i < values.size(); ++i) become(placeholders.at(i), values[i]);
+  } else if (value.isGenericDict()) {
+    for (const auto& item : value.toGenericDict()) become(placeholder.toGenericDict().at(item.key()), item.value());
+  }
 }
 
 void fill_placeholders(InputArchive& archive, const ArchiveTree& tree) {
@@ -141,17 +149,6 @@ void load_tree(const ArchiveTree& tree, const std::function<void(InputArchive&)>
   auto archive = load_back([&](OutputArchive& saved) { write_all(with_placeholders(tree), saved); }, std::nullopt);
   fill_placeholders(archive, tree);
   load(archive);
-}
-
-c10::IValue map_tensors_of(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f) {
-  if (value.isTensor()) return f(value.toTensor());
-  if (value.isList()) {
-    const auto list = value.toList();
-    c10::impl::GenericList mapped(list.elementType());
-    for (const c10::IValue& element : list.vec()) mapped.push_back(map_tensors_of(element, f));
-    return mapped;
-  }
-  return value;
 }
 
 void name_params_by_position(ArchiveTree& optimizer) {

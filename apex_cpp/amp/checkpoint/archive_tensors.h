@@ -26,9 +26,6 @@ ArchiveTree tree_of(const std::function<void(torch::serialize::OutputArchive&)>&
 /// Hands `load` an archive that holds `tree`. Its tensors share memory with the tree's, on their devices: no element is copied.
 void load_tree(const ArchiveTree& tree, const std::function<void(torch::serialize::InputArchive&)>& load);
 
-/// `value` with `f` of each tensor that it is or that its lists hold.
-c10::IValue map_tensors_of(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f);
-
 /// torch::optim archives name parameters by their addresses. Replaces each by the parameter's position, counted over all groups
 /// and once for a parameter that stands there twice, so that the same state is always written alike. State of a parameter that
 /// is in no group is dropped, as torch drops it when it loads. An archive of another layout stays as it is.

@@ -11,6 +11,7 @@
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/tensors/map_ivalue.h>
 
 #include <limits>
 #include <optional>
@@ -148,7 +149,7 @@ ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
   for (auto& [position, state] : states->second.children) {
     const at::Tensor param = params.params.at(std::stoul(position)).stepped.detach();
     for (auto& item : state.values) {
-      item.second = map_tensors_of(item.second, [&](const at::Tensor& tensor) { return placed_like(param, tensor); });
+      item.second = map_ivalue(item.second, [&](const at::Tensor& tensor) { return placed_like(param, tensor); });
     }
   }
   return archive;

@@ -10,14 +10,20 @@
 #include <utility>
 #include <vector>
 
-// Tensors in nested C++ containers: sequences, mappings (their values), pairs, tuples and optionals.
+// The one walk over nested C++ containers: sequences, mappings (their values), pairs, tuples and optionals. What stands in them
+// and is handed to a function is a tensor; a walk that knows more kinds of value tells them by a trait IsLeaf of its own.
 namespace apex::amp::detail {
+
+template <class T>
+struct IsTensor : std::is_same<T, at::Tensor> {};
 
 template <class T, class = void>
 inline constexpr bool kIsRange = false;
+/// Whose elements can be replaced in a copy.
 template <class T>
-inline constexpr bool kIsRange<T, std::void_t<decltype(std::begin(std::declval<T&>())), typename T::value_type>> =
-    std::is_lvalue_reference_v<decltype(*std::begin(std::declval<T&>()))>;
+inline constexpr bool kIsRange<T, std::void_t<decltype(*std::begin(std::declval<T&>())), typename T::value_type>> =
+    std::is_lvalue_reference_v<decltype(*std::begin(std::declval<T&>()))> &&
+    !std::is_const_v<std::remove_reference_t<decltype(*std::begin(std::declval<T&>()))>> && std::is_copy_constructible_v<T>;
 
 template <class T>
 inline constexpr bool kIsTuple = false;
@@ -31,58 +37,79 @@ inline constexpr bool kIsOptional = false;
 template <class T>
 inline constexpr bool kIsOptional<std::optional<T>> = true;
 
+template <class T, template <class> class IsLeaf>
+struct HoldsLeaves;
+/// Whether a type is a leaf or a container of leaves, however deep.
+template <class T, template <class> class IsLeaf>
+inline constexpr bool kHolds = HoldsLeaves<std::decay_t<T>, IsLeaf>::value;
 template <class T>
-struct HoldsTensors;
-template <class T>
-inline constexpr bool kHoldsTensors = HoldsTensors<std::decay_t<T>>::value;
+inline constexpr bool kHoldsTensors = kHolds<T, IsTensor>;
 
-template <class T, class = void>
+template <class T, template <class> class IsLeaf, class = void>
 struct HoldsElements : std::false_type {};
+template <class T, template <class> class IsLeaf>
+struct HoldsElements<T, IsLeaf, std::enable_if_t<kIsRange<T> || kIsOptional<T>>>
+    : std::bool_constant<!std::is_same_v<typename T::value_type, T> && kHolds<typename T::value_type, IsLeaf>> {};
+template <class T, template <class> class IsLeaf>
+struct HoldsElements<c10::ArrayRef<T>, IsLeaf> : std::bool_constant<kHolds<T, IsLeaf>> {};
+template <class... Ts, template <class> class IsLeaf>
+struct HoldsElements<std::tuple<Ts...>, IsLeaf> : std::bool_constant<(kHolds<Ts, IsLeaf> || ...)> {};
+template <class A, class B, template <class> class IsLeaf>
+struct HoldsElements<std::pair<A, B>, IsLeaf> : std::bool_constant<kHolds<A, IsLeaf> || kHolds<B, IsLeaf>> {};
+
+template <class T, template <class> class IsLeaf>
+struct HoldsLeaves : std::disjunction<IsLeaf<T>, HoldsElements<T, IsLeaf>> {};
+
+/// What a container comes back as. A view's elements cannot be replaced: they come back in a vector. A tuple of references
+/// (std::tie) comes back as one of values: the caller's variables stay as they are.
 template <class T>
-struct HoldsElements<T, std::enable_if_t<kIsRange<T> || kIsOptional<T>>>
-    : std::bool_constant<!std::is_same_v<typename T::value_type, T> && kHoldsTensors<typename T::value_type>> {};
+struct Mapped {
+  using Type = T;
+  static Type copy(const T& value) { return value; }
+};
+template <class T>
+struct Mapped<c10::ArrayRef<T>> {
+  using Type = std::vector<T>;
+  static Type copy(c10::ArrayRef<T> values) { return values.vec(); }
+};
 template <class... Ts>
-struct HoldsElements<std::tuple<Ts...>> : std::bool_constant<(kHoldsTensors<Ts> || ...)> {};
+struct Mapped<std::tuple<Ts...>> {
+  using Type = std::tuple<std::decay_t<Ts>...>;
+  static Type copy(const std::tuple<Ts...>& value) { return Type(value); }
+};
 template <class A, class B>
-struct HoldsElements<std::pair<A, B>> : std::bool_constant<kHoldsTensors<A> || kHoldsTensors<B>> {};
+struct Mapped<std::pair<A, B>> {
+  using Type = std::pair<std::decay_t<A>, std::decay_t<B>>;
+  static Type copy(const std::pair<A, B>& value) { return Type(value); }
+};
 
-/// Whether a type is a tensor or a container of tensors, however deep.
-template <class T>
-struct HoldsTensors : HoldsElements<T> {};
-template <>
-struct HoldsTensors<at::Tensor> : std::true_type {};
-
-template <class T, class F>
+template <template <class> class IsLeaf, class T, class F>
 void map_in_place(T& value, const F& f) {
-  if constexpr (std::is_same_v<T, at::Tensor>) {
-    value = f(value);
-  } else if constexpr (!kHoldsTensors<T>) {
+  if constexpr (!kHolds<T, IsLeaf>) {
     // Keys, strings, numbers: as they are.
+  } else if constexpr (IsLeaf<T>::value) {
+    value = f(value);
   } else if constexpr (kIsOptional<T>) {
-    if (value) map_in_place(*value, f);
+    if (value) map_in_place<IsLeaf>(*value, f);
   } else if constexpr (kIsTuple<T>) {
-    std::apply([&](auto&... element) { (map_in_place(element, f), ...); }, value);
+    std::apply([&](auto&... element) { (map_in_place<IsLeaf>(element, f), ...); }, value);
   } else {
-    for (auto& element : value) map_in_place(element, f);
+    for (auto& element : value) map_in_place<IsLeaf>(element, f);
   }
 }
 
-/// `value` with `f` of every tensor in its place, in the same container type; what holds no tensor is passed on as it is.
-template <class T, class F>
+/// `value` with `f` of every leaf in its place, in the same container type; what holds none is passed on as it is.
+template <template <class> class IsLeaf = IsTensor, class T, class F>
 decltype(auto) map_tensors(const T& value, const F& f) {
-  if constexpr (kHoldsTensors<T>) {
-    T result = value;
-    map_in_place(result, f);
+  if constexpr (IsLeaf<T>::value) {
+    return f(value);
+  } else if constexpr (kHolds<T, IsLeaf>) {
+    auto result = Mapped<T>::copy(value);
+    map_in_place<IsLeaf>(result, f);
     return result;
   } else {
     return (value);
   }
-}
-
-/// A view's elements cannot be replaced: they come back in a vector.
-template <class T, class F>
-std::vector<T> map_tensors(const c10::ArrayRef<T>& values, const F& f) {
-  return map_tensors(values.vec(), f);
 }
 
 }  // namespace apex::amp::detail
