@@ -32,8 +32,9 @@ Results run_at(const char* level, const amp::InitializeOptions& options, const T
 bool computes_in_float32() {
   torch::nn::Linear net(2, 2);
   auto handle = amp::initialize(net, "O5", quiet());
+  const Tensor ones = torch::ones({2, 2}, at::kBFloat16);
   const amp::trace trace;
-  at::mm(torch::ones({2, 2}, at::kBFloat16), torch::ones({2, 2}, at::kBFloat16));
+  at::mm(ones, ones);
   return trace.ops()[0].in_float32;
 }
 

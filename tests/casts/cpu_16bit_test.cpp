@@ -177,9 +177,10 @@ TEST_P(CpuProducts, SparseTensorsAreLeftToLibTorch) {
   auto handle = amp::initialize(net, level_of(GetParam()), quiet().cpu_16bit("float32"));
   const amp::disable_casts off;
   const Tensor sparse = torch::eye(3).to(GetParam()).to_sparse();
+  const Tensor dense = torch::ones({3, 2}, GetParam());
   const amp::trace trace;
-  message_of([&] { at::mm(sparse, torch::ones({3, 2}, GetParam())); });  // which LibTorch may not have
-  EXPECT_FALSE(trace.ops()[0].in_float32);
+  message_of([&] { at::mm(sparse, dense); });  // which LibTorch may not have
+  for (const auto& op : trace.ops()) EXPECT_FALSE(op.in_float32) << op.name;
 }
 
 TEST_P(CpuProducts, AMixOfTypesIsTheErrorThatItIs) {
@@ -338,25 +339,21 @@ TEST_F(AmpTest, AnUnknownWayIsAnErrorThatNamesTheThree) {
 }
 
 TEST_F(AmpTest, NothingComputesInFloat32WithoutALevelThatCasts) {
-  const Tensor low = torch::ones({3, 3}, at::kBFloat16);
-  const auto computes_in_float32 = [&] {
+  const auto computes_in_float32 = [](at::ScalarType type) {
+    const Tensor low = torch::ones({3, 3}, type);
     const amp::trace trace;
     at::mm(low, low);
     return trace.ops()[0].in_float32;
   };
-  EXPECT_FALSE(computes_in_float32());
+  EXPECT_FALSE(computes_in_float32(at::kBFloat16));
   torch::nn::Linear net(2, 2);
   {
     auto handle = amp::initialize(net, "O5", quiet().cpu_16bit("float32"));
-    EXPECT_TRUE(computes_in_float32());
-    EXPECT_FALSE([] {
-      const amp::trace trace;
-      at::mm(torch::ones({3, 3}, at::kHalf), torch::ones({3, 3}, at::kHalf));
-      return trace.ops()[0].in_float32;
-    }()) << "the other 16-bit type is not the level's";
+    EXPECT_TRUE(computes_in_float32(at::kBFloat16));
+    EXPECT_FALSE(computes_in_float32(at::kHalf)) << "the other 16-bit type is not the level's";
   }
   amp::reset();
-  EXPECT_FALSE(computes_in_float32());
+  EXPECT_FALSE(computes_in_float32(at::kBFloat16));
 }
 
 }  // namespace
