@@ -103,7 +103,7 @@ class Resolver {
     const auto& keep = wanted_.keep_batchnorm_fp32();
     if (!keep) return;
     TORCH_CHECK(!patches_functions_, given("keep_batchnorm_fp32", *keep), " is not allowed with ", level_.name(),
-                ", where batch norm runs in FP32 by its cast list. Leave the option out, or use O2 (O5) or O3.");  // PROP-13
+                ", whose batch norms have FP32 weights and statistics already. Leave the option out, or use O2 (O5) or O3.");  // PROP-13
     properties.keep_batchnorm_fp32 = keep;
   }
 

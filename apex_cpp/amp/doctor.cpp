@@ -3,30 +3,34 @@
 #include <apex_cpp/amp/doctor/consultation.h>
 #include <apex_cpp/amp/session.h>
 
+#include <utility>
+
 namespace apex::amp {
 namespace {
 
+// What the next run does before its `initialize` is not cast.
 struct ResetAtEnd {
   ~ResetAtEnd() { reset(); }
 };
 
+Doctor::Program with_reset(Doctor::Program program) {
+  return [program = std::move(program)](const OptLevel& level, DoctorRun& run) {
+    const ResetAtEnd at_end;
+    program(level, run);
+  };
+}
+
 }  // namespace
 
 Doctor::Doctor(const OptLevel& level, Program program, const DoctorOptions& options)
-    : consultation_(std::make_unique<detail::Consultation>(level, std::move(program), options)) {
+    : consultation_(std::make_unique<detail::Consultation>(level, with_reset(std::move(program)), options)) {
   level.preset();  // an unknown level is refused here
 }
 
 Doctor::~Doctor() = default;
 
-Divergence Doctor::first_divergence() {
-  const ResetAtEnd at_end;
-  return consultation_->finding().verdict.divergence;
-}
+Divergence Doctor::first_divergence() { return consultation_->finding().verdict.divergence; }
 
-OptLevel Doctor::minimal_float32() {
-  const ResetAtEnd at_end;
-  return consultation_->minimal_float32();
-}
+OptLevel Doctor::minimal_float32() { return consultation_->minimal_float32(); }
 
 }  // namespace apex::amp

@@ -56,14 +56,15 @@ class Doctor {
   ~Doctor();
 
   /// The first call of the first training step that is to blame; where there is none, that of the step in which the level's
-  /// training is lost, if it is. With a dynamic loss scale the gradients are looked at with the largest power of four, from
-  /// 2^16 down to 1, with which they do not overflow. Errors: RuntimeError where training at the reference level is lost.
+  /// training is lost, if it is, or the weight that an optimizer made Inf or NaN before it. With a dynamic loss scale the
+  /// gradients are looked at with the largest power of four, from 2^16 down to 1, with which they do not overflow. Errors:
+  /// RuntimeError where training at the reference level is lost.
   Divergence first_divergence();
 
   /// The level, with the fewest modules and operators that delta debugging finds in `float32_modules` and `float32_functions`,
   /// so that no call of the first step diverges, and the loss gets to where it does at the reference level, within its spread
-  /// over seeds. Without any one of them it does not. Errors: RuntimeError where keeping everything in FP32 is not enough,
-  /// and where training at the reference level is lost.
+  /// over seeds and by rounding errors. Without any one of them it does not. Errors: RuntimeError where keeping everything in
+  /// FP32 is not enough, and where training at the reference level is lost.
   OptLevel minimal_float32();
 
  private:

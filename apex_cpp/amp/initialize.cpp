@@ -140,7 +140,7 @@ void Initializer::cast_models() {
   for (const auto* model : models_) remember_casts(*model, session_);
   // MODEL-07. With masters the state stays as it is until it moves to them: FP32 need not be rounded to 16 bits on the way.
   if (session_->has_masters()) return;
-  for (const auto& [optimizer, own_class] : optimizers_) match_state_to_params(*optimizer);
+  for (const auto& [optimizer, own_class] : optimizers_) match_state_to_params(*optimizer, /*has_masters=*/false);
 }
 
 ForwardCasts Initializer::forward_casts() const {

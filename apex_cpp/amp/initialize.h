@@ -12,7 +12,7 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/handles/erased_optimizer.h>
 #include <apex_cpp/amp/handles/patch_model.h>
-#include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
+#include <apex_cpp/amp/optimizer_classes/own_class.h>
 
 #include "opt_levels/initialize_options.h"
 #include "opt_levels/opt_level.h"
@@ -99,8 +99,7 @@ using Held = typename HeldAs<std::decay_t<Opt>>::type;
 
 /// Whether the handle must be chosen at run time: the class is abstract, or an object behind a pointer knows its own.
 template <class Opt>
-inline constexpr bool kIsErased = std::is_abstract_v<Held<Opt>> ||
-                                  (!kIsOptimizer<Opt> && std::is_base_of_v<MakesAmpHandle, Held<Opt>>);
+inline constexpr bool kIsErased = std::is_abstract_v<Held<Opt>> || (!kIsOptimizer<Opt> && kMakesOwnHandle<Held<Opt>>);
 template <class Opt>
 const std::type_info* own_class() {
   return kIsErased<Opt> ? nullptr : &typeid(Held<Opt>);

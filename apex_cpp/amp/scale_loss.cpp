@@ -142,6 +142,9 @@ void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain
                           std::optional<at::TensorList> inputs) const {
   TORCH_CHECK(scaled_.defined(), "backward() was called on a ScaledLoss that was moved from.");
   scaled_.backward(gradient, retain_graph, create_graph, inputs);
+  // A graph may go on from gradients that have one: these are joined when the block ends.
+  if (!open_ || create_graph) return;
+  for (const auto& stash : stashes_) stash->join_delayed_passes(session_->scaler(options_.loss_id()));
 }
 
 void ScaledLoss::finish() {
@@ -185,7 +188,8 @@ void ScaledLoss::update_scale(LossScaler& scaler) {
     scaler.update_scale(false);
     return;
   }
-  detail::Overflow overflow{options_.loss_id(), scaler.loss_scale(), detail::has_nonfinite(loss_), {}};
+  const bool in_half = session_->cast_rules && session_->cast_rules->low_type() == at::kHalf;
+  detail::Overflow overflow{options_.loss_id(), scaler.loss_scale(), detail::has_nonfinite(loss_), in_half, {}};
   for (auto stash = stashes_.begin(); stash != stashes_.end() && !overflow.grad.found(); ++stash) {
     overflow.grad = (*stash)->first_nonfinite();
   }

@@ -103,8 +103,9 @@ class OptimizerList {
 /// An exception that leaves the block undoes it: gradients from before the block come back, those of the block are dropped.
 ///
 /// All gradients that are in the parameters at the end of the block count as this pass's and as scaled (BUG-32). amp takes
-/// those of earlier passes out at the start, so a program that writes gradients inside the block, say averages over processes,
-/// writes scaled ones; unscaled ones are written after it. For a gradient penalty, divide what `torch::autograd::grad` gives
+/// those of earlier passes out at the start; `backward` puts those of passes with `delay_unscale` back, in this pass's scale,
+/// into sums (SL-09). So a program that writes gradients inside the block, say averages over processes, writes scaled ones;
+/// unscaled ones are written after it. For a gradient penalty, divide what `torch::autograd::grad` gives
 /// for `tensor()` by `amp::loss_scaler(id).loss_scale()` (BUG-17).
 class ScaledLoss {
  public:

@@ -87,7 +87,7 @@ void FP16_Optimizer::load(InputArchive& archive) {
   scaler.set_scale_window(saved.scale_window);
 
   optimizer_->load(optimizer);
-  amp::detail::match_state_to_params(*optimizer_);
+  amp::detail::match_state_to_params(*optimizer_, /*has_masters=*/true);
   scaler_ = std::move(scaler);
   options_.dynamic_loss_scale(dynamic);
   overflow_ = overflow;

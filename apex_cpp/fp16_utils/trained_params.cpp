@@ -51,7 +51,7 @@ void TrainedParams::adopt_new(torch::optim::Optimizer& optimizer) {
   for_each_new(groups, [&](at::Tensor& param, const Place&) { adopt(optimizer, param); });
   if (by_tensor_.size() == before) return;
   sort_by(groups);
-  amp::detail::match_state_to_params(optimizer);
+  amp::detail::match_state_to_params(optimizer, /*has_masters=*/true);
 }
 
 void TrainedParams::check_no_new_grads(const torch::optim::Optimizer& optimizer) const {

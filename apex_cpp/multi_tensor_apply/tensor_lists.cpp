@@ -31,7 +31,8 @@ class Lists {
     const at::Tensor& front = lists_[list][0];
     TORCH_CHECK(tensor.scalar_type() == front.scalar_type(), op_, ": ", name(list, index), " has dtype ", tensor.scalar_type(),
                 " and ", name(list, 0), " has ", front.scalar_type(),
-                ". The tensors of one list must have the same dtype: make one call for each dtype.");
+                ". The tensors of one list must have the same dtype: make one call for each dtype. amp_C's functions take no "
+                "integers: leave such tensors out, and copy them.");
     const at::Tensor& first = lists_[0][0];
     TORCH_CHECK(tensor.device() == first.device(), op_, ": ", name(list, index), " is on ", tensor.device(), " and ",
                 name(0, 0), " on ", first.device(), ". All tensors must be on the same device: make one call for each device.");

@@ -4,6 +4,8 @@
 #include <apex_cpp/optimizers/detail/lamb_steps.h>
 #include <apex_cpp/optimizers/detail/read_optimizer.h>
 
+#include <optional>
+
 namespace apex::optimizers {
 namespace {
 
@@ -30,10 +32,13 @@ FusedMixedPrecisionLamb::FusedMixedPrecisionLamb(const std::vector<torch::optim:
 
 void FusedMixedPrecisionLamb::check_group(size_t group) const {
   const auto& params = param_groups_[group].params();
-  for (size_t i = 1; i < params.size(); ++i) {
-    TORCH_CHECK(params[i].scalar_type() == params[0].scalar_type(), kFusedMixedPrecisionLamb, ": parameter ", i, " of group ",
-                group, " is ", params[i].scalar_type(), ", the group's first one is ", params[0].scalar_type(),
-                ". Give parameters of each dtype a group of their own.");
+  std::optional<at::ScalarType> first;  // of those that the step takes: amp leaves frozen ones in 16 bits beside masters
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!grad_of(group, i).defined()) continue;
+    const at::ScalarType type = params[i].scalar_type();
+    if (!first) first = type;
+    TORCH_CHECK(type == *first, kFusedMixedPrecisionLamb, ": parameter ", i, " of group ", group, " is ", type,
+                ", the group's first one is ", *first, ". Give parameters of each dtype a group of their own.");
   }
 }
 

@@ -1,10 +1,46 @@
 // SD-*, MODEL-08, MODEL-09, BUG-10: what is saved, and resuming without a trace.
+#include <filesystem>
+
 #include "tests/amp/optimizers.h"
 #include "tests/amp/saved.h"
+#include "tests/examples/scratch.h"
 
 namespace apex::test {
+namespace stateful {
+
+using torch::optim::SGDOptions;
+using torch::optim::SGDParamState;
+
+/// A class of the program's own, with state and without a `save` and `load` of its own: torch's do nothing.
+struct Unsaved : torch::optim::Optimizer {
+  explicit Unsaved(Params params)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(params))}, std::make_unique<SGDOptions>(0.1)) {}
+  torch::Tensor step(LossClosure = nullptr) override {
+    for (const auto& param : param_groups()[0].params()) {
+      state()[param.unsafeGetTensorImpl()] = std::make_unique<SGDParamState>();
+    }
+    return {};
+  }
+};
+SGDOptions options_of(const Unsaved*);
+
+/// The same with what the error about it asks for.
+struct Saved : Unsaved {
+  using Unsaved::Unsaved;
+  void save(torch::serialize::OutputArchive& archive) const override {
+    torch::optim::serialize<SGDParamState, SGDOptions>(archive, *this);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    torch::optim::serialize<SGDParamState, SGDOptions>(archive, *this);
+  }
+};
+
+}  // namespace stateful
+
 namespace {
 
+using stateful::Saved;
+using stateful::Unsaved;
 using torch::Tensor;
 
 class ModelFile : public AmpTest, public ::testing::WithParamInterface<const char*> {};
@@ -95,6 +131,32 @@ TEST_F(Checkpoint, AStateWithAnImpossibleScaleChangesNothing) {
   EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 65536.0);
 }
 
+TEST_F(Checkpoint, IsRefusedForAnOptimizerThatSavesNoState) {
+  Mlp model;
+  Unsaved optimizer(model->parameters());
+  const Scratch folder;
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  amp::save_checkpoint(folder / "start", net, opt);
+  train_step(net, opt, features());
+  const auto error = message_of([&, &net = net, &opt = opt] { amp::save_checkpoint(folder / "later", net, opt); });
+  EXPECT_TRUE(contains(error, "Unsaved with state for 4 parameters, of which its `save` writes nothing"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "later"));
+  amp::load_checkpoint(folder / "start", net, opt);
+  EXPECT_TRUE(opt.state().empty());
+}
+
+TEST_F(Checkpoint, HasTheStateOfAnOptimizerOfOnesOwnThatSavesIt) {
+  Mlp model;
+  Saved optimizer(model->parameters());
+  const Scratch folder;
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt, features());
+  amp::save_checkpoint(folder / "run", net, opt);
+  opt.state().clear();
+  amp::load_checkpoint(folder / "run", net, opt);
+  EXPECT_EQ(opt.state().size(), 4u);
+}
+
 template <class Kind>
 class Resume : public AmpTest {};
 TYPED_TEST_SUITE(Resume, AllOptimizers);
@@ -122,6 +184,47 @@ TYPED_TEST(Resume, Bug10IsBitwiseInvisible) {
     EXPECT_EQ(bytes_of(*model2), bytes_of(*model)) << level;
     EXPECT_EQ(bytes_of(opt2), bytes_of(opt)) << level;
   }
+}
+
+/// As a search for a learning rate goes back: nothing of the steps in between is left.
+TYPED_TEST(Resume, RollsBackToBeforeTheFirstStep) {
+  for (const char* level : {"O0", "O1", "O2", "O5"}) {
+    const auto train = [&](bool detour) {
+      amp::reset();
+      torch::manual_seed(7);
+      ConvNet model;
+      auto optimizer = TypeParam::make(model->parameters());
+      auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+      const auto model_file = saved(net), optimizer_file = saved(opt);
+      for (int i = 0; detour && i < 3; ++i) train_step(net, opt, images() + 9 + i);
+      restore(net, model_file);
+      restore(opt, optimizer_file);
+      for (int i = 0; i < 3; ++i) train_step(net, opt, images() + i);
+      return bytes_of(*model) + bytes_of(opt);
+    };
+    EXPECT_EQ(train(true), train(false)) << level;
+  }
+}
+
+TEST_F(Checkpoint, AnOptimizerFileOfOtherGroupsKeepsTheState) {
+  Mlp model;
+  torch::optim::SGD one(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::optim::SGD two({model->fc1->parameters(), model->fc2->parameters()}, torch::optim::SGDOptions(0.1));
+  auto [net, opt] = amp::initialize(model, one, "O2", quiet());
+  train_step(net, opt, features());
+  const auto before = bytes_of(opt);
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { restore(opt, saved(two)); }), "different number of parameter groups"));
+  EXPECT_EQ(opt.state().size(), 4u);
+  EXPECT_EQ(bytes_of(opt), before);
+}
+
+TEST_F(Checkpoint, AnOptimizerFileOfAClassThatSavesNothingKeepsTheState) {
+  Mlp model;
+  Unsaved optimizer(model->parameters());
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt, features());
+  restore(opt, saved(opt));
+  EXPECT_EQ(opt.state().size(), 4u);
 }
 
 TEST_F(Checkpoint, AnOptimizerFileWithMastersOfAnotherShapeChangesNothing) {

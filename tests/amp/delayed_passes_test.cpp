@@ -54,6 +54,39 @@ TEST_F(DelayedPasses, ZeroGradWithoutMastersForgetsWhatTheFirstOnePutAside) {
   }
 }
 
+// Gradients clipped or averaged over processes in the last block are those of all passes, also after the scale has moved; a
+// block that an exception leaves takes its own back.
+TEST_F(DelayedPasses, Sl09TheLastBlockHasTheSumsOnceItsPassHasRun) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O5"}) {
+    for (const double last_scale : {4.0, 8.0}) {
+      Two model;
+      torch::optim::SGD optimizer(model->parameters(), 1.0);
+      auto [net, opt] = amp::initialize(model, optimizer, level, at_scale(4.0));
+      const auto loss = [&](float factor) { return (model->a.to(torch::kFloat) * factor).sum(); };
+      { amp::scale_loss(loss(1.0), opt, delayed()).backward(); }
+      { amp::scale_loss((model->b.to(torch::kFloat) * 5).sum(), opt, delayed()).backward(); }
+      amp::loss_scaler(0).restore(last_scale, 0);
+      try {
+        auto scaled_loss = amp::scale_loss(loss(7.0), opt);
+        scaled_loss.backward();
+        throw 1;
+      } catch (int) {
+      }
+      {
+        auto scaled_loss = amp::scale_loss(loss(2.0), opt);
+        scaled_loss.backward();
+        EXPECT_EQ(model->a.grad()[0].item<float>(), 3 * last_scale) << level;
+        EXPECT_EQ(model->b.grad()[0].item<float>(), 5 * last_scale) << level;
+        const torch::NoGradGuard no_grad;
+        for (const Tensor& param : model->parameters()) param.grad().mul_(0.5);
+      }
+      const auto stepped = amp::master_params(opt);
+      EXPECT_EQ(stepped[0].grad()[0].item<float>(), 1.5f) << level;
+      EXPECT_EQ(stepped[1].grad()[0].item<float>(), 2.5f) << level;
+    }
+  }
+}
+
 TEST_F(DelayedPasses, Bwd03MasterParamsInBetweenLosesNoGradientOfTheFusedOrder) {
   auto optimizer = fused_order();
   auto [net, opt] = amp::initialize(model_, optimizer, "O2", at_scale(4.0));

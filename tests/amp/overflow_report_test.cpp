@@ -269,6 +269,41 @@ TEST_F(OverflowTold, TheWarningTellsALossThatIsNotFinite) {
   EXPECT_TRUE(contains(warnings.text, "The loss itself is Inf or NaN"));
 }
 
+std::string warned_of(const char* level, const amp::InitializeOptions& options, double factor) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, level, options);
+  amp::loss_scaler().set_skip_warning(1);
+  CaughtWarnings warnings;
+  {
+    auto scaled = amp::scale_loss(net->forward(features()).sum() * factor, opt);
+    scaled.backward();
+    net->parameters()[0].mutable_grad().view(-1)[0] = kInf;
+  }
+  return warnings.text;
+}
+
+TEST_F(OverflowTold, TheWarningSpeaksOfFp16sRangeWhereALevelComputesInIt) {
+  for (const char* level : {"O1", "O2", "O3"}) {
+    const std::string text = warned_of(level, dynamic(), kInf);
+    EXPECT_TRUE(contains(text, "Activations above 65504 are Inf in FP16")) << level << text;
+    EXPECT_TRUE(contains(text, "O4 and O5")) << level << text;
+    EXPECT_FALSE(contains(warned_of(level, dynamic(), 1), "65504")) << level << " with a finite loss";
+  }
+  for (const char* level : {"O0", "O4", "O5"}) {
+    const std::string text = warned_of(level, dynamic(), kInf);
+    EXPECT_TRUE(contains(text, "The loss itself is Inf or NaN")) << level;
+    EXPECT_FALSE(contains(text, "FP16")) << level << text;
+  }
+}
+
+TEST_F(OverflowTold, TheWarningNamesAFixedLossScale) {
+  const auto fixed_at = [](double scale) { return quiet().loss_scale(scale).skip_nonfinite(true); };
+  EXPECT_TRUE(contains(warned_of("O2", fixed_at(1 << 24), 1), "The loss scale is fixed: try a lower one, or \"dynamic\""));
+  EXPECT_FALSE(contains(warned_of("O2", fixed_at(1), 1), "loss scale is fixed"));
+  EXPECT_FALSE(contains(warned_of("O2", dynamic(), 1), "loss scale is fixed"));
+}
+
 template <class Opt>
 void expect_error_at_the_last_scale(const char* level, Opt optimizer, Mlp model) {
   auto [net, opt] = amp::initialize(model, optimizer, level, dynamic());

@@ -1,4 +1,8 @@
 // Optimizer classes of the program's own, by value and behind pointers, and messages about optimizers that amp cannot take.
+#include <apex_cpp/optimizers/fused_adam.h>
+#include <apex_cpp/optimizers/fused_lamb.h>
+#include <apex_cpp/parallel/larc.h>
+
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -31,10 +35,43 @@ class Sign : public torch::optim::Optimizer {
 };
 SignOptions options_of(const Sign*);
 
+/// Steps what it is given beside its groups.
+class Around : public torch::optim::Optimizer {
+ public:
+  using Step = std::function<void()>;
+  Around(std::vector<torch::Tensor> params, Step step)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(params))}, std::make_unique<SignOptions>(0.1)),
+        step_(std::move(step)) {}
+  torch::Tensor step(LossClosure = nullptr) override {
+    step_();
+    return {};
+  }
+
+ private:
+  Step step_;
+};
+SignOptions options_of(const Around*);
+
+/// Bounds the weights after the base's step, in a way that leaves no version.
+template <class Base>
+struct Clamped : Base {
+  using Base::Base;
+  torch::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    auto loss = Base::step(closure);
+    for (auto& group : this->param_groups()) {
+      for (auto& param : group.params()) param.data().clamp_(-kBound, kBound);
+    }
+    return loss;
+  }
+  static constexpr double kBound = 1.0 / 32;
+};
+
 }  // namespace own
 
 namespace {
 
+using own::Around;
+using own::Clamped;
 using own::Sign;
 using own::SignOptions;
 
@@ -83,6 +120,29 @@ TEST_P(OwnClass, BehindABaseIsRefusedWithARemedyThatWorks) {
   EXPECT_NE(model->fc2->bias[0].item<float>(), 0.0f);
 }
 
+TEST_P(OwnClass, DerivedFromAFusedOneBehindPointersOfItsOwn) {
+  using Own = Clamped<optimizers::FusedAdam>;
+  auto unique = std::make_unique<Own>(model->parameters());
+  auto [net, opt] = amp::initialize(model, unique, GetParam(), quiet());
+  static_assert(std::is_same_v<decltype(opt), std::unique_ptr<Own>>);
+  EXPECT_NE(dynamic_cast<amp::AmpOptimizer<Own>*>(opt.get()), nullptr);
+  Mlp other;
+  auto shared = std::make_shared<Own>(other->parameters());
+  auto [other_net, other_opt] = amp::initialize(other, shared, GetParam(), quiet());
+  EXPECT_NE(dynamic_cast<amp::AmpOptimizer<Own>*>(other_opt.get()), nullptr);
+}
+
+TEST_P(OwnClass, DerivedFromAFusedOneBehindABaseIsRefusedWithARemedyThatWorks) {
+  using Own = Clamped<optimizers::FusedAdam>;
+  std::unique_ptr<optimizers::FusedAdam> base = std::make_unique<Own>(model->parameters());
+  const auto error = message_of([&] { (void)amp::initialize(model, base, GetParam(), quiet()); });
+  EXPECT_TRUE(contains(error, "FusedAdam>&>(*optimizer)"));
+  Mlp other;
+  base = std::make_unique<Own>(other->parameters());
+  auto [net, opt] = amp::initialize(other, static_cast<Own&>(*base), GetParam(), quiet());
+  static_assert(std::is_same_v<decltype(opt), amp::AmpOptimizer<Own>>);
+}
+
 TEST_P(OwnClass, ByAReferenceToItsBaseIsNotSliced) {
   OwnSgd own(model->parameters(), 0.1);
   torch::optim::SGD& base = own;
@@ -101,6 +161,85 @@ TEST_P(OwnClass, LearningRateOfOptionsThatDoNotCompareIsFollowed) {
   EXPECT_EQ(model->fc2->bias[0].item<float>(), -2 * kSignRate);
 }
 INSTANTIATE_TEST_SUITE_P(Levels, OwnClass, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+
+/// Classes of the program's own where there are masters.
+class OwnClassWithMasters : public AmpTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  /// What a step of `own` throws, and that it leaves the weights alone.
+  template <class Opt>
+  std::string refusal_of(Opt&& own) {
+    auto [net, opt] = amp::initialize(model, own, GetParam(), quiet().loss_scale(128.0));
+    { amp::scale_loss(net->forward(features()).sum(), opt).backward(); }
+    const auto before = bytes_of(*model);
+    const auto error = message_of([&opt = opt] { opt.step(); });
+    EXPECT_EQ(bytes_of(*model), before);
+    return error;
+  }
+  /// Steps twice, and the model's weights are what the masters are.
+  template <class Opt>
+  void expect_bounded(Opt&& own) {
+    auto [net, opt] = amp::initialize(model, own, GetParam(), quiet().loss_scale(128.0));
+    for (int i = 0; i < 2; ++i) {
+      opt.zero_grad();
+      { amp::scale_loss(net->forward(features()).sum(), opt).backward(); }
+      opt.step();
+      for (const auto& param : model->parameters()) EXPECT_LE(param.abs().max().template item<double>(), 1.0 / 32);
+    }
+  }
+  Mlp model;
+};
+
+TEST_P(OwnClassWithMasters, ThatStepsAnInnerOptimizerIsTold) {
+  torch::optim::SGD sgd(model->parameters(), 0.1);  // writes through data()
+  EXPECT_TRUE(contains(refusal_of(Around(model->parameters(), [&] { sgd.step(); })), "the model's weight 'fc1.weight'"));
+}
+
+TEST_P(OwnClassWithMasters, ThatStepsAListOfItsOwnIsToldAtTheFirstStepThatMoves) {
+  const torch::NoGradGuard no_grad;
+  double rate = 0;
+  const auto move = [&, params = model->parameters()] { params[3].add_(1, rate); };
+  Around own(model->parameters(), move);
+  auto [net, opt] = amp::initialize(model, own, GetParam(), quiet());
+  opt.step();
+  rate = 1;
+  EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "'fc2.bias'"));
+}
+
+TEST_P(OwnClassWithMasters, MayPutTheModelsWeightsBackAndStepItsGroups) {
+  const torch::NoGradGuard no_grad;
+  torch::optim::Optimizer* handle = nullptr;
+  Around own(model->parameters(), [&] {
+    const torch::Tensor before = model->fc2->bias.clone();
+    model->fc2->bias.fill_(2);
+    model->fc2->bias.copy_(before);
+    for (auto& param : handle->param_groups()[0].params()) param.fill_(1);
+  });
+  auto [net, opt] = amp::initialize(model, own, GetParam(), quiet());
+  handle = &opt;
+  opt.step();
+  EXPECT_TRUE((model->fc2->bias == 1).all().item<bool>());
+}
+
+TEST_P(OwnClassWithMasters, DerivedFromAFusedOneMayWriteAfterItsStep) {
+  using optimizers::FusedAdamOptions;
+  const auto params = model->parameters();
+  expect_bounded(Clamped<optimizers::FusedLAMB>(params));
+  expect_bounded(Clamped<optimizers::FusedAdam>(params, FusedAdamOptions(0.1)));
+  expect_bounded(Clamped<optimizers::FusedAdam>(params, FusedAdamOptions(0.1).materialize_master_grads(false)));
+}
+
+TEST_P(OwnClassWithMasters, MayBeWithinLarc) {
+  Clamped<optimizers::FusedAdam> own(model->parameters());
+  expect_bounded(parallel::LARC(own));
+}
+INSTANTIATE_TEST_SUITE_P(Levels, OwnClassWithMasters, ::testing::Values("O2", "O5"));
+
+// Only these are looked at and copied again.
+using amp::detail::kIsOwnClass;
+static_assert(kIsOwnClass<Sign> && kIsOwnClass<OwnSgd> && kIsOwnClass<Clamped<torch::optim::Adam>>);
+static_assert(kIsOwnClass<parallel::LARC<OwnSgd>> && kIsOwnClass<parallel::LARC<Clamped<optimizers::FusedAdam>>>);
+static_assert(!kIsOwnClass<torch::optim::SGD> && !kIsOwnClass<optimizers::FusedAdam>);
+static_assert(!kIsOwnClass<parallel::LARC<torch::optim::SGD>> && !kIsOwnClass<parallel::LARC<optimizers::FusedLAMB>>);
 
 class OptimizerMessages : public OwnClass {};
 

@@ -52,6 +52,17 @@ TEST(Errors, DtypesWithinAList) {
       {"tensor_lists[1][2] (params) has dtype Half", "tensor_lists[1][0] (params) has Float"});
 }
 
+// As a moving average meets batch norm's num_batches_tracked among all of a model's tensors.
+TEST(Errors, IntegersWithinAList) {
+  Tensors mixed = ones(3);
+  mixed[2] = mixed[2].to(at::kLong);
+  expect_error(
+      [&] {
+        multi_tensor_axpby_cuda(kChunk, flag(), {mixed, mixed, mixed}, 0.5f, 0.5f, -1);
+      },
+      {"tensor_lists[0][2] (x) has dtype Long", "take no integers: leave such tensors out, and copy them"});
+}
+
 TEST(Errors, DtypesThatAreNotSupported) {
   expect_error(
       [] {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/doctor/networks.h"
+#include "tests/errors.h"
 
 namespace apex::test {
 namespace {
@@ -74,12 +75,7 @@ TEST(DeltaDebugging, AsksFewQuestionsWhereOneItemIsEnough) {
 }
 
 std::string message_of_doctor(const amp::Doctor::Program& program, const amp::DoctorOptions& options = {}) {
-  try {
-    amp::Doctor("O2", program, options).first_divergence();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
+  return message_of([&] { amp::Doctor("O2", program, options).first_divergence(); });
 }
 
 TEST(DoctorProgram, ThatTakesNoStepOrLeavesItsLoopIsAnErrorThatSaysHow) {

@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <random>
+#include <sstream>
 
 #include "tests/doctor/faults.h"
 #include "tests/doctor/networks.h"
@@ -53,6 +54,41 @@ TEST(PlantedFaults, AreNamed) {
   for (const auto& miss : misses) std::cout << "missed: " << miss << "\n";
   std::cout << cases.size() - misses.size() << " of " << cases.size() << " planted faults named" << std::endl;
   EXPECT_LE(20 * misses.size(), cases.size());
+}
+
+std::string told_of(const std::string& level, const amp::Doctor::Program& program) {
+  std::ostringstream text;
+  text << amp::Doctor(amp::OptLevel::from_yaml_string(level), program, amp::DoctorOptions().steps(4)).first_divergence();
+  return text.str();
+}
+
+TEST(FaultsOfNoModule, AFixedLossScaleIsNamedWhereGradientsOverflow) {
+  const std::string told = told_of("{opt_level: O2, loss_scale: 1.0e+9}", FaultyProgram{"mlp", nullptr, 0});
+  EXPECT_EQ(told.find("backward net.last aten::addmm (step 0, call 0): "), 0U) << told;
+  const std::string end = " values are Inf or NaN; the loss scale is fixed at 1e+09: try a lower one, or \"dynamic\"";
+  EXPECT_NE(told.find(end), std::string::npos) << told;
+}
+
+// FP16 has no number as small as Adam's eps, and the square of a small gradient is 0 there: 0 / 0.
+void train_with_adam(const amp::OptLevel& level, amp::DoctorRun& run) {
+  torch::nn::Linear model(4, 2);
+  torch::optim::Adam optimizer(model->parameters());
+  auto [net, opt] = amp::initialize(model, optimizer, level);
+  while (run.next()) {
+    opt.zero_grad();
+    const auto loss = net->forward(torch::ones({2, 4})).square().mean() * 1e-3;
+    amp::scale_loss(loss, opt).backward();
+    opt.step();
+    run.loss(loss.item<double>());
+  }
+}
+
+TEST(FaultsOfNoModule, AWeightThatTheOptimizerRuinedIsNamedWithTheRemedy) {
+  EXPECT_EQ(
+      told_of("{opt_level: O3}", train_with_adam),
+      "optimizer model bias (before step 1): it has Inf or NaN, and an optimizer's step made it so. Where the optimizer's "
+      "state is FP16, take a level with master weights, such as O2, or a larger eps");
+  EXPECT_EQ(told_of("{opt_level: O2}", train_with_adam), "none");
 }
 
 struct HealthyNet : ::testing::TestWithParam<std::string> {};

@@ -60,6 +60,17 @@ TEST_F(DoctorTool, NamesWhereGradientsUnderflowAndWritesALevelThatTrains) {
   EXPECT_EQ(found.overrides().loss_scale(), opt_levels::LossScale(1e-7));
 }
 
+// Adam's state in FP16 makes the weights NaN in the first step. The loss that the doctor notes is no operator of the training.
+TEST_F(DoctorTool, NamesTheWeightThatTheOptimizerRuined) {
+  auto config = scratch.read("c.yaml");
+  config.replace(config.find("type: SGD, lr: 0.05"), 19, "type: Adam, lr: 0.001");
+  scratch.write("adam.yaml", config);
+  const auto ended = run("adam.yaml --level O3 --steps 12");
+  EXPECT_EQ(ended.code, 0) << ended.error;
+  EXPECT_EQ(ended.out.find("optimizer layers.1 bias (before step 1): it has Inf or NaN"), 0U) << ended.out;
+  EXPECT_NE(ended.out.find("\nfirst divergence: optimizer layers.1 bias\nkept in float32: "), std::string::npos) << ended.out;
+}
+
 // Weight decay alone takes the weights to infinity in a dozen steps, at every level.
 TEST_F(DoctorTool, BlamesNoLevelForATrainingThatO0LosesToo) {
   auto config = scratch.read("c.yaml");

@@ -7,6 +7,7 @@
 
 #include "tests/doctor/faults.h"
 #include "tests/doctor/networks.h"
+#include "tests/errors.h"
 
 namespace apex::test {
 namespace {
@@ -80,17 +81,68 @@ TEST(RepairOfAHealthyNet, IsTheLevelAsItIs) {
   }
 }
 
+// As with weights from a file: the reference's losses have no spread.
+TEST(RepairOfAHealthyNet, IsTheLevelAsItIsWhereSeedsChangeNothing) {
+  for (const std::string level : {"O1", "O2", "O3", "O4", "O5"}) {
+    for (const auto& kind : network_kinds()) {
+      const auto fixed = [&](const amp::OptLevel& at_level, amp::DoctorRun& run) {
+        torch::manual_seed(0);
+        FaultyProgram{kind, nullptr, 0}(at_level, run);
+      };
+      const auto found = amp::Doctor(level, fixed, amp::DoctorOptions().steps(kSteps)).minimal_float32();
+      EXPECT_EQ(found.to_yaml(), amp::OptLevel(level).to_yaml()) << kind;
+    }
+  }
+}
+
+void fit(torch::nn::Linear& model, const torch::Tensor& x, const torch::Tensor& y, const amp::OptLevel& level,
+         amp::DoctorRun& run) {
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  auto [net, opt] = amp::initialize(model, optimizer, level);
+  while (run.next()) {
+    opt.zero_grad();
+    const auto loss = torch::mse_loss(net->forward(x), y);
+    amp::scale_loss(loss, opt).backward();
+    opt.step();
+    run.loss(loss);
+  }
+}
+
+// Weights that BF16 holds exactly.
+void fit_exact_weights(const amp::OptLevel& level, amp::DoctorRun& run) {
+  torch::nn::Linear model(4, 2);
+  {
+    const torch::NoGradGuard no_grad;
+    model->weight.fill_(0.25);
+    model->bias.fill_(0.5);
+  }
+  fit(model, torch::full({1, 4}, 1.1), torch::zeros({1, 2}), level, run);
+}
+
+// Outputs are off by less than what BF16 rounds them by. The forward pass before `initialize` runs in FP32 at all levels.
+void fit_nearly_fitted(const amp::OptLevel& level, amp::DoctorRun& run) {
+  torch::manual_seed(0);
+  torch::nn::Linear model(16, 16);
+  const auto x = torch::randn({4, 16});
+  fit(model, x, model->forward(x).detach() * 1.001, level, run);
+}
+
+TEST(RepairOfAHealthyNet, IsTheLevelAsItIsWhereRoundingChangesNoWeightOrMuchOfTheLoss) {
+  for (const auto& program : {fit_exact_weights, fit_nearly_fitted}) {
+    for (const std::string level : {"O1", "O2", "O4", "O5"}) {
+      const auto options = amp::DoctorOptions().steps(kSteps);
+      EXPECT_EQ(amp::Doctor(level, program, options).minimal_float32().to_yaml(), amp::OptLevel(level).to_yaml());
+    }
+  }
+}
+
 TEST(RepairOfWhatAmpDoesNotSee, IsAnErrorThatSaysSo) {
   const auto by_hand = [](const torch::Tensor& x) { return x.mul(1e6).to(torch::kHalf).to(torch::kFloat).div(1e6); };
   const auto not_at_o0 = [&](const amp::OptLevel& level, amp::DoctorRun& run) {
     FaultyProgram{"mlp", level.name() == "O0" ? Plant() : by_hand, 1}(level, run);
   };
-  try {
-    amp::Doctor("O1", not_at_o0, amp::DoctorOptions().steps(4)).minimal_float32();
-    FAIL();
-  } catch (const c10::Error& error) {
-    EXPECT_NE(std::string(error.what()).find("with everything in FP32 that O1 can keep there"), std::string::npos);
-  }
+  expect_error([&] { amp::Doctor("O1", not_at_o0, amp::DoctorOptions().steps(4)).minimal_float32(); },
+               {"with everything in FP32 that O1 can keep there"});
 }
 
 // Of three seeds, the second: the first trains, and so does the level with it.
@@ -102,14 +154,7 @@ TEST(RepairWithoutAReference, IsAnErrorThatNamesTheSeed) {
   };
   amp::Doctor doctor("O2", lost_with_one_seed, amp::DoctorOptions().steps(4));
   EXPECT_EQ(doctor.first_divergence().place(), "none");
-  try {
-    doctor.minimal_float32();
-    FAIL();
-  } catch (const c10::Error& error) {
-    EXPECT_NE(std::string(error.what()).find("does not train at O0 itself (seed 1, step 0: the loss is nan)"),
-              std::string::npos)
-        << error.what();
-  }
+  expect_error([&] { doctor.minimal_float32(); }, {"does not train at O0 itself (seed 1, step 0: the loss is nan)"});
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -66,7 +65,7 @@ void train_for(const train::Config& config, const train::DataSplit& data, const 
   bool goes_on = run.next();
   for (int64_t epoch = 0; goes_on; ++epoch) {
     train::train_epoch(config, data, device, epoch, training, alone, nobody, [&](const train::StepLog& log) {
-      run.loss(at::scalar_tensor(log.loss, at::kDouble));
+      run.loss(log.loss);
       return goes_on = run.next();
     });
   }

@@ -37,8 +37,8 @@ using EnableIfNotMetadata = std::enable_if_t<!std::is_convertible_v<const T&, co
 /// The file is a safetensors file without pickled code: tensors by name ("model0/fc.weight"), the rest as JSON in its metadata.
 /// The same state gives the same bytes. The file at `path` is replaced as a whole or not at all, whatever happens meanwhile.
 /// Waits for the devices of the tensors. Errors, the old file is untouched: RuntimeError inside a `scale_loss` block, for an
-/// optimizer that `initialize` has replaced or that was moved from, and for a write that fails; ValueError for metadata that is
-/// not UTF-8.
+/// optimizer that `initialize` has replaced or that was moved from, or that has state and does not override `save`, and for a
+/// write that fails; ValueError for metadata that is not UTF-8.
 template <class Models, class Optimizers, class = detail::EnableIfNotMetadata<Optimizers>>
 void save_checkpoint(const std::string& path, const Models& models, const Optimizers& optimizers,
                      const Metadata& metadata = {}) {

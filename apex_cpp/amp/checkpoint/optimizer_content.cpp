@@ -65,9 +65,19 @@ ArchiveTree tree_without_masters(const Optimizer& optimizer) {
   return tree_of([&](OutputArchive& archive) { optimizer.save(archive); });
 }
 
+// torch's Optimizer, which a class of the program's own may inherit `save` from, saves nothing.
+void check_saves_state(const Optimizer& optimizer, const ArchiveTree& saved) {
+  const bool saves_nothing = saved.values.empty() && saved.children.empty();
+  TORCH_CHECK(!saves_nothing || optimizer.state().empty(), "amp::save_checkpoint was given an optimizer of the class ",
+              class_name_of(optimizer), " with state for ", optimizer.state().size(),
+              " parameters, of which its `save` writes nothing. Override `save` and `load` in that class, each with "
+              "torch::optim::serialize<State, Options>(archive, *this): the classes of its state and of its options.");
+}
+
 ArchiveTree archive_of(const Optimizer& optimizer) {
   const WithoutScratch guard(optimizer);
   auto tree = tree_without_masters(optimizer);
+  check_saves_state(optimizer, tree);
   name_params_by_position(tree);
   return tree;
 }
@@ -270,7 +280,7 @@ void OptimizerLoad::apply(const OptimizerContent& content) {
   begun_ = true;
   std::swap(states_before_, optimizer_.state());
   load_tree(archive, [&](InputArchive& in) { optimizer_.load(in); });
-  match_state_to_params(optimizer_);
+  match_state_to_params(optimizer_, stash_ && stash_->session().has_masters());
 }
 
 void OptimizerLoad::undo() {

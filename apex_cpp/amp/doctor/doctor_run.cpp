@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/record_function.h>
+#include <apex_cpp/amp/scaling/overflow_report.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -13,9 +14,6 @@ namespace apex::amp {
 namespace detail {
 namespace {
 
-// What many operators' rounding errors come to.
-constexpr double kRoundingErrors = 4;
-
 void disturb_all_weights(c10::ScalarType dtype) {
   const auto disturb = [&](const at::Tensor& tensor, const std::string&) {
     if (!tensor.is_floating_point()) return;
@@ -23,6 +21,16 @@ void disturb_all_weights(c10::ScalarType dtype) {
     data.add_(data.to(dtype).to(data.scalar_type()) - data, kRoundingErrors);
   };
   if (const auto names = newest_parameter_names()) names->for_each(disturb);
+}
+
+// By the alphabet the first one; empty for none.
+std::string nonfinite_weight() {
+  std::string first;
+  const auto look = [&](const at::Tensor& tensor, const std::string& name) {
+    if (tensor.is_floating_point() && (first.empty() || name < first) && has_nonfinite(tensor.data())) first = name;
+  };
+  if (const auto names = newest_parameter_names()) names->for_each(look);
+  return first;
 }
 
 double newest_loss_scale(Session& session) { return session.scalers.empty() ? 1.0 : session.scalers.front().loss_scale(); }
@@ -58,16 +66,22 @@ void DoctorRun::begin() {
     if (record_->disturb_weights) detail::disturb_all_weights(*record_->disturb_weights);
   }
   if (record_->step != record_->observed_step) return;
+  // Before the first step it is the level's cast that makes them so, of numbers that the model came with.
+  if (record_->step > 0) record_->observed.nonfinite_weight = detail::nonfinite_weight();
   record_->observer = std::make_shared<detail::StepObserver>();
   record_->observer->start();
 }
 
 void DoctorRun::loss(const at::Tensor& loss) {
-  TORCH_CHECK(record_->step >= 0, "DoctorRun::loss was called before next(). Write while (run.next()) { … run.loss(loss); }.");
   TORCH_CHECK_VALUE(loss.numel() == 1, "DoctorRun::loss was given a tensor of ", loss.numel(),
                     " elements. Give the step's loss, one number.");
   const at::DisableRecordFunctionGuard own_calls;
-  record_->losses.back() += loss.detach().item<double>();
+  this->loss(loss.detach().item<double>());
+}
+
+void DoctorRun::loss(double loss) {
+  TORCH_CHECK(record_->step >= 0, "DoctorRun::loss was called before next(). Write while (run.next()) { … run.loss(loss); }.");
+  record_->losses.back() += loss;
   record_->has_loss = true;
 }
 
@@ -78,7 +92,7 @@ void DoctorRun::end() {
   auto& session = detail::require_session("Doctor");
   record_->skipped.push_back(detail::was_skipped(session));
   if (!record_->observer) return;
-  record_->observed = record_->observer->take();
+  record_->observed.calls = record_->observer->take().calls;
   record_->observed.loss_scale = detail::newest_loss_scale(session);
   record_->observer.reset();
 }

@@ -27,6 +27,7 @@ class DoctorRun {
   int64_t step() const;
   /// Takes the step's loss, unscaled, of one element; of several losses their sum counts. Waits for the device.
   void loss(const at::Tensor& loss);
+  void loss(double loss);
 
  private:
   void begin();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "opt_levels/resolve.h"
@@ -21,6 +22,18 @@ c10::ScalarType low_type_of(const OptLevel& level) {
   return properties.cast_model_type.value_or(at::kHalf);
 }
 
+double fixed_loss_scale_of(const OptLevel& level) {
+  const auto loss_scale = opt_levels::resolve(level).properties.loss_scale;
+  return loss_scale.dynamic ? 1 : loss_scale.value;
+}
+
+// The most by which a number changes, for its size, where it is rounded to this type.
+double unit_roundoff(c10::ScalarType low_type) {
+  const float spacing =
+      low_type == at::kHalf ? std::numeric_limits<c10::Half>::epsilon() : std::numeric_limits<c10::BFloat16>::epsilon();
+  return spacing / 2.0;
+}
+
 RunRecord plan_for(int64_t steps, int64_t observed_step = -1) {
   RunRecord plan;
   plan.steps = steps;
@@ -33,6 +46,13 @@ double mean_loss(const std::vector<double>& losses, size_t steps) {
   const size_t count = std::max<size_t>(1, steps / 4);
   const auto last = losses.begin() + static_cast<std::ptrdiff_t>(steps);
   return std::accumulate(last - static_cast<std::ptrdiff_t>(count), last, 0.0) / static_cast<double>(count);
+}
+
+std::vector<double> distances(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> distances(std::min(a.size(), b.size()));
+  std::transform(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(distances.size()), b.begin(), distances.begin(),
+                 [](double x, double y) { return std::abs(x - y); });
+  return distances;
 }
 
 std::vector<double> losses_of_taken_steps(const RunRecord& record) {
@@ -59,10 +79,8 @@ Examination::Examination(DoctorProgram program, DoctorOptions options)
 RunRecord Examination::run(const OptLevel& level, const RunRecord& plan, uint64_t seed) {
   at::manual_seed(seed);
   const auto record = std::make_shared<RunRecord>(plan);
-  {
-    DoctorRun run(record);
-    program_(level.with(InitializeOptions().verbosity(0)), run);
-  }
+  DoctorRun run(record);
+  program_(level.with(InitializeOptions().verbosity(0)), run);
   TORCH_CHECK(record->step >= 0,
               "Doctor: the program ended without a step. Write its loop as while (run.next()) { … run.loss(loss); }.");
   TORCH_CHECK(!record->observer && record->skipped.size() == record->losses.size(), "Doctor: the program ended after step ",
@@ -109,7 +127,9 @@ Finding Examination::find_in_step(const OptLevel& level, int64_t step) {
   const auto& reference = reference_at(step, finding.step.loss_scale, low_type_of(level));
   finding.verdict =
       first_divergence(reference.step, reference.control, finding.step, {options_.min_sqnr(), options_.min_gradient_sqnr()});
-  finding.verdict.divergence.step = step;
+  auto& divergence = finding.verdict.divergence;
+  divergence.step = step;
+  divergence.fixed_loss_scale = fixed_loss_scale_of(level);
   return finding;
 }
 
@@ -139,7 +159,25 @@ void Examination::train_references(int64_t seeds) {
   }
 }
 
-double Examination::highest_loss(size_t steps) {
+const std::vector<double>& Examination::disturbed_losses(c10::ScalarType low_type) {
+  const auto [found, is_new] = disturbed_losses_.try_emplace(low_type);
+  if (!is_new) return found->second;
+  if (options_.on_run()) options_.on_run()("training at " + reference_level_.name());
+  auto plan = plan_for(options_.steps());
+  plan.disturb_weights = low_type;
+  const auto record = run(reference_level_, plan, options_.seed());
+  return found->second = record.is_lost() ? reference_losses_.front() : record.losses;
+}
+
+// Where seeds change nothing, as with weights from a file, any last bit would be too much otherwise. Weights that are some
+// rounding errors off show what the program makes of such errors. Of weights that are 16-bit numbers already they show
+// nothing, and the loss counts as that many rounding errors off: what it is made of is rounded on the way all the same.
+double Examination::spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type) {
+  const auto off = distances(reference_losses_.front(), disturbed_losses(low_type));
+  return std::max(std::abs(loss) * kRoundingErrors * unit_roundoff(low_type), mean_loss(off, std::min(steps, off.size())));
+}
+
+double Examination::highest_loss(size_t steps, c10::ScalarType low_type) {
   train_references(options_.seeds());
   double lowest = INFINITY, highest = -INFINITY;
   for (const auto& losses : reference_losses_) {
@@ -147,7 +185,7 @@ double Examination::highest_loss(size_t steps) {
     lowest = std::min(lowest, loss);
     highest = std::max(highest, loss);
   }
-  return highest + (highest - lowest);
+  return highest + std::max(highest - lowest, spread_by_rounding(steps, highest, low_type));
 }
 
 bool Examination::trains(const OptLevel& level) {
@@ -155,7 +193,7 @@ bool Examination::trains(const OptLevel& level) {
   const auto record = train(level, options_.seed());
   const auto losses = losses_of_taken_steps(record);
   const bool goes_on = !record.is_lost() && 2 * losses.size() >= static_cast<size_t>(options_.steps());
-  return goes_on && mean_loss(losses, losses.size()) <= highest_loss(losses.size());
+  return goes_on && mean_loss(losses, losses.size()) <= highest_loss(losses.size(), low_type_of(level));
 }
 
 }  // namespace apex::amp::detail

@@ -34,7 +34,7 @@ class Examination {
   Finding find(const OptLevel& level);
   Finding find_in_step(const OptLevel& level, int64_t step);
   /// Whether no call of the first step diverges, and the loss gets, in `options.steps` steps, to where it does at the reference
-  /// level with any of the seeds, or as far above the worst of them as that is above the best.
+  /// level with any of the seeds, or as far above the worst of them as that is above the best, or as rounding alone takes it.
   bool trains(const OptLevel& level);
 
  private:
@@ -49,13 +49,19 @@ class Examination {
   const Reference& reference_at(int64_t step, double loss_scale, c10::ScalarType low_type);
   RunRecord observe(const OptLevel& level, int64_t step);
   /// The highest loss, averaged over the last quarter of the first `steps` steps, with which a run still trains.
-  double highest_loss(size_t steps);
+  double highest_loss(size_t steps, c10::ScalarType low_type);
+  /// Of the loss, averaged so, by rounding errors of the 16-bit type.
+  double spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type);
+  /// At the reference level from weights that are some rounding errors of the 16-bit type off; those of the reference itself
+  /// where such a run is lost.
+  const std::vector<double>& disturbed_losses(c10::ScalarType low_type);
 
   DoctorProgram program_;
   DoctorOptions options_;
   OptLevel reference_level_;
   std::map<std::pair<int64_t, double>, Reference> references_;  // by step and loss scale
   std::vector<std::vector<double>> reference_losses_;           // of each seed
+  std::map<c10::ScalarType, std::vector<double>> disturbed_losses_;
 };
 
 }  // namespace apex::amp::detail

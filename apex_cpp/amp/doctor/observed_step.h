@@ -25,6 +25,7 @@ struct ObservedCall {
 /// make the same calls.
 struct ObservedStep {
   std::vector<ObservedCall> calls;
+  std::string nonfinite_weight;  ///< a parameter that had Inf or NaN before a step other than the first; empty for none
   double loss_scale = 1;
 };
 

@@ -13,6 +13,9 @@
 
 namespace apex::amp::detail {
 
+/// What many operators' rounding errors come to, in those of one.
+inline constexpr double kRoundingErrors = 4;
+
 /// What a run is to do, and what it did.
 struct RunRecord {
   // To do.

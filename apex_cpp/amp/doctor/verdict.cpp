@@ -5,6 +5,7 @@
 
 #include <apex_cpp/amp/doctor/agreement.h>
 #include <apex_cpp/amp/doctor/alignment.h>
+#include <apex_cpp/amp/tensors/module_paths.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -147,10 +148,8 @@ std::vector<Common> calls_in_common(const ObservedStep& reference, const Observe
   return common;
 }
 
-}  // namespace
-
-Verdict first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
-                         const Thresholds& thresholds) {
+Verdict first_divergent_call(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
+                             const Thresholds& thresholds) {
   const auto common = calls_in_common(reference, control, level);
   const Comparison forward(thresholds.forward), backward(thresholds.backward);
   std::vector<Compared> calls;
@@ -172,6 +171,25 @@ Verdict first_divergence(const ObservedStep& reference, const ObservedStep& cont
   }
   if (const auto* call = blamed(calls, thresholds.backward)) return verdict_on(*call, level, thresholds.backward, true);
   return {};
+}
+
+void blame_weight(const std::string& parameter, Divergence& divergence) {
+  const std::string module = module_path_of(parameter);
+  divergence.kind = Kind::weight;
+  divergence.backward = false;
+  divergence.module = module.empty() ? "model" : module;
+  divergence.op = parameter.substr(parameter.rfind('.') + 1);
+}
+
+}  // namespace
+
+// What calls make of a weight that is Inf or NaN is not their fault.
+Verdict first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
+                         const Thresholds& thresholds) {
+  auto verdict = first_divergent_call(reference, control, level, thresholds);
+  const bool by_weight = reference.nonfinite_weight.empty() && !level.nonfinite_weight.empty();
+  if (verdict.divergence && by_weight) blame_weight(level.nonfinite_weight, verdict.divergence);
+  return verdict;
 }
 
 }  // namespace apex::amp::detail

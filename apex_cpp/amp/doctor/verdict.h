@@ -16,8 +16,9 @@ struct Verdict {
   size_t call = 0;
 };
 
-/// The first call of `level` to blame, or no divergence. `control` is the reference from weights that are some rounding errors
-/// off: what does not agree there either depends on the last bits at any precision, and nobody is blamed for it.
+/// The first call of `level` to blame, or the weight that was Inf or NaN before all of them, or no divergence. `control` is the
+/// reference from weights that are some rounding errors off: what does not agree there either depends on the last bits at any
+/// precision, and nobody is blamed for it.
 Verdict first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
                          const Thresholds& thresholds);
 

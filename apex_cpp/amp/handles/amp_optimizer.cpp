@@ -24,10 +24,10 @@ SaveWithoutMasters::~SaveWithoutMasters() { saved_without_masters = outer_; }
 bool SaveWithoutMasters::applies_to(const torch::optim::Optimizer* handle) { return saved_without_masters == handle; }
 
 void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie,
-                              torch::optim::Optimizer& handle) {
+                              torch::optim::Optimizer& handle, bool is_own_class) {
   tie->handle = &handle;
   if (session->enabled()) list_params_once(handle.param_groups());
-  stash_ = std::make_shared<OptimizerStash>(session, std::move(tie));
+  stash_ = std::make_shared<OptimizerStash>(session, std::move(tie), is_own_class);
   stash_->set_aside_grads_of(params_of(handle.param_groups()));
   session->optimizers.push_back(stash_);
   keep_casts();
@@ -132,6 +132,7 @@ void AmpOptimizerBase::write_masters(torch::serialize::OutputArchive& archive) c
   torch::serialize::OutputArchive masters_archive(archive.compilation_unit());
   masters_archive.write("size", c10::IValue(static_cast<int64_t>(masters.size())));
   for (size_t i = 0; i < masters.size(); ++i) masters_archive.write(std::to_string(i), masters[i].detach());
+  masters_archive.write(kPositionsKey, c10::IValue(stash.master_positions()));
   archive.write(kMastersKey, masters_archive);
 }
 
@@ -140,17 +141,33 @@ std::vector<at::Tensor> AmpOptimizerBase::read_masters(torch::serialize::InputAr
   stash.adopt_new_params();
   torch::serialize::InputArchive masters_archive;
   if (!stash.session().has_masters() || !archive.try_read(kMastersKey, masters_archive)) return {};
-  c10::IValue size;
+  c10::IValue size, positions;
   masters_archive.read("size", size);
   std::vector<at::Tensor> masters(static_cast<size_t>(size.toInt()));
   for (size_t i = 0; i < masters.size(); ++i) masters_archive.read(std::to_string(i), masters[i]);
+  if (masters_archive.try_read(kPositionsKey, positions)) masters = stash.masters_from(masters, positions.toIntVector());
   stash.check_masters_fit(masters);
   return masters;
 }
 
+// torch's optimizers keep the state of a parameter that an archive has none for. An archive in a layout of the class's own is
+// left to the class.
+void AmpOptimizerBase::replace_state(torch::serialize::InputArchive& archive, const std::function<void()>& load) {
+  torch::serialize::InputArchive loaded;
+  if (!archive.try_read("state", loaded)) return load();
+  auto& state = stash_->handle()->state();
+  auto before = std::exchange(state, {});
+  try {
+    load();
+  } catch (...) {
+    state = std::move(before);
+    throw;
+  }
+}
+
 void AmpOptimizerBase::after_load(const std::vector<at::Tensor>& masters) {
   if (!stash_->session().enabled()) return;
-  match_state_to_params(*stash_->handle());
+  match_state_to_params(*stash_->handle(), stash_->session().has_masters());
   if (!masters.empty()) stash_->load_masters(masters);
 }
 

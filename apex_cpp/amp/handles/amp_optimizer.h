@@ -9,6 +9,7 @@
 
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
+#include <apex_cpp/amp/optimizer_classes/own_class.h>
 
 namespace apex::amp {
 
@@ -30,7 +31,8 @@ class AmpOptimizerBase {
   AmpOptimizerBase& operator=(AmpOptimizerBase&&) = default;
 
   // The parts of a handle's work that do not depend on the optimizer's class.
-  void attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie, torch::optim::Optimizer& handle);
+  void attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie, torch::optim::Optimizer& handle,
+              bool is_own_class);
   void follow(torch::optim::Optimizer* from, torch::optim::Optimizer* to);
   OptimizerStash& in_use(const char* caller) const;
   bool begin_step(bool has_closure);
@@ -47,6 +49,7 @@ class AmpOptimizerBase {
   void keep_casts() const;
   void write_masters(torch::serialize::OutputArchive& archive) const;
   std::vector<at::Tensor> read_masters(torch::serialize::InputArchive& archive);
+  void replace_state(torch::serialize::InputArchive& archive, const std::function<void()>& load);
   void after_load(const std::vector<at::Tensor>& masters);
 
  private:
@@ -74,7 +77,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   AmpOptimizer(Opt&& original, std::shared_ptr<detail::Session> session) : Opt(std::move(original)) {
     auto tie = std::make_shared<detail::LeftBehind>();
     detail::leave_behind<Opt>(original, *this, tie);
-    attach(std::move(session), std::move(tie), *this);
+    attach(std::move(session), std::move(tie), *this, detail::kIsOwnClass<Opt>);
   }
   AmpOptimizer(AmpOptimizer&& other) : Opt(std::move(static_cast<Opt&>(other))), AmpOptimizerBase(std::move(other)) {
     follow(&other, this);
@@ -95,13 +98,15 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// them, then writes the 16-bit model parameters and drops the masters' gradients. Weights that the program has written into
   /// the model (`clamp_`, `copy_`, `set_data`, an initialisation, a load) go into the masters first; of writes through
   /// `weight.data()`, `amp::clear_cast_cache` says which are seen. Casts are off within a step, its closure included (Apex:
-  /// INIT-20). No synchronisation beyond the optimizer's own. Errors: RuntimeError for a closure where masters exist or a skip
-  /// is pending (Apex: OPT-05, SL-12), or that finds an overflow after the optimizer has moved weights, inside a `scale_loss`
-  /// block, after passes with `delay_unscale` only, on a handle that was moved from, or whose model was initialized again with
-  /// another optimizer, in a CUDA graph with a dynamic loss scale, for a gradient that is still scaled from a block which was
-  /// not given this optimizer, and, where the step reads the gradients of masters, for one in the model that no block has
-  /// unscaled or that was changed after its block (clip with `amp::clip_grad_norm_`, edit those of `amp::master_params`). The
-  /// last is seen without synchronising, and confirmed with.
+  /// INIT-20). No synchronisation beyond the optimizer's own, but for the first steps of a class of the program's own. Errors:
+  /// RuntimeError for a closure where masters exist or a skip is pending (Apex: OPT-05, SL-12), or that finds an overflow after
+  /// the optimizer has moved weights, inside a `scale_loss` block, after passes with `delay_unscale` only, on a handle that was
+  /// moved from, or whose model was initialized again with another optimizer, in a CUDA graph with a dynamic loss scale, for a
+  /// gradient that is still scaled from a block which was not given this optimizer, and, where the step reads the gradients of
+  /// masters, for one in the model that no block has unscaled or that was changed after its block (clip with
+  /// `amp::clip_grad_norm_`, edit those of `amp::master_params`). The last is seen without synchronising, and confirmed with.
+  /// Also for a class of the program's own that writes into a model's weight and not into its master, as one does that holds
+  /// another optimizer: seen in the first steps.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!begin_step(static_cast<bool>(closure))) return {};
     const disable_casts casts_off;  // INIT-20
@@ -131,10 +136,11 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
     Opt::save(archive);
     write_masters(archive);
   }
-  /// Works before the first step too: masters are made first, so that no state is rounded to 16 bits on the way.
+  /// Works before the first step too: masters are made first, so that no state is rounded to 16 bits on the way. The archive's
+  /// state replaces all that is here, and where loading fails all state stays.
   void load(torch::serialize::InputArchive& archive) override {
     const auto masters = read_masters(archive);
-    Opt::load(archive);
+    replace_state(archive, [&] { Opt::load(archive); });
     after_load(masters);
   }
 };

@@ -2,6 +2,7 @@
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
+#include <apex_cpp/amp/optimizer_classes/own_class.h>
 
 #include <c10/util/Type.h>
 
@@ -16,14 +17,13 @@ using HandlePtr = std::unique_ptr<Optimizer>;
 
 /// Calls `f` with a null pointer of the optimizer's dynamic class, if it is one of torch::optim's; answers whether it was.
 template <class... Opts, class F>
-bool with_class_among(const Optimizer& optimizer, F&& f) {
+bool with_class_among(OptimizerClasses<Opts...>, const Optimizer& optimizer, F&& f) {
   return ((typeid(optimizer) == typeid(Opts) ? (f(static_cast<Opts*>(nullptr)), true) : false) || ...);
 }
 
 template <class F>
 bool with_class(const Optimizer& optimizer, F&& f) {
-  using namespace torch::optim;
-  return with_class_among<SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS>(optimizer, f);
+  return with_class_among(TorchOptimizers(), optimizer, f);
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer) {
   adopted_once_ = true;
   remember(groups);
   if (!session_.has_masters()) return;
-  if (!params.empty()) match_state_to_params(optimizer);
+  if (!params.empty()) match_state_to_params(optimizer, /*has_masters=*/true);
   if (auto* fused = dynamic_cast<StepsMasters*>(&optimizer)) describe_copies(table_, groups, fused->master_step);
 }
 

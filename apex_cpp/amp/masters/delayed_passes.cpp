@@ -20,6 +20,10 @@ bool is_behind(const TrainedParam& each) {
 
 bool is_unreduced(const TrainedParam* each) { return each->param.grad().defined() && is_behind(*each); }
 
+void scale_all(const std::vector<at::Tensor>& grads, double factor) {
+  if (factor != 1 && !grads.empty()) kernels::multi_tensor_scale(unread_flag(grads.front()), grads, grads, factor);
+}
+
 }  // namespace
 
 void DelayedPasses::enter() {
@@ -34,36 +38,44 @@ void DelayedPasses::enter() {
     }
   }
   const at::NoGradGuard no_grad;
-  const double factor = next_scale_ / scale_;
-  if (factor != 1 && !kept.empty()) kernels::multi_tensor_scale(unread_flag(kept.front()), kept, kept, factor);
+  scale_all(kept, next_scale_ / scale_);
 }
 
 // What was reduced before passes within no_sync stays aside until theirs is reduced, too: it would count once for each rank.
-void DelayedPasses::exit(LossScaler& scaler) {
-  const double factor = scaler.loss_scale() / scale_;
+// Sparse gradients are refused at the end of the block.
+void DelayedPasses::join(double scale) {
   const auto params = table_.all();
   const bool is_within_no_sync = std::any_of(params.begin(), params.end(), is_unreduced);
   PassGrads grads;
   for (TrainedParam* each : params) {
-    if (!each->waiting.defined()) continue;
-    if (is_within_no_sync && is_behind(*each)) {
-      grads.older.push_back(each->waiting = dense(each->waiting));
-    } else {
-      grads.add(each->param, dense(std::exchange(each->waiting, at::Tensor())));
-    }
+    at::Tensor& grad = each->param.mutable_grad();
+    if (!each->waiting.defined() || (is_within_no_sync && is_behind(*each)) || (grad.defined() && grad.is_sparse())) continue;
+    each->joined = dense(std::exchange(each->waiting, at::Tensor()));
+    grads.add(each->param, grad.defined() ? each->joined : each->joined.clone());
   }
-  if (factor != 1 && !grads.older.empty()) {
-    kernels::multi_tensor_scale(unread_flag(grads.older.front()), grads.older, grads.older, factor);
-  }
+  scale_all(grads.older, scale / scale_);
   // Overflow of either side stays in the sums, where unscaling finds it.
   if (!grads.again.empty()) {
-    kernels::multi_tensor_axpby(unread_flag(grads.again.front()), grads.again, grads.stashed, grads.again, 1.0, factor,
+    kernels::multi_tensor_axpby(unread_flag(grads.again.front()), grads.again, grads.stashed, grads.again, 1.0, scale / scale_,
                                 kernels::CheckArg::both);
   }
 }
 
+void DelayedPasses::exit(LossScaler& scaler) {
+  join(scaler.loss_scale());
+  std::vector<at::Tensor> still_waiting;
+  for (TrainedParam* each : table_.all()) {
+    each->joined.reset();
+    if (each->waiting.defined()) still_waiting.push_back(each->waiting = dense(each->waiting));
+  }
+  scale_all(still_waiting, scaler.loss_scale() / scale_);
+}
+
 void DelayedPasses::abandon() {
-  for (TrainedParam* each : table_.all()) each->param.mutable_grad() = std::exchange(each->waiting, at::Tensor());
+  for (TrainedParam* each : table_.all()) {
+    at::Tensor& before = each->joined.defined() ? each->joined : each->waiting;
+    each->param.mutable_grad() = std::exchange(before, at::Tensor());
+  }
 }
 
 }  // namespace apex::amp::detail

@@ -14,7 +14,9 @@ class DelayedPasses final : public GradOrder {
   /// The pass is to be made at `scale`. To be called before `enter`.
   void expect_scale(double scale) { next_scale_ = scale; }
   void enter() override;
-  /// Adds what was put aside to the pass's gradients, in the scale of the pass if that is another one by now.
+  /// Adds what was put aside to the pass's gradients, which are in `scale`.
+  void join(double scale);
+  /// The same where it was not done yet.
   void exit(LossScaler& scaler) override;
   /// Gradients that the pass may have added to are dropped.
   void abandon() override;

@@ -37,6 +37,11 @@ void GradPasses::enter(std::shared_ptr<GradShards> shards, bool delayed, const L
   taker().enter();
 }
 
+void GradPasses::join(const LossScaler& scaler) {
+  const at::NoGradGuard no_grad;
+  if (state_ == State::further) delayed_.join(scaler.loss_scale());
+}
+
 void GradPasses::exit(LossScaler& scaler) {
   const at::NoGradGuard no_grad;
   if (std::exchange(state_, State::collected) == State::further) delayed_.exit(scaler);
@@ -90,6 +95,7 @@ void GradPasses::forget() {
   for (TrainedParam* each : table_.all()) {
     each->aside.reset();
     each->waiting.reset();
+    each->joined.reset();
   }
   for (TrainedParam* each : table_.with_masters()) each->mark = GradMark(each->param.grad());
   forget_marked_values();

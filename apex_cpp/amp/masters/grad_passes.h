@@ -50,6 +50,9 @@ class GradPasses {
   /// The same for an optimizer that spreads its gradients. Those of a pass that is to end with exit_delayed, or that adds to
   /// one, are left in the model while it runs.
   void enter(std::shared_ptr<GradShards> shards, bool delayed, const LossScaler& scaler);
+  /// The pass has run, in its block: its gradients are joined by those of passes with delay_unscale, as in Apex, where a
+  /// program that writes gradients in the last block writes sums.
+  void join(const LossScaler& scaler);
   void exit(LossScaler& scaler);
   void exit_delayed(LossScaler& scaler);
   void abandon();

@@ -20,6 +20,7 @@ struct TrainedParam {
   at::Tensor master;      ///< FP32, in the optimizer's groups in its place; undefined for a native parameter
   at::Tensor aside;       ///< its gradient of earlier passes, while one runs
   at::Tensor waiting;     ///< the same for one that passes with delay_unscale have left scaled
+  at::Tensor joined;      ///< that one, from when it was added to the pass's gradient until the block ends
   GradMark mark;          ///< of its gradient, when amp had taken it at the end of the last pass
   TensorTrace taken;      ///< of the master's gradient then, which has its values
   TensorTrace written;    ///< of the parameter, when it was its rounded master

@@ -9,17 +9,20 @@
 #include <apex_cpp/amp/tensors/low_precision.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "kernels/multi_tensor.h"
 
 namespace apex::amp::detail {
 
-OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind)
+OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind, bool is_own_class)
     : session_(std::move(session)),
       left_behind_(std::move(left_behind)),
       adopter_(*session_, table_, [this](const at::Tensor& tensor) { return known_master_of(tensor); }),
       passes_(table_),
-      gate_(*session_) {}
+      gate_(*session_),
+      is_own_class_(is_own_class),
+      own_steps_(is_own_class) {}
 
 // ---- parameters and masters ----
 
@@ -90,20 +93,42 @@ std::vector<at::Tensor> OptimizerStash::model_params() const {
   return params;
 }
 
+std::vector<int64_t> OptimizerStash::master_positions() const {
+  std::vector<int64_t> positions;
+  const auto params = params_of(handle()->param_groups());
+  for (size_t i = 0; i < params.size(); ++i) {
+    const TrainedParam* each = table_.find_stepped(params[i]);
+    if (each && each->has_master()) positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
+
+std::vector<at::Tensor> OptimizerStash::masters_from(const std::vector<at::Tensor>& values,
+                                                     const std::vector<int64_t>& positions) const {
+  std::unordered_map<int64_t, at::Tensor> at_position;
+  for (size_t i = 0; i < values.size(); ++i) at_position.emplace(positions.at(i), values[i]);
+  std::vector<at::Tensor> here;
+  for (const int64_t position : master_positions()) here.push_back(at_position[position]);
+  return here;
+}
+
 void OptimizerStash::check_masters_fit(const std::vector<at::Tensor>& values) const {
   const auto here = table_.with_masters_in(handle()->param_groups());
   TORCH_CHECK(values.size() == here.size(), "The saved optimizer has ", values.size(), " master weights, this one has ",
               here.size(), ". Load it into an optimizer over the same parameters at the same opt level.");
   for (size_t i = 0; i < values.size(); ++i) {
-    TORCH_CHECK(values[i].sizes() == here[i]->master.sizes(), "The saved master weight of ", session_->name_of(here[i]->param),
-                " has shape ", values[i].sizes(), ", expected ", here[i]->master.sizes(), ".");
+    TORCH_CHECK(!values[i].defined() || values[i].sizes() == here[i]->master.sizes(), "The saved master weight of ",
+                session_->name_of(here[i]->param), " has shape ", values[i].sizes(), ", expected ", here[i]->master.sizes(),
+                ".");
   }
 }
 
 void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
   const at::NoGradGuard no_grad;
   const auto here = table_.with_masters_in(handle()->param_groups());
-  for (size_t i = 0; i < values.size(); ++i) here[i]->master.copy_(values[i]);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].defined()) here[i]->master.copy_(values[i]);
+  }
   for (TrainedParam* each : here) each->mark_written();
 }
 
@@ -306,13 +331,17 @@ bool OptimizerStash::begin_step(bool has_closure) {
   if (auto* optimizer = fused()) {
     optimizer->master_step.grads_in_model = passes_.in_model();
     optimizer->master_step.grad_scale = passes_.grad_scale();
+  } else {
+    own_steps_.begin(table_.with_masters());
   }
   return true;
 }
 
 void OptimizerStash::finish_step() {
   if (!session_->enabled()) return;
-  if (!fused()) copy_masters_to_model();
+  own_steps_.check(*session_);
+  if (!fused() || is_own_class_) copy_masters_to_model();  // a class derived from a fused one may write masters after its base
+  own_steps_.end();
   for (TrainedParam* each : table_.with_masters()) each->mark_written();
   passes_.end_step();
 }

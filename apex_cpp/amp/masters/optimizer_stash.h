@@ -12,6 +12,7 @@
 #include <apex_cpp/amp/masters/adopter.h>
 #include <apex_cpp/amp/masters/grad_passes.h>
 #include <apex_cpp/amp/masters/master_table.h>
+#include <apex_cpp/amp/masters/own_steps.h>
 #include <apex_cpp/amp/masters/step_gate.h>
 #include <apex_cpp/amp/masters/stray_grads.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
@@ -24,13 +25,14 @@ namespace apex::amp::detail {
 /// gradients from backward passes to a step, and the gate before the step. Owned by the optimizer's handle and shared with open
 /// guards.
 ///
-/// Every method takes tensors as they are on their devices; none synchronises but `first_nonfinite`, `clip_grad_norm` and, for
-/// gradients written from outside, `enter_backward` and `begin_step`.
+/// Every method takes tensors as they are on their devices; none synchronises but `first_nonfinite`, `clip_grad_norm`, for
+/// gradients written from outside `enter_backward` and `begin_step`, and as `OwnSteps` says `finish_step`.
 class OptimizerStash : public KeepsMasters {
  public:
-  OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind);
+  /// `is_own_class`: the optimizer's class is the program's own, as `kIsOwnClass` says.
+  OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind, bool is_own_class);
 
-  Session& session() { return *session_; }
+  Session& session() const { return *session_; }
   LeftBehind& left_behind() { return *left_behind_; }
   torch::optim::Optimizer* handle() const { return left_behind_->handle; }
 
@@ -50,7 +52,12 @@ class OptimizerStash : public KeepsMasters {
   /// In the order of the handle's groups, each once; model_params() are the params behind them, in the same order.
   std::vector<at::Tensor> masters() const;
   std::vector<at::Tensor> model_params() const;
-  /// Errors: RuntimeError unless there is one saved value for each master, of its shape.
+  /// Where each of `masters` stands among the parameters of all groups, counted once each.
+  std::vector<int64_t> master_positions() const;
+  /// Of values that were saved with these positions, those of `masters`. A parameter may have been frozen then, or be now: the
+  /// one has no value, the other's is left out.
+  std::vector<at::Tensor> masters_from(const std::vector<at::Tensor>& values, const std::vector<int64_t>& positions) const;
+  /// Errors: RuntimeError unless there is a place for a value of each master, and the values that there are have its shape.
   void check_masters_fit(const std::vector<at::Tensor>& values) const;
   /// Writes saved values that fit into the masters, in order.
   void load_masters(const std::vector<at::Tensor>& values);
@@ -70,6 +77,8 @@ class OptimizerStash : public KeepsMasters {
   bool waits_for_other_ranks() const { return unreduced_param().defined(); }
   /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
   void check_grads_dense() const;
+  /// `backward` has run in the block.
+  void join_delayed_passes(const LossScaler& scaler) { passes_.join(scaler); }
   void exit_backward(LossScaler& scaler) { passes_.exit(scaler); }
   void exit_backward_delayed(LossScaler& scaler) { passes_.exit_delayed(scaler); }
   /// The pass was abandoned (an exception): the gradients of before it come back, those of the pass are dropped. If it had
@@ -113,6 +122,7 @@ class OptimizerStash : public KeepsMasters {
   /// scale_loss block or after passes with delay_unscale only, gradients that it would not read, a moved-from handle, or the
   /// original optimizer used in between.
   bool begin_step(bool has_closure);
+  /// Errors: as `OwnSteps::check`.
   void finish_step();
   bool skips_next_step() const { return gate_.skips(); }
   const StepResult& result() const { return gate_.result; }
@@ -150,6 +160,8 @@ class OptimizerStash : public KeepsMasters {
   GradPasses passes_;
   StrayGrads strays_;
   StepGate gate_;
+  bool is_own_class_;
+  OwnSteps own_steps_;
 };
 
 }  // namespace apex::amp::detail

@@ -11,7 +11,8 @@ struct Session;
 }
 
 /// Base, beside `torch::optim::Optimizer`, of an optimizer class that `amp::initialize` can be given behind a pointer: it knows
-/// its own class, which the pointer does not tell.
+/// its own class, which the pointer does not tell. A class derived from such a one counts as the program's own, unless it
+/// declares the function again (`kMakesOwnHandle`).
 class MakesAmpHandle {
  public:
   virtual ~MakesAmpHandle() = default;

@@ -54,9 +54,10 @@ void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& fro
   states[to.unsafeGetTensorImpl()] = std::move(state);
 }
 
-void match_state_to_params(torch::optim::Optimizer& optimizer) {
+void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters) {
   for (auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params()) {
+      if (has_masters && !param.requires_grad()) continue;
       const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
       if (found != optimizer.state().end()) cast_param_state(*found->second, param.scalar_type());
     }

@@ -11,7 +11,8 @@ void cast_param_state(torch::optim::OptimizerParamState& state, c10::ScalarType 
 /// Moves the state kept for parameter `from` to the key of `to`, if there is any.
 void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to);
 
-/// Gives every parameter's state in `optimizer` the parameter's own dtype, as Python's load_state_dict does.
-void match_state_to_params(torch::optim::Optimizer& optimizer);
+/// Gives every parameter's state in `optimizer` the parameter's own dtype, as Python's load_state_dict does. `has_masters`:
+/// state of a frozen parameter stays as it is, for the master that the parameter has once it is trained.
+void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters);
 
 }  // namespace apex::amp::detail

@@ -15,13 +15,24 @@ std::string parameter_text(const std::string& parameter) {
   return parameter.find(' ') == std::string::npos ? "'" + parameter + "'" : "the parameter " + parameter;
 }
 
-const char* likely_cause(const Overflow& overflow) {
-  if (overflow.nonfinite_loss) {
-    return "The loss itself is Inf or NaN: no loss scale helps. Look for such values in the input, and for a division, log or "
-           "square root in the forward pass.";
-  }
-  return "The loss is finite. Lower the learning rate if it rises; drop gradients of earlier passes, which had another loss "
-         "scale, with zero_grad(); look for a backward pass that makes NaN (a square root or a norm at 0).";
+std::string cause_of_nonfinite_loss(const Overflow& overflow) {
+  const char* of_half =
+      "Activations above 65504 are Inf in FP16: amp::Doctor (tools/compare doctor) finds the layer to keep in FP32; O4 and O5 "
+      "compute in BF16, which holds them. ";
+  return std::string("The loss itself is Inf or NaN: no loss scale helps. ") + (overflow.in_half ? of_half : "") +
+         "Look for such values in the input, and for a division, log or square root in the forward pass.";
+}
+
+std::string cause_of_nonfinite_grad(const LossScaler& scaler) {
+  const bool may_be_too_large = !scaler.dynamic() && scaler.loss_scale() > 1;
+  return std::string("The loss is finite. ") +
+         (may_be_too_large ? "The loss scale is fixed: try a lower one, or \"dynamic\", which finds one. " : "") +
+         "Lower the learning rate if the loss rises; drop gradients of earlier passes, which had another loss scale, with "
+         "zero_grad(); look for a backward pass that makes NaN (a square root or a norm at 0).";
+}
+
+std::string likely_cause(const LossScaler& scaler, const Overflow& overflow) {
+  return overflow.nonfinite_loss ? cause_of_nonfinite_loss(overflow) : cause_of_nonfinite_grad(scaler);
 }
 
 // What the finite values say of the scale: how near to overflow they are, and what is lost at the other end.
@@ -76,7 +87,7 @@ std::string describe(const NonfiniteGrad& grad) {
 void warn_of_skips(const LossScaler& scaler, const Overflow& overflow) {
   TORCH_WARN("amp: ", scaler.skipped_in_a_row(), " steps in a row overflowed on loss scaler ", overflow.loss_id,
              " (its loss scales: ", scaler.describe_history(), "). First found: ", describe(overflow.grad), ". ",
-             likely_cause(overflow), scaler.dynamic() ? " min_loss_scale keeps a floor under the scale." : "",
+             likely_cause(scaler, overflow), scaler.dynamic() ? " min_loss_scale keeps a floor under the scale." : "",
              " amp::loss_scaler(", overflow.loss_id, ").set_skip_warning(n) moves this warning.");
 }
 

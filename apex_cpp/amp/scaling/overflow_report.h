@@ -39,6 +39,7 @@ struct Overflow {
   int64_t loss_id = 0;
   double scale_before = 1;
   bool nonfinite_loss = false;
+  bool in_half = false;  // the level computes in FP16
   NonfiniteGrad grad;
 };
 
@@ -57,8 +58,7 @@ std::string ranks_text(const std::vector<int>& ranks);
 /// values reach 61440, and 4 % of those that are not 0 are subnormal in Half"
 std::string describe(const NonfiniteGrad& grad);
 
-/// Warns, once in a row of overflows, that the scale is hardly what is wrong, and says what else may be (LossScaler's
-/// skip_warning).
+/// Warns, once in a row of overflows, and says what may be wrong: hardly a dynamic scale (LossScaler's skip_warning).
 void warn_of_skips(const LossScaler& scaler, const Overflow& overflow);
 
 }  // namespace apex::amp::detail

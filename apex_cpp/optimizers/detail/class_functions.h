@@ -14,9 +14,10 @@ namespace apex::optimizers::detail {
 
 template <class Opt>
 std::unique_ptr<torch::optim::Optimizer> make_amp_handle(Opt& optimizer, const std::shared_ptr<amp::detail::Session>& session) {
-  TORCH_CHECK_TYPE(typeid(optimizer) == typeid(Opt), "amp::initialize was given a pointer to ",
-                   c10::demangle(typeid(optimizer).name()), ", which is derived from ", c10::demangle(typeid(Opt).name()),
-                   ". Pass an optimizer of your own by its own type, not as a torch::optim::Optimizer.");
+  const std::string own = c10::demangle(typeid(optimizer).name());
+  TORCH_CHECK_TYPE(typeid(optimizer) == typeid(Opt), "amp::initialize was given a pointer to ", own, ", which is derived from ",
+                   c10::demangle(typeid(Opt).name()), ". Hold an optimizer class of your own by its own type: std::unique_ptr<",
+                   own, ">, or static_cast<", own, "&>(*optimizer).");
   return std::make_unique<amp::AmpOptimizer<Opt>>(std::move(optimizer), session);
 }
 
