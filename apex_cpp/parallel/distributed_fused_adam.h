@@ -45,8 +45,9 @@ struct DistributedFusedAdamOptions {
   TORCH_ARG(std::optional<at::ScalarType>, grad_sync_dtype);
   TORCH_ARG(std::optional<at::ScalarType>, param_sync_dtype);
   /// Send gradients while backward runs; false: at its end. Where a rank may leave parameters unused, ranks send at different
-  /// places of the pass: a SyncBatchNorm in the model then needs this false, or a `process_group` for this optimizer that
-  /// nobody else uses, `new_group` of all ranks.
+  /// places of the pass, and the buckets of such parameters in `step`, or at the end of the scale_loss block. A collective
+  /// operation of the program's before that then needs this false; a SyncBatchNorm in the model too, or a `process_group` for
+  /// this optimizer that nobody else uses, `new_group` of all ranks.
   TORCH_ARG(bool, overlap_grad_sync) = true;
   /// `step` returns while new parameters are under way; `finish_param_sync` is to be called before they are read.
   TORCH_ARG(bool, overlap_param_sync) = false;

@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <signal.h>
+
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -15,6 +17,17 @@
 
 namespace apex::parallel {
 namespace {
+
+// Gloo writes to the other processes' sockets without MSG_NOSIGNAL: where one of them has died, the signal would end this one
+// without a word. Python ignores it. A handler, unlike SIG_IGN, is not handed on to programs that this one starts.
+void outlive_broken_connections() {
+  struct sigaction action {};
+  ::sigaction(SIGPIPE, nullptr, &action);
+  if ((action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
 
 using Backends = c10d::ProcessGroup::BackendType;
 
@@ -95,6 +108,7 @@ void check_ranks(const std::vector<int>& ranks, int size) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   TORCH_CHECK(!is_initialized(), "init_process_group: it was called before: call destroy_process_group first");
+  outlive_broken_connections();
   check_backend(options.backend());
   const auto place = detail::open_store(options);
   if (has_nccl(options.backend())) detail::take_gpu(place.rank);  // fails before others wait for this rank

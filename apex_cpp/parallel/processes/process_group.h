@@ -32,9 +32,10 @@ struct ProcessGroupOptions {
 /// Meets the other processes and answers the group of all, which from then on is the default of everything in apex::parallel.
 /// Under `torchrun --no-python`, or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand, it needs no options.
 /// With NCCL the process takes the GPU of its LOCAL_RANK, or the only one it sees. From then on amp prints its properties on
-/// rank 0 alone. Apex: torch.distributed.init_process_group. Errors (c10::Error, naming rank and variable): a variable that is
-/// missing or no number, a rank outside the world, two processes with one rank, world sizes that differ, a port or file that
-/// cannot be used, ranks that did not come within the time-out; a second call without destroy_process_group.
+/// rank 0 alone, and SIGPIPE, unless the program handles it, no longer ends the process: a peer that died is an error. Apex:
+/// torch.distributed.init_process_group. Errors (c10::Error, naming rank and variable): a variable that is missing or no
+/// number, a rank outside the world, two processes with one rank, world sizes that differ, a port or file that cannot be used,
+/// ranks that did not come within the time-out; a second call without destroy_process_group.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 /// The group of all processes. Error: init_process_group was not called.
