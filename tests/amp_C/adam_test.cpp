@@ -43,7 +43,15 @@ class Adam : public testing::TestWithParam<AdamCase> {
  protected:
   TensorLists lists() const {
     const at::ScalarType dtype = GetParam().dtype;
-    return {random_list(dtype), random_list(dtype), random_list(at::kFloat), positive_list(at::kFloat)};
+    TensorLists all = {random_list(dtype), random_list(dtype), random_list(at::kFloat), positive_list(at::kFloat)};
+    for (Tensors& list : all) list.push_back(list.front().select(0, 0).clone());  // without dimensions
+    return all;
+  }
+
+  Tensors masters() const {
+    Tensors list = random_list(at::kFloat);
+    list.push_back(list.front().select(0, 0).clone());
+    return list;
   }
 
   void capturable(const at::Tensor& noop, const TensorLists& lists) const {
@@ -90,7 +98,7 @@ TEST_P(Adam, CapturableFollowsTheFormulaAndUnscalesGradients) {
 // K-ADAMCM
 TEST_P(Adam, CapturableMasterUpdatesMastersAndParams) {
   TensorLists l = lists();
-  l.push_back(random_list(at::kFloat));
+  l.push_back(masters());
   const ExpectedAdam expected = reference(GetParam(), l[0], l[4], l[2], l[3], kInvScale);
   capturable_master(flag(), l);
   expect_near(l[4], expected.params);
@@ -105,7 +113,7 @@ TEST_P(Adam, AFlagLeavesEverythingAsItWasWhenCapturable) {
   TensorLists before = clones(l);
   capturable(flag(1), l);
   expect_equal(l, before);
-  l.push_back(random_list(at::kFloat));
+  l.push_back(masters());
   before = clones(l);
   capturable_master(flag(1), l);
   expect_equal(l, before);

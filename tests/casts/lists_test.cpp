@@ -74,6 +74,13 @@ TEST_F(Lists, OpaqueOperatorsAreCastNowhereInside) {
   EXPECT_EQ(torch::mm(single, single).dtype(), torch::kHalf);
 }
 
+// Made of products and comparisons of FP32 with a tolerance in float64.
+TEST_F(Lists, MatrixRankIsThatWithoutAmp) {
+  auto net = initialize("extensions: true\n");
+  EXPECT_EQ(torch::linalg_matrix_rank(torch::eye(3)).item<int64_t>(), 3);
+  EXPECT_EQ(torch::linalg_matrix_rank(torch::ones({3, 3})).item<int64_t>(), 1);
+}
+
 TEST_F(Lists, TheMatchListsServeO2) {
   auto net = initialize("match:\n  none: [aten::linear, aten::addmm]\n", "O2");
   EXPECT_TRUE(contains(message_of([&] { model->forward(features()); }), "dtype"));

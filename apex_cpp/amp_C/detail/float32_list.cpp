@@ -18,7 +18,8 @@ void Float32List::write_back(const at::Tensor& stop) const {
   if (copies_.empty()) return;
   if (!stop.defined()) return kernels::multi_tensor_copy(copies_, tensors_);
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < copies_.size(); ++i) tensors_[i].copy_(at::where(stop.ne(0), tensors_[i], copies_[i]));
+  const at::Tensor stays = stop.ne(0).reshape({});
+  for (size_t i = 0; i < copies_.size(); ++i) tensors_[i].copy_(at::where(stays, tensors_[i], copies_[i]));
 }
 
 }  // namespace apex::amp_C::detail
