@@ -54,6 +54,40 @@ class Names(ToolTest):
         """
         self.assertEqual(self.rules(source), [(4, "APX502"), (5, "APX502"), (5, "APX503")])
 
+    def test_attributes_that_getattr_and_hasattr_name(self):
+        source = """
+            import apex
+            from apex import amp
+            from apex.optimizers import FusedAdam
+            if hasattr(optimizer, "_amp_stash"): pass
+            getattr(amp, "scale_loss")(loss, o, loss_id=1)
+            Adam = getattr(apex.optimizers, "FusedAdam", FusedAdam)
+            Adam(p).step()
+            known = hasattr(amp, "state_dict")
+            known()
+            getattr(amp, name)
+            getattr(other, "scale_loss")
+        """
+        expected = [(4, "APX037"), (5, "APX013"), (5, "APX014"), (6, "APX202"), (6, "APX202"), (7, "APX202"), (7, "APX202"), (8, "APX018")]
+        self.assertEqual(self.rules(source), expected)
+
+    def test_functions_and_arguments_that_partial_prepares(self):
+        source = """
+            import functools
+            from functools import partial
+            from apex import amp
+            from apex.optimizers import FusedAdam
+            start = partial(amp.initialize, opt_level="O1")
+            start(m, o, loss_scale=2.0)
+            opt = functools.partial(FusedAdam, lr=0.1)(p)
+            opt.step()
+            partial(amp.initialize, o, precision=16)(m)
+            partial(other, amp.state_dict())
+            partial(*several)
+        """
+        expected = [(5, "APX001"), (5, "APX002"), (6, "APX001"), (6, "APX008"), (7, "APX202"), (8, "APX202")]
+        self.assertEqual(self.rules(source), [*expected, (9, "APX001"), (9, "APX000"), (10, "APX018")])
+
     def test_a_global_import_is_seen_by_other_functions(self):
         source = """
             def main():

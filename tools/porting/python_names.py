@@ -3,6 +3,8 @@ import ast
 import collections
 import contextlib
 
+from python_syntax import called_by
+
 IMPORTERS = {"__import__", "import_module", "importorskip"}  # functions that answer a module by its name
 
 Symbol = collections.namedtuple("Symbol", "name")  # a module, class or function of Apex
@@ -160,6 +162,9 @@ class Names(ast.NodeVisitor):
         return self._resolve_attribute(node) if isinstance(node, ast.Attribute) else (None, self._resolve(node))
 
     def _resolve_call(self, node):
+        prepared = called_by(node)
+        if prepared is not node:
+            return self._resolve(prepared.func)
         base, callee = self._resolve_with_base(node.func)
         if isinstance(callee, Symbol):
             name = self.rules.canonical(callee.name)

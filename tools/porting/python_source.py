@@ -3,7 +3,7 @@ import ast
 
 from findings import finding_at
 from python_names import Instance, Names, Symbol
-from python_syntax import DOTTED, parse
+from python_syntax import DOTTED, called_by, parse
 from rules import UNCLASSIFIED
 
 SUFFIXES = {".py"}
@@ -45,6 +45,8 @@ class Reader(Names):
 
     def _use(self, node, kind):
         """Reports a name or attribute if it stands for something of Apex. Answers whether it does."""
+        if isinstance(node, ast.Call):  # has uses of its own
+            return False
         base, value = self._resolve_with_base(node)
         if isinstance(value, Symbol):
             return self._use_symbol(node, value.name, kind)
@@ -97,6 +99,7 @@ class Reader(Names):
         return True
 
     def visit_Call(self, node):
+        node = called_by(node)
         if not self._use(node.func, "call"):
             self.visit(node.func)
         callee = self._callee(node.func)

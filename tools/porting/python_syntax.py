@@ -8,6 +8,34 @@ import tokenize
 DOTTED = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
+def named_in(call):
+    """The attribute that `getattr(x, "name", …)` or `hasattr(x, "name")` names, if a call is one of these and says the name."""
+    is_asking = isinstance(call.func, ast.Name) and call.func.id in ("getattr", "hasattr") and len(call.args) > 1
+    name = getattr(call.args[1], "value", None) if is_asking else None
+    return ast.copy_location(ast.Attribute(call.args[0], name, ast.Load()), call) if isinstance(name, str) else None
+
+
+class _NamedAttributes(ast.NodeTransformer):
+    """Writes the attributes that `getattr` and `hasattr` name as what they are: `x.name`, `x.name or default`, `not x.name`."""
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        named = named_in(node)
+        if named is None:
+            return node
+        if node.func.id == "hasattr":
+            named = ast.UnaryOp(ast.Not(), named)
+        elif len(node.args) > 2:
+            named = ast.BoolOp(ast.Or(), [named, *node.args[2:]])
+        return ast.copy_location(named, node)
+
+
+def called_by(call):
+    """The call that `partial(f, x, y=z)` prepares; any other call itself."""
+    is_partial = "partial" in (getattr(call.func, "id", None), getattr(call.func, "attr", None)) and call.args
+    return ast.Call(call.args[0], call.args[1:], call.keywords) if is_partial else call
+
+
 def statements(text):
     """(first line, source) of each logical line of a file that Python 3 does not parse as a whole."""
     first, lines = None, text.split("\n")
@@ -43,7 +71,13 @@ def parse_statement(source):
 
 
 def parse(text):
-    """The tree of a file, and a note if Python 3 does not parse it: then statements stand one after the other."""
+    """The tree of a file, `getattr` written as attributes, and a note if Python 3 does not parse it: then statements stand one
+    after the other."""
+    tree, note = _parse(text)
+    return _NamedAttributes().visit(tree), note
+
+
+def _parse(text):
     try:
         return ast.parse(text), None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
