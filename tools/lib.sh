@@ -1,20 +1,39 @@
-# Shared by the commands of tools/; sourced, with the repository root as working directory.
+# Shared by the commands of tools/; sourced. It leaves the repository root as working directory, from which builds are made; what runs
+# programs works in any.
 unset CDPATH  # with it `cd` prints where it went
+command_file=$(readlink -f "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
 self=$(basename "$0")
 
 say() { printf '%s: %s\n' "$self" "$*" >&2; }
 die() { say "$*"; exit 1; }
+
+# answer_help PROGRAM ARGUMENT...: where an argument asks for help, prints the comment that the command's file begins with, and what the
+# PROGRAM says that takes the other arguments (a path; '': there is none), and ends.
+answer_help() {
+  local program=$1
+  shift
+  case " $* " in *" -h "* | *" --help "*) ;; *) return 0 ;; esac
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$command_file"
+  if [ -x "$program" ]; then
+    echo
+    "$program" --help
+  elif [ -n "$program" ]; then
+    echo "Its other arguments are told here once it is built."
+  fi
+  exit 0
+}
 
 [ -n "${APEX_CPP_CACHE:-}${XDG_CACHE_HOME:-}${HOME:-}" ] || die "HOME is not set: set it, or APEX_CPP_CACHE to the cache folder"
 cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/apex_cpp}
 
 # The Python environment of this requirements.txt: clones that pin the same wheels share it. torch_environment, where a tool sets it,
 # is another one.
-environment() { printf '%s' "${torch_environment:-$cache/env-$(sha256sum tools/requirements.txt | cut -c1-12)}"; }
+environment() { printf '%s' "${torch_environment:-$cache/env-$(sha256sum "$root/tools/requirements.txt" | cut -c1-12)}"; }
 
 # python_packages NAME: the folder of requirements-NAME.txt's packages: an environment, or one that Python finds by PYTHONPATH.
-python_packages() { printf '%s/%s-%s' "$cache" "$1" "$(sha256sum "tools/requirements-$1.txt" | cut -c1-12)"; }
+python_packages() { printf '%s/%s-%s' "$cache" "$1" "$(sha256sum "$root/tools/requirements-$1.txt" | cut -c1-12)"; }
 
 # The CMAKE_PREFIX_PATH of the environment's LibTorch, noted when the environment was complete.
 torch_prefix() { cat "$(environment)/complete"; }
@@ -69,7 +88,7 @@ print_torch_prefix() { "$1/bin/python" -W ignore -c 'import torch; print(torch.u
 
 # tool_python NAME WHAT: the interpreter of an environment of Python alone with the packages of requirements-NAME.txt.
 tool_python() {
-  local env requirements=tools/requirements-$1.txt
+  local env requirements=$root/tools/requirements-$1.txt
   env=$(python_packages "$1")
   make_python "$env" "$2" pip_pinned "$env" install "$requirements"
   echo "$env/bin/python"

@@ -11,7 +11,9 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of what draws)
 
 BENCH_COLUMNS = ["suite", "group", "benchmark", "threads", "quantity", "value"]
-STEPS = ("step", "epoch")  # what curves are drawn over, the finest first
+STEPS = ("step", "update", "epoch")  # what curves are drawn over, the finest first
+NAMES = ("tensor", "name")  # what tells the rows of one step apart, in a table of statistics
+MOST_NAMES = 10  # curves of one table
 COLUMNS = 3  # of panels
 IMAGES = (".png", ".svg", ".pdf")
 
@@ -100,28 +102,61 @@ def draw_benchmarks(tables, only):
     return figure
 
 
+def check_columns(tables, columns):
+    for name, (fields, _) in tables.items():
+        for column in columns:
+            if column not in fields:
+                raise Mistake(f"{name} has no column '{column}': draw tables of one kind together")
+
+
+def largest(named, table):
+    """At most MOST_NAMES of the rows by name, those of tensors with the most elements."""
+    if len(named) > MOST_NAMES:
+        print(f"plot: {table}: the {MOST_NAMES} largest of {len(named)} tensors are drawn", file=sys.stderr)
+    size = {name: number(rows[0].get("numel")) or 0 for name, rows in named.items()}
+    return {name: named[name] for name in sorted(named, key=size.get, reverse=True)[:MOST_NAMES]}
+
+
+def curves_of(tables):
+    """The rows of each curve by its label: a table's, or those of each tensor in it."""
+    curves = {}
+    for table, (fields, rows) in tables.items():
+        named = {}
+        for row in rows:
+            named.setdefault(" ".join(row[column] for column in NAMES if column in fields), []).append(row)
+        for name, members in largest(named, table).items():
+            curves[f"{table} {name}".strip() if len(tables) > 1 or not name else name] = members
+    return curves
+
+
+def draw_column(axis, curves, over, column):
+    for label, rows in curves.items():
+        points = [(number(row[over]), number(row[column])) for row in rows]
+        points = [point for point in points if None not in point]
+        axis.plot([x for x, _ in points], [y for _, y in points], label=label, linewidth=1, marker="." if len(points) == 1 else "")
+    if column in ("loss_scale", "scale_before", "scale_after"):
+        axis.set_yscale("log", base=2)
+    axis.set_title(column.replace("_", " "), fontsize=10)
+    axis.set_xlabel(over, fontsize=8)
+    axis.grid(alpha=0.3)
+
+
 def draw_curves(tables, only):
-    """One panel for each column of numbers, one curve for each file, over the step or the epoch."""
+    """One panel for each column of numbers, one curve for each file, or each tensor of it, over the step or the epoch."""
     fields, rows = next(iter(tables.values()))
     over = next((name for name in STEPS if name in fields), None)
     if over is None:
-        raise Mistake(f"there is no column {' or '.join(STEPS)} to draw over, nor are these results of tools/bench")
+        raise Mistake(f"there is no column {', '.join(STEPS[:-1])} or {STEPS[-1]} to draw over, nor are these results of tools/bench")
     drawn = [name for name in fields if name not in STEPS and number(rows[0][name]) is not None and only.search(name)]
     if not drawn:
         raise Mistake("there is no column of numbers to draw")
+    check_columns(tables, [over, *drawn])
+    curves = curves_of(tables)
     figure, axes = panels(len(drawn), 5, 3.2)
     for axis, column in zip(axes, drawn):
-        for name, (_, table) in tables.items():
-            points = [(number(row.get(over)), number(row.get(column))) for row in table]
-            points = [point for point in points if None not in point]
-            axis.plot([x for x, _ in points], [y for _, y in points], label=name, linewidth=1)
-        if column in ("loss_scale", "scale_before", "scale_after"):
-            axis.set_yscale("log", base=2)
-        axis.set_title(column.replace("_", " "), fontsize=10)
-        axis.set_xlabel(over, fontsize=8)
-        axis.grid(alpha=0.3)
-    if len(tables) > 1:
-        axes[0].legend(fontsize=7)
+        draw_column(axis, curves, over, column)
+    if len(curves) > 1:
+        axes[0].legend(fontsize=7 if len(curves) < 5 else 5)
     return figure
 
 
@@ -155,7 +190,8 @@ def image(text):
 
 def parsed(arguments):
     parser = argparse.ArgumentParser(prog="tools/plot", description=__doc__)
-    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE.csv", help="of one kind; several are drawn together")
+    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE.csv",
+                        help="of one kind; several are drawn together, statistics by tensor")
     parser.add_argument("--out", type=image, help="image to write: .png, .svg or .pdf (default: beside the first file)")
     parser.add_argument("--only", type=regex, default=regex(""), help="regular expression for group/benchmark, or for columns")
     parser.add_argument("--title", help="what stands above it all")

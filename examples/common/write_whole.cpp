@@ -35,13 +35,10 @@ void write_whole(const std::string& path, const std::string& content) {
   std::ofstream file(part, std::ios::trunc | std::ios::binary);
   file << content;
   file.close();
+  if (!file) throw UserError("cannot write '" + path + "': " + std::strerror(errno));
   std::error_code error;
-  if (file) {
-    fs::rename(part, path, error);
-  }
-  if (!file || error) {
-    throw UserError("cannot write '" + path + "'");
-  }
+  fs::rename(part, path, error);
+  if (error) throw UserError("cannot write '" + path + "': " + error.message());
 }
 
 }  // namespace common

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "lion.h"
 
@@ -41,11 +42,14 @@ void fit(at::Device device) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    fit(at::Device(argc > 1 ? argv[1] : "cpu"));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+int main(int argc, char** argv) try {
+  const std::string device = argc > 1 ? argv[1] : "cpu";
+  if (device == "--help") return std::puts("usage: multi_tensor_functor [cpu|cuda]"), 0;
+  fit(at::Device(device));
+} catch (const c10::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  return 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

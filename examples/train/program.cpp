@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -27,6 +28,8 @@ Config config_for(const Options& options, const std::string& path) {
   config.seed = options.seed.value_or(config.seed);
   config.epochs = options.epochs.value_or(config.epochs);
   config.run_dir = options.run_dir.empty() ? config.run_dir : options.run_dir;
+  // A run may be gone on with from any working directory.
+  if (!config.data.dir.empty()) config.data.dir = std::filesystem::absolute(config.data.dir).string();
   config.climb_to = findable_anywhere(config.climb_to);
   return config;
 }

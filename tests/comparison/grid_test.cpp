@@ -9,11 +9,13 @@
 
 #include "cells.h"
 #include "errors.h"
+#include "tests/errors.h"
 #include "tests/examples/easy_digits.h"
 #include "tests/examples/scratch.h"
 
 namespace {
 
+using apex::test::message_of;
 using train::UserError;
 
 constexpr const char* kConfig =
@@ -201,6 +203,7 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       {configs + "levels: [O0, none.yaml]\n", {"none.yaml"}},
       {configs + "levels:\n  - O0\n  - torch_amp: {autocast: fp8}\n", {"g.yaml:4:", "key 'torch_amp.autocast': 'fp8' is not"}},
       {configs + levels + "seeds: [1, 1]\n", {"g.yaml:3:8: key 'seeds': one seed stands there twice"}},
+      {configs + levels + "seeds: []\n", {"g.yaml:3:8: key 'seeds': the list is empty; expected one such as "}},
       {configs + levels + "seeds: [-1]\n", {"key 'seeds': -1 is not from 0"}},
       {configs + levels + "processes: [0]\n", {"key 'processes': 0 is not from 1 to 256"}},
       {configs + levels + "processes: [21]\n", {"config 'c'", "key 'batch_size': 20 images are too few for 21 processes"}},

@@ -85,13 +85,13 @@ class Comparison(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         (cls.folder / "data").mkdir()
         (cls.folder / "data" / "digits.csv").write_text(easy_digits())
-        (cls.folder / "net.yaml").write_text(CONFIG.replace("DATA", str(cls.folder / "data")))
+        (cls.folder / "net.yaml").write_text(CONFIG.replace("DATA", "data"))
         grid = f"configs: [net.yaml]\nlevels: [{', '.join(LEVELS)}]\nseeds: {list(SEEDS)}\n"
         (cls.folder / "grid.yaml").write_text(grid)
         cls.out = cls.folder / "out"
 
     def start(self, grid="grid.yaml", *options):
-        return subprocess.Popen([COMPARE, self.folder / grid, "--out", self.out, *options], stdout=subprocess.PIPE,
+        return subprocess.Popen([COMPARE, grid, "--out", self.out, *options], cwd=self.folder, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
     def run_all(self, *arguments, code=0):
@@ -101,7 +101,7 @@ class Comparison(unittest.TestCase):
         return output
 
     def write_report(self):
-        return subprocess.run([WRITE_REPORT, self.out], check=True, capture_output=True, text=True).stdout
+        return subprocess.run([WRITE_REPORT, self.out.name], cwd=self.folder, check=True, capture_output=True, text=True).stdout
 
     def cell(self, level, seed):
         return self.out / "cells" / f"net-{level}-seed{seed}"
@@ -250,6 +250,8 @@ class Comparison(unittest.TestCase):
         for words in ("1 epoch, batches of 20", ", 1 thread"):
             self.assertRegex(text, rf"{words}\b")
             self.assertRegex(page, rf"{words}\b")
+        self.assertRegex(text, r"\n\n\| level \|")  # what is no line of a table's own paragraph is no table
+        self.assertRegex(text, r"\n\n\| memory \|")
 
     def test_9_runs_several_processes_and_reports_without_a_cell_that_failed(self):
         (self.folder / "two.yaml").write_text(

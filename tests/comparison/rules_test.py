@@ -12,8 +12,10 @@ from words import counted, distance  # noqa: E402
 
 
 class Level:
-    def __init__(self, name, accuracy=0.9, time=10.0, resident=1000.0, diverged=0, spread=0.01, slowest=None):
+    def __init__(self, name, accuracy=0.9, time=10.0, resident=1000.0, diverged=0, spread=0.01, slowest=None,
+                 loses_small_updates=False):
         self.name, self.accuracy, self.resident, self.diverged, self.spread = name, accuracy, resident, diverged, spread
+        self.loses_small_updates = loses_small_updates
         self._time, self.cells, self._slowest = time, [None] * 3, slowest or time
 
     def time(self):
@@ -89,6 +91,28 @@ class Rules(unittest.TestCase):
                                       "O1: as accurate, 50 % less memory, takes 3.0 times as long as O0.")
         little = choice(Level("O1", time=30, resident=900))
         self.assertEqual(little.reason, "As fast as any here: 16 bits save no time on this machine.")
+
+    def test_does_not_take_16_bit_weights_without_masters(self):
+        kept = "weights in 16 bits without masters: small updates are lost; a baseline for speed"
+        made = choice(Level("O2", time=6.0, resident=1100), Level("O3", time=6.0, resident=600, loses_small_updates=True))
+        self.assertEqual(made.headline, "Take O2")
+        self.assertEqual(made.reason, "As accurate as O0; takes 0.6 of the time of O0, with 10 % more memory.")
+        self.assertEqual((made.verdict(made.group.level("O3")).kind, made.verdict(made.group.level("O3")).words), ("baseline", kept))
+        alone = choice(Level("O3", time=3.0, loses_small_updates=True))
+        self.assertEqual((alone.headline, alone.reason), ("Take O0", "No other level with FP32 weights or masters keeps its accuracy."))
+        slower = choice(Level("O2", time=30.0), Level("O3", time=3.0, loses_small_updates=True))
+        self.assertEqual((slower.headline, slower.reason), ("Take O0", "As fast as any that may be taken."))
+        worse = choice(Level("O3", 0.5, loses_small_updates=True))
+        self.assertEqual(worse.verdict(worse.group.level("O3")).kind, "accuracy")
+        self.assertEqual(worse.reason, "No other level keeps its accuracy.")
+
+    def test_knows_weights_without_masters_by_their_types(self):
+        tables = {"O0": ("Float,", False), "O2": ("Half,Float", False), "O3": ("Half,", True), "O3 in BF16": ("BFloat16,", True)}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, (dtypes, loses) in tables.items():
+                (pathlib.Path(folder) / "parameters.csv").write_text(f"parameter,dtype,master_dtype\nbn,Float,\nconv,{dtypes}\n")
+                cell = cells.Cell(pathlib.Path(folder), name, "net", name, 0, 1)
+                self.assertEqual(cells.Level(name, [cell]).loses_small_updates, loses, name)
 
     def test_neither_and_none(self):
         made = choice(Level("O1", 0.5), Level("O2", diverged=3))

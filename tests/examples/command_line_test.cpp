@@ -5,8 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/errors.h"
+
 namespace {
 
+using apex::test::message_of;
 using common::UserError;
 
 // A command line with one of each kind.
@@ -32,12 +35,7 @@ struct SmallProgram {
   }
 
   std::string error(const std::vector<std::string>& arguments) {
-    try {
-      read(arguments);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+    return message_of<UserError>([&] { read(arguments); });
   }
 };
 

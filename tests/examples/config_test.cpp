@@ -2,8 +2,11 @@
 
 #include "errors.h"
 #include "scratch.h"
+#include "tests/errors.h"
 
 namespace {
+
+using apex::test::message_of;
 
 const std::string kModel = "model: {type: mlp, widths: [8]}\n";
 const std::string kRest = "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\namp: {opt_level: O2}\n";
@@ -148,6 +151,8 @@ const BadConfig kBadConfigs[] = {
     {"NoLearningRate", kModel + "data: {set: digits}\noptimizer: {type: SGD}\namp: {opt_level: O2}\n",
      "c.yaml:3:12: key 'optimizer.lr': missing"},
     {"NoAmp", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\n", "c.yaml:1:1: key 'amp': missing"},
+    {"EmptyList", "model: {type: mlp, widths: []}\n" + kRest,
+     "c.yaml:1:28: key 'model.widths': the list is empty; expected one such as [16, 32]"},
     {"TextInList", "model: {type: mlp, widths: [8, wide]}\n" + kRest,
      "c.yaml:1:28: key 'model.widths': expected a list of integers"},
     {"StagesDiffer", "model: {type: resnet, widths: [8, 8], blocks: [1]}\n" + kRest,

@@ -12,9 +12,11 @@
 #include "data/split.h"
 #include "errors.h"
 #include "scratch.h"
+#include "tests/errors.h"
 
 namespace {
 
+using apex::test::message_of;
 using train::UserError;
 
 std::string digit_row(int value, int label) {

@@ -1,10 +1,12 @@
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <future>
 #include <optional>
 #include <set>
 #include <sstream>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <ATen/ATen.h>
@@ -25,10 +27,12 @@
 #include "step/optimizer.h"
 #include "step/schedule.h"
 #include "step/torch_amp.h"
+#include "tests/errors.h"
 #include "trainer.h"
 
 namespace {
 
+using apex::test::message_of;
 using train::UserError;
 
 train::Config scheduled(const std::string& type) {
@@ -113,6 +117,42 @@ TEST(CsvFile, KeepsTheRowsBehindTheCheckpointAndDropsLaterOnes) {
     file.append(7, "8,9");
   }
   EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n7,\"8,9\"\n");
+}
+
+// While it lives, files of this process have room for so many bytes.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
+};
+
+TEST(CsvFile, TellsWhyItCannotWrite) {
+  const Scratch scratch;
+  train::CsvFile file(scratch / "t.csv", "a,b", 0);
+  const FileSizeLimit limit(8);
+  const auto cannot = "cannot write '" + (scratch / "t.csv") + "': ";
+  EXPECT_EQ(message_of<UserError>([&] { file.append(1000, 2000), file.flush(); }), cannot + "File too large");
+  EXPECT_EQ(message_of<UserError>([&] { train::CsvFile(scratch / "no/t.csv", "a,b", 0); }),
+            "cannot write '" + (scratch / "no/t.csv") + "': No such file or directory");
+}
+
+// What fails is a row in the middle of an epoch; a reason asked for at its end might be of something else.
+TEST(CsvFile, FailsWithTheRowThatThereIsNoRoomFor) {
+  const Scratch scratch;
+  train::CsvFile file(scratch / "t.csv", "a", 0);
+  const FileSizeLimit limit(8);
+  EXPECT_NE(message_of<UserError>([&] { file.append(std::string(1 << 20, 'x')); }).find("File too large"), std::string::npos);
 }
 
 // A step of a run, at the scale 1024.
@@ -221,6 +261,15 @@ TEST(WriteWhole, ReplacesAFileAndNothingElse) {
   EXPECT_EQ(message, "cannot write '" + (scratch / "pipe") + "': it is no regular file; name another");
   EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "pipe.part"));
+}
+
+TEST(WriteWhole, TellsWhyItCannot) {
+  const Scratch scratch;
+  scratch.write("file", "old");
+  std::filesystem::create_symlink("/dev/full", scratch / "file.part");
+  EXPECT_EQ(message_of<UserError>([&] { common::write_whole(scratch / "file", "new"); }),
+            "cannot write '" + (scratch / "file") + "': No space left on device");
+  EXPECT_EQ(scratch.read("file"), "old");
 }
 
 TEST(RunFolder, OpensByFolderOrCheckpoint) {

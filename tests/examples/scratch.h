@@ -46,15 +46,3 @@ class Scratch {
 
   std::filesystem::path path_;
 };
-
-// What a statement that must throw `Error` says.
-template <class Error, class Statement>
-std::string message_of(Statement&& statement) {
-  try {
-    statement();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}

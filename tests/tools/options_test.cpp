@@ -2,25 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include "common/user_error.h"
 #include "suites.h"
+#include "tests/errors.h"
 
 namespace {
 
+using apex::test::message_of;
 using bench::parse_options;
 
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const common::UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string error_of(const std::vector<std::string>& arguments) {
-  return error_of([&] { parse_options(arguments); });
+  return message_of([&] { parse_options(arguments); });
 }
 
 TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
@@ -40,14 +31,23 @@ TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
 
 TEST(BenchOptions, RefuseADeviceThatTheSuiteOrTheMachineLacks) {
   const auto refusal = [](const std::string& suite, bool has_gpu) {
-    return error_of([&] { bench::check_device(parse_options({suite, "--device", "cuda"}), has_gpu); });
+    return message_of([&] { bench::check_suite(parse_options({suite, "--device", "cuda"}), has_gpu); });
   };
   EXPECT_EQ(
       refusal("casts", true),
       "suite 'casts' measures the CPU: leave out --device cuda, or take one of contrib, kernels, statistics, step, train");
   EXPECT_EQ(refusal("step", false), "--device cuda was asked for, but LibTorch finds no GPU; take cpu");
-  EXPECT_EQ(refusal("step", true), "no error");
-  EXPECT_NO_THROW(bench::check_device(parse_options({"casts"}), false));
+  EXPECT_EQ(refusal("step", true), "");
+  EXPECT_NO_THROW(bench::check_suite(parse_options({"casts"}), false));
+}
+
+TEST(BenchOptions, RefuseToBeQuickWhereNoNetworkIsTrained) {
+  const auto refusal = [](const std::string& suite) {
+    return message_of([&] { bench::check_suite(parse_options({suite, "--quick"}), false); });
+  };
+  EXPECT_EQ(refusal("casts"), "suite 'casts' trains no network: leave out --quick, or take one of pages, train");
+  EXPECT_EQ(refusal("pages"), "");
+  EXPECT_EQ(refusal("train"), "");
 }
 
 TEST(BenchOptions, SayHowFewRoundsThereMayBe) {
@@ -76,8 +76,8 @@ TEST(BenchOptions, NameTheArgumentThatIsWrong) {
   for (const auto* rounds : {"2", "-5", "ten", "7x", "", "99999999999"}) {
     EXPECT_NE(error_of({"casts", "--rounds", rounds}).find("--rounds"), std::string::npos) << rounds;
   }
-  EXPECT_NE(error_of({""}), "no error");
-  EXPECT_NE(error_of({}), "no error");
+  EXPECT_NE(error_of({""}), "");
+  EXPECT_NE(error_of({}), "");
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class Plot(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def plot(self, table, *options):
-        """Exit code, standard output and standard error of the call for that table."""
+        """Exit code, standard output and standard error of the call for that table and the files among the options."""
         (self.folder / "t.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
         ended = subprocess.run([PLOT, "t.csv", *options], cwd=self.folder, capture_output=True, text=True)
         return ended.returncode, ended.stdout, ended.stderr
@@ -37,6 +37,39 @@ class Plot(unittest.TestCase):
             self.assertEqual(self.plot(table), (0, "t.png\n", ""))
             self.assert_drawn("t.png")
             (self.folder / "t.png").unlink()
+
+    def drawing(self, table, *options):
+        """The text of the image as SVG, whose comments are the texts in the picture."""
+        self.assertEqual(self.plot(table, "--out", "t.svg", *options)[0], 0)
+        return (self.folder / "t.svg").read_text(encoding="utf-8")
+
+    def test_draws_a_history_over_its_updates(self):
+        drawn = self.drawing("update,scale_before,scale_after,skipped,reason\n3,65536,32768,1,overflow\n9,32768,65536,0,growth\n")
+        for text in ("update", "scale before", "scale after"):
+            self.assertIn(f"<!-- {text} -->", drawn)
+
+    def test_marks_a_point_that_is_alone(self):
+        marker = '<g clip-path="url('
+        self.assertIn(marker, self.drawing("epoch,step,loss\n1,1,0.5\n"))
+        self.assertNotIn(marker, self.drawing(STEPS))
+
+    def test_draws_statistics_by_tensor_the_largest_of_many(self):
+        def table(count):
+            rows = (f"1,{step},weight,layer{i},{i + 1},0.5\n" for step in (1, 2) for i in range(count))
+            return "epoch,step,tensor,name,numel,norm\n" + "".join(rows)
+
+        drawn = self.drawing(table(3))
+        for i in range(3):
+            self.assertIn(f"<!-- weight layer{i} -->", drawn)
+        self.assertEqual(self.plot(table(12))[1:], ("t.png\n", f"plot: {self.folder.name}: the 10 largest of 12 tensors are drawn\n"))
+        drawn = self.drawing(table(12))
+        self.assertNotIn("<!-- weight layer1 -->", drawn)
+        self.assertIn("<!-- weight layer2 -->", drawn)
+
+    def test_refuses_a_table_of_another_kind(self):
+        (self.folder / "metrics.csv").write_text("epoch,loss\n1,0.5\n")
+        told = "plot: metrics.csv has no column 'step': draw tables of one kind together\n"
+        self.assertEqual(self.plot(STEPS, "metrics.csv"), (2, "", told))
 
     def test_leaves_out_what_is_cut_off_and_says_so(self):
         for table in (BENCH + "casts,ops,linear,1,amp/torch", BENCH + "casts,op", STEPS + "1,3"):

@@ -30,7 +30,7 @@ class Scripts(unittest.TestCase):
         (self.env / "complete").write_text("/the/prefix\n")
 
     def run_tool(self, *command, root=ROOT, without=(), user=None, extra_groups=None, **variables):
-        """Exit code, standard output and standard error."""
+        """Exit code, standard output and standard error of the command in the folder `root`."""
         environment = {**os.environ, "APEX_CPP_CACHE": str(self.cache), **variables}
         for name in without:
             environment.pop(name, None)
@@ -64,6 +64,46 @@ class Scripts(unittest.TestCase):
     def test_takes_no_empty_word_for_a_config(self):
         code, _, error = self.run_tool("tools/train", "")
         self.assertEqual((code, error), (1, "train: the config is '': give one, or leave it out for digits_o2.yaml\n"))
+
+    def test_takes_one_grid(self):
+        code, _, error = self.run_tool("tools/compare", "a.yaml", "b.yaml")
+        told = "compare: takes one grid, and 'b.yaml' is a second: name the configs of both in one\n"
+        self.assertEqual((code, error), (1, told))
+
+    def test_tells_its_usage_before_it_sets_up_or_builds(self):
+        clone = self.clone()
+        for tool in ("setup", "train", "test", "compare", "bench", "package", "reference"):
+            for ask in (("--help",), ("-h",), ("more", "--help")):
+                code, told, error = self.run_tool(clone / "tools" / tool, *ask, root=self.folder)
+                self.assertEqual((code, error), (0, ""), tool)
+                self.assertIn(f"usage: tools/{tool}", told)
+                self.assertNotIn("set -euo", told)
+        self.assertFalse((clone / "build").exists())
+
+    def test_tells_what_a_program_takes_that_is_built(self):
+        clone = self.clone()
+        for tool, program in {"train": "examples/train/train", "bench": "tools/benchmarks/bench"}.items():
+            later = "Its other arguments are told here once it is built.\n"
+            self.assertTrue(self.run_tool(f"tools/{tool}", "--help", root=clone)[1].endswith(later))
+            self.pretend(clone / "build/release" / program, 'echo "what it takes: $*"')
+            told = self.run_tool(f"tools/{tool}", "--nproc", "2", "--help", root=clone)[1]
+            self.assertTrue(told.endswith("\nwhat it takes: --help\n"), told)
+
+    def test_trains_with_several_processes_from_any_folder(self):
+        clone, config = self.clone_that_builds_nothing(), self.folder / "c.yaml"
+        config.touch()
+        self.pretend(clone / "build/release/examples/distributed/distributed", 'echo "$PWD: $MASTER_PORT $RANK/$WORLD_SIZE $*"')
+        for arguments in (("--nproc", "2", "c.yaml"), ("c.yaml", "--nproc=2"), ("c.yaml", "--nproc", "2")):
+            code, told, error = self.run_tool(clone / "tools/train", *arguments, "--epochs", "1", root=self.folder,
+                                              PATH=f"{clone}/bin:{os.environ['PATH']}")
+            self.assertEqual(code, 0, error)
+            ranks = [f"[rank {rank}] {self.folder}: 29500 {rank}/2 {config} --epochs 1" for rank in (0, 1)]
+            self.assertCountEqual(told.splitlines(), ranks)
+
+    def test_takes_a_number_of_processes(self):
+        for arguments, value in {("c.yaml", "--nproc"): "", ("--nproc=x",): "x", ("--nproc", "0"): "0"}.items():
+            code, _, error = self.run_tool("tools/train", *arguments)
+            self.assertEqual((code, error), (1, f"train: --nproc takes a number of processes, not '{value}'\n"))
 
     @unittest.skipUnless(DIGITS.exists(), f"{DIGITS} is missing: run tools/setup first")
     def test_writes_nothing_to_a_complete_cache_that_is_closed(self):
@@ -147,6 +187,14 @@ class Scripts(unittest.TestCase):
         """A copy of the scripts."""
         clone = self.folder / "clone"
         shutil.copytree(ROOT / "tools", clone / "tools", symlinks=True)
+        return clone
+
+    def clone_that_builds_nothing(self):
+        """Its programs are those that a test pretends, in an environment whose Python knows one free port."""
+        clone = self.clone()
+        self.pretend(clone / "tools/setup")
+        self.pretend(clone / "bin/cmake")
+        self.pretend(self.env / "bin/python", "echo 29500")
         return clone
 
     def run_as_reader(self, *command):

@@ -35,7 +35,7 @@ std::string csv_of(const std::string& suite, const std::vector<Result>& results)
 
 int run(const Options& options) {
   const auto& suite = find_suite(options.suite);
-  check_device(options, at::hasCUDA());
+  check_suite(options, at::hasCUDA());
   if (!options.csv.empty()) common::check_writable(options.csv);  // not after minutes of measuring
   Runner runner(options, suite.rounds);
   suite.run(runner);

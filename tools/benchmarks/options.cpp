@@ -28,20 +28,29 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-const std::vector<std::string>& suites_for_gpus() {
-  static const std::vector<std::string> names{"contrib", "kernels", "statistics", "step", "train"};
+using Names = std::vector<std::string>;
+
+const Names& suites_for_gpus() {
+  static const Names names{"contrib", "kernels", "statistics", "step", "train"};
   return names;
+}
+
+const Names& suites_of_networks() {
+  static const Names names{"pages", "train"};
+  return names;
+}
+
+void check_suite(const std::string& suite, const Names& names, const std::string& but, const std::string& option) {
+  if (std::find(names.begin(), names.end(), suite) != names.end()) return;
+  throw common::UserError("suite '" + suite + "' " + but + ": leave out " + option + ", or take one of " + joined(names));
 }
 
 }  // namespace
 
-void check_device(const Options& options, bool has_gpu) {
+void check_suite(const Options& options, bool has_gpu) {
+  if (options.quick) check_suite(options.suite, suites_of_networks(), "trains no network", "--quick");
   if (options.device == "cpu") return;
-  const auto& names = suites_for_gpus();
-  if (std::find(names.begin(), names.end(), options.suite) == names.end()) {
-    throw common::UserError("suite '" + options.suite + "' measures the CPU: leave out --device " + options.device +
-                            ", or take one of " + joined(names));
-  }
+  check_suite(options.suite, suites_for_gpus(), "measures the CPU", "--device " + options.device);
   if (!has_gpu) {
     throw common::UserError("--device " + options.device + " was asked for, but LibTorch finds no GPU; take cpu");
   }
@@ -59,7 +68,8 @@ Options parse_options(const std::vector<std::string>& arguments, const std::stri
   line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
   line.option("--device D", "where the tensors are: cpu (default) or cuda, for " + joined(suites_for_gpus()),
               common::one_of(options.device, {"cpu", "cuda"}));
-  line.flag("--quick", "train: small networks, to see in seconds that everything runs", options.quick);
+  line.flag("--quick", "small networks, for " + joined(suites_of_networks()) + ": to see in seconds that everything runs",
+            options.quick);
   line.option("--csv FILE", "also write every number to FILE", common::text(options.csv));
   options.help = line.read(arguments);
   if (options.help.empty() && options.suite.empty()) {

@@ -20,7 +20,7 @@ struct Options {
 /// Reads the arguments (without the program's name); `suites` stands at the end of the help text. Throws common::UserError.
 Options parse_options(const std::vector<std::string>& arguments, const std::string& suites = "");
 
-/// Throws common::UserError where a GPU is asked for, and the suite measures the CPU alone or the machine has none.
-void check_device(const Options& options, bool has_gpu);
+/// Throws common::UserError where an option has no effect on the suite, or a GPU is asked for and the machine has none.
+void check_suite(const Options& options, bool has_gpu);
 
 }  // namespace bench

@@ -13,7 +13,7 @@ option(APEX_CPP_BUILD_TOOLS "Build the benches and other developer tools" ${PROJ
 option(APEX_CPP_BUILD_PYTHON "Build the operators behind the wheel's amp_C" ${PROJECT_IS_TOP_LEVEL})
 option(BUILD_SHARED_LIBS "apex_cpp::apex_cpp is the shared library; both are installed" OFF)
 option(APEX_CPP_INSTALL "Make install rules and the CMake package" ${PROJECT_IS_TOP_LEVEL})
-option(APEX_CPP_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
+option(APEX_CPP_WERROR "Treat warnings in our own code as errors, as the presets do" OFF)
 # Nearly all of a file's 12 s goes into reading torch's headers: files that are joined read them once.
 set(unity ON)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")

@@ -110,7 +110,8 @@ class Reader : public ConfigKeys {
   void flag(const std::string& key, bool& value) override { scalar(key, value, "true or false"); }
 
   void integers(const std::string& key, std::vector<int64_t>& values, int64_t low, int64_t high) override {
-    if (const auto node = find(key)) {
+    const auto node = find(key);
+    if (node) {
       if (!node.IsSequence()) {
         fail(key, "expected a list of integers such as [16, 32]");
       }
@@ -120,6 +121,7 @@ class Reader : public ConfigKeys {
         fail(key, "expected a list of integers such as [16, 32]");
       }
     }
+    require(!node || !values.empty(), key, "the list is empty; expected one such as [16, 32]");
     if (values.empty()) {
       missing(key, "a list of integers such as [16, 32]");
     }

@@ -1,7 +1,9 @@
 #include "records/csv_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "common/counted.h"
@@ -34,9 +36,12 @@ CsvFile::CsvFile(const std::string& path, const std::string& header, int64_t row
 }
 
 void CsvFile::flush() {
-  if (!file_.flush()) {
-    throw UserError("cannot write '" + path_ + "'");
-  }
+  file_.flush();
+  check();
+}
+
+void CsvFile::check() const {
+  if (!file_) throw UserError("cannot write '" + path_ + "': " + std::strerror(errno));
 }
 
 int64_t rows_up_to_step(const std::string& path, const std::string& header, int64_t step) {

@@ -14,15 +14,19 @@ class CsvFile {
   /// Throws UserError where the file cannot be written, has another header, or holds fewer than `rows` rows.
   CsvFile(const std::string& path, const std::string& header, int64_t rows);
 
-  /// Appends a row of the fields: texts and numbers.
+  /// Appends a row of the fields: texts and numbers. Throws UserError where that fails (a full disk).
   template <class... Fields>
   void append(const Fields&... fields) {
     file_ << apex::csv_row(fields...);
+    check();
   }
-  /// Hands everything appended so far to the operating system. Throws UserError where that fails (a full disk).
+  /// Hands everything appended so far to the operating system. Throws UserError as `append`.
   void flush();
 
  private:
+  // To be called after each use of the file: the system keeps the reason of the last failure alone.
+  void check() const;
+
   std::string path_;
   std::ofstream file_;
 };

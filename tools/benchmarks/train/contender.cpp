@@ -3,6 +3,8 @@
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
+#include <utility>
+
 #include "../measure.h"
 
 namespace bench::train {
@@ -56,7 +58,7 @@ Contender::Contender(const Task& task, Way way, at::Device device, bool quick) :
   const tools::Counting counting(memory_);
   auto network = task.network(quick);
   network->to(device);
-  training_ = start(way_, network);
+  training_ = start(way_, std::move(network));
   footprint_.weights = bytes_of(training_->parameters()) + bytes_of(training_->buffers());
 }
 

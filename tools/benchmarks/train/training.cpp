@@ -9,6 +9,8 @@
 #include <apex_cpp/optimizers/fused_adam.h>
 #include <torch/optim/adamw.h>
 
+#include <utility>
+
 namespace bench::train {
 namespace {
 
@@ -47,8 +49,8 @@ class NetworkTraining : public Training {
 template <class Optimizer>
 class TorchTraining : public NetworkTraining {
  public:
-  TorchTraining(const Way& way, const Network& network)
-      : NetworkTraining(network), type_(way.autocast), optimizer_(optimizer_of<Optimizer>(network)) {
+  TorchTraining(const Way& way, Network network)
+      : NetworkTraining(std::move(network)), type_(way.autocast), optimizer_(optimizer_of<Optimizer>(network_)) {
     if (type_ == at::kHalf) scaler_.emplace(device());
   }
 
@@ -88,8 +90,8 @@ amp::InitializeOptions options_of(const Way& way) {
 template <class Optimizer>
 class AmpTraining : public NetworkTraining {
  public:
-  AmpTraining(const Way& way, const Network& network)
-      : NetworkTraining(network),
+  AmpTraining(const Way& way, Network network)
+      : NetworkTraining(std::move(network)),
         optimizer_(optimizer_of<Optimizer>(network_)),
         handles_(amp::initialize(network_, optimizer_, way.level, options_of(way))) {}
 
@@ -117,15 +119,15 @@ class AmpTraining : public NetworkTraining {
 };
 
 template <class Optimizer>
-std::unique_ptr<Training> start_with(const Way& way, const Network& network) {
-  if (way.level.empty()) return std::make_unique<TorchTraining<Optimizer>>(way, network);
-  return std::make_unique<AmpTraining<Optimizer>>(way, network);
+std::unique_ptr<Training> start_with(const Way& way, Network network) {
+  if (way.level.empty()) return std::make_unique<TorchTraining<Optimizer>>(way, std::move(network));
+  return std::make_unique<AmpTraining<Optimizer>>(way, std::move(network));
 }
 
 }  // namespace
 
 std::unique_ptr<Training> start(const Way& way, Network network) {
-  return way.fused ? start_with<FusedAdam>(way, network) : start_with<AdamW>(way, network);
+  return way.fused ? start_with<FusedAdam>(way, std::move(network)) : start_with<AdamW>(way, std::move(network));
 }
 
 }  // namespace bench::train

@@ -106,6 +106,11 @@ class Cell:
         return {row["parameter"]: row["dtype"] for row in self.table("parameters")}
 
     @cached_property
+    def loses_small_updates(self):
+        """Whether there are weights in 16 bits without a master: an update below half their spacing leaves them as they are."""
+        return any(BYTES[row["dtype"]] == 2 and not row["master_dtype"] for row in self.table("parameters"))
+
+    @cached_property
     def memory(self):
         """Bytes, by what they are for."""
         parameters, passing = self.table("parameters"), self.table("memory")[0]
@@ -173,6 +178,10 @@ class Level:
     @property
     def diverged(self):
         return sum(cell.diverged for cell in self.cells)
+
+    @property
+    def loses_small_updates(self):
+        return self.first.loses_small_updates
 
     @property
     def is_measured(self):

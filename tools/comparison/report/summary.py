@@ -9,7 +9,7 @@ WORTH_MENTION = 0.2  # memory that a slower level saves
 
 @dataclass
 class Verdict:
-    kind: str  # suggested | good | accuracy | diverged | unknown
+    kind: str  # suggested | good | baseline | accuracy | diverged | unknown
     words: str
 
 
@@ -63,7 +63,7 @@ class Choice:
     def __init__(self, group):
         self.group, self.reference = group, group.reference
         self.tolerance = tolerance(group.reference, group.tested)
-        self.good = [level for level in group.levels if self.keeps_accuracy(level)]
+        self.good = [level for level in group.levels if self.may_be_taken(level)]
         self.taken = fastest(self.good)
 
     @property
@@ -73,6 +73,16 @@ class Choice:
 
     def keeps_accuracy(self, level):
         return self.has_standard and level.diverged == 0 and level.accuracy >= self.reference.accuracy - self.tolerance
+
+    def may_be_taken(self, level):
+        """Updates become small late in a training: a short one keeps its accuracy without them, a long one does not."""
+        return self.keeps_accuracy(level) and not level.loses_small_updates
+
+    @property
+    def saves_no_time(self):
+        """Whether no level that trains is faster than O0, the baseline for speed included."""
+        trained = [level for level in self.group.levels if not level.diverged]
+        return all(level.time() > self.reference.time() or equally_fast(level, self.reference) for level in trained)
 
     @property
     def noise(self):
@@ -96,9 +106,12 @@ class Choice:
             words = f"As accurate as O0; {time_words(self.taken, self.reference)}, with "
             words += memory_words(self.taken, self.reference) + "."
         elif len(self.good) == 1:
-            return "No other level keeps its accuracy."
-        else:
+            baselines = any(level.loses_small_updates and self.keeps_accuracy(level) for level in self.group.levels)
+            return f"No other level{' with FP32 weights or masters' if baselines else ''} keeps its accuracy."
+        elif self.saves_no_time:
             words = "As fast as any here: 16 bits save no time on this machine."
+        else:
+            words = "As fast as any that may be taken."
         if smallest.resident < (1 - WORTH_MENTION) * self.taken.resident:
             words += (f" Where memory counts more, take {smallest.name}: as accurate, {memory_words(smallest, self.taken)}, "
                       f"{time_words(smallest, self.taken)}.")
@@ -113,6 +126,8 @@ class Choice:
         if not self.keeps_accuracy(level):
             behind = 100 * (self.reference.accuracy - level.accuracy)
             return Verdict("accuracy", f"{behind:.2f} points below O0; {100 * self.tolerance:.2f} are allowed")
+        if level.loses_small_updates:
+            return Verdict("baseline", "weights in 16 bits without masters: small updates are lost; a baseline for speed")
         if level is self.taken:
             alike = [each for each in self.good if each is not level and equally_fast(each, level)]
             return Verdict("suggested", "as fast as any, with the least memory of those" if alike else "the fastest")
