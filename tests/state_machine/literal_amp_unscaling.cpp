@@ -1,5 +1,6 @@
 // What Apex makes of the gradients when a scale_loss block ends: unscaled, checked, and kept for the step.
 #include <cmath>
+#include <utility>
 
 #include "tests/state_machine/literal_amp.h"
 
