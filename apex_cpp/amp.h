@@ -2,7 +2,7 @@
 // apex.amp for LibTorch: opt levels, master weights and loss scaling. Start at `apex::amp::initialize`.
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/casts/enable_casts.h>
-#include <apex_cpp/amp/casts/trace.h>
+#include <apex_cpp/amp/casts/trace/trace.h>
 #include <apex_cpp/amp/checkpoint/checkpoint.h>
 #include <apex_cpp/amp/checkpoint/weights.h>
 #include <apex_cpp/amp/divergence/level_fallback.h>

@@ -18,7 +18,7 @@ enum class CastPolicy : unsigned char {
   float32,        ///< all to FP32 (FP32_FUNCS)
   promote,        ///< a mix of 16 bits and FP32 to FP32 (CASTS)
   sequence,       ///< the same for the elements of a list: cat, stack (SEQUENCE_CASTS)
-  match_self,     ///< in place: the other arguments to the type of self
+  match_self,     ///< the others to the type of the tensor that comes first
   float_inplace,  ///< in place: an error for a 16-bit self, FP32 for the others
   banned,         ///< an error if any is 16-bit (BANNED_FUNCS)
   opaque,         ///< no casts of its own, and none for the operators it is made of

@@ -2,6 +2,7 @@
 # programs works in any.
 unset CDPATH  # with it `cd` prints where it went
 command_file=$(readlink -f "$0")
+caller=$PWD  # what paths in the arguments are relative to
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 self=$(basename "$0")
@@ -162,6 +163,15 @@ cuda_for_programs() {
   elif ! nvidia-smi -L >/dev/null 2>&1; then
     echo -DAPEX_CPP_CUDA=OFF
   fi
+}
+
+# prepare_to_train: what programs that train run with, and the folder that paths in the arguments and in configs are relative to.
+prepare_to_train() {
+  export APEX_CPP_DATA=${APEX_CPP_DATA:-$cache/data}
+  # Threads that wait sleep: beside other work on the machine, spinning ones keep those from running that they wait for. On a machine
+  # with nothing else to do OMP_WAIT_POLICY=ACTIVE is faster, for small networks up to twice.
+  export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
+  cd "$caller"
 }
 
 # run_processes N COMMAND...: the command as N ranks of one world on this machine, each line of their output after its rank. Once one

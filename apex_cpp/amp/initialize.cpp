@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 
+#include <apex_cpp/amp/casts/operators/operators.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/compute/cpu_16bit.h>
 #include <apex_cpp/amp/compute/operators.h>
@@ -105,6 +106,7 @@ void Initializer::check() {
   }
   check_one_master_each(optimizers, *session_);
   print_properties(level_, settings);
+  register_unboxed_kernels();
   session_->cast_rules = CastRules::from(settings, session_->parameter_names);
   if (session_->cast_rules) choose_cpu_compute(*session_->cast_rules, settings, models_);
 }

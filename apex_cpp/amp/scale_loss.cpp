@@ -123,9 +123,8 @@ void ScaledLoss::enter() {
 }
 
 void ScaledLoss::find_bystanders() {
-  for (const auto& weak : session_->optimizers) {
-    const auto other = std::dynamic_pointer_cast<OptimizerStash>(weak.lock());
-    if (!other || other->inside_backward() || std::count(stashes_.begin(), stashes_.end(), other)) continue;
+  for (const auto& other : detail::stashes_of(*session_)) {
+    if (other->inside_backward() || std::count(stashes_.begin(), stashes_.end(), other)) continue;
     other->begin_others_block();
     bystanders_.push_back(other);
   }

@@ -86,7 +86,7 @@ void FP16_Optimizer::load(InputArchive& archive) {
   scaler.restore(saved.loss_scale, saved.unskipped);
   scaler.set_scale_window(saved.scale_window);
 
-  optimizer_->load(optimizer);
+  amp::detail::load_replacing_state(*optimizer_, optimizer, [&] { optimizer_->load(optimizer); });
   amp::detail::match_state_to_params(*optimizer_, /*has_masters=*/true);
   scaler_ = std::move(scaler);
   options_.dynamic_loss_scale(dynamic);

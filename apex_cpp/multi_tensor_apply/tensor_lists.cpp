@@ -28,11 +28,7 @@ class Lists {
     TORCH_CHECK(tensor.defined(), op_, ": ", name(list, index), " is undefined. Leave it out of every list.");
     TORCH_CHECK(tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(), op_, ": ", name(list, index),
                 " is sparse, or has gaps or repeats in its memory. Call to_dense() or contiguous() first.");
-    const at::Tensor& front = lists_[list][0];
-    TORCH_CHECK(tensor.scalar_type() == front.scalar_type(), op_, ": ", name(list, index), " has dtype ", tensor.scalar_type(),
-                " and ", name(list, 0), " has ", front.scalar_type(),
-                ". The tensors of one list must have the same dtype: make one call for each dtype. amp_C's functions take no "
-                "integers: leave such tensors out, and copy them.");
+    check_dtype(list, index);
     const at::Tensor& first = lists_[0][0];
     TORCH_CHECK(tensor.device() == first.device(), op_, ": ", name(list, index), " is on ", tensor.device(), " and ",
                 name(0, 0), " on ", first.device(), ". All tensors must be on the same device: make one call for each device.");
@@ -49,6 +45,15 @@ class Lists {
   }
 
  private:
+  void check_dtype(size_t list, size_t index) const {
+    const auto here = lists_[list][index].scalar_type(), front = lists_[list][0].scalar_type();
+    TORCH_CHECK(at::isIntegralType(here, true) == at::isIntegralType(front, true), op_, ": ", name(list, index), " has dtype ",
+                here, " and ", name(list, 0), " has ", front,
+                ". Integers and floating-point numbers do not go into one list: leave the integers out, and copy them.");
+    TORCH_CHECK(here == front, op_, ": ", name(list, index), " has dtype ", here, " and ", name(list, 0), " has ", front,
+                ". The tensors of one list must have the same dtype: make one call for each dtype.");
+  }
+
   std::string list_name(size_t list) const {
     return c10::str("tensor_lists[", list, "]", list < roles_.size() ? c10::str(" (", roles_[list], ")") : "");
   }

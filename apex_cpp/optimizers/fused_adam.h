@@ -78,6 +78,7 @@ class FusedAdam : public FusedOptimizer {
 
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+  const std::type_info* amp_handle_class() const override { return &typeid(FusedAdam); }
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
 
  protected:

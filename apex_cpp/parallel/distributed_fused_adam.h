@@ -146,6 +146,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   /// takes rank 0's archive on every rank.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
+  const std::type_info* amp_handle_class() const override { return &typeid(DistributedFusedAdam); }
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
 
   // What amp asks.

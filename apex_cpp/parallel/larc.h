@@ -196,6 +196,7 @@ class LARC : public detail::LarcBase<Opt> {
     return {};
   }
 
+  const std::type_info* amp_handle_class() const override { return &typeid(LARC); }
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override {
     return std::make_unique<amp::AmpOptimizer<LARC>>(std::move(*this), session);
   }

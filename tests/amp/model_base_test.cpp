@@ -43,22 +43,30 @@ TEST_P(ModelBase, ADerivedClassHeldByItsBaseIsNotSliced) {
   EXPECT_EQ(from_pointer->forward(features()).abs().max().item<float>(), 0) << "the model itself is called";
 }
 
-struct Abstract : torch::nn::Module {
+struct AbstractImpl : torch::nn::Module {
   virtual Tensor forward(Tensor x) = 0;
+};
+struct ConcreteImpl : AbstractImpl {
+  ConcreteImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  Tensor forward(Tensor x) override { return fc(x) * 3; }
+  torch::nn::Linear fc{nullptr};
+};
+struct TaskImpl : AbstractImpl {
   virtual Tensor loss(Tensor out) = 0;
 };
-struct Concrete : Abstract {
-  Tensor forward(Tensor x) override { return fc(x); }
-  Tensor loss(Tensor out) override { return out.square().mean(); }
-  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+struct RegressionImpl : TaskImpl {
+  RegressionImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  Tensor forward(Tensor x) override { return fc(x) * 3; }
+  Tensor loss(Tensor out) override { return torch::mse_loss(out, torch::ones({4, 3})); }
+  torch::nn::Linear fc{nullptr};
 };
 
 // What a plain module saves and loads is FP32 (MODEL-08), and what the handle loads reaches the masters.
 TEST_P(ModelBase, AModelHeldByAnAbstractBaseSavesAndLoadsFloat32ThroughItsHandle) {
-  const auto plain = std::make_shared<Concrete>();
+  const auto plain = std::make_shared<RegressionImpl>();
   std::stringstream start, end;
   torch::save(plain, start);
-  std::shared_ptr<Abstract> model = std::make_shared<Concrete>();
+  std::shared_ptr<TaskImpl> model = std::make_shared<RegressionImpl>();
   torch::optim::SGD sgd(model->parameters(), 0.0);
   CaughtWarnings warnings;
   auto [net, opt] = amp::initialize(model, sgd, level(), quiet());
@@ -71,7 +79,7 @@ TEST_P(ModelBase, AModelHeldByAnAbstractBaseSavesAndLoadsFloat32ThroughItsHandle
   { amp::scale_loss(net->loss(net(features())), opt).backward(); }
   opt.step();
   torch::save(net, end);
-  const auto again = std::make_shared<Concrete>();
+  const auto again = std::make_shared<RegressionImpl>();
   torch::load(again, end);
   EXPECT_EQ(again->fc->weight.scalar_type(), torch::kFloat);
   EXPECT_TRUE(again->fc->weight.equal(model->parameters()[0].to(torch::kFloat)));
@@ -135,6 +143,23 @@ TEST_P(ModelBase, TrainAndEvalReachAPatchedModuleOfADerivedClass) {
   EXPECT_TRUE(circle->is_training());
 }
 
+/// Keeps its patched child in evaluation, as fine-tuning does.
+struct FineTunedImpl : ShapeImpl {
+  void train(bool on = true) override { ShapeImpl::train(on), backbone->eval(); }
+  Tensor forward(Tensor x) override { return fc(backbone->forward(x)); }
+  PatchedCircle backbone = register_module("backbone", PatchedCircle());
+};
+
+TEST_P(ModelBase, ATrainOfADerivedClassReachesItsPatchedChildren) {
+  const auto fine_tuned = std::make_shared<FineTunedImpl>();
+  std::shared_ptr<ShapeImpl> model = fine_tuned;
+  auto net = amp::initialize(model, level(), quiet());
+  net->train();
+  EXPECT_TRUE(fine_tuned->is_training());
+  EXPECT_TRUE(fine_tuned->fc->is_training());
+  EXPECT_FALSE(fine_tuned->backbone->is_training());
+}
+
 TEST_P(ModelBase, TrainAndEvalReachADerivedClass) {
   std::shared_ptr<ShapeImpl> model = std::make_shared<CircleImpl>();
   auto net = amp::initialize(model, level(), quiet());
@@ -144,24 +169,6 @@ TEST_P(ModelBase, TrainAndEvalReachADerivedClass) {
   net->forward(features());
   EXPECT_TRUE(net->is_training());
 }
-
-struct AbstractImpl : torch::nn::Module {
-  virtual Tensor forward(Tensor x) = 0;
-};
-struct ConcreteImpl : AbstractImpl {
-  ConcreteImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
-  Tensor forward(Tensor x) override { return fc(x) * 3; }
-  torch::nn::Linear fc{nullptr};
-};
-struct TaskImpl : AbstractImpl {
-  virtual Tensor loss(Tensor out) = 0;
-};
-struct RegressionImpl : TaskImpl {
-  RegressionImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
-  Tensor forward(Tensor x) override { return fc(x) * 3; }
-  Tensor loss(Tensor out) override { return torch::mse_loss(out, torch::ones({4, 3})); }
-  torch::nn::Linear fc{nullptr};
-};
 
 TEST_P(ModelBase, AnAbstractBaseIsAModel) {
   auto concrete = std::make_shared<ConcreteImpl>();

@@ -49,7 +49,9 @@ TEST(Errors, DtypesWithinAList) {
       [&] {
         adam({ones(3), mixed, ones(3), ones(3)});
       },
-      {"tensor_lists[1][2] (params) has dtype Half", "tensor_lists[1][0] (params) has Float"});
+      {"tensor_lists[1][2] (params) has dtype Half",
+       "tensor_lists[1][0] (params) has Float. The tensors of one list must have "
+       "the same dtype: make one call for each dtype."});
 }
 
 // As a moving average meets batch norm's num_batches_tracked among all of a model's tensors.
@@ -60,7 +62,7 @@ TEST(Errors, IntegersWithinAList) {
       [&] {
         multi_tensor_axpby_cuda(kChunk, flag(), {mixed, mixed, mixed}, 0.5f, 0.5f, -1);
       },
-      {"tensor_lists[0][2] (x) has dtype Long", "take no integers: leave such tensors out, and copy them"});
+      {"tensor_lists[0][2] (x) has dtype Long", "do not go into one list: leave the integers out, and copy them"});
 }
 
 TEST(Errors, DtypesThatAreNotSupported) {

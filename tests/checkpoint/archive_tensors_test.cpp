@@ -3,10 +3,16 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <memory>
+#include <utility>
+
+#include "tools/common/tensor_memory.h"
+
 namespace apex::test {
 namespace {
 
 using amp::detail::ArchiveTree;
+using amp::detail::child_of;
 using amp::detail::load_tree;
 using amp::detail::tree_of;
 using torch::serialize::InputArchive;
@@ -41,6 +47,24 @@ TEST(ArchiveTrees, HoldTensorsThatShareMemory) {
   EXPECT_TRUE(tree.values.at("whole").toTensor().equal(whole));
   EXPECT_TRUE(tree.values.at("end").toTensor().equal(whole.narrow(0, 1000, 5)));
   EXPECT_TRUE(tree.values.at("again").toTensor().equal(whole));
+}
+
+// A shard gathers its state for the archive.
+TEST(ArchiveTrees, OutliveTheCopiesThatWereMadeForTheArchive) {
+  constexpr int64_t kBytes = 1 << 22;
+  const auto memory = std::make_shared<tools::TensorMemory>();
+  const tools::Counting counting(memory);
+  const auto tree = tree_of([&](OutputArchive& archive) { archive.write("copy", torch::zeros({kBytes}, torch::kByte)); });
+  EXPECT_GE(memory->live(), kBytes);
+  EXPECT_LT(memory->take_peak(), 2 * kBytes);
+}
+
+TEST(ArchiveTrees, HaveTheirChildrenByName) {
+  ArchiveTree tree;
+  tree.children["here"].values["number"] = 3;
+  EXPECT_EQ(child_of(tree, "here"), &tree.children.at("here"));
+  EXPECT_EQ(child_of(std::as_const(tree), "here"), &tree.children.at("here"));
+  EXPECT_EQ(child_of(tree, "number"), nullptr);
 }
 
 class LoadedTree : public ::testing::Test {
@@ -98,6 +122,34 @@ TEST_F(LoadedTree, FindsTensorsInTuplesAndDictionaries) {
     EXPECT_EQ(elements[1].toInt(), 2);
     EXPECT_TRUE(elements[0].toGenericDict().at("a").toTensor().equal(saved[0].toGenericDict().at("a").toTensor()));
     EXPECT_EQ(memory_of(elements[0].toGenericDict().at("a")), memory_of(saved[0].toGenericDict().at("a")));
+  });
+}
+
+// In whatever order the keys came in.
+TEST_F(LoadedTree, HasEachTensorOfADictionaryUnderItsKey) {
+  c10::Dict<std::string, torch::Tensor> by_text;
+  c10::Dict<int64_t, torch::Tensor> by_number;
+  for (int64_t i = 0; i < 100; ++i) {
+    const int64_t key = i * 37 % 101;
+    by_text.insert(std::to_string(key), torch::full({2}, key));
+    by_number.insert(key, torch::full({2}, key));
+  }
+  EXPECT_EQ(by_text.erase("74"), 1u);
+  by_text.insert("74", torch::full({2}, 74));
+  tree_.values["by text"] = by_text;
+  tree_.values["by number"] = by_number;
+  load_tree(tree_, [](InputArchive& archive) {
+    c10::IValue text, number;
+    archive.read("by text", text);
+    archive.read("by number", number);
+    ASSERT_EQ(text.toGenericDict().size(), 100u);
+    ASSERT_EQ(number.toGenericDict().size(), 100u);
+    for (const auto& item : text.toGenericDict()) {
+      EXPECT_EQ(item.value().toTensor()[0].item<int64_t>(), std::stoll(item.key().toStringRef()));
+    }
+    for (const auto& item : number.toGenericDict()) {
+      EXPECT_EQ(item.value().toTensor()[0].item<int64_t>(), item.key().toInt());
+    }
   });
 }
 

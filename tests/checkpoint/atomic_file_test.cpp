@@ -2,17 +2,16 @@
 #include <apex_cpp/amp/checkpoint/atomic_file.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <filesystem>
 
 #include "tests/checkpoint/failing_calls.h"
 #include "tests/errors.h"
 #include "tests/examples/scratch.h"
+#include "tests/file_size_limit.h"
 
 namespace apex::test {
 namespace {
@@ -205,24 +204,6 @@ TEST(AtomicFile, AProcessKilledAtAnyCallKeepsAWholeFile) {
   EXPECT_GE(runs, 11);
   EXPECT_EQ(scratch.read("a"), "nXw");
 }
-
-/// No file may grow beyond `bytes` while it lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &outer_), 0);
-    const rlimit limit{bytes, outer_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &outer_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit outer_{};
-  void (*handler_)(int);
-};
 
 TEST(AtomicFile, ADiskThatIsFullKeepsTheOldFile) {
   Scratch scratch;

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "tests/amp/support.h"
+#include "tests/amp/optimizers.h"
 #include "tests/errors.h"
 #include "tests/examples/scratch.h"
 
@@ -27,17 +27,6 @@ std::map<std::string, torch::Tensor> tensors_of(const torch::nn::Module& module)
   for (const auto& item : module.named_parameters()) tensors[item.key()] = item.value().detach().clone();
   for (const auto& item : module.named_buffers()) tensors[item.key()] = item.value().detach().clone();
   return tensors;
-}
-
-template <class Net, class Optimizer>
-void train_step(Net& net, Optimizer& optimizer) {
-  optimizer.zero_grad();
-  const auto loss = net->forward(images()).pow(2).mean();
-  {
-    auto scaled = amp::scale_loss(loss, optimizer);
-    scaled.backward();
-  }
-  optimizer.step();
 }
 
 TEST_F(Weights, AreWrittenInFloat32UnderTheModelsNamesAtEveryLevel) {
@@ -90,7 +79,7 @@ TEST_F(Weights, LoadingUpdatesTheMasters) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
-  train_step(net, opt);
+  train_step(net, opt, images());
   amp::load_safetensors(path(), net);
   const auto parameters = trained->parameters();
   const auto masters = amp::master_params(opt);
@@ -113,7 +102,7 @@ TEST_F(Weights, MastersAreWrittenOnRequest) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
-  train_step(net, opt);
+  train_step(net, opt, images());
   amp::save_safetensors(path(), net, amp::SaveSafetensorsOptions().masters(true).metadata({{"step", "1"}}));
   const auto tensors = written();
   const auto masters = amp::master_params(opt);

@@ -25,12 +25,7 @@ using apex::testing::WholeNumbers;
 TEST(Ddp, OptionsThatContradictEachOther_DDP_01) {
   WholeNumbers net;
   const auto message_with = [&](const Options& options) {
-    try {
-      DistributedDataParallel ddp(net, options);
-    } catch (const c10::ValueError& error) {
-      return std::string(error.what());
-    }
-    return std::string("no ValueError");
+    return message_of<c10::ValueError>([&] { DistributedDataParallel ddp(net, options); });
   };
   EXPECT_TRUE(contains(message_with(Options().shared_param(true)), "shared_param is no longer an option"));
   EXPECT_TRUE(contains(message_with(Options().num_allreduce_streams(2).delay_allreduce(true)), "num_allreduce_streams is 2"));

@@ -81,7 +81,7 @@ TEST(Survivors, NameTheModelThatDiffers) {
                  {"the models: rank " + std::to_string(count - 1) + " differs from rank 0", "weight 3 x 4", "weight 3 x 3"});
 }
 
-/// A checkpoint's file in which training leaves off, removed at the end.
+/// A file by which ranks tell each other something, removed at the end.
 struct FileOfTest {
   explicit FileOfTest(const std::string& suffix) : path(this_program() + "." + std::to_string(::getpid()) + suffix) {}
   ~FileOfTest() { ::unlink(path.c_str()); }
@@ -89,6 +89,7 @@ struct FileOfTest {
   std::string path;
 };
 
+/// A checkpoint's file in which training leaves off.
 struct CheckpointFile : FileOfTest {
   CheckpointFile() : FileOfTest(".checkpoint"), variable("CHECKPOINT=" + path) {}
 
@@ -149,7 +150,6 @@ TEST(Start, NamesTheRanksThatDidNotCome) {
   expect_error(ranks[0], {"rank 0 of 3", "in vain for rank 1, 2"});
 }
 
-/// A file by which ranks tell each other something, removed at the end.
 class LateRank : public ::testing::TestWithParam<int> {};
 
 TEST_P(LateRank, TrainsWithTheOthers) {
@@ -250,23 +250,21 @@ TEST(Start, RefusesAnUnknownMethod) {
 }
 
 TEST(Start, MeetsAtAFileThatIsGoneAfterwards) {
-  const auto path = this_program() + "." + std::to_string(::getpid()) + ".store";
-  const std::string store = "STORE=file://" + path;
+  const FileOfTest store(".store");
   for (const std::string again : {"", "again"}) {
-    Ranks ranks(2, faulty("meet_at_a_file"), {store});
+    Ranks ranks(2, faulty("meet_at_a_file"), {"STORE=file://" + store.path});
     ranks.wait(kGraceSeconds);
     EXPECT_TRUE(ranks.all_succeeded()) << again << ranks.outputs();
   }
-  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+  EXPECT_NE(::access(store.path.c_str(), F_OK), 0);
 }
 
 TEST(Start, NamesTheFileThatAnEarlierRunLeft) {
-  const auto path = this_program() + "." + std::to_string(::getpid()) + ".left";
-  const std::string store = "STORE=file://" + path;
+  const FileOfTest left(".left");
+  const std::string store = "STORE=file://" + left.path;
   Ranks(2, faulty("meet_at_a_file"), {store, "DIE=1"}).wait(kGraceSeconds);
   Ranks ranks(2, faulty("meet_at_a_file"), {store});
   ranks.wait(kGraceSeconds);
-  ::unlink(path.c_str());
   for (const int rank : {0, 1})
     expect_error(ranks[rank], {"already", "a store's file that an earlier run left must be removed"});
 }

@@ -83,11 +83,8 @@ Ranks::Ranks(int count, const std::vector<std::string>& command, const std::vect
 }
 
 Ranks::~Ranks() {
-  for (auto& process : processes_) {
-    if (!process.ended) ::kill(process.pid, SIGKILL);
-    if (!process.ended) ::waitpid(process.pid, &process.status, 0);
-    ::unlink(process.output_path.c_str());
-  }
+  end();
+  for (const auto& process : processes_) ::unlink(process.output_path.c_str());
   ::rmdir(folder_.c_str());
 }
 
@@ -118,9 +115,14 @@ void Ranks::wait(int grace_seconds) {
         until = Clock::now() + std::chrono::seconds(grace_seconds);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  for (auto& process : processes_)
+  end();
+}
+
+void Ranks::end() {
+  for (const auto& process : processes_)
     if (!process.ended) ::kill(process.pid, SIGKILL);
-  while (!look()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (auto& process : processes_)
+    if (!process.ended) process.ended = ::waitpid(process.pid, &process.status, 0) == process.pid;
 }
 
 bool Ranks::ends_within(int rank, int seconds) {

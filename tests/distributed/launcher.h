@@ -40,6 +40,8 @@ class Ranks {
   void start(int rank, int count, const std::vector<std::string>& command, const std::vector<std::string>& extra);
   /// Whether all have ended.
   bool look();
+  /// Kills those that have not ended, all before it waits for one: none is to see another go.
+  void end();
 
   std::string folder_;
   int port_;

@@ -2,6 +2,7 @@
 #include <apex_cpp/amp/doctor/agreement.h>
 #include <apex_cpp/amp/doctor/alignment.h>
 #include <apex_cpp/amp/doctor/delta_debugging.h>
+#include <apex_cpp/amp/doctor/verdict.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -140,6 +141,36 @@ TEST(DoctorProgram, LeavesNoSessionBehind) {
   amp::Doctor doctor("O1", FaultyProgram{"mlp", nullptr, 0}, amp::DoctorOptions().steps(1));
   EXPECT_EQ(doctor.first_divergence().place(), "none");
   EXPECT_ANY_THROW(amp::properties());
+}
+
+amp::detail::ObservedStep step_of(const std::string& op, float output) {
+  amp::detail::ObservedStep step;
+  for (int i = 0; i < 2; ++i) {
+    auto& call = step.calls.emplace_back();
+    call.op = op;
+    call.inputs = {torch::ones({4})};
+    call.outputs = {torch::full({4}, i == 0 ? 1.0f : output)};
+  }
+  return step;
+}
+
+// What a call made of it is not told as the weight's.
+TEST(Verdict, OnAWeightSaysNothingOfTheCallThatShowedIt) {
+  const auto reference = step_of("aten::addmm", 2);
+  auto level = step_of("aten::addmm", kInf);
+  const auto of_call = amp::detail::first_divergence(reference, reference, level, {40, 20}).divergence;
+  EXPECT_EQ(of_call.place(), "forward model aten::addmm");
+  EXPECT_EQ(of_call.count, 4);
+  EXPECT_EQ(of_call.call, 1);
+  for (const auto& [parameter, place] :
+       {std::pair("net.0.weight", "optimizer net.0 weight"), {"bias", "optimizer model bias"}}) {
+    level.nonfinite_weight = parameter;
+    const auto of_weight = amp::detail::first_divergence(reference, reference, level, {40, 20}).divergence;
+    EXPECT_EQ(of_weight.place(), place);
+    EXPECT_EQ(of_weight.count, 0);
+    EXPECT_EQ(of_weight.call, 0);
+    EXPECT_EQ(of_weight.sqnr, 0);
+  }
 }
 
 TEST(DivergencePrinted, SaysWhereAndWhatIsWrong) {

@@ -1,9 +1,9 @@
 // The doctor names planted faults.
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 
 #include <iostream>
 #include <random>
-#include <sstream>
 
 #include "tests/doctor/faults.h"
 #include "tests/doctor/networks.h"
@@ -57,9 +57,8 @@ TEST(PlantedFaults, AreNamed) {
 }
 
 std::string told_of(const std::string& level, const amp::Doctor::Program& program) {
-  std::ostringstream text;
-  text << amp::Doctor(amp::OptLevel::from_yaml_string(level), program, amp::DoctorOptions().steps(4)).first_divergence();
-  return text.str();
+  return c10::str(
+      amp::Doctor(amp::OptLevel::from_yaml_string(level), program, amp::DoctorOptions().steps(4)).first_divergence());
 }
 
 TEST(FaultsOfNoModule, AFixedLossScaleIsNamedWhereGradientsOverflow) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <stdexcept>
 
 #include "tests/doctor/faults.h"
 #include "tests/doctor/networks.h"
@@ -143,6 +144,57 @@ TEST(RepairOfWhatAmpDoesNotSee, IsAnErrorThatSaysSo) {
   };
   expect_error([&] { amp::Doctor("O1", not_at_o0, amp::DoctorOptions().steps(4)).minimal_float32(); },
                {"with everything in FP32 that O1 can keep there"});
+}
+
+/// A program that stops, as one does that runs out of memory, in one of the runs that the doctor announces with these words.
+struct StopsOnce {
+  const char* words;
+  int which;
+  int runs = 0;
+
+  amp::DoctorOptions options() {
+    return amp::DoctorOptions().steps(kSteps).on_run([this](const std::string& run) { is_such = run == words; });
+  }
+  amp::Doctor::Program around(const amp::Doctor::Program& program) {
+    return [this, program](const amp::OptLevel& level, amp::DoctorRun& run) {
+      if (is_such && ++runs == which) throw std::runtime_error("stopped");
+      program(level, run);
+    };
+  }
+  bool is_such = false;
+};
+
+// Losses of all seeds are alike, so that those of disturbed weights, the fourth run, are asked for.
+TEST(DoctorOfAProgramThatStopsOnce, AsksForItsLossesAgain) {
+  StopsOnce stops{"training at O0", 4};
+  amp::Doctor doctor("O2", stops.around(fit_nearly_fitted), stops.options());
+  EXPECT_THROW(doctor.minimal_float32(), std::runtime_error);
+  EXPECT_EQ(stops.runs, 4);
+  EXPECT_EQ(doctor.minimal_float32(), amp::OptLevel("O2"));
+  EXPECT_EQ(stops.runs, 5);
+}
+
+// Its reference, and that from disturbed weights.
+TEST(DoctorOfAProgramThatStopsOnce, ObservesItAgain) {
+  const auto& fault = faults().front();
+  const FaultyProgram program{"mlp", fault.plant, 1};
+  const auto wanted = amp::Doctor("O1", program, amp::DoctorOptions().steps(kSteps)).first_divergence().place();
+  EXPECT_NE(wanted, "none");
+  for (const int which : {1, 2}) {
+    StopsOnce stops{"observing O0", which};
+    amp::Doctor doctor("O1", stops.around(program), stops.options());
+    EXPECT_THROW(doctor.first_divergence(), std::runtime_error);
+    EXPECT_EQ(doctor.first_divergence().place(), wanted) << which;
+  }
+}
+
+// The losses of seeds have a spread, in which the level's lies: no weights are disturbed to find another.
+TEST(RepairOfAHealthyNet, TrainsNoMoreReferencesThanItNeeds) {
+  int runs = 0;
+  const auto count = [&](const std::string& run) { runs += run == "training at O0"; };
+  const auto options = amp::DoctorOptions().steps(kSteps).seeds(4).on_run(count);
+  amp::Doctor("O5", FaultyProgram{"mlp", nullptr, 0}, options).minimal_float32();
+  EXPECT_EQ(runs, 4);
 }
 
 // Of three seeds, the second: the first trains, and so does the level with it.

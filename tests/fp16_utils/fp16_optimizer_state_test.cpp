@@ -50,6 +50,26 @@ TEST(Fp16OptimizerState, ResumesBitwiseWithAdam) {
   expect_invisible_resume([](const std::vector<torch::Tensor>& params) { return torch::optim::Adam(params, 0.01); });
 }
 
+// The momentum of the steps in between is gone, too.
+TEST(Fp16OptimizerState, GoesBackToBeforeTheFirstStep) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  FP16_Optimizer optimizer(sgd, dynamic(256));
+  const auto start = copies(net.parameters());
+  std::stringstream file;
+  torch::save(optimizer, file);
+  train(net, optimizer, 3);
+  const auto after = copies(net.parameters());
+  {
+    const torch::NoGradGuard no_grad;
+    const auto params = net.parameters();
+    for (size_t i = 0; i < params.size(); ++i) torch::Tensor(params[i]).copy_(start[i]);
+  }
+  torch::load(optimizer, file);
+  train(net, optimizer, 3);
+  EXPECT_TRUE(equal(copies(net.parameters()), after));
+}
+
 TEST(Fp16OptimizerState, ThePendingSkipIsSavedToo) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());

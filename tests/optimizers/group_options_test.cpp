@@ -51,6 +51,18 @@ TEST_P(EveryClassesGroups, RefuseOptionsThatAreReplacedByAnotherClass) {
   EXPECT_THROW(optimizer->step(), c10::TypeError);
 }
 
+TEST_P(EveryClassesGroups, RefuseAParameterThatIsPutIntoASecondOneInPlaceOfAnother) {
+  const auto params = make_params(1);
+  auto optimizer = make(GetParam(), params);
+  OptimizerParamGroup group({values({3}, 1).requires_grad_()});
+  group.set_options(optimizer->param_groups()[0].options().clone());
+  optimizer->add_param_group(group);
+  set_grads(params, 2);
+  optimizer->step();
+  optimizer->param_groups()[1].params()[0] = params[0];
+  EXPECT_THROW(optimizer->step(), c10::ValueError);
+}
+
 // Schedulers may move a rate where they like.
 TEST_P(EveryClassesGroups, MayGetAnyRateLater) {
   const auto params = make_params(1);

@@ -176,6 +176,17 @@ TEST(Larc, RefusesSparseGradientsAndDoubleBeforeAnyChange) {
   }
 }
 
+TEST(Larc, RefusesAParameterThatWasPutIntoASecondGroupInPlaceOfAnother) {
+  const auto first = leaf(torch::ones({2})), second = leaf(torch::ones({2}));
+  using Group = torch::optim::OptimizerParamGroup;
+  SGD sgd({Group({first}), Group({second})}, sgd_options());
+  LARC larc(sgd);
+  larc.param_groups()[1].params()[0] = first;
+  first.mutable_grad() = torch::ones({2});
+  EXPECT_THROW(larc.step(), c10::ValueError);
+  EXPECT_TRUE(torch::equal(first, torch::ones({2})));
+}
+
 // A fused optimizer unscales in its own step where a loss scaler on the device asks for it; here LARC has to, once.
 TEST(Larc, UnscalesOnceForAGradScaler) {
   const auto run = [](double scale, bool overflow) {

@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "tests/errors.h"
+
 namespace {
 
 using bench::compile::compiler;
@@ -25,12 +27,11 @@ TEST(BenchCompiler, CountsTheTimeOfWhatTheCompilerStarts) {
 }
 
 TEST(BenchCompiler, SaysWhichCommandFailed) {
-  try {
-    compile({"-include", "no_such_header.h", "-x", "c++", "/dev/null"});
-    FAIL() << "nothing was thrown";
-  } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find("no_such_header.h"), std::string::npos) << error.what();
-  }
+  apex::test::expect_error<std::runtime_error>(
+      [] {
+        compile({"-include", "no_such_header.h", "-x", "c++", "/dev/null"});
+      },
+      {"no_such_header.h"});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/user_error.h"
 #include "suites.h"
 #include "tests/errors.h"
 
@@ -11,7 +12,7 @@ using apex::test::message_of;
 using bench::parse_options;
 
 std::string error_of(const std::vector<std::string>& arguments) {
-  return message_of([&] { parse_options(arguments); });
+  return message_of<common::UserError>([&] { parse_options(arguments); });
 }
 
 TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
@@ -31,7 +32,7 @@ TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
 
 TEST(BenchOptions, RefuseADeviceThatTheSuiteOrTheMachineLacks) {
   const auto refusal = [](const std::string& suite, bool has_gpu) {
-    return message_of([&] { bench::check_suite(parse_options({suite, "--device", "cuda"}), has_gpu); });
+    return message_of<common::UserError>([&] { bench::check_suite(parse_options({suite, "--device", "cuda"}), has_gpu); });
   };
   EXPECT_EQ(
       refusal("casts", true),
@@ -43,7 +44,7 @@ TEST(BenchOptions, RefuseADeviceThatTheSuiteOrTheMachineLacks) {
 
 TEST(BenchOptions, RefuseToBeQuickWhereNoNetworkIsTrained) {
   const auto refusal = [](const std::string& suite) {
-    return message_of([&] { bench::check_suite(parse_options({suite, "--quick"}), false); });
+    return message_of<common::UserError>([&] { bench::check_suite(parse_options({suite, "--quick"}), false); });
   };
   EXPECT_EQ(refusal("casts"), "suite 'casts' trains no network: leave out --quick, or take one of pages, train");
   EXPECT_EQ(refusal("pages"), "");

@@ -1,9 +1,9 @@
 #include "options.h"
 
-#include <algorithm>
 #include <regex>
 
 #include "common/command_line.h"
+#include "suites.h"
 
 namespace bench {
 namespace {
@@ -22,35 +22,26 @@ common::Taker regular_expression(std::string& target) {
   };
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-using Names = std::vector<std::string>;
-
-const Names& suites_for_gpus() {
-  static const Names names{"contrib", "kernels", "statistics", "step", "train"};
+std::string suites_that_take(Takes option) {
+  std::string names;
+  for (const auto& suite : suites())
+    if (suite.takes & option) names += (names.empty() ? "" : ", ") + std::string(suite.name);
   return names;
 }
 
-const Names& suites_of_networks() {
-  static const Names names{"pages", "train"};
-  return names;
-}
-
-void check_suite(const std::string& suite, const Names& names, const std::string& but, const std::string& option) {
-  if (std::find(names.begin(), names.end(), suite) != names.end()) return;
-  throw common::UserError("suite '" + suite + "' " + but + ": leave out " + option + ", or take one of " + joined(names));
+void check_suite(const std::string& name, Takes option, const std::string& but, const std::string& given) {
+  for (const auto& suite : suites())
+    if (suite.name == name && suite.takes & option) return;
+  throw common::UserError("suite '" + name + "' " + but + ": leave out " + given + ", or take one of " +
+                          suites_that_take(option));
 }
 
 }  // namespace
 
 void check_suite(const Options& options, bool has_gpu) {
-  if (options.quick) check_suite(options.suite, suites_of_networks(), "trains no network", "--quick");
+  if (options.quick) check_suite(options.suite, kQuick, "trains no network", "--quick");
   if (options.device == "cpu") return;
-  check_suite(options.suite, suites_for_gpus(), "measures the CPU", "--device " + options.device);
+  check_suite(options.suite, kDevice, "measures the CPU", "--device " + options.device);
   if (!has_gpu) {
     throw common::UserError("--device " + options.device + " was asked for, but LibTorch finds no GPU; take cpu");
   }
@@ -66,9 +57,9 @@ Options parse_options(const std::vector<std::string>& arguments, const std::stri
               "rounds of every benchmark, at least " + std::to_string(kFewestRounds) + " (default: 25, or what the suite says)",
               common::whole_number(options.rounds, kFewestRounds, kMostRounds));
   line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
-  line.option("--device D", "where the tensors are: cpu (default) or cuda, for " + joined(suites_for_gpus()),
+  line.option("--device D", "where the tensors are: cpu (default) or cuda, for " + suites_that_take(kDevice),
               common::one_of(options.device, {"cpu", "cuda"}));
-  line.flag("--quick", "small networks, for " + joined(suites_of_networks()) + ": to see in seconds that everything runs",
+  line.flag("--quick", "small networks, for " + suites_that_take(kQuick) + ": to see in seconds that everything runs",
             options.quick);
   line.option("--csv FILE", "also write every number to FILE", common::text(options.csv));
   options.help = line.read(arguments);

@@ -6,11 +6,15 @@
 
 namespace bench {
 
+/// Options that some suites take, as bits.
+enum Takes : unsigned { kNoMore = 0, kDevice = 1, kQuick = 2 };
+
 /// A set of benchmarks that answer one question.
 struct Suite {
   const char* name;
   const char* question;
   void (*run)(Runner&);
+  unsigned takes = kNoMore;
   int rounds = 25;  // unless told otherwise
 };
 

@@ -40,7 +40,7 @@ class Reader(Names):
             self._imports[local, name] = node
 
     def _visit_decorator(self, node):
-        if isinstance(node, ast.Call) or not self._use(node, "call"):
+        if not self._use(node, "call"):
             self.visit(node)
 
     def _use(self, node, kind):

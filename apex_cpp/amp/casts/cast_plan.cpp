@@ -13,14 +13,6 @@ namespace {
 
 bool is_error_policy(CastPolicy policy) { return policy == CastPolicy::float_inplace || policy == CastPolicy::banned; }
 
-// What has a call with 16-bit and FP32 arguments run that LibTorch would refuse, in the backward pass at the latest. At O1 and
-// O4 policies other than `half` stand for operators that it takes as they are.
-bool brings_to_one_type(CastPolicy policy, CastRules::Mode mode) {
-  if (mode == CastRules::Mode::casts) return policy == CastPolicy::half;
-  return policy == CastPolicy::half || policy == CastPolicy::match_self || policy == CastPolicy::follow_weights ||
-         policy == CastPolicy::float32 || policy == CastPolicy::promote;
-}
-
 // The probability from which on a 16-bit type has 1 in its place: half of its last step below 1.
 double rounds_to_one(c10::ScalarType low_type) { return 1 - (low_type == at::kHalf ? 0x1p-12 : 0x1p-9); }
 
@@ -163,11 +155,10 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   keeps_function_ = !in_force.in_backward && rules_->keeps_float32(slot);
   keeps_ = keeps_function_ || (!in_force.in_backward && rules_->keeps_modules());
   listed_ = rules_->policy(slot);
-  if (only_mixes_) {
-    if (!brings_to_one_type(listed_, rules_->mode())) listed_ = CastPolicy::none;
-  } else if (rules_->mode() == CastRules::Mode::casts) {
-    user_ = slot.user_policy.load(std::memory_order_relaxed);
-  }
+  if (rules_->mode() != CastRules::Mode::casts) return;
+  if (!only_mixes_) user_ = slot.user_policy.load(std::memory_order_relaxed);
+  // At O1 and O4 these are the operators that LibTorch would refuse a mix of types, in the backward pass at the latest.
+  if (only_mixes_ && listed_ != CastPolicy::half) listed_ = CastPolicy::none;
 }
 
 CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {

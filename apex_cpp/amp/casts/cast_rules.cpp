@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <apex_cpp/amp/casts/operators.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/module_paths.h>
 #include <apex_cpp/amp/tensors/op_tensors.h>
@@ -58,9 +57,7 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
 }
 
 CastRules::CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, std::shared_ptr<const ParameterNames> names)
-    : mode_(mode), low_type_(low_type), prints_casts_(prints_casts), names_(std::move(names)) {
-  register_unboxed_kernels();
-}
+    : mode_(mode), low_type_(low_type), prints_casts_(prints_casts), names_(std::move(names)) {}
 
 void CastRules::set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned) {
   // Names without an overload first, so that the more precise ones win.

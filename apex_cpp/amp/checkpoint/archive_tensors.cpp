@@ -15,10 +15,13 @@ namespace {
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-/// An archive's bytes in the parts that torch hands out: one string of them all would be copied as it grows.
+/// What `save` writes, in the parts that torch hands out: one string of them all would be copied as it grows.
 class ArchiveBytes {
  public:
-  explicit ArchiveBytes(OutputArchive& archive) {
+  // Copies that `save` makes for the archive are gone before anything is read.
+  explicit ArchiveBytes(const std::function<void(OutputArchive&)>& save) {
+    OutputArchive archive;
+    save(archive);
     archive.save_to([&](const void* data, size_t bytes) {
       if (bytes > 0) parts_.push_back({size_, std::string(static_cast<const char*>(data), bytes)});
       size_ += bytes;
@@ -87,19 +90,16 @@ ArchiveTree with_placeholders(const ArchiveTree& tree) {
   return light;
 }
 
-// What an archive answers are its own tensors, so that they can become others.
+std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
+  std::vector<at::Tensor> tensors;
+  map_ivalue(value, [&](const at::Tensor& tensor) { return tensors.emplace_back(tensor); });
+  return tensors;
+}
+
+// What an archive answers are its own tensors, so that they can become others. Dictionaries keep their order in it.
 void become(const c10::IValue& placeholder, const c10::IValue& value) {
-  if (value.isTensor()) {
-    placeholder.toTensor().set_data(value.toTensor());
-  } else if (value.isTuple()) {
-    const auto& values = value.toTupleRef().elements();
-    for (size_t i = 0; i < values.size(); ++i) become(placeholder.toTupleRef().elements()[i], values[i]);
-  } else if (value.isList()) {
-    const auto placeholders = placeholder.toList().vec(), values = value.toList().vec();
-    for (size_t i = 0; i < values.size(); ++i) become(placeholders.at(i), values[i]);
-  } else if (value.isGenericDict()) {
-    for (const auto& item : value.toGenericDict()) become(placeholder.toGenericDict().at(item.key()), item.value());
-  }
+  const auto placeholders = tensors_in(placeholder), values = tensors_in(value);
+  for (size_t i = 0; i < values.size(); ++i) placeholders.at(i).set_data(values[i]);
 }
 
 void fill_placeholders(InputArchive& archive, const ArchiveTree& tree) {
@@ -116,16 +116,10 @@ void fill_placeholders(InputArchive& archive, const ArchiveTree& tree) {
 }
 
 InputArchive load_back(const std::function<void(OutputArchive&)>& save, std::optional<at::Device> device) {
-  OutputArchive saved;
-  save(saved);
+  const ArchiveBytes bytes(save);
   InputArchive archive;
-  ArchiveBytes(saved).load_into(archive, device);
+  bytes.load_into(archive, device);
   return archive;
-}
-
-ArchiveTree* child_of(ArchiveTree& tree, const std::string& key) {
-  const auto found = tree.children.find(key);
-  return found == tree.children.end() ? nullptr : &found->second;
 }
 
 // Replaces the addresses in one group, in order.
@@ -139,6 +133,15 @@ void number_params(ArchiveTree& group, std::map<std::string, std::string>& posit
 }
 
 }  // namespace
+
+ArchiveTree* child_of(ArchiveTree& tree, const std::string& key) {
+  const auto found = tree.children.find(key);
+  return found == tree.children.end() ? nullptr : &found->second;
+}
+
+const ArchiveTree* child_of(const ArchiveTree& tree, const std::string& key) {
+  return child_of(const_cast<ArchiveTree&>(tree), key);
+}
 
 ArchiveTree tree_of(const std::function<void(OutputArchive&)>& save) {
   auto archive = load_back(save, at::kCPU);

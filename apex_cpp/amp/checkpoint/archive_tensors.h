@@ -19,6 +19,10 @@ struct ArchiveTree {
   std::map<std::string, ArchiveTree> children;
 };
 
+/// The archive of that name in `tree`; null where there is none.
+ArchiveTree* child_of(ArchiveTree& tree, const std::string& key);
+const ArchiveTree* child_of(const ArchiveTree& tree, const std::string& key);
+
 /// What `save` writes, read back on the CPU. Takes memory for the tensors twice while it runs: for the archive's bytes, and for
 /// the copies that are answered.
 ArchiveTree tree_of(const std::function<void(torch::serialize::OutputArchive&)>& save);

@@ -47,9 +47,7 @@ class Loading {
       LossScaler(LossScale(1.0)).restore(scaler.loss_scale, scaler.unskipped);
     }
     check_generator_states(content_.generators);
-    for (const auto* optimizer : parts_.optimizers) {
-      if (auto* stash = stash_of(*optimizer)) stash->adopt_new_params();
-    }
+    for (size_t i = 0; i < parts_.optimizers.size(); ++i) make_masters(*parts_.optimizers[i], content_.optimizers[i]);
   }
 
   std::vector<std::string> apply() {
@@ -93,6 +91,18 @@ class Loading {
       loads_.emplace_back(*optimizers[i], stash);
       loads_.back().check_fits(names_, content_.optimizers[i]);
     }
+  }
+
+  // A parameter that is frozen now may have been trained when the file was written: its master is in there.
+  static void make_masters(const torch::optim::Optimizer& optimizer, const OptimizerContent& content) {
+    auto* stash = stash_of(optimizer);
+    if (!stash) return;
+    const OptimizerParams here(optimizer, stash);
+    std::vector<at::Tensor> once_trained;
+    for (size_t i = 0; i < here.params.size(); ++i) {
+      if (content.params[i].master.defined()) once_trained.push_back(here.params[i].model);
+    }
+    stash->adopt_new_params(once_trained);
   }
 
   void load_optimizers() {

@@ -60,9 +60,9 @@ class WithoutScratch {
   std::vector<std::pair<torch::optim::LBFGSParamState*, std::optional<std::vector<at::Tensor>>>> taken_;
 };
 
-ArchiveTree tree_without_masters(const Optimizer& optimizer) {
+ArchiveTree state_without_masters(const Optimizer& optimizer) {
   const SaveWithoutMasters guard(optimizer);
-  return tree_of([&](OutputArchive& archive) { optimizer.save(archive); });
+  return saved_state_of(optimizer);
 }
 
 // torch's Optimizer, which a class of the program's own may inherit `save` from, saves nothing.
@@ -75,8 +75,7 @@ void check_saves_state(const Optimizer& optimizer, const ArchiveTree& saved) {
 }
 
 ArchiveTree archive_of(const Optimizer& optimizer) {
-  const WithoutScratch guard(optimizer);
-  auto tree = tree_without_masters(optimizer);
+  auto tree = state_without_masters(optimizer);
   check_saves_state(optimizer, tree);
   name_params_by_position(tree);
   return tree;
@@ -84,16 +83,16 @@ ArchiveTree archive_of(const Optimizer& optimizer) {
 
 // A sharded optimizer's masters are in its state, which has its moments in the layout of the class that it saves as.
 void take_masters(ArchiveTree& archive, std::vector<OptimizerParam>& params) {
-  const auto states = archive.children.find("state");
-  if (states == archive.children.end()) return;
-  for (auto state = states->second.children.begin(); state != states->second.children.end();) {
+  ArchiveTree* states = child_of(archive, "state");
+  if (!states) return;
+  for (auto state = states->children.begin(); state != states->children.end();) {
     auto& values = state->second.values;
     const auto master = values.find(kOwnMasterKey);
     if (master != values.end()) {
       params.at(std::stoul(state->first)).master = master->second.toTensor();
       values.erase(master);
     }
-    state = values.empty() ? states->second.children.erase(state) : std::next(state);
+    state = values.empty() ? states->children.erase(state) : std::next(state);
   }
 }
 
@@ -108,17 +107,12 @@ std::string difference(const ArchiveTree& here, const ArchiveTree& there, const 
     if (!alike) return "has " + found->second.tagKind() + " for '" + path + key + "', not " + value.tagKind();
   }
   for (const auto& [key, child] : here.children) {
-    const auto found = there.children.find(key);
-    if (found == there.children.end()) return "has no '" + path + key + "'";
-    const auto inside = difference(child, found->second, path + key + "/");
+    const ArchiveTree* found = child_of(there, key);
+    if (!found) return "has no '" + path + key + "'";
+    const auto inside = difference(child, *found, path + key + "/");
     if (!inside.empty()) return inside;
   }
   return "";
-}
-
-const ArchiveTree* child_of(const ArchiveTree& tree, const std::string& key) {
-  const auto found = tree.children.find(key);
-  return found == tree.children.end() ? nullptr : &found->second;
 }
 
 // The states of optimizers that have tensors like their parameters, and perhaps counters.
@@ -154,9 +148,9 @@ at::Tensor placed_like(const at::Tensor& param, const at::Tensor& state) {
 }
 
 ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
-  const auto states = archive.children.find("state");
-  if (states == archive.children.end()) return archive;
-  for (auto& [position, state] : states->second.children) {
+  ArchiveTree* states = child_of(archive, "state");
+  if (!states) return archive;
+  for (auto& [position, state] : states->children) {
     const at::Tensor param = params.params.at(std::stoul(position)).stepped.detach();
     for (auto& item : state.values) {
       item.second = map_ivalue(item.second, [&](const at::Tensor& tensor) { return placed_like(param, tensor); });
@@ -168,10 +162,10 @@ ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
 // torch's optimizers may list a tied parameter many times. Each time its state is asked for, and only the first one gets it:
 // the others are to ask for a state that there is not.
 ArchiveTree asking_once(ArchiveTree archive) {
-  const auto groups = archive.children.find("param_groups");
-  if (groups == archive.children.end()) return archive;
+  ArchiveTree* groups = child_of(archive, "param_groups");
+  if (!groups) return archive;
   std::unordered_set<std::string> asked;
-  for (auto& [index, group] : groups->second.children) {
+  for (auto& [index, group] : groups->children) {
     for (auto& [key, value] : group.values) {
       if (!value.isString() || asked.insert(value.toStringRef()).second) continue;
       value = std::to_string(std::numeric_limits<size_t>::max());
@@ -209,6 +203,11 @@ std::string ParamNames::find(const at::Tensor& param) const {
   return found == names_.end() ? "" : found->second;
 }
 
+ArchiveTree saved_state_of(const Optimizer& optimizer) {
+  const WithoutScratch guard(optimizer);
+  return tree_of([&](OutputArchive& archive) { optimizer.save(archive); });
+}
+
 OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* stash, const ParamNames& names) {
   OptimizerContent content;
   content.class_name = class_name_of(optimizer);
@@ -232,7 +231,7 @@ OptimizerLoad::OptimizerLoad(Optimizer& optimizer, const OptimizerStash* stash) 
   States states;
   std::swap(states, optimizer_.state());
   try {
-    before_ = tree_without_masters(optimizer_);
+    before_ = state_without_masters(optimizer_);
   } catch (...) {
     std::swap(states, optimizer_.state());
     throw;

@@ -38,6 +38,9 @@ class ParamNames {
   std::map<const at::TensorImpl*, std::string> names_;
 };
 
+/// What the optimizer's `save` writes. LBFGS's, which may fail between its steps, is without scratch tensors.
+ArchiveTree saved_state_of(const torch::optim::Optimizer& optimizer);
+
 /// Everything that the optimizer's next steps depend on but gradients. The masters in the answer are the optimizer's own
 /// tensors, its state is a copy on the CPU.
 OptimizerContent content_of(const torch::optim::Optimizer& optimizer, const OptimizerStash* stash, const ParamNames& names);

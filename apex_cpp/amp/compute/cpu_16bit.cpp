@@ -14,6 +14,9 @@
 #include <sstream>
 #include <vector>
 
+// Of mkl_service.h; null where LibTorch was built without MKL.
+extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
+
 namespace apex::amp::detail {
 namespace {
 
@@ -100,11 +103,18 @@ double measured_ratio(c10::ScalarType type) {
   return native_time / float32_time;
 }
 
+// For the calling thread alone: `at::set_num_threads` would hold for every thread that LibTorch has yet to see. After a call of
+// that MKL has a number of its own.
+void compute_alone() {
+  at::get_num_threads();  // LibTorch sets a thread's numbers when it is first asked for
+  ::omp_set_num_threads(1);
+  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(1);
+}
+
 /// On a thread of its own, which has none of this one's casts, and computes alone.
 double native_over_float32(c10::ScalarType type) {
   const auto alone = [type] {
-    at::get_num_threads();  // LibTorch sets a thread's number when it is first asked for
-    ::omp_set_num_threads(1);
+    compute_alone();
     return measured_ratio(type);
   };
   return std::async(std::launch::async, alone).get();

@@ -18,8 +18,8 @@ struct CpuCompute {
 /// What `wanted` comes down to for `type`. For `automatic` the environment variable APEX_CPP_CPU_16BIT may say native or
 /// float32; else it is decided once a process: FP32 on a processor without instructions for the type, or where
 /// ONEDNN_MAX_CPU_ISA takes them away; otherwise native, unless a measurement of a twentieth of a second, the products of a
-/// small step both ways on one thread, shows native kernels to be several times slower. Thread-safe. Errors: ValueError for another value
-/// of the variable.
+/// small step both ways on one thread, shows native kernels to be several times slower. Thread-safe. Errors: ValueError for
+/// another value of the variable.
 CpuCompute cpu_compute(opt_levels::Cpu16Bit wanted, c10::ScalarType type);
 
 }  // namespace apex::amp::detail

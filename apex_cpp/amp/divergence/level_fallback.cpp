@@ -2,13 +2,14 @@
 
 #include <ATen/ops/isnan.h>
 #include <c10/util/Exception.h>
-#include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/checkpoint/archive_tensors.h>
+#include <apex_cpp/amp/checkpoint/optimizer_content.h>
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/scaling/loss_scaler.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/printing.h>
+#include <apex_cpp/amp/tensors/op_tensors.h>
 
 #include <map>
 #include <optional>
@@ -58,9 +59,16 @@ std::string spoilt_tensor(const torch::nn::Module& module) {
   return {};
 }
 
+bool has_nonfinite(const c10::IValue& value) {
+  bool found = false;
+  detail::for_each_tensor(
+      value, [&](const at::Tensor& tensor) { found = found || (is_number(tensor) && detail::has_nonfinite(tensor)); });
+  return found;
+}
+
 bool has_nonfinite(const detail::ArchiveTree& tree) {
   for (const auto& [key, value] : tree.values)
-    if (value.isTensor() && is_number(value.toTensor()) && detail::has_nonfinite(value.toTensor())) return true;
+    if (has_nonfinite(value)) return true;
   for (const auto& [key, child] : tree.children)
     if (has_nonfinite(child)) return true;
   return false;
@@ -71,8 +79,7 @@ std::string spoilt_part(const detail::SavedParts& parts) {
     if (auto tensor = spoilt_tensor(*model); !tensor.empty()) return tensor + " of the model";
   for (const auto* optimizer : parts.optimizers) {
     if (dynamic_cast<const ShardedOptimizer*>(optimizer)) continue;
-    const auto state = detail::tree_of([&](torch::serialize::OutputArchive& archive) { optimizer->save(archive); });
-    if (has_nonfinite(state)) return "the state of an optimizer";
+    if (has_nonfinite(detail::saved_state_of(*optimizer))) return "the state of an optimizer";
   }
   return {};
 }

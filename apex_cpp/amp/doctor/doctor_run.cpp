@@ -92,7 +92,7 @@ void DoctorRun::end() {
   auto& session = detail::require_session("Doctor");
   record_->skipped.push_back(detail::was_skipped(session));
   if (!record_->observer) return;
-  record_->observed.calls = record_->observer->take().calls;
+  record_->observed.calls = record_->observer->take();
   record_->observed.loss_scale = detail::newest_loss_scale(session);
   record_->observer.reset();
 }

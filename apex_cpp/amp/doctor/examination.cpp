@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "opt_levels/resolve.h"
 
@@ -88,21 +89,24 @@ RunRecord Examination::run(const OptLevel& level, const RunRecord& plan, uint64_
   return *record;
 }
 
-RunRecord Examination::train(const OptLevel& level, uint64_t seed) {
+RunRecord Examination::train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> disturb) {
   if (options_.on_run()) options_.on_run()("training at " + level.name());
-  return run(level, plan_for(options_.steps()), seed);
+  auto plan = plan_for(options_.steps());
+  plan.disturb_weights = disturb;
+  return run(level, plan, seed);
 }
 
 const Examination::Reference& Examination::reference_at(int64_t step, double loss_scale, c10::ScalarType low_type) {
-  const auto [found, is_new] = references_.try_emplace({step, loss_scale});
-  if (!is_new) return found->second;
+  const auto found = references_.find({step, loss_scale});
+  if (found != references_.end()) return found->second;
   if (options_.on_run()) options_.on_run()("observing " + reference_level_.name());
   const auto level = reference_level_.with(InitializeOptions().loss_scale(loss_scale));
   auto plan = plan_for(step + 1, step);
-  found->second.step = run(level, plan, options_.seed()).observed;
+  Reference reference;
+  reference.step = run(level, plan, options_.seed()).observed;
   plan.disturb_weights = low_type;
-  found->second.control = run(level, plan, options_.seed()).observed;
-  return found->second;
+  reference.control = run(level, plan, options_.seed()).observed;
+  return references_.emplace(std::pair(step, loss_scale), std::move(reference)).first->second;
 }
 
 // A dynamic scale comes down to where the step's gradients fit, in steps that would be skipped: what overflows on the way is
@@ -160,13 +164,9 @@ void Examination::train_references(int64_t seeds) {
 }
 
 const std::vector<double>& Examination::disturbed_losses(c10::ScalarType low_type) {
-  const auto [found, is_new] = disturbed_losses_.try_emplace(low_type);
-  if (!is_new) return found->second;
-  if (options_.on_run()) options_.on_run()("training at " + reference_level_.name());
-  auto plan = plan_for(options_.steps());
-  plan.disturb_weights = low_type;
-  const auto record = run(reference_level_, plan, options_.seed());
-  return found->second = record.is_lost() ? reference_losses_.front() : record.losses;
+  if (disturbed_losses_) return *disturbed_losses_;
+  const auto record = train(reference_level_, options_.seed(), low_type);
+  return disturbed_losses_.emplace(record.is_lost() ? reference_losses_.front() : record.losses);
 }
 
 // Where seeds change nothing, as with weights from a file, any last bit would be too much otherwise. Weights that are some
@@ -177,15 +177,15 @@ double Examination::spread_by_rounding(size_t steps, double loss, c10::ScalarTyp
   return std::max(std::abs(loss) * kRoundingErrors * unit_roundoff(low_type), mean_loss(off, std::min(steps, off.size())));
 }
 
-double Examination::highest_loss(size_t steps, c10::ScalarType low_type) {
+bool Examination::is_low_enough(double loss, size_t steps, c10::ScalarType low_type) {
   train_references(options_.seeds());
   double lowest = INFINITY, highest = -INFINITY;
   for (const auto& losses : reference_losses_) {
-    const double loss = mean_loss(losses, std::min(steps, losses.size()));
-    lowest = std::min(lowest, loss);
-    highest = std::max(highest, loss);
+    const double of_seed = mean_loss(losses, std::min(steps, losses.size()));
+    lowest = std::min(lowest, of_seed);
+    highest = std::max(highest, of_seed);
   }
-  return highest + std::max(highest - lowest, spread_by_rounding(steps, highest, low_type));
+  return loss <= highest + (highest - lowest) || loss <= highest + spread_by_rounding(steps, highest, low_type);
 }
 
 bool Examination::trains(const OptLevel& level) {
@@ -193,7 +193,7 @@ bool Examination::trains(const OptLevel& level) {
   const auto record = train(level, options_.seed());
   const auto losses = losses_of_taken_steps(record);
   const bool goes_on = !record.is_lost() && 2 * losses.size() >= static_cast<size_t>(options_.steps());
-  return goes_on && mean_loss(losses, losses.size()) <= highest_loss(losses.size(), low_type_of(level));
+  return goes_on && is_low_enough(mean_loss(losses, losses.size()), losses.size(), low_type_of(level));
 }
 
 }  // namespace apex::amp::detail

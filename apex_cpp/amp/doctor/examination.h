@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct Finding {
   ObservedStep step;
 };
 
-/// Runs a program at levels and compares them with the reference, whose runs it keeps.
+/// Runs a program at levels of one 16-bit type and compares them with the reference, whose runs it keeps.
 class Examination {
  public:
   Examination(DoctorProgram program, DoctorOptions options);
@@ -42,18 +43,18 @@ class Examination {
     ObservedStep step, control;
   };
   RunRecord run(const OptLevel& level, const RunRecord& plan, uint64_t seed);
-  RunRecord train(const OptLevel& level, uint64_t seed);
+  /// `disturb`: from weights that are some rounding errors of this type off.
+  RunRecord train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> disturb = std::nullopt);
   /// At the reference level with each of the first `seeds` seeds. Errors: RuntimeError where such a run is lost.
   void train_references(int64_t seeds);
   /// With the loss scale and the 16-bit type of the level that is compared with it.
   const Reference& reference_at(int64_t step, double loss_scale, c10::ScalarType low_type);
   RunRecord observe(const OptLevel& level, int64_t step);
-  /// The highest loss, averaged over the last quarter of the first `steps` steps, with which a run still trains.
-  double highest_loss(size_t steps, c10::ScalarType low_type);
+  /// Whether a run still trains that comes to this loss, averaged over the last quarter of the first `steps` steps.
+  bool is_low_enough(double loss, size_t steps, c10::ScalarType low_type);
   /// Of the loss, averaged so, by rounding errors of the 16-bit type.
   double spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type);
-  /// At the reference level from weights that are some rounding errors of the 16-bit type off; those of the reference itself
-  /// where such a run is lost.
+  /// At the reference level from disturbed weights; those of the reference itself where such a run is lost.
   const std::vector<double>& disturbed_losses(c10::ScalarType low_type);
 
   DoctorProgram program_;
@@ -61,7 +62,7 @@ class Examination {
   OptLevel reference_level_;
   std::map<std::pair<int64_t, double>, Reference> references_;  // by step and loss scale
   std::vector<std::vector<double>> reference_losses_;           // of each seed
-  std::map<c10::ScalarType, std::vector<double>> disturbed_losses_;
+  std::optional<std::vector<double>> disturbed_losses_;
 };
 
 }  // namespace apex::amp::detail

@@ -99,10 +99,10 @@ void StepObserver::stop() {
   alive_.clear();
 }
 
-ObservedStep StepObserver::take() {
+std::vector<ObservedCall> StepObserver::take() {
   stop();
-  std::stable_sort(step_.calls.begin(), step_.calls.end(), [](const auto& a, const auto& b) { return a.order < b.order; });
-  return std::move(step_);
+  std::stable_sort(calls_.begin(), calls_.end(), [](const auto& a, const auto& b) { return a.order < b.order; });
+  return std::move(calls_);
 }
 
 std::unique_ptr<at::ObserverContext> StepObserver::on_start(const at::RecordFunction& function) {
@@ -159,9 +159,9 @@ void StepObserver::end(const at::RecordFunction& function, Pending& pending) {
   }
   if (pending.call.outputs.empty()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  pending.tapped.number = step_.calls.size();
+  pending.tapped.number = calls_.size();
   pending.call.order = order_of_next();
-  step_.calls.push_back(std::move(pending.call));
+  calls_.push_back(std::move(pending.call));
   tap_gradients(pending.tapped, weak_from_this());
 }
 
@@ -195,8 +195,8 @@ void StepObserver::find_function(const at::Tensor& tensor) {
   const auto names = newest_parameter_names();
   if (call.module.empty() && names) call.module = module_by_edges(*node, *names);
   const std::lock_guard<std::mutex> lock(mutex_);
-  tap_function(step_.calls.size(), *node, weak_from_this());
-  step_.calls.push_back(std::move(call));
+  tap_function(calls_.size(), *node, weak_from_this());
+  calls_.push_back(std::move(call));
 }
 
 void StepObserver::remember(const NodePtr& node) {
@@ -217,14 +217,14 @@ void StepObserver::add_output_grad(size_t call, size_t output, const at::Tensor&
   const at::DisableRecordFunctionGuard own_calls;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stopped_ || !is_observed(grad)) return;
-  step_.calls[call].output_grads[output] = grad.detach().clone();
+  calls_[call].output_grads[output] = grad.detach().clone();
 }
 
 void StepObserver::add_input_grad(size_t call, size_t input, const at::Tensor& grad) {
   const at::DisableRecordFunctionGuard own_calls;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stopped_ || !is_observed(grad)) return;
-  auto& sum = step_.calls[call].input_grads[input];
+  auto& sum = calls_[call].input_grads[input];
   sum = sum.defined() ? sum.to(at::kDouble) + grad.detach().to(at::kDouble) : grad.detach().clone();
 }
 

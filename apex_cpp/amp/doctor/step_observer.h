@@ -23,7 +23,7 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   void start();
   /// Ends the recording; what hooks still see afterwards is dropped.
   void stop();
-  ObservedStep take();
+  std::vector<ObservedCall> take();
 
   void add_output_grad(size_t call, size_t output, const at::Tensor& grad) override;
   void add_input_grad(size_t call, size_t input, const at::Tensor& grad) override;
@@ -47,7 +47,7 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   void end_inside_function(const at::RecordFunction& function, const Pending& pending);
   void find_function(const at::Tensor& tensor);
   /// Even numbers for what is recorded where it happens; autograd functions, which show later, come between.
-  int64_t order_of_next() const { return 2 * static_cast<int64_t>(step_.calls.size()); }
+  int64_t order_of_next() const { return 2 * static_cast<int64_t>(calls_.size()); }
   void remember(const NodePtr& node);
   at::Tensor copy_of(const at::Tensor& tensor);
 
@@ -56,7 +56,7 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   at::CallbackHandle callback_ = 0;
   StepObserver* outer_ = nullptr;
   int depth_ = 0;
-  ObservedStep step_;
+  std::vector<ObservedCall> calls_;
   std::unordered_map<const at::TensorImpl*, Copy> copies_;
   std::unordered_set<const torch::autograd::Node*> known_;  // those that have a call already
   std::vector<NodePtr> alive_;                              // keeps their addresses from being used again

@@ -94,6 +94,8 @@ std::string common_path(const std::string& a, const std::string& b) {
   return a.substr(0, end);
 }
 
+std::string module_or_model(const std::string& module) { return module.empty() ? "model" : module; }
+
 Kind kind_of(const Worst& outputs) {
   if (outputs.nonfinite > 0) return Kind::nonfinite;
   return outputs.lost > 0.5 ? Kind::underflow : Kind::precision;
@@ -123,7 +125,7 @@ Verdict verdict_on(const Compared& blamed_call, const ObservedStep& level, doubl
   const Worst& worst = blamed_call.outputs.agrees(threshold) ? blamed_call.inputs : blamed_call.outputs;
   divergence.kind = kind_of(worst);
   divergence.backward = backward;
-  divergence.module = modules[call].empty() ? "model" : modules[call];
+  divergence.module = module_or_model(modules[call]);
   divergence.op = level.calls[call].op;
   divergence.sqnr = worst.sqnr;
   divergence.count = worst.nonfinite;
@@ -173,12 +175,12 @@ Verdict first_divergent_call(const ObservedStep& reference, const ObservedStep& 
   return {};
 }
 
-void blame_weight(const std::string& parameter, Divergence& divergence) {
-  const std::string module = module_path_of(parameter);
+Divergence by_weight(const std::string& parameter) {
+  Divergence divergence;
   divergence.kind = Kind::weight;
-  divergence.backward = false;
-  divergence.module = module.empty() ? "model" : module;
+  divergence.module = module_or_model(module_path_of(parameter));
   divergence.op = parameter.substr(parameter.rfind('.') + 1);
+  return divergence;
 }
 
 }  // namespace
@@ -187,8 +189,8 @@ void blame_weight(const std::string& parameter, Divergence& divergence) {
 Verdict first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
                          const Thresholds& thresholds) {
   auto verdict = first_divergent_call(reference, control, level, thresholds);
-  const bool by_weight = reference.nonfinite_weight.empty() && !level.nonfinite_weight.empty();
-  if (verdict.divergence && by_weight) blame_weight(level.nonfinite_weight, verdict.divergence);
+  const bool spoilt = reference.nonfinite_weight.empty() && !level.nonfinite_weight.empty();
+  if (verdict.divergence && spoilt) verdict.divergence = by_weight(level.nonfinite_weight);
   return verdict;
 }
 

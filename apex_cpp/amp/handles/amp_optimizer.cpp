@@ -150,21 +150,6 @@ std::vector<at::Tensor> AmpOptimizerBase::read_masters(torch::serialize::InputAr
   return masters;
 }
 
-// torch's optimizers keep the state of a parameter that an archive has none for. An archive in a layout of the class's own is
-// left to the class.
-void AmpOptimizerBase::replace_state(torch::serialize::InputArchive& archive, const std::function<void()>& load) {
-  torch::serialize::InputArchive loaded;
-  if (!archive.try_read("state", loaded)) return load();
-  auto& state = stash_->handle()->state();
-  auto before = std::exchange(state, {});
-  try {
-    load();
-  } catch (...) {
-    state = std::move(before);
-    throw;
-  }
-}
-
 void AmpOptimizerBase::after_load(const std::vector<at::Tensor>& masters) {
   if (!stash_->session().enabled()) return;
   match_state_to_params(*stash_->handle(), stash_->session().has_masters());

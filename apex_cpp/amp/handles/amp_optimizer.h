@@ -10,6 +10,7 @@
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/optimizer_classes/left_behind.h>
 #include <apex_cpp/amp/optimizer_classes/own_class.h>
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
 
 namespace apex::amp {
 
@@ -49,7 +50,6 @@ class AmpOptimizerBase {
   void keep_casts() const;
   void write_masters(torch::serialize::OutputArchive& archive) const;
   std::vector<at::Tensor> read_masters(torch::serialize::InputArchive& archive);
-  void replace_state(torch::serialize::InputArchive& archive, const std::function<void()>& load);
   void after_load(const std::vector<at::Tensor>& masters);
 
  private:
@@ -140,7 +140,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// state replaces all that is here, and where loading fails all state stays.
   void load(torch::serialize::InputArchive& archive) override {
     const auto masters = read_masters(archive);
-    replace_state(archive, [&] { Opt::load(archive); });
+    detail::load_replacing_state(*this, archive, [&] { Opt::load(archive); });
     after_load(masters);
   }
 };

@@ -32,11 +32,11 @@ void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& a
 /// Sets train() or eval() of `to` and of each of its children as `from` has them.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to);
 
-/// Sets train() or eval() of a module after that of its copy. What the two share is left as the copy's call has set it: nested
-/// handles would set each child of theirs twice, and so on down.
+/// Sets train() or eval() of a module after that of its copy, which is of its class. Patched modules that the two share are
+/// left as the copy's call has set them: nested handles would set each child of theirs twice, and so on down.
 void set_training_again(torch::nn::Module& original, bool on);
-/// Whether `module` is among what the calling thread leaves as it is for that.
-bool training_is_set(const torch::nn::Module& module);
+/// Whether the calling thread leaves patched modules as they are for that.
+bool training_is_set();
 
 /// Says once, in a warning, that a handle stands for a module of a class derived from its own.
 void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as);
@@ -109,7 +109,8 @@ class AmpedModule : public Impl, public CastsForward {
   bool amp_stands_for_another() const override { return amp_stands_for_derived_; }
 
   void train(bool on = true) override {
-    if (training_is_set(*this)) return;
+    if (training_is_set()) return;
+    if (amp_stands_for_derived_) return amp_original_->train(on);  // its class may have a train() of its own
     Impl::train(on);
     if (amp_original_) set_training_again(*amp_original_, on);
   }

@@ -30,8 +30,9 @@ bool with_class(const Optimizer& optimizer, F&& f) {
 
 void check_class(const Optimizer& optimizer, const std::type_info* own_class) {
   if (dynamic_cast<const AmpOptimizerBase*>(&optimizer)) return;  // another error
-  const bool known = own_class ? typeid(optimizer) == *own_class
-                               : dynamic_cast<const MakesAmpHandle*>(&optimizer) || with_class(optimizer, [](auto*) {});
+  const auto* maker = dynamic_cast<const MakesAmpHandle*>(&optimizer);
+  if (maker && !own_class) own_class = maker->amp_handle_class();
+  const bool known = own_class ? typeid(optimizer) == *own_class : maker || with_class(optimizer, [](auto*) {});
   const std::string name = c10::demangle(typeid(optimizer).name());
   TORCH_CHECK_TYPE(
       known, "amp::initialize was given a ", name, " as a ",

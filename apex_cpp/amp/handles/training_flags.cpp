@@ -3,35 +3,32 @@
 #include <utility>
 
 namespace apex::amp::detail {
-
 namespace {
 
-// The original that is being set; null outside of that.
-const torch::nn::Module*& set_again() {
-  static thread_local const torch::nn::Module* original = nullptr;
-  return original;
+bool& is_set_again() {
+  static thread_local bool is_set = false;
+  return is_set;
 }
 
 class SetAgain {
  public:
-  explicit SetAgain(const torch::nn::Module& original) : outer_(std::exchange(set_again(), &original)) {}
-  ~SetAgain() { set_again() = outer_; }
+  SetAgain() : outer_(std::exchange(is_set_again(), true)) {}
+  ~SetAgain() { is_set_again() = outer_; }
   SetAgain(const SetAgain&) = delete;
   SetAgain& operator=(const SetAgain&) = delete;
 
  private:
-  const torch::nn::Module* outer_;
+  bool outer_;
 };
 
 }  // namespace
 
 void set_training_again(torch::nn::Module& original, bool on) {
-  const SetAgain guard(original);
+  const SetAgain guard;
   original.train(on);
 }
 
-// The original itself may be a patched module of a derived class.
-bool training_is_set(const torch::nn::Module& module) { return set_again() && set_again() != &module; }
+bool training_is_set() { return is_set_again(); }
 
 // Parents come before their children, which are left with flags of their own.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to) {

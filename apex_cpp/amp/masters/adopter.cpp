@@ -6,12 +6,13 @@
 #include <apex_cpp/amp/tensors/low_precision.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace apex::amp::detail {
 namespace {
 
 // The optimizer's view of the masters: the model params behind them, in its own groups' order.
-void describe_copies(const MasterTable& table, const MasterTable::Groups& groups, MasterStep& step) {
+void describe_copies(const MasterTable& table, const ParamGroups& groups, MasterStep& step) {
   step.model_params.clear();
   for (const auto& group : groups) {
     auto& copies = step.model_params.emplace_back(group.params().size());
@@ -52,15 +53,21 @@ bool Adopter::is_frozen(const at::Tensor& param) const {
 
 bool Adopter::is_due(const ParamGroups& groups) const {
   if (!adopted_once_ || has_gone_ || !seen_.still(groups)) return true;
-  return std::any_of(frozen_.begin(), frozen_.end(),
-                     [&](const auto& place) { return !is_frozen(groups[place.first].params()[place.second]); });
+  return std::any_of(frozen_.begin(), frozen_.end(), [&](const at::Tensor& param) { return !is_frozen(param); });
 }
 
-std::vector<Adopter::NewParam> Adopter::new_params(ParamGroups& groups) {
+std::vector<Adopter::NewParam> Adopter::new_params(ParamGroups& groups, const KnownParamOf& known_param_of,
+                                                   const std::vector<at::Tensor>& once_trained) {
+  std::unordered_set<const at::TensorImpl*> thawed;
+  for (const at::Tensor& param : once_trained) {
+    if (is_low_precision(param.scalar_type()) && !session_.master_of(param).defined())
+      thawed.insert(param.unsafeGetTensorImpl());
+  }
   std::vector<NewParam> found;
   for (auto& group : groups) {
     for (auto& param : group.params()) {
-      if (!table_.find_stepped(param) && !is_frozen(param)) found.push_back({param, known_master_of_(param)});
+      const bool is_trained = !is_frozen(param) || thawed.count(param.unsafeGetTensorImpl()) > 0;
+      if (is_trained && !table_.find_stepped(param)) found.push_back({param, known_param_of(param)});
     }
   }
   return found;
@@ -71,7 +78,7 @@ void Adopter::list_params_once(ParamGroups& groups) {
   for (auto& group : groups) {
     for (at::Tensor& param : group.params()) {
       if (table_.find_stepped(param)) continue;
-      const auto known = table_.known_master(param);
+      const auto known = table_.known_param(param);
       if (const TrainedParam* here = table_.find(known ? known->param : param)) param = here->stepped();
     }
   }
@@ -81,11 +88,12 @@ void Adopter::list_params_once(ParamGroups& groups) {
   });
 }
 
-void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer) {
+void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer, const KnownParamOf& known_param_of,
+                               const std::vector<at::Tensor>& once_trained) {
   auto& groups = optimizer.param_groups();
   found_groups_ = found_groups_ || !groups.empty();
   list_params_once(groups);
-  auto params = new_params(groups);
+  auto params = new_params(groups, known_param_of, once_trained);
   const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
   TORCH_CHECK(!sharded || sharded->keeps_masters() || !session_.has_masters(),
               "This opt level trains FP32 master weights, and the sharded optimizer was made with store_params(false). Leave "
@@ -103,13 +111,12 @@ void Adopter::remember(const ParamGroups& groups) {
   seen_ = SeenGroups(groups);
   frozen_.clear();
   size_t taken = 0;
-  for (size_t group = 0; group < groups.size(); ++group) {
-    const auto& params = groups[group].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      if (table_.find_stepped(params[i])) {
+  for (const auto& group : groups) {
+    for (const at::Tensor& param : group.params()) {
+      if (table_.find_stepped(param)) {
         ++taken;
       } else {
-        frozen_.emplace_back(group, i);
+        frozen_.push_back(param);
       }
     }
   }

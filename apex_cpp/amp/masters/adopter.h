@@ -4,13 +4,12 @@
 
 #include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <apex_cpp/amp/masters/master_table.h>
-#include <apex_cpp/amp/masters/seen_groups.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/tensors/seen_groups.h>
 
 namespace apex::amp::detail {
 
@@ -20,18 +19,18 @@ namespace apex::amp::detail {
 class Adopter {
  public:
   /// What the session's optimizers know of a tensor as a master, present or former, or as the parameter of a former one.
-  using KnownMasterOf = std::function<std::optional<KnownMaster>(const at::Tensor&)>;
+  using KnownParamOf = std::function<std::optional<KnownParam>(const at::Tensor&)>;
 
-  Adopter(const Session& session, MasterTable& table, KnownMasterOf known_master_of)
-      : session_(session), table_(table), known_master_of_(std::move(known_master_of)) {}
+  Adopter(const Session& session, MasterTable& table) : session_(session), table_(table) {}
 
   /// Whether the groups hold other tensors than at the last call of `adopt_new_params`, or one that is no longer frozen, or the
   /// table has parameters that are in no group. Compares addresses where nothing has changed.
   bool is_due(const ParamGroups& groups) const;
   /// Sorts the parameters that are new since the last call, or no longer frozen. Errors, before anything is changed: TypeError
   /// for a parameter to be trained that is neither 16-bit nor FP32, RuntimeError for one whose master another optimizer keeps,
-  /// ValueError for one in two groups.
-  void adopt_new_params(torch::optim::Optimizer& optimizer);
+  /// ValueError for one in two groups. `once_trained`: parameters that get their masters although they may be frozen now.
+  void adopt_new_params(torch::optim::Optimizer& optimizer, const KnownParamOf& known_param_of,
+                        const std::vector<at::Tensor>& once_trained);
   /// Forgets parameters that are in no group any more, and returns them. State that the optimizer still has under a master's
   /// key goes back to its parameter's.
   std::vector<at::Tensor> forget_gone_params(torch::optim::Optimizer& optimizer);
@@ -41,16 +40,17 @@ class Adopter {
   bool found_groups() const { return found_groups_; }
 
  private:
-  /// A tensor of a group that is to be taken in. `known`: as `KnownMasterOf` says.
+  /// A tensor of a group that is to be taken in. `known`: as `KnownParamOf` says.
   struct NewParam {
     at::Tensor& place;
-    std::optional<KnownMaster> known;
+    std::optional<KnownParam> known;
     const at::Tensor& param() const { return known ? known->param : place; }
     bool is_master() const { return known && !known->param.is_same(place); }
   };
   void check_can_adopt(const at::Tensor& param) const;
   bool is_frozen(const at::Tensor& param) const;
-  std::vector<NewParam> new_params(ParamGroups& groups);
+  std::vector<NewParam> new_params(ParamGroups& groups, const KnownParamOf& known_param_of,
+                                   const std::vector<at::Tensor>& once_trained);
   void list_params_once(ParamGroups& groups);
   void adopt(torch::optim::Optimizer& optimizer, NewParam& param);
   void give_master(torch::optim::Optimizer& optimizer, at::Tensor& param);
@@ -59,10 +59,9 @@ class Adopter {
 
   const Session& session_;
   MasterTable& table_;
-  KnownMasterOf known_master_of_;
   SeenGroups seen_;
-  std::vector<std::pair<size_t, size_t>> frozen_;  // of `seen_`: group and position
-  bool has_gone_ = false;                          // parameters are in the table and in no group
+  std::vector<at::Tensor> frozen_;  // those of `seen_` that are not in the table
+  bool has_gone_ = false;           // parameters are in the table and in no group
   bool adopted_once_ = false;
   bool found_groups_ = false;
 };

@@ -10,28 +10,13 @@
 #include "kernels/multi_tensor.h"
 
 namespace apex::amp::detail {
-namespace {
-
-// Whether passes since the last reduction have added to gradients here, which the next one is to reduce.
-bool is_behind(const TrainedParam& each) {
-  const auto sync = grad_sync_of(each.param);
-  return sync && sync->is_behind();
-}
-
-bool is_unreduced(const TrainedParam* each) { return each->param.grad().defined() && is_behind(*each); }
-
-void scale_all(const std::vector<at::Tensor>& grads, double factor) {
-  if (factor != 1 && !grads.empty()) kernels::multi_tensor_scale(unread_flag(grads.front()), grads, grads, factor);
-}
-
-}  // namespace
 
 void DelayedPasses::enter() {
   std::vector<at::Tensor> kept;
   for (TrainedParam* each : table_.all()) {
     at::Tensor& grad = each->param.mutable_grad();
     if (!grad.defined()) continue;
-    if (is_behind(*each)) {
+    if (is_behind(each->param)) {
       kept.push_back(grad = dense(grad));
     } else {
       each->waiting = std::exchange(grad, at::Tensor());
@@ -45,11 +30,13 @@ void DelayedPasses::enter() {
 // Sparse gradients are refused at the end of the block.
 void DelayedPasses::join(double scale) {
   const auto params = table_.all();
-  const bool is_within_no_sync = std::any_of(params.begin(), params.end(), is_unreduced);
+  const bool is_within_no_sync =
+      std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return has_unreduced_grad(each->param); });
   PassGrads grads;
   for (TrainedParam* each : params) {
     at::Tensor& grad = each->param.mutable_grad();
-    if (!each->waiting.defined() || (is_within_no_sync && is_behind(*each)) || (grad.defined() && grad.is_sparse())) continue;
+    const bool stays = (is_within_no_sync && is_behind(each->param)) || (grad.defined() && grad.is_sparse());
+    if (stays || !each->waiting.defined()) continue;
     each->joined = dense(std::exchange(each->waiting, at::Tensor()));
     grads.add(each->param, grad.defined() ? each->joined : each->joined.clone());
   }

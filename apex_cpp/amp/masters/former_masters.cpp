@@ -4,18 +4,18 @@
 
 namespace apex::amp::detail {
 
-void FormerMasters::add(const KnownMaster& known) {
-  Record record{Weak(known.param.getIntrusivePtr()), Weak(known.master.getIntrusivePtr()), known.mark};
-  record.mark.forget_values();
-  records_.set(known.param, record);
-  records_.set(known.master, std::move(record));
+void FormerMasters::add(const at::Tensor& param, const at::Tensor& master, GradMark mark) {
+  mark.forget_values();
+  const Record record{Weak(param.getIntrusivePtr()), std::move(mark)};
+  records_.set(param, record);
+  records_.set(master, record);
 }
 
-std::optional<KnownMaster> FormerMasters::find(const at::Tensor& tensor) const {
+std::optional<KnownParam> FormerMasters::find(const at::Tensor& tensor) const {
   const Record* found = records_.find(tensor);
   auto alive = found ? found->param.lock() : nullptr;
   if (!alive) return std::nullopt;
-  return KnownMaster{at::Tensor(std::move(alive)), at::Tensor(found->master.lock()), found->mark};
+  return KnownParam{at::Tensor(std::move(alive)), found->mark};
 }
 
 }  // namespace apex::amp::detail

@@ -8,10 +8,9 @@
 
 namespace apex::amp::detail {
 
-/// A model's parameter and its master, and what amp knew of the parameter's gradient.
-struct KnownMaster {
+/// A model's parameter that has or had a master, and what amp knew of its gradient.
+struct KnownParam {
   at::Tensor param;
-  at::Tensor master;
   GradMark mark;
 };
 
@@ -19,14 +18,14 @@ struct KnownMaster {
 /// optimizer. Holds none of the tensors.
 class FormerMasters {
  public:
-  void add(const KnownMaster& known);
+  void add(const at::Tensor& param, const at::Tensor& master, GradMark mark);
   /// By the parameter or the master, as long as the parameter is there.
-  std::optional<KnownMaster> find(const at::Tensor& tensor) const;
+  std::optional<KnownParam> find(const at::Tensor& tensor) const;
 
  private:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Record {
-    Weak param, master;
+    Weak param;
     GradMark mark;
   };
 

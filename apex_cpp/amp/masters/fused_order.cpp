@@ -33,9 +33,7 @@ void FusedOrder::exit(LossScaler& scaler) {
   // Clipping is about the gradients of its time: it goes into them now, and not into those that came since.
   const double of_stashed = clip_ * out / scale_;
   scaler.axpby(grads.again, grads.stashed, grads.again, out / incoming, of_stashed);
-  if (of_stashed != 1 && !grads.older.empty()) {  // BWD-31
-    kernels::multi_tensor_scale(unread_flag(grads.older.front()), grads.older, grads.older, of_stashed);
-  }
+  scale_all(grads.older, of_stashed);  // BWD-31
   clip_ = 1.0;
   scale_ = out;
   pending_ = true;

@@ -9,7 +9,7 @@
 namespace apex::amp::detail {
 namespace {
 
-std::vector<at::Tensor> grads_of(const MasterTable::Groups& groups) {
+std::vector<at::Tensor> grads_of(const ParamGroups& groups) {
   std::vector<at::Tensor> grads;
   for (const auto& param : params_of(groups)) {
     if (param.grad().defined()) grads.push_back(param.grad());
@@ -111,7 +111,7 @@ MasterTable::Params GradPasses::not_read_as_they_are() const {
   return grad_scale() == 1.0 ? table_.with_masters() : table_.all();
 }
 
-double GradPasses::clip(const MasterTable::Groups& groups, double max_norm) {
+double GradPasses::clip(const ParamGroups& groups, double max_norm) {
   if (fused_.pending()) return fused_.clip(max_norm);
   follow_model();
   return clip_in_place(grads_of(groups), max_norm);

@@ -73,7 +73,7 @@ class GradPasses {
   double grad_scale() const { return order_ == &fused_ ? fused_.grad_scale() : 1.0; }
   /// Scales the gradients that a step of these groups would use so that their L2 norm is at most `max_norm`. Returns the norm
   /// from before.
-  double clip(const MasterTable::Groups& groups, double max_norm);
+  double clip(const ParamGroups& groups, double max_norm);
 
  private:
   void forget_marked_values();

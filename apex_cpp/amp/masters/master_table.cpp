@@ -44,15 +44,15 @@ TrainedParam& MasterTable::add(const at::Tensor& param, const at::Tensor& master
   entry.param = param;
   entry.master = master;
   if (entry.has_master()) entry.mark_written();
-  entry.mark = std::exchange(early_marks_[param.unsafeGetTensorImpl()], GradMark());
-  early_marks_.erase(param.unsafeGetTensorImpl());
+  if (const GradMark* early = early_marks_.find(param)) entry.mark = *early;
+  early_marks_.erase(param);
   params_.insert(entry.has_master() ? params_.begin() + num_masters_++ : params_.end(), &entry);
   by_param_[param.unsafeGetTensorImpl()] = &entry;
   by_stepped_[entry.stepped().unsafeGetTensorImpl()] = &entry;
   return entry;
 }
 
-std::vector<TrainedParam*> MasterTable::not_in(const Groups& groups) const {
+std::vector<TrainedParam*> MasterTable::not_in(const ParamGroups& groups) const {
   std::unordered_set<const at::TensorImpl*> held;
   for (const auto& group : groups) {
     for (const auto& tensor : group.params()) held.insert(tensor.unsafeGetTensorImpl());
@@ -70,7 +70,7 @@ void MasterTable::forget(const std::vector<TrainedParam*>& gone) {
   for (const TrainedParam* each : gone) {
     drop_from(by_param_, each->param, each);
     drop_from(by_stepped_, each->stepped(), each);
-    if (each->has_master()) former_.add({each->param, each->master, each->mark});
+    if (each->has_master()) former_.add(each->param, each->master, each->mark);
     num_masters_ -= each->has_master();
   }
   const auto goes = [&](const TrainedParam* each) { return going.count(each) > 0; };
@@ -81,7 +81,7 @@ void MasterTable::forget(const std::vector<TrainedParam*>& gone) {
 void MasterTable::set_aside_grad_of(const at::Tensor& param) {
   if (!param.grad().defined()) return;
   TrainedParam* here = find(param);
-  GradMark& mark = here ? here->mark : early_marks_[param.unsafeGetTensorImpl()];
+  GradMark& mark = here ? here->mark : early_marks_.at(param);
   mark = GradMark(param.grad());
   mark.forget_values();
 }
@@ -96,16 +96,16 @@ void MasterTable::drop_from(Index& index, const at::Tensor& tensor, const Traine
   if (found != index.end() && found->second == entry) index.erase(found);
 }
 
-std::optional<KnownMaster> MasterTable::known_master(const at::Tensor& tensor) const {
+std::optional<KnownParam> MasterTable::known_param(const at::Tensor& tensor) const {
   const TrainedParam* here = find_stepped(tensor);
-  if (here && here->has_master()) return KnownMaster{here->param, here->master, here->mark};
+  if (here && here->has_master()) return KnownParam{here->param, here->mark};
   return former_.find(tensor);
 }
 
 TrainedParam* MasterTable::find(const at::Tensor& param) const { return find_in(by_param_, param); }
 TrainedParam* MasterTable::find_stepped(const at::Tensor& tensor) const { return find_in(by_stepped_, tensor); }
 
-std::vector<TrainedParam*> MasterTable::with_masters_in(const Groups& groups) const {
+std::vector<TrainedParam*> MasterTable::with_masters_in(const ParamGroups& groups) const {
   std::vector<TrainedParam*> found;
   std::unordered_set<const TrainedParam*> seen;
   for (const auto& group : groups) {

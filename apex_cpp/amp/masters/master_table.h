@@ -4,8 +4,9 @@
 #include <apex_cpp/amp/masters/former_masters.h>
 #include <apex_cpp/amp/masters/grad_mark.h>
 #include <apex_cpp/amp/masters/value_sample.h>
+#include <apex_cpp/amp/tensors/seen_groups.h>
+#include <apex_cpp/amp/tensors/weak_tensor_map.h>
 #include <c10/util/ArrayRef.h>
-#include <torch/optim/optimizer.h>
 
 #include <list>
 #include <optional>
@@ -50,7 +51,6 @@ struct TrainedParam {
 class MasterTable {
  public:
   using Params = c10::ArrayRef<TrainedParam*>;
-  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
   MasterTable() = default;
   MasterTable(const MasterTable&) = delete;
@@ -59,7 +59,7 @@ class MasterTable {
   /// A parameter that is not here yet, with its master, undefined for a native one.
   TrainedParam& add(const at::Tensor& param, const at::Tensor& master);
   /// Those that the groups hold neither as the model's own nor as what the optimizer steps.
-  std::vector<TrainedParam*> not_in(const Groups& groups) const;
+  std::vector<TrainedParam*> not_in(const ParamGroups& groups) const;
   /// They go with what is kept beside them; their masters become former ones.
   void forget(const std::vector<TrainedParam*>& gone);
 
@@ -70,14 +70,14 @@ class MasterTable {
   TrainedParam* find(const at::Tensor& param) const;
   TrainedParam* find_stepped(const at::Tensor& tensor) const;
   /// By a master that is here, or by a former one or its parameter.
-  std::optional<KnownMaster> known_master(const at::Tensor& tensor) const;
+  std::optional<KnownParam> known_param(const at::Tensor& tensor) const;
 
   /// All of them, in the order in which they came: model params, then native ones.
   Params all() const { return params_; }
   Params with_masters() const { return all().slice(0, num_masters_); }
   Params native() const { return all().slice(num_masters_); }
   /// Those with masters in the order of the optimizer's groups, each once.
-  std::vector<TrainedParam*> with_masters_in(const Groups& groups) const;
+  std::vector<TrainedParam*> with_masters_in(const ParamGroups& groups) const;
 
  private:
   using Index = std::unordered_map<const at::TensorImpl*, TrainedParam*>;
@@ -89,7 +89,7 @@ class MasterTable {
   size_t num_masters_ = 0;
   Index by_param_, by_stepped_;
   FormerMasters former_;
-  std::unordered_map<const at::TensorImpl*, GradMark> early_marks_;  // of parameters that are not here yet
+  WeakTensorMap<GradMark> early_marks_;  // of parameters that are not here yet
 };
 
 }  // namespace apex::amp::detail

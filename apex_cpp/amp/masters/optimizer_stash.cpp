@@ -18,38 +18,38 @@ namespace apex::amp::detail {
 OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind, bool is_own_class)
     : session_(std::move(session)),
       left_behind_(std::move(left_behind)),
-      adopter_(*session_, table_, [this](const at::Tensor& tensor) { return known_master_of(tensor); }),
+      adopter_(*session_, table_),
       passes_(table_),
       gate_(*session_),
       is_own_class_(is_own_class),
       own_steps_(is_own_class) {}
 
-// ---- parameters and masters ----
-
-void OptimizerStash::adopt_new_params() {
-  if (!session_->enabled() || !adopter_.is_due(handle()->param_groups())) return;
-  for (const auto& stash : all_of_session()) stash->forget_gone_params();  // what is new here may come from another
-  adopter_.adopt_new_params(*handle());
+std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session) {
+  std::vector<std::shared_ptr<OptimizerStash>> stashes;
+  for (const auto& weak : session.optimizers) {
+    if (auto stash = std::dynamic_pointer_cast<OptimizerStash>(weak.lock())) stashes.push_back(std::move(stash));
+  }
+  return stashes;
 }
 
-std::vector<std::shared_ptr<OptimizerStash>> OptimizerStash::all_of_session() const {
-  std::vector<std::shared_ptr<OptimizerStash>> all;
-  for (const auto& weak : session_->optimizers) {
-    if (auto stash = std::dynamic_pointer_cast<OptimizerStash>(weak.lock())) all.push_back(std::move(stash));
-  }
-  return all;
+// ---- parameters and masters ----
+
+void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_trained) {
+  if (!session_->enabled() || (once_trained.empty() && !adopter_.is_due(handle()->param_groups()))) return;
+  const auto stashes = stashes_of(*session_);
+  for (const auto& stash : stashes) stash->forget_gone_params();  // what is new here may come from another
+  const auto known_param_of = [&](const at::Tensor& tensor) -> std::optional<KnownParam> {
+    for (const auto& stash : stashes) {
+      if (auto known = stash->table_.known_param(tensor)) return known;
+    }
+    return std::nullopt;
+  };
+  adopter_.adopt_new_params(*handle(), known_param_of, once_trained);
 }
 
 void OptimizerStash::forget_gone_params() {
   if (!handle() || sharded() || passes_.inside() || passes_.waiting()) return;
   strays_.forget(adopter_.forget_gone_params(*handle()));
-}
-
-std::optional<KnownMaster> OptimizerStash::known_master_of(const at::Tensor& tensor) const {
-  for (const auto& stash : all_of_session()) {
-    if (auto known = stash->table_.known_master(tensor)) return known;
-  }
-  return std::nullopt;
 }
 
 void OptimizerStash::set_aside_grads_of(const std::vector<at::Tensor>& params) {
@@ -104,9 +104,16 @@ std::vector<int64_t> OptimizerStash::master_positions() const {
 }
 
 std::vector<at::Tensor> OptimizerStash::masters_from(const std::vector<at::Tensor>& values,
-                                                     const std::vector<int64_t>& positions) const {
+                                                     const std::vector<int64_t>& positions) {
+  const auto params = params_of(handle()->param_groups());
   std::unordered_map<int64_t, at::Tensor> at_position;
-  for (size_t i = 0; i < values.size(); ++i) at_position.emplace(positions.at(i), values[i]);
+  std::vector<at::Tensor> once_trained;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t position = positions.at(i);
+    at_position.emplace(position, values[i]);
+    if (position >= 0 && position < static_cast<int64_t>(params.size())) once_trained.push_back(params[position]);
+  }
+  adopt_new_params(once_trained);
   std::vector<at::Tensor> here;
   for (const int64_t position : master_positions()) here.push_back(at_position[position]);
   return here;
@@ -127,9 +134,10 @@ void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
   const at::NoGradGuard no_grad;
   const auto here = table_.with_masters_in(handle()->param_groups());
   for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i].defined()) here[i]->master.copy_(values[i]);
+    if (!values[i].defined()) continue;
+    here[i]->master.copy_(values[i]);
+    here[i]->mark_written();
   }
-  for (TrainedParam* each : here) each->mark_written();
 }
 
 void OptimizerStash::check_disjoint(const OptimizerStash& other) const {

@@ -38,8 +38,9 @@ class OptimizerStash : public KeepsMasters {
 
   // Parameters and masters.
   /// As `Adopter` says, and forgets parameters that programs have taken out of the groups of this session's optimizers; nothing
-  /// where amp is disabled. While groups hold what they held, it costs a comparison of addresses.
-  void adopt_new_params();
+  /// where amp is disabled. While groups hold what they held, it costs a comparison of addresses. `once_trained`: get masters
+  /// although they may be frozen now, as a file has values for them.
+  void adopt_new_params(const std::vector<at::Tensor>& once_trained = {});
   void check_new_group(const std::vector<at::Tensor>& params) const { adopter_.check_new_group(params); }
   /// Gradients that these have now come from before amp had them to train: they are left where they are.
   void set_aside_grads_of(const std::vector<at::Tensor>& params);
@@ -54,9 +55,9 @@ class OptimizerStash : public KeepsMasters {
   std::vector<at::Tensor> model_params() const;
   /// Where each of `masters` stands among the parameters of all groups, counted once each.
   std::vector<int64_t> master_positions() const;
-  /// Of values that were saved with these positions, those of `masters`. A parameter may have been frozen then, or be now: the
-  /// one has no value, the other's is left out.
-  std::vector<at::Tensor> masters_from(const std::vector<at::Tensor>& values, const std::vector<int64_t>& positions) const;
+  /// Of values that were saved with these positions, those of `masters`: none for a parameter that was frozen then. One that
+  /// is frozen now gets its master.
+  std::vector<at::Tensor> masters_from(const std::vector<at::Tensor>& values, const std::vector<int64_t>& positions);
   /// Errors: RuntimeError unless there is a place for a value of each master, and the values that there are have its shape.
   void check_masters_fit(const std::vector<at::Tensor>& values) const;
   /// Writes saved values that fit into the masters, in order.
@@ -138,11 +139,8 @@ class OptimizerStash : public KeepsMasters {
  private:
   StepsMasters* fused() const { return dynamic_cast<StepsMasters*>(handle()); }
   ShardedOptimizer* sharded() const { return dynamic_cast<ShardedOptimizer*>(handle()); }
-  /// Of the same session, this one included.
-  std::vector<std::shared_ptr<OptimizerStash>> all_of_session() const;
   /// Nothing while a pass is open or gradients wait scaled for another one, which is to unscale those of all.
   void forget_gone_params();
-  std::optional<KnownMaster> known_master_of(const at::Tensor& tensor) const;
   bool in_fused_order() const;
   /// Errors: RuntimeError for gradients that a sharded optimizer has from outside any block of it.
   void check_no_open_grads(const char* caller) const;
@@ -163,5 +161,8 @@ class OptimizerStash : public KeepsMasters {
   bool is_own_class_;
   OwnSteps own_steps_;
 };
+
+/// Those of a session's optimizers.
+std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session);
 
 }  // namespace apex::amp::detail

@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <memory>
+#include <typeinfo>
 
 namespace apex::amp {
 
@@ -16,8 +17,9 @@ struct Session;
 class MakesAmpHandle {
  public:
   virtual ~MakesAmpHandle() = default;
-  /// A handle of the optimizer's own class, move-constructed from it. Errors: TypeError, where the class can tell, if the
-  /// object is of one derived from it.
+  /// The class that handles are made of; null where the class does not tell. Objects of classes derived from it are refused.
+  virtual const std::type_info* amp_handle_class() const { return nullptr; }
+  /// A handle of the optimizer's own class, move-constructed from it.
   virtual std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<detail::Session>& session) = 0;
 
  protected:

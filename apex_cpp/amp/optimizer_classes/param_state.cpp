@@ -8,6 +8,8 @@
 
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 
+#include <utility>
+
 namespace apex::amp::detail {
 namespace {
 
@@ -61,6 +63,19 @@ void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters)
       const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
       if (found != optimizer.state().end()) cast_param_state(*found->second, param.scalar_type());
     }
+  }
+}
+
+void load_replacing_state(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive,
+                          const std::function<void()>& load) {
+  torch::serialize::InputArchive saved;
+  if (!archive.try_read("state", saved)) return load();
+  auto before = std::exchange(optimizer.state(), {});
+  try {
+    load();
+  } catch (...) {
+    optimizer.state() = std::move(before);
+    throw;
   }
 }
 

@@ -30,6 +30,10 @@ void PassGrads::add(const at::Tensor& param, const at::Tensor& stash) {
 
 at::Tensor unread_flag(const at::Tensor& like) { return at::zeros({1}, like.options().dtype(at::kInt).requires_grad(false)); }
 
+void scale_all(const std::vector<at::Tensor>& grads, double factor) {
+  if (factor != 1 && !grads.empty()) kernels::multi_tensor_scale(unread_flag(grads.front()), grads, grads, factor);
+}
+
 at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf) {
   const at::Tensor on_device = at::full({1}, factor, grads[0].options().dtype(at::kFloat).requires_grad(false));
   return std::get<0>(kernels::multi_tensor_unscale_l2norm(found_inf, grads, on_device, /*per_tensor=*/false));

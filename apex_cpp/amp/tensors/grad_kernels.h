@@ -30,6 +30,9 @@ struct PassGrads {
 /// A found_inf for calls whose overflow nobody asks for, on the device of `like`.
 at::Tensor unread_flag(const at::Tensor& like);
 
+/// Multiplies them by `factor`, whatever comes out. No synchronisation.
+void scale_all(const std::vector<at::Tensor>& grads, double factor);
+
 /// The L2 norm of all of grads[i] * factor, float32, one element; raises `found_inf` if it is not finite. No synchronisation.
 at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf);
 

@@ -58,10 +58,12 @@ std::shared_ptr<GradSync> grad_sync_of(const at::Tensor& param) {
   return found ? found->sync.lock() : nullptr;
 }
 
-bool has_unreduced_grad(const at::Tensor& param) {
-  if (!GradSync::any_is_behind() || !param.grad().defined()) return false;
+bool is_behind(const at::Tensor& param) {
+  if (!GradSync::any_is_behind()) return false;
   const auto sync = grad_sync_of(param);
   return sync && sync->is_behind();
 }
+
+bool has_unreduced_grad(const at::Tensor& param) { return param.grad().defined() && is_behind(param); }
 
 }  // namespace apex::amp::detail

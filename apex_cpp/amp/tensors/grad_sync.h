@@ -39,7 +39,10 @@ void drop_grad_sync(const std::vector<at::Tensor>& params, const GradSync& sync)
 /// What reduces the gradient of `param`; null if nothing does.
 std::shared_ptr<GradSync> grad_sync_of(const at::Tensor& param);
 
-/// Whether the parameter has a gradient that passes since the last reduction have added to on this rank alone.
+/// Whether passes since the last reduction have added to the parameter's gradient on this rank alone, which the next one is to
+/// reduce.
+bool is_behind(const at::Tensor& param);
+/// The same, and the parameter has one.
 bool has_unreduced_grad(const at::Tensor& param);
 
 }  // namespace apex::amp::detail

@@ -49,16 +49,10 @@ void list_params_once(ParamGroups& groups, const NameOfParam& name_of) {
   }
 }
 
-bool ListedOnce::is_due(const ParamGroups& groups) const {
-  return !std::equal(groups.begin(), groups.end(), sizes_.begin(), sizes_.end(),
-                     [](const auto& group, size_t size) { return group.params().size() == size; });
-}
-
 void ListedOnce::see_to(ParamGroups& groups, const NameOfParam& name_of) {
   if (!is_due(groups)) return;
   list_params_once(groups, name_of);
-  sizes_.clear();
-  for (const auto& group : groups) sizes_.push_back(group.params().size());
+  seen_ = SeenGroups(groups);
 }
 
 }  // namespace apex::amp::detail

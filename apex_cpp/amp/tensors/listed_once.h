@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/optim/optimizer.h>
+#include <apex_cpp/amp/tensors/seen_groups.h>
 
 #include <functional>
 #include <string>
@@ -12,7 +12,6 @@
 // walks parameters here counts each TensorImpl once, at its first place, and knows it by these functions.
 namespace apex::amp::detail {
 
-using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
 /// What messages call a parameter.
 using NameOfParam = std::function<std::string(const at::Tensor&)>;
 
@@ -38,16 +37,15 @@ void check_one_group_each(const ParamGroups& groups, const NameOfParam& name_of 
 /// Drops what a group lists again. Errors, before anything is changed: as `check_one_group_each`.
 void list_params_once(ParamGroups& groups, const NameOfParam& name_of = shape_of);
 
-/// Calls list_params_once for an optimizer's groups whenever their sizes are not what they were: parameters can be added to
-/// them in ways that the optimizer does not see.
+/// Calls list_params_once for an optimizer's groups whenever they hold other tensors than they did.
 class ListedOnce {
  public:
-  bool is_due(const ParamGroups& groups) const;
+  bool is_due(const ParamGroups& groups) const { return !seen_.still(groups); }
   /// Errors: as `list_params_once`.
   void see_to(ParamGroups& groups, const NameOfParam& name_of = shape_of);
 
  private:
-  std::vector<size_t> sizes_;
+  SeenGroups seen_;
 };
 
 }  // namespace apex::amp::detail

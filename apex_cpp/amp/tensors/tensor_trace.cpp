@@ -3,7 +3,9 @@
 namespace apex::amp::detail {
 namespace {
 
-uint32_t version_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->version_counter().current_version(); }
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 namespace apex::amp::detail {
 
 /// Where a tensor's values were and which version they had, to tell later whether they are other ones. Host data; writes
-/// through `tensor.data()` leave no version.
+/// through `tensor.data()` leave no version, nor do any to inference tensors.
 class TensorTrace {
  public:
   TensorTrace() = default;

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <string>
-#include <typeinfo>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/optimizers/options_rules.h>
@@ -14,10 +13,6 @@ namespace apex::optimizers::detail {
 
 template <class Opt>
 std::unique_ptr<torch::optim::Optimizer> make_amp_handle(Opt& optimizer, const std::shared_ptr<amp::detail::Session>& session) {
-  const std::string own = c10::demangle(typeid(optimizer).name());
-  TORCH_CHECK_TYPE(typeid(optimizer) == typeid(Opt), "amp::initialize was given a pointer to ", own, ", which is derived from ",
-                   c10::demangle(typeid(Opt).name()), ". Hold an optimizer class of your own by its own type: std::unique_ptr<",
-                   own, ">, or static_cast<", own, "&>(*optimizer).");
   return std::make_unique<amp::AmpOptimizer<Opt>>(std::move(optimizer), session);
 }
 

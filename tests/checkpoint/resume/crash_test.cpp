@@ -1,14 +1,13 @@
 // A checkpoint that is interrupted: the file holds the old state or the new one, whatever happens, and when.
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 
 #include "tests/amp/support.h"
 #include "tests/checkpoint/failing_calls.h"
 #include "tests/checkpoint/resume/training.h"
+#include "tests/file_size_limit.h"
 
 namespace apex::test {
 namespace {
@@ -71,9 +70,7 @@ TEST_F(Crash, EverySystemCallFails) {
 int save_with_limit(const std::function<void()>& save, uint64_t bytes) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit = {bytes, bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const FileSizeLimit limit(bytes);
     ::_exit(message_of(save).empty() ? 0 : 1);
   }
   int status = 0;

@@ -197,6 +197,19 @@ TEST_F(Fallback, KeepsNoCheckpointOfSpoiltState) {
             "the state of an optimizer holds Inf or NaN after step 2");
 }
 
+// Some state is in lists.
+TEST_F(Fallback, KeepsNoCheckpointOfSpoiltDirectionsOfLbfgs) {
+  Training training("LBFGS", "O1");
+  training.run(0, 3);
+  amp::LevelFallback fallback("O1");
+  EXPECT_TRUE(fallback.is_good(training.net, training.optimizer)) << fallback.reason();
+  auto& state = static_cast<torch::optim::LBFGSParamState&>(*training.optimizer->state().begin()->second);
+  ASSERT_FALSE(state.old_dirs().empty());
+  state.old_dirs().back()[0] = kNan;
+  EXPECT_FALSE(fallback.is_good(training.net, training.optimizer));
+  EXPECT_EQ(fallback.reason(), "the state of an optimizer holds Inf or NaN after step 0");
+}
+
 // A mask, which nothing trains.
 TEST_F(Fallback, KeepsACheckpointWithInfInAFrozenParameter) {
   Training training("AdamW", "O2");

@@ -1,6 +1,6 @@
 // Whole training loops under GradScaler and autocast, each against the same loop without. After PyTorch's test_grad_scaling_*.
 // Scales are powers of two: where nothing else differs, both loops must agree to the bit.
-#include "tests/amp/grad_scaler_support.h"
+#include "tests/torch_amp/grad_scaler_support.h"
 
 #include <functional>
 #include <memory>

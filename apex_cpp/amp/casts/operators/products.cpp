@@ -1,7 +1,7 @@
 #include <ATen/Operators.h>
 
-#include <apex_cpp/amp/casts/attention_scores.h>
-#include <apex_cpp/amp/casts/operators.h>
+#include <apex_cpp/amp/casts/operators/attention_scores.h>
+#include <apex_cpp/amp/casts/operators/operators.h>
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
 
 namespace apex::amp::detail {

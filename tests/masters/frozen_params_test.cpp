@@ -1,8 +1,13 @@
 // Layers that are frozen in one run and trained in another: what torch::save wrote of an optimizer goes to its own parameters.
 #include <apex_cpp/optimizers.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/amp/optimizers.h"
 #include "tests/amp/saved.h"
-#include "tests/amp/support.h"
 
 namespace apex::test {
 namespace {
@@ -20,15 +25,7 @@ struct TwinsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Twins);
 
-class FrozenParams : public AmpTest, public ::testing::WithParamInterface<const char*> {
- protected:
-  template <class Net, class Opt>
-  static void step(Net& net, Opt& opt) {
-    opt.zero_grad();
-    { amp::scale_loss(net->forward(features()).square().mean(), opt).backward(); }
-    opt.step();
-  }
-};
+class FrozenParams : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Levels, FrozenParams, ::testing::Values("O0", "O2", "O5"),
                          [](const auto& test) { return test.param; });
 
@@ -39,7 +36,7 @@ TEST_P(FrozenParams, MastersOfAFileGoToTheirOwnParameters) {
     model->train_only(model->a);
     optimizers::FusedAdam optimizer(model->parameters(), 0.01);
     auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
-    step(net, opt);
+    train_step(net, opt, features());
     model_file = saved(net), optimizer_file = saved(opt);
   }
   amp::reset();
@@ -50,7 +47,7 @@ TEST_P(FrozenParams, MastersOfAFileGoToTheirOwnParameters) {
   restore(net, model_file);
   restore(opt, optimizer_file);
   const Tensor before = amp::master_params(opt)[2].detach().clone();
-  step(net, opt);
+  train_step(net, opt, features());
   const Tensor moved = (amp::master_params(opt)[2] - before).abs().max();
   EXPECT_GT(moved.item<float>(), 0);
   EXPECT_LE(moved.item<float>(), 0.0101) << "Adam moves by the learning rate at most, in its first step";
@@ -62,15 +59,81 @@ TEST_P(FrozenParams, AFileFromBetweenUnfreezingAndAPassIsRead) {
   model->train_only(model->a);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
-  step(net, opt);
+  train_step(net, opt, features());
   for (Tensor& param : model->parameters()) param.set_requires_grad(true);
   const auto model_file = saved(net), optimizer_file = saved(opt);
-  step(net, opt);
+  train_step(net, opt, features());
   const auto after = bytes_of(opt);
   restore(net, model_file);
   restore(opt, optimizer_file);
-  step(net, opt);
+  train_step(net, opt, features());
   EXPECT_EQ(bytes_of(opt), after);
+}
+
+class FrozenAtTheLoad : public FrozenParams {
+ protected:
+  void SetUp() override {
+    FrozenParams::SetUp();
+    path_ = (std::filesystem::temp_directory_path() / ("apex_cpp_frozen_" + std::to_string(::getpid()))).string();
+  }
+  void TearDown() override {
+    std::filesystem::remove(path_);
+    FrozenParams::TearDown();
+  }
+  /// Goes on with all layers, by `load(net, opt)` if there is one, and answers what it comes to.
+  template <class Load>
+  std::string resumed(const Load& load) {
+    amp::reset();
+    Twins model;
+    model->train_only(model->b);
+    optimizers::FusedAdam optimizer(model->parameters(), 0.01);
+    auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
+    load(net, opt);
+    return thawed(model, net, opt);
+  }
+  template <class Net, class Opt>
+  static std::string thawed(Twins& model, Net& net, Opt& opt) {
+    train_step(net, opt, features());
+    for (Tensor& param : model->parameters()) param.set_requires_grad(true);
+    train_step(net, opt, features());
+    return bytes_of(*model) + bytes_of(opt);
+  }
+  std::string path_;
+};
+INSTANTIATE_TEST_SUITE_P(Levels, FrozenAtTheLoad, ::testing::Values("O0", "O2", "O5"),
+                         [](const auto& test) { return test.param; });
+
+// It was trained before it was frozen, and trains on later: from its master, not from 16 bits.
+TEST_P(FrozenAtTheLoad, ALayerHasItsMasterOfTheFile) {
+  Twins model;
+  optimizers::FusedAdam optimizer(model->parameters(), 0.01);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
+  train_step(net, opt, features());
+  model->train_only(model->b);
+  const auto model_file = saved(net), optimizer_file = saved(opt);
+  amp::save_checkpoint(path_, net, opt);
+  const auto expected = thawed(model, net, opt);
+  EXPECT_EQ(resumed([&](auto& to, auto& stepped) { restore(to, model_file), restore(stepped, optimizer_file); }), expected);
+  EXPECT_EQ(resumed([&](auto& to, auto& stepped) {
+              EXPECT_EQ(amp::load_checkpoint(path_, to, stepped).notes, std::vector<std::string>());
+            }),
+            expected);
+}
+
+// The file is from before `b` was trained; what the program writes into it counts.
+TEST_P(FrozenParams, AWrittenWeightStaysThatTheFileHasNoMasterFor) {
+  Twins model;
+  model->train_only(model->a);
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
+  train_step(net, opt, features());
+  const auto optimizer_file = saved(opt);
+  for (Tensor& param : model->parameters()) param.set_requires_grad(true);
+  train_step(net, opt, features());
+  model->b->weight.detach().fill_(0.5);
+  restore(opt, optimizer_file);
+  train_step(net, opt, features());
+  EXPECT_LT((model->b->weight.detach() - 0.5).abs().max().item<float>(), 0.1);
 }
 
 // exp_avg_sq is often too small for 16 bits; as 0 it would make of the first step one of the learning rate over eps.
@@ -86,7 +149,7 @@ TEST_P(FrozenParams, MomentsThatTheyHaveStayFloat32) {
   const Tensor before = squares_of(optimizer, model->a->weight);
   model->train_only(model->b);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
-  step(net, opt);
+  train_step(net, opt, features());
   const auto optimizer_file = saved(opt);
   restore(opt, optimizer_file);
   for (Tensor& param : model->parameters()) param.set_requires_grad(true);

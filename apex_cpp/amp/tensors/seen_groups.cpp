@@ -1,17 +1,17 @@
-#include <apex_cpp/amp/masters/seen_groups.h>
+#include <apex_cpp/amp/tensors/seen_groups.h>
 
 #include <algorithm>
 
 namespace apex::amp::detail {
 
-SeenGroups::SeenGroups(const Groups& groups) {
+SeenGroups::SeenGroups(const ParamGroups& groups) {
   for (const auto& group : groups) {
     auto& seen = groups_.emplace_back();
     for (const at::Tensor& param : group.params()) seen.push_back(param.unsafeGetTensorImpl());
   }
 }
 
-bool SeenGroups::still(const Groups& groups) const {
+bool SeenGroups::still(const ParamGroups& groups) const {
   const auto same_tensor = [](const at::Tensor& param, const at::TensorImpl* seen) {
     return param.unsafeGetTensorImpl() == seen;
   };

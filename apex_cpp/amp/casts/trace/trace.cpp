@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/casts/trace.h>
+#include <apex_cpp/amp/casts/trace/trace.h>
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/casts/trace_format.h>
+#include <apex_cpp/amp/casts/trace/trace_format.h>
 #include <apex_cpp/amp/casts/trace_recorder.h>
 #include <apex_cpp/amp/tensors/op_tensors.h>
 #include <apex_cpp/amp/tensors/unlink.h>

@@ -137,10 +137,19 @@ TEST_P(OwnClass, DerivedFromAFusedOneBehindABaseIsRefusedWithARemedyThatWorks) {
   std::unique_ptr<optimizers::FusedAdam> base = std::make_unique<Own>(model->parameters());
   const auto error = message_of([&] { (void)amp::initialize(model, base, GetParam(), quiet()); });
   EXPECT_TRUE(contains(error, "FusedAdam>&>(*optimizer)"));
-  Mlp other;
-  base = std::make_unique<Own>(other->parameters());
-  auto [net, opt] = amp::initialize(other, static_cast<Own&>(*base), GetParam(), quiet());
+  EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
+  auto [net, opt] = amp::initialize(model, static_cast<Own&>(*base), GetParam(), quiet());
   static_assert(std::is_same_v<decltype(opt), amp::AmpOptimizer<Own>>);
+}
+
+TEST_P(OwnClass, DerivedFromAWrapperBehindABaseIsRefused) {
+  struct OwnLarc : parallel::LARC<torch::optim::SGD> {
+    using parallel::LARC<torch::optim::SGD>::LARC;
+  };
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  std::unique_ptr<torch::optim::Optimizer> base = std::make_unique<OwnLarc>(sgd);
+  EXPECT_THROW((void)amp::initialize(model, base, GetParam(), quiet()), c10::TypeError);
+  EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
 }
 
 TEST_P(OwnClass, ByAReferenceToItsBaseIsNotSliced) {
@@ -175,6 +184,14 @@ class OwnClassWithMasters : public AmpTest, public ::testing::WithParamInterface
     EXPECT_EQ(bytes_of(*model), before);
     return error;
   }
+  void expect_bounded_like(const std::vector<torch::Tensor>& masters) {
+    const auto params = model->parameters();
+    ASSERT_EQ(params.size(), masters.size());
+    for (size_t i = 0; i < params.size(); ++i) {
+      EXPECT_LE(params[i].abs().max().item<double>(), 1.0 / 32);
+      EXPECT_TRUE(params[i].equal(masters[i].to(params[i].scalar_type()))) << i;
+    }
+  }
   /// Steps twice, and the model's weights are what the masters are.
   template <class Opt>
   void expect_bounded(Opt&& own) {
@@ -183,7 +200,7 @@ class OwnClassWithMasters : public AmpTest, public ::testing::WithParamInterface
       opt.zero_grad();
       { amp::scale_loss(net->forward(features()).sum(), opt).backward(); }
       opt.step();
-      for (const auto& param : model->parameters()) EXPECT_LE(param.abs().max().template item<double>(), 1.0 / 32);
+      expect_bounded_like(amp::master_params(opt));
     }
   }
   Mlp model;

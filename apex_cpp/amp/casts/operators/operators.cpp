@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/casts/operators.h>
+#include <apex_cpp/amp/casts/operators/operators.h>
 
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/kernel_library.h>

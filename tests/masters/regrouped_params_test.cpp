@@ -1,6 +1,6 @@
 // Programs that write into an optimizer's groups: a parameter that is replaced, or whose group is erased, is forgotten; one
 // that comes back, or goes to another optimizer, is trained there with its master.
-#include <apex_cpp/amp/masters/seen_groups.h>
+#include <apex_cpp/amp/tensors/seen_groups.h>
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -207,6 +207,12 @@ TEST_P(RegroupedParams, AStrayGradientGoesWithItsParameter) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, RegroupedParams, ::testing::Values("O0", "O1", "O2", "O4", "O5"));
 
+std::vector<Tensor> copies_of(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> copies;
+  for (const Tensor& tensor : tensors) copies.push_back(tensor.detach().clone());
+  return copies;
+}
+
 /// A fused optimizer writes the model's parameters itself, and finds them by group and position.
 class RegroupedFusedParams : public AmpTest, public ::testing::WithParamInterface<bool> {};
 
@@ -232,7 +238,10 @@ TEST_P(RegroupedFusedParams, FollowTheirMasters) {
     std::vector<std::pair<Tensor, Tensor>> pairs;  // master, parameter
     for (size_t i = 0; i < params.size(); ++i) pairs.emplace_back(opt.param_groups()[i / 2].params()[i % 2], params[i]);
     change(opt.param_groups());
+    const auto in_groups = amp::master_params(opt);
+    const auto before = copies_of(in_groups);
     train();
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_FALSE(torch::equal(in_groups[i], before[i])) << i;
     for (const auto& [master, param] : pairs) EXPECT_TRUE(torch::equal(param, master.to(torch::kBFloat16)));
   }
 }

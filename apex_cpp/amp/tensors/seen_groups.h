@@ -7,16 +7,16 @@
 
 namespace apex::amp::detail {
 
+using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
+
 /// Which tensors an optimizer's groups held, to tell cheaply whether they hold others: programs write into groups in ways that
-/// the optimizer does not see. Holds addresses: whoever asks keeps the tensors alive, or looks again at those it does not.
+/// the optimizer does not see. Holds addresses: whoever must not take a new tensor for one that is gone keeps those alive.
 class SeenGroups {
  public:
-  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-
   SeenGroups() = default;
-  explicit SeenGroups(const Groups& groups);
+  explicit SeenGroups(const ParamGroups& groups);
 
-  bool still(const Groups& groups) const;
+  bool still(const ParamGroups& groups) const;
 
  private:
   std::vector<std::vector<const at::TensorImpl*>> groups_;

@@ -1,6 +1,6 @@
 #include <ATen/Operators.h>
 
-#include <apex_cpp/amp/casts/operators.h>
+#include <apex_cpp/amp/casts/operators/operators.h>
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
 
 namespace apex::amp::detail {

@@ -2,7 +2,7 @@
 // it unscales them in place, as torch's own kernel does.
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 
-#include "tests/amp/grad_scaler_support.h"
+#include "tests/torch_amp/grad_scaler_support.h"
 
 namespace apex::test {
 namespace {

@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/casts/trace_format.h>
+#include <apex_cpp/amp/casts/trace/trace_format.h>
 #include <apex_cpp/tables/csv.h>
 
 #include <c10/util/Exception.h>

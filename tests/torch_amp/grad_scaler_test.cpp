@@ -1,5 +1,5 @@
 // GradScaler call by call: what it computes and what it refuses. After the tests of PyTorch's torch.amp.GradScaler.
-#include "tests/amp/grad_scaler_support.h"
+#include "tests/torch_amp/grad_scaler_support.h"
 
 #include <apex_cpp/amp/torch_amp/unscale_grads.h>
 

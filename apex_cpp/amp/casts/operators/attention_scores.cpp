@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/casts/attention_scores.h>
+#include <apex_cpp/amp/casts/operators/attention_scores.h>
 
 #include <ATen/Operators.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -6,6 +6,7 @@
 #include <array>
 
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
+#include <apex_cpp/amp/tensors/tensor_trace.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -25,21 +26,17 @@ bool lies_as_heads(const at::Tensor& tensor, int64_t time = 1, int64_t features 
 bool is_low(const at::Tensor& tensor) { return kLowTypes.has(tensor.scalar_type()); }
 
 // The keys and the values of the attention that this thread came by last with a step of zeros behind them (`add_zero_attn`).
-// They lie as any other result of `cat`. Weak references keep addresses from being used again.
+// They lie as any other result of `cat`.
 class WithZeroStep {
  public:
   void add(const at::Tensor& tensor) {
-    storages_[next_] = tensor.storage().getWeakStorageImpl();
-    next_ = (next_ + 1) % storages_.size();
+    made_[next_] = TensorTrace(tensor);
+    next_ = (next_ + 1) % made_.size();
   }
-  bool has(const at::Tensor& tensor) const {
-    const auto* storage = tensor.storage().unsafeGetStorageImpl();
-    return storages_[0]._unsafe_get_target() == storage || storages_[1]._unsafe_get_target() == storage;
-  }
+  bool has(const at::Tensor& tensor) const { return made_[0].same_memory(tensor) || made_[1].same_memory(tensor); }
 
  private:
-  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  std::array<Weak, 2> storages_{Weak(c10::intrusive_ptr<c10::StorageImpl>()), Weak(c10::intrusive_ptr<c10::StorageImpl>())};
+  std::array<TensorTrace, 2> made_;
   size_t next_ = 0;
 };
 

@@ -1,6 +1,6 @@
 #include <torch/library.h>
 
-#include <apex_cpp/amp/casts/operators.h>
+#include <apex_cpp/amp/casts/operators/operators.h>
 
 // Overloads that name dimensions. A later LibTorch has none.
 #if __has_include(<ATen/core/Dimname.h>)

@@ -3,23 +3,14 @@
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
+#include "tests/masters/grads_in.h"
 
 namespace apex::test {
 namespace {
 
 using torch::Tensor;
 
-enum class GradsIn { torch_optimizer, masters, model };
-using DroppedCase = std::tuple<const char*, GradsIn>;
-
 constexpr double kRate = 1.0 / 1024, kMomentum = 0.5;
-
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Mlp& model, GradsIn where) {
-  if (where == GradsIn::torch_optimizer)
-    return std::make_unique<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum));
-  auto options = optimizers::FusedSGDOptions(kRate).momentum(kMomentum).materialize_master_grads(where == GradsIn::masters);
-  return std::make_unique<optimizers::FusedSGD>(model->parameters(), options);
-}
 
 using Drop = std::function<void(torch::nn::Module&)>;
 const std::vector<Drop>& drops() {
@@ -39,12 +30,12 @@ const std::vector<Drop>& drops() {
   return all;
 }
 
-class DroppedGrads : public AmpTest, public ::testing::WithParamInterface<DroppedCase> {
+class DroppedGrads : public AmpTest, public ::testing::WithParamInterface<MastersCase> {
  protected:
   void start() {
     torch::manual_seed(3);
     model = Mlp();
-    auto original = make_optimizer(model, std::get<GradsIn>(GetParam()));
+    auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kRate, kMomentum);
     std::tie(net, opt) = amp::initialize(model, original, std::get<0>(GetParam()), quiet().loss_scale(128.0));
   }
   Tensor loss() { return net->forward(features()).square().sum(); }
@@ -142,9 +133,7 @@ TEST_P(DroppedGrads, LeaveThoseThatTheProgramPutsIntoMasters) {
   EXPECT_NE(bytes_of(*net->fc2), fc2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Masters, DroppedGrads,
-                         ::testing::Combine(::testing::Values("O2", "O5"),
-                                            ::testing::Values(GradsIn::torch_optimizer, GradsIn::masters, GradsIn::model)));
+INSTANTIATE_TEST_SUITE_P(Masters, DroppedGrads, every_masters_case());
 
 }  // namespace
 }  // namespace apex::test

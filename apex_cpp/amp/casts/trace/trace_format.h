@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <apex_cpp/amp/casts/trace.h>
+#include <apex_cpp/amp/casts/trace/trace.h>
 
 namespace apex::amp::detail {
 

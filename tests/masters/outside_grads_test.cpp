@@ -3,29 +3,21 @@
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
+#include "tests/masters/grads_in.h"
 
 namespace apex::test {
 namespace {
 
 using torch::Tensor;
 
-enum class GradsIn { torch_optimizer, masters, model };
-using MastersCase = std::tuple<const char*, GradsIn>;
-
 constexpr double kOutsideRate = 1.0 / 1024;
-
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Mlp& model, GradsIn where) {
-  if (where == GradsIn::torch_optimizer) return std::make_unique<torch::optim::SGD>(model->parameters(), kOutsideRate);
-  const auto options = optimizers::FusedSGDOptions(kOutsideRate).materialize_master_grads(where == GradsIn::masters);
-  return std::make_unique<optimizers::FusedSGD>(model->parameters(), options);
-}
 
 /// A model whose optimizer keeps masters, in every order of gradients.
 class OutsideGrads : public AmpTest, public ::testing::WithParamInterface<MastersCase> {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
-    auto original = make_optimizer(model, std::get<GradsIn>(GetParam()));
+    auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kOutsideRate);
     std::tie(net, opt) = amp::initialize(model, original, std::get<0>(GetParam()), quiet().loss_scale(128.0));
   }
   Tensor loss() { return net->forward(features()).square().sum(); }
@@ -172,7 +164,7 @@ TEST_P(OutsideGrads, OfTheProgramsOwnMakingAreSteppedFromMasterParams) {
 
 /// Nobody was to read them: the next block begins anew, whoever has zeroed what.
 TEST_P(OutsideGrads, ThatWereClippedBeforeASkippedStepAreNoError) {
-  auto original = make_optimizer(model, std::get<GradsIn>(GetParam()));
+  auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kOutsideRate);
   std::tie(net, opt) = amp::initialize(model, original, "O2", quiet().loss_scale("dynamic").max_loss_scale(128.0));
   {
     auto scaled_loss = amp::scale_loss(loss(), opt);
@@ -189,9 +181,7 @@ TEST_P(OutsideGrads, ThatWereClippedBeforeASkippedStepAreNoError) {
   EXPECT_NE(bytes_of(*model), before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Masters, OutsideGrads,
-                         ::testing::Combine(::testing::Values("O2", "O5"),
-                                            ::testing::Values(GradsIn::torch_optimizer, GradsIn::masters, GradsIn::model)));
+INSTANTIATE_TEST_SUITE_P(Masters, OutsideGrads, every_masters_case());
 
 /// Levels without masters: the step reads the model's own gradients.
 class GradsOfTheModel : public AmpTest, public ::testing::WithParamInterface<const char*> {

@@ -1,7 +1,7 @@
 // GradScaler: its options, and its state on the way out and back in. After PyTorch's test_grad_scaling_state_dict.
 #include <sstream>
 
-#include "tests/amp/grad_scaler_support.h"
+#include "tests/torch_amp/grad_scaler_support.h"
 #include "tests/amp/warnings.h"
 
 namespace apex::test {
