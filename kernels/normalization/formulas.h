@@ -38,9 +38,24 @@ struct GradMeans {
   Real plain, with_x_hat;
 };
 
+HD inline float not_negative(float value) { return value < 0 ? 0 : value; }
+HD inline double not_negative(double value) { return value < 0 ? 0 : value; }
+
 template <class V>
 HD inline V inverse_std(V sum_of_squares, V size, V eps) {
   return divide(V{1}, square_root(add(divide(sum_of_squares, size), eps)));
+}
+
+// The mean of a row, and the sum of squares of its deviations, by the deviations from a mean that was rounded: all deviations
+// are off by that rounding, and so is their own mean, which for a row of equal values is all there is.
+template <class V>
+struct Centre {
+  V mean, squares;
+};
+template <class V>
+HD inline Centre<V> centre(V rounded_mean, V deviations, V squares, V size) {
+  const V off = divide(deviations, size);
+  return {add(rounded_mean, off), not_negative(subtract(squares, multiply(deviations, off)))};
 }
 
 // NORM-05: what stands in for `weight` where the forward pass is undone: not closer to 0 than eps, with its sign.

@@ -131,6 +131,21 @@ TEST_P(TinyWeights, Norm05AreTakenAsEps) {
 
 INSTANTIATE_TEST_SUITE_P(All, TinyWeights, ::testing::Values(Kind::layer, Kind::rms));
 
+// Their float32 mean is an ulp off; what that would leave of (x - mean) is divided by the root of eps alone. NORM-01: Apex's
+// sums by Welford are exact here.
+TEST(EqualValues, GiveTheBias) {
+  for (const double eps : {1e-5, 0.1}) {
+    for (const float value : {25.3f, -0.1f, 3.3e4f, 1e9f, 7e-30f}) {
+      Case c = random_case({Kind::layer, at::kFloat, at::kFloat}, 3, 1000);
+      c.eps = eps;
+      c.input.fill_(value);
+      const Result result = run(c);
+      EXPECT_TRUE(result.output.equal(c.bias.expand_as(result.output))) << value;
+      EXPECT_TRUE(at::isfinite(result.grad_input).all().item<bool>()) << value;
+    }
+  }
+}
+
 // NORM-02: what Apex does with CPU tensors, and ours, are the same function.
 TEST(TorchLayerNorm, Norm02Agrees) {
   const Case c = random_case({Kind::layer, at::kFloat, at::kFloat}, 16, 512);

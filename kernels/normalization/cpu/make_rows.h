@@ -34,6 +34,11 @@ Value<Real> square_root(Value<Real> a) {
   return {static_cast<Real>(sizeof(Real) == sizeof(float) ? __builtin_sqrtf(static_cast<float>(a.v)) : __builtin_sqrt(a.v))};
 }
 
+template <class Real>
+Value<Real> not_negative(Value<Real> value) {
+  return {normalization::not_negative(value.v)};
+}
+
 // Lanes beyond `used` hold 0, which changes no sum: leaving them out of the fold gives the same bits.
 template <class Real>
 Value<Real> fold_used(Value<Real>* lanes, int64_t used) {
@@ -76,26 +81,20 @@ struct Rows {
   using V = Value<Real>;
 
   static RowStatistics<Real> statistics(const Real* x, int64_t size, Real eps) {
-    const auto count_of_values = static_cast<Real>(size);
-    V mean{0};
-    if constexpr (Kind::kCentered) {
-      mean.v = ordered_sums<Real, 1>(size,
-                                     [x](int64_t i, int count, auto& lanes) {
+    const V count{static_cast<Real>(size)};
+    const V rounded_mean = Kind::kCentered ? divide(sum_of(x, size), count) : V{0};
+    constexpr int kSums = Kind::kCentered ? 2 : 1;
+    const auto sums = ordered_sums<Real, kSums>(size, [=](int64_t i, int used, auto& lanes) {
 #pragma omp simd
-                                       for (int lane = 0; lane < count; ++lane)
-                                         lanes[0][lane] = add(lanes[0][lane], at(x, i + lane));
-                                     })
-                   .values[0] /
-               count_of_values;
-    }
-    const auto squares = ordered_sums<Real, 1>(size, [x, mean](int64_t i, int count, auto& lanes) {
-#pragma omp simd
-      for (int lane = 0; lane < count; ++lane) {
-        const V from_mean = deviation<Kind>(at(x, i + lane), mean);
+      for (int lane = 0; lane < used; ++lane) {
+        const V from_mean = deviation<Kind>(at(x, i + lane), rounded_mean);
         lanes[0][lane] = add(lanes[0][lane], multiply(from_mean, from_mean));
+        if constexpr (Kind::kCentered) lanes[1][lane] = add(lanes[1][lane], from_mean);
       }
     });
-    return {mean.v, inverse_std(V{squares.values[0]}, V{count_of_values}, V{eps}).v};
+    Centre<V> row{rounded_mean, {sums.values[0]}};
+    if constexpr (Kind::kCentered) row = centre(row.mean, V{sums.values[1]}, row.squares, count);
+    return {row.mean.v, inverse_std(row.squares, count, V{eps}).v};
   }
 
   static void forward(const Real* x, RowStatistics<Real> row, const Real* weight, const Real* bias, Real* y, int64_t size) {
@@ -133,6 +132,14 @@ struct Rows {
   static constexpr RowKernels<Real> table() { return {statistics, forward, means_by_input, means_by_output, gradients}; }
 
  private:
+  static V sum_of(const Real* x, int64_t size) {
+    const auto sums = ordered_sums<Real, 1>(size, [x](int64_t i, int count, auto& lanes) {
+#pragma omp simd
+      for (int lane = 0; lane < count; ++lane) lanes[0][lane] = add(lanes[0][lane], at(x, i + lane));
+    });
+    return {sums.values[0]};
+  }
+
   template <class XHatAt>
   static GradMeans<Real> grad_means(const XHatAt& x_hat_at, const Real* dy, const Real* weight, Real* x_hat, int64_t size) {
     const auto sums = ordered_sums<Real, 2>(size, [=](int64_t first, int count, auto& lanes) {

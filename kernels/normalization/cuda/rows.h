@@ -86,19 +86,30 @@ class ForwardRow {
       : group_(group), args_(args), row_(row), start_(row * args.size) {}
 
   DEVICE_BODY void run() {
-    const auto size = static_cast<Real>(args_.size);
-    RowStatistics<Real> row{};
     group_.each_thread([&](int t) { load_first(t); });
-    if constexpr (Kind::kCentered) row.mean = divide(sum([](Real x) { return x; }), size);
-    row.inv_std = inverse_std(sum([row](Real x) {
-                                const Real from_mean = deviation<Kind>(x, row.mean);
-                                return multiply(from_mean, from_mean);
-                              }),
-                              size, args_.eps);
+    const RowStatistics<Real> row = statistics();
     group_.each_thread([&](int t) { write(t, row); });
   }
 
  private:
+  DEVICE_BODY RowStatistics<Real> statistics() {
+    const auto size = static_cast<Real>(args_.size);
+    typename Group::template PerThread<Lanes<Real>> plain, squares;
+    Centre<Real> row{};
+    if constexpr (Kind::kCentered) {
+      group_.each_thread([&](int t) { add_up(t, plain[t]); });
+      row.mean = divide(group_.sum(plain), size);
+    }
+    group_.each_thread([&](int t) { add_up_deviations(t, row.mean, plain[t], squares[t]); });
+    if constexpr (Kind::kCentered) {
+      const Real deviations = group_.sum(plain);
+      row = centre(row.mean, deviations, group_.sum(squares), size);
+    } else {
+      row.squares = group_.sum(squares);
+    }
+    return {row.mean, inverse_std(row.squares, size, args_.eps)};
+  }
+
   DEVICE_BODY void load_first(int t) {
     if (fits<Group>(args_.size)) load(args_.input, segment_walk(start_, args_.size, t / kWarp, t), x_[t]);
   }
@@ -111,16 +122,23 @@ class ForwardRow {
     });
   }
 
-  template <class Term>
-  DEVICE_BODY Real sum(const Term& term) {
-    typename Group::template PerThread<Lanes<Real>> lanes;
-    group_.each_thread([&](int t) {
-      lanes[t] = {};
-      each_loaded_segment(t, [&](const Walk& walk) {
-        each_element(walk, [&](int i, int k) { lanes[t].values[k] = add(lanes[t].values[k], term(x_[t].values[i][k])); });
+  DEVICE_BODY void add_up(int t, Lanes<Real>& plain) {
+    plain = {};
+    each_loaded_segment(t, [&](const Walk& walk) {
+      each_element(walk, [&](int i, int k) { plain.values[k] = add(plain.values[k], x_[t].values[i][k]); });
+    });
+  }
+
+  DEVICE_BODY void add_up_deviations(int t, Real mean, Lanes<Real>& plain, Lanes<Real>& squares) {
+    plain = {};
+    squares = {};
+    each_loaded_segment(t, [&](const Walk& walk) {
+      each_element(walk, [&](int i, int k) {
+        const Real from_mean = deviation<Kind>(x_[t].values[i][k], mean);
+        if constexpr (Kind::kCentered) plain.values[k] = add(plain.values[k], from_mean);
+        squares.values[k] = add(squares.values[k], multiply(from_mean, from_mean));
       });
     });
-    return group_.sum(lanes);
   }
 
   DEVICE_BODY void write(int t, const RowStatistics<Real>& row) {
