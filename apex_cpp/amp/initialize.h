@@ -1,7 +1,10 @@
 #pragma once
 
+#include <c10/core/InferenceMode.h>
+
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -65,6 +68,7 @@ class Initializer {
     const std::type_info* own_class;
   };
   std::vector<Optimizer> optimizers_;
+  std::optional<c10::InferenceMode> outside_inference_;  // what is cast within it could not be trained outside of it
 };
 
 // ---- optimizers: each form answers `optimizer_of` and `handle_for` ----

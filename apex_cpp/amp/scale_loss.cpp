@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/scale_loss.h>
 
 #include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/scaling/capture.h>
@@ -140,6 +141,7 @@ void ScaledLoss::release_bystanders() {
 void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
                           std::optional<at::TensorList> inputs) const {
   TORCH_CHECK(scaled_.defined(), "backward() was called on a ScaledLoss that was moved from.");
+  const detail::CastsOfOtherThreads casts;
   scaled_.backward(gradient, retain_graph, create_graph, inputs);
   // A graph may go on from gradients that have one: these are joined when the block ends.
   if (!open_ || create_graph) return;

@@ -126,6 +126,20 @@ TEST_P(CpuProducts, InPlaceOnesToo) {
   EXPECT_TRUE(at::equal(got, at::addmm(start.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat)).to(GetParam())));
 }
 
+TEST_P(CpuProducts, OfABlockOnAThreadWithoutAForwardAreToo) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, level_of(GetParam()), quiet().cpu_16bit("float32"));
+  const Tensor loss = net->forward(features()).sum();
+  size_t in_float32 = 0;
+  std::thread([&, &opt = opt] {
+    const amp::trace trace;
+    amp::scale_loss(loss, opt).backward();
+    for (const auto& op : trace.ops()) in_float32 += op.in_float32;
+  }).join();
+  EXPECT_EQ(in_float32, 3u) << "of each weight, and of the layer between";
+}
+
 TEST_P(CpuProducts, AttentionIsRoundedOnce) {
   torch::nn::Linear net(2, 2);
   auto handle = amp::initialize(net, level_of(GetParam()), quiet().cpu_16bit("float32"));

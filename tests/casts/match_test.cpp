@@ -53,6 +53,23 @@ TEST_P(Match, TrainingThroughTheOriginalIsTrainingThroughTheHandle) {
   EXPECT_EQ(train(true), train(false));
 }
 
+/// A decoder tied by a view that its constructor has taken.
+struct ViewKeptImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return torch::tanh(encoder(x)).matmul(view); }
+  torch::nn::Linear encoder = register_module("encoder", torch::nn::Linear(6, 6));
+  Tensor view = encoder->weight.t();
+};
+TORCH_MODULE(ViewKept);
+
+TEST_P(Match, AViewOfAParameterFromBeforeIsAnError) {
+  ViewKept model;
+  auto net = amp::initialize(model, GetParam(), quiet());
+  const auto error = message_of([&] { net->forward(features()); });
+  EXPECT_TRUE(contains(error, "of the parameter 'encoder.weight'")) << error;
+  model->view = model->encoder->weight.t();
+  EXPECT_NO_THROW(net->forward(features()));
+}
+
 /// A target network: its 16-bit weights are nobody's, until it is an FP32 model.
 TEST_P(Match, AFrozenCloneRunsInFloat32) {
   Replicated model;

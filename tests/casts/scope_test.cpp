@@ -276,6 +276,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list grads) {
     auto* net = reinterpret_cast<amp::Model<Mlp>::Impl*>(context->saved_data["net"].toInt());
+    formula_type = mm_type();
     const at::AutoGradMode with_gradients(true);
     const Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
     const Tensor y = net->forward(x);
@@ -284,7 +285,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     y.backward(grads[0]);
     return {x.grad(), {}};
   }
-  static inline at::ScalarType inner_type, outside_type;
+  static inline at::ScalarType formula_type, inner_type, outside_type;
 };
 
 TEST_F(CastScope, AHandleCastsWhenItsForwardIsComputedAgainInBackward) {
@@ -302,7 +303,8 @@ TEST_F(CastScope, AHandleCastsWhenItsForwardIsComputedAgainInBackward) {
   amp::clear_cast_cache();
   const auto again = gradients(Recompute::apply(features().requires_grad_(), net));
   EXPECT_EQ(Recompute::inner_type, torch::kHalf);
-  EXPECT_EQ(Recompute::outside_type, torch::kFloat) << "the rest of the backward pass is not cast";
+  EXPECT_EQ(Recompute::outside_type, torch::kHalf) << "as where the forward pass ran";
+  EXPECT_EQ(Recompute::formula_type, torch::kFloat) << "the rest of the backward pass is not cast";
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(plain[i], again[i])) << i;
 }
 

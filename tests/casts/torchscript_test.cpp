@@ -53,9 +53,13 @@ TORCH_MODULE(WithScript);
 
 struct Script : AmpTest, ::testing::WithParamInterface<const char*> {
   // Losses of eight steps; the executor specializes the graph in the first of them.
-  static std::vector<float> losses(const char* level, bool loaded) {
+  static std::vector<float> losses(const char* level, bool loaded, bool runs_before = false) {
     torch::manual_seed(3);
     WithScript model(loaded ? saved_and_loaded(scripted()) : scripted());
+    for (int i = 0; runs_before && i < 3; ++i) {
+      const torch::NoGradGuard no_grad;
+      model->forward(features());
+    }
     torch::optim::SGD optimizer(model->all_parameters(), 0.1);
     auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
     std::vector<float> result;
@@ -82,6 +86,8 @@ TEST_P(Script, TrainsInsideAModelNearFloat32) {
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 0.02) << i << (loaded ? ", loaded" : "");
   }
 }
+
+TEST_P(Script, MayRunWithoutGradientsBefore) { EXPECT_EQ(losses(GetParam(), false, true), losses(GetParam(), false)); }
 
 TEST_P(Script, TheExecutorOptimizesAgainAfterReset) {
   Mlp model;

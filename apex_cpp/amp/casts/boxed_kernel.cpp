@@ -9,6 +9,7 @@
 #include <apex_cpp/amp/casts/cast_plan.h>
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/kernel_library.h>
+#include <apex_cpp/amp/casts/only_copy.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -62,6 +63,7 @@ class BoxedKernel : public c10::OperatorKernel {
 }  // namespace
 
 void register_boxed_kernel(const c10::OperatorName& name, const OperatorSlot& slot) {
+  check_only_copy();
   static std::deque<torch::Library> libraries;  // the caller's lock guards it; a kernel lives as long as its library
   auto& library = libraries.emplace_back(kernel_library(kCastKey, std::string(name.getNamespace().value())));
   library.impl(slot.name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(slot)));

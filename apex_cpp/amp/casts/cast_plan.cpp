@@ -139,12 +139,26 @@ at::Tensor CastPlan::cast_once(const at::Tensor& tensor, const Step& step) const
   if (step.cached && rules_->may_be_weight(tensor) && may_keep_casts(*thread_)) {
     result = rules_->cast_weight(tensor, step.to, thread_->forward, hit);
   }
-  if (!result.defined()) result = tensor.to(step.to);
+  if (!result.defined()) {
+    check_not_stale(tensor);
+    result = tensor.to(step.to);
+  }
   if (rules_->prints_casts() && !hit) {
     std::cout << tensor.scalar_type() << "->" << step.to << " (" << slot_->short_name << ")" << std::endl;
   }
   if (thread_->recorder) thread_->recorder->add_cast(tensor.scalar_type(), step.to, hit);
   return result;
+}
+
+// `initialize` gives a parameter other memory; a view of before stays behind.
+void CastPlan::check_not_stale(const at::Tensor& tensor) const {
+  if (rules_->mode() != CastRules::Mode::match || !tensor.is_view()) return;
+  const at::Tensor base(tensor._base());
+  TORCH_CHECK(base.scalar_type() == tensor.scalar_type() || !rules_->is_parameter(base), slot_->name, " was given a ",
+              tensor.scalar_type(), " view, of shape ", tensor.sizes(), ", of the parameter ", rules_->name_of(base),
+              ", which amp::initialize has made ", base.scalar_type(),
+              " since: the view would keep the values of then. Take views "
+              "of parameters in forward, not in the constructor.");
 }
 
 CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thread_casts()) {

@@ -111,6 +111,8 @@ class CastPlan {
   void add_step(FloatTypes from, c10::ScalarType to, bool cached);
   FloatTypes after_steps(FloatTypes types) const;
   at::Tensor cast_once(const at::Tensor& tensor, const Step& step) const;
+  /// Errors: RuntimeError naming a parameter of which `tensor` is a view from before its dtype was changed.
+  void check_not_stale(const at::Tensor& tensor) const;
   void to_float32();
   void promote(FloatTypes types, bool strict);
   void follow_self(const ArgumentTypes& arguments);

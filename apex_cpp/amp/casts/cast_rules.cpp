@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/module_paths.h>
 #include <apex_cpp/amp/tensors/op_tensors.h>
@@ -92,6 +93,11 @@ bool CastRules::is_parameter(const at::Tensor& tensor) const {
   if (!meta) return names_->has(tensor);
   if (meta->is_view_) return is_parameter(at::Tensor(tensor._base()));
   return is_leaf_parameter(tensor, *meta);
+}
+
+std::string CastRules::name_of(const at::Tensor& parameter) const {
+  const std::string* name = names_->find(parameter);
+  return name ? "'" + *name + "'" : shape_of(parameter);
 }
 
 bool CastRules::is_leaf_parameter(const at::Tensor& tensor, const torch::autograd::AutogradMeta& meta) const {

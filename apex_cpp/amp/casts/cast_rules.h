@@ -59,6 +59,8 @@ class CastRules {
   bool keeps_float32(const at::Tensor& tensor) const;
   /// A leaf that is a parameter of the models or requires grad, or a view of one.
   bool is_parameter(const at::Tensor& tensor) const;
+  /// "'fc.weight'", or the shape of one that is in no model.
+  std::string name_of(const at::Tensor& parameter) const;
   /// False for most activations, at once: FP32 that took part in autograd, and no result of an operator other than a view.
   static bool may_be_weight(const at::Tensor& tensor);
   /// A tensor that may be a weight in `dtype` through the cache, if it is a weight, which is an FP32 parameter (CACHE-02), or

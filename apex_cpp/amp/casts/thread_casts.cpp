@@ -3,11 +3,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
+#include <typeinfo>
 #include <utility>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
@@ -77,6 +80,18 @@ uint64_t next_forward() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
+bool is_in_custom_function() {
+  const auto node = torch::autograd::get_current_node();
+  return node && std::strstr(typeid(*node).name(), "CppNode") != nullptr;  // torch::autograd::CppNode<Function>
+}
+
+// Within a backward pass, as activation checkpointing does. LibTorch's formulas run without grad mode; in a pass that makes a
+// graph of itself, which it keeps, they have it as well.
+bool computes_forward_again() {
+  if (!at::GradMode::is_enabled()) return false;
+  return !torch::autograd::get_current_graph_task_keep_graph() || is_in_custom_function();
+}
+
 // Neither autograd's threads nor those that share an operator's work are the program's own.
 bool is_a_programs_thread() { return torch::autograd::get_current_graph_task_id() == -1 && !at::in_parallel_region(); }
 
@@ -138,11 +153,17 @@ ForwardScope::~ForwardScope() {
   if (goes_on) set_switch(true);
 }
 
+CastsOfOtherThreads::CastsOfOtherThreads() {
+  if (previous_.none() && !newest().empty()) set_switch(true);
+}
+
 RulesInForce rules_in_force(const ThreadCasts& here) {
   const CastRules* rules = (here.rules ? here.rules : carried_rules()).get();
   if (!rules || (here.forward == 0 && rules->released_threads())) return {};
   const bool foreign = torch::autograd::get_current_graph_task_id() != here.graph_task;
-  return {rules, foreign || (here.forward != 0 && rules->mode() == CastRules::Mode::match), foreign};
+  const bool again = foreign && computes_forward_again();
+  const bool within_handle = here.forward != 0 || again;
+  return {rules, (foreign && !again) || (within_handle && rules->mode() == CastRules::Mode::match), foreign && !again};
 }
 
 std::shared_ptr<const CastRules> listed_casts_in_force() {

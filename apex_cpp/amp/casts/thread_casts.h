@@ -70,6 +70,18 @@ class ForwardScope {
   SavedCasts previous_;
 };
 
+/// For a backward pass on a thread that has no casts: what the forward pass made elsewhere is differentiated as it is there.
+class CastsOfOtherThreads {
+ public:
+  CastsOfOtherThreads();
+  ~CastsOfOtherThreads() { previous_.restore(); }
+  CastsOfOtherThreads(const CastsOfOtherThreads&) = delete;
+  CastsOfOtherThreads& operator=(const CastsOfOtherThreads&) = delete;
+
+ private:
+  SavedCasts previous_;
+};
+
 /// The rules that hold for an operator that is called now, and how far.
 struct RulesInForce {
   const CastRules* rules = nullptr;  ///< null: nothing is cast
@@ -78,8 +90,8 @@ struct RulesInForce {
   bool only_mixes = false;
   bool in_backward = false;  ///< of the two, the former
 };
-/// For the thread whose state this is. A forward pass that is computed again within a backward pass, and `enable_casts` there,
-/// are cast like any other.
+/// For the thread whose state this is. A forward pass that is computed again within a backward pass, with grad mode on, is cast
+/// like one of a handle, and `enable_casts` there as anywhere.
 RulesInForce rules_in_force(const ThreadCasts& here);
 /// The rules by which the calling thread casts operators by the lists of O1 and O4, or null.
 std::shared_ptr<const CastRules> listed_casts_in_force();

@@ -7,6 +7,7 @@
 
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/kernel_library.h>
+#include <apex_cpp/amp/casts/only_copy.h>
 #include <apex_cpp/amp/compute/batch_norm.h>
 #include <apex_cpp/amp/compute/widen.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
@@ -94,6 +95,7 @@ struct LayerInstallation {
   torch::Library aten = kernel_library(kComputeKey, "aten");
 
   LayerInstallation() {
+    if (!is_only_copy()) return;
     aten.impl("relu", TORCH_FN(relu));
     aten.impl("relu_", TORCH_FN(relu_));
     aten.impl("threshold_backward", TORCH_FN(threshold_backward));

@@ -3,6 +3,7 @@
 #include <ATen/Operators.h>
 
 #include <apex_cpp/amp/casts/kernel_library.h>
+#include <apex_cpp/amp/casts/only_copy.h>
 #include <apex_cpp/amp/compute/convolution.h>
 #include <apex_cpp/amp/compute/float32_kernel.h>
 
@@ -46,6 +47,7 @@ struct Float32Installation {
   torch::Library aten = kernel_library(kComputeKey, "aten");
 
   Float32Installation() {
+    if (!is_only_copy()) return;
     MatrixProducts::register_in(aten);
     register_convolutions(aten);
     aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));

@@ -1,6 +1,7 @@
 #include <ATen/Operators.h>
 
 #include <apex_cpp/amp/casts/kernel_library.h>
+#include <apex_cpp/amp/casts/only_copy.h>
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
 #include <apex_cpp/amp/compute/operators.h>
 #include <apex_cpp/amp/compute/widen.h>
@@ -38,7 +39,9 @@ using AllRecurrent =
 struct RecurrentInstallation {
   torch::Library aten = kernel_library(kCastKey, "aten");
 
-  RecurrentInstallation() { AllRecurrent::register_in(aten); }
+  RecurrentInstallation() {
+    if (is_only_copy()) AllRecurrent::register_in(aten);
+  }
 };
 
 const RecurrentInstallation& recurrent_installation() {

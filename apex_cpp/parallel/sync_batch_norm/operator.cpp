@@ -1,6 +1,7 @@
 #include <ATen/ops/batch_norm_native.h>
 #include <torch/library.h>
 
+#include <apex_cpp/amp/casts/only_copy.h>
 #include <apex_cpp/parallel/sync_batch_norm/autograd.h>
 #include <apex_cpp/parallel/sync_batch_norm/marks.h>
 
@@ -27,6 +28,7 @@ struct Registration {
   std::vector<torch::Library> libraries;
 
   Registration() {
+    if (!amp::detail::is_only_copy()) return;
     for (const auto key :
          {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
       auto& library = libraries.emplace_back(torch::Library::IMPL, "aten", key, __FILE__, static_cast<uint32_t>(__LINE__));
@@ -44,6 +46,9 @@ const Registration& registration() {
 
 }  // namespace
 
-void register_marked_batch_norm() { registration(); }
+void register_marked_batch_norm() {
+  registration();
+  amp::detail::check_only_copy();
+}
 
 }  // namespace apex::parallel::detail

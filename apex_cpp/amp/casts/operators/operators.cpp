@@ -2,15 +2,16 @@
 
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/kernel_library.h>
+#include <apex_cpp/amp/casts/only_copy.h>
 
 namespace apex::amp::detail {
 namespace {
 
 struct Installation {
-  std::optional<torch::Library> fallback = fallthrough_library(kCastKey);
   torch::Library aten = kernel_library(kCastKey, "aten");
 
   Installation() {
+    if (!is_only_copy()) return;
     register_products(aten);
     register_functions(aten);
     register_layers(aten);
@@ -28,6 +29,9 @@ const Installation& installation() {
 
 }  // namespace
 
-void register_unboxed_kernels() { installation(); }
+void register_unboxed_kernels() {
+  installation();
+  check_only_copy();
+}
 
 }  // namespace apex::amp::detail

@@ -14,7 +14,7 @@ void register_arithmetic(torch::Library& aten);
 void register_named(torch::Library& aten);
 
 /// Gives these operators their kernels; done when the program is loaded, before it has threads that call them. Calling it makes
-/// sure that the linker keeps them.
+/// sure that the linker keeps them. Errors: as `check_only_copy`.
 void register_unboxed_kernels();
 
 }  // namespace apex::amp::detail

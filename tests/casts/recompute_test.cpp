@@ -1,0 +1,90 @@
+// A forward pass that a program computes again within a backward pass, as activation checkpointing does, is cast as the first.
+#include <functional>
+#include <tuple>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+using Part = std::function<Tensor(const Tensor&)>;
+
+struct Checkpointed : torch::autograd::Function<Checkpointed> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Part* part) {
+    context->save_for_backward({x});
+    context->saved_data["part"] = reinterpret_cast<int64_t>(part);
+    return (*part)(x);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    const auto* part = reinterpret_cast<const Part*>(context->saved_data["part"].toInt());
+    const at::AutoGradMode with_grad(true);
+    torch::autograd::backward({(*part)(x)}, {grads[0]});
+    return {x.grad(), Tensor()};
+  }
+};
+
+/// In the middle exp() of what float16 has no room for.
+struct ExpNetImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) {
+    const Tensor h = torch::tanh(first(x));
+    const Tensor middle_of_h = checkpoints ? Checkpointed::apply(h, &part) : part(h);
+    return last(middle_of_h.to(torch::kFloat) * 0x1p-17);
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 8)),
+                    middle = register_module("middle", torch::nn::Linear(8, 8)),
+                    last = register_module("last", torch::nn::Linear(8, 3));
+  Part part = [this](const Tensor& h) { return torch::exp(middle(h) + 11.5); };
+  bool checkpoints = false;
+};
+TORCH_MODULE(ExpNet);
+
+/// A level, and whether the pass keeps its graph.
+class RecomputedPart : public AmpTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {
+ protected:
+  static std::vector<Tensor> grads(bool checkpoints) {
+    const auto [level, retains] = GetParam();
+    torch::manual_seed(3);
+    ExpNet model;
+    model->checkpoints = checkpoints;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    const auto of_yaml =
+        amp::OptLevel::from_yaml_string(std::string("opt_level: ") + level + "\nfloat32_functions: [aten::exp]\n");
+    auto [net, opt] = amp::initialize(model, optimizer, of_yaml, quiet().loss_scale(8.0));
+    {
+      auto scaled_loss = amp::scale_loss(net->forward(features()).square().mean(), opt);
+      scaled_loss.backward({}, retains);
+    }
+    std::vector<Tensor> grads;
+    for (const Tensor& master : amp::master_params(opt)) grads.push_back(master.grad().clone());
+    return grads;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, RecomputedPart,
+                         ::testing::Combine(::testing::Values("O0", "O1", "O2", "O4", "O5"), ::testing::Bool()));
+
+TEST_P(RecomputedPart, GivesTheGradientsOfThePassItself) {
+  const auto direct = grads(false), checkpointed = grads(true);
+  for (size_t i = 0; i < direct.size(); ++i) {
+    EXPECT_TRUE(direct[i].isfinite().all().item<bool>()) << i;
+    EXPECT_TRUE(checkpointed[i].equal(direct[i])) << i;
+  }
+}
+
+TEST_F(AmpTest, WrappedFunctionsCastInARecomputeToo) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(1.0));
+  std::vector<at::ScalarType> types;
+  const auto in_half = amp::half_function([&](const Tensor& x) { return types.push_back(x.scalar_type()), x * 2; });
+  const Part part = [&](const Tensor& x) { return in_half(x).to(torch::kFloat); };
+  Checkpointed::apply(torch::ones({3}).requires_grad_(), &part).sum().backward();
+  EXPECT_EQ(types, (std::vector<at::ScalarType>{torch::kHalf, torch::kHalf}));
+}
+
+}  // namespace
+}  // namespace apex::test

@@ -1,0 +1,30 @@
+// A process in which the library is twice: in the program, and in a plugin.
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+TEST_F(AmpTest, ASecondCopyIsRefusedAndLeavesTheFirstAlone) {
+  Mlp model;
+  auto net = amp::initialize(model, "O1", quiet());
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  void* const plugin = ::dlopen((folder / "libsecond_copy.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(plugin, nullptr) << ::dlerror();
+  const auto initialize_in_plugin = reinterpret_cast<const char* (*)()>(::dlsym(plugin, "initialize_in_plugin"));
+  ASSERT_NE(initialize_in_plugin, nullptr);
+  const std::string told = initialize_in_plugin();
+  EXPECT_TRUE(contains(told, "Another copy of apex_cpp is loaded in this process")) << told;
+  EXPECT_TRUE(contains(told, "COMPONENTS shared")) << told;
+  const auto x = torch::ones({2, 2});
+  EXPECT_EQ(x.mm(x).scalar_type(), torch::kHalf);
+  ::dlclose(plugin);
+  EXPECT_EQ(x.mm(x).scalar_type(), torch::kHalf);
+}
+
+}  // namespace
+}  // namespace apex::test
