@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include <apex_cpp/amp/casts/only_copy.h>
+
 namespace apex::amp::detail {
 
 /// Kernels for `key` of the operators in a namespace, which last as long as it; "_" stands for all operators.
@@ -21,5 +23,17 @@ inline std::optional<torch::Library> fallthrough_library(c10::DispatchKey key) {
   all.fallback(torch::CppFunction::makeFallthrough());
   return all;
 }
+
+/// Kernels for `key` of LibTorch's own operators; none in a further copy of this library. To be made when the program is
+/// loaded, before it has threads that call them.
+class AtenKernels {
+ public:
+  AtenKernels(c10::DispatchKey key, void (*register_in)(torch::Library&)) : aten_(kernel_library(key, "aten")) {
+    if (is_only_copy()) register_in(aten_);
+  }
+
+ private:
+  torch::Library aten_;
+};
 
 }  // namespace apex::amp::detail

@@ -7,7 +7,6 @@
 
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/kernel_library.h>
-#include <apex_cpp/amp/casts/only_copy.h>
 #include <apex_cpp/amp/compute/batch_norm.h>
 #include <apex_cpp/amp/compute/widen.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
@@ -91,29 +90,24 @@ Tensor& add_(DispatchKeySet keys, Tensor& a, const Tensor& b, const at::Scalar& 
   return a;
 }
 
-struct LayerInstallation {
-  torch::Library aten = kernel_library(kComputeKey, "aten");
-
-  LayerInstallation() {
-    if (!is_only_copy()) return;
-    aten.impl("relu", TORCH_FN(relu));
-    aten.impl("relu_", TORCH_FN(relu_));
-    aten.impl("threshold_backward", TORCH_FN(threshold_backward));
-    aten.impl("add.Tensor", TORCH_FN(add));
-    aten.impl("add_.Tensor", TORCH_FN(add_));
-    register_batch_norm(aten);
-  }
-};
-
-const LayerInstallation& layer_installation() {
-  static const LayerInstallation instance;
-  return instance;
+void register_layer_kernels(torch::Library& aten) {
+  aten.impl("relu", TORCH_FN(relu));
+  aten.impl("relu_", TORCH_FN(relu_));
+  aten.impl("threshold_backward", TORCH_FN(threshold_backward));
+  aten.impl("add.Tensor", TORCH_FN(add));
+  aten.impl("add_.Tensor", TORCH_FN(add_));
+  register_batch_norm(aten);
 }
 
-[[maybe_unused]] const LayerInstallation& layers_at_load = layer_installation();
+const AtenKernels& layer_kernels() {
+  static const AtenKernels kernels(kComputeKey, register_layer_kernels);
+  return kernels;
+}
+
+[[maybe_unused]] const AtenKernels& layers_at_load = layer_kernels();
 
 }  // namespace
 
-void register_memory_bound_layers() { layer_installation(); }
+void register_memory_bound_layers() { layer_kernels(); }
 
 }  // namespace apex::amp::detail

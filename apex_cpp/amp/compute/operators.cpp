@@ -3,7 +3,6 @@
 #include <ATen/Operators.h>
 
 #include <apex_cpp/amp/casts/kernel_library.h>
-#include <apex_cpp/amp/casts/only_copy.h>
 #include <apex_cpp/amp/compute/convolution.h>
 #include <apex_cpp/amp/compute/float32_kernel.h>
 
@@ -42,30 +41,25 @@ std::tuple<at::Tensor, at::Tensor> attention(c10::DispatchKeySet keys, const at:
 using AttentionBackward =
     Float32Kernel<op::_scaled_dot_product_flash_attention_for_cpu_backward, Beside::float32, Float32On::all_processors>;
 
-struct Float32Installation {
-  std::optional<torch::Library> fallback = fallthrough_library(kComputeKey);
-  torch::Library aten = kernel_library(kComputeKey, "aten");
-
-  Float32Installation() {
-    if (!is_only_copy()) return;
-    MatrixProducts::register_in(aten);
-    register_convolutions(aten);
-    aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
-    AttentionBackward::register_in(aten);
-  }
-};
-
-const Float32Installation& float32_installation() {
-  static const Float32Installation instance;
-  return instance;
+void register_float32(torch::Library& aten) {
+  MatrixProducts::register_in(aten);
+  register_convolutions(aten);
+  aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
+  AttentionBackward::register_in(aten);
 }
 
-[[maybe_unused]] const Float32Installation& float32_at_load = float32_installation();
+const AtenKernels& float32_kernels() {
+  static const std::optional<torch::Library> fallback = fallthrough_library(kComputeKey);
+  static const AtenKernels kernels(kComputeKey, register_float32);
+  return kernels;
+}
+
+[[maybe_unused]] const AtenKernels& float32_at_load = float32_kernels();
 
 }  // namespace
 
 void register_float32_kernels() {
-  float32_installation();
+  float32_kernels();
   register_recurrent_layers();
   register_memory_bound_layers();
 }

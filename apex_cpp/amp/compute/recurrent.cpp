@@ -1,7 +1,6 @@
 #include <ATen/Operators.h>
 
 #include <apex_cpp/amp/casts/kernel_library.h>
-#include <apex_cpp/amp/casts/only_copy.h>
 #include <apex_cpp/amp/casts/unboxed_kernel.h>
 #include <apex_cpp/amp/compute/operators.h>
 #include <apex_cpp/amp/compute/widen.h>
@@ -36,23 +35,15 @@ using AllRecurrent =
     RecurrentLayers<op::rnn_relu_input, op::rnn_relu_data, op::rnn_tanh_input, op::rnn_tanh_data, op::gru_input, op::gru_data,
                     op::lstm_input, op::lstm_data, op::rnn_relu_cell, op::rnn_tanh_cell, op::gru_cell, op::lstm_cell>;
 
-struct RecurrentInstallation {
-  torch::Library aten = kernel_library(kCastKey, "aten");
-
-  RecurrentInstallation() {
-    if (is_only_copy()) AllRecurrent::register_in(aten);
-  }
-};
-
-const RecurrentInstallation& recurrent_installation() {
-  static const RecurrentInstallation instance;
-  return instance;
+const AtenKernels& recurrent_kernels() {
+  static const AtenKernels kernels(kCastKey, AllRecurrent::register_in);
+  return kernels;
 }
 
-[[maybe_unused]] const RecurrentInstallation& recurrent_at_load = recurrent_installation();
+[[maybe_unused]] const AtenKernels& recurrent_at_load = recurrent_kernels();
 
 }  // namespace
 
-void register_recurrent_layers() { recurrent_installation(); }
+void register_recurrent_layers() { recurrent_kernels(); }
 
 }  // namespace apex::amp::detail

@@ -7,30 +7,25 @@
 namespace apex::amp::detail {
 namespace {
 
-struct Installation {
-  torch::Library aten = kernel_library(kCastKey, "aten");
-
-  Installation() {
-    if (!is_only_copy()) return;
-    register_products(aten);
-    register_functions(aten);
-    register_layers(aten);
-    register_arithmetic(aten);
-    register_named(aten);
-  }
-};
-
-const Installation& installation() {
-  static const Installation instance;
-  return instance;
+void register_all(torch::Library& aten) {
+  register_products(aten);
+  register_functions(aten);
+  register_layers(aten);
+  register_arithmetic(aten);
+  register_named(aten);
 }
 
-[[maybe_unused]] const Installation& at_load = installation();
+const AtenKernels& unboxed_kernels() {
+  static const AtenKernels kernels(kCastKey, register_all);
+  return kernels;
+}
+
+[[maybe_unused]] const AtenKernels& unboxed_at_load = unboxed_kernels();
 
 }  // namespace
 
 void register_unboxed_kernels() {
-  installation();
+  unboxed_kernels();
   check_only_copy();
 }
 
