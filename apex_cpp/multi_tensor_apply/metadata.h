@@ -2,6 +2,7 @@
 
 #include <c10/macros/Macros.h>
 
+#include <cstddef>
 #include <cstdint>
 
 // What a functor of multi_tensor_apply is given, for host and device code.
@@ -55,12 +56,12 @@ template <int depth>
 struct TensorListMetadata {
   static_assert(depth >= 1 && max_tensors(depth) >= 1, "too many tensor lists");
 
-  void* addresses[depth][max_tensors(depth)];  // [list][tensor of this launch]
-  int64_t sizes[max_tensors(depth)];           // elements; tensors of one index have the same number
-  unsigned char block_to_tensor[kMaxBlocks];   // block -> tensor of this launch
-  int block_to_chunk[kMaxBlocks];              // block -> chunk of that tensor
-  int64_t start_tensor_this_launch;            // where in the lists the first tensor of this launch is
-  int host_block;                              // on the CPU: the block that runs
+  void* addresses[size_t{depth}][size_t{max_tensors(depth)}];  // [list][tensor of this launch]
+  int64_t sizes[size_t{max_tensors(depth)}];                   // elements; tensors of one index have the same number
+  unsigned char block_to_tensor[kMaxBlocks];                   // block -> tensor of this launch
+  int block_to_chunk[kMaxBlocks];                              // block -> chunk of that tensor
+  int64_t start_tensor_this_launch;                            // where in the lists the first tensor of this launch is
+  int host_block;                                              // on the CPU: the block that runs
 
   /// The block that runs: blockIdx.x on CUDA.
   C10_HOST_DEVICE int block() const {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <sstream>
 
 #include "opt_levels/detail/suggest.h"
@@ -46,6 +47,22 @@ bool has_several_documents(const std::string& text) {
   YAML::Parser parser(stream);
   IgnoreEvents events;
   return parser.HandleNextDocument(events) && parser.HandleNextDocument(events);
+}
+
+/// Whether yaml-cpp's functions are those that this file was compiled for. An executable's stand before a shared library's of
+/// the same name, and another version's nodes have other members: hence one made among zeros, and never taken apart.
+bool has_our_yaml_cpp() {
+  alignas(YAML::Node) static unsigned char zeros[4 * sizeof(YAML::Node)];
+  const YAML::Node& node = *new (zeros) YAML::Node(YAML::Load(std::string("key: value")));
+  return node.IsMap() && node["key"].Scalar() == "value";
+}
+
+void check_yaml_cpp() {
+  static const bool ours = has_our_yaml_cpp();
+  TORCH_CHECK(ours,
+              "yaml-cpp cannot read 'key: value': this program holds another yaml-cpp than the one that apex_cpp was built "
+              "with, and its functions are called in place of that one's. Keep them to the executable, with the link option "
+              "-Wl,--exclude-libs,libyaml-cpp.a, or build apex_cpp with the program's yaml-cpp.");
 }
 
 class Document {
@@ -153,6 +170,7 @@ class Document {
 }  // namespace
 
 std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form) {
+  check_yaml_cpp();
   return Document(text, source, form).entries();
 }
 

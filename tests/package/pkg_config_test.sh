@@ -9,6 +9,7 @@ mkdir -p "$folder"
 flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --define-variable=torch="$torch" --cflags --libs apex_cpp)
 "$compiler" tests/package/scale.cpp -o "$folder/scale" $flags
 [ "$("$folder/scale")" = "6 6 6" ]
+"$compiler" tests/package/warnings.cpp -fsyntax-only -Wall -Wextra -Woverloaded-virtual -Wsign-conversion -Werror $flags
 
 # Where libraries go to a folder of the system's own, as Debian's do: what it names is there all the same.
 cmake -G Ninja -C "$initial_cache" -S . -B "$folder/build" -DAPEX_CPP_CUDA=OFF -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib/x86_64-linux-gnu \

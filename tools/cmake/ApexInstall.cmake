@@ -49,9 +49,15 @@ install(FILES "${PROJECT_BINARY_DIR}/apex_cpp.pc" DESTINATION "${CMAKE_INSTALL_L
 install(FILES LICENSE tools/packaging/THIRD_PARTY_NOTICES DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
 
 # The one library that the shared one needs beside LibTorch's and the compiler's: Debian's static yaml-cpp is not made for
-# shared libraries.
-get_target_property(yaml_soname yaml-cpp IMPORTED_SONAME_NONE)
-get_target_property(yaml_file yaml-cpp LOCATION)
+# shared libraries. One that the user's project builds is installed by what builds it.
+get_target_property(yaml_is_found yaml-cpp IMPORTED)
+if(yaml_is_found)
+  get_target_property(yaml_soname yaml-cpp IMPORTED_SONAME_NONE)
+  get_target_property(yaml_file yaml-cpp LOCATION)
+elseif(DEFINED YAML_CPP_INSTALL AND NOT YAML_CPP_INSTALL)
+  message(FATAL_ERROR "APEX_CPP_INSTALL=ON: the installed library needs the yaml-cpp that this project builds, which is not "
+                      "installed: set YAML_CPP_INSTALL=ON as well")
+endif()
 if(yaml_soname)
   install(FILES "${yaml_file}" RENAME "${yaml_soname}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT bundled EXCLUDE_FROM_ALL)
 endif()

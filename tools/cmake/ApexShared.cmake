@@ -36,6 +36,11 @@ set_target_properties(apex_cpp_shared PROPERTIES
   OUTPUT_NAME apex_cpp EXPORT_NAME apex_cpp LINKER_LANGUAGE CXX LINK_DEPENDS "${exports}"
   VERSION ${version} SOVERSION ${version} INSTALL_RPATH "$ORIGIN")
 
+# What a compiler warns of in a package's headers is not for its users to mend; here it is ours.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set_target_properties(apex_cpp apex_cpp_shared PROPERTIES SYSTEM ON)
+endif()
+
 if(NOT BUILD_SHARED_LIBS)
   add_library(apex_cpp::apex_cpp ALIAS apex_cpp)
 elseif(APEX_CPP_BUILD_TESTS OR APEX_CPP_BUILD_TOOLS)

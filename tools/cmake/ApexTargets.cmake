@@ -5,6 +5,10 @@ function(apex_add_library name)
   target_include_directories(${name} PUBLIC
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${APEX_CPP_INSTALL_INCLUDEDIR}>")
   target_compile_features(${name} PUBLIC cxx_std_17)
+  # Whatever flags the user's project has, these come last: Inf and NaN are looked for, and which names the shared library shows
+  # is for exports.map to say.
+  target_compile_options(${name} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fno-fast-math;-fvisibility=default;-fno-visibility-inlines-hidden>")
   apex_own_code(${name})
   apex_join_files(${name})
   set_property(GLOBAL APPEND PROPERTY APEX_CPP_LIBRARIES ${name})

@@ -104,6 +104,7 @@ class ForwardingOptions final : public Options, public LeftBehindOptions {
     if (tie_->handle) tie_->target(group_).set_lr(lr);
   }
 
+  using Options::serialize;
   /// Of the original nothing is left to save.
   void serialize(torch::serialize::OutputArchive&) const override { refuse_original("torch::save was given"); }
 

@@ -1,9 +1,15 @@
-// A user's program: one step at O2 must leave 16-bit weights that moved, and give a finite float32 output.
+// A user's program: one step at O2 must leave 16-bit weights that moved, and give a finite float32 output. A loss that is NaN
+// is seen even where the user's flags promise that there is none.
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <cstdio>
+
+bool sees_nan() {
+  apex::amp::DivergenceDetector detector;
+  return detector.update(1, torch::tensor(-1.0).log().item<double>(), {});
+}
 
 int main() {
   torch::manual_seed(0);
@@ -22,6 +28,7 @@ int main() {
   const bool half = net->weight.scalar_type() == torch::kHalf;
   const bool moved = !before.equal(net->weight);
   const bool finite = loss.scalar_type() == torch::kFloat && std::isfinite(loss.item<float>());
-  std::printf("half weights: %d, moved: %d, finite float32 loss: %d\n", half, moved, finite);
-  return half && moved && finite ? 0 : 1;
+  const bool nan_seen = sees_nan();
+  std::printf("half weights: %d, moved: %d, finite float32 loss: %d, NaN seen: %d\n", half, moved, finite, nan_seen);
+  return half && moved && finite && nan_seen ? 0 : 1;
 }
