@@ -1,4 +1,6 @@
 // SD-*, MODEL-08, MODEL-09, BUG-10: what is saved, and resuming without a trace.
+#include <c10/core/InferenceMode.h>
+
 #include <filesystem>
 
 #include "tests/amp/optimizers.h"
@@ -129,6 +131,67 @@ TEST_F(Checkpoint, AStateWithAnImpossibleScaleChangesNothing) {
   state.insert("loss_scaler1", {-4.0, 3});
   EXPECT_THROW(amp::load_state_dict(state), c10::ValueError);
   EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 65536.0);
+}
+
+/// Its mask is one row, seen four times.
+struct MaskedImpl : torch::nn::Module {
+  explicit MaskedImpl(double value) {
+    fc = register_module("fc", torch::nn::Linear(6, 3));
+    mask = register_buffer("mask", torch::full({1, 6}, value).expand({4, 6}));
+  }
+  Tensor forward(const Tensor& x) { return fc(x * mask); }
+  torch::nn::Linear fc{nullptr};
+  Tensor mask;
+};
+TORCH_MODULE(Masked);
+
+TEST_F(Checkpoint, AnExpandedBufferIsLoadedFromEachKindOfFile) {
+  const Scratch folder;
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    SCOPED_TRACE(level);
+    Masked source(2), model(1), again(1), plain(1);
+    torch::optim::SGD a(source->parameters(), 0.1), b(model->parameters(), 0.1);
+    auto [source_net, source_opt] = amp::initialize(source, a, level, quiet());
+    amp::save_checkpoint(folder / "run", source_net, source_opt);
+    amp::save_safetensors(folder / "weights", source_net);
+    const auto file = saved(source_net);
+    auto [net, opt] = amp::initialize(model, b, level, quiet());
+    amp::load_checkpoint(folder / "run", net, opt);
+    auto net_again = amp::initialize(again, level, quiet());
+    {
+      const c10::InferenceMode guard;
+      restore(net_again, file);
+    }
+    again->mask.zero_();
+    restore(net_again, file);
+    amp::load_safetensors(folder / "weights", plain);
+    for (const Masked& each : {model, again, plain}) {
+      EXPECT_TRUE(each->mask.is_same(each->named_buffers()["mask"]));
+      EXPECT_TRUE(each->mask.eq(2).all().item<bool>());
+      EXPECT_EQ(bytes_of(each->fc->weight.to(torch::kFloat)), bytes_of(source->fc->weight.to(torch::kFloat)));
+    }
+  }
+}
+
+TEST_F(Checkpoint, LoadedInInferenceModeIsTrained) {
+  const Scratch folder;
+  const auto train = [&](bool inference, const char* level) {
+    AmpTest::SetUp();
+    Mlp model;
+    torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(0.01).eps(kEps));
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+    if (!inference) train_step(net, opt, features()), amp::save_checkpoint(folder / "run", net, opt);
+    {
+      const c10::InferenceMode guard(inference);
+      amp::load_checkpoint(folder / "run", net, opt);
+    }
+    for (int i = 0; i < 3; ++i) train_step(net, opt, features() + i);
+    return bytes_of(opt) + bytes_of(*model);
+  };
+  for (const char* level : {"O0", "O1", "O2", "O5"}) {
+    const std::string expected = train(false, level);
+    EXPECT_EQ(train(true, level), expected) << level;
+  }
 }
 
 TEST_F(Checkpoint, IsRefusedForAnOptimizerThatSavesNoState) {

@@ -1,4 +1,6 @@
 // MW-*, OPT-05..08, MODEL-07, MP-01: FP32 masters in the optimizer's groups, for every torch optimizer.
+#include <c10/core/InferenceMode.h>
+
 #include "tests/amp/optimizers.h"
 
 namespace apex::test {
@@ -102,6 +104,24 @@ TYPED_TEST(Masters, Opt05StepDropsTheMastersGradients) {
   for (const auto& master : amp::master_params(opt)) EXPECT_TRUE(master.grad().defined());
   opt.step();
   for (const auto& master : amp::master_params(opt)) EXPECT_FALSE(master.grad().defined());
+}
+
+TYPED_TEST(Masters, MadeInInferenceModeAreTrained) {
+  const auto train = [&](bool inference, const char* level) {
+    torch::manual_seed(7);
+    Mlp model;
+    auto used = TypeParam::make(model->parameters());
+    model->forward(features()).square().mean().backward();
+    used.step();  // its state becomes the masters'
+    auto [net, opt] = amp::initialize(model, used, level, quiet().loss_scale(128.0));
+    {
+      const c10::InferenceMode guard(inference);
+      opt.zero_grad();
+    }
+    for (int i = 0; i < 3; ++i) train_step(net, opt, features() + i);
+    return bytes_of(opt) + bytes_of(*model);
+  };
+  for (const char* level : {"O2", "O5"}) EXPECT_EQ(train(true, level), train(false, level)) << level;
 }
 
 TYPED_TEST(Masters, Bug05StepBeforeAnyBackwardDoesNothing) {

@@ -1,10 +1,15 @@
 // Weights that a program writes into the model reach the FP32 masters before these are read, so that the next step does not
 // undo them; elements that were not written keep their precision.
+#include <apex_cpp/amp/masters/master_table.h>
 #include <apex_cpp/optimizers.h>
+#include <c10/core/InferenceMode.h>
 
+#include <functional>
 #include <sstream>
 
+#include "tests/amp/saved.h"
 #include "tests/amp/support.h"
+#include "tests/examples/scratch.h"
 
 namespace apex::test {
 namespace {
@@ -16,8 +21,10 @@ using WrittenCase = std::tuple<const char*, Stepping>;
 
 class WrittenWeights : public AmpTest, public ::testing::WithParamInterface<WrittenCase> {
  protected:
-  void SetUp() override {
+  void SetUp() override { begin(); }
+  void begin() {
     AmpTest::SetUp();
+    model = Mlp();
     std::unique_ptr<torch::optim::Optimizer> sgd;
     if (std::get<Stepping>(GetParam()) == Stepping::torch_sgd) {
       sgd = std::make_unique<torch::optim::SGD>(model->parameters(), 1.0 / 1024);
@@ -38,6 +45,33 @@ class WrittenWeights : public AmpTest, public ::testing::WithParamInterface<Writ
   void step_by_zero() { train(0); }
   Tensor master() { return opt->param_groups()[0].params()[0].detach().clone(); }
   Tensor& weight() { return model->fc1->weight; }
+  /// Steps for which the weights are others than the model's own until the gradients are there. `read` is called meanwhile.
+  std::string steps_with_replaced_weights(const std::function<void()>& read) {
+    begin();
+    for (int i = 0; i < 4; ++i) {
+      opt->zero_grad();
+      const std::vector<Tensor> own = replace(1.5 + i);
+      { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+      read();
+      put_back(own);
+      opt->step();
+    }
+    return bytes_of(*opt) + bytes_of(*model);
+  }
+  std::vector<Tensor> replace(double factor) {
+    const torch::NoGradGuard no_grad;
+    std::vector<Tensor> own;
+    for (Tensor& p : model->parameters()) {
+      own.push_back(p.detach().clone());
+      p.mul_(factor);
+    }
+    return own;
+  }
+  void put_back(const std::vector<Tensor>& own) {
+    const torch::NoGradGuard no_grad;
+    const auto params = model->parameters();
+    for (size_t i = 0; i < own.size(); ++i) Tensor(params[i]).copy_(own[i]);
+  }
   /// After `write`, which changes the first weight of the model, a step keeps it, and masters of other elements keep their
   /// bits.
   template <class Write>
@@ -106,6 +140,100 @@ TEST_P(WrittenWeights, AreNotTakenFromAModelWhoseMastersWereWritten) {
   step_by_zero();
   EXPECT_EQ(bytes_of(master()), written);
   EXPECT_LE(weight().abs().max().item<float>(), 0.1001f) << "0.1 in BF16 is 0.10009765625";
+}
+
+TEST_P(WrittenWeights, ThatArePutBackAfterAReadLeaveNoTrace) {
+  const Scratch folder;
+  const std::string expected = steps_with_replaced_weights([] {});
+  const std::vector<std::pair<const char*, std::function<void()>>> reads = {
+      {"master_params", [&] { amp::master_params(*opt); }},
+      {"twice", [&] { amp::master_params(*opt), replace(0.75), amp::master_params(*opt); }},
+      {"clip_grad_norm_", [&] { torch::nn::utils::clip_grad_norm_(amp::master_params(*opt), 1e3); }},
+      {"torch::save", [&] { saved(*opt); }},
+      {"torch::save in inference mode",
+       [&] {
+         const c10::InferenceMode guard;
+         saved(*opt);
+       }},
+      {"save_checkpoint", [&] { amp::save_checkpoint(folder / "run", net, opt); }},
+      {"save_safetensors", [&] { amp::save_safetensors(folder / "run", net, amp::SaveSafetensorsOptions().masters(true)); }},
+  };
+  for (const auto& [name, read] : reads) EXPECT_EQ(steps_with_replaced_weights(read), expected) << name;
+}
+
+TEST_P(WrittenWeights, ThatArePutBackInAnyWayLeaveNoTrace) {
+  const auto masters = bytes_of(*opt);
+  const std::vector<std::function<void(Tensor&, const Tensor&)>> writes = {
+      [](Tensor& w, const Tensor& value) { w.set_data(value.clone()); },
+      [](Tensor& w, const Tensor& value) { w.data().copy_(value); },
+      [](Tensor& w, const Tensor& value) {
+        const c10::InferenceMode guard;
+        w.copy_(value);
+      },
+      [](Tensor& w, const Tensor& value) { w.data().copy_(value), amp::clear_cast_cache(); },
+  };
+  for (const auto& write : writes) {
+    const Tensor own = weight().detach().clone();
+    write(weight(), own * 3);
+    EXPECT_TRUE(torch::equal(amp::master_params(*opt)[0], (own * 3).to(torch::kFloat)));
+    write(weight(), own);
+    step_by_zero();
+    EXPECT_EQ(bytes_of(*opt), masters);
+  }
+}
+
+TEST_P(WrittenWeights, ThatArePutBackInPartKeepTheOthers) {
+  const Tensor before = master();
+  const auto own = replace(3);
+  amp::master_params(*opt);
+  const Tensor replaced = master();
+  {
+    const torch::NoGradGuard no_grad;
+    weight()[0].copy_(own[0][0]);
+  }
+  step_by_zero();
+  EXPECT_EQ(bytes_of(master()[0]), bytes_of(before[0]));
+  EXPECT_EQ(bytes_of(master()[1]), bytes_of(replaced[1]));
+}
+
+TEST_P(WrittenWeights, CountNoMoreOnceMastersAreLoadedOrWritten) {
+  const auto file = saved(*opt), weights = saved(net);
+  const Tensor loaded = master();
+  train();
+  replace(3);
+  amp::master_params(*opt);
+  restore(net, weights);
+  restore(*opt, file);
+  const auto own = replace(0.5);
+  amp::master_params(*opt);
+  put_back(own);
+  step_by_zero();
+  EXPECT_EQ(bytes_of(master()), bytes_of(loaded));
+
+  replace(3);
+  const Tensor first = amp::master_params(*opt)[0];
+  first.detach().copy_(loaded * 1.001);
+  const Tensor rounded = (loaded * 1.001).to(weight().scalar_type());
+  weight().detach().copy_(rounded * 2);
+  amp::master_params(*opt);
+  weight().detach().copy_(rounded);
+  step_by_zero();
+  EXPECT_EQ(bytes_of(master()), bytes_of(loaded * 1.001));
+}
+
+TEST(WrittenValues, KeepThoseOfBeforeFromAReadToTheNextStepAlone) {
+  amp::detail::TrainedParam trained;
+  trained.param = torch::ones({4}, torch::kHalf);
+  trained.master = torch::full({4}, 1.0001);
+  trained.mark_written();
+  trained.param.fill_(2);
+  trained.take_written_values(/*can_be_put_back=*/false);
+  EXPECT_FALSE(trained.before.defined());
+  trained.param.fill_(3);
+  trained.take_written_values();
+  EXPECT_TRUE(trained.before.defined());
+  trained.mark_written();
+  EXPECT_FALSE(trained.before.defined());
 }
 
 TEST_P(WrittenWeights, StayThroughASkippedStep) {

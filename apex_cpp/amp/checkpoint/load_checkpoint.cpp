@@ -9,6 +9,7 @@
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
+#include <c10/core/InferenceMode.h>
 
 #include <deque>
 #include <sstream>
@@ -56,6 +57,7 @@ class Loading {
     note_level();
     load_models();
     load_params();
+    if (session_) forget_overwritten_masters(*session_);
     if (session_) session_->clear_cast_cache();
     note_conversions();
     if (parts_.optimizers.empty()) return notes_;
@@ -130,7 +132,9 @@ class Loading {
   // Masters, and parameters that are in no model.
   void load_params() {
     for (size_t i = 0; i < parts_.optimizers.size(); ++i) {
-      const OptimizerParams here(*parts_.optimizers[i], stash_of(*parts_.optimizers[i]));
+      const auto* stash = stash_of(*parts_.optimizers[i]);
+      if (stash) stash->take_written_weights(/*can_be_put_back=*/false);
+      const OptimizerParams here(*parts_.optimizers[i], stash);
       auto* sharded = dynamic_cast<ShardedOptimizer*>(parts_.optimizers[i]);
       for (size_t j = 0; j < here.params.size(); ++j) {
         const OptimizerParam& saved = content_.optimizers[i].params[j];
@@ -165,6 +169,7 @@ class Loading {
   void copy_to(at::Tensor target, const at::Tensor& value, const std::string& dtype, const at::Tensor& master,
                const std::string& name) {
     const bool converts = dtype != c10::toString(target.scalar_type());
+    give_each_element_memory(target);
     target.copy_(converts && master.defined() ? master : value);
     if (!converts) return;
     from_masters_ += master.defined();
@@ -232,6 +237,7 @@ class Loading {
 }  // namespace
 
 LoadedCheckpoint load_checkpoint(const std::string& path, const LoadedParts& parts) {
+  const c10::InferenceMode off(false);  // state that is read in it could not be stepped outside of it
   const TensorFile file = read_safetensors(path);
   try {
     CheckpointContent content = content_of(file);

@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/checkpoint/content.h>
 #include <apex_cpp/amp/checkpoint/model_content.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
 
@@ -79,7 +80,11 @@ void load_safetensors(const std::string& path, const LoadedParts& parts) {
   add_tied_names(tensors, values);
   check_values(path, model, values);
   const auto session = session_with_masters(parts);
-  for (const auto& [name, tensor] : tensors) assign(tensor, values.at(name), session.get());
+  for (const auto& [name, tensor] : tensors) {
+    give_each_element_memory(tensor);
+    assign(tensor, values.at(name), session.get());
+  }
+  if (session) forget_overwritten_masters(*session);
   if (session) session->clear_cast_cache();
 }
 

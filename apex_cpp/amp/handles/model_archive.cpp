@@ -1,4 +1,5 @@
 #include <apex_cpp/amp/handles/amped.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
 
@@ -53,7 +54,11 @@ void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchi
 void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session) {
   std::vector<Entry> entries;
   read_entries(module, "", archive, entries);
-  for (const auto& entry : entries) assign(entry.target, entry.value, &session);
+  for (const auto& entry : entries) {
+    give_each_element_memory(entry.target);
+    assign(entry.target, entry.value, &session);
+  }
+  forget_overwritten_masters(session);
 }
 
 }  // namespace apex::amp::detail

@@ -4,6 +4,7 @@
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -90,6 +91,7 @@ void Adopter::list_params_once(ParamGroups& groups) {
 
 void Adopter::adopt_new_params(torch::optim::Optimizer& optimizer, const KnownParamOf& known_param_of,
                                const std::vector<at::Tensor>& once_trained) {
+  const c10::InferenceMode off(false);  // masters and state that are made in it could not be stepped outside of it
   auto& groups = optimizer.param_groups();
   found_groups_ = found_groups_ || !groups.empty();
   list_params_once(groups);

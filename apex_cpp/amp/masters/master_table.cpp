@@ -18,15 +18,40 @@ bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
          grad.scalar_type() == at::kFloat && grad.sizes() == master.sizes() && grad.strides() == master.strides();
 }
 
+/// The elements of `exact` that `values` has in their rounded form, and those of `others` elsewhere.
+at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others) {
+  return at::where(values == exact.to(values.scalar_type()), exact, others);
+}
+
 }  // namespace
 
-void TrainedParam::take_written_values() {
+// A master that a load or the program has written to meanwhile has no earlier values to come back.
+void TrainedParam::take_written_values(bool can_be_put_back) {
   if (written.still(param)) return;
   const disable_casts casts_off;
-  const at::Tensor values = param.detach();
-  const at::Tensor rounded = master.detach().to(values.scalar_type());
-  master.detach().copy_(at::where(values == rounded, master.detach(), values.to(at::kFloat)));
-  mark_written();
+  const at::Tensor values = param.detach(), here = master.detach();
+  if (!after.still(master)) before = can_be_put_back ? here.clone() : at::Tensor();
+  at::Tensor others = values.to(at::kFloat);
+  if (before.defined()) others = exact_where_rounded(values, before, others);
+  here.copy_(exact_where_rounded(values, here, others));
+  note_written();
+  after = TensorTrace(master);
+  if (!can_be_put_back) forget_before();
+}
+
+void TrainedParam::mark_written() {
+  note_written();
+  forget_before();
+}
+
+void TrainedParam::note_written() {
+  written = TensorTrace(param);
+  sample = ValueSample(param);
+}
+
+void TrainedParam::forget_before() {
+  before.reset();
+  after = {};
 }
 
 at::Tensor TrainedParam::new_master_grad() {

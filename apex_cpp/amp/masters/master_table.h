@@ -26,22 +26,28 @@ struct TrainedParam {
   TensorTrace taken;      ///< of the master's gradient then, which has its values
   TensorTrace written;    ///< of the parameter, when it was its rounded master
   ValueSample sample;     ///< of its values then
+  at::Tensor before;      ///< values of the master from before written ones were taken, which may be put back until a step
+  TensorTrace after;      ///< of the master, when they were taken
   at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
 
   bool has_master() const { return master.defined(); }
   /// What the optimizer steps: the master, or the parameter itself.
   const at::Tensor& stepped() const { return has_master() ? master : param; }
   /// Brings what the program has written into the model's parameter since the last step to the master, element by element where
-  /// the parameter is not the rounded master: the others keep their precision. No synchronisation.
-  void take_written_values();
+  /// the parameter is not the rounded master: the others keep their precision. No synchronisation. `can_be_put_back`: the
+  /// program may write what was there before again, as after an evaluation with other weights. The master's values of before
+  /// are kept for it, one FP32 copy, until `mark_written`; elements whose rounded ones come back get theirs.
+  void take_written_values(bool can_be_put_back = true);
   /// The parameter is the rounded master, or is to become it.
-  void mark_written() {
-    written = TensorTrace(param);
-    sample = ValueSample(param);
-  }
+  void mark_written();
+  /// What was written is there to stay.
+  void forget_before();
   /// Memory for a gradient of the master, with any values in it.
   at::Tensor new_master_grad();
   void drop_master_grad();
+
+ private:
+  void note_written();
 };
 
 /// The parameters that one optimizer trains, each once, found by TensorImpl.

@@ -32,6 +32,10 @@ std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session) 
   return stashes;
 }
 
+void forget_overwritten_masters(const Session& session) {
+  for (const auto& stash : stashes_of(session)) stash->forget_overwritten_masters();
+}
+
 // ---- parameters and masters ----
 
 void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_trained) {
@@ -64,14 +68,20 @@ at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
   return entry->master;
 }
 
-void OptimizerStash::take_written_weights() const {
+void OptimizerStash::take_written_weights(bool can_be_put_back) const {
   const auto params = table_.with_masters();
   const bool shows = std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {
     return each->written.still(each->param) && !each->sample.still(each->param);
   });
   for (TrainedParam* each : params) {
     if (shows) each->written = {};  // where one was written through data(), others may have been that the sample does not show
-    each->take_written_values();
+    each->take_written_values(can_be_put_back);
+  }
+}
+
+void OptimizerStash::forget_overwritten_masters() const {
+  for (TrainedParam* each : table_.with_masters()) {
+    if (!each->after.still(each->master)) each->forget_before();
   }
 }
 
@@ -334,7 +344,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     passes_.end_skipped_step();
     return false;
   }
-  take_written_weights();
+  take_written_weights(/*can_be_put_back=*/false);
   take_layouts();
   if (auto* optimizer = fused()) {
     optimizer->master_step.grads_in_model = passes_.in_model();

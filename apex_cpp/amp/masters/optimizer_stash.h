@@ -47,8 +47,11 @@ class OptimizerStash : public KeepsMasters {
   at::Tensor master_of(const at::Tensor& param) const override;
   /// Brings weights that the program wrote into the model since the last step to the masters, which the next step would
   /// overwrite them with. Seen by version and memory, and on a CPU by a sample of values, after which all are
-  /// compared; what leaves no trace is found after `weights_were_written`. No synchronisation.
-  void take_written_weights() const;
+  /// compared; what leaves no trace is found after `weights_were_written`. No synchronisation. `can_be_put_back`: as
+  /// `TrainedParam::take_written_values` says, for all that were, or may have been, written to.
+  void take_written_weights(bool can_be_put_back = true) const;
+  /// Frees the values of before of masters that a load has written to since, so that they cannot come back.
+  void forget_overwritten_masters() const;
   void weights_were_written() override;
   /// In the order of the handle's groups, each once; model_params() are the params behind them, in the same order.
   std::vector<at::Tensor> masters() const;
@@ -164,5 +167,7 @@ class OptimizerStash : public KeepsMasters {
 
 /// Those of a session's optimizers.
 std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session);
+/// `OptimizerStash::forget_overwritten_masters` of all of them.
+void forget_overwritten_masters(const Session& session);
 
 }  // namespace apex::amp::detail

@@ -1,6 +1,8 @@
 #include <apex_cpp/amp/tensors/model_tensors.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
+#include <c10/core/InferenceMode.h>
 
 namespace apex::amp::detail {
 
@@ -13,6 +15,12 @@ std::vector<std::pair<std::string, at::Tensor>> tensors_of(const torch::nn::Modu
 
 at::Tensor widened(const at::Tensor& tensor) {
   return is_low_precision(tensor.scalar_type()) ? tensor.detach().to(at::kFloat) : tensor;
+}
+
+void give_each_element_memory(const at::Tensor& tensor) {
+  if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
+  const c10::InferenceMode off(false);  // memory that is made in it could not be written outside of it
+  tensor.set_data(tensor.detach().clone(at::MemoryFormat::Contiguous));
 }
 
 }  // namespace apex::amp::detail

@@ -15,4 +15,8 @@ std::vector<std::pair<std::string, at::Tensor>> tensors_of(const torch::nn::Modu
 /// What a checkpoint has of a parameter or buffer: the tensor itself, or a float32 copy of one with 16 bits (MODEL-08).
 at::Tensor widened(const at::Tensor& tensor);
 
+/// Values can be copied to the tensor from here on: one whose elements share memory, as an expanded one's do, gets memory for
+/// each, with the same values.
+void give_each_element_memory(const at::Tensor& tensor);
+
 }  // namespace apex::amp::detail

@@ -3,6 +3,8 @@
 #include <apex_cpp/amp/handles/masters_key.h>
 #include <apex_cpp/amp/handles/save_without_masters.h>
 
+#include <functional>
+
 #include "tests/amp/support.h"
 #include "tests/checkpoint/resume/training.h"
 #include "tools/common/tensor_memory.h"
@@ -38,6 +40,32 @@ TEST_F(CheckpointMemory, LoadingTakesNoMoreThanTheFileHas) {
   const int64_t taken = memory->take_peak() - before;
   EXPECT_GT(taken, 4 * kLayers * one_parameter) << "nothing was counted";
   EXPECT_LT(taken, file_bytes + one_parameter);
+}
+
+TEST_F(CheckpointMemory, MastersOfBeforeALoadAreFreed) {
+  constexpr int64_t kWidth = 64;
+  const auto memory = std::make_shared<tools::TensorMemory>();
+  const tools::Counting counting(memory);
+  const Folder folder;
+  torch::nn::Linear model(kWidth, kWidth);
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  amp::scale_loss(net->forward(torch::ones({2, kWidth})).pow(2).mean(), opt).backward();
+  opt.step();
+  amp::save_checkpoint(folder / "run", net, opt);
+  amp::save_safetensors(folder / "weights", net);
+  torch::save(net, folder / "model");
+  const std::vector<std::function<void()>> loads = {
+      [&, &net = net] { torch::load(net, folder / "model"); },
+      [&, &net = net] { amp::load_safetensors(folder / "weights", net); },
+      [&, &net = net] { amp::load_checkpoint(folder / "run", net); },
+      [&, &net = net, &opt = opt] { amp::load_checkpoint(folder / "run", net, opt); },
+  };
+  const int64_t before = memory->live();
+  for (size_t i = 0; i < loads.size(); ++i) {
+    loads[i]();
+    EXPECT_LT(memory->live(), before + kWidth * kWidth) << "load " << i;
+  }
 }
 
 TEST_F(CheckpointMemory, OnlyTheOptimizerThatWasNamedIsSavedWithoutMasters) {
