@@ -58,9 +58,7 @@ void end_casts_if_gone(const std::shared_ptr<Session>& session) {
 }  // namespace
 
 Initializer::Initializer(const OptLevel& level, const InitializeOptions& options)
-    : level_(level), session_(std::make_shared<Session>(opt_levels::resolve(level, options))) {
-  if (c10::InferenceMode::is_enabled()) outside_inference_.emplace(false);
-}
+    : level_(level), session_(std::make_shared<Session>(opt_levels::resolve(level, options))) {}
 
 std::string Initializer::prefix_of(size_t model) const {
   return models_.size() > 1 ? "model" + std::to_string(model) + "." : "";

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <c10/core/InferenceMode.h>
-
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -68,7 +65,6 @@ class Initializer {
     const std::type_info* own_class;
   };
   std::vector<Optimizer> optimizers_;
-  std::optional<c10::InferenceMode> outside_inference_;  // what is cast within it could not be trained outside of it
 };
 
 // ---- optimizers: each form answers `optimizer_of` and `handle_for` ----
@@ -106,7 +102,7 @@ template <class Opt>
 inline constexpr bool kIsErased = std::is_abstract_v<Held<Opt>> || (!kIsOptimizer<Opt> && kMakesOwnHandle<Held<Opt>>);
 template <class Opt>
 const std::type_info* own_class() {
-  return kIsErased<Opt> ? nullptr : &typeid(Held<Opt>);
+  return std::is_abstract_v<Held<Opt>> ? nullptr : &typeid(Held<Opt>);
 }
 template <class Opt>
 struct PointsToOptimizer : std::false_type {};
@@ -197,10 +193,10 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 ///
 /// Operators are cast from then on: on the calling thread, until the next `initialize` or `reset` (one with `enabled` false
 /// ends casts only where no handle is left that they were for), and inside the handles' forward passes, on any
-/// thread. Never in a backward pass, nor in an optimizer's step. Under O1 and O4 the cast lists say how. Under O2, O3 and O5
-/// the handle's forward runs as its 16-bit weights have it; for the *original* model, which the program may go on calling on
-/// this thread, FP32 input follows the weights, and its output stays 16-bit; losses run in FP32 then, unless
-/// `cast_model_outputs` is a 16-bit type.
+/// thread. Never in an optimizer's step, nor in a backward pass, but for what a torch::autograd::Function computes again there.
+/// Under O1 and O4 the cast lists say how. Under O2, O3 and O5 the handle's forward runs as its 16-bit weights have it; for the
+/// *original* model, which the program may go on calling on this thread, FP32 input follows the weights, and its output stays
+/// 16-bit; losses run in FP32 then, unless `cast_model_outputs` is a 16-bit type.
 ///
 /// Tied parameters, which LibTorch's `parameters()` lists once for each module that has them, are listed once in the handle's
 /// groups, as Python's `parameters()` has them: they train as in the same program with each listed once. Without amp, or with

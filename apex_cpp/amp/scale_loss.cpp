@@ -141,7 +141,7 @@ void ScaledLoss::release_bystanders() {
 void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
                           std::optional<at::TensorList> inputs) const {
   TORCH_CHECK(scaled_.defined(), "backward() was called on a ScaledLoss that was moved from.");
-  const detail::CastsOfOtherThreads casts;
+  const detail::BackwardScope scope(create_graph);
   scaled_.backward(gradient, retain_graph, create_graph, inputs);
   // A graph may go on from gradients that have one: these are joined when the block ends.
   if (!open_ || create_graph) return;

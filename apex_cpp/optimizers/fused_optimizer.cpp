@@ -69,9 +69,15 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
 void FusedOptimizer::see_to_groups() {
   if (!listed_once_.is_due(param_groups_)) return;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
-    detail::check_options(rules_, group, param_groups_[group].options());
+    const auto check = group < checked_groups_ ? detail::check_class : detail::check_options;
+    check(rules_, group, param_groups_[group].options());
   }
+  list_params_once();
+}
+
+void FusedOptimizer::list_params_once() {
   listed_once_.see_to(param_groups_);
+  checked_groups_ = param_groups_.size();
 }
 
 void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
@@ -80,7 +86,7 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
   amp::detail::check_one_group_each(groups);
   if (group.has_options()) detail::check_options(rules_, param_groups_.size(), group.options());
   Optimizer::add_param_group(group);
-  listed_once_.see_to(param_groups_);
+  list_params_once();
 }
 
 torch::Tensor FusedOptimizer::step(LossClosure closure) {

@@ -172,6 +172,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   };
 
   void see_to_groups();
+  void list_params_once();
   std::vector<detail::SteppedParam> stepped_params() const;
   void check_step();
   static std::vector<SavedGroup> read_group_states(torch::serialize::InputArchive& archive);
@@ -191,6 +192,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   detail::OptionsRules rules_;
   std::vector<detail::GroupState> group_states_;
   amp::detail::ListedOnce listed_once_;
+  size_t checked_groups_ = 0;  // whose options had values that are allowed when they came
   detail::ApartInMemory apart_in_memory_;
   bool set_grad_none_;
   bool materialize_master_grads_;

@@ -20,20 +20,6 @@ TEST_F(Initialize, PropertiesAndScalersAreThoseOfTheLevel) {
   EXPECT_TRUE(amp::loss_scaler(2).dynamic());
 }
 
-TEST_F(Initialize, WithinInferenceModeGivesWhatIsTrainedOutsideOfIt) {
-  for (const char* level : {"O0", "O1", "O2", "O5"}) {
-    Mlp own_model;
-    torch::optim::SGD own_optimizer(own_model->parameters(), 0.1);
-    auto [net, opt] = [&, level] {
-      const c10::InferenceMode within;
-      return amp::initialize(own_model, own_optimizer, level, quiet().loss_scale(8.0));
-    }();
-    const auto before = bytes_of(*own_model);
-    for (int i = 0; i < 2; ++i) train_step(net, opt, features());
-    EXPECT_NE(bytes_of(*own_model), before) << level;
-  }
-}
-
 TEST_F(Initialize, Init08OptionsWinOverYamlWhichWinsOverTheLevel) {
   const auto level = amp::OptLevel::from_yaml_string("opt_level: O2\nloss_scale: 64\nnum_losses: 2\n");
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(32.0));

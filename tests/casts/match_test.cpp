@@ -70,6 +70,20 @@ TEST_P(Match, AViewOfAParameterFromBeforeIsAnError) {
   EXPECT_NO_THROW(net->forward(features()));
 }
 
+/// Its views are of another dtype from the start.
+struct SpectralImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return fc(x).matmul(torch::real(z)); }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 6));
+  Tensor z = register_parameter("z", torch::ones({6, 3}, torch::kComplexFloat), /*requires_grad=*/false);
+};
+TORCH_MODULE(Spectral);
+
+TEST_P(Match, AViewOfAComplexParameterIsNone) {
+  Spectral model;
+  auto net = amp::initialize(model, GetParam(), quiet());
+  EXPECT_NO_THROW(net->forward(features()));
+}
+
 /// A target network: its 16-bit weights are nobody's, until it is an FP32 model.
 TEST_P(Match, AFrozenCloneRunsInFloat32) {
   Replicated model;

@@ -75,6 +75,88 @@ TEST_P(RecomputedPart, GivesTheGradientsOfThePassItself) {
   }
 }
 
+class RecomputeAtO1 : public AmpTest {
+ protected:
+  /// The types in which a product runs, forward and computed again.
+  template <class Apply>
+  std::vector<at::ScalarType> types_of_product(const Apply& apply) {
+    types.clear();
+    apply(part).sum().backward();
+    return types;
+  }
+  const Tensor x = torch::ones({3, 3}).requires_grad_(), weight = torch::ones({3, 3});
+  std::vector<at::ScalarType> types;
+  const Part part = [this](const Tensor& input) {
+    const Tensor product = input.mm(weight);
+    types.push_back(product.scalar_type());
+    return product.to(torch::kFloat);
+  };
+  Mlp model;
+  torch::optim::SGD optimizer{model->parameters(), 0.1};
+};
+
+TEST_F(RecomputeAtO1, IsNotCastWhereTheForwardWasNot) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(1.0));
+  const auto without_casts = [&](const Part& of) {
+    const amp::disable_casts off;
+    return Checkpointed::apply(x, &of);
+  };
+  EXPECT_EQ(types_of_product(without_casts), std::vector<at::ScalarType>(2, torch::kFloat));
+  const Part part_without_casts = [&](const Tensor& input) {
+    const amp::disable_casts off;
+    return part(input);
+  };
+  EXPECT_EQ(types_of_product([&](const Part&) { return Checkpointed::apply(x, &part_without_casts); }),
+            std::vector<at::ScalarType>(2, torch::kFloat));
+  EXPECT_EQ(types_of_product([&](const Part& of) { return Checkpointed::apply(x, &of); }),
+            std::vector<at::ScalarType>(2, torch::kHalf));
+}
+
+/// A product with a formula of its own for backward.
+struct OwnProduct : torch::autograd::Function<OwnProduct> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight) {
+    context->save_for_backward({weight});
+    return x.mm(weight);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const Tensor grad = grads[0].mm(context->get_saved_variables()[0].t());
+    formula_type = grad.scalar_type();
+    return {grad, Tensor()};
+  }
+  static inline at::ScalarType formula_type;
+};
+
+// LibTorch's formulas and the program's own: in a pass that makes a graph they have grad mode on, too.
+TEST_F(RecomputeAtO1, IsNoFormulaOfAPassThatMakesAGraph) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(1.0));
+  Tensor own, built_in;
+  {
+    const amp::disable_casts off;
+    own = OwnProduct::apply(x, weight);
+    built_in = x.mm(weight * 4e4).square();  // beyond float16
+  }
+  torch::autograd::grad({own.sum()}, {x}, {}, /*retain_graph=*/std::nullopt, /*create_graph=*/true);
+  EXPECT_EQ(OwnProduct::formula_type, torch::kFloat);
+  const Tensor grad = torch::autograd::grad({built_in.sum()}, {x}, {}, /*retain_graph=*/false, /*create_graph=*/true)[0];
+  EXPECT_TRUE(grad.isfinite().all().item<bool>()) << grad;
+}
+
+/// A loss that is computed again, outside of the handle's forward.
+TEST_F(AmpTest, ALossOutsideOfTheHandleIsComputedAgainInFloat32) {
+  for (const char* level : {"O2", "O5"}) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(1.0));
+    std::vector<at::ScalarType> types;
+    const Part loss = [&](const Tensor& out) {
+      const Tensor value = torch::mse_loss(out, torch::zeros_like(out));
+      return types.push_back(value.scalar_type()), value;
+    };
+    amp::scale_loss(Checkpointed::apply(model->forward(features()), &loss), opt).backward();
+    EXPECT_EQ(types, std::vector<at::ScalarType>(2, torch::kFloat)) << level;
+  }
+}
+
 TEST_F(AmpTest, WrappedFunctionsCastInARecomputeToo) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -120,6 +120,25 @@ TEST_P(FrozenAtTheLoad, ALayerHasItsMasterOfTheFile) {
             expected);
 }
 
+// A step does not write into it: graphs that were made through it before go on.
+TEST_P(FrozenAtTheLoad, ALayerIsLeftAloneBySteps) {
+  Twins model;
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
+  train_step(net, opt, features());
+  amp::save_checkpoint(path_, net, opt);
+  amp::reset();
+  Twins resumed;
+  resumed->train_only(resumed->b);
+  torch::optim::SGD of_resumed(resumed->parameters(), 0.01);
+  auto [to, stepped] = amp::initialize(resumed, of_resumed, GetParam(), quiet().loss_scale(8.0));
+  amp::load_checkpoint(path_, to, stepped);
+  train_step(to, stepped, features());
+  const auto version = resumed->a->weight._version();
+  for (int i = 0; i < 2; ++i) train_step(to, stepped, features());
+  EXPECT_EQ(resumed->a->weight._version(), version);
+}
+
 // The file is from before `b` was trained; what the program writes into it counts.
 TEST_P(FrozenParams, AWrittenWeightStaysThatTheFileHasNoMasterFor) {
   Twins model;

@@ -142,6 +142,20 @@ TEST_P(OwnClass, DerivedFromAFusedOneBehindABaseIsRefusedWithARemedyThatWorks) {
   static_assert(std::is_same_v<decltype(opt), amp::AmpOptimizer<Own>>);
 }
 
+/// One that makes its own handle.
+struct OwnMaker : optimizers::FusedAdam {
+  using FusedAdam::FusedAdam;
+  std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override {
+    return std::make_unique<amp::AmpOptimizer<OwnMaker>>(std::move(*this), session);
+  }
+};
+
+TEST_P(OwnClass, ThatMakesItsHandleBehindAPointerOfItsOwn) {
+  auto own = std::make_unique<OwnMaker>(model->parameters());
+  auto [net, opt] = amp::initialize(model, own, GetParam(), quiet());
+  EXPECT_NE(dynamic_cast<amp::AmpOptimizer<OwnMaker>*>(opt.get()), nullptr);
+}
+
 TEST_P(OwnClass, DerivedFromAWrapperBehindABaseIsRefused) {
   struct OwnLarc : parallel::LARC<torch::optim::SGD> {
     using parallel::LARC<torch::optim::SGD>::LARC;

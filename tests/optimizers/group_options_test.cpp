@@ -63,6 +63,16 @@ TEST_P(EveryClassesGroups, RefuseAParameterThatIsPutIntoASecondOneInPlaceOfAnoth
   EXPECT_THROW(optimizer->step(), c10::ValueError);
 }
 
+// As a cosine's end leaves it; other tensors in the group are no other group.
+TEST_P(EveryClassesGroups, KeepARateThatASchedulerMovedWhenTheirTensorsChange) {
+  const auto params = make_params(1);
+  auto optimizer = make(GetParam(), params);
+  optimizer->param_groups()[0].options().set_lr(-1e-20);
+  const torch::Tensor other = params[0].detach().clone().requires_grad_();
+  optimizer->param_groups()[0].params()[0] = other;
+  EXPECT_NO_THROW(optimizer->step());
+}
+
 // Schedulers may move a rate where they like.
 TEST_P(EveryClassesGroups, MayGetAnyRateLater) {
   const auto params = make_params(1);

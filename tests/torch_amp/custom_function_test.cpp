@@ -88,6 +88,35 @@ TEST_F(CustomFunction, BackwardInAnotherThreadFollowsForwardToo) {
   EXPECT_EQ(seen.backward_dtype, torch::kHalf);
 }
 
+/// Computes in float32 again in its backward.
+struct AgainInFloat32 : torch::autograd::Function<AgainInFloat32> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& a) {
+    return amp::custom_fwd(
+        ctx, "cpu", torch::kFloat,
+        [&](const Tensor& x) {
+          ctx->save_for_backward({x});
+          return x.mm(x);
+        },
+        a);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return amp::custom_bwd(ctx, "cpu", [&]() -> variable_list {
+      const at::AutoGradMode with_grad(true);
+      const Tensor x = ctx->get_saved_variables()[0].detach().requires_grad_();
+      const Tensor again = x.mm(x);
+      seen.a = again.scalar_type();
+      return torch::autograd::grad({again}, {x}, {grads[0]});
+    });
+  }
+};
+
+TEST_F(CustomFunction, AFunctionInFloat32IsComputedAgainInFloat32AtO1) {
+  Mlp model;
+  auto net = amp::initialize(model, "O1", quiet());
+  AgainInFloat32::apply(a).sum().backward();
+  EXPECT_EQ(seen.a, torch::kFloat);
+}
+
 /// Wants float32, of tensors in containers too.
 struct InFloat32 : torch::autograd::Function<InFloat32> {
   using Map = std::map<std::string, std::vector<Tensor>>;

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include <apex_cpp/amp/casts/trace_recorder.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -154,9 +155,10 @@ at::Tensor CastPlan::cast_once(const at::Tensor& tensor, const Step& step) const
 void CastPlan::check_not_stale(const at::Tensor& tensor) const {
   if (rules_->mode() != CastRules::Mode::match || !tensor.is_view()) return;
   const at::Tensor base(tensor._base());
-  TORCH_CHECK(base.scalar_type() == tensor.scalar_type() || !rules_->is_parameter(base), slot_->name, " was given a ",
-              tensor.scalar_type(), " view, of shape ", tensor.sizes(), ", of the parameter ", rules_->name_of(base),
-              ", which amp::initialize has made ", base.scalar_type(),
+  const bool is_stale = is_low_precision(base.scalar_type()) && base.scalar_type() != tensor.scalar_type();
+  TORCH_CHECK(!is_stale || !rules_->is_parameter(base), slot_->name, " was given a ", tensor.scalar_type(), " view, of shape ",
+              tensor.sizes(), ", of the parameter ", rules_->name_of(base), ", which amp::initialize has made ",
+              base.scalar_type(),
               " since: the view would keep the values of then. Take views "
               "of parameters in forward, not in the constructor.");
 }
@@ -165,6 +167,7 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   const RulesInForce in_force = rules_in_force(thread_);
   rules_ = in_force.rules;
   only_mixes_ = in_force.only_mixes;
+  disabled_ = in_force.disabled;
   if (!rules_) return;
   keeps_function_ = !in_force.in_backward && rules_->keeps_float32(slot);
   keeps_ = keeps_function_ || (!in_force.in_backward && rules_->keeps_modules());
@@ -177,7 +180,7 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
 
 CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
   CastPlan plan(rules_, &slot_, &thread_);
-  const bool off = thread_.disabled && rules_->mode() == CastRules::Mode::casts;
+  const bool off = disabled_ && rules_->mode() == CastRules::Mode::casts;
   if (keeps_ && !off && (keeps_function_ || arguments.kept)) {
     plan.keep_float32();
     return plan;
@@ -200,8 +203,8 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
 
 CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
   const auto& thread = thread_casts();
-  const auto [rules, only_mixes, in_backward] = rules_in_force(thread);
-  if (!rules || only_mixes || rules->mode() != CastRules::Mode::casts || thread.disabled) return {};
+  const auto [rules, only_mixes, in_backward, disabled] = rules_in_force(thread);
+  if (!rules || only_mixes || disabled || rules->mode() != CastRules::Mode::casts) return {};
   CastPlan plan(rules, &name, &thread);
   plan.apply(policy, arguments);
   return plan;

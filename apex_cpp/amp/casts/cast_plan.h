@@ -145,6 +145,7 @@ class CallPolicies {
   const ThreadCasts& thread_;
   const CastRules* rules_;
   bool only_mixes_;
+  bool disabled_ = false;
   bool keeps_ = false;  // the operator is to run in FP32, or arguments have to say so
   bool keeps_function_ = false;
   CastPolicy listed_ = CastPolicy::none;

@@ -17,6 +17,7 @@
 #include <apex_cpp/amp/casts/disable_casts.h>
 #include <apex_cpp/amp/casts/dispatch.h>
 #include <apex_cpp/amp/casts/enable_casts.h>
+#include <apex_cpp/amp/casts/node_ranges.h>
 
 namespace apex::amp {
 namespace detail {
@@ -80,16 +81,14 @@ uint64_t next_forward() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-bool is_in_custom_function() {
-  const auto node = torch::autograd::get_current_node();
-  return node && std::strstr(typeid(*node).name(), "CppNode") != nullptr;  // torch::autograd::CppNode<Function>
-}
-
-// Within a backward pass, as activation checkpointing does. LibTorch's formulas run without grad mode; in a pass that makes a
-// graph of itself, which it keeps, they have it as well.
-bool computes_forward_again() {
-  if (!at::GradMode::is_enabled()) return false;
-  return !torch::autograd::get_current_graph_task_keep_graph() || is_in_custom_function();
+// The node of a function of the program's own, torch::autograd::CppNode<Function>, that computes a forward pass again within a
+// backward pass, as activation checkpointing does; null elsewhere. Grad mode is off in a backward pass unless it makes a graph
+// of itself: then it is on in every formula.
+std::shared_ptr<torch::autograd::Node> node_that_computes_again(const ThreadCasts& here) {
+  if (!at::GradMode::is_enabled()) return nullptr;
+  if (!here.plain_pass && torch::autograd::get_current_graph_task_keep_graph()) return nullptr;
+  auto node = torch::autograd::get_current_node();
+  return node && std::strstr(typeid(*node).name(), "CppNode") ? node : nullptr;
 }
 
 // Neither autograd's threads nor those that share an operator's work are the program's own.
@@ -137,7 +136,7 @@ CastsAs::CastsAs(std::shared_ptr<const CastRules> rules) {
   set_switch(true);
 }
 
-ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules) {
+ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules) : first_node_(NodeRanges::next_node()) {
   auto& here = thread_casts();
   here.rules = rules;
   here.graph_task = torch::autograd::get_current_graph_task_id();
@@ -148,29 +147,35 @@ ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules) {
 ForwardScope::~ForwardScope() {
   const auto rules = thread_casts().rules;
   if (rules && !previous_.inside_forward() && !at::GradMode::is_enabled()) rules->cache().clear();
+  if (!previous_.inside_forward()) nodes_of_handles().add(first_node_);
   const bool goes_on = rules && previous_.none() && is_a_programs_thread() && !newest().empty();
   previous_.restore();
   if (goes_on) set_switch(true);
 }
 
-CastsOfOtherThreads::CastsOfOtherThreads() {
+BackwardScope::BackwardScope(bool creates_graph) {
   if (previous_.none() && !newest().empty()) set_switch(true);
+  thread_casts().plain_pass = !creates_graph;
 }
 
 RulesInForce rules_in_force(const ThreadCasts& here) {
   const CastRules* rules = (here.rules ? here.rules : carried_rules()).get();
   if (!rules || (here.forward == 0 && rules->released_threads())) return {};
   const bool foreign = torch::autograd::get_current_graph_task_id() != here.graph_task;
-  const bool again = foreign && computes_forward_again();
-  const bool within_handle = here.forward != 0 || again;
-  return {rules, (foreign && !again) || (within_handle && rules->mode() == CastRules::Mode::match), foreign && !again};
+  const bool matches = rules->mode() == CastRules::Mode::match;
+  const auto again = foreign ? node_that_computes_again(here) : nullptr;
+  if (again) {
+    const bool disabled = here.disabled || nodes_without_casts().has(*again);
+    return {rules, matches && nodes_of_handles().has(*again), false, disabled};
+  }
+  return {rules, foreign || (here.forward != 0 && matches), foreign, here.disabled};
 }
 
 std::shared_ptr<const CastRules> listed_casts_in_force() {
   const auto& here = thread_casts();
-  if (here.disabled || !c10::impl::tls_is_dispatch_key_included(kCastKey)) return nullptr;
-  const auto [rules, only_mixes, in_backward] = rules_in_force(here);
-  if (!rules || only_mixes || rules->mode() != CastRules::Mode::casts) return nullptr;
+  if (!c10::impl::tls_is_dispatch_key_included(kCastKey)) return nullptr;
+  const auto [rules, only_mixes, in_backward, disabled] = rules_in_force(here);
+  if (!rules || only_mixes || disabled || rules->mode() != CastRules::Mode::casts) return nullptr;
   return here.rules ? here.rules : carried_rules();
 }
 
@@ -188,8 +193,12 @@ std::shared_ptr<const CastRules> rules_to_enable() {
 
 enable_casts::enable_casts() : casts_(detail::rules_to_enable()) {}
 
-disable_casts::disable_casts() : previous_(std::exchange(detail::thread_casts().disabled, true)) {}
+disable_casts::disable_casts()
+    : previous_(std::exchange(detail::thread_casts().disabled, true)), first_node_(detail::NodeRanges::next_node()) {}
 
-disable_casts::~disable_casts() { detail::thread_casts().disabled = previous_; }
+disable_casts::~disable_casts() {
+  detail::thread_casts().disabled = previous_;
+  if (!previous_) detail::nodes_without_casts().add(first_node_);
+}
 
 }  // namespace apex::amp

@@ -13,8 +13,9 @@ class TraceRecorder;
 struct ThreadCasts {
   std::shared_ptr<const CastRules> rules;  ///< null: nothing, or what `at::ThreadLocalState` carried here
   bool disabled = false;                   ///< inside `disable_casts`
-  int64_t graph_task = -1;                 ///< the backward pass that switched casts on; -1: none. No other one is cast
+  int64_t graph_task = -1;                 ///< the backward pass that switched casts on; -1: none
   uint64_t forward = 0;                    ///< number of the outermost handle's forward that is running; 0: none
+  bool plain_pass = false;                 ///< a block's backward pass runs that makes no graph of itself
   TraceRecorder* recorder = nullptr;       ///< where casts are reported while `amp::trace` is on
 };
 
@@ -68,15 +69,17 @@ class ForwardScope {
 
  private:
   SavedCasts previous_;
+  uint64_t first_node_;
 };
 
-/// For a backward pass on a thread that has no casts: what the forward pass made elsewhere is differentiated as it is there.
-class CastsOfOtherThreads {
+/// A block's backward pass. On a thread that has no casts what the forward pass made elsewhere is differentiated as it is
+/// there. `creates_graph`: of the pass itself.
+class BackwardScope {
  public:
-  CastsOfOtherThreads();
-  ~CastsOfOtherThreads() { previous_.restore(); }
-  CastsOfOtherThreads(const CastsOfOtherThreads&) = delete;
-  CastsOfOtherThreads& operator=(const CastsOfOtherThreads&) = delete;
+  explicit BackwardScope(bool creates_graph);
+  ~BackwardScope() { previous_.restore(); }
+  BackwardScope(const BackwardScope&) = delete;
+  BackwardScope& operator=(const BackwardScope&) = delete;
 
  private:
   SavedCasts previous_;
@@ -89,9 +92,11 @@ struct RulesInForce {
   /// formulas never mix them while a program's own may, and in a handle's forward at O2, O3 and O5.
   bool only_mixes = false;
   bool in_backward = false;  ///< of the two, the former
+  bool disabled = false;     ///< by `disable_casts`
 };
-/// For the thread whose state this is. A forward pass that is computed again within a backward pass, with grad mode on, is cast
-/// like one of a handle, and `enable_casts` there as anywhere.
+/// For the thread whose state this is. What a function of the program's own computes again within a backward pass, with grad
+/// mode on, is cast as where the function was applied; not so in a pass that makes a graph of itself, nor, on threads other
+/// than the block's, in one that keeps its graph. `enable_casts` holds there as anywhere.
 RulesInForce rules_in_force(const ThreadCasts& here);
 /// The rules by which the calling thread casts operators by the lists of O1 and O4, or null.
 std::shared_ptr<const CastRules> listed_casts_in_force();

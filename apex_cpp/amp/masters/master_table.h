@@ -27,6 +27,7 @@ struct TrainedParam {
   TensorTrace written;    ///< of the parameter, when it was its rounded master
   ValueSample sample;     ///< of its values then
   at::Tensor before;      ///< values of the master from before written ones were taken, which may be put back until a step
+  TensorTrace copied;     ///< of the master, when the parameter was made from it and frozen
   TensorTrace after;      ///< of the master, when they were taken
   at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
 
@@ -42,6 +43,8 @@ struct TrainedParam {
   void mark_written();
   /// What was written is there to stay.
   void forget_before();
+  /// The parameter is frozen, and its master has not been written to since it was last copied.
+  bool is_copied() const { return !param.requires_grad() && copied.still(master); }
   /// Memory for a gradient of the master, with any values in it.
   at::Tensor new_master_grad();
   void drop_master_grad();

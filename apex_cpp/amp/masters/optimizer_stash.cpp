@@ -169,7 +169,9 @@ void OptimizerStash::take_layouts() {
 void OptimizerStash::copy_masters_to_model() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> masters, params;
-  for (const TrainedParam* each : table_.with_masters()) {
+  for (TrainedParam* each : table_.with_masters()) {
+    if (each->is_copied()) continue;
+    if (!each->param.requires_grad()) each->copied = TensorTrace(each->master);
     if (!each->param.is_non_overlapping_and_dense()) {  // kernels do not take gaps
       each->param.copy_(each->master);
       continue;

@@ -35,7 +35,11 @@ KeptCasts::KeptCasts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device
     : torch_casts_(device_type, static_cast<c10::ScalarType>(kept_casts(ctx, device_type)[1].toInt()),
                    kept_casts(ctx, device_type)[0].toBool()) {
   const auto holder = c10::static_intrusive_pointer_cast<RulesHolder>(kept_casts(ctx, device_type)[2].toCapsule());
-  if (holder->rules) amp_casts_.emplace(holder->rules);
+  if (holder->rules) {
+    amp_casts_.emplace(holder->rules);
+  } else {
+    no_casts_.emplace();
+  }
 }
 
 bool are_listed_casts_on() { return listed_casts_in_force() != nullptr; }

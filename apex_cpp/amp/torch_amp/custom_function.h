@@ -29,6 +29,7 @@ class KeptCasts {
  private:
   autocast torch_casts_;
   std::optional<CastsAs> amp_casts_;
+  std::optional<disable_casts> no_casts_;
 };
 
 /// Whether operators on this thread are cast by the lists of O1 or O4.
