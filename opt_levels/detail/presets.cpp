@@ -14,7 +14,8 @@ namespace {
 
 const YamlForm& preset_form() {
   static const YamlForm form{{"opt_level", "description", "enabled", "cast_model_type", "patch_torch_functions",
-                              "patch_functions_type", "keep_batchnorm_fp32", "master_weights", "loss_scale"},
+                              "patch_functions_type", "keep_batchnorm_fp32", "master_weights", "loss_scale",
+                              "level_above", "in_bfloat16"},
                              {},
                              "opt_level: O2"};
   return form;
@@ -31,6 +32,8 @@ void read_property(const YamlEntry& entry, Preset& preset) {
   if (entry.key == "keep_batchnorm_fp32") read_entry(entry, properties.keep_batchnorm_fp32);
   if (entry.key == "master_weights") read_entry(entry, properties.master_weights);
   if (entry.key == "loss_scale") read_entry(entry, properties.loss_scale);
+  if (entry.key == "level_above") read_entry(entry, preset.level_above);
+  if (entry.key == "in_bfloat16") read_entry(entry, preset.in_bfloat16);
 }
 
 std::map<std::string, Preset> read_presets() {

@@ -11,6 +11,8 @@ namespace apex::opt_levels::detail {
 struct Preset {
   std::string description;
   Properties properties;
+  std::string level_above;  ///< the next one with more FP32; empty: there is none
+  std::string in_bfloat16;  ///< its kin of BF16; empty: none, or the level itself
 };
 
 /// The levels' names, in order.

@@ -72,13 +72,14 @@ class Scripts(unittest.TestCase):
 
     def test_tells_its_usage_before_it_sets_up_or_builds(self):
         clone = self.clone()
-        for tool in ("setup", "train", "test", "compare", "bench", "package", "reference"):
+        for tool in ("setup", "train", "test", "compare", "bench", "package", "reference", "plot", "port_check"):
             for ask in (("--help",), ("-h",), ("more", "--help")):
                 code, told, error = self.run_tool(clone / "tools" / tool, *ask, root=self.folder)
                 self.assertEqual((code, error), (0, ""), tool)
                 self.assertIn(f"usage: tools/{tool}", told)
                 self.assertNotIn("set -euo", told)
         self.assertFalse((clone / "build").exists())
+        self.assertEqual([entry.name for entry in self.cache.iterdir()], [self.env.name])
 
     def test_tells_what_a_program_takes_that_is_built(self):
         clone = self.clone()

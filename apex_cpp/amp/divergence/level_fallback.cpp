@@ -11,36 +11,10 @@
 #include <apex_cpp/amp/session/printing.h>
 #include <apex_cpp/amp/tensors/op_tensors.h>
 
-#include <map>
-#include <optional>
 #include <utility>
 
 namespace apex::amp {
 namespace {
-
-bool is_of_bfloat16(const OptLevel& level) {
-  const auto& type = level.overrides().cast_model_type();
-  return type && *type == at::kBFloat16;
-}
-
-std::vector<std::string> names_above(const OptLevel& level) {
-  static const std::map<std::string, std::vector<std::string>> kAbove{
-      {"O3", {"O2", "O1", "O0"}}, {"O2", {"O1", "O0"}}, {"O1", {"O0"}}, {"O5", {"O4", "O0"}}, {"O4", {"O0"}}};
-  static const std::map<std::string, std::vector<std::string>> kAboveOfBfloat16{{"O3", {"O5", "O4", "O0"}},
-                                                                                {"O2", {"O4", "O0"}}};
-  const auto& table = is_of_bfloat16(level) && kAboveOfBfloat16.count(level.name()) ? kAboveOfBfloat16 : kAbove;
-  const auto found = table.find(level.name());
-  return found == table.end() ? std::vector<std::string>{} : found->second;
-}
-
-// The level of that name, with what `from` overrides at every level.
-OptLevel with_overrides(const std::string& name, const OptLevel& from) {
-  auto kept = from.overrides();
-  kept.enabled(std::nullopt).cast_model_type(std::nullopt).patch_torch_functions(std::nullopt);
-  kept.keep_batchnorm_fp32(std::nullopt).master_weights(std::nullopt).cast_model_outputs(std::nullopt).casts(std::nullopt);
-  kept.loss_scale(std::nullopt).min_loss_scale(std::nullopt).max_loss_scale(std::nullopt);
-  return OptLevel::named(name).with(kept);
-}
 
 bool is_number(const at::Tensor& tensor) { return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()); }
 
@@ -85,13 +59,6 @@ std::string spoilt_part(const detail::SavedParts& parts) {
 }
 
 }  // namespace
-
-std::vector<OptLevel> levels_above(const OptLevel& level) {
-  std::vector<OptLevel> levels;
-  if (!level.overrides().enabled().value_or(true)) return levels;
-  for (const auto& name : names_above(level)) levels.push_back(with_overrides(name, level));
-  return levels;
-}
 
 LevelFallback::LevelFallback(OptLevel level, std::vector<OptLevel> further, const DivergenceOptions& options)
     : level_(std::move(level)), further_(std::move(further)), options_(options), detector_(options) {}

@@ -233,31 +233,6 @@ TEST_F(Fallback, ClimbsWhereTheProgramGivesUp) {
 }
 
 TEST_F(Fallback, TakesItsLevelsFromTheProgramToo) {
-  const auto names = [](const std::vector<amp::OptLevel>& levels) {
-    std::string text;
-    for (const auto& level : levels) text += level.name() + " ";
-    return text;
-  };
-  EXPECT_EQ(names(amp::levels_above("O3")), "O2 O1 O0 ");
-  EXPECT_EQ(names(amp::levels_above("O5")), "O4 O0 ");
-  EXPECT_EQ(names(amp::levels_above("O0")), "");
-  EXPECT_EQ(names(amp::levels_above(amp::OptLevel::from_yaml_string("{opt_level: O3, cast_model_type: bfloat16}"))),
-            "O5 O4 O0 ");
-  EXPECT_EQ(names(amp::levels_above(amp::OptLevel::from_yaml_string("{opt_level: O2, enabled: false}"))), "");
-  const auto above = amp::levels_above(amp::OptLevel::from_yaml_string(
-      "{opt_level: O2, num_losses: 2, verbosity: 0, allow_banned: true, allow_tf32: false, cpu_16bit: native, "
-      "skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, min_loss_scale: 2, "
-      "max_loss_scale: 16, keep_batchnorm_fp32: false, master_weights: false, cast_model_outputs: float32}"));
-  const std::vector<std::string> modules{"fc1"}, functions{"aten::exp"};
-  const auto everywhere = amp::InitializeOptions().num_losses(2).verbosity(0).allow_banned(true).allow_tf32(false);
-  for (const auto& level : above)
-    EXPECT_EQ(level.overrides(), amp::InitializeOptions(everywhere)
-                                     .cpu_16bit("native")
-                                     .skip_nonfinite(true)
-                                     .float32_modules(modules)
-                                     .float32_functions(functions))
-        << level.name();
-
   const auto own = amp::OptLevel::from_yaml_string("{opt_level: O2, cast_model_outputs: float32}");
   amp::LevelFallback fallback("O2", {own});
   EXPECT_FALSE(fallback.climb()) << "nothing has diverged";

@@ -1,0 +1,55 @@
+// The order in which training climbs to more FP32, and which overrides go along.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "opt_levels/levels_above.h"
+
+namespace apex::opt_levels::testing {
+namespace {
+
+std::string names_above(const OptLevel& level) {
+  std::string names;
+  for (const auto& above : levels_above(level)) names += above.name() + " ";
+  return names;
+}
+
+std::string names_above_in_bfloat16(const std::string& level) {
+  return names_above(OptLevel::from_yaml_string("{opt_level: " + level + ", cast_model_type: bfloat16}"));
+}
+
+TEST(LevelsAbove, EndAtO0) {
+  EXPECT_EQ(names_above("O3"), "O2 O1 O0 ");
+  EXPECT_EQ(names_above("O2"), "O1 O0 ");
+  EXPECT_EQ(names_above("O1"), "O0 ");
+  EXPECT_EQ(names_above("O5"), "O4 O0 ");
+  EXPECT_EQ(names_above("O4"), "O0 ");
+  EXPECT_EQ(names_above("O0"), "");
+}
+
+TEST(LevelsAbove, AreThoseOfBfloat16WhereTheModelIs) {
+  EXPECT_EQ(names_above_in_bfloat16("O3"), "O5 O4 O0 ");
+  EXPECT_EQ(names_above_in_bfloat16("O2"), "O4 O0 ");
+  EXPECT_EQ(names_above_in_bfloat16("O5"), "O4 O0 ");
+}
+
+TEST(LevelsAbove, AreNoneWhereAmpIsOff) {
+  EXPECT_EQ(names_above(OptLevel::from_yaml_string("{opt_level: O2, enabled: false}")), "");
+}
+
+TEST(LevelsAbove, KeepWhatHoldsAtEveryLevel) {
+  const auto level = OptLevel::from_yaml_string(
+      "{opt_level: O2, num_losses: 2, verbosity: 0, allow_banned: true, allow_tf32: false, cpu_16bit: native, "
+      "skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, min_loss_scale: 2, "
+      "max_loss_scale: 16, keep_batchnorm_fp32: false, master_weights: false, cast_model_outputs: float32}");
+  const std::vector<std::string> modules{"fc1"}, functions{"aten::exp"};
+  auto everywhere = InitializeOptions().num_losses(2).verbosity(0).allow_banned(true).allow_tf32(false);
+  everywhere.cpu_16bit("native").skip_nonfinite(true).float32_modules(modules).float32_functions(functions);
+  const auto above = levels_above(level);
+  EXPECT_EQ(above.size(), 2u);
+  for (const auto& each : above) EXPECT_EQ(each.overrides(), everywhere) << each.name();
+}
+
+}  // namespace
+}  // namespace apex::opt_levels::testing
