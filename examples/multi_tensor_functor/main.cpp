@@ -20,6 +20,7 @@ std::vector<at::Tensor> scaled_grads(const at::Tensor& x, const at::Tensor& y, c
 }
 
 void fit(at::Device device) {
+  TORCH_CHECK(!device.is_cuda() || at::hasCUDA(), "cuda needs a GPU, and LibTorch finds none");
   at::manual_seed(0);
   const at::Tensor x = at::randn({1000}, device);
   const at::Tensor y = 3 * x - 2 + 0.01 * at::randn({1000}, device);

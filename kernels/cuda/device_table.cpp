@@ -33,6 +33,7 @@ c10::cuda::CUDAStream upload_stream(c10::Device device) {
 
 DeviceTable::DeviceTable(const plan::Plan& plan, c10::Device device)
     : image_(plan, device), home_(c10::cuda::getCurrentCUDAStream(device.index())) {
+  free_released();
   is_capturing(home_) ? upload_beside_capture(image_.bytes(), device) : upload(image_.bytes(), device);
   uploaded_.record(home_);
 }

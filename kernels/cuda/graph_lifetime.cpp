@@ -61,8 +61,10 @@ bool is_capturing(c10::cuda::CUDAStream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
+void free_released() { released().free_all(); }
+
 void keep_with_graph(c10::cuda::CUDAStream stream, Object object) {
-  released().free_all();
+  free_released();
   cudaUserObject_t owner = nullptr;
   auto kept = std::make_unique<Object>(std::move(object));
   C10_CUDA_CHECK(cudaUserObjectCreate(&owner, kept.get(), release, 1, cudaUserObjectNoDestructorSync));

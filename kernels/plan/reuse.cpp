@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <utility>
 
 namespace apex::kernels::plan {
 namespace {
@@ -124,19 +125,36 @@ class Remembered {
   Groups groups_;
 };
 
+// Enough for the passes of a step over some dozens of parameter groups. Steps make the same calls in the same order: the search
+// begins behind the call that was found last.
+class RecentCalls {
+ public:
+  const Remembered* find(TensorLists lists) {
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      const size_t place = (next_ + i) % calls_.size();
+      if (!calls_[place].matches_all(lists)) continue;
+      next_ = place + 1;
+      return &calls_[place];
+    }
+    return nullptr;
+  }
+
+  void add(Remembered call) { calls_[oldest_++ % calls_.size()] = std::move(call); }
+
+ private:
+  std::array<Remembered, 64> calls_;
+  size_t next_ = 0, oldest_ = 0;
+};
+
 }  // namespace
 
 Groups checked_groups(const char* op, TensorLists lists) {
-  // Enough for the passes of a step over a few parameter groups.
-  thread_local std::array<Remembered, 16> remembered;
-  thread_local size_t next = 0;
-  for (const Remembered& call : remembered) {
-    if (call.matches_all(lists)) return call.groups();
-  }
+  thread_local RecentCalls recent;
+  if (const Remembered* call = recent.find(lists)) return call->groups();
   check_lists(op, lists);
   leave_shared_memory(lists);
   auto groups = std::make_shared<const Plan>(Plan{make_groups(lists), lists.front().tensors.size(), nullptr});
-  remembered[next++ % remembered.size()] = Remembered(lists, groups);
+  recent.add(Remembered(lists, groups));
   return groups;
 }
 

@@ -2,8 +2,8 @@
 
 #include "kernels/statistics/order.h"
 
-// One lane of a tile: what a thread of a GPU reads, next to its neighbours. Compiled for the host as well, where tests compare
-// it.
+// A tile as a block of kLanes threads reads it, each lane next to its neighbours, with a table of counts that they share.
+// Compiled for the host as well, where tests compare it. `Block` is what kernels/cuda/update_pass.h says.
 namespace apex::kernels::statistics {
 
 template <class Real>
@@ -14,53 +14,42 @@ HD inline void add_value(Sums& sums, Real value) {
   sums = joined(sums, {wide, rules::multiply(wide, wide), size});
 }
 
-// Few enough bins for a table of the thread's own. float64 has more, which are counted where they are.
-template <class Real>
-class LaneCounts {
- public:
-  HD explicit LaneCounts(int64_t* table) : table_(table) {}
-  HD void add(int bin) { ++counts_[bin]; }
-  HD void finish() const {
-    for (int bin = 0; bin < kBins<Real>; ++bin) {
-      if (counts_[bin] != 0) add_count(table_ + bin, counts_[bin]);
-    }
-  }
+// As many loads as are under way before the first value is counted.
+constexpr int kStrip = 8;
 
- private:
-  static_assert(kTile / kLanes < 65536, "a lane's counts fit into 16 bits");
-  int64_t* table_;
-  uint16_t counts_[kBins<Real>] = {};
-};
-
-template <>
-class LaneCounts<double> {
- public:
-  HD explicit LaneCounts(int64_t* table) : table_(table) {}
-  HD void add(int bin) { add_count(table_ + bin, 1); }
-  HD void finish() const {}
-
- private:
-  int64_t* table_;
-};
-
-// Index: kLanes for each tile.
 template <class Stored>
-struct ReduceLane {
+HD inline Sums read_lane(const Job& job, const Tile& tile, int lane, uint32_t* counts) {
   using Real = ComputesIn<Stored>;
-  Job job;
-  HD void operator()(int64_t index) const {
-    const Tile tile = tile_at(job, index / kLanes);
-    const auto* const data = static_cast<const Stored*>(job.rows[tile.tensor].data);
-    LaneCounts<Real> counts(job.counts + tile.tensor * kBins<Real>);
-    Sums sums{0, 0, 0};
-    for (int64_t i = tile.begin + index % kLanes; i < tile.end; i += kLanes) {
-      const Real value = rules::load<Real>(data[i]);
-      add_value(sums, value);
-      counts.add(bin_of<Real>(magnitude_of(value)));
+  const auto* const data = static_cast<const Stored*>(job.rows[tile.tensor].data);
+  Sums sums{0, 0, 0};
+  for (int64_t first = tile.begin + lane; first < tile.end; first += kStrip * kLanes) {
+    Real values[kStrip];
+    const auto is_there = [&](int i) { return first + i * kLanes < tile.end; };
+    for (int i = 0; i < kStrip; ++i) values[i] = is_there(i) ? rules::load<Real>(data[first + i * kLanes]) : Real{0};
+    for (int i = 0; i < kStrip && is_there(i); ++i) {
+      add_value(sums, values[i]);
+      add_count(counts + bin_of<Real>(magnitude_of(values[i])), 1u);
     }
-    counts.finish();
-    job.lanes[index] = sums;
   }
-};
+  return sums;
+}
+
+// `counts`: room for kBins, of the block.
+template <class Stored, class Block>
+HD inline void read_tile(const Block& block, const Job& job, int64_t index, uint32_t* counts) {
+  constexpr int kAll = kBins<ComputesIn<Stored>>;
+  const Tile tile = tile_at(job, index);
+  block.each_thread([&](int lane) {
+    for (int bin = lane; bin < kAll; bin += kLanes) counts[bin] = 0;
+  });
+  block.barrier();
+  block.each_thread([&](int lane) { job.lanes[index * kLanes + lane] = read_lane<Stored>(job, tile, lane, counts); });
+  block.barrier();
+  block.each_thread([&](int lane) {
+    for (int bin = lane; bin < kAll; bin += kLanes) {
+      if (counts[bin] != 0) add_count(job.counts + tile.tensor * kAll + bin, int64_t{counts[bin]});
+    }
+  });
+}
 
 }  // namespace apex::kernels::statistics

@@ -65,12 +65,20 @@ HD inline Tile tile_at(const Job& job, int64_t index) {
   return {first, begin, begin + kTile < row.numel ? begin + kTile : row.numel};
 }
 
-// Counts of different tiles go to one table. Integers: in any order.
+// Counts of different lanes, and of different tiles, go to one table. Integers: in any order.
 HD inline void add_count(int64_t* total, int64_t count) {
 #ifdef __CUDA_ARCH__
   atomicAdd(reinterpret_cast<unsigned long long*>(total), static_cast<unsigned long long>(count));
 #else
   __atomic_fetch_add(total, count, __ATOMIC_RELAXED);
+#endif
+}
+
+HD inline void add_count(uint32_t* total, uint32_t count) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(total, count);
+#else
+  *total += count;  // a table of one thread's own
 #endif
 }
 

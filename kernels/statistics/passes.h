@@ -9,12 +9,11 @@
 // end's own, which differs between devices and numbers of threads: here each sum is one index of a for_each.
 namespace apex::kernels::statistics {
 
-// Folds the lanes of a tile.
+// Folds the lanes of a tile, in place.
 struct FoldLanes {
   Job job;
   HD void operator()(int64_t tile) const {
-    Sums values[kLanes];
-    for (int i = 0; i < kLanes; ++i) values[i] = job.lanes[tile * kLanes + i];
+    Sums* const values = job.lanes + tile * kLanes;
     for (int width = kLanes / 2; width > 0; width /= 2) {
       for (int i = 0; i < width; ++i) values[i] = joined(values[i], values[i + width]);
     }
@@ -33,13 +32,19 @@ struct AddTiles {
   }
 };
 
-// What a back end reads elements with: Reduce fills lanes and counts, at `steps_per_tile` indices for each tile.
-template <class Policy, class Reduce>
-void run_passes(const Policy& policy, const Job& job, const Reduce& reduce, int steps_per_tile) {
+// Once the lanes of all tiles have been read.
+template <class Policy>
+void add_up_lanes(const Policy& policy, const Job& job) {
   const thrust::counting_iterator<int64_t> first(0);
-  thrust::for_each_n(policy, first, job.tiles * steps_per_tile, reduce);
   thrust::for_each_n(policy, first, job.tiles, FoldLanes{job});
   thrust::for_each_n(policy, first, job.tensors, AddTiles{job});
+}
+
+// read(tile) fills its lanes and counts.
+template <class Policy, class Read>
+void run_passes(const Policy& policy, const Job& job, const Read& read) {
+  thrust::for_each_n(policy, thrust::counting_iterator<int64_t>(0), job.tiles, read);
+  add_up_lanes(policy, job);
 }
 
 }  // namespace apex::kernels::statistics

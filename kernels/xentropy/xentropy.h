@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-// Softmax cross entropy: losses of rows of logits, and the gradient, each in one pass over memory. Between the two only one
-// number a row is kept.
+// Softmax cross entropy: losses of rows of logits, for which each row is read twice, at once, and the gradient, in one pass
+// over memory. Between the two only one number a row is kept.
 //
 // Logits: [rows, classes], contiguous, float16, bfloat16, float32 or float64; labels: [rows], contiguous, int64. Arithmetic is
 // float32, for float64 float64; sums are float64 in any case. Devices: the CPU, and CUDA in builds with CUDA, on the current

@@ -19,6 +19,12 @@ class OnCuda : public testing::TestWithParam<Function> {
     }
     return moved;
   }
+
+  static void expect_same(const Tensors& cuda, const Tensors& cpu, const std::string& what) {
+    ASSERT_EQ(cuda.size(), cpu.size()) << what;
+    for (size_t i = 0; i < cpu.size(); ++i)
+      EXPECT_TRUE(at::allclose(cuda[i].cpu(), cpu[i], 0, 0, /*equal_nan=*/true)) << what << ", tensor " << i;
+  }
 };
 
 TEST_P(OnCuda, DoesWhatItDoesOnTheCpu) {
@@ -27,15 +33,10 @@ TEST_P(OnCuda, DoesWhatItDoesOnTheCpu) {
   on_cpu[0][1][3] = std::nan("");
   const TensorLists on_cuda = on(at::kCUDA, on_cpu);
   const at::Tensor cpu_flag = flag(), cuda_flag = flag().to(at::kCUDA);
-  GetParam().call(cpu_flag, on_cpu);
-  GetParam().call(cuda_flag, on_cuda);
+  const Tensors cpu_results = GetParam().call(cpu_flag, on_cpu), cuda_results = GetParam().call(cuda_flag, on_cuda);
   EXPECT_EQ(cuda_flag.item<int>(), cpu_flag.item<int>());
-  for (size_t i = 0; i < on_cpu.size(); ++i) {
-    for (size_t t = 0; t < on_cpu[i].size(); ++t) {
-      EXPECT_TRUE(at::allclose(on_cuda[i][t].cpu(), on_cpu[i][t], 0, 0, /*equal_nan=*/true))
-          << "list " << i << ", tensor " << t;
-    }
-  }
+  for (size_t i = 0; i < on_cpu.size(); ++i) expect_same(on_cuda[i], on_cpu[i], "list " + std::to_string(i));
+  expect_same(cuda_results, cpu_results, "results");
 }
 
 INSTANTIATE_TEST_SUITE_P(, OnCuda, testing::ValuesIn(functions()), [](const auto& test) { return test.param.name; });

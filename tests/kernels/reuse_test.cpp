@@ -27,6 +27,14 @@ TEST_F(Reuse, OtherTensorsWithTheSameMemoryGetTheSameGroups) {
   EXPECT_EQ(groups_of({in_[0].alias(), in_[1].alias()}, out_), first_);
 }
 
+TEST_F(Reuse, TheCallsOfAStepOverManyParameterGroupsStay) {
+  std::vector<Tensors> params(48);
+  for (Tensors& group : params) group = {at::ones({3})};
+  std::vector<plan::Groups> made;
+  for (const Tensors& group : params) made.push_back(groups_of(group, group));
+  for (size_t i = 0; i < params.size(); ++i) EXPECT_EQ(groups_of(params[i], params[i]), made[i]) << i;
+}
+
 TEST_F(Reuse, OtherMemoryGetsOtherGroups) {
   const at::Tensor moved = in_[0].clone();
   const plan::Groups groups = groups_of({moved, in_[1]}, out_);

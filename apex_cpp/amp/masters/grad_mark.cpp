@@ -5,16 +5,24 @@
 #include <ATen/ops/empty.h>
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <c10/core/impl/COW.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace apex::amp::detail {
 namespace {
+
+// torch copies shared memory of a GPU on the default stream, unordered with what writes the gradient on another.
+bool may_share(const at::Tensor& grad) {
+  if (!memory_of(grad) || !grad.is_cuda()) return memory_of(grad) != nullptr;
+  const c10::impl::VirtualGuardImpl device(grad.device().type());
+  return device.getStream(grad.device()) == device.getDefaultStream(grad.device());
+}
 
 bool is_shared(const at::Tensor& tensor) { return c10::impl::cow::is_cow_data_ptr(memory_of(tensor)->data_ptr()); }
 
 }  // namespace
 
 GradMark::GradMark(const at::Tensor& grad) : defined_(grad.defined()), trace_(grad) {
-  if (memory_of(grad)) values_ = c10::impl::cow::lazy_clone_storage(*memory_of(grad));
+  if (may_share(grad)) values_ = c10::impl::cow::lazy_clone_storage(*memory_of(grad));
   shares_memory_ = values_ != nullptr;
 }
 

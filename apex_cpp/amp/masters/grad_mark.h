@@ -9,7 +9,8 @@ namespace apex::amp::detail {
 ///
 /// Versions show most writes. Those through `tensor.data()`, as `torch::nn::utils::clip_grad_norm_` makes, show because the
 /// mark shares the gradient's memory copy-on-write: whoever asks for it for writing gets memory of the gradient's own, and the
-/// mark keeps the values of before. Nothing is copied unless somebody does, and nothing synchronises but `was_changed`.
+/// mark keeps the values of before. Nothing is copied unless somebody does, and nothing synchronises but `was_changed`. On a
+/// CUDA stream other than the default one no memory is shared, and writes through `tensor.data()` do not show.
 class GradMark {
  public:
   GradMark() = default;

@@ -60,12 +60,30 @@ struct ReduceTile {
   }
 };
 
+// A block of a GPU, its threads one after the other.
+struct OneByOne {
+  void barrier() const {}
+  template <class Work>
+  void each_thread(const Work& work) const {
+    for (int lane = 0; lane < kLanes; ++lane) work(lane);
+  }
+};
+
+template <class Stored>
+struct ReadTileByLanes {
+  Job job;
+  void operator()(int64_t index) const {
+    uint32_t counts[kBins<ComputesIn<Stored>>];
+    read_tile<Stored>(OneByOne{}, job, index, counts);
+  }
+};
+
 template <class Real>
 void run_as(at::ScalarType dtype, const Job& job) {
   const ReduceTile<Real> reduce{job, static_cast<int64_t>(c10::elementSize(dtype)), kernels::cpu::reader<Real>(dtype),
                                 current_add_block<Real>()};
   // Threads that are asked for one tile cost more than they save.
-  job.tiles > 1 ? run_passes(thrust::omp::par, job, reduce, 1) : run_passes(thrust::seq, job, reduce, 1);
+  job.tiles > 1 ? run_passes(thrust::omp::par, job, reduce) : run_passes(thrust::seq, job, reduce);
 }
 
 }  // namespace
@@ -75,7 +93,7 @@ void run(at::ScalarType dtype, const Job& job) {
 }
 
 void run_by_lanes(at::ScalarType dtype, const Job& job) {
-  with_dtype(dtype, [&](auto stored) { run_passes(thrust::omp::par, job, ReduceLane<decltype(stored)>{job}, kLanes); });
+  with_dtype(dtype, [&](auto stored) { run_passes(thrust::omp::par, job, ReadTileByLanes<decltype(stored)>{job}); });
 }
 
 }  // namespace apex::kernels::statistics::cpu

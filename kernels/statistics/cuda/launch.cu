@@ -1,15 +1,44 @@
 #include "kernels/statistics/cuda/launch.h"
 
 #include <thrust/system/cuda/execution_policy.h>
+#include <thrust/system/system_error.h>
 
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
 #include "kernels/statistics/lane.h"
 #include "kernels/statistics/passes.h"
 
 namespace apex::kernels::statistics::cuda {
+namespace {
+
+// The counts are in shared memory: in a thread's own they would be local memory, of which the driver reserves as much for every
+// thread that the device can hold.
+template <class Stored>
+__global__ void __launch_bounds__(kLanes) read_tiles_kernel(Job job) {
+  __shared__ uint32_t counts[kBins<ComputesIn<Stored>>];
+  const kernels::cuda::DeviceBlock block{nullptr};
+  for (int64_t tile = blockIdx.x; tile < job.tiles; tile += gridDim.x) {
+    read_tile<Stored>(block, job, tile, counts);
+    block.barrier();  // they have been read
+  }
+}
+
+}  // namespace
 
 template <class Stored>
 cudaError_t launch(const Job& job, cudaStream_t stream) {
-  run_passes(thrust::cuda::par_nosync.on(stream), job, ReduceLane<Stored>{job}, kLanes);
+  if (job.tiles > 0) {
+    constexpr int64_t kMost = 1 << 20;  // the rest are tiles that blocks take in turn
+    read_tiles_kernel<Stored><<<static_cast<unsigned>(std::min(job.tiles, kMost)), kLanes, 0, stream>>>(job);
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return error;
+  }
+  try {
+    add_up_lanes(thrust::cuda::par_nosync.on(stream), job);
+  } catch (const thrust::system_error& error) {
+    return static_cast<cudaError_t>(error.code().value());
+  }
   return cudaGetLastError();
 }
 

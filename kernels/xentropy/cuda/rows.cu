@@ -67,11 +67,12 @@ class Row {
     for (int64_t i = threadIdx.x; i < args_.classes; i += kThreads) visit(i);
   }
 
+  // Compared in the type of the arithmetic: many GPUs have few units for float64.
   __device__ double largest() const {
-    const auto larger = [](double a, double b) { return b > a ? b : a; };
-    double most = logit(0);
+    const auto larger = [](auto a, auto b) { return b > a ? b : a; };
+    Real most = logit(0);
     each_class([&](int64_t i) { most = larger(most, logit(i)); });
-    return fold(most, larger);
+    return fold(static_cast<double>(most), larger);
   }
 
   __device__ void write_loss(double loss, double lse) const {
