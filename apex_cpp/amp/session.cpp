@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/session/earlier_casts.h>
 #include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 
 namespace apex::amp {
 
@@ -25,6 +26,7 @@ void reset() {
   if (session && session->cast_rules) detail::release_threads(session->cast_rules);
   detail::set_current_session(nullptr);
   detail::forget_dead_tensors();
+  detail::forget_kernel_calls();
 }
 
 }  // namespace apex::amp

@@ -4,8 +4,8 @@
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <deque>
 #include <utility>
 
 namespace apex::kernels::plan {
@@ -79,7 +79,6 @@ bool allows(const TensorList& list, const Use& use) {
 // One call's lists, and what was made from them.
 class Remembered {
  public:
-  Remembered() = default;
   Remembered(TensorLists lists, Groups groups) : groups_(std::move(groups)) {
     for (const TensorList& list : lists) {
       uses_.push_back(use_of(list));
@@ -88,9 +87,10 @@ class Remembered {
   }
 
   const Groups& groups() const { return groups_; }
+  size_t tensors() const { return tensors_.size(); }
 
   bool matches_all(TensorLists lists) const {
-    if (groups_ == nullptr || lists.size() != uses_.size()) return false;
+    if (lists.size() != uses_.size()) return false;
     for (size_t i = 0; i < lists.size(); ++i) {
       if (!allows(lists[i], uses_[i]) || lists[i].tensors.size() * lists.size() != tensors_.size()) return false;
     }
@@ -125,8 +125,9 @@ class Remembered {
   Groups groups_;
 };
 
-// Enough for the passes of a step over some dozens of parameter groups. Steps make the same calls in the same order: the search
-// begins behind the call that was found last.
+// The calls of a step over some dozens of parameter groups, or of a few steps over many tensors: addresses that change with every
+// step must not fill the memory with plans. Steps make the same calls in the same order: the search begins behind the call that
+// was found last.
 class RecentCalls {
  public:
   const Remembered* find(TensorLists lists) {
@@ -139,23 +140,42 @@ class RecentCalls {
     return nullptr;
   }
 
-  void add(Remembered call) { calls_[oldest_++ % calls_.size()] = std::move(call); }
+  void add(Remembered call) {
+    tensors_ += call.tensors();
+    calls_.push_back(std::move(call));
+    while (calls_.size() > kMost || (calls_.size() > kAlways && tensors_ > kTensors)) forget_oldest();
+  }
+
+  void clear() { *this = {}; }
 
  private:
-  std::array<Remembered, 64> calls_;
-  size_t next_ = 0, oldest_ = 0;
+  static constexpr size_t kAlways = 16, kMost = 64, kTensors = 1 << 14;
+
+  void forget_oldest() {
+    tensors_ -= calls_.front().tensors();
+    calls_.pop_front();
+  }
+
+  std::deque<Remembered> calls_;
+  size_t next_ = 0, tensors_ = 0;
 };
+
+RecentCalls& recent_calls() {
+  thread_local RecentCalls recent;
+  return recent;
+}
 
 }  // namespace
 
 Groups checked_groups(const char* op, TensorLists lists) {
-  thread_local RecentCalls recent;
-  if (const Remembered* call = recent.find(lists)) return call->groups();
+  if (const Remembered* call = recent_calls().find(lists)) return call->groups();
   check_lists(op, lists);
   leave_shared_memory(lists);
   auto groups = std::make_shared<const Plan>(Plan{make_groups(lists), lists.front().tensors.size(), nullptr});
-  recent.add(Remembered(lists, groups));
+  recent_calls().add(Remembered(lists, groups));
   return groups;
 }
+
+void forget_calls() { recent_calls().clear(); }
 
 }  // namespace apex::kernels::plan

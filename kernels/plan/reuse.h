@@ -26,4 +26,7 @@ using Groups = std::shared_ptr<const Plan>;
 // matter whether they are the same tensors; none is kept alive.
 Groups checked_groups(const char* op, TensorLists lists);
 
+// Lets go of what this thread remembers.
+void forget_calls();
+
 }  // namespace apex::kernels::plan

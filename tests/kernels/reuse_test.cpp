@@ -1,6 +1,9 @@
 // Groups are made anew exactly when something that they depend on changes (MTA-04; design 3.5).
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
 #include "kernels/plan/reuse.h"
 #include "tests/kernels/support.h"
 
@@ -33,6 +36,25 @@ TEST_F(Reuse, TheCallsOfAStepOverManyParameterGroupsStay) {
   std::vector<plan::Groups> made;
   for (const Tensors& group : params) made.push_back(groups_of(group, group));
   for (size_t i = 0; i < params.size(); ++i) EXPECT_EQ(groups_of(params[i], params[i]), made[i]) << i;
+}
+
+// Gradients may lie elsewhere at every step: plans over many tensors must not add up.
+TEST_F(Reuse, FewCallsOverManyTensorsStay) {
+  const Tensors in(2000, at::ones({1}));
+  std::vector<Tensors> outs;
+  std::vector<std::weak_ptr<const plan::Plan>> plans;
+  for (int i = 0; i < 20; ++i) {
+    outs.push_back(at::ones({2000, 1}).unbind());
+    plans.push_back(groups_of(in, outs.back()));
+  }
+  for (size_t i = 0; i < plans.size(); ++i) EXPECT_EQ(plans[i].expired(), i < 4) << i;
+}
+
+TEST_F(Reuse, NothingIsKeptOfForgottenCalls) {
+  const std::weak_ptr<const plan::Plan> first = std::exchange(first_, nullptr);
+  EXPECT_FALSE(first.expired());
+  plan::forget_calls();
+  EXPECT_TRUE(first.expired());
 }
 
 TEST_F(Reuse, OtherMemoryGetsOtherGroups) {

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "kernels/multi_tensor.h"
+#include "kernels/plan/reuse.h"
 
 namespace apex::amp::detail {
 
@@ -51,5 +52,7 @@ void clear_grad(const at::Tensor& param, bool set_to_none) {
     grad.zero_();
   }
 }
+
+void forget_kernel_calls() { kernels::plan::forget_calls(); }
 
 }  // namespace apex::amp::detail

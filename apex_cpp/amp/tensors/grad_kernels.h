@@ -42,4 +42,7 @@ bool has_nonzero(const at::Tensor& grad);
 /// Drops the gradient of `param`, or zeroes it in place without its history, if it has one.
 void clear_grad(const at::Tensor& param, bool set_to_none);
 
+/// Lets go of the plans that the kernels keep of this thread's last calls.
+void forget_kernel_calls();
+
 }  // namespace apex::amp::detail
