@@ -90,6 +90,20 @@ bool may_fail(const std::string& task, const std::string& way) {
   return task == "lstm" && way.find("autocast") != std::string::npos;
 }
 
+// Of the four ways that are O0 but for a loss scale, on a network.
+void expect_costs_of_loss_scales(const Rows& costs, const Rows& times) {
+  EXPECT_EQ(costs.size(), 4u);
+  for (const auto& [way, row] : costs) {
+    const std::string o0 = way.find("FusedAdam") == std::string::npos ? "O0 AdamW" : "O0 FusedAdam";
+    const double update = value(costs, way, "after backward ms"), of_o0 = value(costs, way, "O0's ms");
+    EXPECT_GT(of_o0, 0) << way;
+    EXPECT_LT(of_o0, value(times, o0, "ms")) << way;
+    // Differences of values below 1e3, each rounded in its own unit: 1e-9 is some 4 orders above what float64 leaves.
+    EXPECT_NEAR(value(costs, way, "added ms"), update - of_o0, 1e-9) << way;
+    EXPECT_NEAR(value(costs, way, "added/O0's step") * value(times, o0, "ms"), update - of_o0, 1e-9) << way;
+  }
+}
+
 void expect_same_ratio(double ratio, double time, double other) {
   if (std::isnan(time) || std::isnan(other)) {
     EXPECT_TRUE(std::isnan(ratio));
@@ -116,6 +130,7 @@ TEST(BenchTrain, EveryWayTrainsEveryNetworkAndHasItsRow) {
     expect_same_ratio(value(times, "O2 AdamW", "step/autocast"), ms("O2 AdamW"), ms("autocast FP16 AdamW"));
     EXPECT_LT(value(memory, "O5 FusedAdam", "weights MB"), 0.6 * value(memory, "O0 FusedAdam", "weights MB"));
     EXPECT_DOUBLE_EQ(value(memory, "O0 AdamW", "these/O0's"), 1);
+    expect_costs_of_loss_scales(rows.at(std::string(task.name) + " loss scale"), times);
   }
 }
 
@@ -139,6 +154,20 @@ TEST(BenchTrain, WaysOfOneProcessDoNotCastForEachOther) {
     EXPECT_FALSE(any_of_type(o5_ops, at::kHalf));
   }
   EXPECT_EQ(at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type(), at::kFloat);
+}
+
+TEST(BenchTrain, WhatFollowsTheBackwardPassIsAPartOfEachStep) {
+  Contender plain = contender("mlp", "plain AdamW"), scaled = contender("mlp", "O0 dynamic scale FusedAdam");
+  for (Contender* way : {&plain, &scaled}) {
+    way->counted_step();
+    EXPECT_TRUE(way->updates().empty());
+    for (size_t step = 0; step < 3; ++step) {
+      const double time = way->step();
+      ASSERT_EQ(way->updates().size(), step + 1);
+      EXPECT_GT(way->updates().back(), 0);
+      EXPECT_LT(way->updates().back(), time);
+    }
+  }
 }
 
 // The layers have 64, 128, 128 and 10 units, the batch has 16 rows.

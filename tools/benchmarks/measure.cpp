@@ -1,7 +1,6 @@
 #include "measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 
 namespace bench {
@@ -36,11 +35,9 @@ Rounds interleave(const std::vector<Variant>& variants, int rounds, const std::f
 }
 
 double nanoseconds_per_call(const std::function<void()>& f, int calls) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const Stopwatch stopwatch;
   for (int i = 0; i < calls; ++i) f();
-  const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
-  return elapsed.count() / calls;
+  return stopwatch.nanoseconds() / calls;
 }
 
 int calls_in(const std::function<void()>& f, double seconds) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <string>
@@ -23,6 +24,16 @@ using Rounds = std::vector<std::vector<double>>;
 /// Runs the variants by turns, so that all of them see the same machine; which one goes first rotates. The first turn warms up
 /// and is not counted. `after_round` is called with the number of rounds that are done.
 Rounds interleave(const std::vector<Variant>& variants, int rounds, const std::function<void(int)>& after_round);
+
+/// Runs from when it is made.
+class Stopwatch {
+ public:
+  double nanoseconds() const { return std::chrono::duration<double, std::nano>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
 
 /// Nanoseconds a call of `f`, over `calls` calls.
 double nanoseconds_per_call(const std::function<void()>& f, int calls);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tensor_memory.h"
 #include "training.h"
@@ -37,6 +38,9 @@ class Contender {
   /// A step that is looked at as well.
   double counted_step();
   const Footprint& footprint() const { return footprint_; }
+  /// What was left to do after the backward pass in each `step`, in nanoseconds: the end of the block of scale_loss and the
+  /// optimizer's step. Of a GPU, which is behind by then, the host's part alone.
+  const std::vector<double>& updates() const { return updates_; }
   double loss_scale() const { return training_->loss_scale(); }
 
  private:
@@ -51,6 +55,7 @@ class Contender {
   std::optional<apex::amp::detail::SavedCasts> casts_;  // none before the first turn
   std::unique_ptr<Training> training_;
   Footprint footprint_;
+  std::vector<double> updates_;
   int64_t live_before_forward_ = 0;
   bool has_stepped_ = false;
 };

@@ -139,6 +139,27 @@ void add_memory(Runner& runner, const Task& task, const std::vector<Entry>& entr
   runner.print_group();
 }
 
+/// What a loss scale adds to a step: work after the backward pass, but for one product with the loss. The times of whole steps
+/// differ by more from one run to the next.
+Result loss_scale_cost(const Task& task, const Entry& scaled, const Entry& o0) {
+  const double update = median(scaled.contender->updates()), of_o0 = median(o0.contender->updates());
+  Result result{std::string(task.name) + " loss scale", scaled.way.name(), at::get_num_threads(), {}};
+  result.values = {{"after backward ms", update / kMillisecond},
+                   {"O0's ms", of_o0 / kMillisecond},
+                   {"added ms", (update - of_o0) / kMillisecond},
+                   {"added/O0's step", (update - of_o0) / o0.time}};
+  return result;
+}
+
+void add_loss_scale_costs(Runner& runner, const Task& task, const std::vector<Entry>& entries) {
+  if (!runner.device().is_cpu()) return;  // a GPU would have to be waited for after the backward pass
+  for (const Entry& entry : entries) {
+    const Entry* o0 = find(entries, entry.way.o0());
+    if (entry.way.only_scales() && entry.rounds > 0 && o0->rounds > 0) runner.add(loss_scale_cost(task, entry, *o0));
+  }
+  runner.print_group();
+}
+
 bool wanted(const Runner& runner, const Task& task) {
   const auto all = ways();
   return std::any_of(all.begin(), all.end(), [&](const Way& way) { return runner.wants(task.name, way.name()); });
@@ -157,6 +178,7 @@ void run_train(Runner& runner) {
     train::race(runner, task, entries);
     train::add_times(runner, task, entries);
     train::add_memory(runner, task, entries);
+    train::add_loss_scale_costs(runner, task, entries);
   }
 }
 

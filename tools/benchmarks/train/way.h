@@ -21,6 +21,8 @@ struct Way {
   /// optimizer.
   std::string o0() const { return name_of("O0"); }
   std::string rival() const;
+  /// Whether it is `o0` but for a loss scale.
+  bool only_scales() const { return level == "O0" && !loss_scale.empty(); }
 
  private:
   std::string name_of(const std::string& of_kind) const { return of_kind + (fused ? " FusedAdam" : " AdamW"); }
