@@ -81,6 +81,7 @@ __m256i load_bits(const void* from) { return _mm256_loadu_si256(static_cast<cons
 __mmask16 first(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
 
 struct Avx512 {
+  using OfBFloat16 = Avx512;
   using Real = float;
   using Vector = Floats;
   static constexpr int64_t kLanes = 16;

@@ -11,6 +11,7 @@
 //   load_first, store_first   only the first `count` < kLanes values
 //   stream               a vector past the caches, to 16-bit elements aligned to its size; fence() comes behind the last
 //   Wide                 Vector, as many float64 sums; load, store, load_first, store_first of them
+//   OfBFloat16           a set whose load and store know bfloat16 alone, in any order of lanes
 // `Set` is local to its source file, and so is all that is made from it here.
 namespace apex::kernels::cpu {
 
@@ -204,12 +205,17 @@ constexpr bool is_made(Storage first, Storage others, Storage copy) {
   return others == Storage::real || (kLists == 2 && first == Storage::real);
 }
 
+// Sums are of the lanes that elements belong to: loops that have any need their lanes in order.
+template <class Set, class Rule, Storage kFirst, Storage kOthers>
+using LoopSet = std::conditional_t<kFirst == Storage::bfloat16 && kOthers == Storage::bfloat16 && Rule::kSums == 0,
+                                   typename Set::OfBFloat16, Set>;
+
 template <class Set, class Rule, int kFirst, int kOthers, int kCopy>
 constexpr RunBlock<Rule> kernel() {
   constexpr auto first = static_cast<Storage>(kFirst), others = static_cast<Storage>(kOthers),
                  copy = static_cast<Storage>(kCopy);
   if constexpr (is_made<Set, Rule>(first, others, copy)) {
-    return Loop<Set, Rule, first, others, copy, std::make_index_sequence<rules::kValues<Rule>>,
+    return Loop<LoopSet<Set, Rule, first, others>, Rule, first, others, copy, std::make_index_sequence<rules::kValues<Rule>>,
                 std::make_index_sequence<Rule::kSums>>::run;
   } else {
     return nullptr;

@@ -10,6 +10,7 @@ struct OneByOne {
   using Real = RealType;
   using Vector = RealType;
   static constexpr int64_t kLanes = 1;
+  using OfBFloat16 = OneByOne;
 
   template <class Element>
   static Vector load(const Element* from) {
