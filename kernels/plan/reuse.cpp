@@ -125,9 +125,9 @@ class Remembered {
   Groups groups_;
 };
 
-// The calls of a step over some dozens of parameter groups, or of a few steps over many tensors: addresses that change with every
-// step must not fill the memory with plans. Steps make the same calls in the same order: the search begins behind the call that
-// was found last.
+// The calls of a step over some dozens of parameter groups, or of a few steps over many tensors: addresses that change with
+// every step must not fill the memory with plans. Steps make the same calls in the same order: the search begins behind the
+// call that was found last.
 class RecentCalls {
  public:
   const Remembered* find(TensorLists lists) {

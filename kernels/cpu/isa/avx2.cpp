@@ -78,14 +78,13 @@ struct EvenOdd {
 };
 
 inline EvenOdd add(EvenOdd a, EvenOdd b) { return {add(a.even, b.even), add(a.odd, b.odd)}; }
-inline EvenOdd subtract(EvenOdd a, EvenOdd b) { return {subtract(a.even, b.even), subtract(a.odd, b.odd)}; }
 inline EvenOdd multiply(EvenOdd a, EvenOdd b) { return {multiply(a.even, b.even), multiply(a.odd, b.odd)}; }
 inline EvenOdd divide(EvenOdd a, EvenOdd b) { return {divide(a.even, b.even), divide(a.odd, b.odd)}; }
 inline EvenOdd divide(EvenOdd a, const rules::Divisor& by) { return {divide(a.even, by), divide(a.odd, by)}; }
 inline EvenOdd square_root(EvenOdd a) { return {square_root(a.even), square_root(a.odd)}; }
 inline EvenOdd round_to_half(EvenOdd a) { return {round_to_half(a.even), round_to_half(a.odd)}; }
 
-// Of bfloat16 alone, each half of a word is a value but for a shift: a third of the instructions of vectors that are in order.
+// Each half of a word of bfloat16 is a value but for a shift, while vectors in order take two steps to widen and four to pack.
 struct Avx2EvenOdd {
   using Real = float;
   using Vector = EvenOdd;

@@ -3,20 +3,28 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __AVX512BF16__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
-// Sixteen values at a time, in the compiler's own vectors, which become what registers there are. Local to each source file, so
-// that code for one instruction set never stands in for another's.
+// A register of values at a time, in the compiler's own vectors: of wider ones GCC makes moves through memory and comparisons
+// one by one. Each place has a sum of its own, so that their number changes no bit. Local to each source file, so that code for
+// one instruction set never stands in for another's.
 namespace apex::kernels::layers {
 namespace {
 
+#if defined(__AVX512F__)
 constexpr int64_t kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int64_t kLanes = 8;
+#else
+constexpr int64_t kLanes = 4;
+#endif
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Elements __attribute__((vector_size(32)));
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef int32_t SignedWords __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Elements __attribute__((vector_size(2 * kLanes)));
 
 [[gnu::always_inline]] inline Floats load_values(const float* from) {
   Floats values;
@@ -27,9 +35,14 @@ typedef uint16_t Elements __attribute__((vector_size(32)));
 [[gnu::always_inline]] inline void store_values(Floats values, float* to) { std::memcpy(to, &values, sizeof values); }
 
 [[gnu::always_inline]] inline Floats load_bfloat16(const uint16_t* from) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  const auto words = (Words)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
   Elements elements;
   std::memcpy(&elements, from, sizeof elements);
-  return reinterpret_cast<Floats>(__builtin_convertvector(elements, Words) << 16);
+  const Words words = __builtin_convertvector(elements, Words);
+#endif
+  return reinterpret_cast<Floats>(words << 16);
 }
 
 #ifdef __AVX512BF16__
@@ -50,7 +63,8 @@ typedef uint16_t Elements __attribute__((vector_size(32)));
 #endif
   const Words bits = reinterpret_cast<Words>(values);
   const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const Words is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  // Compared as what has a sign: AVX2 has no other comparison.
+  const auto is_nan = reinterpret_cast<Words>(reinterpret_cast<SignedWords>(bits & 0x7fffffffu) > 0x7f800000);
   const Elements elements = __builtin_convertvector((is_nan & 0x7fc0u) | (~is_nan & rounded), Elements);
   std::memcpy(to, &elements, sizeof elements);
 }
