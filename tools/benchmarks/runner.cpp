@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 
 namespace bench {
@@ -27,12 +26,11 @@ std::vector<double> Runner::medians(const std::string& benchmark, int threads, c
   at::set_num_threads(threads);
   const auto task = benchmark + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
   progress_.begin("bench: " + task);
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
+  const Stopwatch stopwatch;
   const auto show = [&](int done) {
-    const std::chrono::duration<double> so_far = Clock::now() - begin;
+    const double seconds = stopwatch.nanoseconds() * 1e-9;
     const int all = rounds_ * repeats;
-    progress_.show({task, done / repeats, rounds_, "", so_far.count() * (all - done) / std::max(done, 1)});
+    progress_.show({task, done / repeats, rounds_, "", seconds * (all - done) / std::max(done, 1)});
   };
   const auto rounds = interleave(variants, rounds_ * repeats, show);
   progress_.clear();

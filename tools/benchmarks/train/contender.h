@@ -39,7 +39,7 @@ class Contender {
   double counted_step();
   const Footprint& footprint() const { return footprint_; }
   /// What was left to do after the backward pass in each `step`, in nanoseconds: the end of the block of scale_loss and the
-  /// optimizer's step. Of a GPU, which is behind by then, the host's part alone.
+  /// optimizer's step. Of a GPU, which is behind by then, with what it has left of the backward pass.
   const std::vector<double>& updates() const { return updates_; }
   double loss_scale() const { return training_->loss_scale(); }
 

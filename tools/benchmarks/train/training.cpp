@@ -67,7 +67,6 @@ class TorchTraining : public NetworkTraining {
       scaler_->step(optimizer_);
       scaler_->update();
     }
-    reached(Point::optimizer_done);
   }
   double loss_scale() override { return scaler_ ? scaler_->get_scale() : 1; }
 
@@ -109,7 +108,6 @@ class AmpTraining : public NetworkTraining {
       scaled_loss.finish();
     }
     optimizer.step();
-    reached(Point::optimizer_done);
   }
   double loss_scale() override { return amp::step_result(handles_.second).loss_scale; }
 

@@ -13,7 +13,7 @@ namespace bench::train {
 
 /// Where a step can be looked at. What autograd has saved is alive once the forward pass and the loss are done, and the model's
 /// gradients are complete, scaled ones too, once the backward pass is.
-enum class Point { gradients_dropped, forward_done, backward_done, optimizer_done };
+enum class Point { gradients_dropped, forward_done, backward_done };
 using Observer = std::function<void(Point)>;
 
 /// One network in training.
