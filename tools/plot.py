@@ -1,4 +1,4 @@
-"""Draws CSV files: results of tools/bench as bars, tables of training runs as curves."""
+"""Draws CSV files: results of tools/bench and the levels of tools/compare as bars, tables of training runs as curves."""
 import argparse
 import csv
 import pathlib
@@ -11,6 +11,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of what draws)
 
 BENCH_COLUMNS = ["suite", "group", "benchmark", "threads", "quantity", "value"]
+LEVEL_COLUMNS = {"config", "processes", "level", "step_ms"}  # of levels.csv, which tools/compare writes
+BASELINE = "O0"  # the level to which tools/compare compares the others
 STEPS = ("step", "update", "epoch")  # what curves are drawn over, the finest first
 NAMES = ("tensor", "name")  # what tells the rows of one step apart, in a table of statistics
 MOST_NAMES = 10  # curves of one table
@@ -48,11 +50,11 @@ def number(text):
 
 
 def figure_of(row, column):
-    """The number that a row of tools/bench has there."""
+    """The number that a row of tools/bench or of tools/compare has there."""
     value = number(row[column])
     if value is None:
-        name = f"{row['group']}/{row['benchmark']}"
-        raise Mistake(f"benchmark '{name}': '{row[column]}' is no number of {column}; measure it again")
+        name = f"level '{row['level']}'" if "level" in row else f"benchmark '{row['group']}/{row['benchmark']}'"
+        raise Mistake(f"{name}: '{row[column]}' is no number of {column}; measure it again")
     return value
 
 
@@ -99,6 +101,54 @@ def draw_benchmarks(tables, only):
     for axis, (group, members) in zip(axes, groups.items()):
         draw_group(axis, group, members)
     figure.suptitle(f"times, as ratios ({threads} threads)")
+    return figure
+
+
+def step_of(row):
+    return figure_of(row, "step_ms")
+
+
+def memory_of(row):
+    """Bytes of weights, masters, gradients, optimizer state and activations: all but the peak, which has them in it."""
+    return sum(figure_of(row, column) for column in row if column.endswith("_bytes") and column != "peak_bytes")
+
+
+def over_baseline(name, rows, figure):
+    """The figure of each level, over that of O0."""
+    baseline = next((figure(row) for row in rows if row["level"] == BASELINE), None)
+    if not baseline:
+        raise Mistake(f"'{name}' has no {BASELINE} to compare with")
+    return {row["level"]: figure(row) / baseline for row in rows}
+
+
+def draw_ratios(axis, title, ratios):
+    """A cluster of bars for each level, with one bar for each training."""
+    levels = list(dict.fromkeys(level for each in ratios.values() for level in each))
+    width = 0.8 / len(ratios)
+    for i, (training, each) in enumerate(ratios.items()):
+        places = [levels.index(level) - 0.4 + (i + 0.5) * width for level in each]
+        axis.bar_label(axis.bar(places, each.values(), width, label=training), fmt="%.2f", fontsize=7, padding=2)
+    axis.axhline(1, color="black", linewidth=0.8)
+    axis.set_xticks(range(len(levels)), levels)
+    axis.margins(y=0.15)
+    axis.set_title(f"{title} ({BASELINE} = 1)", fontsize=10)
+
+
+def draw_levels(tables, only):
+    """Two panels: the time of a step and the memory of each level, over those of O0."""
+    trainings = {}
+    for table, (_, rows) in tables.items():
+        for row in rows:
+            name = row["config"] + (f", {row['processes']} processes" if row["processes"] != "1" else "")
+            if only.search(name):
+                trainings.setdefault(name if len(tables) == 1 else f"{table}: {name}", []).append(row)
+    if not trainings:
+        raise Mistake("there is no training to draw")
+    figure, axes = panels(2, 5, 3.2)
+    for axis, title, of in zip(axes, ("time of a step", "memory"), (step_of, memory_of)):
+        draw_ratios(axis, title, {name: over_baseline(name, rows, of) for name, rows in trainings.items()})
+    if len(trainings) > 1:
+        axes[0].legend(fontsize=7)
     return figure
 
 
@@ -161,17 +211,24 @@ def draw_curves(tables, only):
 
 
 def names_of(paths):
-    """What curves are called: by their run folders, if these differ."""
+    """What tables are called: by their folders, if these differ."""
     folders = [path.resolve().parent.name for path in paths]
     return folders if len(set(folders)) == len(paths) else [str(path) for path in paths]
 
 
+def kind_of(fields):
+    """The function that draws a table with these columns."""
+    if fields == BENCH_COLUMNS:
+        return draw_benchmarks
+    return draw_levels if LEVEL_COLUMNS <= set(fields) else draw_curves
+
+
 def draw(paths, only):
     tables = dict(zip(names_of(paths), map(read, paths)))
-    benchmarks = [fields == BENCH_COLUMNS for fields, _ in tables.values()]
-    if any(benchmarks) != all(benchmarks):
-        raise Mistake("results of tools/bench and tables of runs do not go into one image")
-    return draw_benchmarks(tables, only) if all(benchmarks) else draw_curves(tables, only)
+    kinds = {kind_of(fields) for fields, _ in tables.values()}
+    if len(kinds) > 1:
+        raise Mistake("results of tools/bench, levels of tools/compare and tables of runs do not go into one image")
+    return kinds.pop()(tables, only)
 
 
 def regex(text):
@@ -193,7 +250,8 @@ def parsed(arguments):
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE.csv",
                         help="of one kind; several are drawn together, statistics by tensor")
     parser.add_argument("--out", type=image, help="image to write: .png, .svg or .pdf (default: beside the first file)")
-    parser.add_argument("--only", type=regex, default=regex(""), help="regular expression for group/benchmark, or for columns")
+    parser.add_argument("--only", type=regex, default=regex(""),
+                        help="regular expression for group/benchmark, for the configs of tools/compare, or for columns")
     parser.add_argument("--title", help="what stands above it all")
     return parser.parse_args(arguments)
 

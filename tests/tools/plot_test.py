@@ -8,6 +8,7 @@ import unittest
 PLOT = sys.argv.pop(1)
 BENCH = "suite,group,benchmark,threads,quantity,value\ncasts,ops,relu,1,amp/torch,1.2\n"
 STEPS = "epoch,step,loss\n1,1,0.5\n1,2,0.25\n"
+LEVELS = "config,processes,level,step_ms,weights_bytes,activations_bytes,peak_bytes\nnet,1,O0,8,300,500,900\nnet,1,O5,2,500,100,900\n"
 
 
 class Plot(unittest.TestCase):
@@ -66,7 +67,28 @@ class Plot(unittest.TestCase):
         self.assertNotIn("<!-- weight layer1 -->", drawn)
         self.assertIn("<!-- weight layer2 -->", drawn)
 
+    def test_draws_times_and_memory_of_levels_over_those_of_o0(self):
+        self.assertEqual(self.plot(LEVELS), (0, "t.png\n", ""))
+        drawn = self.drawing(LEVELS)
+        # 2 ms of 8 ms, and 600 bytes of 800: the peak holds the other bytes already.
+        for text in ("time of a step (O0 = 1)", "memory (O0 = 1)", "O0", "O5", "1.00", "0.25", "0.75"):
+            self.assertIn(f"<!-- {text} -->", drawn)
+        self.assertNotIn("<!-- net -->", drawn)
+        drawn = self.drawing(LEVELS + "net,2,O0,4,300,500,900\nnet,2,O1,5,300,500,900\n")
+        for text in ("net", "net, 2 processes", "O1", "1.25"):
+            self.assertIn(f"<!-- {text} -->", drawn)
+        self.assertNotIn("<!-- net -->", self.drawing(LEVELS + "wide,1,O0,4,300,500,900\n", "--only", "wide"))
+
+    def test_refuses_levels_that_it_cannot_compare(self):
+        for table, told in ((LEVELS.replace("O0", "O1"), "'net' has no O0 to compare with"),
+                            (LEVELS.replace(",2,", ",,"), "level 'O5': '' is no number of step_ms; measure it again")):
+            self.assertEqual(self.plot(table), (2, "", f"plot: {told}\n"))
+        self.assertEqual(self.plot(LEVELS, "--only", "other"), (2, "", "plot: there is no training to draw\n"))
+
     def test_refuses_a_table_of_another_kind(self):
+        (self.folder / "levels.csv").write_text(LEVELS)
+        told = "plot: results of tools/bench, levels of tools/compare and tables of runs do not go into one image\n"
+        self.assertEqual(self.plot(STEPS, "levels.csv"), (2, "", told))
         (self.folder / "metrics.csv").write_text("epoch,loss\n1,0.5\n")
         told = "plot: metrics.csv has no column 'step': draw tables of one kind together\n"
         self.assertEqual(self.plot(STEPS, "metrics.csv"), (2, "", told))
