@@ -1,8 +1,8 @@
 """Every code block of every page is one that a test reads.
 
-C++ blocks, and YAML blocks that are level files, are compiled and run where tests/programs/CMakeLists.txt lists their page; other YAML
-blocks have a test of their own. Shell blocks are parsed here, and what they name of the repository is there. CMake blocks consist of lines
-that tests/package builds with.
+C++ blocks, diffs of C++ programs, and YAML blocks that are level files are compiled and run where tests/programs/CMakeLists.txt lists their
+page; other YAML blocks have a test of their own. Shell blocks are parsed here, and the files that they name are in the repository. CMake
+blocks consist of lines that tests/package builds with.
 """
 import pathlib
 import re
@@ -43,7 +43,7 @@ def cmake_problems(block):
 
 
 def problems(page, language, block):
-    if language in ("cpp", "yaml"):
+    if language in ("cpp", "diff", "yaml"):
         if name_of(page) not in COMPILED and (name_of(page), language) not in ELSEWHERE:
             yield f"a {language} block, and the page is not in tests/programs/CMakeLists.txt"
     elif language == "sh":
