@@ -1,7 +1,7 @@
 """Uses of Apex in C++ and CUDA sources, and where they are."""
 import unittest
 
-from support import ToolTest
+from support import ToolTest, run
 
 
 class Cpp(ToolTest):
@@ -62,6 +62,18 @@ class Cpp(ToolTest):
         """
         expected = [(1, "APX506"), (2, "APX526"), (3, "APX526"), (4, "APX506"), (5, "APX526"), (6, "APX526")]
         self.assertEqual(self.rules(source, "ops.cpp"), [*expected, (7, "APX506"), (8, "APX506"), (9, "APX506")])
+
+    def test_a_call_that_apex_cpp_has_works_unchanged(self):
+        self.write("ops.cpp", "void scale() { multi_tensor_scale_cuda(1, flag, lists, 0.5f); }\n")
+        found = self.check(code=0)["findings"][0]
+        self.assertEqual((found["counterpart"], found["include"], found["snippet"]), ("unchanged", "apex_cpp/amp_C.h", ""))
+        text = run(".", cwd=self.folder).stdout
+        self.assertIn("ops.cpp:1 APX503 exact (effort none): multi_tensor_scale_cuda\n    -> unchanged, include <apex_cpp/amp_C.h>\n1 files", text)
+        # Python calls it by another name, and apex_cpp has no function of this name with one argument.
+        self.write("ops.cpp", "void scale() { multi_tensor_scale_cuda(1); }\n")
+        self.write("ops.py", "import amp_C\namp_C.multi_tensor_scale(1, flag, lists, 0.5)\n")
+        for each in self.check(code=0)["findings"]:
+            self.assertNotEqual((each["counterpart"], each["snippet"]), ("unchanged", ""), each["name"])
 
     def test_namespaces(self):
         source = """

@@ -27,6 +27,55 @@ class Reports(ToolTest):
         totals += ["verdicts: 3 exact, 0 renamed, 1 behaves differently, 1 none", "effort: 1 none, 3 low, 1 medium, 0 high"]
         self.assertEqual(text.splitlines()[-4:], totals)
 
+    def test_text_lists_again_what_needs_a_look(self):
+        self.write("own.cpp", "void multi_tensor_scale_cuda();\n")
+        lines = self.text().splitlines()
+        start = lines.index("Check these: they behave differently, or have no counterpart.")
+        behaves, none = "behaves differently (effort low)", "none (effort medium)"
+        self.assertEqual(lines[start + 1 : -4], [f"  own.cpp:1 APX526 {behaves}: multi_tensor_scale_cuda",
+                                                 f"  train.py:6 APX627 {none}: apex.contrib.sparsity.ASP.prune_trained_model",
+                                                 f"  train.py:7 APX025 {behaves}: apex.amp.register_half_function"])
+        self.assertNotIn("Check these", self.text("--only", "none"))
+
+    def test_only_shows_findings_with_these_verdicts(self):
+        def rules_in(text):
+            return re.findall(r"(?m)^\S+:\d+ (APX\d+)", text)
+
+        self.write("more.py", "import apex\napex.amp.unheard_of()\n")
+        self.assertEqual(rules_in(self.text("--only", "none")), ["APX627"])
+        self.assertEqual(rules_in(self.text("--only", "unclassified, behaves-differently")), ["APX000", "APX025"])
+        self.assertEqual(rules_in(self.text("--only", "renamed")), [])
+        self.assertEqual(self.text("--only", "none").splitlines()[-4:], self.text().splitlines()[-4:])
+        report = self.check("--only", "exact", code=1)
+        self.assertEqual({found["verdict"] for found in report["findings"]}, {"exact"})
+        self.assertEqual(report["totals"], self.check(code=1)["totals"])
+        results = json.loads(self.text("--format", "sarif", "--only", "none"))["runs"][0]["results"]
+        self.assertEqual([result["ruleId"] for result in results], ["APX627"])
+        refused = run(".", "--only", "none,nothing", cwd=self.folder)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--only: unknown verdict 'nothing': give exact, renamed, behaves-differently, none, unclassified", refused.stderr)
+
+    def snippet(self, rule, source):
+        """What the report shows for the rule's first use in a source."""
+        self.write("train.py", "from apex import amp\n" + source)
+        return next(found["snippet"] for found in self.check()["findings"] if found["rule"] == rule)
+
+    def test_snippets_have_the_names_of_the_program(self):
+        renamed = "net_D, opt_D = amp.initialize(self.D, sgd, opt_level='O2')\nwith amp.scale_loss(err_D, opt_D) as scaled: scaled.backward()\n"
+        self.assertEqual(self.snippet("APX001", renamed), 'auto [net_D, opt_D] = amp::initialize(D, sgd, "O2");\n')
+        in_block = "{\n  auto scaled = amp::scale_loss(err_D, opt_D);\n  scaled.backward();\n}\nopt_D.step();\n"
+        self.assertEqual(self.snippet("APX013", renamed), in_block)
+        # Here C++ needs a second name, which the file's other snippets go on with.
+        again = "net, opt = amp.initialize(models=net, optimizers=opt)\namp.master_params(opt)\n"
+        self.assertEqual(self.snippet("APX001", again), 'auto [amp_net, amp_opt] = amp::initialize(net, opt, "O2");\n')
+        self.assertIn("amp::master_params(amp_opt)", self.snippet("APX020", again))
+
+    def test_snippets_keep_their_names_where_those_of_the_program_are_missing_or_clash(self):
+        own = 'auto [net, opt] = amp::initialize(model, optimizer, "O2");\n'
+        for source in ("amp.initialize(m, o)", "[a, b], o = amp.initialize([a, b], o)", "a, b = amp.initialize(f(), o)",
+                       "a, b = amp.initialize(amp, o)", "a, a = amp.initialize(m, o)", "a = amp.initialize(m, o)"):
+            self.assertEqual(self.snippet("APX001", source + "\n"), own, source)
+
     def test_json_has_all_of_it(self):
         report = self.check(code=1)
         self.assertEqual(report["version"], 1)

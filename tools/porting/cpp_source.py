@@ -179,5 +179,6 @@ def scan(path, text, rules):
     found = []
     for use in recognised(uses, {token.text for token in every} if uses else set()):
         rule = rules.of_arguments(use.rule, seen.get(use.key) if use.arguments is None else use.arguments)
-        found.append(finding_at(path, lines, (use.line + 1, use.column), use.name, use.kind, rule))
+        place, unchanged = (use.line + 1, use.column), use.kind != "include" and rule.verdict == "exact"
+        found.append(finding_at(path, lines, place, use.name, use.kind, rule, works_unchanged=unchanged))
     return found, []

@@ -26,9 +26,9 @@ def json_finding(finding):
         "rule": rule.id,
         "verdict": rule.verdict,
         "effort": rule.effort,
-        "counterpart": rule.counterpart,
+        "counterpart": finding.counterpart,
         "include": rule.include,
-        "snippet": rule.snippet,
+        "snippet": finding.snippet,
         "differs": " ".join(rule.differs.split()),
         "page": anchor(rule),
         "text": finding.text.strip(),
@@ -36,7 +36,7 @@ def json_finding(finding):
 
 
 def write_json(scan, out):
-    findings = [json_finding(finding) for finding in scan.findings]
+    findings = [json_finding(finding) for finding in scan.shown]
     write({"version": 1, "findings": findings, "notes": scan.notes, "totals": scan.totals()}, out)
 
 
@@ -58,20 +58,20 @@ def sarif_result(finding, indices):
         "ruleId": rule.id,
         "ruleIndex": indices[rule.id],
         "level": LEVELS[rule.verdict],
-        "message": {"text": f"{finding.name}: {rule.verdict}, {rule.counterpart} (effort {rule.effort})"},
+        "message": {"text": f"{finding.name}: {rule.verdict}, {finding.counterpart} (effort {rule.effort})"},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": urllib.parse.quote(finding.file)}, "region": region}}],
         "partialFingerprints": {"context/v1": finding.context},
     }
 
 
 def write_sarif(scan, out):
-    rules = {finding.rule.id: finding.rule for finding in scan.findings}
+    rules = {finding.rule.id: finding.rule for finding in scan.shown}
     indices = {id: index for index, id in enumerate(rules)}
     driver = {"name": "port_check", "semanticVersion": "1.0.0", "rules": [sarif_rule(rule) for rule in rules.values()]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [sarif_result(finding, indices) for finding in scan.findings],
+        "results": [sarif_result(finding, indices) for finding in scan.shown],
         "properties": {"totals": scan.totals()},
     }
     write({"version": "2.1.0", "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "runs": [run]}, out)

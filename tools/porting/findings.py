@@ -3,9 +3,11 @@ import collections
 import dataclasses
 import json
 
+import rules
+from own_names import in_snippet
 from rules import UNCLASSIFIED, Rule
 
-KINDS = ("call", "keyword", "reference", "import", "flag", "include")
+VERDICTS = (*rules.VERDICTS, UNCLASSIFIED.verdict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +21,20 @@ class Finding:
     kind: str
     rule: Rule
     text: str  # the line of source
+    works_unchanged: bool = False  # the same name with the same arguments is in the rule's header
+    own_names: tuple = ()  # what the file calls the names of snippets, in pairs
+
+    @property
+    def counterpart(self):
+        return "unchanged" if self.works_unchanged else self.rule.counterpart
+
+    @property
+    def snippet(self):
+        return "" if self.works_unchanged else in_snippet(self.rule.snippet, dict(self.own_names))
+
+    @property
+    def needs_a_look(self):
+        return self.blocks or self.rule.verdict == "behaves differently"
 
     @property
     def blocks(self):
@@ -30,22 +46,27 @@ class Finding:
         return f"{self.file}\t{self.rule.id}\t{self.name}\t{' '.join(self.text.split())}"
 
 
-def finding_at(file, lines, place, name, kind, rule):
-    """A Finding at `place`: the line from 1, and the bytes before the column, as parsers count."""
+def finding_at(file, lines, place, name, kind, rule, **more):
+    """A Finding at `place`: the line from 1, and the bytes before the column, as parsers count. `more`: its other members."""
     line, before = place
     text = lines[line - 1] if line <= len(lines) else ""
-    return Finding(file, line, len(text.encode()[:before].decode(errors="ignore")) + 1, name, kind, rule, text)
+    return Finding(file, line, len(text.encode()[:before].decode(errors="ignore")) + 1, name, kind, rule, text, **more)
 
 
 @dataclasses.dataclass
 class Scan:
-    """All findings, of how many files, and what is to be told about some of these."""
+    """All findings, of how many files, and notes on some of the files."""
 
     files: int = 0
     findings: list = dataclasses.field(default_factory=list)
     notes: list = dataclasses.field(default_factory=list)
     unread: list = dataclasses.field(default_factory=list)  # files and folders that could not be read, and why
     hidden: int = 0  # findings that the baseline knows
+    only: tuple = VERDICTS  # the verdicts to show
+
+    @property
+    def shown(self):
+        return [finding for finding in self.findings if finding.rule.verdict in self.only]
 
     def cannot_read(self, error):
         """Of an OSError."""
@@ -66,7 +87,7 @@ class Scan:
             "uses": len(self.findings),
             "uses_classified": classified(self.findings),
             "hidden_by_baseline": self.hidden,
-            "verdicts": {v: verdicts[v] for v in ("exact", "renamed", "behaves differently", "none", UNCLASSIFIED.verdict)},
+            "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
             "efforts": dict(sorted(collections.Counter(finding.rule.effort for finding in self.findings).items())),
         }
 

@@ -6,16 +6,16 @@ WIDTH = 140
 HEAD = """\
 # Porting from Apex
 
-Each Python call and C++ function of Apex, and what a C++ program writes in its place. `tools/port_check` tells for sources which of
-these they use ([how](../tools/porting/README.md)); this page is made of its rules, by `tools/port_check --guide`. Whole
+Each Python call and C++ function of Apex, and what a C++ program writes in its place. `tools/port_check` lists which of them a
+program's sources use ([how](../tools/porting/README.md)); this page is generated from its rules by `tools/port_check --guide`. Whole
 programs on plain LibTorch, before and after amp's three lines, are in [examples/porting](../examples/porting/README.md).
 
-In the blocks `amp` is `apex::amp`, `model` and `optimizer` are the program's own, `net` and `opt` what `amp::initialize` answered, and `x`
+In the blocks `amp` is `apex::amp`, `model` and `optimizer` are the program's own, `net` and `opt` what `amp::initialize` returned, and `x`
 and `y` a batch. The tests compile and run every block. Verdicts:
 
 | verdict | what it says |
 |---|---|
-| exact | the same name in C++'s spelling, the same arguments and behaviour; a note says what comes on top |
+| exact | the same name in C++'s spelling, the same arguments and behaviour; a note lists additions. A C++ call works unchanged |
 | renamed | the same behaviour by another name or form |
 | behaves differently | there is a counterpart, and the note says what to look at |
 | none | no counterpart; the block shows what is nearest to it |

@@ -96,11 +96,23 @@ def scan(paths, known_rules):
     return result
 
 
+def verdicts(text):
+    """Those of a list such as `none,behaves-differently`."""
+    chosen = [each.strip().replace("-", " ") for each in text.split(",")]
+    for each in chosen:
+        if each not in findings.VERDICTS:
+            known = ", ".join(verdict.replace(" ", "-") for verdict in findings.VERDICTS)
+            raise argparse.ArgumentTypeError(f"unknown verdict '{each}': give {known}, or several with commas between them")
+    return tuple(chosen)
+
+
 def arguments(argv):
     parser = argparse.ArgumentParser(prog="tools/port_check", description=__doc__, epilog=EXIT_CODES)
     parser.add_argument("paths", nargs="*", type=pathlib.Path, metavar="PATH", help="Python, C++ or CUDA sources, or folders of them")
     parser.add_argument("--format", choices=WRITERS, default="text", help="of the report (default: text)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="where the report goes (default: standard output)")
+    parser.add_argument("--only", type=verdicts, metavar="VERDICTS", default=findings.VERDICTS,
+                        help="show these findings alone, such as none,behaves-differently; totals and exit code are those of all")
     parser.add_argument("--baseline", type=pathlib.Path, metavar="FILE", help="leave out findings that this file knows")
     parser.add_argument("--write-baseline", type=pathlib.Path, metavar="FILE", help="write all findings into such a file")
     parser.add_argument("--explain", metavar="RULE", help="print what the guide says of a rule, such as APX012")
@@ -118,6 +130,7 @@ def report(options, known_rules):
         return NOT_CHECKED if result.unread else PORTED
     if options.baseline:
         findings.hide_known(result, findings.read_baseline(options.baseline))
+    result.only = options.only
     if options.out:
         with options.out.open("w", encoding="utf-8") as out:
             WRITERS[options.format](result, out)

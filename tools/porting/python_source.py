@@ -2,6 +2,7 @@
 import ast
 
 from findings import finding_at
+from own_names import own_names
 from python_names import Instance, Names, Symbol
 from python_syntax import DOTTED, called_by, parse
 from rules import UNCLASSIFIED
@@ -148,6 +149,10 @@ def scan(path, text, rules):
     reader = Reader(rules, has_blocks=note is None)
     reader.read(tree)
     lines = text.split("\n")
-    found = (finding_at(path, lines, (node.lineno, node.col_offset), name, kind, rule) for node, name, kind, rule in reader.reports)
+    own = own_names(tree, {id(node): name for node, name, kind, _ in reader.reports if kind == "call"})
+    found = (
+        finding_at(path, lines, (node.lineno, node.col_offset), name, kind, rule, own_names=own)
+        for node, name, kind, rule in reader.reports
+    )
     findings = sorted(set(found), key=lambda finding: (finding.line, finding.column, finding.name))
     return findings, [f"{path}: {note}"] if note and findings else []

@@ -1,16 +1,32 @@
-"""The report for people: a line for each use, the counterpart where a rule comes up first, and the totals."""
+"""The report for people: a line for each use, the counterpart where a rule comes up first, what needs a look, and the totals."""
 from rules import EFFORTS, VERDICTS, UNCLASSIFIED
 
 
-def counterpart(rule):
+def line_of(finding):
+    rule = finding.rule
+    return f"{finding.file}:{finding.line} {rule.id} {rule.verdict} (effort {rule.effort}): {finding.name}"
+
+
+def counterpart(finding):
     """What stands in place of a use, indented under it."""
-    lines = [f"    {'' if rule.counterpart.startswith('nearest') else '-> '}{rule.counterpart}"]
-    if rule.include:
+    rule = finding.rule
+    lines = [f"    {'' if finding.counterpart.startswith('nearest') else '-> '}{finding.counterpart}"]
+    if finding.works_unchanged:
+        lines[0] += f", include <{rule.include}>"
+    elif rule.include:
         lines.append(f"       #include <{rule.include}>")
-    lines += [f"       {line}".rstrip() for line in rule.snippet.splitlines()]
+    lines += [f"       {line}".rstrip() for line in finding.snippet.splitlines()]
     if rule.differs:
         lines.append(f"    note: {' '.join(rule.differs.split())}")
     return lines
+
+
+def again(findings):
+    """The findings that need a look, once more, where others stand between them."""
+    chosen = [finding for finding in findings if finding.needs_a_look]
+    if len(chosen) in (0, len(findings)):
+        return []
+    return ["Check these: they behave differently, or have no counterpart.", *(f"  {line_of(finding)}" for finding in chosen)]
 
 
 def total_line(totals):
@@ -29,12 +45,11 @@ def total_line(totals):
 
 def write(scan, out):
     told = set()
-    for finding in scan.findings:
-        rule = finding.rule
-        print(f"{finding.file}:{finding.line} {rule.id} {rule.verdict} (effort {rule.effort}): {finding.name}", file=out)
-        if rule.id not in told and rule is not UNCLASSIFIED:
-            print("\n".join(counterpart(rule)), file=out)
-        told.add(rule.id)
-    for note in scan.notes:
-        print(f"note: {note}", file=out)
-    print("\n".join(total_line(scan.totals())), file=out)
+    for finding in scan.shown:
+        print(line_of(finding), file=out)
+        rule, way = finding.rule, (finding.rule.id, finding.works_unchanged)
+        if way not in told and rule is not UNCLASSIFIED:
+            print("\n".join(counterpart(finding)), file=out)
+        told.add(way)
+    for line in (*again(scan.shown), *(f"note: {note}" for note in scan.notes), *total_line(scan.totals())):
+        print(line, file=out)
