@@ -10,19 +10,16 @@ self=$(basename "$0")
 say() { printf '%s: %s\n' "$self" "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# answer_help PROGRAM ARGUMENT...: where an argument asks for help, prints the comment that the command's file begins with, and what the
-# PROGRAM says that takes the other arguments (a path; '': there is none), and ends.
+# answer_help MORE ARGUMENT...: where an argument asks for help, prints it and ends, before anything is set up or built: the comment that
+# the command's file begins with, then the file MORE, the help of the program that takes the other arguments. Or MORE is a Python script
+# that prints all of its help. '': the comment is all.
 answer_help() {
-  local program=$1
+  local more=$1
   shift
   case " $* " in *" -h "* | *" --help "*) ;; *) return 0 ;; esac
+  case $more in *.py) ! command -v python3 >/dev/null || exec env PYTHONDONTWRITEBYTECODE=1 python3 "$more" --help ;; esac
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$command_file"
-  if [ -x "$program" ]; then
-    echo
-    "$program" --help
-  elif [ -n "$program" ]; then
-    echo "Its other arguments are told here once it is built."
-  fi
+  case $more in *.txt) echo; cat "$more" ;; esac
   exit 0
 }
 
@@ -36,8 +33,45 @@ environment() { printf '%s' "${torch_environment:-$cache/env-$(sha256sum "$root/
 # python_packages NAME: the folder of requirements-NAME.txt's packages: an environment, or one that Python finds by PYTHONPATH.
 python_packages() { printf '%s/%s-%s' "$cache" "$1" "$(sha256sum "$root/tools/requirements-$1.txt" | cut -c1-12)"; }
 
-# The CMAKE_PREFIX_PATH of the environment's LibTorch, noted when the environment was complete.
-torch_prefix() { cat "$(environment)/complete"; }
+# The CMAKE_PREFIX_PATH of the environment's LibTorch, noted when the environment was complete: a path in it, wherever the cache has been
+# moved or copied since.
+torch_prefix() {
+  local env prefix
+  env=$(environment)
+  prefix=$(cat "$env/complete") || return
+  echo "${prefix/#*"/${env##*/}/"/"$env/"}"
+}
+
+# Debian packages of packages.txt are looked for here.
+system_prefixes=(/usr /usr/local)
+
+# in_system FILE FOLDER...: is the file in one of these folders of a prefix?
+in_system() {
+  local prefix folder
+  for prefix in "${system_prefixes[@]}"; do
+    for folder in "${@:2}"; do [ ! -e "$prefix/$folder/$1" ] || return 0; done
+  done
+  return 1
+}
+
+# present PROBE: is the command, file or Python module of packages.txt there?
+present() {
+  case $1 in
+    include/*) in_system "${1#include/}" include ;;
+    lib/*) in_system "${1#lib/}" "lib/$(uname -m)-linux-gnu" lib64 lib ;;
+    ensurepip) "$(system_python)" -c 'import ensurepip' 2>/dev/null ;;
+    python3.11) system_python >/dev/null ;;
+    *) command -v "$1" >/dev/null ;;
+  esac
+}
+
+# missing needed|optional|packages|tests: the Debian packages of that kind whose probe fails.
+missing() {
+  local package probe version kind
+  while read -r package probe version kind; do
+    [ "$kind" != "$1" ] || present "$probe" || echo "$package"
+  done < <(grep -v '^#' "$root/tools/packages.txt")
+}
 
 make_cache() { mkdir -p "$cache" || die "cannot make the cache folder $cache: set APEX_CPP_CACHE to a folder that can be written"; }
 
@@ -51,11 +85,23 @@ make_work() {
 # The interpreter that the pinned wheels are for. The system's own goes first: a version manager's may vanish.
 system_python() { command -v /usr/bin/python3.11 || command -v python3.11; }
 
+# repair_python FOLDER: where the cache was moved or copied, the scripts of the Python environment still name its old place.
+repair_python() {
+  local old
+  old=$(sed -n 's/^command = .* -m venv //p' "$1/pyvenv.cfg" 2>/dev/null) || return 0
+  [ -n "$old" ] && [ "$old" != "$1" ] && [ -w "$1/pyvenv.cfg" ] || return 0
+  say "repairing the scripts of $1, which was $old"
+  find "$1/bin" -type f -exec grep -IlF "$old" {} + | while IFS= read -r script; do
+    sed -i "s|$old|$1|g" "$script"
+  done
+  sed -i "s|$old|$1|g" "$1/pyvenv.cfg"
+}
+
 # make_python FOLDER WHAT COMMAND...: the Python environment FOLDER, by one process at a time, unless it is complete. The command installs
 # into it; what that prints is kept in FOLDER/complete.
 make_python() {
   local python
-  [ ! -e "$1/complete" ] || return 0
+  [ ! -e "$1/complete" ] || { repair_python "$1"; return 0; }
   make_cache
   { exec 8>"$1-lock"; } 2>/dev/null || die "$1 is missing, and the cache folder cannot be written: set APEX_CPP_CACHE to one that can be"
   flock -n 8 || { say "waiting for another process that makes $1"; flock 8; }

@@ -5,11 +5,6 @@ import pathlib
 import re
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (after the choice of what draws)
-
 BENCH_COLUMNS = ["suite", "group", "benchmark", "threads", "quantity", "value"]
 LEVEL_COLUMNS = {"config", "processes", "level", "step_ms"}  # of levels.csv, which tools/compare writes
 BASELINE = "O0"  # the level to which tools/compare compares the others
@@ -61,6 +56,11 @@ def figure_of(row, column):
 def panels(count, width, height):
     columns = min(COLUMNS, count)
     rows = -(-count // columns)
+    import matplotlib  # not above: --help is printed without it
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     figure, axes = pyplot.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False)
     for spare in axes.flat[count:]:
         spare.set_axis_off()
@@ -249,10 +249,10 @@ def parsed(arguments):
     parser = argparse.ArgumentParser(prog="tools/plot", description=__doc__)
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE.csv",
                         help="of one kind; several are drawn together, statistics by tensor")
-    parser.add_argument("--out", type=image, help="image to write: .png, .svg or .pdf (default: beside the first file)")
-    parser.add_argument("--only", type=regex, default=regex(""),
+    parser.add_argument("--out", type=image, metavar="FILE", help="image to write: .png, .svg or .pdf (default: beside the first file)")
+    parser.add_argument("--only", type=regex, metavar="REGEX", default=regex(""),
                         help="regular expression for group/benchmark, for the configs of tools/compare, or for columns")
-    parser.add_argument("--title", help="what stands above it all")
+    parser.add_argument("--title", metavar="TEXT", help="the title of the image")
     return parser.parse_args(arguments)
 
 

@@ -81,14 +81,70 @@ class Scripts(unittest.TestCase):
         self.assertFalse((clone / "build").exists())
         self.assertEqual([entry.name for entry in self.cache.iterdir()], [self.env.name])
 
-    def test_tells_what_a_program_takes_that_is_built(self):
+    def test_lists_all_options_before_it_sets_up_or_builds(self):
         clone = self.clone()
-        for tool, program in {"train": "examples/train/train", "bench": "tools/benchmarks/bench"}.items():
-            later = "Its other arguments are told here once it is built.\n"
-            self.assertTrue(self.run_tool(f"tools/{tool}", "--help", root=clone)[1].endswith(later))
-            self.pretend(clone / "build/release" / program, 'echo "what it takes: $*"')
-            told = self.run_tool(f"tools/{tool}", "--nproc", "2", "--help", root=clone)[1]
-            self.assertTrue(told.endswith("\nwhat it takes: --help\n"), told)
+        options = {
+            ("train",): ("--nproc N", "--run-dir DIR", "--resume PATH"),
+            ("bench",): ("--rounds N", "convolution  what BF16 convolutions"),
+            ("compare", "doctor"): ("--level LEVEL", "--steps N"),
+            ("compare",): ("--out DIR",),
+            ("plot",): ("--title TEXT", "--only REGEX"),
+            ("port_check",): ("--only VERDICTS", "--explain RULE"),
+        }
+        for (tool, *command), listed in options.items():
+            code, told, error = self.run_tool(clone / "tools" / tool, *command, "--help", root=self.folder)
+            self.assertEqual((code, error), (0, ""), tool)
+            for option in listed:
+                self.assertIn(option, told)
+        self.assertFalse((clone / "build").exists())
+        self.assertEqual([entry.name for entry in self.cache.iterdir()], [self.env.name])
+
+    def test_names_a_package_that_is_there_for_another_architecture_alone(self):
+        prefix = self.folder / "usr"
+        headers = ["yaml-cpp/yaml.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "gtest/gtest.h", "zlib.h", "jpeglib.h", "png.h"]
+        libraries = ["cmake/yaml-cpp/yaml-cpp-config.cmake", "cmake/GTest/GTestConfig.cmake", "libz.so", "libjpeg.so", "libpng.so"]
+
+        def give(folder, names):
+            for name in names:
+                path = prefix / folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+
+        def missing(kind):
+            script = f". {ROOT}/tools/lib.sh; system_prefixes=({prefix}); missing {kind} | grep -E '^(lib|nloh|zlib)' || true"
+            return self.run_tool("bash", "-c", script)[1].split()
+
+        self.assertEqual(missing("needed"), ["libyaml-cpp-dev", "nlohmann-json3-dev", "libcli11-dev", "libgtest-dev", "zlib1g-dev"])
+        give("include", headers)
+        give("lib/other-linux-gnu", libraries)
+        self.assertEqual(missing("needed"), ["libyaml-cpp-dev", "libgtest-dev", "zlib1g-dev"])
+        self.assertEqual(missing("tests"), ["libjpeg-dev", "libpng-dev"])
+        give(f"lib/{os.uname().machine}-linux-gnu", libraries)
+        self.assertEqual((missing("needed"), missing("tests")), ([], []))
+
+    def test_finds_torch_where_the_cache_was_moved_or_copied(self):
+        torch = "lib/python3.11/site-packages/torch/share/cmake"
+        (self.env / "complete").write_text(f"{self.env}/{torch}\n")
+        copy = self.folder / "a copy"
+        shutil.copytree(self.cache, copy)
+        for cache in (self.cache, copy):
+            told = self.run_tool("tools/setup", "--prefix", APEX_CPP_CACHE=str(cache))
+            self.assertEqual(told, (0, f"{cache / self.env.name / torch}\n", ""))
+
+    def test_repairs_the_scripts_of_an_environment_that_was_moved(self):
+        env = self.cache / "new"
+        script = ". {0}/tools/lib.sh; install() {{ echo {1}/its/prefix; }}; make_python {1} nothing install"
+        self.assertEqual(self.run_tool("bash", "-c", script.format(ROOT, env))[0], 0)
+        moved = self.folder / "moved"
+        self.cache.rename(moved)
+        self.assertNotEqual(self.run_tool("sh", "-c", f"{moved}/new/bin/pip --version")[0], 0)
+        variables = {"APEX_CPP_CACHE": str(moved)}
+        code, _, error = self.run_tool("bash", "-c", script.format(ROOT, moved / "new"), **variables)
+        self.assertEqual((code, error), (0, f"bash: repairing the scripts of {moved}/new, which was {env}\n"))
+        code, told, error = self.run_tool(f"{moved}/new/bin/pip", "--version")
+        self.assertIn(f" from {moved}/new/lib", told, error)
+        self.assertIn(f"{moved}/new", (moved / "new/bin/activate").read_text())
+        self.assertEqual(self.run_tool("bash", "-c", script.format(ROOT, moved / "new"), **variables), (0, "", ""))
 
     def test_trains_with_several_processes_from_any_folder(self):
         clone, config = self.clone_that_builds_nothing(), self.folder / "c.yaml"
@@ -185,9 +241,11 @@ class Scripts(unittest.TestCase):
         self.complete("port_check")
 
     def clone(self):
-        """A copy of the scripts."""
+        """A copy of the scripts, and of the help of a program."""
         clone = self.folder / "clone"
         shutil.copytree(ROOT / "tools", clone / "tools", symlinks=True)
+        (clone / "examples/train").mkdir(parents=True)
+        shutil.copy(ROOT / "examples/train/help.txt", clone / "examples/train")
         return clone
 
     def clone_that_builds_nothing(self):

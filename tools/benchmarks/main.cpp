@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <malloc.h>
 
+#include <iomanip>
 #include <iostream>
 #include <sstream>
 
@@ -15,9 +16,10 @@ namespace {
 using namespace bench;
 
 std::string list_of_suites() {
-  std::string list = "Suites:";
-  for (const auto& suite : suites()) list += "\n  " + std::string(suite.name) + "  " + suite.question;
-  return list;
+  std::ostringstream list;
+  list << "Suites:";
+  for (const auto& suite : suites()) list << "\n  " << std::left << std::setw(13) << suite.name << suite.question;
+  return list.str();
 }
 
 const Suite& find_suite(const std::string& name) {

@@ -54,12 +54,12 @@ Options parse_options(const std::vector<std::string>& arguments, const std::stri
       suites);
   line.argument("SUITE", "one of those below", common::text(options.suite));
   line.option("--rounds N",
-              "rounds of every benchmark, at least " + std::to_string(kFewestRounds) + " (default: 25, or what the suite says)",
+              "rounds of every benchmark, at least " + std::to_string(kFewestRounds) + " (default: 25, or as many as the suite names)",
               common::whole_number(options.rounds, kFewestRounds, kMostRounds));
   line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
   line.option("--device D", "where the tensors are: cpu (default) or cuda, for " + suites_that_take(kDevice),
               common::one_of(options.device, {"cpu", "cuda"}));
-  line.flag("--quick", "small networks, for " + suites_that_take(kQuick) + ": to see in seconds that everything runs",
+  line.flag("--quick", "small networks, for " + suites_that_take(kQuick) + ": a check of some seconds that everything runs",
             options.quick);
   line.option("--csv FILE", "also write every number to FILE", common::text(options.csv));
   options.help = line.read(arguments);

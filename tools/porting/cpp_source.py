@@ -2,9 +2,6 @@
 import collections
 import functools
 
-import tree_sitter
-import tree_sitter_cuda
-
 from findings import finding_at
 
 SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl"}
@@ -19,6 +16,9 @@ Use = collections.namedtuple("Use", "name kind key rule arguments line column")
 
 @functools.cache
 def parser():
+    import tree_sitter  # not above: --help is printed without them
+    import tree_sitter_cuda
+
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 

@@ -3,8 +3,6 @@ import dataclasses
 import functools
 import pathlib
 
-import yaml
-
 FOLDER = pathlib.Path(__file__).resolve().parent / "rules"
 VERDICTS = ("exact", "renamed", "behaves differently", "none")
 EFFORTS = ("none", "low", "medium", "high")
@@ -66,6 +64,8 @@ def read_rule(data, include):
 
 
 def read_package(path):
+    import yaml  # not above: --help is printed without it
+
     data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     include = data.get("include", "")
     rules = tuple(read_rule(rule, include) for rule in data["rules"])
