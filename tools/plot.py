@@ -128,7 +128,7 @@ def draw_ratios(axis, title, ratios):
     for i, (training, each) in enumerate(ratios.items()):
         places = [levels.index(level) - 0.4 + (i + 0.5) * width for level in each]
         axis.bar_label(axis.bar(places, each.values(), width, label=training), fmt="%.2f", fontsize=7, padding=2)
-    axis.axhline(1, color="black", linewidth=0.8)
+    axis.axhline(1, color="0.6", linewidth=0.8, linestyle="--", zorder=0)
     axis.set_xticks(range(len(levels)), levels)
     axis.margins(y=0.15)
     axis.set_title(f"{title} ({BASELINE} = 1)", fontsize=10)
