@@ -158,7 +158,7 @@ compile_jobs() {
   echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$((cores < memory ? cores : memory))}"
 }
 
-# Passes a build's output on, and tells how far it is: on a terminal in one line that is rewritten, else every 15 s. Steps come in as
+# Passes a build's output on, and shows how far it is: on a terminal in one line that is rewritten, else every 15 s. Steps come in as
 # NINJA_STATUS below writes them.
 show_progress() {
   local line told=0 left live= clear= mark=$'\x01'

@@ -5,7 +5,7 @@ import contextlib
 
 from python_syntax import called_by
 
-IMPORTERS = {"__import__", "import_module", "importorskip"}  # functions that answer a module by its name
+IMPORTERS = {"__import__", "import_module", "importorskip"}  # functions that return a module by its name
 
 Symbol = collections.namedtuple("Symbol", "name")  # a module, class or function of Apex
 Instance = collections.namedtuple("Instance", "class_name is_sure", defaults=(True,))  # an object of one of its classes
@@ -42,7 +42,7 @@ class Names(ast.NodeVisitor):
         self._class = None
         self._derived = None  # what an object of that class is to Apex
         self._body = None  # the function or class whose own statements are read
-        self._results = {}  # what the file's own functions answer, by name
+        self._results = {}  # what the file's own functions return, by name
         self._foreign = set()  # names that other modules, or the file itself, have as well
 
     def _imported(self, local, name, node):
@@ -135,7 +135,7 @@ class Names(ast.NodeVisitor):
         return None
 
     def _element_of(self, node):
-        """What a subscript of an expression answers, or a loop over it."""
+        """What a subscript of an expression returns, or a loop over it."""
         of = self._resolve(node)
         result = isinstance(of, Symbol) and self.rules.result_of(of.name)
         return Instance(result) if result else None
