@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "opt_levels/detail/option_fields.h"
 #include "opt_levels/detail/presets.h"
 #include "opt_levels/detail/read_file.h"
+#include "opt_levels/detail/suggest.h"
 #include "opt_levels/detail/yaml_map.h"
 #include "opt_levels/resolve.h"
 
@@ -83,6 +85,39 @@ class OverrideReader {
   std::string folder_;
 };
 
+// What `resolve` refuses of the level, whose `options` these are, with each option alone.
+std::vector<std::string> refusals(const OptLevel& level, InitializeOptions& options) {
+  std::vector<std::string> texts;
+  const InitializeOptions all = options;
+  OptionFields::visit(all, [&](const std::string& name, const auto& option) {
+    if (!option) return;
+    options = all;
+    OptionFields::visit(options, [&](const std::string& other, auto& value) {
+      if (other != name) value.reset();
+    });
+    try {
+      resolve(level);
+    } catch (const c10::Error& error) {
+      const std::string text = error.what_without_backtrace();
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+    }
+  });
+  options = all;
+  return texts;
+}
+
+// Errors: as `resolve`, and all in one, each on a line, where it refuses several options.
+void check_settings(const OptLevel& level, InitializeOptions& options) {
+  try {
+    resolve(level);
+  } catch (const c10::Error& first) {
+    const auto texts = refusals(level, options);
+    if (texts.size() < 2) throw;
+    TORCH_CHECK_VALUE(!dynamic_cast<const c10::ValueError*>(&first), detail::join(texts, "\n"));
+    TORCH_CHECK(false, detail::join(texts, "\n"));
+  }
+}
+
 using TextEntries = std::vector<std::pair<std::string, std::string>>;
 
 template <class T>
@@ -125,15 +160,18 @@ OptLevel OptLevel::from_yaml_file(const std::string& path) {
 OptLevel OptLevel::from_yaml_string(const std::string& text, const std::string& source_name, const std::string& folder) {
   OptLevel level(kDefaultLevel);
   const OverrideReader reader(folder);
-  for (const auto& entry : detail::read_yaml_map(text, source_name, level_form())) {
+  detail::Mistakes mistakes;
+  for (const auto& entry : detail::read_yaml_map(text, source_name, level_form(), mistakes)) {
     level.places_.emplace(entry.key, entry.value_place);
     if (entry.key == kOptLevel) {
       level.name_ = entry.value.text;
     } else {
-      reader.read(entry, level.overrides_);
+      mistakes.collect([&] { reader.read(entry, level.overrides_); });
     }
   }
-  resolve(level);  // what the level forbids is refused here, where the place is at hand
+  mistakes.check();
+  OptLevel copy = level;
+  check_settings(copy, copy.overrides_);  // what the level forbids is refused here, where the place is at hand
   return level;
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -11,7 +13,7 @@ namespace {
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(path + ": cannot be read");
+  if (!file) throw std::runtime_error("cannot open " + path + ": " + std::strerror(errno) + ". Any text file will do.");
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

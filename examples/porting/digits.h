@@ -2,7 +2,9 @@
 // scikit-learn's handwritten digits as a file of numbers, of which every fifth line is kept for testing.
 #include <torch/types.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -26,14 +28,16 @@ struct DigitsSplit {
   Digits train, test;
 };
 
-/// Reads lines of 64 grey values from 0 to 16 and a label. Errors: std::runtime_error for a file of another form.
+/// Reads lines of 64 grey values from 0 to 16 and a label. Errors: std::runtime_error for a missing file or another form.
 inline DigitsSplit read_digits(const std::string& path) {
+  const std::string remedy =
+      ". tools/setup fetches the digits: then zcat ~/.cache/apex_cpp/data/digits/digits.csv.gz > digits.csv";
   std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot open " + path + ": " + std::strerror(errno) + remedy);
   std::vector<float> numbers;
   for (float number; file >> number; file.ignore()) numbers.push_back(number);
   if (numbers.empty() || !file.eof() || numbers.size() % 65 != 0) {
-    throw std::runtime_error(path + ": expected lines of 64 grey values and a label, separated by commas. tools/setup has " +
-                             "fetched them: zcat ~/.cache/apex_cpp/data/digits/digits.csv.gz > digits.csv");
+    throw std::runtime_error(path + ": expected lines of 64 grey values and a label, separated by commas" + remedy);
   }
   const auto lines = torch::tensor(numbers).view({-1, 65});
   const Digits all{lines.narrow(1, 0, 64).reshape({-1, 1, 8, 8}) / 16, lines.select(1, 64).to(torch::kLong)};

@@ -97,12 +97,16 @@ int run(const std::vector<std::string>& arguments, Team& team, Observer& observe
   return finish(train(config, data, folder, resume, options.stop_after, team, observer, progress), folder, progress);
 }
 
-int complain(std::string message, ExitCode code) {
+int complain(const std::string& message, ExitCode code) {
+  std::cerr << message << '\n';
+  return code;
+}
+
+std::string in_one_line(std::string message) {
   for (auto& letter : message) {
     letter = letter == '\n' ? ' ' : letter;
   }
-  std::cerr << message << '\n';
-  return code;
+  return message;
 }
 
 }  // namespace
@@ -127,9 +131,9 @@ int complain() {
   } catch (const UserError& error) {
     return complain(error.what(), kUserError);
   } catch (const c10::Error& error) {
-    return complain(error.what_without_backtrace(), kFailed);
+    return complain(in_one_line(error.what_without_backtrace()), kFailed);
   } catch (const std::exception& error) {
-    return complain(error.what(), kFailed);
+    return complain(in_one_line(error.what()), kFailed);
   }
 }
 

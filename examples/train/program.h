@@ -14,7 +14,7 @@ enum ExitCode { kTrained = 0, kFailed = 1, kUserError = 2, kDiverged = 3 };
 int run_program(int argc, char** argv, Team& team);
 int run_program(const std::vector<std::string>& arguments, Team& team, Observer& observer);
 
-/// Prints an error as one line and answers the exit code that goes with it; to be called while it is handled.
+/// Prints an error, a line for each mistake, and returns the exit code that goes with it; to be called while it is handled.
 int complain();
 
 }  // namespace train

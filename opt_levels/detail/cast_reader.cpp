@@ -65,7 +65,8 @@ class BlockReader {
   Policies read(const YamlEntry& block) {
     if (block.is_none()) return {};
     check_kind(block, Kind::map, "a map of policies, each with a list of operators");
-    for (const auto& entry : block.children) read_policy(entry);
+    for (const auto& entry : block.children) mistakes_.collect([&] { read_policy(entry); });
+    mistakes_.check();
     return policies_;
   }
 
@@ -74,7 +75,7 @@ class BlockReader {
     const CastPolicy policy = policy_of(entry, allowed_);
     if (entry.is_none()) return;
     check_kind(entry, Kind::list, "a list of operators");
-    for (const auto& item : entry.children) read_operator(item, policy);
+    for (const auto& item : entry.children) mistakes_.collect([&] { read_operator(item, policy); });
   }
 
   void read_operator(const YamlEntry& item, CastPolicy policy) {
@@ -91,6 +92,7 @@ class BlockReader {
   const std::vector<CastPolicy>& allowed_;
   Policies policies_;
   std::map<std::string, std::string> places_;
+  Mistakes mistakes_;
 };
 
 // A name without overload speaks for the overloads, too, that were listed one by one.

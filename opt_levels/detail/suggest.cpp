@@ -1,6 +1,7 @@
 #include "opt_levels/detail/suggest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 namespace apex::opt_levels::detail {
@@ -22,6 +23,14 @@ std::size_t edits_between(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+std::string in_small_letters(std::string word) {
+  for (auto& letter : word) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return word;
+}
+
+// How many edits may make a word of a known one. In a word of three letters two would leave any other.
+std::size_t most_edits(const std::string& word) { return word.size() <= 3 ? 1 : std::max<std::size_t>(2, word.size() / 3); }
+
 // What 16-bit types are called; where a policy is asked for, the level says which of them `half` is.
 bool is_16bit_type(const std::string& word) {
   return word == "float16" || word == "fp16" || word == "bfloat16" || word == "bf16";
@@ -29,25 +38,30 @@ bool is_16bit_type(const std::string& word) {
 
 }  // namespace
 
-std::string join(const std::vector<std::string>& words) {
+std::string join(const std::vector<std::string>& words, const std::string& between) {
   std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const auto& word : words) text += (text.empty() ? "" : between) + word;
   return text;
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
+std::string nearest(const std::string& word, const std::vector<std::string>& known) {
   const bool has_half = std::find(known.begin(), known.end(), "half") != known.end();
-  if (has_half && is_16bit_type(word)) return " Did you mean 'half'?";
-  std::string nearest;
-  std::size_t fewest = std::max<std::size_t>(2, word.size() / 3) + 1;
+  if (has_half && is_16bit_type(word)) return "half";
+  std::string found;
+  std::size_t fewest = most_edits(word) + 1;
   for (const auto& candidate : known) {
-    const std::size_t edits = edits_between(word, candidate);
+    const std::size_t edits = edits_between(in_small_letters(word), in_small_letters(candidate));
     if (edits < fewest) {
       fewest = edits;
-      nearest = candidate;
+      found = candidate;
     }
   }
-  return nearest.empty() ? "" : " Did you mean '" + nearest + "'?";
+  return found;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
+  const std::string found = nearest(word, known);
+  return found.empty() ? "" : " Did you mean '" + found + "'?";
 }
 
 }  // namespace apex::opt_levels::detail

@@ -70,12 +70,15 @@ class Document {
   Document(const std::string& text, const std::string& source, const YamlForm& form)
       : source_(source), form_(form), root_(load(text)) {}
 
-  std::vector<YamlEntry> entries() const {
+  std::vector<YamlEntry> entries(Mistakes& mistakes) const {
     std::vector<YamlEntry> entries;
     for (const auto& item : block()) {
-      entries.push_back(entry(item.first, item.second));
-      check_key(entries.back(), form_.keys);
-      if (!contains(form_.nested, entries.back().key)) check_kind(entries.back(), Kind::scalar, "a single value");
+      mistakes.collect([&] {
+        const auto found = entry(item.first, item.second);
+        check_key(found, form_.keys);
+        if (!contains(form_.nested, found.key)) check_kind(found, Kind::scalar, "a single value");
+        entries.push_back(found);
+      });
     }
     return entries;
   }
@@ -94,6 +97,9 @@ class Document {
                         "; allowed: one map such as '", form_.example, "'.");
       return document;
     } catch (const YAML::Exception& error) {
+      const auto tab = error.mark.is_null() ? 0 : column_of_tab(text, error.mark.line);
+      TORCH_CHECK_VALUE(tab == 0, source_, ":", error.mark.line + 1, ":", tab,
+                        ": this is not valid YAML: a tab indents the line. Indent with spaces.");
       TORCH_CHECK_VALUE(false, place(error.mark), ": this is not valid YAML: ", error.msg, ".");
     }
   }
@@ -169,9 +175,27 @@ class Document {
 
 }  // namespace
 
-std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form) {
+void Mistakes::check() const { TORCH_CHECK_VALUE(texts_.empty(), join(texts_, "\n")); }
+
+std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form,
+                                     Mistakes& mistakes) {
   check_yaml_cpp();
-  return Document(text, source, form).entries();
+  return Document(text, source, form).entries(mistakes);
+}
+
+std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form) {
+  Mistakes mistakes;
+  auto entries = read_yaml_map(text, source, form, mistakes);
+  mistakes.check();
+  return entries;
+}
+
+std::size_t column_of_tab(const std::string& text, int line) {
+  std::size_t begin = 0;
+  for (; line > 0 && begin != std::string::npos; --line) begin = text.find('\n', begin) + 1;
+  const auto blanks_end = std::min(text.find_first_not_of(" \t", begin), text.size());
+  const auto tab = text.find('\t', begin);
+  return tab < blanks_end ? tab - begin + 1 : 0;
 }
 
 void check_key(const YamlEntry& entry, const std::vector<std::string>& known_keys) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,10 +34,35 @@ struct YamlForm {
   bool may_stand_under_amp = false;
 };
 
+/// The mistakes of a document, which are reported together.
+class Mistakes {
+ public:
+  /// Does the action, and keeps a ValueError of it.
+  template <class Action>
+  void collect(Action&& action) {
+    try {
+      action();
+    } catch (const c10::ValueError& error) {
+      texts_.emplace_back(error.what_without_backtrace());
+    }
+  }
+  /// Errors: ValueError with all that were kept, each on a line of its own.
+  void check() const;
+
+ private:
+  std::vector<std::string> texts_;
+};
+
 /// Reads the map that a document is, or, where the form has it, the one under its top-level key `amp`: then the other top-level
 /// keys are somebody else's. Errors: ValueError, with the place, for text that is no such YAML, a key that is not in the form
-/// or stands twice, and a list or a map where a single value belongs.
+/// or stands twice, and a list or a map where a single value belongs. `mistakes` keeps those of single entries, which are
+/// then left out of the result; without it they are thrown.
+std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form,
+                                     Mistakes& mistakes);
 std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form);
+
+/// The column, from 1, of a tab in the blanks that the line begins with, where YAML has spaces alone; 0: there is none.
+std::size_t column_of_tab(const std::string& text, int line);
 
 /// Errors: ValueError, with the place, unless the entry's key is one of these.
 void check_key(const YamlEntry& entry, const std::vector<std::string>& known_keys);

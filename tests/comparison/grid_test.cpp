@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include <ATen/Context.h>
 
@@ -195,24 +196,26 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       {configs + "levels: [O0, {opt_level: O1, float32_functions: ['aten::nosuch']}]\n", {"config 'c'", "aten::nosuch"}},
       {configs + "levels: [O1, O2]\n", {"key 'levels': O0 is missing: all others are compared with it"}},
       {configs + "levels: [O0, O1, O1]\n", {"key 'levels': one level stands there twice"}},
-      {configs + "levels: [O0, O9]\n", {"O9", "O1, O2, O3"}},
+      {configs + "levels: [O0, O9]\n", {"g.yaml:2:14: key 'levels': unknown opt_level 'O9'", "O1, O2, O3"}},
+      {configs + "levels:\n  - O0\n\t- O1\n", {"g.yaml:4:1: not YAML: a tab indents the line"}},
+      {configs + "level: [O0, O1]\n", {"g.yaml:2:1: key 'level': unknown key. Did you mean 'levels'?"}},
       {configs + "levels: [O0, '  ']\n", {"'  '", "O1, O2, O3"}},
       {"configs: ['  ']\n" + levels, {"cannot read config '"}},
-      {configs + "levels: [O0, none.yml]\n", {"none.yml", "read"}},
+      {configs + "levels: [O0, none.yml]\n", {"g.yaml:2:14: key 'levels': cannot read", "none.yml"}},
       {configs + "levels:\n  - O0\n  - opt_level: O2\n    loss_scale: fast\n", {"g.yaml:", "loss_scale", "fast"}},
       {configs + "levels: [O0, none.yaml]\n", {"none.yaml"}},
       {configs + "levels:\n  - O0\n  - torch_amp: {autocast: fp8}\n", {"g.yaml:4:", "key 'torch_amp.autocast': 'fp8' is not"}},
       {configs + levels + "seeds: [1, 1]\n", {"g.yaml:3:8: key 'seeds': one seed stands there twice"}},
       {configs + levels + "seeds: []\n", {"g.yaml:3:8: key 'seeds': the list is empty; expected one such as "}},
-      {configs + levels + "seeds: [-1]\n", {"key 'seeds': -1 is not from 0"}},
-      {configs + levels + "processes: [0]\n", {"key 'processes': 0 is not from 1 to 256"}},
+      {configs + levels + "seeds: [-1]\n", {"key 'seeds': -1 is out of range (0 to 9223372036854775807)"}},
+      {configs + levels + "processes: [0]\n", {"key 'processes': 0 is out of range (1 to 256)"}},
       {configs + levels + "processes: [21]\n", {"config 'c'", "key 'batch_size': 20 images are too few for 21 processes"}},
       {configs + levels + "epoch: 3\n", {"g.yaml:3:1: key 'epoch': unknown key; known here: ", "epochs"}},
       {"configs: [c.yaml, ./c.yaml]\n" + levels, {"key 'configs': two files have the same name: rename one"}},
       {"configs: [{a: b}]\n" + levels, {"key 'configs': expected paths of training configs"}},
-      {"configs: [no.yaml]\n" + levels, {"cannot read config '", "no.yaml"}},
+      {"configs: [no.yaml]\n" + levels, {"g.yaml:1:11: key 'configs': cannot read config '", "no.yaml"}},
       {"configs: [deep.yaml]\n" + levels, {"config 'deep': key 'model.widths': 5 stages are too many for images of 8x8"}},
-      {"configs: [wide.yaml]\n" + levels, {"wide.yaml:1:32: key 'model.widths': 0 is not from 1"}},
+      {"configs: [wide.yaml]\n" + levels, {"wide.yaml:1:32: key 'model.widths': 0 is out of range (1 to 65536)"}},
       {"configs: [sharded.yaml]\n" + levels,
        {"config 'sharded': key 'optimizer.type': DistributedFusedAdam", "take FusedAdam"}},
       {"configs: [nodata.yaml]\n" + levels, {"config 'nodata'", "digits.csv"}},
@@ -230,6 +233,20 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       EXPECT_NE(message.find(part), std::string::npos) << part << "\nis not in\n" << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST_F(Grid, AllMistakesAreReportedAtTheirPlaces) {
+  write_config("wide.yaml", "[4, 8]", "[0]");
+  const auto message = refusal("configs: [wide.yaml, no.yaml]\nlevels: [O0, O9, {opt_level: O2, loss_scal: 2}]\nepoch: 3\n");
+  std::vector<std::string> lines;
+  std::istringstream text(message);
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 5U) << message;
+  EXPECT_NE(lines[0].find("wide.yaml:1:32: key 'model.widths': 0 is out of range"), std::string::npos) << message;
+  EXPECT_NE(lines[1].find("g.yaml:1:22: key 'configs': cannot read config"), std::string::npos) << message;
+  EXPECT_NE(lines[2].find("g.yaml:2:14: key 'levels': unknown opt_level 'O9'"), std::string::npos) << message;
+  EXPECT_NE(lines[3].find("unknown key 'loss_scal'. Did you mean 'loss_scale'?"), std::string::npos) << message;
+  EXPECT_NE(lines[4].find("g.yaml:3:1: key 'epoch': unknown key"), std::string::npos) << message;
 }
 
 }  // namespace

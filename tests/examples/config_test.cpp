@@ -1,5 +1,7 @@
 #include "config/config.h"
 
+#include <sstream>
+
 #include "errors.h"
 #include "scratch.h"
 #include "tests/errors.h"
@@ -118,13 +120,13 @@ const BadConfig kBadConfigs[] = {
     {"FractionForInteger", kGood + "epochs: 1.5\n", "c.yaml:5:9: key 'epochs': expected an integer, got '1.5'"},
     {"ListForScalar", kGood + "epochs: [1]\n", "c.yaml:5:9: key 'epochs': expected an integer"},
     {"NullValue", kGood + "epochs:\n", "c.yaml:5:1: key 'epochs': expected an integer"},
-    {"TooSmall", kGood + "epochs: 0\n", "c.yaml:5:9: key 'epochs': 0 is not from 1 to 1000000"},
+    {"TooSmall", kGood + "epochs: 0\n", "c.yaml:5:9: key 'epochs': 0 is out of range (1 to 1000000)"},
     {"NowhereToClimb", kGood + "climb_to: O1\n", "c.yaml:5:11: key 'climb_to': has no effect without 'on_divergence: climb'"},
     {"TooBigForInteger", kGood + "seed: 99999999999999999999\n", "c.yaml:5:7: key 'seed': expected an integer"},
     {"NaN", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .nan}\namp: {opt_level: O2}\n",
      "c.yaml:3:28: key 'optimizer.lr': "},
     {"Infinite", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: .inf}\namp: {opt_level: O2}\n",
-     "c.yaml:3:28: key 'optimizer.lr': .inf is not"},
+     "c.yaml:3:28: key 'optimizer.lr': .inf is out of range (0 to 1000)"},
     {"WrongChoice", "model: {type: vgg, widths: [8]}\n" + kRest,
      "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet, alexnet"},
     {"WidthsOfAlexNet", "model: {type: alexnet, widths: [8]}\n" + kRest, "c.yaml:1:24: key 'model.widths': unknown key"},
@@ -135,18 +137,27 @@ const BadConfig kBadConfigs[] = {
     {"ScaleWithoutScaler", kPlain + "torch_amp: {autocast: float16, init_scale: 8}\n",
      "c.yaml:4:32: key 'torch_amp.init_scale': unknown key"},
     {"ShrinkingGrowth", kPlain + "torch_amp: {autocast: none, grad_scaler: true, growth_factor: 1}\n",
-     "c.yaml:4:63: key 'torch_amp.growth_factor': 1 is not from"},
+     "c.yaml:4:63: key 'torch_amp.growth_factor': 1 is out of range (1 to 1e+06)"},
     {"ClimbsFromNoLevel", kPlain + "torch_amp: {autocast: none}\non_divergence: climb\n",
      "c.yaml:5:16: key 'on_divergence': climbs from level to level"},
     {"ShardedWithoutLevel",
      kModel + "data: {set: digits}\noptimizer: {type: DistributedFusedAdam, lr: 0.1}\ntorch_amp: {autocast: none}\n",
      "c.yaml:4:12: key 'torch_amp': is not for DistributedFusedAdam"},
     {"MistypedSection", "modle: {type: mlp, widths: [8]}\n" + kRest,
-     "c.yaml:1:1: key 'model.type': missing; expected one of mlp, convnet, resnet, alexnet; there are the keys modle, data, "
+     "c.yaml:1:1: key 'modle': unknown key. Did you mean 'model'?"},
+    {"MistypedInnerKey", "model: {tpye: mlp, widths: [8]}\n" + kRest,
+     "c.yaml:1:9: key 'model.tpye': unknown key. Did you mean 'type'?"},
+    {"MistypedNeededKey", "model: {type: mlp, width: [8]}\n" + kRest,
+     "c.yaml:1:20: key 'model.width': unknown key. Did you mean 'widths'?"},
+    {"MistypedBlock", kPlain + "ampp: {opt_level: O2}\n", "c.yaml:4:1: key 'ampp': unknown key. Did you mean 'amp'?"},
+    {"MistypedOptionalKey", kGood + "batchsize: 32\n", "c.yaml:5:1: key 'batchsize': unknown key; known here: model, "},
+    {"MistypedChoice", kModel + "data: {set: digits}\noptimizer: {type: Sgd, lr: 0.1, momentum: 0.9}\namp: {opt_level: O2}\n",
+     "c.yaml:3:19: key 'optimizer.type': 'Sgd' is not one of SGD, Adam, "},
+    {"NoSection", kRest,
+     "c.yaml:1:1: key 'model.type': missing; expected one of mlp, convnet, resnet, alexnet; there are the keys data, "
      "optimizer, amp"},
-    {"MistypedInnerKey", "model: {tpye: mlp}\n" + kRest,
-     "c.yaml:1:8: key 'model.type': missing; expected one of mlp, convnet, resnet, alexnet; there are the keys tpye"},
-    {"NoSection", kRest, "c.yaml:1:1: key 'model.type': missing; expected one of mlp"},
+    {"TabIndents", "model:\n\ttype: mlp\n", "c.yaml:2:1: not YAML: a tab indents the line; indent with spaces"},
+    {"TabIndentsLater", "model:\n  type: mlp\n  \twidths: [8]\n" + kRest, "c.yaml:3:3: not YAML: a tab indents the line"},
     {"ScalarForSection", "model: mlp\n" + kRest, "c.yaml:1:8: key 'model': expected a mapping"},
     {"NoLearningRate", kModel + "data: {set: digits}\noptimizer: {type: SGD}\namp: {opt_level: O2}\n",
      "c.yaml:3:12: key 'optimizer.lr': missing"},
@@ -162,6 +173,41 @@ const BadConfig kBadConfigs[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, BadConfigs, testing::ValuesIn(kBadConfigs), [](const auto& test) { return test.param.name; });
+
+TEST(Config, NearKeysAndValuesAreSuggested) {
+  const auto suggests = [](const std::string& text, const std::string& word) {
+    const auto message = complaint(text), end = ". Did you mean '" + word + "'?";
+    EXPECT_EQ(message.rfind(end), message.size() - end.size()) << message;
+  };
+  suggests(kPlain + "ampp: {opt_level: O2}\n", "amp");
+  suggests(kGood + "batchsize: 32\n", "batch_size");
+  suggests(kModel + "data: {set: digits}\noptimizer: {type: Sgd, lr: 0.1}\namp: {opt_level: O2}\n", "SGD");
+  suggests(kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1, momentm: 0.9}\namp: {opt_level: O2}\n", "momentum");
+  EXPECT_EQ(complaint(kGood + "unheard_of: 1\n").find("Did you mean"), std::string::npos);
+}
+
+TEST(Config, AllMistakesAreReportedInTheOrderOfTheFile) {
+  const auto message = complaint(
+      "model: {type: mlp, width: [8]}\n"
+      "data: {set: digit}\n"
+      "optimizer: {type: Sgd, lr: -1, momentm: 0.9}\n"
+      "ampp: {opt_lvel: O2, num_losses: many}\n"
+      "epochs: many\n"
+      "epoch: 3\n");
+  std::vector<std::string> places;
+  std::istringstream lines(message);
+  for (std::string line; std::getline(lines, line);) places.push_back(line.substr(0, line.find(": ")));
+  // The level is read from the mistyped block, the other keys as those of SGD.
+  const std::vector<std::string> expected{"c.yaml:1:20", "c.yaml:2:13", "c.yaml:3:19", "c.yaml:3:28", "c.yaml:3:32",
+                                          "c.yaml:4:1",  "c.yaml:4:8",  "c.yaml:4:34", "c.yaml:5:9",  "c.yaml:6:1"};
+  EXPECT_EQ(places, expected) << message;
+}
+
+// What keys there are depends on the type, and values are compared with others where all are right.
+TEST(Config, NothingIsSaidOfWhatFollowsFromAMistake) {
+  EXPECT_EQ(complaint("model: {kind: 3, depth: 4}\n" + kRest).find('\n'), std::string::npos);
+  EXPECT_EQ(complaint("model: {type: resnet, widths: [8, x], blocks: [1]}\n" + kRest).find("stage"), std::string::npos);
+}
 
 TEST(Config, MistakesInTheAmpBlockAreReportedAtTheirPlaceInTheFile) {
   const auto block = complaint(

@@ -114,7 +114,7 @@ TEST(Digits, BadRowsAreNamedByLine) {
 TEST(Digits, MissingEmptyAndTruncatedFilesAreErrors) {
   const Scratch scratch;
   const auto load = [&] { train::load_digits(scratch.path()); };
-  EXPECT_EQ(message_of<UserError>(load).rfind("missing file '" + scratch.path(), 0), 0u);
+  EXPECT_EQ(message_of<UserError>(load).rfind("cannot open '" + scratch.path(), 0), 0u);
   auto file = gzopen((scratch / "digits.csv.gz").c_str(), "wb");
   const auto text = digit_rows(500);
   gzwrite(file, text.data(), static_cast<unsigned>(text.size()));

@@ -165,8 +165,19 @@ TEST_F(Program, MistakesEndInOneLineAndExitCodeTwo) {
   EXPECT_EQ(refusal("c.yaml --run-dir ''"), "--run-dir takes a name or a path, not ''; see --help\n");
   EXPECT_EQ(refusal("--resume nowhere"), "cannot resume 'nowhere': no such file or folder\n");
   std::filesystem::remove(scratch_ / "data/digits.csv");
-  EXPECT_EQ(refusal("c.yaml").rfind("missing file '" + (scratch_ / "data/digits.csv") + "'", 0), 0u);
+  const auto missing =
+      "cannot open '" + (scratch_ / "data/digits.csv") + "' or '" + (scratch_ / "data/digits.csv.gz") + "': No such file. ";
+  EXPECT_EQ(refusal("c.yaml").rfind(missing + "tools/setup fetches the digits", 0), 0u);
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "runs"));  // nothing was begun
+}
+
+TEST_F(Program, MistakesOfAConfigHaveALineEach) {
+  scratch_.write("typos.yaml", config("O2") + "epoch: 3\nthreads: -1\n");
+  const auto ended = run("typos.yaml");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(std::count(ended.error.begin(), ended.error.end(), '\n'), 2) << ended.error;
+  EXPECT_EQ(ended.error.rfind("typos.yaml:10:1: key 'epoch': unknown key; ", 0), 0u) << ended.error;
+  EXPECT_NE(ended.error.find("\ntypos.yaml:11:10: key 'threads': -1 is out of range (0 to 1024)\n"), std::string::npos);
 }
 
 // Whatever run is in the folder where the path is meant to lead must not go on by mistake.

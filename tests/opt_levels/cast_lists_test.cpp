@@ -191,6 +191,12 @@ TEST(LevelWithCasts, RefusesAListAndWhatItsMapMayNotHold) {
                [] { OptLevel::from_yaml_string("casts:\n  casts:\n    half: [mm]", "c.yaml"); });
 }
 
+TEST(CastListsText, AllMistakesAreReportedTogether) {
+  expect_error(Outcome::value_error,
+               {"c.yaml:2:10: found 'mm'", "\nc.yaml:2:14: found 'a b'", "\nc.yaml:3:3: unknown key 'flat'"},
+               [] { CastLists::from_yaml_string("casts:\n  half: [mm, a b]\n  flat: [aten::mm]\n", "c.yaml"); });
+}
+
 class CastsFile : public ::testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) {

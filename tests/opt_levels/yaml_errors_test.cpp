@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <vector>
 
+#include "opt_levels/detail/suggest.h"
 #include "opt_levels/opt_level.h"
 #include "tests/opt_levels/errors.h"
 
@@ -47,7 +49,9 @@ const YamlErrorRow kYamlErrorRows[] = {
     {"value_is_a_map", "opt_level: {O2: 1}", {"c.yaml:1:12:", "opt_level", "a map"}},
     // text that is no YAML
     {"open_bracket", "opt_level: O2\nloss_scale: [1", {"c.yaml:2:", "not valid YAML"}},
-    {"tab", "amp:\n\topt_level: O2", {"c.yaml:2:", "not valid YAML"}},
+    {"tab", "amp:\n\topt_level: O2", {"c.yaml:2:1: this is not valid YAML: a tab indents the line. Indent with spaces."}},
+    {"tab_after_a_space", "amp:\n  verbosity: 1\n \topt_level: O2", {"c.yaml:3:2: this is not valid YAML: a tab indents"}},
+    {"tab_elsewhere", "opt_level:\tO2\nloss_scale: [1", {"c.yaml:2:", "not valid YAML: end of sequence"}},
     {"unknown_alias", "opt_level: *level", {"c.yaml:1:12:", "not valid YAML"}},
     // types
     {"bool_yes", "master_weights: yes", {"c.yaml:1:17:", "master_weights", "'yes'", "true or false"}},
@@ -108,6 +112,41 @@ TEST(YamlError, DisablingAmpDoesNotExcuseWhatCannotBeRead) {
 
 TEST(YamlError, TextWithoutANameIsCalledString) {
   expect_error(Outcome::value_error, {"<string>:1:1:", "'x'"}, [] { OptLevel::from_yaml_string("x: 1"); });
+}
+
+// Two letters of three would make a key of any word.
+TEST(YamlError, SuggestsANearKeyWhateverItsCapitals) {
+  using detail::did_you_mean;
+  const std::vector<std::string> known{"lr", "casts", "loss_scale", "SGD"};
+  EXPECT_EQ(did_you_mean("Loss_Scale", known), " Did you mean 'loss_scale'?");
+  EXPECT_EQ(did_you_mean("Sgd", known), " Did you mean 'SGD'?");
+  EXPECT_EQ(did_you_mean("lrs", known), " Did you mean 'lr'?");
+  EXPECT_EQ(did_you_mean("casst", known), " Did you mean 'casts'?");
+  EXPECT_EQ(did_you_mean("abc", known), "");
+  EXPECT_EQ(did_you_mean("loss_scales_of_all", known), "");
+}
+
+TEST(YamlError, MistakesOfAllKeysAndTypesAreReportedTogether) {
+  const auto answer = answer_of([] {
+    OptLevel::from_yaml_string("opt_lvl: O2\nloss_scale: big\nverbosity: [1]\nnum_losses: many\nenabled: true\n", "c.yaml");
+  });
+  EXPECT_EQ(answer.outcome, Outcome::value_error);
+  std::vector<std::string> lines;
+  std::istringstream text(answer.message);
+  for (std::string line; std::getline(text, line);) lines.push_back(line.substr(0, line.find(": ")));
+  EXPECT_EQ(lines, (std::vector<std::string>{"c.yaml:1:1", "c.yaml:3:12", "c.yaml:2:13", "c.yaml:4:13"})) << answer.message;
+}
+
+TEST(YamlError, OptionsThatTheLevelForbidsAreReportedTogether) {
+  expect_error(Outcome::runtime_error,
+               {"c.yaml:2:17: master_weights=true is not allowed with O1", "\nc.yaml:3:13: num_losses=0 is not allowed"}, [] {
+                 OptLevel::from_yaml_string("opt_level: O1\nmaster_weights: true\nnum_losses: 0\nverbosity: 1", "c.yaml");
+               });
+  expect_error(Outcome::value_error, {"c.yaml:1:16: num_losses=0", "\nc.yaml:1:30: verbosity=-1"},
+               [] { OptLevel::from_yaml_string("{num_losses:   0, verbosity: -1}", "c.yaml"); });
+  // One mistake is one line, however many options there are.
+  const auto answer = answer_of([] { OptLevel::from_yaml_string("opt_level: O9\nnum_losses: 2\nverbosity: 1", "c.yaml"); });
+  EXPECT_EQ(answer.message.find('\n'), std::string::npos) << answer.message;
 }
 
 // No prefix of a good document may crash the reader or end in another kind of error.

@@ -142,24 +142,20 @@ void check_config(const NamedConfig& named, const Grid& grid) {
 }
 
 void read_configs(ConfigKeys& keys, Grid& grid, const std::string& path) {
-  std::vector<std::string> entries;
-  keys.entries("configs", entries, "[net.yaml]");
-  for (const auto& entry : entries) {
-    keys.require(!is_mapping(entry), "configs", "expected paths of training configs, as tools/train takes them");
+  keys.entries("configs", "[net.yaml]", [&](const std::string& entry) {
+    if (is_mapping(entry)) throw UserError("expected paths of training configs, as tools/train takes them");
     grid.configs.push_back({fs::path(entry).stem().string(), train::read_config(beside(path, entry))});
-  }
+  });
   keys.require(all_differ(grid.configs), "configs", "two files have the same name: rename one, reports call them by it");
 }
 
 void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
-  std::vector<std::string> entries;
-  keys.entries("levels", entries, "[O0, O2]");
-  for (const auto& entry : entries) grid.levels.push_back(level_of(entry, path));
+  keys.entries("levels", "[O0, O2]", [&](const std::string& entry) { grid.levels.push_back(level_of(entry, path)); });
   keys.require(all_differ(grid.levels), "levels",
                "one level stands there twice; two that differ in casts go into files of their own");
   const auto reference =
       std::find_if(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& each) { return each.name == "O0"; });
-  keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all others are compared with it");
+  if (!keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all others are compared with it")) return;
   keys.require(reference->level == OptLevel("O0"), "levels",
                "the file named O0 holds another level (" + name_of(reference->level) +
                    "), and all others are compared with O0: rename it, and write O0");

@@ -120,10 +120,25 @@ void describe_torch_amp(ConfigKeys& keys, TorchAmpConfig& torch_amp) {
   keys.integer("growth_interval", torch_amp.growth_interval, 1, 1000000000);
 }
 
+// What the block gave, then as comments what the level itself sets: together, every setting in use.
+std::string amp_block(const apex::amp::OptLevel& level) {
+  auto text = level.to_yaml();
+  if (!level.overrides().enabled().value_or(true)) {
+    return text;
+  }
+  for (const auto& [key, value] : describe(level.preset())) {
+    text += key == "opt_level" || !level.place_of(key).empty() ? "" : "# " + key + ": " + value + "\n";
+  }
+  return text;
+}
+
 // A level of amp, or what stands in its place.
-void describe_precision(ConfigKeys& keys, Config& config, std::string& amp) {
+void describe_precision(ConfigKeys& keys, Config& config, const std::string& source) {
   if (!config.torch_amp && !keys.has("torch_amp")) {
-    keys.block("amp", amp);
+    const auto read = [&](const std::string& amp) {
+      config.level = as_user_error([&] { return apex::amp::OptLevel::from_yaml_string(amp, source); });
+    };
+    keys.block("amp", read, amp_block(config.level));
     return;
   }
   keys.require(!keys.has("amp"), "amp", "takes the place of 'torch_amp': leave one of them out");
@@ -134,8 +149,8 @@ void describe_precision(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.section("torch_amp", [&](ConfigKeys& inner) { describe_torch_amp(inner, *config.torch_amp); });
 }
 
-// The one list of keys, for reading and for writing.
-void describe(ConfigKeys& keys, Config& config, std::string& amp) {
+// The one list of keys, for reading `source` and for writing.
+void describe(ConfigKeys& keys, Config& config, const std::string& source) {
   keys.section("model", [&](ConfigKeys& inner) { describe_model(inner, config.model); });
   keys.section("data", [&](ConfigKeys& inner) { describe_data(inner, config.data); });
   keys.section("optimizer", [&](ConfigKeys& inner) { describe_optimizer(inner, config.optimizer); });
@@ -153,32 +168,15 @@ void describe(ConfigKeys& keys, Config& config, std::string& amp) {
   keys.choice("on_divergence", config.on_divergence, {"stop", "climb"});
   keys.text("climb_to", config.climb_to);
   keys.require(config.climbs() || config.climb_to.empty(), "climb_to", "has no effect without 'on_divergence: climb'");
-  describe_precision(keys, config, amp);
-}
-
-// What the block gave, then as comments what the level itself sets: together, every setting in use.
-std::string amp_block(const apex::amp::OptLevel& level) {
-  auto text = level.to_yaml();
-  if (!level.overrides().enabled().value_or(true)) {
-    return text;
-  }
-  for (const auto& [key, value] : describe(level.preset())) {
-    text += key == "opt_level" || !level.place_of(key).empty() ? "" : "# " + key + ": " + value + "\n";
-  }
-  return text;
+  describe_precision(keys, config, source);
 }
 
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& source) {
   Config config;
-  std::string amp;
-  read_keys(text, source, [&](ConfigKeys& keys) { describe(keys, config, amp); });
-  if (config.torch_amp) {
-    config.level = without_amp();
-    return config;
-  }
-  config.level = as_user_error([&] { return apex::amp::OptLevel::from_yaml_string(amp, source); });
+  read_keys(text, source, [&](ConfigKeys& keys) { describe(keys, config, source); });
+  if (config.torch_amp) config.level = without_amp();
   return config;
 }
 
@@ -205,8 +203,7 @@ TorchAmpConfig parse_torch_amp(const std::string& text, const std::string& sourc
 apex::amp::OptLevel without_amp() { return apex::amp::OptLevel::from_yaml_string("{opt_level: O0, enabled: false}"); }
 
 std::string to_yaml(Config config) {
-  std::string amp = amp_block(config.level);
-  return write_keys([&](ConfigKeys& keys) { describe(keys, config, amp); });
+  return write_keys([&](ConfigKeys& keys) { describe(keys, config, ""); });
 }
 
 }  // namespace train

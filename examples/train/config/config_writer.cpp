@@ -47,7 +47,7 @@ class Writer : public ConfigKeys {
     written_ += indent_ + key + ":\n" + inner.written_;
   }
 
-  void block(const std::string& key, std::string& text) override {
+  void block(const std::string& key, const std::function<void(const std::string&)>&, const std::string& text) override {
     written_ += indent_ + key + ":\n";
     std::istringstream lines(text);
     for (std::string each; std::getline(lines, each);) {
@@ -55,7 +55,7 @@ class Writer : public ConfigKeys {
     }
   }
 
-  void require(bool, const std::string&, const std::string&) override {}
+  bool require(bool holds, const std::string&, const std::string&) override { return holds; }
 
   const std::string& written() const { return written_; }
 

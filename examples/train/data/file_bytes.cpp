@@ -1,5 +1,7 @@
 #include "data/file_bytes.h"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 
@@ -16,7 +18,8 @@ std::string present(const std::string& path) {
       return candidate;
     }
   }
-  throw UserError("missing file '" + path + "' (or '" + path + ".gz'): put it there, or set data.dir or APEX_CPP_DATA");
+  throw UserError("cannot open '" + path + "' or '" + path + ".gz': No such file. tools/setup fetches the digits; put the " +
+                  "files of other sets there, or name their folder by data.dir or APEX_CPP_DATA");
 }
 
 }  // namespace
@@ -25,7 +28,7 @@ std::vector<uint8_t> file_bytes(const std::string& path) {
   const auto name = present(path);
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(name.c_str(), "rb"), gzclose);  // reads plain files as they are
   if (!file) {
-    throw UserError("cannot open '" + name + "'");
+    throw UserError("cannot open '" + name + "': " + std::strerror(errno));
   }
   std::vector<uint8_t> bytes;
   constexpr unsigned kPiece = 1 << 16;

@@ -44,6 +44,10 @@ class Dcgan(Example):
         (self.folder / "digits.csv").write_text("1,2,three\n")
         self.assertIn("digits.csv: expected lines of 64 grey values", self.program("dcgan", code=1))
 
+    def test_a_missing_file_is_an_error_with_its_reason(self):
+        (self.folder / "digits.csv").unlink()
+        self.assertIn("cannot open digits.csv: No such file or directory. tools/setup fetches the digits", self.program("dcgan", code=1))
+
     def test_bad_arguments_are_errors(self):
         self.assert_epochs_are_checked("dcgan", "digits.csv", "O1")
         self.assertIn("O9", self.program("dcgan", "digits.csv", "O9", 1, code=1))
