@@ -144,7 +144,10 @@ class Scripts(unittest.TestCase):
         code, told, error = self.run_tool(f"{moved}/new/bin/pip", "--version")
         self.assertIn(f" from {moved}/new/lib", told, error)
         self.assertIn(f"{moved}/new", (moved / "new/bin/activate").read_text())
-        self.assertEqual(self.run_tool("bash", "-c", script.format(ROOT, moved / "new"), **variables), (0, "", ""))
+        # Nothing is repaired where it is, or where another name of the folder still leads to it.
+        self.cache.symlink_to(moved)
+        for cache in (moved, self.cache):
+            self.assertEqual(self.run_tool("bash", "-c", script.format(ROOT, cache / "new"), **variables), (0, "", ""))
 
     def test_trains_with_several_processes_from_any_folder(self):
         clone, config = self.clone_that_builds_nothing(), self.folder / "c.yaml"

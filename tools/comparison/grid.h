@@ -33,7 +33,7 @@ struct Grid {
 
 /// Reads a grid and the configs and levels that it names; paths start from the grid's folder. No two cells may share a folder.
 /// Each model is built and initialized at every level, each data set read, so that what cannot run is found before anything
-/// does. Throws UserError, one line with file, and where the text has the mistake with line, column, key and value.
+/// does. Throws UserError, a line for each mistake, with the file and, of a mistake in its text, line, column, key and value.
 Grid read_grid(const std::string& path);
 
 }  // namespace comparison

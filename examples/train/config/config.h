@@ -94,7 +94,7 @@ struct Config {
   bool climbs() const { return on_divergence == "climb"; }
 };
 
-/// Reads and validates a config. Throws UserError, one line with file, line and column.
+/// Reads and validates a config. Throws UserError, with a line for each mistake: file, line, column and what is wrong.
 Config read_config(const std::string& path);
 Config parse_config(const std::string& text, const std::string& source);
 /// The text of a file that a program is given: `what` it is, for messages. Throws UserError where it cannot be read.
