@@ -31,7 +31,8 @@ class OptLevel {
   /// `source_name` stands for the file in messages; a path in the text starts from `folder`, empty for the working directory.
   /// Errors, each with source, line, column, key and value: ValueError for text that is no YAML map, a key that is unknown or
   /// stands twice, and a value of a wrong type or out of range; RuntimeError for an unknown level, and for a value that the
-  /// level forbids. With `enabled: false` the last three are not looked for.
+  /// level forbids. With `enabled: false` the last three are not looked for. Several mistakes are one error with a line for
+  /// each: those of keys and types, or, where there are none, those that the level and the ranges of options forbid.
   static OptLevel from_yaml_string(const std::string& text, const std::string& source_name = "<string>",
                                    const std::string& folder = "");
 

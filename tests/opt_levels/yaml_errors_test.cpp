@@ -118,10 +118,11 @@ TEST(YamlError, TextWithoutANameIsCalledString) {
 TEST(YamlError, SuggestsANearKeyWhateverItsCapitals) {
   using detail::did_you_mean;
   const std::vector<std::string> known{"lr", "casts", "loss_scale", "SGD"};
-  EXPECT_EQ(did_you_mean("Loss_Scale", known), " Did you mean 'loss_scale'?");
+  EXPECT_EQ(did_you_mean("LOSS_SCALE", known), " Did you mean 'loss_scale'?");
   EXPECT_EQ(did_you_mean("Sgd", known), " Did you mean 'SGD'?");
   EXPECT_EQ(did_you_mean("lrs", known), " Did you mean 'lr'?");
   EXPECT_EQ(did_you_mean("casst", known), " Did you mean 'casts'?");
+  EXPECT_EQ(did_you_mean("xy", known), "");
   EXPECT_EQ(did_you_mean("abc", known), "");
   EXPECT_EQ(did_you_mean("loss_scales_of_all", known), "");
 }
