@@ -47,6 +47,19 @@ TORCH_MODULE(Owner);
 // AMP_MODULE(Net) in place of TORCH_MODULE(Net), or hold it as a std::shared_ptr<amp::Amped<NetImpl>>.
 void module_that_cannot_be_copied(Owner& model) { (void)amp::initialize(model, "O2"); }
 
+struct Batch {
+  at::Tensor image;
+  Batch to(at::ScalarType dtype) const { return {image.to(dtype)}; }
+};
+struct BatchWriterImpl : nn::Module {
+  at::Tensor forward(Batch& batch) { return batch.image = batch.image + 1; }
+};
+TORCH_MODULE(BatchWriter);
+
+// forward of this model takes a type with a to(dtype) of its own by T&, and amp cannot write its cast copy back: take it as
+// const T& or by value, and return what forward changes.
+void forward_that_writes_to_a_batch(BatchWriter& model) { (void)amp::initialize(model, "O2"); }
+
 // amp::initialize comes before DistributedDataParallel: initialize the model itself, then wrap what amp::initialize returned.
 void wrapped_model(apex::parallel::DistributedDataParallel<nn::Linear>& ddp) { (void)amp::initialize(ddp, "O2"); }
 

@@ -7,9 +7,12 @@
 #include <torch/nn/module.h>
 #include <torch/ordered_dict.h>
 
+#include <functional>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
+#include <apex_cpp/amp/tensors/map_ivalue.h>
 #include <apex_cpp/amp/tensors/map_tensors.h>
 
 // The walk over a model's inputs and outputs (Apex's applier, CAST-*): floating tensors are cast wherever they stand,
@@ -22,10 +25,15 @@ template <class T>
 inline constexpr bool kHasTo<T, std::void_t<decltype(std::declval<const T&>().to(c10::kHalf))>> =
     std::is_convertible_v<decltype(std::declval<const T&>().to(c10::kHalf)), T>;
 
-/// What is cast as a whole: tensors, boxed values, LibTorch's containers, and types of the user's (a batch, a PackedSequence)
-/// that have `to(ScalarType)` which returns the cast value (CAST-05).
+/// Types of the user's (a batch) and PackedSequence, which have `to(ScalarType)` that returns the cast value (CAST-05).
 template <class T>
-struct IsCastable : std::bool_constant<std::is_class_v<T> && !std::is_base_of_v<torch::nn::Module, T> && kHasTo<T>> {};
+struct CastsItself : std::bool_constant<std::is_class_v<T> && !std::is_base_of_v<torch::nn::Module, T> && kHasTo<T>> {};
+template <>
+struct CastsItself<at::Tensor> : std::false_type {};
+
+/// What is cast as a whole: tensors, boxed values, LibTorch's containers, and types that cast themselves.
+template <class T>
+struct IsCastable : CastsItself<T> {};
 template <class T>
 inline constexpr bool kCasts = kHolds<T, IsCastable>;
 
@@ -39,52 +47,78 @@ template <class K, class V>
 struct IsCastable<c10::Dict<K, V>> : std::bool_constant<kCasts<V>> {};
 template <class K, class V>
 struct IsCastable<torch::OrderedDict<K, V>> : std::bool_constant<kCasts<V>> {};
+template <class K, class V>
+struct CastsItself<torch::OrderedDict<K, V>> : std::bool_constant<kHolds<V, CastsItself>> {};
 
 /// A floating tensor (float16, bfloat16, float32, float64) in `dtype`, differentiably; any other tensor as it is.
-at::Tensor cast_leaf(const at::Tensor& tensor, c10::ScalarType dtype);
-/// The same for a boxed value: tensors, lists, tuples and dictionaries of such.
-c10::IValue cast_leaf(const c10::IValue& value, c10::ScalarType dtype);
-template <class T>
-c10::List<T> cast_leaf(const c10::List<T>& value, c10::ScalarType dtype);
-template <class K, class V>
-c10::Dict<K, V> cast_leaf(const c10::Dict<K, V>& value, c10::ScalarType dtype);
-template <class K, class V>
-torch::OrderedDict<K, V> cast_leaf(const torch::OrderedDict<K, V>& value, c10::ScalarType dtype);
-template <class T>
-T cast_leaf(const T& value, c10::ScalarType dtype) {
-  return value.to(dtype);
+at::Tensor cast_tensor(const at::Tensor& tensor, c10::ScalarType dtype);
+
+/// What a walk does: `cast(tensor)` to each tensor, `to(cast.dtype())` to what casts itself.
+class ToDtype {
+ public:
+  explicit ToDtype(c10::ScalarType dtype) : dtype_(dtype) {}
+  at::Tensor operator()(const at::Tensor& tensor) const { return cast_tensor(tensor, dtype_); }
+  std::optional<c10::ScalarType> dtype() const { return dtype_; }
+
+ private:
+  c10::ScalarType dtype_;
+};
+
+template <class Cast>
+at::Tensor cast_leaf(const at::Tensor& tensor, const Cast& cast) {
+  return cast(tensor);
+}
+template <class Cast>
+c10::IValue cast_leaf(const c10::IValue& value, const Cast& cast) {
+  return map_ivalue(value, std::cref(cast));
+}
+template <class T, class Cast>
+c10::List<T> cast_leaf(const c10::List<T>& value, const Cast& cast);
+template <class K, class V, class Cast>
+c10::Dict<K, V> cast_leaf(const c10::Dict<K, V>& value, const Cast& cast);
+template <class K, class V, class Cast>
+torch::OrderedDict<K, V> cast_leaf(const torch::OrderedDict<K, V>& value, const Cast& cast);
+template <class T, class Cast>
+T cast_leaf(const T& value, const Cast& cast) {
+  return cast.dtype() ? T(value.to(*cast.dtype())) : value;
 }
 
-/// `value` with its floating tensors in `dtype`. Containers keep their type, mappings their keys, and classes derived from them
+/// `value` with `cast` of what stands in it. Containers keep their type, mappings their keys, and classes derived from them
 /// their other members (BUG-19); a type that holds no tensors is forwarded as the reference it came as.
-template <class T>
-decltype(auto) cast_floating(T&& value, c10::ScalarType dtype) {
+template <class T, class Cast>
+decltype(auto) cast_each(T&& value, const Cast& cast) {
   if constexpr (kCasts<T>) {
-    return map_tensors<IsCastable>(std::as_const(value), [dtype](const auto& leaf) { return cast_leaf(leaf, dtype); });
+    return map_tensors<IsCastable>(std::as_const(value), [&cast](const auto& leaf) { return cast_leaf(leaf, cast); });
   } else {
-    (void)dtype;
+    (void)cast;
     return std::forward<T>(value);
   }
 }
 
+/// `value` with its floating tensors in `dtype`.
 template <class T>
-c10::List<T> cast_leaf(const c10::List<T>& value, c10::ScalarType dtype) {
+decltype(auto) cast_floating(T&& value, c10::ScalarType dtype) {
+  return cast_each(std::forward<T>(value), ToDtype(dtype));
+}
+
+template <class T, class Cast>
+c10::List<T> cast_leaf(const c10::List<T>& value, const Cast& cast) {
   c10::List<T> result;
-  for (const T& element : value.vec()) result.push_back(cast_floating(element, dtype));
+  for (const T& element : value.vec()) result.push_back(cast_each(element, cast));
   return result;
 }
 
-template <class K, class V>
-c10::Dict<K, V> cast_leaf(const c10::Dict<K, V>& value, c10::ScalarType dtype) {
+template <class K, class V, class Cast>
+c10::Dict<K, V> cast_leaf(const c10::Dict<K, V>& value, const Cast& cast) {
   c10::Dict<K, V> result = value.copy();
-  for (const auto& item : value) result.insert_or_assign(item.key(), cast_floating(item.value(), dtype));
+  for (const auto& item : value) result.insert_or_assign(item.key(), cast_each(item.value(), cast));
   return result;
 }
 
-template <class K, class V>
-torch::OrderedDict<K, V> cast_leaf(const torch::OrderedDict<K, V>& value, c10::ScalarType dtype) {
+template <class K, class V, class Cast>
+torch::OrderedDict<K, V> cast_leaf(const torch::OrderedDict<K, V>& value, const Cast& cast) {
   torch::OrderedDict<K, V> result = value;
-  for (auto& item : result) item.value() = cast_floating(item.value(), dtype);
+  for (auto& item : result) item.value() = cast_each(item.value(), cast);
   return result;
 }
 

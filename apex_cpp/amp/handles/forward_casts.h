@@ -1,12 +1,19 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/SmallVector.h>
 
+#include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/handles/cast.h>
@@ -45,41 +52,196 @@ inline std::shared_ptr<Session> session_of(const torch::nn::Module& module) {
   return patched ? patched->amp_casts().session : nullptr;
 }
 
-/// An argument that was given as an lvalue reference is handed over as one; a value or an rvalue is moved.
-template <class Original, class T>
-decltype(auto) hand_over(T& value) {
-  if constexpr (std::is_lvalue_reference_v<Original>) {
-    return static_cast<T&>(value);
+/// The tensors of one argument of a forward: what the caller gave, what forward gets of it, and how what forward has written
+/// comes back.
+class ArgumentTensors {
+ public:
+  explicit ArgumentTensors(const ForwardCasts& casts) : inputs_(casts.inputs), outputs_(casts.outputs) {}
+
+  /// What forward gets of `given`: that very tensor, or its cast copy. To be called for each tensor in the order of the walk.
+  at::Tensor hand_over(const at::Tensor& given);
+  /// Copies what forward has written into a cast copy to the caller's tensor, as forward itself would have written it without
+  /// the cast: recorded by autograd, or refused by it, or under a NoGradGuard.
+  void copy_writes_back() const;
+  /// The dtype of the cast copies; none: no tensor is cast.
+  std::optional<c10::ScalarType> inputs() const { return inputs_; }
+  /// What the caller gets of a tensor that stands in the argument after the call: the caller's own for one that forward was
+  /// handed, in the dtype of the one that stood there before for a new one, or as an output where `cast_model_outputs` says so
+  /// or none stood there. To be called in the order of the walk.
+  at::Tensor hand_back(const at::Tensor& tensor);
+
+ private:
+  struct Handed {
+    at::Tensor given;
+    at::Tensor cast;
+    int64_t version;      // of the cast copy before forward
+    const void* made_by;  // its grad_fn then
+  };
+
+  std::optional<c10::ScalarType> inputs_, outputs_;
+  c10::SmallVector<Handed, 1> handed_;
+  size_t position_ = 0;  // of the walk over what comes back
+};
+
+template <class T>
+inline constexpr bool kIsArgumentRange = false;
+template <class T>
+inline constexpr bool kIsArgumentRange<std::vector<T>> = true;
+template <class T, size_t size>
+inline constexpr bool kIsArgumentRange<std::array<T, size>> = true;
+template <class K, class V>
+inline constexpr bool kIsArgumentRange<std::map<K, V>> = true;
+template <class K, class V>
+inline constexpr bool kIsArgumentRange<std::unordered_map<K, V>> = true;
+
+/// Copies of these share what they hold, so that a forward may add to one that it takes by value.
+template <class T>
+inline constexpr bool kSharesContents = false;
+template <class T>
+inline constexpr bool kSharesContents<c10::List<T>> = true;
+template <class K, class V>
+inline constexpr bool kSharesContents<c10::Dict<K, V>> = true;
+
+template <class T>
+void replace_contents(const c10::List<T>& list, const c10::List<T>& by) {
+  list.clear();
+  for (const T& element : by.vec()) list.push_back(element);
+}
+template <class K, class V>
+void replace_contents(const c10::Dict<K, V>& dict, const c10::Dict<K, V>& by) {
+  dict.clear();
+  for (const auto& item : by) dict.insert(item.key(), item.value());
+}
+
+/// Whether two values surely hold the very same tensors and equal values besides.
+bool is_same_value(const c10::IValue& a, const c10::IValue& b);
+template <class T>
+bool is_same_value(const T& a, const T& b) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    return a.is_same(b);
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string>) {
+    return a == b;
+  } else if constexpr (kIsOptional<T>) {
+    return a.has_value() == b.has_value() && (!a || is_same_value(*a, *b));
+  } else if constexpr (kIsTuple<T>) {
+    return std::apply(
+        [&](const auto&... of_a) {
+          return std::apply([&](const auto&... of_b) { return (is_same_value(of_a, of_b) && ...); }, b);
+        },
+        a);
+  } else if constexpr (kIsArgumentRange<T>) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const auto& of_a, const auto& of_b) { return is_same_value(of_a, of_b); });
+  } else if constexpr (kSharesContents<T>) {
+    return is_same_value(c10::IValue(a), c10::IValue(b));
   } else {
-    return static_cast<T&&>(value);
+    return false;
   }
 }
 
-/// `forward(args...)` with the floating tensors among the arguments cast.
+/// One argument of a forward, which is given as `Given` (a reference) and holds tensors: lives as long as the call.
+template <class Given, bool casts = kCasts<Given>>
+class Argument {
+  struct Over {
+    ArgumentTensors& tensors;
+    at::Tensor operator()(const at::Tensor& tensor) const { return tensors.hand_over(tensor); }
+    std::optional<c10::ScalarType> dtype() const { return tensors.inputs(); }
+  };
+  struct Back {
+    ArgumentTensors& tensors;
+    at::Tensor operator()(const at::Tensor& tensor) const { return tensors.hand_back(tensor); }
+  };
+  using Cast = std::decay_t<decltype(cast_each(std::declval<const std::decay_t<Given>&>(), std::declval<Over>()))>;
+
+  /// A forward may take it as `T&` and give it another value. Those that cast themselves cannot be compared or put together
+  /// again: they are handed over as `const T&`.
+  static constexpr bool kComesBack = std::is_lvalue_reference_v<Given> && !std::is_const_v<std::remove_reference_t<Given>> &&
+                                     !kHolds<Given, CastsItself> && std::is_same_v<Cast, std::decay_t<Given>>;
+
+ public:
+  Argument(const ForwardCasts& casts_of_model, Given given)
+      : given_(static_cast<Given>(given)), tensors_(casts_of_model), cast_(cast_each(std::as_const(given_), Over{tensors_})) {}
+
+  /// An argument that was given as an lvalue reference is handed over as one; a value or an rvalue is moved.
+  decltype(auto) hand_over() {
+    if constexpr (kSharesContents<Cast>) {
+      return (cast_);
+    } else if constexpr (kComesBack) {
+      return static_cast<Cast&>(cast_);
+    } else if constexpr (std::is_lvalue_reference_v<Given>) {
+      return static_cast<const Cast&>(cast_);
+    } else {
+      return static_cast<Cast&&>(cast_);
+    }
+  }
+  /// After the call: gives the caller what forward has written.
+  void hand_back() {
+    tensors_.copy_writes_back();
+    if constexpr (kComesBack || kSharesContents<Cast>) {
+      const Cast value = cast_each(std::as_const(cast_), Back{tensors_});
+      if (is_same_value(value, std::as_const(given_))) return;
+      if constexpr (kSharesContents<Cast>) {
+        replace_contents(given_, value);
+      } else {
+        given_ = value;
+      }
+    }
+  }
+
+ private:
+  Given given_;
+  ArgumentTensors tensors_;
+  Cast cast_;
+};
+
+/// One that holds no tensors.
+template <class Given>
+class Argument<Given, false> {
+ public:
+  Argument(const ForwardCasts&, Given given) : given_(static_cast<Given>(given)) {}
+  Given hand_over() { return static_cast<Given>(given_); }
+  void hand_back() {}
+
+ private:
+  Given given_;
+};
+
+/// What a call of `forward` with these arguments returns: a value where it holds tensors.
+template <class Result>
+using Returned = std::conditional_t<kCasts<Result>, std::decay_t<Result>, Result>;
 template <class Forward, class... Args>
-decltype(auto) call_with_inputs_in(c10::ScalarType dtype, Forward& forward, Args&&... args) {
-  // The cast arguments live in a tuple so that a forward that takes `Tensor&` finds an lvalue.
-  std::tuple<decltype(cast_floating(std::forward<Args>(args), dtype))...> cast(
-      cast_floating(std::forward<Args>(args), dtype)...);
-  return std::apply([&](auto&... each) -> decltype(auto) { return forward(hand_over<Args&&>(each)...); }, cast);
+using ResultOf = Returned<decltype(std::declval<Forward&>()(std::declval<Argument<Args&&>&>().hand_over()...))>;
+
+/// `forward(args...)` with the floating tensors among the arguments cast, and what it has written into them given to the
+/// caller.
+template <class Forward, class... Args>
+auto call_with_arguments(const ForwardCasts& casts, Forward& forward, Args&&... args) -> ResultOf<Forward, Args...> {
+  using Result = ResultOf<Forward, Args...>;
+  std::tuple<Argument<Args&&>...> arguments(Argument<Args&&>(casts, std::forward<Args>(args))...);
+  const auto call = [&](auto&... each) -> Result { return forward(each.hand_over()...); };
+  const auto hand_back = [](auto&... each) { (each.hand_back(), ...); };
+  if constexpr (std::is_void_v<Result>) {
+    std::apply(call, arguments);
+    std::apply(hand_back, arguments);
+  } else {
+    Result result = std::apply(call, arguments);
+    std::apply(hand_back, arguments);
+    return std::forward<Result>(result);
+  }
 }
 
 /// `forward(args...)` as a model at this level runs it: casts the floating tensors among the arguments and those of the result.
 template <class Forward, class... Args>
-decltype(auto) call_with_casts(const ForwardCasts& casts, Forward forward, Args&&... args) {
+auto call_with_casts(const ForwardCasts& casts, Forward forward, Args&&... args) -> ResultOf<Forward, Args...> {
+  using Result = ResultOf<Forward, Args...>;
   std::optional<ForwardScope> scope;
   if (casts.session) scope.emplace(casts.rules);
-  const auto inner = [&]() -> decltype(auto) {
-    if (casts.inputs) return call_with_inputs_in(*casts.inputs, forward, std::forward<Args>(args)...);
-    return forward(std::forward<Args>(args)...);
-  };
-  using Result = decltype(inner());
+  if (!casts.inputs && !casts.outputs) return static_cast<Result>(forward(std::forward<Args>(args)...));
   if constexpr (!kCasts<Result>) {
-    return inner();
+    return call_with_arguments(casts, forward, std::forward<Args>(args)...);
   } else {
-    std::decay_t<Result> result = inner();
-    if (!casts.outputs) return result;
-    return std::decay_t<Result>(cast_floating(result, *casts.outputs));
+    Result result = call_with_arguments(casts, forward, std::forward<Args>(args)...);
+    return casts.outputs ? Result(cast_floating(result, *casts.outputs)) : result;
   }
 }
 

@@ -71,8 +71,10 @@ using HolderOf = std::conditional_t<kIsHolder<Net>, Net, std::shared_ptr<ModuleC
 ///
 /// `Net` is the user's type: a TORCH_MODULE holder or a module class. `net->forward(x)` and `net(x)` run with casts, every
 /// other member is the user's own. A handle passes wherever the holder does, as `Net&` too; called through that, `forward`
-/// casts its operators but not its outputs, which stay 16-bit at O2, O3 and O5, unless it is virtual. `torch::save` writes
-/// FP32; `torch::load` reads FP32 into the model's dtypes and into the masters.
+/// casts its operators but not its outputs, which stay 16-bit at O2, O3 and O5, unless it is virtual. What `forward` writes to
+/// its arguments, by reference or in place, reaches the caller in the dtype that the argument had, differentiably; a new tensor
+/// where none stood comes in that of the outputs. `torch::save` writes FP32; `torch::load` reads FP32 into the model's dtypes
+/// and into the masters.
 ///
 /// A module held by a base class (`std::shared_ptr<Base>` of a Derived) is never copied: the handle passes calls of `forward`
 /// on to it. Call its other members on the model itself, but save and load through the handle: the model's own weights are of

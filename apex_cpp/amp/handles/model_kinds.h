@@ -46,6 +46,13 @@ inline constexpr bool kIsAmped = false;
 template <class Impl, class Signature>
 inline constexpr bool kIsAmped<Amped<Impl, Signature>> = true;
 
+/// Whether a forward of this signature may write to an argument that casts itself, of which nothing can be written back.
+template <class Signature>
+inline constexpr bool kWritesToWhatCastsItself = false;
+template <class R, class... Args>
+inline constexpr bool kWritesToWhatCastsItself<R(Args...)> =
+    ((std::is_lvalue_reference_v<Args> && !std::is_const_v<std::remove_reference_t<Args>> && kHolds<Args, CastsItself>) || ...);
+
 /// Whether a module of class Impl can be patched: `Amped<Impl>` can be derived, made, and made from another module.
 template <class Impl>
 constexpr bool can_be_amped() {
@@ -81,6 +88,10 @@ constexpr bool check_model_type() {
       "amp::initialize takes a TORCH_MODULE holder, a std::shared_ptr to a module, or a module; several as "
       "std::tie(a, b) or a vector.");
   static_assert(!std::is_final_v<Impl>, "amp::initialize derives from the module's class: remove `final` from it.");
+  static_assert(
+      !kWritesToWhatCastsItself<typename ForwardSignature<Impl>::type>,
+      "forward of this model takes a type with a to(dtype) of its own by T&, and amp cannot write its cast copy back: "
+      "take it as const T& or by value, and return what forward changes.");
   if constexpr (kIsModule<Impl> && !kIsAmped<Impl> && !std::is_final_v<Impl> && !std::is_abstract_v<Impl>) {
     static_assert(
         can_be_amped<Impl>(),

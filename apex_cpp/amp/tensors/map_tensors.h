@@ -8,10 +8,12 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
-// The one walk over nested C++ containers: sequences, mappings (their values), pairs, tuples and optionals. What stands in them
-// and is handed to a function is a tensor; a walk that knows more kinds of value tells them by a trait IsLeaf of its own.
+// The one walk over nested C++ containers: sequences, mappings (their values), pairs, tuples, optionals and variants. What
+// stands in them and is handed to a function is a tensor; a walk that knows more kinds of value tells them by a trait IsLeaf of
+// its own.
 namespace apex::amp::detail {
 
 template <class T>
@@ -37,6 +39,11 @@ inline constexpr bool kIsOptional = false;
 template <class T>
 inline constexpr bool kIsOptional<std::optional<T>> = true;
 
+template <class T>
+inline constexpr bool kIsVariant = false;
+template <class... Ts>
+inline constexpr bool kIsVariant<std::variant<Ts...>> = true;
+
 template <class T, template <class> class IsLeaf>
 struct HoldsLeaves;
 /// Whether a type is a leaf or a container of leaves, however deep.
@@ -54,6 +61,8 @@ template <class T, template <class> class IsLeaf>
 struct HoldsElements<c10::ArrayRef<T>, IsLeaf> : std::bool_constant<kHolds<T, IsLeaf>> {};
 template <class... Ts, template <class> class IsLeaf>
 struct HoldsElements<std::tuple<Ts...>, IsLeaf> : std::bool_constant<(kHolds<Ts, IsLeaf> || ...)> {};
+template <class... Ts, template <class> class IsLeaf>
+struct HoldsElements<std::variant<Ts...>, IsLeaf> : std::bool_constant<(kHolds<Ts, IsLeaf> || ...)> {};
 template <class A, class B, template <class> class IsLeaf>
 struct HoldsElements<std::pair<A, B>, IsLeaf> : std::bool_constant<kHolds<A, IsLeaf> || kHolds<B, IsLeaf>> {};
 
@@ -91,6 +100,8 @@ void map_in_place(T& value, const F& f) {
     value = f(value);
   } else if constexpr (kIsOptional<T>) {
     if (value) map_in_place<IsLeaf>(*value, f);
+  } else if constexpr (kIsVariant<T>) {
+    std::visit([&](auto& held) { map_in_place<IsLeaf>(held, f); }, value);
   } else if constexpr (kIsTuple<T>) {
     std::apply([&](auto&... element) { (map_in_place<IsLeaf>(element, f), ...); }, value);
   } else {
