@@ -3,12 +3,14 @@
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,11 +25,33 @@ class Amped;
 
 namespace detail {
 
-/// Writes `module` as `Module::save` does, with 16-bit entries widened to float32 (MODEL-08).
-void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive);
-/// Reads what `Module::save` wrote into the parameters and buffers, whatever their dtypes, and into the masters kept for
-/// them. Errors, before anything is changed: c10::Error naming a missing entry or one of another shape.
-void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session);
+/// The parameters and buffers of a module while its class's own code saves or loads them: as without amp, 16-bit weights in
+/// float32, or in the dtypes in which a file has them. What was there before stands there again when this ends. No other
+/// thread may use the module meanwhile.
+class ReplacedValues {
+ public:
+  class Replaced;
+  using Dtypes = std::unordered_map<const at::TensorImpl*, c10::ScalarType>;
+
+  explicit ReplacedValues(const torch::nn::Module& module, const Dtypes& dtypes = {});
+  ~ReplacedValues();
+  ReplacedValues(const ReplacedValues&) = delete;
+  ReplacedValues& operator=(const ReplacedValues&) = delete;
+  /// Brings what was written meanwhile to the parameters and buffers in their own dtypes, and to the masters kept for them.
+  /// Errors, before that: c10::Error for a value of another shape.
+  void keep(const Session& session);
+
+ private:
+  std::vector<Replaced> values_;
+};
+
+/// Has `own_save` write `module` into `archive`, and widens the 16-bit weights among the entries to float32 (MODEL-08).
+void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,
+                  const std::function<void()>& own_save);
+/// Has `own_load` read `archive` into the parameters and buffers, whatever their dtypes, and into the masters kept for them.
+/// Errors, before these are changed: what it throws, as c10::Error naming a missing entry, or one of another shape.
+void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,
+                    const std::function<void()>& own_load);
 
 /// Sets train() or eval() of `to` and of each of its children as `from` has them.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to);
@@ -134,26 +158,65 @@ class AmpedModule : public Impl, public CastsForward {
     }
   }
 
+  /// With what a `save` and `load` of the class itself, or of a child's, write and read besides.
   void save(torch::serialize::OutputArchive& archive) const override {
-    if (this->amp_casts().saves_float32) {
-      save_float32(*this, archive);
-    } else if (amp_stands_for_derived_) {
-      amp_original_->save(archive);
-    } else {
-      Impl::save(archive);
-    }
+    const auto save_own = [&] {
+      if (amp_stands_for_derived_) return static_cast<const torch::nn::Module&>(*amp_original_).save(archive);
+      if constexpr (kSavesArchives<Impl>) {
+        Impl::save(archive);
+      } else {
+        torch::nn::Module::save(archive);
+      }
+    };
+    this->amp_casts().saves_float32 ? save_float32(*this, archive, save_own) : save_own();
   }
   void load(torch::serialize::InputArchive& archive) override {
-    if (this->amp_casts().session) {
-      load_any_dtype(*this, archive, *this->amp_casts().session);
-    } else if (amp_stands_for_derived_) {
-      amp_original_->load(archive);
+    const auto load_own = [&] {
+      if (amp_stands_for_derived_) return static_cast<torch::nn::Module&>(*amp_original_).load(archive);
+      if constexpr (kLoadsArchives<Impl>) {
+        Impl::load(archive);
+      } else {
+        torch::nn::Module::load(archive);
+      }
+    };
+    const auto& session = this->amp_casts().session;
+    session ? load_any_dtype(*this, archive, *session, load_own) : load_own();
+  }
+
+  /// A save of the class with other parameters, as a path: its code finds float32 weights.
+  template <class... Args, class Result = decltype(std::declval<Impl&>().save(std::declval<Args>()...)),
+            class = std::enable_if_t<!(std::is_same_v<std::decay_t<Args>, torch::serialize::OutputArchive> || ...)>>
+  Result save(Args&&... args) {
+    const auto float32 = float32_to_save();
+    return Impl::save(std::forward<Args>(args)...);
+  }
+  template <class... Args, class Result = decltype(std::declval<const Impl&>().save(std::declval<Args>()...)),
+            class = std::enable_if_t<!(std::is_same_v<std::decay_t<Args>, torch::serialize::OutputArchive> || ...)>>
+  Result save(Args&&... args) const {
+    const auto float32 = float32_to_save();
+    return Impl::save(std::forward<Args>(args)...);
+  }
+  /// A load of the class with other parameters: what its code puts into the weights goes to the masters, too.
+  template <class... Args, class Result = decltype(std::declval<Impl&>().load(std::declval<Args>()...))>
+  Result load(Args&&... args) {
+    const auto& session = this->amp_casts().session;
+    if (!session) return Impl::load(std::forward<Args>(args)...);
+    ReplacedValues values(*this);
+    if constexpr (std::is_void_v<Result>) {
+      Impl::load(std::forward<Args>(args)...);
+      values.keep(*session);
     } else {
-      Impl::load(archive);
+      Result result = Impl::load(std::forward<Args>(args)...);
+      values.keep(*session);
+      return std::forward<Result>(result);
     }
   }
 
  private:
+  std::unique_ptr<ReplacedValues> float32_to_save() const {
+    return this->amp_casts().saves_float32 ? std::make_unique<ReplacedValues>(*this) : nullptr;
+  }
+
   /// A module finds out its name when it is first asked, and a copy keeps it.
   static const Impl& named(const Impl& module) {
     module.name();

@@ -5,7 +5,12 @@
 #include <type_traits>
 #include <utility>
 
-// What can be known of a module class's `forward` when a program is compiled.
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
+
+// What can be known of a module class's `forward`, and of its `save` and `load`, when a program is compiled.
 namespace apex::amp::detail {
 
 /// `R(Args...)` of a member function pointer, whatever its class and qualifiers.
@@ -53,5 +58,18 @@ template <class Impl, class Arguments, size_t count>
 inline constexpr bool kMayLeaveOut = TakesFirst<Impl, Arguments, std::make_index_sequence<count - 1>>::value;
 template <class Impl, class Arguments>
 inline constexpr bool kMayLeaveOut<Impl, Arguments, 0> = false;
+
+/// Whether `Impl::save` and `Impl::load` take archives: those of a class that take something else hide Module's.
+template <class Impl, class = void>
+inline constexpr bool kSavesArchives = false;
+template <class Impl>
+inline constexpr bool kSavesArchives<
+    Impl, std::void_t<decltype(std::declval<const Impl&>().save(std::declval<torch::serialize::OutputArchive&>()))>> = true;
+template <class Impl, class = void>
+inline constexpr bool kLoadsArchives = false;
+template <class Impl>
+inline constexpr bool
+    kLoadsArchives<Impl, std::void_t<decltype(std::declval<Impl&>().load(std::declval<torch::serialize::InputArchive&>()))>> =
+        true;
 
 }  // namespace apex::amp::detail

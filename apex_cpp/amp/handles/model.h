@@ -33,11 +33,15 @@ class AmpedReference : public CastsForward {
   bool amp_stands_for_another() const override { return true; }
 
   void save(torch::serialize::OutputArchive& archive) const {
-    amp_casts().saves_float32 ? save_float32(*module_, archive) : module_->save(archive);
+    const torch::nn::Module& module = *module_;
+    const auto save_own = [&] { module.save(archive); };
+    amp_casts().saves_float32 ? save_float32(module, archive, save_own) : save_own();
   }
   void load(torch::serialize::InputArchive& archive) {
+    torch::nn::Module& module = *module_;
+    const auto load_own = [&] { module.load(archive); };
     const auto& session = amp_casts().session;
-    session ? load_any_dtype(*module_, archive, *session) : module_->load(archive);
+    session ? load_any_dtype(module, archive, *session, load_own) : load_own();
   }
 
  private:
@@ -74,7 +78,7 @@ using HolderOf = std::conditional_t<kIsHolder<Net>, Net, std::shared_ptr<ModuleC
 /// casts its operators but not its outputs, which stay 16-bit at O2, O3 and O5, unless it is virtual. What `forward` writes to
 /// its arguments, by reference or in place, reaches the caller in the dtype that the argument had, differentiably; a new tensor
 /// where none stood comes in that of the outputs. `torch::save` writes FP32; `torch::load` reads FP32 into the model's dtypes
-/// and into the masters.
+/// and into the masters; a class's own overrides of `save` and `load` run within them.
 ///
 /// A module held by a base class (`std::shared_ptr<Base>` of a Derived) is never copied: the handle passes calls of `forward`
 /// on to it. Call its other members on the model itself, but save and load through the handle: the model's own weights are of

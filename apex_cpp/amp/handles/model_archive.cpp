@@ -1,64 +1,183 @@
 #include <apex_cpp/amp/handles/amped.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace apex::amp::detail {
 namespace {
 
-/// One entry of a checkpoint and where it goes.
-struct Entry {
-  at::Tensor target;
-  at::Tensor value;
+/// The module behind an archive, which the archive itself does not show: what was written into it can be replaced there.
+template <auto member>
+struct Opened {
+  friend torch::jit::Module& module_in(torch::serialize::OutputArchive& archive) { return archive.*member; }
 };
+template struct Opened<&torch::serialize::OutputArchive::module_>;
+torch::jit::Module& module_in(torch::serialize::OutputArchive& archive);
 
-void read_entry(const std::string& path, const std::string& key, at::Tensor& target, bool is_buffer,
-                torch::serialize::InputArchive& archive, std::vector<Entry>& entries) {
-  if (!target.defined()) return;
-  Entry entry{target, {}};
-  TORCH_CHECK(archive.try_read(key, entry.value, is_buffer), "The checkpoint has no entry '", path, key,
-              "'. It was saved from another model.");
-  TORCH_CHECK(entry.value.sizes() == target.sizes(), "The checkpoint's '", path, key, "' has shape ", entry.value.sizes(),
-              ", the model's has ", target.sizes(), ".");
-  entries.push_back(std::move(entry));
+using Storages = std::unordered_set<const c10::StorageImpl*>;
+
+Storages storages_of(const torch::nn::Module& module) {
+  Storages storages;
+  for (const auto& [name, tensor] : tensors_of(module)) {
+    if (tensor.has_storage()) storages.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  return storages;
 }
 
-void read_entries(torch::nn::Module& module, const std::string& path, torch::serialize::InputArchive& archive,
-                  std::vector<Entry>& entries) {
-  for (auto& item : module.named_parameters(false)) read_entry(path, item.key(), item.value(), false, archive, entries);
-  for (auto& item : module.named_buffers(false)) read_entry(path, item.key(), item.value(), true, archive, entries);
-  for (auto& item : module.named_children()) {
+void widen_entries(c10::ivalue::Object& archived, const Storages& weights) {
+  for (size_t slot = 0; slot < archived.slots().size(); ++slot) {
+    const c10::IValue& entry = archived.getSlot(slot);
+    if (entry.isObject()) {
+      widen_entries(entry.toObjectRef(), weights);
+    } else if (entry.isTensor() && entry.toTensor().defined() && entry.toTensor().has_storage() &&
+               weights.count(entry.toTensor().storage().unsafeGetStorageImpl())) {
+      archived.setSlot(slot, widened(entry.toTensor()));
+    }
+  }
+}
+
+/// Calls `f(archive, path, key, tensor, is_buffer)` for each parameter and buffer, with what `archive` has of its module. One
+/// that the file lacks is left out, or an error.
+template <class F>
+void for_each_entry(const torch::nn::Module& module, torch::serialize::InputArchive& archive, bool must_exist, const F& f,
+                    const std::string& path = "") {
+  for (const auto& item : module.named_parameters(false)) f(archive, path, item.key(), item.value(), false);
+  for (const auto& item : module.named_buffers(false)) f(archive, path, item.key(), item.value(), true);
+  for (const auto& item : module.named_children()) {
     if (!item.value()->is_serializable()) continue;
     torch::serialize::InputArchive child;
-    TORCH_CHECK(archive.try_read(item.key(), child), "The checkpoint has no module '", path, item.key(),
+    const bool exists = archive.try_read(item.key(), child);
+    TORCH_CHECK(exists || !must_exist, "The checkpoint has no module '", path, item.key(),
                 "'. It was saved from another model.");
-    read_entries(*item.value(), path + item.key() + ".", child, entries);
+    if (exists) for_each_entry(*item.value(), child, must_exist, f, path + item.key() + ".");
   }
+}
+
+using Dtypes = ReplacedValues::Dtypes;
+
+/// The dtypes in which a file has parameters and buffers, as far as it has them under their own names.
+Dtypes dtypes_in(torch::serialize::InputArchive& archive, const torch::nn::Module& module) {
+  Dtypes dtypes;
+  for_each_entry(module, archive, /*must_exist=*/false,
+                 [&](auto& part, const std::string&, const std::string& key, const at::Tensor& target, bool is_buffer) {
+                   at::Tensor value;
+                   if (target.defined() && part.try_read(key, value, is_buffer)) {
+                     dtypes[target.unsafeGetTensorImpl()] = value.scalar_type();
+                   }
+                 });
+  return dtypes;
+}
+
+/// Errors: c10::Error naming what a file that `Module::save` wrote would have.
+void check_has_entries(torch::serialize::InputArchive& archive, const torch::nn::Module& module) {
+  for_each_entry(module, archive, /*must_exist=*/true,
+                 [](auto& part, const std::string& path, const std::string& key, const at::Tensor& target, bool is_buffer) {
+                   at::Tensor value;
+                   TORCH_CHECK(!target.defined() || part.try_read(key, value, is_buffer), "The checkpoint has no entry '", path,
+                               key, "'. It was saved from another model.");
+                 });
+}
+
+int64_t writes_to(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
+
+/// In another dtype, in memory of its own that may be written to outside of inference mode, too.
+at::Tensor converted(const at::Tensor& tensor, c10::ScalarType dtype) {
+  const c10::InferenceMode off(false);
+  const c10::AutoGradMode no_grad(false);
+  return tensor.detach().to(dtype);
 }
 
 }  // namespace
 
-void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
-  for (const auto& item : module.named_parameters(false)) archive.write(item.key(), widened(item.value()));
-  for (const auto& item : module.named_buffers(false)) archive.write(item.key(), widened(item.value()), /*is_buffer=*/true);
-  for (const auto& item : module.named_children()) {
-    if (!item.value()->is_serializable()) continue;
-    torch::serialize::OutputArchive child(archive.compilation_unit());
-    save_float32(*item.value(), child);
-    archive.write(item.key(), child);
+/// One parameter or buffer while other values stand in it.
+class ReplacedValues::Replaced {
+ public:
+  Replaced(std::string name, at::Tensor tensor, c10::ScalarType dtype)
+      : name_(std::move(name)),
+        tensor_(std::move(tensor)),
+        before_(tensor_.detach()),
+        accumulator_(torch::autograd::impl::try_get_grad_accumulator(tensor_)) {
+    if (dtype != tensor_.scalar_type()) tensor_.set_data(converted(tensor_, dtype));
+    data_ = tensor_.detach();
+    writes_ = writes_to(tensor_);
+  }
+
+  /// What was written since; undefined: nothing.
+  at::Tensor written() const {
+    const bool is_same = tensor_.has_storage() && tensor_.storage().is_alias_of(data_.storage());
+    return is_same && writes_to(tensor_) == writes_ ? at::Tensor() : tensor_.detach();
+  }
+  void check_shape(const at::Tensor& value) const {
+    TORCH_CHECK(value.sizes() == before_.sizes(), "The checkpoint's '", name_, "' has shape ", value.sizes(),
+                ", the model's has ", before_.sizes(), ".");
+  }
+  void put_back() {
+    tensor_.set_data(before_);
+    // Hooks of a DistributedDataParallel are on it, and a change of dtype or memory drops it.
+    if (accumulator_) torch::autograd::impl::set_grad_accumulator(tensor_, accumulator_);
+  }
+  const at::Tensor& tensor() const { return tensor_; }
+
+ private:
+  std::string name_;
+  at::Tensor tensor_, before_, data_;
+  std::shared_ptr<torch::autograd::Node> accumulator_;  // kept alive by whoever has hooks on it
+  int64_t writes_ = 0;
+};
+
+ReplacedValues::ReplacedValues(const torch::nn::Module& module, const Dtypes& dtypes) {
+  std::unordered_set<const at::TensorImpl*> seen;
+  for (auto& [name, tensor] : tensors_of(module)) {
+    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    const auto own = is_low_precision(tensor.scalar_type()) ? at::kFloat : tensor.scalar_type();
+    const auto in_file = dtypes.find(tensor.unsafeGetTensorImpl());
+    values_.emplace_back(name, tensor, in_file == dtypes.end() ? own : in_file->second);
   }
 }
 
-void load_any_dtype(torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session) {
-  std::vector<Entry> entries;
-  read_entries(module, "", archive, entries);
-  for (const auto& entry : entries) {
-    give_each_element_memory(entry.target);
-    assign(entry.target, entry.value, &session);
+ReplacedValues::~ReplacedValues() {
+  for (auto& value : values_) value.put_back();
+}
+
+void ReplacedValues::keep(const Session& session) {
+  std::vector<at::Tensor> written;
+  for (const auto& value : values_) {
+    written.push_back(value.written());
+    if (written.back().defined()) value.check_shape(written.back());
   }
+  for (size_t i = 0; i < values_.size(); ++i) {
+    values_[i].put_back();
+    if (!written[i].defined()) continue;
+    give_each_element_memory(values_[i].tensor());
+    assign(values_[i].tensor(), written[i], &session);
+  }
+  values_.clear();
   forget_overwritten_masters(session);
+}
+
+void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,
+                  const std::function<void()>& own_save) {
+  own_save();
+  widen_entries(*module_in(archive)._ivalue(), storages_of(module));
+}
+
+void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,
+                    const std::function<void()>& own_load) {
+  ReplacedValues values(module, dtypes_in(archive, module));
+  try {
+    own_load();
+  } catch (const c10::Error&) {
+    check_has_entries(archive, module);
+    throw;
+  }
+  values.keep(session);
 }
 
 }  // namespace apex::amp::detail
