@@ -105,6 +105,7 @@ void Initializer::check() {
     optimizers.push_back(optimizer);
   }
   check_one_master_each(optimizers, *session_);
+  for (const auto* model : models_) warn_of_float64(*model);
   print_properties(level_, settings);
   register_unboxed_kernels();
   session_->cast_rules = CastRules::from(settings, session_->parameter_names);

@@ -1,5 +1,6 @@
 // Mistakes in use end in an error that names the thing and the remedy, before anything is changed.
 #include "tests/amp/optimizers.h"
+#include "tests/amp/warnings.h"
 
 namespace apex::test {
 namespace {
@@ -47,6 +48,48 @@ TEST_F(Misuse, AnOptimizerOverTensorsOfNoModelIsToldWhatWorks) {
   { amp::scale_loss(image.sum(), opt).backward(); }
   opt.step();
   EXPECT_TRUE(torch::equal(image, torch::full({3}, 0.5f)));
+}
+
+// Apex gives each optimizer masters of its own, and the later step writes over what the earlier one did.
+TEST_F(Misuse, TwoOptimizersOverOneParameterAreToldWhatWorks) {
+  for (const char* level : {"O2", "O5"}) {
+    torch::optim::Adam second(model->parameters(), 0.1);
+    expect_rejected("initialize again with the second optimizer",
+                    [&] { (void)amp::initialize(model, std::tie(optimizer, second), level, quiet()); });
+    EXPECT_EQ(second.parameters().size(), 4u);
+  }
+  for (const char* level : {"O0", "O1", "O3", "O4"}) {
+    Mlp shared;
+    torch::optim::SGD first(shared->parameters(), 0.1);
+    torch::optim::Adam second(shared->parameters(), 0.1);
+    auto [net, opts] = amp::initialize(shared, std::tie(first, second), level, quiet().loss_scale(8.0));
+    const auto turn = [&network = net](auto& opt) {
+      const auto before = bytes_of(*network);
+      opt.zero_grad();
+      { amp::scale_loss(network->forward(features()).sum(), opt).backward(); }
+      opt.step();
+      EXPECT_NE(bytes_of(*network), before);
+    };
+    turn(std::get<0>(opts));
+    turn(std::get<1>(opts));
+  }
+}
+
+TEST_F(Misuse, Float64ModelsAreWarnedOfAtEveryLevel) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    Mlp in_float64;
+    in_float64->fc2->to(torch::kDouble);
+    CaughtWarnings warnings;
+    auto net = amp::initialize(in_float64, level, quiet());
+    EXPECT_TRUE(contains(warnings.text, "found the parameter 'fc2.weight' in Double"));
+    warnings.text.clear();
+    auto again = amp::initialize(model, level, quiet());
+    EXPECT_EQ(warnings.text, "") << "float32";
+    Mlp disabled;
+    disabled->to(torch::kDouble);
+    auto left_alone = amp::initialize(disabled, level, quiet().enabled(false));
+    EXPECT_EQ(warnings.text, "");
+  }
 }
 
 TEST_F(Misuse, AnExtraParameterBesideTheModelsWorks) {

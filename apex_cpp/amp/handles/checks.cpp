@@ -86,9 +86,20 @@ void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimize
         TORCH_CHECK(owner == i, "amp::initialize found the parameter ", session.name_of(param), " in optimizers ", owner,
                     " and ", i,
                     ", and two master weights of one parameter would write over each other. Give each parameter to one "
-                    "optimizer, or use a level without master weights.");
+                    "optimizer and change its options between steps, initialize again with the second optimizer when its "
+                    "turn comes, or use a level without master weights, such as O1 or O4.");
       }
     }
+  }
+}
+
+void warn_of_float64(const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().scalar_type() != at::kDouble) continue;
+    TORCH_WARN("amp::initialize found the parameter '", item.key(),
+               "' in Double, and amp computes in float32 and 16 bits. Convert the model and its data to float32 first, "
+               "model->to(torch::kFloat) and x.to(torch::kFloat), or leave a model that needs float64 out of amp::initialize.");
+    return;
   }
 }
 

@@ -21,4 +21,7 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
 /// Errors: RuntimeError naming a parameter that two optimizers train, where there are master weights.
 void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimizers, const Session& session);
 
+/// Says, in a warning, that the model has float64 parameters, and names the first.
+void warn_of_float64(const torch::nn::Module& module);
+
 }  // namespace apex::amp::detail
