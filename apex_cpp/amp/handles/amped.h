@@ -69,7 +69,11 @@ void warn_of_derived_class(const torch::nn::Module& module, const std::type_info
 /// not the handle's.
 void warn_of_other_holders(const std::type_info& held_as);
 
-/// Says, in a warning, that only a handle writes and reads FP32 for a model that it stands for and whose weights were cast.
+/// Errors: RuntimeError naming a parameter or buffer that `copy` has of its own, as after a copy constructor that makes them
+/// anew.
+void check_copy_shares(const torch::nn::Module& original, const torch::nn::Module& copy);
+
+/// Says, in a warning, that `save()` of a model that a handle stands for, and whose weights were cast, writes 16 bits.
 void warn_of_saving_originals();
 
 /// An object's own bytes.
@@ -96,11 +100,15 @@ template <class Impl>
 class AmpedModule : public Impl, public CastsForward {
  public:
   using Impl::Impl;
-  AmpedModule(PatchOf, const Impl& module) : Impl(named(module)) { look_for_held_this(module); }
+  AmpedModule(PatchOf, const Impl& module) : Impl(named(module)) {
+    check_copy_shares(module, *this);
+    look_for_held_this(module);
+  }
   AmpedModule(PatchOf, std::shared_ptr<Impl> original)
       : Impl(named(*original)),
         amp_original_(std::move(original)),
         amp_stands_for_derived_(typeid(*amp_original_) != typeid(Impl)) {
+    check_copy_shares(*amp_original_, *this);
     if (amp_stands_for_derived_) {
       warn_of_derived_class(*amp_original_, typeid(Impl));
     } else {

@@ -1,4 +1,6 @@
 #include <apex_cpp/amp/handles/amped.h>
+#include <apex_cpp/amp/handles/patch_model.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
 #include <torch/nn/modules/container/functional.h>
@@ -6,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace apex::amp::detail {
 namespace {
@@ -41,7 +44,34 @@ bool holds_address_in(ObjectBytes original, const torch::nn::Module& module) {
          any_address_in(original, bytes_of_object(*function), sizeof(torch::nn::Module), [](size_t) { return true; });
 }
 
+/// The name of the first tensor in which the two differ; empty if they have the same ones.
+std::string first_not_shared(const torch::nn::Module& original, const torch::nn::Module& copy) {
+  const auto theirs = tensors_of(original), own = tensors_of(copy);
+  const auto differs = [](const auto& a, const auto& b) { return a.first != b.first || !a.second.is_same(b.second); };
+  for (size_t i = 0; i < std::min(theirs.size(), own.size()); ++i) {
+    if (differs(theirs[i], own[i])) return theirs[i].first;
+  }
+  if (theirs.size() == own.size()) return "";
+  return theirs.size() > own.size() ? theirs[own.size()].first : own[theirs.size()].first;
+}
+
 }  // namespace
+
+void check_copy_shares(const torch::nn::Module& original, const torch::nn::Module& copy) {
+  const std::string name = first_not_shared(original, copy);
+  TORCH_CHECK(name.empty(), "amp has copied a model of class ", original.name(), ", and the copy does not share '", name,
+              "' with it: the copy constructor of the class makes parameters or buffers of its own, which the optimizer would "
+              "not train. Declare the class with AMP_MODULE in place of TORCH_MODULE, so that it is not copied (a "
+              "std::shared_ptr<amp::Amped<NetImpl>> where there is no holder), or let its copy constructor copy the holders "
+              "and tensors as they are.");
+}
+
+void warn_of_own_copy_or_destructor(const std::type_info& copied) {
+  TORCH_WARN("amp::initialize has copied a model of class ", c10::demangle(copied.name()),
+             ", which declares a destructor or a copy operation. A resource that the destructor frees by hand is freed twice, "
+             "once for the model and once for its copy. Declare the class with AMP_MODULE in place of TORCH_MODULE, so that it "
+             "is not copied, or leave the destructor to the members (std::unique_ptr, std::shared_ptr).");
+}
 
 void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as) {
   const std::string base = c10::demangle(known_as.name());
@@ -55,18 +85,16 @@ void warn_of_other_holders(const std::type_info& held_as) {
   TORCH_WARN(
       "amp::initialize was given a ", name,
       " that something else holds as well: a module that has it registered, or a copy of the holder. What these hold "
-      "shares the weights, now of 16 bits: it saves them as they stand, reads garbage from a file of FP32 weights, and "
-      "does not cast its inputs. Let a parent have the handle's module, parent->replace_module(name, model), make copies "
-      "after amp::initialize, take the model by reference (Net&) where a function initializes it, or declare the class "
-      "with AMP_MODULE in place of TORCH_MODULE.");
+      "shares the weights, now of 16 bits, but casts neither inputs nor outputs, and has data members of its own. Let a "
+      "parent have the handle's module, parent->replace_module(name, model), make copies after amp::initialize, take the "
+      "model by reference (Net&) where a function initializes it, or declare the class with AMP_MODULE in place of "
+      "TORCH_MODULE.");
 }
 
 void warn_of_saving_originals() {
   TORCH_WARN(
-      "amp::initialize does not copy a model that is held by a base class. The program's own pointer to it saves its weights, "
-      "now of 16 bits, as they stand, and reads garbage from a file of FP32 weights. Save and load through what "
-      "amp::initialize "
-      "returned: torch::save(net, path), torch::load(net, path).");
+      "amp::initialize does not copy a model that is held by a base class. Its own save() writes its weights as they stand, "
+      "now of 16 bits. Save and load through what amp::initialize returned: torch::save(net, path), torch::load(net, path).");
 }
 
 void warn_of_held_this(const torch::nn::Module& module, ObjectBytes original, ObjectBytes copy) {

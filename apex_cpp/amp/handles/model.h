@@ -12,6 +12,12 @@ namespace apex::amp {
 
 namespace detail {
 
+/// `module.save(archive)`, with 16-bit entries that `amp::initialize` has made widened to float32 (MODEL-08).
+void save_module(const torch::nn::Module& module, torch::serialize::OutputArchive& archive);
+/// `module.load(archive)`, where FP32 entries are rounded into weights that `amp::initialize` has cast, and reach their
+/// masters.
+void load_module(torch::nn::Module& module, torch::serialize::InputArchive& archive);
+
 /// Stands for a module whose class cannot be derived from, an abstract one with more to implement than `forward`.
 template <class Impl>
 class AmpedReference : public CastsForward {
@@ -135,6 +141,26 @@ class Model : public detail::HolderOf<Net> {
 };
 
 }  // namespace apex::amp
+
+namespace torch::nn {
+
+/// For `torch::save` and `torch::load` of a part of a model, such as `net->fc1`, by its holder or its pointer: these are
+/// classes of LibTorch, whose own `save` writes weights as they stand. A module that `amp::initialize` has not cast is written
+/// and read as without amp. LibTorch's overload, for `std::shared_ptr<Module>`, takes that type alone from here on.
+template <class M, class = std::enable_if_t<std::is_base_of_v<Module, M>>>
+serialize::OutputArchive& operator<<(serialize::OutputArchive& archive, const std::shared_ptr<M>& module) {
+  if (!module) return archive << std::shared_ptr<Module>();
+  apex::amp::detail::save_module(*module, archive);
+  return archive;
+}
+template <class M, class = std::enable_if_t<std::is_base_of_v<Module, M>>>
+serialize::InputArchive& operator>>(serialize::InputArchive& archive, const std::shared_ptr<M>& module) {
+  if (!module) return archive >> std::shared_ptr<Module>();
+  apex::amp::detail::load_module(*module, archive);
+  return archive;
+}
+
+}  // namespace torch::nn
 
 /// Like TORCH_MODULE, but the holder's module can be patched in place: `amp::initialize` returns the very type it was given,
 /// and every copy of the holder casts, those that were made before, too. For modules that cannot be copied, and for those whose

@@ -1,11 +1,19 @@
-#include <apex_cpp/amp/handles/amped.h>
+#include <ATen/Operators.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/casts/dispatch.h>
+#include <apex_cpp/amp/casts/kernel_library.h>
+#include <apex_cpp/amp/handles/model.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/session/earlier_casts.h>
 #include <apex_cpp/amp/session/session.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <apex_cpp/amp/tensors/model_tensors.h>
-#include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -94,6 +102,55 @@ at::Tensor converted(const at::Tensor& tensor, c10::ScalarType dtype) {
   return tensor.detach().to(dtype);
 }
 
+// LibTorch reads a file's entry by `parameter.set_(entry)`, which takes its memory over whatever the dtypes: 16-bit weights
+// would be the bits of FP32 ones. This kernel reads values, for whoever loads: a part of a model, a copy of it, one held by its
+// base.
+at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at::Tensor& entry) {
+  using Set = at::_ops::set__source_Tensor;
+  const bool same = !tensor.defined() || !entry.defined() || tensor.scalar_type() == entry.scalar_type();
+  if (same || !was_cast_by_amp(tensor)) return Set::redispatch(keys & kBelowCastKey, tensor, entry);
+  const c10::impl::ExcludeDispatchKeyGuard off(kOffInside);
+  const auto session = session_that_cast(tensor);
+  const bool has_name = session && session->parameter_names->has(tensor);
+  TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a buffer",
+              " has shape ", entry.sizes(), ", the model's has ", tensor.sizes(), ". It was saved from another model.");
+  give_each_element_memory(tensor);
+  assign(tensor, entry, session.get());
+  if (session) forget_overwritten_masters(*session);
+  return tensor;
+}
+
+const AtenKernels& reading_kernels() {
+  static const AtenKernels kernels(kCastKey,
+                                   [](torch::Library& aten) { aten.impl("set_.source_Tensor", TORCH_FN(set_to_entry)); });
+  return kernels;
+}
+
+[[maybe_unused]] const AtenKernels& reading_at_load = reading_kernels();
+
+/// Has the kernel above run on this thread, which may be one without casts, and no operator cast.
+class ReadsValues {
+ public:
+  ReadsValues() {
+    c10::impl::tls_set_dispatch_key_included(kCastKey, true);
+    c10::impl::tls_set_dispatch_key_excluded(kCastKey, false);
+  }
+  ~ReadsValues() { before_.restore(); }
+  ReadsValues(const ReadsValues&) = delete;
+  ReadsValues& operator=(const ReadsValues&) = delete;
+
+ private:
+  SavedCasts before_;
+  disable_casts casts_off_;
+};
+
+bool is_cast(const torch::nn::Module& module) {
+  const auto tensors = tensors_of(module);
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {
+    return is_low_precision(item.second.scalar_type()) && was_cast_by_amp(item.second);
+  });
+}
+
 }  // namespace
 
 /// One parameter or buffer while other values stand in it.
@@ -178,6 +235,20 @@ void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArch
     throw;
   }
   values.keep(session);
+}
+
+void save_module(const torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
+  const bool has_own_way = dynamic_cast<const CastsForward*>(&module) != nullptr;
+  if (has_own_way || !is_cast(module)) {
+    module.save(archive);
+  } else {
+    save_float32(module, archive, [&] { module.save(archive); });
+  }
+}
+
+void load_module(torch::nn::Module& module, torch::serialize::InputArchive& archive) {
+  const ReadsValues values;
+  module.load(archive);
 }
 
 }  // namespace apex::amp::detail

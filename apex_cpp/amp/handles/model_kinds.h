@@ -63,6 +63,20 @@ constexpr bool can_be_amped() {
   }
 }
 
+/// Converts to what a copy constructor takes and to what a move constructor takes: ambiguous where a class has both.
+template <class Impl>
+struct CopiesOrMoves {
+  operator const Impl&();
+  operator Impl&&();
+};
+struct OfNoType {};
+
+/// Whether a class declares a destructor, a copy constructor or a copy assignment: only then has it no move constructor. A
+/// class that can be made from anything is not found out.
+template <class Impl>
+inline constexpr bool kDeclaresCopyOrDestructor =
+    std::is_constructible_v<Impl, CopiesOrMoves<Impl>> && !std::is_constructible_v<Impl, OfNoType>;
+
 /// Whether a class wraps a model after it was initialized.
 template <class Net, class = void>
 inline constexpr bool kWrapsInitializedModel = false;

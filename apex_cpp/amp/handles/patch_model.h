@@ -18,6 +18,13 @@ struct PatchedModel {
   const std::type_info* held_elsewhere = nullptr;  ///< the class of a module that was copied and has other holders
 };
 
+/// Says, in a warning, that a class may own what its destructor frees, and was copied.
+void warn_of_own_copy_or_destructor(const std::type_info& copied);
+template <class Impl>
+void warn_of_copying() {
+  if constexpr (kDeclaresCopyOrDestructor<Impl>) warn_of_own_copy_or_destructor(typeid(Impl));
+}
+
 /// The shared_ptr inside a model, to a holder's module or the model itself.
 template <class Net>
 const auto& pointer_of(const Net& net) {
@@ -64,6 +71,7 @@ auto patch(Net& net, PatchedModel& patched) {
   using Impl = ModuleClassT<User>;
   if constexpr (kIsModule<User>) {
     auto module = std::make_shared<Amped<User>>(PatchOf{}, net);
+    warn_of_copying<User>();
     patched.module = module;
     return Model<User>(std::move(module));
   } else if constexpr (kIsAmped<Impl>) {  // AMP_MODULE, or a handle of an earlier call: patched in place
@@ -74,7 +82,9 @@ auto patch(Net& net, PatchedModel& patched) {
     auto module = patched_for<Impl>(pointer_of(net));
     patched.module = module;
     const torch::nn::Module* of_handle = module_of_handle(module).get();
-    if (is_held_elsewhere && of_handle != pointer_of(net).get()) patched.held_elsewhere = &typeid(Impl);
+    const bool is_copied = of_handle != pointer_of(net).get();
+    if (is_copied) warn_of_copying<Impl>();
+    if (is_held_elsewhere && is_copied) patched.held_elsewhere = &typeid(Impl);
     if (!module->amp_stands_for_another()) {
       patched.repoint = [&net, patched = std::shared_ptr<Impl>(module_of_handle(module))] { repoint(net, patched); };
     }

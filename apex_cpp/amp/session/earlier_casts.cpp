@@ -20,12 +20,6 @@ Casts& casts() {
   return instance;
 }
 
-std::shared_ptr<Session> earlier_session(const at::Tensor& tensor) {
-  const std::lock_guard<std::mutex> lock(casts().mutex);
-  const auto* found = casts().sessions.find(tensor);
-  return found ? found->lock() : nullptr;
-}
-
 void retire_optimizers(const Session& session, const at::Tensor& param) {
   for (const auto& weak : session.optimizers) {
     const auto optimizer = weak.lock();
@@ -46,6 +40,12 @@ bool was_cast_by_amp(const at::Tensor& tensor) {
   return casts().sessions.has(tensor);
 }
 
+std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor) {
+  const std::lock_guard<std::mutex> lock(casts().mutex);
+  const auto* found = casts().sessions.find(tensor);
+  return found ? found->lock() : nullptr;
+}
+
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session) {
   const std::lock_guard<std::mutex> lock(casts().mutex);
   for (const auto& [name, tensor] : tensors_of(module)) casts().sessions.set(tensor, session);
@@ -54,7 +54,7 @@ void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Sessi
 void undo_earlier_casts(torch::nn::Module& module) {
   for (const auto& [name, tensor] : tensors_of(module)) {
     if (!was_cast_by_amp(tensor)) continue;
-    if (const auto session = earlier_session(tensor)) retire_optimizers(*session, tensor);
+    if (const auto session = session_that_cast(tensor)) retire_optimizers(*session, tensor);
     widen(tensor);
   }
 }

@@ -13,6 +13,8 @@ struct Session;
 // thread.
 
 bool was_cast_by_amp(const at::Tensor& tensor);
+/// The session that did so last; null if there was none, or if it is gone.
+std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor);
 /// Remembers all parameters and buffers of a model that `session` casts.
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session);
 /// Makes float32 again what amp cast in the model, and retires the optimizers of earlier calls that keep masters of its

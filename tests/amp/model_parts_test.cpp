@@ -1,0 +1,212 @@
+// Parts of a model that are saved and loaded by themselves, and models whose classes copy or destroy in their own way.
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "tests/amp/every_level.h"
+#include "tests/amp/saved.h"
+#include "tests/amp/warnings.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+/// An Mlp in the middle of its training.
+class ModelParts : public AtEveryLevel {
+ protected:
+  void SetUp() override {
+    AmpTest::SetUp();
+    auto sgd = std::make_unique<torch::optim::SGD>(model->parameters(), 0.1);
+    std::tie(net, opt) = amp::initialize(model, sgd, level(), quiet().loss_scale(8.0));
+    step(1);
+  }
+  void step(float factor) {
+    opt->zero_grad();
+    { amp::scale_loss(net->forward(features()).to(torch::kFloat).square().sum() * factor, opt).backward(); }
+    opt->step();
+  }
+  Mlp model;
+  amp::Model<Mlp> net{nullptr};
+  std::unique_ptr<torch::optim::SGD> opt;
+  /// A layer of fc1's shape as a program without amp has saved it.
+  torch::nn::Linear earlier{model->fc1->options};
+  std::string file = saved(earlier);
+
+  /// fc1 has the values of `earlier`, rounded once, and so has what the optimizer steps, which a step by 0 shows again.
+  void expect_loaded(const char* how) {
+    const auto stepped = amp::master_params(*opt);
+    for (int i = 0; i < 2; ++i) {
+      for (const bool bias : {false, true}) {
+        const Tensor& here = bias ? model->fc1->bias : model->fc1->weight;
+        const Tensor& expected = bias ? earlier->bias : earlier->weight;
+        EXPECT_TRUE(torch::equal(here, expected.to(here.scalar_type()))) << how << ", steps: " << i;
+        EXPECT_TRUE(torch::equal(stepped[bias], expected.to(stepped[bias].scalar_type()))) << how << ", steps: " << i;
+      }
+      step(0);
+    }
+  }
+  void spoil() {
+    const torch::NoGradGuard no_grad;
+    model->fc1->weight.fill_(9);
+    model->fc1->bias.fill_(9);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, ModelParts, kEveryLevel, [](const auto& test) { return test.param; });
+
+TEST_P(ModelParts, AreSavedInFloat32) {
+  const std::vector<std::string> files{saved(net->fc1), saved(model->fc1), saved(net->fc1.ptr())};
+  for (const auto& each : files) {
+    torch::nn::Linear plain(model->fc1->options);
+    restore(plain, each);
+    EXPECT_EQ(plain->weight.scalar_type(), torch::kFloat);
+    EXPECT_TRUE(torch::equal(plain->weight, model->fc1->weight.to(torch::kFloat)));
+    EXPECT_TRUE(torch::equal(plain->bias, model->fc1->bias.to(torch::kFloat)));
+  }
+}
+
+TEST_P(ModelParts, AreLoadedFromFloat32) {
+  const std::vector<std::pair<const char*, std::function<void()>>> ways{
+      {"by the holder", [&] { restore(net->fc1, file); }},
+      {"by the pointer", [&] { restore(net->fc1.ptr(), file); }},
+      {"by a base class",
+       [&] {
+         std::shared_ptr<torch::nn::Module> base = model->fc1.ptr();
+         restore(base, file);
+       }},
+      {"by load()",
+       [&] {
+         std::istringstream stream(file);
+         torch::serialize::InputArchive archive;
+         archive.load_from(stream);
+         model->fc1->load(archive);
+       }},
+      {"tensor by tensor",
+       [&] {
+         std::istringstream stream(file);
+         torch::serialize::InputArchive archive;
+         archive.load_from(stream);
+         archive.read("weight", net->fc1->weight);
+         archive.read("bias", net->fc1->bias);
+       }},
+      {"on a thread without casts", [&] { std::thread([&] { restore(net->fc1, file); }).join(); }}};
+  for (const auto& [how, load] : ways) {
+    spoil();
+    load();
+    expect_loaded(how);
+  }
+}
+
+TEST_P(ModelParts, OfAnotherShapeAreNotLoaded) {
+  if (model->fc1->weight.scalar_type() == torch::kFloat) return;  // LibTorch takes the file's shape over
+  torch::nn::Linear other(7, 5);
+  const std::string wrong = saved(other), before = bytes_of(*model);
+  EXPECT_TRUE(contains(message_of([&] { restore(net->fc1, wrong); }), "'fc1.weight'"));
+  EXPECT_EQ(bytes_of(*model), before);
+}
+
+TEST_P(ModelParts, OfNoInitializedModelAreSavedAndLoadedAsWithoutAmp) {
+  torch::nn::Linear half(6, 3), read(6, 3);
+  half->to(torch::kHalf);
+  read->to(torch::kHalf);
+  restore(read, saved(half));
+  EXPECT_EQ(read->weight.scalar_type(), torch::kHalf);
+  EXPECT_TRUE(torch::equal(read->weight, half->weight));
+  torch::nn::Linear empty(nullptr);
+  EXPECT_TRUE(contains(message_of([&] { saved(empty); }), "empty"));
+}
+
+// ---- classes that copy or destroy in their own way ----
+
+class OwnCopies : public AtEveryLevel {};
+INSTANTIATE_TEST_SUITE_P(Levels, OwnCopies, kEveryLevel, [](const auto& test) { return test.param; });
+
+/// Copied, it has weights of its own.
+struct DeepImpl : torch::nn::Module {
+  DeepImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  DeepImpl(const DeepImpl& other) : torch::nn::Module(), fc(register_module("fc", torch::nn::Linear(other.fc->options))) {}
+  Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Deep);
+TORCH_MODULE_IMPL(PatchedDeep, amp::Amped<DeepImpl>);  // AMP_MODULE under another name
+
+/// Copied, it has nothing registered, since its copy constructor leaves the base out.
+struct BaselessImpl : torch::nn::Module {
+  BaselessImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  BaselessImpl(const BaselessImpl& other) : torch::nn::Module(), fc(other.fc) {}
+  Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+};
+
+/// Copied, it shares all it has.
+struct SharingImpl : torch::nn::Module {
+  SharingImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  SharingImpl(const SharingImpl& other) : torch::nn::Module(other), fc(other.fc) {}
+  Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Sharing);
+
+TEST_P(OwnCopies, ThatDoNotShareParametersAreAnError) {
+  for (const bool enabled : {true, false}) {
+    Deep model;
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    const auto options = quiet().enabled(enabled);
+    const auto error = message_of([&] { (void)amp::initialize(model, sgd, level(), options); });
+    EXPECT_TRUE(contains(error, "does not share 'fc.weight'"));
+    EXPECT_TRUE(contains(error, "AMP_MODULE"));
+    EXPECT_EQ(model->fc->weight.scalar_type(), torch::kFloat) << "nothing is changed";
+    EXPECT_EQ(sgd.parameters().size(), 2u);
+    BaselessImpl baseless;
+    const auto of_struct = message_of([&] { (void)amp::initialize(baseless, level(), options); });
+    EXPECT_TRUE(contains(of_struct, "does not share 'fc.weight'"));
+  }
+}
+
+template <class Net>
+void expect_trains(const char* level) {
+  Net model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, level, quiet().loss_scale(8.0));
+  const Tensor before = net->forward(features()).to(torch::kFloat);
+  { amp::scale_loss(net->forward(features()).to(torch::kFloat).sum(), opt).backward(); }
+  opt.step();
+  EXPECT_FALSE(torch::equal(net->forward(features()).to(torch::kFloat), before));
+}
+
+TEST_P(OwnCopies, TrainWhereTheyShareOrAreNotMade) {
+  expect_trains<Sharing>(level());
+  expect_trains<PatchedDeep>(level());
+}
+
+struct DestroyedImpl : torch::nn::Module {
+  DestroyedImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  ~DestroyedImpl() override { ++destroyed; }
+  Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+  static inline int destroyed = 0;
+};
+TORCH_MODULE(Destroyed);
+TORCH_MODULE_IMPL(PatchedDestroyed, amp::Amped<DestroyedImpl>);
+
+template <class Net>
+std::string warnings_of(const char* level) {
+  CaughtWarnings warnings;
+  {
+    Net model;
+    auto net = amp::initialize(model, level, quiet());
+  }
+  return warnings.text;
+}
+
+TEST_P(OwnCopies, OfAClassWithADestructorAreWarnedOf) {
+  EXPECT_TRUE(contains(warnings_of<Destroyed>(level()), "DestroyedImpl, which declares a destructor"));
+  EXPECT_EQ(std::exchange(DestroyedImpl::destroyed, 0), 2) << "the model and its copy";
+  EXPECT_EQ(warnings_of<PatchedDestroyed>(level()), "");
+  EXPECT_EQ(std::exchange(DestroyedImpl::destroyed, 0), 1);
+  EXPECT_EQ(warnings_of<Mlp>(level()), "");
+}
+
+}  // namespace
+}  // namespace apex::test
