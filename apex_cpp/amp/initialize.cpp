@@ -77,12 +77,14 @@ void Initializer::check_kept_modules() const {
   std::set<std::string> modules;
   for (size_t i = 0; i < models_.size(); ++i) {
     for (const auto& item : models_[i]->named_parameters()) modules.insert(module_path_of(prefix_of(i) + item.key()));
+    for (const auto& item : models_[i]->named_buffers()) modules.insert(prefix_of(i) + item.key());
   }
   for (const auto& path : session_->settings.float32_modules) {
     const bool found = std::any_of(modules.begin(), modules.end(),
                                    [&](const std::string& module) { return !module.empty() && is_within(module, {path}); });
-    TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path, "' with parameters, which float32_modules names. ",
-                      "Give a path such as \"encoder.layers.0\", as named_modules() of the model has them",
+    TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path,
+                      "' with parameters, which float32_modules names, and no buffer of this name. Give a path such as "
+                      "\"encoder.layers.0\", as named_modules() of the model has them",
                       models_.size() > 1 ? ", after \"model0.\" for the first model." : ".");
   }
 }
@@ -97,6 +99,7 @@ void Initializer::check() {
   name_parameters();
   check_kept_modules();
   for (const auto* model : models_) check_model(*model, *session_);
+  check_ties(models_, *session_);
   std::unordered_set<const torch::optim::Optimizer*> seen;
   std::vector<torch::optim::Optimizer*> optimizers;
   for (const auto& [optimizer, own_class] : optimizers_) {
@@ -131,19 +134,35 @@ void Initializer::cast_models() {
   if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
   if (uses_huge_pages_) set_huge_pages(true);
   cast_on_this_thread(session_->cast_rules);
-  for (auto* model : models_) undo_earlier_casts(*model);
+  CastsInPlace to_float32(at::kFloat);
+  for (auto* model : models_) undo_earlier_casts(*model, to_float32);
   const auto& properties = session_->settings.properties;
   if (!properties.cast_model_type) return;
-  for (size_t i = 0; i < models_.size(); ++i) {
-    convert_others(*models_[i], *properties.cast_model_type, [&](const std::string& path, const torch::nn::Module& module) {
-      const bool is_kept_norm = properties.keep_batchnorm_fp32.value_or(false) && is_affine_batch_norm(module);
-      return is_kept_norm || is_within(prefix_of(i) + path, session_->settings.float32_modules);
-    });
-  }
+  convert_models(*properties.cast_model_type);
   for (const auto* model : models_) remember_casts(*model, session_);
   // MODEL-07. With masters the state stays as it is until it moves to them: FP32 need not be rounded to 16 bits on the way.
   if (session_->has_masters()) return;
   for (const auto& [optimizer, own_class] : optimizers_) match_state_to_params(*optimizer, /*has_masters=*/false);
+}
+
+void Initializer::convert_models(c10::ScalarType dtype) {
+  const ViewsOfBefore views(models_);
+  {
+    CastsInPlace casts(dtype);
+    for (size_t i = 0; i < models_.size(); ++i) {
+      convert_others(*models_[i], casts, [&](const std::string& path, const torch::nn::Module& module) {
+        const bool is_kept_norm =
+            session_->settings.properties.keep_batchnorm_fp32.value_or(false) && is_affine_batch_norm(module);
+        return is_kept_norm || is_within(prefix_of(i) + path, session_->settings.float32_modules);
+      });
+    }
+  }
+  views.warn_of_those_left(dtype);
+  std::vector<std::string> counters;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    for (const auto& name : low_precision_counters(*models_[i])) counters.push_back(prefix_of(i) + name);
+  }
+  warn_of_counters(counters, dtype);
 }
 
 ForwardCasts Initializer::forward_casts() const {

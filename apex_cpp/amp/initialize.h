@@ -52,6 +52,7 @@ class Initializer {
   void name_parameters();
   void check_kept_modules() const;
   void cast_models();
+  void convert_models(c10::ScalarType dtype);
   /// What every model's forward does from now on.
   ForwardCasts forward_casts() const;
 

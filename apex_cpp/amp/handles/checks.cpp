@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/handles/checks.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <torch/optim/lbfgs.h>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
@@ -7,7 +8,10 @@
 #include <apex_cpp/amp/tensors/grad_sync.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 
+#include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 namespace apex::amp::detail {
@@ -32,7 +36,84 @@ void check_not_wrapped(const std::string& name, const at::Tensor& param) {
       "…); auto ddp = DistributedDataParallel(net); to initialize again, end the DistributedDataParallel before.");
 }
 
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+void check_one_layout(const NamedTensor& a, const NamedTensor& b) {
+  TORCH_CHECK(at::get_overlap_status(a.second, b.second) != at::MemOverlapStatus::Partial, "amp::initialize found '", a.first,
+              "' of shape ", a.second.sizes(), " and '", b.first, "' of shape ", b.second.sizes(),
+              " in one memory, in different layouts: the cast to 16 bits would untie them. Keep one parameter, and take the "
+              "other from it in forward: torch::linear(x, encoder->weight.t()).");
+}
+
+std::string quoted(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text;
+}
+
+bool is_running_statistic(const std::string& name) {
+  const auto last = name.substr(name.rfind('.') + 1);
+  return last == "running_mean" || last == "running_var";
+}
+
 }  // namespace
+
+void check_ties(const std::vector<torch::nn::Module*>& models, const Session& session) {
+  const auto dtype = session.settings.properties.cast_model_type;
+  if (!dtype || !is_low_precision(*dtype)) return;
+  std::unordered_map<const c10::StorageImpl*, std::vector<NamedTensor>> in_memory;
+  for (const auto* model : models) {
+    for (const auto& each : tensors_of(*model)) {
+      if (!has_shared_memory(each.second) || !each.second.is_floating_point()) continue;
+      auto& others = in_memory[memory_of(each.second)];
+      for (const auto& other : others) check_one_layout(other, each);
+      others.push_back(each);
+    }
+  }
+}
+
+ViewsOfBefore::ViewsOfBefore(const std::vector<torch::nn::Module*>& models) {
+  for (const auto* model : models) {
+    for (const auto& each : tensors_of(*model)) tensors_.emplace_back(each, TensorTrace(each.second));
+  }
+}
+
+// A view has its base's version counter; a tensor that only `set_data` has tied, as pretrained weights, has its own.
+void ViewsOfBefore::warn_of_those_left(c10::ScalarType dtype) const {
+  std::vector<std::string> names;
+  for (const auto& [each, before] : tensors_) {
+    const bool has_moved = !before.same_memory(each.second);
+    const bool has_views = !each.second.unsafeGetTensorImpl()->version_counter().unique();
+    if (has_moved && has_views && before.memory_lives()) names.push_back(each.first);
+  }
+  if (names.empty()) return;
+  TORCH_WARN("amp::initialize has cast ", quoted(names), " to ", dtype,
+             ", and something holds a view of what they were before: a data member that the constructor made by view() or "
+             "detach(), or the graph of an earlier forward pass. The view keeps the values of now: training does not reach it. "
+             "Take views of parameters and buffers in forward, not in the constructor; keep copies of values by clone().");
+}
+
+std::vector<std::string> low_precision_counters(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  for (const auto& item : module.named_buffers()) {
+    const at::Tensor& buffer = item.value();
+    const bool may_count = is_low_precision(buffer.scalar_type()) && buffer.numel() == 1 && !is_running_statistic(item.key());
+    if (!may_count) continue;
+    const double value = buffer.item<double>();
+    if (std::isfinite(value) && value == std::floor(value)) names.push_back(item.key());
+  }
+  return names;
+}
+
+void warn_of_counters(const std::vector<std::string>& names, c10::ScalarType dtype) {
+  if (names.empty()) return;
+  TORCH_WARN(
+      "amp::initialize has cast the buffers ", quoted(names), " to ", dtype,
+      ". Each has one element, a whole number: a counter that grows by 1 stops at ", dtype == at::kHalf ? 2048 : 256,
+      " there. Register a counter as an integer, torch::zeros({}, torch::kLong), which no level casts, or keep it in FP32 by "
+      "its name: InitializeOptions().float32_modules({\"",
+      names.front(), "\"}).");
+}
 
 void check_model(const torch::nn::Module& module, const Session& session) {
   for (const auto& item : module.named_parameters()) check_not_wrapped(item.key(), item.value());
@@ -79,10 +160,12 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
 void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimizers, const Session& session) {
   if (!session.has_masters()) return;
   std::unordered_map<const at::TensorImpl*, size_t> owners;
+  std::unordered_map<const void*, size_t> owners_of_shared;  // by address: tied parameters have one master as well
   for (size_t i = 0; i < optimizers.size(); ++i) {
     for (const auto& group : optimizers[i]->param_groups()) {
       for (const auto& param : group.params()) {
-        const size_t owner = owners.try_emplace(param.unsafeGetTensorImpl(), i).first->second;
+        size_t owner = owners.try_emplace(param.unsafeGetTensorImpl(), i).first->second;
+        if (has_shared_memory(param)) owner = owners_of_shared.try_emplace(param.const_data_ptr(), owner).first->second;
         TORCH_CHECK(owner == i, "amp::initialize found the parameter ", session.name_of(param), " in optimizers ", owner,
                     " and ", i,
                     ", and two master weights of one parameter would write over each other. Give each parameter to one "

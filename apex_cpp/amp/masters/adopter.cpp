@@ -4,6 +4,7 @@
 #include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/steps_masters.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -151,9 +152,12 @@ void Adopter::adopt(torch::optim::Optimizer& optimizer, NewParam& param) {
 }
 
 void Adopter::give_master(torch::optim::Optimizer& optimizer, at::Tensor& param) {
-  const at::Tensor master = param.detach().clone().to(at::kFloat).requires_grad_();
+  TrainedParam* tied = has_shared_memory(param) ? table_.find_tied(param) : nullptr;
+  const at::Tensor values = tied ? tied->master.detach() : param.detach().clone().to(at::kFloat);
+  const at::Tensor master = at::Tensor(values).requires_grad_();
   rekey_param_state(optimizer, param, master);
-  table_.add(param, master);
+  table_.add(param, master).is_tied = tied;
+  if (tied) tied->is_tied = true;
   param = master;
 }
 

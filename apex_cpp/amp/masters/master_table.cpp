@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/where.h>
 #include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -129,6 +130,13 @@ std::optional<KnownParam> MasterTable::known_param(const at::Tensor& tensor) con
 
 TrainedParam* MasterTable::find(const at::Tensor& param) const { return find_in(by_param_, param); }
 TrainedParam* MasterTable::find_stepped(const at::Tensor& tensor) const { return find_in(by_stepped_, tensor); }
+
+TrainedParam* MasterTable::find_tied(const at::Tensor& param) const {
+  const auto all = with_masters();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const TrainedParam* each) { return are_tied(each->param, param); });
+  return found == all.end() ? nullptr : *found;
+}
 
 std::vector<TrainedParam*> MasterTable::with_masters_in(const ParamGroups& groups) const {
   std::vector<TrainedParam*> found;

@@ -30,6 +30,7 @@ struct TrainedParam {
   TensorTrace copied;     ///< of the master, when the parameter was made from it and frozen
   TensorTrace after;      ///< of the master, when they were taken
   at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
+  bool is_tied = false;   ///< it shares its memory with another parameter here, by `set_data`, as their masters do
 
   bool has_master() const { return master.defined(); }
   /// What the optimizer steps: the master, or the parameter itself.
@@ -78,6 +79,8 @@ class MasterTable {
   /// By the model's own parameter, and by what the optimizer steps; null if it is not here.
   TrainedParam* find(const at::Tensor& param) const;
   TrainedParam* find_stepped(const at::Tensor& tensor) const;
+  /// One with a master whose parameter `set_data` has tied to `param`; null if there is none.
+  TrainedParam* find_tied(const at::Tensor& param) const;
   /// By a master that is here, or by a former one or its parameter.
   std::optional<KnownParam> known_param(const at::Tensor& tensor) const;
 

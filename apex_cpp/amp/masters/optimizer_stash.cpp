@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "kernels/multi_tensor.h"
 
@@ -169,8 +170,10 @@ void OptimizerStash::take_layouts() {
 void OptimizerStash::copy_masters_to_model() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> masters, params;
+  std::unordered_set<const void*> tied;  // kernels write to each memory once
   for (TrainedParam* each : table_.with_masters()) {
     if (each->is_copied()) continue;
+    if (each->is_tied && !tied.insert(each->param.const_data_ptr()).second) continue;
     if (!each->param.requires_grad()) each->copied = TensorTrace(each->master);
     if (!each->param.is_non_overlapping_and_dense()) {  // kernels do not take gaps
       each->param.copy_(each->master);

@@ -27,12 +27,6 @@ void retire_optimizers(const Session& session, const at::Tensor& param) {
   }
 }
 
-void widen(const at::Tensor& tensor) {
-  if (!is_low_precision(tensor.scalar_type())) return;
-  tensor.mutable_grad().reset();
-  tensor.set_data(tensor.detach().to(at::kFloat));
-}
-
 }  // namespace
 
 bool was_cast_by_amp(const at::Tensor& tensor) {
@@ -51,11 +45,13 @@ void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Sessi
   for (const auto& [name, tensor] : tensors_of(module)) casts().sessions.set(tensor, session);
 }
 
-void undo_earlier_casts(torch::nn::Module& module) {
-  for (const auto& [name, tensor] : tensors_of(module)) {
+void undo_earlier_casts(torch::nn::Module& module, CastsInPlace& to_float32) {
+  for (auto& [name, tensor] : tensors_of(module)) {
     if (!was_cast_by_amp(tensor)) continue;
     if (const auto session = session_that_cast(tensor)) retire_optimizers(*session, tensor);
-    widen(tensor);
+    if (!is_low_precision(tensor.scalar_type())) continue;
+    tensor.mutable_grad().reset();
+    to_float32.cast(tensor);
   }
 }
 

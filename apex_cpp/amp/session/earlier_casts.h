@@ -2,6 +2,8 @@
 
 #include <torch/nn/module.h>
 
+#include <apex_cpp/amp/tensors/convert_network.h>
+
 #include <memory>
 
 namespace apex::amp::detail {
@@ -18,8 +20,8 @@ std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor);
 /// Remembers all parameters and buffers of a model that `session` casts.
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session);
 /// Makes float32 again what amp cast in the model, and retires the optimizers of earlier calls that keep masters of its
-/// parameters: these would write over the new ones, so their next use is an error.
-void undo_earlier_casts(torch::nn::Module& module);
+/// parameters: these would write over the new ones, so their next use is an error. `to_float32` is for all models of a call.
+void undo_earlier_casts(torch::nn::Module& module, CastsInPlace& to_float32);
 /// Drops what is remembered of tensors that are gone.
 void forget_dead_tensors();
 

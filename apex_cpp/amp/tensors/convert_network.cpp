@@ -3,21 +3,14 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include <apex_cpp/amp/tensors/batch_norm_module.h>
+#include <apex_cpp/amp/tensors/model_tensors.h>
 
 namespace apex::amp::detail {
 namespace {
-
-void cast_in_place(torch::Tensor& tensor, c10::ScalarType dtype) {
-  if (!tensor.defined() || !tensor.is_floating_point()) return;
-  // The gradient first: a float gradient on a half parameter would be taken for one of the new dtype.
-  if (tensor.grad().defined() && tensor.grad().is_floating_point()) {
-    tensor.mutable_grad() = tensor.grad().detach().to(dtype);
-  }
-  if (tensor.scalar_type() != dtype) tensor.set_data(tensor.detach().to(dtype));
-}
 
 template <class Rnn>
 bool flatten_if(torch::nn::Module& module) {
@@ -34,18 +27,27 @@ bool is_affine(const torch::nn::Module& module) {
 
 template <class Visit>
 void for_each_own_tensor(const torch::nn::Module& module, Visit&& visit) {
-  for (auto& item : module.named_parameters(/*recurse=*/false)) visit(item.value());
-  for (auto& item : module.named_buffers(/*recurse=*/false)) visit(item.value());
+  for (auto& item : module.named_parameters(/*recurse=*/false)) visit(item.key(), item.value());
+  for (auto& item : module.named_buffers(/*recurse=*/false)) visit(item.key(), item.value());
 }
 
-using Impls = std::unordered_set<const at::TensorImpl*>;
+/// Tensors that stay as they are.
+class Spared {
+ public:
+  void add(const at::Tensor& tensor) {
+    impls_.insert(tensor.unsafeGetTensorImpl());
+    if (has_shared_memory(tensor)) shared_.push_back(tensor);
+  }
+  /// Whether `tensor` is one of them, or tied to one.
+  bool has(const at::Tensor& tensor) const {
+    return impls_.count(tensor.unsafeGetTensorImpl()) > 0 ||
+           std::any_of(shared_.begin(), shared_.end(), [&](const at::Tensor& each) { return are_tied(each, tensor); });
+  }
 
-void convert_but(const Impls& kept, torch::nn::Module& module, c10::ScalarType dtype) {
-  const torch::NoGradGuard no_grad;
-  for_each_own_tensor(module, [&](torch::Tensor& tensor) {
-    if (!kept.count(tensor.unsafeGetTensorImpl())) cast_in_place(tensor, dtype);
-  });
-}
+ private:
+  std::unordered_set<const at::TensorImpl*> impls_;
+  std::vector<at::Tensor> shared_;
+};
 
 }  // namespace
 
@@ -55,28 +57,56 @@ bool is_affine_batch_norm(const torch::nn::Module& module) {
          is_affine<torch::nn::BatchNorm3dImpl>(module);
 }
 
-void convert_module(torch::nn::Module& module, c10::ScalarType dtype) { convert_but({}, module, dtype); }
+void CastsInPlace::cast(torch::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_floating_point()) return;
+  const torch::NoGradGuard no_grad;
+  // The gradient first: a float gradient on a half parameter would be taken for one of the new dtype.
+  if (tensor.grad().defined() && tensor.grad().is_floating_point()) {
+    tensor.mutable_grad() = tensor.grad().detach().to(dtype_);
+  }
+  if (tensor.scalar_type() == dtype_) return;
+  const bool is_shared = has_shared_memory(tensor);
+  const at::Tensor before = tensor.detach();
+  const auto tied =
+      std::find_if(shared_.begin(), shared_.end(), [&](const Shared& each) { return are_tied(each.before, before); });
+  tensor.set_data(tied == shared_.end() ? before.to(dtype_) : tied->after.detach());
+  if (is_shared && tied == shared_.end()) shared_.push_back({before, tensor});
+}
 
-void convert_others(torch::nn::Module& network, c10::ScalarType dtype, const SparesModule& spares) {
-  Impls kept;  // a tensor that a spared module shares with another one stays as well
+void convert_module(torch::nn::Module& module, c10::ScalarType dtype) {
+  CastsInPlace casts(dtype);
+  for_each_own_tensor(module, [&](const std::string&, torch::Tensor& tensor) { casts.cast(tensor); });
+}
+
+void convert_others(torch::nn::Module& network, CastsInPlace& casts, const SparesTensor& spares) {
+  Spared spared;  // a tensor that a spared module shares with another one stays as well
   network.apply([&](const std::string& path, torch::nn::Module& module) {
-    if (!spares(path, module)) return;
-    for_each_own_tensor(module, [&](const torch::Tensor& tensor) { kept.insert(tensor.unsafeGetTensorImpl()); });
+    const std::string prefix = path.empty() ? "" : path + ".";
+    for_each_own_tensor(module, [&](const std::string& name, const torch::Tensor& tensor) {
+      if (spares(prefix + name, module)) spared.add(tensor);
+    });
   });
-  network.apply([&](const std::string& path, torch::nn::Module& module) {
-    if (spares(path, module)) return;
-    convert_but(kept, module, dtype);
+  network.apply([&](const std::string&, torch::nn::Module& module) {
+    bool any = false;
+    for_each_own_tensor(module, [&](const std::string&, torch::Tensor& tensor) {
+      if (spared.has(tensor)) return;
+      casts.cast(tensor);
+      any = true;
+    });
     // cuDNN wants the weights of an RNN in one chunk; the cast gave each its own.
+    if (!any) return;
     flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) || flatten_if<torch::nn::RNNImpl>(module);
   });
 }
 
 void convert_network(torch::nn::Module& network, c10::ScalarType dtype) {
-  convert_others(network, dtype, [](const std::string&, const auto& module) { return is_affine_batch_norm(module); });
+  CastsInPlace casts(dtype);
+  convert_others(network, casts, [](const std::string&, const auto& module) { return is_affine_batch_norm(module); });
 }
 
 void convert_all(torch::nn::Module& network, c10::ScalarType dtype) {
-  convert_others(network, dtype, [](const auto&...) { return false; });
+  CastsInPlace casts(dtype);
+  convert_others(network, casts, [](const auto&...) { return false; });
 }
 
 }  // namespace apex::amp::detail

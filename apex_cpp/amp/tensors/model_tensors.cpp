@@ -17,6 +17,14 @@ at::Tensor widened(const at::Tensor& tensor) {
   return is_low_precision(tensor.scalar_type()) ? tensor.detach().to(at::kFloat) : tensor;
 }
 
+bool has_shared_memory(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() && tensor.storage().use_count() > 1;
+}
+
+bool are_tied(const at::Tensor& a, const at::Tensor& b) {
+  return has_shared_memory(a) && has_shared_memory(b) && at::get_overlap_status(a, b) == at::MemOverlapStatus::Full;
+}
+
 void give_each_element_memory(const at::Tensor& tensor) {
   if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
   const c10::InferenceMode off(false);  // memory that is made in it could not be written outside of it

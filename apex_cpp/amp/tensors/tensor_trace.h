@@ -19,6 +19,8 @@ class TensorTrace {
   /// Whether `tensor` is in the memory of that one, whatever was written to it.
   bool same_memory(const at::Tensor& tensor) const;
   bool still(const at::Tensor& tensor) const;
+  /// Whether anybody holds the memory still.
+  bool memory_lives() const { return memory_ && !memory_->expired(); }
 
  private:
   uint32_t version_ = 0;

@@ -1,0 +1,156 @@
+// Parameters and buffers with memory in common with other tensors, and buffers that 16 bits are too few for.
+#include "tests/amp/every_level.h"
+#include "tests/amp/warnings.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+class ModelMemory : public AtEveryLevel {
+ protected:
+  bool casts_model() const { return !casts_operators() && level() != std::string("O0"); }
+  bool has_masters() const { return casts_model() && level() != std::string("O3"); }
+  /// What `initialize` warns of for this model.
+  template <class Net>
+  std::string warnings_of(Net& model, const amp::InitializeOptions& options = quiet()) {
+    CaughtWarnings warnings;
+    auto net = amp::initialize(model, level(), options);
+    return warnings.text;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, ModelMemory, kEveryLevel, [](const auto& test) { return test.param; });
+
+// ---- views ----
+
+struct ViewingImpl : torch::nn::Module {
+  explicit ViewingImpl(bool keeps_view) {
+    scale = register_parameter("scale", torch::ones({6}));
+    table = register_buffer("table", torch::full({2, 3}, 0.5));
+    if (keeps_view) row = scale.view({1, 6}), column = table.select(1, 0);
+  }
+  Tensor forward(Tensor x) { return x * (row.defined() ? row : scale); }
+  Tensor scale, table, row, column;
+};
+TORCH_MODULE(Viewing);
+
+TEST_P(ModelMemory, ViewsFromTheConstructorAreWarnedOf) {
+  Viewing with(true), without(false);
+  const std::string text = warnings_of(with);
+  EXPECT_EQ(contains(text, "'scale', 'table'"), casts_model()) << text;
+  EXPECT_EQ(text.empty(), !casts_model());
+  EXPECT_EQ(warnings_of(without), "");
+}
+
+TEST_P(ModelMemory, PretrainedWeightsAndEarlierPassesAreNotTakenForViews) {
+  Mlp model;
+  const Tensor pretrained = torch::randn_like(model->fc1->weight).detach();
+  model->fc1->weight.set_data(pretrained);
+  model->forward(features()).sum().backward();
+  EXPECT_EQ(warnings_of(model), "");
+  EXPECT_EQ(warnings_of(model), "") << "initialized again";
+}
+
+// ---- parameters that set_data has tied ----
+
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    encoder = register_module("encoder", torch::nn::Linear(torch::nn::LinearOptions(6, 6).bias(false)));
+    decoder = register_module("decoder", torch::nn::Linear(torch::nn::LinearOptions(6, 6).bias(false)));
+    decoder->weight.set_data(encoder->weight);
+  }
+  Tensor forward(Tensor x) { return decoder(torch::tanh(encoder(x))); }
+  torch::nn::Linear encoder{nullptr}, decoder{nullptr};
+};
+TORCH_MODULE(Tied);
+
+/// As plain training does: the optimizer steps one memory by the gradient of each parameter, one after the other.
+TEST_P(ModelMemory, TiedParametersAreOneMemoryThatBothGradientsStep) {
+  constexpr double kRate = 0.125;
+  Tied model;
+  torch::optim::SGD sgd(model->parameters(), kRate);
+  auto [net, opt] = amp::initialize(model, sgd, level(), quiet().loss_scale(8.0));
+  for (int i = 0; i < 3; ++i) {
+    opt.zero_grad();
+    { amp::scale_loss(net->forward(features()).to(torch::kFloat).square().sum(), opt).backward(); }
+    const auto stepped = amp::master_params(opt);
+    ASSERT_EQ(stepped.size(), 2u);
+    Tensor expected = stepped[0].detach().clone();
+    for (const Tensor& each : stepped) expected.add_(each.grad(), -kRate);
+    opt.step();
+    for (const Tensor& each : amp::master_params(opt)) EXPECT_TRUE(torch::equal(each, expected)) << i;
+    const Tensor& weight = model->encoder->weight;
+    EXPECT_TRUE(torch::equal(weight, expected.to(weight.scalar_type()))) << i;
+    EXPECT_EQ(weight.const_data_ptr(), model->decoder->weight.const_data_ptr());
+  }
+}
+
+TEST_P(ModelMemory, TiesOutliveASecondInitialize) {
+  Tied model;
+  for (const char* each : {"O2", level()}) {
+    auto net = amp::initialize(model, each, quiet());
+    EXPECT_EQ(model->encoder->weight.const_data_ptr(), model->decoder->weight.const_data_ptr()) << each;
+  }
+}
+
+TEST_P(ModelMemory, TiesToAModuleInFloat32StayThere) {
+  Tied model;
+  auto net = amp::initialize(model, level(), quiet().float32_modules(std::vector<std::string>{"encoder"}));
+  EXPECT_EQ(model->decoder->weight.scalar_type(), torch::kFloat);
+  EXPECT_EQ(model->encoder->weight.const_data_ptr(), model->decoder->weight.const_data_ptr());
+}
+
+TEST_P(ModelMemory, TiesThatNoCastCanKeepAreAnError) {
+  Tied model;
+  model->decoder->weight.set_data(model->encoder->weight.detach().t());
+  const auto error = message_of([&] { (void)amp::initialize(model, level(), quiet()); });
+  EXPECT_EQ(contains(error, "'encoder.weight' of shape [6, 6] and 'decoder.weight'"), casts_model()) << error;
+  EXPECT_EQ(model->decoder->weight.const_data_ptr(), model->encoder->weight.const_data_ptr()) << "nothing is changed";
+}
+
+TEST_P(ModelMemory, TiedParametersInTwoOptimizersAreAnErrorWhereThereAreMasters) {
+  Tied model;
+  torch::optim::SGD first(model->encoder->parameters(), 0.1), second(model->decoder->parameters(), 0.1);
+  const auto error = message_of([&] { (void)amp::initialize(model, std::tie(first, second), level(), quiet()); });
+  EXPECT_EQ(contains(error, "two master weights of one parameter"), has_masters()) << error;
+}
+
+// ---- counters ----
+
+struct CountingImpl : torch::nn::Module {
+  CountingImpl() {
+    calls = register_buffer("calls", torch::full({1}, 2047.0));
+    average = register_buffer("average", torch::full({}, 0.25));
+    whole = register_buffer("whole", torch::zeros({}, torch::kLong));
+    norm = register_module("norm", torch::nn::BatchNorm1d(1));
+  }
+  Tensor forward(Tensor x) {
+    calls.add_(1);
+    return norm(x.sum(1, true));
+  }
+  Tensor calls, average, whole;
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+TORCH_MODULE(Counting);
+
+TEST_P(ModelMemory, ACounterIn16BitsIsWarnedOfByItsName) {
+  Counting model;
+  const std::string text = warnings_of(model);
+  EXPECT_EQ(contains(text, "has cast the buffers 'calls' to"), casts_model()) << text;
+  EXPECT_EQ(contains(text, std::string(level()) == "O5" ? "stops at 256" : "stops at 2048"), casts_model()) << text;
+  EXPECT_EQ(text.empty(), !casts_model());
+}
+
+TEST_P(ModelMemory, ACounterThatIsNamedStaysInFloat32) {
+  Counting model;
+  CaughtWarnings warnings;
+  auto net = amp::initialize(model, level(), quiet().float32_modules(std::vector<std::string>{"calls"}));
+  EXPECT_EQ(warnings.text, "");
+  EXPECT_EQ(model->calls.scalar_type(), torch::kFloat);
+  EXPECT_EQ(model->average.scalar_type() != torch::kFloat, casts_model()) << "the others are cast";
+  for (int i = 0; i < 3; ++i) net->forward(features());
+  EXPECT_EQ(net->calls.item<double>(), 2050);
+}
+
+}  // namespace
+}  // namespace apex::test
