@@ -196,6 +196,12 @@ class LARC : public detail::LarcBase<Opt> {
     return {};
   }
 
+  /// Adds a group, which a scheduler built on the wrapped optimizer before sees, too.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group) {
+    Base::add_param_group(group);
+    if (tie_) tie_->show_new_groups();
+  }
+
   const std::type_info* amp_handle_class() const override { return &typeid(LARC); }
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override {
     return std::make_unique<amp::AmpOptimizer<LARC>>(std::move(*this), session);

@@ -121,6 +121,7 @@ void AmpOptimizerBase::before_new_group(const torch::optim::OptimizerParamGroup&
 void AmpOptimizerBase::after_new_group(const torch::optim::OptimizerParamGroup& group) {
   stash_->adopt_new_params();
   stash_->set_aside_grads_of(group.params());
+  stash_->left_behind().show_new_groups();
   keep_casts();
 }
 

@@ -124,8 +124,9 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
     if (!zero_grad_with_amp(set_to_none)) Opt::zero_grad(set_to_none);
   }
 
-  /// Adds a group; its 16-bit parameters get masters. Errors, before anything is changed: TypeError for a parameter that is
-  /// neither 16-bit nor FP32, RuntimeError for one that the optimizer has already (Apex: APG-01..04).
+  /// Adds a group; its 16-bit parameters get masters. A scheduler built on the original before `initialize` sets its rate, too:
+  /// as for that scheduler, an original that still lives must be where it was. Errors, before anything is changed: TypeError
+  /// for a parameter that is neither 16-bit nor FP32, RuntimeError for one that the optimizer has already (Apex: APG-01..04).
   void add_param_group(const ParamGroup& group) {
     before_new_group(group);
     Opt::add_param_group(group);

@@ -4,6 +4,12 @@
 
 namespace apex::amp::detail {
 
+torch::optim::OptimizerOptions* LeftBehind::find(size_t group) const {
+  if (!handle || group >= handle->param_groups().size()) return nullptr;
+  auto& found = handle->param_groups()[group];
+  return found.has_options() ? &found.options() : nullptr;
+}
+
 torch::optim::OptimizerOptions& LeftBehind::target(size_t group) const {
   TORCH_CHECK(handle,
               "The optimizer that took this one's parameters (the handle of amp::initialize, or LARC) is gone, and its "
@@ -28,6 +34,12 @@ bool LeftBehind::Trap::sprung() const {
          param.grad()._version() != grad_version;
 }
 
+// The options go with the original.
+void LeftBehind::show_new_groups() {
+  if (options_.empty() || !handle) return;
+  for (size_t shown = options_.size(); shown < handle->param_groups().size(); ++shown) show_group(shown);
+}
+
 void refuse_original(const char* used) {
   TORCH_CHECK(false, used,
               " the optimizer that was passed to amp::initialize or LARC. Its parameters and state have moved to the returned "
@@ -38,7 +50,8 @@ void refuse_original(const char* used) {
 void LeftBehind::check() {
   const bool used = std::any_of(traps_.begin(), traps_.end(), [](const Trap& trap) { return trap.sprung(); });
   if (used) refuse_original("step() or zero_grad() was called on");
-  for (auto* options : options_) options->forward_changes();
+  for (auto* options : options_) options->agree_with_handle();
+  show_new_groups();
 }
 
 }  // namespace apex::amp::detail

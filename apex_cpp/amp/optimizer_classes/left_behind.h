@@ -9,6 +9,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -41,23 +42,32 @@ struct OptionsOf<Opt, std::void_t<decltype(options_of(std::declval<const Opt*>()
 class LeftBehindOptions {
  public:
   virtual ~LeftBehindOptions() = default;
-  /// Carries what was written into these options since the last call over to the handle's.
-  virtual void forward_changes() = 0;
+  /// Carries what was written into these options since the last call over to the handle's, and takes over what the handle's
+  /// have become: whatever is written next differs from it, or changes nothing.
+  virtual void agree_with_handle() = 0;
 };
 
 /// The tie between the optimizer the user passed in and the handle that replaced it: a learning rate set on the original
-/// reaches the handle, and a `step` or `zero_grad` called on the original by mistake is noticed.
+/// reaches the handle, groups added to the handle show in the original, and a `step` or `zero_grad` called on the original by
+/// mistake is noticed.
 class LeftBehind {
  public:
   /// The handle, kept up to date when it moves; null once it is gone.
   torch::optim::Optimizer* handle = nullptr;
+  /// Adds a group to the original for the handle's group of this index.
+  std::function<void(size_t)> show_group;
 
+  /// The handle's options of a group; null where it has no such group any more.
+  torch::optim::OptimizerOptions* find(size_t group) const;
   torch::optim::OptimizerOptions& target(size_t group) const;
   void add(LeftBehindOptions* options) { options_.push_back(options); }
   void remove(LeftBehindOptions* options);
   /// A parameter for a group of the original: `step` and `zero_grad` leave a trace on it.
   at::Tensor make_trap();
-  /// Carries changed options over. Errors: RuntimeError if the original optimizer was stepped or zeroed since `initialize`.
+  /// Groups that the handle has got show in the original, too, so that a scheduler built on it sets their rates. Nothing where
+  /// the original is gone. One that still has its groups must be where it was, as a scheduler needs it to be.
+  void show_new_groups();
+  /// Has options and groups agree. Errors: RuntimeError if the original optimizer was stepped or zeroed since `initialize`.
   void check();
 
  private:
@@ -108,23 +118,32 @@ class ForwardingOptions final : public Options, public LeftBehindOptions {
   /// Of the original nothing is left to save.
   void serialize(torch::serialize::OutputArchive&) const override { refuse_original("torch::save was given"); }
 
-  void forward_changes() override {
+  void agree_with_handle() override {
+    auto* target = dynamic_cast<Options*>(tie_->find(group_));
+    if (!target) return;
     if constexpr (kIsComparable<Options>) {
-      forward_all();
+      agree_on_all(*target);
     } else if constexpr (kHasLr<Options>) {
-      if (Options::get_lr() != seen_.get_lr()) set_lr(Options::get_lr());
+      agree_on_lr(*target);
     }
   }
 
  private:
-  void forward_all() {
+  void agree_on_all(Options& target) {
     Options& mine = *this;
-    if (mine == seen_) return;
-    auto& target = static_cast<Options&>(tie_->target(group_));
-    const double lr = Options::get_lr() != seen_.get_lr() ? Options::get_lr() : target.get_lr();
-    target = mine;
-    target.set_lr(lr);
-    seen_ = mine;
+    if (!(mine == seen_)) {
+      const double lr = Options::get_lr() != seen_.get_lr() ? Options::get_lr() : target.get_lr();
+      target = mine;
+      target.set_lr(lr);
+    }
+    if (!(mine == target)) mine = target;
+    if (!(seen_ == target)) seen_ = target;
+  }
+
+  void agree_on_lr(Options& target) {
+    if (Options::get_lr() != seen_.get_lr()) target.set_lr(Options::get_lr());
+    Options::set_lr(target.get_lr());
+    seen_.set_lr(target.get_lr());
   }
 
   Options seen_;
@@ -147,7 +166,8 @@ struct Defaults : torch::optim::Optimizer {
   }
 };
 
-/// Refills `original`, whose groups were moved into the handle, with forwarding options and traps, group by group.
+/// Refills `original`, whose groups were moved into the handle, with forwarding options and traps, group by group. What is
+/// added to the handle later goes the same way.
 template <class Opt>
 void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& handle, const std::shared_ptr<LeftBehind>& tie) {
   using Options = typename OptionsOf<Opt>::type;
@@ -155,12 +175,15 @@ void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& ha
   if (const auto* defaults = dynamic_cast<const Options*>(Defaults::of(handle).get()))
     Defaults::of(original) = std::make_unique<ReadOnlyDefaults<Options>>(*defaults);
   original.param_groups().clear();
-  const auto& groups = handle.param_groups();
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const auto& options = static_cast<const Options&>(groups[i].options());
-    original.param_groups().emplace_back(std::vector<at::Tensor>{tie->make_trap()},
-                                         std::make_unique<ForwardingOptions<Options>>(options, tie, i));
-  }
+  tie->handle = &handle;
+  tie->show_group = [&original, weak_tie = std::weak_ptr<LeftBehind>(tie)](size_t group) {
+    if (original.param_groups().size() != group) return;  // it was moved from
+    const auto owner = weak_tie.lock();
+    const auto& options = static_cast<const Options&>(owner->target(group));
+    original.param_groups().emplace_back(std::vector<at::Tensor>{owner->make_trap()},
+                                         std::make_unique<ForwardingOptions<Options>>(options, owner, group));
+  };
+  for (size_t i = 0; i < handle.param_groups().size(); ++i) tie->show_group(i);
 }
 
 }  // namespace detail
