@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/scaling/overflow_exchange.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 
 #include <algorithm>
 #include <exception>
@@ -144,7 +145,9 @@ void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain
   const detail::BackwardScope scope(create_graph);
   scaled_.backward(gradient, retain_graph, create_graph, inputs);
   // A graph may go on from gradients that have one: these are joined when the block ends.
-  if (!open_ || create_graph) return;
+  if (create_graph || !session_->enabled()) return;
+  part_grads();
+  if (!open_) return;
   for (const auto& stash : stashes_) stash->join_delayed_passes(session_->scaler(options_.loss_id()));
 }
 
@@ -165,12 +168,20 @@ bool ScaledLoss::has_grads() const {
   return std::any_of(stashes_.begin(), stashes_.end(), [](const auto& stash) { return stash->has_grads(); });
 }
 
+// Those of all optimizers together: they may train one side of a sum each. Autograd's own next pass adds to gradients in place.
+void ScaledLoss::part_grads() const {
+  detail::GradsApart grads;
+  for (const auto& stash : stashes_) stash->add_params_to(grads);
+  grads.part();
+}
+
 void ScaledLoss::leave() {
   const disable_casts casts_off;
   LossScaler& scaler = session_->scaler(options_.loss_id());
   release_bystanders();
   use_.check(has_grads());
   for (const auto& stash : stashes_) stash->check_grads_dense();
+  part_grads();
   const auto waits = [](const auto& stash) { return stash->waits_for_other_ranks(); };
   if (options_.delay_unscale() || std::any_of(stashes_.begin(), stashes_.end(), waits)) {
     for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler);

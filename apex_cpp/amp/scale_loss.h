@@ -106,7 +106,8 @@ class OptimizerList {
 /// those of earlier passes out at the start; `backward` puts those of passes with `delay_unscale` back, in this pass's scale,
 /// into sums (SL-09). So a program that writes gradients inside the block, say averages over processes, writes scaled ones;
 /// unscaled ones are written after it. For a gradient penalty, divide what `torch::autograd::grad` gives
-/// for `tensor()` by `amp::loss_scaler(id).loss_scale()` (BUG-17).
+/// for `tensor()` by `amp::loss_scaler(id).loss_scale()` (BUG-17). Where autograd has given several of the optimizers'
+/// parameters one buffer as their gradients, as for `a.t() + b.t()`, all but the first get a copy.
 class ScaledLoss {
  public:
   ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options);
@@ -137,6 +138,7 @@ class ScaledLoss {
   void abandon();
   bool needs_amp() const;
   bool has_grads() const;
+  void part_grads() const;
   void find_bystanders();
   void release_bystanders();
   void update_scale(LossScaler& scaler);

@@ -20,8 +20,10 @@ namespace apex::contrib {
 namespace {
 
 std::vector<at::Tensor> grads_of(const std::vector<at::Tensor>& parameters) {
+  const auto each_once = amp::detail::listed_once(parameters);
+  amp::detail::part_grads(each_once);
   std::vector<at::Tensor> grads;
-  for (const at::Tensor& parameter : amp::detail::listed_once(parameters)) {
+  for (const at::Tensor& parameter : each_once) {
     const at::Tensor& grad = parameter.grad();
     if (!grad.defined()) continue;
     TORCH_CHECK_VALUE(grad.layout() == at::kStrided, "clip_grad_norm_: the gradient of a parameter of shape ",

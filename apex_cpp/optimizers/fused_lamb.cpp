@@ -1,5 +1,6 @@
 #include <apex_cpp/optimizers/fused_lamb.h>
 
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/optimizers/detail/class_functions.h>
 #include <apex_cpp/optimizers/detail/lamb_steps.h>
 #include <apex_cpp/optimizers/detail/read_optimizer.h>
@@ -40,6 +41,7 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
 }
 
 void FusedLAMB::update() {
+  if (!master_step.grads_in_model) amp::detail::part_grads_of_groups(param_groups_);  // gradients may hold the updates
   std::vector<std::vector<detail::LaunchSet>> sets;
   for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
   kernels::StepControl scaling;

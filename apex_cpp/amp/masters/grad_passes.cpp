@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp/masters/clipping.h>
+#include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <apex_cpp/amp/tensors/listed_once.h>
 
 #include <utility>
@@ -9,7 +10,9 @@
 namespace apex::amp::detail {
 namespace {
 
+// To be worked on in place.
 std::vector<at::Tensor> grads_of(const ParamGroups& groups) {
+  part_grads_of_groups(groups);
   std::vector<at::Tensor> grads;
   for (const auto& param : params_of(groups)) {
     if (param.grad().defined()) grads.push_back(param.grad());

@@ -261,6 +261,14 @@ void OptimizerStash::check_grads_dense() const {
   }
 }
 
+void OptimizerStash::add_params_to(GradsApart& grads) const {
+  if (session_->has_masters()) {
+    for (const TrainedParam* each : table_.all()) grads.add(each->param);
+  } else if (handle()) {
+    for (const auto& group : handle()->param_groups()) grads.add(group.params());
+  }
+}
+
 void OptimizerStash::abandon_backward() { passes_.inside() ? passes_.abandon() : zero_grad(/*set_to_none=*/true); }
 
 double OptimizerStash::clip_grad_norm(double max_norm) {

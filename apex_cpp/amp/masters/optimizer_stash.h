@@ -21,6 +21,8 @@
 
 namespace apex::amp::detail {
 
+class GradsApart;
+
 /// What amp keeps beside one optimizer (Apex's stash), put together of its parts: the table of its parameters, the way of their
 /// gradients from backward passes to a step, and the gate before the step. Owned by the optimizer's handle and shared with open
 /// guards.
@@ -81,6 +83,8 @@ class OptimizerStash : public KeepsMasters {
   bool waits_for_other_ranks() const { return unreduced_param().defined(); }
   /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
   void check_grads_dense() const;
+  /// Adds the model's parameters, whose gradients amp and autograd work on in place.
+  void add_params_to(GradsApart& grads) const;
   /// `backward` has run in the block.
   void join_delayed_passes(const LossScaler& scaler) { passes_.join(scaler); }
   void exit_backward(LossScaler& scaler) { passes_.exit(scaler); }

@@ -1,9 +1,14 @@
 #include <apex_cpp/amp/tensors/grad_kernels.h>
 
 #include <ATen/ops/any.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "kernels/multi_tensor.h"
 #include "kernels/plan/reuse.h"
@@ -27,6 +32,59 @@ void PassGrads::add(const at::Tensor& param, const at::Tensor& stash) {
   if (!stash.defined()) return fresh.push_back(grad);
   again.push_back(grad);
   stashed.push_back(in_layout_of(stash, grad));
+}
+
+namespace {
+
+/// The memory of one gradient.
+struct Span {
+  const char* begin;
+  const char* end;
+  at::Tensor param;
+};
+
+Span span_of(const at::Tensor& param) {
+  const at::Tensor& grad = param.grad();
+  int64_t last = 0;
+  for (int64_t dim = 0; dim < grad.dim(); ++dim) last += (grad.size(dim) - 1) * grad.stride(dim);
+  const char* begin = static_cast<const char*>(grad.const_data_ptr());
+  return {begin, begin + (last + 1) * static_cast<int64_t>(grad.element_size()), param};
+}
+
+bool is_held_elsewhere(const at::Tensor& grad) {
+  if (!grad.defined() || grad.layout() != at::kStrided || grad.numel() == 0 || grad.is_meta()) return false;
+  return grad.use_count() > 1 || grad.storage().use_count() > 1;
+}
+
+}  // namespace
+
+void GradsApart::add(at::TensorList params) {
+  for (const at::Tensor& param : params) {
+    if (is_held_elsewhere(param.grad())) held_elsewhere_.push_back(param);
+  }
+}
+
+// Addresses of different devices do not meet.
+void GradsApart::part() {
+  const auto params = std::exchange(held_elsewhere_, {});
+  if (params.size() < 2) return;
+  std::vector<Span> spans;
+  for (const at::Tensor& param : params) spans.push_back(span_of(param));
+  std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return std::less<>()(a.begin, b.begin); });
+  const Span* last = &spans.front();
+  for (const Span& span : spans) {
+    if (std::less_equal<>()(last->end, span.begin)) {
+      last = &span;
+    } else if (!span.param.is_same(last->param)) {
+      span.param.mutable_grad() = span.param.grad().detach().clone();
+    }
+  }
+}
+
+void part_grads(at::TensorList params) {
+  GradsApart grads;
+  grads.add(params);
+  grads.part();
 }
 
 at::Tensor unread_flag(const at::Tensor& like) { return at::zeros({1}, like.options().dtype(at::kInt).requires_grad(false)); }

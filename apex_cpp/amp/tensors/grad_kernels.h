@@ -27,6 +27,28 @@ struct PassGrads {
   void add(const at::Tensor& param, const at::Tensor& stash);
 };
 
+/// Finds gradients that share memory, and parts them. Autograd hands one buffer to both sides of a sum of views, such as
+/// `u.view(…) + v.view(…)` or `a.t() + b.t()`, and work in place on both gradients would reach it twice.
+class GradsApart {
+ public:
+  /// Notes the parameters whose gradients, or memory of these, something else holds as well. Reads two counts a parameter.
+  void add(at::TensorList params);
+  /// Of the gradients that overlap, all but the first are replaced by copies. No synchronisation.
+  void part();
+
+ private:
+  std::vector<at::Tensor> held_elsewhere_;
+};
+
+/// Parts the gradients of these parameters, or of those of an optimizer's groups.
+void part_grads(at::TensorList params);
+template <class ParamGroups>
+void part_grads_of_groups(const ParamGroups& groups) {
+  GradsApart grads;
+  for (const auto& group : groups) grads.add(group.params());
+  grads.part();
+}
+
 /// A found_inf for calls whose overflow nobody asks for, on the device of `like`.
 at::Tensor unread_flag(const at::Tensor& like);
 

@@ -103,6 +103,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
   }
   check_no_float16(optimizer);
   check_reduced(optimizer);
+  part_grads_of_groups(optimizer.param_groups());
   const at::NoGradGuard no_grad;
   ByDevice grads;
   std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // kernels take no memory with gaps
