@@ -55,6 +55,15 @@ std::vector<int> ranks_with_overflow(const LossScaler& scaler, const std::vector
   return ranks;
 }
 
+void warn_of_scaled_graph(const LossScaler& scaler, int64_t loss_id) {
+  if (scaler.loss_scale() == 1.0) return;
+  TORCH_WARN_ONCE("amp: backward(create_graph=true) of a scaled loss gives gradients that carry the loss scale, now ",
+                  scaler.loss_scale(),
+                  ", and a penalty made from them carries it, too. Make the penalty before the block: divide what "
+                  "torch::autograd::grad({loss * scale}, …) returns by the scale, in float32, where scale is amp::loss_scaler(",
+                  loss_id, ").loss_scale(); then give the loss with its penalty to amp::scale_loss.");
+}
+
 }  // namespace
 
 ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options)
@@ -144,6 +153,7 @@ void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain
   TORCH_CHECK(scaled_.defined(), "backward() was called on a ScaledLoss that was moved from.");
   const detail::BackwardScope scope(create_graph);
   scaled_.backward(gradient, retain_graph, create_graph, inputs);
+  if (create_graph && open_) warn_of_scaled_graph(session_->scaler(options_.loss_id()), options_.loss_id());
   // A graph may go on from gradients that have one: these are joined when the block ends.
   if (create_graph || !session_->enabled()) return;
   part_grads();

@@ -121,7 +121,8 @@ class ScaledLoss {
   const at::Tensor& tensor() const { return scaled_; }
   /* implicit */ operator const at::Tensor&() const { return scaled_; }
 
-  /// `torch::Tensor::backward` of the scaled loss.
+  /// `torch::Tensor::backward` of the scaled loss. With `create_graph` and a loss scale other than 1 a warning, once in a
+  /// process: a penalty made from the gradients would carry the scale.
   void backward(const at::Tensor& gradient = {}, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
                 std::optional<at::TensorList> inputs = std::nullopt) const;
 

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "tests/amp/warnings.h"
 #include "tests/known_bugs/known_bugs.h"
 
 namespace apex::test {
@@ -78,6 +79,53 @@ TEST_F(KnownBugs, Bug17AGradientPenaltyIsUnscaledWithTheScalersScale) {
     const Tensor got = model->parameters()[i].grad(), want = plain->parameters()[i].grad();
     ASSERT_EQ(got.defined(), want.defined()) << i;
     EXPECT_TRUE(!got.defined() || torch::allclose(got, want, 1e-5, 1e-6)) << i;
+  }
+}
+
+// The lines of the page on programs, against a plain program in FP32.
+TEST_F(KnownBugs, Bug17APenaltyOnTheWeightsGradientsIsMadeBeforeTheBlock) {
+  const auto with_penalty = [](Mlp& model, const auto& forward, double scale) {
+    const Tensor loss = forward(features()).to(torch::kFloat).square().mean();
+    Tensor penalty = torch::zeros({});
+    for (const auto& grad : torch::autograd::grad({loss * scale}, model->parameters(), {}, true, /*create_graph=*/true)) {
+      penalty = penalty + (grad.to(torch::kFloat) / scale).square().sum();
+    }
+    return loss + 0.1 * penalty;
+  };
+  Mlp plain;
+  with_penalty(
+      plain, [&](const Tensor& x) { return plain->forward(x); }, 1)
+      .backward();
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    SetUp();
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale("dynamic").max_loss_scale(1024.0));
+    const Tensor loss = with_penalty(
+        model, [&net = net](const Tensor& x) { return net->forward(x); }, 1024);
+    { amp::scale_loss(loss, opt).backward(); }
+    const auto params = amp::master_params(opt);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Tensor want = plain->parameters()[i].grad(), got = params[i].grad().to(torch::kFloat);
+      // Off by the loss scale would be off by 1024. Operators round to 11 or 8 bits, a dozen times one after the other.
+      const double rounding = level[1] == '0' ? 1e-5 : level[1] < '4' ? 12 * 0x1p-11 : 12 * 0x1p-8;
+      EXPECT_LT((got - want).norm().item<double>(), rounding * want.norm().item<double>()) << level << " " << i;
+    }
+  }
+}
+
+TEST_F(KnownBugs, Bug17GradientsWithAGraphThatCarryTheScaleAreWarnedOf) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    for (const double scale : {1.0, 8.0}) {
+      Mlp model;
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(scale));
+      CaughtWarnings warnings;
+      { amp::scale_loss(net->forward(features()).square().mean(), opt).backward({}, true, /*create_graph=*/true); }
+      EXPECT_EQ(warnings.text.find("now 8, and a penalty made from them carries it, too") != std::string::npos, scale != 1)
+          << level;
+      model->zero_grad();
+    }
   }
 }
 
