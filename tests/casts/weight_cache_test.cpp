@@ -64,6 +64,24 @@ TEST_F(WeightCacheTest, OtherDataIsSeen) {  // BUG-02: the accumulator is anothe
   EXPECT_TRUE(torch::equal(weight.grad(), torch::ones({4, 3})));
 }
 
+// As parameters that lie in one flat buffer: the storage and its version stay.
+TEST_F(WeightCacheTest, OtherDataInTheSameStorageIsSeen) {
+  const Tensor flat = torch::arange(64, torch::kFloat);
+  const auto expect_present = [&](const char* what, const Tensor& data) {
+    weight.set_data(data);
+    for (const uint64_t forward : {1, 2}) {
+      const Tensor now = cast(torch::kHalf, forward);
+      EXPECT_EQ(now.sizes(), data.sizes()) << what;
+      EXPECT_TRUE(torch::equal(now, data.to(torch::kHalf))) << what << ", forward " << forward;
+    }
+  };
+  expect_present("first", flat.narrow(0, 0, 16).view({4, 4}));
+  expect_present("offset", flat.narrow(0, 16, 16).view({4, 4}));
+  expect_present("sizes", flat.narrow(0, 16, 8).view({4, 2}));
+  expect_present("strides", flat.narrow(0, 16, 8).view({2, 4}).t());
+  expect_present("more dimensions", flat.narrow(0, 16, 8).view({2, 1, 2, 1, 2, 1}));
+}
+
 TEST_F(WeightCacheTest, AnEntryMadeWithoutGradientsIsReplacedForTraining) {  // CACHE-05, CACHE-06
   {
     const torch::NoGradGuard no_grad;

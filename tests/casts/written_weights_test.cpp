@@ -108,6 +108,23 @@ TEST_P(WrittenWeights, AHandleSeesThemBetweenEvaluationsWithGradients) {
   }
 }
 
+// All weights in one flat buffer, of which the program takes another part.
+TEST_P(WrittenWeights, OtherDataInTheSameStorageIsSeen) {
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
+  int64_t total = 0;
+  for (const auto& p : model->parameters()) total += p.numel();
+  const Tensor flat = torch::randn({2 * total});
+  for (const int64_t start : {int64_t{0}, total}) {
+    int64_t place = start;
+    for (auto& p : model->parameters()) {
+      p.set_data(flat.narrow(0, place, p.numel()).view(p.sizes()));
+      place += p.numel();
+    }
+    expect_present_weights(model, model, "the original");
+    expect_present_weights(net, model, "the handle");
+  }
+}
+
 TEST_P(WrittenWeights, TheOriginalSeesThemAfterClearCastCache) {
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
   model->forward(features());

@@ -110,7 +110,7 @@ bool CastRules::may_be_weight(const at::Tensor& tensor) {
 }
 
 at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const {
-  if (tensor.is_inference() || !tensor.has_storage()) return {};
+  if (tensor.is_inference() || !tensor.has_storage() || tensor.is_nested()) return {};
   const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit) : at::Tensor();
   const at::Tensor base(tensor._base());

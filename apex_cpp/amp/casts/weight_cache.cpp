@@ -8,7 +8,7 @@
 namespace apex::amp::detail {
 
 bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward) const {
-  if (!trace.still(tensor)) return false;
+  if (!trace.still(tensor) || !place.is_of(tensor)) return false;
   const bool is_of_this_forward = in_forward != 0 && forward == in_forward;
   if (!at::GradMode::is_enabled()) return is_of_this_forward;
   return tensor.requires_grad() == requires_grad && (kept || is_of_this_forward);
@@ -42,7 +42,7 @@ at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, ui
   hit = cast.defined();
   if (hit) return cast;
   cast = weight.to(dtype);
-  Entry entry{TensorTrace(weight), cast.requires_grad(), false, forward, cast};
+  Entry entry{TensorTrace(weight), Place(weight), cast.requires_grad(), false, forward, cast};
   const std::lock_guard<std::mutex> lock(mutex_);
   entry.kept = kept_.has(weight);
   if (!entry.kept && forward == 0) return cast;

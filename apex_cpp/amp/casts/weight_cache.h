@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <apex_cpp/amp/tensors/tensor_trace.h>
 #include <apex_cpp/amp/tensors/weak_tensor_map.h>
+#include <c10/util/DimVector.h>
 
 #include <cstdint>
 #include <mutex>
@@ -13,10 +14,10 @@ namespace apex::amp::detail {
 /// 16-bit copies of FP32 weights, so that a weight is cast once an iteration and all of its uses share one cast node
 /// (CACHE-01, CACHE-08). Apex: `_amp_state.handle.cache`.
 ///
-/// An entry holds for one tensor, dtype, storage and version, so a weight that was written in place, loaded, or given other
-/// data is cast anew (Apex returned the old values: CACHE-07). In grad mode it must also require grad as the weight does
-/// (CACHE-05). A write through `tensor.data()`, as `torch::optim::SGD` does it, leaves no trace; therefore an entry outlives
-/// the forward pass of a handle in which it was made only
+/// An entry holds for one tensor, dtype, storage, place in the storage and version, so a weight that was written in place,
+/// loaded, or given other data is cast anew (Apex returned the old values: CACHE-07). In grad mode it must also require grad as
+/// the weight does (CACHE-05). A write through `tensor.data()`, as `torch::optim::SGD` does it, leaves no trace; therefore an
+/// entry outlives the forward pass of a handle in which it was made only
 /// - in grad mode, so that an iteration shares its casts, and
 /// - for a weight that an optimizer of amp's trains: its `step` and `zero_grad`, and both ends of `scale_loss`, clear.
 /// A later forward pass of a handle that finds such an entry writes the weight's present values into it. So a handle always
@@ -36,8 +37,19 @@ class WeightCache {
   size_t size() const;
 
  private:
+  /// Where a tensor lies in its storage: `set_data` may give a weight another place in the same one.
+  struct Place {
+    explicit Place(const at::Tensor& tensor)
+        : offset(tensor.storage_offset()), sizes(tensor.sizes()), strides(tensor.strides()) {}
+    bool is_of(const at::Tensor& tensor) const {
+      return tensor.storage_offset() == offset && tensor.sizes() == sizes && tensor.strides() == strides;
+    }
+    int64_t offset;
+    c10::DimVector sizes, strides;
+  };
   struct Entry {
     TensorTrace trace;   // of the weight
+    Place place;         // of the weight
     bool requires_grad;  // of `cast`
     bool kept;           // beyond the forward pass
     uint64_t forward;    // in which `cast` was last written
