@@ -79,6 +79,7 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
     return;
   }
   const LossScaler& scaler = session_->scaler(options_.loss_id());
+  if (session_->patches_functions()) session_->custom_functions.look(loss, options_.loss_id());
   detail::check_capture(scaler, "amp::scale_loss", loss.device());
   const double scale = scaler.loss_scale();
   const at::Tensor loss32 = loss.to(at::kFloat);

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <cstring>
+#include <typeinfo>
 
 namespace apex::amp::detail {
 namespace {
@@ -39,5 +41,12 @@ NodeRanges& nodes_of_handles() {
   static NodeRanges nodes;
   return nodes;
 }
+
+NodeRanges& nodes_with_custom_fwd() {
+  static NodeRanges nodes;
+  return nodes;
+}
+
+bool is_custom_function(const torch::autograd::Node& node) { return std::strstr(typeid(node).name(), "CppNode") != nullptr; }
 
 }  // namespace apex::amp::detail

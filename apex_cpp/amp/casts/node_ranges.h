@@ -32,5 +32,10 @@ class NodeRanges {
 NodeRanges& nodes_without_casts();
 /// Of handles' forward passes.
 NodeRanges& nodes_of_handles();
+/// Of functions of the program's own whose forward is written with `custom_fwd`.
+NodeRanges& nodes_with_custom_fwd();
+
+/// Whether the node is a C++ `torch::autograd::Function`'s, `torch::autograd::CppNode<Function>`.
+bool is_custom_function(const torch::autograd::Node& node);
 
 }  // namespace apex::amp::detail

@@ -8,9 +8,7 @@
 #include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <atomic>
-#include <cstring>
 #include <mutex>
-#include <typeinfo>
 #include <utility>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
@@ -88,7 +86,7 @@ std::shared_ptr<torch::autograd::Node> node_that_computes_again(const ThreadCast
   if (!at::GradMode::is_enabled()) return nullptr;
   if (!here.plain_pass && torch::autograd::get_current_graph_task_keep_graph()) return nullptr;
   auto node = torch::autograd::get_current_node();
-  return node && std::strstr(typeid(*node).name(), "CppNode") ? node : nullptr;
+  return node && is_custom_function(*node) ? node : nullptr;
 }
 
 // Neither autograd's threads nor those that share an operator's work are the program's own.

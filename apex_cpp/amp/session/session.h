@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
+#include <apex_cpp/amp/casts/custom_functions.h>
 #include <apex_cpp/amp/scaling/loss_scaler.h>
 #include <apex_cpp/amp/session/keeps_masters.h>
 #include <apex_cpp/amp/tensors/parameter_names.h>
@@ -26,6 +27,7 @@ struct Session : std::enable_shared_from_this<Session> {
   std::shared_ptr<ParameterNames> parameter_names = std::make_shared<ParameterNames>();
   std::shared_ptr<CastRules> cast_rules;  // null where no operator is cast
   std::vector<std::weak_ptr<KeepsMasters>> optimizers;
+  CustomFunctions custom_functions;  // that were given 16-bit tensors
 
   bool enabled() const { return settings.properties.enabled; }
   /// Operators are cast by lists, as at O1 and O4.

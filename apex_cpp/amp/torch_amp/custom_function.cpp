@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <apex_cpp/amp/casts/node_ranges.h>
+
 namespace apex::amp::detail {
 namespace {
 
@@ -29,6 +31,7 @@ void keep_casts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type
   const auto rules = c10::make_intrusive<RulesHolder>(those_around ? listed_casts_in_force() : nullptr);
   ctx->saved_data[key_for(device_type)] =
       c10::ivalue::Tuple::create(c10::IValue(enabled), c10::IValue(dtype), c10::IValue::make_capsule(rules));
+  nodes_with_custom_fwd().add(NodeRanges::next_node() - 1);  // the function's: it is made just before its forward is called
 }
 
 KeptCasts::KeptCasts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type)

@@ -1,0 +1,69 @@
+#include <apex_cpp/amp/casts/custom_functions.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include <apex_cpp/amp/casts/float_types.h>
+#include <apex_cpp/amp/casts/node_ranges.h>
+
+namespace apex::amp::detail {
+namespace {
+
+using torch::autograd::Node;
+
+// Each node once. A long graph would be too deep for recursion.
+template <class Visit>
+void for_each_node(Node* root, Visit visit) {
+  std::unordered_set<Node*> seen{root};
+  std::vector<Node*> open{root};
+  while (!open.empty()) {
+    Node* const node = open.back();
+    open.pop_back();
+    visit(*node);
+    for (const auto& edge : node->next_edges()) {
+      if (edge.is_valid() && seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
+    }
+  }
+}
+
+// The class T of torch::autograd::CppNode<T>; empty for LibTorch's and this library's own.
+std::string class_of(const Node& node) {
+  const std::string name = node.name();
+  const auto first = name.find('<') + 1;
+  const std::string own = name.substr(first, name.rfind('>') - first);
+  const bool is_known = own.rfind("torch::", 0) == 0 || own.rfind("apex::", 0) == 0;
+  return is_known ? std::string() : own;
+}
+
+std::optional<c10::ScalarType> low_input_of(const Node& node) {
+  for (const auto& edge : node.next_edges()) {
+    if (!edge.is_valid()) continue;
+    const auto type = c10::typeMetaToScalarType(edge.function->input_metadata(edge.input_nr).dtype());
+    if (kLowTypes.has(type)) return type;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void CustomFunctions::look(const at::Tensor& loss, int64_t loss_id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!losses_.insert(loss_id).second || !loss.grad_fn()) return;
+  for_each_node(loss.grad_fn().get(), [&](const Node& node) {
+    if (!is_custom_function(node) || nodes_with_custom_fwd().has(node)) return;
+    const auto type = low_input_of(node);
+    const std::string name = type ? class_of(node) : std::string();
+    if (name.empty() || !classes_.insert(name).second) return;
+    TORCH_WARN(
+        "amp: the torch::autograd::Function ", name, " was given a ", *type,
+        " tensor, which amp's casts made. If its code reads memory as float, its numbers are wrong. Apply it through "
+        "amp::float_function, or write its forward with amp::custom_fwd, which casts its inputs to a type of your choice "
+        "or, without one, says that it takes any.");
+  });
+}
+
+}  // namespace apex::amp::detail
