@@ -42,7 +42,9 @@ void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, 
   register_float32_kernels();
   // What is asked for holds for a model that moves to the CPU later; nothing is measured for one that may never.
   const bool is_left_to_us = settings.cpu_16bit == opt_levels::Cpu16Bit::automatic;
-  if (is_left_to_us && !models.empty() && std::all_of(models.begin(), models.end(), is_on_gpu)) return;
+  const bool all_on_gpu = !models.empty() && std::all_of(models.begin(), models.end(), is_on_gpu);
+  rules.set_leaves_cpu_tensors(all_on_gpu);
+  if (is_left_to_us && all_on_gpu) return;
   const CpuCompute compute = cpu_compute(settings.cpu_16bit, rules.low_type());
   print_cpu_compute(settings, rules.low_type(), compute.in_float32, compute.reason);
   const FloatTypes type(rules.low_type()), none;

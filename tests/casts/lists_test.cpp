@@ -1,6 +1,9 @@
 // Cast lists of the user's, allow_banned and TF32, through initialize.
 #include <ATen/Context.h>
 
+#include <functional>
+#include <utility>
+
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -65,6 +68,94 @@ TEST_F(Lists, ScattersTakeAMixOfTypes) {
   expect("lerp", torch::kFloat, zeros.lerp(twos.repeat({2, 1}), 0.5));
   expect("masked_scatter", torch::kFloat, zeros.masked_scatter(mask, twos));
   expect("index_put_ of FP32", torch::kFloat, torch::zeros({4, 6}).index_put_({rows}, twos.to(torch::kHalf)));
+}
+
+struct Data : AmpTest, ::testing::WithParamInterface<const char*> {
+  at::ScalarType low() const { return std::string(GetParam()) == "O4" ? torch::kBFloat16 : torch::kHalf; }
+
+  const Tensor wide = torch::rand({4, 4}, torch::kDouble) + 0.1;
+  Mlp model;
+};
+INSTANTIATE_TEST_SUITE_P(Levels, Data, ::testing::Values("O1", "O4"), [](const auto& test) { return test.param; });
+
+/// Preprocessing and evaluation in float64 are the program's own; Apex leaves them alone on the CPU.
+TEST_P(Data, InFloat64StaysSoOutsideOfModels) {
+  const std::vector<std::pair<const char*, std::function<Tensor()>>> calls = {
+      {"matmul", [&] { return torch::matmul(wide, wide); }},
+      {"linear", [&] { return torch::linear(wide, wide); }},
+      {"conv1d",
+       [&] {
+         return torch::conv1d(wide.unsqueeze(0), wide.unsqueeze(1).expand({4, 4, 4}));
+       }},
+      {"einsum",
+       [&] {
+         return torch::einsum("ij,jk->ik", {wide, wide});
+       }},
+      {"exp", [&] { return torch::exp(wide); }},
+      {"sum", [&] { return wide.sum(); }},
+      {"std", [&] { return wide.std(0); }},
+      {"norm", [&] { return torch::norm(wide); }},
+      {"softmax", [&] { return torch::softmax(wide, 1); }},
+      {"mse_loss", [&] { return torch::mse_loss(wide, wide.t()); }},
+      {"a chain", [&] { return wide.detach().mm(wide).softmax(1).log(); }},
+      {"pow_", [&] { return wide.clone().pow_(wide); }},
+  };
+  std::vector<Tensor> plain;
+  for (const auto& [name, call] : calls) plain.push_back(call());
+  auto net = amp::initialize(model, GetParam(), quiet());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Tensor got = calls[i].second();
+    EXPECT_EQ(got.scalar_type(), torch::kDouble) << calls[i].first;
+    EXPECT_TRUE(torch::equal(got, plain[i])) << calls[i].first;
+  }
+}
+
+TEST_P(Data, InFloat64IsCastWithGradientsBesideOtherTypesAndWhereTheProgramAsksForIt) {
+  auto net = amp::initialize(model, GetParam(), quiet());
+  const Tensor leaf = wide.detach().clone().requires_grad_();
+  EXPECT_EQ(torch::matmul(leaf, wide).scalar_type(), low());
+  EXPECT_EQ(leaf.exp().scalar_type(), torch::kFloat);
+  EXPECT_EQ(torch::matmul(wide, torch::ones({4, 4})).scalar_type(), low());
+  EXPECT_EQ(model->forward(features().to(torch::kDouble)).scalar_type(), low()) << "the original, whose weights are FP32";
+  EXPECT_EQ(amp::float_function([](const Tensor& x) { return x.clone(); })(wide).scalar_type(), torch::kFloat);
+  amp::register_half_function("aten::mish");
+  EXPECT_EQ(torch::mish(wide).scalar_type(), low());
+  amp::unregister_function("aten::mish");
+}
+
+/// Its constants are its own business, as those on a GPU are in Apex; also where a part is computed again.
+TEST_P(Data, InFloat64IsCastWithinAHandlesForward) {
+  struct ConstantImpl : torch::nn::Module {
+    Tensor forward(const Tensor& x) {
+      type = torch::mm(constant, constant).scalar_type();
+      return fc(x);
+    }
+    Tensor constant = torch::ones({2, 2}, torch::kDouble);
+    at::ScalarType type = torch::kLong;
+    torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+  };
+  torch::nn::ModuleHolder<ConstantImpl> module(std::make_shared<ConstantImpl>());
+  auto net = amp::initialize(module, GetParam(), quiet());
+  net->forward(features());
+  EXPECT_EQ(net->type, low());
+}
+
+/// A device without memory stands for a GPU. Apex casts no CPU tensors.
+TEST_P(Data, OnTheCpuBesideAModelElsewhereStaysWide) {
+  struct ElsewhereImpl : torch::nn::Module {
+    Tensor forward(const Tensor& x) { return x.mm(weight); }
+    Tensor weight = register_parameter("weight", torch::ones({2, 2}, torch::kMeta));
+  };
+  torch::nn::ModuleHolder<ElsewhereImpl> elsewhere(std::make_shared<ElsewhereImpl>());
+  auto net = amp::initialize(elsewhere, GetParam(), quiet());
+  const Tensor single = wide.to(torch::kFloat), leaf = wide.detach().clone().requires_grad_();
+  EXPECT_EQ(torch::matmul(single, single).scalar_type(), torch::kFloat);
+  EXPECT_EQ(torch::matmul(leaf, wide).scalar_type(), torch::kDouble);
+  EXPECT_EQ(leaf.exp().scalar_type(), torch::kDouble);
+  EXPECT_EQ(single.to(low()).exp().scalar_type(), torch::kFloat) << "16 bits are widened";
+  EXPECT_EQ(torch::matmul(single.to(low()), single).scalar_type(), low()) << "a mix that LibTorch refuses";
+  const Tensor there = torch::ones({2, 2}, torch::kMeta);
+  EXPECT_EQ(torch::matmul(there, there).scalar_type(), low());
 }
 
 TEST_F(Lists, OpaqueOperatorsAreCastNowhereInside) {

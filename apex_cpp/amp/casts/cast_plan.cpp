@@ -168,6 +168,7 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   rules_ = in_force.rules;
   only_mixes_ = in_force.only_mixes;
   disabled_ = in_force.disabled;
+  in_forward_ = in_force.in_forward;
   if (!rules_) return;
   keeps_function_ = !in_force.in_backward && rules_->keeps_float32(slot);
   keeps_ = keeps_function_ || (!in_force.in_backward && rules_->keeps_modules());
@@ -176,6 +177,13 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   if (!only_mixes_) user_ = slot.user_policy.load(std::memory_order_relaxed);
   // At O1 and O4 these are the operators that LibTorch would refuse a mix of types, in the backward pass at the latest.
   if (only_mixes_ && listed_ != CastPolicy::half) listed_ = CastPolicy::none;
+}
+
+bool CallPolicies::stays_wide(const ArgumentTypes& arguments) const {
+  if (rules_->mode() != CastRules::Mode::casts || arguments.all.empty()) return false;
+  const bool on_cpu_alone = rules_->leaves_cpu_tensors() && arguments.on_cpu;
+  const bool data_of_program = arguments.all == FloatTypes(at::kDouble) && !arguments.float64_requires_grad && !in_forward_;
+  return data_of_program || (on_cpu_alone && arguments.all.without(kLowTypes) == arguments.all);
 }
 
 CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
@@ -195,7 +203,7 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
     if (is_error_policy(listed_)) plan.apply(listed_, arguments);
     return CastPlan::disabled();
   }
-  plan.apply(listed_, arguments);
+  if (!stays_wide(arguments)) plan.apply(listed_, arguments);
   plan.apply(user_, arguments);
   // A program at O2 may have torch's own autocast on, which stays in charge of what need not be matched.
   return rules_->mode() == CastRules::Mode::match && !plan.has_steps() ? CastPlan() : plan;
@@ -203,8 +211,9 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
 
 CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
   const auto& thread = thread_casts();
-  const auto [rules, only_mixes, in_backward, disabled] = rules_in_force(thread);
-  if (!rules || only_mixes || disabled || rules->mode() != CastRules::Mode::casts) return {};
+  const RulesInForce in_force = rules_in_force(thread);
+  const CastRules* const rules = in_force.rules;
+  if (!rules || in_force.only_mixes || in_force.disabled || rules->mode() != CastRules::Mode::casts) return {};
   CastPlan plan(rules, &name, &thread);
   plan.apply(policy, arguments);
   return plan;

@@ -31,6 +31,8 @@ struct ArgumentTypes {
   std::optional<c10::ScalarType> weights;        // under `match`: of the first 16-bit parameter
   std::optional<c10::ScalarType> later_weights;  // the same behind the first tensor argument
   bool kept = false;                             // a parameter of a module that the program wants in FP32 is among them
+  bool on_cpu = true;                            // all of them
+  bool float64_requires_grad = false;            // one of those in FP64 does
   const CastRules* rules = nullptr;
 
   void add(const at::Tensor& tensor) {
@@ -38,6 +40,7 @@ struct ArgumentTypes {
     const bool is_first = !self;
     if (is_first) self = type;
     all |= type;
+    note(tensor, type);
     kept = kept || (rules && rules->keeps_float32(tensor));
     if (looks_for_parameters()) find_parameter(tensor, is_first);
   }
@@ -48,12 +51,17 @@ struct ArgumentTypes {
     all |= types;
     if (types.empty() || !rules) return;
     for (const at::Tensor& element : list) {
+      note(element, types);
       kept = kept || rules->keeps_float32(element);
       if (looks_for_parameters()) find_parameter(element, false);
     }
   }
 
  private:
+  void note(const at::Tensor& tensor, FloatTypes type) {
+    on_cpu = on_cpu && (type.empty() || tensor.is_cpu());
+    float64_requires_grad = float64_requires_grad || (type.has(at::kDouble) && tensor.requires_grad());
+  }
   bool looks_for_parameters() const { return rules && rules->mode() == CastRules::Mode::match && !later_weights; }
   void find_parameter(const at::Tensor& tensor, bool is_first) {
     const FloatTypes type = float_type_of(tensor);
@@ -141,11 +149,16 @@ class CallPolicies {
   CastPlan plan(const ArgumentTypes& arguments) const;
 
  private:
+  /// What the lists leave in FP32 and FP64 (README, "What is cast"): the program's own FP64 data outside of a handle's forward,
+  /// and CPU tensors beside a model on a GPU.
+  bool stays_wide(const ArgumentTypes& arguments) const;
+
   const OperatorSlot& slot_;
   const ThreadCasts& thread_;
   const CastRules* rules_;
   bool only_mixes_;
   bool disabled_ = false;
+  bool in_forward_ = false;
   bool keeps_ = false;  // the operator is to run in FP32, or arguments have to say so
   bool keeps_function_ = false;
   CastPolicy listed_ = CastPolicy::none;

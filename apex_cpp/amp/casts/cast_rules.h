@@ -46,6 +46,10 @@ class CastRules {
     widened_ = widened;
     own_kernels_ = own_kernels;
   }
+  /// Whether CPU tensors in FP32 and FP64 stay so at O1 and O4: the models are elsewhere. Set before other threads see the
+  /// rules.
+  bool leaves_cpu_tensors() const { return leaves_cpu_tensors_; }
+  void set_leaves_cpu_tensors(bool on) { leaves_cpu_tensors_ = on; }
   bool prints_casts() const { return prints_casts_; }
   CastPolicy policy(const OperatorSlot& slot) const {
     return slot.index < policies_.size() ? policies_[slot.index] : CastPolicy::none;
@@ -87,6 +91,7 @@ class CastRules {
   std::vector<std::string> kept_modules_;  // paths
   mutable WeightCache cache_;
   FloatTypes widened_, own_kernels_;
+  bool leaves_cpu_tensors_ = false;
   std::atomic<bool> released_threads_{false};
 };
 

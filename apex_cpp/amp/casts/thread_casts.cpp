@@ -164,16 +164,19 @@ RulesInForce rules_in_force(const ThreadCasts& here) {
   const auto again = foreign ? node_that_computes_again(here) : nullptr;
   if (again) {
     const bool disabled = here.disabled || nodes_without_casts().has(*again);
-    return {rules, matches && nodes_of_handles().has(*again), false, disabled};
+    const bool in_forward = nodes_of_handles().has(*again);
+    return {rules, matches && in_forward, false, disabled, in_forward};
   }
-  return {rules, foreign || (here.forward != 0 && matches), foreign, here.disabled};
+  const bool in_forward = here.forward != 0;
+  return {rules, foreign || (in_forward && matches), foreign, here.disabled, in_forward};
 }
 
 std::shared_ptr<const CastRules> listed_casts_in_force() {
   const auto& here = thread_casts();
   if (!c10::impl::tls_is_dispatch_key_included(kCastKey)) return nullptr;
-  const auto [rules, only_mixes, in_backward, disabled] = rules_in_force(here);
-  if (!rules || only_mixes || disabled || rules->mode() != CastRules::Mode::casts) return nullptr;
+  const RulesInForce in_force = rules_in_force(here);
+  const CastRules* const rules = in_force.rules;
+  if (!rules || in_force.only_mixes || in_force.disabled || rules->mode() != CastRules::Mode::casts) return nullptr;
   return here.rules ? here.rules : carried_rules();
 }
 

@@ -93,6 +93,7 @@ struct RulesInForce {
   bool only_mixes = false;
   bool in_backward = false;  ///< of the two, the former
   bool disabled = false;     ///< by `disable_casts`
+  bool in_forward = false;   ///< of a handle, or in what is computed again of one
 };
 /// For the thread whose state this is. What a function of the program's own computes again within a backward pass, with grad
 /// mode on, is cast as where the function was applied; not so in a pass that makes a graph of itself, nor, on threads other
