@@ -10,6 +10,8 @@
 
 #include "cells.h"
 #include "errors.h"
+#include "own_program.h"
+#include "shell.h"
 #include "tests/errors.h"
 #include "tests/examples/easy_digits.h"
 #include "tests/examples/scratch.h"
@@ -170,13 +172,48 @@ TEST_F(Grid, ThoseThatAreShippedAreWhole) {
   EXPECT_EQ(cifar10.levels[3].name, "autocast FP16 + GradScaler");
 }
 
-TEST_F(Grid, ThePagesExampleIsOne) {
+TEST_F(Grid, ThePagesExamplesAreSome) {
   std::ifstream file(GRIDS "/../README.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
-  const auto begin = page.find("```yaml\n") + 8;
   write_config("net.yaml", "", "");
   scratch_.write("my_level.yaml", "opt_level: O1\n");
-  EXPECT_EQ(read(page.substr(begin, page.find("```", begin) - begin)).levels.size(), 5U);
+  std::vector<size_t> levels;
+  for (auto begin = page.find("```yaml\n"); begin != std::string::npos; begin = page.find("```yaml\n", begin)) {
+    begin += 8;
+    levels.push_back(read(page.substr(begin, page.find("```", begin) - begin)).levels.size());
+  }
+  EXPECT_EQ(levels, (std::vector<size_t>{4, 5}));
+}
+
+TEST_F(Grid, AProgramIsStartedWithLevelSeedStepsAndFolder) {
+  const auto grid = read(
+      "program: ./my_train {level} {seed} --steps={steps} -o {folder}\nlevels: [O2, O0, {opt_level: O2, loss_scale: 8}]\n"
+      "seeds: [4, 6]\nsteps: 70\n");
+  const auto cells = comparison::cells_of(grid);
+  ASSERT_EQ(cells.size(), 6U);
+  EXPECT_EQ(cells[1].name, "program-O2-seed4");
+  EXPECT_EQ(cells[1].reference, "program-O0-seed4");
+  EXPECT_EQ(cells[5].name, "program-O2_loss_scale_8.0-seed6");
+  const comparison::CellFolder folder{"/a b"};
+  EXPECT_EQ(
+      comparison::own_command(cells[1], folder, 70),
+      "sh -c " + comparison::quoted("cd " + comparison::quoted(scratch_.path()) + " && ./my_train O2 4 --steps=70 -o '/a b'"));
+  EXPECT_NE(comparison::own_command(cells[5], folder, 70).find("./my_train '\\''/a b/level.yaml'\\'' 6 "), std::string::npos)
+      << comparison::own_command(cells[5], folder, 70);
+  EXPECT_EQ(apex::amp::OptLevel::from_yaml_string(cells[5].level_text), grid.levels[2].level);
+  EXPECT_NE(comparison::description_of(cells[1]), comparison::description_of(cells[4]));  // another seed
+}
+
+TEST_F(Grid, AProgramsTablesAreLookedAt) {
+  const comparison::CellFolder folder{scratch_.path()};
+  EXPECT_NE(comparison::what_is_missing(folder).find("no steps.csv with a column 'step'"), std::string::npos);
+  scratch_.write("steps.csv", "step,loss\n1,2\n");
+  EXPECT_NE(comparison::what_is_missing(folder).find("a column 'step_ms'"), std::string::npos);
+  EXPECT_THROW(comparison::median_step(folder), UserError);
+  scratch_.write("steps.csv",
+                 "step_ms,step,loss\n900,1,1\n900,2,1\n900,3,1\n900,4,1\n900,5,1\n4,6,1\n2,7,1\n3,8,1\n9,9,1\n1,10,1\n");
+  EXPECT_EQ(comparison::what_is_missing(folder), "");
+  EXPECT_EQ(comparison::median_step(folder), 3);  // of the last five
 }
 
 struct Mistake {
@@ -219,6 +256,17 @@ TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
       {"configs: [sharded.yaml]\n" + levels,
        {"config 'sharded': key 'optimizer.type': DistributedFusedAdam", "take FusedAdam"}},
       {"configs: [nodata.yaml]\n" + levels, {"config 'nodata'", "digits.csv"}},
+      {configs + levels + "rounds: 0\n", {"key 'rounds': 0"}},
+      {"program: ./a {level} {folder}\n" + levels,
+       {"g.yaml:1:10: key 'program': the command has no {seed}; expected one such as"}},
+      {"program: ./a {level} {seed} {folder} {steps}\n" + levels, {"key 'steps': missing; it stands for {steps}"}},
+      {"program: ./a {level} {seed} {folder}\nsteps: 3\n" + levels,
+       {"key 'steps': the command of key 'program' has no {steps}"}},
+      {"program: ./a {level} {seed} {folder}\nprocesses: [2]\n" + levels,
+       {"key 'processes': a program starts its processes itself"}},
+      {"program: ./a {level} {seed} {folder}\nlevels: [O0, {torch_amp: {autocast: none}}]\n",
+       {"key 'levels': a program is given levels of amp"}},
+      {"program: ./a {level} {seed} {folder}\n" + configs + levels, {"key 'configs': unknown key"}},
   };
   if (!at::hasCUDA())
     mistakes.push_back({"configs: [gpu.yaml]\n" + levels, {"config 'gpu': key 'device': cuda was asked for"}});

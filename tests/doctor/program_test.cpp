@@ -4,6 +4,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "opt_levels/opt_level.h"
 #include "tests/examples/easy_digits.h"
@@ -32,17 +35,47 @@ struct DoctorTool : testing::Test {
   Scratch scratch;
 };
 
-const char* const kNothingFound = "first divergence: none\nkept in float32: none\n";
+std::string nothing_found_at(const std::string& level) {
+  return level +
+         " trained like O0 over 12 steps: no operator of the first step diverges, and the loss ends within the spread of 3 "
+         "seeds of "
+         "O0\nfirst divergence: none\nkept in float32: none\n";
+}
 
 TEST_F(DoctorTool, FindsNothingInATrainingThatIsWellAndWritesTheLevelAsItIs) {
   for (const std::string level : {"O1", "O2", "O5"}) {
     const auto ended = run("c.yaml --level " + level + " --steps 12 --yaml level.yaml");
     EXPECT_EQ(ended.code, 0) << ended.error;
-    EXPECT_EQ(ended.out, kNothingFound);
+    EXPECT_EQ(ended.out, nothing_found_at(level));
     const auto wanted = level == "O2" ? opt_levels::OptLevel("O2").with(opt_levels::InitializeOptions().max_loss_scale(1024))
                                       : opt_levels::OptLevel(level);
     EXPECT_EQ(opt_levels::OptLevel::from_yaml_string(scratch.read("level.yaml")), wanted);
   }
+}
+
+// The page's example, on the test's own images; the number of values depends on these.
+TEST_F(DoctorTool, FindsWhatThePageShows) {
+  std::filesystem::create_directory(scratch / "sets");
+  std::filesystem::rename(scratch / "data", scratch / "sets/digits");
+  setenv("APEX_CPP_DATA", (scratch / "sets").c_str(), 1);
+  const auto ended = run("'" SOURCES "/tools/doctor/scale_too_large.yaml' --steps 12");
+  unsetenv("APEX_CPP_DATA");
+  EXPECT_EQ(ended.code, 0) << ended.error;
+  std::ifstream file(SOURCES "/apex_cpp/README.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  std::istringstream lines(ended.out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto values = line.find(" values are "), begin = line.rfind(' ', values - 1);
+    const auto shown = values == std::string::npos ? "    " + line + "\n" : line.substr(values);
+    EXPECT_NE(page.find(shown), std::string::npos) << line;
+    if (values != std::string::npos) EXPECT_NE(page.find("    " + line.substr(0, begin)), std::string::npos) << line;
+  }
+  EXPECT_EQ(count, 4);
+}
+
+TEST_F(DoctorTool, NamesTheLevelThatTheConfigHas) {
+  EXPECT_EQ(run("c.yaml --steps 12").out, "level: O2, which the config has\n" + nothing_found_at("O2"));
 }
 
 // All gradients underflow in FP16: nothing of the network can stay in it.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include <ATen/ATen.h>
@@ -248,6 +249,26 @@ TEST(Normalized, ResizesToTheConfigsSize) {
   EXPECT_TRUE(train::normalized(data.train.images, data).flatten().equal(at::tensor({4.0f})));
   data.image_size = 0;
   EXPECT_EQ(train::shape_of(data).height, 2);
+}
+
+// Twenty grey images have 1280 pixels: the deviation of as many draws is off by 2 % (one in sqrt(2 * 1280)), here by up to five
+// times that. Grey values above 10 are far from 0, where values end.
+TEST(Noise, IsTheSameInEveryRunAndOfTheSizeAskedFor) {
+  const Scratch scratch;
+  std::string rows;
+  for (int row = 0; row < 100; ++row) rows += digit_row(16, row % 10);
+  scratch.write("digits.csv", rows);
+  train::DataConfig config{"digits", scratch.path()};
+  const auto plain = train::load_data(config);
+  config.noise = 0.5;
+  const auto noisy = train::load_data(config), again = train::load_data(config);
+  EXPECT_TRUE(noisy.train.images.equal(again.train.images));
+  EXPECT_TRUE(noisy.test.images.equal(again.test.images));
+  EXPECT_TRUE(noisy.test.labels.equal(plain.test.labels));
+  const auto apart = noisy.test.images.to(at::kDouble) - plain.test.images.to(at::kDouble);
+  EXPECT_NEAR(apart.std().item<double>(), 0.5 * 6.017, 0.1 * 0.5 * 6.017);
+  EXPECT_NEAR(apart.mean().item<double>(), 0, 5 * 0.5 * 6.017 / std::sqrt(1280.0));
+  EXPECT_FALSE(noisy.train.images.narrow(0, 0, 20).equal(noisy.test.images));
 }
 
 TEST(DataFolder, IsTheConfigsElseTheEnvironments) {

@@ -20,13 +20,14 @@ macro(rooms_of_the_house)
   room(${amp}/torch_amp ${amp}/casts ${amp}/optimizer_classes ${amp}/tensors kernels)
   room(${amp}/session ${amp}/scaling ${amp}/casts ${amp}/tensors opt_levels)
   room(${amp}/doctor ${amp}/session ${amp}/scaling ${amp}/tensors opt_levels)
+  room(${amp}/comparison ${amp}/session ${amp}/scaling ${amp}/casts/trace ${amp}/tensors apex_cpp/tables)
   room(${amp}/masters ${amp}/session ${amp}/casts ${amp}/scaling ${amp}/statistics ${amp}/optimizer_classes ${amp}/tensors kernels)
   room(${amp}/handles ${amp}/masters ${amp}/session ${amp}/casts ${amp}/optimizer_classes ${amp}/tensors)
   room(${amp}/checkpoint ${amp}/handles ${amp}/masters ${amp}/session ${amp}/optimizer_classes ${amp}/tensors opt_levels)
   room(${amp}/divergence ${amp}/checkpoint ${amp}/masters ${amp}/session ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors
     apex_cpp/tables opt_levels)
-  room(${amp} ${amp}/doctor ${amp}/handles ${amp}/masters ${amp}/session ${amp}/compute ${amp}/casts/operators ${amp}/casts ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors
-    opt_levels)
+  room(${amp} ${amp}/comparison ${amp}/doctor ${amp}/handles ${amp}/masters ${amp}/session ${amp}/compute ${amp}/casts/operators ${amp}/casts/trace ${amp}/casts
+    ${amp}/scaling ${amp}/optimizer_classes ${amp}/tensors apex_cpp/tables opt_levels)
   room(apex_cpp/tensorboard ${amp}/checkpoint)
   room(apex_cpp/multi_tensor_apply kernels)
   room(apex_cpp/amp_C apex_cpp/multi_tensor_apply kernels)

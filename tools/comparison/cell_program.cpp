@@ -26,10 +26,6 @@ namespace fs = std::filesystem;
 // As torchrun says it: how many there are.
 bool has_company() { return std::getenv("WORLD_SIZE") != nullptr; }
 
-std::unique_ptr<train::Team> make_team() {
-  return has_company() ? std::make_unique<distributed::Processes>() : std::make_unique<train::Team>();
-}
-
 void write_tables(const CellFolder& folder, const Recorder& recorder) {
   common::write_whole(folder.table("times"), recorder.times());
   common::write_whole(folder.table("memory"), recorder.memory());
@@ -56,6 +52,10 @@ void compare_with_reference(const CellFolder& folder, const std::string& weights
 }
 
 }  // namespace
+
+std::unique_ptr<train::Team> make_team() {
+  return has_company() ? std::make_unique<distributed::Processes>() : std::make_unique<train::Team>();
+}
 
 int run_cell(const Options& options) {
   const CellFolder folder{fs::absolute(options.cell).string()};

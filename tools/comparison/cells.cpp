@@ -1,11 +1,11 @@
 #include "cells.h"
 
-#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 
+#include <apex_cpp/amp/comparison.h>
 #include <apex_cpp/tables/csv.h>
 #include <zlib.h>
 
@@ -18,19 +18,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kListingHeader = "file,bytes,crc32\n";
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::string name_of(const std::string& config, const std::string& level, int64_t seed, int64_t processes) {
   auto name = config + "-" + level + "-seed" + std::to_string(seed);
   if (processes > 1) name += "-" + std::to_string(processes) + "processes";
-  for (auto& letter : name) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(letter)) || std::strchr("-._+", letter) != nullptr;
-    letter = plain ? letter : '_';
-  }
-  return name;
+  return apex::amp::detail::folder_name(std::move(name));
 }
 
 Cell cell_of(const NamedConfig& config, const NamedLevel& level, int64_t seed, int64_t processes) {
@@ -44,11 +35,23 @@ Cell cell_of(const NamedConfig& config, const NamedLevel& level, int64_t seed, i
   cell.config.seed = seed;
   cell.config.run_dir.clear();
   cell.config.tensorboard = true;
-  cell.config.on_divergence = "stop";  // a level that diverges is told as that
+  cell.config.on_divergence = "stop";  // the report says so of the level
   cell.config.climb_to.clear();
   cell.config.checkpoint_every = cell.config.epochs;
   cell.processes = processes;
   cell.reference = name_of(config.name, "O0", seed, processes);
+  return cell;
+}
+
+Cell cell_of(const OwnProgram& program, const NamedLevel& level, int64_t seed) {
+  Cell cell;
+  cell.config_name = "program";
+  cell.name = name_of(cell.config_name, level.name, seed, 1);
+  cell.level_name = level.name;
+  cell.config.seed = seed;
+  cell.program = program;
+  cell.level_text = level.level.to_yaml();
+  cell.reference = name_of(cell.config_name, "O0", seed, 1);
   return cell;
 }
 
@@ -69,8 +72,18 @@ std::string listing_of(const CellFolder& folder) {
 
 }  // namespace
 
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 std::vector<Cell> cells_of(const Grid& grid) {
   std::vector<Cell> cells;
+  if (!grid.program.command.empty()) {
+    for (const auto seed : grid.seeds) {
+      for (const auto& level : grid.levels) cells.push_back(cell_of(grid.program, level, seed));
+    }
+  }
   for (const auto& config : grid.configs) {
     for (const auto processes : grid.processes) {
       for (const auto seed : grid.seeds) {
@@ -81,10 +94,16 @@ std::vector<Cell> cells_of(const Grid& grid) {
   return cells;
 }
 
+std::string description_of(const Cell& cell) {
+  if (cell.program.command.empty()) return train::to_yaml(cell.config);
+  return "# " + cell.program.command + "\n# in " + cell.program.directory + ", seed " + std::to_string(cell.config.seed) +
+         ", " + std::to_string(cell.program.steps) + " steps\n" + cell.level_text;
+}
+
 void write_listing(const CellFolder& folder) { common::write_whole(folder.listing(), listing_of(folder)); }
 
 bool is_finished(const CellFolder& folder, const Cell& cell) {
-  return fs::exists(folder.listing()) && content_of(folder.config()) == train::to_yaml(cell.config) &&
+  return fs::exists(folder.listing()) && content_of(folder.config()) == description_of(cell) &&
          content_of(folder.listing()) == listing_of(folder);
 }
 

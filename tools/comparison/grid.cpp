@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include <apex_cpp/amp/comparison.h>
+
 #include "cells.h"
 #include "config/config_keys.h"
 #include "data/load.h"
@@ -41,25 +43,6 @@ bool is_file(const std::string& entry) {
   return extension == ".yaml" || extension == ".yml";
 }
 
-// The level, and what it was given beside: "O2 loss_scale 128", "O2 float32_modules layers.1+layers.3".
-std::string name_of(const OptLevel& level) {
-  const std::string item = "  - ";  // of a list: names of modules or operators
-  std::istringstream lines(level.to_yaml());
-  std::string name = level.name(), line, between;
-  while (std::getline(lines, line)) {
-    if (line.rfind(item, 0) == 0) {
-      name += between + line.substr(item.size());
-      between = "+";
-      continue;
-    }
-    between = " ";
-    const auto colon = line.find(':');
-    if (line.front() == ' ' || line.rfind("opt_level", 0) == 0 || colon == std::string::npos) continue;
-    name += " " + line.substr(0, colon) + line.substr(colon + 1);
-  }
-  return name;
-}
-
 // "no amp", "autocast FP16 + GradScaler init_scale 1024"
 std::string name_of(const TorchAmpConfig& torch_amp) {
   std::string name;
@@ -86,7 +69,7 @@ NamedLevel level_of(const std::string& entry, const std::string& grid) {
   return train::as_user_error([&]() -> NamedLevel {
     if (is_mapping(entry)) {
       const auto level = OptLevel::from_yaml_string(entry, grid, fs::path(grid).parent_path().string());
-      return {name_of(level), level};
+      return {apex::amp::detail::name_in_reports(level), level};
     }
     if (is_file(entry)) {
       return {fs::path(entry).stem().string(), OptLevel::from_yaml_file(beside(grid, entry))};
@@ -126,6 +109,24 @@ void check_level(const NamedLevel& level, const train::Config& config, const tra
                                         "level '" + level.name + "': ");
 }
 
+// What stands for the run's own values in a program's command.
+void check_program(ConfigKeys& keys, const Grid& grid) {
+  const auto& program = grid.program;
+  for (const char* place : {"{level}", "{seed}", "{folder}"}) {
+    keys.require(program.command.find(place) != std::string::npos, "program",
+                 std::string("the command has no ") + place +
+                     "; expected one such as ./train --level {level} --seed {seed} --out {folder}");
+  }
+  keys.require(program.takes_steps() == (program.steps > 0), "steps",
+               program.steps > 0 ? "the command of key 'program' has no {steps}"
+                                 : "missing; it stands for {steps} in the command of key 'program'");
+  keys.require(grid.processes == std::vector<int64_t>{1}, "processes",
+               "a program starts its processes itself: leave the key out");
+  const bool all_of_amp =
+      std::none_of(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& level) { return level.torch_amp.has_value(); });
+  keys.require(all_of_amp, "levels", "a program is given levels of amp: torch_amp is for training configs");
+}
+
 // Builds what a cell builds first, for its errors.
 void check_config(const NamedConfig& named, const Grid& grid) {
   const auto& config = named.config;
@@ -139,6 +140,13 @@ void check_config(const NamedConfig& named, const Grid& grid) {
   }
   // O0 last, which leaves no casts behind.
   for (auto level = grid.levels.rbegin(); level != grid.levels.rend(); ++level) check_level(*level, config, data);
+}
+
+void read_program(ConfigKeys& keys, Grid& grid, const std::string& path) {
+  grid.program.directory = fs::absolute(path).parent_path().string();
+  keys.text("program", grid.program.command);
+  if (keys.has("steps")) keys.integer("steps", grid.program.steps, 1, 1000000000);
+  check_program(keys, grid);
 }
 
 void read_configs(ConfigKeys& keys, Grid& grid, const std::string& path) {
@@ -157,7 +165,7 @@ void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
       std::find_if(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& each) { return each.name == "O0"; });
   if (!keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all others are compared with it")) return;
   keys.require(reference->level == OptLevel("O0"), "levels",
-               "the file named O0 holds another level (" + name_of(reference->level) +
+               "the file named O0 holds another level (" + apex::amp::detail::name_in_reports(reference->level) +
                    "), and all others are compared with O0: rename it, and write O0");
   std::rotate(grid.levels.begin(), reference, reference + 1);
 }
@@ -172,9 +180,14 @@ Grid read_grid(const std::string& path) {
     keys.require(all_differ(grid.seeds), "seeds", "one seed stands there twice");
     keys.integers("processes", grid.processes, 1, kMostProcesses);
     keys.require(all_differ(grid.processes), "processes", "one number stands there twice");
-    keys.integer("epochs", epochs, 0, 1000000);
+    keys.integer("rounds", grid.rounds, 2, 1000);
     read_levels(keys, grid, path);
-    read_configs(keys, grid, path);
+    if (keys.has("program")) {
+      read_program(keys, grid, path);
+    } else {
+      keys.integer("epochs", epochs, 0, 1000000);
+      read_configs(keys, grid, path);
+    }
   });
   check_folders(grid, path);
   for (auto& named : grid.configs) {

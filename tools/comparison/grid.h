@@ -23,12 +23,24 @@ struct NamedLevel {
   std::optional<train::TorchAmpConfig> torch_amp = std::nullopt;
 };
 
-/// What is to be compared: every config at every level, with every seed, by every number of processes.
+/// A program of the user's own, which trains at one level with one seed and writes what it measured.
+struct OwnProgram {
+  std::string command;  // with {level}, {seed} and {folder}, and {steps} where it takes a number of steps; empty: there is none
+  std::string directory;  // that it is started in: the grid's
+  int64_t steps = 0;      // in place of {steps}
+
+  bool takes_steps() const { return command.find("{steps}") != std::string::npos; }
+};
+
+/// What is to be compared: every config at every level, with every seed, by every number of processes; or one program at every
+/// level with every seed.
 struct Grid {
   std::vector<NamedConfig> configs;
+  OwnProgram program;
   std::vector<NamedLevel> levels;  // O0, which the others are compared with, is the first
   std::vector<int64_t> seeds = {0, 1, 2};
   std::vector<int64_t> processes = {1};
+  int64_t rounds = 24;  // the most in which levels take turns for the times of their steps
 };
 
 /// Reads a grid and the configs and levels that it names; paths start from the grid's folder. No two cells may share a folder.

@@ -12,7 +12,7 @@ struct LayerTables {
   std::string exponents;  // exponents.csv: how many values have which exponent
 };
 
-/// `pass` beside that of O0 at the same weights on the same batch. What O0 has is what is to be represented: from it follows
+/// `pass` beside that of O0 at the same weights on the same batch. O0's values have to be represented: from them follows
 /// the share that underflows in the dtype that the level has there, gradients at `loss_scale`.
 LayerTables compare_layers(const Pass& reference, const Pass& pass, double loss_scale);
 

@@ -7,15 +7,20 @@
 #include "cell_program.h"
 #include "options.h"
 #include "program.h"
+#include "rounds.h"
 #include "runner.h"
+#include "turns.h"
 
 namespace {
 
 int compare(const comparison::Options& options) {
-  const auto cells = comparison::cells_of(comparison::read_grid(options.grid));
+  const auto grid = comparison::read_grid(options.grid);
+  const auto cells = comparison::cells_of(grid);
   common::Progress progress(std::cout, common::terminal_of(STDOUT_FILENO));
   const auto out = std::filesystem::absolute(options.out).string();
-  return comparison::run_cells(cells, out, options.start_processes, progress) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  const auto failed = comparison::run_cells(cells, out, options.start_processes, progress) +
+                      comparison::make_rounds(cells, {out, options.start_processes, grid.rounds}, progress);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
@@ -27,6 +32,7 @@ int main(int argc, char** argv) {
       std::cout << options.help;
       return EXIT_SUCCESS;
     }
+    if (!options.turns.empty()) return comparison::run_turns(options);
     return options.cell.empty() ? compare(options) : comparison::run_cell(options);
   } catch (...) {
     return train::complain();

@@ -43,9 +43,9 @@ struct Way {
   std::optional<train::TorchAmpConfig> torch_amp;
 };
 
-/// The first batch of the training set through the config's network, in training mode but for dropout, which would be another
-/// one each time. A loss scale other than `loss_scale` is not used. Where `trace` is not empty, that file gets the operator
-/// calls of such a pass. Leaves no level in force.
+/// The first batch of the training set through the config's network, in training mode except for dropout, which would be
+/// another one each time. A loss scale other than `loss_scale` is not used. Where `trace` is not empty, that file gets the
+/// operator calls of such a pass. Leaves no level in force.
 Pass make_pass(const PassSetup& setup, const Way& way, double loss_scale, const std::string& trace = "");
 
 }  // namespace comparison

@@ -1,6 +1,7 @@
 #include "recorder.h"
 
 #include <apex_cpp/amp.h>
+#include <apex_cpp/amp/comparison/time_ratio.h>
 #include <apex_cpp/tables/csv.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -76,6 +77,16 @@ void Recorder::training_ends(train::Network& net, torch::optim::Optimizer& optim
   }
 }
 
+Recorder::Times Recorder::median_times() const {
+  const auto settling = std::min(kMeasuredStep, static_cast<int64_t>(times_.size()) / 2);
+  const auto median = [&](double Times::*part) {
+    std::vector<double> values;
+    for (auto each = times_.begin() + settling; each != times_.end(); ++each) values.push_back((*each).*part);
+    return apex::amp::detail::median_interval(std::move(values)).median;
+  };
+  return {step_, median(&Times::forward), median(&Times::backward), median(&Times::optimizer)};
+}
+
 std::string Recorder::times() const {
   std::string rows = "step,forward_ms,backward_ms,optimizer_ms\n";
   for (const auto& each : times_) rows += apex::csv_row(each.step, each.forward, each.backward, each.optimizer);
@@ -83,7 +94,8 @@ std::string Recorder::times() const {
 }
 
 std::string Recorder::memory() const {
-  return "step,saved_for_backward,peak\n" + apex::csv_row(std::min(step_, kMeasuredStep), memory_.after_forward(), memory_.peak());
+  return "step,saved_for_backward,peak\n" +
+         apex::csv_row(std::min(step_, kMeasuredStep), memory_.after_forward(), memory_.peak());
 }
 
 }  // namespace comparison

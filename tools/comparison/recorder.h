@@ -29,6 +29,13 @@ class Recorder : public train::Observer {
   /// That the last step was made with, or the next would be.
   double loss_scale() const { return loss_scale_; }
 
+  /// Milliseconds: the medians of the steps behind the first ones.
+  struct Times {
+    int64_t step = 0;
+    double forward = 0, backward = 0, optimizer = 0;
+  };
+  Times median_times() const;
+
   /// times.csv, memory.csv and parameters.csv.
   std::string times() const;
   std::string memory() const;
@@ -36,10 +43,6 @@ class Recorder : public train::Observer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Times {
-    int64_t step = 0;
-    double forward = 0, backward = 0, optimizer = 0;  // milliseconds
-  };
 
   double milliseconds_since_mark();
 

@@ -12,6 +12,7 @@
 #include "common/folder_lock.h"
 #include "common/user_error.h"
 #include "common/write_whole.h"
+#include "own_program.h"
 #include "program.h"
 #include "shell.h"
 
@@ -36,8 +37,8 @@ struct Ended {
 
 bool begins_with(const std::string& line, const std::string& text) { return line.rfind(text, 0) == 0; }
 
-// Without what is for those who look at one run: the process that wrote it, and where its files are. Nothing of a line that
-// tells how processes ended: one before it says why.
+// Without what is for those who look at one run: the process that wrote it, and where its files are. Nothing of a line on how
+// processes ended: a line before it says why.
 std::string essence_of(const std::string& line) {
   if (begins_with(line, "start_processes: ")) return "";
   const auto begin = begins_with(line, "[rank ") ? line.find("] ") + 2 : 0;
@@ -83,6 +84,7 @@ class Runner {
   }
 
   std::string command_for(const Cell& cell) const {
+    if (!cell.program.command.empty()) return own_command(cell, part_of(cell), cell.program.steps);
     std::string command;
     if (cell.processes > 1) command = quoted(start_processes_) + " " + std::to_string(cell.processes) + " ";
     command += quoted(fs::read_symlink("/proc/self/exe").string()) + " --cell " + quoted(part_of(cell).path);
@@ -109,8 +111,10 @@ class Runner {
     progress_.begin(name_and_place(cell));
     remove_folder(part.path);
     make_folder(part.path);
-    common::write_whole(part.config(), train::to_yaml(cell.config));
-    const auto ended = run_program(cell, begin);
+    common::write_whole(part.config(), description_of(cell));
+    if (!cell.program.command.empty()) common::write_whole(part.level(), cell.level_text);
+    auto ended = run_program(cell, begin);
+    if (!cell.program.command.empty()) check_tables(part, ended);
     ++ran_;
     if (ended.code == train::kTrained || ended.code == train::kDiverged) {
       keep(cell);
@@ -133,6 +137,15 @@ class Runner {
     show(cell, begin, "");
     ended.code = run_lines(command_for(cell), read);
     return ended;
+  }
+
+  // What a report cannot do without; a program's own exit codes say no more than whether it ended well.
+  static void check_tables(const CellFolder& part, Ended& ended) {
+    if (ended.code != train::kTrained) {
+      ended.code = train::kFailed;
+    } else if (const auto missing = what_is_missing(part); !missing.empty()) {
+      ended = {train::kFailed, missing};
+    }
   }
 
   void keep(const Cell& cell) {

@@ -27,7 +27,7 @@ std::string quoted(const std::string& word) {
 }
 
 int run_lines(const std::string& command, const std::function<void(const std::string&)>& on_line) {
-  // `exec` keeps the shell out of it: a signal that ends the program is told as that.
+  // With `exec` the shell is gone: a signal that ends the program is its own.
   FILE* pipe = popen(("exec " + command + " 2>&1").c_str(), "r");
   if (!pipe) throw common::UserError("cannot run " + command + ": " + std::strerror(errno));
   std::string line;

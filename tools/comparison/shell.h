@@ -8,7 +8,7 @@ namespace comparison {
 /// One word of a shell's command line, whatever is in it.
 std::string quoted(const std::string& word);
 
-/// Runs a command line by the shell, and hands each line of its output, of both streams, to `on_line` as it comes. Answers its
+/// Runs a command line by the shell, and hands each line of its output, of both streams, to `on_line` as it comes. Returns its
 /// exit code; 128 and the signal's number for one that a signal ended.
 int run_lines(const std::string& command, const std::function<void(const std::string&)>& on_line);
 

@@ -85,7 +85,7 @@ RunRecord Examination::run(const OptLevel& level, const RunRecord& plan, uint64_
   TORCH_CHECK(record->step >= 0,
               "Doctor: the program ended without a step. Write its loop as while (run.next()) { … run.loss(loss); }.");
   TORCH_CHECK(!record->observer && record->skipped.size() == record->losses.size(), "Doctor: the program ended after step ",
-              record->step, " without asking run.next() again. Its loop ends where run.next() answers false.");
+              record->step, " without asking run.next() again. Its loop ends where run.next() returns false.");
   return *record;
 }
 

@@ -40,6 +40,7 @@ void describe_data(ConfigKeys& keys, DataConfig& data) {
   keys.choice("set", data.set, {"digits", "mnist", "cifar10"});
   keys.text("dir", data.dir);
   keys.integer("image_size", data.image_size, 0, kLargeImage);
+  keys.real("noise", data.noise, 0, 10);
 }
 
 void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {

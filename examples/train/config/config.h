@@ -23,6 +23,7 @@ struct DataConfig {
   std::string set;         // digits | mnist | cifar10
   std::string dir;         // folder of the set's files; empty: see data/load.h
   int64_t image_size = 0;  // height and width that images are resized to; 0: as they are in the files
+  double noise = 0;        // standard deviation of what is added to pixels, by that of the set's own; the same for every run
 };
 
 struct OptimizerConfig {

@@ -2,6 +2,11 @@
 
 #include <cstdlib>
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+
 #include "data/cifar10.h"
 #include "data/digits.h"
 #include "data/mnist.h"
@@ -33,6 +38,14 @@ DataSplit load_files(const std::string& set, const std::string& dir) {
   return set == "cifar10" ? load_cifar10(dir) : load_digits(dir);
 }
 
+// The same in every run, so that accuracies of different runs compare.
+void add_noise(Dataset& set, const std::vector<double>& deviations, uint64_t seed) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  const auto channels = at::tensor(deviations, at::kFloat).view({1, -1, 1, 1});
+  const auto noise = at::randn(set.images.sizes(), generator) * channels;
+  set.images = (set.images.to(at::kFloat) + noise).round_().clamp_(0, 255).to(at::kByte);
+}
+
 }  // namespace
 
 std::string data_folder(const DataConfig& config) { return config.dir.empty() ? data_root() + "/" + config.set : config.dir; }
@@ -40,6 +53,12 @@ std::string data_folder(const DataConfig& config) { return config.dir.empty() ? 
 DataSplit load_data(const DataConfig& config) {
   auto data = load_files(config.set, data_folder(config));
   data.image_size = config.image_size;
+  if (config.noise > 0) {
+    auto deviations = data.std_dev;
+    for (auto& deviation : deviations) deviation *= config.noise;
+    add_noise(data.train, deviations, 1);
+    add_noise(data.test, deviations, 2);
+  }
   return data;
 }
 

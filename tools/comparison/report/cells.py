@@ -1,4 +1,4 @@
-"""What the cells of a comparison left as files, and the figures of each level over its seeds."""
+"""What one run of a comparison left as files: a cell."""
 import csv
 import pathlib
 import re
@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 BYTES = {"": 0, "Half": 2, "BFloat16": 2, "Float": 4, "Double": 8}
-SETTLING = 10  # steps at the start of a run whose times do not count: buffers are made, kernels chosen
 KINDS = ("output", "gradient", "weight gradient")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a level is judged by."""
+
+    name: str
+    more_is_better: bool
+
+
+ACCURACY, TEST_LOSS, TRAINING_LOSS = Measure("test accuracy", True), Measure("test loss", False), Measure("training loss", False)
 
 
 class Mistake(Exception):
@@ -21,11 +31,6 @@ def rows_of(path):
             return list(csv.DictReader(file))
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from error
-
-
-def undisturbed(values):
-    """What the fastest tenth of them stays below: other work on the machine makes steps slower, never faster."""
-    return sorted(values)[len(values) // 10]
 
 
 def mean(values):
@@ -66,8 +71,26 @@ class Cell:
         return self.epochs[-1]["status"] == "diverged"
 
     @property
-    def accuracy(self):
+    def measure(self):
+        return ACCURACY
+
+    @property
+    def quality(self):
+        """By its measure."""
         return float(self.epochs[-1]["test_accuracy"])
+
+    @property
+    def losses(self):
+        return [float(step["loss"]) for step in self.steps]
+
+    @property
+    def loss_scales(self):
+        return [float(step["loss_scale"]) for step in self.steps]
+
+    @property
+    def skipped_steps(self):
+        """Their numbers, from 1."""
+        return [int(step["step"]) for step in self.steps if step["skipped"] == "1"]
 
     @property
     def skipped(self):
@@ -91,14 +114,6 @@ class Cell:
     @property
     def scale_is_dynamic(self):
         return re.search(r"^  (#? ?loss_scale: dynamic|grad_scaler: true)", self.run_config, re.M) is not None
-
-    @cached_property
-    def times(self):
-        """Milliseconds of the parts of a step, each undisturbed, and of all of them."""
-        rows = [row for row in self.table("times") if int(row["step"]) > SETTLING] or self.table("times")
-        parts = {part: [float(row[f"{part}_ms"]) for row in rows] for part in ("forward", "backward", "optimizer")}
-        quiet = {part: undisturbed(values) for part, values in parts.items()}
-        return {**quiet, "step": sum(quiet.values())}
 
     @cached_property
     def parameters(self):
@@ -162,121 +177,3 @@ class Cell:
         moves = [call for call in self.calls if call["op"].startswith(("aten::to", "aten::_to_copy"))]
         called = sum(call["inputs"].split()[:1] != call["outputs"].split()[:1] for call in moves)
         return {"made": len(casts) - cached + called, "cached": cached, "calls": len(self.calls)}
-
-
-@dataclass
-class Level:
-    """A level over all its seeds."""
-
-    name: str
-    cells: list = field(default_factory=list)
-
-    @property
-    def first(self):
-        return self.cells[0]
-
-    @property
-    def diverged(self):
-        return sum(cell.diverged for cell in self.cells)
-
-    @property
-    def loses_small_updates(self):
-        return self.first.loses_small_updates
-
-    @property
-    def is_measured(self):
-        return self.diverged < len(self.cells)
-
-    @property
-    def measured(self):
-        """The runs that did not diverge: those that do end before the optimizer's state is counted, and their times say little.
-        All, where none is left."""
-        return [cell for cell in self.cells if not cell.diverged] or self.cells
-
-    @property
-    def accuracies(self):
-        return [cell.accuracy for cell in self.cells]
-
-    @property
-    def accuracy(self):
-        return mean(self.accuracies)
-
-    @property
-    def spread(self):
-        return deviation(self.accuracies)
-
-    @property
-    def skipped(self):
-        return sum(cell.skipped for cell in self.cells)
-
-    @property
-    def steps(self):
-        return sum(len(cell.steps) for cell in self.cells)
-
-    @property
-    def resident(self):
-        return mean([cell.resident for cell in self.measured])
-
-    def time(self, part="step"):
-        """Of the run that was disturbed the least."""
-        return min(self.measured, key=lambda cell: cell.times["step"]).times[part]
-
-    @property
-    def training_seconds(self):
-        """Of the run that was disturbed the least."""
-        return min(cell.training_seconds for cell in self.measured)
-
-    def time_range(self):
-        values = [cell.times["step"] for cell in self.measured]
-        return min(values), max(values)
-
-    def memory(self, part):
-        return mean([cell.memory[part] for cell in self.measured])
-
-    def share_lost(self, kind):
-        """Of O0's values that are not 0: what the level's dtype makes 0, and what it makes subnormal."""
-        rows = [row for cell in self.cells for row in cell.layers if row["kind"] == kind]
-        nonzero = sum(int(row["nonzero"]) for row in rows) or 1
-        return {loss: sum(int(row[f"underflow_{loss}"]) for row in rows) / nonzero for loss in ("zero", "subnormal")}
-
-
-@dataclass
-class Group:
-    """The levels of one config on one number of processes."""
-
-    config: str
-    processes: int
-    levels: list
-
-    @property
-    def reference(self):
-        return self.levels[0]
-
-    def level(self, name):
-        return next((level for level in self.levels if level.name == name), None)
-
-    @property
-    def tested(self):
-        """Test images."""
-        log = (self.reference.first.folder / "log.txt").read_text(encoding="utf-8")
-        found = re.search(r"\d+ training and (\d+) test images,", log)
-        return int(found.group(1)) if found else 0
-
-
-def read_groups(folder):
-    """The groups of a comparison, and the names of its cells that are not there."""
-    groups, missing = {}, []
-    for row in rows_of(folder / "cells.csv"):
-        cell = Cell(folder / "cells" / row["cell"], row["cell"], row["config"], row["level"], int(row["seed"]),
-                    int(row["processes"]))
-        if row["finished"] != "1":
-            missing.append(cell.name)
-            continue
-        levels = groups.setdefault((cell.config, cell.processes), {})
-        levels.setdefault(cell.level, Level(cell.level)).cells.append(cell)
-    complete = [Group(*key, list(levels.values())) for key, levels in groups.items() if "O0" in levels]
-    if not complete:
-        raise Mistake(f"{folder} has no finished cell at O0, with which the others would be compared")
-    for group in complete:
-        group.levels.sort(key=lambda level: level.name != "O0")
-    return complete, missing

@@ -73,34 +73,66 @@ def draw_band(axis, rows, shade, **line):
         axis.fill_between(over, list(map(min, columns)), list(map(max, columns)), color=shade, alpha=0.16, linewidth=0)
 
 
-def curves(group, values, label, name, percent=False):
-    """A panel for each level, O0 behind it: the mean over the seeds, and from the lowest to the highest."""
-    names = [level.name for level in group.levels]
-    of_level = {level.name: bands(level, values) for level in group.levels}
-    flat = [value for rows in of_level.values() for row in rows for value in row if math.isfinite(value)]
-    low, high = min(flat), max(flat)
-    pictures = []
-    for level in group.levels:
-        figure, axis = panel()
-        if level is not group.reference:
-            draw_band(axis, of_level[group.reference.name], COLORS["O0"], linewidth=1, alpha=0.8)
-        draw_band(axis, of_level[level.name], color(level.name, names), linewidth=1.6)
-        axis.set_ylim(low - 0.04 * (high - low or 1), high + 0.04 * (high - low or 1))
-        axis.set_xlabel(label, fontsize=8)
-        axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
-        if percent:
-            axis.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
-        pictures.append((level.name, svg(figure, f"{name} at {level.name}", id_of(name, group, level))))
-    return pictures
+def limits(curves_of_levels):
+    flat = [value for rows in curves_of_levels for row in rows for value in row if math.isfinite(value)] or [0.0]
+    margin = 0.04 * (max(flat) - min(flat) or 1)
+    return min(flat) - margin, max(flat) + margin
+
+
+def curve(rows, shade, label, ends):
+    """A panel of one level: the mean over the seeds, and from the lowest to the highest."""
+    figure, axis = panel()
+    draw_band(axis, rows, shade, linewidth=1.6)
+    axis.set_ylim(*ends)
+    axis.set_xlabel(label, fontsize=8)
+    axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+    return figure, axis
 
 
 def accuracy_curves(group):
-    return curves(group, lambda cell: [float(row["test_accuracy"]) for row in cell.epochs], "epoch", "accuracy", percent=True)
+    """A panel for each level, O0 behind it."""
+    names = [level.name for level in group.levels]
+    rows = {level.name: bands(level, lambda cell: [float(row["test_accuracy"]) for row in cell.epochs]) for level in group.levels}
+    ends, pictures = limits(rows.values()), []
+    for level in group.levels:
+        figure, axis = curve(rows[level.name], color(level.name, names), "epoch", ends)
+        if level is not group.reference:
+            draw_band(axis, rows[group.reference.name], COLORS["O0"], linewidth=1, alpha=0.8)
+        axis.yaxis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0 if ends[1] - ends[0] > 0.05 else 1))
+        pictures.append((level.name, svg(figure, f"accuracy at {level.name}", id_of("accuracy", group, level))))
+    return pictures
+
+
+def differences(level, reference, width):
+    """For each seed that both have: the level's loss minus O0's, step by step."""
+    at_reference = {cell.seed: cell.losses for cell in reference.cells}
+    rows = [[loss - other for loss, other in zip(cell.losses, at_reference[cell.seed])]
+            for cell in level.cells if cell.seed in at_reference]
+    length = min(map(len, rows), default=0)
+    return [smoothed(row[:length], width) for row in rows]
 
 
 def loss_curves(group):
-    width = max(1, min(len(cell.steps) for level in group.levels for cell in level.cells) // 40)
-    return curves(group, lambda cell: smoothed([float(row["loss"]) for row in cell.steps], width), "step", "loss"), width
+    """O0's loss, and for each other level how far its loss is from O0's of the same seed: losses themselves look alike."""
+    names = [level.name for level in group.levels]
+    width = max(1, min(len(cell.losses) for level in group.levels for cell in level.cells) // 40)
+    reference = [smoothed(row, width) for row in bands(group.reference, lambda cell: cell.losses)]
+    apart = {level.name: differences(level, group.reference, width) for level in group.levels[1:]}
+    low, high = limits(apart.values())
+    reach = max(-low, high)
+    pictures = []
+    for level in group.levels:
+        is_reference = level is group.reference
+        rows, ends = (reference, limits([reference])) if is_reference else (apart[level.name], (-reach, reach))
+        if not rows or not rows[0]:
+            continue
+        figure, axis = curve(rows, color(level.name, names), "step", ends)
+        if not is_reference:
+            axis.axhline(0, color=COLORS["O0"], linewidth=1)
+        words = "loss" if is_reference else "loss minus that of O0"
+        pictures.append((level.name, words, svg(figure, f"{words} at {level.name}", id_of("loss", group, level))))
+    return pictures, width
 
 
 def scale_histories(group):
@@ -110,10 +142,10 @@ def scale_histories(group):
         figure, axis = panel()
         shade = color(level.name, names)
         for cell in level.cells:
-            scales = [float(row["loss_scale"]) for row in cell.steps]
+            scales = cell.loss_scales
             axis.step(range(1, len(scales) + 1), scales, color=shade, linewidth=1.2, alpha=0.7, where="post")
-            skipped = [(int(row["step"]), float(row["loss_scale"])) for row in cell.steps if row["skipped"] == "1"]
-            axis.plot([step for step, _ in skipped], [scale for _, scale in skipped], "x", color=WARNING, markersize=4)
+            skipped = cell.skipped_steps
+            axis.plot(skipped, [scales[step - 1] for step in skipped], "x", color=WARNING, markersize=4)
         axis.set_yscale("log", base=2)
         low, high = axis.get_ylim()
         axis.set_ylim(low / 2, high * 2)
@@ -155,31 +187,45 @@ def dtype_of(level, kind):
     return next((dtype for dtype in LIMITS if dtype in found), None)
 
 
+def shares(exponents):
+    """Of all values, in per cent."""
+    total = sum(exponents.values()) or 1
+    return {place: 100 * count / total for place, count in exponents.items()}
+
+
+def places_shown(group, kind, levels):
+    """The exponents from the least to the largest that any of the levels has more than rarely, and where FP16 loses digits: the same for
+    all panels, so that they can be compared."""
+    places = [place for level, _ in levels for of in ("O0", "level") for place in common(counts(level, kind, of))]
+    halves = any(dtype == "Half" for _, dtype in levels)
+    return min(places + [LIMITS["Half"][1] - 12] * halves), max(places)
+
+
 def exponents(group, kind):
     """For each level with 16-bit tensors: which exponents O0's values have, at its loss scale, and what it kept of them."""
     names = [level.name for level in group.levels]
+    levels = [(level, dtype) for level in group.levels if (dtype := dtype_of(level, kind))]
+    if not levels:
+        return []
+    low, high = places_shown(group, kind, levels)
+    top = max(max(shares(counts(level, kind, of)).values(), default=0) for level, _ in levels for of in ("O0", "level"))
     pictures = []
-    for level in group.levels:
-        dtype = dtype_of(level, kind)
-        if dtype is None:
-            continue
+    for level, dtype in levels:
         figure, axis = panel()
         shift = scale_exponent(level.first, kind)
-        wanted, kept = counts(level, kind, "O0"), counts(level, kind, "level")
+        wanted, kept = shares(counts(level, kind, "O0")), shares(counts(level, kind, "level"))
         short, subnormal, zero = LIMITS[dtype]
-        places = common(wanted) + common(kept)
-        low = min(min(places), subnormal - 12 if dtype == "Half" else min(places))
         axis.bar(list(wanted), list(wanted.values()), width=1, color="#c5cad1")
-        over = range(low, max(places) + 2)
+        over = range(low, high + 2)
         axis.step([place - 0.5 for place in over], [kept.get(place, 0) for place in over], where="post",
                   color=color(level.name, names), linewidth=1.3)
         if low < subnormal:
             axis.axvspan(max(low - 1, zero) - 0.5, subnormal - 0.5, color="#e2a13c", alpha=0.14, linewidth=0)
             axis.axvspan(low - 1, zero - 0.5, color=WARNING, alpha=0.14, linewidth=0)
-        axis.set_xlim(low - 1, max(places) + 1)
-        axis.set_yticks([])
-        figure.subplots_adjust(left=0.02)
-        axis.spines["left"].set_visible(False)
+        axis.set_xlim(low - 1, high + 1)
+        axis.set_ylim(0, 1.05 * top)
+        axis.yaxis.set_major_locator(ticker.MaxNLocator(4))
+        axis.yaxis.set_major_formatter(ticker.PercentFormatter(100, decimals=0))
         axis.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
         axis.set_xlabel(f"power of two (loss scale 2^{shift})" if shift else "power of two", fontsize=8)
         name = id_of(f"exponents-{kind.replace(' ', '-')}", group, level)

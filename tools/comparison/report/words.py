@@ -1,16 +1,44 @@
 """How a report writes figures."""
 import math
+import re
 
 NOTHING = "–"
+UNITS = re.compile(r"(?<=\d) (?=(?:%|ms|[kMG]?B|dB|points)(?!\w))")
 DTYPES = {"Half": "FP16", "BFloat16": "BF16", "Float": "FP32", "Double": "FP64", "": NOTHING}
 
 
 def of_bytes(size):
+    if math.isnan(size):
+        return NOTHING
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= factor:
             digits = 2 if size < 10 * factor else 1 if size < 100 * factor else 0
             return f"{size / factor:.{digits}f} {unit}"
     return f"{size:.0f} B"
+
+
+def of_factor(ratio):
+    """Of times: "0.67", "1.5", "12", "0.0037" """
+    if math.isinf(ratio):
+        return "any number"
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}" if ratio >= 1.95 else f"{ratio:.2f}" if ratio >= 0.095 else f"{ratio:.2g}"
+
+
+def of_quality(value, measure, apart=False):
+    """An accuracy in per cent, or in points where it is a difference of two; a loss as a number."""
+    if not measure.more_is_better:
+        return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
+    return f"{100 * value:.2f} points" if apart else of_share(value)
+
+
+def joined(words, last):
+    """ "O1", "O1 or O2", "O1, O2 or O4" """
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def unbroken(text):
+    """Text in which no line ends between a number and its unit."""
+    return UNITS.sub("\N{NO-BREAK SPACE}", text)
 
 
 def of_share(share, digits=2):
@@ -24,6 +52,8 @@ def of_small_share(share):
 
 
 def of_milliseconds(value):
+    if math.isnan(value):
+        return NOTHING
     return f"{value:.2f} ms" if value < 10 else f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
 
 
@@ -42,7 +72,7 @@ def counted(number, noun):
 
 
 def of_ratio(ratio):
-    return f"{ratio:.2f}×"
+    return NOTHING if math.isnan(ratio) else f"{ratio:.2f}×"
 
 
 def of_cosine(cosine):

@@ -113,7 +113,7 @@ std::string trace_csv(const std::vector<TracedOp>& ops) {
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text << std::flush;
-  TORCH_CHECK(file, "amp::trace cannot write '", path, "': ", std::strerror(errno), ".");
+  TORCH_CHECK(file, "amp cannot write '", path, "': ", std::strerror(errno), ".");
 }
 
 }  // namespace apex::amp::detail

@@ -1,8 +1,8 @@
-#include "tensor_memory.h"
+#include <apex_cpp/amp/comparison/tensor_memory.h>
 
 #include <algorithm>
 
-namespace tools {
+namespace apex::amp::detail {
 
 void TensorMemory::reportMemoryUsage(void* block, int64_t bytes, size_t /*total_allocated*/, size_t /*total_reserved*/,
                                      c10::Device device) {
@@ -28,4 +28,4 @@ int64_t TensorMemory::take_peak() {
   return std::exchange(peak_, live_);
 }
 
-}  // namespace tools
+}  // namespace apex::amp::detail

@@ -1,0 +1,242 @@
+// amp::Comparison and what it decides by.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/amp/comparison.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <random>
+
+#include "tests/errors.h"
+#include "tests/examples/scratch.h"
+
+namespace apex::test {
+namespace {
+
+using amp::detail::Interval;
+using amp::detail::Order;
+
+std::vector<double> one_to(int count) {
+  std::vector<double> values;
+  for (int i = 1; i <= count; ++i) values.push_back(i);
+  return values;
+}
+
+// P(X <= k) of a fair coin thrown n times, doubled: the doubt of the interval that leaves out k values and the next at each
+// end.
+TEST(MedianInterval, LeavesOutAsManyValuesAsOnePerCentOfDoubtAllows) {
+  const std::vector<std::array<int, 3>> cases = {{8, 1, 8}, {10, 1, 10}, {12, 2, 11}, {16, 3, 14}, {20, 4, 17}, {24, 6, 19}};
+  for (const auto& [count, low, high] : cases) {
+    double doubt = 0, more = 0;
+    for (int k = 0; k < low; ++k)
+      doubt += std::exp(std::lgamma(count + 1) - std::lgamma(k + 1) - std::lgamma(count - k + 1)) / std::pow(2, count - 1);
+    more =
+        doubt + std::exp(std::lgamma(count + 1) - std::lgamma(low + 1) - std::lgamma(count - low + 1)) / std::pow(2, count - 1);
+    ASSERT_LE(doubt, 0.01) << count;
+    ASSERT_GT(more, 0.01) << count;
+    auto values = one_to(count);
+    std::shuffle(values.begin(), values.end(), std::mt19937(1));
+    const auto interval = amp::detail::median_interval(values);
+    EXPECT_EQ(interval.median, (count + 1) / 2.0);
+    EXPECT_EQ(interval.low, low) << count;
+    EXPECT_EQ(interval.high, high) << count;
+  }
+}
+
+TEST(MedianInterval, OfFewValuesIsStudentsAndOfOneSaysNothing) {
+  // Logarithms -1, 0, 1: mean 0, deviation 1, quantile 9.925 of two degrees of freedom.
+  const auto three = amp::detail::median_interval({std::exp(1.0), 1, std::exp(-1.0)});
+  EXPECT_DOUBLE_EQ(three.median, 1);
+  EXPECT_NEAR(std::log(three.high), 9.925 / std::sqrt(3.0), 1e-12);
+  EXPECT_NEAR(std::log(three.low), -9.925 / std::sqrt(3.0), 1e-12);
+  const auto one = amp::detail::median_interval({3});
+  EXPECT_EQ(one.median, 3);
+  EXPECT_EQ(one.low, 0);
+  EXPECT_TRUE(std::isinf(one.high));
+  EXPECT_TRUE(std::isnan(amp::detail::median_interval({}).median));
+  EXPECT_EQ(amp::detail::order_of(amp::detail::median_interval({})), Order::unknown);
+}
+
+TEST(Orders, AreKnownWhereTheWholeIntervalAgrees) {
+  EXPECT_EQ(amp::detail::order_of({0.7, 0.6, 0.99}), Order::faster);
+  EXPECT_EQ(amp::detail::order_of({1.5, 1.01, 1.9}), Order::slower);
+  EXPECT_EQ(amp::detail::order_of({1, 0.92, 1.09}), Order::equal);
+  EXPECT_EQ(amp::detail::order_of({0.95, 0.92, 0.97}), Order::equal);  // a difference that does not matter
+  EXPECT_EQ(amp::detail::order_of({0.9, 0.8, 1.0}), Order::unknown);
+  EXPECT_EQ(amp::detail::order_of({1.5, 0.9, 2.5}), Order::unknown);
+}
+
+// Rounds of two levels: the second takes `factor` of the first's time, and each time is off by up to `noise`, a share; in one
+// round of four both take five times as long.
+amp::detail::Rounds rounds_with(double factor, double noise, int count) {
+  std::mt19937 draw(7);
+  std::uniform_real_distribution<double> off(1 - noise, 1 + noise);
+  amp::detail::Rounds rounds;
+  for (int i = 0; i < count; ++i) {
+    const double busy = i % 4 == 3 ? 5 : 1;
+    rounds.push_back({10 * busy * off(draw), 10 * busy * factor * off(draw)});
+  }
+  return rounds;
+}
+
+TEST(Rounds, TellLevelsApartThoughTheMachineIsBusyNowAndThen) {
+  const auto different = rounds_with(0.66, 0.05, 8), equal = rounds_with(1, 0.02, 8), noisy = rounds_with(0.9, 0.5, 8);
+  EXPECT_EQ(amp::detail::order_of(amp::detail::ratio_interval(different, 1, 0)), Order::faster);
+  EXPECT_EQ(amp::detail::order_of(amp::detail::ratio_interval(different, 0, 1)), Order::slower);
+  EXPECT_EQ(amp::detail::order_of(amp::detail::ratio_interval(equal, 1, 0)), Order::equal);
+  EXPECT_EQ(amp::detail::order_of(amp::detail::ratio_interval(noisy, 1, 0)), Order::unknown);
+}
+
+TEST(Rounds, AreAddedWhileAnOrderIsUnknown) {
+  EXPECT_TRUE(amp::detail::needs_rounds({}, 24));
+  EXPECT_TRUE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 7), 24));  // not looked at yet
+  EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 8), 24));
+  EXPECT_TRUE(amp::detail::needs_rounds(rounds_with(0.9, 0.5, 8), 24));
+  EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.9, 0.5, 24), 24));
+  EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 4), 4));
+}
+
+TEST(Rounds, AreWrittenAsTables) {
+  const amp::detail::TimedGroup group{"net", 2, {"O0", "O4"}, rounds_with(0.5, 0, 8)};
+  EXPECT_EQ(amp::detail::times_rows(group), "net,2,O0,8,10,10,50\nnet,2,O4,8,5,5,25\n");
+  EXPECT_EQ(amp::detail::ratios_rows(group), "net,2,O0,O4,8,2,2,2,slower\nnet,2,O4,O0,8,0.5,0.5,0.5,faster\n");
+}
+
+// A linear layer on random numbers, which the seed gives.
+void train_linear(const amp::OptLevel& level, amp::ComparisonRun& run) {
+  torch::nn::Linear model(64, 32);
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  auto [net, opt] = amp::initialize(model, optimizer, level);
+  while (run.next()) {
+    opt.zero_grad();
+    const auto loss = net->forward(torch::randn({16, 64})).square().mean();
+    amp::scale_loss(loss, opt).backward();
+    opt.step();
+    run.loss(loss);
+  }
+  if (!run.only_times()) run.test_accuracy(0.75);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Comparison, RecordsEveryLevelWithEverySeed) {
+  const Scratch scratch;
+  std::vector<std::string> told;
+  const auto options = amp::ComparisonOptions().steps(8).seeds(2).seed(5).timed_steps(3).rounds(2).on_run(
+      [&](const std::string& task) { told.push_back(task); });
+  amp::Comparison comparison({"O0", "O2", "O4"}, train_linear, options);
+  comparison.run(scratch.path());
+  const auto cells = lines_of(scratch.read("cells.csv"));
+  ASSERT_EQ(cells.size(), 7u);
+  EXPECT_EQ(cells[0], "cell,config,level,seed,processes,reference,finished");
+  EXPECT_EQ(cells[2], "program-O2-seed0,program,O2,5,1,program-O0-seed0,1");
+  EXPECT_EQ(told.size(), 6u + 2 * 3);
+  EXPECT_EQ(told[1], "training at O2");
+  EXPECT_EQ(told[6], "timing O0");
+  EXPECT_EQ(told[9], "timing O2");  // another one begins each round
+  EXPECT_EQ(lines_of(scratch.read("times.csv")).size(), 4u);
+  EXPECT_EQ(lines_of(scratch.read("ratios.csv")).size(), 7u);
+  EXPECT_THROW(amp::properties(), c10::Error);  // no session is left
+}
+
+TEST(Comparison, HasTheDtypesMemoryAndStepsOfEachLevel) {
+  const Scratch scratch;
+  amp::Comparison({"O0", "O2"}, train_linear, amp::ComparisonOptions().steps(8).seeds(1).timed_steps(1).rounds(1))
+      .run(scratch.path());
+  const std::string header = "parameter,numel,dtype,grad_dtype,master_dtype\n";
+  EXPECT_EQ(scratch.read("cells/program-O0-seed0/parameters.csv"), header + "bias,32,Float,Float,\nweight,2048,Float,Float,\n");
+  EXPECT_EQ(scratch.read("cells/program-O2-seed0/parameters.csv"),
+            header + "bias,32,Half,Half,Float\nweight,2048,Half,Half,Float\n");
+  EXPECT_EQ(scratch.read("cells/program-O2-seed0/result.csv"), "test_accuracy,test_loss,device\n0.75,,cpu\n");
+  EXPECT_NE(scratch.read("cells/program-O2-seed0/trace.csv").find("\naten::addmm,,forward,Half Half Half,Half,"),
+            std::string::npos);
+  EXPECT_NE(scratch.read("cells/program-O0-seed0/trace.csv").find("\naten::addmm,,forward,Float Float Float,Float,"),
+            std::string::npos);
+  const auto steps = lines_of(scratch.read("cells/program-O2-seed0/steps.csv"));
+  ASSERT_EQ(steps.size(), 9u);
+  EXPECT_EQ(steps[0], "step,loss,loss_scale,skipped,step_ms");
+  EXPECT_NE(steps[1].find(",65536,"), std::string::npos) << steps[1];
+  // Weights, gradients and momentum in FP32: 3 * 2080 * 4 bytes. At most a tenth of that more is in use for single numbers.
+  const auto row = lines_of(scratch.read("cells/program-O0-seed0/memory.csv")).at(1);
+  const auto held = std::stoll(row), peak = std::stoll(row.substr(row.find(',') + 1));
+  EXPECT_GE(held, 3 * 2080 * 4);
+  EXPECT_LE(held, 3.3 * 2080 * 4);
+  EXPECT_GE(peak, held + 16 * 64 * 4);  // the batch, at the least
+}
+
+TEST(Comparison, MakesTheSameRunsEachTimeAndTheirLossesAreTheProgramsOwn) {
+  const Scratch scratch;
+  amp::Comparison comparison({"O0", "O4"}, train_linear,
+                             amp::ComparisonOptions().steps(4).seeds(1).seed(3).timed_steps(1).rounds(1));
+  std::vector<std::vector<std::string>> losses;
+  for (const char* folder : {"a", "b"}) {
+    comparison.run(scratch / folder);
+    auto& of_run = losses.emplace_back();
+    for (const auto& line : lines_of(scratch.read(folder + std::string("/cells/program-O0-seed0/steps.csv")))) {
+      of_run.push_back(line.substr(0, line.rfind(',')));
+    }
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  torch::manual_seed(3);
+  torch::nn::Linear model(64, 32);
+  const auto first = model->forward(torch::randn({16, 64})).square().mean().item<double>();
+  std::ostringstream wanted;
+  wanted.precision(17);
+  EXPECT_EQ(std::stod(losses[0][1].substr(2)), first);  // "1,LOSS,…"
+}
+
+TEST(Comparison, RefusesWhatIsNoComparison) {
+  const auto message = [](std::vector<amp::OptLevel> levels, const amp::ComparisonOptions& options = {}) {
+    return message_of<c10::Error>([&] { amp::Comparison(std::move(levels), train_linear, options); });
+  };
+  EXPECT_NE(message({"O1"}).find("O0 is not among the levels. Add it"), std::string::npos);
+  EXPECT_NE(message({"O0", "O1", "O1"}).find("a level is there twice"), std::string::npos);
+  EXPECT_NE(message({"O0", "O9"}).find("O9"), std::string::npos);
+  EXPECT_NE(message({"O0"}, amp::ComparisonOptions().steps(0)).find("steps=0 is not allowed"), std::string::npos);
+  EXPECT_NE(message({"O0"}, amp::ComparisonOptions().seeds(0)).find("seeds=0 is not allowed"), std::string::npos);
+  EXPECT_NE(message({"O0"}, amp::ComparisonOptions().timed_steps(0)).find("timed_steps=0 is not allowed"), std::string::npos);
+}
+
+TEST(ComparisonRun, AsksForWhatItNeeds) {
+  const Scratch scratch;
+  torch::nn::Linear model(2, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  const auto told = [](const auto& action) { return message_of<c10::Error>(action); };
+  amp::ComparisonRun run(2);
+  EXPECT_NE(told([&] { run.next(); }).find("before amp::initialize"), std::string::npos);
+  auto [net, opt] = amp::initialize(model, optimizer, "O0", amp::InitializeOptions().verbosity(0));
+  EXPECT_NE(told([&] { run.loss(1.0); }).find("was called before next()"), std::string::npos);
+  EXPECT_NE(told([&] { run.write(scratch.path()); }).find("before the run ended"), std::string::npos);
+  EXPECT_TRUE(run.next());
+  EXPECT_NE(told([&] { run.loss(torch::ones({2})); }).find("a tensor of 2 elements"), std::string::npos);
+  EXPECT_NE(told([&] { run.next(); }).find("step 0 ended without its loss"), std::string::npos);
+  EXPECT_NE(told([&] { run.test_accuracy(75); }).find("Give the share that is classified correctly"), std::string::npos);
+  EXPECT_NE(told([] { amp::ComparisonRun(0); }).find("steps=0 is not allowed"), std::string::npos);
+  run.loss(1.0);
+  EXPECT_TRUE(run.next());
+  run.loss(0.5);
+  EXPECT_FALSE(run.next());
+  EXPECT_FALSE(run.next());
+  scratch.write("file", "");
+  EXPECT_NE(told([&] { run.write(scratch / "file"); }).find("cannot write '"), std::string::npos);
+  run.write(scratch / "a/b");
+  EXPECT_EQ(lines_of(scratch.read("a/b/steps.csv")).size(), 3u);
+  amp::reset();
+}
+
+TEST(Comparison, ComplainsOfAProgramThatStopsEarly) {
+  const Scratch scratch;
+  amp::Comparison comparison({"O0"}, [](const amp::OptLevel&, amp::ComparisonRun&) {});
+  EXPECT_NE(message_of<c10::Error>([&] { comparison.run(scratch.path()); }).find("ended before run.next() returned false"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace apex::test

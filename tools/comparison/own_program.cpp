@@ -1,0 +1,77 @@
+#include "own_program.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <apex_cpp/amp/comparison/time_ratio.h>
+
+#include "common/user_error.h"
+#include "shell.h"
+
+namespace comparison {
+namespace {
+
+constexpr size_t kSettling = 5;  // steps whose times do not count: buffers are made, the loss scale settles
+
+void put(std::string& command, const std::string& place, const std::string& value) {
+  for (auto at = command.find(place); at != std::string::npos; at = command.find(place, at + value.size())) {
+    command.replace(at, place.size(), value);
+  }
+}
+
+std::vector<std::string> fields_of(const std::string& row) {
+  std::istringstream stream(row);
+  std::vector<std::string> fields;
+  for (std::string field; std::getline(stream, field, ',');) fields.push_back(field);
+  return fields;
+}
+
+// The column's values as text; empty where the table has no such column, or no row.
+std::vector<std::string> column_of(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  std::string row;
+  std::getline(file, row);
+  const auto header = fields_of(row);
+  const auto found = std::find(header.begin(), header.end(), name);
+  const auto place = static_cast<size_t>(found - header.begin());
+  std::vector<std::string> values;
+  while (found != header.end() && std::getline(file, row)) {
+    const auto fields = fields_of(row);
+    if (place < fields.size()) values.push_back(fields[place]);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::string own_command(const Cell& cell, const CellFolder& folder, int64_t steps) {
+  const bool is_plain = apex::amp::OptLevel::from_yaml_string(cell.level_text) == apex::amp::OptLevel(cell.level_name);
+  auto command = cell.program.command;
+  put(command, "{level}", is_plain ? cell.level_name : quoted(folder.level()));
+  put(command, "{seed}", std::to_string(cell.config.seed));
+  put(command, "{steps}", std::to_string(steps));
+  put(command, "{folder}", quoted(folder.path));
+  return "sh -c " + quoted("cd " + quoted(cell.program.directory) + " && " + command);
+}
+
+std::string what_is_missing(const CellFolder& folder) {
+  for (const char* column : {"step", "loss", "step_ms"}) {
+    if (column_of(folder.table("steps"), column).empty()) {
+      return std::string("the program has left no steps.csv with a column '") + column + "' in {folder}";
+    }
+  }
+  return "";
+}
+
+double median_step(const CellFolder& folder) {
+  if (const auto missing = what_is_missing(folder); !missing.empty()) throw common::UserError(missing);
+  auto texts = column_of(folder.table("steps"), "step_ms");
+  texts.erase(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(std::min(kSettling, texts.size() / 2)));
+  std::vector<double> times;
+  for (const auto& text : texts) times.push_back(std::strtod(text.c_str(), nullptr));
+  return apex::amp::detail::median_interval(std::move(times)).median;
+}
+
+}  // namespace comparison
