@@ -66,10 +66,10 @@ TEST_F(DoctorTool, FindsWhatThePageShows) {
   std::istringstream lines(ended.out);
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
-    const auto values = line.find(" values are "), begin = line.rfind(' ', values - 1);
-    const auto shown = values == std::string::npos ? "    " + line + "\n" : line.substr(values);
-    EXPECT_NE(page.find(shown), std::string::npos) << line;
-    if (values != std::string::npos) EXPECT_NE(page.find("    " + line.substr(0, begin)), std::string::npos) << line;
+    const auto values = line.find(" values are ");  // behind their number
+    const auto shown = values == std::string::npos ? line : line.substr(0, line.rfind(' ', values - 1));
+    EXPECT_NE(page.find("\n    " + shown), std::string::npos) << line;
+    EXPECT_NE(page.find((values == std::string::npos ? line : line.substr(values)) + "\n"), std::string::npos) << line;
   }
   EXPECT_EQ(count, 4);
 }
