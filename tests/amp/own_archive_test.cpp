@@ -1,5 +1,7 @@
 // Model classes with a save and load of their own: overrides that write further values, and functions of these names that take
 // a path and hide Module's.
+#include <torch/csrc/autograd/variable.h>
+
 #include <cstdio>
 
 #include "tests/amp/every_level.h"
@@ -109,6 +111,8 @@ TEST_P(OwnArchive, OverridesReadPlainFilesIntoWeightsAndMasters) {
   std::vector<void*> memory;
   for (const auto& p : net->parameters()) dtypes.push_back(p.scalar_type());
   for (const auto& p : net->parameters()) memory.push_back(p.data_ptr());
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  for (const auto& p : net->parameters()) accumulators.push_back(torch::autograd::impl::grad_accumulator(p));
   restore(net, saved(plain));
   EXPECT_EQ(net->epoch, 7);
   EXPECT_EQ(net->layer->calls, 9);
@@ -117,6 +121,7 @@ TEST_P(OwnArchive, OverridesReadPlainFilesIntoWeightsAndMasters) {
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(weights[i].scalar_type(), dtypes[i]);
     EXPECT_EQ(weights[i].data_ptr(), memory[i]) << "graphs and plans have its address";
+    EXPECT_EQ(torch::autograd::impl::try_get_grad_accumulator(weights[i]), accumulators[i]) << "hooks are on it";
     EXPECT_TRUE(torch::equal(weights[i], expected[i].to(dtypes[i])));
     const bool has_master = masters[i].scalar_type() == torch::kFloat;
     EXPECT_TRUE(torch::equal(masters[i], has_master ? expected[i] : weights[i]));
