@@ -35,6 +35,21 @@ TEST(LossScaler, Scale09DoublesOnTheTwoThousandthCleanUpdate) {
   EXPECT_EQ(scaler.unskipped(), 0);
 }
 
+// A shorter window, or a longer count that was restored: Apex compares both for equality, and would not grow any more.
+TEST(LossScaler, Scale09GrowsWhereTheCountIsPastTheWindow) {
+  LossScaler shortened("dynamic"), restored("dynamic");
+  for (int i = 0; i < 7; ++i) shortened.update_scale();
+  shortened.set_scale_window(3);
+  restored.restore(65536.0, LossScaler::kScaleWindow + 1);
+  for (LossScaler* scaler : {&shortened, &restored}) {
+    scaler->update_scale();
+    EXPECT_EQ(scaler->loss_scale(), 131072.0);
+    EXPECT_EQ(scaler->unskipped(), 0);
+  }
+  for (int i = 0; i < 3; ++i) shortened.update_scale();
+  EXPECT_EQ(shortened.loss_scale(), 262144.0) << "the new window holds from then on";
+}
+
 TEST(LossScaler, Scale07OverflowsOfSeveralUnscalesCount) {
   LossScaler scaler("dynamic");
   std::vector<Tensor> bad{torch::tensor({1.0f, NAN})}, good{torch::ones({2})}, out{torch::empty({2})};

@@ -55,7 +55,8 @@ Event random_load(const Config& config, std::mt19937& random) {
   const int entries = std::max(1, config.losses + one_of({0, 0, 0, 1, -1}, random));
   for (int i = 0; i < entries; ++i) {
     const int exponent = config.smallest_scale && chance(20, random) ? -126 : below(14, random);
-    const int64_t unskipped = one_of<int64_t>({0, 1, config.scale_window - 1, config.scale_window - 2}, random);
+    const int64_t unskipped =
+        one_of<int64_t>({0, 1, config.scale_window - 1, config.scale_window - 2, config.scale_window + 1}, random);
     event.saved.emplace_back(std::ldexp(1.0, exponent), std::max<int64_t>(unskipped, 0));
   }
   event.foreign_key = chance(10, random);

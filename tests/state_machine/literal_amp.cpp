@@ -246,7 +246,8 @@ bool LiteralAmp::update_scale(ScalerState& scaler) {
   ++scaler.updates;
   scaler.skipped_in_a_row = 0;
   ++scaler.unskipped;
-  if (config_.dynamic && scaler.unskipped == config_.scale_window) {  // SCALE-09
+  // SCALE-09. PORT: a count past the window, which a saved state may have, lets the scale grow, too.
+  if (config_.dynamic && scaler.unskipped >= config_.scale_window) {
     move(scaler, std::min(config_.max_scale, scaler.scale * 2), 'g');
     scaler.unskipped = 0;
   }

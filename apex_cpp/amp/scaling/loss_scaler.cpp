@@ -131,7 +131,9 @@ bool LossScaler::update_scale(bool overflow) {
   }
   ++updates_, ++unskipped_;
   skipped_in_a_row_ = 0;
-  if (dynamic_ && unskipped_ == scale_window_) {
+  // Past the window where the count was restored, or the window was made shorter. Apex compares for equality, and the scale
+  // would stand still until the next overflow.
+  if (dynamic_ && unskipped_ >= scale_window_) {
     move_to(std::min(max_loss_scale_, scale_ * kScaleFactor), ScaleChange::growth);
     unskipped_ = 0;
   }

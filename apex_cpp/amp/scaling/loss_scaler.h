@@ -38,7 +38,8 @@ class LossScaler {
   /// Clean updates since the scale last changed.
   int64_t unskipped() const { return unskipped_; }
   int64_t scale_window() const { return scale_window_; }
-  /// Clean updates after which a dynamic scale doubles (2000 unless set). Errors: ValueError if not positive.
+  /// Clean updates after which a dynamic scale doubles (2000 unless set). A count that has reached the new window already
+  /// doubles the scale at the next clean update. Errors: ValueError if not positive.
   void set_scale_window(int64_t updates);
 
   /// Calls of `update_scale` so far, and how many of them in a row, up to the last one, found an overflow.
