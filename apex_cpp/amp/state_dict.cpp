@@ -2,6 +2,7 @@
 
 #include <torch/serialize/archive.h>
 
+#include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/session/session.h>
 
 #include <iostream>
@@ -11,6 +12,14 @@ namespace apex::amp {
 namespace {
 
 constexpr const char* kKeyPart = "loss_scaler";
+
+// A static scale belongs to the level and its options. That of a run with a dynamic one would overflow where nothing looks for
+// it.
+void restore(LossScaler& scaler, size_t index, const LossScalerState& saved) {
+  if (scaler.dynamic() || scaler.loss_scale() == saved.loss_scale) return scaler.restore(saved.loss_scale, saved.unskipped);
+  std::cout << "amp::load_state_dict: loss scaler " << index << " keeps its static loss scale of " << scaler.loss_scale()
+            << "; the saved one was " << saved.loss_scale << ".\n";
+}
 
 bool names_a_scaler(const std::string& key) { return key.find(kKeyPart) != std::string::npos; }
 
@@ -26,7 +35,8 @@ StateDict state_dict() {
 }
 
 void load_state_dict(const StateDict& state) {
-  auto& scalers = detail::require_enabled_session("load_state_dict").scalers;
+  detail::Session& session = detail::require_enabled_session("load_state_dict");
+  auto& scalers = session.scalers;
   if (state.size() != scalers.size()) {
     std::cout << "amp::load_state_dict: the state has " << state.size() << " loss scalers, amp was initialized with "
               << scalers.size() << ".\n";
@@ -44,9 +54,11 @@ void load_state_dict(const StateDict& state) {
                 << " loss scalers.\n";
       break;
     } else {
-      scalers[next++].restore(item.value().loss_scale, item.value().unskipped);
+      restore(scalers[next], next, item.value());
+      ++next;
     }
   }
+  for (const auto& stash : detail::stashes_of(session)) stash->forget_skip();
   TORCH_CHECK(unexpected.tellp() == 0, "amp::load_state_dict: unexpected keys ", unexpected.str(),
               "; expected 'loss_scaler0', 'loss_scaler1', …");
 }

@@ -133,6 +133,87 @@ TEST_F(Checkpoint, AStateWithAnImpossibleScaleChangesNothing) {
   EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 65536.0);
 }
 
+TEST_F(Checkpoint, AStaticScaleStaysWhatTheLevelSays) {
+  const auto state_of = [](const char* level) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+    return amp::state_dict();
+  };
+  for (const char* from : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    const auto state = state_of(from);
+    for (const char* to : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+      Mlp model;
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      auto [net, opt] = amp::initialize(model, optimizer, to, quiet());
+      const bool is_dynamic = amp::loss_scaler().dynamic();
+      const double before = amp::loss_scaler().loss_scale(), saved = state["loss_scaler0"].loss_scale;
+      ::testing::internal::CaptureStdout();
+      amp::load_state_dict(state);
+      const auto told = ::testing::internal::GetCapturedStdout();
+      EXPECT_EQ(amp::loss_scaler().loss_scale(), is_dynamic ? saved : before) << from << " to " << to;
+      const bool is_told =
+          told.find("loss scaler 0 keeps its static loss scale of 1; the saved one was 65536") != std::string::npos;
+      EXPECT_EQ(is_told, !is_dynamic && saved != before) << from << " to " << to;
+      for (int i = 0; i < 3; ++i) train_step(net, opt, features());
+      for (const Tensor& param : model->parameters()) EXPECT_TRUE(param.isfinite().all().item<bool>()) << from << " to " << to;
+    }
+  }
+}
+
+TEST_F(Checkpoint, ALongerCountThanTheWindowLetsTheScaleGrow) {
+  const Scratch folder;
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    for (const bool checkpoint : {false, true}) {
+      Mlp model;
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale("dynamic"));
+      amp::loss_scaler().restore(128.0, 5000);
+      if (checkpoint) {
+        amp::save_checkpoint(folder / "run", net, opt);
+        amp::loss_scaler().restore(1.0, 0);
+        amp::load_checkpoint(folder / "run", net, opt);
+      }
+      train_step(net, opt, features());
+      EXPECT_EQ(amp::loss_scaler().loss_scale(), 256.0) << level;
+    }
+  }
+}
+
+/// What a load of each kind does after an overflow, before the step that would be skipped.
+TEST_F(Checkpoint, AStepAfterALoadIsNotSkippedForAnOverflowBeforeIt) {
+  const Scratch folder;
+  const auto train = [&](const char* level, const std::string& how) {
+    AmpTest::SetUp();
+    Mlp model;
+    torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(0.01).eps(kEps));
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale("dynamic").max_loss_scale(128.0));
+    train_step(net, opt, features());
+    amp::save_checkpoint(folder / "run", net, opt);
+    const auto model_file = saved(net), optimizer_file = saved(opt);
+    const auto scales = amp::state_dict();
+    opt.zero_grad();
+    if (how != "no overflow") {
+      { amp::scale_loss(net->forward(features()).sum() * kInf, opt).backward(); }
+      if (how == "checkpoint") amp::load_checkpoint(folder / "run", net, opt);
+      if (how == "optimizer") restore(net, model_file), restore(opt, optimizer_file), amp::loss_scaler().restore(128.0, 1);
+      if (how == "state dict") amp::load_state_dict(scales);
+      const auto before = bytes_of(*model);
+      opt.step();
+      EXPECT_FALSE(amp::step_result(opt).skipped) << level << " " << how;
+      EXPECT_EQ(bytes_of(*model), before) << level << " " << how << ": the gradients that overflowed are gone";
+    }
+    { amp::scale_loss(net->forward(features() + 1).square().mean(), opt).backward(); }  // and nothing is left to add to
+    opt.step();
+    EXPECT_FALSE(amp::step_result(opt).skipped) << level << " " << how;
+    return bytes_of(*model) + bytes_of(opt) + std::to_string(amp::loss_scaler().loss_scale());
+  };
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    const auto want = train(level, "no overflow");
+    for (const char* how : {"checkpoint", "optimizer", "state dict"}) EXPECT_EQ(train(level, how), want) << level << " " << how;
+  }
+}
+
 /// Its mask is one row, seen four times.
 struct MaskedImpl : torch::nn::Module {
   explicit MaskedImpl(double value) {

@@ -262,12 +262,19 @@ void LiteralAmp::move(ScalerState& scaler, double scale, char change) {
 
 void LiteralAmp::load_state(const Event& event) {
   const auto& saved = event.saved.empty() ? saved_.value_or(std::vector<std::pair<double, int64_t>>{}) : event.saved;
-  for (size_t i = 0; i < std::min(saved.size(), state_.scalers.size()); ++i) {  // SD-04, SD-05
+  for (size_t i = 0; i < std::min(saved.size(), state_.scalers.size()); ++i) {    // SD-04, SD-05
+    if (!config_.dynamic && saved[i].first != state_.scalers[i].scale) continue;  // PORT: a static scale stays
     move(state_.scalers[i], saved[i].first, 'r');
     state_.scalers[i].unskipped = saved[i].second;
     state_.scalers[i].skipped_in_a_row = 0;
   }
   state_.threw = event.foreign_key && saved.size() <= state_.scalers.size();  // SD-06
+  if (saved.empty()) return;
+  for (Optimizer& optimizer : optimizers_) {  // PORT: in place of a skip, the gradients that overflowed are dropped
+    if (!optimizer.skip) continue;
+    optimizer.skip.reset();
+    zero_grad(optimizer, /*set_to_none=*/true);
+  }
 }
 
 // ---- the optimizer ----

@@ -55,8 +55,9 @@ void save_checkpoint(const std::string& path, const Models& models, const Metada
 }
 
 /// Puts a checkpoint of `save_checkpoint` into models and optimizers of the same classes, in the same order, on any devices;
-/// before or after the first backward pass alike. Gradients are left alone; optimizer options, learning rates among them, are
-/// the file's afterwards.
+/// before or after the first backward pass alike. Optimizer options, learning rates among them, are the file's afterwards.
+/// Gradients are left alone, with one exception: where an optimizer's next step was to be skipped after an overflow, its
+/// gradients are dropped, and the step is not skipped.
 ///
 /// The level may be another one. A parameter that had an FP32 master gets all its 32 bits where it is FP32 now; masters that
 /// the file lacks are made from its FP32 parameters; state follows the parameters' dtypes. A static loss scale stays what it

@@ -155,6 +155,7 @@ void AmpOptimizerBase::after_load(const std::vector<at::Tensor>& masters) {
   if (!stash_->session().enabled()) return;
   match_state_to_params(*stash_->handle(), stash_->session().has_masters());
   if (!masters.empty()) stash_->load_masters(masters);
+  stash_->forget_skip();
 }
 
 const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller) {

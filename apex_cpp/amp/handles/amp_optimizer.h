@@ -138,7 +138,8 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
     write_masters(archive);
   }
   /// Works before the first step too: masters are made first, so that no state is rounded to 16 bits on the way. The archive's
-  /// state replaces all that is here, and where loading fails all state stays.
+  /// state replaces all that is here, and where loading fails all state stays. A step that was to be skipped after an overflow
+  /// is not skipped any more: the gradients are dropped instead.
   void load(torch::serialize::InputArchive& archive) override {
     const auto masters = read_masters(archive);
     detail::load_replacing_state(*this, archive, [&] { Opt::load(archive); });

@@ -330,6 +330,12 @@ void OptimizerStash::skip_next_step(Overflow overflow) {
   gate_.skip_next_step(overflow);
 }
 
+void OptimizerStash::forget_skip() {
+  if (!gate_.skips() || !handle()) return;
+  gate_.forget_skip();
+  zero_grad(/*set_to_none=*/true);
+}
+
 void OptimizerStash::check_in_use() {
   gate_.check_in_use(*left_behind_);
   TORCH_CHECK(!adopter_.found_groups() || !handle()->param_groups().empty(),

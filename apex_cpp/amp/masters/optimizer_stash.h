@@ -133,6 +133,9 @@ class OptimizerStash : public KeepsMasters {
   /// Errors: as `OwnSteps::check`.
   void finish_step();
   bool skips_next_step() const { return gate_.skips(); }
+  /// A saved state was loaded. If the next step was to be skipped, it is not any more, and the gradients that overflowed are
+  /// dropped together with all others of this optimizer.
+  void forget_skip();
   const StepResult& result() const { return gate_.result; }
   void set_loss_scale(double scale) { gate_.result.loss_scale = scale; }
 

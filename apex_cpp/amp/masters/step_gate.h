@@ -28,6 +28,8 @@ class StepGate {
   /// The first overflow before a step is the one that its skip is told with.
   void skip_next_step(const Overflow& overflow);
   bool skips() const { return overflow_.has_value(); }
+  /// The next step is to run after all.
+  void forget_skip() { overflow_.reset(); }
   /// Errors: RuntimeError for a closure where masters exist or the step is to be skipped.
   void check_closure(bool has_closure) const;
   /// Begins the result of a step. Returns false if the step is skipped, and tells so.
