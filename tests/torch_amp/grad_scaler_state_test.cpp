@@ -88,6 +88,33 @@ TEST(GradScaler, StateDictHasPythonsKeysAndTheRunningCount) {
   EXPECT_EQ(resumed.get_growth_tracker(), 1);
 }
 
+// torch's update lets the scale grow when the count is the interval, and not past it.
+TEST(GradScaler, GrowsWhereTheCountIsPastTheInterval) {
+  for (const bool loaded : {true, false}) {
+    GradScaler scaler("cpu", 4.0, 2.0, 0.5, 10);
+    auto optimizer = sgd({param_with_grad(torch::ones({1}))});
+    const auto clean_step = [&] {
+      scaler.step(optimizer);
+      scaler.update();
+    };
+    start(scaler);
+    for (int i = 0; i < 5; ++i) clean_step();
+    if (loaded) {
+      auto state = scaler.state_dict();
+      state["growth_interval"] = 3;
+      scaler.load_state_dict(state);
+    } else {
+      scaler.set_growth_interval(3);
+    }
+    EXPECT_EQ(scaler.get_growth_tracker(), 5);
+    clean_step();
+    EXPECT_EQ(scaler.get_scale(), 8.0) << loaded;
+    EXPECT_EQ(scaler.get_growth_tracker(), 0);
+    for (int i = 0; i < 3; ++i) clean_step();
+    EXPECT_EQ(scaler.get_scale(), 16.0) << "the new interval holds from then on";
+  }
+}
+
 TEST(GradScaler, LoadStateDictRefusesAnEmptyOrIncompleteState) {
   GradScaler scaler(cpu());
   EXPECT_TRUE(contains(message_of([&] { scaler.load_state_dict(GradScaler::StateDict()); }), "The source state dict is empty"));

@@ -154,6 +154,7 @@ void GradScaler::update() {
     found_infs.insert(found_infs.end(), state.found_infs.begin(), state.found_infs.end());
   }
   TORCH_CHECK(!found_infs.empty(), "No inf checks were recorded prior to update. Call step() of at least one optimizer first.");
+  if (std::exchange(tracker_may_be_past_, false)) growth_tracker_.clamp_max_(std::max<int64_t>(get_growth_interval() - 1, 0));
   at::_amp_update_scale_(scale_, growth_tracker_, combined(found_infs), options_.growth_factor(), options_.backoff_factor(),
                          options_.growth_interval());
   optimizer_states_.clear();
@@ -210,6 +211,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
   check_scale(scale);
   options_.init_scale(scale).growth_factor(growth_factor).backoff_factor(backoff_factor).growth_interval(growth_interval);
   init_growth_tracker_ = growth_tracker;
+  tracker_may_be_past_ = true;
   if (scale_.defined()) {
     scale_.fill_(scale);
     growth_tracker_.fill_(growth_tracker);

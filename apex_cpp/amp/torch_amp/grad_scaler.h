@@ -107,7 +107,11 @@ class GradScaler {
   double get_backoff_factor() const { return options_.backoff_factor(); }
   void set_backoff_factor(double factor) { options_.backoff_factor(factor); }
   int64_t get_growth_interval() const { return options_.growth_interval(); }
-  void set_growth_interval(int64_t interval) { options_.growth_interval(interval); }
+  /// A count that has reached the new interval already lets the scale grow at the next clean update.
+  void set_growth_interval(int64_t interval) {
+    options_.growth_interval(interval);
+    tracker_may_be_past_ = true;
+  }
   bool is_enabled() const { return options_.enabled(); }
 
   /// To be saved after `update`. Synchronises.
@@ -136,8 +140,9 @@ class GradScaler {
 
   GradScalerOptions options_;
   int64_t init_growth_tracker_ = 0;
-  at::Tensor scale_;           // undefined until the first output
-  at::Tensor growth_tracker_;  // int32
+  at::Tensor scale_;                  // undefined until the first output
+  at::Tensor growth_tracker_;         // int32
+  bool tracker_may_be_past_ = false;  // the growth interval: torch's update lets the scale grow at the interval alone
   std::map<const void*, OptimizerState> optimizer_states_;
 };
 
