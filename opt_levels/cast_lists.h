@@ -22,7 +22,7 @@ enum class CastPolicy : unsigned char {
   float_inplace,  ///< in place: an error for a 16-bit self, FP32 for the others
   banned,         ///< an error if any is 16-bit (BANNED_FUNCS)
   opaque,         ///< no casts of its own, and none for the operators it is made of
-  follow_weights  ///< `match` alone: FP32 arguments to the type of a 16-bit parameter behind the first argument
+  follow_weights  ///< `match` alone: FP32 arguments to the type of the 16-bit ones behind the first argument
 };
 
 /// Which operators are cast, and how: by default `opt_levels/casts.yaml`, which holds Apex's lists as LibTorch operators.
@@ -46,11 +46,11 @@ class CastLists {
 
   /// Policies at O1 and O4, by operator name.
   const std::map<std::string, CastPolicy>& casts() const { return casts_; }
-  /// Policies at O2, O3 and O5. Where the original model is called, `half` casts FP32 arguments to the type of a 16-bit
-  /// parameter among them, `follow_weights` to that of one behind the first argument, which is the input, and `float32` casts
-  /// all to FP32, `promote` a mix of types. Within a handle's forward, where FP32 tensors that the forward has made may meet
-  /// 16-bit ones, `half` casts the FP32 arguments to the type of any 16-bit one, `follow_weights` does as outside, `match_self`
-  /// casts to the type of the tensor that comes first, and `float32` does as `promote`.
+  /// Policies at O2, O3 and O5, in a handle's forward, in that of the original model and outside of both: `half` casts FP32
+  /// arguments to the type of the 16-bit ones among them, `follow_weights` to the type of those behind the first argument,
+  /// which is the input, `match_self` casts the others to the type of the tensor that comes first, `promote` a mix of types to
+  /// FP32, and `float32` every argument to FP32. In a handle's forward, where 16-bit arguments alone stay as they are,
+  /// `float32` does as `promote`.
   const std::map<std::string, CastPolicy>& match() const { return match_; }
 
   friend bool operator==(const CastLists& a, const CastLists& b) { return a.casts_ == b.casts_ && a.match_ == b.match_; }

@@ -177,11 +177,12 @@ TEST_F(Lists, TheMatchListsServeO2) {
   EXPECT_TRUE(contains(message_of([&] { model->forward(features()); }), "dtype"));
 }
 
-TEST_F(Lists, AParameterInAListIsFollowedByAnyOperator) {
+TEST_F(Lists, A16BitTensorInAListIsFollowedByAnyOperator) {
   auto net = initialize("match:\n  half: [aten::hstack]\n", "O2");
   const Tensor bias = model->fc1->bias;
   EXPECT_EQ(torch::hstack({torch::ones({2}), bias}).dtype(), torch::kHalf);
-  EXPECT_EQ(torch::hstack({torch::ones({2}), half.flatten()}).dtype(), torch::kFloat) << "no parameter among them";
+  EXPECT_EQ(torch::hstack({torch::ones({2}), half.flatten()}).dtype(), torch::kHalf) << "no parameter among them";
+  EXPECT_EQ(torch::hstack({torch::ones({2}), single.flatten()}).dtype(), torch::kFloat) << "one type alone";
 }
 
 TEST_F(Lists, AnUnknownOperatorStopsInitializeBeforeAnythingChanges) {

@@ -157,6 +157,27 @@ TEST_F(AmpTest, ALossOutsideOfTheHandleIsComputedAgainInFloat32) {
   }
 }
 
+/// A product of a 16-bit activation and an FP32 tensor, in the original's forward.
+TEST_F(AmpTest, AMixInTheOriginalIsComputedAgainInThe16BitType) {
+  for (const char* level : {"O2", "O3", "O5"}) {
+    Mlp model;
+    auto net = amp::initialize(model, level, quiet());
+    const Tensor wide = torch::linspace(-1, 1, 9).view({3, 3});
+    std::vector<at::ScalarType> types;
+    const Part product = [&](const Tensor& out) {
+      const Tensor mixed = out.mm(wide);
+      return types.push_back(mixed.scalar_type()), mixed;
+    };
+    const auto grad_of = [&](const Tensor& result) {
+      return torch::autograd::grad({result.to(torch::kFloat).square().sum()}, {model->fc1->weight})[0];
+    };
+    const Tensor checkpointed = grad_of(Checkpointed::apply(model->forward(features()), &product));
+    EXPECT_TRUE(checkpointed.equal(grad_of(product(model->forward(features()))))) << level;
+    EXPECT_EQ(types, std::vector<at::ScalarType>(3, model->fc1->weight.scalar_type())) << level;
+    amp::reset();
+  }
+}
+
 TEST_F(AmpTest, WrappedFunctionsCastInARecomputeToo) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);

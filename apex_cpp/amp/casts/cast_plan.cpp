@@ -60,7 +60,7 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
   const bool match = rules_->mode() == CastRules::Mode::match;
   switch (policy) {
     case CastPolicy::half:
-      return match ? follow(arguments.weights) : add_step(FloatTypes::all().without(FloatTypes(low)), low, true);
+      return match ? follow(arguments.all, arguments) : add_step(FloatTypes::all().without(FloatTypes(low)), low, true);
     case CastPolicy::float32:
       return match ? add_step(kLowTypes, at::kFloat, false) : to_float32();
     case CastPolicy::promote:
@@ -68,9 +68,9 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::sequence:
       return promote(after_steps(arguments.in_lists), false);
     case CastPolicy::match_self:
-      return match ? void() : follow_self(arguments);
+      return follow_self(arguments);
     case CastPolicy::follow_weights:
-      return follow(arguments.later_weights);
+      return follow(arguments.later, arguments);
     case CastPolicy::float_inplace:
       check_inplace(*slot_, arguments.self.value_or(FloatTypes()), low);
       return to_float32();
@@ -85,11 +85,11 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
 void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
   switch (policy) {
     case CastPolicy::half:
-      return follow_low(arguments.all);
+      return follow(arguments.all, arguments);
     case CastPolicy::match_self:
       return follow_self(arguments);
     case CastPolicy::follow_weights:
-      return follow(arguments.later_weights);
+      return follow(arguments.later, arguments);
     case CastPolicy::float32:
     case CastPolicy::promote:
       return promote(arguments.all, false);
@@ -118,13 +118,11 @@ void CastPlan::follow_self(const ArgumentTypes& arguments) {
   }
 }
 
-void CastPlan::follow(std::optional<c10::ScalarType> weights) {
-  if (weights) add_step(FloatTypes(at::kFloat), *weights, false);
-}
-
-void CastPlan::follow_low(FloatTypes types) {
+// FP32 arguments to the type of the 16-bit ones among `leaders`, which are some of the arguments.
+void CastPlan::follow(FloatTypes leaders, const ArgumentTypes& arguments) {
+  if (!arguments.all.has(at::kFloat)) return;
   for (const auto low : {at::kHalf, at::kBFloat16}) {
-    if (types == (FloatTypes(low) | FloatTypes(at::kFloat))) add_step(FloatTypes(at::kFloat), low, false);
+    if (leaders.without(FloatTypes(at::kFloat)) == FloatTypes(low)) add_step(FloatTypes(at::kFloat), low, false);
   }
 }
 

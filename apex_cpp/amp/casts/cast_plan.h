@@ -25,35 +25,36 @@ FloatTypes float_types_of_list(const List& list) {
 
 /// What the floating tensors among a call's arguments are, as far as policies ask.
 struct ArgumentTypes {
-  FloatTypes all;                                // wherever they stand
-  FloatTypes in_lists;                           // those in lists
-  std::optional<FloatTypes> self;                // of the first tensor argument
-  std::optional<c10::ScalarType> weights;        // under `match`: of the first 16-bit parameter
-  std::optional<c10::ScalarType> later_weights;  // the same behind the first tensor argument
-  bool kept = false;                             // a parameter of a module that the program wants in FP32 is among them
-  bool on_cpu = true;                            // all of them
-  bool float64_requires_grad = false;            // one of those in FP64 does
+  FloatTypes all;                      // wherever they stand
+  FloatTypes in_lists;                 // those in lists
+  std::optional<FloatTypes> self;      // of the first tensor argument
+  FloatTypes later;                    // of those behind it
+  bool kept = false;                   // a parameter of a module that the program wants in FP32 is among them
+  bool on_cpu = true;                  // all of them
+  bool float64_requires_grad = false;  // one of those in FP64 does
   const CastRules* rules = nullptr;
 
   void add(const at::Tensor& tensor) {
     const FloatTypes type = float_type_of(tensor);
-    const bool is_first = !self;
-    if (is_first) self = type;
+    if (self) {
+      later |= type;
+    } else {
+      self = type;
+    }
     all |= type;
     note(tensor, type);
     kept = kept || (rules && rules->keeps_float32(tensor));
-    if (looks_for_parameters()) find_parameter(tensor, is_first);
   }
   template <class List>
   void add_list(const List& list) {
     const FloatTypes types = float_types_of_list(list);
     in_lists |= types;
+    later |= types;
     all |= types;
     if (types.empty() || !rules) return;
     for (const at::Tensor& element : list) {
       note(element, types);
       kept = kept || rules->keeps_float32(element);
-      if (looks_for_parameters()) find_parameter(element, false);
     }
   }
 
@@ -61,14 +62,6 @@ struct ArgumentTypes {
   void note(const at::Tensor& tensor, FloatTypes type) {
     on_cpu = on_cpu && (type.empty() || tensor.is_cpu());
     float64_requires_grad = float64_requires_grad || (type.has(at::kDouble) && tensor.requires_grad());
-  }
-  bool looks_for_parameters() const { return rules && rules->mode() == CastRules::Mode::match && !later_weights; }
-  void find_parameter(const at::Tensor& tensor, bool is_first) {
-    const FloatTypes type = float_type_of(tensor);
-    const bool is_low = !type.empty() && type.without(kLowTypes).empty();
-    if (!is_low || !rules->is_parameter(tensor)) return;
-    if (!weights) weights = tensor.scalar_type();
-    if (!is_first) later_weights = tensor.scalar_type();
   }
 };
 
@@ -78,7 +71,7 @@ class CastPlan {
  public:
   CastPlan() = default;
   CastPlan(const CastRules* rules, const OperatorSlot* slot, const ThreadCasts* thread)
-      : rules_(rules), slot_(slot), thread_(thread) {}
+      : rules_(rules), slot_(slot), thread_(thread), off_inside_(off_inside_by(*rules)) {}
 
   /// Adds what `policy` asks for a call with these arguments. Errors: NotImplementedError for what Apex refuses.
   void apply(CastPolicy policy, const ArgumentTypes& arguments);
@@ -97,7 +90,7 @@ class CastPlan {
   /// False: the call goes on as if the engine had no kernel for the operator.
   bool takes_over() const { return slot_ != nullptr; }
   /// The keys that are off inside of the operator.
-  c10::DispatchKeySet off_inside() const { return takes_over() ? kOffInside : off_inside_; }
+  c10::DispatchKeySet off_inside() const { return off_inside_; }
   bool has_steps() const { return num_steps_ > 0; }
   /// Whether `cast` may answer another tensor than it is given.
   bool casts(const at::Tensor& tensor) const { return !(float_type_of(tensor).without(from_) == float_type_of(tensor)); }
@@ -117,6 +110,10 @@ class CastPlan {
   };
   /// Tensors of one of `from` become `to`; `cached`: weights through the cache.
   void add_step(FloatTypes from, c10::ScalarType to, bool cached);
+  /// At O2, O3 and O5 the engine finds no mix of types inside; but what `float32_functions` names runs in FP32 there, too.
+  static c10::DispatchKeySet off_inside_by(const CastRules& rules) {
+    return rules.mode() == CastRules::Mode::match ? kOffInside - c10::DispatchKeySet(kCastKey) : kOffInside;
+  }
   FloatTypes after_steps(FloatTypes types) const;
   at::Tensor cast_once(const at::Tensor& tensor, const Step& step) const;
   /// Errors: RuntimeError naming a parameter of which `tensor` is a view from before its dtype was changed.
@@ -124,8 +121,7 @@ class CastPlan {
   void to_float32();
   void promote(FloatTypes types, bool strict);
   void follow_self(const ArgumentTypes& arguments);
-  void follow(std::optional<c10::ScalarType> weights);
-  void follow_low(FloatTypes types);
+  void follow(FloatTypes leaders, const ArgumentTypes& arguments);
 
   const CastRules* rules_ = nullptr;
   const OperatorSlot* slot_ = nullptr;

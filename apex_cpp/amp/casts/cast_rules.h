@@ -28,7 +28,7 @@ class CastRules {
  public:
   enum class Mode : unsigned char {
     casts,  ///< O1 and O4: by the lists
-    match   ///< O2, O3, O5: arguments follow 16-bit weights; outside of handles losses run in FP32 unless 16-bit outputs are
+    match   ///< O2, O3, O5: FP32 arguments follow 16-bit ones; outside of handles losses run in FP32 unless 16-bit outputs are
             ///< asked for
   };
 

@@ -56,30 +56,20 @@ bool are_keys(const at::Tensor& tensor) {
   return lies_as_heads(tensor, 2, 1) || (tensor.stride(1) == 1 && with_zero_step().has(tensor));
 }
 
-// The rules of a program's own forward pass, if they list the product.
-const CastRules* rules_for_attention() {
+// Whether the rules of a program's own forward pass list the product.
+bool is_attention_listed() {
   const auto& here = thread_casts();
   const auto* rules = rules_in_force(here).rules;
-  if (!rules || rules->policy(*Bmm::slot) != CastPolicy::half) return nullptr;
+  if (!rules || rules->policy(*Bmm::slot) != CastPolicy::half) return false;
   const bool off = here.disabled && rules->mode() == CastRules::Mode::casts;
-  const bool is_forward = torch::autograd::get_current_graph_task_id() == here.graph_task;
-  return is_forward && !off ? rules : nullptr;
-}
-
-// At O2, O3 and O5 outside of a handle's forward a 16-bit tensor that is no parameter leaves others as they are. Not so here,
-// where the FP32 weights may come from scores that `are_scores`, however the values lie.
-bool is_sum_of_values(const at::Tensor& weights, const at::Tensor& values) {
-  if (weights.scalar_type() != at::kFloat || !is_low(values)) return false;
-  const auto* rules = rules_for_attention();
-  return rules && rules->mode() == CastRules::Mode::match;
+  return torch::autograd::get_current_graph_task_id() == here.graph_task && !off;
 }
 
 bool are_scores(const at::Tensor& product, const at::Tensor& queries, const at::Tensor& keys) {
-  return is_low(product) && lies_as_heads(queries) && are_keys(keys) && rules_for_attention();
+  return is_low(product) && lies_as_heads(queries) && are_keys(keys) && is_attention_listed();
 }
 
 at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
-  if (is_sum_of_values(self, other)) return Bmm::call(keys, self.to(other.scalar_type()), other);
   const at::Tensor product = Bmm::call(keys, self, other);
   return are_scores(product, self, other) ? product.to(at::kFloat) : product;
 }
