@@ -96,6 +96,9 @@ TEST(Rounds, AreAddedWhileAnOrderIsUnknown) {
   EXPECT_TRUE(amp::detail::needs_rounds(rounds_with(0.9, 0.5, 8), 24));
   EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.9, 0.5, 24), 24));
   EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 4), 4));
+  EXPECT_TRUE(amp::detail::has_unknown_order(rounds_with(0.9, 0.5, 24)));
+  EXPECT_FALSE(amp::detail::has_unknown_order(rounds_with(0.66, 0.05, 8)));
+  EXPECT_FALSE(amp::detail::has_unknown_order({}));
 }
 
 TEST(Rounds, AreWrittenAsTables) {

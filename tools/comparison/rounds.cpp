@@ -85,6 +85,8 @@ class Timer {
   Turns turns() {
     if (group_.has_program() && !group_.first().program.takes_steps()) return of_seeds();
     auto turns = read();
+    // All rounds were made, and the machine was too busy: these say no more than before.
+    if (static_cast<int64_t>(turns.size()) >= plan_.most && detail::has_unknown_order(steps_of(turns))) turns.clear();
     while (detail::needs_rounds(steps_of(turns), plan_.most)) {
       const auto made = static_cast<int64_t>(turns.size());
       const auto more = made < detail::kFirstRounds ? detail::kFirstRounds - made : detail::kMoreRounds;

@@ -73,16 +73,21 @@ Interval ratio_interval(const Rounds& rounds, size_t a, size_t b) {
   return median_interval(std::move(ratios));
 }
 
-bool needs_rounds(const Rounds& rounds, int64_t most) {
-  const auto made = static_cast<int64_t>(rounds.size());
-  if (made >= most) return false;
-  if (made < kFirstRounds || (made - kFirstRounds) % kMoreRounds != 0) return true;
-  for (size_t a = 0; a < rounds.front().size(); ++a) {
+bool has_unknown_order(const Rounds& rounds) {
+  const size_t levels = rounds.empty() ? 0 : rounds.front().size();
+  for (size_t a = 0; a < levels; ++a) {
     for (size_t b = 0; b < a; ++b) {
       if (order_of(ratio_interval(rounds, a, b)) == Order::unknown) return true;
     }
   }
   return false;
+}
+
+bool needs_rounds(const Rounds& rounds, int64_t most) {
+  const auto made = static_cast<int64_t>(rounds.size());
+  if (made >= most) return false;
+  const bool is_time_to_look = made >= kFirstRounds && (made - kFirstRounds) % kMoreRounds == 0;
+  return !is_time_to_look || has_unknown_order(rounds);
 }
 
 std::string times_rows(const TimedGroup& group) {

@@ -33,6 +33,8 @@ using Rounds = std::vector<std::vector<double>>;
 
 /// Of the time of level `a` by that of level `b`.
 Interval ratio_interval(const Rounds& rounds, size_t a, size_t b);
+/// Whether the order of two levels is unknown.
+bool has_unknown_order(const Rounds& rounds);
 /// Whether another round is needed: there are fewer than `kFirstRounds`, or the order of two levels is unknown, which is looked
 /// at every `kMoreRounds`. Never more than `most`; of one level there is nothing to compare.
 bool needs_rounds(const Rounds& rounds, int64_t most);
