@@ -105,6 +105,30 @@ TEST_P(ModelParts, OfAnotherShapeAreNotLoaded) {
   EXPECT_EQ(bytes_of(*model), before);
 }
 
+struct ParentImpl : torch::nn::Module {
+  ParentImpl() { part = register_module("part", Mlp()); }
+  Mlp part{nullptr};
+};
+TORCH_MODULE(Parent);
+
+/// Neither the parent nor the copy of the holder has the handle's module.
+TEST_P(ModelParts, OfAParentAndOfACopyAreSavedAndLoadedInFloat32) {
+  const CaughtWarnings warnings;
+  Parent parent, other;
+  Mlp copy = parent->part;
+  auto part = amp::initialize(parent->part, level(), quiet());
+  const auto weight = [&] { return part->fc1->weight.to(torch::kFloat); };
+  Parent plain_parent;
+  restore(plain_parent, saved(parent));
+  EXPECT_TRUE(torch::equal(plain_parent->part->fc1->weight, weight()));
+  Mlp plain_copy;
+  restore(plain_copy, saved(copy));
+  EXPECT_TRUE(torch::equal(plain_copy->fc1->weight, weight()));
+  restore(parent, saved(other));
+  const Tensor& loaded = other->part->fc1->weight;
+  EXPECT_TRUE(torch::equal(weight(), loaded.to(part->fc1->weight.scalar_type()).to(torch::kFloat)));
+}
+
 TEST_P(ModelParts, OfNoInitializedModelAreSavedAndLoadedAsWithoutAmp) {
   torch::nn::Linear half(6, 3), read(6, 3);
   half->to(torch::kHalf);
