@@ -116,7 +116,7 @@ def differences(level, reference, width):
 def loss_curves(group):
     """O0's loss, and for each other level how far its loss is from O0's of the same seed: losses themselves look alike."""
     names = [level.name for level in group.levels]
-    width = max(1, min(len(cell.losses) for level in group.levels for cell in level.cells) // 40)
+    width = max(1, min(len(cell.losses) for cell in group.reference.cells) // 40)
     reference = [smoothed(row, width) for row in bands(group.reference, lambda cell: cell.losses)]
     apart = {level.name: differences(level, group.reference, width) for level in group.levels[1:]}
     low, high = limits(apart.values())
