@@ -17,7 +17,7 @@ CONSUMER = (ROOT / "tests/package/consumer/CMakeLists.txt").read_text()
 # Blocks that other tests read: the page, the language, the test.
 ELSEWHERE = {
     ("tools/comparison/README.md", "yaml"): "comparison: Grid.ThePagesExamplesAreSome",
-    ("tools/comparison/README.md", "cpp"): "comparison: program_test.py",
+    ("tools/comparison/README.md", "cpp"): "comparison: own_program_test.py",
     ("apex_cpp/README.md", "python"): "package: amp_C_test.py",
     ("examples/porting/README.md", "diff"): "package: examples/porting_test.py",
 }

@@ -130,7 +130,7 @@ def loss_curves(group):
         figure, axis = curve(rows, color(level.name, names), "step", ends)
         if not is_reference:
             axis.axhline(0, color=COLORS["O0"], linewidth=1)
-        words = "loss" if is_reference else "loss minus that of O0"
+        words = ("loss" if is_reference else "loss minus that of O0") + (", diverged" if level.diverged else "")
         pictures.append((level.name, words, svg(figure, f"{words} at {level.name}", id_of("loss", group, level))))
     return pictures, width
 

@@ -1,0 +1,77 @@
+"""Compares levels by a program of one's own, the one of the page, and reads the report."""
+import csv
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMPARE, WRITE_REPORT, PAGE_PROGRAM = (sys.argv.pop(1) for _ in range(3))
+
+
+def rows(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+class OwnProgram(unittest.TestCase):
+    """The program of the page, by its two ways."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="apex_cpp-comparison-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "my_train").symlink_to(PAGE_PROGRAM)
+        page = (pathlib.Path(WRITE_REPORT).parents[1] / "README.md").read_text(encoding="utf-8")
+        grid = re.search(r"```yaml\n(program:.*?)```", page, re.S).group(1)
+        (self.folder / "grid.yaml").write_text(grid + "rounds: 2\n")
+
+    def compare(self, grid, code=0):
+        ended = subprocess.run([COMPARE, grid, "--out", "out"], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(ended.returncode, code, ended.stdout + ended.stderr)
+        return ended.stdout
+
+    def report(self, folder):
+        subprocess.run([WRITE_REPORT, self.folder / folder], check=True, capture_output=True)
+        return [(self.folder / folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("md", "html")]
+
+    def test_gets_the_same_report_in_one_process_and_in_one_for_each_run(self):
+        self.compare("grid.yaml")
+        subprocess.run([self.folder / "my_train"], cwd=self.folder, check=True, capture_output=True)
+        shown = {}
+        for folder, seeds in (("out", 3), ("runs/mine", 2)):
+            text, page = self.report(folder)
+            shown[folder] = re.findall(r"<h2>(.*?)</h2>", page), re.findall(r"<thead>.*?</thead>", page)
+            levels = {row["level"]: row for row in rows(self.folder / folder / "tables" / "levels.csv")}
+            self.assertEqual(list(levels), ["O0", "O1", "O4", "O5"])
+            self.assertEqual({row["runs"] for row in levels.values()}, {str(seeds)})
+            self.assertEqual({row["measure"] for row in levels.values()}, {"training loss"})
+            self.assertTrue(all(float(row["step_ms"]) > 0 for row in levels.values()))
+            self.assertRegex(text, r"\*\*(Take O|Not decided)")
+            self.assertRegex(text, r"(?m)^\| model addmm \| FP32 \| FP16 \| BF16 \| BF16 \|")
+        self.assertEqual(shown["out"], shown["runs/mine"])
+        self.assertEqual(shown["out"][0], ["Time per step", "Memory", "Training loss", "Who computes in what"])
+        self.assertEqual(self.losses("out", "O4"), self.losses("runs/mine", "O4"))
+
+    def losses(self, folder, level):
+        return [row["loss"] for row in rows(self.folder / folder / "cells" / f"program-{level}-seed1" / "steps.csv")]
+
+    def test_in_any_language_needs_steps_alone_and_its_mistakes_are_told(self):
+        (self.folder / "train.py").write_text(
+            "import sys\nlevel, seed, out = sys.argv[1:]\nif level == 'O1': sys.exit('no such level here')\n"
+            "with open(out + '/steps.csv', 'w') as file:\n"
+            "    file.write('step,loss,step_ms\\n' + ''.join(f'{i},{5 - i / 10},{2 if level == \"O0\" else 1}\\n' for i in range(20)))\n")
+        (self.folder / "own.yaml").write_text(f"program: {sys.executable} train.py {{level}} {{seed}} {{folder}}\nlevels: [O0, O1, O4]\n")
+        output = self.compare("own.yaml", code=1)
+        self.assertIn("program-O1-seed0 failed with exit code 1: no such level here", output)
+        text, page = self.report("out")
+        self.assertIn("**Take O4**. With O0's loss; takes 0.50 of the time of O0 (0.50 to 0.50).", text)
+        self.assertIn("3 runs failed and are not in this report", page)
+        self.assertEqual({row["rounds"] for row in rows(self.folder / "out" / "tables" / "levels.csv")}, {"3"})  # the seeds
+        (self.folder / "own.yaml").write_text("program: true {level} {seed} {folder}\nlevels: [O0]\n")
+        self.assertIn("the program has left no steps.csv with a column 'step' in {folder}", self.compare("own.yaml", code=1))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
