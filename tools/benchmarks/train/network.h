@@ -37,5 +37,6 @@ Task residual_task();
 Task transformer_task();
 Task mlp_task();
 Task lstm_task();
+Task small_transformer_task();
 
 }  // namespace bench::train

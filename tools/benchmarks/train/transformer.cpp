@@ -59,8 +59,15 @@ struct TransformerBlockImpl : nn::Module {
 };
 TORCH_MODULE(TransformerBlock);
 
+// Products so small that what a library does before each of them counts.
+TextSizes small_text_sizes(bool quick) {
+  if (quick) return text_sizes(quick);
+  return {64, 4, 2, 256, 32, 4};
+}
+
+template <TextSizes kSizes(bool)>
 Network transformer_network(bool quick) {
-  const auto sizes = text_sizes(quick);
+  const auto sizes = kSizes(quick);
   nn::Sequential layers{PlacedEmbedding(sizes)};
   for (int64_t block = 0; block < sizes.blocks; ++block) layers->push_back(TransformerBlock(sizes));
   layers->push_back(nn::LayerNorm(nn::LayerNormOptions({sizes.width})));
@@ -69,14 +76,16 @@ Network transformer_network(bool quick) {
   return Network(layers);
 }
 
+template <TextSizes kSizes(bool)>
 Batch text(bool quick) {
-  const auto sizes = text_sizes(quick);
+  const auto sizes = kSizes(quick);
   return {at::randint(sizes.tokens, {sizes.batch, sizes.length}, at::kLong),
           at::randint(sizes.tokens, {sizes.batch * sizes.length}, at::kLong)};
 }
 
 }  // namespace
 
-Task transformer_task() { return {"transformer", transformer_network, text}; }
+Task transformer_task() { return {"transformer", transformer_network<text_sizes>, text<text_sizes>}; }
+Task small_transformer_task() { return {"small", transformer_network<small_text_sizes>, text<small_text_sizes>}; }
 
 }  // namespace bench::train
