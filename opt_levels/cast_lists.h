@@ -22,6 +22,7 @@ enum class CastPolicy : unsigned char {
   float_inplace,  ///< in place: an error for a 16-bit self, FP32 for the others
   banned,         ///< an error if any is 16-bit (BANNED_FUNCS)
   opaque,         ///< no casts of its own, and none for the operators it is made of
+  widen,          ///< 16-bit arguments to FP32, or to FP64 where that is among them; the others stay
   follow_weights  ///< `match` alone: FP32 arguments to the type of the 16-bit ones behind the first argument
 };
 
@@ -50,7 +51,7 @@ class CastLists {
   /// arguments to the type of the 16-bit ones among them, `follow_weights` to the type of those behind the first argument,
   /// which is the input, `match_self` casts the others to the type of the tensor that comes first, `promote` a mix of types to
   /// FP32, and `float32` every argument to FP32. In a handle's forward, where 16-bit arguments alone stay as they are,
-  /// `float32` does as `promote`.
+  /// `float32` does as `promote`. `widen` is the same in all three.
   const std::map<std::string, CastPolicy>& match() const { return match_; }
 
   friend bool operator==(const CastLists& a, const CastLists& b) { return a.casts_ == b.casts_ && a.match_ == b.match_; }

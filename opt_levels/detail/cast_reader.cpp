@@ -18,22 +18,30 @@ constexpr const char* kBase = "base";
 constexpr const char* kExtensions = "extensions";
 constexpr const char* kCasts = "casts";
 constexpr const char* kMatch = "match";
+constexpr const char* kWiden = "widen";  // of the built-in file alone
 
 const YamlForm& casts_form() {
   static const YamlForm form{{kBase, kExtensions, kCasts, kMatch}, {kExtensions, kCasts, kMatch}, "base: built_in"};
   return form;
 }
 
+const YamlForm& built_in_form() {
+  static const YamlForm form{
+      {kBase, kExtensions, kCasts, kMatch, kWiden}, {kExtensions, kCasts, kMatch, kWiden}, casts_form().example};
+  return form;
+}
+
 const std::vector<CastPolicy>& cast_policies() {
-  static const std::vector<CastPolicy> policies{CastPolicy::none,          CastPolicy::half,     CastPolicy::float32,
-                                                CastPolicy::promote,       CastPolicy::sequence, CastPolicy::match_self,
-                                                CastPolicy::float_inplace, CastPolicy::banned,   CastPolicy::opaque};
+  static const std::vector<CastPolicy> policies{
+      CastPolicy::none,       CastPolicy::half,          CastPolicy::float32, CastPolicy::promote, CastPolicy::sequence,
+      CastPolicy::match_self, CastPolicy::float_inplace, CastPolicy::banned,  CastPolicy::opaque,  CastPolicy::widen};
   return policies;
 }
 
 const std::vector<CastPolicy>& match_policies() {
   static const std::vector<CastPolicy> policies{CastPolicy::none,    CastPolicy::half,       CastPolicy::float32,
-                                                CastPolicy::promote, CastPolicy::match_self, CastPolicy::follow_weights};
+                                                CastPolicy::promote, CastPolicy::match_self, CastPolicy::follow_weights,
+                                                CastPolicy::widen};
   return policies;
 }
 
@@ -69,13 +77,21 @@ class BlockReader {
     mistakes_.check();
     return policies_;
   }
+  Policies read_list(const YamlEntry& list, CastPolicy policy) {
+    read_operators(list, policy);
+    mistakes_.check();
+    return policies_;
+  }
 
  private:
   void read_policy(const YamlEntry& entry) {
     const CastPolicy policy = policy_of(entry, allowed_);
-    if (entry.is_none()) return;
-    check_kind(entry, Kind::list, "a list of operators");
-    for (const auto& item : entry.children) mistakes_.collect([&] { read_operator(item, policy); });
+    if (!entry.is_none()) read_operators(entry, policy);
+  }
+
+  void read_operators(const YamlEntry& list, CastPolicy policy) {
+    check_kind(list, Kind::list, "a list of operators");
+    for (const auto& item : list.children) mistakes_.collect([&] { read_operator(item, policy); });
   }
 
   void read_operator(const YamlEntry& item, CastPolicy policy) {
@@ -142,10 +158,14 @@ CastLists base_of(const std::vector<YamlEntry>& entries) {
 
 CastLists CastReader::read_built_in(const std::string& text, bool with_extensions) {
   CastLists lists;
-  for (const auto& entry : read_yaml_map(text, "<casts>", casts_form())) {
+  for (const auto& entry : read_yaml_map(text, "<casts>", built_in_form())) {
     if (entry.key == kCasts) replace(BlockReader(cast_policies()).read(entry), lists.casts_);
     if (entry.key == kExtensions && with_extensions) replace(BlockReader(cast_policies()).read(entry), lists.casts_);
     if (entry.key == kMatch) replace(BlockReader(match_policies()).read(entry), lists.match_);
+    if (entry.key != kWiden) continue;
+    const Policies widened = BlockReader(match_policies()).read_list(entry, CastPolicy::widen);
+    if (with_extensions) replace(widened, lists.casts_);
+    replace(widened, lists.match_);
   }
   return lists;
 }

@@ -130,6 +130,8 @@ const BuiltInRow kExtensions[] = {
     {"mixed_writes", CastPolicy::match_self,
      "scatter_add_ index_add_ index_copy_ index_put_ masked_scatter_ scatter_.src scatter_reduce_.two index_reduce_ put_ "
      "lerp_"},
+    {"no_16_bit_kernels", CastPolicy::widen,
+     "linalg_inv inverse det linalg_svd linalg_solve cholesky fft_rfft stft quantile polar complex special_zeta"},
 };
 
 class Extension : public ::testing::TestWithParam<BuiltInRow> {};
@@ -161,6 +163,15 @@ TEST(MatchList, HasNormalizationsFollowTheirWeightsAlone) {
   const auto& match = CastLists::built_in().match();
   for (const char* name : {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}) {
     EXPECT_EQ(match.at(std::string("aten::") + name), CastPolicy::follow_weights) << name;
+  }
+}
+
+TEST(MatchList, WidensWhatTheExtensionsWiden) {
+  const auto& match = CastLists::built_in().match();
+  for (const auto& [name, policy] : casts()) {
+    if (policy != CastPolicy::widen) continue;
+    ASSERT_EQ(match.count(name), 1u) << name;
+    EXPECT_EQ(match.at(name), CastPolicy::widen) << name;
   }
 }
 

@@ -36,8 +36,8 @@ TEST(CastLists, ReadEveryPolicy) {
   const auto lists = CastLists::from_yaml_string(
       "base: none\n"
       "casts: {none: [a::a], half: [a::b], float32: [a::c], promote: [a::d], sequence: [a::e], match_self: [a::f],\n"
-      "        float_inplace: [a::g], banned: [a::h], opaque: [a::i.Overload_1]}\n"
-      "match: {none: [b::a], half: [b::b], float32: [b::c], match_self: [b::d], follow_weights: [b::e]}\n");
+      "        float_inplace: [a::g], banned: [a::h], opaque: [a::i.Overload_1], widen: [a::j]}\n"
+      "match: {none: [b::a], half: [b::b], float32: [b::c], match_self: [b::d], follow_weights: [b::e], widen: [b::f]}\n");
   EXPECT_EQ(lists.casts(), (Policies{{"a::a", CastPolicy::none},
                                      {"a::b", CastPolicy::half},
                                      {"a::c", CastPolicy::float32},
@@ -46,12 +46,14 @@ TEST(CastLists, ReadEveryPolicy) {
                                      {"a::f", CastPolicy::match_self},
                                      {"a::g", CastPolicy::float_inplace},
                                      {"a::h", CastPolicy::banned},
-                                     {"a::i.Overload_1", CastPolicy::opaque}}));
+                                     {"a::i.Overload_1", CastPolicy::opaque},
+                                     {"a::j", CastPolicy::widen}}));
   EXPECT_EQ(lists.match(), (Policies{{"b::a", CastPolicy::none},
                                      {"b::b", CastPolicy::half},
                                      {"b::c", CastPolicy::float32},
                                      {"b::d", CastPolicy::match_self},
-                                     {"b::e", CastPolicy::follow_weights}}));
+                                     {"b::e", CastPolicy::follow_weights},
+                                     {"b::f", CastPolicy::widen}}));
 }
 
 TEST(CastLists, ReplaceThePolicyOfOneOperatorAndLeaveTheRest) {

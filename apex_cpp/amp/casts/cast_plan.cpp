@@ -76,6 +76,8 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
       return to_float32();
     case CastPolicy::banned:
       return check_not_banned(*slot_, types, low);
+    case CastPolicy::widen:
+      return widen(types);
     case CastPolicy::none:
     case CastPolicy::opaque:
       return;
@@ -93,6 +95,8 @@ void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::float32:
     case CastPolicy::promote:
       return promote(arguments.all, false);
+    case CastPolicy::widen:
+      return widen(arguments.all);
     default:
       return;
   }
@@ -108,6 +112,11 @@ void CastPlan::promote(FloatTypes types, bool strict) {
   if (widest_is_float) return add_step(low, at::kFloat, false);
   TORCH_CHECK_NOT_IMPLEMENTED(!strict, "amp promotes a 16-bit type and Float to Float, and ", slot_->name, " was given ",
                               types.names(), ". Convert its arguments to one type first.");
+}
+
+void CastPlan::widen(FloatTypes types) {
+  if (types.without(kLowTypes) == types) return;
+  add_step(kLowTypes, types.has(at::kDouble) ? at::kDouble : at::kFloat, false);
 }
 
 // O1-09
@@ -173,8 +182,10 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   listed_ = rules_->policy(slot);
   if (rules_->mode() != CastRules::Mode::casts) return;
   if (!only_mixes_) user_ = slot.user_policy.load(std::memory_order_relaxed);
-  // At O1 and O4 these are the operators that LibTorch would refuse a mix of types, in the backward pass at the latest.
-  if (only_mixes_ && listed_ != CastPolicy::half) listed_ = CastPolicy::none;
+  // At O1 and O4 these are the operators that LibTorch would refuse a mix of types, in the backward pass at the latest, or 16
+  // bits.
+  const bool is_refused = listed_ == CastPolicy::half || listed_ == CastPolicy::widen;
+  if (only_mixes_ && !is_refused) listed_ = CastPolicy::none;
 }
 
 bool CallPolicies::stays_wide(const ArgumentTypes& arguments) const {

@@ -120,6 +120,7 @@ class CastPlan {
   void check_not_stale(const at::Tensor& tensor) const;
   void to_float32();
   void promote(FloatTypes types, bool strict);
+  void widen(FloatTypes types);
   void follow_self(const ArgumentTypes& arguments);
   void follow(FloatTypes leaders, const ArgumentTypes& arguments);
 

@@ -11,14 +11,24 @@ namespace {
 
 namespace op = at::_ops;
 
-template <class... Ops>
-struct Float32Kernels {
-  static void register_in(torch::Library& library) { (Float32Kernel<Ops>::register_in(library), ...); }
+template <Float32On kWhere, class... Ops>
+struct Float32KernelsOn {
+  static void register_in(torch::Library& library) { (Float32Kernel<Ops, Beside::nothing, kWhere>::register_in(library), ...); }
 };
+template <class... Ops>
+using Float32Kernels = Float32KernelsOn<Float32On::processors_without_units, Ops...>;
 
 // What linear layers, matmul, einsum, bilinear products and cells come down to, and a convolution over time.
 using MatrixProducts = Float32Kernels<op::mm, op::addmm, op::addmm_, op::_addmm_activation, op::bmm, op::baddbmm, op::baddbmm_,
                                       op::addbmm, op::addbmm_, op::mv, op::addmv, op::addmv_, op::dot, op::vdot, op::conv_tbc>;
+
+// What LibTorch has in 16 bits on CUDA tensors alone; with the derivatives.
+using OnlyOnCuda =
+    Float32KernelsOn<Float32On::no_native_kernel, op::avg_pool3d, op::avg_pool3d_backward, op::_upsample_bilinear2d_aa,
+                     op::_upsample_bilinear2d_aa_backward, op::_upsample_bicubic2d_aa, op::_upsample_bicubic2d_aa_backward,
+                     op::multi_margin_loss, op::multi_margin_loss_backward, op::multilabel_margin_loss_forward,
+                     op::multilabel_margin_loss_backward, op::trace, op::_standard_gamma, op::_standard_gamma_grad,
+                     op::_sample_dirichlet, op::_dirichlet_grad, op::binomial>;
 
 // Attention's second result, the logarithms of its sums, is FP32 whatever the type.
 std::tuple<at::Tensor, at::Tensor> attention(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key,
@@ -43,6 +53,7 @@ using AttentionBackward =
 
 void register_float32(torch::Library& aten) {
   MatrixProducts::register_in(aten);
+  OnlyOnCuda::register_in(aten);
   register_convolutions(aten);
   aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
   AttentionBackward::register_in(aten);

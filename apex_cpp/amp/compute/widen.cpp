@@ -26,7 +26,8 @@ std::optional<c10::ScalarType> type_to_widen(const Operands& operands, Beside be
   const auto& here = thread_casts();
   const CastRules* rules = rules_in_force(here).rules;
   if (!rules) return std::nullopt;
-  const bool everywhere = where == Float32On::all_processors && rules->own_kernels().has(*type);
+  const bool everywhere =
+      where == Float32On::no_native_kernel || (where == Float32On::all_processors && rules->own_kernels().has(*type));
   if (!everywhere && !rules->widened().has(*type)) return std::nullopt;
   if (here.recorder) here.recorder->add_float32();
   return type;

@@ -33,9 +33,9 @@ struct Operands {
 /// What may stand beside the 16-bit tensors of a call.
 enum class Beside { nothing, float32 };
 
-/// Which processors an operator computes in FP32 on: those without instructions for the type, or all, since LibTorch's native
-/// kernel is slower than FP32's everywhere.
-enum class Float32On { processors_without_units, all_processors };
+/// Which processors an operator computes in FP32 on: those without instructions for the type; all, unless native kernels are
+/// asked for, since LibTorch's is slower than FP32's everywhere; or all, since LibTorch has no native kernel.
+enum class Float32On { processors_without_units, all_processors, no_native_kernel };
 
 /// The type whose operators compute in FP32 on this thread: that of `operands` where it is one 16-bit type on the CPU. Reports
 /// to `amp::trace`.

@@ -1,13 +1,51 @@
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <apex_cpp/amp/handles/cast.h>
 #include <apex_cpp/amp/handles/forward_casts.h>
 #include <apex_cpp/amp/tensors/low_precision.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/Backtrace.h>
+#include <c10/util/Lazy.h>
 
 #include <algorithm>
+#include <string>
 
 namespace apex::amp::detail {
 namespace {
+
+constexpr const char* kRemedy = "amp makes tensors 16-bit in this forward, and ";
+
+bool has_word(const std::string& text, const char* word) { return text.find(word) != std::string::npos; }
+
+// LibTorch's ways of saying that there is no such kernel, and what `data_ptr<float>()` throws.
+bool refuses_low_types(const std::string& text) {
+  if (!has_word(text, "Half") && !has_word(text, "BFloat16")) return false;
+  const auto phrases = {"not implemented for", "not supported",      "nsupported dtype",
+                        "doesn't support",     "only supported for", "expected scalar type Float but found"};
+  return std::any_of(phrases.begin(), phrases.end(), [&](const char* phrase) { return has_word(text, phrase); });
+}
+
+// "aten::sum" for "sum_dim_IntList", as LibTorch's C++ calls the operator; empty if there is none.
+std::string operator_called(const std::string& cpp_name) {
+  for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (op.name.rfind("aten::", 0) != 0) continue;
+    if (op.name.substr(6) + (op.overload_name.empty() ? "" : "_" + op.overload_name) == cpp_name) return op.name;
+  }
+  return {};
+}
+
+// The operator that the program called: the outermost one of a backtrace, whose frames have such names as
+// "at::_ops::linalg_inv::call(at::Tensor const&)".
+std::string operator_of(const c10::Error& error) {
+  static const std::string before = "at::_ops::", after = "::call(";
+  const std::string frames = error.backtrace() ? error.backtrace()->get() : std::string();
+  for (auto at = frames.rfind(before); at != std::string::npos && at > 0; at = frames.rfind(before, at - 1)) {
+    const auto start = at + before.size(), end = frames.find("::", start);
+    if (end != std::string::npos && frames.compare(end, after.size(), after) == 0)
+      return operator_called(frames.substr(start, end - start));
+  }
+  return {};
+}
 
 bool is_cast(const at::Tensor& tensor) { return tensor.defined() && is_real_float(tensor.scalar_type()); }
 
@@ -72,6 +110,18 @@ at::Tensor ArgumentTensors::hand_back(const at::Tensor& tensor) {
   const bool has_dtype = outputs_ == at::kFloat && position < handed_.size() && is_cast(handed_[position].given);
   if (has_dtype) return tensor.to(handed_[position].given.scalar_type());
   return outputs_ ? tensor.to(*outputs_) : tensor;
+}
+
+void explain_refusal(c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  if (!refuses_low_types(text) || has_word(text, kRemedy)) return;
+  const std::string op = operator_of(error);
+  error.add_context(kRemedy + (op.empty() ? "code that is called there" : op) +
+                    " takes none. Convert its inputs by to(torch::kFloat)" +
+                    (op.empty() ? ", wrap the code in amp::float_function at O1 and O4, or name its operator, if it is one, in "
+                                  "float32_functions of InitializeOptions or of the level's file."
+                                : ", or name it in InitializeOptions().float32_functions({\"" + op +
+                                      "\"}) or in float32_functions of the level's file."));
 }
 
 }  // namespace apex::amp::detail

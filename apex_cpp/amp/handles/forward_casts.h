@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -51,6 +52,9 @@ inline std::shared_ptr<Session> session_of(const torch::nn::Module& module) {
   const auto* patched = dynamic_cast<const CastsForward*>(&module);
   return patched ? patched->amp_casts().session : nullptr;
 }
+
+/// Where an error says that an operator, or code that reads memory, takes no 16-bit tensor, adds what the program can do.
+void explain_refusal(c10::Error& error);
 
 /// The tensors of one argument of a forward: what the caller gave, what forward gets of it, and how what forward has written
 /// comes back.
@@ -236,12 +240,17 @@ auto call_with_casts(const ForwardCasts& casts, Forward forward, Args&&... args)
   using Result = ResultOf<Forward, Args...>;
   std::optional<ForwardScope> scope;
   if (casts.session) scope.emplace(casts.rules);
-  if (!casts.inputs && !casts.outputs) return static_cast<Result>(forward(std::forward<Args>(args)...));
-  if constexpr (!kCasts<Result>) {
-    return call_with_arguments(casts, forward, std::forward<Args>(args)...);
-  } else {
-    Result result = call_with_arguments(casts, forward, std::forward<Args>(args)...);
-    return casts.outputs ? Result(cast_floating(result, *casts.outputs)) : result;
+  try {
+    if (!casts.inputs && !casts.outputs) return static_cast<Result>(forward(std::forward<Args>(args)...));
+    if constexpr (!kCasts<Result>) {
+      return call_with_arguments(casts, forward, std::forward<Args>(args)...);
+    } else {
+      Result result = call_with_arguments(casts, forward, std::forward<Args>(args)...);
+      return casts.outputs ? Result(cast_floating(result, *casts.outputs)) : result;
+    }
+  } catch (c10::Error& error) {
+    if (casts.rules) explain_refusal(error);
+    throw;
   }
 }
 
