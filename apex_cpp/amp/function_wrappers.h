@@ -55,8 +55,8 @@ auto float_function(Function&& function) {
   return detail::CastFunction<std::decay_t<Function>>(opt_levels::CastPolicy::float32, std::forward<Function>(function));
 }
 
-/// The same in FP32 if the arguments mix 16 bits and FP32. Errors when called: NotImplementedError for any other mix of types
-/// (REG-04). Apex: `@amp.promote_function`.
+/// The same in FP32 if the arguments mix 16 bits and FP32; any other mix of types is handed over as it is, where Apex raises
+/// NotImplementedError (REG-04). Apex: `@amp.promote_function`.
 template <class Function>
 auto promote_function(Function&& function) {
   return detail::CastFunction<std::decay_t<Function>>(opt_levels::CastPolicy::promote, std::forward<Function>(function));

@@ -15,8 +15,8 @@ namespace apex::amp {
 /// Errors: ValueError for an operator that LibTorch does not know (REG-02). Apex: `amp.register_half_function(module, name)`.
 void register_half_function(const std::string& op);
 void register_float_function(const std::string& op);
-/// A mix of 16 bits and FP32 runs in FP32; any other mix of types is a NotImplementedError when the operator is called
-/// (REG-04).
+/// A mix of 16 bits and FP32 runs in FP32; any other mix of types is left to PyTorch's own promotion, where Apex raises
+/// NotImplementedError (REG-04).
 void register_promote_function(const std::string& op);
 /// Takes a registration back; nothing happens if there was none. Errors: as above.
 void unregister_function(const std::string& op);

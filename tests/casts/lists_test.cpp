@@ -70,6 +70,62 @@ TEST_F(Lists, ScattersTakeAMixOfTypes) {
   expect("index_put_ of FP32", torch::kFloat, torch::zeros({4, 6}).index_put_({rows}, twos.to(torch::kHalf)));
 }
 
+using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+// What a call gives, and the gradient of its first argument; undefined where there is none.
+std::vector<Tensor> result_and_grad(const Binary& call, const Tensor& a, const Tensor& b) {
+  const Tensor leaf = a.detach().clone().requires_grad_();
+  const Tensor result = call(leaf, b);
+  if (result.requires_grad()) result.sum().backward();
+  return {result.detach(), leaf.grad()};
+}
+
+/// The truth is PyTorch's promotion, which gives float64. `torch::dot` and its like refuse the mix with amp and without.
+TEST_F(Lists, Float64Beside16BitsIsLeftToPyTorchsPromotion) {
+  const std::vector<std::pair<const char*, Binary>> calls = {
+      {"add", [](auto& a, auto& b) { return torch::add(a, b); }},
+      {"sub", [](auto& a, auto& b) { return torch::sub(a, b); }},
+      {"mul", [](auto& a, auto& b) { return torch::mul(a, b); }},
+      {"div", [](auto& a, auto& b) { return torch::div(a, b); }},
+      {"div by trunc", [](auto& a, auto& b) { return torch::div(a, b, "trunc"); }},
+      {"rsub", [](auto& a, auto& b) { return torch::rsub(a, b); }},
+      {"operators", [](auto& a, auto& b) { return (a + b) * (b - a) / b; }},
+      {"eq", [](auto& a, auto& b) { return torch::eq(a, b); }},
+      {"ne", [](auto& a, auto& b) { return a != b; }},
+      {"lt", [](auto& a, auto& b) { return a < b; }},
+      {"le", [](auto& a, auto& b) { return b <= a; }},
+      {"gt", [](auto& a, auto& b) { return a > b; }},
+      {"ge", [](auto& a, auto& b) { return b >= a; }},
+      {"outer", [](auto& a, auto& b) { return torch::outer(a, b); }},
+      {"atan2", [](auto& a, auto& b) { return torch::atan2(a, b); }},
+      {"addcmul", [](auto& a, auto& b) { return torch::addcmul(b, a, b); }},
+      {"addcdiv", [](auto& a, auto& b) { return torch::addcdiv(b, b, a); }},
+      {"add_ to float64", [](auto& a, auto& b) { return b.clone().add_(a); }},
+      {"*= to float64", [](auto& a, auto& b) { return b.clone() *= a; }},
+      {"a single float64", [](auto& a, auto& b) { return a * b[0]; }},
+  };
+  for (const auto& [level, low] : {std::pair("O1", torch::kHalf), std::pair("O4", torch::kBFloat16)}) {
+    const Tensor a = torch::linspace(0.1, 0.9, 5).to(low), b = torch::linspace(0.2, 1, 5, torch::kDouble);
+    std::vector<std::vector<Tensor>> plain;
+    for (const auto& [name, call] : calls) plain.push_back(result_and_grad(call, a, b));
+    const std::string refused = message_of([&] { torch::dot(a, b); });
+    Mlp other;
+    auto net = amp::initialize(other, level, quiet());
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const auto got = result_and_grad(calls[i].second, a, b);
+      EXPECT_EQ(got[0].scalar_type(), plain[i][0].scalar_type()) << level << " " << calls[i].first;
+      for (size_t k = 0; k < got.size(); ++k) {
+        ASSERT_EQ(got[k].defined(), plain[i][k].defined()) << level << " " << calls[i].first;
+        EXPECT_TRUE(!got[k].defined() || torch::equal(got[k], plain[i][k])) << level << " " << calls[i].first;
+      }
+    }
+    EXPECT_EQ(a.clone().add_(b).scalar_type(), low) << "in place the type of self holds";
+    EXPECT_FALSE(refused.empty());
+    EXPECT_TRUE(contains(message_of([&] { torch::dot(a, b); }), refused.substr(0, refused.find('\n')))) << refused;
+    amp::reset();
+  }
+}
+
 struct Data : AmpTest, ::testing::WithParamInterface<const char*> {
   at::ScalarType low() const { return std::string(GetParam()) == "O4" ? torch::kBFloat16 : torch::kHalf; }
 

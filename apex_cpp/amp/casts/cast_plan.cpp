@@ -64,9 +64,9 @@ void CastPlan::apply(CastPolicy policy, const ArgumentTypes& arguments) {
     case CastPolicy::float32:
       return match ? add_step(kLowTypes, at::kFloat, false) : to_float32();
     case CastPolicy::promote:
-      return promote(types, !match);
+      return promote(types);
     case CastPolicy::sequence:
-      return promote(after_steps(arguments.in_lists), false);
+      return promote(after_steps(arguments.in_lists));
     case CastPolicy::match_self:
       return follow_self(arguments);
     case CastPolicy::follow_weights:
@@ -94,7 +94,7 @@ void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
       return follow(arguments.later, arguments);
     case CastPolicy::float32:
     case CastPolicy::promote:
-      return promote(arguments.all, false);
+      return promote(arguments.all);
     case CastPolicy::widen:
       return widen(arguments.all);
     default:
@@ -104,14 +104,11 @@ void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
 
 void CastPlan::to_float32() { add_step(FloatTypes::all().without(FloatTypes(at::kFloat)), at::kFloat, false); }
 
-// O1-07, O1-08
-void CastPlan::promote(FloatTypes types, bool strict) {
-  if (!types.is_mix()) return;
+// O1-07, O1-08. Any other mix goes on to PyTorch's own promotion.
+void CastPlan::promote(FloatTypes types) {
   const FloatTypes low = types.without(FloatTypes(at::kFloat));
-  const bool widest_is_float = !low.is_mix() && !low.has(at::kDouble);
-  if (widest_is_float) return add_step(low, at::kFloat, false);
-  TORCH_CHECK_NOT_IMPLEMENTED(!strict, "amp promotes a 16-bit type and Float to Float, and ", slot_->name, " was given ",
-                              types.names(), ". Convert its arguments to one type first.");
+  const bool widest_is_float = types.is_mix() && !low.is_mix() && !low.has(at::kDouble);
+  if (widest_is_float) add_step(low, at::kFloat, false);
 }
 
 void CastPlan::widen(FloatTypes types) {

@@ -119,7 +119,7 @@ class CastPlan {
   /// Errors: RuntimeError naming a parameter of which `tensor` is a view from before its dtype was changed.
   void check_not_stale(const at::Tensor& tensor) const;
   void to_float32();
-  void promote(FloatTypes types, bool strict);
+  void promote(FloatTypes types);
   void widen(FloatTypes types);
   void follow_self(const ArgumentTypes& arguments);
   void follow(FloatTypes leaders, const ArgumentTypes& arguments);
@@ -141,8 +141,7 @@ class CallPolicies {
   /// False: the operator is as if the engine had no kernel for it.
   bool any() const { return listed_ != CastPolicy::none || user_ != CastPolicy::none || keeps_; }
   const CastRules* rules() const { return rules_; }
-  /// Errors: NotImplementedError for an in-place function on a 16-bit tensor, a banned function, or a mix of types that
-  /// Apex does not promote.
+  /// Errors: NotImplementedError for an in-place function on a 16-bit tensor, or a banned function.
   CastPlan plan(const ArgumentTypes& arguments) const;
 
  private:

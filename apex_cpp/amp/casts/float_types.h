@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
 
 namespace apex::amp::detail {
 
@@ -22,8 +21,6 @@ class FloatTypes {
   constexpr FloatTypes operator|(FloatTypes other) const { return FloatTypes(static_cast<uint8_t>(bits_ | other.bits_)); }
   constexpr FloatTypes& operator|=(FloatTypes other) { return *this = *this | other; }
   constexpr bool operator==(FloatTypes other) const { return bits_ == other.bits_; }
-  /// "Float, Half"
-  std::string names() const;
 
  private:
   constexpr explicit FloatTypes(uint8_t bits) : bits_(bits) {}

@@ -26,8 +26,7 @@ struct FunctionArgumentTypes {
   }
 };
 
-/// What is to be done with such arguments, or null where the callable is called as it is. Errors: NotImplementedError for a mix
-/// of types that Apex does not promote.
+/// What is to be done with such arguments, or null where the callable is called as it is.
 std::shared_ptr<const CastPlan> plan_for_function(opt_levels::CastPolicy policy, const FunctionArgumentTypes& arguments);
 at::Tensor cast_by(const CastPlan& plan, const at::Tensor& tensor);
 
