@@ -16,6 +16,7 @@ using apex::test::contains;
 using apex::test::message_of;
 using apex::testing::expect_equal;
 using apex::testing::gradients_of;
+using apex::testing::joined_batch;
 using apex::testing::joined_gradients;
 using apex::testing::mean_of;
 using apex::testing::part_of_batch;
@@ -33,6 +34,36 @@ TEST(Ddp, PassesAddUp) {
   // The mean that is there already is averaged once more: n equal values, times 1/n.
   for (size_t i = 0; i < first.size(); ++i) {
     EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), first[i] + second[i], 1e-6));
+  }
+}
+
+/// A weight that is the sum of two views: autograd gives both parameters one buffer as their gradients.
+struct TwinsImpl : torch::nn::Module {
+  TwinsImpl() {
+    flat = register_parameter("flat", torch::arange(8, torch::kFloat));
+    wide = register_parameter("wide", torch::arange(8, torch::kFloat).view({2, 4}));
+  }
+  Tensor forward(const Tensor& x) { return torch::linear(x, flat.view({2, 4}) + wide.view({2, 4})); }
+  Tensor flat, wide;
+};
+TORCH_MODULE(Twins);
+
+TEST(Ddp, GradientsThatShareMemoryAreReducedOnce) {
+  Twins one;
+  one(joined_batch(0)).sum().backward();
+  ASSERT_TRUE(one->flat.grad().is_alias_of(one->wide.grad()));
+  const auto want = mean_of(gradients_of(*one));
+  const auto every_option = {Options(), Options().message_size(1), Options().delay_allreduce(true),
+                             Options().gradient_predivide_factor(2), Options().retain_allreduce_buffers(true)};
+  for (const auto& options : every_option) {
+    Twins net;
+    auto ddp = DistributedDataParallel(net, options);
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      ddp(part_of_batch(0)).sum().backward();
+      expect_equal(gradients_of(*net), want);
+      EXPECT_FALSE(net->flat.grad().is_same(net->wide.grad()));
+    }
   }
 }
 

@@ -54,6 +54,7 @@ class Bucket {
 
  private:
   void check_dense() const;
+  void part_grads() const;
   bool grads_are_views() const;
   void allocate();
   void flatten();
