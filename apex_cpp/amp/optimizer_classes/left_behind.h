@@ -176,12 +176,15 @@ void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& ha
     Defaults::of(original) = std::make_unique<ReadOnlyDefaults<Options>>(*defaults);
   original.param_groups().clear();
   tie->handle = &handle;
-  tie->show_group = [&original, weak_tie = std::weak_ptr<LeftBehind>(tie)](size_t group) {
-    if (original.param_groups().size() != group) return;  // it was moved from
+  const torch::optim::OptimizerParamGroup* memory = original.param_groups().data();
+  tie->show_group = [&original, memory, weak_tie = std::weak_ptr<LeftBehind>(tie)](size_t group) mutable {
+    auto& groups = original.param_groups();
+    if (groups.size() != group || groups.data() != memory) return;  // it was moved from
     const auto owner = weak_tie.lock();
     const auto& options = static_cast<const Options&>(owner->target(group));
-    original.param_groups().emplace_back(std::vector<at::Tensor>{owner->make_trap()},
-                                         std::make_unique<ForwardingOptions<Options>>(options, owner, group));
+    groups.emplace_back(std::vector<at::Tensor>{owner->make_trap()},
+                        std::make_unique<ForwardingOptions<Options>>(options, owner, group));
+    memory = groups.data();
   };
   for (size_t i = 0; i < handle.param_groups().size(); ++i) tie->show_group(i);
 }
