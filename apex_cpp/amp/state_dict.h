@@ -34,7 +34,7 @@ torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archi
 StateDict state_dict();
 
 /// Restores loss scalers by position: the n-th key that contains "loss_scaler" fills the n-th scaler, whatever its digits
-/// (SD-04). A different number of entries is told on standard output, surplus ones are left out (SD-03, SD-05). A scaler with a
+/// (SD-04). Prints a line where the number of entries differs; surplus entries are left out (SD-03, SD-05). A scaler with a
 /// static scale keeps it, and where the saved scale is another one, says so on standard output; Apex would train at the saved
 /// scale and look for no overflow. Steps that were to be skipped after an overflow are not skipped any more: the gradients of
 /// their optimizers are dropped instead. No synchronisation.
