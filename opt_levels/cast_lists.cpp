@@ -37,9 +37,9 @@ CastLists CastLists::from_yaml_string(const std::string& text, const std::string
 std::string CastLists::to_yaml() const { return "base: none\n" + block_text("casts", casts_) + block_text("match", match_); }
 
 std::string_view policy_name(CastPolicy policy) {
-  constexpr std::array<std::string_view, 11> kNames{"none",       "half",          "float32", "promote", "sequence",
-                                                    "match_self", "float_inplace", "banned",  "opaque",  "widen",
-                                                    "follow_weights"};
+  constexpr std::array<std::string_view, 11> kNames{"none",     "half",       "float32",       "promote",
+                                                    "sequence", "match_self", "float_inplace", "banned",
+                                                    "opaque",   "widen",      "follow_weights"};
   return kNames.at(static_cast<std::size_t>(policy));
 }
 

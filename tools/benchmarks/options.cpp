@@ -53,9 +53,10 @@ Options parse_options(const std::vector<std::string>& arguments, const std::stri
       "tools/bench", "Measures variants of the same work by turns, in one process, and prints the medians over the rounds.",
       suites);
   line.argument("SUITE", "one of those below", common::text(options.suite));
-  line.option("--rounds N",
-              "rounds of every benchmark, at least " + std::to_string(kFewestRounds) + " (default: 25, or as many as the suite names)",
-              common::whole_number(options.rounds, kFewestRounds, kMostRounds));
+  line.option(
+      "--rounds N",
+      "rounds of every benchmark, at least " + std::to_string(kFewestRounds) + " (default: 25, or as many as the suite names)",
+      common::whole_number(options.rounds, kFewestRounds, kMostRounds));
   line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
   line.option("--device D", "where the tensors are: cpu (default) or cuda, for " + suites_that_take(kDevice),
               common::one_of(options.device, {"cpu", "cuda"}));

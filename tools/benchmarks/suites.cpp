@@ -6,8 +6,7 @@ const std::vector<Suite>& suites() {
   static const std::vector<Suite> all{
       {"casts", "what amp's cast engine (O1, O4) costs: off, per operator, and per training step, beside torch's autocast",
        run_casts},
-      {"compile",
-       "what the library's headers add to the processor time of compiling a user's file (5 rounds, 15 minutes)",
+      {"compile", "what the library's headers add to the processor time of compiling a user's file (5 rounds, 15 minutes)",
        run_compile, kNoMore, 5},
       {"contrib", "what softmax cross entropy, gradient clipping, MLP and FusedDense take, beside what torch has for the same",
        run_contrib, kDevice},
