@@ -117,8 +117,8 @@ TEST_P(ModelMemory, TiedParametersInTwoOptimizersAreAnErrorWhereThereAreMasters)
 
 // ---- counters ----
 
-struct CountingImpl : torch::nn::Module {
-  CountingImpl() {
+struct CallCounterImpl : torch::nn::Module {
+  CallCounterImpl() {
     calls = register_buffer("calls", torch::full({1}, 2047.0));
     average = register_buffer("average", torch::full({}, 0.25));
     whole = register_buffer("whole", torch::zeros({}, torch::kLong));
@@ -131,10 +131,10 @@ struct CountingImpl : torch::nn::Module {
   Tensor calls, average, whole;
   torch::nn::BatchNorm1d norm{nullptr};
 };
-TORCH_MODULE(Counting);
+TORCH_MODULE(CallCounter);
 
 TEST_P(ModelMemory, ACounterIn16BitsIsWarnedOfByItsName) {
-  Counting model;
+  CallCounter model;
   const std::string text = warnings_of(model);
   EXPECT_EQ(contains(text, "has cast the buffers 'calls' to"), casts_model()) << text;
   EXPECT_EQ(contains(text, std::string(level()) == "O5" ? "stops at 256" : "stops at 2048"), casts_model()) << text;
@@ -142,7 +142,7 @@ TEST_P(ModelMemory, ACounterIn16BitsIsWarnedOfByItsName) {
 }
 
 TEST_P(ModelMemory, ACounterThatIsNamedStaysInFloat32) {
-  Counting model;
+  CallCounter model;
   CaughtWarnings warnings;
   auto net = amp::initialize(model, level(), quiet().float32_modules(std::vector<std::string>{"calls"}));
   EXPECT_EQ(warnings.text, "");
