@@ -172,12 +172,14 @@ TEST_F(Program, MistakesEndInOneLineAndExitCodeTwo) {
 }
 
 TEST_F(Program, MistakesOfAConfigHaveALineEach) {
-  scratch_.write("typos.yaml", config("O2") + "epoch: 3\nthreads: -1\n");
+  scratch_.write("typos.yaml", config("O2") + "epoch: 3\nstatistics_every: -1\n");
   const auto ended = run("typos.yaml");
   EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(std::count(ended.error.begin(), ended.error.end(), '\n'), 2) << ended.error;
   EXPECT_EQ(ended.error.rfind("typos.yaml:10:1: key 'epoch': unknown key; ", 0), 0u) << ended.error;
-  EXPECT_NE(ended.error.find("\ntypos.yaml:11:10: key 'threads': -1 is out of range (0 to 1024)\n"), std::string::npos);
+  EXPECT_NE(ended.error.find("\ntypos.yaml:11:19: key 'statistics_every': -1 is out of range (0 to 1000000000)\n"),
+            std::string::npos)
+      << ended.error;
 }
 
 // Whatever run is in the folder where the path is meant to lead must not go on by mistake.
