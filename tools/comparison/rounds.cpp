@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <map>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <apex_cpp/amp/comparison.h>
 #include <apex_cpp/tables/csv.h>
@@ -23,6 +25,15 @@ namespace detail = apex::amp::detail;
 
 constexpr const char* kRoundsHeader = "config,processes,round,level,step_ms,forward_ms,backward_ms,optimizer_ms\n";
 constexpr int64_t kStepsOfAProgram = 40;  // of a turn; a run is judged by the median behind the first five
+
+/// The rows of a CSV table of numbers without a header, each to be read by `>>`.
+std::vector<std::istringstream> rows_of(std::string table) {
+  std::replace(table.begin(), table.end(), ',', ' ');
+  std::vector<std::istringstream> rows;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) rows.emplace_back(line);
+  return rows;
+}
 
 /// The cells of one config on one number of processes: those of each level, which has the same seeds as the others.
 struct Group {
@@ -134,11 +145,7 @@ class Timer {
   Turns read() const {
     Turns turns;
     if (content_of(description()) != group_.description()) return turns;
-    std::istringstream rows(content_of(table()));
-    std::string row;
-    while (std::getline(rows, row)) {
-      std::replace(row.begin(), row.end(), ',', ' ');
-      std::istringstream fields(row);
+    for (std::istringstream& fields : rows_of(content_of(table()))) {
       size_t round = 0, level = 0;
       Turn turn;
       fields >> round >> level >> turn.step >> turn.parts[0] >> turn.parts[1] >> turn.parts[2];
@@ -184,11 +191,7 @@ class Timer {
     run(command + " --rounds " + std::to_string(more));
     const auto before = turns.size();
     turns.resize(before + static_cast<size_t>(more), std::vector<Turn>(group_.levels.size()));
-    std::istringstream rows(content_of(folder_ + "/turns.csv"));
-    std::string row;
-    while (std::getline(rows, row)) {
-      std::replace(row.begin(), row.end(), ',', ' ');
-      std::istringstream fields(row);
+    for (std::istringstream& fields : rows_of(content_of(folder_ + "/turns.csv"))) {
       size_t round = 0, level = 0;
       Turn turn;
       fields >> round >> level >> turn.parts[0] >> turn.parts[1] >> turn.parts[2];
