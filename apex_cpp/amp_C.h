@@ -14,9 +14,6 @@
 // element on the tensors' device, never reset. Each function says what it does with it. Aliasing: an output may be an input of
 // its own index, wholly. Any other overlap of an output is an error.
 #include <apex_cpp/amp_C/elementwise.h>
-#include <apex_cpp/amp_C/lamb.h>
-#include <apex_cpp/amp_C/loss_scale.h>
-#include <apex_cpp/amp_C/norms.h>
 #include <apex_cpp/amp_C/optimizers.h>
 
 #include <utility>

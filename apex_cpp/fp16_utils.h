@@ -1,8 +1,6 @@
 #pragma once
 // apex.fp16_utils for LibTorch: networks in half precision, FP16_Optimizer, master copies and loss scalers kept by hand.
-#include <apex_cpp/fp16_utils/convert_network.h>
 #include <apex_cpp/fp16_utils/fp16_optimizer.h>
-#include <apex_cpp/fp16_utils/functions.h>
 #include <apex_cpp/fp16_utils/loss_scaler.h>
 #include <apex_cpp/fp16_utils/networks.h>
 #include <apex_cpp/fp16_utils/param_lists.h>

@@ -1,7 +1,5 @@
 #pragma once
 // Functors over lists of tensors: for ported code that has multi-tensor kernels of its own.
-#include <apex_cpp/multi_tensor_apply/host_blocks.h>
-#include <apex_cpp/multi_tensor_apply/launches.h>
 #include <apex_cpp/multi_tensor_apply/metadata.h>
 #include <apex_cpp/multi_tensor_apply/tensor_lists.h>
 #include <c10/core/DeviceGuard.h>

@@ -2,4 +2,3 @@
 // apex.normalization for LibTorch: layer and RMS normalisation with fused kernels.
 #include <apex_cpp/normalization/functional.h>
 #include <apex_cpp/normalization/modules.h>
-#include <apex_cpp/normalization/options.h>

@@ -1,7 +1,7 @@
 #include "kernels/capture.h"
 
 #ifdef APEX_CPP_HAS_CUDA
-#include "kernels/cuda/graph_lifetime.h"
+#include "kernels/cuda/device_memory.h"
 #endif
 
 namespace apex::kernels {

@@ -2,7 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace apex::kernels {
+
+// A 16-bit tensor's elements, as bits.
+inline const uint16_t* elements(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
+inline uint16_t* written_elements(const at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.mutable_data_ptr()); }
 
 // Whether walking the memories of two dense tensors from start to end meets the same elements in the same order.
 inline bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {

@@ -5,10 +5,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "kernels/aten/driver.h"
-#include "kernels/cpu/driver.h"
-#include "kernels/cuda/calls.h"
-#include "kernels/cuda/driver.h"
+#include "kernels/aten_fallback.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cuda/multi_tensor_cuda.h"
 #include "kernels/plan/reuse.h"
 #include "kernels/update.h"
 

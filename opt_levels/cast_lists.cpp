@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "opt_levels/detail/cast_reader.h"
-#include "opt_levels/detail/read_file.h"
+#include "opt_levels/detail/presets.h"
 #include "opt_levels/detail/yaml_map.h"
 #include "opt_levels/embedded.h"
 

@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "opt_levels/detail/option_fields.h"
 #include "opt_levels/detail/values.h"
 
 namespace apex::opt_levels {

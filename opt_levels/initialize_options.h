@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "opt_levels/cast_lists.h"
-#include "opt_levels/cpu_16bit.h"
-#include "opt_levels/loss_scale.h"
+#include "opt_levels/properties.h"
 
 namespace apex::opt_levels {
 

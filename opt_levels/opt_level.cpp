@@ -1,20 +1,19 @@
 #include "opt_levels/opt_level.h"
 
+#include "opt_levels/detail/cast_reader.h"
+#include "opt_levels/detail/presets.h"
+#include "opt_levels/detail/values.h"
+#include "opt_levels/detail/yaml_map.h"
+#include "opt_levels/resolve.h"
+
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
-
-#include "opt_levels/detail/cast_reader.h"
-#include "opt_levels/detail/option_fields.h"
-#include "opt_levels/detail/presets.h"
-#include "opt_levels/detail/read_file.h"
-#include "opt_levels/detail/suggest.h"
-#include "opt_levels/detail/yaml_map.h"
-#include "opt_levels/resolve.h"
 
 namespace apex::opt_levels {
 namespace {
@@ -203,6 +202,43 @@ const Properties& OptLevel::preset() const { return detail::preset(name_, place_
 std::string OptLevel::place_of(const std::string& key) const {
   const auto found = places_.find(key);
   return found == places_.end() ? "" : found->second;
+}
+
+namespace {
+
+using detail::preset;
+
+bool is_of_bfloat16(const OptLevel& level) {
+  const auto& type = level.overrides().cast_model_type();
+  return type && *type == c10::kBFloat16;
+}
+
+std::string kin_of_bfloat16(const std::string& name) {
+  const auto& kin = preset(name).in_bfloat16;
+  return kin.empty() ? name : kin;
+}
+
+// The level of that name, with what `from` overrides at every level.
+OptLevel with_overrides(const std::string& name, const OptLevel& from) {
+  auto kept = from.overrides();
+  kept.enabled(std::nullopt).cast_model_type(std::nullopt).patch_torch_functions(std::nullopt);
+  kept.keep_batchnorm_fp32(std::nullopt).master_weights(std::nullopt).cast_model_outputs(std::nullopt).casts(std::nullopt);
+  kept.loss_scale(std::nullopt).min_loss_scale(std::nullopt).max_loss_scale(std::nullopt);
+  return OptLevel::named(name).with(kept);
+}
+
+}  // namespace
+
+std::vector<OptLevel> levels_above(const OptLevel& level) {
+  std::vector<OptLevel> levels;
+  if (!level.overrides().enabled().value_or(true)) return levels;
+  const bool bfloat16 = is_of_bfloat16(level);
+  const auto kin = [bfloat16](const std::string& name) { return bfloat16 ? kin_of_bfloat16(name) : name; };
+  for (auto name = preset(kin(level.name())).level_above; !name.empty(); name = preset(name).level_above) {
+    name = kin(name);
+    levels.push_back(with_overrides(name, level));
+  }
+  return levels;
 }
 
 }  // namespace apex::opt_levels

@@ -1,10 +1,20 @@
 #include "opt_levels/properties.h"
 
-#include <tuple>
-
 #include "opt_levels/detail/values.h"
 
+#include <c10/util/Exception.h>
+
+#include <tuple>
+
 namespace apex::opt_levels {
+
+LossScale::LossScale(const std::string& text) : dynamic(text == "dynamic") {
+  if (dynamic) return;
+  const auto number = detail::parse_number(text);
+  TORCH_CHECK_VALUE(number, "loss_scale=\"", text, "\" is not a number. Give a positive number, or \"dynamic\".");
+  value = *number;
+}
+
 namespace {
 
 auto as_tuple(const Properties& p) {

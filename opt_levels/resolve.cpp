@@ -5,7 +5,6 @@
 #include <cmath>
 #include <string>
 
-#include "opt_levels/detail/option_fields.h"
 #include "opt_levels/detail/values.h"
 
 namespace apex::opt_levels {
@@ -102,8 +101,9 @@ class Resolver {
   void override_keep_batchnorm_fp32(Properties& properties) const {
     const auto& keep = wanted_.keep_batchnorm_fp32();
     if (!keep) return;
-    TORCH_CHECK(!patches_functions_, given("keep_batchnorm_fp32", *keep), " is not allowed with ", level_.name(),
-                ", whose batch norms have FP32 weights and statistics already. Leave the option out, or use O2 (O5) or O3.");  // PROP-13
+    TORCH_CHECK(
+        !patches_functions_, given("keep_batchnorm_fp32", *keep), " is not allowed with ", level_.name(),
+        ", whose batch norms have FP32 weights and statistics already. Leave the option out, or use O2 (O5) or O3.");  // PROP-13
     properties.keep_batchnorm_fp32 = keep;
   }
 

@@ -1,9 +1,9 @@
 #include <apex_cpp/amp/comparison.h>
 
 #include <ATen/Context.h>
-#include <apex_cpp/amp/casts/trace/trace_format.h>
 #include <apex_cpp/amp/session.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/amp/trace.h>
+#include <apex_cpp/files/csv.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <apex_cpp/amp/comparison/comparison_run.h>
-#include <apex_cpp/amp/comparison/time_ratio.h>
+#include <apex_cpp/amp/comparison/measurement.h>
 
 #include "opt_levels/opt_level.h"
 

@@ -1,6 +1,6 @@
 #include <apex_cpp/amp/doctor.h>
 
-#include <apex_cpp/amp/doctor/consultation.h>
+#include <apex_cpp/amp/doctor/diagnosis.h>
 #include <apex_cpp/amp/session.h>
 
 #include <utility>
@@ -23,7 +23,7 @@ Doctor::Program with_reset(Doctor::Program program) {
 }  // namespace
 
 Doctor::Doctor(const OptLevel& level, Program program, const DoctorOptions& options)
-    : consultation_(std::make_unique<detail::Consultation>(level, with_reset(std::move(program)), options)) {
+    : consultation_(std::make_unique<detail::Diagnosis>(level, with_reset(std::move(program)), options)) {
   level.preset();  // an unknown level is refused here
 }
 

@@ -5,7 +5,6 @@
 
 #include <apex_cpp/amp/doctor/divergence.h>
 #include <apex_cpp/amp/doctor/doctor_run.h>
-#include <apex_cpp/amp/doctor/options.h>
 
 #include "opt_levels/opt_level.h"
 
@@ -14,7 +13,7 @@ namespace apex::amp {
 using opt_levels::OptLevel;
 
 namespace detail {
-class Consultation;
+class Diagnosis;
 }
 
 /// Finds where a program's training breaks at an opt level, and what of it has to stay in FP32 for it to train.
@@ -68,7 +67,7 @@ class Doctor {
   OptLevel minimal_float32();
 
  private:
-  std::unique_ptr<detail::Consultation> consultation_;
+  std::unique_ptr<detail::Diagnosis> consultation_;
 };
 
 }  // namespace apex::amp

@@ -5,7 +5,7 @@
 #include <torch/nn/functional/normalization.h>
 #include <torch/nn/functional/upsampling.h>
 
-#include <apex_cpp/amp/function_wrappers.h>
+#include <apex_cpp/amp/casts.h>
 
 namespace apex::amp {
 namespace functional {

@@ -2,20 +2,16 @@
 
 #include <ATen/Context.h>
 
-#include <apex_cpp/amp/casts/operators/operators.h>
+#include <apex_cpp/amp/casts/operators.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/compute/cpu_16bit.h>
-#include <apex_cpp/amp/compute/operators.h>
+#include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
+#include <apex_cpp/amp/cpu_fallback/operators.h>
 #include <apex_cpp/amp/handles/checks.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
-#include <apex_cpp/amp/session/earlier_casts.h>
-#include <apex_cpp/amp/session/printing.h>
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/huge_pages.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
-#include <apex_cpp/amp/tensors/model_tensors.h>
-#include <apex_cpp/amp/tensors/module_paths.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 
 #include <algorithm>
 #include <set>

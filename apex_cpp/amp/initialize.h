@@ -10,9 +10,8 @@
 #include <vector>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
-#include <apex_cpp/amp/handles/erased_optimizer.h>
-#include <apex_cpp/amp/handles/patch_model.h>
-#include <apex_cpp/amp/optimizer_classes/own_class.h>
+#include <apex_cpp/amp/handles/model.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 
 #include "opt_levels/initialize_options.h"
 #include "opt_levels/opt_level.h"

@@ -2,7 +2,7 @@
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 
 namespace apex::amp {
 

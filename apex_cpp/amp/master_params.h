@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include <apex_cpp/amp/masters/step_result.h>
+#include <apex_cpp/amp/step_result.h>
 
 namespace apex::amp {
 

@@ -1,14 +1,13 @@
 #include <apex_cpp/amp/scale_loss.h>
 
-#include <apex_cpp/amp/casts/disable_casts.h>
+#include <apex_cpp/amp/casts.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
-#include <apex_cpp/amp/scaling/capture.h>
-#include <apex_cpp/amp/scaling/overflow_exchange.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
-#include <apex_cpp/amp/session/session.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 
 #include <algorithm>
 #include <exception>
@@ -47,7 +46,7 @@ void check_may_open(OptimizerStash& stash, const Session& session) {
 std::vector<int> ranks_with_overflow(const LossScaler& scaler, const std::vector<std::shared_ptr<OptimizerStash>>& stashes,
                                      bool found_here) {
   auto ranks = detail::ranks_with_overflow(scaler, found_here);
-  if (!scaler.looks() || stashes.size() == 1) return ranks;
+  if (!scaler.checks_overflow() || stashes.size() == 1) return ranks;
   for (const auto& stash : stashes) {
     const auto of_shards = stash->ranks_with_overflow(found_here || !ranks.empty());
     if (ranks.empty()) ranks = of_shards;
@@ -87,7 +86,7 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   if (!needs_amp()) return;
   loss_ = loss32.detach();
   enter();
-  use_ = detail::LossUse(loss, scaled_);
+  use_ = detail::BackwardWatcher(loss, scaled_);
 }
 
 ScaledLoss::ScaledLoss(ScaledLoss&& other) noexcept
@@ -119,7 +118,7 @@ ScaledLoss::~ScaledLoss() {
 // SL-04: nothing to scale, to unscale or to check.
 bool ScaledLoss::needs_amp() const {
   const LossScaler& scaler = session_->scaler(options_.loss_id());
-  return session_->has_masters() || scaler.looks() || scaler.loss_scale() != 1.0;
+  return session_->has_masters() || scaler.checks_overflow() || scaler.loss_scale() != 1.0;
 }
 
 void ScaledLoss::enter() {
@@ -181,7 +180,7 @@ bool ScaledLoss::has_grads() const {
 
 // Those of all optimizers together: they may train one side of a sum each. Autograd's own next pass adds to gradients in place.
 void ScaledLoss::part_grads() const {
-  detail::GradsApart grads;
+  detail::OverlappingGrads grads;
   for (const auto& stash : stashes_) stash->add_params_to(grads);
   grads.part();
 }

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <apex_cpp/amp/scaling/loss_use.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
 
 namespace apex::amp {
 
@@ -146,7 +146,7 @@ class ScaledLoss {
 
   at::Tensor loss_;  // unscaled, looked at only after an overflow
   at::Tensor scaled_;
-  detail::LossUse use_;
+  detail::BackwardWatcher use_;
   std::shared_ptr<detail::Session> session_;
   std::vector<std::shared_ptr<detail::OptimizerStash>> stashes_;
   std::vector<std::shared_ptr<detail::OptimizerStash>> bystanders_;  // of the session, and not in the list

@@ -1,9 +1,8 @@
 #include <apex_cpp/amp/session.h>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/session/earlier_casts.h>
-#include <apex_cpp/amp/session/session.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 
 namespace apex::amp {
 

@@ -3,7 +3,7 @@
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/masters/optimizer_stash.h>
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session/amp_session.h>
 
 #include <iostream>
 #include <sstream>

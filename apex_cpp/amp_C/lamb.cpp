@@ -1,12 +1,12 @@
-#include <ATen/core/grad_mode.h>
 #include <apex_cpp/amp_C/detail/arguments.h>
-#include <apex_cpp/amp_C/detail/roles.h>
-#include <apex_cpp/amp_C/lamb.h>
-
-#include <array>
-
+#include <apex_cpp/amp_C/optimizers.h>
 #include "kernels/multi_tensor.h"
 #include "kernels/optimizers.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <array>
+#include <map>
 
 using namespace apex;
 using amp_C::detail::check_one_element;
@@ -86,5 +86,68 @@ void multi_tensor_lamb_mp_cuda(int chunk_size, at::Tensor noop_flag, std::vector
   if (!norms.updates.defined()) return;  // stopped by the flag
   raise_unless_finite(noop_flag, norms.updates);
   kernels::multi_tensor_lamb_stage_2(grads, params, copies ? at::TensorList(tensor_lists[4]) : at::TensorList(), norms,
+                                     control);
+}
+
+using namespace apex;
+using amp_C::TensorLists;
+using amp_C::detail::check_one_element;
+using amp_C::detail::check_one_per_tensor;
+using amp_C::detail::check_roles;
+using amp_C::detail::Use;
+
+namespace {
+
+// The lists split by their tensors' weight decay, which is the same for all tensors of a kernel's call.
+std::map<float, TensorLists> by_decay(const TensorLists& lists, const at::Tensor& per_tensor_decay) {
+  const at::Tensor decays = per_tensor_decay.detach().cpu();
+  std::map<float, TensorLists> groups;
+  for (size_t index = 0; index < lists[0].size(); ++index) {
+    TensorLists& group = groups[decays.const_data_ptr<float>()[index]];
+    group.resize(lists.size());
+    for (size_t list = 0; list < lists.size(); ++list) group[list].push_back(lists[list][index]);
+  }
+  return groups;
+}
+
+}  // namespace
+
+void multi_tensor_lamb_stage1_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
+                                   at::Tensor per_tensor_decay, const int step, const float beta1, const float beta2,
+                                   const float epsilon, at::Tensor global_grad_norm, const float max_global_grad_norm) {
+  const char* const op = "multi_tensor_lamb_stage1_cuda";
+  check_roles(op, chunk_size, noop_flag, tensor_lists,
+              {{"grads", Use::read},
+               {"params", Use::read},
+               {"exp_avgs", Use::write},
+               {"exp_avg_sqs", Use::write},
+               {"updates", Use::write}});
+  TORCH_CHECK(per_tensor_decay.defined(), op, ": per_tensor_decay is undefined.");
+  TORCH_CHECK(global_grad_norm.defined(), op, ": global_grad_norm is undefined.");
+  check_one_per_tensor(op, "per_tensor_decay", per_tensor_decay, tensor_lists[0].size(), per_tensor_decay.device());
+  check_one_element(op, "global_grad_norm", global_grad_norm, at::kFloat, global_grad_norm.device());
+  kernels::LambControl control;
+  amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step + 1, /*bias_correction=*/1);
+  control.global_grad_norm = global_grad_norm.detach().to(noop_flag.device());
+  control.max_grad_norm = max_global_grad_norm;
+  for (const auto& [decay, lists] : by_decay(tensor_lists, per_tensor_decay)) {
+    control.weight_decay = decay;
+    kernels::multi_tensor_lamb_stage_1(lists[0], lists[1], lists[2], lists[3], lists[4], control);
+  }
+}
+
+void multi_tensor_lamb_stage2_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
+                                   at::Tensor per_tensor_param_norm, at::Tensor per_tensor_update_norm, const float lr,
+                                   const float weight_decay, std::optional<bool> use_nvlamb_python) {
+  const char* const op = "multi_tensor_lamb_stage2_cuda";
+  check_roles(op, chunk_size, noop_flag, tensor_lists, {{"params", Use::write}, {"updates", Use::read}});
+  const size_t count = tensor_lists[0].size();
+  check_one_per_tensor(op, "per_tensor_param_norm", per_tensor_param_norm, count, noop_flag.device());
+  check_one_per_tensor(op, "per_tensor_update_norm", per_tensor_update_norm, count, noop_flag.device());
+  kernels::LambControl control;
+  control.lr = lr;
+  control.weight_decay = weight_decay;
+  control.use_nvlamb = use_nvlamb_python.value_or(false);
+  kernels::multi_tensor_lamb_stage_2(tensor_lists[1], tensor_lists[0], {}, {per_tensor_param_norm, per_tensor_update_norm},
                                      control);
 }

@@ -5,11 +5,10 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
-#include <apex_cpp/amp/session/session.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/amp/tensors/grad_sync.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/fp16_utils/deprecated.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/fp16_utils/networks.h>
 
 #include <algorithm>
 #include <iostream>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <apex_cpp/amp/scaling/loss_scaler.h>
-#include <apex_cpp/fp16_utils/trained_params.h>
+#include <apex_cpp/fp16_utils/param_lists.h>
 
 namespace apex::fp16_utils {
 

@@ -1,6 +1,6 @@
 #include <apex_cpp/fp16_utils/loss_scaler.h>
 
-#include <apex_cpp/fp16_utils/deprecated.h>
+#include <apex_cpp/fp16_utils/networks.h>
 
 #include <algorithm>
 #include <cmath>

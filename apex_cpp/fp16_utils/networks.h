@@ -1,14 +1,51 @@
 #pragma once
 
+#include <apex_cpp/amp/tensors/convert_network.h>
+
+#include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
-#include <apex_cpp/fp16_utils/convert_network.h>
-#include <apex_cpp/fp16_utils/deprecated.h>
+namespace apex::fp16_utils::detail {
+
+/// Warns (c10::DeprecationWarning) that `name` is kept for programs from before `amp`, and says what new code writes.
+void warn_deprecated(const char* name, const char* instead);
+
+constexpr const char* kInsteadOfMasters = "amp::initialize(model, optimizer, \"O2\") and amp::scale_loss";
+
+}  // namespace apex::fp16_utils::detail
+
+namespace apex::fp16_utils {
+
+/// The value of a tensor of one element, any dtype; waits for its device. Apex: `fp16_utils.to_python_float` (FP16U-09).
+double to_python_float(const at::Tensor& tensor);
+
+/// `torch::nn::utils::clip_grad_norm_`: scales the gradients in place so that their total norm is at most `max_norm`, and
+/// returns the norm from before. Apex: `fp16_utils.clip_grad_norm` (FP16U-09).
+double clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double norm_type = 2.0);
+
+/// Casts what `module` itself owns (not its children) to `dtype`, in place: floating parameters, their floating gradients and
+/// floating buffers. Every TensorImpl stays the same object, so optimizers that hold the parameters remain valid.
+/// Works on any device without synchronisation. Apex: `fp16_utils.convert_module`.
+using amp::detail::convert_module;
+
+/// Casts a whole network to `dtype`, sparing batch norms with affine parameters, whose statistics and weights stay as they are.
+/// Batch norms without affine parameters, and every other normalisation, are cast. RNN weights are flattened again.
+/// Apex: `fp16_utils.convert_network`.
+using amp::detail::convert_network;
+
+/// Casts every floating parameter, gradient and buffer of a network to `dtype`, batch norms included.
+using amp::detail::convert_all;
+
+/// Whether `module` is a batch norm with affine parameters, the kind that `convert_network` spares.
+using amp::detail::is_affine_batch_norm;
+
+}  // namespace apex::fp16_utils
 
 // Whole networks in half precision, as programs from before `amp` build them. New code calls `amp::initialize` with "O2" or
 // "O3".

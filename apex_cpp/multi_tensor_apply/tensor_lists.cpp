@@ -1,8 +1,21 @@
 #include <apex_cpp/multi_tensor_apply/tensor_lists.h>
 
+#include "kernels/memory_order.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <string>
 
-#include "kernels/memory_order.h"
+namespace apex::amp_C::detail {
+
+void for_each_host_block(int blocks, int64_t elements, c10::function_ref<void(int begin, int end)> run) {
+  constexpr int64_t kElementsPerThread = 32768;
+  const int64_t grain = std::max<int64_t>(1, kElementsPerThread * blocks / std::max<int64_t>(1, elements));
+  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) { run(static_cast<int>(begin), static_cast<int>(end)); });
+}
+
+}  // namespace apex::amp_C::detail
 
 namespace apex::amp_C {
 namespace {

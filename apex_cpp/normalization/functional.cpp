@@ -4,13 +4,11 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
-#include <apex_cpp/amp/casts/cast_as.h>
-#include <apex_cpp/amp/casts/dispatch.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
-#include <apex_cpp/amp/torch_amp/autocast.h>
-#include <apex_cpp/amp/torch_amp/custom_function.h>
+#include <apex_cpp/amp/autocast.h>
+#include <apex_cpp/amp/casts/operator_slot.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/normalization/detail/autograd.h>
-#include <apex_cpp/normalization/detail/checks.h>
 
 namespace apex::normalization {
 namespace {

@@ -1,8 +1,6 @@
 #include <apex_cpp/optimizers/fused_adagrad.h>
 
-#include <apex_cpp/optimizers/detail/class_functions.h>
-#include <apex_cpp/optimizers/detail/place_control.h>
-#include <apex_cpp/optimizers/detail/read_optimizer.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 
 #include "kernels/optimizers.h"
 

@@ -1,9 +1,7 @@
 #include <apex_cpp/optimizers/fused_lamb.h>
 
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/optimizers/detail/class_functions.h>
-#include <apex_cpp/optimizers/detail/lamb_steps.h>
-#include <apex_cpp/optimizers/detail/read_optimizer.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 
 namespace apex::optimizers {
 namespace {

@@ -1,8 +1,6 @@
 #include <apex_cpp/optimizers/fused_mixed_precision_lamb.h>
 
-#include <apex_cpp/optimizers/detail/class_functions.h>
-#include <apex_cpp/optimizers/detail/lamb_steps.h>
-#include <apex_cpp/optimizers/detail/read_optimizer.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 
 #include <optional>
 

@@ -4,8 +4,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include <apex_cpp/optimizers/detail/class_functions.h>
-#include <apex_cpp/optimizers/detail/read_optimizer.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 
 #include <algorithm>
 
@@ -115,7 +114,8 @@ void FusedNovoGrad::update_group(size_t group) {
     }
     control.first_run = set.fresh && !options.init_zero();
     const bool whole_group = set.params.size() == param_groups_[group].params().size();
-    const at::Tensor index = whole_group ? at::Tensor() : at::tensor(set.positions).to(all_norms.device(), /*non_blocking=*/true);
+    const at::Tensor index =
+        whole_group ? at::Tensor() : at::tensor(set.positions).to(all_norms.device(), /*non_blocking=*/true);
     const at::Tensor norms = whole_group ? all_norms : all_norms.index_select(0, index).to(set.params.front().device());
     if (set.fresh) norms.zero_();  // another parameter may have been here
     kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, control);

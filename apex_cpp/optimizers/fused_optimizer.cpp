@@ -4,8 +4,8 @@
 #include <ATen/ops/full.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/optimizers/detail/place_control.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 #include <apex_cpp/optimizers/options.h>
 
 #include <algorithm>

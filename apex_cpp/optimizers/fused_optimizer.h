@@ -6,10 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
-#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/optimizers/options_rules.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/optimizers/options.h>
 #include <apex_cpp/optimizers/stepped_param.h>
 
 namespace apex::kernels {

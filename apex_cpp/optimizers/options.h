@@ -1,5 +1,8 @@
 #pragma once
 
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/optimizers/stepped_param.h>
+
 #include <c10/core/ScalarType.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
@@ -11,10 +14,6 @@
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
-#include <apex_cpp/optimizers/state_tensors.h>
-#include <apex_cpp/optimizers/stepped_param.h>
 
 // What the options and the states of the fused optimizers have in common. A class derived from these names its members once,
 //   static constexpr const char* kNames[] = {"lr", ...};
@@ -148,3 +147,21 @@ struct FusedParamState : ShapedParamState {
 };
 
 }  // namespace apex::optimizers
+
+namespace apex::optimizers::detail {
+
+/// What an optimizer class asks of the options of its groups.
+struct OptionsRules {
+  const char* optimizer;  // the class's name
+  bool (*are_own)(const torch::optim::OptimizerOptions&);
+  void (*check_values)(const std::string& owner, const torch::optim::OptimizerOptions&);
+  void (*assign)(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from);
+};
+
+/// Errors: TypeError naming the group if its options are of another class, which would be read as what they are not.
+void check_class(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options);
+
+/// Errors: as `check_class`, and for values what the class says, of the group.
+void check_options(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options);
+
+}  // namespace apex::optimizers::detail

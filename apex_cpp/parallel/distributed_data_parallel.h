@@ -1,7 +1,7 @@
 #pragma once
 
 #include <apex_cpp/amp/handles/model_kinds.h>
-#include <apex_cpp/amp/tensors/module_in.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/parallel/ddp/options.h>
 #include <torch/nn/module.h>
 

@@ -4,11 +4,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <apex_cpp/amp/casts/disable_casts.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
-#include <apex_cpp/optimizers/detail/adam_control.h>
-#include <apex_cpp/optimizers/detail/class_functions.h>
+#include <apex_cpp/amp/casts.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/sharded/param_sync.h>
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
@@ -225,7 +224,7 @@ void DistributedFusedAdam::finish_param_sync() const {
   if (!param_sync_) return;
   const at::NoGradGuard no_grad;
   param_sync_->finish(
-      [&](const at::Tensor& param) { written_[param.unsafeGetTensorImpl()] = amp::detail::TensorTrace(param); });
+      [&](const at::Tensor& param) { written_[param.unsafeGetTensorImpl()] = amp::detail::TensorVersion(param); });
   param_sync_.reset();
   sync_->refuse_passes("");
 }

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
-#include <apex_cpp/amp/tensors/tensor_trace.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/optimizers/fused_adam.h>
 #include <apex_cpp/parallel/processes/process_group.h>
 
@@ -183,7 +183,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   bool overlap_param_sync_;
   bool store_params_;
   /// Parameters as the last gathering left them: their masters, rounded.
-  mutable std::unordered_map<const at::TensorImpl*, amp::detail::TensorTrace> written_;
+  mutable std::unordered_map<const at::TensorImpl*, amp::detail::TensorVersion> written_;
 };
 
 optimizers::FusedAdamOptions options_of(const DistributedFusedAdam*);

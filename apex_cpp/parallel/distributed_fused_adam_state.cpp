@@ -3,12 +3,12 @@
 #include <torch/optim/serialize.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/optimizers/detail/read_optimizer.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>
 #include <apex_cpp/parallel/processes/collectives.h>
-#include <apex_cpp/parallel/sharded/gather_state.h>
+#include <apex_cpp/parallel/sharded/param_sync.h>
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
 
 #include <string>

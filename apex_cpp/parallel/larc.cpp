@@ -4,8 +4,8 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/reciprocal.h>
 
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 
 #include <cmath>
 #include <map>

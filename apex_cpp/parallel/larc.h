@@ -10,12 +10,9 @@
 #include <vector>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
-#include <apex_cpp/amp/optimizer_classes/left_behind.h>
-#include <apex_cpp/amp/optimizer_classes/makes_amp_handle.h>
-#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
-#include <apex_cpp/amp/optimizer_classes/step_supports_amp_scaling.h>
-#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 
 namespace apex::parallel {
 
@@ -141,8 +138,9 @@ class LARC : public detail::LarcBase<Opt> {
       "LARC becomes an optimizer of the wrapped one's class: pass it by its own type, not as a torch::optim::Optimizer");
   static_assert(!std::is_base_of_v<amp::detail::AmpOptimizerBase, Opt>,
                 "LARC goes around the optimizer before amp::initialize: LARC larc(optimizer); amp::initialize(model, larc, …)");
-  static_assert(!std::is_base_of_v<amp::ShardedOptimizer, Opt>,
-                "LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: put it around FusedAdam");
+  static_assert(
+      !std::is_base_of_v<amp::ShardedOptimizer, Opt>,
+      "LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: put it around FusedAdam");
   using Base = detail::LarcBase<Opt>;
   using Options = typename amp::detail::OptionsOf<Opt>::type;
 
@@ -212,7 +210,7 @@ class LARC : public detail::LarcBase<Opt> {
   struct Checked {};
 
   LARC(Opt&& optimizer, const LARCOptions& options, Checked)
-      : Base(std::move(optimizer)), options_(options), tie_(std::make_shared<amp::detail::LeftBehind>()) {
+      : Base(std::move(optimizer)), options_(options), tie_(std::make_shared<amp::detail::OriginalOptimizer>()) {
     amp::detail::leave_behind<Opt>(optimizer, *this, tie_);
     follow(this);
     listed_once_.see_to(this->param_groups());
@@ -236,7 +234,7 @@ class LARC : public detail::LarcBase<Opt> {
 
   LARCOptions options_;
   amp::detail::ListedOnce listed_once_;
-  std::shared_ptr<amp::detail::LeftBehind> tie_;  // null once moved from
+  std::shared_ptr<amp::detail::OriginalOptimizer> tie_;  // null once moved from
 };
 
 }  // namespace apex::parallel

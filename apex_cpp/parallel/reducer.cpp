@@ -1,7 +1,9 @@
 #include <apex_cpp/parallel/reducer.h>
 
 #include <apex_cpp/parallel/ddp/module_state.h>
-#include <apex_cpp/parallel/processes/flat_dist_call.h>
+#include <apex_cpp/parallel/processes/collectives.h>
+
+#include <utility>
 
 namespace apex::parallel {
 
@@ -21,6 +23,18 @@ void Reducer::reduce() {
     if (param.grad().defined()) grads.push_back(param.grad());
   }
   flat_dist_call(grads, all_reduce_mean(group_, "all-reducing the gradients of Reducer"));
+}
+
+OverflowSharing::OverflowSharing(ProcessGroup group)
+    : before_(amp::detail::set_overflow_exchange([group = std::move(group)](bool found_here) {
+        return detail::ranks_where(group, found_here, "sharing overflows of scale_loss");
+      })) {}
+
+OverflowSharing::OverflowSharing(OverflowSharing&& other) noexcept
+    : before_(std::move(other.before_)), in_force_(std::exchange(other.in_force_, false)) {}
+
+OverflowSharing::~OverflowSharing() {
+  if (in_force_) amp::detail::set_overflow_exchange(std::move(before_));
 }
 
 }  // namespace apex::parallel

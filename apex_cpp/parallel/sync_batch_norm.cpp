@@ -1,12 +1,19 @@
 #include <apex_cpp/parallel/sync_batch_norm.h>
 
+#include <apex_cpp/amp/casts/operator_slot.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/parallel/sync_batch_norm/autograd.h>
+#include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
+
 #include <ATen/ops/relu.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 
-#include <apex_cpp/amp/casts/cast_as.h>
-#include <apex_cpp/amp/casts/dispatch.h>
-#include <apex_cpp/parallel/sync_batch_norm/autograd.h>
+#include <cmath>
+#include <numeric>
+#include <string>
 
 namespace apex::parallel {
 
@@ -54,6 +61,84 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
   options.momentum() ? stream << *options.momentum() : stream << "None";
   stream << ", affine=" << options.affine() << ", track_running_stats=" << options.track_running_stats()
          << ", channel_last=" << options.channel_last() << ", fuse_relu=" << options.fuse_relu() << ")";
+}
+
+namespace {
+
+template <class... Impls>
+bool is_one_of(const torch::nn::Module& module) {
+  return (dynamic_cast<const Impls*>(&module) || ...);
+}
+
+// The options of LibTorch's batch norm, or null.
+template <class Impl>
+torch::nn::BatchNormOptions* options_if(torch::nn::Module& module) {
+  auto* norm = dynamic_cast<Impl*>(&module);
+  return norm ? &norm->options : nullptr;
+}
+
+torch::nn::BatchNormOptions* options_of(torch::nn::Module& module) {
+  if (auto* options = options_if<torch::nn::BatchNorm1dImpl>(module)) return options;
+  if (auto* options = options_if<torch::nn::BatchNorm2dImpl>(module)) return options;
+  return options_if<torch::nn::BatchNorm3dImpl>(module);
+}
+
+double unmarked_eps(const torch::nn::BatchNormOptions& options) {
+  const auto mark = detail::mark_of(options.eps());
+  return mark ? mark->eps : options.eps();
+}
+
+// What messages call a module: the outermost one has no name.
+std::string called(const std::string& name) { return name.empty() ? "the model" : name; }
+
+void check_eps(const std::string& name, double eps) {
+  TORCH_CHECK_VALUE(std::isfinite(eps) && eps >= 0, "convert_syncbn_model: the eps of ", called(name), " is ", eps,
+                    "; it must not be negative.");
+}
+
+void warn_of_unknown(const std::string& name, const torch::nn::Module& module) {
+  if (is_one_of<torch::nn::InstanceNorm1dImpl, torch::nn::InstanceNorm2dImpl, torch::nn::InstanceNorm3dImpl>(module)) return;
+  const auto buffers = module.named_buffers(/*recurse=*/false);
+  if (!buffers.contains("running_mean") || !buffers.contains("running_var")) return;
+  TORCH_WARN("convert_syncbn_model: ", called(name), " is a ", module.name(),
+             " with running statistics of its own, and not one of torch::nn::BatchNorm1d, 2d and 3d: it is left as it is, and "
+             "does not synchronize. If it is a batch norm, use apex::parallel::SyncBatchNorm in it.");
+}
+
+void convert(const std::string& name, torch::nn::Module& module, const ProcessGroup& group, bool channel_last) {
+  if (auto* sync = dynamic_cast<SyncBatchNormImpl*>(&module)) {
+    sync->options.process_group(group).channel_last(channel_last);
+  } else if (auto* options = options_of(module)) {
+    options->eps(detail::marked({unmarked_eps(*options), group, channel_last}));
+  } else {
+    warn_of_unknown(name, module);
+  }
+}
+
+}  // namespace
+
+void detail::synchronize_batch_norms(torch::nn::Module& model, const ProcessGroup& group, bool channel_last) {
+  register_marked_batch_norm();
+  // By apply: named_modules() wants a model that is held by a shared_ptr.
+  model.apply([](const std::string& name, torch::nn::Module& module) {
+    if (const auto* options = options_of(module)) check_eps(name, unmarked_eps(*options));
+  });
+  model.apply([&](const std::string& name, torch::nn::Module& module) { convert(name, module, group, channel_last); });
+}
+
+ProcessGroup create_syncbn_process_group(int group_size) {
+  if (group_size == 0) return {};
+  const int world_size = default_process_group()->getSize(), rank = default_process_group()->getRank();
+  TORCH_CHECK_VALUE(group_size > 0 && world_size % group_size == 0, "create_syncbn_process_group: group_size is ", group_size,
+                    ", which does not divide the ", world_size, " ranks into equal groups.");
+  ProcessGroup mine;
+  for (int first = 0; first < world_size; first += group_size) {
+    std::vector<int> ranks(static_cast<size_t>(group_size));
+    std::iota(ranks.begin(), ranks.end(), first);
+    const auto group = new_group(ranks);  // every rank takes part in making every group
+    if (first <= rank && rank < first + group_size) mine = group;
+  }
+  return mine;
 }
 
 }  // namespace apex::parallel

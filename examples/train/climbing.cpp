@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <limits>
 
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 
 #include "common/write_whole.h"
 #include "library_errors.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <apex_cpp/amp/divergence/level_fallback.h>
+#include <apex_cpp/amp/level_fallback.h>
 
 #include "config/config.h"
 #include "records/run_folder.h"

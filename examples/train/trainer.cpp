@@ -8,8 +8,8 @@
 #include <optional>
 
 #include <ATen/Context.h>
-#include <apex_cpp/amp/divergence/level_fallback.h>
-#include <apex_cpp/parallel/convert_syncbn_model.h>
+#include <apex_cpp/amp/level_fallback.h>
+#include <apex_cpp/parallel/sync_batch_norm.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "climbing.h"

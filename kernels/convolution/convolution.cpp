@@ -1,10 +1,9 @@
 #include "kernels/convolution/convolution.h"
 
-#include <c10/util/Exception.h>
+#include "kernels/convolution/cpu/convolution_cpu.h"
+#include "kernels/convolution/cpu/packed.h"
 
-#include "kernels/convolution/checks.h"
-#include "kernels/convolution/cpu/driver.h"
-#include "kernels/convolution/cpu/pixel_products.h"
+#include <c10/util/Exception.h>
 
 namespace apex::kernels {
 namespace {
@@ -80,4 +79,65 @@ at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tenso
   return convolution::cpu::input_grad(grad_output.contiguous(kLayout), weight.contiguous(kLayout), axis(0), axis(1));
 }
 
+namespace {
+
+using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
+
+constexpr int64_t kFewestChannels = 16;  // fewer would leave much of a register empty
+
+}  // namespace
+
+bool takes_convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight) {
+  if (!has_convolutions() || !is_taken(grad_output) || !is_taken(input) || !is_taken(weight)) return false;
+  return answers_channels_last(input, weight) && input.size(0) > 1 && weight.size(0) >= kFewestChannels &&
+         weight.size(1) >= kFewestChannels && weight.size(1) == input.size(1) && weight.size(0) == grad_output.size(1) &&
+         input.size(0) == grad_output.size(0);
+}
+
+ConvolutionGrads convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                                         const ConvolutionSteps& steps, bool with_bias) {
+  TORCH_CHECK(takes_convolution_weight_grad(grad_output, input, weight), "convolution_weight_grad: no kernel for an output of ",
+              grad_output.sizes(), ", an input of ", input.sizes(), " and a weight of ", weight.sizes(),
+              " here. Ask takes_convolution_weight_grad, and use at::convolution_backward.");
+  convolution::check_sizes("convolution_weight_grad", grad_output.sizes(), input.sizes(), weight.sizes(), steps);
+  const auto axis = [&](size_t i) {
+    return convolution::axis_of(grad_output.sizes(), input.sizes(), weight.sizes(), steps, i);
+  };
+  return convolution::cpu::weight_grad(grad_output.contiguous(kLayout), input.contiguous(kLayout), axis(0), axis(1), with_bias);
+}
+
 }  // namespace apex::kernels
+
+namespace apex::kernels::convolution {
+
+bool is_taken(const at::Tensor& tensor) {
+  return tensor.dim() == 4 && tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.scalar_type() == at::kBFloat16 &&
+         tensor.numel() > 0;
+}
+
+bool answers_channels_last(const at::Tensor& input, const at::Tensor& weight) {
+  return input.suggest_memory_format() == kLayout || weight.suggest_memory_format() == kLayout;
+}
+
+Axis axis_of(at::IntArrayRef grad_output, at::IntArrayRef input, at::IntArrayRef weight, const ConvolutionSteps& steps,
+             size_t i) {
+  return {input[2 + i], grad_output[2 + i], weight[2 + i], steps.stride[i], steps.padding[i], steps.dilation[i]};
+}
+
+int64_t output_size(const Axis& axis) {
+  if (axis.stride <= 0 || axis.padding < 0 || axis.dilation <= 0) return -1;
+  const int64_t moves = axis.input + 2 * axis.padding - axis.dilation * (axis.kernel - 1) - 1;
+  return moves < 0 ? 0 : moves / axis.stride + 1;
+}
+
+void check_sizes(const char* who, at::IntArrayRef grad_output, at::IntArrayRef input, at::IntArrayRef weight,
+                 const ConvolutionSteps& steps) {
+  for (size_t i = 0; i < 2; ++i) {
+    const Axis axis = axis_of(grad_output, input, weight, steps, i);
+    TORCH_CHECK(axis.output == output_size(axis), who, ": an output of ", grad_output, " does not belong to an input of ",
+                input, " and a weight of ", weight, " with stride ", axis.stride, ", padding ", axis.padding, " and dilation ",
+                axis.dilation, " along dimension ", 2 + i, ".");
+  }
+}
+
+}  // namespace apex::kernels::convolution

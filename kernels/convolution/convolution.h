@@ -1,10 +1,10 @@
 #pragma once
 
+#include "kernels/convolution/pass.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <optional>
-
-#include "kernels/convolution/steps.h"
 
 namespace apex::kernels {
 
@@ -27,4 +27,41 @@ bool takes_convolution_input_grad(const at::Tensor& grad_output, const at::Tenso
 at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                   const ConvolutionSteps& steps);
 
+struct ConvolutionGrads {
+  at::Tensor weight, bias;
+};
+
+/// Whether the kernel is there and made for this convolution, which is without groups and not transposed: dense bfloat16 CPU
+/// tensors, `grad_output` of shape (N, O, H', W'), `input` of (N, C, H, W) and `weight` of (O, C, h, w), of which input or
+/// weight are channels-last; N of at least 2, C and O of at least 16.
+bool takes_convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight);
+
+/// The gradients, bfloat16: of the weight, (O, C, h, w), channels-last, and of the bias, (O), if asked for. Errors: c10::Error
+/// for what `takes_convolution_weight_grad` denies, or sizes that do not belong together.
+ConvolutionGrads convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                                         const ConvolutionSteps& steps, bool with_bias);
+
 }  // namespace apex::kernels
+
+namespace apex::kernels::convolution {
+
+constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
+
+// A dense bfloat16 CPU tensor of four dimensions, with elements.
+bool is_taken(const at::Tensor& tensor);
+
+// Whether LibTorch's convolution, too, answers with a channels-last tensor.
+bool answers_channels_last(const at::Tensor& input, const at::Tensor& weight);
+
+// Along height or width, which `i` of 0 or 1 says.
+Axis axis_of(at::IntArrayRef grad_output, at::IntArrayRef input, at::IntArrayRef weight, const ConvolutionSteps& steps,
+             size_t i);
+
+// What the input becomes; not above 0 where the kernel does not fit into it, and -1 for steps that no convolution has.
+int64_t output_size(const Axis& axis);
+
+// Throws c10::Error, which names `who` and the sizes, unless they belong together.
+void check_sizes(const char* who, at::IntArrayRef grad_output, at::IntArrayRef input, at::IntArrayRef weight,
+                 const ConvolutionSteps& steps);
+
+}  // namespace apex::kernels::convolution

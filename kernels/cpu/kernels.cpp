@@ -1,9 +1,20 @@
 #include "kernels/cpu/kernels.h"
 
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/pass.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/rules/arithmetic.h"
+#include "kernels/rules/norms.h"
+#include "kernels/rules/scale.h"
+#include "kernels/update.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
-#include "kernels/cpu/isa.h"
-#include "kernels/rules/convert.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 
 namespace apex::kernels::cpu {
 namespace {
@@ -68,6 +79,154 @@ Writer<double> writer(at::ScalarType dtype) {
   if (dtype == at::kHalf) return write_from_double<rules::Half>;
   TORCH_INTERNAL_ASSERT(dtype == at::kBFloat16, "no writer for ", dtype);
   return write_from_double<rules::BFloat16>;
+}
+
+namespace {
+
+template <class Math>
+bool axpby_as(const plan::Group& group, double a, double b, CheckArg check) {
+  bool finite = true;
+  for (const auto& [x, y] : run_pass(group, rules::Axpby<Math>{static_cast<Math>(a), static_cast<Math>(b)})) {
+    finite &= (check == CheckArg::y || x == 0) && (check == CheckArg::x || y == 0);
+  }
+  return !finite;
+}
+
+}  // namespace
+
+bool axpby(const plan::Group& group, double a, double b, CheckArg check) {
+  return group.has_double() ? axpby_as<double>(group, a, b, check) : axpby_as<float>(group, a, b, check);
+}
+
+namespace {
+
+void copy_bytes(const plan::Group& group) {
+  const auto size = static_cast<int64_t>(c10::elementSize(group.dtypes[0]));
+  for_each_chunk(group, [&](int64_t i) {
+    const plan::Chunk& chunk = group.chunks[static_cast<size_t>(i)];
+    const auto& data = group.rows[static_cast<size_t>(chunk.row)].data;
+    const int64_t begin = chunk.offset * size;
+    // From and to the same memory is allowed, and memmove's to deal with.
+    std::memmove(static_cast<char*>(data[1]) + begin, static_cast<char*>(data[0]) + begin,
+                 static_cast<size_t>(chunk.size * size));
+  });
+}
+
+}  // namespace
+
+void copy(const plan::Group& group) {
+  if (group.dtypes[0] == group.dtypes[1]) return copy_bytes(group);
+  group.has_double() ? void(run_pass(group, rules::Copy<double>())) : void(run_pass(group, rules::Copy<float>()));
+}
+
+namespace {
+
+// Whether a rule that looks for values that are not finite finds one.
+template <class Rule>
+bool finds_nonfinite(const plan::Group& group, const Rule& rule) {
+  bool finite = true;
+  for (const auto& [residue] : run_pass(group, rule)) finite &= residue == 0;
+  return !finite;
+}
+
+}  // namespace
+
+bool scale(const plan::Group& group, double factor) {
+  return group.has_double() ? finds_nonfinite(group, rules::Scale<double>{factor})
+                            : finds_nonfinite(group, rules::Scale<float>{static_cast<float>(factor)});
+}
+
+bool has_nonfinite(const plan::Group& group) {
+  return group.has_double() ? finds_nonfinite(group, rules::CheckFinite<double>())
+                            : finds_nonfinite(group, rules::CheckFinite<float>());
+}
+
+namespace {
+
+template <class Rule>
+at::Tensor sums_by_index(const plan::Group& group, size_t count, const Rule& rule) {
+  const at::Tensor result = at::zeros({static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kDouble));
+  double* const by_index = result.mutable_data_ptr<double>();
+  const std::vector<double> rows = row_sums<Rule>(group, run_pass(group, rule));
+  for (size_t row = 0; row < rows.size(); ++row) by_index[group.rows[row].index] = rows[row];
+  return result;
+}
+
+}  // namespace
+
+at::Tensor sums_of_squares(const plan::Group& group, size_t count, double factor) {
+  return group.has_double() ? sums_by_index(group, count, rules::SumOfSquares<double>{factor})
+                            : sums_by_index(group, count, rules::SumOfSquares<float>{static_cast<float>(factor)});
+}
+
+at::Tensor max_magnitudes(const plan::Group& group, size_t count) {
+  return group.has_double() ? sums_by_index(group, count, rules::MaxMagnitude<double>())
+                            : sums_by_index(group, count, rules::MaxMagnitude<float>());
+}
+
+// Not at::sqrt, which may be off by a bit.
+at::Tensor roots_of(const at::Tensor& sums) {
+  const at::Tensor roots = at::empty(sums.sizes(), sums.options().dtype(at::kFloat));
+  std::transform(sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel(), roots.mutable_data_ptr<float>(),
+                 rules::root_of_sum);
+  return roots;
+}
+
+double ordered_sum(c10::ArrayRef<double> values) {
+  return ordered_fold<rules::Sum>(values.size(), [&](size_t i) { return values[i]; });
+}
+
+namespace {
+
+// In all rules that update parameters they are the second value, in LAMB's first stage updates are the last.
+constexpr size_t kParam = 1, kUpdate = 4;
+
+void write_norms(const plan::Group& group, const std::vector<double>& squares, const at::Tensor& norms) {
+  for (size_t row = 0; row < squares.size(); ++row) {
+    norms.mutable_data_ptr<float>()[group.rows[row].index] = rules::root_of_sum(squares[row]);
+  }
+}
+
+}  // namespace
+
+void sgd(const plan::Group& group, const SgdControl& control, bool copies) {
+  const bool half_params = group.dtypes[kParam] == at::kHalf;
+  control.momentum == 0 ? void(run_pass(group, plain_sgd_rule(control, half_params), copies))
+                        : void(run_pass(group, momentum_sgd_rule(control, half_params), copies));
+}
+
+void adam(const plan::Group& group, const AdamControl& control, bool copies) { run_pass(group, adam_rule(control), copies); }
+
+void adagrad(const plan::Group& group, const AdagradControl& control, bool copies) {
+  run_pass(group, adagrad_rule(control), copies);
+}
+
+void novograd(const plan::Group& group, const NovoGradControl& control, const float* norms, bool copies) {
+  const auto rule_of = [&](const plan::TensorRow& row) { return novograd_rule(control, norms[row.index]); };
+  run_pass<rules::NovoGrad>(group, rule_of, copies);
+}
+
+void lamb_stage_1(const plan::Group& group, const LambControl& control, const LambNorms& norms) {
+  const bool half_updates = group.dtypes[kUpdate] == at::kHalf;
+  const double global_norm = control.global_grad_norm.defined() ? control.global_grad_norm.item<double>() : 0.0;
+  const auto sums = run_pass(group, lamb_stage_1_rule(control, global_norm, half_updates));
+  write_norms(group, row_sums<rules::LambStage1>(group, sums, 0), norms.params);
+  write_norms(group, row_sums<rules::LambStage1>(group, sums, 1), norms.updates);
+}
+
+void lamb_stage_2(const plan::Group& group, const LambControl& control, const LambNorms& norms, bool copies) {
+  const float* params = norms.params.const_data_ptr<float>();
+  const float* updates = norms.updates.const_data_ptr<float>();
+  const auto rule_of = [&](const plan::TensorRow& row) {
+    return lamb_stage_2_rule(control, params[row.index], updates[row.index]);
+  };
+  run_pass<rules::LambStage2>(group, rule_of, copies);
+}
+
+void larc(const plan::Group& group, const LarcControl& control, const float* param_norms, const float* grad_norms) {
+  run_pass<rules::Larc>(group, [&](const plan::TensorRow& row) {
+    return larc_rule(control, param_norms[row.index], std::abs(control.grad_scale) * grad_norms[row.index]);
+  });
 }
 
 }  // namespace apex::kernels::cpu

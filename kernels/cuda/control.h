@@ -1,9 +1,10 @@
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/cuda/packs.h"
-#include "kernels/rules/settings.h"
+#include "kernels/rules/coefficients.h"
+#include "kernels/rules/scale.h"
+
+#include <type_traits>
 
 namespace apex::kernels::cuda {
 
@@ -50,6 +51,21 @@ struct Controlled {
     block.each_thread([&](int thread) {
       if (thread == 0) ++*control.step;
     });
+  }
+};
+
+// Where a loss scale is in memory, and the flag that it is updated by.
+struct LossScaleAddresses {
+  float* scale;
+  int32_t* growth;
+  int32_t* hysteresis;
+  const int32_t* found_inf;
+
+  DEVICE_BODY void apply(const rules::ScaleUpdate& rule) const {
+    const rules::LossScale after = rule({*scale, *growth, *hysteresis}, *found_inf != 0);
+    *scale = after.scale;
+    *growth = after.growth;
+    *hysteresis = after.hysteresis;
   }
 };
 

@@ -2,8 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/control.h"
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/loss_scale.h"
 #include "kernels/cuda/norms.h"
 #include "kernels/cuda/updates.h"
 

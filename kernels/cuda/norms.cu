@@ -1,5 +1,7 @@
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/norms.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launch.h"
 
 namespace apex::kernels::cuda {
 
@@ -20,5 +22,14 @@ template cudaError_t launch_sums(const Table&, const NovoGradNorms<true>&, cudaS
 template cudaError_t launch_sums(const Table&, const NovoGradNorms<false>&, cudaStream_t);
 template cudaError_t launch_sums(const Table&, const LambStage1&, cudaStream_t);
 template cudaError_t launch_sums(const Table&, const LarcNorms&, cudaStream_t);
+
+__global__ void update_scale_kernel(const rules::ScaleUpdate rule, const LossScaleAddresses addresses) {
+  addresses.apply(rule);
+}
+
+cudaError_t launch_update_scale(const rules::ScaleUpdate& rule, const LossScaleAddresses& addresses, cudaStream_t stream) {
+  update_scale_kernel<<<1, 1, 0, stream>>>(rule, addresses);
+  return cudaGetLastError();
+}
 
 }  // namespace apex::kernels::cuda

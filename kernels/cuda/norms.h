@@ -1,8 +1,110 @@
 #pragma once
 
-#include "kernels/cuda/sum_pass.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/updates.h"
 #include "kernels/rules/norms.h"
+#include "kernels/rules/rule.h"
+
+// Passes that take sums over whole tensors, in the fixed order of rules/lanes.h. What a Block and an Op are: update_pass.h.
+namespace apex::kernels::cuda {
+
+// Thread t owns the lanes that packs t, t + kSumThreads, ... touch: always the same.
+constexpr int kSumThreads = rules::kLanes / kWidth;
+
+// Joins a row of lanes in the block's memory as rules::fold_lanes does, with all threads. The result is in lanes[0].
+template <class Fold, class Real, class Block>
+DEVICE_BODY void fold_shared(const Block& block, Real* lanes, int used) {
+  block.barrier();
+  for (int width = rules::folded_lanes(used) / 2; width > 0; width /= 2) {
+    block.each_thread([&](int thread) {
+      for (int i = thread; i < width; i += block.threads()) lanes[i] = Fold::join(lanes[i], lanes[i + width]);
+    });
+    block.barrier();
+  }
+}
+
+// Joins `count` values that other blocks have written. All threads get the result.
+template <class Fold, class Block>
+DEVICE_BODY double ordered_fold(const Block& block, const double* values, int64_t count) {
+  double* const lanes = static_cast<double*>(block.shared());
+  block.each_thread([&](int thread) {
+    for (int lane = thread; lane < rules::kLanes; lane += block.threads()) {
+      double sum = 0;
+      for (int64_t i = lane; i < count; i += rules::kLanes) sum = Fold::join(sum, block.read(values + i));
+      lanes[lane] = sum;
+    }
+  });
+  fold_shared<Fold>(block, lanes, static_cast<int>(smaller(count, rules::kLanes)));
+  const double result = lanes[0];
+  block.barrier();
+  return result;
+}
+
+// Leaves the sums over a chunk in the first of each row of lanes in the block's memory.
+template <class Rule, class Block>
+DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rule) {
+  using Real = rules::SumReal<Rule>;
+  using Work = Apply<Rule, kNoCopy, kWidth>;
+  static_assert(Rule::kSums * rules::kLanes * sizeof(Real) <= Block::kSharedBytes);
+  Real* const lanes = static_cast<Real*>(block.shared());
+  block.each_thread([&](int thread) {
+    typename Work::Sums sums = {};
+    Work::to(rule, part, thread, kSumThreads, sums);
+    // Element 0 of the chunk is in lane 0. The shift is less than a pack, so only the first can be before it.
+    for (int s = 0; s < static_cast<int>(Rule::kSums); ++s) {
+      for (int i = 0; i < kWidth; ++i) {
+        const int lane = (thread * kWidth + i + rules::kLanes - part.row->shift) % rules::kLanes;
+        lanes[s * rules::kLanes + lane] = sums[s][i];
+      }
+    }
+  });
+  const auto used = static_cast<int>(smaller(part.size, rules::kLanes));
+  for (int s = 0; s < static_cast<int>(Rule::kSums); ++s) {
+    fold_shared<typename Rule::Fold>(block, lanes + s * rules::kLanes, used);
+  }
+}
+
+// Puts the sums over chunk i where they belong, and folds the row when its last chunk is done.
+template <class Rule, class Block>
+DEVICE_BODY void sum_part(const Block& block, const Table& table, int64_t i, const Part& part, const Rule& rule) {
+  sum_chunk(block, part, rule);
+  const Row& row = *part.row;
+  const int64_t chunks = (row.numel + kChunk - 1) / kChunk;
+  block.each_thread([&](int thread) {
+    if (thread >= static_cast<int>(Rule::kSums)) return;
+    const double sum = rules::chunk_sum<Rule>(static_cast<rules::SumReal<Rule>*>(block.shared())[thread * rules::kLanes]);
+    (chunks == 1 ? table.row_sums(thread)[row.index] : table.chunk_sums(thread)[i]) = sum;
+  });
+  block.barrier();
+  if (chunks == 1 || !block.is_last(table.row_tickets + (part.row - table.rows), static_cast<uint32_t>(chunks))) return;
+  for (int s = 0; s < static_cast<int>(Rule::kSums); ++s) {
+    const double sum = ordered_fold<typename Rule::Fold>(block, table.chunk_sums(s) + row.first_chunk, chunks);
+    block.each_thread([&](int thread) {
+      if (thread == 0) table.row_sums(s)[row.index] = sum;
+    });
+  }
+}
+
+// One pass over all tensors of the table, in blocks of kSumThreads threads. The sums of each tensor are in table.row_sums when
+// the Op's finish() is called.
+template <class Op, class Block>
+DEVICE_BODY void run_sums(const Block& block, const Table& table, const Op& op) {
+  if (op.stopped()) return;
+  const auto prepared = op.prepared();
+  for (int64_t i = block.index(); i < table.chunks.count; i += block.count()) {
+    const Part part = chunk_at(table, i);
+    if constexpr (Op::kTakesDoubles) {
+      if (part.row->has_double) {
+        sum_part(block, table, i, part, prepared.template rule<double>(*part.row));
+        continue;
+      }
+    }
+    sum_part(block, table, i, part, prepared.template rule<float>(*part.row));
+  }
+  if (op.finishes() && block.is_last(table.grid_ticket, static_cast<uint32_t>(block.count()))) op.finish(block, table);
+}
+
+}  // namespace apex::kernels::cuda
 
 // The Ops that take norms of tensors. What an Op is: update_pass.h.
 namespace apex::kernels::cuda {

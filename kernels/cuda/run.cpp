@@ -3,7 +3,7 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include "kernels/cuda/device_table.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
 
 namespace apex::kernels::cuda {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/control.h"
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/loss_scale.h"
+#include "kernels/cuda/multi_tensor_cuda.h"
 #include "kernels/cuda/norms.h"
 #include "kernels/cuda/updates.h"
 

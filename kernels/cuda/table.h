@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/rules/hd.h"
+#include "kernels/rules/arithmetic.h"
 
 // A call's tensors as kernels see them: a table in device memory, made once and read by every launch. Kernels are given it by
 // value; it holds nothing but addresses and counts.

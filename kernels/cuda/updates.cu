@@ -1,5 +1,5 @@
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/update_pass.h"
+#include "kernels/cuda/updates.h"
 
 namespace apex::kernels::cuda {
 

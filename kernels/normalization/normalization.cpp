@@ -4,10 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "kernels/normalization/calls.h"
-#include "kernels/normalization/cpu/driver.h"
+#include "kernels/normalization/cpu/normalization_cpu.h"
 #ifdef APEX_CPP_HAS_CUDA
-#include "kernels/normalization/cuda/driver.h"
+#include "kernels/normalization/cuda/normalization_cuda.h"
 #endif
 
 namespace apex::kernels {

@@ -54,3 +54,26 @@ NormGrads norm_backward(NormKind kind, NormShape shape, const at::Tensor& grad_o
                         const NormAffine& affine, at::ScalarType input_dtype, std::array<bool, 3> needs);
 
 }  // namespace apex::kernels
+
+// What the drivers are given: allocated outputs, and nothing to do where there are no elements.
+namespace apex::kernels::normalization {
+
+struct ForwardCall {
+  NormKind kind;
+  NormShape shape;
+  at::Tensor input;
+  NormAffine affine;
+  double eps;
+  NormForward out;
+};
+
+struct BackwardCall {
+  NormKind kind;
+  NormShape shape;
+  at::Tensor grad_output;
+  NormSaved saved;
+  NormAffine affine;
+  NormGrads out;
+};
+
+}  // namespace apex::kernels::normalization

@@ -5,8 +5,52 @@
 #include "kernels/rules/lamb.h"
 #include "kernels/rules/larc.h"
 #include "kernels/rules/novograd.h"
-#include "kernels/rules/settings.h"
 #include "kernels/rules/sgd.h"
+
+#include <cstdint>
+
+// What optimizer updates are asked for, as plain values that a kernel can be given: kernels/optimizers.h says what they mean.
+namespace apex::kernels::rules {
+
+struct StepSettings {
+  double grad_scale, lr, weight_decay;
+};
+
+struct MomentSettings : StepSettings {
+  double beta1, beta2, eps;
+  int64_t step;
+  bool bias_correction;
+};
+
+struct SgdSettings : StepSettings {
+  double momentum, dampening;
+  bool nesterov, first_run, weight_decay_after_momentum;
+};
+
+struct AdamSettings : MomentSettings {
+  bool adam_w_mode;
+};
+
+struct AdagradSettings : StepSettings {
+  double eps;
+  bool adagrad_w_mode;
+};
+
+struct NovoGradSettings : MomentSettings {
+  bool grad_averaging, reg_inside_moment, l2, first_run;
+};
+
+struct LambSettings : MomentSettings {
+  bool adam_w_mode, grad_averaging, use_nvlamb;
+  double max_grad_norm;
+};
+
+struct LarcSettings : StepSettings {
+  double trust_coefficient, eps;
+  bool clip;
+};
+
+}  // namespace apex::kernels::rules
 
 // The rules that settings ask for, with the same bits on the host and on a device. As in Apex's kernels, what an optimizer is
 // given is rounded to float32 first, 1 - beta is a float32 difference, and corrections are computed in float64 from there.

@@ -1,6 +1,9 @@
 #pragma once
 
+#include "kernels/rules/arithmetic.h"
 #include "kernels/rules/rule.h"
+
+#include <cstdint>
 
 namespace apex::kernels::rules {
 
@@ -45,6 +48,48 @@ struct Copy {
   template <class V>
   HD void operator()(V in, V& out) const {
     out = in;
+  }
+};
+
+// A loss scale and its counters: steps since it last changed, and overflows that are still forgiven before it shrinks.
+struct LossScale {
+  float scale;
+  int32_t growth;
+  int32_t hysteresis;
+};
+
+struct ScaleUpdate {
+  float growth_factor, backoff_factor;
+  int32_t growth_interval, hysteresis;
+
+  HD LossScale operator()(LossScale state, bool found_inf) const {
+    if (found_inf) {
+      const int32_t left = state.hysteresis - 1;
+      return {left > 0 ? state.scale : multiply(state.scale, backoff_factor), 0, left};
+    }
+    if (state.growth + 1 != growth_interval) return {state.scale, state.growth + 1, hysteresis};
+    const float grown = multiply(state.scale, growth_factor);
+    return {subtract(grown, grown) == 0 ? grown : state.scale, 0, hysteresis};
+  }
+};
+
+// out = a * x + b * y, without a fused multiply-add: swapping (a, x) with (b, y) gives the same bits. The sums tell whether an
+// x, or a y, is not finite.
+template <class Math>
+struct Axpby {
+  using Real = Math;
+  using Fold = Sum;
+  static constexpr Use kUses[] = {Use::read, Use::read, Use::write};
+  static constexpr size_t kSums = 2;
+
+  Math a;
+  Math b;
+
+  template <class V>
+  HD void operator()(V x, V y, V& out, V& x_residue, V& y_residue) const {
+    note_nonfinite(x_residue, x);
+    note_nonfinite(y_residue, y);
+    out = add(multiply(V(a), x), multiply(V(b), y));
   }
 };
 

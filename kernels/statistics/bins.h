@@ -1,11 +1,10 @@
 #pragma once
 
+#include "kernels/rules/arithmetic.h"
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-
-#include "kernels/rules/convert.h"
-#include "kernels/rules/hd.h"
 
 // Where a value is counted. Bins are the rows of a table, kParts next to each other: row 0 counts zeros (part 0), then there is
 // a row for each exponent that the format has, and the last one counts Inf (part 0) and NaN (the others).
@@ -78,6 +77,136 @@ HD inline int bin_of(typename Format<Real>::Bits magnitude) {
   const Bits fraction = normal & (kOne - 1);
   const int part = (fraction > 0) + (fraction >= kOne - (kOne >> 7)) + (fraction >= kOne - (kOne >> 10));
   return (row < 0 ? 0 : row) * kParts + part;
+}
+
+}  // namespace apex::kernels::statistics
+
+// The order in which sums are taken: a matter of the shape alone, whatever computes them. A tensor is cut into tiles. Within a
+// tile element i belongs to lane i % kLanes; each lane is added up in order, the lanes are folded by halves, and the tiles of a
+// tensor are added up in order.
+namespace apex::kernels::statistics {
+
+constexpr int kLanes = 32;
+constexpr int64_t kTile = kLanes * 4096;
+
+inline int64_t tiles_of(int64_t numel) { return (numel + kTile - 1) / kTile; }
+
+// Of the finite values among some elements.
+struct Sums {
+  double sum, squares, abs_max;
+};
+
+HD inline Sums joined(const Sums& a, const Sums& b) {
+  return {rules::add(a.sum, b.sum), rules::add(a.squares, b.squares), a.abs_max < b.abs_max ? b.abs_max : a.abs_max};
+}
+
+// What elements stored so are read as.
+template <class Stored>
+using ComputesIn = std::conditional_t<std::is_same_v<Stored, double>, double, float>;
+
+// A tensor: where its elements are, and the first of its tiles among those of all tensors.
+struct Row {
+  const void* data;
+  int64_t numel, first_tile;
+};
+
+// Tensors of one dtype on one device, and room for what is found in them, all in the memory of that device.
+struct Job {
+  const Row* rows;
+  int64_t tensors, tiles;
+  Sums* lanes;      // kLanes for each tile
+  Sums* of_tile;    // one for each tile
+  Sums* of_tensor;  // one for each tensor
+  int64_t* counts;  // a table of bins for each tensor; starts as 0
+};
+
+// The elements of a tile.
+struct Tile {
+  int64_t tensor, begin, end;
+};
+
+HD inline Tile tile_at(const Job& job, int64_t index) {
+  int64_t first = 0, last = job.tensors - 1;  // the last row that begins at or before the tile
+  while (first < last) {
+    const int64_t middle = (first + last + 1) / 2;
+    if (job.rows[middle].first_tile <= index) {
+      first = middle;
+    } else {
+      last = middle - 1;
+    }
+  }
+  const Row& row = job.rows[first];
+  const int64_t begin = (index - row.first_tile) * kTile;
+  return {first, begin, begin + kTile < row.numel ? begin + kTile : row.numel};
+}
+
+// Counts of different lanes, and of different tiles, go to one table. Integers: in any order.
+HD inline void add_count(int64_t* total, int64_t count) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(reinterpret_cast<unsigned long long*>(total), static_cast<unsigned long long>(count));
+#else
+  __atomic_fetch_add(total, count, __ATOMIC_RELAXED);
+#endif
+}
+
+HD inline void add_count(uint32_t* total, uint32_t count) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(total, count);
+#else
+  *total += count;  // a table of one thread's own
+#endif
+}
+
+}  // namespace apex::kernels::statistics
+
+// A tile as a block of kLanes threads reads it, each lane next to its neighbours, with a table of counts that they share.
+// Compiled for the host as well, where tests compare it. `Block` is what kernels/cuda/updates.h says.
+namespace apex::kernels::statistics {
+
+template <class Real>
+HD inline void add_value(Sums& sums, Real value) {
+  const auto magnitude = magnitude_of(value);
+  if (magnitude >= kInfinity<Real>) return;
+  const double wide = value, size = value_of<Real>(magnitude);
+  sums = joined(sums, {wide, rules::multiply(wide, wide), size});
+}
+
+// As many loads as are under way before the first value is counted.
+constexpr int kStrip = 8;
+
+template <class Stored>
+HD inline Sums read_lane(const Job& job, const Tile& tile, int lane, uint32_t* counts) {
+  using Real = ComputesIn<Stored>;
+  const auto* const data = static_cast<const Stored*>(job.rows[tile.tensor].data);
+  Sums sums{0, 0, 0};
+  for (int64_t first = tile.begin + lane; first < tile.end; first += kStrip * kLanes) {
+    Real values[kStrip];
+    const auto is_there = [&](int i) { return first + i * kLanes < tile.end; };
+    for (int i = 0; i < kStrip; ++i) values[i] = is_there(i) ? rules::load<Real>(data[first + i * kLanes]) : Real{0};
+    for (int i = 0; i < kStrip && is_there(i); ++i) {
+      add_value(sums, values[i]);
+      add_count(counts + bin_of<Real>(magnitude_of(values[i])), 1u);
+    }
+  }
+  return sums;
+}
+
+// `counts`: room for kBins, of the block.
+template <class Stored, class Block>
+HD inline void read_tile(const Block& block, const Job& job, int64_t index, uint32_t* counts) {
+  constexpr int kAll = kBins<ComputesIn<Stored>>;
+  const Tile tile = tile_at(job, index);
+  block.each_thread([&](int lane) {
+    for (int bin = lane; bin < kAll; bin += kLanes) counts[bin] = 0;
+  });
+  block.barrier();
+  block.each_thread([&](int lane) { job.lanes[index * kLanes + lane] = read_lane<Stored>(job, tile, lane, counts); });
+  block.barrier();
+  block.each_thread([&](int lane) {
+    for (int bin = lane; bin < kAll; bin += kLanes) {
+      if (counts[bin] != 0) add_count(job.counts + tile.tensor * kAll + bin, int64_t{counts[bin]});
+    }
+  });
 }
 
 }  // namespace apex::kernels::statistics

@@ -3,7 +3,7 @@
 #include <thrust/for_each.h>
 #include <thrust/iterator/counting_iterator.h>
 
-#include "kernels/statistics/order.h"
+#include "kernels/statistics/bins.h"
 
 // The work as Thrust runs it, on whatever back end the policy names. thrust::reduce joins its values in an order of the back
 // end's own, which differs between devices and numbers of threads: here each sum is one index of a for_each.

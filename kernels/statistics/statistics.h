@@ -1,10 +1,36 @@
 #pragma once
 
+#include "kernels/rules/arithmetic.h"
+#include "kernels/statistics/bins.h"
+
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 
 #include <array>
 #include <cstdint>
 #include <vector>
+
+namespace apex::kernels::statistics {
+
+// Calls f with a value of the type that elements of `dtype` are stored as.
+template <class F>
+void with_dtype(at::ScalarType dtype, const F& f) {
+  switch (dtype) {
+    case at::kFloat:
+      return f(float{});
+    case at::kDouble:
+      return f(double{});
+    case at::kHalf:
+      return f(rules::Half{});
+    case at::kBFloat16:
+      return f(rules::BFloat16{});
+    default:
+      C10_THROW_ERROR(NotImplementedError, c10::str("statistics: no kernels for ", dtype));
+  }
+}
+
+}  // namespace apex::kernels::statistics
 
 // What tensors hold, in one pass over their memory.
 //
@@ -34,3 +60,24 @@ struct TensorStatistics {
 std::vector<TensorStatistics> tensor_statistics(at::TensorList tensors);
 
 }  // namespace apex::kernels
+
+namespace apex::kernels::statistics {
+
+// A job and its memory, on the device of the tensors: dense ones of one dtype and device.
+class JobMemory {
+ public:
+  explicit JobMemory(std::vector<at::Tensor> tensors);
+
+  at::ScalarType dtype() const { return tensors_.front().scalar_type(); }
+  c10::Device device() const { return tensors_.front().device(); }
+  const Job& job() const { return job_; }
+  /// What the job found, tensor by tensor. Waits for the device.
+  std::vector<TensorStatistics> results() const;
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  at::Tensor rows_, sums_, counts_;
+  Job job_{};
+};
+
+}  // namespace apex::kernels::statistics

@@ -4,10 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "kernels/xentropy/calls.h"
-#include "kernels/xentropy/cpu/driver.h"
+#include "kernels/xentropy/cpu/xentropy_cpu.h"
 #ifdef APEX_CPP_HAS_CUDA
-#include "kernels/xentropy/cuda/driver.h"
+#include "kernels/xentropy/cuda/xentropy_cuda.h"
 #endif
 
 namespace apex::kernels {

@@ -1,23 +1,29 @@
 #include "opt_levels/detail/presets.h"
 
-#include <c10/util/Exception.h>
-
-#include <map>
-#include <string_view>
-
-#include "opt_levels/detail/suggest.h"
+#include "opt_levels/detail/values.h"
 #include "opt_levels/detail/yaml_map.h"
 #include "opt_levels/embedded.h"
+
+#include <c10/util/Exception.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string_view>
+#include <system_error>
 
 namespace apex::opt_levels::detail {
 namespace {
 
 const YamlForm& preset_form() {
-  static const YamlForm form{{"opt_level", "description", "enabled", "cast_model_type", "patch_torch_functions",
-                              "patch_functions_type", "keep_batchnorm_fp32", "master_weights", "loss_scale",
-                              "level_above", "in_bfloat16"},
-                             {},
-                             "opt_level: O2"};
+  static const YamlForm form{
+      {"opt_level", "description", "enabled", "cast_model_type", "patch_torch_functions", "patch_functions_type",
+       "keep_batchnorm_fp32", "master_weights", "loss_scale", "level_above", "in_bfloat16"},
+      {},
+      "opt_level: O2"};
   return form;
 }
 
@@ -67,6 +73,17 @@ const Preset& preset(const std::string& name, const std::string& place) {
               has_none ? "opt_level has no value; without the line it is O1, as in Apex" : "unknown opt_level '" + name + "'",
               ". The levels are ", join(level_names()), ": a capital letter O, not the digit zero, then a digit.");
   return found->second;
+}
+
+std::string read_file(const std::string& path, const std::string& what) {
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  std::ifstream file(path, std::ios::binary);
+  TORCH_CHECK(file && !is_folder, "cannot read the ", what, " '", path,
+              "': ", is_folder ? "it is a folder" : std::strerror(errno), ".");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 }  // namespace apex::opt_levels::detail

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "opt_levels/properties.h"
+
 #include <string>
 #include <vector>
-
-#include "opt_levels/properties.h"
 
 namespace apex::opt_levels::detail {
 
@@ -20,5 +20,8 @@ std::vector<std::string> level_names();
 
 /// Errors: RuntimeError that lists the levels (INIT-05). `place` is where the name was read, or empty.
 const Preset& preset(const std::string& name, const std::string& place = "");
+
+/// The file's text. Errors: RuntimeError that names the file, as `what`, and the reason.
+std::string read_file(const std::string& path, const std::string& what);
 
 }  // namespace apex::opt_levels::detail

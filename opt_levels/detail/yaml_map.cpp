@@ -9,7 +9,7 @@
 #include <new>
 #include <sstream>
 
-#include "opt_levels/detail/suggest.h"
+#include "opt_levels/detail/values.h"
 
 namespace apex::opt_levels::detail {
 namespace {

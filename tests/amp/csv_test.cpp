@@ -1,5 +1,5 @@
 // Rows of comma-separated values, which every table of the project is made of.
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -38,8 +38,8 @@ namespace {
 using torch::Tensor;
 using torch::optim::SGDOptions;
 
-class LeftBehindOptions : public AtEveryLevel {};
-INSTANTIATE_TEST_SUITE_P(Levels, LeftBehindOptions, kEveryLevel);
+class OriginalOptions : public AtEveryLevel {};
+INSTANTIATE_TEST_SUITE_P(Levels, OriginalOptions, kEveryLevel);
 
 double rate_of(torch::optim::Optimizer& optimizer, size_t group = 0) {
   return optimizer.param_groups().at(group).options().get_lr();
@@ -49,7 +49,7 @@ SGDOptions& sgd_options_of(torch::optim::Optimizer& optimizer) {
 }
 
 // As a warm-up ends: the handle's rate has moved meanwhile.
-TEST_P(LeftBehindOptions, TheRateOfTheBeginningMayBeWrittenAgain) {
+TEST_P(OriginalOptions, TheRateOfTheBeginningMayBeWrittenAgain) {
   const auto moves = std::vector<std::function<void(torch::optim::Optimizer & original, torch::optim::Optimizer & handle)>>{
       [](auto& original, auto&) { original.param_groups()[0].options().set_lr(0.125); },
       [](auto& original, auto&) { sgd_options_of(original).lr(0.125); },
@@ -70,7 +70,7 @@ TEST_P(LeftBehindOptions, TheRateOfTheBeginningMayBeWrittenAgain) {
   }
 }
 
-TEST_P(LeftBehindOptions, WithoutComparisonHaveTheRateOfTheBeginningWrittenAgain) {
+TEST_P(OriginalOptions, WithoutComparisonHaveTheRateOfTheBeginningWrittenAgain) {
   Mlp model;
   PlainDescent optimizer(model->parameters());
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
@@ -81,7 +81,7 @@ TEST_P(LeftBehindOptions, WithoutComparisonHaveTheRateOfTheBeginningWrittenAgain
   EXPECT_EQ(rate_of(opt), 0.5);
 }
 
-TEST_P(LeftBehindOptions, AWriteLeavesWhatTheHandleWasGivenElsewhere) {
+TEST_P(OriginalOptions, AWriteLeavesWhatTheHandleWasGivenElsewhere) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), SGDOptions(0.5).momentum(0.25));
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
@@ -93,7 +93,7 @@ TEST_P(LeftBehindOptions, AWriteLeavesWhatTheHandleWasGivenElsewhere) {
   EXPECT_EQ(sgd_options_of(opt).weight_decay(), 0.125);
 }
 
-TEST_P(LeftBehindOptions, AHandleThatHasLostItsGroupsIsNoError) {
+TEST_P(OriginalOptions, AHandleThatHasLostItsGroupsIsNoError) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.5);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
@@ -108,7 +108,7 @@ torch::optim::OptimizerParamGroup another_group(const Mlp& model) {
   return {model->fc2->parameters(), std::make_unique<SGDOptions>(1.0)};
 }
 
-TEST_P(LeftBehindOptions, ASchedulerBuiltBeforeSetsTheRatesOfGroupsAddedLater) {
+TEST_P(OriginalOptions, ASchedulerBuiltBeforeSetsTheRatesOfGroupsAddedLater) {
   for (const bool through_base : {false, true}) {
     Mlp model;
     torch::optim::SGD optimizer(model->fc1->parameters(), 0.5);
@@ -131,7 +131,7 @@ TEST_P(LeftBehindOptions, ASchedulerBuiltBeforeSetsTheRatesOfGroupsAddedLater) {
   }
 }
 
-TEST_P(LeftBehindOptions, GroupsAreAddedWhereTheOriginalIsGoneOrHasMoved) {
+TEST_P(OriginalOptions, GroupsAreAddedWhereTheOriginalIsGoneOrHasMoved) {
   for (const bool gone : {true, false}) {
     Mlp model;
     auto optimizer = std::make_unique<torch::optim::SGD>(model->fc1->parameters(), 0.5);
@@ -149,7 +149,7 @@ TEST_P(LeftBehindOptions, GroupsAreAddedWhereTheOriginalIsGoneOrHasMoved) {
   }
 }
 
-TEST_P(LeftBehindOptions, ASchedulerBelowLarcSetsTheRatesOfGroupsAddedLater) {
+TEST_P(OriginalOptions, ASchedulerBelowLarcSetsTheRatesOfGroupsAddedLater) {
   Mlp model;
   torch::optim::SGD optimizer(model->fc1->parameters(), 0.5);
   torch::optim::StepLR scheduler(optimizer, 1, 0.5);

@@ -9,7 +9,7 @@ namespace {
 using torch::Tensor;
 
 /// Levels whose blocks are open: a scale to take out, or masters to bring gradients to.
-class LossUse : public AmpTest, public ::testing::WithParamInterface<const char*> {
+class BackwardWatcher : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
@@ -50,15 +50,15 @@ class LossUse : public AmpTest, public ::testing::WithParamInterface<const char*
   std::unique_ptr<torch::optim::Optimizer> opt;
 };
 
-TEST_P(LossUse, BackwardOfTheLossItselfIsRefused) {
+TEST_P(BackwardWatcher, BackwardOfTheLossItselfIsRefused) {
   expect_refused("and not the scaled loss", [](const Tensor& given, auto&) { given.backward(); });
 }
 
-TEST_P(LossUse, ABlockWithoutABackwardPassIsRefused) {
+TEST_P(BackwardWatcher, ABlockWithoutABackwardPassIsRefused) {
   expect_refused("without a backward pass", [](const Tensor&, auto&) {});
 }
 
-TEST_P(LossUse, AnErrorOfTheClosingBraceIsThrownByTheStep) {
+TEST_P(BackwardWatcher, AnErrorOfTheClosingBraceIsThrownByTheStep) {
   const Tensor given = loss();
   {
     auto scaled_loss = amp::scale_loss(given, opt);
@@ -68,7 +68,7 @@ TEST_P(LossUse, AnErrorOfTheClosingBraceIsThrownByTheStep) {
   expect_trains();
 }
 
-TEST_P(LossUse, EveryWayToDifferentiateTheScaledLossIsSeen) {
+TEST_P(BackwardWatcher, EveryWayToDifferentiateTheScaledLossIsSeen) {
   expect_accepted([](const Tensor&, auto& block) { block.backward({}, /*retain_graph=*/true), block.backward(); });
   expect_accepted([](const Tensor&, auto& block) { (block.tensor() / 4).backward(); });
   expect_accepted([](const Tensor&, auto& block) { torch::autograd::backward({block.tensor()}, {}); });
@@ -79,7 +79,7 @@ TEST_P(LossUse, EveryWayToDifferentiateTheScaledLossIsSeen) {
   });
 }
 
-TEST_P(LossUse, GradientsWrittenByHandAreEnough) {
+TEST_P(BackwardWatcher, GradientsWrittenByHandAreEnough) {
   expect_accepted([&](const Tensor&, auto&) {
     for (const Tensor& p : model->parameters()) p.mutable_grad() = torch::ones_like(p);
   });
@@ -88,7 +88,7 @@ TEST_P(LossUse, GradientsWrittenByHandAreEnough) {
   block.finish();  // nothing to differentiate
 }
 
-TEST_P(LossUse, TheLossIsFreeAfterTheBlock) {
+TEST_P(BackwardWatcher, TheLossIsFreeAfterTheBlock) {
   const Tensor given = loss();
   {
     auto block = amp::scale_loss(given, opt);
@@ -101,7 +101,7 @@ TEST_P(LossUse, TheLossIsFreeAfterTheBlock) {
   expect_trains();
 }
 
-TEST_P(LossUse, ABlockKeepsNoGraphAlive) {
+TEST_P(BackwardWatcher, ABlockKeepsNoGraphAlive) {
   std::weak_ptr<torch::autograd::Node> node;
   Tensor kept;
   {
@@ -114,7 +114,7 @@ TEST_P(LossUse, ABlockKeepsNoGraphAlive) {
   }
   EXPECT_TRUE(node.expired());
 }
-INSTANTIATE_TEST_SUITE_P(Levels, LossUse, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, BackwardWatcher, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
 
 /// Two models whose losses meet, as a GAN's do.
 class LeftOut : public AmpTest, public ::testing::WithParamInterface<const char*> {

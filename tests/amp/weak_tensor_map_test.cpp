@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/tensors/weak_tensor_map.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 
 #include <string>
 

@@ -1,7 +1,6 @@
 // BFloat16 convolutions and their gradients on CPUs that compute them natively: our kernels', unless LibTorch's are asked for
 // by name.
 #include "kernels/convolution/convolution.h"
-#include "kernels/convolution/weight_grad.h"
 #include "tests/amp/support.h"
 
 namespace apex::test {

@@ -1,5 +1,5 @@
 // Torch archives as trees of tensors, and back.
-#include <apex_cpp/amp/checkpoint/archive_tensors.h>
+#include <apex_cpp/amp/checkpoint/archive.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

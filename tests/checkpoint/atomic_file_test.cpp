@@ -1,5 +1,5 @@
 // Files that are there whole or not at all, whatever fails while they are written.
-#include <apex_cpp/amp/checkpoint/atomic_file.h>
+#include <apex_cpp/files/atomic_file.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

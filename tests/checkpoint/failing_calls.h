@@ -1,6 +1,6 @@
 #pragma once
 
-#include <apex_cpp/amp/checkpoint/file_calls.h>
+#include <apex_cpp/files/atomic_file.h>
 
 #include <functional>
 #include <string>

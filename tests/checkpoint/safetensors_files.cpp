@@ -8,9 +8,9 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <apex_cpp/amp/checkpoint.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <apex_cpp/amp/checkpoint/safetensors_header.h>
-#include <apex_cpp/amp/checkpoint/weights.h>
 #include <apex_cpp/amp/initialize.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>

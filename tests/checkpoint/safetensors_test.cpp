@@ -1,7 +1,7 @@
 // Safetensors files: what is written comes back, bit by bit, for every dtype, shape and layout.
 #include <ATen/Functions.h>
-#include <apex_cpp/amp/checkpoint/crc32c.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>
+#include <apex_cpp/files/atomic_file.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <apex_cpp/amp.h>
-#include <apex_cpp/parallel/share_overflow.h>
+#include <apex_cpp/parallel/reducer.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // The norm of sharded gradients, clipping by it, and GradScaler around them.
 #include <gtest/gtest.h>
 
-#include <apex_cpp/amp/torch_amp/grad_scaler.h>
+#include <apex_cpp/amp/grad_scaler.h>
 
 #include <cmath>
 #include <limits>

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include <apex_cpp/amp.h>
-#include <apex_cpp/amp/checkpoint/file_calls.h>
+#include <apex_cpp/files/atomic_file.h>
 #include <apex_cpp/parallel.h>
 
 namespace {

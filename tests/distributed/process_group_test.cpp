@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include <apex_cpp/parallel/processes/backend_choice.h>
+#include <apex_cpp/parallel/processes/backends.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include "tests/distributed/ranks.h"
 #include "tests/errors.h"

@@ -1,8 +1,6 @@
 // What the doctor is made of, and what it says to a program that does not keep to its rules.
-#include <apex_cpp/amp/doctor/agreement.h>
-#include <apex_cpp/amp/doctor/alignment.h>
-#include <apex_cpp/amp/doctor/delta_debugging.h>
-#include <apex_cpp/amp/doctor/verdict.h>
+#include <apex_cpp/amp/doctor/divergence.h>
+#include <apex_cpp/amp/doctor/fp32_rules.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -155,7 +153,7 @@ amp::detail::ObservedStep step_of(const std::string& op, float output) {
 }
 
 // What a call made of it is not told as the weight's.
-TEST(Verdict, OnAWeightSaysNothingOfTheCallThatShowedIt) {
+TEST(LocatedDivergence, OnAWeightSaysNothingOfTheCallThatShowedIt) {
   const auto reference = step_of("aten::addmm", 2);
   auto level = step_of("aten::addmm", kInf);
   const auto of_call = amp::detail::first_divergence(reference, reference, level, {40, 20}).divergence;

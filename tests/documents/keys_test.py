@@ -21,7 +21,7 @@ def keys_on(page):
 
 
 def level_keys():
-    return ["opt_level"] + re.findall(r'visit\("(\w+)"', text_of("opt_levels/detail/option_fields.h"))
+    return ["opt_level"] + re.findall(r'visit\("(\w+)"', text_of("opt_levels/detail/values.h"))
 
 
 def config_keys():

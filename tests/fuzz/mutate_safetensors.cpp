@@ -1,7 +1,7 @@
 #include "tests/fuzz/mutate_safetensors.h"
 
-#include <apex_cpp/amp/checkpoint/crc32c.h>
 #include <apex_cpp/amp/checkpoint/safetensors_header.h>
+#include <apex_cpp/files/atomic_file.h>
 #include <c10/util/Exception.h>
 
 #include <cstdio>

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "kernels/aten/driver.h"
-#include "kernels/cpu/driver.h"
+#include "kernels/aten_fallback.h"
+#include "kernels/cpu/kernels.h"
 #include "tests/kernels/support.h"
 
 namespace kernels_test {

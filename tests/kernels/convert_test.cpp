@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "kernels/rules/convert.h"
+#include "kernels/rules/arithmetic.h"
 
 namespace {
 

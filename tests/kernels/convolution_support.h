@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "kernels/convolution/steps.h"
+#include "kernels/convolution/pass.h"
 #include "tests/kernels/support.h"
 
 namespace kernels_test {

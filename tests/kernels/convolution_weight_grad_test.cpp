@@ -1,7 +1,7 @@
 // The weight gradient of convolutions against float64, at every edge of what is packed and multiplied at a time.
 #include <limits>
 
-#include "kernels/convolution/weight_grad.h"
+#include "kernels/convolution/convolution.h"
 #include "tests/kernels/convolution_support.h"
 
 namespace kernels_test {

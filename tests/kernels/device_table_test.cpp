@@ -2,8 +2,8 @@
 // alignments, and 16-byte accesses are where they are said to be. Design 3.5.
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/packs.h"
-#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/table_image.h"
 #include "tests/kernels/support.h"
 

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/run.h"
 #include "kernels/cuda/table_image.h"
-#include "kernels/cuda/update_pass.h"
+#include "kernels/cuda/updates.h"
 
 namespace kernels_test {
 namespace {

@@ -110,8 +110,8 @@ TEST_P(BatchNorm, StatisticsAreThoseOfFloat64) {
   const Tensor x = GetParam().x(), wide = x.to(at::kDouble);
   const auto batch = kernels::batch_statistics(shape(), x);
   const Tensor mean = wide.mean(0), variance = (wide - mean).square().mean(0);
-  // Deviations are from the mean of 16 rows, which is within 2 standard deviations of the mean of all (a mean of 16 strays by a
-  // quarter of one): squares, and what their mean is reduced by, are then below 5 variances.
+  // Deviations are from the mean of 16 rows, which is within 2 standard deviations of the mean of all (a mean of 16 unclaimed
+  // by a quarter of one): squares, and what their mean is reduced by, are then below 5 variances.
   const Tensor deviation = variance.sqrt();
   EXPECT_TRUE(within(batch.mean, mean, 3 * deviation * kSumError + mean.abs() * kRounding + 1e-30));
   EXPECT_TRUE(within(batch.variance, variance, 10 * variance * (kSumError + 3 * kRounding) + 1e-30));

@@ -1,5 +1,5 @@
 // Defects of Apex around initialize: again, over half models, in the wrong order, without a GPU.
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/saved.h"

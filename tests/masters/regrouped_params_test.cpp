@@ -1,6 +1,6 @@
 // Programs that write into an optimizer's groups: a parameter that is replaced, or whose group is erased, is forgotten; one
 // that comes back, or goes to another optimizer, is trained there with its master.
-#include <apex_cpp/amp/tensors/seen_groups.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -247,10 +247,10 @@ TEST_P(RegroupedFusedParams, FollowTheirMasters) {
 }
 INSTANTIATE_TEST_SUITE_P(Orders, RegroupedFusedParams, ::testing::Bool());
 
-TEST(SeenGroups, TellAnyOtherTensorPlaceOrSize) {
+TEST(ParamGroupsSnapshot, TellAnyOtherTensorPlaceOrSize) {
   const Tensor a = torch::ones({1}), b = torch::ones({1});
   std::vector<ParamGroup> groups{ParamGroup({a, b}), ParamGroup(std::vector<Tensor>{})};
-  const amp::detail::SeenGroups seen(groups);
+  const amp::detail::ParamGroupsSnapshot seen(groups);
   EXPECT_TRUE(seen.still(groups));
   const auto tells = [&](const std::function<void(std::vector<ParamGroup>&)>& change) {
     auto changed = groups;

@@ -70,9 +70,7 @@ struct OwnOptimizer : torch::optim::Optimizer {
 
 // amp::initialize does not know the options type of this optimizer: declare `MyOptions options_of(const MyOptimizer*);` in the
 // optimizer's namespace
-void optimizer_without_options_of(nn::Linear& model, OwnOptimizer& optimizer) {
-  (void)amp::initialize(model, optimizer, "O2");
-}
+void optimizer_without_options_of(nn::Linear& model, OwnOptimizer& optimizer) { (void)amp::initialize(model, optimizer, "O2"); }
 
 // LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: put it around FusedAdam
 void larc_around_a_sharded_optimizer(apex::parallel::DistributedFusedAdam& adam) { apex::parallel::LARC larc(adam); }

@@ -1,6 +1,6 @@
 // The CUDA kernels' bodies, run on the host by a group that is a loop: bitwise what the CPU driver gives, every element visited
 // once, nothing outside touched. Design 3.4.
-#include "kernels/normalization/cuda/arguments.h"
+#include "kernels/normalization/cuda/normalization_cuda.h"
 #include "tests/normalization/support.h"
 
 namespace normalization_test {

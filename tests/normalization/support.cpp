@@ -4,7 +4,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "kernels/normalization/order.h"
+#include "kernels/normalization/formulas.h"
 
 namespace normalization_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "opt_levels/levels_above.h"
+#include "opt_levels/opt_level.h"
 
 namespace apex::opt_levels::testing {
 namespace {

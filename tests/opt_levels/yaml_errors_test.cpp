@@ -3,7 +3,7 @@
 #include <sstream>
 #include <vector>
 
-#include "opt_levels/detail/suggest.h"
+#include "opt_levels/detail/values.h"
 #include "opt_levels/opt_level.h"
 #include "tests/opt_levels/errors.h"
 

@@ -1,5 +1,5 @@
 // Where a kernel finds what it reads: on the device of the tensors that it updates. The meta device stands for a second one.
-#include <apex_cpp/optimizers/detail/place_control.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -1,5 +1,5 @@
 // Headers that users include must not warn where their project asks for more warnings than ours.
-#include <apex_cpp/amp/optimizer_classes/left_behind.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
 #include <apex_cpp/multi_tensor_apply/metadata.h>
 #include <apex_cpp/optimizers/fused_adam.h>
 

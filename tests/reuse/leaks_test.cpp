@@ -131,7 +131,7 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Scenario, std::str
 INSTANTIATE_TEST_SUITE_P(
     All, Leaks,
     ::testing::Combine(::testing::Values(Scenario{"WholeRun", whole_run}, Scenario{"WithoutReset", without_reset},
-                                         Scenario{"FusedOrder", fused_order}, Scenario{"InitializedAgain", initialized_again},
+                                         Scenario{"FusedUnscale", fused_order}, Scenario{"InitializedAgain", initialized_again},
                                          Scenario{"Overflow", overflow}, Scenario{"ThrownInABlock", thrown_in_a_block},
                                          Scenario{"Refused", refused}),
                        ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5")),

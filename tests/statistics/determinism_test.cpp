@@ -1,8 +1,8 @@
 // The order of sums depends on the shape alone: the same bits at any number of threads, on any instruction set, and lane by
 // lane, as GPUs walk through memory.
 #include "kernels/cpu/isa.h"
-#include "kernels/statistics/cpu/driver.h"
-#include "kernels/statistics/job.h"
+#include "kernels/statistics/cpu/statistics_cpu.h"
+#include "kernels/statistics/statistics.h"
 #include "tests/statistics/support.h"
 
 namespace apex::test {

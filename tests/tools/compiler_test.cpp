@@ -18,7 +18,7 @@ double compile(const std::vector<std::string>& file) {
 }
 
 TEST(BenchCompiler, FindsTheHeadersThatAUserIncludes) {
-  EXPECT_GT(compile({"-include", "apex_cpp/tables/csv.h", "-x", "c++", "/dev/null"}), 0);
+  EXPECT_GT(compile({"-include", "apex_cpp/files/csv.h", "-x", "c++", "/dev/null"}), 0);
 }
 
 TEST(BenchCompiler, CountsTheTimeOfWhatTheCompilerStarts) {

@@ -3,7 +3,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <apex_cpp/amp/casts/trace/trace.h>
+#include <apex_cpp/amp/trace.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,8 +1,8 @@
 // GradScaler: its options, and its state on the way out and back in. After PyTorch's test_grad_scaling_state_dict.
 #include <sstream>
 
-#include "tests/torch_amp/grad_scaler_support.h"
 #include "tests/amp/warnings.h"
+#include "tests/torch_amp/grad_scaler_support.h"
 
 namespace apex::test {
 namespace {

@@ -1,7 +1,7 @@
 // GradScaler call by call: what it computes and what it refuses. After the tests of PyTorch's torch.amp.GradScaler.
 #include "tests/torch_amp/grad_scaler_support.h"
 
-#include <apex_cpp/amp/torch_amp/unscale_grads.h>
+#include <apex_cpp/amp/grad_scaler/unscale_grads.h>
 
 #include <array>
 #include <map>

@@ -1,6 +1,6 @@
 #include "results.h"
 
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <apex_cpp/amp/comparison/tensor_memory.h>
+#include <apex_cpp/amp/comparison/measurement.h>
 
 namespace tools {
 

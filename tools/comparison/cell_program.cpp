@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory>
 
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 
 #include "cells.h"
 #include "common/write_whole.h"

@@ -6,7 +6,7 @@
 #include <map>
 
 #include <apex_cpp/amp/comparison.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 #include <zlib.h>
 
 #include "common/write_whole.h"

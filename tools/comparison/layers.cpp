@@ -2,8 +2,8 @@
 
 #include <map>
 
-#include <apex_cpp/amp/statistics/statistics.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/amp/statistics.h>
+#include <apex_cpp/files/csv.h>
 
 #include "differences.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include <apex_cpp/amp/comparison/time_ratio.h>
+#include <apex_cpp/amp/comparison/measurement.h>
 
 #include "common/user_error.h"
 #include "shell.h"

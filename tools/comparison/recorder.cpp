@@ -1,8 +1,8 @@
 #include "recorder.h"
 
 #include <apex_cpp/amp.h>
-#include <apex_cpp/amp/comparison/time_ratio.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/amp/comparison/measurement.h>
+#include <apex_cpp/files/csv.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>

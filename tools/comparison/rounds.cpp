@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <apex_cpp/amp/comparison.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 
 #include "common/folder_lock.h"
 #include "common/user_error.h"

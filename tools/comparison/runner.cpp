@@ -6,7 +6,7 @@
 #include <fstream>
 #include <set>
 
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 
 #include "common/counted.h"
 #include "common/folder_lock.h"

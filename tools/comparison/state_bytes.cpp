@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <numeric>
 
-#include <apex_cpp/amp/checkpoint/input_file.h>
 #include <apex_cpp/amp/checkpoint/safetensors_header.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/atomic_file.h>
+#include <apex_cpp/files/csv.h>
 #include <c10/util/Exception.h>
 
 #include "common/user_error.h"

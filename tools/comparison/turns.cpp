@@ -7,8 +7,8 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <apex_cpp/amp.h>
-#include <apex_cpp/parallel/convert_syncbn_model.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
+#include <apex_cpp/parallel/sync_batch_norm.h>
 
 #include "cell_program.h"
 #include "common/write_whole.h"

@@ -4,10 +4,9 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
-#include <apex_cpp/amp/tensors/module_paths.h>
-#include <apex_cpp/amp/tensors/op_tensors.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 
 namespace apex::amp::detail {
 namespace {

@@ -1,11 +1,19 @@
 #pragma once
 
+#include "opt_levels/cast_lists.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/operator_name.h>
+#include <torch/library.h>
+
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
-
-#include "opt_levels/cast_lists.h"
 
 namespace apex::amp::detail {
 
@@ -36,5 +44,47 @@ std::vector<OperatorSlot*> slots_named(const std::string& name);
 
 /// Number of slots so far.
 size_t num_operator_slots();
+
+struct OperatorSlot;
+
+/// Gives an operator that has no unboxed kernel one that works on any schema: custom operators, and overloads that the user's
+/// own cast lists name.
+void register_boxed_kernel(const c10::OperatorName& name, const OperatorSlot& slot);
+
+/// For functions that LibTorch's dispatcher does not know: casts `tensors`, some of which may be undefined, each in its place,
+/// as the calling thread would cast them for the operator of `slot`.
+void cast_as(const OperatorSlot& slot, std::initializer_list<at::Tensor*> tensors);
+
+/// Whether this copy of the library was the first in the process. There is one dispatcher, on which a further copy's kernels
+/// would replace those of the first, while each copy has sessions of its own: a program that is linked with the static library
+/// and loads a plugin that is, too, has two.
+bool is_only_copy();
+/// Errors: RuntimeError with the remedy for a further one.
+void check_only_copy();
+
+/// Kernels for `key` of the operators in a namespace, which last as long as it; "_" stands for all operators.
+inline torch::Library kernel_library(c10::DispatchKey key, const std::string& operator_namespace) {
+  return torch::Library(torch::Library::IMPL, operator_namespace, key, __FILE__, static_cast<uint32_t>(__LINE__));
+}
+
+/// Has an operator that has no kernel for `key` passed by. Nothing if somebody else has said so already, for the same key.
+inline std::optional<torch::Library> fallthrough_library(c10::DispatchKey key) {
+  if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) return std::nullopt;
+  torch::Library all = kernel_library(key, "_");
+  all.fallback(torch::CppFunction::makeFallthrough());
+  return all;
+}
+
+/// Kernels for `key` of LibTorch's own operators; none in a further copy of this library. To be made when the program is
+/// loaded, before it has threads that call them.
+class AtenKernels {
+ public:
+  AtenKernels(c10::DispatchKey key, void (*register_in)(torch::Library&)) : aten_(kernel_library(key, "aten")) {
+    if (is_only_copy()) register_in(aten_);
+  }
+
+ private:
+  torch::Library aten_;
+};
 
 }  // namespace apex::amp::detail

@@ -1,7 +1,29 @@
 #pragma once
 
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <memory>
+
+namespace apex::amp::detail {
+
+/// The dispatch key of the cast engine: above autograd, so that casts are recorded, and of a backend that no longer exists, so
+/// that nobody else has kernels on it. No tensor carries it; a thread includes it while casts are on.
+constexpr c10::DispatchKey kCastKey = c10::DispatchKey::AutocastIPU;
+
+/// The key of operators that compute in FP32 for 16-bit CPU tensors: below autograd, which therefore saves the 16-bit tensors
+/// and whose backward formulas come by as well, and of a system that has left LibTorch. It is included where `kCastKey` is.
+constexpr c10::DispatchKey kCpuFallbackKey = c10::DispatchKey::Fake;
+constexpr c10::DispatchKeySet kBelowCpuFallbackKey(c10::DispatchKeySet::FULL_AFTER, kCpuFallbackKey);
+
+/// What is left to dispatch to after the engine's kernel.
+constexpr c10::DispatchKeySet kBelowCastKey(c10::DispatchKeySet::FULL_AFTER, kCastKey);
+
+/// Off inside an operator that was cast: neither the engine nor torch's autocast touches what it is made of.
+constexpr c10::DispatchKeySet kOffInside = c10::autocast_dispatch_keyset | c10::DispatchKeySet(kCastKey);
+
+}  // namespace apex::amp::detail
 
 // Part of every model handle: what a user's file reads of the engine is this and no more.
 namespace apex::amp::detail {
@@ -101,5 +123,28 @@ struct RulesInForce {
 RulesInForce rules_in_force(const ThreadCasts& here);
 /// The rules by which the calling thread casts operators by the lists of O1 and O4, or null.
 std::shared_ptr<const CastRules> listed_casts_in_force();
+
+}  // namespace apex::amp::detail
+
+// Part of every model handle: what a user's file reads of it is this and no more.
+namespace apex::amp::detail {
+
+/// The calling thread's casts, put on the threads that share its parallel loops (`at::parallel_for`) for as long as what it
+/// answers lives; null where no casts are on. `torch::nn::parallel::data_parallel` runs replicas in such a loop, whose threads
+/// have the state of no other, and calls a `forward` that is not virtual, of a module class that need not be amp's. Host only;
+/// to be called, and given back, outside of parallel loops.
+std::shared_ptr<void> casts_for_replicas();
+
+/// Where the engine reports casts while `amp::trace` is on.
+class TraceRecorder {
+ public:
+  virtual ~TraceRecorder() = default;
+  /// A tensor of the operator that is being called was cast, or its cast was found in the cache.
+  virtual void add_cast(c10::ScalarType from, c10::ScalarType to, bool cached) = 0;
+  /// The operator that is being called, or one that it is made of, computes in FP32 for 16-bit CPU tensors.
+  virtual void add_float32() = 0;
+
+  TraceRecorder* outer = nullptr;  ///< that of the trace within which this one began
+};
 
 }  // namespace apex::amp::detail

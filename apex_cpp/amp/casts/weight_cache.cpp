@@ -16,7 +16,7 @@ bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward
 
 void WeightCache::keep(const at::Tensor& weight) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  kept_.set(weight, Kept());
+  kept_.set(weight, Fp32Rule());
 }
 
 WeightCache::Entry* WeightCache::in_dtype(Entries* entries, c10::ScalarType dtype) {
@@ -42,7 +42,7 @@ at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, ui
   hit = cast.defined();
   if (hit) return cast;
   cast = weight.to(dtype);
-  Entry entry{TensorTrace(weight), Place(weight), cast.requires_grad(), false, forward, cast};
+  Entry entry{TensorVersion(weight), Place(weight), cast.requires_grad(), false, forward, cast};
   const std::lock_guard<std::mutex> lock(mutex_);
   entry.kept = kept_.has(weight);
   if (!entry.kept && forward == 0) return cast;

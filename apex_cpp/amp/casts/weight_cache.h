@@ -1,8 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <apex_cpp/amp/tensors/tensor_trace.h>
-#include <apex_cpp/amp/tensors/weak_tensor_map.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 #include <c10/util/DimVector.h>
 
 #include <cstdint>
@@ -48,15 +47,15 @@ class WeightCache {
     c10::DimVector sizes, strides;
   };
   struct Entry {
-    TensorTrace trace;   // of the weight
-    Place place;         // of the weight
-    bool requires_grad;  // of `cast`
-    bool kept;           // beyond the forward pass
-    uint64_t forward;    // in which `cast` was last written
+    TensorVersion trace;  // of the weight
+    Place place;          // of the weight
+    bool requires_grad;   // of `cast`
+    bool kept;            // beyond the forward pass
+    uint64_t forward;     // in which `cast` was last written
     at::Tensor cast;
     bool holds_for(const at::Tensor& tensor, uint64_t in_forward) const;
   };
-  struct Kept {};
+  struct Fp32Rule {};
   using Entries = std::vector<Entry>;  // of a weight, one a dtype
 
   static Entry* in_dtype(Entries* entries, c10::ScalarType dtype);
@@ -64,7 +63,7 @@ class WeightCache {
   at::Tensor find(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward);
 
   mutable std::mutex mutex_;
-  WeakTensorMap<Kept> kept_;
+  WeakTensorMap<Fp32Rule> kept_;
   WeakTensorMap<Entries> entries_;
 };
 

@@ -1,14 +1,12 @@
 #include <ATen/core/grad_mode.h>
 
-#include <apex_cpp/amp/checkpoint/checkpoint.h>
+#include <apex_cpp/amp/checkpoint.h>
 #include <apex_cpp/amp/checkpoint/content.h>
-#include <apex_cpp/amp/checkpoint/generators.h>
-#include <apex_cpp/amp/checkpoint/model_content.h>
-#include <apex_cpp/amp/checkpoint/part_state.h>
+#include <apex_cpp/amp/checkpoint/parts.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
-#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
-#include <apex_cpp/amp/session/session.h>
-#include <apex_cpp/amp/tensors/model_tensors.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 #include <c10/core/InferenceMode.h>
 
 #include <deque>

@@ -5,13 +5,13 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
-#include <apex_cpp/amp/handles/save_without_masters.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
-#include <apex_cpp/amp/optimizer_classes/left_behind.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
-#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/amp/tensors/map_ivalue.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
 
 #include <limits>
 #include <optional>

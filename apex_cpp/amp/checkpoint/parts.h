@@ -1,16 +1,19 @@
 #pragma once
 
+#include <apex_cpp/amp/checkpoint/content.h>
+#include <apex_cpp/amp/checkpoint/optimizer_content.h>
+#include <apex_cpp/amp/handles/forward_casts.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
+
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <memory>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
-
-#include <apex_cpp/amp/handles/forward_casts.h>
-#include <apex_cpp/amp/tensors/map_tensors.h>
 
 namespace apex::amp::detail {
 
@@ -84,5 +87,30 @@ template <class Parts, class Optimizers>
 void add_optimizers(Parts& parts, Optimizers& optimizers) {
   for_each_part(optimizers, [&](auto& optimizer) { parts.optimizers.push_back(&part_of<torch::optim::Optimizer>(optimizer)); });
 }
+
+struct Session;
+
+/// amp's state of an optimizer; null without amp. Errors, all naming the remedy: RuntimeError for an optimizer that
+/// `initialize` has replaced, or that was moved from.
+OptimizerStash* stash_of(const torch::optim::Optimizer& optimizer);
+
+/// The session that the optimizers' handles belong to, or `of_models`; null without amp. Errors: as `stash_of`, and
+/// RuntimeError for handles of several sessions.
+std::shared_ptr<Session> session_of(const std::vector<const torch::optim::Optimizer*>& optimizers,
+                                    const std::shared_ptr<Session>& of_models);
+
+/// The level in force; empty without amp.
+std::string opt_level_of(const std::shared_ptr<Session>& session);
+
+ParamNames names_of(const std::vector<const torch::nn::Module*>& models);
+
+/// The states of the default generators: the CPU's and, where there are GPUs, each one's. No synchronisation.
+std::vector<GeneratorContent> generator_states();
+
+/// Errors: c10::Error for a state that a generator of this process does not take. Changes nothing.
+void check_generator_states(const std::vector<GeneratorContent>& states);
+
+/// Puts checked states in force and notes which devices have none, here or in the file.
+void restore_generator_states(const std::vector<GeneratorContent>& states, std::vector<std::string>& notes);
 
 }  // namespace apex::amp::detail

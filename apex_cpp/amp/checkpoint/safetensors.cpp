@@ -8,10 +8,8 @@
 #include <numeric>
 #include <set>
 
-#include <apex_cpp/amp/checkpoint/atomic_file.h>
-#include <apex_cpp/amp/checkpoint/crc32c.h>
-#include <apex_cpp/amp/checkpoint/input_file.h>
 #include <apex_cpp/amp/checkpoint/safetensors_header.h>
+#include <apex_cpp/files/atomic_file.h>
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written and read as they lie in memory");
 

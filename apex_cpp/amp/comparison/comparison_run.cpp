@@ -1,11 +1,9 @@
 #include <apex_cpp/amp/comparison/comparison_run.h>
 
-#include <apex_cpp/amp/casts/trace/trace.h>
-#include <apex_cpp/amp/casts/trace/trace_format.h>
-#include <apex_cpp/amp/comparison/tensor_memory.h>
-#include <apex_cpp/amp/comparison/time_ratio.h>
-#include <apex_cpp/amp/session/session.h>
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/amp/comparison/measurement.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/trace.h>
+#include <apex_cpp/files/csv.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 

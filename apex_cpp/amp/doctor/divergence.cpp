@@ -1,5 +1,10 @@
 #include <apex_cpp/amp/doctor/divergence.h>
 
+#include <apex_cpp/amp/tensors/parameters.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <ostream>
 
 namespace apex::amp {
@@ -36,3 +41,246 @@ std::ostream& operator<<(std::ostream& stream, const Divergence& divergence) {
 }
 
 }  // namespace apex::amp
+
+namespace apex::amp::detail {
+
+Agreement agreement(const at::Tensor& x, const at::Tensor& y) {
+  Agreement result;
+  result.sqnr = std::numeric_limits<double>::infinity();
+  if (!x.defined() || !y.defined() || x.sizes() != y.sizes()) return result;
+  const at::Tensor want = x.to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor got = y.to(at::kCPU, at::kDouble).contiguous();
+  const auto* wanted = want.const_data_ptr<double>();
+  const auto* found = got.const_data_ptr<double>();
+  double signal = 0, noise = 0;
+  int64_t values = 0, lost = 0;
+  for (int64_t i = 0; i < want.numel(); ++i) {
+    const double value = wanted[i], error = value - found[i];
+    if (!std::isfinite(value)) continue;
+    if (!std::isfinite(found[i])) {
+      ++result.nonfinite;
+      continue;
+    }
+    signal += value * value;
+    noise += error * error;
+    values += value != 0;
+    lost += value != 0 && found[i] == 0;
+  }
+  if (signal > 0 && noise > 0) result.sqnr = 10 * std::log10(signal / noise);
+  if (values > 0) result.lost = static_cast<double>(lost) / static_cast<double>(values);
+  return result;
+}
+
+namespace {
+
+// Moves on to the nearest equal names; false where there are none.
+bool resume(const std::vector<std::string>& a, const std::vector<std::string>& b, size_t& i, size_t& j) {
+  const size_t longest = (a.size() - i) + (b.size() - j);
+  for (size_t left_out = 0; left_out < longest; ++left_out) {
+    for (size_t of_a = 0; of_a <= left_out; ++of_a) {
+      const size_t of_b = left_out - of_a;
+      if (i + of_a >= a.size() || j + of_b >= b.size() || a[i + of_a] != b[j + of_b]) continue;
+      i += of_a;
+      j += of_b;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::pair<size_t, size_t>> align(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  std::vector<std::pair<size_t, size_t>> pairs;
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size() && resume(a, b, i, j)) pairs.emplace_back(i++, j++);
+  return pairs;
+}
+
+namespace {
+
+using Kind = Divergence::Kind;
+
+// Outputs of the call to blame are worse than its inputs by at least this, in dB: noise that grew call by call is no one
+// call's.
+constexpr double kDrop = 6;
+
+/// The worst of several tensors.
+struct Worst {
+  double sqnr = std::numeric_limits<double>::infinity();
+  int64_t nonfinite = 0;
+  double lost = 0;
+
+  void add(const Agreement& agreement) {
+    nonfinite += agreement.nonfinite;
+    if (agreement.sqnr >= sqnr) return;
+    sqnr = agreement.sqnr;
+    lost = agreement.lost;
+  }
+  bool agrees(double threshold) const { return nonfinite == 0 && sqnr >= threshold; }
+};
+
+/// What one call took and made, forward or backward, in the three runs.
+struct Compared {
+  Worst inputs, outputs;
+  size_t call = 0;  // of the level's step
+};
+
+/// Compares the tensors of the three runs.
+class Comparison {
+ public:
+  explicit Comparison(double threshold) : threshold_(threshold) {}
+
+  void add(Worst& worst, const at::Tensor& reference, const at::Tensor& control, const at::Tensor& level) const {
+    const Agreement found = agreement(reference, level);
+    if (found.nonfinite == 0 && found.sqnr >= threshold_ + kDrop) return worst.add(found);
+    const Agreement alone = agreement(reference, control);
+    if (alone.nonfinite == 0 && alone.sqnr >= threshold_ + kDrop) worst.add(found);
+  }
+  void add(Worst& worst, const std::vector<at::Tensor>& reference, const std::vector<at::Tensor>& control,
+           const std::vector<at::Tensor>& level) const {
+    const size_t count = std::min({reference.size(), control.size(), level.size()});
+    for (size_t i = 0; i < count; ++i) add(worst, reference[i], control[i], level[i]);
+  }
+  using Grads = std::map<size_t, at::Tensor>;
+  void add(Worst& worst, const Grads& reference, const Grads& control, const Grads& level) const {
+    for (const auto& [number, grad] : reference) {
+      const auto at_control = control.find(number), at_level = level.find(number);
+      if (at_control != control.end() && at_level != level.end()) add(worst, grad, at_control->second, at_level->second);
+    }
+  }
+
+ private:
+  double threshold_;
+};
+
+// The call to blame; where none has inputs that agree, what parts first: a cast or a sum between two calls is to blame then.
+const Compared* blamed(const std::vector<Compared>& calls, double threshold) {
+  for (const auto& call : calls) {
+    const bool takes_nonfinite = call.inputs.nonfinite > 0;
+    if (call.outputs.nonfinite > 0 && !takes_nonfinite) return &call;
+    if (!call.outputs.agrees(threshold) && call.inputs.agrees(threshold + kDrop)) return &call;
+  }
+  for (const auto& call : calls) {
+    if (!call.outputs.agrees(threshold) || !call.inputs.agrees(threshold)) return &call;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> names_of(const ObservedStep& step) {
+  std::vector<std::string> names;
+  for (const auto& call : step.calls) names.push_back(call.op);
+  return names;
+}
+
+std::string common_path(const std::string& a, const std::string& b) {
+  size_t end = 0;
+  for (size_t i = 0; i <= std::min(a.size(), b.size()); ++i) {
+    const bool ends_a = i == a.size() || a[i] == '.', ends_b = i == b.size() || b[i] == '.';
+    if (ends_a && ends_b) end = i;
+    if (i == a.size() || i == b.size() || a[i] != b[i]) break;
+  }
+  return a.substr(0, end);
+}
+
+std::string module_or_model(const std::string& module) { return module.empty() ? "model" : module; }
+
+Kind kind_of(const Worst& outputs) {
+  if (outputs.nonfinite > 0) return Kind::nonfinite;
+  return outputs.lost > 0.5 ? Kind::underflow : Kind::precision;
+}
+
+// The module of each call: its own, or for one without parameters the innermost around its neighbours' modules.
+std::vector<std::string> modules_of(const ObservedStep& step) {
+  const size_t count = step.calls.size();
+  std::vector<std::string> modules(count), next(count + 1);
+  for (size_t i = count; i-- > 0;) next[i] = step.calls[i].module.empty() ? next[i + 1] : step.calls[i].module;
+  std::string before;
+  for (size_t i = 0; i < count; ++i) {
+    const auto& own = step.calls[i].module;
+    if (!own.empty()) before = own;
+    modules[i] = own.empty() ? common_path(before, next[i]) : own;
+  }
+  return modules;
+}
+
+LocatedDivergence verdict_on(const Compared& blamed_call, const ObservedStep& level, double threshold, bool backward) {
+  const auto modules = modules_of(level);
+  const size_t call = blamed_call.call;
+  LocatedDivergence verdict;
+  verdict.call = call;
+  auto& divergence = verdict.divergence;
+  // Where only inputs part, it is they that show what is wrong.
+  const Worst& worst = blamed_call.outputs.agrees(threshold) ? blamed_call.inputs : blamed_call.outputs;
+  divergence.kind = kind_of(worst);
+  divergence.backward = backward;
+  divergence.module = module_or_model(modules[call]);
+  divergence.op = level.calls[call].op;
+  divergence.sqnr = worst.sqnr;
+  divergence.count = worst.nonfinite;
+  for (size_t i = 0; i < call; ++i) divergence.call += level.calls[i].op == divergence.op && modules[i] == modules[call];
+  return verdict;
+}
+
+/// The calls that all three runs have.
+struct Common {
+  size_t reference, control, level;
+};
+
+std::vector<Common> calls_in_common(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level) {
+  const auto names = names_of(reference);
+  const auto with_control = align(names, names_of(control)), with_level = align(names, names_of(level));
+  std::vector<Common> common;
+  auto other = with_control.begin();
+  for (const auto& [in_reference, in_level] : with_level) {
+    while (other != with_control.end() && other->first < in_reference) ++other;
+    if (other != with_control.end() && other->first == in_reference) common.push_back({in_reference, other->second, in_level});
+  }
+  return common;
+}
+
+LocatedDivergence first_divergent_call(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
+                                       const Thresholds& thresholds) {
+  const auto common = calls_in_common(reference, control, level);
+  const Comparison forward(thresholds.forward), backward(thresholds.backward);
+  std::vector<Compared> calls;
+  for (const auto& in : common) {
+    const auto &a = reference.calls[in.reference], &b = control.calls[in.control], &c = level.calls[in.level];
+    auto& compared = calls.emplace_back();
+    compared.call = in.level;
+    forward.add(compared.inputs, a.inputs, b.inputs, c.inputs);
+    forward.add(compared.outputs, a.outputs, b.outputs, c.outputs);
+  }
+  if (const auto* call = blamed(calls, thresholds.forward)) return verdict_on(*call, level, thresholds.forward, false);
+  calls.clear();
+  for (auto in = common.rbegin(); in != common.rend(); ++in) {
+    const auto &a = reference.calls[in->reference], &b = control.calls[in->control], &c = level.calls[in->level];
+    auto& compared = calls.emplace_back();
+    compared.call = in->level;
+    backward.add(compared.inputs, a.output_grads, b.output_grads, c.output_grads);
+    backward.add(compared.outputs, a.input_grads, b.input_grads, c.input_grads);
+  }
+  if (const auto* call = blamed(calls, thresholds.backward)) return verdict_on(*call, level, thresholds.backward, true);
+  return {};
+}
+
+Divergence by_weight(const std::string& parameter) {
+  Divergence divergence;
+  divergence.kind = Kind::weight;
+  divergence.module = module_or_model(module_path_of(parameter));
+  divergence.op = parameter.substr(parameter.rfind('.') + 1);
+  return divergence;
+}
+
+}  // namespace
+
+// What calls make of a weight that is Inf or NaN is not their fault.
+LocatedDivergence first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
+                                   const Thresholds& thresholds) {
+  auto verdict = first_divergent_call(reference, control, level, thresholds);
+  const bool spoilt = reference.nonfinite_weight.empty() && !level.nonfinite_weight.empty();
+  if (verdict.divergence && spoilt) verdict.divergence = by_weight(level.nonfinite_weight);
+  return verdict;
+}
+
+}  // namespace apex::amp::detail

@@ -1,8 +1,14 @@
 #pragma once
 
+#include <apex_cpp/amp/doctor/step_observer.h>
+
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace apex::amp {
 
@@ -37,3 +43,39 @@ struct Divergence {
 std::ostream& operator<<(std::ostream& stream, const Divergence& divergence);
 
 }  // namespace apex::amp
+
+namespace apex::amp::detail {
+
+/// How well a tensor agrees with what it should be.
+struct Agreement {
+  double sqnr = 0;  ///< 10 log10(sum x^2 / sum (x - y)^2), over elements that are finite in both; +Inf where x or x - y is 0
+  int64_t nonfinite = 0;  ///< elements of y that are Inf or NaN where x is finite
+  double lost = 0;        ///< of the elements of x that are not 0, the share that is 0 in y
+};
+
+/// Of `y` with `x`. In float64 on the host; waits for the device. Tensors of different sizes agree: they cannot be
+/// compared.
+Agreement agreement(const at::Tensor& x, const at::Tensor& y);
+
+/// Pairs the equal names of two sequences in order, (place in `a`, place in `b`). Where they part it goes on at the nearest
+/// pair of equal names, counted in names left out.
+std::vector<std::pair<size_t, size_t>> align(const std::vector<std::string>& a, const std::vector<std::string>& b);
+
+/// Ratios of signal to noise in dB below which a tensor does not agree with the reference's.
+struct Thresholds {
+  double forward, backward;
+};
+
+/// A divergence, and which call of the level's step it is.
+struct LocatedDivergence {
+  Divergence divergence;
+  size_t call = 0;
+};
+
+/// The first call of `level` to blame, or the weight that was Inf or NaN before all of them, or no divergence. `control` is the
+/// reference from weights that are some rounding errors off: what does not agree there either depends on the last bits at any
+/// precision, and nobody is blamed for it.
+LocatedDivergence first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
+                                   const Thresholds& thresholds);
+
+}  // namespace apex::amp::detail

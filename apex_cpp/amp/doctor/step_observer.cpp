@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <apex_cpp/amp/tensors/op_tensors.h>
-#include <apex_cpp/amp/tensors/unlink.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 
 namespace apex::amp::detail {
 namespace {

@@ -1,12 +1,14 @@
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 
-#include <apex_cpp/amp/handles/masters_key.h>
-#include <apex_cpp/amp/handles/save_without_masters.h>
-#include <apex_cpp/amp/masters/captured_step.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 
+#include <c10/util/Type.h>
+
+#include <string>
+#include <typeinfo>
 #include <utility>
 
 namespace apex::amp::detail {
@@ -23,7 +25,7 @@ SaveWithoutMasters::~SaveWithoutMasters() { saved_without_masters = outer_; }
 
 bool SaveWithoutMasters::applies_to(const torch::optim::Optimizer* handle) { return saved_without_masters == handle; }
 
-void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie,
+void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> tie,
                               torch::optim::Optimizer& handle, bool is_own_class) {
   tie->handle = &handle;
   if (session->enabled()) list_params_once(handle.param_groups());
@@ -37,13 +39,13 @@ void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<
 void AmpOptimizerBase::keep_casts() const {
   const auto& rules = stash_->session().cast_rules;
   if (!rules || !stash_->session().patches_functions()) return;
-  for (const auto& group : stash_->left_behind().handle->param_groups()) {
+  for (const auto& group : stash_->original_optimizer().handle->param_groups()) {
     for (const auto& param : group.params()) rules->cache().keep(param);
   }
 }
 
 void AmpOptimizerBase::follow(torch::optim::Optimizer* from, torch::optim::Optimizer* to) {
-  if (stash_ && stash_->left_behind().handle == from) stash_->left_behind().handle = to;
+  if (stash_ && stash_->original_optimizer().handle == from) stash_->original_optimizer().handle = to;
 }
 
 OptimizerStash& AmpOptimizerBase::in_use(const char* caller) const {
@@ -121,7 +123,7 @@ void AmpOptimizerBase::before_new_group(const torch::optim::OptimizerParamGroup&
 void AmpOptimizerBase::after_new_group(const torch::optim::OptimizerParamGroup& group) {
   stash_->adopt_new_params();
   stash_->set_aside_grads_of(group.params());
-  stash_->left_behind().show_new_groups();
+  stash_->original_optimizer().show_new_groups();
   keep_casts();
 }
 
@@ -169,6 +171,48 @@ const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& op
   TORCH_CHECK(handle->stash(), "amp::", caller,
               " was given an optimizer handle that was moved from. Pass the handle it was moved into.");
   return handle->stash();
+}
+
+namespace {
+
+using torch::optim::Optimizer;
+using HandlePtr = std::unique_ptr<Optimizer>;
+
+/// Calls `f` with a null pointer of the optimizer's dynamic class, if it is one of torch::optim's; answers whether it was.
+template <class... Opts, class F>
+bool with_class_among(OptimizerClasses<Opts...>, const Optimizer& optimizer, F&& f) {
+  return ((typeid(optimizer) == typeid(Opts) ? (f(static_cast<Opts*>(nullptr)), true) : false) || ...);
+}
+
+template <class F>
+bool with_class(const Optimizer& optimizer, F&& f) {
+  return with_class_among(TorchOptimizers(), optimizer, f);
+}
+
+}  // namespace
+
+void check_class(const Optimizer& optimizer, const std::type_info* own_class) {
+  if (dynamic_cast<const AmpOptimizerBase*>(&optimizer)) return;  // another error
+  const auto* maker = dynamic_cast<const MakesAmpHandle*>(&optimizer);
+  if (maker && !own_class) own_class = maker->amp_handle_class();
+  const bool known = own_class ? typeid(optimizer) == *own_class : maker || with_class(optimizer, [](auto*) {});
+  const std::string name = c10::demangle(typeid(optimizer).name());
+  TORCH_CHECK_TYPE(
+      known, "amp::initialize was given a ", name, " as a ",
+      c10::demangle(own_class ? own_class->name() : typeid(Optimizer).name()),
+      ", from which it cannot tell how to move it into a handle. Hold an optimizer class of your own by its own type: "
+      "std::unique_ptr<",
+      name, ">, or static_cast<", name, "&>(*optimizer).");
+}
+
+HandlePtr erased_handle(Optimizer& optimizer, const std::shared_ptr<Session>& session) {
+  if (auto* maker = dynamic_cast<MakesAmpHandle*>(&optimizer)) return maker->make_amp_handle(session);
+  HandlePtr handle;
+  with_class(optimizer, [&](auto* of_class) {
+    using Opt = std::remove_pointer_t<decltype(of_class)>;
+    handle = std::make_unique<AmpOptimizer<Opt>>(std::move(static_cast<Opt&>(optimizer)), session);
+  });
+  return handle;
 }
 
 }  // namespace apex::amp::detail

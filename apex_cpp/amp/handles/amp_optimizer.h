@@ -1,16 +1,17 @@
 #pragma once
 
+#include <apex_cpp/amp/casts.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
+#include <apex_cpp/amp/optimizer_classes/param_state.h>
+
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
 #include <functional>
 #include <memory>
+#include <typeinfo>
 #include <utility>
-
-#include <apex_cpp/amp/casts/disable_casts.h>
-#include <apex_cpp/amp/optimizer_classes/left_behind.h>
-#include <apex_cpp/amp/optimizer_classes/own_class.h>
-#include <apex_cpp/amp/optimizer_classes/param_state.h>
 
 namespace apex::amp {
 
@@ -32,7 +33,7 @@ class AmpOptimizerBase {
   AmpOptimizerBase& operator=(AmpOptimizerBase&&) = default;
 
   // The parts of a handle's work that do not depend on the optimizer's class.
-  void attach(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> tie, torch::optim::Optimizer& handle,
+  void attach(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> tie, torch::optim::Optimizer& handle,
               bool is_own_class);
   void follow(torch::optim::Optimizer* from, torch::optim::Optimizer* to);
   OptimizerStash& in_use(const char* caller) const;
@@ -75,9 +76,9 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
 
   /// Made by `amp::initialize`.
   AmpOptimizer(Opt&& original, std::shared_ptr<detail::Session> session) : Opt(std::move(original)) {
-    auto tie = std::make_shared<detail::LeftBehind>();
+    auto tie = std::make_shared<detail::OriginalOptimizer>();
     detail::leave_behind<Opt>(original, *this, tie);
-    attach(std::move(session), std::move(tie), *this, detail::kIsOwnClass<Opt>);
+    attach(std::move(session), std::move(tie), *this, detail::kIsCustomOptimizer<Opt>);
   }
   AmpOptimizer(AmpOptimizer&& other) : Opt(std::move(static_cast<Opt&>(other))), AmpOptimizerBase(std::move(other)) {
     follow(&other, this);
@@ -148,3 +149,43 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
 };
 
 }  // namespace apex::amp
+
+namespace apex::amp::detail {
+
+struct Session;
+
+/// A handle for an optimizer whose class is known only at run time.
+std::unique_ptr<torch::optim::Optimizer> erased_handle(torch::optim::Optimizer& optimizer, const std::shared_ptr<Session>&);
+/// Errors: TypeError naming the class and the remedy unless it is `own_class`, by which the program holds the optimizer; where
+/// that is null, it holds it as a torch::optim::Optimizer, unless `erased_handle` knows it.
+void check_class(const torch::optim::Optimizer& optimizer, const std::type_info* own_class);
+
+}  // namespace apex::amp::detail
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace apex::amp::detail {
+
+/// While it lives, the `save` of this optimizer's handle leaves the masters out on this thread: a checkpoint writes them
+/// itself, and an archive would only hold copies of them. Any other optimizer saves as ever.
+class SaveWithoutMasters {
+ public:
+  explicit SaveWithoutMasters(const torch::optim::Optimizer& optimizer);
+  ~SaveWithoutMasters();
+  SaveWithoutMasters(const SaveWithoutMasters&) = delete;
+  SaveWithoutMasters& operator=(const SaveWithoutMasters&) = delete;
+
+  static bool applies_to(const torch::optim::Optimizer* handle);
+
+ private:
+  const torch::optim::Optimizer* outer_;
+};
+
+/// Where an optimizer handle's archive has its masters.
+inline constexpr const char* kMastersKey = "amp_master_weights";
+/// And in there, where their parameters stand among those of all groups.
+inline constexpr const char* kPositionsKey = "positions";
+
+}  // namespace apex::amp::detail

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <apex_cpp/amp/casts/replica_casts.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/handles/forward_casts.h>
 #include <apex_cpp/amp/handles/forward_signature.h>
 

@@ -1,7 +1,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <apex_cpp/amp/handles/cast.h>
 #include <apex_cpp/amp/handles/forward_casts.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Backtrace.h>

@@ -12,7 +12,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <apex_cpp/amp/tensors/map_ivalue.h>
 #include <apex_cpp/amp/tensors/map_tensors.h>
 
 // The walk over a model's inputs and outputs (Apex's applier, CAST-*): floating tensors are cast wherever they stand,

@@ -3,9 +3,9 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include <apex_cpp/amp/session/session.h>
+#include <apex_cpp/amp/session/amp_session.h>
 
-#include <apex_cpp/amp/tensors/tensor_trace.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 
 #include <string>
 #include <utility>
@@ -42,7 +42,7 @@ class ViewsOfBefore {
   void warn_of_those_left(c10::ScalarType dtype) const;
 
  private:
-  std::vector<std::pair<std::pair<std::string, at::Tensor>, TensorTrace>> tensors_;
+  std::vector<std::pair<std::pair<std::string, at::Tensor>, TensorVersion>> tensors_;
 };
 
 /// The buffers of one element in 16 bits with a whole number in it. Synchronises.

@@ -1,11 +1,13 @@
 #pragma once
 
-#include <apex_cpp/amp/masters/delayed_passes.h>
-#include <apex_cpp/amp/masters/fused_order.h>
-#include <apex_cpp/amp/masters/materialized_order.h>
-#include <apex_cpp/amp/masters/sharded_order.h>
+#include <apex_cpp/amp/masters/unscale_path.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 
+#include <functional>
 #include <memory>
+#include <unordered_set>
+#include <vector>
 
 namespace apex::amp::detail {
 
@@ -58,7 +60,7 @@ class GradPasses {
   void abandon();
   /// Does `follow_model` in Apex's order, and nothing before any pass and before the last of several with delay_unscale.
   void materialize();
-  /// As `MaterializedOrder::follow_model`. Elsewhere a step reads the model's gradients as they are.
+  /// As `MaterializedUnscale::follow_model`. Elsewhere a step reads the model's gradients as they are.
   void follow_model();
   void end_step();
   /// The same without a step: whatever the program has made of the gradients since their block, nobody is to read them.
@@ -78,16 +80,61 @@ class GradPasses {
  private:
   void forget_marked_values();
   /// What takes the pass that is open.
-  GradOrder& taker();
+  UnscalePath& taker();
   bool is_sharded() const { return order_ == &sharded_; }
 
   State state_ = State::rest;
   MasterTable& table_;
-  MaterializedOrder materialized_;
-  FusedOrder fused_;
-  ShardedOrder sharded_;
+  MaterializedUnscale materialized_;
+  FusedUnscale fused_;
+  ShardedUnscale sharded_;
   DelayedPasses delayed_;
-  GradOrder* order_ = &materialized_;  // of the passes since the last step
+  UnscalePath* order_ = &materialized_;  // of the passes since the last step
 };
+
+/// Gradients that the parameters of one optimizer get in a scale_loss block that was not given this optimizer. They carry the
+/// block's loss scale and nobody unscales them, so that a step or a further block must find them gone. Host data, no
+/// synchronisation.
+class UnclaimedGrads {
+ public:
+  using Params = std::vector<at::Tensor>;
+
+  /// A block begins that was not given the optimizer of these parameters.
+  void begin_block(const Params& params);
+  /// It has ended. `is_taken` answers whether it unscales the gradient of a parameter, for another optimizer.
+  void end_block(const std::function<bool(const at::Tensor&)>& is_taken);
+  /// The optimizer begins a block of its own inside the other one.
+  void end_watch() { before_.clear(); }
+  /// A parameter whose stray gradient is as the block left it, of those that `counts`; undefined if there is none.
+  at::Tensor first(const std::function<bool(const at::Tensor&)>& counts = {}) const;
+  /// All parameters whose stray gradients are as the block left them.
+  std::unordered_set<const at::TensorImpl*> params() const;
+  /// Those of parameters that the optimizer has no more.
+  void forget(const Params& gone);
+  /// The gradients were zeroed or dropped.
+  void forget() { unclaimed_.clear(); }
+
+ private:
+  struct Gradient {
+    at::Tensor param;
+    TensorVersion trace;
+    bool still() const { return trace.still(param.grad()); }
+  };
+  std::vector<Gradient> before_, unclaimed_;
+};
+
+}  // namespace apex::amp::detail
+
+// Gradients in the model that no scale_loss block has made, or that were changed after one. Where parameters have masters these
+// are not what a step reads, so that a program which is right without amp would train nothing, or by other values. Zeros, and
+// gradients that stay after a step, are no error.
+namespace apex::amp::detail {
+
+/// Errors: RuntimeError naming the parameter and what to do in place. Synchronises only where a gradient is not as the last
+/// block left it.
+void check_step_reads_grads(const GradPasses& passes, const Session& session);
+/// The same before a block, which would put its own gradients in their place. Those that other optimizers' blocks have left are
+/// dropped, as Apex does.
+void check_block_keeps_grads(const GradPasses& passes, const UnclaimedGrads& unclaimed, const Session& session);
 
 }  // namespace apex::amp::detail

@@ -1,13 +1,14 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <apex_cpp/amp/masters/former_masters.h>
-#include <apex_cpp/amp/masters/grad_mark.h>
-#include <apex_cpp/amp/masters/value_sample.h>
-#include <apex_cpp/amp/tensors/seen_groups.h>
-#include <apex_cpp/amp/tensors/weak_tensor_map.h>
-#include <c10/util/ArrayRef.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <torch/optim/optimizer.h>
+
+#include <functional>
 #include <list>
 #include <optional>
 #include <unordered_map>
@@ -15,22 +16,46 @@
 
 namespace apex::amp::detail {
 
+/// A model's parameter that has or had a master, and what amp knew of its gradient.
+struct KnownParam {
+  at::Tensor param;
+  GradSnapshot mark;
+};
+
+/// Masters whose parameters were taken out of an optimizer's groups: a program may put either back, there or into another
+/// optimizer. Holds none of the tensors.
+class FormerMasters {
+ public:
+  void add(const at::Tensor& param, const at::Tensor& master, GradSnapshot mark);
+  /// By the parameter or the master, as long as the parameter is there.
+  std::optional<KnownParam> find(const at::Tensor& tensor) const;
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
+  struct Record {
+    Weak param;
+    GradSnapshot mark;
+  };
+
+  WeakTensorMap<Record> records_;  // by either
+};
+
 /// A parameter that an optimizer trains, and what amp keeps beside it.
 struct TrainedParam {
-  at::Tensor param;       ///< the model's own
-  at::Tensor master;      ///< FP32, in the optimizer's groups in its place; undefined for a native parameter
-  at::Tensor aside;       ///< its gradient of earlier passes, while one runs
-  at::Tensor waiting;     ///< the same for one that passes with delay_unscale have left scaled
-  at::Tensor joined;      ///< that one, from when it was added to the pass's gradient until the block ends
-  GradMark mark;          ///< of its gradient, when amp had taken it at the end of the last pass
-  TensorTrace taken;      ///< of the master's gradient then, which has its values
-  TensorTrace written;    ///< of the parameter, when it was its rounded master
-  ValueSample sample;     ///< of its values then
-  at::Tensor before;      ///< values of the master from before written ones were taken, which may be put back until a step
-  TensorTrace copied;     ///< of the master, when the parameter was made from it and frozen
-  TensorTrace after;      ///< of the master, when they were taken
-  at::Tensor spare_grad;  ///< memory of a dropped master gradient that nobody else holds
-  bool is_tied = false;   ///< it shares its memory with another parameter here, by `set_data`, as their masters do
+  at::Tensor param;         ///< the model's own
+  at::Tensor master;        ///< FP32, in the optimizer's groups in its place; undefined for a native parameter
+  at::Tensor aside;         ///< its gradient of earlier passes, while one runs
+  at::Tensor waiting;       ///< the same for one that passes with delay_unscale have left scaled
+  at::Tensor joined;        ///< that one, from when it was added to the pass's gradient until the block ends
+  GradSnapshot mark;        ///< of its gradient, when amp had taken it at the end of the last pass
+  TensorVersion taken;      ///< of the master's gradient then, which has its values
+  TensorVersion written;    ///< of the parameter, when it was its rounded master
+  ValueFingerprint sample;  ///< of its values then
+  at::Tensor before;        ///< values of the master from before written ones were taken, which may be put back until a step
+  TensorVersion copied;     ///< of the master, when the parameter was made from it and frozen
+  TensorVersion after;      ///< of the master, when they were taken
+  at::Tensor spare_grad;    ///< memory of a dropped master gradient that nobody else holds
+  bool is_tied = false;     ///< it shares its memory with another parameter here, by `set_data`, as their masters do
 
   bool has_master() const { return master.defined(); }
   /// What the optimizer steps: the master, or the parameter itself.
@@ -101,7 +126,60 @@ class MasterTable {
   size_t num_masters_ = 0;
   Index by_param_, by_stepped_;
   FormerMasters former_;
-  WeakTensorMap<GradMark> early_marks_;  // of parameters that are not here yet
+  WeakTensorMap<GradSnapshot> early_marks_;  // of parameters that are not here yet
+};
+
+/// Takes the parameters of an optimizer's groups into its table, and gives 16-bit ones their FP32 master there (MW-01..07,
+/// APG-02). Frozen parameters stay as they are. Those that a program has taken out of the groups are forgotten; a master that
+/// comes back, from here or from another optimizer, is its parameter's again.
+class MasterWeightInit {
+ public:
+  /// What the session's optimizers know of a tensor as a master, present or former, or as the parameter of a former one.
+  using KnownParamOf = std::function<std::optional<KnownParam>(const at::Tensor&)>;
+
+  MasterWeightInit(const Session& session, MasterTable& table) : session_(session), table_(table) {}
+
+  /// Whether the groups hold other tensors than at the last call of `adopt_new_params`, or one that is no longer frozen, or the
+  /// table has parameters that are in no group. Compares addresses where nothing has changed.
+  bool is_due(const ParamGroups& groups) const;
+  /// Sorts the parameters that are new since the last call, or no longer frozen. Errors, before anything is changed: TypeError
+  /// for a parameter to be trained that is neither 16-bit nor FP32, RuntimeError for one whose master another optimizer keeps,
+  /// ValueError for one in two groups. `once_trained`: parameters that get their masters although they may be frozen now.
+  void adopt_new_params(torch::optim::Optimizer& optimizer, const KnownParamOf& known_param_of,
+                        const std::vector<at::Tensor>& once_trained);
+  /// Forgets parameters that are in no group any more, and returns them. State that the optimizer still has under a master's
+  /// key goes back to its parameter's.
+  std::vector<at::Tensor> forget_gone_params(torch::optim::Optimizer& optimizer);
+  /// Errors: as `adopt_new_params` would, plus RuntimeError for a parameter that the optimizer has already.
+  void check_new_group(const std::vector<at::Tensor>& params) const;
+  /// Whether the optimizer had groups when they were looked at.
+  bool found_groups() const { return found_groups_; }
+
+ private:
+  /// A tensor of a group that is to be taken in. `known`: as `KnownParamOf` says.
+  struct NewParam {
+    at::Tensor& place;
+    std::optional<KnownParam> known;
+    const at::Tensor& param() const { return known ? known->param : place; }
+    bool is_master() const { return known && !known->param.is_same(place); }
+  };
+  void check_can_adopt(const at::Tensor& param) const;
+  bool is_frozen(const at::Tensor& param) const;
+  std::vector<NewParam> new_params(ParamGroups& groups, const KnownParamOf& known_param_of,
+                                   const std::vector<at::Tensor>& once_trained);
+  void list_params_once(ParamGroups& groups);
+  void adopt(torch::optim::Optimizer& optimizer, NewParam& param);
+  void give_master(torch::optim::Optimizer& optimizer, at::Tensor& param);
+  void take_master_back(torch::optim::Optimizer& optimizer, const NewParam& param);
+  void remember(const ParamGroups& groups);
+
+  const Session& session_;
+  MasterTable& table_;
+  ParamGroupsSnapshot seen_;
+  std::vector<at::Tensor> frozen_;  // those of `seen_` that are not in the table
+  bool has_gone_ = false;           // parameters are in the table and in no group
+  bool adopted_once_ = false;
+  bool found_groups_ = false;
 };
 
 }  // namespace apex::amp::detail

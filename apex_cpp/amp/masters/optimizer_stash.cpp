@@ -1,29 +1,30 @@
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 
+#include <apex_cpp/amp/masters/grad_passes.h>
+#include <apex_cpp/amp/masters/step_gate.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include "kernels/multi_tensor.h"
+
 #include <ATen/core/grad_mode.h>
-#include <apex_cpp/amp/masters/outside_grads.h>
-#include <apex_cpp/amp/masters/overflow_search.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/amp/tensors/grad_sync.h>
-#include <apex_cpp/amp/tensors/listed_once.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
 
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "kernels/multi_tensor.h"
-
 namespace apex::amp::detail {
 
-OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind, bool is_own_class)
+OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> original_optimizer,
+                               bool is_own_class)
     : session_(std::move(session)),
-      left_behind_(std::move(left_behind)),
-      adopter_(*session_, table_),
+      original_optimizer_(std::move(original_optimizer)),
+      master_init_(*session_, table_),
       passes_(table_),
       gate_(*session_),
       is_own_class_(is_own_class),
-      own_steps_(is_own_class) {}
+      custom_optimizer_check_(is_own_class) {}
 
 std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session) {
   std::vector<std::shared_ptr<OptimizerStash>> stashes;
@@ -40,7 +41,7 @@ void forget_overwritten_masters(const Session& session) {
 // ---- parameters and masters ----
 
 void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_trained) {
-  if (!session_->enabled() || (once_trained.empty() && !adopter_.is_due(handle()->param_groups()))) return;
+  if (!session_->enabled() || (once_trained.empty() && !master_init_.is_due(handle()->param_groups()))) return;
   const auto stashes = stashes_of(*session_);
   for (const auto& stash : stashes) stash->forget_gone_params();  // what is new here may come from another
   const auto known_param_of = [&](const at::Tensor& tensor) -> std::optional<KnownParam> {
@@ -49,12 +50,12 @@ void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_traine
     }
     return std::nullopt;
   };
-  adopter_.adopt_new_params(*handle(), known_param_of, once_trained);
+  master_init_.adopt_new_params(*handle(), known_param_of, once_trained);
 }
 
 void OptimizerStash::forget_gone_params() {
   if (!handle() || sharded() || passes_.inside() || passes_.waiting()) return;
-  strays_.forget(adopter_.forget_gone_params(*handle()));
+  unclaimed_.forget(master_init_.forget_gone_params(*handle()));
 }
 
 void OptimizerStash::set_aside_grads_of(const std::vector<at::Tensor>& params) {
@@ -174,7 +175,7 @@ void OptimizerStash::copy_masters_to_model() {
   for (TrainedParam* each : table_.with_masters()) {
     if (each->is_copied()) continue;
     if (each->is_tied && !tied.insert(each->param.const_data_ptr()).second) continue;
-    if (!each->param.requires_grad()) each->copied = TensorTrace(each->master);
+    if (!each->param.requires_grad()) each->copied = TensorVersion(each->master);
     if (!each->param.is_non_overlapping_and_dense()) {  // kernels do not take gaps
       each->param.copy_(each->master);
       continue;
@@ -193,9 +194,9 @@ bool OptimizerStash::in_fused_order() const {
 }
 
 void OptimizerStash::check_may_enter() const {
-  check_no_stray(strays_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
+  check_no_stray(unclaimed_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
   check_no_open_grads("amp::scale_loss");
-  if (!sharded()) check_block_keeps_grads(passes_, strays_, *session_);
+  if (!sharded()) check_block_keeps_grads(passes_, unclaimed_, *session_);
 }
 
 // Those of passes with delay_unscale are amp's own.
@@ -223,17 +224,17 @@ void OptimizerStash::begin_others_block() {
   for (at::Tensor& param : params) {
     if (const TrainedParam* entry = table_.find_stepped(param)) param = entry->param;
   }
-  strays_.begin_block(params);
+  unclaimed_.begin_block(params);
   if (const auto* optimizer = sharded()) optimizer->grad_shards()->begin_pass(/*held=*/true, /*watched=*/false);
 }
 
 void OptimizerStash::end_others_block(const std::function<bool(const at::Tensor&)>& is_taken) {
   if (const auto* optimizer = sharded()) optimizer->grad_shards()->end_held_pass();
-  strays_.end_block(is_taken);
+  unclaimed_.end_block(is_taken);
 }
 
 void OptimizerStash::enter_backward(const LossScaler& scaler, bool delayed) {
-  strays_.end_watch();
+  unclaimed_.end_watch();
   if (const auto* optimizer = sharded()) return passes_.enter(optimizer->grad_shards(), delayed, scaler);
   passes_.enter(in_fused_order(), scaler);
 }
@@ -261,7 +262,7 @@ void OptimizerStash::check_grads_dense() const {
   }
 }
 
-void OptimizerStash::add_params_to(GradsApart& grads) const {
+void OptimizerStash::add_params_to(OverlappingGrads& grads) const {
   if (session_->has_masters()) {
     for (const TrainedParam* each : table_.all()) grads.add(each->param);
   } else if (handle()) {
@@ -316,7 +317,7 @@ void OptimizerStash::zero_grad(bool set_to_none) {
 void OptimizerStash::forget_passes() {
   if (const auto* optimizer = sharded()) optimizer->grad_shards()->drop();
   passes_.forget();
-  strays_.forget();
+  unclaimed_.forget();
 }
 
 // ---- a step ----
@@ -337,8 +338,8 @@ void OptimizerStash::forget_skip() {
 }
 
 void OptimizerStash::check_in_use() {
-  gate_.check_in_use(*left_behind_);
-  TORCH_CHECK(!adopter_.found_groups() || !handle()->param_groups().empty(),
+  gate_.check_in_use(*original_optimizer_);
+  TORCH_CHECK(!master_init_.found_groups() || !handle()->param_groups().empty(),
               "The parameters of this optimizer handle were moved into another optimizer. Keep the handle that "
               "amp::initialize returned and move it only into another handle.");
 }
@@ -354,7 +355,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
   gate_.check_closure(has_closure);
   if (!gate_.skips()) {
     check_unscaled("step");
-    check_no_stray(strays_.first(), "step()");
+    check_no_stray(unclaimed_.first(), "step()");
     check_step_reads_grads(passes_, *session_);
     passes_.follow_model();
     if (session_->has_masters() || passes_.state() == GradPasses::State::collected) check_no_open_grads("step()");
@@ -369,18 +370,25 @@ bool OptimizerStash::begin_step(bool has_closure) {
     optimizer->master_step.grads_in_model = passes_.in_model();
     optimizer->master_step.grad_scale = passes_.grad_scale();
   } else {
-    own_steps_.begin(table_.with_masters());
+    custom_optimizer_check_.begin(table_.with_masters());
   }
   return true;
 }
 
 void OptimizerStash::finish_step() {
   if (!session_->enabled()) return;
-  own_steps_.check(*session_);
+  custom_optimizer_check_.check(*session_);
   if (!fused() || is_own_class_) copy_masters_to_model();  // a class derived from a fused one may write masters after its base
-  own_steps_.end();
+  custom_optimizer_check_.end();
   for (TrainedParam* each : table_.with_masters()) each->mark_written();
   passes_.end_step();
+}
+
+void check_captured_step(OptimizerStash& stash) {
+  for (const auto& group : stash.handle()->param_groups()) {
+    if (group.params().empty()) continue;
+    for (const LossScaler& scaler : stash.session().scalers) check_capture(scaler, "step()", group.params().front().device());
+  }
 }
 
 }  // namespace apex::amp::detail

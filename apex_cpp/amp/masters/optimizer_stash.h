@@ -1,5 +1,12 @@
 #pragma once
 
+#include <apex_cpp/amp/masters/grad_passes.h>
+#include <apex_cpp/amp/masters/master_table.h>
+#include <apex_cpp/amp/masters/step_gate.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
+#include <apex_cpp/amp/session/amp_session.h>
+
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
@@ -9,41 +16,31 @@
 #include <optional>
 #include <vector>
 
-#include <apex_cpp/amp/masters/adopter.h>
-#include <apex_cpp/amp/masters/grad_passes.h>
-#include <apex_cpp/amp/masters/master_table.h>
-#include <apex_cpp/amp/masters/own_steps.h>
-#include <apex_cpp/amp/masters/step_gate.h>
-#include <apex_cpp/amp/masters/stray_grads.h>
-#include <apex_cpp/amp/optimizer_classes/left_behind.h>
-#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
-#include <apex_cpp/amp/session/session.h>
-
 namespace apex::amp::detail {
 
-class GradsApart;
+class OverlappingGrads;
 
 /// What amp keeps beside one optimizer (Apex's stash), put together of its parts: the table of its parameters, the way of their
 /// gradients from backward passes to a step, and the gate before the step. Owned by the optimizer's handle and shared with open
 /// guards.
 ///
 /// Every method takes tensors as they are on their devices; none synchronises but `first_nonfinite`, `clip_grad_norm`, for
-/// gradients written from outside `enter_backward` and `begin_step`, and as `OwnSteps` says `finish_step`.
-class OptimizerStash : public KeepsMasters {
+/// gradients written from outside `enter_backward` and `begin_step`, and as `CustomOptimizerCheck` says `finish_step`.
+class OptimizerStash : public MasterProvider {
  public:
-  /// `is_own_class`: the optimizer's class is the program's own, as `kIsOwnClass` says.
-  OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<LeftBehind> left_behind, bool is_own_class);
+  /// `is_own_class`: the optimizer's class is the program's own, as `kIsCustomOptimizer` says.
+  OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> original_optimizer, bool is_own_class);
 
   Session& session() const { return *session_; }
-  LeftBehind& left_behind() { return *left_behind_; }
-  torch::optim::Optimizer* handle() const { return left_behind_->handle; }
+  OriginalOptimizer& original_optimizer() { return *original_optimizer_; }
+  torch::optim::Optimizer* handle() const { return original_optimizer_->handle; }
 
   // Parameters and masters.
-  /// As `Adopter` says, and forgets parameters that programs have taken out of the groups of this session's optimizers; nothing
-  /// where amp is disabled. While groups hold what they held, it costs a comparison of addresses. `once_trained`: get masters
-  /// although they may be frozen now, as a file has values for them.
+  /// As `MasterWeightInit` says, and forgets parameters that programs have taken out of the groups of this session's
+  /// optimizers; nothing where amp is disabled. While groups hold what they held, it costs a comparison of addresses.
+  /// `once_trained`: get masters although they may be frozen now, as a file has values for them.
   void adopt_new_params(const std::vector<at::Tensor>& once_trained = {});
-  void check_new_group(const std::vector<at::Tensor>& params) const { adopter_.check_new_group(params); }
+  void check_new_group(const std::vector<at::Tensor>& params) const { master_init_.check_new_group(params); }
   /// Gradients that these have now come from before amp had them to train: they are left where they are.
   void set_aside_grads_of(const std::vector<at::Tensor>& params);
   at::Tensor master_of(const at::Tensor& param) const override;
@@ -84,7 +81,7 @@ class OptimizerStash : public KeepsMasters {
   /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
   void check_grads_dense() const;
   /// Adds the model's parameters, whose gradients amp and autograd work on in place.
-  void add_params_to(GradsApart& grads) const;
+  void add_params_to(OverlappingGrads& grads) const;
   /// `backward` has run in the block.
   void join_delayed_passes(const LossScaler& scaler) { passes_.join(scaler); }
   void exit_backward(LossScaler& scaler) { passes_.exit(scaler); }
@@ -96,7 +93,7 @@ class OptimizerStash : public KeepsMasters {
 
   // Around a block of other optimizers of the session.
   void begin_others_block();
-  /// `is_taken`: as `StrayGrads::end_block` says.
+  /// `is_taken`: as `UnclaimedGrads::end_block` says.
   void end_others_block(const std::function<bool(const at::Tensor&)>& is_taken);
   /// Whether a block of this optimizer takes the gradient of `param`.
   bool takes_grad_of(const at::Tensor& param) const { return table_.find(param) != nullptr; }
@@ -130,7 +127,7 @@ class OptimizerStash : public KeepsMasters {
   /// scale_loss block or after passes with delay_unscale only, gradients that it would not read, a moved-from handle, or the
   /// original optimizer used in between.
   bool begin_step(bool has_closure);
-  /// Errors: as `OwnSteps::check`.
+  /// Errors: as `CustomOptimizerCheck::check`.
   void finish_step();
   bool skips_next_step() const { return gate_.skips(); }
   /// A saved state was loaded. If the next step was to be skipped, it is not any more, and the gradients that overflowed are
@@ -162,19 +159,24 @@ class OptimizerStash : public KeepsMasters {
   at::Tensor unreduced_param() const;
 
   std::shared_ptr<Session> session_;
-  std::shared_ptr<LeftBehind> left_behind_;
+  std::shared_ptr<OriginalOptimizer> original_optimizer_;
   MasterTable table_;
-  Adopter adopter_;
+  MasterWeightInit master_init_;
   GradPasses passes_;
-  StrayGrads strays_;
+  UnclaimedGrads unclaimed_;
   StepGate gate_;
   bool is_own_class_;
-  OwnSteps own_steps_;
+  CustomOptimizerCheck custom_optimizer_check_;
 };
 
 /// Those of a session's optimizers.
 std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session);
 /// `OptimizerStash::forget_overwritten_masters` of all of them.
 void forget_overwritten_masters(const Session& session);
+
+/// A step may be captured in a CUDA graph alone, its scale_loss block outside: the graph would keep this block's scale, and
+/// would not skip. Errors: as check_capture in scaling/, if one of the session's loss scales is dynamic, or with
+/// skip_nonfinite.
+void check_captured_step(OptimizerStash& stash);
 
 }  // namespace apex::amp::detail

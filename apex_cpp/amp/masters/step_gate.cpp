@@ -1,7 +1,14 @@
 #include <apex_cpp/amp/masters/step_gate.h>
 
-#include <apex_cpp/amp/session/printing.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/statistics.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include "kernels/capture.h"
 
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace apex::amp::detail {
@@ -14,11 +21,11 @@ void StepGate::throw_kept_error() {
   if (kept_error_) std::rethrow_exception(std::exchange(kept_error_, nullptr));
 }
 
-void StepGate::check_in_use(LeftBehind& left_behind) {
+void StepGate::check_in_use(OriginalOptimizer& original_optimizer) {
   TORCH_CHECK(!retired_,
               "The model of this optimizer was given to amp::initialize again, with another optimizer, which keeps the master "
               "weights now. Use the handles of the newest call.");
-  left_behind.check();
+  original_optimizer.check();
 }
 
 void StepGate::skip_next_step(const Overflow& overflow) {
@@ -54,6 +61,95 @@ void StepGate::report_skip(const Overflow& overflow) {
   result.loss_scale_before = overflow.scale_before;
   result.loss_scale_after = session_.scaler(overflow.loss_id).loss_scale();
   print_skipped_step(session_, overflow, result.loss_scale_after);
+}
+
+namespace {
+
+// NaN is the same as NaN here.
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return at::equal(a.detach().view(at::kShort), b.detach().view(at::kShort));
+}
+
+}  // namespace
+
+void CustomOptimizerCheck::begin(MasterTable::Params with_masters) {
+  weights_.clear();
+  if (is_over_) return;
+  for (const TrainedParam* each : with_masters) {
+    if (kernels::is_captured(each->param.device())) return;
+    weights_.push_back({each->param, each->master, each->param.detach().clone()});
+  }
+}
+
+void CustomOptimizerCheck::check(const Session& session) const {
+  const auto is_lost = [](const Weight& weight) {
+    return !same_bits(weight.param, weight.before) &&
+           !same_bits(weight.param, weight.master.detach().to(weight.param.scalar_type()));
+  };
+  const auto lost = std::find_if(weights_.begin(), weights_.end(), is_lost);
+  if (lost == weights_.end()) return;
+  for (const Weight& weight : weights_) weight.param.detach().copy_(weight.before);
+  TORCH_CHECK(
+      false, "step() of an optimizer class of the program's own wrote into the model's weight ", session.name_of(lost->param),
+      ", which amp then overwrites with its FP32 master: nothing would be trained. Step what param_groups() holds within "
+      "step(): the masters. An optimizer or a list of parameters that the class keeps has the model's weights instead; "
+      "derive from that optimizer's class in place of holding it.");
+}
+
+void CustomOptimizerCheck::end() {
+  const auto moved = [](const Weight& weight) { return !same_bits(weight.param, weight.before); };
+  is_over_ = is_over_ || std::any_of(weights_.begin(), weights_.end(), moved);
+  weights_.clear();
+}
+
+namespace {
+
+// Whether `statistics` takes it. Unscaling refuses other gradients, but does not see those from before the block that the pass
+// added nothing to: a program may have put any there, and no overflow was found in them.
+bool has_statistics(const at::Tensor& grad) { return grad.layout() == at::kStrided && is_real_float(grad.scalar_type()); }
+
+// The parameter with the first such gradient, of those that `of` has: the parameters, or their masters. One pass over all.
+struct AtFault {
+  const TrainedParam* param = nullptr;
+  NonfiniteGrad grad;
+};
+
+AtFault first_at_fault(MasterTable::Params params, at::Tensor TrainedParam::*of, const Session& session) {
+  std::vector<const TrainedParam*> owners;
+  NamedTensors grads;
+  for (const TrainedParam* each : params) {
+    const at::Tensor& grad = (each->*of).grad();
+    if (!grad.defined() || !has_statistics(grad)) continue;
+    owners.push_back(each);
+    grads.emplace_back(session.plain_name_of(each->param), grad);
+  }
+  auto [grad, index] = first_nonfinite(statistics(grads));
+  if (!grad.found()) return {};
+  grad.dtype = grads[index].second.scalar_type();
+  return {owners[index], std::move(grad)};
+}
+
+}  // namespace
+
+NonfiniteGrad first_nonfinite(const MasterTable& table, const Session& session) {
+  AtFault found = first_at_fault(table.all(), &TrainedParam::param, session);
+  if (!found.param) return first_at_fault(table.with_masters(), &TrainedParam::master, session).grad;
+  const auto sync = grad_sync_of(found.param->param);
+  found.grad.is_reduced = sync != nullptr;
+  if (sync) found.grad.ranks = sync->ranks_with_nonfinite(found.param->param);
+  return found.grad;
+}
+
+NonfiniteGrad first_nonfinite(const GradShards& shards, const Session& session) {
+  const auto found = shards.first_nonfinite();
+  NonfiniteGrad grad;
+  if (!found.param.defined()) return grad;
+  grad.parameter = session.plain_name_of(found.param);
+  grad.inf_count = found.inf_count, grad.nan_count = found.nan_count, grad.numel = found.param.numel();
+  grad.grads = found.grads;
+  grad.is_reduced = true;
+  grad.ranks = found.ranks;
+  return grad;
 }
 
 }  // namespace apex::amp::detail

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <apex_cpp/amp/masters/master_table.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
+#include <apex_cpp/amp/scaling/overflow_report.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/step_result.h>
+
+#include <ATen/core/Tensor.h>
+
 #include <exception>
 #include <optional>
-
-#include <apex_cpp/amp/masters/step_result.h>
-#include <apex_cpp/amp/optimizer_classes/left_behind.h>
-#include <apex_cpp/amp/scaling/overflow_report.h>
-#include <apex_cpp/amp/session/session.h>
+#include <vector>
 
 namespace apex::amp::detail {
 
@@ -23,7 +28,7 @@ class StepGate {
   /// A later `initialize` gave the model's parameters to another optimizer.
   void retire() { retired_ = true; }
   /// Errors: RuntimeError if the handle is retired, or the original optimizer was used.
-  void check_in_use(LeftBehind& left_behind);
+  void check_in_use(OriginalOptimizer& original_optimizer);
 
   /// The first overflow before a step is the one that its skip is told with.
   void skip_next_step(const Overflow& overflow);
@@ -45,5 +50,42 @@ class StepGate {
   bool retired_ = false;
   std::exception_ptr kept_error_;
 };
+
+/// Looks at the first steps of an optimizer class of the program's own. One that steps an inner optimizer, or a list of
+/// parameters, writes into the model's 16-bit weights, and the masters, which have not moved, are then copied over them.
+///
+/// Some writes leave no version, so that values are compared, which synchronises: until masters have moved a weight, and
+/// never while a CUDA graph is captured.
+class CustomOptimizerCheck {
+ public:
+  explicit CustomOptimizerCheck(bool is_own_class) : is_over_(!is_own_class) {}
+
+  /// A step begins. The weights are the rounded masters.
+  void begin(MasterTable::Params with_masters);
+  /// The step has run. Errors: RuntimeError naming a weight that it has written and whose master it has not; all weights are
+  /// then what they were.
+  void check(const Session& session) const;
+  /// The masters have been copied to the weights.
+  void end();
+
+ private:
+  struct Weight {
+    at::Tensor param, master, before;
+  };
+
+  bool is_over_;
+  std::vector<Weight> weights_;
+};
+
+}  // namespace apex::amp::detail
+
+// Which gradient of an optimizer an overflow report names. Both wait for the device.
+namespace apex::amp::detail {
+
+/// The first one in the model, as backward made it, that is not finite; else the first of the masters, which only unscaling
+/// made infinite. Not found() if there is none.
+NonfiniteGrad first_nonfinite(const MasterTable& table, const Session& session);
+/// The same of gradients that are spread over processes. Collective.
+NonfiniteGrad first_nonfinite(const GradShards& shards, const Session& session);
 
 }  // namespace apex::amp::detail

@@ -6,7 +6,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 
 #include <utility>
 

@@ -1,17 +1,53 @@
 #include <apex_cpp/amp/scaling/loss_scaler.h>
 
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/files/csv.h>
+#include "kernels/capture.h"
+#include "kernels/multi_tensor.h"
+
 #include <ATen/ops/zeros.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ostream>
 #include <sstream>
-
-#include "kernels/multi_tensor.h"
+#include <string>
 
 namespace apex::amp {
+
+const char* name_of(ScaleChange change) {
+  switch (change) {
+    case ScaleChange::overflow:
+      return "overflow";
+    case ScaleChange::growth:
+      return "growth";
+    case ScaleChange::restored:
+      return "restored";
+  }
+  return "";
+}
+
+void ScaleHistory::set_capacity(size_t events) {
+  capacity_ = events;
+  while (events_.size() > capacity_) events_.pop_front();
+}
+
+void ScaleHistory::add(const ScaleEvent& event) {
+  if (capacity_ == 0) return;
+  if (events_.size() == capacity_) events_.pop_front();
+  events_.push_back(event);
+}
+
+void ScaleHistory::write_csv(std::ostream& out) const {
+  std::string text = "update,scale_before,scale_after,skipped,reason\n";
+  for (const auto& event : events_) {
+    text += csv_row(event.update, event.before, event.after, event.skipped(), name_of(event.change));
+  }
+  out << text;
+}
+
 namespace {
 
 bool same_tensors(at::TensorList a, at::TensorList b) {
@@ -23,7 +59,7 @@ bool same_tensors(at::TensorList a, at::TensorList b) {
 
 LossScaler::LossScaler(LossScale loss_scale, std::optional<double> min_loss_scale, double max_loss_scale, bool skip_nonfinite)
     : dynamic_(loss_scale.dynamic),
-      looks_(loss_scale.dynamic || skip_nonfinite),
+      checks_overflow_(loss_scale.dynamic || skip_nonfinite),
       scale_(loss_scale.dynamic ? std::min(max_loss_scale, kInitScale) : loss_scale.value),
       min_loss_scale_(min_loss_scale.value_or(0.0)),
       max_loss_scale_(max_loss_scale) {}
@@ -79,7 +115,7 @@ void LossScaler::axpby(at::TensorList x, at::TensorList y, at::TensorList out, d
 }
 
 void LossScaler::look_at(at::TensorList tensors) {
-  if (looks_ && !tensors.empty()) kernels::multi_tensor_maxnorm(found_inf(tensors), tensors, /*per_tensor=*/false);
+  if (checks_overflow_ && !tensors.empty()) kernels::multi_tensor_maxnorm(found_inf(tensors), tensors, /*per_tensor=*/false);
 }
 
 // The kernels look at what they read. Only a factor above 1, of a loss scale below 1, can make more of it than fits.
@@ -88,7 +124,7 @@ void LossScaler::check_products(at::TensorList products, double factor) {
 }
 
 at::Tensor LossScaler::check(at::TensorList grads) {
-  if (grads.empty() || !looks_) return {};
+  if (grads.empty() || !checks_overflow_) return {};
   return detail::scaled_norm(grads, 1.0 / scale_, found_inf(grads));
 }
 
@@ -119,10 +155,10 @@ std::string LossScaler::describe_history() const {
   return text.str();
 }
 
-bool LossScaler::overflow_found() const { return looks_ && found_inf_.defined() && found_inf_.item<int>() != 0; }
+bool LossScaler::overflow_found() const { return checks_overflow_ && found_inf_.defined() && found_inf_.item<int>() != 0; }
 
 bool LossScaler::update_scale(bool overflow) {
-  if (overflow && looks_) {
+  if (overflow && checks_overflow_) {
     const double scale = backed_off();
     ++updates_, ++skipped_in_a_row_;
     move_to(scale, ScaleChange::overflow);
@@ -141,3 +177,50 @@ bool LossScaler::update_scale(bool overflow) {
 }
 
 }  // namespace apex::amp
+
+namespace apex::amp::detail {
+
+void check_capture(const LossScaler& scaler, const char* caller, c10::Device device) {
+  TORCH_CHECK(
+      !scaler.checks_overflow() || !kernels::is_captured(device), caller,
+      " was called while a CUDA graph is captured, and the loss scale is dynamic or skip_nonfinite on: the host "
+      "decides after each backward pass what the scale is and whether to step, and a graph would keep what it decides now. "
+      "Give amp::initialize a fixed loss_scale without skip_nonfinite, or leave scale_loss and step outside of the graph.");
+}
+
+namespace {
+
+constexpr const char* kRemedy =
+    " Differentiate what amp::scale_loss returns: { auto scaled_loss = amp::scale_loss(loss, optimizer); "
+    "scaled_loss.backward(); }";
+
+}  // namespace
+
+// A scaled loss carries the gradient on to the loss, so that the loss's own hook alone does not tell which was meant.
+BackwardWatcher::BackwardWatcher(const at::Tensor& loss, const at::Tensor& scaled) {
+  if (!loss.requires_grad() || !scaled.requires_grad()) return;
+  loss_ = loss;
+  seen_ = std::make_shared<Seen>();
+  hook_ = loss_.register_hook([seen = seen_](const at::Tensor&) { seen->loss = true; });
+  scaled.register_hook([seen = seen_](const at::Tensor&) { seen->scaled = true; });
+}
+
+void BackwardWatcher::check(bool has_grads) const {
+  if (!seen_ || seen_->scaled) return;
+  TORCH_CHECK(!seen_->loss,
+              "In a scale_loss block the loss itself was differentiated, and not the scaled loss: its gradients lack the loss "
+              "scale that the end of the block takes out of them.",
+              kRemedy);
+  TORCH_CHECK(
+      has_grads,
+      "A scale_loss block ended without a backward pass: its scaled loss was never differentiated, and no parameter of its "
+      "optimizers got a gradient.",
+      kRemedy, " To leave a batch out, look at its loss before the block.");
+}
+
+void BackwardWatcher::stop() {
+  if (loss_.defined()) loss_.remove_hook(hook_);
+  loss_.reset();
+}
+
+}  // namespace apex::amp::detail

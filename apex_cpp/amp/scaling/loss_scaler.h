@@ -1,16 +1,61 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "opt_levels/properties.h"
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 
-#include <apex_cpp/amp/scaling/scale_history.h>
-
-#include "opt_levels/loss_scale.h"
-
 namespace apex::amp {
+
+/// Why a loss scale was moved.
+enum class ScaleChange {
+  overflow,  ///< a gradient was Inf or NaN: the step is skipped, a dynamic scale halved, down to min_loss_scale
+  growth,    ///< scale_window clean updates: doubled, up to max_loss_scale
+  restored,  ///< a saved scale was put in force
+};
+
+/// "overflow", "growth" or "restored".
+const char* name_of(ScaleChange change);
+
+/// One event in the life of a loss scale. Clean updates between events are not recorded.
+struct ScaleEvent {
+  int64_t update = 0;  // of this scaler since it was made, from 1; a restored scale has the number of the update before it
+  double before = 1;
+  double after = 1;  // equal to `before` at a floor or a ceiling
+  ScaleChange change = ScaleChange::overflow;
+
+  bool skipped() const { return change == ScaleChange::overflow; }
+};
+
+/// The newest events of one loss scaler, oldest first. Host data: writing it costs next to nothing and never synchronises.
+class ScaleHistory {
+ public:
+  static constexpr size_t kCapacity = 1000;
+
+  const std::deque<ScaleEvent>& events() const { return events_; }
+  /// How many events are kept; the oldest ones make room. 0: none.
+  size_t capacity() const { return capacity_; }
+  void set_capacity(size_t events);
+  void clear() { events_.clear(); }
+
+  /// Comma-separated values under the header update,scale_before,scale_after,skipped,reason. Scales are exact.
+  void write_csv(std::ostream& out) const;
+
+  void add(const ScaleEvent& event);
+
+ private:
+  size_t capacity_ = kCapacity;
+  std::deque<ScaleEvent> events_;
+};
 
 using opt_levels::LossScale;
 
@@ -34,7 +79,7 @@ class LossScaler {
   double loss_scale() const { return scale_; }
   bool dynamic() const { return dynamic_; }
   /// Whether it looks for overflow: always if dynamic.
-  bool looks() const { return looks_; }
+  bool checks_overflow() const { return checks_overflow_; }
   /// Clean updates since the scale last changed.
   int64_t unskipped() const { return unskipped_; }
   int64_t scale_window() const { return scale_window_; }
@@ -94,7 +139,7 @@ class LossScaler {
   void move_to(double scale, ScaleChange change);
 
   bool dynamic_;
-  bool looks_;
+  bool checks_overflow_;
   double scale_;
   double min_loss_scale_;  // 0: no floor
   double max_loss_scale_;
@@ -108,3 +153,36 @@ class LossScaler {
 };
 
 }  // namespace apex::amp
+
+namespace apex::amp::detail {
+
+/// Errors: RuntimeError that names the remedy where work on `device` is captured in a CUDA graph and the host is to decide by
+/// the gradients whether to step, which a graph cannot follow. `caller` is who was called.
+void check_capture(const LossScaler& scaler, const char* caller, c10::Device device);
+
+/// Sees whether a loss and its scaled copy are differentiated, by hooks on both that hold nothing of their graphs: of the whole
+/// backward pass or of `torch::autograd::grad`, on whatever thread it runs. A loss that needs no gradient is not watched.
+class BackwardWatcher {
+ public:
+  BackwardWatcher() = default;
+  BackwardWatcher(const at::Tensor& loss, const at::Tensor& scaled);
+  BackwardWatcher(BackwardWatcher&&) = default;
+  BackwardWatcher& operator=(BackwardWatcher&&) = default;
+  ~BackwardWatcher() { stop(); }
+
+  /// Errors: RuntimeError with the remedy if the loss was differentiated and the scaled one was not, or if neither was and
+  /// nobody made gradients (`has_grads`) in another way.
+  void check(bool has_grads) const;
+  /// Takes the hook off the loss.
+  void stop();
+
+ private:
+  struct Seen {
+    std::atomic<bool> loss{false}, scaled{false};
+  };
+  at::Tensor loss_;
+  unsigned hook_ = 0;
+  std::shared_ptr<Seen> seen_;
+};
+
+}  // namespace apex::amp::detail

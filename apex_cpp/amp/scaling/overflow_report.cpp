@@ -1,9 +1,11 @@
 #include <apex_cpp/amp/scaling/overflow_report.h>
 
+#include <apex_cpp/amp/tensors/convert_network.h>
+
 #include <ATen/ops/isfinite.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
 #include <c10/util/Exception.h>
 
+#include <mutex>
 #include <sstream>
 #include <utility>
 
@@ -89,6 +91,35 @@ void warn_of_skips(const LossScaler& scaler, const Overflow& overflow) {
              " (its loss scales: ", scaler.describe_history(), "). First found: ", describe(overflow.grad), ". ",
              likely_cause(scaler, overflow), scaler.dynamic() ? " min_loss_scale keeps a floor under the scale." : "",
              " amp::loss_scaler(", overflow.loss_id, ").set_skip_warning(n) moves this warning.");
+}
+
+namespace {
+
+struct CurrentExchange {
+  std::mutex mutex;
+  OverflowExchange exchange;
+};
+
+CurrentExchange& current_exchange() {
+  static CurrentExchange instance;
+  return instance;
+}
+
+}  // namespace
+
+OverflowExchange set_overflow_exchange(OverflowExchange exchange) {
+  auto& current = current_exchange();
+  const std::lock_guard<std::mutex> lock(current.mutex);
+  return std::exchange(current.exchange, std::move(exchange));
+}
+
+std::vector<int> ranks_with_overflow(const LossScaler& scaler, bool found_here) {
+  if (!scaler.checks_overflow()) return {};
+  auto& current = current_exchange();
+  std::unique_lock<std::mutex> lock(current.mutex);
+  const OverflowExchange exchange = current.exchange;
+  lock.unlock();
+  return exchange ? exchange(found_here) : std::vector<int>{};
 }
 
 }  // namespace apex::amp::detail

@@ -1,14 +1,15 @@
 #pragma once
 
+#include <apex_cpp/amp/scaling/loss_scaler.h>
+#include <apex_cpp/amp/statistics.h>
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <apex_cpp/amp/scaling/loss_scaler.h>
-#include <apex_cpp/amp/statistics/tensor_statistics.h>
 
 // What is found out once a block has overflowed, and how it is told. All of this waits for the device, so none of it runs
 // before an overflow is known.
@@ -60,5 +61,20 @@ std::string describe(const NonfiniteGrad& grad);
 
 /// Warns, once in a row of overflows, and says what may be wrong: hardly a dynamic scale (LossScaler's skip_warning).
 void warn_of_skips(const LossScaler& scaler, const Overflow& overflow);
+
+}  // namespace apex::amp::detail
+
+// Where processes tell each other of overflows: each scale_loss block asks here before it decides. Nobody answers unless
+// `apex::parallel::share_overflow` is in force.
+namespace apex::amp::detail {
+
+/// Takes whether this process has found an overflow, and answers the ranks that have.
+using OverflowExchange = std::function<std::vector<int>(bool found_here)>;
+
+/// Puts an exchange in the place of another; null for none. Returns the one from before. From any thread.
+OverflowExchange set_overflow_exchange(OverflowExchange exchange);
+
+/// The ranks that found an overflow in a block of `scaler`'s; empty without an exchange, or where nobody looks for overflow.
+std::vector<int> ranks_with_overflow(const LossScaler& scaler, bool found_here);
 
 }  // namespace apex::amp::detail

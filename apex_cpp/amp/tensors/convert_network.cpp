@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include <apex_cpp/amp/tensors/batch_norm_module.h>
-#include <apex_cpp/amp/tensors/model_tensors.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 
 namespace apex::amp::detail {
 namespace {

@@ -7,6 +7,26 @@
 #include <string>
 #include <vector>
 
+namespace apex::amp::detail {
+
+/// A module that counts as a batch norm where `keep_batchnorm_fp32` and fp16_utils spare those, beside LibTorch's own.
+class BatchNormModule {
+ public:
+  virtual bool is_affine() const = 0;
+
+ protected:
+  ~BatchNormModule() = default;
+};
+
+/// The 16-bit types that a model may be trained in. Parameters of these get FP32 masters, and checkpoints widen them.
+constexpr bool is_low_precision(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
+/// The types that amp, the fused optimizers and DistributedFusedAdam train in: those and float32.
+constexpr bool is_amp_float(c10::ScalarType dtype) { return is_low_precision(dtype) || dtype == c10::kFloat; }
+/// The floating types of dense real numbers that tensors are trained in: those and float32 and float64.
+constexpr bool is_real_float(c10::ScalarType dtype) { return is_amp_float(dtype) || dtype == c10::kDouble; }
+
+}  // namespace apex::amp::detail
+
 // Modules cast in place, for `amp::initialize` and under fp16_utils's names, where they are described.
 namespace apex::amp::detail {
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
 
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <tuple>
@@ -122,5 +124,8 @@ decltype(auto) map_tensors(const T& value, const F& f) {
     return (value);
   }
 }
+
+/// `value` with `f` of each tensor that it is, or that its lists, tuples and dictionaries hold.
+c10::IValue map_ivalue(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f);
 
 }  // namespace apex::amp::detail

@@ -1,5 +1,16 @@
 #include <apex_cpp/amp_C/detail/arguments.h>
 
+#include "kernels/multi_tensor.h"
+#include "kernels/plan/reuse.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
 namespace apex::amp_C::detail {
 namespace {
 
@@ -54,6 +65,47 @@ void set_device_moments(const char* op, kernels::MomentControl& control, c10::De
   control.grad_scale_tensor = inv_scale;
   // A counter that the kernel may advance: Apex's callers advance theirs themselves.
   if (control.bias_correction) control.step_tensor = step.detach().sub(1);
+}
+
+Float32List::Float32List(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {
+  if (tensors.front().scalar_type() != at::kDouble) return;
+  for (const at::Tensor& tensor : tensors) copies_.push_back(at::empty_like(tensor, tensor.options().dtype(at::kFloat)));
+  kernels::multi_tensor_copy(tensors_, copies_);
+}
+
+void Float32List::write_back(const at::Tensor& stop) const {
+  if (copies_.empty()) return;
+  if (!stop.defined()) return kernels::multi_tensor_copy(copies_, tensors_);
+  const at::NoGradGuard no_grad;
+  const at::Tensor stays = stop.ne(0).reshape({});
+  for (size_t i = 0; i < copies_.size(); ++i) tensors_[i].copy_(at::where(stays, tensors_[i], copies_[i]));
+}
+
+namespace {
+
+using kernels::plan::Access;
+
+constexpr std::array<const char*, kernels::plan::kMaxLists> kListNames = {
+    "tensor_lists[0]", "tensor_lists[1]", "tensor_lists[2]", "tensor_lists[3]", "tensor_lists[4]"};
+
+std::vector<const char*> names_of(c10::ArrayRef<Role> roles) {
+  std::vector<const char*> names;
+  std::transform(roles.begin(), roles.end(), std::back_inserter(names), [](const Role& role) { return role.name; });
+  return names;
+}
+
+}  // namespace
+
+void check_roles(const char* op, int64_t chunk_size, const at::Tensor& noop_flag, const TensorLists& tensor_lists,
+                 c10::ArrayRef<Role> roles) {
+  check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, roles.size(), names_of(roles));
+  std::vector<kernels::plan::TensorList> lists;
+  for (size_t i = 0; i < roles.size(); ++i) {
+    if (roles[i].use == Use::none) continue;
+    const Access access = roles[i].use == Use::write ? Access::write : Access::read;
+    lists.push_back({kListNames[i], tensor_lists[i], access, roles[i].takes_double, roles[i].name});
+  }
+  kernels::plan::checked_groups(op, lists);  // remembered: a kernel over the same lists does not check them again
 }
 
 }  // namespace apex::amp_C::detail

@@ -1,10 +1,20 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include "kernels/normalization/normalization.h"
 
+#include <ATen/core/Tensor.h>
+
 namespace apex::normalization::detail {
+
+/// Rows and size of `input` for `normalized_shape`. `op` is who asks, for messages; `weight` and `bias` may be undefined.
+/// Errors: RuntimeError for a shape, dtype or device that does not fit, ValueError for a negative eps.
+kernels::NormShape check_arguments(const char* op, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                                   at::IntArrayRef normalized_shape, double eps);
+
+/// Errors: RuntimeError unless `weight` has the dtype of `input`.
+void check_same_dtype(const char* op, const at::Tensor& input, const at::Tensor& weight);
+/// Errors: RuntimeError for float64 together with another dtype.
+void check_mixed_dtypes(const char* op, const at::Tensor& input, const at::Tensor& weight);
 
 /// A normalisation whose arguments were checked and cast.
 struct NormCall {

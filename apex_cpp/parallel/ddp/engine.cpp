@@ -2,8 +2,7 @@
 
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/parallel/processes/collectives.h>
-#include <apex_cpp/parallel/processes/failures.h>
-#include <apex_cpp/parallel/processes/flat_dist_call.h>
+#include <apex_cpp/parallel/processes/process_group.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <apex_cpp/amp/tensors/grad_sync.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/parallel/ddp/bucket.h>
 #include <apex_cpp/parallel/ddp/bucket_plan.h>
-#include <apex_cpp/parallel/ddp/grad_hooks.h>
+#include <apex_cpp/parallel/ddp/module_state.h>
 #include <apex_cpp/parallel/ddp/options.h>
 #include <torch/nn/module.h>
 

@@ -2,10 +2,15 @@
 
 #include <apex_cpp/parallel/processes/process_group.h>
 
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
 #include <string>
 #include <vector>
 
 namespace apex::parallel::detail {
+
+/// A store of `world_size` ranks in a file, which the last rank to leave removes. Errors: those of c10d::FileStore.
+c10::intrusive_ptr<c10d::Store> make_file_store(const std::string& path, int world_size);
 
 /// What a process knows once it has found the others' store.
 struct Rendezvous {

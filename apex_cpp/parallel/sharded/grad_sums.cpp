@@ -4,8 +4,8 @@
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/zeros.h>
 
-#include <apex_cpp/amp/masters/clipping.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
+#include <apex_cpp/amp/masters/unscale_path.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
 

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <apex_cpp/parallel/sharded/sharded_grads.h>
+
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
-
-#include <apex_cpp/parallel/sharded/sharded_grads.h>
 
 namespace apex::parallel::detail {
 
@@ -37,5 +37,9 @@ class ParamSync {
   std::vector<bool> present_;  // gradients are dropped before the values have come
   bool started_ = false;
 };
+
+/// The ranks' parts of what is kept for the parameter `index`, joined: of the parameter's shape, on rank 0's CPU; undefined on
+/// the other ranks, which hold one tensor of the parameter's size meanwhile. Collective.
+at::Tensor gather_on_rank_0(ShardedGrads& sync, size_t index, const at::Tensor& part);
 
 }  // namespace apex::parallel::detail

@@ -4,10 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <apex_cpp/amp/casts/disable_casts.h>
-#include <apex_cpp/amp/tensors/grad_kernels.h>
-#include <apex_cpp/amp/tensors/grad_sync.h>
-#include <apex_cpp/amp/tensors/low_precision.h>
+#include <apex_cpp/amp/casts.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/function_hook.h>

@@ -10,9 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <apex_cpp/amp/optimizer_classes/sharded_optimizer.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 #include <apex_cpp/parallel/sharded/layout.h>
-#include <apex_cpp/parallel/sharded/shard_collectives.h>
 
 namespace apex::parallel::detail {
 

@@ -14,10 +14,9 @@
 #include <optional>
 #include <tuple>
 
-#include <apex_cpp/amp/casts/dispatch.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/parallel/processes/collectives.h>
-#include <apex_cpp/parallel/sync_batch_norm/passes.h>
-#include <apex_cpp/parallel/sync_batch_norm/statistics.h>
+#include <apex_cpp/parallel/sync_batch_norm/batch_statistics.h>
 
 namespace apex::parallel::detail {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <opt_levels/detail/suggest.h>
+#include <opt_levels/detail/values.h>
 #include <opt_levels/detail/yaml_map.h>
 
 #include "config/config_keys.h"

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <utility>
 
-#include <opt_levels/detail/suggest.h>
+#include <opt_levels/detail/values.h>
 
 #include "errors.h"
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include <apex_cpp/tables/csv.h>
+#include <apex_cpp/files/csv.h>
 
 namespace train {
 

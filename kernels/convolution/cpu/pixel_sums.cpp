@@ -1,8 +1,7 @@
-#include "kernels/convolution/cpu/pixel_sums.h"
+#include "kernels/convolution/cpu/convolution_cpu.h"
 
-#include "kernels/convolution/cpu/in_parallel.h"
-#include "kernels/convolution/cpu/lines.h"
-#include "kernels/elements.h"
+#include "kernels/convolution/cpu/packed.h"
+#include "kernels/memory_order.h"
 
 // A result is one sum over taps and channels, from start to end in registers. Some rows of an image are copied as they are
 // read, and for one block of result channels after another all results of these rows are multiplied with the block's weights.

@@ -1,9 +1,9 @@
-#include "kernels/convolution/cpu/weight_sums.h"
+#include "kernels/convolution/cpu/convolution_cpu.h"
 
 #include <ATen/ops/empty.h>
 
-#include "kernels/convolution/cpu/in_parallel.h"
-#include "kernels/elements.h"
+#include "kernels/convolution/cpu/packed.h"
+#include "kernels/memory_order.h"
 
 // Weight gradients are sums over images and pixels. A pair is the same pixel of two images: then a tap, a stride or a dilation
 // is a matter of where to begin and how far to go, and padding is not read at all. The pairs of some images, or of some rows of

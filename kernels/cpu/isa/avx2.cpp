@@ -2,7 +2,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/isa/make_table.h"
-#include "kernels/rules/divisor.h"
+#include "kernels/rules/moments.h"
 
 namespace apex::kernels::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/isa.h"
 
 // Loops over blocks, for source files that each define a set of vector operations `Set`:
 //   Set::Vector          the type that rules compute with, kLanes values of type Set::Real wide

@@ -1,6 +1,6 @@
 // The reference: rules and conversions as they stand, one value at a time.
 #include "kernels/cpu/isa/make_table.h"
-#include "kernels/rules/convert.h"
+#include "kernels/rules/arithmetic.h"
 
 namespace apex::kernels::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Loops over 16-bit elements, in tables: one for each instruction set. Files that make the tables share nothing else with the
-// rest (see kernels/cpu/kernel_table.h).
+// rest (see kernels/cpu/isa.h).
 namespace apex::kernels::layers {
 
 // Elements of a block of rows, as many as `size` says, a multiple of 16. What belongs to their channels repeats after `period`

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/normalization/cpu/row_kernels.h"
-#include "kernels/normalization/order.h"
+#include "kernels/normalization/cpu/normalization_cpu.h"
+#include "kernels/normalization/formulas.h"
 
 // The loops behind the tables, for source files that are compiled for one instruction set each: plain loops that compilers turn
 // into vector code. Everything is local to the file that includes this, also what it instantiates: formulas on `Value`.

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "kernels/normalization/order.h"
-#include "kernels/rules/convert.h"
+#include "kernels/normalization/formulas.h"
+#include "kernels/rules/arithmetic.h"
 
 // Memory as kernel bodies see it: kQuad neighbouring elements at a time, kStrips times in a row. Which dtype they have is
 // looked up once for all of those, so that a body is compiled once, not once per mix of dtypes, and has many loads on their way

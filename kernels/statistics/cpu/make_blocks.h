@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/statistics/cpu/block_kernels.h"
+#include "kernels/statistics/cpu/statistics_cpu.h"
 
 // The loops behind the tables, for source files that are compiled for one instruction set each: plain loops that compilers turn
 // into vector code. Everything is local to the file that includes this, also what it instantiates. Whole blocks of float32 have

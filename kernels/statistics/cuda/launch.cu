@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/statistics/lane.h"
+#include "kernels/statistics/bins.h"
 #include "kernels/statistics/passes.h"
 
 namespace apex::kernels::statistics::cuda {

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/statistics/order.h"
+#include "kernels/statistics/bins.h"
 
 // The passes on the current device: raw pointers and plain values only. Stored is float, double, rules::Half or
 // rules::BFloat16.

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/xentropy/cpu/row_kernels.h"
+#include "kernels/xentropy/cpu/xentropy_cpu.h"
 
 // The loops behind the tables, for source files that are compiled for one instruction set each: plain loops that compilers turn
 // into vector code. Everything is local to the file that includes this, also what it instantiates: formulas on `Value`.

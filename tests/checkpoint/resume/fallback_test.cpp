@@ -1,5 +1,5 @@
 // Training that diverges goes back to its last checkpoint and on at the level above, as if it had never been elsewhere.
-#include <apex_cpp/amp/divergence/level_fallback.h>
+#include <apex_cpp/amp/level_fallback.h>
 
 #include <algorithm>
 

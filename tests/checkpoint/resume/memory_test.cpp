@@ -1,7 +1,6 @@
 // What a checkpoint takes in memory beside what is there.
-#include <apex_cpp/amp/checkpoint/archive_tensors.h>
-#include <apex_cpp/amp/handles/masters_key.h>
-#include <apex_cpp/amp/handles/save_without_masters.h>
+#include <apex_cpp/amp/checkpoint/archive.h>
+#include <apex_cpp/amp/handles/amp_optimizer.h>
 
 #include <functional>
 

@@ -1,5 +1,5 @@
 // Which entries of the repair file hold at an event, told by what the case contains.
-#include <apex_cpp/amp/optimizer_classes/steps_masters.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 
 #include <algorithm>
 #include <set>

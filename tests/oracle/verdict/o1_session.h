@@ -1,7 +1,7 @@
 #pragma once
 
 #include <apex_cpp/amp.h>
-#include <apex_cpp/amp/compute/cpu_16bit.h>
+#include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 

@@ -4,7 +4,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <apex_cpp/amp/casts/dispatch.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
 
 #include <functional>
 

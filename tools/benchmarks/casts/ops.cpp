@@ -1,7 +1,7 @@
 // What a listed operator costs with the engine on at O4, beside torch's own CPU autocast, and without either.
 #include <ATen/Functions.h>
+#include <apex_cpp/amp/autocast.h>
 #include <apex_cpp/amp/session.h>
-#include <apex_cpp/amp/torch_amp/autocast.h>
 
 #include "casts.h"
 

@@ -1,9 +1,9 @@
 // Training steps of a small transformer: amp at O4 beside the same network under torch's CPU autocast, and in FP32.
 #include <ATen/Functions.h>
+#include <apex_cpp/amp/autocast.h>
 #include <apex_cpp/amp/initialize.h>
 #include <apex_cpp/amp/scale_loss.h>
 #include <apex_cpp/amp/session.h>
-#include <apex_cpp/amp/torch_amp/autocast.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/transformercoder.h>

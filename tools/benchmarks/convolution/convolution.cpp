@@ -6,7 +6,6 @@
 #include "../suites.h"
 #include "common/user_error.h"
 #include "kernels/convolution/convolution.h"
-#include "kernels/convolution/weight_grad.h"
 
 namespace bench {
 namespace convolution {

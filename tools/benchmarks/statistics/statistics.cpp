@@ -1,5 +1,5 @@
 // What amp::statistics takes, beside torch's operators for the same figures and the memory bound of the one pass that it makes.
-#include <apex_cpp/amp/statistics/statistics.h>
+#include <apex_cpp/amp/statistics.h>
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>

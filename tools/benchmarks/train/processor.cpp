@@ -2,7 +2,7 @@
 
 #include <ATen/Version.h>
 #include <ATen/cpu/Utils.h>
-#include <apex_cpp/amp/compute/cpu_16bit.h>
+#include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 
 #include <cstdlib>
 

@@ -1,11 +1,11 @@
 #include "training.h"
 
 #include <ATen/Functions.h>
+#include <apex_cpp/amp/autocast.h>
+#include <apex_cpp/amp/grad_scaler.h>
 #include <apex_cpp/amp/initialize.h>
 #include <apex_cpp/amp/master_params.h>
 #include <apex_cpp/amp/scale_loss.h>
-#include <apex_cpp/amp/torch_amp/autocast.h>
-#include <apex_cpp/amp/torch_amp/grad_scaler.h>
 #include <apex_cpp/optimizers/fused_adam.h>
 #include <torch/optim/adamw.h>
 

@@ -1,0 +1,246 @@
+#include <apex_cpp/amp/doctor/diagnosis.h>
+
+#include <apex_cpp/amp/doctor/fp32_rules.h>
+#include <apex_cpp/amp/scaling/loss_scaler.h>
+#include "opt_levels/resolve.h"
+
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace apex::amp::detail {
+namespace {
+
+using opt_levels::InitializeOptions;
+
+c10::ScalarType low_type_of(const OptLevel& level) {
+  const auto properties = opt_levels::resolve(level).properties;
+  if (properties.patch_torch_functions) return properties.patch_functions_type.value_or(at::kHalf);
+  return properties.cast_model_type.value_or(at::kHalf);
+}
+
+double fixed_loss_scale_of(const OptLevel& level) {
+  const auto loss_scale = opt_levels::resolve(level).properties.loss_scale;
+  return loss_scale.dynamic ? 1 : loss_scale.value;
+}
+
+// The most by which a number changes, for its size, where it is rounded to this type.
+double unit_roundoff(c10::ScalarType low_type) {
+  const float spacing =
+      low_type == at::kHalf ? std::numeric_limits<c10::Half>::epsilon() : std::numeric_limits<c10::BFloat16>::epsilon();
+  return spacing / 2.0;
+}
+
+RunRecord plan_for(int64_t steps, int64_t observed_step = -1) {
+  RunRecord plan;
+  plan.steps = steps;
+  plan.observed_step = observed_step;
+  return plan;
+}
+
+// Of the last quarter.
+double mean_loss(const std::vector<double>& losses, size_t steps) {
+  const size_t count = std::max<size_t>(1, steps / 4);
+  const auto last = losses.begin() + static_cast<std::ptrdiff_t>(steps);
+  return std::accumulate(last - static_cast<std::ptrdiff_t>(count), last, 0.0) / static_cast<double>(count);
+}
+
+std::vector<double> distances(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> distances(std::min(a.size(), b.size()));
+  std::transform(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(distances.size()), b.begin(), distances.begin(),
+                 [](double x, double y) { return std::abs(x - y); });
+  return distances;
+}
+
+std::vector<double> losses_of_taken_steps(const RunRecord& record) {
+  std::vector<double> losses;
+  for (size_t i = 0; i < record.losses.size(); ++i) {
+    if (!record.skipped[i]) losses.push_back(record.losses[i]);
+  }
+  return losses;
+}
+
+void check(const DoctorOptions& options) {
+  TORCH_CHECK_VALUE(options.steps() >= 1, "Doctor: steps=", options.steps(), " is not allowed. Give 1 or more.");
+  TORCH_CHECK_VALUE(options.seeds() >= 2, "Doctor: seeds=", options.seeds(),
+                    " is not allowed: the spread over seeds says what is good enough. Give 2 or more.");
+}
+
+}  // namespace
+
+LevelTrials::LevelTrials(DoctorProgram program, DoctorOptions options)
+    : program_(std::move(program)), options_(std::move(options)), reference_level_(options_.reference()) {
+  check(options_);
+}
+
+RunRecord LevelTrials::run(const OptLevel& level, const RunRecord& plan, uint64_t seed) {
+  at::manual_seed(seed);
+  const auto record = std::make_shared<RunRecord>(plan);
+  DoctorRun run(record);
+  program_(level.with(InitializeOptions().verbosity(0)), run);
+  TORCH_CHECK(record->step >= 0,
+              "Doctor: the program ended without a step. Write its loop as while (run.next()) { … run.loss(loss); }.");
+  TORCH_CHECK(!record->observer && record->skipped.size() == record->losses.size(), "Doctor: the program ended after step ",
+              record->step, " without asking run.next() again. Its loop ends where run.next() returns false.");
+  return *record;
+}
+
+RunRecord LevelTrials::train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> disturb) {
+  if (options_.on_run()) options_.on_run()("training at " + level.name());
+  auto plan = plan_for(options_.steps());
+  plan.disturb_weights = disturb;
+  return run(level, plan, seed);
+}
+
+const LevelTrials::Reference& LevelTrials::reference_at(int64_t step, double loss_scale, c10::ScalarType low_type) {
+  const auto found = references_.find({step, loss_scale});
+  if (found != references_.end()) return found->second;
+  if (options_.on_run()) options_.on_run()("observing " + reference_level_.name());
+  const auto level = reference_level_.with(InitializeOptions().loss_scale(loss_scale));
+  auto plan = plan_for(step + 1, step);
+  Reference reference;
+  reference.step = run(level, plan, options_.seed()).observed;
+  plan.disturb_weights = low_type;
+  reference.control = run(level, plan, options_.seed()).observed;
+  return references_.emplace(std::pair(step, loss_scale), std::move(reference)).first->second;
+}
+
+// A dynamic scale comes down to where the step's gradients fit, in steps that would be skipped: what overflows on the way is
+// nobody's fault.
+RunRecord LevelTrials::observe(const OptLevel& level, int64_t step) {
+  if (options_.on_run()) options_.on_run()("observing " + level.name());
+  const auto settings = opt_levels::resolve(level);
+  auto options = InitializeOptions().skip_nonfinite(true);
+  if (!settings.properties.loss_scale.dynamic) return run(level.with(options), plan_for(step + 1, step), options_.seed());
+  double scale = std::min(LossScaler::kInitScale, settings.max_loss_scale);
+  const double lowest = std::max(1.0, settings.min_loss_scale.value_or(1.0));
+  while (true) {
+    auto record = run(level.with(options.loss_scale(scale)), plan_for(step + 1, step), options_.seed());
+    if (!record.skipped.back() || !std::isfinite(record.losses.back()) || scale <= lowest) return record;
+    scale = std::max(lowest, scale / 4);
+  }
+}
+
+Finding LevelTrials::find_in_step(const OptLevel& level, int64_t step) {
+  Finding finding;
+  finding.step = observe(level, step).observed;
+  const auto& reference = reference_at(step, finding.step.loss_scale, low_type_of(level));
+  finding.verdict =
+      first_divergence(reference.step, reference.control, finding.step, {options_.min_sqnr(), options_.min_gradient_sqnr()});
+  auto& divergence = finding.verdict.divergence;
+  divergence.step = step;
+  divergence.fixed_loss_scale = fixed_loss_scale_of(level);
+  return finding;
+}
+
+Finding LevelTrials::find(const OptLevel& level) {
+  train_references(1);  // before 16 bits are blamed for what is wrong without them
+  auto first = find_in_step(level, 0);
+  if (first.verdict.divergence) return first;
+  const auto record = train(level, options_.seed());
+  if (!record.is_lost() || record.step == 0) return first;
+  // A loss that is not finite may come from weights that the step before has ruined.
+  for (const int64_t step : {record.step - 1, record.step}) {
+    auto later = find_in_step(level, step);
+    if (later.verdict.divergence) return later;
+  }
+  return first;
+}
+
+void LevelTrials::train_references(int64_t seeds) {
+  while (static_cast<int64_t>(reference_losses_.size()) < seeds) {
+    const auto seed = options_.seed() + reference_losses_.size();
+    const auto record = train(reference_level_, seed);
+    TORCH_CHECK(!record.is_lost(), "Doctor: the program does not train at ", reference_level_.name(), " itself (seed ", seed,
+                ", step ", record.step, ": ", record.how_it_was_lost(),
+                "). No level mends that: look at its data, learning rate and loss, and for tensors that it converts to 16 bits "
+                "itself.");
+    reference_losses_.push_back(record.losses);
+  }
+}
+
+const std::vector<double>& LevelTrials::disturbed_losses(c10::ScalarType low_type) {
+  if (disturbed_losses_) return *disturbed_losses_;
+  const auto record = train(reference_level_, options_.seed(), low_type);
+  return disturbed_losses_.emplace(record.is_lost() ? reference_losses_.front() : record.losses);
+}
+
+// Where seeds change nothing, as with weights from a file, any last bit would be too much otherwise. Weights that are some
+// rounding errors off show what the program makes of such errors. Of weights that are 16-bit numbers already they show
+// nothing, and the loss counts as that many rounding errors off: what it is made of is rounded on the way all the same.
+double LevelTrials::spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type) {
+  const auto off = distances(reference_losses_.front(), disturbed_losses(low_type));
+  return std::max(std::abs(loss) * kRoundingErrors * unit_roundoff(low_type), mean_loss(off, std::min(steps, off.size())));
+}
+
+bool LevelTrials::is_low_enough(double loss, size_t steps, c10::ScalarType low_type) {
+  train_references(options_.seeds());
+  double lowest = INFINITY, highest = -INFINITY;
+  for (const auto& losses : reference_losses_) {
+    const double of_seed = mean_loss(losses, std::min(steps, losses.size()));
+    lowest = std::min(lowest, of_seed);
+    highest = std::max(highest, of_seed);
+  }
+  return loss <= highest + (highest - lowest) || loss <= highest + spread_by_rounding(steps, highest, low_type);
+}
+
+bool LevelTrials::trains(const OptLevel& level) {
+  if (find_in_step(level, 0).verdict.divergence) return false;
+  const auto record = train(level, options_.seed());
+  const auto losses = losses_of_taken_steps(record);
+  const bool goes_on = !record.is_lost() && 2 * losses.size() >= static_cast<size_t>(options_.steps());
+  return goes_on && is_low_enough(mean_loss(losses, losses.size()), losses.size(), low_type_of(level));
+}
+
+namespace {
+
+// Divergences that are followed before everything is tried.
+constexpr size_t kMostGuesses = 8;
+
+// What is blamed; or, where that is kept already, what comes before it: gradients have the types that the forward pass gave to
+// what it handed on.
+bool add_blamed(const Finding& finding, Fp32Rules& list) {
+  for (size_t call = finding.verdict.call + 1; call-- > 0;) {
+    if (add_new(kept_for(finding.step.calls[call]), list)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const Finding& Diagnosis::finding() {
+  if (!finding_) finding_ = trials_.find(level_);
+  return *finding_;
+}
+
+Fp32Rules Diagnosis::guess() {
+  Fp32Rules list;
+  Finding now = finding();
+  for (size_t i = 0; i < kMostGuesses && now.verdict.divergence && add_blamed(now, list); ++i) {
+    now = trials_.find_in_step(keeping(level_, list), now.verdict.divergence.step);
+  }
+  return list;
+}
+
+Fp32Rules Diagnosis::all() {
+  auto list = all_kept_for(finding().step);
+  TORCH_CHECK(trials_.trains(keeping(level_, list)), "Doctor: with everything in FP32 that ", level_.name(),
+              " can keep there the program does not train either (first divergence: ", finding().verdict.divergence.place(),
+              "). Look for a tensor that the program itself makes or converts in 16 bits, or in code that amp does not see.");
+  return list;
+}
+
+OptLevel Diagnosis::minimal_float32() {
+  const auto works = [&](const Fp32Rules& kept) { return trials_.trains(keeping(level_, kept)); };
+  if (!finding().verdict.divergence && works({})) return level_;
+  auto list = guess();
+  if (list.empty() || !works(list)) list = all();
+  return keeping(level_, minimal(std::move(list), works));
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,58 @@
+#include <apex_cpp/amp/doctor/fp32_rules.h>
+
+#include <algorithm>
+
+#include <apex_cpp/amp/tensors/convert_network.h>
+
+namespace apex::amp::detail {
+namespace {
+
+bool has_low_precision(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return is_low_precision(tensor.scalar_type()); });
+}
+
+}  // namespace
+
+bool add_new(const Fp32Rules& more, Fp32Rules& list) {
+  const size_t before = list.size();
+  for (const auto& kept : more) {
+    if (std::find(list.begin(), list.end(), kept) == list.end()) list.push_back(kept);
+  }
+  return list.size() > before;
+}
+
+Fp32Rules kept_for(const ObservedCall& call) {
+  Fp32Rules list;
+  if (!call.module.empty()) {
+    if (call.can_be_kept || !call.inner_ops.empty()) list.push_back({true, call.module});
+  } else if (call.can_be_kept) {
+    list.push_back({false, call.op});
+  }
+  for (const auto& op : call.inner_ops) {
+    if (call.module.empty()) add_new({{false, op}}, list);
+  }
+  return list;
+}
+
+Fp32Rules all_kept_for(const ObservedStep& step) {
+  Fp32Rules list;
+  for (const auto& call : step.calls) {
+    if (has_low_precision(call.inputs) || has_low_precision(call.outputs)) add_new(kept_for(call), list);
+  }
+  return list;
+}
+
+opt_levels::OptLevel keeping(const opt_levels::OptLevel& level, const Fp32Rules& kept) {
+  auto modules = level.overrides().float32_modules().value_or(std::vector<std::string>());
+  auto functions = level.overrides().float32_functions().value_or(std::vector<std::string>());
+  for (const auto& [is_module, name] : kept) (is_module ? modules : functions).push_back(name);
+  std::sort(modules.begin(), modules.end());
+  std::sort(functions.begin(), functions.end());
+  opt_levels::InitializeOptions options;
+  if (!modules.empty()) options.float32_modules(modules);
+  if (!functions.empty()) options.float32_functions(functions);
+  return level.with(options);
+}
+
+}  // namespace apex::amp::detail

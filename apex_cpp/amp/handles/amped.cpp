@@ -1,0 +1,291 @@
+#include <apex_cpp/amp/handles/amped.h>
+
+#include <apex_cpp/amp/casts.h>
+#include <apex_cpp/amp/casts/operator_slot.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/handles/model.h>
+#include <apex_cpp/amp/masters/optimizer_stash.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+
+#include <ATen/Operators.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace apex::amp::detail {
+namespace {
+
+bool& is_set_again() {
+  static thread_local bool is_set = false;
+  return is_set;
+}
+
+class TrainingFlagGuard {
+ public:
+  TrainingFlagGuard() : outer_(std::exchange(is_set_again(), true)) {}
+  ~TrainingFlagGuard() { is_set_again() = outer_; }
+  TrainingFlagGuard(const TrainingFlagGuard&) = delete;
+  TrainingFlagGuard& operator=(const TrainingFlagGuard&) = delete;
+
+ private:
+  bool outer_;
+};
+
+}  // namespace
+
+void set_training_again(torch::nn::Module& original, bool on) {
+  const TrainingFlagGuard guard;
+  original.train(on);
+}
+
+bool training_is_set() { return is_set_again(); }
+
+// Parents come before their children, which are left with flags of their own.
+void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to) {
+  to.train(from.is_training());
+  const auto sources = from.modules(/*include_self=*/false);
+  const auto copies = to.modules(/*include_self=*/false);
+  for (size_t i = 0; i < sources.size() && i < copies.size(); ++i) copies[i]->train(sources[i]->is_training());
+}
+
+namespace {
+
+/// The module behind an archive, which the archive itself does not show: what was written into it can be replaced there.
+template <auto member>
+struct Opened {
+  friend torch::jit::Module& module_in(torch::serialize::OutputArchive& archive) { return archive.*member; }
+};
+template struct Opened<&torch::serialize::OutputArchive::module_>;
+torch::jit::Module& module_in(torch::serialize::OutputArchive& archive);
+
+using Storages = std::unordered_set<const c10::StorageImpl*>;
+
+Storages storages_of(const torch::nn::Module& module) {
+  Storages storages;
+  for (const auto& [name, tensor] : tensors_of(module)) {
+    if (tensor.has_storage()) storages.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  return storages;
+}
+
+void widen_entries(c10::ivalue::Object& archived, const Storages& weights) {
+  for (size_t slot = 0; slot < archived.slots().size(); ++slot) {
+    const c10::IValue& entry = archived.getSlot(slot);
+    if (entry.isObject()) {
+      widen_entries(entry.toObjectRef(), weights);
+    } else if (entry.isTensor() && entry.toTensor().defined() && entry.toTensor().has_storage() &&
+               weights.count(entry.toTensor().storage().unsafeGetStorageImpl())) {
+      archived.setSlot(slot, widened(entry.toTensor()));
+    }
+  }
+}
+
+/// Calls `f(archive, path, key, tensor, is_buffer)` for each parameter and buffer, with what `archive` has of its module. One
+/// that the file lacks is left out, or an error.
+template <class F>
+void for_each_entry(const torch::nn::Module& module, torch::serialize::InputArchive& archive, bool must_exist, const F& f,
+                    const std::string& path = "") {
+  for (const auto& item : module.named_parameters(false)) f(archive, path, item.key(), item.value(), false);
+  for (const auto& item : module.named_buffers(false)) f(archive, path, item.key(), item.value(), true);
+  for (const auto& item : module.named_children()) {
+    if (!item.value()->is_serializable()) continue;
+    torch::serialize::InputArchive child;
+    const bool exists = archive.try_read(item.key(), child);
+    TORCH_CHECK(exists || !must_exist, "The checkpoint has no module '", path, item.key(),
+                "'. It was saved from another model.");
+    if (exists) for_each_entry(*item.value(), child, must_exist, f, path + item.key() + ".");
+  }
+}
+
+using Dtypes = ReplacedValues::Dtypes;
+
+/// The dtypes in which a file has parameters and buffers, as far as it has them under their own names.
+Dtypes dtypes_in(torch::serialize::InputArchive& archive, const torch::nn::Module& module) {
+  Dtypes dtypes;
+  for_each_entry(module, archive, /*must_exist=*/false,
+                 [&](auto& part, const std::string&, const std::string& key, const at::Tensor& target, bool is_buffer) {
+                   at::Tensor value;
+                   if (target.defined() && part.try_read(key, value, is_buffer)) {
+                     dtypes[target.unsafeGetTensorImpl()] = value.scalar_type();
+                   }
+                 });
+  return dtypes;
+}
+
+/// Errors: c10::Error naming what a file that `Module::save` wrote would have.
+void check_has_entries(torch::serialize::InputArchive& archive, const torch::nn::Module& module) {
+  for_each_entry(module, archive, /*must_exist=*/true,
+                 [](auto& part, const std::string& path, const std::string& key, const at::Tensor& target, bool is_buffer) {
+                   at::Tensor value;
+                   TORCH_CHECK(!target.defined() || part.try_read(key, value, is_buffer), "The checkpoint has no entry '", path,
+                               key, "'. It was saved from another model.");
+                 });
+}
+
+int64_t writes_to(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
+
+/// In another dtype, in memory of its own that may be written to outside of inference mode, too.
+at::Tensor converted(const at::Tensor& tensor, c10::ScalarType dtype) {
+  const c10::InferenceMode off(false);
+  const c10::AutoGradMode no_grad(false);
+  return tensor.detach().to(dtype);
+}
+
+// LibTorch reads a file's entry by `parameter.set_(entry)`, which takes its memory over whatever the dtypes: 16-bit weights
+// would be the bits of FP32 ones. This kernel reads values, for whoever loads: a part of a model, a copy of it, one held by its
+// base.
+at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at::Tensor& entry) {
+  using Set = at::_ops::set__source_Tensor;
+  const bool same = !tensor.defined() || !entry.defined() || tensor.scalar_type() == entry.scalar_type();
+  if (same || !was_cast_by_amp(tensor)) return Set::redispatch(keys & kBelowCastKey, tensor, entry);
+  const c10::impl::ExcludeDispatchKeyGuard off(kOffInside);
+  const auto session = session_that_cast(tensor);
+  const bool has_name = session && session->parameter_names->has(tensor);
+  TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a buffer",
+              " has shape ", entry.sizes(), ", the model's has ", tensor.sizes(), ". It was saved from another model.");
+  give_each_element_memory(tensor);
+  assign(tensor, entry, session.get());
+  if (session) forget_overwritten_masters(*session);
+  return tensor;
+}
+
+const AtenKernels& reading_kernels() {
+  static const AtenKernels kernels(kCastKey,
+                                   [](torch::Library& aten) { aten.impl("set_.source_Tensor", TORCH_FN(set_to_entry)); });
+  return kernels;
+}
+
+[[maybe_unused]] const AtenKernels& reading_at_load = reading_kernels();
+
+/// Has the kernel above run on this thread, which may be one without casts, and no operator cast.
+class ReadsValues {
+ public:
+  ReadsValues() {
+    c10::impl::tls_set_dispatch_key_included(kCastKey, true);
+    c10::impl::tls_set_dispatch_key_excluded(kCastKey, false);
+  }
+  ~ReadsValues() { before_.restore(); }
+  ReadsValues(const ReadsValues&) = delete;
+  ReadsValues& operator=(const ReadsValues&) = delete;
+
+ private:
+  SavedCasts before_;
+  disable_casts casts_off_;
+};
+
+bool is_cast(const torch::nn::Module& module) {
+  const auto tensors = tensors_of(module);
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {
+    return is_low_precision(item.second.scalar_type()) && was_cast_by_amp(item.second);
+  });
+}
+
+}  // namespace
+
+/// One parameter or buffer while other values stand in it.
+class ReplacedValues::Replaced {
+ public:
+  Replaced(std::string name, at::Tensor tensor, c10::ScalarType dtype)
+      : name_(std::move(name)),
+        tensor_(std::move(tensor)),
+        before_(tensor_.detach()),
+        accumulator_(torch::autograd::impl::try_get_grad_accumulator(tensor_)) {
+    if (dtype != tensor_.scalar_type()) tensor_.set_data(converted(tensor_, dtype));
+    data_ = tensor_.detach();
+    writes_ = writes_to(tensor_);
+  }
+
+  /// What was written since; undefined: nothing.
+  at::Tensor written() const {
+    const bool is_same = tensor_.has_storage() && tensor_.storage().is_alias_of(data_.storage());
+    return is_same && writes_to(tensor_) == writes_ ? at::Tensor() : tensor_.detach();
+  }
+  void check_shape(const at::Tensor& value) const {
+    TORCH_CHECK(value.sizes() == before_.sizes(), "The checkpoint's '", name_, "' has shape ", value.sizes(),
+                ", the model's has ", before_.sizes(), ".");
+  }
+  void put_back() {
+    tensor_.set_data(before_);
+    // Hooks of a DistributedDataParallel are on it, and a change of dtype or memory drops it.
+    if (accumulator_) torch::autograd::impl::set_grad_accumulator(tensor_, accumulator_);
+  }
+  const at::Tensor& tensor() const { return tensor_; }
+
+ private:
+  std::string name_;
+  at::Tensor tensor_, before_, data_;
+  std::shared_ptr<torch::autograd::Node> accumulator_;  // kept alive by whoever has hooks on it
+  int64_t writes_ = 0;
+};
+
+ReplacedValues::ReplacedValues(const torch::nn::Module& module, const Dtypes& dtypes) {
+  std::unordered_set<const at::TensorImpl*> seen;
+  for (auto& [name, tensor] : tensors_of(module)) {
+    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    const auto own = is_low_precision(tensor.scalar_type()) ? at::kFloat : tensor.scalar_type();
+    const auto in_file = dtypes.find(tensor.unsafeGetTensorImpl());
+    values_.emplace_back(name, tensor, in_file == dtypes.end() ? own : in_file->second);
+  }
+}
+
+ReplacedValues::~ReplacedValues() {
+  for (auto& value : values_) value.put_back();
+}
+
+void ReplacedValues::keep(const Session& session) {
+  std::vector<at::Tensor> written;
+  for (const auto& value : values_) {
+    written.push_back(value.written());
+    if (written.back().defined()) value.check_shape(written.back());
+  }
+  for (size_t i = 0; i < values_.size(); ++i) {
+    values_[i].put_back();
+    if (!written[i].defined()) continue;
+    give_each_element_memory(values_[i].tensor());
+    assign(values_[i].tensor(), written[i], &session);
+  }
+  values_.clear();
+  forget_overwritten_masters(session);
+}
+
+void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,
+                  const std::function<void()>& own_save) {
+  own_save();
+  widen_entries(*module_in(archive)._ivalue(), storages_of(module));
+}
+
+void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,
+                    const std::function<void()>& own_load) {
+  ReplacedValues values(module, dtypes_in(archive, module));
+  try {
+    own_load();
+  } catch (const c10::Error&) {
+    check_has_entries(archive, module);
+    throw;
+  }
+  values.keep(session);
+}
+
+void save_module(const torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
+  const bool has_own_way = dynamic_cast<const CastsForward*>(&module) != nullptr;
+  if (has_own_way || !is_cast(module)) {
+    module.save(archive);
+  } else {
+    save_float32(module, archive, [&] { module.save(archive); });
+  }
+}
+
+void load_module(torch::nn::Module& module, torch::serialize::InputArchive& archive) {
+  const ReadsValues values;
+  module.load(archive);
+}
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,258 @@
+#include <apex_cpp/amp/masters/unscale_path.h>
+
+#include <apex_cpp/amp/tensors/gradients.h>
+#include "kernels/multi_tensor.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace apex::amp::detail {
+namespace {
+
+// That of torch::nn::utils::clip_grad_norm_, whose sums have an order of their own.
+at::Tensor torchs_norm(const std::vector<at::Tensor>& grads) {
+  std::vector<at::Tensor> norms = at::_foreach_norm(grads, 2.0);
+  for (at::Tensor& norm : norms) norm = norm.to(grads.front().device(), /*non_blocking=*/true);
+  return norms.size() == 1 ? norms.front() : at::norm(at::stack(norms), 2.0);
+}
+
+bool are_float32(const std::vector<at::Tensor>& grads) {
+  return std::all_of(grads.begin(), grads.end(), [](const at::Tensor& grad) { return grad.scalar_type() == at::kFloat; });
+}
+
+}  // namespace
+
+double clip_coefficient(double norm, double max_norm) {
+  if (!std::isfinite(norm)) return 1.0;
+  return std::min(1.0f, static_cast<float>(max_norm) / (static_cast<float>(norm) + static_cast<float>(kClipEpsilon)));
+}
+
+double clip_in_place(const std::vector<at::Tensor>& grads, double max_norm) {
+  if (grads.empty()) return 0.0;
+  const at::NoGradGuard no_grad;
+  const at::Tensor flag = unread_flag(grads.front());
+  const at::Tensor total =
+      are_float32(grads) ? torchs_norm(grads) : std::get<0>(kernels::multi_tensor_l2norm(flag, grads, /*per_tensor=*/false));
+  const double norm = total.item<float>();
+  const double coefficient = clip_coefficient(norm, max_norm);
+  if (coefficient < 1.0) kernels::multi_tensor_scale(flag, grads, grads, coefficient);
+  return norm;
+}
+
+void FusedUnscale::enter() {
+  for (TrainedParam* each : table_.all()) {
+    const at::Tensor grad = std::exchange(each->param.mutable_grad(), at::Tensor());
+    const bool used = each->has_master() && !pending_;
+    each->aside = used ? at::Tensor() : grad;
+  }
+}
+
+void FusedUnscale::exit(LossScaler& scaler) {
+  const double incoming = scaler.loss_scale();
+  const double out = pending_ ? std::min(incoming, scale_) : incoming;
+  PassGrads grads;
+  for (TrainedParam* each : table_.all()) grads.add(each->param, std::exchange(each->aside, at::Tensor()));
+  norm_.reset();
+  const bool all_fresh = grads.older.empty() && grads.again.empty();
+  if (incoming != out) {
+    scaler.scale(grads.fresh, grads.fresh, out / incoming);
+  } else if (const at::Tensor norm = scaler.check(grads.fresh); all_fresh) {
+    norm_ = norm;
+  }
+  // Clipping is about the gradients of its time: it goes into them now, and not into those that came since.
+  const double of_stashed = clip_ * out / scale_;
+  scaler.axpby(grads.again, grads.stashed, grads.again, out / incoming, of_stashed);
+  scale_all(grads.older, of_stashed);  // BWD-31
+  clip_ = 1.0;
+  scale_ = out;
+  pending_ = true;
+  for (TrainedParam* each : table_.all()) each->mark = GradSnapshot(each->param.grad());
+}
+
+void FusedUnscale::abandon() {
+  for (TrainedParam* each : table_.all()) each->param.mutable_grad() = std::exchange(each->aside, at::Tensor());
+}
+
+double FusedUnscale::grad_norm() {
+  if (!norm_.defined()) {
+    std::vector<at::Tensor> grads;
+    for (const TrainedParam* each : table_.all()) {
+      if (each->param.grad().defined()) grads.push_back(each->param.grad());
+    }
+    if (grads.empty()) return 0.0;
+    norm_ = scaled_norm(grads, 1.0 / scale_, unread_flag(grads.front()));
+  }
+  return norm_.item<float>() * clip_;
+}
+
+double FusedUnscale::clip(double max_norm) {
+  const double norm = grad_norm();
+  clip_ *= clip_coefficient(norm, max_norm);
+  return norm;
+}
+
+void FusedUnscale::unscale() {
+  std::vector<at::Tensor> scaled, unscaled;
+  for (TrainedParam* each : table_.all()) {
+    const at::Tensor& grad = each->param.grad();
+    if (!grad.defined()) continue;
+    if (each->has_master()) each->master.mutable_grad() = each->new_master_grad();
+    unscaled.push_back(each->stepped().grad());
+    scaled.push_back(in_layout_of(grad, unscaled.back()));
+  }
+  if (!scaled.empty()) kernels::multi_tensor_scale(unread_flag(scaled.front()), scaled, unscaled, grad_scale());
+  reset();
+}
+
+void FusedUnscale::reset() {
+  norm_.reset();
+  scale_ = clip_ = 1.0;
+  pending_ = false;
+}
+
+void MaterializedUnscale::enter() {
+  for (TrainedParam* each : table_.with_masters()) each->param.mutable_grad().reset();
+  for (TrainedParam* each : table_.native()) each->aside = std::exchange(each->param.mutable_grad(), at::Tensor());
+}
+
+bool MaterializedUnscale::model_has_grads() const {
+  const auto params = table_.all();
+  return std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return has_nonzero(each->param.grad()); });
+}
+
+// Zeros stay gradients: an optimizer with momentum steps by them. Gradients that the program has put into masters stay.
+void MaterializedUnscale::follow_model() {
+  bool any_dropped = false;
+  for (TrainedParam* each : table_.with_masters()) {
+    at::Tensor& master_grad = each->master.mutable_grad();
+    const at::Tensor& grad = each->param.grad();
+    const bool is_of_the_model = master_grad.defined() && each->taken.same_memory(master_grad);
+    if (!is_of_the_model || !each->mark.was_dropped(grad)) continue;
+    grad.defined() ? master_grad.zero_() : master_grad = at::Tensor();
+    each->mark = GradSnapshot(grad);
+    any_dropped = true;
+  }
+  if (!any_dropped || model_has_grads()) return;
+  for (TrainedParam* each : table_.with_masters()) {
+    if (!each->mark.defined() && each->taken.same_memory(each->master.grad())) each->drop_master_grad();
+  }
+}
+
+void MaterializedUnscale::exit(LossScaler& scaler) {
+  unscale_into_masters(scaler);
+  unscale_native(scaler);
+  mark_grads();
+}
+
+void MaterializedUnscale::unscale_into_masters(LossScaler& scaler) {
+  std::vector<at::Tensor> fresh, fresh_masters, again, again_masters;
+  for (TrainedParam* each : table_.with_masters()) {
+    const at::Tensor& grad = each->param.grad();
+    if (!grad.defined()) continue;
+    at::Tensor& master_grad = each->master.mutable_grad();
+    const bool accumulates = master_grad.defined();
+    if (!accumulates) master_grad = each->new_master_grad();
+    (accumulates ? again : fresh).push_back(in_layout_of(grad, master_grad));
+    (accumulates ? again_masters : fresh_masters).push_back(master_grad);
+  }
+  scaler.unscale(fresh, fresh_masters);
+  scaler.unscale_with_stashed(again, again_masters, again_masters);
+}
+
+void MaterializedUnscale::unscale_native(LossScaler& scaler) {
+  PassGrads grads;
+  for (TrainedParam* each : table_.native()) grads.add(each->param, std::exchange(each->aside, at::Tensor()));
+  scaler.unscale(grads.fresh, grads.fresh);
+  scaler.unscale_with_stashed(grads.again, grads.stashed, grads.again);
+}
+
+void MaterializedUnscale::mark_grads() {
+  for (TrainedParam* each : table_.with_masters()) {
+    each->mark = GradSnapshot(each->param.grad());
+    each->taken = TensorVersion(each->master.grad());
+  }
+}
+
+void MaterializedUnscale::abandon() {
+  for (TrainedParam* each : table_.with_masters()) {
+    each->param.mutable_grad().reset();
+    each->mark = {};
+  }
+  for (TrainedParam* each : table_.native()) each->param.mutable_grad() = std::exchange(each->aside, at::Tensor());
+}
+
+void ShardedUnscale::begin(std::shared_ptr<GradShards> shards, bool held, const LossScaler& scaler) {
+  shards_ = std::move(shards);
+  shards_->begin_pass(held, scaler.checks_overflow());
+}
+
+void ShardedUnscale::exit(LossScaler& scaler) {
+  shards_->end_pass(scaler.loss_scale());
+  if (scaler.checks_overflow() && shards_->pass_overflowed()) scaler.check({shards_->norm()});
+}
+
+void ShardedUnscale::drop() {
+  if (shards_) shards_->drop();
+}
+
+void DelayedPasses::enter() {
+  std::vector<at::Tensor> kept;
+  for (TrainedParam* each : table_.all()) {
+    at::Tensor& grad = each->param.mutable_grad();
+    if (!grad.defined()) continue;
+    if (is_behind(each->param)) {
+      kept.push_back(grad = dense(grad));
+    } else {
+      each->waiting = std::exchange(grad, at::Tensor());
+    }
+  }
+  const at::NoGradGuard no_grad;
+  scale_all(kept, next_scale_ / scale_);
+}
+
+// What was reduced before passes within no_sync stays aside until theirs is reduced, too: it would count once for each rank.
+// Sparse gradients are refused at the end of the block.
+void DelayedPasses::join(double scale) {
+  const auto params = table_.all();
+  const bool is_within_no_sync =
+      std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return has_unreduced_grad(each->param); });
+  PassGrads grads;
+  for (TrainedParam* each : params) {
+    at::Tensor& grad = each->param.mutable_grad();
+    const bool stays = (is_within_no_sync && is_behind(each->param)) || (grad.defined() && grad.is_sparse());
+    if (stays || !each->waiting.defined()) continue;
+    each->joined = dense(std::exchange(each->waiting, at::Tensor()));
+    grads.add(each->param, grad.defined() ? each->joined : each->joined.clone());
+  }
+  scale_all(grads.older, scale / scale_);
+  // Overflow of either side stays in the sums, where unscaling finds it.
+  if (!grads.again.empty()) {
+    kernels::multi_tensor_axpby(unread_flag(grads.again.front()), grads.again, grads.stashed, grads.again, 1.0, scale / scale_,
+                                kernels::CheckArg::both);
+  }
+}
+
+void DelayedPasses::exit(LossScaler& scaler) {
+  join(scaler.loss_scale());
+  std::vector<at::Tensor> still_waiting;
+  for (TrainedParam* each : table_.all()) {
+    each->joined.reset();
+    if (each->waiting.defined()) still_waiting.push_back(each->waiting = dense(each->waiting));
+  }
+  scale_all(still_waiting, scaler.loss_scale() / scale_);
+}
+
+void DelayedPasses::abandon() {
+  for (TrainedParam* each : table_.all()) {
+    at::Tensor& before = each->joined.defined() ? each->joined : each->waiting;
+    each->param.mutable_grad() = std::exchange(before, at::Tensor());
+  }
+}
+
+}  // namespace apex::amp::detail

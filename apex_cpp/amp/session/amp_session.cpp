@@ -1,0 +1,200 @@
+#include <apex_cpp/amp/session/amp_session.h>
+
+#include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
+
+#include <ATen/core/grad_mode.h>
+
+#include <atomic>
+#include <iomanip>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+
+namespace apex::amp::detail {
+namespace {
+
+struct Current {
+  std::mutex mutex;
+  std::shared_ptr<Session> session;
+};
+
+Current& current() {
+  static Current instance;
+  return instance;
+}
+
+}  // namespace
+
+Session::Session(opt_levels::Settings wanted) : settings(std::move(wanted)) {
+  if (!enabled()) return;
+  for (int64_t i = 0; i < settings.num_losses; ++i) {
+    scalers.emplace_back(settings.properties.loss_scale, settings.min_loss_scale, settings.max_loss_scale,
+                         settings.skip_nonfinite);
+  }
+}
+
+std::string Session::name_of(const at::Tensor& parameter) const {
+  return parameter_names->has(parameter) ? "'" + plain_name_of(parameter) + "'" : plain_name_of(parameter);
+}
+
+std::string Session::plain_name_of(const at::Tensor& parameter) const {
+  if (const auto* name = parameter_names->find(parameter)) return *name;
+  std::ostringstream description;
+  description << "of shape " << parameter.sizes() << " (in no initialized model)";
+  return description.str();
+}
+
+void Session::clear_cast_cache() const {
+  if (cast_rules) cast_rules->cache().clear();
+}
+
+at::Tensor Session::master_of(const at::Tensor& parameter) const {
+  for (const auto& weak : optimizers) {
+    if (const auto optimizer = weak.lock()) {
+      const at::Tensor master = optimizer->master_of(parameter);
+      if (master.defined()) return master;
+    }
+  }
+  return {};
+}
+
+LossScaler& Session::scaler(int64_t loss_id) {
+  TORCH_CHECK_INDEX(loss_id >= 0 && loss_id < static_cast<int64_t>(scalers.size()), "loss_id ", loss_id,
+                    " is out of range: amp was initialized with num_losses=", scalers.size(),
+                    ". Set InitializeOptions().num_losses to the number of losses.");
+  return scalers[loss_id];
+}
+
+void assign(at::Tensor tensor, const at::Tensor& value, const Session* session) {
+  const at::NoGradGuard no_grad;
+  tensor.copy_(value);
+  const at::Tensor master = session ? session->master_of(tensor) : at::Tensor();
+  if (master.defined()) master.copy_(value);
+}
+
+std::shared_ptr<Session> current_session() {
+  std::lock_guard<std::mutex> lock(current().mutex);
+  return current().session;
+}
+
+void set_current_session(std::shared_ptr<Session> session) {
+  std::lock_guard<std::mutex> lock(current().mutex);
+  set_newest_parameter_names(session ? session->parameter_names : nullptr);
+  current().session = std::move(session);
+}
+
+Session& require_session(const char* caller) {
+  const auto session = current_session();
+  TORCH_CHECK(session, "amp::", caller, " was called before amp::initialize. Call amp::initialize first.");
+  return *session;  // kept alive by the global
+}
+
+Session& require_enabled_session(const char* caller) {
+  auto& session = require_session(caller);
+  TORCH_CHECK(session.enabled(), "amp::", caller,
+              " was called after amp::initialize(enabled=false): there are no loss scalers.");
+  return session;
+}
+
+namespace {
+
+struct Casts {
+  std::mutex mutex;
+  WeakTensorMap<std::weak_ptr<Session>> sessions;
+};
+
+Casts& casts() {
+  static Casts instance;
+  return instance;
+}
+
+void retire_optimizers(const Session& session, const at::Tensor& param) {
+  for (const auto& weak : session.optimizers) {
+    const auto optimizer = weak.lock();
+    if (optimizer && optimizer->master_of(param).defined()) optimizer->retire();
+  }
+}
+
+}  // namespace
+
+bool was_cast_by_amp(const at::Tensor& tensor) {
+  const std::lock_guard<std::mutex> lock(casts().mutex);
+  return casts().sessions.has(tensor);
+}
+
+std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor) {
+  const std::lock_guard<std::mutex> lock(casts().mutex);
+  const auto* found = casts().sessions.find(tensor);
+  return found ? found->lock() : nullptr;
+}
+
+void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session) {
+  const std::lock_guard<std::mutex> lock(casts().mutex);
+  for (const auto& [name, tensor] : tensors_of(module)) casts().sessions.set(tensor, session);
+}
+
+void undo_earlier_casts(torch::nn::Module& module, CastsInPlace& to_float32) {
+  for (auto& [name, tensor] : tensors_of(module)) {
+    if (!was_cast_by_amp(tensor)) continue;
+    if (const auto session = session_that_cast(tensor)) retire_optimizers(*session, tensor);
+    if (!is_low_precision(tensor.scalar_type())) continue;
+    tensor.mutable_grad().reset();
+    to_float32.cast(tensor);
+  }
+}
+
+void forget_dead_tensors() {
+  const std::lock_guard<std::mutex> lock(casts().mutex);
+  casts().sessions.drop_expired();
+}
+
+namespace {
+
+constexpr int kColumn = 22;
+
+std::atomic<bool> prints_properties{true};
+
+void print_row(const std::string& name, const std::string& value) {
+  std::cout << "  " << std::left << std::setw(kColumn) << name << " : " << value << "\n";
+}
+
+void print_table(const opt_levels::Properties& properties) {
+  for (const auto& [name, value] : opt_levels::describe(properties)) print_row(name, value);
+}
+
+}  // namespace
+
+void let_print_properties(bool on) { prints_properties = on; }
+
+void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings) {
+  if (settings.verbosity <= 0 || !prints_properties) return;
+  std::cout << "amp: opt level " << level.name() << ": " << level.description() << "\n"
+            << "Properties that the level sets:\n";
+  print_table(level.preset());
+  std::cout << "Properties in force, with overrides:\n";
+  print_table(settings.properties);
+  if (settings.skip_nonfinite) print_row("skip_nonfinite", "true");  // Apex's block ends before
+  std::cout << std::flush;
+}
+
+void print_cpu_compute(const opt_levels::Settings& settings, c10::ScalarType type, bool in_float32, const std::string& reason) {
+  if (settings.verbosity <= 0 || !prints_properties) return;
+  std::cout << "amp: " << type << " operators on the CPU " << (in_float32 ? "compute in FP32" : "are native") << ": " << reason
+            << std::endl;
+}
+
+void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now) {
+  if (session.settings.verbosity <= 0) return;
+  std::cout << "amp: gradient overflow: " << describe(overflow.grad)
+            << (overflow.nonfinite_loss ? ", of a loss that is not finite" : "") << ". Skipping step, loss scaler "
+            << overflow.loss_id << " was at loss scale " << overflow.scale_before << " and is at " << scale_now << std::endl;
+}
+
+void print_line(const std::string& text) {
+  const auto session = current_session();
+  if (prints_properties && session && session->settings.verbosity > 0) std::cout << "amp: " << text << std::endl;
+}
+
+}  // namespace apex::amp::detail

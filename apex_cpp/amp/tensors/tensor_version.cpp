@@ -1,0 +1,98 @@
+#include <apex_cpp/amp/tensors/tensor_version.h>
+
+#include <apex_cpp/amp/tensors/gradients.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/COW.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstring>
+
+namespace apex::amp::detail {
+namespace {
+
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+}  // namespace
+
+TensorVersion::TensorVersion(const at::Tensor& tensor) {
+  if (!memory_of(tensor)) return;
+  version_ = version_of(tensor);
+  memory_ = tensor.storage().getWeakStorageImpl();
+}
+
+bool TensorVersion::same_memory(const at::Tensor& tensor) const {
+  return memory_ && memory_->_unsafe_get_target() == memory_of(tensor);
+}
+
+bool TensorVersion::still(const at::Tensor& tensor) const { return same_memory(tensor) && version_of(tensor) == version_; }
+
+c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  const bool has_memory = tensor.defined() && tensor.has_storage();
+  return has_memory ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
+namespace {
+
+// torch copies shared memory of a GPU on the default stream, unordered with what writes the gradient on another.
+bool may_share(const at::Tensor& grad) {
+  if (!memory_of(grad) || !grad.is_cuda()) return memory_of(grad) != nullptr;
+  const c10::impl::VirtualGuardImpl device(grad.device().type());
+  return device.getStream(grad.device()) == device.getDefaultStream(grad.device());
+}
+
+bool is_shared(const at::Tensor& tensor) { return c10::impl::cow::is_cow_data_ptr(memory_of(tensor)->data_ptr()); }
+
+}  // namespace
+
+GradSnapshot::GradSnapshot(const at::Tensor& grad) : defined_(grad.defined()), trace_(grad) {
+  if (may_share(grad)) values_ = c10::impl::cow::lazy_clone_storage(*memory_of(grad));
+  shares_memory_ = values_ != nullptr;
+}
+
+bool GradSnapshot::still(const at::Tensor& grad) const { return trace_.still(grad) && (!shares_memory_ || is_shared(grad)); }
+
+bool GradSnapshot::was_changed(const at::Tensor& grad) const {
+  const at::NoGradGuard no_grad;
+  return !still(grad) && has_nonzero(grad) && !has_values_of(grad);
+}
+
+bool GradSnapshot::was_dropped(const at::Tensor& grad) const {
+  const at::NoGradGuard no_grad;
+  if (!defined_ || !grad.defined()) return defined_;
+  if (still(grad) || has_nonzero(grad)) return false;
+  return !trace_.still(grad) || !has_values_of(grad);  // zeros written over zeros are a zero_grad, too
+}
+
+bool GradSnapshot::has_values_of(const at::Tensor& grad) const {
+  if (!values_ || !same_memory(grad)) return false;
+  const at::Tensor then =
+      at::empty({0}, grad.options()).set_(c10::Storage(values_), grad.storage_offset(), grad.sizes(), grad.strides());
+  return at::allclose(grad, then, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
+}
+
+namespace {
+
+// A cache line each: little beside a step, which reads and writes all of the tensor.
+constexpr int64_t kSamples = 128;
+
+}  // namespace
+
+uint64_t ValueFingerprint::hash_of(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || tensor.element_size() != sizeof(uint16_t) || !tensor.is_non_overlapping_and_dense()) return 0;
+  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  const int64_t numel = tensor.numel(), step = (numel + kSamples - 1) / kSamples;
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 16 bits at a time
+  for (int64_t i = 0; i < numel; i += step) {
+    uint16_t value = 0;
+    std::memcpy(&value, bytes + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
+    hash = (hash ^ value) * 0x100000001b3;
+  }
+  return hash;
+}
+
+}  // namespace apex::amp::detail

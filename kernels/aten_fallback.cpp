@@ -1,0 +1,121 @@
+#include "kernels/aten_fallback.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+#include <vector>
+
+#include "kernels/rules/rule.h"
+
+namespace apex::kernels::aten {
+namespace {
+
+// The memory of a dense tensor from start to end.
+at::Tensor flat(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
+
+at::ScalarType math_dtype(const plan::Group& group) { return group.has_double() ? at::kDouble : at::kFloat; }
+
+at::Tensor any(const plan::Group& group, const std::vector<at::Tensor>& flags) {
+  if (flags.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kBool).device(group.device));
+  return at::stack(flags).any();
+}
+
+at::Tensor sum_by_chunks(const at::Tensor& values) {
+  const int64_t whole = values.numel() / plan::kChunkSize * plan::kChunkSize;
+  const at::Tensor sums = values.narrow(0, 0, whole).view({-1, plan::kChunkSize}).sum(1);
+  const at::Tensor rest = values.narrow(0, whole, values.numel() - whole).sum();
+  return at::cat({sums, rest.reshape({1})}).sum(at::kDouble);
+}
+
+// result_of(values) of each row, as float64 at the row's index.
+template <class ResultOf>
+at::Tensor by_index(const plan::Group& group, at::TensorList in, const ResultOf& result_of) {
+  const auto zero = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(group.device));
+  std::vector<at::Tensor> results(in.size(), zero);
+  for (const plan::TensorRow& row : group.rows) results[row.index] = result_of(flat(in[row.index]).to(math_dtype(group)));
+  return at::stack(results);
+}
+
+// By a number, or a tensor without dimensions.
+template <class Factor>
+at::Tensor scale_by(const plan::Group& group, at::TensorList in, at::TensorList out, const Factor& factor) {
+  std::vector<at::Tensor> flags;
+  for (const plan::TensorRow& row : group.rows) {
+    const at::Tensor values = flat(in[row.index]).to(math_dtype(group));
+    flags.push_back(has_nonfinite(values));
+    flat(out[row.index]).copy_(values.mul(factor));
+  }
+  return any(group, flags);
+}
+
+}  // namespace
+
+// As in rules/rule.h, with fewer operators than at::isfinite takes.
+at::Tensor has_nonfinite(const at::Tensor& values) { return values.sub(values).ne(0).any(); }
+
+at::Tensor ordered_sum(const at::Tensor& values) {
+  const int64_t rounds = (values.numel() + rules::kLanes - 1) / rules::kLanes;
+  const at::Tensor padded = at::zeros({rounds, rules::kLanes}, values.options());
+  padded.flatten().narrow(0, 0, values.numel()).copy_(values);
+  at::Tensor lanes = at::zeros({rules::kLanes}, values.options());
+  for (int64_t i = 0; i < rounds; ++i) lanes.add_(padded[i]);
+  for (int64_t width = rules::kLanes / 2; width > 0; width /= 2) {
+    lanes = lanes.narrow(0, 0, width).add(lanes.narrow(0, width, width));
+  }
+  return lanes;
+}
+
+at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out, double factor) {
+  return scale_by(group, in, out, factor);
+}
+
+at::Tensor unscale(const plan::Group& group, at::TensorList in, at::TensorList out, const at::Tensor& inv_scale) {
+  return scale_by(group, in, out, inv_scale.reshape({}).to(group.device, math_dtype(group), /*non_blocking=*/true));
+}
+
+at::Tensor has_nonfinite(const plan::Group& group, at::TensorList in) {
+  std::vector<at::Tensor> flags;
+  for (const plan::TensorRow& row : group.rows) flags.push_back(has_nonfinite(flat(in[row.index])));
+  return any(group, flags);
+}
+
+at::Tensor axpby(const plan::Group& group, at::TensorList x, at::TensorList y, at::TensorList out, double a, double b,
+                 CheckArg check) {
+  std::vector<at::Tensor> flags;
+  for (const plan::TensorRow& row : group.rows) {
+    const at::Tensor x_values = flat(x[row.index]).to(math_dtype(group));
+    const at::Tensor y_values = flat(y[row.index]).to(math_dtype(group));
+    if (check != CheckArg::y) flags.push_back(has_nonfinite(x_values));
+    if (check != CheckArg::x) flags.push_back(has_nonfinite(y_values));
+    flat(out[row.index]).copy_(x_values.mul(a).add(y_values.mul(b)));
+  }
+  return any(group, flags);
+}
+
+void copy(const plan::Group& group, at::TensorList from, at::TensorList to) {
+  for (const plan::TensorRow& row : group.rows) flat(to[row.index]).copy_(flat(from[row.index]));
+}
+
+at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in, const at::Tensor& factor) {
+  const at::Tensor on_device = factor.defined() ? factor.reshape({}).to(group.device, math_dtype(group)) : factor;
+  return by_index(group, in, [&](const at::Tensor& values) {
+    return sum_by_chunks((factor.defined() ? values.mul(on_device) : values).square());
+  });
+}
+
+at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in) {
+  return by_index(group, in, [](const at::Tensor& values) { return values.abs().max().to(at::kDouble); });
+}
+
+// The root of a float32 value, taken in float64 and rounded, is the one that float32 arithmetic has: it never lies near the
+// middle between two float32 values, so that a float64 root that is off by a bit, as at::sqrt may be, does no harm.
+// Sums that float32 cannot hold stay what they are: rounded, they are Inf.
+at::Tensor roots_of(const at::Tensor& sums) {
+  const at::Tensor rounded = sums.to(at::kFloat).to(at::kDouble);
+  return at::minimum(rounded, sums.clamp_min(std::numeric_limits<float>::max())).sqrt().to(at::kFloat);
+}
+
+}  // namespace apex::kernels::aten

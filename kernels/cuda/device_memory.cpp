@@ -1,0 +1,162 @@
+#include "kernels/cuda/device_memory.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace apex::kernels::cuda {
+namespace {
+
+at::TensorOptions bytes_on(c10::Device device) { return at::TensorOptions().dtype(at::kByte).device(device); }
+
+// A stream that nobody else has: one of the pool may be the one that is captured, or be so soon. Never destroyed: a table that
+// a graph keeps may outlive everything else.
+c10::cuda::CUDAStream upload_stream(c10::Device device) {
+  static std::mutex mutex;
+  static auto* const streams = new std::map<c10::DeviceIndex, cudaStream_t>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  cudaStream_t& stream = (*streams)[device.index()];
+  if (stream == nullptr) C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return c10::cuda::getStreamFromExternal(stream, device.index());
+}
+
+}  // namespace
+
+DeviceTable::DeviceTable(const plan::Plan& plan, c10::Device device)
+    : image_(plan, device), home_(c10::cuda::getCurrentCUDAStream(device.index())) {
+  free_released();
+  is_capturing(home_) ? upload_beside_capture(image_.bytes(), device) : upload(image_.bytes(), device);
+  uploaded_.record(home_);
+}
+
+void DeviceTable::upload(const std::vector<std::byte>& bytes, c10::Device device) {
+  memory_ = at::empty({static_cast<int64_t>(bytes.size())}, bytes_on(device));
+  // Pinned, for a copy that the host does not wait for. Its memory is not reused before the copy is done.
+  const at::Tensor staging = at::empty({memory_.numel()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  std::memcpy(staging.mutable_data_ptr(), bytes.data(), bytes.size());
+  memory_.copy_(staging, /*non_blocking=*/true);
+}
+
+// On a stream that is not captured: the table stays as it is however often the graph runs, and calls outside of the graph can
+// use it. So neither memory nor copy may become a part of the graph, and the copy must be done when the graph first runs.
+void DeviceTable::upload_beside_capture(const std::vector<std::byte>& bytes, c10::Device device) {
+  const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
+  home_ = upload_stream(device);
+  const c10::cuda::CUDAStreamGuard beside(home_);
+  memory_ = at::empty({static_cast<int64_t>(bytes.size())}, bytes_on(device));
+  C10_CUDA_CHECK(
+      cudaMemcpyAsync(memory_.mutable_data_ptr(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice, home_.stream()));
+  C10_CUDA_CHECK(cudaStreamSynchronize(home_.stream()));
+}
+
+Table DeviceTable::ready_on(c10::cuda::CUDAStream stream, bool with_scratch) {
+  wait_on(stream);
+  return image_.table_at(memory_.mutable_data_ptr(), with_scratch ? scratch_for(stream) : nullptr);
+}
+
+void DeviceTable::wait_on(c10::cuda::CUDAStream stream) {
+  if (is_capturing(stream)) {
+    // A graph may not wait for an event of the world outside.
+    const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
+    uploaded_.synchronize();
+  } else if (stream != home_) {
+    uploaded_.block(stream);
+    c10::cuda::CUDACachingAllocator::recordStream(memory_.storage().data_ptr(), stream);
+  }
+}
+
+// Zeroed on the stream itself: by a graph at each replay, so that one that was broken off leaves nothing behind.
+void* DeviceTable::scratch_for(c10::cuda::CUDAStream stream) {
+  const auto make = [&] { return at::zeros({static_cast<int64_t>(image_.scratch_size())}, bytes_on(stream.device())); };
+  const bool captured = is_capturing(stream);
+  const at::Tensor scratch = scratch_.of_launch(stream.id(), captured, make);
+  if (captured) keep_with_graph(stream, std::make_shared<at::Tensor>(scratch));
+  return scratch.mutable_data_ptr();
+}
+
+Table table_for_launch(const plan::Groups& plan, c10::cuda::CUDAStream stream, bool with_scratch) {
+  using Tables = std::map<c10::Device, std::shared_ptr<DeviceTable>, bool (*)(c10::Device, c10::Device)>;
+  const auto by_index = [](c10::Device a, c10::Device b) { return a.index() < b.index(); };
+  if (plan->kept_by_driver == nullptr) plan->kept_by_driver = std::make_shared<Tables>(by_index);
+  std::shared_ptr<DeviceTable>& table = (*std::static_pointer_cast<Tables>(plan->kept_by_driver))[stream.device()];
+  if (table == nullptr) table = std::make_shared<DeviceTable>(*plan, stream.device());
+  if (is_capturing(stream)) keep_with_graph(stream, table);
+  return table->ready_on(stream, with_scratch);
+}
+
+namespace {
+
+using Object = std::shared_ptr<const void>;
+
+// Objects whose graphs are gone. CUDA tells so on a thread of its own, where CUDA must not be called: there is no freeing
+// device memory there.
+class Released {
+ public:
+  void add(Object object) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    objects_.push_back(std::move(object));
+  }
+
+  void free_all() {
+    std::vector<Object> objects;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    objects.swap(objects_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Object> objects_;
+};
+
+// Never destroyed: graphs may outlive everything.
+Released& released() {
+  static auto* const all = new Released;
+  return *all;
+}
+
+void CUDART_CB release(void* object) {
+  const std::unique_ptr<Object> owner(static_cast<Object*>(object));
+  released().add(std::move(*owner));
+}
+
+cudaGraph_t captured_graph(c10::cuda::CUDAStream stream) {
+  cudaStreamCaptureStatus status{};
+  unsigned long long id = 0;
+  cudaGraph_t graph = nullptr;
+#if CUDART_VERSION >= 13000
+  C10_CUDA_CHECK(cudaStreamGetCaptureInfo(stream.stream(), &status, &id, &graph));
+#else
+  C10_CUDA_CHECK(cudaStreamGetCaptureInfo_v2(stream.stream(), &status, &id, &graph));
+#endif
+  return graph;
+}
+
+}  // namespace
+
+bool is_capturing(c10::cuda::CUDAStream stream) {
+  cudaStreamCaptureStatus status{};
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void free_released() { released().free_all(); }
+
+void keep_with_graph(c10::cuda::CUDAStream stream, Object object) {
+  free_released();
+  cudaUserObject_t owner = nullptr;
+  auto kept = std::make_unique<Object>(std::move(object));
+  C10_CUDA_CHECK(cudaUserObjectCreate(&owner, kept.get(), release, 1, cudaUserObjectNoDestructorSync));
+  kept.release();
+  C10_CUDA_CHECK(cudaGraphRetainUserObject(captured_graph(stream), owner, 1, cudaGraphUserObjectMove));
+}
+
+}  // namespace apex::kernels::cuda

@@ -1,7 +1,0 @@
-#include "kernels/layers/cpu/make_layers.h"
-
-namespace apex::kernels::layers {
-
-constexpr LayerKernels kAvx512Layers = make_layers();
-
-}  // namespace apex::kernels::layers

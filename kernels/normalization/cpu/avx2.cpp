@@ -1,7 +1,0 @@
-#include "kernels/normalization/cpu/make_rows.h"
-
-namespace apex::kernels::normalization::cpu {
-
-constexpr RowTables kAvx2Rows = make_rows();
-
-}  // namespace apex::kernels::normalization::cpu

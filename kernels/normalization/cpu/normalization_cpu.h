@@ -1,0 +1,49 @@
+#pragma once
+
+#include "kernels/normalization/formulas.h"
+#include "kernels/normalization/normalization.h"
+
+#include <cstdint>
+
+// Work on one row of values that stand in memory next to each other, in tables: one for each instruction set, kind and type.
+// Files that make the tables share nothing else with the rest (see kernels/cpu/isa.h). All give the same bits.
+namespace apex::kernels::normalization::cpu {
+
+template <class Real>
+struct RowKernels {
+  RowStatistics<Real> (*statistics)(const Real* x, int64_t size, Real eps);
+  void (*forward)(const Real* x, RowStatistics<Real> row, const Real* weight, const Real* bias, Real* y, int64_t size);
+  // Writes x_hat, from the input or from the output, and answers the means that grad_input needs.
+  GradMeans<Real> (*means_by_input)(const Real* x, RowStatistics<Real> row, const Real* dy, const Real* weight, Real* x_hat,
+                                    int64_t size);
+  GradMeans<Real> (*means_by_output)(const Real* y, const Real* divisors, const Real* bias, const Real* dy, const Real* weight,
+                                     Real* x_hat, int64_t size);
+  // Writes dx; adds dy * x_hat to weight_sums and dy to bias_sums.
+  void (*gradients)(const Real* dy, const Real* weight, const Real* x_hat, GradMeans<Real> means, Real inv_std, Real* dx,
+                    Real* weight_sums, Real* bias_sums, int64_t size);
+};
+
+template <class Real>
+struct KindTables {
+  RowKernels<Real> layer, rms;
+};
+
+struct RowTables {
+  KindTables<float> of_float;
+  KindTables<double> of_double;
+};
+
+extern const RowTables kPortableRows;
+extern const RowTables kAvx2Rows;
+extern const RowTables kAvx512Rows;
+
+}  // namespace apex::kernels::normalization::cpu
+
+// The driver for CPU tensors. Rows of 16-bit elements are converted to values in a buffer that stays in the caches; rows of the
+// arithmetic's own type are worked on where they are. Any number of threads and any instruction set give the same bits.
+namespace apex::kernels::normalization::cpu {
+
+void forward(const ForwardCall& call);
+void backward(const BackwardCall& call);
+
+}  // namespace apex::kernels::normalization::cpu

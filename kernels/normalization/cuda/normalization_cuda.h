@@ -1,0 +1,76 @@
+#pragma once
+
+#include "kernels/normalization/cuda/columns.h"
+#include "kernels/normalization/normalization.h"
+
+// The driver for CUDA tensors: one launch forward, up to four backward, on the current stream. The same bits as on a CPU.
+namespace apex::kernels::normalization::cuda {
+
+void forward(const ForwardCall& call);
+void backward(const BackwardCall& call);
+
+}  // namespace apex::kernels::normalization::cuda
+
+// Kernel arguments from tensors. No CUDA here: tests on the host use them too.
+namespace apex::kernels::normalization::cuda {
+
+inline Storage storage_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return Storage::half;
+    case at::kBFloat16:
+      return Storage::bfloat16;
+    case at::kDouble:
+      return Storage::float64;
+    default:
+      return Storage::float32;
+  }
+}
+
+// Whether all rows start at a multiple of what a quad is accessed with.
+inline bool by_quads(const at::Tensor& tensor, int64_t size) {
+  const auto bytes = std::min<int64_t>(16, kQuad * static_cast<int64_t>(tensor.element_size()));
+  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  return size % kQuad == 0 && address % static_cast<uintptr_t>(bytes) == 0;
+}
+
+inline Source source_of(const at::Tensor& tensor, int64_t size) {
+  if (!tensor.defined()) return {nullptr, Storage::float32, false};
+  return {tensor.const_data_ptr(), storage_of(tensor.scalar_type()), by_quads(tensor, size)};
+}
+
+inline Target target_of(const at::Tensor& tensor, int64_t size) {
+  return {tensor.mutable_data_ptr(), storage_of(tensor.scalar_type()), by_quads(tensor, size)};
+}
+
+template <class Real>
+ForwardArgs<Real> forward_args(const ForwardCall& call) {
+  const int64_t size = call.shape.size;
+  return {call.shape.rows,
+          size,
+          source_of(call.input, size),
+          source_of(call.affine.weight, size),
+          source_of(call.affine.bias, size),
+          target_of(call.out.output, size),
+          call.out.mean.defined() ? call.out.mean.mutable_data_ptr<Real>() : nullptr,
+          call.out.inv_std.mutable_data_ptr<Real>(),
+          static_cast<Real>(call.eps)};
+}
+
+template <class Real>
+BackwardArgs<Real> backward_args(const BackwardCall& call) {
+  const int64_t size = call.shape.size;
+  return {call.shape.rows,
+          size,
+          source_of(call.grad_output, size),
+          source_of(call.saved.input_or_output, size),
+          source_of(call.affine.weight, size),
+          source_of(call.affine.bias, size),
+          call.saved.mean.defined() ? call.saved.mean.const_data_ptr<Real>() : nullptr,
+          call.saved.inv_std.const_data_ptr<Real>(),
+          call.saved.is_output,
+          static_cast<Real>(call.saved.eps),
+          call.out.input.defined() ? target_of(call.out.input, size) : Target{nullptr, Storage::float32, false}};
+}
+
+}  // namespace apex::kernels::normalization::cuda

@@ -1,0 +1,98 @@
+#include "kernels/statistics/cpu/statistics_cpu.h"
+
+#include <thrust/execution_policy.h>
+#include <thrust/system/omp/execution_policy.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/statistics/bins.h"
+#include "kernels/statistics/passes.h"
+#include "kernels/statistics/statistics.h"
+
+namespace apex::kernels::statistics::cpu {
+namespace {
+
+template <class Real>
+AddBlock<Real> current_add_block() {
+  const BlockTable& table = kernels::cpu::of_current_isa<kPortableBlocks, kAvx2Blocks, kAvx512Blocks>();
+  if constexpr (std::is_same_v<Real, float>) {
+    return table.of_float;
+  } else {
+    return table.of_double;
+  }
+}
+
+// Reads a tile block by block. Values that are not Real in memory are converted in a buffer that stays in the caches.
+template <class Real>
+struct ReduceTile {
+  Job job;
+  int64_t element_size;
+  kernels::cpu::Reader<Real> read;
+  AddBlock<Real> add_block;
+
+  void operator()(int64_t index) const {
+    const Tile tile = tile_at(job, index);
+    const auto state = std::make_unique<TileState<Real>>();
+    add_values(static_cast<const char*>(job.rows[tile.tensor].data), tile, *state);
+    for (int i = 0; i < kLanes; ++i) {
+      job.lanes[index * kLanes + i] = {state->sums[i], state->squares[i], value_of<Real>(state->largest[i])};
+    }
+    int64_t* const table = job.counts + tile.tensor * kBins<Real>;
+    for (int bin = 0; bin < kBins<Real>; ++bin) {
+      uint32_t count = 0;
+      for (const auto& counts : state->counts) count += counts[bin];
+      if (count != 0) add_count(table + bin, count);
+    }
+  }
+
+  void add_values(const char* data, const Tile& tile, TileState<Real>& state) const {
+    alignas(64) Real buffer[kBlock];
+    for (int64_t begin = tile.begin; begin < tile.end; begin += kBlock) {
+      const auto size = static_cast<int>(std::min<int64_t>(kBlock, tile.end - begin));
+      const char* const stored = data + begin * element_size;
+      if (read != nullptr) read(stored, buffer, size);
+      add_block(read != nullptr ? buffer : reinterpret_cast<const Real*>(stored), size, state);
+    }
+  }
+};
+
+// A block of a GPU, its threads one after the other.
+struct OneByOne {
+  void barrier() const {}
+  template <class Work>
+  void each_thread(const Work& work) const {
+    for (int lane = 0; lane < kLanes; ++lane) work(lane);
+  }
+};
+
+template <class Stored>
+struct ReadTileByLanes {
+  Job job;
+  void operator()(int64_t index) const {
+    uint32_t counts[kBins<ComputesIn<Stored>>];
+    read_tile<Stored>(OneByOne{}, job, index, counts);
+  }
+};
+
+template <class Real>
+void run_as(at::ScalarType dtype, const Job& job) {
+  const ReduceTile<Real> reduce{job, static_cast<int64_t>(c10::elementSize(dtype)), kernels::cpu::reader<Real>(dtype),
+                                current_add_block<Real>()};
+  // Threads that are asked for one tile cost more than they save.
+  job.tiles > 1 ? run_passes(thrust::omp::par, job, reduce) : run_passes(thrust::seq, job, reduce);
+}
+
+}  // namespace
+
+void run(at::ScalarType dtype, const Job& job) {
+  dtype == at::kDouble ? run_as<double>(dtype, job) : run_as<float>(dtype, job);
+}
+
+void run_by_lanes(at::ScalarType dtype, const Job& job) {
+  with_dtype(dtype, [&](auto stored) { run_passes(thrust::omp::par, job, ReadTileByLanes<decltype(stored)>{job}); });
+}
+
+}  // namespace apex::kernels::statistics::cpu
