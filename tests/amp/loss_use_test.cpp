@@ -1,4 +1,4 @@
-// A block whose scaled loss was not used, and gradients of optimizers that the block was not given.
+// A block whose scaled loss was not used, and gradients of optimizers that the block was not given (SL-15).
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"

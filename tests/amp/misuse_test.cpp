@@ -138,7 +138,7 @@ TEST_F(Misuse, TheSameOptimizerTwiceIsRejected) {
   expect_rejected("twice", [&] { (void)amp::initialize(model, std::tie(optimizer, optimizer), "O2", quiet()); });
 }
 
-TEST_F(Misuse, Sl01ScaleLossBeforeInitialize) {
+TEST_F(Misuse, Sl01ScaleLossBeforeInitialize) {  // SD-02
   const Tensor loss = model->forward(features()).sum();
   expect_rejected("amp::initialize", [&] { (void)amp::scale_loss(loss, optimizer); });
   EXPECT_TRUE(contains(message_of([] { (void)amp::state_dict(); }), "amp::initialize"));
@@ -194,7 +194,7 @@ TEST_F(Misuse, StepAndClipInsideTheBlock) {
   EXPECT_TRUE(contains(message_of([&opt = opt] { amp::clip_grad_norm_(opt, 1.0); }), "inside a scale_loss block"));
 }
 
-TEST_F(Misuse, ALossIdOutOfRangeIsAnIndexError) {
+TEST_F(Misuse, ALossIdOutOfRangeIsAnIndexError) {  // SL-03
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
   const Tensor loss = net->forward(features()).sum();
   for (int64_t id : {-1, 1, 99}) {

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Levels, ModelAtLevel,
                                            LevelDtypes{"O5", torch::kBFloat16, torch::kFloat, torch::kBFloat16}),
                          [](const auto& test) { return test.param.level; });
 
-TEST_F(ModelHandle, ParametersKeepTheirTensorImpl) {
+TEST_F(ModelHandle, ParametersKeepTheirTensorImpl) {  // INIT-10
   Mlp model;
   std::vector<at::TensorImpl*> before;
   for (const auto& p : model->parameters()) before.push_back(p.unsafeGetTensorImpl());
@@ -118,7 +118,7 @@ TEST_F(ModelHandle, Rnn04RecurrentNetworksTrainAfterTheCast) {
 
 // ---- the forms a model comes in ----
 
-TEST_F(ModelHandle, Init21HolderSharedPointerAndPlainStruct) {
+TEST_F(ModelHandle, Init21HolderSharedPointerAndPlainStruct) {  // CHK-02, CHK-05
   Mlp holder;
   auto from_holder = amp::initialize(holder, "O2", quiet());
   static_assert(std::is_same_v<decltype(from_holder), amp::Model<Mlp>>);

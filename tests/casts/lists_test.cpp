@@ -248,7 +248,7 @@ TEST_F(Lists, AnUnknownOperatorStopsInitializeBeforeAnythingChanges) {
   EXPECT_EQ(torch::mm(single, single).dtype(), torch::kFloat);
 }
 
-TEST_F(Lists, AllowBannedRunsInFloat32) {  // O1-40, BUG-16
+TEST_F(Lists, AllowBannedRunsInFloat32) {  // O1-01, O1-40, BUG-16
   auto net = amp::initialize(model, "O1", quiet());
   const std::string message = message_of([&] { torch::binary_cross_entropy(half, half); });
   EXPECT_TRUE(contains(message, "binary_cross_entropy_with_logits"));

@@ -80,7 +80,7 @@ TEST_F(CastScope, DisableCastsHoldsForWhatAnOperatorIsMadeOf) {
   EXPECT_EQ(torch::logsumexp(half, 1).scalar_type(), torch::kHalf) << "in whose inside exp_ is called";
 }
 
-TEST_F(CastScope, AHandleCastsOnAnyThread) {
+TEST_F(CastScope, AHandleCastsOnAnyThread) {  // MODEL-06: outputs stay 16-bit
   auto net = amp::initialize(model, "O1", quiet());
   EXPECT_EQ(on_another_thread([&] { return net->forward(features()).scalar_type(); }), torch::kHalf);
   EXPECT_EQ(on_another_thread([&] { return model->forward(features()).scalar_type(); }), torch::kFloat);

@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Levels, DdpOverflowCases,
                                            OverflowCase{"O2", Opt::fused_adam_in_fused_order, false},
                                            OverflowCase{"O2", Opt::fused_adam_in_fused_order, true}));
 
-TEST_F(DdpOverflow, OverflowIsPrintedWithItsRank) {
+TEST_F(DdpOverflow, OverflowIsPrintedWithItsRank) {  // PRINT-03: on every rank
   WholeNumbers model;
   torch::optim::SGD sgd(model->parameters(), 0.1);
   ::testing::internal::CaptureStdout();

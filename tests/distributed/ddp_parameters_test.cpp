@@ -21,7 +21,7 @@ using apex::testing::WholeNumbers;
 using apex::testing::world_size;
 using torch::Tensor;
 
-TEST(Ddp, NamesUnusedParametersOnEveryRank_BUG_23) {
+TEST(Ddp, NamesUnusedParametersOnEveryRank_DDP_05_BUG_23) {
   for (const bool at_first : {true, false}) {
     TwoBranches net;
     auto ddp = DistributedDataParallel(net, Options().message_size(1));

@@ -165,7 +165,7 @@ TEST_F(KnownBugs, Bug10ResumingAtO2ContinuesBitForBit) {
   EXPECT_EQ(bytes_of(opt2), bytes_of(opt));
 }
 
-TEST_F(KnownBugs, Bug11AModelIsInitializedLoadedAndRunOnACpu) {
+TEST_F(KnownBugs, Bug11AModelIsInitializedLoadedAndRunOnACpu) {  // CHK-09
   Mlp trained, model;
   const auto file = saved(trained);
   auto net = amp::initialize(model, "O2", quiet());

@@ -202,7 +202,7 @@ TEST_F(MasterRules, AGradientOfAnotherLayoutIsUnscaledElementByElement) {
   }
 }
 
-TEST_F(MasterRules, MasterWeightsCanBeSwitchedOffAndOn) {
+TEST_F(MasterRules, Opt03MasterWeightsCanBeSwitchedOffAndOn) {
   Mlp with, without;
   torch::optim::SGD a(with->parameters(), 0.1), b(without->parameters(), 0.1);
   auto [net_a, opt_a] = amp::initialize(with, a, "O3", quiet().master_weights(true));

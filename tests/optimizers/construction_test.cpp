@@ -101,6 +101,7 @@ TEST(Rejections, NovoGradsNormTypeIsAnErrorOfTheFirstStep) {
   EXPECT_TRUE(same_bytes(before, copies_of(params)));
 }
 
+// FOPT-12
 TEST(Rejections, MixedPrecisionLambTakesOneDtypePerGroup) {
   auto params = make_params(1);
   params.push_back(values({3}, 9, at::kHalf).requires_grad_());

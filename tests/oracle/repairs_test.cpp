@@ -63,7 +63,7 @@ TEST(RepairFile, AnEntryGoesByFeatureNotByName) {
 Repairs entry_for(const std::string& when, const std::string& effect = "") {
   const std::string expect = effect.empty() ? "[]" : "[\"" + effect + "\"]";
   return Repairs::parse(
-      "{\"events\": [{\"when\": " + when + ", \"expect\": " + expect + ", \"item\": \"BUG-99\", \"reason\": \"test\"}]}",
+      "{\"events\": [{\"when\": " + when + ", \"expect\": " + expect + ", \"item\": \"FAKE-1\", \"reason\": \"test\"}]}",
       "test");
 }
 
@@ -153,7 +153,7 @@ TEST(RepairFile, TheScaleOfAPassIsKnownUntilTheStep) {
 }
 
 constexpr const char* kImagined = R"({"events": [{"when": {"event": "imagined*", "masters": "true"}, "expect": ["values_apart"],
-  "item": "BUG-99", "reason": "imagined"}]})";
+  "item": "FAKE-1", "reason": "imagined"}]})";
 
 TEST(RepairFile, AnEntryThatMatchesNothingIsReported) {
   Report report{Repairs::parse(kImagined, "imagined")};
@@ -162,7 +162,7 @@ TEST(RepairFile, AnEntryThatMatchesNothingIsReported) {
   testing::internal::CaptureStdout();
   EXPECT_EQ(report.summary(/*expect_all_repairs=*/true), 1);
   const std::string text = testing::internal::GetCapturedStdout();
-  EXPECT_NE(text.find("BUG-99 (event imagined*, masters true) matches nothing"), std::string::npos) << text;
+  EXPECT_NE(text.find("FAKE-1 (event imagined*, masters true) matches nothing"), std::string::npos) << text;
 }
 
 TEST(RepairFile, AllFeaturesOfAnEntryMustMatch) {

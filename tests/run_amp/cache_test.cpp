@@ -44,7 +44,7 @@ class TestCache : public RunAmp {
     torch::optim::SGD sgd(module->parameters(), 1.0);
     auto [net, optimizer] =
         amp::initialize(module, sgd, GetParam().level, amp::InitializeOptions().loss_scale(4.0).verbosity(0));
-    // `initialize` refuses a 16-bit model (CHK-08); Apex's test switches that check off.
+    // `initialize` refuses a 16-bit model (CHK-08); Apex's test switches that check off (CHK-11).
     if (weight_type == Weight::fp16) module->weight.set_data(module->weight.data().to(low()));
 
     training_step(module, net, optimizer);

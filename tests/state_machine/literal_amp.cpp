@@ -288,7 +288,7 @@ void LiteralAmp::step(int index) {
   }
   StepState result;
   result.loss_scale = state_.steps[index].loss_scale;
-  if (optimizer.skip) {  // SL-12
+  if (optimizer.skip) {  // SL-12, BWD-40
     result.skipped = result.names_gradient = true;
     result.loss_id = optimizer.skip->loss_id;
     result.scale_before = optimizer.skip->scale_before;

@@ -81,6 +81,7 @@ void add_powers(CastCalls& calls) {
   calls["Tensor.__pow__ (tensor, tensor)"] = calls.at("Tensor.pow (tensor, tensor)");
   calls["Tensor.__rpow__"] = {kOne, [](Tensors& x) { return at::pow(2, x[0]); }};
   calls["Tensor.pow_ (tensor, number)"] = {kOne, [](Tensors& x) { return x[0].pow_(3); }, false};
+  // O1-31
   calls["Tensor.pow_ (tensor, tensor)"] = {kTwo, [](Tensors& x) { return x[0].pow_(x[1]); }, false};
 }
 

@@ -17,7 +17,7 @@ using Features = std::map<std::string, std::string>;
 struct Repair {
   Features when;     // matches a place that has all of these; values may hold * and ?
   Json expect;       // what holds instead; its form depends on the kind of entry
-  std::string item;  // of apex-behaviour, or "C++"
+  std::string item;  // id of a rule in apex_cpp/apex_behaviour.md, or "C++"
   std::string reason;
   bool unseen = false;  // no committed recording has such a place
   mutable bool used = false;
