@@ -126,7 +126,7 @@ void LiteralAmp::backward(const Event& event) {
 }
 
 void LiteralAmp::end_block(const Event& event) {
-  if (event.throws) {  // SL-14, PORT: the gradients of before come back
+  if (event.throws) {  // SL-14, apex_cpp: earlier gradients come back
     return each_listed(event, [&](Optimizer& optimizer, auto&) { abandon(optimizer); });
   }
   if (event.delay_unscale) {  // SL-07
@@ -145,7 +145,7 @@ void LiteralAmp::end_block(const Event& event) {
     optimizer.params_have_scaled_gradients = false;
   });
   const bool should_skip = !event.delay_overflow_check && update_scale(scaler);  // SL-10
-  if (state_.threw) {  // BUG-03, PORT: an error in place of a scale of nothing
+  if (state_.threw) {  // BUG-03, apex_cpp: an error in place of a scale of 0
     return each_listed(event, [&](Optimizer& optimizer, auto&) { zero_grad(optimizer, /*set_to_none=*/true); });
   }
   each_listed(event, [&](Optimizer& optimizer, StepState& result) {
@@ -154,8 +154,8 @@ void LiteralAmp::end_block(const Event& event) {
   });
 }
 
-// PORT: gradients that were zeroed in the model are zeros in the masters, those that were dropped are dropped; where none is
-// left in the model, those of earlier passes go, too.
+// apex_cpp: a gradient that was zeroed in the model is zeroed in the master, and one that was dropped is dropped. If the model
+// has no gradient left, the masters drop those of earlier passes, too.
 void LiteralAmp::follow_model(const Optimizer& optimizer) {
   if (!has_masters() || in_fused_order(optimizer)) return;
   bool any_dropped = false;
@@ -183,7 +183,7 @@ void LiteralAmp::prepare(Optimizer& optimizer) {
       grad = {};
       continue;
     }
-    // BWD-02, BWD-03. PORT: in the fused order gradients that a step has used do not come back.
+    // BWD-02, BWD-03. apex_cpp: in the fused order gradients that a step has used do not come back.
     const bool used_up = has_masters() && !optimizer.scale_set_by_backward;
     optimizer.stash[param] = used_up ? Gradient{} : grad;
     grad = {};
@@ -191,7 +191,7 @@ void LiteralAmp::prepare(Optimizer& optimizer) {
   for (int param : optimizer.floats) optimizer.stash[param] = std::exchange(state_.params[param].grad, Gradient{});
 }
 
-// SL-09, PORT: gradients of delayed passes wait beside the pass, so that a scale that moved in between does no harm.
+// SL-09, apex_cpp: gradients of delayed passes wait beside the pass, so that the scale may change in between.
 void LiteralAmp::put_waiting_aside(Optimizer& optimizer) {
   for (const auto* params : {&optimizer.halves, &optimizer.floats}) {
     for (int param : *params) optimizer.waiting[param] = std::exchange(state_.params[param].grad, Gradient{});
@@ -246,7 +246,7 @@ bool LiteralAmp::update_scale(ScalerState& scaler) {
   ++scaler.updates;
   scaler.skipped_in_a_row = 0;
   ++scaler.unskipped;
-  // SCALE-09. PORT: a count past the window, which a saved state may have, lets the scale grow, too.
+  // SCALE-09. apex_cpp: a count past the window, which a saved state may have, lets the scale grow, too.
   if (config_.dynamic && scaler.unskipped >= config_.scale_window) {
     move(scaler, std::min(config_.max_scale, scaler.scale * 2), 'g');
     scaler.unskipped = 0;
@@ -263,14 +263,14 @@ void LiteralAmp::move(ScalerState& scaler, double scale, char change) {
 void LiteralAmp::load_state(const Event& event) {
   const auto& saved = event.saved.empty() ? saved_.value_or(std::vector<std::pair<double, int64_t>>{}) : event.saved;
   for (size_t i = 0; i < std::min(saved.size(), state_.scalers.size()); ++i) {    // SD-04, SD-05
-    if (!config_.dynamic && saved[i].first != state_.scalers[i].scale) continue;  // PORT: a static scale stays
+    if (!config_.dynamic && saved[i].first != state_.scalers[i].scale) continue;  // apex_cpp: a static scale stays
     move(state_.scalers[i], saved[i].first, 'r');
     state_.scalers[i].unskipped = saved[i].second;
     state_.scalers[i].skipped_in_a_row = 0;
   }
   state_.threw = event.foreign_key && saved.size() <= state_.scalers.size();  // SD-06
   if (saved.empty()) return;
-  for (Optimizer& optimizer : optimizers_) {  // PORT: in place of a skip, the gradients that overflowed are dropped
+  for (Optimizer& optimizer : optimizers_) {  // apex_cpp: gradients are dropped, no step is skipped
     if (!optimizer.skip) continue;
     optimizer.skip.reset();
     zero_grad(optimizer, /*set_to_none=*/true);
@@ -281,8 +281,8 @@ void LiteralAmp::load_state(const Event& event) {
 
 void LiteralAmp::step(int index) {
   Optimizer& optimizer = optimizers_[index];
-  lazy_init(optimizer);                               // OPT-08, PORT
-  if (!optimizer.skip && carries_scale(optimizer)) {  // PORT: an error in place of a step by scaled gradients
+  lazy_init(optimizer);                               // OPT-08, apex_cpp
+  if (!optimizer.skip && carries_scale(optimizer)) {  // apex_cpp: a step by scaled gradients is an error
     state_.threw = true;
     return;
   }
@@ -334,7 +334,7 @@ void LiteralAmp::step_param(int param, Weight& weight, Type type, const Gradient
   weight.values = axpby(1, weight.values, -kLearningRate, update, type);
 }
 
-// OPT-06. PORT: what a block has put aside goes as well, so that nothing comes back after delayed passes.
+// OPT-06. apex_cpp: gradients that a block has put aside go as well, so that none comes back after delayed passes.
 void LiteralAmp::zero_grad(Optimizer& optimizer, bool set_to_none) {
   if (has_masters()) lazy_init(optimizer);
   for (int param : optimizer.params) {

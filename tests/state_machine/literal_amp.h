@@ -1,6 +1,6 @@
 #pragma once
-// Apex's loss scaling, master weights and skipped steps, written down rule by rule from the reference, on plain numbers. It
-// shares no code with the product. Where ours repairs Apex, the rule says so (PORT).
+// Apex's loss scaling, master weights and skipped steps on plain numbers, rule by rule as in apex_cpp/apex_behaviour.md. It
+// shares no code with the library. Where a comment says "apex_cpp", the library differs from Apex.
 #include <optional>
 #include <vector>
 
@@ -29,7 +29,7 @@ class LiteralAmp {
     std::vector<int> halves, floats;
     std::array<Gradient, kParams> stash;
     bool params_have_scaled_gradients = false;
-    double waiting_scale = 1;               // PORT: that those gradients carry
+    double waiting_scale = 1;               // apex_cpp: the scale of those gradients
     std::array<Gradient, kParams> waiting;  // them, for the time of a later pass
     std::optional<Skip> skip;               // already_patched
     double most_recent_scale = 1;
@@ -84,7 +84,7 @@ class LiteralAmp {
   State state_;
   std::array<Optimizer, kOptimizers> optimizers_;
   std::array<bool, kParams> has_momentum_{};
-  // PORT: a zero_grad of the module reaches the masters before they are used (design: "leave the next step correct").
+  // apex_cpp: a zero_grad of the module reaches the masters before they are used, so that the next step is right.
   std::array<bool, kParams> marked_{}, zeroed_{};
   std::optional<std::vector<std::pair<double, int64_t>>> saved_;
   bool overflow_ = false;  // the device flag

@@ -42,7 +42,8 @@ void LiteralAmp::remember_model_grads(const Optimizer& optimizer) {
   }
 }
 
-// BWD-10. SCALE-06: only what comes in is checked. PORT: quotients that do not fit count too, where the scale is below 1.
+// BWD-10. SCALE-06: only what comes in is checked. apex_cpp: at a scale below 1 a quotient that
+// does not fit is an overflow, too.
 void LiteralAmp::post_masters(Optimizer& optimizer, const ScalerState& scaler) {
   const double factor = 1 / scaler.scale;
   for (int param : optimizer.halves) {
@@ -56,7 +57,7 @@ void LiteralAmp::post_masters(Optimizer& optimizer, const ScalerState& scaler) {
   }
 }
 
-// BWD-20. BWD-21, PORT: a static scale of 1 keeps the stash too.
+// BWD-20. BWD-21, apex_cpp: a static scale of 1 keeps the stash, too.
 void LiteralAmp::post_models_are_masters(Optimizer& optimizer, const std::vector<int>& params, const ScalerState& scaler) {
   const double factor = 1 / scaler.scale;
   for (int param : params) {
@@ -73,8 +74,8 @@ void LiteralAmp::post_models_are_masters(Optimizer& optimizer, const std::vector
   }
 }
 
-// BWD-30. BWD-31, PORT: what has no new gradient is brought to the common scale as well. PORT: FP32 gradients that outlive a
-// step keep the scale they have, which Apex forgets.
+// BWD-30. BWD-31, apex_cpp: a stashed gradient without a new one is brought to the common scale, too. apex_cpp: FP32 gradients
+// that outlive a step keep their scale, which Apex forgets.
 void LiteralAmp::post_fused_order(Optimizer& optimizer, const ScalerState& scaler) {
   const double incoming = scaler.scale;
   const double out = optimizer.scale_set_by_backward ? std::min(incoming, optimizer.most_recent_scale) : incoming;
@@ -95,7 +96,7 @@ void LiteralAmp::post_fused_order(Optimizer& optimizer, const ScalerState& scale
       }
     }
   }
-  // PORT: the check is the pass that finds the norm for clipping.
+  // apex_cpp: the check is the pass that finds the norm for clipping.
   if (incoming == out) overflow_ |= fresh_norm > double{std::numeric_limits<float>::max()};
   optimizer.most_recent_scale = out;
   optimizer.scale_set_by_backward = true;
