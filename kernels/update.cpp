@@ -194,8 +194,8 @@ void Update::check_devices() const {
 
 c10::Device Update::device() const {
   for (const plan::Group& group : *groups_) {
-    TORCH_CHECK(group.device == device_, op_, ": ", plan::name_of(lists_.front(), group.rows.front().index), " is on ",
-                group.device, " and others are on ", device_, ". Make one call for each device.");
+    TORCH_INTERNAL_ASSERT(group.device == device_, op_, ": ", plan::name_of(lists_.front(), group.rows.front().index),
+                          " is on ", group.device, " and others are on ", device_, ". Make one call for each device.");
   }
   return device_;
 }
@@ -221,13 +221,13 @@ namespace {
 constexpr const char* kOp = "update_scale_hysteresis";
 
 void check_element(const char* name, const at::Tensor& tensor, at::ScalarType dtype) {
-  TORCH_CHECK(tensor.defined() && tensor.scalar_type() == dtype && tensor.numel() == 1, kOp, ": ", name,
-              " must be a tensor of one ", dtype, ".");
+  TORCH_INTERNAL_ASSERT(tensor.defined() && tensor.scalar_type() == dtype && tensor.numel() == 1, kOp, ": ", name,
+                        " must be a tensor of one ", dtype, ".");
 }
 
 void check_device(const char* name, const at::Tensor& tensor, c10::Device device) {
-  TORCH_CHECK(tensor.device() == device, kOp, ": ", name, " is on ", tensor.device(), " and scale on ", device,
-              ". Move them to one device.");
+  TORCH_INTERNAL_ASSERT(tensor.device() == device, kOp, ": ", name, " is on ", tensor.device(), " and scale on ", device,
+                        ". Move them to one device.");
 }
 
 void update_on_cpu(const LossScaleTensors& tensors, const at::Tensor& found_inf, const ScaleUpdateControl& control) {

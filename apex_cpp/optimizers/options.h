@@ -51,7 +51,8 @@ void for_each_member(Object& object, const Visit& visit, std::index_sequence<I..
 template <class Object, class Visit>
 void for_each_member(Object& object, const Visit& visit) {
   constexpr size_t kCount = std::tuple_size_v<decltype(Object::members_of(object))>;
-  static_assert(kCount == sizeof(Object::kNames) / sizeof(Object::kNames[0]), "one name for each member");
+  // One name for each member.
+  static_assert(kCount == sizeof(Object::kNames) / sizeof(Object::kNames[0]));
   for_each_member(object, visit, std::make_index_sequence<kCount>());
 }
 

@@ -70,7 +70,8 @@ bool is_available(Isa isa) { return known(isa).is_available(); }
 Isa current_isa() { return current(); }
 
 void set_current_isa(Isa isa) {
-  TORCH_CHECK(is_available(isa), "kernels for ", name_of(isa), " cannot run here: this build or this machine lacks them.");
+  TORCH_INTERNAL_ASSERT(is_available(isa), "kernels for ", name_of(isa),
+                        " cannot run here: this build or this machine lacks them.");
   current() = isa;
 }
 

@@ -5,7 +5,7 @@ namespace apex::kernels::cuda {
 namespace {
 
 [[noreturn]] void refuse() {
-  C10_THROW_ERROR(NotImplementedError, "this library was built without CUDA: configure it with APEX_CPP_CUDA=ON");
+  TORCH_INTERNAL_ASSERT(false, "this library was built without CUDA: configure it with APEX_CPP_CUDA=ON");
 }
 
 }  // namespace
