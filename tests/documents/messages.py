@@ -1,7 +1,12 @@
 """Reads every error and warning text of the library, and of its CMake code, out of their sources, with … in place of values.
 
-A text is what a macro of MACROS, or a function of HELPERS that hands its arguments to one, is given: string literals joined,
+A text is the argument of a macro of MACROS, or of a function of HELPERS that passes it to such a macro: string literals joined,
 constants that are string literals put in, and every other expression as "…".
+
+Programs cannot reach two kinds of texts. They are marked by how they are written:
+- TORCH_INTERNAL_ASSERT in kernels/: only the library calls these functions, and checks the arguments first. Elsewhere the macro
+  counts as any other.
+- static_assert outside of the headers that programs compile: it can only fail while the library itself is built.
 """
 import pathlib
 import re
@@ -16,17 +21,12 @@ MACROS = (
     (re.compile(r"\b(?:TORCH_CHECK(?:_VALUE|_TYPE|_INDEX|_NOT_IMPLEMENTED)?|C10_THROW_ERROR)\s*\("), slice(1, None)),
     (re.compile(r"\bTORCH_CHECK_WITH\s*\("), slice(2, None)),
     (re.compile(r"\b(?:TORCH_WARN(?:_ONCE|_DEPRECATION)?|throw std::\w+)\s*\("), slice(0, None)),
-    (re.compile(r"\bstatic_assert\s*\("), slice(-1, None)),
 )
+INTERNAL = (re.compile(r"\bTORCH_INTERNAL_ASSERT(?:_DEBUG_ONLY)?\s*\("), slice(1, None))
+COMPILE_TIME = (re.compile(r"\bstatic_assert\s*\("), slice(-1, None))
+INTERNAL_FOLDER = "kernels"
 # Functions of one file that complete a text: how they are called, and the text around what they are given.
 HELPERS = {"apex_cpp/amp/checkpoint/safetensors_header.cpp": (re.compile(r"(?<!void )\bcheck\("), "…: {}.")}
-# Texts that nobody meets who uses the library: the compiler checks them when the library itself is built.
-INTERNAL = {
-    "element i of a block belongs to lane i",
-    "a lane's counts fit into 16 bits",
-    "one name for each member",
-    "tensors are written and read as they lie in memory",
-}
 CMAKE_ERROR = re.compile(r'message\(FATAL_ERROR\s+((?:"(?:\\.|[^"\\])*"\s*)+)\)')
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|\w+(?:::\w+)*|\S', re.S)
 CONSTANT = re.compile(r'constexpr const char\* (k\w+)\s*=\s*((?:"(?:\\.|[^"\\])*"\s*)+);')
@@ -80,9 +80,20 @@ def tidy(text):
     return re.sub(r"\s+", " ", text).strip()
 
 
-def messages_of(source):
+def is_internal_folder(file):
+    return file.startswith(f"{INTERNAL_FOLDER}/")
+
+
+def macros_of(file):
+    """The macros whose texts a program can reach."""
+    if is_internal_folder(file):
+        return MACROS
+    return (*MACROS, INTERNAL, COMPILE_TIME) if file.endswith((".h", ".cuh")) else (*MACROS, INTERNAL)
+
+
+def messages_of(source, macros):
     constants = {name: joined(literals) for name, literals in CONSTANT.findall(source)}
-    for macro, text in MACROS:
+    for macro, text in macros:
         for match in macro.finditer(source):
             yield text_of_all(arguments(source, match.end())[text], constants)
 
@@ -93,17 +104,31 @@ def cmake_messages():
             yield str(path.relative_to(ROOT)), tidy(re.sub(r"\$\{\w+\}", VALUE, joined(match.group(1))))
 
 
-def messages():
-    """(file, text) of every message; texts without a word, which pass on what another message said, are left out."""
-    found = set(cmake_messages())
+def sources():
     for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*"):
-            if path.suffix not in SUFFIXES:
-                continue
-            file, source = str(path.relative_to(ROOT)), path.read_text()
-            found.update((file, tidy(text)) for text in messages_of(source))
-            if file in HELPERS:
-                helper, around = HELPERS[file]
-                calls = (arguments(source, match.end())[1:] for match in helper.finditer(source))
-                found.update((file, tidy(around.format(text_of_all(call, {})))) for call in calls)
-    return sorted((file, text) for file, text in found if re.search(r"\w\w", text) and text not in INTERNAL)
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SUFFIXES:
+                yield str(path.relative_to(ROOT)), path.read_text()
+
+
+def with_words(found):
+    """Without the texts that have no word of their own, which pass on another message."""
+    return sorted((file, text) for file, text in set(found) if re.search(r"\w\w", text))
+
+
+def messages():
+    """(file, text) of every message that a program can reach."""
+    found = list(cmake_messages())
+    for file, source in sources():
+        found += [(file, tidy(text)) for text in messages_of(source, macros_of(file))]
+        if file in HELPERS:
+            helper, around = HELPERS[file]
+            calls = (arguments(source, match.end())[1:] for match in helper.finditer(source))
+            found += [(file, tidy(around.format(text_of_all(call, {})))) for call in calls]
+    return with_words(found)
+
+
+def internal_messages():
+    """(file, text) of every internal check."""
+    return with_words((file, tidy(text)) for file, source in sources() if is_internal_folder(file)
+                      for text in messages_of(source, (INTERNAL,)))
