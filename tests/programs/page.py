@@ -18,7 +18,11 @@ LEVEL = re.compile(r"```yaml\n(.*?)```", re.S)
 
 
 def name_of(page, line):
-    return re.sub(r"\W", "_", f"{page.resolve().relative_to(ROOT).with_suffix('')}_line_{line}")
+    """A page of the repository is named by its path, a page that the build made by its file name."""
+    path = page.resolve()
+    is_built = not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] == "build"
+    path = pathlib.Path(path.name) if is_built else path.relative_to(ROOT)
+    return re.sub(r"\W", "_", f"{path.with_suffix('')}_line_{line}")
 
 
 def line_at(text, position):

@@ -2,12 +2,13 @@
 import json
 import urllib.parse
 
-GUIDE = "apex_cpp/porting.md"
+import reference
+
 LEVELS = {"exact": "note", "renamed": "note", "behaves differently": "warning", "none": "error", "unclassified": "error"}
 
 
 def anchor(rule):
-    return f"{GUIDE}#{rule.id.lower()}"
+    return f"{reference.NAME}#{rule.id.lower()}"
 
 
 def write(data, out):

@@ -9,8 +9,8 @@ import time
 import cpp_source
 import data_reports
 import findings
-import guide
 import python_source
+import reference
 import rules
 import text_report
 
@@ -110,14 +110,19 @@ def arguments(argv):
     parser = argparse.ArgumentParser(prog="tools/port_check", description=__doc__, epilog=EXIT_CODES)
     parser.add_argument("paths", nargs="*", type=pathlib.Path, metavar="PATH", help="Python, C++ or CUDA sources, or folders of them")
     parser.add_argument("--format", choices=WRITERS, default="text", help="of the report (default: text)")
-    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="where the report goes (default: standard output)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="where the report or the page goes (default: standard output)")
     parser.add_argument("--only", type=verdicts, metavar="VERDICTS", default=findings.VERDICTS,
                         help="show these findings alone, such as none,behaves-differently; totals and exit code are those of all")
     parser.add_argument("--baseline", type=pathlib.Path, metavar="FILE", help="leave out findings that this file knows")
     parser.add_argument("--write-baseline", type=pathlib.Path, metavar="FILE", help="write all findings into such a file")
-    parser.add_argument("--explain", metavar="RULE", help="print what the guide says of a rule, such as APX012")
-    parser.add_argument("--guide", action="store_true", help="print the porting guide (apex_cpp/porting.md)")
+    parser.add_argument("--explain", metavar="RULE", help="print a rule, such as APX012, with its block")
+    parser.add_argument("--reference", action="store_true", help="print all rules with their blocks, as a page in Markdown")
     return parser.parse_args(argv)
+
+
+def write_reference(out, known_rules):
+    text = reference.text(known_rules)
+    sys.stdout.write(text) if out is None else out.write_text(text, encoding="utf-8")
 
 
 def report(options, known_rules):
@@ -144,14 +149,14 @@ def report(options, known_rules):
 
 def main(argv):
     options, known_rules = arguments(argv), rules.load()
-    if options.guide:
-        sys.stdout.write(guide.text(known_rules))
+    if options.reference:
+        write_reference(options.out, known_rules)
         return PORTED
     if options.explain:
         rule = known_rules.by_id.get(options.explain.upper())
         if rule is None:
             raise Usage(f"no such rule: {options.explain} (APX001 to {known_rules.all[-1].id})")
-        print(guide.explain(rule))
+        print(reference.explain(rule))
         return PORTED
     if not options.paths:
         raise Usage("name a source or a folder (see --help)")

@@ -10,7 +10,7 @@ EFFORTS = ("none", "low", "medium", "high")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One page of the guide. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter, `apex.a.C.x =` for a member
+    """One section of the reference. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter, `apex.a.C.x =` for a member
     that is assigned to and `apex.a.*` for all of a module; `members` what objects of a class have, `attributes` names that are telling on
     any object. `cpp` are C++ names: `f()` for a function outside of namespaces of a name so common that it counts beside others of the rule
     only, `a::b::*` for all of a namespace."""
@@ -43,7 +43,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Package:
-    """One file of rules: a chapter of the guide."""
+    """One file of rules: a chapter of the reference."""
 
     title: str
     include: str

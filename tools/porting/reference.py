@@ -1,26 +1,26 @@
-"""The porting guide, made of the rules: a page in Markdown, whose blocks the tests compile and run."""
+"""The reference of porting, made from the rules: a page in Markdown. The tests build it and run its blocks."""
 import re
 import textwrap
 
+NAME = "porting_reference.md"
 WIDTH = 140
 HEAD = """\
-# Porting from Apex
+# Porting reference
 
-Each Python call and C++ function of Apex, and what a C++ program writes in its place. `tools/port_check` lists which of them a
-program's sources use ([how](../tools/porting/README.md)); this page is generated from its rules by `tools/port_check --guide`. Whole
-programs on plain LibTorch, before and after amp's three lines, are in [examples/porting](../examples/porting/README.md).
+Each Python call and C++ function of Apex, with the code that replaces it in a C++ program. `tools/port_check --reference` makes this page
+from the rules by which `tools/port_check` checks sources. `apex_cpp/porting.md` is the guide to read first.
 
-In the blocks `amp` is `apex::amp`, `model` and `optimizer` are the program's own, `net` and `opt` what `amp::initialize` returned, and `x`
-and `y` a batch. The tests compile and run every block. Verdicts:
+In the blocks `amp` is `apex::amp`, `model` and `optimizer` are the program's own objects, `net` and `opt` the handles that
+`amp::initialize` returned, and `x` and `y` a batch. The tests compile and run every block. Verdicts:
 
-| verdict | what it says |
+| verdict | meaning |
 |---|---|
-| exact | the same name in C++'s spelling, the same arguments and behaviour; a note lists additions. A C++ call works unchanged |
-| renamed | the same behaviour by another name or form |
-| behaves differently | there is a counterpart, and the note says what to look at |
-| none | no counterpart; the block shows what is nearest to it |
+| exact | the same name in C++ spelling, with the same arguments and behaviour; a note lists additions. A C++ call works unchanged |
+| renamed | the same behaviour under another name or in another form |
+| behaves differently | there is a counterpart, and the note says what to check |
+| none | no counterpart; the block shows the nearest replacement |
 
-The effort is that of changing one use: none (spelling), low (a line), medium (some lines, with thought), high (a part of the program).
+The effort is the work to change one use: none (spelling), low (a line), medium (some lines, with thought), high (a part of the program).
 """
 
 
@@ -60,7 +60,7 @@ def block(rule, included):
 
 
 def also(rule):
-    """What else leads to a rule's page."""
+    """The other names by which a rule is found."""
     lists = (("arguments", rule.parameters), ("of its objects", rule.members), ("in C++", rule.cpp), ("headers", rule.includes))
     found = [f"{what}: {', '.join(f'`{name}`' for name in dict.fromkeys(names))}" for what, names in lists if names]
     return "; ".join(found)

@@ -1,12 +1,14 @@
-"""Holds the rules against the names of Apex, and apex_cpp/porting.md against the rules. What the page's blocks do is tested where all
-pages are (tests/programs)."""
+"""Compares the rules with the names of Apex, the reference that is made from them with the rules, and apex_cpp/porting.md with the reference.
+tests/programs compiles and runs the blocks of both pages."""
 import collections
 import pathlib
 import re
+import tempfile
 import unittest
 
 from support import ROOT, ToolTest, run
 
+RULES = ROOT / "tools/porting/rules"
 NAMES = pathlib.Path(__file__).with_name("apex_names.txt")
 CPP_NAMES = pathlib.Path(__file__).with_name("apex_cpp_names.txt")
 VERDICTS = {"exact", "renamed", "behaves differently", "none"}
@@ -22,7 +24,7 @@ BESIDE = {
     "mlp_forward": "size_t get_mlp_reserved_space();",
 }
 NOT_TELLING_ALONE = {"get_nccl_version"}
-# In the guide without a block: what C++ programs have no use for.
+# Rules without a block, which C++ programs have no use for.
 WITHOUT_SNIPPET = {"APX629"}
 
 
@@ -98,18 +100,48 @@ class Coverage(ToolTest):
         self.assertEqual(of_other, ["APX526"] * 17)
 
 
-class Guide(unittest.TestCase):
-    def setUp(self):
-        self.page = (ROOT / "apex_cpp/porting.md").read_text()
+def sections(page, heading):
+    """{title: text} of the headings of one depth."""
+    parts = re.split(rf"^{heading} (.+)\n", page, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2]))
 
-    def test_the_page_is_what_the_rules_say(self):
-        self.assertEqual(run("--guide").stdout, self.page, "make it anew: tools/port_check --guide > apex_cpp/porting.md")
+
+def rules_as_written():
+    """{id: text} of every rule in the files of rules, as they are written."""
+    found = {}
+    for path in sorted(RULES.glob("*.yaml")):
+        parts = re.split(r"^  - id: (APX\d+)\n", path.read_text(), flags=re.M)
+        for id, text in zip(parts[1::2], parts[2::2]):
+            assert id not in found, f"{id} stands twice"
+            found[id] = text
+    return found
+
+
+class Reference(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.page = run("--reference").stdout
+        cls.rules = sections(cls.page, "###")
+
+    def test_it_has_every_rule_as_it_is_written(self):
+        written = rules_as_written()
+        self.assertGreater(len(written), 150)
+        self.assertEqual(sorted(self.rules), sorted(written))
+        for id, text in written.items():
+            section = " ".join(self.rules[id].split())
+            with self.subTest(id):
+                for field in ("verdict", "effort", "counterpart"):
+                    value = re.search(rf"^    {field}: (.*)$", text, flags=re.M)[1].split("  #")[0].strip("'\"")
+                    self.assertIn(value, section)
+                names = re.search(r"^    (?:names|flags|cpp|includes): \[(.*?)\]$", text, flags=re.M | re.S)[1]
+                for quoted, plain in re.findall(r'"([^"]+)"|([^\s,"][^,"]*)', names):
+                    self.assertIn(f"`{quoted or plain.strip()}`", section)
+                for field in ("differs", "snippet"):
+                    block = re.search(rf"^    {field}: (?:[>|]\n)?((?:.*\n)(?:      .*\n|\n)*)", text + "\n", flags=re.M)
+                    self.assertIn(" ".join(block[1].split()).strip("'\"") if block else "", section)
 
     def test_each_rule_has_one_id_a_verdict_an_effort_and_a_block(self):
-        pages = re.split(r"^### (?=APX)", self.page, flags=re.M)[1:]
-        ids = [page.split("\n")[0] for page in pages]
-        self.assertEqual(len(set(ids)), len(ids))
-        for id, page in zip(ids, pages):
+        for id, page in self.rules.items():
             with self.subTest(id):
                 self.assertRegex(id, r"^APX\d{3}$")
                 self.assertNotEqual(id, "APX000")
@@ -119,16 +151,37 @@ class Guide(unittest.TestCase):
                 self.assertEqual(counterpart.startswith("nearest: "), verdict == "none")
                 self.assertEqual("```cpp\n" in page, id not in WITHOUT_SNIPPET)
 
-    def test_tables_lead_to_pages(self):
-        linked = re.findall(r"\(#(apx\d+)\)", self.page)
+    def test_tables_lead_to_rules_and_no_link_leads_elsewhere(self):
+        linked = re.findall(r"\]\(#(apx\d+)\)", self.page)
         self.assertEqual([name.upper() for name in linked], re.findall(r"^### (APX\d+)$", self.page, flags=re.M))
+        prose = re.sub(r"^```.*?^```|^<!--.*?-->|`[^`]*`", "", self.page, flags=re.M | re.S)
+        self.assertEqual(re.findall(r"\]\((?!#apx)[^)]*\)", prose), [])
 
-    def test_explain_prints_the_page_of_a_rule(self):
+    def test_out_writes_it_into_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "porting_reference.md")
+            self.assertEqual(run("--reference", "--out", path).stdout, "")
+            self.assertEqual(path.read_text(encoding="utf-8"), self.page)
+
+    def test_explain_prints_a_rule(self):
         told = run("--explain", "apx012")
         self.assertEqual(told.returncode, 0)
         self.assertIn("apex.amp.initialize(min_loss_scale)", told.stdout)
         self.assertIn("amp::InitializeOptions().min_loss_scale(1)", told.stdout)
         self.assertNotIn("```", told.stdout)
+
+    def test_the_guide_names_rules_with_their_verdicts(self):
+        guide = sections((ROOT / "apex_cpp/porting.md").read_text(), "##")
+        chapters = {"Calls": {"exact", "renamed"}, "What behaves differently": {"behaves differently"}, "What has no counterpart": {"none"}}
+        for chapter, verdicts in chapters.items():
+            ids = [id for row in re.findall(r"^\| (APX[^|]*) \|", guide[chapter], flags=re.M) for id in row.split(", ")]
+            self.assertGreater(len(ids), 5)
+            self.assertEqual(len(set(ids)), len(ids))
+            for id in ids:
+                with self.subTest(id):
+                    self.assertIn(re.search(r"^\*\*(.+)\*\*", self.rules[id], flags=re.M)[1], verdicts)
+        for id in re.findall(r"APX\d+", "".join(guide.values())):
+            self.assertIn(id, self.rules)
 
 
 if __name__ == "__main__":
