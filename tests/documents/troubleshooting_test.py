@@ -36,8 +36,9 @@ def entries(section):
         is_open = bool(line)
 
 
-def is_within(file, folders):
-    return any(file == folder or file.startswith(f"{folder}/") for folder in folders)
+def is_within(file, modules):
+    """A module is a folder, and the header and source of the same name beside it."""
+    return any(file == module or file.startswith((f"{module}/", f"{module}.")) for module in modules)
 
 
 def compare(found, page):
@@ -57,9 +58,13 @@ def compare(found, page):
             yield f"a text without a remedy: {text}"
 
 
+def exists(module):
+    return (messages.ROOT / module).exists() or (messages.ROOT / f"{module}.h").exists()
+
+
 def unknown_folders(page):
     for marks, _ in SECTION.findall(page):
-        yield from (f"a mark names {name}, which does not exist" for name in marks.split() if not (messages.ROOT / name).exists())
+        yield from (f"a mark names {name}, which does not exist" for name in marks.split() if not exists(name))
 
 
 def public_tests():

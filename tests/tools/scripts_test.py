@@ -226,6 +226,7 @@ class Scripts(unittest.TestCase):
     def pretend(self, path, script=""):
         """A program that does this and nothing else."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # a link would be written through, into the program that it leads to
         path.write_text(f"#!/bin/bash\n{script}\n")
         path.chmod(0o755)
 

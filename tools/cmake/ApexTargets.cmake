@@ -1,4 +1,4 @@
-# apex_add_library(name sources...): one room of the house as a static library with the project's warnings and the repository
+# apex_add_library(name sources...): one module as a static library with the project's warnings and the repository
 # root as include directory; installed with the package. ApexShared.cmake makes one shared library of the same objects.
 function(apex_add_library name)
   add_library(${name} STATIC ${ARGN})

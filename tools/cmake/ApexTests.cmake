@@ -1,5 +1,5 @@
 # apex_add_test(name sources... [PCH] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary, its tests known to ctest one by one as
-# room.Suite.Name, with the room (the folder in tests/) as label.
+# module.Suite.Name, with the module (the folder in tests/) as label.
 # WHOLE: one entry for all of them, where starting a process for each would take longer than the tests.
 # PCH: the binary reads torch/torch.h and gtest/gtest.h from the precompiled header that all tests share. The header costs
 # 34 s once and saves 9 s a file.
@@ -15,19 +15,19 @@ function(apex_add_test name)
     target_link_libraries(${name} PRIVATE apex_torch)
     target_precompile_headers(${name} REUSE_FROM apex_test_pch)
   endif()
-  get_filename_component(room "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
-  set(properties LABELS "${room}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS}"
+  get_filename_component(module "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  set(properties LABELS "${module}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS}"
     ENVIRONMENT_MODIFICATION OMP_WAIT_POLICY=set:PASSIVE)  # a list of two would lose the second in gtest_discover_tests
   if(APEX_CPP_SANITIZE OR ARG_WHOLE)
     # A sanitized process takes seconds to start.
-    set(entry "${room}")
-    if(TEST "${room}")  # a room's second binary
-      set(entry "${room}.${name}")
+    set(entry "${module}")
+    if(TEST "${module}")  # a second binary of the module
+      set(entry "${module}.${name}")
     endif()
     add_test(NAME ${entry} COMMAND ${name})
     set_tests_properties(${entry} PROPERTIES ${properties})
   else()
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${room}." PROPERTIES ${properties})
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${module}." PROPERTIES ${properties})
   endif()
 endfunction()
 
