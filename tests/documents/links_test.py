@@ -4,7 +4,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ("apex_cpp", "examples", "kernels", "opt_levels", "tests", "tools")
+FOLDERS = (".github", "apex_cpp", "examples", "kernels", "opt_levels", "tests", "tools")
 LINK = re.compile(r"!?\[[^\]]*\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
