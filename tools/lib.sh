@@ -65,7 +65,7 @@ present() {
   esac
 }
 
-# missing needed|optional|packages|tests: the Debian packages of that kind whose probe fails.
+# missing python|needed|optional|packages|tests: the Debian packages of that kind whose probe fails.
 missing() {
   local package probe version kind
   while read -r package probe version kind; do
@@ -150,6 +150,10 @@ port_check_python() { tool_python port_check "PyYAML and tree-sitter (2 MB to do
 # The interpreter that packages are made with.
 package_python() { tool_python package "setuptools and auditwheel (2 MB to download)"; }
 
+# The interpreters of tools/lint and of tools/lint --tidy.
+lint_python() { tool_python lint "clang-format, codespell, flake8, shellcheck and check-jsonschema (8 MB to download)"; }
+tidy_python() { tool_python tidy "clang-tidy (44 MB to download)"; }
+
 # As many compilers as there are cores and memory for: one that reads torch's headers takes up to 2 GB.
 compile_jobs() {
   local cores memory
@@ -179,21 +183,27 @@ show_progress() {
   printf "$clear" >&2
 }
 
-# build PRESET OPTION... [-- TARGET...]: configures build/PRESET with these options of cmake and builds it, all of it or the targets.
-# build_tree, where a tool sets it, is the tree in place of build/PRESET.
-build() {
-  local preset=$1 tree=${build_tree:-build/$1} prefix options=() fresh=()
-  shift
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
-  [ $# = 0 ] || shift
+# configure PRESET OPTION...: configures build/PRESET with these options of cmake. build_tree, where a tool sets it, is the tree in place of
+# build/PRESET.
+configure() {
+  local preset=$1 tree=${build_tree:-build/$1} prefix fresh=()
   prefix=$(torch_prefix)
   # CMake remembers where it found torch: another environment needs a fresh start.
   [ "$(cat "$tree/torch-prefix" 2>/dev/null)" = "$prefix" ] || fresh=(--fresh)
   mkdir -p "$tree"
   say "configuring $tree"
-  cmake --preset "$preset" -B "$tree" "${fresh[@]}" "-DCMAKE_PREFIX_PATH=$prefix" "${options[@]}" >"$tree/configure.log" 2>&1 ||
+  cmake --preset "$preset" -B "$tree" "${fresh[@]}" "-DCMAKE_PREFIX_PATH=$prefix" "${@:2}" >"$tree/configure.log" 2>&1 ||
     { cat "$tree/configure.log" >&2; die "configuring failed (log: $tree/configure.log)"; }
   echo "$prefix" >"$tree/torch-prefix"
+}
+
+# build PRESET OPTION... [-- TARGET...]: configures build/PRESET, or build_tree, and builds it, all of it or the targets.
+build() {
+  local preset=$1 tree=${build_tree:-build/$1} options=()
+  shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
+  [ $# = 0 ] || shift
+  configure "$preset" "${options[@]}"
   say "building $tree (${*:-everything}, $(compile_jobs) at a time)"
   NINJA_STATUS=$'\x01%f/%t/%e ' cmake --build "$tree" --parallel "$(compile_jobs)" ${1:+--target "$@"} | show_progress ||
     die "the build failed"

@@ -48,6 +48,7 @@ class Scripts(unittest.TestCase):
             ("test", "--preset", "no"): "--preset takes release, dev, asan or tsan, not 'no'",
             ("package", "--no"): "unknown argument '--no'",
             ("reference", "--no"): "unknown argument '--no'",
+            ("lint", "--no"): "unknown argument '--no'",
         }
         for (tool, *arguments), says in mistakes.items():
             link = self.folder / tool
@@ -72,7 +73,7 @@ class Scripts(unittest.TestCase):
 
     def test_tells_its_usage_before_it_sets_up_or_builds(self):
         clone = self.clone()
-        for tool in ("setup", "train", "test", "compare", "bench", "package", "reference", "plot", "port_check"):
+        for tool in ("setup", "train", "test", "compare", "bench", "package", "reference", "plot", "port_check", "lint"):
             for ask in (("--help",), ("-h",), ("more", "--help")):
                 code, told, error = self.run_tool(clone / "tools" / tool, *ask, root=self.folder)
                 self.assertEqual((code, error), (0, ""), tool)
@@ -197,6 +198,19 @@ class Scripts(unittest.TestCase):
         self.assertEqual((self.folder / "installed").read_text(), f"{env}\n")
         self.assertEqual(((env / "complete").read_text(), (env / "half").exists()), ("/its/prefix\n", False))
         self.assertEqual(list(self.cache.glob("maker.*")), [])
+
+    def test_makes_nothing_but_linters_for_lint(self):
+        self.complete("lint")
+        self.assertEqual(self.run_tool("tools/setup", "--lint"), (0, "", ""))
+        self.assertEqual(self.run_tool("tools/lint", str(ROOT)), (0, f"tools/lint.py {ROOT}\n", ""))
+        made = {path.name.split("-")[0] for path in self.cache.iterdir() if path != self.env}
+        self.assertEqual(made, {"lint", "lock"})
+
+    def test_says_that_linters_cannot_be_fetched(self):
+        code, _, error = self.run_tool("tools/lint", PIP_INDEX_URL="http://127.0.0.1:9", PIP_FIND_LINKS="", PIP_RETRIES="0")
+        self.assertEqual(code, 1)
+        self.assertIn(f"setup: pip could not install {ROOT}/tools/requirements-lint.txt (its message is above); "
+                      "run this again when the registry can be reached\n", error)
 
     def test_packages_take_the_place_of_earlier_ones(self):
         clone, version = self.clone(), "0.1.0+torch2.11.cpu"

@@ -23,7 +23,7 @@ def _nvidias():
 
 _extension = _nvidias()
 if _extension is None or os.environ.get("APEX_CPP_AMP_C") == "1":
-    from apex_cpp.amp_C import *  # noqa: F403
+    from apex_cpp.amp_C import *  # noqa: F401, F403
 else:
     warnings.warn(
         f"amp_C: NVIDIA Apex's own extension {_extension} is installed beside apex-cpp, and is used. For apex-cpp's, which takes CPU "

@@ -12,7 +12,7 @@ import apex_cpp
 
 torch.ops.load_library(pathlib.Path(apex_cpp.library_path) / "libapex_cpp_operators.so")
 
-__all__ = [
+__all__ = [  # noqa: F822 (set below)
     "multi_tensor_adagrad",
     "multi_tensor_adam",
     "multi_tensor_adam_capturable",

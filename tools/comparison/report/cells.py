@@ -3,7 +3,7 @@ import csv
 import pathlib
 import re
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 BYTES = {"": 0, "Half": 2, "BFloat16": 2, "Float": 4, "Double": 8}
