@@ -1,5 +1,5 @@
 #pragma once
-// Copies of recorded cases under names of their own, to be altered.
+// Copies of recorded cases under other names, to be altered.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ inline void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// A copy of a recorded case under a name of its own.
+// A copy of a recorded case under a unique name.
 class CaseCopy {
  public:
   explicit CaseCopy(const std::string& original) : folder_(fs::temp_directory_path() / unique_name()) {

@@ -33,7 +33,7 @@ const Names& known_members(const std::string& object) {
   return kKnown.at(object);
 }
 
-// Gathers what is missing, so that one look at a case tells all of it.
+// Collects all unknown features of a case, so that they are reported together.
 class Scan {
  public:
   void members(const Json& object, const Names& known, const std::string& what) {

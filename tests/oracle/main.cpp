@@ -1,4 +1,4 @@
-// The oracle replayer as a program; --help lists what it takes.
+// The oracle replayer as a program; --help lists the options.
 #include <iostream>
 #include <string>
 #include <vector>

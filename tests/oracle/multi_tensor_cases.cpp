@@ -137,7 +137,7 @@ void play_unscale_l2norm(Call& call) {
 
 struct Kernel {
   std::set<std::string> fields;   // what a call may hold beside id, fn, inject and expect
-  std::set<std::string> expects;  // and what it may expect
+  std::set<std::string> expects;  // the expectations that it may have
   std::function<void(Call&)> play;
 };
 

@@ -1,4 +1,4 @@
-// The replay of the table of O1 casts notices what does not hold.
+// The replay of the O1 cast table reports wrong rows.
 #include <gtest/gtest.h>
 
 #include "tests/oracle/tables/tables.h"
@@ -27,7 +27,7 @@ const Row kRows[] = {
     {"received", "sum",
      R"({"inputs": "half", "float_args": 1, "without_amp": "float16", "output": "float16", "op_receives": ["float16"]})", 0, 1,
      0},
-    // The type of the output alone would not tell.
+    // The output's dtype alone would not show the difference.
     {"received_before_a_bool", "lt",
      R"({"inputs": "float,half", "float_args": 2, "without_amp": "bool", "output": "bool", "op_receives": ["float16", "float16"]})",
      0, 1, 0},
@@ -48,7 +48,7 @@ const Row kRows[] = {
 
 class O1Table : public ::testing::TestWithParam<Row> {};
 
-TEST_P(O1Table, IsHeldAgainstTheLibrary) {
+TEST_P(O1Table, IsComparedWithTheLibrary) {
   const Row& row = GetParam();
   const std::string text = std::string(R"({"ops": [{"namespace": "torch", "list": "fp32", "op": ")") + row.op +
                            R"(", "cases": [)" + row.row + R"(]}], "modules": []})";
@@ -71,7 +71,7 @@ void PrintTo(const Module& row, std::ostream* out) { *out << row.name; }
 
 class O1ModuleTable : public ::testing::TestWithParam<Module> {};
 
-TEST_P(O1ModuleTable, IsHeldAgainstTheLibrary) {
+TEST_P(O1ModuleTable, IsComparedWithTheLibrary) {
   Report report;
   replay_o1_table(Json::parse(std::string(R"({"ops": [], "modules": [)") + GetParam().row + "]}", "table"), report);
   EXPECT_EQ(report.passed(), GetParam().passed);

@@ -1,4 +1,4 @@
-// The repair file: its entries are needed, hold nowhere else, and are noticed when nothing needs them.
+// The repair file: its entries are needed, apply nowhere else, and unused ones are reported.
 #include "tests/oracle/verdict/repairs.h"
 
 #include "tests/oracle/case_copy.h"
@@ -21,9 +21,9 @@ TEST(RepairFile, Bug10AResumedCaseFailsWithoutItsEntry) {
   expect_outcome(replay_recorded("resume_adam_O2", Repairs::standard()), 1, 0, 0);
 }
 
-// What stands in the recording's place: the run that was saved, bit for bit. An evaluation mode that is not in the checkpoint
-// makes the resumed run another one.
-TEST(RepairFile, Bug10AResumedCaseIsHeldToTheBitsOfTheRunThatWasSaved) {
+// The resumed run is compared with the saved run, bit for bit, instead of the recording. Here it differs, since the checkpoint
+// does not hold the evaluation mode.
+TEST(RepairFile, Bug10AResumedCaseIsComparedWithTheSavedRun) {
   for (const char* name : {"resume_adam_O2", "resume_sgd_O2", "resume_sgd_O0"}) {
     CaseCopy copy(name);
     copy.alter("{\"op\": \"load\"", "{\"op\": \"mode\", \"model\": \"m0\", \"train\": false}, {\"op\": \"load\"");
@@ -44,13 +44,13 @@ TEST(RepairFile, TableRowsFailWithoutTheirEntries) {
   }
 }
 
-TEST(RepairFile, WhatIsExactStaysExactAfterARepair) {
+TEST(RepairFile, ARepairDoesNotExcuseExactValues) {
   CaseCopy copy("resume_adam_O2");
   copy.alter("\"unskipped_after\": 4", "\"unskipped_after\": 3");
   expect_outcome(copy.replay(), 0, 1, 0);
 }
 
-TEST(RepairFile, AnEntryGoesByFeatureNotByName) {
+TEST(RepairFile, AnEntryMatchesByFeatureNotByName) {
   CaseCopy copy("resume_adam_O2");
   copy.alter("\"resume_adam_O2\"", "\"renamed\"");
   expect_outcome(copy.replay(), 1, 0, 0);
@@ -59,7 +59,7 @@ TEST(RepairFile, AnEntryGoesByFeatureNotByName) {
   expect_outcome(at_O1.replay(), 0, 1, 0);
 }
 
-// An entry of its own for places with these features.
+// A single entry for places with these features.
 Repairs entry_for(const std::string& when, const std::string& effect = "") {
   const std::string expect = effect.empty() ? "[]" : "[\"" + effect + "\"]";
   return Repairs::parse(
@@ -67,12 +67,12 @@ Repairs entry_for(const std::string& when, const std::string& effect = "") {
       "test");
 }
 
-TEST(RepairFile, FeaturesAreToldFromWhatACaseContains) {
+TEST(RepairFile, FeaturesFollowFromACasesContent) {
   const auto matches = [](const std::string& name, const std::string& when) {
     const Report report = replay_recorded(name, entry_for(when));
     return report.repairs().unused().empty();
   };
-  // What BWD-21 goes by.
+  // The features of BWD-21.
   EXPECT_TRUE(matches("accumulate_stash_O2", R"({"event": "backward", "masters": "true", "accumulates": "true"})"));
   EXPECT_FALSE(matches("mlp_sgd_O2", R"({"event": "backward", "accumulates": "true"})"));
   EXPECT_TRUE(matches("convbn_sgd_O2", R"({"event": "backward", "native_params": "true", "static_loss_scale": "none"})"));
@@ -93,15 +93,15 @@ TEST(RepairFile, FeaturesAreToldFromWhatACaseContains) {
   EXPECT_FALSE(matches("amp_fusedlamb_O1", R"({"event": "step", "max_grad_norm": "1"})"));
 }
 
-// FOPT-08: what Apex has of such a case is not what is to come out. The recorded norms are above 1, and clipped.
-TEST(RepairFile, Fopt08LambWithoutAMaximumIsNotHeldToApexsValues) {
+// FOPT-08: Apex's values for such a case are not the expected ones. The recorded norms are above 1, and clipped.
+TEST(RepairFile, Fopt08LambWithoutAMaximumIsNotComparedWithApex) {
   CaseCopy copy("fused_lamb_float32_wd00117_mgn1_nv0_w1_ga1");
   copy.alter("\"max_grad_norm\": 1.0", "\"max_grad_norm\": 0.0");
   expect_outcome(copy.replay(Repairs::parse(kNoEntries, "none")), 0, 1, 0);
   expect_outcome(copy.replay(), 1, 0, 0);
 }
 
-TEST(RepairFile, ValuesApartLeavesOutNumbersAndNothingElse) {
+TEST(RepairFile, ValuesApartSkipsOnlyNumbers) {
   const Repairs apart = entry_for(R"({"event": "forward", "masters": "true"})", "values_apart");
   CaseCopy values("mlp_sgd_O2");
   values.alter_tensor("out.");
@@ -115,7 +115,7 @@ TEST(RepairFile, ValuesApartLeavesOutNumbersAndNothingElse) {
 
 Json event(const std::string& text) { return Json::parse(text, "event"); }
 
-TEST(RepairFile, Bug01IsToldByTheOrderOfEvents) {
+TEST(RepairFile, Bug01IsRecognizedByTheOrderOfEvents) {
   const Json evaluation = event(R"({"op": "forward", "model": "m0", "no_grad": true})");
   const Json training = event(R"({"op": "forward", "model": "m0"})");
   const Json load = event(R"({"op": "load", "from": "a"})");
@@ -174,7 +174,7 @@ TEST(RepairFile, AllFeaturesOfAnEntryMustMatch) {
   EXPECT_TRUE(repairs.unused().empty());
 }
 
-TEST(RepairFile, EntriesHaveAPlaceAndAReason) {
+TEST(RepairFile, EntriesNeedAPlaceAndAReason) {
   const auto parse = [](const std::string& entry) { return Repairs::parse("{\"calls\": [" + entry + "]}", "test"); };
   EXPECT_THROW(parse(R"({"when": {}, "expect": null, "item": "BUG-01", "reason": "r"})"), std::runtime_error);
   EXPECT_THROW(parse(R"({"when": {"call": "c"}, "expect": null, "item": "BUG-01", "reason": ""})"), std::runtime_error);

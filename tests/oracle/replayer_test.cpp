@@ -1,7 +1,11 @@
-// The replayer itself: it passes a case of another name, and it notices every kind of expectation that does not hold.
+// The replayer itself: it passes a case of another name, and reports every kind of wrong expectation.
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/oracle/case_copy.h"
+#include "tests/oracle/verdict/compare.h"
 
 namespace oracle {
 namespace {
@@ -27,15 +31,15 @@ TEST(Replayer, PlaysWrappedOptimizersUnderAnyName) {
   expect_outcome(other_argument.replay(), 0, 0, 1);
 }
 
-class AlteredFp16Expectation : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+class AlteredFp16Expectations : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-TEST_P(AlteredFp16Expectation, IsNoticed) {
+TEST_P(AlteredFp16Expectations, AreReported) {
   CaseCopy copy("fp16_optimizer_dynamic");
   copy.alter(GetParam().first, GetParam().second);
   expect_outcome(copy.replay(), 0, 1, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Expectations, AlteredFp16Expectation,
+INSTANTIATE_TEST_SUITE_P(Expectations, AlteredFp16Expectations,
                          testing::Values(std::pair("\"scale_used\": 2048.0", "\"scale_used\": 1024.0"),
                                          std::pair("\"scale_after\": 2048.0", "\"scale_after\": 1024.0"),
                                          std::pair("\"overflow\": true", "\"overflow\": false"),
@@ -56,16 +60,16 @@ struct Alteration {
   const char* to;
 };
 
-class AlteredExpectation : public testing::TestWithParam<Alteration> {};
+class AlteredExpectations : public testing::TestWithParam<Alteration> {};
 
-TEST_P(AlteredExpectation, IsNoticed) {
+TEST_P(AlteredExpectations, AreReported) {
   CaseCopy copy("overflow_inject_O2");
   copy.alter(GetParam().from, GetParam().to);
   expect_outcome(copy.replay(), 0, 1, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Expectations, AlteredExpectation,
+    Expectations, AlteredExpectations,
     testing::Values(Alteration{"scale", "\"scale_after\": 32768.0", "\"scale_after\": 65536.0"},
                     Alteration{"unskipped", "\"unskipped_after\": 1", "\"unskipped_after\": 2"},
                     Alteration{"skipped", "\"skipped\": true", "\"skipped\": false"},
@@ -80,19 +84,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Alteration{"parameter_dtype", "\"m0/0.weight\": \"float16\"", "\"m0/0.weight\": \"float32\""}),
     [](const auto& test) { return std::string(test.param.what); });
 
-class AlteredTensor : public testing::TestWithParam<const char*> {};
+class AlteredTensors : public testing::TestWithParam<const char*> {};
 
-TEST_P(AlteredTensor, IsNoticed) {
+TEST_P(AlteredTensors, AreReported) {
   CaseCopy copy("convbn_sgd_O2");
   copy.alter_tensor(GetParam());
   expect_outcome(copy.replay(), 0, 1, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tensors, AlteredTensor,
+INSTANTIATE_TEST_SUITE_P(Tensors, AlteredTensors,
                          testing::Values("out.", "rec.s0.m0/", "rec.s0.opt0.g0.p0", "rec.s0.grads.grad.",
                                          "rec.s0.grads.opt0."));
 
-TEST(Replayer, SkipsWhatItLacksByFeature) {
+TEST(Replayer, SkipsCasesWithUnknownFeatures) {
   CaseCopy optimizer("mlp_sgd_O2");
   optimizer.alter("\"type\": \"SGD\"", "\"type\": \"Imagined\"");
   expect_outcome(optimizer.replay(), 0, 0, 1);
@@ -107,7 +111,7 @@ TEST(Replayer, SkipsWhatItLacksByFeature) {
   expect_outcome(kind.replay(), 0, 0, 1);
 }
 
-TEST(Replayer, FailsAnUnreadableCase) {
+TEST(Replayer, AnUnreadableCaseFails) {
   CaseCopy json("mlp_sgd_O2");
   write(json.folder() / "case.json", "{\"format_version\": 1, \"kind\"");
   expect_outcome(json.replay(), 0, 1, 0);
@@ -119,7 +123,7 @@ TEST(Replayer, FailsAnUnreadableCase) {
   expect_outcome(missing.replay(), 0, 1, 0);
 }
 
-TEST(Replayer, RefusesAPatternThatMatchesNothing) {
+TEST(Replayer, APatternWithoutMatchesIsAnError) {
   Report report;
   EXPECT_THROW(replay_cases(fs::path(ORACLE_DATA) / "cases", "no_such_case_*", report), std::runtime_error);
 }
@@ -128,6 +132,27 @@ TEST(Replayer, MatchesCommaSeparatedPatterns) {
   EXPECT_TRUE(matches("mlp_sgd_O2", "gan_*,mlp_*"));
   EXPECT_TRUE(matches("disabled", "disabled,disabled_*"));
   EXPECT_FALSE(matches("mlp_sgd_O2", "mlp"));
+}
+
+int failures(const at::Tensor& got, const at::Tensor& expected, const Tolerance& tolerance) {
+  Report report;
+  report.begin("item", "group");
+  compare_tensor(report, "tensor", got, {expected, {}, {}}, tolerance);
+  report.end();
+  return report.failed();
+}
+
+TEST(Compare, BoundsAreKept) {
+  Tolerance spacing;
+  spacing.spacings = 1;
+  const at::Tensor one = at::ones({1}, at::kHalf);
+  EXPECT_EQ(failures(at::add(one, 0.0009765625), one, spacing), 0);
+  EXPECT_EQ(failures(at::add(one, 0.001953125), one, spacing), 1);
+  EXPECT_EQ(failures(one, one.to(at::kFloat), spacing), 1) << "dtypes are exact";
+  EXPECT_EQ(failures(at::full({2}, NAN), at::full({2}, NAN), {}), 0);
+  EXPECT_EQ(failures(at::full({2}, NAN), at::zeros({2}), {}), 1);
+  EXPECT_EQ(failures(at::full({2}, INFINITY), at::full({2}, 3e38), {}), 1);
+  EXPECT_EQ(failures(at::zeros({2, 1}), at::zeros({1, 2}), {}), 1) << "shapes are exact";
 }
 
 }  // namespace

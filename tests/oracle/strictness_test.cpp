@@ -1,4 +1,4 @@
-// What the replayer does not know it refuses by name, and nothing that a case holds goes uncompared.
+// The replayer rejects unknown features by name, and compares everything that a case contains.
 #include <ATen/Functions.h>
 
 #include "tests/oracle/case_copy.h"
@@ -20,9 +20,9 @@ struct Insertion {
 
 void PrintTo(const Insertion& insertion, std::ostream* out) { *out << insertion.name; }
 
-class Unknown : public testing::TestWithParam<Insertion> {};
+class UnknownFeatures : public testing::TestWithParam<Insertion> {};
 
-TEST_P(Unknown, IsRefusedByName) {
+TEST_P(UnknownFeatures, AreSkippedByName) {
   CaseCopy copy(GetParam().original);
   copy.alter(GetParam().from, GetParam().to);
   expect_outcome(copy.replay(), 0, 0, 1);
@@ -30,7 +30,7 @@ TEST_P(Unknown, IsRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Places, Unknown,
+    Places, UnknownFeatures,
     testing::Values(
         Insertion{"case_field", "mlp_sgd_O2", "\"seed\": ", "\"imagined\": ", "field 'imagined' of case"},
         Insertion{"model_field", "mlp_sgd_O2", "\"layers\": ", "\"imagined\": 1, \"layers\": ", "field 'imagined' of model"},
@@ -84,7 +84,7 @@ Tensors run_layer(const std::string& json, const Tensors& x) {
   return made.forward(x);
 }
 
-TEST(Vocabulary, LastStepAndMatPowAreWhatTheFormatSays) {
+TEST(Vocabulary, LastStepAndMatPowFollowTheFormat) {
   const at::Tensor x = at::arange(24, at::kFloat).view({2, 3, 4});
   EXPECT_TRUE(at::equal(run_layer(R"({"type": "LastStep"})", {x})[0], x.slice(1, 2, 3).squeeze(1)));
   const at::Tensor y = at::tensor({1.0f, 2.0f}).view({1, 2});
@@ -95,13 +95,13 @@ TEST(Vocabulary, LastStepAndMatPowAreWhatTheFormatSays) {
                NeedsFeature);
 }
 
-TEST(Vocabulary, ForwardWithoutCasts) {
+TEST(Vocabulary, ForwardSupportsDisableCasts) {
   CaseCopy copy("mlp_sgd_O1");
   copy.alter("\"op\": \"forward\"", "\"op\": \"forward\", \"disable_casts\": true");
   expect_printed(copy, "output dtype: expected float16, got float32");
 }
 
-TEST(Vocabulary, SetRequiresGradTakesOneParameterOrSeveral) {
+TEST(Vocabulary, SetRequiresGradAcceptsOneOrSeveralParameters) {
   const auto copy_with = [](const char* event) {
     auto copy = std::make_unique<CaseCopy>("mlp_sgd_O2");
     copy->alter("{\"op\": \"step\"", std::string(event) + ", {\"op\": \"step\"");
@@ -115,7 +115,7 @@ TEST(Vocabulary, SetRequiresGradTakesOneParameterOrSeveral) {
   expect_outcome(none->replay(), 0, 1, 0);
 }
 
-TEST(Vocabulary, SetLossScaleIsAnFp16Optimizers) {
+TEST(Vocabulary, SetLossScaleIsOnlyForFp16Optimizers) {
   CaseCopy copy("fp16_optimizer_static128");
   copy.alter("{\"op\": \"fp16_backward\"",
              "{\"op\": \"set_loss_scale\", \"optimizer\": \"opt0\", \"value\": 64.0}, {\"op\": \"fp16_backward\"");
@@ -136,7 +136,7 @@ void PrintTo(const TypedRow& row, std::ostream* out) { *out << row.name; }
 
 class TypesOfInputs : public testing::TestWithParam<TypedRow> {};
 
-TEST_P(TypesOfInputs, AreKnownOrRefused) {
+TEST_P(TypesOfInputs, UnknownOnesAreSkipped) {
   const std::string table = std::string(R"({"ops": [{"namespace": "torch", "list": "fp32", "op": "exp", "cases": [)") +
                             GetParam().row + R"(]}], "modules": []})";
   Report report;
@@ -190,7 +190,7 @@ Report replayed_registry(const std::string& type, const std::string& output) {
   return report;
 }
 
-TEST(WrappedFunctions, HaveInputsOfTypesThatAreKnownOrRefused) {
+TEST(WrappedFunctions, InputsOfUnknownTypesAreSkipped) {
   expect_outcome(replayed_registry("double", "float32"), 1, 0, 0);
   expect_outcome(replayed_registry("bfloat16", "float32"), 1, 0, 0);
   expect_outcome(replayed_registry("bfloat16", "bfloat16"), 0, 1, 0);
@@ -212,7 +212,7 @@ TEST(ErrorTable, TheMeaningOfAMessageIsCompared) {
   expect_outcome(replayed_error("imagined"), 0, 0, 1);
 }
 
-TEST(Tables, APartThatIsNotKnownIsRefused) {
+TEST(Tables, AnUnknownPartIsSkipped) {
   const fs::path path = fs::temp_directory_path() / ("table_" + std::to_string(::getpid()) + ".json");
   write(path, R"({"format_version": 1, "sequences": [], "imagined": []})");
   Report report;
@@ -223,7 +223,7 @@ TEST(Tables, APartThatIsNotKnownIsRefused) {
 
 // ---- nothing goes uncompared
 
-TEST(Nothing, IsExpectedWithoutAStoredTensor) {
+TEST(Replay, AnExpectedTensorMustBeStored) {
   for (const char* name :
        {"out.s0.out", "rec.s0.grads.grad.m0/0.weight", "rec.s0.opt0.g0.p0", "rec.s0.opt0.g0.p0.state.momentum_buffer"}) {
     CaseCopy copy("overflow_inject_O2");
@@ -235,7 +235,7 @@ TEST(Nothing, IsExpectedWithoutAStoredTensor) {
   }
 }
 
-TEST(Nothing, IsSavedThatIsNotExpected) {
+TEST(Replay, AStoredTensorMustBeExpected) {
   CaseCopy type("resume_sgd_O2");
   type.alter("\"opt0.0.momentum_buffer\": \"float32\"", "\"opt0.0.momentum_buffer\": \"float16\"");
   expect_printed(type, "saved optimizer state opt0.0.momentum_buffer: expected float16, got float32");
@@ -245,7 +245,7 @@ TEST(Nothing, IsSavedThatIsNotExpected) {
 }
 
 // The step that would show it is taken out of the case.
-TEST(Nothing, IsSaidOfANextStepThatIsNotSeen) {
+TEST(Replay, AStatementAboutTheNextStepIsChecked) {
   const std::string said = "\"will_skip\": {\"opt0\": false}\n   }\n  },";
   const std::string step =
       "\n  {\"op\": \"step\", \"optimizer\": \"opt0\", \"expect\": {\"skipped\": false, \"params_changed\": true}},";
@@ -257,7 +257,7 @@ TEST(Nothing, IsSaidOfANextStepThatIsNotSeen) {
   EXPECT_EQ(printed_by(right).find("will_skip"), std::string::npos);
 }
 
-TEST(Nothing, IsSkippedWithSuccess) {
+TEST(Replay, ASkippedCaseIsAFailure) {
   CaseCopy copy("mlp_sgd_O2");
   copy.alter("\"kind\": \"train\"", "\"kind\": \"imagined\"");
   EXPECT_EQ(copy.replay().summary(), 1);
@@ -274,7 +274,7 @@ void PrintTo(const Obstacle& obstacle, std::ostream* out) { *out << obstacle.nam
 
 class ResumedRun : public testing::TestWithParam<Obstacle> {};
 
-TEST_P(ResumedRun, IsComparedOrSaidNotToBe) {
+TEST_P(ResumedRun, IsComparedOrReportedAsNotCompared) {
   CaseCopy copy("resume_sgd_O1");
   copy.alter(GetParam().from, GetParam().to);
   expect_printed(copy, std::string("not compared, a resumed run with the run that was saved: ") + GetParam().reason);

@@ -20,7 +20,7 @@ void inject(Session& session, const Json& event) {
 
 namespace {
 
-// Runs the block; answers the scaled loss.
+// Runs the block; returns the scaled loss.
 at::Tensor run_backward(Session& session, const Json& event, const std::vector<torch::optim::Optimizer*>& optimizers) {
   const at::Tensor loss = session.value(event.at("loss").as_string());
   const auto options = amp::ScaleLossOptions(event.int_or("loss_id", 0))

@@ -14,7 +14,7 @@ struct OptimizerSlot;
 
 struct EventHandler {
   std::set<std::string> fields;   // what an event of this op may hold
-  std::set<std::string> expects;  // and what it may expect; anything else means that we lack something
+  std::set<std::string> expects;  // the expectations that it may have; others are unknown features
   std::function<void(Session&, const Json& event)> play;
 };
 using EventRegistry = std::map<std::string, EventHandler>;

@@ -12,7 +12,7 @@ namespace {
 
 std::string dtype_or_null(const at::Tensor& tensor) { return tensor.defined() ? dtype_name(tensor.scalar_type()) : "null"; }
 
-// What a record may be asked for. Gradients and states show in what it expects.
+// The kinds of values that a record may name. Its expectations list gradients and states.
 void check_what(const Json& event) {
   static const std::set<std::string> kKnown = {"model", "opt_params", "opt_state", "model_grads", "opt_grads"};
   for (const Json& item : event.at("what").items()) {
@@ -137,7 +137,7 @@ void record_optimizers(Session& session, const Json& event, const std::string& p
                std::to_string(expect.members().size()));
 }
 
-// "exp_avg_sq" stands for two tensors, "exp_avg_sq0" and "exp_avg_sq1", stored without their own entry.
+// "exp_avg_sq" means two tensors, "exp_avg_sq0" and "exp_avg_sq1", stored without their own entry.
 void record_group(Session& session, const std::string& prefix, const OptimizerSlot& slot, size_t group, const Json& expect) {
   const auto entries = optimizer_type(slot.type).read_group_state(*slot.optimizer, group);
   const std::string name = slot.name + ".g" + std::to_string(group);

@@ -13,11 +13,11 @@
 
 namespace oracle {
 
-// What flows between layers: one tensor, or the flattened tuple that a recurrent layer answers.
+// The values between layers: one tensor, or the flattened tuple that a recurrent layer returns.
 using Tensors = std::vector<at::Tensor>;
 
 struct Layer {
-  std::shared_ptr<torch::nn::Module> module;  // null for a layer without parameters of its own
+  std::shared_ptr<torch::nn::Module> module;  // null for a layer without parameters
   std::function<Tensors(const Tensors&)> forward;
 };
 
@@ -55,7 +55,7 @@ void add_activation_layers(LayerRegistry& registry);
 void add_pooling_layers(LayerRegistry& registry);
 void add_sequence_layers(LayerRegistry& registry);
 
-// A layer of a module holder whose forward takes and answers one tensor.
+// A layer of a module holder whose forward takes and returns one tensor.
 template <class Holder>
 Layer tensor_layer(Holder holder) {
   return {holder.ptr(), [holder](const Tensors& x) mutable { return Tensors{holder->forward(x.at(0))}; }};

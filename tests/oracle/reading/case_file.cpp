@@ -1,12 +1,15 @@
 #include "tests/oracle/reading/case_file.h"
 
 #include <ATen/Functions.h>
+#include <apex_cpp/amp/checkpoint/safetensors.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 namespace oracle {
 namespace {
+
+using TensorMap = std::map<std::string, at::Tensor>;
 
 const std::map<std::string, at::ScalarType>& dtype_names() {
   static const std::map<std::string, at::ScalarType> kNames = {
@@ -30,6 +33,11 @@ float generated_value(uint32_t i, uint32_t seed, double scale) {
   return static_cast<float>((static_cast<double>((h >> 8) & 2047u) - 1024.0) / 1024.0 * scale);
 }
 
+TensorMap read_tensors(const std::filesystem::path& path) {
+  const auto stored = apex::amp::detail::read_safetensors(path.string()).tensors;
+  return {stored.begin(), stored.end()};
+}
+
 }  // namespace
 
 at::ScalarType dtype_from_name(const Json& name) {
@@ -48,7 +56,7 @@ std::string dtype_name(at::ScalarType dtype) {
 CaseFile::CaseFile(const std::filesystem::path& folder)
     : name_(folder.filename().string()),
       json_(Json::parse_file(folder / "case.json")),
-      tensors_(read_safetensors(folder / "tensors.safetensors")) {
+      tensors_(read_tensors(folder / "tensors.safetensors")) {
   const int64_t version = json_.at("format_version").as_int();
   if (version != 1) throw std::runtime_error(json_.where() + ": format_version " + std::to_string(version) + " is not known");
 }

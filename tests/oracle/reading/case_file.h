@@ -3,13 +3,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "tests/oracle/reading/json.h"
-#include "tests/oracle/reading/safetensors.h"
 
 namespace oracle {
 
@@ -44,7 +44,7 @@ class CaseFile {
 
   std::string name_;
   Json json_;
-  TensorMap tensors_;
+  std::map<std::string, at::Tensor> tensors_;
   mutable std::set<std::string> read_;
 };
 

@@ -9,7 +9,7 @@
 
 namespace oracle {
 
-// What the events of a case have done so far, as far as places of the repair file are told by it.
+// The events of a case so far, as far as features of the repair file depend on them.
 class History {
  public:
   void add(const Json& event);

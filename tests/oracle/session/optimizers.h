@@ -35,7 +35,7 @@ struct OptimizerType {
   std::function<std::vector<StateEntry>(const torch::optim::OptimizerParamState&)> read_state;
   // What it keeps for a param group beside the options; empty for classes that keep nothing there.
   std::function<std::vector<StateEntry>(const torch::optim::Optimizer&, size_t group)> read_group_state;
-  // Early steps have the size of the learning rate whatever the gradient's, so a rounding can turn a step round.
+  // Early steps have the size of the learning rate for any gradient, so a rounding can reverse a step.
   bool steps_like_sign = false;
 };
 

@@ -13,9 +13,9 @@ namespace oracle {
 class Report;
 class Session;
 
-// Resuming must not show: where the events after `load` are those that came after the `save`, each gives the same bits. This
-// holds whatever was recorded, so it is what a resumed case is held to where the recording is a defect (BUG-10). Where the runs
-// cannot be compared, the report says so and why.
+// Resuming must change nothing: if the events after `load` are those after the `save`, each gives the same bits. This does not
+// depend on the recording, so resumed cases are checked by it where the recording has a defect (BUG-10). If the runs cannot be
+// compared, the report says so and why.
 class ResumeCheck {
  public:
   // After each event was played.
@@ -31,16 +31,16 @@ class ResumeCheck {
   using Log = std::vector<Entry>;
 
   void begin(Session& session, const Json& load);
-  // Empty if the run that goes on after this load can be compared.
+  // Empty if the run after this load can be compared.
   std::string obstacle(Session& session, const Json& load) const;
   // From here on nothing is compared.
   void end(Report& report, const std::string& reason);
   void compare(Session& session, const Entry& entry);
 
-  std::map<std::string, Log> logs_;  // what came after each save, by its name
+  std::map<std::string, Log> logs_;  // the results after each save, by its name
   bool sets_what_is_not_saved_ = false;
   bool loaded_ = false;
-  const Log* expected_ = nullptr;  // of the run that goes on
+  const Log* expected_ = nullptr;  // of the run that was saved
   size_t next_ = 0;
 };
 

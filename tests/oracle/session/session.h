@@ -50,7 +50,7 @@ inline constexpr const char* kStatesApart = "optimizer_states_apart";
 inline constexpr const char* kValuesApart = "values_apart";
 inline constexpr const char* kGradientsApart = "gradients_apart";
 
-// One case being played: the objects of the program that the case describes, and access to what it expects.
+// One case being played: the objects of the program that the case describes, and access to its expectations.
 class Session {
  public:
   Session(const CaseFile& case_file, Report& report);
@@ -73,8 +73,8 @@ class Session {
   OptimizerSlot& optimizer(const std::string& name);
   // "m0/0.weight" -> the model's parameter.
   at::Tensor parameter(const std::string& id);
-  // Twice the sum of the learning rates of an optimizer's steps, if those act like a sign function, else 0. It goes on counting
-  // over a rebuild, since what was loaded has the deviations of before.
+  // Twice the sum of the learning rates of an optimizer's steps, if those act like a sign function, else 0. A rebuild does not
+  // reset it, since the loaded values have the earlier deviations.
   double& sign_steps(const std::string& optimizer) { return sign_steps_[optimizer]; }
   // The same for the optimizer that steps this parameter; 0 if none does.
   double sign_steps_of(const std::string& id);

@@ -1,4 +1,4 @@
-// Which entries of the repair file hold at an event, told by what the case contains.
+// The entries of the repair file that apply to an event, by the case's content.
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// The table of O1 casts: for every function, which types its tensors may have, what reaches the operator and what comes out.
+// The table of O1 casts: for every function its input dtypes, the dtypes that reach the operator and the result's dtype.
 //
-// That the recorded types reach the operator shows in the values: under amp a call answers, bit for bit, what it answers
-// without amp for tensors that were cast beforehand, gradients included.
+// The values show that the recorded dtypes reach the operator: under amp a call returns, bit for bit and gradients included,
+// the result of the same call without amp on tensors that were cast beforehand.
 #include <ATen/Functions.h>
 
 #include <algorithm>

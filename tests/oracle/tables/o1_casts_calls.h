@@ -53,7 +53,8 @@ using CastRun = std::function<at::Tensor(CastCall::Tensors&)>;
 void add_both(CastCalls& calls, const std::string& op, const std::vector<CastInput>& inputs, const CastRun& function,
               const CastRun& method, const std::string& form = "");
 
-// Modules of the table by name: what `forward` answers for an input of this type, with FP32 weights, and the gradients' types.
+// Modules of the table by name: the result of `forward` for an input of this dtype, with FP32 weights, and the gradients'
+// dtypes.
 struct ModuleOutcome {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> parameters;
@@ -68,7 +69,7 @@ struct CastDifference {
   bool no_such_call = false;  // C++ has no such operator
 };
 CastDifference difference_of(const std::string& call, Report& report);
-// The types that a module answers with instead; empty: as recorded.
+// The dtypes that a module returns instead; empty: as recorded.
 std::vector<std::string> module_difference(const std::string& module, const std::string& input, Report& report);
 
 }  // namespace oracle

@@ -1,5 +1,5 @@
-// Where the table of O1 casts is meant to be answered otherwise: entries "casts" and "modules" of the repair file. What holds
-// instead is checked in the same way.
+// Rows of the O1 cast table from which the library intentionally differs: entries "casts" and "modules" of the repair file. The
+// expected results are checked in the same way.
 #include <map>
 #include <stdexcept>
 

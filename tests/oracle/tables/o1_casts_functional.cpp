@@ -1,4 +1,5 @@
-// torch::nn::functional but for its losses. Where LibTorch makes a function of several operators, amp's own stands for it.
+// torch::nn::functional except its losses. For functions that LibTorch composes of several operators, amp::functional is
+// called.
 #include <ATen/Functions.h>
 #include <apex_cpp/amp/functional.h>
 #include <torch/nn/functional.h>
@@ -89,7 +90,7 @@ void add_images(CastCalls& calls) {
   calls["torch.nn.functional.grid_sample"] = {
       {kImage, {{2, 4, 4, 2}}},
       [](Tensors& x) { return F::grid_sample(x[0], x[1], F::GridSampleFuncOptions().align_corners(false)); }};
-  // The mode that is no operator of its own.
+  // The mode without a separate operator.
   calls["torch.nn.functional.interpolate"] = {
       {kImage}, [](Tensors& x) {
         const auto options = F::InterpolateFuncOptions().size(std::vector<int64_t>{3, 3}).mode(torch::kArea);

@@ -58,7 +58,7 @@ const std::vector<int64_t> kSequence{5, 2, kFeatures};
 const std::vector<int64_t> kBatch{2, kFeatures};
 const std::vector<int64_t> kImages{2, kFeatures, 6, 6};
 
-// Made anew at every call, with FP32 weights.
+// Created at every call, with FP32 weights.
 const std::map<std::string, std::function<Runner()>>& modules() {
   static const std::map<std::string, std::function<Runner()>> kModules = {
       {"LSTM", [] { return module_on(nn::LSTM(kFeatures, kHidden), kSequence); }},

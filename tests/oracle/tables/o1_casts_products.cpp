@@ -1,4 +1,4 @@
-// Matrix products and what else multiplies, as functions and methods, and in place.
+// Matrix products and other multiplications, as functions and methods, and in place.
 #include <ATen/Functions.h>
 
 #include "tests/oracle/tables/o1_casts_calls.h"

@@ -1,4 +1,4 @@
-// Functions that the table has in `torch` alone: convolutions, sequences, and those that amp leaves alone.
+// Functions that the table lists only in `torch`: convolutions, sequences, and functions that amp does not cast.
 #include <ATen/Functions.h>
 
 #include "tests/oracle/tables/o1_casts_calls.h"

@@ -10,14 +10,14 @@
 
 namespace oracle {
 
-// Thrown by a call that C++ rejects when it is compiled: the error that Python raises when it runs, whatever its class.
+// Thrown for a call that C++ rejects at compile time: counts as the error that Python raises at run time, of any class.
 class RejectedWhenCompiled : public std::exception {};
 
 // What an exception is called in Python: "RuntimeError", "ValueError", …
 std::string python_name(const std::exception& error);
 
-// Runs `action` and checks that it throws what stands for the named Python exception (RuntimeError: c10::Error, ValueError:
-// c10::ValueError, …). `expected` null or a JSON null: it must not throw. Answers the message of what was thrown, if anything.
+// Runs `action` and checks that it throws the counterpart of the named Python exception (RuntimeError: c10::Error, ValueError:
+// c10::ValueError, …). `expected` null or a JSON null: it must not throw. Returns the exception's message, if any.
 std::optional<std::string> check_exception(Report& report, const Json* expected, const std::function<void()>& action);
 
 }  // namespace oracle

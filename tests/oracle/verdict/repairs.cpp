@@ -3,8 +3,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 namespace oracle {
@@ -50,8 +48,7 @@ std::string Repair::text() const {
   return item + " (" + places + ")";
 }
 
-Repairs Repairs::parse(const std::string& text, const std::string& source) {
-  const Json json = Json::parse(text, source);
+Repairs Repairs::read(const Json& json) {
   Repairs repairs;
   for (const auto& [kind, entries] : json.members()) {
     for (const Json& entry : entries.items()) repairs.entries_[kind].push_back(read_entry(entry));
@@ -59,11 +56,9 @@ Repairs Repairs::parse(const std::string& text, const std::string& source) {
   return repairs;
 }
 
-Repairs Repairs::from_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(path.string() + ": cannot be read");
-  return parse(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
-}
+Repairs Repairs::parse(const std::string& text, const std::string& source) { return read(Json::parse(text, source)); }
+
+Repairs Repairs::from_file(const std::filesystem::path& path) { return read(Json::parse_file(path)); }
 
 Repairs Repairs::standard() { return from_file(ORACLE_REPAIRS); }
 

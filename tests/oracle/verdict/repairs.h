@@ -10,14 +10,14 @@
 
 namespace oracle {
 
-// What is known about a place of a recording: names of features and their values as text.
+// The features of a place in a recording: names and values as text.
 using Features = std::map<std::string, std::string>;
 
-// One entry of the repair file: where Apex recorded what this library does otherwise on purpose, and what holds there instead.
+// One entry of the repair file: a place where the library intentionally differs from the recording, and the expected result.
 struct Repair {
-  Features when;     // matches a place that has all of these; values may hold * and ?
-  Json expect;       // what holds instead; its form depends on the kind of entry
-  std::string item;  // id of a rule in apex_cpp/apex_behaviour.md, or "C++"
+  Features when;     // matches a place with all of these features; values may contain * and ?
+  Json expect;       // the expected result; its form depends on the kind of entry
+  std::string item;  // the id of a rule of Apex, or "C++"
   std::string reason;
   bool unseen = false;  // no committed recording has such a place
   mutable bool used = false;
@@ -38,10 +38,12 @@ class Repairs {
   std::vector<const Repair*> matching(const std::string& kind, const Features& features) const;
   // The first of them, or null.
   const Repair* find(const std::string& kind, const Features& features) const;
-  // Entries that nothing matched so far, but for those that no committed recording needs.
+  // Entries without a match so far, except for those that are marked unseen.
   std::vector<const Repair*> unused() const;
 
  private:
+  static Repairs read(const Json& json);
+
   std::map<std::string, std::vector<Repair>> entries_;
 };
 
