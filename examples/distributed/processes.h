@@ -2,7 +2,7 @@
 
 #include <apex_cpp/parallel.h>
 
-#include "step/team.h"
+#include "training/team.h"
 
 namespace distributed {
 

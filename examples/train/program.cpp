@@ -8,16 +8,16 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
-#include "climbing.h"
 #include "common/counted.h"
 #include "common/progress.h"
 #include "config/config.h"
 #include "data/load.h"
 #include "errors.h"
+#include "logging/run_folder.h"
 #include "options.h"
-#include "records/run_folder.h"
-#include "step/epoch.h"
-#include "trainer.h"
+#include "training/climbing.h"
+#include "training/epoch.h"
+#include "training/trainer.h"
 
 namespace train {
 namespace {

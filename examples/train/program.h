@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "step/observer.h"
-#include "step/team.h"
+#include "training/observer.h"
+#include "training/team.h"
 
 namespace train {
 

@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "errors.h"
-#include "records/run_folder.h"
+#include "logging/run_folder.h"
 #include "shell.h"
 #include "state_bytes.h"
 #include "tests/examples/scratch.h"
@@ -30,7 +30,7 @@ class Listing : public testing::Test {
   comparison::Cell cell_;
 };
 
-TEST_F(Listing, KnowsAWholeCell) {
+TEST_F(Listing, RecognizesACompleteCell) {
   EXPECT_TRUE(finished());
   scratch_.write("times.csv", "step,forward_ms\n1,3\n");
   EXPECT_FALSE(finished());
@@ -38,7 +38,7 @@ TEST_F(Listing, KnowsAWholeCell) {
   EXPECT_TRUE(finished());
 }
 
-TEST_F(Listing, MissesAFileAndAStranger) {
+TEST_F(Listing, DetectsMissingAndUnexpectedFiles) {
   scratch_.write("run/more.csv", "");
   EXPECT_FALSE(finished());
   std::filesystem::remove(scratch_ / "run/more.csv");
@@ -47,17 +47,17 @@ TEST_F(Listing, MissesAFileAndAStranger) {
   EXPECT_FALSE(finished());
 }
 
-TEST_F(Listing, IsOfOneConfig) {
+TEST_F(Listing, BelongsToOneConfig) {
   cell_.config.epochs += 1;
   EXPECT_FALSE(finished());
 }
 
-TEST_F(Listing, IsNoneWithoutTheList) {
+TEST_F(Listing, IsIncompleteWithoutTheListing) {
   std::filesystem::remove(scratch_ / "files.csv");
   EXPECT_FALSE(finished());
 }
 
-TEST(Shell, HandsOverLinesAndTheExitCode) {
+TEST(Shell, PassesOnLinesAndTheExitCode) {
   std::vector<std::string> lines;
   const auto keep = [&](const std::string& line) { lines.push_back(line); };
   EXPECT_EQ(comparison::run_lines("sh -c 'echo one; echo two >&2; printf three; exit 3'", keep), 3);
@@ -79,7 +79,7 @@ TEST(Shell, RemovesFolders) {
   comparison::remove_folder(scratch / "it's");  // what is not there
 }
 
-TEST(OptimizerState, RefusesWhatIsNoCheckpoint) {
+TEST(OptimizerState, RejectsFilesThatAreNotCheckpoints) {
   const Scratch scratch;
   scratch.write("short", "abc");
   EXPECT_THROW(comparison::optimizer_state(scratch / "short"), train::UserError);

@@ -43,7 +43,7 @@ def columns():
 
 def files():
     """The tables of a run folder."""
-    return set(re.findall(r'"/(\w+\.csv)"', text_of("examples/train/records/run_folder.h")))
+    return set(re.findall(r'"/(\w+\.csv)"', text_of("examples/train/logging/run_folder.h")))
 
 
 def tables_on(page):

@@ -1,4 +1,4 @@
-// The command line reader that programs share.
+// The command line parser of the programs.
 #include "common/command_line.h"
 
 #include <optional>
@@ -50,7 +50,7 @@ TEST(CommandLine, ReadsEveryKindInAnyOrder) {
   EXPECT_TRUE(program.all);
 }
 
-TEST(CommandLine, LeavesAsItWasWhatIsNotGiven) {
+TEST(CommandLine, OptionsThatAreNotGivenKeepTheirValues) {
   SmallProgram program;
   EXPECT_EQ(program.read({}), "");
   EXPECT_EQ(program.file, "default");
@@ -60,13 +60,13 @@ TEST(CommandLine, LeavesAsItWasWhatIsNotGiven) {
   EXPECT_FALSE(program.all);
 }
 
-TEST(CommandLine, OfAnOptionGivenTwiceTheLastCounts) {
+TEST(CommandLine, TheLastOfARepeatedOptionCounts) {
   SmallProgram program;
   EXPECT_EQ(program.read({"--rounds", "7", "--rounds", "8"}), "");
   EXPECT_EQ(program.rounds, 8);
 }
 
-TEST(CommandLine, HelpHasItAll) {
+TEST(CommandLine, HelpListsEverything) {
   const auto help = SmallProgram().read({"a", "--help"});
   for (const auto* part : {"What it does.", "program", "FILE", "a file", "REST", "--device D", "where", "--seed N",
                            "--rounds N", "--all", "everything", "-h,--help", "What it answers."}) {
@@ -75,7 +75,7 @@ TEST(CommandLine, HelpHasItAll) {
   EXPECT_EQ(SmallProgram().read({"-h"}), help);
 }
 
-TEST(CommandLine, MistakesNameOptionAndValueAndWhatItTakes) {
+TEST(CommandLine, ErrorsNameOptionValueAndAllowedValues) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--sed", "3"}, "unknown option '--sed'; see --help"},
       {{"--sed=3"}, "unknown option '--sed=3'; see --help"},

@@ -19,7 +19,7 @@ std::string complaint(const std::string& text) {
   return message_of<train::UserError>([&] { train::parse_config(text, "c.yaml"); });
 }
 
-TEST(Config, DefaultsFillWhatIsLeftOut) {
+TEST(Config, MissingKeysHaveDefaults) {
   const auto config = train::parse_config(kGood, "c.yaml");
   EXPECT_EQ(config.model.type, "mlp");
   EXPECT_EQ(config.model.widths, std::vector<int64_t>{8});
@@ -56,7 +56,7 @@ TEST(Config, EveryKeyIsRead) {
   EXPECT_EQ(config.climb_to, "kept.yaml");
 }
 
-TEST(Config, WrittenOutItReadsBackTheSame) {
+TEST(Config, AWrittenConfigIsReadBackUnchanged) {
   for (const std::string optimizer : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
                                       "FusedNovoGrad", "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
     auto config = train::parse_config(kModel + "data: {set: mnist, dir: \"a: b # c\"}\noptimizer: {type: " + optimizer +
@@ -72,7 +72,7 @@ TEST(Config, WrittenOutItReadsBackTheSame) {
   }
 }
 
-TEST(Config, TorchAmpStandsInThePlaceOfALevel) {
+TEST(Config, TorchAmpReplacesTheLevel) {
   const auto config = train::parse_config(
       kModel +
           "data: {set: digits, image_size: 32}\noptimizer: {type: SGD, lr: 0.1}\n"
@@ -101,7 +101,7 @@ struct BadConfig {
 
 class BadConfigs : public testing::TestWithParam<BadConfig> {};
 
-TEST_P(BadConfigs, EndInOneLineWithPlaceAndKey) {
+TEST_P(BadConfigs, AreErrorsInOneLineWithPlaceAndKey) {
   const auto message = complaint(GetParam().text);
   EXPECT_EQ(message.rfind(GetParam().says, 0), 0u) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
@@ -204,7 +204,7 @@ TEST(Config, AllMistakesAreReportedInTheOrderOfTheFile) {
 }
 
 // What keys there are depends on the type, and values are compared with others where all are right.
-TEST(Config, NothingIsSaidOfWhatFollowsFromAMistake) {
+TEST(Config, ConsequencesOfAMistakeAreNotReported) {
   EXPECT_EQ(complaint("model: {kind: 3, depth: 4}\n" + kRest).find('\n'), std::string::npos);
   EXPECT_EQ(complaint("model: {type: resnet, widths: [8, x], blocks: [1]}\n" + kRest).find("stage"), std::string::npos);
 }

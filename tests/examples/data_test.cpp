@@ -127,7 +127,7 @@ TEST(Digits, MissingEmptyAndTruncatedFilesAreErrors) {
   EXPECT_NE(message_of<UserError>(load).find("0 rows are too few"), std::string::npos);
 }
 
-TEST(Split, IsStratifiedFixedAndLosesNothing) {
+TEST(Split, IsStratifiedReproducibleAndComplete) {
   train::Dataset all{at::arange(230).to(at::kByte).view({230, 1, 1, 1}), at::arange(230) % 10};
   all.labels.narrow(0, 200, 30).fill_(3);  // class 3 is larger than the others
   train::Dataset part, rest, part_again, rest_again;
@@ -142,7 +142,7 @@ TEST(Split, IsStratifiedFixedAndLosesNothing) {
   }
 }
 
-TEST(Shuffle, DependsOnSeedAndStreamAlone) {
+TEST(Shuffle, DependsOnlyOnSeedAndStream) {
   const auto order = train::shuffled_indices(100, 7, 3);
   EXPECT_EQ(order, train::shuffled_indices(100, 7, 3));
   EXPECT_NE(order, train::shuffled_indices(100, 7, 4));
@@ -188,7 +188,7 @@ TEST(Mnist, BrokenFilesAreNamed) {
   }
 }
 
-TEST(Mnist, TestImagesOfAnotherSizeAreRefused) {
+TEST(Mnist, TestImagesOfAnotherSizeAreAnError) {
   const Scratch scratch;
   write_mnist(scratch);
   scratch.write("t10k-images-idx3-ubyte", idx({1, 3, 2}, "abcdef"));
@@ -253,7 +253,7 @@ TEST(Normalized, ResizesToTheConfigsSize) {
 
 // Twenty grey images have 1280 pixels: the deviation of as many draws is off by 2 % (one in sqrt(2 * 1280)), here by up to five
 // times that. Grey values above 10 are far from 0, where values end.
-TEST(Noise, IsTheSameInEveryRunAndOfTheSizeAskedFor) {
+TEST(Noise, IsTheSameInEveryRunAndOfTheRequestedSize) {
   const Scratch scratch;
   std::string rows;
   for (int row = 0; row < 100; ++row) rows += digit_row(16, row % 10);
@@ -271,7 +271,7 @@ TEST(Noise, IsTheSameInEveryRunAndOfTheSizeAskedFor) {
   EXPECT_FALSE(noisy.train.images.narrow(0, 0, 20).equal(noisy.test.images));
 }
 
-TEST(DataFolder, IsTheConfigsElseTheEnvironments) {
+TEST(DataFolder, IsTheConfigsOrElseTheEnvironments) {
   setenv("APEX_CPP_DATA", "/big/data", 1);
   EXPECT_EQ(train::data_folder({"mnist", "/mine"}), "/mine");
   EXPECT_EQ(train::data_folder({"mnist", ""}), "/big/data/mnist");

@@ -1,11 +1,11 @@
-// Runs that diverge: how they end, and how `on_divergence: climb` goes on.
+// Runs that diverge: their exit code, and how `on_divergence: climb` continues.
 #include "program.h"
 
 namespace {
 
 class ProgramThatDiverges : public Program {};
 
-TEST_F(ProgramThatDiverges, DivergenceEndsTheRunWithItsOwnCode) {
+TEST_F(ProgramThatDiverges, DivergenceHasItsOwnExitCode) {
   scratch_.write("c.yaml", config("O3", "{type: SGD, lr: 900, momentum: 1}"));
   const auto ended = run("c.yaml --run-dir r");
   EXPECT_EQ(ended.code, 3) << ended.out;
@@ -25,7 +25,7 @@ struct Climb {
 
 class ProgramThatClimbs : public ProgramThatDiverges, public testing::WithParamInterface<Climb> {};
 
-TEST_P(ProgramThatClimbs, TrainsAsIfItHadBegunAtTheLevelAbove) {
+TEST_P(ProgramThatClimbs, TrainsAsIfStartedAtTheLevelAbove) {
   const auto& [from, to] = GetParam();
   scratch_.write("c.yaml", config(from + kRuinousScale) + kClimb);
   scratch_.write("above.yaml", config(to));
@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(From, ProgramThatClimbs, testing::Values(Climb{"O1", "O
 
 // The weights, the order of the images, dropout's random numbers and the loss scale are those of a run that was never
 // elsewhere.
-TEST_F(ProgramThatDiverges, GoesBackToItsLastCheckpointBitwise) {
+TEST_F(ProgramThatDiverges, ReturnsToItsLastCheckpointBitForBit) {
   scratch_.write("above.yaml", config("O1"));
   ASSERT_EQ(run("above.yaml --run-dir whole").code, 0);
   ASSERT_EQ(run("above.yaml --run-dir run --stop-after 2").code, 0);
@@ -86,7 +86,7 @@ TEST_F(ProgramThatDiverges, FindsTheFileToClimbToFromAnywhere) {
 }
 
 // Twelve steps, each skipped: fewer than count as divergence, and more than a run can end with.
-TEST_F(ProgramThatDiverges, ClimbsWhereItsLastEpochCannotBeSaved) {
+TEST_F(ProgramThatDiverges, ClimbsIfItsLastEpochCannotBeSaved) {
   const std::string skipping = ", skip_nonfinite: true";
   scratch_.write("c.yaml", config("O1" + skipping + kRuinousScale) + kClimb);
   scratch_.write("above.yaml", config("O0" + skipping));
@@ -99,7 +99,7 @@ TEST_F(ProgramThatDiverges, ClimbsWhereItsLastEpochCannotBeSaved) {
 }
 
 // A learning rate and a weight decay that multiply every weight by -9999.
-TEST_F(ProgramThatDiverges, EndsWhereEveryLevelDiverges) {
+TEST_F(ProgramThatDiverges, EndsIfEveryLevelDiverges) {
   scratch_.write("c.yaml", config("O2", "{type: SGD, lr: 1000, weight_decay: 10}") + kClimb);
   const auto ended = run("c.yaml --run-dir r");
   EXPECT_EQ(ended.code, 3) << ended.out;

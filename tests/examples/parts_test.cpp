@@ -10,15 +10,15 @@
 #include "data/load.h"
 #include "easy_digits.h"
 #include "errors.h"
-#include "network/models.h"
+#include "logging/run_folder.h"
+#include "models/models.h"
 #include "options.h"
-#include "records/run_folder.h"
 #include "scratch.h"
-#include "step/optimizer.h"
-#include "step/schedule.h"
-#include "step/torch_amp.h"
 #include "tests/errors.h"
-#include "trainer.h"
+#include "training/optimizer.h"
+#include "training/schedule.h"
+#include "training/torch_amp.h"
+#include "training/trainer.h"
 
 namespace {
 
@@ -74,7 +74,7 @@ TEST(Options, AllAreRead) {
   EXPECT_EQ(options.help, "");
 }
 
-TEST(Options, HelpNamesThemAllAndNothingElseIsAskedFor) {
+TEST(Options, HelpListsThemAllAndRequiresNoOther) {
   const auto help = train::parse_options({"--help"}).help;
   for (const auto* name :
        {"CONFIG", "--run-dir DIR", "--seed N", "--epochs N", "--stop-after N", "--resume PATH", "Exit code"}) {
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryModel,
                                          train::ModelConfig{"resnet", {4, 8}, {1, 2}, 0}),
                          [](const auto& test) { return test.param.type; });
 
-TEST(Models, TooManyStagesForTheImageAreRefused) {
+TEST(Models, TooManyStagesForTheImageAreAnError) {
   const auto message = message_of<UserError>([] {
     train::make_classifier({"convnet", {4, 4, 4, 4, 4}, {}, 0}, {1, 8, 8}, 10);
   });
@@ -163,7 +163,7 @@ TEST(Models, AlexNetHasTheLayersOfAlexNet) {
   EXPECT_EQ(model->forward(at::randn({2, 3, 32, 32})).sizes(), (std::vector<int64_t>{2, 10}));
 }
 
-TEST(Models, AlexNetRefusesImagesOfWhichNothingIsLeft) {
+TEST(Models, AlexNetRejectsImagesThatAreTooSmall) {
   const train::ModelConfig config{"alexnet", {}, {}, 0};
   EXPECT_EQ(message_of<UserError>([&] {
               train::make_classifier(config, {1, 14, 32}, 10);
@@ -173,7 +173,7 @@ TEST(Models, AlexNetRefusesImagesOfWhichNothingIsLeft) {
   EXPECT_EQ(train::make_classifier(config, {1, 15, 31}, 10)->forward(at::zeros({1, 1, 15, 31})).size(1), 10);
 }
 
-TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
+TEST(Optimizer, EveryTypeStepsAtTheGivenRate) {
   for (const std::string type : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
                                  "FusedNovoGrad", "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
     train::OptimizerConfig config;
@@ -191,7 +191,7 @@ TEST(Optimizer, EveryTypeTakesAStepAtTheRateThatWasSet) {
   }
 }
 
-TEST(TorchAmp, AStepThatHalvedTheScaleWasSkippedAndTellsWhy) {
+TEST(TorchAmp, AStepThatHalvedTheScaleIsReportedAsSkippedWithTheReason) {
   torch::nn::Linear net(2, 1);
   net->weight.mutable_grad() = at::tensor({1.0f, INFINITY}).view({1, 2});
   net->bias.mutable_grad() = at::ones({1});
@@ -215,7 +215,7 @@ struct SpoilingTeam : train::Team {
   }
 };
 
-TEST(Trainer, RefusesToClimbFromWhatIsNoNumber) {
+TEST(Trainer, RejectsClimbingFromNonFiniteWeights) {
   const Scratch scratch;
   scratch.write("data/digits.csv", easy_digits());
   const auto config = train::parse_config("model: {type: mlp, widths: [8]}\ndata: {set: digits, dir: '" + (scratch / "data") +

@@ -1,5 +1,5 @@
 #pragma once
-// The real program in a folder of its own, on images that the test draws itself.
+// The real program in a separate folder, on generated images.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

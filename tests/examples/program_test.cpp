@@ -1,4 +1,4 @@
-// What a run writes, how it goes on where it was, and the mistakes that it refuses.
+// The program as a whole: the output of a run, resuming, and errors.
 #include "program.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ TEST_F(Program, WithoutAmpHasBitwiseTheLossesOfO0) {
   EXPECT_EQ(accuracy("plain"), accuracy("o0"));
 }
 
-// From a scale at which gradients overflow float16 down to one at which training goes on, and up again every 5 steps.
+// From a scale at which gradients overflow float16 down to one at which training continues, and up again every 5 steps.
 TEST_F(Program, ResumesTorchAmpBitwiseWithItsScale) {
   scratch_.write("c.yaml", torch_config("autocast: float16, grad_scaler: true, init_scale: 67108864, growth_interval: 5"));
   const auto whole = run("c.yaml --run-dir whole");
@@ -77,7 +77,7 @@ TEST_F(Program, ResumesEveryOptimizerBitwiseAtO2) {
   }
 }
 
-TEST_F(Program, LeavesConfigTablesAndCheckpointAndTellsTheAccuracy) {
+TEST_F(Program, WritesConfigTablesAndCheckpointAndPrintsTheAccuracy) {
   const auto ended = run("c.yaml --run-dir r --seed 7 --epochs 2");
   ASSERT_EQ(ended.code, 0) << ended.error;
   const auto resolved = scratch_.read("r/config.yaml");
@@ -100,9 +100,8 @@ TEST_F(Program, LeavesConfigTablesAndCheckpointAndTellsTheAccuracy) {
   EXPECT_EQ(ended.out.find('\r'), std::string::npos);  // no progress bar in a log
 }
 
-// What the statistics say of a step's gradients is what its own scale makes of them, and a run that goes on goes on with the
-// table.
-TEST_F(Program, TellsStatisticsOfWeightsAndGradients) {
+// A step's statistics use the loss scale of that step, and a resumed run appends to the table.
+TEST_F(Program, WritesStatisticsOfWeightsAndGradients) {
   scratch_.write("c.yaml", config("O1") + "statistics_every: 5\n");
   ASSERT_EQ(run("c.yaml --run-dir whole").code, 0);
   const auto table = scratch_.read("whole/statistics.csv");
@@ -146,7 +145,7 @@ TEST_F(Program, SeedChangesTheLosses) {
   EXPECT_NE(scratch_.read("a/steps.csv"), scratch_.read("b/steps.csv"));
 }
 
-TEST_F(Program, TellsOverflowsInTheLossScaleTable) {
+TEST_F(Program, WritesOverflowsToTheLossScaleTable) {
   scratch_.write("c.yaml", config("O2", "{type: SGD, lr: 900, momentum: 1}"));
   run("c.yaml --run-dir r");
   const auto table = scratch_.read("r/loss_scale.csv");
@@ -154,7 +153,7 @@ TEST_F(Program, TellsOverflowsInTheLossScaleTable) {
   EXPECT_NE(table.find(",65536,32768,1,overflow,"), std::string::npos) << table;
 }
 
-TEST_F(Program, MistakesEndInOneLineAndExitCodeTwo) {
+TEST_F(Program, MistakesAreReportedInOneLineWithExitCodeTwo) {
   EXPECT_EQ(refusal("no.yaml"), "cannot read config 'no.yaml': No such file or directory\n");
   scratch_.write("typo.yaml", config("O2") + "epoch: 3\n");
   EXPECT_EQ(refusal("typo.yaml").rfind("typo.yaml:10:1: key 'epoch': unknown key", 0), 0u);
@@ -182,8 +181,8 @@ TEST_F(Program, MistakesOfAConfigHaveALineEach) {
       << ended.error;
 }
 
-// Whatever run is in the folder where the path is meant to lead must not go on by mistake.
-TEST_F(Program, GoesOnFromARunFolderOrItsCheckpointAlone) {
+// A wrong path must not resume another run by mistake.
+TEST_F(Program, ResumesFromARunFolderOrOnlyItsCheckpoint) {
   ASSERT_EQ(run("c.yaml --run-dir r --stop-after 1").code, 0);
   const auto before = scratch_.read("r/steps.csv");
   EXPECT_EQ(refusal("--resume r/epoch_7.safetensors"), "cannot resume 'r/epoch_7.safetensors': no such file or folder\n");
@@ -195,7 +194,7 @@ TEST_F(Program, GoesOnFromARunFolderOrItsCheckpointAlone) {
   EXPECT_EQ(inside.code, 0) << inside.error;
 }
 
-TEST_F(Program, ARunThatCouldNotBeginLeavesItsFolderToTheNext) {
+TEST_F(Program, ARunThatFailedToStartReleasesItsFolder) {
   scratch_.write("large.yaml", config("O2").replace(config("O2").find("batch_size: 20"), 14, "batch_size: 100000"));
   scratch_.write("typo.yaml", config("O2, float32_modules: [nosuch]"));
   refusal("large.yaml --run-dir r");
@@ -205,7 +204,7 @@ TEST_F(Program, ARunThatCouldNotBeginLeavesItsFolderToTheNext) {
   EXPECT_EQ(begun.code, 0) << begun.error;
 }
 
-TEST_F(Program, OffersToGoOnWhereThereIsSomethingToGoOnWithAlone) {
+TEST_F(Program, SuggestsResumeOnlyIfThereIsACheckpoint) {
   ASSERT_EQ(run("c.yaml --run-dir runs/r --epochs 1").code, 0);
   std::filesystem::remove(scratch_ / "runs/r/checkpoint.safetensors");  // as a run leaves it that ends in its first epoch
   EXPECT_EQ(
@@ -218,7 +217,7 @@ TEST_F(Program, OffersToGoOnWhereThereIsSomethingToGoOnWithAlone) {
   EXPECT_EQ(refusal("c.yaml --run-dir c.yaml"), "run folder 'c.yaml' is a file" + remedy);
 }
 
-TEST_F(Program, NamesThatTheNetworkOrLibTorchLacksAreMistakesOfTheConfig) {
+TEST_F(Program, UnknownModuleAndOperatorNamesAreConfigErrors) {
   for (const std::string key :
        {"float32_modules: [nosuch]", "float32_functions: ['aten::nosuch']", "casts: {casts: {float32: ['aten::nosuch']}}"}) {
     scratch_.write("c.yaml", config("O1, " + key));
@@ -232,13 +231,13 @@ TEST_F(Program, CountsOneEpochAndOneThread) {
   EXPECT_NE(ended.out.find(" after 1 epoch, 0 steps skipped; "), std::string::npos) << ended.out;
 }
 
-TEST_F(Program, DamagedCheckpointIsRefused) {
+TEST_F(Program, ADamagedCheckpointIsAnError) {
   ASSERT_EQ(run("c.yaml --run-dir r --stop-after 1").code, 0);
   scratch_.write("r/checkpoint.safetensors", "damaged");
   EXPECT_EQ(refusal("--resume r").rfind("cannot resume from 'r/checkpoint.safetensors': ", 0), 0u);
 }
 
-TEST_F(Program, ARunFolderInUseIsRefused) {
+TEST_F(Program, ARunFolderInUseIsAnError) {
   ASSERT_EQ(run("c.yaml --run-dir r --epochs 1").code, 0);
   const auto before = scratch_.read("r/steps.csv");
   EXPECT_EQ(refusal("c.yaml --run-dir r"),
@@ -247,7 +246,7 @@ TEST_F(Program, ARunFolderInUseIsRefused) {
 }
 
 // The lock is held by the test, in place of a run that is still training.
-TEST_F(Program, ARunFolderThatAnotherRunWritesToIsRefused) {
+TEST_F(Program, ARunFolderThatAnotherProcessWritesToIsAnError) {
   ASSERT_EQ(run("c.yaml --run-dir r --epochs 1").code, 0);
   std::filesystem::create_directories(scratch_ / "begun");
   const auto before = scratch_.read("r/steps.csv");
@@ -264,7 +263,7 @@ TEST_F(Program, ARunFolderThatAnotherRunWritesToIsRefused) {
   EXPECT_EQ(run("c.yaml --run-dir begun --epochs 1").code, 0);
 }
 
-TEST_F(Program, ARunHasItsFolderToItselfUntilItIsKilled) {
+TEST_F(Program, ARunLocksItsFolderUntilItIsKilled) {
   const auto start =
       "cd '" + scratch_.path() + "' && exec '" TRAIN_PROGRAM "' c.yaml --run-dir r --epochs 1000000 >long.out 2>&1";
   const pid_t child = fork();

@@ -15,7 +15,7 @@
 #include "program.h"
 #include "recorder.h"
 #include "state_bytes.h"
-#include "trainer.h"
+#include "training/trainer.h"
 
 namespace comparison {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "options.h"
-#include "step/team.h"
+#include "training/team.h"
 
 namespace comparison {
 

@@ -12,10 +12,9 @@
 #include "config/config_keys.h"
 #include "data/load.h"
 #include "errors.h"
-#include "library_errors.h"
-#include "network/models.h"
-#include "step/optimizer.h"
-#include "trainer.h"
+#include "models/models.h"
+#include "training/optimizer.h"
+#include "training/trainer.h"
 
 namespace comparison {
 namespace {

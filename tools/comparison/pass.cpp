@@ -8,10 +8,10 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/optim/sgd.h>
 
-#include "network/models.h"
-#include "network/network.h"
-#include "step/step.h"
-#include "step/torch_amp.h"
+#include "models/models.h"
+#include "models/network.h"
+#include "training/step.h"
+#include "training/torch_amp.h"
 
 namespace comparison {
 namespace {

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "memory_watch.h"
-#include "step/observer.h"
+#include "training/observer.h"
 
 namespace comparison {
 

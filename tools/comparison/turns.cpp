@@ -13,13 +13,13 @@
 #include "cell_program.h"
 #include "common/write_whole.h"
 #include "data/load.h"
-#include "network/models.h"
+#include "models/models.h"
 #include "program.h"
 #include "recorder.h"
-#include "step/epoch.h"
-#include "step/optimizer.h"
-#include "step/torch_amp.h"
-#include "trainer.h"
+#include "training/epoch.h"
+#include "training/optimizer.h"
+#include "training/torch_amp.h"
+#include "training/trainer.h"
 
 namespace comparison {
 namespace {

@@ -16,13 +16,12 @@
 #include "config/config.h"
 #include "data/load.h"
 #include "errors.h"
-#include "library_errors.h"
-#include "network/models.h"
+#include "models/models.h"
 #include "program.h"
-#include "step/epoch.h"
-#include "step/observer.h"
-#include "step/optimizer.h"
-#include "trainer.h"
+#include "training/epoch.h"
+#include "training/observer.h"
+#include "training/optimizer.h"
+#include "training/trainer.h"
 
 namespace doctor {
 namespace {

@@ -9,7 +9,6 @@
 #include "common/counted.h"
 #include "config/config_keys.h"
 #include "errors.h"
-#include "library_errors.h"
 
 namespace train {
 namespace {

@@ -8,10 +8,10 @@
 #include <apex_cpp/amp.h>
 
 #include "config/config.h"
-#include "network/network.h"
-#include "step/observer.h"
-#include "step/team.h"
-#include "step/torch_amp.h"
+#include "models/network.h"
+#include "training/observer.h"
+#include "training/team.h"
+#include "training/torch_amp.h"
 
 namespace train {
 

@@ -1,4 +1,4 @@
-#include "records/run_folder.h"
+#include "logging/run_folder.h"
 
 #include <algorithm>
 #include <ctime>

@@ -1,4 +1,4 @@
-#include "step/torch_amp.h"
+#include "training/torch_amp.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "trainer.h"
+#include "training/trainer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,14 +12,13 @@
 #include <apex_cpp/parallel/sync_batch_norm.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "climbing.h"
 #include "common/write_whole.h"
 #include "errors.h"
-#include "library_errors.h"
-#include "network/models.h"
-#include "step/checkpoint.h"
-#include "step/epoch.h"
-#include "step/optimizer.h"
+#include "models/models.h"
+#include "training/checkpoint.h"
+#include "training/climbing.h"
+#include "training/epoch.h"
+#include "training/optimizer.h"
 
 namespace train {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <apex_cpp/amp.h>
 
-#include "network/models.h"
+#include "models/models.h"
 
 namespace train {
 

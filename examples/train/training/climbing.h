@@ -7,7 +7,7 @@
 #include <apex_cpp/amp/level_fallback.h>
 
 #include "config/config.h"
-#include "records/run_folder.h"
+#include "logging/run_folder.h"
 
 namespace train {
 

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "config/config.h"
-#include "network/network.h"
+#include "models/network.h"
 
 namespace train {
 

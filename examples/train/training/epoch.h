@@ -4,9 +4,9 @@
 
 #include "config/config.h"
 #include "data/dataset.h"
-#include "step/observer.h"
-#include "step/step.h"
-#include "step/team.h"
+#include "training/observer.h"
+#include "training/step.h"
+#include "training/team.h"
 
 namespace train {
 

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "config/config.h"
-#include "records/board.h"
-#include "records/csv_file.h"
-#include "records/run_folder.h"
-#include "step/epoch.h"
+#include "logging/csv_file.h"
+#include "logging/run_folder.h"
+#include "logging/tensorboard_log.h"
+#include "training/epoch.h"
 
 namespace train {
 
@@ -46,7 +46,7 @@ class Metrics {
   CsvFile epochs_;
   CsvFile scales_;
   std::optional<CsvFile> statistics_;
-  std::optional<Board> board_;
+  std::optional<TensorBoardLog> tensorboard_;
 };
 
 /// 0.98333 -> "98.33 %".

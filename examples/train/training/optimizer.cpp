@@ -1,4 +1,4 @@
-#include "step/optimizer.h"
+#include "training/optimizer.h"
 
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>

@@ -1,4 +1,4 @@
-#include "step/schedule.h"
+#include "training/schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "step/step.h"
+#include "training/step.h"
 
 namespace train {
 

@@ -1,11 +1,11 @@
-#include "step/epoch.h"
+#include "training/epoch.h"
 
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/tensor.h>
 
 #include "data/shuffle.h"
-#include "step/optimizer.h"
-#include "step/schedule.h"
+#include "training/optimizer.h"
+#include "training/schedule.h"
 
 namespace train {
 namespace {

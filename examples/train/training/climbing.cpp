@@ -1,4 +1,4 @@
-#include "climbing.h"
+#include "training/climbing.h"
 
 #include <filesystem>
 #include <limits>
@@ -6,8 +6,8 @@
 #include <apex_cpp/files/csv.h>
 
 #include "common/write_whole.h"
-#include "library_errors.h"
-#include "records/csv_file.h"
+#include "errors.h"
+#include "logging/csv_file.h"
 
 namespace train {
 namespace {

@@ -1,4 +1,4 @@
-// What a run writes: its tables, its folder, and files that are there whole.
+// The output of a run: its tables, its folder, and files that are replaced as a whole.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -8,9 +8,9 @@
 
 #include "common/write_whole.h"
 #include "errors.h"
-#include "records/csv_file.h"
-#include "records/metrics.h"
-#include "records/run_folder.h"
+#include "logging/csv_file.h"
+#include "logging/metrics.h"
+#include "logging/run_folder.h"
 #include "scratch.h"
 #include "tests/errors.h"
 #include "tests/file_size_limit.h"
@@ -21,7 +21,7 @@ using apex::test::FileSizeLimit;
 using apex::test::message_of;
 using train::UserError;
 
-TEST(CsvFile, KeepsTheRowsBehindTheCheckpointAndDropsLaterOnes) {
+TEST(CsvFile, KeepsRowsUpToTheCheckpointAndDropsLaterOnes) {
   const Scratch scratch;
   scratch.write("t.csv", "a,b\n1,2\n3,4\n5,");  // the last row was cut off when the run was killed
   {
@@ -31,7 +31,7 @@ TEST(CsvFile, KeepsTheRowsBehindTheCheckpointAndDropsLaterOnes) {
   EXPECT_EQ(scratch.read("t.csv"), "a,b\n1,2\n7,\"8,9\"\n");
 }
 
-TEST(CsvFile, TellsWhyItCannotWrite) {
+TEST(CsvFile, ReportsWhyItCannotWrite) {
   const Scratch scratch;
   train::CsvFile file(scratch / "t.csv", "a,b", 0);
   const FileSizeLimit limit(8);
@@ -42,14 +42,14 @@ TEST(CsvFile, TellsWhyItCannotWrite) {
 }
 
 // What fails is a row in the middle of an epoch; a reason asked for at its end might be of something else.
-TEST(CsvFile, FailsWithTheRowThatThereIsNoRoomFor) {
+TEST(CsvFile, FailsAtTheRowThatDoesNotFitOnTheDisk) {
   const Scratch scratch;
   train::CsvFile file(scratch / "t.csv", "a", 0);
   const FileSizeLimit limit(8);
   EXPECT_NE(message_of<UserError>([&] { file.append(std::string(1 << 20, 'x')); }).find("File too large"), std::string::npos);
 }
 
-TEST(CsvFile, RefusesATableThatDoesNotFitTheCheckpoint) {
+TEST(CsvFile, RejectsATableThatDoesNotMatchTheCheckpoint) {
   const Scratch scratch;
   scratch.write("t.csv", "a,b\n1,2\n");
   EXPECT_NE(
@@ -78,7 +78,7 @@ train::StepLog skipped_step(int64_t step) {
   return log;
 }
 
-TEST(Metrics, LossScaleTableHasTheStepsThatMovedTheScaleAndGoesOnAtTheCheckpoint) {
+TEST(Metrics, LossScaleTableHasScaleChangesAndContinuesAtTheCheckpoint) {
   const Scratch scratch;
   const auto folder = train::RunFolder::create(scratch / "r", "");
   const std::string header = "epoch,step,scale_before,scale_after,skipped,reason,parameter,inf,nan,loss\n";
@@ -99,7 +99,7 @@ TEST(Metrics, LossScaleTableHasTheStepsThatMovedTheScaleAndGoesOnAtTheCheckpoint
   EXPECT_EQ(scratch.read("r/loss_scale.csv"), header + overflow);
 }
 
-TEST(RunFolder, NeverWritesOverAnotherRun) {
+TEST(RunFolder, NeverOverwritesAnotherRun) {
   const Scratch scratch;
   scratch.write("run/config.yaml", "kept");
   const auto refused = [&](const std::string& why) {
@@ -115,7 +115,7 @@ TEST(RunFolder, NeverWritesOverAnotherRun) {
   EXPECT_EQ(train::RunFolder::create(scratch / "new/deep", "c.yaml").path(), scratch / "new/deep");
 }
 
-TEST(RunFolder, KeepsOthersOutWhileItLives) {
+TEST(RunFolder, LocksTheFolderForItsLifetime) {
   const Scratch scratch;
   std::optional<train::RunFolder> first = train::RunFolder::create(scratch / "run", "c.yaml");
   const auto create = [&] { train::RunFolder::create(scratch / "run", "c.yaml"); };
@@ -132,7 +132,7 @@ TEST(RunFolder, KeepsOthersOutWhileItLives) {
 }
 
 // In one second, or in two: no two have one name.
-TEST(RunFolder, RunsThatBeginTogetherHaveDatedFoldersOfTheirOwn) {
+TEST(RunFolder, RunsThatStartTogetherGetSeparateDatedFolders) {
   const Scratch scratch;
   const auto here = std::filesystem::current_path();
   std::filesystem::current_path(scratch.path());
@@ -156,7 +156,7 @@ TEST(RunFolder, OpensByFolderOrCheckpoint) {
   EXPECT_EQ(train::RunFolder::open(scratch / "checkpoint.safetensors").path(), scratch.path());
 }
 
-TEST(WriteWhole, ReplacesAFileAndNothingElse) {
+TEST(WriteWhole, ReplacesOnlyThatFile) {
   const Scratch scratch;
   scratch.write("file", "old");
   common::write_whole(scratch / "file", "new");
@@ -168,7 +168,7 @@ TEST(WriteWhole, ReplacesAFileAndNothingElse) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "pipe.part"));
 }
 
-TEST(WriteWhole, TellsWhyItCannot) {
+TEST(WriteWhole, ReportsWhyItCannot) {
   const Scratch scratch;
   scratch.write("file", "old");
   std::filesystem::create_symlink("/dev/full", scratch / "file.part");

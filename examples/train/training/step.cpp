@@ -1,4 +1,4 @@
-#include "step/step.h"
+#include "training/step.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
 #include <torch/nn/utils/clip_grad.h>

@@ -1,4 +1,4 @@
-#include "records/metrics.h"
+#include "logging/metrics.h"
 
 #include <cstdio>
 
@@ -37,14 +37,14 @@ Metrics::Metrics(const RunFolder& folder, int64_t steps, int64_t epochs, const C
     : steps_(folder.steps(), kStepHeader, steps),
       epochs_(folder.metrics(), kEpochHeader, epochs),
       scales_(folder.loss_scale(), kScaleHeader, rows_up_to_step(folder.loss_scale(), kScaleHeader, steps)) {
-  if (config.tensorboard) board_.emplace(folder, steps, config);
+  if (config.tensorboard) tensorboard_.emplace(folder, steps, config);
   if (config.statistics_every == 0) return;
   statistics_.emplace(folder.statistics(), kStatisticsHeader, rows_up_to_step(folder.statistics(), kStatisticsHeader, steps));
 }
 
 void Metrics::add(int64_t epoch, const StepLog& log) {
   steps_.append(epoch, log.step + 1, short_of(log.loss), log.loss_scale, log.skipped, short_of(log.lr));
-  if (board_) board_->add(log);
+  if (tensorboard_) tensorboard_->add(log);
   if (statistics_) {
     append_statistics(*statistics_, epoch, log, "weight", log.weights);
     append_statistics(*statistics_, epoch, log, "gradient", log.scaled_grads);
@@ -64,7 +64,7 @@ void Metrics::add(const EpochLog& log) {
   epochs_.flush();
   scales_.flush();
   if (statistics_) statistics_->flush();
-  if (board_) board_->add(log);
+  if (tensorboard_) tensorboard_->add(log);
 }
 
 std::string percent(double share) {

@@ -1,9 +1,9 @@
-#include "records/board.h"
+#include "logging/tensorboard_log.h"
 
 #include <stdexcept>
 
 #include "errors.h"
-#include "records/metrics.h"
+#include "logging/metrics.h"
 
 namespace train {
 namespace {
@@ -50,12 +50,12 @@ auto or_user_error(const Action& action) {
 
 }  // namespace
 
-Board::Board(const RunFolder& folder, int64_t steps, const Config& config)
+TensorBoardLog::TensorBoardLog(const RunFolder& folder, int64_t steps, const Config& config)
     : writer_(or_user_error([&] { return apex::SummaryWriter(folder.path(), steps + 1); })), step_(steps) {
   writer_.add_text("config", as_code(to_yaml(config)), steps);
 }
 
-void Board::add(const StepLog& log) {
+void TensorBoardLog::add(const StepLog& log) {
   step_ = log.step + 1;
   writer_.add_scalar("step/loss", log.loss, step_);
   writer_.add_scalar("step/loss_scale", log.loss_scale, step_);
@@ -69,7 +69,7 @@ void Board::add(const StepLog& log) {
   add_exponents("scaled_gradient_exponents", log.scaled_grads);
 }
 
-void Board::add(const EpochLog& log) {
+void TensorBoardLog::add(const EpochLog& log) {
   writer_.add_scalar("epoch/train_loss", log.train_loss, step_);
   writer_.add_scalar("epoch/test_accuracy", log.accuracy(), step_);
   writer_.add_scalar("epoch/images_per_second", log.images_per_second, step_);

@@ -2,7 +2,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "network/network.h"
+#include "models/network.h"
 
 namespace train {
 

@@ -1,4 +1,4 @@
-#include "step/checkpoint.h"
+#include "training/checkpoint.h"
 
 #include <apex_cpp/amp.h>
 

@@ -1,4 +1,4 @@
-#include "network/residual_block.h"
+#include "models/residual_block.h"
 
 #include <ATen/ops/relu.h>
 

@@ -1,4 +1,4 @@
-#include "records/csv_file.h"
+#include "logging/csv_file.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "network/models.h"
+#include "models/models.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 #include <torch/nn/modules/pooling.h>
 
 #include "errors.h"
-#include "network/residual_block.h"
+#include "models/residual_block.h"
 
 namespace train {
 namespace {

@@ -5,11 +5,11 @@
 #include "common/progress.h"
 #include "config/config.h"
 #include "data/dataset.h"
-#include "records/metrics.h"
-#include "records/run_folder.h"
-#include "step/checkpoint.h"
-#include "step/observer.h"
-#include "step/team.h"
+#include "logging/metrics.h"
+#include "logging/run_folder.h"
+#include "training/checkpoint.h"
+#include "training/observer.h"
+#include "training/team.h"
 
 namespace train {
 
