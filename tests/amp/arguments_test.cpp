@@ -56,7 +56,7 @@ struct RecurrentImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Recurrent);
 
-TEST_P(Arguments, HiddenStateByReferenceIsTrainedThroughTime) {
+TEST_P(Arguments, GradientsFlowThroughAHiddenStatePassedByReference) {
   expect_as_without_amp<Recurrent>(level(), [&](auto& net) {
     const Tensor first = whole({1, 3}).requires_grad_();
     Tensor hidden = first, outputs;
@@ -78,7 +78,7 @@ TEST_P(Arguments, HiddenStateMayStartUndefined) {
   });
 }
 
-TEST_P(Arguments, NewValuesHaveTheDtypeOfTheOneBeforeOrOfTheOutputs) {
+TEST_P(Arguments, ANewValueTakesTheOldValuesDtypeOrTheOutputs) {
   if (!casts_model()) return;
   Recurrent model;
   auto net = amp::initialize(model, level(), quiet());
@@ -103,7 +103,7 @@ struct CachedImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Cached);
 
-TEST_P(Arguments, CacheGrows) {
+TEST_P(Arguments, ForwardMayAppendToACache) {
   expect_as_without_amp<Cached>(level(), [&](auto& net) {
     std::vector<std::pair<Tensor, Tensor>> cache;
     cache.reserve(3);
@@ -132,7 +132,7 @@ struct MappedImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Mapped);
 
-TEST_P(Arguments, ForwardWithoutResult) {
+TEST_P(Arguments, ForwardMayReturnVoid) {
   expect_as_without_amp<Mapped>(level(), [&](auto& net) {
     Tensor x = whole({1, 3}), count = torch::zeros({1}, torch::kLong);
     std::map<std::string, std::optional<Tensor>> state{{"none", std::nullopt}};
@@ -155,7 +155,7 @@ struct SparingImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Sparing);
 
-TEST_P(Arguments, ThatAreOnlyReadStayTheVerySame) {
+TEST_P(Arguments, ReadOnlyArgumentsAreNotReplaced) {
   Sparing model;
   auto net = amp::initialize(model, level(), quiet());
   Tensor x = whole({1, 3});
@@ -182,7 +182,7 @@ struct FillingImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Filling);
 
-TEST_P(Arguments, BuffersAreFilledInPlaceAndTakePartInTheGraph) {
+TEST_P(Arguments, BuffersWrittenInPlaceTakePartInTheGraph) {
   expect_as_without_amp<Filling>(level(), [&](auto& net) {
     const Tensor out = torch::zeros({2, 3}), row = torch::ones({2, 3}), start = whole({2, 3}).requires_grad_();
     const std::vector<Tensor> list{torch::ones({1}), start * 2};
@@ -192,7 +192,7 @@ TEST_P(Arguments, BuffersAreFilledInPlaceAndTakePartInTheGraph) {
   });
 }
 
-TEST_P(Arguments, BuffersAreFilledInInferenceModeAndThroughViews) {
+TEST_P(Arguments, BuffersAreWrittenInInferenceModeAndThroughViews) {
   expect_as_without_amp<Filling>(level(), [&](auto& net) {
     const Tensor all = torch::zeros({4, 3});
     const c10::InferenceMode inference;
@@ -210,7 +210,7 @@ struct MultiplyingImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Multiplying);
 
-TEST_P(Arguments, BuffersAreResizedByOutFunctions) {
+TEST_P(Arguments, OutFunctionsResizeBuffers) {
   if (!casts_model()) return;
   expect_as_without_amp<Multiplying>(level(), [](auto& net) {
     Tensor out = torch::empty({0});
@@ -233,7 +233,7 @@ struct ShiftingImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Shifting);
 
-TEST_P(Arguments, LeavesAreWrittenToWhereAutogradAllowsIt) {
+TEST_P(Arguments, LeavesAreWrittenOnlyWhereAutogradAllowsIt) {
   Shifting model;
   auto net = amp::initialize(model, level(), quiet());
   const Tensor leaf = torch::zeros({3}).requires_grad_();
@@ -250,7 +250,7 @@ struct TwoForwardsImpl : WholeLinearImpl {
 };
 TORCH_MODULE(TwoForwards);
 
-TEST_P(Arguments, OfAnOverloadedForward) {
+TEST_P(Arguments, OverloadedForwardsWriteToTheirArguments) {
   expect_as_without_amp<TwoForwards>(level(), [](auto& net) {
     Tensor hidden = whole({1, 3});
     Tensor x = whole({1, 3});
@@ -272,7 +272,7 @@ struct LinearStepImpl : StepImpl {
   std::shared_ptr<WholeLinearImpl> part;
 };
 
-TEST_P(Arguments, OfAModelThatIsHeldByItsBase) {
+TEST_P(Arguments, AForwardCalledThroughABaseClassWritesToItsArguments) {
   torch::manual_seed(3);
   LinearStepImpl plain;
   Tensor expected = whole({1, 3}), hidden = expected;
@@ -295,7 +295,7 @@ struct AddingImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Adding);
 
-TEST_P(Arguments, LibTorchsContainersShareWhatTheyHold) {
+TEST_P(Arguments, WritesToLibTorchContainersReachTheCaller) {
   expect_as_without_amp<Adding>(level(), [&](auto& net) {
     c10::List<Tensor> list({whole({1, 3})});
     c10::Dict<std::string, Tensor> dict;
@@ -326,7 +326,7 @@ struct VariedImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Varied);
 
-TEST_P(Arguments, AndOutputsInVariants) {
+TEST_P(Arguments, VariantArgumentsAndOutputsAreCast) {
   expect_as_without_amp<Varied>(level(), [&](auto& net) {
     Either state;
     const Tensor one = std::get<Tensor>(net->forward(whole({1, 3}), state));

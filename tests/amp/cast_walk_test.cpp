@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, CastFromDtype,
 
 class KeptDtype : public ::testing::TestWithParam<torch::Dtype> {};
 
-TEST_P(KeptDtype, Cast02OtherTensorsAreTheVerySame) {
+TEST_P(KeptDtype, Cast02OtherTensorsAreNotCopied) {
   const Tensor tensor = torch::ones({2}, GetParam());
   EXPECT_TRUE(cast_floating(tensor, at::kHalf).is_same(tensor));
 }
@@ -49,7 +49,7 @@ TEST(CastWalk, Cast07ContainersKeepTheirTypeAndOrder) {
   EXPECT_EQ(std::get<3>(out), "s");
 }
 
-TEST(CastWalk, PairsArraysAndOptionals) {
+TEST(CastWalk, CastsPairsArraysAndOptionals) {
   const auto pair = cast_floating(std::make_pair(1, f32()), at::kHalf);
   EXPECT_EQ(pair.second.scalar_type(), at::kHalf);
   const auto array = cast_floating(std::array<Tensor, 2>{f32(), i64()}, at::kHalf);
@@ -74,7 +74,7 @@ TEST(CastWalk, Cast06MappingsKeepTheirKeys) {
   EXPECT_EQ(dict["z"].scalar_type(), at::kFloat) << "the caller's dictionary is not touched";
 }
 
-TEST(CastWalk, BoxedValues) {
+TEST(CastWalk, CastsIValues) {
   const c10::IValue list(std::vector<Tensor>{f32(), i64()});
   EXPECT_EQ(cast_floating(list, at::kHalf).toTensorVector()[0].scalar_type(), at::kHalf);
   const c10::IValue tuple(std::make_tuple(f32(), int64_t{3}));
@@ -93,13 +93,13 @@ struct WalkedBatch {
   WalkedBatch to(torch::Dtype dtype) const { return {image.to(dtype), note}; }
 };
 
-TEST(CastWalk, Cast05UserTypesWithToTakePart) {
+TEST(CastWalk, Cast05CastsUserTypesThatHaveTo) {
   const WalkedBatch batch = cast_floating(WalkedBatch{f32(), "kept"}, at::kHalf);
   EXPECT_EQ(batch.image.scalar_type(), at::kHalf);
   EXPECT_EQ(batch.note, "kept");
 }
 
-TEST(CastWalk, NestsInAnyOrder) {
+TEST(CastWalk, CastsNestedContainers) {
   std::map<std::string, std::vector<std::optional<WalkedBatch>>> batches;
   batches["a"] = {WalkedBatch{f32(), "kept"}, std::nullopt};
   const auto cast = cast_floating(batches, at::kHalf);
@@ -122,7 +122,7 @@ TEST(CastWalk, TiedVariablesKeepTheirType) {
   EXPECT_EQ(a.scalar_type(), at::kFloat);
 }
 
-TEST(CastWalk, Cast05PackedSequences) {
+TEST(CastWalk, Cast05CastsPackedSequences) {
   const auto packed = torch::nn::utils::rnn::pack_sequence({torch::ones({3, 2}), torch::ones({1, 2})});
   const auto cast = cast_floating(packed, at::kHalf);
   EXPECT_EQ(cast.data().scalar_type(), at::kHalf);

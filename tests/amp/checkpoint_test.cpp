@@ -1,4 +1,4 @@
-// SD-*, MODEL-08, MODEL-09, BUG-10: what is saved, and resuming without a trace.
+// SD-*, MODEL-08, MODEL-09, BUG-10: the content of saved files, and resuming bit for bit.
 #include <c10/core/InferenceMode.h>
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace stateful {
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
-/// A class of the program's own, with state and without a `save` and `load` of its own: torch's do nothing.
+/// A custom optimizer with state that does not override `save` and `load`; torch's versions do nothing.
 struct Unsaved : torch::optim::Optimizer {
   explicit Unsaved(Params params)
       : Optimizer({torch::optim::OptimizerParamGroup(std::move(params))}, std::make_unique<SGDOptions>(0.1)) {}
@@ -26,7 +26,7 @@ struct Unsaved : torch::optim::Optimizer {
 };
 SGDOptions options_of(const Unsaved*);
 
-/// The same with what the error about it asks for.
+/// The same class with `save` and `load`, as the error message asks.
 struct Saved : Unsaved {
   using Unsaved::Unsaved;
   void save(torch::serialize::OutputArchive& archive) const override {
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Levels, ModelFile, ::testing::Values("O0", "O2", "O3", 
 
 class Checkpoint : public AmpTest {};
 
-TEST_F(Checkpoint, AFileOfAnotherModelIsRejectedBeforeAnythingChanges) {
+TEST_F(Checkpoint, LoadingAnotherModelsFileFailsAndChangesNothing) {
   Mlp model, wider(6, 4);
   auto net = amp::initialize(model, "O2", quiet());
   const auto before = bytes_of(*model);
@@ -101,7 +101,7 @@ TEST_F(Checkpoint, Sd01And07StateDictHasOneEntryPerScaler) {
   EXPECT_EQ(read["loss_scaler0"].unskipped, 1);
 }
 
-TEST_F(Checkpoint, Sd03To06LoadIsPositionalAndReportsOtherKeysAfterwards) {
+TEST_F(Checkpoint, Sd03To06LoadsByPositionAndThenReportsUnexpectedKeys) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().num_losses(2));
@@ -122,7 +122,7 @@ TEST_F(Checkpoint, Sd03To06LoadIsPositionalAndReportsOtherKeysAfterwards) {
   EXPECT_EQ(amp::loss_scaler(1).loss_scale(), 17.0);
 }
 
-TEST_F(Checkpoint, AStateWithAnImpossibleScaleChangesNothing) {
+TEST_F(Checkpoint, AStateDictWithAnInvalidScaleChangesNothing) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().num_losses(2));
@@ -133,7 +133,7 @@ TEST_F(Checkpoint, AStateWithAnImpossibleScaleChangesNothing) {
   EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 65536.0);
 }
 
-TEST_F(Checkpoint, AStaticScaleStaysWhatTheLevelSays) {
+TEST_F(Checkpoint, LoadingKeepsTheLevelsStaticScale) {
   const auto state_of = [](const char* level) {
     Mlp model;
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -161,7 +161,7 @@ TEST_F(Checkpoint, AStaticScaleStaysWhatTheLevelSays) {
   }
 }
 
-TEST_F(Checkpoint, ALongerCountThanTheWindowLetsTheScaleGrow) {
+TEST_F(Checkpoint, TheScaleGrowsAfterLoadingACountBeyondTheWindow) {
   const Scratch folder;
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     for (const bool checkpoint : {false, true}) {
@@ -180,8 +180,8 @@ TEST_F(Checkpoint, ALongerCountThanTheWindowLetsTheScaleGrow) {
   }
 }
 
-/// What a load of each kind does after an overflow, before the step that would be skipped.
-TEST_F(Checkpoint, AStepAfterALoadIsNotSkippedForAnOverflowBeforeIt) {
+/// Each kind of load, between an overflow and the step that it would have skipped.
+TEST_F(Checkpoint, AnOverflowBeforeALoadDoesNotSkipTheNextStep) {
   const Scratch folder;
   const auto train = [&](const char* level, const std::string& how) {
     AmpTest::SetUp();
@@ -203,7 +203,7 @@ TEST_F(Checkpoint, AStepAfterALoadIsNotSkippedForAnOverflowBeforeIt) {
       EXPECT_FALSE(amp::step_result(opt).skipped) << level << " " << how;
       EXPECT_EQ(bytes_of(*model), before) << level << " " << how << ": the gradients that overflowed are gone";
     }
-    { amp::scale_loss(net->forward(features() + 1).square().mean(), opt).backward(); }  // and nothing is left to add to
+    { amp::scale_loss(net->forward(features() + 1).square().mean(), opt).backward(); }  // and adds to no earlier gradient
     opt.step();
     EXPECT_FALSE(amp::step_result(opt).skipped) << level << " " << how;
     return bytes_of(*model) + bytes_of(opt) + std::to_string(amp::loss_scaler().loss_scale());
@@ -214,7 +214,7 @@ TEST_F(Checkpoint, AStepAfterALoadIsNotSkippedForAnOverflowBeforeIt) {
   }
 }
 
-/// Its mask is one row, seen four times.
+/// Its mask is one row, expanded to four.
 struct MaskedImpl : torch::nn::Module {
   explicit MaskedImpl(double value) {
     fc = register_module("fc", torch::nn::Linear(6, 3));
@@ -226,7 +226,7 @@ struct MaskedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Masked);
 
-TEST_F(Checkpoint, AnExpandedBufferIsLoadedFromEachKindOfFile) {
+TEST_F(Checkpoint, ExpandedBuffersLoadFromEveryKindOfFile) {
   const Scratch folder;
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     SCOPED_TRACE(level);
@@ -254,7 +254,7 @@ TEST_F(Checkpoint, AnExpandedBufferIsLoadedFromEachKindOfFile) {
   }
 }
 
-TEST_F(Checkpoint, LoadedInInferenceModeIsTrained) {
+TEST_F(Checkpoint, ACheckpointLoadedInInferenceModeCanBeTrained) {
   const Scratch folder;
   const auto train = [&](bool inference, const char* level) {
     AmpTest::SetUp();
@@ -275,7 +275,7 @@ TEST_F(Checkpoint, LoadedInInferenceModeIsTrained) {
   }
 }
 
-TEST_F(Checkpoint, IsRefusedForAnOptimizerThatSavesNoState) {
+TEST_F(Checkpoint, SavingRefusesAnOptimizerWithoutSavedState) {
   Mlp model;
   Unsaved optimizer(model->parameters());
   const Scratch folder;
@@ -289,7 +289,7 @@ TEST_F(Checkpoint, IsRefusedForAnOptimizerThatSavesNoState) {
   EXPECT_TRUE(opt.state().empty());
 }
 
-TEST_F(Checkpoint, HasTheStateOfAnOptimizerOfOnesOwnThatSavesIt) {
+TEST_F(Checkpoint, SavesTheStateOfACustomOptimizer) {
   Mlp model;
   Saved optimizer(model->parameters());
   const Scratch folder;
@@ -306,7 +306,7 @@ class Resume : public AmpTest {};
 TYPED_TEST_SUITE(Resume, AllOptimizers);
 
 /// Model, optimizer and scalers saved apart, as Apex programs do, and loaded into fresh ones.
-TYPED_TEST(Resume, Bug10IsBitwiseInvisible) {
+TYPED_TEST(Resume, Bug10ResumingChangesNoBit) {
   for (const char* level : {"O0", "O2", "O3", "O5"}) {
     ConvNet model;
     auto optimizer = TypeParam::make(model->parameters());
@@ -330,8 +330,8 @@ TYPED_TEST(Resume, Bug10IsBitwiseInvisible) {
   }
 }
 
-/// As a search for a learning rate goes back: nothing of the steps in between is left.
-TYPED_TEST(Resume, RollsBackToBeforeTheFirstStep) {
+/// As a learning rate search does: the steps between the save and the load leave no trace.
+TYPED_TEST(Resume, LoadingRollsBackToBeforeTheFirstStep) {
   for (const char* level : {"O0", "O1", "O2", "O5"}) {
     const auto train = [&](bool detour) {
       amp::reset();
@@ -350,7 +350,7 @@ TYPED_TEST(Resume, RollsBackToBeforeTheFirstStep) {
   }
 }
 
-TEST_F(Checkpoint, AnOptimizerFileOfOtherGroupsKeepsTheState) {
+TEST_F(Checkpoint, AnOptimizerFileWithOtherGroupsLeavesTheStateUnchanged) {
   Mlp model;
   torch::optim::SGD one(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   torch::optim::SGD two({model->fc1->parameters(), model->fc2->parameters()}, torch::optim::SGDOptions(0.1));
@@ -362,7 +362,7 @@ TEST_F(Checkpoint, AnOptimizerFileOfOtherGroupsKeepsTheState) {
   EXPECT_EQ(bytes_of(opt), before);
 }
 
-TEST_F(Checkpoint, AnOptimizerFileOfAClassThatSavesNothingKeepsTheState) {
+TEST_F(Checkpoint, AnEmptyOptimizerFileLeavesTheStateUnchanged) {
   Mlp model;
   Unsaved optimizer(model->parameters());
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());

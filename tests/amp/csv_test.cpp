@@ -9,12 +9,12 @@
 
 namespace {
 
-TEST(CsvRow, HoldsTextsNumbersAndBools) {
+TEST(CsvRow, WritesTextNumbersAndBools) {
   EXPECT_EQ(apex::csv_row("a", std::string("b c"), 1, int64_t{-2}, size_t{3}, true, false), "a,b c,1,-2,3,1,0\n");
   EXPECT_EQ(apex::csv_row(std::string(), "", 1), ",,1\n");
 }
 
-TEST(CsvRow, QuotesWhatWouldBreakTheTable) {
+TEST(CsvRow, QuotesSpecialCharacters) {
   EXPECT_EQ(apex::csv_row("a,b", "say \"x\"", "two\nlines", "cr\rhere"),
             "\"a,b\",\"say \"\"x\"\"\",\"two\nlines\",\"cr\rhere\"\n");
 }
@@ -29,6 +29,6 @@ TEST(CsvField, NumbersReadBackAsTheSameValue) {
   EXPECT_EQ(apex::csv_field(0.1f), "0.1");  // a float's digits, not those of the double next to it
 }
 
-TEST(CsvField, WhatIsNotFiniteHasItsName) { EXPECT_EQ(apex::csv_row(INFINITY, -INFINITY, NAN, -NAN), "inf,-inf,nan,nan\n"); }
+TEST(CsvField, WritesInfAndNanByName) { EXPECT_EQ(apex::csv_row(INFINITY, -INFINITY, NAN, -NAN), "inf,-inf,nan,nan\n"); }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace apex::test {
 class AtEveryLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   const char* level() const { return GetParam(); }
-  /// At O1 and O4 outputs stay as operators make them.
+  /// At O1 and O4 outputs keep the operators' dtype.
   bool casts_operators() const { return level()[1] == '1' || level()[1] == '4'; }
 };
 inline const auto kEveryLevel = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");

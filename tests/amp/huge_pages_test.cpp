@@ -1,4 +1,4 @@
-// Large CPU tensors lie in huge pages once amp is at work; what the kernel was asked for stands in /proc/self/smaps.
+// With amp, large CPU tensors use huge pages. /proc/self/smaps shows the requests to the kernel.
 #include <apex_cpp/amp/tensors/huge_pages.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -56,7 +56,7 @@ struct HugePages : AmpTest {
   }
 };
 
-TEST_F(HugePages, AreAskedForUnderLargeTensorsFromInitializeOn) {
+TEST_F(HugePages, InitializeRequestsThemForLargeTensors) {
   if (!can_ask()) GTEST_SKIP() << kCannotAsk;
   const auto before = tensor_of(kLarge);
   initialize(quiet());
@@ -66,7 +66,7 @@ TEST_F(HugePages, AreAskedForUnderLargeTensorsFromInitializeOn) {
   EXPECT_FALSE(was_asked_for(before));
 }
 
-TEST_F(HugePages, AreLeftAloneWhereAmpIsNotEnabledOrTheVariableSaysOff) {
+TEST_F(HugePages, NotRequestedWithAmpDisabledOrTheVariableOff) {
   initialize(quiet().enabled(false));
   EXPECT_FALSE(was_asked_for(tensor_of(kLarge)));
   setenv(kVariable, "off", 1);
@@ -74,7 +74,7 @@ TEST_F(HugePages, AreLeftAloneWhereAmpIsNotEnabledOrTheVariableSaysOff) {
   EXPECT_FALSE(was_asked_for(tensor_of(kLarge)));
 }
 
-TEST_F(HugePages, AnyOtherValueOfTheVariableIsAnErrorBeforeAnythingChanges) {
+TEST_F(HugePages, AnInvalidValueOfTheVariableIsAnErrorAndChangesNothing) {
   setenv(kVariable, "yes", 1);
   Mlp model;
   const auto message = message_of([&] { (void)amp::initialize(model, "O2", quiet()); });
@@ -84,7 +84,7 @@ TEST_F(HugePages, AnyOtherValueOfTheVariableIsAnErrorBeforeAnythingChanges) {
 }
 
 /// Tensors outlive the switch, grow by the allocator with which they were made, and hold what was written.
-TEST_F(HugePages, MayComeAndGoWhileTensorsLive) {
+TEST_F(HugePages, CanBeSwitchedWhileTensorsAreAlive) {
   auto plain = torch::arange(kLarge / 4, torch::kFloat);
   amp::detail::set_huge_pages(true);
   auto huge = plain.clone();
@@ -101,7 +101,7 @@ struct OwnAllocator final : c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-TEST_F(HugePages, LeaveTheProgramItsOwnAllocator) {
+TEST_F(HugePages, ACustomAllocatorIsNotReplaced) {
   static OwnAllocator own;
   c10::SetCPUAllocator(&own);
   initialize(quiet());

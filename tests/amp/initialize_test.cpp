@@ -10,7 +10,7 @@ class Initialize : public AmpTest {
   torch::optim::SGD optimizer{model->parameters(), 0.1};
 };
 
-TEST_F(Initialize, PropertiesAndScalersAreThoseOfTheLevel) {
+TEST_F(Initialize, SetsTheLevelsPropertiesAndScalers) {
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().num_losses(3));
   EXPECT_EQ(amp::properties().opt_level, "O2");
   EXPECT_EQ(amp::properties().cast_model_type, torch::kHalf);
@@ -20,14 +20,14 @@ TEST_F(Initialize, PropertiesAndScalersAreThoseOfTheLevel) {
   EXPECT_TRUE(amp::loss_scaler(2).dynamic());
 }
 
-TEST_F(Initialize, Init08OptionsWinOverYamlWhichWinsOverTheLevel) {
+TEST_F(Initialize, Init08OptionsOverrideYamlWhichOverridesTheLevel) {
   const auto level = amp::OptLevel::from_yaml_string("opt_level: O2\nloss_scale: 64\nnum_losses: 2\n");
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(32.0));
   EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 32.0);
   EXPECT_EQ(amp::num_loss_scalers(), 2);
 }
 
-TEST_F(Initialize, Print01ShowsTheLevelTwiceAndVerbosity0Nothing) {  // INIT-06, INIT-09
+TEST_F(Initialize, Print01PrintsTheLevelTwiceAndNothingAtVerbosity0) {
   ::testing::internal::CaptureStdout();
   auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().loss_scale(128.0));
   const auto text = ::testing::internal::GetCapturedStdout();
@@ -48,7 +48,7 @@ TEST_F(Initialize, Init04CudnnMustBeEnabled) {
   EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
 }
 
-TEST_F(Initialize, Bug08ASecondCallHasScalersOfItsOwn) {  // INIT-11
+TEST_F(Initialize, Bug08ASecondCallCreatesItsOwnScalers) {
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
   auto& first = amp::loss_scaler();
   first.restore(4.0, 1);
@@ -60,7 +60,7 @@ TEST_F(Initialize, Bug08ASecondCallHasScalersOfItsOwn) {  // INIT-11
   EXPECT_EQ(amp::step_result(opt).loss_scale, 4.0) << "the first handle keeps its own";
 }
 
-TEST_F(Initialize, Init13MinAndMaxBoundTheScale) {
+TEST_F(Initialize, Init13MinAndMaxBoundTheLossScale) {
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().min_loss_scale(4096.0).max_loss_scale(8192.0));
   EXPECT_EQ(amp::loss_scaler().loss_scale(), 8192.0);
   for (int i = 0; i < 3; ++i) {

@@ -25,7 +25,7 @@ TEST(LossScaler, Scale01StartsAtTheSmallerOfInitAndMax) {
   EXPECT_EQ(LossScaler(128.0).loss_scale(), 128.0);
 }
 
-TEST(LossScaler, Scale09DoublesOnTheTwoThousandthCleanUpdate) {  // SCALE-03: the count starts at 0
+TEST(LossScaler, Scale09DoublesAfter2000UpdatesWithoutOverflow) {
   LossScaler scaler("dynamic");
   for (int i = 0; i < 1999; ++i) scaler.update_scale();
   EXPECT_EQ(scaler.loss_scale(), 65536.0);
@@ -35,8 +35,8 @@ TEST(LossScaler, Scale09DoublesOnTheTwoThousandthCleanUpdate) {  // SCALE-03: th
   EXPECT_EQ(scaler.unskipped(), 0);
 }
 
-// A shorter window, or a longer count that was restored: Apex compares both for equality, and would not grow any more.
-TEST(LossScaler, Scale09GrowsWhereTheCountIsPastTheWindow) {
+// A shortened window, or a restored count beyond it: Apex compares for equality and would never grow the scale again.
+TEST(LossScaler, Scale09GrowsIfTheCountIsBeyondTheWindow) {
   LossScaler shortened("dynamic"), restored("dynamic");
   for (int i = 0; i < 7; ++i) shortened.update_scale();
   shortened.set_scale_window(3);
@@ -50,7 +50,7 @@ TEST(LossScaler, Scale09GrowsWhereTheCountIsPastTheWindow) {
   EXPECT_EQ(shortened.loss_scale(), 262144.0) << "the new window holds from then on";
 }
 
-TEST(LossScaler, Scale07OverflowsOfSeveralUnscalesCount) {
+TEST(LossScaler, Scale07OneOverflowAmongSeveralUnscalesCounts) {
   LossScaler scaler("dynamic");
   std::vector<Tensor> bad{torch::tensor({1.0f, NAN})}, good{torch::ones({2})}, out{torch::empty({2})};
   scaler.unscale(bad, out);
@@ -66,14 +66,14 @@ TEST(LossScaler, Scale06StashedGradientsAreNotChecked) {
   EXPECT_EQ(out[0][1].item<float>(), 3.0f);
 }
 
-TEST(LossScaler, Scale10AStaticScaleNeverMoves) {
+TEST(LossScaler, Scale10AStaticScaleNeverChanges) {
   LossScaler scaler(4.0);
   for (bool overflow : {true, false, true}) update(scaler, overflow);
   EXPECT_EQ(scaler.loss_scale(), 4.0);
   EXPECT_EQ(scaler.unskipped(), 3) << "the counter runs all the same";
 }
 
-TEST(LossScaler, RestoreAndWindowRejectNonsense) {
+TEST(LossScaler, RestoreAndSetScaleWindowRejectInvalidValues) {
   LossScaler scaler("dynamic");
   for (double scale : {0.0, -1.0, double{INFINITY}, double{NAN}}) EXPECT_THROW(scaler.restore(scale, 0), c10::ValueError);
   EXPECT_THROW(scaler.restore(1.0, -1), c10::ValueError);

@@ -1,4 +1,4 @@
-// Models that a program holds by a base of their class: called, cast, saved and switched as what they are.
+// Models held through a base class: calls, casts, saves, train() and eval() are those of the derived class.
 #include <sstream>
 
 #include "tests/amp/every_level.h"
@@ -62,7 +62,7 @@ struct RegressionImpl : TaskImpl {
 };
 
 // What a plain module saves and loads is FP32 (MODEL-08), and what the handle loads reaches the masters.
-TEST_P(ModelBase, AModelHeldByAnAbstractBaseSavesAndLoadsFloat32ThroughItsHandle) {
+TEST_P(ModelBase, AHandleOfAnAbstractBaseSavesAndLoadsFloat32) {
   const auto plain = std::make_shared<RegressionImpl>();
   std::stringstream start, end;
   torch::save(plain, start);
@@ -85,14 +85,14 @@ TEST_P(ModelBase, AModelHeldByAnAbstractBaseSavesAndLoadsFloat32ThroughItsHandle
   EXPECT_TRUE(again->fc->weight.equal(model->parameters()[0].to(torch::kFloat)));
 }
 
-TEST_P(ModelBase, AVirtualForwardCastsWhateverItIsCalledThrough) {
+TEST_P(ModelBase, AVirtualForwardCastsWhenCalledThroughTheBase) {
   Shape model;
   auto net = amp::initialize(model, level(), quiet());
   Shape& as_base = net;
   EXPECT_EQ(as_base->forward(features()).scalar_type(), net->forward(features()).scalar_type());
 }
 
-/// Counts how often train() or eval() comes by.
+/// Counts calls of train() and eval().
 struct CountedImpl : torch::nn::Module {
   void train(bool on = true) override { torch::nn::Module::train(on), ++calls; }
   int calls = 0;
@@ -108,7 +108,7 @@ struct StageImpl : torch::nn::Module {
 };
 TORCH_MODULE(Stage);
 
-// A network that grows by stages around it, each of them initialized.
+// Each stage contains the one before, and each is initialized.
 TEST_P(ModelBase, TrainAndEvalReachNestedHandlesOnceEach) {
   std::vector<Stage> stages;
   for (int i = 0; i < 8; ++i) {
@@ -150,7 +150,7 @@ struct FineTunedImpl : ShapeImpl {
   PatchedCircle backbone = register_module("backbone", PatchedCircle());
 };
 
-TEST_P(ModelBase, ATrainOfADerivedClassReachesItsPatchedChildren) {
+TEST_P(ModelBase, AnOverriddenTrainReachesItsPatchedChildren) {
   const auto fine_tuned = std::make_shared<FineTunedImpl>();
   std::shared_ptr<ShapeImpl> model = fine_tuned;
   auto net = amp::initialize(model, level(), quiet());
@@ -170,7 +170,7 @@ TEST_P(ModelBase, TrainAndEvalReachADerivedClass) {
   EXPECT_TRUE(net->is_training());
 }
 
-TEST_P(ModelBase, AnAbstractBaseIsAModel) {
+TEST_P(ModelBase, AnAbstractBaseWithForwardIsAModel) {
   auto concrete = std::make_shared<ConcreteImpl>();
   std::shared_ptr<AbstractImpl> model = concrete;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -184,7 +184,7 @@ TEST_P(ModelBase, AnAbstractBaseIsAModel) {
   EXPECT_NE(bytes_of(*model), before);
 }
 
-TEST_P(ModelBase, AnAbstractBaseWithMoreToImplementIsAModel) {
+TEST_P(ModelBase, AnAbstractBaseWithOtherPureVirtualsIsAModel) {
   std::shared_ptr<TaskImpl> model = std::make_shared<RegressionImpl>();
   torch::optim::SGD optimizer(model->parameters(), 0.02);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet().loss_scale(8.0));

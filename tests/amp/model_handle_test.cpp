@@ -1,4 +1,4 @@
-// MODEL-*, FP16U-04, INIT-12, INIT-21: what happens to a model, and the handle that stands for it.
+// MODEL-*, FP16U-04, INIT-12, INIT-21: what initialize does to a model, and the handle that it returns.
 #include <apex_cpp/fp16_utils.h>
 
 #include <thread>
@@ -75,7 +75,7 @@ TEST_F(ModelHandle, Model01ExistingGradientsFollowTheDtype) {
   EXPECT_EQ(model->fc1->weight.grad().scalar_type(), torch::kHalf);
 }
 
-TEST_F(ModelHandle, Model05OutputsAloneAreCastWhereTheModelIsLeftAlone) {
+TEST_F(ModelHandle, Model05CastModelOutputsAloneCastsOnlyOutputs) {
   Mlp model;
   auto options = quiet().cast_model_type(false).cast_model_outputs(torch::kHalf);
   auto net = amp::initialize(model, "O3", options);
@@ -83,14 +83,14 @@ TEST_F(ModelHandle, Model05OutputsAloneAreCastWhereTheModelIsLeftAlone) {
   EXPECT_EQ(net->forward(features()).scalar_type(), torch::kHalf);
 }
 
-TEST_F(ModelHandle, Prop11CastModelTypeFalseLeavesTheModelAlone) {
+TEST_F(ModelHandle, Prop11CastModelTypeFalseDoesNotCastTheModel) {
   Mlp model;
   auto net = amp::initialize(model, "O2", quiet().cast_model_type(false));
   EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
   EXPECT_EQ(net->forward(features().to(torch::kDouble).to(torch::kFloat)).scalar_type(), torch::kFloat);
 }
 
-TEST_F(ModelHandle, Fp16u04OnlyAffineBatchNormIsSpared) {
+TEST_F(ModelHandle, Fp16u04OnlyAffineBatchNormStaysFloat32) {
   torch::nn::Sequential model(torch::nn::BatchNorm2d(2), torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(2).affine(false)),
                               torch::nn::InstanceNorm2d(torch::nn::InstanceNorm2dOptions(2).affine(true)),
                               torch::nn::GroupNorm(1, 2), torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})));
@@ -116,9 +116,9 @@ TEST_F(ModelHandle, Rnn04RecurrentNetworksTrainAfterTheCast) {
   EXPECT_NE(bytes_of(*model), before);
 }
 
-// ---- the forms a model comes in ----
+// ---- holders, shared pointers, plain structs ----
 
-TEST_F(ModelHandle, Init21HolderSharedPointerAndPlainStruct) {  // CHK-02, CHK-05
+TEST_F(ModelHandle, Init21AcceptsHoldersSharedPointersAndPlainStructs) {
   Mlp holder;
   auto from_holder = amp::initialize(holder, "O2", quiet());
   static_assert(std::is_same_v<decltype(from_holder), amp::Model<Mlp>>);
@@ -133,7 +133,7 @@ TEST_F(ModelHandle, Init21HolderSharedPointerAndPlainStruct) {  // CHK-02, CHK-0
   EXPECT_EQ(plain.fc1->weight.scalar_type(), torch::kHalf);
 }
 
-TEST_F(ModelHandle, Init21SeveralComeBackInTheirShape) {
+TEST_F(ModelHandle, Init21SeveralModelsAreReturnedInTheirShape) {
   Mlp a, b;
   ConvNet c;
   auto [nets, opts] = [&] {
@@ -163,7 +163,7 @@ struct DefaultsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Defaults);
 
-TEST_F(ModelHandle, DefaultArgumentsAndTuplesSurvive) {
+TEST_F(ModelHandle, ForwardKeepsItsDefaultArgumentsAndTupleResult) {
   Defaults model;
   auto net = amp::initialize(model, "O2", quiet());
   auto [out, repeat] = net->forward(features());
@@ -172,7 +172,7 @@ TEST_F(ModelHandle, DefaultArgumentsAndTuplesSurvive) {
   EXPECT_EQ(std::get<1>(net(features(), torch::ones({4, 6}), 5)), 5);
 }
 
-TEST_F(ModelHandle, PatchedModulesGoIntoSequentialAndAnyModule) {
+TEST_F(ModelHandle, PatchedModulesWorkInSequentialAndAnyModule) {
   Mlp model;
   auto net = amp::initialize(model, "O2", quiet());
   torch::nn::Sequential sequence(net.ptr(), torch::nn::ReLU());
@@ -181,7 +181,7 @@ TEST_F(ModelHandle, PatchedModulesGoIntoSequentialAndAnyModule) {
   EXPECT_EQ(any.forward(features()).scalar_type(), torch::kFloat);
 }
 
-TEST_F(ModelHandle, AsTheUsersHolderItGoesIntoContainersAndCastsOperatorsAlone) {
+TEST_F(ModelHandle, AHandleInAContainerCastsOperatorsOnly) {
   Mlp model;
   auto net = amp::initialize(model, "O2", quiet());
   torch::nn::Sequential sequence(net, torch::nn::ReLU());
@@ -193,7 +193,7 @@ TEST_F(ModelHandle, AsTheUsersHolderItGoesIntoContainersAndCastsOperatorsAlone) 
   EXPECT_TRUE(torch::equal(outer.part_->forward(features()), model->forward(features()).to(torch::kHalf)));
 }
 
-TEST_F(ModelHandle, SequentialItselfIsAModel) {
+TEST_F(ModelHandle, ASequentialIsAModel) {
   torch::nn::Sequential model(torch::nn::Linear(6, 4), torch::nn::ReLU(), torch::nn::Linear(4, 2));
   auto net = amp::initialize(model, "O2", quiet());
   EXPECT_EQ(net->forward(features()).scalar_type(), torch::kFloat);
@@ -207,7 +207,7 @@ TEST_F(ModelHandle, ConvertsBackToTheUsersHolder) {
   EXPECT_TRUE(back->fc1->weight.is_same(model->fc1->weight));
 }
 
-TEST_F(ModelHandle, TheOriginalFailsLoudlyOnAThreadWithoutCasts) {
+TEST_F(ModelHandle, TheOriginalModelIsAnErrorOnAThreadWithoutCasts) {
   Mlp model;
   auto net = amp::initialize(model, "O2", quiet());
   std::string message;
@@ -256,7 +256,7 @@ TEST_F(ModelHandle, AmpModuleIsPatchedInPlaceAndKeepsItsType) {
   EXPECT_EQ(*net->secret, 43) << "one object, not a copy";
 }
 
-TEST_F(ModelHandle, Init03DisabledLeavesTheModelAndTheCallAlone) {
+TEST_F(ModelHandle, Init03DisabledChangesNeitherModelNorForward) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, amp::OptLevel("O2"), quiet().enabled(false));

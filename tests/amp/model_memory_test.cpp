@@ -1,4 +1,4 @@
-// Parameters and buffers with memory in common with other tensors, and buffers that 16 bits are too few for.
+// Parameters and buffers that share memory with other tensors, and counters that 16 bits cannot hold.
 #include "tests/amp/every_level.h"
 #include "tests/amp/warnings.h"
 
@@ -11,7 +11,7 @@ class ModelMemory : public AtEveryLevel {
  protected:
   bool casts_model() const { return !casts_operators() && level() != std::string("O0"); }
   bool has_masters() const { return casts_model() && level() != std::string("O3"); }
-  /// What `initialize` warns of for this model.
+  /// The warnings of `initialize` for this model.
   template <class Net>
   std::string warnings_of(Net& model, const amp::InitializeOptions& options = quiet()) {
     CaughtWarnings warnings;
@@ -34,7 +34,7 @@ struct ViewingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Viewing);
 
-TEST_P(ModelMemory, ViewsFromTheConstructorAreWarnedOf) {
+TEST_P(ModelMemory, ViewsMadeInTheConstructorCauseAWarning) {
   Viewing with(true), without(false);
   const std::string text = warnings_of(with);
   EXPECT_EQ(contains(text, "'scale', 'table'"), casts_model()) << text;
@@ -42,7 +42,7 @@ TEST_P(ModelMemory, ViewsFromTheConstructorAreWarnedOf) {
   EXPECT_EQ(warnings_of(without), "");
 }
 
-TEST_P(ModelMemory, PretrainedWeightsAndEarlierPassesAreNotTakenForViews) {
+TEST_P(ModelMemory, PretrainedWeightsAndEarlierPassesCauseNoWarning) {
   Mlp model;
   const Tensor pretrained = torch::randn_like(model->fc1->weight).detach();
   model->fc1->weight.set_data(pretrained);
@@ -51,7 +51,7 @@ TEST_P(ModelMemory, PretrainedWeightsAndEarlierPassesAreNotTakenForViews) {
   EXPECT_EQ(warnings_of(model), "") << "initialized again";
 }
 
-// ---- parameters that set_data has tied ----
+// ---- parameters tied by set_data ----
 
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
@@ -64,8 +64,8 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-/// As plain training does: the optimizer steps one memory by the gradient of each parameter, one after the other.
-TEST_P(ModelMemory, TiedParametersAreOneMemoryThatBothGradientsStep) {
+/// As in plain training: the optimizer steps the shared memory with each parameter's gradient in turn.
+TEST_P(ModelMemory, TiedParametersStayTiedAndAreSteppedByBothGradients) {
   constexpr double kRate = 0.125;
   Tied model;
   torch::optim::SGD sgd(model->parameters(), kRate);
@@ -85,7 +85,7 @@ TEST_P(ModelMemory, TiedParametersAreOneMemoryThatBothGradientsStep) {
   }
 }
 
-TEST_P(ModelMemory, TiesOutliveASecondInitialize) {
+TEST_P(ModelMemory, TiesSurviveASecondInitialize) {
   Tied model;
   for (const char* each : {"O2", level()}) {
     auto net = amp::initialize(model, each, quiet());
@@ -93,14 +93,14 @@ TEST_P(ModelMemory, TiesOutliveASecondInitialize) {
   }
 }
 
-TEST_P(ModelMemory, TiesToAModuleInFloat32StayThere) {
+TEST_P(ModelMemory, TiesToAFloat32ModuleStay) {
   Tied model;
   auto net = amp::initialize(model, level(), quiet().float32_modules(std::vector<std::string>{"encoder"}));
   EXPECT_EQ(model->decoder->weight.scalar_type(), torch::kFloat);
   EXPECT_EQ(model->encoder->weight.const_data_ptr(), model->decoder->weight.const_data_ptr());
 }
 
-TEST_P(ModelMemory, TiesThatNoCastCanKeepAreAnError) {
+TEST_P(ModelMemory, TiesThatACastCannotKeepAreAnError) {
   Tied model;
   model->decoder->weight.set_data(model->encoder->weight.detach().t());
   const auto error = message_of([&] { (void)amp::initialize(model, level(), quiet()); });
@@ -108,7 +108,7 @@ TEST_P(ModelMemory, TiesThatNoCastCanKeepAreAnError) {
   EXPECT_EQ(model->decoder->weight.const_data_ptr(), model->encoder->weight.const_data_ptr()) << "nothing is changed";
 }
 
-TEST_P(ModelMemory, TiedParametersInTwoOptimizersAreAnErrorWhereThereAreMasters) {
+TEST_P(ModelMemory, TiedParametersInTwoOptimizersAreAnErrorWithMasters) {
   Tied model;
   torch::optim::SGD first(model->encoder->parameters(), 0.1), second(model->decoder->parameters(), 0.1);
   const auto error = message_of([&] { (void)amp::initialize(model, std::tie(first, second), level(), quiet()); });
@@ -133,7 +133,7 @@ struct CallCounterImpl : torch::nn::Module {
 };
 TORCH_MODULE(CallCounter);
 
-TEST_P(ModelMemory, ACounterIn16BitsIsWarnedOfByItsName) {
+TEST_P(ModelMemory, ACounterCastTo16BitsCausesAWarningThatNamesIt) {
   CallCounter model;
   const std::string text = warnings_of(model);
   EXPECT_EQ(contains(text, "has cast the buffers 'calls' to"), casts_model()) << text;
@@ -141,7 +141,7 @@ TEST_P(ModelMemory, ACounterIn16BitsIsWarnedOfByItsName) {
   EXPECT_EQ(text.empty(), !casts_model());
 }
 
-TEST_P(ModelMemory, ACounterThatIsNamedStaysInFloat32) {
+TEST_P(ModelMemory, ACounterListedInFloat32ModulesStaysFloat32) {
   CallCounter model;
   CaughtWarnings warnings;
   auto net = amp::initialize(model, level(), quiet().float32_modules(std::vector<std::string>{"calls"}));

@@ -1,4 +1,4 @@
-// A model and its handle are one object: one state, one type to pass on, whatever class the program holds it by.
+// A model and its handle are one object with one state, whichever class the program holds it by.
 #include <sstream>
 
 #include "tests/amp/every_level.h"
@@ -13,7 +13,7 @@ using torch::Tensor;
 class ModelObject : public AtEveryLevel {};
 INSTANTIATE_TEST_SUITE_P(Levels, ModelObject, kEveryLevel, [](const auto& test) { return test.param; });
 
-/// Adds up what it has seen, in a data member.
+/// Counts its calls in a data member.
 struct CounterImpl : torch::nn::Module {
   CounterImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
   Tensor forward(Tensor x) {
@@ -27,7 +27,7 @@ struct CounterImpl : torch::nn::Module {
 };
 TORCH_MODULE(Counter);
 
-TEST_P(ModelObject, StateIsOneForModelAndHandle) {
+TEST_P(ModelObject, ModelAndHandleShareDataMembers) {
   Counter model;
   auto net = amp::initialize(model, level(), quiet());
   net->forward(features());
@@ -40,7 +40,7 @@ TEST_P(ModelObject, StateIsOneForModelAndHandle) {
   EXPECT_TRUE(torch::allclose(net->forward(features()), before + 4, 0, 0.05)) << "4 * 2^-8 is BF16's rounding of about 8";
 }
 
-/// A part that does not know of its parent, which has it registered.
+/// A parent with two registered children.
 struct DroppingImpl : torch::nn::Module {
   DroppingImpl() : fc(register_module("fc", torch::nn::Linear(6, 3))) {}
   Tensor forward(Tensor x) { return torch::dropout(fc(x), 0.5, is_training()); }
@@ -70,7 +70,7 @@ TEST_P(ModelObject, FollowsTrainAndEvalOfAParent) {
   EXPECT_FALSE(net->fc->is_training()) << "a child's own flag stays";
 }
 
-TEST_P(ModelObject, SaysWhereAParentKeepsAnotherModuleThanItTrains) {
+TEST_P(ModelObject, WarnsWhenAParentKeepsTheUnpatchedModule) {
   Pair pair;
   CaughtWarnings warnings;
   auto net = amp::initialize(pair->first, level(), quiet());
@@ -86,7 +86,7 @@ TEST_P(ModelObject, SaysWhereAParentKeepsAnotherModuleThanItTrains) {
   EXPECT_TRUE(torch::equal(plain->first->fc->weight, pair->first->fc->weight.to(torch::kFloat)));
 }
 
-TEST_P(ModelObject, SaysNothingWhereNobodyElseHoldsIt) {
+TEST_P(ModelObject, NoWarningWithoutAParent) {
   Dropping model;
   CaughtWarnings warnings;
   auto net = amp::initialize(model, level(), quiet());
@@ -94,7 +94,7 @@ TEST_P(ModelObject, SaysNothingWhereNobodyElseHoldsIt) {
   EXPECT_EQ(warnings.text, "");
 }
 
-TEST_P(ModelObject, StateIsOneForSharedPointers) {
+TEST_P(ModelObject, ASharedPointerAndItsHandleShareDataMembers) {
   auto model = std::make_shared<CounterImpl>();
   auto net = amp::initialize(model, level(), quiet());
   model->forward(features());
@@ -114,7 +114,7 @@ void train_by_reference(Counter& model, torch::optim::Optimizer& optimizer) {
 Tensor by_value(Counter model) { return model->forward(features()); }
 Tensor by_pointer(std::shared_ptr<CounterImpl>& model) { return model->forward(features()); }
 
-TEST_P(ModelObject, HandlesPassWhereverTheHolderDoes) {
+TEST_P(ModelObject, HandlesCanBePassedAsTheHolder) {
   Counter model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet().loss_scale(8.0));
@@ -127,7 +127,7 @@ TEST_P(ModelObject, HandlesPassWhereverTheHolderDoes) {
   EXPECT_TRUE(torch::equal(by_pointer(handle).to(torch::kFloat), handle(features()).to(torch::kFloat)));
 }
 
-/// What a program without amp reads from `stream`.
+/// Reads `stream` as a program without amp does.
 Tensor plain_output(std::istringstream stream) {
   const amp::disable_casts casts_off;
   Counter plain;
@@ -171,7 +171,7 @@ TEST_P(ModelObject, ASecondInitializePatchesTheSameObject) {
   EXPECT_EQ(model->name(), Counter()->name()) << "a patched module goes by its own name";
 }
 
-// ---- lambdas that hold the model's `this` ----
+// ---- lambdas that capture the model's `this` ----
 
 struct LambdaImpl : torch::nn::Module {
   LambdaImpl() : fc(register_module("fc", torch::nn::Linear(6, 3))) {
@@ -185,7 +185,7 @@ struct LambdaImpl : torch::nn::Module {
 TORCH_MODULE(Lambda);
 TORCH_MODULE_IMPL(PatchedLambda, amp::Amped<LambdaImpl>);  // AMP_MODULE under another name
 
-TEST_P(ModelObject, ALambdasThisLivesAsLongAsTheHandle) {
+TEST_P(ModelObject, ThisCapturedByALambdaLivesAsLongAsTheHandle) {
   CaughtWarnings warnings;
   std::weak_ptr<LambdaImpl> original;
   auto net = [&] {
@@ -209,7 +209,7 @@ struct MemberFunctionImpl : torch::nn::Module {
 };
 TORCH_MODULE(MemberFunction);
 
-TEST_P(ModelObject, FunctionsThatHoldNoThisAreNotWarnedOf) {
+TEST_P(ModelObject, FunctionsWithoutACapturedThisCauseNoWarning) {
   CaughtWarnings warnings;
   torch::nn::Sequential plain(torch::nn::Linear(6, 3), torch::nn::Functional(torch::relu),
                               torch::nn::Functional(torch::elu, 1, 0, 1));
@@ -222,7 +222,7 @@ TEST_P(ModelObject, FunctionsThatHoldNoThisAreNotWarnedOf) {
   EXPECT_TRUE(contains(warnings.text, "Declare the class with AMP_MODULE"));
 }
 
-TEST_P(ModelObject, WithAmpModuleALambdasThisIsTheHandlesOwn) {
+TEST_P(ModelObject, WithAmpModuleACapturedThisIsTheHandle) {
   PatchedLambda model;
   auto net = amp::initialize(model, level(), quiet());
   const Tensor before = net->forward(features());
@@ -230,7 +230,7 @@ TEST_P(ModelObject, WithAmpModuleALambdasThisIsTheHandlesOwn) {
   EXPECT_TRUE(torch::equal(net->forward(features()), before * 2));
 }
 
-// ---- calls of forward as the user's own class takes them ----
+// ---- calls of forward with the arguments of the user's class ----
 
 struct PairOfImpl : torch::nn::Module {
   PairOfImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
@@ -247,7 +247,7 @@ struct OverloadedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Overloaded);
 
-TEST_P(ModelObject, BracesMakeAVectorAsTheyDoWithoutAmp) {
+TEST_P(ModelObject, BracedArgumentsOfForwardMakeAVectorAsWithoutAmp) {
   PairOf with_default;
   Overloaded overloaded;
   auto [pair, over] = amp::initialize(std::tie(with_default, overloaded), level(), quiet());
@@ -258,7 +258,7 @@ TEST_P(ModelObject, BracesMakeAVectorAsTheyDoWithoutAmp) {
   EXPECT_EQ(over->forward({x, y}).scalar_type(), over->forward(x).scalar_type());
 }
 
-TEST_P(ModelObject, SequentialsAreToldTheirResultsType) {
+TEST_P(ModelObject, SequentialForwardTakesItsResultType) {
   torch::nn::Sequential model(torch::nn::LSTM(6, 3));
   auto net = amp::initialize(model, level(), quiet());
   using Output = std::tuple<Tensor, std::tuple<Tensor, Tensor>>;

@@ -1,4 +1,4 @@
-// The handle is the one truth: schedulers, moves, groups added later, and the original that is left behind.
+// The optimizer handle: schedulers, moves, groups added later, and use of the original optimizer.
 #include "tests/amp/optimizers.h"
 
 namespace apex::test {
@@ -60,7 +60,7 @@ TYPED_TEST(Handle, OptionsWrittenIntoTheOriginalReachTheNextStep) {
   EXPECT_EQ(static_cast<typename TestFixture::Options&>(opt.param_groups()[0].options()).weight_decay(), 0.125);
 }
 
-TYPED_TEST(Handle, StepOnTheOriginalIsNoticed) {
+TYPED_TEST(Handle, StepOnTheOriginalIsAnError) {
   for (const char* level : {"O0", "O2", "O3"}) {
     Mlp model;
     auto optimizer = TypeParam::make(model->parameters());
@@ -75,7 +75,7 @@ TYPED_TEST(Handle, StepOnTheOriginalIsNoticed) {
   }
 }
 
-TYPED_TEST(Handle, ZeroGradOnTheOriginalIsNoticed) {
+TYPED_TEST(Handle, ZeroGradOnTheOriginalIsAnErrorAtTheNextStep) {
   for (bool set_to_none : {true, false}) {
     Mlp model;
     auto optimizer = TypeParam::make(model->parameters());
@@ -85,7 +85,7 @@ TYPED_TEST(Handle, ZeroGradOnTheOriginalIsNoticed) {
   }
 }
 
-TYPED_TEST(Handle, TheOriginalIsNotSavedNorGivenGroups) {
+TYPED_TEST(Handle, SavingTheOriginalOrAddingGroupsToItIsAnError) {
   for (const bool enabled : {true, false}) {
     Mlp model;
     auto optimizer = TypeParam::make(model->parameters());
@@ -105,7 +105,7 @@ auto handle_over(Mlp& model) {
   return amp::initialize(model, optimizer, "O2", quiet().loss_scale(8.0)).second;
 }
 
-TYPED_TEST(Handle, MovesAndReturnsKeepTheState) {
+TYPED_TEST(Handle, MovingAHandleKeepsItsState) {
   Mlp model;
   auto first = handle_over<TypeParam>(model);  // moved out of the pair, and returned
   auto net = model;
@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Levels, AddParamGroup, ::testing::ValuesIn(group_cases(
 
 class HandleRules : public AmpTest {};
 
-/// Double as the default type while it lives, as numerical programs set it.
+/// Sets Double as the default dtype for its lifetime, as numerical programs do.
 class DoubleByDefault {
  public:
   DoubleByDefault() { c10::set_default_dtype(caffe2::TypeMeta::Make<double>()); }
@@ -194,7 +194,7 @@ class DoubleByDefault {
   caffe2::TypeMeta before_ = c10::get_default_dtype();
 };
 
-TEST_F(HandleRules, DoubleAsTheDefaultTypeChangesNoBitAndHidesNoMisuse) {
+TEST_F(HandleRules, ADefaultDtypeOfDoubleChangesNothing) {
   for (const char* level : {"O0", "O2", "O5"}) {
     const Tensor input = features();
     const auto trained = [&](Mlp model, bool misused) {
@@ -218,7 +218,7 @@ TEST_F(HandleRules, DoubleAsTheDefaultTypeChangesNoBitAndHidesNoMisuse) {
   }
 }
 
-TEST_F(HandleRules, AddParamGroupRejectsAParameterItHasBeforeChangingAnything) {
+TEST_F(HandleRules, AddParamGroupRejectsADuplicateParameterAndChangesNothing) {
   Mlp model;
   auto opt = handle_over<Adam>(model);
   const auto error = message_of([&] { opt.add_param_group(torch::optim::OptimizerParamGroup({model->fc1->weight})); });
@@ -226,7 +226,7 @@ TEST_F(HandleRules, AddParamGroupRejectsAParameterItHasBeforeChangingAnything) {
   EXPECT_EQ(opt.param_groups().size(), 1u);
 }
 
-TEST_F(HandleRules, AddParamGroupRejectsADoubleBeforeChangingAnything) {
+TEST_F(HandleRules, AddParamGroupRejectsADoubleParameterAndChangesNothing) {
   Mlp model;
   auto opt = handle_over<Adam>(model);
   const Tensor odd = torch::ones({2}, torch::kDouble).requires_grad_();
@@ -234,7 +234,7 @@ TEST_F(HandleRules, AddParamGroupRejectsADoubleBeforeChangingAnything) {
   EXPECT_EQ(opt.param_groups().size(), 1u);
 }
 
-TEST_F(HandleRules, AClosureIsAnErrorWithMastersAndWorksWithout) {
+TEST_F(HandleRules, AClosureWorksOnlyWithoutMasters) {
   for (const char* level : {"O0", "O2"}) {
     Mlp model;
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -290,7 +290,7 @@ TEST_F(HandleRules, AnOverflowInALaterEvaluationOfAClosureIsAnError) {
   EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "Give a loss scale that stands still"));
 }
 
-TEST_F(HandleRules, LbfgsTrainsWithoutMastersAndIsRejectedWithThem) {
+TEST_F(HandleRules, LbfgsTrainsOnlyWithoutMasters) {
   Mlp model;
   torch::optim::LBFGS rejected(model->parameters(), 0.1);
   EXPECT_TRUE(contains(message_of([&] { (void)amp::initialize(model, rejected, "O2", quiet()); }), "LBFGS"));
@@ -307,7 +307,7 @@ TEST_F(HandleRules, LbfgsTrainsWithoutMastersAndIsRejectedWithThem) {
   EXPECT_NE(bytes_of(*model), before);
 }
 
-TEST_F(HandleRules, ErasedOptimizersComeBackErased) {
+TEST_F(HandleRules, OptimizersBehindABasePointerAreReturnedAsSuch) {
   Mlp model;
   std::unique_ptr<torch::optim::Optimizer> optimizer = std::make_unique<torch::optim::AdamW>(model->parameters());
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().loss_scale(8.0));
@@ -327,7 +327,7 @@ struct OwnOptimizer : torch::optim::SGD {
   }
 };
 
-/// Looks at the loss beside the weights, as sharpness-aware optimizers do.
+/// Evaluates the loss at shifted weights, as sharpness-aware optimizers do.
 struct LooksAside : torch::optim::SGD {
   using torch::optim::SGD::SGD;
   Tensor step(LossClosure closure = nullptr) override {
@@ -339,7 +339,7 @@ struct LooksAside : torch::optim::SGD {
   }
 };
 
-TEST_F(HandleRules, AnOverflowBesideTheWeightsIsAnError) {
+TEST_F(HandleRules, AnOverflowAfterTheWeightsWereMovedIsAnError) {
   Mlp model;
   LooksAside optimizer(model->parameters(), 0.1);
   auto handles = amp::initialize(model, optimizer, "O1", quiet());
@@ -352,7 +352,7 @@ TEST_F(HandleRules, AnOverflowBesideTheWeightsIsAnError) {
   EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "after the optimizer had moved the weights"));
 }
 
-TEST_F(HandleRules, AnOptimizerOfTheUsersOwnIsWrappedByItsType) {
+TEST_F(HandleRules, ACustomOptimizerIsWrappedByItsType) {
   Mlp model;
   OwnOptimizer optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
@@ -364,7 +364,7 @@ TEST_F(HandleRules, AnOptimizerOfTheUsersOwnIsWrappedByItsType) {
   EXPECT_TRUE(contains(message_of([&] { (void)amp::initialize(other, erased, "O2", quiet()); }), "OwnOptimizer"));
 }
 
-TEST_F(HandleRules, OptimizersAndModelsMayDieInAnyOrder) {
+TEST_F(HandleRules, OptimizersAndModelsMayBeDestroyedInAnyOrder) {
   auto model = std::make_unique<Mlp>();
   auto optimizer = std::make_unique<torch::optim::SGD>((*model)->parameters(), 0.1);
   auto scheduler = std::make_unique<torch::optim::StepLR>(*optimizer, 1, 0.5);

@@ -34,7 +34,7 @@ struct Adagrad {
 };
 using AllOptimizers = ::testing::Types<SgdMomentum, Adam, AdamW, RmsProp, Adagrad>;
 
-/// One whole training step on `input`; the step itself is left to the caller if `step` is false.
+/// One training step on `input`; without the optimizer's step if `step` is false.
 template <class Net, class Opt>
 void train_step(Net& net, Opt& opt, const torch::Tensor& input, bool step = true) {
   opt.zero_grad();

@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{"bfloat16", torch::kBFloat16, torch::kBFloat16, "O3", torch::kBFloat16, std::nullopt, false}),
     [](const auto& test) { return std::string(test.param.name); });
 
-TEST_P(PolicyTable, HasTheTypesAndTheLevelOfItsName) {
+TEST_P(PolicyTable, SelectsDtypesAndLevel) {
   const auto& row = GetParam();
   const Policy policy(row.name);
   EXPECT_EQ(policy.name(), row.name);
@@ -46,7 +46,7 @@ class PolicyInitialize : public AmpTest, public ::testing::WithParamInterface<co
 INSTANTIATE_TEST_SUITE_P(Names, PolicyInitialize,
                          ::testing::Values("float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"));
 
-TEST_P(PolicyInitialize, KeepsVariablesInItsVariableDtypeAndTrains) {
+TEST_P(PolicyInitialize, CreatesVariablesInItsVariableDtypeAndTrains) {
   const Policy policy(GetParam());
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 10.0);
@@ -61,13 +61,13 @@ TEST_P(PolicyInitialize, KeepsVariablesInItsVariableDtypeAndTrains) {
   EXPECT_NE(bytes_of(*model), before);
 }
 
-TEST(Policy, AnUnknownNameIsRefusedWithTheKnownOnes) {
+TEST(Policy, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
   EXPECT_THROW(Policy("float64"), c10::ValueError);
   EXPECT_TRUE(contains(message_of([] { Policy("mixed_half"); }),
                        "no policy 'mixed_half'. Use one of float32, mixed_float16, mixed_bfloat16, float16, bfloat16"));
 }
 
-TEST(Policy, TheGlobalPolicyIsFloat32UntilSetAndSeenByAllThreads) {
+TEST(Policy, TheGlobalPolicyIsFloat32ByDefaultAndSharedByAllThreads) {
   EXPECT_EQ(amp::global_policy(), Policy("float32"));
   amp::set_global_policy("mixed_bfloat16");
   std::string seen;

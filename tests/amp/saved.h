@@ -1,5 +1,5 @@
 #pragma once
-// A value as torch::save writes it, in a string, and the other way.
+// torch::save to a string, and torch::load from one.
 #include <torch/serialize.h>
 
 #include <sstream>

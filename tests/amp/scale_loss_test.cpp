@@ -30,7 +30,7 @@ auto dot_at_o2(Dot& model, amp::InitializeOptions options = quiet().loss_scale(8
   return result;
 }
 
-TEST_F(ScaleLoss, Sl06YieldsTheLossInFloat32TimesTheScale) {
+TEST_F(ScaleLoss, Sl06ReturnsTheFloat32LossTimesTheScale) {
   Dot model;
   auto [net, opt] = dot_at_o2(model);
   const Tensor loss = torch::full({2, 2}, 3.0, torch::kHalf).requires_grad_();
@@ -66,7 +66,7 @@ TEST_F(ScaleLoss, Bwd21AStaticScaleOfOneKeepsAccumulatedNativeGradients) {
   EXPECT_TRUE(torch::equal(amp::master_params(opt)[0].grad(), x1() + x2()));
 }
 
-TEST_F(ScaleLoss, Bwd20AGradientOfAnEarlierPassAloneIsKept) {
+TEST_F(ScaleLoss, Bwd20AGradientFromAnEarlierPassOnlyIsKept) {
   Dot model;
   auto [net, opt] = dot_at_o2(model);
   { amp::scale_loss(net->forward(x1()), opt).backward(); }
@@ -96,7 +96,7 @@ TEST_F(ScaleLoss, DelayedPassesAfterAnUnscaledOneAddToItOnce) {
   EXPECT_TRUE(torch::equal(model->native.grad(), x1() + x1() + x2()));
 }
 
-TEST_F(ScaleLoss, Sl04ShortCutLeavesGradientsAlone) {
+TEST_F(ScaleLoss, Sl04TheShortCutLeavesGradientsUnchanged) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O3", quiet());
@@ -143,7 +143,7 @@ TEST_F(ScaleLoss, Sl11TheSkipSurvivesLaterCleanPasses) {
   EXPECT_NE(bytes_of(*model), before);
 }
 
-TEST_F(ScaleLoss, Sl16OptimizersOfOneBlockSkipTogetherThoseOfAnotherDoNot) {
+TEST_F(ScaleLoss, Sl16OptimizersOfOneBlockSkipTogetherOthersDoNot) {
   Dot a, b;
   torch::optim::SGD oa(a->parameters(), 0.5), ob(b->parameters(), 0.5);
   auto [nets, opts] = amp::initialize(std::tie(a, b), std::tie(oa, ob), "O2", quiet().num_losses(2));
@@ -162,7 +162,7 @@ TEST_F(ScaleLoss, Sl16OptimizersOfOneBlockSkipTogetherThoseOfAnotherDoNot) {
   EXPECT_FALSE(amp::step_result(opt_b).skipped);
 }
 
-TEST_F(ScaleLoss, Sl14AnExceptionInTheBlockBringsTheGradientsOfBeforeBack) {
+TEST_F(ScaleLoss, Sl14AnExceptionInTheBlockRestoresEarlierGradients) {
   Dot model;
   auto [net, opt] = dot_at_o2(model);
   { amp::scale_loss(net->forward(x1()), opt).backward(); }
@@ -178,7 +178,7 @@ TEST_F(ScaleLoss, Sl14AnExceptionInTheBlockBringsTheGradientsOfBeforeBack) {
   EXPECT_TRUE(torch::equal(model->native, 1 - 0.5 * x1())) << "training goes on";
 }
 
-TEST_F(ScaleLoss, FinishEndsTheBlockOnceAndTheDestructorAddsNothing) {
+TEST_F(ScaleLoss, FinishEndsTheBlockAndTheDestructorDoesNothing) {
   Dot model;
   auto [net, opt] = dot_at_o2(model);
   {
@@ -205,7 +205,7 @@ TEST_F(ScaleLoss, GuardsMayBeMoved) {
   EXPECT_TRUE(torch::equal(model->native.grad(), x1()));
 }
 
-// ---- zero_grad in its forms leaves the next step correct ----
+// ---- after every form of zero_grad the next step is correct ----
 
 enum class Zero { handle, handle_in_place, through_base, model, model_in_place };
 struct ZeroCase {
@@ -215,7 +215,7 @@ struct ZeroCase {
 };
 class ZeroGrad : public AmpTest, public ::testing::WithParamInterface<ZeroCase> {};
 
-/// Every form, but for the documented one: with masters, zero_grad of the base reaches no gradient that waits to be unscaled.
+/// Every form except the documented one: with masters, the base class's zero_grad misses gradients that are not yet unscaled.
 std::vector<ZeroCase> zero_cases() {
   std::vector<ZeroCase> cases;
   for (Zero how : {Zero::handle, Zero::handle_in_place, Zero::through_base, Zero::model, Zero::model_in_place}) {
@@ -276,8 +276,8 @@ TEST_F(ScaleLoss, ClipGradNormScalesMastersToTheNorm) {
   EXPECT_NEAR(after, 1.0, 1e-6 / expected + 1e-6);
 }
 
-// A program that clips with torch's own function trains the same. Enough values for their sum to depend on its order.
-TEST_F(ScaleLoss, ClipGradNormHasTheBitsOfTorchsFunctionForFloat32Gradients) {
+// A program that clips with torch's own function trains the same. There are enough values that the order of the sum matters.
+TEST_F(ScaleLoss, ClipGradNormMatchesTorchBitwiseForFloat32Gradients) {
   for (const char* level : {"O0", "O1", "O2", "O4", "O5"}) {
     for (const double max_norm : {0.5, 1e6}) {
       Mlp model(300, 200);
@@ -297,7 +297,7 @@ TEST_F(ScaleLoss, ClipGradNormHasTheBitsOfTorchsFunctionForFloat32Gradients) {
   }
 }
 
-TEST_F(ScaleLoss, ClipGradNormLeavesASmallGradientAndATorchUtilWorksToo) {
+TEST_F(ScaleLoss, ClipGradNormLeavesASmallNormAndTorchsFunctionWorksOnMasters) {
   Dot model;
   auto [net, opt] = dot_at_o2(model);
   { amp::scale_loss(net->forward(x1()), opt).backward(); }

@@ -1,5 +1,5 @@
 #pragma once
-// Small networks, training steps and comparisons that the amp tests share.
+// Small networks, training steps and comparisons shared by the tests of amp.
 #include <apex_cpp/amp.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -50,7 +50,7 @@ amp::InitializeOptions quiet();
 
 /// A hash over every byte of a tensor, so that comparisons are bitwise and NaNs count.
 std::string bytes_of(const torch::Tensor& tensor);
-/// The same of an optimizer's parameters and of its whole state (moments and counters), by position.
+/// The same hash over an optimizer's parameters and its whole state (moments and counters), by position.
 std::string bytes_of(torch::optim::Optimizer& optimizer);
 std::string bytes_of(const torch::nn::Module& module);
 

@@ -24,7 +24,7 @@ TEST(WeakTensorMap, KeepsOneValueATensor) {
   EXPECT_EQ(names.find(a), nullptr);
 }
 
-TEST(WeakTensorMap, KnowsATensorByItselfNotByItsMemory) {
+TEST(WeakTensorMap, DistinguishesTensorsThatShareMemory) {
   Names names;
   const at::Tensor a = torch::zeros(2);
   names.set(a, "a");
@@ -33,7 +33,7 @@ TEST(WeakTensorMap, KnowsATensorByItselfNotByItsMemory) {
   EXPECT_TRUE(names.has(same));
 }
 
-TEST(WeakTensorMap, HoldsNoTensorAndNoAddressOfOneThatIsGone) {
+TEST(WeakTensorMap, DoesNotKeepTensorsAliveOrReuseTheirAddresses) {
   Names names;
   at::Tensor gone = torch::zeros(2);
   const at::Tensor there = torch::zeros(2);
@@ -54,7 +54,7 @@ TEST(WeakTensorMap, HoldsNoTensorAndNoAddressOfOneThatIsGone) {
   EXPECT_EQ(names.size(), 1u);
 }
 
-TEST(WeakTensorMap, DropsWhatIsGoneAsItGrows) {
+TEST(WeakTensorMap, DropsExpiredEntriesAsItGrows) {
   Names names;
   std::vector<at::Tensor> kept;
   for (int i = 0; i < 5000; ++i) {

@@ -1,4 +1,4 @@
-// Attention with a key_padding_mask at every level: LibTorch's own code fills 16-bit scores with nothing but an error.
+// Attention with a key_padding_mask at every level. Without amp's help LibTorch raises an error when it masks 16-bit scores.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -51,7 +51,7 @@ TEST_P(MaskedAttention, TrainsNearFloat32) {
   EXPECT_TRUE(torch::allclose(run(GetParam()), run("O0"), 0, 1.0 / 16));
 }
 
-TEST_P(MaskedAttention, PaddingReachesNoOtherStep) {
+TEST_P(MaskedAttention, PaddingDoesNotChangeOtherSteps) {
   MaskedEncoder model;
   auto net = amp::initialize(model, GetParam(), quiet());
   Tensor changed = input();
@@ -70,8 +70,8 @@ TEST_P(MaskedAttention, AMaskThatHidesNothingChangesNothing) {
   EXPECT_TRUE(torch::equal(std::get<1>(masked), std::get<1>(plain)));
 }
 
-// What the layer adds to its keys lies in memory as LibTorch's `cat` leaves it.
-TEST_P(MaskedAttention, TakesABiasAndAStepOfZerosBehindTheKeys) {
+// The layer appends to its keys; the result has the strides that LibTorch's `cat` gives it.
+TEST_P(MaskedAttention, AcceptsAddBiasKvAndAddZeroAttn) {
   for (const bool grad : {true, false}) {
     const torch::AutoGradMode mode(grad);
     torch::manual_seed(11);
@@ -90,15 +90,15 @@ TEST_P(MaskedAttention, TakesABiasAndAStepOfZerosBehindTheKeys) {
 INSTANTIATE_TEST_SUITE_P(Levels, MaskedAttention, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
                          [](const auto& test) { return test.param; });
 
-// A product of 16-bit tensors that lie otherwise stays in 16 bits.
-TEST_F(AmpTest, ScoresOfOnesOwnAttentionStay16Bit) {
+// A product of 16-bit tensors with other strides stays in 16 bits.
+TEST_F(AmpTest, ScoresOfACustomAttentionStay16Bit) {
   Mlp model;
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor q = torch::randn({4, 5, 6});
   EXPECT_EQ(torch::bmm(q, q.transpose(1, 2)).dtype(), torch::kHalf);
 }
 
-// Queries alone lie as heads in every product with what a batch_first recurrent layer answers, or with a time-major tensor.
+// Only the first factor has the strides of attention heads, as in products with time-major tensors or recurrent outputs.
 TEST_F(AmpTest, ProductsOfTimeMajorTensorsWithOthersStay16Bit) {
   for (const char* level : {"O1", "O2"}) {
     Mlp model;
@@ -111,7 +111,7 @@ TEST_F(AmpTest, ProductsOfTimeMajorTensorsWithOthersStay16Bit) {
   }
 }
 
-TEST_F(AmpTest, ScoresStay16BitWhereCastsAreOff) {
+TEST_F(AmpTest, ScoresStay16BitWithoutCasts) {
   Mlp model;
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor heads = torch::randn({6, 8, 16}).to(torch::kHalf).transpose(0, 1);
@@ -121,7 +121,7 @@ TEST_F(AmpTest, ScoresStay16BitWhereCastsAreOff) {
   EXPECT_EQ(torch::bmm(heads, heads.transpose(1, 2)).dtype(), torch::kHalf);
 }
 
-/// One's own attention: queries and keys lie as LibTorch's heads, or the queries alone; the values are contiguous.
+/// A custom attention: queries and keys, or only the queries, have the strides of LibTorch's heads; the values are contiguous.
 struct OwnAttentionImpl : torch::nn::Module {
   explicit OwnAttentionImpl(bool keys_too) : keys_as_heads(keys_too) {
     in = register_module("in", torch::nn::Linear(kWidth, 3 * kWidth));
@@ -139,7 +139,7 @@ struct OwnAttentionImpl : torch::nn::Module {
 };
 TORCH_MODULE(OwnAttention);
 
-TEST_P(MaskedAttention, AttentionOfOnesOwnRunsThroughTheOriginalToo) {
+TEST_P(MaskedAttention, ACustomAttentionRunsThroughTheOriginalModel) {
   for (const bool keys_as_heads : {false, true}) {
     for (const bool grad : {true, false}) {
       const torch::AutoGradMode mode(grad);
@@ -155,7 +155,7 @@ TEST_P(MaskedAttention, AttentionOfOnesOwnRunsThroughTheOriginalToo) {
   }
 }
 
-// They have no strides, and LibTorch converts none that is transposed: so they are in the level's own type.
+// Nested tensors have no strides, and LibTorch cannot convert transposed ones. So these have the level's dtype already.
 TEST_P(MaskedAttention, NestedTensorsAreMultipliedAsWithoutAmp) {
   torch::nn::Linear model(2, 2);
   auto net = amp::initialize(model, GetParam(), quiet());

@@ -1,5 +1,5 @@
-// BFloat16 convolutions and their gradients on CPUs that compute them natively: our kernels', unless LibTorch's are asked for
-// by name.
+// BFloat16 convolutions and their gradients on CPUs with BFloat16 instructions: apex_cpp's kernels, or LibTorch's with
+// cpu_16bit: native.
 #include "kernels/convolution/convolution.h"
 #include "tests/amp/support.h"
 
@@ -14,7 +14,7 @@ struct Results {
   Tensor output, input_grad, weight_grad, bias_grad;
 };
 
-/// A convolution and its gradients at a level, by the operators that a model calls.
+/// A convolution and its gradients at a level, through the operators that models call.
 Results run_at(const char* level, const amp::InitializeOptions& options, const Tensor& x, const Tensor& weight,
                const Tensor& grad_y) {
   torch::nn::Linear net(2, 2);
@@ -52,7 +52,7 @@ class Bfloat16Convolution : public AmpTest {
   static Tensor values(at::IntArrayRef sizes) { return torch::randn(sizes).to(at::kBFloat16).contiguous(kChannelsLast); }
 };
 
-TEST_F(Bfloat16Convolution, TakesTheKernelsAtLevelsWithBFloat16) {
+TEST_F(Bfloat16Convolution, UsesTheKernelsAtBFloat16Levels) {
   const kernels::ConvolutionSteps steps{{1, 1}, {1, 1}, {1, 1}};
   const Tensor output = kernels::convolution_forward(x, weight, torch::ones({64}, at::kBFloat16), steps);
   const Tensor input_grad = kernels::convolution_input_grad(grad_y, x, weight, steps);
@@ -69,7 +69,7 @@ TEST_F(Bfloat16Convolution, TakesTheKernelsAtLevelsWithBFloat16) {
   }
 }
 
-TEST_F(Bfloat16Convolution, IsLibTorchsWhereNativeIsAskedForByName) {
+TEST_F(Bfloat16Convolution, UsesLibTorchWithCpu16BitNative) {
   const Results ours = run_at("O5", quiet(), x, weight, grad_y),
                 native = run_at("O5", quiet().cpu_16bit("native"), x, weight, grad_y);
   const auto [input_grad, weight_grad, bias_grad] = at::convolution_backward(
@@ -78,11 +78,11 @@ TEST_F(Bfloat16Convolution, IsLibTorchsWhereNativeIsAskedForByName) {
   EXPECT_TRUE(at::equal(native.input_grad, input_grad));
   EXPECT_TRUE(at::equal(native.weight_grad, weight_grad));
   EXPECT_TRUE(at::equal(native.bias_grad, bias_grad));
-  // Sums in another order: of 36,864, some round to the neighbouring number.
+  // Sums in another order: some of the 36,864 values round to the neighbouring number.
   EXPECT_FALSE(at::equal(ours.weight_grad, weight_grad)) << "the comparisons here cannot tell the kernels apart";
 }
 
-TEST_F(Bfloat16Convolution, ComputesWhatIsAskedFor) {
+TEST_F(Bfloat16Convolution, ComputesOnlyTheRequestedGradients) {
   torch::nn::Linear net(2, 2);
   auto handle = amp::initialize(net, "O5", quiet());
   const auto backward = [&](std::array<bool, 3> needs) {
@@ -93,16 +93,16 @@ TEST_F(Bfloat16Convolution, ComputesWhatIsAskedFor) {
        {std::array{false, true, false}, {true, false, false}, {true, true, false}, {false, true, true}, {true, false, true}}) {
     const auto [got_input, got_weight, got_bias] = backward(needs);
     EXPECT_EQ(got_input.defined(), needs[0]);
-    EXPECT_TRUE(got_weight.defined() || !needs[1]);  // LibTorch makes it beside that of the bias
+    EXPECT_TRUE(got_weight.defined() || !needs[1]);  // LibTorch computes it together with the bias gradient
     EXPECT_EQ(got_bias.defined(), needs[2]);
     EXPECT_TRUE(!needs[0] || at::equal(got_input, input));
     EXPECT_TRUE(!needs[1] || at::equal(got_weight, of_weight));
-    // Each sums 2048 values in FP32, about 1600 together in size, in an order of its own, and rounds once.
+    // Each sums 2048 values of total magnitude 1600 in FP32, in its own order, and rounds once.
     EXPECT_TRUE(!needs[2] || at::allclose(got_bias.to(at::kDouble), bias.to(at::kDouble), 0x1p-7, 1600 * 2048 * 0x1p-24));
   }
 }
 
-TEST_F(Bfloat16Convolution, StepsOfAnotherNumberAreLibTorchsError) {
+TEST_F(Bfloat16Convolution, AWrongNumberOfStridesIsLibTorchsError) {
   torch::nn::Linear net(2, 2);
   auto handle = amp::initialize(net, "O5", quiet());
   EXPECT_THROW(at::conv2d(x, weight, {}, at::IntArrayRef{1, 2, 3}), c10::Error);
@@ -124,8 +124,8 @@ TEST_F(Bfloat16Convolution, HasASecondDerivative) {
   EXPECT_LT((bfloat16 - exact).norm().item<double>(), 4 * 0x1p-8 * exact.norm().item<double>());
 }
 
-// What the kernel is not made for goes the way that it went before.
-TEST_F(Bfloat16Convolution, GroupsTransposedAndNarrowOnesAreLibTorchs) {
+// Convolutions that the kernel does not support are left to LibTorch.
+TEST_F(Bfloat16Convolution, GroupedTransposedAndNarrowConvolutionsUseLibTorch) {
   const auto run = [&](const char* way) {
     torch::nn::Linear net(2, 2);
     auto handle = amp::initialize(net, "O5", quiet().cpu_16bit(way));

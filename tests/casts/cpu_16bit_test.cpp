@@ -1,5 +1,5 @@
-// Products on 16-bit CPU tensors that compute in FP32 (cpu_16bit): rounded once, forward and backward, with 16-bit tensors
-// kept.
+// Products of 16-bit CPU tensors computed in FP32 (cpu_16bit): results are rounded once, forward and backward, and only
+// 16-bit tensors are saved.
 #include <cstdlib>
 #include <functional>
 #include <thread>
@@ -32,7 +32,7 @@ struct Product {
   bool has_whole_gradients = true;
 };
 
-// Each is linear in every argument, so that its terms' magnitudes are what it gives for the arguments' magnitudes.
+// Each is linear in every argument, so the sum of its terms' magnitudes is its result for the arguments' magnitudes.
 const std::vector<Product>& products() {
   static const std::vector<Product> all = {
       {"mm", {{5, 70}, {70, 6}}, [](const Tensors& t) { return at::mm(t[0], t[1]); }},
@@ -86,12 +86,12 @@ Tensors magnitudes(Tensors tensors) {
 
 class CpuProducts : public AmpTest, public ::testing::WithParamInterface<ScalarType> {
  protected:
-  // Half of the last step, relative; and of the smallest number, absolute.
+  // Half a unit in the last place, relative, and half the smallest subnormal, absolute.
   static double rounding() { return GetParam() == at::kHalf ? 0x1p-11 : 0x1p-8; }
   static double smallest() { return GetParam() == at::kHalf ? 0x1p-25 : 0x1p-134; }
 };
 
-TEST_P(CpuProducts, AreThoseOfFloat32RoundedOnceForwardAndBackward) {
+TEST_P(CpuProducts, EqualFloat32RoundedOnceForwardAndBackward) {
   torch::nn::Linear net(2, 2);
   auto handle = amp::initialize(net, level_of(GetParam()), quiet().cpu_16bit("float32"));
   for (const auto& product : products()) {
@@ -103,7 +103,7 @@ TEST_P(CpuProducts, AreThoseOfFloat32RoundedOnceForwardAndBackward) {
     const Tensors float32 = results_of(product, inputs, at::kFloat, grad);
     const Tensors exact = results_of(product, inputs, at::kDouble, grad);
     const Tensors terms = results_of(product, magnitudes(inputs), at::kDouble, grad.abs());
-    // LibTorch adds up the gradients of conv_tbc in their own type, filter tap by filter tap.
+    // LibTorch accumulates the gradients of conv_tbc in 16 bits, one filter tap after the other.
     for (size_t i = 0; i < (product.has_whole_gradients ? got.size() : 1); ++i) {
       EXPECT_TRUE(at::equal(got[i], float32[i].to(GetParam()))) << product.name << ", result " << i;
       // No sum here has more than 256 terms, each of which adds an error of FP32's half step at most; then one rounding.
@@ -113,7 +113,7 @@ TEST_P(CpuProducts, AreThoseOfFloat32RoundedOnceForwardAndBackward) {
   }
 }
 
-TEST_P(CpuProducts, InPlaceOnesToo) {
+TEST_P(CpuProducts, InPlaceProductsAreRoundedOnce) {
   torch::nn::Linear net(2, 2);
   auto handle = amp::initialize(net, level_of(GetParam()), quiet().cpu_16bit("float32"));
   const Tensor a = torch::randn({5, 70}).to(GetParam()), b = torch::randn({70, 6}).to(GetParam());
@@ -126,7 +126,7 @@ TEST_P(CpuProducts, InPlaceOnesToo) {
   EXPECT_TRUE(at::equal(got, at::addmm(start.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat)).to(GetParam())));
 }
 
-TEST_P(CpuProducts, OfABlockOnAThreadWithoutAForwardAreToo) {
+TEST_P(CpuProducts, BackwardOnAnotherThreadRunsInFloat32) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, level_of(GetParam()), quiet().cpu_16bit("float32"));
@@ -156,13 +156,13 @@ TEST_P(CpuProducts, AttentionIsRoundedOnce) {
   const Tensor expected = at::scaled_dot_product_attention(wide, wide, wide);
   expected.sum().backward();
   EXPECT_TRUE(at::equal(got, expected.to(GetParam())));
-  // Backward takes the output as it is kept, rounded: an error of that rounding in sums of 16 terms, and the three
-  // gradients, rounded each, are added up.
+  // Backward uses the saved, rounded output: that rounding's error in sums of 16 terms. The three gradients are rounded and
+  // then added.
   const Tensor bound = 32 * rounding() * wide.grad().abs().max();
   EXPECT_LE((q.grad().to(at::kFloat) - wide.grad()).abs().max().item<float>(), bound.item<float>());
 }
 
-TEST_P(CpuProducts, RecurrentLayersAreComputedWholeInFloat32) {
+TEST_P(CpuProducts, RecurrentLayersRunEntirelyInFloat32) {
   torch::nn::LSTM lstm(torch::nn::LSTMOptions(6, 5).num_layers(2).bidirectional(true));
   torch::nn::LSTM wide(torch::nn::LSTMOptions(6, 5).num_layers(2).bidirectional(true));
   {
@@ -192,12 +192,12 @@ TEST_P(CpuProducts, SparseTensorsAreLeftToLibTorch) {
   const Tensor sparse = torch::eye(3).to(GetParam()).to_sparse();
   const Tensor dense = torch::ones({3, 2}, GetParam());
   const amp::trace trace;
-  message_of([&] { at::mm(sparse, dense); });  // which LibTorch may not have
+  message_of([&] { at::mm(sparse, dense); });  // LibTorch may lack this operator
   ASSERT_EQ(trace.ops().size(), 1u);
   EXPECT_FALSE(trace.ops()[0].in_float32);
 }
 
-TEST_P(CpuProducts, AMixOfTypesIsTheErrorThatItIs) {
+TEST_P(CpuProducts, AMixOfTypesIsStillLibTorchsError) {
   torch::nn::Linear net(2, 2);
   auto handle = amp::initialize(net, level_of(GetParam()), quiet().cpu_16bit("float32"));
   const amp::disable_casts off;
@@ -245,7 +245,7 @@ class CpuModel : public AmpTest, public ::testing::WithParamInterface<const char
   }
 };
 
-TEST_P(CpuModel, EveryProductOfAStepTakesTheWayThatIsAskedFor) {
+TEST_P(CpuModel, EveryProductOfAStepUsesTheRequestedMode) {
   for (const bool by_handle : {true, false}) {
     for (const char* way : {"float32", "native"}) {
       const auto ops = products_of_a_step(quiet().cpu_16bit(way), by_handle);
@@ -256,7 +256,7 @@ TEST_P(CpuModel, EveryProductOfAStepTakesTheWayThatIsAskedFor) {
   }
 }
 
-TEST_P(CpuModel, AThreadThatUsesTheHandleTakesTheSameWay) {
+TEST_P(CpuModel, AThreadThatUsesTheHandleUsesTheSameMode) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().cpu_16bit("float32"));
@@ -286,13 +286,13 @@ int64_t bytes_kept_by_forward(const char* way) {
   Mlp model(64, 32);
   auto net = amp::initialize(model, "O5", quiet().cpu_16bit(way));
   const Tensor x = torch::randn({128, 64}).to(at::kBFloat16);
-  net->forward(x);  // oneDNN keeps what it makes once
+  net->forward(x);  // fills oneDNN's caches
   const int64_t before = memory->live();
   const Tensor output = net->forward(x);
   return memory->live() - before;
 }
 
-TEST_F(AmpTest, WhatIsKeptForBackwardIsAsManyBytesAsNatively) {
+TEST_F(AmpTest, BackwardSavesAsManyBytesAsNatively) {
   EXPECT_GT(bytes_kept_by_forward("native"), 0);
   amp::reset();
   const int64_t native = bytes_kept_by_forward("native");
@@ -300,7 +300,7 @@ TEST_F(AmpTest, WhatIsKeptForBackwardIsAsManyBytesAsNatively) {
   EXPECT_EQ(bytes_kept_by_forward("float32"), native);
 }
 
-// ---- who decides ----
+// ---- option, environment and automatic choice ----
 
 std::string printed_by_initialize(const char* level, const amp::InitializeOptions& options) {
   torch::nn::Linear net(2, 2);
@@ -309,7 +309,7 @@ std::string printed_by_initialize(const char* level, const amp::InitializeOption
   return ::testing::internal::GetCapturedStdout();
 }
 
-TEST_F(AmpTest, InitializeTellsWhichWayAndWhy) {
+TEST_F(AmpTest, InitializePrintsTheModeAndTheReason) {
   const amp::InitializeOptions loud = amp::InitializeOptions().verbosity(1);
   const std::string asked = printed_by_initialize("O5", amp::InitializeOptions(loud).cpu_16bit("native"));
   EXPECT_TRUE(contains(asked, "BFloat16 operators on the CPU are native: as cpu_16bit asks for"));
@@ -319,7 +319,7 @@ TEST_F(AmpTest, InitializeTellsWhichWayAndWhy) {
   EXPECT_EQ(printed_by_initialize("O0", loud).find("operators on the CPU"), std::string::npos);
 }
 
-TEST_F(AmpTest, LeftToItselfItDecidesOnceAndSaysWhy) {
+TEST_F(AmpTest, AutoChoosesOnceAndPrintsTheReason) {
   const EnvironmentSays environment("auto");
   const auto line_of = [](const char* level) {
     const std::string text = printed_by_initialize(level, amp::InitializeOptions().verbosity(1));
@@ -335,7 +335,7 @@ TEST_F(AmpTest, LeftToItselfItDecidesOnceAndSaysWhy) {
   }
 }
 
-TEST_F(AmpTest, AnUnknownWayIsAnErrorThatNamesTheThree) {
+TEST_F(AmpTest, AnUnknownModeIsAnErrorThatListsTheThree) {
   torch::nn::Linear net(2, 2);
   EXPECT_TRUE(contains(message_of([] { amp::InitializeOptions().cpu_16bit("fast"); }), "auto, native or float32"));
   const EnvironmentSays environment("fast");
@@ -345,7 +345,7 @@ TEST_F(AmpTest, AnUnknownWayIsAnErrorThatNamesTheThree) {
   EXPECT_EQ(net->weight.scalar_type(), at::kFloat);
 }
 
-TEST_F(AmpTest, NothingComputesInFloat32WithoutALevelThatCasts) {
+TEST_F(AmpTest, ModeAppliesOnlyToLevelsThatCast) {
   const auto computes_in_float32 = [](at::ScalarType type) {
     const Tensor low = torch::ones({3, 3}, type);
     const amp::trace trace;

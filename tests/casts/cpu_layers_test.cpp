@@ -1,4 +1,4 @@
-// Layers bound by memory on BFloat16 CPU tensors, as programs call them: kernels of ours where amp is on, with LibTorch's
+// Memory-bound layers on BFloat16 CPU tensors, as programs call them: with amp they use apex_cpp's kernels and give LibTorch's
 // results.
 #include "kernels/layers/layers.h"
 #include "tests/amp/support.h"
@@ -21,7 +21,7 @@ struct BatchNormRun {
     bias = torch::linspace(1, -1, count, channels).requires_grad_();
     mean = torch::linspace(-0.5, 0.5, count, channels);
     variance = torch::linspace(0.5, 2, count, channels);
-    // A leaf of its own would pass for a 16-bit weight, which the other arguments follow.
+    // A separate leaf would count as a 16-bit weight, and the other arguments would be cast to its dtype.
     y = at::batch_norm(x.clone(), weight, bias, mean, variance, training, 0.1, 1e-5, false);
     y.backward(grad.to(y.scalar_type()));
   }
@@ -42,7 +42,7 @@ Tensor channels_last(const Tensor& x) {
 
 double error_of(const Tensor& got, const Tensor& exact) { return (got.to(at::kDouble) - exact).norm().item<double>(); }
 
-TEST_F(CpuLayers, BatchNormIsAsExactAsLibTorchs) {
+TEST_F(CpuLayers, BatchNormIsAsAccurateAsLibTorchs) {
   const std::vector<std::vector<int64_t>> shapes = {{64, 20}, {4, 24, 6, 6}, {8, 3, 8, 4}, {2, 32, 3, 4, 2}, {3, 5, 3, 3}};
   for (const bool training : {true, false}) {
     for (const auto& shape : shapes) {
@@ -58,7 +58,7 @@ TEST_F(CpuLayers, BatchNormIsAsExactAsLibTorchs) {
         const Tensors own = run.results();
         for (size_t i = 0; i < own.size(); ++i) {
           EXPECT_EQ(own[i].scalar_type(), native[i].scalar_type()) << kNames[i];
-          // Both are rounded to their type: of errors as large as that rounding's, either may have the smaller.
+          // Both are rounded to their dtype, so for errors of that size either may be the smaller.
           const double rounding = (own[i].scalar_type() == at::kFloat ? 0x1p-22 : 0x1p-10) * exact[i].norm().item<double>();
           EXPECT_LE(error_of(own[i], exact[i]), error_of(native[i], exact[i]) + rounding)
               << kNames[i] << ' ' << at::IntArrayRef(shape);
@@ -68,8 +68,8 @@ TEST_F(CpuLayers, BatchNormIsAsExactAsLibTorchs) {
   }
 }
 
-// With kernels asked for by name LibTorch's are left alone, and so they are without amp.
-TEST_F(CpuLayers, BatchNormIsOursUnlessNativeKernelsAreAskedFor) {
+// With cpu_16bit: native, and without amp, LibTorch's kernels are used.
+TEST_F(CpuLayers, BatchNormUsesOurKernelUnlessNativeIsRequested) {
   const Tensor x = torch::randn({16, 32, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast).to(at::kBFloat16);
   const Tensor weight = torch::ones({32}), bias = torch::zeros({32});
   const auto mean_of_batch = [&] {
@@ -85,8 +85,8 @@ TEST_F(CpuLayers, BatchNormIsOursUnlessNativeKernelsAreAskedFor) {
   }
 }
 
-// Training and evaluation, forward and backward, as a program calls it: our sums have an order of their own.
-TEST_F(CpuLayers, ProgramsReachOurBatchNorm) {
+// Training and evaluation, forward and backward, as programs call it. Our sums have their own order.
+TEST_F(CpuLayers, BatchNormCalledByProgramsUsesOurKernel) {
   const Tensor x = channels_last(torch::randn({16, 32, 16, 16}).to(at::kBFloat16)), grad = torch::randn_like(x);
   for (const bool training : {true, false}) {
     const Tensors native = BatchNormRun(x, at::kFloat, training, grad).results();
@@ -98,7 +98,7 @@ TEST_F(CpuLayers, ProgramsReachOurBatchNorm) {
   }
 }
 
-/// What a program does with ReLU and sums, and its gradients.
+/// ReLU and sums as programs call them, and their gradients.
 Tensors relus_and_sums(const Tensor& input, const Tensor& grad) {
   const Tensor x = input.detach().clone().requires_grad_();
   Tensor y = at::relu(x) + x;
@@ -122,7 +122,7 @@ Tensor with_special_values(Tensor x) {
   return x;
 }
 
-TEST_F(CpuLayers, ReluAndSumsHaveTheNumbersOfLibTorchs) {
+TEST_F(CpuLayers, ReluAndSumsEqualLibTorchs) {
   for (const auto type : {at::kHalf, at::kBFloat16}) {
     const Tensor image = with_special_values(torch::randn({4, 8, 16, 16}).to(type)),
                  grad = torch::randn({4, 8, 16, 16}).to(type);
@@ -143,8 +143,8 @@ TEST_F(CpuLayers, ReluAndSumsHaveTheNumbersOfLibTorchs) {
   }
 }
 
-// Not ours: other types beside BFloat16, sums into memory that is still to be read, nested tensors.
-TEST_F(CpuLayers, WhatHasNoKernelIsLeftToLibTorch) {
+// Left to LibTorch: BFloat16 with other dtypes, sums into memory that is still read, nested tensors.
+TEST_F(CpuLayers, UnsupportedInputsAreLeftToLibTorch) {
   auto handle = amp::initialize(net_, "O5", quiet());
   const Tensor x = torch::randn({8192}).to(at::kBFloat16), wide = x.to(at::kDouble);
   for (const auto type : {at::kBool, at::kLong, at::kComplexFloat, at::kFloat8_e5m2}) {
@@ -165,12 +165,12 @@ TEST_F(CpuLayers, WhatHasNoKernelIsLeftToLibTorch) {
   const Tensor nested =
       at::_nested_tensor_from_tensor_list({torch::ones({64, 64}).to(at::kBFloat16), torch::ones({32, 64}).to(at::kBFloat16)});
   EXPECT_EQ(at::add(nested, nested).unbind()[1].sum().item<double>(), 2 * 32 * 64);
-  // Parameters of another device than the input's are LibTorch's error.
+  // Parameters on another device than the input are LibTorch's error.
   const Tensor image = channels_last(torch::randn({4, 32, 8, 8}).to(at::kBFloat16)), elsewhere = torch::ones({32}, at::kMeta);
   EXPECT_ANY_THROW(at::native_batch_norm(image, elsewhere, elsewhere, {}, {}, true, 0.1, 1e-5));
 }
 
-TEST_F(CpuLayers, AttentionsBackwardIsInFloat32UnlessNativeKernelsAreAskedFor) {
+TEST_F(CpuLayers, AttentionsBackwardRunsInFloat32UnlessNativeIsRequested) {
   for (const char* way : {"auto", "native"}) {
     auto handle = amp::initialize(net_, "O5", quiet().cpu_16bit(way));
     const Tensor q = torch::randn({2, 3, 8, 16}).to(at::kBFloat16).requires_grad_();

@@ -1,4 +1,4 @@
-// Functions of the program's own that get 16-bit tensors at O1 and O4, whose code no cast list sees.
+// Custom autograd functions that receive 16-bit tensors at O1 and O4; cast lists do not see their code.
 #include <apex_cpp/normalization.h>
 
 #include <functional>
@@ -24,7 +24,7 @@ struct Shade : torch::autograd::Function<Shade> {
   static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0], grads[0]}; }
 };
 
-// Says by `custom_fwd` in which type it runs.
+// Declares its dtype with `custom_fwd`.
 struct Aware : torch::autograd::Function<Aware> {
   static Tensor forward(AutogradContext* context, const Tensor& x) {
     return apex::amp::custom_fwd(
@@ -41,8 +41,8 @@ namespace {
 using torch::Tensor;
 using Tail = std::function<Tensor(const Tensor&)>;
 
-// What is printed when blocks begin whose losses come of `tails` of the model's output, 16-bit at O1 and O4; each with a loss
-// scaler of its own, all of them twice.
+// The warnings when blocks begin whose losses are `tails` of the model's output, which is 16-bit at O1 and O4. Each loss has
+// its own scaler, and each block runs twice.
 std::string warnings_of(const char* level, const std::vector<Tail>& tails) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -74,7 +74,7 @@ const Tail shade = [](const Tensor& x) { return scene::Shade::apply(x.to(torch::
 struct CustomFunctions : AmpTest, ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Levels, CustomFunctions, ::testing::Values("O1", "O4"), [](const auto& test) { return test.param; });
 
-TEST_P(CustomFunctions, ThatGet16BitTensorsAreNamedOnce) {
+TEST_P(CustomFunctions, Receiving16BitTensorsCausesOneWarning) {
   const char* type = std::string(GetParam()) == "O1" ? "Half" : "BFloat16";
   const std::string text = warnings_of(
       GetParam(), {[](const Tensor& x) { return rasterize(rasterize(x.tanh()).to(x.scalar_type())); }, shade, rasterize});
@@ -84,7 +84,7 @@ TEST_P(CustomFunctions, ThatGet16BitTensorsAreNamedOnce) {
   EXPECT_TRUE(contains(text, "amp::float_function"));
 }
 
-TEST_P(CustomFunctions, ThatGetFloat32OrSayWhatTheyTakeAreNot) {
+TEST_P(CustomFunctions, ReceivingFloat32OrDeclaringADtypeCausesNoWarning) {
   const std::vector<Tail> tails = {
       [](const Tensor& x) { return amp::float_function(rasterize)(x); },
       [](const Tensor& x) { return rasterize(x.to(torch::kFloat)); },
@@ -94,7 +94,7 @@ TEST_P(CustomFunctions, ThatGetFloat32OrSayWhatTheyTakeAreNot) {
   EXPECT_EQ(warnings_of(GetParam(), tails), "");
 }
 
-TEST(CustomFunctionsElsewhere, AreLeftAlone) {
+TEST(CustomFunctionsElsewhere, CauseNoWarningAtOtherLevels) {
   for (const char* level : {"O0", "O2", "O5"}) EXPECT_EQ(warnings_of(level, {rasterize}), "") << level;
 }
 

@@ -1,5 +1,5 @@
-// float32_modules and float32_functions: what the program wants in FP32 at any level, through the handle and the original
-// model.
+// float32_modules and float32_functions: modules and functions that stay FP32 at any level, through the handle and the
+// original model.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -8,7 +8,7 @@ namespace {
 using torch::Tensor;
 using KeptNames = std::vector<std::string>;
 
-/// Two blocks and a head; remembers in which types the first block's and its activation's results were.
+/// Two blocks and a head; records the dtypes of the first block's result and of its activation.
 struct KeptNetImpl : torch::nn::Module {
   KeptNetImpl() {
     block = register_module("block", torch::nn::Sequential(torch::nn::Linear(6, 6), torch::nn::BatchNorm1d(6)));
@@ -54,7 +54,7 @@ struct Float32Modules : AmpTest, ::testing::WithParamInterface<const char*> {
 
 using KeptTypes = std::vector<at::ScalarType>;
 
-TEST_P(Float32Modules, RunInFloat32WithAllThatIsInThemAndTheOthersDoNot) {
+TEST_P(Float32Modules, RunInFloat32WithTheirChildrenWhileOthersDoNot) {
   EXPECT_EQ(types_with(quiet()), (KeptTypes{low(), low()}));
   EXPECT_EQ(types_with(quiet().float32_modules(KeptNames{"block"})), (KeptTypes{torch::kFloat, low()}));
   EXPECT_EQ(norm, torch::kFloat);
@@ -63,12 +63,12 @@ TEST_P(Float32Modules, RunInFloat32WithAllThatIsInThemAndTheOthersDoNot) {
   EXPECT_EQ(weight, torch::kFloat);
 }
 
-TEST_P(Float32Modules, FunctionsRunInFloat32WithinTheHandlesForward) {
+TEST_P(Float32Modules, Float32FunctionsRunInFloat32WithinTheHandlesForward) {
   EXPECT_EQ(types_with(quiet().float32_functions(KeptNames{"aten::tanh"})), (KeptTypes{low(), torch::kFloat}));
   EXPECT_EQ(types_with(quiet().float32_functions(KeptNames{"aten::addmm"})).at(1), torch::kFloat);
 }
 
-TEST_P(Float32Modules, OfAWholeModelTrainItAsO0Does) {
+TEST_P(Float32Modules, ListingTheWholeModelTrainsAsO0) {
   const auto trained = [](const amp::OptLevel& level) {
     torch::manual_seed(3);
     Mlp model;
@@ -86,7 +86,7 @@ TEST_P(Float32Modules, OfAWholeModelTrainItAsO0Does) {
   EXPECT_TRUE(torch::equal(trained(kept), trained("O0")));
 }
 
-TEST_P(Float32Modules, HoldForTheOriginalModelToo) {
+TEST_P(Float32Modules, ApplyToTheOriginalModelToo) {
   KeptNet original;
   auto copy = original;
   auto net = amp::initialize(original, GetParam(), quiet().float32_modules(KeptNames{"block2"}));
@@ -94,7 +94,7 @@ TEST_P(Float32Modules, HoldForTheOriginalModelToo) {
   EXPECT_EQ(copy->types.at(1), torch::kFloat);
 }
 
-TEST_P(Float32Modules, KeepAWeightThatAnotherModuleShares) {
+TEST_P(Float32Modules, KeepAWeightSharedWithAnotherModule) {
   KeptNet model;
   model->head->register_parameter("tied", model->block2->weight);
   auto net = amp::initialize(model, GetParam(), quiet().float32_modules(KeptNames{"block2"}));
@@ -108,14 +108,14 @@ struct RootParameterImpl : torch::nn::Module {
 };
 TORCH_MODULE(RootParameter);
 
-TEST_P(Float32Modules, AreModulesAndNotTheRootsParameters) {
+TEST_P(Float32Modules, CannotNameParametersOfTheRoot) {
   RootParameter model;
   const auto message =
       message_of([&] { auto net = amp::initialize(model, GetParam(), quiet().float32_modules(KeptNames{"scale"})); });
   EXPECT_NE(message.find("no module 'scale'"), std::string::npos) << message;
 }
 
-TEST_P(Float32Modules, ThatAreNotThereAreAnErrorBeforeAnythingChanges) {
+TEST_P(Float32Modules, UnknownNamesAreAnErrorAndChangeNothing) {
   KeptNet model;
   const auto message = message_of([&] {
     auto net = amp::initialize(model, GetParam(), quiet().float32_modules(KeptNames{"block2", "bloc"}));

@@ -1,4 +1,4 @@
-// The wrappers for functions that Apex casts whole and LibTorch makes of several operators.
+// amp::functional: functions that Apex casts as a whole and LibTorch composes of several operators.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -10,7 +10,7 @@ namespace F = torch::nn::functional;
 
 struct Functional : AmpTest {
   Mlp model;
-  // `f` of half input at O1, which must be that of float input without amp, bit for bit.
+  // Expects `f` of half input at O1 to equal `f` of float input without amp, bit for bit.
   template <class Function>
   void expect_float32(const Tensor& input, Function&& f) {
     const Tensor half = input.to(torch::kHalf);
@@ -29,13 +29,13 @@ TEST_F(Functional, LocalResponseNormDoesNotSquareInHalf) {
                  [](const Tensor& x) { return amp::functional::local_response_norm(x, F::LocalResponseNormFuncOptions(3)); });
 }
 
-TEST_F(Functional, MultilabelSoftMarginLoss) {
+TEST_F(Functional, MultilabelSoftMarginLossRunsInFloat32) {
   const Tensor target = torch::randint(2, {4, 3});
   expect_float32(20 * torch::randn({4, 3}),
                  [&](const Tensor& x) { return amp::functional::multilabel_soft_margin_loss(x, target.to(x.dtype())); });
 }
 
-TEST_F(Functional, InterpolateInEveryMode) {
+TEST_F(Functional, InterpolateRunsInFloat32InEveryMode) {
   const Tensor image = torch::rand({1, 2, 4, 4});
   for (const F::InterpolateFuncOptions::mode_t& mode :
        {F::InterpolateFuncOptions::mode_t(torch::kArea), F::InterpolateFuncOptions::mode_t(torch::kNearest),
@@ -45,12 +45,12 @@ TEST_F(Functional, InterpolateInEveryMode) {
   }
 }
 
-TEST_F(Functional, NormalizeAndSoftmin) {
+TEST_F(Functional, NormalizeAndSoftminRunInFloat32) {
   expect_float32(torch::rand({3, 4}), [](const Tensor& x) { return amp::functional::normalize(x); });
   expect_float32(torch::rand({3, 4}), [](const Tensor& x) { return amp::functional::softmin(x, F::SoftminFuncOptions(1)); });
 }
 
-TEST_F(Functional, CpuIsFloat) {
+TEST_F(Functional, CpuCastsToFloat) {
   auto net = amp::initialize(model, "O1", quiet());
   EXPECT_EQ(amp::cpu(torch::ones({2}).to(torch::kHalf)).dtype(), torch::kFloat);
   EXPECT_EQ(amp::cpu(torch::ones({2}, torch::kLong)).dtype(), torch::kLong);

@@ -1,4 +1,4 @@
-// Cast lists of the user's, allow_banned and TF32, through initialize.
+// The user's cast lists, allow_banned and TF32, through initialize.
 #include <ATen/Context.h>
 
 #include <functional>
@@ -36,14 +36,14 @@ TEST_F(Lists, ReplaceTheBuiltInOnes) {
   EXPECT_EQ(torch::exp(half).dtype(), torch::kHalf);
 }
 
-TEST_F(Lists, ThePreciseNameWins) {
+TEST_F(Lists, AnOverloadsNameOverridesTheOperators) {
   auto net = initialize("casts:\n  float32: [aten::clamp]\n  none: [aten::clamp.Tensor]\n");
   EXPECT_EQ(torch::clamp(half, 0).dtype(), torch::kFloat);
   EXPECT_EQ(torch::clamp(half, half).dtype(), torch::kHalf);
 }
 
-/// O1 and O4: what is written keeps its type and takes the other's values in it; a new result is FP32.
-TEST_F(Lists, ScattersTakeAMixOfTypes) {
+/// At O1 and O4 a tensor written in place keeps its dtype and the values are cast to it; a new result is FP32.
+TEST_F(Lists, ScattersAcceptMixedDtypes) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor rows = torch::tensor({0, 2}), twos = torch::full({2, 6}, 2.0), index = rows.unsqueeze(1).expand({2, 6});
   const Tensor mask = torch::arange(24).view({4, 6}) < 12, zeros = torch::zeros({4, 6}, torch::kHalf);
@@ -72,7 +72,7 @@ TEST_F(Lists, ScattersTakeAMixOfTypes) {
 
 using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-// What a call gives, and the gradient of its first argument; undefined where there is none.
+// A call's result, and the gradient of its first argument; undefined if there is none.
 std::vector<Tensor> result_and_grad(const Binary& call, const Tensor& a, const Tensor& b) {
   const Tensor leaf = a.detach().clone().requires_grad_();
   const Tensor result = call(leaf, b);
@@ -126,16 +126,16 @@ TEST_F(Lists, Float64Beside16BitsIsLeftToPyTorchsPromotion) {
   }
 }
 
-struct Data : AmpTest, ::testing::WithParamInterface<const char*> {
+struct Float64Data : AmpTest, ::testing::WithParamInterface<const char*> {
   at::ScalarType low() const { return std::string(GetParam()) == "O4" ? torch::kBFloat16 : torch::kHalf; }
 
   const Tensor wide = torch::rand({4, 4}, torch::kDouble) + 0.1;
   Mlp model;
 };
-INSTANTIATE_TEST_SUITE_P(Levels, Data, ::testing::Values("O1", "O4"), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Levels, Float64Data, ::testing::Values("O1", "O4"), [](const auto& test) { return test.param; });
 
-/// Preprocessing and evaluation in float64 are the program's own; Apex leaves them alone on the CPU.
-TEST_P(Data, InFloat64StaysSoOutsideOfModels) {
+/// Apex does not cast preprocessing and evaluation in float64 on the CPU.
+TEST_P(Float64Data, StaysFloat64OutsideModels) {
   const std::vector<std::pair<const char*, std::function<Tensor()>>> calls = {
       {"matmul", [&] { return torch::matmul(wide, wide); }},
       {"linear", [&] { return torch::linear(wide, wide); }},
@@ -166,7 +166,7 @@ TEST_P(Data, InFloat64StaysSoOutsideOfModels) {
   }
 }
 
-TEST_P(Data, InFloat64IsCastWithGradientsBesideOtherTypesAndWhereTheProgramAsksForIt) {
+TEST_P(Float64Data, IsCastWithGradientsBesideOtherDtypesAndOnRequest) {
   auto net = amp::initialize(model, GetParam(), quiet());
   const Tensor leaf = wide.detach().clone().requires_grad_();
   EXPECT_EQ(torch::matmul(leaf, wide).scalar_type(), low());
@@ -179,8 +179,8 @@ TEST_P(Data, InFloat64IsCastWithGradientsBesideOtherTypesAndWhereTheProgramAsksF
   amp::unregister_function("aten::mish");
 }
 
-/// Its constants are its own business, as those on a GPU are in Apex; also where a part is computed again.
-TEST_P(Data, InFloat64IsCastWithinAHandlesForward) {
+/// Constants made in the forward are cast like GPU constants in Apex, also when a part is recomputed.
+TEST_P(Float64Data, IsCastWithinAHandlesForward) {
   struct ConstantImpl : torch::nn::Module {
     Tensor forward(const Tensor& x) {
       type = torch::mm(constant, constant).scalar_type();
@@ -196,8 +196,8 @@ TEST_P(Data, InFloat64IsCastWithinAHandlesForward) {
   EXPECT_EQ(net->type, low());
 }
 
-/// A device without memory stands for a GPU. Apex casts no CPU tensors.
-TEST_P(Data, OnTheCpuBesideAModelElsewhereStaysWide) {
+/// The meta device stands in for a GPU. Apex casts no CPU tensors.
+TEST_P(Float64Data, OnTheCpuStaysFloat64IfTheModelIsOnAnotherDevice) {
   struct ElsewhereImpl : torch::nn::Module {
     Tensor forward(const Tensor& x) { return x.mm(weight); }
     Tensor weight = register_parameter("weight", torch::ones({2, 2}, torch::kMeta));
@@ -214,26 +214,26 @@ TEST_P(Data, OnTheCpuBesideAModelElsewhereStaysWide) {
   EXPECT_EQ(torch::matmul(there, there).scalar_type(), low());
 }
 
-TEST_F(Lists, OpaqueOperatorsAreCastNowhereInside) {
+TEST_F(Lists, NothingIsCastInsideOpaqueOperators) {
   const std::string without = "extensions: false\n";
   auto net = initialize(without + "casts:\n  opaque: [aten::inner]\n");
   EXPECT_EQ(torch::inner(single, single).dtype(), torch::kFloat);
   EXPECT_EQ(torch::mm(single, single).dtype(), torch::kHalf);
 }
 
-// Made of products and comparisons of FP32 with a tolerance in float64.
-TEST_F(Lists, MatrixRankIsThatWithoutAmp) {
+// It consists of products, and of comparisons of FP32 values with a float64 tolerance.
+TEST_F(Lists, MatrixRankIsTheSameAsWithoutAmp) {
   auto net = initialize("extensions: true\n");
   EXPECT_EQ(torch::linalg_matrix_rank(torch::eye(3)).item<int64_t>(), 3);
   EXPECT_EQ(torch::linalg_matrix_rank(torch::ones({3, 3})).item<int64_t>(), 1);
 }
 
-TEST_F(Lists, TheMatchListsServeO2) {
+TEST_F(Lists, MatchListsApplyAtO2) {
   auto net = initialize("match:\n  none: [aten::linear, aten::addmm]\n", "O2");
   EXPECT_TRUE(contains(message_of([&] { model->forward(features()); }), "dtype"));
 }
 
-TEST_F(Lists, A16BitTensorInAListIsFollowedByAnyOperator) {
+TEST_F(Lists, AnyOperatorMatchesA16BitTensorInAList) {
   auto net = initialize("match:\n  half: [aten::hstack]\n", "O2");
   const Tensor bias = model->fc1->bias;
   EXPECT_EQ(torch::hstack({torch::ones({2}), bias}).dtype(), torch::kHalf);
@@ -241,7 +241,7 @@ TEST_F(Lists, A16BitTensorInAListIsFollowedByAnyOperator) {
   EXPECT_EQ(torch::hstack({torch::ones({2}), single.flatten()}).dtype(), torch::kFloat) << "one type alone";
 }
 
-TEST_F(Lists, AnUnknownOperatorStopsInitializeBeforeAnythingChanges) {
+TEST_F(Lists, AnUnknownOperatorIsAnErrorAndChangesNothing) {
   const std::string message = message_of([&] { initialize("casts:\n  half: [aten::no_such_operator]\n", "O4"); });
   EXPECT_TRUE(contains(message, "'aten::no_such_operator'"));
   EXPECT_THROW(amp::properties(), c10::Error);
@@ -259,7 +259,7 @@ TEST_F(Lists, AllowBannedRunsInFloat32) {  // O1-01, O1-40, BUG-16
   EXPECT_EQ(torch::binary_cross_entropy(half, half).dtype(), torch::kFloat);
 }
 
-TEST_F(Lists, Tf32IsSwitchedAsAskedAndLeftAloneOtherwise) {  // S11
+TEST_F(Lists, Tf32IsSwitchedOnlyOnRequest) {
   auto& context = at::globalContext();
   for (const bool before : {false, true}) {
     context.setAllowTF32CuBLAS(before);

@@ -1,5 +1,5 @@
-// The match policy within a handle's forward at O2, O3 and O5: FP32 tensors that the forward makes meet 16-bit weights and
-// activations, which LibTorch refuses. Everything that it takes stays as it is.
+// The match policy within a handle's forward at O2, O3 and O5: FP32 tensors made in the forward are cast where they meet
+// 16-bit weights and activations and LibTorch would raise an error. Everything that LibTorch accepts is unchanged.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -7,7 +7,7 @@ namespace {
 
 using torch::Tensor;
 
-/// A model that is nothing but its forward, given its one linear layer.
+/// A model whose forward calls a given function with its one linear layer.
 struct CalledImpl : torch::nn::Module {
   using Function = std::function<Tensor(torch::nn::Linear&, const Tensor&)>;
   explicit CalledImpl(Function function) : call(std::move(function)) { fc = register_module("fc", torch::nn::Linear(6, 6)); }
@@ -20,7 +20,7 @@ TORCH_MODULE(Called);
 struct MatchInForward : AmpTest, ::testing::WithParamInterface<const char*> {
   at::ScalarType low() const { return std::string(GetParam()) == "O5" ? torch::kBFloat16 : torch::kHalf; }
 
-  // The type of what `f` makes of the handle's 16-bit input, within its forward.
+  // The dtype of `f`'s result for the handle's 16-bit input, within its forward.
   template <class F>
   at::ScalarType type_in_forward(F&& f) const {
     at::ScalarType type = torch::kLong;
@@ -35,7 +35,7 @@ struct MatchInForward : AmpTest, ::testing::WithParamInterface<const char*> {
   }
 };
 
-TEST_P(MatchInForward, ALayerTakesAFloat32TensorMadeInside) {
+TEST_P(MatchInForward, ALayerAcceptsAFloat32TensorMadeInTheForward) {
   Called model([](torch::nn::Linear& fc, const Tensor& x) { return fc(torch::ones({4, 6})) + fc(x); });
   auto net = amp::initialize(model, GetParam(), quiet());
   const auto by_hand = [&](const Tensor& x) { return torch::linear(x.to(low()), model->fc->weight, model->fc->bias); };
@@ -112,14 +112,14 @@ TEST_P(MatchInForward, ProductsOf16BitAndFloat32TensorsAre16Bit) {
             low());
 }
 
-TEST_P(MatchInForward, FloatAloneAnd16BitAloneStay) {
+TEST_P(MatchInForward, InputsOfOneDtypeAreNotCast) {
   EXPECT_EQ(type_in_forward([](const Tensor&) { return torch::mm(torch::eye(6), torch::eye(6)); }), torch::kFloat);
   EXPECT_EQ(type_in_forward([](const Tensor& x) { return x + torch::ones({6}); }), torch::kFloat) << "LibTorch promotes";
   EXPECT_EQ(type_in_forward([](const Tensor& x) { return torch::layer_norm(x, {6}, torch::ones({6})); }), low())
       << "LibTorch takes FP32 weights with 16-bit input";
 }
 
-TEST_P(MatchInForward, WritesFollowTheTensorThatIsWritten) {
+TEST_P(MatchInForward, InPlaceWritesCastToTheDestinationsDtype) {
   const Tensor rows = torch::tensor({0, 2});
   const auto expect_low = [&](const char* name, auto&& write) {
     Tensor target;
@@ -152,8 +152,8 @@ TEST_P(MatchInForward, WritesFollowTheTensorThatIsWritten) {
   EXPECT_EQ(type_in_forward([&](const Tensor& x) { return wide.index_put_({rows}, x.slice(0, 0, 2)); }), torch::kFloat);
 }
 
-// As LibTorch has it for arithmetic, and for `lerp` and the others only where they are given one type.
-TEST_P(MatchInForward, AMixInInterpolationsAndCrossProductsIsFloat32) {
+// LibTorch promotes like this in arithmetic; `lerp` and the others accept only inputs of one dtype.
+TEST_P(MatchInForward, MixedLerpAndCrossProductsRunInFloat32) {
   const auto expect_float = [&](const char* name, auto&& f) {
     Tensor mixed, want;
     EXPECT_EQ(type_in_forward([&](const Tensor& x) { return mixed = f(x), want = f(x.to(torch::kFloat)), mixed; }),
@@ -170,7 +170,7 @@ TEST_P(MatchInForward, AMixInInterpolationsAndCrossProductsIsFloat32) {
   expect_float("linalg_cross", [&](const Tensor& x) { return torch::linalg_cross(triples(x), triples(other)); });
 }
 
-TEST_P(MatchInForward, WeightsOfABagAre16BitAsItsTableIs) {
+TEST_P(MatchInForward, EmbeddingBagWeightsAreCastToTheTablesDtype) {
   EXPECT_EQ(type_in_forward([](const Tensor& x) {
               const Tensor rows = torch::arange(4), starts = torch::tensor({0, 2}), weights = torch::full({4}, 0.5);
               return std::get<0>(torch::embedding_bag(x, rows, starts, false, /*mode=*/0, false, weights));
@@ -178,11 +178,11 @@ TEST_P(MatchInForward, WeightsOfABagAre16BitAsItsTableIs) {
             low());
 }
 
-TEST_P(MatchInForward, LossesInsideStayInThe16BitType) {  // Apex patches no function at these levels
+TEST_P(MatchInForward, LossesInTheForwardStay16Bit) {  // Apex patches no function at these levels
   EXPECT_EQ(type_in_forward([](const Tensor& x) { return torch::mse_loss(x, torch::zeros_like(x)); }), low());
 }
 
-/// The gradient of a loss within the handle's forward, as it reaches the input, and that of FP32 by itself.
+/// The input's gradient from a loss within the handle's forward, and the same gradient in FP32.
 void expect_loss_of_mix_in_float32(const char* level, amp::InitializeOptions options, const char* name,
                                    const std::function<Tensor(const Tensor&)>& loss) {
   Tensor inside, input;
@@ -199,7 +199,7 @@ void expect_loss_of_mix_in_float32(const char* level, amp::InitializeOptions opt
   EXPECT_TRUE(torch::equal(input.grad(), wide.grad().to(input.scalar_type()))) << name;
 }
 
-TEST_P(MatchInForward, LossesOfAMixOfTypesRunInFloat32) {
+TEST_P(MatchInForward, LossesOfMixedDtypesRunInFloat32) {
   const Tensor zeros = torch::zeros({4, 6}), classes = torch::tensor({0, 1, 2, 1}), weights = torch::linspace(1, 2, 6);
   const std::pair<const char*, std::function<Tensor(const Tensor&)>> losses[] = {
       {"mse", [&](const Tensor& x) { return torch::mse_loss(x, zeros); }},

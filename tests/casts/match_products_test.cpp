@@ -1,5 +1,5 @@
-// Products, writes and norms at O2, O3 and O5 that FP32 tensors share with 16-bit ones, none of which is a parameter: in a
-// handle's forward, in that of the original model and outside of both, against programs that cast by hand.
+// Products, in-place writes and norms of FP32 and 16-bit tensors at O2, O3 and O5, none of them a parameter: in a handle's
+// forward, in the original model's and outside both, compared with programs that cast by hand.
 #include <functional>
 
 #include "tests/amp/support.h"
@@ -66,7 +66,7 @@ const MixedCall kProducts[] = {
      }},
 };
 
-// FP32 input; weights that a program computes are 16-bit.
+// FP32 input with computed 16-bit weights.
 const MixedCall kNorms[] = {
     {"layer_norm", {{4, 6}, {6}, {6}}, [](const Tensors& t) { return torch::layer_norm(t[0], {6}, t[1], t[2]); }},
     {"group_norm", {{4, 6, 5}, {6}, {6}}, [](const Tensors& t) { return torch::group_norm(t[0], 2, t[1], t[2]); }},
@@ -100,7 +100,7 @@ const MixedCall kWrites[] = {
 struct MatchProducts : AmpTest, ::testing::WithParamInterface<const char*> {
   at::ScalarType low() const { return std::string(GetParam()) == "O5" ? torch::kBFloat16 : torch::kHalf; }
 
-  // FP32 leaves, those in `low_ones` activations of 16 bits: results of an operator.
+  // FP32 leaves; those in `low_ones` become 16-bit activations, the results of an operator.
   struct Inputs {
     Tensors leaves, values;
   };
@@ -135,7 +135,7 @@ struct MatchProducts : AmpTest, ::testing::WithParamInterface<const char*> {
     return results;
   }
 
-  // Every tensor alone in the other type than all others.
+  // Each tensor in turn has another dtype than the rest.
   void expect_as_by_hand(const MixedCall& mixed, size_t first_low, at::ScalarType type) const {
     for (size_t odd = first_low; odd < mixed.shapes.size(); ++odd) {
       for (const bool odd_is_low : {true, false}) {
@@ -162,16 +162,16 @@ TEST_P(MatchProducts, RunInThe16BitTypeOfAnActivation) {
   for (const auto& product : kProducts) expect_as_by_hand(product, 0, low());
 }
 
-TEST_P(MatchProducts, NormsFollowTheWeightsThatAProgramComputes) {
+TEST_P(MatchProducts, NormsRunInTheDtypeOfComputedWeights) {
   for (const auto& norm : kNorms) expect_as_by_hand(norm, 1, low());
 }
 
-TEST_P(MatchProducts, DistancesOfAMixRunInFloat32) {
+TEST_P(MatchProducts, DistancesOfMixedDtypesRunInFloat32) {
   const MixedCall cdist{"cdist", {{4, 6}, {3, 6}}, [](const Tensors& t) { return torch::cdist(t[0], t[1]); }};
   expect_as_by_hand(cdist, 0, torch::kFloat);
 }
 
-TEST_P(MatchProducts, WritesFollowTheTensorThatIsWritten) {
+TEST_P(MatchProducts, InPlaceWritesCastToTheDestinationsDtype) {
   for (const auto& write : kWrites) {
     for (const bool into_low : {true, false}) {
       const auto type = into_low ? low() : torch::kFloat;
@@ -189,8 +189,8 @@ TEST_P(MatchProducts, WritesFollowTheTensorThatIsWritten) {
   }
 }
 
-// What float32_functions names, with all that it is made of.
-TEST_P(MatchProducts, RunInFloat32WhereTheProgramNamesThem) {
+// Functions listed in float32_functions, with the operators that they consist of.
+TEST_P(MatchProducts, RunInFloat32IfListedInFloat32Functions) {
   for (const auto& product : kProducts) {
     const auto kept = quiet().float32_functions(std::vector<std::string>{std::string("aten::") + product.name});
     const auto is_low = [](size_t i) { return i == 0; };
@@ -208,8 +208,8 @@ TEST_P(MatchProducts, RunInFloat32WhereTheProgramNamesThem) {
   }
 }
 
-// A product that is part of another runs in FP32 there, too, on what the other has cast.
-TEST_P(MatchProducts, RunInFloat32WithinOthersWhereTheProgramNamesThem) {
+// A listed product that is part of another also runs in FP32, on inputs that the outer one has cast.
+TEST_P(MatchProducts, ListedProductsRunInFloat32WithinOthers) {
   const auto kept = quiet().float32_functions(std::vector<std::string>{"aten::bmm"});
   const MixedCall einsum{"einsum", {{2, 4, 6}, {2, 6, 3}}, [](const Tensors& t) { return torch::einsum("bij,bjk->bik", t); }};
   const auto is_low = [](size_t i) { return i == 0; };
@@ -223,8 +223,8 @@ TEST_P(MatchProducts, RunInFloat32WithinOthersWhereTheProgramNamesThem) {
   }
 }
 
-// Attention whose scores a program wants in FP32: what comes next takes them with 16-bit values.
-TEST_P(MatchProducts, ScoresInFloat32MeetValuesOf16Bits) {
+// Attention with FP32 scores: the next product takes them together with 16-bit values.
+TEST_P(MatchProducts, Float32ScoresAreMultipliedWith16BitValues) {
   Activated model;
   model->call = [](const Tensor& x) {
     const Tensor scores = torch::einsum("ij,kj->ik", {x, x});
@@ -237,7 +237,7 @@ TEST_P(MatchProducts, ScoresInFloat32MeetValuesOf16Bits) {
   EXPECT_TRUE(torch::equal(output.to(torch::kFloat), net->forward(features())));
 }
 
-TEST_P(MatchProducts, WhatNoListNamesIsAnErrorThatItsNameInFloat32FunctionsCures) {
+TEST_P(MatchProducts, AnUnlistedOperatorIsAnErrorThatFloat32FunctionsFixes) {
   const auto is_close = [this](const amp::InitializeOptions& options) {
     Activated model;
     auto net = amp::initialize(model, GetParam(), options);

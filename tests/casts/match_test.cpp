@@ -1,4 +1,4 @@
-// The match policy: a program that goes on calling the original model at O2, O3 and O5 (design: the original, safe).
+// The match policy: a program that keeps calling the original model at O2, O3 and O5.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -10,7 +10,7 @@ struct Match : AmpTest, ::testing::WithParamInterface<const char*> {
   at::ScalarType low() const { return std::string(GetParam()) == "O5" ? torch::kBFloat16 : torch::kHalf; }
 };
 
-TEST_P(Match, TheOriginalGivesTheGradientsOfTheHandle) {
+TEST_P(Match, TheOriginalGivesTheHandlesGradients) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet());
@@ -28,7 +28,7 @@ TEST_P(Match, TheOriginalGivesTheGradientsOfTheHandle) {
   }
 }
 
-TEST_P(Match, TrainingThroughTheOriginalIsTrainingThroughTheHandle) {
+TEST_P(Match, TrainingThroughTheOriginalEqualsTrainingThroughTheHandle) {
   const auto train = [&](bool original) {
     torch::manual_seed(5);
     ConvNet model;
@@ -53,7 +53,7 @@ TEST_P(Match, TrainingThroughTheOriginalIsTrainingThroughTheHandle) {
   EXPECT_EQ(train(true), train(false));
 }
 
-/// A decoder tied by a view that its constructor has taken.
+/// A decoder tied by a view taken in the constructor.
 struct ViewKeptImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) { return torch::tanh(encoder(x)).matmul(view); }
   torch::nn::Linear encoder = register_module("encoder", torch::nn::Linear(6, 6));
@@ -61,7 +61,7 @@ struct ViewKeptImpl : torch::nn::Module {
 };
 TORCH_MODULE(ViewKept);
 
-TEST_P(Match, AViewOfAParameterFromBeforeIsAnError) {
+TEST_P(Match, AViewOfAParameterFromBeforeInitializeIsAnError) {
   ViewKept model;
   auto net = amp::initialize(model, GetParam(), quiet());
   const auto error = message_of([&] { net->forward(features()); });
@@ -70,7 +70,7 @@ TEST_P(Match, AViewOfAParameterFromBeforeIsAnError) {
   EXPECT_NO_THROW(net->forward(features()));
 }
 
-/// Its views are of another dtype from the start.
+/// A complex parameter: its real part is a view with another dtype.
 struct SpectralImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) { return fc(x).matmul(torch::real(z)); }
   torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 6));
@@ -78,13 +78,13 @@ struct SpectralImpl : torch::nn::Module {
 };
 TORCH_MODULE(Spectral);
 
-TEST_P(Match, AViewOfAComplexParameterIsNone) {
+TEST_P(Match, AViewOfAComplexParameterIsNoError) {
   Spectral model;
   auto net = amp::initialize(model, GetParam(), quiet());
   EXPECT_NO_THROW(net->forward(features()));
 }
 
-/// A target network: its 16-bit weights are nobody's, until it is an FP32 model.
+/// A target network: amp does not manage its 16-bit weights, and it is converted to FP32.
 TEST_P(Match, AFrozenCloneRunsInFloat32) {
   Replicated model;
   auto net = amp::initialize(model, GetParam(), quiet());
@@ -93,18 +93,18 @@ TEST_P(Match, AFrozenCloneRunsInFloat32) {
   target->to(torch::kFloat);
   const Tensor answer = target->forward(features());
   EXPECT_EQ(answer.scalar_type(), torch::kFloat);
-  // The handle's answer is rounded after each operator, with 8 bits at the least.
+  // The handle's result is rounded after each operator, to at least 8 bits.
   EXPECT_TRUE(torch::allclose(answer, net->forward(features()).to(torch::kFloat), 1.0 / 64, 1.0 / 64));
 }
 
-TEST_P(Match, AFrozenFirstLayerIsFollowedToo) {
+TEST_P(Match, InputsAreCastForAFrozenFirstLayer) {
   Mlp model;
   for (auto& p : model->fc1->parameters()) p.requires_grad_(false);
   auto net = amp::initialize(model, GetParam(), quiet());
   EXPECT_EQ(model->forward(features()).dtype(), low());
 }
 
-TEST_P(Match, AWeightWithoutABiasIsKnownThroughItsTranspose) {
+TEST_P(Match, AWeightWithoutABiasIsRecognizedThroughItsTranspose) {
   torch::nn::Linear model(torch::nn::LinearOptions(6, 3).bias(false));
   auto net = amp::initialize(model, GetParam(), quiet());
   const Tensor output = model->forward(features());
@@ -141,7 +141,7 @@ TEST_P(Match, RecurrentLayersAndNormalizationsMayComeFirst) {
   EXPECT_TRUE(torch::equal(original.to(torch::kFloat), net->forward(x)));
 }
 
-TEST_P(Match, LossesRunInFloat32WhateverTheyAreGiven) {
+TEST_P(Match, LossesRunInFloat32ForAnyInputDtype) {
   Mlp model;
   auto net = amp::initialize(model, GetParam(), quiet());
   const Tensor output = torch::full({4, 3}, 300.0).to(low());  // its square leaves the range of FP16
@@ -151,7 +151,7 @@ TEST_P(Match, LossesRunInFloat32WhateverTheyAreGiven) {
 }
 
 // As after Apex's O2 and O3, which patch no function.
-TEST_P(Match, LossesFollow16BitOutputsThatAreAskedForByName) {
+TEST_P(Match, LossesStay16BitIf16BitOutputsAreRequested) {
   Mlp model;
   auto net = amp::initialize(model, GetParam(), quiet().cast_model_outputs(low()));
   const Tensor output = net->forward(features()).detach();
@@ -165,14 +165,14 @@ TEST_P(Match, LossesFollow16BitOutputsThatAreAskedForByName) {
   EXPECT_TRUE(torch::equal(cross_entropy, torch::cross_entropy_loss(output, target)));
 }
 
-TEST_P(Match, LossesRunInFloat32WhereFloat32OutputsAreAskedForByName) {
+TEST_P(Match, LossesRunInFloat32IfFloat32OutputsAreRequested) {
   Mlp model;
   auto net = amp::initialize(model, GetParam(), quiet().cast_model_outputs(torch::kFloat));
   const Tensor output = torch::full({4, 3}, 2.0).to(low());
   EXPECT_EQ(torch::mse_loss(output, torch::zeros_like(output)).dtype(), torch::kFloat);
 }
 
-TEST_P(Match, A16BitOutputLeavesTheProgramsOwnListsInForce) {
+TEST_P(Match, TheProgramsListsApplyWith16BitOutputs) {
   Mlp model;
   const auto own = apex::opt_levels::CastLists::from_yaml_string("match: {float32: [aten::exp]}");
   auto net = amp::initialize(model, GetParam(), quiet().cast_model_outputs(low()).casts(own));
@@ -181,7 +181,7 @@ TEST_P(Match, A16BitOutputLeavesTheProgramsOwnListsInForce) {
   EXPECT_EQ(torch::l1_loss(output, torch::zeros_like(output)).dtype(), low());
 }
 
-TEST_P(Match, OperatorsOfOneTypeStayAsTheyAre) {
+TEST_P(Match, OperatorsOnOneDtypeAreNotCast) {
   Mlp model;
   auto net = amp::initialize(model, GetParam(), quiet());
   const Tensor x = features();
@@ -189,7 +189,7 @@ TEST_P(Match, OperatorsOfOneTypeStayAsTheyAre) {
   EXPECT_EQ(torch::exp(x.to(low())).dtype(), low()) << "no cast lists at this level";
 }
 
-TEST_P(Match, TheHandleRunsAsIfThereWereNoEngine) {
+TEST_P(Match, LossesInTheHandlesForwardStay16Bit) {
   struct LossInsideImpl : torch::nn::Module {
     LossInsideImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
     Tensor forward(Tensor x) {

@@ -1,4 +1,4 @@
-// A forward pass that a program computes again within a backward pass, as activation checkpointing does, is cast as the first.
+// A forward pass that is recomputed within backward, as activation checkpointing does, is cast like the first one.
 #include <functional>
 #include <tuple>
 
@@ -28,7 +28,7 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
   }
 };
 
-/// In the middle exp() of what float16 has no room for.
+/// Its exp() overflows float16.
 struct ExpNetImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) {
     const Tensor h = torch::tanh(first(x));
@@ -67,7 +67,7 @@ class RecomputedPart : public AmpTest, public ::testing::WithParamInterface<std:
 INSTANTIATE_TEST_SUITE_P(Levels, RecomputedPart,
                          ::testing::Combine(::testing::Values("O0", "O1", "O2", "O4", "O5"), ::testing::Bool()));
 
-TEST_P(RecomputedPart, GivesTheGradientsOfThePassItself) {
+TEST_P(RecomputedPart, GivesTheGradientsOfTheDirectPass) {
   const auto direct = grads(false), checkpointed = grads(true);
   for (size_t i = 0; i < direct.size(); ++i) {
     EXPECT_TRUE(direct[i].isfinite().all().item<bool>()) << i;
@@ -77,7 +77,7 @@ TEST_P(RecomputedPart, GivesTheGradientsOfThePassItself) {
 
 class RecomputeAtO1 : public AmpTest {
  protected:
-  /// The types in which a product runs, forward and computed again.
+  /// The dtypes of a product in the forward pass and in its recomputation.
   template <class Apply>
   std::vector<at::ScalarType> types_of_product(const Apply& apply) {
     types.clear();
@@ -95,7 +95,7 @@ class RecomputeAtO1 : public AmpTest {
   torch::optim::SGD optimizer{model->parameters(), 0.1};
 };
 
-TEST_F(RecomputeAtO1, IsNotCastWhereTheForwardWasNot) {
+TEST_F(RecomputeAtO1, IsNotCastIfTheForwardWasNot) {
   auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(1.0));
   const auto without_casts = [&](const Part& of) {
     const amp::disable_casts off;
@@ -112,7 +112,7 @@ TEST_F(RecomputeAtO1, IsNotCastWhereTheForwardWasNot) {
             std::vector<at::ScalarType>(2, torch::kHalf));
 }
 
-/// A product with a formula of its own for backward.
+/// A product with a custom backward.
 struct OwnProduct : torch::autograd::Function<OwnProduct> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight) {
     context->save_for_backward({weight});
@@ -126,8 +126,8 @@ struct OwnProduct : torch::autograd::Function<OwnProduct> {
   static inline at::ScalarType formula_type;
 };
 
-// LibTorch's formulas and the program's own: in a pass that makes a graph they have grad mode on, too.
-TEST_F(RecomputeAtO1, IsNoFormulaOfAPassThatMakesAGraph) {
+// Backward formulas of LibTorch and of the program: with create_graph they run in grad mode, like a recomputation.
+TEST_F(RecomputeAtO1, BackwardFormulasWithCreateGraphAreNotRecomputation) {
   auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(1.0));
   Tensor own, built_in;
   {
@@ -141,8 +141,8 @@ TEST_F(RecomputeAtO1, IsNoFormulaOfAPassThatMakesAGraph) {
   EXPECT_TRUE(grad.isfinite().all().item<bool>()) << grad;
 }
 
-/// A loss that is computed again, outside of the handle's forward.
-TEST_F(AmpTest, ALossOutsideOfTheHandleIsComputedAgainInFloat32) {
+/// A loss outside the handle's forward that is recomputed.
+TEST_F(AmpTest, ALossOutsideTheHandleIsRecomputedInFloat32) {
   for (const char* level : {"O2", "O5"}) {
     Mlp model;
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -158,7 +158,7 @@ TEST_F(AmpTest, ALossOutsideOfTheHandleIsComputedAgainInFloat32) {
 }
 
 /// A product of a 16-bit activation and an FP32 tensor, in the original's forward.
-TEST_F(AmpTest, AMixInTheOriginalIsComputedAgainInThe16BitType) {
+TEST_F(AmpTest, AMixedProductInTheOriginalIsRecomputedIn16Bits) {
   for (const char* level : {"O2", "O3", "O5"}) {
     Mlp model;
     auto net = amp::initialize(model, level, quiet());
@@ -178,7 +178,7 @@ TEST_F(AmpTest, AMixInTheOriginalIsComputedAgainInThe16BitType) {
   }
 }
 
-TEST_F(AmpTest, WrappedFunctionsCastInARecomputeToo) {
+TEST_F(AmpTest, WrappedFunctionsCastDuringRecomputation) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(1.0));

@@ -44,7 +44,7 @@ class RecurrentLayer : public AmpTest {
  protected:
   using Net = torch::nn::ModuleHolder<RecurrentNetImpl<Recurrent>>;
 
-  // The gradients of one pass at this level; of the masters where there are any.
+  // The gradients of one pass at this level: the masters' if there are any.
   static std::vector<Tensor> gradients_at(const std::string& level) {
     torch::manual_seed(3);
     Net model(std::make_shared<RecurrentNetImpl<Recurrent>>());
@@ -80,7 +80,7 @@ TYPED_TEST(RecurrentLayer, HasGradientsNearThoseOfFloat32AtEveryLevel) {
   }
 }
 
-// Two layers in both directions, over sequences of one length or packed ones of several.
+// Two bidirectional layers over padded or packed sequences.
 struct DeepLstmImpl : torch::nn::Module {
   explicit DeepLstmImpl(bool packs) : packed(packs) {
     lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(6, 5).num_layers(2).bidirectional(true)));
@@ -114,7 +114,7 @@ struct RecurrentLayerForms : AmpTest {
 };
 
 // Outputs are within 1, and true to some twenty roundings of 2^-9 each.
-TEST_F(RecurrentLayerForms, DeepPackedAndWithoutGradientsAreNearFloat32AtEveryLevel) {
+TEST_F(RecurrentLayerForms, DeepAndPackedOutputsAreNearFloat32AtEveryLevel) {
   for (const bool packed : {false, true}) {
     for (const bool gradients : {false, true}) {
       const Tensor expected = output_at("O0", packed, gradients);

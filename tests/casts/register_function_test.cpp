@@ -8,7 +8,7 @@ namespace {
 
 using torch::Tensor;
 
-// A custom operator that tells what it was given.
+// A custom operator that records the dtypes of its arguments.
 std::vector<at::ScalarType> received;
 Tensor probe(const Tensor& a, const std::optional<Tensor>& b, at::TensorList list) {
   received = {a.scalar_type()};
@@ -58,7 +58,7 @@ struct Registration : AmpTest {
   amp::Model<Mlp> net_{nullptr};
 };
 
-TEST_F(Registration, BeforeOrAfterInitialize) {  // REG-05 and INIT-22 do not hold here
+TEST_F(Registration, TakesEffectBeforeOrAfterInitialize) {  // REG-05 is lifted
   add(amp::register_half_function, "aten::sigmoid");
   EXPECT_EQ(torch::sigmoid(floats()).dtype(), torch::kFloat) << "nothing is cast before initialize";
   initialize();
@@ -67,7 +67,7 @@ TEST_F(Registration, BeforeOrAfterInitialize) {  // REG-05 and INIT-22 do not ho
   EXPECT_EQ(torch::tanh(halves()).dtype(), torch::kFloat);
 }
 
-TEST_F(Registration, CanBeTakenBackAndChanged) {
+TEST_F(Registration, CanBeRemovedAndChanged) {
   initialize();
   add(amp::register_half_function, "aten::sigmoid");
   amp::register_float_function("aten::sigmoid");
@@ -77,7 +77,7 @@ TEST_F(Registration, CanBeTakenBackAndChanged) {
   EXPECT_EQ(torch::sigmoid(floats()).dtype(), torch::kFloat);
 }
 
-TEST_F(Registration, TakenBackFromABuiltInTheListIsInForceAgain) {  // REG-07
+TEST_F(Registration, RemovingItRestoresTheBuiltInPolicy) {  // REG-07
   initialize();
   add(amp::register_float_function, "aten::mm");
   EXPECT_EQ(torch::mm(floats(), floats()).dtype(), torch::kFloat);
@@ -85,28 +85,28 @@ TEST_F(Registration, TakenBackFromABuiltInTheListIsInForceAgain) {  // REG-07
   EXPECT_EQ(torch::mm(floats(), floats()).dtype(), torch::kHalf);
 }
 
-TEST_F(Registration, TheBuiltInListIsOutside) {  // REG-06
+TEST_F(Registration, TheBuiltInCastIsAppliedFirst) {  // REG-06
   initialize();
   add(amp::register_float_function, "aten::mm");
   const Tensor x = torch::full({1, 1}, 1.0 + 1.0 / 4096), one = torch::ones({1, 1});
   EXPECT_EQ(torch::mm(x, one).item<float>(), 1.0f) << "rounded to half first, then in FP32";
 }
 
-TEST_F(Registration, StandsForAllOverloads) {
+TEST_F(Registration, AppliesToAllOverloads) {
   initialize();
   add(amp::register_float_function, "aten::clamp");
   EXPECT_EQ(torch::clamp(halves(), 0).dtype(), torch::kFloat);
   EXPECT_EQ(torch::clamp(halves(), halves()).dtype(), torch::kFloat);
 }
 
-TEST_F(Registration, OneOverloadCanBeNamed) {
+TEST_F(Registration, MayNameOneOverload) {
   initialize();
   add(amp::register_float_function, "aten::clamp.Tensor");
   EXPECT_EQ(torch::clamp(halves(), 0).dtype(), torch::kHalf);
   EXPECT_EQ(torch::clamp(halves(), halves()).dtype(), torch::kFloat);
 }
 
-TEST_F(Registration, PromoteTakesA16BitTypeAndFloatAndLeavesOtherMixesToPyTorch) {  // REG-04, O1-07
+TEST_F(Registration, PromoteHandles16BitWithFloatAndLeavesOtherMixesToPyTorch) {  // REG-04, O1-07
   initialize();
   add(amp::register_promote_function, "aten::maximum");
   EXPECT_EQ(torch::maximum(halves(), floats()).dtype(), torch::kFloat);
@@ -127,14 +127,14 @@ TEST_F(Registration, ACustomOperatorIsCast) {
   EXPECT_EQ(received, std::vector<at::ScalarType>(2, torch::kFloat));
 }
 
-TEST_F(Registration, AListThatHoldsAnIntegerTensorIsLeftAlone) {  // O1-04
+TEST_F(Registration, AListWithAnIntegerTensorIsNotCast) {  // O1-04
   initialize();
   add(amp::register_half_function, "amp_test::probe");
   call_probe(floats(), std::nullopt, {floats(), torch::ones({2}, torch::kLong)});
   EXPECT_EQ(received, (std::vector<at::ScalarType>{torch::kHalf, torch::kFloat, torch::kLong}));
 }
 
-TEST_F(Registration, WhatAnOperatorWritesToKeepsItsType) {
+TEST_F(Registration, InPlaceDestinationsAreNotCast) {
   initialize();
   add(amp::register_half_function, "amp_test::probe_into");
   Tensor self = floats();
@@ -142,13 +142,13 @@ TEST_F(Registration, WhatAnOperatorWritesToKeepsItsType) {
   EXPECT_EQ(received, (std::vector<at::ScalarType>{torch::kFloat, torch::kHalf}));
 }
 
-TEST_F(Registration, InsideARegisteredOperatorNothingIsCast) {  // O1-10
+TEST_F(Registration, NothingIsCastInsideARegisteredOperator) {  // O1-10
   initialize();
   add(amp::register_float_function, "amp_test::composite");
   EXPECT_EQ(op<Tensor(const Tensor&)>("amp_test::composite").call(halves()).dtype(), torch::kFloat);
 }
 
-TEST_F(Registration, GradientsComeBackInTheTypeOfTheInput) {  // O1-06
+TEST_F(Registration, GradientsHaveTheInputsDtype) {  // O1-06
   initialize();
   add(amp::register_half_function, "aten::sigmoid");
   const Tensor x = floats().requires_grad_();
@@ -169,7 +169,7 @@ TEST_F(Registration, HalfRegistrationsUseTheCache) {  // REG-03
   EXPECT_EQ(trace.ops()[0].cache_hits(), 1);
 }
 
-TEST_F(Registration, HoldsAtO4ButNotAtO2) {
+TEST_F(Registration, AppliesAtO4ButNotAtO2) {
   add(amp::register_half_function, "aten::sigmoid");
   initialize("O4");
   EXPECT_EQ(torch::sigmoid(floats()).dtype(), torch::kBFloat16);
@@ -187,14 +187,14 @@ TEST_F(Registration, AnUnknownOperatorIsAnErrorThatNamesIt) {  // REG-02
 
 // ---- wrapped callables ----
 
-// Hands its arguments' dtypes back.
+// Returns its arguments' dtypes.
 const auto dtypes_of = [](const auto&... tensors) { return std::vector<at::ScalarType>{tensors.scalar_type()...}; };
 
 struct Wrapped : AmpTest {
   Mlp model;
 };
 
-TEST_F(Wrapped, ConsultsWhatIsInForceAtTheCall) {  // REG-01
+TEST_F(Wrapped, UsesTheLevelInForceAtTheCall) {  // REG-01
   const auto half = amp::half_function(dtypes_of);
   const auto single = amp::float_function(dtypes_of);
   const auto promote = amp::promote_function(dtypes_of);
@@ -215,7 +215,7 @@ TEST_F(Wrapped, ConsultsWhatIsInForceAtTheCall) {  // REG-01
   EXPECT_EQ(half(halves(), floats()), plain);
 }
 
-TEST_F(Wrapped, ReachesIntoContainersOfFloatingTensorsOnly) {  // O1-04, CACHE-03
+TEST_F(Wrapped, CastsContainersOfFloatingTensorsOnly) {  // O1-04, CACHE-03
   auto net = amp::initialize(model, "O1", quiet());
   using Nested = std::vector<std::vector<Tensor>>;
   const auto inner = amp::half_function([](const Nested& nested) { return nested[1][0].scalar_type(); });
@@ -247,7 +247,7 @@ TEST_F(Wrapped, TakesAnyCallableAndAnyArguments) {
   EXPECT_EQ(amp::half_function([](const Tensor&, std::unique_ptr<int> p) { return *p; })(floats(), std::move(moved)), 7);
 }
 
-TEST_F(Wrapped, OperatorsInsideAreCastAsEver) {
+TEST_F(Wrapped, OperatorsInsideAreStillCast) {
   auto net = amp::initialize(model, "O1", quiet());
   EXPECT_EQ(amp::float_function([](const Tensor& x) { return torch::mm(x, x); })(floats()).dtype(), torch::kHalf);
 }

@@ -1,4 +1,4 @@
-// What torch::nn::parallel makes of models with casts (S6).
+// Models with casts in torch::nn::parallel.
 #include <torch/nn/parallel/data_parallel.h>
 
 #include <string>

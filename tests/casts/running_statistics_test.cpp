@@ -1,4 +1,4 @@
-// Batch norm and instance norm write to their running statistics, whatever the engine makes of their types.
+// Batch norm and instance norm update their running statistics, whichever dtypes the casts produce.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -10,7 +10,7 @@ constexpr int kSteps = 5;
 
 Tensor batch(int step) { return torch::arange(64).view({8, 8}).sin().mul(step + 1).add(3); }
 
-/// A norm in training, and the same in FP32 without amp.
+/// A norm in training mode, and the same norm in FP32 without amp.
 template <class Norm>
 void expect_statistics_of_plain_training(Norm norm, const char* level, const amp::InitializeOptions& options,
                                          const std::vector<int64_t>& shape) {
@@ -18,7 +18,7 @@ void expect_statistics_of_plain_training(Norm norm, const char* level, const amp
   for (int i = 0; i < kSteps; ++i) plain->forward(batch(i).view(shape));
   auto net = amp::initialize(norm, level, options);
   for (int i = 0; i < kSteps; ++i) net->forward(batch(i).view(shape));
-  // Input and statistics in 8 bits at the least: half a unit in the last place, at each of five steps.
+  // Input and statistics have at least 8 bits: half a unit in the last place at each of five steps.
   constexpr double kTolerance = kSteps / 512.0;
   EXPECT_TRUE(torch::allclose(norm->running_mean.to(torch::kFloat), plain->running_mean, kTolerance, kTolerance)) << level;
   EXPECT_TRUE(torch::allclose(norm->running_var.to(torch::kFloat), plain->running_var, kTolerance, kTolerance)) << level;
@@ -30,7 +30,7 @@ struct RunningStatistics : AmpTest, ::testing::WithParamInterface<const char*> {
 
 using Names = std::vector<std::string>;
 
-TEST_P(RunningStatistics, MoveWhereTheNormIsWantedInFloat32) {
+TEST_P(RunningStatistics, AreUpdatedIfTheNormIsListedInFloat32Functions) {
   auto options = quiet().float32_functions(Names{"aten::batch_norm", "aten::instance_norm"});
   if (casts_model()) options.keep_batchnorm_fp32(false);
   expect_statistics_of_plain_training(torch::nn::BatchNorm1d(8), GetParam(), options, {8, 8});
@@ -39,8 +39,8 @@ TEST_P(RunningStatistics, MoveWhereTheNormIsWantedInFloat32) {
       options, {4, 2, 8});
 }
 
-/// The input is no weight that others follow, be it a parameter.
-TEST_P(RunningStatistics, MoveWhereTheInputIsALeaf) {
+/// An input that is a parameter does not count as the norm's weight.
+TEST_P(RunningStatistics, AreUpdatedIfTheInputIsALeaf) {
   torch::nn::Embedding table(8, 8);
   torch::nn::BatchNorm1d norm(8), plain(8);
   torch::nn::Sequential model(table, norm);
@@ -52,7 +52,7 @@ TEST_P(RunningStatistics, MoveWhereTheInputIsALeaf) {
   EXPECT_FALSE(torch::equal(norm->running_var.to(torch::kFloat), torch::ones({8})));
 }
 
-TEST_P(RunningStatistics, AreNotWrittenInEvaluation) {
+TEST_P(RunningStatistics, AreNotUpdatedInEvaluation) {
   torch::nn::BatchNorm1d norm(8);
   auto options = quiet().float32_functions(Names{"aten::batch_norm"});
   if (casts_model()) options.keep_batchnorm_fp32(false);
@@ -73,7 +73,7 @@ struct RegisteredNorm : AmpTest {
   }
 };
 
-TEST_F(RegisteredNorm, MovesItsStatisticsIn16Bits) {
+TEST_F(RegisteredNorm, UpdatesItsStatisticsIn16Bits) {
   amp::register_half_function("aten::batch_norm");
   expect_statistics_of_plain_training(torch::nn::BatchNorm1d(8), "O1", quiet(), {8, 8});
 }

@@ -1,4 +1,4 @@
-// Where casts are on: threads, handles, backward passes, optimizer steps, guards (SL-20, INIT-20, O1-02).
+// When casts are on: threads, handles, backward passes, optimizer steps, guards (SL-20, INIT-20, O1-02).
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -13,7 +13,7 @@ namespace {
 
 using torch::Tensor;
 
-// The dtype that a listed operator gives here and now.
+// The result dtype of a listed operator when called now.
 at::ScalarType mm_type() { return torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type(); }
 
 template <class F>
@@ -37,13 +37,13 @@ TEST_F(CastScope, OnForTheCallingThreadUntilReset) {
   EXPECT_EQ(mm_type(), torch::kFloat);
 }
 
-TEST_F(CastScope, ResetOnAnotherThreadCountsToo) {
+TEST_F(CastScope, ResetOnAnotherThreadEndsCastsHere) {
   auto net = amp::initialize(model, "O1", quiet());
   std::thread([] { amp::reset(); }).join();
   EXPECT_EQ(mm_type(), torch::kFloat);
 }
 
-TEST_F(CastScope, TheNewestInitializeDecides) {  // BUG-08: no layer upon layer
+TEST_F(CastScope, TheNewestInitializeApplies) {  // BUG-08: no layer upon layer
   auto first = amp::initialize(model, "O1", quiet());
   Mlp second_model, third_model;
   auto second = amp::initialize(second_model, "O4", quiet());
@@ -55,14 +55,14 @@ TEST_F(CastScope, TheNewestInitializeDecides) {  // BUG-08: no layer upon layer
   EXPECT_EQ(second->forward(features()).dtype(), torch::kBFloat16);
 }
 
-TEST_F(CastScope, DisabledAmpLeavesTheThreadAlone) {
+TEST_F(CastScope, ADisabledInitializeDoesNotChangeTheThread) {
   auto net = amp::initialize(model, "O1", quiet());
   Mlp other;
   auto same = amp::initialize(other, "O1", quiet().enabled(false));
   EXPECT_EQ(mm_type(), torch::kHalf);
 }
 
-TEST_F(CastScope, DisabledAmpEndsCastsOfModelsThatAreGone) {
+TEST_F(CastScope, ADisabledInitializeEndsCastsOfDestroyedModels) {
   {
     Mlp gone;
     auto net = amp::initialize(gone, "O1", quiet());
@@ -73,7 +73,7 @@ TEST_F(CastScope, DisabledAmpEndsCastsOfModelsThatAreGone) {
   EXPECT_EQ(same->forward(features()).scalar_type(), torch::kFloat);
 }
 
-TEST_F(CastScope, DisableCastsHoldsForWhatAnOperatorIsMadeOf) {
+TEST_F(CastScope, DisableCastsAppliesInsideCompositeOperators) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor half = torch::ones({2, 3}, torch::kHalf);
   const amp::disable_casts off;
@@ -86,9 +86,9 @@ TEST_F(CastScope, AHandleCastsOnAnyThread) {  // MODEL-06: outputs stay 16-bit
   EXPECT_EQ(on_another_thread([&] { return model->forward(features()).scalar_type(); }), torch::kFloat);
 }
 
-// ---- other threads: from a handle's forward on, or by the guard ----
+// ---- other threads: after a handle's forward, or with the guard ----
 
-TEST_F(CastScope, AHandlesForwardLeavesCastsOnForWhatFollowsItOnAnotherThread) {
+TEST_F(CastScope, AHandlesForwardTurnsCastsOnForItsThread) {
   auto net = amp::initialize(model, "O1", quiet());
   std::thread([&] {
     EXPECT_EQ(mm_type(), torch::kFloat) << "no handle has run here";
@@ -103,7 +103,7 @@ TEST_F(CastScope, AHandlesForwardLeavesCastsOnForWhatFollowsItOnAnotherThread) {
   }).join();
 }
 
-TEST_F(CastScope, AHandleWithoutRulesLeavesAnotherThreadAlone) {
+TEST_F(CastScope, AHandleWithoutCastsDoesNotChangeItsThread) {
   auto net = amp::initialize(model, "O1", quiet());
   Mlp other;
   auto plain = amp::initialize(other, "O0", quiet());
@@ -115,7 +115,7 @@ TEST_F(CastScope, AHandleWithoutRulesLeavesAnotherThreadAlone) {
   EXPECT_EQ(on_another_thread([&] { return after(net); }), torch::kFloat) << "the newest initialize asked for no casts";
 }
 
-TEST_F(CastScope, AHandleInAParallelRegionLeavesItsThreadsAlone) {
+TEST_F(CastScope, AHandleInAParallelRegionDoesNotChangeItsThreads) {
   if (at::get_num_threads() < 2) GTEST_SKIP() << "needs two threads: with one there is no parallel region";
   auto net = amp::initialize(model, "O1", quiet());
   const auto types_in_region = [](auto&& f) {
@@ -134,7 +134,7 @@ TEST_F(CastScope, AHandleInAParallelRegionLeavesItsThreadsAlone) {
   EXPECT_EQ(after, std::vector<at::ScalarType>(4, torch::kFloat));
 }
 
-TEST_F(CastScope, EnableCastsTakesTheNewestRulesOnAnyThreadAndRestores) {
+TEST_F(CastScope, EnableCastsUsesTheNewestRulesOnAnyThreadAndRestores) {
   auto net = amp::initialize(model, "O1", quiet());
   std::thread([&] {
     {
@@ -177,7 +177,7 @@ TEST_F(CastScope, EnableCastsWithoutCastsDoesNothing) {
   EXPECT_EQ(mm_type(), torch::kFloat);
 }
 
-TEST_F(CastScope, EnableCastsServesTheOriginalAtO2) {
+TEST_F(CastScope, EnableCastsWorksForTheOriginalAtO2) {
   auto net = amp::initialize(model, "O2", quiet());
   const auto forward = [&] {
     const amp::enable_casts on;
@@ -203,7 +203,7 @@ TEST_F(CastScope, ThreadLocalStateCarriesCasts) {
   EXPECT_EQ(on_another_thread(carried), torch::kHalf);
 }
 
-TEST_F(CastScope, AThrowingForwardPutsTheThreadBack) {
+TEST_F(CastScope, AThrowingForwardRestoresTheThread) {
   struct ThrowingImpl : torch::nn::Module {
     Tensor forward(Tensor) { throw std::runtime_error("as intended"); }
   };
@@ -240,7 +240,7 @@ TEST_F(CastScope, DisableCastsWithoutO1DoesNothing) {  // issue with O2 in Apex:
   EXPECT_EQ(model->forward(features()).dtype(), torch::kHalf) << "the original's input follows its weights all the same";
 }
 
-TEST_F(CastScope, ErrorsHoldWhereCastsAreDisabled) {  // O1-32, O1-40
+TEST_F(CastScope, ErrorsStillApplyWhileCastsAreDisabled) {  // O1-32, O1-40
   auto net = amp::initialize(model, "O1", quiet());
   const amp::disable_casts casts_off;
   Tensor half = torch::full({2}, 0.5).to(torch::kHalf);
@@ -265,7 +265,7 @@ TEST_F(CastScope, BackwardIsNotCast) {
   EXPECT_GT(products, 0u) << trace;
 }
 
-// A forward pass that is computed again inside backward, as activation checkpointing does.
+// A forward pass that is recomputed inside backward, as activation checkpointing does.
 struct Recompute : torch::autograd::Function<Recompute> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, amp::Model<Mlp> net) {
     context->save_for_backward({x});
@@ -287,7 +287,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   static inline at::ScalarType formula_type, inner_type, outside_type;
 };
 
-TEST_F(CastScope, AHandleCastsWhenItsForwardIsComputedAgainInBackward) {
+TEST_F(CastScope, AHandleCastsWhenItsForwardIsRecomputedInBackward) {
   auto net = amp::initialize(model, "O1", quiet());
   const auto gradients = [&](const Tensor& output) {
     output.sum().backward();
@@ -332,7 +332,7 @@ TEST_F(CastScope, AnOptimizersStepIsNotCast) {  // INIT-20
 
 // ---- beside torch's autocast ----
 
-TEST_F(CastScope, TorchAutocastAndAmpMayBothBeOn) {
+TEST_F(CastScope, TorchAutocastAndAmpCanBothBeOn) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor x = features();
   const Tensor alone = net->forward(x);

@@ -1,4 +1,4 @@
-// A process in which the library is twice: in the program, and in a plugin.
+// A process with two copies of the library: one in the program, one in a plugin.
 #include <dlfcn.h>
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 namespace apex::test {
 namespace {
 
-TEST_F(AmpTest, ASecondCopyIsRefusedAndLeavesTheFirstAlone) {
+TEST_F(AmpTest, ASecondCopyOfTheLibraryIsAnErrorAndDoesNotDisturbTheFirst) {
   Mlp model;
   auto net = amp::initialize(model, "O1", quiet());
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();

@@ -1,5 +1,5 @@
-// A TorchScript module inside a model: the interpreter calls operators as a program does; what it
-// optimizes, it would differentiate with formulas of its own, which know nothing of casts.
+// A TorchScript module inside a model: the interpreter calls operators as a program does. Optimized graphs would be
+// differentiated with TorchScript's own formulas, which ignore casts.
 #include <torch/script.h>
 
 #include <sstream>
@@ -52,7 +52,7 @@ struct WithScriptImpl : torch::nn::Module {
 TORCH_MODULE(WithScript);
 
 struct Script : AmpTest, ::testing::WithParamInterface<const char*> {
-  // Losses of eight steps; the executor specializes the graph in the first of them.
+  // Losses of eight steps; the executor specializes the graph during the first ones.
   static std::vector<float> losses(const char* level, bool loaded, bool runs_before = false) {
     torch::manual_seed(3);
     WithScript model(loaded ? saved_and_loaded(scripted()) : scripted());
@@ -87,9 +87,11 @@ TEST_P(Script, TrainsInsideAModelNearFloat32) {
   }
 }
 
-TEST_P(Script, MayRunWithoutGradientsBefore) { EXPECT_EQ(losses(GetParam(), false, true), losses(GetParam(), false)); }
+TEST_P(Script, AnEarlierRunWithoutGradientsChangesNothing) {
+  EXPECT_EQ(losses(GetParam(), false, true), losses(GetParam(), false));
+}
 
-TEST_P(Script, TheExecutorOptimizesAgainAfterReset) {
+TEST_P(Script, ResetTurnsGraphOptimizationOnAgain) {
   Mlp model;
   {
     auto net = amp::initialize(model, GetParam(), quiet());

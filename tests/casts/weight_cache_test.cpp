@@ -1,4 +1,4 @@
-// The weight-cast cache (CACHE-01 to CACHE-09), with the repairs for stale results (BUG-01, BUG-02).
+// The cache of cast weights (CACHE-01 to CACHE-09), with the fixes for stale results (BUG-01, BUG-02).
 #include <apex_cpp/amp/casts/weight_cache.h>
 
 #include <ATen/core/grad_mode.h>
@@ -44,7 +44,7 @@ TEST_F(WeightCacheTest, EveryDtypeHasItsOwnEntry) {
   EXPECT_TRUE(hit);
 }
 
-TEST_F(WeightCacheTest, AWriteInPlaceIsSeen) {  // BUG-01
+TEST_F(WeightCacheTest, AnInPlaceWriteIsDetected) {  // BUG-01
   cast();
   {
     const torch::NoGradGuard no_grad;
@@ -54,7 +54,7 @@ TEST_F(WeightCacheTest, AWriteInPlaceIsSeen) {  // BUG-01
   EXPECT_FALSE(hit);
 }
 
-TEST_F(WeightCacheTest, OtherDataIsSeen) {  // BUG-02: the accumulator is another one, too
+TEST_F(WeightCacheTest, ReplacedDataIsDetected) {  // BUG-02: the accumulator is another one, too
   cast();
   weight.set_data(torch::full({4, 3}, 3.0));
   const Tensor now = cast();
@@ -64,8 +64,8 @@ TEST_F(WeightCacheTest, OtherDataIsSeen) {  // BUG-02: the accumulator is anothe
   EXPECT_TRUE(torch::equal(weight.grad(), torch::ones({4, 3})));
 }
 
-// As parameters that lie in one flat buffer: the storage and its version stay.
-TEST_F(WeightCacheTest, OtherDataInTheSameStorageIsSeen) {
+// As with parameters in one flat buffer: storage and version stay the same.
+TEST_F(WeightCacheTest, ReplacedDataInTheSameStorageIsDetected) {
   const Tensor flat = torch::arange(64, torch::kFloat);
   const auto expect_present = [&](const char* what, const Tensor& data) {
     weight.set_data(data);
@@ -101,7 +101,7 @@ TEST_F(WeightCacheTest, FreezingAWeightReplacesItsEntry) {  // CACHE-05
   EXPECT_FALSE(hit);
 }
 
-TEST_F(WeightCacheTest, ALaterForwardPassFindsThePresentValuesUnderTheSameCastNode) {
+TEST_F(WeightCacheTest, ALaterForwardPassRefreshesTheValuesOfTheSameCastNode) {
   const Tensor first = cast(torch::kHalf, 1);
   weight.data().fill_(2.0);  // leaves no trace
   EXPECT_TRUE(torch::equal(cast(torch::kHalf, 2), torch::full({4, 3}, 2.0).to(torch::kHalf)));
@@ -109,7 +109,7 @@ TEST_F(WeightCacheTest, ALaterForwardPassFindsThePresentValuesUnderTheSameCastNo
   EXPECT_TRUE(first.is_same(cast(torch::kHalf, 3)));
 }
 
-TEST_F(WeightCacheTest, WhatNoOptimizerOfAmpsTrainsIsCastForOneForwardPassAlone) {
+TEST_F(WeightCacheTest, WeightsOutsideAmpsOptimizersAreCachedForOneForwardPassOnly) {
   const Tensor other = weight_of();
   const auto is_there = [&](uint64_t forward) {
     bool found = false;
@@ -131,8 +131,8 @@ TEST_F(WeightCacheTest, ClearForgetsEverything) {
   EXPECT_FALSE(hit);
 }
 
-TEST_F(WeightCacheTest, EntriesOfTensorsThatAreGoneAreDropped) {  // BUG-09
-  const torch::NoGradGuard no_grad;                               // a recorded cast would keep its weight alive
+TEST_F(WeightCacheTest, EntriesOfDestroyedTensorsAreDropped) {  // BUG-09
+  const torch::NoGradGuard no_grad;                             // a recorded cast would keep its weight alive
   for (int i = 0; i < 2000; ++i) {
     bool ignored = false;
     cache.cast(weight_of({2}), torch::kHalf, 1, ignored);
@@ -140,7 +140,7 @@ TEST_F(WeightCacheTest, EntriesOfTensorsThatAreGoneAreDropped) {  // BUG-09
   EXPECT_LE(cache.size(), 512u);
 }
 
-TEST_F(WeightCacheTest, ANewTensorAtAnOldAddressIsCastAnew) {
+TEST_F(WeightCacheTest, ANewTensorAtAReusedAddressIsNotAHit) {
   const torch::NoGradGuard no_grad;
   for (int i = 0; i < 200; ++i) {
     const Tensor fresh = torch::full({2}, static_cast<double>(i)).requires_grad_();
@@ -218,7 +218,7 @@ TEST_F(CacheInTraining, AStepClearsEvenWithoutScaleLoss) {
   EXPECT_FALSE(torch::equal(before, after));
 }
 
-TEST_F(CacheInTraining, EvaluationAfterOtherWeightsIsFresh) {  // BUG-01
+TEST_F(CacheInTraining, EvaluationSeesChangedWeights) {  // BUG-01
   auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
   const torch::NoGradGuard no_grad;
   for (auto* forward : {+[](amp::Model<Mlp>&amped, Mlp&) { return amped->forward(features()); },
@@ -260,8 +260,8 @@ TEST_F(CacheInTraining, FrozenParametersOfTheModelAreCached) {  // CACHE-02: a P
   EXPECT_EQ(hits(trace), 4u) << trace;
 }
 
-/// `weight.t()` stands for the weight only where gradients go through it as through any transpose.
-TEST_F(CacheInTraining, AViewStopsOrChangesGradientsAsWithoutAmp) {
+/// `weight.t()` counts as the weight only if gradients flow through it as through any transpose.
+TEST_F(CacheInTraining, GradientsThroughDetachedOrHookedViewsAreAsWithoutAmp) {
   auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
   const Tensor weight = model->fc1->weight, ones = torch::ones({2, weight.size(1)});
   Tensor stopped;

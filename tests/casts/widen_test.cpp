@@ -1,4 +1,4 @@
-// Operators that LibTorch has in no 16-bit type: they run in FP32 wherever amp has made tensors 16-bit.
+// Operators that LibTorch lacks for 16-bit dtypes: they run in FP32 wherever amp has made tensors 16-bit.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -17,7 +17,7 @@ namespace {
 using torch::Tensor;
 using Outputs = std::vector<Tensor>;
 
-// Well conditioned, lower triangular, a vector of positive numbers below 1, and a matrix of such; all exact in 16 bits.
+// A well-conditioned matrix, a lower triangular one, a vector and a matrix of numbers in (0, 1); all exact in 16 bits.
 enum Sample { kMatrix, kTriangle, kVector, kRectangle };
 const Tensor& sample(Sample which) {
   static const std::vector<Tensor> samples = [] {
@@ -28,13 +28,13 @@ const Tensor& sample(Sample which) {
   return samples.at(which);
 }
 
-// Calls an operator with inputs of a type.
+// Calls an operator with inputs of a given dtype.
 struct Widened {
   std::string name;  // without aten::
   std::function<Outputs(at::ScalarType)> call;
 };
 
-// By its schema: tensors in their order, then values for what has no default.
+// By its schema: tensors in order, then values for arguments without a default.
 Outputs call_by_schema(const std::string& name, const std::vector<Sample>& tensors, const std::vector<c10::IValue>& values,
                        at::ScalarType type) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + name).c_str(), "");
@@ -146,7 +146,7 @@ const std::vector<Widened>& widened() {
   return calls;
 }
 
-TEST(WidenedOperators, AreThoseOfTheLists) {
+TEST(WidenedOperators, AreExactlyTheListedOnes) {
   std::set<std::string> listed, called;
   for (const auto& [name, policy] : opt_levels::CastLists::built_in().match()) {
     if (policy == opt_levels::CastPolicy::widen) listed.insert(name);
@@ -155,8 +155,8 @@ TEST(WidenedOperators, AreThoseOfTheLists) {
   EXPECT_EQ(called, listed);
 }
 
-// One of LibTorch's that gains 16 bits may leave the list.
-TEST(WidenedOperators, AreRefusedByLibTorch) {
+// An operator that LibTorch starts to support in 16 bits can be removed from the list.
+TEST(WidenedOperators, AreErrorsInLibTorch) {
   const std::set<std::string> refused_on_cuda{"angle", "histc", "igamma", "igammac"},
       refused_in_backward{"special_i1", "special_i1e"};
   for (const auto& each : widened()) {
@@ -167,7 +167,7 @@ TEST(WidenedOperators, AreRefusedByLibTorch) {
   }
 }
 
-/// A model that runs a test's own code.
+/// A model whose forward runs the test's code.
 struct RunsImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) {
     if (code) code();
@@ -183,7 +183,7 @@ struct Widening : AmpTest, ::testing::WithParamInterface<const char*> {
     const std::string level = GetParam();
     return level == "O4" || level == "O5" ? torch::kBFloat16 : torch::kHalf;
   }
-  // In a handle's forward, and behind it.
+  // In a handle's forward, and after it.
   void run(const std::function<void(const char* where)>& check) {
     Runs model(std::make_shared<RunsImpl>());
     auto net = amp::initialize(model, GetParam(), quiet());
@@ -195,7 +195,7 @@ struct Widening : AmpTest, ::testing::WithParamInterface<const char*> {
 INSTANTIATE_TEST_SUITE_P(Levels, Widening, ::testing::Values("O1", "O2", "O3", "O4", "O5"),
                          [](const auto& test) { return test.param; });
 
-/// The truth is the operator without amp on the same values in FP32.
+/// The reference is the operator without amp on the same values in FP32.
 TEST_P(Widening, RunsInFloat32) {
   std::vector<Outputs> plain;
   for (const auto& each : widened()) plain.push_back(each.call(torch::kFloat));
@@ -211,7 +211,7 @@ TEST_P(Widening, RunsInFloat32) {
   });
 }
 
-TEST_P(Widening, GivesTheRoundedGradientsOfFloat32) {
+TEST_P(Widening, GivesFloat32GradientsRoundedOnce) {
   using Unary = std::function<Tensor(const Tensor&)>;
   const std::vector<std::pair<const char*, Unary>> calls = {
       {"inv", [](auto& x) { return torch::linalg_inv(x); }},
@@ -238,7 +238,7 @@ TEST_P(Widening, GivesTheRoundedGradientsOfFloat32) {
   });
 }
 
-TEST_P(Widening, LeavesFloat64AsItIsAndBringsAMixToIt) {
+TEST_P(Widening, KeepsFloat64AndPromotesMixedInputsToIt) {
   run([&](const char* where) {
     const Tensor wide = sample(kMatrix).to(torch::kDouble).requires_grad_();
     EXPECT_EQ(torch::linalg_inv(wide).scalar_type(), torch::kDouble) << where;
@@ -246,8 +246,8 @@ TEST_P(Widening, LeavesFloat64AsItIsAndBringsAMixToIt) {
   });
 }
 
-/// What LibTorch has in 16 bits on CUDA tensors alone keeps its type: FP32 inside, rounded once.
-TEST_P(Widening, OperatorsWithKernelsForCudaAloneKeepTheirType) {
+/// Operators with 16-bit kernels only for CUDA keep their dtype: computed in FP32, rounded once.
+TEST_P(Widening, OperatorsWith16BitKernelsOnlyForCudaKeepTheirDtype) {
   using Unary = std::function<Tensor(const Tensor&)>;
   const Tensor pixels = torch::arange(64, torch::kFloat).div(64).view({1, 4, 4, 4});
   const std::vector<std::pair<const char*, Unary>> calls = {
@@ -289,7 +289,7 @@ TEST_P(Widening, OperatorsWithKernelsForCudaAloneKeepTheirType) {
   });
 }
 
-TEST_P(Widening, ARefusalInAForwardNamesTheOperatorAndTheRemedy) {
+TEST_P(Widening, AnErrorInAForwardNamesTheOperatorAndTheRemedy) {
   Runs model(std::make_shared<RunsImpl>());
   auto net = amp::initialize(model, GetParam(), quiet());
   const auto refused = [&](const std::function<void()>& code) {

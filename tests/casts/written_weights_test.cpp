@@ -1,5 +1,5 @@
-// Weights that are written behind amp's back are seen by the next forward pass, in which casts of them could be kept (O1, O4):
-// BUG-01, CACHE-07. The truth is every cast by hand, with the engine off.
+// Weights written without amp's knowledge: the next forward pass must not use stale cached casts (O1, O4): BUG-01, CACHE-07.
+// The reference casts by hand, with amp's casts off.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -17,7 +17,7 @@ struct WrittenWeights : AmpTest, ::testing::WithParamInterface<const char*> {
     };
     return linear(torch::relu(linear(features(), mlp->fc1)), mlp->fc2);
   }
-  // With gradients and without, twice each: the second pass finds what the first has left.
+  // With and without gradients, twice each: the second pass uses the cache that the first one filled.
   template <class Net>
   void expect_present_weights(Net& net, const Mlp& mlp, const char* when) const {
     for (const bool gradients : {true, true, false, false}) {
@@ -44,7 +44,7 @@ struct WrittenWeights : AmpTest, ::testing::WithParamInterface<const char*> {
   torch::optim::SGD optimizer{model->parameters(), 0.1};
 };
 
-TEST_P(WrittenWeights, ASecondModelUnderPlainSgdIsTrainedAndEvaluatedWithItsOwn) {
+TEST_P(WrittenWeights, AModelUnderAPlainOptimizerUsesItsCurrentWeights) {
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
   torch::optim::SGD plain(other->parameters(), 0.5);
   for (int i = 0; i < 3; ++i) {
@@ -59,7 +59,7 @@ TEST_P(WrittenWeights, ASecondModelUnderPlainSgdIsTrainedAndEvaluatedWithItsOwn)
   }
 }
 
-TEST_P(WrittenWeights, AnEmaTargetFollowsWhetherAmpKnowsItOrNot) {
+TEST_P(WrittenWeights, AnEmaTargetUsesItsCurrentWeights) {
   auto [nets, opt] = amp::initialize(std::tie(model, other), optimizer, GetParam(), quiet().loss_scale(8.0));
   auto& [net, target] = nets;
   for (int i = 0; i < 3; ++i) {
@@ -71,7 +71,7 @@ TEST_P(WrittenWeights, AnEmaTargetFollowsWhetherAmpKnowsItOrNot) {
   }
 }
 
-TEST_P(WrittenWeights, ACopyIntoTheTargetIsSeen) {
+TEST_P(WrittenWeights, ACopyIntoTheTargetIsDetected) {
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
   expect_present_weights(other, other, "before");
   train(net->forward(features()), opt);
@@ -80,7 +80,7 @@ TEST_P(WrittenWeights, ACopyIntoTheTargetIsSeen) {
   EXPECT_TRUE(torch::equal(other->forward(features()), net->forward(features())));
 }
 
-TEST_P(WrittenWeights, AClampAfterTheStepIsSeen) {  // as WGAN's critic is trained
+TEST_P(WrittenWeights, AClampAfterTheStepIsDetected) {  // as WGAN's critic is trained
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
   for (const bool traced : {true, false}) {
     train(net->forward(features()), opt);
@@ -92,8 +92,8 @@ TEST_P(WrittenWeights, AClampAfterTheStepIsSeen) {  // as WGAN's critic is train
   }
 }
 
-// A program that forgets NoGradGuard and swaps weights in between: nothing clears here.
-TEST_P(WrittenWeights, AHandleSeesThemBetweenEvaluationsWithGradients) {
+// A program that evaluates without NoGradGuard and swaps weights in between: nothing clears the cache.
+TEST_P(WrittenWeights, AHandleDetectsWritesBetweenEvaluationsWithGradients) {
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
   expect_present_weights(net, model, "before");
   for (int i = 0; i < 2; ++i) {
@@ -108,8 +108,8 @@ TEST_P(WrittenWeights, AHandleSeesThemBetweenEvaluationsWithGradients) {
   }
 }
 
-// All weights in one flat buffer, of which the program takes another part.
-TEST_P(WrittenWeights, OtherDataInTheSameStorageIsSeen) {
+// All weights are views into one flat buffer, and the program switches to another part of it.
+TEST_P(WrittenWeights, ReplacedDataInTheSameStorageIsDetected) {
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
   int64_t total = 0;
   for (const auto& p : model->parameters()) total += p.numel();
@@ -126,7 +126,7 @@ TEST_P(WrittenWeights, OtherDataInTheSameStorageIsSeen) {
   }
 }
 
-TEST_P(WrittenWeights, TheOriginalSeesThemAfterClearCastCache) {
+TEST_P(WrittenWeights, TheOriginalDetectsWritesAfterClearCastCache) {
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
   model->forward(features());
   for (auto& p : model->parameters()) p.data().mul_(0.5);

@@ -20,7 +20,7 @@ using torch::serialize::OutputArchive;
 
 const void* memory_of(const c10::IValue& value) { return value.toTensor().const_data_ptr(); }
 
-TEST(ArchiveTrees, HoldWhatWasSavedHoweverManyPartsItsBytesHave) {
+TEST(ArchiveTrees, HoldAllSavedTensorsWhicheverChunksTheyWereWrittenIn) {
   std::vector<torch::Tensor> saved;
   for (int64_t i = 0; i < 200; ++i) saved.push_back(torch::arange(i * 37) + i);
   saved.push_back(torch::arange(1 << 20));
@@ -49,8 +49,8 @@ TEST(ArchiveTrees, HoldTensorsThatShareMemory) {
   EXPECT_TRUE(tree.values.at("again").toTensor().equal(whole));
 }
 
-// A shard gathers its state for the archive.
-TEST(ArchiveTrees, OutliveTheCopiesThatWereMadeForTheArchive) {
+// A sharded optimizer gathers its state for the archive.
+TEST(ArchiveTrees, DoNotKeepTemporaryCopiesAlive) {
   constexpr int64_t kBytes = 1 << 22;
   const auto memory = std::make_shared<tools::TensorMemory>();
   const tools::Counting counting(memory);
@@ -59,7 +59,7 @@ TEST(ArchiveTrees, OutliveTheCopiesThatWereMadeForTheArchive) {
   EXPECT_LT(memory->take_peak(), 2 * kBytes);
 }
 
-TEST(ArchiveTrees, HaveTheirChildrenByName) {
+TEST(ArchiveTrees, FindChildrenByName) {
   ArchiveTree tree;
   tree.children["here"].values["number"] = 3;
   EXPECT_EQ(child_of(tree, "here"), &tree.children.at("here"));
@@ -125,7 +125,7 @@ TEST_F(LoadedTree, FindsTensorsInTuplesAndDictionaries) {
   });
 }
 
-// In whatever order the keys came in.
+// In any order of the keys.
 TEST_F(LoadedTree, HasEachTensorOfADictionaryUnderItsKey) {
   c10::Dict<std::string, torch::Tensor> by_text;
   c10::Dict<int64_t, torch::Tensor> by_number;
@@ -153,7 +153,7 @@ TEST_F(LoadedTree, HasEachTensorOfADictionaryUnderItsKey) {
   });
 }
 
-TEST_F(LoadedTree, HasWhatIsNoTensorToo) {
+TEST_F(LoadedTree, ContainsValuesThatAreNotTensors) {
   load_tree(tree_, [](InputArchive& archive) {
     c10::IValue value;
     archive.read("number", value);

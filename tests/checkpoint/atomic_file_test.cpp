@@ -1,4 +1,4 @@
-// Files that are there whole or not at all, whatever fails while they are written.
+// Files that are written completely or not at all, whichever call fails.
 #include <apex_cpp/files/atomic_file.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class Umask {
   mode_t outer_;
 };
 
-TEST(AtomicFile, HoldsWhatWasWrittenAndOverwritten) {
+TEST(AtomicFile, HoldsWrittenAndOverwrittenBytes) {
   Scratch scratch;
   {
     AtomicFile file(scratch / "a");
@@ -64,7 +64,7 @@ TEST(AtomicFile, WithoutCommitNothingChanges) {
   EXPECT_EQ(entries_of(scratch.path()), std::vector<std::string>{"a"});
 }
 
-TEST(AtomicFile, ANewFileHasThePermissionsOfTheUmask) {
+TEST(AtomicFile, ANewFileHasTheUmasksPermissions) {
   Scratch scratch;
   for (const mode_t mask : {022, 027, 077, 0}) {
     const Umask umask(mask);
@@ -74,7 +74,7 @@ TEST(AtomicFile, ANewFileHasThePermissionsOfTheUmask) {
   }
 }
 
-TEST(AtomicFile, AReplacedFileHandsItsPermissionsOn) {
+TEST(AtomicFile, AReplacedFilesPermissionsAreKept) {
   Scratch scratch;
   const Umask umask(022);
   for (const mode_t mode : {0600, 0644, 0664, 0666, 0755, 0440}) {
@@ -87,7 +87,7 @@ TEST(AtomicFile, AReplacedFileHandsItsPermissionsOn) {
   }
 }
 
-TEST(AtomicFile, ALinkStaysAndItsTargetIsReplaced) {
+TEST(AtomicFile, WritingThroughASymlinkReplacesItsTarget) {
   Scratch scratch;
   scratch.write("folder/target", "old");
   ASSERT_EQ(::symlink("folder/target", (scratch / "relative").c_str()), 0);
@@ -96,13 +96,13 @@ TEST(AtomicFile, ALinkStaysAndItsTargetIsReplaced) {
   EXPECT_TRUE(std::filesystem::is_symlink(scratch / "absolute"));
   EXPECT_TRUE(std::filesystem::is_symlink(scratch / "relative"));
   EXPECT_EQ(scratch.read("folder/target"), "new");
-  // One that points to nothing yet makes what it points to.
+  // A dangling symlink's target is created.
   ASSERT_EQ(::symlink("folder/later", (scratch / "dangling").c_str()), 0);
   write_file(scratch / "dangling", "made");
   EXPECT_EQ(scratch.read("folder/later"), "made");
 }
 
-TEST(AtomicFile, APathWithoutAFolderIsInTheWorkingFolder) {
+TEST(AtomicFile, ARelativePathIsInTheWorkingFolder) {
   Scratch scratch;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(scratch.path());
@@ -130,7 +130,7 @@ TEST(AtomicFile, ErrorsNameThePathTheReasonAndTheRemedy) {
   EXPECT_NE(error_of(scratch / "circle").find("Choose another name"), std::string::npos);
 }
 
-/// Writes at most three bytes at a time, and is interrupted before each.
+/// Writes at most three bytes a call, and is interrupted before each.
 class SlowCalls : public amp::detail::FileCalls {
  public:
   ssize_t write(int file, const void* data, size_t bytes) override {
@@ -156,7 +156,7 @@ class SlowCalls : public amp::detail::FileCalls {
   int interruptions_ = 0;
 };
 
-TEST(AtomicFile, ShortAndInterruptedCallsGoOn) {
+TEST(AtomicFile, ShortAndInterruptedCallsAreRepeated) {
   Scratch scratch;
   SlowCalls calls;
   {
@@ -170,7 +170,7 @@ TEST(AtomicFile, ShortAndInterruptedCallsGoOn) {
   EXPECT_GE(calls.interruptions(), 8);
 }
 
-// The old file, or the new one: the folder's fsync comes after the new one is in place.
+// The old file or the new one: the folder is synced after the rename.
 void expect_whole(const Scratch& scratch) {
   const std::string content = scratch.read("a");
   EXPECT_TRUE(content == "old" || content == "nXw") << content;
@@ -184,7 +184,7 @@ void write_in_steps(const std::string& path) {
   file.commit();
 }
 
-TEST(AtomicFile, AFailureOfAnyCallKeepsAWholeFileAndLeavesNothingBehind) {
+TEST(AtomicFile, AFailureOfAnyCallKeepsACompleteFileAndLeavesNoOther) {
   Scratch scratch;
   const Umask umask(022);
   for (const int error : {ENOSPC, EIO, EDQUOT}) {
@@ -193,11 +193,11 @@ TEST(AtomicFile, AFailureOfAnyCallKeepsAWholeFileAndLeavesNothingBehind) {
     const int runs = fail_at_every_call(
         scratch.path(), error, [&] { write_in_steps(scratch / "a"); }, [&] { expect_whole(scratch); });
     EXPECT_GE(runs, 13);
-    EXPECT_EQ(scratch.read("a"), "nXw");  // the last run failed nowhere
+    EXPECT_EQ(scratch.read("a"), "nXw");  // no call failed in the last run
   }
 }
 
-TEST(AtomicFile, AProcessKilledAtAnyCallKeepsAWholeFile) {
+TEST(AtomicFile, AProcessKilledAtAnyCallKeepsACompleteFile) {
   Scratch scratch;
   scratch.write("a", "old");
   const int runs = kill_at_every_call([&] { write_in_steps(scratch / "a"); }, [&] { expect_whole(scratch); });
@@ -205,7 +205,7 @@ TEST(AtomicFile, AProcessKilledAtAnyCallKeepsAWholeFile) {
   EXPECT_EQ(scratch.read("a"), "nXw");
 }
 
-TEST(AtomicFile, ADiskThatIsFullKeepsTheOldFile) {
+TEST(AtomicFile, AFullDiskKeepsTheOldFile) {
   Scratch scratch;
   scratch.write("a", "old");
   const std::string content(100'000, 'x');

@@ -38,7 +38,7 @@ ssize_t FailingCalls::pwrite(int file, const void* data, size_t bytes, off_t pos
 }
 int FailingCalls::fsync(int file) { return fails("fsync") ? -1 : FileCalls::fsync(file); }
 int FailingCalls::close(int file) {
-  // As the kernel does: the descriptor is gone even where close reports an error.
+  // As in the kernel: the descriptor is closed even if close reports an error.
   const bool failed = fails("close");
   const int result = FileCalls::close(file);
   if (failed) errno = error_;
@@ -72,7 +72,7 @@ int fail_at_every_call(const std::string& folder, int error, const std::function
     SCOPED_TRACE("call " + std::to_string(at) + ", " + calls.failed() + " failed; message: " + message);
     is_whole();
     EXPECT_EQ(entries_of(folder), before);
-    // What was asked for came to be, or an error says that it did not: never neither.
+    // Either the file was written or an error was raised.
     const bool harmless = calls.failed() == "readlink" || (calls.failed() == "close" && message.empty());
     EXPECT_EQ(message.empty(), harmless);
     if (::testing::Test::HasFailure()) return at;

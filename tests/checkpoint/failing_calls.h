@@ -8,7 +8,7 @@
 
 namespace apex::test {
 
-/// The system's calls, but the one at position `at` does not happen: it fails with `error`, or kills the process.
+/// System calls of which the one at position `at` fails with `error` or kills the process instead.
 class FailingCalls : public amp::detail::FileCalls {
  public:
   static constexpr int kKill = -1;
@@ -46,7 +46,7 @@ std::vector<std::string> entries_of(const std::string& folder);
 int fail_at_every_call(const std::string& folder, int error, const std::function<void()>& write,
                        const std::function<void()>& is_whole);
 
-/// The same with a child process that is killed at its n-th call; its temporary file may stay.
+/// The same with a child process that is killed at its n-th call. Its temporary file may remain.
 int kill_at_every_call(const std::function<void()>& write, const std::function<void()>& is_whole);
 
 }  // namespace apex::test

@@ -8,7 +8,7 @@
 
 namespace apex::test {
 
-/// A file that lies in memory alone, for tests that make thousands.
+/// A file in memory, for tests that write thousands of them.
 class MemoryFile {
  public:
   MemoryFile(const void* data, size_t bytes) : file_(::memfd_create("test", MFD_CLOEXEC)) {

@@ -8,7 +8,7 @@
 
 namespace apex::test {
 
-/// A safetensors file from its parts, however wrong they are.
+/// A safetensors file made of the given parts, valid or not.
 inline std::string raw_safetensors(uint64_t length, const std::string& header, const std::string& data) {
   std::string file;
   for (int i = 0; i < 8; ++i) file += static_cast<char>(length >> (8 * i));
@@ -18,14 +18,14 @@ inline std::string raw_safetensors(const std::string& header, const std::string&
   return raw_safetensors(header.size(), header, data);
 }
 
-/// The header of a file that is right.
+/// The header of a valid file.
 inline std::string header_of(const std::string& file) {
   uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= uint64_t{static_cast<unsigned char>(file[static_cast<size_t>(i)])} << (8 * i);
   return file.substr(8, length);
 }
 
-/// Every dtype that the format has a name for and torch has.
+/// Every dtype that both the format and torch have.
 inline std::vector<c10::ScalarType> all_safetensors_dtypes() {
   using Type = c10::ScalarType;
   return {Type::Bool,

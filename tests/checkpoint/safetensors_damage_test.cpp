@@ -1,4 +1,4 @@
-// Files that are damaged, cut short or hostile are errors that say what is wrong; files of other writers are read.
+// Damaged, truncated and hostile files are errors that name the problem. Files of other writers are read.
 #include <ATen/Functions.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <c10/util/Exception.h>
@@ -20,12 +20,12 @@ using amp::detail::write_safetensors;
 
 class SafetensorsDamage : public ::testing::Test {
  protected:
-  // Thousands of errors: finding each one's stack would take most of the time.
+  // Thousands of errors: collecting a backtrace for each would take most of the time.
   static void SetUpTestSuite() {
     c10::SetStackTraceFetcher([] { return std::string(); });
   }
 
-  /// What reading a file of these bytes throws; empty if it is read.
+  /// The error of reading a file with these bytes; empty if it is read.
   std::string error_of(const std::string& content) {
     const MemoryFile file(content);
     path_ = file.path();
@@ -62,13 +62,13 @@ TEST_F(SafetensorsDamage, EveryFlippedBitIsAnError) {
   }
 }
 
-TEST_F(SafetensorsDamage, EveryCutAndEveryByteTooManyIsAnError) {
+TEST_F(SafetensorsDamage, EveryTruncationAndEveryExtraByteIsAnError) {
   const std::string whole = small_file();
   for (size_t size = 0; size < whole.size(); ++size) expect_error(whole.substr(0, size), "");
   expect_error(whole + '\0', "its tensors end at 19, its data at 20");
 }
 
-TEST_F(SafetensorsDamage, ADamagedTensorNamesTheChecksum) {
+TEST_F(SafetensorsDamage, ADamagedTensorIsAChecksumError) {
   std::string damaged = small_file();
   damaged[damaged.size() - 10] = 'x';
   expect_error(damaged, "the file is damaged");
@@ -107,7 +107,7 @@ TEST_F(SafetensorsDamage, WrongLengthsAreErrors) {
   expect_error("PK\3\4 this is a zip file, and so it begins otherwise", "it is not a safetensors file");
 }
 
-TEST_F(SafetensorsDamage, WrongJsonIsAnError) {
+TEST_F(SafetensorsDamage, InvalidJsonIsAnError) {
   for (const char* header : {"", "[]", "null", " {}", "\xef\xbb\xbf{}", "1"}) {
     expect_header_error(header, "its header is not a JSON object");
   }
@@ -118,7 +118,7 @@ TEST_F(SafetensorsDamage, WrongJsonIsAnError) {
   expect_header_error(std::string("{}\0", 3), "its header is not a JSON object");
 }
 
-TEST_F(SafetensorsDamage, OtherThanTheFormatsStructureIsAnError) {
+TEST_F(SafetensorsDamage, AHeaderOfAnotherStructureIsAnError) {
   expect_header_error(R"({"a":1})", "\"a\": found a number");
   expect_header_error(R"({"a":"x"})", "\"a\": found a string");
   expect_header_error(R"({"a":null})", "\"a\": found null");
@@ -164,14 +164,14 @@ TEST_F(SafetensorsDamage, WrongSizesAndOffsetsAreErrors) {
   expect("\"a\":" + tensor("U8", "[4]", "[0,4]") + ",\"b\":" + tensor("U8", "[2]", "[6,8]"), "\"b\": its data starts at 6");
   expect("\"a\":" + tensor("F4", "[15]", "[0,8]"), "F4 values come in pairs");
   expect("\"a\":" + tensor("F4", "[]", "[0,8]"), "F4 values come in pairs");
-  // Sizes whose product is 8 only if it overflows, and one that torch could not count though nothing is in it.
+  // Sizes whose product overflows to 8, and an empty tensor with more elements than torch can count.
   expect("\"a\":" + tensor("U8", "[4611686018427387905,8]", "[0,8]"), "more elements than can be counted");
   expect("\"a\":" + tensor("F64", "[2305843009213693953]", "[0,8]"), "more elements than can be counted");
   expect("\"a\":" + tensor("U8", "[0,4294967296,4294967296]", "[0,0]"), "more elements than can be counted");
   expect("\"a\":" + tensor("BOOL", "[8]", "[0,8]"), "element 0 of dtype BOOL is 48");
 }
 
-TEST_F(SafetensorsDamage, ChecksumFieldsThatAreNotOursAreErrors) {
+TEST_F(SafetensorsDamage, InvalidChecksumFieldsAreErrors) {
   expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"00000000"}})", "but not 'apex_cpp.format'");
   expect_header_error(R"({"__metadata__":{"apex_cpp.format":"1"}})", "but not 'apex_cpp.crc32c'");
   expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"0","apex_cpp.format":"1"}})", "its checksum \"0\" is not one");
@@ -179,7 +179,7 @@ TEST_F(SafetensorsDamage, ChecksumFieldsThatAreNotOursAreErrors) {
   expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"00000000","apex_cpp.format":"1"}})", "the file is damaged");
 }
 
-TEST_F(SafetensorsDamage, DeepNestingAndLongTextsAreErrorsOfTheirOwn) {
+TEST_F(SafetensorsDamage, DeepNestingAndLongTextsAreErrors) {
   const std::string deep(5'000'000, '[');
   expect_header_error("{\"a\":" + deep, "\"a\": found a list");
   expect_header_error("{\"__metadata__\":{\"a\":" + deep, "found a list");
@@ -189,7 +189,7 @@ TEST_F(SafetensorsDamage, DeepNestingAndLongTextsAreErrorsOfTheirOwn) {
   expect_header_error("{\"" + std::string(5'000'000, 'n') + "\":1}", "(and so on): found a number");
 }
 
-TEST_F(SafetensorsDamage, WhatIsNoFileIsAnError) {
+TEST_F(SafetensorsDamage, AMissingFileAFolderAndAPipeAreErrors) {
   const auto error = [&](const std::string& path) { return message_of<c10::Error>([&] { read_safetensors(path); }); };
   EXPECT_NE(error(scratch_ / "none").find("No such file or directory"), std::string::npos);
   EXPECT_NE(error(scratch_.path()).find("not a regular file"), std::string::npos);

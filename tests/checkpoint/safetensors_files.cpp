@@ -1,8 +1,9 @@
-// Our side of safetensors_package_test.py: writes files for Python's safetensors package, and describes files that it wrote.
+// The C++ side of safetensors_package_test.py: writes files for Python's safetensors package, and describes files that it
+// wrote.
 //   safetensors_files write FILE          writes a file with every dtype, and prints its description
 //   safetensors_files write-model FILE    writes the weights of a model at O2, and prints their description
 //   safetensors_files write-model-once FILE    the same, tied weights under one name
-//   safetensors_files load-model FILE     loads the weights of a file into that model, and prints what it has then
+//   safetensors_files load-model FILE     loads the weights of a file into that model, and prints its weights
 //   safetensors_files describe FILE...    prints the description of each file, or "error" and the reason
 // A description has one line per entry, texts and data in hexadecimal, and an empty line at its end.
 #include <ATen/Context.h>
@@ -33,7 +34,7 @@ using apex::amp::detail::TensorFile;
 
 std::string hex(const void* data, size_t bytes) {
   const auto* from = static_cast<const unsigned char*>(data);
-  std::string text = "x";  // an empty text must be seen, too
+  std::string text = "x";  // so that an empty text is visible
   for (size_t i = 0; i < bytes; ++i) {
     for (const int digit : {from[i] >> 4, from[i] & 15}) text += "0123456789abcdef"[digit];
   }
@@ -72,7 +73,7 @@ TensorFile sample() {
   return file;
 }
 
-/// A linear layer with another layer's weight.
+/// A linear layer that shares another layer's weight.
 struct TiedImpl : torch::nn::Module {
   explicit TiedImpl(const at::Tensor& tied) : weight(register_parameter("weight", tied)) {
     bias = register_parameter("bias", at::zeros({tied.size(0)}));
@@ -96,7 +97,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// The model at O2: its parameters have 16 bits, its files 32.
+/// The model at O2: its parameters are 16-bit, its files FP32.
 template <class F>
 void with_model(const F& f) {
   at::manual_seed(7);

@@ -1,4 +1,4 @@
-// A model's weights in safetensors files: FP32 by name, back into any level, and into the masters (MODEL-08).
+// A model's weights in safetensors files: FP32 by name, loaded at any level and into the masters (MODEL-08).
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 
 #include <set>
@@ -29,7 +29,7 @@ std::map<std::string, torch::Tensor> tensors_of(const torch::nn::Module& module)
   return tensors;
 }
 
-TEST_F(Weights, AreWrittenInFloat32UnderTheModelsNamesAtEveryLevel) {
+TEST_F(Weights, AreSavedInFloat32UnderTheModelsNamesAtEveryLevel) {
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     SCOPED_TRACE(level);
     ConvNet model;
@@ -49,7 +49,7 @@ TEST_F(Weights, AreWrittenInFloat32UnderTheModelsNamesAtEveryLevel) {
   }
 }
 
-TEST_F(Weights, ComeBackIntoEveryLevelFromEveryLevel) {
+TEST_F(Weights, LoadAtEveryLevelFromEveryLevel) {
   for (const char* from : {"O0", "O2", "O3", "O5"}) {
     ConvNet source;
     torch::optim::SGD source_optimizer(source->parameters(), 0.1);
@@ -71,7 +71,7 @@ TEST_F(Weights, ComeBackIntoEveryLevelFromEveryLevel) {
   }
 }
 
-// Without this the next step would bring the weights from before the load back.
+// Otherwise the next step would restore the weights from before the load.
 TEST_F(Weights, LoadingUpdatesTheMasters) {
   ConvNet trained;
   for (auto& parameter : trained->parameters()) parameter.data().uniform_(-1, 1);
@@ -85,20 +85,20 @@ TEST_F(Weights, LoadingUpdatesTheMasters) {
   const auto masters = amp::master_params(opt);
   ASSERT_EQ(masters.size(), parameters.size());
   for (size_t i = 0; i < masters.size(); ++i) EXPECT_TRUE(masters[i].equal(parameters[i])) << i;
-  // The original shares the model's parameters: loading through it is the same.
+  // The original model shares the parameters, so loading through it is equivalent.
   for (const auto& master : masters) master.detach().zero_();
   amp::load_safetensors(path(), *model);
   for (size_t i = 0; i < masters.size(); ++i) EXPECT_TRUE(masters[i].equal(parameters[i])) << i;
 }
 
-TEST_F(Weights, ACheckpointIsNotTakenForWeights) {
+TEST_F(Weights, LoadingACheckpointAsWeightsIsAnError) {
   ConvNet model;
   auto net = amp::initialize(model, "O2", quiet());
   amp::save_checkpoint(path(), net);
   EXPECT_TRUE(contains(message_of([&] { amp::load_safetensors(path(), net); }), "Read it with amp::load_checkpoint"));
 }
 
-TEST_F(Weights, MastersAreWrittenOnRequest) {
+TEST_F(Weights, MastersAreSavedOnRequest) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
@@ -117,7 +117,7 @@ TEST_F(Weights, MastersAreWrittenOnRequest) {
   EXPECT_EQ(read_safetensors(path()).metadata.at("step"), "1");
 }
 
-TEST_F(Weights, EveryKindOfModelIsTaken) {
+TEST_F(Weights, EveryKindOfModelIsAccepted) {
   const auto module = std::make_shared<MlpImpl>();
   Mlp holder(module);
   std::set<std::string> files;
@@ -156,7 +156,7 @@ struct TiedImpl : torch::nn::Module {
   torch::nn::Linear head{nullptr}, again{nullptr};
 };
 
-TEST_F(Weights, TiedWeightsAreWrittenUnderEachNameAndStayTied) {
+TEST_F(Weights, TiedWeightsAreSavedUnderEachNameAndStayTied) {
   TiedImpl model;
   amp::save_safetensors(path(), model);
   const auto tensors = written();
@@ -169,7 +169,7 @@ TEST_F(Weights, TiedWeightsAreWrittenUnderEachNameAndStayTied) {
   EXPECT_TRUE(other.head->weight.is_same(other.embedding->weight));
 }
 
-TEST_F(Weights, OneNameOfATiedWeightIsEnough) {
+TEST_F(Weights, OneNameOfATiedWeightSuffices) {
   TiedImpl model;
   amp::save_safetensors(path(), model, amp::SaveSafetensorsOptions().tied_once(true));
   const auto tensors = written();
@@ -180,7 +180,7 @@ TEST_F(Weights, OneNameOfATiedWeightIsEnough) {
   EXPECT_TRUE(other.embedding->weight.equal(model.embedding->weight));
 }
 
-TEST_F(Weights, EveryTensorThatDoesNotFitIsNamedBeforeAnythingChanges) {
+TEST_F(Weights, MismatchedTensorsAreAnErrorThatNamesThemAllAndChangesNothing) {
   amp::detail::TensorFile file;
   file.tensors = {
       {"fc1.weight", torch::ones({10, 5})}, {"fc2.bias", torch::ones({3}, torch::kLong)}, {"fc3.bias", torch::ones(1)}};
@@ -200,8 +200,8 @@ TEST_F(Weights, EveryTensorThatDoesNotFitIsNamedBeforeAnythingChanges) {
             std::string::npos);
 }
 
-// What another program trained in 16 bits or in double is rounded or widened as needed.
-TEST_F(Weights, FilesOfOtherFloatingDtypesAreTaken) {
+// Weights that another program saved in 16 bits or in double are converted.
+TEST_F(Weights, FilesOfOtherFloatingDtypesAreAccepted) {
   Mlp model;
   for (const auto dtype : {torch::kHalf, torch::kBFloat16, torch::kDouble}) {
     amp::detail::TensorFile file;

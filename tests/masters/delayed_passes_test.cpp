@@ -1,5 +1,4 @@
-// What happens between passes with delay_unscale (SL-07, SL-09): whatever comes in between, no gradient gets lost, comes back
-// or changes its parameter.
+// Calls between passes with delay_unscale (SL-07, SL-09): no gradient is lost, used twice or given to another parameter.
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -9,7 +8,7 @@ namespace {
 
 using torch::Tensor;
 
-/// Two parameters of the model and one beside it, which stays in FP32: gradients are the factors that `pass` is given.
+/// A model with two parameters, and one FP32 parameter outside it. Their gradients are the factors that `pass` takes.
 struct TwoImpl : torch::nn::Module {
   TwoImpl() {
     a = register_parameter("a", torch::ones({2}));
@@ -38,7 +37,7 @@ class DelayedPasses : public AmpTest {
   Tensor native_ = torch::zeros({2}).requires_grad_();
 };
 
-TEST_F(DelayedPasses, ZeroGradWithoutMastersForgetsWhatTheFirstOnePutAside) {
+TEST_F(DelayedPasses, ZeroGradWithoutMastersDropsTheGradientsOfDelayedPasses) {
   for (const char* level : {"O0", "O1", "O3"}) {
     Two model;
     torch::optim::SGD optimizer(model->parameters(), 1.0);
@@ -54,9 +53,9 @@ TEST_F(DelayedPasses, ZeroGradWithoutMastersForgetsWhatTheFirstOnePutAside) {
   }
 }
 
-// Gradients clipped or averaged over processes in the last block are those of all passes, also after the scale has moved; a
-// block that an exception leaves takes its own back.
-TEST_F(DelayedPasses, Sl09TheLastBlockHasTheSumsOnceItsPassHasRun) {
+// In the last block the gradients are the sums over all passes, so that they can be clipped or averaged over processes, also
+// after the scale has changed. An exception in a block removes that block's gradients.
+TEST_F(DelayedPasses, Sl09TheLastBlockHoldsTheSumsAfterItsBackward) {
   for (const char* level : {"O0", "O1", "O2", "O3", "O5"}) {
     for (const double last_scale : {4.0, 8.0}) {
       Two model;
@@ -87,7 +86,7 @@ TEST_F(DelayedPasses, Sl09TheLastBlockHasTheSumsOnceItsPassHasRun) {
   }
 }
 
-TEST_F(DelayedPasses, Bwd03MasterParamsInBetweenLosesNoGradientOfTheFusedOrder) {
+TEST_F(DelayedPasses, Bwd03MasterParamsBetweenPassesLosesNoGradientOfFusedUnscale) {
   auto optimizer = fused_order();
   auto [net, opt] = amp::initialize(model_, optimizer, "O2", at_scale(4.0));
   pass(opt, 1.0);
@@ -99,7 +98,7 @@ TEST_F(DelayedPasses, Bwd03MasterParamsInBetweenLosesNoGradientOfTheFusedOrder) 
   EXPECT_EQ(masters[1].grad()[0].item<float>(), 6.0f);
 }
 
-TEST_F(DelayedPasses, Apg03ANewGroupInBetweenLeavesEveryParameterItsGradientInTheFusedOrder) {
+TEST_F(DelayedPasses, Apg03AddingAGroupBetweenPassesKeepsEveryGradientOfFusedUnscale) {
   auto optimizer = fused_order();
   auto [net, opt] = amp::initialize(model_, optimizer, "O2", at_scale(4.0));
   pass(opt, 1.0);
@@ -112,11 +111,11 @@ TEST_F(DelayedPasses, Apg03ANewGroupInBetweenLeavesEveryParameterItsGradientInTh
   EXPECT_FALSE(params[2].grad().defined()) << "the new one";
 }
 
-TEST_F(DelayedPasses, AStepInBetweenIsRefusedAndChangesNothing) {
+TEST_F(DelayedPasses, AStepBetweenPassesIsAnErrorAndChangesNothing) {
   auto optimizer = fused_order();
   auto [net, opt] = amp::initialize(model_, optimizer, "O2", at_scale(4.0));
   pass(opt, 1.0);
-  (void)amp::master_params(opt);  // this step goes on in Apex's order
+  (void)amp::master_params(opt);  // materialized unscale until the step
   pass(opt, 2.0, delayed());
   EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "still carries the loss scale"));
   pass(opt, 3.0);

@@ -1,5 +1,5 @@
-// Gradients that the program drops or zeroes in the model between a block and the step are dropped for the masters too: the
-// step is that of the same program without amp.
+// Gradients that the program drops or zeroes in the model between a block and the step are dropped for the masters too, as in
+// the same program without amp.
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -47,7 +47,7 @@ class DroppedGrads : public AmpTest, public ::testing::WithParamInterface<Master
   std::unique_ptr<torch::optim::Optimizer> opt;
 };
 
-TEST_P(DroppedGrads, OfALayerAreNotStepped) {
+TEST_P(DroppedGrads, ALayerWithoutGradientsIsNotStepped) {
   for (const auto& drop : drops()) {
     start();
     const auto fc1 = bytes_of(*net->fc1), fc2 = bytes_of(*net->fc2);
@@ -59,18 +59,18 @@ TEST_P(DroppedGrads, OfALayerAreNotStepped) {
   }
 }
 
-TEST_P(DroppedGrads, OfAnAbandonedBatchDoNotReachTheNext) {
+TEST_P(DroppedGrads, AnAbandonedBatchDoesNotReachTheNextStep) {
   start();
   const auto fc2 = bytes_of(*net->fc2);
   block(loss());
-  block(loss_of_fc1());  // after which the model has no gradient of fc2, but its master has
+  block(loss_of_fc1());  // afterwards fc2's master has a gradient, the model's parameter has none
   model->zero_grad();
   block(loss_of_fc1());
   opt->step();
   EXPECT_EQ(bytes_of(*net->fc2), fc2);
 }
 
-TEST_P(DroppedGrads, OfOnePassLeaveThoseOfAnotherWhereTheModelHasSomeLeft) {
+TEST_P(DroppedGrads, DroppingOneGradientKeepsThoseOfOtherPasses) {
   start();
   const auto fc2 = bytes_of(*net->fc2);
   block(loss());
@@ -80,8 +80,8 @@ TEST_P(DroppedGrads, OfOnePassLeaveThoseOfAnotherWhereTheModelHasSomeLeft) {
   EXPECT_NE(bytes_of(*net->fc2), fc2);
 }
 
-/// A pass may give zeros, which are the program's to look at.
-TEST_P(DroppedGrads, AreNotZerosThatTheProgramOnlyReads) {
+/// A pass may produce zeros, and the program may read them.
+TEST_P(DroppedGrads, ZeroGradientsThatAreOnlyReadAreKept) {
   start();
   const auto fc2 = bytes_of(*net->fc2);
   block(loss());
@@ -92,7 +92,7 @@ TEST_P(DroppedGrads, AreNotZerosThatTheProgramOnlyReads) {
   EXPECT_NE(bytes_of(*net->fc2), fc2);
 }
 
-TEST_P(DroppedGrads, DoNotCountInTheNormThatIsClipped) {
+TEST_P(DroppedGrads, AreNotPartOfTheClippedNorm) {
   start();
   block(loss());
   net->fc2->zero_grad();
@@ -103,8 +103,8 @@ TEST_P(DroppedGrads, DoNotCountInTheNormThatIsClipped) {
   EXPECT_NEAR(amp::clip_grad_norm_(*opt, 1e9), std::sqrt(squares), 1e-5 * std::sqrt(squares));
 }
 
-/// Zeros are gradients, by which momentum goes on; none are not.
-TEST_P(DroppedGrads, AreZerosOrNoneForMomentumAsWithoutAmp) {
+/// A gradient of zeros still applies momentum; an absent one does not.
+TEST_P(DroppedGrads, MomentumTreatsZeroAndAbsentGradientsAsWithoutAmp) {
   for (const bool set_to_none : {false, true}) {
     start();
     block(loss());
@@ -122,7 +122,7 @@ TEST_P(DroppedGrads, AreZerosOrNoneForMomentumAsWithoutAmp) {
   }
 }
 
-TEST_P(DroppedGrads, LeaveThoseThatTheProgramPutsIntoMasters) {
+TEST_P(DroppedGrads, GradientsThatTheProgramSetsInMastersAreKept) {
   start();
   block(loss());
   const auto masters = amp::master_params(*opt);

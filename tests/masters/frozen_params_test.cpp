@@ -1,4 +1,4 @@
-// Layers that are frozen in one run and trained in another: what torch::save wrote of an optimizer goes to its own parameters.
+// Layers that are frozen in one run and trained in another: a saved optimizer is loaded into the matching parameters.
 #include <apex_cpp/optimizers.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ class FrozenParams : public AmpTest, public ::testing::WithParamInterface<const 
 INSTANTIATE_TEST_SUITE_P(Levels, FrozenParams, ::testing::Values("O0", "O2", "O5"),
                          [](const auto& test) { return test.param; });
 
-TEST_P(FrozenParams, MastersOfAFileGoToTheirOwnParameters) {
+TEST_P(FrozenParams, MastersAreLoadedIntoTheMatchingParameters) {
   std::string model_file, optimizer_file;
   {
     Twins model;
@@ -53,8 +53,8 @@ TEST_P(FrozenParams, MastersOfAFileGoToTheirOwnParameters) {
   EXPECT_LE(moved.item<float>(), 0.0101) << "Adam moves by the learning rate at most, in its first step";
 }
 
-// The file has masters for `a` alone, since no pass has run with `b`.
-TEST_P(FrozenParams, AFileFromBetweenUnfreezingAndAPassIsRead) {
+// The file has masters only for `a`, since no pass has run with `b`.
+TEST_P(FrozenParams, AFileSavedBetweenUnfreezingAndTheNextPassLoads) {
   Twins model;
   model->train_only(model->a);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
@@ -80,7 +80,7 @@ class FrozenAtTheLoad : public FrozenParams {
     std::filesystem::remove(path_);
     FrozenParams::TearDown();
   }
-  /// Goes on with all layers, by `load(net, opt)` if there is one, and answers what it comes to.
+  /// Trains on with all layers, after `load(net, opt)` if given, and returns the result.
   template <class Load>
   std::string resumed(const Load& load) {
     amp::reset();
@@ -103,8 +103,8 @@ class FrozenAtTheLoad : public FrozenParams {
 INSTANTIATE_TEST_SUITE_P(Levels, FrozenAtTheLoad, ::testing::Values("O0", "O2", "O5"),
                          [](const auto& test) { return test.param; });
 
-// It was trained before it was frozen, and trains on later: from its master, not from 16 bits.
-TEST_P(FrozenAtTheLoad, ALayerHasItsMasterOfTheFile) {
+// The layer was trained before it was frozen. Later training continues from its master, not from its 16-bit weight.
+TEST_P(FrozenAtTheLoad, AFrozenLayersMasterIsLoaded) {
   Twins model;
   optimizers::FusedAdam optimizer(model->parameters(), 0.01);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
@@ -120,8 +120,8 @@ TEST_P(FrozenAtTheLoad, ALayerHasItsMasterOfTheFile) {
             expected);
 }
 
-// A step does not write into it: graphs that were made through it before go on.
-TEST_P(FrozenAtTheLoad, ALayerIsLeftAloneBySteps) {
+// Graphs recorded through the layer before the step stay valid.
+TEST_P(FrozenAtTheLoad, StepsDoNotWriteToAFrozenLayer) {
   Twins model;
   torch::optim::SGD optimizer(model->parameters(), 0.01);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
@@ -139,8 +139,8 @@ TEST_P(FrozenAtTheLoad, ALayerIsLeftAloneBySteps) {
   EXPECT_EQ(resumed->a->weight._version(), version);
 }
 
-// The file is from before `b` was trained; what the program writes into it counts.
-TEST_P(FrozenParams, AWrittenWeightStaysThatTheFileHasNoMasterFor) {
+// The file was saved before `b` was trained, so the weights that the program writes are used.
+TEST_P(FrozenParams, AWrittenWeightWithoutAMasterInTheFileIsKept) {
   Twins model;
   model->train_only(model->a);
   torch::optim::SGD optimizer(model->parameters(), 0.01);
@@ -155,8 +155,8 @@ TEST_P(FrozenParams, AWrittenWeightStaysThatTheFileHasNoMasterFor) {
   EXPECT_LT((model->b->weight.detach() - 0.5).abs().max().item<float>(), 0.1);
 }
 
-// exp_avg_sq is often too small for 16 bits; as 0 it would make of the first step one of the learning rate over eps.
-TEST_P(FrozenParams, MomentsThatTheyHaveStayFloat32) {
+// exp_avg_sq is often too small for 16 bits. Rounded to 0 it would make the first step as large as lr / eps.
+TEST_P(FrozenParams, ExistingMomentsStayFloat32) {
   Twins model;
   torch::optim::Adam optimizer(model->parameters(), 0.01);
   model->forward(features()).square().mean().backward();

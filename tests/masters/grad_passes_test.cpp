@@ -1,4 +1,4 @@
-// The way of gradients from passes to a step: every transition of its table, and what the gradients are after it.
+// The states of gradients between passes and a step: every transition of the table, and the gradients after it.
 #include <apex_cpp/amp/masters/grad_passes.h>
 
 #include "tests/amp/support.h"
@@ -14,7 +14,7 @@ class GradPassesTable : public AmpTest {
  protected:
   GradPassesTable() { table.add(half, master); }
 
-  /// What a backward pass at the scale 4 does to a parameter whose gradient is `grad`.
+  /// A backward pass with the loss scale 4: adds 4 * `grad` to the 16-bit parameter's gradient.
   void backward(float grad) {
     const Tensor made = torch::full({3}, 4 * grad, torch::kHalf);
     half.mutable_grad() = half.grad().defined() ? half.grad() + made : made;
@@ -60,7 +60,7 @@ class GradPassesTransition : public GradPassesTable, public ::testing::WithParam
   }
 };
 
-TEST_P(GradPassesTransition, IsAsTheTableSays) {
+TEST_P(GradPassesTransition, MatchesTheTable) {
   reach(GetParam().from);
   ASSERT_EQ(passes.state(), GetParam().from);
   apply(GetParam().by);
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         Transition{State::further, "forget", State::pass}, Transition{State::waiting, "forget", State::rest},
         Transition{State::collected, "forget", State::rest}));
 
-TEST_F(GradPassesTable, ApexsOrderAddsUpInTheMaster) {
+TEST_F(GradPassesTable, MaterializedUnscaleAccumulatesInTheMaster) {
   pass(1);
   pass(2);
   EXPECT_EQ(value_of(master.grad()), 3);
@@ -88,7 +88,7 @@ TEST_F(GradPassesTable, ApexsOrderAddsUpInTheMaster) {
   EXPECT_FALSE(master.grad().defined());
 }
 
-TEST_F(GradPassesTable, DelayedPassesAddUpInTheModelUntilTheLast) {
+TEST_F(GradPassesTable, DelayedPassesAccumulateInTheModelUntilTheLast) {
   delayed_pass(1);
   delayed_pass(2);
   EXPECT_EQ(value_of(half.grad()), 12);
@@ -97,7 +97,7 @@ TEST_F(GradPassesTable, DelayedPassesAddUpInTheModelUntilTheLast) {
   EXPECT_EQ(value_of(master.grad()), 7);
 }
 
-TEST_F(GradPassesTable, AnAbandonedFurtherPassLeavesWhatWaited) {
+TEST_F(GradPassesTable, AbandoningAPassKeepsDelayedGradients) {
   delayed_pass(1);
   passes.enter(false, scaler);
   backward(8);
@@ -107,7 +107,7 @@ TEST_F(GradPassesTable, AnAbandonedFurtherPassLeavesWhatWaited) {
   EXPECT_EQ(value_of(master.grad()), 3);
 }
 
-TEST_F(GradPassesTable, TheFusedOrderLeavesThemInTheModel) {
+TEST_F(GradPassesTable, FusedUnscaleLeavesGradientsInTheModel) {
   pass(1, /*fused=*/true);
   pass(2, /*fused=*/true);
   EXPECT_TRUE(passes.in_model());
@@ -115,7 +115,7 @@ TEST_F(GradPassesTable, TheFusedOrderLeavesThemInTheModel) {
   EXPECT_FALSE(master.grad().defined());
 }
 
-TEST_F(GradPassesTable, TheOrderOfTheFirstPassHoldsUntilTheStep) {
+TEST_F(GradPassesTable, TheUnscalePathOfTheFirstPassHoldsUntilTheStep) {
   pass(1, /*fused=*/true);
   pass(2, /*fused=*/false);
   EXPECT_EQ(value_of(half.grad()) * passes.grad_scale(), 3);
@@ -124,7 +124,7 @@ TEST_F(GradPassesTable, TheOrderOfTheFirstPassHoldsUntilTheStep) {
   EXPECT_EQ(value_of(master.grad()), 4);
 }
 
-TEST_F(GradPassesTable, WhatWasMaterializedStaysInApexsOrderUntilTheStep) {
+TEST_F(GradPassesTable, MaterializedGradientsStayMaterializedUntilTheStep) {
   pass(1, /*fused=*/true);
   passes.materialize();
   EXPECT_EQ(value_of(master.grad()), 1);
@@ -136,7 +136,7 @@ TEST_F(GradPassesTable, WhatWasMaterializedStaysInApexsOrderUntilTheStep) {
   EXPECT_TRUE(passes.in_model());
 }
 
-TEST_F(GradPassesTable, WhatWasForgottenInAPassDoesNotComeBack) {
+TEST_F(GradPassesTable, GradientsForgottenDuringAPassDoNotComeBack) {
   delayed_pass(1);
   passes.enter(false, scaler);
   passes.forget();

@@ -1,5 +1,5 @@
 #pragma once
-// The places in which gradients go to a step where there are masters.
+// Where gradients are at the step of an optimizer with masters.
 #include <apex_cpp/optimizers/fused_sgd.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -10,7 +10,7 @@
 namespace apex::test {
 
 enum class GradsIn { torch_optimizer, masters, model };
-/// With an opt level.
+/// Combined with an opt level.
 using MastersCase = std::tuple<const char*, GradsIn>;
 
 inline auto every_masters_case() {

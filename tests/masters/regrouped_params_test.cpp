@@ -1,5 +1,5 @@
-// Programs that write into an optimizer's groups: a parameter that is replaced, or whose group is erased, is forgotten; one
-// that comes back, or goes to another optimizer, is trained there with its master.
+// Programs that edit an optimizer's groups. A parameter that is replaced, or whose group is erased, is dropped. One that
+// returns, or moves to another optimizer, is trained there with its master.
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/optimizers.h>
 
@@ -48,7 +48,7 @@ class RegroupedParams : public AmpTest, public ::testing::WithParamInterface<con
     { amp::scale_loss(loss(), optimizers).backward(); }
     for (auto* optimizer : optimizers) optimizer->step();
   }
-  /// As Gaussian splatting does it: a new leaf in the model and in the group, with the state of the old one.
+  /// As in Gaussian splatting: a new leaf in the model and in the group, with the old one's state.
   void replace_weight() {
     torch::NoGradGuard no_grad;
     Tensor& place = opt().param_groups()[0].params()[0];
@@ -69,7 +69,7 @@ class RegroupedParams : public AmpTest, public ::testing::WithParamInterface<con
   std::vector<std::shared_ptr<torch::optim::SGD>> opts;
 };
 
-TEST_P(RegroupedParams, AReplacedTensorIsLetGoAndTheNewOneTrains) {
+TEST_P(RegroupedParams, AReplacedTensorIsReleasedAndTheNewOneTrains) {
   step({&opt()});
   for (int times = 0; times < 3; ++times) {
     const Tensor old_param = nets[0]->fc1->weight, old_stepped = opt().param_groups()[0].params()[0];
@@ -77,7 +77,7 @@ TEST_P(RegroupedParams, AReplacedTensorIsLetGoAndTheNewOneTrains) {
     replace_weight();
     const auto before = bytes_of(nets[0]->fc1->weight);
     step({&opt()});
-    // The layer goes on listing the parameter that it registered.
+    // The layer still lists the parameter that it registered.
     if (times > 0) {
       EXPECT_EQ(old_param.use_count(), is_one ? 2u : 1u);
     }
@@ -89,7 +89,7 @@ TEST_P(RegroupedParams, AReplacedTensorIsLetGoAndTheNewOneTrains) {
   }
 }
 
-TEST_P(RegroupedParams, AnErasedGroupsOverflowSkipsNoStep) {
+TEST_P(RegroupedParams, AnOverflowInAnErasedGroupSkipsNoStep) {
   step({&opt()});
   take_out_last_group();
   const auto fc1 = bytes_of(*nets[0]->fc1), fc2 = bytes_of(*nets[0]->fc2);
@@ -105,8 +105,8 @@ TEST_P(RegroupedParams, AnErasedGroupsOverflowSkipsNoStep) {
   EXPECT_EQ(bytes_of(*nets[0]->fc2), fc2);
 }
 
-/// By the model's parameters, and as the group has them: masters where there are any.
-TEST_P(RegroupedParams, AGroupThatMovesToAnotherOptimizerIsTrainedThere) {
+/// The group as the model's parameters, and as its tensors in the optimizer: masters if there are any.
+TEST_P(RegroupedParams, AGroupMovedToAnotherOptimizerIsTrainedThere) {
   for (const bool as_in_group : {false, true}) {
     for (const int in_block : {0, 1, 2}) {
       AmpTest::TearDown();
@@ -127,7 +127,7 @@ TEST_P(RegroupedParams, AGroupThatMovesToAnotherOptimizerIsTrainedThere) {
   }
 }
 
-TEST_P(RegroupedParams, AGroupThatComesBackGoesOnWithItsState) {
+TEST_P(RegroupedParams, AGroupThatReturnsKeepsItsState) {
   for (const bool as_in_group : {false, true}) {
     AmpTest::TearDown();
     SetUp();
@@ -150,7 +150,7 @@ TEST_P(RegroupedParams, AGroupThatComesBackGoesOnWithItsState) {
   }
 }
 
-TEST_P(RegroupedParams, AMasterThatComesBackHasWhatWasWrittenIntoTheModel) {
+TEST_P(RegroupedParams, AMasterThatReturnsTakesWritesToTheModel) {
   step({&opt()});
   const auto group = take_out_last_group();
   step({&opt()});
@@ -165,7 +165,7 @@ TEST_P(RegroupedParams, AMasterThatComesBackHasWhatWasWrittenIntoTheModel) {
   EXPECT_TRUE(torch::equal(nets[0]->fc2->bias.to(torch::kFloat), torch::full({3}, 3.0f)));
 }
 
-TEST_P(RegroupedParams, AGroupThatIsErasedWhileItsGradientsAreScaledGetsThemUnscaled) {
+TEST_P(RegroupedParams, ErasingAGroupInsideABlockStillUnscalesItsGradients) {
   for (const bool delayed : {false, true}) {
     AmpTest::TearDown();
     SetUp();
@@ -185,7 +185,7 @@ TEST_P(RegroupedParams, AGroupThatIsErasedWhileItsGradientsAreScaledGetsThemUnsc
   }
 }
 
-TEST_P(RegroupedParams, AMasterInTwoOptimizersIsRefused) {
+TEST_P(RegroupedParams, AMasterInTwoOptimizersIsAnError) {
   step({&opt()});
   opt2().param_groups()[0].params().push_back(opt().param_groups()[1].params()[0]);
   const auto error = message_of([&] { step({&opt2()}); });
@@ -195,8 +195,8 @@ TEST_P(RegroupedParams, AMasterInTwoOptimizersIsRefused) {
   }
 }
 
-/// Gradients of another optimizer's block are an error for those that are still there only.
-TEST_P(RegroupedParams, AStrayGradientGoesWithItsParameter) {
+/// Gradients of another optimizer's block are an error only for parameters that are still in a group.
+TEST_P(RegroupedParams, TheUnclaimedGradientOfARemovedParameterIsNoError) {
   step({&opt()});
   step({&opt2(), &opt()});
   { amp::scale_loss(loss(), opt2()).backward(); }
@@ -213,7 +213,7 @@ std::vector<Tensor> copies_of(const std::vector<Tensor>& tensors) {
   return copies;
 }
 
-/// A fused optimizer writes the model's parameters itself, and finds them by group and position.
+/// A fused optimizer writes the model's parameters itself. It finds them by group and position.
 class RegroupedFusedParams : public AmpTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(RegroupedFusedParams, FollowTheirMasters) {
@@ -247,7 +247,7 @@ TEST_P(RegroupedFusedParams, FollowTheirMasters) {
 }
 INSTANTIATE_TEST_SUITE_P(Orders, RegroupedFusedParams, ::testing::Bool());
 
-TEST(ParamGroupsSnapshot, TellAnyOtherTensorPlaceOrSize) {
+TEST(SeenGroups, DetectsAnyChangeOfTensorPositionOrSize) {
   const Tensor a = torch::ones({1}), b = torch::ones({1});
   std::vector<ParamGroup> groups{ParamGroup({a, b}), ParamGroup(std::vector<Tensor>{})};
   const amp::detail::ParamGroupsSnapshot seen(groups);

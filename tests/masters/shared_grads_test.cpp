@@ -1,5 +1,5 @@
-// Gradients that share memory: autograd hands one buffer to both sides of a sum of views. What works on gradients in place has
-// to reach each of them once, as in a program whose gradients are copies. All of it is compared with that program, bit for bit.
+// Gradients that share memory: autograd gives both sides of a sum of views one buffer. In-place work on gradients must change
+// it once. Results are compared bit for bit with a program whose gradients are copies.
 #include <apex_cpp/contrib.h>
 #include <apex_cpp/fp16_utils.h>
 #include <apex_cpp/optimizers.h>
@@ -36,7 +36,7 @@ Summed same_summed() {
   return Summed();
 }
 
-/// What `run` returns, which the copying of gradients must not change.
+/// Runs `run` with and without copied gradients and expects the same result.
 void expect_same(const std::function<std::string(bool copies)>& run) {
   const auto want = run(true);
   EXPECT_EQ(run(false), want);
@@ -44,9 +44,9 @@ void expect_same(const std::function<std::string(bool copies)>& run) {
 
 class SharedGrads : public AtEveryLevel {
  protected:
-  /// Low enough that no gradient overflows by itself.
+  /// Low enough that no gradient overflows.
   static amp::InitializeOptions options(const char* scale) { return quiet().loss_scale(scale).max_loss_scale(128.0); }
-  /// Three steps at each kind of loss scale; `passes` makes the gradients of one.
+  /// Three steps with each kind of loss scale; `passes` makes the gradients of one step.
   template <class Optimizer, class Passes>
   void expect_trained_as_with_copies(const Optimizer& make_optimizer, const Passes& passes) {
     for (const char* scale : {"1", "dynamic"}) {
@@ -77,7 +77,7 @@ torch::optim::SGD sgd_over(const torch::nn::Module& model) {
   return torch::optim::SGD(model.parameters(), torch::optim::SGDOptions(0.1).momentum(0.5));
 }
 
-TEST(SharedGradsOfTorch, AreWhatAutogradMakesOfASumOfViews) {
+TEST(SharedGradsOfTorch, AutogradMakesThemForASumOfViews) {
   Summed model = same_summed();
   model->forward(features()).sum().backward();
   EXPECT_TRUE(model->flat.grad().is_alias_of(model->wide.grad()));
@@ -89,7 +89,7 @@ TEST(SharedGradsOfTorch, AreWhatAutogradMakesOfASumOfViews) {
 
 TEST_P(SharedGrads, AreUnscaledOnce) { expect_trained_as_with_copies(sgd_over, one_pass); }
 
-TEST_P(SharedGrads, AreUnscaledOnceInTheFusedOrder) {
+TEST_P(SharedGrads, AreUnscaledOnceByFusedUnscale) {
   const auto fused = [](const torch::nn::Module& model) {
     return optimizers::FusedSGD(model.parameters(), optimizers::FusedSGDOptions(0.1).materialize_master_grads(false));
   };
@@ -100,7 +100,7 @@ TEST_P(SharedGrads, AreUnscaledOnceInTheFusedOrder) {
   });
 }
 
-TEST_P(SharedGrads, AddUpOverPasses) {
+TEST_P(SharedGrads, AccumulateOverPasses) {
   expect_trained_as_with_copies(sgd_over, [](auto& net, auto& opt) {
     one_pass(net, opt);
     one_pass(net, opt);
@@ -114,7 +114,7 @@ TEST_P(SharedGrads, AddUpOverPasses) {
   });
 }
 
-TEST_P(SharedGrads, OfTwoOptimizersOfABlockAreUnscaledOnce) {
+TEST_P(SharedGrads, BetweenTwoOptimizersAreUnscaledOnce) {
   expect_same([&](bool copies) {
     amp::reset();
     Summed model = same_summed();
@@ -149,7 +149,7 @@ TEST_P(SharedGrads, AreClippedOnce) {
   }
 }
 
-TEST_P(SharedGrads, AreAdaptedOnceByLarc) {
+TEST_P(SharedGrads, AreScaledOnceByLarc) {
   expect_trained_as_with_copies(
       [](const torch::nn::Module& model) {
         auto sgd = sgd_over(model);
@@ -158,7 +158,7 @@ TEST_P(SharedGrads, AreAdaptedOnceByLarc) {
       one_pass);
 }
 
-TEST_P(SharedGrads, AreSteppedByTheFusedOptimizers) {
+TEST_P(SharedGrads, AreSteppedOnceByFusedOptimizers) {
   using torch::nn::Module;
   const auto lamb = [](const Module& model) {
     return optimizers::FusedLAMB(model.parameters(), optimizers::FusedLAMBOptions(0.01).eps(kEps));
@@ -212,8 +212,8 @@ TEST(SharedGradsWithoutAmp, AreUnscaledOnceByAnFp16Optimizer) {
   });
 }
 
-/// A gradient that somebody holds is worked on in place, as long as no other one has its memory.
-TEST(SharedGradsWithoutAmp, OneThatIsOnlyHeldIsNotCopied) {
+/// A gradient that the program also holds is changed in place, unless another gradient shares its memory.
+TEST(SharedGradsWithoutAmp, AHeldGradientIsNotCopied) {
   Summed model = same_summed();
   model->copy_gradients();
   model->forward(features()).square().mean().backward();

@@ -1,5 +1,5 @@
-// Weights that a program writes into the model reach the FP32 masters before these are read, so that the next step does not
-// undo them; elements that were not written keep their precision.
+// Weights that a program writes into the model reach the FP32 masters before the masters are read, so the next step keeps
+// them. Unwritten elements keep their FP32 precision.
 #include <apex_cpp/amp/masters/master_table.h>
 #include <apex_cpp/optimizers.h>
 #include <c10/core/InferenceMode.h>
@@ -41,11 +41,11 @@ class WrittenWeights : public AmpTest, public ::testing::WithParamInterface<Writ
     { amp::scale_loss(net->forward(features()).square().sum() * factor, opt).backward(); }
     opt->step();
   }
-  /// A step by gradients of 0, which leaves masters as they are and writes them to the model.
+  /// A step with zero gradients: keeps the masters and writes them to the model.
   void step_by_zero() { train(0); }
   Tensor master() { return opt->param_groups()[0].params()[0].detach().clone(); }
   Tensor& weight() { return model->fc1->weight; }
-  /// Steps for which the weights are others than the model's own until the gradients are there. `read` is called meanwhile.
+  /// Steps during which the weights are replaced until the gradients are there. `read` is called in between.
   std::string steps_with_replaced_weights(const std::function<void()>& read) {
     begin();
     for (int i = 0; i < 4; ++i) {
@@ -72,8 +72,7 @@ class WrittenWeights : public AmpTest, public ::testing::WithParamInterface<Writ
     const auto params = model->parameters();
     for (size_t i = 0; i < own.size(); ++i) Tensor(params[i]).copy_(own[i]);
   }
-  /// After `write`, which changes the first weight of the model, a step keeps it, and masters of other elements keep their
-  /// bits.
+  /// After `write` changes the model's first weight, a step keeps the change, and masters of other elements keep their bits.
   template <class Write>
   void expect_kept(Write&& write) {
     const Tensor before = weight().detach().clone(), master_before = master();
@@ -94,7 +93,7 @@ class WrittenWeights : public AmpTest, public ::testing::WithParamInterface<Writ
   std::unique_ptr<torch::optim::Optimizer> opt;
 };
 
-TEST_P(WrittenWeights, OfEveryKindAreKept) {
+TEST_P(WrittenWeights, EveryKindOfWriteIsKept) {
   expect_kept([](Tensor& w) { w.clamp_(-0.1, 0.1); });
   train();
   expect_kept([](Tensor& w) { w[0].copy_(torch::ones({w.size(1)})); });
@@ -106,7 +105,7 @@ TEST_P(WrittenWeights, OfEveryKindAreKept) {
   expect_kept([](Tensor& w) { w.set_data(w.detach() * 2); });
 }
 
-TEST_P(WrittenWeights, AreInMasterParamsAndInWhatIsSaved) {
+TEST_P(WrittenWeights, ReachMasterParamsAndSavedFiles) {
   const auto fill = [&](float value) {
     const torch::NoGradGuard no_grad;
     weight().fill_(value);
@@ -121,20 +120,20 @@ TEST_P(WrittenWeights, AreInMasterParamsAndInWhatIsSaved) {
   EXPECT_TRUE((weight() == 0.5).all().item<bool>()) << "masters that are loaded count for more than the weights of before";
 }
 
-TEST_P(WrittenWeights, ThroughDataAreSeenWhenTold) {
+TEST_P(WrittenWeights, WritesThroughDataAreSeenAfterClearCastCache) {
   expect_kept([](Tensor& w) {
     w.data().clamp_(-0.1, 0.1);
     amp::clear_cast_cache();
   });
 }
 
-TEST_P(WrittenWeights, ThroughDataShowInASampleOnACpu) {
+TEST_P(WrittenWeights, WritesThroughDataAreDetectedBySamplingOnTheCpu) {
   expect_kept([](Tensor& w) { w.data().clamp_(-0.1, 0.1); });
   train();
   expect_kept([](Tensor& w) { w.data().copy_(w * 0.75); });
 }
 
-TEST_P(WrittenWeights, AreNotTakenFromAModelWhoseMastersWereWritten) {
+TEST_P(WrittenWeights, WritesToMastersAreNotOverwritten) {
   for (const Tensor& each : amp::master_params(*opt)) each.data().clamp_(-0.1, 0.1);
   const auto written = bytes_of(master());
   step_by_zero();
@@ -142,7 +141,7 @@ TEST_P(WrittenWeights, AreNotTakenFromAModelWhoseMastersWereWritten) {
   EXPECT_LE(weight().abs().max().item<float>(), 0.1001f) << "0.1 in BF16 is 0.10009765625";
 }
 
-TEST_P(WrittenWeights, ThatArePutBackAfterAReadLeaveNoTrace) {
+TEST_P(WrittenWeights, WeightsRestoredAfterAReadLeaveNoTrace) {
   const Scratch folder;
   const std::string expected = steps_with_replaced_weights([] {});
   const std::vector<std::pair<const char*, std::function<void()>>> reads = {
@@ -161,7 +160,7 @@ TEST_P(WrittenWeights, ThatArePutBackAfterAReadLeaveNoTrace) {
   for (const auto& [name, read] : reads) EXPECT_EQ(steps_with_replaced_weights(read), expected) << name;
 }
 
-TEST_P(WrittenWeights, ThatArePutBackInAnyWayLeaveNoTrace) {
+TEST_P(WrittenWeights, WeightsRestoredInAnyWayLeaveNoTrace) {
   const auto masters = bytes_of(*opt);
   const std::vector<std::function<void(Tensor&, const Tensor&)>> writes = {
       [](Tensor& w, const Tensor& value) { w.set_data(value.clone()); },
@@ -182,7 +181,7 @@ TEST_P(WrittenWeights, ThatArePutBackInAnyWayLeaveNoTrace) {
   }
 }
 
-TEST_P(WrittenWeights, ThatArePutBackInPartKeepTheOthers) {
+TEST_P(WrittenWeights, PartlyRestoredWeightsKeepTheOtherElements) {
   const Tensor before = master();
   const auto own = replace(3);
   amp::master_params(*opt);
@@ -196,7 +195,7 @@ TEST_P(WrittenWeights, ThatArePutBackInPartKeepTheOthers) {
   EXPECT_EQ(bytes_of(master()[1]), bytes_of(replaced[1]));
 }
 
-TEST_P(WrittenWeights, CountNoMoreOnceMastersAreLoadedOrWritten) {
+TEST_P(WrittenWeights, LoadingOrWritingMastersReplacesEarlierWrites) {
   const auto file = saved(*opt), weights = saved(net);
   const Tensor loaded = master();
   train();
@@ -221,7 +220,7 @@ TEST_P(WrittenWeights, CountNoMoreOnceMastersAreLoadedOrWritten) {
   EXPECT_EQ(bytes_of(master()), bytes_of(loaded * 1.001));
 }
 
-TEST(WrittenValues, KeepThoseOfBeforeFromAReadToTheNextStepAlone) {
+TEST(WrittenValues, KeepsEarlierValuesOnlyFromAReadToTheNextStep) {
   amp::detail::TrainedParam trained;
   trained.param = torch::ones({4}, torch::kHalf);
   trained.master = torch::full({4}, 1.0001);
@@ -236,7 +235,7 @@ TEST(WrittenValues, KeepThoseOfBeforeFromAReadToTheNextStepAlone) {
   EXPECT_FALSE(trained.before.defined());
 }
 
-TEST_P(WrittenWeights, StayThroughASkippedStep) {
+TEST_P(WrittenWeights, SurviveASkippedStep) {
   const auto masters_before = bytes_of(*opt);
   {
     const torch::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// A plugin that trains with a copy of the library of its own.
+// A plugin that trains with its own copy of the library.
 #include <apex_cpp/amp.h>
 
 #include <torch/nn/modules/linear.h>
@@ -6,7 +6,7 @@
 
 #include <string>
 
-/// What it is told when it tries.
+/// The error when it tries.
 extern "C" const char* initialize_in_plugin() {
   static std::string told;
   torch::nn::Linear model(2, 2);

@@ -1,5 +1,5 @@
 #pragma once
-// The checkpoints in tests/checkpoint/corpus: how they were made, and what they must load as.
+// The checkpoints in tests/checkpoint/corpus: how they were made, and the state that they must load.
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +27,7 @@ class CorpusRun {
   std::vector<std::string> names_;
 };
 
-/// What is known of one file.
+/// The expectations for one file.
 struct CorpusEntry {
   std::string file, optimizers, level, checksum;
   std::vector<double> losses;  // of the steps after it

@@ -1,4 +1,4 @@
-// Checkpoints that released versions wrote go on loading, to the bit.
+// Checkpoints of released versions still load, bit for bit.
 #include "tests/checkpoint/resume/corpus.h"
 
 #include "tests/amp/support.h"
@@ -8,7 +8,7 @@ namespace {
 
 class Corpus : public AmpTest, public ::testing::WithParamInterface<CorpusEntry> {};
 
-TEST_P(Corpus, LoadsAndTrainsOnAsItDidWhereItWasSaved) {
+TEST_P(Corpus, LoadsAndContinuesAsInTheOriginalRun) {
   const auto& entry = GetParam();
   ASSERT_GE(entry.losses.size(), 3u);
   CorpusRun run(entry.optimizers, entry.level, /*seed=*/8);
@@ -21,7 +21,7 @@ TEST_P(Corpus, LoadsAndTrainsOnAsItDidWhereItWasSaved) {
   EXPECT_EQ(loaded.metadata.at("optimizers").to_string(), entry.optimizers);
   const auto losses = run.run(3, 6);
   ASSERT_EQ(losses.size(), entry.losses.size());
-  // Other processors add in other orders.
+  // Other processors sum in other orders.
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], entry.losses[i], 2e-2 * std::abs(entry.losses[i])) << i;
 }
 INSTANTIATE_TEST_SUITE_P(Files, Corpus, ::testing::ValuesIn(read_corpus(CORPUS_FOLDER)),
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Corpus, ::testing::ValuesIn(read_corpus(CORPUS_F
                            return name;
                          });
 
-TEST(CorpusFolder, IsThere) { EXPECT_GE(read_corpus(CORPUS_FOLDER).size(), 10u); }
+TEST(CorpusFolder, HasTheCheckpoints) { EXPECT_GE(read_corpus(CORPUS_FOLDER).size(), 10u); }
 
 }  // namespace
 }  // namespace apex::test

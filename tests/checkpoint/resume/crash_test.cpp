@@ -1,4 +1,4 @@
-// A checkpoint that is interrupted: the file holds the old state or the new one, whatever happens, and when.
+// Saving a checkpoint is interrupted: the file holds the old state or the new one.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,10 +26,10 @@ class Crash : public AmpTest {
   }
   void save() const {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
-    generator.set_state(new_random_);  // readers have moved it
+    generator.set_state(new_random_);  // loading advances it
     run_.save(file_, {{"step", 4}});
   }
-  /// The step that the file was saved at: it must load, whole.
+  /// The step at which the file was saved; the file must load.
   int64_t step_in_file() {
     Training reader("FusedAdam", "O2", 9);
     const auto loaded = reader.load(file_);
@@ -46,19 +46,19 @@ class Crash : public AmpTest {
   uint64_t new_size_ = 0;
 };
 
-TEST_F(Crash, KilledAtEverySystemCall) {
+TEST_F(Crash, AProcessKilledAtAnySystemCallKeepsACompleteFile) {
   int with_old = 0, with_new = 0;
   const int calls = kill_at_every_call([&] { save(); }, [&] { ++(step_in_file() == 2 ? with_old : with_new); });
   EXPECT_GT(with_old, 5);
   EXPECT_GE(with_new, 2) << "killed after the rename, and not at all";
   EXPECT_EQ(with_old + with_new, calls + 1);
-  save();  // what killed processes left beside the file is in nobody's way
+  save();  // files left by killed processes do not get in the way
   EXPECT_EQ(step_in_file(), 4);
   std::cout << "killed at " << calls << " system calls; the old file was there " << with_old << " times, the new one "
             << with_new << " times\n";
 }
 
-TEST_F(Crash, EverySystemCallFails) {
+TEST_F(Crash, AFailureOfAnySystemCallKeepsACompleteFile) {
   for (int error : {ENOSPC, EIO}) {
     const int calls = fail_at_every_call(
         folder_.path(), error, [&] { save(); }, [&] { step_in_file(); });
@@ -66,7 +66,7 @@ TEST_F(Crash, EverySystemCallFails) {
   }
 }
 
-/// How a child that saves under a limit on file sizes ends: 0 saved, 1 refused.
+/// The exit code of a child that saves under a file size limit: 0 saved, 1 refused.
 int save_with_limit(const std::function<void()>& save, uint64_t bytes) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -79,7 +79,7 @@ int save_with_limit(const std::function<void()>& save, uint64_t bytes) {
   return WEXITSTATUS(status);
 }
 
-TEST_F(Crash, AFullDiskLeavesTheOldFileAndNothingElse) {
+TEST_F(Crash, AFullDiskKeepsOnlyTheOldFile) {
   const auto entries = entries_of(folder_.path());
   for (uint64_t limit = 0; limit < new_size_; limit += new_size_ / 23) {
     EXPECT_EQ(save_with_limit([&] { save(); }, limit), 1) << limit;

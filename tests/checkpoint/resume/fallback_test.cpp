@@ -1,4 +1,5 @@
-// Training that diverges goes back to its last checkpoint and on at the level above, as if it had never been elsewhere.
+// Training that diverges returns to its last checkpoint and continues at the level above, as if the failed steps had not
+// happened.
 #include <apex_cpp/amp/level_fallback.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int kSteps = 24, kFault = 6, kEvery = 4, kPatience = 12;
 
-/// What happens to the training at one level, from step kFault on.
+/// How training at one level fails from step kFault on.
 enum class Collapse { nan_weight, inf_weight, inf_gradients, tiny_scale };
 
 void spoil(Training& training, Collapse collapse) {
@@ -32,12 +33,12 @@ std::string name_of(Collapse collapse) {
 }
 
 amp::DivergenceOptions patience_for(Collapse collapse) {
-  // Only the loss scale tells of what goes on for longer than patience.
+  // Only the loss scale reveals a failure that lasts longer than the patience.
   return collapse == Collapse::tiny_scale ? amp::DivergenceOptions().patience(1000).lowest_loss_scale(1024)
                                           : amp::DivergenceOptions().patience(kPatience);
 }
 
-/// A run with its checkpoint, which collapses at some levels.
+/// A run with its checkpoint that fails at some levels.
 class FallbackRun {
  public:
   FallbackRun(std::vector<std::string> bad_levels, Collapse collapse)
@@ -51,7 +52,7 @@ class FallbackRun {
     } while (fallback.climb());
   }
 
-  /// What the same steps make of a run that only ever loaded the checkpoint.
+  /// The result of the same steps in a run that only loaded the checkpoint.
   std::string expected() {
     Training training(kOptimizer, fallback.level().name());
     const auto step = training.load(path_).metadata.at("step").to_int();
@@ -91,7 +92,7 @@ class FallbackRun {
       if (bad && !spoilt && step >= kFault) spoil(training, collapse_), spoilt = true;
       training.run(step, step + 1);
       fallback.update(++step, training.losses.back(), amp::step_result(*training.optimizer));
-      // The last one of a bad level stays, for the run to be compared with.
+      // The last checkpoint of a failed level is kept for the comparison.
       if (bad && step % kEvery == 0 && fallback.is_good(training.net, training.optimizer)) save(training, step);
     }
     if (!fallback.diverged()) result = result_of(training);
@@ -108,9 +109,9 @@ class FallbackRun {
   int saved_step = -1;
 };
 
-struct Grid : AmpTest, ::testing::WithParamInterface<std::tuple<const char*, Collapse>> {};
+struct EveryCollapse : AmpTest, ::testing::WithParamInterface<std::tuple<const char*, Collapse>> {};
 
-TEST_P(Grid, GoesOnAboveAsIfItHadNeverBeenElsewhere) {
+TEST_P(EveryCollapse, ContinuesAtTheLevelAboveAsFromTheCheckpointAlone) {
   const auto& [level, collapse] = GetParam();
   FallbackRun run({level}, collapse);
   run.train();
@@ -120,7 +121,7 @@ TEST_P(Grid, GoesOnAboveAsIfItHadNeverBeenElsewhere) {
   EXPECT_EQ(run.result, run.expected());
 }
 
-TEST_P(Grid, ClimbsAsFarAsItTakes) {
+TEST_P(EveryCollapse, ClimbsAsManyLevelsAsNeeded) {
   const auto& [level, collapse] = GetParam();
   std::vector<std::string> bad{level};
   for (const auto& above : amp::levels_above(level))
@@ -132,30 +133,30 @@ TEST_P(Grid, ClimbsAsFarAsItTakes) {
   EXPECT_EQ(run.result, run.expected());
 }
 
-std::string name_of_case(const ::testing::TestParamInfo<Grid::ParamType>& info) {
+std::string name_of_case(const ::testing::TestParamInfo<EveryCollapse::ParamType>& info) {
   return std::string(std::get<0>(info.param)) + "_" + name_of(std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Grid,
+INSTANTIATE_TEST_SUITE_P(Levels, EveryCollapse,
                          ::testing::Combine(::testing::Values("O1", "O2", "O3", "O4", "O5"),
                                             ::testing::Values(Collapse::nan_weight, Collapse::inf_weight,
                                                               Collapse::inf_gradients)),
                          name_of_case);
-// The other levels' loss scales are static.
-INSTANTIATE_TEST_SUITE_P(DynamicScales, Grid,
+// Other levels have static loss scales.
+INSTANTIATE_TEST_SUITE_P(DynamicScales, EveryCollapse,
                          ::testing::Combine(::testing::Values("O1", "O2"), ::testing::Values(Collapse::tiny_scale)),
                          name_of_case);
 
 struct Fallback : AmpTest {};
 
-TEST_F(Fallback, EndsWhereNoLevelIsAbove) {
+TEST_F(Fallback, EndsAtTheHighestLevel) {
   FallbackRun run({"O0"}, Collapse::nan_weight);
   run.train();
   EXPECT_TRUE(run.fallback.diverged());
   EXPECT_TRUE(run.fallback.climbs().empty());
 }
 
-// All 32 bits: what a weight is at the level above is its master from before.
+// At the level above, a weight is its former master with all 32 bits.
 TEST_F(Fallback, MastersBecomeWeightsBitwise) {
   const Folder folder;
   std::vector<torch::Tensor> masters;
@@ -174,7 +175,7 @@ TEST_F(Fallback, MastersBecomeWeightsBitwise) {
   }
 }
 
-TEST_F(Fallback, KeepsNoCheckpointOfSpoiltState) {
+TEST_F(Fallback, RejectsACheckpointOfNonFiniteState) {
   const auto reason_after = [](const std::function<void(Training&)>& spoils) {
     Training training("AdamW", "O3");
     training.run(0, 2);
@@ -197,8 +198,8 @@ TEST_F(Fallback, KeepsNoCheckpointOfSpoiltState) {
             "the state of an optimizer holds Inf or NaN after step 2");
 }
 
-// Some state is in lists.
-TEST_F(Fallback, KeepsNoCheckpointOfSpoiltDirectionsOfLbfgs) {
+// LBFGS keeps some state in lists.
+TEST_F(Fallback, RejectsACheckpointOfNonFiniteLbfgsDirections) {
   Training training("LBFGS", "O1");
   training.run(0, 3);
   amp::LevelFallback fallback("O1");
@@ -210,8 +211,8 @@ TEST_F(Fallback, KeepsNoCheckpointOfSpoiltDirectionsOfLbfgs) {
   EXPECT_EQ(fallback.reason(), "the state of an optimizer holds Inf or NaN after step 0");
 }
 
-// A mask, which nothing trains.
-TEST_F(Fallback, KeepsACheckpointWithInfInAFrozenParameter) {
+// For example a mask, which is not trained.
+TEST_F(Fallback, AcceptsACheckpointWithInfInAFrozenParameter) {
   Training training("AdamW", "O2");
   amp::LevelFallback fallback("O2");
   const torch::NoGradGuard no_grad;
@@ -222,7 +223,7 @@ TEST_F(Fallback, KeepsACheckpointWithInfInAFrozenParameter) {
   EXPECT_FALSE(fallback.is_good(training.net, training.optimizer));
 }
 
-TEST_F(Fallback, ClimbsWhereTheProgramGivesUp) {
+TEST_F(Fallback, ClimbsWhenTheProgramGivesUp) {
   amp::LevelFallback fallback("O1");
   EXPECT_THROW(fallback.give_up(""), c10::ValueError);
   fallback.give_up("accuracy fell");
@@ -232,7 +233,7 @@ TEST_F(Fallback, ClimbsWhereTheProgramGivesUp) {
   EXPECT_EQ(fallback.climbs()[0].reason, "accuracy fell");
 }
 
-TEST_F(Fallback, TakesItsLevelsFromTheProgramToo) {
+TEST_F(Fallback, AcceptsTheProgramsOwnLevels) {
   const auto own = amp::OptLevel::from_yaml_string("{opt_level: O2, cast_model_outputs: float32}");
   amp::LevelFallback fallback("O2", {own});
   EXPECT_FALSE(fallback.climb()) << "nothing has diverged";
@@ -244,7 +245,7 @@ TEST_F(Fallback, TakesItsLevelsFromTheProgramToo) {
   EXPECT_FALSE(fallback.diverged());
 }
 
-// ---- what counts as diverged ----
+// ---- when training counts as diverged ----
 
 amp::StepResult skipped_at(double loss_scale) {
   amp::StepResult result;
@@ -253,14 +254,14 @@ amp::StepResult skipped_at(double loss_scale) {
   return result;
 }
 
-TEST(Divergence, IsANonFiniteLossThatWasNotSkipped) {
+TEST(Divergence, ANonFiniteLossWithoutASkippedStep) {
   amp::DivergenceDetector detector;
   EXPECT_FALSE(detector.update(6, kInf, skipped_at(65536)));
   EXPECT_TRUE(detector.update(7, kInf, {}));
   EXPECT_EQ(detector.reason(), "the loss became inf at step 7");
 }
 
-TEST(Divergence, IsOverflowStepAfterStep) {
+TEST(Divergence, ManyOverflowsInARow) {
   amp::DivergenceDetector detector;
   for (int i = 1; i < 50; ++i) EXPECT_FALSE(detector.update(i, 1.0, skipped_at(65536)));
   EXPECT_FALSE(detector.update(50, 1.0, {}));
@@ -269,7 +270,7 @@ TEST(Divergence, IsOverflowStepAfterStep) {
   EXPECT_EQ(detector.reason(), "50 steps in a row overflowed up to step 100");
 }
 
-TEST(Divergence, IsOverflowAtHardlyAnyLossScale) {
+TEST(Divergence, OverflowAtATinyLossScale) {
   amp::DivergenceDetector detector;
   EXPECT_FALSE(detector.update(1, 1.0, skipped_at(2e-4)));
   EXPECT_FALSE(detector.update(2, 1.0, {}));

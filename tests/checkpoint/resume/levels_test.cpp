@@ -1,4 +1,4 @@
-// A checkpoint of one level loaded at another: what can be carried over is, and the notes say what cannot.
+// A checkpoint of one level loaded at another: everything that fits is loaded, and the notes list the rest.
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -29,7 +29,7 @@ class AcrossLevels : public AmpTest {
   Folder folder_;
 };
 
-TEST_F(AcrossLevels, O2ToO0MakesTheMastersTheParametersWithAllTheirBits) {
+TEST_F(AcrossLevels, O2ToO0LoadsTheMastersIntoTheParametersBitForBit) {
   for (const char* to : {"O0", "O1", "plain"}) {
     SCOPED_TRACE(to);
     Training run("Adam", "O2");
@@ -56,7 +56,7 @@ TEST_F(AcrossLevels, O2ToO0MakesTheMastersTheParametersWithAllTheirBits) {
   }
 }
 
-TEST_F(AcrossLevels, O0ToO2MakesMastersOfTheFP32Parameters) {
+TEST_F(AcrossLevels, O0ToO2LoadsTheParametersIntoTheMasters) {
   Training run("SGD", "O0");
   run.run(0, 3);
   run.save(folder_ / "o0");
@@ -87,7 +87,7 @@ TEST_F(AcrossLevels, FP16ToBF16KeepsTheMastersAndTheStaticScale) {
   other.run(3, 5);
 }
 
-TEST_F(AcrossLevels, O3HasNoMastersAndGetsTheStateInItsOwnDtype) {
+TEST_F(AcrossLevels, O2ToO3NotesUnusedMastersAndCastsTheState) {
   const auto file = saved_at("SGD", "O2");
   Training other("SGD", "O3", 9);
   const auto notes = all(other.load(file).notes);
@@ -98,7 +98,7 @@ TEST_F(AcrossLevels, O3HasNoMastersAndGetsTheStateInItsOwnDtype) {
   other.run(3, 5);
 }
 
-TEST_F(AcrossLevels, EveryPairOfLevelsLoadsAndTrainsOn) {
+TEST_F(AcrossLevels, EveryPairOfLevelsLoadsAndTrains) {
   const char* const levels[] = {"plain", "O0", "O1", "O2", "O3", "O4", "O5"};
   for (const std::string optimizer : {"Adam", "FusedLAMB"}) {
     for (const std::string from : levels) {
@@ -126,7 +126,7 @@ TEST_F(AcrossLevels, AnotherNumberOfLossesIsNoted) {
   EXPECT_EQ(amp::loss_scaler(1).unskipped(), 2);
 }
 
-TEST_F(AcrossLevels, AModelAloneTakesTheMastersAndLeavesRandomNumbersAndScalers) {
+TEST_F(AcrossLevels, LoadingOnlyTheModelUsesTheMastersAndNoRandomStateOrScalers) {
   const auto file = saved_at("SGD", "O2");
   Training reference("SGD", "O0", 9);
   reference.load(file);

@@ -1,4 +1,4 @@
-// What a checkpoint takes in memory beside what is there.
+// Memory that saving and loading a checkpoint need.
 #include <apex_cpp/amp/checkpoint/archive.h>
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 
@@ -18,7 +18,7 @@ bool has_masters(const torch::optim::Optimizer& optimizer) {
   return tree.children.count(amp::detail::kMastersKey) > 0;
 }
 
-TEST_F(CheckpointMemory, LoadingTakesNoMoreThanTheFileHas) {
+TEST_F(CheckpointMemory, LoadingNeedsNoMoreMemoryThanTheFilesSize) {
   constexpr int64_t kLayers = 16, kWidth = 64;
   const auto memory = std::make_shared<tools::TensorMemory>();
   const tools::Counting counting(memory);
@@ -41,7 +41,7 @@ TEST_F(CheckpointMemory, LoadingTakesNoMoreThanTheFileHas) {
   EXPECT_LT(taken, file_bytes + one_parameter);
 }
 
-TEST_F(CheckpointMemory, MastersOfBeforeALoadAreFreed) {
+TEST_F(CheckpointMemory, MastersFromBeforeALoadAreFreed) {
   constexpr int64_t kWidth = 64;
   const auto memory = std::make_shared<tools::TensorMemory>();
   const tools::Counting counting(memory);
@@ -67,7 +67,7 @@ TEST_F(CheckpointMemory, MastersOfBeforeALoadAreFreed) {
   }
 }
 
-TEST_F(CheckpointMemory, OnlyTheOptimizerThatWasNamedIsSavedWithoutMasters) {
+TEST_F(CheckpointMemory, OnlyTheNamedOptimizerIsSavedWithoutMasters) {
   Training named("Adam", "O2"), other("Adam", "O2");
   named.run(0, 2);
   other.run(0, 2);

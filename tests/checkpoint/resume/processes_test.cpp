@@ -1,4 +1,4 @@
-// A checkpoint goes from process to process, and does not depend on the number of threads.
+// A checkpoint can be resumed in another process, and does not depend on the number of threads.
 #include <ATen/Parallel.h>
 
 #include <array>
@@ -24,7 +24,7 @@ class Processes : public AmpTest {
   Folder folder_;
 };
 
-TEST_F(Processes, AnotherProcessGoesOnBitwise) {
+TEST_F(Processes, AnotherProcessResumesBitForBit) {
   for (const auto& [optimizer, level] : std::vector<std::pair<std::string, std::string>>{
            {"Adam", "O2"}, {"FusedAdamLate", "O5"}, {"LBFGS", "O1"}, {"SGD", "plain"}}) {
     const auto file = folder_ / "run.ckpt";

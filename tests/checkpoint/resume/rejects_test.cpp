@@ -1,4 +1,4 @@
-// What cannot be loaded is refused with the reason, and changes no byte.
+// A file that cannot be loaded is an error with the reason, and changes no byte.
 #include <apex_cpp/amp/checkpoint/content.h>
 #include <apex_cpp/optimizers.h>
 
@@ -13,7 +13,7 @@ using amp::detail::TensorFile;
 
 class Rejects : public AmpTest {
  protected:
-  /// A run that has been elsewhere than the file, whose state must not change.
+  /// A run in another state than the file's, which must not change.
   Rejects() {
     Training source("Adam", "O2");
     source.run(0, 3);
@@ -25,7 +25,7 @@ class Rejects : public AmpTest {
     bytes_ = target_->bytes();
   }
 
-  /// The message with which the file is refused. Everything must be as it was, the optimizer's state too.
+  /// The error of the load. Everything must be unchanged, including the optimizer's state.
   template <class Load>
   std::string refusal(Load&& load) {
     torch::manual_seed(kSeed);
@@ -39,7 +39,7 @@ class Rejects : public AmpTest {
     amp::detail::write_safetensors(folder_ / "changed", file);
     return refusal([&] { target_->load(folder_ / "changed"); });
   }
-  /// The file with `change` made to its content.
+  /// The error for the file with `change` applied to its content.
   template <class Change>
   std::string refusal_after(Change&& change) {
     auto content = amp::detail::content_of(amp::detail::read_safetensors(file_));
@@ -54,7 +54,7 @@ class Rejects : public AmpTest {
   std::string bytes_;
 };
 
-TEST_F(Rejects, AnotherModelWithAllTheNamesAtOnce) {
+TEST_F(Rejects, AnotherModelListingAllNames) {
   Mlp mlp;
   const auto message = refusal([&] { amp::load_checkpoint(file_, mlp, target_->optimizer); });
   for (const auto& part :
@@ -67,7 +67,7 @@ TEST_F(Rejects, AnotherModelWithAllTheNamesAtOnce) {
   EXPECT_TRUE(contains(shapes, "'fc2.weight'"));
 }
 
-TEST_F(Rejects, NamesMissingAndUnexpectedTogether) {
+TEST_F(Rejects, MissingAndUnexpectedNamesTogether) {
   const auto message = refusal_after([](CheckpointContent& content) {
     content.models[0][0].name = "stem.weight";
     content.models[0][3].name = "stem.bias";
@@ -84,7 +84,7 @@ TEST_F(Rejects, AnotherOptimizerClass) {
   EXPECT_EQ(other.bytes(), bytes);
 }
 
-TEST_F(Rejects, OtherGroupsParametersAndOrders) {
+TEST_F(Rejects, OtherGroupsParametersOrOrder) {
   const auto message_for = [&](const std::vector<torch::optim::OptimizerParamGroup>& groups, DropNet model) {
     torch::optim::Adam optimizer(groups, torch::optim::AdamOptions(0.01));
     return message_of([&] { amp::load_checkpoint(file_, model, optimizer); });
@@ -97,7 +97,7 @@ TEST_F(Rejects, OtherGroupsParametersAndOrders) {
   EXPECT_TRUE(contains(message_for({{layers}, {convs}}, m), "'model0/conv.weight' in the file and 'model0/fc1.weight' here"));
 }
 
-TEST_F(Rejects, AnOptimizerThatWasReplacedOrIsInsideABackwardPass) {
+TEST_F(Rejects, AReplacedOptimizerAndOneInsideABlock) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
@@ -110,7 +110,7 @@ TEST_F(Rejects, AnOptimizerThatWasReplacedOrIsInsideABackwardPass) {
   scaled.backward();
 }
 
-TEST_F(Rejects, AStateThatTheOptimizerItselfDoesNotTakeIsUndone) {
+TEST_F(Rejects, AStateThatTheOptimizerRejectsIsRolledBack) {
   for (const char* key : {"exp_avg_sq", "step"}) {
     const auto message = refusal_after([&](CheckpointContent& content) {
       auto& states = content.optimizers[0].archive.children.at("state").children;
@@ -121,7 +121,7 @@ TEST_F(Rejects, AStateThatTheOptimizerItselfDoesNotTakeIsUndone) {
   }
 }
 
-TEST_F(Rejects, StatesOptionsAndScalersThatMakeNoSense) {
+TEST_F(Rejects, InvalidStatesOptionsAndScalers) {
   EXPECT_TRUE(
       contains(refusal_after([](CheckpointContent& content) {
                  content.optimizers[0].archive.children.at("state").children.at("4").values["exp_avg"] = torch::zeros({2, 3});
@@ -148,7 +148,7 @@ TEST_F(Rejects, StatesOptionsAndScalersThatMakeNoSense) {
   EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) { content.optimizers.clear(); }), "holds 0 optimizers"));
 }
 
-TEST_F(Rejects, FilesThatAreNoCheckpoints) {
+TEST_F(Rejects, FilesThatAreNotCheckpoints) {
   EXPECT_TRUE(contains(refusal([&] { target_->load(folder_ / "nowhere"); }), "nowhere"));
   write_bytes(folder_ / "text", "not a checkpoint");
   EXPECT_TRUE(contains(refusal([&] { target_->load(folder_ / "text"); }), "text"));
@@ -158,7 +158,7 @@ TEST_F(Rejects, FilesThatAreNoCheckpoints) {
   EXPECT_TRUE(contains(refusal_of(file), "Use a newer apex_cpp"));
 }
 
-TEST_F(Rejects, DescriptionsThatDoNotFitTheFormat) {
+TEST_F(Rejects, DescriptionsInAnotherFormat) {
   const auto original = amp::detail::read_safetensors(file_);
   const std::string text = original.metadata.at("checkpoint");
   const auto replaced = [&](const std::string& from, const std::string& to) {
@@ -203,7 +203,7 @@ TEST_F(Rejects, DescriptionsThatDoNotFitTheFormat) {
   }
 }
 
-/// A small checkpoint, and a run whose state it must not reach once it is damaged.
+/// A small checkpoint, and a run whose state a damaged copy must not change.
 class Damage : public AmpTest {
  protected:
   struct Run {
@@ -229,7 +229,7 @@ class Damage : public AmpTest {
     amp::save_checkpoint(folder_ / "other", run_.model, run_.optimizer);
     other_ = run_.bytes();
   }
-  /// Whether the damaged file was loaded. Then it must be what was saved, to the bit.
+  /// Whether the damaged file was loaded. If so, the state must be the saved one, bit for bit.
   bool loads(const std::string& damaged) {
     write_bytes(folder_ / "damaged", damaged);
     try {
@@ -247,7 +247,7 @@ class Damage : public AmpTest {
   std::string whole_, saved_, other_;
 };
 
-TEST_F(Damage, EveryTruncation) {
+TEST_F(Damage, EveryTruncationIsAnError) {
   ASSERT_TRUE(loads(whole_));
   for (size_t size = 0; size < whole_.size(); ++size) {
     ASSERT_FALSE(loads(whole_.substr(0, size))) << "of " << size << " bytes";
@@ -256,7 +256,7 @@ TEST_F(Damage, EveryTruncation) {
   std::cout << whole_.size() << " truncations\n";
 }
 
-TEST_F(Damage, EveryFlippedBitOfTheHeaderAndASampleOfTheData) {
+TEST_F(Damage, FlippedBitsOfTheHeaderAndTheDataAreErrors) {
   ASSERT_TRUE(loads(whole_));
   uint64_t header = 0;
   std::memcpy(&header, whole_.data(), sizeof(header));

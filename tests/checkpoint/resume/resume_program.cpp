@@ -1,4 +1,4 @@
-// resume_program resume OPTIMIZER LEVEL FILE BEGIN END: loads a checkpoint in a process of its own, trains on, prints the
+// resume_program resume OPTIMIZER LEVEL FILE BEGIN END: loads a checkpoint in a new process, continues training, prints the
 // state. resume_program corpus FOLDER: writes the files of tests/checkpoint/corpus.
 #include <cstdlib>
 #include <iostream>

@@ -1,4 +1,4 @@
-// BUG-10, SD-*: a run that was saved and loaded goes on as if it had never stopped, whatever optimizer and level.
+// BUG-10, SD-*: a resumed run continues as if it had not been interrupted, for every optimizer and level.
 #include "tests/amp/support.h"
 #include "tests/checkpoint/resume/training.h"
 
@@ -13,7 +13,7 @@ class Resume : public AmpTest, public ::testing::WithParamInterface<std::string>
   Folder folder_;
 };
 
-TEST_P(Resume, Bug10IsBitwiseInvisibleAtEveryLevelBeforeAndAfterTheFirstBackward) {
+TEST_P(Resume, Bug10ResumingChangesNoBitAtAnyLevel) {
   for (const char* level : kLevels) {
     if (!trains(GetParam(), level)) continue;
     SCOPED_TRACE(level);
@@ -42,7 +42,7 @@ TEST_P(Resume, Bug10IsBitwiseInvisibleAtEveryLevelBeforeAndAfterTheFirstBackward
   }
 }
 
-TEST_P(Resume, ACheckpointFromBeforeTheFirstStepTakesARunBackToItsStart) {
+TEST_P(Resume, ACheckpointFromBeforeTheFirstStepRestartsTheRun) {
   for (const char* level : kLevels) {
     if (!trains(GetParam(), level)) continue;
     SCOPED_TRACE(level);

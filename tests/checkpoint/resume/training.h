@@ -1,5 +1,5 @@
 #pragma once
-// A training run that can be chosen by names, stopped, saved and resumed.
+// A training run chosen by names that can be stopped, saved and resumed.
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
 
@@ -23,7 +23,7 @@ TORCH_MODULE(DropNet);
 /// The images of a step, [4, 1, 6, 6].
 inline torch::Tensor input_of(int step) { return (torch::arange(4 * 36, torch::kFloat) + step).reshape({4, 1, 6, 6}).sin(); }
 
-/// Names for `make_optimizer`: every optimizer of torch and ours; "…Late" leaves 16-bit gradients to the step.
+/// Names for `make_optimizer`: every optimizer of torch and of apex_cpp; "…Late" uses fused unscale.
 const std::vector<std::string>& optimizer_names();
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, const DropNet& net);
 
@@ -37,8 +37,8 @@ class Training {
            amp::InitializeOptions options = amp::InitializeOptions().verbosity(0));
   virtual ~Training() = default;
 
-  /// Steps `begin` to `end` of the run. Step 1 overflows where the scale is dynamic; every second step lowers the learning rate
-  /// in the options, as schedulers do.
+  /// Steps `begin` to `end` of the run. Step 1 overflows if the scale is dynamic. Every second step lowers the learning rate in
+  /// the options, as schedulers do.
   void run(int begin, int end);
   void backward(int step);
   void save(const std::string& path, const amp::Metadata& metadata = {}) const;
@@ -60,7 +60,7 @@ class Training {
   bool plain_;
 };
 
-/// An empty folder of this process, gone with it.
+/// An empty folder of this process, removed at its end.
 class Folder {
  public:
   Folder();

@@ -1,5 +1,5 @@
-// Gradients that no scale_loss block has made, or that were changed after one: where parameters have masters the step would not
-// see them, so it is an error that says what to do; elsewhere they take effect as without amp.
+// Gradients made outside every scale_loss block, or changed after one. With masters the step would not see them, so this is an
+// error that names the remedy. Without masters they take effect as without amp.
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -12,8 +12,8 @@ using torch::Tensor;
 
 constexpr double kOutsideRate = 1.0 / 1024;
 
-/// A model whose optimizer keeps masters, in every order of gradients.
-class OutsideGrads : public AmpTest, public ::testing::WithParamInterface<MastersCase> {
+/// A model whose optimizer keeps masters, with every unscale path.
+class UnclaimedGrads : public AmpTest, public ::testing::WithParamInterface<MastersCase> {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
@@ -25,7 +25,7 @@ class OutsideGrads : public AmpTest, public ::testing::WithParamInterface<Master
   std::string step() {
     return message_of([&] { opt->step(); });
   }
-  /// The step is refused with these words, and nothing has changed; after a zero_grad the program goes on.
+  /// The step fails with this message and changes nothing; after zero_grad the program can continue.
   void expect_refused(const std::string& remedy) {
     const auto before = bytes_of(*model);
     const auto error = step();
@@ -45,12 +45,12 @@ class OutsideGrads : public AmpTest, public ::testing::WithParamInterface<Master
 
 constexpr const char* kLineThree = "{ auto scaled_loss = amp::scale_loss(loss, optimizer); scaled_loss.backward(); }";
 
-TEST_P(OutsideGrads, AStepWithoutABlockNamesTheThirdLine) {
+TEST_P(UnclaimedGrads, AStepWithoutABlockIsAnErrorThatShowsScaleLoss) {
   loss().backward();
   expect_refused(kLineThree);
 }
 
-TEST_P(OutsideGrads, AStepWithoutABlockAfterGoodOnesToo) {
+TEST_P(UnclaimedGrads, AStepWithoutABlockAfterCorrectStepsIsAnError) {
   for (int i = 0; i < 2; ++i) {
     block();
     EXPECT_EQ(step(), "");
@@ -59,25 +59,25 @@ TEST_P(OutsideGrads, AStepWithoutABlockAfterGoodOnesToo) {
   expect_refused(kLineThree);
 }
 
-TEST_P(OutsideGrads, APlainBackwardAfterTheBlockIsRefused) {
+TEST_P(UnclaimedGrads, APlainBackwardAfterTheBlockIsRefused) {
   block();
   loss().backward();
   expect_refused("a further loss in a block of its own");
 }
 
-TEST_P(OutsideGrads, TorchsClippingNamesAmps) {
+TEST_P(UnclaimedGrads, TorchsNormClippingIsAnErrorThatNamesAmps) {
   block();
   torch::nn::utils::clip_grad_norm_(model->parameters(), 0.01);
   expect_refused("amp::clip_grad_norm_(optimizer, max_norm)");
 }
 
-TEST_P(OutsideGrads, TorchsClippingOfValuesNamesMasterParams) {
+TEST_P(UnclaimedGrads, TorchsValueClippingIsAnErrorThatNamesMasterParams) {
   block();
   torch::nn::utils::clip_grad_value_(model->parameters(), 0.01);
   expect_refused("amp::master_params(optimizer)");
 }
 
-TEST_P(OutsideGrads, EditedGradientsNameMasterParams) {
+TEST_P(UnclaimedGrads, EditedGradientsAreAnErrorThatNamesMasterParams) {
   const std::vector<std::function<void(const Tensor&)>> edits = {
       [](const Tensor& p) { p.mutable_grad().mul_(2); },
       [](const Tensor& p) { p.grad().data().mul_(2); },
@@ -91,8 +91,8 @@ TEST_P(OutsideGrads, EditedGradientsNameMasterParams) {
   }
 }
 
-// A block would put its own gradients in their place, and the step would go without them.
-TEST_P(OutsideGrads, ABlockIsRefusedAsAStepIs) {
+// A block would replace these gradients, and the step would miss them.
+TEST_P(UnclaimedGrads, ABlockIsRefusedLikeAStep) {
   const std::vector<std::pair<std::function<void()>, std::string>> ways = {
       {[&] { loss().backward(); }, kLineThree},
       {[&] { block(), loss().backward(); }, "a further loss in a block of its own"},
@@ -112,7 +112,7 @@ TEST_P(OutsideGrads, ABlockIsRefusedAsAStepIs) {
   }
 }
 
-TEST_P(OutsideGrads, ABlockAfterOthersOfTheSameStepFindsNone) {
+TEST_P(UnclaimedGrads, SeveralBlocksBeforeOneStepAreAccepted) {
   for (int pass = 0; pass < 3; ++pass) block();
   EXPECT_EQ(step(), "");
   for (int pass = 0; pass < 2; ++pass) amp::scale_loss(loss(), opt, amp::ScaleLossOptions().delay_unscale(true)).backward();
@@ -120,7 +120,7 @@ TEST_P(OutsideGrads, ABlockAfterOthersOfTheSameStepFindsNone) {
   EXPECT_EQ(step(), "");
 }
 
-TEST_P(OutsideGrads, ClippingThatReachesNoLimitAndMereLooksAreNoEdit) {
+TEST_P(UnclaimedGrads, ReadingGradientsOrClippingBelowTheLimitIsNoEdit) {
   block();
   const auto clipped = torch::nn::utils::clip_grad_norm_(model->parameters(), 1e9);
   EXPECT_GT(clipped, 0);
@@ -128,7 +128,7 @@ TEST_P(OutsideGrads, ClippingThatReachesNoLimitAndMereLooksAreNoEdit) {
   EXPECT_EQ(step(), "");
 }
 
-TEST_P(OutsideGrads, WhatAStepLeavesBehindIsNoError) {
+TEST_P(UnclaimedGrads, GradientsLeftByAStepAreNoError) {
   block();
   EXPECT_EQ(step(), "");
   ASSERT_TRUE(model->fc1->weight.grad().defined());
@@ -139,7 +139,7 @@ TEST_P(OutsideGrads, WhatAStepLeavesBehindIsNoError) {
   EXPECT_EQ(step(), "");
 }
 
-TEST_P(OutsideGrads, ZerosAreNoError) {
+TEST_P(UnclaimedGrads, ZerosAreNoError) {
   block();
   EXPECT_EQ(step(), "");
   model->zero_grad(/*set_to_none=*/false);
@@ -150,8 +150,8 @@ TEST_P(OutsideGrads, ZerosAreNoError) {
   EXPECT_EQ(step(), "");
 }
 
-/// What the text says of gradients that no loss gives.
-TEST_P(OutsideGrads, OfTheProgramsOwnMakingAreSteppedFromMasterParams) {
+/// The remedy that the message gives for gradients without a loss.
+TEST_P(UnclaimedGrads, HandmadeGradientsAreSteppedWhenSetInMasterParams) {
   model->fc1->weight.mutable_grad() = torch::ones_like(model->fc1->weight);
   EXPECT_TRUE(contains(step(), "amp::master_params(optimizer)[i].mutable_grad()"));
   model->zero_grad();
@@ -162,8 +162,8 @@ TEST_P(OutsideGrads, OfTheProgramsOwnMakingAreSteppedFromMasterParams) {
   EXPECT_EQ(bytes_of(masters[0]), bytes_of(expected));
 }
 
-/// Nobody was to read them: the next block begins anew, whoever has zeroed what.
-TEST_P(OutsideGrads, ThatWereClippedBeforeASkippedStepAreNoError) {
+/// The skipped step never read them; the next block starts afresh, whichever gradients were zeroed.
+TEST_P(UnclaimedGrads, GradientsClippedBeforeASkippedStepAreNoError) {
   auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kOutsideRate);
   std::tie(net, opt) = amp::initialize(model, original, "O2", quiet().loss_scale("dynamic").max_loss_scale(128.0));
   {
@@ -181,18 +181,18 @@ TEST_P(OutsideGrads, ThatWereClippedBeforeASkippedStepAreNoError) {
   EXPECT_NE(bytes_of(*model), before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Masters, OutsideGrads, every_masters_case());
+INSTANTIATE_TEST_SUITE_P(Masters, UnclaimedGrads, every_masters_case());
 
 /// Levels without masters: the step reads the model's own gradients.
-class GradsOfTheModel : public AmpTest, public ::testing::WithParamInterface<const char*> {
+class GradsWithoutMasters : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  /// At O1 a scale that overflows nothing.
+  /// At O1 a scale at which nothing overflows.
   static amp::InitializeOptions level_options() {
     return std::string(GetParam()) == "O1" ? quiet().loss_scale(128.0) : quiet();
   }
 };
 
-TEST_P(GradsOfTheModel, AreClippedByTorchAsWithoutAmp) {
+TEST_P(GradsWithoutMasters, AreClippedByTorchAsWithoutAmp) {
   constexpr double kLimit = 0.25;
   Mlp model;
   torch::optim::SGD sgd(model->parameters(), kOutsideRate);
@@ -210,7 +210,7 @@ TEST_P(GradsOfTheModel, AreClippedByTorchAsWithoutAmp) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(bytes_of(model->parameters()[i]), bytes_of(expected[i]));
 }
 
-TEST_P(GradsOfTheModel, OfAPlainBackwardAreStepped) {
+TEST_P(GradsWithoutMasters, APlainBackwardIsStepped) {
   Mlp model;
   torch::optim::SGD sgd(model->parameters(), kOutsideRate);
   auto [net, opt] = amp::initialize(model, sgd, GetParam(), level_options());
@@ -219,7 +219,7 @@ TEST_P(GradsOfTheModel, OfAPlainBackwardAreStepped) {
   opt.step();
   EXPECT_EQ(bytes_of(model->fc1->weight), bytes_of(expected));
 }
-INSTANTIATE_TEST_SUITE_P(Levels, GradsOfTheModel, ::testing::Values("O0", "O1", "O3", "O4"));
+INSTANTIATE_TEST_SUITE_P(Levels, GradsWithoutMasters, ::testing::Values("O0", "O1", "O3", "O4"));
 
 }  // namespace
 }  // namespace apex::test

@@ -1,4 +1,4 @@
-// Parts of a model that are saved and loaded by themselves, and models whose classes copy or destroy in their own way.
+// Submodules that are saved and loaded on their own, and model classes with custom copy constructors or destructors.
 #include <functional>
 #include <sstream>
 #include <thread>
@@ -13,7 +13,7 @@ namespace {
 using torch::Tensor;
 
 /// An Mlp in the middle of its training.
-class ModelParts : public AtEveryLevel {
+class Submodules : public AtEveryLevel {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
@@ -29,7 +29,7 @@ class ModelParts : public AtEveryLevel {
   Mlp model;
   amp::Model<Mlp> net{nullptr};
   std::unique_ptr<torch::optim::SGD> opt;
-  /// A layer of fc1's shape as a program without amp has saved it.
+  /// A layer of fc1's shape, saved by a program without amp.
   torch::nn::Linear earlier{model->fc1->options};
   std::string file = saved(earlier);
 
@@ -52,9 +52,9 @@ class ModelParts : public AtEveryLevel {
     model->fc1->bias.fill_(9);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Levels, ModelParts, kEveryLevel, [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Levels, Submodules, kEveryLevel, [](const auto& test) { return test.param; });
 
-TEST_P(ModelParts, AreSavedInFloat32) {
+TEST_P(Submodules, AreSavedInFloat32) {
   const std::vector<std::string> files{saved(net->fc1), saved(model->fc1), saved(net->fc1.ptr())};
   for (const auto& each : files) {
     torch::nn::Linear plain(model->fc1->options);
@@ -65,7 +65,7 @@ TEST_P(ModelParts, AreSavedInFloat32) {
   }
 }
 
-TEST_P(ModelParts, AreLoadedFromFloat32) {
+TEST_P(Submodules, AreLoadedFromFloat32) {
   const std::vector<std::pair<const char*, std::function<void()>>> ways{
       {"by the holder", [&] { restore(net->fc1, file); }},
       {"by the pointer", [&] { restore(net->fc1.ptr(), file); }},
@@ -97,7 +97,7 @@ TEST_P(ModelParts, AreLoadedFromFloat32) {
   }
 }
 
-TEST_P(ModelParts, OfAnotherShapeAreNotLoaded) {
+TEST_P(Submodules, AFileOfAnotherShapeIsNotLoaded) {
   if (model->fc1->weight.scalar_type() == torch::kFloat) return;  // LibTorch takes the file's shape over
   torch::nn::Linear other(7, 5);
   const std::string wrong = saved(other), before = bytes_of(*model);
@@ -112,7 +112,7 @@ struct ParentImpl : torch::nn::Module {
 TORCH_MODULE(Parent);
 
 /// Neither the parent nor the copy of the holder has the handle's module.
-TEST_P(ModelParts, OfAParentAndOfACopyAreSavedAndLoadedInFloat32) {
+TEST_P(Submodules, ParentsAndCopiesAreSavedAndLoadedInFloat32) {
   const CaughtWarnings warnings;
   Parent parent, other;
   Mlp copy = parent->part;
@@ -129,7 +129,7 @@ TEST_P(ModelParts, OfAParentAndOfACopyAreSavedAndLoadedInFloat32) {
   EXPECT_TRUE(torch::equal(weight(), loaded.to(part->fc1->weight.scalar_type()).to(torch::kFloat)));
 }
 
-TEST_P(ModelParts, OfNoInitializedModelAreSavedAndLoadedAsWithoutAmp) {
+TEST_P(Submodules, UninitializedModelsAreSavedAndLoadedAsWithoutAmp) {
   torch::nn::Linear half(6, 3), read(6, 3);
   half->to(torch::kHalf);
   read->to(torch::kHalf);
@@ -140,12 +140,12 @@ TEST_P(ModelParts, OfNoInitializedModelAreSavedAndLoadedAsWithoutAmp) {
   EXPECT_TRUE(contains(message_of([&] { saved(empty); }), "empty"));
 }
 
-// ---- classes that copy or destroy in their own way ----
+// ---- classes with custom copy constructors or destructors ----
 
-class OwnCopies : public AtEveryLevel {};
-INSTANTIATE_TEST_SUITE_P(Levels, OwnCopies, kEveryLevel, [](const auto& test) { return test.param; });
+class CustomCopyConstructors : public AtEveryLevel {};
+INSTANTIATE_TEST_SUITE_P(Levels, CustomCopyConstructors, kEveryLevel, [](const auto& test) { return test.param; });
 
-/// Copied, it has weights of its own.
+/// A copy has its own weights.
 struct DeepImpl : torch::nn::Module {
   DeepImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
   DeepImpl(const DeepImpl& other) : torch::nn::Module(), fc(register_module("fc", torch::nn::Linear(other.fc->options))) {}
@@ -155,7 +155,7 @@ struct DeepImpl : torch::nn::Module {
 TORCH_MODULE(Deep);
 TORCH_MODULE_IMPL(PatchedDeep, amp::Amped<DeepImpl>);  // AMP_MODULE under another name
 
-/// Copied, it has nothing registered, since its copy constructor leaves the base out.
+/// A copy has nothing registered, since the copy constructor does not copy the base.
 struct BaselessImpl : torch::nn::Module {
   BaselessImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
   BaselessImpl(const BaselessImpl& other) : torch::nn::Module(), fc(other.fc) {}
@@ -163,7 +163,7 @@ struct BaselessImpl : torch::nn::Module {
   torch::nn::Linear fc{nullptr};
 };
 
-/// Copied, it shares all it has.
+/// A copy shares everything.
 struct SharingImpl : torch::nn::Module {
   SharingImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
   SharingImpl(const SharingImpl& other) : torch::nn::Module(other), fc(other.fc) {}
@@ -172,7 +172,7 @@ struct SharingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Sharing);
 
-TEST_P(OwnCopies, ThatDoNotShareParametersAreAnError) {
+TEST_P(CustomCopyConstructors, MustShareParameters) {
   for (const bool enabled : {true, false}) {
     Deep model;
     torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -199,7 +199,7 @@ void expect_trains(const char* level) {
   EXPECT_FALSE(torch::equal(net->forward(features()).to(torch::kFloat), before));
 }
 
-TEST_P(OwnCopies, TrainWhereTheyShareOrAreNotMade) {
+TEST_P(CustomCopyConstructors, TrainIfTheyShareParametersOrNoCopyIsMade) {
   expect_trains<Sharing>(level());
   expect_trains<PatchedDeep>(level());
 }
@@ -224,7 +224,7 @@ std::string warnings_of(const char* level) {
   return warnings.text;
 }
 
-TEST_P(OwnCopies, OfAClassWithADestructorAreWarnedOf) {
+TEST_P(CustomCopyConstructors, ADestructorCausesAWarning) {
   EXPECT_TRUE(contains(warnings_of<Destroyed>(level()), "DestroyedImpl, which declares a destructor"));
   EXPECT_EQ(std::exchange(DestroyedImpl::destroyed, 0), 2) << "the model and its copy";
   EXPECT_EQ(warnings_of<PatchedDestroyed>(level()), "");

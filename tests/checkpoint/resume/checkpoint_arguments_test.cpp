@@ -1,4 +1,4 @@
-// The forms in which models and optimizers come, with amp and without, and what else is in a checkpoint.
+// Models and optimizers in every form of argument, with and without amp, and other contents of a checkpoint.
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <apex_cpp/optimizers.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using torch::Tensor;
 
-class Shapes : public AmpTest {
+class CheckpointArguments : public AmpTest {
  protected:
   Folder folder_;
   const std::string file_ = folder_ / "file.ckpt";
@@ -22,7 +22,7 @@ struct PlainNet : torch::nn::Module {
   torch::nn::Linear fc{nullptr};
 };
 
-TEST_F(Shapes, AHandleByValueAndMetadataInBraces) {
+TEST_F(CheckpointArguments, AHandleByValueAndBracedMetadata) {
   Mlp model;
   torch::optim::Adam optimizer(model->parameters(), 0.01);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
@@ -51,7 +51,7 @@ TEST_F(Shapes, AHandleByValueAndMetadataInBraces) {
 struct PatchedImpl : MlpImpl {};
 AMP_MODULE(Patched);
 
-TEST_F(Shapes, AModuleThatIsPatchedInPlace) {
+TEST_F(CheckpointArguments, AModulePatchedInPlace) {
   Patched model;
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   auto [net, opt] = amp::initialize(model, optimizer, "O5", quiet());
@@ -63,7 +63,7 @@ TEST_F(Shapes, AModuleThatIsPatchedInPlace) {
   EXPECT_EQ(bytes_of(opt) + bytes_of(*model), expected);
 }
 
-TEST_F(Shapes, TuplesAsInitializeAnswersThem) {
+TEST_F(CheckpointArguments, TuplesAsReturnedByInitialize) {
   Mlp first;
   PlainNet second;
   torch::optim::SGD a(first->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -84,7 +84,7 @@ TEST_F(Shapes, TuplesAsInitializeAnswersThem) {
   EXPECT_EQ(bytes_of(opt_a) + bytes_of(opt_b) + bytes_of(*first) + bytes_of(second), expected);
 }
 
-TEST_F(Shapes, VectorsOfHandlesAndPointers) {
+TEST_F(CheckpointArguments, VectorsOfHandlesAndPointers) {
   std::vector<Mlp> models = {Mlp(), Mlp()};
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;
   for (auto& model : models) optimizers.push_back(std::make_unique<torch::optim::AdamW>(model->parameters(), 0.01));
@@ -101,7 +101,7 @@ TEST_F(Shapes, VectorsOfHandlesAndPointers) {
   EXPECT_TRUE(contains(message_of([&, &all = nets] { amp::load_checkpoint(file_, all, pointers); }), "holds 2 optimizers"));
 }
 
-TEST_F(Shapes, ReferencesToBaseClassesWithAndWithoutAmp) {
+TEST_F(CheckpointArguments, ReferencesToBaseClassesWithAndWithoutAmp) {
   PlainNet model;
   torch::optim::RMSprop optimizer(model.parameters(), 0.01);
   torch::nn::Module& module = model;
@@ -123,7 +123,7 @@ TEST_F(Shapes, ReferencesToBaseClassesWithAndWithoutAmp) {
   EXPECT_EQ(amp::load_checkpoint(file_, net, opt).opt_level, "");
 }
 
-TEST_F(Shapes, AParameterOfNoModelIsKeptWithItsOptimizer) {
+TEST_F(CheckpointArguments, AParameterOutsideTheModelIsSavedWithItsOptimizer) {
   for (const char* level : {"O0", "O2"}) {
     Mlp model;
     const Tensor temperature = torch::full({1}, 2.0, torch::requires_grad());
@@ -141,7 +141,7 @@ TEST_F(Shapes, AParameterOfNoModelIsKeptWithItsOptimizer) {
   }
 }
 
-TEST_F(Shapes, TiedParametersAndEmptyGroups) {
+TEST_F(CheckpointArguments, TiedParametersAndEmptyGroups) {
   Mlp model;
   std::vector<torch::optim::OptimizerParamGroup> groups = {{{model->fc1->weight, model->fc2->weight}}, {std::vector<Tensor>{}}};
   torch::optim::Adam optimizer(groups, torch::optim::AdamOptions(0.01));
@@ -154,7 +154,7 @@ TEST_F(Shapes, TiedParametersAndEmptyGroups) {
   EXPECT_EQ(bytes_of(opt), expected);
 }
 
-TEST_F(Shapes, GroupsAddedLaterAndParametersInAnotherLayout) {
+TEST_F(CheckpointArguments, GroupsAddedLaterAndParametersWithOtherStrides) {
   const auto make = [](int64_t groups) {
     DropNet model;
     model->conv->weight.set_data(torch::randn({3, 1, 3, 3}).to(torch::MemoryFormat::ChannelsLast));
@@ -177,7 +177,7 @@ TEST_F(Shapes, GroupsAddedLaterAndParametersInAnotherLayout) {
   EXPECT_EQ(bytes_of(*model2), bytes_of(*model));
 }
 
-TEST_F(Shapes, AccumulatedGradientsAreNeitherSavedNorTouched) {
+TEST_F(CheckpointArguments, AccumulatedGradientsAreNeitherSavedNorChanged) {
   Training run("Adam", "O2");
   run.run(0, 2);
   run.optimizer->zero_grad();
@@ -188,7 +188,7 @@ TEST_F(Shapes, AccumulatedGradientsAreNeitherSavedNorTouched) {
   Training resumed("Adam", "O2", 9);
   resumed.load(file_);
   EXPECT_FALSE(resumed.optimizer->param_groups()[1].params()[0].grad().defined());
-  run.load(file_);  // the random numbers are the process's
+  run.load(file_);  // random state belongs to the process
   run.optimizer->zero_grad();
   run.run(3, 5);
   const auto expected = run.bytes();
@@ -197,7 +197,7 @@ TEST_F(Shapes, AccumulatedGradientsAreNeitherSavedNorTouched) {
   EXPECT_EQ(resumed.bytes(), expected) << "the pass that was dropped left a trace";
 }
 
-TEST_F(Shapes, TwoSessionsInOneProcessEachSaveTheirOwnScalers) {
+TEST_F(CheckpointArguments, TwoSessionsInOneProcessEachSaveTheirOwnScalers) {
   Mlp a, b;
   torch::optim::SGD opt_of_a(a->parameters(), 0.1), opt_of_b(b->parameters(), 0.1);
   auto [net_a, opt_a] = amp::initialize(a, opt_of_a, "O2", quiet());
@@ -212,7 +212,7 @@ TEST_F(Shapes, TwoSessionsInOneProcessEachSaveTheirOwnScalers) {
                        "two amp::initialize calls"));
 }
 
-TEST_F(Shapes, TensorsStandInTheFileUnderReadableNames) {
+TEST_F(CheckpointArguments, TensorsHaveReadableNamesInTheFile) {
   Training run("Adam", "O2");
   run.run(0, 3);
   run.save(file_);

@@ -1,4 +1,4 @@
-// Optimizer classes of the program's own, by value and behind pointers, and messages about optimizers that amp cannot take.
+// Custom optimizer classes, by value and behind pointers, and messages about optimizers that amp does not accept.
 #include <apex_cpp/optimizers/fused_adam.h>
 #include <apex_cpp/optimizers/fused_lamb.h>
 #include <apex_cpp/parallel/larc.h>
@@ -8,7 +8,7 @@
 namespace apex::test {
 namespace own {
 
-/// Options as a program writes them that never compares any.
+/// Options without operator==.
 struct SignOptions : torch::optim::OptimizerCloneableOptions<SignOptions> {
   explicit SignOptions(double rate) : lr_(rate) {}
   TORCH_ARG(double, lr);
@@ -35,7 +35,7 @@ class Sign : public torch::optim::Optimizer {
 };
 SignOptions options_of(const Sign*);
 
-/// Steps what it is given beside its groups.
+/// Its step calls a function and leaves its groups alone.
 class Around : public torch::optim::Optimizer {
  public:
   using Step = std::function<void()>;
@@ -52,7 +52,7 @@ class Around : public torch::optim::Optimizer {
 };
 SignOptions options_of(const Around*);
 
-/// Bounds the weights after the base's step, in a way that leaves no version.
+/// Clamps the weights after the base's step, without raising their version counters.
 template <class Base>
 struct Clamped : Base {
   using Base::Base;
@@ -81,7 +81,7 @@ struct OwnSgd : torch::optim::SGD {
 
 constexpr double kSignRate = 1.0 / 64;
 
-class OwnClass : public AmpTest, public ::testing::WithParamInterface<const char*> {
+class CustomOptimizer : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   /// One step by amp's handle moves a bias, whose gradient is not 0, by the rate.
   template <class Held>
@@ -102,14 +102,14 @@ class OwnClass : public AmpTest, public ::testing::WithParamInterface<const char
   Mlp model;
 };
 
-TEST_P(OwnClass, BehindAUniquePointer) { expect_steps(std::make_unique<Sign>(model->parameters(), kSignRate)); }
-TEST_P(OwnClass, BehindASharedPointer) { expect_steps(std::make_shared<Sign>(model->parameters(), kSignRate)); }
-TEST_P(OwnClass, BehindARawPointer) {
+TEST_P(CustomOptimizer, BehindAUniquePointer) { expect_steps(std::make_unique<Sign>(model->parameters(), kSignRate)); }
+TEST_P(CustomOptimizer, BehindASharedPointer) { expect_steps(std::make_shared<Sign>(model->parameters(), kSignRate)); }
+TEST_P(CustomOptimizer, BehindARawPointer) {
   Sign sign(model->parameters(), kSignRate);
   expect_steps(&sign);
 }
 
-TEST_P(OwnClass, BehindABaseIsRefusedWithARemedyThatWorks) {
+TEST_P(CustomOptimizer, BehindABasePointerIsRefusedWithARemedyThatWorks) {
   std::unique_ptr<torch::optim::Optimizer> erased = std::make_unique<Sign>(model->parameters(), kSignRate);
   const auto error = message_of([&] { (void)amp::initialize(model, erased, GetParam(), quiet()); });
   EXPECT_TRUE(contains(error, "Sign as a torch::optim::Optimizer"));
@@ -120,7 +120,7 @@ TEST_P(OwnClass, BehindABaseIsRefusedWithARemedyThatWorks) {
   EXPECT_NE(model->fc2->bias[0].item<float>(), 0.0f);
 }
 
-TEST_P(OwnClass, DerivedFromAFusedOneBehindPointersOfItsOwn) {
+TEST_P(CustomOptimizer, DerivedFromAFusedOptimizerBehindPointersToItsClass) {
   using Own = Clamped<optimizers::FusedAdam>;
   auto unique = std::make_unique<Own>(model->parameters());
   auto [net, opt] = amp::initialize(model, unique, GetParam(), quiet());
@@ -132,7 +132,7 @@ TEST_P(OwnClass, DerivedFromAFusedOneBehindPointersOfItsOwn) {
   EXPECT_NE(dynamic_cast<amp::AmpOptimizer<Own>*>(other_opt.get()), nullptr);
 }
 
-TEST_P(OwnClass, DerivedFromAFusedOneBehindABaseIsRefusedWithARemedyThatWorks) {
+TEST_P(CustomOptimizer, DerivedFromAFusedOptimizerBehindABasePointerIsRefusedWithARemedyThatWorks) {
   using Own = Clamped<optimizers::FusedAdam>;
   std::unique_ptr<optimizers::FusedAdam> base = std::make_unique<Own>(model->parameters());
   const auto error = message_of([&] { (void)amp::initialize(model, base, GetParam(), quiet()); });
@@ -142,7 +142,7 @@ TEST_P(OwnClass, DerivedFromAFusedOneBehindABaseIsRefusedWithARemedyThatWorks) {
   static_assert(std::is_same_v<decltype(opt), amp::AmpOptimizer<Own>>);
 }
 
-/// One that makes its own handle.
+/// An optimizer that makes its own handle.
 struct OwnMaker : optimizers::FusedAdam {
   using FusedAdam::FusedAdam;
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override {
@@ -150,13 +150,13 @@ struct OwnMaker : optimizers::FusedAdam {
   }
 };
 
-TEST_P(OwnClass, ThatMakesItsHandleBehindAPointerOfItsOwn) {
+TEST_P(CustomOptimizer, WithItsOwnHandleFactoryBehindAPointerToItsClass) {
   auto own = std::make_unique<OwnMaker>(model->parameters());
   auto [net, opt] = amp::initialize(model, own, GetParam(), quiet());
   EXPECT_NE(dynamic_cast<amp::AmpOptimizer<OwnMaker>*>(opt.get()), nullptr);
 }
 
-TEST_P(OwnClass, DerivedFromAWrapperBehindABaseIsRefused) {
+TEST_P(CustomOptimizer, DerivedFromAWrapperBehindABasePointerIsRefused) {
   struct OwnLarc : parallel::LARC<torch::optim::SGD> {
     using parallel::LARC<torch::optim::SGD>::LARC;
   };
@@ -166,7 +166,7 @@ TEST_P(OwnClass, DerivedFromAWrapperBehindABaseIsRefused) {
   EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
 }
 
-TEST_P(OwnClass, ByAReferenceToItsBaseIsNotSliced) {
+TEST_P(CustomOptimizer, BehindABaseReferenceIsNotSliced) {
   OwnSgd own(model->parameters(), 0.1);
   torch::optim::SGD& base = own;
   std::unique_ptr<torch::optim::SGD> pointer = std::make_unique<OwnSgd>(model->parameters(), 0.1);
@@ -175,7 +175,7 @@ TEST_P(OwnClass, ByAReferenceToItsBaseIsNotSliced) {
   EXPECT_EQ(own.param_groups()[0].params().size(), 4u);
 }
 
-TEST_P(OwnClass, LearningRateOfOptionsThatDoNotCompareIsFollowed) {
+TEST_P(CustomOptimizer, LearningRateOfOptionsWithoutComparisonTakesEffect) {
   Sign sign(model->parameters(), kSignRate);
   auto [net, opt] = amp::initialize(model, sign, GetParam(), quiet().loss_scale(128.0));
   static_cast<SignOptions&>(sign.param_groups()[0].options()).lr(2 * kSignRate);  // past set_lr
@@ -183,12 +183,12 @@ TEST_P(OwnClass, LearningRateOfOptionsThatDoNotCompareIsFollowed) {
   opt.step();
   EXPECT_EQ(model->fc2->bias[0].item<float>(), -2 * kSignRate);
 }
-INSTANTIATE_TEST_SUITE_P(Levels, OwnClass, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, CustomOptimizer, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
 
-/// Classes of the program's own where there are masters.
-class OwnClassWithMasters : public AmpTest, public ::testing::WithParamInterface<const char*> {
+/// Custom optimizer classes at levels with masters.
+class CustomOptimizerWithMasters : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  /// What a step of `own` throws, and that it leaves the weights alone.
+  /// The error of a step of `own`; checks that the weights are unchanged.
   template <class Opt>
   std::string refusal_of(Opt&& own) {
     auto [net, opt] = amp::initialize(model, own, GetParam(), quiet().loss_scale(128.0));
@@ -206,7 +206,7 @@ class OwnClassWithMasters : public AmpTest, public ::testing::WithParamInterface
       EXPECT_TRUE(params[i].equal(masters[i].to(params[i].scalar_type()))) << i;
     }
   }
-  /// Steps twice, and the model's weights are what the masters are.
+  /// Steps twice; afterwards the model's weights equal the rounded masters.
   template <class Opt>
   void expect_bounded(Opt&& own) {
     auto [net, opt] = amp::initialize(model, own, GetParam(), quiet().loss_scale(128.0));
@@ -220,12 +220,12 @@ class OwnClassWithMasters : public AmpTest, public ::testing::WithParamInterface
   Mlp model;
 };
 
-TEST_P(OwnClassWithMasters, ThatStepsAnInnerOptimizerIsTold) {
+TEST_P(CustomOptimizerWithMasters, SteppingAnInnerOptimizerIsAnError) {
   torch::optim::SGD sgd(model->parameters(), 0.1);  // writes through data()
   EXPECT_TRUE(contains(refusal_of(Around(model->parameters(), [&] { sgd.step(); })), "the model's weight 'fc1.weight'"));
 }
 
-TEST_P(OwnClassWithMasters, ThatStepsAListOfItsOwnIsToldAtTheFirstStepThatMoves) {
+TEST_P(CustomOptimizerWithMasters, SteppingItsOwnParameterListIsAnErrorAtTheFirstChange) {
   const torch::NoGradGuard no_grad;
   double rate = 0;
   const auto move = [&, params = model->parameters()] { params[3].add_(1, rate); };
@@ -236,7 +236,7 @@ TEST_P(OwnClassWithMasters, ThatStepsAListOfItsOwnIsToldAtTheFirstStepThatMoves)
   EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "'fc2.bias'"));
 }
 
-TEST_P(OwnClassWithMasters, MayPutTheModelsWeightsBackAndStepItsGroups) {
+TEST_P(CustomOptimizerWithMasters, MayRestoreTheModelsWeightsAndStepItsGroups) {
   const torch::NoGradGuard no_grad;
   torch::optim::Optimizer* handle = nullptr;
   Around own(model->parameters(), [&] {
@@ -251,7 +251,7 @@ TEST_P(OwnClassWithMasters, MayPutTheModelsWeightsBackAndStepItsGroups) {
   EXPECT_TRUE((model->fc2->bias == 1).all().item<bool>());
 }
 
-TEST_P(OwnClassWithMasters, DerivedFromAFusedOneMayWriteAfterItsStep) {
+TEST_P(CustomOptimizerWithMasters, DerivedFromAFusedOptimizerMayWriteAfterItsStep) {
   using optimizers::FusedAdamOptions;
   const auto params = model->parameters();
   expect_bounded(Clamped<optimizers::FusedLAMB>(params));
@@ -259,23 +259,22 @@ TEST_P(OwnClassWithMasters, DerivedFromAFusedOneMayWriteAfterItsStep) {
   expect_bounded(Clamped<optimizers::FusedAdam>(params, FusedAdamOptions(0.1).materialize_master_grads(false)));
 }
 
-TEST_P(OwnClassWithMasters, MayBeWithinLarc) {
+TEST_P(CustomOptimizerWithMasters, MayBeWrappedInLarc) {
   Clamped<optimizers::FusedAdam> own(model->parameters());
   expect_bounded(parallel::LARC(own));
 }
-INSTANTIATE_TEST_SUITE_P(Levels, OwnClassWithMasters, ::testing::Values("O2", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, CustomOptimizerWithMasters, ::testing::Values("O2", "O5"));
 
-// Only these are looked at and copied again.
-using amp::detail::kIsCustomOptimizer;
-static_assert(kIsCustomOptimizer<Sign> && kIsCustomOptimizer<OwnSgd> && kIsCustomOptimizer<Clamped<torch::optim::Adam>>);
-static_assert(kIsCustomOptimizer<parallel::LARC<OwnSgd>> && kIsCustomOptimizer<parallel::LARC<Clamped<optimizers::FusedAdam>>>);
-static_assert(!kIsCustomOptimizer<torch::optim::SGD> && !kIsCustomOptimizer<optimizers::FusedAdam>);
-static_assert(!kIsCustomOptimizer<parallel::LARC<torch::optim::SGD>> &&
-              !kIsCustomOptimizer<parallel::LARC<optimizers::FusedLAMB>>);
+// Only these classes are checked after a step and copied again.
+using amp::detail::kIsOwnClass;
+static_assert(kIsOwnClass<Sign> && kIsOwnClass<OwnSgd> && kIsOwnClass<Clamped<torch::optim::Adam>>);
+static_assert(kIsOwnClass<parallel::LARC<OwnSgd>> && kIsOwnClass<parallel::LARC<Clamped<optimizers::FusedAdam>>>);
+static_assert(!kIsOwnClass<torch::optim::SGD> && !kIsOwnClass<optimizers::FusedAdam>);
+static_assert(!kIsOwnClass<parallel::LARC<torch::optim::SGD>> && !kIsOwnClass<parallel::LARC<optimizers::FusedLAMB>>);
 
-class OptimizerMessages : public OwnClass {};
+class OptimizerMessages : public CustomOptimizer {};
 
-TEST_P(OptimizerMessages, AnOriginalThatWasInitializedSaysSo) {
+TEST_P(OptimizerMessages, AnAlreadyInitializedOriginalIsAnError) {
   torch::optim::SGD sgd(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, sgd, GetParam(), quiet());
   Mlp other;
@@ -283,7 +282,7 @@ TEST_P(OptimizerMessages, AnOriginalThatWasInitializedSaysSo) {
       contains(message_of([&] { (void)amp::initialize(other, sgd, GetParam(), quiet()); }), "have moved to the handle"));
 }
 
-TEST_P(OptimizerMessages, AComplexParameterBelongsToAnotherOptimizer) {
+TEST_P(OptimizerMessages, AComplexParameterIsAnErrorThatSuggestsAnotherOptimizer) {
   auto params = model->parameters();
   params.push_back(torch::ones({2}, torch::kComplexFloat).requires_grad_());
   torch::optim::SGD odd(params, 0.1);
@@ -296,7 +295,7 @@ TEST_P(OptimizerMessages, AComplexParameterBelongsToAnotherOptimizer) {
   auto [net, opt] = amp::initialize(model, real, GetParam(), quiet());
 }
 
-TEST_P(OptimizerMessages, ADoubleParameterOfNoModelMayBeConverted) {
+TEST_P(OptimizerMessages, ADoubleParameterOutsideTheModelIsAnErrorThatSuggestsConversion) {
   auto params = model->parameters();
   params.push_back(torch::ones({2}, torch::kDouble).requires_grad_());
   torch::optim::SGD odd(params, 0.1);

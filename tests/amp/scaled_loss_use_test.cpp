@@ -1,4 +1,4 @@
-// A block whose scaled loss was not used, and gradients of optimizers that the block was not given (SL-15).
+// scale_loss blocks whose scaled loss is not used, and gradients of optimizers that are not in the block's list.
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -8,8 +8,8 @@ namespace {
 
 using torch::Tensor;
 
-/// Levels whose blocks are open: a scale to take out, or masters to bring gradients to.
-class BackwardWatcher : public AmpTest, public ::testing::WithParamInterface<const char*> {
+/// Levels at which a block has work to do: gradients to unscale, or masters that need them.
+class ScaledLossUse : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
@@ -17,7 +17,7 @@ class BackwardWatcher : public AmpTest, public ::testing::WithParamInterface<con
     std::tie(net, opt) = amp::initialize(model, sgd, GetParam(), quiet().loss_scale(128.0));
   }
   Tensor loss() { return net->forward(features()).square().sum(); }
-  /// The block that `use` runs in ends with this error; its gradients are gone and the next block and step are as ever.
+  /// The block around `use` ends with this error; its gradients are dropped, and the next block and step work.
   template <class Use>
   void expect_refused(const std::string& what, Use&& use) {
     const Tensor given = loss();
@@ -35,7 +35,7 @@ class BackwardWatcher : public AmpTest, public ::testing::WithParamInterface<con
     opt->step();
     EXPECT_NE(bytes_of(*model), before);
   }
-  /// The block that `use` runs in ends as ever.
+  /// The block around `use` ends without an error.
   template <class Use>
   void expect_accepted(Use&& use) {
     const Tensor given = loss();
@@ -50,15 +50,15 @@ class BackwardWatcher : public AmpTest, public ::testing::WithParamInterface<con
   std::unique_ptr<torch::optim::Optimizer> opt;
 };
 
-TEST_P(BackwardWatcher, BackwardOfTheLossItselfIsRefused) {
+TEST_P(ScaledLossUse, BackwardOnTheUnscaledLossIsRefused) {
   expect_refused("and not the scaled loss", [](const Tensor& given, auto&) { given.backward(); });
 }
 
-TEST_P(BackwardWatcher, ABlockWithoutABackwardPassIsRefused) {
+TEST_P(ScaledLossUse, ABlockWithoutABackwardPassIsRefused) {
   expect_refused("without a backward pass", [](const Tensor&, auto&) {});
 }
 
-TEST_P(BackwardWatcher, AnErrorOfTheClosingBraceIsThrownByTheStep) {
+TEST_P(ScaledLossUse, AnErrorAtTheClosingBraceIsThrownByTheNextStep) {
   const Tensor given = loss();
   {
     auto scaled_loss = amp::scale_loss(given, opt);
@@ -68,7 +68,7 @@ TEST_P(BackwardWatcher, AnErrorOfTheClosingBraceIsThrownByTheStep) {
   expect_trains();
 }
 
-TEST_P(BackwardWatcher, EveryWayToDifferentiateTheScaledLossIsSeen) {
+TEST_P(ScaledLossUse, EveryWayToDifferentiateTheScaledLossIsAccepted) {
   expect_accepted([](const Tensor&, auto& block) { block.backward({}, /*retain_graph=*/true), block.backward(); });
   expect_accepted([](const Tensor&, auto& block) { (block.tensor() / 4).backward(); });
   expect_accepted([](const Tensor&, auto& block) { torch::autograd::backward({block.tensor()}, {}); });
@@ -79,7 +79,7 @@ TEST_P(BackwardWatcher, EveryWayToDifferentiateTheScaledLossIsSeen) {
   });
 }
 
-TEST_P(BackwardWatcher, GradientsWrittenByHandAreEnough) {
+TEST_P(ScaledLossUse, GradientsWrittenByHandAreAccepted) {
   expect_accepted([&](const Tensor&, auto&) {
     for (const Tensor& p : model->parameters()) p.mutable_grad() = torch::ones_like(p);
   });
@@ -88,7 +88,7 @@ TEST_P(BackwardWatcher, GradientsWrittenByHandAreEnough) {
   block.finish();  // nothing to differentiate
 }
 
-TEST_P(BackwardWatcher, TheLossIsFreeAfterTheBlock) {
+TEST_P(ScaledLossUse, TheLossMayBeUsedAfterTheBlock) {
   const Tensor given = loss();
   {
     auto block = amp::scale_loss(given, opt);
@@ -101,7 +101,7 @@ TEST_P(BackwardWatcher, TheLossIsFreeAfterTheBlock) {
   expect_trains();
 }
 
-TEST_P(BackwardWatcher, ABlockKeepsNoGraphAlive) {
+TEST_P(ScaledLossUse, ABlockKeepsNoGraphAlive) {
   std::weak_ptr<torch::autograd::Node> node;
   Tensor kept;
   {
@@ -114,10 +114,10 @@ TEST_P(BackwardWatcher, ABlockKeepsNoGraphAlive) {
   }
   EXPECT_TRUE(node.expired());
 }
-INSTANTIATE_TEST_SUITE_P(Levels, BackwardWatcher, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, ScaledLossUse, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
 
-/// Two models whose losses meet, as a GAN's do.
-class LeftOut : public AmpTest, public ::testing::WithParamInterface<const char*> {
+/// Two models that share a loss, as in a GAN.
+class UnlistedOptimizer : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
@@ -141,7 +141,7 @@ class LeftOut : public AmpTest, public ::testing::WithParamInterface<const char*
   Sgds opts;
 };
 
-TEST_P(LeftOut, AnOptimizerThatStepsByABlocksGradientsMustBeListed) {
+TEST_P(UnlistedOptimizer, IsRefusedWhenItStepsWithABlocksGradients) {
   front_block();
   EXPECT_EQ(step(0), "");
   const auto before = bytes_of(*back);
@@ -155,8 +155,8 @@ TEST_P(LeftOut, AnOptimizerThatStepsByABlocksGradientsMustBeListed) {
   EXPECT_NE(bytes_of(*back), before);
 }
 
-// With masters a block starts from none, as in Apex.
-TEST_P(LeftOut, SoMustOneWhoseNextBlockWouldAddToThem) {
+// With masters a block starts without gradients, as in Apex.
+TEST_P(UnlistedOptimizer, IsRefusedWhenItsNextBlockWouldAddToThoseGradients) {
   front_block();
   const std::string level = GetParam();
   const bool adds = level != "O2" && level != "O5";
@@ -166,7 +166,7 @@ TEST_P(LeftOut, SoMustOneWhoseNextBlockWouldAddToThem) {
   EXPECT_EQ(step(1), "");
 }
 
-TEST_P(LeftOut, ACriticThatZeroesThemFirstIsFree) {
+TEST_P(UnlistedOptimizer, IsAcceptedAfterZeroGrad) {
   for (int way = 0; way < 4; ++way) {
     front_block();
     EXPECT_EQ(step(0), "");
@@ -182,7 +182,7 @@ TEST_P(LeftOut, ACriticThatZeroesThemFirstIsFree) {
   }
 }
 
-TEST_P(LeftOut, ABlockInsideAnothersIsItsOwn) {
+TEST_P(UnlistedOptimizer, NestedBlocksOfDifferentOptimizersAreIndependent) {
   {
     auto outer = amp::scale_loss(nets[0]->forward(features()).square().sum(), opts[0]);
     back_block();
@@ -190,7 +190,7 @@ TEST_P(LeftOut, ABlockInsideAnothersIsItsOwn) {
   }
   EXPECT_EQ(step(0) + step(1), "");
 }
-INSTANTIATE_TEST_SUITE_P(Levels, LeftOut, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, UnlistedOptimizer, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
 
 }  // namespace
 }  // namespace apex::test

@@ -1,5 +1,5 @@
-// Model classes with a save and load of their own: overrides that write further values, and functions of these names that take
-// a path and hide Module's.
+// Model classes with custom save and load: overrides that write further values, and functions of the same names that take a
+// path and hide Module's.
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstdio>
@@ -13,10 +13,10 @@ namespace {
 
 using torch::Tensor;
 
-class OwnArchive : public AtEveryLevel {};
-INSTANTIATE_TEST_SUITE_P(Levels, OwnArchive, kEveryLevel, [](const auto& test) { return test.param; });
+class CustomSaveAndLoad : public AtEveryLevel {};
+INSTANTIATE_TEST_SUITE_P(Levels, CustomSaveAndLoad, kEveryLevel, [](const auto& test) { return test.param; });
 
-/// A layer whose file has a number, too.
+/// A layer that also saves a number.
 struct CountingLayerImpl : torch::nn::Module {
   CountingLayerImpl() : fc(register_module("fc", torch::nn::Linear(6, 6))) {
     table = register_buffer("table", torch::rand({6}));
@@ -38,7 +38,7 @@ struct CountingLayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(CountingLayer);
 
-/// A model with such a layer, which writes its epoch, a copy of its last weight and a 16-bit table.
+/// A model with such a layer that also saves its epoch, a copy of its last weight and a 16-bit table.
 struct CountingImpl : torch::nn::Module {
   CountingImpl() : layer(register_module("layer", CountingLayer())), last(register_module("last", torch::nn::Linear(6, 3))) {}
   Tensor forward(const Tensor& x) { return last(layer->forward(x)); }
@@ -74,7 +74,7 @@ void expect_equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
 }
 
-TEST_P(OwnArchive, OverridesAreWrittenForAPlainProgram) {
+TEST_P(CustomSaveAndLoad, OverridesWriteFilesForProgramsWithoutAmp) {
   Counting model;
   auto net = amp::initialize(model, level(), quiet());
   net->epoch = 7;
@@ -100,7 +100,7 @@ TEST_P(OwnArchive, OverridesAreWrittenForAPlainProgram) {
   EXPECT_EQ(net->last->weight.scalar_type(), dtype) << "saving leaves the model alone";
 }
 
-TEST_P(OwnArchive, OverridesReadPlainFilesIntoWeightsAndMasters) {
+TEST_P(CustomSaveAndLoad, OverridesReadFilesOfProgramsWithoutAmpIntoWeightsAndMasters) {
   Counting plain, model;
   plain->epoch = 7;
   plain->layer->calls = 9;
@@ -129,7 +129,7 @@ TEST_P(OwnArchive, OverridesReadPlainFilesIntoWeightsAndMasters) {
   EXPECT_TRUE(torch::equal(net->layer->table, plain->layer->table.to(net->layer->table.scalar_type())));
 }
 
-TEST_P(OwnArchive, FilesThatLackAnEntryOrHaveAnotherShapeChangeNoWeight) {
+TEST_P(CustomSaveAndLoad, FilesWithMissingEntriesOrOtherShapesChangeNoWeight) {
   struct NarrowImpl : torch::nn::Module {
     NarrowImpl() : layer(register_module("layer", CountingLayer())), last(register_module("last", torch::nn::Linear(6, 2))) {}
     CountingLayer layer;
@@ -166,7 +166,7 @@ struct OwnPathImpl : torch::nn::Module {
 };
 TORCH_MODULE(OwnPath);
 
-TEST_P(OwnArchive, FunctionsThatTakeAPathDoNotHideModules) {
+TEST_P(CustomSaveAndLoad, FunctionsThatTakeAPathDoNotBreakTorchSave) {
   OwnPath plain, model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
@@ -179,7 +179,7 @@ TEST_P(OwnArchive, FunctionsThatTakeAPathDoNotHideModules) {
   expect_equal(float32_tensors_of(*read_back), float32_tensors_of(*net));
 }
 
-TEST_P(OwnArchive, FunctionsThatTakeAPathFindFloat32Weights) {
+TEST_P(CustomSaveAndLoad, FunctionsThatTakeAPathSeeFloat32Weights) {
   OwnPath plain, model, read_back;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());

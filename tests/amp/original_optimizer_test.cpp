@@ -1,4 +1,4 @@
-// What the optimizer that was passed in goes on doing: its options, and the groups of schedulers that were built on it.
+// The optimizer that was passed to initialize: writes to its options reach the handle, and schedulers built on it still work.
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
 
@@ -38,8 +38,8 @@ namespace {
 using torch::Tensor;
 using torch::optim::SGDOptions;
 
-class OriginalOptions : public AtEveryLevel {};
-INSTANTIATE_TEST_SUITE_P(Levels, OriginalOptions, kEveryLevel);
+class OriginalOptimizerOptions : public AtEveryLevel {};
+INSTANTIATE_TEST_SUITE_P(Levels, OriginalOptimizerOptions, kEveryLevel);
 
 double rate_of(torch::optim::Optimizer& optimizer, size_t group = 0) {
   return optimizer.param_groups().at(group).options().get_lr();
@@ -48,8 +48,8 @@ SGDOptions& sgd_options_of(torch::optim::Optimizer& optimizer) {
   return static_cast<SGDOptions&>(optimizer.param_groups()[0].options());
 }
 
-// As a warm-up ends: the handle's rate has moved meanwhile.
-TEST_P(OriginalOptions, TheRateOfTheBeginningMayBeWrittenAgain) {
+// As at the end of a warm-up: the handle's rate has changed in the meantime.
+TEST_P(OriginalOptimizerOptions, WritingTheInitialLearningRateAgainTakesEffect) {
   const auto moves = std::vector<std::function<void(torch::optim::Optimizer & original, torch::optim::Optimizer & handle)>>{
       [](auto& original, auto&) { original.param_groups()[0].options().set_lr(0.125); },
       [](auto& original, auto&) { sgd_options_of(original).lr(0.125); },
@@ -70,7 +70,7 @@ TEST_P(OriginalOptions, TheRateOfTheBeginningMayBeWrittenAgain) {
   }
 }
 
-TEST_P(OriginalOptions, WithoutComparisonHaveTheRateOfTheBeginningWrittenAgain) {
+TEST_P(OriginalOptimizerOptions, WritingTheInitialRateAgainWorksForOptionsWithoutComparison) {
   Mlp model;
   PlainDescent optimizer(model->parameters());
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
@@ -81,7 +81,7 @@ TEST_P(OriginalOptions, WithoutComparisonHaveTheRateOfTheBeginningWrittenAgain) 
   EXPECT_EQ(rate_of(opt), 0.5);
 }
 
-TEST_P(OriginalOptions, AWriteLeavesWhatTheHandleWasGivenElsewhere) {
+TEST_P(OriginalOptimizerOptions, AWriteKeepsTheHandlesOtherOptions) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), SGDOptions(0.5).momentum(0.25));
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
@@ -93,7 +93,7 @@ TEST_P(OriginalOptions, AWriteLeavesWhatTheHandleWasGivenElsewhere) {
   EXPECT_EQ(sgd_options_of(opt).weight_decay(), 0.125);
 }
 
-TEST_P(OriginalOptions, AHandleThatHasLostItsGroupsIsNoError) {
+TEST_P(OriginalOptimizerOptions, AHandleWithFewerGroupsIsNoError) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.5);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
@@ -103,12 +103,12 @@ TEST_P(OriginalOptions, AHandleThatHasLostItsGroupsIsNoError) {
   EXPECT_EQ(optimizer.param_groups().size(), 1u);
 }
 
-/// Another layer in a group of its own, at the rate 1.
+/// Another layer in a separate group with the learning rate 1.
 torch::optim::OptimizerParamGroup another_group(const Mlp& model) {
   return {model->fc2->parameters(), std::make_unique<SGDOptions>(1.0)};
 }
 
-TEST_P(OriginalOptions, ASchedulerBuiltBeforeSetsTheRatesOfGroupsAddedLater) {
+TEST_P(OriginalOptimizerOptions, ASchedulerBuiltBeforeInitializeAdjustsGroupsAddedLater) {
   for (const bool through_base : {false, true}) {
     Mlp model;
     torch::optim::SGD optimizer(model->fc1->parameters(), 0.5);
@@ -116,7 +116,7 @@ TEST_P(OriginalOptions, ASchedulerBuiltBeforeSetsTheRatesOfGroupsAddedLater) {
     auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
     if (through_base) {
       static_cast<torch::optim::Optimizer&>(opt).add_param_group(another_group(model));
-      train_step(net, opt, features());  // amp hears of such a group when the handle is used
+      train_step(net, opt, features());  // amp sees such a group when the handle is used
     } else {
       opt.add_param_group(another_group(model));
     }
@@ -131,7 +131,7 @@ TEST_P(OriginalOptions, ASchedulerBuiltBeforeSetsTheRatesOfGroupsAddedLater) {
   }
 }
 
-TEST_P(OriginalOptions, GroupsAreAddedWhereTheOriginalIsGoneOrHasMoved) {
+TEST_P(OriginalOptimizerOptions, GroupsCanBeAddedAfterTheOriginalIsDestroyedOrMoved) {
   for (const bool gone : {true, false}) {
     Mlp model;
     auto optimizer = std::make_unique<torch::optim::SGD>(model->fc1->parameters(), 0.5);
@@ -149,7 +149,7 @@ TEST_P(OriginalOptions, GroupsAreAddedWhereTheOriginalIsGoneOrHasMoved) {
   }
 }
 
-TEST_P(OriginalOptions, ASchedulerBelowLarcSetsTheRatesOfGroupsAddedLater) {
+TEST_P(OriginalOptimizerOptions, ASchedulerOfLarcsInnerOptimizerAdjustsGroupsAddedLater) {
   Mlp model;
   torch::optim::SGD optimizer(model->fc1->parameters(), 0.5);
   torch::optim::StepLR scheduler(optimizer, 1, 0.5);
