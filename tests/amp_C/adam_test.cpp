@@ -68,7 +68,7 @@ class Adam : public testing::TestWithParam<AdamCase> {
 };
 
 // K-ADAM: the flag is not looked at; float64 is computed in float32 as in Apex.
-TEST_P(Adam, FollowsTheFormulaWhateverTheFlag) {
+TEST_P(Adam, FollowsTheFormulaWithAndWithoutTheFlag) {
   const TensorLists l = lists();
   const ExpectedAdam expected = reference(GetParam(), l[0], l[1], l[2], l[3], 1.0);
   const Tensors grads = clones(l[0]);
@@ -108,7 +108,7 @@ TEST_P(Adam, CapturableMasterUpdatesMastersAndParams) {
 }
 
 // K-ADAMC, K-ADAMCM: R
-TEST_P(Adam, AFlagLeavesEverythingAsItWasWhenCapturable) {
+TEST_P(Adam, ASetFlagChangesNothingWhenCapturable) {
   TensorLists l = lists();
   TensorLists before = clones(l);
   capturable(flag(1), l);
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(, Adam,
                          name_of);
 
 // Apex reads moments of any dtype as float32.
-TEST(AdamLists, MomentsOf16BitsAreRead) {
+TEST(AdamLists, Accepts16BitMoments) {
   const Tensors grads = random_list(at::kHalf), params = random_list(at::kHalf);
   const Tensors means = random_list(at::kBFloat16), squares = positive_list(at::kBFloat16);
   const ExpectedAdam expected = reference({at::kHalf, 1, 1}, grads, params, means, squares, 1.0);

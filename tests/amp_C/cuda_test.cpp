@@ -27,7 +27,7 @@ class OnCuda : public testing::TestWithParam<Function> {
   }
 };
 
-TEST_P(OnCuda, DoesWhatItDoesOnTheCpu) {
+TEST_P(OnCuda, GivesTheBitsOfTheCpu) {
   TensorLists on_cpu;
   for (size_t i = 0; i < GetParam().depth; ++i) on_cpu.push_back(positive_list(at::kFloat));
   on_cpu[0][1][3] = std::nan("");

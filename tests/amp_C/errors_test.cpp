@@ -1,4 +1,4 @@
-// What is refused, and that it is named (MTA-02, MTA-03, MTA-04).
+// Invalid arguments are errors that name them (MTA-02, MTA-03, MTA-04).
 #include "support.h"
 
 namespace {
@@ -65,7 +65,7 @@ TEST(Errors, IntegersWithinAList) {
       {"tensor_lists[0][2] (x) has dtype Long", "do not go into one list: leave the integers out, and copy them"});
 }
 
-TEST(Errors, DtypesThatAreNotSupported) {
+TEST(Errors, UnsupportedDtypes) {
   expect_error(
       [] {
         multi_tensor_scale_cuda(kChunk, flag(), {ones(1, at::kInt), ones(1)}, 1);
@@ -88,7 +88,7 @@ TEST(Errors, NumbersOfElements) {
       {"tensor_lists[3][1] (exp_avg_sqs) has 5 elements", "tensor_lists[0][1] (grads) has 4"});
 }
 
-TEST(Errors, UndefinedSparseAndGappyTensors) {
+TEST(Errors, UndefinedSparseAndNonDenseTensors) {
   Tensors list = ones(2);
   list[1] = at::Tensor();
   expect_error([&] { multi_tensor_l2norm_cuda(kChunk, flag(), {list}, true); }, {"tensor_lists[0][1] (in) is undefined"});
@@ -99,7 +99,7 @@ TEST(Errors, UndefinedSparseAndGappyTensors) {
 }
 
 // MTA-04: linear memory is walked, so layouts must agree.
-TEST(Errors, LayoutsThatDiffer) {
+TEST(Errors, DifferentLayouts) {
   const at::Tensor image = at::ones({2, 3, 4, 5});
   const at::Tensor channels_last = image.contiguous(at::MemoryFormat::ChannelsLast);
   expect_error(
@@ -136,7 +136,7 @@ TEST(Errors, ChunkSize) {
   }
 }
 
-TEST(Errors, ArgumentsThatAreAChoice) {
+TEST(Errors, ArgumentsWithFixedChoices) {
   expect_error<c10::ValueError>([] { adam({ones(1), ones(1), ones(1), ones(1)}, 1, 2); }, {"mode is 2"});
   expect_error<c10::ValueError>([] { adam({ones(1), ones(1), ones(1), ones(1)}, 0); }, {"step is 0"});
   expect_error<c10::ValueError>(
@@ -169,7 +169,7 @@ TEST(Errors, TensorArguments) {
   expect_error([&] { multi_tensor_unscale_l2norm_cuda(kChunk, flag(), {ones(1)}, at::ones({2}), true); }, {"inv_scale", "[2]"});
 }
 
-TEST(Errors, OutputsThatOverlap) {
+TEST(Errors, OverlappingOutputs) {
   const at::Tensor memory = at::ones({6});
   expect_error(
       [&] {

@@ -14,13 +14,13 @@ class Flags : public testing::TestWithParam<Function> {
   }
 };
 
-TEST_P(Flags, FiniteValuesLeaveTheFlagAlone) {
+TEST_P(Flags, FiniteValuesDoNotSetTheFlag) {
   const at::Tensor noop = flag();
   GetParam().call(noop, lists());
   EXPECT_EQ(noop.item<int>(), 0);
 }
 
-TEST_P(Flags, AreSetByValuesOfTheSearchedListsThatAreNotFinite) {
+TEST_P(Flags, AreSetByNonFiniteValuesOfTheCheckedLists) {
   for (size_t list = 0; list < GetParam().depth; ++list) {
     const bool searched = std::count(GetParam().searched.begin(), GetParam().searched.end(), list) > 0;
     // What moments hold reaches updates and their norms, in Apex as well.
@@ -35,7 +35,7 @@ TEST_P(Flags, AreSetByValuesOfTheSearchedListsThatAreNotFinite) {
   }
 }
 
-TEST_P(Flags, ThatAreSetStopACallOrDoNot) {
+TEST_P(Flags, OnlySomeFunctionsStopAtASetFlag) {
   const TensorLists stopped = lists();
   const TensorLists before = clones(stopped);
   const TensorLists free = clones(stopped);

@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(, Lamb,
                          [](const auto& test) { return test.param.name; });
 
 // K-LAMBMP: R
-TEST(LambMp, AFlagLeavesEverythingAsItWas) {
+TEST(LambMp, ASetFlagChangesNothing) {
   const TensorLists l = {random_list(at::kHalf), random_list(at::kFloat), random_list(at::kFloat), positive_list(at::kFloat),
                          random_list(at::kHalf)};
   const TensorLists before = clones(l);
@@ -106,7 +106,7 @@ TEST(LambMp, AFlagLeavesEverythingAsItWas) {
 }
 
 // K-L2MP: norms that are not finite raise the flag, which stops what comes after.
-TEST(LambMp, AParameterThatIsNotFiniteRaisesTheFlagAndNothingIsChanged) {
+TEST(LambMp, ANonFiniteParameterSetsTheFlagAndChangesNothing) {
   const TensorLists l = {random_list(at::kFloat), random_list(at::kFloat), random_list(at::kFloat), positive_list(at::kFloat)};
   l[1][3][5] = INFINITY;
   const TensorLists before = clones(l);
@@ -117,7 +117,7 @@ TEST(LambMp, AParameterThatIsNotFiniteRaisesTheFlagAndNothingIsChanged) {
   expect_equal(l, before);
 }
 
-TEST(LambMp, AGradientThatIsNotFiniteRaisesTheFlagAndParamsStay) {
+TEST(LambMp, ANonFiniteGradientSetsTheFlagAndKeepsTheParameters) {
   const TensorLists l = {random_list(at::kFloat), random_list(at::kFloat), random_list(at::kFloat), positive_list(at::kFloat)};
   l[0][3][5] = NAN;
   const Tensors params = clones(l[1]);
@@ -160,7 +160,7 @@ TEST(LambStages, FollowTheFormula) {
   expect_near(l[1], moved, 1e-5);
 }
 
-TEST(LambStages, WithoutDecayTheTrustRatioCountsOnlyForNvlamb) {
+TEST(LambStages, WithoutDecayOnlyNvlambUsesTheTrustRatio) {
   const Tensors params = {at::full({4}, 3.0)}, updates = {at::ones({4})};
   const at::Tensor norms = at::full({1}, 6.0), ones = at::full({1}, 2.0);
   multi_tensor_lamb_stage2_cuda(kChunk, flag(), {params, updates}, norms, ones, 0.5f, 0.0f, std::nullopt);

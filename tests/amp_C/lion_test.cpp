@@ -40,7 +40,7 @@ TEST_P(Lion, FollowsTheFormula) {
   expect_near(l[2], means);
 }
 
-TEST_P(Lion, AFlagLeavesEverythingAsItWas) {
+TEST_P(Lion, ASetFlagChangesNothing) {
   const TensorLists l = lists();
   const TensorLists before = clones(l);
   multi_tensor_lion_cuda(1000, flag(1).to(device()), l, 0.125f, 0.75f, 0.875f, 0.0625f);
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(toString(std::get<0>(test.param))) + c10::DeviceTypeName(std::get<1>(test.param), /*lower_case=*/true);
     });
 
-TEST(LionLists, NamesTheListOfAnotherDtype) {
+TEST(LionLists, AListOfAnotherDtypeIsAnErrorThatNamesIt) {
   const Tensors floats = {at::ones({4})}, halves = {at::ones({4}, at::kHalf)};
   expect_error([&] { multi_tensor_lion_cuda(kChunk, flag(), {halves, floats, floats}, 1, 0, 0, 0); }, {"grads are Half"});
   expect_error([&] { multi_tensor_lion_cuda(kChunk, flag(), {halves, halves, halves}, 1, 0, 0, 0); }, {"exp_avgs are Half"});

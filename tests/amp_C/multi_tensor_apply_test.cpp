@@ -1,4 +1,4 @@
-// Functors of a user's own on CPU tensors, compiled without nvcc.
+// The user's functors on CPU tensors, compiled without nvcc.
 #include <apex_cpp/multi_tensor_apply.h>
 
 #include "support.h"
@@ -58,7 +58,7 @@ TEST(MultiTensorApply, VisitsEachElementOnceOverManyLaunches) {
   expect_visited_once(std::vector<int64_t>(2000, 17), 16);
 }
 
-TEST(MultiTensorApply, AnyNumberOfThreadsGivesTheSame) {
+TEST(MultiTensorApply, ResultsDoNotDependOnTheNumberOfThreads) {
   const int before = at::get_num_threads();
   for (const int threads : {1, 2, 4}) {
     at::set_num_threads(threads);
@@ -130,7 +130,7 @@ TEST(MultiTensorApply, AnExceptionOfTheFunctorReachesTheCaller) {
   EXPECT_THROW(multi_tensor_apply<1>(512, 16, flag(), {{at::ones({100000})}}, fail), std::runtime_error);
 }
 
-TEST(MultiTensorApply, NamesWhatDoesNotFit) {
+TEST(MultiTensorApply, MismatchedTensorsAreErrorsThatNameThem) {
   const Tensors ints = {at::zeros({4}, at::kInt)};
   const auto visit = [&](const TensorLists& lists, int64_t chunk_size = 16) {
     multi_tensor_apply<2>(512, chunk_size, flag(), lists, Visit(), 1);
@@ -144,7 +144,7 @@ TEST(MultiTensorApply, NamesWhatDoesNotFit) {
 }
 
 // Without nvcc there is no code for other devices: meta tensors stand for them.
-TEST(MultiTensorApply, SaysThatOtherDevicesNeedNvcc) {
+TEST(MultiTensorApply, CudaTensorsWithoutNvccAreAnError) {
   const at::TensorOptions meta(at::kMeta);
   const at::Tensor noop = at::zeros({1}, meta.dtype(at::kInt));
   expect_error<c10::NotImplementedError>(

@@ -16,7 +16,7 @@ namespace {
 using amp_C_test::flag;
 using Tensors = std::vector<at::Tensor>;
 
-TEST(Names, AFunctionIsTheSameByItsCppAndItsPythonName) {
+TEST(Names, CppAndPythonNamesAreTheSameFunction) {
   EXPECT_EQ(&apex::amp_C::multi_tensor_scale, &::multi_tensor_scale_cuda);
   EXPECT_EQ(&apex::amp_C::multi_tensor_scale_cuda, &::multi_tensor_scale_cuda);
   EXPECT_EQ(&apex::amp_C::multi_tensor_adam_capturable_master, &::multi_tensor_adam_capturable_master_cuda);
@@ -35,7 +35,7 @@ TEST(Names, NoCallIsAmbiguousUnderAUsingDirective) {
 }
 
 // MTA-01
-TEST(Names, TheApplierPutsTheChunkSizeInFront) {
+TEST(Names, TheApplierPassesTheChunkSizeFirst) {
   using apex::amp_C::multi_tensor_applier;
   EXPECT_EQ(multi_tensor_applier.chunk_size, 65536);
   const Tensors in = {at::full({16}, 2.0)};

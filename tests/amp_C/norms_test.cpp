@@ -40,7 +40,7 @@ TEST_P(Norms, L2NormMpOfAllAndOfEach) {
 }
 
 // K-L2S: the norm is that of the input, also where the output takes its place.
-TEST_P(Norms, L2NormScaleScalesAndAnswersTheNormOfTheInput) {
+TEST_P(Norms, L2NormScaleScalesAndReturnsTheInputsNorm) {
   const Tensors in = random_list(GetParam());
   const Tensors out = zeros_list(at::kFloat);
   expect_norms(multi_tensor_l2norm_scale_cuda(kChunk, flag(), {in, out}, 0.5f, true), in);
@@ -52,7 +52,7 @@ TEST_P(Norms, L2NormScaleScalesAndAnswersTheNormOfTheInput) {
 }
 
 // K-UL2
-TEST_P(Norms, UnscaleL2NormAnswersTheNormOfTheProductAndLeavesTheInput) {
+TEST_P(Norms, UnscaleL2NormReturnsTheProductsNormAndKeepsTheInput) {
   const Tensors in = random_list(GetParam());
   const Tensors before = clones(in);
   expect_norms(multi_tensor_unscale_l2norm_cuda(kChunk, flag(), {in}, scalar(0.125), true), in, 0.125);
@@ -62,7 +62,7 @@ TEST_P(Norms, UnscaleL2NormAnswersTheNormOfTheProductAndLeavesTheInput) {
 INSTANTIATE_TEST_SUITE_P(, Norms, testing::Values(at::kFloat, at::kHalf, at::kBFloat16),
                          [](const auto& test) { return std::string(toString(test.param)); });
 
-TEST(NormResults, PerTensorNormsAreEmptyUnlessAskedFor) {
+TEST(NormResults, PerTensorNormsAreEmptyUnlessRequested) {
   const Tensors in = {at::ones({4})};
   EXPECT_EQ(std::get<1>(multi_tensor_l2norm_cuda(kChunk, flag(), {in}, std::nullopt)).numel(), 0);
   EXPECT_EQ(std::get<1>(multi_tensor_l2norm_cuda(kChunk, flag(), {in}, false)).numel(), 0);
@@ -71,7 +71,7 @@ TEST(NormResults, PerTensorNormsAreEmptyUnlessAskedFor) {
 }
 
 // K-L2MP: Apex leaves the results uninitialised after a flag.
-TEST(NormResults, L2NormMpAnswersTheNormWhateverTheFlag) {
+TEST(NormResults, L2NormMpReturnsTheNormWithAndWithoutTheFlag) {
   const auto [norm, each] = multi_tensor_l2norm_mp_cuda(kChunk, flag(1), {{at::full({4}, 3.0)}}, true);
   EXPECT_EQ(norm.item<double>(), 6.0);
   EXPECT_EQ(each[0].item<double>(), 6.0);

@@ -51,7 +51,7 @@ TEST_P(Sgd, FollowsTheFormula) {
 }
 
 // K-SGD: the flag stops the whole update.
-TEST_P(Sgd, AFlagLeavesEverythingAsItWas) {
+TEST_P(Sgd, ASetFlagChangesNothing) {
   const TensorLists lists = {random_list(at::kHalf), random_list(at::kFloat), random_list(at::kFloat), random_list(at::kHalf)};
   const TensorLists before = clones(lists);
   step(flag(1), lists, false, 0.125, 0.25);
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(, Sgd,
                                          SgdCase{"decay_after", 0.875, 0, 0.125, true, true}),
                          [](const auto& test) { return test.param.name; });
 
-TEST(SgdLists, WithoutMomentumBuffersAreNotTouched) {
+TEST(SgdLists, WithoutMomentumBuffersAreNotChanged) {
   const TensorLists lists = {{at::ones({4})}, {at::ones({4})}, {at::full({4}, std::nan(""))}};
   multi_tensor_sgd_cuda(kChunk, flag(), lists, 0, 0, 0, 0.5f, false, false, false, 1);
   EXPECT_TRUE(at::equal(lists[1][0], at::full({4}, 0.5)));

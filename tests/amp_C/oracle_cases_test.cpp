@@ -104,7 +104,7 @@ class Call {
   at::Tensor flag_;
 };
 
-TEST(OracleCases, OfMultiTensorFunctionsPass) {
+TEST(OracleCases, MultiTensorCasesPass) {
   oracle::Report report;
   for (const auto& folder : std::filesystem::directory_iterator(ORACLE_CASES)) {
     if (folder.path().filename().string().rfind("multi_tensor_", 0) != 0) continue;

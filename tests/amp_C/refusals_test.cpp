@@ -1,4 +1,4 @@
-// What is refused leaves everything as it was and is named by the function that was called, whatever kernels it runs.
+// Invalid arguments change nothing, and the error names the called function, whichever kernels it runs.
 #include "functions.h"
 
 namespace {
@@ -47,7 +47,7 @@ class Refusals : public testing::TestWithParam<Function> {
 
 std::string at_index(size_t list, int index) { return c10::str("tensor_lists[", list, "][", index, "] ("); }
 
-TEST_P(Refusals, OutputsThatShareMemory) {
+TEST_P(Refusals, SharedMemoryOfOutputs) {
   for (size_t list = 0; list < GetParam().depth; ++list) {
     for (const auto dtype : {at::kFloat, at::kDouble}) {
       if (!is_output(list) || !takes(list, dtype)) continue;
@@ -59,7 +59,7 @@ TEST_P(Refusals, OutputsThatShareMemory) {
   }
 }
 
-TEST_P(Refusals, OutputsThatAreOneTensor) {
+TEST_P(Refusals, OneTensorAsTwoOutputs) {
   for (size_t list = 1; list < GetParam().depth; ++list) {
     for (size_t other = 0; other < list; ++other) {
       if (!is_output(list) || !is_output(other)) continue;
@@ -71,7 +71,7 @@ TEST_P(Refusals, OutputsThatAreOneTensor) {
   }
 }
 
-TEST_P(Refusals, DtypesThatAreNotSupported) {
+TEST_P(Refusals, UnsupportedDtypes) {
   for (size_t list = 0; list < GetParam().depth; ++list) {
     SCOPED_TRACE(list);
     const bool takes_double = takes(list, at::kDouble);

@@ -33,9 +33,9 @@ class Combinations : public AmpTest, public ::testing::WithParamInterface<Case> 
   }
 };
 
-class Overflows : public Combinations {
+class OverflowCombinations : public Combinations {
  protected:
-  /// An overflow in every loss and model, in either parameter by turns.
+  /// An overflow in every loss and model, alternating between the two parameters.
   template <class Visit>
   void for_each_overflow(Plan plan, const Visit& visit) const {
     for (int loss = 0; loss < plan.losses; ++loss) {
@@ -52,12 +52,12 @@ TEST_P(Combinations, WithoutOverflow) {
   for_each_shape([&](const Plan& plan) { expect_trains_as_by_hand(kind(), plan); });
 }
 
-TEST_P(Overflows, Anywhere) {
+TEST_P(OverflowCombinations, TrainAsByHand) {
   for_each_shape(
       [&](const Plan& shape) { for_each_overflow(shape, [&](const Plan& plan) { expect_trains_as_by_hand(kind(), plan); }); });
 }
 
-TEST_P(Overflows, WithDelayedUnscaling) {
+TEST_P(OverflowCombinations, TrainAsByHandWithDelayedUnscaling) {
   for_each_shape([&](Plan shape) {
     if (shape.losses == 1) return;
     shape.delay_unscale = true;
@@ -82,8 +82,8 @@ TEST_P(Combinations, WithClippingOfMasterParams) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Combinations, ::testing::Combine(::testing::ValuesIn(kinds()), kLevels), name_of);
-INSTANTIATE_TEST_SUITE_P(All, Overflows, ::testing::Combine(::testing::Values(kinds()[0], kinds()[2], kinds()[3]), kLevels),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(All, OverflowCombinations,
+                         ::testing::Combine(::testing::Values(kinds()[0], kinds()[2], kinds()[3]), kLevels), name_of);
 
 }  // namespace
 }  // namespace apex::test::combinations

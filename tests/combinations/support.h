@@ -1,7 +1,7 @@
 #pragma once
-// One to three models, losses and optimizers, and the same training by hand: plain optimizers over copies, with gradients that
-// are written down, and the right steps left out. Gradients do not depend on the weights and are exact in every dtype, so both
-// must agree bit for bit.
+// One to three models, losses and optimizers, and the same training by hand: plain optimizers over copies with given gradients,
+// without the steps that amp must skip. Gradients do not depend on the weights and are exact in every dtype, so both must agree
+// bit for bit.
 #include <apex_cpp/amp.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 #pragma once
-// A network with tied parameters, and every optimizer over what LibTorch's `parameters()` lists of it.
+// A network with tied parameters, and every optimizer over its `parameters()`, which lists them twice.
 #include <torch/torch.h>
 
 #include <vector>

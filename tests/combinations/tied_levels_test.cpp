@@ -1,4 +1,4 @@
-// Tied parameters under amp: an optimizer over what `parameters()` lists trains, bit for bit, as one over each parameter once.
+// Tied parameters under amp: an optimizer over `parameters()` trains, bit for bit, like one that lists each parameter once.
 #include <unistd.h>
 
 #include <cmath>
@@ -68,7 +68,7 @@ class TiedAtLevel : public AmpTest, public ::testing::WithParamInterface<std::tu
 INSTANTIATE_TEST_SUITE_P(All, TiedAtLevel, ::testing::Combine(::testing::ValuesIn(all_kinds()), kTiedLevels),
                          [](const auto& test) { return std::get<0>(test.param).name + "_" + std::get<1>(test.param); });
 
-TEST_P(TiedAtLevel, TrainsAsListedOnce) {
+TEST_P(TiedAtLevel, TrainsAsIfListedOnce) {
   auto once = program(Listing::once);
   const std::string start = once.bytes();
   once.run(0, 5);
@@ -79,14 +79,14 @@ TEST_P(TiedAtLevel, TrainsAsListedOnce) {
   EXPECT_GT(all.norm(), 0.05) << "clipped";
 }
 
-TEST_P(TiedAtLevel, MasterParamsHasEachOnce) {
+TEST_P(TiedAtLevel, MasterParamsListsEachOnce) {
   auto all = program(Listing::all);
   EXPECT_EQ(amp::master_params(*all.optimizer).size(), kTiedParams);
   all.run(0, 1);
   EXPECT_EQ(amp::master_params(*all.optimizer).size(), kTiedParams);
 }
 
-TEST_P(TiedAtLevel, ResumesFromACheckpointOfEitherListing) {
+TEST_P(TiedAtLevel, ResumesFromACheckpointWithOrWithoutDuplicates) {
   const std::string path = (std::filesystem::temp_directory_path() / ("apex_cpp_tied_" + std::to_string(::getpid()))).string();
   for (const auto& [from, to] : {std::pair(Listing::all, Listing::once), std::pair(Listing::once, Listing::all)}) {
     auto saved = program(from);
@@ -104,7 +104,7 @@ TEST_P(TiedAtLevel, ResumesFromACheckpointOfEitherListing) {
 using TiedOverLevels = AmpTest;
 
 // By the base class's add_param_group and by hand, which no handle sees.
-TEST_F(TiedOverLevels, WhatIsAddedLaterIsListedOnceToo) {
+TEST_F(TiedOverLevels, ParametersAddedLaterAreListedOnce) {
   for (const std::string level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     std::vector<std::string> bytes;
     for (const auto listing : {Listing::once, Listing::all}) {
@@ -133,7 +133,7 @@ TEST_F(TiedOverLevels, WhatIsAddedLaterIsListedOnceToo) {
 }
 
 // Without masters, which LBFGS's closure forbids.
-TEST_F(TiedOverLevels, LbfgsTrainsAsListedOnce) {
+TEST_F(TiedOverLevels, LbfgsTrainsAsIfListedOnce) {
   for (const std::string level : {"O0", "O1", "O4"}) {
     std::vector<std::string> bytes;
     for (const auto listing : {Listing::once, Listing::all}) {
@@ -157,7 +157,7 @@ TEST_F(TiedOverLevels, LbfgsTrainsAsListedOnce) {
 }
 
 // As Python's optimizers have it.
-TEST_F(TiedOverLevels, AParameterInTwoGroupsIsAnErrorAndNothingIsChanged) {
+TEST_F(TiedOverLevels, AParameterInTwoGroupsIsAnErrorAndChangesNothing) {
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     Tied model;
     const std::string before = bytes_of(*model);
@@ -172,7 +172,7 @@ TEST_F(TiedOverLevels, AParameterInTwoGroupsIsAnErrorAndNothingIsChanged) {
   }
 }
 
-TEST_F(TiedOverLevels, AParameterThatComesIntoASecondGroupIsAnError) {
+TEST_F(TiedOverLevels, AddingAParameterToASecondGroupIsAnError) {
   for (const char* level : {"O0", "O2"}) {
     Tied model;
     OptimizerPtr optimizer = torch_kinds()[0].make(params_of(*model, Listing::all));

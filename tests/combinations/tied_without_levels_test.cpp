@@ -41,10 +41,10 @@ void expect_trains_as_listed_once(const Kind& kind, const Train& train) {
   EXPECT_EQ(bytes[1], bytes[0]);
 }
 
-class TiedOwn : public ::testing::TestWithParam<Kind> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, TiedOwn, ::testing::ValuesIn(own_kinds()), kind_name);
+class TiedFused : public ::testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, TiedFused, ::testing::ValuesIn(own_kinds()), kind_name);
 
-TEST_P(TiedOwn, TrainsAsListedOnce) {
+TEST_P(TiedFused, TrainsAsIfListedOnce) {
   expect_trains_as_listed_once(GetParam(), [](Tied& model, torch::optim::Optimizer& optimizer) {
     for (int i = 0; i < 3; ++i) {
       optimizer.zero_grad();
@@ -54,7 +54,7 @@ TEST_P(TiedOwn, TrainsAsListedOnce) {
   });
 }
 
-TEST_P(TiedOwn, WhatIsPushedIntoTheGroupIsListedOnceToo) {
+TEST_P(TiedFused, ParametersPushedIntoTheGroupAreListedOnce) {
   expect_trains_as_listed_once(GetParam(), [](Tied& model, torch::optim::Optimizer& optimizer) {
     for (int i = 0; i < 3; ++i) {
       if (i == 1) optimizer.param_groups()[0].params().push_back(model->head->weight);
@@ -66,7 +66,7 @@ TEST_P(TiedOwn, WhatIsPushedIntoTheGroupIsListedOnceToo) {
 }
 
 // Step 1 overflows; gradients of step 2 are unscaled and clipped by the program.
-TEST_P(TiedOwn, TrainsAsListedOnceWithAGradScaler) {
+TEST_P(TiedFused, TrainsAsIfListedOnceWithAGradScaler) {
   expect_trains_as_listed_once(GetParam(), [](Tied& model, torch::optim::Optimizer& optimizer) {
     amp::GradScaler scaler("cpu", 128.0);
     for (int i = 0; i < 4; ++i) {
@@ -83,7 +83,7 @@ TEST_P(TiedOwn, TrainsAsListedOnceWithAGradScaler) {
   });
 }
 
-TEST_P(TiedOwn, LoadsWhatWasSavedOfEitherListing) {
+TEST_P(TiedFused, LoadsFilesWithOrWithoutDuplicates) {
   for (const auto listing : {Listing::once, Listing::all}) {
     Tied model = tied_model(), resumed_model = tied_model();
     auto optimizer = GetParam().make(params_of(*model, Listing::all));
@@ -106,7 +106,7 @@ class TiedFp16 : public ::testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, TiedFp16, ::testing::ValuesIn(all_kinds()), kind_name);
 
 // Over float16 layers with a batch norm in float32; step 1 overflows, step 2 is clipped.
-TEST_P(TiedFp16, Fp16OptimizerTrainsAsListedOnce) {
+TEST_P(TiedFp16, Fp16OptimizerTrainsAsIfListedOnce) {
   expect_trains_as_listed_once(GetParam(), [](Tied& model, torch::optim::Optimizer& optimizer) {
     fp16_utils::convert_network(*model, torch::kHalf);
     FP16_Optimizer fp16(optimizer, FP16_OptimizerOptions().verbose(false).dynamic_loss_scale(true).dynamic_loss_args(
@@ -166,7 +166,7 @@ TEST_P(TiedTorch, ResumesWithoutAmpFromACheckpoint) {
   std::remove(path.c_str());
 }
 
-TEST(TiedLists, PrepParamListsHasEachOnce) {
+TEST(TiedLists, PrepParamListsListsEachOnce) {
   Tied model = tied_model();
   model->to(torch::kHalf);
   const auto [params, masters] = fp16_utils::prep_param_lists(*model);

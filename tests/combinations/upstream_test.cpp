@@ -77,7 +77,7 @@ std::vector<Tensor> by_hand(const std::string& level, bool accumulate) {
   return params;
 }
 
-TEST_P(AddGroup, BeforeOrAfterZeroingAndAmidAccumulation) {
+TEST_P(AddGroup, BeforeOrAfterZeroGradAndDuringAccumulation) {
   for (const bool zero_before_add : {false, true}) {
     for (const bool accumulate : {false, true}) {
       const auto want = by_hand(GetParam(), accumulate);
@@ -121,7 +121,7 @@ Tensor train(Net& net, Opt& opt, int losses, int from, const AtHalf& at_half) {
   return output.detach();
 }
 
-TEST_P(Checkpointing, RestoredTrainingGoesOnWhetherLoadedBeforeOrAfterInitialize) {
+TEST_P(Checkpointing, ResumesWhetherLoadedBeforeOrAfterInitialize) {
   for (const int losses : {1, 2}) {
     const auto options = quiet().num_losses(losses).loss_scale(GetParam() == "O3" ? "8" : "dynamic");
     amp::reset();
@@ -174,7 +174,7 @@ TEST_P(Checkpointing, LossScaleDecreasesAreSaved) {
   }
 }
 
-TEST_P(Checkpointing, SavedModelsHoldNo16BitsAndTheLossFalls) {
+TEST_P(Checkpointing, SavedModelsAreFloat32AndTheLossDecreases) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.01);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));

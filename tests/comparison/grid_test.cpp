@@ -52,7 +52,7 @@ class Grid : public testing::Test {
   Scratch scratch_;
 };
 
-TEST_F(Grid, NamesLevelsByWhatTheyAreGiven) {
+TEST_F(Grid, NamesLevelsByTheirSettings) {
   scratch_.write("repaired.yaml", "opt_level: O1\nloss_scale: 64\n");
   const auto grid = read("configs: [c.yaml]\nlevels: [O2, {opt_level: O2, loss_scale: 128}, repaired.yaml, O0]\n");
   std::vector<std::string> names;
@@ -64,7 +64,7 @@ TEST_F(Grid, NamesLevelsByWhatTheyAreGiven) {
   EXPECT_EQ(grid.processes, std::vector<int64_t>{1});
 }
 
-TEST_F(Grid, PathsStartFromItsFolderAlsoThoseInALevelsText) {
+TEST_F(Grid, PathsAreRelativeToItsFolderAlsoInsideLevels) {
   scratch_.write("lists/mine.yaml", "casts: {float32: [aten::mm]}\n");
   scratch_.write("short.yml", "opt_level: O2\ncasts: lists/mine.yaml\n");
   const auto here = std::filesystem::current_path();
@@ -79,7 +79,7 @@ TEST_F(Grid, PathsStartFromItsFolderAlsoThoseInALevelsText) {
   EXPECT_EQ(std::filesystem::current_path(), here);
 }
 
-TEST_F(Grid, CellsThatWouldShareAFolderAreRefused) {
+TEST_F(Grid, CellsThatShareAFolderAreAnError) {
   scratch_.write("my level.yaml", "opt_level: O2\n");
   scratch_.write("my_level.yaml", "opt_level: O5\n");
   EXPECT_EQ(refusal("configs: [c.yaml]\nlevels: [O0, my level.yaml, my_level.yaml]\n"),
@@ -94,7 +94,7 @@ TEST_F(Grid, CellsThatWouldShareAFolderAreRefused) {
                 "'c-O0-O2-seed0': rename the file of one");
 }
 
-TEST_F(Grid, TheLevelThatOthersAreComparedWithIsO0Itself) {
+TEST_F(Grid, TheReferenceLevelIsO0) {
   scratch_.write("O0.yaml", "opt_level: O0\n");
   EXPECT_EQ(read("configs: [c.yaml]\nlevels: [O0.yaml, O2]\n").levels[0].level, apex::amp::OptLevel("O0"));
   for (const char* level : {"opt_level: O3\n", "opt_level: O0\nloss_scale: 8\n"}) {
@@ -106,7 +106,7 @@ TEST_F(Grid, TheLevelThatOthersAreComparedWithIsO0Itself) {
   }
 }
 
-TEST_F(Grid, CellsTakeTurnsBetweenLevelsAndKnowTheirReference) {
+TEST_F(Grid, CellsAlternateBetweenLevelsAndKnowTheirReference) {
   write_config("d.yaml", "epochs: 3", "epochs: 4\non_divergence: climb\nclimb_to: O1");
   const auto cells = comparison::cells_of(read(
       "configs: [c.yaml, d.yaml]\nlevels: [O1, O0, {opt_level: O2, loss_scale: 1.5}]\nseeds: [3, 9]\nprocesses: [2, 1]\n"));
@@ -123,7 +123,7 @@ TEST_F(Grid, CellsTakeTurnsBetweenLevelsAndKnowTheirReference) {
   EXPECT_EQ(cells[23].config.on_divergence, "stop");  // nor another one later
 }
 
-TEST_F(Grid, LevelsAndFoldersAreNamedByWhatStaysInFloat32) {
+TEST_F(Grid, LevelsAndFoldersAreNamedAfterFloat32Modules) {
   const auto grid = read(
       "configs: [c.yaml]\nlevels: [O0, {opt_level: O2, float32_modules: [layers.1]}, {opt_level: O2, float32_modules: "
       "[layers.1, layers.3]}, {opt_level: O2, float32_functions: ['aten::addmm']}]\nseeds: [0]\n");
@@ -136,7 +136,7 @@ TEST_F(Grid, LevelsAndFoldersAreNamedByWhatStaysInFloat32) {
   EXPECT_EQ(cells[3].name, "c-O2_float32_functions_aten__addmm-seed0");
 }
 
-TEST_F(Grid, TorchAmpIsAmongTheLevels) {
+TEST_F(Grid, AcceptsTorchAmpAsALevel) {
   const auto grid = read(
       "configs: [c.yaml]\nlevels:\n  - O0\n  - torch_amp: {autocast: none}\n  - {torch_amp: {autocast: bfloat16}}\n"
       "  - torch_amp:\n      autocast: float16\n      grad_scaler: true\n      init_scale: 1024\nseeds: [4]\n");
@@ -153,11 +153,11 @@ TEST_F(Grid, TorchAmpIsAmongTheLevels) {
   EXPECT_EQ(train::parse_config(train::to_yaml(cells[3].config), "cell").torch_amp->init_scale, 1024);
 }
 
-TEST_F(Grid, EpochsCountForAllConfigs) {
+TEST_F(Grid, EpochsApplyToAllConfigs) {
   EXPECT_EQ(read("configs: [c.yaml]\nlevels: [O0]\nepochs: 7\n").configs[0].config.epochs, 7);
 }
 
-TEST_F(Grid, ThoseThatAreShippedAreWhole) {
+TEST_F(Grid, ShippedGridsAreComplete) {
   scratch_.write("digits/digits.csv", easy_digits());
   const std::string thirty_images(30 * 3073, '\1');
   for (const char* file : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"})
@@ -172,7 +172,7 @@ TEST_F(Grid, ThoseThatAreShippedAreWhole) {
   EXPECT_EQ(cifar10.levels[3].name, "autocast FP16 + GradScaler");
 }
 
-TEST_F(Grid, ThePagesExamplesAreSome) {
+TEST_F(Grid, ThePagesExamplesAreValidGrids) {
   std::ifstream file(GRIDS "/../README.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   write_config("net.yaml", "", "");
@@ -204,7 +204,7 @@ TEST_F(Grid, AProgramIsStartedWithLevelSeedStepsAndFolder) {
   EXPECT_NE(comparison::description_of(cells[1]), comparison::description_of(cells[4]));  // another seed
 }
 
-TEST_F(Grid, AProgramsTablesAreLookedAt) {
+TEST_F(Grid, AProgramsTablesAreRead) {
   const comparison::CellFolder folder{scratch_.path()};
   EXPECT_NE(comparison::what_is_missing(folder).find("no steps.csv with a column 'step'"), std::string::npos);
   scratch_.write("steps.csv", "step,loss\n1,2\n");
@@ -221,7 +221,7 @@ struct Mistake {
   std::vector<std::string> told;
 };
 
-TEST_F(Grid, MistakesAreToldWithPlaceKeyAndValueBeforeAnythingRuns) {
+TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
   const std::string levels = "levels: [O0, O1]\n", configs = "configs: [c.yaml]\n";
   std::vector<Mistake> mistakes = {
       {levels, {"g.yaml:1:1: key 'configs': missing; expected a list"}},

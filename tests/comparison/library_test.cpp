@@ -1,4 +1,4 @@
-// amp::Comparison and what it decides by.
+// amp::Comparison and its statistics.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/comparison.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<double> one_to(int count) {
 
 // P(X <= k) of a fair coin thrown n times, doubled: the doubt of the interval that leaves out k values and the next at each
 // end.
-TEST(MedianInterval, LeavesOutAsManyValuesAsOnePerCentOfDoubtAllows) {
+TEST(MedianInterval, TrimsValuesToA99PercentInterval) {
   const std::vector<std::array<int, 3>> cases = {{8, 1, 8}, {10, 1, 10}, {12, 2, 11}, {16, 3, 14}, {20, 4, 17}, {24, 6, 19}};
   for (const auto& [count, low, high] : cases) {
     double doubt = 0, more = 0;
@@ -45,7 +45,7 @@ TEST(MedianInterval, LeavesOutAsManyValuesAsOnePerCentOfDoubtAllows) {
   }
 }
 
-TEST(MedianInterval, OfFewValuesIsStudentsAndOfOneSaysNothing) {
+TEST(MedianInterval, IsStudentsForFewValuesAndUnboundedForOne) {
   // Logarithms -1, 0, 1: mean 0, deviation 1, quantile 9.925 of two degrees of freedom.
   const auto three = amp::detail::median_interval({std::exp(1.0), 1, std::exp(-1.0)});
   EXPECT_DOUBLE_EQ(three.median, 1);
@@ -59,7 +59,7 @@ TEST(MedianInterval, OfFewValuesIsStudentsAndOfOneSaysNothing) {
   EXPECT_EQ(amp::detail::order_of(amp::detail::median_interval({})), Order::unknown);
 }
 
-TEST(Orders, AreKnownWhereTheWholeIntervalAgrees) {
+TEST(Orders, AreDecidedIfTheWholeIntervalAgrees) {
   EXPECT_EQ(amp::detail::order_of({0.7, 0.6, 0.99}), Order::faster);
   EXPECT_EQ(amp::detail::order_of({1.5, 1.01, 1.9}), Order::slower);
   EXPECT_EQ(amp::detail::order_of({1, 0.92, 1.09}), Order::equal);
@@ -81,7 +81,7 @@ amp::detail::Rounds rounds_with(double factor, double noise, int count) {
   return rounds;
 }
 
-TEST(Rounds, TellLevelsApartThoughTheMachineIsBusyNowAndThen) {
+TEST(Rounds, DistinguishLevelsOnABusyMachine) {
   const auto different = rounds_with(0.66, 0.05, 8), equal = rounds_with(1, 0.02, 8), noisy = rounds_with(0.9, 0.5, 8);
   EXPECT_EQ(amp::detail::order_of(amp::detail::ratio_interval(different, 1, 0)), Order::faster);
   EXPECT_EQ(amp::detail::order_of(amp::detail::ratio_interval(different, 0, 1)), Order::slower);
@@ -89,7 +89,7 @@ TEST(Rounds, TellLevelsApartThoughTheMachineIsBusyNowAndThen) {
   EXPECT_EQ(amp::detail::order_of(amp::detail::ratio_interval(noisy, 1, 0)), Order::unknown);
 }
 
-TEST(Rounds, AreAddedWhileAnOrderIsUnknown) {
+TEST(Rounds, AreAddedWhileAnOrderIsUndecided) {
   EXPECT_TRUE(amp::detail::needs_rounds({}, 24));
   EXPECT_TRUE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 7), 24));  // not looked at yet
   EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 8), 24));
@@ -174,7 +174,7 @@ TEST(Comparison, HasTheDtypesMemoryAndStepsOfEachLevel) {
   EXPECT_GE(peak, held + 16 * 64 * 4);  // the batch, at the least
 }
 
-TEST(Comparison, MakesTheSameRunsEachTimeAndTheirLossesAreTheProgramsOwn) {
+TEST(Comparison, RepeatsRunsExactlyWithTheProgramsLosses) {
   const Scratch scratch;
   amp::Comparison comparison({"O0", "O4"}, train_linear,
                              amp::ComparisonOptions().steps(4).seeds(1).seed(3).timed_steps(1).rounds(1));
@@ -195,7 +195,7 @@ TEST(Comparison, MakesTheSameRunsEachTimeAndTheirLossesAreTheProgramsOwn) {
   EXPECT_EQ(std::stod(losses[0][1].substr(2)), first);  // "1,LOSS,…"
 }
 
-TEST(Comparison, RefusesWhatIsNoComparison) {
+TEST(Comparison, RejectsInvalidComparisons) {
   const auto message = [](std::vector<amp::OptLevel> levels, const amp::ComparisonOptions& options = {}) {
     return message_of<c10::Error>([&] { amp::Comparison(std::move(levels), train_linear, options); });
   };
@@ -207,7 +207,7 @@ TEST(Comparison, RefusesWhatIsNoComparison) {
   EXPECT_NE(message({"O0"}, amp::ComparisonOptions().timed_steps(0)).find("timed_steps=0 is not allowed"), std::string::npos);
 }
 
-TEST(ComparisonRun, AsksForWhatItNeeds) {
+TEST(ComparisonRun, RequiresItsSettings) {
   const Scratch scratch;
   torch::nn::Linear model(2, 2);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -234,7 +234,7 @@ TEST(ComparisonRun, AsksForWhatItNeeds) {
   amp::reset();
 }
 
-TEST(Comparison, ComplainsOfAProgramThatStopsEarly) {
+TEST(Comparison, AProgramThatStopsEarlyIsAnError) {
   const Scratch scratch;
   amp::Comparison comparison({"O0"}, [](const amp::OptLevel&, amp::ComparisonRun&) {});
   EXPECT_NE(message_of<c10::Error>([&] { comparison.run(scratch.path()); }).find("ended before run.next() returned false"),

@@ -25,7 +25,7 @@ TEST(Difference, IsByNorms) {
   EXPECT_NEAR(apart.cosine, (9.09 + 15.84) / (5 * std::hypot(3.03, 3.96)), 1e-15);
 }
 
-TEST(Difference, OfEqualTensorsIsNone) {
+TEST(Difference, OfEqualTensorsIsZero) {
   const auto apart = difference(doubles({1, 0}), doubles({1, 0}));
   EXPECT_EQ(apart.relative_error, 0);
   EXPECT_EQ(apart.sqnr_db, std::numeric_limits<double>::infinity());
@@ -44,14 +44,14 @@ TEST(Difference, OfZerosAlone) {
   EXPECT_EQ(difference(doubles({0, 0}), doubles({0, 0})).cosine, 1);
 }
 
-TEST(Difference, CountsWhatIsNotFinite) {
+TEST(Difference, CountsNonFiniteValues) {
   const auto apart = difference(doubles({1, 2, 3, 4}), doubles({1, INFINITY, -INFINITY, NAN}).to(at::kHalf));
   EXPECT_EQ(apart.inf, 2);
   EXPECT_EQ(apart.nan, 1);
   EXPECT_TRUE(std::isnan(apart.sqnr_db));
 }
 
-TEST(MemoryWatch, CountsWhatComesAndGoes) {
+TEST(MemoryWatch, CountsAllocationsAndReleases) {
   const auto before = at::empty({100}, at::kFloat);
   comparison::MemoryWatch watch(at::kCPU);
   watch.begin();
@@ -125,7 +125,7 @@ class Passes : public testing::Test {
   train::DataSplit data_;
 };
 
-TEST_F(Passes, AreTheSameEachTimeDropoutOrNot) {
+TEST_F(Passes, AreReproducibleWithAndWithoutDropout) {
   const auto one = pass("O0", 1), other = pass("O0", 1);
   ASSERT_EQ(one.outputs.size(), 10U);  // two stages of three layers, pooling, flattening, dropout, linear
   for (size_t i = 0; i < one.outputs.size(); ++i) {
@@ -142,20 +142,20 @@ TEST_F(Passes, HaveTheDtypesOfTheLevelAndGradientsWithAndWithoutTheScale) {
   EXPECT_EQ(o2.weight_gradients[0].scaled.scalar_type(), at::kHalf);
   EXPECT_EQ(o2.weight_gradients[0].value.scalar_type(), at::kFloat);  // of the master
   EXPECT_TRUE(o2.weight_gradients[0].scaled.to(at::kFloat).div(1024).equal(o2.weight_gradients[0].value));
-  // FP16 has 11 bits: a rounding is half of 2^-10 at most, and 30 dB leave room for 32 times that.
+  // FP16 has 11 bits: a rounding is half of 2^-10 at most, and 30 dB allow 32 times that.
   for (size_t i = 0; i < o2.gradients.size(); ++i) {
     EXPECT_GT(difference(reference.gradients[i].value, o2.gradients[i].value).sqnr_db, 30) << o2.gradients[i].name;
   }
 }
 
 // At O1 and O4 the thread that called `initialize` casts what a program computes.
-TEST_F(Passes, LeaveNoCastsBehind) {
+TEST_F(Passes, TurnCastsOffAfterwards) {
   pass("O1", 128);
   const auto one = at::ones({4, 4});
   EXPECT_EQ(one.mm(one).scalar_type(), at::kFloat);
 }
 
-TEST_F(Passes, OfTorchAmpCastAndScaleAsItDoes) {
+TEST_F(Passes, CastAndScaleLikeTorchAmp) {
   const train::TorchAmpConfig none{"none"}, autocast{"bfloat16", true};
   const auto plain = comparison::make_pass({config_, data_, "", at::kCPU}, {train::without_amp(), none}, 1);
   const auto reference = pass("O0", 1);
@@ -184,7 +184,7 @@ std::vector<std::string> fields_of(const std::string& row) {
   return fields;
 }
 
-TEST_F(Passes, UnderflowIsThatOfRoundingO0sValuesAtTheScale) {
+TEST_F(Passes, UnderflowIsThatOfRoundingScaledO0Values) {
   const double loss_scale = 0.00390625;  // small: much underflows
   const auto reference = pass("O0", 1), o3 = pass("O3", loss_scale);
   std::istringstream rows(comparison::compare_layers(reference, o3, loss_scale).layers);

@@ -97,8 +97,8 @@ struct WideCase {
 
 class ContribClipWide : public ::testing::TestWithParam<WideCase> {};
 
-// The norm of equal values, or its coefficient, is outside of what the gradients' dtype holds or of what it can count.
-TEST_P(ContribClipWide, NormAndCoefficientAreNotOfTheGradientsDtype) {
+// Equal values whose norm or clipping coefficient the gradients' dtype cannot represent.
+TEST_P(ContribClipWide, NormAndCoefficientExceedTheGradientsDtype) {
   const auto& [name, dtype, count, value, order, max_norm] = GetParam();
   // With gaps, so that the order 2 goes by operators as well.
   Tensor param = torch::zeros({count}, dtype).requires_grad_();
@@ -142,7 +142,7 @@ TEST(ContribClipGradNorm, MatchesLibTorch) {
   for (size_t i = 0; i + 1 < ours.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i].grad(), theirs[i].grad(), 1e-6, 0));
 }
 
-TEST(ContribClipGradNorm, TakesATensorNothingAndTiedParameters) {
+TEST(ContribClipGradNorm, AcceptsOneTensorNoneAndTiedParameters) {
   EXPECT_EQ(contrib::clip_grad_norm_(Tensors{}, 1.0).item<double>(), 0);
   EXPECT_EQ(contrib::clip_grad_norm_(torch::zeros({2}).requires_grad_(), 1.0).item<double>(), 0);
   Tensor param = torch::zeros({2}).requires_grad_();
@@ -152,7 +152,7 @@ TEST(ContribClipGradNorm, TakesATensorNothingAndTiedParameters) {
   EXPECT_NEAR(contrib::clip_grad_norm_(param, 1.0).item<float>(), 2.5F, 1e-6);
 }
 
-TEST(ContribClipGradNorm, TakesGradientsThatDoNotFillTheirMemory) {
+TEST(ContribClipGradNorm, AcceptsGradientsWithGapsInMemory) {
   Tensor param = torch::zeros({4, 3}).requires_grad_();
   const Tensor memory = torch::ones({4, 6});
   param.mutable_grad() = memory.slice(1, 0, 6, 2);
@@ -161,7 +161,7 @@ TEST(ContribClipGradNorm, TakesGradientsThatDoNotFillTheirMemory) {
   EXPECT_EQ(memory[0][1].item<float>(), 1.0F) << "what lies between is left alone";
 }
 
-TEST(ContribClipGradNorm, LeavesOutGradientsWithoutElements) {
+TEST(ContribClipGradNorm, SkipsEmptyGradients) {
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     for (const double order : {2.0, 1.0, kInfiniteOrder, -kInfiniteOrder, -1.0}) {
       Tensor empty = torch::zeros({0, 4}, dtype).requires_grad_();
@@ -175,7 +175,7 @@ TEST(ContribClipGradNorm, LeavesOutGradientsWithoutElements) {
   }
 }
 
-TEST(ContribClipGradNorm, NormsThatAreNotFinite) {
+TEST(ContribClipGradNorm, HandlesNonFiniteNorms) {
   for (const auto dtype : {torch::kFloat, torch::kDouble}) {
     Tensors params = params_with_grads({torch::kFloat, dtype});
     params[0].mutable_grad().view(-1)[5] = kInf;
@@ -189,7 +189,7 @@ TEST(ContribClipGradNorm, NormsThatAreNotFinite) {
   }
 }
 
-TEST(ContribClipGradNorm, RefusesWhatItCannotClip) {
+TEST(ContribClipGradNorm, RejectsUnsupportedArguments) {
   Tensor param = torch::zeros({4, 2}).requires_grad_();
   EXPECT_THROW(contrib::clip_grad_norm_(param, -1.0), c10::ValueError);
   EXPECT_THROW(contrib::clip_grad_norm_(param, kNan), c10::ValueError);

@@ -14,7 +14,7 @@ class ContribOnCuda : public ::testing::TestWithParam<torch::Dtype> {
 };
 
 // Logarithms and, in float64, exponentials of the two are within a unit in the last place of each other.
-TEST_P(ContribOnCuda, XentropyIsThatOfTheCpu) {
+TEST_P(ContribOnCuda, XentropyGivesTheBitsOfTheCpu) {
   for (const int64_t classes : {1, 10, 129, 5003}) {
     const torch::Tensor logits = (torch::randn({33, classes}) * 4).to(GetParam());
     const torch::Tensor labels = torch::randint(classes, {33});
@@ -32,7 +32,7 @@ TEST_P(ContribOnCuda, XentropyIsThatOfTheCpu) {
   }
 }
 
-TEST_P(ContribOnCuda, ALabelThatIsNoClassGivesNan) {
+TEST_P(ContribOnCuda, AnInvalidLabelGivesNan) {
   const torch::Tensor logits = torch::randn({2, 3}).to(torch::kCUDA, GetParam());
   const auto losses = contrib::xentropy::SoftmaxCrossEntropyLoss::apply(logits, torch::tensor({1, 7}).cuda(), 0.0, -1);
   EXPECT_FALSE(losses[0].isnan().item<bool>());
@@ -41,7 +41,7 @@ TEST_P(ContribOnCuda, ALabelThatIsNoClassGivesNan) {
 
 // Kernels give the same bits on both. Float64 goes by LibTorch's operators, which add 15,000 rounded squares in orders of their
 // own: each sum is off by 15,000 units of 2^-53 at most, its root by half of that, and a few roundings follow.
-TEST_P(ContribOnCuda, ClippingIsThatOfTheCpu) {
+TEST_P(ContribOnCuda, ClippingGivesTheBitsOfTheCpu) {
   torch::Tensor here = torch::zeros({500, 30}, GetParam()).requires_grad_();
   here.mutable_grad() = torch::randn({500, 30}).to(GetParam());
   torch::Tensor there = here.detach().cuda().requires_grad_();

@@ -1,4 +1,4 @@
-// apex::mlp::MLP and apex::fused_dense: against the layers they stand for, in float64 and in every dtype, and at every level.
+// apex::mlp::MLP and apex::fused_dense compared with the layers that they replace, in float64, in every dtype, at every level.
 #include <apex_cpp/fused_dense.h>
 #include <apex_cpp/mlp.h>
 
@@ -48,7 +48,7 @@ Tensor layer_by_layer(const MLP& mlp, Tensor x, const std::vector<Tensor>& weigh
   return x;
 }
 
-TEST(MlpModule, IsItsLayersOneAfterTheOther) {
+TEST(MlpModule, EqualsItsLayersInSequence) {
   for (const char* activation : {"none", "relu", "sigmoid"}) {
     for (const bool bias : {true, false}) {
       SCOPED_TRACE(::testing::Message() << activation << " " << bias);
@@ -63,7 +63,7 @@ TEST(MlpModule, IsItsLayersOneAfterTheOther) {
   }
 }
 
-TEST(MlpModule, HasApexsNamesAndDistributions) {
+TEST(MlpModule, HasApexsNamesAndInitialization) {
   MLP mlp(std::vector<int64_t>{400, 600, 200});
   std::vector<std::string> names;
   for (const auto& parameter : mlp->named_parameters()) names.push_back(parameter.key());
@@ -84,7 +84,7 @@ TEST(MlpModule, ClonesAndCopiesKeepTheirOwnParameters) {
   EXPECT_TRUE(copy->weights[0].is_same(copy->named_parameters()["weight_0"]));
 }
 
-TEST(MlpModule, RefusesWhatItDoesNotKnow) {
+TEST(MlpModule, RejectsUnknownActivations) {
   EXPECT_TRUE(contains(message_of([] { MLP(std::vector<int64_t>{4, 3}, true, "gelu"); }), "'none', 'relu' or 'sigmoid'"));
   EXPECT_THROW(MLP(std::vector<int64_t>{4, 3}, true, "gelu"), c10::TypeError);
   EXPECT_THROW(MLP(std::vector<int64_t>{4}), c10::ValueError);
@@ -93,7 +93,7 @@ TEST(MlpModule, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(contains(message_of([&] { mlp->forward(torch::ones({2, 5})); }), "[2, 5]"));
 }
 
-TEST(FusedDenseModules, AreTheLayersTheyStandFor) {
+TEST(FusedDenseModules, EqualTheLayersTheyReplace) {
   const Tensor input = torch::randn({9, 7}, torch::kDouble);
   for (const bool bias : {true, false}) {
     FusedDense dense(7, 5, bias);
@@ -117,7 +117,7 @@ TEST(FusedDenseModules, AreTheLayersTheyStandFor) {
                       run_dense(by_hand, input, both->parameters()), 1e-12);
 }
 
-TEST(FusedDenseModules, AreDrawnAsLinearIsAndClone) {
+TEST(FusedDenseModules, AreInitializedLikeLinearAndCanBeCloned) {
   FusedDenseGeluDense both(100, 300, 50);
   // 30,000 draws from a uniform distribution: the largest is within 1 % of the bound but once in e^300.
   EXPECT_NEAR(both->weight1.abs().max().item<double>(), 0.1, 0.001);
@@ -132,7 +132,7 @@ TEST(FusedDenseModules, AreDrawnAsLinearIsAndClone) {
   EXPECT_TRUE(contains(text.str(), "intermediate_features=300") && contains(text.str(), "bias=false")) << text.str();
 }
 
-TEST(FusedDenseModules, RefuseWhatTheyCannotDo) {
+TEST(FusedDenseModules, RejectUnsupportedArguments) {
   EXPECT_TRUE(contains(message_of([] { FusedDenseGeluDense(3, 4, 2, false); }), "without bias"));
   EXPECT_THROW(FusedDense(0, 2), c10::ValueError);
   EXPECT_THROW(FusedDenseGeluDense(3, -4, 2), c10::ValueError);
@@ -161,7 +161,7 @@ TORCH_MODULE(DenseNet);
 
 class DenseAtLevel : public AmpTest, public ::testing::WithParamInterface<std::pair<const char*, at::ScalarType>> {};
 
-TEST_P(DenseAtLevel, RunsInTheTypeOfTheLevelAndTrains) {
+TEST_P(DenseAtLevel, RunsInTheLevelsDtypeAndTrains) {
   torch::manual_seed(5);
   const auto [level, type] = GetParam();
   DenseNet model;
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Levels, DenseAtLevel,
                                            std::pair{"O5", at::kBFloat16}),
                          [](const auto& test) { return std::string(test.param.first); });
 
-TEST(DenseDtypes, OutputsAreThoseOfFloat64WithinRoundings) {
+TEST(DenseDtypes, OutputsEqualFloat64WithinRounding) {
   for (const auto dtype : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
     DenseNet net;
     net->to(dtype);

@@ -19,7 +19,7 @@ TEST(XentropyFormulas, PowersOfTwoAreExact) {
 }
 
 /// Every 61st float32 of either sign from 2^-30 to the ends of the range: 137,000 values between two powers of 2.
-TEST(XentropyFormulas, ExponentialIsWithinTwoUnitsOfTheExactOne) {
+TEST(XentropyFormulas, ExponentialIsWithinTwoUlps) {
   for (const auto& [sign, end] : {std::pair{-1.0F, 87.0F}, std::pair{1.0F, 88.0F}}) {
     double worst = 0;
     float at = 0;
@@ -51,7 +51,7 @@ TEST(XentropyFormulas, UnlessBelowIsStrictAndKeepsNan) {
 
 /// x - lse is rounded, which moves its exponential by |x - lse| 2^-24 of itself; the exponential is within 2 units; the
 /// difference from the target and the product are rounded to a half unit each. A thousandth more is for products of these.
-TEST(XentropyFormulas, GradientIsThatOfTheFormula) {
+TEST(XentropyFormulas, GradientFollowsTheFormula) {
   std::mt19937 random(5);
   std::uniform_real_distribution<float> below(0.0F, 90.0F), middle(-50.0F, 50.0F), share(0.0F, 1.0F);
   std::normal_distribution<float> grads;

@@ -74,7 +74,7 @@ void expect_close_to_exact(const LossCase& c, const LossResult& found, const cha
 
 class Xentropy : public ::testing::TestWithParam<torch::Dtype> {};
 
-TEST_P(Xentropy, LossesAndGradientsAreThoseOfTheFormula) {
+TEST_P(Xentropy, LossesAndGradientsFollowTheFormula) {
   for (const int64_t classes : {1, 2, 10, 127, 128, 129, 1000, 5003}) {
     for (const double smoothing : {0.0, 0.1, 1.0}) {
       SCOPED_TRACE(::testing::Message() << classes << " classes, smoothing " << smoothing);
@@ -91,7 +91,7 @@ TEST_P(Xentropy, LossesAndGradientsAreThoseOfTheFormula) {
   }
 }
 
-TEST_P(Xentropy, HalfToFloatAnswersFloat32) {
+TEST_P(Xentropy, HalfToFloatReturnsFloat32) {
   const LossCase c = random_loss(GetParam(), 17, 300, 0.1);
   const bool has_16_bits = GetParam() == torch::kHalf || GetParam() == torch::kBFloat16;
   if (!has_16_bits) {
@@ -126,7 +126,7 @@ TEST_P(Xentropy, SameBitsAtAnyNumberOfThreadsAndOnAnyInstructionSet) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, Xentropy, ::testing::Values(torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble),
                          [](const auto& test) { return std::string(c10::toString(test.param)); });
 
-TEST(XentropyLoss, MatchesLibTorchAndTakesAnyLayout) {
+TEST(XentropyLoss, MatchesLibTorchForAnyLayout) {
   const Tensor base = torch::randn({50, 12}, torch::kDouble);
   const Tensor labels = torch::randint(50, {24}).slice(0, 0, 24, 2);
   const Tensor ours = base.clone().requires_grad_(), theirs = base.clone().requires_grad_();
@@ -141,7 +141,7 @@ TEST(XentropyLoss, MatchesLibTorchAndTakesAnyLayout) {
 }
 
 // Central differences of float64 losses: off by the third derivative times h^2 / 6, and by roundings of size 2^-53 over h.
-TEST(XentropyLoss, GradientIsThatOfFiniteDifferences) {
+TEST(XentropyLoss, GradientMatchesFiniteDifferences) {
   const LossCase c = random_loss(torch::kDouble, 4, 6, 0.3);
   const Tensor grad = fused(c).grad_logits;
   constexpr double kStep = 1e-5;
@@ -155,7 +155,7 @@ TEST(XentropyLoss, GradientIsThatOfFiniteDifferences) {
   }
 }
 
-TEST(XentropyLoss, TakesLogitsOfAnySize) {
+TEST(XentropyLoss, AcceptsLogitsOfAnySize) {
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor logits = torch::tensor({{3e38F, 0.0F, -3e38F}, {-200.0F, -201.0F, -500.0F}, {1.0F, 2.0F, -kInf}});
   const Tensor labels = torch::tensor({1, 1, 0});
@@ -182,7 +182,7 @@ TEST(XentropyLoss, OfNoRowsIsEmpty) {
   EXPECT_EQ(logits.grad().sizes(), (std::vector<int64_t>{0, 5}));
 }
 
-TEST(XentropyLoss, RefusesWhatItCannotCompute) {
+TEST(XentropyLoss, RejectsUnsupportedArguments) {
   const Tensor logits = torch::randn({4, 3}), labels = torch::tensor({0, 1, 2, 1});
   const auto says = [](const Tensor& x, const Tensor& y, const char* part, double smoothing = 0.0) {
     const std::string text = message_of([&] { SoftmaxCrossEntropyLoss::apply(x, y, smoothing); });
@@ -208,7 +208,7 @@ TEST(XentropyLoss, RefusesWhatItCannotCompute) {
 
 class XentropyAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(XentropyAtLevel, TrainsWithLogitsAsTheLevelMakesThem) {
+TEST_P(XentropyAtLevel, TrainsWithLogitsInTheLevelsDtype) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.5);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet());

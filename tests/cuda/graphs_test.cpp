@@ -1,4 +1,4 @@
-// CUDA graphs of a step: replay equals eager, bit by bit, with what is on the device read anew each time (design 3.5).
+// CUDA graphs of a step: a replay equals an eager step bit for bit, and reads the values on the device each time.
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -78,7 +78,7 @@ void expect_replay_to_equal_eager(at::cuda::CUDAGraph& graph, Step& captured, St
 
 class Graphs : public OnGpu {};
 
-TEST_F(Graphs, OfAStepReplayWhatEagerStepsDo) {
+TEST_F(Graphs, OfAStepReplayEagerSteps) {
   Step captured(at::kCUDA), eager(at::kCUDA);
   at::cuda::CUDAGraph graph;
   // Nothing ran before: the tables are made while the graph is captured.
@@ -86,7 +86,7 @@ TEST_F(Graphs, OfAStepReplayWhatEagerStepsDo) {
   expect_replay_to_equal_eager(graph, captured, eager);
 }
 
-TEST_F(Graphs, OfAStepThatRanBeforeReplayWhatEagerStepsDo) {
+TEST_F(Graphs, OfAStepThatRanBeforeReplayEagerSteps) {
   Step captured(at::kCUDA), eager(at::kCUDA);
   captured.run();
   eager.run();
@@ -113,7 +113,7 @@ TEST_F(Graphs, HaveTheBitsOfTheCpu) {
 }
 
 // Tables belong to a thread's last few calls: others push them out, and take the memory that they leave.
-TEST_F(Graphs, OutliveThePlansThatTheyWereMadeFrom) {
+TEST_F(Graphs, OutliveThePlansTheyWereMadeFrom) {
   Step captured(at::kCUDA), eager(at::kCUDA);
   at::cuda::CUDAGraph graph;
   capture(graph, [&] { captured.run(); });
@@ -124,7 +124,7 @@ TEST_F(Graphs, OutliveThePlansThatTheyWereMadeFrom) {
   expect_replay_to_equal_eager(graph, captured, eager);
 }
 
-TEST_F(Graphs, LeaveTablesToCallsThatComeLater) {
+TEST_F(Graphs, DoNotKeepTablesFromLaterCalls) {
   Step step(at::kCUDA), expected(at::kCUDA);
   {
     at::cuda::CUDAGraph graph;

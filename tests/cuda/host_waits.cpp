@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<int64_t> counted_waits{0};
 
-// The runtime's own function behind one of ours.
+// The runtime's function that one of these functions replaces.
 template <class... Arguments>
 cudaError_t count_and_call(const char* name, Arguments... arguments) {
   using Function = cudaError_t (*)(Arguments...);

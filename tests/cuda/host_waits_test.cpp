@@ -1,4 +1,4 @@
-// The counter of waits, which needs the CUDA runtime and no GPU: a call that fails was made all the same.
+// The counter of host waits. It needs the CUDA runtime but no GPU: calls that fail are counted too.
 #include "tests/cuda/host_waits.h"
 
 #include <c10/cuda/CUDAFunctions.h>
@@ -8,7 +8,7 @@
 namespace cuda_test {
 namespace {
 
-TEST(HostWaits, OfOurOwnCodeAreCounted) {
+TEST(HostWaits, InOurCodeAreCounted) {
   const int64_t before = host_waits();
   (void)cudaDeviceSynchronize();
   (void)cudaStreamSynchronize(nullptr);
@@ -18,7 +18,7 @@ TEST(HostWaits, OfOurOwnCodeAreCounted) {
   (void)cudaGetLastError();  // what failed is not left to the next test
 }
 
-TEST(HostWaits, OfLibTorchAreCounted) {
+TEST(HostWaits, InLibTorchAreCounted) {
   const int64_t before = host_waits();
   try {
     c10::cuda::device_synchronize();
@@ -28,7 +28,7 @@ TEST(HostWaits, OfLibTorchAreCounted) {
   EXPECT_EQ(host_waits() - before, 1);
 }
 
-TEST(HostWaits, AreNoneWhereNobodyWaits) {
+TEST(HostWaits, AreZeroWithoutAWait) {
   const int64_t before = host_waits();
   int devices = 0;
   (void)cudaGetDeviceCount(&devices);

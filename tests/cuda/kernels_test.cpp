@@ -1,4 +1,4 @@
-// The kernels on a GPU: the bits of the CPU driver, and no waiting for the device. Design 3.4 and 3.5.
+// The kernels on a GPU: the bits of the CPU driver, and no host waits.
 #include <c10/cuda/CUDAGuard.h>
 
 #include <cmath>
@@ -51,7 +51,7 @@ TEST_P(GpuUpdate, HasTheBitsOfTheCpuForManyAndForLargeTensors) {
   expect_same_update(make_problem(GetParam(), kMasters, {(int64_t{40} << 20) + 3, 17}));
 }
 
-TEST_P(GpuUpdate, LeavesEveryByteAloneIfFoundInfIsSet) {
+TEST_P(GpuUpdate, ChangesNothingIfFoundInfIsSet) {
   const Problem problem = make_problem(GetParam(), kMasters, {1, 33, 70000});
   Problem work = on_gpu(problem), before = problem.copy();
   GetParam().step(work, clear_flag_on_gpu().fill_(1));
@@ -68,7 +68,7 @@ TEST_P(GpuUpdate, DoesNotWaitForTheDevice) {
   EXPECT_EQ(host_waits(), waits);
 }
 
-TEST_P(GpuUpdate, OfAnotherStreamUsesTheSameTensors) {
+TEST_P(GpuUpdate, OnAnotherStreamUsesTheSameTensors) {
   const Problem problem = make_problem(GetParam(), kMasters, {1, 33, 70000});
   Problem expected = problem.copy(), work = on_gpu(problem);
   const at::Tensor flag = clear_flag_on_gpu();
@@ -141,7 +141,7 @@ TEST_F(GpuNorms, HaveTheBitsOfTheCpu) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(on_cpu(run(there, clear_flag_on_gpu(), inv_scale.cuda())), expected));
 }
 
-TEST_F(GpuNorms, RaiseTheFlagWhereverItIs) {
+TEST_F(GpuNorms, SetTheFlagOnAnyDevice) {
   Tensors in = on_gpu({at::ones({70001}, at::kHalf)});
   in[0][70000] = INFINITY;
   for (const at::Tensor& flag : {clear_flag(), clear_flag_on_gpu()}) {

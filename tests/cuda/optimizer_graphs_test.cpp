@@ -1,4 +1,4 @@
-// Whole optimizers, and amp around them, in CUDA graphs: replays take the steps that eager ones do.
+// Optimizers, with and without amp, in CUDA graphs: replayed steps equal eager ones.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/optimizers.h>
 #include <torch/torch.h>
@@ -88,7 +88,7 @@ TEST_P(OptimizerGraphs, ReplayTheStepsAfterTheFirst) {
   }
 }
 
-TEST_P(OptimizerGraphs, AreRefusedForTheFirstStep) {
+TEST_P(OptimizerGraphs, CapturingTheFirstStepIsAnError) {
   Program program(GetParam());
   program.prepare(0);
   const Tensors before = program.params();

@@ -1,4 +1,4 @@
-// One optimizer, one list, two GPUs: what kernels read is on the device where they run, and the bits are those of the CPU.
+// One optimizer and one list over two GPUs: kernels read memory of their own device, and give the bits of the CPU.
 #include <apex_cpp/optimizers.h>
 #include <torch/torch.h>
 
@@ -19,7 +19,7 @@ c10::Device gpu(size_t index) { return {at::kCUDA, static_cast<c10::DeviceIndex>
 
 class TwoGpus : public OnTwoGpus {};
 
-TEST_F(TwoGpus, TakeNormsToTheBitsOfTheCpu) {
+TEST_F(TwoGpus, NormsHaveTheBitsOfTheCpu) {
   const Tensors in = random_list(at::kFloat);
   Tensors spread;
   for (size_t i = 0; i < in.size(); ++i) spread.push_back(in[i].to(gpu(i)));
@@ -84,7 +84,7 @@ void expect_the_steps_of_the_cpu(const Options& options) {
   late.expect_same_params();
 }
 
-TEST_F(TwoGpus, StepAsTheCpuDoes) {
+TEST_F(TwoGpus, StepsHaveTheBitsOfTheCpu) {
   expect_the_steps_of_the_cpu<optimizers::FusedSGD>(optimizers::FusedSGDOptions(0.1).momentum(0.9));
   expect_the_steps_of_the_cpu<optimizers::FusedAdagrad>(optimizers::FusedAdagradOptions());
   expect_the_steps_of_the_cpu<optimizers::FusedAdam>(optimizers::FusedAdamOptions());
@@ -95,7 +95,7 @@ TEST_F(TwoGpus, StepAsTheCpuDoes) {
 }
 
 // The only call of the step is on another GPU than the count.
-TEST_F(TwoGpus, CountAStepOnOneOfThem) {
+TEST_F(TwoGpus, AStepIsCountedOnOneDevice) {
   const Tensors params = {at::ones({5}).to(gpu(0)).requires_grad_(), at::ones({5}).to(gpu(1)).requires_grad_()};
   optimizers::FusedAdam optimizer(params, optimizers::FusedAdamOptions().capturable(true));
   params[1].mutable_grad() = at::ones_like(params[1]);

@@ -1,4 +1,4 @@
-// Launches that may run at the same time: on several streams, and in graphs beside them. Each has sums and tickets of its own.
+// Concurrent launches on several streams and in graphs. Each has its own sums and tickets.
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -19,7 +19,7 @@ at::Tensor norm_of(const Tensors& in) { return std::get<0>(kernels::multi_tensor
 
 class Streams : public OnGpu {};
 
-TEST_F(Streams, TakeNormsOfTheSameTensorsAtTheSameTime) {
+TEST_F(Streams, ComputeNormsOfTheSameTensorsConcurrently) {
   const Tensors in = large_list(), there = on_gpu(in);
   const auto [expected, each] = kernels::multi_tensor_l2norm(clear_flag(), in, false);
   c10::cuda::device_synchronize();
@@ -32,7 +32,7 @@ TEST_F(Streams, TakeNormsOfTheSameTensorsAtTheSameTime) {
   for (const at::Tensor& norm : norms) EXPECT_TRUE(same_bits(norm.cpu(), expected));
 }
 
-TEST_F(Streams, WorkBesideAGraphOverTheSameTensors) {
+TEST_F(Streams, WorkConcurrentlyWithAGraphOverTheSameTensors) {
   const Tensors in = large_list(), there = on_gpu(in);
   const auto [expected, each] = kernels::multi_tensor_l2norm(clear_flag(), in, false);
   norm_of(there);
@@ -50,7 +50,7 @@ TEST_F(Streams, WorkBesideAGraphOverTheSameTensors) {
 }
 
 // The pool hands its streams out in turn: the next one after all the others is the one that is captured.
-TEST_F(Streams, OfThePoolAreNotTakenForTheTableOfAGraph) {
+TEST_F(Streams, FromThePoolDoNotReuseAGraphsTable) {
   constexpr int kPool = 32;
   const Tensors in = {at::ones({70001})}, there = on_gpu(in);
   c10::cuda::device_synchronize();

@@ -31,7 +31,7 @@ Tensors on_cpu(const Tensors& tensors);
 Problem on_gpu(const Problem& problem);
 at::Tensor clear_flag_on_gpu();
 
-// Captures `work` on a stream of its own.
+// Captures `work` on a separate stream.
 void capture(at::cuda::CUDAGraph& graph, const std::function<void()>& work);
 
 // LibTorch's calls that would make the host wait for the device throw for a scope. Others: host_waits.h.

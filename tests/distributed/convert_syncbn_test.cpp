@@ -1,5 +1,5 @@
-// convert_syncbn_model and create_syncbn_process_group (SBN-08, SBN-09): converted models synchronize however a program holds
-// their batch norms, and through all that may happen to them.
+// convert_syncbn_model and create_syncbn_process_group (SBN-08, SBN-09): converted models synchronize in every form in which a
+// program holds batch norms, also after clone, load and a change of thread.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
@@ -133,11 +133,11 @@ void check_converted(Net model, Net other) {
   expect_as_joined(model, converted);
 }
 
-TEST(ConvertSyncBatchNorm, OfMembers) { check_converted(Members(), Members()); }
-TEST(ConvertSyncBatchNorm, OfASequential) { check_converted(sequential(), sequential()); }
-TEST(ConvertSyncBatchNorm, OfListsAndDictionaries) { check_converted(Lists(), Lists()); }
+TEST(ConvertSyncBatchNorm, ConvertsMembers) { check_converted(Members(), Members()); }
+TEST(ConvertSyncBatchNorm, ConvertsSequentials) { check_converted(sequential(), sequential()); }
+TEST(ConvertSyncBatchNorm, ConvertsListsAndDictionaries) { check_converted(Lists(), Lists()); }
 
-TEST(ConvertSyncBatchNorm, OfAModelThatIsASharedPointerOrAStruct) {
+TEST(ConvertSyncBatchNorm, ConvertsSharedPointersAndStructs) {
   auto pointer = convert_syncbn_model(std::make_shared<MembersImpl>());
   auto model = std::make_shared<MembersImpl>();
   copy_state(model, pointer);
@@ -147,7 +147,7 @@ TEST(ConvertSyncBatchNorm, OfAModelThatIsASharedPointerOrAStruct) {
   EXPECT_NE(object.first->options.eps(), 1e-5);
 }
 
-TEST(ConvertSyncBatchNorm, KeepsItsHyperparametersAndComputesWithTheEpsAsItWas) {
+TEST(ConvertSyncBatchNorm, KeepsHyperparametersAndEps) {
   auto model = sequential(), converted = sequential();
   convert_syncbn_model(converted);
   copy_state(model, converted);
@@ -159,7 +159,7 @@ TEST(ConvertSyncBatchNorm, KeepsItsHyperparametersAndComputesWithTheEpsAsItWas) 
   EXPECT_TRUE(model->forward(joined_batches()).equal(converted->forward(joined_batches())));
 }
 
-TEST(ConvertSyncBatchNorm, LastsThroughACloneALoadAndAnotherThread) {
+TEST(ConvertSyncBatchNorm, SurvivesCloneLoadAndAnotherThread) {
   Members model, converted;
   convert_syncbn_model(converted);
   auto copy = Members(std::dynamic_pointer_cast<MembersImpl>(converted->clone()));
@@ -190,7 +190,7 @@ TEST(ConvertSyncBatchNorm, TrainsUnderDistributedDataParallelAsOneProcessOnTheJo
   }
 }
 
-TEST(ConvertSyncBatchNorm, AgainReplacesTheGroup) {
+TEST(ConvertSyncBatchNorm, ConvertingAgainReplacesTheGroup) {
   const auto alone = create_syncbn_process_group(1);
   torch::nn::BatchNorm2d norm(3), plain(3);
   convert_syncbn_model(norm);
@@ -202,7 +202,7 @@ TEST(ConvertSyncBatchNorm, AgainReplacesTheGroup) {
   EXPECT_EQ(norm->options.eps(), eps);
 }
 
-TEST(ConvertSyncBatchNorm, TakesShapesWithTheChannelsLast) {
+TEST(ConvertSyncBatchNorm, AcceptsShapesWithChannelsLast) {
   torch::nn::BatchNorm2d norm(3), plain(3);
   convert_syncbn_model(norm, {}, /*channel_last=*/true);
   const auto output = norm->forward(batch_of(rank()).movedim(1, -1).contiguous()).movedim(-1, 1);
@@ -210,7 +210,7 @@ TEST(ConvertSyncBatchNorm, TakesShapesWithTheChannelsLast) {
   EXPECT_LE(difference(norm->running_mean, plain->running_mean), 1e-7);
 }
 
-TEST(ConvertSyncBatchNorm, TakesAnEmptyRank) {
+TEST(ConvertSyncBatchNorm, AcceptsAnEmptyBatchOnOneRank) {
   torch::nn::BatchNorm2d norm(3), plain(3);
   convert_syncbn_model(norm);
   norm->forward(rank() == 0 ? torch::empty({0, 3, 4, 4}) : batch_of(rank()));
@@ -218,7 +218,7 @@ TEST(ConvertSyncBatchNorm, TakesAnEmptyRank) {
   EXPECT_LE(difference(norm->running_var, plain->running_var), 1e-5);  // of values of about 5
 }
 
-TEST(ConvertSyncBatchNorm, LeavesInstanceNormAloneAndSetsTheGroupOfSyncBatchNorm) {
+TEST(ConvertSyncBatchNorm, SkipsInstanceNormAndSetsTheGroupOfSyncBatchNorm) {
   const auto alone = create_syncbn_process_group(1);
   torch::nn::Sequential net(torch::nn::InstanceNorm2d(torch::nn::InstanceNorm2dOptions(3).track_running_stats(true)),
                             SyncBatchNorm(3));
@@ -239,20 +239,20 @@ struct Warnings : c10::WarningHandler {
   std::string text;
 };
 
-TEST(ConvertSyncBatchNorm, WarnsOfABatchNormOfAnotherClass) {
+TEST(ConvertSyncBatchNorm, WarnsAboutABatchNormOfAnotherClass) {
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   convert_syncbn_model(std::make_shared<OwnNormImpl>());
   EXPECT_NE(warnings.text.find("it is left as it is, and does not synchronize"), std::string::npos) << warnings.text;
 }
 
-TEST(ConvertSyncBatchNorm, RefusesAnEpsThatIsNoneBeforeItChangesAnything) {
+TEST(ConvertSyncBatchNorm, RejectsAnInvalidEpsAndChangesNothing) {
   torch::nn::Sequential net(torch::nn::BatchNorm2d(3), torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(3).eps(-1)));
   EXPECT_THROW(convert_syncbn_model(net), c10::ValueError);
   EXPECT_EQ(net->ptr(0)->as<torch::nn::BatchNorm2d>()->options.eps(), 1e-5);
 }
 
-TEST(SyncBatchNormGroups, OfTwoRanksSynchronizeWithinThem) {
+TEST(SyncBatchNormGroups, SynchronizeWithinEachGroup) {
   if (world_size() != 4) GTEST_SKIP() << "needs four ranks";
   const auto group = create_syncbn_process_group(2);
   ASSERT_EQ(group->getSize(), 2);
@@ -309,12 +309,10 @@ class SyncBatchNormAt : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(SyncBatchNormAt, IsABatchNormForAmp) { train_once(std::make_shared<AloneImpl<SyncBatchNorm>>(), false); }
-TEST_P(SyncBatchNormAt, OfAModelConvertedBeforeInitialize) {
+TEST_P(SyncBatchNormAt, ConvertedBeforeInitialize) {
   train_once(convert_syncbn_model(std::make_shared<AloneImpl<torch::nn::BatchNorm2d>>()), false);
 }
-TEST_P(SyncBatchNormAt, OfAHandleConvertedAfterInitialize) {
-  train_once(std::make_shared<AloneImpl<torch::nn::BatchNorm2d>>(), true);
-}
+TEST_P(SyncBatchNormAt, ConvertedAfterInitialize) { train_once(std::make_shared<AloneImpl<torch::nn::BatchNorm2d>>(), true); }
 
 INSTANTIATE_TEST_SUITE_P(Levels, SyncBatchNormAt, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
 

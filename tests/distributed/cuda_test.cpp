@@ -1,4 +1,4 @@
-// CUDA tensors over Gloo, which takes them by way of the host, and over NCCL, which wants a GPU for each rank.
+// CUDA tensors over Gloo, which copies them through the host, and over NCCL, which needs one GPU per rank.
 #include "tests/distributed/ranks.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::string missing_for(const std::string& backend) {
   return parallel::detail::name_of_gpu(rank()).empty() ? "this build has no NCCL" : "";
 }
 
-// The ranks of the default group, which is over Gloo; with "cpu:gloo,cuda:nccl" CPU tensors go on over that.
+// The ranks of the default group, which uses Gloo. With "cpu:gloo,cuda:nccl" CPU tensors still use Gloo.
 ProcessGroup group_over(const std::string& backend, const std::string& name) {
   const ProcessGroup all = parallel::default_process_group();
   if (backend == "gloo") return all;

@@ -1,4 +1,4 @@
-// What DistributedDataParallel asks of the ranks' amp: initialized before the wrapping, and alike on all of them.
+// DistributedDataParallel checks that amp is initialized before wrapping, with the same settings on all ranks.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST_F(DdpAmpAgreement, InitializeAfterWrappingIsAnError_CHK_07) {
   EXPECT_EQ(net->fc1->weight.scalar_type(), torch::kHalf);
 }
 
-TEST_F(DdpAmpAgreement, OptLevelsThatDifferAreAnErrorOnEveryRank) {
+TEST_F(DdpAmpAgreement, DifferentOptLevelsAreAnErrorOnEveryRank) {
   WholeNumbers model;
   torch::optim::SGD sgd(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, sgd, rank() == 1 ? "O0" : "O2", quiet());
@@ -50,7 +50,7 @@ TEST_F(DdpAmpAgreement, OptLevelsThatDifferAreAnErrorOnEveryRank) {
 }
 
 // The scale is what the ranks divide one sum by.
-TEST_F(DdpAmpAgreement, AmpThatDiffersBetweenRanksIsAnErrorBeforeTheFirstStep) {
+TEST_F(DdpAmpAgreement, DifferentAmpSettingsAreAnErrorBeforeTheFirstStep) {
   const auto message_at = [](const std::string& level, const amp::InitializeOptions& options) {
     WholeNumbers model;
     torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -66,7 +66,7 @@ TEST_F(DdpAmpAgreement, AmpThatDiffersBetweenRanksIsAnErrorBeforeTheFirstStep) {
   EXPECT_TRUE(contains(message_at("O2", is_last ? quiet().max_loss_scale(16) : quiet()), "max_loss_scale 16"));
 }
 
-TEST_F(DdpAmpAgreement, AScaleThatOneRankHasLoadedAloneIsAnErrorInTheFirstPass) {
+TEST_F(DdpAmpAgreement, ALossScaleLoadedOnOneRankOnlyIsAnErrorInTheFirstPass) {
   for (const bool delayed : {false, true}) {
     WholeNumbers model;
     torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -88,7 +88,7 @@ TEST_F(DdpAmpAgreement, AScaleThatOneRankHasLoadedAloneIsAnErrorInTheFirstPass) 
 }
 
 // Each rank's models are its own affair beside the one that is wrapped.
-TEST_F(DdpAmpAgreement, WhatOneRankInitializesAloneIsNotCompared) {
+TEST_F(DdpAmpAgreement, AModelInitializedOnOneRankOnlyIsNotCompared) {
   WholeNumbers model, own;
   torch::optim::SGD sgd(model->parameters(), 0.1), own_sgd(own->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());

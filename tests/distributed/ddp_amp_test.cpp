@@ -1,4 +1,4 @@
-// DistributedDataParallel under the opt levels: gradients, loss scaling and skipped steps are one for all ranks.
+// DistributedDataParallel at the opt levels: gradients, loss scaling and skipped steps are the same on all ranks.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/fp16_utils/fp16_optimizer.h>
 #include <apex_cpp/optimizers.h>
@@ -67,7 +67,7 @@ amp::InitializeOptions with_scale(const std::string& level, double scale) {
   return options;
 }
 
-TEST_F(DdpAmp, GradientsAreThoseOfTheJoinedBatchAtEveryLevel) {
+TEST_F(DdpAmp, GradientsEqualTheCombinedBatchsAtEveryLevel) {
   for (const std::string level : kLevels) {
     WholeNumbers model;
     torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -81,7 +81,7 @@ TEST_F(DdpAmp, GradientsAreThoseOfTheJoinedBatchAtEveryLevel) {
   }
 }
 
-TEST_F(DdpAmp, RetainedBuffersTrainAsOthersAtEveryLevel_DDP_08) {
+TEST_F(DdpAmp, RetainedBuffersTrainTheSameAtEveryLevel_DDP_08) {
   for (const std::string level : kLevels) {
     std::vector<std::string> trained;
     for (const bool retains : {false, true}) {
@@ -100,7 +100,7 @@ TEST_F(DdpAmp, RetainedBuffersTrainAsOthersAtEveryLevel_DDP_08) {
   }
 }
 
-TEST_F(DdpAmp, NoSyncAccumulatesTheJoinedBatchAtEveryLevel_BUG_24) {
+TEST_F(DdpAmp, NoSyncAccumulatesTheCombinedBatchAtEveryLevel_BUG_24) {
   for (const std::string level : kLevels) {
     WholeNumbers model;
     torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -202,7 +202,7 @@ TEST_F(DdpAmp, DelayedPassesAroundNoSyncFollowTheLossScale_SL_09) {
   }
 }
 
-TEST_F(DdpAmp, MeansOfDelayedPassesAddUp_SL_07) {
+TEST_F(DdpAmp, MeansOfDelayedPassesAccumulate_SL_07) {
   WholeNumbers model;
   torch::optim::SGD sgd(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, sgd, "O1", with_scale("O1", 4.0));
@@ -216,7 +216,7 @@ TEST_F(DdpAmp, MeansOfDelayedPassesAddUp_SL_07) {
   }
 }
 
-TEST_F(DdpAmp, StepAfterUnsynchronisedPassesOnlyIsAnError_BUG_24) {
+TEST_F(DdpAmp, AStepAfterOnlyUnsynchronizedPassesIsAnError_BUG_24) {
   for (const std::string level : kLevels) {
     WholeNumbers model;
     torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -236,7 +236,7 @@ TEST_F(DdpAmp, StepAfterUnsynchronisedPassesOnlyIsAnError_BUG_24) {
   }
 }
 
-TEST_F(DdpAmp, FP16OptimizerTakesNoUnsynchronisedGradients_BUG_24) {
+TEST_F(DdpAmp, FP16OptimizerRejectsUnsynchronizedGradients_BUG_24) {
   for (const auto dtype : {torch::kHalf, torch::kFloat}) {  // with masters and without
     WholeNumbers net;
     net->to(dtype);
@@ -262,7 +262,7 @@ TEST_F(DdpAmp, FP16OptimizerTakesNoUnsynchronisedGradients_BUG_24) {
   }
 }
 
-TEST_F(DdpAmp, AnExceptionDropsWhatHasAddedUp) {
+TEST_F(DdpAmp, AnExceptionDropsAccumulatedGradients) {
   WholeNumbers model;
   torch::optim::SGD sgd(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, sgd, "O2", with_scale("O2", 4.0));

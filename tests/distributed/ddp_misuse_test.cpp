@@ -1,4 +1,4 @@
-// What DistributedDataParallel refuses, and that every rank hears why.
+// Misuse of DistributedDataParallel is an error with the reason on every rank.
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ using apex::testing::part_of_batch;
 using apex::testing::rank;
 using apex::testing::WholeNumbers;
 
-TEST(Ddp, OptionsThatContradictEachOther_DDP_01) {
+TEST(Ddp, ContradictoryOptionsAreErrors_DDP_01) {
   WholeNumbers net;
   const auto message_with = [&](const Options& options) {
     return message_of<c10::ValueError>([&] { DistributedDataParallel ddp(net, options); });
@@ -49,7 +49,7 @@ TEST(Ddp, NullModelsAreErrors) {
   EXPECT_TRUE(contains(message_of([&] { convert_syncbn_model(pointer); }), "convert_syncbn_model" + no_model));
 }
 
-TEST(Ddp, OptionsThatDifferBetweenRanksAreAnErrorOnEach) {
+TEST(Ddp, DifferentOptionsAreAnErrorOnEachRank) {
   const auto message_with = [](const Options& options) {
     WholeNumbers net;
     return message_of([&] { DistributedDataParallel ddp(net, rank() == 1 ? options : Options()); });
@@ -78,7 +78,7 @@ TEST(Ddp, WrappingAParameterTwiceIsAnError) {
   expect_equal(gradients_of(*net), mean_of(joined_gradients(1)));
 }
 
-TEST(Ddp, ModelsThatDifferBetweenRanksAreAnErrorOnEach) {
+TEST(Ddp, DifferentModelsAreAnErrorOnEachRank) {
   const auto message_for = [](const std::function<void(WholeNumbers&)>& spoil) {
     WholeNumbers net;
     if (rank() == 1) spoil(net);
@@ -100,7 +100,7 @@ TEST(Ddp, ModelsThatDifferBetweenRanksAreAnErrorOnEach) {
   EXPECT_TRUE(contains(device, "'more', shape [1], strides [1], Float, on meta")) << device;
 }
 
-TEST(Ddp, NamesATrainedParameterThatItCannotSum) {
+TEST(Ddp, AParameterThatCannotBeSummedIsAnErrorThatNamesIt) {
   WholeNumbers net;
   net->register_parameter("phase", torch::zeros({2}, torch::kComplexFloat));
   const std::string message = message_of([&] { DistributedDataParallel ddp(net); });

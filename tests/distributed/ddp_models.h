@@ -1,5 +1,5 @@
 #pragma once
-// Models of small whole numbers, and the parts of a batch that ranks have.
+// Models with small integers as weights, and each rank's share of a batch.
 #include <torch/torch.h>
 
 #include "tests/distributed/ranks.h"

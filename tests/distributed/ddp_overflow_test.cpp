@@ -1,4 +1,4 @@
-// DistributedDataParallel and overflow on one rank: all skip, and say whose it was.
+// DistributedDataParallel with an overflow on one rank: all ranks skip and name that rank.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
@@ -49,7 +49,7 @@ struct OverflowCase {
 
 class DdpOverflowCases : public DdpOverflow, public ::testing::WithParamInterface<OverflowCase> {};
 
-TEST_P(DdpOverflowCases, OfOneRankSkipsOnAll) {
+TEST_P(DdpOverflowCases, OnOneRankSkipsOnAll) {
   const auto [level, kind, in_no_sync] = GetParam();
   const int at_fault = world_size() - 1;
   WholeNumbers model;
@@ -100,7 +100,7 @@ TEST_F(DdpOverflow, OverflowIsPrintedWithItsRank) {  // PRINT-03: on every rank
 }
 
 // 0.6 * 65536 on every rank: the sum is too much for float16, and no rank is to blame.
-TEST_F(DdpOverflow, OverflowOfTheSumAloneIsToldSo) {
+TEST_F(DdpOverflow, AnOverflowOnlyInTheSumIsReportedAsSuch) {
   torch::nn::Linear model(torch::nn::LinearOptions(1, 1).bias(false));
   torch::optim::SGD sgd(model->parameters(), 0.1);
   ::testing::internal::CaptureStdout();
@@ -139,7 +139,7 @@ TEST_F(DdpOverflow, GradScalerSkipsOnAllRanks) {
   }
 }
 
-TEST_F(DdpOverflow, GradScalerRefusesUnsynchronisedGradients_BUG_24) {
+TEST_F(DdpOverflow, GradScalerRejectsUnsynchronizedGradients_BUG_24) {
   for (const bool fused : {false, true}) {
     WholeNumbers net;
     auto opt = make_optimizer(fused ? Opt::fused_adam : Opt::sgd, net->parameters());
@@ -165,7 +165,7 @@ TEST_F(DdpOverflow, GradScalerRefusesUnsynchronisedGradients_BUG_24) {
   }
 }
 
-// Each rank has a model of its own, and nothing reduces gradients.
+// Each rank has its own model, and nothing reduces gradients.
 TEST_F(DdpOverflow, OverflowsAreSharedWithoutReducedGradients_BUG_25) {
   for (const bool shares : {true, false}) {
     WholeNumbers model;

@@ -1,4 +1,4 @@
-// Which parameters take part in the reductions of DistributedDataParallel.
+// The parameters that DistributedDataParallel reduces.
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -57,7 +57,7 @@ TEST(Ddp, DelayedReductionToleratesUnusedParameters_DDP_06) {
   }
 }
 
-TEST(Ddp, FollowsParametersThatAreFrozenAndUnfrozen_DDP_04) {
+TEST(Ddp, SupportsFreezingAndUnfreezingParameters_DDP_04) {
   TwoBranches net;
   net->second->weight.requires_grad_(false);
   auto ddp = DistributedDataParallel(net, Options().retain_allreduce_buffers(true));
@@ -87,7 +87,7 @@ TEST(Ddp, FollowsParametersThatAreFrozenAndUnfrozen_DDP_04) {
 }
 
 // A graph from before the parameter was frozen passes its gradient's hook once more.
-TEST(Ddp, LeavesOutParametersFrozenAfterTheForwardPass) {
+TEST(Ddp, SkipsParametersFrozenAfterTheForwardPass) {
   TwoBranches net;
   auto ddp = DistributedDataParallel(net);
   const Tensor early = ddp(torch::ones({1, 4})), late = ddp(torch::ones({1, 4}));
@@ -114,7 +114,7 @@ TEST(Ddp, ConvertingTheWrappedModelIsAnError) {
       << message;
 }
 
-TEST(Ddp, SparseGradientIsAnErrorWithItsName) {
+TEST(Ddp, ASparseGradientIsAnErrorThatNamesTheParameter) {
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(true));
   auto ddp = DistributedDataParallel(table);
   const std::string message = message_of([&] { ddp(torch::tensor({1, 2})).sum().backward(); });

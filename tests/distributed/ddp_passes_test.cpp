@@ -1,4 +1,4 @@
-// Several backward passes of DistributedDataParallel: sums of passes, buffers that are kept, passes that fail.
+// Several backward passes of DistributedDataParallel: accumulation, retained buffers, failing passes.
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -24,7 +24,7 @@ using apex::testing::TwoBranches;
 using apex::testing::WholeNumbers;
 using torch::Tensor;
 
-TEST(Ddp, PassesAddUp) {
+TEST(Ddp, PassesAccumulate) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net, Options().message_size(8));
   ddp(part_of_batch(0)).sum().backward();
@@ -93,7 +93,7 @@ TEST(Ddp, NoSyncLeavesSumsForTheNextPass_BUG_24) {
   }
 }
 
-TEST(Ddp, AllreduceCanBeSwitched_DDP_09) {
+TEST(Ddp, AllreduceCanBeSwitchedOff_DDP_09) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net);
   ddp.disable_allreduce();
@@ -129,7 +129,7 @@ TEST(Ddp, RetainedBuffersAreTheGradients_DDP_08) {
 }
 
 // Optimizer::zero_grad calls detach_ on gradients, which autograd's views refuse.
-TEST(Ddp, RetainedGradientsAreTrainedAsOthers_DDP_08) {
+TEST(Ddp, RetainedGradientsTrainTheSame_DDP_08) {
   std::vector<std::vector<Tensor>> trained;
   for (const bool retains : {false, true}) {
     WholeNumbers net;
@@ -146,7 +146,7 @@ TEST(Ddp, RetainedGradientsAreTrainedAsOthers_DDP_08) {
 }
 
 // A gradient that somebody still holds keeps its values.
-TEST(Ddp, RetainedGradientsAreNotWrittenOverByTheNextPass_DDP_08) {
+TEST(Ddp, RetainedGradientsAreNotOverwrittenByTheNextPass_DDP_08) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net, Options().retain_allreduce_buffers(true));
   ddp(part_of_batch(0)).sum().backward();
@@ -156,7 +156,7 @@ TEST(Ddp, RetainedGradientsAreNotWrittenOverByTheNextPass_DDP_08) {
   EXPECT_TRUE(held.equal(mean_of({joined_gradients(0)[0]})[0]));
 }
 
-TEST(Ddp, GoesOnAfterABackwardPassThatThrew) {
+TEST(Ddp, WorksAfterABackwardPassThatThrew) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net);
   ddp(part_of_batch(0)).sum().backward();
@@ -170,7 +170,7 @@ TEST(Ddp, GoesOnAfterABackwardPassThatThrew) {
   expect_equal(gradients_of(*net), mean_of(joined_gradients(2)));
 }
 
-TEST(Ddp, BackwardInsideBackwardIsAnError) {
+TEST(Ddp, NestedBackwardIsAnError) {
   TwoBranches net;
   auto ddp = DistributedDataParallel(net);
   const Tensor inner = net->second(torch::ones({1, 4})).sum();

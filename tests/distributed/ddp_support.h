@@ -1,5 +1,5 @@
 #pragma once
-// Gradients of the model of whole numbers, in one process and over all ranks.
+// Gradients of the integer model, in one process and over all ranks.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

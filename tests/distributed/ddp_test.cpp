@@ -1,5 +1,5 @@
-// DistributedDataParallel without amp: sums, buckets and models. Weights, inputs and sums are small whole numbers, so that
-// every sum is exact in float32 in whatever order it is formed, and results compare bitwise at any number of ranks.
+// DistributedDataParallel without amp: sums, buckets and models. Weights, inputs and sums are small integers, so every sum is
+// exact in float32 in any order, and results can be compared bit for bit at any number of ranks.
 #include <apex_cpp/parallel.h>
 #include <apex_cpp/parallel/ddp/bucket_plan.h>
 #include <apex_cpp/parallel/processes/collectives.h>
@@ -69,7 +69,7 @@ TEST(Ddp, RaceCondition) {
       1 << 20, [](Race&) { return Options().message_size(1); }, 3);
 }
 
-TEST(Ddp, GradientsAreThoseOfTheJoinedBatch) {
+TEST(Ddp, GradientsEqualTheCombinedBatchs) {
   train_with(Options());
   train_with(Options().message_size(1));
   train_with(Options().message_size(20));
@@ -84,7 +84,7 @@ TEST(Ddp, SumsWithoutAverage_DDP_07) {
   expect_equal(gradients_of(*net), joined_gradients());
 }
 
-TEST(Ddp, PredividesAlsoWithoutAverage_DDP_07) {
+TEST(Ddp, PredividesWithoutAverageToo_DDP_07) {
   for (const bool average : {true, false}) {
     WholeNumbers net;
     auto ddp = DistributedDataParallel(net, Options().gradient_predivide_factor(4.0).gradient_average(average));
@@ -112,7 +112,7 @@ TEST(Ddp, SumsOfFloat16MayOverflowUnlessWidenedOrPredivided_DDP_07) {
   EXPECT_TRUE(torch::allclose(mean_with(Options().gradient_predivide_factor(world_size())), finite, 2e-3));
 }
 
-TEST(Ddp, WidensSumsOf16BitsAlone_DDP_07) {
+TEST(Ddp, WidensOnly16BitSums_DDP_07) {
   const double value = 1.0 + std::pow(2.0, -40);  // 1 in float32
   Race net(8);
   net->to(torch::kDouble);
@@ -121,7 +121,7 @@ TEST(Ddp, WidensSumsOf16BitsAlone_DDP_07) {
   EXPECT_TRUE(net->b.grad().eq(world_size() * value).all().item<bool>());
 }
 
-TEST(Ddp, BucketsAreOfOneDtype_DDP_04_DDP_10) {
+TEST(Ddp, EachBucketHasOneDtype_DDP_04_DDP_10) {
   Race half(8), bfloat16(8), single(8), twice(8);
   half->to(torch::kHalf), bfloat16->to(torch::kBFloat16), twice->to(torch::kDouble);
   torch::nn::ModuleList all(half, bfloat16, single, twice);
@@ -162,7 +162,7 @@ TEST(Ddp, BucketsCloseByMessageSizeOrTrigger_DDP_03_DDP_04) {
   EXPECT_GE(by_trigger.front(), 11);
 }
 
-TEST(Ddp, BucketsOnACpuCloseEarlyUnlessTheyAreShown) {
+TEST(Ddp, BucketsOnACpuCloseEarlyUnlessRetained) {
   std::vector<detail::NamedTensor> params;
   for (int i = 0; i < 5; ++i) params.push_back({std::to_string(i), torch::empty({detail::kMostOnCpu / 2}, torch::kHalf)});
   const auto plan_with = [&](const Options& options) { return detail::plan_by_arrival(params, {4, 3, 2, 1, 0}, options); };
@@ -190,7 +190,7 @@ TEST(Ddp, RanksAdoptTheBucketsOfRankZero_DDP_04) {
   }
 }
 
-TEST(Ddp, BeginsWithTheStateOfRankZero_DDP_02) {
+TEST(Ddp, StartsWithTheStateOfRankZero_DDP_02) {
   for (const bool buffers : {true, false}) {
     WholeNumbers net;
     {
@@ -204,7 +204,7 @@ TEST(Ddp, BeginsWithTheStateOfRankZero_DDP_02) {
   }
 }
 
-TEST(Ddp, TakesModelsAsProgramsHoldThem) {
+TEST(Ddp, AcceptsHoldersPointersAndHandles) {
   const Tensor x = part_of_batch(0);
   WholeNumbers holder;
   auto pointer = std::make_shared<apex::testing::WholeNumbersImpl>();
@@ -262,7 +262,7 @@ TEST(Ddp, KeepsTheMemoryOrderOfParameters) {
   }
 }
 
-TEST(Ddp, SeveralGroupsTakeBucketsByTurns_DDP_11) {
+TEST(Ddp, SeveralGroupsShareBucketsRoundRobin_DDP_11) {
   train_with(Options().message_size(1).num_allreduce_streams(2));
   std::vector<int> ranks(static_cast<size_t>(world_size()));
   for (int i = 0; i < world_size(); ++i) ranks[static_cast<size_t>(i)] = i;

@@ -71,7 +71,7 @@ amp::InitializeOptions quiet(double max_loss_scale = 1024) {
 
 class AtLevel : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(AtLevel, HasTheBitsOfOneProcessAndSkipsWithIt) {
+TEST_P(AtLevel, HasTheBitsOfOneProcessIncludingSkips) {
   Pair ours, theirs;
   DistributedFusedAdam sharded(ours->parameters(), summing());
   optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
@@ -115,7 +115,7 @@ TEST_P(AtLevel, HasTheBitsOfOneProcessAndSkipsWithIt) {
   }
 }
 
-TEST_P(AtLevel, AddsUpBlocks) {
+TEST_P(AtLevel, AccumulatesOverBlocks) {
   Pair ours, delayed, theirs;
   DistributedFusedAdam sharded(ours->parameters(), summing()), later(delayed->parameters(), summing());
   optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
@@ -139,7 +139,7 @@ TEST_P(AtLevel, AddsUpBlocks) {
 }
 
 // What an earlier block of the step has found does not move the scale again (SCALE-06).
-TEST_P(AtLevel, MovesTheScaleOnceForEachBlockThatOverflows_SCALE_06) {
+TEST_P(AtLevel, UpdatesTheScaleOncePerOverflowingBlock_SCALE_06) {
   constexpr int kBlocks = 3;
   const std::vector<std::vector<int>> overflows = {{}, {0}, {1}, {2}, {0, 1}, {0, 2}, {}};  // blocks, of one rank
   Pair ours, theirs;
@@ -198,7 +198,7 @@ TEST(DistributedFusedAdamAmp, ClipsUnscaledGradients) {
   opt.step();
 }
 
-TEST(DistributedFusedAdamAmp, IsInitializedBehindAPointer) {
+TEST(DistributedFusedAdamAmp, CanBeInitializedBehindAPointer) {
   Pair model;
   std::unique_ptr<torch::optim::Optimizer> sharded = std::make_unique<DistributedFusedAdam>(model->parameters(), summing());
   auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
@@ -209,7 +209,7 @@ TEST(DistributedFusedAdamAmp, IsInitializedBehindAPointer) {
   EXPECT_TRUE(same_on_all_ranks(net->parameters()));
 }
 
-TEST(DistributedFusedAdamAmp, AfterAnExceptionTheBlockHasNotBeen) {
+TEST(DistributedFusedAdamAmp, AnExceptionUndoesTheBlock) {
   Pair model, other;
   DistributedFusedAdam sharded(model->parameters(), summing()), second(other->parameters(), summing());
   auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
@@ -227,7 +227,7 @@ TEST(DistributedFusedAdamAmp, AfterAnExceptionTheBlockHasNotBeen) {
   EXPECT_TRUE(same_bytes(net->parameters(), net2->parameters()));
 }
 
-TEST(DistributedFusedAdamAmp, RefusesWhatWouldBeSilentlyWrong) {
+TEST(DistributedFusedAdamAmp, RejectsUnsupportedUse) {
   Pair model;
   DistributedFusedAdam sharded(model->parameters(), summing());
   auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
@@ -248,7 +248,7 @@ TEST(DistributedFusedAdamAmp, RefusesWhatWouldBeSilentlyWrong) {
 }
 
 // As in a GAN: the generator's block reaches the discriminator too.
-TEST(DistributedFusedAdamAmp, GradientsOfAnotherOptimizersBlockAreNotSent) {
+TEST(DistributedFusedAdamAmp, GradientsOfAnotherOptimizersBlockAreNotReduced) {
   std::vector<Tensors> trained;
   for (const bool with_generator : {true, false}) {
     torch::nn::Linear generator(6, 6), discriminator(6, 4);
@@ -282,7 +282,7 @@ TEST(DistributedFusedAdamAmp, GradientsOfAnotherOptimizersBlockAreNotSent) {
 
 // Nothing reduces the gradients of the other optimizer: in step 1 they overflow on rank 0 alone, in step 2 the sharded ones do
 // as well.
-TEST(DistributedFusedAdamAmp, AllRanksSkipWhereAnotherOptimizerOfTheBlockOverflowsOnOne) {
+TEST(DistributedFusedAdamAmp, AnOverflowOfAnotherOptimizerOnOneRankSkipsOnAll) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (const auto& [sharded_first, shares] : {std::pair(true, false), {false, false}, {true, true}, {false, true}}) {
     Pair model;
@@ -347,7 +347,7 @@ TEST(DistributedFusedAdamAmp, WeightsAreEqualOnAllRanksAfter500Steps) {
   }
 }
 
-TEST(DistributedFusedAdamAmp, ScalesThatDifferBetweenRanksAreAnErrorOnEach) {
+TEST(DistributedFusedAdamAmp, DifferentLossScalesAreAnErrorOnEachRank) {
   Pair model;
   DistributedFusedAdam sharded(model->parameters(), summing());
   auto [net, opt] = amp::initialize(model, sharded, "O2", quiet().loss_scale("dynamic"));

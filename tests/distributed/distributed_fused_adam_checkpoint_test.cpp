@@ -130,7 +130,7 @@ TEST_P(Elastic, ResumesBitwiseAtAnyNumberOfRanks) {
   wait_for_all();
 }
 
-TEST_P(Elastic, IsExchangedWithFusedAdam) {
+TEST_P(Elastic, IsInterchangeableWithFusedAdams) {
   const Folder folder;
   const auto group = parallel::default_process_group();
   Layers reference;
@@ -204,7 +204,7 @@ TEST(DistributedFusedAdamCheckpoint, WithoutAmpResumesFromOneFile) {
   EXPECT_TRUE(same_bytes(model->parameters(), resumed->parameters()));
 }
 
-TEST(DistributedFusedAdamCheckpoint, AllRanksHearThatRank0CouldNotWrite) {
+TEST(DistributedFusedAdamCheckpoint, AWriteErrorOnRank0IsRaisedOnAllRanks) {
   Layers model;
   auto adam = sharded_adam(model, parallel::default_process_group());
   const std::string message = message_of([&] { amp::save_checkpoint("/proc/no/such/folder/file", model, adam); });

@@ -33,7 +33,7 @@ TEST(DistributedFusedAdamScaling, ClipsByTheNormOverAllRanks) {
   for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(at::allclose(params[i], one.params()[i], 0, 1e-6));
 }
 
-TEST(DistributedFusedAdamScaling, ClippingThatClipsNothingChangesNoBit) {
+TEST(DistributedFusedAdamScaling, ClippingBelowTheLimitChangesNoBit) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());

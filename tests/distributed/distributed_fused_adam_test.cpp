@@ -11,7 +11,7 @@ namespace {
 
 class OfDtype : public ::testing::TestWithParam<at::ScalarType> {};
 
-TEST_P(OfDtype, HasTheBitsOfFusedAdamWhereSumsAreExact) {
+TEST_P(OfDtype, HasTheBitsOfFusedAdamIfSumsAreExact) {
   const Tensors params = make_params(GetParam());
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());
@@ -35,7 +35,7 @@ TEST_P(OfDtype, HasTheBitsOfFusedAdamWithOneBucketAndNoOverlap) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
-TEST_P(OfDtype, KeepsItsPartOfTheStateOnly) {
+TEST_P(OfDtype, KeepsOnlyItsShardOfTheState) {
   const Tensors params = make_params(GetParam());
   int64_t elements = 0;
   for (const auto& param : params) elements += param.numel();
@@ -68,13 +68,13 @@ TEST(DistributedFusedAdam, AveragesOverRanks) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
-TEST(DistributedFusedAdam, TakesTheValuesOfRank0) {
+TEST(DistributedFusedAdam, StartsWithTheValuesOfRank0) {
   const Tensors params = make_params(at::kHalf, /*seed=*/rank() + 1);
   DistributedFusedAdam optimizer(params, small_buckets());
   EXPECT_TRUE(same_bytes(params, make_params(at::kHalf, 1)));
 }
 
-TEST(DistributedFusedAdam, TakesGradientsOutOfParametersDuringBackward) {
+TEST(DistributedFusedAdam, RemovesGradientsFromParametersDuringBackward) {
   const Tensors params = make_params(at::kHalf);
   DistributedFusedAdam optimizer(params, small_buckets());
   backward(params, 0);
@@ -88,7 +88,7 @@ TEST(DistributedFusedAdam, TakesGradientsOutOfParametersDuringBackward) {
   optimizer.step();
 }
 
-TEST(DistributedFusedAdam, AddsUpSeveralBackwardPasses) {
+TEST(DistributedFusedAdam, AccumulatesOverBackwardPasses) {
   const Tensors params = make_params(at::kFloat), sent_once = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets()), other(sent_once, small_buckets());
@@ -114,7 +114,7 @@ TEST(DistributedFusedAdam, AddsUpSeveralBackwardPasses) {
   EXPECT_TRUE(same_bytes(sent_once, one.params()));
 }
 
-TEST(DistributedFusedAdam, StepsWhatHasAGradientOnAnyRank) {
+TEST(DistributedFusedAdam, StepsParametersWithAGradientOnAnyRank) {
   const Tensors params = make_params(at::kHalf);
   const Tensors before = copies_of(params);
   OneProcess one(params, of_one_process());
@@ -134,7 +134,7 @@ TEST(DistributedFusedAdam, StepsWhatHasAGradientOnAnyRank) {
   EXPECT_EQ(optimizer.steps_taken(), 4);
 }
 
-TEST(DistributedFusedAdam, CountsTiedParametersOnceAndLeavesFrozenOnesAlone) {
+TEST(DistributedFusedAdam, CountsTiedParametersOnceAndSkipsFrozenOnes) {
   Tensors params = make_params(at::kHalf);
   params[4].requires_grad_(false);
   const Tensors before = copies_of(params);
@@ -155,7 +155,7 @@ TEST(DistributedFusedAdam, CountsTiedParametersOnceAndLeavesFrozenOnesAlone) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
-TEST(DistributedFusedAdam, HasGroupsWithOptionsOfTheirOwn) {
+TEST(DistributedFusedAdam, SupportsOptionsPerGroup) {
   const Tensors params = make_params(at::kBFloat16), more = make_params(at::kFloat, 5);
   OneProcess one(params, of_one_process()), other(more, of_one_process(0.5));
   DistributedFusedAdam optimizer(params, small_buckets());
@@ -192,7 +192,7 @@ TEST(DistributedFusedAdam, WithoutMastersStepsThe16BitParameters) {
   EXPECT_TRUE(same_bytes(params, alone));
 }
 
-TEST(DistributedFusedAdam, TakesWeightsThatTheProgramWrites) {
+TEST(DistributedFusedAdam, UsesWeightsWrittenByTheProgram) {
   const Tensors params = make_params(at::kHalf);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());
@@ -209,7 +209,7 @@ TEST(DistributedFusedAdam, TakesWeightsThatTheProgramWrites) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
-TEST(DistributedFusedAdam, SendsInOtherDtypes) {
+TEST(DistributedFusedAdam, CommunicatesInOtherDtypes) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
   // Gradients of few bits lose nothing in bfloat16; parameters are the masters, rounded to it.
@@ -236,7 +236,7 @@ TEST(DistributedFusedAdam, KeepsMomentsIn16Bits) {
   EXPECT_TRUE(same_on_all_ranks(params));
 }
 
-TEST(DistributedFusedAdam, FinishesParamSyncWhenItIsAskedTo) {
+TEST(DistributedFusedAdam, FinishesParamSyncOnRequest) {
   const Tensors params = make_params(at::kHalf);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets().overlap_param_sync(true));
@@ -251,7 +251,7 @@ TEST(DistributedFusedAdam, FinishesParamSyncWhenItIsAskedTo) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
-TEST(DistributedFusedAdam, ZeroGradDropsWhatWasAddedUp) {
+TEST(DistributedFusedAdam, ZeroGradDropsAccumulatedGradients) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());
@@ -292,7 +292,7 @@ TEST(DistributedFusedAdam, HasTheSameBitsFromRunToRun) {
 
 // ---- saving ----
 
-TEST(DistributedFusedAdam, SavesWhatFusedAdamSaves) {
+TEST(DistributedFusedAdam, SavesTheSameAsFusedAdam) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());
@@ -318,7 +318,7 @@ TEST(DistributedFusedAdam, SavesWhatFusedAdamSaves) {
   EXPECT_EQ(copy.param_groups()[0].options().get_lr(), 0.01);
 }
 
-TEST(DistributedFusedAdam, GoesOnFromASavedState) {
+TEST(DistributedFusedAdam, ResumesFromASavedState) {
   const Tensors params = make_params(at::kHalf), resumed = make_params(at::kHalf, 9);
   DistributedFusedAdam optimizer(params, small_buckets());
   for (int step = 0; step < 3; ++step) {
@@ -339,7 +339,7 @@ TEST(DistributedFusedAdam, GoesOnFromASavedState) {
 
 // ---- errors ----
 
-TEST(DistributedFusedAdam, RefusesWhatItCannotDo) {
+TEST(DistributedFusedAdam, RejectsUnsupportedUse) {
   const Tensors params = make_params(at::kFloat);
   EXPECT_THROW(DistributedFusedAdam(params, small_buckets().amsgrad(true)), c10::Error);
   EXPECT_THROW(DistributedFusedAdam(params, small_buckets(-1)), c10::ValueError);
@@ -356,7 +356,7 @@ TEST(DistributedFusedAdam, RefusesWhatItCannotDo) {
   EXPECT_NE(message_of([&] { optimizer.step(); }).find("moved from"), std::string::npos);
 }
 
-TEST(DistributedFusedAdam, NamesTheRankWhoseParametersOrOptionsDiffer) {
+TEST(DistributedFusedAdam, DifferentParametersOrOptionsAreAnErrorThatNamesTheRank) {
   Tensors params = make_params(at::kFloat);
   if (rank() == 1) params[3] = at::ones({302}).requires_grad_();
   const std::string message = message_of([&] { DistributedFusedAdam optimizer(params, small_buckets()); });

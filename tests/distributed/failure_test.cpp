@@ -1,4 +1,4 @@
-// What the ranks that survive a failure say, and that they end.
+// The ranks that survive a failure report it and end.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ TEST_P(SurvivorsOf, NameTheLastRankThatWasKilled) {
                                "No word from rank " + std::to_string(last) + " within"});
 }
 
-TEST(Survivors, SayThatTheStoreWentWithRank0) {
+TEST(Survivors, ReportThatTheStoreEndedWithRank0) {
   Ranks ranks(kRanks, faulty("first_rank_dies"));
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(was_killed(ranks[0]));
@@ -47,7 +47,7 @@ TEST(Survivors, SayThatTheStoreWentWithRank0) {
     expect_error(ranks[rank], {"the second sum failed", "The store through which the ranks report is gone", "rank 0"});
 }
 
-TEST(Survivors, DoNotWaitLongerThanTheTimeOutForARankThatHangs) {
+TEST(Survivors, WaitNoLongerThanTheTimeoutForAHangingRank) {
   const int count = kRanks, last = count - 1;
   Ranks ranks(count, faulty("last_rank_hangs"));
   for (int rank = 0; rank < last; ++rank) {
@@ -56,7 +56,7 @@ TEST(Survivors, DoNotWaitLongerThanTheTimeOutForARankThatHangs) {
   }
 }
 
-TEST(Survivors, NameARankThatEndedByAnErrorOfItsOwn) {
+TEST(Survivors, NameARankThatEndedWithAnError) {
   const int count = kRanks, last = count - 1;
   Ranks ranks(count, faulty("last_rank_throws"));
   ranks.wait(kGraceSeconds);
@@ -65,7 +65,7 @@ TEST(Survivors, NameARankThatEndedByAnErrorOfItsOwn) {
     expect_error(ranks[rank], {"the first sum failed", "No word from rank " + std::to_string(last)});
 }
 
-TEST(Survivors, HearOfAFailureInAnotherGroup) {
+TEST(Survivors, AreNotifiedOfAFailureInAnotherGroup) {
   Ranks ranks(3, faulty("last_rank_of_a_group_dies"));
   ranks.wait(kGraceSeconds);
   expect_error(ranks[1], {"the pair's sum failed", "No word from rank 1"});
@@ -116,7 +116,7 @@ TEST_P(SurvivorsOfTraining, NameTheRankAndKeepTheLastCheckpoint) {
 
 INSTANTIATE_TEST_SUITE_P(Of, SurvivorsOfTraining, ::testing::Values("last_rank_dies_in_forward", "last_rank_dies_in_backward"));
 
-TEST(Survivors, NameARankThatGoesOnAloneAfterAnErrorInABackwardPass) {
+TEST(Survivors, NameARankThatContinuesAfterAnErrorInBackward) {
   const int count = kRanks, last = count - 1;
   Ranks ranks(count, faulty("last_rank_goes_on_after_an_error"));
   ranks.wait(kGraceSeconds);
@@ -126,7 +126,7 @@ TEST(Survivors, NameARankThatGoesOnAloneAfterAnErrorInABackwardPass) {
   expect_error(ranks[last], {"of DistributedDataParallel failed"});
 }
 
-TEST(Survivors, KeepTheCheckpointBeforeTheOneThatWasCutShort) {
+TEST(Survivors, KeepTheCheckpointBeforeTheIncompleteOne) {
   const CheckpointFile checkpoint;
   Ranks ranks(kRanks, faulty("first_rank_dies_in_checkpoint"), {checkpoint.variable});
   ranks.wait(kGraceSeconds);
@@ -135,7 +135,7 @@ TEST(Survivors, KeepTheCheckpointBeforeTheOneThatWasCutShort) {
   checkpoint.expect_whole();
 }
 
-TEST(Survivors, SayThatTheOptLevelsDiffer) {
+TEST(Survivors, ReportThatTheOptLevelsDiffer) {
   const CheckpointFile checkpoint;
   Ranks ranks(2, faulty("last_rank_has_another_level"), {checkpoint.variable});
   ranks.wait(kGraceSeconds);
@@ -144,7 +144,7 @@ TEST(Survivors, SayThatTheOptLevelsDiffer) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SurvivorsOf, ::testing::Values(2, 4), ::testing::PrintToStringParamName());
 
-TEST(Start, NamesTheRanksThatDidNotCome) {
+TEST(Start, NamesTheMissingRanks) {
   Ranks ranks(3, faulty("last_rank_never_comes"));
   ranks.wait(kGraceSeconds);
   expect_error(ranks[0], {"rank 0 of 3", "in vain for rank 1, 2"});
@@ -164,7 +164,7 @@ TEST_P(LateRank, TrainsWithTheOthers) {
 INSTANTIATE_TEST_SUITE_P(Number, LateRank, ::testing::Values(0, 1), ::testing::PrintToStringParamName());
 
 // The store's file has the other's arrival when the late one starts.
-TEST(Start, TakesARankThatComesWhenAnotherWaits) {
+TEST(Start, AcceptsARankThatJoinsWhileAnotherWaits) {
   const CheckpointFile checkpoint;
   const FileOfTest store(".store");
   Ranks ranks(2, faulty("one_rank_is_late"),
@@ -173,7 +173,7 @@ TEST(Start, TakesARankThatComesWhenAnotherWaits) {
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }
 
-TEST(Start, TellsARankThatComesTooLateThatTheOthersGaveUp) {
+TEST(Start, ReportsToALateRankThatTheOthersGaveUp) {
   const FileOfTest word(".word");
   Ranks ranks(2, faulty("last_rank_comes_when_the_first_gave_up"), {"READY=" + word.path});
   ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
@@ -190,7 +190,7 @@ void expect_that_the_second_is_too_late(const std::string& meeting_place, const 
   expect_error(second[0], texts);
 }
 
-TEST(Start, TellsARankThatComesWhenTheOthersHaveEnded) {
+TEST(Start, ReportsToALateRankThatTheOthersHaveEnded) {
   const FileOfTest store(".store");
   expect_that_the_second_is_too_late("STORE=file://" + store.path, {"rank 1 of 2 came too late: rank 0 waited"});
   const int port = Port().number();
@@ -204,7 +204,7 @@ void expect_start_error(const std::vector<std::string>& environment, const std::
   expect_error(ranks[0], texts);
 }
 
-TEST(Start, NamesTheVariableThatIsMissingOrWrong) {
+TEST(Start, NamesAMissingOrInvalidVariable) {
   expect_start_error({"RANK="}, {"environment variable RANK is not set", "torchrun --no-python"});
   expect_start_error({"RANK=zero"}, {"RANK is 'zero', not a number"});
   expect_start_error({"RANK=1"}, {"rank 1 is outside a world of 1"});
@@ -214,19 +214,19 @@ TEST(Start, NamesTheVariableThatIsMissingOrWrong) {
   expect_start_error({"MASTER_PORT=70000"}, {"MASTER_PORT is '70000', not a number from 0 to 65535"});
 }
 
-TEST(Start, NamesTheRankThatIsThereTwice) {
+TEST(Start, NamesADuplicateRank) {
   Ranks ranks(3, faulty("last_rank_calls_itself_1"));
   ranks.wait(0);  // the others wait for rank 2, for long
   EXPECT_NE(ranks.outputs().find("there is a rank 1 already"), std::string::npos) << ranks.outputs();
 }
 
-TEST(Start, NamesTheWorldsThatDiffer) {
+TEST(Start, NamesDifferentWorldSizes) {
   Ranks ranks(2, faulty("last_rank_counts_one_more"));
   ranks.wait(kGraceSeconds);
   expect_error(ranks[0], {"rank 0 has a WORLD_SIZE of 2, but rank 1 one of 3"});
 }
 
-TEST(Start, SaysThatThePortIsTaken) {
+TEST(Start, ReportsThatThePortIsInUse) {
   const Port port;
   expect_start_error({"MASTER_PORT=" + std::to_string(port.number())}, {"cannot be used", "choose another port (MASTER_PORT)"});
 }
@@ -237,19 +237,19 @@ TEST(Start, MayBeRepeated) {
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }
 
-TEST(Start, FollowsTheRankThatWasToldTheBackend) {
+TEST(Start, UsesTheBackendThatOneRankWasGiven) {
   Ranks ranks(2, faulty("one_rank_is_told_the_backend"));
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }
 
-TEST(Start, RefusesAnUnknownMethod) {
+TEST(Start, RejectsAnUnknownInitMethod) {
   Ranks ranks(1, faulty("meet_at_a_file"), {"STORE=mpi://here"});
   ranks.wait(kGraceSeconds);
   expect_error(ranks[0], {"the init_method is 'mpi://here': use env://, tcp://HOST:PORT or file://PATH"});
 }
 
-TEST(Start, MeetsAtAFileThatIsGoneAfterwards) {
+TEST(Start, CanRendezvousAtAFileThatIsRemovedAfterwards) {
   const FileOfTest store(".store");
   for (const std::string again : {"", "again"}) {
     Ranks ranks(2, faulty("meet_at_a_file"), {"STORE=file://" + store.path});
@@ -259,7 +259,7 @@ TEST(Start, MeetsAtAFileThatIsGoneAfterwards) {
   EXPECT_NE(::access(store.path.c_str(), F_OK), 0);
 }
 
-TEST(Start, NamesTheFileThatAnEarlierRunLeft) {
+TEST(Start, NamesAFileLeftByAnEarlierRun) {
   const FileOfTest left(".left");
   const std::string store = "STORE=file://" + left.path;
   Ranks(2, faulty("meet_at_a_file"), {store, "DIE=1"}).wait(kGraceSeconds);

@@ -1,5 +1,5 @@
-// A rank that fails in the way its first argument names; the others show how they end. It prints "ended: ERROR" and exits with
-// 3 when an error of the library reaches it, so that a test can tell errors from crashes.
+// A rank that fails in the way that its first argument names, so that tests see how the others end. It prints "ended: ERROR"
+// and exits with 3 after an error of the library, which distinguishes errors from crashes.
 #include <ATen/Functions.h>
 #include <unistd.h>
 

@@ -40,7 +40,7 @@ class Ranks {
   void start(int rank, int count, const std::vector<std::string>& command, const std::vector<std::string>& extra);
   /// Whether all have ended.
   bool look();
-  /// Kills those that have not ended, all before it waits for one: none is to see another go.
+  /// Kills all running processes before it waits for one, so that none sees another end.
   void end();
 
   std::string folder_;

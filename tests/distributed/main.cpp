@@ -1,5 +1,5 @@
 // distributed_tests --ranks N [GoogleTest's flags]: N copies of this program run the same tests in the same order, as the ranks
-// of one process group. When a test fails on one of them, all end.
+// of one process group. If a test fails on one rank, all end.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -30,12 +30,12 @@ TEST(ProcessGroup, BroadcastsAndGathers) {
   EXPECT_TRUE(tensor.equal(at::full({2}, world_size() - 1, at::kHalf)));
 }
 
-TEST(ProcessGroup, GathersTextsOfDifferentLength) {
+TEST(ProcessGroup, GathersStringsOfDifferentLengths) {
   const auto texts = gather_strings(default_process_group(), std::string(rank() * 3, 'x'), "gathering");
   for (int other = 0; other < world_size(); ++other) EXPECT_EQ(texts[other], std::string(other * 3, 'x'));
 }
 
-TEST(ProcessGroup, OutlivesAConnectionWhoseOtherEndIsGone) {
+TEST(ProcessGroup, SurvivesAConnectionClosedByItsPeer) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   ::close(ends[0]);
@@ -51,7 +51,7 @@ TEST(ProcessGroup, NamesTheRankThatDiffers) {
                                 {"the list: rank 1 differs from rank 0.\n  rank 0: two\n  rank 1: 2"});
 }
 
-TEST(ProcessGroup, OfSomeRanksSumsOverThese) {
+TEST(ProcessGroup, OfSomeRanksSumsOverThoseRanks) {
   const auto group = new_group({world_size() - 1, 0});
   ASSERT_EQ(is_member(group), rank() == 0 || rank() == world_size() - 1);
   if (!is_member(group)) {
@@ -65,14 +65,14 @@ TEST(ProcessGroup, OfSomeRanksSumsOverThese) {
   EXPECT_EQ(tensor.item<float>(), world_size() + 1);
 }
 
-TEST(ProcessGroup, OfNobodyOrOfStrangersIsAnError) {
+TEST(ProcessGroup, WithoutRanksOrWithUnknownRanksIsAnError) {
   EXPECT_THROW(new_group({}), c10::ValueError);
   EXPECT_THROW(new_group({0, 0}), c10::ValueError);
   EXPECT_THROW(new_group({world_size()}), c10::ValueError);
 }
 
-// What each rank was told, and the GPU that it has.
-TEST(BackendChoice, TakesNcclWhereEachRankHasAGpuToItself) {
+// Each rank's given backend and GPU.
+TEST(BackendChoice, UsesNcclIfEachRankHasItsOwnGpu) {
   using detail::choose_backend;
   EXPECT_EQ(choose_backend({{"", "a"}, {"", "b"}}), "cpu:gloo,cuda:nccl");
   EXPECT_EQ(choose_backend({{"", "a"}}), "cpu:gloo,cuda:nccl");
@@ -81,13 +81,13 @@ TEST(BackendChoice, TakesNcclWhereEachRankHasAGpuToItself) {
   EXPECT_EQ(choose_backend({{"", ""}, {"", ""}}), "gloo");
 }
 
-TEST(BackendChoice, SaysWhyNcclCannotBeUsed) {
+TEST(BackendChoice, ReportsWhyNcclCannotBeUsed) {
   EXPECT_EQ(detail::why_without_nccl({{"", "a"}, {"", "b"}, {"", "a"}}), "ranks 0 and 2 have the same GPU");
   EXPECT_EQ(detail::why_without_nccl({{"", "a"}, {"", ""}}), "rank 1 has no GPU");
   EXPECT_EQ(detail::why_without_nccl({{"", "a"}, {"", "b"}}), "");
 }
 
-TEST(BackendChoice, FollowsTheRanksThatWereTold) {
+TEST(BackendChoice, UsesTheBackendThatSomeRanksWereGiven) {
   EXPECT_EQ(detail::choose_backend({{"", "a"}, {"gloo", ""}}), "gloo");
   EXPECT_EQ(detail::choose_backend({{"nccl", ""}, {"", "a"}}), "nccl");
   expect_error(
@@ -97,7 +97,7 @@ TEST(BackendChoice, FollowsTheRanksThatWereTold) {
       {"rank 2 was given the backend 'gloo', but rank 1 'nccl'"});
 }
 
-TEST(BackendChoice, TravelsAsText) {
+TEST(BackendChoice, CanBeSentAsText) {
   for (const detail::BackendWish& wish : {detail::BackendWish{"gloo", ""}, {"", "0f3a"}, {"", ""}}) {
     const auto read = detail::wish_of(detail::text_of(wish));
     EXPECT_EQ(read.backend, wish.backend);
@@ -105,7 +105,7 @@ TEST(BackendChoice, TravelsAsText) {
   }
 }
 
-TEST(ProcessGroup, IsMadeOnce) {
+TEST(ProcessGroup, IsCreatedOnce) {
   EXPECT_THROW(init_process_group(), c10::Error);
   EXPECT_TRUE(is_initialized());
   EXPECT_EQ(or_default({}).get(), default_process_group().get());

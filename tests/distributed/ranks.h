@@ -4,7 +4,7 @@
 
 namespace apex::testing {
 
-/// This process among those that run the same tests side by side.
+/// This process among the ranks that run the same tests.
 inline int rank() { return parallel::default_process_group()->getRank(); }
 inline int world_size() { return parallel::default_process_group()->getSize(); }
 

@@ -1,4 +1,4 @@
-// The parts of DistributedDataParallel that stand alone.
+// Reducer, flat_dist_call and flatten, which DistributedDataParallel also uses.
 #include <apex_cpp/apex_C.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(FlatDistCall, CallsOncePerDtypeAndAverages_PAR_01) {
   EXPECT_TRUE(tensors[2].eq(2 * expected).all().item<bool>());
 }
 
-TEST(Reducer, AveragesWhatItIsGiven_PAR_02) {
+TEST(Reducer, AveragesItsArguments_PAR_02) {
   WholeNumbers net;
   {
     const torch::NoGradGuard no_grad;
@@ -52,7 +52,7 @@ TEST(Reducer, AveragesWhatItIsGiven_PAR_02) {
   EXPECT_TRUE(grad.eq((world_size() - 1) / 2.0).all().item<bool>());
 }
 
-TEST(Flatten, ComesBack_PAR_03) {
+TEST(Flatten, RoundTrips_PAR_03) {
   const std::vector<Tensor> tensors{torch::arange(6).view({2, 3}), torch::empty({0}, torch::kLong), torch::tensor(7)};
   const Tensor flat = apex_C::flatten(tensors);
   EXPECT_TRUE(flat.equal(torch::tensor({0, 1, 2, 3, 4, 5, 7})));

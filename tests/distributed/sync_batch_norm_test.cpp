@@ -1,4 +1,4 @@
-// SyncBatchNorm against one process that normalizes the joined batch in float64 (SBN-01..06, BUG-26..29).
+// SyncBatchNorm compared with one process that normalizes the combined batch in float64 (SBN-01..06, BUG-26..29).
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -140,11 +140,11 @@ class SyncBatchNormOf : public ::testing::TestWithParam<std::tuple<std::vector<i
   torch::Dtype dtype() const { return std::get<1>(GetParam()); }
 };
 
-TEST_P(SyncBatchNormOf, UnequalBatchesIsThatOfTheJoinedBatch) {
+TEST_P(SyncBatchNormOf, UnequalBatchesEqualsTheCombinedBatch) {
   check(SyncBatchNormOptions(shape()[0]), Batches(shape(), unequal_sizes(), dtype()));
 }
 
-TEST_P(SyncBatchNormOf, BatchesOfWhichOneIsEmptyIsThatOfTheOthers) {
+TEST_P(SyncBatchNormOf, BatchesWithAnEmptyOneEqualsTheOthersCombined) {
   check(SyncBatchNormOptions(shape()[0]), Batches(shape(), sizes_with_none_first(), dtype()));
 }
 
@@ -155,14 +155,14 @@ TEST_P(SyncBatchNormOf, BatchesWithoutWeightOrRunningStatistics) {
   check(SyncBatchNormOptions(shape()[0]).affine(false).track_running_stats(false), batches);
 }
 
-TEST_P(SyncBatchNormOf, BatchesThatLieInMemoryInAnotherOrder) {
+TEST_P(SyncBatchNormOf, BatchesWithOtherStrides) {
   Batches batches(shape(), unequal_sizes(), dtype());
   for (auto* tensors : {&batches.inputs, &batches.grads})
     for (auto& tensor : *tensors) tensor = tensor.transpose(0, -1).contiguous().transpose(0, -1);  // its strides are permuted
   check(SyncBatchNormOptions(shape()[0]), batches);
 }
 
-TEST_P(SyncBatchNormOf, BatchesWithTheChannelsLastInTheShape) {
+TEST_P(SyncBatchNormOf, BatchesWithChannelsAsTheLastDimension) {
   const Batches batches(shape(), unequal_sizes(), dtype());
   const auto options = SyncBatchNormOptions(shape()[0]).channel_last(true);
   auto norm = made(options, dtype());
@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SyncBatchNormOf,
                          ::testing::Combine(::testing::Values(Shape{5}, Shape{3, 7}, Shape{4, 3, 5}, Shape{2, 3, 2, 4}),
                                             ::testing::Values(torch::kFloat, torch::kDouble)));
 
-TEST(SyncBatchNorm, OfChannelsLastMemoryOfManyChannelsAndLargeMapsIsThatOfTheJoinedBatch) {  // BUG-28
+TEST(SyncBatchNorm, ChannelsLastWithManyChannelsEqualsTheCombinedBatch) {  // BUG-28
   Batches batches({65, 100, 100}, std::vector<int64_t>(world_size(), 2), torch::kFloat);
   for (auto* tensors : {&batches.inputs, &batches.grads})
     for (auto& tensor : *tensors) tensor = tensor.contiguous(torch::MemoryFormat::ChannelsLast);
@@ -187,11 +187,11 @@ TEST(SyncBatchNorm, OfChannelsLastMemoryOfManyChannelsAndLargeMapsIsThatOfTheJoi
   EXPECT_TRUE(output.is_contiguous(torch::MemoryFormat::ChannelsLast));
 }
 
-TEST(SyncBatchNorm, OfOneValuePerChannelOnEachRank) {  // BUG-26
+TEST(SyncBatchNorm, AcceptsOneValuePerChannelOnEachRank) {  // BUG-26
   check(SyncBatchNormOptions(3), Batches({3}, std::vector<int64_t>(world_size(), 1), torch::kDouble));
 }
 
-TEST(SyncBatchNorm, OfSixteenBitsRoundsTheOutputAlone) {
+TEST(SyncBatchNorm, In16BitsRoundsOnlyTheOutput) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
     for (const auto parameters : {torch::kFloat, dtype}) {
       const Batches batches({6, 5, 5}, unequal_sizes(), dtype);
@@ -249,7 +249,7 @@ TEST(SyncBatchNorm, InEvaluationIsPlainBatchNormInEveryForm) {  // SBN-02, SBN-0
   }
 }
 
-TEST(SyncBatchNorm, InEvaluationWithoutRunningStatisticsNormalizesByTheJoinedBatch) {  // BUG-27
+TEST(SyncBatchNorm, InEvaluationWithoutRunningStatisticsUsesTheCombinedBatch) {  // BUG-27
   const Batches batches({3, 4}, unequal_sizes(), torch::kDouble);
   const auto options = SyncBatchNormOptions(3).track_running_stats(false);
   auto norm = made(options, torch::kDouble);
@@ -258,7 +258,7 @@ TEST(SyncBatchNorm, InEvaluationWithoutRunningStatisticsNormalizesByTheJoinedBat
   expect_close(output.detach(), batches.mine_of(reference(options, batches).output), 1e-12, "output");
 }
 
-TEST(SyncBatchNorm, AddsZAndTakesTheReluInEveryLayout) {  // SBN-06
+TEST(SyncBatchNorm, AddsZAndAppliesReluInEveryLayout) {  // SBN-06
   for (const bool channel_last : {false, true}) {
     const Batches batches({4, 3, 5}, unequal_sizes(), torch::kDouble);
     const auto last = [&](const torch::Tensor& x) { return (channel_last ? x.movedim(1, -1).contiguous() : x).detach(); };
@@ -281,7 +281,7 @@ TEST(SyncBatchNorm, AddsZAndTakesTheReluInEveryLayout) {  // SBN-06
   }
 }
 
-TEST(SyncBatchNorm, ExchangesNothingInTheBackwardPassWhereTheInputNeedsNoGradient) {
+TEST(SyncBatchNorm, BackwardCommunicatesNothingIfTheInputNeedsNoGradient) {
   const Batches batches({3, 4}, unequal_sizes(), torch::kDouble);
   auto norm = made(SyncBatchNormOptions(3), torch::kDouble);
   const auto output = norm->forward(batches.inputs[rank()]);
@@ -295,7 +295,7 @@ TEST(SyncBatchNorm, ExchangesNothingInTheBackwardPassWhereTheInputNeedsNoGradien
                "gradient of the weight");
 }
 
-TEST(SyncBatchNorm, RefusesWhatHasNoVarianceOnAllRanksBeforeItChangesAnything) {  // SBN-04
+TEST(SyncBatchNorm, RejectsOneValuePerChannelInTotalAndChangesNothing) {  // SBN-04
   auto norm = made(SyncBatchNormOptions(3), torch::kDouble);
   const auto before = norm->running_mean.clone();
   EXPECT_THROW(norm->forward(torch::ones({rank() == 0 ? 1 : 0, 3}, torch::kDouble)), c10::ValueError);
@@ -303,7 +303,7 @@ TEST(SyncBatchNorm, RefusesWhatHasNoVarianceOnAllRanksBeforeItChangesAnything) {
   EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
 }
 
-TEST(SyncBatchNorm, RefusesShapesThatDoNotFit) {
+TEST(SyncBatchNorm, RejectsMismatchedShapes) {
   SyncBatchNorm norm(3);
   EXPECT_THROW(norm->forward(torch::ones({3})), c10::Error);
   EXPECT_THROW(norm->forward(torch::ones({3, 4})), c10::Error);
@@ -311,14 +311,14 @@ TEST(SyncBatchNorm, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(norm->forward(torch::ones({2, 3}), torch::ones({3})), c10::Error);
 }
 
-TEST(SyncBatchNorm, RefusesASecondDerivative) {
+TEST(SyncBatchNorm, RejectsDoubleBackward) {
   auto norm = made(SyncBatchNormOptions(3), torch::kDouble);
   const auto input = torch::randn({4, 3}, torch::kDouble).requires_grad_();
   const auto grad = torch::autograd::grad({norm->forward(input).pow(2).sum()}, {input}, {}, true, /*create_graph=*/true);
   EXPECT_THROW(grad[0].sum().backward(), c10::NotImplementedError);
 }
 
-TEST(SyncBatchNorm, IsClonedWithItsOptionsAndKeepsItsPlaceInASequential) {
+TEST(SyncBatchNorm, CloneKeepsItsOptionsAndPositionInASequential) {
   torch::nn::Sequential net(torch::nn::Conv2d(2, 3, 1), SyncBatchNorm(SyncBatchNormOptions(3).fuse_relu(true)));
   const auto copy = std::dynamic_pointer_cast<SyncBatchNormImpl>(net->ptr<SyncBatchNormImpl>(1)->clone());
   ASSERT_TRUE(copy);

@@ -1,4 +1,4 @@
-// The distributed example as people start it, on images that the test draws itself.
+// The distributed example as users start it, on generated images.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -66,7 +66,7 @@ class Training : public ::testing::Test {
 
 class TrainingAtLevel : public Training, public ::testing::WithParamInterface<std::string> {};
 
-TEST_P(TrainingAtLevel, LosesWhatOneProcessLoses) {
+TEST_P(TrainingAtLevel, HasTheLossesOfOneProcess) {
   scratch_.write("c.yaml", training_config(GetParam()));
   trained_alone("c.yaml --run-dir alone");
   trained(3, "c.yaml --run-dir together");
@@ -81,7 +81,7 @@ TEST_P(TrainingAtLevel, LosesWhatOneProcessLoses) {
 
 INSTANTIATE_TEST_SUITE_P(Of, TrainingAtLevel, ::testing::Values("O0", "O2", "O5"), [](const auto& test) { return test.param; });
 
-TEST_F(Training, JoinsBatchNormsOverProcesses) {
+TEST_F(Training, SynchronizesBatchNormsOverProcesses) {
   const auto config = training_config("O0", "FusedAdam", "{type: convnet, widths: [4]}");
   scratch_.write("c.yaml", config + "sync_batch_norm: true\n");
   scratch_.write("apart.yaml", config);
@@ -94,7 +94,7 @@ TEST_F(Training, JoinsBatchNormsOverProcesses) {
   EXPECT_GT(std::abs(losses("apart").front() - alone), alone * 1e-4);
 }
 
-TEST_F(Training, SpreadsTheOptimizersStateOverAnyNumberOfProcesses) {
+TEST_F(Training, ShardsTheOptimizersStateOverAnyNumberOfProcesses) {
   scratch_.write("c.yaml", training_config("O2", "DistributedFusedAdam"));
   scratch_.write("whole.yaml", training_config("O2"));
   trained(2, "whole.yaml --run-dir whole");
@@ -110,7 +110,7 @@ TEST_F(Training, SpreadsTheOptimizersStateOverAnyNumberOfProcesses) {
 }
 
 // All of them: each loads the leader's checkpoint, and the steps are those of a run that began at the level above.
-TEST_F(Training, ClimbsTogetherWhereItDiverges) {
+TEST_F(Training, ClimbsOnAllRanksWhenItDiverges) {
   for (const std::string optimizer : {"FusedAdam", "DistributedFusedAdam"}) {
     scratch_.write("c.yaml", training_config("O1, loss_scale: 3e38", optimizer) + "on_divergence: climb\n");
     scratch_.write("above.yaml", training_config("O0", optimizer));
@@ -121,14 +121,14 @@ TEST_F(Training, ClimbsTogetherWhereItDiverges) {
   }
 }
 
-TEST_F(Training, GoesOnBitwiseWhereItStopped) {
+TEST_F(Training, ResumesBitForBit) {
   trained(2, "c.yaml --run-dir whole");
   trained(2, "c.yaml --run-dir parts --stop-after 2");
   trained(2, "--resume parts");
   EXPECT_EQ(scratch_.read("parts/steps.csv"), scratch_.read("whole/steps.csv"));
 }
 
-TEST_F(Training, GoesOnWithAnotherNumberOfProcesses) {
+TEST_F(Training, ResumesWithAnotherNumberOfProcesses) {
   trained(2, "c.yaml --run-dir run --stop-after 1");
   trained(3, "--resume run --epochs 2");
   trained_alone("--resume run --epochs 3");
@@ -137,7 +137,7 @@ TEST_F(Training, GoesOnWithAnotherNumberOfProcesses) {
   EXPECT_GT(accuracy("run"), 0.9);
 }
 
-TEST_F(Training, IsToldByRank0Alone) {
+TEST_F(Training, IsReportedOnlyByRank0) {
   const auto output = trained(2, "c.yaml --run-dir run --epochs 1");
   EXPECT_NE(output.find("[rank 0] run folder run, 240 training and 60 test images, 2 processes with batches of 12 images"),
             std::string::npos)
@@ -145,7 +145,7 @@ TEST_F(Training, IsToldByRank0Alone) {
   EXPECT_EQ(output.find("[rank 1]"), std::string::npos) << output;
 }
 
-TEST_F(Training, EndsOnEveryRankForAFolderInUse) {
+TEST_F(Training, AFolderInUseIsAnErrorOnEveryRank) {
   trained(2, "c.yaml --run-dir run --epochs 1");
   Ranks ranks(2, command("c.yaml --run-dir run"));
   ranks.wait(kGraceSeconds);
@@ -155,7 +155,7 @@ TEST_F(Training, EndsOnEveryRankForAFolderInUse) {
   }
 }
 
-TEST_F(Training, RefusesMoreProcessesThanImages) {
+TEST_F(Training, RejectsMoreProcessesThanImages) {
   auto config = training_config("O2");
   config.replace(config.find("batch_size: 24"), 14, "batch_size: 2");
   scratch_.write("c.yaml", config);

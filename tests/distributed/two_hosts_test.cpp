@@ -1,4 +1,4 @@
-// The distributed example on two hosts, each with its own torchrun: network namespaces stand for hosts (two_hosts.sh).
+// The distributed example on two hosts, each with its own torchrun. Network namespaces simulate the hosts (two_hosts.sh).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-TEST(TwoHosts, TrainUnderTorchrunAsOneHostDoes) {
+TEST(TwoHosts, TrainUnderTorchrunLikeOneHost) {
   if (std::string(TORCHRUN).empty()) GTEST_SKIP() << "no torchrun stands beside this LibTorch";
   Scratch scratch;
   scratch.write("data/digits.csv", easy_digits());

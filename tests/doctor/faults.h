@@ -1,5 +1,5 @@
 #pragma once
-// Planted faults: operators and autograd functions that answer their argument, with a gradient of 1. In FP32 they do; in 16
+// Planted faults: operators and autograd functions that return their argument, with a gradient of 1. They work in FP32; in 16
 // bits each breaks in its own way, forward or backward.
 #include <torch/torch.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Small networks of four kinds, each with places where a fault can be planted, and their training.
+// Four small networks in which faults can be planted, and their training.
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
 

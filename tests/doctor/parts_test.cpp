@@ -1,4 +1,4 @@
-// What the doctor is made of, and what it says to a program that does not keep to its rules.
+// The parts of the doctor, and its errors for programs that break its rules.
 #include <apex_cpp/amp/doctor/divergence.h>
 #include <apex_cpp/amp/doctor/fp32_rules.h>
 #include <gtest/gtest.h>
@@ -26,14 +26,14 @@ TEST(Agreement, IsTheSignalToNoiseRatioInDecibels) {
   EXPECT_EQ(agreement(x, x.to(torch::kHalf)).sqnr, INFINITY);
 }
 
-TEST(Agreement, CountsWhatIsNotFiniteAndWhatBecameZero) {
+TEST(Agreement, CountsNonFiniteValuesAndZeros) {
   const auto result = agreement(torch::tensor({1.0f, 2.0f, 3.0f, 0.0f, kInf}), torch::tensor({1.0f, kNan, 0.0f, 0.0f, kInf}));
   EXPECT_EQ(result.nonfinite, 1);
   EXPECT_DOUBLE_EQ(result.lost, 0.5);  // of the finite ones, 1 and 3
   EXPECT_DOUBLE_EQ(result.sqnr, 10 * std::log10(10.0 / 9.0));
 }
 
-TEST(Alignment, GoesOnAtTheNearestEqualNames) {
+TEST(Alignment, ContinuesAtTheNearestEqualNames) {
   using Pairs = std::vector<std::pair<size_t, size_t>>;
   EXPECT_EQ(align({"a", "b", "c"}, {"a", "b", "c"}), (Pairs{{0, 0}, {1, 1}, {2, 2}}));
   EXPECT_EQ(align({"a", "b", "c"}, {"a", "x", "y", "b", "c"}), (Pairs{{0, 0}, {1, 3}, {2, 4}}));
@@ -42,8 +42,8 @@ TEST(Alignment, GoesOnAtTheNearestEqualNames) {
   EXPECT_EQ(align({}, {"b"}), Pairs{});
 }
 
-// Every pair and every triple of 12 items, and each alone: what is found is the set itself, whatever lies between.
-TEST(DeltaDebugging, FindsTheSmallestSetWhereItIsOne) {
+// Every single item, pair and triple of 12 items: the search finds exactly this set, adjacent or not.
+TEST(DeltaDebugging, FindsTheSmallestSetIfItIsOneItem) {
   std::vector<int> items(12);
   std::iota(items.begin(), items.end(), 0);
   for (const int bits : {1, 2, 3}) {
@@ -61,7 +61,7 @@ TEST(DeltaDebugging, FindsTheSmallestSetWhereItIsOne) {
   }
 }
 
-TEST(DeltaDebugging, AsksFewQuestionsWhereOneItemIsEnough) {
+TEST(DeltaDebugging, NeedsFewQueriesIfOneItemSuffices) {
   std::vector<int> items(64);
   std::iota(items.begin(), items.end(), 0);
   int questions = 0;
@@ -77,7 +77,7 @@ std::string message_of_doctor(const amp::Doctor::Program& program, const amp::Do
   return message_of([&] { amp::Doctor("O2", program, options).first_divergence(); });
 }
 
-TEST(DoctorProgram, ThatTakesNoStepOrLeavesItsLoopIsAnErrorThatSaysHow) {
+TEST(DoctorProgram, WithoutAStepOrLeavingItsLoopIsAnErrorThatSaysHow) {
   const auto initialize = [](const amp::OptLevel& level) {
     torch::nn::Linear model(2, 2);
     return amp::initialize(model, level);
@@ -99,7 +99,7 @@ TEST(DoctorProgram, ThatTakesNoStepOrLeavesItsLoopIsAnErrorThatSaysHow) {
 }
 
 // A level that goes wrong is no worse than O0 where both come to a loss of nothing.
-TEST(DoctorProgram, ThatForgetsALossIsAnErrorAtTheStep) {
+TEST(DoctorProgram, WithoutAReportedLossIsAnErrorAtTheStep) {
   const auto trains = [](int64_t silent_step) {
     return [=](const amp::OptLevel& level, amp::DoctorRun& run) {
       torch::nn::Linear model(2, 2);
@@ -118,7 +118,7 @@ TEST(DoctorProgram, ThatForgetsALossIsAnErrorAtTheStep) {
 }
 
 // What is wrong at O0 too is not what 16 bits do.
-TEST(DoctorProgram, ThatDoesNotTrainAtO0IsAnErrorBeforeALevelIsBlamed) {
+TEST(DoctorProgram, ThatDoesNotTrainAtO0IsAnError) {
   const auto lost_at = [](int64_t step, double loss) {
     return [=](const amp::OptLevel& level, amp::DoctorRun& run) {
       torch::nn::Linear model(2, 2);
@@ -152,8 +152,8 @@ amp::detail::ObservedStep step_of(const std::string& op, float output) {
   return step;
 }
 
-// What a call made of it is not told as the weight's.
-TEST(LocatedDivergence, OnAWeightSaysNothingOfTheCallThatShowedIt) {
+// Values computed by the call are not reported as the weight's.
+TEST(Verdict, OnAWeightDoesNotMentionTheCall) {
   const auto reference = step_of("aten::addmm", 2);
   auto level = step_of("aten::addmm", kInf);
   const auto of_call = amp::detail::first_divergence(reference, reference, level, {40, 20}).divergence;
@@ -171,7 +171,7 @@ TEST(LocatedDivergence, OnAWeightSaysNothingOfTheCallThatShowedIt) {
   }
 }
 
-TEST(DivergencePrinted, SaysWhereAndWhatIsWrong) {
+TEST(DivergencePrinted, NamesThePlaceAndTheProblem) {
   amp::Divergence divergence;
   divergence.kind = amp::Divergence::Kind::nonfinite;
   divergence.module = "encoder.0";

@@ -1,4 +1,4 @@
-// The doctor names planted faults.
+// The doctor diagnoses planted faults.
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::string named_place(const Case& planted) {
   return doctor.first_divergence().place();
 }
 
-TEST(PlantedFaults, AreNamed) {
+TEST(PlantedFaults, AreDiagnosed) {
   const auto cases = planted_cases(15);
   ASSERT_GE(cases.size(), 100u);
   std::vector<std::string> misses;
@@ -61,7 +61,7 @@ std::string told_of(const std::string& level, const amp::Doctor::Program& progra
       amp::Doctor(amp::OptLevel::from_yaml_string(level), program, amp::DoctorOptions().steps(4)).first_divergence());
 }
 
-TEST(FaultsOfNoModule, AFixedLossScaleIsNamedWhereGradientsOverflow) {
+TEST(FaultsOfNoModule, AFixedLossScaleAtWhichGradientsOverflowIsDiagnosed) {
   const std::string told = told_of("{opt_level: O2, loss_scale: 1.0e+9}", FaultyProgram{"mlp", nullptr, 0});
   EXPECT_EQ(told.find("backward net.last aten::addmm (step 0, call 0): "), 0U) << told;
   const std::string end = " values are Inf or NaN; the loss scale is fixed at 1e+09: try a lower one, or \"dynamic\"";
@@ -82,7 +82,7 @@ void train_with_adam(const amp::OptLevel& level, amp::DoctorRun& run) {
   }
 }
 
-TEST(FaultsOfNoModule, AWeightThatTheOptimizerRuinedIsNamedWithTheRemedy) {
+TEST(FaultsOfNoModule, AWeightDestroyedByTheOptimizerIsDiagnosedWithTheRemedy) {
   EXPECT_EQ(
       told_of("{opt_level: O3}", train_with_adam),
       "optimizer model bias (before step 1): it has Inf or NaN, and an optimizer's step made it so. Where the optimizer's "

@@ -1,4 +1,4 @@
-// The program behind `tools/compare doctor`, on images that the test draws itself.
+// The program behind `tools/compare doctor`, on generated images.
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -42,7 +42,7 @@ std::string nothing_found_at(const std::string& level) {
          "O0\nfirst divergence: none\nkept in float32: none\n";
 }
 
-TEST_F(DoctorTool, FindsNothingInATrainingThatIsWellAndWritesTheLevelAsItIs) {
+TEST_F(DoctorTool, FindsNothingInHealthyTrainingAndWritesTheLevelUnchanged) {
   for (const std::string level : {"O1", "O2", "O5"}) {
     const auto ended = run("c.yaml --level " + level + " --steps 12 --yaml level.yaml");
     EXPECT_EQ(ended.code, 0) << ended.error;
@@ -54,7 +54,7 @@ TEST_F(DoctorTool, FindsNothingInATrainingThatIsWellAndWritesTheLevelAsItIs) {
 }
 
 // The page's example, on the test's own images; the number of values depends on these.
-TEST_F(DoctorTool, FindsWhatThePageShows) {
+TEST_F(DoctorTool, FindsTheFaultShownOnThePage) {
   std::filesystem::create_directory(scratch / "sets");
   std::filesystem::rename(scratch / "data", scratch / "sets/digits");
   setenv("APEX_CPP_DATA", (scratch / "sets").c_str(), 1);
@@ -74,7 +74,7 @@ TEST_F(DoctorTool, FindsWhatThePageShows) {
   EXPECT_EQ(count, 4);
 }
 
-TEST_F(DoctorTool, NamesTheLevelThatTheConfigHas) {
+TEST_F(DoctorTool, NamesTheConfigsLevel) {
   EXPECT_EQ(run("c.yaml --steps 12").out, "level: O2, which the config has\n" + nothing_found_at("O2"));
 }
 
@@ -94,7 +94,7 @@ TEST_F(DoctorTool, NamesWhereGradientsUnderflowAndWritesALevelThatTrains) {
 }
 
 // Adam's state in FP16 makes the weights NaN in the first step. The loss that the doctor notes is no operator of the training.
-TEST_F(DoctorTool, NamesTheWeightThatTheOptimizerRuined) {
+TEST_F(DoctorTool, NamesTheWeightDestroyedByTheOptimizer) {
   auto config = scratch.read("c.yaml");
   config.replace(config.find("type: SGD, lr: 0.05"), 19, "type: Adam, lr: 0.001");
   scratch.write("adam.yaml", config);
@@ -105,7 +105,7 @@ TEST_F(DoctorTool, NamesTheWeightThatTheOptimizerRuined) {
 }
 
 // Weight decay alone takes the weights to infinity in a dozen steps, at every level.
-TEST_F(DoctorTool, BlamesNoLevelForATrainingThatO0LosesToo) {
+TEST_F(DoctorTool, BlamesNoLevelIfO0DivergesToo) {
   auto config = scratch.read("c.yaml");
   config.replace(config.find("lr: 0.05"), 8, "lr: 1000, weight_decay: 1");
   scratch.write("wild.yaml", config);
@@ -117,7 +117,7 @@ TEST_F(DoctorTool, BlamesNoLevelForATrainingThatO0LosesToo) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "level.yaml"));
 }
 
-TEST_F(DoctorTool, RefusesMistakesWithOneLine) {
+TEST_F(DoctorTool, ReportsMistakesInOneLine) {
   auto config = scratch.read("c.yaml");
   scratch.write("typo.yaml", config.replace(config.find("max_loss_scale: 1024"), 20, "float32_modules: [nosuch]"));
   for (const char* arguments :
@@ -129,7 +129,7 @@ TEST_F(DoctorTool, RefusesMistakesWithOneLine) {
   }
 }
 
-TEST_F(DoctorTool, RefusesAFileThatItCouldNotWriteBeforeItExamines) {
+TEST_F(DoctorTool, RejectsAnUnwritableFileBeforeItStarts) {
   std::filesystem::create_directory(scratch / "folder");
   ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -147,7 +147,7 @@ TEST_F(DoctorTool, RefusesAFileThatItCouldNotWriteBeforeItExamines) {
   EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
 }
 
-TEST_F(DoctorTool, RefusesABatchThatTheTrainingImagesDoNotFill) {
+TEST_F(DoctorTool, RejectsABatchLargerThanTheTrainingSet) {
   auto config = scratch.read("c.yaml");
   config.replace(config.find("batch_size: 20"), 14, "batch_size: 100000");
   scratch.write("large.yaml", config);

@@ -1,4 +1,4 @@
-// The level that the doctor finds trains, and without any one of its entries it does not.
+// The level that the doctor finds trains, and needs every one of its entries.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct Repair : ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(Repair, OfEachFaultTrainsAsO0AndNeedsAllThatItKeeps) {
+TEST_P(Repair, OfEachFaultTrainsLikeO0AndIsMinimal) {
   int turn = 0;
   for (const auto& fault : faults()) {
     const char* level = turn % 2 == 0 ? "O1" : "O2";
@@ -75,7 +75,7 @@ TEST_P(Repair, OfEachFaultTrainsAsO0AndNeedsAllThatItKeeps) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Repair, ::testing::ValuesIn(network_kinds()), [](const auto& test) { return test.param; });
 
-TEST(RepairOfAHealthyNet, IsTheLevelAsItIs) {
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevel) {
   for (const auto& kind : network_kinds()) {
     const auto options = amp::DoctorOptions().steps(kSteps);
     EXPECT_EQ(amp::Doctor("O2", FaultyProgram{kind, nullptr, 0}, options).minimal_float32(), amp::OptLevel("O2")) << kind;
@@ -83,7 +83,7 @@ TEST(RepairOfAHealthyNet, IsTheLevelAsItIs) {
 }
 
 // As with weights from a file: the reference's losses have no spread.
-TEST(RepairOfAHealthyNet, IsTheLevelAsItIsWhereSeedsChangeNothing) {
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevelIfSeedsChangeNothing) {
   for (const std::string level : {"O1", "O2", "O3", "O4", "O5"}) {
     for (const auto& kind : network_kinds()) {
       const auto fixed = [&](const amp::OptLevel& at_level, amp::DoctorRun& run) {
@@ -128,7 +128,7 @@ void fit_nearly_fitted(const amp::OptLevel& level, amp::DoctorRun& run) {
   fit(model, x, model->forward(x).detach() * 1.001, level, run);
 }
 
-TEST(RepairOfAHealthyNet, IsTheLevelAsItIsWhereRoundingChangesNoWeightOrMuchOfTheLoss) {
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevelForRoundingOfAnySize) {
   for (const auto& program : {fit_exact_weights, fit_nearly_fitted}) {
     for (const std::string level : {"O1", "O2", "O4", "O5"}) {
       const auto options = amp::DoctorOptions().steps(kSteps);
@@ -137,7 +137,7 @@ TEST(RepairOfAHealthyNet, IsTheLevelAsItIsWhereRoundingChangesNoWeightOrMuchOfTh
   }
 }
 
-TEST(RepairOfWhatAmpDoesNotSee, IsAnErrorThatSaysSo) {
+TEST(RepairOutsideAmpsReach, IsAnError) {
   const auto by_hand = [](const torch::Tensor& x) { return x.mul(1e6).to(torch::kHalf).to(torch::kFloat).div(1e6); };
   const auto not_at_o0 = [&](const amp::OptLevel& level, amp::DoctorRun& run) {
     FaultyProgram{"mlp", level.name() == "O0" ? Plant() : by_hand, 1}(level, run);
@@ -165,7 +165,7 @@ struct StopsOnce {
 };
 
 // Losses of all seeds are alike, so that those of disturbed weights, the fourth run, are asked for.
-TEST(DoctorOfAProgramThatStopsOnce, AsksForItsLossesAgain) {
+TEST(DoctorOfAProgramThatStopsOnce, RequestsItsLossesAgain) {
   StopsOnce stops{"training at O0", 4};
   amp::Doctor doctor("O2", stops.around(fit_nearly_fitted), stops.options());
   EXPECT_THROW(doctor.minimal_float32(), std::runtime_error);

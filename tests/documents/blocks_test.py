@@ -16,7 +16,7 @@ COMPILED = (ROOT / "tests/programs/CMakeLists.txt").read_text()
 CONSUMER = (ROOT / "tests/package/consumer/CMakeLists.txt").read_text()
 # Blocks that other tests read: the page, the language, the test.
 ELSEWHERE = {
-    ("tools/comparison/README.md", "yaml"): "comparison: Grid.ThePagesExamplesAreSome",
+    ("tools/comparison/README.md", "yaml"): "comparison: Grid.ThePagesExamplesAreValidGrids",
     ("tools/comparison/README.md", "cpp"): "comparison: own_program_test.py",
     ("apex_cpp/README.md", "python"): "package: amp_C_test.py",
     ("examples/porting/README.md", "diff"): "package: examples/porting_test.py",

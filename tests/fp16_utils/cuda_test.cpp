@@ -1,4 +1,4 @@
-// FP16_Optimizer on CUDA tensors: bitwise what the CPU gives for the same gradients. Needs a GPU.
+// FP16_Optimizer on CUDA tensors: the same bits as on the CPU for the same gradients. Needs a GPU.
 #include <apex_cpp/optimizers.h>
 
 #include <cmath>

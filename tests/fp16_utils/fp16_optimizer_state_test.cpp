@@ -1,4 +1,4 @@
-// FP16O-09: a run that is saved and resumed goes on bit for bit.
+// FP16O-09: a resumed run continues bit for bit.
 #include <cmath>
 #include <sstream>
 
@@ -51,7 +51,7 @@ TEST(Fp16OptimizerState, ResumesBitwiseWithAdam) {
 }
 
 // The momentum of the steps in between is gone, too.
-TEST(Fp16OptimizerState, GoesBackToBeforeTheFirstStep) {
+TEST(Fp16OptimizerState, LoadingRollsBackToBeforeTheFirstStep) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, dynamic(256));
@@ -86,7 +86,7 @@ TEST(Fp16OptimizerState, ThePendingSkipIsSavedToo) {
   EXPECT_EQ(loaded.loss_scale(), 128.0);
 }
 
-TEST(Fp16OptimizerState, OtherMastersAreRefusedBeforeAnyChange) {
+TEST(Fp16OptimizerState, MismatchedMastersAreAnErrorAndChangeNothing) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet().static_loss_scale(32));
@@ -111,7 +111,7 @@ TEST(Fp16OptimizerState, OtherMastersAreRefusedBeforeAnyChange) {
   }
 }
 
-TEST(Fp16OptimizerState, AFileOfSomethingElseIsRefused) {
+TEST(Fp16OptimizerState, AnotherKindOfFileIsAnError) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   std::stringstream file;

@@ -30,7 +30,7 @@ TEST(Fp16OptimizerStep, AnOverflowSkipsTheStepAndHalvesTheScale) {
   EXPECT_EQ(optimizer.loss_scale(), 256.0) << "two clean updates";
 }
 
-TEST(Fp16OptimizerStep, AStaticScaleNeverLooks) {
+TEST(Fp16OptimizerStep, AStaticScaleNeverChecksForOverflow) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet().static_loss_scale(16));
@@ -41,7 +41,7 @@ TEST(Fp16OptimizerStep, AStaticScaleNeverLooks) {
   EXPECT_FALSE(torch::isfinite(net.first->weight).all().item<bool>());
 }
 
-TEST(Fp16OptimizerStep, WithoutAClosureItAnswersWhatTheOptimizerDoes) {
+TEST(Fp16OptimizerStep, WithoutAClosureItReturnsTheOptimizersResult) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet());
@@ -57,7 +57,7 @@ TEST(Fp16OptimizerStep, WithoutAClosureItAnswersWhatTheOptimizerDoes) {
 }
 
 // LBFGS calls its closure many times, moving the masters in between: the model has to follow.
-TEST(Fp16OptimizerStep, TheClosureSeesTheModelAsTheMastersAre) {
+TEST(Fp16OptimizerStep, TheClosureSeesTheMastersValuesInTheModel) {
   HalfNetworkForTests net;
   torch::optim::LBFGS lbfgs(net.parameters(), torch::optim::LBFGSOptions(0.05).max_iter(4));
   FP16_Optimizer optimizer(lbfgs, quiet().static_loss_scale(8));

@@ -1,4 +1,4 @@
-// FP16O-01, -02, -04, -06, -07, -08, -10: what FP16_Optimizer does to parameters and gradients.
+// FP16O-01, -02, -04, -06, -07, -08, -10: parameters and gradients under FP16_Optimizer.
 #include <apex_cpp/amp.h>
 
 #include <cmath>
@@ -58,7 +58,7 @@ TEST_P(Fp16OptimizerTypes, Fp16o03And04StepAsSgdOnFloat32Copies) {
 INSTANTIATE_TEST_SUITE_P(Types, Fp16OptimizerTypes, ::testing::Values(torch::kHalf, torch::kBFloat16),
                          [](const auto& test) { return test.param == torch::kHalf ? "float16" : "bfloat16"; });
 
-TEST(Fp16Optimizer, Fp16o01RefusesOtherTypesBeforeAnyChange) {
+TEST(Fp16Optimizer, Fp16o01RejectsOtherDtypesAndChangesNothing) {
   HalfNetworkForTests net;
   auto params = net.parameters();
   params.push_back(torch::ones({2}, torch::kDouble).requires_grad_());
@@ -70,7 +70,7 @@ TEST(Fp16Optimizer, Fp16o01RefusesOtherTypesBeforeAnyChange) {
                c10::ValueError);
 }
 
-TEST(Fp16Optimizer, Fp16o01TellsEveryParameterIfAsked) {
+TEST(Fp16Optimizer, Fp16o01PrintsEveryParameterIfVerbose) {
   HalfNetworkForTests net;
   net.first->bias.set_requires_grad(false);
   auto sgd = sgd_over(net.parameters());
@@ -93,7 +93,7 @@ TEST(Fp16Optimizer, Fp16o01ATiedParameterIsListedOnceWithOneMaster) {
   EXPECT_TRUE(sgd.param_groups()[0].params()[0].is_same(optimizer.fp32_from_fp16_params()[0]));
 }
 
-TEST(Fp16Optimizer, Fp16o02TheScaleIsStaticOrDynamicAsAsked) {
+TEST(Fp16Optimizer, Fp16o02TheScaleIsStaticOrDynamicAsRequested) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   EXPECT_EQ(FP16_Optimizer(sgd, 128.0, false, {}, false).loss_scale(), 128.0);
@@ -118,7 +118,7 @@ TEST(Fp16Optimizer, Fp16o04GradientsAreOverwrittenNotAddedTo) {
   EXPECT_TRUE(torch::equal(optimizer.fp32_from_fp16_params()[0].grad(), once));
 }
 
-TEST(Fp16Optimizer, Fp16o04SeveralPassesAddUpInTheModel) {
+TEST(Fp16Optimizer, Fp16o04SeveralPassesAccumulateInTheModel) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet().static_loss_scale(8));
@@ -173,7 +173,7 @@ TEST(Fp16Optimizer, Fp16o07And08ClipAndShowTheGradientsThatAreStepped) {
   EXPECT_NE(caught.text.find("overflow"), std::string::npos);
 }
 
-TEST(Fp16Optimizer, SparseGradientsAreRefusedBeforeAnyChange) {
+TEST(Fp16Optimizer, SparseGradientsAreAnErrorAndChangeNothing) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet());
@@ -184,7 +184,7 @@ TEST(Fp16Optimizer, SparseGradientsAreRefusedBeforeAnyChange) {
 }
 
 // CHK-03, CHK-04, and the other way round.
-TEST(Fp16Optimizer, Chk03And04AmpDoesNotTakeIt) {
+TEST(Fp16Optimizer, Chk03And04AmpRejectsIt) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet());

@@ -1,4 +1,4 @@
-// FP16O-01: parameters that FP16_Optimizer does not take, and those that it meets after its construction.
+// FP16O-01: parameters that FP16_Optimizer rejects, and parameters added after its construction.
 #include <sstream>
 
 #include "tests/errors.h"
@@ -35,7 +35,7 @@ class LateParams : public ::testing::TestWithParam<std::tuple<torch::Dtype, bool
   FP16_Optimizer optimizer{sgd, quiet().static_loss_scale(kScale)};
 };
 
-TEST_P(LateParams, AreSteppedByUnscaledGradients) {
+TEST_P(LateParams, AreSteppedWithUnscaledGradients) {
   come_late();
   for (int i = 0; i < 2; ++i) {
     optimizer.zero_grad();
@@ -52,7 +52,7 @@ TEST_P(LateParams, AreSteppedByUnscaledGradients) {
   for (size_t i = 0; i < halves.size(); ++i) EXPECT_TRUE(optimizer.fp16_params()[i].is_same(halves[i])) << i;
 }
 
-TEST_P(LateParams, AddUpOverSeveralPasses) {
+TEST_P(LateParams, AccumulateOverSeveralPasses) {
   optimizer.backward(loss_of(early, late), /*update_master_grads=*/false);
   come_late();
   for (int i = 0; i < 2; ++i) optimizer.backward(loss_of(early, late), /*update_master_grads=*/false);
@@ -62,7 +62,7 @@ TEST_P(LateParams, AddUpOverSeveralPasses) {
   EXPECT_TRUE(holds(early, 0.25)) << "three passes";
 }
 
-TEST_P(LateParams, AreTakenWithGradientsThatTheProgramMadeItself) {
+TEST_P(LateParams, AreAcceptedWithHandmadeGradients) {
   come_late();
   (loss_of(early, late) * kScale).backward();
   optimizer.update_master_grads();
@@ -81,7 +81,7 @@ TEST_P(LateParams, AreSteppedWithAClosure) {
   EXPECT_TRUE(holds(late, 0.75)) << late;
 }
 
-TEST_P(LateParams, AGradientThatNobodyUnscaledIsRefusedBeforeAnyChange) {
+TEST_P(LateParams, AScaledGradientIsAnErrorAndChangesNothing) {
   optimizer.backward(loss_of(early, late));
   come_late();
   late.mutable_grad() = torch::ones_like(late);
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(c10::toString(std::get<0>(test.param))) + (std::get<1>(test.param) ? "Added" : "Unfrozen");
     });
 
-TEST(LateParam, AnOverflowOfItIsFound) {
+TEST(LateParam, AnOverflowInItIsDetected) {
   Tensor early = trained_ones(), late = frozen_ones(torch::kFloat);
   auto sgd = plain_sgd({early, late});
   FP16_Optimizer optimizer(sgd, dynamic(kScale));
@@ -128,7 +128,7 @@ TEST(LateParam, AnOverflowOfItIsFound) {
   EXPECT_TRUE(optimizer.overflow());
 }
 
-TEST(LateParam, OneThatCannotBeTrainedIsRefusedBeforeAnyChange) {
+TEST(LateParam, AnUntrainableOneIsAnErrorAndChangesNothing) {
   Tensor early = trained_ones(), late = frozen_ones(torch::kDouble);
   auto sgd = plain_sgd({early, late});
   FP16_Optimizer optimizer(sgd, quiet());
@@ -138,7 +138,7 @@ TEST(LateParam, OneThatCannotBeTrainedIsRefusedBeforeAnyChange) {
   EXPECT_THROW(optimizer.update_master_grads(), c10::TypeError);
 }
 
-TEST(LateParam, OneThatIsThereAlreadyIsNotSteppedTwice) {
+TEST(LateParam, ADuplicateIsNotSteppedTwice) {
   Tensor param = trained_ones();
   auto sgd = plain_sgd({param});
   FP16_Optimizer optimizer(sgd, quiet());
@@ -151,7 +151,7 @@ TEST(LateParam, OneThatIsThereAlreadyIsNotSteppedTwice) {
   EXPECT_TRUE(sgd.param_groups()[1].params()[0].is_same(param)) << "nothing was changed";
 }
 
-TEST(ParamsWithGaps, OnesOf16BitsAreRefusedBeforeAnyChange) {
+TEST(ParamsWithGaps, In16BitsAreAnErrorAndChangeNothing) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
     Tensor dense = trained_ones(dtype);
     Tensor gaps = torch::ones({4, 8}, dtype).narrow(1, 0, 4).detach().requires_grad_();
@@ -162,7 +162,7 @@ TEST(ParamsWithGaps, OnesOf16BitsAreRefusedBeforeAnyChange) {
   }
 }
 
-TEST(ParamsWithGaps, OnesOfFloat32AreStepped) {
+TEST(ParamsWithGaps, InFloat32AreStepped) {
   const Tensor memory = torch::ones({4, 8});
   Tensor gaps = memory.narrow(1, 0, 4).detach().requires_grad_();
   auto sgd = plain_sgd({gaps});

@@ -1,4 +1,4 @@
-// FP16S-01, FP16S-02: the scalers from before amp. Their sequences are replayed from Apex's own in tests/oracle.
+// FP16S-01, FP16S-02: the scalers from before amp. tests/oracle replays sequences recorded from Apex.
 #include <apex_cpp/fp16_utils.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -6,7 +6,7 @@
 namespace apex::test {
 namespace {
 
-TEST(LegacyScaler, Fp16s01NeverMoves) {
+TEST(LegacyScaler, Fp16s01NeverChanges) {
   fp16_utils::LossScaler scaler(8.0);
   const auto w = torch::ones({2}).requires_grad_();
   scaler.backward((w * 3).sum());
@@ -33,7 +33,7 @@ TEST(LegacyScaler, Fp16s02HasAFloorOfOne) {
   EXPECT_EQ(scaler.loss_scale(), 1.0);
 }
 
-TEST(LegacyScaler, RejectsNonsense) {
+TEST(LegacyScaler, RejectsInvalidValues) {
   EXPECT_THROW(fp16_utils::DynamicLossScaler(0.0), c10::ValueError);
   EXPECT_THROW(fp16_utils::DynamicLossScaler(2.0, 1.0), c10::ValueError);
   EXPECT_THROW(fp16_utils::DynamicLossScaler(2.0, 2.0, 0), c10::ValueError);

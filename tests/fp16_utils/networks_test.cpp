@@ -48,7 +48,7 @@ TEST(Fp16Networks, Fp16u03And05TrainOnFloatInput) {
   EXPECT_TRUE(model.named_parameters().contains("network.0.weight"));
 }
 
-TEST(Fp16Networks, ASharedPointerWillDo) {
+TEST(Fp16Networks, ASharedPointerIsAccepted) {
   auto module = std::make_shared<torch::nn::LinearImpl>(4, 3);
   EXPECT_EQ(fp16_utils::network_to_half(module)->forward(torch::ones({1, 4})).scalar_type(), torch::kHalf);
 }

@@ -39,7 +39,7 @@ TEST_P(ParamLists, Fp16u06MastersAreFloat32CopiesThatRequireGradients) {
   EXPECT_TRUE(torch::equal(flat_masters(false), flat_values()));
 }
 
-TEST_P(ParamLists, Fp16u07And08CarryGradientsThereAndValuesBack) {
+TEST_P(ParamLists, Fp16u07And08CopyGradientsToMastersAndValuesBack) {
   params[0].mutable_grad() = torch::arange(6, torch::kHalf).reshape({2, 3});
   params[1].mutable_grad() = torch::full({2}, -4, torch::kHalf);
   fp16_utils::model_grads_to_master_grads(params, masters, GetParam());
@@ -66,14 +66,14 @@ TEST_P(ParamLists, Fp16u07AMissingGradient) {
   }
 }
 
-TEST_P(ParamLists, ListsThatDoNotBelongTogetherAreRejected) {
+TEST_P(ParamLists, MismatchedListsAreRejected) {
   std::vector<torch::Tensor> fewer(params.begin(), params.begin() + 1), none;
   EXPECT_THROW(fp16_utils::master_params_to_model_params(params, none, GetParam()), c10::Error);
   EXPECT_THROW(fp16_utils::model_grads_to_master_grads(fewer, masters, GetParam()), c10::Error);
 }
 
-// Each parameter has a master of its own shape: copying would broadcast others, or fail after the parameters before.
-TEST_P(ParamLists, MastersOfOtherShapesAreRejectedBeforeAnyChange) {
+// Each master must have its parameter's shape. Otherwise copying would broadcast, or fail after earlier parameters were copied.
+TEST_P(ParamLists, MastersOfOtherShapesAreAnErrorAndChangeNothing) {
   std::vector<torch::Tensor> others = masters;
   const auto fill = [](const torch::Tensor& tensor) { return torch::full(tensor.sizes(), 7.0); };
   for (auto& param : params) param.mutable_grad() = torch::ones_like(param);
@@ -99,7 +99,7 @@ TEST_P(ParamLists, AModelWithoutTrainableParameters) {
   EXPECT_THROW(fp16_utils::master_params_to_model_params(none, masters, GetParam()), c10::Error);
 }
 
-TEST_P(ParamLists, SparseGradientsAreRejectedBeforeAnyChange) {
+TEST_P(ParamLists, SparseGradientsAreAnErrorAndChangeNothing) {
   params[0].mutable_grad() = torch::ones({2, 3}, torch::kHalf);
   params[1].mutable_grad() = torch::ones({2}, torch::kHalf).to_sparse();
   for (auto& master : masters) master.mutable_grad() = torch::full_like(master, 7.0);

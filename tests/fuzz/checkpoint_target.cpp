@@ -1,4 +1,4 @@
-// Checkpoints whose description is wrong, in a file whose checksum is right. The input is the description.
+// Checkpoints with an invalid description in a file with a valid checksum. The input is the description.
 #include <apex_cpp/amp/checkpoint/content.h>
 #include <c10/util/Exception.h>
 

@@ -1,5 +1,6 @@
-// Runs a fuzz target without libFuzzer: the corpus as it is, then inputs made from it; --help lists what it takes.
-// Fails if anything but c10::Error escapes the target, at a crash, and if an input takes memory out of proportion to its size.
+// Runs a fuzz target without libFuzzer: the corpus, then inputs mutated from it; --help lists the options.
+// Fails if anything but c10::Error escapes the target, after a crash, and if an input needs memory out of proportion to its
+// size.
 #include <c10/util/Logging.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ void report_crash(int signal) {
   ::raise(signal);
 }
 
-/// On a stack of its own: the crash may be that the other one is full.
+/// Runs on its own stack: the crash may be a stack overflow.
 void watch_for_crashes() {
   static char stack[64 << 10];
   stack_t place{};

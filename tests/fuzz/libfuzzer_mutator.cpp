@@ -1,4 +1,4 @@
-// Lets libFuzzer change inputs as the driver does, beside its own ways.
+// Gives libFuzzer the driver's mutations in addition to its own.
 #include <algorithm>
 
 #include "tests/fuzz/target.h"

@@ -87,7 +87,7 @@ std::string edit_header(const Parts& parts, const std::vector<std::string>& corp
     }
     return amp::detail::header_text(header);
   } catch (const c10::Error&) {
-    return parts.header;  // the entry, or what it was changed to, is beyond what a header can say
+    return parts.header;  // the entry, or its mutation, cannot be expressed in a header
   }
 }
 

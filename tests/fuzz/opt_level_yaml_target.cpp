@@ -1,4 +1,4 @@
-// Opt levels that a user wrote as YAML.
+// Opt levels in the user's YAML.
 #include <c10/util/Exception.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Safetensors files, which come from anywhere.
+// Safetensors files from untrusted sources.
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <c10/util/Exception.h>
 
@@ -7,7 +7,7 @@
 
 namespace apex::fuzz {
 
-// A reader holds the file's text, what it says, and tensors: the object for an empty one is larger than the text about it.
+// A reader holds the header's text, its parsed form and tensors. The object of an empty tensor is larger than its text.
 size_t most_memory(size_t input_bytes) { return (64 << 10) + 32 * input_bytes; }
 
 std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {

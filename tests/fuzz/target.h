@@ -1,5 +1,5 @@
 #pragma once
-// What a fuzz target is made of: a function that takes any bytes, and one that knows how to damage a good input.
+// A fuzz target: a function that takes any bytes, and one that mutates a valid input.
 
 #include <cstddef>
 #include <cstdint>

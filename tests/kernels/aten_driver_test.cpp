@@ -1,4 +1,4 @@
-// The driver made of ATen operators does what the native CPU driver does; and calls on a GPU, where there is one.
+// The driver made of ATen operators gives the native CPU driver's results; also on a GPU if there is one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,7 +73,7 @@ TEST_P(AtenNorm, SumsSquaresWithinTheBoundsOfBothOrders) {
   EXPECT_EQ(sums[0].item<double>(), 0.0) << "the empty tensor";
 }
 
-TEST_P(AtenNorm, OverflowsWhereTheNativeDriverDoes) {
+TEST_P(AtenNorm, OverflowsLikeTheNativeDriver) {
   if (GetParam() == at::kHalf) {
     // No sum of float16 squares over a chunk reaches the end of float32.
     const Tensors in = {at::full({65536}, 65504.0, at::kHalf)};
@@ -104,7 +104,7 @@ TEST_P(AtenDriver, UnscalesToTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, AtenNorm, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
-// Sums of every magnitude: what float32 holds, what it holds as subnormals only, and what it does not.
+// Sums of every magnitude: normal in float32, subnormal, and beyond its range.
 at::Tensor sums_of_all_sizes() {
   const at::Tensor digits = random_values(20000, at::kDouble).abs().add(0.5);
   const at::Tensor exponents = at::linspace(-160, 1000, digits.numel(), at::kDouble).floor();
@@ -116,7 +116,7 @@ at::Tensor sums_of_all_sizes() {
 }
 
 // What norms over several devices are put together by.
-TEST(AtenNorms, AreJoinedToTheBitsOfTheNativeDriver) {
+TEST(AtenNorms, HaveTheBitsOfTheNativeDriver) {
   const at::Tensor sums = sums_of_all_sizes();
   EXPECT_TRUE(same_bits(kernels::aten::roots_of(sums), kernels::cpu::roots_of(sums)));
   for (const int64_t count : {0, 1, 3, 511, 512, 513, 5000}) {
@@ -126,7 +126,7 @@ TEST(AtenNorms, AreJoinedToTheBitsOfTheNativeDriver) {
   }
 }
 
-TEST(AtenFlags, ReportNonFiniteInputsAsAskedFor) {
+TEST(AtenFlags, ReportNonFiniteInputsAsRequested) {
   for (const double value : {INFINITY, -INFINITY, NAN}) {
     Tensors bad = {at::ones({5}), at::ones({40})};
     bad[1][39] = value;
@@ -144,7 +144,7 @@ TEST(AtenFlags, ReportNonFiniteInputsAsAskedFor) {
 }
 
 // Tensors without storage run every operator's shape and dtype rules: the path of a device without a native driver.
-TEST(OtherDevices, TakeEveryCall) {
+TEST(OtherDevices, AreAcceptedByEveryCall) {
   const auto meta = at::TensorOptions().device(at::kMeta);
   const Tensors in = {at::ones({70000}, meta.dtype(at::kHalf)), at::ones({0}, meta.dtype(at::kHalf)), at::ones({3}, meta)};
   const Tensors out = {at::ones({70000}, meta), at::ones({0}, meta), at::ones({3}, meta)};

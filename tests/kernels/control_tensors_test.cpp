@@ -1,4 +1,4 @@
-// Values of a control that are tensors: read as the update runs, by both drivers (FOPT capturable; design 3.5).
+// Control values that are tensors: both drivers read them when the update runs (FOPT capturable).
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -84,7 +84,7 @@ void expect_tensors_to_count(const Run& run) {
   }
 }
 
-TEST_P(ControlTensors, CountForSgd) {
+TEST_P(ControlTensors, ApplyToSgd) {
   expect_tensors_to_count<kernels::SgdControl>(
       [](Lists& l, const auto& control) { kernels::multi_tensor_sgd(l.grads, l.params, {}, {}, control); });
   expect_tensors_to_count<kernels::SgdControl>([](Lists& l, auto control) {
@@ -93,17 +93,17 @@ TEST_P(ControlTensors, CountForSgd) {
   });
 }
 
-TEST_P(ControlTensors, CountForAdam) {
+TEST_P(ControlTensors, ApplyToAdam) {
   expect_tensors_to_count<kernels::AdamControl>(
       [](Lists& l, const auto& control) { kernels::multi_tensor_adam(l.grads, l.params, l.first, l.second, {}, control); });
 }
 
-TEST_P(ControlTensors, CountForAdagrad) {
+TEST_P(ControlTensors, ApplyToAdagrad) {
   expect_tensors_to_count<kernels::AdagradControl>(
       [](Lists& l, const auto& control) { kernels::multi_tensor_adagrad(l.grads, l.params, l.second, {}, control); });
 }
 
-TEST_P(ControlTensors, CountForNovoGrad) {
+TEST_P(ControlTensors, ApplyToNovoGrad) {
   for (const auto norm_type : {kernels::NormType::l2, kernels::NormType::inf}) {
     expect_tensors_to_count<kernels::NovoGradControl>([&](Lists& l, auto control) {
       control.norm_type = norm_type;
@@ -115,7 +115,7 @@ TEST_P(ControlTensors, CountForNovoGrad) {
 }
 
 // The first stage counts the step, the second does not count it again.
-TEST_P(ControlTensors, CountForLamb) {
+TEST_P(ControlTensors, ApplyToLamb) {
   expect_tensors_to_count<kernels::LambControl>([](Lists& l, auto control) {
     control.global_grad_norm = number(3.5);
     const auto norms = kernels::multi_tensor_lamb_stage_1(l.grads, l.params, l.first, l.second, l.updates, control);
@@ -123,12 +123,12 @@ TEST_P(ControlTensors, CountForLamb) {
   });
 }
 
-TEST_P(ControlTensors, CountForLarc) {
+TEST_P(ControlTensors, ApplyToLarc) {
   expect_tensors_to_count<kernels::LarcControl>(
       [](Lists& l, const auto& control) { kernels::multi_tensor_larc(l.grads, l.params, control); });
 }
 
-TEST_P(ControlTensors, AreReadAnewInEveryCall) {
+TEST_P(ControlTensors, AreReadInEveryCall) {
   Lists values, tensors(values);
   kernels::AdamControl by_value, by_tensor;
   by_tensor.step_tensor = steps(0);
@@ -144,7 +144,7 @@ TEST_P(ControlTensors, AreReadAnewInEveryCall) {
   }
 }
 
-TEST_P(ControlTensors, AStoppedCallIsNoStep) {
+TEST_P(ControlTensors, AStoppedCallDoesNotCountAsAStep) {
   Lists lists;
   const Lists before(lists);
   kernels::AdamControl adam;
@@ -159,7 +159,7 @@ TEST_P(ControlTensors, AStoppedCallIsNoStep) {
   EXPECT_TRUE(same_bytes(lists.all(), before.all()));
 }
 
-TEST_P(ControlTensors, ACallWithoutElementsIsAStep) {
+TEST_P(ControlTensors, ACallWithoutElementsCountsAsAStep) {
   kernels::AdamControl control;
   control.step_tensor = steps(5);
   kernels::multi_tensor_adam({}, {}, {}, {}, {}, control);
@@ -189,7 +189,7 @@ TEST(ControlTensors, GiveTheSameBitsWithBothDriversAtAnyStep) {
   }
 }
 
-TEST(RefusedControlTensors, AreThoseOfAnotherDtypeSizeOrDevice) {
+TEST(RefusedControlTensors, HaveAnotherDtypeSizeOrDevice) {
   const Tensors a = {at::ones({3})}, b = {at::ones({3})}, c = {at::ones({3})}, d = {at::ones({3})};
   const auto expect_refused = [&](const kernels::AdamControl& control, const std::vector<std::string>& parts) {
     expect_error([&] { kernels::multi_tensor_adam(a, b, c, d, {}, control); }, parts);

@@ -1,4 +1,4 @@
-// The conversions of rules/convert.h against c10's, value by value. Design 3.4: stores round to nearest even.
+// The conversions of rules/convert.h against c10's, value by value: stores round to nearest even.
 #include <gtest/gtest.h>
 
 #include <c10/util/BFloat16.h>

@@ -1,4 +1,4 @@
-// Convolutions and the gradients of their inputs against float64, at every edge of what is copied and multiplied at a time.
+// Convolutions and their input gradients against float64, at every boundary of the blocks that are copied and multiplied.
 #include <limits>
 
 #include "kernels/convolution/convolution.h"
@@ -72,7 +72,7 @@ class Convolution : public ::testing::Test {
   }
 };
 
-TEST_F(Convolution, IsTrueToFloat64RoundedOnce) {
+TEST_F(Convolution, EqualsFloat64RoundedOnce) {
   for (const Shape& s : convolution_shapes()) {
     SCOPED_TRACE(s.what);
     const auto t = random_tensors(s);
@@ -86,7 +86,7 @@ TEST_F(Convolution, IsTrueToFloat64RoundedOnce) {
   }
 }
 
-TEST_F(Convolution, InputGradIsTrueToFloat64RoundedOnce) {
+TEST_F(Convolution, InputGradEqualsFloat64RoundedOnce) {
   for (const Shape& s : convolution_shapes()) {
     SCOPED_TRACE(s.what);
     const auto t = random_tensors(s);
@@ -95,7 +95,7 @@ TEST_F(Convolution, InputGradIsTrueToFloat64RoundedOnce) {
   }
 }
 
-TEST_F(Convolution, HasTheDtypeAndLayoutOfLibTorchs) {
+TEST_F(Convolution, HasLibTorchsDtypeAndMemoryFormat) {
   for (const Shape& s : convolution_shapes()) {
     SCOPED_TRACE(s.what);
     const auto t = random_tensors(s);
@@ -126,7 +126,7 @@ TEST_F(Convolution, HasTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
-TEST_F(Convolution, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
+TEST_F(Convolution, AcceptsAnyMemoryFormatIfOneTensorIsChannelsLast) {
   const Shape& s = convolution_shapes()[0];
   const auto t = random_tensors(s);
   const Tensor output = convolved(s, t), grad = input_grad(s, t);
@@ -142,7 +142,7 @@ TEST_F(Convolution, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
 }
 
 // A value that is no number reaches the results that have it as a term, and no others.
-TEST_F(Convolution, InfAndNanReachTheirOwnSumsOnly) {
+TEST_F(Convolution, InfAndNanAffectOnlyTheirOwnSums) {
   for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     for (const Shape& s : {convolution_shapes()[0], convolution_shapes()[4], convolution_shapes()[8]}) {
       SCOPED_TRACE(s.what);
@@ -160,7 +160,7 @@ TEST_F(Convolution, InfAndNanReachTheirOwnSumsOnly) {
   }
 }
 
-TEST_F(Convolution, SubnormalValuesAreZero) {
+TEST_F(Convolution, SubnormalValuesCountAsZero) {
   const Shape& s = convolution_shapes()[0];
   auto t = random_tensors(s);
   t.input.fill_(0x1p-130);
@@ -168,7 +168,7 @@ TEST_F(Convolution, SubnormalValuesAreZero) {
   EXPECT_TRUE((convolved(s, t) == 0).all().item<bool>());
 }
 
-TEST_F(Convolution, LeavesTheRestToLibTorch) {
+TEST_F(Convolution, LeavesUnsupportedCasesToLibTorch) {
   const Shape s{"", 2, 32, 32, {4, 4}, {3, 3}, every_pixel(1)};
   const auto t = random_tensors(s);
   const auto takes = [&](const ConvolutionTensors& u, const Shape& of) {
@@ -195,7 +195,7 @@ TEST_F(Convolution, LeavesTheRestToLibTorch) {
   EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, std::nullopt, {{1, 1}, {0, 0}, {2, 2}})) << "too small an input";
 }
 
-TEST_F(Convolution, InputGradSaysWhichSizesDoNotBelongTogether) {
+TEST_F(Convolution, InputGradNamesMismatchedSizes) {
   const Shape s{"", 2, 32, 32, {4, 4}, {3, 3}, every_pixel(1)};
   const auto t = random_tensors(s);
   expect_error([&] { convolution_input_grad(t.grad_output, t.input, t.weight, every_pixel(0)); },

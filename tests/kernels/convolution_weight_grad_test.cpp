@@ -1,4 +1,4 @@
-// The weight gradient of convolutions against float64, at every edge of what is packed and multiplied at a time.
+// The weight gradient of convolutions against float64, at every boundary of the blocks that are packed and multiplied.
 #include <limits>
 
 #include "kernels/convolution/convolution.h"
@@ -62,7 +62,7 @@ class ConvolutionWeightGrad : public ::testing::Test {
   }
 };
 
-TEST_F(ConvolutionWeightGrad, IsTrueToFloat64RoundedOnce) {
+TEST_F(ConvolutionWeightGrad, EqualsFloat64RoundedOnce) {
   for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
     const ConvolutionTensors t = random_tensors(s);
@@ -74,7 +74,7 @@ TEST_F(ConvolutionWeightGrad, IsTrueToFloat64RoundedOnce) {
   }
 }
 
-TEST_F(ConvolutionWeightGrad, HasTheDtypeAndLayoutOfLibTorchs) {
+TEST_F(ConvolutionWeightGrad, HasLibTorchsDtypeAndMemoryFormat) {
   for (const Shape& s : weight_grad_shapes()) {
     SCOPED_TRACE(s.what);
     const ConvolutionTensors t = random_tensors(s);
@@ -104,7 +104,7 @@ TEST_F(ConvolutionWeightGrad, HasTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
-TEST_F(ConvolutionWeightGrad, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
+TEST_F(ConvolutionWeightGrad, AcceptsAnyMemoryFormatIfOneTensorIsChannelsLast) {
   const Shape& s = weight_grad_shapes()[3];
   const ConvolutionTensors t = random_tensors(s);
   const auto expected = kernel_grads(s, t);
@@ -120,7 +120,7 @@ TEST_F(ConvolutionWeightGrad, TakesTensorsOfAnyLayoutIfOneIsChannelsLast) {
 
 // A value that is no number reaches the sums that have it as a term, and no others: not those of the other images' or of
 // padding.
-TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
+TEST_F(ConvolutionWeightGrad, InfAndNanAffectOnlyTheirOwnSums) {
   for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     for (const Shape& s : {weight_grad_shapes()[2], weight_grad_shapes()[3], weight_grad_shapes()[9]}) {
       SCOPED_TRACE(s.what);
@@ -143,7 +143,7 @@ TEST_F(ConvolutionWeightGrad, InfAndNanReachTheirOwnSumsOnly) {
   }
 }
 
-TEST_F(ConvolutionWeightGrad, SubnormalValuesAreZero) {
+TEST_F(ConvolutionWeightGrad, SubnormalValuesCountAsZero) {
   const Shape& s = weight_grad_shapes()[0];
   ConvolutionTensors t = random_tensors(s);
   t.input.fill_(0x1p-130);
@@ -151,7 +151,7 @@ TEST_F(ConvolutionWeightGrad, SubnormalValuesAreZero) {
   EXPECT_TRUE((kernel_grads(s, t).weight == 0).all().item<bool>());
 }
 
-TEST_F(ConvolutionWeightGrad, LeavesTheRestToLibTorch) {
+TEST_F(ConvolutionWeightGrad, LeavesUnsupportedCasesToLibTorch) {
   using apex::kernels::takes_convolution_weight_grad;
   const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};
   const ConvolutionTensors t = random_tensors(s);
@@ -168,7 +168,7 @@ TEST_F(ConvolutionWeightGrad, LeavesTheRestToLibTorch) {
   }
 }
 
-TEST_F(ConvolutionWeightGrad, SaysWhichSizesDoNotBelongTogether) {
+TEST_F(ConvolutionWeightGrad, NamesMismatchedSizes) {
   const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};
   const ConvolutionTensors t = random_tensors(s);
   expect_error([&] { apex::kernels::convolution_weight_grad(t.grad_output, t.input, t.weight, every_pixel(0), false); },

@@ -83,7 +83,7 @@ TEST_P(DeviceElementwise, CopyHasTheBitsOfTheScalarDriver) {
 }
 
 // In place, an element that is visited twice shows.
-TEST_P(DeviceElementwise, WorkInPlaceTouchesEveryElementOnce) {
+TEST_P(DeviceElementwise, InPlaceCallsChangeEveryElementOnce) {
   expect_same_bits([&] {
     const Tensors work = copies_of(x_);
     kernels::multi_tensor_scale(clear_flag(), work, work, 0.37);
@@ -92,7 +92,7 @@ TEST_P(DeviceElementwise, WorkInPlaceTouchesEveryElementOnce) {
   });
 }
 
-TEST_P(DeviceElementwise, FlagsAreRaisedForTheArgumentsThatAreChecked) {
+TEST_P(DeviceElementwise, FlagsAreSetForCheckedArguments) {
   const auto dtype = std::get<0>(GetParam());
   const Tensors good = {at::ones({70000}, dtype)}, bad = copies_of(good), out = {at::empty({70000})};
   for (const int64_t place : {0, 8191, 8192, 65535, 69999}) {
@@ -165,7 +165,7 @@ TEST_P(DeviceNorms, HaveTheBitsOfTheScalarDriverForManyTensors) {
   }
 }
 
-TEST_P(DeviceNorms, ThatAreNotFiniteRaiseTheFlag) {
+TEST_P(DeviceNorms, NonFiniteOnesSetTheFlag) {
   for (const double value : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
     for (const int64_t place : {0, 65535, 65536, 70000}) {
       Tensors in = {at::ones({8}, GetParam()), at::ones({70001}, GetParam())};
@@ -187,7 +187,7 @@ TEST(DeviceNormsOfManyChunks, HaveTheBitsOfTheScalarDriver) {
   EXPECT_TRUE(same_bits(each, expected_each));
 }
 
-TEST(DeviceNormsOfMixedDtypes, AreTakenInOneLaunch) {
+TEST(DeviceNormsOfMixedDtypes, NeedOneLaunch) {
   Tensors in;
   for (const auto dtype : dtypes()) {
     for (const at::Tensor& tensor : random_list(dtype, 1)) in.push_back(tensor);

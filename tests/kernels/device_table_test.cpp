@@ -1,5 +1,5 @@
-// The table that kernels find their work by: every element is in one part and one pack, whatever its tensors' sizes, dtypes and
-// alignments, and 16-byte accesses are where they are said to be. Design 3.5.
+// The table from which kernels read their work: every element is in exactly one chunk and one span for all sizes, dtypes and
+// alignments of the tensors, and 16-byte accesses are aligned.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/device_memory.h"
@@ -70,7 +70,7 @@ TEST(DeviceTable, HasEveryElementInOneChunkAndOneSpan) {
   }
 }
 
-TEST(DeviceTable, HoldsTensorsOfAllDtypesInTheOrderOfTheCallsGroups) {
+TEST(DeviceTable, HoldsTensorsOfAllDtypesInGroupOrder) {
   const Tensors in = {at::ones({3}, at::kHalf), at::ones({0}), at::ones({5}, at::kDouble), at::ones({7}, at::kHalf)};
   const Tensors out = {at::ones({3}), at::ones({0}), at::ones({5}, at::kBFloat16), at::ones({7})};
   const TableInHostMemory host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
@@ -89,7 +89,7 @@ TEST(DeviceTable, HoldsTensorsOfAllDtypesInTheOrderOfTheCallsGroups) {
 }
 
 // Every pair of places that two lists can have within 64 bytes.
-TEST(DeviceTable, SaysWhereAccessesAreAligned) {
+TEST(DeviceTable, RecordsAlignment) {
   for (int64_t x = 0; x < 32; ++x) {
     for (int64_t y = 0; y < 16; ++y) {
       const Tensors in = {at::ones({100 + x}, at::kHalf).narrow(0, x, 100)};
@@ -111,7 +111,7 @@ TEST(DeviceTable, SaysWhereAccessesAreAligned) {
 }
 
 // Two launches at a time over the same tensors read one table, and get in each other's way nowhere.
-TEST(DeviceTable, HasSumsAndTicketsInTheScratchAlone) {
+TEST(DeviceTable, KeepsSumsAndTicketsOnlyInTheScratch) {
   const Tensors in = random_list(at::kFloat);
   TableInHostMemory host({{"in", in, plan::Access::read}});
   std::vector<std::byte> scratch = host.zeros();
@@ -133,7 +133,7 @@ TEST(DeviceTable, HasSumsAndTicketsInTheScratchAlone) {
       << "one for each that is not empty";
 }
 
-TEST(DeviceTable, NeedsNoScratchForALaunchThatTakesNoSums) {
+TEST(DeviceTable, NeedsNoScratchForALaunchWithoutSums) {
   const Tensors in = random_list(at::kFloat);
   TableInHostMemory host({{"in", in, plan::Access::read}});
   const cuda::Table bare = host.with_scratch(nullptr);
@@ -144,7 +144,7 @@ TEST(DeviceTable, NeedsNoScratchForALaunchThatTakesNoSums) {
   EXPECT_EQ(bare.grid_ticket, nullptr);
 }
 
-TEST(DeviceScratch, IsSharedByTheLaunchesOfAStreamAndByNoOthers) {
+TEST(DeviceScratch, IsSharedOnlyByLaunchesOfOneStream) {
   cuda::Scratch scratch;
   int made = 0;
   const auto make = [&] { return at::full({1}, ++made); };

@@ -1,5 +1,5 @@
 // Optimizer updates by the kernel bodies of the CUDA driver, run on the host: for every plan the bits of the scalar CPU driver,
-// every element updated once, nothing written beside. Design 3.4 and 3.5.
+// every element updated once, nothing else written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ TEST_P(DeviceUpdate, HasTheBitsOfTheScalarDriverOnEveryGrid) {
 }
 
 // Tensors of every storage without a model copy, or with one, in one call.
-TEST_P(DeviceUpdate, TakesMixedDtypesInOneLaunch) {
+TEST_P(DeviceUpdate, UpdatesMixedDtypesInOneLaunch) {
   for (const bool copies : {false, true}) {
     Problem mixed;
     for (const Storage& storage : storages()) {
@@ -65,7 +65,7 @@ TEST_P(DeviceUpdate, TakesMixedDtypesInOneLaunch) {
   }
 }
 
-TEST_P(DeviceUpdate, TakesAnyNumberOfTensorsInOneLaunch) {
+TEST_P(DeviceUpdate, UpdatesAnyNumberOfTensorsInOneLaunch) {
   for (const int64_t count : {1, 161, 2000}) {
     std::vector<int64_t> sizes;
     for (int64_t i = 0; i < count; ++i) sizes.push_back(i * 7 % 70);
@@ -102,7 +102,7 @@ class Guarded {
   uint8_t* inside_ = nullptr;
 };
 
-TEST_P(DeviceUpdate, HasTheSameBitsAtEveryAlignmentAndWritesNothingBeside) {
+TEST_P(DeviceUpdate, HasTheSameBitsAtEveryAlignmentAndWritesNothingElse) {
   const Problem aligned = make_problem(GetParam(), kDeviceMasters, {37, 530, 8200});
   const Tensors expected = by_scalar_driver(GetParam(), aligned);
   for (int64_t bytes = 0; bytes < 64; bytes += 2) {
@@ -126,7 +126,7 @@ TEST_P(DeviceUpdate, HasTheSameBitsAtEveryAlignmentAndWritesNothingBeside) {
   }
 }
 
-TEST_P(DeviceUpdate, LeavesEveryByteAloneIfFoundInfIsSet) {
+TEST_P(DeviceUpdate, ChangesNothingIfFoundInfIsSet) {
   for (const Storage& storage : storages()) {
     const Problem problem = make_problem(GetParam(), storage, kDeviceSizes);
     Problem before = problem.copy();
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, DeviceUpdate, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
 // NovoGrad finds gradients that are not finite by itself.
-TEST(DeviceNovoGrad, RaisesTheFlagThatStopsItsOwnUpdate) {
+TEST(DeviceNovoGrad, SetsTheFlagThatStopsItsOwnUpdate) {
   for (const auto norm_type : {kernels::NormType::l2, kernels::NormType::inf}) {
     kernels::NovoGradControl control;
     control.norm_type = norm_type;

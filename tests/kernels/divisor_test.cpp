@@ -1,5 +1,5 @@
-// Quotients by a number that many values share: the bits of an IEEE division in every instruction set. NovoGrad's mean is such
-// a quotient when it starts at -0, keeps nothing and takes in everything.
+// Division of many values by one number: the bits of an IEEE division in every instruction set. NovoGrad's mean is such a
+// quotient when it starts at -0 with beta1 = 0.
 #include <gtest/gtest.h>
 
 #include <cmath>

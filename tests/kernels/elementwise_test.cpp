@@ -59,7 +59,7 @@ TEST_P(TwoLists, NothingOutsideTheOutputsIsWritten) {
   }
 }
 
-TEST_P(TwoLists, UnscaleGivesTheProductByTheTensorsValue) {
+TEST_P(TwoLists, UnscaleMultipliesByTheTensorsValue) {
   const auto [in_dtype, out_dtype] = GetParam();
   const Tensors in = random_list(in_dtype);
   const at::Tensor inv_scale = at::full({1}, kFactor, at::kFloat);
@@ -113,7 +113,7 @@ TEST_P(SixteenBits, EveryValueIsRead) {
   EXPECT_TRUE(same_bits(to[0], from[0].to(at::kFloat)));
 }
 
-TEST_P(SixteenBits, FloatsAtAndBesideEveryTieRoundToNearestEven) {
+TEST_P(SixteenBits, FloatsAtAndNextToEveryTieRoundToNearestEven) {
   const int half_step = GetParam() == at::kHalf ? 0x1000 : 0x8000;
   const at::Tensor bits = every_value().to(at::kFloat).view(at::kInt);
   for (const int step : {0, half_step - 1, half_step, half_step + 1}) {

@@ -1,4 +1,4 @@
-// Misfitting lists are refused by name before anything is changed (MTA-02..04, BUG-22).
+// Mismatched lists are errors that name the tensor, before anything changes (MTA-02..04, BUG-22).
 #include <gtest/gtest.h>
 
 #include "kernels/optimizers.h"
@@ -63,7 +63,7 @@ TEST(Errors, NameTensorsWithGapsOrRepeats) {
   expect_error([] { scale({at::ones({1}).expand({5})}, {at::ones({5})}); }, {"in[0]", "strides [0]"});
 }
 
-TEST(Errors, NameLayoutsThatDoNotAgree) {
+TEST(Errors, NameDifferentLayouts) {
   expect_error(
       [] {
         scale({at::ones({2, 3, 4, 5})}, {at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)});
@@ -72,7 +72,7 @@ TEST(Errors, NameLayoutsThatDoNotAgree) {
   expect_error([] { scale({at::ones({3, 4}).t()}, {at::ones({3, 4})}); }, {"in[0]", "out[0]", "same memory layout"});
 }
 
-TEST(Errors, NameDevicesThatDoNotAgree) {
+TEST(Errors, NameDifferentDevices) {
   expect_error([] { scale({at::ones({2})}, {at::ones({2}, at::TensorOptions().device(at::kMeta))}); },
                {"in[0] is on cpu", "out[0] on meta", "same device"});
 }
@@ -108,7 +108,7 @@ TEST(Errors, NameAnOutputThatReinterpretsItsInput) {
   expect_error([&] { scale({in}, {out}); }, {"out[0]", "shares memory with in[0]", "element size"});
 }
 
-TEST(Errors, NameTheOutputAnInputOfSeveralReaches) {
+TEST(Errors, NameTheOutputThatAnInputOverlaps) {
   // The overlapping input comes behind others in memory and in the lists.
   const at::Tensor memory = at::ones({40});
   const Tensors in = {memory.narrow(0, 30, 5), memory.narrow(0, 12, 10), memory.narrow(0, 0, 3)};
@@ -133,7 +133,7 @@ TEST(Errors, NameAWrongFlag) {
   expect_error([&] { kernels::multi_tensor_l2norm(at::zeros({2}, at::kInt), list, false); }, {"got Int with sizes [2]"});
 }
 
-TEST(Errors, ComeBeforeAnythingIsChanged) {
+TEST(Errors, AreRaisedBeforeAnythingChanges) {
   const at::Tensor out = at::full({4}, 7.0f);
   const at::Tensor flag = clear_flag();
   const Tensors in = {at::full({4}, NAN), at::ones({3})};

@@ -1,4 +1,4 @@
-// When found_inf is raised, and when not (K-SCALE, K-AXPBY, K-L2, SCALE-05..07, SCALE-12).
+// When found_inf is set, and when not (K-SCALE, K-AXPBY, K-L2, SCALE-05..07, SCALE-12).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -84,7 +84,7 @@ TEST_P(NonFinite, InputOfCheckFiniteIsReportedAndNothingIsWritten) {
   });
 }
 
-TEST_P(NonFinite, InputsOfAxpbyAreReportedAsAskedFor) {
+TEST_P(NonFinite, InputsOfAxpbyAreReportedAsRequested) {
   const Tensors good = ones(dtype());
   at_each_place([&](const Injected& bad) {
     EXPECT_EQ(axpby_flag(bad.list, good, CheckArg::x), 1);
@@ -107,7 +107,7 @@ TEST_P(NonFinite, InputOfAxpbyDoesNotStopWriting) {
   });
 }
 
-TEST_P(NonFinite, InputOfL2NormIsReportedAndShowsInItsNormOnly) {
+TEST_P(NonFinite, InputOfL2NormIsReportedAndAffectsOnlyItsNorm) {
   at_each_place([&](const Injected& in) {
     const at::Tensor flag = clear_flag();
     const auto [norm, norms] = kernels::multi_tensor_l2norm(flag, in.list, true);
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Values, NonFinite,
                          ::testing::Combine(::testing::ValuesIn(dtypes()), ::testing::Values(INFINITY, -INFINITY, NAN)),
                          value_name);
 
-TEST(CheckFinite, LeavesTheFlagAloneForFiniteValues) {
+TEST(CheckFinite, DoesNotSetTheFlagForFiniteValues) {
   for (const at::ScalarType dtype : dtypes()) {
     const at::Tensor limits = at::tensor({dtype == at::kHalf ? 65504.0 : 3e38, -0.0, 1e-40, 6e-8}).to(dtype);
     for (const int raised : {0, 1}) {
@@ -208,7 +208,7 @@ TEST(Flag, MayHaveNoDimensions) {
   EXPECT_EQ(flag.item<int>(), 1);
 }
 
-TEST(Flag, SeesEveryGroupOfDtypes) {
+TEST(Flag, CoversEveryGroupOfDtypes) {
   for (const size_t bad : {0u, 1u, 2u}) {
     Tensors in = {at::ones({40}, at::kHalf), at::ones({40}), at::ones({40}, at::kBFloat16)};
     in[bad][39] = NAN;

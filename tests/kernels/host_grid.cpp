@@ -1,4 +1,4 @@
-// Stands in for kernels/cuda/run.cpp, or its stub: defined in the test program, its functions come before the library's.
+// Replaces kernels/cuda/run.cpp or its stub: functions defined in the test program take precedence over the library's.
 #include "tests/kernels/host_grid.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The CPU driver's instruction sets against one another: same bits for every operation, dtype mix, boundary size, alignment and
-// number of threads. Design 3.4.
+// number of threads.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/kernels.h"
@@ -58,7 +58,7 @@ TEST_P(IsaMix, NothingOutsideTheOutputsIsWritten) {
 }
 
 // SCALE-05: a value that is not finite is seen in every lane of a vector and in every tail.
-TEST_P(IsaMix, NonFiniteValuesAreSeenAtEveryPosition) {
+TEST_P(IsaMix, NonFiniteValuesAreDetectedAtEveryPosition) {
   for (const Isa isa : available_isas()) {
     const UseIsa use(isa);
     for (const int64_t size : {1, 15, 16, 17, 37, 513}) {
@@ -106,7 +106,7 @@ class Conversions : public ::testing::TestWithParam<at::ScalarType> {
 
 TEST_P(Conversions, OfEveryStoredValueHaveTheSameBits) { expect_same_copies(every_value(), at::kFloat); }
 
-TEST_P(Conversions, OfFloatsAtAndBesideEveryTieHaveTheSameBits) {
+TEST_P(Conversions, OfFloatsAtAndNextToEveryTieHaveTheSameBits) {
   const int half_step = GetParam() == at::kHalf ? 0x1000 : 0x8000;
   const at::Tensor bits = every_value().to(at::kFloat).view(at::kInt);
   for (const int step : {0, half_step - 1, half_step, half_step + 1})
@@ -119,7 +119,7 @@ TEST_P(Conversions, OfRandomBitsHaveTheSameBits) {
 }
 
 // Copies past the caches, which only very large updates make, to every alignment. The portable driver makes copies apart.
-TEST_P(Conversions, PastTheCachesWriteTheSameBitsAndNothingBeside) {
+TEST_P(Conversions, WithStreamingStoresWriteTheSameBitsAndNothingElse) {
   using Rule = apex::kernels::rules::PlainSgd;
   const Rule rule{1, 0.5, 0, false};
   const at::Tensor grads = random_values(600, at::kFloat), params = random_values(600, at::kFloat);

@@ -1,4 +1,4 @@
-// multi_tensor_l2norm: accuracy, order of summation, shape and place of the results (K-L2, BUG-22).
+// multi_tensor_l2norm: accuracy, order of summation, shape and device of the results (K-L2, BUG-22).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -66,7 +66,7 @@ TEST_P(L2Norm, DoesNotDependOnAlignment) {
   }
 }
 
-TEST_P(L2Norm, LeavesItsInputsAlone) {
+TEST_P(L2Norm, DoesNotChangeItsInputs) {
   const Tensors in = random_list(GetParam());
   Tensors before;
   for (const at::Tensor& tensor : in) before.push_back(tensor.clone());
@@ -135,7 +135,7 @@ TEST(Norms, ReturnsFloat32TensorsOfOneAndOfListLength) {
   EXPECT_FLOAT_EQ(norms[1].item<float>(), 2.0f);
 }
 
-TEST(Norms, ReturnsNoNormsOfTensorsUnlessAsked) {
+TEST(Norms, ReturnsPerTensorNormsOnlyOnRequest) {
   const at::Tensor norms = std::get<1>(kernels::multi_tensor_l2norm(clear_flag(), Tensors{at::ones({3})}, false));
   EXPECT_EQ(norms.sizes(), at::IntArrayRef({0}));
 }
@@ -146,7 +146,7 @@ TEST(Norms, OfNothingIsZero) {
   EXPECT_EQ(norms.numel(), 0);
 }
 
-TEST(Norms, OfEmptyTensorsIsZeroWhereverTheyStand) {
+TEST(Norms, OfEmptyTensorsIsZeroAtAnyPosition) {
   const at::Tensor full = at::full({2, 2}, 3.0f);
   const at::Tensor empty = at::empty({0});
   const auto [norm, norms] = kernels::multi_tensor_l2norm(clear_flag(), Tensors{empty, full, empty, full, empty}, true);
@@ -160,7 +160,7 @@ TEST(Norms, SquaresInFloat32) {
   EXPECT_EQ(std::get<0>(kernels::multi_tensor_l2norm(clear_flag(), in, false)).item<float>(), 0.0f);
 }
 
-TEST(Norms, MayMeetATensorTwice) {
+TEST(Norms, AcceptATensorTwice) {
   const at::Tensor values = at::full({4}, 2.0f);
   EXPECT_FLOAT_EQ(std::get<0>(kernels::multi_tensor_l2norm(clear_flag(), Tensors{values, values}, false)).item<float>(),
                   std::sqrt(32.0f));

@@ -1,5 +1,5 @@
-// Kernels of memory-bound layers: against formulas in float64, for every bit pattern where there are few enough, and the same
-// bits everywhere.
+// Kernels of memory-bound layers against formulas in float64, for every 16-bit pattern where possible, with the same bits on
+// every instruction set and number of threads.
 #include "kernels/layers/layers.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Tensor all_patterns(at::ScalarType dtype, int64_t size = 65536) {
 
 class Relu : public ::testing::TestWithParam<at::ScalarType> {};
 
-TEST_P(Relu, IsTheMaximumOfEveryNumberAndZero) {
+TEST_P(Relu, IsTheMaximumWithZero) {
   const Tensor x = all_patterns(GetParam());
   const Tensor y = at::empty_like(x);
   kernels::relu(x, y);
@@ -28,7 +28,7 @@ TEST_P(Relu, IsTheMaximumOfEveryNumberAndZero) {
   EXPECT_TRUE(same_bits(y, at::where((x.to(at::kDouble) < 0), at::zeros_like(x), x)));
 }
 
-TEST_P(Relu, PassesGradientsWhereTheInputIsPositiveOrNaN) {
+TEST_P(Relu, PassesGradientsForPositiveAndNaNInputs) {
   const Tensor x = all_patterns(GetParam());
   const Tensor grad_y = random_values(x.numel(), GetParam()), grad_x = at::empty_like(x);
   kernels::relu_backward(grad_y, x, grad_x);
@@ -36,7 +36,7 @@ TEST_P(Relu, PassesGradientsWhereTheInputIsPositiveOrNaN) {
   EXPECT_TRUE(same_bits(grad_x, at::where(passes, grad_y, at::zeros_like(grad_y))));
 }
 
-TEST_P(Relu, MayWriteToItsInputAtEverySizeAndWritesNothingElse) {
+TEST_P(Relu, CanRunInPlaceAtEverySizeAndWritesNothingElse) {
   expect_same_everywhere([&] {
     Tensors results;
     for (const int64_t size : {1, 31, 33, 65, 70001}) {
@@ -105,7 +105,7 @@ class BatchNorm : public ::testing::TestWithParam<BatchNormCase> {
   return ::testing::AssertionFailure() << "up to " << (error / bound).max().item<double>() << " times the bound";
 }
 
-TEST_P(BatchNorm, StatisticsAreThoseOfFloat64) {
+TEST_P(BatchNorm, StatisticsMatchFloat64) {
   ASSERT_TRUE(kernels::has_batch_norm(shape()));
   const Tensor x = GetParam().x(), wide = x.to(at::kDouble);
   const auto batch = kernels::batch_statistics(shape(), x);
@@ -117,7 +117,7 @@ TEST_P(BatchNorm, StatisticsAreThoseOfFloat64) {
   EXPECT_TRUE(within(batch.variance, variance, 10 * variance * (kSumError + 3 * kRounding) + 1e-30));
 }
 
-TEST_P(BatchNorm, ForwardIsThatOfFloat64RoundedOnce) {
+TEST_P(BatchNorm, ForwardEqualsFloat64RoundedOnce) {
   const Tensor x = GetParam().x();
   const auto channels = channels_for(x);
   const Tensor y = at::empty_like(x);
@@ -127,7 +127,7 @@ TEST_P(BatchNorm, ForwardIsThatOfFloat64RoundedOnce) {
   EXPECT_TRUE(within(y, exact, exact.abs() * kStored + (scaled.abs() + channels.bias.abs()) * (5 * kRounding) + 0x1p-134));
 }
 
-TEST_P(BatchNorm, BackwardIsThatOfFloat64) {
+TEST_P(BatchNorm, BackwardMatchesFloat64) {
   const Tensor x = GetParam().x();
   const Tensor grad_y = at::randn_like(x);
   const auto channels = channels_for(x);
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, BatchNorm,
                                            BatchNormCase{{20000, 16}, 100}));
 
 // Neighbouring rows of an image, a border of one colour, say nothing of the rest.
-TEST(BatchNormValues, MayBeginFarFromTheirMean) {
+TEST(BatchNormValues, MayBeFarFromZero) {
   const BatchNormShape shape{65536, 16};
   Tensor x = at::randn({shape.rows, shape.channels});
   x.narrow(0, 0, 16).fill_(300);
@@ -178,13 +178,13 @@ TEST(BatchNormValues, MayBeginFarFromTheirMean) {
   EXPECT_TRUE(within(batch.variance, variance, 2 * (1 + 16) * variance * (kSumError + 3 * kRounding)));
 }
 
-TEST(BatchNormShapes, OfOtherElementsThanWholeVectorsHaveNoKernel) {
+TEST(BatchNormShapes, WithoutWholeVectorsHaveNoKernel) {
   EXPECT_FALSE(kernels::has_batch_norm({5, 3}));
   EXPECT_FALSE(kernels::has_batch_norm({16, 4097}));
   EXPECT_FALSE(kernels::has_batch_norm({0, 16}));
 }
 
-TEST(BatchNormValues, ThatAreNotFiniteMakeTheirChannelSo) {
+TEST(BatchNormValues, NonFiniteOnesAffectTheirChannel) {
   for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     for (const int64_t row : {0, 700}) {
       Tensor x = at::randn({1024, 16}).to(at::kBFloat16);

@@ -31,7 +31,7 @@ TEST(Layout, ContiguousTensorsMayHaveDifferentShapes) {
   EXPECT_TRUE(same_bits(out, in.flatten()));
 }
 
-TEST(Layout, StridesOfDimensionsOfSizeOneDoNotCount) {
+TEST(Layout, StridesOfDimensionsOfSizeOneAreIgnored) {
   const at::Tensor from = at::randn({1, 8, 3}).transpose(1, 2);
   const at::Tensor to = at::empty_strided({1, 3, 8}, {77, 1, 3});
   kernels::multi_tensor_copy(Tensors{from}, Tensors{to});
@@ -68,7 +68,7 @@ TEST_P(InPlace, AxpbyMayWriteEitherInput) {
   }
 }
 
-TEST_P(InPlace, AxpbyMayTakeOneTensorForAllItsArguments) {
+TEST_P(InPlace, AxpbyAcceptsOneTensorForAllItsArguments) {
   const Tensors x = random_list(GetParam());
   Tensors expected;
   for (const at::Tensor& tensor : x) expected.push_back(expected_axpby(tensor, tensor, 0.5, 1.7, GetParam()));
@@ -87,7 +87,7 @@ TEST_P(InPlace, CopyOntoItselfChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, InPlace, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
 // An empty tensor must neither stop nor disturb the tensors around it, wherever it stands and however many there are.
-TEST(EmptyTensors, AreSkippedFirstInTheMiddleAndLast) {
+TEST(EmptyTensors, AreSkippedAtAnyPosition) {
   const at::Tensor empty = at::empty({0, 3}, at::kHalf);
   for (const size_t count : {1u, 2u, 110u, 111u}) {
     for (const size_t where : {size_t{0}, count / 2, count}) {

@@ -27,7 +27,7 @@ TEST_P(AllNorms, HaveTheSameBitsUnderEveryIsa) {
 }
 
 // The products are those of multi_tensor_scale to float32, or float64.
-TEST_P(AllNorms, UnscaleGivesTheNormOfTheUnscaledTensors) {
+TEST_P(AllNorms, UnscaleReturnsTheNormOfTheUnscaledTensors) {
   const Tensors in = random_list(GetParam());
   const Tensors before = copies_of(in);
   const Tensors unscaled = outputs_for(in, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
@@ -55,7 +55,7 @@ TEST_P(AllNorms, MaxIsTheLargestMagnitude) {
   EXPECT_EQ(std::get<1>(kernels::multi_tensor_maxnorm(clear_flag(), in, false)).numel(), 0);
 }
 
-TEST_P(AllNorms, NonFiniteValuesRaiseTheFlagAndShow) {
+TEST_P(AllNorms, NonFiniteValuesSetTheFlagAndAffectTheNorm) {
   for (const auto isa : available_isas()) {
     const UseIsa use(isa);
     for (const double value : {static_cast<double>(INFINITY), -static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
@@ -92,7 +92,7 @@ TEST(NormsOf, AnOverflowThatUnscalingCreatesIsReported) {
   EXPECT_EQ(flag.item<int>(), 1);
 }
 
-TEST(NormsOf, AskForAFloatInvScaleOfOneElement) {
+TEST(NormsOf, RequireAFloatInvScaleOfOneElement) {
   const Tensors in = {at::ones({4})};
   expect_error([&] { kernels::multi_tensor_unscale_l2norm(clear_flag(), in, at::Tensor(), false); }, {"inv_scale", "Float"});
   expect_error([&] { kernels::multi_tensor_unscale_l2norm(clear_flag(), in, at::ones({2}), false); }, {"inv_scale", "[2]"});

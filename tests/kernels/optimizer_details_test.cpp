@@ -1,4 +1,4 @@
-// What single optimizer updates do at their edges, and what they refuse.
+// Edge cases of single optimizer updates, and their errors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -52,7 +52,7 @@ TEST_P(NovoGradNorm, IsKeptForEachTensor) {
   }
 }
 
-TEST_P(NovoGradNorm, ThatIsNotFiniteRaisesTheFlagAndStopsTheUpdate) {
+TEST_P(NovoGradNorm, ANonFiniteOneSetsTheFlagAndStopsTheUpdate) {
   Case update = cases().front();
   for (const Case& candidate : cases()) {
     if (candidate.name == (GetParam() == kernels::NormType::l2 ? "NovoGrad" : "NovoGradMaxNorm")) update = candidate;
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Types, NovoGradNorm, ::testing::Values(kernels::NormTyp
 
 // --- LAMB and LARC with norms that are zero
 
-TEST(Lamb, ATensorOfZerosTakesThePlainLearningRate) {
+TEST(Lamb, ATensorOfZerosUsesThePlainLearningRate) {
   kernels::LambControl control;
   control.lr = 0.5;
   control.weight_decay = 0.1;
@@ -113,7 +113,7 @@ TEST(Larc, ATensorWithoutNormIsUnscaledAndNotDecayed) {
 
 // --- Autograd
 
-TEST(VersionCounters, RiseForWhatIsWrittenOnly) {
+TEST(VersionCounters, IncreaseOnlyForWrittenTensors) {
   const Tensors grads = {at::ones({4})}, params = {at::ones({4})}, means = {at::zeros({4})}, squares = {at::zeros({4})};
   const Tensors models = {at::ones({4}, at::kHalf)};
   kernels::AdamControl control;
@@ -129,7 +129,7 @@ TEST(VersionCounters, RiseForWhatIsWrittenOnly) {
 
 // --- Refusals, before anything is changed
 
-TEST(Refused, AreTensorsOfOtherDevices) {
+TEST(Rejected, AreTensorsOfOtherDevices) {
   for (const Case& update : cases()) {
     SCOPED_TRACE(update.name);
     Problem problem = make_problem(update, storages().front(), {3});
@@ -140,13 +140,13 @@ TEST(Refused, AreTensorsOfOtherDevices) {
   }
 }
 
-TEST(Refused, IsFloat64) {
+TEST(Rejected, IsFloat64) {
   const Tensors grads = {at::ones({3})}, params = {at::ones({3}, at::kDouble)};
   expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, {}); }, {"multi_tensor_sgd", "params[0]", "Double"});
   EXPECT_TRUE(params[0].eq(1).all().item<bool>());
 }
 
-TEST(Refused, AreListsThatDoNotMatch) {
+TEST(Rejected, AreMismatchedLists) {
   const Tensors grads = {at::ones({3})}, params = {at::ones({3})}, longer = {at::ones({4})};
   kernels::SgdControl control;
   control.momentum = 0.9;
@@ -158,7 +158,7 @@ TEST(Refused, AreListsThatDoNotMatch) {
                {"multi_tensor_novograd", "grad_norms", "1"});
 }
 
-TEST(Refused, AreStepsBelowOne) {
+TEST(Rejected, AreStepsBelowOne) {
   const Tensors a = {at::ones({3})}, b = {at::ones({3})}, c = {at::ones({3})}, d = {at::ones({3})};
   kernels::AdamControl control;
   control.step = 0;
@@ -166,7 +166,7 @@ TEST(Refused, AreStepsBelowOne) {
   EXPECT_TRUE(b[0].eq(1).all().item<bool>());
 }
 
-TEST(Refused, IsAFlagOfAnotherDtype) {
+TEST(Rejected, IsAFlagOfAnotherDtype) {
   const Tensors grads = {at::ones({3})}, params = {at::ones({3})};
   kernels::SgdControl control;
   control.found_inf = at::zeros({1});

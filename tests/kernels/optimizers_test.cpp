@@ -1,5 +1,5 @@
 // Every optimizer update against its formula in exact arithmetic (K-SGD, K-ADAM*, K-ADAGRAD, K-NOVO, K-LAMB, LARC-02), and what
-// all of them promise: bits that do not depend on instruction sets, threads and alignment, and found_inf.
+// their common guarantees: bits that do not depend on instruction set, threads and alignment, and found_inf.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/optimizer_cases.h"
@@ -72,7 +72,7 @@ TEST_P(Update, HasTheSameBitsUnderEveryIsaAndNumberOfThreads) {
   }
 }
 
-TEST_P(Update, HasTheSameBitsAtEveryAlignmentAndWritesNothingBeside) {
+TEST_P(Update, HasTheSameBitsAtEveryAlignmentAndWritesNothingElse) {
   const std::vector<int64_t> sizes = {37, 530};
   const Problem aligned = make_problem(GetParam(), kMasters, sizes);
   Problem expected = aligned.copy();
@@ -80,7 +80,7 @@ TEST_P(Update, HasTheSameBitsAtEveryAlignmentAndWritesNothingBeside) {
   for (const auto isa : available_isas()) {
     const UseIsa use(isa);
     for (int64_t offset = 1; offset < 32; ++offset) {
-      // All lists in memory that goes on behind their end.
+      // All lists are followed by more memory.
       Problem moved = aligned.copy();
       Tensors memory;
       for (Tensors* list : moved.lists()) {
@@ -100,7 +100,7 @@ TEST_P(Update, HasTheSameBitsAtEveryAlignmentAndWritesNothingBeside) {
 }
 
 // A skipped step changes no bit.
-TEST_P(Update, LeavesEveryByteAloneIfFoundInfIsSet) {
+TEST_P(Update, ChangesNothingIfFoundInfIsSet) {
   for (const Storage& storage : storages()) {
     Problem problem = make_problem(GetParam(), storage, kSizes);
     Problem before = problem.copy();
@@ -109,7 +109,7 @@ TEST_P(Update, LeavesEveryByteAloneIfFoundInfIsSet) {
   }
 }
 
-TEST_P(Update, DoesNotAskForAFlag) {
+TEST_P(Update, WorksWithoutAFlag) {
   Problem problem = make_problem(GetParam(), kMasters, kSizes);
   Problem expected = problem.copy();
   GetParam().step(expected, clear_flag());
@@ -118,7 +118,7 @@ TEST_P(Update, DoesNotAskForAFlag) {
 }
 
 // The two passes of a step: a look at the gradients, which may raise the flag, and the update.
-TEST_P(Update, LeavesEveryByteAloneAfterAPassThatFoundANonFiniteGradient) {
+TEST_P(Update, ChangesNothingAfterAPassThatFoundANonFiniteGradient) {
   for (const double value : {static_cast<double>(INFINITY), -static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
     for (const auto grad : {at::kHalf, at::kBFloat16, at::kFloat}) {
       Problem problem = make_problem(GetParam(), {grad, at::kFloat, at::kFloat, at::kHalf}, {1, 17, 530});

@@ -71,7 +71,7 @@ TEST(Groups, KeepDevicesApart) {
   EXPECT_EQ(groups[1].device, c10::Device(at::kMeta));
 }
 
-TEST(Groups, SayWhetherAFloat64TensorTakesPart) {
+TEST(Groups, RecordWhetherATensorIsFloat64) {
   const Tensors in = {at::ones({2}, at::kHalf)};
   const Tensors out = {at::ones({2}, at::kDouble)};
   EXPECT_TRUE(plan::make_groups({{"in", in, Access::read}, {"out", out, Access::write}})[0].has_double());

@@ -1,4 +1,4 @@
-// Groups are made anew exactly when something that they depend on changes (MTA-04; design 3.5).
+// Groups are rebuilt exactly when something that they depend on changes (MTA-04).
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -30,7 +30,7 @@ TEST_F(Reuse, OtherTensorsWithTheSameMemoryGetTheSameGroups) {
   EXPECT_EQ(groups_of({in_[0].alias(), in_[1].alias()}, out_), first_);
 }
 
-TEST_F(Reuse, TheCallsOfAStepOverManyParameterGroupsStay) {
+TEST_F(Reuse, TheCallsOfAStepOverManyParameterGroupsAreKept) {
   std::vector<Tensors> params(48);
   for (Tensors& group : params) group = {at::ones({3})};
   std::vector<plan::Groups> made;
@@ -39,7 +39,7 @@ TEST_F(Reuse, TheCallsOfAStepOverManyParameterGroupsStay) {
 }
 
 // Gradients may lie elsewhere at every step: plans over many tensors must not add up.
-TEST_F(Reuse, FewCallsOverManyTensorsStay) {
+TEST_F(Reuse, FewCallsOverManyTensorsAreKept) {
   const Tensors in(2000, at::ones({1}));
   std::vector<Tensors> outs;
   std::vector<std::weak_ptr<const plan::Plan>> plans;
@@ -64,25 +64,25 @@ TEST_F(Reuse, OtherMemoryGetsOtherGroups) {
   EXPECT_EQ((*groups)[0].rows[0].data[0], moved.data_ptr());
 }
 
-TEST_F(Reuse, NewDataOfTheSameTensorIsSeen) {
+TEST_F(Reuse, NewDataOfTheSameTensorIsDetected) {
   const at::Tensor other = at::zeros({4, 6});
   in_[0].set_data(other);
   EXPECT_EQ((*groups_of(in_, out_))[0].rows[0].data[0], other.data_ptr());
 }
 
-TEST_F(Reuse, AnotherNumberOfTensorsIsSeen) {
+TEST_F(Reuse, AnotherNumberOfTensorsIsDetected) {
   EXPECT_EQ((*groups_of({in_[0]}, {out_[0]})).size(), 1u);
   EXPECT_EQ((*groups_of({}, {})).size(), 0u);
 }
 
-TEST_F(Reuse, AnotherDtypeOfTheSameMemoryIsSeen) {
+TEST_F(Reuse, AnotherDtypeOfTheSameMemoryIsDetected) {
   EXPECT_EQ((*groups_of({in_[0], in_[1].view(at::kBFloat16)}, out_))[1].dtypes[0], at::kBFloat16);
 }
 
-TEST_F(Reuse, AnotherAccessIsSeen) { EXPECT_NE(groups_of(in_, out_, Access::write), first_); }
+TEST_F(Reuse, AnotherAccessIsDetected) { EXPECT_NE(groups_of(in_, out_, Access::write), first_); }
 
 // A copy takes float64, and an update of the same lists does not.
-TEST_F(Reuse, ADtypeThatTheCallDoesNotTakeIsSeen) {
+TEST_F(Reuse, AnUnsupportedDtypeIsDetected) {
   const Tensors in = {at::ones({4})}, out = {at::ones({4}, at::kDouble)};
   groups_of(in, out);
   expect_error(
@@ -94,7 +94,7 @@ TEST_F(Reuse, ADtypeThatTheCallDoesNotTakeIsSeen) {
 }
 
 // The layouts of one index must agree, also if the addresses are those of a call where they did.
-TEST_F(Reuse, AnotherLayoutOfTheSameMemoryIsSeen) {
+TEST_F(Reuse, AnotherLayoutOfTheSameMemoryIsDetected) {
   expect_error([&] { groups_of({in_[0].t(), in_[1]}, {out_[0].view({6, 4}), out_[1]}); }, {"memory layout"});
   const Tensors turned_in = {in_[0].t()}, turned_out = {out_[0].t()};
   const plan::Groups turned = groups_of(turned_in, turned_out);
@@ -107,7 +107,7 @@ TEST_F(Reuse, AFailedCheckIsNotRemembered) {
 }
 
 // A copy-on-write clone made after the first call must not be written to.
-TEST_F(Reuse, ACloneThatSharesMemoryUntilItIsWrittenKeepsItsValues) {
+TEST_F(Reuse, ACopyOnWriteCloneKeepsItsValues) {
   const at::Tensor clone = at::_lazy_clone(out_[0]);
   apex::kernels::multi_tensor_copy({in_[0]}, {out_[0]});
   in_[0].fill_(3);
@@ -117,8 +117,9 @@ TEST_F(Reuse, ACloneThatSharesMemoryUntilItIsWrittenKeepsItsValues) {
   EXPECT_TRUE(out_[0].eq(3).all().item<bool>());
 }
 
-// In place, a tensor that has to move is read where it went, by this call and by those that reuse its groups.
-TEST_F(Reuse, ATensorThatMovesOutOfSharedMemoryIsReadWhereItWent) {
+// A copy-on-write tensor that an in-place call moves is read at its new address, by this call and by calls that reuse its
+// groups.
+TEST_F(Reuse, ACopyOnWriteTensorIsReadAfterItsCopy) {
   const at::Tensor x = at::ones({24}), flag = at::zeros({1}, at::kInt);
   const at::Tensor clone = at::_lazy_clone(x);
   apex::kernels::multi_tensor_scale(flag, {x}, {x}, 2);

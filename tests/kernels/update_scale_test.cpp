@@ -37,7 +37,7 @@ kernels::ScaleUpdateControl control(int64_t interval, int64_t hysteresis) {
   return control;
 }
 
-TEST(LossScaleUpdate, GrowsAfterAnIntervalOfCleanSteps) {
+TEST(LossScaleUpdate, GrowsAfterAnIntervalWithoutOverflow) {
   LossScale scale(8, control(3, 1));
   for (const float expected : {8.0f, 8.0f, 16.0f, 16.0f, 16.0f, 32.0f}) {
     scale.update(false);
@@ -53,7 +53,7 @@ TEST(LossScaleUpdate, ShrinksAtOnceWithoutHysteresis) {
   EXPECT_EQ(scale.growth(), 0);
 }
 
-TEST(LossScaleUpdate, ForgivesOverflowsUpToItsHysteresis) {
+TEST(LossScaleUpdate, ToleratesOverflowsUpToItsHysteresis) {
   LossScale scale(8, control(100, 3));
   for (const float expected : {8.0f, 8.0f, 4.0f, 2.0f}) {
     scale.update(true);
@@ -64,7 +64,7 @@ TEST(LossScaleUpdate, ForgivesOverflowsUpToItsHysteresis) {
   EXPECT_EQ(scale.hysteresis(), 3) << "a clean step restores it";
 }
 
-TEST(LossScaleUpdate, AForgivenOverflowStartsTheIntervalAnew) {
+TEST(LossScaleUpdate, AToleratedOverflowRestartsTheInterval) {
   LossScale scale(8, control(2, 2));
   scale.update(false);
   scale.update(true);
@@ -73,7 +73,7 @@ TEST(LossScaleUpdate, AForgivenOverflowStartsTheIntervalAnew) {
   EXPECT_EQ(scale.scale(), 8);
 }
 
-TEST(LossScaleUpdate, DoesNotGrowOutOfFloat32) {
+TEST(LossScaleUpdate, DoesNotGrowBeyondFloat32) {
   LossScale scale(0x1p127, control(1, 1));
   scale.update(false);
   EXPECT_EQ(scale.scale(), 0x1p127f);
@@ -97,7 +97,7 @@ TEST(LossScaleUpdate, FactorsNeedNotBePowersOfTwo) {
   EXPECT_EQ(scale.scale(), 3.0f * 1.1f * 0.3f);
 }
 
-TEST(LossScaleUpdate, NamesTheTensorThatItCannotUse) {
+TEST(LossScaleUpdate, AnInvalidTensorIsAnErrorThatNamesIt) {
   const kernels::LossScaleTensors tensors = {at::ones({1}), clear_flag(), at::ones({1})};
   expect_error([&] { kernels::update_scale_hysteresis(tensors, clear_flag(), {}); },
                {"update_scale_hysteresis", "hysteresis_tracker"});

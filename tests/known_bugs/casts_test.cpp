@@ -61,7 +61,7 @@ TEST_F(KnownBugs, Bug12EinsumIsCast) {
 }
 
 // Apex patched some of the names under which Python reaches these.
-TEST_F(KnownBugs, Bug13BilinearAndPreluTakeMixedTypesHoweverTheyAreCalled) {
+TEST_F(KnownBugs, Bug13BilinearAndPreluAcceptMixedDtypesInAnyForm) {
   auto net = amp::initialize(Mlp(), "O1", quiet());
   const Tensor half = torch::ones({2, 3}, torch::kHalf), single = torch::ones({2, 4});
   torch::nn::Bilinear bilinear(3, 4, 5);
@@ -90,7 +90,7 @@ TEST_F(KnownBugs, Bug14RecurrentNetworksRunAndTrain) {
   }
 }
 
-TEST_F(KnownBugs, Bug15AnotherModelOfTheProcessGoesOnAsItWas) {
+TEST_F(KnownBugs, Bug15AnotherModelInTheProcessIsUnaffected) {
   Mlp amped, other;
   const Tensor want = other->forward(features()).detach();
   auto net = amp::initialize(amped, "O1", quiet());
@@ -106,7 +106,7 @@ TEST_F(KnownBugs, Bug15AnotherModelOfTheProcessGoesOnAsItWas) {
 }
 
 // Apex's message recommends an option that its initialize does not take.
-TEST_F(KnownBugs, Bug16BceNamesAnOptionThatInitializeTakes) {
+TEST_F(KnownBugs, Bug16TheBceErrorNamesAnOptionOfInitialize) {
   const Tensor half = torch::full({2}, 0.5, torch::kHalf);
   {
     auto net = amp::initialize(Mlp(), "O1", quiet());
@@ -154,7 +154,7 @@ TEST_F(KnownBugs, Bug35Cache03NestedListsAreCast) {
 }
 
 // Apex left the first of two wrappers in place.
-TEST_F(KnownBugs, Bug35Reg07ARegistrationOverABuiltInRuleIsTakenBackWhole) {
+TEST_F(KnownBugs, Bug35Reg07RemovingARegistrationRestoresTheBuiltInRule) {
   auto net = amp::initialize(Mlp(), "O1", quiet());
   const Tensor x = torch::ones({2, 2});
   amp::register_float_function("aten::mm");

@@ -11,8 +11,8 @@ namespace {
 using namespace apex::optimizers;
 using torch::Tensor;
 
-// Kernels ran on the current device, whatever device the parameters were on.
-TEST_F(KnownBugs, Bug20ParametersOfAnotherGpuThanTheCurrentOneTrain) {
+// Kernels ran on the current device instead of the parameters' device.
+TEST_F(KnownBugs, Bug20ParametersOnAGpuThatIsNotTheCurrentOneTrain) {
   if (torch::cuda::device_count() < 2)
     GTEST_SKIP() << "needs two GPUs, found " << static_cast<int>(torch::cuda::device_count());
   Mlp model;
@@ -72,8 +72,8 @@ TEST_F(KnownBugs, Bug35Fopt04FusedSgdRefusesADtypeItDoesNotUpdate) {
   EXPECT_TRUE(torch::equal(param, torch::ones({3}, torch::kDouble)));
 }
 
-// The last parameter decided for all whether momentum starts anew.
-TEST_F(KnownBugs, Bug35Fopt09MomentumOfFusedSgdStartsForEachParameterAlone) {
+// The last parameter decided for all whether momentum starts.
+TEST_F(KnownBugs, Bug35Fopt09FusedSgdsMomentumStartsPerParameter) {
   const auto options = FusedSGDOptions(0.5).momentum(0.5).dampening(0.5);
   const Tensor early = torch::zeros({2}).requires_grad_(), late = torch::zeros({2}).requires_grad_();
   FusedSGD optimizer({early, late}, options);

@@ -1,4 +1,4 @@
-// Programs that are to end, when they are compiled, in one sentence with its remedy: the comment before each case.
+// Programs that must fail to compile with one sentence that names the remedy: the comment before each case.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/parallel.h>
 #include <torch/nn/modules/container/any.h>

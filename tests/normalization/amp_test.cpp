@@ -37,7 +37,7 @@ TORCH_MODULE(Net);
 
 struct Level {
   const char* name;
-  at::ScalarType low, normalized;  // what linear layers answer, and what normalisations do
+  at::ScalarType low, normalized;  // the result dtypes of linear layers and of normalizations
 };
 
 class NormLevels : public apex::test::AmpTest, public ::testing::WithParamInterface<Level> {};
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(All, NormLevels,
 
 class NormCasts : public apex::test::AmpTest {};
 
-TEST_F(NormCasts, AtO1TheGradientComesBackInTheInputsType) {
+TEST_F(NormCasts, AtO1TheGradientHasTheInputsDtype) {
   Net model;
   auto net = amp::initialize(model, "O1", apex::test::quiet());
   const Tensor x = torch::randn({4, 8}).to(at::kHalf).requires_grad_();
@@ -86,7 +86,7 @@ TEST_F(NormCasts, AtO1TheGradientComesBackInTheInputsType) {
   EXPECT_THROW(model->layer(x), c10::Error) << "half input, float weight, and no casts";
 }
 
-TEST_F(NormCasts, AtO2FloatInputFollowsTheOriginalsWeight) {
+TEST_F(NormCasts, AtO2FloatInputIsCastToTheWeightsDtype) {
   Net model;
   auto net = amp::initialize(model, "O2", apex::test::quiet());
   EXPECT_EQ(model->layer(torch::randn({4, 8})).scalar_type(), at::kHalf);

@@ -1,5 +1,5 @@
-// The CUDA kernels' bodies, run on the host by a group that is a loop: bitwise what the CPU driver gives, every element visited
-// once, nothing outside touched. Design 3.4.
+// The CUDA kernels' bodies, run on the host with a loop as thread group: the bits of the CPU driver, every element visited
+// once, nothing else written.
 #include "kernels/normalization/cuda/normalization_cuda.h"
 #include "tests/normalization/support.h"
 
@@ -52,7 +52,7 @@ void run_rows(const Args<Real>& args) {
   }
 }
 
-// Forward and backward with tensors that lie in memory full of a pattern, `offset` elements behind an aligned address.
+// Forward and backward with tensors inside pattern-filled memory, `offset` elements after an aligned address.
 class BodyRun {
  public:
   BodyRun(const Case& c, int64_t offset) : offset_(offset) {
@@ -146,7 +146,7 @@ class BodyRun {
 
 class NormBodies : public ::testing::TestWithParam<Mix> {};
 
-TEST_P(NormBodies, GiveTheBitsOfTheCpuDriverAndTouchNothingElse) {
+TEST_P(NormBodies, GiveTheBitsOfTheCpuDriverAndWriteNothingElse) {
   for (const int64_t size : sizes()) {
     for (const int64_t rows : {1, 9}) {
       Case c = random_case(GetParam(), rows, size);
@@ -161,7 +161,7 @@ TEST_P(NormBodies, GiveTheBitsOfTheCpuDriverAndTouchNothingElse) {
   }
 }
 
-TEST_P(NormBodies, AddUpManyBlocksOfRowsInTheSameOrder) {
+TEST_P(NormBodies, SumManyBlocksOfRowsInTheSameOrder) {
   const Case c = random_case(GetParam(), 6000, 33);
   expect_same_bits(BodyRun(c, 0).result, run(c));
 }

@@ -1,4 +1,4 @@
-// CUDA tensors: bitwise what the CPU gives. Needs a GPU.
+// CUDA tensors give the bits of the CPU. Needs a GPU.
 #include "tests/normalization/support.h"
 
 namespace normalization_test {

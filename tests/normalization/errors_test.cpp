@@ -1,4 +1,4 @@
-// NORM-03, NORM-04, NORM-06: what is refused, and that the message names it.
+// NORM-03, NORM-04, NORM-06: invalid arguments are errors that name them.
 #include "tests/amp/support.h"
 #include "tests/amp/warnings.h"
 #include "tests/normalization/support.h"
@@ -10,7 +10,7 @@ namespace norm = apex::normalization;
 using apex::test::contains;
 using apex::test::message_of;
 
-TEST(NormErrors, Norm06ShapesThatDoNotFit) {
+TEST(NormErrors, Norm06MismatchedShapes) {
   const Tensor x = torch::ones({4, 6}), w = torch::ones({6});
   EXPECT_THROW(norm::fused_layer_norm(x, {5}), c10::Error);
   EXPECT_TRUE(contains(message_of([&] { norm::fused_layer_norm(x, {5}); }), "[4, 6]"));
@@ -22,7 +22,7 @@ TEST(NormErrors, Norm06ShapesThatDoNotFit) {
   EXPECT_TRUE(contains(message_of([&] { norm::manual_rms_norm(x, {5}, {}, 1e-5); }), "manual_rms_norm"));
 }
 
-TEST(NormErrors, Norm03DtypesThatDoNotFit) {
+TEST(NormErrors, Norm03MismatchedDtypes) {
   const Tensor x = torch::ones({4, 6}), w = torch::ones({6}), half = w.to(at::kHalf);
   const std::string message = message_of([&] { norm::fused_layer_norm_affine(x, half, half, {6}); });
   EXPECT_TRUE(contains(message, "the input is Float and weight is Half"));
@@ -53,7 +53,7 @@ TEST(NormErrors, DevicesWithoutKernels) {
   EXPECT_TRUE(contains(message_of([&] { norm::fused_layer_norm_affine(x, w, w, {6}); }), "weight is on cpu"));
 }
 
-TEST(NormErrors, ASecondDerivativeIsRefusedNotWrong) {
+TEST(NormErrors, ASecondDerivativeIsAnError) {
   const Tensor x = torch::randn({4, 6}).requires_grad_();
   const Tensor y = norm::fused_rms_norm(x, {6});
   const Tensor grad = torch::autograd::grad({y.square().sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];

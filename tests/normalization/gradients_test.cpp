@@ -10,7 +10,7 @@ class NormMix : public ::testing::TestWithParam<Mix> {
   void SetUp() override { torch::manual_seed(11); }
 };
 
-TEST_P(NormMix, IsTrueToFloat64AtEverySize) {
+TEST_P(NormMix, MatchesFloat64AtEverySize) {
   for (const int64_t size : sizes()) {
     for (const int64_t rows : {1, 3, 70}) {
       SCOPED_TRACE(::testing::Message() << rows << " x " << size);
@@ -20,7 +20,7 @@ TEST_P(NormMix, IsTrueToFloat64AtEverySize) {
   }
 }
 
-TEST_P(NormMix, Norm05FromTheOutputIsTrueToFloat64) {
+TEST_P(NormMix, Norm05FromTheOutputMatchesFloat64) {
   for (const int64_t size : {1, 9, 65, 1000, 1025}) {
     SCOPED_TRACE(size);
     Case c = random_case(GetParam(), 9, size);
@@ -35,12 +35,12 @@ TEST_P(NormMix, SumsOverManyRows) {
 }
 
 // Two passes: the mean is taken away before anything is squared.
-TEST_P(NormMix, AMeanFarFromZeroIsTakenAwayFirst) {
+TEST_P(NormMix, AMeanFarFromZeroIsSubtractedFirst) {
   const Case c = random_case(GetParam(), 3, 513, 100);
   expect_true_to(c, run(c));
 }
 
-TEST_P(NormMix, OnlyTheGradientsAskedFor) {
+TEST_P(NormMix, ComputesOnlyRequestedGradients) {
   const Case c = random_case(GetParam(), 5, 33);
   const Result all = run(c);
   if (!c.weight.defined()) return;
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(All, NormMix, ::testing::ValuesIn(all_mixes()), param_n
 // the output as it was stored.
 class TinyWeights : public ::testing::TestWithParam<Kind> {};
 
-TEST_P(TinyWeights, Norm05AreTakenAsEps) {
+TEST_P(TinyWeights, Norm05CountAsEps) {
   Case c = random_case({GetParam(), at::kFloat, at::kFloat}, 4, 8);
   c.memory_efficient = true;
   c.eps = 1e-3;

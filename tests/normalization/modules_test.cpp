@@ -1,4 +1,4 @@
-// NORM-01, NORM-04, NORM-05: the modules, and what autograd keeps for them.
+// NORM-01, NORM-04, NORM-05: the modules, and the tensors that autograd saves for them.
 #include <sstream>
 
 #include "tests/normalization/support.h"
@@ -67,7 +67,7 @@ TYPED_TEST(EachModule, SavesAndLoads) {
   EXPECT_TRUE(torch::equal(loaded->weight, saved->weight));
 }
 
-TYPED_TEST(EachModule, ClonesDeeplyAndStandsInASequential) {
+TYPED_TEST(EachModule, ClonesDeeplyAndWorksInASequential) {
   TypeParam original(6);
   const auto copy = std::dynamic_pointer_cast<typename TypeParam::ContainedType>(original->clone());
   ASSERT_TRUE(copy);
@@ -87,7 +87,7 @@ TYPED_TEST(EachModule, MovesToSixteenBits) {
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
 }
 
-TYPED_TEST(EachModule, TrainsUnderMemoryEfficientAsWithout) {
+TYPED_TEST(EachModule, TrainsTheSameWithMemoryEfficient) {
   const auto grad = [](bool memory_efficient) {
     torch::manual_seed(3);
     TypeParam module(decltype(TypeParam(6)->options)(6).memory_efficient(memory_efficient));
@@ -112,7 +112,7 @@ TEST(NormModules, Norm04MixedOutputFollowsTheWeight) {
 // NORM-05: whether a normalisation's input outlives the forward pass, when nobody else holds it.
 bool input_is_kept(Kind kind, bool memory_efficient) {
   const Tensor leaf = torch::randn({4, 6}).requires_grad_();
-  Tensor input = leaf * 2;  // which keeps neither of its own
+  Tensor input = leaf * 2;  // multiplication saves neither operand
   const c10::weak_intrusive_ptr<c10::StorageImpl> memory(input.storage().getWeakStorageImpl());
   const Tensor output = kind == Kind::layer ? norm::fused_layer_norm(input, {6}, 1e-5, memory_efficient)
                                             : norm::fused_rms_norm(input, {6}, 1e-5, memory_efficient);
@@ -120,7 +120,7 @@ bool input_is_kept(Kind kind, bool memory_efficient) {
   return !memory.expired();
 }
 
-TEST(NormModules, Norm05MemoryEfficientLetsGoOfTheInput) {
+TEST(NormModules, Norm05MemoryEfficientReleasesTheInput) {
   for (const Kind kind : {Kind::layer, Kind::rms}) {
     EXPECT_TRUE(input_is_kept(kind, false));
     EXPECT_FALSE(input_is_kept(kind, true));
@@ -128,7 +128,7 @@ TEST(NormModules, Norm05MemoryEfficientLetsGoOfTheInput) {
 }
 
 // Autograd notices what would make its gradients wrong.
-TEST(NormModules, Norm05ChangingWhatIsKeptIsAnError) {
+TEST(NormModules, Norm05ChangingSavedTensorsIsAnError) {
   const auto backward_after = [](bool memory_efficient, bool change_output) {
     const Tensor leaf = torch::randn({4, 6}).requires_grad_();
     Tensor input = leaf * 2;

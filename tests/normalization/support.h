@@ -1,5 +1,5 @@
 #pragma once
-// Normalisations in every mix of dtypes, their float64 truth, and how far arithmetic may be from it.
+// Normalizations in every mix of dtypes, their float64 reference, and the error bounds.
 #include <apex_cpp/normalization.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -102,7 +102,7 @@ TEST_P(ApexList, HasTheRowsOperatorsWithOrWithoutExtensions) {
 INSTANTIATE_TEST_SUITE_P(Rows, ApexList, ::testing::ValuesIn(kBuiltInRows), [](const auto& test) { return test.param.id; });
 
 // The other way round: beside its rows, Apex's lists hold only what keeps composite operators whole.
-TEST(ApexLists, HoldNothingBeyondTheRows_O1_10) {
+TEST(ApexLists, HaveNoOtherOperators_O1_10) {
   std::set<std::string> known;
   for (const BuiltInRow& row : kBuiltInRows) {
     for (const auto& name : names_of(row)) known.insert(name);
@@ -112,7 +112,7 @@ TEST(ApexLists, HoldNothingBeyondTheRows_O1_10) {
   }
 }
 
-TEST(ApexLists, LeaveOthersAlone_O1_41) {
+TEST(ApexLists, DoNotListOtherOperators_O1_41) {
   for (const char* name : {"mean", "relu", "sigmoid", "tanh", "batch_norm", "instance_norm", "embedding", "max_pool2d", "where",
                            "maximum", "add.Scalar", "add_.Scalar", "mul.Scalar", "eq.Scalar", "log_sigmoid"}) {
     EXPECT_EQ(casts().count(std::string("aten::") + name), 0u) << name;
@@ -136,7 +136,7 @@ const BuiltInRow kExtensions[] = {
 
 class Extension : public ::testing::TestWithParam<BuiltInRow> {};
 
-TEST_P(Extension, StandsInTheBuiltInListsAlone) {
+TEST_P(Extension, IsOnlyInTheBuiltInLists) {
   const Policies& without = apex_own().casts();
   for (const auto& name : names_of(GetParam())) {
     ASSERT_EQ(casts().count(name), 1u) << name;
@@ -159,14 +159,14 @@ TEST(MatchList, HasEveryWeightedOperatorOfTheHalfList) {
 }
 
 // Elsewhere too they may have 16-bit input and FP32 weights, which LibTorch takes: only 16-bit weights make the input follow.
-TEST(MatchList, HasNormalizationsFollowTheirWeightsAlone) {
+TEST(MatchList, NormalizationsMatchOnlyTheirWeights) {
   const auto& match = CastLists::built_in().match();
   for (const char* name : {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}) {
     EXPECT_EQ(match.at(std::string("aten::") + name), CastPolicy::follow_weights) << name;
   }
 }
 
-TEST(MatchList, WidensWhatTheExtensionsWiden) {
+TEST(MatchList, WidensTheSameOperatorsAsTheExtensions) {
   const auto& match = CastLists::built_in().match();
   for (const auto& [name, policy] : casts()) {
     if (policy != CastPolicy::widen) continue;
@@ -175,7 +175,7 @@ TEST(MatchList, WidensWhatTheExtensionsWiden) {
   }
 }
 
-TEST(MatchList, HasEveryLossInFloat32) {
+TEST(MatchList, RunsEveryLossInFloat32) {
   const auto& match = CastLists::built_in().match();
   std::vector<std::string> losses{"aten::kl_div", "aten::binary_cross_entropy", "aten::binary_cross_entropy_with_logits"};
   for (const auto& [name, policy] : casts()) {
@@ -209,7 +209,7 @@ TEST(BuiltInLists, NameOnlyOperatorsThatLibTorchHas) {
   }
 }
 
-TEST(BuiltInLists, AreTheFile) {
+TEST(BuiltInLists, MatchTheFile) {
   std::ifstream file(OPT_LEVELS_DIR "/casts.yaml");
   ASSERT_TRUE(file);
   std::ostringstream text;

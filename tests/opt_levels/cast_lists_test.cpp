@@ -20,12 +20,12 @@ CastPolicy policy_of(const Policies& policies, const std::string& name) {
   return found == policies.end() ? CastPolicy::none : found->second;
 }
 
-TEST(CastLists, AreEmptyAsConstructed) {
+TEST(CastLists, AreEmptyByDefault) {
   EXPECT_TRUE(CastLists().casts().empty());
   EXPECT_TRUE(CastLists().match().empty());
 }
 
-TEST(CastLists, AreTheBuiltInOnesWhereNothingIsChanged) {
+TEST(CastLists, AreTheBuiltInOnesIfUnchanged) {
   EXPECT_EQ(CastLists::from_yaml_string("base: built_in"), CastLists::built_in());
   EXPECT_EQ(CastLists::from_yaml_string("casts:\nmatch:"), CastLists::built_in());
   EXPECT_EQ(CastLists::from_yaml_string("extensions: true"), CastLists::built_in());
@@ -56,7 +56,7 @@ TEST(CastLists, ReadEveryPolicy) {
                                      {"b::f", CastPolicy::widen}}));
 }
 
-TEST(CastLists, ReplaceThePolicyOfOneOperatorAndLeaveTheRest) {
+TEST(CastLists, ReplaceThePolicyOfOneOperatorOnly) {
   const auto lists = CastLists::from_yaml_string("casts:\n  half: [aten::softmax, mylib::op]\n  none:\n    - aten::exp\n");
   Policies expected = CastLists::built_in().casts();
   expected["aten::softmax"] = CastPolicy::half;
@@ -66,7 +66,7 @@ TEST(CastLists, ReplaceThePolicyOfOneOperatorAndLeaveTheRest) {
   EXPECT_EQ(lists.match(), CastLists::built_in().match());
 }
 
-TEST(CastLists, NameWithoutOverloadReplacesListedOverloads) {
+TEST(CastLists, ANameWithoutOverloadReplacesListedOverloads) {
   ASSERT_EQ(policy_of(CastLists::built_in().casts(), "aten::div.Tensor_mode"), CastPolicy::promote);
   const auto lists = CastLists::from_yaml_string("casts: {half: [aten::div]}");
   EXPECT_EQ(lists.casts().count("aten::div.Tensor"), 0u);
@@ -75,12 +75,12 @@ TEST(CastLists, NameWithoutOverloadReplacesListedOverloads) {
   EXPECT_EQ(policy_of(lists.casts(), "aten::div_.Tensor"), CastPolicy::match_self);
 }
 
-TEST(CastLists, NameAndItsOverloadStandSideBySide) {
+TEST(CastLists, ANameAndItsOverloadCanBothBeListed) {
   const auto lists = CastLists::from_yaml_string("base: none\ncasts: {half: [a::b], none: [a::b.out_type]}");
   EXPECT_EQ(lists.casts(), (Policies{{"a::b", CastPolicy::half}, {"a::b.out_type", CastPolicy::none}}));
 }
 
-TEST(CastLists, WithoutExtensionsAreApexOwn) {
+TEST(CastLists, WithoutExtensionsAreApexs) {
   const auto lists = CastLists::from_yaml_string("extensions: false");
   EXPECT_EQ(policy_of(lists.casts(), "aten::log1p"), CastPolicy::none);
   EXPECT_EQ(policy_of(lists.casts(), "aten::einsum"), CastPolicy::opaque);
@@ -160,7 +160,7 @@ TEST(CastListsText, IsGroupedByPolicy) {
   EXPECT_EQ(lists.to_yaml(), "base: none\ncasts:\n  none:\n    - a::a\n  half:\n    - a::b.c\n    - a::d\n");
 }
 
-TEST(LevelWithCasts, TakesAMapAtAnyLevel) {
+TEST(LevelWithCasts, AcceptsAMapAtAnyLevel) {
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     const std::string text = std::string("opt_level: ") + level + "\ncasts: {base: none, casts: {half: [a::b]}}\n";
     const auto expected = CastLists::from_yaml_string("base: none\ncasts: {half: [a::b]}");
@@ -172,19 +172,19 @@ TEST(LevelWithCasts, TakesAMapAtAnyLevel) {
   }
 }
 
-TEST(LevelWithCasts, StandsForTheBuiltInOnesWhereNoneAreGiven) {
+TEST(LevelWithCasts, UsesTheBuiltInListsByDefault) {
   EXPECT_EQ(resolve("O1").casts, CastLists::built_in());
   EXPECT_EQ(resolve(OptLevel::from_yaml_string("casts: none")).casts, CastLists::built_in());
 }
 
-TEST(LevelWithCasts, YieldsToOptions) {
+TEST(LevelWithCasts, IsOverriddenByOptions) {
   const auto level = OptLevel::from_yaml_string("casts: {base: none}");
   const auto lists = CastLists::from_yaml_string("base: none\ncasts: {half: [a::b]}");
   EXPECT_EQ(resolve(level, InitializeOptions().casts(lists)).casts, lists);
   EXPECT_EQ(resolve(level).casts, CastLists());
 }
 
-TEST(LevelWithCasts, RefusesAListAndWhatItsMapMayNotHold) {
+TEST(LevelWithCasts, RejectsAListAndInvalidMapEntries) {
   expect_error(Outcome::value_error, {"c.yaml:1:8:", "casts", "a list", "a path"},
                [] { OptLevel::from_yaml_string("casts: [aten::mm]", "c.yaml"); });
   expect_error(Outcome::value_error, {"c.yaml:2:3:", "'opt_level'"},
@@ -222,13 +222,13 @@ TEST_F(CastsFile, IsReadLikeAString) {
   EXPECT_EQ(CastLists::from_yaml_file(path_), CastLists::from_yaml_string("casts: {half: [aten::softmax]}"));
 }
 
-TEST_F(CastsFile, StartsFromTheFolderOfTheLevelFileThatNamesIt) {
+TEST_F(CastsFile, IsRelativeToTheLevelFile) {
   write(path_, "casts: {half: [aten::softmax]}");
   write(level_path_, "opt_level: O1\ncasts: " + name_ + "\n");
   EXPECT_EQ(OptLevel::from_yaml_file(level_path_).overrides().casts(), CastLists::from_yaml_file(path_));
 }
 
-TEST_F(CastsFile, MayBeNamedByItsWholePath) {
+TEST_F(CastsFile, MayBeAnAbsolutePath) {
   write(path_, "base: none");
   EXPECT_EQ(OptLevel::from_yaml_string("casts: '" + path_ + "'").overrides().casts(), CastLists());
 }
@@ -240,7 +240,7 @@ TEST_F(CastsFile, IsNamedInErrors) {
   expect_error(Outcome::value_error, {(path_ + ":1:16").c_str(), "'mm'"}, [&] { OptLevel::from_yaml_file(level_path_); });
 }
 
-TEST_F(CastsFile, ThatIsMissingIsAnErrorWithItsName) {
+TEST_F(CastsFile, IfMissingIsAnErrorWithItsName) {
   expect_error(Outcome::runtime_error, {path_.c_str(), "cannot read", "No such file"},
                [&] { CastLists::from_yaml_file(path_); });
 }

@@ -7,8 +7,8 @@
 #include "opt_levels/resolve.h"
 #include "tests/opt_levels/errors.h"
 
-// What Apex itself answers to arguments of `initialize`, as recorded from its code: the rows of the reference table that
-// concern levels and options.
+// Apex's errors for arguments of `initialize`, recorded from its code: the rows of the reference table about levels and
+// options.
 namespace apex::opt_levels::testing {
 namespace {
 
@@ -62,7 +62,7 @@ const ErrorTableRow kErrorTableRows[] = {
 
 class ApexErrorTable : public ::testing::TestWithParam<ErrorTableRow> {};
 
-TEST_P(ApexErrorTable, IsAnsweredAsApexDoes) {
+TEST_P(ApexErrorTable, GivesApexsErrors) {
   const ErrorTableRow& row = GetParam();
   const Answer answer = answer_of([&] { resolve(row.level, row.options()); });
   EXPECT_EQ(answer.outcome, row.outcome) << answer.message;

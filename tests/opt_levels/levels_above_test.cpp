@@ -1,4 +1,4 @@
-// The order in which training climbs to more FP32, and which overrides go along.
+// The order in which training climbs to levels with more FP32, and the overrides that are kept.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -28,17 +28,17 @@ TEST(LevelsAbove, EndAtO0) {
   EXPECT_EQ(names_above("O0"), "");
 }
 
-TEST(LevelsAbove, AreThoseOfBfloat16WhereTheModelIs) {
+TEST(LevelsAbove, AreBfloat16LevelsForABfloat16Model) {
   EXPECT_EQ(names_above_in_bfloat16("O3"), "O5 O4 O0 ");
   EXPECT_EQ(names_above_in_bfloat16("O2"), "O4 O0 ");
   EXPECT_EQ(names_above_in_bfloat16("O5"), "O4 O0 ");
 }
 
-TEST(LevelsAbove, AreNoneWhereAmpIsOff) {
+TEST(LevelsAbove, AreNoneIfAmpIsDisabled) {
   EXPECT_EQ(names_above(OptLevel::from_yaml_string("{opt_level: O2, enabled: false}")), "");
 }
 
-TEST(LevelsAbove, KeepWhatHoldsAtEveryLevel) {
+TEST(LevelsAbove, KeepOptionsThatApplyAtEveryLevel) {
   const auto level = OptLevel::from_yaml_string(
       "{opt_level: O2, num_losses: 2, verbosity: 0, allow_banned: true, allow_tf32: false, cpu_16bit: native, "
       "skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, min_loss_scale: 2, "

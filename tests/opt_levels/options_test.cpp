@@ -14,7 +14,7 @@ namespace {
 using c10::ScalarType;
 using Options = InitializeOptions;
 
-TEST(InitializeOptions, RemembersNothingThatWasNotGiven) {
+TEST(InitializeOptions, HoldsOnlyGivenOptions) {
   const Options options;
   EXPECT_FALSE(options.enabled());
   EXPECT_FALSE(options.cast_model_type());
@@ -34,7 +34,7 @@ TEST(InitializeOptions, RemembersNothingThatWasNotGiven) {
   EXPECT_FALSE(options.casts());
 }
 
-TEST(InitializeOptions, ChainsAndGivesBackEveryValue) {
+TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
   const Options options = Options()
                               .enabled(false)
                               .cast_model_type(ScalarType::BFloat16)
@@ -70,7 +70,7 @@ TEST(InitializeOptions, ChainsAndGivesBackEveryValue) {
   EXPECT_EQ(options.casts(), CastLists());
 }
 
-TEST(InitializeOptions, NulloptTakesAnOptionBack) {
+TEST(InitializeOptions, NulloptUnsetsAnOption) {
   Options options = Options().enabled(true).cast_model_type(false).patch_torch_functions(true).keep_batchnorm_fp32("True");
   options.master_weights(true).loss_scale("dynamic").cast_model_outputs(ScalarType::Float).num_losses(2).verbosity(0);
   options.min_loss_scale(1)
@@ -88,14 +88,14 @@ TEST(InitializeOptions, NulloptTakesAnOptionBack) {
   EXPECT_EQ(options, Options());
 }
 
-TEST(InitializeOptions, LeavingTheModelAloneIsNotTheSameAsSayingNothing_PROP_11) {
+TEST(InitializeOptions, CastModelTypeFalseDiffersFromUnset_PROP_11) {
   const Options options = Options().cast_model_type(false);
   ASSERT_TRUE(options.cast_model_type().has_value());
   EXPECT_EQ(*options.cast_model_type(), std::nullopt);
   EXPECT_NE(options, Options());
 }
 
-TEST(InitializeOptions, TrueIsNoModelType_PROP_10) {
+TEST(InitializeOptions, TrueIsNotAModelType_PROP_10) {
   expect_error(Outcome::value_error, {"cast_model_type=true", "kHalf", "false"}, [] { Options().cast_model_type(true); });
 }
 
@@ -114,7 +114,7 @@ struct Takes : std::false_type {};
 template <class T>
 struct Takes<T, std::void_t<decltype(std::declval<Options&>().enabled(std::declval<T>()))>> : std::true_type {};
 
-TEST(InitializeOptions, FlagsTakeBoolAlone) {
+TEST(InitializeOptions, FlagsAcceptOnlyBool) {
   EXPECT_TRUE(Takes<bool>::value);
   EXPECT_FALSE(Takes<const char*>::value);
   EXPECT_FALSE(Takes<int>::value);
@@ -137,7 +137,7 @@ struct Text {
 
 class NumericText : public ::testing::TestWithParam<Text> {};
 
-TEST_P(NumericText, IsReadAsItsNumber_PROP_16) { EXPECT_EQ(LossScale(GetParam().text).value, GetParam().value); }
+TEST_P(NumericText, IsParsedAsANumber_PROP_16) { EXPECT_EQ(LossScale(GetParam().text).value, GetParam().value); }
 
 INSTANTIATE_TEST_SUITE_P(Forms, NumericText,
                          ::testing::Values(Text{"64", 64}, Text{"128.0", 128}, Text{"1e3", 1000}, Text{" 2.5 ", 2.5},
@@ -145,14 +145,14 @@ INSTANTIATE_TEST_SUITE_P(Forms, NumericText,
 
 class OtherText : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(OtherText, IsAValueErrorWithTheText_PROP_16) {
+TEST_P(OtherText, IsAValueErrorThatQuotesIt_PROP_16) {
   expect_error(Outcome::value_error, {"loss_scale", GetParam(), "\"dynamic\""}, [] { LossScale scale(GetParam()); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Texts, OtherText,
                          ::testing::Values("big", "", "Dynamic", "12x", "1,5", "0x10", "+-3", "--3", "1 2", "dynamic "));
 
-TEST(LossScale, DynamicOnesAreEqualAndDifferFromStaticOnes) {
+TEST(LossScale, DynamicScalesAreEqualAndDifferFromStaticOnes) {
   EXPECT_EQ(LossScale("dynamic"), LossScale("dynamic"));
   EXPECT_NE(LossScale("dynamic"), LossScale(1.0));
   EXPECT_NE(LossScale(2.0), LossScale(1.0));

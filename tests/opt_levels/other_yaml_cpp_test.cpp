@@ -12,14 +12,14 @@ YAML::Node YAML::Load(const std::string&) { return {}; }
 namespace apex::opt_levels::testing {
 namespace {
 
-TEST(OtherYamlCpp, IsNamedWithTheRemedy) {
+TEST(OtherYamlCpp, IsAnErrorWithTheRemedy) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     expect_error(Outcome::runtime_error, {"holds another yaml-cpp", "-Wl,--exclude-libs,libyaml-cpp.a"},
                  [] { OptLevel::named("O2"); });
   }
 }
 
-TEST(OtherYamlCpp, IsNamedForTextsOfTheUser) {
+TEST(OtherYamlCpp, IsAnErrorForUserTextsToo) {
   expect_error(Outcome::runtime_error, {"holds another yaml-cpp"}, [] { OptLevel::from_yaml_string("opt_level: O1"); });
 }
 

@@ -29,7 +29,7 @@ allow_tf32: true
 cpu_16bit: float32
 )";
 
-TEST(Precedence, YamlWinsOverThePreset) {
+TEST(Precedence, YamlOverridesThePreset) {
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml));
   EXPECT_TRUE(settings.properties.enabled);
   EXPECT_EQ(settings.properties.opt_level, "O2");
@@ -49,7 +49,7 @@ TEST(Precedence, YamlWinsOverThePreset) {
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::float32);
 }
 
-TEST(Precedence, OptionsWinOverYaml) {
+TEST(Precedence, OptionsOverrideYaml) {
   const Options options = Options()
                               .cast_model_type(ScalarType::Half)
                               .keep_batchnorm_fp32(true)
@@ -77,7 +77,7 @@ TEST(Precedence, OptionsWinOverYaml) {
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::native);
 }
 
-TEST(Precedence, OptionsThatWereNotGivenLeaveYamlInForce) {
+TEST(Precedence, UnsetOptionsKeepYamlsValues) {
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), Options().num_losses(5));
   EXPECT_EQ(settings.num_losses, 5);
   EXPECT_EQ(settings.properties.loss_scale, LossScale(64));
@@ -88,14 +88,14 @@ TEST(Precedence, OptionsDecideWhetherAmpIsEnabled) {
   EXPECT_TRUE(resolve(OptLevel::from_yaml_string("enabled: false\nopt_level: O2"), Options().enabled(true)).properties.enabled);
 }
 
-TEST(Precedence, ModelLeftAloneByYamlCanBeCastByOptions) {
+TEST(Precedence, OptionsCanCastAModelThatYamlDoesNot) {
   const auto level = OptLevel::from_yaml_string("opt_level: O2\ncast_model_type: false");
   EXPECT_EQ(resolve(level).properties.cast_model_type, std::nullopt);
   EXPECT_EQ(resolve(level, Options().cast_model_type(ScalarType::Half)).properties.cast_model_type, ScalarType::Half);
 }
 
 // The place belongs to the value that was refused, not to the one it replaced.
-TEST(Precedence, ErrorNamesThePlaceOnlyIfTheValueIsFromYaml) {
+TEST(Precedence, TheErrorNamesThePlaceOnlyForYamlValues) {
   const auto level = OptLevel::from_yaml_string("opt_level: O2\nmin_loss_scale: 100", "low.yaml");
   const Answer from_yaml = answer_of([&] { resolve(level, Options().max_loss_scale(50)); });
   expect_mentions(from_yaml.message, "low.yaml:2:17: min_loss_scale=100.0 is above max_loss_scale=50.0");

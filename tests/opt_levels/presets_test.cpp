@@ -98,7 +98,7 @@ TEST(Describe, GivesTheSevenPropertiesInApexOrder_PRINT_01) {
                                                            {"loss_scale", "dynamic"}}));
 }
 
-TEST(Describe, BarePropertiesAreThoseOfATableWithoutLevel_INIT_02) {
+TEST(Describe, WithoutALevelShowsBareProperties_INIT_02) {
   EXPECT_EQ(describe(Properties()), (Described{{"enabled", "false"},
                                                {"opt_level", "none"},
                                                {"cast_model_type", "none"},
@@ -114,7 +114,7 @@ TEST(Describe, NamesFitTheColumnOfApexTable_PRINT_01) {
 
 class UnknownLevel : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(UnknownLevel, IsAnsweredWithTheLevelsAndTheHintAtTheLetter_INIT_05_BUG_33) {
+TEST_P(UnknownLevel, IsAnErrorThatListsTheLevelsAndHintsAtTheLetter_INIT_05_BUG_33) {
   const std::string name = GetParam();
   const std::string quoted = "'" + name + "'";
   for (const auto& answer : {answer_of([&] { resolve(name); }), answer_of([&] { OptLevel::named(name); }),
@@ -128,7 +128,7 @@ TEST_P(UnknownLevel, IsAnsweredWithTheLevelsAndTheHintAtTheLetter_INIT_05_BUG_33
 
 INSTANTIATE_TEST_SUITE_P(Names, UnknownLevel, ::testing::Values("00", "01", "o2", "O6", "O", "", "O2 ", "mixed_float16"));
 
-TEST(OptLevelName, IsUncheckedUntilUsed_INIT_03) {
+TEST(OptLevelName, IsCheckedOnlyWhenUsed_INIT_03) {
   const OptLevel level = "01";
   EXPECT_EQ(level.name(), "01");
   EXPECT_FALSE(resolve(level, InitializeOptions().enabled(false)).properties.enabled);

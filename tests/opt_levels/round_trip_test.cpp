@@ -97,7 +97,7 @@ TEST(RoundTripOfANamedLevel, NeedsNoOverrides) {
   EXPECT_EQ(OptLevel::from_yaml_string(OptLevel("O5").to_yaml()), OptLevel("O5"));
 }
 
-TEST(LevelWithOptions, TakesThemInPlaceOfItsOwnAndKeepsTheRest) {
+TEST(LevelWithOptions, ReplacesItsOptionsAndKeepsTheRest) {
   const auto level = OptLevel::from_yaml_string("opt_level: O2\nloss_scale: 2.0\nverbosity: 0\n");
   const auto changed = level.with(InitializeOptions().loss_scale(8).float32_modules(std::vector<std::string>{"head"}));
   EXPECT_EQ(changed.to_yaml(), "opt_level: O2\nloss_scale: 8.0\nverbosity: 0\nfloat32_modules:\n  - head\n");

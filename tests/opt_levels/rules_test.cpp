@@ -95,11 +95,11 @@ class Overriding : public ::testing::TestWithParam<Override> {
   }
 };
 
-TEST_P(Overriding, FromOptionsIsAppliedAloneOrForbidden) {
+TEST_P(Overriding, FromOptionsIsAppliedOrAnError) {
   expect_rule("", [](const std::string& level) { return resolve(level, GetParam().options); });
 }
 
-TEST_P(Overriding, FromYamlIsAppliedAloneOrForbiddenWithItsPlace) {
+TEST_P(Overriding, FromYamlIsAppliedOrAnErrorWithItsPlace) {
   const std::string yaml = GetParam().yaml;
   const std::string place = "my.yaml:2:" + std::to_string(yaml.find(' ') + 2) + ": ";
   expect_rule(place, [&](const std::string& level) {
@@ -109,7 +109,7 @@ TEST_P(Overriding, FromYamlIsAppliedAloneOrForbiddenWithItsPlace) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, Overriding, ::testing::ValuesIn(kOverrides), [](const auto& test) { return test.param.name; });
 
-TEST(OverrideOrder, FirstIllegalPropertyIsTheOneNamed_INIT_08) {
+TEST(OverrideOrder, TheFirstIllegalPropertyIsNamed_INIT_08) {
   Options options = Options().loss_scale(-1.0).master_weights(true).keep_batchnorm_fp32(true).cast_model_type(ScalarType::Half);
   for (const char* key : {"cast_model_type", "keep_batchnorm_fp32", "master_weights", "loss_scale"}) {
     const Answer answer = answer_of([&] { resolve("O1", options); });
@@ -120,18 +120,18 @@ TEST(OverrideOrder, FirstIllegalPropertyIsTheOneNamed_INIT_08) {
   }
 }
 
-TEST(OverrideOrder, PatchingIsLookedAtBeforeTheLossScale_INIT_08) {
+TEST(OverrideOrder, PatchTorchFunctionsIsCheckedBeforeTheLossScale_INIT_08) {
   expect_error(Outcome::runtime_error, {"patch_torch_functions=true"},
                [] { resolve("O2", Options().loss_scale(0).patch_torch_functions(true)); });
 }
 
-TEST(OverrideOrder, LevelIsLookedAtBeforeTheBoundsAndTheseBeforeProperties_INIT_05_INIT_07) {
+TEST(OverrideOrder, LevelThenBoundsThenPropertiesAreChecked_INIT_05_INIT_07) {
   const Options options = Options().min_loss_scale(-1).master_weights(true);
   expect_error(Outcome::runtime_error, {"unknown opt_level"}, [&] { resolve("01", options); });
   expect_error(Outcome::value_error, {"min_loss_scale=-1.0"}, [&] { resolve("O1", options); });
 }
 
-TEST(Disabled, LeavesBarePropertiesAndLooksAtNothingElse_INIT_03) {
+TEST(Disabled, HasBarePropertiesAndChecksNothingElse_INIT_03) {
   const Options nonsense = Options().enabled(false).num_losses(0).loss_scale(-1).min_loss_scale(0).master_weights(true);
   const Settings settings = resolve("no such level", nonsense);
   EXPECT_EQ(settings.properties, Properties());
@@ -143,7 +143,7 @@ TEST(Disabled, StillStoresTheVerbosity_INIT_02) {
   EXPECT_EQ(resolve("O2", Options().enabled(false).verbosity(0)).verbosity, 0);
 }
 
-TEST(Disabled, ByYamlSkipsTheLevelAndItsRulesToo_INIT_03) {
+TEST(Disabled, ByYamlAlsoSkipsTheLevelAndItsRules_INIT_03) {
   const auto level = OptLevel::from_yaml_string("opt_level: 01\nenabled: false\nmaster_weights: true\nnum_losses: 0");
   EXPECT_EQ(resolve(level).properties, Properties());
 }

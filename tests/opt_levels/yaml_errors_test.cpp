@@ -98,14 +98,14 @@ TEST(YamlError, UnknownLevelIsARuntimeErrorWithItsPlace_INIT_05_BUG_33) {
                [] { OptLevel::from_yaml_string("amp:\n  opt_level: 01", "c.yaml"); });
 }
 
-TEST(YamlError, LevelThatIsLeftOutAfterItsKeyIsARuntimeError_INIT_05) {
+TEST(YamlError, AnEmptyOptLevelIsARuntimeError_INIT_05) {
   expect_error(Outcome::runtime_error, {"c.yaml:1:1:", "opt_level has no value", "without the line it is O1"},
                [] { OptLevel::from_yaml_string("opt_level:\nverbosity: 0", "c.yaml"); });
   expect_error(Outcome::runtime_error, {"c.yaml:1:", "opt_level has no value"},
                [] { OptLevel::from_yaml_string("opt_level: null", "c.yaml"); });
 }
 
-TEST(YamlError, DisablingAmpDoesNotExcuseWhatCannotBeRead) {
+TEST(YamlError, UnreadableTextIsAnErrorEvenIfAmpIsDisabled) {
   expect_error(Outcome::value_error, {"c.yaml:2:1:", "'los_scale'"},
                [] { OptLevel::from_yaml_string("enabled: false\nlos_scale: 2", "c.yaml"); });
 }
@@ -115,7 +115,7 @@ TEST(YamlError, TextWithoutANameIsCalledString) {
 }
 
 // Two letters of three would make a key of any word.
-TEST(YamlError, SuggestsANearKeyWhateverItsCapitals) {
+TEST(YamlError, SuggestsASimilarKeyIgnoringCase) {
   using detail::did_you_mean;
   const std::vector<std::string> known{"lr", "casts", "loss_scale", "SGD"};
   EXPECT_EQ(did_you_mean("LOSS_SCALE", known), " Did you mean 'loss_scale'?");
@@ -138,7 +138,7 @@ TEST(YamlError, MistakesOfAllKeysAndTypesAreReportedTogether) {
   EXPECT_EQ(lines, (std::vector<std::string>{"c.yaml:1:1", "c.yaml:3:12", "c.yaml:2:13", "c.yaml:4:13"})) << answer.message;
 }
 
-TEST(YamlError, OptionsThatTheLevelForbidsAreReportedTogether) {
+TEST(YamlError, OptionsForbiddenByTheLevelAreReportedTogether) {
   expect_error(Outcome::runtime_error,
                {"c.yaml:2:17: master_weights=true is not allowed with O1", "\nc.yaml:3:13: num_losses=0 is not allowed"}, [] {
                  OptLevel::from_yaml_string("opt_level: O1\nmaster_weights: true\nnum_losses: 0\nverbosity: 1", "c.yaml");

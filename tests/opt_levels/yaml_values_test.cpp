@@ -49,7 +49,7 @@ const YamlValueRow kYamlValueRows[] = {
 
 class YamlValue : public ::testing::TestWithParam<YamlValueRow> {};
 
-TEST_P(YamlValue, IsReadAsTheOptionAloneAndUnderAmp_PROP_10_PROP_11_PROP_14_PROP_16) {
+TEST_P(YamlValue, IsReadLikeTheOptionAtTopLevelAndUnderAmp_PROP_10_PROP_11_PROP_14_PROP_16) {
   const std::string value = GetParam().yaml;
   for (const std::string& text :
        {"opt_level: O0\n" + value, "epochs: 3\namp:\n  opt_level: O0\n  " + value + "\nmodel: {type: mlp}\n"}) {
@@ -63,9 +63,9 @@ TEST_P(YamlValue, IsReadAsTheOptionAloneAndUnderAmp_PROP_10_PROP_11_PROP_14_PROP
 INSTANTIATE_TEST_SUITE_P(Rows, YamlValue, ::testing::ValuesIn(kYamlValueRows),
                          [](const auto& test) { return test.param.name; });
 
-TEST(YamlLevel, IsO1WhereNoneIsNamed_INIT_05) { EXPECT_EQ(OptLevel::from_yaml_string("loss_scale: 2").name(), "O1"); }
+TEST(YamlLevel, IsO1ByDefault_INIT_05) { EXPECT_EQ(OptLevel::from_yaml_string("loss_scale: 2").name(), "O1"); }
 
-TEST(YamlLevel, TellsWhereAKeyWasGiven) {
+TEST(YamlLevel, RecordsThePlaceOfAKey) {
   const auto level = OptLevel::from_yaml_string("# mine\namp:\n  opt_level: O2\n  loss_scale: 2", "mine.yaml");
   EXPECT_EQ(level.place_of("loss_scale"), "mine.yaml:4:15");
   EXPECT_EQ(level.place_of("verbosity"), "");
@@ -90,12 +90,12 @@ TEST_F(YamlFile, IsNamedInErrors) {
   expect_error(Outcome::value_error, {(path_ + ":2:1").c_str(), "'loss_scal'"}, [&] { OptLevel::from_yaml_file(path_); });
 }
 
-TEST_F(YamlFile, ThatIsEmptyIsAnErrorWithItsName) {
+TEST_F(YamlFile, IfEmptyIsAnErrorWithItsName) {
   write("");
   expect_error(Outcome::value_error, {path_.c_str(), "nothing"}, [&] { OptLevel::from_yaml_file(path_); });
 }
 
-TEST_F(YamlFile, ThatIsMissingIsAnErrorWithItsName) {
+TEST_F(YamlFile, IfMissingIsAnErrorWithItsName) {
   expect_error(Outcome::runtime_error, {path_.c_str(), "cannot read", "No such file"},
                [&] { OptLevel::from_yaml_file(path_); });
 }

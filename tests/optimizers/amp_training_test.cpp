@@ -20,7 +20,7 @@ nn::Linear make_linear(int64_t seed) {
 
 amp::InitializeOptions quiet() { return amp::InitializeOptions().verbosity(0); }
 
-TEST(Handle, IsOfTheOptimizersOwnClass) {
+TEST(Handle, HasTheOptimizersClass) {
   nn::Linear net = make_linear(1);
   FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
   auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
@@ -57,7 +57,7 @@ TEST(Handle, KeepsItsCountWhenOptionsOfTheOriginalChange) {
 }
 
 // The memory of master gradients is used again, unless somebody still looks at it.
-TEST(MasterGradients, ThatAProgramKeepsAreNotWrittenOver) {
+TEST(MasterGradients, HeldByTheProgramAreNotOverwritten) {
   nn::Linear net = make_linear(1);
   FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
   auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
@@ -77,15 +77,15 @@ class MyAdam : public FusedAdam {
 };
 
 // A handle made from a pointer would cut off what a derived class adds.
-TEST(Handle, OfAPointerToADerivedClassIsRefused) {
+TEST(Handle, OfABasePointerToADerivedClassIsAnError) {
   nn::Linear net = make_linear(1);
   std::unique_ptr<torch::optim::Optimizer> optimizer = std::make_unique<MyAdam>(net->parameters());
   EXPECT_THROW((void)amp::initialize(net, optimizer, "O2", quiet()), c10::TypeError);
   MyAdam by_type(net->parameters());
 }
 
-// State from before initialize goes on in the masters' dtype (MW-02, MW-07).
-TEST(StateFromBefore, FollowsTheMasters) {
+// State from before initialize is kept in the masters' dtype (MW-02, MW-07).
+TEST(StateFromBefore, MovesToTheMasters) {
   nn::Linear net = make_linear(1);
   FusedSGD optimizer(net->parameters(), FusedSGDOptions(0.1).momentum(0.9));
   net->forward(values({3, 5}, 2)).square().mean().backward();
@@ -100,7 +100,7 @@ TEST(StateFromBefore, FollowsTheMasters) {
 }
 
 // APG-02, APG-03: a group added after the first step gets masters and takes part in the fused order.
-TEST(AddParamGroup, WorksInTheFusedOrder) {
+TEST(AddParamGroup, WorksWithFusedUnscale) {
   torch::manual_seed(1);  // of a hundred initial weights, one overflows at the first loss scale, and its step is skipped
   nn::Linear first = make_linear(1), second(4, 2);
   FusedSGD optimizer(first->parameters(), FusedSGDOptions(0.1).materialize_master_grads(false));
@@ -121,7 +121,7 @@ TEST(AddParamGroup, WorksInTheFusedOrder) {
 
 // BWD-30, BWD-31: passes of losses with different scales are brought to the smaller one, and a parameter without a new gradient
 // too.
-TEST(SeveralLosses, AtDifferentScalesAddUpInTheFusedOrder) {
+TEST(SeveralLosses, AtDifferentScalesAccumulateWithFusedUnscale) {
   nn::Linear shared = make_linear(1), only_first = make_linear(7);
   std::vector<at::Tensor> params = shared->parameters();
   for (const auto& param : only_first->parameters()) params.push_back(param);
@@ -140,7 +140,7 @@ TEST(SeveralLosses, AtDifferentScalesAddUpInTheFusedOrder) {
   EXPECT_LE((masters[2].grad() - once).abs().max().item<double>(), 4 * 0x1p-10);
 }
 
-TEST(SeveralPasses, WithDelayedUnscaleAddUpInTheFusedOrder) {
+TEST(SeveralPasses, WithDelayedUnscaleAccumulateWithFusedUnscale) {
   nn::Linear net = make_linear(1);
   FusedSGD optimizer(net->parameters(), FusedSGDOptions(0.1).materialize_master_grads(false));
   auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
@@ -152,7 +152,7 @@ TEST(SeveralPasses, WithDelayedUnscaleAddUpInTheFusedOrder) {
   EXPECT_LE((amp::master_params(opt)[0].grad() - twice).abs().max().item<double>(), 4 * 0x1p-10);
 }
 
-// FOPT-10 is about masters; without them gradients are unscaled in place at the end of the block, whatever the option says.
+// FOPT-10 concerns masters; without them gradients are unscaled in place at the end of the block for every value of the option.
 TEST(WithoutMasters, TheOptionChangesNothing) {
   for (const std::string level : {"O0", "O1", "O3"}) {
     std::vector<at::Tensor> results[2];

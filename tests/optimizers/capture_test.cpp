@@ -1,4 +1,4 @@
-// Steps in a CUDA graph: what each replay would take as the same step again is refused, before anything is changed.
+// Steps in a CUDA graph: a capture whose replays would repeat the same step is an error, before anything changes.
 #include <apex_cpp/amp.h>
 
 #include "kernels/capture.h"
@@ -42,7 +42,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 class CapturedStep : public ::testing::TestWithParam<OptimizerClass> {};
 INSTANTIATE_TEST_SUITE_P(Classes, CapturedStep, ::testing::ValuesIn(optimizer_classes()), name_of_class);
 
-TEST_P(CapturedStep, IsRefusedIfItIsTheFirst) {
+TEST_P(CapturedStep, TheFirstStepIsAnError) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   set_grads(params, 2);
@@ -56,7 +56,7 @@ TEST_P(CapturedStep, IsRefusedIfItIsTheFirst) {
   EXPECT_FALSE(same_bytes(params, before));
 }
 
-TEST_P(CapturedStep, IsRefusedForAParameterThatHadNoGradientBefore) {
+TEST_P(CapturedStep, AParametersFirstGradientIsAnError) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   set_grads(params, 2);
@@ -67,7 +67,7 @@ TEST_P(CapturedStep, IsRefusedForAParameterThatHadNoGradientBefore) {
 }
 
 // The others are in the tests below.
-TEST_P(CapturedStep, IsRefusedWhereStepsAreCountedOnTheHost) {
+TEST_P(CapturedStep, StepsCountedOnTheHostAreAnError) {
   const std::string& name = GetParam().name;
   const bool counts_on_host = name == "FusedAdam" || name == "FusedLAMB" || name == "FusedNovoGrad";
   const auto params = make_params(1);
@@ -81,7 +81,7 @@ TEST_P(CapturedStep, IsRefusedWhereStepsAreCountedOnTheHost) {
   EXPECT_EQ(same_bytes(params, before), counts_on_host);
 }
 
-TEST(CapturedCapturable, TakesStepsAfterTheFirst) {
+TEST(CapturedCapturable, StepsAfterTheFirstWork) {
   const auto params = make_params(1);
   FusedAdam optimizer(params, FusedAdamOptions().capturable(true));
   set_grads(params, 2);
@@ -102,7 +102,7 @@ void expect_new_rate_to_be_refused(Opt& optimizer, const std::vector<at::Tensor>
   EXPECT_EQ(refusal(optimizer), "");
 }
 
-TEST(CapturedCapturable, RefusesARateThatIsNotOnTheDevice) {
+TEST(CapturedCapturable, RejectsALearningRateOutsideTheDevice) {
   const auto adam_params = make_params(1), lamb_params = make_params(1);
   FusedAdam adam(adam_params, FusedAdamOptions().capturable(true));
   expect_new_rate_to_be_refused(adam, adam_params);
@@ -111,7 +111,7 @@ TEST(CapturedCapturable, RefusesARateThatIsNotOnTheDevice) {
 }
 
 // Moments were loaded, the count is on the host yet.
-TEST(CapturedCapturable, RefusesTheFirstStepAfterLoading) {
+TEST(CapturedCapturable, RejectsTheFirstStepAfterLoading) {
   const auto params = make_params(1);
   FusedAdam trained(params, FusedAdamOptions().capturable(true));
   set_grads(params, 2);
@@ -151,7 +151,7 @@ void with_amp(const amp::InitializeOptions& options, const Check& check) {
   check(optimizer, pass);
 }
 
-TEST(CapturedAmp, RefusesADynamicLossScale) {
+TEST(CapturedAmp, RejectsADynamicLossScale) {
   with_amp(amp::InitializeOptions().loss_scale("dynamic"), [](auto& optimizer, const auto& pass) {
     std::string message;
     {
@@ -167,7 +167,7 @@ TEST(CapturedAmp, RefusesADynamicLossScale) {
   });
 }
 
-TEST(CapturedAmp, TakesAFixedLossScale) {
+TEST(CapturedAmp, AcceptsAFixedLossScale) {
   with_amp(amp::InitializeOptions().loss_scale(128.0), [](auto& optimizer, const auto& pass) {
     const Capture capture;
     pass();

@@ -1,4 +1,4 @@
-// Defaults and rejections of the constructors (apex-behaviour's table of optimizer classes).
+// Defaults and errors of the constructors.
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
 
@@ -122,7 +122,7 @@ class EveryClass : public ::testing::TestWithParam<OptimizerClass> {};
 INSTANTIATE_TEST_SUITE_P(Classes, EveryClass, ::testing::ValuesIn(optimizer_classes()), name_of_class);
 
 // FOPT-04: no dtype is passed over in silence.
-TEST_P(EveryClass, RejectsDoubleByPositionBeforeAnythingChanges) {
+TEST_P(EveryClass, RejectsDoubleByPositionAndChangesNothing) {
   auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   optimizer->add_param_group(torch::optim::OptimizerParamGroup({values({3}, 9, at::kDouble).requires_grad_()}));
@@ -136,7 +136,7 @@ TEST_P(EveryClass, RejectsDoubleByPositionBeforeAnythingChanges) {
 }
 
 // FOPT-01
-TEST_P(EveryClass, RejectsSparseGradientsBeforeAnythingChanges) {
+TEST_P(EveryClass, RejectsSparseGradientsAndChangesNothing) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   set_grads(params, 2);
@@ -146,7 +146,7 @@ TEST_P(EveryClass, RejectsSparseGradientsBeforeAnythingChanges) {
   EXPECT_TRUE(same_bytes(before, copies_of(params)));
 }
 
-TEST_P(EveryClass, EmptyGroupsAreFine) {
+TEST_P(EveryClass, EmptyGroupsAreAccepted) {
   auto optimizer = make(GetParam(), {});
   optimizer->step();
   EXPECT_EQ(optimizer->param_groups().size(), 1u);
@@ -170,7 +170,7 @@ TEST_P(EveryClass, EvaluatesTheClosureOnceWithGradientsAndReturnsItsValue) {
   EXPECT_FALSE(same_bytes(params, make_params(1)));
 }
 
-TEST(ZeroGrad, FollowsSetGradNoneUnlessTold) {
+TEST(ZeroGrad, FollowsSetGradNoneByDefault) {
   const auto params = make_params(1);
   FusedSGD keeps(params, FusedSGDOptions(0.1));
   FusedAdam drops(params);

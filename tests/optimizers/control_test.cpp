@@ -1,4 +1,4 @@
-// Where a kernel finds what it reads: on the device of the tensors that it updates. The meta device stands for a second one.
+// The control's tensors are on the device of the updated tensors. The meta device stands in for a second device.
 #include <apex_cpp/optimizers/detail/fused_step.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -23,7 +23,7 @@ TEST(PlacedControl, HasItsTensorsOnTheDevice) {
 }
 
 // The only kernel of a step counts it, unless it runs on another device than the count is on.
-TEST(PlacedControl, HasTheCountOrACopyOfIt) {
+TEST(PlacedControl, HasTheStepCountOrItsCopy) {
   kernels::AdamControl control;
   control.step_tensor = at::full({1}, 5, at::kInt);
   const at::Tensor count = control.step_tensor;
@@ -40,7 +40,7 @@ TEST(PlacedControl, HasTheCountOrACopyOfIt) {
   EXPECT_EQ(count.item<int>(), 5) << "the others start from it, too";
 }
 
-TEST(PlacedControl, KeepsWhatIsThereAndWhatIsNot) {
+TEST(PlacedControl, KeepsPresentAndAbsentTensors) {
   kernels::SgdControl control;
   control.found_inf = at::zeros({1}, at::kInt);
   const at::Tensor flag = control.found_inf;

@@ -1,4 +1,4 @@
-// Options of groups: of the class's own type, and with the values that the optimizer's own may have.
+// Options of groups: they must have the optimizer's options class, and accept the same values.
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
 
@@ -28,7 +28,7 @@ class EveryClassesGroups : public ::testing::TestWithParam<OptimizerClass> {};
 INSTANTIATE_TEST_SUITE_P(Classes, EveryClassesGroups, ::testing::ValuesIn(optimizer_classes()), name_of_class);
 
 // Through torch::optim::Optimizer, whose add_param_group is not virtual, a group is first seen by the step.
-TEST_P(EveryClassesGroups, RefuseOptionsOfAnotherClassBeforeAnythingChanges) {
+TEST_P(EveryClassesGroups, RejectOptionsOfAnotherClassAndChangeNothing) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   optimizer->add_param_group(group_with(torch::optim::AdamOptions(0.1)));
@@ -42,7 +42,7 @@ TEST_P(EveryClassesGroups, RefuseOptionsOfAnotherClassBeforeAnythingChanges) {
   EXPECT_TRUE(same_bytes(before, copies_of(params)));
 }
 
-TEST_P(EveryClassesGroups, RefuseOptionsThatAreReplacedByAnotherClass) {
+TEST_P(EveryClassesGroups, RejectReplacementOptionsOfAnotherClass) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   set_grads(params, 2);
@@ -51,7 +51,7 @@ TEST_P(EveryClassesGroups, RefuseOptionsThatAreReplacedByAnotherClass) {
   EXPECT_THROW(optimizer->step(), c10::TypeError);
 }
 
-TEST_P(EveryClassesGroups, RefuseAParameterThatIsPutIntoASecondOneInPlaceOfAnother) {
+TEST_P(EveryClassesGroups, RejectAParameterMovedIntoASecondGroup) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   OptimizerParamGroup group({values({3}, 1).requires_grad_()});
@@ -64,7 +64,7 @@ TEST_P(EveryClassesGroups, RefuseAParameterThatIsPutIntoASecondOneInPlaceOfAnoth
 }
 
 // As a cosine's end leaves it; other tensors in the group are no other group.
-TEST_P(EveryClassesGroups, KeepARateThatASchedulerMovedWhenTheirTensorsChange) {
+TEST_P(EveryClassesGroups, KeepTheSchedulersRateWhenTensorsChange) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   optimizer->param_groups()[0].options().set_lr(-1e-20);
@@ -74,7 +74,7 @@ TEST_P(EveryClassesGroups, KeepARateThatASchedulerMovedWhenTheirTensorsChange) {
 }
 
 // Schedulers may move a rate where they like.
-TEST_P(EveryClassesGroups, MayGetAnyRateLater) {
+TEST_P(EveryClassesGroups, AcceptAnyLearningRateLater) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   optimizer->param_groups()[0].options().set_lr(-1e-20);
@@ -92,7 +92,7 @@ TEST(GroupOptions, OfAnotherClassAreTypeErrors) {
   EXPECT_FALSE((refusal<FusedLAMB, c10::TypeError>(FusedMixedPrecisionLambOptions(0.1)).empty()));
 }
 
-TEST(GroupOptions, HaveTheValuesThatTheOptimizersMayHave) {
+TEST(GroupOptions, AcceptTheOptimizersValidValues) {
   using Value = c10::ValueError;
   EXPECT_NE((refusal<FusedAdam, Value>(FusedAdamOptions(-0.5))).find("Group 1 of FusedAdam: lr must not be negative, got -0.5"),
             std::string::npos);

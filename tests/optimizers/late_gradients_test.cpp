@@ -1,4 +1,4 @@
-// Parameters whose gradients come and go.
+// Parameters that have a gradient only in some steps.
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
 
@@ -22,9 +22,9 @@ TEST_P(LateGradients, AParameterWithoutGradientKeepsEveryBit) {
   EXPECT_EQ(optimizer->state().count(params[2].unsafeGetTensorImpl()), 0u);
 }
 
-// FOPT-09, FOPT-11: a parameter that joins late starts with its own first gradient, whatever the others have behind them. Step
-// counts and LAMB's global norm are shared, so only the classes without either can be compared with an optimizer of its own.
-// Parameter 1 joins in step 2. `check(step, together, early, late)` looks at more than the parameters.
+// FOPT-09, FOPT-11: a parameter that joins late starts with its own first gradient, however many steps the others have made.
+// Step counts and LAMB's global norm are shared, so only classes without either can be compared with a separate optimizer.
+// Parameter 1 joins in step 2. `check(step, together, early, late)` checks more than the parameters.
 template <class Opt, class Options, class Check>
 void expect_late_start(const Options& options, const Check& check) {
   const auto params = make_params(1);
@@ -44,11 +44,11 @@ void expect_late_start(const Options& options, const Check& check) {
   }
 }
 
-TEST(LateGradientsOfSgd, StartTheirMomentumThen) {
+TEST(LateGradientsOfSgd, StartTheirMomentumAtTheirFirstGradient) {
   expect_late_start<FusedSGD>(FusedSGDOptions(0.1).momentum(0.9).dampening(0.3), [](auto&&...) {});
 }
 
-TEST(LateGradientsOfNovoGrad, StartTheirNormThen) {
+TEST(LateGradientsOfNovoGrad, StartTheirNormAtTheirFirstGradient) {
   // without bias correction the count of steps does not enter
   expect_late_start<FusedNovoGrad>(
       FusedNovoGradOptions(0.1).bias_correction(false),
@@ -59,8 +59,8 @@ TEST(LateGradientsOfNovoGrad, StartTheirNormThen) {
       });
 }
 
-// FOPT-02: the count is the group's, and goes on whoever has gradients.
-TEST(StepCount, IsTheGroups) {
+// FOPT-02: the step count belongs to the group, and increases whichever parameters have gradients.
+TEST(StepCount, IsPerGroup) {
   const auto params = make_params(1);
   FusedAdam optimizer(std::vector<at::Tensor>{params[0], params[1]});
   optimizer.add_param_group(torch::optim::OptimizerParamGroup({params[2]}));

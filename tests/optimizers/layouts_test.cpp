@@ -1,4 +1,4 @@
-// A parameter that gets another layout between steps: its state and its master follow.
+// A parameter whose strides change between steps: its state and its master change too.
 #include <apex_cpp/amp.h>
 
 #include "tests/optimizers/classes.h"
@@ -44,7 +44,7 @@ void expect_own_masters_follow(const Options& options) {
   expect_same_steps(params, optimizer, contiguous, expected, 0x1p-10);
 }
 
-TEST(LayoutsOfOwnMasters, ChangeBetweenSteps) {
+TEST(LayoutsWithMasterWeights, ChangeBetweenSteps) {
   using namespace apex::optimizers;
   expect_own_masters_follow<FusedAdam>(FusedAdamOptions(0.05).capturable(true).master_weights(true));
   expect_own_masters_follow<FusedMixedPrecisionLamb>(FusedMixedPrecisionLambOptions(0.05).reduced_precision_dtype(at::kHalf));
@@ -94,7 +94,7 @@ void expect_same_training(OptimizerPtr (*make)(std::vector<at::Tensor>), const s
   }
 }
 
-TEST(LayoutsUnderAmp, ChangeBetweenStepsOfTorchsOptimizers) {
+TEST(LayoutsUnderAmp, ChangeBetweenStepsOfTorchOptimizers) {
   expect_same_training(make_with<torch::optim::SGD, torch::optim::SGDOptions>, make_channels_last);
 }
 

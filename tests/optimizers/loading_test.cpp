@@ -1,4 +1,4 @@
-// What torch::load does to an optimizer that is over other parameters, or further, than the one that was saved.
+// torch::load into an optimizer with other parameters than the saved one, or after further steps.
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
 
@@ -59,7 +59,7 @@ at::ScalarType dtype_after_load(at::Tensor State::*member, at::ScalarType from, 
   return (static_cast<const State&>(*loader.state().at(here[0].unsafeGetTensorImpl())).*member).scalar_type();
 }
 
-TEST(LoadedDtypes, AreThoseOfTheParametersHereOrFloat32) {
+TEST(LoadedDtypes, AreTheParametersDtypeOrFloat32) {
   for (const auto& [from, to] : {std::pair(at::kHalf, at::kFloat), std::pair(at::kFloat, at::kBFloat16)}) {
     EXPECT_EQ((dtype_after_load<FusedSGD>(&FusedSGDParamState::momentum_buffer, from, to)), to);
     EXPECT_EQ((dtype_after_load<FusedAdagrad>(&FusedAdagradParamState::sum, from, to)), to);
@@ -70,7 +70,7 @@ TEST(LoadedDtypes, AreThoseOfTheParametersHereOrFloat32) {
   }
 }
 
-TEST_P(Loading, ResumesInAnotherLayout) {
+TEST_P(Loading, ResumesWithOtherStrides) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   train(*optimizer, params, 2);
@@ -82,7 +82,7 @@ TEST_P(Loading, ResumesInAnotherLayout) {
   expect_same_steps(params, here);
 }
 
-TEST_P(Loading, RefusesStateOfAnotherShapeAndStaysAsItWas) {
+TEST_P(Loading, RejectsStateOfAnotherShapeAndChangesNothing) {
   const auto params = make_params(1);
   auto saver = make(GetParam(), {params[1], params[0]});
   train(*saver, {params[1], params[0]}, 1);
@@ -96,7 +96,7 @@ TEST_P(Loading, RefusesStateOfAnotherShapeAndStaysAsItWas) {
   EXPECT_EQ(saved(*loader), before);
 }
 
-TEST_P(Loading, OfFewerParametersInALaterGroupLeavesTheFirstGroupAlone) {
+TEST_P(Loading, FewerParametersInALaterGroupDoesNotChangeTheFirst) {
   const auto params = make_params(1);
   auto saver = make(GetParam(), {params[0]}), loader = make(GetParam(), {params[0]});
   saver->add_param_group(OptimizerParamGroup({params[1]}));
@@ -136,7 +136,7 @@ TEST(LoadingMixedPrecisionLamb, CountsFromTheOptionAgain) {
 }
 
 // All options of FusedLAMB are among those of FusedMixedPrecisionLamb, whose masters it would drop.
-TEST(LoadingIntoLamb, RefusesWhatMixedPrecisionLambSaved) {
+TEST(LoadingIntoLamb, RejectsAFileOfMixedPrecisionLamb) {
   const auto params = make_params(1);
   FusedMixedPrecisionLamb saver(params);
   FusedLAMB loader(params);

@@ -42,7 +42,7 @@ class BesideLoneOptimizers {
   int64_t seed_ = 20;
 };
 
-TEST(NovoGradsNorms, StayWhenAParameterIsRemoved) {
+TEST(NovoGradsNorms, AreKeptWhenAParameterIsRemoved) {
   const auto params = make_params(1);
   FusedNovoGrad optimizer(params, kOptions);
   BesideLoneOptimizers check(params);
@@ -54,7 +54,7 @@ TEST(NovoGradsNorms, StayWhenAParameterIsRemoved) {
   check.step(optimizer, {0, 2});
 }
 
-TEST(NovoGradsNorms, StayWhenAParameterIsInsertedInFront) {
+TEST(NovoGradsNorms, AreKeptWhenAParameterIsInsertedInFront) {
   for (const bool init_zero : {false, true}) {
     const auto params = make_params(1);
     auto options = kOptions;
@@ -71,7 +71,7 @@ TEST(NovoGradsNorms, StayWhenAParameterIsInsertedInFront) {
   }
 }
 
-TEST(NovoGradsNorms, AreSavedAsTheyAreListed) {
+TEST(NovoGradsNorms, AreSavedInListOrder) {
   const auto params = make_params(1);
   FusedNovoGrad optimizer(params, kOptions);
   BesideLoneOptimizers check(params);
@@ -83,7 +83,7 @@ TEST(NovoGradsNorms, AreSavedAsTheyAreListed) {
   check.step(resumed, {1, 2, 3});
 }
 
-TEST(NovoGradsNorms, OfAGroupThatIsGoneAreNotSaved) {
+TEST(NovoGradsNorms, OfAnErasedGroupAreNotSaved) {
   const auto params = make_params(1);
   FusedNovoGrad optimizer({torch::optim::OptimizerParamGroup({params[0]}), torch::optim::OptimizerParamGroup({params[1]})},
                           kOptions);

@@ -77,7 +77,7 @@ void compare(const Options& first, const Options& second, const ReferenceOptions
   run_side_by_side(optimizer, params, references, gradients, [&](int) { reference.step(); });
 }
 
-TEST(Reference, SgdIsTorchs) {
+TEST(Reference, SgdMatchesTorch) {
   using O = torch::optim::SGDOptions;
   compare<FusedSGD, FusedSGDOptions, torch::optim::SGD, O>(
       FusedSGDOptions(0.1).momentum(0.9).dampening(0.2).weight_decay(0.03), FusedSGDOptions(0.05).momentum(0.8).nesterov(true),
@@ -87,7 +87,7 @@ TEST(Reference, SgdIsTorchs) {
 }
 
 // torch counts steps by parameter, Apex by group (FOPT-02): with all gradients there the counts agree.
-TEST(Reference, AdamIsTorchs) {
+TEST(Reference, AdamMatchesTorch) {
   using O = torch::optim::AdamOptions;
   // eps above the noise of float32 gradients, so that a quotient of two small numbers does not amplify it
   const auto ours = FusedAdamOptions(0.02).adam_w_mode(false).eps(1e-3);
@@ -96,14 +96,14 @@ TEST(Reference, AdamIsTorchs) {
       O(0.02).eps(1e-3).weight_decay(0.03), O(0.05).eps(1e-3).betas({0.8, 0.95}), Gradients::all);
 }
 
-TEST(Reference, AdamWIsTorchs) {
+TEST(Reference, AdamWMatchesTorch) {
   using O = torch::optim::AdamWOptions;
   compare<FusedAdam, FusedAdamOptions, torch::optim::AdamW, O>(
       FusedAdamOptions(0.02).eps(1e-3).weight_decay(0.03), FusedAdamOptions(0.05).eps(1e-3).weight_decay(0.3),
       O(0.02).eps(1e-3).weight_decay(0.03), O(0.05).eps(1e-3).weight_decay(0.3), Gradients::all);
 }
 
-TEST(Reference, AdagradIsTorchs) {
+TEST(Reference, AdagradMatchesTorch) {
   using O = torch::optim::AdagradOptions;
   compare<FusedAdagrad, FusedAdagradOptions, torch::optim::Adagrad, O>(FusedAdagradOptions(0.02).eps(1e-3).weight_decay(0.03),
                                                                        FusedAdagradOptions(0.05).eps(1e-3),
@@ -117,7 +117,7 @@ struct Moments {
   bool seen = false;
 };
 
-TEST(Reference, NovoGradIsThePapers) {
+TEST(Reference, NovoGradMatchesThePaper) {
   const double lr = 0.05, beta1 = 0.9, beta2 = 0.98, eps = 1e-3, decay = 0.02;
   for (const bool inside : {false, true}) {
     for (const int64_t norm_type : {0, 2}) {
@@ -184,7 +184,7 @@ FusedLAMBOptions lamb_options(double decay, double max_norm) {
   return FusedLAMBOptions(0.02).betas({0.9, 0.98}).eps(1e-3).weight_decay(decay).max_grad_norm(max_norm);
 }
 
-TEST(Reference, LambIsNvidias) {
+TEST(Reference, LambMatchesNvidias) {
   for (const double decay : {0.0, 0.05}) {
     for (const double max_norm : {1.0, 1000.0}) {
       const auto params = make_params(1);
@@ -213,7 +213,7 @@ TEST(Reference, LambWithoutAMaximumDoesNotClip) {
   }
 }
 
-// FOPT-08: the norm spans all groups, and max_grad_norm is the optimizer's own, whatever a group says.
+// FOPT-08: the norm spans all groups, and max_grad_norm is the optimizer's, not a group's.
 TEST(Reference, LambClipsByTheNormOfAllGroups) {
   const auto params = make_params(1);
   FusedLAMB optimizer(two_groups(params, lamb_options(0.05, 1000), lamb_options(0.05, 1000)), lamb_options(0.05, 1));

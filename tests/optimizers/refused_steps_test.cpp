@@ -1,5 +1,4 @@
-// Steps that cannot be taken: the error names the parameter, nothing was changed, and the next step is as if there had been
-// none.
+// Steps that fail: the error names the parameter, nothing changes, and the next step is unaffected.
 #include <functional>
 
 #include "tests/optimizers/classes.h"
@@ -56,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Classes, RefusedSteps,
                          ::testing::Combine(::testing::ValuesIn(optimizer_classes()), ::testing::ValuesIn(defects())),
                          [](const auto& test) { return std::get<0>(test.param).name + std::get<1>(test.param).name; });
 
-TEST_P(RefusedSteps, NameTheParameterAndLeaveNoTrace) {
+TEST_P(RefusedSteps, NameTheParameterAndChangeNothing) {
   const Defect& defect = std::get<1>(GetParam());
   const auto params = make_three(), fresh_params = make_three();
   auto optimizer = over(params), fresh = over(fresh_params);
@@ -74,7 +73,7 @@ TEST_P(RefusedSteps, NameTheParameterAndLeaveNoTrace) {
   EXPECT_TRUE(same_bytes(params, fresh_params)) << "the step after the repair is the first";
 }
 
-TEST(RefusedStepsOfNovoGrad, LookAtTheNormTypesOfAllGroupsFirst) {
+TEST(RefusedStepsOfNovoGrad, CheckTheNormTypesOfAllGroupsFirst) {
   const auto params = make_params(1);
   Groups groups;
   groups.emplace_back(std::vector<at::Tensor>{params[0]});
@@ -89,7 +88,7 @@ TEST(RefusedStepsOfNovoGrad, LookAtTheNormTypesOfAllGroupsFirst) {
 }
 
 // The steps before have made the state for another shape.
-TEST(RefusedStepsLater, SeeAParameterThatGotAnotherShape) {
+TEST(RefusedStepsLater, DetectAParameterWithAnotherShape) {
   const auto params = make_params(1);
   FusedAdam optimizer(params);
   set_grads(params, 2);
@@ -108,7 +107,7 @@ TEST(RefusedStepsLater, SeeAParameterThatGotAnotherShape) {
 }
 
 // The memory of the last step is known to be apart, but only as long as it is the same.
-TEST(RefusedStepsLater, SeeMemoryThatIsSharedAfterAStep) {
+TEST(RefusedStepsLater, DetectMemoryThatBecameShared) {
   const auto params = make_params(1);
   FusedAdam optimizer(params);
   set_grads(params, 2);

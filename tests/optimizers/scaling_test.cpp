@@ -1,4 +1,4 @@
-// found_inf and grad_scale: GradScaler, capturable steps, masters of the optimizer's own.
+// found_inf and grad_scale: GradScaler, capturable steps, the optimizer's master_weights option.
 #include <apex_cpp/amp.h>
 
 #include <cmath>
@@ -28,8 +28,8 @@ void zero_grad(const std::vector<at::Tensor>& params) {
 
 amp::GradScaler cpu_scaler() { return amp::GradScaler("cpu", /*init_scale=*/1024.0); }
 
-// FOPT-05. The scale is a power of two: dividing by it is exact.
-TEST_P(Scaling, GradScalerStepsAsWithUnscaledGradients) {
+// The scale is a power of two: dividing by it is exact.
+TEST_P(Scaling, GradScalerStepsLikeUnscaledGradients) {
   const auto params = make_params(1);
   const auto plain_params = make_params(1);
   auto optimizer = make(GetParam(), params);
@@ -46,7 +46,7 @@ TEST_P(Scaling, GradScalerStepsAsWithUnscaledGradients) {
   }
 }
 
-TEST_P(Scaling, AStepThatGradScalerSkipsChangesNoBit) {
+TEST_P(Scaling, AStepSkippedByGradScalerChangesNoBit) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   amp::GradScaler scaler = cpu_scaler();
@@ -144,7 +144,7 @@ void expect_own_masters(const Options& with_masters, const Options& plain_option
   }
 }
 
-TEST(OwnMasters, AreFollowedByHalfAndBFloat16Parameters) {
+TEST(MasterWeights, UpdateHalfAndBFloat16Parameters) {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     expect_own_masters<FusedAdam>(FusedAdamOptions(1e-3).capturable(true).master_weights(true), FusedAdamOptions(1e-3), dtype);
     expect_own_masters<FusedMixedPrecisionLamb>(FusedMixedPrecisionLambOptions(1e-3).reduced_precision_dtype(dtype),

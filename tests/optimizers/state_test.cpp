@@ -46,14 +46,14 @@ TEST_P(State, LoadsOptionsOfEachGroup) {
   EXPECT_EQ(other->param_groups()[0].options().get_lr(), optimizer->param_groups()[0].options().get_lr());
 }
 
-TEST(StateOfAnotherClass, IsRefused) {
+TEST(StateOfAnotherClass, IsAnError) {
   const auto params = make_params(1);
   torch::optim::Adam adam(params);
   FusedNovoGrad novograd(params);
   EXPECT_THROW(load(novograd, saved(adam)), c10::Error);
 }
 
-TEST(Options, SurviveSavingWhole) {
+TEST(Options, SurviveSavingTheWholeOptimizer) {
   const auto params = make_params(1);
   const auto options = FusedMixedPrecisionLambOptions(0.3)
                            .step(4)
@@ -74,7 +74,7 @@ TEST(Options, SurviveSavingWhole) {
   EXPECT_TRUE(static_cast<const FusedMixedPrecisionLambOptions&>(other.param_groups()[0].options()) == options);
 }
 
-TEST_P(State, SchedulersMoveTheRate) {
+TEST_P(State, SchedulersChangeTheLearningRate) {
   const auto params = make_params(1);
   const auto fixed_params = make_params(1);
   auto optimizer = make(GetParam(), params);
@@ -90,7 +90,7 @@ TEST_P(State, SchedulersMoveTheRate) {
   EXPECT_FALSE(same_bytes(params, make_params(1)));
 }
 
-TEST(Moving, TakesStateAndCountAlong) {
+TEST(Moving, KeepsStateAndStepCount) {
   const auto params = make_params(1);
   const auto expected_params = make_params(1);
   FusedAdam original(params);

@@ -1,4 +1,4 @@
-// LARC on CUDA tensors: bitwise what the CPU gives. Needs a GPU.
+// LARC on CUDA tensors gives the bits of the CPU. Needs a GPU.
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>

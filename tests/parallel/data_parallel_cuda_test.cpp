@@ -28,7 +28,7 @@ class DataParallelOnGpus : public ::testing::TestWithParam<const char*> {
   amp::InitializeOptions quiet_ = amp::InitializeOptions().verbosity(0);
 };
 
-TEST_P(DataParallelOnGpus, RunsAHandleOnEach) {
+TEST_P(DataParallelOnGpus, RunsAHandleOnEachGpu) {
   OnGpus model;
   model->to(torch::Device(torch::kCUDA, 0));
   auto net = amp::initialize(model, GetParam(), quiet_);

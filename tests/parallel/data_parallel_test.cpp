@@ -1,5 +1,5 @@
-// torch::nn::parallel::data_parallel with what amp::initialize answers, and with the original model (BUG-04, BUG-20). LibTorch
-// scatters batches to GPUs only; what it does with replicas, each on its thread, runs on a CPU as well.
+// torch::nn::parallel::data_parallel with the handle and with the original model (BUG-04, BUG-20). LibTorch scatters batches
+// only to GPUs; its handling of replicas, one per thread, is tested on the CPU.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/optimizers.h>
 #include <gtest/gtest.h>
@@ -109,7 +109,7 @@ class DataParallelAt : public ::testing::TestWithParam<const char*> {
   amp::InitializeOptions quiet_ = amp::InitializeOptions().verbosity(0).loss_scale(1.0);
 };
 
-TEST_P(DataParallelAt, ReplicasOfAHandleCastAsItDoesAndTheirGradientsArriveAtIt) {
+TEST_P(DataParallelAt, ReplicasOfAHandleCastLikeItAndReturnItGradients) {
   Perceptron model;
   torch::optim::SGD sgd(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, sgd, level(), quiet_);
@@ -135,7 +135,7 @@ TEST_P(DataParallelAt, ReplicasOfAHandleCastAsItDoesAndTheirGradientsArriveAtIt)
   EXPECT_FALSE(net->last->bias.equal(before));
 }
 
-TEST_P(DataParallelAt, ReplicasOfTheOriginalCastAsItDoes) {
+TEST_P(DataParallelAt, ReplicasOfTheOriginalCastLikeIt) {
   if (!casts_operators()) GTEST_SKIP() << "the original's outputs are 16-bit at this level: use the handle";
   Perceptron model;
   torch::optim::SGD sgd(model->parameters(), 0.1);
@@ -149,7 +149,7 @@ TEST_P(DataParallelAt, ReplicasOfTheOriginalCastAsItDoes) {
   for (const auto& parameter : model->parameters()) EXPECT_TRUE(parameter.grad().defined());
 }
 
-TEST_P(DataParallelAt, WorkersCastNoLongerThanReplicasLive) {
+TEST_P(DataParallelAt, WorkerThreadsCastOnlyWhileReplicasExist) {
   if (!casts_operators()) GTEST_SKIP() << "at this level workers cast within a handle's forward alone";
   Perceptron model;
   auto net = amp::initialize(model, level(), quiet_);

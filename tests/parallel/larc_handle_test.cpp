@@ -1,4 +1,4 @@
-// LARC-01, CHK-01: LARC is the optimizer it went around, alone and under amp (upstream: tests/L0/run_amp/test_larc.py).
+// LARC-01: LARC behaves like the optimizer that it wraps, with and without amp (upstream: tests/L0/run_amp/test_larc.py).
 #include <apex_cpp/amp.h>
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
@@ -72,7 +72,7 @@ TEST_P(LarcLevels, TestLarcMixedPrecisionTrainsAsInFp32) {
   expect_close(copies(*net), copies(*plain), 3e-2);
 }
 
-TEST_P(LarcLevels, AnOverflowSkipsLarcAndAll) {
+TEST_P(LarcLevels, AnOverflowSkipsTheWholeStep) {
   auto net = network();
   SGD sgd(net->parameters(), options());
   LARC larc(sgd);
@@ -84,7 +84,7 @@ TEST_P(LarcLevels, AnOverflowSkipsLarcAndAll) {
   expect_close(copies(*net), before, 0);
 }
 
-TEST_P(LarcLevels, APointerIsAcceptedToo) {
+TEST_P(LarcLevels, APointerIsAccepted) {
   auto net = network();
   SGD sgd(net->parameters(), options());
   std::unique_ptr<torch::optim::Optimizer> larc = std::make_unique<LARC<SGD>>(sgd);
@@ -101,8 +101,8 @@ INSTANTIATE_TEST_SUITE_P(Levels, LarcLevels, ::testing::Values("O0", "O1", "O2",
 
 class LarcHandle : public LarcLevels {};
 
-// OPT-04: around a fused optimizer, masters' gradients exist whatever materialize_master_grads says.
-TEST_F(LarcHandle, Opt04AFusedOptimizerBelowLarcStepsTheMasters) {
+// OPT-04: around a fused optimizer, masters have gradients for every value of materialize_master_grads.
+TEST_F(LarcHandle, Opt04AFusedOptimizerInsideLarcStepsTheMasters) {
   const auto run = [](auto make) {
     auto net = network();
     auto optimizer = make(net->parameters());
@@ -150,7 +150,7 @@ TYPED_TEST(LarcAround, TrainsAtO2) {
   EXPECT_LT(last, first);
 }
 
-TEST_F(LarcHandle, ASchedulerBuiltAtAnyStageReachesTheSteps) {
+TEST_F(LarcHandle, ASchedulerBuiltAtAnyTimeTakesEffect) {
   auto net = network();
   SGD sgd(net->parameters(), options());
   // LibTorch's schedulers change nothing at their first step.
@@ -173,7 +173,7 @@ TEST_F(LarcHandle, ASchedulerBuiltAtAnyStageReachesTheSteps) {
   train_step(model, opt);
 }
 
-TEST_F(LarcHandle, UsingWhatWasLeftBehindIsNoticed) {
+TEST_F(LarcHandle, UsingTheOriginalOptimizerIsAnError) {
   auto net = network();
   SGD sgd(net->parameters(), options());
   LARC larc(sgd);
@@ -188,7 +188,7 @@ TEST_F(LarcHandle, UsingWhatWasLeftBehindIsNoticed) {
   EXPECT_THROW((void)amp::scale_loss(torch::ones({}), other_larc), c10::Error);
 }
 
-TEST_F(LarcHandle, Larc01GroupsAreAddedBeforeAndAfterInitialize) {
+TEST_F(LarcHandle, Larc01GroupsCanBeAddedBeforeAndAfterInitialize) {
   auto net = network();
   auto first = torch::nn::Linear(6, 6), second = torch::nn::Linear(6, 6);
   torch::nn::Sequential all(first, second, net);
@@ -204,7 +204,7 @@ TEST_F(LarcHandle, Larc01GroupsAreAddedBeforeAndAfterInitialize) {
   EXPECT_EQ(opt.param_groups().size(), 3u);
 }
 
-TEST_F(LarcHandle, Larc01SavesAndLoadsAsTheOptimizerInside) {
+TEST_F(LarcHandle, Larc01SavesAndLoadsLikeTheInnerOptimizer) {
   const auto start = [](torch::nn::Linear& net) {
     SGD sgd(net->parameters(), options());
     LARC larc(sgd);
@@ -228,7 +228,7 @@ TEST_F(LarcHandle, Larc01SavesAndLoadsAsTheOptimizerInside) {
   expect_close(copies(*again), copies(*net), 0);
 }
 
-TEST_F(LarcHandle, MovesLikeAnyOptimizer) {
+TEST_F(LarcHandle, CanBeMovedLikeAnyOptimizer) {
   auto net = network();
   const auto make = [&] {
     SGD sgd(net->parameters(), options());

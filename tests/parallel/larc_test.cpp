@@ -1,4 +1,4 @@
-// LARC-01, LARC-02: the numbers, against a reference in float64, and what a step leaves behind.
+// LARC-01, LARC-02: the results against a reference in float64, and the state after a step.
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, LarcNumbers,
                                            Setting{"ScaleDecay", 0.05, false, 0.1}),
                          [](const auto& test) { return test.param.name; });
 
-TEST(Larc, Larc02WorksInPlaceAndHasTheGroupsOwnRates) {
+TEST(Larc, Larc02WorksInPlaceWithEachGroupsRate) {
   const auto a = leaf(torch::full({4}, 2.0)), b = leaf(torch::full({4}, 2.0));
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.emplace_back(std::vector<torch::Tensor>{a}, std::make_unique<SGDOptions>(SGDOptions(0.5)));
@@ -106,7 +106,7 @@ TEST(Larc, Larc02WorksInPlaceAndHasTheGroupsOwnRates) {
   EXPECT_TRUE(torch::allclose(b, a)) << "where clipping does not bite, the layer's rate is all that counts";
 }
 
-TEST(Larc, Larc02TakesSixteenBitParametersAndOtherLayouts) {
+TEST(Larc, Larc02Accepts16BitParametersAndOtherStrides) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
     const auto param = leaf(torch::ones({3, 4}, dtype));
     SGD sgd({param}, SGDOptions(1.0));
@@ -117,7 +117,7 @@ TEST(Larc, Larc02TakesSixteenBitParametersAndOtherLayouts) {
   }
 }
 
-TEST(Larc, Larc02AParameterWithoutGradientIsLeftAlone) {
+TEST(Larc, Larc02AParameterWithoutGradientIsNotChanged) {
   const auto with = leaf(torch::ones({2})), without = leaf(torch::ones({2}));
   SGD sgd({without, with}, sgd_options(0.1));
   LARC larc(sgd);
@@ -127,7 +127,7 @@ TEST(Larc, Larc02AParameterWithoutGradientIsLeftAlone) {
   EXPECT_FALSE(torch::equal(with, torch::ones({2})));
 }
 
-TEST(Larc, Larc02WeightDecayIsOutDuringTheStepAndBackAfterIt) {
+TEST(Larc, Larc02WeightDecayIsZeroOnlyDuringTheStep) {
   struct Watching : SGD {
     using SGD::SGD;
     double seen = -1;
@@ -151,7 +151,7 @@ TEST(Larc, Larc02WeightDecayIsOutDuringTheStepAndBackAfterIt) {
   EXPECT_EQ(decay(), 0.25);
 }
 
-TEST(Larc, Larc01RefusesAClosureAndNonsense) {
+TEST(Larc, Larc01RejectsAClosureAndInvalidValues) {
   const auto param = leaf(torch::ones({2}));
   SGD sgd({param}, sgd_options());
   EXPECT_THROW(LARC(sgd, 0.0), c10::ValueError);
@@ -163,7 +163,7 @@ TEST(Larc, Larc01RefusesAClosureAndNonsense) {
   EXPECT_TRUE(torch::equal(param, torch::ones({2})));
 }
 
-TEST(Larc, RefusesSparseGradientsAndDoubleBeforeAnyChange) {
+TEST(Larc, RejectsSparseGradientsAndDoubleAndChangesNothing) {
   const auto first = leaf(torch::ones({2}));
   for (const bool sparse : {true, false}) {
     const auto second = sparse ? leaf(torch::ones({3, 2})) : leaf(torch::ones({2}, torch::kDouble));
@@ -176,7 +176,7 @@ TEST(Larc, RefusesSparseGradientsAndDoubleBeforeAnyChange) {
   }
 }
 
-TEST(Larc, RefusesAParameterThatWasPutIntoASecondGroupInPlaceOfAnother) {
+TEST(Larc, RejectsAParameterMovedIntoASecondGroup) {
   const auto first = leaf(torch::ones({2})), second = leaf(torch::ones({2}));
   using Group = torch::optim::OptimizerParamGroup;
   SGD sgd({Group({first}), Group({second})}, sgd_options());
@@ -188,7 +188,7 @@ TEST(Larc, RefusesAParameterThatWasPutIntoASecondGroupInPlaceOfAnother) {
 }
 
 // A fused optimizer unscales in its own step where a loss scaler on the device asks for it; here LARC has to, once.
-TEST(Larc, UnscalesOnceForAGradScaler) {
+TEST(Larc, UnscalesOnceWithAGradScaler) {
   const auto run = [](double scale, bool overflow) {
     const auto param = leaf(torch::full({8}, 2.0));
     optimizers::FusedAdam adam({param}, optimizers::FusedAdamOptions().lr(0.5).weight_decay(0.1));

@@ -17,7 +17,7 @@ std::vector<size_t> params_of(const BucketLayout& bucket) {
   return params;
 }
 
-TEST(ShardLayout, EveryElementIsKeptByOneRank) {
+TEST(ShardLayout, EveryElementBelongsToOneRank) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const auto& bucket : lay_out({spec(0, 5), spec(1, 0), spec(2, 700), spec(3, 64), spec(4, 1)}, 2048, ranks)) {
       ASSERT_GE(bucket.shard_size * ranks, bucket.numel);
@@ -37,7 +37,7 @@ TEST(ShardLayout, EveryElementIsKeptByOneRank) {
   }
 }
 
-TEST(ShardLayout, FillsBucketsFromTheLastParameterOn) {
+TEST(ShardLayout, FillsBucketsFromTheLastParameter) {
   const auto buckets = lay_out({spec(0, 100), spec(1, 100), spec(2, 300), spec(3, 100), spec(4, 100)}, 800, 2);
   ASSERT_EQ(buckets.size(), 3u);
   EXPECT_EQ(params_of(buckets[0]), (std::vector<size_t>{4, 3}));
@@ -45,7 +45,7 @@ TEST(ShardLayout, FillsBucketsFromTheLastParameterOn) {
   EXPECT_EQ(params_of(buckets[2]), (std::vector<size_t>{1, 0}));
 }
 
-TEST(ShardLayout, HasBucketsOfOneDtypeInTheOrderInWhichTheyAreFull) {
+TEST(ShardLayout, BucketsHaveOneDtypeAndTheOrderInWhichTheyFill) {
   const auto buckets =
       lay_out({spec(0, 8, at::kHalf), spec(1, 8), spec(2, 8, at::kHalf), spec(3, 8), spec(4, 8, at::kHalf)}, 32, 2);
   ASSERT_EQ(buckets.size(), 4u);

@@ -50,7 +50,7 @@ TEST(SyncBatchNormAlone, HasASecondDerivative) {
   EXPECT_TRUE(input.grad().defined());
 }
 
-TEST(SyncBatchNormAlone, RefusesOneValuePerChannelBeforeItChangesAnything) {  // SBN-04
+TEST(SyncBatchNormAlone, RejectsOneValuePerChannelAndChangesNothing) {  // SBN-04
   SyncBatchNorm norm(3);
   EXPECT_THROW(norm->forward(torch::ones({1, 3})), c10::ValueError);
   EXPECT_THROW(norm->forward(torch::ones({0, 3})), c10::ValueError);
@@ -58,7 +58,7 @@ TEST(SyncBatchNormAlone, RefusesOneValuePerChannelBeforeItChangesAnything) {  //
   EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
 }
 
-TEST(SyncBatchNormAlone, IsSparedAmongHalfWeightsWhereItIsAffine) {
+TEST(SyncBatchNormAlone, StaysFloat32AmongHalfWeightsIfAffine) {
   torch::nn::Sequential net(torch::nn::Linear(4, 3), SyncBatchNorm(3), SyncBatchNorm(SyncBatchNormOptions(3).affine(false)));
   fp16_utils::convert_network(*net, torch::kHalf);
   EXPECT_EQ(net->ptr(0)->parameters()[0].scalar_type(), torch::kHalf);

@@ -1,4 +1,4 @@
-// Attention with a mask, written out.
+// A masked attention written by the program.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {

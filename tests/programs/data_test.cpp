@@ -1,4 +1,4 @@
-// What goes in and out of models, and where it comes from.
+// Inputs and outputs of models, and data loaders.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -93,7 +93,7 @@ TEST_F(DataPrograms, TiedEmbeddingAndOneHot) {
   expect_trains_as_without_amp(program, kAllLevels, /*exact=*/false);
 }
 
-/// Two heads, of which the second answers only when asked.
+/// Two heads; the second returns a result only on request.
 struct HeadsImpl : torch::nn::Module {
   HeadsImpl() {
     body = register_module("body", Layers(4, 16, 8));
@@ -136,7 +136,7 @@ TEST_F(DataPrograms, TwoTasksWithTuplesAndOptionals) {
   });
 }
 
-/// A batch of the program's own that says how it is cast.
+/// A custom batch type with a cast method.
 struct Batch {
   Tensor points;
   Tensor kinds;

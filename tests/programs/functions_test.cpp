@@ -1,4 +1,4 @@
-// Functions of the program's own: differentiated by hand, or registered as operators.
+// Custom functions: with a custom backward, or registered as operators.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -32,7 +32,7 @@ struct SquaresImpl : torch::nn::Module {
 };
 TORCH_MODULE(Squares);
 
-TEST_F(FunctionPrograms, ElementwiseFunctionDifferentiatedByHand) {
+TEST_F(FunctionPrograms, ElementwiseFunctionWithACustomBackward) {
   expect_trains_as_without_amp([](auto& amp) {
     const Parabolas data;
     Squares model;
@@ -65,7 +65,7 @@ struct OperatorsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Operators);
 
-TEST_F(FunctionPrograms, OperatorOfTheProgramsOwn) {
+TEST_F(FunctionPrograms, CustomOperator) {
   expect_trains_as_without_amp([](auto& amp) {
     const Parabolas data;
     Operators model;

@@ -1,4 +1,4 @@
-// Models handed to functions that were written for the user's own types, and lambdas that hold the module.
+// Models passed to functions of the user's own types, and lambdas that capture the module.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -79,7 +79,7 @@ struct GatedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gated);
 
-TEST_F(HandedPrograms, LambdaThatHoldsThisAfterTheOriginalIsGone) {
+TEST_F(HandedPrograms, LambdaThatCapturesThisAfterTheOriginalIsDestroyed) {
   expect_trains_as_without_amp([](auto& amp) {
     const Ridges data;
     std::optional<Gated> model(std::in_place);

@@ -1,4 +1,4 @@
-// Models that a program knows by a base class.
+// Models held through a base class.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -55,7 +55,7 @@ TEST_F(HierarchyPrograms, SharedPtrToAnAbstractBase) {
   });
 }
 
-TEST_F(HierarchyPrograms, SharedPtrToABaseWithAForwardOfItsOwn) {
+TEST_F(HierarchyPrograms, SharedPtrToABaseWithItsOwnForward) {
   expect_trains_as_without_amp([](auto& amp) {
     std::shared_ptr<BaseImpl> model = std::make_shared<DerivedImpl>();
     fit_hills(amp, model);

@@ -11,8 +11,8 @@ struct Sheets {
   Tensor y = (x.prod(1) > 0).to(torch::kLong);
 };
 
-/// Half of each batch is moved where the loss grows. The gradient for that comes of a backward pass of its own, which leaves
-/// gradients in the model too.
+/// Half of each batch is moved in the direction in which the loss grows. An extra backward pass computes this gradient, and
+/// also leaves gradients in the model.
 TEST_F(LoopPrograms, AdversarialExamples) {
   expect_trains_as_without_amp([](auto& amp) {
     const Sheets data;
@@ -76,7 +76,7 @@ TEST_F(LoopPrograms, CrossValidation) {
 }
 
 /// Weights of two losses that are learned as well: parameters of the optimizer that are in no model.
-TEST_F(LoopPrograms, ParametersOutsideOfTheModel) {
+TEST_F(LoopPrograms, ParametersOutsideTheModel) {
   expect_trains_as_without_amp([](auto& amp) {
     const Sheets data;
     Layers model(2, 16, 2);
@@ -120,8 +120,8 @@ TEST_F(LoopPrograms, TwoOptimizersForOneLoss) {
   });
 }
 
-/// A warm-up written by hand, through the options of the optimizer's class, and weights drawn anew after initialize.
-TEST_F(LoopPrograms, RatesAndWeightsSetByHand) {
+/// A warm-up written by hand, through the options of the optimizer's class, and weights initialized again after initialize.
+TEST_F(LoopPrograms, LearningRatesAndWeightsSetByHand) {
   expect_trains_as_without_amp([](auto& amp) {
     const Sheets data;
     Layers model(2, 16, 2);
@@ -164,7 +164,7 @@ TEST_F(LoopPrograms, PolicyGradient) {
   });
 }
 
-/// The embedding of one view tells which one is the other view of the same thing.
+/// The embedding of one view identifies the other view of the same object.
 TEST_F(LoopPrograms, ContrastiveLoss) {
   expect_trains_as_without_amp([](auto& amp) {
     const auto x = torch::randn({16, 4});

@@ -1,4 +1,4 @@
-// Tensors that a forward pass makes by itself, in FP32: encodings, noise, empty results to be filled.
+// FP32 tensors created in the forward pass: encodings, noise, results to be filled.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -58,7 +58,7 @@ TEST_F(MadeInsidePrograms, Noise) {
   });
 }
 
-/// Each of two experts answers for some of the rows, and writes into one result.
+/// Each of two experts computes some of the rows and writes them into one result.
 struct ExpertsImpl : torch::nn::Module {
   ExpertsImpl() {
     gate = register_module("gate", torch::nn::Linear(2, 2));
@@ -82,7 +82,7 @@ struct ExpertsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Experts);
 
-TEST_F(MadeInsidePrograms, ResultThatExpertsFill) {
+TEST_F(MadeInsidePrograms, ResultFilledByExperts) {
   expect_trains_as_without_amp([](auto& amp) {
     const auto x = torch::randn({32, 2});
     const auto y = torch::where(x.slice(1, 0, 1) > 0, x.slice(1, 1, 2), -x.slice(1, 1, 2));
@@ -169,7 +169,7 @@ struct CachedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Cached);
 
-TEST_F(MadeInsidePrograms, KeysAndValuesKept) {
+TEST_F(MadeInsidePrograms, KeyValueCache) {
   expect_trains_as_without_amp([](auto& amp) {
     Cached model;
     torch::optim::Adam optimizer(model->parameters(), adam(0.03));
@@ -182,7 +182,7 @@ TEST_F(MadeInsidePrograms, KeysAndValuesKept) {
   });
 }
 
-/// A struct of the program's own that amp cannot look into.
+/// A custom struct without a cast method.
 struct Sample {
   Tensor points, kinds;
 };
@@ -198,7 +198,7 @@ struct SampleModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(SampleModel);
 
-TEST_F(MadeInsidePrograms, StructThatSaysNothingOfItsTypes) {
+TEST_F(MadeInsidePrograms, StructWithoutACastMethod) {
   expect_trains_as_without_amp([](auto& amp) {
     const Sample sample{torch::randn({32, 4}), torch::randint(3, {32})};
     const auto y = sample.points.sum(1, true).sin() + sample.kinds.unsqueeze(1) - 1;

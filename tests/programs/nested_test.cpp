@@ -113,7 +113,7 @@ TEST_F(NestedPrograms, ModelBehindAStdFunction) {
   });
 }
 
-/// The wrapper is the model: what it wraps is trained by way of it.
+/// The wrapper is the model: the wrapped module is trained through it.
 struct WithScaleImpl : torch::nn::Module {
   explicit WithScaleImpl(Layers wrapped) : inner(register_module("inner", std::move(wrapped))) {
     scale = register_parameter("scale", torch::ones({2}));

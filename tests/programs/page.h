@@ -1,5 +1,5 @@
 #pragma once
-// The names that pages of the documentation take for granted: a model, an optimizer, a batch and a loss.
+// The names that code blocks of the documentation assume: a model, an optimizer, a batch and a loss.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/normalization.h>
 #include <apex_cpp/optimizers.h>

@@ -1,4 +1,4 @@
-// Matrix products that are differentiated by the program, or by TorchScript.
+// Matrix products with a custom backward, or differentiated by TorchScript.
 #include <torch/script.h>
 
 #include "tests/programs/program.h"
@@ -36,7 +36,7 @@ struct ProductsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Products);
 
-TEST_F(ProductPrograms, ProductDifferentiatedByHand) {
+TEST_F(ProductPrograms, ProductWithACustomBackward) {
   expect_trains_as_without_amp([](auto& amp) {
     const Bowls data;
     Products model;
@@ -104,7 +104,7 @@ struct CheckpointedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Checkpointed);
 
-TEST_F(ProductPrograms, ActivationsComputedAgainInBackward) {
+TEST_F(ProductPrograms, ActivationCheckpointing) {
   expect_trains_as_without_amp([](auto& amp) {
     const Bowls data;
     Checkpointed model;

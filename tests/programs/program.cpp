@@ -32,11 +32,11 @@ Spread spread_of(const std::vector<double>& values) {
   return spread;
 }
 
-/// How far from the mean of plain runs a run in 16 bits may end. In most programs it follows the plain run of its own seed; in
-/// one that magnifies every rounding, a GAN say, it is one more draw from their distribution. Of eight seeds that lies within
-/// t * sqrt(1 + 1 / 8) = 5 deviations, t = 4.8 being Student's quantile for 7 degrees of freedom and 99.8 %. Where all seeds
-/// end alike, the floor counts: the figure is computed of outputs that are rounded at the size they have at the start, a few
-/// roundings deep. O3, which may diverge, must have come four fifths of the way.
+/// The largest allowed distance of a 16-bit run's result from the mean of the plain runs. In most programs the run follows the
+/// plain run with the same seed. In one that magnifies every rounding, such as a GAN, it is another sample from their
+/// distribution. For eight seeds that lies within t * sqrt(1 + 1 / 8) = 5 deviations, where t = 4.8 is Student's quantile for 7
+/// degrees of freedom and 99.8 %. If all seeds end alike, the floor applies: the result is computed from outputs that are
+/// rounded at their initial size, a few roundings deep. O3, which may diverge, must reach four fifths of the improvement.
 double tolerance(const Spread& spread, const std::string& level, double first) {
   const double epsilon = level >= "O4" ? std::ldexp(1.0, -8) : level == "O0" ? 0.0 : std::ldexp(1.0, -11);
   const double allowed = 5 * spread.deviation + 4 * epsilon * std::abs(first);

@@ -1,7 +1,7 @@
 #pragma once
-// Whole small training programs, each written once, and run without amp and with its three lines at every level. A program is a
-// generic lambda that takes the run it is in: `amp.initialize`, `amp.scale_loss` and the rest are apex::amp's in the one, and
-// what the program would say without amp in the other.
+// Small training programs, each written once and run without amp and with its three lines at every level. A program is a
+// generic lambda that takes its run: `amp.initialize`, `amp.scale_loss` and the rest are apex::amp's in one run, and the
+// equivalent code without amp in the other.
 #include <apex_cpp/amp.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -21,7 +21,7 @@ namespace apex::test::programs {
 
 using torch::Tensor;
 
-/// What a program tells of its course.
+/// The results that a program reports.
 class Report {
  public:
   /// A figure that training brings down. The first and the last one are compared.
@@ -77,7 +77,7 @@ class WithAmp : public Report {
   }
   double loss_scale() const { return amp::loss_scaler().loss_scale(); }
   amp::enable_casts enable_casts() { return {}; }
-  /// What the model answers: FP32 wherever the level decides it, not an operator's list.
+  /// The model's output dtype: FP32 if the level decides it, and not an operator's cast list.
   void output(const Tensor& output) const;
 
  private:
@@ -121,7 +121,7 @@ TORCH_MODULE(Layers);
 Tensor real_points();
 Tensor distance_from_real(const Tensor& points);
 
-/// The usual loop: `loss_of()` is differentiated and told of, `steps` times.
+/// The usual loop: `loss_of()` is differentiated and reported, `steps` times.
 template <class Amp, class Optimizer, class LossOf>
 void train(Amp& amp, Optimizer& opt, int steps, const LossOf& loss_of) {
   for (int step = 0; step < steps; ++step) {

@@ -8,7 +8,7 @@ namespace rnn = torch::nn::utils::rnn;
 
 class RecurrentPrograms : public AmpTest {};
 
-/// The sum of a sequence of signs, told by the last state of a packed LSTM.
+/// The sum of a sequence of signs, predicted from the last state of a packed LSTM.
 struct PackedSumImpl : torch::nn::Module {
   PackedSumImpl() {
     lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(1, 8).batch_first(true)));

@@ -1,4 +1,4 @@
-// Checkpoints as programs without amp write them, in the middle of a run.
+// Checkpoints saved as in programs without amp, in the middle of a run.
 #include <sstream>
 
 #include "tests/programs/program.h"
@@ -13,7 +13,7 @@ struct Curve {
   Tensor y = torch::tanh(x.sum(1, true));
 };
 
-/// Trains, saves `model_of(model, net)` and the optimizer, spoils the weights, loads both, and goes on.
+/// Trains, saves `model_of(model, net)` and the optimizer, overwrites the weights, loads both, and continues.
 template <class Amp, class ModelOf>
 void train_with_a_break(Amp& amp, const ModelOf& model_of) {
   const Curve curve;
@@ -32,7 +32,7 @@ void train_with_a_break(Amp& amp, const ModelOf& model_of) {
   train(amp, opt, 30, loss_of);
 }
 
-TEST_F(SavingPrograms, SavedAndLoadedThroughWhatInitializeReturned) {
+TEST_F(SavingPrograms, SavedAndLoadedThroughTheHandle) {
   expect_trains_as_without_amp([](auto& amp) {
     train_with_a_break(
         amp, [](auto&, auto& net) -> auto& { return net; });
@@ -46,7 +46,7 @@ TEST_F(SavingPrograms, SavedAndLoadedThroughTheOriginal) {
   });
 }
 
-/// A new program without amp reads the file: it is FP32, whatever wrote it.
+/// A new program without amp reads the file: it is FP32 at every level.
 template <class Amp, class ModelOf>
 void save_for_a_plain_program(Amp& amp, const ModelOf& model_of) {
   const Curve curve;
@@ -62,14 +62,14 @@ void save_for_a_plain_program(Amp& amp, const ModelOf& model_of) {
   amp.log(torch::mse_loss(reader->forward(curve.x), curve.y));
 }
 
-TEST_F(SavingPrograms, SavedForAPlainProgram) {
+TEST_F(SavingPrograms, SavedForAProgramWithoutAmp) {
   expect_trains_as_without_amp([](auto& amp) {
     save_for_a_plain_program(
         amp, [](auto&, auto& net) -> auto& { return net; });
   });
 }
 
-TEST_F(SavingPrograms, OriginalSavedForAPlainProgram) {
+TEST_F(SavingPrograms, OriginalSavedForAProgramWithoutAmp) {
   expect_trains_as_without_amp([](auto& amp) {
     save_for_a_plain_program(
         amp, [](auto& model, auto&) -> auto& { return model; });
@@ -98,7 +98,7 @@ void start_from_fp32(Amp& amp, const ModelOf& model_of) {
   train(amp, opt, 2, [&] { return torch::mse_loss(network->forward(curve.x), curve.y); });
 }
 
-TEST_F(SavingPrograms, Fp32WeightsLoadedIntoWhatInitializeReturned) {
+TEST_F(SavingPrograms, Fp32WeightsLoadedIntoTheHandle) {
   expect_trains_as_without_amp([](auto& amp) {
     start_from_fp32(
         amp, [](auto&, auto& net) -> auto& { return net; });

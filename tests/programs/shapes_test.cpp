@@ -31,7 +31,7 @@ struct UNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(UNet);
 
-TEST_F(ShapePrograms, UNetThatSegments) {
+TEST_F(ShapePrograms, UNetForSegmentation) {
   expect_trains_as_without_amp([](auto& amp) {
     UNet model;
     torch::optim::Adam optimizer(model->parameters(), adam(0.03));
@@ -49,7 +49,7 @@ TEST_F(ShapePrograms, UNetThatSegments) {
   });
 }
 
-/// Norms of the program's own: a functional batch norm with its own parameters, and an RMS norm.
+/// Custom norms: a functional batch norm with its own parameters, and an RMS norm.
 struct OwnNormsImpl : torch::nn::Module {
   OwnNormsImpl() {
     layers = register_module(
@@ -72,7 +72,7 @@ struct OwnNormsImpl : torch::nn::Module {
 };
 TORCH_MODULE(OwnNorms);
 
-TEST_F(ShapePrograms, NormsOfTheProgramsOwn) {
+TEST_F(ShapePrograms, CustomNorms) {
   expect_trains_as_without_amp([](auto& amp) {
     OwnNorms model;
     torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));

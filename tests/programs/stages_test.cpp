@@ -11,7 +11,7 @@ struct Strips {
   Tensor y = torch::tanh(x.sum(1, true));
 };
 
-/// Models that were trained one after another answer together in the end.
+/// Models that were trained one after another are evaluated together.
 TEST_F(StagePrograms, EnsembleTrainedOneByOne) {
   expect_trains_as_without_amp([](auto& amp) {
     const Strips data;
@@ -51,7 +51,7 @@ struct TunedImpl : torch::nn::Module {
 TORCH_MODULE(Tuned);
 
 /// The encoder of a first model becomes a part of the second.
-TEST_F(StagePrograms, EncoderPretrainedAndTuned) {
+TEST_F(StagePrograms, EncoderPretrainedAndFineTuned) {
   expect_trains_as_without_amp([](auto& amp) {
     const Strips data;
     Codec codec;

@@ -1,4 +1,4 @@
-// Recurrent networks with states that a module keeps, or makes in forward.
+// Recurrent networks whose state is kept in a module or created in forward.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -6,7 +6,7 @@ namespace {
 
 class StatePrograms : public AmpTest {};
 
-/// A GRU that goes on from where the last batch left off, until it is told to forget.
+/// A GRU that keeps its state between batches until it is reset.
 struct StatefulImpl : torch::nn::Module {
   StatefulImpl() {
     gru = register_module("gru", torch::nn::GRU(torch::nn::GRUOptions(1, 8).batch_first(true)));
@@ -25,9 +25,9 @@ struct StatefulImpl : torch::nn::Module {
 };
 TORCH_MODULE(Stateful);
 
-/// Whether the state is forgotten through the original or through what initialize returned must be the same. The input is a
-/// pulse at the first step of a sequence, to be told in all later chunks: only a state that lives on knows of it, and one that
-/// outlives its sequence knows the wrong one.
+/// Resetting the state through the original or through the handle must have the same effect. The input is a pulse at the first
+/// step of a sequence, to be predicted in all later chunks: this needs a state that is kept within a sequence and reset after
+/// it.
 template <class Amp, class Forget>
 void train_stateful(Amp& amp, const Forget& forget) {
   Stateful model;
@@ -51,11 +51,11 @@ void train_stateful(Amp& amp, const Forget& forget) {
   }
 }
 
-TEST_F(StatePrograms, StateForgottenThroughWhatInitializeReturned) {
+TEST_F(StatePrograms, StateResetThroughTheHandle) {
   expect_trains_as_without_amp([](auto& amp) { train_stateful(amp, [](auto&, auto& net) { net->reset_state(); }); });
 }
 
-TEST_F(StatePrograms, StateForgottenThroughTheOriginal) {
+TEST_F(StatePrograms, StateResetThroughTheOriginal) {
   expect_trains_as_without_amp([](auto& amp) { train_stateful(amp, [](auto& model, auto&) { model->reset_state(); }); });
 }
 
@@ -80,7 +80,7 @@ struct CellsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Cells);
 
-TEST_F(StatePrograms, CellsWithStatesMadeInForward) {
+TEST_F(StatePrograms, CellsWithStatesCreatedInForward) {
   expect_trains_as_without_amp([](auto& amp) {
     Cells model;
     torch::optim::Adam optimizer(model->parameters(), adam(0.03));

@@ -1,4 +1,4 @@
-// What programs do between the backward pass and the step, and to their optimizers: accumulation, clipping, schedulers, groups.
+// Code between the backward pass and the step, and around optimizers: accumulation, clipping, schedulers, groups.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -6,7 +6,7 @@ namespace {
 
 class StepPrograms : public AmpTest {};
 
-/// Four features, two figures to be told of each.
+/// Four features and two targets for each sample.
 struct Regression {
   Tensor x = torch::randn({32, 4});
   Tensor y = torch::stack({x.select(1, 0) * x.select(1, 1), x.select(1, 2) - x.select(1, 3)}, 1);
@@ -73,7 +73,7 @@ TEST_F(StepPrograms, ClippingOfMasterParams) {
   expect_trains_as_without_amp(program, kAllLevels, /*exact=*/false);
 }
 
-/// Where there are no masters, the model's own gradients are those that the step uses.
+/// Without masters the step uses the model's gradients.
 TEST_F(StepPrograms, ClippingOfTheModelsParameters) {
   const auto program = [](auto& amp) {
     const Regression data;
@@ -166,8 +166,8 @@ TEST_F(StepPrograms, OptimizerBehindUniquePtr) {
   });
 }
 
-/// A group for each layer, the second with a rate of its own; a third comes later.
-TEST_F(StepPrograms, GroupsWithOptionsAndOneMoreInTheMiddle) {
+/// A group for each layer, the second with its own learning rate; a third is added later.
+TEST_F(StepPrograms, GroupsWithOptionsAndOneAddedDuringTraining) {
   expect_trains_as_without_amp([](auto& amp) {
     using Group = torch::optim::OptimizerParamGroup;
     const Regression data;

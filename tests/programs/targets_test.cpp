@@ -68,11 +68,11 @@ void train_q_values(Amp& amp, void (*polyak)(torch::nn::Module&, const torch::nn
   }
 }
 
-TEST_F(TargetPrograms, QLearningWithATargetThatFollowsThroughData) {
+TEST_F(TargetPrograms, QLearningWithATargetUpdatedThroughData) {
   expect_trains_as_without_amp([](auto& amp) { train_q_values(amp, polyak_through_data); });
 }
 
-TEST_F(TargetPrograms, QLearningWithATargetThatFollowsWithoutGrad) {
+TEST_F(TargetPrograms, QLearningWithATargetUpdatedUnderNoGrad) {
   expect_trains_as_without_amp([](auto& amp) { train_q_values(amp, polyak_without_grad); });
 }
 

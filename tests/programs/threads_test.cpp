@@ -17,7 +17,7 @@ struct Rings {
   }
 };
 
-/// Runs `f` on a thread of its own; what it throws is thrown here.
+/// Runs `f` on a new thread and rethrows its exception.
 template <class F>
 void on_a_thread(F f) {
   std::exception_ptr error;

@@ -1,4 +1,4 @@
-// Loops around the gradient and inside the graph that few programs have.
+// Rare uses of gradients and of the graph.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -23,7 +23,7 @@ struct DreamImpl : torch::nn::Module {
 };
 TORCH_MODULE(Dream);
 
-TEST_F(UnusualPrograms, InputOptimisedThroughAFrozenNetwork) {
+TEST_F(UnusualPrograms, InputOptimizedThroughAFrozenNetwork) {
   expect_trains_as_without_amp([](auto& amp) {
     Layers judge(4, 16, 1);
     for (auto& p : judge->parameters()) p.set_requires_grad(false);
@@ -36,7 +36,7 @@ TEST_F(UnusualPrograms, InputOptimisedThroughAFrozenNetwork) {
   });
 }
 
-/// A physicist's loss: the derivative of the answer by the question.
+/// A physics-informed loss: the derivative of the output with respect to the input.
 TEST_F(UnusualPrograms, DerivativeInTheLoss) {
   expect_trains_as_without_amp([](auto& amp) {
     Layers model(1, 16, 1);
@@ -73,7 +73,7 @@ TEST_F(UnusualPrograms, LossForEachRow) {
   });
 }
 
-/// Noise on the gradients that the step uses, and a hook on those that pass by.
+/// Noise on the gradients that the step uses, and a hook on gradients in the graph.
 TEST_F(UnusualPrograms, GradientsEditedInTheOptimizersGroups) {
   expect_trains_as_without_amp([](auto& amp) {
     const Saddle data;
@@ -96,7 +96,7 @@ TEST_F(UnusualPrograms, GradientsEditedInTheOptimizersGroups) {
 
 /// Sharpness-aware: gradients are taken where the loss is worst nearby, and the weights put back before the step. The rate is
 /// so small that no step would be seen in 16 bits.
-TEST_F(UnusualPrograms, WeightsMovedAndPutBackBeforeTheStep) {
+TEST_F(UnusualPrograms, WeightsMovedAndRestoredBeforeTheStep) {
   expect_trains_as_without_amp(
       [](auto& amp) {
         const Saddle data;
@@ -142,7 +142,7 @@ struct WeightNormImpl : torch::nn::Module {
 };
 TORCH_MODULE(WeightNorm);
 
-TEST_F(UnusualPrograms, WeightsMadeOfParameters) {
+TEST_F(UnusualPrograms, WeightsComputedFromParameters) {
   expect_trains_as_without_amp([](auto& amp) {
     const Saddle data;
     WeightNorm model;

@@ -1,4 +1,4 @@
-// Programs that write into the weights themselves.
+// Programs that write to the weights.
 #include "tests/programs/program.h"
 
 namespace apex::test::programs {
@@ -31,7 +31,7 @@ void train_wgan(Amp& amp, const Clamp& clamp) {
   for (const auto& p : d->parameters()) EXPECT_LE(p.abs().max().template item<float>(), 0.25f + 0.05f);
 }
 
-TEST_F(WrittenPrograms, WganThatClampsItsCritic) {
+TEST_F(WrittenPrograms, WganClampingItsCritic) {
   expect_trains_as_without_amp([](auto& run) {
     train_wgan(run, [](Tensor& p) {
       const torch::NoGradGuard no_grad;
@@ -41,12 +41,12 @@ TEST_F(WrittenPrograms, WganThatClampsItsCritic) {
 }
 
 /// Writes through data() leave no trace on the parameter: on a CPU a sample of its values shows them.
-TEST_F(WrittenPrograms, WganThatClampsThroughData) {
+TEST_F(WrittenPrograms, WganClampingThroughData) {
   expect_trains_as_without_amp([](auto& amp) { train_wgan(amp, [](Tensor& p) { p.data().clamp_(-0.25, 0.25); }); });
 }
 
 /// The last steps climb, so the best weights, which were kept, are put back.
-TEST_F(WrittenPrograms, EarlyStoppingPutsTheBestWeightsBack) {
+TEST_F(WrittenPrograms, EarlyStoppingRestoresTheBestWeights) {
   expect_trains_as_without_amp([](auto& amp) {
     Layers model(4, 16, 2);
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -78,7 +78,7 @@ TEST_F(WrittenPrograms, EarlyStoppingPutsTheBestWeightsBack) {
     }
     EXPECT_EQ(evaluate(net), best);
     amp.log(evaluate(net));
-    // Training goes on from there.
+    // Training continues from these weights.
     opt.zero_grad();
     amp.backward(torch::mse_loss(net->forward(x), y), opt);
     opt.step();
@@ -86,7 +86,7 @@ TEST_F(WrittenPrograms, EarlyStoppingPutsTheBestWeightsBack) {
   });
 }
 
-/// A linear probe of what the model has learned: a model of its own, with a plain optimizer, trained on the same thread.
+/// A linear probe of the model's features: a separate model with a plain optimizer, trained on the same thread.
 TEST_F(WrittenPrograms, ProbeTrainedWithoutAmp) {
   expect_trains_as_without_amp([](auto& amp) {
     Layers model(4, 16, 2), probe(16, 8, 1);

@@ -1,4 +1,4 @@
-// Everything that initialize hands out or ties together may be destroyed in any order, and what is left goes on working.
+// Everything that initialize returns or connects may be destroyed in any order, and the rest keeps working.
 #include <algorithm>
 #include <array>
 
@@ -57,7 +57,7 @@ TEST_P(Destruction, InAnyOrder) {
     for (const Part part : order) {
       whole.drop(part);
       ended = ended || part == Part::block;
-      // A handle that outlives its block steps, whatever else is gone.
+      // A handle that outlives its block can step, whichever other objects are destroyed.
       if (whole.handle && ended) {
         const auto before = bytes_of(whole.bias);
         whole.handle->step();

@@ -1,4 +1,4 @@
-// Set-ups that come and go leave nothing: no byte that cannot be reached, and none that is kept (BUG-09).
+// Repeated set-ups leak no memory, neither unreachable nor retained (BUG-09).
 #include <apex_cpp/optimizers.h>
 
 #include <cstdlib>
@@ -93,7 +93,7 @@ class Leaks : public AmpTest, public ::testing::WithParamInterface<std::tuple<Sc
   }
 };
 
-TEST_P(Leaks, NothingIsLeftOfManyRuns) {
+TEST_P(Leaks, ManyRunsLeakNothing) {
   {
     const AllowLeaks once;
     repeat(10);  // what is allocated once: thread pools, operator tables, the cast rules' slots
@@ -107,7 +107,7 @@ TEST_P(Leaks, NothingIsLeftOfManyRuns) {
   EXPECT_LT(after, before + 40 * kRuns) << "bytes in use before: " << before;
 }
 
-TEST(BytesInUse, CountWhatIsHeld) {
+TEST(BytesInUse, CountAllocatedMemory) {
   const int64_t before = bytes_in_use();
   const std::vector<std::string> held(100, std::string(100, 'x'));
   EXPECT_GE(bytes_in_use(), before + 100 * 100);
@@ -117,7 +117,7 @@ TEST(BytesInUse, CountWhatIsHeld) {
 constexpr const char* kNoCheck =
     "LeakSanitizer cannot run here (not linked, or the container forbids ptrace); bytes in use are counted all the same";
 
-TEST(LeakSanitizer, SeesAnAllocationThatNobodyCanReach) {
+TEST(LeakSanitizer, DetectsAnUnreachableAllocation) {
   if (check_for_leaks() == LeakCheck::unavailable) GTEST_SKIP() << kNoCheck;
   uintptr_t hidden = 0;
   std::thread([&] { hidden = ~reinterpret_cast<uintptr_t>(std::malloc(64)); }).join();  // no stack keeps the pointer

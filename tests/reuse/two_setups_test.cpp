@@ -1,5 +1,5 @@
-// Two independent set-ups in one process give what each gives alone, bit for bit: by turns, one after the other, in two
-// threads.
+// Two independent set-ups in one process give the results that each gives alone, bit for bit: alternating, in sequence, and in
+// two threads.
 #include <limits>
 #include <thread>
 
@@ -78,7 +78,7 @@ const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
 INSTANTIATE_TEST_SUITE_P(Levels, TwoSetups, ::testing::Combine(kLevels, kLevels),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
-TEST_P(TwoSetups, StepByTurns) {
+TEST_P(TwoSetups, CanAlternateSteps) {
   Training a(std::get<0>(GetParam()), 1), b(std::get<1>(GetParam()), 2);
   for (int i = 0; i < kSteps; ++i) {
     a.step(i);
@@ -88,7 +88,7 @@ TEST_P(TwoSetups, StepByTurns) {
   EXPECT_EQ(b.bytes(), want_b);
 }
 
-TEST_P(TwoSetups, TheFirstGoesOnAfterAResetOrInsteadOfTheSecond) {
+TEST_P(TwoSetups, TheFirstContinuesAfterAResetOrASecondInitialize) {
   Training a(std::get<0>(GetParam()), 1);
   a.step(0);
   a.step(1);
@@ -99,7 +99,7 @@ TEST_P(TwoSetups, TheFirstGoesOnAfterAResetOrInsteadOfTheSecond) {
   EXPECT_EQ(a.bytes(), want_a);
 }
 
-TEST_P(TwoSetups, InTwoThreadsAtOnce) {
+TEST_P(TwoSetups, RunInTwoThreadsConcurrently) {
   std::string a, b;
   std::thread other([&] { a = alone(std::get<0>(GetParam()), 1); });
   b = alone(std::get<1>(GetParam()), 2);

@@ -1,4 +1,4 @@
-// Apex's tests/L0/run_amp/test_rnn.py (RNN-01..03): cells and layers answer in 16 bits, and the input's gradient has the
+// Apex's tests/L0/run_amp/test_rnn.py (RNN-01..03): cells and layers return 16-bit results, and the input's gradient has the
 // input's dtype.
 #include "tests/run_amp/run_amp.h"
 

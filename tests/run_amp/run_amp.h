@@ -1,5 +1,5 @@
 #pragma once
-// What Apex's run_amp tests share: sizes, levels, devices, and the dtype that a listed operator must answer.
+// Shared by Apex's run_amp tests: sizes, levels, devices, and the dtype that a listed operator must return.
 #include <apex_cpp/amp.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -49,8 +49,8 @@ class RunAmp : public ::testing::TestWithParam<Setting> {
 
   enum class Result { low, float32, as_input };
   using Function = std::function<torch::Tensor(const torch::Tensor&)>;
-  /// Each function, given input of each dtype, answers in the dtype that `expected` says, has the values of the same function
-  /// in float32, and its input's gradient has the input's dtype.
+  /// For input of each dtype, each function returns the dtype `expected` and the values of the same function in float32, and
+  /// the input's gradient has the input's dtype.
   void expect_result(const std::vector<Function>& functions, Result expected, at::IntArrayRef shape) const;
   /// `result` is `reference`, computed in float32, up to some roundings in 16 bits.
   void expect_close(const torch::Tensor& result, const torch::Tensor& reference) const;

@@ -60,7 +60,7 @@ TEST_P(TestBannedMethods, test_bce_raises_by_default) {
   for (const auto& loss : bce()) EXPECT_THROW(loss(), c10::NotImplementedError);
 }
 
-TEST_P(TestBannedMethods, TheErrorNamesTheTypeTheCauseAndTheRemedy) {
+TEST_P(TestBannedMethods, TheErrorNamesTheDtypeTheCauseAndTheRemedy) {
   const bool half = low() == torch::kHalf;
   std::string message;
   try {

@@ -1,6 +1,6 @@
-// What someone sees who goes on using, or ports, Apex's interfaces from before amp::initialize (upstream:
-// tests/L0/run_deprecated/test_deprecated_warning.py). `amp::initialize` itself is what one should use here, so it warns of
-// nothing (INIT-01 is about Apex giving way to torch.amp).
+// Warnings and errors for Apex's interfaces from before amp::initialize (upstream:
+// tests/L0/run_deprecated/test_deprecated_warning.py). `amp::initialize` itself is the recommended interface here and does not
+// warn (INIT-01 concerns Apex being replaced by torch.amp).
 #include <apex_cpp/amp.h>
 #include <apex_cpp/fp16_utils.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ std::string warnings_of(Action action) {
   return ::testing::AssertionFailure() << "'" << part << "' is not in: " << text;
 }
 
-TEST(DeprecatedWarning, TestAmpWarnsOfNothing) {
+TEST(DeprecatedWarning, TestAmpDoesNotWarn) {
   torch::nn::Linear net(2, 2);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   const auto initialize = [&] { (void)amp::initialize(net, optimizer, "O2", amp::InitializeOptions().verbosity(0)); };
@@ -56,12 +56,12 @@ TEST(DeprecatedWarning, TestFp16LossScaler) {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 // SL-21. The same texts stand in the compiler's warnings.
-TEST(OldInterface, Sl21InitNamesInitialize) {
+TEST(OldInterface, Sl21TheErrorForInitNamesInitialize) {
   EXPECT_TRUE(names(message_of([] { (void)amp::init(); }), "amp::initialize"));
   EXPECT_TRUE(names(message_of([] { (void)amp::init(/*enabled=*/false); }), "amp::initialize"));
 }
 
-TEST(OldInterface, Sl21TheHandlesNamesNameTheirReplacements) {
+TEST(OldInterface, Sl21ErrorsForTheOldHandleNameTheReplacements) {
   const auto loss = torch::ones({});
   amp::AmpHandle handle;
   amp::OptimWrapper wrapper;

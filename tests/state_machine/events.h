@@ -1,5 +1,5 @@
 #pragma once
-// Random programs: a way of setting amp up, and what a training loop then does.
+// Random programs: a set-up of amp, and the calls of a training loop.
 #include <cstdint>
 #include <optional>
 #include <random>

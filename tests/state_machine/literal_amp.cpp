@@ -154,8 +154,8 @@ void LiteralAmp::end_block(const Event& event) {
   });
 }
 
-// apex_cpp: a gradient that was zeroed in the model is zeroed in the master, and one that was dropped is dropped. If the model
-// has no gradient left, the masters drop those of earlier passes, too.
+// PORT: gradients that were zeroed in the model become zeros in the masters, and dropped ones are dropped. If the model has
+// none left, gradients of earlier passes are dropped too.
 void LiteralAmp::follow_model(const Optimizer& optimizer) {
   if (!has_masters() || in_fused_order(optimizer)) return;
   bool any_dropped = false;

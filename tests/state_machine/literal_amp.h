@@ -1,6 +1,6 @@
 #pragma once
-// Apex's loss scaling, master weights and skipped steps on plain numbers, rule by rule as in apex_cpp/apex_behaviour.md. It
-// shares no code with the library. Where a comment says "apex_cpp", the library differs from Apex.
+// Apex's loss scaling, master weights and skipped steps, written rule by rule on plain numbers. It shares no code with the
+// library. Rules in which the library repairs Apex are marked PORT.
 #include <optional>
 #include <vector>
 
@@ -84,7 +84,7 @@ class LiteralAmp {
   State state_;
   std::array<Optimizer, kOptimizers> optimizers_;
   std::array<bool, kParams> has_momentum_{};
-  // apex_cpp: a zero_grad of the module reaches the masters before they are used, so that the next step is right.
+  // PORT: a zero_grad of the module reaches the masters before they are used.
   std::array<bool, kParams> marked_{}, zeroed_{};
   std::optional<std::vector<std::pair<double, int64_t>>> saved_;
   bool overflow_ = false;  // the device flag

@@ -1,4 +1,4 @@
-// What Apex makes of the gradients when a scale_loss block ends: unscaled, checked, and kept for the step.
+// Apex's treatment of gradients at the end of a scale_loss block: unscaled, checked, and kept for the step.
 #include <cmath>
 #include <utility>
 

@@ -256,7 +256,7 @@ Tensor Product::master_of(int param) {
   if (param < 5) return groups[0].params()[kPosition[param]];
   for (size_t i = 1; i < groups.size(); ++i) {
     const Tensor& in_group = groups[i].params()[0];
-    // The first of two added groups is told from the second by its values' owner: a float32 parameter stands for itself.
+    // The first of two added groups differs from the second in its values' owner: a float32 parameter is its own master.
     const bool is_native = in_group.is_same(params_[6]);
     if ((param == 6) == is_native) return in_group;
   }

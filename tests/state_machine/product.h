@@ -1,5 +1,5 @@
 #pragma once
-// The same program on the product.
+// The same program on the library.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/optimizers.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the literal model and the product agree on before they start.
+// The initial state of both the literal model and the library.
 #include "tests/state_machine/events.h"
 
 namespace apex::test {
@@ -9,8 +9,8 @@ constexpr size_t kHistory = 4;  // events of a scale that are kept
 
 inline Values initial_values(int param) { return {static_cast<float>(param + 1), -0.5f * static_cast<float>(param)}; }
 
-/// Parameters that may get unscaled gradients outside of a block: those that have no master, where gradients do not wait
-/// scaled.
+/// Parameters that may get unscaled gradients outside a block: parameters without a master and without delayed, scaled
+/// gradients.
 inline bool takes_plain_gradients(const Config& config, int param) {
   const bool has_masters = config.level == "O2" || config.level == "O5";
   return !has_masters || (!is_cast(param) && config.kind != OptimizerKind::fused_sgd_in_fused_order);

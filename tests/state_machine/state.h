@@ -1,5 +1,5 @@
 #pragma once
-// What can be seen of amp after an event: the words in which the literal model and the product are compared.
+// The observable state of amp after an event, in which the literal model and the library are compared.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ constexpr int kParams = 7;
 constexpr int kOptimizers = 2;
 constexpr int kLosses = 3;
 
-/// A tensor of two elements, as float whatever its dtype.
+/// A tensor of two elements of any dtype, as float.
 using Values = std::array<float, 2>;
 
 struct Gradient {

@@ -1,6 +1,6 @@
-// Random programs on the product and on a literal model of Apex's rules: sections 1.5 (SD), 3 (OPT, MW, APG, BWD), 4 (SL) and 5
-// (SCALE) of its behaviour, with our repairs. After every event everything that can be seen of both is compared, bit for bit.
-// A failure prints the shortest program that shows it, and its seed.
+// Random programs on the library and on a literal model of Apex's rules (SD, OPT, MW, APG, BWD, SL, SCALE), with the library's
+// repairs. After every event the observable state of both is compared bit for bit. A failure prints the shortest program that
+// shows it, and its seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -57,7 +57,7 @@ std::string explanation(unsigned seed, const Config& config, const std::vector<E
   return text.str();
 }
 
-/// Keeps what load_state_dict tells on standard output out of the test's.
+/// Hides load_state_dict's messages on standard output.
 class QuietOutput {
  public:
   QuietOutput() : before_(std::cout.rdbuf(nothing_.rdbuf())) {}

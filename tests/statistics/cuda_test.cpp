@@ -1,4 +1,4 @@
-// CUDA tensors: bitwise what the CPU gives. Needs a GPU.
+// CUDA tensors give the bits of the CPU. Needs a GPU.
 #include "tests/statistics/support.h"
 
 namespace apex::test {

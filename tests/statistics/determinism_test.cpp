@@ -57,7 +57,7 @@ TEST(StatisticsBits, AreTheSameOnAnyInstructionSet) {
   kernels::cpu::set_current_isa(before);
 }
 
-TEST(StatisticsBits, AreThoseOfTheLanesThatAGpuReads) {
+TEST(StatisticsBits, AreTheSameWithTheLanesOfAGpu) {
   for (const auto dtype : statistics_dtypes()) {
     SCOPED_TRACE(dtype);
     const auto tensors = several(dtype);

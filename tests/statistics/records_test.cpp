@@ -1,4 +1,4 @@
-// Names of records, and tensors that have none.
+// Names of records, and tensors without a name.
 #include "tests/errors.h"
 #include "tests/statistics/support.h"
 
@@ -13,7 +13,7 @@ std::vector<std::string> names_of(const std::vector<amp::TensorStatistics>& reco
 
 using Names = std::vector<std::string>;
 
-TEST(StatisticsRecords, OfAModuleHaveTheNamesOfItsParameters) {
+TEST(StatisticsRecords, OfAModuleHaveItsParametersNames) {
   torch::nn::Sequential net(torch::nn::Linear(3, 2), torch::nn::ReLU(), torch::nn::Linear(2, 1));
   const auto records = amp::statistics(*net);
   EXPECT_EQ(names_of(records), (Names{"0.weight", "0.bias", "2.weight", "2.bias"}));
@@ -21,7 +21,7 @@ TEST(StatisticsRecords, OfAModuleHaveTheNamesOfItsParameters) {
   EXPECT_EQ(records[0].abs_max, net->parameters()[0].abs().max().item<float>());
 }
 
-TEST(StatisticsRecords, OfGradientsAreThoseOfParametersThatHaveOne) {
+TEST(StatisticsRecords, OfGradientsCoverParametersThatHaveOne) {
   torch::nn::Sequential net(torch::nn::Linear(3, 2), torch::nn::Linear(2, 1));
   net->parameters()[2].mutable_grad() = torch::full({1, 2}, 0.5);
   const auto records = amp::grad_statistics(*net);
@@ -30,20 +30,20 @@ TEST(StatisticsRecords, OfGradientsAreThoseOfParametersThatHaveOne) {
   EXPECT_EQ(records[0].norm, std::sqrt(0.5));
 }
 
-TEST(StatisticsRecords, OfTiedParametersStandOnce) {
+TEST(StatisticsRecords, OfTiedParametersAreListedOnce) {
   const torch::nn::Linear linear(2, 2);
   torch::nn::Sequential net(linear, linear);
   EXPECT_EQ(names_of(amp::statistics(*net)), (Names{"0.weight", "0.bias"}));
 }
 
-TEST(StatisticsRecords, OfAListHaveTheNamesOfTheNewestInitialize) {
+TEST(StatisticsRecords, OfAListUseTheNamesOfTheLatestInitialize) {
   torch::nn::Linear model(2, 2);
   const auto net = amp::initialize(model, "O1", amp::InitializeOptions().verbosity(0));
   EXPECT_EQ(names_of(amp::statistics(std::vector<torch::Tensor>{torch::ones({1}), model->bias})), (Names{"tensor 0", "bias"}));
   amp::reset();
 }
 
-TEST(StatisticsRecords, OfNoTensorsAreNone) { EXPECT_TRUE(amp::statistics(std::vector<torch::Tensor>{}).empty()); }
+TEST(StatisticsRecords, OfNoTensorsAreEmpty) { EXPECT_TRUE(amp::statistics(std::vector<torch::Tensor>{}).empty()); }
 
 TEST(StatisticsRecords, ErrorsNameTheTensorAndTheRemedy) {
   const auto message = [](const torch::Tensor& tensor) {

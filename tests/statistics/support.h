@@ -15,7 +15,7 @@ inline const std::vector<torch::Dtype>& statistics_dtypes() {
   return dtypes;
 }
 
-/// The bits of a float64: equality that tells -0 from 0, and NaN from nothing.
+/// The bits of a float64: in this comparison -0 differs from 0, and equal NaNs are equal.
 inline int64_t bits_of(double value) {
   int64_t bits;
   std::memcpy(&bits, &value, sizeof bits);

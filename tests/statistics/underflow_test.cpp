@@ -1,4 +1,4 @@
-// What underflows, against LibTorch's own rounding of the scaled values.
+// Underflow counts compared with LibTorch's rounding of the scaled values.
 #include "tests/statistics/support.h"
 
 namespace apex::test {
@@ -44,7 +44,7 @@ TEST(Underflow, IsExactAtEveryEdge) {
   }
 }
 
-TEST(Underflow, IsThatOfEveryValueOf16Bits) {
+TEST(Underflow, IsExactForEvery16BitValue) {
   for (const auto input : {torch::kHalf, torch::kBFloat16}) {
     const auto all = torch::arange(0, 65536, torch::kInt).to(torch::kShort).view(input);
     const auto small = all.masked_select(all.to(torch::kFloat).abs().lt(1));
@@ -54,13 +54,13 @@ TEST(Underflow, IsThatOfEveryValueOf16Bits) {
   }
 }
 
-TEST(Underflow, OfRandomGradientsIsThatOfTheirCast) {
+TEST(Underflow, OfRandomGradientsMatchesTheirCast) {
   torch::manual_seed(5);
   const auto grads = torch::randn({100000}) * torch::exp2(torch::rand({100000}) * 40 - 45);
   for (const double scale : {1.0, 1024.0, 65536.0}) expect_rounded(grads, scale, torch::kHalf);
 }
 
-TEST(Underflow, OfAScaleThatIsNoPowerOfTwoIsThatOfTheNextSmallerOne) {
+TEST(Underflow, OfAnyScaleIsThatOfTheNextSmallerPowerOfTwo) {
   torch::manual_seed(6);
   const auto record = amp::statistics(std::vector<torch::Tensor>{torch::randn({5000}) * 1e-9}).at(0);
   const auto given = record.underflow(1000, torch::kHalf), smaller = record.underflow(512, torch::kHalf);
@@ -75,7 +75,7 @@ TEST(Underflow, OfNothingIsZero) {
   EXPECT_EQ(record.underflow(1, torch::kHalf).zero_share, 0);
 }
 
-TEST(Underflow, RefusesScalesAndDtypesThatMeanNothing) {
+TEST(Underflow, RejectsInvalidScalesAndDtypes) {
   const auto record = amp::statistics(std::vector<torch::Tensor>{torch::ones({3})}).at(0);
   for (const double scale : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     EXPECT_THROW(record.underflow(scale, torch::kHalf), c10::ValueError) << scale;

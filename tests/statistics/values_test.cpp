@@ -1,4 +1,4 @@
-// Records against what one value after the other says, read as float64: exactly where they are counts.
+// Records compared with a loop over the values in float64; counts must be exact.
 #include "tests/statistics/support.h"
 
 namespace apex::test {
@@ -51,7 +51,7 @@ void expect_matches(const amp::TensorStatistics& record, const torch::Tensor& te
   EXPECT_LE(std::fabs(record.norm - norm), bound * norm);
 }
 
-TEST(StatisticsValues, AreThoseOfTheElementsAtEveryDtypeAndSize) {
+TEST(StatisticsValues, MatchTheElementsAtEveryDtypeAndSize) {
   for (const auto dtype : statistics_dtypes()) {
     for (const int64_t size : {0, 1, 2, 31, 32, 33, 2047, 2048, 2049, 131071, 131072, 131073, 300001}) {
       SCOPED_TRACE(::testing::Message() << dtype << " " << size);
@@ -63,7 +63,7 @@ TEST(StatisticsValues, AreThoseOfTheElementsAtEveryDtypeAndSize) {
   }
 }
 
-TEST(StatisticsValues, CountTheWholeRangeOfFloat64) {
+TEST(StatisticsValues, CoverTheWholeRangeOfFloat64) {
   auto values = wild_values(50000, torch::kDouble, 8);
   values[0] = std::numeric_limits<double>::denorm_min();
   values[1] = std::numeric_limits<double>::max();
@@ -76,7 +76,7 @@ TEST(StatisticsValues, CountTheWholeRangeOfFloat64) {
   EXPECT_EQ(record.norm, std::numeric_limits<double>::infinity());
 }
 
-TEST(StatisticsValues, AreThoseOfTheElementsWhereExponentsAreFew) {
+TEST(StatisticsValues, MatchTheElementsWithFewExponents) {
   for (const auto dtype : statistics_dtypes()) {
     for (const int64_t size : {2047, 2048, 2049, 300001}) {
       SCOPED_TRACE(::testing::Message() << dtype << " " << size);
@@ -86,8 +86,8 @@ TEST(StatisticsValues, AreThoseOfTheElementsWhereExponentsAreFew) {
   }
 }
 
-// As the gradient of an embedding whose words did not come by.
-TEST(StatisticsValues, AreThoseOfTheElementsWhereWholeBlocksAreZeros) {
+// As the gradient of an embedding whose words were not in the batch.
+TEST(StatisticsValues, MatchTheElementsWithBlocksOfZeros) {
   for (const auto dtype : statistics_dtypes()) {
     SCOPED_TRACE(dtype);
     const auto zeros = torch::zeros({300000}, dtype);
@@ -127,7 +127,7 @@ TEST(StatisticsValues, DoNotDependOnFlushingOfSubnormalNumbers) {
   EXPECT_EQ(record.zeros, 0);
 }
 
-TEST(StatisticsValues, OfTensorsOfAnyLayoutAreThoseOfTheirElements) {
+TEST(StatisticsValues, MatchTheElementsForAnyLayout) {
   const auto base = wild_values(60 * 70, torch::kFloat, 9).view({60, 70});
   for (const auto& tensor : {base.t(), base.slice(0, 3, 50, 2), base.slice(1, 1, 69, 3), base[5][6], base[7].expand({40, 70}),
                              base.view({1, 60, 1, 70}).permute({3, 2, 1, 0}), base.slice(0, 60)}) {
@@ -136,7 +136,7 @@ TEST(StatisticsValues, OfTensorsOfAnyLayoutAreThoseOfTheirElements) {
   }
 }
 
-TEST(StatisticsValues, OfMixedListsStandInTheirOrder) {
+TEST(StatisticsValues, OfMixedListsKeepTheirOrder) {
   std::vector<torch::Tensor> tensors;
   for (int i = 0; i < 3000; ++i) {
     tensors.push_back(wild_values(i % 50, i % 7 == 0 ? torch::kBFloat16 : i % 5 == 0 ? torch::kHalf : torch::kFloat, 100 + i));

@@ -38,7 +38,7 @@ struct Watch : ::testing::Test {
 
 using Lines = std::vector<std::string>;
 
-TEST_F(Watch, RecordsWhatModulesMakeAndItsGradientsAtEveryLevel) {
+TEST_F(Watch, RecordsModuleOutputsAndTheirGradientsAtEveryLevel) {
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     SCOPED_TRACE(level);
     model = WatchedNet();
@@ -75,7 +75,7 @@ TEST_F(Watch, ChangesNoBitOfTheTraining) {
   for (size_t i = 0; i < without.size(); ++i) EXPECT_TRUE(torch::equal(model->parameters()[i].grad(), without[i])) << i;
 }
 
-TEST_F(Watch, RecordsNothingOnceItHasEnded) {
+TEST_F(Watch, RecordsNothingAfterItsEnd) {
   start("O0");
   amp::watch stopped;
   const auto loss = handle->forward(x).sum();
@@ -91,7 +91,7 @@ TEST_F(Watch, RecordsNothingOnceItHasEnded) {
   outlives.backward();  // the hooks find no guard
 }
 
-TEST_F(Watch, TheInnermostOfSeveralRecords) {
+TEST_F(Watch, OnlyTheInnermostRecords) {
   start("O0");
   const torch::NoGradGuard no_grad;
   const amp::watch outer;
@@ -105,7 +105,7 @@ TEST_F(Watch, TheInnermostOfSeveralRecords) {
   EXPECT_EQ(outer.records().size(), 2u);
 }
 
-TEST_F(Watch, MayEndBeforeOneThatBeganLater) {
+TEST_F(Watch, MayEndBeforeALaterWatch) {
   start("O0");
   const torch::NoGradGuard no_grad;
   auto first = std::make_unique<amp::watch>();

@@ -1,4 +1,4 @@
-// Writes event files that event_files_test.py knows. usage: event_files FOLDER
+// Writes the event files that event_files_test.py reads. usage: event_files FOLDER
 #include <apex_cpp/tensorboard/summary_writer.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// DistributedDataParallel whose ranks are threads of this process, each with a Gloo group of its own over one store in memory:
-// under ThreadSanitizer it shows that gradient hooks, buckets and whoever looks at them share nothing without care.
+// DistributedDataParallel whose ranks are threads of this process, each with its own Gloo group over one store in memory.
+// ThreadSanitizer checks gradient hooks, buckets and their readers for races.
 #include <apex_cpp/parallel.h>
 #include <apex_cpp/parallel/processes/backends.h>
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ void expect_gradients(Chain& net, float value) {
   }
 }
 
-TEST(DdpThreads, PassesOnAnyThreadWhileOthersLookAtTheBuckets) {
+TEST(DdpThreads, PassesOnAnyThreadWhileOthersReadTheBuckets) {
   on_ranks([](int rank, auto& ddp) {
     std::atomic<bool> done{false};
     std::atomic<size_t> seen{0};

@@ -1,5 +1,4 @@
-// Several threads at once, each with a level and registrations of its own. Built with `--preset tsan` it shows that nothing of
-// the engine's is shared without care.
+// Several concurrent threads, each with its own level and registrations. With `--preset tsan` it checks casts for races.
 #include <torch/optim/sgd.h>
 
 #include <thread>
@@ -29,7 +28,7 @@ struct Outcome {
   at::ScalarType output = torch::kLong, custom = torch::kLong;
 };
 
-// Trains on this thread, on data of its own, and calls the function that this thread has registered.
+// Trains on this thread with its own data, and calls the function that this thread has registered.
 Outcome train(int seed, amp::Model<Mlp>& net, torch::optim::Optimizer& opt, const Mlp& original) {
   Outcome outcome;
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
@@ -69,7 +68,7 @@ struct Threads : AmpTest {
   }
 };
 
-TEST_F(Threads, FourLevelsAndRegistrationsAtOnceGiveWhatTheyGiveAlone) {
+TEST_F(Threads, FourLevelsAndRegistrationsConcurrentlyGiveTheSameResults) {
   torch::manual_seed(3);
   const Mlp start;
   std::vector<Outcome> alone, together(levels.size());
@@ -93,7 +92,7 @@ TEST_F(Threads, FourLevelsAndRegistrationsAtOnceGiveWhatTheyGiveAlone) {
 }
 
 // Initialized here, trained and evaluated entirely over there: the losses run after the handle's forward.
-TEST_F(Threads, TrainingInAnotherThreadGivesWhatItGivesInThisOne) {
+TEST_F(Threads, TrainingInAnotherThreadGivesTheSameResult) {
   torch::manual_seed(3);
   const Mlp start;
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
@@ -134,7 +133,7 @@ TEST_F(Threads, TrainingInAnotherThreadGivesWhatItGivesInThisOne) {
   }
 }
 
-TEST_F(Threads, TheGuardCastsALossThatRunsInAThreadOfItsOwn) {
+TEST_F(Threads, TheGuardCastsALossInAnotherThread) {
   Mlp model;
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor output = net->forward(features()).detach();
@@ -151,7 +150,7 @@ TEST_F(Threads, TheGuardCastsALossThatRunsInAThreadOfItsOwn) {
   EXPECT_EQ(loss_type(true), torch::kFloat);
 }
 
-TEST_F(Threads, OneHandleServesManyThreads) {
+TEST_F(Threads, OneHandleCanBeUsedByManyThreads) {
   Mlp model;
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor want = net->forward(features());

@@ -20,14 +20,14 @@ TEST(BenchCases, ResNet50HasItsParameters) {
   EXPECT_EQ(numel_of(resnet), 25557032);
 }
 
-TEST(BenchCases, AreAsLargeAsTheirNamesSay) {
+TEST(BenchCases, HaveTheSizesInTheirNames) {
   EXPECT_EQ(numel_of(case_of("4 x 16 Mi")), int64_t{64} << 20);
   EXPECT_EQ(numel_of(case_of("2,000 x 1 k")), 2000 * 1024);
   EXPECT_EQ(numel_of(case_of("25,000 x 64")), 25000 * 64);
   EXPECT_EQ(numel_of(case_of("1 x 1")), 1);
 }
 
-TEST(BenchCases, AreFilledInTheDtypeAskedFor) {
+TEST(BenchCases, AreFilledInTheRequestedDtype) {
   const auto tensors = filled({"", {{2, 3}, {5}}}, at::kBFloat16, at::kCPU, 0.5);
   ASSERT_EQ(tensors.size(), 2u);
   EXPECT_EQ(tensors[0].sizes(), at::IntArrayRef({2, 3}));

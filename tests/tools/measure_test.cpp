@@ -11,7 +11,7 @@ TEST(Median, IsTheMiddleOfAnOddNumberOfValues) {
   EXPECT_EQ(bench::median({3}), 3);
 }
 
-TEST(Median, IsHalfwayBetweenTheTwoInTheMiddleOfAnEvenNumber) {
+TEST(Median, IsTheMeanOfTheMiddleTwoOfAnEvenNumber) {
   EXPECT_EQ(bench::median({1, 100, 4, 2}), 3);
   EXPECT_EQ(bench::median({7, 7, 9, 9}), 8);
 }
@@ -32,7 +32,7 @@ TEST(Interleave, RunsEveryVariantOnceARoundAndRotatesTheFirst) {
   EXPECT_EQ(results, (bench::Rounds{{4, 9, 11}, {5, 7, 12}, {6, 8, 10}}));
 }
 
-TEST(Interleave, LetsAVariantSitOutRoundsEvenly) {
+TEST(Interleave, SkipsRoundsOfAVariantEvenly) {
   std::string order;
   const auto variant = [&](const char* name, int most_rounds) {
     return Variant{name, [&order, name] { return order += name, 1.0; }, most_rounds};
@@ -50,13 +50,13 @@ TEST(Interleave, LetsAVariantSitOutRoundsEvenly) {
   EXPECT_EQ(results[1].size(), 6);
 }
 
-TEST(NanosecondsPerCall, CallsAsOftenAsItSays) {
+TEST(NanosecondsPerCall, CallsAsOftenAsItReports) {
   int calls = 0;
   EXPECT_GE(bench::nanoseconds_per_call([&] { ++calls; }, 17), 0);
   EXPECT_EQ(calls, 17);
 }
 
-TEST(CallsIn, IsOneWhereACallTakesLongerThanTheTime) {
+TEST(CallsIn, IsOneIfACallTakesLongerThanTheTime) {
   EXPECT_EQ(bench::calls_in([] {}, 0), 1);
 }
 

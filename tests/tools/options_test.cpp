@@ -15,7 +15,7 @@ std::string error_of(const std::vector<std::string>& arguments) {
   return message_of<common::UserError>([&] { parse_options(arguments); });
 }
 
-TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
+TEST(BenchOptions, AcceptASuiteAndFlagsInAnyOrder) {
   const auto options = parse_options({"--rounds", "31", "casts", "--only", "^ops/", "--csv", "x.csv"});
   EXPECT_EQ(options.suite, "casts");
   EXPECT_EQ(options.rounds, 31);
@@ -24,13 +24,13 @@ TEST(BenchOptions, TakeASuiteAndFlagsInAnyOrder) {
   EXPECT_EQ(options.help, "");
 }
 
-TEST(BenchOptions, PutTensorsOnTheCpuUnlessToldOtherwise) {
+TEST(BenchOptions, UseTheCpuByDefault) {
   EXPECT_EQ(parse_options({"kernels"}).device, "cpu");
   EXPECT_EQ(parse_options({"kernels", "--device", "cuda"}).device, "cuda");
   EXPECT_NE(error_of({"kernels", "--device", "tpu"}).find("'tpu'"), std::string::npos);
 }
 
-TEST(BenchOptions, RefuseADeviceThatTheSuiteOrTheMachineLacks) {
+TEST(BenchOptions, RejectAnUnavailableDevice) {
   const auto refusal = [](const std::string& suite, bool has_gpu) {
     return message_of<common::UserError>([&] { bench::check_suite(parse_options({suite, "--device", "cuda"}), has_gpu); });
   };
@@ -42,7 +42,7 @@ TEST(BenchOptions, RefuseADeviceThatTheSuiteOrTheMachineLacks) {
   EXPECT_NO_THROW(bench::check_suite(parse_options({"casts"}), false));
 }
 
-TEST(BenchOptions, RefuseToBeQuickWhereNoNetworkIsTrained) {
+TEST(BenchOptions, RejectQuickForSuitesWithoutTraining) {
   const auto refusal = [](const std::string& suite) {
     return message_of<common::UserError>([&] { bench::check_suite(parse_options({suite, "--quick"}), false); });
   };
@@ -51,16 +51,14 @@ TEST(BenchOptions, RefuseToBeQuickWhereNoNetworkIsTrained) {
   EXPECT_EQ(refusal("train"), "");
 }
 
-TEST(BenchOptions, SayHowFewRoundsThereMayBe) {
-  EXPECT_NE(parse_options({"--help"}).help.find("at least 3"), std::string::npos);
-}
+TEST(BenchOptions, RejectTooFewRounds) { EXPECT_NE(parse_options({"--help"}).help.find("at least 3"), std::string::npos); }
 
-TEST(BenchOptions, TakeTheWholeWorkUnlessToldToBeQuick) {
+TEST(BenchOptions, RunTheFullWorkByDefault) {
   EXPECT_FALSE(parse_options({"train"}).quick);
   EXPECT_TRUE(parse_options({"train", "--quick"}).quick);
 }
 
-TEST(BenchOptions, LeaveTheRoundsToTheSuiteUnlessToldOtherwise) {
+TEST(BenchOptions, UseTheSuitesRoundsByDefault) {
   EXPECT_EQ(parse_options({"casts"}).rounds, std::nullopt);
   for (const auto& suite : bench::suites())
     EXPECT_GE(suite.rounds, suite.name == std::string("compile") ? 5
@@ -69,7 +67,7 @@ TEST(BenchOptions, LeaveTheRoundsToTheSuiteUnlessToldOtherwise) {
         << suite.name;
 }
 
-TEST(BenchOptions, NameTheArgumentThatIsWrong) {
+TEST(BenchOptions, NameAnInvalidArgument) {
   EXPECT_NE(error_of({"casts", "--fast"}).find("--fast"), std::string::npos);
   EXPECT_NE(error_of({"casts", "step"}).find("step"), std::string::npos);
   EXPECT_NE(error_of({"casts", "--csv"}).find("--csv: 1 required FILE missing"), std::string::npos);

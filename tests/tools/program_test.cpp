@@ -1,4 +1,4 @@
-// The program as a user calls it.
+// The benchmark program as a user calls it.
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ TEST(BenchProgram, ListsItsSuites) {
     EXPECT_TRUE(contains(run.output, suite)) << run.output;
 }
 
-TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
+TEST(BenchProgram, RejectsUnknownSuites) {
   for (const auto* arguments :
        {"", "no_such_suite", "casts --only no_such_benchmark", "casts --csv /no/such/folder/x.csv", "kernels --device tpu"}) {
     const auto run = bench(arguments);
@@ -46,7 +46,7 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
   }
 }
 
-TEST(BenchProgram, RefusesADeviceInOneLine) {
+TEST(BenchProgram, RejectsADeviceInOneLine) {
   const auto cpu_alone = bench("casts --device cuda");
   EXPECT_EQ(cpu_alone.status, 2) << cpu_alone.output;
   EXPECT_EQ(cpu_alone.output.rfind("bench: suite 'casts' measures the CPU", 0), 0u) << cpu_alone.output;
@@ -58,7 +58,7 @@ TEST(BenchProgram, RefusesADeviceInOneLine) {
   }
 }
 
-TEST(BenchProgram, MeasuresWhatIsAskedForAndWritesTheNumbers) {
+TEST(BenchProgram, MeasuresTheRequestedSuitesAndWritesTheNumbers) {
   const auto csv = testing::TempDir() + "apex_cpp_bench_test_" + std::to_string(getpid()) + ".csv";
   const auto run = bench("casts --rounds 3 --only 'off/relu|ops/linear, weight from cache' --csv " + csv);
   ASSERT_EQ(run.status, 0) << run.output;
@@ -72,7 +72,7 @@ TEST(BenchProgram, MeasuresWhatIsAskedForAndWritesTheNumbers) {
   EXPECT_FALSE(contains(written.str(), "mse_loss")) << written.str();
 }
 
-TEST(BenchProgram, LeavesEarlierNumbersWhereItMeasuresNothing) {
+TEST(BenchProgram, KeepsEarlierNumbersOfOtherSuites) {
   const auto csv = testing::TempDir() + "apex_cpp_bench_earlier_" + std::to_string(getpid()) + ".csv";
   std::ofstream(csv) << "earlier";
   EXPECT_EQ(bench("casts --only no_such_benchmark --csv " + csv).status, 2);

@@ -21,7 +21,7 @@ TEST(Table, AlignsNamesLeftAndNumbersRight) {
             "cat, \"promoted\"       12   7.500     12\n\n");
 }
 
-TEST(Table, OfNothingIsNothing) {
+TEST(Table, OfNoRowsIsEmpty) {
   std::ostringstream out;
   bench::print_table(out, {});
   EXPECT_EQ(out.str(), "");
@@ -33,7 +33,7 @@ std::vector<bench::Result> results_with_remarks() {
           {"mlp", "O5", 2, {{"ms", none}, {"ratio", none}}, "failed: no, really"}};
 }
 
-TEST(Table, PutsRemarksBehindTheNumbersAndADashWhereThereIsNone) {
+TEST(Table, PutsRemarksAfterTheNumbersAndADashForMissingOnes) {
   std::ostringstream out;
   bench::print_table(out, results_with_remarks());
   EXPECT_EQ(out.str(),
@@ -42,7 +42,7 @@ TEST(Table, PutsRemarksBehindTheNumbersAndADashWhereThereIsNone) {
             "O5         2      -      -  failed: no, really\n\n");
 }
 
-TEST(Csv, HasRemarksAndLeavesOutWhatThereIsNot) {
+TEST(Csv, HasRemarksAndOmitsMissingNumbers) {
   std::ostringstream out;
   bench::write_csv(out, "train", results_with_remarks());
   EXPECT_EQ(out.str(),
@@ -52,7 +52,7 @@ TEST(Csv, HasRemarksAndLeavesOutWhatThereIsNot) {
             "train,mlp,O5,2,remark,\"failed: no, really\"\n");
 }
 
-TEST(Csv, HasOneLineANumberAndQuotesWhatNeedsIt) {
+TEST(Csv, HasOneLinePerNumberAndQuotesSpecialCharacters) {
   std::ostringstream out;
   bench::write_csv(out, "casts", two_results());
   EXPECT_EQ(out.str(),

@@ -7,7 +7,7 @@
 
 namespace {
 
-TEST(Snapshot, DoesNotSeeWhatTheProcessDoesLater) {
+TEST(Snapshot, IsUnaffectedByLaterChanges) {
   int state = 1;
   const bench::Snapshot snapshot([&](int number) { return 100.0 * state + number; });
   state = 2;
@@ -22,7 +22,7 @@ TEST(Snapshot, SeveralEndInAnyOrder) {
   EXPECT_EQ(second->measure(4), 8);
 }
 
-TEST(Snapshot, SaysSoWhenItsProcessFailed) {
+TEST(Snapshot, ReportsAFailureOfItsProcess) {
   const bench::Snapshot snapshot([](int) -> double { throw std::runtime_error("no"); });
   EXPECT_THROW(snapshot.measure(1), std::runtime_error);
 }

@@ -14,7 +14,7 @@ const Case kShapes{"", {{1}, {33}, {70001}, {131072}}};
 class Stream : public testing::TestWithParam<std::tuple<bool, bool>> {};
 
 // The bound works on the tensors that are measured, so it must leave what optimizers read as it is.
-TEST_P(Stream, LeavesWhatItReadsAndUpdatesAndZeroesWhatItWrites) {
+TEST_P(Stream, KeepsReadAndUpdatedTensorsAndZeroesWrittenOnes) {
   const auto read = random(kShapes, at::kHalf, at::kCPU), updated = random(kShapes, at::kFloat, at::kCPU);
   const auto written = filled(kShapes, at::kBFloat16, at::kCPU, 1);
   Tensors before;

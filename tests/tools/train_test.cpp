@@ -1,4 +1,4 @@
-// Whole training steps: each way on the smallest networks, what they count, and that none disturbs another.
+// Training step benchmarks: each variant on the smallest networks, their counts, and that variants do not affect each other.
 #include "train/contender.h"
 
 #include <ATen/Functions.h>
@@ -55,7 +55,7 @@ bool any_of_type(const std::vector<TracedOp>& ops, at::ScalarType type) {
                      [&](const TracedOp& op) { return std::count(op.inputs.begin(), op.inputs.end(), type) > 0; });
 }
 
-/// Levels that are made meanwhile compute in FP32 on 16-bit tensors, whatever the processor.
+/// While it lives, new levels compute in FP32 on 16-bit tensors on every processor.
 struct Float32Asked {
   static constexpr const char* kVariable = "APEX_CPP_CPU_16BIT";
   Float32Asked() { setenv(kVariable, "float32", 1); }
@@ -112,7 +112,7 @@ void expect_same_ratio(double ratio, double time, double other) {
   }
 }
 
-TEST(BenchTrain, EveryWayTrainsEveryNetworkAndHasItsRow) {
+TEST(BenchTrain, EveryVariantTrainsEveryNetworkAndHasARow) {
   const auto rows = rows_of_a_quick_run();
   EXPECT_EQ(rows.at("processor").size(), 1);
   for (const auto& task : bench::train::tasks()) {
@@ -134,7 +134,7 @@ TEST(BenchTrain, EveryWayTrainsEveryNetworkAndHasItsRow) {
   }
 }
 
-TEST(BenchTrain, WaysOfOneProcessDoNotCastForEachOther) {
+TEST(BenchTrain, VariantsInOneProcessDoNotAffectEachOthersCasts) {
   const Float32Asked float32_asked;
   Contender plain = contender("mlp", "plain AdamW"), autocast = contender("mlp", "autocast BF16 AdamW");
   Contender o1 = contender("mlp", "O1 AdamW"), o5 = contender("mlp", "O5 FusedAdam"), o0 = contender("mlp", "O0 AdamW");
@@ -156,7 +156,7 @@ TEST(BenchTrain, WaysOfOneProcessDoNotCastForEachOther) {
   EXPECT_EQ(at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type(), at::kFloat);
 }
 
-TEST(BenchTrain, WhatFollowsTheBackwardPassIsAPartOfEachStep) {
+TEST(BenchTrain, TimeAfterTheBackwardPassIsPartOfEachStep) {
   Contender plain = contender("mlp", "plain AdamW"), scaled = contender("mlp", "O0 dynamic scale FusedAdam");
   for (Contender* way : {&plain, &scaled}) {
     way->counted_step();
@@ -190,7 +190,7 @@ TEST(BenchTrain, CountsBytesExactly) {
   EXPECT_LT(o5.footprint().held, (2 + 2 + 4 + 8) * kParameters + 1024);
 }
 
-TEST(TensorMemory, CountsBlocksThatItSawOnly) {
+TEST(TensorMemory, CountsOnlyBlocksThatItSawAllocated) {
   const auto memory = std::make_shared<tools::TensorMemory>();
   at::Tensor before = at::empty({1000}), seen;
   {

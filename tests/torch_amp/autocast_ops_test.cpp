@@ -45,7 +45,7 @@ void expect_as_by_hand(const Op& op, const Tensors& inputs, torch::ScalarType dt
 
 class AutocastLowerPrecision : public ::testing::TestWithParam<Op> {};
 
-TEST_P(AutocastLowerPrecision, RunsInThe16BitType) {
+TEST_P(AutocastLowerPrecision, RunsIn16Bits) {
   for (const auto fast : {torch::kBFloat16, torch::kHalf}) {
     expect_as_by_hand(GetParam(), make_inputs(GetParam(), torch::kFloat), fast, fast);
   }

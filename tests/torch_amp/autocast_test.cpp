@@ -1,4 +1,4 @@
-// amp::autocast, the guard: what it sets and restores, its cache, what it refuses. After PyTorch's test_autocast.py.
+// The guard amp::autocast: the state that it sets and restores, its cache, its errors. After PyTorch's test_autocast.py.
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 
@@ -105,7 +105,7 @@ TEST_F(Autocast, AutocastFastDtypeDefaultsToTorchs) {
   EXPECT_EQ(amp::get_autocast_dtype("cuda"), torch::kHalf);
 }
 
-TEST_F(Autocast, AThreadOfItsOwnIsOutside) {
+TEST_F(Autocast, AnotherThreadIsOutside) {
   autocast guard("cpu");
   const auto w = weight();
   torch::ScalarType dtype{};
@@ -154,7 +154,7 @@ TEST_F(Autocast, TheOutermostEndDropsTheCache) {
   }
 }
 
-TEST_F(Autocast, AChangedWeightIsSeenByTheNextBlock) {
+TEST_F(Autocast, TheNextBlockUsesAChangedWeight) {
   auto w = weight();
   const auto eye = torch::eye(4);
   for (const float value : {1.0f, 2.0f}) {
@@ -179,7 +179,7 @@ TEST_F(Autocast, CacheDisabledCastsEveryTime) {
   EXPECT_FALSE(at::autocast::is_autocast_cache_enabled()) << "by default as around it";
 }
 
-// torch's own cache would answer with the outer block's dtype, since its key is the weight alone.
+// torch's own cache would return the outer block's dtype, since its key is only the weight.
 TEST_F(Autocast, ADifferentDtypeInsideDoesNotGetTheOuterBlocksCasts) {
   const auto w = weight();
   autocast outer("cpu", torch::kBFloat16);
@@ -202,7 +202,7 @@ TEST_F(Autocast, CachedCastsUnderNoGradStillGiveGradientsLater) {
   EXPECT_TRUE(w.grad().defined());
 }
 
-// ---- what it refuses
+// ---- errors
 
 // upstream: test_autocast_disabled_with_fp32_dtype and the warning of an unsupported one
 TEST_F(Autocast, AnUnsupportedDtypeOnACpuWarnsAndCastsNothing) {
@@ -228,7 +228,7 @@ TEST_F(Autocast, CudaWithoutAGpuWarnsAndCastsNothing) {
   EXPECT_TRUE(contains(warnings.text, "there is no CUDA device"));
 }
 
-TEST_F(Autocast, WithoutADeviceItIsCudasAsInTorchCudaAmp) {
+TEST_F(Autocast, WithoutADeviceItIsForCudaAsInTorchCudaAmp) {
   CaughtWarnings warnings;
   const autocast guard;
   EXPECT_EQ(amp::is_autocast_enabled("cuda"), torch::cuda::is_available());

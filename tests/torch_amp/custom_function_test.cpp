@@ -19,7 +19,7 @@ struct Seen {
   torch::ScalarType a{}, list{}, ints{}, doubles{};
 } seen;
 
-/// a.mm(b) under whatever casts are on.
+/// a.mm(b) under the casts that are on.
 struct MyMm : torch::autograd::Function<MyMm> {
   static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
     return amp::custom_fwd(
@@ -77,7 +77,7 @@ TEST_F(CustomFunction, OutsideABlockBackwardIsOffEvenWhenCalledInside) {
   EXPECT_TRUE(amp::is_autocast_enabled("cpu")) << "restored";
 }
 
-TEST_F(CustomFunction, BackwardInAnotherThreadFollowsForwardToo) {
+TEST_F(CustomFunction, BackwardInAnotherThreadFollowsForward) {
   Tensor loss;
   {
     autocast guard("cpu", torch::kHalf);
@@ -110,7 +110,7 @@ struct AgainInFloat32 : torch::autograd::Function<AgainInFloat32> {
   }
 };
 
-TEST_F(CustomFunction, AFunctionInFloat32IsComputedAgainInFloat32AtO1) {
+TEST_F(CustomFunction, AFloat32FunctionIsRecomputedInFloat32AtO1) {
   Mlp model;
   auto net = amp::initialize(model, "O1", quiet());
   AgainInFloat32::apply(a).sum().backward();
@@ -177,7 +177,7 @@ TEST_F(CustomFunction, CastInputsDoesNothingOutsideABlock) {
   EXPECT_EQ(seen.list, torch::kBFloat16);
 }
 
-TEST_F(CustomFunction, CastInputsLeavesTensorsOfOtherDevicesAlone) {
+TEST_F(CustomFunction, CastInputsDoesNotCastTensorsOnOtherDevices) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
   const auto on_gpu = torch::ones({2}, torch::dtype(torch::kHalf).device(torch::kCUDA));
   EXPECT_EQ(amp::detail::cast_eligible(on_gpu, "cpu", torch::kFloat).scalar_type(), torch::kHalf);
@@ -231,7 +231,7 @@ struct AnyMm : torch::autograd::Function<AnyMm<kOnCuda>> {
   }
 };
 
-TEST_P(ProductUnderAmp, BackwardRunsWithTheCastsOfForwardWhateverTheDeviceTypeIsCalled) {
+TEST_P(ProductUnderAmp, BackwardRunsWithForwardsCastsForAnyDeviceType) {
   for (const bool on_cuda : {false, true}) {
     a.mutable_grad().reset(), b.mutable_grad().reset(), seen = {};
     const Tensor out = on_cuda ? AnyMm<true>::apply(a, b) : AnyMm<false>::apply(a, b);
@@ -241,7 +241,7 @@ TEST_P(ProductUnderAmp, BackwardRunsWithTheCastsOfForwardWhateverTheDeviceTypeIs
   }
 }
 
-TEST_P(ProductUnderAmp, AForwardWithoutCastsHasABackwardWithoutCasts) {
+TEST_P(ProductUnderAmp, BackwardOfAForwardWithoutCastsIsNotCast) {
   Tensor out;
   {
     const amp::disable_casts off;
@@ -265,14 +265,14 @@ struct PlainMm : torch::autograd::Function<PlainMm> {
   }
 };
 
-TEST_P(ProductUnderAmp, APlainFunctionTrainsToo) {
+TEST_P(ProductUnderAmp, APlainFunctionTrains) {
   const Tensor out = PlainMm::apply(a, b);
   out.sum().backward();
   EXPECT_EQ(seen.backward_dtype, torch::kFloat) << "in a backward pass only a mix of types is cast";
   expect_16_bit_product(out);
 }
 
-TEST_P(ProductUnderAmp, CastInputsRunsInThatTypeWithoutCasts) {
+TEST_P(ProductUnderAmp, CastInputsRunsInThatDtypeWithoutCasts) {
   const auto x = torch::randn({4, 4}).to(low()).requires_grad_();
   const Tensor out = InFloat32::apply(x, std::vector<Tensor>{b.detach().to(low())}, others(), 2);
   EXPECT_EQ(seen.a, torch::kFloat);

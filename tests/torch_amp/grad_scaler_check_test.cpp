@@ -1,5 +1,5 @@
-// What GradScaler does to gradients: for an optimizer that takes the scale itself it reads them and writes nothing; for others
-// it unscales them in place, as torch's own kernel does.
+// GradScaler and gradients: for optimizers that take the scale themselves it only reads them; for others it unscales them in
+// place, like torch's kernel.
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 
 #include "tests/torch_amp/grad_scaler_support.h"
@@ -67,7 +67,7 @@ TEST_P(GradScalerCheck, WritesNoGradient) {
   }
 }
 
-TEST_P(GradScalerCheck, FindsWhatIsNotFiniteInEveryDtypeAndPlace) {
+TEST_P(GradScalerCheck, FindsNonFiniteValuesInEveryDtypeAndPosition) {
   for (const auto dtype : kGradDtypes) {
     for (const double value : {kInfinity, -kInfinity, kNotANumber}) {
       for (const int64_t tensor : {0, 1, 2}) {
@@ -82,7 +82,7 @@ TEST_P(GradScalerCheck, FindsWhatIsNotFiniteInEveryDtypeAndPlace) {
   }
 }
 
-TEST_P(GradScalerCheck, FindsWhatIsNotFiniteInSparseGradients) {
+TEST_P(GradScalerCheck, FindsNonFiniteValuesInSparseGradients) {
   for (const auto dtype : kGradDtypes) {
     const auto dense = torch::ones({5}, options(dtype));
     EXPECT_EQ(found_in({dense, with_repeats(torch::tensor({1.0, 2.0, 3.0}, options(dtype)))}, device()), 0.0f);
@@ -125,7 +125,7 @@ TEST_P(GradScalerUnscale, HasTheBitsOfTorchsKernel) {
   }
 }
 
-// The tensors stay the same ones, whatever way they lie in memory.
+// The tensors are not replaced, whichever strides they have.
 TEST_P(GradScalerUnscale, WorksInPlace) {
   const auto memory = torch::full({6, 4}, 6.0, options());
   const auto gapped = memory.slice(1, 0, 2), turned = torch::full({3, 2}, 6.0, options()).t(),

@@ -1,4 +1,4 @@
-// GradScaler: its options, and its state on the way out and back in. After PyTorch's test_grad_scaling_state_dict.
+// GradScaler: its options, and saving and loading its state. After PyTorch's test_grad_scaling_state_dict.
 #include <sstream>
 
 #include "tests/amp/warnings.h"
@@ -12,7 +12,7 @@ using amp::GradScalerOptions;
 
 // ---- construction
 
-TEST(GradScaler, ConstructorTakesPythonsArgumentsInPythonsOrder) {
+TEST(GradScaler, ConstructorHasPythonsArgumentOrder) {
   GradScaler scaler("cpu", 128.0, 3.0, 0.25, 5, true);
   EXPECT_EQ(scaler.get_scale(), 128.0);
   EXPECT_EQ(scaler.get_growth_factor(), 3.0);
@@ -37,7 +37,7 @@ TEST(GradScaler, ConstructorDefaultsAreTheDocumentedOnes) {
   EXPECT_TRUE(defaults.enabled());
 }
 
-TEST(GradScaler, ConstructorRefusesFactorsThatCannotWork) {
+TEST(GradScaler, ConstructorRejectsInvalidFactors) {
   EXPECT_TRUE(contains(message_of([] { GradScaler(cpu().growth_factor(1.0)); }), "growth_factor must be above 1, got 1"));
   EXPECT_TRUE(contains(message_of([] { GradScaler(cpu().backoff_factor(1.0)); }), "backoff_factor must be below 1, got 1"));
   EXPECT_THROW(GradScaler(cpu().init_scale(0.0)), c10::ValueError);
@@ -89,7 +89,7 @@ TEST(GradScaler, StateDictHasPythonsKeysAndTheRunningCount) {
 }
 
 // torch's update lets the scale grow when the count is the interval, and not past it.
-TEST(GradScaler, GrowsWhereTheCountIsPastTheInterval) {
+TEST(GradScaler, GrowsIfTheCountIsBeyondTheInterval) {
   for (const bool loaded : {true, false}) {
     GradScaler scaler("cpu", 4.0, 2.0, 0.5, 10);
     auto optimizer = sgd({param_with_grad(torch::ones({1}))});

@@ -1,5 +1,5 @@
 #pragma once
-// What the GradScaler tests share: a grid of devices, warnings that are caught, fused optimizers.
+// Shared by the GradScaler tests: devices, caught warnings, fused optimizers.
 #include <apex_cpp/amp.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// GradScaler call by call: what it computes and what it refuses. After the tests of PyTorch's torch.amp.GradScaler.
+// GradScaler call by call: its results and errors. After the tests of PyTorch's torch.amp.GradScaler.
 #include "tests/torch_amp/grad_scaler_support.h"
 
 #include <apex_cpp/amp/grad_scaler/unscale_grads.h>
@@ -35,7 +35,7 @@ TEST_P(GradScalerOn, GradScalingUnscaleMultipliesAndFindsInfAndNanInAnyMember) {
   }
 }
 
-TEST_P(GradScalerOn, GradScalingUnscaleTakesEveryFloatingDtypeInOneOptimizer) {
+TEST_P(GradScalerOn, GradScalingUnscaleAcceptsMixedFloatingDtypes) {
   std::vector<Tensor> params;
   for (auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16}) {
     params.push_back(param_with_grad(torch::full({5}, 4.0, options(dtype))));
@@ -48,7 +48,7 @@ TEST_P(GradScalerOn, GradScalingUnscaleTakesEveryFloatingDtypeInOneOptimizer) {
   EXPECT_EQ(item(found[0]), 0.0f);
 }
 
-TEST(GradScalerOnTwoDevices, GradScalingDeviceAsKeyKeepsOneFlagForEach) {
+TEST(GradScalerOnTwoDevices, GradScalingDeviceAsKeyKeepsOneFlagPerDevice) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
   auto on_cpu = param_with_grad(torch::full({3}, 4.0)), on_gpu = param_with_grad(torch::full({3}, INFINITY, torch::kCUDA));
   auto also_on_gpu = param_with_grad(torch::full({3}, 4.0, torch::Device("cuda:0")));
@@ -229,7 +229,7 @@ TEST_F(GradScalerCalls, AStepThatThrowsLeavesTheGradientsUnscaledOnce) {
   EXPECT_EQ(item(param[0]), 0.0f);
 }
 
-TEST_F(GradScalerCalls, AClosureIsRefusedUnlessDisabled) {
+TEST_F(GradScalerCalls, AClosureIsAnErrorUnlessDisabled) {
   backward();
   const auto closure = [] { return torch::full({}, 5.0); };
   EXPECT_TRUE(contains(message_of([&] { scaler.step(optimizer, closure); }), "Closure use is not supported"));
@@ -238,7 +238,7 @@ TEST_F(GradScalerCalls, AClosureIsRefusedUnlessDisabled) {
   EXPECT_EQ(item(*disabled.step(optimizer, closure)), 5.0f);
 }
 
-TEST_F(GradScalerCalls, StepAnswersWhatTheOptimizerDoesOrNothingWhenSkipped) {
+TEST_F(GradScalerCalls, StepReturnsTheOptimizersResultOrNothingWhenSkipped) {
   struct Counting : torch::optim::SGD {
     using SGD::SGD;
     Tensor step(LossClosure = nullptr) override { return torch::full({}, 7.0); }
@@ -261,7 +261,7 @@ TEST_F(GradScalerCalls, ASkippedStepChangesNoBit) {
   EXPECT_EQ(bytes_of(adam), before);
 }
 
-TEST_F(GradScalerCalls, Float16GradientsAreRefusedWithTheRemedyBeforeAnythingChanges) {
+TEST_F(GradScalerCalls, Float16GradientsAreAnErrorWithTheRemedyAndChangeNothing) {
   auto half = param_with_grad(torch::full({3, 2}, 4.0, torch::kHalf));
   auto both = sgd({param, half});
   backward();
@@ -273,7 +273,7 @@ TEST_F(GradScalerCalls, Float16GradientsAreRefusedWithTheRemedyBeforeAnythingCha
   EXPECT_EQ(item(param.grad()[0]), 65536.0f);
 }
 
-TEST_F(GradScalerCalls, AMovedOptimizerStaysTheSameOne) {
+TEST_F(GradScalerCalls, AMovedOptimizerKeepsItsIdentity) {
   backward();
   scaler.unscale_(optimizer);
   torch::optim::SGD moved = std::move(optimizer);
@@ -285,7 +285,7 @@ TEST_F(GradScalerCalls, AMovedOptimizerStaysTheSameOne) {
   EXPECT_TRUE(contains(message_of([&] { scaler.step(optimizer); }), "if it was moved"));
 }
 
-TEST_F(GradScalerCalls, AMovedScalerGoesOn) {
+TEST_F(GradScalerCalls, AMovedScalerContinues) {
   backward();
   scaler.unscale_(optimizer);
   GradScaler moved = std::move(scaler);
@@ -294,7 +294,7 @@ TEST_F(GradScalerCalls, AMovedScalerGoesOn) {
   EXPECT_EQ(moved.get_growth_tracker(), 1);
 }
 
-TEST_F(GradScalerCalls, DisabledItStepsAndDoesNothingElse) {
+TEST_F(GradScalerCalls, DisabledItOnlySteps) {
   GradScaler disabled(cpu().enabled(false));
   const std::vector<Tensor> outputs{param};
   EXPECT_TRUE(disabled.scale(outputs)[0].is_same(param));

@@ -202,7 +202,7 @@ struct Recorder : torch::optim::SGD, amp::StepSupportsAmpScaling {
   bool fails = false;
 };
 
-TEST_P(GradScalerTraining, GradScalerPassItselfGivesScaleAndFlagForTheStepOnly) {
+TEST_P(GradScalerTraining, GradScalerPassesScaleAndFlagToTheStepOnly) {
   auto param = param_with_grad(torch::full({2}, 4.0, options()));
   auto half = param_with_grad(torch::full({2}, 4.0, options(torch::kHalf)));
   Recorder optimizer({param, half}, torch::optim::SGDOptions(1.0));
@@ -316,7 +316,7 @@ TEST_P(GradScalerTraining, GradScalingAccumulationUpdatesAtTheBoundaryOnly) {
 
 // ---- upstream: test_grad_scaling_multiple
 
-TEST_P(GradScalerTraining, GradScalingMultipleOptimizersSkipEachForItself) {
+TEST_P(GradScalerTraining, GradScalingMultipleOptimizersSkipIndependently) {
   for (const bool enabled : {true, false}) {
     auto scaler = make_scaler(enabled);
     Side control[] = {make_side(), make_side(plain_sgd(), 12)}, scaled[] = {make_side(), make_side(plain_sgd(), 12)};

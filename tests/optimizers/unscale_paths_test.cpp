@@ -1,4 +1,4 @@
-// Under amp with masters: Apex's order (gradients materialised in the masters) and the fused one give the same training.
+// Under amp with masters: materialized unscale (Apex's) and fused unscale give the same training.
 #include <apex_cpp/amp.h>
 
 #include <cmath>
@@ -59,8 +59,8 @@ class Program {
   OptimizerPtr optimizer_;
 };
 
-class BothOrders : public ::testing::TestWithParam<OptimizerClass> {};
-INSTANTIATE_TEST_SUITE_P(Classes, BothOrders, ::testing::ValuesIn(optimizer_classes()), name_of_class);
+class UnscalePaths : public ::testing::TestWithParam<OptimizerClass> {};
+INSTANTIATE_TEST_SUITE_P(Classes, UnscalePaths, ::testing::ValuesIn(optimizer_classes()), name_of_class);
 
 void expect_same(Program& a, Program& b, const std::string& when) {
   EXPECT_TRUE(same_bytes(a.masters(), b.masters())) << when;
@@ -79,7 +79,7 @@ void expect_one_rounding_apart(Program& apex_order, Program& fused_order) {
 }
 
 // The loss scale is a power of two, so that unscaling is exact in either order.
-TEST_P(BothOrders, TrainAlikeBitForBit) {
+TEST_P(UnscalePaths, TrainTheSameBitForBit) {
   for (const std::string level : {"O2", "O5"}) {
     Program apex_order(GetParam(), true, level), fused_order(GetParam(), false, level);
     for (int step = 0; step < 4; ++step) {
@@ -90,7 +90,7 @@ TEST_P(BothOrders, TrainAlikeBitForBit) {
   }
 }
 
-TEST_P(BothOrders, ModelParametersAreTheRoundedMasters) {
+TEST_P(UnscalePaths, ModelParametersAreTheRoundedMasters) {
   for (const bool materialize : {true, false}) {
     Program program(GetParam(), materialize, "O2");
     for (int step = 0; step < 2; ++step) program.train_step(step);
@@ -100,7 +100,7 @@ TEST_P(BothOrders, ModelParametersAreTheRoundedMasters) {
   }
 }
 
-TEST_P(BothOrders, OverflowAnywhereChangesNoBit) {
+TEST_P(UnscalePaths, OverflowAnywhereChangesNoBit) {
   for (const bool materialize : {true, false}) {
     for (const double bad : {double(INFINITY), double(-INFINITY), double(NAN)}) {
       for (size_t index = 0; index < 6; ++index) {
@@ -122,7 +122,7 @@ TEST_P(BothOrders, OverflowAnywhereChangesNoBit) {
 }
 
 // A finite gradient over a tiny loss scale is more than float32 holds.
-TEST_P(BothOrders, OverflowThatUnscalingMakesChangesNoBit) {
+TEST_P(UnscalePaths, OverflowCausedByUnscalingChangesNoBit) {
   for (const bool materialize : {true, false}) {
     for (const size_t index : {0, 2, 5}) {
       Program program(GetParam(), materialize, "O2");
@@ -142,7 +142,7 @@ TEST_P(BothOrders, OverflowThatUnscalingMakesChangesNoBit) {
   }
 }
 
-TEST_P(BothOrders, GoOnAfterASkippedStep) {
+TEST_P(UnscalePaths, ContinueAfterASkippedStep) {
   Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
   for (Program* program : {&apex_order, &fused_order}) {
     program->train_step(1);
@@ -156,7 +156,7 @@ TEST_P(BothOrders, GoOnAfterASkippedStep) {
 }
 
 // The coefficient is applied in one rounding in the fused order and in two in Apex's, so values differ in the last bits.
-TEST_P(BothOrders, ClipAlike) {
+TEST_P(UnscalePaths, ClipTheSame) {
   Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
   for (int step = 0; step < 3; ++step) {
     double norms[2];
@@ -178,7 +178,7 @@ TEST_P(BothOrders, ClipAlike) {
   }
 }
 
-TEST_P(BothOrders, ClippingTwiceClipsToTheSmaller) {
+TEST_P(UnscalePaths, ClippingTwiceClipsToTheSmaller) {
   for (const bool materialize : {true, false}) {
     Program program(GetParam(), materialize, "O2");
     program.zero_grad();
@@ -191,7 +191,7 @@ TEST_P(BothOrders, ClippingTwiceClipsToTheSmaller) {
 }
 
 // Asking for master gradients in the fused order makes them, clipped as far as that was done, and the step takes what is there.
-TEST_P(BothOrders, MasterParamsMaterialiseGradients) {
+TEST_P(UnscalePaths, MasterParamsMaterializesGradients) {
   Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
   apex_order.train_step(1);
   fused_order.train_step(1);
@@ -208,7 +208,7 @@ TEST_P(BothOrders, MasterParamsMaterialiseGradients) {
   expect_same(apex_order, fused_order, "after editing gradients");
 }
 
-TEST_P(BothOrders, FusedOrderLeavesMasterGradientsAlone) {
+TEST_P(UnscalePaths, FusedUnscaleDoesNotSetMasterGradients) {
   Program program(GetParam(), false, "O2");
   program.zero_grad();
   program.backward(1);
@@ -217,7 +217,7 @@ TEST_P(BothOrders, FusedOrderLeavesMasterGradientsAlone) {
 }
 
 // Two passes before a step: Apex's order adds in float32 masters, the fused one in the model's 16 bits (BWD-30).
-TEST_P(BothOrders, AccumulateOverBackwardPasses) {
+TEST_P(UnscalePaths, AccumulateOverBackwardPasses) {
   Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
   for (Program* program : {&apex_order, &fused_order}) {
     program->zero_grad();
@@ -228,7 +228,7 @@ TEST_P(BothOrders, AccumulateOverBackwardPasses) {
 }
 
 // Clipping is about the gradients that are there, not about those of a later pass.
-TEST_P(BothOrders, ClipBetweenTwoPasses) {
+TEST_P(UnscalePaths, ClipBetweenTwoPasses) {
   Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
   for (Program* program : {&apex_order, &fused_order}) {
     program->zero_grad();
@@ -241,7 +241,7 @@ TEST_P(BothOrders, ClipBetweenTwoPasses) {
 
 // A gradient that a step has used counts no more, whether or not it was zeroed, as master gradients in Apex (OPT-05); float32
 // parameters' gradients stay until they are zeroed.
-TEST_P(BothOrders, GradientsOfAStepAreNotUsedAgain) {
+TEST_P(UnscalePaths, GradientsOfAStepAreNotUsedAgain) {
   if (GetParam().name == "FusedLAMB") return;  // in Apex's order it overwrites float32 gradients with the update
   Program apex_order(GetParam(), true, "O2"), fused_order(GetParam(), false, "O2");
   for (Program* program : {&apex_order, &fused_order}) {
@@ -253,7 +253,7 @@ TEST_P(BothOrders, GradientsOfAStepAreNotUsedAgain) {
   expect_same(apex_order, fused_order, "after two steps without zero_grad");
 }
 
-TEST_P(BothOrders, ZeroGradBetweenPassesForgetsTheFirst) {
+TEST_P(UnscalePaths, ZeroGradBetweenPassesDropsTheFirst) {
   for (const bool materialize : {true, false}) {
     Program once(GetParam(), materialize, "O2"), twice(GetParam(), materialize, "O2");
     twice.backward(7);
@@ -265,7 +265,7 @@ TEST_P(BothOrders, ZeroGradBetweenPassesForgetsTheFirst) {
   }
 }
 
-TEST_P(BothOrders, AnExceptionInTheBlockGivesGradientsBack) {
+TEST_P(UnscalePaths, AnExceptionInTheBlockRestoresGradients) {
   for (const bool materialize : {true, false}) {
     Program once(GetParam(), materialize, "O2"), thrown(GetParam(), materialize, "O2");
     for (Program* program : {&once, &thrown}) {
@@ -285,7 +285,7 @@ TEST_P(BothOrders, AnExceptionInTheBlockGivesGradientsBack) {
   }
 }
 
-TEST_P(BothOrders, ResumeBitwise) {
+TEST_P(UnscalePaths, ResumeBitwise) {
   for (const bool materialize : {true, false}) {
     Program whole(GetParam(), materialize, "O2"), resumed(GetParam(), materialize, "O2");
     for (int step = 0; step < 2; ++step) whole.train_step(step);
