@@ -1,4 +1,4 @@
-// What is told of an overflow: the step's result, the printed line, the warning after many, the error at the end of all scales
+// Reports of an overflow: the step's result, the printed line, the warning after many skips, the error at the smallest scale
 // (SL-12, BUG-03, BUG-31), and the history of a loss scale.
 #include <apex_cpp/optimizers.h>
 
@@ -32,7 +32,7 @@ template <class Opt>
 void expect_result_names_the_gradient(const char* level, Opt optimizer, Mlp model) {
   auto [net, opt] = amp::initialize(model, optimizer, level, dynamic());
   poisoned_pass(net, opt, 2);
-  opt.zero_grad();  // the finding is older than this
+  opt.zero_grad();  // keeps the report of the overflow before it
   opt.step();
   const auto result = amp::step_result(opt);
   EXPECT_TRUE(result.skipped);
@@ -53,7 +53,7 @@ void expect_result_names_the_gradient(const char* level, Opt optimizer, Mlp mode
   EXPECT_EQ(after.inf_count + after.nan_count, 0);
 }
 
-TEST_P(OverflowReport, TheSkippedStepsResultNamesGradientCountsAndScales) {
+TEST_P(OverflowReport, StepResultNamesTheGradientItsCountsAndTheScales) {
   const auto of_torch = [](const Mlp& model) { return torch::optim::SGD(model->parameters(), 0.1); };
   const auto fused = [](const Mlp& model, bool materialize) {
     return optimizers::FusedSGD(model->parameters(), optimizers::FusedSGDOptions(0.1).materialize_master_grads(materialize));
@@ -66,10 +66,10 @@ TEST_P(OverflowReport, TheSkippedStepsResultNamesGradientCountsAndScales) {
 INSTANTIATE_TEST_SUITE_P(Levels, OverflowReport, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
                          [](const auto& test) { return std::string(test.param); });
 
-class OverflowTold : public AmpTest {};
+class OverflowMessages : public AmpTest {};
 
 // The gradient of fc2.weight: Inf, -Inf, NaN, and twelve values that the test knows.
-TEST_F(OverflowTold, TheSkippedStepsResultHasWhatTheGradientHeld) {
+TEST_F(OverflowMessages, StepResultHoldsTheGradientsStatistics) {
   for (const char* level : {"O1", "O2", "O4", "O5"}) {
     SCOPED_TRACE(level);
     Mlp model;
@@ -108,7 +108,7 @@ TEST_F(OverflowTold, TheSkippedStepsResultHasWhatTheGradientHeld) {
   }
 }
 
-TEST_F(OverflowTold, AGradientWithoutAFiniteValueIsSaidToHaveNone) {
+TEST_F(OverflowMessages, AGradientWithoutFiniteValuesIsReportedAsSuch) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O0", dynamic().verbosity(1));
@@ -123,8 +123,8 @@ TEST_F(OverflowTold, AGradientWithoutAFiniteValueIsSaidToHaveNone) {
   EXPECT_EQ(amp::step_result(opt).nonfinite_grads, 1);
 }
 
-// A program's own, from before the block, that the pass adds nothing to: no overflow was found in it.
-TEST_F(OverflowTold, AGradientThatNoKernelTakesDoesNotHideTheSkip) {
+// The program set this gradient before the block and the pass adds nothing to it, so it is not reported as the overflow.
+TEST_F(OverflowMessages, AnUnsupportedGradientTypeDoesNotHideTheSkip) {
   const std::vector<Tensor> strange{torch::full({6}, kInf).to(torch::kComplexFloat), torch::ones({6}).to(torch::kFloat8_e5m2),
                                     torch::full({6}, kInf).to_sparse()};
   for (const Tensor& own : strange) {
@@ -148,7 +148,7 @@ TEST_F(OverflowTold, AGradientThatNoKernelTakesDoesNotHideTheSkip) {
   }
 }
 
-TEST_F(OverflowTold, AnOptimizerSkippedForAnothersSakeNamesTheOthersParameter) {
+TEST_F(OverflowMessages, ASkipCausedByAnotherOptimizerNamesThatOptimizersParameter) {
   Mlp a, b;
   torch::optim::SGD sgd_a(a->parameters(), 0.1), sgd_b(b->parameters(), 0.1);
   auto [nets, opts] = amp::initialize(std::tie(a, b), std::tie(sgd_a, sgd_b), "O2", dynamic());
@@ -168,7 +168,7 @@ TEST_F(OverflowTold, AnOptimizerSkippedForAnothersSakeNamesTheOthersParameter) {
   }
 }
 
-TEST_F(OverflowTold, TheFirstOverflowBeforeAStepIsTheOneThatCounts) {
+TEST_F(OverflowMessages, TheFirstOverflowBeforeAStepIsReported) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", dynamic().num_losses(2));
@@ -184,7 +184,7 @@ TEST_F(OverflowTold, TheFirstOverflowBeforeAStepIsTheOneThatCounts) {
   EXPECT_EQ(result.loss_scale_after, 256.0) << "SL-12: the scale at the time of the step";
 }
 
-TEST_F(OverflowTold, ALossThatIsNotFiniteIsSaid) {
+TEST_F(OverflowMessages, ANonFiniteLossIsReported) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().loss_scale("dynamic"));
@@ -195,19 +195,24 @@ TEST_F(OverflowTold, ALossThatIsNotFiniteIsSaid) {
   EXPECT_TRUE(amp::step_result(opt).nonfinite_loss);
 }
 
-TEST_F(OverflowTold, Sl12TheLineCountsInfAndNanAndGivesBothScales) {
-  Mlp model;
-  torch::optim::SGD optimizer(model->parameters(), 0.1);
-  auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().loss_scale("dynamic"));
-  ::testing::internal::CaptureStdout();
-  poisoned_pass(net, opt, 2);
-  opt.step();
-  const std::string line = ::testing::internal::GetCapturedStdout();
+TEST_F(OverflowMessages, Sl12ThePrintedLineNamesGradientCountsScalerAndScales) {
+  const auto printed_with = [](const amp::InitializeOptions& options) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions(options).loss_scale("dynamic"));
+    ::testing::internal::CaptureStdout();
+    poisoned_pass(net, opt, 2);
+    opt.step();
+    return ::testing::internal::GetCapturedStdout();
+  };
+  const std::string line = printed_with({});
   EXPECT_TRUE(contains(line, "2 Inf and 1 NaN among the 15 values of the gradient of 'fc2.weight'"));
+  EXPECT_TRUE(contains(line, "loss scaler 0"));
   EXPECT_TRUE(contains(line, "was at loss scale 65536 and is at 32768"));
+  EXPECT_EQ(printed_with(quiet()), "");
 }
 
-TEST_F(OverflowTold, AnInfiniteQuotientOfAFiniteGradientIsFoundInTheMaster) {
+TEST_F(OverflowMessages, AFiniteGradientThatUnscalesToInfIsReportedFromTheMaster) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", dynamic());
@@ -222,7 +227,7 @@ TEST_F(OverflowTold, AnInfiniteQuotientOfAFiniteGradientIsFoundInTheMaster) {
   EXPECT_EQ(amp::step_result(opt).inf_count, 1);
 }
 
-TEST_F(OverflowTold, ManySkipsInARowAreWarnedOfOnce) {
+TEST_F(OverflowMessages, ManySkipsInARowCauseOneWarning) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", dynamic());
@@ -266,7 +271,7 @@ std::string warned_of(const char* level, const amp::InitializeOptions& options, 
   return warnings.text;
 }
 
-TEST_F(OverflowTold, TheWarningSpeaksOfFp16sRangeWhereALevelComputesInIt) {
+TEST_F(OverflowMessages, TheWarningExplainsFp16sRangeAtLevelsThatComputeInFp16) {
   for (const char* level : {"O1", "O2", "O3"}) {
     const std::string text = warned_of(level, dynamic(), kInf);
     EXPECT_TRUE(contains(text, "The loss itself is Inf or NaN")) << level;
@@ -281,7 +286,7 @@ TEST_F(OverflowTold, TheWarningSpeaksOfFp16sRangeWhereALevelComputesInIt) {
   }
 }
 
-TEST_F(OverflowTold, TheWarningNamesAFixedLossScale) {
+TEST_F(OverflowMessages, TheWarningMentionsAFixedLossScale) {
   const auto fixed_at = [](double scale) { return quiet().loss_scale(scale).skip_nonfinite(true); };
   EXPECT_TRUE(contains(warned_of("O2", fixed_at(1 << 24), 1), "The loss scale is fixed: try a lower one, or \"dynamic\""));
   EXPECT_FALSE(contains(warned_of("O2", fixed_at(1), 1), "loss scale is fixed"));
@@ -292,7 +297,7 @@ template <class Opt>
 void expect_error_at_the_last_scale(const char* level, Opt optimizer, Mlp model) {
   auto [net, opt] = amp::initialize(model, optimizer, level, dynamic());
   train_step(net, opt, features());
-  train_step(net, opt, features(), false);  // gradients that the next pass adds to
+  train_step(net, opt, features(), false);  // leaves gradients to which the next pass adds
   amp::loss_scaler().restore(2e-38, 7);
   const auto model_before = bytes_of(*model);
   const auto optimizer_before = bytes_of(opt);
@@ -307,7 +312,7 @@ void expect_error_at_the_last_scale(const char* level, Opt optimizer, Mlp model)
   EXPECT_EQ(amp::loss_scaler().unskipped(), 7);
   EXPECT_EQ(bytes_of(*model), model_before) << level;
   EXPECT_EQ(bytes_of(opt), optimizer_before) << level;
-  // Nothing of the failed pass is left for a later one.
+  // The failed pass leaves nothing for a later one.
   opt.step();
   EXPECT_EQ(bytes_of(*model), model_before) << level;
   amp::loss_scaler().restore(128.0, 0);
@@ -316,7 +321,7 @@ void expect_error_at_the_last_scale(const char* level, Opt optimizer, Mlp model)
   for (const auto& param : model->parameters()) EXPECT_TRUE(torch::isfinite(param).all().item<bool>()) << level;
 }
 
-TEST_F(OverflowTold, Bug03TheErrorAtTheLastScaleNamesHistoryAndGradientAndLeavesNothing) {
+TEST_F(OverflowMessages, Bug03TheErrorAtTheSmallestScaleNamesHistoryAndGradientAndCleansUp) {
   for (const char* level : {"O0", "O2", "O3"}) {
     Mlp a, b;
     expect_error_at_the_last_scale(level, torch::optim::SGD(a->parameters(), torch::optim::SGDOptions(0.1).momentum(0.5)), a);
@@ -329,12 +334,12 @@ TEST_F(OverflowTold, Bug03TheErrorAtTheLastScaleNamesHistoryAndGradientAndLeaves
 
 std::string csv_of(const amp::ScaleHistory& history) {
   std::ostringstream out;
-  out.precision(2);  // of no account
+  out.precision(2);  // has no effect
   history.write_csv(out);
   return out.str();
 }
 
-TEST(ScaleHistory, RecordsOverflowGrowthAndRestoringWithTheNumberOfTheUpdate) {
+TEST(ScaleHistory, RecordsOverflowGrowthAndRestoreWithTheUpdateNumber) {
   amp::LossScaler scaler("dynamic", 16384.0, 65536.0);
   scaler.set_scale_window(2);
   for (bool overflow : {true, false, false, false, false, true, true, true}) scaler.update_scale(overflow);
@@ -368,7 +373,7 @@ TEST(ScaleHistory, KeepsTheNewestEventsUpToItsCapacity) {
   EXPECT_TRUE(scaler.history().events().empty());
 }
 
-TEST_F(OverflowTold, ResetForgetsTheHistory) {
+TEST_F(OverflowMessages, ResetForgetsTheHistory) {
   for (int i = 0; i < 2; ++i) {
     Mlp model;
     torch::optim::SGD optimizer(model->parameters(), 0.1);

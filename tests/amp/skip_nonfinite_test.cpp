@@ -1,5 +1,5 @@
-// Inf and NaN in gradients: where the loss scale is fixed they go into the weights, as in Apex, unless skip_nonfinite is on,
-// which gives every level the check, the skip and the report of a dynamic scale.
+// Inf and NaN in gradients: with a fixed loss scale they reach the weights, as in Apex. With skip_nonfinite every level checks,
+// skips and reports them as with a dynamic scale.
 #include <apex_cpp/optimizers.h>
 
 #include <sstream>
@@ -23,7 +23,7 @@ class SkipNonfinite : public AmpTest, public ::testing::WithParamInterface<const
     }
     std::tie(net, opt) = amp::initialize(model, sgd, GetParam(), options);
   }
-  /// A block and a step; one value of one gradient of the pass is `value`.
+  /// One block and one step; `value` is written into one element of one gradient.
   void train(float value = 0) {
     model->zero_grad();
     auto block = amp::scale_loss(net->forward(features()).square().sum(), opt);
@@ -32,7 +32,7 @@ class SkipNonfinite : public AmpTest, public ::testing::WithParamInterface<const
     block.finish();
     opt->step();
   }
-  /// All that a step may change.
+  /// Everything that a step may change.
   std::string bytes() { return bytes_of(*model) + bytes_of(*opt); }
   void expect_skips(float value) {
     const auto before = bytes();
@@ -52,7 +52,7 @@ class SkipNonfinite : public AmpTest, public ::testing::WithParamInterface<const
 
 amp::InitializeOptions skipping(double scale) { return quiet().skip_nonfinite(true).loss_scale(scale); }
 
-TEST_P(SkipNonfinite, SkipsReportsAndGoesOn) {
+TEST_P(SkipNonfinite, SkipsTheStepReportsItAndContinues) {
   for (const double scale : {1.0, 128.0, 0.5}) {
     for (const bool fused_order : {false, true}) {
       model = Mlp();
@@ -73,7 +73,7 @@ TEST_P(SkipNonfinite, SkipsReportsAndGoesOn) {
   }
 }
 
-TEST_P(SkipNonfinite, FindsWhatComesOnTopOfAnEarlierPass) {
+TEST_P(SkipNonfinite, FindsNonFiniteValuesInALaterPass) {
   start(skipping(1.0));
   train();
   const auto before = bytes();
@@ -89,7 +89,7 @@ TEST_P(SkipNonfinite, FindsWhatComesOnTopOfAnEarlierPass) {
   EXPECT_TRUE(amp::step_result(*opt).skipped);
 }
 
-TEST_P(SkipNonfinite, HasTheBitsOfTheCheckLeftOut) {
+TEST_P(SkipNonfinite, WithoutNonFiniteValuesChangesNoBit) {
   std::vector<std::string> results;
   for (const bool on : {false, true}) {
     torch::manual_seed(7);
@@ -101,11 +101,14 @@ TEST_P(SkipNonfinite, HasTheBitsOfTheCheckLeftOut) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-TEST_P(SkipNonfinite, WithoutItTheyGoIntoTheWeights) {
-  start(quiet().loss_scale(1.0));
-  train(kInf);
-  EXPECT_FALSE(amp::step_result(*opt).skipped);
-  EXPECT_FALSE(model->fc2->bias.isfinite().all().item<bool>());
+TEST_P(SkipNonfinite, Scale10WithoutItAStaticScaleNeverSkips) {
+  for (const double scale : {1.0, 128.0}) {
+    model = Mlp();
+    start(quiet().loss_scale(scale));
+    train(kInf);
+    EXPECT_FALSE(amp::step_result(*opt).skipped) << scale;
+    EXPECT_FALSE(model->fc2->bias.isfinite().all().item<bool>()) << scale;
+  }
 }
 
 TEST_P(SkipNonfinite, WarnsAfterManySkipsInARow) {

@@ -1,4 +1,4 @@
-// Parameters that are not plain ones trained from the first step: frozen and unfrozen, added later, shared, absent, sparse.
+// Parameters that are frozen and unfrozen, added later, shared, without gradients, or sparse.
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/saved.h"
@@ -79,8 +79,8 @@ TEST_P(Parameters, FrozenThenUnfrozenThenFrozen) {
   EXPECT_EQ(master(0).is_same(model->low), !has_masters());
 }
 
-// The new parameter comes into a group of its own: before the first pass, between two that
-// accumulate, and after a step (APG-01..04, BUG-06).
+// The new parameter is added in a new group: before the first pass, between two that accumulate, and after a step (APG-01..04,
+// BUG-06).
 TEST_P(Parameters, AddedBeforeBetweenAndAfterPasses) {
   for (const int when : {0, 1, 2}) {
     SCOPED_TRACE(when);
@@ -139,7 +139,7 @@ TEST_P(Parameters, EmptyGroupsAndParametersWithoutGradients) {
   EXPECT_FALSE(unused.grad().defined());
 }
 
-TEST_P(Parameters, OneTensorUnderTwoNamesTrainsOnce) {
+TEST_P(Parameters, ATensorRegisteredTwiceIsSteppedOnce) {
   model->native = model->register_parameter("tied", model->low);  // `native` itself stays registered, unused
   const auto tied = std::vector<Tensor>{model->low};
   optimizer = kind().make(tied);
@@ -160,7 +160,7 @@ TEST_P(Parameters, OneTensorUnderTwoNamesTrainsOnce) {
 
 // ---- delayed unscaling ----
 
-TEST_P(Parameters, AStepOfGradientsThatAreStillScaledIsAnError) {
+TEST_P(Parameters, SteppingScaledGradientsIsAnError) {
   start({model->low, model->native});
   backward(0, amp::ScaleLossOptions().delay_unscale(true));
   const auto before = bytes_of(*optimizer) + bytes_of(*model);
@@ -172,7 +172,7 @@ TEST_P(Parameters, AStepOfGradientsThatAreStillScaledIsAnError) {
   expect_equal_step(gradient(0, 0, 0) + gradient(1, 0, 0));
 }
 
-TEST_P(Parameters, ScalesThatChangeBetweenDelayedPassesAreAllowedFor) {
+TEST_P(Parameters, ScaleChangesBetweenDelayedPassesAreAccountedFor) {
   start({model->low, model->native});
   backward(0, amp::ScaleLossOptions().delay_unscale(true));
   amp::loss_scaler().restore(32.0, 0);
@@ -182,7 +182,7 @@ TEST_P(Parameters, ScalesThatChangeBetweenDelayedPassesAreAllowedFor) {
   expect_equal_step(gradient(0, 0, 0) + gradient(1, 0, 0) + gradient(2, 0, 0));
 }
 
-TEST_P(Parameters, AnExceptionBringsDelayedGradientsBack) {
+TEST_P(Parameters, AnExceptionRestoresDelayedGradients) {
   start({model->low, model->native});
   for (const bool delayed : {false, true}) backward(delayed, amp::ScaleLossOptions().delay_unscale(delayed));
   EXPECT_THROW(
@@ -253,12 +253,13 @@ TORCH_MODULE(Embed);
 class Sparse : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Levels, Sparse, ::testing::Values("O1", "O2", "O3", "O5"));
 
-TEST_P(Sparse, GradientsAreRefusedByNameAndThePassUndone) {
-  for (const bool delayed : {false, true}) {
+TEST_P(Sparse, GradientsAreAnErrorThatNamesThemAndUndoesThePass) {
+  for (const auto& [delayed, scale] : {std::pair(false, "8"), std::pair(true, "8"), std::pair(false, "dynamic")}) {
     Pair dense;
     Embed embed;
     torch::optim::SGD first(dense->parameters(), 0.5), second(embed->parameters(), 0.5);
-    auto [nets, opts] = amp::initialize(std::tie(dense, embed), std::tie(first, second), GetParam(), quiet().loss_scale(8.0));
+    auto [nets, opts] = amp::initialize(std::tie(dense, embed), std::tie(first, second), GetParam(),
+                                        quiet().loss_scale(scale).max_loss_scale(8.0));
     auto& [opt_a, opt_b] = opts;
     auto& [net_a, net_b] = nets;
     { amp::scale_loss(net_a->forward(gradient(0, 0, 0)), opt_a).backward(); }
@@ -287,7 +288,7 @@ TORCH_MODULE(Mixed);
 class OtherDtypes : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Levels, OtherDtypes, ::testing::Values("O0", "O1", "O2", "O3", "O5"));
 
-TEST_P(OtherDtypes, ThatAreNotTrainedAreLeftAlone) {
+TEST_P(OtherDtypes, UntrainedParametersAreNotChanged) {
   Mixed model;
   torch::optim::SGD optimizer(model->parameters(), 0.5);
   auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
@@ -299,7 +300,7 @@ TEST_P(OtherDtypes, ThatAreNotTrainedAreLeftAlone) {
   EXPECT_TRUE(torch::equal(model->phase, torch::ones({2}, torch::kComplexFloat)));
 }
 
-TEST_P(OtherDtypes, ThatAreToBeTrainedAreRefusedByNameAtOnce) {
+TEST_P(OtherDtypes, TrainedParametersAreAnErrorThatNamesThem) {
   Mixed model;
   model->phase.set_requires_grad(true);
   torch::optim::SGD optimizer(model->parameters(), 0.5);
@@ -309,7 +310,7 @@ TEST_P(OtherDtypes, ThatAreToBeTrainedAreRefusedByNameAtOnce) {
 }
 
 // The masters are saved in the order of the groups, whenever they were made.
-TEST_F(AmpTest, AnOptimizerWithALateMasterResumes) {
+TEST_F(AmpTest, ResumesWithAMasterCreatedLate) {
   const auto make = [](bool frozen) {
     Pair model;
     model->low.set_requires_grad(!frozen);

@@ -4,7 +4,7 @@
 
 namespace apex::test {
 
-/// Tests are named by the id of the defect: what Apex does is said above each, what happens here is the test.
+/// Tests are named after the id of the defect. Comments say what Apex does.
 class KnownBugs : public AmpTest {};
 
 }  // namespace apex::test

@@ -18,8 +18,8 @@ class Masters : public AmpTest {
 };
 TYPED_TEST_SUITE(Masters, AllOptimizers);
 
-// The independent truth: the same optimizer from plain torch over FP32 copies, fed with the gradients that the half model
-// produced, divided by the scale; the model then is the rounded copy.
+// The reference: the same torch optimizer over FP32 copies, with the half model's gradients divided by the scale. The model is
+// then the rounded copy.
 TYPED_TEST(Masters, StepsLikeTorchOnFloat32CopiesBitwise) {
   for (const char* level : {"O2", "O5"}) {
     Mlp model;
@@ -47,7 +47,7 @@ TYPED_TEST(Masters, StepsLikeTorchOnFloat32CopiesBitwise) {
   }
 }
 
-TYPED_TEST(Masters, Mw02MastersReplaceParamsAtTheirPlaceOnFirstUse) {
+TYPED_TEST(Masters, Mw02MastersReplaceParamsAtTheirPositionOnFirstUse) {
   Mlp model;
   auto [net, opt] = this->initialized(model);
   EXPECT_TRUE(amp::master_params(opt)[0].is_same(model->fc1->weight)) << "MP-01: lazily";
@@ -87,7 +87,7 @@ TYPED_TEST(Masters, Mw02StateFromBeforeInitializeMovesToTheMasters) {
   }
 }
 
-TYPED_TEST(Masters, Model07StateFollowsTheParamsWhereThereAreNoMasters) {
+TYPED_TEST(Masters, Model07WithoutMastersStateIsCastWithTheParams) {
   Mlp model;
   auto used = TypeParam::make(model->parameters());
   model->forward(features()).square().mean().backward();
@@ -106,7 +106,7 @@ TYPED_TEST(Masters, Opt05StepDropsTheMastersGradients) {
   for (const auto& master : amp::master_params(opt)) EXPECT_FALSE(master.grad().defined());
 }
 
-TYPED_TEST(Masters, MadeInInferenceModeAreTrained) {
+TYPED_TEST(Masters, CreatedInInferenceModeCanBeTrained) {
   const auto train = [&](bool inference, const char* level) {
     torch::manual_seed(7);
     Mlp model;
@@ -125,16 +125,19 @@ TYPED_TEST(Masters, MadeInInferenceModeAreTrained) {
 }
 
 TYPED_TEST(Masters, Bug05StepBeforeAnyBackwardDoesNothing) {
-  Mlp model;
-  auto [net, opt] = this->initialized(model);
-  const auto before = bytes_of(*model);
-  opt.step();
-  EXPECT_EQ(bytes_of(*model), before);
+  for (const char* scale : {"dynamic", "128"}) {
+    Mlp model;
+    auto optimizer = TypeParam::make(model->parameters());
+    auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().loss_scale(scale));
+    const auto before = bytes_of(*model);
+    opt.step();
+    EXPECT_EQ(bytes_of(*model), before) << scale;
+  }
 }
 
 class MasterRules : public AmpTest {};
 
-TEST_F(MasterRules, Mw01FrozenParametersStayAsTheyAre) {
+TEST_F(MasterRules, Mw01FrozenParametersAreNotChanged) {
   Mlp model;
   model->fc1->weight.set_requires_grad(false);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -166,7 +169,7 @@ TEST_F(MasterRules, Mw06GradientsFromBeforeInitializeAreDropped) {
   EXPECT_EQ(bytes_of(*model), before);
 }
 
-TEST_F(MasterRules, ATiedParameterThatIsListedTwiceIsSteppedOnce) {
+TEST_F(MasterRules, ATiedParameterListedTwiceIsSteppedOnce) {
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
     Mlp model;
     auto params = model->parameters();
@@ -184,7 +187,7 @@ TEST_F(MasterRules, ATiedParameterThatIsListedTwiceIsSteppedOnce) {
   }
 }
 
-TEST_F(MasterRules, AGradientOfAnotherLayoutIsUnscaledElementByElement) {
+TEST_F(MasterRules, AGradientWithOtherStridesIsUnscaledElementByElement) {
   for (const char* level : {"O0", "O2"}) {
     Mlp model;
     torch::optim::SGD optimizer(model->parameters(), 0.5);
