@@ -207,7 +207,7 @@ TEST(Comparison, RejectsInvalidComparisons) {
   EXPECT_NE(message({"O0"}, amp::ComparisonOptions().timed_steps(0)).find("timed_steps=0 is not allowed"), std::string::npos);
 }
 
-TEST(ComparisonRun, RequiresItsSettings) {
+TEST(ComparisonRun, RejectsCallsInTheWrongOrderAndInvalidValues) {
   const Scratch scratch;
   torch::nn::Linear model(2, 2);
   torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -84,7 +84,7 @@ TEST(MlpModule, ClonesAndCopiesKeepTheirOwnParameters) {
   EXPECT_TRUE(copy->weights[0].is_same(copy->named_parameters()["weight_0"]));
 }
 
-TEST(MlpModule, RejectsUnknownActivations) {
+TEST(MlpModule, RejectsInvalidArguments) {
   EXPECT_TRUE(contains(message_of([] { MLP(std::vector<int64_t>{4, 3}, true, "gelu"); }), "'none', 'relu' or 'sigmoid'"));
   EXPECT_THROW(MLP(std::vector<int64_t>{4, 3}, true, "gelu"), c10::TypeError);
   EXPECT_THROW(MLP(std::vector<int64_t>{4}), c10::ValueError);

@@ -128,7 +128,7 @@ void fit_nearly_fitted(const amp::OptLevel& level, amp::DoctorRun& run) {
   fit(model, x, model->forward(x).detach() * 1.001, level, run);
 }
 
-TEST(RepairOfAHealthyNet, IsTheUnchangedLevelForRoundingOfAnySize) {
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevelForExactAndForNearlyFittedWeights) {
   for (const auto& program : {fit_exact_weights, fit_nearly_fitted}) {
     for (const std::string level : {"O1", "O2", "O4", "O5"}) {
       const auto options = amp::DoctorOptions().steps(kSteps);

@@ -166,8 +166,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, BatchNorm,
                                            BatchNormCase{{80, 250}, 0}, BatchNormCase{{7, 4096}, 0},
                                            BatchNormCase{{20000, 16}, 100}));
 
-// Neighbouring rows of an image, a border of one colour, say nothing of the rest.
-TEST(BatchNormValues, MayBeFarFromZero) {
+// Neighbouring rows of an image, such as a border of one colour, may differ from all other rows.
+TEST(BatchNormValues, MayStartFarFromTheirMean) {
   const BatchNormShape shape{65536, 16};
   Tensor x = at::randn({shape.rows, shape.channels});
   x.narrow(0, 0, 16).fill_(300);

@@ -51,7 +51,7 @@ TEST_P(EveryClassesGroups, RejectReplacementOptionsOfAnotherClass) {
   EXPECT_THROW(optimizer->step(), c10::TypeError);
 }
 
-TEST_P(EveryClassesGroups, RejectAParameterMovedIntoASecondGroup) {
+TEST_P(EveryClassesGroups, RejectAParameterPutIntoASecondGroup) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   OptimizerParamGroup group({values({3}, 1).requires_grad_()});

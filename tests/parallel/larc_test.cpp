@@ -176,7 +176,7 @@ TEST(Larc, RejectsSparseGradientsAndDoubleAndChangesNothing) {
   }
 }
 
-TEST(Larc, RejectsAParameterMovedIntoASecondGroup) {
+TEST(Larc, RejectsAParameterPutIntoASecondGroup) {
   const auto first = leaf(torch::ones({2})), second = leaf(torch::ones({2}));
   using Group = torch::optim::OptimizerParamGroup;
   SGD sgd({Group({first}), Group({second})}, sgd_options());

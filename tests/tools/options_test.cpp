@@ -51,7 +51,9 @@ TEST(BenchOptions, RejectQuickForSuitesWithoutTraining) {
   EXPECT_EQ(refusal("train"), "");
 }
 
-TEST(BenchOptions, RejectTooFewRounds) { EXPECT_NE(parse_options({"--help"}).help.find("at least 3"), std::string::npos); }
+TEST(BenchOptions, HelpNamesTheSmallestNumberOfRounds) {
+  EXPECT_NE(parse_options({"--help"}).help.find("at least 3"), std::string::npos);
+}
 
 TEST(BenchOptions, RunTheFullWorkByDefault) {
   EXPECT_FALSE(parse_options({"train"}).quick);
