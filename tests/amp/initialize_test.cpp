@@ -27,7 +27,7 @@ TEST_F(Initialize, Init08OptionsOverrideYamlWhichOverridesTheLevel) {
   EXPECT_EQ(amp::num_loss_scalers(), 2);
 }
 
-TEST_F(Initialize, Print01PrintsTheLevelTwiceAndNothingAtVerbosity0) {
+TEST_F(Initialize, Print01PrintsTheLevelTwiceAndNothingAtVerbosity0) {  // INIT-06, INIT-09
   ::testing::internal::CaptureStdout();
   auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().loss_scale(128.0));
   const auto text = ::testing::internal::GetCapturedStdout();
@@ -48,7 +48,7 @@ TEST_F(Initialize, Init04CudnnMustBeEnabled) {
   EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
 }
 
-TEST_F(Initialize, Bug08ASecondCallCreatesItsOwnScalers) {
+TEST_F(Initialize, Bug08ASecondCallCreatesItsOwnScalers) {  // INIT-11
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
   auto& first = amp::loss_scaler();
   first.restore(4.0, 1);

@@ -25,7 +25,7 @@ TEST(LossScaler, Scale01StartsAtTheSmallerOfInitAndMax) {
   EXPECT_EQ(LossScaler(128.0).loss_scale(), 128.0);
 }
 
-TEST(LossScaler, Scale09DoublesAfter2000UpdatesWithoutOverflow) {
+TEST(LossScaler, Scale09DoublesAfter2000UpdatesWithoutOverflow) {  // SCALE-03: the count starts at 0
   LossScaler scaler("dynamic");
   for (int i = 0; i < 1999; ++i) scaler.update_scale();
   EXPECT_EQ(scaler.loss_scale(), 65536.0);

@@ -138,7 +138,7 @@ TEST_F(Misuse, TheSameOptimizerTwiceIsRejected) {
   expect_rejected("twice", [&] { (void)amp::initialize(model, std::tie(optimizer, optimizer), "O2", quiet()); });
 }
 
-TEST_F(Misuse, Sl01ScaleLossBeforeInitializeIsAnError) {
+TEST_F(Misuse, Sl01ScaleLossBeforeInitializeIsAnError) {  // SD-02
   const Tensor loss = model->forward(features()).sum();
   expect_rejected("before amp::initialize", [&] { (void)amp::scale_loss(loss, optimizer); });
   EXPECT_TRUE(contains(message_of([] { (void)amp::state_dict(); }), "amp::initialize"));

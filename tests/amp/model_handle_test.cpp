@@ -118,7 +118,7 @@ TEST_F(ModelHandle, Rnn04RecurrentNetworksTrainAfterTheCast) {
 
 // ---- holders, shared pointers, plain structs ----
 
-TEST_F(ModelHandle, Init21AcceptsHoldersSharedPointersAndPlainStructs) {
+TEST_F(ModelHandle, Init21AcceptsHoldersSharedPointersAndPlainStructs) {  // CHK-02, CHK-05
   Mlp holder;
   auto from_holder = amp::initialize(holder, "O2", quiet());
   static_assert(std::is_same_v<decltype(from_holder), amp::Model<Mlp>>);

@@ -1,4 +1,4 @@
-// scale_loss blocks whose scaled loss is not used, and gradients of optimizers that are not in the block's list.
+// scale_loss blocks whose scaled loss is not used, and gradients of optimizers that are not in the block's list (SL-15).
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"

@@ -153,7 +153,7 @@ amp::detail::ObservedStep step_of(const std::string& op, float output) {
 }
 
 // Values computed by the call are not reported as the weight's.
-TEST(Verdict, OnAWeightDoesNotMentionTheCall) {
+TEST(LocatedDivergence, OnAWeightDoesNotMentionTheCall) {
   const auto reference = step_of("aten::addmm", 2);
   auto level = step_of("aten::addmm", kInf);
   const auto of_call = amp::detail::first_divergence(reference, reference, level, {40, 20}).divergence;

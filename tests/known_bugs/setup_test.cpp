@@ -132,7 +132,7 @@ TEST_F(KnownBugs, Bug09HandlesFreeEverything) {
   EXPECT_EQ(amp::detail::current_session()->cast_rules->cache().size(), 0u);
 }
 
-TEST_F(KnownBugs, Bug11AModelIsInitializedLoadedAndRunOnACpu) {
+TEST_F(KnownBugs, Bug11AModelIsInitializedLoadedAndRunOnACpu) {  // CHK-09
   Mlp trained, model;
   const auto file = saved(trained);
   auto net = amp::initialize(model, "O2", quiet());

@@ -266,11 +266,12 @@ TEST_P(CustomOptimizerWithMasters, MayBeWrappedInLarc) {
 INSTANTIATE_TEST_SUITE_P(Levels, CustomOptimizerWithMasters, ::testing::Values("O2", "O5"));
 
 // Only these classes are checked after a step and copied again.
-using amp::detail::kIsOwnClass;
-static_assert(kIsOwnClass<Sign> && kIsOwnClass<OwnSgd> && kIsOwnClass<Clamped<torch::optim::Adam>>);
-static_assert(kIsOwnClass<parallel::LARC<OwnSgd>> && kIsOwnClass<parallel::LARC<Clamped<optimizers::FusedAdam>>>);
-static_assert(!kIsOwnClass<torch::optim::SGD> && !kIsOwnClass<optimizers::FusedAdam>);
-static_assert(!kIsOwnClass<parallel::LARC<torch::optim::SGD>> && !kIsOwnClass<parallel::LARC<optimizers::FusedLAMB>>);
+using amp::detail::kIsCustomOptimizer;
+static_assert(kIsCustomOptimizer<Sign> && kIsCustomOptimizer<OwnSgd> && kIsCustomOptimizer<Clamped<torch::optim::Adam>>);
+static_assert(kIsCustomOptimizer<parallel::LARC<OwnSgd>> && kIsCustomOptimizer<parallel::LARC<Clamped<optimizers::FusedAdam>>>);
+static_assert(!kIsCustomOptimizer<torch::optim::SGD> && !kIsCustomOptimizer<optimizers::FusedAdam>);
+static_assert(!kIsCustomOptimizer<parallel::LARC<torch::optim::SGD>> &&
+              !kIsCustomOptimizer<parallel::LARC<optimizers::FusedLAMB>>);
 
 class OptimizerMessages : public CustomOptimizer {};
 

@@ -247,7 +247,7 @@ TEST_P(RegroupedFusedParams, FollowTheirMasters) {
 }
 INSTANTIATE_TEST_SUITE_P(Orders, RegroupedFusedParams, ::testing::Bool());
 
-TEST(SeenGroups, DetectsAnyChangeOfTensorPositionOrSize) {
+TEST(ParamGroupsSnapshot, DetectsAnyChangeOfTensorPositionOrSize) {
   const Tensor a = torch::ones({1}), b = torch::ones({1});
   std::vector<ParamGroup> groups{ParamGroup({a, b}), ParamGroup(std::vector<Tensor>{})};
   const amp::detail::ParamGroupsSnapshot seen(groups);

@@ -28,7 +28,7 @@ void zero_grad(const std::vector<at::Tensor>& params) {
 
 amp::GradScaler cpu_scaler() { return amp::GradScaler("cpu", /*init_scale=*/1024.0); }
 
-// The scale is a power of two: dividing by it is exact.
+// FOPT-05. The scale is a power of two: dividing by it is exact.
 TEST_P(Scaling, GradScalerStepsLikeUnscaledGradients) {
   const auto params = make_params(1);
   const auto plain_params = make_params(1);
