@@ -205,7 +205,7 @@ class Rules(unittest.TestCase):
             o0, o1 = group.levels
             self.assertEqual((o1.time, o1.time_range, o1.timing.parts), (4.0, (3.0, 5.0), {"forward": 2, "backward": 3, "optimizer": 1}))
             ratio = group.ratio(o1, o0)
-            self.assertEqual((ratio.low, ratio.high, ratio.order), (0.0, math.inf, "unknown"))
+            self.assertEqual((ratio.rounds, ratio.median, ratio.low, ratio.high, ratio.order), (8, 0.5, 0.0, math.inf, "unknown"))
             self.assertEqual(group.ratio(o0, o1).order, "unknown")  # not in the table
             self.assertTrue(math.isnan(o0.time))
 

@@ -76,7 +76,7 @@ class Level:
     @property
     def time(self):
         """Milliseconds of a step."""
-        return self.timing.step
+        return self.timing.median
 
     @property
     def time_range(self):

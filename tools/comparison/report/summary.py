@@ -112,8 +112,8 @@ class Choice:
         if order == "unknown":
             return f"not decided: {self.doubt(level, other)}"
         if order == "faster":
-            return f"takes {of_factor(ratio.ratio)} of the time of {other.name} ({range_words(ratio)})"
-        return f"takes {of_factor(ratio.ratio)} times as long as {other.name} ({range_words(ratio)})"
+            return f"takes {of_factor(ratio.median)} of the time of {other.name} ({range_words(ratio)})"
+        return f"takes {of_factor(ratio.median)} times as long as {other.name} ({range_words(ratio)})"
 
     def doubt(self, level, other):
         """Why an order is not known."""

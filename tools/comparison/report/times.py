@@ -9,24 +9,26 @@ PARTS = ("forward", "backward", "optimizer")
 
 
 @dataclass
-class Timing:
-    """Milliseconds of a level's step: the median over rounds, and the interval that holds it."""
+class Median:
+    """Over rounds of timing, and the interval that holds it."""
 
     rounds: int = 0
-    step: float = math.nan
+    median: float = math.nan
     low: float = 0.0
     high: float = math.inf
+
+
+@dataclass
+class Timing(Median):
+    """Milliseconds of a level's step."""
+
     parts: dict = field(default_factory=dict)  # empty where they are not known
 
 
 @dataclass
-class Ratio:
-    """The time of one level by that of another: the median over rounds, and the interval that holds it."""
+class Ratio(Median):
+    """The time of one level divided by that of another."""
 
-    rounds: int = 0
-    ratio: float = math.nan
-    low: float = 0.0
-    high: float = math.inf
     order: str = "unknown"  # faster | slower | equal | unknown
 
 
