@@ -1,10 +1,12 @@
 // A small GPT that learns to write from one text, character by character. char_lm --help lists the options.
 #include <apex_cpp/amp.h>
+#include <apex_cpp/amp/comparison.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 
 #include "gpt.h"
@@ -14,6 +16,12 @@
 namespace {
 
 namespace amp = apex::amp;
+
+/// A level by its name, or from its YAML file.
+amp::OptLevel level_of(const Options& options) {
+  const bool is_file = options.opt_level.find(".yaml") != std::string::npos;
+  return is_file ? amp::OptLevel::from_yaml_file(options.opt_level) : amp::OptLevel(options.opt_level);
+}
 
 torch::optim::AdamW make_optimizer(const GPT& model, const Options& options) {
   // Biases and norms are not decayed.
@@ -71,12 +79,29 @@ std::string write(Net& net, const Text& text, const Options& options) {
   return written;
 }
 
+/// Adds up the gradients of a step's passes. Returns the mean of their losses.
+template <class Net, class Optimizer>
+double accumulate(Net& net, Optimizer& opt, const Text& text, const Options& options) {
+  double total = 0;
+  for (int64_t pass = 0; pass < options.accumulation; ++pass) {
+    const auto batch = random_sequences(text.train(), options.batch, options.context);
+    const auto loss = loss_of(net, batch, options) / static_cast<double>(options.accumulation);
+    const bool last = pass + 1 == options.accumulation;
+    auto scaled_loss = amp::scale_loss(loss, opt, amp::ScaleLossOptions().delay_unscale(!last));
+    scaled_loss.backward();
+    total += loss.item().toDouble();
+  }
+  return total;
+}
+
 void train(const Options& options) {
   const Text text(options.text, options.context);
+  std::optional<amp::ComparisonRun> run;  // made before the model, since it counts the model's memory
+  if (!options.record.empty()) run.emplace(options.steps);
   GPT model(text.vocabulary(), options.context, options.width, options.heads, options.layers, options.dropout);
   model->to(torch::Device(options.device));
   auto optimizer = make_optimizer(model, options);
-  auto [net, opt] = amp::initialize(model, optimizer, options.opt_level);
+  auto [net, opt] = amp::initialize(model, optimizer, level_of(options));
 
   int64_t parameters = 0;
   for (const auto& parameter : net->parameters()) parameters += parameter.numel();
@@ -84,25 +109,24 @@ void train(const Options& options) {
               parameters);
   std::printf("step 0: validation %.4f\n", validate(net, text, options));
   for (int64_t step = 0; step < options.steps; ++step) {
+    if (run) run->next();
     for (auto& group : opt.param_groups()) group.options().set_lr(learning_rate(step, options));
     opt.zero_grad();  // once a step: the passes add up
-    double train_loss = 0;
-    for (int64_t pass = 0; pass < options.accumulation; ++pass) {
-      const auto batch = random_sequences(text.train(), options.batch, options.context);
-      const auto loss = loss_of(net, batch, options) / static_cast<double>(options.accumulation);
-      const bool last = pass + 1 == options.accumulation;
-      auto scaled_loss = amp::scale_loss(loss, opt, amp::ScaleLossOptions().delay_unscale(!last));
-      scaled_loss.backward();
-      train_loss += loss.item().toDouble();
-    }
+    const double train_loss = accumulate(net, opt, text, options);
     const double norm = amp::clip_grad_norm_(opt, options.clip);
     opt.step();
+    if (run) run->loss(train_loss);
     if ((step + 1) % options.report == 0 || step + 1 == options.steps) {
       std::printf("step %zd: train %.4f, validation %.4f, lr %.2e, gradient norm %.3f%s\n", step + 1, train_loss,
                   validate(net, text, options), opt.param_groups().front().options().get_lr(), norm,
                   amp::step_result(opt).skipped ? " (skipped)" : "");
       std::fflush(stdout);
     }
+  }
+  if (run) {
+    run->next();  // ends the last step
+    run->test_loss(validate(net, text, options));
+    return run->write(options.record);
   }
   std::printf("---- %zd characters of its own:\n%s\n", options.sample, write(net, text, options).c_str());
   amp::save_safetensors("char_lm.safetensors", net);

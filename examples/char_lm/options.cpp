@@ -7,7 +7,8 @@ Options read_options(int argc, char** argv) {
   CLI::App app("Trains a small GPT on the characters of a text, and writes some of its own.");
   app.option_defaults()->always_capture_default()->take_last();
   app.add_option("text", options.text, "the text to learn from")->check(CLI::ExistingFile);
-  app.add_option("--opt-level", options.opt_level, "O0 to O5; O5, BF16, suits GPUs and CPUs with AVX512-BF16, O2 GPUs");
+  app.add_option("--opt-level", options.opt_level,
+                 "O0 to O5, or a YAML file; O5 (BF16) suits GPUs and CPUs with AVX512-BF16, O2 GPUs");
   app.add_option("--device", options.device, "cpu or cuda");
   app.add_option("--layers", options.layers, "transformer blocks")->check(CLI::PositiveNumber);
   app.add_option("--heads", options.heads, "attention heads of a block")->check(CLI::PositiveNumber);
@@ -28,6 +29,7 @@ Options read_options(int argc, char** argv) {
   app.add_option("--temperature", options.temperature, "below 1: likelier characters are preferred")
       ->check(CLI::PositiveNumber);
   app.add_option("--seed", options.seed, "of weights, batches, dropout and sample");
+  app.add_option("--record", options.record, "folder for tables that tools/compare reads, in place of sample and weights");
   try {
     app.parse(argc, argv);
     if (options.width % options.heads != 0) throw CLI::ValidationError("--width", "must be a multiple of --heads");

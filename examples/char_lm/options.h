@@ -5,7 +5,7 @@
 
 struct Options {
   std::string text = "/usr/share/common-licenses/GPL-3";  // on every Debian machine
-  std::string opt_level = "O5";
+  std::string opt_level = "O5";                           // or a level's YAML file
   std::string device = "cpu";
   int64_t layers = 4;
   int64_t heads = 4;
@@ -24,6 +24,7 @@ struct Options {
   int64_t sample = 500;  // characters written at the end
   double temperature = 0.8;
   uint64_t seed = 0;
+  std::string record;  // folder for the tables of tools/compare; empty: none are written
 };
 
 /// Reads the command line. After an error, and after --help, it prints what there is to say and ends the program.

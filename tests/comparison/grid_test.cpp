@@ -164,10 +164,16 @@ TEST_F(Grid, ShippedGridsAreComplete) {
     scratch_.write(std::string("cifar10/") + file + ".bin", thirty_images);
   setenv("APEX_CPP_DATA", scratch_.path().c_str(), 1);
   EXPECT_EQ(comparison::read_grid(GRIDS "/digits.yaml").levels.size(), 6U);
+  const auto raw = comparison::read_grid(GRIDS "/digits_raw.yaml"), char_lm = comparison::read_grid(GRIDS "/char_lm.yaml");
   const auto alexnet = comparison::read_grid(GRIDS "/alexnet.yaml"),
              cifar10 = comparison::read_grid(GRIDS "/alexnet_cifar10.yaml");
   unsetenv("APEX_CPP_DATA");
   EXPECT_EQ(alexnet.processes, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(raw.configs.size(), 2U);
+  EXPECT_EQ(raw.levels.back().name, "O4 float32_modules layers.1");
+  EXPECT_EQ(char_lm.levels.back().name, "O5 master_weights false");
+  EXPECT_EQ(char_lm.program.build, "cmake --build ../../../build/release --target char_lm");
+  EXPECT_EQ(char_lm.program.command.rfind("../../../build/release/" CHAR_LM " ", 0), 0U) << char_lm.program.command;
   EXPECT_EQ(alexnet.levels[3].name, "autocast BF16 + GradScaler");
   EXPECT_EQ(cifar10.levels[3].name, "autocast FP16 + GradScaler");
 }
@@ -202,6 +208,18 @@ TEST_F(Grid, AProgramIsStartedWithLevelSeedStepsAndFolder) {
       << comparison::own_command(cells[5], folder, 70);
   EXPECT_EQ(apex::amp::OptLevel::from_yaml_string(cells[5].level_text), grid.levels[2].level);
   EXPECT_NE(comparison::description_of(cells[1]), comparison::description_of(cells[4]));  // another seed
+}
+
+TEST_F(Grid, AProgramIsBuiltInTheGridsFolder) {
+  const std::string rest = "program: ./my_train {level} {seed} {folder}\nlevels: [O0]\n";
+  const auto log = scratch_ / "build.log";
+  comparison::build(read("build: echo compiled; touch my_train\n" + rest).program, log);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "my_train"));
+  EXPECT_EQ(comparison::content_of(log), "compiled\n");
+  const auto failing = read("build: echo no compiler >&2; exit 3\n" + rest).program;
+  const auto message = message_of<UserError>([&] { comparison::build(failing, log); });
+  EXPECT_EQ(message, "the command of key 'build' failed with exit code 3; its output: " + log);
+  EXPECT_EQ(comparison::content_of(log), "no compiler\n");
 }
 
 TEST_F(Grid, AProgramsTablesAreRead) {
@@ -267,6 +285,7 @@ TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
       {"program: ./a {level} {seed} {folder}\nlevels: [O0, {torch_amp: {autocast: none}}]\n",
        {"key 'levels': a program is given levels of amp"}},
       {"program: ./a {level} {seed} {folder}\n" + configs + levels, {"key 'configs': unknown key"}},
+      {"build: make\n" + configs + levels, {"g.yaml:1:1: key 'build': unknown key"}},
   };
   if (!at::hasCUDA())
     mistakes.push_back({"configs: [gpu.yaml]\n" + levels, {"config 'gpu': key 'device': cuda was asked for"}});

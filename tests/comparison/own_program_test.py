@@ -30,7 +30,7 @@ class OwnProgram(unittest.TestCase):
     def compare(self, grid, code=0):
         ended = subprocess.run([COMPARE, grid, "--out", "out"], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual(ended.returncode, code, ended.stdout + ended.stderr)
-        return ended.stdout
+        return ended.stdout + ended.stderr
 
     def report(self, folder):
         subprocess.run([WRITE_REPORT, self.folder / folder], check=True, capture_output=True)
@@ -69,7 +69,9 @@ class OwnProgram(unittest.TestCase):
         self.assertIn("**Take O4**. With O0's loss; takes 0.50 of the time of O0 (0.50 to 0.50).", text)
         self.assertIn("3 runs failed and are not in this report", page)
         self.assertEqual({row["rounds"] for row in rows(self.folder / "out" / "tables" / "levels.csv")}, {"3"})  # the seeds
-        (self.folder / "own.yaml").write_text("program: true {level} {seed} {folder}\nlevels: [O0]\n")
+        (self.folder / "own.yaml").write_text("build: exit 3\nprogram: true {level} {seed} {folder}\nlevels: [O0]\n")
+        self.assertIn("the command of key 'build' failed with exit code 3; its output: ", self.compare("own.yaml", code=2))
+        (self.folder / "own.yaml").write_text("build: true\nprogram: true {level} {seed} {folder}\nlevels: [O0]\n")
         self.assertIn("the program has left no steps.csv with a column 'step' in {folder}", self.compare("own.yaml", code=1))
 
 

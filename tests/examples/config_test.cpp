@@ -63,11 +63,17 @@ TEST(Config, AWrittenConfigIsReadBackUnchanged) {
                                           ", lr: 0.1}\nseed: 9\namp: {opt_level: O2}\n",
                                       "c.yaml");
     config.optimizer.lr = 1.0 / 3;
+    config.model.batch_norm = true;
+    config.data.scale = 1e5;
+    config.data.offset = -0.1;
     const auto text = train::to_yaml(config);
     const auto again = train::parse_config(text, "again.yaml");
     EXPECT_EQ(train::to_yaml(again), text);
     EXPECT_EQ(again.optimizer.lr, 1.0 / 3);
     EXPECT_EQ(again.data.dir, "a: b # c");
+    EXPECT_TRUE(again.model.batch_norm);
+    EXPECT_EQ(again.data.scale, 1e5);
+    EXPECT_EQ(again.data.offset, -0.1);
     EXPECT_EQ(again.level.to_yaml(), config.level.to_yaml());
   }
 }
@@ -143,6 +149,10 @@ const BadConfig kBadConfigs[] = {
     {"ShardedWithoutLevel",
      kModel + "data: {set: digits}\noptimizer: {type: DistributedFusedAdam, lr: 0.1}\ntorch_amp: {autocast: none}\n",
      "c.yaml:4:12: key 'torch_amp': is not for DistributedFusedAdam"},
+    {"BatchNormOfAConvnet", "model: {type: convnet, widths: [8], batch_norm: true}\n" + kRest,
+     "c.yaml:1:37: key 'model.batch_norm': unknown key"},
+    {"ScaleOfZero", kModel + "data: {set: digits, scale: 0}\noptimizer: {type: SGD, lr: 0.1}\namp: {opt_level: O2}\n",
+     "c.yaml:2:28: key 'data.scale': 0 is out of range (1e-30 to 1e+30)"},
     {"MistypedSection", "modle: {type: mlp, widths: [8]}\n" + kRest,
      "c.yaml:1:1: key 'modle': unknown key. Did you mean 'model'?"},
     {"MistypedInnerKey", "model: {tpye: mlp, widths: [8]}\n" + kRest,

@@ -271,6 +271,24 @@ TEST(Noise, IsTheSameInEveryRunAndOfTheRequestedSize) {
   EXPECT_FALSE(noisy.train.images.narrow(0, 0, 20).equal(noisy.test.images));
 }
 
+// The same noise as without a scale: it is in the pixels.
+TEST(Normalized, IsMultipliedByTheConfigsScaleThenIncreasedByItsOffset) {
+  const Scratch scratch;
+  std::string rows;
+  for (int row = 0; row < 100; ++row) rows += digit_row(row % 17, row % 10);
+  scratch.write("digits.csv", rows);
+  train::DataConfig config{"digits", scratch.path()};
+  config.noise = 0.5;
+  const auto plain = train::load_data(config);
+  config.scale = 4;
+  config.offset = 100;
+  const auto raw = train::load_data(config);
+  EXPECT_TRUE(raw.test.images.equal(plain.test.images));
+  const auto expected = train::normalized(plain.test.images, plain) * 4 + 100;
+  // Values are below 128. Each way rounds at most six times, by at most 2^-24 of a value.
+  EXPECT_LE((train::normalized(raw.test.images, raw) - expected).abs().max().item<double>(), 2 * 6 * 128 / std::pow(2, 24));
+}
+
 TEST(DataFolder, IsTheConfigsOrElseTheEnvironments) {
   setenv("APEX_CPP_DATA", "/big/data", 1);
   EXPECT_EQ(train::data_folder({"mnist", "/mine"}), "/mine");

@@ -135,6 +135,19 @@ INSTANTIATE_TEST_SUITE_P(All, EveryModel,
                                          train::ModelConfig{"resnet", {4, 8}, {1, 2}, 0}),
                          [](const auto& test) { return test.param.type; });
 
+TEST(Models, BatchNormOfAnMlpStandsBetweenProductAndReLU) {
+  at::manual_seed(1);
+  train::ModelConfig config{"mlp", {5, 6}, {}, 0};
+  config.batch_norm = true;
+  auto model = train::make_classifier(config, {1, 8, 8}, 10);
+  std::string names;
+  for (const auto& layer : *model->layers) names += layer.ptr()->name() + " ";
+  const std::string nn = "torch::nn::";
+  EXPECT_EQ(names, nn + "FlattenImpl " + nn + "LinearImpl " + nn + "BatchNorm1dImpl " + nn + "ReLUImpl " + nn + "LinearImpl " +
+                       nn + "BatchNorm1dImpl " + nn + "ReLUImpl " + nn + "LinearImpl ");
+  EXPECT_EQ(model->forward(at::randn({4, 1, 8, 8})).sizes(), (std::vector<int64_t>{4, 10}));
+}
+
 TEST(Models, TooManyStagesForTheImageAreAnError) {
   const auto message = message_of<UserError>([] {
     train::make_classifier({"convnet", {4, 4, 4, 4, 4}, {}, 0}, {1, 8, 8}, 10);

@@ -143,6 +143,7 @@ void check_config(const NamedConfig& named, const Grid& grid) {
 
 void read_program(ConfigKeys& keys, Grid& grid, const std::string& path) {
   grid.program.directory = fs::absolute(path).parent_path().string();
+  keys.text("build", grid.program.build);
   keys.text("program", grid.program.command);
   if (keys.has("steps")) keys.integer("steps", grid.program.steps, 1, 1000000000);
   check_program(keys, grid);

@@ -25,8 +25,9 @@ struct NamedLevel {
 
 /// A program of the user's own, which trains at one level with one seed and writes what it measured.
 struct OwnProgram {
+  std::string build;    // a command that builds it, run once before all runs; may be empty
   std::string command;  // with {level}, {seed} and {folder}, and {steps} where it takes a number of steps; empty: there is none
-  std::string directory;  // that it is started in: the grid's
+  std::string directory;  // that both are started in: the grid's
   int64_t steps = 0;      // in place of {steps}
 
   bool takes_steps() const { return command.find("{steps}") != std::string::npos; }

@@ -6,6 +6,7 @@
 
 #include "cell_program.h"
 #include "options.h"
+#include "own_program.h"
 #include "program.h"
 #include "rounds.h"
 #include "runner.h"
@@ -13,11 +14,18 @@
 
 namespace {
 
+void build(const comparison::OwnProgram& program, const std::string& out, common::Progress& progress) {
+  progress.line("building the program: " + program.build);
+  std::filesystem::create_directories(out);
+  comparison::build(program, out + "/build.log");
+}
+
 int compare(const comparison::Options& options) {
   const auto grid = comparison::read_grid(options.grid);
   const auto cells = comparison::cells_of(grid);
   common::Progress progress(std::cout, common::terminal_of(STDOUT_FILENO));
   const auto out = std::filesystem::absolute(options.out).string();
+  if (!grid.program.build.empty()) build(grid.program, out, progress);
   const auto failed = comparison::run_cells(cells, out, options.start_processes, progress) +
                       comparison::make_rounds(cells, {out, options.start_processes, grid.rounds}, progress);
   return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

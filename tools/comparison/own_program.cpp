@@ -44,6 +44,10 @@ std::vector<std::string> column_of(const std::string& path, const std::string& n
   return values;
 }
 
+std::string in_folder_of(const OwnProgram& program, const std::string& command) {
+  return "sh -c " + quoted("cd " + quoted(program.directory) + " && " + command);
+}
+
 }  // namespace
 
 std::string own_command(const Cell& cell, const CellFolder& folder, int64_t steps) {
@@ -53,7 +57,15 @@ std::string own_command(const Cell& cell, const CellFolder& folder, int64_t step
   put(command, "{seed}", std::to_string(cell.config.seed));
   put(command, "{steps}", std::to_string(steps));
   put(command, "{folder}", quoted(folder.path));
-  return "sh -c " + quoted("cd " + quoted(cell.program.directory) + " && " + command);
+  return in_folder_of(cell.program, command);
+}
+
+void build(const OwnProgram& program, const std::string& log) {
+  std::ofstream output(log);
+  const int code =
+      run_lines(in_folder_of(program, program.build), [&](const std::string& line) { output << line << std::endl; });
+  if (code == 0) return;
+  throw common::UserError("the command of key 'build' failed with exit code " + std::to_string(code) + "; its output: " + log);
 }
 
 std::string what_is_missing(const CellFolder& folder) {

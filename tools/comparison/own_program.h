@@ -11,6 +11,9 @@ namespace comparison {
 /// {folder}. {level} is the level's name, or the path of the folder's level.yaml for one that is given more than its name.
 std::string own_command(const Cell& cell, const CellFolder& folder, int64_t steps);
 
+/// Runs the command that builds a program. Its output goes to `log`. Throws UserError, which names the log, where it fails.
+void build(const OwnProgram& program, const std::string& log);
+
 /// What a program has not left in its folder that a report needs, in a sentence; empty where all of it is there: steps.csv with
 /// the columns step, loss and step_ms, and a row for a step at least.
 std::string what_is_missing(const CellFolder& folder);

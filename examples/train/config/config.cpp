@@ -30,9 +30,10 @@ void describe_model(ConfigKeys& keys, ModelConfig& model) {
     keys.require(model.blocks.size() == model.widths.size(), "blocks",
                  "gives " + common::counted(static_cast<int64_t>(model.blocks.size()), "stage") + ", 'widths' gives " +
                      std::to_string(model.widths.size()));
-  } else {
-    keys.real("dropout", model.dropout, 0, 0.95);
+    return;
   }
+  keys.real("dropout", model.dropout, 0, 0.95);
+  if (model.type == "mlp") keys.flag("batch_norm", model.batch_norm);
 }
 
 void describe_data(ConfigKeys& keys, DataConfig& data) {
@@ -40,6 +41,8 @@ void describe_data(ConfigKeys& keys, DataConfig& data) {
   keys.text("dir", data.dir);
   keys.integer("image_size", data.image_size, 0, kLargeImage);
   keys.real("noise", data.noise, 0, 10);
+  keys.real("scale", data.scale, 1e-30, 1e30);
+  keys.real("offset", data.offset, -1e30, 1e30);
 }
 
 void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {

@@ -17,6 +17,7 @@ struct ModelConfig {
   std::vector<int64_t> widths;  // units of each hidden layer, or channels of each stage; alexnet: none, it has its own
   std::vector<int64_t> blocks;  // resnet: residual blocks of each stage
   double dropout = 0;           // mlp, convnet: before the last layer; alexnet: before both hidden layers
+  bool batch_norm = false;      // mlp: behind each hidden layer's product; convnet and resnet always have it
 };
 
 struct DataConfig {
@@ -24,6 +25,8 @@ struct DataConfig {
   std::string dir;         // folder of the set's files; empty: see data/load.h
   int64_t image_size = 0;  // height and width that images are resized to; 0: as they are in the files
   double noise = 0;        // standard deviation of what is added to pixels, by that of the set's own; the same for every run
+  double scale = 1;        // normalized pixels are multiplied by it
+  double offset = 0;       // and then increased by this
 };
 
 struct OptimizerConfig {

@@ -46,6 +46,14 @@ void add_noise(Dataset& set, const std::vector<double>& deviations, uint64_t see
   set.images = (set.images.to(at::kFloat) + noise).round_().clamp_(0, 255).to(at::kByte);
 }
 
+// A network gets (pixel - mean) / deviation: what makes that `scale` times as large, and `offset` more.
+void shift(DataSplit& data, double scale, double offset) {
+  for (size_t channel = 0; channel < data.mean.size(); ++channel) {
+    data.std_dev[channel] /= scale;
+    data.mean[channel] -= offset * data.std_dev[channel];
+  }
+}
+
 }  // namespace
 
 std::string data_folder(const DataConfig& config) { return config.dir.empty() ? data_root() + "/" + config.set : config.dir; }
@@ -59,6 +67,7 @@ DataSplit load_data(const DataConfig& config) {
     add_noise(data.train, deviations, 1);
     add_noise(data.test, deviations, 2);
   }
+  shift(data, config.scale, config.offset);
   return data;
 }
 

@@ -42,6 +42,7 @@ nn::Sequential mlp(const ModelConfig& config, const ImageShape& image, int64_t c
   auto units = image.channels * image.height * image.width;
   for (const auto width : config.widths) {
     layers->push_back(nn::Linear(units, width));
+    if (config.batch_norm) layers->push_back(nn::BatchNorm1d(width));
     layers->push_back(nn::ReLU());
     units = width;
   }

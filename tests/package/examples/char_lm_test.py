@@ -1,9 +1,12 @@
 """The language model learns more than how often characters are, by the schedule it promises, and writes with the text's alphabet."""
 import collections
 import math
+import os
 import pathlib
+import re
+import unittest
 
-from support import Example, main, numbers
+from support import PROGRAMS, Example, main, numbers
 
 TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")
 TINY = ("--layers", 2, "--width", 64, "--heads", 2, "--context", 32, "--dropout", 0)
@@ -60,6 +63,25 @@ class CharLm(Example):
         # deviation of an embedding and a position together; all others are smaller, and the loss is nearly that of guessing.
         guessing = math.log(len(set(TEXT.read_text("latin-1"))))
         self.assertAlmostEqual(untrained, guessing, delta=64 * 0.02**2 / (0.02 * math.sqrt(2)))
+
+    @unittest.skipUnless("COMPARE" in os.environ, "this build has no tools/compare")
+    def test_its_grid_compares_levels(self):
+        grid = pathlib.Path(os.environ["GRID"]).read_text()
+        for pattern, instead in ((r"build: .*\n", ""), (r"\S+/char_lm ", f"{PROGRAMS / 'char_lm'} "), (r"(?<=levels: ).*(?={)", "[O0, "),
+                                 (r"(?<=seeds: ).*", "[0]"), (r"(?<=steps: ).*", "6"), (r"(?<=rounds: ).*", "2")):
+            grid, count = re.subn(pattern, instead, grid)
+            self.assertEqual(count, 1, pattern)
+        (self.folder / "grid.yaml").write_text(grid)
+        self.command(os.environ["COMPARE"], "grid.yaml", "--out", "out")
+        plain, without_masters = (self.folder / "out/cells" / f"program-{level}-seed0" for level in ("O0", "O5_master_weights_false"))
+        rows = [(folder / "parameters.csv").read_text().splitlines() for folder in (plain, without_masters)]
+        self.assertEqual({line.split(",", 2)[2] for line in rows[0][1:]}, {"Float,Float,"})
+        self.assertEqual({line.split(",", 2)[2] for line in rows[1][1:]}, {"BFloat16,BFloat16,"})
+        losses = [float((folder / "result.csv").read_text().splitlines()[1].split(",")[1]) for folder in (plain, without_masters)]
+        self.assertNotEqual(*losses)
+        # In six steps the loss falls a little below that of guessing, by the same way in BF16.
+        self.assertAlmostEqual(*losses, delta=0.1)
+        self.assertFalse((self.folder / "char_lm.safetensors").exists())
 
     def test_bad_arguments_are_errors(self):
         self.assertIn("O9", self.program("char_lm", "--opt-level", "O9", *TINY, code=1))
