@@ -1,11 +1,11 @@
 // Products of 16-bit CPU tensors computed in FP32 (cpu_16bit): results are rounded once, forward and backward, and only
 // 16-bit tensors are saved.
+#include <apex_cpp/amp/comparison/measurement.h>
 #include <cstdlib>
 #include <functional>
 #include <thread>
 
 #include "tests/amp/support.h"
-#include "tools/common/tensor_memory.h"
 
 namespace apex::test {
 namespace {
@@ -280,8 +280,8 @@ INSTANTIATE_TEST_SUITE_P(Levels, CpuModel, ::testing::Values("O1", "O2", "O3", "
                          [](const auto& instance) { return std::string(instance.param); });
 
 int64_t bytes_kept_by_forward(const char* way) {
-  const auto memory = std::make_shared<tools::TensorMemory>();
-  const tools::Counting counting(memory);
+  const auto memory = std::make_shared<amp::detail::TensorMemory>();
+  const amp::detail::Counting counting(memory);
   torch::manual_seed(1);
   Mlp model(64, 32);
   auto net = amp::initialize(model, "O5", quiet().cpu_16bit(way));

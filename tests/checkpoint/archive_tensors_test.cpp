@@ -1,12 +1,11 @@
 // Torch archives as trees of tensors, and back.
 #include <apex_cpp/amp/checkpoint/archive.h>
+#include <apex_cpp/amp/comparison/measurement.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <memory>
 #include <utility>
-
-#include "tools/common/tensor_memory.h"
 
 namespace apex::test {
 namespace {
@@ -52,8 +51,8 @@ TEST(ArchiveTrees, HoldTensorsThatShareMemory) {
 // A sharded optimizer gathers its state for the archive.
 TEST(ArchiveTrees, DoNotKeepTemporaryCopiesAlive) {
   constexpr int64_t kBytes = 1 << 22;
-  const auto memory = std::make_shared<tools::TensorMemory>();
-  const tools::Counting counting(memory);
+  const auto memory = std::make_shared<amp::detail::TensorMemory>();
+  const amp::detail::Counting counting(memory);
   const auto tree = tree_of([&](OutputArchive& archive) { archive.write("copy", torch::zeros({kBytes}, torch::kByte)); });
   EXPECT_GE(memory->live(), kBytes);
   EXPECT_LT(memory->take_peak(), 2 * kBytes);

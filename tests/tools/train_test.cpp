@@ -191,10 +191,10 @@ TEST(BenchTrain, CountsBytesExactly) {
 }
 
 TEST(TensorMemory, CountsOnlyBlocksThatItSawAllocated) {
-  const auto memory = std::make_shared<tools::TensorMemory>();
+  const auto memory = std::make_shared<apex::amp::detail::TensorMemory>();
   at::Tensor before = at::empty({1000}), seen;
   {
-    const tools::Counting counting(memory);
+    const apex::amp::detail::Counting counting(memory);
     seen = at::empty({100});
     at::empty({50});
     before = at::Tensor();

@@ -6,7 +6,7 @@
 
 #include <c10/core/Device.h>
 
-#include "tensor_memory.h"
+#include <apex_cpp/amp/comparison/measurement.h>
 
 namespace comparison {
 
@@ -18,7 +18,7 @@ class MemoryWatch {
 
   /// Counts from nothing, each time.
   void begin() {
-    memory_ = std::make_shared<tools::TensorMemory>(device_.type());
+    memory_ = std::make_shared<apex::amp::detail::TensorMemory>(device_.type());
     counting_.emplace(memory_);
   }
   /// Takes down how much there is after the forward pass; nothing unless counting.
@@ -37,8 +37,8 @@ class MemoryWatch {
 
  private:
   c10::Device device_;
-  std::shared_ptr<tools::TensorMemory> memory_;
-  std::optional<tools::Counting> counting_;
+  std::shared_ptr<apex::amp::detail::TensorMemory> memory_;
+  std::optional<apex::amp::detail::Counting> counting_;
   int64_t after_forward_ = 0, peak_ = 0;
 };
 

@@ -1,12 +1,12 @@
 // Memory that saving and loading a checkpoint need.
 #include <apex_cpp/amp/checkpoint/archive.h>
+#include <apex_cpp/amp/comparison/measurement.h>
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 
 #include <functional>
 
 #include "tests/amp/support.h"
 #include "tests/checkpoint/resume/training.h"
-#include "tools/common/tensor_memory.h"
 
 namespace apex::test {
 namespace {
@@ -20,8 +20,8 @@ bool has_masters(const torch::optim::Optimizer& optimizer) {
 
 TEST_F(CheckpointMemory, LoadingNeedsNoMoreMemoryThanTheFilesSize) {
   constexpr int64_t kLayers = 16, kWidth = 64;
-  const auto memory = std::make_shared<tools::TensorMemory>();
-  const tools::Counting counting(memory);
+  const auto memory = std::make_shared<amp::detail::TensorMemory>();
+  const amp::detail::Counting counting(memory);
   const Folder folder;
   torch::nn::Sequential model;
   for (int64_t i = 0; i < kLayers; ++i) model->push_back(torch::nn::Linear(kWidth, kWidth));
@@ -43,8 +43,8 @@ TEST_F(CheckpointMemory, LoadingNeedsNoMoreMemoryThanTheFilesSize) {
 
 TEST_F(CheckpointMemory, MastersFromBeforeALoadAreFreed) {
   constexpr int64_t kWidth = 64;
-  const auto memory = std::make_shared<tools::TensorMemory>();
-  const tools::Counting counting(memory);
+  const auto memory = std::make_shared<amp::detail::TensorMemory>();
+  const amp::detail::Counting counting(memory);
   const Folder folder;
   torch::nn::Linear model(kWidth, kWidth);
   torch::optim::SGD optimizer(model->parameters(), 0.01);

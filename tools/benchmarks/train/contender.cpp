@@ -55,7 +55,7 @@ Contender::Contender(const Task& task, Way way, at::Device device, bool quick) :
   torch::manual_seed(kSeed);
   batch_ = task.batch(quick);
   batch_ = {batch_.input.to(device), batch_.target.to(device)};
-  const tools::Counting counting(memory_);
+  const apex::amp::detail::Counting counting(memory_);
   auto network = task.network(quick);
   network->to(device);
   training_ = start(way_, std::move(network));
@@ -84,7 +84,7 @@ double Contender::step() {
 
 double Contender::counted_step() {
   const Turn turn(*this);
-  const tools::Counting counting(memory_);
+  const apex::amp::detail::Counting counting(memory_);
   memory_->take_peak();
   const double time = timed([this](Point point) { look(point); });
   footprint_.held = memory_->live();

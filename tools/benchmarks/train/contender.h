@@ -1,6 +1,7 @@
 #pragma once
 
 #include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/comparison/measurement.h>
 #include <c10/core/Device.h>
 
 #include <functional>
@@ -9,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "tensor_memory.h"
 #include "training.h"
 
 namespace bench::train {
@@ -51,7 +51,7 @@ class Contender {
 
   Way way_;
   Batch batch_;
-  std::shared_ptr<tools::TensorMemory> memory_ = std::make_shared<tools::TensorMemory>();
+  std::shared_ptr<apex::amp::detail::TensorMemory> memory_ = std::make_shared<apex::amp::detail::TensorMemory>();
   std::optional<apex::amp::detail::SavedCasts> casts_;  // none before the first turn
   std::unique_ptr<Training> training_;
   Footprint footprint_;
