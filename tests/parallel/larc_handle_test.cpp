@@ -1,4 +1,5 @@
-// LARC-01, CHK-01: LARC behaves like the optimizer that it wraps, with and without amp (upstream: tests/L0/run_amp/test_larc.py).
+// LARC-01, CHK-01: LARC behaves like the optimizer that it wraps, with and without amp (upstream:
+// tests/L0/run_amp/test_larc.py).
 #include <apex_cpp/amp.h>
 #include <apex_cpp/optimizers.h>
 #include <apex_cpp/parallel.h>
