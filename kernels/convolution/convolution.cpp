@@ -10,7 +10,7 @@ namespace {
 
 using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
 
-// Either number of channels may be that of results or of terms.
+// Both channel counts must be multiples of the block: each is the result dimension of one pass and the reduction of the other.
 bool has_full_blocks(const at::Tensor& weight) {
   using convolution::cpu::kBlock, convolution::cpu::kChunk;
   static_assert(kBlock == kChunk);
@@ -22,7 +22,7 @@ bool is_for_kernel(const at::Tensor& input, const at::Tensor& weight) {
          has_full_blocks(weight) && weight.size(1) == input.size(1);
 }
 
-// Which LibTorch multiplies faster.
+// 1x1 convolutions without a stride: LibTorch's matrix product is faster.
 bool is_matrix_product(const at::Tensor& weight, const ConvolutionSteps& steps) {
   return weight.size(2) * weight.size(3) == 1 && steps.stride == std::array<int64_t, 2>{1, 1};
 }
@@ -83,7 +83,7 @@ namespace {
 
 using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
 
-constexpr int64_t kFewestChannels = 16;  // fewer would leave much of a register empty
+constexpr int64_t kFewestChannels = 16;  // with fewer channels, most register lanes would be empty
 
 }  // namespace
 

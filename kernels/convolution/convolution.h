@@ -8,22 +8,23 @@
 
 namespace apex::kernels {
 
-/// Whether there is a kernel for this convolution, without groups and not transposed: dense bfloat16 CPU tensors, `input` of
-/// shape (N, C, H, W), `weight` of (O, C, h, w) with more than one tap or a stride, of which one is channels-last, and `bias`
-/// of (O), if any; C and O multiples of 32; an output that is not empty.
+/// True if a kernel supports this convolution, which must have groups = 1 and not be transposed. Requires dense bfloat16 CPU
+/// tensors, at least one of `input` and `weight` channels-last: `input` of shape (N, C, H, W), `weight` of (O, C, h, w) with
+/// more than one tap or a stride, and `bias`, if defined, of (O). C and O must be multiples of 32 and the output must not be
+/// empty.
 bool takes_convolution_forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                const ConvolutionSteps& steps);
 
-/// The output, (N, O, H', W'). Errors: c10::Error for what `takes_convolution_forward` denies.
+/// Returns the output, (N, O, H', W'). Errors: c10::Error if `takes_convolution_forward` returns false.
 at::Tensor convolution_forward(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                const ConvolutionSteps& steps);
 
-/// Whether there is a kernel for the gradient of that convolution's input, where `grad_output` is (N, O, H', W').
+/// True if a kernel supports the gradient of this convolution's input. `grad_output` has shape (N, O, H', W').
 bool takes_convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                   const ConvolutionSteps& steps);
 
-/// The gradient, (N, C, H, W), for which `input` has the sizes. Errors: c10::Error for what `takes_convolution_input_grad`
-/// denies, or sizes that do not belong together.
+/// Returns the gradient, (N, C, H, W); only the sizes of `input` are read. Errors: c10::Error if `takes_convolution_input_grad`
+/// returns false or the sizes do not match.
 at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                   const ConvolutionSteps& steps);
 
@@ -31,13 +32,13 @@ struct ConvolutionGrads {
   at::Tensor weight, bias;
 };
 
-/// Whether the kernel is there and made for this convolution, which is without groups and not transposed: dense bfloat16 CPU
-/// tensors, `grad_output` of shape (N, O, H', W'), `input` of (N, C, H, W) and `weight` of (O, C, h, w), of which input or
-/// weight are channels-last; N of at least 2, C and O of at least 16.
+/// True if a kernel supports the weight gradient of this convolution, which must have groups = 1 and not be transposed.
+/// Requires dense bfloat16 CPU tensors, `grad_output` of shape (N, O, H', W'), `input` of (N, C, H, W) and `weight` of (O, C,
+/// h, w), with `input` or `weight` channels-last, N >= 2, C and O >= 16.
 bool takes_convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight);
 
-/// The gradients, bfloat16: of the weight, (O, C, h, w), channels-last, and of the bias, (O), if asked for. Errors: c10::Error
-/// for what `takes_convolution_weight_grad` denies, or sizes that do not belong together.
+/// Returns bfloat16 gradients: of the weight, (O, C, h, w), channels-last, and, if `with_bias`, of the bias, (O). Errors:
+/// c10::Error if `takes_convolution_weight_grad` returns false or the sizes do not match.
 ConvolutionGrads convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                          const ConvolutionSteps& steps, bool with_bias);
 
@@ -47,20 +48,20 @@ namespace apex::kernels::convolution {
 
 constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
 
-// A dense bfloat16 CPU tensor of four dimensions, with elements.
+// True for a dense, non-empty bfloat16 CPU tensor with four dimensions.
 bool is_taken(const at::Tensor& tensor);
 
-// Whether LibTorch's convolution, too, answers with a channels-last tensor.
+// True if LibTorch's convolution would return a channels-last tensor for these operands.
 bool answers_channels_last(const at::Tensor& input, const at::Tensor& weight);
 
-// Along height or width, which `i` of 0 or 1 says.
+// The spatial axis `i`: 0 is height, 1 is width.
 Axis axis_of(at::IntArrayRef grad_output, at::IntArrayRef input, at::IntArrayRef weight, const ConvolutionSteps& steps,
              size_t i);
 
-// What the input becomes; not above 0 where the kernel does not fit into it, and -1 for steps that no convolution has.
+// The output size along an axis. Not positive if the kernel is larger than the padded input; -1 for invalid steps.
 int64_t output_size(const Axis& axis);
 
-// Throws c10::Error, which names `who` and the sizes, unless they belong together.
+// Throws c10::Error, naming `who` and the sizes, if the sizes do not match.
 void check_sizes(const char* who, at::IntArrayRef grad_output, at::IntArrayRef input, at::IntArrayRef weight,
                  const ConvolutionSteps& steps);
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-// One spatial axis of a convolution: output position o reads, for tap k, input position o * stride + k * dilation - padding,
-// where there is one.
+// One spatial axis of a convolution. For tap k, output position o reads input position o * stride + k * dilation - padding if
+// it lies inside the input.
 namespace apex::kernels::convolution {
 
-// Positions begin <= i < end.
+// The positions begin <= i < end.
 struct Span {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
@@ -19,26 +19,26 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Axis {
   int64_t input, output, kernel, stride, padding, dilation;
-  // Where input position 0 lies in memory, and how far apart positions are, in positions of the tensor.
+  // The position in the tensor of input position 0, and the distance between input positions.
   int64_t first = 0, step = 1;
 
   int64_t offset(int64_t tap) const { return tap * dilation - padding; }
 
-  // Those of `outputs` that have an input for this tap.
+  // The positions of `outputs` whose input for this tap lies inside the image.
   Span valid(int64_t tap, Span outputs) const {
     const int64_t begin = std::max(outputs.begin, ceil_div(std::max<int64_t>(0, -offset(tap)), stride));
     const int64_t end = std::min(outputs.end, ceil_div(std::max<int64_t>(0, input - offset(tap)), stride));
     return {begin, std::max(begin, end)};
   }
 
-  // The inputs that `outputs`, which are not none, read.
+  // The range of inputs that `outputs` reads. `outputs` must not be empty.
   Span inputs_of(Span outputs) const {
     const int64_t begin = std::max<int64_t>(0, outputs.begin * stride + offset(0));
     const int64_t end = std::min(input, (outputs.end - 1) * stride + offset(kernel - 1) + 1);
     return {begin, std::max(begin, end)};
   }
 
-  // A kernel of one tap reads every stride-th input: the same axis with only those.
+  // A kernel with one tap reads every stride-th input. Returns the equivalent axis over these inputs only.
   Axis without_unread() const {
     if (kernel != 1) return *this;
     const Span read = valid(0, {0, output});
@@ -48,45 +48,46 @@ struct Axis {
 
 }  // namespace apex::kernels::convolution
 
-// What the kernels for 2d convolutions in bfloat16, on CPUs with AVX512-BF16, have in common. Their products are exact, and
-// take subnormal values for zero like all of that instruction set; sums are FP32, in an order that depends on the shapes alone,
-// whatever the number of threads; results are rounded once, and channels-last. Outputs and gradients of inputs next to a border
-// at the left or right may have products of padding, which is zeros: NaN, if a weight is not finite.
+// Common parts of the bfloat16 2d convolution kernels for CPUs with AVX512-BF16. Products are exact. As in that instruction
+// set, subnormal values count as zero. Sums are FP32, in an order that depends on the shapes alone, at any number of threads.
+// Results are rounded once and are channels-last. Outputs and input gradients next to the left or right border may include
+// products with zero padding: NaN if a weight is not finite.
 namespace apex::kernels {
 
-/// How a convolution moves over its input, for height and width.
+/// Stride, padding and dilation of a convolution, for height and width.
 struct ConvolutionSteps {
   std::array<int64_t, 2> stride, padding, dilation;
 };
 
-/// Whether this build and this processor have the kernels. A processor with AMX-BF16 has faster ones of LibTorch's, so the
-/// answer is no, whatever oneDNN is held to.
+/// True if this build has the kernels and the processor can run them. False on a processor with AMX-BF16, where LibTorch's own
+/// kernels are faster, even if oneDNN is restricted to a lesser instruction set.
 bool has_convolutions();
 
 }  // namespace apex::kernels
 
-// One spatial axis of a convolution, or of the gradient of its input, in passes over results that are sums over the same taps.
+// Divides one spatial axis of a convolution, or of its input gradient, into passes. All results of a pass sum over the same
+// taps.
 namespace apex::kernels::convolution {
 
 struct Tap {
   int64_t tap, offset;
 };
 
-// Result i < count, at position first + i * step, takes for each tap the operand at i * operand_step + offset, where there is
-// one.
+// Result i < count, at position first + i * step, reads for each tap the operand at i * operand_step + offset, if that lies
+// inside the image.
 struct Pass {
   int64_t first, step, count, operand_step;
   std::vector<Tap> taps;
 };
 
-// Outputs, of inputs.
+// The passes of the forward convolution.
 inline std::vector<Pass> output_passes(const Axis& axis) {
   Pass pass{0, 1, axis.output, axis.stride, {}};
   for (int64_t tap = 0; tap < axis.kernel; ++tap) pass.taps.push_back({tap, axis.offset(tap)});
   return {pass};
 }
 
-// The inputs' gradients, of those of outputs: a stride's inputs are read by different taps.
+// The passes of the input gradient: one for each remainder of the stride, because these inputs are read by different taps.
 inline std::vector<Pass> input_grad_passes(const Axis& axis) {
   std::vector<Pass> passes;
   for (int64_t first = 0; first < std::min(axis.stride, axis.input); ++first) {

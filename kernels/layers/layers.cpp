@@ -25,7 +25,7 @@ constexpr int64_t kRowsForCenter = 16;
 
 int64_t period_of(int64_t channels) { return std::lcm(channels, kLanes); }
 
-// A value of each channel; any strides.
+// The values of a per-channel tensor with any strides.
 std::vector<float> values_of(const at::Tensor& of_channels) {
   const auto values = of_channels.accessor<float, 1>();
   std::vector<float> channels(static_cast<size_t>(values.size(0)));
@@ -33,14 +33,14 @@ std::vector<float> values_of(const at::Tensor& of_channels) {
   return channels;
 }
 
-// What belongs to the channels, for each place of a period.
+// Repeats per-channel values for each position of a period.
 std::vector<float> over_period(const std::vector<float>& channels) {
   std::vector<float> places(static_cast<size_t>(period_of(static_cast<int64_t>(channels.size()))));
   for (size_t i = 0; i < places.size(); ++i) places[i] = channels[i % channels.size()];
   return places;
 }
 
-// For each channel.
+// A tensor of value(i) for each channel i.
 template <class Value>
 at::Tensor tensor_of(int64_t channels, const Value& value) {
   const at::Tensor tensor = at::empty({channels}, at::kFloat);
@@ -49,7 +49,7 @@ at::Tensor tensor_of(int64_t channels, const Value& value) {
   return tensor;
 }
 
-/// The rows in blocks that depend on the shape alone.
+/// Cuts the rows into blocks; the cuts depend on the shape alone.
 class Blocks {
  public:
   explicit Blocks(BatchNormShape shape)
@@ -60,7 +60,7 @@ class Blocks {
   int64_t count() const { return (elements_ + size_ - 1) / size_; }
   int64_t period() const { return period_; }
 
-  /// run(rows, place of their first element, number of the block), on several threads.
+  /// Calls run(rows, offset of their first element, block number), on several threads.
   template <class Run>
   void for_each(const Run& run) const {
     at::parallel_for(0, count(), kBlocksWorthAThread, [&](int64_t begin, int64_t end) {
@@ -68,7 +68,7 @@ class Blocks {
     });
   }
 
-  /// The same, last block first: after for_each, what a core's caches still have of the blocks comes first.
+  /// As for_each, last block first: after for_each the last blocks are still in the caches.
   template <class Run>
   void for_each_back(const Run& run) const {
     at::parallel_for(0, count(), kBlocksWorthAThread, [&](int64_t begin, int64_t end) {
@@ -86,12 +86,12 @@ class Blocks {
   int64_t period_, size_, elements_;
 };
 
-/// Two sums for each channel: float32 within blocks, float64 over them.
+/// Two sums per channel: float32 within a block, float64 over the blocks.
 struct ChannelSums {
   std::vector<double> first, second;
 };
 
-// sum(rows, place, first sums of the block, second sums of it)
+// Calls sum(rows, offset, first sums of the block, second sums of the block).
 template <class Sum>
 ChannelSums channel_sums(BatchNormShape shape, const Sum& sum) {
   const Blocks blocks(shape);
@@ -114,7 +114,8 @@ ChannelSums channel_sums(BatchNormShape shape, const Sum& sum) {
   return totals;
 }
 
-// The mean of rows from all over the tensor: near enough to the mean of all for squares of deviations from it to lose little.
+// The mean of rows sampled from the whole tensor. It is close enough to the true mean for squared deviations to lose little
+// precision.
 std::vector<float> center_of(BatchNormShape shape, const at::Tensor& x) {
   const int64_t rows = std::min(kRowsForCenter, shape.rows);
   std::vector<float> center(static_cast<size_t>(shape.channels));
@@ -144,7 +145,7 @@ BatchStatistics batch_statistics(BatchNormShape shape, const at::Tensor& x) {
   const auto rows = static_cast<double>(shape.rows);
   const auto variance = [&](size_t i) {
     const double from_center = sums.first[i] / rows, biased = sums.second[i] / rows - from_center * from_center;
-    return biased < 0 ? 0 : biased;  // NaN stays NaN
+    return biased < 0 ? 0 : biased;  // keeps NaN
   };
   return {tensor_of(shape.channels, [&](size_t i) { return static_cast<double>(center[i]) + sums.first[i] / rows; }),
           tensor_of(shape.channels, variance)};
@@ -190,7 +191,7 @@ BatchNormGrads batch_norm_backward(BatchNormShape shape, const at::Tensor& grad_
       tensor_of(shape.channels, [&](size_t i) { return sums.second[i] * static_cast<double>(inv_std[i]); }),
       tensor_of(shape.channels, [&](size_t i) { return sums.first[i]; })};
   if (!grad_x.defined()) return grads;
-  // What flows through mean and variance: of a batch alone.
+  // The terms that flow through mean and variance. They exist only with batch statistics.
   std::vector<float> factor(weight.size()), slope(weight.size()), offset(weight.size());
   for (size_t i = 0; i < weight.size(); ++i) {
     const double std = static_cast<double>(inv_std[i]), scale = std * static_cast<double>(weight[i]);

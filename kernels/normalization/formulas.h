@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstdint>
 
-// Layer and RMS normalisation of one row, as formulas on values of type V: float or double, or a stand-in of theirs whose
-// operations are found beside it. With x_hat = (x - mean) * inv_std, or x * inv_std for RMS:
+// Layer and RMS normalization of one row, as formulas on values of type V: float, double, or a substitute that provides the
+// same operations. With x_hat = (x - mean) * inv_std, or x * inv_std for RMS:
 //   forward    y = x_hat * weight + bias            (RMS: no bias)
 //   backward   g = dy * weight,   dx = (g - mean(g) - x_hat * mean(g * x_hat)) * inv_std    (RMS: no mean(g))
-// Each operation is rounded once, products and sums apart, so that host and device give the same bits without fused
-// multiply-adds, which plain loops do not have everywhere.
+// Each operation is rounded once. Products and sums stay separate, because a fused multiply-add, which not every CPU loop has,
+// would give other bits.
 namespace apex::kernels::normalization {
 
 using rules::add;
@@ -19,23 +19,23 @@ using rules::multiply;
 using rules::square_root;
 using rules::subtract;
 
-// Layer normalisation.
+// Layer normalization.
 struct Layer {
   static constexpr bool kCentered = true;
 };
 
-// RMS normalisation: no mean is taken away, and there is no bias.
+// RMS normalization: no mean and no bias.
 struct Rms {
   static constexpr bool kCentered = false;
 };
 
-// What is known about a row. `mean` is 0 for RMS.
+// The statistics of a row. `mean` is 0 for RMS.
 template <class Real>
 struct RowStatistics {
   Real mean, inv_std;
 };
 
-// mean(g), which is 0 for RMS, and mean(g * x_hat).
+// mean(g), 0 for RMS, and mean(g * x_hat).
 template <class Real>
 struct GradMeans {
   Real plain, with_x_hat;
@@ -49,8 +49,8 @@ HD inline V inverse_std(V sum_of_squares, V size, V eps) {
   return divide(V{1}, square_root(add(divide(sum_of_squares, size), eps)));
 }
 
-// The mean of a row, and the sum of squares of its deviations, by the deviations from a mean that was rounded: all deviations
-// are off by that rounding, and so is their own mean, which for a row of equal values is all there is.
+// The mean of a row and the sum of its squared deviations, from deviations about a rounded mean. The rounding shifts every
+// deviation by the same amount, and thereby their mean; for a row of equal values this shift is the only deviation.
 template <class V>
 struct Centre {
   V mean, squares;
@@ -61,7 +61,8 @@ HD inline Centre<V> centre(V rounded_mean, V deviations, V squares, V size) {
   return {add(rounded_mean, off), not_negative(subtract(squares, multiply(deviations, off)))};
 }
 
-// NORM-05: what stands in for `weight` where the forward pass is undone: not closer to 0 than eps, with its sign.
+// NORM-05: the divisor used instead of `weight` to invert the forward pass: at least eps away from 0, with the sign of
+// `weight`.
 template <class Real>
 HD inline Real divisor(Real weight, Real eps) {
   if (weight >= 0) return weight < eps ? eps : weight;
@@ -91,7 +92,7 @@ HD inline V output(V x_hat, V weight, V bias) {
   }
 }
 
-// x_hat from the output.
+// x_hat recovered from the output.
 template <class Kind, class V>
 HD inline V recovered(V y, V weight_divisor, V bias) {
   if constexpr (Kind::kCentered) {
@@ -108,27 +109,29 @@ HD inline V grad_input(V g, V x_hat, V mean_g, V mean_g_x_hat, V inv_std) {
 
 }  // namespace apex::kernels::normalization
 
-// The order in which sums are taken: a matter of the shape alone, whatever computes them.
+// The order of sums. It depends on the shape alone, not on the device or the number of threads.
 //
-// Along a row: segments of kSegment elements belong to slots 0 ... kSlots - 1 in turn, and within a segment element i belongs
-// to lane i % kLanes. Each lane of each slot is added up in order, the lanes of a slot are folded by halves, then the slots.
-// That is a warp for every slot, with kQuad neighbouring lanes a thread, and on a CPU a handful of vector registers.
+// Along a row: segments of kSegment elements belong to slots 0 ... kSlots - 1 in turn. Within a segment, element i belongs to
+// lane i % kLanes. The elements of each lane of each slot are added in order; then the lanes of a slot are folded by halves,
+// then the slots. On a GPU a slot is a warp whose threads have kQuad adjacent lanes each; on a CPU a slot is a handful of
+// vector registers.
 //
-// Over the rows (gradients of weight and bias): rows are cut into blocks of rows_per_block(). Within a block they are added in
-// order. Block b belongs to lane b % kBlockLanes; lanes are added up in order and folded by halves.
+// Over the rows (gradients of weight and bias): rows are cut into blocks of rows_per_block(), and the rows of a block are added
+// in order. Block b belongs to lane b % kBlockLanes. The blocks of a lane are added in order; then the lanes are folded by
+// halves.
 namespace apex::kernels::normalization {
 
 constexpr int kQuad = 4;
 constexpr int kWarp = 32;
 constexpr int kLanes = kQuad * kWarp;
-constexpr int kStrips = 8;  // rounds of all lanes in a segment
+constexpr int kStrips = 8;  // passes over all lanes per segment
 constexpr int kSegment = kLanes * kStrips;
 constexpr int kSlots = 8;
 constexpr int kBlockLanes = 16;
 
 constexpr int64_t kMaxBlocks = 256;
 
-// Few enough blocks for their sums to be a small part of what is moved, and enough of them to keep a device busy.
+// Few enough blocks that their sums are a small part of the memory traffic, and enough to keep a device busy.
 inline int64_t rows_per_block(int64_t rows, int64_t columns) {
   constexpr int64_t kMinRows = 8;
   constexpr int64_t kMinElements = 32768;
@@ -136,7 +139,7 @@ inline int64_t rows_per_block(int64_t rows, int64_t columns) {
   return std::max({ceil_div(rows, kMaxBlocks), ceil_div(kMinElements, std::max<int64_t>(columns, 1)), kMinRows});
 }
 
-// Folds `values` by halves until one is left.
+// Folds `values` by halves into one.
 template <int kCount, class V>
 HD inline V fold(const V* values) {
   if constexpr (kCount == 1) {

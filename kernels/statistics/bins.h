@@ -6,13 +6,13 @@
 #include <cstring>
 #include <type_traits>
 
-// Where a value is counted. Bins are the rows of a table, kParts next to each other: row 0 counts zeros (part 0), then there is
-// a row for each exponent that the format has, and the last one counts Inf (part 0) and NaN (the others).
+// The bins that values are counted in. Bins form rows of kParts: row 0 counts zeros (part 0), then there is one row per
+// exponent of the format, and the last row counts Inf (part 0) and NaN (the other parts).
 namespace apex::kernels::statistics {
 
-constexpr int kParts = 4;  // of the values of one exponent, as in ExponentCounts
+constexpr int kParts = 4;  // parts of each exponent, as in ExponentCounts
 
-// Formats with the exponents of float32, and float64. kOneBelow: the exponent whose row would be row 0.
+// Formats with float32's exponents, and float64. kOneBelow: the exponent that would belong to row 0.
 template <class Real>
 struct Format;
 
@@ -35,7 +35,8 @@ template <class Real>
 constexpr typename Format<Real>::Bits kInfinity =
     typename Format<Real>::Bits{2 * Format<Real>::kBias + 1} << Format<Real>::kMantissa;
 
-// Functions have a parameter that says which file they are for: those compiled for one instruction set must not share theirs.
+// A tag for template functions. A file compiled for one instruction set passes its own type, so that the linker cannot merge
+// its instances with others.
 struct AnyFile;
 
 template <class Real, class File = AnyFile>
@@ -58,9 +59,8 @@ HD inline Real value_of(typename Format<Real>::Bits bits) {
   return value;
 }
 
-// Subnormal values are integers times the smallest one: as a Real, the integer has the exponent at its usual place. Arithmetic
-// on integers is no matter of a processor mode that takes subnormal values for 0. No branches: loops of this become vector
-// code.
+// Subnormal values are integer multiples of the smallest one. Converted to Real, this integer is a normal value. Integer
+// arithmetic is unaffected by flush-to-zero modes. There are no branches, so loops vectorize.
 template <class Real, class File = AnyFile>
 HD inline int bin_of(typename Format<Real>::Bits magnitude) {
   using Bits = typename Format<Real>::Bits;
@@ -70,7 +70,7 @@ HD inline int bin_of(typename Format<Real>::Bits magnitude) {
   const Bits integer = magnitude_of<Real, File>(static_cast<Real>(static_cast<Signed>(magnitude)));
   const Bits if_subnormal = Bits{0} - static_cast<Bits>(magnitude < kOne);
   const Bits normal = (integer & if_subnormal) | (magnitude & ~if_subnormal);
-  // The integer 1 has row 1, and the smallest normal value the row behind all integers.
+  // The integer 1 belongs to row 1; the smallest normal value belongs to the row after all subnormal values.
   const auto shift =
       static_cast<Signed>((static_cast<Bits>(1 - Format<Real>::kBias) & if_subnormal) | (kMantissa & ~if_subnormal));
   const auto row = static_cast<int>(static_cast<Signed>(normal >> kMantissa) + shift);
@@ -81,9 +81,9 @@ HD inline int bin_of(typename Format<Real>::Bits magnitude) {
 
 }  // namespace apex::kernels::statistics
 
-// The order in which sums are taken: a matter of the shape alone, whatever computes them. A tensor is cut into tiles. Within a
-// tile element i belongs to lane i % kLanes; each lane is added up in order, the lanes are folded by halves, and the tiles of a
-// tensor are added up in order.
+// The order of sums. It depends on the shape alone, not on the device or the number of threads. A tensor is cut into tiles.
+// Within a tile, element i belongs to lane i % kLanes. The elements of a lane are added in order, the lanes are folded by
+// halves, and the tiles of a tensor are added in order.
 namespace apex::kernels::statistics {
 
 constexpr int kLanes = 32;
@@ -91,7 +91,7 @@ constexpr int64_t kTile = kLanes * 4096;
 
 inline int64_t tiles_of(int64_t numel) { return (numel + kTile - 1) / kTile; }
 
-// Of the finite values among some elements.
+// Sums over the finite values of a range of elements.
 struct Sums {
   double sum, squares, abs_max;
 };
@@ -100,27 +100,27 @@ HD inline Sums joined(const Sums& a, const Sums& b) {
   return {rules::add(a.sum, b.sum), rules::add(a.squares, b.squares), a.abs_max < b.abs_max ? b.abs_max : a.abs_max};
 }
 
-// What elements stored so are read as.
+// The type of the arithmetic for elements stored as `Stored`.
 template <class Stored>
 using ComputesIn = std::conditional_t<std::is_same_v<Stored, double>, double, float>;
 
-// A tensor: where its elements are, and the first of its tiles among those of all tensors.
+// A tensor: its data, and the index of its first tile among the tiles of all tensors.
 struct Row {
   const void* data;
   int64_t numel, first_tile;
 };
 
-// Tensors of one dtype on one device, and room for what is found in them, all in the memory of that device.
+// Tensors of one dtype on one device, and buffers for the results. Everything lies in the memory of that device.
 struct Job {
   const Row* rows;
   int64_t tensors, tiles;
-  Sums* lanes;      // kLanes for each tile
-  Sums* of_tile;    // one for each tile
-  Sums* of_tensor;  // one for each tensor
-  int64_t* counts;  // a table of bins for each tensor; starts as 0
+  Sums* lanes;      // kLanes per tile
+  Sums* of_tile;    // one per tile
+  Sums* of_tensor;  // one per tensor
+  int64_t* counts;  // one table of bins per tensor; initially 0
 };
 
-// The elements of a tile.
+// The range of elements of a tile.
 struct Tile {
   int64_t tensor, begin, end;
 };
@@ -140,7 +140,7 @@ HD inline Tile tile_at(const Job& job, int64_t index) {
   return {first, begin, begin + kTile < row.numel ? begin + kTile : row.numel};
 }
 
-// Counts of different lanes, and of different tiles, go to one table. Integers: in any order.
+// Adds to a table that lanes and tiles share. Integer additions give the same total in any order.
 HD inline void add_count(int64_t* total, int64_t count) {
 #ifdef __CUDA_ARCH__
   atomicAdd(reinterpret_cast<unsigned long long*>(total), static_cast<unsigned long long>(count));
@@ -153,14 +153,14 @@ HD inline void add_count(uint32_t* total, uint32_t count) {
 #ifdef __CUDA_ARCH__
   atomicAdd(total, count);
 #else
-  *total += count;  // a table of one thread's own
+  *total += count;  // this table belongs to one thread
 #endif
 }
 
 }  // namespace apex::kernels::statistics
 
-// A tile as a block of kLanes threads reads it, each lane next to its neighbours, with a table of counts that they share.
-// Compiled for the host as well, where tests compare it. `Block` is what kernels/cuda/updates.h says.
+// Reads a tile with a block of kLanes threads, which access adjacent elements and share a table of counts. Also compiled for
+// the host, where tests compare the results. kernels/cuda/updates.h describes `Block`.
 namespace apex::kernels::statistics {
 
 template <class Real>
@@ -171,7 +171,7 @@ HD inline void add_value(Sums& sums, Real value) {
   sums = joined(sums, {wide, rules::multiply(wide, wide), size});
 }
 
-// As many loads as are under way before the first value is counted.
+// Number of loads in flight before the first value is counted.
 constexpr int kStrip = 8;
 
 template <class Stored>
@@ -191,7 +191,7 @@ HD inline Sums read_lane(const Job& job, const Tile& tile, int lane, uint32_t* c
   return sums;
 }
 
-// `counts`: room for kBins, of the block.
+// `counts`: the block's table, with kBins entries.
 template <class Stored, class Block>
 HD inline void read_tile(const Block& block, const Job& job, int64_t index, uint32_t* counts) {
   constexpr int kAll = kBins<ComputesIn<Stored>>;

@@ -5,8 +5,8 @@
 
 #include "kernels/statistics/bins.h"
 
-// The work as Thrust runs it, on whatever back end the policy names. thrust::reduce joins its values in an order of the back
-// end's own, which differs between devices and numbers of threads: here each sum is one index of a for_each.
+// Thrust passes, for any back end that the policy selects. The order of thrust::reduce depends on the back end, the device and
+// the number of threads; so here each sum is computed by a single index of a for_each.
 namespace apex::kernels::statistics {
 
 // Folds the lanes of a tile, in place.
@@ -21,7 +21,7 @@ struct FoldLanes {
   }
 };
 
-// Adds up the tiles of a tensor.
+// Adds up the tiles of a tensor, in order.
 struct AddTiles {
   Job job;
   HD void operator()(int64_t tensor) const {
@@ -32,7 +32,7 @@ struct AddTiles {
   }
 };
 
-// Once the lanes of all tiles have been read.
+// Runs after the lanes of all tiles have been read.
 template <class Policy>
 void add_up_lanes(const Policy& policy, const Job& job) {
   const thrust::counting_iterator<int64_t> first(0);
@@ -40,7 +40,7 @@ void add_up_lanes(const Policy& policy, const Job& job) {
   thrust::for_each_n(policy, first, job.tensors, AddTiles{job});
 }
 
-// read(tile) fills its lanes and counts.
+// read(tile) must fill the tile's lanes and counts.
 template <class Policy, class Read>
 void run_passes(const Policy& policy, const Job& job, const Read& read) {
   thrust::for_each_n(policy, thrust::counting_iterator<int64_t>(0), job.tiles, read);

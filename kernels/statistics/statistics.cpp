@@ -15,7 +15,7 @@
 namespace apex::kernels::statistics {
 namespace {
 
-// On the device, in a tensor that owns them.
+// Copies the rows to the device, into a tensor that owns them.
 at::Tensor placed(std::vector<Row>& rows, c10::Device device) {
   const auto bytes = static_cast<int64_t>(rows.size() * sizeof(Row));
   return at::from_blob(rows.data(), {bytes}, at::kByte).to(device, at::kByte, /*non_blocking=*/false, /*copy=*/true);
@@ -80,7 +80,7 @@ std::vector<TensorStatistics> JobMemory::results() const {
 namespace apex::kernels {
 namespace {
 
-// Tables of bins take 9 KB a tensor (float64: 67 KB).
+// A table of bins takes 9 KB per tensor (float64: 67 KB).
 constexpr size_t kMostTensors = 1024;
 
 #ifdef APEX_CPP_HAS_CUDA
@@ -96,14 +96,14 @@ void run(const statistics::JobMemory& memory) {
   memory.device().is_cpu() ? statistics::cpu::run(memory.dtype(), job) : kRunOnCuda(memory.dtype(), memory.device(), job);
 }
 
-// Where there are kernels, with elements that fill a piece of memory, in whatever order.
+// The tensor, on a device with kernels and dense in memory, in any order of dimensions.
 at::Tensor readable(const at::Tensor& tensor) {
   const bool stays = tensor.is_cpu() || (tensor.is_cuda() && kHasCuda);
   const at::Tensor plain = (stays ? tensor : tensor.cpu()).detach().resolve_neg();
   return plain.is_non_overlapping_and_dense() ? plain : plain.contiguous();
 }
 
-// Indices of the tensors of one device and dtype, at most kMostTensors.
+// Indices of at most kMostTensors tensors of one device and dtype.
 using Indices = std::vector<size_t>;
 
 std::vector<Indices> batches_of(at::TensorList tensors) {

@@ -13,7 +13,7 @@
 
 namespace apex::kernels::statistics {
 
-// Calls f with a value of the type that elements of `dtype` are stored as.
+// Calls f with a value of the storage type of `dtype`.
 template <class F>
 void with_dtype(at::ScalarType dtype, const F& f) {
   switch (dtype) {
@@ -32,38 +32,38 @@ void with_dtype(at::ScalarType dtype, const F& f) {
 
 }  // namespace apex::kernels::statistics
 
-// What tensors hold, in one pass over their memory.
+// Statistics of tensors, in one pass over their memory.
 //
-// Dtypes: float16, bfloat16, float32 and float64. Tensors of any shape and size, empty ones too; one whose elements do not fill
-// a piece of memory is copied first. Devices: the CPU, and CUDA in builds with CUDA; tensors of other devices are copied to the
-// CPU. Answers host values: waits for the device. Counts are exact. Sums are float64, in an order that depends on the shape
-// alone (order.h): the same bits at any number of threads, on the CPU and on CUDA. Dtypes and layouts are the caller's to
-// check.
+// Dtypes: float16, bfloat16, float32 and float64. Tensors may have any shape and size, including empty; one that is not dense
+// in memory is copied first. Devices: the CPU, and CUDA in builds with CUDA; tensors on other devices are copied to the CPU.
+// The results are host values, so the call waits for the device. Counts are exact. Sums are float64, in an order that depends
+// on the shape alone (bins.h), so they have the same bits at any number of threads, on CPU and CUDA. The caller checks dtypes
+// and layouts.
 namespace apex::kernels {
 
-// Finite values x != 0 with 2^exponent <= |x| < 2^(exponent + 1), counted by where in between: at 2^exponent; up to
-// 2^exponent * (2 - 2^-7), from where on bfloat16 rounds to the next power of two; up to 2^exponent * (2 - 2^-10), from where
-// on float16 does; and the rest.
+// Counts of the finite values x != 0 with 2^exponent <= |x| < 2^(exponent + 1), in four ranges: exactly 2^exponent; up to
+// 2^exponent * (2 - 2^-7), from where bfloat16 rounds up to the next power of two; up to 2^exponent * (2 - 2^-10), from where
+// float16 does; and the rest.
 struct ExponentCounts {
   int exponent;
   std::array<int64_t, 4> parts;
 };
 
-// Sums and the largest magnitude are those of the finite values.
+// Sums and the largest magnitude are over the finite values only.
 struct TensorStatistics {
   int64_t zeros = 0, inf = 0, nan = 0;
   double sum = 0, sum_of_squares = 0, abs_max = 0;
-  std::vector<ExponentCounts> exponents;  // ascending; those that occur
+  std::vector<ExponentCounts> exponents;  // ascending; only exponents that occur
 };
 
-// One for each tensor.
+// One result per tensor.
 std::vector<TensorStatistics> tensor_statistics(at::TensorList tensors);
 
 }  // namespace apex::kernels
 
 namespace apex::kernels::statistics {
 
-// A job and its memory, on the device of the tensors: dense ones of one dtype and device.
+// A job and its memory, on the device of the tensors, which must be dense and share one dtype and device.
 class JobMemory {
  public:
   explicit JobMemory(std::vector<at::Tensor> tensors);
@@ -71,7 +71,7 @@ class JobMemory {
   at::ScalarType dtype() const { return tensors_.front().scalar_type(); }
   c10::Device device() const { return tensors_.front().device(); }
   const Job& job() const { return job_; }
-  /// What the job found, tensor by tensor. Waits for the device.
+  /// The results, one per tensor. Waits for the device.
   std::vector<TensorStatistics> results() const;
 
  private:

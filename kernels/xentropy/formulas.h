@@ -8,9 +8,9 @@
 //   lse  = m + log(sum of exp(x_i - m)),   m = the largest x_i
 //   loss = (1 - s) (lse - x_y) + s (lse - mean(x))
 //   dx_i = dy (exp(x_i - lse) - (1 - s) [i = y] - s / C)
-// Exponentials are those of the type Real that x is read as, sums are float64. Values of type V: Real, or a stand-in of it
-// whose operations are found beside it. Element i of a row belongs to lane i % kLanes; each lane is added up in order, and the
-// lanes are folded by halves.
+// Exponentials are computed in Real, the type that x is read as; sums are float64. Values have type V: Real, or a substitute
+// that provides the same operations. Element i of a row belongs to lane i % kLanes. The elements of a lane are added in order;
+// then the lanes are folded by halves.
 namespace apex::kernels::xentropy {
 
 using rules::add;
@@ -19,16 +19,16 @@ using rules::subtract;
 
 constexpr int kLanes = 128;
 
-// 2^n for what add(n, kToInteger) is, from n = -127, which gives 0, to 127.
+// 2^n from the result of add(n, kToInteger), for n from -127 (gives 0) to 127.
 constexpr float kToInteger = 0x1.8p23F;
 HD inline float power_of_two(float shifted) { return rules::from_bits((rules::to_bits(shifted) + 127u) << 23); }
 
-// `y`, but 0 where x is below `limit`. NaN is not.
+// `y`, or 0 if x < limit; `y` if x is NaN.
 HD inline float unless_below(float limit, float x, float y) { return x < limit ? 0.0F : y; }
 
-// exp(x) in float32 for x up to 88: within 2 units of 2^-23 of it, but 0 for x below -87. With n = round(x / log 2)
-// and r = x - n log 2, where n times the first part of log 2 is exact, it is 2^n times the first terms of the series of exp(r).
-// |r| <= 0.35: the next term is 2^-27.
+// exp(x) in float32 for x <= 88: relative error at most 2 * 2^-23, but 0 for x < -87. With n = round(x / log 2) and r = x - n
+// log 2, the result is 2^n times the first terms of the series of exp(r). n times the first part of log 2 is exact. |r| <=
+// 0.35, so the next term is 2^-27.
 template <class V>
 HD inline V exponential(V x) {
   const V shifted = add(multiply(x, V{0x1.715476p0F}), V{kToInteger});
@@ -47,18 +47,18 @@ HD inline V exponential(V x) {
 
 HD inline double exponential(double x) { return exp(x); }
 
-// What the sums of a row are taken for.
+// The sums over the classes of a row.
 struct RowSums {
   double exponentials, logits;
 };
 
 HD inline double loss_of(double lse, double logit, double mean, double smoothing) {
   const double loss = lse - logit;
-  // A class that is ruled out by -Inf has no part in a mean that nobody asked for.
+  // Without smoothing the mean is unused: a class masked by -Inf must not make the loss infinite.
   return smoothing == 0 ? loss : (1 - smoothing) * loss + smoothing * (lse - mean);
 }
 
-// What is taken from the probability: at the label, and elsewhere.
+// The target probabilities: of the label, and of every other class.
 struct Targets {
   double label, other;
 };

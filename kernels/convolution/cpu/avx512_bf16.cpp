@@ -3,11 +3,11 @@
 #include <immintrin.h>
 #include <cstring>
 
-// For files that are compiled for AVX512 alone.
+// This file is compiled with AVX512-BF16 enabled.
 namespace apex::kernels::convolution::cpu {
 namespace {
 
-// Swaps halves of every `kWidth * 2` rows and columns; for 8, 4, 2 and 1 that transposes.
+// Swaps the off-diagonal halves of every block of `kWidth * 2` rows and columns. Widths 8, 4, 2 and 1 in turn transpose.
 template <int kWidth>
 void swap_halves(__m512 (&rows)[kLanes]) {
   alignas(64) int from_first[kLanes], from_second[kLanes];
@@ -33,7 +33,7 @@ void transpose_square(__m512 (&rows)[kLanes]) {
 
 __mmask16 first(int64_t count) { return count >= kLanes ? 0xffff : static_cast<__mmask16>((1u << count) - 1u); }
 
-// Takes a value of the first register and one of the second in turn.
+// The permutation index that interleaves the values of two registers.
 __m512i in_turn() {
   const __m512i index = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   return _mm512_or_si512(index, _mm512_slli_epi32(_mm512_or_si512(index, _mm512_set1_epi32(32)), 16));
@@ -104,7 +104,7 @@ void multiply(const Pixels& pixels, const Pair* a, const Pair* b, int64_t rows, 
                     : multiply_rows<kLanes>(pixels, a, b, rows, add, sums);
 }
 
-// AVX512-BF16 has an instruction for this, which turns subnormal values into zero.
+// Rounds to nearest even, in integers: AVX512-BF16's own instruction flushes subnormal values to zero.
 __m256i to_bfloat16(__m512 values) {
   const __m512i bits = _mm512_castps_si512(values);
   const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
@@ -150,12 +150,12 @@ __m512bh pair_everywhere(const BFloat16Bits* values) {
   return (__m512bh)_mm512_set1_epi32(pair);
 }
 
-// The products make zeros of subnormal sums, so the instruction that rounds may do the same.
+// Uses AVX512-BF16's rounding instruction. It flushes subnormal values to zero, as the dot products have already done.
 void store_rounded(__m512 sums, BFloat16Bits* to) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(sums));
 }
 
-// Loops over sums are unrolled by order: else the compiler has them in memory before the first product and after the last.
+// The unrolled loops let the compiler keep all sums in registers.
 template <int kPixels>
 void multiply_pixels(const Product* products, int64_t count, const BFloat16Bits* pixels, const Pair* weights, const float* bias,
                      BFloat16Bits* to, int64_t to_step) {

@@ -16,7 +16,7 @@ namespace apex::kernels {
 namespace {
 
 #ifdef APEX_CPP_X86_KERNELS
-// Older compilers cannot be asked for this one by name.
+// Older compilers have no `__builtin_cpu_supports` name for AMX-BF16, so CPUID is read directly.
 bool has_amx_bf16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & 1u << 22) != 0;
@@ -55,9 +55,9 @@ at::Tensor in_float32(const at::Tensor& bias, int64_t channels) {
   return bias.defined() ? bias.to(at::kFloat).contiguous() : at::zeros({channels}, at::kFloat);
 }
 
-// Pairs of images whose sums are made apart, without a thread that waits for another, and then added up. How many that are
-// depends on the shapes alone: a power of two, as numbers of threads and of images often are; adding is to cost little beside
-// multiplying.
+// Splits the pairs of images into groups that are summed independently, without synchronization, and then added up. The number
+// of groups depends on the shapes alone. It is a power of two, because thread counts and batch sizes often are, and small
+// enough that the final addition is cheap beside the products.
 std::vector<Span> groups_of_pairs(int64_t images, int64_t pixels, int64_t weights) {
   constexpr int64_t kMost = 16, kWeightsOfAll = 512 * 1024, kPixelsOfGroup = 1024;
   const int64_t pairs = ceil_div(images, 2);
@@ -98,7 +98,7 @@ ConvolutionGrads weight_grad(const at::Tensor& grad_output, const at::Tensor& in
     groups.emplace_back(products().pairs, grad_output, input, height, width, pairs, with_bias);
   }
   const auto count = static_cast<int64_t>(groups.size());
-  // Else each group shares its own work out.
+  // If the groups do not divide evenly among the threads, they run one after another and each parallelizes its own loops.
   const bool has_as_much_for_each_thread = count % at::get_num_threads() == 0 && ceil_div(input.size(0), 2) % count == 0;
   at::parallel_for(0, count, has_as_much_for_each_thread ? 1 : count, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)].sum();

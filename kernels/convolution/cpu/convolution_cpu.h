@@ -8,7 +8,7 @@
 
 namespace apex::kernels::convolution::cpu {
 
-// Of channels-last bfloat16 tensors. The bias may be undefined.
+// The convolution of channels-last bfloat16 tensors. `bias` may be undefined.
 at::Tensor forward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const Axis& height,
                    const Axis& width);
 at::Tensor input_grad(const at::Tensor& grad_output, const at::Tensor& weight, const Axis& height, const Axis& width);
@@ -19,22 +19,22 @@ struct Passes {
   std::vector<Pass> height, width;
 };
 
-// Fills `result`, (N, blocks of channels, H', W'), with the sums that the passes take from `operand`, (N, chunks of channels,
-// H, W), both channels-last bfloat16. `bias`: FP32, for each channel of the result.
+// Fills `result`, (N, blocks of channels, H', W'), with the sums over `operand`, (N, chunks of channels, H, W), that `passes`
+// describes. Both are channels-last bfloat16. `bias` is FP32, one value per result channel.
 void sum_pixels(const PixelProducts& products, const at::Tensor& operand, const PackedWeight& weight, const at::Tensor& bias,
                 const Passes& passes, const at::Tensor& result);
 
-// The sums that the gradients of weight and bias are, of channels-last bfloat16 tensors and some pairs of their images, in
-// FP32. For each block of output channels: [tap][input channel][kBlock], and a row for the bias.
+// Accumulates the gradients of weight and bias in FP32 over some pairs of images of channels-last bfloat16 tensors. Layout of
+// each block of output channels: [tap][input channel][kBlock], then one row for the bias.
 class WeightSums {
  public:
   WeightSums(const PairProducts& products, const at::Tensor& grad_output, const at::Tensor& input, const Axis& height,
              const Axis& width, Span image_pairs, bool with_bias);
 
   void sum();
-  // Adds those of all others, in their order, to the first's.
+  // Adds the sums of all other elements to the first, in order.
   static void add_up(std::vector<WeightSums>& all);
-  // Rounded.
+  // The weight gradient, rounded to bfloat16.
   at::Tensor weight_grad() const;
   at::Tensor bias_grad() const;
 

@@ -95,7 +95,7 @@ const Pair* Packed::at(int64_t slice, int64_t row, int64_t column) const {
 
 namespace {
 
-constexpr int64_t kWeightsInTask = 32 * 1024;  // that are worth a thread
+constexpr int64_t kWeightsInTask = 32 * 1024;  // minimum work per thread
 
 int64_t output_step_of(const at::Tensor& weight) { return weight.size(1) * weight.size(2) * weight.size(3); }
 

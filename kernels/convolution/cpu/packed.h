@@ -11,13 +11,13 @@
 
 namespace apex::kernels::convolution::cpu {
 
-constexpr int64_t kMultipliedInTask = 1024 * 1024;  // products that are worth a thread
+constexpr int64_t kMultipliedInTask = 1024 * 1024;  // minimum products per thread
 
 inline int64_t tasks_worth_a_thread(int64_t work, int64_t work_in_task) {
   return ceil_div(work_in_task, std::max<int64_t>(1, work));
 }
 
-// Calls visit(i) for i < count, on threads that have a task's work each.
+// Calls visit(i) for each i < count, in parallel if each thread gets enough work.
 template <class Visit>
 void in_parallel(int64_t count, int64_t work, int64_t work_in_task, const Visit& visit) {
   at::parallel_for(0, count, tasks_worth_a_thread(work, work_in_task), [&](int64_t begin, int64_t end) {
@@ -27,21 +27,21 @@ void in_parallel(int64_t count, int64_t work, int64_t work_in_task, const Visit&
 
 }  // namespace apex::kernels::convolution::cpu
 
-// The loops of the weight gradient, and of packing weights, that need AVX512-BF16, whose products take two neighbouring
-// bfloat16 values at a time and add both to one FP32 sum. The file that has them shares nothing else with the rest: it is
-// compiled for that instruction set.
+// The AVX512-BF16 loops of the weight gradient and of weight packing. A dot-product instruction multiplies pairs of adjacent
+// bfloat16 values and adds both products to one FP32 sum. The source file with these loops is compiled for that instruction set
+// and shares no inline code with other files.
 namespace apex::kernels::convolution::cpu {
 
-constexpr int64_t kLanes = 16;          // pairs, or sums, in a register
-constexpr int64_t kBlock = 2 * kLanes;  // channels whose results are summed at a time
-constexpr int64_t kMaxRows = 12;        // input channels at a time: 24 of 32 registers hold sums
-constexpr int64_t kMinRows = 8;         // what 16 channels or more are cut into at least
+constexpr int64_t kLanes = 16;          // pairs, or FP32 sums, per register
+constexpr int64_t kBlock = 2 * kLanes;  // output channels per block
+constexpr int64_t kMaxRows = 12;        // input channels per tile: 24 of 32 registers hold sums
+constexpr int64_t kMinRows = 8;         // the smallest tile when 16 or more input channels are split
 
-// Two values: of one channel at one pixel, of two images; or of a weight, of two channels.
+// Two bfloat16 values: in the weight gradient one channel and pixel of two images, in a packed weight two channels.
 using Pair = uint32_t;
 using BFloat16Bits = uint16_t;
 
-// Pixels of two images whose pairs are multiplied. Strides are in pairs; neighbouring pixels of `b` are kBlock apart.
+// Pixels of a pair of images. Strides are in pairs; adjacent pixels of `b` are kBlock apart.
 struct Pixels {
   int64_t images, rows, columns;
   int64_t a_image, a_row, a_column;
@@ -49,12 +49,12 @@ struct Pixels {
 };
 
 struct PairProducts {
-  // Writes `channels` (at most kLanes) pairs for each of `pixels` pixels that are `step` values apart, to `to`, `to_step` pairs
-  // apart and aligned to 64 bytes each; the other lanes become 0. `second` may be null: its values are 0.
+  // For each of `pixels` pixels, which lie `step` values apart, writes `channels` (at most kLanes) pairs to `to` and zeros to
+  // the remaining lanes. Destinations are `to_step` pairs apart and aligned to 64 bytes. A null `second` is read as zeros.
   void (*interleave)(const BFloat16Bits* first, const BFloat16Bits* second, int64_t step, int64_t channels, int64_t pixels,
                      Pair* to, int64_t to_step);
-  // sums[row * kBlock + column] = or += sum over pixels of a[row] * b[column]; 1 or kMinRows to kMaxRows rows, kLanes or kBlock
-  // columns. `a` has the same row at every pixel where its strides are 0.
+  // sums[row * kBlock + column] = or += sum over pixels of a[row] * b[column]. `rows` is 1 or kMinRows to kMaxRows, `columns`
+  // is kLanes or kBlock. If the strides of `a` are 0, every pixel uses the same row.
   void (*multiply)(const Pixels& pixels, const Pair* a, const Pair* b, int64_t rows, int64_t columns, bool add, float* sums);
   // to[column * to_step + row] = sums[row * kBlock + column], rounded to nearest even.
   void (*round_transposed)(const float* sums, int64_t rows, int64_t columns, BFloat16Bits* to, int64_t to_step);
@@ -64,87 +64,88 @@ extern const PairProducts kAvx512Bf16Products;
 
 }  // namespace apex::kernels::convolution::cpu
 
-// The loops of a convolution, and of the gradient of its input, that need AVX512-BF16 (see pair_products.h): sums over
-// channels, of which two neighbouring ones are a pair.
+// The AVX512-BF16 loops of the forward convolution and of its input gradient. They sum over channels; a pair is two adjacent
+// channels.
 namespace apex::kernels::convolution::cpu {
 
-constexpr int64_t kChunk = 2 * kLanes;  // channels whose products are added up at a time
-constexpr int64_t kMaxPixels = 14;      // that are summed at a time: 28 of 32 registers hold sums
+constexpr int64_t kChunk = 2 * kLanes;  // channels reduced per product
+constexpr int64_t kMaxPixels = 14;      // pixels per tile: 28 of 32 registers hold sums
 
-// A chunk of pixels that are kChunk values apart, and its weights: [kLanes pairs][kBlock]. Both count from a place that they
-// share with other products.
+// A chunk of pixels, which lie kChunk values apart, and its weights, [kLanes pairs][kBlock]. Both are offsets from base
+// pointers that all products share.
 struct Product {
   int64_t pixel, weight;
 };
 
 struct PixelProducts {
-  // to[column * to_step + row] = pair `column` of the values from row * from_step on; kLanes of each, `to` aligned to 64 bytes.
+  // to[column * to_step + row] = pair `column` of the row of values at row * from_step. kLanes rows and columns; `to` is
+  // aligned to 64 bytes.
   void (*transpose)(const BFloat16Bits* from, int64_t from_step, Pair* to, int64_t to_step);
-  // to[i * to_step + c] = bias[c] + the sum over `count` products of pixel i with the weights of c, rounded to nearest even; up
-  // to kMaxPixels pixels, kBlock channels.
+  // to[i * to_step + c] = bias[c] + the sum over `count` products of pixel i with the weights of channel c, rounded to nearest
+  // even. At most kMaxPixels pixels; kBlock channels.
   void (*multiply)(const Product* products, int64_t count, const BFloat16Bits* pixels, const Pair* weights, const float* bias,
                    int64_t size, BFloat16Bits* to, int64_t to_step);
 };
 
 extern const PixelProducts kAvx512Bf16PixelProducts;
 
-// Rows of one image of a channels-last tensor, with padding, so laid out that the pixels of neighbouring results lie next to
-// each other: [row][chunk of channels][remainder of a tap's offset by the step][pixel][kChunk].
+// Rows of one image of a channels-last tensor, padded, and laid out so that the pixels of adjacent results are adjacent:
+// [row][chunk of channels][tap offset modulo the step][pixel][kChunk].
 class Lines {
  public:
-  // The passes are of one axis.
+  // All passes must belong to the same axis.
   Lines(const at::Tensor& operand, const std::vector<Pass>& columns);
 
-  // Values of a row.
+  // Number of values per row.
   int64_t row_size() const { return operand_.size(1) * static_cast<int64_t>(starts_.size()) * pixels_; }
-  // Makes room for rows of an image, be they in it or beside it.
+  // Allocates memory for `rows` of the image; rows in the padding are included.
   void begin(int64_t image, Span rows);
-  // Copies a row of the image.
+  // Copies one row of the image.
   void copy(int64_t row) const;
   const BFloat16Bits* values() const { return elements(memory_); }
-  // Where in a row the first result's pixel lies for this tap.
+  // The offset in a row of the pixel that the first result reads for this tap.
   int64_t offset(int64_t chunk, const Tap& tap) const;
 
  private:
   int64_t chunks() const { return operand_.size(1) / kChunk; }
-  // The pixels from `column` on, every step_-th; those beside the image are zeros.
+  // Copies every step_-th pixel from `column` on; pixels in the padding are zeros.
   void copy_pixels(const BFloat16Bits* row, int64_t column, BFloat16Bits* to) const;
 
   at::Tensor operand_, memory_;
   int64_t step_, lowest_, pixels_ = 0;
-  std::vector<int64_t> starts_;  // from the lowest offset, below the step
+  std::vector<int64_t> starts_;  // for each remainder of the step, the lowest offset with it
   int64_t image_ = 0;
   Span rows_{};
 };
 
-// Some images of a tensor, two at a time, and some of their rows.
+// A range of image pairs of a tensor, and a range of their rows.
 struct Part {
   int64_t first_pair, pairs;
   Span rows;
 };
 
-// A channels-last tensor's values in pairs, part by part: slices of the channels, and in each [pairs of images][rows][columns]
-// [pair_step].
+// A channels-last tensor packed into pairs, part by part. Layout of each slice of channels: [pairs of
+// images][rows][columns][pair_step].
 class Packed {
  public:
-  // Rows and columns are the positions that the axes' `input` counts. A slice has at most `pair_step` channels.
+  // Rows and columns are input positions of the axes. A slice has at most `pair_step` channels.
   Packed(const at::Tensor& tensor, const Axis& height, const Axis& width, std::vector<Span> slices, int64_t pair_step);
 
   const std::vector<Span>& slices() const { return slices_; }
   int64_t pair_step() const { return pair_step_; }
   int64_t row_step() const { return width_.input * pair_step_; }
   int64_t image_step() const { return part_.rows.size() * row_step(); }
-  // How many pairs a row, or an image, has in all slices.
+  // Number of pairs per row (image_size: per image), over all slices.
   int64_t row_size() const { return static_cast<int64_t>(slices_.size()) * row_step(); }
   int64_t image_size() const { return height_.input * row_size(); }
 
-  // Makes room for a part, of so many lines: rows of pairs of images.
+  // Allocates memory for a part with `lines()` lines. A line is one row of one pair of images.
   void begin(const Part& part);
-  // Frees that memory.
+  // Frees the memory of the part.
   void end() { memory_ = at::Tensor(); }
   int64_t lines() const { return part_.pairs * part_.rows.size(); }
   void pack(const PairProducts& products, int64_t line) const;
-  // The first image's pairs from there on.
+  // The pairs of the first image pair from this position on.
   const Pair* at(int64_t slice, int64_t row, int64_t column) const;
 
  private:
@@ -157,28 +158,28 @@ class Packed {
   Part part_{};
 };
 
-// A channels-last weight's values in pairs of the channels that sums go over: [block of results][tap][chunk of terms][kLanes]
-// [kBlock]. Both numbers of channels are multiples of kBlock and of kChunk.
+// A channels-last weight packed into pairs of the channels that are reduced: [block of results][tap][chunk of
+// terms][kLanes][kBlock]. Both channel counts are multiples of kBlock and of kChunk.
 class PackedWeight {
  public:
-  // For results in output channels, sums over input channels.
+  // For the forward pass: results are output channels, sums run over input channels.
   static PackedWeight of_outputs(const PixelProducts& products, const at::Tensor& weight);
-  // For results in input channels, sums over output channels.
+  // For the input gradient: results are input channels, sums run over output channels.
   static PackedWeight of_inputs(const PairProducts& products, const at::Tensor& weight);
 
   int64_t blocks() const { return blocks_; }
   int64_t chunks() const { return chunks_; }
   int64_t taps() const { return height_ * width_; }
   const Pair* block(int64_t i) const { return memory_.const_data_ptr<Pair>() + i * offset(height_, 0, 0); }
-  // Where in a block the pairs lie that this tap and chunk have.
+  // The offset in a block of the pairs of this tap and chunk.
   int64_t offset(int64_t down, int64_t across, int64_t chunk) const {
     return ((down * width_ + across) * chunks_ + chunk) * kLanes * kBlock;
   }
 
  private:
   PackedWeight(const at::Tensor& weight, int64_t results, int64_t terms);
-  // pack_lanes(values of the first channel of results and of terms, where its pairs go), for each kLanes channels of results.
-  // The steps are between neighbouring channels of the weight.
+  // Calls pack_lanes(values of the first result and term channels, destination) for every kLanes result channels. The steps are
+  // between adjacent channels of the weight.
   template <class PackLanes>
   void pack(const at::Tensor& weight, int64_t result_step, int64_t term_step, const PackLanes& pack_lanes);
 

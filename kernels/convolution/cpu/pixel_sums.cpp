@@ -3,16 +3,17 @@
 #include "kernels/convolution/cpu/packed.h"
 #include "kernels/memory_order.h"
 
-// A result is one sum over taps and channels, from start to end in registers. Some rows of an image are copied as they are
-// read, and for one block of result channels after another all results of these rows are multiplied with the block's weights.
+// Each result is one sum over taps and channels, held in registers from its first product to its last. A group of rows of an
+// image is copied into a padded buffer; then, for each block of result channels, all results of these rows are computed with
+// the weights of that block.
 namespace apex::kernels::convolution::cpu {
 namespace {
 
-constexpr int64_t kCopied = 64 * 1024;    // values, that stay in a core's second cache
-constexpr int64_t kGroupsForAThread = 4;  // of rows: threads end about together
+constexpr int64_t kCopied = 64 * 1024;    // values that fit into the L2 cache of a core
+constexpr int64_t kGroupsForAThread = 4;  // small groups of rows let threads finish at about the same time
 
-// The results of one pass over columns, within one over rows, and the products that make a row of them: those of the first tap
-// over rows, then those of the next. They count from the operand's row that the first tap reads.
+// The products of one row of results, for one pass over columns within one pass over rows: all products of the first row tap,
+// then those of the next. Offsets count from the operand row that the first row tap reads.
 struct ColumnSums {
   const Pass& columns;
   std::vector<Product> products;
@@ -62,7 +63,7 @@ class PixelSums {
   }
 
  private:
-  // From the first that results of these rows read to the last, be they in the image or beside it.
+  // The range from the first to the last operand row that results of these rows read, padding included.
   Span rows_read(Span rows) const {
     Span read{0, 0};
     for (const Pass& pass : passes_.height) {
@@ -74,7 +75,7 @@ class PixelSums {
     return read;
   }
 
-  // Whether results of these rows read it: a dilation or a stride may leave rows out.
+  // True if a result of these rows reads `row`. A dilation or a stride may skip rows.
   bool is_read(int64_t row, Span rows) const {
     for (const Pass& pass : passes_.height) {
       for (const Tap& tap : pass.taps) {
@@ -98,7 +99,7 @@ class PixelSums {
     return products;
   }
 
-  // The taps over rows that read rows of the image: all that do are neighbours.
+  // The range of row taps that read inside the image. They are contiguous.
   Span taps_inside(const Pass& rows, int64_t row) const {
     const auto is_inside = [&](const Tap& tap) {
       const int64_t read = row * rows.operand_step + tap.offset;

@@ -5,18 +5,18 @@
 #include "kernels/convolution/cpu/packed.h"
 #include "kernels/memory_order.h"
 
-// Weight gradients are sums over images and pixels. A pair is the same pixel of two images: then a tap, a stride or a dilation
-// is a matter of where to begin and how far to go, and padding is not read at all. The pairs of some images, or of some rows of
-// two images, are packed and their products added to the sums; then the next ones. How much that is depends on the shapes
-// alone, and threads share the sums, not the terms of one: the same bits at any number of threads. Several of these may each
-// sum some images: how many, the shapes say as well.
+// Weight gradients are sums over images and pixels. A pair holds the same pixel of two images, so taps, strides and dilations
+// only change offsets and counts, and padding is never read. The pairs of some images, or of some rows of two images, are
+// packed and their products added to the sums; then the next part follows. The size of a part depends on the shapes alone, and
+// threads divide the sums, not the terms of a sum: results have the same bits at any number of threads. Several WeightSums may
+// each accumulate some of the images; their number, too, depends on the shapes alone.
 namespace apex::kernels::convolution::cpu {
 namespace {
 
-constexpr int64_t kPairsInPart = 128 * 1024;  // what stays in a core's second cache
-constexpr int64_t kFewestPixels = 192;        // a pass over fewer spends its time on the sums
+constexpr int64_t kPairsInPart = 128 * 1024;  // pairs that fit into the L2 cache of a core
+constexpr int64_t kFewestPixels = 192;        // with fewer pixels a pass spends its time on loading and storing sums
 
-// What is worth a thread.
+// Minimum work per thread.
 constexpr int64_t kPackedInTask = 16 * 1024, kRoundedInTask = 16 * 1024, kAddedInTask = 8 * 1024;
 
 constexpr Pair kOnes = 0x3f803f80;
@@ -65,7 +65,7 @@ void WeightSums::sum() {
       sum_part({pair, std::min(pairs, image_pairs_.end - pair), {row, std::min(row + rows, height)}}, to_sums);
     }
   }
-  // What a thread sums next then takes the same memory, which its caches have.
+  // Frees the memory, so that the thread's next WeightSums reuses addresses that its caches hold.
   inputs_.end();
   outputs_.end();
 }
@@ -82,7 +82,7 @@ void WeightSums::sum_part(const Part& part, bool to_sums) {
   });
 }
 
-// Sums that nobody asked for, of the bias or of lanes beside the last channel, are any values, here as there.
+// Unused sums (the bias's without `with_bias`, lanes past the last channel) are uninitialized; adding them is harmless.
 void WeightSums::add_up(std::vector<WeightSums>& all) {
   float* const to = all.front().sums_of(0, 0);
   at::parallel_for(0, all.front().sums_.numel(), kAddedInTask, [&](int64_t begin, int64_t end) {

@@ -9,9 +9,9 @@
 #include <immintrin.h>
 #endif
 
-// A register of values at a time, in the compiler's own vectors: of wider ones GCC makes moves through memory and comparisons
-// one by one. Each place has a sum of its own, so that their number changes no bit. Local to each source file, so that code for
-// one instruction set never stands in for another's.
+// Loops over one register of values at a time, as vectors of the compiler: GCC splits wider vectors into moves through memory
+// and scalar comparisons. Each position has its own sum, so the register width does not change the result. Everything is local
+// to each source file, so that the linker cannot merge code of different instruction sets.
 namespace apex::kernels::layers {
 namespace {
 
@@ -48,7 +48,8 @@ typedef uint16_t Elements __attribute__((vector_size(2 * kLanes)));
 }
 
 #ifdef __AVX512BF16__
-// By the instruction, where that rounds like the rest: it has other bits for NaN, and takes subnormal values for zero.
+// Rounds with the hardware instruction if that gives the same bits. It does not for NaN and for subnormal values, which it
+// flushes to zero.
 [[gnu::always_inline]] inline bool store_by_instruction(Floats values, uint16_t* to) {
   constexpr int kSignalingNan = 0x80, kSubnormal = 0x20, kQuietNan = 0x01;
   const auto floats = (__m512)values;
@@ -58,27 +59,27 @@ typedef uint16_t Elements __attribute__((vector_size(2 * kLanes)));
 }
 #endif
 
-// As rules::Store<BFloat16> has it: to nearest even, a NaN is 0x7fc0.
+// Same result as rules::Store<BFloat16>: nearest even, NaN becomes 0x7fc0.
 [[gnu::always_inline]] inline void store_bfloat16(Floats values, uint16_t* to) {
 #ifdef __AVX512BF16__
   if (__builtin_expect(store_by_instruction(values, to), true)) return;
 #endif
   const Words bits = reinterpret_cast<Words>(values);
   const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  // Compared as what has a sign: AVX2 has no other comparison.
+  // A signed comparison: AVX2 has no unsigned one.
   const auto is_nan = reinterpret_cast<Words>(reinterpret_cast<SignedWords>(bits & 0x7fffffffu) > 0x7f800000);
   const Elements elements = __builtin_convertvector((is_nan & 0x7fc0u) | (~is_nan & rounded), Elements);
   std::memcpy(to, &elements, sizeof elements);
 }
 
-// So many rows have sums of their own, which are joined at the end: additions then need not wait for each other.
+// Rows with separate sums, joined at the end, so that additions do not wait for each other.
 constexpr int64_t kUnrolled = 4;
 
 struct TwoSums {
   Floats first, second;
 };
 
-// For each of `period` places, what add_to(sums, place of the element, place in the period) adds up over the rows.
+// For each of `period` positions, the sums over the rows that add_to(sums, element offset, position) accumulates.
 template <class AddTo>
 [[gnu::always_inline]] inline void sum_columns(Rows rows, float* first, float* second, const AddTo& add_to) {
   for (int64_t column = 0; column < rows.period; column += kLanes) {
@@ -93,7 +94,7 @@ template <class AddTo>
   }
 }
 
-// For each vector, run(place of its elements, place in the period).
+// Calls run(element offset, position in the period) for each vector.
 template <class Run>
 [[gnu::always_inline]] inline void for_all(Rows rows, const Run& run) {
   for (int64_t row = 0; row < rows.size; row += rows.period) {
@@ -134,10 +135,10 @@ void grad_input(Rows rows, const uint16_t* grad_y, const uint16_t* x, const floa
   });
 }
 
-// All ones where the float that the bits are is a NaN.
+// All ones if the bits are a NaN.
 inline uint16_t if_nan(uint16_t bits, uint16_t infinity) { return static_cast<uint16_t>(-((bits & 0x7fff) > infinity)); }
 
-// -0 stays, as it does in LibTorch's.
+// -0 stays -0, as in LibTorch.
 void relu(const uint16_t* x, uint16_t* y, int64_t size, uint16_t infinity) {
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {

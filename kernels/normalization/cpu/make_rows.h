@@ -3,8 +3,8 @@
 #include "kernels/normalization/cpu/normalization_cpu.h"
 #include "kernels/normalization/formulas.h"
 
-// The loops behind the tables, for source files that are compiled for one instruction set each: plain loops that compilers turn
-// into vector code. Everything is local to the file that includes this, also what it instantiates: formulas on `Value`.
+// Loops for files that are each compiled for one instruction set; compilers vectorize them. Everything, including the formulas
+// instantiated on `Value`, is local to the including file.
 namespace apex::kernels::normalization::cpu {
 namespace {
 
@@ -39,7 +39,7 @@ Value<Real> not_negative(Value<Real> value) {
   return {normalization::not_negative(value.v)};
 }
 
-// Lanes beyond `used` hold 0, which changes no sum: leaving them out of the fold gives the same bits.
+// Lanes from `used` on hold 0, so folding fewer lanes gives the same bits.
 template <class Real>
 Value<Real> fold_used(Value<Real>* lanes, int64_t used) {
   if (used <= 16) return fold<16>(lanes);
@@ -51,8 +51,8 @@ struct Sums {
   Real values[kSums];
 };
 
-// Sums over i < size in the order of order.h. strip(i, count, lanes) adds the terms of i ... i + count - 1 to the first `count`
-// lanes of each sum.
+// Sums over i < size in the order that formulas.h defines. strip(i, count, lanes) adds terms i ... i + count - 1 to the first
+// `count` lanes of each sum.
 template <class Real, int kSums, class Strip>
 Sums<Real, kSums> ordered_sums(int64_t size, const Strip& strip) {
   Value<Real> slots[kSums][kSlots] = {};

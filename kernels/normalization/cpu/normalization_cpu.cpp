@@ -21,9 +21,9 @@ using kernels::cpu::real_options;
 using kernels::cpu::RowReader;
 using kernels::cpu::RowWriter;
 
-// Elements worth a thread: half of LibTorch's GRAIN_SIZE, since a row is walked twice.
+// Minimum elements per thread: half of LibTorch's GRAIN_SIZE, because each row is read twice.
 constexpr int64_t kGrain = 16384;
-constexpr int64_t kColumns = 64;  // whose sums over the blocks are taken together
+constexpr int64_t kColumns = 64;  // columns folded together over the blocks
 
 template <class Real>
 const RowKernels<Real>& current_rows(NormKind kind) {
@@ -38,7 +38,7 @@ const RowKernels<Real>& current_rows(NormKind kind) {
   }
 }
 
-// Weight and bias as values, once for all rows.
+// Weight and bias as values, converted once for all rows.
 template <class Real>
 class Affine {
  public:
@@ -81,7 +81,7 @@ void forward_as(const ForwardCall& call) {
   });
 }
 
-// One backward pass. Sums over the rows of a block go to the block's row of `weight_sums_` and `bias_sums_`.
+// One backward pass. Each block accumulates its rows in its own row of `weight_sums_` and `bias_sums_`.
 template <class Real>
 class Backward {
  public:
@@ -116,7 +116,7 @@ class Backward {
     const Real* const dy = grad_output_.row(i, buffers_[0]);
     const Real inv_std = *inv_std_.row(i, nullptr);
     const GradMeans<Real> means = means_of(i, dy, {mean_.defined() ? *mean_.row(i, nullptr) : Real(0), inv_std}, x_hat);
-    // Sums that nobody asked for go to a buffer.
+    // Unneeded sums go to a scratch buffer.
     rows_.gradients(dy, affine_.weight(), x_hat, means, inv_std, dx, sums_row(weight_sums_, block, 4),
                     sums_row(bias_sums_, block, 5), size_);
     if (grad_input_.defined()) grad_input_.write(i, dx);
@@ -133,7 +133,7 @@ class Backward {
     return sums.defined() ? sums.mutable_data_ptr<Real>() + block * size_ : buffers_[buffer];
   }
 
-  // Adds up the blocks in the order of order.h, some columns at a time.
+  // Adds up the blocks in the order that formulas.h defines, some columns at a time.
   void fold_blocks(const at::Tensor& sums, const at::Tensor& grad) const {
     if (!grad.defined()) return;
     const Real* const from = sums.const_data_ptr<Real>();
@@ -181,7 +181,7 @@ void forward(const ForwardCall& call) {
 }
 
 void backward(const BackwardCall& call) {
-  // The statistics are kept in the type of the arithmetic.
+  // The dtype of the statistics is the type of the arithmetic.
   if (call.saved.inv_std.scalar_type() == at::kDouble) {
     Backward<double>(call).run();
   } else {

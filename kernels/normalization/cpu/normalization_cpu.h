@@ -5,15 +5,15 @@
 
 #include <cstdint>
 
-// Work on one row of values that stand in memory next to each other, in tables: one for each instruction set, kind and type.
-// Files that make the tables share nothing else with the rest (see kernels/cpu/isa.h). All give the same bits.
+// Tables of loops over one contiguous row of values, one table per instruction set, kind and type. Source files that define a
+// table share no inline code with other files (see kernels/cpu/isa.h). All tables give the same bits.
 namespace apex::kernels::normalization::cpu {
 
 template <class Real>
 struct RowKernels {
   RowStatistics<Real> (*statistics)(const Real* x, int64_t size, Real eps);
   void (*forward)(const Real* x, RowStatistics<Real> row, const Real* weight, const Real* bias, Real* y, int64_t size);
-  // Writes x_hat, from the input or from the output, and answers the means that grad_input needs.
+  // Writes x_hat, computed from the input or from the output, and returns the means that `gradients` needs.
   GradMeans<Real> (*means_by_input)(const Real* x, RowStatistics<Real> row, const Real* dy, const Real* weight, Real* x_hat,
                                     int64_t size);
   GradMeans<Real> (*means_by_output)(const Real* y, const Real* divisors, const Real* bias, const Real* dy, const Real* weight,
@@ -39,8 +39,8 @@ extern const RowTables kAvx512Rows;
 
 }  // namespace apex::kernels::normalization::cpu
 
-// The driver for CPU tensors. Rows of 16-bit elements are converted to values in a buffer that stays in the caches; rows of the
-// arithmetic's own type are worked on where they are. Any number of threads and any instruction set give the same bits.
+// The driver for CPU tensors. Rows of 16-bit elements are converted into a cache-sized buffer; rows of the arithmetic's own
+// type are read and written in place. Results have the same bits at any number of threads and with any instruction set.
 namespace apex::kernels::normalization::cpu {
 
 void forward(const ForwardCall& call);

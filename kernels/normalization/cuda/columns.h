@@ -2,11 +2,11 @@
 
 #include "kernels/normalization/cuda/rows.h"
 
-// Kernel bodies for the gradients of weight and bias, in two stages: over the rows of each block, then over the blocks. A
-// thread has some columns to itself, and there is nothing to agree about between threads.
+// Kernel bodies for the gradients of weight and bias, in two stages: over the rows of each block, then over the blocks. Each
+// thread has its own columns, so threads need no synchronization.
 namespace apex::kernels::normalization::cuda {
 
-// Sums over the rows of each block, [blocks, size]. Null: not asked for.
+// Sums over the rows of each block, [blocks, size]. Null if not needed.
 template <class Real>
 struct BlockSums {
   int64_t block_rows, blocks;
@@ -14,7 +14,7 @@ struct BlockSums {
   Real* bias;
 };
 
-// Block `block`, columns [kQuad * quad, kQuad * quad + kQuad).
+// Sums block `block` for the columns [kQuad * quad, kQuad * quad + kQuad).
 template <class Kind, class Real>
 DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, int64_t block, int64_t quad) {
   const int64_t column = quad * kQuad;
@@ -50,7 +50,7 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
   }
 }
 
-// One column of the sums of all blocks.
+// Sums one column over all blocks.
 template <class Real>
 DEVICE_BODY void add_up_blocks(const Real* sums, int64_t blocks, int64_t size, int64_t column, const Target& total) {
   Real lanes[kBlockLanes] = {};

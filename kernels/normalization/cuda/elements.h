@@ -5,17 +5,17 @@
 #include "kernels/normalization/formulas.h"
 #include "kernels/rules/arithmetic.h"
 
-// Memory as kernel bodies see it: kQuad neighbouring elements at a time, kStrips times in a row. Which dtype they have is
-// looked up once for all of those, so that a body is compiled once, not once per mix of dtypes, and has many loads on their way
-// together. That is so for tensors whose quads are one access each; others are read and written by a loop over strips, a few
-// elements at a time: slower, and a fraction of the code.
+// Memory access of the kernel bodies: kQuad adjacent elements at a time, kStrips times. The dtype is looked up once for all of
+// them, so each body is compiled once instead of once per mix of dtypes, and many loads are in flight together. This path needs
+// tensors whose quads can be accessed with one instruction. Other tensors use a loop over strips, which is slower but compiles
+// to far less code.
 namespace apex::kernels::normalization::cuda {
 
 enum class Storage : int { half, bfloat16, float32, float64 };
 
-// A tensor's memory. `by_quads`: elements at a multiple of kQuad from each row's start may be accessed kQuad at once.
+// A tensor's memory. `by_quads`: at multiples of kQuad from each row's start, kQuad elements can be accessed at once.
 struct Source {
-  const void* data;  // null: a tensor that is not there
+  const void* data;  // null if the tensor is absent
   Storage storage;
   bool by_quads;
 };
@@ -26,16 +26,16 @@ struct Target {
   bool by_quads;
 };
 
-// Up to kStrips quads of the columns of a row, or of one quad of columns in as many rows.
+// Up to kStrips quads: adjacent ones of a row, or the same columns of as many rows.
 struct Walk {
   int64_t first;        // element index of the first quad
-  int64_t stride;       // from one quad to the next
+  int64_t stride;       // between quads, in elements
   int64_t column;       // of the first quad
-  int64_t column_step;  // from one quad to the next
+  int64_t column_step;  // between quads
   int64_t columns;      // of the tensor
-  int count;            // of quads
+  int count;            // number of quads
 
-  // How many elements quad i has.
+  // Number of valid elements in quad i.
   DEVICE_BODY int valid(int i) const {
     if (i >= count) return 0;
     const int64_t left = columns - (column + i * column_step);
@@ -54,7 +54,7 @@ struct Strips {
   Real values[kStrips][kQuad];
 };
 
-// Calls visit(Element()) with the type of the elements: float64 in float64 arithmetic, one of the others in float32.
+// Calls visit(Element()) with the element type: double if Real is double, otherwise half, bfloat16 or float.
 template <class Real, class Visit>
 DEVICE_BODY inline void with_element(Storage storage, const Visit& visit) {
   if constexpr (sizeof(Real) == sizeof(double)) {
@@ -99,7 +99,7 @@ DEVICE_BODY inline void store_quads(const Strips<Real>& strips, const Walk& walk
   }
 }
 
-// By way of an array of their own: what a loop's index selects is not in registers.
+// A separate array: an array that a rolled loop indexes cannot stay in registers.
 template <class Real>
 DEVICE_BODY inline void load_singles(const Source& source, const Walk& walk, Strips<Real>& strips) {
   Strips<Real> singles;
@@ -127,7 +127,7 @@ DEVICE_BODY inline void store_singles(const Strips<Real>& strips, const Walk& wa
   }
 }
 
-// Elements that are not there are 0; of a source that is not there, all are `missing`.
+// Elements past the end are 0. If the source is absent, all elements are `missing`.
 template <class Real>
 DEVICE_BODY inline void load(const Source& source, const Walk& walk, Strips<Real>& strips, Real missing = 0) {
   if (source.data == nullptr) {

@@ -4,8 +4,8 @@
 
 #include "kernels/normalization/cuda/columns.h"
 
-// Launches of the kernel bodies on the current device: raw pointers and plain values only. Kind is Layer or Rms, Real float or
-// double.
+// Launches of the kernel bodies on the current device, with raw pointers and plain values only. Kind is Layer or Rms, Real is
+// float or double.
 namespace apex::kernels::normalization::cuda {
 
 template <class Kind, class Real>

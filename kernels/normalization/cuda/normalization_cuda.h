@@ -3,7 +3,7 @@
 #include "kernels/normalization/cuda/columns.h"
 #include "kernels/normalization/normalization.h"
 
-// The driver for CUDA tensors: one launch forward, up to four backward, on the current stream. The same bits as on a CPU.
+// The driver for CUDA tensors: one launch forward, up to four backward, on the current stream. Gives the same bits as the CPU.
 namespace apex::kernels::normalization::cuda {
 
 void forward(const ForwardCall& call);
@@ -11,7 +11,7 @@ void backward(const BackwardCall& call);
 
 }  // namespace apex::kernels::normalization::cuda
 
-// Kernel arguments from tensors. No CUDA here: tests on the host use them too.
+// Makes kernel arguments from tensors. Uses no CUDA, so tests on the host can include it.
 namespace apex::kernels::normalization::cuda {
 
 inline Storage storage_of(at::ScalarType dtype) {
@@ -27,7 +27,7 @@ inline Storage storage_of(at::ScalarType dtype) {
   }
 }
 
-// Whether all rows start at a multiple of what a quad is accessed with.
+// True if every row starts at the alignment of a quad access.
 inline bool by_quads(const at::Tensor& tensor, int64_t size) {
   const auto bytes = std::min<int64_t>(16, kQuad * static_cast<int64_t>(tensor.element_size()));
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());

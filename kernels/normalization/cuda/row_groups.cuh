@@ -2,12 +2,12 @@
 
 #include "kernels/normalization/cuda/launch.h"
 
-// How the threads of a device divide rows among them.
+// Assigns rows to the threads of a device.
 namespace apex::kernels::normalization::cuda {
 
 constexpr int kThreads = kSlots * kWarp;
 
-// The threads of a row: a warp of the block, or all of the block.
+// The threads that share a row: one warp of the block, or the whole block.
 template <int kCount>
 struct DeviceGroup {
   static constexpr int kThreads = kCount;
@@ -43,7 +43,7 @@ struct DeviceGroup {
   template <class Real>
   __device__ Real sum_of_warps(Real total) {
     __shared__ Real totals[kSlots];
-    __syncthreads();  // what another sum left there has been read
+    __syncthreads();  // the previous sum has been read
     if (threadIdx.x % kWarp == 0) totals[threadIdx.x / kWarp] = total;
     __syncthreads();
     Real slots[kSlots];
@@ -53,7 +53,7 @@ struct DeviceGroup {
   }
 };
 
-// All threads of a group get the same rows.
+// All threads of a group process the same rows.
 template <template <class, class, class> class Row, class Kind, class Real, int kCount, class Args>
 __global__ void __launch_bounds__(kThreads) rows_kernel(Args args) {
   constexpr int kGroups = kThreads / kCount;
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(Args args) {
 }
 
 inline unsigned blocks_for(int64_t count, int64_t each) {
-  constexpr int64_t kMost = 1 << 20;  // the rest are rows that blocks take in turn
+  constexpr int64_t kMost = 1 << 20;  // further rows are processed by grid-stride loops
   const int64_t blocks = (count + each - 1) / each;
   return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
 }
 
-// A warp for each row of one segment, and a block for each longer one. Rows of float64, which are there to check others with,
-// get a block in any case: most of it is idle where they are short, for one kernel less to compile.
+// Uses one warp per row of one segment and one block per longer row. Float64 rows, which exist for testing, always get a block:
+// most of it idles on short rows, but there is one kernel less to compile.
 template <template <class, class, class> class Row, class Kind, class Real, class Args>
 cudaError_t launch_rows(const Args& args, cudaStream_t stream) {
   if constexpr (sizeof(Real) == sizeof(float)) {

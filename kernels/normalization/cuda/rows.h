@@ -2,13 +2,13 @@
 
 #include "kernels/normalization/cuda/elements.h"
 
-// Kernel bodies that work on one row each, with a group of threads: a warp where the row has one segment, eight warps
-// otherwise. A Group has
-//   kThreads                 how many threads
-//   PerThread<T>             a T for each thread, found by the thread's number
-//   each_thread(work)        work(thread) on all of them
-//   sum(lanes)               the sum of PerThread<Lanes<Real>> in the order of order.h, for all threads
-// Tests run the same bodies with a group that is a loop.
+// Kernel bodies that process one row each with a group of threads: one warp if the row has one segment, otherwise eight warps.
+// A Group has
+//   kThreads                 the number of threads
+//   PerThread<T>             one T per thread, indexed by the thread's number
+//   each_thread(work)        calls work(thread) on every thread
+//   sum(lanes)               the sum of PerThread<Lanes<Real>> in the order that formulas.h defines, on every thread
+// Tests run the same bodies with a group that loops over its threads.
 namespace apex::kernels::normalization::cuda {
 
 template <class Real>
@@ -25,7 +25,7 @@ template <class Real>
 struct BackwardArgs {
   int64_t rows, size;
   Source grad_output, input_or_output, weight, bias;
-  const Real* mean;  // null for RMS, and where x_hat comes from the output
+  const Real* mean;  // null for RMS and if x_hat is recovered from the output
   const Real* inv_std;
   bool from_output;
   Real eps;
@@ -37,19 +37,19 @@ struct Lanes {
   Real values[kQuad];
 };
 
-// The quads that `thread` has in segment `segment` of a row. Within a group of kThreads it has every kThreads / kWarp-th.
+// The quads of `thread` in segment `segment` of a row. A thread of a group takes every kThreads / kWarp-th segment.
 DEVICE_BODY inline Walk segment_walk(int64_t row_start, int64_t size, int64_t segment, int thread) {
   const int64_t column = segment * kSegment + thread % kWarp * kQuad;
   return {row_start + column, kLanes, column, kLanes, size, kStrips};
 }
 
-// The same elements of a tensor that has one row.
+// The same columns in a tensor with a single row.
 DEVICE_BODY inline Walk in_one_row(Walk walk) {
   walk.first = walk.column;
   return walk;
 }
 
-// A group of one warp is given rows of one segment.
+// Visits the thread's segments. A group of one warp only gets rows of one segment.
 template <class Group, class Visit>
 DEVICE_BODY void each_segment(int64_t row_start, int64_t size, int thread, const Visit& visit) {
   if constexpr (Group::kThreads == kWarp) {
@@ -61,7 +61,7 @@ DEVICE_BODY void each_segment(int64_t row_start, int64_t size, int thread, const
   }
 }
 
-// visit(i, k) for each element of the walk that is there.
+// Calls visit(i, k) for each valid element of the walk.
 template <class Visit>
 DEVICE_BODY void each_element(const Walk& walk, const Visit& visit) {
   UNROLL for (int i = 0; i < kStrips; ++i) {
@@ -72,13 +72,13 @@ DEVICE_BODY void each_element(const Walk& walk, const Visit& visit) {
   }
 }
 
-// Whether a thread has one segment at most: what it loaded is still in its registers on the next pass.
+// True if a thread has at most one segment, whose values stay in its registers between passes.
 template <class Group>
 DEVICE_BODY bool fits(int64_t size) {
   return Group::kThreads == kWarp || size <= int64_t{Group::kThreads} / kWarp * kSegment;
 }
 
-// One row in the forward pass.
+// The forward pass of one row.
 template <class Kind, class Real, class Group>
 class ForwardRow {
  public:
@@ -178,7 +178,7 @@ DEVICE_BODY void recover(const BackwardArgs<Real>& args, const Strips<Real>& wei
   }
 }
 
-// Replaces input by x_hat. The walk's rows start with `row` and follow one another if `rows_apart`.
+// Replaces input by x_hat. Quad i of the walk belongs to row `row + i` if `rows_apart`, otherwise to `row`.
 template <class Kind, class Real>
 DEVICE_BODY void normalize(const BackwardArgs<Real>& args, int count, int64_t row, bool rows_apart, Strips<Real>& input) {
   UNROLL for (int i = 0; i < kStrips; ++i) {
@@ -190,7 +190,7 @@ DEVICE_BODY void normalize(const BackwardArgs<Real>& args, int count, int64_t ro
   }
 }
 
-// The gradient of one row of the input.
+// The input gradient of one row.
 template <class Kind, class Real, class Group>
 class BackwardRow {
  public:
@@ -208,7 +208,7 @@ class BackwardRow {
   }
 
  private:
-  // g and x_hat of a segment.
+  // Loads g and x_hat of a segment.
   DEVICE_BODY void load_segment(const Walk& walk, int t) {
     Strips<Real> weight;
     load(args_.grad_output, walk, g_[t]);

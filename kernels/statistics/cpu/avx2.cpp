@@ -15,7 +15,7 @@ struct Avx2Bytes {
   static Bytes max(Bytes a, Bytes b) { return _mm256_max_epu8(a, b); }
   static Bytes minus(Bytes a, Bytes b) { return _mm256_sub_epi8(a, b); }
 
-  // A count for each byte of a vector.
+  // One count per byte of a vector.
   struct Counter {
     static_assert(kBlock / kBytes < 256);
     Bytes counts = _mm256_setzero_si256();
@@ -43,9 +43,9 @@ struct Avx2Bytes {
     _mm256_store_si256(reinterpret_cast<Bytes*>(keys), found);
     const Bytes is_near_next = _mm256_packs_epi16(is_near_next_of(upper[0]), is_near_next_of(upper[1]));
     const Bytes has_no_exponent = _mm256_or_si256(_mm256_cmpeq_epi8(found, none), _mm256_cmpeq_epi8(found, splat(255)));
-    // Zeros are powers without an exponent, as their key says.
+    // The key of a zero has no exponent either, so zeros, unlike subnormal powers of two, are not rare.
     const Bytes rare = _mm256_or_si256(is_near_next, _mm256_xor_si256(is_power, has_no_exponent));
-    // Packing went by halves of vectors.
+    // The pack instructions work within 128-bit halves; this restores the order.
     const Bytes in_order = _mm256_permutevar8x32_epi32(rare, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     return static_cast<uint32_t>(_mm256_movemask_epi8(in_order));
   }

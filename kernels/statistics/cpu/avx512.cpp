@@ -21,7 +21,8 @@ struct Avx512Bytes {
     uint32_t total() const { return static_cast<uint32_t>(count); }
   };
 
-  // The upper 16 bits of 32 values have what a key is made of, and all of the fraction but whether it is 0.
+  // The upper 16 bits of a value hold its key and the top of its fraction; a power of two is found from all 23 bits of the
+  // fraction.
   static uint32_t find_half(const float* values, Bytes& keys) {
     const Bytes a = _mm512_loadu_si512(values), b = _mm512_loadu_si512(values + 16);
     const Bytes fraction = _mm512_set1_epi32(0x7fffff), top_of_fraction = _mm512_set1_epi16(0x7f);
@@ -32,7 +33,7 @@ struct Avx512Bytes {
     const __mmask32 is_near_next = _mm512_cmpeq_epi16_mask(top, top_of_fraction);
     const __mmask32 has_no_exponent =
         _mm512_cmpge_epu16_mask(_mm512_sub_epi16(keys, _mm512_set1_epi16(1)), _mm512_set1_epi16(254));
-    // Zeros are powers without an exponent, as their key says.
+    // A zero has no fraction and no exponent, so both flags cancel: zeros are not rare.
     return is_near_next | (is_power ^ has_no_exponent);
   }
 
@@ -67,7 +68,7 @@ struct Avx512Bytes {
 
  private:
   static Bytes odd_words() {
-    const Bytes pairs = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);  // i of words 4 i + 1, 4 i + 3
+    const Bytes pairs = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);  // joins words 4 i + 1, 4 i + 3
     const Bytes first = _mm512_add_epi32(_mm512_slli_epi32(pairs, 2), _mm512_set1_epi32(1));
     return _mm512_or_si512(first, _mm512_slli_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(2)), 16));
   }

@@ -2,24 +2,25 @@
 
 #include "kernels/statistics/cpu/make_blocks.h"
 
-// Whole blocks of float32, with vectors of bytes. Increments of a table go one by one; comparisons go by the vector. So a value
-// is first known by its key alone, a byte: the biased exponent. The values of a block have few exponents: all of the block is
-// compared with each that occurs. A key stands for what nearly all of its values are; the rare others (at a power of two, just
-// below one, subnormal) are moved to their bins one by one. Blocks of many exponents or rare values, and those with Inf or NaN,
-// go the way of all other types. `Set`, which is local to a source file, has for one instruction set:
+// Counts whole blocks of float32 with byte vectors. A table is incremented one value at a time, but comparisons handle a whole
+// vector. So each value is first reduced to a key of one byte, its biased exponent. The values of a block have few different
+// exponents, so the block is compared with each key that occurs. The count of a key goes to the bin of nearly all values with
+// that key; rare values (a power of two, just below a power of two, subnormal) are then moved to their own bins one by one.
+// Blocks with Inf, NaN, too many exponents or too many rare values are counted like other dtypes. `Set`, local to a source
+// file, defines for one instruction set:
 //   Bytes                a vector of kBytes bytes, at most 64; load, splat, min, max, minus (modulo 256)
-//   Counter              counts, over a block, in how many bytes of a vector a key occurs; add, total
-//   find_keys            the keys of kBytes values, in any order; answers a bit for each value that is rare, in order
-//   LaneSums             what add_row keeps for kWide lanes, of finite values; load, add, store
+//   Counter              counts how many bytes of the vectors of a block equal a key; add, total
+//   find_keys            the keys of kBytes values, in any order; returns one bit per value, set if rare, in order
+//   LaneSums             the sums of kWide lanes over finite values, as in add_row; load, add, store
 namespace apex::kernels::statistics::cpu {
 namespace {
 
-// With more exponents in a block, or more rare values, comparing costs more than tables do.
+// With more exponents or more rare values in a block, comparing is slower than table increments.
 constexpr int kMostCompared = 64;
 constexpr int kMostRare = kBlock / 4;
 constexpr int kNonfinite = 255;  // the key of Inf and NaN
 
-// 0 is the key of zeros, the others are those of values between two powers of two.
+// Key 0 is zero; each other key is the range between two powers of two.
 constexpr int bin_of_key(int key) { return key == 0 ? 0 : (key + Format<float>::kMantissa) * kParts + 1; }
 
 template <class Set>
@@ -42,7 +43,7 @@ struct KeyRange {
   int first, last;
 };
 
-// Of the keys but 0; the last lies before the first where there are none.
+// The range of the nonzero keys; last < first if there are none.
 template <class Set>
 KeyRange range_of(const Keys<Set>& keys) {
   const auto one = Set::splat(1);
@@ -63,7 +64,7 @@ KeyRange range_of(const Keys<Set>& keys) {
   return range;
 }
 
-// As many keys at a time as there are registers for.
+// kKeys is limited by the number of registers.
 template <int kKeys, class Set>
 void compare_with(int first, const Keys<Set>& keys, TileState<float>& state) {
   typename Set::Counter counters[kKeys];
@@ -97,7 +98,7 @@ void move_rare(const float* values, const Keys<Set>& keys, TileState<float>& sta
   }
 }
 
-// Rows of finite values: as add_row, with the sums of some lanes in registers from the first row to the last.
+// As add_row, for a block of finite values: the sums of some lanes stay in registers over all rows.
 template <class Set>
 void add_finite_rows(const float* values, TileState<float>& state) {
   using Sums = typename Set::LaneSums;

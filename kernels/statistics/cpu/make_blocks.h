@@ -2,15 +2,15 @@
 
 #include "kernels/statistics/cpu/statistics_cpu.h"
 
-// The loops behind the tables, for source files that are compiled for one instruction set each: plain loops that compilers turn
-// into vector code. Everything is local to the file that includes this, also what it instantiates. Whole blocks of float32 have
-// a faster way where there are vectors of bytes (float_blocks.h).
+// Loops for files that are each compiled for one instruction set; compilers vectorize them. Everything, including what it
+// instantiates, is local to the including file. float_blocks.h has a faster path for whole blocks of float32, for instruction
+// sets with byte vectors.
 namespace apex::kernels::statistics::cpu {
 namespace {
 
 struct ThisFile;
 
-// The bins of a block, for the counters to follow.
+// The bin of each value of a block.
 template <class Real>
 void find_bins(const Real* values, int size, uint16_t* bins) {
 #pragma omp simd
@@ -28,7 +28,7 @@ void count_bins(const uint16_t* bins, int size, TileState<Real>& state) {
   for (; i < size; ++i) ++state.counts[0][bins[i]];
 }
 
-// One value for each of the first `count` lanes. What is not finite counts as 0.
+// Adds one value to each of the first `count` lanes. Inf and NaN count as 0.
 template <class Real>
 void add_row(const Real* values, int count, TileState<Real>& state) {
   using Bits = typename Format<Real>::Bits;

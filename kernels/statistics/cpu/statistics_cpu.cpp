@@ -25,7 +25,7 @@ AddBlock<Real> current_add_block() {
   }
 }
 
-// Reads a tile block by block. Values that are not Real in memory are converted in a buffer that stays in the caches.
+// Reads a tile block by block. Values not stored as Real are converted in a cache-sized buffer.
 template <class Real>
 struct ReduceTile {
   Job job;
@@ -59,7 +59,7 @@ struct ReduceTile {
   }
 };
 
-// A block of a GPU, its threads one after the other.
+// A GPU block whose threads run one after another.
 struct OneByOne {
   void barrier() const {}
   template <class Work>
@@ -81,7 +81,7 @@ template <class Real>
 void run_as(at::ScalarType dtype, const Job& job) {
   const ReduceTile<Real> reduce{job, static_cast<int64_t>(c10::elementSize(dtype)), kernels::cpu::reader<Real>(dtype),
                                 current_add_block<Real>()};
-  // Threads that are asked for one tile cost more than they save.
+  // For a single tile, starting threads costs more than it saves.
   job.tiles > 1 ? run_passes(thrust::omp::par, job, reduce) : run_passes(thrust::seq, job, reduce);
 }
 

@@ -6,16 +6,16 @@
 
 #include <cstdint>
 
-// Work on a block of values that are next to each other, in tables: one for each instruction set. Files that make the tables
-// share nothing else with the rest (see kernels/cpu/isa.h). All give the same bits.
+// Tables of loops over one contiguous block of values, one table per instruction set. Source files that define a table share no
+// inline code with other files (see kernels/cpu/isa.h). All tables give the same bits.
 namespace apex::kernels::statistics::cpu {
 
 constexpr int kBlock = 64 * kLanes;
-// A value that occurs again and again would wait for its own counter: neighbours have tables of their own.
+// Adjacent values use different tables, so that a repeated value does not wait for its own previous increment.
 constexpr int kTables = 4;
 
-// What is found in a tile, block by block. A bin's count is the sum of those of all tables, modulo 2^32: one table may lack
-// what another one has too much.
+// The results of a tile, accumulated block by block. A bin's count is its sum over all tables, modulo 2^32; a single table may
+// have wrapped below 0.
 template <class Real>
 struct TileState {
   alignas(64) double sums[kLanes], squares[kLanes];
@@ -23,7 +23,7 @@ struct TileState {
   alignas(64) uint32_t counts[kTables][kBins<Real>];
 };
 
-// At most kBlock values, the first of which belongs to lane 0.
+// Adds at most kBlock values; the first value belongs to lane 0.
 template <class Real>
 using AddBlock = void (*)(const Real* values, int size, TileState<Real>& state);
 
@@ -36,10 +36,10 @@ extern const BlockTable kPortableBlocks;
 extern const BlockTable kAvx2Blocks;
 extern const BlockTable kAvx512Blocks;
 
-// Does the job on tensors of that dtype, by Thrust's OpenMP back end.
+// Runs the job on tensors of that dtype, with Thrust's OpenMP back end.
 void run(at::ScalarType dtype, const Job& job);
 
-// The same as a GPU would, one lane after the other: for tests.
+// Runs the job as a GPU does, one lane after another; for tests.
 void run_by_lanes(at::ScalarType dtype, const Job& job);
 
 }  // namespace apex::kernels::statistics::cpu

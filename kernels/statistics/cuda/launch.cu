@@ -12,15 +12,15 @@
 namespace apex::kernels::statistics::cuda {
 namespace {
 
-// The counts are in shared memory: in a thread's own they would be local memory, of which the driver reserves as much for every
-// thread that the device can hold.
+// The counts are in shared memory. In thread-local memory, the driver would reserve a table for every thread that the device
+// can hold.
 template <class Stored>
 __global__ void __launch_bounds__(kLanes) read_tiles_kernel(Job job) {
   __shared__ uint32_t counts[kBins<ComputesIn<Stored>>];
   const kernels::cuda::DeviceBlock block{nullptr};
   for (int64_t tile = blockIdx.x; tile < job.tiles; tile += gridDim.x) {
     read_tile<Stored>(block, job, tile, counts);
-    block.barrier();  // they have been read
+    block.barrier();  // the counts have been read
   }
 }
 
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kLanes) read_tiles_kernel(Job job) {
 template <class Stored>
 cudaError_t launch(const Job& job, cudaStream_t stream) {
   if (job.tiles > 0) {
-    constexpr int64_t kMost = 1 << 20;  // the rest are tiles that blocks take in turn
+    constexpr int64_t kMost = 1 << 20;  // further tiles are processed by grid-stride loops
     read_tiles_kernel<Stored><<<static_cast<unsigned>(std::min(job.tiles, kMost)), kLanes, 0, stream>>>(job);
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return error;

@@ -4,8 +4,8 @@
 
 #include "kernels/statistics/bins.h"
 
-// The passes on the current device: raw pointers and plain values only. Stored is float, double, rules::Half or
-// rules::BFloat16.
+// Launches of the passes on the current device, with raw pointers and plain values only. Stored is float, double, rules::Half
+// or rules::BFloat16.
 namespace apex::kernels::statistics::cuda {
 
 template <class Stored>

@@ -4,8 +4,8 @@
 
 #include "kernels/xentropy/cpu/xentropy_cpu.h"
 
-// The loops behind the tables, for source files that are compiled for one instruction set each: plain loops that compilers turn
-// into vector code. Everything is local to the file that includes this, also what it instantiates: formulas on `Value`.
+// Loops for files that are each compiled for one instruction set; compilers vectorize them. Everything, including the formulas
+// instantiated on `Value`, is local to the including file.
 namespace apex::kernels::xentropy::cpu {
 namespace {
 
@@ -27,7 +27,7 @@ Value with_bits(uint32_t bits) {
   __builtin_memcpy(&value.v, &bits, sizeof bits);
   return value;
 }
-// No branches: loops of this become vector code.
+// No branches, so loops vectorize.
 Value unless_below(Value limit, Value x, Value y) {
   return with_bits(bits_of(y) & (static_cast<uint32_t>(x.v < limit.v) - 1u));
 }
@@ -48,7 +48,7 @@ double fold(double* lanes) {
   return lanes[0];
 }
 
-// NaN is left to the sums to find.
+// NaN is ignored here; the sums propagate it.
 template <class Real>
 void keep_larger(const Real* x, int count, Real* most) {
 #pragma omp simd
@@ -66,7 +66,7 @@ Real largest(const Real* x, int64_t classes) {
   return most[0];
 }
 
-// One value for each of the first `count` lanes.
+// Adds one value to each of the first `count` lanes.
 template <class Real>
 void add_strip(const Real* x, Real largest_of_row, int count, double* exponentials, double* logits) {
 #pragma omp simd

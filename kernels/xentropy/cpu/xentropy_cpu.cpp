@@ -16,7 +16,7 @@ using kernels::cpu::Buffers;
 using kernels::cpu::RowReader;
 using kernels::cpu::RowWriter;
 
-// Elements worth a thread: half of LibTorch's GRAIN_SIZE, since a row is walked twice.
+// Minimum elements per thread: half of LibTorch's GRAIN_SIZE, because each row is read twice.
 constexpr int64_t kGrain = 16384;
 
 template <class Real>
@@ -29,7 +29,7 @@ const RowKernels<Real>& current_rows() {
   }
 }
 
-// The work of one pass, row by row: pass.row(i, label), and pass.fill(i, value) for padding and for a label that is no class.
+// Runs one pass over the rows: pass.row(i, label), or pass.fill(i, value) if the label is `padding` or not a class.
 template <class Pass>
 void for_each_row(const Pass& pass, const at::Tensor& logits, const CrossEntropyTargets& targets) {
   const int64_t classes = logits.size(1);

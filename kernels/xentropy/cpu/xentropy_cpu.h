@@ -5,16 +5,16 @@
 
 #include <cstdint>
 
-// Work on one row of values that stand in memory next to each other, in tables: one for each instruction set. Files that make
-// the tables share nothing else with the rest (see kernels/cpu/isa.h). All give the same bits.
+// Tables of loops over one contiguous row of values, one table per instruction set. Source files that define a table share no
+// inline code with other files (see kernels/cpu/isa.h). All tables give the same bits.
 namespace apex::kernels::xentropy::cpu {
 
 template <class Real>
 struct RowKernels {
   Real (*largest)(const Real* x, int64_t classes);
-  // Of exp(x - largest), and of x.
+  // Sums of exp(x - largest) and of x.
   RowSums (*sums)(const Real* x, Real largest, int64_t classes);
-  // dx as if each class were one that is not the label.
+  // Writes dx as if no class were the label.
   void (*gradients)(const Real* x, Real grad, Real lse, Real other, Real* dx, int64_t classes);
 };
 
@@ -29,7 +29,7 @@ extern const RowTable kAvx512Rows;
 
 }  // namespace apex::kernels::xentropy::cpu
 
-// The driver for CPU tensors: rows are spread over threads.
+// The driver for CPU tensors. Threads divide the rows.
 namespace apex::kernels::xentropy::cpu {
 
 void forward(const ForwardCall& call);

@@ -4,8 +4,8 @@
 
 #include "kernels/xentropy/formulas.h"
 
-// Launches on the current device: raw pointers and plain values only. Stored is what logits are, and Loss what losses are:
-// Stored, or float where Stored has 16 bits.
+// Launches on the current device, with raw pointers and plain values only. Stored is the type of the logits. Loss is the type
+// of the losses: Stored, or float if Stored has 16 bits.
 namespace apex::kernels::xentropy::cuda {
 
 // The type of the arithmetic.

@@ -3,13 +3,13 @@
 namespace apex::kernels::xentropy::cuda {
 namespace {
 
-constexpr int kThreads = kLanes;  // of a block, which has one row at a time: a lane each
+constexpr int kThreads = kLanes;  // per block, which processes one row at a time, one lane per thread
 
-// Folds what each thread has by halves, for all of them.
+// Folds one value per thread by halves; every thread gets the result.
 template <class Join>
 __device__ double fold(double mine, const Join& join) {
   __shared__ double lanes[kThreads];
-  __syncthreads();  // what another fold left there has been read
+  __syncthreads();  // the previous fold has been read
   lanes[threadIdx.x] = mine;
   __syncthreads();
   for (int width = kThreads / 2; width > 0; width /= 2) {
@@ -67,7 +67,7 @@ class Row {
     for (int64_t i = threadIdx.x; i < args_.classes; i += kThreads) visit(i);
   }
 
-  // Compared in the type of the arithmetic: many GPUs have few units for float64.
+  // Compares in the type of the arithmetic: many GPUs have few float64 units.
   __device__ double largest() const {
     const auto larger = [](auto a, auto b) { return b > a ? b : a; };
     Real most = logit(0);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Args<Stored, Loss> a
 }
 
 unsigned blocks_for(int64_t rows) {
-  constexpr int64_t kMost = 1 << 20;  // the rest are rows that blocks take in turn
+  constexpr int64_t kMost = 1 << 20;  // further rows are processed by grid-stride loops
   return static_cast<unsigned>(rows < kMost ? rows : kMost);
 }
 

@@ -9,7 +9,7 @@
 namespace apex::kernels::xentropy::cuda {
 namespace {
 
-// Calls run(Stored(), Loss()) with the types that logits and losses are stored as.
+// Calls run(Stored(), Loss()) with the storage types of logits and losses.
 template <class Run>
 void with_types(at::ScalarType logits, at::ScalarType losses, const Run& run) {
   if (logits == at::kDouble) return run(double(), double());

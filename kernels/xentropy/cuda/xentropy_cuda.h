@@ -2,7 +2,7 @@
 
 #include "kernels/xentropy/xentropy.h"
 
-// The driver for CUDA tensors: one launch a pass, on the current stream.
+// The driver for CUDA tensors: one launch per pass, on the current stream.
 namespace apex::kernels::xentropy::cuda {
 
 void forward(const ForwardCall& call);
