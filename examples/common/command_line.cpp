@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kHelpColumn = 28;
 
-// CLI11's own readers of numbers take 0x10 for 16, and what is too large for the largest number there is.
+// CLI11's own number parser reads 0x10 as 16 and clamps values that overflow.
 bool read_number(const std::string& text, int64_t& value) {
   const auto* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -29,7 +29,7 @@ CLI::callback_t reader(const std::string& name, const Taker& taker) {
   };
 }
 
-// An unknown option is told before the word behind it.
+// Reports an unknown option before the word behind it, which may be the option's value.
 void refuse(const std::vector<std::string>& unexpected) {
   for (const auto& word : unexpected) {
     if (word.rfind("-", 0) == 0) {
@@ -80,7 +80,7 @@ Taker whole_number(int64_t low, int64_t high, std::function<void(int64_t)> take)
 CommandLine::CommandLine(const std::string& program, const std::string& description, const std::string& footer)
     : app_(std::make_unique<CLI::App>(description, program)) {
   app_->footer(footer);
-  app_->allow_extras();  // `refuse` says it better
+  app_->allow_extras();  // `refuse` gives a clearer message
   app_->set_help_flag("-h,--help", "Print this text");
   app_->get_formatter()->column_width(kHelpColumn);
 }
@@ -104,7 +104,7 @@ void CommandLine::option(const std::string& name_and_kind, const std::string& he
 void CommandLine::flag(const std::string& name, const std::string& help, bool& target) { app_->add_flag(name, target, help); }
 
 std::string CommandLine::read(std::vector<std::string> arguments) {
-  std::reverse(arguments.begin(), arguments.end());  // the order that CLI11 takes them in
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 expects arguments in reverse order
   try {
     app_->parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {

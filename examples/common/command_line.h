@@ -15,19 +15,19 @@ class App;
 
 namespace common {
 
-/// Takes over the text of an argument. Answers what the argument takes ("a whole number from 1 to 9") where it is not that, and
-/// nothing where it is.
+/// Stores the text of an argument. Returns an empty string on success, otherwise a description of valid values ("a whole number
+/// from 1 to 9").
 using Taker = std::function<std::string(const std::string& text)>;
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-/// A name or a path. An empty one is a mistake: what a script passes whose variable is not set, not an argument left out.
+/// A name or a path. Rejects an empty text, which usually comes from an unset variable in a script.
 Taker text(std::string& target);
-/// The texts of an argument that may be given several times.
+/// Appends the text of an argument that may be given several times.
 Taker texts(std::vector<std::string>& target);
 /// One of `choices`.
 Taker one_of(std::string& target, std::vector<std::string> choices);
-/// A decimal number from `low` to `high`, handed to `take`.
+/// A decimal number from `low` to `high`, passed to `take`.
 Taker whole_number(int64_t low, int64_t high, std::function<void(int64_t)> take);
 
 template <class Target>
@@ -35,24 +35,24 @@ Taker whole_number(Target& target, int64_t low, int64_t high = kNoLimit) {
   return whole_number(low, high, [&target](int64_t value) { target = static_cast<Target>(value); });
 }
 
-/// What a program takes on its command line: CLI11 behind an interface that is quick to compile.
+/// Describes and parses a program's command line. Wraps CLI11 in an interface that compiles quickly.
 class CommandLine {
  public:
-  /// `description` and `footer` stand at the beginning and at the end of the help text.
+  /// `description` and `footer` begin and end the help text.
   CommandLine(const std::string& program, const std::string& description, const std::string& footer = "");
   ~CommandLine();
 
-  /// An argument that has its meaning by its place and may be left out; `name` is for the help text.
+  /// An optional positional argument; `name` is for the help text.
   void argument(const std::string& name, const std::string& help, const Taker& taker);
-  /// Any number of them.
+  /// Any number of positional arguments.
   void arguments(const std::string& name, const std::string& help, const Taker& taker);
-  /// "--name KIND": written `--name value` or `--name=value`; of several the last one counts.
+  /// `name_and_kind` is "--name KIND". Users write `--name value` or `--name=value`; the last one wins.
   void option(const std::string& name_and_kind, const std::string& help, const Taker& taker);
-  /// "--name", set where it is given.
+  /// `name` is "--name". Sets `target` if the flag is given.
   void flag(const std::string& name, const std::string& help, bool& target);
 
-  /// Reads the arguments (without the program's name) into their targets. Answers the help text where --help is one of them,
-  /// and nothing otherwise. Throws UserError, which names the argument, its value and what it takes.
+  /// Parses the arguments (without the program's name) into their targets. Returns the help text if --help is given, otherwise
+  /// an empty string. Throws UserError, which names the argument, its value and the valid values.
   std::string read(std::vector<std::string> arguments);
 
  private:

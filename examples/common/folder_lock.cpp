@@ -14,7 +14,7 @@ namespace common {
 FolderLock::FolderLock(const std::string& folder, const std::string& held)
     : file_(open((folder + "/" + kName).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644)) {
   if (file_ < 0) throw UserError("cannot write to folder '" + folder + "': " + std::strerror(errno));
-  // Any other error is that of a file system without locks, on which programs are to run as well.
+  // Any other error means a file system without locks; programs must run there too.
   if (flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   close(file_);
   throw UserError(held);

@@ -4,15 +4,15 @@
 
 namespace common {
 
-/// A folder that this program alone writes to while the object lives, on this machine and, where the file system knows of
-/// locks, on others: the system's lock on the file `lock` in it. Nothing has to be tidied up behind a program that was killed:
-/// its lock ends with it, and the file that stays means nothing.
+/// Locks a folder while the object lives, so that only this program writes to it. Other machines respect the lock if the file
+/// system supports locks. It is a system lock on the file `lock` in the folder: it ends with the process, even if that is
+/// killed, and a leftover file has no effect.
 class FolderLock {
  public:
-  /// The name of the file.
+  /// The name of the lock file.
   static constexpr const char* kName = "lock";
 
-  /// Throws UserError: `held` where another has the folder, or that the folder cannot be written to.
+  /// Throws UserError with the text `held` if another process holds the lock, or if the folder is not writable.
   FolderLock(const std::string& folder, const std::string& held);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

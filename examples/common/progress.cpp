@@ -74,7 +74,7 @@ void Progress::show(const Standing& standing) {
     line(progress_line(standing, kLogWidth));
     return;
   }
-  // The cursor waits at the line's start, so that a message printed by someone else lies over the bar, not behind it.
+  // Leaves the cursor at the line's start, so that a message from elsewhere overwrites the bar instead of following it.
   out_ << kClearLine << progress_line(standing, terminal_.width) << "\r" << std::flush;
   drawn_ = true;
 }

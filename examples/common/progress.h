@@ -7,32 +7,32 @@
 
 namespace common {
 
-/// How far a piece of work is.
+/// The progress of a task.
 struct Standing {
   std::string task;
-  int64_t done = 0;  // of `total` steps
+  int64_t done = 0;  // out of `total` steps
   int64_t total = 1;
-  std::string details;      // what else there is to tell; may be empty
-  double seconds_left = 0;  // of the whole program, or of this work where more is not known
+  std::string details;      // further text to show; may be empty
+  double seconds_left = 0;  // for the whole program, or for this task if the program's total is unknown
 };
 
-/// The standing as one line of at most `width` characters, a bar included where there is room for one.
+/// The progress as one line of at most `width` characters, with a bar if it fits.
 std::string progress_line(const Standing& standing, int width);
 
 /// 75 -> "1:15", 3675 -> "1:01:15".
 std::string clock_time(double seconds);
 
-/// What the display writes to.
+/// Properties of the output that the display writes to.
 struct Terminal {
-  bool live = false;  // whether a line can be drawn over again
+  bool live = false;  // true if a line can be redrawn
   int width = 79;
 };
 
-/// That of a file descriptor: live where it is a terminal that can move its cursor.
+/// The properties of a file descriptor. It is live if it is a terminal that can move its cursor.
 Terminal terminal_of(int descriptor);
 
-/// Shows how far a program is on one line that is drawn over again where the output is a terminal, and otherwise as a plain
-/// line every half minute, so that a log stays readable. Plain ASCII without colours.
+/// Shows a program's progress. On a terminal it redraws a single line; elsewhere it prints a plain line every half minute, so
+/// that logs stay readable. Plain ASCII without colours.
 class Progress {
  public:
   Progress(std::ostream& out, Terminal terminal) : out_(out), terminal_(terminal) {}
@@ -40,12 +40,12 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Says in a log what begins; on a terminal the first `show` does.
+  /// Logs the name of the task. On a terminal the first `show` does so.
   void begin(const std::string& task);
   void show(const Standing& standing);
-  /// Prints a line that stays.
+  /// Prints a permanent line.
   void line(const std::string& text);
-  /// Takes away the line that is drawn over, for output to come.
+  /// Removes the redrawn line before other output.
   void clear();
 
  private:

@@ -4,8 +4,8 @@
 
 namespace common {
 
-/// Something the user can put right (a config, a file, an argument): `what` names it and says how. A program prints the text as
-/// one line and exits with 2.
+/// An error that the user can fix, in a config, a file or an argument. `what` names the cause and the fix. A program prints it
+/// as one line and exits with 2.
 struct UserError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,10 +1,11 @@
 #pragma once
-// What the programs read from their command lines.
+// Command line parsing.
 #include <charconv>
 #include <stdexcept>
 #include <string>
 
-/// A number of epochs. Errors: std::invalid_argument, which shows the usage, for anything but a whole number from 1 on.
+/// Parses a number of epochs. Errors: std::invalid_argument, which shows the usage, unless `text` is a whole number of at least
+/// 1.
 inline int read_epochs(const std::string& text, const std::string& usage) {
   int epochs = 0;
   const char* const end = text.data() + text.size();

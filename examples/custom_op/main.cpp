@@ -1,4 +1,4 @@
-// Operators of one's own, and the types in which amp has them run: custom_op [digits.csv [epochs [level.yaml]]]
+// Custom operators, and how amp chooses the dtypes they run in: custom_op [digits.csv [epochs [level.yaml]]]
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
 
@@ -34,7 +34,7 @@ double accuracy(Net& net, const Digits& data) {
   return correct.mean().item().toDouble();
 }
 
-/// Which operators ran in which types, and what amp cast for them.
+/// Prints the dtypes that each operator ran in, and the casts that amp made for it.
 template <class Net>
 void print_casts(Net& net, const Digits& data) {
   const amp::trace trace;
@@ -77,8 +77,8 @@ int main(int argc, char** argv) try {
   if (argc > 3) {
     train(data, epochs, amp::OptLevel::from_yaml_file(argv[3]));  // the level's cast list names the operators
   } else {
-    amp::register_half_function("custom::low_rank");  // products: fast and accurate enough in 16 bits
-    amp::register_float_function("custom::snake");    // its kernel knows float32 alone
+    amp::register_half_function("custom::low_rank");  // a matrix product: fast in 16 bits, and accurate enough
+    amp::register_float_function("custom::snake");    // its kernel supports float32 only
     train(data, epochs, "O1");
   }
 } catch (const c10::Error& error) {

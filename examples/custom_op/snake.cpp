@@ -1,4 +1,4 @@
-// Two operators of one's own, as any library for LibTorch defines them. amp is not mentioned here.
+// Two custom operators, defined as in any library for LibTorch. They know nothing of amp.
 #include "snake.h"
 
 #include <ATen/ATen.h>
@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// One loop over memory. It is written for float32, and refuses everything else.
+// One loop over memory, for float32 only.
 at::Tensor snake_cpu(const at::Tensor& x, const at::Tensor& alpha) {
   TORCH_CHECK_VALUE(x.dim() == 2 && alpha.dim() == 1 && x.size(1) == alpha.size(0), "custom::snake: x is ", x.sizes(),
                     " and alpha ", alpha.sizes(), "; they must be (count, channels) and (channels).");
@@ -42,7 +42,7 @@ struct Snake : torch::autograd::Function<Snake> {
     const auto saved = context->get_saved_variables();
     const auto& x = saved[0];
     const auto& alpha = saved[1];
-    const auto slope = (2 * alpha * x).sin();  // of sin(alpha x)^2 by alpha x
+    const auto slope = (2 * alpha * x).sin();  // d(sin(alpha x)^2) / d(alpha x)
     const auto by_alpha = x * slope / alpha - (alpha * x).sin().square() / alpha.square();
     return {grads[0] * (1 + slope), (grads[0] * by_alpha).sum(0)};
   }
@@ -50,7 +50,7 @@ struct Snake : torch::autograd::Function<Snake> {
 
 at::Tensor snake_autograd(const at::Tensor& x, const at::Tensor& alpha) { return Snake::apply(x, alpha); }
 
-// Made of operators that LibTorch can differentiate: one function for all devices, and no backward pass to write.
+// Composed of differentiable LibTorch operators: one function works on all devices and needs no backward pass.
 at::Tensor low_rank_composite(const at::Tensor& x, const at::Tensor& down, const at::Tensor& up) {
   return x.matmul(down.t()).matmul(up.t());
 }

@@ -1,5 +1,5 @@
-// A generator of handwritten digits: two models, two optimizers, three losses with a loss scale each.
-// dcgan [digits.csv [opt_level [epochs]]] writes the generated digits to samples.pgm, the weights to *.safetensors.
+// Trains a generator of handwritten digits: two models, two optimizers, and three losses with their own loss scales.
+// dcgan [digits.csv [opt_level [epochs]]] writes the generated digits to samples.pgm and the weights to *.safetensors.
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
 
@@ -20,17 +20,17 @@ constexpr int64_t kNoise = 32;
 constexpr int64_t kWidth = 32;
 constexpr int64_t kBatch = 64;
 
-// The numbers of the three losses, each with a scale of its own: their gradients differ in size.
+// Indices of the three losses. Each has its own loss scale, because their gradients differ in size.
 enum Loss { kRealLoss, kFakeLoss, kGeneratorLoss, kLosses };
 
 torch::Tensor noise(int64_t count) { return torch::randn({count, kNoise, 1, 1}); }
 
-/// Binary cross entropy, of logits: losses run in FP32 at every level.
+/// Binary cross entropy of logits. Losses run in FP32 at every level.
 torch::Tensor cross_entropy(const torch::Tensor& logits, double label) {
   return torch::binary_cross_entropy_with_logits(logits, torch::full_like(logits, label));
 }
 
-/// Grey images in rows of eight, as a portable graymap.
+/// Writes grey images, eight per row, as a portable graymap.
 void write_images(const std::string& path, const torch::Tensor& images) {
   const auto rows = images.view({-1, 8, 8, 8}).transpose(1, 2).reshape({-1, 64});  // 8 images side by side
   const auto pixels = ((rows + 1) * 127.5).round().clamp(0, 255).to(torch::kByte).contiguous();
@@ -39,7 +39,7 @@ void write_images(const std::string& path, const torch::Tensor& images) {
   file.write(reinterpret_cast<const char*>(pixels.const_data_ptr<uint8_t>()), pixels.numel());
 }
 
-/// How far the generated images are from the real ones in the mean and the standard deviation of each pixel.
+/// The Euclidean distance between the statistics of generated and real images: mean and standard deviation of each pixel.
 template <class Net>
 double distance(Net& generator, const torch::Tensor& real) {
   const torch::NoGradGuard no_grad;
@@ -74,7 +74,7 @@ void train(const DigitsSplit& data, const std::string& opt_level, int epochs) {
       const auto real = batch.images * 2 - 1;
       const auto fake = g->forward(noise(batch.size()));
 
-      // The discriminator: real images up, generated ones down. The gradients of both losses add up.
+      // Trains the discriminator to score real images high and generated ones low. The gradients of both losses accumulate.
       opt_d.zero_grad();
       real_loss = cross_entropy(d->forward(real), 1);
       amp::scale_loss(real_loss, opt_d, kRealLoss).backward();
@@ -82,7 +82,8 @@ void train(const DigitsSplit& data, const std::string& opt_level, int epochs) {
       amp::scale_loss(fake_loss, opt_d, kFakeLoss).backward();
       opt_d.step();
 
-      // The generator: what it draws is to be taken for real. What this leaves in the discriminator is zeroed above.
+      // Trains the generator to pass its images off as real. The discriminator also gets gradients here, which zero_grad clears
+      // above.
       opt_g.zero_grad();
       generator_loss = cross_entropy(d->forward(fake), 1);
       amp::scale_loss(generator_loss, opt_g, kGeneratorLoss).backward();

@@ -1,8 +1,8 @@
 #pragma once
-// The two players of a DCGAN for grey images of 8x8: strided convolutions with batch norm, as in Radford et al., 2015.
+// The two networks of a DCGAN for grey images of 8x8: strided convolutions with batch norm, as in Radford et al., 2015.
 #include <torch/nn.h>
 
-/// Draws an image (count, 1, 8, 8) from -1 to 1 for each noise (count, noise, 1, 1).
+/// Maps noise (count, noise, 1, 1) to images (count, 1, 8, 8) with values from -1 to 1.
 struct GeneratorImpl : torch::nn::Module {
   GeneratorImpl(int64_t noise, int64_t width)
       : layers(torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(noise, 4 * width, 2).bias(false)),
@@ -20,7 +20,7 @@ struct GeneratorImpl : torch::nn::Module {
 };
 TORCH_MODULE(Generator);
 
-/// Says of each image (count, 1, 8, 8) how real it looks: logits (count).
+/// Maps images (count, 1, 8, 8) to logits (count): how real each image looks.
 struct DiscriminatorImpl : torch::nn::Module {
   explicit DiscriminatorImpl(int64_t width)
       : layers(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, width, 4).stride(2).padding(1).bias(false)), leaky_relu(),
@@ -37,7 +37,7 @@ struct DiscriminatorImpl : torch::nn::Module {
 };
 TORCH_MODULE(Discriminator);
 
-/// The weights that both begin with: N(0, 0.02) in convolutions, N(1, 0.02) in batch norms.
+/// The initial weights of both networks: N(0, 0.02) in convolutions, N(1, 0.02) in batch norms.
 inline void init_weights(torch::nn::Module& network) {
   const torch::NoGradGuard no_grad;
   for (auto& parameter : network.named_parameters()) {

@@ -1,7 +1,6 @@
-// examples/train's program on several processes:
+// Runs the program of examples/train in several processes:
 //   torchrun --no-python --nproc_per_node=2 distributed config.yaml
-// or, in as many shells as there are processes, MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 RANK=0 distributed
-// config.yaml
+// or, with one shell per process, MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 RANK=0 distributed config.yaml
 #include "processes.h"
 #include "program.h"
 

@@ -13,7 +13,7 @@ namespace {
 
 namespace parallel = apex::parallel;
 
-// What a leader's text begins with.
+// The first character of the leader's message.
 constexpr char kMade = '+', kFailed = '-';
 
 at::Tensor summed(const parallel::ProcessGroup& group, at::Tensor number) {

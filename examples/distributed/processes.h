@@ -6,20 +6,20 @@
 
 namespace distributed {
 
-/// The processes that torchrun, or a hand that set RANK and WORLD_SIZE, started: a process group as examples/train's team.
+/// The process group of torchrun, or of hand-set RANK and WORLD_SIZE, as examples/train's Team.
 class Processes : public train::Team {
  public:
-  /// Meets the others.
+  /// Joins the process group.
   Processes() : group_(apex::parallel::init_process_group()) {}
   ~Processes() override { apex::parallel::destroy_process_group(); }
 
   int64_t rank() const override { return group_->getRank(); }
   int64_t size() const override { return group_->getSize(); }
-  /// Wraps the network, after `amp::initialize`, in DistributedDataParallel, unless the optimizer itself sums gradients.
+  /// Wraps the network in DistributedDataParallel, after `amp::initialize`, unless the optimizer itself sums the gradients.
   Forward join(train::Network& net, const train::Config& config) override;
-  /// Dropout must not drop the same units in every process.
+  /// Seeds each process differently, so that dropout does not drop the same units in all of them.
   void begin_epoch(uint64_t seed, uint64_t epoch) override;
-  /// Batch norm's running statistics are each process's own.
+  /// Broadcasts rank 0's buffers: each process computes its own running statistics of batch norm.
   void agree(train::Network& net) override;
   double mean(double value) override;
   int64_t sum(int64_t value) override;

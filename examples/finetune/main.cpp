@@ -1,4 +1,4 @@
-// Finetunes a network whose backbone Python has trained: first the new head alone, then all of it.
+// Finetunes a network whose backbone was trained in Python: first the new head alone, then the whole network.
 // finetune backbone.safetensors [digits.csv [opt_level [epochs of each phase]]]
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
@@ -16,7 +16,7 @@ namespace {
 
 namespace amp = apex::amp;
 
-/// One optimizer for both phases, with a group for each part. A parameter gets its FP32 master when it is first trained.
+/// One optimizer for both phases, with a group per part. A parameter gets its FP32 master when it is first trained.
 torch::optim::Adam make_optimizer(const Classifier& model) {
   const auto group = [](const torch::nn::Module& part, double lr) {
     return torch::optim::OptimizerParamGroup(part.parameters(), std::make_unique<torch::optim::AdamOptions>(lr));

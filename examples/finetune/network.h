@@ -1,5 +1,5 @@
 #pragma once
-// A convolutional network in two parts: what pretrain.py has trained, and a new head.
+// A convolutional network in two parts: the backbone that pretrain.py trains, and a new head.
 #include <torch/nn.h>
 
 struct BackboneImpl : torch::nn::Module {
@@ -23,7 +23,7 @@ TORCH_MODULE(Backbone);
 struct ClassifierImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return head(backbone(x)); }
 
-  /// A part that is frozen keeps its weights, and the statistics of its batch norms.
+  /// Freezes the backbone's weights and its batch norm statistics, or unfreezes them.
   void freeze_backbone(bool frozen) {
     for (auto& parameter : backbone->parameters()) parameter.set_requires_grad(!frozen);
     backbone->train(!frozen);

@@ -35,7 +35,7 @@ def main(digits, out):
     for epoch in range(1, 7):
         for batch in torch.randperm(len(rows)).split(64):
             loss = torch.nn.functional.cross_entropy(head(backbone(images[batch])), labels[batch])
-            # SGD by hand: torch.optim asks for sympy, too.
+            # Plain SGD: torch.optim would also need sympy.
             for parameter, momentum, grad in zip(parameters, momenta, torch.autograd.grad(loss, parameters)):
                 momentum.mul_(0.9).add_(grad)
                 parameter.data.sub_(momentum, alpha=0.05)

@@ -1,5 +1,5 @@
-// PyTorch's recipe of autocast and GradScaler, in C++: grad_scaler [digits.csv [epochs [checkpoint]]]
-// A run that is given the checkpoint of an earlier one goes on where that ended, up to `epochs`.
+// PyTorch's autocast and GradScaler recipe in C++: grad_scaler [digits.csv [epochs [checkpoint]]]
+// If the checkpoint exists, training resumes from it, up to `epochs`.
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
 
@@ -32,7 +32,7 @@ double accuracy(nn::Sequential& net, const Digits& data) {
 
 torch::Generator default_generator() { return torch::globalContext().defaultGenerator(torch::kCPU); }
 
-/// Model, optimizer, scaler and the random numbers: all that the next epoch depends on.
+/// Saves everything that the next epoch depends on: model, optimizer, scaler and random number generators.
 void save(const nn::Sequential& net, const torch::optim::Optimizer& optimizer, const amp::GradScaler& scaler, int epoch) {
   torch::serialize::OutputArchive file, model_part, optimizer_part, scaler_part;
   net->save(model_part);
@@ -66,7 +66,7 @@ int load(const std::string& path, nn::Sequential& net, torch::optim::Optimizer& 
 void train(const DigitsSplit& data, int epochs, const std::string& checkpoint) {
   auto net = make_model();
   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(2e-3));
-  amp::GradScaler scaler("cpu");  // on a GPU: "cuda", which is the default here and in autocast
+  amp::GradScaler scaler("cpu");  // on a GPU "cuda", the default of GradScaler and autocast
 
   const int done = checkpoint.empty() ? 0 : load(checkpoint, net, optimizer, scaler);
   for (int epoch = done + 1; epoch <= epochs; ++epoch) {
@@ -79,12 +79,12 @@ void train(const DigitsSplit& data, int epochs, const std::string& checkpoint) {
         const auto share = static_cast<double>(part.size()) / static_cast<double>(batch.size());
         torch::Tensor loss;
         {
-          const amp::autocast autocast("cpu", torch::kHalf);  // around forward and loss alone
+          const amp::autocast autocast("cpu", torch::kHalf);  // around the forward pass and the loss only
           loss = torch::cross_entropy_loss(net->forward(part.images), part.labels) * share;
         }
         scaler.scale(loss).backward();
       }
-      scaler.unscale_(optimizer);  // so that what is clipped are the gradients of the loss itself
+      scaler.unscale_(optimizer);  // so that clipping sees the unscaled gradients
       nn::utils::clip_grad_norm_(net->parameters(), 1.0);
       skipped += !scaler.step(optimizer).has_value();
       scaler.update();

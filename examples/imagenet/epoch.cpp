@@ -14,7 +14,7 @@ namespace {
 
 namespace data = torch::data;
 
-/// Sums over images, and what they come to on average.
+/// Sums over images, and their average.
 class Average {
  public:
   void add(double value, int64_t images) {
@@ -32,7 +32,7 @@ class Average {
   int64_t images_ = 0;
 };
 
-/// How many images in a hundred have their class among the first `k` guesses.
+/// Top-k accuracy in percent: the share of images whose class is among the first `k` predictions.
 double precision(const at::Tensor& logits, const at::Tensor& classes, int64_t k) {
   const auto guesses = std::get<1>(logits.topk(std::min(k, logits.size(1)), 1));
   return 100 * guesses.eq(classes.unsqueeze(1)).any(1).to(at::kDouble).mean().item().toDouble();
@@ -71,7 +71,7 @@ int64_t divided_up(int64_t count, int64_t size) { return (count + size - 1) / si
 
 }  // namespace
 
-/// A tenth of it every 30 epochs, and once more after 80; before that, up in a line over the first 5 epochs.
+/// Step decay by 10 every 30 epochs and once more after epoch 80, with a linear warmup over the first 5 epochs.
 double Epoch::learning_rate(int64_t batch, int64_t batches) const {
   const double full = options_.lr * static_cast<double>(options_.batch_size * place_.world_size) / 256;
   const double rate = full * std::pow(0.1, number_ / 30 + (number_ >= 80));
@@ -79,7 +79,8 @@ double Epoch::learning_rate(int64_t batch, int64_t batches) const {
   return number_ < 5 ? rate * done / static_cast<double>(5 * batches) : rate;
 }
 
-/// Pixels as the loader has them, on this process's device: with ImageNet's mean 0 and standard deviation 1 in each channel.
+/// Moves pixels from the loader to this process's device and normalizes each channel to ImageNet's mean 0 and standard
+/// deviation 1.
 at::Tensor Epoch::normalized(const at::Tensor& pixels) const {
   const auto on_device = pixels.to(place_.device).to(at::kFloat);
   const auto mean = at::tensor({0.485f, 0.456f, 0.406f}).view({1, 3, 1, 1}).to(place_.device) * 255;
@@ -120,7 +121,7 @@ void Epoch::train(const std::shared_ptr<const ImageFiles>& images, const Forward
 
 double Epoch::validate(const std::shared_ptr<const ImageFiles>& images, const Forward& forward) const {
   const torch::NoGradGuard no_grad;
-  // Each image in one process alone: LibTorch's sampler for several drops the last ones, or shows some twice.
+  // Each image goes to exactly one process. LibTorch's distributed sampler drops the last images or repeats some.
   const auto part = std::make_shared<const ImageFiles>(images->part(place_.rank, place_.world_size));
   ImageFolder folder(part, {options_.crop_size, options_.val_size, std::nullopt});
   const auto batches = divided_up(static_cast<int64_t>(part->files.size()), options_.batch_size);

@@ -9,7 +9,7 @@
 #include "image_folder.h"
 #include "options.h"
 
-/// This process among all that train the network.
+/// The rank of this process, the number of processes, and the device.
 struct Place {
   int rank = 0;
   int world_size = 1;
@@ -18,13 +18,13 @@ struct Place {
 
 using Forward = std::function<at::Tensor(const at::Tensor& images)>;
 
-/// The images of one epoch, of which this process gets its part, and what it does with them.
+/// One epoch of training or validation on this process's share of the images.
 class Epoch {
  public:
   Epoch(const Options& options, const Place& place, int64_t number) : options_(options), place_(place), number_(number) {}
 
   void train(const std::shared_ptr<const ImageFiles>& images, const Forward& forward, torch::optim::Optimizer& optimizer) const;
-  /// The share of images whose class is the network's first guess, in percent, over all processes.
+  /// Top-1 accuracy in percent, over all processes.
   double validate(const std::shared_ptr<const ImageFiles>& images, const Forward& forward) const;
 
  private:

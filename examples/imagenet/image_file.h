@@ -10,11 +10,11 @@ struct Image {
   std::vector<uint8_t> rgb;  // (height, width, 3)
 };
 
-/// Reads a JPEG file, or a PNG file whatever its name: ImageNet has one PNG that is called JPEG. Errors: std::runtime_error
-/// that names the file.
+/// Reads a JPEG or PNG file, whatever its extension: ImageNet has one PNG file named .JPEG. Errors: std::runtime_error that
+/// names the file.
 Image read_image(const std::string& path);
 
-/// Colour, grey, or CMYK as Photoshop writes it. A file that ends too early is an error.
+/// Reads colour, grey, and CMYK as written by Photoshop. Throws if the file is truncated.
 Image read_jpeg(const std::string& path);
-/// Of any kind; what is transparent lies on black.
+/// Reads any PNG. Transparent pixels are blended with black.
 Image read_png(const std::string& path);

@@ -31,14 +31,14 @@ Box middle(int64_t height, int64_t width, int64_t box_height, int64_t box_width)
   return {(height - box_height) / 2, (width - box_width) / 2, box_height, box_width};
 }
 
-/// The part of an image (height, width, 3), uint8, scaled to `side` in both directions: (3, side, side), uint8.
+/// Crops `box` from an image (height, width, 3), uint8, and scales it to (3, side, side), uint8.
 at::Tensor resized(const at::Tensor& image, const Box& box, int64_t side) {
   const auto part = image.narrow(0, box.top, box.height).narrow(1, box.left, box.width).permute({2, 0, 1}).unsqueeze(0);
   const auto scaled = at::_upsample_bilinear2d_aa(part.to(at::kFloat), {side, side}, /*align_corners=*/false);
   return scaled.squeeze(0).round_().clamp_(0, 255).to(at::kByte);
 }
 
-/// From 8 to 100 % of the image, from 3:4 to 4:3; where ten tries find none that fits, a square from the middle.
+/// A random crop: 8 to 100 % of the area, aspect ratio 3:4 to 4:3. After ten crops that do not fit, the largest centred square.
 Box random_part(int64_t height, int64_t width, std::mt19937& random) {
   std::uniform_real_distribution<double> share(0.08, 1.0), log_ratio(std::log(3.0 / 4), std::log(4.0 / 3));
   for (int i = 0; i < 10; ++i) {
@@ -58,7 +58,7 @@ at::Tensor for_training(const at::Tensor& image, int64_t crop_size, std::mt19937
 }
 
 at::Tensor for_validation(const at::Tensor& image, int64_t crop_size, int64_t val_size) {
-  // What scaling the short side to val_size and then cropping leaves, in pixels of the image.
+  // The side, in pixels of the image, of a centre crop taken after scaling the short side to val_size.
   const auto short_side = std::min(image.size(0), image.size(1));
   const auto side = std::clamp<int64_t>(
       std::lround(static_cast<double>(short_side * crop_size) / static_cast<double>(val_size)), 1, short_side);
@@ -93,7 +93,7 @@ void check_same_classes(const ImageFiles& train, const ImageFiles& val) {
   const auto [of_train, of_val] =
       std::mismatch(train.classes.begin(), train.classes.end(), val.classes.begin(), val.classes.end());
   if (of_train == train.classes.end() && of_val == val.classes.end()) return;
-  // Both are sorted: the smaller of two names is missing on the other side.
+  // Both lists are sorted, so the smaller of the two names is missing in the other list.
   const bool in_train = of_val == val.classes.end() || (of_train != train.classes.end() && *of_train < *of_val);
   throw std::runtime_error((in_train ? train : val).folder + " has a folder for the class '" +
                            (in_train ? *of_train : *of_val) + "', and " + (in_train ? val : train).folder +
@@ -107,7 +107,7 @@ torch::data::Example<> ImageFolder::get(size_t index) {
   if (!transform_.train_epoch) {
     return {for_validation(image, transform_.crop_size, transform_.val_size), at::scalar_tensor(label, at::kLong)};
   }
-  // Its own random numbers for each image and epoch: whichever thread reads it.
+  // Each image of each epoch has its own random numbers, so they do not depend on the thread that reads it.
   std::seed_seq seed{static_cast<int64_t>(index), *transform_.train_epoch};
   return {for_training(image, transform_.crop_size, std::mt19937(seed)), at::scalar_tensor(label, at::kLong)};
 }

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-/// The JPEG files of a folder with a folder for each class; classes are numbered in the order of their names. What begins with
-/// a dot is passed over.
+/// The JPEG files of a folder with one subfolder per class. Classes are numbered in the order of their names. Hidden files and
+/// folders are skipped.
 struct ImageFiles {
-  /// Errors: std::runtime_error if there are none.
+  /// Errors: std::runtime_error if the folder has no images.
   explicit ImageFiles(const std::string& folder);
 
-  /// The files for process `rank` of `world_size`, some of which may get none; all of them together have each file once.
+  /// The files of process `rank` of `world_size`; it may have none. Every file belongs to exactly one process.
   ImageFiles part(int64_t rank, int64_t world_size) const;
 
   std::string folder;
@@ -24,20 +24,21 @@ struct ImageFiles {
   std::vector<std::pair<std::string, int64_t>> files;  // path and class
 };
 
-/// Errors: std::runtime_error that names the first class which one of them has alone: it would shift the numbers of all others.
+/// Errors: std::runtime_error that names the first class that only one folder has; the classes after it would be numbered
+/// differently.
 void check_same_classes(const ImageFiles& train, const ImageFiles& val);
 
-/// What is done to an image before a network of `crop_size` sees it.
+/// The transform of an image for a network that takes `crop_size`.
 struct Transform {
   int64_t crop_size = 224;
-  /// For validation: the middle of the image, whose short side is scaled to so many pixels.
+  /// For validation: scales the short side to val_size and crops the centre.
   int64_t val_size = 256;
-  /// For training: a random part, mirrored half of the time; another one in each epoch, the same in each run.
+  /// For training: a random crop, mirrored half of the time. It differs between epochs and is the same in every run.
   std::optional<int64_t> train_epoch;
 };
 
-/// Images as LibTorch's data loader reads them, with as many threads as it has workers: (3, crop_size, crop_size), uint8, and
-/// the class (), int64. A copy is cheap.
+/// A dataset for LibTorch's data loader. Each loader worker decodes images in its own thread: (3, crop_size, crop_size), uint8,
+/// and the class (), int64. Cheap to copy.
 class ImageFolder : public torch::data::datasets::Dataset<ImageFolder> {
  public:
   ImageFolder(std::shared_ptr<const ImageFiles> images, Transform transform)

@@ -10,7 +10,7 @@
 
 namespace {
 
-// libjpeg calls `error_exit` and expects it not to return.
+// libjpeg expects `error_exit` not to return.
 struct ErrorManager {
   jpeg_error_mgr base;
   std::jmp_buf where_to;
@@ -23,13 +23,13 @@ void leave(j_common_ptr jpeg) {
   std::longjmp(manager->where_to, 1);
 }
 
-/// Where a file ends too early, libjpeg warns and makes the rest grey. Other warnings, of bytes that it passes over, are common
-/// and harmless.
+/// libjpeg only warns about a truncated file, and fills the rest with grey. Other warnings, about skipped bytes, are common and
+/// harmless.
 void take_note(j_common_ptr jpeg, int level) {
   if (level < 0 && jpeg->err->msg_code == JWRN_JPEG_EOF) leave(jpeg);
 }
 
-/// Ends libjpeg's part of the work, however the function is left.
+/// Destroys libjpeg's decompressor on every path out of the function.
 struct Decompressor {
   Decompressor() {
     jpeg.err = jpeg_std_error(&errors.base);
@@ -42,7 +42,7 @@ struct Decompressor {
   ErrorManager errors{};
 };
 
-// A jump out of here passes by no destructor: everything that has one belongs to the caller.
+// longjmp skips destructors, so every object that has one belongs to the caller.
 bool decode(Decompressor& decompressor, std::FILE* file, Image& image, std::vector<uint8_t>& pixels) {
   auto& jpeg = decompressor.jpeg;
   if (setjmp(decompressor.errors.where_to)) return false;
@@ -64,7 +64,7 @@ bool decode(Decompressor& decompressor, std::FILE* file, Image& image, std::vect
   return true;
 }
 
-/// Photoshop stores the four inks inverted: 255 is no ink.
+/// Photoshop stores the four inks inverted: 255 means no ink.
 std::vector<uint8_t> rgb_of_cmyk(const std::vector<uint8_t>& inks) {
   std::vector<uint8_t> rgb(inks.size() / 4 * 3);
   for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = static_cast<uint8_t>(inks[i / 3 * 4 + i % 3] * inks[i / 3 * 4 + 3] / 255);

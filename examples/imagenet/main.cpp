@@ -1,5 +1,5 @@
-// Trains ResNet-18 or ResNet-50 on a folder of images, in one process or, under torchrun, in several. imagenet --help lists the
-// flags, which are those of Apex's example.
+// Trains ResNet-18 or ResNet-50 on a folder of images, in one process or, under torchrun, in several. `imagenet --help` lists
+// the flags, which are the flags of Apex's example.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/parallel.h>
 #include <torch/cuda.h>
@@ -24,7 +24,7 @@ namespace parallel = apex::parallel;
 Place find_place(const Options& options) {
   Place place;
   if (torch::cuda::is_available()) {
-    // A launcher may show each process its own GPU alone.
+    // Some launchers make only its own GPU visible to each process.
     const int gpu = torch::cuda::device_count() == 1 ? 0 : options.local_rank;
     place.device = {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
   }
@@ -51,7 +51,7 @@ void make_channels_last(torch::nn::Module& module) {
 }
 
 struct Progress {
-  int64_t epochs = 0;  // that are done
+  int64_t epochs = 0;  // completed
   double best_prec1 = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// ResNet-18 and ResNet-50 (He et al., 2015; strides in the 3x3 convolutions), with torchvision's names for all weights.
+// ResNet-18 and ResNet-50 (He et al., 2015; strides in the 3x3 convolutions), with torchvision's parameter names.
 #include <torch/nn.h>
 
 #include <array>
@@ -13,7 +13,8 @@ inline nn::Conv2d conv(int64_t in, int64_t out, int64_t size, int64_t stride = 1
   return nn::Conv2d(nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
 }
 
-/// Two 3x3 convolutions, or, as a bottleneck, a 3x3 between two 1x1 of which the second has four times the channels.
+/// Two 3x3 convolutions; as a bottleneck, a 3x3 convolution between two 1x1 convolutions, the second with four times the
+/// channels.
 struct BlockImpl : nn::Module {
   BlockImpl(int64_t in, int64_t width, int64_t stride, bool bottleneck) : bottleneck(bottleneck) {
     const auto out = bottleneck ? 4 * width : width;
@@ -65,7 +66,7 @@ struct ResNetImpl : nn::Module {
     }
   }
 
-  /// Images (count, 3, height, width), normalised; logits (count, classes).
+  /// Maps normalized images (count, 3, height, width) to logits (count, classes).
   torch::Tensor forward(torch::Tensor x) {
     x = torch::max_pool2d(torch::relu(bn1(conv1(x))), 3, 2, 1);
     for (auto& layer : layers) x = layer->forward(x);

@@ -1,4 +1,4 @@
-// Compiled by nvcc where there is CUDA, by the C++ compiler otherwise: see CMakeLists.txt.
+// Compiled by nvcc in builds with CUDA, otherwise by the C++ compiler; see CMakeLists.txt.
 #include "lion.h"
 
 #include "lion_functor.h"
@@ -14,7 +14,7 @@ void multi_tensor_lion_cuda(int chunk_size, at::Tensor noop_flag, std::vector<st
   const char* const op = "multi_tensor_lion_cuda";
   apex::amp_C::check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, 3, {"grads", "params", "exp_avgs"});
   const at::ScalarType dtype = tensor_lists[1][0].scalar_type();
-  // A functor believes the types that it is made for.
+  // The functor casts data pointers without checking, so the dtypes are checked here.
   TORCH_CHECK(tensor_lists[0][0].scalar_type() == dtype, op, ": grads are ", tensor_lists[0][0].scalar_type(), ", params ",
               dtype, ". Both must have the same dtype.");
   TORCH_CHECK(tensor_lists[2][0].scalar_type() == at::kFloat, op, ": exp_avgs are ", tensor_lists[2][0].scalar_type(),

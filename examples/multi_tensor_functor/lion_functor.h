@@ -4,12 +4,12 @@
 
 // One step of Lion over a chunk of each list: grads and params of type T, exp_avgs of float.
 //
-// It is written as Apex's own functors are. What a port from Apex changes:
-// - the operator is C10_HOST_DEVICE where Apex has __device__ __forceinline__, so that it runs on CPU tensors too;
-// - `Chunk` stands for the first lines of an Apex functor, which look up tensor and chunk by blockIdx.x and move a pointer
-//   for each list (`chunk.data<T>(list)`); its offsets have 64 bits;
-// - one loop over `chunk.elements()` stands for the loops over ILP elements at threadIdx.x + ii * blockDim.x.
-// Arguments, `noop_flag` and the arithmetic stay as they are.
+// It is written like Apex's own functors. A port from Apex changes three things:
+// - The operator is C10_HOST_DEVICE instead of __device__ __forceinline__, so that it also runs on CPU tensors.
+// - `Chunk` replaces the first lines of an Apex functor, which look up tensor and chunk by blockIdx.x and offset a pointer for
+// each list (`chunk.data<T>(list)`). Its offsets have 64 bits.
+// - One loop over `chunk.elements()` replaces the loops over ILP elements at threadIdx.x + ii * blockDim.x.
+// Arguments, `noop_flag` and the arithmetic stay the same.
 template <class T>
 struct LionFunctor {
   C10_HOST_DEVICE void operator()(int chunk_size, volatile int* noop_flag, TensorListMetadata<3>& tl, float lr, float beta1,

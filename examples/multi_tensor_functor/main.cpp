@@ -1,4 +1,4 @@
-// A straight line through noisy points, found by an optimizer that is a functor of our own: multi_tensor_functor [cpu|cuda].
+// Fits a straight line to noisy points with a custom optimizer functor: multi_tensor_functor [cpu|cuda].
 #include <ATen/ATen.h>
 #include <apex_cpp/amp_C.h>
 
@@ -34,7 +34,7 @@ void fit(at::Device device) {
   for (int step = 0; step < kSteps; ++step) {
     const float lr = 0.02f * static_cast<float>(kSteps - step) / kSteps;
     overflow.zero_();
-    // Unscales and looks for Inf and NaN. The functor reads the flag on the device: no step is taken after an overflow.
+    // Unscales and checks for Inf and NaN. The functor reads the flag on the device and skips the step after an overflow.
     multi_tensor_scale_cuda(65536, overflow, {scaled_grads(x, y, params[0], params[1]), grads}, 1 / kLossScale);
     multi_tensor_lion_cuda(65536, overflow, {grads, params, exp_avgs}, lr, 0.9f, 0.99f, 0.0f);
   }

@@ -1,4 +1,4 @@
-// Mixed precision by TensorFlow's names: policy [digits.csv [policy [epochs]]]
+// Mixed precision with TensorFlow's policy names: policy [digits.csv [policy [epochs]]]
 // Policies: float32, mixed_float16, mixed_bfloat16, float16, bfloat16.
 #include <apex_cpp/amp.h>
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ namespace amp = apex::amp;
 namespace nn = torch::nn;
 
 struct ClassifierImpl : nn::Module {
-  // What Keras writes as layers.Dense(10, dtype="float32"), the output in FP32, needs nothing here: losses run in FP32.
+  // Keras needs layers.Dense(10, dtype="float32") for an FP32 output. amp needs nothing, because losses run in FP32.
   torch::Tensor forward(const torch::Tensor& x) { return output(torch::relu(hidden(torch::relu(input(x.flatten(1)))))); }
 
   nn::Linear input = register_module("input", nn::Linear(64, 128));
@@ -32,7 +32,7 @@ double accuracy(Net& net, const Digits& data) {
   return correct.mean().item().toDouble();
 }
 
-/// The dtypes of the first layer's matrix and of what it computes.
+/// Prints the dtypes of the first layer's weight and of its output.
 template <class Net>
 void print_dtypes(Net& net, const Digits& data) {
   const amp::trace trace;
@@ -55,7 +55,7 @@ void train(const DigitsSplit& data, int epochs) {
     for (const auto& batch : data.train.batches(64)) {
       opt.zero_grad();
       const auto loss = torch::cross_entropy_loss(net->forward(batch.images), batch.labels);
-      amp::scale_loss(loss, opt).backward();  // Keras: LossScaleOptimizer's scaling and unscaling
+      amp::scale_loss(loss, opt).backward();  // Keras: the scaling and unscaling of LossScaleOptimizer
       opt.step();
     }
     std::printf("epoch %d: accuracy %.4f, loss scale %g\n", epoch, accuracy(net, data.test), amp::step_result(opt).loss_scale);

@@ -1,5 +1,5 @@
 #pragma once
-// scikit-learn's handwritten digits as a file of numbers, of which every fifth line is kept for testing.
+// scikit-learn's handwritten digits from a CSV file. Every fifth line belongs to the test set.
 #include <torch/types.h>
 
 #include <cerrno>
@@ -16,7 +16,7 @@ struct Digits {
 
   int64_t size() const { return labels.size(0); }
   Digits at(const torch::Tensor& rows) const { return {images.index_select(0, rows), labels.index_select(0, rows)}; }
-  /// All of it in random order, `size` at a time.
+  /// All samples in random order, in batches of `size`.
   std::vector<Digits> batches(int64_t size) const {
     std::vector<Digits> all;
     for (const auto& rows : torch::randperm(this->size()).split(size)) all.push_back(at(rows));
@@ -28,7 +28,7 @@ struct DigitsSplit {
   Digits train, test;
 };
 
-/// Reads lines of 64 grey values from 0 to 16 and a label. Errors: std::runtime_error for a missing file or another form.
+/// Reads lines of 64 grey values from 0 to 16 and a label. Errors: std::runtime_error if the file is missing or malformed.
 inline DigitsSplit read_digits(const std::string& path) {
   const std::string remedy =
       ". tools/setup fetches the digits: then zcat ~/.cache/apex_cpp/data/digits/digits.csv.gz > digits.csv";

@@ -1,4 +1,4 @@
-// Tells handwritten digits apart with a small convolutional network: classifier [digits.csv [epochs]]
+// Classifies handwritten digits with a small convolutional network: classifier [digits.csv [epochs]]
 #include <torch/torch.h>
 
 #include <cstdio>

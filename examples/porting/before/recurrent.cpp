@@ -1,4 +1,5 @@
-// Reads handwritten digits row by row with an LSTM, in batches that are too large for one pass: recurrent [digits.csv [epochs]]
+// Classifies handwritten digits row by row with an LSTM, accumulating the gradients of large batches: recurrent [digits.csv
+// [epochs]]
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -40,7 +41,7 @@ void train(const DigitsSplit& data, int epochs) {
     double total = 0;
     model->train();
     for (const auto& batch : data.train.batches(128)) {
-      optimizer->zero_grad();  // once a step: the passes below add up
+      optimizer->zero_grad();  // once per step: the passes below accumulate
       for (const auto& rows : torch::arange(batch.size()).chunk(kAccumulationSteps)) {
         const auto part = batch.at(rows);
         const auto share = static_cast<double>(part.size()) / static_cast<double>(batch.size());
