@@ -1,4 +1,4 @@
-// Runs one suite of benchmarks; results go to standard output, progress to standard error.
+// Runs one benchmark suite: results to standard output, progress to standard error.
 #include <ATen/Context.h>
 #include <malloc.h>
 
@@ -38,7 +38,7 @@ std::string csv_of(const std::string& suite, const std::vector<Result>& results)
 int run(const Options& options) {
   const auto& suite = find_suite(options.suite);
   check_suite(options, at::hasCUDA());
-  if (!options.csv.empty()) common::check_writable(options.csv);  // not after minutes of measuring
+  if (!options.csv.empty()) common::check_writable(options.csv);  // before minutes of measuring
   Runner runner(options, suite.rounds);
   suite.run(runner);
   if (runner.results().empty())
@@ -47,7 +47,7 @@ int run(const Options& options) {
   return 0;
 }
 
-// What one variant frees in thousands of small pieces glibc keeps, to put it together in the middle of another one's turn.
+// glibc caches thousands of small freed blocks and would consolidate them during another variant's turn.
 void tidy_memory_at_once() {
 #ifdef M_MXFAST
   mallopt(M_MXFAST, 0);

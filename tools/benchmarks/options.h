@@ -6,21 +6,21 @@
 
 namespace bench {
 
-/// The command line.
+/// The parsed command line.
 struct Options {
   std::string suite;
   std::string device = "cpu";
-  std::string csv;            // file to write; empty: none
-  std::string only;           // regular expression that a benchmark's name must contain; empty: all
-  bool quick = false;         // as little work as shows that everything runs
-  std::optional<int> rounds;  // none: as many as the suite takes by itself
-  std::string help;           // the text to print in place of measuring; empty: it was not asked for
+  std::string csv;            // output file; empty: none
+  std::string only;           // regular expression to search for in a benchmark's name; empty: all
+  bool quick = false;         // the minimum of work that still runs everything
+  std::optional<int> rounds;  // unset: the suite's own number
+  std::string help;           // help text to print instead of measuring; empty: not requested
 };
 
-/// Reads the arguments (without the program's name); `suites` stands at the end of the help text. Throws common::UserError.
+/// Parses the arguments (without the program's name). `suites` ends the help text. Throws common::UserError.
 Options parse_options(const std::vector<std::string>& arguments, const std::string& suites = "");
 
-/// Throws common::UserError where an option has no effect on the suite, or a GPU is asked for and the machine has none.
+/// Throws common::UserError if an option does not apply to the suite, or if a GPU is requested and there is none.
 void check_suite(const Options& options, bool has_gpu);
 
 }  // namespace bench

@@ -12,7 +12,7 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-/// Three significant decimals for a ratio, whole numbers for what is large.
+/// Three significant digits for ratios, whole numbers for large values.
 std::string number(double value) {
   if (std::isnan(value)) return "-";
   char text[32];

@@ -13,28 +13,27 @@
 
 namespace bench {
 
-/// What a suite runs its benchmarks with: which of them are asked for, how many rounds, and where results go.
+/// Selects and measures the benchmarks of a suite and collects their results.
 class Runner {
  public:
-  /// `rounds`: how many, where the options leave it open.
+  /// `rounds`: the default if the options set none.
   Runner(const Options& options, int rounds);
 
-  /// Where the tensors of suites that can choose are.
+  /// The device for tensors, in suites that support several.
   at::Device device() const { return device_; }
   int rounds() const { return rounds_; }
   bool quick() const { return quick_; }
-  /// One, and all that torch used when the program started.
+  /// One thread, and as many as torch used when the program started.
   const std::vector<int>& thread_counts() const { return thread_counts_; }
-  /// Whether --only lets this one through.
+  /// True if --only matches.
   bool wants(const std::string& group, const std::string& name) const;
-  /// Measures the variants with that many threads and answers the medians, in nanoseconds a call. Short work is better
-  /// measured often than long: whatever else the machine does then falls into few of the measurements. `repeats` are those
-  /// that make up one of the user's rounds.
+  /// Measures the variants with that many threads and returns the medians, in nanoseconds per call. Many short measurements are
+  /// better than few long ones: then other work on the machine disturbs only a few. `repeats` measurements make up one round.
   std::vector<double> medians(const std::string& benchmark, int threads, const std::vector<Variant>& variants, int repeats = 1);
-  /// Shows how far work is that is not measured: `done` parts of `total`.
+  /// Shows the progress of unmeasured work: `done` of `total` parts.
   void show(const std::string& task, int done, int total);
   void add(Result result) { results_.push_back(std::move(result)); }
-  /// Prints what was added since the last call: the results of one group.
+  /// Prints the results added since the last call, as one group.
   void print_group();
   const std::vector<Result>& results() const { return results_; }
 

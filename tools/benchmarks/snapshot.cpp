@@ -21,14 +21,14 @@ bool answer(int channel, const T& value) {
   return send(channel, &value, sizeof(value), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(value));
 }
 
-/// Until the other side hangs up.
+/// Serves requests until the other side closes the channel.
 [[noreturn]] void serve(int channel, const std::function<double(int)>& measure) {
   int number = 0;
   try {
     while (receive(channel, number) && answer(channel, measure(number))) {
     }
   } catch (...) {
-    _exit(1);  // seen by the other side as a missing answer
+    _exit(1);  // the other side sees a missing answer
   }
   _exit(0);
 }
@@ -49,7 +49,7 @@ Snapshot::Snapshot(const std::function<double(int)>& measure) {
 }
 
 Snapshot::~Snapshot() {
-  shutdown(channel_, SHUT_RDWR);  // closing is not enough: later copies of this process hold the channel as well
+  shutdown(channel_, SHUT_RDWR);  // close alone is not enough: processes forked later also hold the channel
   close(channel_);
   waitpid(child_, nullptr, 0);
 }

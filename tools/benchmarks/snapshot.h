@@ -6,17 +6,17 @@
 
 namespace bench {
 
-/// A copy of this process as it is when this is made, which measures on request: a baseline that nothing done later in this
-/// process can touch. Make it before anything has started threads: a forked process has none of them.
+/// A fork of this process that measures on request: a baseline unaffected by anything this process does later. Create it before
+/// any thread starts, because a fork has none of its parent's other threads.
 class Snapshot {
  public:
-  /// `measure` runs in the copy, with the number that is asked for.
+  /// `measure` runs in the fork, with the requested number.
   explicit Snapshot(const std::function<double(int)>& measure);
   ~Snapshot();
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  /// Has the copy measure, and waits for the answer.
+  /// Measures in the fork and waits for the result.
   double measure(int number) const;
 
  private:

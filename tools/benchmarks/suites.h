@@ -6,19 +6,19 @@
 
 namespace bench {
 
-/// Options that some suites take, as bits.
+/// Options that only some suites support, as bits.
 enum Takes : unsigned { kNoMore = 0, kDevice = 1, kQuick = 2 };
 
-/// A set of benchmarks that answer one question.
+/// A set of benchmarks that answers one question.
 struct Suite {
   const char* name;
   const char* question;
   void (*run)(Runner&);
   unsigned takes = kNoMore;
-  int rounds = 25;  // unless told otherwise
+  int rounds = 25;  // default
 };
 
-/// All of them; a new one is a function, declared here, and a line in suites.cpp.
+/// All suites. A new suite needs a function, declared here, and a line in suites.cpp.
 const std::vector<Suite>& suites();
 
 void run_casts(Runner& runner);

@@ -1,4 +1,4 @@
-# Decides APEX_CPP_HAS_CUDA from APEX_CPP_CUDA and what the machine has, and switches the CUDA language on.
+# Sets APEX_CPP_HAS_CUDA from APEX_CPP_CUDA and the machine, and enables the CUDA language.
 set(APEX_CPP_HAS_CUDA OFF)
 if(NOT APEX_CPP_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "APEX_CPP_CUDA is '${APEX_CPP_CUDA}': use AUTO, ON or OFF")
@@ -19,8 +19,8 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 
-# Must be set before torch is looked for: without it and without a GPU, torch asks nvcc for architectures that nvcc 13 no
-# longer knows. CMake's own choice of architecture is off: torch makes the flags.
+# Must be set before find_package(Torch). If it is unset and there is no GPU, torch asks nvcc for architectures that nvcc 13 dropped.
+# CMake's own choice of architecture is off, because torch sets the flags.
 if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
   if(DEFINED ENV{TORCH_CUDA_ARCH_LIST})
     set(TORCH_CUDA_ARCH_LIST "$ENV{TORCH_CUDA_ARCH_LIST}")

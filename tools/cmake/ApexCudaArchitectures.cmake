@@ -1,6 +1,6 @@
-# Which GPUs CUDA code is compiled for, where the user's TORCH_CUDA_ARCH_LIST does not say.
+# Chooses the GPUs to compile CUDA code for if the user's TORCH_CUDA_ARCH_LIST is unset.
 
-# The architectures that this nvcc has code for, as 7.5;8.0;..., oldest first. Those before 7.5 are not asked for.
+# The architectures that this nvcc supports, as 7.5;8.0;..., oldest first. Those before 7.5 are omitted.
 function(apex_known_architectures out nvcc)
   execute_process(COMMAND "${nvcc}" --list-gpu-code OUTPUT_VARIABLE text ERROR_QUIET RESULT_VARIABLE failed)
   set(known "")
@@ -18,7 +18,7 @@ function(apex_known_architectures out nvcc)
   set(${out} "${known}" PARENT_SCOPE)
 endfunction()
 
-# Those of this machine's GPUs, each once; empty where there is no GPU, or no driver to tell.
+# The architectures of this machine's GPUs, without duplicates; empty if there is no GPU or no driver.
 function(apex_architectures_here out)
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
     OUTPUT_VARIABLE text ERROR_QUIET RESULT_VARIABLE failed)
@@ -31,8 +31,8 @@ function(apex_architectures_here out)
   set(${out} "${here}" PARENT_SCOPE)
 endfunction()
 
-# Code that runs on every GPU: what is compiled for the first architecture of a generation (8.0) runs on all of it (8.6, 8.9),
-# and the PTX of the last generation on those to come.
+# The architectures for code that runs on every GPU. Code for the first architecture of a generation (8.0) runs on the whole generation
+# (8.6, 8.9), and PTX of the newest one runs on later generations.
 function(apex_all_architectures out)
   set(generations "")
   set(firsts "")
@@ -47,7 +47,8 @@ function(apex_all_architectures out)
   set(${out} "${firsts};${newest}+PTX" PARENT_SCOPE)
 endfunction()
 
-# The GPUs of this machine; `without_gpu` where it has none, or one that nvcc has no code for. ALL stands for all that there are.
+# The architectures of this machine's GPUs, or `without_gpu` if there is none or nvcc does not support one of them. ALL means every
+# architecture.
 function(apex_default_architectures out nvcc without_gpu)
   apex_known_architectures(known "${nvcc}")
   apex_architectures_here(here)

@@ -1,5 +1,5 @@
-# nlohmann-json: the user's, where the project has added it before this one, else that of the machine, which nobody else is to
-# see: the library's users link none of it, and a project may add its own after this one, too.
+# Finds nlohmann-json: the target that the enclosing project defined before, otherwise the system's. The imported target stays local: the
+# library's users do not link it, and an enclosing project may still add its own copy afterwards.
 if(TARGET nlohmann_json::nlohmann_json)
   return()
 endif()

@@ -2,7 +2,7 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-# What a user may choose, and the defaults: everything when this is the top project, the library alone when it is a part.
+# User options and their defaults: everything is built if this is the top-level project, only the library if it is a subproject.
 set(APEX_CPP_CUDA AUTO CACHE STRING "AUTO: CUDA code where nvcc is found; ON: required; OFF: no CUDA toolkit is looked for")
 set_property(CACHE APEX_CPP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(APEX_CPP_CUDA_WITHOUT_GPU ALL CACHE STRING
@@ -14,7 +14,7 @@ option(APEX_CPP_BUILD_PYTHON "Build the operators behind the wheel's amp_C" ${PR
 option(BUILD_SHARED_LIBS "apex_cpp::apex_cpp is the shared library; both are installed" OFF)
 option(APEX_CPP_INSTALL "Make install rules and the CMake package" ${PROJECT_IS_TOP_LEVEL})
 option(APEX_CPP_WERROR "Treat warnings in our own code as errors, as the presets do" OFF)
-# Nearly all of a file's 12 s goes into reading torch's headers: files that are joined read them once.
+# Reading torch's headers takes nearly all of a file's 12 s of compile time. Joined files read them once.
 set(unity ON)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(unity OFF)
@@ -26,5 +26,5 @@ set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# A project that adds this one as a folder links what we find: let it see those targets too.
+# A project that includes this one with add_subdirectory links the packages found here, so their targets must be global.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)

@@ -1,9 +1,9 @@
-# What tools/package needs beyond an install: CPack's archives, and the files of a wheel that name this build.
+# Settings of tools/package beyond an install: CPack's archives, and the wheel's files that name this build.
 if(NOT PROJECT_IS_TOP_LEVEL)
   return()
 endif()
 
-# Packages of one version differ in the LibTorch that they were compiled with, and in their CUDA code.
+# Packages of one version differ in the LibTorch that they were compiled with and in their CUDA code.
 set(APEX_CPP_PACKAGE_VERSION "${PROJECT_VERSION}+torch${APEX_CPP_BUILT_WITH_TORCH}")
 if(APEX_CPP_HAS_CUDA)
   string(REGEX MATCH "^[0-9]+" cuda_major "${CMAKE_CUDA_COMPILER_VERSION}")
@@ -25,7 +25,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
   "Mixed precision training with LibTorch ${APEX_CPP_BUILT_WITH_TORCH}, which comes with PyPI's torch.")
-# What the shared library needs of Debian; the static one needs yaml-cpp's development files as well.
+# The shared library's Debian dependencies are computed; the static library also needs yaml-cpp's development files.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 if(APEX_CPP_HAS_CUDA)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${TORCH_INSTALL_PREFIX}/lib")

@@ -1,12 +1,12 @@
-# apex_add_library(name sources...): one module as a static library with the project's warnings and the repository
-# root as include directory; installed with the package. ApexShared.cmake makes one shared library of the same objects.
+# apex_add_library(name sources...): one module as a static library, with the project's warnings and the repository root as include
+# directory. It is installed with the package. ApexShared.cmake links the same objects into one shared library.
 function(apex_add_library name)
   add_library(${name} STATIC ${ARGN})
   target_include_directories(${name} PUBLIC
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${APEX_CPP_INSTALL_INCLUDEDIR}>")
   target_compile_features(${name} PUBLIC cxx_std_17)
-  # Whatever flags the user's project has, these come last: Inf and NaN are looked for, and which names the shared library shows
-  # is for exports.map to say.
+  # These flags follow the enclosing project's, and so override them: overflow checks need Inf and NaN, and exports.map decides which names
+  # the shared library exports.
   target_compile_options(${name} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:-fno-fast-math;-fvisibility=default;-fno-visibility-inlines-hidden>")
   apex_own_code(${name})
@@ -14,7 +14,7 @@ function(apex_add_library name)
   set_property(GLOBAL APPEND PROPERTY APEX_CPP_LIBRARIES ${name})
 endfunction()
 
-# Warnings for code that is ours.
+# Enables the project's warnings for a target.
 function(apex_own_code target)
   set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wundef -Wvla)
   if(APEX_CPP_WERROR)
@@ -23,7 +23,7 @@ function(apex_own_code target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 endfunction()
 
-# Joins the target's files for compiling, so many at a time. Names in anonymous namespaces are unique within a target.
+# Compiles the target's files joined in batches (unity build). Names in anonymous namespaces must be unique within a target.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
 endif()

@@ -1,8 +1,7 @@
-# apex_add_test(name sources... [PCH] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary, its tests known to ctest one by one as
-# module.Suite.Name, with the module (the folder in tests/) as label.
-# WHOLE: one entry for all of them, where starting a process for each would take longer than the tests.
-# PCH: the binary reads torch/torch.h and gtest/gtest.h from the precompiled header that all tests share. The header costs
-# 34 s once and saves 9 s a file.
+# apex_add_test(name sources... [PCH] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry, module.Suite.Name,
+# labelled with the module (the folder in tests/).
+# WHOLE: one ctest entry for all tests, if starting a process per test would take longer than the tests.
+# PCH: use the precompiled header with torch/torch.h and gtest/gtest.h that all tests share. It costs 34 s once and saves 9 s per file.
 include(GoogleTest)
 
 function(apex_add_test name)
@@ -17,11 +16,11 @@ function(apex_add_test name)
   endif()
   get_filename_component(module "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   set(properties LABELS "${module}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS}"
-    ENVIRONMENT_MODIFICATION OMP_WAIT_POLICY=set:PASSIVE)  # a list of two would lose the second in gtest_discover_tests
+    ENVIRONMENT_MODIFICATION OMP_WAIT_POLICY=set:PASSIVE)  # gtest_discover_tests would drop the second element of a list
   if(APEX_CPP_SANITIZE OR ARG_WHOLE)
     # A sanitized process takes seconds to start.
     set(entry "${module}")
-    if(TEST "${module}")  # a second binary of the module
+    if(TEST "${module}")  # the module has a second binary
       set(entry "${module}.${name}")
     endif()
     add_test(NAME ${entry} COMMAND ${name})
@@ -31,15 +30,15 @@ function(apex_add_test name)
   endif()
 endfunction()
 
-# apex_add_avx2_test(ENTRY BINARY [ARGUMENTS...]): an entry ENTRY.avx2 that runs a test program once more as on a processor without
-# AVX512: LibTorch and oneDNN have other code there, and lack some.
+# apex_add_avx2_test(ENTRY BINARY [ARGUMENTS...]): adds the entry ENTRY.avx2, which runs a test program as on a processor without AVX512.
+# LibTorch and oneDNN use other code there, and lack some features.
 function(apex_add_avx2_test entry binary)
   add_test(NAME ${entry}.avx2 COMMAND ${binary} ${ARGN})
   set_tests_properties(${entry}.avx2 PROPERTIES LABELS avx2
     ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE;ONEDNN_MAX_CPU_ISA=AVX2;ATEN_CPU_CAPABILITY=avx2")
 endfunction()
 
-# Most of a test's time is compiling it: a release build optimises tests little.
+# Compiling takes most of a test's time, so release builds optimize tests little.
 function(apex_test_flags target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
@@ -47,8 +46,8 @@ function(apex_test_flags target)
   apex_join_files(${target})
 endfunction()
 
-# The target whose precompiled header the tests reuse. An executable, since the header is only accepted with the very
-# flags that it was made with, -fPIE among them.
+# The target whose precompiled header the tests reuse. It is an executable because a precompiled header requires identical flags, including
+# -fPIE.
 function(apex_need_test_pch)
   if(TARGET apex_test_pch)
     return()
@@ -61,16 +60,16 @@ function(apex_need_test_pch)
   target_precompile_headers(apex_test_pch PRIVATE <torch/torch.h> <gtest/gtest.h>)
 endfunction()
 
-# Two threads, so that parallel code runs in parallel; they wait asleep, since ctest runs more of them than there are cores.
-# One under ThreadSanitizer, which cannot see OpenMP's barriers and would call every parallel loop of libtorch a race;
-# std::thread is watched all the same.
+# Two threads, so that parallel code runs in parallel. They sleep while waiting, because ctest runs more threads than there are cores. One
+# thread under ThreadSanitizer, which cannot see OpenMP's barriers and would report every parallel loop of libtorch as a race; it still
+# checks std::thread.
 set(APEX_CPP_TEST_THREADS 2)
 if(APEX_CPP_SANITIZE MATCHES "thread")
   set(APEX_CPP_TEST_THREADS 1)
 endif()
 
-# apex_link_data_parallel(target): torch::nn::parallel::data_parallel is declared everywhere and defined in libtorch_cuda, which a
-# build without CUDA does not link.
+# apex_link_data_parallel(target): torch::nn::parallel::data_parallel is always declared, but only libtorch_cuda defines it, and builds
+# without CUDA do not link that library.
 function(apex_link_data_parallel target)
   if(APEX_CPP_HAS_CUDA)
     return()

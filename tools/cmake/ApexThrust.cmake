@@ -1,5 +1,5 @@
-# Where Thrust's headers are: beside torch, where tools/setup installs the nvidia-cuda-cccl package, or in a CUDA toolkit. They are
-# compiled into the library: who uses it needs none.
+# Finds Thrust's headers: beside torch, where tools/setup installs the nvidia-cuda-cccl package, or in a CUDA toolkit. Thrust is compiled
+# into the library; users of the library do not need it.
 if(APEX_CPP_HAS_CUDA)
   set(torch_folder "${TORCH_INSTALL_PREFIX}")
 else()

@@ -1,5 +1,5 @@
-# Target apex_torch: LibTorch and OpenMP as the libraries use them. Included by our own build and by the installed package,
-# after APEX_CPP_HAS_CUDA is set and Torch (with CUDA) or TorchCPU (without) and OpenMP were found.
+# Target apex_torch: LibTorch and OpenMP as the libraries use them. The project's build and the installed package include this file after
+# setting APEX_CPP_HAS_CUDA and finding OpenMP and Torch (with CUDA) or TorchCPU (without).
 if(TARGET apex_torch)
   return()
 endif()
@@ -9,7 +9,7 @@ if(APEX_CPP_HAS_CUDA)
 else()
   target_link_libraries(apex_torch INTERFACE TorchCPU::TorchCPU)
 endif()
-# at::parallel_for is an inline template: without OpenMP in our own files it runs serially, and says nothing. The flag alone
-# is taken from FindOpenMP: its target names the compiler's libgomp, but the one beside libtorch is to be loaded.
+# at::parallel_for is an inline template: compiled without OpenMP it silently runs serially. Only the flag is taken from FindOpenMP, because
+# its target links the compiler's libgomp, and libtorch's own copy must be loaded.
 target_compile_options(apex_torch INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>")
 target_link_options(apex_torch INTERFACE "${OpenMP_CXX_FLAGS}")

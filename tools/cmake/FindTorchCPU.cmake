@@ -1,5 +1,5 @@
-# The CPU part of a LibTorch that may be a CUDA build, without looking for a CUDA toolkit (TorchConfig.cmake insists on one).
-# Finds the same installation as find_package(Torch): Torch_DIR, or a CMAKE_PREFIX_PATH of torch.utils.cmake_prefix_path.
+# The CPU part of a LibTorch that may be a CUDA build, without requiring a CUDA toolkit (TorchConfig.cmake does).
+# Finds the same installation as find_package(Torch): via Torch_DIR, or via torch.utils.cmake_prefix_path in CMAKE_PREFIX_PATH.
 # Result: target TorchCPU::TorchCPU. libtorch_cpu finds the few CUDA libraries that the wheel's build needs by its own rpath.
 find_path(TorchCPU_CMAKE_DIR TorchConfig.cmake
   HINTS ${Torch_DIR} ENV Torch_DIR ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH
@@ -31,7 +31,7 @@ if(TorchCPU_FOUND AND NOT TARGET TorchCPU::TorchCPU)
     INTERFACE_INCLUDE_DIRECTORIES "${TorchCPU_INCLUDE_DIRS}"
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
     INTERFACE_LINK_LIBRARIES TorchCPU::c10)
-  # Headers of later versions are C++20, which their TorchConfig.cmake asks for.
+  # Headers of later versions need C++20, which their TorchConfig.cmake sets.
   file(STRINGS "${TorchCPU_CMAKE_DIR}/TorchConfig.cmake" _torch_standard REGEX "target_compile_features.*cxx_std_[0-9]+")
   if(_torch_standard MATCHES "cxx_std_[0-9]+")
     set_target_properties(TorchCPU::TorchCPU PROPERTIES INTERFACE_COMPILE_FEATURES ${CMAKE_MATCH_0})

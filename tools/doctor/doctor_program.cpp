@@ -50,7 +50,7 @@ Arguments arguments_of(const std::vector<std::string>& words) {
   return arguments;
 }
 
-// What the config describes, for as long as the run wants.
+// Trains as the config describes until the run has enough steps.
 void train_for(const train::Config& config, const train::DataSplit& data, const amp::OptLevel& level, amp::DoctorRun& run) {
   const auto device = train::chosen_device(config.device);
   auto model = train::make_classifier(config.model, train::shape_of(data), data.classes);
@@ -70,7 +70,7 @@ void train_for(const train::Config& config, const train::DataSplit& data, const 
   }
 }
 
-// The config's own level with its overrides where that is the one asked for.
+// The config's level, with its overrides, if `name` is empty or names it; otherwise the named level.
 amp::OptLevel level_for(const train::Config& config, const std::string& name) {
   if (config.torch_amp && name.empty()) {
     throw train::UserError("key 'torch_amp': levels are examined, and the config has none: give one by --level");
@@ -87,7 +87,7 @@ std::string joined(const amp::OptLevel& level) {
   return text.empty() ? "none" : text;
 }
 
-// What each run is for, and how many there were.
+// The doctor's options. Shows the purpose and the number of each run.
 amp::DoctorOptions options_for(const Arguments& arguments, const train::Config& config, common::Progress& progress) {
   const auto show = [&progress, runs = int64_t{0}](const std::string& task) mutable {
     ++runs;
@@ -96,7 +96,7 @@ amp::DoctorOptions options_for(const Arguments& arguments, const train::Config& 
   return amp::DoctorOptions().steps(arguments.steps).seed(static_cast<uint64_t>(config.seed)).on_run(show);
 }
 
-// What the doctor has looked at where it finds nothing.
+// The message for no finding: what was compared.
 std::string agreement(const amp::OptLevel& level, const amp::DoctorOptions& options) {
   return level.name() + " trained like " + options.reference() + " over " + std::to_string(options.steps()) +
          " steps: no operator of the first step diverges, and the loss ends within the spread of " +
@@ -109,13 +109,13 @@ int run(const std::vector<std::string>& words) {
     std::cout << arguments.help;
     return 0;
   }
-  if (!arguments.yaml.empty()) common::check_writable(arguments.yaml);  // not after minutes of work
+  if (!arguments.yaml.empty()) common::check_writable(arguments.yaml);  // before minutes of work
   const auto config = train::read_config(arguments.config);
   const auto level = level_for(config, arguments.level);
   if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
   at::globalContext().setDeterministicCuDNN(true);
   const auto data = train::load_data(config.data);
-  train::check_batch_size(config, data, /*processes=*/1);  // an epoch without a step would never end a run
+  train::check_batch_size(config, data, /*processes=*/1);  // with epochs of no steps a run would never end
   common::Progress progress(std::cerr, common::terminal_of(STDERR_FILENO));
   const auto options = options_for(arguments, config, progress);
   amp::Doctor examined(

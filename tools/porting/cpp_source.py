@@ -1,4 +1,4 @@
-"""Finds what C++ and CUDA sources use of Apex: its functions, templates, macros and namespaces by name, and its headers."""
+"""Finds uses of Apex in C++ and CUDA sources: functions, templates, macros and namespaces by name, and headers."""
 import collections
 import functools
 
@@ -7,7 +7,7 @@ from findings import finding_at
 SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl"}
 NAMES = {"identifier", "type_identifier", "namespace_identifier"}
 QUALIFIED = {"qualified_identifier", "nested_namespace_specifier", "template_function", "template_type"}
-# What stands where a compiler sees any number of arguments.
+# Nodes that stand for any number of arguments.
 OPEN_ENDED = {"parameter_pack_expansion", "variadic_parameter_declaration", "variadic_parameter", "..."}
 
 Token = collections.namedtuple("Token", "node text line column in_macro")
@@ -16,7 +16,7 @@ Use = collections.namedtuple("Use", "name kind key rule arguments line column")
 
 @functools.cache
 def parser():
-    import tree_sitter  # not above: --help is printed without them
+    import tree_sitter  # imported here so that --help works without it
     import tree_sitter_cuda
 
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
@@ -38,7 +38,7 @@ def leaves(node):
 
 
 def tokens(source, line=0, column=0, in_macro=False):
-    """Names and included files. A macro's text is source, too."""
+    """Yields names and included files. The text of a macro counts as source, too."""
     for node in leaves(parser().parse(source).root_node):
         row, before = node.start_point
         at = (row + line, before if row else before + column)
@@ -52,21 +52,21 @@ def tokens(source, line=0, column=0, in_macro=False):
 
 
 def whole(node):
-    """The qualified name that a name is a part of, `a::b::f<int>` for `b`; else the name itself."""
+    """The qualified name that contains a name: `a::b::f<int>` for `b`; otherwise the name itself."""
     while node.parent and node.parent.type in QUALIFIED:
         node = node.parent
     return node
 
 
 def qualified(node):
-    """`a::b` for `b` in `a::b::f`."""
+    """The qualified name up to this part: `a::b` for `b` in `a::b::f`."""
     start = whole(node).start_byte
     source = whole(node).text[: node.end_byte - start].decode(errors="replace")
     return "".join(source.split()).removeprefix("::")
 
 
 def namespaces(node):
-    """Those around a node, outermost first."""
+    """The namespaces around a node, outermost first."""
     found = []
     while node := node.parent:
         if node.type == "declaration_list" and node.parent.type == "namespace_definition":
@@ -76,13 +76,14 @@ def namespaces(node):
 
 
 def list_after(node):
-    """The arguments of the call or the parameters of the declaration whose function a name is; None if it is neither."""
+    """The arguments of the call, or the parameters of the declaration, of the function with this name; None if the name is not a
+    function's."""
     after = whole(node).next_named_sibling
     return after if after is not None and after.type in ("argument_list", "parameter_list") else None
 
 
 def is_called(node):
-    """Whether arguments follow a name, those of a function or of a template."""
+    """True if function or template arguments follow the name."""
     after = (node.next_named_sibling, whole(node).next_named_sibling)
     return any(each is not None and each.type in ("argument_list", "template_argument_list") for each in after)
 
@@ -95,14 +96,14 @@ def is_local(node):
 
 
 def is_registered(node):
-    """Whether a function's address is taken beside a string, `m.def("name", &function)`."""
+    """True if a function's address is taken beside a string: `m.def("name", &function)`."""
     address = node.parent
     beside = address.parent.children if address.type == "pointer_expression" and address.parent else ()
     return any(each.type == "string_literal" for each in beside)
 
 
 def is_global_function(node):
-    """Whether a name that is not qualified is called, declared as a function or registered as one. No variable: not `Adam adam(params)`."""
+    """True if an unqualified name is called, declared as a function or registered as one. False for a variable: `Adam adam(params)`."""
     name = whole(node)
     if name.child_by_field_name("scope"):
         return False
@@ -116,7 +117,7 @@ def is_namespace(node):
 
 
 def count_arguments(node):
-    """How many arguments a call or a declaration of a function has; None where that is not to be seen."""
+    """The number of arguments of a call or a function declaration; None if the source does not show it."""
     found = list_after(node)
     if found is None or found.has_error:
         return None
@@ -126,16 +127,16 @@ def count_arguments(node):
 
 
 def find_namespace(node, rules):
-    """What a namespace is called in the report, `a::b::f` where that is used of it, and its key if it is Apex's, `a::b::*`."""
+    """The name of a namespace in the report, `a::b::f` if a member is used, and the key of its rule if it is Apex's, `a::b::*`."""
     path = [*filter(None, namespaces(node).split("::")), *qualified(node).split("::")]
-    inner = ("::".join(path[start:]) for start in range(len(path)))  # with those around it, or in a namespace of the program's own
+    inner = ("::".join(path[start:]) for start in range(len(path)))  # Apex may be nested in one of the program's namespaces
     known = next((name for name in inner if f"{name}::*" in rules.cpp), None)
     used = text_of(whole(node)).split("<")[0] if whole(node).type == "qualified_identifier" else known
     return used, f"{known}::*"
 
 
 def find_key(token, rules):
-    """What a token is called in the report, and its key in the rules; no key if no rule knows it."""
+    """The name of a token in the report, and its key in the rules, or None if no rule matches."""
     name, node = token.text, token.node
     if node.type == "preproc_include":
         return name, name.rsplit("/", 1)[-1]
@@ -149,7 +150,7 @@ def find_key(token, rules):
 
 
 def find_use(token, rules):
-    """The Use that a token is, or None."""
+    """The Use of a token, or None."""
     name, key = find_key(token, rules)
     is_include = token.node.type == "preproc_include"
     rule = (rules.includes if is_include else rules.cpp).get(key)
@@ -161,8 +162,8 @@ def find_use(token, rules):
 
 
 def recognised(uses, words):
-    """The uses that are Apex's. Names that other code has, too, are where the file has others of Apex; functions with such names, `f()`,
-    where it has others of their rule or a word that tells of it."""
+    """The uses that belong to Apex. Names that other code also uses count only in files with other uses of Apex. Functions with such names,
+    `f()`, count only beside other uses of their rule or beside one of its telltale words."""
     telling = {use.rule.id for use in uses if use.key not in use.rule.common_names and not use.key.endswith("()")}
     for use in uses:
         beside = use.rule.id in telling or not words.isdisjoint(use.rule.beside)
@@ -171,11 +172,11 @@ def recognised(uses, words):
 
 
 def scan(path, text, rules):
-    """Findings of one file. No notes: the parser goes on after what it does not understand."""
+    """Findings of one file. There are no notes, because the parser continues after code that it cannot parse."""
     lines = text.split("\n")
     every = list(tokens(text.encode()))
     uses = [use for use in (find_use(token, rules) for token in every) if use]
-    seen = {use.key: use.arguments for use in reversed(uses) if use.arguments is not None}  # where a function is first declared or called
+    seen = {use.key: use.arguments for use in reversed(uses) if use.arguments is not None}  # argument counts at each first occurrence
     found = []
     for use in recognised(uses, {token.text for token in every} if uses else set()):
         rule = rules.of_arguments(use.rule, seen.get(use.key) if use.arguments is None else use.arguments)

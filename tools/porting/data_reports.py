@@ -1,4 +1,4 @@
-"""The reports for programs: JSON, and SARIF 2.1.0 for code hosts and editors."""
+"""Machine-readable reports: JSON, and SARIF 2.1.0 for code hosts and editors."""
 import json
 import urllib.parse
 

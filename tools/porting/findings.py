@@ -1,4 +1,4 @@
-"""What was found in the sources, and the file of what a project knows already."""
+"""Findings in the sources, and the baseline file of known findings."""
 import collections
 import dataclasses
 import json
@@ -12,7 +12,7 @@ VERDICTS = (*rules.VERDICTS, UNCLASSIFIED.verdict)
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One use of Apex: what is used, where, and its rule. Lines and columns count from 1."""
+    """One use of Apex: its name, its place and its rule. Lines and columns count from 1."""
 
     file: str
     line: int
@@ -20,9 +20,9 @@ class Finding:
     name: str
     kind: str
     rule: Rule
-    text: str  # the line of source
-    works_unchanged: bool = False  # the same name with the same arguments is in the rule's header
-    own_names: tuple = ()  # what the file calls the names of snippets, in pairs
+    text: str  # the source line
+    works_unchanged: bool = False  # the rule's header has the same name with the same arguments
+    own_names: tuple = ()  # pairs: a snippet's name, and the file's name for it
 
     @property
     def counterpart(self):
@@ -42,12 +42,12 @@ class Finding:
 
     @property
     def context(self):
-        """What a baseline knows a finding by. Not the line: it moves when others are inserted."""
+        """The identity of a finding in a baseline. It has no line number, which changes when other lines are inserted."""
         return f"{self.file}\t{self.rule.id}\t{self.name}\t{' '.join(self.text.split())}"
 
 
 def finding_at(file, lines, place, name, kind, rule, **more):
-    """A Finding at `place`: the line from 1, and the bytes before the column, as parsers count. `more`: its other members."""
+    """A Finding at `place`: a line from 1, and the number of bytes before the column, as parsers count. `more`: its other members."""
     line, before = place
     text = lines[line - 1] if line <= len(lines) else ""
     return Finding(file, line, len(text.encode()[:before].decode(errors="ignore")) + 1, name, kind, rule, text, **more)
@@ -55,21 +55,21 @@ def finding_at(file, lines, place, name, kind, rule, **more):
 
 @dataclasses.dataclass
 class Scan:
-    """All findings, of how many files, and notes on some of the files."""
+    """All findings, the number of files, and notes on files."""
 
     files: int = 0
     findings: list = dataclasses.field(default_factory=list)
     notes: list = dataclasses.field(default_factory=list)
-    unread: list = dataclasses.field(default_factory=list)  # files and folders that could not be read, and why
-    hidden: int = 0  # findings that the baseline knows
-    only: tuple = VERDICTS  # the verdicts to show
+    unread: list = dataclasses.field(default_factory=list)  # files and folders that could not be read, with the reasons
+    hidden: int = 0  # number of findings in the baseline
+    only: tuple = VERDICTS  # verdicts to show
 
     @property
     def shown(self):
         return [finding for finding in self.findings if finding.rule.verdict in self.only]
 
     def cannot_read(self, error):
-        """Of an OSError."""
+        """Notes an OSError."""
         line = f"cannot read {error.filename}: {error.strerror}"
         self.unread.append(line)
         self.notes.append(line)
@@ -98,7 +98,7 @@ def write_baseline(path, findings):
 
 
 def read_baseline(path):
-    """Errors: ValueError for a file that is no baseline."""
+    """Errors: ValueError if the file is not a baseline."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] == 1 and all(isinstance(count, int) for count in data["known"].values()):
@@ -109,7 +109,7 @@ def read_baseline(path):
 
 
 def hide_known(scan, known):
-    """Takes findings out that the baseline has, each as often as it has it."""
+    """Removes findings that are in the baseline, each as often as the baseline has it."""
     left, shown = known.copy(), []
     for finding in scan.findings:
         if left[finding.context] > 0:

@@ -1,4 +1,4 @@
-"""Reads Apex sources and reports what becomes of each use of Apex (tools/porting/README.md)."""
+"""Reads Apex sources and reports the counterpart of each use of Apex (tools/porting/README.md)."""
 import argparse
 import os
 import pathlib
@@ -21,11 +21,11 @@ EXIT_CODES = "exit code: 0 every use has a counterpart, 1 some have none or are 
 
 
 class Usage(Exception):
-    """What the caller has to change."""
+    """An error that the caller must fix."""
 
 
 class Progress:
-    """How many files are read, on standard error: on a terminal in one line that is rewritten, else every 15 s."""
+    """Shows the number of files read on standard error: on a terminal in one rewritten line, otherwise every 15 s."""
 
     def __init__(self, total):
         self._total, self._told, self._live = total, time.monotonic(), sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -47,8 +47,8 @@ def is_hidden(name):
 
 
 def sources(paths, onerror):
-    """The files to read: those named, and those of a suffix that is known in the folders, hidden ones left out. `onerror` gets the OSError
-    of a folder that cannot be read."""
+    """The files to read: named files, and files with a known suffix in named folders, except hidden ones. `onerror` gets the OSError of an
+    unreadable folder."""
     for path in paths:
         if path.is_dir():
             for folder, folders, names in os.walk(path, onerror=onerror):
@@ -64,20 +64,19 @@ def sources(paths, onerror):
 
 
 def read(path):
-    """A file's text, with lines that end in a newline alone. Bytes that are no UTF-8 do not stop the reader, a byte order mark does not
-    show."""
+    """A file's text, with newlines as line ends. Bytes that are not UTF-8 are replaced, and a byte order mark is removed."""
     text = path.read_bytes().decode("utf-8-sig", errors="replace")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def shown(path):
-    """A file's name in reports and baselines: from the current folder, if it is in there."""
+    """A file's name in reports and baselines: relative to the current folder if it is inside."""
     relative = os.path.relpath(path)
     return path.as_posix() if relative.startswith("..") else pathlib.Path(relative).as_posix()
 
 
 def scan(paths, known_rules):
-    """Reads what can be read; what cannot is in `unread`, each with the reason."""
+    """Reads all readable files. `unread` lists the others, each with the reason."""
     result = findings.Scan()
     files = {shown(path): path for path in sources(paths, result.cannot_read)}
     if not files and not result.unread:
@@ -97,7 +96,7 @@ def scan(paths, known_rules):
 
 
 def verdicts(text):
-    """Those of a list such as `none,behaves-differently`."""
+    """The verdicts in a list such as `none,behaves-differently`."""
     chosen = [each.strip().replace("-", " ") for each in text.split(",")]
     for each in chosen:
         if each not in findings.VERDICTS:
@@ -165,7 +164,7 @@ def main(argv):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.setrecursionlimit(50000)  # a sum of a thousand strings is a tree as deep
+    sys.setrecursionlimit(50000)  # a sum of a thousand strings is a tree a thousand levels deep
     try:
         sys.exit(main(sys.argv[1:]))
     except (Usage, ValueError, OSError) as error:

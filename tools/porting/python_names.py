@@ -1,4 +1,4 @@
-"""What the names of a Python source stand for in Apex: follows imports, assignments, functions and classes of a file."""
+"""Resolves the names of a Python source to names of Apex: follows imports, assignments, functions and classes of a file."""
 import ast
 import collections
 import contextlib
@@ -8,7 +8,7 @@ from python_syntax import called_by
 IMPORTERS = {"__import__", "import_module", "importorskip"}  # functions that return a module by its name
 
 Symbol = collections.namedtuple("Symbol", "name")  # a module, class or function of Apex
-Instance = collections.namedtuple("Instance", "class_name is_sure", defaults=(True,))  # an object of one of its classes
+Instance = collections.namedtuple("Instance", "class_name is_sure", defaults=(True,))  # an object of a class of Apex
 
 
 def is_none(node):
@@ -16,40 +16,40 @@ def is_none(node):
 
 
 def possible(value):
-    """The same of what may be something else, or be derived, and then has other members as well."""
+    """The value, marked unsure: it may be something else, or an object of a derived class with more members."""
     return value._replace(is_sure=False) if isinstance(value, Instance) else value
 
 
 def members_of(class_node):
-    """The methods of a class, and what its body assigns."""
+    """The methods of a class, and the names that its body assigns."""
     assigned = (target for part in class_node.body if isinstance(part, ast.Assign) for target in part.targets)
     named = (part for part in (*class_node.body, *assigned) if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Name)))
     return {getattr(part, "name", None) or part.id for part in named}
 
 
 class Names(ast.NodeVisitor):
-    """Walks a file, and knows at each place what its names stand for."""
+    """Walks a file and tracks what its names stand for."""
 
     def __init__(self, rules, has_blocks=True):
         self.rules = rules
         self.uses_apex = False
-        self._has_blocks = has_blocks  # else statements stand one after the other, and none says that another has not run
-        self._scopes = collections.defaultdict(dict)  # of functions and the file, by node; None: a name that is something else
+        self._has_blocks = has_blocks  # False: only single statements are known, so any of them may have been skipped
+        self._scopes = collections.defaultdict(dict)  # of functions and the file, by node; None: a name that is not Apex's
         self._chain = [None]
         self._globals = collections.defaultdict(set)  # names that a function declares global
-        self._classes = collections.defaultdict(dict)  # what `self.x` is, by class
-        self._others = set()  # (class, x) of each `self.x` that is assigned something else, too
+        self._classes = collections.defaultdict(dict)  # values of `self.x`, by class
+        self._others = set()  # (class, x) of each `self.x` that also gets other values
         self._class = None
-        self._derived = None  # what an object of that class is to Apex
-        self._body = None  # the function or class whose own statements are read
-        self._results = {}  # what the file's own functions return, by name
-        self._foreign = set()  # names that other modules, or the file itself, have as well
+        self._derived = None  # the Apex object that an instance of the current class is
+        self._body = None  # the innermost function or class
+        self._results = {}  # results of the file's own functions, by name
+        self._foreign = set()  # names that other modules or the file itself define
 
     def _imported(self, local, name, node):
-        """For classes that derive from this one: `from apex… import …` gave the file a name of Apex as `local`."""
+        """Hook: `from apex… import …` bound a name of Apex to `local`."""
 
     def _visit_decorator(self, node):
-        """For classes that derive from this one: the decorator of a function."""
+        """Hook: the decorator of a function."""
         self.visit(node)
 
     # ---- what names stand for ----
@@ -65,7 +65,7 @@ class Names(ast.NodeVisitor):
         return None
 
     def _assign(self, target, value, source):
-        """Binds what a statement assigns: `value` is what the expression `source` stands for."""
+        """Binds the target of an assignment: `value` is what the expression `source` stands for."""
         if isinstance(target, ast.Name):
             if value is not None or self._hides(target.id, source):
                 self._bind(target.id, value)
@@ -84,7 +84,7 @@ class Names(ast.NodeVisitor):
                 self._others.add((owner, target.attr))
 
     def _assign_element(self, target, iterable):
-        """Binds what a loop assigns: one element of the expression `iterable`."""
+        """Binds a loop variable: one element of the expression `iterable`."""
         is_numbered = isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "enumerate"
         if is_numbered and iterable.args and isinstance(target, ast.Tuple) and len(target.elts) == 2:
             self._assign(target.elts[0], None, ast.Starred(iterable))
@@ -93,8 +93,8 @@ class Names(ast.NodeVisitor):
             self._assign(target, self._element_of(iterable), ast.Starred(iterable))
 
     def _hides(self, name, source):
-        """Whether assigning an unknown value ends what the name stood for. Not with None, which stands for what is not there, nor with
-        what is made of it, as in `model = model.cuda()`."""
+        """True if assigning an unknown value replaces the known meaning of a name. False for None, a placeholder, and for expressions of
+        the name itself, as in `model = model.cuda()`."""
         if not self._has_blocks or isinstance(self._body, ast.ClassDef) or name in self._globals[self._chain[-1]]:
             return False
         if is_none(source):
@@ -103,7 +103,7 @@ class Names(ast.NodeVisitor):
 
     @contextlib.contextmanager
     def _branch(self):
-        """Around statements that may not run: what was known before them is possible after them."""
+        """A context for statements that may not run: previous values stay possible afterwards."""
         scope = self._scopes[self._chain[-1]]
         before = dict(scope)
         yield
@@ -135,13 +135,13 @@ class Names(ast.NodeVisitor):
         return None
 
     def _element_of(self, node):
-        """What a subscript of an expression returns, or a loop over it."""
+        """The value of a subscript of an expression, or of an element in a loop over it."""
         of = self._resolve(node)
         result = isinstance(of, Symbol) and self.rules.result_of(of.name)
         return Instance(result) if result else None
 
     def _resolve_attribute(self, node):
-        """What stands before the dot, and the attribute."""
+        """The value before the dot, and the value of the attribute."""
         base = self._resolve(node.value)
         if isinstance(base, Symbol):
             return base, Symbol(f"{base.name}.{node.attr}")
@@ -155,7 +155,7 @@ class Names(ast.NodeVisitor):
         return base, None
 
     def _base(self, attribute=None):
-        """An object of the class of Apex that the class around derives from, unless it defines the attribute itself."""
+        """An object of the Apex class that the current class derives from, unless the current class defines the attribute."""
         return None if self._derived is None or attribute in members_of(self._class) else self._derived
 
     def _resolve_with_base(self, node):
@@ -276,7 +276,7 @@ class Names(ast.NodeVisitor):
         self._visit_all((*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)))
         bases = [value for value in map(self._resolve, node.bases) if isinstance(value, Symbol) and self.rules.is_class(value.name)]
         derived = possible(Instance(self.rules.canonical(bases[0].name))) if bases else None
-        if derived:  # its objects have what the base's have
+        if derived:  # its objects have the base's members
             self._results[node.name] = derived
         outer, (self._class, self._derived, self._body) = (self._class, self._derived, self._body), (node, derived, node)
         self._visit_all(node.body)
@@ -300,7 +300,7 @@ class Names(ast.NodeVisitor):
 
     @contextlib.contextmanager
     def _function(self, node):
-        """Within a function: a parameter is what its default is, or something that the file does not show."""
+        """Inside a function: a parameter has its default's value, or an unknown one."""
         values = self._parameters(node.args)
         outer, self._body = self._body, node
         self._chain.append(node)
@@ -310,7 +310,7 @@ class Names(ast.NodeVisitor):
         self._body = outer
 
     def _visit_comprehension(self, node):
-        self._chain.append(node)  # its names are its own
+        self._chain.append(node)  # a comprehension has its own scope
         for each in node.generators:
             self.visit(each.iter)
             self._assign_element(each.target, each.iter)

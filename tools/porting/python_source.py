@@ -1,4 +1,4 @@
-"""Finds what Python sources use of Apex."""
+"""Finds uses of Apex in Python sources."""
 import ast
 
 from findings import finding_at
@@ -11,13 +11,13 @@ SUFFIXES = {".py"}
 
 
 class Reader(Names):
-    """Walks a file twice: the first time to learn what names stand for, the second to report."""
+    """Walks a file twice: first to learn what names stand for, then to report."""
 
     def __init__(self, rules, has_blocks=True):
         super().__init__(rules, has_blocks)
         self.reports = []  # (node, name, kind, rule)
-        self._imports = {}  # (local name, what it stands for) -> the import, until it is used
-        self._met = set()  # the parts of the names of Apex that the file has
+        self._imports = {}  # (local name, its meaning) -> the unused import
+        self._met = set()  # the parts of the Apex names in the file
         self._reporting = False
 
     def read(self, tree):
@@ -45,8 +45,8 @@ class Reader(Names):
             self.visit(node)
 
     def _use(self, node, kind):
-        """Reports a name or attribute if it stands for something of Apex. Answers whether it does."""
-        if isinstance(node, ast.Call):  # has uses of its own
+        """Reports a name or attribute if it stands for something of Apex. Returns whether it does."""
+        if isinstance(node, ast.Call):  # visited separately
             return False
         base, value = self._resolve_with_base(node)
         if isinstance(value, Symbol):
@@ -67,17 +67,17 @@ class Reader(Names):
         return False
 
     def _rule_of_member(self, base, node):
-        """The rule of an attribute of an object of Apex; UNCLASSIFIED if it is sure that Apex's class should have it."""
+        """The rule of an attribute of an Apex object; UNCLASSIFIED if Apex's class certainly should have it."""
         rule = self.rules.of_member(base.class_name, node.attr, isinstance(node.ctx, ast.Store))
         is_unknown = base.is_sure and self._has_blocks and self.rules.has_all_members(base.class_name)
         return rule or (UNCLASSIFIED if is_unknown and not node.attr.endswith("__") else None)
 
     def _is_of_others(self, class_name):
-        """Whether the file has a class of this name, and it is not Apex's."""
+        """True if the file has a class with this name that is not Apex's."""
         return class_name in self._foreign and class_name not in self._met
 
     def _use_base(self, node):
-        """`FP16_Optimizer(sgd).step()`: what stands before the dot is a use of its own, unless it is a name."""
+        """Reports the expression before the dot as its own use, as in `FP16_Optimizer(sgd).step()`, unless it is a name."""
         if not isinstance(node, ast.Name):
             self.visit(node)
 
@@ -115,7 +115,7 @@ class Reader(Names):
             self._use_flags(node)
 
     def _callee(self, node):
-        """The name of the function, class or method of Apex that is called, if it is one."""
+        """The name of the called Apex function, class or method, or None."""
         base, value = self._resolve_with_base(node)
         if isinstance(value, Symbol):
             return self.rules.canonical(value.name)
@@ -131,7 +131,7 @@ class Reader(Names):
             self.generic_visit(node)
 
     def visit_Constant(self, node):
-        """A name of Apex as a string, as registries of optimizers have them."""
+        """Reports a name of Apex in a string, as in registries of optimizers."""
         if isinstance(node.value, str) and node.value.startswith("apex.") and DOTTED.fullmatch(node.value):
             rule = self.rules.exact(node.value)
             if rule:
@@ -144,7 +144,7 @@ class Reader(Names):
 
 
 def scan(path, text, rules):
-    """Findings of one file, and notes on how it was read."""
+    """Findings of one file, and notes on how it was parsed."""
     tree, note = parse(text)
     reader = Reader(rules, has_blocks=note is None)
     reader.read(tree)

@@ -1,4 +1,4 @@
-"""The tree of a Python source, of Python 3 or not."""
+"""Parses Python sources, Python 2 included."""
 import ast
 import io
 import re
@@ -9,14 +9,14 @@ DOTTED = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 def named_in(call):
-    """The attribute that `getattr(x, "name", …)` or `hasattr(x, "name")` names, if a call is one of these and says the name."""
+    """The attribute in a call of `getattr(x, "name", …)` or `hasattr(x, "name")`; None for other calls."""
     is_asking = isinstance(call.func, ast.Name) and call.func.id in ("getattr", "hasattr") and len(call.args) > 1
     name = getattr(call.args[1], "value", None) if is_asking else None
     return ast.copy_location(ast.Attribute(call.args[0], name, ast.Load()), call) if isinstance(name, str) else None
 
 
 class _NamedAttributes(ast.NodeTransformer):
-    """Writes the attributes that `getattr` and `hasattr` name as what they are: `x.name`, `x.name or default`, `not x.name`."""
+    """Rewrites `getattr` and `hasattr` calls with literal names as attributes: `x.name`, `x.name or default`, `not x.name`."""
 
     def visit_Call(self, node):
         self.generic_visit(node)
@@ -31,13 +31,13 @@ class _NamedAttributes(ast.NodeTransformer):
 
 
 def called_by(call):
-    """The call that `partial(f, x, y=z)` prepares; any other call itself."""
+    """The call that `partial(f, x, y=z)` prepares; otherwise the call itself."""
     is_partial = "partial" in (getattr(call.func, "id", None), getattr(call.func, "attr", None)) and call.args
     return ast.Call(call.args[0], call.args[1:], call.keywords) if is_partial else call
 
 
 def statements(text):
-    """(first line, source) of each logical line of a file that Python 3 does not parse as a whole."""
+    """(first line, source) of each logical line of a file that Python 3 cannot parse as a whole."""
     first, lines = None, text.split("\n")
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -53,7 +53,7 @@ def statements(text):
 
 
 def parse_statement(source):
-    """The tree of one logical line, whose block is elsewhere; what is left of its names if it has none."""
+    """The tree of one logical line without its block; if it does not parse, a tree of its names."""
     for before, after in (("", ""), ("", " pass"), ("if 1: pass\n", " pass"), ("try: pass\n", " pass"), ("", "\ndef _(): pass")):
         try:
             tree = ast.parse(before + source + after)
@@ -65,14 +65,14 @@ def parse_statement(source):
         for name in DOTTED.findall(row.split("#")[0]):
             try:
                 body += ast.increment_lineno(ast.parse(name), line - 1).body
-            except SyntaxError:  # a keyword of Python 3 among the names
+            except SyntaxError:  # a Python 3 keyword among the names
                 continue
     return body
 
 
 def parse(text):
-    """The tree of a file, `getattr` written as attributes, and a note if Python 3 does not parse it: then statements stand one
-    after the other."""
+    """The tree of a file, with `getattr` rewritten as attributes. If Python 3 cannot parse the file, also a note; its statements are then
+    parsed one by one."""
     tree, note = _parse(text)
     return _NamedAttributes().visit(tree), note
 

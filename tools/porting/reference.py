@@ -1,4 +1,4 @@
-"""The reference of porting, made from the rules: a page in Markdown. The tests build it and run its blocks."""
+"""Makes the porting reference from the rules: a page in Markdown. The tests build it and run its code blocks."""
 import re
 import textwrap
 
@@ -33,7 +33,7 @@ def cell(text):
 
 
 def short(rule):
-    """The names of a rule, as a table has them."""
+    """The names of a rule, for the table."""
     names = [*rule.names, *(flag for flag in rule.flags if flag not in rule.names)]
     shown = [f"`{name}`" for name in names[:3]]
     return ", ".join(shown) + (", …" if len(names) > 3 else "")
@@ -47,7 +47,7 @@ def table(package):
 
 
 def block(rule, included):
-    """A rule's snippet with what the tests put around it, which readers do not see."""
+    """A rule's snippet with the hidden code that the tests put around it."""
     if rule.then:
         yield f"<!-- then: {rule.then.strip()} -->"
     elif rule.given:
@@ -60,14 +60,14 @@ def block(rule, included):
 
 
 def also(rule):
-    """The other names by which a rule is found."""
+    """The other names that lead to a rule."""
     lists = (("arguments", rule.parameters), ("of its objects", rule.members), ("in C++", rule.cpp), ("headers", rule.includes))
     found = [f"{what}: {', '.join(f'`{name}`' for name in dict.fromkeys(names))}" for what, names in lists if names]
     return "; ".join(found)
 
 
 def page(rule, included=""):
-    """`included`: the header that its chapter has named."""
+    """`included`: the header already shown at the top of the chapter."""
     yield f"### {rule.id}"
     yield ""
     yield paragraph(", ".join(f"`{name}`" for name in dict.fromkeys((*rule.names, *rule.flags))))
@@ -98,6 +98,6 @@ def text(rules):
 
 
 def explain(rule):
-    """A rule's page for a terminal."""
+    """A rule's section as text for a terminal."""
     shown = "\n".join(line for line in page(rule) if not line.startswith(("<!--", "```")))
     return re.sub(r"</?small>|\*\*|^### ", "", shown, flags=re.M).strip()

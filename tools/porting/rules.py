@@ -1,4 +1,4 @@
-"""What becomes of each name of Apex: the rules in rules/*.yaml, and how a name finds its rule."""
+"""The porting rules in rules/*.yaml, and the lookup of a rule by name."""
 import dataclasses
 import functools
 import pathlib
@@ -10,10 +10,10 @@ EFFORTS = ("none", "low", "medium", "high")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One section of the reference. `names` are Python names as programs import them, `apex.a.f(x)` for a parameter, `apex.a.C.x =` for a member
-    that is assigned to and `apex.a.*` for all of a module; `members` what objects of a class have, `attributes` names that are telling on
-    any object. `cpp` are C++ names: `f()` for a function outside of namespaces of a name so common that it counts beside others of the rule
-    only, `a::b::*` for all of a namespace."""
+    """One section of the reference. `names`: Python names as imported; `apex.a.f(x)` for a parameter, `apex.a.C.x =` for an assigned
+    member, `apex.a.*` for a whole module. `members`: members of the class's objects. `attributes`: names that identify Apex on any object.
+    `cpp`: C++ names; `f()` for a function outside namespaces whose name is so common that it counts only beside other names of the rule,
+    `a::b::*` for a whole namespace."""
 
     id: str
     names: tuple
@@ -22,22 +22,22 @@ class Rule:
     counterpart: str
     parameters: tuple = ()
     members: tuple = ()
-    has_all_members: bool = False  # objects of the class have no others than those that rules name
+    has_all_members: bool = False  # the rules name all members of the class
     attributes: tuple = ()
     flags: tuple = ()
     cpp: tuple = ()
     includes: tuple = ()
-    common_names: tuple = ()  # C++ names and headers that are other code's, too: they count only beside others of Apex
-    beside: tuple = ()  # names and headers that are no use of Apex, but tell that `f()` is the rule's
-    arguments: int = 0  # how many its C++ functions have, where copies with others exist
+    common_names: tuple = ()  # C++ names and headers that other code also uses; they count only beside other uses of Apex
+    beside: tuple = ()  # names and headers that are not uses of Apex, but show that `f()` belongs to the rule
+    arguments: int = 0  # number of arguments of its C++ functions, if copies with other numbers exist
     differs: str = ""
-    include: str = ""  # the header of the counterpart
+    include: str = ""  # the counterpart's header
     snippet: str = ""
-    given: str = ""  # what the tests put before the snippet
-    then: str = ""  # or, for a snippet that stands outside of functions, what they run
+    given: str = ""  # code that the tests put before the snippet
+    then: str = ""  # code that the tests run after a snippet at namespace scope
 
     def owner_of(self, attribute):
-        """The class that a telling attribute is a member of, without its module; None if the rule names none."""
+        """The class that has an identifying attribute, without its module; None if the rule names none."""
         return next((name.split(".")[-2] for name in self.names if name.endswith(f".{attribute}")), None)
 
 
@@ -52,7 +52,7 @@ class Package:
     modules: dict
     objects: dict
     returns: dict
-    other_arguments: str  # the rule of a C++ function that has not as many arguments as its rule says
+    other_arguments: str  # id of the rule for calls of a C++ function with another number of arguments
 
 
 UNCLASSIFIED = Rule("APX000", (), "unclassified", "high", "no rule knows this name")
@@ -64,7 +64,7 @@ def read_rule(data, include):
 
 
 def read_package(path):
-    import yaml  # not above: --help is printed without it
+    import yaml  # imported here so that --help works without it
 
     data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     include = data.get("include", "")
@@ -74,7 +74,7 @@ def read_package(path):
 
 
 class Rules:
-    """All rules. Names are looked up as Apex defines them or as its packages export them."""
+    """All rules. Names can be looked up as Apex defines them or as its packages export them."""
 
     def __init__(self, packages):
         self.packages = packages
@@ -110,7 +110,7 @@ class Rules:
         return (name in self._packages or self.canonical(name) in self._packages) and self.exact(name) is None
 
     def exact(self, name):
-        """The rule that has this very name, or the wildcard that is the closest one around it."""
+        """The rule with exactly this name, or else the rule of the closest enclosing wildcard."""
         for form in (name, self.canonical(name)):
             if form in self._names:
                 return self._names[form]
@@ -122,7 +122,7 @@ class Rules:
         return next((self._wildcards[head] for head in heads if head in self._wildcards), None)
 
     def of(self, name):
-        """The rule of a name, or of the class that has it as a member (`…FusedAdam.step`); None if no rule knows it."""
+        """The rule of a name, or of the class that has it as a member (`…FusedAdam.step`); None if there is none."""
         rule, member = self.exact(name), None
         while rule is None and "." in name:
             name, _, member = name.rpartition(".")
@@ -132,18 +132,18 @@ class Rules:
         return rule if member is None or (rule and member in rule.members) else None
 
     def of_member(self, class_name, member, is_assigned=False):
-        """The rule of `object.member`; None where Apex has nothing of that name, so that it is PyTorch's or the program's."""
+        """The rule of `object.member`; None if the member is not Apex's, but PyTorch's or the program's."""
         own = is_assigned and self._names.get(f"{class_name}.{member} =") or self._names.get(f"{class_name}.{member}")
         of_class = self.exact(class_name)
         return own or (of_class if of_class and member in of_class.members else None)
 
     def has_all_members(self, class_name):
-        """Whether a member that no rule knows is none of this class."""
+        """True if the rules name all members of the class."""
         of_class = self.exact(class_name)
         return of_class is not None and of_class.has_all_members
 
     def of_keyword(self, function, keyword):
-        """The rule of an argument by its name: None if that of the function covers it, UNCLASSIFIED if none does."""
+        """The rule of a keyword argument: None if the function's rule covers it, UNCLASSIFIED if no rule does."""
         function = self.canonical(function)
         rule = self.exact(function)
         own = self._names.get(f"{function}({keyword})")
@@ -151,7 +151,7 @@ class Rules:
         return own or (None if covered else UNCLASSIFIED)
 
     def of_arguments(self, rule, count):
-        """The rule of a C++ function with so many arguments, None where they are not seen: its own, if that has as many."""
+        """The rule for a call of a C++ function with `count` arguments (None if unknown): the function's own rule if the number matches."""
         return rule if count in (None, rule.arguments) or not rule.arguments else self.by_id[self._other_arguments[rule.id]]
 
     def is_class(self, name):
@@ -162,7 +162,7 @@ class Rules:
         return self._returns.get(self.canonical(name))
 
     def names_in(self, package):
-        """What `from package import *` brings."""
+        """The names that `from package import *` binds."""
         heads = (package + ".", self.canonical(package) + ".")
         found = (name for name in self._names if name.startswith(heads) and "(" not in name)
         return {name.split(".")[-1]: name for name in found if name.count(".") == heads[1].count(".")}

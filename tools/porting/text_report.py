@@ -1,4 +1,4 @@
-"""The report for people: a line for each use, the counterpart where a rule comes up first, what needs a look, and the totals."""
+"""The report for people: one line per use, the counterpart at a rule's first use, the uses that need a look, and the totals."""
 from rules import EFFORTS, VERDICTS, UNCLASSIFIED
 
 
@@ -8,7 +8,7 @@ def line_of(finding):
 
 
 def counterpart(finding):
-    """What stands in place of a use, indented under it."""
+    """The replacement of a use, indented."""
     rule = finding.rule
     lines = [f"    {'' if finding.counterpart.startswith('nearest') else '-> '}{finding.counterpart}"]
     if finding.works_unchanged:
@@ -22,7 +22,7 @@ def counterpart(finding):
 
 
 def again(findings):
-    """The findings that need a look, once more, where others stand between them."""
+    """The list of findings that need a look; empty if it would hold all or none of the findings."""
     chosen = [finding for finding in findings if finding.needs_a_look]
     if len(chosen) in (0, len(findings)):
         return []

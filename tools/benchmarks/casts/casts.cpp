@@ -21,7 +21,7 @@ double nanoseconds_when_warm(const std::function<void()>& call, int calls) {
 
 namespace {
 
-/// All that `weight` has made.
+/// Every tensor that `weight` has returned.
 std::vector<at::Tensor>& weights() {
   static std::vector<at::Tensor> made;
   return made;
@@ -34,7 +34,7 @@ at::Tensor weight(at::IntArrayRef shape) { return weights().emplace_back(at::ran
 at::Tensor cast_leaf(const at::Tensor& weight) { return weight.detach().to(at::kBFloat16).requires_grad_(); }
 
 void switch_on() {
-  static torch::nn::Linear any_model(1, 1);  // lives as long as its rules may be in force
+  static torch::nn::Linear any_model(1, 1);  // must outlive the casts
   std::vector<at::Tensor> trained = any_model->parameters();
   trained.insert(trained.end(), weights().begin(), weights().end());
   torch::optim::SGD sgd(trained, 0.01);

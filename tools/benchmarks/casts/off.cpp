@@ -1,5 +1,5 @@
-// What the engine costs where it is off: the same calls in a process that never initialized amp, after a `reset`, while another
-// thread has casts on, and, for comparison, while this one has.
+// The engine's cost while it is off. Times the same calls in a process that never initialized amp, after `reset`, and while
+// another thread has casts on; for comparison also with casts on.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <apex_cpp/amp/session.h>
@@ -51,7 +51,7 @@ constexpr State kStates[] = {
     {"on", switch_on},
 };
 
-/// A process in that state, which measures the ops by their numbers.
+/// Measures ops, by index, in a process in that state.
 std::function<double(int)> measure_in(const State& state, const std::vector<Op>& ops) {
   return [&ops, enter = state.enter, entered = false](int number) mutable {
     if (!std::exchange(entered, true)) enter();
@@ -78,7 +78,7 @@ Result measure(Runner& runner, const std::string& name, const std::deque<Snapsho
 void run_off(Runner& runner) {
   auto ops = wanted_ops(runner);
   if (ops.empty()) return;
-  at::set_num_threads(1);  // the processes are not to inherit a pool whose threads they do not have
+  at::set_num_threads(1);  // forked processes must not inherit a pool whose threads do not exist there
   for (auto& op : ops) op.calls = calls_in(op.call, kOpSeconds);
   std::deque<Snapshot> processes;
   for (const auto& state : kStates) processes.emplace_back(measure_in(state, ops));

@@ -1,4 +1,4 @@
-// What a listed operator costs with the engine on at O4, beside torch's own CPU autocast, and without either.
+// The cost of listed operators at O4, compared with torch's CPU autocast and with no casts at all.
 #include <ATen/Functions.h>
 #include <apex_cpp/amp/autocast.h>
 #include <apex_cpp/amp/session.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kOpsGroup = "ops";
 
-/// One call, and the same work with nothing to cast, which is run without any casts.
+/// A call with casts, and the same work on tensors that need none, which runs without amp.
 struct Comparison {
   std::string name;
   std::function<void()> call, plain;
@@ -92,7 +92,7 @@ Result measure(Runner& runner, const Comparison& comparison, int threads) {
 }  // namespace
 
 void run_ops(Runner& runner) {
-  const auto all = comparisons();  // before the switch: its weights are among those that are trained
+  const auto all = comparisons();  // before switch_on: the weights made here must belong to the trained ones
   switch_on();
   for (const int threads : runner.thread_counts()) {
     for (const auto& each : all) {

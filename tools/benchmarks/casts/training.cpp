@@ -1,4 +1,4 @@
-// Training steps of a small transformer: amp at O4 beside the same network under torch's CPU autocast, and in FP32.
+// Training steps of a small transformer: amp at O4, torch's CPU autocast, and FP32.
 #include <ATen/Functions.h>
 #include <apex_cpp/amp/autocast.h>
 #include <apex_cpp/amp/initialize.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kTrainingGroup = "training";
 constexpr const char* kName = "transformer";
-constexpr int kSteps = 100;  // in all, at least
+constexpr int kSteps = 100;  // minimum total
 constexpr int64_t kSequence = 64, kBatch = 8, kWidth = 128, kHeads = 4, kLayers = 2, kTokens = 256;
 
 /// Predicts a token at every position.

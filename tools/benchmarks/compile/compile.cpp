@@ -1,4 +1,4 @@
-// What the library's headers add to the time that a user's file takes to compile.
+// The compile time that the library's headers add to a user's file.
 #include "../suites.h"
 #include "compiler.h"
 
@@ -10,7 +10,7 @@ constexpr const char* kUmbrellaHeaders[] = {"amp",           "amp_C",      "fp16
                                             "normalization", "optimizers", "parallel"};
 constexpr double kMillisecond = 1e6;
 
-/// One of two files, which differ in the library alone.
+/// Compiles a file.
 Variant compiling(const std::string& name, const std::vector<std::string>& file) {
   return {name, [file] {
             auto command = compiler();
@@ -32,7 +32,7 @@ void compare(Runner& runner, const std::string& group, const std::string& name, 
                {"with/without", medians[1] / medians[0]}}});
 }
 
-/// An empty file that includes torch/torch.h, and the header behind it.
+/// An empty file with torch/torch.h, without and with a header of the library.
 void run_headers(Runner& runner) {
   const std::vector<std::string> torch{"-include", "torch/torch.h"}, empty{"-x", "c++", "/dev/null"};
   for (const std::string name : kUmbrellaHeaders) {
@@ -45,7 +45,7 @@ void run_headers(Runner& runner) {
   runner.print_group();
 }
 
-/// A file that trains a model, and the same with amp's three lines.
+/// A file that trains a model, without and with amp's three lines.
 void run_training(Runner& runner) {
   compare(runner, "training", "initialize and scale_loss", {BENCH_TRAINING_FILE}, {"-DWITH_AMP", BENCH_TRAINING_FILE});
   runner.print_group();

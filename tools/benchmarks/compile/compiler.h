@@ -5,11 +5,11 @@
 
 namespace bench::compile {
 
-/// Runs a command and waits for it: nanoseconds of processor time that it and what it started took. Other work on the machine
-/// makes it wait, which does not count. Errors: RuntimeError with the command where it fails.
+/// Runs a command and returns the CPU time, in nanoseconds, of the command and its children. Waiting for other work on the
+/// machine does not count. Errors: RuntimeError, naming the command, if it fails.
 double processor_nanoseconds(const std::vector<std::string>& command);
 
-/// The compiler and the flags of this build, to be followed by what is to be compiled.
+/// The compiler and flags of this build; append the arguments that name the source.
 std::vector<std::string> compiler();
 
 }  // namespace bench::compile

@@ -1,4 +1,4 @@
-// A user's file, which `tools/bench compile` compiles with and without apex_cpp. No part of a program.
+// A user's file that `tools/bench compile` compiles with and without apex_cpp. It belongs to no program.
 #ifdef WITH_AMP
 #include <apex_cpp/amp.h>
 #endif

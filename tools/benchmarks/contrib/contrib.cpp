@@ -1,4 +1,4 @@
-// What the fused parts of apex.contrib, mlp and fused_dense take, forward and backward, beside what LibTorch has for the same.
+// The fused parts of apex.contrib, mlp and fused_dense, forward and backward, compared with LibTorch's equivalents.
 #include <apex_cpp/contrib.h>
 #include <apex_cpp/fused_dense.h>
 #include <apex_cpp/mlp.h>
@@ -29,7 +29,7 @@ at::Tensor random(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device
   return at::randn(sizes, at::device(device)).to(dtype);
 }
 
-// Two passes over the logits, one that writes their gradient.
+// The traffic bound: two passes over the logits, one of which writes their gradient.
 Comparison xentropy(int64_t rows, int64_t classes, at::ScalarType dtype, at::Device device) {
   const at::Tensor logits = random({rows, classes}, dtype, device).requires_grad_();
   const at::Tensor labels = at::randint(classes, {rows}, at::device(device).dtype(at::kLong));

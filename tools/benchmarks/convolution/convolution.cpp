@@ -1,5 +1,5 @@
-// What a convolution, and the gradients of its input and its weight, take in BF16 on one CPU thread and on all, beside
-// LibTorch's in BF16 and in FP32.
+// BF16 convolutions, their input gradients and their weight gradients, on one CPU thread and on all, compared with LibTorch in
+// BF16 and in FP32.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
@@ -11,7 +11,7 @@ namespace bench {
 namespace convolution {
 namespace {
 
-constexpr double kSeconds = 0.01;  // for one measurement, if a call does not take longer
+constexpr double kSeconds = 0.01;  // per measurement, unless one call takes longer
 
 struct Shape {
   int64_t images, input, output, size, kernel, stride;
@@ -23,7 +23,7 @@ struct Shape {
   }
 };
 
-// A residual network for small images, and the shapes of a ResNet-50.
+// A residual network for small images, then shapes of a ResNet-50.
 constexpr Shape kShapes[] = {{32, 32, 32, 32, 3, 1}, {32, 64, 64, 16, 3, 1},  {32, 128, 128, 8, 3, 1},
                              {32, 32, 64, 32, 3, 2}, {32, 64, 128, 16, 3, 2}, {32, 32, 64, 32, 1, 2},
                              {8, 64, 64, 56, 3, 1},  {8, 256, 256, 14, 3, 1}, {8, 512, 512, 7, 3, 1},

@@ -10,7 +10,7 @@
 namespace bench::ddp {
 namespace {
 
-// None for a file that is no TCP connection.
+// Empty if `file` is not a TCP connection.
 int64_t bytes_sent_by(int file) {
   tcp_info info{};
   socklen_t size = sizeof info;

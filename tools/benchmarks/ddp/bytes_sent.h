@@ -4,8 +4,7 @@
 
 namespace bench::ddp {
 
-/// What the TCP connections that this process holds have sent so far, as the kernel counts it: in bytes, without the headers
-/// of packets, and twice where a packet was sent again.
+/// Bytes that this process's open TCP connections have sent, as counted by the kernel: payload only, retransmissions included.
 int64_t tcp_bytes_sent();
 
 }  // namespace bench::ddp

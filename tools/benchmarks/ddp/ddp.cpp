@@ -1,6 +1,7 @@
-// What reducing gradients over processes costs in a training step: DistributedDataParallel, c10d's Reducer driven as PyTorch's
-// own does it, and one all-reduce after the backward pass. Then whole steps, with FusedAdam behind DistributedDataParallel and
-// with DistributedFusedAdam, and the optimizer state that a rank keeps. Both with the bytes that a rank sent, counted.
+// The cost of gradient reduction over processes in a training step: DistributedDataParallel, c10d's Reducer driven as in
+// PyTorch's own DistributedDataParallel, and one all-reduce after the backward pass. Then whole steps: FusedAdam with
+// DistributedDataParallel, and DistributedFusedAdam, with the optimizer state per rank. Both parts report the bytes that a rank
+// sent.
 #include <ATen/Parallel.h>
 #include <apex_cpp/parallel.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -18,7 +19,7 @@ namespace {
 namespace parallel = apex::parallel;
 
 constexpr int kRanks = 2, kStepsARound = 4;
-constexpr int64_t kFirstBucketBytes = 1 << 20, kBucketBytes = 25 << 20;  // PyTorch's
+constexpr int64_t kFirstBucketBytes = 1 << 20, kBucketBytes = 25 << 20;  // PyTorch's defaults
 
 struct Case {
   const char* name;
@@ -34,11 +35,11 @@ torch::nn::Sequential network(const Case& shape) {
   return net;
 }
 
-/// A step of training without an optimizer, in one of several ways.
+/// A training step without an optimizer, in one of several ways.
 struct Way {
   std::string name;
   std::function<void(const at::Tensor& input)> step;
-  /// Of the optimizer, on this rank, once it has stepped.
+  /// The bytes of optimizer state on this rank after a step.
   std::function<int64_t()> state_bytes = nullptr;
 };
 
@@ -84,7 +85,7 @@ Way c10ds(const Case& shape) {
           }};
 }
 
-constexpr double kAdamBytes = 8;  // two float32 moments of each float32 parameter
+constexpr double kAdamBytes = 8;  // two float32 moments per float32 parameter
 
 Way whole_step(const Case& shape) {
   auto net = network(shape);
@@ -112,14 +113,14 @@ Way sharded_step(const Case& shape) {
 std::vector<Way> reductions(const Case& shape) { return {ours(shape), c10ds(shape), plain(shape)}; }
 std::vector<Way> whole_steps(const Case& shape) { return {whole_step(shape), sharded_step(shape)}; }
 
-/// What this rank sent in steps of one way.
+/// Bytes that this rank sent, and the number of steps.
 struct Traffic {
   int64_t bytes = 0, steps = 0;
 
   double megabytes_a_step() const { return static_cast<double>(bytes) / static_cast<double>(steps) / 1e6; }
 };
 
-/// One round of each way; `traffic` has an entry for each, and lives as long as the variants.
+/// One variant per way. `traffic` gets an entry for each and must outlive the variants.
 std::vector<Variant> variants_of(const Case& shape, const std::vector<Way>& ways, std::vector<Traffic>& traffic) {
   const at::Tensor input = torch::ones({shape.batch, shape.width});
   traffic.resize(ways.size());
@@ -141,7 +142,7 @@ void join(int rank, int ranks, const std::string& store) {
       parallel::ProcessGroupOptions().backend("gloo").init_method("file://" + store).rank(rank).world_size(ranks));
 }
 
-// The same rounds as rank 0's, whose clock counts.
+// Runs the same rounds as rank 0, whose clock is the one that counts.
 void run_further_rank() {
   const FurtherRank self = further_rank();
   at::set_num_threads(1);
@@ -154,8 +155,8 @@ void run_further_rank() {
 
 double params(const Case& shape) { return static_cast<double>(shape.layers * (shape.width + 1) * shape.width); }
 
-/// What one rank sends in a ring, in megabytes: 2 (N - 1) / N of its gradients. As much where gradients are reduced to shards,
-/// and parameters gathered from them.
+/// Megabytes that one rank sends in a ring all-reduce: 2 (N - 1) / N of its gradients. Reduce-scatter of gradients plus
+/// all-gather of parameters send the same amount.
 double megabytes_in_a_ring(const Case& shape) { return 2.0 * (kRanks - 1) / kRanks * 4.0 * params(shape) / 1e6; }
 
 void measure_reductions(Runner& runner, const Case& shape) {

@@ -60,7 +60,7 @@ OtherRanks::~OtherRanks() {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
   }
-  // One by one: libtorch.so exports a copy of std::filesystem::remove_all that crashes.
+  // std::filesystem::remove, not remove_all: libtorch.so exports a copy of remove_all that crashes.
   std::error_code ignored;
   std::filesystem::remove(store_, ignored);
   std::filesystem::remove(std::filesystem::path(store_).parent_path(), ignored);

@@ -6,17 +6,17 @@
 
 namespace bench::ddp {
 
-/// What a process that was started as a further rank finds in its environment.
+/// The rank and the settings that a further rank reads from its environment.
 struct FurtherRank {
   int rank = 0, ranks = 1, rounds = 0;
   std::string store;
 };
-/// Whether this process is one.
+/// True if this process was started as a further rank.
 bool is_further_rank();
 FurtherRank further_rank();
 
-/// Copies of this program as ranks 1, 2, … of a world in which this process is rank 0. They end with this process, and their
-/// output goes nowhere.
+/// Starts copies of this program as ranks 1, 2, ...; this process is rank 0. They end with this process, and their output is
+/// discarded.
 class OtherRanks {
  public:
   OtherRanks(int ranks, int rounds);
@@ -24,7 +24,7 @@ class OtherRanks {
   OtherRanks(const OtherRanks&) = delete;
   OtherRanks& operator=(const OtherRanks&) = delete;
 
-  /// The file in which the ranks meet.
+  /// The file through which the ranks meet.
   const std::string& store() const { return store_; }
 
  private:

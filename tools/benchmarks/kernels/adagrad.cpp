@@ -31,7 +31,7 @@ Comparison adagrad(const Lists& lists) {
   if (!lists.uniform) return comparison;
   const auto optimizer = std::make_shared<torch::optim::Adagrad>(
       with_grads(lists), torch::optim::AdagradOptions(kLr).weight_decay(kDecay).eps(kEps));
-  if (lists.params.front().is_cpu()) {  // torch has this one for CPUs only
+  if (lists.params.front().is_cpu()) {  // torch has fused Adagrad for CPUs only
     const auto fused = [lists, steps = step_counts(lists)] {
       at::_fused_adagrad_(lists.params, lists.grads, lists.first, steps, kLr, 0, kDecay, kEps, false);
     };

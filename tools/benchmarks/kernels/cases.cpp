@@ -9,7 +9,7 @@
 namespace bench::kernels {
 namespace {
 
-/// A convolution without bias, and the batch norm behind it.
+/// A convolution without bias, and the batch norm after it.
 void add_convolution(Shapes& shapes, int64_t out, int64_t in, int64_t kernel) {
   shapes.push_back({out, in, kernel, kernel});
   shapes.push_back({out});
@@ -41,7 +41,7 @@ Shapes resnet50() {
   return shapes;
 }
 
-/// Around the sizes of vectors, blocks, pages and chunks, and off them: 10 million elements.
+/// Sizes at and next to multiples of vectors, blocks, pages and chunks: 10 million elements.
 Shapes odd_sizes() {
   constexpr int64_t kSizes[] = {1, 3, 15, 17, 33, 511, 513, 1023, 4095, 4097, 65535, 65537, 99991, 271829};
   constexpr int kTimes = 20;

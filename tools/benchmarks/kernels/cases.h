@@ -10,7 +10,7 @@ namespace bench::kernels {
 using Tensors = std::vector<at::Tensor>;
 using Shapes = std::vector<std::vector<int64_t>>;
 
-/// Parameters of one model, as far as speed depends on them.
+/// The parameter shapes of a model, all that matters for speed.
 struct Case {
   std::string name;
   Shapes shapes;
@@ -21,7 +21,7 @@ const std::vector<Case>& cases();
 
 int64_t numel_of(const Case& shapes);
 
-/// Normally distributed values; or the same value everywhere.
+/// Tensors of normally distributed values; or of one value everywhere.
 Tensors random(const Case& shapes, at::ScalarType dtype, at::Device device);
 Tensors filled(const Case& shapes, at::ScalarType dtype, at::Device device, double value);
 

@@ -7,9 +7,9 @@
 namespace bench::kernels {
 namespace {
 
-constexpr double kSeconds = 0.004;  // for one measurement, if a call does not take longer
+constexpr double kSeconds = 0.004;  // per measurement, unless one call takes longer
 
-/// Devices work behind the host's back: a measurement ends when they are done.
+/// Calls on a device are asynchronous, so a measurement ends with a synchronization.
 Variant timed(const Contender& contender, bool on_device) {
   const auto measured = [call = contender.call, on_device](int calls) {
     const double issued = nanoseconds_per_call(call, calls) * calls;
@@ -20,7 +20,7 @@ Variant timed(const Contender& contender, bool on_device) {
   return {contender.name, [measured, calls] { return measured(calls); }};
 }
 
-/// The ways of walking memory that differ for these passes.
+/// The access methods that make a difference for these passes.
 std::vector<Way> ways_of(const std::vector<PassTraffic>& passes, bool on_device) {
   if (on_device) return {{}};
   const auto is_written = [](const Traffic& list) { return list.access == Access::write; };

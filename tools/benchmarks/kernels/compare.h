@@ -8,20 +8,20 @@
 
 namespace bench::kernels {
 
-/// One way to do the work.
+/// One implementation of the work.
 struct Contender {
   std::string name;
   std::function<void()> call;
 };
 
-/// Ways to do the same work on the same tensors, ours first, and the memory traffic that ours cannot do without.
+/// Implementations of the same work on the same tensors, apex_cpp's first, and the minimum memory traffic of apex_cpp's.
 struct Comparison {
   std::vector<Contender> contenders;
   std::vector<PassTraffic> passes;
 };
 
-/// Measures the contenders and the bound by turns, and adds a result: the medians in microseconds, the bandwidth of the first,
-/// and how many times its time each other one takes.
+/// Measures the implementations and the traffic bound in turn and adds a result: medians in microseconds, the bandwidth of the
+/// first implementation, and the ratio of each other time to the first.
 void compare(Runner& runner, const std::string& group, const std::string& name, const Comparison& comparison);
 
 }  // namespace bench::kernels

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kScale = 1.0 / 1024;
 
-/// One operation over lists of given dtypes.
+/// An operation over lists of given dtypes.
 struct Work {
   const char* name;
   at::ScalarType in, out;
@@ -19,7 +19,7 @@ struct Work {
 
 at::Tensor flag(const Tensors& in, at::ScalarType dtype) { return at::zeros({1}, in.front().options().dtype(dtype)); }
 
-/// Unscaled gradients in another tensor: torch copies, then checks and unscales in place.
+/// Unscales gradients into another tensor. Torch copies, then checks and unscales in place.
 Comparison unscale(const Tensors& in, const Tensors& out) {
   const auto found_inf = flag(in, at::kInt);
   const auto theirs = [in, out, found = flag(in, at::kFloat), scale = flag(in, at::kFloat).fill_(kScale)]() mutable {
@@ -30,7 +30,7 @@ Comparison unscale(const Tensors& in, const Tensors& out) {
           {{{in, Access::read}, {out, Access::write}}}};
 }
 
-/// In place, by a factor that lets values stay what they are however often it is done.
+/// Scales in place by 1, so that repeated calls do not change the values.
 Comparison scale_in_place(const Tensors& in, const Tensors&) {
   const auto found_inf = flag(in, at::kInt);
   const auto theirs = [in, found = flag(in, at::kFloat), scale = flag(in, at::kFloat).fill_(1)]() mutable {
@@ -40,7 +40,7 @@ Comparison scale_in_place(const Tensors& in, const Tensors&) {
           {{{in, Access::update}}}};
 }
 
-/// Gradients that join those stashed before them.
+/// Adds gradients to stashed ones.
 Comparison axpby(const Tensors& in, const Tensors& out) {
   const auto found_inf = flag(in, at::kInt);
   const auto theirs = [=] {

@@ -1,4 +1,4 @@
-// NovoGrad and LAMB, which need norms of whole tensors. Torch has neither; what it offers to write them is foreach.
+// NovoGrad and LAMB, which need per-tensor norms. Torch has neither, so they are composed of foreach operators for comparison.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
@@ -11,7 +11,7 @@
 namespace bench::kernels {
 namespace {
 
-/// A tensor's elements as scalars, which foreach operators take.
+/// A tensor's elements as scalars, for foreach operators.
 std::vector<at::Scalar> scalars(const at::Tensor& values) {
   const auto on_host = values.to(at::kCPU, at::kDouble);
   const double* const data = on_host.const_data_ptr<double>();

@@ -1,27 +1,27 @@
 #pragma once
-// What the benchmarks of the optimizers' kernels share.
+// Helpers shared by the optimizer kernels' benchmarks.
 #include "compare.h"
 
 namespace bench::kernels {
 
-/// What the tensors of an update are stored in.
+/// The dtypes of an update.
 struct Mix {
   const char* name;
-  at::ScalarType grads, params;  // states are stored like params
-  bool copies;                   // to model parameters stored like grads
+  at::ScalarType grads, params;  // states have the dtype of params
+  bool copies;                   // writes model parameters with the dtype of grads
 };
 
-/// The lists of one update; those that an optimizer has no use for are empty.
+/// The tensor lists of one update. Lists that an optimizer does not use are empty.
 struct Lists {
   Tensors grads, params, first, second, updates, copies;
-  bool uniform;  // one dtype for all: what torch's own optimizers ask for
+  bool uniform;  // all lists have one dtype, as torch's own optimizers require
 };
 
-/// An optimizer: how many states a parameter has, and the ways to make one step.
+/// An optimizer: its states per parameter, and the implementations of a step.
 struct OptimizerWork {
   const char* name;
   int states;
-  bool needs_updates;  // a list as large as the parameters for what lies between two passes
+  bool needs_updates;  // needs a scratch list as large as the parameters between its two passes
   Comparison (*comparison)(const Lists&);
 };
 
@@ -34,11 +34,11 @@ Comparison lamb(const Lists& lists);
 constexpr double kLr = 1e-4, kDecay = 0.01, kMomentum = 0.9, kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
 constexpr int kStep = 10;
 
-/// One element for each tensor, as torch's fused optimizers count steps.
+/// One tensor of one element per parameter, torch's fused optimizers' step counts.
 Tensors step_counts(const Lists& lists);
-/// The lists' parameters with their gradients, for an optimizer of torch::optim.
+/// The parameters with their gradients set, for an optimizer of torch::optim.
 Tensors with_grads(const Lists& lists);
-/// The pass that updates: reads gradients, updates parameters and `states`, writes copies.
+/// The traffic of the update pass: reads gradients, updates parameters and `states`, writes copies.
 PassTraffic update_pass(const Lists& lists, const std::vector<Tensors>& states);
 
 }  // namespace bench::kernels

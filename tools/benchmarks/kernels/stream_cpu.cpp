@@ -1,4 +1,4 @@
-// Memory traffic and nothing else, with the widest registers that the machine has.
+// Pure memory traffic, with the widest registers that the machine has.
 #include "stream_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -14,23 +14,23 @@
 namespace bench::kernels {
 namespace {
 
-/// What a thread takes at a time: elements of one tensor, and of small tensors together.
+/// Elements per task of a thread: part of one tensor, or several small tensors together.
 constexpr int64_t kPart = 65536;
 constexpr int64_t kShare = 32768;
-/// Elements of one list before it is the next one's turn: more, and the processor's prefetchers lose track.
+/// Elements of one list before the next list's turn. With larger blocks the hardware prefetchers lose track.
 constexpr int64_t kBlock = 256;
-/// Bytes of a list that are on their way while others are worked on, where the program sees to it.
+/// Prefetch distance, in bytes.
 constexpr int64_t kAhead = 2048;
 
-// Compilers cannot know that these are 0: what is added to memory leaves it as it is, and yet has to be read and stored.
+// A zero that compilers cannot recognize: adding it leaves memory unchanged, but still needs a load and a store.
 uint64_t opaque_zero() {
   static volatile uint64_t zero = 0;
   return zero;
 }
 
-/// Reads `bytes`, and answers 0.
+/// Reads `bytes` and returns 0.
 using Read = uint64_t (*)(const char* from, int64_t bytes);
-/// Stores what is read, or zero; `zero` is 0.
+/// Stores the values read, or zeros; `zero` is 0.
 using Store = void (*)(char* to, int64_t bytes, uint64_t zero);
 
 struct Loops {
@@ -183,7 +183,7 @@ void StreamPass::run(const Part& part) const {
   }
 }
 
-// Threads take the next parts when they are done with theirs: on a machine with other work none waits long for another.
+// Threads take parts dynamically, so that a thread delayed by other work does not hold up the rest.
 void StreamPass::run() const {
   const auto count = static_cast<int64_t>(parts_.size());
   int64_t numel = 0;

@@ -7,13 +7,13 @@
 
 namespace bench::kernels {
 
-/// A part of all tensors of one index.
+/// A part of all tensors with the same index.
 struct Part {
   size_t index;
   int64_t begin, size;
 };
 
-/// One pass over lists of tensors on the CPU, laid out once.
+/// One pass over lists of CPU tensors, planned once.
 class StreamPass {
  public:
   StreamPass(const PassTraffic& lists, const Way& way);

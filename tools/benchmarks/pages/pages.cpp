@@ -1,4 +1,4 @@
-// What a training step gains where large CPU tensors lie in huge pages: weights of 64 MB, and activations of 51 MB.
+// The gain of huge pages for large CPU tensors in a training step: weights of 64 MB, activations of 51 MB.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <apex_cpp/amp/tensors/huge_pages.h>

@@ -1,4 +1,4 @@
-// What amp::statistics takes, beside torch's operators for the same figures and the memory bound of the one pass that it makes.
+// amp::statistics, compared with torch's operators for the same figures and with the memory bound of one pass.
 #include <apex_cpp/amp/statistics.h>
 
 #include <ATen/Functions.h>
@@ -21,7 +21,7 @@ struct Type {
 
 constexpr Type kTypes[] = {{"statistics f32", at::kFloat}, {"statistics f16", at::kHalf}, {"statistics bf16", at::kBFloat16}};
 
-// The figures of one tensor but its exponents, each by an operator.
+// The figures of one tensor, except its exponents, one operator each.
 void by_operators(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor figures[] = {tensor.abs().amax(),     tensor.mean(),

@@ -1,4 +1,4 @@
-// Steps as a training program takes them: amp and the optimizer classes.
+// Steps as in a training program: amp and the optimizer classes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
 #include <apex_cpp/amp/initialize.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace amp = apex::amp;
 
-/// Parameters and no more. Its gradients are put where a backward pass would have left them.
+/// A module with parameters only. Its gradients are set directly instead of by a backward pass.
 struct Parameters : torch::nn::Module {
   explicit Parameters(const Tensors& values) {
     for (size_t i = 0; i < values.size(); ++i) register_parameter(std::to_string(i), values[i].clone());
@@ -31,7 +31,7 @@ apex::optimizers::FusedAdam optimizer_of(const Parameters& model, bool materiali
       apex::optimizers::FusedAdamOptions(kLr).weight_decay(kDecay).eps(kEps).materialize_master_grads(materialize)};
 }
 
-/// One model in training.
+/// A model in training.
 class Run {
  public:
   Run(const Training& training, const char* level, bool materialize, bool skip_nonfinite)

@@ -1,4 +1,4 @@
-// Steps put together from kernels: ours, and torch's.
+// Steps composed of apex_cpp's kernels and of torch's operators.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
@@ -29,7 +29,7 @@ ours::AdamControl control(const Training& training, const at::Tensor& scale) {
   return control;
 }
 
-/// What makes gradients of that norm no longer than kMaxNorm. Stays on the device.
+/// The factor that clips gradients with that norm to kMaxNorm. Stays on the device.
 at::Tensor clip_coefficient(const at::Tensor& norm) { return (kMaxNorm / (norm + 1e-6)).clamp_max(1.0); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a whole Adam step at O2 and O5 takes once gradients are there: check, unscale, clip, update, copy to the model.
+// A whole Adam step at O2 and O5 after the backward pass: check, unscale, clip, update, copy to the model.
 #include "step.h"
 
 #include <ATen/core/grad_mode.h>

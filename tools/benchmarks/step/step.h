@@ -1,5 +1,5 @@
 #pragma once
-// What the benchmarks of a whole optimizer step share.
+// Helpers shared by the benchmarks of whole optimizer steps.
 #include "../kernels/compare.h"
 
 namespace bench::step {
@@ -21,14 +21,14 @@ constexpr double kLr = 1e-4, kDecay = 0.01, kBeta1 = 0.9, kBeta2 = 0.999, kEps =
 constexpr double kInvScale = 1.0 / 1024;
 constexpr int kStep = 10;
 
-/// Two passes over memory: check and norm, then unscale, clip, update and copy.
+/// Two passes over memory: check and norm; then unscale, clip, update and copy.
 Contender fused_order(const Training& training);
-/// Apex's order, with our kernels: unscale into float32 gradients, norm, clip and update, copy.
+/// Apex's sequence with apex_cpp's kernels: unscale into float32 gradients, norm, clip and update, copy.
 Contender apex_order(const Training& training);
-/// What torch offers: cast, check and unscale, clip or not, fused update, copy.
+/// Torch's operators: cast, check and unscale, clip if `clips`, fused update, copy.
 Contender torch_order(const Training& training, bool clips);
-/// Steps of apex::optimizers::FusedAdam under amp, clip included; materialises master gradients or works in the fused order.
-/// The loss scale is fixed: with `skip_nonfinite` the gradients are looked at all the same, and the host reads what was found.
+/// Steps of apex::optimizers::FusedAdam under amp, with clipping; either materializes master gradients or uses the fused
+/// update. The loss scale is fixed: gradients are checked only with `skip_nonfinite`, and then the host reads the result.
 Contender fused_adam(const Training& training, const char* level, bool materialize, bool skip_nonfinite = false);
 
 }  // namespace bench::step

@@ -30,13 +30,13 @@ int64_t bytes_of_gradients(const std::vector<at::Tensor>& parameters) {
 
 }  // namespace
 
-/// While it lives, the thread's casts are the contender's.
+/// Applies the contender's casts to the thread while the object lives.
 class Contender::Turn {
  public:
   explicit Turn(Contender& contender) : casts_(contender.casts_) {
     auto* const recorder = thread_casts().recorder;
     if (casts_) SavedCasts(*casts_).restore();
-    thread_casts().recorder = recorder;  // of an amp::trace around the turn
+    thread_casts().recorder = recorder;  // keeps the recorder of an amp::trace around the turn
   }
   ~Turn() {
     casts_ = SavedCasts();

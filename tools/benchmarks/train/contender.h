@@ -14,32 +14,32 @@
 
 namespace bench::train {
 
-/// Bytes of one contender.
+/// Memory of one contender, in bytes.
 struct Footprint {
   int64_t weights = 0;      // the model's parameters and buffers
   int64_t gradients = 0;    // the model's, after the backward pass
-  int64_t activations = 0;  // what comes to life with the forward pass and stays for the backward pass, 16-bit copies included
-  int64_t held = 0;         // all that is alive after a step: weights, masters, gradients, the optimizer's state
-  int64_t peak = 0;         // the most that is alive within a step that is not the first; 0 where there was none
+  int64_t activations = 0;  // allocated in the forward pass and kept for the backward pass, including 16-bit copies
+  int64_t held = 0;         // alive after a step: weights, masters, gradients, optimizer state
+  int64_t peak = 0;         // maximum alive within a step, the first excluded; 0 if there was only one step
 
   int64_t of_model() const { return weights + gradients + activations; }
 };
 
-/// A network in training, one of several that take turns on one thread: each of its turns begins with the casts with which its
-/// last one ended, and leaves the thread's as they were.
+/// A network in training that shares a thread with others. Each turn restores the casts of its previous turn and afterwards
+/// restores the thread's.
 class Contender {
  public:
-  /// Made from the same seed as all others, on `device`. Takes no step yet.
+  /// All contenders are built from the same seed, on `device`. Takes no step yet.
   Contender(const Task& task, Way way, at::Device device, bool quick);
 
   const Way& way() const { return way_; }
-  /// One step, and what it takes in nanoseconds. The work of a GPU is waited for.
+  /// Takes one step and returns its nanoseconds, including a GPU's work.
   double step();
-  /// A step that is looked at as well.
+  /// A step that also records the footprint.
   double counted_step();
   const Footprint& footprint() const { return footprint_; }
-  /// What was left to do after the backward pass in each `step`, in nanoseconds: the end of the block of scale_loss and the
-  /// optimizer's step. Of a GPU, which is behind by then, with what it has left of the backward pass.
+  /// For each `step`, the nanoseconds after the backward pass: the end of the scale_loss block and the optimizer's step. On a
+  /// GPU, which lags behind the host, this includes the rest of the backward pass.
   const std::vector<double>& updates() const { return updates_; }
   double loss_scale() const { return training_->loss_scale(); }
 

@@ -19,7 +19,7 @@ SequenceSizes sequence_sizes(bool quick) {
   return {64, 256, 32, 32};
 }
 
-/// [N, length, inputs] to [N, units], the state after the last element.
+/// Maps [N, length, inputs] to [N, units], the state after the last element.
 struct LastStateImpl : torch::nn::Module {
   explicit LastStateImpl(const SequenceSizes& sizes)
       : lstm(register_module(

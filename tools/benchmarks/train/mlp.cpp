@@ -1,4 +1,4 @@
-// Linear layers of 1024, 2048, 2048 and 10 units: nothing but matrix products, and many parameters for the optimizer.
+// Linear layers of 1024, 2048, 2048 and 10 units: only matrix products, and many parameters for the optimizer.
 #include <ATen/Functions.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>

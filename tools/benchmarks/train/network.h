@@ -8,7 +8,7 @@
 
 namespace bench::train {
 
-/// What is trained: a stack of layers whose output are the logits of classes, [N, classes].
+/// A network to train: layers whose output is class logits, [N, classes].
 struct NetworkImpl : torch::nn::Module {
   explicit NetworkImpl(torch::nn::Sequential stack) : layers(register_module("layers", std::move(stack))) {}
   at::Tensor forward(const at::Tensor& input) { return layers->forward(input); }
@@ -22,7 +22,7 @@ struct Batch {
   at::Tensor target;  // [N], the classes
 };
 
-/// A network, FP32 and on the CPU, and what it learns. Both are made from the default generator. `quick`: so small that a step
+/// A network, FP32 on the CPU, and its training data. Both are drawn from the default generator. `quick`: so small that a step
 /// takes milliseconds.
 struct Task {
   const char* name;
@@ -30,7 +30,7 @@ struct Task {
   Batch (*batch)(bool quick);
 };
 
-/// All of them; a new one is a file that makes one of these, and a line in network.cpp.
+/// All tasks. A new one needs a file that defines it and a line in network.cpp.
 const std::vector<Task>& tasks();
 
 Task residual_task();

@@ -10,7 +10,7 @@ namespace bench::train {
 namespace {
 
 struct Instructions {
-  const char* capability;  // as cpuinfo calls it
+  const char* capability;  // its name in /proc/cpuinfo
   const char* name;
 };
 
@@ -45,7 +45,7 @@ std::string environment() {
   return text;
 }
 
-/// How amp's levels compute on CPU tensors of a type where nothing else is asked for.
+/// How amp's levels compute on CPU tensors of a dtype by default.
 std::string way_of_amp(const char* name, c10::ScalarType type) {
   const auto compute = apex::amp::detail::cpu_compute(apex::opt_levels::Cpu16Bit::automatic, type);
   return std::string("; amp's ") + name + (compute.in_float32 ? " in FP32" : " native");

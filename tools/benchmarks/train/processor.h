@@ -4,8 +4,8 @@
 
 namespace bench::train {
 
-/// The processor by name, and in the remark: its vector and 16-bit instructions, those that LibTorch uses, what the
-/// environment says of them, and how amp computes on 16-bit CPU tensors.
+/// The processor's name. The remark lists its vector and 16-bit instructions, those that LibTorch uses, related environment
+/// variables, and how amp computes on 16-bit CPU tensors.
 Result processor(int threads);
 
 }  // namespace bench::train

@@ -1,4 +1,4 @@
-// A residual network on images of 32x32 pixels, with batch norm; weights and images are channels-last.
+// A residual network on images of 32x32 pixels, with batch norm. Weights and images are channels-last.
 #include <ATen/Functions.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -16,9 +16,9 @@ namespace nn = torch::nn;
 constexpr int64_t kImageClasses = 10, kColours = 3;
 
 struct ImageSizes {
-  std::vector<int64_t> widths;  // of the stages, each but the first on half the pixels
-  int blocks;                   // in a stage
-  int64_t batch, pixels;        // pixels on a side
+  std::vector<int64_t> widths;  // per stage; each stage but the first halves the resolution
+  int blocks;                   // per stage
+  int64_t batch, pixels;        // pixels: the side of an image
 };
 
 ImageSizes image_sizes(bool quick) {
@@ -30,7 +30,7 @@ nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
   return nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-/// Two convolutions, added to the input: through a 1x1 convolution where the shape changes.
+/// Two convolutions added to the input, which passes through a 1x1 convolution if the shape changes.
 struct ResidualBlockImpl : nn::Module {
   ResidualBlockImpl(int64_t in, int64_t out, int64_t stride) {
     layers = register_module("layers", nn::Sequential(convolution(in, out, 3, stride), nn::BatchNorm2d(out), nn::ReLU(),

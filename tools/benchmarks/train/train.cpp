@@ -1,5 +1,5 @@
-// What a whole training step takes, and the memory that it needs: plain LibTorch in FP32, torch's autocast and amp's levels,
-// each with LibTorch's AdamW and with FusedAdam.
+// Time and memory of a whole training step: plain LibTorch in FP32, torch's autocast and amp's levels, each with LibTorch's
+// AdamW and with FusedAdam.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -14,20 +14,20 @@ namespace bench {
 namespace train {
 namespace {
 
-// So that a run ends where 16 bits are slow, a contender has this many times what plain steps take for all of its rounds, or
-// this much time, whichever is more, and gets fewer rounds if they do not fit. The first step of a small network, in which
-// LibTorch makes what it keeps, takes many times what later ones do, but never that much time.
+// Limits the run time if 16 bits are slow. For all its rounds, a contender gets this multiple of the plain steps' time, or this
+// time per round, whichever is more; if its rounds do not fit, it takes fewer. The first step of a small network allocates
+// LibTorch's caches and takes many times longer than later steps, but always less than this time.
 constexpr double kMostPlainSteps = 3, kNanosecondsARound = 0.25e9;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr double kMillisecond = 1e6, kMegabyte = 1e6;
 
-/// One way of training the network, and what came of it.
+/// One way of training the network, and its results.
 struct Entry {
   Way way;
   std::unique_ptr<Contender> contender = nullptr;  // null after a failure
   std::string remark = "";
-  double time = kNone;    // of a step
-  double loss_scale = 1;  // when it was warm
+  double time = kNone;    // per step
+  double loss_scale = 1;  // after warmup
   int rounds = 0;
 };
 
@@ -37,13 +37,13 @@ std::string first_sentence(const std::exception& error) {
   return text.substr(0, std::min(text.find('\n'), text.find(". ")));
 }
 
-/// Ways to which others are compared always take part.
+/// Ways that others are compared with always take part.
 bool takes_part(const Runner& runner, const Task& task, const Way& way) {
   return way.kind == "plain" || way.kind == "O0" || runner.wants(task.name, way.name());
 }
 
-/// Makes it and takes the first steps, which warm up and are looked at. If the first takes longer than `patience`, in
-/// nanoseconds for all rounds together, it is the only one.
+/// Creates the contender and takes its first steps, as warmup and to record the footprint. If the first step takes longer than
+/// `patience`, the nanoseconds for all rounds together, it takes no other step.
 void warm_up(Runner& runner, const Task& task, Entry& entry, double patience) {
   try {
     entry.contender = std::make_unique<Contender>(task, entry.way, runner.device(), runner.quick());
@@ -85,7 +85,7 @@ void race(Runner& runner, const Task& task, std::vector<Entry>& entries) {
   for (size_t i = 0; i < racing.size(); ++i) racing[i]->time = medians[i];
 }
 
-/// What a reader must know of a row.
+/// Facts that a reader needs to interpret the row.
 std::string remark_on(const Runner& runner, const Entry& entry) {
   if (!entry.contender) return entry.remark;
   if (entry.rounds == 0) return "slow: the first step alone";
@@ -139,8 +139,8 @@ void add_memory(Runner& runner, const Task& task, const std::vector<Entry>& entr
   runner.print_group();
 }
 
-/// What a loss scale adds to a step: work after the backward pass, but for one product with the loss. The times of whole steps
-/// differ by more from one run to the next.
+/// The cost of a loss scale in a step. It lies almost entirely after the backward pass; before it there is only one product
+/// with the loss. Whole step times vary more between runs than this cost.
 Result loss_scale_cost(const Task& task, const Entry& scaled, const Entry& o0) {
   const double update = median(scaled.contender->updates()), of_o0 = median(o0.contender->updates());
   Result result{std::string(task.name) + " loss scale", scaled.way.name(), at::get_num_threads(), {}};
@@ -152,7 +152,7 @@ Result loss_scale_cost(const Task& task, const Entry& scaled, const Entry& o0) {
 }
 
 void add_loss_scale_costs(Runner& runner, const Task& task, const std::vector<Entry>& entries) {
-  if (!runner.device().is_cpu()) return;  // a GPU would have to be waited for after the backward pass
+  if (!runner.device().is_cpu()) return;  // on a GPU this would need a synchronization after the backward pass
   for (const Entry& entry : entries) {
     const Entry* o0 = find(entries, entry.way.o0());
     if (entry.way.only_scales() && entry.rounds > 0 && o0->rounds > 0) runner.add(loss_scale_cost(task, entry, *o0));

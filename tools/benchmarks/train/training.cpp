@@ -34,7 +34,7 @@ at::Tensor loss_of(Model& model, const Batch& batch) {
   return at::cross_entropy_loss(model->forward(batch.input), batch.target);
 }
 
-/// What every way has.
+/// Members common to every way.
 class NetworkTraining : public Training {
  public:
   explicit NetworkTraining(Network network) : network_(std::move(network)) {}
@@ -45,7 +45,7 @@ class NetworkTraining : public Training {
   Network network_;
 };
 
-/// Nothing of amp's levels.
+/// Training without amp's levels.
 template <class Optimizer>
 class TorchTraining : public NetworkTraining {
  public:

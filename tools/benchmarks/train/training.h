@@ -11,8 +11,8 @@
 
 namespace bench::train {
 
-/// Where a step can be looked at. What autograd has saved is alive once the forward pass and the loss are done, and the model's
-/// gradients are complete, scaled ones too, once the backward pass is.
+/// Points at which an observer runs. After the forward pass and the loss, everything that autograd saved is alive; after the
+/// backward pass, the model's gradients, possibly scaled, are complete.
 enum class Point { gradients_dropped, forward_done, backward_done };
 using Observer = std::function<void(Point)>;
 
@@ -22,14 +22,14 @@ class Training {
   virtual ~Training() = default;
   /// zero_grad, forward, loss, backward, optimizer.
   virtual void step(const Batch& batch, const Observer& reached) = 0;
-  /// Of the model, in the types in which the way keeps them.
+  /// The model's parameters, in the dtypes that the way uses.
   virtual std::vector<at::Tensor> parameters() const = 0;
   virtual std::vector<at::Tensor> buffers() const = 0;
-  /// That of the last step; 1 where there is none.
+  /// The loss scale of the last step; 1 if there is none.
   virtual double loss_scale() = 0;
 };
 
-/// Casts stay as the way leaves them for the calling thread.
+/// Starts training. The calling thread keeps the way's casts.
 std::unique_ptr<Training> start(const Way& way, Network network);
 
 }  // namespace bench::train

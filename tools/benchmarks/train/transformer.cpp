@@ -20,7 +20,7 @@ TextSizes text_sizes(bool quick) {
   return {256, 4, 4, 1024, 128, 8};
 }
 
-/// Token ids [N, length] to [N, length, width].
+/// Token ids [N, length] to embeddings with positions [N, length, width].
 struct PlacedEmbeddingImpl : nn::Module {
   explicit PlacedEmbeddingImpl(const TextSizes& sizes)
       : tokens(register_module("tokens", nn::Embedding(sizes.tokens, sizes.width))),
@@ -32,7 +32,7 @@ struct PlacedEmbeddingImpl : nn::Module {
 };
 TORCH_MODULE(PlacedEmbedding);
 
-/// [N, length, width] to the same.
+/// Maps [N, length, width] to the same shape.
 struct TransformerBlockImpl : nn::Module {
   explicit TransformerBlockImpl(const TextSizes& sizes)
       : heads(sizes.heads),
@@ -59,7 +59,7 @@ struct TransformerBlockImpl : nn::Module {
 };
 TORCH_MODULE(TransformerBlock);
 
-// Products so small that what a library does before each of them counts.
+// Products so small that per-call overhead matters.
 TextSizes small_text_sizes(bool quick) {
   if (quick) return text_sizes(quick);
   return {64, 4, 2, 256, 32, 4};

@@ -8,20 +8,20 @@
 
 namespace bench::train {
 
-/// How a step is made: plain LibTorch, torch's autocast, or a level of amp, with torch::optim::AdamW or FusedAdam.
+/// A way to train: plain LibTorch, torch's autocast, or a level of amp; with torch::optim::AdamW or FusedAdam.
 struct Way {
   std::string kind;                                        // "plain", "autocast BF16", "O5", ...
-  std::string level = "";                                  // of amp; empty: without amp
-  std::optional<c10::ScalarType> autocast = std::nullopt;  // torch's; for half with dynamic loss scaling
-  std::string loss_scale = "";                             // of amp; empty: the level's own
-  bool fused = false;                                      // FusedAdam; where there are masters, in the fused order
+  std::string level = "";                                  // amp's; empty: without amp
+  std::optional<c10::ScalarType> autocast = std::nullopt;  // torch's; half uses dynamic loss scaling
+  std::string loss_scale = "";                             // amp's; empty: the level's default
+  bool fused = false;                                      // use FusedAdam; with master weights, its fused update
 
   std::string name() const { return name_of(kind); }
-  /// The names of what it is compared with: a step without 16 bits, and torch's autocast in the same type; both with the same
+  /// The names of the ways to compare with: a step without 16 bits, and torch's autocast in the same dtype; both with the same
   /// optimizer.
   std::string o0() const { return name_of("O0"); }
   std::string rival() const;
-  /// Whether it is `o0` but for a loss scale.
+  /// True if this way is `o0` plus a loss scale.
   bool only_scales() const { return level == "O0" && !loss_scale.empty(); }
 
  private:
@@ -30,7 +30,7 @@ struct Way {
 
 constexpr const char* kPlain = "plain AdamW";
 
-/// All of them, `kPlain` first.
+/// All ways, `kPlain` first.
 std::vector<Way> ways();
 
 }  // namespace bench::train
