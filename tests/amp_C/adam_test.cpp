@@ -16,7 +16,7 @@ std::string name_of(const testing::TestParamInfo<AdamCase>& test) {
          (test.param.correction ? "_corrected" : "_uncorrected");
 }
 
-// Lists in float64 after a step.
+// The lists after a step, in float64.
 struct ExpectedAdam {
   Tensors params, means, squares;
 };
@@ -44,7 +44,7 @@ class Adam : public testing::TestWithParam<AdamCase> {
   TensorLists lists() const {
     const at::ScalarType dtype = GetParam().dtype;
     TensorLists all = {random_list(dtype), random_list(dtype), random_list(at::kFloat), positive_list(at::kFloat)};
-    for (Tensors& list : all) list.push_back(list.front().select(0, 0).clone());  // without dimensions
+    for (Tensors& list : all) list.push_back(list.front().select(0, 0).clone());  // zero-dimensional
     return all;
   }
 
@@ -79,7 +79,7 @@ TEST_P(Adam, FollowsTheFormulaWithAndWithoutTheFlag) {
   expect_equal(l[0], grads);
 }
 
-// K-ADAMC: gradients are unscaled in place; moments keep their own precision.
+// K-ADAMC: unscales gradients in place; moments keep their own precision.
 TEST_P(Adam, CapturableFollowsTheFormulaAndUnscalesGradients) {
   const TensorLists l = lists();
   const Tensors grads = clones(l[0]);
@@ -135,7 +135,7 @@ TEST(AdamLists, Accepts16BitMoments) {
   expect_near(means, expected.means);
 }
 
-// Apex looks at `step` only for bias correction.
+// As in Apex, only bias correction uses `step`.
 TEST(AdamLists, AnyStepWithoutBiasCorrection) {
   const Tensors grads = {at::ones({2})}, params = {at::zeros({2})}, means = {at::zeros({2})}, squares = {at::zeros({2})};
   multi_tensor_adam_cuda(kChunk, flag(), {grads, params, means, squares}, kLr, kBeta1, kBeta2, 0.0f, 0, 1, 0, 0.0f);

@@ -1,4 +1,4 @@
-// Every function on CUDA tensors, against itself on CPU tensors.
+// Compares every function on CUDA tensors with the same function on CPU tensors.
 #include "functions.h"
 
 namespace {

@@ -41,7 +41,7 @@ TEST(Errors, LengthsOfLists) {
       {"tensor_lists[2] (exp_avgs) has 1 tensors", "tensor_lists[0] (grads) has 2"});
 }
 
-// MTA-03: Apex takes the dtype of the first tensor for that of all.
+// MTA-03: Apex assumes that all tensors of a list have the dtype of the first.
 TEST(Errors, DtypesWithinAList) {
   Tensors mixed = ones(3);
   mixed[2] = mixed[2].to(at::kHalf);
@@ -54,7 +54,7 @@ TEST(Errors, DtypesWithinAList) {
        "the same dtype: make one call for each dtype."});
 }
 
-// As a moving average meets batch norm's num_batches_tracked among all of a model's tensors.
+// As happens when a moving average covers all of a model's tensors, including batch norm's num_batches_tracked.
 TEST(Errors, IntegersWithinAList) {
   Tensors mixed = ones(3);
   mixed[2] = mixed[2].to(at::kLong);

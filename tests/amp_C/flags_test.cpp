@@ -1,4 +1,4 @@
-// The flag of each function: W sets it, R is stopped by it, - neither (K-*, the column "flag").
+// The flag of each function: W sets it, R is stopped by it, - ignores it (K-*, the column "flag").
 #include "functions.h"
 
 namespace {
@@ -23,11 +23,11 @@ TEST_P(Flags, FiniteValuesDoNotSetTheFlag) {
 TEST_P(Flags, AreSetByNonFiniteValuesOfTheCheckedLists) {
   for (size_t list = 0; list < GetParam().depth; ++list) {
     const bool searched = std::count(GetParam().searched.begin(), GetParam().searched.end(), list) > 0;
-    // What moments hold reaches updates and their norms, in Apex as well.
+    // Moments affect the updates and so their norms, in Apex as well.
     if (!searched && GetParam().name.rfind("lamb", 0) == 0) continue;
     for (const double value : std::vector<double>{INFINITY, -INFINITY, NAN}) {
       const TensorLists l = lists();
-      l[list].at(l[list].size() - 2)[65536] = value;  // the last element, behind a whole chunk
+      l[list].at(l[list].size() - 2)[65536] = value;  // the last element, after a full chunk
       const at::Tensor noop = flag();
       GetParam().call(noop, l);
       EXPECT_EQ(noop.item<int>(), searched ? 1 : 0) << value << " in list " << list;
@@ -48,7 +48,7 @@ TEST_P(Flags, OnlySomeFunctionsStopAtASetFlag) {
 
 INSTANTIATE_TEST_SUITE_P(, Flags, testing::ValuesIn(functions()), [](const auto& test) { return test.param.name; });
 
-// K-SCALE: what the product overflows to is not reported.
+// K-SCALE: an overflow of the product is not reported.
 TEST(FlagOfScale, IgnoresAnOverflowOfTheProduct) {
   const Tensors in = {at::full({3}, 60000.0)}, out = {at::empty({3}, at::kHalf)};
   const at::Tensor noop = flag();

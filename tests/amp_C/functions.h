@@ -8,11 +8,11 @@
 
 namespace amp_C_test {
 
-// A call of a function of amp_C: flag and lists; the tensors that it returns.
+// A call of an amp_C function with a flag and lists; returns the tensors that the function returns.
 class Call {
  public:
   template <class F>
-  Call(F function)  // NOLINT(google-explicit-constructor): rows of a table
+  Call(F function)  // NOLINT(google-explicit-constructor): implicit for the rows of a table
       : call_([function](const at::Tensor& flag, const TensorLists& lists) { return results(function, flag, lists); }) {}
   Tensors operator()(const at::Tensor& flag, const TensorLists& lists) const { return call_(flag, lists); }
 
@@ -30,18 +30,18 @@ class Call {
   std::function<Tensors(const at::Tensor&, const TensorLists&)> call_;
 };
 
-// A function of amp_C with all its arguments but flag and lists (of float32), and what the flag is to it.
+// An amp_C function with all arguments bound except flag and lists (of float32), and its use of the flag.
 struct Function {
   std::string name;
   size_t depth;
-  std::vector<size_t> searched;  // lists in which a value that is not finite sets the flag
-  bool stops;                    // a flag that is set leaves all lists as they are
+  std::vector<size_t> searched;  // lists in which a non-finite value sets the flag
+  bool stops;                    // a set flag leaves all lists unchanged
   Call call;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Function& function) { return out << function.name; }
 
-// Every function over lists, some with several choices of arguments.
+// Every function over lists, some with several sets of arguments.
 const std::vector<Function>& functions();
 
 }  // namespace amp_C_test

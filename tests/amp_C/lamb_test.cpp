@@ -13,7 +13,7 @@ struct LambCase {
   double max_norm = 1.0;
 };
 
-// Lists in float64 after a step.
+// The lists after a step, in float64.
 struct ExpectedLamb {
   Tensors updates, params, means, squares;
 };
@@ -49,11 +49,11 @@ class Lamb : public testing::TestWithParam<LambCase> {
     return {random_list(dtype), random_list(dtype), random_list(dtype), positive_list(dtype)};
   }
 
-  // 16-bit params move by updates that were rounded.
+  // 16-bit params move by rounded updates.
   static constexpr double kAtol = 1e-5;
 };
 
-// K-LAMB: the update takes the place of the gradients.
+// K-LAMB: the update overwrites the gradients.
 TEST_P(Lamb, FollowsTheFormula) {
   const LambCase& c = GetParam();
   const TensorLists l = lists();
@@ -128,7 +128,7 @@ TEST(LambMp, ANonFiniteGradientSetsTheFlagAndKeepsTheParameters) {
   expect_equal(l[1], params);
 }
 
-// K-LS1 and K-LS2: a weight decay for each tensor, steps from 0.
+// K-LS1 and K-LS2: one weight decay per tensor, steps from 0.
 TEST(LambStages, FollowTheFormula) {
   const TensorLists l = {random_list(at::kHalf), random_list(at::kFloat), random_list(at::kFloat), positive_list(at::kFloat),
                          zeros_list(at::kFloat)};
@@ -169,7 +169,7 @@ TEST(LambStages, WithoutDecayOnlyNvlambUsesTheTrustRatio) {
   EXPECT_TRUE(at::equal(params[0], at::full({4}, 1.0)));
 }
 
-// A group of one weight decay is updated before the next is looked at: everything is checked before.
+// The update runs once per weight decay, but all arguments are checked before the first run.
 TEST(LambStages, AnErrorInALaterGroupChangesNothing) {
   const TensorLists l = {{at::ones({2}), at::ones({2})},
                          {at::ones({2}), at::ones({2})},

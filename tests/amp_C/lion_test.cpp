@@ -1,4 +1,4 @@
-// The functor of examples/multi_tensor_functor.
+// Tests the functor of examples/multi_tensor_functor.
 #include "lion.h"
 
 #include "support.h"
@@ -47,7 +47,7 @@ TEST_P(Lion, ASetFlagChangesNothing) {
   expect_equal(l, before);
 }
 
-// MTA-05, MTA-06: several launches, in tensors and in blocks, with empty tensors between.
+// MTA-05, MTA-06: several launches, split by tensors and by blocks, with empty tensors in between.
 TEST_P(Lion, StepsAnyNumberOfTensors) {
   TensorLists l(3);
   const at::TensorOptions options = at::TensorOptions(device()).dtype(dtype());

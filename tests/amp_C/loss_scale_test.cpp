@@ -4,7 +4,7 @@ namespace {
 
 using namespace amp_C_test;
 
-// The scale, its growth counter and the overflows that are left, driven by one step after the other.
+// The scale, its growth counter and the remaining hysteresis, updated step by step.
 struct State {
   at::Tensor scale = scalar(1024);
   at::Tensor growth = int_scalar(0);

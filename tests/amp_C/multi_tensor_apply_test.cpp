@@ -8,7 +8,7 @@ namespace {
 using namespace amp_C_test;
 using apex::amp_C::Chunk;
 
-// Adds 1 to every element of the first list, and the tensor's index to those of the second.
+// Adds 1 to every element of the first list, and the tensor's index to every element of the second.
 struct Visit {
   C10_HOST_DEVICE void operator()(int64_t chunk_size, volatile int* noop_flag, TensorListMetadata<2>& tl, int amount) const {
     if (*noop_flag) return;
@@ -36,7 +36,7 @@ void expect_visited_once(const std::vector<int64_t>& numels, int64_t chunk_size)
   }
 }
 
-// MTA-06: also at the ends, and where a launch is full of tensors.
+// MTA-06: also at both ends of the list, and with as many tensors as a launch holds.
 TEST(MultiTensorApply, VisitsEachElementOnceWithEmptyTensorsAnywhere) {
   for (const int64_t chunk_size : {1, 5, 64, 65536}) {
     expect_visited_once({0, 1, 4, 5, 6, 0, 0, 333, 64, 0}, chunk_size);
@@ -52,7 +52,7 @@ TEST(MultiTensorApply, VisitsEachElementOnceWithEmptyTensorsAnywhere) {
   }
 }
 
-// MTA-05: a launch is full of blocks in the middle of a tensor, at its end, one before.
+// MTA-05: a launch reaches its block limit inside a tensor, at its end, and one block before.
 TEST(MultiTensorApply, VisitsEachElementOnceOverManyLaunches) {
   for (const int64_t blocks : {319, 320, 321, 640, 1000}) expect_visited_once({blocks, 1, blocks}, 1);
   expect_visited_once(std::vector<int64_t>(2000, 17), 16);
@@ -67,7 +67,7 @@ TEST(MultiTensorApply, ResultsDoNotDependOnTheNumberOfThreads) {
   at::set_num_threads(before);
 }
 
-// MTA-07: writes the last byte of a tensor of more than 2^32 bytes, whose other pages are never touched.
+// MTA-07: writes the last byte of a tensor of more than 2^32 bytes; its other pages are never touched.
 struct MarkLast {
   C10_HOST_DEVICE void operator()(int64_t chunk_size, volatile int*, TensorListMetadata<1>& tl, int64_t numel) const {
     const Chunk chunk(tl, chunk_size);
@@ -102,7 +102,7 @@ TEST(MultiTensorApply, TheFunctorReadsAndSetsTheFlag) {
   EXPECT_EQ(noop.item<int>(), 1);
 }
 
-// The fields that an Apex functor reads, with Apex's arithmetic on them.
+// Reads the fields that an Apex functor reads, with Apex's arithmetic.
 struct ByHand {
   C10_HOST_DEVICE void operator()(int chunk_size, volatile int*, TensorListMetadata<2>& tl) const {
     const int tensor_loc = tl.block_to_tensor[tl.block()];

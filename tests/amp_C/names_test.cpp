@@ -1,7 +1,7 @@
-// Code ported from Apex: its own declarations, its names, its calls.
+// Code ported from Apex: its own declarations, names and calls.
 #include "support.h"
 
-// As ported code declares them, after the header here and before or without it elsewhere.
+// Declarations as in ported code; they may follow the header, precede it or replace it.
 void multi_tensor_scale_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
                              float scale);
 std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm_cuda(int chunk_size, at::Tensor noop_flag,
@@ -47,7 +47,7 @@ TEST(Names, TheApplierPassesTheChunkSizeFirst) {
   EXPECT_EQ(seen, 7);
 }
 
-// What a program that unscales, clips and steps looks like after its #include of Apex was replaced.
+// A program that unscales, clips and steps, after its #include of Apex was replaced.
 TEST(Names, PortedStepRunsOnCpuTensors) {
   const Tensors scaled = {at::full({4}, 1024.0).to(at::kHalf), at::full({2}, -2048.0).to(at::kHalf)};
   const Tensors grads = {at::empty({4}), at::empty({2})};

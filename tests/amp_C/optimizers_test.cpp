@@ -1,4 +1,4 @@
-// SGD, Adagrad and NovoGrad against the formulas in float64, several steps in a row.
+// Compares SGD, Adagrad and NovoGrad with the formulas in float64 over several steps.
 #include "support.h"
 
 namespace {
@@ -89,7 +89,7 @@ TEST(SgdLists, BufferedNanIsNotReadOnTheFirstRun) {
 
 class Adagrad : public testing::TestWithParam<std::tuple<at::ScalarType, int>> {};
 
-// K-ADAGRAD; float64 is computed in float32 as in Apex.
+// K-ADAGRAD. As in Apex, float64 is computed in float32.
 TEST_P(Adagrad, FollowsTheFormula) {
   const auto [dtype, mode] = GetParam();
   const double lr = 0.125, eps = 1e-3, decay = 0.0625;

@@ -1,4 +1,4 @@
-// The recorded multi_tensor cases, through Apex's own names (K-SCALE, K-AXPBY, K-L2, K-UL2).
+// Runs the recorded multi_tensor cases through Apex's own names (K-SCALE, K-AXPBY, K-L2, K-UL2).
 #include <filesystem>
 
 #include "support.h"
@@ -12,7 +12,7 @@ using namespace amp_C_test;
 using oracle::CaseFile;
 using oracle::Json;
 
-// One recorded call: its lists with the recorded values injected, and what is expected of it.
+// One recorded call: its lists with the recorded values injected, and the expected results.
 class Call {
  public:
   Call(const CaseFile& file, const Json& entry, oracle::Report& report)
@@ -41,7 +41,7 @@ class Call {
     return tensors;
   }
 
-  // Outputs are recorded with 7 where nothing was written.
+  // Recorded outputs hold 7 wherever nothing was written.
   Tensors outputs_for(const Tensors& inputs) const {
     Tensors outputs;
     const at::ScalarType dtype = oracle::dtype_from_name(entry_.at("out_dtype"));

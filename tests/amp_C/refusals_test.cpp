@@ -11,7 +11,7 @@ Tensors two_tensors(at::ScalarType dtype = at::kFloat) {
 
 class Refusals : public testing::TestWithParam<Function> {
  protected:
-  // Of float32 but for one list.
+  // Float32 lists, except for one.
   static TensorLists lists_with(size_t list, at::ScalarType dtype) {
     TensorLists lists;
     for (size_t i = 0; i < GetParam().depth; ++i) lists.push_back(two_tensors(i == list ? dtype : at::kFloat));
@@ -36,7 +36,7 @@ class Refusals : public testing::TestWithParam<Function> {
     }
   }
 
-  // Whether a call changes the tensors of the list.
+  // True if a call changes the tensors of the list.
   static bool is_output(size_t list) {
     const TensorLists lists = lists_with(list, at::kFloat);
     const Tensors before = clones(lists[list]);

@@ -16,11 +16,11 @@ using apex::test::expect_error;
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int kChunk = 65536;
-// What the optimizers' tests step with.
+// Hyperparameters of the optimizers' tests.
 constexpr float kLr = 0.125f, kBeta1 = 0.75f, kBeta2 = 0.875f, kEps = 1e-3f;
 constexpr int kStep = 3;
 
-// Around the ends of vectors and of a chunk, and nothing at all in the middle and at the end.
+// Sizes next to the boundaries of vectors and chunks, and 0 in the middle and at the end.
 inline const std::vector<int64_t>& sizes() {
   static const std::vector<int64_t> kSizes = {1, 7, 0, 33, 1000, 65537, 0};
   return kSizes;
@@ -32,7 +32,7 @@ inline Tensors random_list(at::ScalarType dtype, double spread = 1.0) {
   return list;
 }
 
-// Magnitudes above zero, for squares' running means.
+// Positive values, for running means of squares.
 inline Tensors positive_list(at::ScalarType dtype) {
   Tensors list;
   for (const int64_t size : sizes()) list.push_back((at::rand({size}, at::kDouble) + 0.1).to(dtype));
@@ -65,14 +65,14 @@ inline at::Tensor int_scalar(int value, at::Device device = at::kCPU) {
   return at::full({1}, value, at::TensorOptions(device).dtype(at::kInt));
 }
 
-// What one rounding to a dtype allows, and a little float32 arithmetic before it.
+// The tolerance for one rounding to a dtype after a few float32 operations.
 inline double rtol_of(at::ScalarType dtype) {
   if (dtype == at::kHalf) return 1e-3;
   if (dtype == at::kBFloat16) return 8e-3;
   return 4e-6;
 }
 
-// Expects each tensor to be near the float64 one of its index.
+// Expects each tensor to be close to the float64 tensor with the same index.
 inline void expect_near(const Tensors& actual, const Tensors& expected, double atol = 2e-6) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {

@@ -1,4 +1,4 @@
-// apex::contrib::clip_grad_norm_ against float64 norms and LibTorch's own function.
+// Compares apex::contrib::clip_grad_norm_ with float64 norms and LibTorch's own function.
 #include <apex_cpp/contrib.h>
 
 #include <limits>
@@ -61,15 +61,15 @@ TEST_P(ContribClip, ScalesGradientsToTheNorm) {
     const bool has_double = GetParam().dtypes.back() == torch::kDouble;
     EXPECT_EQ(norm.dim(), 0);
     EXPECT_EQ(norm.scalar_type(), has_double ? torch::kDouble : torch::kFloat);
-    // The kernels' norm is within 2.5 units of 2^-24 of the exact one (kernels/multi_tensor.h). LibTorch's operators take it
-    // in float64, and it is rounded once.
+    // The kernels' norm is within 2.5 units of 2^-24 of the exact one (kernels/multi_tensor.h). LibTorch's operators compute it
+    // in float64 and round once.
     const double off = has_double ? 1e-12 : 2.5 * 0x1p-24;
     EXPECT_NEAR(norm.item<double>(), want, off * want);
     const double coefficient = std::min(1.0, max_norm / (want + 1e-6));
     const Tensors after = grads_of(params);
     for (size_t i = 0; i < before.size(); ++i) {
       const Tensor exact = before[i].to(torch::kDouble) * coefficient;
-      // Besides: sum, quotient, product and clamp of the coefficient, its conversion, and the product's rounding.
+      // Further roundings: the coefficient's sum, quotient, product, clamp and conversion, and the final product.
       const double each = off + 5 * 0x1p-24 + 2 * epsilon_of(before[i].scalar_type());
       const Tensor wrong = (after[i].to(torch::kDouble) - exact).abs() > exact.abs() * each + 0x1p-25;
       EXPECT_FALSE(wrong.any().item<bool>()) << i;
@@ -100,7 +100,7 @@ class ContribClipWide : public ::testing::TestWithParam<WideCase> {};
 // Equal values whose norm or clipping coefficient the gradients' dtype cannot represent.
 TEST_P(ContribClipWide, NormAndCoefficientExceedTheGradientsDtype) {
   const auto& [name, dtype, count, value, order, max_norm] = GetParam();
-  // With gaps, so that the order 2 goes by operators as well.
+  // Not contiguous, so that order 2 uses operators as well.
   Tensor param = torch::zeros({count}, dtype).requires_grad_();
   param.mutable_grad() = torch::full({count, 2}, value, dtype).select(1, 0);
   const double want = value * std::pow(static_cast<double>(count), 1 / order);
@@ -201,7 +201,7 @@ TEST(ContribClipGradNorm, RejectsUnsupportedArguments) {
 
 class ContribClipAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 
-// As Apex's programs do it: master gradients, between the block and the step.
+// As in Apex programs: clips master gradients between the scale_loss block and the step.
 TEST_P(ContribClipAtLevel, ClipsMasterGradients) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -1,4 +1,4 @@
-// CUDA tensors against CPU tensors. Needs a GPU.
+// Compares CUDA tensors with CPU tensors. Needs a GPU.
 #include <apex_cpp/contrib.h>
 
 #include "tests/amp/support.h"

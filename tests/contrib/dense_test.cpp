@@ -68,7 +68,8 @@ TEST(MlpModule, HasApexsNamesAndInitialization) {
   std::vector<std::string> names;
   for (const auto& parameter : mlp->named_parameters()) names.push_back(parameter.key());
   EXPECT_EQ(names, (std::vector<std::string>{"weight_0", "bias_0", "weight_1", "bias_1"}));
-  // 240,000 draws: the deviation is known to one part in 690, and 5 times that is seen once in millions.
+  // With 240,000 draws the relative standard error of the deviation is 1/690; 5 times that is exceeded once in millions of
+  // runs.
   EXPECT_NEAR(mlp->weights[0].std().item<double>() / std::sqrt(2.0 / 1000), 1, 5.0 / 690);
   EXPECT_NEAR(mlp->biases[0].std().item<double>() / std::sqrt(1.0 / 600), 1, 5.0 / std::sqrt(1200));
   std::ostringstream text;
@@ -119,7 +120,7 @@ TEST(FusedDenseModules, EqualTheLayersTheyReplace) {
 
 TEST(FusedDenseModules, AreInitializedLikeLinearAndCanBeCloned) {
   FusedDenseGeluDense both(100, 300, 50);
-  // 30,000 draws from a uniform distribution: the largest is within 1 % of the bound but once in e^300.
+  // Of 30,000 uniform draws, the largest is within 1 % of the bound with probability 1 - e^-300.
   EXPECT_NEAR(both->weight1.abs().max().item<double>(), 0.1, 0.001);
   EXPECT_LE(both->weight1.abs().max().item<double>(), 0.1);
   EXPECT_LE(both->bias2.abs().max().item<double>(), 1 / std::sqrt(300.0));
@@ -140,7 +141,7 @@ TEST(FusedDenseModules, RejectUnsupportedArguments) {
   EXPECT_TRUE(contains(message_of([&] { dense->forward(torch::ones({2, 5})); }), "in_features, 3"));
 }
 
-/// All three, one after the other.
+/// The three layers in sequence.
 struct DenseNetImpl : torch::nn::Module {
   DenseNetImpl() { register_module("mlp", mlp), register_module("dense", dense), register_module("both", both); }
   Tensor forward(const Tensor& x) {
@@ -198,7 +199,7 @@ TEST(DenseDtypes, OutputsEqualFloat64WithinRounding) {
     const Tensor found = net->forward(input);
     EXPECT_EQ(found.scalar_type(), dtype);
     net->to(torch::kDouble);
-    // Values of size 1, five layers, each of which rounds products, sums and activations to the dtype a few times.
+    // Values of size 1 through five layers, each of which rounds products, sums and activations to the dtype a few times.
     const double step = dtype == torch::kFloat ? 0x1p-24 : dtype == torch::kHalf ? 0x1p-11 : 0x1p-8;
     EXPECT_TRUE(torch::allclose(found.to(torch::kDouble), net->forward(input.to(torch::kDouble)), 0, 40 * step)) << dtype;
   }

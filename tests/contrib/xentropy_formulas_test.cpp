@@ -1,4 +1,4 @@
-// The formulas of softmax cross entropy on plain numbers, as a GPU's threads compute them, against float64.
+// Compares the softmax cross entropy formulas on plain numbers, as a GPU thread computes them, with float64.
 #include <gtest/gtest.h>
 
 #include <cmath>

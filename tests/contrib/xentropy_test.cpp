@@ -1,4 +1,4 @@
-// apex::contrib::xentropy::SoftmaxCrossEntropyLoss against its formula in float64, LibTorch's cross_entropy and finite
+// Compares apex::contrib::xentropy::SoftmaxCrossEntropyLoss with its formula in float64, LibTorch's cross_entropy and finite
 // differences.
 #include <apex_cpp/contrib.h>
 
@@ -37,7 +37,7 @@ LossResult fused(const LossCase& c, bool half_to_float = false) {
   return {losses.detach(), logits.grad()};
 }
 
-/// The formula, with log_softmax of float64, for gradients as the losses' dtype has them.
+/// The formula, with float64 log_softmax, for gradients in the losses' dtype.
 LossResult exact(const LossCase& c, torch::Dtype losses_dtype) {
   const Tensor logits = c.logits.detach().to(torch::kDouble).requires_grad_();
   const Tensor logp = torch::log_softmax(logits, 1);
@@ -51,9 +51,9 @@ double step_of(torch::Dtype dtype) {
   return dtype == torch::kHalf ? 0x1p-11 : dtype == torch::kBFloat16 ? 0x1p-8 : dtype == torch::kFloat ? 0x1p-24 : 0x1p-53;
 }
 
-/// A float32 exponential is within 2 units of 2^-23 of the one of its argument (kernels/xentropy/formulas.h), and so is their
-/// sum; rounding the argument of one, of size up to 60 here, moves it by 60 * 2^-24 of itself. So does rounding lse, which the
-/// gradient is taken with. The loss is a difference of numbers up to 40, in float64. Sums over the classes are float64, here
+/// A float32 exponential is within 2 units of 2^-23 of the exact one (kernels/xentropy/formulas.h), and so is a sum of them.
+/// Rounding the argument of an exponential, which is at most 60 here, changes the result by a relative 60 * 2^-24, and so does
+/// rounding lse for the gradient. The loss is a float64 difference of numbers up to 40. Sums over the classes are float64, here
 /// and in the reference.
 void expect_close_to_exact(const LossCase& c, const LossResult& found, const char* what) {
   SCOPED_TRACE(what);
@@ -64,7 +64,8 @@ void expect_close_to_exact(const LossCase& c, const LossResult& found, const cha
   const Tensor off = (found.losses.to(torch::kDouble) - want.losses).abs();
   EXPECT_TRUE(off.le(relative + want.losses.abs() * (step_of(losses_dtype) + arithmetic)).all().item<bool>()) << off.max();
   ASSERT_EQ(found.grad_logits.scalar_type(), c.logits.scalar_type());
-  // A probability is at most 1, and its target too; the gradient is their difference by dy, with 3 roundings, and is stored.
+  // Probability and target are at most 1. The gradient is their difference times dy, with 3 roundings, and is rounded when
+  // stored.
   const Tensor allowed = c.grad_losses.to(torch::kDouble).abs().unsqueeze(1) * (relative + 3 * arithmetic) +
                          want.grad_logits.abs() * step_of(c.logits.scalar_type()) +
                          (c.logits.scalar_type() == torch::kHalf ? 0x1p-25 : 0.0);

@@ -1,4 +1,5 @@
-# What CUDA code is compiled for on a machine with these GPUs and this nvcc, both of which are scripts here. Run by ctest.
+# The architectures chosen for CUDA code on machines with given GPUs and a given nvcc; scripts stand in for nvidia-smi and nvcc. Run by
+# ctest.
 cmake_minimum_required(VERSION 3.25)
 include("${SOURCE_DIR}/tools/cmake/ApexCudaArchitectures.cmake")
 
@@ -12,7 +13,7 @@ function(write_program name)
   file(CHMOD "${bin}/${name}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 endfunction()
 
-# What nvidia-smi says to this very question.
+# A nvidia-smi that answers exactly this query.
 function(gpus)
   set(lines "[ \"$*\" = '--query-gpu=compute_cap --format=csv,noheader' ] || exit 2")
   foreach(gpu IN LISTS ARGN)
@@ -29,7 +30,7 @@ function(expect without_gpu expected)
 endfunction()
 
 set(all "7.5;8.0;9.0;10.0;11.0;12.0+PTX")
-# As nvcc 13 has it: not in order.
+# The list of nvcc 13; it is not sorted.
 write_program(nvcc "for i in 75 80 86 89 90 100 110 103 120 121; do echo sm_$i; done")
 
 expect(ALL "${all}")              # no nvidia-smi
@@ -42,13 +43,13 @@ gpus(9.0)
 expect(ALL 9.0)
 expect(8.0+PTX 9.0)
 gpus(12.0 8.6 12.0 8.6)
-expect(ALL "8.6;12.0")            # each once
+expect(ALL "8.6;12.0")            # no duplicates
 gpus(8.6 13.0)
-expect(ALL "${all}")              # PTX is what the newer one runs
+expect(ALL "${all}")              # the newer GPU needs PTX
 gpus(6.1)
 expect(8.0+PTX 8.0+PTX)           # too old for this nvcc
 
-# An older one, which has code for GPUs that are out of reach.
+# An older nvcc, which also supports GPUs that the project does not.
 write_program(nvcc "for i in 50 60 70 75 80 86 87 89 90; do echo sm_$i; done")
 gpus()
 expect(ALL "7.5;8.0;9.0+PTX")

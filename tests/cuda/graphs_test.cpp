@@ -13,7 +13,7 @@ namespace {
 namespace kernels = apex::kernels;
 using kernels_test::same_bytes;
 
-// Adam at O2 with everything that changes from step to step on the device.
+// Adam at O2 with everything that changes between steps on the device.
 struct Step {
   explicit Step(c10::Device device)
       : control(), scale(at::full({1}, 0.5f, options(device, at::kFloat))), tensors{scale, zeros(device), zeros(device)} {
@@ -35,7 +35,7 @@ struct Step {
   }
   static at::Tensor zeros(c10::Device device) { return at::zeros({1}, options(device, at::kInt)); }
 
-  // Both passes, and the loss scale's turn.
+  // Both passes and the update of the loss scale.
   void run() {
     control.found_inf.zero_();
     kernels::multi_tensor_unscale_l2norm(control.found_inf, grads, scale, false);
@@ -43,7 +43,7 @@ struct Step {
     kernels::update_scale_hysteresis(tensors, control.found_inf, {});
   }
 
-  // What the host does between steps: another rate, and now and then an overflow.
+  // The host's work between steps: a new learning rate, and sometimes an overflow.
   void prepare(int number) {
     control.lr_tensor.fill_(0.1 / (number + 1));
     grads[3].mul_(0.75);
@@ -81,7 +81,7 @@ class Graphs : public OnGpu {};
 TEST_F(Graphs, OfAStepReplayEagerSteps) {
   Step captured(at::kCUDA), eager(at::kCUDA);
   at::cuda::CUDAGraph graph;
-  // Nothing ran before: the tables are made while the graph is captured.
+  // No earlier call has made the tables, so they are made during the capture.
   capture(graph, [&] { captured.run(); });
   expect_replay_to_equal_eager(graph, captured, eager);
 }

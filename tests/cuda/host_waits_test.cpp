@@ -15,7 +15,7 @@ TEST(HostWaits, InOurCodeAreCounted) {
   (void)cudaEventSynchronize(nullptr);
   (void)cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyHostToHost);
   EXPECT_EQ(host_waits() - before, 4);
-  (void)cudaGetLastError();  // what failed is not left to the next test
+  (void)cudaGetLastError();  // clears the error for the next test
 }
 
 TEST(HostWaits, InLibTorchAreCounted) {

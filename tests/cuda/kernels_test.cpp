@@ -150,7 +150,7 @@ TEST_F(GpuNorms, SetTheFlagOnAnyDevice) {
   }
 }
 
-// Tensors of both devices in one call.
+// One call with tensors on both devices.
 TEST_F(GpuNorms, OfTensorsOnSeveralDevicesHaveTheBitsOfTheCpu) {
   const Tensors in = random_list(at::kFloat);
   Tensors mixed = on_gpu(in);

@@ -12,7 +12,7 @@ namespace amp = apex::amp;
 namespace optimizers = apex::optimizers;
 using kernels_test::same_bytes;
 
-// Values that depend on size and seed alone.
+// Values that depend on size and seed only.
 at::Tensor values(int64_t size, uint64_t seed) {
   torch::manual_seed(seed);
   return kernels_test::random_values(size, at::kFloat);
@@ -21,7 +21,7 @@ at::Tensor values(int64_t size, uint64_t seed) {
 struct Class {
   std::string name;
   std::function<std::unique_ptr<torch::optim::Optimizer>(Tensors)> make;
-  std::function<void(torch::optim::Optimizer&, double)> set_rate;  // between replays; undefined where a graph keeps its rate
+  std::function<void(torch::optim::Optimizer&, double)> set_rate;  // between replays; undefined if the graph's rate is fixed
 };
 
 template <class Opt>
@@ -44,7 +44,7 @@ std::vector<Class> classes() {
                                         write_rate<FusedMixedPrecisionLamb>)};
 }
 
-// Parameters with gradients that stay where they are.
+// Parameters whose gradients stay at the same address.
 class Program {
  public:
   explicit Program(const Class& of) : optimizer_(of.make(params_)) {
@@ -107,7 +107,7 @@ TEST_P(OptimizerGraphs, CapturingTheFirstStepIsAnError) {
   EXPECT_FALSE(same_bytes(program.params(), before)) << "and can be taken after it";
 }
 
-// A training step under amp, with a fixed loss scale: forward, scale_loss, backward and step.
+// A training step under amp with a fixed loss scale: forward, scale_loss, backward and step.
 class AmpProgram {
  public:
   AmpProgram() {
@@ -143,7 +143,7 @@ class AmpGraphs : public OnGpu {};
 
 TEST_F(AmpGraphs, ReplayWholeTrainingStepsWithAFixedLossScale) {
   AmpProgram captured, eager;
-  // Off the default stream, as backward in a graph asks for: its stream is that of the forward pass.
+  // Not on the default stream: backward runs on the forward pass's stream, and graphs cannot capture the default one.
   {
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
     for (int number = 0; number < 3; ++number) {

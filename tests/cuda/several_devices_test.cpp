@@ -29,7 +29,7 @@ TEST_F(TwoGpus, NormsHaveTheBitsOfTheCpu) {
   EXPECT_TRUE(same_bits(each.cpu(), expected_each));
 }
 
-// An optimizer's parameters on two GPUs, and the same on the CPU. The loss scaler's tensors are on the first GPU.
+// An optimizer with parameters on two GPUs, and the same one on the CPU. The loss scaler's tensors are on the first GPU.
 template <class Opt, class Options>
 class Pair {
  public:
@@ -38,7 +38,7 @@ class Pair {
   void step(bool first_has_gradient = true) {
     for (Opt* optimizer : {&gpus_, &cpu_}) {
       auto& params = optimizer->param_groups()[0].params();
-      torch::manual_seed(steps_);  // the same gradients for both
+      torch::manual_seed(steps_);  // the same gradients for both optimizers
       for (size_t i = 0; i < params.size(); ++i) {
         params[i].mutable_grad() =
             i == 0 && !first_has_gradient ? at::Tensor() : random_values(kSize, at::kFloat).to(params[i].device());
@@ -78,7 +78,7 @@ void expect_the_steps_of_the_cpu(const Options& options) {
   Pair<Opt, Options> both(options), late(options);
   for (int i = 0; i < 3; ++i) both.step();
   both.expect_same_params();
-  // Only parameters on another GPU than the group's first one: parameters 1 and 2, one on each, and then all.
+  // First only parameters 1 and 2, one per GPU, without the group's first parameter; then all.
   for (int i = 0; i < 2; ++i) late.step(/*first_has_gradient=*/false);
   late.step();
   late.expect_same_params();

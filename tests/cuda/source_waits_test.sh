@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The sources of the library hold no call that makes the host wait for a device beyond those that source_waits.txt lists. This needs
-# neither a GPU nor CUDA.
+# Checks that the library's sources contain no calls that wait for a device except those in source_waits.txt. Needs neither a GPU nor CUDA.
 # usage: source_waits_test.sh REPOSITORY
 set -euo pipefail
 repository=$1
@@ -8,7 +7,7 @@ list=$repository/tests/cuda/source_waits.txt
 calls='cuda(Device|Stream|Event)Synchronize|(\.|->)synchronize\(|device_synchronize|stream_synchronize'
 calls+='|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?\(|cudaMalloc(Host|Managed)?\(|cudaFree(Host)?\(|cudaHost(Alloc|Register|Unregister)\('
 
-# waits FOLDER: the calls in its apex_cpp/ and kernels/, comments left out, in the form of the list.
+# waits FOLDER: prints the waiting calls in its apex_cpp/ and kernels/, comments excluded, in the format of the list.
 waits() {
   (cd "$1" && find apex_cpp kernels -type f -exec awk -v OFS='\t' '{ sub("//.*", ""); print FILENAME, $0 }' {} + |
     grep -E "$calls" | while IFS=$'\t' read -r file line; do
@@ -16,12 +15,12 @@ waits() {
     done | sort | uniq -c | awk '{ print $2, $3, $1 }')
 }
 
-# as_listed FOLDER: are the calls there those of the list? Says what differs.
+# as_listed FOLDER: succeeds if the folder's calls equal the list; otherwise prints the difference.
 as_listed() { diff <(grep -v '^#' "$list" | LC_ALL=C sort) <(waits "$1" | LC_ALL=C sort); }
 
 as_listed "$repository" || { echo "FAILED: calls that wait (> in the sources, < in $list)"; exit 1; }
 
-# The check itself: one wait more or one less is noticed, and one in a comment is none.
+# Tests the check itself: it notices an added and a removed wait and ignores a wait in a comment.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -r "$repository/apex_cpp" "$repository/kernels" "$copy"

@@ -12,7 +12,7 @@ using kernels_test::clear_flag;
 using kernels_test::random_values;
 using kernels_test::same_bits;
 
-// Long enough for launches to overlap.
+// Large enough that launches overlap.
 Tensors large_list() { return {random_values(int64_t{40} << 20, at::kHalf), random_values(1023, at::kHalf)}; }
 
 at::Tensor norm_of(const Tensors& in) { return std::get<0>(kernels::multi_tensor_l2norm(clear_flag_on_gpu(), in, false)); }

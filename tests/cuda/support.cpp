@@ -17,7 +17,7 @@ void OnTwoGpus::SetUp() {
 Tensors on_gpu(const Tensors& tensors) {
   Tensors moved;
   for (const at::Tensor& tensor : tensors) {
-    // As far behind a multiple of 64 bytes as on the CPU.
+    // The same offset from a multiple of 64 bytes as on the CPU.
     const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 64 / tensor.element_size());
     const auto memory = at::empty({tensor.numel() + offset}, tensor.options().device(at::kCUDA));
     moved.push_back(memory.narrow(0, offset, tensor.numel()).copy_(tensor));

@@ -11,13 +11,13 @@ namespace cuda_test {
 using kernels_test::Problem;
 using kernels_test::Tensors;
 
-// A test that is skipped where there is no GPU.
+// A test that is skipped without a GPU.
 class OnGpu : public ::testing::Test {
  protected:
   void SetUp() override;
 };
 
-// A test that is skipped where there are not two.
+// A test that is skipped with fewer than two GPUs.
 class OnTwoGpus : public ::testing::Test {
  protected:
   void SetUp() override;
@@ -34,7 +34,7 @@ at::Tensor clear_flag_on_gpu();
 // Captures `work` on a separate stream.
 void capture(at::cuda::CUDAGraph& graph, const std::function<void()>& work);
 
-// LibTorch's calls that would make the host wait for the device throw for a scope. Others: host_waits.h.
+// While it lives, LibTorch's calls that wait for the device throw. For other calls see host_waits.h.
 class NoWaiting {
  public:
   NoWaiting();

@@ -17,7 +17,7 @@ namespace {
 using apex::testing::rank;
 using apex::testing::world_size;
 
-// Batches of small whole numbers, which are exact in every type. Rank r has r + 2 samples.
+// Batches of small whole numbers, which are exact in every dtype. Rank r has r + 2 samples.
 torch::Tensor batch_of(int of_rank) {
   torch::manual_seed(40 + of_rank);
   return torch::randint(-8, 9, {of_rank + 2, 3, 4, 4}).to(torch::kFloat);
@@ -34,7 +34,7 @@ torch::Tensor mine_of(const torch::Tensor& whole) {
   return whole.narrow(0, start, rank() + 2);
 }
 
-// Members, as programs have them, one of them inside another module.
+// Batch norms as members, one of them in a nested module.
 struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
   BlockImpl() { reset(); }
   void reset() override {
@@ -91,7 +91,7 @@ torch::Tensor averaged(torch::Tensor tensor) {
   return tensor;
 }
 
-// Trains both for a step in float64: `model` on the joined batch, `converted` on this rank's part.
+// Trains both models for one step in float64: `model` on the joined batch, `converted` on this rank's part.
 template <class Net>
 void expect_as_joined(Net& model, Net& converted) {
   model->to(torch::kDouble);
@@ -111,7 +111,7 @@ void expect_as_joined(Net& model, Net& converted) {
   }
 }
 
-// Rank 0's weights become those of all ranks and both models.
+// Copies rank 0's weights to both models on all ranks.
 template <class Net>
 void copy_state(Net& from, Net& to) {
   const torch::NoGradGuard no_grad;
@@ -186,7 +186,7 @@ TEST(ConvertSyncBatchNorm, TrainsUnderDistributedDataParallelAsOneProcessOnTheJo
     sgd.step();
   }
   for (size_t i = 0; i < one->parameters().size(); ++i) {
-    EXPECT_LE(difference(model->parameters()[i], one->parameters()[i]), 1e-9) << i;  // three steps amplify what rounding left
+    EXPECT_LE(difference(model->parameters()[i], one->parameters()[i]), 1e-9) << i;  // three steps amplify rounding differences
   }
 }
 
@@ -206,7 +206,7 @@ TEST(ConvertSyncBatchNorm, AcceptsShapesWithChannelsLast) {
   torch::nn::BatchNorm2d norm(3), plain(3);
   convert_syncbn_model(norm, {}, /*channel_last=*/true);
   const auto output = norm->forward(batch_of(rank()).movedim(1, -1).contiguous()).movedim(-1, 1);
-  EXPECT_LE(difference(output, mine_of(plain->forward(joined_batches()))), 2e-6);  // values of up to 4, rounded in two ways
+  EXPECT_LE(difference(output, mine_of(plain->forward(joined_batches()))), 2e-6);  // up to 4, rounded in two orders
   EXPECT_LE(difference(norm->running_mean, plain->running_mean), 1e-7);
 }
 
@@ -215,7 +215,7 @@ TEST(ConvertSyncBatchNorm, AcceptsAnEmptyBatchOnOneRank) {
   convert_syncbn_model(norm);
   norm->forward(rank() == 0 ? torch::empty({0, 3, 4, 4}) : batch_of(rank()));
   plain->forward(joined_batches(1, world_size() - 1));
-  EXPECT_LE(difference(norm->running_var, plain->running_var), 1e-5);  // of values of about 5
+  EXPECT_LE(difference(norm->running_var, plain->running_var), 1e-5);  // values of about 5
 }
 
 TEST(ConvertSyncBatchNorm, SkipsInstanceNormAndSetsTheGroupOfSyncBatchNorm) {
@@ -274,7 +274,7 @@ TEST(SyncBatchNormGroups, DivideTheRanksEvenly) {  // SBN-09
   EXPECT_THROW(create_syncbn_process_group(2), c10::ValueError);
 }
 
-// The layer alone in a model, by its class in LibTorch, which is converted, or by SyncBatchNorm.
+// A model with one batch norm: LibTorch's class, which is converted, or SyncBatchNorm.
 template <class Norm>
 struct AloneImpl : torch::nn::Module {
   AloneImpl() { register_module("norm", norm); }
@@ -284,7 +284,7 @@ struct AloneImpl : torch::nn::Module {
 
 class SyncBatchNormAt : public ::testing::TestWithParam<const char*> {
  protected:
-  // What the running mean follows: a tenth of the joined batch's, in the type that the level gives to running statistics.
+  // The running mean is a tenth of the joined batch's mean, in the level's dtype for running statistics.
   void expect_synchronized(const torch::Tensor& running_mean) const {
     const auto expected = joined_batches().mean(torch::IntArrayRef({0, 2, 3})) * 0.1;
     EXPECT_LE(difference(running_mean.to(torch::kFloat), expected), running_mean.scalar_type() == torch::kFloat ? 1e-6 : 1e-4);

@@ -19,7 +19,7 @@ namespace {
 
 using parallel::ProcessGroup;
 
-// Why this machine cannot run `backend`; empty if it can.
+// The reason why this machine cannot run `backend`; empty if it can.
 std::string missing_for(const std::string& backend) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   if (gpus == 0) return "no GPU on this machine";
@@ -52,11 +52,11 @@ class OnCuda : public ::testing::TestWithParam<const char*> {
     static int made = 0;
     group = group_over(GetParam(), "on_cuda_" + std::to_string(made++));
   }
-  // A rank that has its results may not take NCCL away from one that has not.
+  // A rank that has its results must not destroy NCCL while another still waits.
   void TearDown() override {
     if (group) parallel::default_process_group()->barrier()->wait();
   }
-  // The current one, which NCCL runs on.
+  // The current device, which NCCL uses.
   static at::Device device() { return at::empty({0}, at::kCUDA).device(); }
 
   ProcessGroup group;
@@ -83,7 +83,7 @@ TEST_P(OnCuda, DistributedDataParallelAveragesGradients) {
   one(joined_batch(0)).sum().backward();
   for (size_t i = 0; i < one->parameters().size(); ++i) {
     const at::Tensor mean = one->parameters()[i].grad() / world_size();
-    // Sums of small whole numbers are exact; a few units of 2^-24 for the division.
+    // Sums of small whole numbers are exact; the division rounds by a few units of 2^-24.
     EXPECT_TRUE(at::allclose(model->parameters()[i].grad().cpu(), mean, 1e-6, 0)) << i;
   }
 }
@@ -96,7 +96,7 @@ TEST_P(OnCuda, SyncBatchNormNormalizesTheJoinedBatch) {
   for (int other = 0; other < world_size(); ++other) batches.push_back(eighths({4, 3, 5}, 30 + other));
   const at::Tensor y = norm(batches[rank()].to(device())).cpu();
   const at::Tensor joined = one(at::cat(batches));
-  // Values are below 4, each after a handful of roundings to 2^-24 of them.
+  // Values are below 4, each after a handful of roundings by 2^-24.
   EXPECT_TRUE(at::allclose(y, joined.narrow(0, 4 * rank(), 4), 0, 1e-5));
   EXPECT_TRUE(at::allclose(norm->running_var.cpu(), one->running_var, 1e-5, 0));
 }

@@ -39,7 +39,7 @@ std::string bytes_of_all(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-// What one process gets for all ranks' samples of some passes.
+// The gradients that one process computes from all ranks' samples in some passes.
 std::vector<Tensor> joined_sums(const std::vector<int>& passes) {
   WholeNumbers net;
   for (const int pass : passes) {
@@ -54,7 +54,7 @@ template <class Opt>
 void expect_sums(const std::string& level, Opt& opt, const std::vector<Tensor>& sums) {
   const auto params = amp::master_params(opt);
   ASSERT_EQ(params.size(), sums.size());
-  // bfloat16 has 8 bits: each of up to 12 additions rounds its partial sum by 2^-9.
+  // bfloat16 has 8 significant bits: each of up to 12 additions rounds its partial sum by 2^-9.
   const double tolerance = level == "O5" ? 12.0 / 512 : 0.0;
   for (size_t i = 0; i < sums.size(); ++i) {
     EXPECT_TRUE(torch::allclose(params[i].grad().to(torch::kFloat), sums[i], tolerance, 0)) << level << " " << i;
@@ -121,7 +121,7 @@ TEST_F(DdpAmp, NoSyncAccumulatesTheCombinedBatchAtEveryLevel_BUG_24) {
   }
 }
 
-// Passes around an accumulation: what was reduced and unscaled before it stays, and counts once.
+// Gradients reduced and unscaled before an accumulation stay, and count once.
 TEST_F(DdpAmp, NoSyncAfterAReducedPassAddsToIt) {
   for (const std::string level : {"O1", "O2"}) {
     WholeNumbers model;
@@ -162,8 +162,8 @@ void backward_delayed(DistributedDataParallel<Net>& ddp, Opt& opt, const Tensor&
   scaled_loss.finish();
 }
 
-// What a pass has reduced is not reduced again by the next one, also where passes within no_sync lie between. Without masters
-// and with a scale of 1, as at O4, blocks leave gradients alone, and passes add up as they do without amp.
+// The next pass does not reduce earlier gradients again, even with no_sync passes in between. Without masters and with a scale
+// of 1, as at O4, blocks do not change gradients, and passes add up as without amp.
 TEST_F(DdpAmp, DelayedPassesCountOnce_SL_07) {
   for (const std::string level : {"O0", "O1", "O2", "O3", "O5"}) {
     for (const bool with_no_sync : {false, true}) {
@@ -210,7 +210,7 @@ TEST_F(DdpAmp, MeansOfDelayedPassesAccumulate_SL_07) {
   backward_delayed(ddp, opt, small_part(0, rank()));
   backward_in_block(ddp, opt, small_part(1, rank()));
   const auto sums = joined_sums({0, 1});
-  // Two means below 64, each rounded by 2^-24 of itself, and their sum.
+  // Two means below 64, each rounded by a relative 2^-24, and their sum.
   for (size_t i = 0; i < sums.size(); ++i) {
     EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), sums[i] / world_size(), 0, 3 * 64 * std::pow(2.0, -24))) << i;
   }
@@ -295,15 +295,15 @@ TEST_F(DdpAmp, ReducerInTheBlockAveragesScaledGradients_PAR_02) {
   const auto masters = amp::master_params(opt);
   const auto sums = joined_sums({0});
   for (size_t i = 0; i < sums.size(); ++i) {
-    const Tensor mean = (sums[i] * 4 / world_size()).to(torch::kHalf).to(torch::kFloat) / 4;  // float16 while it is scaled
+    const Tensor mean = (sums[i] * 4 / world_size()).to(torch::kHalf).to(torch::kFloat) / 4;  // float16 while scaled
     EXPECT_TRUE(masters[i].grad().equal(mean));
   }
 }
 
 // ---- many steps ----
 
-// Upstream's tests/distributed/amp_master_params: after 500 steps masters and weights are equal on all ranks, and weights are
-// their masters, rounded.
+// Apex's tests/distributed/amp_master_params: after 500 steps masters and weights are equal on all ranks, and weights are the
+// rounded masters.
 template <class Optimizer>
 void expect_equal_after_500_steps(const std::string& level, torch::nn::Linear model, Optimizer optimizer) {
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet());

@@ -1,5 +1,5 @@
 #pragma once
-// Passes of DistributedDataParallel within blocks of a scaled loss.
+// DistributedDataParallel passes inside scale_loss blocks.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/parallel.h>
 #include <torch/torch.h>
@@ -15,8 +15,8 @@ inline void expect_same_on_all_ranks(const std::string& mine, const std::string&
   apex::parallel::expect_same(apex::parallel::default_process_group(), mine, what);
 }
 
-// Inputs of -1, 0 and 1: gradients of a pass are at most 30 on one rank, so that sums over ranks and three passes, times a loss
-// scale of 4, are whole numbers below 2048 and exact in float16.
+// Inputs of -1, 0 and 1. One pass has gradients of at most 30 per rank, so sums over ranks and three passes, times a loss scale
+// of 4, are whole numbers below 2048 and exact in float16.
 inline torch::Tensor small_part(int pass, int of_rank) { return part_of_batch(pass, of_rank).remainder(3).sub(1); }
 
 template <class Net, class Opt>

@@ -21,7 +21,7 @@ struct WholeNumbersImpl : torch::nn::Module {
 };
 TORCH_MODULE(WholeNumbers);
 
-/// Two branches, in either order or without the second.
+/// Two branches in either order, or the first alone.
 struct TwoBranchesImpl : torch::nn::Module {
   TwoBranchesImpl() {
     first = register_module("first", torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(false)));
@@ -37,7 +37,7 @@ struct TwoBranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoBranches);
 
-/// One weight under two names.
+/// One weight with two names.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
     in = register_module("in", torch::nn::Linear(torch::nn::LinearOptions(3, 3).bias(false)));
@@ -48,7 +48,7 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-/// Three samples for each rank, other ones in each pass.
+/// Three samples per rank, different in each pass.
 inline torch::Tensor part_of_batch(int pass, int of_rank) {
   return torch::arange(12, torch::kFloat).add(5 * of_rank + 7 * pass).remainder(9).sub(4).view({3, 4});
 }

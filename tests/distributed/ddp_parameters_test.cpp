@@ -47,7 +47,7 @@ TEST(Ddp, DelayedReductionToleratesUnusedParameters_DDP_06) {
     net->zero_grad();
     net->without_second = rank() > 0;
     ddp(torch::ones({1, 4})).sum().backward();
-    // Rank 0 alone used it: the others' part of the mean is zero, and all have it.
+    // Only rank 0 used the parameter. The others contribute zero, and all get the mean.
     EXPECT_TRUE(net->second->weight.grad().equal(torch::ones({5, 4}) * (1.0 / world_size())));
     net->zero_grad();
     net->without_second = true;
@@ -95,7 +95,7 @@ TEST(Ddp, SkipsParametersFrozenAfterTheForwardPass) {
   early.backward();
   ddp(torch::ones({1, 4})).backward();
   late.backward();
-  EXPECT_TRUE(torch::allclose(net->first->weight.grad(), torch::full({3, 4}, 3.0)));  // means of ones, 1 / n rounded
+  EXPECT_TRUE(torch::allclose(net->first->weight.grad(), torch::full({3, 4}, 3.0)));  // means of ones; 1 / n is rounded
   EXPECT_FALSE(net->second->weight.grad().defined());
 }
 
@@ -103,7 +103,7 @@ TEST(Ddp, ConvertingTheWrappedModelIsAnError) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net);
   ddp(part_of_batch(0)).sum().backward();
-  net->to(torch::kFloat);  // changes nothing
+  net->to(torch::kFloat);  // keeps the dtype
   ddp(part_of_batch(0)).sum().backward();
   net->fc1->weight.requires_grad_(false);
   net->to(torch::kDouble);

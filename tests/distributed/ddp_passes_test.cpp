@@ -31,13 +31,13 @@ TEST(Ddp, PassesAccumulate) {
   const auto first = gradients_of(*net);
   ddp(part_of_batch(1)).sum().backward();
   const auto second = mean_of(joined_gradients(1));
-  // The mean that is there already is averaged once more: n equal values, times 1/n.
+  // The existing mean is averaged again: n equal values, times 1/n.
   for (size_t i = 0; i < first.size(); ++i) {
     EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), first[i] + second[i], 1e-6));
   }
 }
 
-/// A weight that is the sum of two views: autograd gives both parameters one buffer as their gradients.
+/// The weight is the sum of two parameters, so autograd gives both the same gradient buffer.
 struct TwinsImpl : torch::nn::Module {
   TwinsImpl() {
     flat = register_parameter("flat", torch::arange(8, torch::kFloat));

@@ -13,7 +13,7 @@ inline std::vector<torch::Tensor> gradients_of(const torch::nn::Module& module) 
   return gradients;
 }
 
-// Those of one process that has the joined batch: of the sum over its samples, and so the sum over ranks.
+// The gradients of one process with the joined batch. The loss is a sum over samples, so they are sums over ranks.
 inline std::vector<torch::Tensor> joined_gradients(int pass = 0) {
   WholeNumbers net;
   net(joined_batch(pass)).sum().backward();
@@ -25,7 +25,7 @@ inline void expect_equal(const std::vector<torch::Tensor>& actual, const std::ve
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(actual[i].equal(expected[i])) << i << ": " << actual[i];
 }
 
-// As the mean is formed: the sum times 1 / ranks in float32.
+// Computed as the reducer computes it: the sum times 1 / ranks in float32.
 inline std::vector<torch::Tensor> mean_of(std::vector<torch::Tensor> sums) {
   for (torch::Tensor& sum : sums) sum = sum * (1.0 / world_size());
   return sums;

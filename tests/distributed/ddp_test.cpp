@@ -37,7 +37,7 @@ void train_with(const Options& options, int passes = 3) {
   }
 }
 
-// Upstream's tests/distributed/DDP/ddp_race_condition_test.py, for any number of ranks.
+// Apex's tests/distributed/DDP/ddp_race_condition_test.py, for any number of ranks.
 struct RaceImpl : torch::nn::Module {
   explicit RaceImpl(int64_t numel)
       : a(register_parameter("a", torch::full({numel}, 1.0))), b(register_parameter("b", torch::full({numel}, 2.0))) {}
@@ -95,7 +95,7 @@ TEST(Ddp, PredividesWithoutAverageToo_DDP_07) {
   }
 }
 
-// Every rank's gradient is 60000: two of them are too much for float16.
+// Every rank's gradient is 60000; a sum of two overflows float16.
 TEST(Ddp, SumsOfFloat16MayOverflowUnlessWidenedOrPredivided_DDP_07) {
   const auto mean_with = [](const Options& options) {
     Race net(8);
@@ -108,7 +108,7 @@ TEST(Ddp, SumsOfFloat16MayOverflowUnlessWidenedOrPredivided_DDP_07) {
   const Tensor finite = torch::full({8}, 60000, torch::kHalf);
   EXPECT_TRUE(torch::isinf(mean_with(Options())).all().item<bool>());
   EXPECT_TRUE(torch::allclose(mean_with(Options().allreduce_always_fp32(true)), finite, 1e-3));
-  // Each rounds to one of 2^11 mantissas, N times: relative 4 * 2^-11 at the most.
+  // N roundings to 11-bit significands: a relative error of at most 4 * 2^-11.
   EXPECT_TRUE(torch::allclose(mean_with(Options().gradient_predivide_factor(world_size())), finite, 2e-3));
 }
 
@@ -137,7 +137,7 @@ TEST(Ddp, EachBucketHasOneDtype_DDP_04_DDP_10) {
     const Tensor mean =
         torch::full({8}, world_size() * pass + world_size() * (world_size() - 1) / 2, torch::kFloat) * (1.0 / world_size());
     for (auto& net : {half, bfloat16, single, twice}) {
-      EXPECT_TRUE(torch::allclose(net->b.grad().to(torch::kFloat), mean, 1e-2));  // 8 bits of bfloat16
+      EXPECT_TRUE(torch::allclose(net->b.grad().to(torch::kFloat), mean, 1e-2));  // bfloat16 has 8 significant bits
     }
     EXPECT_EQ(ddp.allreduce_buffers().size(), 4u);
   }
@@ -152,7 +152,7 @@ TEST(Ddp, BucketsCloseByMessageSizeOrTrigger_DDP_03_DDP_04) {
     for (const Tensor& buffer : ddp.allreduce_buffers()) sizes.push_back(buffer.numel());
     return sizes;
   };
-  // In order of arrival: fc2's bias (2) and weight (6), fc1's bias (3) and weight (12), or weights before biases.
+  // In order of arrival: fc2's bias (2) and weight (6), fc1's bias (3) and weight (12); or weights before biases.
   EXPECT_EQ(sizes_with([](WholeNumbers&) { return Options(); }), (std::vector<int64_t>{23}));
   EXPECT_EQ(sizes_with([](WholeNumbers&) { return Options().message_size(1); }).size(), 4u);
   EXPECT_EQ(sizes_with([](WholeNumbers&) { return Options().message_size(8); }), (std::vector<int64_t>{8, 15}));
@@ -171,7 +171,7 @@ TEST(Ddp, BucketsOnACpuCloseEarlyUnlessRetained) {
   EXPECT_EQ(plan_with(Options().retain_allreduce_buffers(true)).size(), 1u);
 }
 
-// Ranks run the branches in different order: all take rank 0's buckets.
+// Ranks run the branches in different orders, but all use rank 0's buckets.
 TEST(Ddp, RanksAdoptTheBucketsOfRankZero_DDP_04) {
   TwoBranches net;
   net->first_branch_first = rank() % 2 == 0;

@@ -20,7 +20,7 @@
 namespace apex::testing::sharded {
 namespace {
 
-// Without anything between its layers that would round: gradients are multiples of 1/64 and sums of them exact in 16 bits.
+// No layer between the linear ones rounds: gradients are multiples of 1/64, and their sums are exact in 16 bits.
 struct PairImpl : torch::nn::Module {
   PairImpl() {
     torch::manual_seed(5);
@@ -107,7 +107,7 @@ TEST_P(AtLevel, HasTheBitsOfOneProcessIncludingSkips) {
     const auto result = amp::step_result(opt);
     EXPECT_NE(result.first_nonfinite, "");
     EXPECT_GT(result.inf_count + result.nan_count, 0);
-    // A loss that is Inf reaches the last layer's weights at least, and there are no more gradients than parameters.
+    // An infinite loss reaches at least the last layer's weights, and at most every parameter.
     EXPECT_GE(result.nonfinite_grads, 1);
     EXPECT_LE(result.nonfinite_grads, static_cast<int64_t>(net->parameters().size()));
     EXPECT_FALSE(result.grad) << "no process has all of it";
@@ -141,7 +141,7 @@ TEST_P(AtLevel, AccumulatesOverBlocks) {
 // What an earlier block of the step has found does not move the scale again (SCALE-06).
 TEST_P(AtLevel, UpdatesTheScaleOncePerOverflowingBlock_SCALE_06) {
   constexpr int kBlocks = 3;
-  const std::vector<std::vector<int>> overflows = {{}, {0}, {1}, {2}, {0, 1}, {0, 2}, {}};  // blocks, of one rank
+  const std::vector<std::vector<int>> overflows = {{}, {0}, {1}, {2}, {0, 1}, {0, 2}, {}};  // blocks, on one rank
   Pair ours, theirs;
   DistributedFusedAdam sharded(ours->parameters(), summing());
   optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
@@ -192,7 +192,7 @@ TEST(DistributedFusedAdamAmp, ClipsUnscaledGradients) {
   { amp::scale_loss(loss_of(net, batch_of(rank(), 0)), opt).backward(); }
   const double norm = amp::clip_grad_norm_(opt, 0.5);
   EXPECT_GT(norm, 0.5);
-  EXPECT_LT(norm, 100);  // 1024 times as much if it were that of scaled gradients
+  EXPECT_LT(norm, 100);  // the norm of scaled gradients would be 1024 times larger
   EXPECT_EQ(amp::step_result(opt).grad_norm, norm);
   EXPECT_NEAR(opt.grad_norm(), 0.5, 1e-5);
   opt.step();

@@ -26,10 +26,10 @@ struct LayersImpl : torch::nn::Module {
 };
 TORCH_MODULE(Layers);
 
-// A batch that 1, 2, 3 or 4 ranks share evenly, with gradients whose sums are exact in 16 bits.
+// A batch that 1, 2, 3 or 4 ranks share evenly. The sums of its gradients are exact in 16 bits.
 constexpr int64_t kRows = 12;
 
-// The loss of this rank's rows, of all rows where there is no group.
+// The loss of this rank's rows, or of all rows without a group.
 template <class Net>
 at::Tensor loss_of_rows(Net& net, int step, const parallel::ProcessGroup& group) {
   const int64_t first = group ? group->getRank() : 0, stride = group ? group->getSize() : 1;
@@ -62,7 +62,7 @@ optimizers::FusedAdam fused_adam(Layers& model) {
   return optimizers::FusedAdam(model->parameters(), optimizers::FusedAdamOptions(0.01).materialize_master_grads(false));
 }
 
-// A folder that all ranks know and rank 0 removes.
+// A folder shared by all ranks; rank 0 removes it.
 class Folder {
  public:
   Folder()
@@ -70,7 +70,7 @@ class Folder {
             (std::filesystem::temp_directory_path() / ("apex_cpp_sharded_" + std::to_string(::getpid()))).string())) {
     std::filesystem::create_directories(path_);
   }
-  // Not std::filesystem::remove_all: libtorch.so exports a copy of it that crashes.
+  // libtorch.so exports a copy of std::filesystem::remove_all that crashes.
   ~Folder() {
     if (rank() == 0) {
       EXPECT_EQ(std::system(("rm -rf '" + path_.string() + "'").c_str()), 0);
@@ -82,7 +82,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// Groups of the first 1, 2, … ranks; null where this rank is not in one.
+// Groups of the first 1, 2, ... ranks; null if this rank is not a member.
 std::vector<parallel::ProcessGroup> first_ranks() {
   std::vector<parallel::ProcessGroup> groups;
   std::vector<int> ranks;

@@ -1,4 +1,4 @@
-// The norm of sharded gradients, clipping by it, and GradScaler around them.
+// The norm of sharded gradients, clipping by it, and GradScaler around it.
 #include <gtest/gtest.h>
 
 #include <apex_cpp/amp/grad_scaler.h>
@@ -29,7 +29,7 @@ TEST(DistributedFusedAdamScaling, ClipsByTheNormOverAllRanks) {
   optimizer.step();
   for (auto& sum : sums) sum.mul_(0.5);
   one.step(sums);
-  // Adam's first step is lr * sign(g), but for eps = 1e-8 beside |g| >= 1/16 and for rounding.
+  // Adam's first step is lr * sign(g), up to eps = 1e-8 beside |g| >= 1/16 and rounding.
   for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(at::allclose(params[i], one.params()[i], 0, 1e-6));
 }
 
@@ -50,7 +50,7 @@ TEST(DistributedFusedAdamScaling, WithGradScalerAllRanksSkipWhenOneOverflows) {
   DistributedFusedAdam optimizer(params, small_buckets());
   amp::GradScaler scaler("cpu", /*init_scale=*/1024);
   for (int step = 0; step < 5; ++step) {
-    scaler.scale(at::ones({}));  // makes the scale
+    scaler.scale(at::ones({}));  // creates the scale
     const bool overflows = step == 2;
     const double scale = scaler.get_scale();
     backward(params, step, overflows && rank() == world_size() - 1 ? std::numeric_limits<double>::infinity() : scale);
@@ -79,7 +79,7 @@ TEST(DistributedFusedAdamScaling, NormAndClippingAreThoseOfUnscaledGradientsAfte
   backward(params, 0, 1024.0);
   const double scaled = optimizer.grad_norm();
   scaler.unscale_(optimizer);
-  EXPECT_EQ(optimizer.grad_norm(), scaled / 1024);  // a power of two
+  EXPECT_EQ(optimizer.grad_norm(), scaled / 1024);  // exact, because 1024 is a power of two
   EXPECT_EQ(optimizer.clip_grad_norm(2 * scaled / 1024), scaled / 1024);
   scaler.step(optimizer);
   one.step(sums_of_grads(params, 0));

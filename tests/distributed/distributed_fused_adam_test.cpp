@@ -43,7 +43,7 @@ TEST_P(OfDtype, KeepsOnlyItsShardOfTheState) {
   backward(params, 0);
   optimizer.step();
   const int64_t each = GetParam() == at::kFloat ? 8 : 12;  // float32 parameters are their own masters
-  // One bucket: a shard has its numel / ranks, rounded up to 64 elements.
+  // One bucket: a shard has numel / ranks elements, rounded up to a multiple of 64.
   const int64_t shard = (elements + 63) / 64;
   EXPECT_LE(optimizer.state_bytes(), each * 64 * ((shard + world_size() - 1) / world_size()));
   at::Tensor total = at::full({1}, optimizer.state_bytes(), at::kLong);
@@ -119,7 +119,7 @@ TEST(DistributedFusedAdam, StepsParametersWithAGradientOnAnyRank) {
   const Tensors before = copies_of(params);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());
-  // Parameter 0: on rank 1 only; parameter 3: on no rank, and from the third step on.
+  // Parameter 0 has a gradient on rank 1 only; parameter 3 has none on any rank until the third step.
   const auto wants = [](int step, size_t i, int of_rank) { return i == 0 ? of_rank == 1 : i != 3 || step >= 2; };
   for (int step = 0; step < 4; ++step) {
     backward(params, step, [&](size_t i) { return wants(step, i, rank()); });
@@ -199,7 +199,7 @@ TEST(DistributedFusedAdam, UsesWeightsWrittenByTheProgram) {
   for (int step = 0; step < 4; ++step) {
     if (step == 2) {
       const at::NoGradGuard no_grad;
-      params[3][17] = 0.5;  // the others keep what is behind their 16 bits
+      params[3][17] = 0.5;  // the other elements keep the masters' lower bits
       one.masters()[3][17] = 0.5;
     }
     backward(params, step);
@@ -212,7 +212,7 @@ TEST(DistributedFusedAdam, UsesWeightsWrittenByTheProgram) {
 TEST(DistributedFusedAdam, CommunicatesInOtherDtypes) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
-  // Gradients of few bits lose nothing in bfloat16; parameters are the masters, rounded to it.
+  // These gradients are exact in bfloat16; parameters are the masters rounded to bfloat16.
   DistributedFusedAdam optimizer(
       params, small_buckets().grad_sync_dtype(at::kBFloat16).param_sync_dtype(at::kBFloat16).dtype(at::kFloat));
   for (int step = 0; step < 4; ++step) {
@@ -296,7 +296,7 @@ TEST(DistributedFusedAdam, SavesTheSameAsFusedAdam) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());
-  const auto some = [](size_t i) { return i != 5; };  // without state
+  const auto some = [](size_t i) { return i != 5; };  // parameter 5 has no state
   for (int step = 0; step < 3; ++step) {
     backward(params, step, some);
     optimizer.step();

@@ -81,7 +81,7 @@ TEST(Survivors, NameTheModelThatDiffers) {
                  {"the models: rank " + std::to_string(count - 1) + " differs from rank 0", "weight 3 x 4", "weight 3 x 3"});
 }
 
-/// A file by which ranks tell each other something, removed at the end.
+/// A file that ranks use to signal each other, removed at the end.
 struct FileOfTest {
   explicit FileOfTest(const std::string& suffix) : path(this_program() + "." + std::to_string(::getpid()) + suffix) {}
   ~FileOfTest() { ::unlink(path.c_str()); }
@@ -89,7 +89,7 @@ struct FileOfTest {
   std::string path;
 };
 
-/// A checkpoint's file in which training leaves off.
+/// A checkpoint file that interrupted training leaves behind.
 struct CheckpointFile : FileOfTest {
   CheckpointFile() : FileOfTest(".checkpoint"), variable("CHECKPOINT=" + path) {}
 
@@ -180,7 +180,7 @@ TEST(Start, ReportsToALateRankThatTheOthersGaveUp) {
   expect_error(ranks[1], {"rank 1 of 2 came too late: rank 0 waited", "in vain for rank 1", "timeout"});
 }
 
-// One process after the other: the first is gone when the second comes.
+// One process after the other: the first has ended when the second starts.
 void expect_that_the_second_is_too_late(const std::string& meeting_place, const std::vector<std::string>& texts) {
   Ranks first(1, faulty("gives_up"), {"WORLD_SIZE=2", meeting_place});
   first.wait(kGraceSeconds);
@@ -216,7 +216,7 @@ TEST(Start, NamesAMissingOrInvalidVariable) {
 
 TEST(Start, NamesADuplicateRank) {
   Ranks ranks(3, faulty("last_rank_calls_itself_1"));
-  ranks.wait(0);  // the others wait for rank 2, for long
+  ranks.wait(0);  // returns at once: the other ranks would wait for rank 2 for a long time
   EXPECT_NE(ranks.outputs().find("there is a rank 1 already"), std::string::npos) << ranks.outputs();
 }
 

@@ -22,9 +22,9 @@ namespace parallel = apex::parallel;
 using namespace parallel;
 
 constexpr int kErrorReached = 3;
-// Processes of a busy machine start seconds after each other; what follows is quick.
+// On a busy machine processes start seconds apart; the operations themselves are fast.
 constexpr std::chrono::seconds kStart{60}, kOperation{5};
-// For those who are to wait in vain.
+// For a wait that is meant to time out.
 constexpr std::chrono::seconds kShort{1};
 
 std::string variable(const char* name, const char* otherwise = "") {
@@ -107,7 +107,7 @@ void one_rank_is_told_the_backend() {
   sum("the first sum");
 }
 
-// One group of all after the other.
+// Creates and destroys the default group twice.
 void start_twice() {
   for (int times = 0; times < 2; ++times) {
     start();
@@ -116,7 +116,7 @@ void start_twice() {
   }
 }
 
-// The failure is in a group of two; the others wait in that of all.
+// The failure occurs in a group of two; the other ranks wait in the default group.
 void last_rank_of_a_group_dies() {
   start();
   const auto pair = new_group({1, 2});
@@ -135,7 +135,7 @@ void shapes_differ() {
   parallel::expect_same(default_process_group(), mine, "the models");
 }
 
-// Where a training step on the last rank ends, or where rank 0 ends when it writes a checkpoint for the second time.
+// Where the process dies: in a training step of the last rank, or in rank 0's second checkpoint.
 enum class Death { none, forward, backward, checkpoint };
 
 struct NetImpl : torch::nn::Module {
@@ -151,12 +151,12 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// A process that is killed while it writes.
+// Kills the process during a write.
 struct DeadlyCalls : apex::amp::detail::FileCalls {
   int fsync(int) override { return die(), 0; }
 };
 
-// All wait for rank 0's file.
+// All ranks wait for rank 0's file.
 void checkpoint(const apex::amp::Model<Net>& net, const torch::optim::Optimizer& optimizer, bool dies) {
   const bool writes = default_process_group()->getRank() == 0;
   DeadlyCalls calls;
@@ -195,8 +195,8 @@ void wait_for_word(const std::string& path) {
   while (std::ifstream(path).peek() == EOF) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-// The rank that LATE names starts once another one's file READY has something in it: the store's, or one that is written before
-// the other starts to wait.
+// The rank in LATE starts after the file READY has content: either the store's own file, or a file that another rank writes
+// before it starts to wait.
 void one_rank_is_late() {
   const bool of_the_store = variable("STORE") == "file://" + variable("READY");
   if (variable("RANK") == variable("LATE")) {
@@ -212,7 +212,7 @@ void one_rank_is_late() {
 
 void gives_up() { init_process_group(meeting(kShort)); }
 
-// Rank 0 lives on, and its store with it.
+// Rank 0 stays alive, and so does its store.
 void last_rank_comes_when_the_first_gave_up() {
   if (variable("RANK") == "1") {
     wait_for_word(variable("READY"));
@@ -227,8 +227,8 @@ void last_rank_comes_when_the_first_gave_up() {
   }
 }
 
-// Two buckets of one size; the last rank leaves a pass between them, and its first one of the next pass meets the others'
-// second.
+// Two buckets of the same size. The last rank leaves a pass between them, so its first bucket of the next pass meets the
+// others' second bucket.
 void last_rank_goes_on_after_an_error() {
   start();
   const auto without_bias = torch::nn::LinearOptions(4, 4).bias(false);
@@ -249,7 +249,7 @@ void last_rank_goes_on_after_an_error() {
 
 void last_rank_has_another_level() { train(Death::none, variable("RANK") == "0" ? "O2" : "O0"); }
 
-// Ends well if the checkpoint is whole.
+// Succeeds if the checkpoint is complete.
 void load_the_checkpoint() {
   Net model;
   torch::optim::SGD sgd(model->parameters(), 0.1);

@@ -7,7 +7,7 @@
 
 namespace apex::testing {
 
-/// One process of several: what it printed, and how it ended (as waitpid says).
+/// One of several processes: its output, and its exit status (as waitpid returns it).
 struct RankProcess {
   pid_t pid = -1;
   std::string output_path;
@@ -18,27 +18,27 @@ struct RankProcess {
   std::string output() const;
 };
 
-/// Copies of a program as ranks of one world, on this machine: with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK
-/// set, one thread each, and their output in files. All are killed when the object goes.
+/// Copies of a program as the ranks of one world on this machine. Each has RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
+/// LOCAL_RANK set, one thread, and its output in a file. The destructor kills all of them.
 class Ranks {
  public:
-  /// `command` is started `count` times. `extra` are further variables, NAME=value.
+  /// Starts `command` `count` times. `extra`: further environment variables, NAME=value.
   Ranks(int count, const std::vector<std::string>& command, const std::vector<std::string>& extra = {});
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
   RankProcess& operator[](int rank) { return processes_[static_cast<size_t>(rank)]; }
-  /// Waits for all; once one has failed, the others have `grace_seconds` more before they are killed.
+  /// Waits for all ranks. After the first failure the others get `grace_seconds` before they are killed.
   void wait(int grace_seconds);
   bool ends_within(int rank, int seconds);
   bool all_succeeded() const;
-  /// Every rank's output, each line after its rank.
+  /// The output of all ranks, each line prefixed by its rank.
   std::string outputs() const;
 
  private:
   void start(int rank, int count, const std::vector<std::string>& command, const std::vector<std::string>& extra);
-  /// Whether all have ended.
+  /// Polls the processes; true if all have ended.
   bool look();
   /// Kills all running processes before it waits for one, so that none sees another end.
   void end();
@@ -48,7 +48,7 @@ class Ranks {
   std::vector<RankProcess> processes_;
 };
 
-/// A port of 127.0.0.1 that nobody else has as long as the object lives.
+/// A port of 127.0.0.1 that stays reserved while the object lives.
 class Port {
  public:
   Port();

@@ -21,7 +21,7 @@ int start_ranks(int count, std::vector<std::string> command) {
   return ranks.all_succeeded() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-// The others wait in a collective operation that a rank whose test failed may never reach.
+// The others wait in a collective operation that the failed rank may never reach.
 class EndWithTheFirstFailure : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& test) override {
     if (!test.result()->Failed()) return;
@@ -35,7 +35,7 @@ int run_as_rank() {
   init_process_group(ProcessGroupOptions().backend("gloo").timeout(std::chrono::seconds(kTimeoutSeconds)));
   testing::UnitTest::GetInstance()->listeners().Append(new EndWithTheFirstFailure);
   const int result = RUN_ALL_TESTS();
-  default_process_group()->barrier()->wait();  // rank 0 serves the store
+  default_process_group()->barrier()->wait();  // rank 0 serves the store until all ranks are done
   return result;
 }
 

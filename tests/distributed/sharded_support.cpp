@@ -1,5 +1,5 @@
 #include "tests/distributed/ranks.h"
-// After ranks.h, which its templates use.
+// Must follow ranks.h, whose templates it uses.
 #include "tests/distributed/sharded_support.h"
 
 #include <apex_cpp/parallel/processes/collectives.h>

@@ -11,7 +11,7 @@
 
 #include "tests/optimizers/support.h"
 
-// Parameters and gradients that every rank can work out for all ranks.
+// Parameters and gradients that every rank can compute for all ranks.
 namespace apex::testing::sharded {
 
 using parallel::DistributedFusedAdam;
@@ -23,24 +23,25 @@ using ::test::same_bytes;
 using ::test::saved;
 using Tensors = std::vector<at::Tensor>;
 
-/// Multiples of 1/8 in [-1, 1], so that sums over ranks are exact in every dtype.
+/// Multiples of 1/8 in [-1, 1], whose sums over ranks are exact in every dtype.
 at::Tensor eighths(at::IntArrayRef sizes, int64_t seed, at::ScalarType dtype = at::kFloat);
 
-/// Leaf parameters: one element, odd counts, none, and channels-last.
+/// Leaf parameters: one element, odd counts, no elements, and channels-last.
 Tensors make_params(at::ScalarType dtype, int64_t seed = 1);
 
 /// The gradient of parameter `index` on `rank` in `step`.
 at::Tensor grad_of(const at::Tensor& param, size_t index, int rank, int step);
-/// Their sum over all ranks, float32.
+/// The sum of these gradients over all ranks, float32.
 at::Tensor grad_sum_of(const at::Tensor& param, size_t index, int step);
 Tensors sums_of_grads(const Tensors& params, int step);
 
-/// Several buckets of a few parameters each: 0.001 MiB.
+/// Options with buckets of 0.001 MiB, which hold a few parameters each.
 DistributedFusedAdamOptions small_buckets(double lr = 0.01);
-/// The same for one process.
+/// The equivalent options for one process.
 optimizers::FusedAdamOptions of_one_process(double lr = 0.01);
 
-/// A backward pass that gives each parameter that `wants(index)` this rank's gradient of `step`, times `factor`.
+/// A backward pass that adds this rank's gradient of `step`, times `factor`, to each parameter for which `wants(index)` is
+/// true.
 template <class Wants>
 void backward(const Tensors& params, int step, const Wants& wants, double factor = 1) {
   at::Tensor loss;
@@ -56,13 +57,13 @@ inline void backward(const Tensors& params, int step, double factor = 1) {
       params, step, [](size_t) { return true; }, factor);
 }
 
-/// What one process does: FusedAdam over float32 masters, given gradients in float32.
+/// The single-process reference: FusedAdam over float32 masters with float32 gradients.
 class OneProcess {
  public:
   OneProcess(const Tensors& params, const optimizers::FusedAdamOptions& options);
-  /// Undefined gradients are left out.
+  /// Skips undefined gradients.
   void step(const Tensors& grads);
-  /// The parameters in the dtype of the model.
+  /// The parameters in the model's dtype.
   Tensors params() const;
   const Tensors& masters() const { return masters_; }
   optimizers::FusedAdam& optimizer() { return optimizer_; }
@@ -73,7 +74,7 @@ class OneProcess {
   optimizers::FusedAdam optimizer_;
 };
 
-/// Whether the tensors have the same bits on all ranks.
+/// True if the tensors have the same bits on all ranks.
 bool same_on_all_ranks(const Tensors& tensors);
 
 /// Rank 0's text, on every rank.

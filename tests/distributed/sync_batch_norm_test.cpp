@@ -12,7 +12,7 @@ namespace {
 using apex::testing::rank;
 using apex::testing::world_size;
 
-// What a rank's batch is: a function of its number, so that every rank knows them all.
+// A rank's batch is a function of its number, so every rank can compute all batches.
 struct Batches {
   std::vector<int64_t> shape;  // without N
   std::vector<int64_t> sizes;  // N of each rank
@@ -54,7 +54,7 @@ std::vector<int64_t> sizes_with_none_first() {
   return sizes;
 }
 
-// Weights and running statistics that are not what a layer starts with.
+// Sets weights and running statistics to values other than the defaults.
 template <class Norm>
 void set_state(Norm& norm) {
   const torch::NoGradGuard no_grad;
@@ -80,7 +80,7 @@ Outcome run(Norm& norm, const torch::Tensor& given, const torch::Tensor& grad, F
   return {output.detach(), input.grad(), if_there(norm.weight), if_there(norm.bias), norm.running_mean, norm.running_var};
 }
 
-// One process on the joined batch in float64.
+// The result of one process on the joined batch in float64.
 Outcome reference(const SyncBatchNormOptions& options, const Batches& batches) {
   torch::nn::BatchNorm1d norm(torch::nn::BatchNorm1dOptions(options.num_features())
                                   .eps(options.eps())
@@ -94,7 +94,7 @@ Outcome reference(const SyncBatchNormOptions& options, const Batches& batches) {
   });
 }
 
-// Apart by no more than `bound` of the largest value, or of 1.
+// Expects differences of at most `bound` times the largest value, or times 1.
 void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double bound, const char* what) {
   ASSERT_EQ(actual.defined(), expected.defined()) << what;
   if (!actual.defined() || actual.numel() == 0) return;
@@ -158,7 +158,7 @@ TEST_P(SyncBatchNormOf, BatchesWithoutWeightOrRunningStatistics) {
 TEST_P(SyncBatchNormOf, BatchesWithOtherStrides) {
   Batches batches(shape(), unequal_sizes(), dtype());
   for (auto* tensors : {&batches.inputs, &batches.grads})
-    for (auto& tensor : *tensors) tensor = tensor.transpose(0, -1).contiguous().transpose(0, -1);  // its strides are permuted
+    for (auto& tensor : *tensors) tensor = tensor.transpose(0, -1).contiguous().transpose(0, -1);  // permutes the strides
   check(SyncBatchNormOptions(shape()[0]), batches);
 }
 
@@ -200,8 +200,8 @@ TEST(SyncBatchNorm, In16BitsRoundsOnlyTheOutput) {
           run(*norm, batches.inputs[rank()], batches.grads[rank()], [&](const auto& x) { return norm->forward(x); });
       EXPECT_EQ(mine.output.scalar_type(), dtype);
       EXPECT_EQ(mine.grad_weight.scalar_type(), parameters);
-      // Rounded are the output, the two terms of the input's gradient and their sum, and 16-bit parameters before they are
-      // used: no more than three halves of the last place each.
+      // Roundings: the output, the two terms of the input's gradient and their sum, and 16-bit parameters before use. In total
+      // at most three halves of the last place.
       const double last_place = dtype == torch::kHalf ? 0x1p-10 : 0x1p-7;
       expect_as_joined(mine, reference(SyncBatchNormOptions(6), batches), batches, 3 * last_place);
     }
@@ -267,7 +267,7 @@ TEST(SyncBatchNorm, AddsZAndAppliesReluInEveryLayout) {  // SBN-06
     const auto input = last(batches.inputs[rank()]).requires_grad_(), z = last(batches.grads[rank()]).requires_grad_();
     const auto output = norm->forward(input, z);
     output.backward(last(batches.inputs[rank()]));
-    // The same of two layers apart, on the joined batch.
+    // The same computation with separate layers, on the joined batch.
     torch::nn::BatchNorm2d one(4);
     one->to(torch::kDouble);
     set_state(*one);
@@ -285,7 +285,7 @@ TEST(SyncBatchNorm, BackwardCommunicatesNothingIfTheInputNeedsNoGradient) {
   const Batches batches({3, 4}, unequal_sizes(), torch::kDouble);
   auto norm = made(SyncBatchNormOptions(3), torch::kDouble);
   const auto output = norm->forward(batches.inputs[rank()]);
-  if (rank() == 0) output.backward(batches.grads[0]);  // the others do not take part
+  if (rank() == 0) output.backward(batches.grads[0]);  // the other ranks do not take part
   const auto joined = reference(SyncBatchNormOptions(3), batches);
   if (rank() != 0) norm->weight.mutable_grad() = torch::zeros_like(norm->weight);
   auto rest = batches.joined(batches.grads);

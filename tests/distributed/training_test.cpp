@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kGraceSeconds = 20;
 
-// Without batch norm and dropout, several processes compute what one does on the whole batch.
+// Without batch norm and dropout, several processes compute the same as one process on the whole batch.
 std::string training_config(const std::string& level, const std::string& optimizer = "FusedAdam",
                             const std::string& model = "{type: mlp, widths: [32]}") {
   return "model: " + model + "\ndata: {set: digits, dir: data}\noptimizer: {type: " + optimizer +
@@ -34,7 +34,7 @@ class Training : public ::testing::Test {
     return {"sh", "-c", "cd '" + scratch_.path() + "' && exec '" + program + "' " + arguments};
   }
 
-  /// What the ranks printed; empty, with a failure, unless all ended well.
+  /// The output of the ranks. Fails the test and returns an empty string unless all succeed.
   std::string trained(int count, const std::string& arguments) const {
     Ranks ranks(count, command(arguments));
     ranks.wait(kGraceSeconds);
@@ -72,8 +72,8 @@ TEST_P(TrainingAtLevel, HasTheLossesOfOneProcess) {
   trained(3, "c.yaml --run-dir together");
   const auto alone = losses("alone"), together = losses("together");
   ASSERT_EQ(alone.size(), together.size());
-  // The first step's weights are the same: only the order of the sum over 24 losses, rounded to 16 bits at most (2^-8 each),
-  // and the last digit of the table differ.
+  // The first step's weights are equal. Only the order of the sum over 24 losses, rounded to at least 8 bits (2^-8 each), and
+  // the last digit of the table differ.
   EXPECT_NEAR(together.front(), alone.front(), alone.front() * 0x1p-8);
   EXPECT_GT(accuracy("together"), 0.9);
   EXPECT_GT(accuracy("alone"), 0.9);
@@ -88,7 +88,7 @@ TEST_F(Training, SynchronizesBatchNormsOverProcesses) {
   trained_alone("c.yaml --run-dir alone");
   trained(3, "c.yaml --run-dir joined");
   trained(3, "apart.yaml --run-dir apart");
-  // The same function of the first batch; the table has the digits of a float, whose sums go in another order.
+  // The same function of the first batch. The table has a float's digits, whose sums may have another order.
   const double alone = losses("alone").front();
   EXPECT_NEAR(losses("joined").front(), alone, alone * 1e-5);
   EXPECT_GT(std::abs(losses("apart").front() - alone), alone * 1e-4);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# two_hosts.sh COMMAND...: runs the command on two hosts at once, which are network namespaces of this machine with one cable
-# between them and names that nothing resolves. NODE_RANK is 0 on one and 1 on the other, MASTER_ADDR the first one's address.
-# Fails as soon as one fails. Ends with 77, and the reason, where the machine permits no such namespaces.
+# two_hosts.sh COMMAND...: runs the command on two hosts at once. The hosts are network namespaces of this machine, connected by one cable,
+# with names that do not resolve. NODE_RANK is 0 or 1; MASTER_ADDR is the first host's address. Fails as soon as one host fails. Exits with
+# 77, after printing the reason, if the machine does not permit such namespaces.
 set -euo pipefail
 skip() { echo "$*"; exit 77; }
 
@@ -14,12 +14,12 @@ if [ "${1:-}" != --inside ]; then
 fi
 shift
 
-# The second host lives as long as this process, whose children all end with it.
+# The second host ends with this process, and all its children with it.
 coproc second { exec unshare --net --uts bash -c 'echo is there && exec sleep infinity'; }
 read -r _ <&"${second[0]}"
 on_second() { nsenter --target "$second_PID" --net --uts "$@"; }
 
-# join HOST_NAME ADDRESS: a host's own settings.
+# join HOST_NAME ADDRESS: sets up the network of a host.
 join() { hostname "$1" && ip link set lo up && ip address add "$2/24" dev cable && ip link set cable up; }
 reason=$(ip link add cable type veth peer name cable netns "$second_PID" 2>&1) || skip "this machine has no veth devices: $reason"
 export MASTER_ADDR=10.77.0.1

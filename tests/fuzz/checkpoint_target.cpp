@@ -9,7 +9,7 @@
 namespace apex::fuzz {
 namespace {
 
-// The tensors that the descriptions in the corpus speak of.
+// The tensors that the corpus's descriptions refer to.
 const amp::detail::TensorFile& tensors() {
   static const amp::detail::TensorFile file = [] {
     amp::detail::TensorFile all;
@@ -25,7 +25,8 @@ const amp::detail::TensorFile& tensors() {
 
 }  // namespace
 
-// A tree of objects, of which one can come from two bytes, and the tensors, which are read with the first input.
+// Covers a tree of objects, where two bytes of input can make an object, and the tensors, which are read with the first
+// input.
 size_t most_memory(size_t input_bytes) { return (2 << 20) + 1024 * input_bytes; }
 
 std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {
@@ -65,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   TensorFile file = apex::fuzz::tensors();
   file.metadata["checkpoint"] = std::string(reinterpret_cast<const char*>(data), bytes);
   try {
-    // What is read must be said again in a form that reads the same.
+    // The content must survive writing and reading again.
     const TensorFile again = file_of(content_of(file));
     if (file_of(content_of(again)).metadata != again.metadata) std::abort();
     ++apex::fuzz::inputs_read;

@@ -4,15 +4,15 @@
 
 namespace apex::fuzz {
 
-/// Bytes that are allocated now, by C++ code (operator new, replaced for the whole program) and for tensors on the CPU.
+/// Bytes currently allocated by C++ code (through operator new, replaced for the whole program) and for CPU tensors.
 size_t live_bytes();
 
-/// From now on an allocation that would take `live_bytes` beyond `limit` throws std::bad_alloc, and is remembered.
+/// Afterwards, an allocation that would raise `live_bytes` above `limit` throws std::bad_alloc and is recorded.
 void set_memory_limit(size_t limit);
-/// What would have been live if the limit had not stopped an allocation since it was set; 0 if it stopped none.
+/// The live bytes that a refused allocation would have reached; 0 if the limit has refused none since it was set.
 size_t refused_bytes();
 
-/// Makes CPU tensors take their memory from operator new. Call it before the first.
+/// Makes CPU tensors allocate with operator new. Must be called before the first tensor is created.
 void count_tensor_memory();
 
 }  // namespace apex::fuzz

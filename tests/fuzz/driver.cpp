@@ -20,7 +20,7 @@
 namespace apex::fuzz {
 namespace {
 
-// What all inputs together may leave behind.
+// The total memory that all inputs may leave allocated.
 constexpr size_t kMostLeft = 1 << 20;
 
 std::sig_atomic_t volatile current = -1;  // the input's number; -1: the corpus
@@ -64,7 +64,7 @@ std::vector<std::string> read_corpus(const std::vector<std::string>& folders) {
 
 void run(const std::string& input) { LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size()); }
 
-/// What is wrong with how the target took the input; empty if nothing is.
+/// Runs the target on the input and returns the failure, or an empty string.
 std::string failure_of(const std::string& input) {
   const size_t before = live_bytes();
   set_memory_limit(before + most_memory(input.size()));
@@ -85,7 +85,7 @@ struct Arguments {
   long inputs = 10'000;
   long first = 0;
   long print = -1;
-  std::string help;  // the text to print in place of running; empty: it was not asked for
+  std::string help;  // text to print instead of running; empty: not requested
 };
 
 Arguments parse(const std::vector<std::string>& words) {
@@ -120,7 +120,7 @@ int fuzz(const Arguments& arguments) {
     std::cout << input_at(arguments.print, corpus);
     return 0;
   }
-  // What is made once, by libtorch and by our code, is made now.
+  // Warms up allocations that libtorch and the project make only once.
   for (const auto& entry : corpus) run(entry);
   for (const auto& entry : corpus) {
     const auto failure = failure_of(entry);
@@ -157,7 +157,7 @@ int fuzz(const Arguments& arguments) {
 int main(int count, char** words) {
   apex::fuzz::watch_for_crashes();
   apex::fuzz::count_tensor_memory();
-  // Most inputs end in an error; finding its stack would take longer than all else.
+  // Most inputs end in an error; computing its stack trace would dominate the run time.
   c10::SetStackTraceFetcher([] { return std::string(); });
   try {
     const auto arguments = apex::fuzz::parse({words + 1, words + count});

@@ -1,4 +1,4 @@
-// Checkpoints that are loaded into models and optimizers, and trained with.
+// Loads checkpoints into models and optimizers and trains with them.
 #include <apex_cpp/amp.h>
 #include <c10/util/Exception.h>
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// A model and an optimizer at O2. The corpus holds a checkpoint of each, saved after a step.
+/// A model and an optimizer at O2. The corpus has a checkpoint of each such run, saved after a step.
 template <class Optimizer, class Options>
 class Run {
  public:
@@ -33,7 +33,7 @@ class Run {
     try {
       amp::load_checkpoint(path, net_, optimizer_);
     } catch (const c10::Error&) {
-      if (!same(before, weights())) std::abort();  // refused, but not before something was changed
+      if (!same(before, weights())) std::abort();  // an error must leave everything unchanged
       return;
     }
     train();
@@ -84,7 +84,7 @@ auto& sgd() {
 
 }  // namespace
 
-// The file's text, the tree of its description, tensors, and the copies of what is there, to put back.
+// Covers the file's text, the parsed description, tensors, and copies of the current state for restoring.
 size_t most_memory(size_t input_bytes) { return (1 << 20) + 256 * input_bytes; }
 
 std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {

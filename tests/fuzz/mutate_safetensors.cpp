@@ -59,7 +59,7 @@ void edit_metadata(amp::detail::TensorHeader& header, const std::vector<std::str
   value->second = edit_text(value->second, corpus, kWords, random);
 }
 
-/// Another shape or dtype for one tensor, and offsets that agree with it, though not with the data that is there.
+/// Changes the shape or dtype of one tensor, with offsets that match it but not the actual data.
 void edit_tensor(amp::detail::TensorHeader& header, Random& random) {
   static const int64_t kSizes[] = {0, 1, 2, 3, 1000, int64_t{1} << 20, int64_t{1} << 31, int64_t{1} << 40, int64_t{1} << 61};
   if (header.tensors.empty()) return;
@@ -76,7 +76,7 @@ void edit_tensor(amp::detail::TensorHeader& header, Random& random) {
   }
 }
 
-/// The header with one thing changed and everything around it whole.
+/// The header with one change and otherwise valid.
 std::string edit_header(const Parts& parts, const std::vector<std::string>& corpus, Random& random) {
   try {
     auto header = amp::detail::parse_header(parts.header, parts.data.size(), "");

@@ -4,8 +4,8 @@
 
 namespace apex::fuzz {
 
-/// Damages a safetensors file: as bytes, or in header, metadata and data apart, most often with the header's length, and every
-/// other time with the checksum, put right again so that the reader comes to what lies behind them.
+/// Damages a safetensors file: as bytes, or its header, metadata and data separately. It usually repairs the header's length,
+/// and every other time the checksum, so that the reader reaches the code behind these checks.
 std::string mutate_safetensors(std::string file, const std::vector<std::string>& corpus, Random& random);
 
 }  // namespace apex::fuzz

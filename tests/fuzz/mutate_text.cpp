@@ -14,7 +14,7 @@ std::string piece_of(const std::string& text, Random& random) {
   return text.substr(pick(random, text.size()), 1 + pick(random, kLongestPiece));
 }
 
-/// Numbers at the edges of what readers count with.
+/// A number at a limit of the types that readers count with.
 std::string edge_number(Random& random) {
   static const char* const kNumbers[] = {"0",
                                          "1",
@@ -49,7 +49,7 @@ std::string other_number(std::string text, Random& random) {
   const auto begin = std::find_if(from, text.end(), is_digit);
   const auto end = std::find_if_not(begin, text.end(), is_digit);
   if (begin == end) return text;
-  // A neighbour is as good as an edge: offsets that are off by one.
+  // Off-by-one numbers are as useful as limits, for example in offsets.
   const std::string old(begin, end);
   const bool near = old.size() < 10 && one_in(random, 2);
   return text.replace(begin, end, near ? std::to_string(std::stol(old) + (one_in(random, 2) ? 1 : -1)) : edge_number(random));
@@ -92,7 +92,7 @@ std::string edit_text(std::string text, const std::vector<std::string>& others, 
     case 1:
       return other_number(std::move(text), random);
     default: {
-      // Now and then very often: depth and length must not matter.
+      // Sometimes repeats very often: depth and length must not matter.
       const size_t times = one_in(random, 50) ? 1 + pick(random, 20'000) : 1;
       const auto& word = words[pick(random, words.size())];
       std::string repeated;

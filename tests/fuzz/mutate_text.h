@@ -4,10 +4,10 @@
 
 namespace apex::fuzz {
 
-/// Flips a bit; puts in, takes out, doubles or moves a piece; cuts the end; or splices `text` with one of `others`.
+/// Flips a bit; inserts, removes, duplicates or moves a piece; truncates; or splices `text` with one of `others`.
 std::string mutate_bytes(std::string text, const std::vector<std::string>& others, Random& random);
 
-/// The same, or an edit that leaves most of the text's structure: another number in the place of one, a word of `words` put in.
+/// As mutate_bytes, or an edit that keeps most of the text's structure: replaces a number or inserts a word of `words`.
 std::string edit_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
                       Random& random);
 

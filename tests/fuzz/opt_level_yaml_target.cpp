@@ -8,8 +8,8 @@
 
 namespace apex::fuzz {
 
-// The built-in cast lists, which an input may start from; and a tree with several objects for each node of the input, one of
-// which a single byte can make.
+// Covers the built-in cast lists, which an input may start from, and a tree with several objects per node; a single byte
+// of input can make a node.
 size_t most_memory(size_t input_bytes) { return (2 << 20) + 1024 * input_bytes; }
 
 std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {
@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   const std::string text(reinterpret_cast<const char*>(data), bytes);
   try {
     const OptLevel level = OptLevel::from_yaml_string(text);
-    // What is read must be said again in the same words.
+    // The level must survive writing and reading again.
     if (OptLevel::from_yaml_string(level.to_yaml()) != level) std::abort();
     ++apex::fuzz::inputs_read;
   } catch (const c10::Error&) {

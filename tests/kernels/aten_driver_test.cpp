@@ -67,15 +67,15 @@ TEST_P(AtenNorm, SumsSquaresWithinTheBoundsOfBothOrders) {
   ASSERT_EQ(groups.size(), 1u);
   const at::Tensor native = kernels::cpu::sums_of_squares(groups[0], in.size(), 1.0);
   const at::Tensor sums = kernels::aten::sums_of_squares(groups[0], in, at::Tensor());
-  // A native sum is within 2 roundings of float32 of the exact one: of a square, and of its chunk (rules/lanes.h). at::sum adds
-  // up a chunk in cascades, in which a value takes part in less than 128 rounded additions.
+  // A native sum is within 2 float32 roundings of the exact one: of a square and of its chunk (rules/lanes.h). at::sum adds a
+  // chunk by cascade summation, where each value takes part in fewer than 128 rounded additions.
   EXPECT_TRUE(at::allclose(sums, native, /*rtol=*/(2 + 128) * 0x1p-24, /*atol=*/0));
   EXPECT_EQ(sums[0].item<double>(), 0.0) << "the empty tensor";
 }
 
 TEST_P(AtenNorm, OverflowsLikeTheNativeDriver) {
   if (GetParam() == at::kHalf) {
-    // No sum of float16 squares over a chunk reaches the end of float32.
+    // The sum of float16 squares over a chunk never overflows float32.
     const Tensors in = {at::full({65536}, 65504.0, at::kHalf)};
     EXPECT_TRUE(std::isfinite(
         kernels::aten::sums_of_squares(plan::make_groups({{"in", in, Access::read}})[0], in, at::Tensor())[0].item<double>()));
@@ -110,7 +110,7 @@ at::Tensor sums_of_all_sizes() {
   const at::Tensor exponents = at::linspace(-160, 1000, digits.numel(), at::kDouble).floor();
   const at::Tensor special =
       at::tensor({0.0, 1.0, 4.0, 0x1p-149, 0x1.fffffep127, 0x1.ffffffp127, 0x1p1023, INFINITY, NAN}, at::kDouble);
-  // Squares of the numbers halfway between two of float32: their roots are as close to the middle as any can be.
+  // Squares of the midpoints between adjacent float32 values: their roots are as close to midpoints as possible.
   const at::Tensor halves = at::arange(1000, at::kDouble).mul(2).add(1).mul(0x1p-24).add(1).square();
   return at::cat({digits.mul(at::exp2(exponents)), special, halves});
 }

@@ -5,10 +5,10 @@
 
 namespace kernels_test {
 
-// The exact result of a formula, and how far float32 arithmetic may be from it: a running error analysis. Every operation adds
-// what its operands' errors do to the result, and one rounding of at most 2^-24 of it (or 2^-150, half the step between
-// subnormal values). A division by x is counted like a product with 1/x, plus the rounding of that coefficient: the bound holds
-// for both.
+// The exact result of a formula, and a bound on the error of float32 arithmetic: a running error analysis. Every operation
+// propagates the errors of its operands and adds one rounding of at most 2^-24 of the result (or 2^-150, half the step between
+// subnormal values). A division by x is counted as a product with 1/x, plus the rounding of that coefficient, so the bound
+// holds for both.
 struct Bounded {
   double value = 0;
   double error = 0;
@@ -17,7 +17,7 @@ struct Bounded {
   Bounded(double exact) : value(exact) {}
   Bounded(double exact, double bound) : value(exact), error(bound) {}
 
-  // A coefficient that float32 has to round.
+  // A coefficient that must be rounded to float32.
   static Bounded coefficient(double exact) { return rounded(exact, 0); }
 
   static Bounded rounded(double value, double error) {

@@ -13,7 +13,7 @@ namespace kernels = apex::kernels;
 
 const std::vector<int64_t> kControlSizes = {0, 1, 33, 8200};
 
-// The two drivers: bit patterns must not depend on which it is.
+// Runs with either driver: the bits must not depend on it.
 class ControlTensors : public ::testing::TestWithParam<bool> {
  protected:
   ControlTensors() {
@@ -23,7 +23,7 @@ class ControlTensors : public ::testing::TestWithParam<bool> {
   std::optional<OnHostGrid> grid_;
 };
 
-// An update of tensors with different dtypes: several groups on the CPU.
+// An update of tensors with several dtypes, which are several groups on the CPU.
 struct Lists {
   Tensors grads, params, first, second, updates;
 
@@ -55,7 +55,7 @@ struct Lists {
 at::Tensor number(double value) { return at::full({1}, value, at::kFloat); }
 at::Tensor steps(int64_t count) { return at::full({1}, count, at::kInt); }
 
-// Runs the update with values and with the same values as tensors.
+// Runs the update with control values as numbers and as tensors.
 template <class Control, class Run>
 void expect_tensors_to_count(const Run& run) {
   const Lists before;
@@ -63,7 +63,7 @@ void expect_tensors_to_count(const Run& run) {
   Control control;
   control.weight_decay = 0.1;
   Control values = control, tensors = control;
-  // float32 values: what a tensor can hold.
+  // values that a float32 tensor can hold
   values.grad_scale = 0.5 * static_cast<double>(0.3f);
   values.lr = static_cast<double>(0.01f);
   tensors.grad_scale = 0.5;
@@ -172,7 +172,7 @@ TEST_P(ControlTensors, ACallWithoutElementsCountsAsAStep) {
 INSTANTIATE_TEST_SUITE_P(Drivers, ControlTensors, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "Kernels" : "Cpu"; });
 
-// Both drivers, one result: the powers of beta are products in one order.
+// Both drivers multiply the powers of beta in the same order.
 TEST(ControlTensors, GiveTheSameBitsWithBothDriversAtAnyStep) {
   for (const int64_t taken : {0, 1, 6, 999, 1000000, 2000000000}) {
     Lists on_cpu, by_kernels(on_cpu);

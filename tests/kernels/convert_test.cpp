@@ -51,7 +51,7 @@ void expect_all_loads_match() {
   }
 }
 
-// Every 16-bit value, every midpoint between neighbours, and the float32 values next to both.
+// Every 16-bit value, every midpoint between adjacent values, and the float32 values next to each.
 template <class Storage, class Reference>
 void expect_stores_match_around_every_value() {
   for (uint32_t bits = 0; bits < 0xffff; ++bits) {
@@ -97,7 +97,7 @@ TEST(Convert, StoresNaNAsNaNAndInfAsInf) {
   EXPECT_EQ(rules::store<rules::BFloat16>(nan).bits & 0x7fff, 0x7fc0);
   EXPECT_EQ(rules::store<rules::Half>(-inf).bits, 0xfc00);
   EXPECT_EQ(rules::store<rules::BFloat16>(-inf).bits, 0xff80);
-  // A NaN whose payload lies only in bits that a shorter mantissa lacks must not become Inf.
+  // A NaN whose payload has only low bits, which the shorter mantissa drops, must not become Inf.
   EXPECT_TRUE(std::isnan(rules::load<float>(rules::store<rules::Half>(float_of(0x7f800001)))));
   EXPECT_TRUE(std::isnan(rules::load<float>(rules::store<rules::BFloat16>(float_of(0x7f800001)))));
 }

@@ -14,7 +14,8 @@ ConvolutionTensors random_tensors(const ConvolutionShape& s) {
 }
 
 // Products of two bfloat16 values are exact in FP32. A sum of n terms has n - 1 roundings, and one for each partial sum that is
-// added to another, of which there are fewer than terms: an error of 2 n half steps of FP32 at most. Then one rounding.
+// added to another one; there are fewer partial sums than terms. The total error is at most 2 n half steps of FP32, plus one
+// final rounding.
 void expect_near(const at::Tensor& got, const at::Tensor& exact, const at::Tensor& magnitudes, int64_t terms,
                  const char* what) {
   const at::Tensor bound = exact.abs() * 0x1p-8 + magnitudes * (static_cast<double>(2 * terms) * 0x1p-24 * (1 + 0x1p-8));

@@ -9,7 +9,7 @@ namespace kernels_test {
 
 constexpr auto kChannelsLast = at::MemoryFormat::ChannelsLast;
 
-/// A convolution in two dimensions.
+/// A 2d convolution.
 struct ConvolutionShape {
   const char* what;
   int64_t images, input, output;
@@ -25,11 +25,11 @@ struct ConvolutionTensors {
 
 int64_t output_size(const ConvolutionShape& shape, size_t i);
 
-/// Random BFloat16 tensors, channels-last.
+/// Random channels-last BFloat16 tensors.
 ConvolutionTensors random_tensors(const ConvolutionShape& shape);
 
-/// Expects `got` to be `exact`, in float64, but for what a sum of `terms` products of BFloat16 values may err: FP32 additions
-/// in any order, in partial sums or in one, and one rounding to BFloat16. `magnitudes`: the same sums of absolute values.
+/// Expects `got` to equal `exact`, in float64, within the error of a sum of `terms` products of BFloat16 values: FP32 additions
+/// in any order and grouping, and one rounding to BFloat16. `magnitudes`: the same sums over absolute values.
 void expect_near(const at::Tensor& got, const at::Tensor& exact, const at::Tensor& magnitudes, int64_t terms, const char* what);
 
 }  // namespace kernels_test

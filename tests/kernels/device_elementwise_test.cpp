@@ -1,4 +1,4 @@
-// scale, axpby, copy and norms by the kernel bodies of the CUDA driver, run on the host: the bits of the scalar CPU driver.
+// scale, axpby, copy and norms: the CUDA driver's kernel bodies, run on the host, give the bits of the scalar CPU driver.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using Mix = std::tuple<at::ScalarType, at::ScalarType>;
 
 const std::vector<Grid> kGrids = {{1, 32, false}, {5, 256, true}, {90, 64, false}};
 
-// compute() by both drivers.
+// Runs compute() with both drivers.
 template <class Compute>
 void expect_same_bits(const Compute& compute) {
   const Tensors expected = [&] {
@@ -177,7 +177,7 @@ TEST_P(DeviceNorms, NonFiniteOnesSetTheFlag) {
 
 INSTANTIATE_TEST_SUITE_P(Types, DeviceNorms, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
-// More chunks than lanes that their sums go to.
+// More chunks than lanes that accumulate their sums.
 TEST(DeviceNormsOfManyChunks, HaveTheBitsOfTheScalarDriver) {
   const Tensors in = {random_values(1, at::kHalf), random_values(530 * 65536 + 77, at::kHalf)};
   const auto [expected, expected_each] = kernels::multi_tensor_l2norm(clear_flag(), in, true);

@@ -13,7 +13,7 @@ namespace {
 namespace cuda = apex::kernels::cuda;
 namespace plan = apex::kernels::plan;
 
-// A table in this process's memory.
+// A table in host memory.
 class TableInHostMemory {
  public:
   explicit TableInHostMemory(const std::vector<plan::TensorList>& lists)
@@ -25,7 +25,7 @@ class TableInHostMemory {
   }
 
   std::vector<std::byte> zeros() const { return std::vector<std::byte>(image_.scratch_size()); }
-  // The same table for a launch that works in other memory, or in none.
+  // The same table for a launch with other scratch memory, or with none.
   cuda::Table with_scratch(void* scratch) { return image_.table_at(memory_.data(), scratch); }
 
   cuda::Table table;
@@ -38,7 +38,7 @@ class TableInHostMemory {
 
 using PartAt = cuda::Part (*)(const cuda::Table&, int64_t);
 
-// How often each element of each tensor is in a pack.
+// Counts, for each element of each tensor, the packs that contain it.
 std::vector<std::vector<int>> visits(const cuda::Table& table, const cuda::Parts& parts, PartAt part_at) {
   std::vector<std::vector<int>> counts(static_cast<size_t>(table.count));
   for (int64_t p = 0; p < parts.count; ++p) {
@@ -104,7 +104,7 @@ TEST(DeviceTable, RecordsAlignment) {
       EXPECT_EQ(cuda::is_aligned(row, 0), aligned(in[0]));
       EXPECT_EQ(cuda::is_aligned(row, 1), aligned(out[0]));
       EXPECT_TRUE(cuda::is_aligned(row, 0) || cuda::is_aligned(row, 1));
-      // One place suits both if there is one: a pack is 16 bytes of the one and two times 16 of the other.
+      // A common alignment exists if x % 4 == y % 4: a pack is 16 bytes of one list and 32 bytes of the other.
       EXPECT_EQ(cuda::is_aligned(row, 0) && cuda::is_aligned(row, 1), x % 4 == y % 4) << x << ' ' << y;
     }
   }
@@ -156,7 +156,7 @@ TEST(DeviceScratch, IsSharedOnlyByLaunchesOfOneStream) {
   EXPECT_EQ(made, 2);
 }
 
-// A graph may be replayed beside a launch on the stream that it was captured from, and branches of one beside each other.
+// A graph may replay beside a launch on the stream that captured it, and its branches may run concurrently.
 TEST(DeviceScratch, BelongsToOneLaunchInAGraph) {
   cuda::Scratch scratch;
   const auto make = [] { return at::zeros({1}); };

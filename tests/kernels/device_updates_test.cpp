@@ -74,7 +74,7 @@ TEST_P(DeviceUpdate, UpdatesAnyNumberOfTensorsInOneLaunch) {
   }
 }
 
-// Memory for a tensor, `offset` bytes behind a multiple of 64, between bytes that must stay as they are.
+// Memory for a tensor, `offset` bytes after a multiple of 64, surrounded by guard bytes that must not change.
 class Guarded {
  public:
   Guarded(const at::Tensor& tensor, int64_t offset)
@@ -111,7 +111,7 @@ TEST_P(DeviceUpdate, HasTheSameBitsAtEveryAlignmentAndWritesNothingElse) {
     int64_t place = bytes;
     for (Tensors* list : moved.lists()) {
       for (at::Tensor& tensor : *list) {
-        // Another place for each tensor of each list, but a legal one for its dtype.
+        // A different offset for each tensor of each list, aligned for its dtype.
         place = (place * 5 + bytes) % 64 / tensor.element_size() * tensor.element_size();
         guarded.emplace_back(tensor, place);
         tensor = guarded.back().view;
@@ -134,7 +134,7 @@ TEST_P(DeviceUpdate, ChangesNothingIfFoundInfIsSet) {
   }
 }
 
-// The table is made once, and serves the next call with the same tensors.
+// The next call with the same tensors reuses the table.
 TEST_P(DeviceUpdate, CanBeRepeatedWithTheSameTensors) {
   const Problem problem = make_problem(GetParam(), kDeviceMasters, {70000, 33, 0, 8193});
   Problem expected = problem.copy(), work = problem.copy();

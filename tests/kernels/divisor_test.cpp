@@ -28,14 +28,14 @@ Floats quotients(Floats dividends, float divisor) {
   const auto size = static_cast<int64_t>(dividends.size());
   Floats params(dividends.size()), means(dividends.size(), -0.0f);
   rules::Divisor norm(divisor);
-  norm.take_products();  // on every machine
+  norm.take_products();  // forces multiplication by the reciprocal on every machine
   const rules::NovoGrad rule{1, 0, 0, 0, 1, 1, norm, /*regularise_inside=*/true};
   const cpu::Block<rules::NovoGrad> block{{dividends.data(), params.data(), means.data()}, {}, size, {}, false, false};
   cpu::kernels_of<rules::NovoGrad>().run[0][0][0](rule, block);
   return means;
 }
 
-// The first dividend whose quotient is not that of the division operator, or "".
+// The first dividend whose quotient differs from the division operator's, or "".
 std::string first_difference(const Floats& dividends, float divisor) {
   const Floats found = quotients(dividends, divisor);
   for (size_t i = 0; i < dividends.size(); ++i) {
@@ -53,7 +53,7 @@ void expect_quotients(const Floats& dividends, const Floats& divisors) {
   }
 }
 
-// Bias corrections, numbers with awkward mantissas, and those beside and beyond what the quick way is for.
+// Bias corrections, difficult mantissas, and numbers at and beyond the limits of the fast path.
 Floats shared_divisors() {
   Floats divisors = {1 + 0x1p-23f, 2 - 0x1p-23f, 1.5f,     3,   7,       0x1p-24f, 0x1.8p-25f,
                      0x1p24f,      0x1.8p24f,    0x1p-9f,  -3,  0x1p60f, 1e-30f,   0x1p-149f,
@@ -77,7 +77,7 @@ TEST(Divisor, ZerosKeepTheirSign) {
   expect_quotients(Floats(64, -0.0f), shared_divisors());
 }
 
-// Vectors in which no value needs a division take another way than those above.
+// Vectors in which no value needs a division use another path than the vectors above.
 TEST(Divisor, ValuesOfGradientsAndMoments) {
   Floats dividends;
   std::mt19937 random(5);

@@ -143,7 +143,7 @@ TEST(Axpby, HasTheSameBitsAtAnyNumberOfThreads) {
 }
 
 TEST(Axpby, DoesNotFuseProductAndSum) {
-  // 1 + 2^-12 squared is 1 + 2^-11 + 2^-24: rounding the product drops the last term, a fused sum would keep it.
+  // 1 + 2^-12 squared is 1 + 2^-11 + 2^-24. Rounding the product drops the last term; a fused multiply-add would keep it.
   const float value = 1.0f + 0x1p-12f;
   const Tensors x = {at::full({600}, value)};
   const Tensors y = {at::full({600}, 1.0f)};

@@ -19,7 +19,7 @@ Tensors ones(at::ScalarType dtype) {
   return list;
 }
 
-// A list with one non-finite value, and where it is.
+// A list with one non-finite value, and the value's position.
 struct Injected {
   Tensors list;
   size_t tensor;
@@ -31,7 +31,7 @@ class NonFinite : public ::testing::TestWithParam<std::tuple<at::ScalarType, dou
   at::ScalarType dtype() const { return std::get<0>(GetParam()); }
   double value() const { return std::get<1>(GetParam()); }
 
-  // The value in each tensor in turn, at its first, middle and last element.
+  // Visits each tensor with the value at its first, middle and last element.
   template <class Visit>
   void at_each_place(const Visit& visit) const {
     for (size_t tensor = 0; tensor < kFlagSizes.size(); ++tensor) {
@@ -140,7 +140,7 @@ TEST(CheckFinite, DoesNotSetTheFlagForFiniteValues) {
   }
 }
 
-// K-SCALE: only inputs are looked at.
+// K-SCALE: only inputs are checked.
 TEST(Overflow, CreatedByStoringAProductIsNotReported) {
   const Tensors in = {at::full({700}, 1000.0f)};
   const Tensors out = outputs_for(in, at::kHalf);
@@ -159,7 +159,7 @@ TEST(Overflow, OfTheProductItselfIsNotReported) {
   EXPECT_EQ(flag.item<int>(), 0);
 }
 
-// SCALE-12: elements are looked at one by one, not their sum.
+// SCALE-12: single elements are checked, not their sum.
 TEST(Overflow, OfTheSumOfLargeFiniteValuesIsNotReported) {
   const Tensors in = {at::full({700}, 3e38f), at::full({700}, 65504.0, at::kHalf)};
   const at::Tensor flag = clear_flag();
@@ -167,7 +167,7 @@ TEST(Overflow, OfTheSumOfLargeFiniteValuesIsNotReported) {
   EXPECT_EQ(flag.item<int>(), 0);
 }
 
-// K-L2: finite values whose squares do not fit.
+// K-L2: finite values whose squares overflow.
 TEST(Overflow, OfASumOfSquaresIsReported) {
   const Tensors squares = {at::full({1}, 1e20f)};
   const Tensors sums = {at::full({2}, 1.5e19f)};
@@ -188,7 +188,7 @@ TEST(Overflow, OfSumsOverSeveralChunksDoesNotHappen) {
   EXPECT_EQ(flag.item<int>(), 0);
 }
 
-// SCALE-07: flags add up over calls.
+// SCALE-07: flags accumulate over calls.
 TEST(Flag, IsNeverReset) {
   const at::Tensor flag = at::ones({1}, at::kInt);
   const Tensors in = ones(at::kFloat);

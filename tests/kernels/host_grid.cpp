@@ -25,7 +25,7 @@ class HostBlock {
 
   HostBlock(int64_t index, int64_t count, int threads, bool backwards)
       : index_(index), count_(count), threads_(threads), backwards_(backwards) {
-    std::memset(memory_, 0xff, sizeof memory_);  // NaN: nobody may count on zeros
+    std::memset(memory_, 0xff, sizeof memory_);  // NaN: no code may rely on zeros
   }
 
   int64_t index() const { return index_; }

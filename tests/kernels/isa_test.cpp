@@ -88,7 +88,7 @@ TEST(Isa, PortableIsAlwaysAvailable) {
 
 TEST(Isa, TheWidestAvailableIsInUse) { EXPECT_EQ(kernels::cpu::current_isa(), available_isas().back()); }
 
-// The payloads of NaN as well: conversion instructions and the portable code agree on them.
+// Compares NaN payloads, too: conversion instructions and portable code agree on them.
 class Conversions : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   at::Tensor every_value() const { return at::arange(65536, at::kInt).to(at::kShort).view(GetParam()); }

@@ -11,9 +11,9 @@ namespace {
 
 namespace kernels = apex::kernels;
 
-// rules/lanes.h: three roundings of at most 2^-24 in a sum of squares, of which the root keeps half, and its own.
+// rules/lanes.h: three roundings of at most 2^-24 in a sum of squares, which the root halves, and the root's own rounding.
 constexpr double kBound = 1.001 * (3.0 / 2 + 1) * 0x1p-24;
-// float64 arithmetic up to the sum, which is rounded before the root is taken.
+// float64 arithmetic up to the sum, which is rounded before the root.
 constexpr double kDoubleBound = 1.001 * (1.0 / 2 + 1) * 0x1p-24;
 
 double exact_norm(const at::Tensor& tensor) { return std::sqrt(tensor.to(at::kDouble).square().sum().item<double>()); }
@@ -76,7 +76,7 @@ TEST_P(L2Norm, DoesNotChangeItsInputs) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, L2Norm, ::testing::ValuesIn(dtypes()), param_name<at::ScalarType>);
 
-// The documented order of summation, written down a second time: every driver has to give these bits.
+// A second implementation of the documented order of summation. Every driver must give its bits.
 double folded(std::array<double, 512> lanes) {
   for (size_t width = 256; width > 0; width /= 2) {
     for (size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
@@ -118,7 +118,7 @@ TEST(Norms, SumsInTheDocumentedOrder) {
 }
 
 TEST(Norms, StaysAccurateOverManyEqualValues) {
-  // Plain float32 summation of 16 Mi times 0.01 stops growing long before the end.
+  // A plain float32 summation of 16 Mi times 0.01 stops growing long before the end.
   const Tensors in = {at::full({16 << 20}, 0.1f)};
   const at::Tensor norm = std::get<0>(kernels::multi_tensor_l2norm(clear_flag(), in, false));
   EXPECT_NEAR(norm.item<float>(), exact_norm(in), kBound * exact_norm(in));
@@ -155,7 +155,7 @@ TEST(Norms, OfEmptyTensorsIsZeroAtAnyPosition) {
 }
 
 TEST(Norms, SquaresInFloat32) {
-  // Apex's arithmetic: a square below the smallest float32 is lost.
+  // As in Apex: a square below the smallest float32 becomes 0.
   const Tensors in = {at::full({3}, 1e-30f)};
   EXPECT_EQ(std::get<0>(kernels::multi_tensor_l2norm(clear_flag(), in, false)).item<float>(), 0.0f);
 }

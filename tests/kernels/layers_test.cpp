@@ -13,7 +13,7 @@ namespace kernels = apex::kernels;
 using at::Tensor;
 using kernels::BatchNormShape;
 
-// Every 16-bit pattern, then again up to `size`.
+// Every 16-bit pattern, repeated up to `size`.
 Tensor all_patterns(at::ScalarType dtype, int64_t size = 65536) {
   return at::arange(size, at::kLong).to(at::kShort).view(dtype);
 }
@@ -62,7 +62,7 @@ TEST(Sum, OfBFloat16IsRoundedOnceAtEverySize) {
     Tensors results;
     for (const int64_t size : {1, 15, 16, 17, 65536, 70001}) {
       const Tensor a = all_patterns(at::kBFloat16, size).clone(), b = a.flip(0).roll(7);
-      // Exact in float64, whose rounding to float32 is then that of float32's own addition.
+      // The float64 sum is exact, so rounding it to float32 gives the float32 sum.
       const Tensor expected = (a.to(at::kDouble) + b.to(at::kDouble)).to(at::kFloat).to(at::kBFloat16);
       kernels::add(a, b, a);
       EXPECT_TRUE(same_bits(a, expected)) << size;
@@ -74,9 +74,9 @@ TEST(Sum, OfBFloat16IsRoundedOnceAtEverySize) {
 
 // ---- batch norm ----
 
-// Float32 rounds to within 2^-24; within a block at most 8192 / 16 / 4 terms and two more are added up one after the other.
+// Float32 rounds to within 2^-24. Within a block at most 8192 / 16 / 4 terms and two more are added in sequence.
 constexpr double kRounding = 0x1p-24, kSumError = (128 + 3) * kRounding;
-// BFloat16 rounds to within 2^-8, and 2^-134 is half of its smallest number.
+// BFloat16 rounds to within 2^-8; 2^-134 is half of its smallest subnormal number.
 constexpr double kStored = 0x1p-8;
 
 struct BatchNormCase {
@@ -110,8 +110,8 @@ TEST_P(BatchNorm, StatisticsMatchFloat64) {
   const Tensor x = GetParam().x(), wide = x.to(at::kDouble);
   const auto batch = kernels::batch_statistics(shape(), x);
   const Tensor mean = wide.mean(0), variance = (wide - mean).square().mean(0);
-  // Deviations are from the mean of 16 rows, which is within 2 standard deviations of the mean of all (a mean of 16 unclaimed
-  // by a quarter of one): squares, and what their mean is reduced by, are then below 5 variances.
+  // Deviations are taken from the mean of 16 rows. It is within 2 standard deviations of the true mean (the mean of 16 values
+  // has a quarter of their standard deviation), so squares and the correction of their mean are below 5 variances.
   const Tensor deviation = variance.sqrt();
   EXPECT_TRUE(within(batch.mean, mean, 3 * deviation * kSumError + mean.abs() * kRounding + 1e-30));
   EXPECT_TRUE(within(batch.variance, variance, 10 * variance * (kSumError + 3 * kRounding) + 1e-30));
@@ -174,7 +174,7 @@ TEST(BatchNormValues, MayStartFarFromTheirMean) {
   x = x.to(at::kBFloat16);
   const Tensor wide = x.to(at::kDouble), mean = wide.mean(0), variance = (wide - mean).square().mean(0);
   const auto batch = kernels::batch_statistics(shape, x);
-  // One of the 16 rows that the centre is made of is 300: it lies 19 from the mean, a standard deviation being 4.8.
+  // One of the 16 sampled rows is 300, so the centre lies 19 from the mean, where the standard deviation is 4.8.
   EXPECT_TRUE(within(batch.variance, variance, 2 * (1 + 16) * variance * (kSumError + 3 * kRounding)));
 }
 

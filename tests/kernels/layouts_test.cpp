@@ -1,4 +1,4 @@
-// Memory layouts, work in place, empty tensors and autograd (MTA-02, MTA-04, MTA-06, BUG-22).
+// Memory layouts, in-place work, empty tensors and autograd (MTA-02, MTA-04, MTA-06, BUG-22).
 #include <gtest/gtest.h>
 
 #include "tests/kernels/support.h"
@@ -39,7 +39,7 @@ TEST(Layout, StridesOfDimensionsOfSizeOneAreIgnored) {
 }
 
 TEST(Layout, HalfMayOverwriteBFloat16) {
-  // Same element size, other dtype: a view of the same memory.
+  // Another dtype with the same element size: a view of the same memory.
   const at::Tensor in = random_values(70000, at::kBFloat16);
   const at::Tensor out = in.view(at::kHalf);
   const at::Tensor expected = in.to(at::kHalf).clone();

@@ -1,4 +1,4 @@
-// multi_tensor_unscale_l2norm and multi_tensor_maxnorm, and norms under every instruction set (K-L2, K-UL2).
+// multi_tensor_unscale_l2norm and multi_tensor_maxnorm, and norms with every instruction set (K-L2, K-UL2).
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -38,12 +38,12 @@ const std::vector<Storage>& storages() {
 
 namespace {
 
-// References follow the formulas of Apex's kernels as its documentation of behaviour states them (8.3).
+// The references follow the formulas of Apex's kernels, as apex_cpp/apex_behaviour.md states them.
 
 Bounded coefficient(double value) { return Bounded::coefficient(value); }
 
-// Apex's kernels are given their coefficients as float32 numbers, and take differences from 1 of those. Corrections are
-// computed in float64 from there and rounded once.
+// Apex's kernels get their coefficients as float32 numbers and subtract these from 1. Corrections are then computed in float64
+// and rounded once.
 double as_given(double value) { return static_cast<float>(value); }
 Bounded complement(double value) { return 1.0f - static_cast<float>(value); }
 double bias(double beta, int64_t step) { return 1 - std::pow(as_given(beta), static_cast<double>(step)); }
@@ -89,7 +89,7 @@ Case sgd(const std::string& name, double momentum, double decay, const std::func
 
 // --- Adam
 
-// The step of Adam and LAMB, before it is applied.
+// The step of Adam and LAMB before it is applied.
 Bounded adam_step(const kernels::MomentControl& c, Bounded mean_weight, Bounded g, Element& e) {
   const double c1 = c.bias_correction ? bias(c.beta1, c.step) : 1, c2 = c.bias_correction ? bias(c.beta2, c.step) : 1;
   e.first = coefficient(c.beta1) * e.first + mean_weight * g;
@@ -144,7 +144,7 @@ Case adagrad(const std::string& name, bool decoupled, double decay) {
           reference};
 }
 
-// --- Norms of whole tensors. A float32 norm is within 2.5 roundings (rules/lanes.h), and its elements carry one more.
+// --- Norms of whole tensors. A float32 norm is within 2.5 roundings (rules/lanes.h), and its elements have one more.
 
 template <class ValueOf>
 Bounded l2_of(const Elements& elements, const ValueOf& value_of) {
@@ -245,7 +245,7 @@ Case lamb(const std::string& name, double decay, const std::function<void(kernel
           [control](Elements& elements, double) { lamb_reference(control, elements); }};
 }
 
-// --- LARC: changes gradients, and has neither state nor copies.
+// --- LARC: changes gradients and has neither state nor copies.
 
 void larc_reference(const kernels::LarcControl& c, Elements& elements) {
   const Bounded param_norm = l2_of(elements, [](const Element& e) { return e.param; });

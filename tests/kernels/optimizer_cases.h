@@ -6,10 +6,10 @@
 #include "tests/kernels/bounded.h"
 #include "tests/kernels/support.h"
 
-// Every variant of every optimizer update, with its formula written a second time in exact arithmetic.
+// Every variant of every optimizer update, with an independent implementation of its formula in exact arithmetic.
 namespace kernels_test {
 
-// All memory that an update reads or writes. Lists that a variant does not have are empty.
+// All memory that an update reads or writes. Lists that a variant does not use are empty.
 struct Problem {
   Tensors grads, params, first, second, models;
   at::Tensor norms;  // NovoGrad's running norms
@@ -19,7 +19,7 @@ struct Problem {
   Problem copy() const;
 };
 
-// Storage of a problem's lists. Models are kDouble where there are none.
+// The dtypes of a problem's lists. `models` is kDouble if there are none.
 struct Storage {
   at::ScalarType grad, param, state, model;
 
@@ -27,11 +27,11 @@ struct Storage {
   std::string name() const;
 };
 
-// The mixes of dtypes: gradients in every dtype, updated params in float32 with and without a 16-bit model copy or in 16 bits,
-// state in float32 or in the dtype of the params.
+// The tested mixes of dtypes: gradients in every dtype; updated params in float32, with or without a 16-bit model copy, or in
+// 16 bits; state in float32 or in the params' dtype.
 const std::vector<Storage>& storages();
 
-// The values of one tensor of a problem, and what becomes of them.
+// The values of one element of a problem, which the reference updates.
 struct Element {
   Bounded grad, param, first, second;
   bool half_param = false;  // the parameter is stored in float16
@@ -43,16 +43,16 @@ constexpr double kLr = 0.05;
 
 struct Case {
   std::string name;
-  size_t states;                                                    // how many lists of state it has
-  std::function<void(Problem&, const at::Tensor& found_inf)> step;  // what is tested
-  std::function<void(Elements&, double norm)> reference;            // the same, exactly, for one tensor
+  size_t states;                                                    // number of state lists
+  std::function<void(Problem&, const at::Tensor& found_inf)> step;  // the tested update
+  std::function<void(Elements&, double norm)> reference;            // the exact update of one tensor
   bool has_norms = false;
   bool writes_grads = false;
 };
 
 const std::vector<Case>& cases();
 
-// Tensors of `sizes`, `offset` elements behind a multiple of 64 bytes. Squares' state is positive.
+// Tensors of `sizes`, `offset` elements after a multiple of 64 bytes. States that hold squares are positive.
 Problem make_problem(const Case& update, const Storage& storage, const std::vector<int64_t>& sizes, int64_t offset = 0);
 
 // The exact values of tensor `index` before an update.

@@ -37,7 +37,7 @@ TEST_P(NovoGradNorm, IsKeptForEachTensor) {
   control.norm_type = GetParam();
   control.first_run = true;
   kernels::multi_tensor_novograd(grads, params, means, norms, {}, control);
-  // A float32 norm is within 2.5 roundings of 2^-24 (rules/lanes.h), and its elements carry one more; blending takes five.
+  // A float32 norm is within 2.5 roundings of 2^-24 (rules/lanes.h), and its elements have one more; blending takes five.
   for (int64_t i = 0; i < 3; ++i) {
     const double expected = norm_of(grads[static_cast<size_t>(i)]);
     EXPECT_NEAR(norms[i].item<float>(), expected, 4 * 0x1p-24 * expected) << i;
@@ -83,7 +83,7 @@ TEST(Lamb, ATensorOfZerosUsesThePlainLearningRate) {
   const Tensors updates = {at::empty({40})};
   const auto norms = kernels::multi_tensor_lamb_stage_1(grads, params, means, squares, updates, control);
   EXPECT_EQ(norms.params[0].item<float>(), 0);
-  // The first step of Adam is the sign of the gradient.
+  // Adam's first step is the sign of the gradient.
   EXPECT_NEAR(norms.updates[0].item<float>(), std::sqrt(40.0), 1e-4);
   kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, control);
   EXPECT_NEAR(params[0][39].item<float>(), -0.5, 1e-5);
@@ -127,7 +127,7 @@ TEST(VersionCounters, IncreaseOnlyForWrittenTensors) {
   for (const Tensors& written : {params, means, squares, models}) EXPECT_GT(written[0]._version(), 0u);
 }
 
-// --- Refusals, before anything is changed
+// --- Arguments rejected before anything changes
 
 TEST(Rejected, AreTensorsOfOtherDevices) {
   for (const Case& update : cases()) {

@@ -14,11 +14,11 @@ const Storage kMasters = {at::kHalf, at::kFloat, at::kFloat, at::kHalf};
 
 class Update : public ::testing::TestWithParam<Case> {};
 
-// Half the distance between neighbours at a value: 2^-p of it with p bits of significand, or of the smallest normal value.
+// Half the distance between adjacent values: 2^-p of the value with p significant bits, or of the smallest normal value.
 double rounding_to(at::ScalarType dtype, double value) {
   if (dtype == at::kHalf) return std::max(std::abs(value) * 0x1p-11, 0x1p-25);
   if (dtype == at::kBFloat16) return std::max(std::abs(value) * 0x1p-8, 0x1p-134);
-  return 0;  // counted in the arithmetic
+  return 0;  // already part of the arithmetic's bound
 }
 
 void expect_within_bounds(const at::Tensor& actual, const Elements& expected, Bounded Element::*member, const char* list) {

@@ -1,4 +1,4 @@
-// Chunk tables and groups (MTA-01, MTA-06, BUG-21, BUG-22). Sizes here need no memory.
+// Chunk tables and groups (MTA-01, MTA-06, BUG-21, BUG-22). The sizes are numbers only; no memory is allocated.
 #include <gtest/gtest.h>
 
 #include "kernels/plan/plan.h"
@@ -10,7 +10,7 @@ namespace {
 namespace plan = apex::kernels::plan;
 using plan::Access;
 
-// Every element of every tensor is in exactly one chunk, in order, and no chunk is empty or too large.
+// Expects every element of every tensor to be in exactly one chunk, in order, and no chunk to be empty or too large.
 void expect_exact_cover(const std::vector<int64_t>& numels, int64_t chunk_size) {
   const auto chunks = plan::make_chunks(numels, chunk_size);
   std::vector<int64_t> covered(numels.size(), 0);

@@ -113,7 +113,7 @@ at::ScalarType math_of(std::initializer_list<at::ScalarType> dtypes) {
   return at::kFloat;
 }
 
-// A product rounded to `math`.
+// A product rounded to dtype `math`.
 at::Tensor rounded_product(const at::Tensor& values, double factor, at::ScalarType math) {
   const double rounded_factor = math == at::kFloat ? static_cast<double>(static_cast<float>(factor)) : factor;
   return values.to(at::kDouble).mul(rounded_factor).to(math);

@@ -16,39 +16,39 @@ namespace kernels_test {
 using apex::test::expect_error;
 using Tensors = std::vector<at::Tensor>;
 
-// Sizes around the boundaries of vectors, cache pages, blocks and chunks.
+// Sizes next to the boundaries of vectors, cache pages, blocks and chunks.
 const std::vector<int64_t>& boundary_sizes();
 
 const std::vector<at::ScalarType>& dtypes();
 
-// A flat tensor of normally distributed values times `spread` that starts `offset` elements behind an allocation's start.
+// A flat tensor of normally distributed values times `spread`, `offset` elements after the start of an allocation.
 at::Tensor random_values(int64_t size, at::ScalarType dtype, int64_t offset = 0, double spread = 1.0);
 
 // One such tensor for each boundary size.
 Tensors random_list(at::ScalarType dtype, int64_t offset = 0);
 
-// Tensors of the same sizes, filled with 7, `offset` elements behind an allocation's start.
+// Tensors of the same sizes, filled with 7, `offset` elements after the start of an allocation.
 Tensors outputs_for(const Tensors& inputs, at::ScalarType dtype, int64_t offset = 0);
 
 at::Tensor clear_flag();
 
-// Equal size, dtype and bits; any NaN equals any NaN.
+// True for equal sizes, dtypes and bits; any NaN equals any NaN.
 ::testing::AssertionResult same_bits(const at::Tensor& actual, const at::Tensor& expected);
 ::testing::AssertionResult same_bits(const Tensors& actual, const Tensors& expected);
 
-// Equal memory, byte for byte.
+// True for equal memory, byte for byte.
 ::testing::AssertionResult same_bytes(const Tensors& actual, const Tensors& expected);
 
-// Copies that start at the same offset behind a multiple of 64 bytes as the tensors do.
+// Copies with the tensors' offsets from a multiple of 64 bytes.
 Tensors copies_of(const Tensors& tensors);
 
-// What the operations promise, computed with float64 ATen operators and single roundings.
-// A product of two float32 values is exact in float64, and rounding a float64 sum of two float32 values to float32 gives the
-// correctly rounded sum (53 >= 2 * 24 + 2), so these are the bits that unfused float32 arithmetic has.
+// The expected results, computed with float64 ATen operators and single roundings. A product of two float32 values is exact in
+// float64, and rounding a float64 sum of two float32 values to float32 gives the correctly rounded sum (53 >= 2 * 24 + 2). So
+// these are the bits of unfused float32 arithmetic.
 at::Tensor expected_scale(const at::Tensor& in, double factor, at::ScalarType out_dtype);
 at::Tensor expected_axpby(const at::Tensor& x, const at::Tensor& y, double a, double b, at::ScalarType out_dtype);
 
-// Names of parametrised tests: the dtypes of the parameter.
+// Names for parametrized tests, made of the parameter's dtypes.
 std::string name_of(at::ScalarType dtype);
 template <class... Dtypes>
 std::string name_of(const std::tuple<Dtypes...>& mix) {
@@ -59,7 +59,7 @@ std::string param_name(const ::testing::TestParamInfo<Param>& info) {
   return name_of(info.param);
 }
 
-// Sets the number of intra-op threads for a scope.
+// Sets the number of intra-op threads while it lives.
 class Threads {
  public:
   explicit Threads(int count);
@@ -71,7 +71,7 @@ class Threads {
   int before_;
 };
 
-// Sets the instruction set of the CPU driver for a scope.
+// Sets the CPU driver's instruction set while it lives.
 class UseIsa {
  public:
   explicit UseIsa(apex::kernels::cpu::Isa isa) { apex::kernels::cpu::set_current_isa(isa); }
@@ -83,11 +83,11 @@ class UseIsa {
   apex::kernels::cpu::Isa before_ = apex::kernels::cpu::current_isa();
 };
 
-// The instruction sets that this machine has.
+// The instruction sets of this machine.
 const std::vector<apex::kernels::cpu::Isa>& available_isas();
 
-// Calls compute() for every instruction set and for 1, 2 and 4 threads: the tensors that it returns must have the same bits
-// every time. Payloads of NaN count only with `nan_payloads`.
+// Calls compute() with every instruction set and with 1, 2 and 4 threads, and expects tensors with the same bits every time.
+// NaN payloads are compared only with `nan_payloads`.
 template <class Compute>
 void expect_same_everywhere(const Compute& compute, bool nan_payloads = false) {
   const Tensors expected = [&] {

@@ -1,4 +1,4 @@
-// NORM-06, and the modules inside amp::initialize: dtypes at every level, and training.
+// NORM-06, and the modules under amp::initialize: dtypes at every level, and training.
 #include <apex_cpp/amp.h>
 
 #include "tests/amp/support.h"
@@ -10,7 +10,7 @@ namespace {
 namespace amp = apex::amp;
 namespace norm = apex::normalization;
 
-// A linear layer before and after each kind of normalisation.
+// A linear layer before and after each kind of normalization.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     register_module("fc1", fc1), register_module("layer", layer), register_module("rms", rms);
@@ -93,7 +93,7 @@ TEST_F(NormCasts, AtO2FloatInputIsCastToTheWeightsDtype) {
   EXPECT_EQ(model->rms(torch::randn({4, 8})).scalar_type(), at::kHalf);
 }
 
-// Both kinds, mixed or not: all arguments, the weight too.
+// Both kinds, mixed or not: autocast casts all arguments, including the weight.
 TEST_F(NormCasts, Norm06TorchsAutocastCastsTheArguments) {
   const Tensor x = torch::randn({4, 8}), w = torch::rand({8}) + 0.5, b = torch::randn({8});
   const auto low = [](const Tensor& tensor) { return tensor.to(at::kBFloat16); };

@@ -10,7 +10,7 @@ namespace kernels = apex::kernels;
 namespace bodies = apex::kernels::normalization::cuda;
 namespace order = apex::kernels::normalization;
 
-// The threads of a group, one after another; sums as a device's shuffles take them.
+// A group whose threads run one after another; sums are taken in the order of a device's shuffles.
 template <int kCount>
 struct HostGroup {
   static constexpr int kThreads = kCount;
@@ -39,7 +39,7 @@ struct HostGroup {
   }
 };
 
-// As a launch does it: a warp or eight for each row, always eight for rows of float64.
+// As in a launch: one or eight warps per row, always eight for float64 rows.
 template <template <class, class, class> class Row, class Kind, class Real, template <class> class Args>
 void run_rows(const Args<Real>& args) {
   const auto each = [&](auto group) {
@@ -168,7 +168,7 @@ TEST_P(NormBodies, SumManyBlocksOfRowsInTheSameOrder) {
 
 INSTANTIATE_TEST_SUITE_P(All, NormBodies, ::testing::ValuesIn(all_mixes()), param_name);
 
-// What a group's threads have of a row, by the index function that all loads and stores go through.
+// The elements of a row that each thread of a group has, from the index function that all loads and stores use.
 template <int kThreads>
 void expect_each_column_once(int64_t size) {
   std::vector<int> visits(static_cast<size_t>(size));

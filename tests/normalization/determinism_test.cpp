@@ -1,4 +1,4 @@
-// The order of sums depends on the shape alone: the same bits on any number of threads and any instruction set.
+// The order of sums depends on the shape alone: the same bits with any number of threads and any instruction set.
 #include "kernels/cpu/isa.h"
 #include "tests/normalization/support.h"
 

@@ -1,5 +1,5 @@
-// NORM-01..05: results and every gradient against float64, within bounds that support.cpp derives. Apex's own tests allow a
-// relative 1.3e-6 to 3e-2 and more.
+// NORM-01..05: results and every gradient compared with float64, within bounds that support.cpp derives. Apex's own tests allow
+// relative errors of 1.3e-6 to 3e-2 and more.
 #include "tests/normalization/support.h"
 
 namespace normalization_test {
@@ -55,7 +55,7 @@ TEST_P(NormMix, ComputesOnlyRequestedGradients) {
   EXPECT_FALSE(output_of(c, c.input, c.weight, c.bias).requires_grad());
 }
 
-// NORM-03: a strided input, a strided gradient and parameters that are views give what their copies give.
+// NORM-03: a strided input, a strided gradient and parameters that are views give the results of contiguous copies.
 TEST_P(NormMix, StridedTensorsAreCopied) {
   Case c = random_case(GetParam(), 6, 40);
   const Result expected = run(c);
@@ -104,8 +104,8 @@ TEST_P(NormMix, NonFiniteValuesStayInTheirRow) {
 
 INSTANTIATE_TEST_SUITE_P(All, NormMix, ::testing::ValuesIn(all_mixes()), param_name);
 
-// NORM-05: where |weight| < eps, eps with weight's sign stands in for it. The expected gradients are computed in float64 from
-// the output as it was stored.
+// NORM-05: if |weight| < eps, eps with the weight's sign replaces it. The expected gradients are computed in float64 from the
+// stored output.
 class TinyWeights : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(TinyWeights, Norm05CountAsEps) {
@@ -123,7 +123,7 @@ TEST_P(TinyWeights, Norm05CountAsEps) {
   const Tensor g = dy * c.weight.to(at::kDouble);
   const Tensor centered = GetParam() == Kind::layer ? g - g.mean(-1, true) : g;
   const Tensor grad_input = (centered - x_hat * (g * x_hat).mean(-1, true)) * inv_std;
-  // Values are of order 1 here, sums have 8 terms, and differences from the output up to 2^-24 of it are divided by 1e-3.
+  // Values are of order 1, sums have 8 terms, and errors of the output of up to 2^-24 are divided by 1e-3.
   const Tensor bound = at::full({4, 8}, 64 * 0x1p-24 / 1e-3, at::kDouble);
   EXPECT_TRUE(within(result.grad_input, grad_input, bound));
   EXPECT_TRUE(within(result.grad_weight, (dy * x_hat).sum(0), bound[0]));
@@ -131,8 +131,8 @@ TEST_P(TinyWeights, Norm05CountAsEps) {
 
 INSTANTIATE_TEST_SUITE_P(All, TinyWeights, ::testing::Values(Kind::layer, Kind::rms));
 
-// Their float32 mean is an ulp off; what that would leave of (x - mean) is divided by the root of eps alone. NORM-01: Apex's
-// sums by Welford are exact here.
+// The float32 mean of equal values is off by one ulp; without correction, x - mean would be divided by the root of eps alone.
+// NORM-01: Apex's Welford sums are exact here.
 TEST(EqualValues, GiveTheBias) {
   for (const double eps : {1e-5, 0.1}) {
     for (const float value : {25.3f, -0.1f, 3.3e4f, 1e9f, 7e-30f}) {
@@ -146,7 +146,7 @@ TEST(EqualValues, GiveTheBias) {
   }
 }
 
-// NORM-02: what Apex does with CPU tensors, and ours, are the same function.
+// NORM-02: torch's layer_norm, which Apex uses for CPU tensors, computes the same function.
 TEST(TorchLayerNorm, Norm02Agrees) {
   const Case c = random_case({Kind::layer, at::kFloat, at::kFloat}, 16, 512);
   const Tensor theirs = torch::layer_norm(c.input, {512}, c.weight, c.bias, c.eps);

@@ -49,7 +49,7 @@ TEST(NormModules, PrintTheirOptions) {
             "apex::normalization::MixedFusedRMSNorm([4], eps=1e-05, elementwise_affine=true)");
 }
 
-// Modules in all the ways that programs hold them.
+// The modules in every form in which programs hold them.
 template <class Holder>
 class EachModule : public ::testing::Test {};
 using Holders = ::testing::Types<norm::FusedLayerNorm, norm::FusedRMSNorm, norm::MixedFusedLayerNorm, norm::MixedFusedRMSNorm>;
@@ -95,7 +95,7 @@ TYPED_TEST(EachModule, TrainsTheSameWithMemoryEfficient) {
     module(x).square().sum().backward();
     return x.grad();
   };
-  // The output is of order 1 and carries the only error that is new: one rounding, met by sums of 6 terms.
+  // The output is of order 1 and has the only additional error: one rounding, which enters sums of 6 terms.
   EXPECT_TRUE(torch::allclose(grad(true), grad(false), 0, 200 * 0x1p-24));
 }
 
@@ -109,7 +109,7 @@ TEST(NormModules, Norm04MixedOutputFollowsTheWeight) {
   EXPECT_EQ(rms(x).scalar_type(), at::kBFloat16);
 }
 
-// NORM-05: whether a normalisation's input outlives the forward pass, when nobody else holds it.
+// NORM-05: true if the input outlives the forward pass when only autograd could hold it.
 bool input_is_kept(Kind kind, bool memory_efficient) {
   const Tensor leaf = torch::randn({4, 6}).requires_grad_();
   Tensor input = leaf * 2;  // multiplication saves neither operand

@@ -26,7 +26,7 @@ double unit_roundoff(at::ScalarType dtype) {
   }
 }
 
-// Half the step between subnormal values: what rounding may cost where a relative bound says nothing.
+// Half the step between subnormal values: the rounding error where the relative bound does not apply.
 double smallest_half_step(at::ScalarType dtype) { return dtype == at::kHalf ? 0x1p-25 : 0x1p-134; }
 
 Tensor rounding(const Tensor& exact, at::ScalarType dtype) {
@@ -98,7 +98,7 @@ const std::vector<int64_t>& sizes() {
 Case random_case(const Mix& mix, int64_t rows, int64_t size, double input_mean) {
   Case c{mix, (at::randn({rows, size}) + input_mean).to(mix.input), {}, {}, at::randn({rows, size}).to(mix.weight)};
   if (!mix.affine) return c;
-  // Away from 0, so that memory_efficient can recover what was normalized.
+  // Away from 0, so that memory_efficient can recover the normalized values.
   c.weight = (at::rand({size}) + 0.5).mul(at::randn({size}).sign()).to(mix.weight);
   if (mix.kind == Kind::layer) c.bias = at::randn({size}).to(mix.weight);
   return c;
@@ -132,14 +132,14 @@ Result truth(const Case& c) {
   return gradients_of(output, wide(c.grad_output), x, weight, bias);
 }
 
-// With u half a unit in the last place of the arithmetic: a sum along a row passes through at most kStrips additions per
-// segment of its slot and the folds of lanes and slots; the formulas around it have up to 8 roundings more. Let K be the sum of
-// both. Then a mean is within K u mean|x|, a deviation from it within that and u of itself, inv_std within a relative K u (1 +
+// Let u be half a unit in the last place of the arithmetic. A sum along a row passes through at most kStrips additions per
+// segment of its slot and the folds of lanes and slots; the formulas around it have up to 8 more roundings. Let K be the total.
+// Then a mean is within K u mean|x|, a deviation from it within that plus a relative u, inv_std within a relative K u (1 +
 // mean|x| inv_std), and so x_hat within
 //   E = K u (1 + |x_hat|) (1 + mean|x| inv_std),
-// to which memory_efficient adds the rounding of the output it starts from, divided by weight. The other bounds follow from E
-// by the formulas, term by term; the last rounding, to the result's dtype, comes on top. float64 is compared with float64: both
-// sides may be off.
+// With memory_efficient, the rounding of the output, divided by the weight, is added. The other bounds follow from E by the
+// formulas, term by term, plus the last rounding to the result's dtype. In float64 both sides of the comparison have this
+// error.
 Result bounds(const Case& c) {
   const Tensor x = wide(c.input), dy = wide(c.grad_output), weight = or_ones(c.weight, x);
   const auto [mean, inv_std, x_hat] = normalized(c.mix.kind, x, c.eps);

@@ -25,10 +25,10 @@ std::string name_of(const Mix& mix);
 inline std::string param_name(const ::testing::TestParamInfo<Mix>& info) { return name_of(info.param); }
 const std::vector<Mix>& all_mixes();
 
-// Sizes around the boundaries of vectors, warps, strips and segments.
+// Sizes next to the boundaries of vectors, warps, strips and segments.
 const std::vector<int64_t>& sizes();
 
-// One normalisation of `rows` rows of `size`, and the gradient that comes back.
+// A normalization of `rows` rows of `size`, and the gradient of its output.
 struct Case {
   Mix mix;
   Tensor input, weight, bias, grad_output;
@@ -46,11 +46,11 @@ struct Result {
 Tensor output_of(const Case& c, const Tensor& input, const Tensor& weight, const Tensor& bias);
 Result run(const Case& c);
 
-// The same in float64 by autograd over plain operators, from the values that are stored, and bounds for the difference.
+// The reference: float64 autograd over plain operators, from the stored values; and bounds for the difference.
 Result truth(const Case& c);
 Result bounds(const Case& c);
 
-// |actual - expected| <= bound everywhere.
+// True if |actual - expected| <= bound everywhere.
 ::testing::AssertionResult within(const Tensor& actual, const Tensor& expected, const Tensor& bound);
 ::testing::AssertionResult same_bits(const Tensor& actual, const Tensor& expected);
 

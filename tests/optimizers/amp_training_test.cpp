@@ -1,4 +1,4 @@
-// The fused optimizers by their own type under amp: handles, groups, several losses.
+// The fused optimizers as static types under amp: handles, groups, several losses.
 #include <apex_cpp/amp.h>
 
 #include "tests/optimizers/classes.h"
@@ -37,12 +37,12 @@ TEST(Handle, FollowsASchedulerBuiltOnTheOriginal) {
   FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
   torch::optim::StepLR scheduler(optimizer, 1, 0.5);
   auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
-  scheduler.step();  // the first one counts, the second one moves the rate
+  scheduler.step();  // the first call only counts, the second changes the rate
   scheduler.step();
   EXPECT_DOUBLE_EQ(opt.param_groups()[0].options().get_lr(), 0.05);
 }
 
-// Options changed on the original are carried over; the count of steps is no option and stays.
+// Options changed on the original are carried over. The step count is not an option and stays.
 TEST(Handle, KeepsItsCountWhenOptionsOfTheOriginalChange) {
   nn::Linear net = make_linear(1);
   FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));
@@ -135,7 +135,7 @@ TEST(SeveralLosses, AtDifferentScalesAccumulateWithFusedUnscale) {
   amp::scale_loss((a->forward(x) * weight).sum(), opt, 1).backward();
   const auto masters = amp::master_params(opt);
   const at::Tensor once = x.to(at::kHalf).to(at::kFloat).sum(0).div(8).expand({4, 5});
-  // The gradient of a sum of three products in float16, once or twice.
+  // One or two gradients of a sum of three products in float16.
   EXPECT_LE((masters[0].grad() - 2 * once).abs().max().item<double>(), 4 * 0x1p-10);
   EXPECT_LE((masters[2].grad() - once).abs().max().item<double>(), 4 * 0x1p-10);
 }

@@ -13,7 +13,7 @@ namespace amp = apex::amp;
 
 bool captured = false;
 
-// For a scope, work on every device counts as captured. No GPU is needed: who asks is refused before any work.
+// While it lives, work on every device counts as captured. Needs no GPU, because steps are rejected before any work.
 class Capture {
  public:
   Capture() { captured = true; }
@@ -25,13 +25,13 @@ class Capture {
 }  // namespace
 }  // namespace test
 
-// In place of the library's: defined in the test program, it comes first.
+// Replaces the library's function: the linker prefers the test program's.
 bool apex::kernels::is_captured(c10::Device) { return ::test::captured; }
 
 namespace test {
 namespace {
 
-// What a captured step is refused with; empty if it is not.
+// The error of a captured step; empty if there is none.
 std::string refusal(torch::optim::Optimizer& optimizer) {
   const Capture capture;
   return message_of([&] { optimizer.step(); });

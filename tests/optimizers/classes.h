@@ -15,7 +15,7 @@ namespace test {
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
 
-// The options of a class.
+// The options type of a class.
 template <class Opt>
 struct OptionsOf {
   using type = decltype(options_of(static_cast<const Opt*>(nullptr)));
@@ -23,7 +23,7 @@ struct OptionsOf {
 
 struct OptimizerClass {
   std::string name;
-  // With options that let every part of the formula count.
+  // With options that make every part of the formula take effect.
   std::function<OptimizerPtr(std::vector<at::Tensor> params, bool materialize_master_grads)> make;
 };
 

@@ -91,7 +91,7 @@ TEST(Rejections, BadNumbersAreValueErrors) {
   EXPECT_NE(message_of(construct<FusedSGD>(FusedSGDOptions(-1))).find("lr must not be negative, got -1"), std::string::npos);
 }
 
-// FOPT-11: a wrong norm type is an error of the first step, which changes nothing.
+// FOPT-11: an invalid norm type is an error of the first step, which changes nothing.
 TEST(Rejections, NovoGradsNormTypeIsAnErrorOfTheFirstStep) {
   const auto params = make_params(1);
   FusedNovoGrad optimizer(params, FusedNovoGradOptions().norm_type(1));
@@ -110,7 +110,7 @@ TEST(Rejections, MixedPrecisionLambTakesOneDtypePerGroup) {
   const auto before = copies_of(params);
   EXPECT_NE(message_of([&] { optimizer.step(); }).find("parameter 4 of group 0 is Half"), std::string::npos);
   EXPECT_TRUE(same_bytes(before, copies_of(params)));
-  params[4].mutable_grad().reset();  // frozen, as amp leaves it in 16 bits beside masters
+  params[4].mutable_grad().reset();  // frozen, like 16-bit parameters that have masters under amp
   optimizer.step();
   EXPECT_TRUE(params[4].equal(before[4]));
   EXPECT_FALSE(params[0].equal(before[0]));

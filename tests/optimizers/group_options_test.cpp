@@ -13,7 +13,7 @@ OptimizerParamGroup group_with(const Options& options) {
   return OptimizerParamGroup({values({3}, 1).requires_grad_()}, std::make_unique<Options>(options));
 }
 
-// The message of a constructor for the second of two groups, which add_param_group gives too, changing nothing.
+// The constructor's error for the second of two groups. add_param_group must give the same error and change nothing.
 template <class Opt, class Error, class Options>
 std::string refusal(const Options& options) {
   const Groups groups = {group_with(typename OptionsOf<Opt>::type(0.1)), group_with(options)};

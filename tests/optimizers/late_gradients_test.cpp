@@ -84,7 +84,7 @@ TEST_P(LateGradients, AGroupMayBeAddedAfterTheFirstStep) {
   EXPECT_FALSE(same_bytes(params[3], make_params(1)[3]));
 }
 
-// The memory order of a gradient may differ from its parameter's: an expanded or a channels-last one.
+// A gradient's memory order may differ from its parameter's: expanded or channels-last.
 TEST_P(LateGradients, MayHaveAnyLayout) {
   const auto params = make_params(1);
   const auto same = make_params(1);

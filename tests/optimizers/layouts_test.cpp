@@ -17,7 +17,7 @@ void make_channels_last(const at::Tensor& param) {
 class Layouts : public ::testing::TestWithParam<OptimizerClass> {};
 INSTANTIATE_TEST_SUITE_P(Classes, Layouts, ::testing::ValuesIn(optimizer_classes()), name_of_class);
 
-// Norms of LAMB and NovoGrad are sums in the order of memory.
+// Results differ slightly, because the norms of LAMB and NovoGrad are summed in memory order.
 void expect_same_steps(const std::vector<at::Tensor>& params, torch::optim::Optimizer& optimizer,
                        const std::vector<at::Tensor>& contiguous, torch::optim::Optimizer& expected, double tolerance) {
   for (int step = 0; step < 3; ++step) {
@@ -36,7 +36,7 @@ TEST_P(Layouts, ChangeBetweenSteps) {
   expect_same_steps(params, *make(GetParam(), params), contiguous, *make(GetParam(), contiguous), 1e-6);
 }
 
-// 2^-10: a float16 parameter's spacing.
+// 2^-10: the spacing of float16 parameters.
 template <class Opt, class Options>
 void expect_own_masters_follow(const Options& options) {
   const auto params = make_params(1, at::kHalf), contiguous = make_params(1, at::kHalf);
@@ -50,7 +50,7 @@ TEST(LayoutsWithMasterWeights, ChangeBetweenSteps) {
   expect_own_masters_follow<FusedMixedPrecisionLamb>(FusedMixedPrecisionLambOptions(0.05).reduced_precision_dtype(at::kHalf));
 }
 
-// Weights after three steps, with another layout of the convolution's weight after the first one or not.
+// The weights after three steps. `change` may change the layout of the convolution's weight after the first step.
 std::vector<at::Tensor> trained(OptimizerPtr (*make)(std::vector<at::Tensor>), const std::string& level,
                                 const std::function<void(const at::Tensor&)>& change) {
   nn::Conv2d conv(nn::Conv2dOptions(3, 4, 3));
@@ -84,7 +84,7 @@ OptimizerPtr make_fused_order(std::vector<at::Tensor> params) {
   return std::make_unique<FusedSGD>(std::move(params), FusedSGDOptions(0.05).momentum(0.9).materialize_master_grads(false));
 }
 
-// 2^-7: a bfloat16 weight's spacing. Convolutions in another layout add up in another order.
+// 2^-7: the spacing of bfloat16 weights. Convolutions in another layout have another order of sums.
 void expect_same_training(OptimizerPtr (*make)(std::vector<at::Tensor>), const std::function<void(const at::Tensor&)>& change) {
   for (const std::string level : {"O0", "O1", "O2", "O5"}) {
     const auto as_it_was = trained(make, level, [](const at::Tensor&) {}), changed = trained(make, level, change);
@@ -103,7 +103,7 @@ TEST(LayoutsUnderAmp, ChangeBetweenStepsOfFusedOptimizers) {
   expect_same_training(make_fused_order, make_channels_last);
 }
 
-// Torch's optimizers take parameters with gaps; so do the copies from masters to them.
+// Torch's optimizers accept parameters with gaps between elements, and so do the copies from masters to parameters.
 TEST(LayoutsUnderAmp, MayHaveGapsWithTorchsOptimizers) {
   expect_same_training(make_with<torch::optim::SGD, torch::optim::SGDOptions>, [](const at::Tensor& param) {
     param.set_data(param.detach().repeat({1, 1, 1, 2}).narrow(3, 0, param.size(3)));

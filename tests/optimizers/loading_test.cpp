@@ -27,12 +27,12 @@ std::vector<at::Tensor> channels_last(const std::vector<at::Tensor>& params) {
   return same;
 }
 
-// Norms of LAMB and NovoGrad are sums in the order of memory.
+// Results differ slightly, because the norms of LAMB and NovoGrad are summed in memory order.
 void expect_same_steps(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
 }
 
-// The buffer is 1 when it is saved; from then on this is float64 arithmetic of the same recurrence.
+// The buffer is 1 when it is saved; the expected values follow the same recurrence in float64.
 TEST(LoadingOverFloat32, KeepsSmallGradientsThatFloat16WouldLose) {
   const at::Tensor half = at::ones({1}, at::kHalf).requires_grad_(), param = at::zeros({1}).requires_grad_();
   const auto options = FusedSGDOptions(1e-3).momentum(0.999);
@@ -108,7 +108,7 @@ TEST_P(Loading, FewerParametersInALaterGroupDoesNotChangeTheFirst) {
   EXPECT_EQ(saved(*loader), before);
 }
 
-// Back to before the first step in the same process: nothing of the steps in between is left.
+// Loading the initial state in the same process removes everything that later steps left.
 TEST_P(Loading, RollsBackToBeforeTheFirstStep) {
   const auto params = make_params(1), fresh_params = make_params(1);
   auto optimizer = make(GetParam(), params), fresh = make(GetParam(), fresh_params);

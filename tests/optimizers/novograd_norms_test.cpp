@@ -1,4 +1,4 @@
-// FusedNovoGrad's running norms stay with their parameters when a group's list changes.
+// FusedNovoGrad's running norms stay with their parameters when a group's parameter list changes.
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
 
@@ -7,10 +7,10 @@ namespace {
 
 using namespace apex::optimizers;
 
-// Without bias correction the group's count of steps does not enter.
+// Without bias correction the group's step count has no effect.
 const auto kOptions = FusedNovoGradOptions(0.1).bias_correction(false);
 
-// Steps `optimizer`, over `params` in any order, beside an optimizer of each parameter alone from its own first step on.
+// Steps `optimizer`, over `params` in any order, beside one optimizer per parameter that starts at its own first step.
 class BesideLoneOptimizers {
  public:
   explicit BesideLoneOptimizers(std::vector<at::Tensor> params, const FusedNovoGradOptions& options = kOptions)
@@ -66,7 +66,7 @@ TEST(NovoGradsNorms, AreKeptWhenAParameterIsInsertedInFront) {
     listed.insert(listed.begin(), params[2]);
     check.step(optimizer, {0});
     check.step(optimizer, {0, 1, 2});
-    listed[0] = params[3];  // in the place of one that had a norm
+    listed[0] = params[3];  // replaces a parameter that had a norm
     check.step(optimizer, {0, 1, 3});
   }
 }

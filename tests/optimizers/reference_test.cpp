@@ -1,4 +1,4 @@
-// Steps against float64 references: torch::optim's classes where they have the formula, plain code for NovoGrad and LAMB.
+// Steps compared with float64 references: torch::optim's classes for the formulas they have, plain code for NovoGrad and LAMB.
 #include <cmath>
 
 #include "tests/optimizers/classes.h"
@@ -11,8 +11,8 @@ using namespace apex::optimizers;
 using torch::optim::OptimizerParamGroup;
 
 constexpr int kSteps = 5;
-// Values stay below 2, an update takes fewer than 16 operations that round to float32, and errors of earlier steps are carried
-// on at a factor of at most 1.
+// Values stay below 2, an update has fewer than 16 operations that round to float32, and errors of earlier steps are multiplied
+// by at most 1.
 constexpr double kBound = kSteps * 16 * 0x1p-23;
 
 std::vector<at::Tensor> doubles_of(const std::vector<at::Tensor>& params) {
@@ -35,7 +35,7 @@ void expect_close(const std::vector<at::Tensor>& got, const std::vector<at::Tens
 
 enum class Gradients { all, one_missing };
 
-// Both take the same float32 gradients for some steps; parameter 1 may have none in the third.
+// Runs both with the same float32 gradients for some steps; parameter 1 may have none in the third step.
 template <class Step>
 void run_side_by_side(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params,
                       const std::vector<at::Tensor>& references, Gradients gradients, const Step& step_references) {
@@ -49,7 +49,7 @@ void run_side_by_side(torch::optim::Optimizer& optimizer, const std::vector<at::
   }
 }
 
-// The parameters in two groups with options of their own.
+// The parameters in two groups with different options.
 template <class Options>
 Groups two_groups(const std::vector<at::Tensor>& params, const Options& first, const Options& second) {
   Groups groups;
@@ -58,7 +58,7 @@ Groups two_groups(const std::vector<at::Tensor>& params, const Options& first, c
   return groups;
 }
 
-// torch's options clone themselves behind a private function.
+// As two_groups for torch's options, whose clone function is private.
 template <class Options>
 Groups torch_groups(const std::vector<at::Tensor>& params, const Options& first, const Options& second) {
   Groups groups;
@@ -110,7 +110,7 @@ TEST(Reference, AdagradMatchesTorch) {
                                                                        O(0.02).eps(1e-3).weight_decay(0.03), O(0.05).eps(1e-3));
 }
 
-// m and v of Adam's family, in float64.
+// m and v of the Adam family, in float64.
 struct Moments {
   at::Tensor mean, square;
   double norm = 0;
@@ -199,7 +199,7 @@ TEST(Reference, LambMatchesNvidias) {
   }
 }
 
-// A maximum of 0 is none. Apex would divide by it, and step by zero gradients.
+// A maximum of 0 means no clipping. Apex would divide by it, so that the gradients become zero.
 TEST(Reference, LambWithoutAMaximumDoesNotClip) {
   for (const double max_norm : {0.0, -1.0}) {
     const auto params = make_params(1);
@@ -220,12 +220,12 @@ TEST(Reference, LambClipsByTheNormOfAllGroups) {
   expect_lamb(optimizer, params, 0.05, 1);
 }
 
-// Each dtype of parameter is stepped as its float32 value would be, and rounded once.
+// A parameter of each dtype is updated like its float32 value and rounded once.
 class SixteenBits : public ::testing::TestWithParam<OptimizerClass> {};
 INSTANTIATE_TEST_SUITE_P(Classes, SixteenBits, ::testing::ValuesIn(optimizer_classes()), name_of_class);
 
 TEST_P(SixteenBits, FirstStepRoundsTheFloat32Step) {
-  // LAMB writes the update into a 16-bit gradient in between, which rounds it once more.
+  // LAMB stores the update in the 16-bit gradient, which rounds it once more.
   const int spacings = GetParam().name == "FusedLAMB" ? 2 : 1;
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     const auto low = make_params(1, dtype);
@@ -241,7 +241,7 @@ TEST_P(SixteenBits, FirstStepRoundsTheFloat32Step) {
     for (size_t i = 0; i < low.size(); ++i) {
       const at::Tensor expected = wide[i].detach().to(at::kDouble);
       const at::Tensor error = (low[i].detach().to(at::kDouble) - expected).abs();
-      // Half a spacing where nothing else rounds; the spacing of values below 2^-4 is not worth telling apart.
+      // Half a spacing if nothing else rounds. Values below 2^-4 use the spacing at 2^-4.
       const at::Tensor bound = expected.abs().clamp_min(0x1p-4) * (spacings * epsilon);
       EXPECT_TRUE(error.le(bound).all().item<bool>()) << "parameter " << i << ", " << dtype;
     }

@@ -10,7 +10,7 @@ namespace {
 using namespace apex::optimizers;
 using torch::optim::OptimizerParamGroup;
 
-// What is wrong with `param`, how the error says so, and how it is repaired.
+// A defect of `param`, the error that reports it, and its repair.
 struct Defect {
   std::string name;
   std::function<void(const at::Tensor& param, const at::Tensor& other)> make;
@@ -40,7 +40,7 @@ const std::vector<Defect>& defects() {
 using ClassAndDefect = std::tuple<OptimizerClass, Defect>;
 class RefusedSteps : public ::testing::TestWithParam<ClassAndDefect> {
  protected:
-  // Group 0 is fine; so is parameter 0 of group 1, which has the values of parameter 1.
+  // Group 0 is valid, and so is parameter 0 of group 1, which has the values of parameter 1.
   static std::vector<at::Tensor> make_three() {
     return {values({130}, 1).requires_grad_(), values({33, 5}, 2).requires_grad_(), values({33, 5}, 2).requires_grad_()};
   }

@@ -15,7 +15,7 @@ namespace amp = apex::amp;
 class Scaling : public ::testing::TestWithParam<OptimizerClass> {};
 INSTANTIATE_TEST_SUITE_P(Classes, Scaling, ::testing::ValuesIn(optimizer_classes()), name_of_class);
 
-// A loss whose gradients are `scale` times fixed values.
+// Runs backward for a loss whose gradients are `scale` times fixed values.
 void backward(amp::GradScaler& scaler, const std::vector<at::Tensor>& params, int64_t seed) {
   at::Tensor loss = at::zeros({});
   for (const at::Tensor& param : params) loss = loss + (param * values(param.sizes(), seed++)).sum();
@@ -88,7 +88,7 @@ TEST(Capturable, GivesTheBitsOfAnOrdinaryStep) {
   EXPECT_EQ(optimizer.steps_taken(), 4);
 }
 
-// The count is shared by the calls that a group's dtypes and late parameters are split into.
+// The calls for a group's dtypes and late parameters share one step count.
 TEST(Capturable, CountsOneStepForAllCallsOfAGroup) {
   auto params = make_params(1);
   params.push_back(values({9}, 3, at::kHalf).requires_grad_());
@@ -127,7 +127,7 @@ TEST(Capturable, ASkippedStepIsNotCounted) {
   EXPECT_EQ(optimizer.steps_taken(), 2);
 }
 
-// FOPT-07, and FusedMixedPrecisionLamb's reduced_precision_dtype: 16-bit parameters follow float32 masters, rounded once.
+// FOPT-07, and FusedMixedPrecisionLamb's reduced_precision_dtype: 16-bit parameters are the float32 masters, rounded once.
 template <class Opt, class Options>
 void expect_own_masters(const Options& with_masters, const Options& plain_options, at::ScalarType dtype) {
   const auto low = make_params(1, dtype);

@@ -1,4 +1,4 @@
-// Saving, loading, moving, schedulers.
+// Saving, loading, moving, and schedulers.
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
 
@@ -81,7 +81,7 @@ TEST_P(State, SchedulersChangeTheLearningRate) {
   auto fixed = make(GetParam(), fixed_params);
   torch::optim::StepLR scheduler(*optimizer, /*step_size=*/1, /*gamma=*/0.5);
   const double rate = optimizer->param_groups()[0].options().get_lr();
-  scheduler.step();  // the first one counts, the second one moves the rate
+  scheduler.step();  // the first call only counts, the second changes the rate
   scheduler.step();
   fixed->param_groups()[0].options().set_lr(rate * 0.5);
   step_with_new_grads(*optimizer, params, 1);

@@ -12,20 +12,20 @@ namespace test {
 
 using apex::test::message_of;
 
-// Values in [-1, 1) that depend on the seed alone.
+// Values in [-1, 1) that depend on the seed only.
 at::Tensor values(at::IntArrayRef sizes, int64_t seed, at::ScalarType dtype = at::kFloat);
 
-// Leaf parameters of several sizes, one element and an odd count among them.
+// Leaf parameters of several sizes, including one element and an odd count.
 std::vector<at::Tensor> make_params(int64_t seed, at::ScalarType dtype = at::kFloat);
-// A gradient for each parameter, of its dtype.
+// Sets the gradient of each parameter, in its dtype.
 void set_grads(const std::vector<at::Tensor>& params, int64_t seed);
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors);
 
-// Whether the memory of both is the same byte by byte, so that NaN equals NaN and -0 differs from 0.
+// True if both have the same bytes, so that NaN equals NaN and -0 differs from 0.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b);
 bool same_bytes(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
-// An optimizer as torch::save writes it, and the other way.
+// An optimizer as torch::save writes it, and the inverse.
 std::string saved(const torch::optim::Optimizer& optimizer);
 void load(torch::optim::Optimizer& optimizer, const std::string& bytes);
 

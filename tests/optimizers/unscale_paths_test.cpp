@@ -21,7 +21,7 @@ nn::Sequential make_net() {
   return net;
 }
 
-// A program: model, handle, and the steps it takes.
+// A program: model, handle and training steps.
 class Program {
  public:
   Program(const OptimizerClass& of, bool materialize, const std::string& level) : net_(make_net()) {
@@ -40,7 +40,7 @@ class Program {
   std::vector<at::Tensor> model_params() { return net_->parameters(); }
 
   void zero_grad() { net_->zero_grad(); }
-  // `bad` is written into one gradient of parameter `index`.
+  // Writes `bad` into one gradient of parameter `index`.
   void backward(int64_t seed, double bad = 0, size_t index = 0) {
     const at::Tensor loss = (*model_)->forward(values({8, 6}, seed)).square().mean();
     auto scaled_loss = amp::scale_loss(loss, *optimizer_);
@@ -67,8 +67,8 @@ void expect_same(Program& a, Program& b, const std::string& when) {
   EXPECT_TRUE(same_bytes(a.model_params(), b.model_params())) << when;
 }
 
-// Master gradients after two passes: the fused order rounds the sum to float16 once, which is half a spacing, 2^-11 of a value,
-// or the smallest subnormal over the loss scale. Clipping's coefficients are float32.
+// Master gradients after two passes. The fused order rounds the sum to float16 once: half a spacing, 2^-11 of a value, or the
+// smallest subnormal divided by the loss scale. Clipping coefficients are float32.
 void expect_one_rounding_apart(Program& apex_order, Program& fused_order) {
   const auto wide = amp::master_params(apex_order.optimizer());
   const auto low = amp::master_params(fused_order.optimizer());
@@ -168,11 +168,11 @@ TEST_P(UnscalePaths, ClipTheSame) {
       EXPECT_EQ(amp::step_result(program->optimizer()).grad_norm, norms[i - 1]);
       program->optimizer().step();
     }
-    // The parameters of step 0 are the same, and so are its norms but for the order of sums; then errors add up.
+    // The parameters of step 0 are equal, and so are its norms up to the order of sums; afterwards errors accumulate.
     EXPECT_NEAR(norms[0], norms[1], (step == 0 ? 1e-6 : 1e-2) * norms[0]);
     const auto a = apex_order.masters(), b = fused_order.masters();
     for (size_t p = 0; p < a.size() && step == 0; ++p) {
-      // Two float32 roundings of a gradient, carried into a step of at most twice the learning rate.
+      // Two float32 roundings of a gradient affect a step of at most twice the learning rate.
       EXPECT_LE((a[p] - b[p]).abs().max().item<double>(), 2 * 0.05 * 0x1p-20) << p;
     }
   }
@@ -260,7 +260,7 @@ TEST_P(UnscalePaths, ZeroGradBetweenPassesDropsTheFirst) {
     twice.zero_grad();
     once.train_step(1);
     twice.train_step(1);
-    // The batch norm's running statistics have seen one batch more; parameters have not.
+    // Only the batch norm's running statistics have seen another batch; the parameters are equal.
     expect_same(once, twice, "after zero_grad");
   }
 }

@@ -1,4 +1,4 @@
-// torch::nn::parallel::data_parallel itself, which only LibTorch with CUDA has. Needs two GPUs.
+// torch::nn::parallel::data_parallel itself, which only LibTorch with CUDA defines. Needs two GPUs.
 #include <apex_cpp/amp.h>
 #include <gtest/gtest.h>
 #include <torch/nn/parallel/data_parallel.h>

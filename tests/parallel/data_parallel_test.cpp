@@ -12,7 +12,7 @@
 
 namespace torch::nn::parallel {
 
-// The lines of data_parallel between scattering and gathering.
+// The part of data_parallel between scattering and gathering.
 template <typename ModuleType>
 std::vector<Tensor> on_replicas(ModuleType module, const std::vector<Tensor>& parts) {
   const std::vector<Device> devices(parts.size(), Device(kCPU));
@@ -87,7 +87,7 @@ torch::Tensor sum_of(const std::vector<torch::Tensor>& outputs) {
   return sum;
 }
 
-// A product on one of two threads may be summed in another order than on both.
+// One of two threads may sum a product in another order than both threads together.
 void expect_close(const std::vector<torch::Tensor>& actual, const std::vector<torch::Tensor>& expected) {
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(actual[i].scalar_type(), expected[i].scalar_type()) << i;
@@ -102,7 +102,7 @@ class DataParallelAt : public ::testing::TestWithParam<const char*> {
   void TearDown() override { amp::reset(); }
   amp::OptLevel level() const { return amp::OptLevel(GetParam()); }
   bool casts_operators() const { return std::string(GetParam()) == "O1" || std::string(GetParam()) == "O4"; }
-  // Each replica's gradient and each sum is rounded to the parameter's type, in an order of autograd's own.
+  // Each replica's gradient and each sum is rounded to the parameter's dtype, in an order that autograd chooses.
   double bound() const { return std::string(GetParam()) == "O5" || std::string(GetParam()) == "O4" ? 3e-2 : 5e-3; }
 
   const TwoThreads two_threads_;

@@ -52,7 +52,7 @@ class LarcLevels : public ::testing::TestWithParam<const char*> {
   void TearDown() override { amp::reset(); }
 };
 
-// The master weights' path must agree with a run in FP32 without amp as closely as 16 bits allow.
+// Training with master weights must match FP32 training without amp, within the error of 16 bits.
 TEST_P(LarcLevels, TestLarcMixedPrecisionTrainsAsInFp32) {
   auto plain = network();
   SGD plain_sgd(plain->parameters(), options());
@@ -154,7 +154,7 @@ TYPED_TEST(LarcAround, TrainsAtO2) {
 TEST_F(LarcHandle, ASchedulerBuiltAtAnyTimeTakesEffect) {
   auto net = network();
   SGD sgd(net->parameters(), options());
-  // LibTorch's schedulers change nothing at their first step.
+  // LibTorch's schedulers change nothing in their first step.
   torch::optim::StepLR on_original(sgd, 1, 0.5);
   on_original.step();
   LARC larc(sgd);

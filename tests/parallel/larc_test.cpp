@@ -24,7 +24,7 @@ struct Setting {
   double weight_decay;
 };
 
-// One parameter with SGD's momentum, in float64.
+// SGD with momentum for one parameter, in float64.
 struct Reference {
   std::vector<double> param, momentum;
 
@@ -60,7 +60,7 @@ torch::Tensor leaf(torch::Tensor values) { return values.requires_grad_(); }
 
 class LarcNumbers : public ::testing::TestWithParam<Setting> {};
 
-// A parameter of zeros and a gradient of zeros take part: those get neither rate nor decay.
+// Includes a parameter of zeros and a gradient of zeros, which get neither an adaptive rate nor weight decay.
 TEST_P(LarcNumbers, Larc02FollowsTheReferenceInFloat64) {
   torch::manual_seed(3);
   std::vector<torch::Tensor> params = {leaf(torch::randn({7, 5})), leaf(torch::zeros({6})), leaf(torch::randn({4}) * 30)};

@@ -41,7 +41,7 @@ TEST(ShardLayout, FillsBucketsFromTheLastParameter) {
   const auto buckets = lay_out({spec(0, 100), spec(1, 100), spec(2, 300), spec(3, 100), spec(4, 100)}, 800, 2);
   ASSERT_EQ(buckets.size(), 3u);
   EXPECT_EQ(params_of(buckets[0]), (std::vector<size_t>{4, 3}));
-  EXPECT_EQ(params_of(buckets[1]), (std::vector<size_t>{2}));  // more than a bucket, alone
+  EXPECT_EQ(params_of(buckets[1]), (std::vector<size_t>{2}));  // larger than a bucket, so alone
   EXPECT_EQ(params_of(buckets[2]), (std::vector<size_t>{1, 0}));
 }
 

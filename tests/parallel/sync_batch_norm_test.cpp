@@ -1,4 +1,4 @@
-// SyncBatchNorm and converted models in a program that has no process group: plain batch norm (SBN-04).
+// SyncBatchNorm and converted models in a program without a process group act as plain batch norm (SBN-04).
 #include <apex_cpp/fp16_utils.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>

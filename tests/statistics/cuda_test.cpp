@@ -17,7 +17,7 @@ TEST(StatisticsOnCuda, GiveTheBitsOfTheCpu) {
   }
 }
 
-// More elements than 32 bits count.
+// More elements than a 32-bit int can count.
 TEST(StatisticsOnCuda, CountMoreThan2To31Elements) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
   const int64_t numel = (int64_t{1} << 31) + 5;

@@ -1,5 +1,5 @@
-// The order of sums depends on the shape alone: the same bits at any number of threads, on any instruction set, and lane by
-// lane, as GPUs walk through memory.
+// The order of sums depends on the shape alone: the same bits with any number of threads, any instruction set, and lane by
+// lane, as GPUs read memory.
 #include "kernels/cpu/isa.h"
 #include "kernels/statistics/cpu/statistics_cpu.h"
 #include "kernels/statistics/statistics.h"
@@ -16,7 +16,7 @@ std::vector<torch::Tensor> several(torch::Dtype dtype) {
     tensors.push_back(wild_values(size, dtype, 11 + size));
     tensors.push_back(tame_values(size, dtype, 12 + size));
   }
-  // A block of 2048 at a time: Inf, a power of two, a value far from the others, each among tame ones, and zeros alone.
+  // In each block of 2048: Inf, a power of two, or an outlier among ordinary values; or zeros only.
   auto spoiled = tame_values(4 * 2048, dtype, 13);
   spoiled[100] = std::numeric_limits<double>::infinity();
   spoiled.slice(0, 2048, 2 * 2048).fill_(0.25);

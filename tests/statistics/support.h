@@ -35,7 +35,7 @@ inline void expect_same_bits(const std::vector<amp::TensorStatistics>& a, const 
   }
 }
 
-/// Values over the whole range of the dtype, subnormal ones, zeros of both signs, Inf and NaN among them.
+/// Values over the whole range of the dtype, including subnormal ones, zeros of both signs, Inf and NaN.
 inline torch::Tensor wild_values(int64_t count, torch::Dtype dtype, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   const double range = dtype == torch::kHalf ? 13 : dtype == torch::kDouble ? 900 : 120;
@@ -47,8 +47,8 @@ inline torch::Tensor wild_values(int64_t count, torch::Dtype dtype, uint64_t see
   return values.to(dtype);
 }
 
-/// Values as training has them, of few exponents next to each other: with zeros, and now and then a power of two, a value just
-/// below one, a subnormal one.
+/// Values as in training, with few adjacent exponents: including zeros and some powers of two, values just below one, and
+/// subnormal values.
 inline torch::Tensor tame_values(int64_t count, torch::Dtype dtype, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   auto values = torch::randn({count}, generator, torch::kDouble) * 0.01;

@@ -4,8 +4,8 @@
 namespace apex::test {
 namespace {
 
-// Products with a power of two are exact in float64, and LibTorch rounds float64 to float32 first: only values whose product
-// float32 holds exactly are asked about.
+// Products with a power of two are exact in float64. LibTorch rounds float64 to float32 first, so all products must be exact in
+// float32.
 void expect_rounded(const torch::Tensor& values, double scale, torch::Dtype dtype) {
   const auto record = amp::statistics(std::vector<torch::Tensor>{values}).at(0);
   const auto kept = values.to(torch::kDouble).masked_select(values.isfinite().logical_and(values.ne(0))) * scale;
@@ -21,7 +21,7 @@ void expect_rounded(const torch::Tensor& values, double scale, torch::Dtype dtyp
   EXPECT_EQ(underflow.subnormal_share, static_cast<double>(small - zero) / all);
 }
 
-// Neighbours, in the values' own dtype, of all places where something changes.
+// All thresholds, and the adjacent values in the values' own dtype.
 torch::Tensor around_edges(torch::Dtype dtype, double scale) {
   std::vector<float> values;
   for (const int exponent : {-24, -25, -26, -14, -15, -133, -134, -135, -126, -127, 0}) {

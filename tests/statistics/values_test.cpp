@@ -39,9 +39,9 @@ void expect_matches(const amp::TensorStatistics& record, const torch::Tensor& te
   EXPECT_EQ(record.nan, want.record.nan);
   EXPECT_EQ(record.exponents, want.record.exponents);
   EXPECT_EQ(record.abs_max, want.record.abs_max);
-  // Additions on the way of one value to the sum: 4096 in a lane, 5 folds, one for each tile of 131072. Each rounds by at most
-  // 2^-53 of a partial sum, which is at most the sum of sizes. One rounding more for the square of a float64, one for the
-  // quotient, and one for the root, which halves what its argument is off by.
+  // Additions between a value and its sum: 4096 in a lane, 5 folds, and one for each tile of 131072. Each rounds by at most
+  // 2^-53 of a partial sum, which is at most the sum of magnitudes. One more rounding each for the square of a float64, the
+  // quotient and the root, which halves the error of its argument.
   const auto steps = static_cast<double>(4096 + 5 + record.numel / 131072 + 3);
   const double bound = steps * 0x1p-53;
   const auto finite = static_cast<long double>(std::max<int64_t>(want.finite, 1));
@@ -55,7 +55,7 @@ TEST(StatisticsValues, MatchTheElementsAtEveryDtypeAndSize) {
   for (const auto dtype : statistics_dtypes()) {
     for (const int64_t size : {0, 1, 2, 31, 32, 33, 2047, 2048, 2049, 131071, 131072, 131073, 300001}) {
       SCOPED_TRACE(::testing::Message() << dtype << " " << size);
-      // In float64 squares of the largest values are Inf: those of the norm are smaller here.
+      // Squares of the largest float64 values overflow, so the norm's values are smaller here.
       const torch::Tensor values =
           dtype == torch::kDouble ? wild_values(size, torch::kFloat, 7).to(dtype) : wild_values(size, dtype, 7);
       expect_matches(amp::statistics(std::vector<torch::Tensor>{values}).at(0), values);
@@ -100,7 +100,7 @@ TEST(StatisticsValues, MatchTheElementsWithBlocksOfZeros) {
   }
 }
 
-// Each float16 and bfloat16 there is.
+// Every float16 and bfloat16 value.
 TEST(StatisticsValues, AreRightForEveryValueOf16Bits) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
     const auto all = torch::arange(0, 65536, torch::kInt).to(torch::kShort).view(dtype);

@@ -1,4 +1,4 @@
-// amp::watch: records per module, of activations and of their gradients.
+// amp::watch: records of activations and their gradients per module.
 #include "tests/statistics/support.h"
 
 namespace apex::test {
@@ -88,7 +88,7 @@ TEST_F(Watch, RecordsNothingAfterItsEnd) {
     const amp::watch guard;
     outlives = handle->forward(x).sum();
   }
-  outlives.backward();  // the hooks find no guard
+  outlives.backward();  // the hooks find no active guard
 }
 
 TEST_F(Watch, OnlyTheInnermostRecords) {
@@ -114,7 +114,7 @@ TEST_F(Watch, MayEndBeforeALaterWatch) {
   handle->forward(x);
   EXPECT_EQ(second.records().size(), 2u);
   second.stop();
-  handle->forward(x);  // finds no recorder
+  handle->forward(x);  // no recorder is active
   EXPECT_EQ(second.records().size(), 2u);
 }
 
