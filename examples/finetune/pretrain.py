@@ -1,4 +1,4 @@
-"""Trains the backbone of network.h in Python, to tell the digits 0 to 4 apart, and writes its weights: pretrain.py digits.csv backbone.safetensors
+"""Trains the backbone of network.h in Python, to classify the digits 0 to 4, and writes its weights: pretrain.py digits.csv backbone.safetensors
 
 Needs torch and safetensors.
 """

@@ -36,8 +36,8 @@ struct NormForward {
 // Apex: fused_layer_norm_cuda.forward, forward_affine, forward_affine_mixed_dtypes and their rms_ variants.
 NormForward norm_forward(NormKind kind, NormShape shape, const at::Tensor& input, const NormAffine& affine, double eps);
 
-// What the forward pass saves: the input with its mean, or the output (memory_efficient), from which weight and bias recover
-// the normalized values. If |weight| < eps, they cannot be recovered, and eps replaces the weight (NORM-05).
+// The saved tensors of a forward pass: the input with its mean, or the output (memory_efficient), from which weight and bias
+// recover the normalized values. If |weight| < eps, they cannot be recovered, and eps replaces the weight (NORM-05).
 struct NormSaved {
   at::Tensor input_or_output, mean, inv_std;
   bool is_output = false;

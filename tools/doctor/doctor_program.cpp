@@ -96,7 +96,7 @@ amp::DoctorOptions options_for(const Arguments& arguments, const train::Config& 
   return amp::DoctorOptions().steps(arguments.steps).seed(static_cast<uint64_t>(config.seed)).on_run(show);
 }
 
-// The message for no finding: what was compared.
+// The message if nothing diverges: the runs that were compared.
 std::string agreement(const amp::OptLevel& level, const amp::DoctorOptions& options) {
   return level.name() + " trained like " + options.reference() + " over " + std::to_string(options.steps()) +
          " steps: no operator of the first step diverges, and the loss ends within the spread of " +

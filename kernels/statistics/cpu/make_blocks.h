@@ -2,8 +2,8 @@
 
 #include "kernels/statistics/cpu/statistics_cpu.h"
 
-// Loops for files that are each compiled for one instruction set; compilers vectorize them. Everything, including what it
-// instantiates, is local to the including file. float_blocks.h has a faster path for whole blocks of float32, for instruction
+// Loops for files that are each compiled for one instruction set; compilers vectorize them. Everything, including template
+// instances, is local to the including file. float_blocks.h has a faster path for whole blocks of float32, for instruction
 // sets with byte vectors.
 namespace apex::kernels::statistics::cpu {
 namespace {
