@@ -23,8 +23,7 @@ struct BatchNormShape {
   int64_t rows, channels;
 };
 
-// True if kernels support the shape: the number of elements is a multiple of 16, and channels repeat after a small multiple of
-// 16.
+// True if kernels support the shape: the number of elements is a multiple of 16, and lcm(channels, 16) is at most 4096.
 bool has_batch_norm(BatchNormShape shape);
 
 // Float32 tensors of shape [channels], as are all per-channel tensors below. The variance is biased: the mean of squared

@@ -108,14 +108,14 @@ def verdicts(text):
 def arguments(argv):
     parser = argparse.ArgumentParser(prog="tools/port_check", description=__doc__, epilog=EXIT_CODES)
     parser.add_argument("paths", nargs="*", type=pathlib.Path, metavar="PATH", help="Python, C++ or CUDA sources, or folders of them")
-    parser.add_argument("--format", choices=WRITERS, default="text", help="of the report (default: text)")
-    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="where the report or the page goes (default: standard output)")
+    parser.add_argument("--format", choices=WRITERS, default="text", help="format of the report (default: text)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="file for the report or the reference (default: standard output)")
     parser.add_argument("--only", type=verdicts, metavar="VERDICTS", default=findings.VERDICTS,
-                        help="show these findings alone, such as none,behaves-differently; totals and exit code are those of all")
-    parser.add_argument("--baseline", type=pathlib.Path, metavar="FILE", help="leave out findings that this file knows")
-    parser.add_argument("--write-baseline", type=pathlib.Path, metavar="FILE", help="write all findings into such a file")
-    parser.add_argument("--explain", metavar="RULE", help="print a rule, such as APX012, with its block")
-    parser.add_argument("--reference", action="store_true", help="print all rules with their blocks, as a page in Markdown")
+                        help="show only findings with these verdicts, such as none,behaves-differently; totals and exit code cover all")
+    parser.add_argument("--baseline", type=pathlib.Path, metavar="FILE", help="omit findings that this file lists")
+    parser.add_argument("--write-baseline", type=pathlib.Path, metavar="FILE", help="write all findings to this file, for --baseline")
+    parser.add_argument("--explain", metavar="RULE", help="print a rule with its code, such as APX012")
+    parser.add_argument("--reference", action="store_true", help="print all rules with their code, as a Markdown page")
     return parser.parse_args(argv)
 
 

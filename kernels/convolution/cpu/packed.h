@@ -113,7 +113,7 @@ class Lines {
 
   at::Tensor operand_, memory_;
   int64_t step_, lowest_, pixels_ = 0;
-  std::vector<int64_t> starts_;  // for each remainder of the step, the lowest offset with it
+  std::vector<int64_t> starts_;  // remainders of (tap offset - lowest_) by the step
   int64_t image_ = 0;
   Span rows_{};
 };
@@ -124,8 +124,8 @@ struct Part {
   Span rows;
 };
 
-// A channels-last tensor packed into pairs, part by part. Layout of each slice of channels: [pairs of
-// images][rows][columns][pair_step].
+// A channels-last tensor packed into pairs, part by part. Layout of each slice of channels:
+// [pairs of images][rows][columns][pair_step].
 class Packed {
  public:
   // Rows and columns are input positions of the axes. A slice has at most `pair_step` channels.
@@ -158,8 +158,8 @@ class Packed {
   Part part_{};
 };
 
-// A channels-last weight packed into pairs of the channels that are reduced: [block of results][tap][chunk of
-// terms][kLanes][kBlock]. Both channel counts are multiples of kBlock and of kChunk.
+// A channels-last weight packed into pairs of the channels that are reduced:
+// [block of results][tap][chunk of terms][kLanes][kBlock]. Both channel counts are multiples of kBlock and of kChunk.
 class PackedWeight {
  public:
   // For the forward pass: results are output channels, sums run over input channels.
