@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 
 class Backbone(torch.nn.Module):
-    """The twin of struct BackboneImpl: the same modules under the same names."""
+    """The counterpart of struct BackboneImpl: the same modules with the same names."""
 
     def __init__(self):
         super().__init__()

@@ -11,7 +11,7 @@ std::string mutate_bytes(std::string text, const std::vector<std::string>& other
 std::string edit_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
                       Random& random);
 
-/// One to three such edits.
+/// Applies one to three edits of `edit_text`.
 std::string mutate_text(std::string text, const std::vector<std::string>& others, const std::vector<std::string>& words,
                         Random& random);
 

@@ -37,7 +37,7 @@ TEST_P(NormOnCuda, GivesTheBitsOfTheCpu) {
   }
 }
 
-// Apex's shapes.
+// The shapes of Apex's tests.
 TEST_P(NormOnCuda, GivesTheBitsOfTheCpuOnManyRows) {
   const Case c = random_case(GetParam(), 65536, 512);
   expect_same_bits(on_cpu(run(on_cuda(c))), run(c));

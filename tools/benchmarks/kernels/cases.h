@@ -16,7 +16,7 @@ struct Case {
   Shapes shapes;
 };
 
-/// From one tensor of one element to 64 Mi elements, and from 4 tensors to 25,000.
+/// All cases: from one tensor of one element to 64 Mi elements, and from 4 tensors to 25,000.
 const std::vector<Case>& cases();
 
 int64_t numel_of(const Case& shapes);
