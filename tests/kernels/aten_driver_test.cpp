@@ -67,7 +67,7 @@ TEST_P(AtenNorm, SumsSquaresWithinTheBoundsOfBothOrders) {
   ASSERT_EQ(groups.size(), 1u);
   const at::Tensor native = kernels::cpu::sums_of_squares(groups[0], in.size(), 1.0);
   const at::Tensor sums = kernels::aten::sums_of_squares(groups[0], in, at::Tensor());
-  // A native sum is within 2 float32 roundings of the exact one: of a square and of its chunk (rules/lanes.h). at::sum adds a
+  // A native sum is within 2 float32 roundings of the exact one: of a square and of its chunk (rules/rule.h). at::sum adds a
   // chunk by cascade summation, where each value takes part in fewer than 128 rounded additions.
   EXPECT_TRUE(at::allclose(sums, native, /*rtol=*/(2 + 128) * 0x1p-24, /*atol=*/0));
   EXPECT_EQ(sums[0].item<double>(), 0.0) << "the empty tensor";

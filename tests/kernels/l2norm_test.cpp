@@ -11,7 +11,7 @@ namespace {
 
 namespace kernels = apex::kernels;
 
-// rules/lanes.h: three roundings of at most 2^-24 in a sum of squares, which the root halves, and the root's own rounding.
+// rules/rule.h: three roundings of at most 2^-24 in a sum of squares, which the root halves, and the root's own rounding.
 constexpr double kBound = 1.001 * (3.0 / 2 + 1) * 0x1p-24;
 // float64 arithmetic up to the sum, which is rounded before the root.
 constexpr double kDoubleBound = 1.001 * (1.0 / 2 + 1) * 0x1p-24;

@@ -144,7 +144,7 @@ Case adagrad(const std::string& name, bool decoupled, double decay) {
           reference};
 }
 
-// --- Norms of whole tensors. A float32 norm is within 2.5 roundings (rules/lanes.h), and its elements have one more.
+// --- Norms of whole tensors. A float32 norm is within 2.5 roundings (rules/rule.h), and its elements have one more.
 
 template <class ValueOf>
 Bounded l2_of(const Elements& elements, const ValueOf& value_of) {

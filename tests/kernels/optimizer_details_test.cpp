@@ -37,7 +37,7 @@ TEST_P(NovoGradNorm, IsKeptForEachTensor) {
   control.norm_type = GetParam();
   control.first_run = true;
   kernels::multi_tensor_novograd(grads, params, means, norms, {}, control);
-  // A float32 norm is within 2.5 roundings of 2^-24 (rules/lanes.h), and its elements have one more; blending takes five.
+  // A float32 norm is within 2.5 roundings of 2^-24 (rules/rule.h), and its elements have one more; blending takes five.
   for (int64_t i = 0; i < 3; ++i) {
     const double expected = norm_of(grads[static_cast<size_t>(i)]);
     EXPECT_NEAR(norms[i].item<float>(), expected, 4 * 0x1p-24 * expected) << i;
