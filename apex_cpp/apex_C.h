@@ -4,16 +4,14 @@
 
 #include <vector>
 
-// Apex: the module apex_C (csrc/flatten_unflatten.cpp).
+// Functions of Apex's module apex_C (csrc/flatten_unflatten.cpp), for ported code.
 namespace apex::apex_C {
 
-/// The elements of all tensors, one after the other, in a new tensor of one dimension. Tensors of any shapes, of one dtype, on
-/// one device; at least one. Copies, and does not synchronise.
+/// Copies the elements of all tensors, in order, into a new tensor of one dimension. Takes one tensor or more, of any shapes,
+/// of one dtype, on one device. Does not synchronise.
 at::Tensor flatten(std::vector<at::Tensor> tensors);
 
-/// What `flatten` of tensors shaped as these gave, in views of `flat` that have the tensors' shapes.
+/// The reverse of `flatten`: returns views of `flat` with the shapes of `tensors`.
 std::vector<at::Tensor> unflatten(const at::Tensor& flat, std::vector<at::Tensor> tensors);
 
 }  // namespace apex::apex_C
-
-// Apex's C++ functions over the memory of dense tensors, for ported code. Apex: the module apex_C.

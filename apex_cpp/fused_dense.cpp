@@ -24,7 +24,7 @@ void check_input(const char* name, const at::Tensor& input, int64_t in_features)
               ", whose last dimension is not in_features, ", in_features, ".");
 }
 
-// As torch::nn::Linear draws its own.
+// Initializes as torch::nn::Linear does.
 void draw(at::Tensor& weight, at::Tensor& bias) {
   const at::NoGradGuard no_grad;
   const double bound = 1 / std::sqrt(static_cast<double>(weight.size(1)));

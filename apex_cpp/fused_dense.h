@@ -1,4 +1,5 @@
 #pragma once
+// apex.fused_dense for LibTorch.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
@@ -8,10 +9,10 @@
 
 namespace apex::fused_dense {
 
-// Both are LibTorch's own products, which add the bias. Any device and floating-point dtype. At O1 and O4 a module runs in 16
-// bits as one function; at O2, O3 and O5 its parameters have 16 bits. Weights [out, in] and biases [out] are drawn as those of
-// `torch::nn::Linear`; Apex leaves them as the memory was. Errors: ValueError for sizes that are not positive; RuntimeError for
-// an input whose last dimension is not `in_features`.
+// Both modules use LibTorch's linear operator, which adds the bias. Any device and floating-point dtype. At O1 and O4 a module
+// runs in 16 bits as one function. At O2, O3 and O5 its parameters have 16 bits. Weights [out, in] and biases [out] are
+// initialized as in `torch::nn::Linear`; Apex leaves them uninitialized. Errors: ValueError for sizes that are not positive;
+// RuntimeError for an input whose last dimension is not `in_features`.
 
 /// `x weight^T + bias`, for an input of shape [..., in_features]. Apex: `apex.fused_dense.FusedDense`.
 class FusedDenseImpl : public torch::nn::Cloneable<FusedDenseImpl> {
@@ -24,15 +25,15 @@ class FusedDenseImpl : public torch::nn::Cloneable<FusedDenseImpl> {
   at::Tensor forward(const at::Tensor& input);
 
   int64_t in_features, out_features;
-  at::Tensor weight, bias;  ///< the bias is undefined without one
+  at::Tensor weight, bias;  ///< `bias` is undefined in a module without bias
 
  private:
   bool has_bias_;
 };
 TORCH_MODULE(FusedDense);
 
-/// `gelu(x weight1^T + bias1) weight2^T + bias2`, with the tanh form of GELU, which is cuBLASLt's and so Apex's.
-/// Errors: ValueError without bias, as in Apex. Apex: `apex.fused_dense.FusedDenseGeluDense`.
+/// `gelu(x weight1^T + bias1) weight2^T + bias2`, with the tanh approximation of GELU, as in cuBLASLt and so in Apex.
+/// Errors: ValueError for `bias` = false, as in Apex. Apex: `apex.fused_dense.FusedDenseGeluDense`.
 class FusedDenseGeluDenseImpl : public torch::nn::Cloneable<FusedDenseGeluDenseImpl> {
  public:
   FusedDenseGeluDenseImpl(int64_t in_features, int64_t intermediate_features, int64_t out_features, bool bias = true);
@@ -48,5 +49,3 @@ class FusedDenseGeluDenseImpl : public torch::nn::Cloneable<FusedDenseGeluDenseI
 TORCH_MODULE(FusedDenseGeluDense);
 
 }  // namespace apex::fused_dense
-
-// apex.fused_dense for LibTorch.

@@ -15,20 +15,20 @@ namespace apex::opt_levels {
 
 namespace detail {
 struct OptionFields;
-/// Lets a setter take `bool` alone: a string literal would otherwise pass as `true`.
+/// Restricts a setter to `bool`: a string literal would convert to `true` otherwise.
 template <class T>
 using EnableIfBool = std::enable_if_t<std::is_same_v<T, bool>>;
 }  // namespace detail
 
-/// The keyword arguments of Apex's `amp.initialize`, and a few more, as chained setters:
+/// The keyword arguments of Apex's `amp.initialize`, and some more, as chained setters:
 /// `InitializeOptions().loss_scale(128).num_losses(2)`.
 ///
-/// Every option remembers whether it was given: a getter answers nothing for one that was not, and such an option leaves the
-/// level's YAML, then the level's own preset, in force. Setting `std::nullopt` takes an option back. Values are checked
-/// against the level and for their range by `resolve`; what cannot be stored at all is refused by the setter.
+/// The getter of an option that was not set returns `std::nullopt`. The value then comes from the level's YAML, or else from
+/// the level's preset. Setting `std::nullopt` unsets an option. `resolve` checks values against the level and their range; a
+/// setter only rejects values that it cannot store.
 class InitializeOptions {
  public:
-  /// False: `initialize` hands models and optimizers back untouched, and checks no other option (INIT-03). Default true.
+  /// If false, `initialize` returns models and optimizers unchanged, and checks no other option (INIT-03). Default true.
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& enabled(Bool value) {
     return set(enabled_, value);
@@ -36,9 +36,9 @@ class InitializeOptions {
   InitializeOptions& enabled(std::nullopt_t) { return unset(enabled_); }
   const std::optional<bool>& enabled() const { return enabled_; }
 
-  /// Type that the model's floating-point parameters and buffers, and its inputs, are cast to: kHalf, kBFloat16 or kFloat;
-  /// `false` leaves the model alone at any level (PROP-10, PROP-11). The getter's inner optional is empty for `false`.
-  /// Errors: ValueError for `true`.
+  /// Type to which the model's floating-point parameters, buffers and inputs are cast: kHalf, kBFloat16 or kFloat. `false`
+  /// leaves the model uncast at any level (PROP-10, PROP-11); the getter's inner optional is empty then. Errors: ValueError for
+  /// `true`.
   InitializeOptions& cast_model_type(c10::ScalarType value) { return set(cast_model_type_, value); }
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& cast_model_type(Bool value) {
@@ -47,7 +47,7 @@ class InitializeOptions {
   InitializeOptions& cast_model_type(std::nullopt_t) { return unset(cast_model_type_); }
   const std::optional<std::optional<c10::ScalarType>>& cast_model_type() const { return cast_model_type_; }
 
-  /// Whether functions cast their inputs; true only with O1 and O4 (PROP-12).
+  /// Whether functions cast their inputs. `true` is allowed only with O1 and O4 (PROP-12).
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& patch_torch_functions(Bool value) {
     return set(patch_torch_functions_, value);
@@ -55,8 +55,8 @@ class InitializeOptions {
   InitializeOptions& patch_torch_functions(std::nullopt_t) { return unset(patch_torch_functions_); }
   const std::optional<bool>& patch_torch_functions() const { return patch_torch_functions_; }
 
-  /// Whether affine batch norm stays in FP32 when the model is cast; a bool, or "True" / "False" (PROP-13, PROP-14).
-  /// Errors: RuntimeError for another string.
+  /// Whether affine batch norm stays in FP32 when the model is cast: a bool, or "True" or "False" (PROP-13, PROP-14). Errors:
+  /// RuntimeError for another string.
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& keep_batchnorm_fp32(Bool value) {
     return set(keep_batchnorm_fp32_, value);
@@ -66,7 +66,7 @@ class InitializeOptions {
   InitializeOptions& keep_batchnorm_fp32(std::nullopt_t) { return unset(keep_batchnorm_fp32_); }
   const std::optional<bool>& keep_batchnorm_fp32() const { return keep_batchnorm_fp32_; }
 
-  /// Whether the optimizer steps FP32 copies of 16-bit parameters; not with O1 and O4 (PROP-15).
+  /// Whether the optimizer updates FP32 copies of 16-bit parameters. Not allowed with O1 and O4 (PROP-15).
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& master_weights(Bool value) {
     return set(master_weights_, value);
@@ -79,8 +79,8 @@ class InitializeOptions {
   InitializeOptions& loss_scale(std::nullopt_t) { return unset(loss_scale_); }
   const std::optional<LossScale>& loss_scale() const { return loss_scale_; }
 
-  /// Type that each model's floating-point outputs are cast to: kHalf, kBFloat16 or kFloat (INIT-12). With a 16-bit type losses
-  /// at O2, O3 and O5 run in the type of what they are given; else in FP32.
+  /// Type to which each model's floating-point outputs are cast: kHalf, kBFloat16 or kFloat (INIT-12). With a 16-bit type,
+  /// losses at O2, O3 and O5 run in the type of their arguments; otherwise in FP32.
   InitializeOptions& cast_model_outputs(c10::ScalarType value) { return set(cast_model_outputs_, value); }
   InitializeOptions& cast_model_outputs(std::nullopt_t) { return unset(cast_model_outputs_); }
   const std::optional<c10::ScalarType>& cast_model_outputs() const { return cast_model_outputs_; }
@@ -90,7 +90,7 @@ class InitializeOptions {
   InitializeOptions& num_losses(std::nullopt_t) { return unset(num_losses_); }
   const std::optional<std::int64_t>& num_losses() const { return num_losses_; }
 
-  /// 0: silent; 1: prints properties and skipped steps; 2: also every cast (PRINT-*). Default 1.
+  /// 0: silent; 1: prints properties and skipped steps; 2: prints every cast too (PRINT-*). Default 1.
   InitializeOptions& verbosity(std::int64_t value) { return set(verbosity_, value); }
   InitializeOptions& verbosity(std::nullopt_t) { return unset(verbosity_); }
   const std::optional<std::int64_t>& verbosity() const { return verbosity_; }
@@ -105,9 +105,10 @@ class InitializeOptions {
   InitializeOptions& max_loss_scale(std::nullopt_t) { return unset(max_loss_scale_); }
   const std::optional<double>& max_loss_scale() const { return max_loss_scale_; }
 
-  /// True: steps are skipped on account of Inf and NaN in gradients at every level, with a fixed loss scale, 1 among them, as
-  /// well as with a dynamic one: looked for, reported and counted as there, but no scale falls. A pass that reads the gradients
-  /// and one read of a device flag for each `scale_loss` block. Default false: such gradients go into the weights, as in Apex.
+  /// If true, a step is skipped if its gradients hold Inf or NaN, at every level, and with a fixed loss scale (1 included) as
+  /// well as with a dynamic one. Skipped steps are reported and counted as with a dynamic loss scale, but a fixed loss scale
+  /// does not change. Costs one pass over the gradients and one read of a device flag for each `scale_loss` block. Default
+  /// false: Inf and NaN get into the weights, as in Apex.
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& skip_nonfinite(Bool value) {
     return set(skip_nonfinite_, value);
@@ -115,7 +116,7 @@ class InitializeOptions {
   InitializeOptions& skip_nonfinite(std::nullopt_t) { return unset(skip_nonfinite_); }
   const std::optional<bool>& skip_nonfinite() const { return skip_nonfinite_; }
 
-  /// True: functions that O1 bans for 16-bit inputs run in FP32 instead. Default false.
+  /// If true, functions that O1 bans for 16-bit inputs run in FP32 instead. Default false.
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& allow_banned(Bool value) {
     return set(allow_banned_, value);
@@ -124,7 +125,7 @@ class InitializeOptions {
   const std::optional<bool>& allow_banned() const { return allow_banned_; }
 
   /// Whether matrix products and convolutions of FP32 tensors may run in TF32 on a GPU that has it: the range of FP32 with ten
-  /// bits of mantissa. Holds for the whole process. Default: its setting is left as it is.
+  /// bits of mantissa. Applies to the whole process. Default: the process's setting stays.
   template <class Bool, class = detail::EnableIfBool<Bool>>
   InitializeOptions& allow_tf32(Bool value) {
     return set(allow_tf32_, value);
@@ -132,9 +133,9 @@ class InitializeOptions {
   InitializeOptions& allow_tf32(std::nullopt_t) { return unset(allow_tf32_); }
   const std::optional<bool>& allow_tf32() const { return allow_tf32_; }
 
-  /// How matrix products, convolutions, attention and recurrent layers compute on 16-bit CPU tensors, forward and backward; a
-  /// string takes the names "auto", "native" and "float32". Weights, activations and gradients stay 16-bit. Default: auto.
-  /// Errors: ValueError for another string.
+  /// How matrix products, convolutions, attention and recurrent layers compute on 16-bit CPU tensors, forward and backward. The
+  /// names are "auto", "native" and "float32". Weights, activations and gradients stay 16-bit. Default: auto. Errors:
+  /// ValueError for another string.
   InitializeOptions& cpu_16bit(Cpu16Bit value) { return set(cpu_16bit_, value); }
   InitializeOptions& cpu_16bit(const std::string& name);
   InitializeOptions& cpu_16bit(std::nullopt_t) { return unset(cpu_16bit_); }
@@ -145,20 +146,20 @@ class InitializeOptions {
   InitializeOptions& casts(std::nullopt_t) { return unset(casts_); }
   const std::optional<CastLists>& casts() const { return casts_; }
 
-  /// Modules that run in FP32 at every level, each with all that is in it, by their paths ("encoder.layers.0"): parameters and
-  /// buffers stay FP32, and operators that use one of the parameters get FP32 arguments, so that what they make is FP32.
-  /// Operators without parameters are not looked at: those have `float32_functions`. Default: none.
+  /// Paths of modules that run in FP32 at every level with all their submodules ("encoder.layers.0"). Their parameters and
+  /// buffers stay FP32. Operators that use one of these parameters get FP32 arguments, so that their results are FP32.
+  /// Operators without parameters are not affected; name them in `float32_functions`. Default: none.
   InitializeOptions& float32_modules(const std::vector<std::string>& value) { return set(float32_modules_, value); }
   InitializeOptions& float32_modules(std::nullopt_t) { return unset(float32_modules_); }
   const std::optional<std::vector<std::string>>& float32_modules() const { return float32_modules_; }
 
-  /// Operators that get FP32 arguments at every level, whatever the cast lists say, within a handle's forward too: "aten::exp",
-  /// "aten::add.Tensor", or one of a library of the program's own. Default: none.
+  /// Operators that get FP32 arguments at every level, regardless of the cast lists, and in a handle's forward too:
+  /// "aten::exp", "aten::add.Tensor", or an operator of the program's own library. Default: none.
   InitializeOptions& float32_functions(const std::vector<std::string>& value) { return set(float32_functions_, value); }
   InitializeOptions& float32_functions(std::nullopt_t) { return unset(float32_functions_); }
   const std::optional<std::vector<std::string>>& float32_functions() const { return float32_functions_; }
 
-  /// Equal if the same options were given, with equal values.
+  /// Equal if the same options are set, to equal values.
   friend bool operator==(const InitializeOptions& a, const InitializeOptions& b);
   friend bool operator!=(const InitializeOptions& a, const InitializeOptions& b) { return !(a == b); }
 

@@ -31,7 +31,7 @@ detail::YamlForm level_form() {
   return {keys, {"casts", "float32_modules", "float32_functions"}, "opt_level: O2", true};
 }
 
-// Reads the options of a level. `folder` is where a path in the document starts from.
+// Reads the options of a level. Relative paths in the document start from `folder`.
 class OverrideReader {
  public:
   explicit OverrideReader(std::string folder) : folder_(std::move(folder)) {}
@@ -52,7 +52,7 @@ class OverrideReader {
     option = value;
   }
 
-  // A file of its own, or the lists themselves.
+  // The value is the path of a file, or the lists themselves.
   void read_option(const YamlEntry& entry, std::optional<CastLists>& option) const {
     if (entry.kind == YamlEntry::Kind::scalar) {
       option = CastLists::from_yaml_file((std::filesystem::path(folder_) / entry.value.text).string());
@@ -72,7 +72,7 @@ class OverrideReader {
     option = std::move(names);
   }
 
-  // PROP-14: Apex also takes the strings "True" and "False", as a command line would give them.
+  // PROP-14: Apex also takes the strings "True" and "False", as a command line passes them.
   static void read_keep_batchnorm(YamlEntry entry, InitializeOptions& options) {
     auto& [text, quoted] = entry.value;
     if (text == "True" || text == "False") quoted = false;
@@ -84,7 +84,7 @@ class OverrideReader {
   std::string folder_;
 };
 
-// What `resolve` refuses of the level, whose `options` these are, with each option alone.
+// The errors that `resolve` throws for each of the level's options alone. `options` are the level's own; they are restored.
 std::vector<std::string> refusals(const OptLevel& level, InitializeOptions& options) {
   std::vector<std::string> texts;
   const InitializeOptions all = options;
@@ -105,7 +105,7 @@ std::vector<std::string> refusals(const OptLevel& level, InitializeOptions& opti
   return texts;
 }
 
-// Errors: as `resolve`, and all in one, each on a line, where it refuses several options.
+// Errors: as `resolve`. If it rejects several options, one error has a line for each.
 void check_settings(const OptLevel& level, InitializeOptions& options) {
   try {
     resolve(level);
@@ -124,12 +124,12 @@ void write_option(const std::string& name, const T& value, TextEntries& entries)
   entries.emplace_back(name, detail::value_text(value));
 }
 
-// As an override, none would mean that there is none.
+// As an override, `none` would mean that the option is not set, so a missing type is written as `false`.
 void write_option(const std::string& name, const std::optional<c10::ScalarType>& value, TextEntries& entries) {
   entries.emplace_back(name, value ? detail::value_text(*value) : "false");
 }
 
-// No single value: written as a block after those that are.
+// Maps and lists are written as blocks after the single values.
 void write_option(const std::string&, const CastLists&, TextEntries&) {}
 void write_option(const std::string&, const std::vector<std::string>&, TextEntries&) {}
 
@@ -170,7 +170,7 @@ OptLevel OptLevel::from_yaml_string(const std::string& text, const std::string& 
   }
   mistakes.check();
   OptLevel copy = level;
-  check_settings(copy, copy.overrides_);  // what the level forbids is refused here, where the place is at hand
+  check_settings(copy, copy.overrides_);  // throws for forbidden values while their places are known
   return level;
 }
 
@@ -218,7 +218,7 @@ std::string kin_of_bfloat16(const std::string& name) {
   return kin.empty() ? name : kin;
 }
 
-// The level of that name, with what `from` overrides at every level.
+// The level of that name, with those overrides of `from` that every level allows.
 OptLevel with_overrides(const std::string& name, const OptLevel& from) {
   auto kept = from.overrides();
   kept.enabled(std::nullopt).cast_model_type(std::nullopt).patch_torch_functions(std::nullopt);

@@ -10,23 +10,23 @@
 
 namespace apex::opt_levels {
 
-/// How operators on 16-bit CPU tensors compute. What is stored is 16-bit either way.
+/// How operators on 16-bit CPU tensors compute. Results are stored in 16 bits either way.
 enum class Cpu16Bit : unsigned char {
   automatic,  ///< "auto": `native` where the processor and oneDNN compute the type in hardware, else `float32`
-  native,     ///< by LibTorch's own kernels for the type
-  float32     ///< inputs become FP32, FP32 kernels compute, and the result is rounded once
+  native,     ///< LibTorch's own kernels for the type compute
+  float32     ///< inputs are cast to FP32, FP32 kernels compute, and the result is rounded once
 };
 
-/// 2^24: where a dynamic loss scale stops growing unless max_loss_scale says otherwise.
+/// 2^24: the default upper bound of a dynamic loss scale.
 inline constexpr double kMaxLossScale = 16777216.0;
 
-/// A loss scale: a fixed number, or adapted to overflows while training (`"dynamic"`).
+/// A loss scale: a fixed number, or `"dynamic"`, which adapts to overflows in training.
 ///
-/// Converts from any number, and from a string as Apex does (PROP-16): "dynamic", or a number such as "128.0".
-/// Errors: ValueError for another string. Whether a number is usable is checked by `resolve`.
+/// Converts from any number, and from a string as in Apex (PROP-16): "dynamic", or a number such as "128.0". Errors: ValueError
+/// for another string. `resolve` checks whether the number is usable.
 struct LossScale {
   bool dynamic = false;
-  double value = 1.0;  // of a fixed scale; a dynamic one has its own start
+  double value = 1.0;  // of a fixed scale; a dynamic scale has an initial value of its own
 
   LossScale() = default;
   template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>>>
@@ -40,14 +40,14 @@ struct LossScale {
   friend bool operator!=(const LossScale& a, const LossScale& b) { return !(a == b); }
 };
 
-/// What a level comes down to: Apex's seven properties, and the 16-bit type that O1 and O4 cast functions to. As
-/// constructed they are what amp has before, or without, `initialize` (INIT-02).
+/// The properties of a level: Apex's seven, and the 16-bit type to which O1 and O4 cast functions. The defaults are amp's
+/// properties before, or without, `initialize` (INIT-02).
 struct Properties {
   bool enabled = false;
   std::string opt_level;                           // empty: none
   std::optional<c10::ScalarType> cast_model_type;  // none: the model stays as it is
   bool patch_torch_functions = false;
-  std::optional<c10::ScalarType> patch_functions_type;  // of matter only with patch_torch_functions
+  std::optional<c10::ScalarType> patch_functions_type;  // used only with patch_torch_functions
   std::optional<bool> keep_batchnorm_fp32;
   std::optional<bool> master_weights;
   LossScale loss_scale;
@@ -56,7 +56,7 @@ struct Properties {
   friend bool operator!=(const Properties& a, const Properties& b) { return !(a == b); }
 };
 
-/// Apex's seven properties in the order in which it prints them, each with its value as one would write it in YAML (PRINT-01).
+/// Apex's seven properties in the order in which Apex prints them, each with its value as in YAML (PRINT-01).
 std::vector<std::pair<std::string, std::string>> describe(const Properties& properties);
 
 }  // namespace apex::opt_levels

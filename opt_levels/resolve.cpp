@@ -44,7 +44,7 @@ class Resolver {
   }
 
  private:
-  // The option as messages name it: `loss_scale=0.0`, and the place if YAML gave it.
+  // The option as messages show it: `loss_scale=0.0`, after its place if it came from YAML.
   template <class T>
   std::string given(const char* name, const T& value) const {
     const std::string text = std::string(name) + "=" + value_text(value);
@@ -145,7 +145,7 @@ class Resolver {
   const OptLevel& level_;
   const InitializeOptions& options_;
   InitializeOptions wanted_;
-  bool patches_functions_ = false;  // O1 and O4: what Apex forbids with O1 is forbidden with both
+  bool patches_functions_ = false;  // true at O1 and O4; Apex's rules for O1 apply to both
 };
 
 }  // namespace

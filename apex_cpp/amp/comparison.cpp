@@ -16,7 +16,7 @@
 namespace apex::amp {
 namespace {
 
-constexpr const char* kProgram = "program";  // in the column that has a training config's name elsewhere
+constexpr const char* kProgram = "program";  // in the column of training configs' names
 
 std::string run_name(const std::string& level, int64_t seed) {
   return detail::folder_name(kProgram + ("-" + level) + "-seed" + std::to_string(seed));
@@ -39,7 +39,7 @@ Comparison::Comparison(std::vector<OptLevel> levels, Program program, const Comp
     : levels_(std::move(levels)), program_(std::move(program)), options_(options) {
   times_.config = kProgram;
   for (const auto& level : levels_) {
-    level.preset();  // an unknown level is refused here
+    level.preset();  // throws for an unknown level
     times_.levels.push_back(detail::name_in_reports(level));
   }
   check_comparison(times_.levels, options_);
@@ -68,7 +68,7 @@ void Comparison::train(const std::string& folder, size_t level, int64_t seed) {
 }
 
 void Comparison::time_round() {
-  const size_t count = levels_.size(), first = times_.rounds.size() % count;  // no level is always the first
+  const size_t count = levels_.size(), first = times_.rounds.size() % count;  // the first level changes with each round
   std::vector<double> times(count);
   for (size_t i = 0; i < count; ++i) {
     const size_t level = (first + i) % count;
@@ -99,7 +99,7 @@ void Comparison::run(const std::string& folder) {
 namespace detail {
 
 std::string name_in_reports(const OptLevel& level) {
-  const std::string item = "  - ";  // of a list: names of modules or operators
+  const std::string item = "  - ";  // list item: a module or an operator
   std::istringstream lines(level.to_yaml());
   std::string name = level.name(), line, between;
   while (std::getline(lines, line)) {

@@ -16,25 +16,27 @@ namespace apex::amp {
 
 using opt_levels::OptLevel;
 
-/// How long `Comparison` trains, and how often.
+/// How long and how often `Comparison` trains.
 struct ComparisonOptions {
   /// Steps of a training run.
   TORCH_ARG(int64_t, steps) = 200;
-  /// Training runs at each level, with seeds from `seed` on: their spread says which differences mean something.
+  /// Number of training runs at each level, with seeds from `seed` on. The spread over seeds shows which differences are
+  /// significant.
   TORCH_ARG(int64_t, seeds) = 3;
   TORCH_ARG(uint64_t, seed) = 0;
-  /// Steps of a run that is made for times alone, and the most rounds of such runs: levels take turns in each.
+  /// Steps of a run that only measures times.
   TORCH_ARG(int64_t, timed_steps) = 20;
+  /// Maximum number of timing rounds. A round times each level once.
   TORCH_ARG(int64_t, rounds) = 24;
-  /// Called before each run with what it is for, to show how far the comparison is.
+  /// Called before each run with the purpose of the run, to show progress.
   TORCH_ARG(std::function<void(const std::string&)>, on_run);
 };
 
-/// Trains a program at several levels and records what each costs and what comes of it, for the report that
-/// `tools/compare --report FOLDER` makes: which level to take, and why not the others.
+/// Trains a program at several levels and records the cost and the result of each level. `tools/compare --report FOLDER` makes
+/// a report of the records: which level to use, and the reasons against the others.
 ///
-/// The program is a function that builds its model and optimizer, initializes them at the level that it is given, and trains
-/// for as long as the run wants, as for `amp::Doctor`:
+/// The program is a function that builds its model and optimizer, initializes them at the given level, and trains until
+/// `run.next()` returns false, as for `amp::Doctor`:
 /// ```
 /// amp::Comparison comparison({"O0", "O1", "O4"}, [&](const amp::OptLevel& level, amp::ComparisonRun& run) {
 ///   Net model;
@@ -52,21 +54,21 @@ struct ComparisonOptions {
 /// });
 /// comparison.run("runs/mine");
 /// ```
-/// It is called many times, each time with the default generators seeded for the run, and has to do the same whenever it is
-/// given the same level and seed. Runs are made one after the other on the calling thread; afterwards there is no session, as
-/// after `amp::reset`. For CPU and CUDA tensors; waits for the device. Errors are those of the program.
+/// The comparison calls the program many times and seeds the default generators before each call. The same level and seed must
+/// give the same run. Runs follow one another on the calling thread. After a run there is no session, as after `amp::reset`.
+/// Takes CPU and CUDA tensors; waits for the device. Errors of the program are passed on.
 class Comparison {
  public:
   using Program = std::function<void(const OptLevel& level, ComparisonRun& run)>;
 
-  /// Errors: ValueError where O0, which the others are compared with, is not among the levels, where a level is there twice,
-  /// and for options that say so; RuntimeError for an unknown level.
+  /// Errors: ValueError if O0, the baseline, is not among the levels, if a level is given twice, and for `steps`, `seeds` or
+  /// `timed_steps` below 1; RuntimeError for an unknown level.
   Comparison(std::vector<OptLevel> levels, Program program, const ComparisonOptions& options = {});
 
-  /// Trains at every level with every seed; then measures steps in rounds, in which the levels take turns, until the order of
-  /// their times is known or the most rounds are made. Writes tables into `folder`, which is made if it is missing; those of an
-  /// earlier comparison are replaced. Errors: RuntimeError where a file cannot be written, and where the program ends before
-  /// `next` has returned false.
+  /// Trains at every level with every seed. Then measures steps in rounds, in which the levels take turns, until the order of
+  /// their times is known or the maximum number of rounds is reached. Writes tables into `folder`: creates the folder if it is
+  /// missing and replaces the tables of an earlier comparison. Errors: RuntimeError if a file cannot be written, and if the
+  /// program ends before `next` has returned false.
   void run(const std::string& folder);
 
  private:
@@ -82,9 +84,9 @@ class Comparison {
 
 namespace detail {
 
-/// A level as reports call it, with what it is given beside: "O2", "O2 loss_scale 128.0", "O2 float32_modules a+b".
+/// The name of a level in reports, with its overrides: "O2", "O2 loss_scale 128.0", "O2 float32_modules a+b".
 std::string name_in_reports(const OptLevel& level);
-/// A name as a folder has it: letters, digits and -._+ stay, everything else becomes an underscore.
+/// The name as the name of a folder: letters, digits and -._+ stay, every other character becomes an underscore.
 std::string folder_name(std::string name);
 
 }  // namespace detail

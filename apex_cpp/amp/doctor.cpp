@@ -8,7 +8,7 @@
 namespace apex::amp {
 namespace {
 
-// What the next run does before its `initialize` is not cast.
+// Ends the session after each run, so that amp does not cast what the next run does before `initialize`.
 struct ResetAtEnd {
   ~ResetAtEnd() { reset(); }
 };
@@ -24,7 +24,7 @@ Doctor::Program with_reset(Doctor::Program program) {
 
 Doctor::Doctor(const OptLevel& level, Program program, const DoctorOptions& options)
     : consultation_(std::make_unique<detail::Diagnosis>(level, with_reset(std::move(program)), options)) {
-  level.preset();  // an unknown level is refused here
+  level.preset();  // throws for an unknown level
 }
 
 Doctor::~Doctor() = default;

@@ -16,10 +16,10 @@ namespace detail {
 class Diagnosis;
 }
 
-/// Finds where a program's training breaks at an opt level, and what of it has to stay in FP32 for it to train.
+/// Finds where training breaks at an opt level, and which modules and operators must stay in FP32 for training to work.
 ///
-/// The program is a function that builds its model and optimizer, initializes them at the level that it is given, and trains
-/// for as long as the run wants:
+/// The program is a function that builds its model and optimizer, initializes them at the given level, and trains until
+/// `run.next()` returns false:
 /// ```
 /// amp::Doctor doctor("O2", [&](const amp::OptLevel& level, amp::DoctorRun& run) {
 ///   Net model;
@@ -40,30 +40,30 @@ class Diagnosis;
 /// std::cout << doctor.first_divergence() << "\n";
 /// std::ofstream("o2.yaml") << doctor.minimal_float32().to_yaml();
 /// ```
-/// It is called many times, each time with the default generators seeded alike, and has to do the same whenever it is told the
-/// same level: weights from those generators, or from a file, and batches by the number of the step.
+/// The doctor calls the program many times and seeds the default generators before each call. The same level and seed must give
+/// the same run: draw the weights from the default generators or load them from a file, and choose the batch by the step index.
 ///
-/// Every run begins sessions of its own by `initialize`; afterwards there is none, as after `amp::reset`. Runs are made one
-/// after the other on the calling thread; a step that is observed keeps copies of all its activations and gradients, three
-/// times over. For CPU and CUDA tensors; waits for the device. Errors are those of the program.
+/// Every run starts its own session with `initialize`. After a run there is no session, as after `amp::reset`. Runs follow one
+/// another on the calling thread. An observed step copies all its activations and gradients, and the doctor holds the copies of
+/// three such steps at a time. Takes CPU and CUDA tensors; waits for the device. Errors of the program are passed on.
 class Doctor {
  public:
   using Program = std::function<void(const OptLevel& level, DoctorRun& run)>;
 
-  /// Errors: RuntimeError for an unknown level; ValueError for options that say so.
+  /// Errors: RuntimeError for an unknown level; ValueError for `steps` below 1 or `seeds` below 2.
   Doctor(const OptLevel& level, Program program, const DoctorOptions& options = {});
   ~Doctor();
 
-  /// The first call of the first training step that is to blame; where there is none, that of the step in which the level's
-  /// training is lost, if it is, or the weight that an optimizer made Inf or NaN before it. With a dynamic loss scale the
-  /// gradients are looked at with the largest power of four, from 2^16 down to 1, with which they do not overflow. Errors:
-  /// RuntimeError where training at the reference level is lost.
+  /// Returns the first divergent call of the first training step. If that step has none and training fails in a later step,
+  /// returns the first divergent call of the failing step or of the step before it, or the weight in which an optimizer left
+  /// Inf or NaN. With a dynamic loss scale, gradients are compared at the largest power of four, from 2^16 down to 1, at which
+  /// they do not overflow. Errors: RuntimeError if training fails at the reference level.
   Divergence first_divergence();
 
-  /// The level, with the fewest modules and operators that delta debugging finds in `float32_modules` and `float32_functions`,
-  /// so that no call of the first step diverges, and the loss gets to where it does at the reference level, within its spread
-  /// over seeds and by rounding errors. Without any one of them it does not. Errors: RuntimeError where keeping everything in
-  /// FP32 is not enough, and where training at the reference level is lost.
+  /// Returns the level with the fewest entries in `float32_modules` and `float32_functions` that delta debugging finds, such
+  /// that no call of the first step diverges and the loss gets as low as at the reference level, within the reference's spread
+  /// over seeds or by rounding errors. Without any one of these entries the level fails. Errors: RuntimeError if training fails
+  /// with everything in FP32 that the level can keep there, and if training fails at the reference level.
   OptLevel minimal_float32();
 
  private:

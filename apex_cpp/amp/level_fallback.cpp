@@ -44,13 +44,13 @@ namespace {
 
 bool is_number(const at::Tensor& tensor) { return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()); }
 
-// What is not trained may be a mask that holds Inf.
+// A tensor that is not trained may be a mask with Inf, so only NaN counts there.
 bool is_spoilt(const at::Tensor& tensor) {
   if (!is_number(tensor)) return false;
   return tensor.requires_grad() ? detail::has_nonfinite(tensor) : at::isnan(tensor).any().item<bool>();
 }
 
-// The first tensor of the model that no training comes back from; empty: there is none.
+// The first tensor of the model with a value from which training cannot recover; empty if there is none.
 std::string spoilt_tensor(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters())
     if (is_spoilt(item.value())) return "parameter '" + item.key() + "'";
@@ -101,7 +101,7 @@ void LevelFallback::give_up(const std::string& reason) {
 }
 
 bool LevelFallback::is_good(const detail::SavedParts& parts) {
-  // So many skips in a row are no longer a loss scale that finds its place: LossScaler warns of them.
+  // A loss scale that merely settles needs fewer skipped steps in a row. LossScaler warns at the same number.
   if (diverged() || detector_.skipped_in_a_row() >= LossScaler::kSkipWarning) return false;
   const auto spoilt = spoilt_part(parts);
   if (!spoilt.empty()) reason_ = spoilt + " holds Inf or NaN after step " + std::to_string(step_);

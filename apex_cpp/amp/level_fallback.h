@@ -16,28 +16,28 @@ namespace apex::amp {
 
 /// When training counts as diverged.
 struct DivergenceOptions {
-  /// So many steps skipped in a row. A loss scale that was too high is halved by each of them.
+  /// Number of skipped steps in a row. Each of them halves a loss scale that was too high.
   TORCH_ARG(int, patience) = 50;
-  /// A step skipped at this loss scale or a lower one. (fairseq: --min-loss-scale.)
+  /// Training has diverged if a step is skipped at this loss scale or a lower one. (fairseq: --min-loss-scale.)
   TORCH_ARG(double, lowest_loss_scale) = 1e-4;
 };
 
-/// Tells when going on is pointless, from the loss and what became of each step. A loss that is Inf or NaN and whose step was
-/// taken has ruined the parameters; one that was skipped has not, but if step after step is skipped, or steps are skipped at
-/// hardly any loss scale, the scale is not what is wrong.
+/// Detects that training has diverged, from the loss and the result of each step. A step that was taken with a loss of Inf or
+/// NaN has ruined the parameters; a skipped step has not. Many skipped steps in a row, or a skipped step at a very low loss
+/// scale, show that the loss scale is not the cause.
 class DivergenceDetector {
  public:
-  /// Errors: ValueError for a patience below 1, and a lowest_loss_scale that is negative or not finite.
+  /// Errors: ValueError for a patience below 1, and for a lowest_loss_scale that is negative or not finite.
   explicit DivergenceDetector(const DivergenceOptions& options = {});
 
-  /// Looks at one step, `step` by the program's own count. `loss`: unscaled; of several processes the same on each, such as
-  /// the mean. True once training has diverged.
+  /// Evaluates one step. `step` is the program's own count. `loss` is unscaled; with several processes it is the same on each,
+  /// such as the mean. Returns true once training has diverged.
   bool update(int64_t step, double loss, const StepResult& result);
 
   bool diverged() const { return !reason_.empty(); }
-  /// Why, in words: "the loss became nan at step 7". Empty while all is well.
+  /// The reason: "the loss became nan at step 7". Empty if training has not diverged.
   const std::string& reason() const { return reason_; }
-  /// Steps skipped since the last that was taken.
+  /// Number of skipped steps since the last step that was taken.
   int skipped_in_a_row() const { return skipped_in_a_row_; }
 
  private:
@@ -49,15 +49,15 @@ class DivergenceDetector {
 using opt_levels::levels_above;
 using opt_levels::OptLevel;
 
-/// One time that training left a level.
+/// One move of training to another level.
 struct LevelClimb {
   OptLevel from, to;
-  int64_t diverged_at = 0;  // step
+  int64_t diverged_at = 0;  // the step
   std::string reason;
 };
 
-/// Training that heals itself: where it diverges, the program goes back to its last checkpoint and on at the next level with
-/// more FP32. Models and optimizers are made anew for each level, so that this is a loop around what the program has anyway:
+/// Recovers from divergence: the program goes back to its last checkpoint and continues at the next level with more FP32.
+/// Models and optimizers are created anew for each level, in a loop around the program's training:
 ///
 ///   amp::LevelFallback fallback("O3");
 ///   do {
@@ -74,34 +74,35 @@ struct LevelClimb {
 ///     }
 ///   } while (fallback.climb());
 ///
-/// A checkpoint brings back, bitwise, weights (all 32 bits where there were masters), optimizer state and random numbers; what
-/// the program has beside them, such as its place in the data, it keeps in the metadata. Of several processes each has a
-/// LevelFallback; given the same losses they climb together.
+/// A checkpoint restores weights (all 32 bits if there were master weights), optimizer state and random number generators,
+/// bitwise. The program stores its other state, such as its position in the data, in the metadata. With several processes, each
+/// process has a LevelFallback of its own; equal losses make all of them climb together.
 class LevelFallback {
  public:
-  /// Starts at `level`. `further`: where to go on, one after the other.
+  /// Starts at `level`. `further` lists the levels to continue at, in order.
   LevelFallback(OptLevel level, std::vector<OptLevel> further, const DivergenceOptions& options = {});
   explicit LevelFallback(const OptLevel& level, const DivergenceOptions& options = {})
       : LevelFallback(level, levels_above(level), options) {}
 
-  /// To train at now.
+  /// The level to train at now.
   const OptLevel& level() const { return level_; }
   bool has_climbed() const { return !climbs_.empty(); }
   const std::vector<LevelClimb>& climbs() const { return climbs_; }
 
-  /// After each step; as `DivergenceDetector::update`.
+  /// Call it after each step. As `DivergenceDetector::update`.
   bool update(int64_t step, double loss, const StepResult& result);
   bool diverged() const { return !reason_.empty(); }
   const std::string& reason() const { return reason_; }
-  /// Training has diverged for a reason that the program has found; an earlier reason stays. Errors: ValueError for an empty
-  /// one.
+  /// Reports that training has diverged, for a reason that the program has found. An earlier reason stays. Errors: ValueError
+  /// for an empty reason.
   void give_up(const std::string& reason);
 
-  /// Whether what is there now is fit to come back to. Training has not diverged; fewer than ten steps in a row were skipped;
+  /// True if the current state is fit for a checkpoint: training has not diverged, fewer than ten steps in a row were skipped,
   /// parameters that require gradients and optimizer state are finite, and no other parameter or buffer holds NaN (a mask may
-  /// hold Inf). Where a number is not, training has diverged: the loss would show it a step later. State that is spread over
-  /// processes is not looked at; of several processes all ask, after they have given each other the buffers. `models` and
-  /// `optimizers`: as `save_checkpoint` takes them. Waits for the devices; copies optimizer state to the CPU.
+  /// hold Inf). If a value fails this check, training has diverged: the loss would show it one step later. Optimizer state that
+  /// is sharded over processes is not checked. With several processes every process calls it, after buffers have been
+  /// synchronised. `models` and `optimizers`: as for `save_checkpoint`. Waits for the devices; copies optimizer state to the
+  /// CPU.
   template <class Models, class Optimizers>
   bool is_good(const Models& models, const Optimizers& optimizers) {
     detail::SavedParts parts;
@@ -110,8 +111,8 @@ class LevelFallback {
     return is_good(parts);
   }
 
-  /// True where training has diverged and there is a level to go on at: `level` is that one then, and nothing has diverged.
-  /// Says so in a line on standard output.
+  /// If training has diverged and a further level is left: moves to that level, resets the divergence, prints a line to
+  /// standard output and returns true. Otherwise returns false.
   bool climb();
 
  private:

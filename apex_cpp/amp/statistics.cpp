@@ -52,7 +52,7 @@ Range range_of(c10::ScalarType dtype) {
   return dtype == at::kHalf ? Range{-14, -24} : Range{-126, -133};
 }
 
-// The parameters, each once; `pick` answers what is asked of one, undefined for none.
+// Applies `pick` to each parameter once, and returns the results by name without the undefined ones.
 template <class Pick>
 NamedTensors tensors_of(const torch::nn::Module& module, const Pick& pick) {
   NamedTensors tensors;
@@ -77,9 +77,9 @@ Underflow TensorStatistics::underflow(double scale, c10::ScalarType dtype) const
     const Edges& edge = edges.at(exponent);
     const int scaled = exponent + shift;
     values += count;
-    // Half of the smallest subnormal value is a tie, which goes to 0; what is larger goes up.
+    // Half of the smallest subnormal value is a tie, which rounds to 0. Larger values round up.
     const int64_t zero = scaled < range.subnormal - 1 ? count : scaled == range.subnormal - 1 ? edge.at_power : 0;
-    // Just below the smallest normal value, what rounds to it is not lost.
+    // Values just below the smallest normal value that round up to it are not lost.
     const int64_t rounds_up = edge.near_next_float16 + (dtype == at::kBFloat16 ? edge.near_next_bfloat16 : 0);
     const int64_t small = scaled < range.normal - 1 ? count : scaled == range.normal - 1 ? count - rounds_up : 0;
     underflow.zero += zero;
@@ -131,13 +131,13 @@ bool can_be_watched(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && !tensor.is_meta() && detail::is_real_float(tensor.scalar_type());
 }
 
-// A weight itself, or a view of one such as its transpose: nothing that a module made.
+// True for a weight, or a view of one such as its transpose: no module computed it.
 bool is_weight(const at::Tensor& tensor) {
   const auto names = detail::newest_parameter_names();
   return names && !detail::module_of(tensor, *names).empty();
 }
 
-// The module whose parameter an operator was called with.
+// Path of the module whose parameter the operator was called with; empty if there is none.
 std::string module_called(const at::RecordFunction& function) {
   const auto names = detail::newest_parameter_names();
   std::string module;
@@ -152,7 +152,7 @@ std::string module_called(const at::RecordFunction& function) {
 
 }  // namespace
 
-// Hooks on tensors hold it weakly: they outlive the guard, and do nothing then.
+// Hooks on tensors hold the recorder weakly. Hooks that outlive the guard do nothing.
 class watch::Recorder : public std::enable_shared_from_this<Recorder> {
  public:
   void start() {
@@ -173,7 +173,7 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
   std::vector<WatchedTensor> records;
 
  private:
-  // A callback's two halves are paired by this, whichever recorder is current.
+  // Links the end of a call to the recorder that saw its start, even if another recorder is current by then.
   struct Context : at::ObserverContext {
     Recorder* recorder = nullptr;
     std::string module;

@@ -13,8 +13,8 @@
 
 namespace apex::amp {
 
-/// What a 16-bit type does to small values: how many of the finite values that are not 0 become 0, how many become subnormal
-/// and lose digits; and their shares of all finite values that are not 0 (0 where there are none).
+/// The small values that a 16-bit type loses: the number of finite nonzero values that become 0, and of those that become
+/// subnormal and lose digits. Shares are relative to all finite nonzero values; 0 if there are none.
 struct Underflow {
   int64_t zero = 0;
   int64_t subnormal = 0;
@@ -22,8 +22,8 @@ struct Underflow {
   double subnormal_share = 0;
 };
 
-/// What one tensor holds. Counts are exact. `abs_max`, `mean` and `norm` (L2) are of the finite values, 0 where there are none;
-/// they are summed in float64.
+/// Statistics of one tensor. Counts are exact. `abs_max`, `mean` and `norm` (L2) cover the finite values and are summed in
+/// float64; 0 if there are none.
 struct TensorStatistics {
   std::string name;
   int64_t numel = 0;
@@ -33,18 +33,18 @@ struct TensorStatistics {
   int64_t zeros = 0;
   int64_t inf = 0;
   int64_t nan = 0;
-  /// How many finite values x != 0 have 2^exponent <= |x| < 2^(exponent + 1), for each exponent that occurs. Values that are
-  /// subnormal in the tensor's own dtype count by their true exponents.
+  /// The number of finite values x != 0 with 2^exponent <= |x| < 2^(exponent + 1), for each exponent that occurs. Values that
+  /// are subnormal in the tensor's own dtype count by their true exponents.
   std::map<int, int64_t> exponents;
 
-  /// What happens to the values where they are multiplied by `scale` and rounded, once, to the nearest float16 or bfloat16
-  /// (ties to even, subnormal results kept). Exact for a scale that is a power of two, as those of dynamic loss scaling are;
-  /// another one counts as the next smaller power of two, with which no less underflows. Errors: ValueError for a scale that is
-  /// not finite and above 0, or another dtype.
+  /// Counts the values that underflow if they are multiplied by `scale` and rounded once to the nearest float16 or bfloat16
+  /// (ties to even, subnormal results kept). Exact for a power of two, such as the scales of dynamic loss scaling. Another
+  /// scale counts as the next smaller power of two, at which at least as many values underflow. Errors: ValueError for a scale
+  /// that is not finite and above 0, or for another dtype.
   Underflow underflow(double scale, c10::ScalarType dtype) const;
 
-  /// Of each exponent's values: those at the power of two itself; those from where on bfloat16, or float16, rounds to the next
-  /// power of two, each without the next (`underflow` needs them).
+  /// Counts of an exponent's values that `underflow` needs: the values equal to the power of two; the values that round up to
+  /// the next power of two in bfloat16 but not in float16; and the values that round up in both.
   struct Edges {
     int64_t at_power = 0;
     int64_t near_next_bfloat16 = 0;
@@ -55,33 +55,33 @@ struct TensorStatistics {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// One record a tensor, in order, in one pass over memory. Dtypes float16, bfloat16, float32, float64; any shape, number of
-/// elements and layout (a tensor whose elements do not fill a piece of memory is copied first). Devices: the CPU, and CUDA in
-/// builds with CUDA; tensors of other devices are copied to the CPU first. Waits for the device. The same bits at any number of
-/// threads. Names: those given; else the parameter's name in the models of the newest `initialize`, else "tensor 3", counted
-/// from 0. Errors: TypeError or ValueError naming a tensor that is undefined, sparse, or of another dtype, before anything is
-/// read.
+/// Returns one record for each tensor, in order, from one pass over memory. Dtypes: float16, bfloat16, float32 and float64. Any
+/// shape, number of elements and strided layout; a tensor with gaps between its elements is copied first. Devices: CPU, and
+/// CUDA in builds with CUDA; tensors of other devices are copied to the CPU first. Waits for the device. The results have the
+/// same bits for any number of threads. Names: the given names; otherwise the parameter's name in the models of the newest
+/// `initialize`, or "tensor 3", counted from 0. Errors: TypeError or ValueError that names a tensor that is undefined, sparse
+/// or of another dtype, before any tensor is read.
 std::vector<TensorStatistics> statistics(const NamedTensors& tensors);
 std::vector<TensorStatistics> statistics(const std::vector<at::Tensor>& tensors);
 
-/// Of the parameters of a module, by their names; and of the gradients of those that have one. A tied parameter counts once, by
-/// its first name.
+/// Statistics of a module's parameters, by name, and of the gradients of the parameters that have one. A tied parameter counts
+/// once, under its first name.
 std::vector<TensorStatistics> statistics(const torch::nn::Module& module);
 std::vector<TensorStatistics> grad_statistics(const torch::nn::Module& module);
 
-/// What one operator call of a module made, or the gradient that came back to it.
+/// An output of an operator call in a module, or the gradient of such an output.
 struct WatchedTensor {
   std::string module;           ///< path of the module whose parameter the operator used, such as "layer1.0.conv1"
-  std::string op;               ///< "aten::conv2d"; an overload follows a dot
-  bool gradient = false;        ///< of what the call made; as the backward pass has it, multiplied by the loss scale
+  std::string op;               ///< "aten::conv2d", overload after a dot
+  bool gradient = false;        ///< whether this is the gradient, which is multiplied by the loss scale
   TensorStatistics statistics;  ///< named "layer1.0.conv1 aten::conv2d"
 };
 
-/// Records statistics per module while it lives: of what its operators make, and of the gradients of that. Sees operator calls
-/// of the calling thread that use a parameter of the newest `initialize` (at any level, O0 too), outside of backward passes;
-/// one that has no parameter, such as a ReLU, belongs to no module. Gradients are recorded in whatever thread the backward pass
-/// runs, if it runs while the guard lives. Each record waits for the device and reads the tensor once. Tensors that are not
-/// floating-point have none. Guards may nest; the innermost records.
+/// Guard that records statistics of the outputs of each module's operators, and of the gradients of these outputs. Sees
+/// operator calls of the calling thread, outside of backward passes, that use a parameter of the newest `initialize` (at any
+/// level, O0 included). An operator without parameters, such as a ReLU, belongs to no module and is not recorded. Gradients are
+/// recorded on any thread if the backward pass runs while the guard lives. Each record waits for the device and reads the
+/// tensor once. Tensors that are not floating-point are not recorded. Guards may nest; the innermost guard records.
 class watch {
  public:
   watch();
@@ -89,9 +89,9 @@ class watch {
   watch(const watch&) = delete;
   watch& operator=(const watch&) = delete;
 
-  /// Ends the recording before the guard does.
+  /// Ends the recording before the guard's lifetime ends.
   void stop();
-  /// In the order in which they came about. Not while a backward pass runs in another thread.
+  /// The records, in the order in which they were made. Do not call it while a backward pass runs on another thread.
   const std::vector<WatchedTensor>& records() const;
 
  private:

@@ -24,7 +24,7 @@ struct Arguments {
   }
 };
 
-// NORM-06.
+// NORM-06. Returns false if torch's autocast is off for the device.
 bool cast_by_torch(Arguments& arguments) {
   if (!arguments.input.defined()) return false;
   const auto device_type = arguments.input.device().type();
@@ -34,7 +34,8 @@ bool cast_by_torch(Arguments& arguments) {
   return true;
 }
 
-// What the levels do to torch::layer_norm they do to all of these: float32 at O1 and O4, a 16-bit weight's type at O2.
+// Casts the arguments as the levels cast those of torch::layer_norm: to float32 at O1 and O4, to the type of a 16-bit weight at
+// O2.
 void cast_by_level(Arguments& arguments) {
   static const auto& slot = amp::detail::operator_slot("aten::layer_norm", "");
   amp::detail::cast_as(slot, {&arguments.input, &arguments.weight, &arguments.bias});
@@ -50,7 +51,7 @@ struct Settings {
 at::Tensor checked(const char* op, const Settings& settings, const Arguments& arguments) {
   const auto& [input, weight, bias] = arguments;
   const auto shape = detail::check_arguments(op, input, weight, bias, settings.normalized_shape, settings.eps);
-  // Neither torch's autocast nor the levels' casts touch what the function is made of.
+  // Turns off torch's autocast and the levels' casts for the operators inside the function.
   const c10::impl::ExcludeDispatchKeyGuard off(amp::detail::kOffInside);
   return detail::normalize({settings.kind, shape, settings.eps, settings.memory_efficient}, input, weight, bias);
 }

@@ -13,7 +13,7 @@
 
 namespace apex::normalization {
 
-/// Options of `FusedLayerNorm` and `FusedRMSNorm`. The shape may be given as one number.
+/// Options of `FusedLayerNorm` and `FusedRMSNorm`. One number stands for a shape with one dimension.
 ///
 /// ```
 /// FusedLayerNorm norm(FusedLayerNormOptions({32, 16}).eps(1e-6).memory_efficient(true));
@@ -22,15 +22,15 @@ struct FusedNormOptions {
   /* implicit */ FusedNormOptions(std::vector<int64_t> normalized_shape) : normalized_shape_(std::move(normalized_shape)) {}
   /* implicit */ FusedNormOptions(int64_t normalized_size) : normalized_shape_({normalized_size}) {}
 
-  /// The last dimensions of the input, over which it is normalized.
+  /// The shape of the last dimensions of the input, over which it is normalized.
   TORCH_ARG(std::vector<int64_t>, normalized_shape);
-  /// Added to the variance (to the mean square for RMS) before its root is taken. Not negative.
+  /// Added to the variance (for RMS: to the mean square) before the square root. Not negative.
   TORCH_ARG(double, eps) = 1e-5;
-  /// Whether there is a weight, which starts as ones, and for layer normalisation a bias, which starts as zeros.
+  /// Whether there is a weight, initialized to ones, and for layer normalisation a bias, initialized to zeros.
   TORCH_ARG(bool, elementwise_affine) = true;
-  /// Whether the output is kept for the backward pass in place of the input and the mean: where the layers behind keep it too,
-  /// that saves a tensor. Normalized values are then recovered from it, less exactly in 16 bits; where |weight| < eps, they are
-  /// taken as if it were eps with weight's sign.
+  /// Whether the backward pass uses the output in place of the input and the mean. This saves a tensor if the next layers keep
+  /// the output too. The backward pass recovers the normalized values from the output, less exactly in 16 bits. A weight with
+  /// |weight| < eps counts as eps with the sign of the weight.
   TORCH_ARG(bool, memory_efficient) = false;
 };
 
@@ -46,7 +46,7 @@ struct MixedFusedNormOptions {
   TORCH_ARG(std::vector<int64_t>, normalized_shape);
   TORCH_ARG(double, eps) = 1e-5;
   TORCH_ARG(bool, memory_efficient) = false;
-  /// Not to be set: `true` brings a warning, `false` an error from the module's constructor, as in Apex.
+  /// Do not set it: `true` gives a warning, `false` an error from the module's constructor, as in Apex.
   TORCH_ARG(std::optional<bool>, elementwise_affine) = std::nullopt;
 };
 
@@ -55,14 +55,14 @@ using MixedFusedRMSNormOptions = MixedFusedNormOptions;
 
 namespace detail {
 
-/// What the modules share. `weight`, and `bias` where there is one, are undefined without elementwise_affine.
+/// The base of the modules. `weight` and `bias` are undefined without elementwise_affine; RMS modules have no `bias`.
 template <class Derived, class Options>
 class NormModule : public torch::nn::Cloneable<Derived> {
  public:
   explicit NormModule(Options options_) : options(std::move(options_)) { reset(); }
 
   void reset() override;
-  /// Weight to ones, bias to zeros.
+  /// Sets the weight to ones and the bias to zeros.
   void reset_parameters();
   /// Prints name, normalized_shape, eps and elementwise_affine.
   void pretty_print(std::ostream& stream) const override;
@@ -75,7 +75,7 @@ class NormModule : public torch::nn::Cloneable<Derived> {
 
 /// Layer normalisation: `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimensions.
 /// Input, dtypes, devices and errors as in `fused_layer_norm_affine`, or `fused_layer_norm` without elementwise_affine.
-/// Apex: `apex.normalization.FusedLayerNorm`, which leaves CPU tensors to PyTorch; here they have kernels too.
+/// Apex: `apex.normalization.FusedLayerNorm`, which uses PyTorch for CPU tensors; apex_cpp has CPU kernels.
 class FusedLayerNormImpl : public detail::NormModule<FusedLayerNormImpl, FusedLayerNormOptions> {
  public:
   using NormModule::NormModule;
@@ -92,9 +92,9 @@ class FusedRMSNormImpl : public detail::NormModule<FusedRMSNormImpl, FusedRMSNor
 };
 TORCH_MODULE(FusedRMSNorm);
 
-/// `FusedLayerNorm` whose output has the dtype of its parameters, whatever the input's (see
+/// `FusedLayerNorm` whose output has the dtype of its parameters, for input of any dtype (see
 /// `mixed_dtype_fused_layer_norm_affine`).
-/// Errors: RuntimeError for elementwise_affine(false); elementwise_affine(true) is a warning.
+/// Errors: RuntimeError for elementwise_affine(false); elementwise_affine(true) gives a warning.
 /// Apex: `apex.normalization.MixedFusedLayerNorm`.
 class MixedFusedLayerNormImpl : public detail::NormModule<MixedFusedLayerNormImpl, MixedFusedLayerNormOptions> {
  public:

@@ -18,7 +18,7 @@ constexpr const char* kBase = "base";
 constexpr const char* kExtensions = "extensions";
 constexpr const char* kCasts = "casts";
 constexpr const char* kMatch = "match";
-constexpr const char* kWiden = "widen";  // of the built-in file alone
+constexpr const char* kWiden = "widen";  // in the built-in file only
 
 const YamlForm& casts_form() {
   static const YamlForm form{{kBase, kExtensions, kCasts, kMatch}, {kExtensions, kCasts, kMatch}, "base: built_in"};
@@ -50,7 +50,7 @@ bool is_word(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](unsigned char letter) { return std::isalnum(letter) || letter == '_'; });
 }
 
-// namespace::operator or namespace::operator.overload
+// True for namespace::operator and namespace::operator.overload.
 bool is_operator_name(std::string_view text) {
   const auto colons = text.find("::");
   if (colons == std::string_view::npos || !is_word(text.substr(0, colons))) return false;
@@ -111,7 +111,7 @@ class BlockReader {
   Mistakes mistakes_;
 };
 
-// A name without overload speaks for the overloads, too, that were listed one by one.
+// A name without overload also replaces the policies of its overloads.
 void replace(const Policies& changes, Policies& policies) {
   for (const auto& [name, policy] : changes) {
     if (name.find('.') != std::string::npos) continue;

@@ -8,14 +8,14 @@
 
 namespace apex::opt_levels::detail {
 
-/// Makes cast lists out of YAML.
+/// Reads cast lists from YAML.
 struct CastReader {
-  /// The built-in file's form: it has its extensions as a block of their own, which replaces what its casts say, and a list
-  /// `widen`, which is part of the extensions and of `match`.
+  /// Reads the built-in file. Its block of extensions overrides its `casts`. Its list `widen` belongs to the extensions and to
+  /// `match`.
   static CastLists read_built_in(const std::string& text, bool with_extensions);
   /// As `CastLists::from_yaml_string`.
   static CastLists read(const std::string& text, const std::string& source);
-  /// The same of a map that stands in another document.
+  /// The same for a map inside another document.
   static CastLists read(const std::vector<YamlEntry>& entries);
 };
 

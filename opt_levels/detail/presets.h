@@ -7,21 +7,22 @@
 
 namespace apex::opt_levels::detail {
 
-/// A level as its YAML file in this folder has it.
+/// A level, as read from its YAML file in opt_levels/.
 struct Preset {
   std::string description;
   Properties properties;
-  std::string level_above;  ///< the next one with more FP32; empty: there is none
-  std::string in_bfloat16;  ///< its kin of BF16; empty: none, or the level itself
+  std::string level_above;  ///< the next level with more FP32; empty if there is none
+  std::string in_bfloat16;  ///< the same level in BF16; empty if there is none, and for BF16 levels
 };
 
 /// The levels' names, in order.
 std::vector<std::string> level_names();
 
-/// Errors: RuntimeError that lists the levels (INIT-05). `place` is where the name was read, or empty.
+/// The preset of a level. `place` is the place of the name in the YAML, or empty. Errors: RuntimeError that lists the levels
+/// (INIT-05).
 const Preset& preset(const std::string& name, const std::string& place = "");
 
-/// The file's text. Errors: RuntimeError that names the file, as `what`, and the reason.
+/// The file's text. Errors: RuntimeError with the kind of file (`what`), its path and the reason.
 std::string read_file(const std::string& path, const std::string& what);
 
 }  // namespace apex::opt_levels::detail

@@ -11,7 +11,7 @@
 namespace apex::opt_levels::detail {
 namespace {
 
-// Levenshtein's distance, row by row.
+// The Levenshtein distance, computed row by row.
 std::size_t edits_between(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -32,10 +32,10 @@ std::string in_small_letters(std::string word) {
   return word;
 }
 
-// How many edits may make a word of a known one. In a word of three letters two would leave any other.
+// The maximum number of edits of a misspelling. In a word of three letters, two edits could give any other word.
 std::size_t most_edits(const std::string& word) { return word.size() <= 3 ? 1 : std::max<std::size_t>(2, word.size() / 3); }
 
-// What 16-bit types are called; where a policy is asked for, the level says which of them `half` is.
+// True for the name of a 16-bit type. Where a policy is expected, the policy is `half`: the level determines the type.
 bool is_16bit_type(const std::string& word) {
   return word == "float16" || word == "fp16" || word == "bfloat16" || word == "bf16";
 }
@@ -194,7 +194,7 @@ std::string value_text(bool value) { return value ? "true" : "false"; }
 
 std::string value_text(std::int64_t value) { return std::to_string(value); }
 
-// The shortest text that reads back as the same number, recognisable as no integer.
+// The shortest text that reads back as the same number and does not look like an integer.
 std::string value_text(double value) {
   std::array<char, 32> buffer{};
   const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);

@@ -12,35 +12,35 @@
 
 namespace apex::opt_levels::detail {
 
-/// "a, b, c".
+/// Joins words: "a, b, c".
 std::string join(const std::vector<std::string>& words, const std::string& between = ", ");
 
-/// The word nearest to `word`, counted in edited characters, where capitals count as small letters; empty when none is near.
-/// For a 16-bit type it is 'half' where that is known, however few letters make "float16" another type.
+/// The known word with the fewest edits from `word`, regardless of case; empty if none is near. The name of a 16-bit type gives
+/// "half" if `half` is known, although few edits turn "float16" into another type.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
 
-/// " Did you mean 'x'?" with the nearest word; empty when none is near.
+/// " Did you mean 'x'?" with the nearest word; empty if none is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace apex::opt_levels::detail
 
-// Values as they are written in YAML and in messages.
+// Conversion between values and their text in YAML and messages.
 namespace apex::opt_levels::detail {
 
-/// As Python's `float(text)` reads it, but for underscores; nothing if it is not a number.
+/// Parses a number as Python's `float(text)` does, except for underscores; `std::nullopt` if the text is not a number.
 std::optional<double> parse_number(const std::string& text);
 
-/// A scalar out of a document: its text, and whether it stood in quotes, which make it a string whatever it looks like.
+/// A scalar of a document: its text, and whether it was quoted. A quoted scalar is always a string.
 struct Scalar {
   std::string text;
   bool quoted = false;
 
-  /// Not quoted, and none, null, ~ or nothing at all.
+  /// True if the scalar is none, null, ~ or empty, without quotes.
   bool is_none() const;
 };
 
-/// Each reads a scalar into `value`, or answers what would be allowed and leaves `value` alone; null on success.
-/// An optional takes none as well; an optional type also false, which means the same.
+/// Each overload parses a scalar into `value` and returns null. On failure it returns a description of the allowed values and
+/// leaves `value` unchanged. An optional also takes none; an optional type also takes false, with the same meaning.
 const char* parse_value(const Scalar& scalar, bool& value);
 const char* parse_value(const Scalar& scalar, std::int64_t& value);
 const char* parse_value(const Scalar& scalar, double& value);
@@ -51,7 +51,7 @@ const char* parse_value(const Scalar& scalar, Cpu16Bit& value);
 const char* parse_value(const Scalar& scalar, std::optional<bool>& value);
 const char* parse_value(const Scalar& scalar, std::optional<c10::ScalarType>& value);
 
-/// The reverse: `parse_value` of it gives the value again.
+/// The reverse: `parse_value` reads the text back as the same value.
 std::string value_text(bool value);
 std::string value_text(std::int64_t value);
 std::string value_text(double value);
@@ -61,10 +61,10 @@ std::string value_text(Cpu16Bit value);
 std::string value_text(const std::optional<bool>& value);
 std::string value_text(const std::optional<c10::ScalarType>& value);
 
-/// The one list of the options, by the names they have in YAML; first those that change properties, in the order in which
-/// Apex applies them (INIT-08).
+/// The only list of the options, by their names in YAML. Options that change properties come first, in the order in which Apex
+/// applies them (INIT-08).
 struct OptionFields {
-  /// Calls `visit(name, left, right)` for every option of two sets, with its two `std::optional`s.
+  /// Calls `visit(name, left, right)` for each option, with the `std::optional` of each of the two sets.
   template <class Left, class Right, class Visit>
   static void visit_pairs(Left& a, Right& b, Visit&& visit) {
     visit("enabled", a.enabled_, b.enabled_);

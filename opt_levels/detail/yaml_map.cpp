@@ -26,7 +26,7 @@ Kind kind_of(const YAML::Node& node) { return node.IsSequence() ? Kind::list : n
 
 const char* kind_name(Kind kind) { return kind == Kind::list ? "a list" : kind == Kind::map ? "a map" : "a value"; }
 
-/// Lets a parse pass by: what is asked for is only how far it comes.
+/// Ignores the events of a parse. The caller only needs to know how far the parse gets.
 class IgnoreEvents : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -40,8 +40,8 @@ class IgnoreEvents : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-/// Whether there is more than one document. Not by YAML::LoadAll: up to yaml-cpp 0.8 it finds documents without end in a text
-/// that goes on with a comma.
+/// True if the text has more than one document. YAML::LoadAll cannot tell: up to yaml-cpp 0.8 it finds endless documents in a
+/// text that continues with a comma.
 bool has_several_documents(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -49,8 +49,9 @@ bool has_several_documents(const std::string& text) {
   return parser.HandleNextDocument(events) && parser.HandleNextDocument(events);
 }
 
-/// Whether yaml-cpp's functions are those that this file was compiled for. An executable's stand before a shared library's of
-/// the same name, and another version's nodes have other members: hence one made among zeros, and never taken apart.
+/// True if the yaml-cpp functions in the process are those that this file was compiled for. An executable's functions take
+/// precedence over a shared library's functions of the same name, and the nodes of another yaml-cpp version have other members.
+/// The test node is therefore created in zeroed memory and never destroyed.
 bool has_our_yaml_cpp() {
   alignas(YAML::Node) static unsigned char zeros[4 * sizeof(YAML::Node)];
   const YAML::Node& node = *new (zeros) YAML::Node(YAML::Load(std::string("key: value")));
@@ -104,7 +105,7 @@ class Document {
     }
   }
 
-  // The map itself, or the one under `amp`.
+  // The map of the document, or the map under `amp`.
   YAML::Node block() const {
     check_map(root_, "the document", root_.Mark());
     if (!form_.may_stand_under_amp) return root_;
@@ -153,7 +154,7 @@ class Document {
     YamlEntry entry;
     entry.kind = kind_of(value);
     entry.value_place = place(value.Mark());
-    if (value.IsScalar()) entry.value = {value.Scalar(), value.Tag() != "?"};  // the tag of a plain scalar
+    if (value.IsScalar()) entry.value = {value.Scalar(), value.Tag() != "?"};  // "?" is the tag of a scalar without quotes
     if (value.IsMap()) check_keys_once(value);
     for (const auto& item : value) {
       entry.children.push_back(value.IsMap() ? this->entry(item.first, item.second) : keyless(item));
@@ -161,7 +162,7 @@ class Document {
     return entry;
   }
 
-  // A value that is not there is marked where the next token is: its key tells more.
+  // yaml-cpp gives a missing value the mark of the next token. The mark of its key is more useful.
   static YAML::Mark mark_of(const YAML::Node& key, const YAML::Node& value) {
     return value.IsNull() ? key.Mark() : value.Mark();
   }

@@ -19,9 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Steps that are not timed: buffers are made, kernels chosen, the loss scale settles; memory and operators are looked at.
+// The first steps are not timed: buffers are allocated, kernels are chosen and the loss scale settles. Memory and operators are
+// recorded in these steps.
 constexpr int64_t kSettling = 5;
-// The step whose operators are listed, from 0: the first has more of them than the others.
+// Index of the step whose operators are recorded. The first step calls more operators than later ones.
 constexpr int64_t kTracedStep = 1;
 
 std::string dtype_text(const at::Tensor& tensor) { return tensor.defined() ? c10::toString(tensor.scalar_type()) : ""; }
@@ -54,7 +55,7 @@ struct ComparisonRun::Record {
     if (number == kTracedStep) trace.emplace();
     if (number >= kSettling) return;
     held = memory->live();
-    memory->take_peak();  // what was the most before counts no more
+    memory->take_peak();  // discards the peak of earlier steps
   }
 
   void end_step() {
@@ -83,7 +84,7 @@ struct ComparisonRun::Record {
     if (gpu) c10::impl::VirtualGuardImpl(gpu->type()).synchronizeDevice(gpu->index());
   }
 
-  // By their names, since a table of tensors has no order.
+  // Sorted by name, because the table of tensors has no order.
   void note_parameters() {
     const auto& session = detail::require_session("ComparisonRun");
     std::map<std::string, std::string> rows;
@@ -114,7 +115,7 @@ struct ComparisonRun::Record {
   std::shared_ptr<detail::TensorMemory> memory = std::make_shared<detail::TensorMemory>();
   std::optional<detail::Counting> counting;
   std::optional<amp::trace> trace;
-  int64_t held = 0, peak = 0;  // bytes between two steps, and the most within one
+  int64_t held = 0, peak = 0;  // bytes between two steps, and peak within a step
   std::string operators, parameters;
   bool is_whole = false;  // the last step has ended
 };
@@ -176,7 +177,7 @@ void ComparisonRun::write(const std::string& folder) const {
   TORCH_CHECK(record.is_whole,
               "ComparisonRun::write was called before the run ended. Call it after next() has returned false.");
   std::error_code error;
-  fs::create_directories(folder, error);  // what it cannot make, no file can be written to
+  fs::create_directories(folder, error);  // if it fails, write_text throws
   detail::write_text(folder + "/steps.csv", record.steps_table());
   detail::write_text(
       folder + "/result.csv",

@@ -11,9 +11,9 @@
 namespace apex::amp::detail {
 namespace {
 
-constexpr double kDoubt = 0.01;        // the probability that an interval does not hold its median
-constexpr size_t kMostForStudent = 7;  // of so few values the least and the largest are no interval of 99 %
-// Student's quantiles for two-sided intervals of 99 %, by degrees of freedom from 1 on.
+constexpr double kDoubt = 0.01;        // probability that an interval misses its median
+constexpr size_t kMostForStudent = 7;  // with so few values even minimum and maximum make no 99 % interval
+// Quantiles of Student's t distribution for two-sided 99 % intervals, for 1, 2, ... degrees of freedom.
 constexpr std::array<double, 6> kStudent = {63.657, 9.925, 5.841, 4.604, 4.032, 3.707};
 
 double middle_of(const std::vector<double>& sorted) {
@@ -33,7 +33,7 @@ Interval by_student(const std::vector<double>& sorted) {
   return {median, std::min(median, std::exp(mean - reach)), std::max(median, std::exp(mean + reach))};
 }
 
-// How many values lie outside of the interval at each end: as many as a fair coin leaves on one side that rarely.
+// The number of values outside the interval at each end, by the binomial distribution with probability 1/2.
 size_t values_outside(size_t count) {
   double probability = std::pow(0.5, static_cast<double>(count)), below = probability;
   size_t left_out = 0;

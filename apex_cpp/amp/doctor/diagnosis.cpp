@@ -29,7 +29,7 @@ double fixed_loss_scale_of(const OptLevel& level) {
   return loss_scale.dynamic ? 1 : loss_scale.value;
 }
 
-// The most by which a number changes, for its size, where it is rounded to this type.
+// The largest relative error of rounding a number to this type.
 double unit_roundoff(c10::ScalarType low_type) {
   const float spacing =
       low_type == at::kHalf ? std::numeric_limits<c10::Half>::epsilon() : std::numeric_limits<c10::BFloat16>::epsilon();
@@ -43,7 +43,7 @@ RunRecord plan_for(int64_t steps, int64_t observed_step = -1) {
   return plan;
 }
 
-// Of the last quarter.
+// Mean over the last quarter of the first `steps` losses.
 double mean_loss(const std::vector<double>& losses, size_t steps) {
   const size_t count = std::max<size_t>(1, steps / 4);
   const auto last = losses.begin() + static_cast<std::ptrdiff_t>(steps);
@@ -110,8 +110,8 @@ const LevelTrials::Reference& LevelTrials::reference_at(int64_t step, double los
   return references_.emplace(std::pair(step, loss_scale), std::move(reference)).first->second;
 }
 
-// A dynamic scale comes down to where the step's gradients fit, in steps that would be skipped: what overflows on the way is
-// nobody's fault.
+// Lowers a dynamic loss scale until the gradients of the step do not overflow, as skipped steps would. An overflow on the way
+// is not a divergence.
 RunRecord LevelTrials::observe(const OptLevel& level, int64_t step) {
   if (options_.on_run()) options_.on_run()("observing " + level.name());
   const auto settings = opt_levels::resolve(level);
@@ -139,12 +139,12 @@ Finding LevelTrials::find_in_step(const OptLevel& level, int64_t step) {
 }
 
 Finding LevelTrials::find(const OptLevel& level) {
-  train_references(1);  // before 16 bits are blamed for what is wrong without them
+  train_references(1);  // rules out errors that do not come from 16 bits
   auto first = find_in_step(level, 0);
   if (first.verdict.divergence) return first;
   const auto record = train(level, options_.seed());
   if (!record.is_lost() || record.step == 0) return first;
-  // A loss that is not finite may come from weights that the step before has ruined.
+  // A loss that is not finite may come from weights that the step before made Inf or NaN.
   for (const int64_t step : {record.step - 1, record.step}) {
     auto later = find_in_step(level, step);
     if (later.verdict.divergence) return later;
@@ -170,9 +170,9 @@ const std::vector<double>& LevelTrials::disturbed_losses(c10::ScalarType low_typ
   return disturbed_losses_.emplace(record.is_lost() ? reference_losses_.front() : record.losses);
 }
 
-// Where seeds change nothing, as with weights from a file, any last bit would be too much otherwise. Weights that are some
-// rounding errors off show what the program makes of such errors. Of weights that are 16-bit numbers already they show
-// nothing, and the loss counts as that many rounding errors off: what it is made of is rounded on the way all the same.
+// If all seeds give the same run, as with weights from a file, their spread is 0, and a difference in the last bit would fail
+// the level. The run from perturbed weights shows how strongly the program amplifies rounding errors. Rounding does not change
+// weights that are 16-bit numbers already. The bound is therefore at least `kRoundingErrors` roundings of the loss itself.
 double LevelTrials::spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type) {
   const auto off = distances(reference_losses_.front(), disturbed_losses(low_type));
   return std::max(std::abs(loss) * kRoundingErrors * unit_roundoff(low_type), mean_loss(off, std::min(steps, off.size())));
@@ -199,11 +199,11 @@ bool LevelTrials::trains(const OptLevel& level) {
 
 namespace {
 
-// Divergences that are followed before everything is tried.
+// The number of divergences to follow before everything is kept in FP32.
 constexpr size_t kMostGuesses = 8;
 
-// What is blamed; or, where that is kept already, what comes before it: gradients have the types that the forward pass gave to
-// what it handed on.
+// Adds the rules for the divergent call. If the list has these already, adds the rules for the nearest earlier call with new
+// ones: the types of gradients depend on the types that earlier calls return in the forward pass.
 bool add_blamed(const Finding& finding, Fp32Rules& list) {
   for (size_t call = finding.verdict.call + 1; call-- > 0;) {
     if (add_new(kept_for(finding.step.calls[call]), list)) return true;

@@ -17,23 +17,25 @@ namespace apex::amp::detail {
 using opt_levels::OptLevel;
 using DoctorProgram = std::function<void(const OptLevel& level, DoctorRun& run)>;
 
-/// A level's first divergence, and the level's step in which it is; the first step where there is none.
+/// A level's first divergence, and the observed step that contains it; the first step if there is no divergence.
 struct Finding {
   LocatedDivergence verdict;
   ObservedStep step;
 };
 
-/// Runs a program at levels of one 16-bit type and compares them with the reference, whose runs it keeps.
+/// Runs a program at levels of one 16-bit type and compares them with the reference level. Keeps the runs at the reference
+/// level.
 class LevelTrials {
  public:
   LevelTrials(DoctorProgram program, DoctorOptions options);
 
-  /// In the first step; then, if training at the level is lost in a later one, in that. Errors: RuntimeError where the program
-  /// does not train at the reference level, which says nothing about others then.
+  /// Searches the first step. If that step has no divergence and training fails later, searches the failing step and the step
+  /// before it. Errors: RuntimeError if training fails at the reference level, because a comparison then means nothing.
   Finding find(const OptLevel& level);
   Finding find_in_step(const OptLevel& level, int64_t step);
-  /// Whether no call of the first step diverges, and the loss gets, in `options.steps` steps, to where it does at the reference
-  /// level with any of the seeds, or as far above the worst of them as that is above the best, or as rounding alone takes it.
+  /// True if no call of the first step diverges, at least half of `options.steps` steps are taken, and the loss gets low
+  /// enough: at most the highest loss of the reference's seeds plus the larger of two spreads, the one over seeds and the one
+  /// by rounding errors.
   bool trains(const OptLevel& level);
 
  private:
@@ -41,29 +43,29 @@ class LevelTrials {
     ObservedStep step, control;
   };
   RunRecord run(const OptLevel& level, const RunRecord& plan, uint64_t seed);
-  /// `disturb`: from weights that are some rounding errors of this type off.
+  /// `disturb`: perturbs the initial weights by rounding errors of this type.
   RunRecord train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> disturb = std::nullopt);
-  /// At the reference level with each of the first `seeds` seeds. Errors: RuntimeError where such a run is lost.
+  /// Trains at the reference level with each of the first `seeds` seeds. Errors: RuntimeError if one of these runs fails.
   void train_references(int64_t seeds);
-  /// With the loss scale and the 16-bit type of the level that is compared with it.
+  /// The reference with the loss scale and the 16-bit type of the level that is compared with it.
   const Reference& reference_at(int64_t step, double loss_scale, c10::ScalarType low_type);
   RunRecord observe(const OptLevel& level, int64_t step);
-  /// Whether a run still trains that comes to this loss, averaged over the last quarter of the first `steps` steps.
+  /// True if `loss`, the mean over the last quarter of the first `steps` steps, is low enough.
   bool is_low_enough(double loss, size_t steps, c10::ScalarType low_type);
-  /// Of the loss, averaged so, by rounding errors of the 16-bit type.
+  /// How far rounding errors of the 16-bit type move this mean loss.
   double spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type);
-  /// At the reference level from disturbed weights; those of the reference itself where such a run is lost.
+  /// Losses at the reference level from perturbed weights; the losses from unperturbed weights if the perturbed run fails.
   const std::vector<double>& disturbed_losses(c10::ScalarType low_type);
 
   DoctorProgram program_;
   DoctorOptions options_;
   OptLevel reference_level_;
   std::map<std::pair<int64_t, double>, Reference> references_;  // by step and loss scale
-  std::vector<std::vector<double>> reference_losses_;           // of each seed
+  std::vector<std::vector<double>> reference_losses_;           // one vector for each seed
   std::optional<std::vector<double>> disturbed_losses_;
 };
 
-/// What `amp::Doctor` does with one level.
+/// The implementation of `amp::Doctor` for one level.
 class Diagnosis {
  public:
   Diagnosis(OptLevel level, DoctorProgram program, const DoctorOptions& options)
@@ -73,9 +75,9 @@ class Diagnosis {
   OptLevel minimal_float32();
 
  private:
-  /// Follows one divergence after the other, and keeps in FP32 what is blamed.
+  /// Follows one divergence after another, and returns the rules that keep each divergent call in FP32.
   Fp32Rules guess();
-  /// All that could be kept. Errors: RuntimeError where that does not train.
+  /// Rules for everything that can stay in FP32. Errors: RuntimeError if the level does not train with these rules either.
   Fp32Rules all();
 
   OptLevel level_;

@@ -73,7 +73,7 @@ Agreement agreement(const at::Tensor& x, const at::Tensor& y) {
 
 namespace {
 
-// Moves on to the nearest equal names; false where there are none.
+// Advances `i` and `j` to the nearest equal names; returns false if there are none.
 bool resume(const std::vector<std::string>& a, const std::vector<std::string>& b, size_t& i, size_t& j) {
   const size_t longest = (a.size() - i) + (b.size() - j);
   for (size_t left_out = 0; left_out < longest; ++left_out) {
@@ -101,11 +101,11 @@ namespace {
 
 using Kind = Divergence::Kind;
 
-// Outputs of the call to blame are worse than its inputs by at least this, in dB: noise that grew call by call is no one
-// call's.
+// A divergent call lowers the signal-to-noise ratio by at least this many dB. No single call causes noise that grows slowly
+// over many calls.
 constexpr double kDrop = 6;
 
-/// The worst of several tensors.
+/// The worst agreement of several tensors.
 struct Worst {
   double sqnr = std::numeric_limits<double>::infinity();
   int64_t nonfinite = 0;
@@ -120,13 +120,13 @@ struct Worst {
   bool agrees(double threshold) const { return nonfinite == 0 && sqnr >= threshold; }
 };
 
-/// What one call took and made, forward or backward, in the three runs.
+/// Inputs and outputs of one call, forward or backward, compared across the three runs.
 struct Compared {
   Worst inputs, outputs;
-  size_t call = 0;  // of the level's step
+  size_t call = 0;  // index in the level's step
 };
 
-/// Compares the tensors of the three runs.
+/// Compares tensors of the three runs. Ignores a tensor that differs between the reference and the control run.
 class Comparison {
  public:
   explicit Comparison(double threshold) : threshold_(threshold) {}
@@ -154,7 +154,8 @@ class Comparison {
   double threshold_;
 };
 
-// The call to blame; where none has inputs that agree, what parts first: a cast or a sum between two calls is to blame then.
+// The first call whose outputs diverge and whose inputs agree. If there is none, the first call with any divergent tensor: a
+// cast or a sum between two calls is the cause then.
 const Compared* blamed(const std::vector<Compared>& calls, double threshold) {
   for (const auto& call : calls) {
     const bool takes_nonfinite = call.inputs.nonfinite > 0;
@@ -190,7 +191,8 @@ Kind kind_of(const Worst& outputs) {
   return outputs.lost > 0.5 ? Kind::underflow : Kind::precision;
 }
 
-// The module of each call: its own, or for one without parameters the innermost around its neighbours' modules.
+// The module of each call. A call without parameters gets the innermost module that encloses the modules of the calls before
+// and after it.
 std::vector<std::string> modules_of(const ObservedStep& step) {
   const size_t count = step.calls.size();
   std::vector<std::string> modules(count), next(count + 1);
@@ -210,7 +212,7 @@ LocatedDivergence verdict_on(const Compared& blamed_call, const ObservedStep& le
   LocatedDivergence verdict;
   verdict.call = call;
   auto& divergence = verdict.divergence;
-  // Where only inputs part, it is they that show what is wrong.
+  // If only the inputs diverge, the inputs describe the divergence.
   const Worst& worst = blamed_call.outputs.agrees(threshold) ? blamed_call.inputs : blamed_call.outputs;
   divergence.kind = kind_of(worst);
   divergence.backward = backward;
@@ -222,7 +224,7 @@ LocatedDivergence verdict_on(const Compared& blamed_call, const ObservedStep& le
   return verdict;
 }
 
-/// The calls that all three runs have.
+/// The indices of one call in the three runs.
 struct Common {
   size_t reference, control, level;
 };
@@ -274,7 +276,7 @@ Divergence by_weight(const std::string& parameter) {
 
 }  // namespace
 
-// What calls make of a weight that is Inf or NaN is not their fault.
+// A weight with Inf or NaN is the cause of the divergences in the calls that use it.
 LocatedDivergence first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
                                    const Thresholds& thresholds) {
   auto verdict = first_divergent_call(reference, control, level, thresholds);

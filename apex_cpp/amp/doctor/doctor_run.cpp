@@ -13,7 +13,7 @@
 namespace apex::amp::detail {
 namespace {
 
-// Steps in a row that overflow before a run is given up: a dynamic scale has fallen to 2^-4 by then.
+// A run fails after this many skipped steps in a row: a dynamic loss scale has fallen from 2^16 to 2^-4 by then.
 constexpr int64_t kPatience = 20;
 
 }  // namespace
@@ -44,7 +44,7 @@ void disturb_all_weights(c10::ScalarType dtype) {
   if (const auto names = newest_parameter_names()) names->for_each(disturb);
 }
 
-// By the alphabet the first one; empty for none.
+// Name of the alphabetically first parameter with Inf or NaN; empty if there is none.
 std::string nonfinite_weight() {
   std::string first;
   const auto look = [&](const at::Tensor& tensor, const std::string& name) {
@@ -87,7 +87,7 @@ void DoctorRun::begin() {
     if (record_->disturb_weights) detail::disturb_all_weights(*record_->disturb_weights);
   }
   if (record_->step != record_->observed_step) return;
-  // Before the first step it is the level's cast that makes them so, of numbers that the model came with.
+  // Before the first step, Inf and NaN come from the level's cast of the initial weights, and not from an optimizer.
   if (record_->step > 0) record_->observed.nonfinite_weight = detail::nonfinite_weight();
   record_->observer = std::make_shared<detail::StepObserver>();
   record_->observer->start();
@@ -107,7 +107,7 @@ void DoctorRun::loss(double loss) {
 }
 
 void DoctorRun::end() {
-  // Without it every level would seem to get to the same loss.
+  // Without losses, all levels would seem to reach the same loss.
   TORCH_CHECK(record_->has_loss, "Doctor: step ", record_->step,
               " ended without its loss. Write run.loss(loss) in every step.");
   auto& session = detail::require_session("Doctor");

@@ -15,20 +15,21 @@
 
 namespace apex::amp {
 
-/// What `Doctor` compares, how long it trains for it, and what it takes for agreement.
+/// Which levels `Doctor` compares, how long it trains, and which differences it accepts.
 struct DoctorOptions {
-  /// The level that the other is compared with.
+  /// The reference level, with which the other level is compared.
   TORCH_ARG(std::string, reference) = "O0";
-  /// Steps for which the search trains.
+  /// Steps of a training run.
   TORCH_ARG(int64_t, steps) = 50;
-  /// Seeds of the reference's training runs, from `seed` on: at least 2, since their spread says what is good enough.
+  /// Number of training runs at the reference level, with seeds from `seed` on. At least 2: their spread decides which loss is
+  /// low enough.
   TORCH_ARG(int64_t, seeds) = 3;
-  /// Of the default generators at the beginning of each run.
+  /// First seed of the default generators.
   TORCH_ARG(uint64_t, seed) = 0;
-  /// Ratios of signal to noise, in dB, that tensors of the forward pass, and gradients, have to reach.
+  /// Minimum signal-to-noise ratios in dB of tensors in the forward pass, and of gradients.
   TORCH_ARG(double, min_sqnr) = 20;
   TORCH_ARG(double, min_gradient_sqnr) = 6;
-  /// Called before each run with what it is for, to show how far the doctor is.
+  /// Called before each run with the purpose of the run, to show progress.
   TORCH_ARG(std::function<void(const std::string&)>, on_run);
 };
 
@@ -36,27 +37,27 @@ struct DoctorOptions {
 
 namespace apex::amp::detail {
 
-/// What many operators' rounding errors come to, in those of one.
+/// Rounding error of many operators together, as a multiple of one operator's rounding error.
 inline constexpr double kRoundingErrors = 4;
 
-/// What a run is to do, and what it did.
+/// The plan of a run, and its results.
 struct RunRecord {
-  // To do.
+  // The plan.
   int64_t steps = 1;
   int64_t observed_step = -1;                      // -1: none
-  std::optional<c10::ScalarType> disturb_weights;  // by some rounding errors of this type, before the first step
+  std::optional<c10::ScalarType> disturb_weights;  // perturb the weights by rounding errors of this type
 
-  // Done.
+  // The results.
   int64_t step = -1;
-  std::vector<double> losses;  // of each step
-  bool has_loss = false;       // whether the last step was told any
-  std::vector<bool> skipped;   // whether an overflow had each step skipped
+  std::vector<double> losses;  // one for each step
+  bool has_loss = false;       // whether the program passed a loss for the last step
+  std::vector<bool> skipped;   // for each step: whether an overflow skipped it
   ObservedStep observed;
   std::shared_ptr<StepObserver> observer;
 
-  /// Whether the run has come to an end that more steps would not change.
+  /// True if the run has failed: the last loss is not finite, or the last 20 steps were all skipped.
   bool is_lost() const;
-  /// What a run that is lost came to: "the loss is nan".
+  /// The reason why the run failed: "the loss is nan".
   std::string how_it_was_lost() const;
 };
 
@@ -68,21 +69,22 @@ namespace detail {
 struct RunRecord;
 }
 
-/// One run of a training program for `amp::Doctor`, which decides how long it is and looks at what the program does.
+/// One run of a training program. `amp::Doctor` decides how long it is and observes its operator calls.
 class DoctorRun {
  public:
-  /// For the doctor: what to do, and where to note what happened.
+  /// Called by `amp::Doctor`. `record` holds the plan and receives the results.
   explicit DoctorRun(std::shared_ptr<detail::RunRecord> record);
   ~DoctorRun();
   DoctorRun(const DoctorRun&) = delete;
   DoctorRun& operator=(const DoctorRun&) = delete;
 
-  /// Begins the next step; false: the run is to end. To be called after `initialize`, before each step's first forward pass.
-  /// Errors: RuntimeError where the step before was not told its loss.
+  /// Begins the next step. Returns false if the run is to end. Call it after `initialize`, before the first forward pass of
+  /// each step. Errors: RuntimeError if the program passed no loss for the previous step.
   bool next();
-  /// The number of the step that has begun, from 0: which batch is due.
+  /// Index of the current step, from 0. The program chooses the batch by it.
   int64_t step() const;
-  /// Takes the step's loss, unscaled, of one element; of several losses their sum counts. Waits for the device.
+  /// Records the step's loss: unscaled, one element. Several losses of one step are added up. Waits for the device. Errors:
+  /// ValueError for more elements, RuntimeError before `next`.
   void loss(const at::Tensor& loss);
   void loss(double loss);
 

@@ -10,7 +10,8 @@
 
 namespace apex::amp::detail {
 
-/// The items of `all` without the `part`-th of `parts` pieces of about one size; or that piece alone.
+/// Both functions cut `all` into `parts` pieces of about the same size. `piece` returns the piece with index `part`,
+/// `without_piece` returns all other pieces.
 template <class T>
 std::vector<T> without_piece(const std::vector<T>& all, size_t part, size_t parts) {
   const auto begin = all.begin() + static_cast<std::ptrdiff_t>(all.size() * part / parts);
@@ -25,8 +26,9 @@ std::vector<T> piece(const std::vector<T>& all, size_t part, size_t parts) {
           all.begin() + static_cast<std::ptrdiff_t>(all.size() * (part + 1) / parts)};
 }
 
-/// Delta debugging (Zeller's ddmin): from items of which `works` holds, a subset of which it holds, and of which it does not
-/// once any one item is taken away. Asks in pieces that get smaller: about 2 log2(n) questions where one item is enough.
+/// Delta debugging (Zeller's ddmin): takes items for which `works` is true, and returns a subset for which `works` is true and
+/// which fails without any one of its items. Tests pieces that get smaller: about 2 log2(n) calls of `works` if one item is
+/// enough.
 template <class T, class Works>
 std::vector<T> minimal(std::vector<T> items, const Works& works) {
   size_t parts = 2;
@@ -40,7 +42,7 @@ std::vector<T> minimal(std::vector<T> items, const Works& works) {
         shrunk = true;
       }
     }
-    // Of two pieces, each is what is left without the other.
+    // With two pieces, the rest without one piece is the other piece.
     for (size_t i = 0; parts > 2 && i < parts && !shrunk; ++i) {
       auto rest = without_piece(items, i, parts);
       if (works(rest)) {
@@ -56,7 +58,7 @@ std::vector<T> minimal(std::vector<T> items, const Works& works) {
   return items;
 }
 
-/// Something that a level can keep in FP32: a module with parameters by its path, or an operator.
+/// A module with parameters, by its path, or an operator, which a level can keep in FP32.
 struct Fp32Rule {
   bool is_module = false;
   std::string name;
@@ -65,15 +67,15 @@ struct Fp32Rule {
 };
 using Fp32Rules = std::vector<Fp32Rule>;
 
-/// Adds those that are not there yet; whether there were any.
+/// Appends the rules that `list` does not have. Returns true if there were any.
 bool add_new(const Fp32Rules& more, Fp32Rules& list);
-/// What keeps a call in FP32: the module whose parameter it used; else the operator, or, of an autograd function, those that it
-/// is made of. Nothing for views and for operators that write in place.
+/// The rules that keep a call in FP32: the module whose parameter the call used, otherwise the operator. For an autograd
+/// function without parameters: the operators that its forward calls. Views and in-place operators have no rule.
 Fp32Rules kept_for(const ObservedCall& call);
-/// That of all calls with a 16-bit tensor, in order.
+/// The rules for all calls with a 16-bit tensor, in the order of the calls.
 Fp32Rules all_kept_for(const ObservedStep& step);
 
-/// The level with these in `float32_modules` and `float32_functions`, beside what it has there, by the alphabet.
+/// The level with these rules added to its `float32_modules` and `float32_functions`, sorted by name.
 opt_levels::OptLevel keeping(const opt_levels::OptLevel& level, const Fp32Rules& kept);
 
 }  // namespace apex::amp::detail

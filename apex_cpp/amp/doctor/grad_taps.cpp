@@ -15,7 +15,7 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Of a node's gradients, which are reported as which of the call's.
+// Maps a node's gradients to the call's outputs and inputs.
 struct Tap {
   std::vector<std::pair<size_t, size_t>> outputs;  // the node's input -> the call's output
   std::vector<std::pair<size_t, size_t>> inputs;   // the node's edge -> the call's input

@@ -23,7 +23,7 @@ bool is_observed(const at::Tensor& tensor) {
 
 bool starts_with(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
-// What only one of two levels calls, or what makes no values.
+// Operators that only some levels call, or that compute no values.
 bool is_left_out(const std::string& op) {
   for (const char* name : {"aten::to.", "aten::_to_copy", "aten::detach", "aten::alias", "aten::empty", "aten::new_empty"}) {
     if (starts_with(op, name)) return true;
@@ -45,14 +45,14 @@ Result result_of(const at::RecordFunction& function) {
   return result;
 }
 
-// "Rounded" of "torch::autograd::CppNode<mine::Rounded>"; empty for other nodes.
+// "mine::Rounded" of "torch::autograd::CppNode<mine::Rounded>"; empty for other nodes.
 std::string function_class(const torch::autograd::Node& node) {
   const std::string start = "torch::autograd::CppNode<";
   const std::string name = node.name();
   return starts_with(name, start.c_str()) ? name.substr(start.size(), name.size() - start.size() - 1) : "";
 }
 
-// The module of a parameter that the node hands its gradient to, maybe through a cast.
+// The module of a parameter that gets its gradient from the node, directly or through a cast; empty if there is none.
 std::string module_by_edges(const torch::autograd::Node& node, const ParameterNames& names) {
   for (const auto& edge : node.next_edges()) {
     const auto* target = edge.function.get();
@@ -154,7 +154,7 @@ void StepObserver::end(const at::RecordFunction& function, Pending& pending) {
       if (!is_observed(tensor)) return;
       pending.call.outputs.push_back(copy_of(tensor));
       pending.tapped.outputs.push_back(tensor);
-      if (tensor.grad_fn()) remember(tensor.grad_fn());  // of an operator that is made of an autograd function
+      if (tensor.grad_fn()) remember(tensor.grad_fn());  // an autograd function inside the operator has no call of its own
     });
   }
   if (pending.call.outputs.empty()) return;
@@ -165,8 +165,8 @@ void StepObserver::end(const at::RecordFunction& function, Pending& pending) {
   tap_gradients(pending.tapped, weak_from_this());
 }
 
-// The forward of an autograd function calls its operators with grad mode off; which function it is shows when its result is
-// used.
+// The forward of an autograd function runs its operators with grad mode off. The function is identified later, when its result
+// is used.
 void StepObserver::end_inside_function(const at::RecordFunction& function, const Pending& pending) {
   if (!std::exchange(inside_goes_on_, true)) inside_ = {{}, "", order_of_next() - 1};
   if (inside_.module.empty()) inside_.module = pending.call.module;

@@ -16,34 +16,34 @@
 
 namespace apex::amp::detail {
 
-/// One operator call, or one call of an autograd function, that a step's forward pass made, with what came back to it in the
-/// backward pass. Tensors are copies of the floating-point ones, in the dtype in which they were seen.
+/// One forward call of an operator or an autograd function, with its gradients from the backward pass. Tensors are copies of
+/// the floating-point tensors, in their own dtype.
 struct ObservedCall {
-  std::string op;                      ///< "aten::conv2d", an overload follows a dot; the class of an autograd function
-  std::string module;                  ///< path of the module whose parameter it used; empty if it used none
-  bool can_be_kept = false;            ///< an operator whose result is its own: neither a view nor written in place
-  std::vector<std::string> inner_ops;  ///< of an autograd function: the operators that its forward called
-  int64_t order = 0;                   ///< among the step's calls
+  std::string op;                      ///< "aten::conv2d", overload after a dot; or the class of an autograd function
+  std::string module;                  ///< path of the module whose parameter the call used; empty if it used none
+  bool can_be_kept = false;            ///< an operator that returns a new tensor: no view, and not in place
+  std::vector<std::string> inner_ops;  ///< the operators that the forward of an autograd function called
+  int64_t order = 0;                   ///< sorts the step's calls
   std::vector<at::Tensor> inputs, outputs;
-  std::map<size_t, at::Tensor> output_grads;  ///< gradients that came in, by the number of the output
-  std::map<size_t, at::Tensor> input_grads;   ///< this call's share of the gradients that went on, by the number of the input
+  std::map<size_t, at::Tensor> output_grads;  ///< gradients of the outputs, by index of the output
+  std::map<size_t, at::Tensor> input_grads;   ///< this call's share of the gradients of its inputs, by index of the input
 };
 
-/// What one training step did, in order. Casts, views and calls without floating-point results are left out: two levels then
-/// make the same calls.
+/// The calls of one training step, in order. Casts, views and calls without floating-point results are left out, so that two
+/// levels make the same calls.
 struct ObservedStep {
   std::vector<ObservedCall> calls;
-  std::string nonfinite_weight;  ///< a parameter that had Inf or NaN before a step other than the first; empty for none
+  std::string nonfinite_weight;  ///< parameter with Inf or NaN before the step; empty if there is none, and for the first step
   double loss_scale = 1;
 };
 
-/// Records the calls of the calling thread's forward passes from `start` to `stop`, and the gradients that come back to them in
-/// whatever thread that happens. Modules are those of the newest `initialize`. Copies every floating-point tensor once.
+/// Records the forward calls of the calling thread between `start` and `stop`, and the gradients of these calls on any thread.
+/// Modules are those of the newest `initialize`. Copies each floating-point tensor once.
 class StepObserver : public GradSink, public std::enable_shared_from_this<StepObserver> {
  public:
   ~StepObserver() override { stop(); }
   void start();
-  /// Ends the recording; what hooks still see afterwards is dropped.
+  /// Ends the recording. Gradients that arrive later are ignored.
   void stop();
   std::vector<ObservedCall> take();
 
@@ -53,12 +53,13 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
  private:
   struct Pending;
   struct Copy {
-    at::Tensor original;  // keeps the address from being used again
+    at::Tensor original;  // keeps its address from being used again
     uint32_t version = 0;
     at::Tensor copy;
   };
 
-  using NodePtr = decltype(torch::autograd::Edge::function);  // another pointer in LibTorch 2.11 than in later ones
+  /// The pointer type differs between LibTorch 2.11 and later versions.
+  using NodePtr = decltype(torch::autograd::Edge::function);
 
   static StepObserver*& current();
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function);
@@ -68,7 +69,8 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   void end(const at::RecordFunction& function, Pending& pending);
   void end_inside_function(const at::RecordFunction& function, const Pending& pending);
   void find_function(const at::Tensor& tensor);
-  /// Even numbers for what is recorded where it happens; autograd functions, which show later, come between.
+  /// Operators are recorded when they run and get even numbers. Autograd functions are found later and get the odd numbers
+  /// between.
   int64_t order_of_next() const { return 2 * static_cast<int64_t>(calls_.size()); }
   void remember(const NodePtr& node);
   at::Tensor copy_of(const at::Tensor& tensor);
@@ -80,10 +82,11 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   int depth_ = 0;
   std::vector<ObservedCall> calls_;
   std::unordered_map<const at::TensorImpl*, Copy> copies_;
-  std::unordered_set<const torch::autograd::Node*> known_;  // those that have a call already
-  std::vector<NodePtr> alive_;                              // keeps their addresses from being used again
+  std::unordered_set<const torch::autograd::Node*> known_;  // nodes that have a call already
+  std::vector<NodePtr> alive_;                              // keeps the addresses in known_ from being used again
 
-  // What ran with grad mode off since an operator ran with it on: the inside of an autograd function, if it is one.
+  // The operators that ran with grad mode off after the last operator with grad mode on. They may be the forward of an autograd
+  // function.
   struct Inside {
     std::vector<std::string> ops;
     std::string module;
@@ -91,7 +94,7 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   };
   Inside inside_;
   bool inside_goes_on_ = false;
-  std::unordered_map<const at::TensorImpl*, Inside> insides_;  // by what it made
+  std::unordered_map<const at::TensorImpl*, Inside> insides_;  // by output tensor
 };
 
 }  // namespace apex::amp::detail

@@ -62,7 +62,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The call as autograd keeps it for the backward pass.
+// Saves the call for the backward pass.
 void save_call(AutogradContext* ctx, const NormCall& call) {
   ctx->saved_data["kind"] = static_cast<int64_t>(call.kind);
   ctx->saved_data["rows"] = call.shape.rows;
@@ -79,12 +79,12 @@ NormCall saved_call(AutogradContext* ctx) {
           value("memory_efficient").toBool()};
 }
 
-// Autograd's functions take tensors that may be missing as optionals.
+// An autograd function takes a tensor that may be undefined as an optional.
 using Optional = std::optional<at::Tensor>;
 Optional optional(const at::Tensor& tensor) { return tensor.defined() ? Optional(tensor) : std::nullopt; }
 
-// The backward pass as a function of its own, which answers the gradients that are needed: for what happens when it is
-// differentiated in turn: an error, not a wrong answer.
+// The backward pass is an autograd function of its own, so that differentiating it is an error and not a wrong result. Returns
+// only the gradients that are needed.
 struct NormBackward : torch::autograd::Function<NormBackward> {
   static variable_list forward(AutogradContext*, const at::Tensor& grad_output, const at::Tensor& input_or_output,
                                const Optional& weight, const Optional& bias, const std::array<at::Tensor, 2>& statistics,
@@ -127,7 +127,8 @@ struct Norm : torch::autograd::Function<Norm> {
     const NormCall call = saved_call(ctx);
     const auto saved = ctx->get_saved_variables();
     const auto input_dtype = static_cast<at::ScalarType>(ctx->saved_data.at("input_dtype").toInt());
-    // Autograd counts only the tensors that it was given; there is no bias without a weight.
+    // Autograd numbers only the tensors that it was given. There is no bias without a weight, so the weight is number 1 and the
+    // bias number 2.
     const std::array<bool, 3> needs{ctx->needs_input_grad(0), saved[1].defined() && ctx->needs_input_grad(1),
                                     saved[2].defined() && ctx->needs_input_grad(2)};
     const auto needed = NormBackward::apply(grads[0], saved[0], optional(saved[1]), optional(saved[2]),

@@ -6,8 +6,8 @@
 
 namespace apex::normalization::detail {
 
-/// Rows and size of `input` for `normalized_shape`. `op` is who asks, for messages; `weight` and `bias` may be undefined.
-/// Errors: RuntimeError for a shape, dtype or device that does not fit, ValueError for a negative eps.
+/// Rows and size of `input` for `normalized_shape`. `op` is the name of the function, for messages. `weight` and `bias` may be
+/// undefined. Errors: RuntimeError for a shape, dtype or device that does not fit, ValueError for a negative eps.
 kernels::NormShape check_arguments(const char* op, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                                    at::IntArrayRef normalized_shape, double eps);
 
@@ -16,7 +16,7 @@ void check_same_dtype(const char* op, const at::Tensor& input, const at::Tensor&
 /// Errors: RuntimeError for float64 together with another dtype.
 void check_mixed_dtypes(const char* op, const at::Tensor& input, const at::Tensor& weight);
 
-/// A normalisation whose arguments were checked and cast.
+/// The parameters of a normalisation, after checks and casts.
 struct NormCall {
   kernels::NormKind kind;
   kernels::NormShape shape;
@@ -24,7 +24,7 @@ struct NormCall {
   bool memory_efficient;
 };
 
-/// The output, recorded by autograd. `weight` and `bias` may be undefined.
+/// Computes the output and records the call for autograd. `weight` and `bias` may be undefined.
 at::Tensor normalize(const NormCall& call, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace apex::normalization::detail
