@@ -85,7 +85,7 @@ class OverrideReader {
 };
 
 // The errors that `resolve` throws for each of the level's options alone. `options` are the level's own; they are restored.
-std::vector<std::string> refusals(const OptLevel& level, InitializeOptions& options) {
+std::vector<std::string> errors_by_option(const OptLevel& level, InitializeOptions& options) {
   std::vector<std::string> texts;
   const InitializeOptions all = options;
   OptionFields::visit(all, [&](const std::string& name, const auto& option) {
@@ -110,7 +110,7 @@ void check_settings(const OptLevel& level, InitializeOptions& options) {
   try {
     resolve(level);
   } catch (const c10::Error& first) {
-    const auto texts = refusals(level, options);
+    const auto texts = errors_by_option(level, options);
     if (texts.size() < 2) throw;
     TORCH_CHECK_VALUE(!dynamic_cast<const c10::ValueError*>(&first), detail::join(texts, "\n"));
     TORCH_CHECK(false, detail::join(texts, "\n"));
@@ -208,14 +208,14 @@ namespace {
 
 using detail::preset;
 
-bool is_of_bfloat16(const OptLevel& level) {
+bool is_cast_to_bfloat16(const OptLevel& level) {
   const auto& type = level.overrides().cast_model_type();
   return type && *type == c10::kBFloat16;
 }
 
-std::string kin_of_bfloat16(const std::string& name) {
-  const auto& kin = preset(name).in_bfloat16;
-  return kin.empty() ? name : kin;
+std::string bfloat16_counterpart(const std::string& name) {
+  const auto& counterpart = preset(name).in_bfloat16;
+  return counterpart.empty() ? name : counterpart;
 }
 
 // The level of that name, with those overrides of `from` that every level allows.
@@ -232,10 +232,10 @@ OptLevel with_overrides(const std::string& name, const OptLevel& from) {
 std::vector<OptLevel> levels_above(const OptLevel& level) {
   std::vector<OptLevel> levels;
   if (!level.overrides().enabled().value_or(true)) return levels;
-  const bool bfloat16 = is_of_bfloat16(level);
-  const auto kin = [bfloat16](const std::string& name) { return bfloat16 ? kin_of_bfloat16(name) : name; };
-  for (auto name = preset(kin(level.name())).level_above; !name.empty(); name = preset(name).level_above) {
-    name = kin(name);
+  const bool bfloat16 = is_cast_to_bfloat16(level);
+  const auto counterpart = [bfloat16](const std::string& name) { return bfloat16 ? bfloat16_counterpart(name) : name; };
+  for (auto name = preset(counterpart(level.name())).level_above; !name.empty(); name = preset(name).level_above) {
+    name = counterpart(name);
     levels.push_back(with_overrides(name, level));
   }
   return levels;

@@ -29,12 +29,12 @@ bool is_usable_scale(double scale) { return std::isfinite(scale) && scale > 0; }
 class Resolver {
  public:
   Resolver(const OptLevel& level, const InitializeOptions& options)
-      : level_(level), options_(options), wanted_(merged(options, level.overrides())) {}
+      : level_(level), options_(options), effective_(merged(options, level.overrides())) {}
 
   Settings settings() {
     Settings settings;
-    settings.verbosity = wanted_.verbosity().value_or(settings.verbosity);
-    if (!wanted_.enabled().value_or(true)) return settings;
+    settings.verbosity = effective_.verbosity().value_or(settings.verbosity);
+    if (!effective_.enabled().value_or(true)) return settings;
     settings.properties = level_.preset();
     patches_functions_ = settings.properties.patch_torch_functions;
     set_bounds(settings);
@@ -59,8 +59,8 @@ class Resolver {
   }
 
   void set_bounds(Settings& settings) const {
-    settings.min_loss_scale = wanted_.min_loss_scale();
-    settings.max_loss_scale = wanted_.max_loss_scale().value_or(settings.max_loss_scale);
+    settings.min_loss_scale = effective_.min_loss_scale();
+    settings.max_loss_scale = effective_.max_loss_scale().value_or(settings.max_loss_scale);
     if (settings.min_loss_scale) check_scale("min_loss_scale", *settings.min_loss_scale);
     check_scale("max_loss_scale", settings.max_loss_scale);
     TORCH_CHECK_VALUE(settings.min_loss_scale.value_or(0) <= settings.max_loss_scale,
@@ -73,14 +73,14 @@ class Resolver {
     override_patch_torch_functions(properties);
     override_keep_batchnorm_fp32(properties);
     override_master_weights(properties);
-    if (const auto& scale = wanted_.loss_scale()) {  // PROP-16
+    if (const auto& scale = effective_.loss_scale()) {  // PROP-16
       if (!scale->dynamic) check_scale("loss_scale", scale->value);
       properties.loss_scale = *scale;
     }
   }
 
   void override_cast_model_type(Properties& properties) const {
-    const auto& option = wanted_.cast_model_type();
+    const auto& option = effective_.cast_model_type();
     if (!option) return;
     const auto& type = *option;
     TORCH_CHECK(!patches_functions_ || !type || *type == c10::ScalarType::Float, given("cast_model_type", type),
@@ -91,7 +91,7 @@ class Resolver {
   }
 
   void override_patch_torch_functions(Properties& properties) const {
-    const auto& patch = wanted_.patch_torch_functions();
+    const auto& patch = effective_.patch_torch_functions();
     if (!patch) return;
     TORCH_CHECK(!*patch || patches_functions_, given("patch_torch_functions", *patch), " is not allowed with ", level_.name(),
                 ". Functions are cast by O1 (O4 in bfloat16) alone: choose that level.");  // PROP-12
@@ -99,7 +99,7 @@ class Resolver {
   }
 
   void override_keep_batchnorm_fp32(Properties& properties) const {
-    const auto& keep = wanted_.keep_batchnorm_fp32();
+    const auto& keep = effective_.keep_batchnorm_fp32();
     if (!keep) return;
     TORCH_CHECK(
         !patches_functions_, given("keep_batchnorm_fp32", *keep), " is not allowed with ", level_.name(),
@@ -108,7 +108,7 @@ class Resolver {
   }
 
   void override_master_weights(Properties& properties) const {
-    const auto& masters = wanted_.master_weights();
+    const auto& masters = effective_.master_weights();
     if (!masters) return;
     TORCH_CHECK(!patches_functions_, given("master_weights", *masters), " is not allowed with ", level_.name(),
                 ", whose weights are FP32 already. ", kCastingLevels);  // PROP-15
@@ -116,20 +116,20 @@ class Resolver {
   }
 
   void set_rest(Settings& settings) const {
-    settings.cast_model_outputs = wanted_.cast_model_outputs();
+    settings.cast_model_outputs = effective_.cast_model_outputs();
     if (settings.cast_model_outputs) check_type("cast_model_outputs", *settings.cast_model_outputs);
-    settings.num_losses = wanted_.num_losses().value_or(settings.num_losses);
+    settings.num_losses = effective_.num_losses().value_or(settings.num_losses);
     TORCH_CHECK_VALUE(settings.num_losses >= 1, given("num_losses", settings.num_losses),
                       " is not allowed: there is one loss scaler per loss. Give 1 or more.");
     TORCH_CHECK_VALUE(settings.verbosity >= 0, given("verbosity", settings.verbosity),
                       " is not allowed. Give 0 (silent), 1 or 2.");
-    settings.skip_nonfinite = wanted_.skip_nonfinite().value_or(settings.skip_nonfinite);
-    settings.allow_banned = wanted_.allow_banned().value_or(settings.allow_banned);
-    settings.allow_tf32 = wanted_.allow_tf32();
-    settings.cpu_16bit = wanted_.cpu_16bit().value_or(settings.cpu_16bit);
-    if (wanted_.casts()) settings.casts = *wanted_.casts();
-    settings.float32_modules = wanted_.float32_modules().value_or(settings.float32_modules);
-    settings.float32_functions = wanted_.float32_functions().value_or(settings.float32_functions);
+    settings.skip_nonfinite = effective_.skip_nonfinite().value_or(settings.skip_nonfinite);
+    settings.allow_banned = effective_.allow_banned().value_or(settings.allow_banned);
+    settings.allow_tf32 = effective_.allow_tf32();
+    settings.cpu_16bit = effective_.cpu_16bit().value_or(settings.cpu_16bit);
+    if (effective_.casts()) settings.casts = *effective_.casts();
+    settings.float32_modules = effective_.float32_modules().value_or(settings.float32_modules);
+    settings.float32_functions = effective_.float32_functions().value_or(settings.float32_functions);
   }
 
   void check_type(const char* name, c10::ScalarType type) const {
@@ -144,7 +144,7 @@ class Resolver {
 
   const OptLevel& level_;
   const InitializeOptions& options_;
-  InitializeOptions wanted_;
+  InitializeOptions effective_;
   bool patches_functions_ = false;  // true at O1 and O4; Apex's rules for O1 apply to both
 };
 

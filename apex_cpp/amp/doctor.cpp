@@ -23,14 +23,14 @@ Doctor::Program with_reset(Doctor::Program program) {
 }  // namespace
 
 Doctor::Doctor(const OptLevel& level, Program program, const DoctorOptions& options)
-    : consultation_(std::make_unique<detail::Diagnosis>(level, with_reset(std::move(program)), options)) {
+    : diagnosis_(std::make_unique<detail::Diagnosis>(level, with_reset(std::move(program)), options)) {
   level.preset();  // throws for an unknown level
 }
 
 Doctor::~Doctor() = default;
 
-Divergence Doctor::first_divergence() { return consultation_->finding().verdict.divergence; }
+Divergence Doctor::first_divergence() { return diagnosis_->finding().located.divergence; }
 
-OptLevel Doctor::minimal_float32() { return consultation_->minimal_float32(); }
+OptLevel Doctor::minimal_float32() { return diagnosis_->minimal_float32(); }
 
 }  // namespace apex::amp

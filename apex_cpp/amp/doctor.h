@@ -67,7 +67,7 @@ class Doctor {
   OptLevel minimal_float32();
 
  private:
-  std::unique_ptr<detail::Diagnosis> consultation_;
+  std::unique_ptr<detail::Diagnosis> diagnosis_;
 };
 
 }  // namespace apex::amp

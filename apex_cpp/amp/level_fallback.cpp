@@ -45,17 +45,17 @@ namespace {
 bool is_number(const at::Tensor& tensor) { return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()); }
 
 // A tensor that is not trained may be a mask with Inf, so only NaN counts there.
-bool is_spoilt(const at::Tensor& tensor) {
+bool is_corrupt(const at::Tensor& tensor) {
   if (!is_number(tensor)) return false;
   return tensor.requires_grad() ? detail::has_nonfinite(tensor) : at::isnan(tensor).any().item<bool>();
 }
 
 // The first tensor of the model with a value from which training cannot recover; empty if there is none.
-std::string spoilt_tensor(const torch::nn::Module& module) {
+std::string corrupt_tensor(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters())
-    if (is_spoilt(item.value())) return "parameter '" + item.key() + "'";
+    if (is_corrupt(item.value())) return "parameter '" + item.key() + "'";
   for (const auto& item : module.named_buffers())
-    if (is_spoilt(item.value())) return "buffer '" + item.key() + "'";
+    if (is_corrupt(item.value())) return "buffer '" + item.key() + "'";
   return {};
 }
 
@@ -74,9 +74,9 @@ bool has_nonfinite(const detail::ArchiveTree& tree) {
   return false;
 }
 
-std::string spoilt_part(const detail::SavedParts& parts) {
+std::string corrupt_part(const detail::SavedParts& parts) {
   for (const auto* model : parts.models)
-    if (auto tensor = spoilt_tensor(*model); !tensor.empty()) return tensor + " of the model";
+    if (auto tensor = corrupt_tensor(*model); !tensor.empty()) return tensor + " of the model";
   for (const auto* optimizer : parts.optimizers) {
     if (dynamic_cast<const ShardedOptimizer*>(optimizer)) continue;
     if (has_nonfinite(detail::saved_state_of(*optimizer))) return "the state of an optimizer";
@@ -103,9 +103,9 @@ void LevelFallback::give_up(const std::string& reason) {
 bool LevelFallback::is_good(const detail::SavedParts& parts) {
   // A loss scale that merely settles needs fewer skipped steps in a row. LossScaler warns at the same number.
   if (diverged() || detector_.skipped_in_a_row() >= LossScaler::kSkipWarning) return false;
-  const auto spoilt = spoilt_part(parts);
-  if (!spoilt.empty()) reason_ = spoilt + " holds Inf or NaN after step " + std::to_string(step_);
-  return spoilt.empty();
+  const auto corrupt = corrupt_part(parts);
+  if (!corrupt.empty()) reason_ = corrupt + " holds Inf or NaN after step " + std::to_string(step_);
+  return corrupt.empty();
 }
 
 bool LevelFallback::climb() {

@@ -43,13 +43,13 @@ TensorStatistics record_of(std::string name, int64_t numel, const kernels::Tenso
 }
 
 // The exponents of a type's smallest normal and smallest subnormal value.
-struct Range {
+struct ExponentRange {
   int normal, subnormal;
 };
 
-Range range_of(c10::ScalarType dtype) {
+ExponentRange exponent_range(c10::ScalarType dtype) {
   TORCH_CHECK_VALUE(detail::is_low_precision(dtype), "underflow: dtype is ", dtype, ". Use float16 or bfloat16.");
-  return dtype == at::kHalf ? Range{-14, -24} : Range{-126, -133};
+  return dtype == at::kHalf ? ExponentRange{-14, -24} : ExponentRange{-126, -133};
 }
 
 // Applies `pick` to each parameter once, and returns the results by name without the undefined ones.
@@ -69,7 +69,7 @@ NamedTensors tensors_of(const torch::nn::Module& module, const Pick& pick) {
 
 Underflow TensorStatistics::underflow(double scale, c10::ScalarType dtype) const {
   TORCH_CHECK_VALUE(std::isfinite(scale) && scale > 0, "underflow: scale is ", scale, ". It must be finite and above 0.");
-  const Range range = range_of(dtype);
+  const ExponentRange range = exponent_range(dtype);
   const int shift = std::ilogb(scale);
   Underflow underflow;
   int64_t values = 0;
@@ -198,16 +198,16 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
     if (!context.recorder) return;
     --context.recorder->depth_;
     if (context.module.empty()) return;
-    const at::DisableRecordFunctionGuard own_calls;
+    const at::DisableRecordFunctionGuard no_recording;
     for (const auto& output : function.outputs()) {
       detail::for_each_tensor(output, [&](const at::Tensor& tensor) {
         if (can_be_watched(tensor) && !is_weight(tensor))
-          context.recorder->see(context.module, detail::name_of_call(function), tensor);
+          context.recorder->record_output(context.module, detail::name_of_call(function), tensor);
       });
     }
   }
 
-  void see(const std::string& module, const std::string& op, const at::Tensor& tensor) {
+  void record_output(const std::string& module, const std::string& op, const at::Tensor& tensor) {
     add(module, op, false, tensor);
     if (!tensor.requires_grad()) return;
     tensor.register_hook([weak = weak_from_this(), module, op](const at::Tensor& grad) {
@@ -217,7 +217,7 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
   }
 
   void add(const std::string& module, const std::string& op, bool gradient, const at::Tensor& tensor) {
-    const at::DisableRecordFunctionGuard own_calls;
+    const at::DisableRecordFunctionGuard no_recording;
     auto record = statistics(NamedTensors{{module + " " + op, tensor}}).front();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!stopped_) records.push_back({module, op, gradient, std::move(record)});

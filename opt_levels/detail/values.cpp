@@ -27,13 +27,13 @@ std::size_t edits_between(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-std::string in_small_letters(std::string word) {
+std::string lower_case(std::string word) {
   for (auto& letter : word) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   return word;
 }
 
 // The maximum number of edits of a misspelling. In a word of three letters, two edits could give any other word.
-std::size_t most_edits(const std::string& word) { return word.size() <= 3 ? 1 : std::max<std::size_t>(2, word.size() / 3); }
+std::size_t max_edits(const std::string& word) { return word.size() <= 3 ? 1 : std::max<std::size_t>(2, word.size() / 3); }
 
 // True for the name of a 16-bit type. Where a policy is expected, the policy is `half`: the level determines the type.
 bool is_16bit_type(const std::string& word) {
@@ -52,9 +52,9 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
   const bool has_half = std::find(known.begin(), known.end(), "half") != known.end();
   if (has_half && is_16bit_type(word)) return "half";
   std::string found;
-  std::size_t fewest = most_edits(word) + 1;
+  std::size_t fewest = max_edits(word) + 1;
   for (const auto& candidate : known) {
-    const std::size_t edits = edits_between(in_small_letters(word), in_small_letters(candidate));
+    const std::size_t edits = edits_between(lower_case(word), lower_case(candidate));
     if (edits < fewest) {
       fewest = edits;
       found = candidate;

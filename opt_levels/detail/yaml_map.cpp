@@ -52,15 +52,15 @@ bool has_several_documents(const std::string& text) {
 /// True if the yaml-cpp functions in the process are those that this file was compiled for. An executable's functions take
 /// precedence over a shared library's functions of the same name, and the nodes of another yaml-cpp version have other members.
 /// The test node is therefore created in zeroed memory and never destroyed.
-bool has_our_yaml_cpp() {
+bool has_matching_yaml_cpp() {
   alignas(YAML::Node) static unsigned char zeros[4 * sizeof(YAML::Node)];
   const YAML::Node& node = *new (zeros) YAML::Node(YAML::Load(std::string("key: value")));
   return node.IsMap() && node["key"].Scalar() == "value";
 }
 
 void check_yaml_cpp() {
-  static const bool ours = has_our_yaml_cpp();
-  TORCH_CHECK(ours,
+  static const bool matches = has_matching_yaml_cpp();
+  TORCH_CHECK(matches,
               "yaml-cpp cannot read 'key: value': this program holds another yaml-cpp than the one that apex_cpp was built "
               "with, and its functions are called in place of that one's. Keep them to the executable, with the link option "
               "-Wl,--exclude-libs,libyaml-cpp.a, or build apex_cpp with the program's yaml-cpp.");
@@ -108,7 +108,7 @@ class Document {
   // The map of the document, or the map under `amp`.
   YAML::Node block() const {
     check_map(root_, "the document", root_.Mark());
-    if (!form_.may_stand_under_amp) return root_;
+    if (!form_.allows_amp_key) return root_;
     for (const auto& item : root_) {
       if (is_amp(item.first)) return amp_block(item.first, item.second);
     }
@@ -117,8 +117,8 @@ class Document {
 
   YAML::Node amp_block(const YAML::Node& key, const YAML::Node& block) const {
     for (const auto& item : root_) {
-      const bool stray = item.first.IsScalar() && contains(form_.keys, item.first.Scalar());
-      TORCH_CHECK_VALUE(!stray, place(item.first.Mark()), ": key '", item.first.Scalar(),
+      const bool is_misplaced = item.first.IsScalar() && contains(form_.keys, item.first.Scalar());
+      TORCH_CHECK_VALUE(!is_misplaced, place(item.first.Mark()), ": key '", item.first.Scalar(),
                         "' stands beside 'amp'. Move it into the 'amp' block.");
     }
     check_map(block, kAmpKey, mark_of(key, block));
@@ -143,21 +143,21 @@ class Document {
   }
 
   YamlEntry entry(const YAML::Node& key, const YAML::Node& value) const {
-    YamlEntry entry = keyless(value);
+    YamlEntry entry = entry_without_key(value);
     entry.key = key.Scalar();
     entry.key_place = place(key.Mark());
     entry.value_place = place(mark_of(key, value));
     return entry;
   }
 
-  YamlEntry keyless(const YAML::Node& value) const {
+  YamlEntry entry_without_key(const YAML::Node& value) const {
     YamlEntry entry;
     entry.kind = kind_of(value);
     entry.value_place = place(value.Mark());
     if (value.IsScalar()) entry.value = {value.Scalar(), value.Tag() != "?"};  // "?" is the tag of a scalar without quotes
     if (value.IsMap()) check_keys_once(value);
     for (const auto& item : value) {
-      entry.children.push_back(value.IsMap() ? this->entry(item.first, item.second) : keyless(item));
+      entry.children.push_back(value.IsMap() ? this->entry(item.first, item.second) : entry_without_key(item));
     }
     return entry;
   }

@@ -32,7 +32,7 @@ struct YamlForm {
   std::vector<std::string> keys;
   std::vector<std::string> nested;  ///< the keys whose value may be a list or a map
   std::string example;              ///< a valid line, for messages
-  bool may_stand_under_amp = false;
+  bool allows_amp_key = false;
 };
 
 /// Collects the mistakes of a document, to report them together.

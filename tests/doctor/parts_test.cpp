@@ -29,7 +29,7 @@ TEST(Agreement, IsTheSignalToNoiseRatioInDecibels) {
 TEST(Agreement, CountsNonFiniteValuesAndZeros) {
   const auto result = agreement(torch::tensor({1.0f, 2.0f, 3.0f, 0.0f, kInf}), torch::tensor({1.0f, kNan, 0.0f, 0.0f, kInf}));
   EXPECT_EQ(result.nonfinite, 1);
-  EXPECT_DOUBLE_EQ(result.lost, 0.5);  // of the finite ones, 1 and 3
+  EXPECT_DOUBLE_EQ(result.became_zero, 0.5);  // of the finite ones, 1 and 3
   EXPECT_DOUBLE_EQ(result.sqnr, 10 * std::log10(10.0 / 9.0));
 }
 

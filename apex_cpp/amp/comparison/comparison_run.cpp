@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 // The first steps are not timed: buffers are allocated, kernels are chosen and the loss scale settles. Memory and operators are
 // recorded in these steps.
-constexpr int64_t kSettling = 5;
+constexpr int64_t kWarmupSteps = 5;
 // Index of the step whose operators are recorded. The first step calls more operators than later ones.
 constexpr int64_t kTracedStep = 1;
 
@@ -42,24 +42,24 @@ struct ComparisonRun::Record {
 
   void begin_step() {
     const auto& session = detail::require_session("ComparisonRun");
-    if (done.empty()) look_for_gpu(*session.parameter_names);
+    if (done.empty()) find_gpu(*session.parameter_names);
     auto& step = done.emplace_back();
     step.loss_scale = session.scalers.empty() ? 1 : session.scalers.front().loss_scale();
     const auto number = static_cast<int64_t>(done.size()) - 1;
-    if (!only_times) look_at_step(number);
-    wait();
+    if (!only_times) observe_step(number);
+    synchronize();
     began = Clock::now();
   }
 
-  void look_at_step(int64_t number) {
+  void observe_step(int64_t number) {
     if (number == kTracedStep) trace.emplace();
-    if (number >= kSettling) return;
+    if (number >= kWarmupSteps) return;
     held = memory->live();
     memory->take_peak();  // discards the peak of earlier steps
   }
 
   void end_step() {
-    wait();
+    synchronize();
     auto& step = done.back();
     step.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
     TORCH_CHECK(step.has_loss, "ComparisonRun: step ", done.size() - 1,
@@ -70,22 +70,22 @@ struct ComparisonRun::Record {
     if (only_times) return;
     if (trace) operators = trace->csv();
     trace.reset();
-    if (static_cast<int64_t>(done.size()) <= kSettling) peak = memory->take_peak();
-    if (static_cast<int64_t>(done.size()) == kSettling) memory->stop();
+    if (static_cast<int64_t>(done.size()) <= kWarmupSteps) peak = memory->take_peak();
+    if (static_cast<int64_t>(done.size()) == kWarmupSteps) memory->stop();
   }
 
-  void look_for_gpu(const detail::ParameterNames& names) {
+  void find_gpu(const detail::ParameterNames& names) {
     names.for_each([this](const at::Tensor& tensor, const std::string&) {
       if (tensor.is_cuda()) gpu = tensor.device();
     });
   }
 
-  void wait() const {
+  void synchronize() const {
     if (gpu) c10::impl::VirtualGuardImpl(gpu->type()).synchronizeDevice(gpu->index());
   }
 
   // Sorted by name, because the table of tensors has no order.
-  void note_parameters() {
+  void record_parameters() {
     const auto& session = detail::require_session("ComparisonRun");
     std::map<std::string, std::string> rows;
     session.parameter_names->for_each([&](const at::Tensor& tensor, const std::string& name) {
@@ -117,7 +117,7 @@ struct ComparisonRun::Record {
   std::optional<amp::trace> trace;
   int64_t held = 0, peak = 0;  // bytes between two steps, and peak within a step
   std::string operators, parameters;
-  bool is_whole = false;  // the last step has ended
+  bool is_complete = false;  // the last step has ended
 };
 
 ComparisonRun::ComparisonRun(int64_t steps) : ComparisonRun(steps, /*only_times=*/false) {}
@@ -127,19 +127,19 @@ ComparisonRun::ComparisonRun(int64_t steps, bool only_times) : record_(std::make
 ComparisonRun::~ComparisonRun() = default;
 
 int64_t ComparisonRun::step() const { return static_cast<int64_t>(record_->done.size()) - 1; }
-bool ComparisonRun::has_ended() const { return record_->is_whole; }
+bool ComparisonRun::has_ended() const { return record_->is_complete; }
 bool ComparisonRun::only_times() const { return record_->only_times; }
 
 bool ComparisonRun::next() {
   auto& record = *record_;
-  if (record.is_whole) return false;
+  if (record.is_complete) return false;
   if (!record.done.empty()) record.end_step();
   if (static_cast<int64_t>(record.done.size()) < record.steps) {
     record.begin_step();
     return true;
   }
-  record.is_whole = true;
-  if (!record.only_times) record.note_parameters();
+  record.is_complete = true;
+  if (!record.only_times) record.record_parameters();
   return false;
 }
 
@@ -167,14 +167,14 @@ void ComparisonRun::test_loss(double loss) { record_->loss = loss; }
 double ComparisonRun::median_step() const {
   std::vector<double> times;
   const auto& done = record_->done;
-  const auto settling = std::min<size_t>(kSettling, done.size() / 2);
-  for (size_t i = settling; i < done.size(); ++i) times.push_back(done[i].milliseconds);
+  const auto warmup_steps = std::min<size_t>(kWarmupSteps, done.size() / 2);
+  for (size_t i = warmup_steps; i < done.size(); ++i) times.push_back(done[i].milliseconds);
   return detail::median_interval(std::move(times)).median;
 }
 
 void ComparisonRun::write(const std::string& folder) const {
   const auto& record = *record_;
-  TORCH_CHECK(record.is_whole,
+  TORCH_CHECK(record.is_complete,
               "ComparisonRun::write was called before the run ended. Call it after next() has returned false.");
   std::error_code error;
   fs::create_directories(folder, error);  // if it fails, write_text throws

@@ -11,8 +11,8 @@
 namespace apex::amp::detail {
 namespace {
 
-constexpr double kDoubt = 0.01;        // probability that an interval misses its median
-constexpr size_t kMostForStudent = 7;  // with so few values even minimum and maximum make no 99 % interval
+constexpr double kMissProbability = 0.01;  // probability that an interval misses its median
+constexpr size_t kMaxForStudent = 7;       // with so few values even minimum and maximum make no 99 % interval
 // Quantiles of Student's t distribution for two-sided 99 % intervals, for 1, 2, ... degrees of freedom.
 constexpr std::array<double, 6> kStudent = {63.657, 9.925, 5.841, 4.604, 4.032, 3.707};
 
@@ -21,7 +21,7 @@ double middle_of(const std::vector<double>& sorted) {
   return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-Interval by_student(const std::vector<double>& sorted) {
+Interval student_interval(const std::vector<double>& sorted) {
   std::vector<double> logs(sorted.size());
   std::transform(sorted.begin(), sorted.end(), logs.begin(), [](double value) { return std::log(value); });
   const auto count = static_cast<double>(logs.size());
@@ -36,12 +36,12 @@ Interval by_student(const std::vector<double>& sorted) {
 // The number of values outside the interval at each end, by the binomial distribution with probability 1/2.
 size_t values_outside(size_t count) {
   double probability = std::pow(0.5, static_cast<double>(count)), below = probability;
-  size_t left_out = 0;
+  size_t outside = 0;
   while (true) {
-    probability *= static_cast<double>(count - left_out) / static_cast<double>(left_out + 1);
+    probability *= static_cast<double>(count - outside) / static_cast<double>(outside + 1);
     below += probability;
-    if (2 * below > kDoubt) return left_out;
-    ++left_out;
+    if (2 * below > kMissProbability) return outside;
+    ++outside;
   }
 }
 
@@ -56,9 +56,9 @@ Interval median_interval(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
   if (values.size() < 2) return {values.empty() ? kNaN : values[0], 0, kInf};
-  if (values.size() <= kMostForStudent) return by_student(values);
-  const size_t left_out = values_outside(values.size());
-  return {middle_of(values), values[left_out], values[values.size() - 1 - left_out]};
+  if (values.size() <= kMaxForStudent) return student_interval(values);
+  const size_t outside = values_outside(values.size());
+  return {middle_of(values), values[outside], values[values.size() - 1 - outside]};
 }
 
 Order order_of(const Interval& ratio) {
@@ -83,11 +83,11 @@ bool has_unknown_order(const Rounds& rounds) {
   return false;
 }
 
-bool needs_rounds(const Rounds& rounds, int64_t most) {
+bool needs_rounds(const Rounds& rounds, int64_t max_rounds) {
   const auto made = static_cast<int64_t>(rounds.size());
-  if (made >= most) return false;
-  const bool is_time_to_look = made >= kFirstRounds && (made - kFirstRounds) % kMoreRounds == 0;
-  return !is_time_to_look || has_unknown_order(rounds);
+  if (made >= max_rounds) return false;
+  const bool is_evaluated = made >= kFirstRounds && (made - kFirstRounds) % kMoreRounds == 0;
+  return !is_evaluated || has_unknown_order(rounds);
 }
 
 std::string times_rows(const TimedGroup& group) {
@@ -117,7 +117,7 @@ std::string ratios_rows(const TimedGroup& group) {
 
 void TensorMemory::reportMemoryUsage(void* block, int64_t bytes, size_t /*total_allocated*/, size_t /*total_reserved*/,
                                      c10::Device device) {
-  if (of_ && device.type() != *of_) return;
+  if (device_type_ && device.type() != *device_type_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bytes > 0) {
     blocks_[block] = bytes;

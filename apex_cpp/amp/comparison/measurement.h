@@ -47,8 +47,8 @@ Interval ratio_interval(const Rounds& rounds, size_t a, size_t b);
 /// True if the order of any two levels is unknown.
 bool has_unknown_order(const Rounds& rounds);
 /// True if another round is needed: the times are not due for evaluation, or the order of two levels is unknown. Always false
-/// after `most` rounds. A single level needs `kFirstRounds` rounds.
-bool needs_rounds(const Rounds& rounds, int64_t most);
+/// after `max_rounds` rounds. A single level needs `kFirstRounds` rounds.
+bool needs_rounds(const Rounds& rounds, int64_t max_rounds);
 
 /// The headers of the two tables that a report reads: a row for each level, and a row for each pair of levels. Rows begin with
 /// the config and the number of processes of their group.
@@ -69,14 +69,14 @@ std::string ratios_rows(const TimedGroup& group);
 class TensorMemory : public c10::MemoryReportingInfoBase {
  public:
   /// Counts on one type of device, or on all.
-  explicit TensorMemory(std::optional<c10::DeviceType> of = std::nullopt) : of_(of) {}
+  explicit TensorMemory(std::optional<c10::DeviceType> device_type = std::nullopt) : device_type_(device_type) {}
 
   void reportMemoryUsage(void* block, int64_t bytes, size_t total_allocated, size_t total_reserved,
                          c10::Device device) override;
-  bool memoryProfilingEnabled() const override { return counts_; }
+  bool memoryProfilingEnabled() const override { return is_counting_; }
 
   /// Stops counting. Allocations then cost no more than without this object.
-  void stop() { counts_ = false; }
+  void stop() { is_counting_ = false; }
 
   /// Bytes in use.
   int64_t live() const;
@@ -84,13 +84,14 @@ class TensorMemory : public c10::MemoryReportingInfoBase {
   int64_t take_peak();
 
  private:
-  const std::optional<c10::DeviceType> of_;
-  std::atomic<bool> counts_{true};
+  const std::optional<c10::DeviceType> device_type_;
+  std::atomic<bool> is_counting_{true};
   mutable std::mutex mutex_;
   std::unordered_map<void*, int64_t> blocks_;
   int64_t live_ = 0, peak_ = 0;
 };
 
+/// Guard: the TensorMemory counts on this thread while the guard lives.
 class Counting {
  public:
   /// Takes the profiler's place, because allocators report to the profiler.

@@ -90,10 +90,10 @@ RunRecord LevelTrials::run(const OptLevel& level, const RunRecord& plan, uint64_
   return *record;
 }
 
-RunRecord LevelTrials::train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> disturb) {
+RunRecord LevelTrials::train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> perturb) {
   if (options_.on_run()) options_.on_run()("training at " + level.name());
   auto plan = plan_for(options_.steps());
-  plan.disturb_weights = disturb;
+  plan.perturb_weights = perturb;
   return run(level, plan, seed);
 }
 
@@ -105,7 +105,7 @@ const LevelTrials::Reference& LevelTrials::reference_at(int64_t step, double los
   auto plan = plan_for(step + 1, step);
   Reference reference;
   reference.step = run(level, plan, options_.seed()).observed;
-  plan.disturb_weights = low_type;
+  plan.perturb_weights = low_type;
   reference.control = run(level, plan, options_.seed()).observed;
   return references_.emplace(std::pair(step, loss_scale), std::move(reference)).first->second;
 }
@@ -130,9 +130,9 @@ Finding LevelTrials::find_in_step(const OptLevel& level, int64_t step) {
   Finding finding;
   finding.step = observe(level, step).observed;
   const auto& reference = reference_at(step, finding.step.loss_scale, low_type_of(level));
-  finding.verdict =
+  finding.located =
       first_divergence(reference.step, reference.control, finding.step, {options_.min_sqnr(), options_.min_gradient_sqnr()});
-  auto& divergence = finding.verdict.divergence;
+  auto& divergence = finding.located.divergence;
   divergence.step = step;
   divergence.fixed_loss_scale = fixed_loss_scale_of(level);
   return finding;
@@ -141,13 +141,13 @@ Finding LevelTrials::find_in_step(const OptLevel& level, int64_t step) {
 Finding LevelTrials::find(const OptLevel& level) {
   train_references(1);  // rules out errors that do not come from 16 bits
   auto first = find_in_step(level, 0);
-  if (first.verdict.divergence) return first;
+  if (first.located.divergence) return first;
   const auto record = train(level, options_.seed());
-  if (!record.is_lost() || record.step == 0) return first;
+  if (!record.has_failed() || record.step == 0) return first;
   // A loss that is not finite may come from weights that the step before made Inf or NaN.
   for (const int64_t step : {record.step - 1, record.step}) {
     auto later = find_in_step(level, step);
-    if (later.verdict.divergence) return later;
+    if (later.located.divergence) return later;
   }
   return first;
 }
@@ -156,25 +156,25 @@ void LevelTrials::train_references(int64_t seeds) {
   while (static_cast<int64_t>(reference_losses_.size()) < seeds) {
     const auto seed = options_.seed() + reference_losses_.size();
     const auto record = train(reference_level_, seed);
-    TORCH_CHECK(!record.is_lost(), "Doctor: the program does not train at ", reference_level_.name(), " itself (seed ", seed,
-                ", step ", record.step, ": ", record.how_it_was_lost(),
+    TORCH_CHECK(!record.has_failed(), "Doctor: the program does not train at ", reference_level_.name(), " itself (seed ", seed,
+                ", step ", record.step, ": ", record.failure_reason(),
                 "). No level mends that: look at its data, learning rate and loss, and for tensors that it converts to 16 bits "
                 "itself.");
     reference_losses_.push_back(record.losses);
   }
 }
 
-const std::vector<double>& LevelTrials::disturbed_losses(c10::ScalarType low_type) {
-  if (disturbed_losses_) return *disturbed_losses_;
+const std::vector<double>& LevelTrials::perturbed_losses(c10::ScalarType low_type) {
+  if (perturbed_losses_) return *perturbed_losses_;
   const auto record = train(reference_level_, options_.seed(), low_type);
-  return disturbed_losses_.emplace(record.is_lost() ? reference_losses_.front() : record.losses);
+  return perturbed_losses_.emplace(record.has_failed() ? reference_losses_.front() : record.losses);
 }
 
 // If all seeds give the same run, as with weights from a file, their spread is 0, and a difference in the last bit would fail
 // the level. The run from perturbed weights shows how strongly the program amplifies rounding errors. Rounding does not change
 // weights that are 16-bit numbers already. The bound is therefore at least `kRoundingErrors` roundings of the loss itself.
 double LevelTrials::spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type) {
-  const auto off = distances(reference_losses_.front(), disturbed_losses(low_type));
+  const auto off = distances(reference_losses_.front(), perturbed_losses(low_type));
   return std::max(std::abs(loss) * kRoundingErrors * unit_roundoff(low_type), mean_loss(off, std::min(steps, off.size())));
 }
 
@@ -190,23 +190,23 @@ bool LevelTrials::is_low_enough(double loss, size_t steps, c10::ScalarType low_t
 }
 
 bool LevelTrials::trains(const OptLevel& level) {
-  if (find_in_step(level, 0).verdict.divergence) return false;
+  if (find_in_step(level, 0).located.divergence) return false;
   const auto record = train(level, options_.seed());
   const auto losses = losses_of_taken_steps(record);
-  const bool goes_on = !record.is_lost() && 2 * losses.size() >= static_cast<size_t>(options_.steps());
-  return goes_on && is_low_enough(mean_loss(losses, losses.size()), losses.size(), low_type_of(level));
+  const bool keeps_training = !record.has_failed() && 2 * losses.size() >= static_cast<size_t>(options_.steps());
+  return keeps_training && is_low_enough(mean_loss(losses, losses.size()), losses.size(), low_type_of(level));
 }
 
 namespace {
 
 // The number of divergences to follow before everything is kept in FP32.
-constexpr size_t kMostGuesses = 8;
+constexpr size_t kMaxFollowed = 8;
 
 // Adds the rules for the divergent call. If the list has these already, adds the rules for the nearest earlier call with new
 // ones: the types of gradients depend on the types that earlier calls return in the forward pass.
-bool add_blamed(const Finding& finding, Fp32Rules& list) {
-  for (size_t call = finding.verdict.call + 1; call-- > 0;) {
-    if (add_new(kept_for(finding.step.calls[call]), list)) return true;
+bool add_rules_for(const Finding& finding, Fp32Rules& list) {
+  for (size_t call = finding.located.call + 1; call-- > 0;) {
+    if (append_new(rules_for(finding.step.calls[call]), list)) return true;
   }
   return false;
 }
@@ -218,29 +218,29 @@ const Finding& Diagnosis::finding() {
   return *finding_;
 }
 
-Fp32Rules Diagnosis::guess() {
+Fp32Rules Diagnosis::follow_divergences() {
   Fp32Rules list;
   Finding now = finding();
-  for (size_t i = 0; i < kMostGuesses && now.verdict.divergence && add_blamed(now, list); ++i) {
-    now = trials_.find_in_step(keeping(level_, list), now.verdict.divergence.step);
+  for (size_t i = 0; i < kMaxFollowed && now.located.divergence && add_rules_for(now, list); ++i) {
+    now = trials_.find_in_step(with_rules(level_, list), now.located.divergence.step);
   }
   return list;
 }
 
-Fp32Rules Diagnosis::all() {
-  auto list = all_kept_for(finding().step);
-  TORCH_CHECK(trials_.trains(keeping(level_, list)), "Doctor: with everything in FP32 that ", level_.name(),
-              " can keep there the program does not train either (first divergence: ", finding().verdict.divergence.place(),
+Fp32Rules Diagnosis::all_rules() {
+  auto list = rules_for_step(finding().step);
+  TORCH_CHECK(trials_.trains(with_rules(level_, list)), "Doctor: with everything in FP32 that ", level_.name(),
+              " can keep there the program does not train either (first divergence: ", finding().located.divergence.place(),
               "). Look for a tensor that the program itself makes or converts in 16 bits, or in code that amp does not see.");
   return list;
 }
 
 OptLevel Diagnosis::minimal_float32() {
-  const auto works = [&](const Fp32Rules& kept) { return trials_.trains(keeping(level_, kept)); };
-  if (!finding().verdict.divergence && works({})) return level_;
-  auto list = guess();
-  if (list.empty() || !works(list)) list = all();
-  return keeping(level_, minimal(std::move(list), works));
+  const auto works = [&](const Fp32Rules& rules) { return trials_.trains(with_rules(level_, rules)); };
+  if (!finding().located.divergence && works({})) return level_;
+  auto list = follow_divergences();
+  if (list.empty() || !works(list)) list = all_rules();
+  return with_rules(level_, minimal(std::move(list), works));
 }
 
 }  // namespace apex::amp::detail

@@ -19,7 +19,7 @@ using DoctorProgram = std::function<void(const OptLevel& level, DoctorRun& run)>
 
 /// A level's first divergence, and the observed step that contains it; the first step if there is no divergence.
 struct Finding {
-  LocatedDivergence verdict;
+  LocatedDivergence located;
   ObservedStep step;
 };
 
@@ -43,8 +43,8 @@ class LevelTrials {
     ObservedStep step, control;
   };
   RunRecord run(const OptLevel& level, const RunRecord& plan, uint64_t seed);
-  /// `disturb`: perturbs the initial weights by rounding errors of this type.
-  RunRecord train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> disturb = std::nullopt);
+  /// `perturb`: perturbs the initial weights by rounding errors of this type.
+  RunRecord train(const OptLevel& level, uint64_t seed, std::optional<c10::ScalarType> perturb = std::nullopt);
   /// Trains at the reference level with each of the first `seeds` seeds. Errors: RuntimeError if one of these runs fails.
   void train_references(int64_t seeds);
   /// The reference with the loss scale and the 16-bit type of the level that is compared with it.
@@ -55,14 +55,14 @@ class LevelTrials {
   /// How far rounding errors of the 16-bit type move this mean loss.
   double spread_by_rounding(size_t steps, double loss, c10::ScalarType low_type);
   /// Losses at the reference level from perturbed weights; the losses from unperturbed weights if the perturbed run fails.
-  const std::vector<double>& disturbed_losses(c10::ScalarType low_type);
+  const std::vector<double>& perturbed_losses(c10::ScalarType low_type);
 
   DoctorProgram program_;
   DoctorOptions options_;
   OptLevel reference_level_;
   std::map<std::pair<int64_t, double>, Reference> references_;  // by step and loss scale
   std::vector<std::vector<double>> reference_losses_;           // one vector for each seed
-  std::optional<std::vector<double>> disturbed_losses_;
+  std::optional<std::vector<double>> perturbed_losses_;
 };
 
 /// The implementation of `amp::Doctor` for one level.
@@ -76,9 +76,9 @@ class Diagnosis {
 
  private:
   /// Follows one divergence after another, and returns the rules that keep each divergent call in FP32.
-  Fp32Rules guess();
+  Fp32Rules follow_divergences();
   /// Rules for everything that can stay in FP32. Errors: RuntimeError if the level does not train with these rules either.
-  Fp32Rules all();
+  Fp32Rules all_rules();
 
   OptLevel level_;
   LevelTrials trials_;

@@ -53,7 +53,7 @@ Agreement agreement(const at::Tensor& x, const at::Tensor& y) {
   const auto* wanted = want.const_data_ptr<double>();
   const auto* found = got.const_data_ptr<double>();
   double signal = 0, noise = 0;
-  int64_t values = 0, lost = 0;
+  int64_t values = 0, became_zero = 0;
   for (int64_t i = 0; i < want.numel(); ++i) {
     const double value = wanted[i], error = value - found[i];
     if (!std::isfinite(value)) continue;
@@ -64,10 +64,10 @@ Agreement agreement(const at::Tensor& x, const at::Tensor& y) {
     signal += value * value;
     noise += error * error;
     values += value != 0;
-    lost += value != 0 && found[i] == 0;
+    became_zero += value != 0 && found[i] == 0;
   }
   if (signal > 0 && noise > 0) result.sqnr = 10 * std::log10(signal / noise);
-  if (values > 0) result.lost = static_cast<double>(lost) / static_cast<double>(values);
+  if (values > 0) result.became_zero = static_cast<double>(became_zero) / static_cast<double>(values);
   return result;
 }
 
@@ -76,9 +76,9 @@ namespace {
 // Advances `i` and `j` to the nearest equal names; returns false if there are none.
 bool resume(const std::vector<std::string>& a, const std::vector<std::string>& b, size_t& i, size_t& j) {
   const size_t longest = (a.size() - i) + (b.size() - j);
-  for (size_t left_out = 0; left_out < longest; ++left_out) {
-    for (size_t of_a = 0; of_a <= left_out; ++of_a) {
-      const size_t of_b = left_out - of_a;
+  for (size_t skipped_names = 0; skipped_names < longest; ++skipped_names) {
+    for (size_t of_a = 0; of_a <= skipped_names; ++of_a) {
+      const size_t of_b = skipped_names - of_a;
       if (i + of_a >= a.size() || j + of_b >= b.size() || a[i + of_a] != b[j + of_b]) continue;
       i += of_a;
       j += of_b;
@@ -103,47 +103,47 @@ using Kind = Divergence::Kind;
 
 // A divergent call lowers the signal-to-noise ratio by at least this many dB. No single call causes noise that grows slowly
 // over many calls.
-constexpr double kDrop = 6;
+constexpr double kMinDrop = 6;
 
 /// The worst agreement of several tensors.
-struct Worst {
+struct WorstAgreement {
   double sqnr = std::numeric_limits<double>::infinity();
   int64_t nonfinite = 0;
-  double lost = 0;
+  double became_zero = 0;
 
   void add(const Agreement& agreement) {
     nonfinite += agreement.nonfinite;
     if (agreement.sqnr >= sqnr) return;
     sqnr = agreement.sqnr;
-    lost = agreement.lost;
+    became_zero = agreement.became_zero;
   }
   bool agrees(double threshold) const { return nonfinite == 0 && sqnr >= threshold; }
 };
 
 /// Inputs and outputs of one call, forward or backward, compared across the three runs.
-struct Compared {
-  Worst inputs, outputs;
+struct CallAgreement {
+  WorstAgreement inputs, outputs;
   size_t call = 0;  // index in the level's step
 };
 
 /// Compares tensors of the three runs. Ignores a tensor that differs between the reference and the control run.
-class Comparison {
+class TensorComparison {
  public:
-  explicit Comparison(double threshold) : threshold_(threshold) {}
+  explicit TensorComparison(double threshold) : threshold_(threshold) {}
 
-  void add(Worst& worst, const at::Tensor& reference, const at::Tensor& control, const at::Tensor& level) const {
+  void add(WorstAgreement& worst, const at::Tensor& reference, const at::Tensor& control, const at::Tensor& level) const {
     const Agreement found = agreement(reference, level);
-    if (found.nonfinite == 0 && found.sqnr >= threshold_ + kDrop) return worst.add(found);
+    if (found.nonfinite == 0 && found.sqnr >= threshold_ + kMinDrop) return worst.add(found);
     const Agreement alone = agreement(reference, control);
-    if (alone.nonfinite == 0 && alone.sqnr >= threshold_ + kDrop) worst.add(found);
+    if (alone.nonfinite == 0 && alone.sqnr >= threshold_ + kMinDrop) worst.add(found);
   }
-  void add(Worst& worst, const std::vector<at::Tensor>& reference, const std::vector<at::Tensor>& control,
+  void add(WorstAgreement& worst, const std::vector<at::Tensor>& reference, const std::vector<at::Tensor>& control,
            const std::vector<at::Tensor>& level) const {
     const size_t count = std::min({reference.size(), control.size(), level.size()});
     for (size_t i = 0; i < count; ++i) add(worst, reference[i], control[i], level[i]);
   }
   using Grads = std::map<size_t, at::Tensor>;
-  void add(Worst& worst, const Grads& reference, const Grads& control, const Grads& level) const {
+  void add(WorstAgreement& worst, const Grads& reference, const Grads& control, const Grads& level) const {
     for (const auto& [number, grad] : reference) {
       const auto at_control = control.find(number), at_level = level.find(number);
       if (at_control != control.end() && at_level != level.end()) add(worst, grad, at_control->second, at_level->second);
@@ -156,11 +156,11 @@ class Comparison {
 
 // The first call whose outputs diverge and whose inputs agree. If there is none, the first call with any divergent tensor: a
 // cast or a sum between two calls is the cause then.
-const Compared* blamed(const std::vector<Compared>& calls, double threshold) {
+const CallAgreement* find_divergent(const std::vector<CallAgreement>& calls, double threshold) {
   for (const auto& call : calls) {
     const bool takes_nonfinite = call.inputs.nonfinite > 0;
     if (call.outputs.nonfinite > 0 && !takes_nonfinite) return &call;
-    if (!call.outputs.agrees(threshold) && call.inputs.agrees(threshold + kDrop)) return &call;
+    if (!call.outputs.agrees(threshold) && call.inputs.agrees(threshold + kMinDrop)) return &call;
   }
   for (const auto& call : calls) {
     if (!call.outputs.agrees(threshold) || !call.inputs.agrees(threshold)) return &call;
@@ -186,9 +186,9 @@ std::string common_path(const std::string& a, const std::string& b) {
 
 std::string module_or_model(const std::string& module) { return module.empty() ? "model" : module; }
 
-Kind kind_of(const Worst& outputs) {
+Kind kind_of(const WorstAgreement& outputs) {
   if (outputs.nonfinite > 0) return Kind::nonfinite;
-  return outputs.lost > 0.5 ? Kind::underflow : Kind::precision;
+  return outputs.became_zero > 0.5 ? Kind::underflow : Kind::precision;
 }
 
 // The module of each call. A call without parameters gets the innermost module that encloses the modules of the calls before
@@ -206,14 +206,14 @@ std::vector<std::string> modules_of(const ObservedStep& step) {
   return modules;
 }
 
-LocatedDivergence verdict_on(const Compared& blamed_call, const ObservedStep& level, double threshold, bool backward) {
+LocatedDivergence located_at(const CallAgreement& divergent_call, const ObservedStep& level, double threshold, bool backward) {
   const auto modules = modules_of(level);
-  const size_t call = blamed_call.call;
-  LocatedDivergence verdict;
-  verdict.call = call;
-  auto& divergence = verdict.divergence;
+  const size_t call = divergent_call.call;
+  LocatedDivergence located;
+  located.call = call;
+  auto& divergence = located.divergence;
   // If only the inputs diverge, the inputs describe the divergence.
-  const Worst& worst = blamed_call.outputs.agrees(threshold) ? blamed_call.inputs : blamed_call.outputs;
+  const WorstAgreement& worst = divergent_call.outputs.agrees(threshold) ? divergent_call.inputs : divergent_call.outputs;
   divergence.kind = kind_of(worst);
   divergence.backward = backward;
   divergence.module = module_or_model(modules[call]);
@@ -221,52 +221,52 @@ LocatedDivergence verdict_on(const Compared& blamed_call, const ObservedStep& le
   divergence.sqnr = worst.sqnr;
   divergence.count = worst.nonfinite;
   for (size_t i = 0; i < call; ++i) divergence.call += level.calls[i].op == divergence.op && modules[i] == modules[call];
-  return verdict;
+  return located;
 }
 
 /// The indices of one call in the three runs.
-struct Common {
+struct MatchedCall {
   size_t reference, control, level;
 };
 
-std::vector<Common> calls_in_common(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level) {
+std::vector<MatchedCall> matched_calls(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level) {
   const auto names = names_of(reference);
   const auto with_control = align(names, names_of(control)), with_level = align(names, names_of(level));
-  std::vector<Common> common;
+  std::vector<MatchedCall> matched;
   auto other = with_control.begin();
   for (const auto& [in_reference, in_level] : with_level) {
     while (other != with_control.end() && other->first < in_reference) ++other;
-    if (other != with_control.end() && other->first == in_reference) common.push_back({in_reference, other->second, in_level});
+    if (other != with_control.end() && other->first == in_reference) matched.push_back({in_reference, other->second, in_level});
   }
-  return common;
+  return matched;
 }
 
 LocatedDivergence first_divergent_call(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
                                        const Thresholds& thresholds) {
-  const auto common = calls_in_common(reference, control, level);
-  const Comparison forward(thresholds.forward), backward(thresholds.backward);
-  std::vector<Compared> calls;
-  for (const auto& in : common) {
+  const auto matched = matched_calls(reference, control, level);
+  const TensorComparison forward(thresholds.forward), backward(thresholds.backward);
+  std::vector<CallAgreement> calls;
+  for (const auto& in : matched) {
     const auto &a = reference.calls[in.reference], &b = control.calls[in.control], &c = level.calls[in.level];
     auto& compared = calls.emplace_back();
     compared.call = in.level;
     forward.add(compared.inputs, a.inputs, b.inputs, c.inputs);
     forward.add(compared.outputs, a.outputs, b.outputs, c.outputs);
   }
-  if (const auto* call = blamed(calls, thresholds.forward)) return verdict_on(*call, level, thresholds.forward, false);
+  if (const auto* call = find_divergent(calls, thresholds.forward)) return located_at(*call, level, thresholds.forward, false);
   calls.clear();
-  for (auto in = common.rbegin(); in != common.rend(); ++in) {
+  for (auto in = matched.rbegin(); in != matched.rend(); ++in) {
     const auto &a = reference.calls[in->reference], &b = control.calls[in->control], &c = level.calls[in->level];
     auto& compared = calls.emplace_back();
     compared.call = in->level;
     backward.add(compared.inputs, a.output_grads, b.output_grads, c.output_grads);
     backward.add(compared.outputs, a.input_grads, b.input_grads, c.input_grads);
   }
-  if (const auto* call = blamed(calls, thresholds.backward)) return verdict_on(*call, level, thresholds.backward, true);
+  if (const auto* call = find_divergent(calls, thresholds.backward)) return located_at(*call, level, thresholds.backward, true);
   return {};
 }
 
-Divergence by_weight(const std::string& parameter) {
+Divergence weight_divergence(const std::string& parameter) {
   Divergence divergence;
   divergence.kind = Kind::weight;
   divergence.module = module_or_model(module_path_of(parameter));
@@ -279,10 +279,10 @@ Divergence by_weight(const std::string& parameter) {
 // A weight with Inf or NaN is the cause of the divergences in the calls that use it.
 LocatedDivergence first_divergence(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level,
                                    const Thresholds& thresholds) {
-  auto verdict = first_divergent_call(reference, control, level, thresholds);
-  const bool spoilt = reference.nonfinite_weight.empty() && !level.nonfinite_weight.empty();
-  if (verdict.divergence && spoilt) verdict.divergence = by_weight(level.nonfinite_weight);
-  return verdict;
+  auto located = first_divergent_call(reference, control, level, thresholds);
+  const bool weight_diverged = reference.nonfinite_weight.empty() && !level.nonfinite_weight.empty();
+  if (located.divergence && weight_diverged) located.divergence = weight_divergence(level.nonfinite_weight);
+  return located;
 }
 
 }  // namespace apex::amp::detail

@@ -50,7 +50,7 @@ namespace apex::amp::detail {
 struct Agreement {
   double sqnr = 0;        ///< 10 log10(sum x^2 / sum (x - y)^2), over elements that are finite in both; +Inf if x or x - y is 0
   int64_t nonfinite = 0;  ///< elements of y that are Inf or NaN where x is finite
-  double lost = 0;        ///< share of the nonzero elements of x that are 0 in y
+  double became_zero = 0;  ///< share of the nonzero elements of x that are 0 in y
 };
 
 /// Compares `y` with the reference `x`, in float64 on the CPU. Waits for the device. Tensors of different sizes count as equal,

@@ -14,18 +14,18 @@ namespace apex::amp::detail {
 namespace {
 
 // A run fails after this many skipped steps in a row: a dynamic loss scale has fallen from 2^16 to 2^-4 by then.
-constexpr int64_t kPatience = 20;
+constexpr int64_t kMaxSkippedInARow = 20;
 
 }  // namespace
 
-bool RunRecord::is_lost() const {
+bool RunRecord::has_failed() const {
   if (!losses.empty() && !std::isfinite(losses.back())) return true;
   const auto last = std::find(skipped.rbegin(), skipped.rend(), false);
-  return last - skipped.rbegin() >= kPatience;
+  return last - skipped.rbegin() >= kMaxSkippedInARow;
 }
 
-std::string RunRecord::how_it_was_lost() const {
-  if (std::isfinite(losses.back())) return std::to_string(kPatience) + " steps in a row overflowed";
+std::string RunRecord::failure_reason() const {
+  if (std::isfinite(losses.back())) return std::to_string(kMaxSkippedInARow) + " steps in a row overflowed";
   return std::isnan(losses.back()) ? "the loss is nan" : "the loss is infinite";
 }
 
@@ -35,22 +35,22 @@ namespace apex::amp {
 namespace detail {
 namespace {
 
-void disturb_all_weights(c10::ScalarType dtype) {
-  const auto disturb = [&](const at::Tensor& tensor, const std::string&) {
+void perturb_all_weights(c10::ScalarType dtype) {
+  const auto perturb = [&](const at::Tensor& tensor, const std::string&) {
     if (!tensor.is_floating_point()) return;
     const at::Tensor data = tensor.data();
     data.add_(data.to(dtype).to(data.scalar_type()) - data, kRoundingErrors);
   };
-  if (const auto names = newest_parameter_names()) names->for_each(disturb);
+  if (const auto names = newest_parameter_names()) names->for_each(perturb);
 }
 
 // Name of the alphabetically first parameter with Inf or NaN; empty if there is none.
 std::string nonfinite_weight() {
   std::string first;
-  const auto look = [&](const at::Tensor& tensor, const std::string& name) {
+  const auto find_nonfinite = [&](const at::Tensor& tensor, const std::string& name) {
     if (tensor.is_floating_point() && (first.empty() || name < first) && has_nonfinite(tensor.data())) first = name;
   };
-  if (const auto names = newest_parameter_names()) names->for_each(look);
+  if (const auto names = newest_parameter_names()) names->for_each(find_nonfinite);
   return first;
 }
 
@@ -72,7 +72,7 @@ int64_t DoctorRun::step() const { return record_->step; }
 
 bool DoctorRun::next() {
   if (record_->step >= 0) end();
-  if (record_->step + 1 >= record_->steps || record_->is_lost()) return false;
+  if (record_->step + 1 >= record_->steps || record_->has_failed()) return false;
   ++record_->step;
   begin();
   return true;
@@ -84,7 +84,7 @@ void DoctorRun::begin() {
   record_->has_loss = false;
   if (record_->step == 0) {
     for (auto& scaler : session.scalers) scaler.set_skip_warning(0);
-    if (record_->disturb_weights) detail::disturb_all_weights(*record_->disturb_weights);
+    if (record_->perturb_weights) detail::perturb_all_weights(*record_->perturb_weights);
   }
   if (record_->step != record_->observed_step) return;
   // Before the first step, Inf and NaN come from the level's cast of the initial weights, and not from an optimizer.

@@ -45,7 +45,7 @@ struct RunRecord {
   // The plan.
   int64_t steps = 1;
   int64_t observed_step = -1;                      // -1: none
-  std::optional<c10::ScalarType> disturb_weights;  // perturb the weights by rounding errors of this type
+  std::optional<c10::ScalarType> perturb_weights;  // type whose rounding errors perturb the weights
 
   // The results.
   int64_t step = -1;
@@ -56,9 +56,9 @@ struct RunRecord {
   std::shared_ptr<StepObserver> observer;
 
   /// True if the run has failed: the last loss is not finite, or the last 20 steps were all skipped.
-  bool is_lost() const;
+  bool has_failed() const;
   /// The reason why the run failed: "the loss is nan".
-  std::string how_it_was_lost() const;
+  std::string failure_reason() const;
 };
 
 }  // namespace apex::amp::detail

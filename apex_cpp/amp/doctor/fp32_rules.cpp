@@ -14,39 +14,39 @@ bool has_low_precision(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-bool add_new(const Fp32Rules& more, Fp32Rules& list) {
+bool append_new(const Fp32Rules& more, Fp32Rules& list) {
   const size_t before = list.size();
-  for (const auto& kept : more) {
-    if (std::find(list.begin(), list.end(), kept) == list.end()) list.push_back(kept);
+  for (const auto& rule : more) {
+    if (std::find(list.begin(), list.end(), rule) == list.end()) list.push_back(rule);
   }
   return list.size() > before;
 }
 
-Fp32Rules kept_for(const ObservedCall& call) {
+Fp32Rules rules_for(const ObservedCall& call) {
   Fp32Rules list;
   if (!call.module.empty()) {
-    if (call.can_be_kept || !call.inner_ops.empty()) list.push_back({true, call.module});
-  } else if (call.can_be_kept) {
+    if (call.returns_new_tensor || !call.inner_ops.empty()) list.push_back({true, call.module});
+  } else if (call.returns_new_tensor) {
     list.push_back({false, call.op});
   }
   for (const auto& op : call.inner_ops) {
-    if (call.module.empty()) add_new({{false, op}}, list);
+    if (call.module.empty()) append_new({{false, op}}, list);
   }
   return list;
 }
 
-Fp32Rules all_kept_for(const ObservedStep& step) {
+Fp32Rules rules_for_step(const ObservedStep& step) {
   Fp32Rules list;
   for (const auto& call : step.calls) {
-    if (has_low_precision(call.inputs) || has_low_precision(call.outputs)) add_new(kept_for(call), list);
+    if (has_low_precision(call.inputs) || has_low_precision(call.outputs)) append_new(rules_for(call), list);
   }
   return list;
 }
 
-opt_levels::OptLevel keeping(const opt_levels::OptLevel& level, const Fp32Rules& kept) {
+opt_levels::OptLevel with_rules(const opt_levels::OptLevel& level, const Fp32Rules& rules) {
   auto modules = level.overrides().float32_modules().value_or(std::vector<std::string>());
   auto functions = level.overrides().float32_functions().value_or(std::vector<std::string>());
-  for (const auto& [is_module, name] : kept) (is_module ? modules : functions).push_back(name);
+  for (const auto& [is_module, name] : rules) (is_module ? modules : functions).push_back(name);
   std::sort(modules.begin(), modules.end());
   std::sort(functions.begin(), functions.end());
   opt_levels::InitializeOptions options;

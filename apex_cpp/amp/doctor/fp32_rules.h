@@ -68,14 +68,14 @@ struct Fp32Rule {
 using Fp32Rules = std::vector<Fp32Rule>;
 
 /// Appends the rules that `list` does not have. Returns true if there were any.
-bool add_new(const Fp32Rules& more, Fp32Rules& list);
+bool append_new(const Fp32Rules& more, Fp32Rules& list);
 /// The rules that keep a call in FP32: the module whose parameter the call used, otherwise the operator. For an autograd
 /// function without parameters: the operators that its forward calls. Views and in-place operators have no rule.
-Fp32Rules kept_for(const ObservedCall& call);
+Fp32Rules rules_for(const ObservedCall& call);
 /// The rules for all calls with a 16-bit tensor, in the order of the calls.
-Fp32Rules all_kept_for(const ObservedStep& step);
+Fp32Rules rules_for_step(const ObservedStep& step);
 
 /// The level with these rules added to its `float32_modules` and `float32_functions`, sorted by name.
-opt_levels::OptLevel keeping(const opt_levels::OptLevel& level, const Fp32Rules& kept);
+opt_levels::OptLevel with_rules(const opt_levels::OptLevel& level, const Fp32Rules& rules);
 
 }  // namespace apex::amp::detail

@@ -50,9 +50,9 @@ bool is_cast_of_leaf(const Node& node) {
   return is_cast(node) && node.next_edge(0).is_valid() && is_leaf(*node.next_edge(0).function);
 }
 
-class Walk {
+class GraphWalk {
  public:
-  explicit Walk(const TappedCall& call) : call_(call) {}
+  explicit GraphWalk(const TappedCall& call) : call_(call) {}
 
   void from_output(size_t output) {
     const auto& tensor = call_.outputs[output];
@@ -101,7 +101,7 @@ class Walk {
 }  // namespace
 
 void tap_gradients(const TappedCall& call, const std::weak_ptr<GradSink>& sink) {
-  Walk walk(call);
+  GraphWalk walk(call);
   for (size_t i = 0; i < call.outputs.size(); ++i) walk.from_output(i);
   walk.add_hooks(sink);
 }

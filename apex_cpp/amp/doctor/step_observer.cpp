@@ -31,16 +31,16 @@ bool is_left_out(const std::string& op) {
   return false;
 }
 
-enum class Result { own, view, written_in_place };
+enum class ResultKind { own, view, in_place };
 
-Result result_of(const at::RecordFunction& function) {
+ResultKind result_kind(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
-  if (!schema) return Result::view;
-  Result result = Result::own;
+  if (!schema) return ResultKind::view;
+  ResultKind result = ResultKind::own;
   for (const auto& argument : schema->arguments()) {
     if (!argument.alias_info()) continue;
-    if (argument.alias_info()->isWrite()) return Result::written_in_place;
-    result = Result::view;
+    if (argument.alias_info()->isWrite()) return ResultKind::in_place;
+    result = ResultKind::view;
   }
   return result;
 }
@@ -94,9 +94,9 @@ void StepObserver::stop() {
   at::removeCallback(callback_);
   unlink(current(), this, &StepObserver::outer_);
   copies_.clear();
-  insides_.clear();
-  known_.clear();
-  alive_.clear();
+  bodies_.clear();
+  nodes_with_call_.clear();
+  kept_alive_.clear();
 }
 
 std::vector<ObservedCall> StepObserver::take() {
@@ -128,9 +128,9 @@ void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
   auto& call = pending.call;
   call.op = name_of_call(function);
   pending.with_grad = at::GradMode::is_enabled();
-  const Result result = result_of(function);
-  pending.outermost = result != Result::view && !is_left_out(call.op);
-  call.can_be_kept = result == Result::own;
+  const ResultKind result = result_kind(function);
+  pending.outermost = result != ResultKind::view && !is_left_out(call.op);
+  call.returns_new_tensor = result == ResultKind::own;
   for (const auto& input : function.inputs()) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
       if (!is_observed(tensor)) return;
@@ -148,7 +148,7 @@ void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
 void StepObserver::end(const at::RecordFunction& function, Pending& pending) {
   const at::DisableRecordFunctionGuard own_calls;
   if (!pending.with_grad) return end_inside_function(function, pending);
-  inside_goes_on_ = false;
+  body_is_open_ = false;
   for (const auto& output : function.outputs()) {
     for_each_tensor(output, [&](const at::Tensor& tensor) {
       if (!is_observed(tensor)) return;
@@ -160,7 +160,7 @@ void StepObserver::end(const at::RecordFunction& function, Pending& pending) {
   if (pending.call.outputs.empty()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   pending.tapped.number = calls_.size();
-  pending.call.order = order_of_next();
+  pending.call.order = next_order();
   calls_.push_back(std::move(pending.call));
   tap_gradients(pending.tapped, weak_from_this());
 }
@@ -168,26 +168,26 @@ void StepObserver::end(const at::RecordFunction& function, Pending& pending) {
 // The forward of an autograd function runs its operators with grad mode off. The function is identified later, when its result
 // is used.
 void StepObserver::end_inside_function(const at::RecordFunction& function, const Pending& pending) {
-  if (!std::exchange(inside_goes_on_, true)) inside_ = {{}, "", order_of_next() - 1};
-  if (inside_.module.empty()) inside_.module = pending.call.module;
-  if (pending.call.can_be_kept) inside_.ops.push_back(pending.call.op);
+  if (!std::exchange(body_is_open_, true)) body_ = {{}, "", next_order() - 1};
+  if (body_.module.empty()) body_.module = pending.call.module;
+  if (pending.call.returns_new_tensor) body_.ops.push_back(pending.call.op);
   for (const auto& output : function.outputs()) {
-    for_each_tensor(output, [&](const at::Tensor& tensor) { insides_[tensor.unsafeGetTensorImpl()] = inside_; });
+    for_each_tensor(output, [&](const at::Tensor& tensor) { bodies_[tensor.unsafeGetTensorImpl()] = body_; });
   }
 }
 
 void StepObserver::find_function(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
-  if (!node || known_.count(node.get()) > 0) return;
+  if (!node || nodes_with_call_.count(node.get()) > 0) return;
   remember(node);
   const std::string name = function_class(*node);
   if (name.empty()) return;
-  const auto inside = insides_.find(tensor.unsafeGetTensorImpl());
+  const auto inside = bodies_.find(tensor.unsafeGetTensorImpl());
   ObservedCall call;
   call.op = name;
-  call.order = order_of_next() - 1;
+  call.order = next_order() - 1;
   call.outputs.push_back(copy_of(tensor));
-  if (inside != insides_.end()) {
+  if (inside != bodies_.end()) {
     call.module = inside->second.module;
     call.inner_ops = inside->second.ops;
     call.order = inside->second.order;
@@ -200,7 +200,7 @@ void StepObserver::find_function(const at::Tensor& tensor) {
 }
 
 void StepObserver::remember(const NodePtr& node) {
-  if (known_.insert(node.get()).second) alive_.push_back(node);
+  if (nodes_with_call_.insert(node.get()).second) kept_alive_.push_back(node);
 }
 
 at::Tensor StepObserver::copy_of(const at::Tensor& tensor) {

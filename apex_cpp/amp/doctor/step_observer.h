@@ -21,7 +21,7 @@ namespace apex::amp::detail {
 struct ObservedCall {
   std::string op;                      ///< "aten::conv2d", overload after a dot; or the class of an autograd function
   std::string module;                  ///< path of the module whose parameter the call used; empty if it used none
-  bool can_be_kept = false;            ///< an operator that returns a new tensor: no view, and not in place
+  bool returns_new_tensor = false;     ///< an operator that returns a new tensor: no view, and not in place
   std::vector<std::string> inner_ops;  ///< the operators that the forward of an autograd function called
   int64_t order = 0;                   ///< sorts the step's calls
   std::vector<at::Tensor> inputs, outputs;
@@ -71,7 +71,7 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   void find_function(const at::Tensor& tensor);
   /// Operators are recorded when they run and get even numbers. Autograd functions are found later and get the odd numbers
   /// between.
-  int64_t order_of_next() const { return 2 * static_cast<int64_t>(calls_.size()); }
+  int64_t next_order() const { return 2 * static_cast<int64_t>(calls_.size()); }
   void remember(const NodePtr& node);
   at::Tensor copy_of(const at::Tensor& tensor);
 
@@ -82,19 +82,19 @@ class StepObserver : public GradSink, public std::enable_shared_from_this<StepOb
   int depth_ = 0;
   std::vector<ObservedCall> calls_;
   std::unordered_map<const at::TensorImpl*, Copy> copies_;
-  std::unordered_set<const torch::autograd::Node*> known_;  // nodes that have a call already
-  std::vector<NodePtr> alive_;                              // keeps the addresses in known_ from being used again
+  std::unordered_set<const torch::autograd::Node*> nodes_with_call_;
+  std::vector<NodePtr> kept_alive_;  // keeps the addresses in nodes_with_call_ from being used again
 
   // The operators that ran with grad mode off after the last operator with grad mode on. They may be the forward of an autograd
   // function.
-  struct Inside {
+  struct FunctionBody {
     std::vector<std::string> ops;
     std::string module;
     int64_t order = 0;
   };
-  Inside inside_;
-  bool inside_goes_on_ = false;
-  std::unordered_map<const at::TensorImpl*, Inside> insides_;  // by output tensor
+  FunctionBody body_;
+  bool body_is_open_ = false;
+  std::unordered_map<const at::TensorImpl*, FunctionBody> bodies_;  // by output tensor
 };
 
 }  // namespace apex::amp::detail
