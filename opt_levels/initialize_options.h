@@ -141,6 +141,16 @@ class InitializeOptions {
   InitializeOptions& cpu_16bit(std::nullopt_t) { return unset(cpu_16bit_); }
   const std::optional<Cpu16Bit>& cpu_16bit() const { return cpu_16bit_; }
 
+  /// Whether apex_cpp replaces the process's CPU allocator, to ask the Linux kernel for huge pages under each CPU tensor of 32
+  /// MB or more. Holds for the whole process. Default: the environment variable APEX_CPP_HUGE_PAGES (`on` or `off`) decides; if
+  /// it is not set, the allocator stays as it is.
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& huge_pages(Bool value) {
+    return set(huge_pages_, value);
+  }
+  InitializeOptions& huge_pages(std::nullopt_t) { return unset(huge_pages_); }
+  const std::optional<bool>& huge_pages() const { return huge_pages_; }
+
   /// Which operators are cast, and how. Default: `CastLists::built_in()`.
   InitializeOptions& casts(const CastLists& value) { return set(casts_, value); }
   InitializeOptions& casts(std::nullopt_t) { return unset(casts_); }
@@ -193,6 +203,7 @@ class InitializeOptions {
   std::optional<bool> allow_banned_;
   std::optional<bool> allow_tf32_;
   std::optional<Cpu16Bit> cpu_16bit_;
+  std::optional<bool> huge_pages_;
   std::optional<CastLists> casts_;
   std::optional<std::vector<std::string>> float32_modules_;
   std::optional<std::vector<std::string>> float32_functions_;

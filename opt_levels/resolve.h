@@ -26,6 +26,7 @@ struct Settings {
   bool allow_banned = false;
   std::optional<bool> allow_tf32;  // none: the process's setting stays
   Cpu16Bit cpu_16bit = Cpu16Bit::automatic;
+  std::optional<bool> huge_pages;  // none: the environment decides
   CastLists casts = CastLists::built_in();
   std::vector<std::string> float32_modules, float32_functions;
 };

@@ -93,7 +93,8 @@ void Initializer::check() {
   if (!session_->enabled()) return;
   TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
               "amp::initialize needs cuDNN, which was switched off. Call at::globalContext().setUserEnabledCuDNN(true).");
-  uses_huge_pages_ = wants_huge_pages();
+  const auto in_environment = huge_pages_in_environment();
+  huge_pages_ = settings.huge_pages ? settings.huge_pages : in_environment;
   name_parameters();
   check_kept_modules();
   for (const auto* model : models_) check_model(*model, *session_);
@@ -108,6 +109,7 @@ void Initializer::check() {
   check_one_master_each(optimizers, *session_);
   for (const auto* model : models_) warn_of_float64(*model);
   print_properties(level_, settings);
+  if (!huge_pages_ && std::any_of(models_.begin(), models_.end(), would_gain_from_huge_pages)) print_huge_pages_hint(settings);
   register_unboxed_kernels();
   session_->cast_rules = CastRules::from(settings, session_->parameter_names);
   if (session_->cast_rules) choose_cpu_compute(*session_->cast_rules, settings, models_);
@@ -130,7 +132,7 @@ void Initializer::apply() {
 
 void Initializer::cast_models() {
   if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
-  if (uses_huge_pages_) set_huge_pages(true);
+  if (huge_pages_) set_huge_pages(*huge_pages_);
   cast_on_this_thread(session_->cast_rules);
   CastsInPlace to_float32(at::kFloat);
   for (auto* model : models_) undo_earlier_casts(*model, to_float32);

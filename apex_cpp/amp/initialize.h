@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -57,7 +58,7 @@ class Initializer {
 
   OptLevel level_;
   std::shared_ptr<Session> session_;
-  bool uses_huge_pages_ = false;
+  std::optional<bool> huge_pages_;  // none: the CPU allocator stays as it is
   std::vector<torch::nn::Module*> models_;
   std::deque<PatchedModel> patched_;
   struct Optimizer {
@@ -202,8 +203,9 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// groups, as Python's `parameters()` has them: they train as in the same program with each listed once. Without amp, or with
 /// `enabled` false, torch's own optimizers step such a parameter as often as it is listed.
 ///
-/// CPU tensors of 32 MB and more, made by this process from now on, lie in huge pages where the kernel gives them on demand,
-/// unless the environment has APEX_CPP_HUGE_PAGES=off or the program has set a CPU allocator of its own.
+/// The process's CPU allocator stays as it is, unless the program asks for huge pages: with the option `huge_pages`, the same
+/// key in the level's YAML, or APEX_CPP_HUGE_PAGES=on in the environment, in this order. A CPU allocator of the program's own
+/// always stays.
 ///
 /// A model may be initialized again, at any level, with a new optimizer (say after unfreezing layers; but a parameter of the
 /// optimizer that is unfrozen gets its master by itself, and `add_param_group` takes new ones). Nothing is stacked: the new

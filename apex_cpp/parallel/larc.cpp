@@ -30,7 +30,7 @@ void check_gradients(const std::vector<at::Tensor>& params) {
   }
 }
 
-// The tensors of one kernel call, all on one device.
+// One kernel call's tensors: those of one device.
 struct Lists {
   std::vector<at::Tensor> grads, params;
 };

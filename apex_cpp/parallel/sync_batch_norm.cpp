@@ -14,6 +14,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 
 namespace apex::parallel {
 
@@ -72,15 +73,18 @@ bool is_one_of(const torch::nn::Module& module) {
 
 // The options of LibTorch's batch norm, or null.
 template <class Impl>
-torch::nn::BatchNormOptions* options_if(torch::nn::Module& module) {
-  auto* norm = dynamic_cast<Impl*>(&module);
+const torch::nn::BatchNormOptions* options_if(const torch::nn::Module& module) {
+  const auto* norm = dynamic_cast<const Impl*>(&module);
   return norm ? &norm->options : nullptr;
 }
 
-torch::nn::BatchNormOptions* options_of(torch::nn::Module& module) {
-  if (auto* options = options_if<torch::nn::BatchNorm1dImpl>(module)) return options;
-  if (auto* options = options_if<torch::nn::BatchNorm2dImpl>(module)) return options;
+const torch::nn::BatchNormOptions* options_of(const torch::nn::Module& module) {
+  if (const auto* options = options_if<torch::nn::BatchNorm1dImpl>(module)) return options;
+  if (const auto* options = options_if<torch::nn::BatchNorm2dImpl>(module)) return options;
   return options_if<torch::nn::BatchNorm3dImpl>(module);
+}
+torch::nn::BatchNormOptions* options_of(torch::nn::Module& module) {
+  return const_cast<torch::nn::BatchNormOptions*>(options_of(std::as_const(module)));
 }
 
 double unmarked_eps(const torch::nn::BatchNormOptions& options) {
@@ -88,7 +92,7 @@ double unmarked_eps(const torch::nn::BatchNormOptions& options) {
   return mark ? mark->eps : options.eps();
 }
 
-// What messages call a module: the outermost one has no name.
+// A module's name for messages; the root has an empty one.
 std::string called(const std::string& name) { return name.empty() ? "the model" : name; }
 
 void check_eps(const std::string& name, double eps) {
@@ -119,11 +123,22 @@ void convert(const std::string& name, torch::nn::Module& module, const ProcessGr
 
 void detail::synchronize_batch_norms(torch::nn::Module& model, const ProcessGroup& group, bool channel_last) {
   register_marked_batch_norm();
-  // By apply: named_modules() wants a model that is held by a shared_ptr.
+  // apply() also takes a model that no shared_ptr holds; named_modules() does not.
   model.apply([](const std::string& name, torch::nn::Module& module) {
     if (const auto* options = options_of(module)) check_eps(name, unmarked_eps(*options));
   });
   model.apply([&](const std::string& name, torch::nn::Module& module) { convert(name, module, group, channel_last); });
+}
+
+std::optional<SyncBatchNormOptions> sync_batch_norm_options(const torch::nn::Module& module) {
+  if (const auto* sync = dynamic_cast<const SyncBatchNormImpl*>(&module)) return sync->options;
+  const auto* options = options_of(module);
+  const auto mark = options ? detail::mark_of(options->eps()) : std::nullopt;
+  if (!mark) return std::nullopt;
+  SyncBatchNormOptions found(options->num_features());
+  found.eps(mark->eps).momentum(options->momentum()).affine(options->affine());
+  found.track_running_stats(options->track_running_stats()).process_group(mark->group).channel_last(mark->channel_last);
+  return found;
 }
 
 ProcessGroup create_syncbn_process_group(int group_size) {
@@ -135,7 +150,7 @@ ProcessGroup create_syncbn_process_group(int group_size) {
   for (int first = 0; first < world_size; first += group_size) {
     std::vector<int> ranks(static_cast<size_t>(group_size));
     std::iota(ranks.begin(), ranks.end(), first);
-    const auto group = new_group(ranks);  // every rank takes part in making every group
+    const auto group = new_group(ranks);  // every rank must take part in creating every group
     if (first <= rank && rank < first + group_size) mine = group;
   }
   return mine;

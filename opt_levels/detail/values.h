@@ -82,6 +82,7 @@ struct OptionFields {
     visit("allow_banned", a.allow_banned_, b.allow_banned_);
     visit("allow_tf32", a.allow_tf32_, b.allow_tf32_);
     visit("cpu_16bit", a.cpu_16bit_, b.cpu_16bit_);
+    visit("huge_pages", a.huge_pages_, b.huge_pages_);
     visit("casts", a.casts_, b.casts_);
     visit("float32_modules", a.float32_modules_, b.float32_modules_);
     visit("float32_functions", a.float32_functions_, b.float32_functions_);

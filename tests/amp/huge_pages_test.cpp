@@ -1,4 +1,4 @@
-// With amp, large CPU tensors use huge pages. /proc/self/smaps shows the requests to the kernel.
+// Huge pages under large CPU tensors: off until a program asks for them. /proc/self/smaps has the flags of each block.
 #include <apex_cpp/amp/tensors/huge_pages.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -56,22 +56,56 @@ struct HugePages : AmpTest {
   }
 };
 
-TEST_F(HugePages, InitializeRequestsThemForLargeTensors) {
+bool has_torch_allocator() { return c10::GetCPUAllocator() == c10::GetDefaultCPUAllocator(); }
+
+TEST_F(HugePages, AreOffByDefault) {
+  initialize(quiet());
+  EXPECT_TRUE(has_torch_allocator());
+  EXPECT_FALSE(was_asked_for(tensor_of(kLarge)));
+}
+
+TEST_F(HugePages, LieUnderLargeTensorsMadeAfterInitialize) {
   if (!can_ask()) GTEST_SKIP() << kCannotAsk;
   const auto before = tensor_of(kLarge);
-  initialize(quiet());
+  initialize(quiet().huge_pages(true));
   EXPECT_TRUE(was_asked_for(tensor_of(kLarge)));
   EXPECT_TRUE(was_asked_for(torch::mm(torch::ones({4096, 1}), torch::ones({1, 4096})))) << "LibTorch's own results too";
   EXPECT_FALSE(was_asked_for(tensor_of(kLarge - 1)));
   EXPECT_FALSE(was_asked_for(before));
 }
 
-TEST_F(HugePages, NotRequestedWithAmpDisabledOrTheVariableOff) {
-  initialize(quiet().enabled(false));
-  EXPECT_FALSE(was_asked_for(tensor_of(kLarge)));
-  setenv(kVariable, "off", 1);
+TEST_F(HugePages, TheYamlKeySwitchesThemOn) {
+  Mlp model;
+  (void)amp::initialize(model, amp::OptLevel::from_yaml_string("{opt_level: O1, verbosity: 0, huge_pages: true}"));
+  EXPECT_FALSE(has_torch_allocator());
+}
+
+TEST_F(HugePages, TheEnvironmentSwitchesThemOn) {
+  setenv(kVariable, "on", 1);
   initialize(quiet());
-  EXPECT_FALSE(was_asked_for(tensor_of(kLarge)));
+  EXPECT_FALSE(has_torch_allocator());
+}
+
+TEST_F(HugePages, TheOptionWinsOverTheEnvironment) {
+  setenv(kVariable, "on", 1);
+  initialize(quiet().huge_pages(false));
+  EXPECT_TRUE(has_torch_allocator());
+  setenv(kVariable, "off", 1);
+  initialize(quiet().huge_pages(true));
+  EXPECT_FALSE(has_torch_allocator());
+}
+
+TEST_F(HugePages, StayAsTheyAreWhereNobodySaysOtherwise) {
+  initialize(quiet().huge_pages(true));
+  initialize(quiet());
+  EXPECT_FALSE(has_torch_allocator());
+  initialize(quiet().huge_pages(false));
+  EXPECT_TRUE(has_torch_allocator());
+}
+
+TEST_F(HugePages, AreOffWhereAmpIsNotEnabled) {
+  initialize(quiet().huge_pages(true).enabled(false));
+  EXPECT_TRUE(has_torch_allocator());
 }
 
 TEST_F(HugePages, AnInvalidValueOfTheVariableIsAnErrorAndChangesNothing) {
@@ -80,11 +114,11 @@ TEST_F(HugePages, AnInvalidValueOfTheVariableIsAnErrorAndChangesNothing) {
   const auto message = message_of([&] { (void)amp::initialize(model, "O2", quiet()); });
   EXPECT_TRUE(contains(message, "APEX_CPP_HUGE_PAGES=yes in the environment is not allowed. Set it to on or off.")) << message;
   EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
-  EXPECT_EQ(c10::GetCPUAllocator(), c10::GetDefaultCPUAllocator());
+  EXPECT_TRUE(has_torch_allocator());
 }
 
-/// Tensors outlive the switch, grow by the allocator with which they were made, and hold what was written.
-TEST_F(HugePages, CanBeSwitchedWhileTensorsAreAlive) {
+/// A tensor made before the switch can grow after it, and keeps its values.
+TEST_F(HugePages, MayBeSwitchedWhileTensorsLive) {
   auto plain = torch::arange(kLarge / 4, torch::kFloat);
   amp::detail::set_huge_pages(true);
   auto huge = plain.clone();
@@ -104,9 +138,48 @@ struct OwnAllocator final : c10::Allocator {
 TEST_F(HugePages, ACustomAllocatorIsNotReplaced) {
   static OwnAllocator own;
   c10::SetCPUAllocator(&own);
-  initialize(quiet());
+  initialize(quiet().huge_pages(true));
   EXPECT_EQ(c10::GetCPUAllocator(), &own);
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator());
+}
+
+// The hint. It comes once a process, so that each test has a process of its own.
+
+std::string printed(torch::nn::Linear& model, const amp::InitializeOptions& options) {
+  ::testing::internal::CaptureStdout();
+  (void)amp::initialize(model, "O0", options);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+bool is_hint(const std::string& text) {
+  return contains(text, "amp: the model has CPU tensors of 32 MB or more: huge pages may shorten a step. Set huge_pages: true");
+}
+
+// Ends the process: 0 if none of the calls before the last prints the hint, and the last two together print it once.
+void print_hints() {
+  torch::nn::Linear large(4096, 2048), small(4, 2);
+  const amp::InitializeOptions tells;
+  bool is_right = !is_hint(printed(small, tells));
+  is_right &= !is_hint(printed(large, quiet()));
+  is_right &= !is_hint(printed(large, amp::InitializeOptions().huge_pages(true)));
+  is_right &= !is_hint(printed(large, amp::InitializeOptions().huge_pages(false)));
+  setenv(kVariable, "off", 1);
+  is_right &= !is_hint(printed(large, tells));
+  unsetenv(kVariable);
+  is_right &= is_hint(printed(large, tells)) && !is_hint(printed(large, tells));
+  std::exit(is_right ? 0 : 1);
+}
+
+bool kernel_asks_to_be_asked() {
+  std::ifstream modes("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  return std::getline(modes, line) && contains(line, "[madvise]");
+}
+
+TEST_F(HugePages, AHintOnceAProcessTellsWhereTheyWouldHelp) {
+  if (!kernel_asks_to_be_asked()) GTEST_SKIP() << "this kernel does not leave huge pages to programs";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(print_hints(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

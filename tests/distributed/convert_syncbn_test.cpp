@@ -159,7 +159,41 @@ TEST(ConvertSyncBatchNorm, KeepsHyperparametersAndEps) {
   EXPECT_TRUE(model->forward(joined_batches()).equal(converted->forward(joined_batches())));
 }
 
-TEST(ConvertSyncBatchNorm, SurvivesCloneLoadAndAnotherThread) {
+std::string file_of(const Members& model) {
+  std::ostringstream archive;
+  torch::save(model, archive);
+  return archive.str();
+}
+
+// A file holds neither options nor marks: files from before a conversion load after it, and the other way round.
+TEST(ConvertSyncBatchNorm, DoesNotChangeFiles) {
+  Members model;
+  const auto before = file_of(model);
+  convert_syncbn_model(model, create_syncbn_process_group(1), /*channel_last=*/true);
+  EXPECT_EQ(file_of(model), before);
+  std::istringstream archive(before);
+  torch::load(model, archive);
+  EXPECT_TRUE(sync_batch_norm_options(*model->first)->channel_last());
+}
+
+TEST(ConvertSyncBatchNorm, CanBeReadBack) {
+  const auto alone = create_syncbn_process_group(1);
+  torch::nn::BatchNorm2d norm(torch::nn::BatchNorm2dOptions(3).eps(1e-3).affine(false));
+  EXPECT_FALSE(sync_batch_norm_options(*norm));
+  EXPECT_FALSE(sync_batch_norm_options(*torch::nn::ReLU()));
+  convert_syncbn_model(norm, alone, /*channel_last=*/true);
+  for (const auto& module : {norm.ptr(), std::dynamic_pointer_cast<torch::nn::BatchNorm2dImpl>(norm->clone())}) {
+    const auto options = sync_batch_norm_options(*module);
+    ASSERT_TRUE(options);
+    EXPECT_EQ(options->eps(), 1e-3);
+    EXPECT_EQ(options->process_group(), alone);
+    EXPECT_TRUE(options->channel_last());
+    EXPECT_FALSE(options->affine());
+  }
+  EXPECT_TRUE(sync_batch_norm_options(*SyncBatchNorm(SyncBatchNormOptions(3).channel_last(true)))->channel_last());
+}
+
+TEST(ConvertSyncBatchNorm, LastsThroughACloneALoadAndAnotherThread) {
   Members model, converted;
   convert_syncbn_model(converted);
   auto copy = Members(std::dynamic_pointer_cast<MembersImpl>(converted->clone()));

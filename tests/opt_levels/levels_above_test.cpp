@@ -41,11 +41,11 @@ TEST(LevelsAbove, AreNoneIfAmpIsDisabled) {
 TEST(LevelsAbove, KeepOptionsThatApplyAtEveryLevel) {
   const auto level = OptLevel::from_yaml_string(
       "{opt_level: O2, num_losses: 2, verbosity: 0, allow_banned: true, allow_tf32: false, cpu_16bit: native, "
-      "skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, min_loss_scale: 2, "
+      "huge_pages: true, skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, min_loss_scale: 2, "
       "max_loss_scale: 16, keep_batchnorm_fp32: false, master_weights: false, cast_model_outputs: float32}");
   const std::vector<std::string> modules{"fc1"}, functions{"aten::exp"};
   auto everywhere = InitializeOptions().num_losses(2).verbosity(0).allow_banned(true).allow_tf32(false);
-  everywhere.cpu_16bit("native").skip_nonfinite(true).float32_modules(modules).float32_functions(functions);
+  everywhere.cpu_16bit("native").huge_pages(true).skip_nonfinite(true).float32_modules(modules).float32_functions(functions);
   const auto above = levels_above(level);
   EXPECT_EQ(above.size(), 2u);
   for (const auto& each : above) EXPECT_EQ(each.overrides(), everywhere) << each.name();

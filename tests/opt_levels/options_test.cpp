@@ -31,6 +31,7 @@ TEST(InitializeOptions, HoldsOnlyGivenOptions) {
   EXPECT_FALSE(options.allow_banned());
   EXPECT_FALSE(options.allow_tf32());
   EXPECT_FALSE(options.cpu_16bit());
+  EXPECT_FALSE(options.huge_pages());
   EXPECT_FALSE(options.casts());
 }
 
@@ -51,6 +52,7 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
                               .allow_banned(true)
                               .allow_tf32(true)
                               .cpu_16bit("native")
+                              .huge_pages(true)
                               .casts(CastLists());
   EXPECT_EQ(options.enabled(), false);
   EXPECT_EQ(options.cast_model_type(), std::optional<ScalarType>(ScalarType::BFloat16));
@@ -67,6 +69,7 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
   EXPECT_EQ(options.allow_banned(), true);
   EXPECT_EQ(options.allow_tf32(), true);
   EXPECT_EQ(options.cpu_16bit(), Cpu16Bit::native);
+  EXPECT_EQ(options.huge_pages(), true);
   EXPECT_EQ(options.casts(), CastLists());
 }
 
@@ -79,12 +82,14 @@ TEST(InitializeOptions, NulloptUnsetsAnOption) {
       .allow_banned(true)
       .allow_tf32(false)
       .cpu_16bit(Cpu16Bit::float32)
+      .huge_pages(false)
       .casts(CastLists::built_in());
   EXPECT_NE(options, Options());
   const auto none = std::nullopt;
   options.enabled(none).cast_model_type(none).patch_torch_functions(none).keep_batchnorm_fp32(none).master_weights(none);
   options.loss_scale(none).cast_model_outputs(none).num_losses(none).verbosity(none).min_loss_scale(none);
-  options.max_loss_scale(none).skip_nonfinite(none).allow_banned(none).allow_tf32(none).cpu_16bit(none).casts(none);
+  options.max_loss_scale(none).skip_nonfinite(none).allow_banned(none).allow_tf32(none).cpu_16bit(none);
+  options.huge_pages(none).casts(none);
   EXPECT_EQ(options, Options());
 }
 

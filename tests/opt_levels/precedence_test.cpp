@@ -27,6 +27,7 @@ skip_nonfinite: true
 allow_banned: true
 allow_tf32: true
 cpu_16bit: float32
+huge_pages: true
 )";
 
 TEST(Precedence, YamlOverridesThePreset) {
@@ -47,6 +48,7 @@ TEST(Precedence, YamlOverridesThePreset) {
   EXPECT_TRUE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, true);
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::float32);
+  EXPECT_EQ(settings.huge_pages, true);
 }
 
 TEST(Precedence, OptionsOverrideYaml) {
@@ -63,7 +65,8 @@ TEST(Precedence, OptionsOverrideYaml) {
                               .skip_nonfinite(false)
                               .allow_banned(false)
                               .allow_tf32(false)
-                              .cpu_16bit("native");
+                              .cpu_16bit("native")
+                              .huge_pages(false);
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
   EXPECT_EQ(settings.properties, OptLevel("O2").preset());
   EXPECT_EQ(settings.cast_model_outputs, ScalarType::Float);
@@ -75,6 +78,7 @@ TEST(Precedence, OptionsOverrideYaml) {
   EXPECT_FALSE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, false);
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::native);
+  EXPECT_EQ(settings.huge_pages, false);
 }
 
 TEST(Precedence, UnsetOptionsKeepYamlsValues) {

@@ -70,6 +70,7 @@ TEST_P(Preset, LeavesTheOtherSettingsAtApexDefaults_INIT_13) {
   EXPECT_FALSE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, std::nullopt);
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::automatic);
+  EXPECT_EQ(settings.huge_pages, std::nullopt);
   EXPECT_EQ(settings.casts, CastLists::built_in());
 }
 

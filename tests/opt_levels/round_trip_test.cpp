@@ -18,6 +18,7 @@ void expect_same_settings(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.allow_banned, b.allow_banned);
   EXPECT_EQ(a.allow_tf32, b.allow_tf32);
   EXPECT_EQ(a.cpu_16bit, b.cpu_16bit);
+  EXPECT_EQ(a.huge_pages, b.huge_pages);
   EXPECT_EQ(a.casts, b.casts);
   EXPECT_EQ(a.float32_modules, b.float32_modules);
   EXPECT_EQ(a.float32_functions, b.float32_functions);
@@ -70,6 +71,8 @@ const RoundTripRow kRoundTripRows[] = {
     {"cpu_16bit: auto\n", kAll},
     {"cpu_16bit: native\n", kAll},
     {"cpu_16bit: float32\n", kAll},
+    {"huge_pages: true\n", kAll},
+    {"huge_pages: false\n", kAll},
     {"casts:\n  base: none\n", kAll},
     {"casts:\n  base: none\n  casts:\n    half:\n      - a::b\n  match:\n    float32:\n      - a::b.c\n", kAll},
     {"float32_modules:\n  - encoder.0\n  - head\n", kAll},

@@ -11,10 +11,10 @@ namespace torch::nn {
 class AnyModule;
 }
 
-// Distinguishes at compile time the forms in which a program holds a model.
+// What a program may call its model, told apart when it is compiled.
 namespace apex::amp::detail {
 
-/// The module class of a model: a holder's contained type, the type a pointer points to, or the module class itself.
+/// The module class behind a model: a holder's contained type, what a pointer points to, or the struct itself.
 template <class Net, class = void>
 struct ModuleClass {
   using type = Net;
@@ -40,20 +40,20 @@ inline constexpr bool kIsModule = std::is_base_of_v<torch::nn::Module, T>;
 template <class Net>
 inline constexpr bool kIsHolder = !kIsModule<Net> && !kIsSharedPtr<Net> && !std::is_same_v<Net, ModuleClassT<Net>>;
 
-/// Whether a module class is an `Amped`.
+/// Whether a module class is amp's own.
 template <class Impl>
 inline constexpr bool kIsAmped = false;
 template <class Impl, class Signature>
 inline constexpr bool kIsAmped<Amped<Impl, Signature>> = true;
 
-/// Whether a forward of this signature takes a type that casts itself by `T&`: writes to its cast copy cannot be written back.
+/// Whether a forward of this signature may write to an argument that casts itself, of which nothing can be written back.
 template <class Signature>
 inline constexpr bool kWritesToWhatCastsItself = false;
 template <class R, class... Args>
 inline constexpr bool kWritesToWhatCastsItself<R(Args...)> =
     ((std::is_lvalue_reference_v<Args> && !std::is_const_v<std::remove_reference_t<Args>> && kHolds<Args, CastsItself>) || ...);
 
-/// Whether a module of class Impl can be patched: `Amped<Impl>` is a valid, concrete and copy-constructible class.
+/// Whether a module of class Impl can be patched: `Amped<Impl>` can be derived, made, and made from another module.
 template <class Impl>
 constexpr bool can_be_amped() {
   if constexpr (std::is_final_v<Impl>) {
@@ -63,7 +63,7 @@ constexpr bool can_be_amped() {
   }
 }
 
-/// Converts to the parameters of copy and move constructors: ambiguous if a class has both.
+/// Converts to what a copy constructor takes and to what a move constructor takes: ambiguous where a class has both.
 template <class Impl>
 struct CopiesOrMoves {
   operator const Impl&();
@@ -71,19 +71,19 @@ struct CopiesOrMoves {
 };
 struct OfNoType {};
 
-/// Whether a class declares a destructor, a copy constructor or a copy assignment, and so has no implicit move constructor.
-/// False for a class that can be constructed from any type.
+/// Whether a class declares a destructor, a copy constructor or a copy assignment: only then has it no move constructor. A
+/// class that can be made from anything is not found out.
 template <class Impl>
 inline constexpr bool kDeclaresCopyOrDestructor =
     std::is_constructible_v<Impl, CopiesOrMoves<Impl>> && !std::is_constructible_v<Impl, OfNoType>;
 
-/// Whether a class wraps a model after `amp::initialize`, as DistributedDataParallel does.
+/// Whether a class wraps a model after it was initialized.
 template <class Net, class = void>
 inline constexpr bool kWrapsInitializedModel = false;
 template <class Net>
 inline constexpr bool kWrapsInitializedModel<Net, std::void_t<typename Net::wraps_initialized_model>> = true;
 
-/// Rejects a type that `amp::initialize` does not take, with the remedy in the compiler's message.
+/// What a model that cannot be initialized is, in a sentence with its remedy for whoever compiles the program.
 template <class Net>
 constexpr bool check_model_type() {
   using Impl = ModuleClassT<Net>;

@@ -185,6 +185,14 @@ void print_cpu_compute(const opt_levels::Settings& settings, c10::ScalarType typ
             << std::endl;
 }
 
+void print_huge_pages_hint(const opt_levels::Settings& settings) {
+  static std::atomic<bool> was_printed{false};
+  if (settings.verbosity <= 0 || !prints_properties || was_printed.exchange(true)) return;
+  std::cout << "amp: the model has CPU tensors of 32 MB or more: huge pages may shorten a step. Set huge_pages: true in the "
+               "level's YAML, or APEX_CPP_HUGE_PAGES=on in the environment. With false or off this line is not printed."
+            << std::endl;
+}
+
 void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now) {
   if (session.settings.verbosity <= 0) return;
   std::cout << "amp: gradient overflow: " << describe(overflow.grad)

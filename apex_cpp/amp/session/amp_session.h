@@ -98,6 +98,8 @@ void let_print_properties(bool on);
 void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings);
 /// One line that tells how operators on 16-bit CPU tensors compute, and why.
 void print_cpu_compute(const opt_levels::Settings& settings, c10::ScalarType type, bool in_float32, const std::string& reason);
+/// One line, once a process: how to switch on huge pages.
+void print_huge_pages_hint(const opt_levels::Settings& settings);
 /// One line for a step that was skipped: the loss, the gradient that overflowed and the scale before and from now on (SL-12).
 void print_skipped_step(const Session& session, const Overflow& overflow, double scale_now);
 /// One line, with the verbosity of the newest `initialize` and where properties are told.

@@ -6,16 +6,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <string>
+
+#include <apex_cpp/amp/tensors/parameters.h>
 
 namespace apex::amp::detail {
 namespace {
 
 constexpr const char* kVariable = "APEX_CPP_HUGE_PAGES";
-// From here on glibc's malloc takes each block from the kernel, and gives it back when it is freed (its
-// DEFAULT_MMAP_THRESHOLD_MAX). Smaller ones are mostly used again, and huge pages would only break up where they lie.
+// glibc's malloc requests each block of this size or more from the kernel, and returns it when it is freed (its
+// DEFAULT_MMAP_THRESHOLD_MAX). It reuses most smaller blocks.
 constexpr size_t kLargeBytes = size_t{32} << 20;
 
 void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
@@ -23,11 +27,11 @@ void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t byt
   static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a kernel without them refuses, and may
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // fails on a kernel without huge pages: ignored
 #endif
 }
 
-/// LibTorch's allocator, whose memory this is in all respects.
+/// Allocates with LibTorch's allocator, then asks for huge pages. LibTorch's allocator frees the memory.
 class HugePageAllocator final : public c10::Allocator {
  public:
   explicit HugePageAllocator(c10::Allocator& torch) : torch_(torch) {}
@@ -44,19 +48,36 @@ class HugePageAllocator final : public c10::Allocator {
   c10::Allocator& torch_;
 };
 
+/// The kernel's modes are "always [madvise] never", the one in force in brackets.
+bool kernel_gives_huge_pages_on_request() {
+  std::ifstream modes("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  return std::getline(modes, line) && line.find("[madvise]") != std::string::npos;
+}
+
 }  // namespace
 
-bool wants_huge_pages() {
+std::optional<bool> huge_pages_in_environment() {
   const char* value = std::getenv(kVariable);
-  const std::string text = value ? value : "on";
+  if (!value) return std::nullopt;
+  const std::string text = value;
   TORCH_CHECK_VALUE(text == "on" || text == "off", kVariable, "=", text,
                     " in the environment is not allowed. Set it to on or off.");
   return text == "on";
 }
 
+bool would_gain_from_huge_pages(const torch::nn::Module* model) {
+  const auto tensors = tensors_of(*model);
+  const bool has_large = std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {
+    const at::Tensor& tensor = item.second;
+    return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.nbytes() >= kLargeBytes;
+  });
+  return has_large && c10::GetCPUAllocator() == c10::GetDefaultCPUAllocator() && kernel_gives_huge_pages_on_request();
+}
+
 void set_huge_pages(bool on) {
   c10::Allocator* const torch = c10::GetDefaultCPUAllocator();
-  static c10::Allocator* const huge = new HugePageAllocator(*torch);  // for tensors made when the process ends, too
+  static c10::Allocator* const huge = new HugePageAllocator(*torch);  // never deleted: static tensors may outlive main
   if (c10::GetCPUAllocator() == (on ? torch : huge)) c10::SetCPUAllocator(on ? huge : torch);
 }
 

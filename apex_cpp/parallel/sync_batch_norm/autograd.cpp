@@ -28,13 +28,13 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
 }
 
-// What the backward pass needs beside the gradient. Per channel, in the type of arithmetic; the count in float64.
+// What the forward pass saves for the backward pass. Tensors of [C] in the arithmetic dtype; the count in float64.
 struct SavedNorm {
   at::Tensor input, scale, mean, inv_std, count;
   ProcessGroup group;
 };
 
-// What is asked for of input, weight and bias.
+// Whether input, weight and bias need a gradient.
 using NeededGrads = std::array<bool, 3>;
 
 GradSums summed_over_ranks(const GradSums& mine, const ProcessGroup& group) {
@@ -59,8 +59,7 @@ at::Tensor grad_of_input(const at::Tensor& grad, const SavedNorm& saved, const G
   return sum_of_centred(grad, {mean_grad, scale}, input, {mean, slope});
 }
 
-// A function of its own, which answers the gradients that are needed: for what happens when it is differentiated in turn: an
-// error, not a wrong answer.
+// Returns the needed gradients. A function of its own, so that a second derivative is an error instead of a wrong result.
 struct SyncedNormBackward : torch::autograd::Function<SyncedNormBackward> {
   static variable_list forward(AutogradContext*, const at::Tensor& grad_output, const SavedNorm& saved,
                                const NeededGrads& needed) {
@@ -82,7 +81,7 @@ struct SyncedNormBackward : torch::autograd::Function<SyncedNormBackward> {
 };
 
 struct SyncedNorm : torch::autograd::Function<SyncedNorm> {
-  // Weight and bias in the type of arithmetic.
+  // `weight` and `bias` have the arithmetic dtype.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, const NormTensors& tensors, const NormSettings& settings) {
     const c10::impl::ExcludeDispatchKeyGuard no_casts(amp::detail::kOffInside);
@@ -111,7 +110,7 @@ struct SyncedNorm : torch::autograd::Function<SyncedNorm> {
   }
 
  private:
-  // Autograd counts only the tensors that it was given.
+  // needs_input_grad counts only the tensors that were passed.
   static NeededGrads needed_grads(AutogradContext* ctx) {
     const bool has_weight = ctx->saved_data.at("has_weight").toBool(), has_bias = ctx->saved_data.at("has_bias").toBool();
     return {ctx->needs_input_grad(0), has_weight && ctx->needs_input_grad(1),
@@ -128,7 +127,7 @@ struct SyncedNorm : torch::autograd::Function<SyncedNorm> {
   }
 };
 
-// The ranks whose batches are joined; null where that is this one alone.
+// The group whose batches are joined; null if it is this rank alone.
 ProcessGroup other_ranks(const ProcessGroup& group) {
   if (!group.defined() && !is_initialized()) return {};
   const auto all = or_default(group);
@@ -155,7 +154,7 @@ at::Tensor over_all_ranks(const at::Tensor& input, const NormTensors& tensors, c
   return SyncedNorm::apply(input, arithmetic(tensors.weight), arithmetic(tensors.bias), tensors, settings);
 }
 
-// `normalize` takes [N, C, *].
+// Calls `normalize` with `input` in the shape [N, C, *].
 template <class Normalize>
 at::Tensor with_channels_second(const at::Tensor& input, bool channel_last, Normalize normalize) {
   return channel_last ? normalize(input.reshape({-1, input.size(-1)})).reshape(input.sizes()) : normalize(input);

@@ -23,9 +23,9 @@
 namespace apex::parallel::detail {
 namespace {
 
-// Few enough for the sums' error to stay below float32's last place of the result.
+// So few rows keep the error of a sum below float32's last place of the result.
 constexpr int64_t kFewRows = 128;
-// LibTorch goes over the sums of all channels with every row: these many stay in the first-level cache.
+// LibTorch updates the sums of all channels with every row: the sums of this many channels stay in the first-level cache.
 constexpr int64_t kChannelsInCache = 1024;
 
 bool channels_side_by_side(const at::Tensor& batch) { return batch.dim() == 2 || (batch.dim() > 3 && batch.stride(1) == 1); }
@@ -62,7 +62,7 @@ BatchStatistics merged(const PartStatistics& parts) {
 }
 
 PartStatistics statistics_of_part(const at::Tensor& part, int64_t channels) {
-  // Running statistics that nobody reads: with those in float32, statistics of 16-bit input are float32 as well.
+  // Never read. Running statistics in float32 make LibTorch return the statistics of 16-bit input in float32.
   const auto unread = at::zeros({2, part.size(1)}, part.options().dtype(arithmetic_type(part.scalar_type())));
   const auto [means, variances] = at::batch_norm_update_stats(part, unread[0], unread[1], /*momentum=*/0);
   const auto by_group = [&](const at::Tensor& values) { return values.to(at::kDouble).view({-1, channels}); };
@@ -121,10 +121,10 @@ at::Device message_device(const ProcessGroup& group, const at::Tensor& tensor) {
 
 namespace {
 
-// What is written by one operator and read by the next is this much at a time.
+// The number of values that one operator writes and the next reads from the cache.
 constexpr int64_t kValuesInCache = 1 << 18;
 
-// LibTorch's batch norm as it is in evaluation: one vectorized pass. `shift`, which is added, may be undefined.
+// LibTorch's batch norm in evaluation mode: one vectorized pass. Adds `shift`, which may be undefined.
 void write_centred(const at::Tensor& input, const Centring& centring, const at::Tensor& shift, at::Tensor& output) {
   const auto variance = at::ones_like(centring.mean);
   auto unused_mean = at::empty({0}, centring.mean.options()), unused_inv_std = at::empty_like(unused_mean);
@@ -132,14 +132,14 @@ void write_centred(const at::Tensor& input, const Centring& centring, const at::
                             /*training=*/false, /*momentum=*/0, /*eps=*/0);
 }
 
-// As [1, C, 1, ...], for a batch of `dims` dimensions.
+// `values` as [1, C, 1, ...], for a batch of `dims` dimensions.
 at::Tensor along_channels(const at::Tensor& values, int64_t dims) {
   std::vector<int64_t> shape(static_cast<size_t>(dims), 1);
   shape[1] = values.numel();
   return values.view(shape);
 }
 
-// A 16-bit product would round the scale too, which the mean is multiplied with: there `b` is centred apart.
+// For 16-bit tensors `b` is centred separately: a 16-bit product would also round the scale, which multiplies the mean.
 void write_sum_of_centred(const at::Tensor& a, const Centring& of_a, const at::Tensor& b, const Centring& of_b,
                           at::Tensor sum) {
   if (sum.scalar_type() == of_b.scale.scalar_type()) {
@@ -153,7 +153,7 @@ void write_sum_of_centred(const at::Tensor& a, const Centring& of_a, const at::T
   }
 }
 
-// To sums.grad_deviation is added what is yet to be divided by inv_std.
+// Adds the part's sums; sums.grad_deviation is not divided by inv_std yet.
 void add_sums_of_part(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& inv_std,
                       GradSums& sums) {
   const auto channels = mean.numel(), groups = input.size(1) / channels;

@@ -7,52 +7,52 @@
 
 #include <vector>
 
-// LibTorch's CPU kernels add up values of a channel that lie side by side with other channels' one by one in float32, so that
-// sums over many rows lose digits. Here such a batch is handed to them as one of many more channels with few rows each, whose
-// results are then put together in float64. In memory nothing moves, as long as layouts agree.
+// LibTorch's CPU kernels sum channels that are adjacent in memory one value at a time in float32, which loses digits over many
+// rows. For such a batch these functions pass the kernels a view with many more channels and few rows each, and merge the
+// results in float64. Nothing is copied unless the layouts differ.
 namespace apex::parallel::detail {
 
-/// A batch [N, C, *] as parts [rows, groups * C], in the division that suits the layout of `batch`, which has the same shape;
-/// itself as the only part where no digits are lost.
+/// Divides `tensor`, [N, C, *], into parts [rows, groups * C], chosen by the layout of `batch`, which has the same shape.
+/// Returns `tensor` as the only part where no digits would be lost.
 std::vector<at::Tensor> parts_of(const at::Tensor& tensor, const at::Tensor& batch);
 
-/// How many values of a channel a part has in each of its groups.
+/// The number of values per channel in each group of a part.
 int64_t values_in_group(const at::Tensor& part);
 
-/// A batch's mean and biased variance, of shape [C], and how many values each is of, of shape []. All in float64.
+/// Mean and biased variance of a batch, [C], and the number of values per channel, []. All in float64.
 struct BatchStatistics {
   at::Tensor mean, variance, count;
 };
 
-/// Of `input` [N, C, *] alone; zeros where it is empty.
+/// The statistics of this rank's `input`, [N, C, *]; zeros for an empty input.
 BatchStatistics statistics_of(const at::Tensor& input);
 
-/// Of the batches of all ranks. A collective operation.
-/// Error: ValueError on all ranks where they have no more than one value a channel, for a batch on the CPU.
+/// The statistics of the batches of all ranks. Collective.
+/// Errors: for a batch on the CPU, ValueError on all ranks if they have no more than one value per channel.
 BatchStatistics joined(const BatchStatistics& mine, const ProcessGroup& group);
 
-/// Moves the running statistics, of any floating type, by `momentum` towards those of the batch, with the unbiased variance.
+/// Moves the running statistics, of any floating dtype, by `momentum` towards the batch's mean and unbiased variance.
 void follow(const BatchStatistics& batch, double momentum, at::Tensor running_mean, at::Tensor running_var);
 
-/// The type of arithmetic on values of `dtype`.
+/// The dtype of the arithmetic on values of `dtype`.
 inline c10::ScalarType arithmetic_type(c10::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
-/// Where the group carries tensors that belong to `tensor`: on its device, or a GPU for CPU tensors under NCCL alone.
+/// The device on which messages about `tensor` are sent: its own, or a GPU if the group has only NCCL.
 at::Device message_device(const ProcessGroup& group, const at::Tensor& tensor);
 
 }  // namespace apex::parallel::detail
 
-// The passes over a batch [N, C, *] that touch every value. Per channel: tensors of shape [C], in the type of arithmetic.
+// Passes over all values of a batch [N, C, *]. Tensors per channel have the shape [C] and the arithmetic dtype.
 namespace apex::parallel::detail {
 
-/// `input` as one of the layouts that LibTorch's batch norm kernels take without detours: contiguous, or channels-last.
+/// `input` in a layout that LibTorch's batch norm kernels take without a copy: contiguous, or channels-last.
 at::Tensor in_kernel_layout(const at::Tensor& input);
 
-/// What is to become of a tensor's values: (value - mean) * scale.
+/// The map of a value to (value - mean) * scale.
 struct Centring {
   at::Tensor mean, scale;
 };
-/// `a` and `b`, of one shape and layout, centred and added up, in their dtype.
+/// Centres `a` and `b`, which have the same shape and layout, and returns their sum in their dtype.
 at::Tensor sum_of_centred(const at::Tensor& a, const Centring& of_a, const at::Tensor& b, const Centring& of_b);
 
 /// Sums over the batch, per channel, in float64.

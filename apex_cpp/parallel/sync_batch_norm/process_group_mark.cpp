@@ -16,12 +16,12 @@ namespace {
 
 struct SyncMarks {
   std::mutex mutex;
-  std::unordered_map<uint64_t, SyncMark> by_bits;  // of the marked eps
+  std::unordered_map<uint64_t, SyncMark> by_bits;  // by the bits of the marked eps
   std::atomic<bool> any{false};
 };
 
 SyncMarks& marks() {
-  static auto* all = new SyncMarks;  // never destroyed: a group must not end after main
+  static auto* all = new SyncMarks;  // never destroyed: process groups must not be destroyed after main
   return *all;
 }
 
@@ -37,8 +37,8 @@ To same_bits(From value) {
   return result;
 }
 
-// Of 52 bits behind the point the last 16 become others, the first of them always, so that no eps that a program computes in
-// two ways is taken for a marked one.
+// Changes the last 16 of the 52 fraction bits, and always the highest of these 16: an eps that differs only by rounding from an
+// original one is never taken for a marked one.
 uint64_t bits_near(double eps, uint64_t number) { return same_bits<uint64_t>(eps) ^ (0x8000 + number); }
 
 }  // namespace
@@ -62,7 +62,7 @@ std::optional<SyncMark> mark_of(double eps) {
 
 }  // namespace apex::parallel::detail
 
-// aten::batch_norm for every dispatch key that it comes to on a CPU or a GPU: LibTorch's own, except for marked modules.
+// The kernel of aten::batch_norm on CPUs and GPUs: LibTorch's own, except for marked modules.
 namespace apex::parallel::detail {
 namespace {
 

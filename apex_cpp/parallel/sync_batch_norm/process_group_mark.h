@@ -4,27 +4,28 @@
 
 #include <apex_cpp/parallel/processes/process_group.h>
 
-// How a batch norm of LibTorch's becomes one over several ranks, where a program calls it: its class and its `forward`, which
-// is not virtual, stay what they are, and members, Sequentials and handles that hold it go on doing so. Its eps, which reaches
-// the operator `aten::batch_norm` with every call, is replaced by a number beside it, 2e-11 of it away, that stands for the eps
-// as it was and the group. A mark in the options goes wherever the module does: through casts, moves to a device, clones,
-// copies, loads and other threads; it needs neither a weight nor running statistics.
+// How `convert_syncbn_model` marks a batch norm of LibTorch as synchronized. A program calls `forward` of LibTorch's class,
+// which is not virtual and reaches apex_cpp only as the operator `aten::batch_norm`. Of the operator's arguments only `eps`
+// comes from the module's options, which casts, moves to a device, clones, copies and loads leave as they are. So the
+// conversion replaces `eps` by a number 2e-11 of it away, and a table has the original eps, the group and the layout for this
+// number. design_notes.md says why no buffer, child module or map of tensors can do this.
 namespace apex::parallel::detail {
 
-/// What a marked eps stands for.
+/// What the table has for a marked eps.
 struct SyncMark {
-  double eps = 0;
-  ProcessGroup group;  // null: the default group as it is at the time of a call
+  double eps = 0;      // the original one
+  ProcessGroup group;  // null: the default group at the time of the call
   bool channel_last = false;
 };
 
-/// The eps to be written into a module's options: the same for equal marks. Thread-safe; lasts as long as the process.
+/// Enters `mark` into the table; returns the eps for the module's options. Equal marks have equal results. Thread-safe. Entries
+/// stay until the process ends.
 double marked(const SyncMark& mark);
 
-/// What `eps` stands for; none if it is an ordinary one.
+/// The entry of a marked eps; none for any other eps. Thread-safe.
 std::optional<SyncMark> mark_of(double eps);
 
-/// Makes sure that the linker keeps the operator that reads marks.
+/// Registers the kernel of `aten::batch_norm` that reads marks. Errors: RuntimeError if another copy of apex_cpp is loaded.
 void register_marked_batch_norm();
 
 }  // namespace apex::parallel::detail
