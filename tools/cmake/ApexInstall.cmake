@@ -5,15 +5,14 @@ include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY APEX_CPP_LIBRARIES)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/apex_cpp")
 
-install(TARGETS ${libraries} EXPORT apex_cpp-static-targets DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT static)
+install(TARGETS ${libraries} EXPORT apex_cpp-static-targets
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT static
+  FILE_SET HEADERS DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}" COMPONENT development
+  FILE_SET private_headers DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}" COMPONENT development)
 install(EXPORT apex_cpp-static-targets NAMESPACE apex_cpp:: DESTINATION "${package_dir}" COMPONENT static)
 install(TARGETS apex_cpp_shared EXPORT apex_cpp-shared-targets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT shared NAMELINK_COMPONENT namelink)
 install(EXPORT apex_cpp-shared-targets NAMESPACE apex_cpp:: DESTINATION "${package_dir}" COMPONENT shared)
-
-install(DIRECTORY apex_cpp opt_levels DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}" COMPONENT development
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN detail EXCLUDE PATTERN python EXCLUDE)
-install(FILES kernels/multi_tensor.h DESTINATION "${APEX_CPP_INSTALL_INCLUDEDIR}/kernels" COMPONENT development)
 
 # What LibTorch this was compiled with: another minor version of it has other symbols.
 if(APEX_CPP_HAS_CUDA)

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/casts/thread_casts.h>

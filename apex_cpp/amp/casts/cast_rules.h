@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/weight_cache.h>

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <ATen/core/Tensor.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>

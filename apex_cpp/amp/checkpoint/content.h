@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <apex_cpp/amp/checkpoint/archive.h>
 #include <apex_cpp/amp/checkpoint/safetensors.h>

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp/comparison.h>
 
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp/comparison.h>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp/doctor.h>
 
 #include <apex_cpp/amp/doctor/step_observer.h>
 

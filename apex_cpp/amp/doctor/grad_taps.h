@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp/doctor.h>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>

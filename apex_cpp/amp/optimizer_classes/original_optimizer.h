@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

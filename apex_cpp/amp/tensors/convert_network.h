@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <c10/core/ScalarType.h>
 #include <torch/nn/module.h>

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/parallel.h>
 
 #include <ATen/core/Tensor.h>
 #include <apex_cpp/parallel/processes/process_group.h>
