@@ -1,57 +1,16 @@
 #pragma once
 
+#include <apex_cpp/amp/statistics/tensor_statistics.h>
+
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
 #include <torch/nn/module.h>
 
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace apex::amp {
-
-/// The small values that a 16-bit type loses: the number of finite nonzero values that become 0, and of those that become
-/// subnormal and lose digits. Shares are relative to all finite nonzero values; 0 if there are none.
-struct Underflow {
-  int64_t zero = 0;
-  int64_t subnormal = 0;
-  double zero_share = 0;
-  double subnormal_share = 0;
-};
-
-/// Statistics of one tensor. Counts are exact. `abs_max`, `mean` and `norm` (L2) cover the finite values and are summed in
-/// float64; 0 if there are none.
-struct TensorStatistics {
-  std::string name;
-  int64_t numel = 0;
-  double abs_max = 0;
-  double mean = 0;
-  double norm = 0;
-  int64_t zeros = 0;
-  int64_t inf = 0;
-  int64_t nan = 0;
-  /// The number of finite values x != 0 with 2^exponent <= |x| < 2^(exponent + 1), for each exponent that occurs. Values that
-  /// are subnormal in the tensor's own dtype count by their true exponents.
-  std::map<int, int64_t> exponents;
-
-  /// Counts the values that underflow if they are multiplied by `scale` and rounded once to the nearest float16 or bfloat16
-  /// (ties to even, subnormal results kept). Exact for a power of two, such as the scales of dynamic loss scaling. Another
-  /// scale counts as the next smaller power of two, at which at least as many values underflow. Errors: ValueError for a scale
-  /// that is not finite and above 0, or for another dtype.
-  Underflow underflow(double scale, c10::ScalarType dtype) const;
-
-  /// Counts of an exponent's values that `underflow` needs: the values equal to the power of two; the values that round up to
-  /// the next power of two in bfloat16 but not in float16; and the values that round up in both.
-  struct Edges {
-    int64_t at_power = 0;
-    int64_t near_next_bfloat16 = 0;
-    int64_t near_next_float16 = 0;
-  };
-  std::map<int, Edges> edges;
-};
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 

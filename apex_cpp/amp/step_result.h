@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <apex_cpp/amp/statistics.h>
+#include <apex_cpp/amp/statistics/tensor_statistics.h>
 
 namespace apex::amp {
 

@@ -1,6 +1,7 @@
 #pragma once
 // Four small networks in which faults can be planted, and their training.
 #include <apex_cpp/amp.h>
+#include <apex_cpp/amp/doctor.h>
 #include <torch/torch.h>
 
 #include <functional>

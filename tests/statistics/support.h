@@ -1,6 +1,7 @@
 #pragma once
 
 #include <apex_cpp/amp.h>
+#include <apex_cpp/amp/statistics.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -97,6 +97,7 @@ set(APEX_CPP_PRIVATE_HEADERS
   apex_cpp/amp/optimizer_classes/param_state.h
   apex_cpp/amp/scaling/loss_scaler.h
   apex_cpp/amp/scaling/overflow_report.h
+  apex_cpp/amp/statistics/tensor_statistics.h
   apex_cpp/amp/tensors/convert_network.h
   apex_cpp/amp/tensors/map_tensors.h
   apex_cpp/amp/tensors/parameters.h

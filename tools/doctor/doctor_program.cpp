@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <apex_cpp/amp.h>
+#include <apex_cpp/amp/doctor.h>
 
 #include "common/command_line.h"
 #include "common/progress.h"

@@ -2,7 +2,7 @@
 // IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <apex_cpp/amp/scaling/loss_scaler.h>
-#include <apex_cpp/amp/statistics.h>
+#include <apex_cpp/amp/statistics/tensor_statistics.h>
 
 #include <ATen/core/Tensor.h>
 

@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <apex_cpp/amp.h>
+#include <apex_cpp/amp/statistics.h>
 
 #include "config/config.h"
 #include "models/network.h"
