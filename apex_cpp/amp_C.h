@@ -1,18 +1,19 @@
 #pragma once
-// Apex's C++ functions over lists of tensors, for ported code. Apex: the module amp_C (csrc/amp_C_frontend.cpp).
+// Apex's C++ functions on lists of tensors, for ported code. Apex: the module amp_C (csrc/amp_C_frontend.cpp).
 //
-// Each has Apex's C++ name (multi_tensor_scale_cuda), Apex's arguments in Apex's order, and is, like there, outside of any
-// namespace: code that declares it by itself still compiles and links. The names of the Python module (multi_tensor_scale) are
-// in `apex::amp_C`, beside the C++ ones; both are the same functions, so `using namespace apex::amp_C` makes no call ambiguous.
+// Each function has Apex's C++ name (multi_tensor_scale_cuda) and Apex's arguments in Apex's order, and is in no namespace, as
+// in Apex: code that declares the function itself still compiles and links. `apex::amp_C` has the functions under the names of
+// the Python module (multi_tensor_scale), too. Both names refer to the same functions, so `using namespace apex::amp_C` makes
+// no call ambiguous.
 //
-// Lists: tensor_lists[i][t], list i is a role, t the tensor. Any number of tensors of any size; empty ones are skipped,
-// wherever they are (MTA-06). `check_tensor_lists` says what is an error. Errors are c10::Error, name list and tensor, and are
-// thrown before anything is changed. Devices: CPU and CUDA tensors. Despite the name nothing is CUDA's alone. On CUDA work is
-// queued on the current stream; the host does not wait unless a function says so. Dtypes: float16, bfloat16 and float32, each
-// list for itself: more than Apex has. Scale, axpby and norms take float64 as well. `chunk_size`: above 0, otherwise without
-// effect: how work is cut is this library's affair, and results do not depend on it. `noop_flag`: an int32 tensor of one
-// element on the tensors' device, never reset. Each function says what it does with it. Aliasing: an output may be an input of
-// its own index, wholly. Any other overlap of an output is an error.
+// Lists: tensor_lists[i][t] is tensor t in the role of list i. Lists may have any number of tensors of any size; empty tensors
+// are skipped, wherever they are (MTA-06). Errors: `check_tensor_lists` names them. They are c10::Errors that name list and
+// tensor, and are thrown before anything is changed. Devices: CPU and CUDA tensors, despite the names. On CUDA, work is queued
+// on the current stream; the host waits only where a function says so. Dtypes: float16, bfloat16 and float32, separately for
+// each list, which is more than Apex accepts. Scale, axpby and norms also accept float64. `chunk_size`: any value above 0; it
+// has no effect, since this library cuts the work itself and results do not depend on it. `noop_flag`: an int32 tensor with one
+// element on the tensors' device, never reset; each function says how it uses the flag. Aliasing: an output may be exactly the
+// input of the same index. Any other overlap of an output is an error.
 #include <apex_cpp/amp_C/elementwise.h>
 #include <apex_cpp/amp_C/optimizers.h>
 
@@ -38,7 +39,7 @@ using ::multi_tensor_sgd_cuda;
 using ::multi_tensor_unscale_l2norm_cuda;
 using ::update_scale_hysteresis_cuda;
 
-/// The same functions under the names of the Python module (which has the two stages of LAMB under their C++ names).
+/// The same functions under the names of the Python module, in which only the two stages of LAMB have their C++ names.
 inline constexpr auto& multi_tensor_adagrad = ::multi_tensor_adagrad_cuda;
 inline constexpr auto& multi_tensor_adam = ::multi_tensor_adam_cuda;
 inline constexpr auto& multi_tensor_adam_capturable = ::multi_tensor_adam_capturable_cuda;
@@ -67,7 +68,7 @@ struct MultiTensorApply {
   }
 };
 
-/// With Apex's chunk size of 65,536 elements (MTA-01).
+/// Uses Apex's chunk size of 65,536 elements (MTA-01).
 inline constexpr MultiTensorApply multi_tensor_applier{2048 * 32};
 
 }  // namespace apex::amp_C

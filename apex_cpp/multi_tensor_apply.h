@@ -1,5 +1,5 @@
 #pragma once
-// Functors over lists of tensors: for ported code that has multi-tensor kernels of its own.
+// Applies functors to lists of tensors, for ported code that has its own multi-tensor kernels.
 #include <apex_cpp/multi_tensor_apply/metadata.h>
 #include <apex_cpp/multi_tensor_apply/tensor_lists.h>
 #include <c10/core/DeviceGuard.h>
@@ -25,17 +25,17 @@ namespace apex::amp_C {
 /// };
 /// multi_tensor_apply<2>(512, 65536, noop_flag, tensor_lists, Axpy<float>(), 0.5f);
 /// ```
-/// To port an Apex functor: make its operator `C10_HOST_DEVICE` in place of `__device__`, let `Chunk` work out what the first
-/// lines did with blockIdx (`tl.block()` stands for it), and let `chunk.elements()` be the loop that used threadIdx and
+/// To port an Apex functor: declare its operator `C10_HOST_DEVICE` in place of `__device__`, let `Chunk` compute what the first
+/// lines compute from blockIdx (`tl.block()` stands for it), and let `chunk.elements()` be the loop that uses threadIdx and
 /// blockDim. The fields of `TensorListMetadata` are Apex's.
 ///
-/// Devices: CPU tensors always, chunks spread over all threads, in any order; `block_size` is not looked at. CUDA tensors where
-/// the call is compiled by nvcc: one block of `block_size` threads per chunk, on the current stream of the tensors' device,
-/// without synchronisation; otherwise c10::NotImplementedError.
-/// `noop_flag` is only handed to the functor: reading it, and setting it to 1, is the functor's part.
-/// Tensors: any number, of any size, empty ones anywhere; `check_tensor_lists` says what is an error. What T the addresses have
-/// is between caller and functor. Two tensors that overlap are not noticed. Autograd sees nothing of it: version counters stay.
-// `static`: a program may compile this template with nvcc in one file and without it in another, and they differ.
+/// Devices: CPU tensors always, with the chunks spread over all threads in any order; `block_size` has no effect there. CUDA
+/// tensors if nvcc compiles the call: one block of `block_size` threads per chunk, on the current stream of the tensors'
+/// device, without synchronisation; otherwise c10::NotImplementedError.
+/// `noop_flag` is only passed to the functor, which may read it and set it to 1.
+/// Tensors: any number, of any size, empty tensors anywhere; `check_tensor_lists` names the errors. Caller and functor must
+/// agree on the type T of the addresses. Overlapping tensors are not detected. Autograd does not see the writes: version
+/// counters stay.
 template <int depth, class Functor, class... Args>
 static void multi_tensor_apply(int64_t block_size, int64_t chunk_size, const at::Tensor& noop_flag,
                                const TensorLists& tensor_lists, Functor functor, Args... args) {
@@ -68,6 +68,6 @@ static void multi_tensor_apply(int64_t block_size, int64_t chunk_size, const at:
 
 }  // namespace apex::amp_C
 
-// Apex has these outside of any namespace, and ported code looks for them there.
+// Apex declares these in no namespace, where ported code looks for them.
 using apex::amp_C::multi_tensor_apply;
 using apex::amp_C::TensorListMetadata;

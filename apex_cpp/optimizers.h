@@ -1,6 +1,6 @@
 #pragma once
 
-// apex::optimizers: fused optimizers under Apex's names, all of them torch::optim::Optimizer.
+// Fused optimizers under Apex's names, all of them torch::optim::Optimizer.
 #include <apex_cpp/optimizers/fused_adagrad.h>
 #include <apex_cpp/optimizers/fused_adam.h>
 #include <apex_cpp/optimizers/fused_lamb.h>

@@ -1,5 +1,5 @@
 #pragma once
-// apex.parallel for LibTorch.
+// apex.parallel for LibTorch: training on several processes, and LARC.
 #include <apex_cpp/apex_C.h>
 #include <apex_cpp/parallel/distributed_data_parallel.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>

@@ -30,7 +30,7 @@ std::string DeviceTypeArg::name() const { return c10::DeviceTypeName(type_, /*lo
 
 namespace {
 
-/// Whether casts can be had; tells why not. A CUDA device takes any dtype: what it has no units for, it emulates.
+/// Whether casts are possible; warns if not. A CUDA device supports any dtype, by emulation if need be.
 bool supports(DeviceTypeArg device_type, c10::ScalarType dtype) {
   if (device_type == c10::kCUDA) {
     const bool available = torch::cuda::is_available();
@@ -74,7 +74,7 @@ autocast::State autocast::current(c10::DeviceType device_type) {
 }
 
 void autocast::enter(const State& state) const {
-  // torch's cache knows a cast by its weight alone, not by its dtype.
+  // LibTorch's cache identifies a cast by its weight, not by its dtype.
   if (changes_dtype_) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_type_, state.enabled);
   at::autocast::set_autocast_dtype(device_type_, state.dtype);
@@ -91,7 +91,7 @@ namespace apex::amp::detail {
 namespace {
 
 using Lstm = at::_ops::lstm_input;
-constexpr auto kKey = c10::DispatchKey::AutocastCPU;  // where LibTorch has no kernel of its own for the operator
+constexpr auto kKey = c10::DispatchKey::AutocastCPU;  // LibTorch registers no kernel for the operator here
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
 bool onednn_has(c10::ScalarType dtype) {
@@ -99,7 +99,7 @@ bool onednn_has(c10::ScalarType dtype) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(op, "").typed<bool()>().call();
 }
 
-// The calls that LibTorch gives to oneDNN, whose arguments autocast then makes 16-bit.
+// Whether LibTorch passes the call to oneDNN; autocast then casts its arguments to 16 bits.
 bool goes_to_onednn(const at::Tensor& input, at::TensorList states) {
   const bool has_projection = states.size() == 2 && states[0].size(-1) != states[1].size(-1);
   return at::globalContext().userEnabledMkldnn() && input.is_cpu() && input.scalar_type() == at::kFloat && input.numel() > 0 &&
@@ -136,7 +136,7 @@ namespace {
 
 std::string key_for(DeviceTypeArg device_type) { return "apex::amp::autocast." + device_type.name(); }
 
-/// Rules as a context can keep them.
+/// Holds cast rules in an autograd context.
 struct RulesHolder : torch::CustomClassHolder {
   explicit RulesHolder(std::shared_ptr<const CastRules> kept) : rules(std::move(kept)) {}
   std::shared_ptr<const CastRules> rules;  // null: amp cast nothing
@@ -157,7 +157,7 @@ void keep_casts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type
   const auto rules = c10::make_intrusive<RulesHolder>(those_around ? listed_casts_in_force() : nullptr);
   ctx->saved_data[key_for(device_type)] =
       c10::ivalue::Tuple::create(c10::IValue(enabled), c10::IValue(dtype), c10::IValue::make_capsule(rules));
-  nodes_with_custom_fwd().add(NodeRanges::next_node() - 1);  // the function's: it is made just before its forward is called
+  nodes_with_custom_fwd().add(NodeRanges::next_node() - 1);  // the function's node, created just before its forward
 }
 
 KeptCasts::KeptCasts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type)

@@ -15,8 +15,8 @@
 
 namespace apex::amp {
 
-/// A device type as an argument: `at::kCUDA`, or its name as Python writes it, "cuda".
-/// Errors: RuntimeError for a name that is no device type, an index ("cuda:0") among it.
+/// A device type as an argument: `at::kCUDA`, or its name in Python, "cuda".
+/// Errors: RuntimeError for a text that is not the name of a device type, such as one with an index ("cuda:0").
 class DeviceTypeArg {
  public:
   /* implicit */ DeviceTypeArg(c10::DeviceType type) : type_(type) {}
@@ -31,7 +31,7 @@ class DeviceTypeArg {
   c10::DeviceType type_;
 };
 
-/// A block in which torch casts operations by its own lists: a guard over `at::autocast`. Python: `torch.amp.autocast`.
+/// A guard over `at::autocast`: while it lives, LibTorch casts operators by its own lists. Python: `torch.amp.autocast`.
 ///
 /// ```
 /// at::Tensor loss;
@@ -41,21 +41,21 @@ class DeviceTypeArg {
 /// }
 /// scaler.scale(loss).backward();
 /// ```
-/// It holds for the thread that made it and one device type; put it around forward and loss, and let `backward` stand outside.
-/// Guards nest. The end of the outermost one drops torch's cache of cast weights; so do both ends of one whose dtype differs
-/// from the block around it, since the cache would answer with the other dtype. The cache is shared by all threads: where two
-/// of them run the same weights at different dtypes at once, one needs `cache_enabled` false. A weight that is changed inside
-/// the block is seen by the next block only. No synchronisation.
+/// It applies to the thread that created it and to one device type. Put it around forward and loss, and call `backward` outside
+/// of it. Guards may nest. The end of the outermost guard drops LibTorch's cache of cast weights. A guard whose dtype differs
+/// from that of the enclosing guard drops the cache at both ends, since the cache would return casts of the other dtype. All
+/// threads share the cache: if two threads run the same weights at different dtypes at once, one of them needs `cache_enabled`
+/// false. A weight that is changed inside a guard takes effect in the next one. No synchronisation.
 ///
-/// LibTorch has no 16-bit `torch::nn::LSTM` for FP32 input on a CPU without AVX512: a NotImplementedError that says so. Give it
-/// BF16 input (`x.to(torch::kBFloat16)`), or take level O4 or O5, whose LSTM works there.
+/// On a CPU without AVX512, LibTorch has no 16-bit `torch::nn::LSTM` for FP32 input; the guard makes that a
+/// NotImplementedError. Give the LSTM BF16 input (`x.to(torch::kBFloat16)`), or use level O4 or O5, where LSTMs work.
 class autocast {
  public:
-  /// `device_type`: by default CUDA, as `torch.cuda.amp.autocast` has it. `dtype`: what the 16-bit operations run in; by
-  /// default the enclosing block's, else torch's (half on CUDA, bfloat16 on a CPU). `enabled` false is a block without casts.
-  /// `cache_enabled`: whether each weight is cast once; by default as around it. A warning, and a block without casts: for
-  /// "cuda" where there is no GPU, and on other devices for a dtype that is not bfloat16 or half. Errors: RuntimeError for a
-  /// device type that torch has no cast lists for.
+  /// `device_type`: CUDA by default, as in `torch.cuda.amp.autocast`. `dtype`: the type of 16-bit operators; by default that of
+  /// the enclosing guard, else LibTorch's (half on CUDA, bfloat16 on a CPU). `enabled` false: no casts inside. `cache_enabled`:
+  /// whether each weight is cast only once; by default as outside. For "cuda" without a GPU, and on other devices for a dtype
+  /// other than bfloat16 or half, the guard warns and casts nothing. Errors: RuntimeError for a device type without cast lists
+  /// in LibTorch.
   explicit autocast(DeviceTypeArg device_type = c10::kCUDA, std::optional<c10::ScalarType> dtype = std::nullopt,
                     bool enabled = true, std::optional<bool> cache_enabled = std::nullopt);
   autocast(const autocast&) = delete;
@@ -85,9 +85,9 @@ c10::ScalarType get_autocast_dtype(DeviceTypeArg device_type);
 
 namespace apex::amp::detail {
 
-/// On a CPU for which oneDNN has no 16-bit LSTM (one without AVX512): from now on `torch::nn::LSTM` with FP32 input under
-/// torch's CPU autocast is an error that names the remedy, in place of LibTorch's of a failed primitive. Elsewhere nothing.
-/// What the check does not refuse runs as before. Done once; thread-safe.
+/// On a CPU for which oneDNN has no 16-bit LSTM (without AVX512): from now on `torch::nn::LSTM` with FP32 input under
+/// LibTorch's CPU autocast throws an error that names the remedy; LibTorch's own error would only report a failed primitive.
+/// No-op on other CPUs. All other calls run as before. Runs once; thread-safe.
 void check_lstm_under_autocast();
 
 }  // namespace apex::amp::detail
@@ -100,9 +100,9 @@ namespace apex::amp {
 
 namespace detail {
 
-/// Keeps in `ctx` what casts the backward is to run with, torch's and amp's: those around the call, or none.
+/// Stores in `ctx` the casts for the backward, LibTorch's and amp's: the current casts if `those_around`, else none.
 void keep_casts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type, bool those_around);
-/// The casts that were kept, for its lifetime. Errors: RuntimeError if nothing was.
+/// Applies the stored casts during its lifetime. Errors: RuntimeError if none were stored.
 class KeptCasts {
  public:
   KeptCasts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type);
@@ -115,7 +115,7 @@ class KeptCasts {
 
 /// Whether operators on this thread are cast by the lists of O1 or O4.
 bool are_listed_casts_on();
-/// In `dtype`, if it is a floating tensor of the device type (of any, if there is none), float64 excepted.
+/// Casts a floating-point tensor of the device type (of any device without one) to `dtype`, except float64.
 at::Tensor cast_eligible(const at::Tensor& tensor, std::optional<DeviceTypeArg> device_type, c10::ScalarType dtype);
 
 template <class F, class... Inputs>
@@ -123,9 +123,9 @@ using CustomFwdResult = std::decay_t<std::invoke_result_t<F&, const Inputs&...>>
 
 }  // namespace detail
 
-/// The body of the `forward` of a `torch::autograd::Function`, for use within `autocast` and at O1 and O4: keeps in `ctx` which
-/// casts were on, torch's for the device type and amp's, which hold for every device, for `custom_bwd`, and calls
-/// `forward(inputs...)` under the casts around it. Python: `torch.amp.custom_fwd`.
+/// The body of the `forward` of a `torch::autograd::Function` that is used under `autocast` or at O1 and O4. Stores in `ctx`
+/// for `custom_bwd` which casts are on: LibTorch's for the device type, and amp's, which apply to every device. Then calls
+/// `forward(inputs...)` with the current casts. Python: `torch.amp.custom_fwd`.
 ///
 /// ```
 /// static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
@@ -135,7 +135,7 @@ using CustomFwdResult = std::decay_t<std::invoke_result_t<F&, const Inputs&...>>
 ///   return amp::custom_bwd(ctx, "cuda", [&] { … });
 /// }
 /// ```
-/// The answer is a value. No synchronisation.
+/// Returns by value. No synchronisation.
 template <class F, class... Inputs>
 detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type, F&& forward,
                                                  const Inputs&... inputs) {
@@ -143,10 +143,10 @@ detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContex
   return forward(inputs...);
 }
 
-/// The same for a `forward` written for one dtype: where casts are on, it gets the floating tensors of the device type (float64
-/// excepted) among `inputs`, in containers too, in `cast_inputs`, and runs, as its backward does, without casts. At O1 and O4,
-/// whose casts hold for every device, these are the floating tensors of any device. Where casts are off, inputs are passed as
-/// they are.
+/// For a `forward` that is written for one dtype. While casts are on, the floating-point tensors of the device type among
+/// `inputs` (also in containers; float64 excepted) are cast to `cast_inputs`, and forward and backward run without casts. At O1
+/// and O4, whose casts apply to every device, tensors of all devices are cast. While casts are off, inputs are passed
+/// unchanged.
 template <class F, class... Inputs>
 detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type,
                                                  c10::ScalarType cast_inputs, F&& forward, const Inputs&... inputs) {
@@ -160,9 +160,9 @@ detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContex
   return forward(detail::map_tensors(inputs, cast)...);
 }
 
-/// The body of the `backward` that belongs to a `custom_fwd`: calls `backward()` with the casts that were on in the forward,
-/// whatever is on around the call of backward. Errors: RuntimeError if the forward did not use `custom_fwd` for this device
-/// type. Python: `torch.amp.custom_bwd`.
+/// The body of the `backward` for a `custom_fwd`: calls `backward()` with the casts of the forward, whatever casts are on
+/// around it. Errors: RuntimeError if the forward did not use `custom_fwd` for this device type. Python:
+/// `torch.amp.custom_bwd`.
 template <class F>
 std::decay_t<std::invoke_result_t<F&>> custom_bwd(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type,
                                                   F&& backward) {

@@ -10,6 +10,7 @@
 
 #include <apex_cpp/amp/grad_scaler/unscale_grads.h>
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/torch_compat/private_members.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,16 +36,14 @@ double entry(const GradScaler::StateDict& state, const char* key) {
   return *value;
 }
 
-/// What an optimizer keeps when it is moved: its default options, which it owns by pointer. An optimizer that was made
-/// without any, or has been moved from, goes by its address.
-struct Identity : torch::optim::Optimizer {
-  static const void* of(const torch::optim::Optimizer& optimizer) {
-    const auto& defaults = optimizer.*(&Identity::defaults_);
-    return defaults ? static_cast<const void*>(defaults.get()) : &optimizer;
-  }
-};
+/// Stays the same when an optimizer is moved: the address of its default options, which it owns by pointer. An optimizer
+/// without default options, or one that was moved from, is identified by its own address.
+const void* identity_of(const torch::optim::Optimizer& optimizer) {
+  const auto& defaults = torch_compat::defaults_of(optimizer);
+  return defaults ? static_cast<const void*>(defaults.get()) : &optimizer;
+}
 
-/// Takes both tensors away from the optimizer again, after an error too.
+/// Removes both tensors from the optimizer at the end, also after an error.
 struct DropAfterStep {
   StepSupportsAmpScaling& optimizer;
   ~DropAfterStep() {
@@ -103,7 +102,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
 }
 
 std::vector<at::Tensor> GradScaler::unscale(torch::optim::Optimizer& optimizer) const {
-  // In float64, since the reciprocal of a large float32 scale may be subnormal.
+  // In float64: the reciprocal of a large float32 scale may be subnormal.
   const auto inv_scale = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   return detail::unscale_grads(optimizer, inv_scale);
 }
@@ -240,7 +239,7 @@ torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archi
 }
 
 GradScaler::OptimizerState& GradScaler::state_of(const torch::optim::Optimizer& optimizer) {
-  return optimizer_states_[Identity::of(optimizer)];
+  return optimizer_states_[identity_of(optimizer)];
 }
 
 void GradScaler::check_scale_made(const char* caller) const {

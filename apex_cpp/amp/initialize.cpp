@@ -5,7 +5,6 @@
 #include <apex_cpp/amp/casts/operators.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
-#include <apex_cpp/amp/cpu_fallback/operators.h>
 #include <apex_cpp/amp/handles/checks.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/session/amp_session.h>

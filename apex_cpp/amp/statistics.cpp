@@ -4,11 +4,11 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
+#include <apex_cpp/torch_compat/autograd.h>
 #include "kernels/statistics/statistics.h"
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <cmath>
 #include <mutex>
@@ -189,7 +189,7 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
     if (!function.operator_name() || !current()) return context;
     context->recorder = current();
     const bool outermost = context->recorder->depth_++ == 0;
-    if (outermost && torch::autograd::get_current_graph_task_id() == -1) context->module = module_called(function);
+    if (outermost && torch_compat::graph_task() == torch_compat::kNoGraphTask) context->module = module_called(function);
     return context;
   }
 

@@ -4,10 +4,10 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/files/csv.h>
+#include <apex_cpp/torch_compat/autograd.h>
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <array>
@@ -50,14 +50,14 @@ class trace::Recorder : public detail::TraceRecorder {
   std::vector<TracedOp> ops;
 
  private:
-  // A callback's two halves are paired by this, whichever recorder is current.
+  // Pairs the start and the end of a callback, whichever recorder is current.
   struct Context : at::ObserverContext {
     explicit Context(Recorder* owner) : recorder(owner) {}
     Recorder* recorder;
   };
 
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
-    // Nodes of the backward pass are announced, too; the operators that they call are what counts.
+    // Callbacks also run for nodes of the backward pass; only the operators that they call are recorded.
     auto* recorder = function.operator_name() ? dynamic_cast<Recorder*>(thread_recorder()) : nullptr;
     if (recorder) recorder->start(function);
     return std::make_unique<Context>(recorder);
@@ -70,7 +70,7 @@ class trace::Recorder : public detail::TraceRecorder {
     if (depth_++ > 0) return;
     TracedOp op;
     op.name = detail::name_of_call(function);
-    op.backward = torch::autograd::get_current_graph_task_id() != -1;
+    op.backward = torch_compat::graph_task() != torch_compat::kNoGraphTask;
     const auto names = detail::newest_parameter_names();
     for (const auto& input : function.inputs()) {
       detail::for_each_tensor(input, [&](const at::Tensor& tensor) {
@@ -150,7 +150,7 @@ std::vector<Row> rows_of(const std::vector<TracedOp>& ops) {
   return rows;
 }
 
-// Names of operators and parameters may be the user's.
+// Escapes: names of operators and parameters may come from the user.
 std::string json_string(const std::string& text) {
   std::ostringstream json;
   json << '"';

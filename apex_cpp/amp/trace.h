@@ -10,29 +10,29 @@
 
 namespace apex::amp {
 
-/// One operator call, as the program made it: operators inside of it are not listed.
+/// One operator call of the program, without the operators that it calls in turn.
 struct TracedOp {
   struct Cast {
     c10::ScalarType from;
     c10::ScalarType to;
-    bool cached;  ///< the cast was found in the weight cache: nothing was computed
+    bool cached;  ///< the weight cache had the cast; nothing was computed
   };
 
   std::string name;       ///< "aten::conv2d"; an overload follows a dot
-  std::string module;     ///< path of the module whose parameter it used, such as "layer1.0.conv1"; empty if none is known
+  std::string module;     ///< path of the module whose parameter the call used, such as "layer1.0.conv1"; empty if unknown
   bool backward = false;  ///< called in a backward pass
-  std::vector<c10::ScalarType> inputs;   ///< of the tensors among the arguments, in order, before any cast
-  std::vector<c10::ScalarType> outputs;  ///< of the tensors in the result
+  std::vector<c10::ScalarType> inputs;   ///< dtypes of the tensor arguments, in order, before any cast
+  std::vector<c10::ScalarType> outputs;  ///< dtypes of the tensors in the result
   bool in_float32 = false;               ///< computed in FP32 for 16-bit CPU tensors (`InitializeOptions::cpu_16bit`)
-  std::vector<Cast> casts;               ///< made, or found, by amp's cast engine for this call
+  std::vector<Cast> casts;               ///< casts by amp's cast engine for this call
 
   int64_t cache_hits() const;
 };
 
-/// Records every operator call of the calling thread while it lives: what ran in which dtype, what was cast, and what came out
-/// of the weight cache. Any level, amp or not; parameter names are those of the newest `initialize`. Of a backward pass it sees
-/// what runs on the same thread: all on CPU tensors, nothing on CUDA tensors. Traces may nest: the outer one gets the inner
-/// one's calls as well. Synchronises nothing; a traced call costs microseconds.
+/// Records every operator call of the calling thread during its lifetime: its dtypes, its casts, and which casts came from the
+/// weight cache. Works at any level and without amp; module names are those of the newest `initialize`. Sees the part of a
+/// backward pass that runs on the same thread: all of it on CPU tensors, nothing on CUDA tensors. Traces may nest: the outer
+/// trace also gets the inner trace's calls. Does not synchronise. A traced call costs microseconds.
 class trace {
  public:
   trace();
@@ -40,18 +40,18 @@ class trace {
   trace(const trace&) = delete;
   trace& operator=(const trace&) = delete;
 
-  /// Ends the recording before the guard does.
+  /// Ends the recording early.
   void stop();
   const std::vector<TracedOp>& ops() const;
 
-  /// As a table for people, one call a line.
+  /// The calls as a readable table, one call per line.
   std::string table() const;
-  /// As JSON: {"ops": [{"name", "module", "backward", "inputs", "outputs", "casts": [{"from", "to", "cached"}],
+  /// The calls as JSON: {"ops": [{"name", "module", "backward", "inputs", "outputs", "casts": [{"from", "to", "cached"}],
   /// "in_float32"}, ...]}.
   std::string json() const;
-  /// As CSV with a header; dtypes within a field are separated by spaces.
+  /// The calls as CSV with a header. Dtypes within a field are separated by spaces.
   std::string csv() const;
-  /// Write these to a file. Errors: RuntimeError naming a file that cannot be written.
+  /// Write JSON or CSV to a file. Errors: RuntimeError naming a file that cannot be written.
   void write_json(const std::string& path) const;
   void write_csv(const std::string& path) const;
 
@@ -60,7 +60,7 @@ class trace {
   std::unique_ptr<Recorder> recorder_;
 };
 
-/// The table.
+/// Writes `table()`.
 std::ostream& operator<<(std::ostream& stream, const trace& trace);
 
 }  // namespace apex::amp

@@ -1,5 +1,5 @@
-// The cache of cast weights (CACHE-01 to CACHE-09), with the fixes for stale results (BUG-01, BUG-02).
-#include <apex_cpp/amp/casts/weight_cache.h>
+// The weight-cast cache (CACHE-01 to CACHE-09), with the repairs for stale results (BUG-01, BUG-02).
+#include <apex_cpp/amp/casts/cast_rules.h>
 
 #include <ATen/core/grad_mode.h>
 

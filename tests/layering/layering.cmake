@@ -1,34 +1,36 @@
-# Reads every include line of the library and fails if one runs up or around between modules.
+# Reads every include line of the library, and fails on an include of a higher module or of a module that the list does not
+# allow.
 # cmake -DROOT=<repository> -P layering.cmake
 cmake_minimum_required(VERSION 3.25)
 
-# module(<name> <modules that it may use>...): lower modules come first, and a module may only name modules that stand before it.
-# A module is a folder and the header and source of the same name beside it: amp/doctor is amp/doctor.h, amp/doctor.cpp and
-# amp/doctor/. Folders named detail/, and those of kernels/, belong to the module around them.
+# module(<name> <modules that it may use>...): a module may only name modules above it in this list, which are lower modules. A
+# module is a folder together with the header and source of the same name beside it: amp/doctor is amp/doctor.h, amp/doctor.cpp
+# and amp/doctor/. Folders named detail/, and the folders of kernels/, belong to the enclosing module.
 macro(list_modules)
   set(amp apex_cpp/amp)
   module(kernels)
+  module(apex_cpp/torch_compat)
   module(opt_levels)
   module(apex_cpp/files)
-  module(${amp}/tensors kernels)
-  module(${amp}/optimizer_classes)
-  module(${amp}/statistics ${amp}/tensors kernels)
+  module(${amp}/tensors apex_cpp/torch_compat kernels)
+  module(${amp}/optimizer_classes apex_cpp/torch_compat)
+  module(${amp}/statistics apex_cpp/torch_compat ${amp}/tensors kernels)
   module(${amp}/step_result ${amp}/statistics)
   module(${amp}/scaling ${amp}/statistics ${amp}/tensors apex_cpp/files opt_levels kernels)
-  module(${amp}/casts ${amp}/tensors opt_levels)
-  module(${amp}/trace ${amp}/casts ${amp}/tensors apex_cpp/files)
+  module(${amp}/casts apex_cpp/torch_compat ${amp}/tensors opt_levels)
+  module(${amp}/trace apex_cpp/torch_compat ${amp}/casts ${amp}/tensors apex_cpp/files)
   module(${amp}/cpu_fallback ${amp}/casts ${amp}/tensors opt_levels kernels)
   module(${amp}/functional ${amp}/casts)
   module(${amp}/autocast ${amp}/casts ${amp}/tensors)
-  module(${amp}/grad_scaler ${amp}/autocast ${amp}/optimizer_classes ${amp}/tensors kernels)
+  module(${amp}/grad_scaler apex_cpp/torch_compat ${amp}/autocast ${amp}/optimizer_classes ${amp}/tensors kernels)
   module(${amp}/policy opt_levels)
   module(${amp}/legacy_init)
   module(${amp}/session ${amp}/scaling ${amp}/casts ${amp}/tensors opt_levels)
-  module(${amp}/doctor ${amp}/session ${amp}/scaling ${amp}/tensors opt_levels)
+  module(${amp}/doctor apex_cpp/torch_compat ${amp}/session ${amp}/scaling ${amp}/tensors opt_levels)
   module(${amp}/comparison ${amp}/session ${amp}/trace apex_cpp/files opt_levels)
   module(${amp}/masters ${amp}/session ${amp}/casts ${amp}/scaling ${amp}/step_result ${amp}/statistics
     ${amp}/optimizer_classes ${amp}/tensors kernels)
-  module(${amp}/handles ${amp}/masters ${amp}/session ${amp}/casts ${amp}/optimizer_classes ${amp}/tensors)
+  module(${amp}/handles apex_cpp/torch_compat ${amp}/masters ${amp}/session ${amp}/casts ${amp}/optimizer_classes ${amp}/tensors)
   module(${amp}/master_params ${amp}/handles ${amp}/masters ${amp}/step_result ${amp}/tensors)
   module(${amp}/state_dict ${amp}/masters ${amp}/session)
   module(${amp}/scale_loss ${amp}/handles ${amp}/masters ${amp}/session ${amp}/casts ${amp}/scaling ${amp}/tensors)
@@ -52,7 +54,7 @@ macro(list_modules)
   module(apex_cpp/apex_C)
   module(apex_cpp/parallel/processes apex_cpp/apex_C ${amp}/session)
   module(apex_cpp/parallel/sync_batch_norm apex_cpp/parallel/processes ${amp}/casts ${amp}/tensors)
-  module(apex_cpp/parallel/ddp apex_cpp/parallel/processes ${amp}/handles ${amp}/session ${amp}/scaling ${amp}/tensors kernels)
+  module(apex_cpp/parallel/ddp apex_cpp/torch_compat apex_cpp/parallel/processes ${amp}/handles ${amp}/session ${amp}/scaling ${amp}/tensors kernels)
   module(apex_cpp/parallel/sharded apex_cpp/parallel/processes ${amp}/masters ${amp}/casts ${amp}/optimizer_classes
     ${amp}/tensors kernels)
   module(apex_cpp/parallel/distributed_data_parallel apex_cpp/parallel/ddp ${amp}/handles ${amp}/tensors)
@@ -77,7 +79,7 @@ function(module folder)
   set(complaints "${complaints}" PARENT_SCOPE)
 endfunction()
 
-# The innermost module around a path.
+# The innermost module that contains a path.
 function(find_module path result)
   set(best "")
   foreach(module IN LISTS modules)
@@ -113,7 +115,7 @@ function(check_file file)
   set(complaints "${complaints}" PARENT_SCOPE)
 endfunction()
 
-# Every folder is a module, or a module's detail/.
+# Every folder is a module, or the detail/ of a module.
 function(check_folders around)
   file(GLOB folders LIST_DIRECTORIES true RELATIVE "${ROOT}" "${ROOT}/${around}/*")
   foreach(folder IN LISTS folders)
@@ -136,7 +138,7 @@ endif()
 foreach(file IN LISTS files)
   check_file("${file}")
 endforeach()
-# What stands at the top of apex_cpp/amp is public: a module of its own each.
+# Each header at the top of apex_cpp/amp is a module of its own.
 file(GLOB top LIST_DIRECTORIES false RELATIVE "${ROOT}" "${ROOT}/apex_cpp/amp/*.h")
 foreach(header IN LISTS top)
   string(REGEX REPLACE "[.]h$" "" name "${header}")

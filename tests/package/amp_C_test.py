@@ -11,7 +11,7 @@ import amp_C
 import apex_cpp
 import torch
 
-# torch.optim marks its methods for torch.compile, with a module that needs more packages than the environment of the tests has.
+# torch.optim marks its methods for torch.compile; the module for that needs packages that the test environment lacks.
 torch._dynamo = sys.modules["torch._dynamo"] = types.SimpleNamespace(
     disable=lambda function, *_, **__: function, graph_break=lambda: None
 )
@@ -22,7 +22,7 @@ SHAPES = [(37,), (5, 7), (0,), (1,), (3, 2, 4)]
 
 
 def applier(op, flag, tensor_lists, *args):
-    """Apex's multi_tensor_applier: 65,536 elements a chunk."""
+    """Apex's multi_tensor_applier: 65,536 elements per chunk."""
     return op(2048 * 32, flag, tensor_lists, *args)
 
 
@@ -44,7 +44,7 @@ def doubles(values):
 
 
 class FromTorch:
-    """torch.optim in float64, from the same parameters and gradients: the truth for ours in lower precision."""
+    """torch.optim in float64, from the same parameters and gradients: the reference for lower precision."""
 
     def __init__(self, kind, params, **options):
         self.params = [value.double().clone().requires_grad_() for value in params]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# usage: archives_test.sh BUILD_TREE COMPILER FOLDER    makes the Debian package and the archive, looks at what they hold, and which
-# library find_package takes of the archive on a machine without yaml-cpp
+# usage: archives_test.sh BUILD_TREE COMPILER FOLDER    makes the Debian package and the archive, and checks their contents and
+# which library of the archive find_package chooses on a machine without yaml-cpp
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/lib.sh"
 build=$1 compiler=$2 folder=$3

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: exports_test.sh LIBRARY    fails if the shared library exports another name than the project's public ones, or lacks one
+# usage: exports_test.sh LIBRARY    fails if the shared library exports a name that is not public, or lacks a public name
 set -euo pipefail
 names=$(nm -D --defined-only "$1" | cut -d' ' -f3- | c++filt)
 public='^((typeinfo|typeinfo name|vtable|VTT|construction vtable|guard variable|TLS (init|wrapper) function) for |(virtual|non-virtual) thunk to )?apex::'

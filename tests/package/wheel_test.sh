@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# usage: wheel_test.sh BUILD_TREE DIST VENV    makes the wheel, and installs it into a fresh environment beside the torch that there is
+# usage: wheel_test.sh BUILD_TREE DIST VENV    makes the wheel, and installs it into a fresh environment with the torch of this
+# machine
 set -euo pipefail
 build=$1 dist=$2 venv=$3
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/lib.sh"
@@ -20,7 +21,7 @@ wheels=("$dist"/*.whl)
 "$venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-index --no-deps "${wheels[0]}"
 ln -s "$(dirname "$tools")/patchelf" "$venv/bin"
 
-# For every Python: nothing in it asks for one.
+# The wheel works with every Python: nothing in it depends on the version.
 libraries=("$(cat "$venv/site")"/apex_cpp/torch-*/lib/lib*.so*)
 [ ${#libraries[@]} = 3 ] || die "expected three libraries, found ${libraries[*]}"
 for library in "${libraries[@]}"; do

@@ -73,7 +73,6 @@ set(APEX_CPP_PRIVATE_HEADERS
   apex_cpp/amp/casts/cast_rules.h
   apex_cpp/amp/casts/operator_slot.h
   apex_cpp/amp/casts/thread_casts.h
-  apex_cpp/amp/casts/weight_cache.h
   apex_cpp/amp/checkpoint/archive.h
   apex_cpp/amp/checkpoint/content.h
   apex_cpp/amp/checkpoint/optimizer_content.h
@@ -104,7 +103,9 @@ set(APEX_CPP_PRIVATE_HEADERS
   apex_cpp/amp/tensors/tensor_version.h
   apex_cpp/parallel/ddp/options.h
   apex_cpp/parallel/processes/collectives.h
-  apex_cpp/parallel/processes/process_group.h)
+  apex_cpp/parallel/processes/process_group.h
+  apex_cpp/torch_compat/dispatch_keys.h
+  apex_cpp/torch_compat/private_members.h)
 
 # apex_declare_headers(target): makes the two lists file sets of the target, `HEADERS` and `private_headers`.
 function(apex_declare_headers target)

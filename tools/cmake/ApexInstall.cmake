@@ -1,6 +1,6 @@
-# The CMake package: libraries, static and shared, headers under a folder of their own (nothing named kernels/ lands in
-# /usr/include), a config file that finds torch the way this build did, and a file for pkg-config. Components: static, shared and
-# development; bundled and python are what tools/package adds for machines without Debian's packages, and for Python.
+# Installs the CMake package: static and shared libraries, the headers of ApexHeaders.cmake in a folder of their own (so that no
+# kernels/ lands in /usr/include), a config file that finds torch as this build did, and a file for pkg-config. Components:
+# static, shared and development. tools/package adds bundled, for machines without Debian's packages, and python.
 include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY APEX_CPP_LIBRARIES)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/apex_cpp")
@@ -14,7 +14,7 @@ install(TARGETS apex_cpp_shared EXPORT apex_cpp-shared-targets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT shared NAMELINK_COMPONENT namelink)
 install(EXPORT apex_cpp-shared-targets NAMESPACE apex_cpp:: DESTINATION "${package_dir}" COMPONENT shared)
 
-# What LibTorch this was compiled with: another minor version of it has other symbols.
+# The LibTorch of this build: another minor version has other symbols.
 if(APEX_CPP_HAS_CUDA)
   set(built_with "${Torch_VERSION}")
 else()
@@ -39,7 +39,7 @@ set(torch_standard 17)
 if(torch_features MATCHES "cxx_std_([0-9]+)")
   set(torch_standard ${CMAKE_MATCH_1})
 endif()
-# The file finds the installation from where it lies itself, which is another depth where libraries go to lib/x86_64-linux-gnu.
+# The file finds the installation relative to its own place, which is deeper if libraries go to lib/x86_64-linux-gnu.
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE pkg_config_folder)
 cmake_path(APPEND pkg_config_folder pkgconfig)
 file(RELATIVE_PATH pkg_config_to_prefix "${pkg_config_folder}" "${CMAKE_INSTALL_PREFIX}")
@@ -47,8 +47,8 @@ configure_file(tools/cmake/apex_cpp.pc.in "${PROJECT_BINARY_DIR}/apex_cpp.pc" @O
 install(FILES "${PROJECT_BINARY_DIR}/apex_cpp.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
 install(FILES LICENSE tools/packaging/THIRD_PARTY_NOTICES DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
 
-# The one library that the shared one needs beside LibTorch's and the compiler's: Debian's static yaml-cpp is not made for
-# shared libraries. One that the user's project builds is installed by what builds it.
+# Beside the libraries of LibTorch and the compiler, the shared library needs only yaml-cpp's shared library: Debian's static
+# yaml-cpp cannot be linked into shared libraries. A yaml-cpp that the user's project builds is installed by that project.
 get_target_property(yaml_is_found yaml-cpp IMPORTED)
 if(yaml_is_found)
   get_target_property(yaml_soname yaml-cpp IMPORTED_SONAME_NONE)

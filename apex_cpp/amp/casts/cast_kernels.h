@@ -16,8 +16,8 @@
 
 namespace apex::amp::detail {
 
-/// One argument of an operator, by the type it has in the operator's schema: `look` adds its types to what the plan is made
-/// from, `get` hands over the argument as the plan wants it. The primary template is for whatever holds no tensors.
+/// One argument of an operator, by its type in the operator's schema: `look` adds its types to the plan's input, `get` returns
+/// the argument cast by the plan. The primary template is for arguments without tensors.
 template <class T>
 class ArgumentCast {
  public:
@@ -29,7 +29,7 @@ class ArgumentCast {
   T argument_;
 };
 
-/// A tensor that is written to keeps its type: casting it would lose the result.
+/// An output tensor keeps its type: a cast would lose the result.
 template <>
 class ArgumentCast<at::Tensor&> {
  public:
@@ -103,7 +103,7 @@ class ArgumentCast<const at::ITensorListRef&> : public ListCast<at::ITensorListR
   using ListCast::ListCast;
 };
 
-/// What the policies come to for a call with these arguments, `Args` being their types in the operator's schema.
+/// The plan for a call with these arguments, `Args` being their types in the operator's schema.
 template <class... Args>
 CastPlan plan_for(const CallPolicies& policies, const std::remove_reference_t<Args>&... args) {
   ArgumentTypes types;
@@ -112,8 +112,8 @@ CastPlan plan_for(const CallPolicies& policies, const std::remove_reference_t<Ar
   return policies.plan(types);
 }
 
-/// The engine's kernel for one ATen operator, `Op` being its struct in `at::_ops`: casts the arguments as the calling thread's
-/// rules say, then calls what lies below, by `Below`, where nothing is cast any more.
+/// The engine's kernel for one ATen operator, `Op` being its struct in `at::_ops`: casts the arguments by the calling thread's
+/// rules, then calls the next kernel through `Below` with casts off.
 template <class Op, class Below = Op, class Schema = typename Op::schema>
 struct UnboxedKernel;
 
@@ -136,14 +136,14 @@ struct UnboxedKernel<Op, Below, Result(Args...)> {
   }
 };
 
-/// Operators that have such a kernel.
+/// A list of operators with such kernels.
 template <class... Ops>
 struct Operators {
   static void register_in(torch::Library& library) { (UnboxedKernel<Ops>::register_in(library), ...); }
 };
 
-/// The kernel of batch norm and of instance norm, which write to their running statistics, though their schemas do not say so:
-/// where these are cast, what was written to the copies goes back.
+/// The kernel of batch norm and instance norm. Both write to their running statistics, which their schemas do not say: if these
+/// were cast, the kernel copies the results back.
 template <class Op, class Schema = typename Op::schema>
 struct StatisticsKernel;
 

@@ -15,7 +15,7 @@ namespace {
 
 bool is_error_policy(CastPolicy policy) { return policy == CastPolicy::float_inplace || policy == CastPolicy::banned; }
 
-// The probability from which on a 16-bit type has 1 in its place: half of its last step below 1.
+// The smallest probability that the 16-bit type rounds to 1: half of its last step below 1.
 double rounds_to_one(c10::ScalarType low_type) { return 1 - (low_type == at::kHalf ? 0x1p-12 : 0x1p-9); }
 
 // O1-40
@@ -35,7 +35,7 @@ void check_inplace(const OperatorSlot& slot, FloatTypes self, c10::ScalarType lo
                               " tensor. Use the out-of-place function, or convert the tensor to float32 first.");
 }
 
-// Without gradients a cast serves one forward pass of a handle, at whose end it is dropped.
+// Without gradients a cast is kept only within one forward pass of a handle, whose end drops it.
 bool may_keep_casts(const ThreadCasts& thread) {
   return (at::GradMode::is_enabled() || thread.forward != 0) && !c10::InferenceMode::is_enabled();
 }
@@ -105,7 +105,7 @@ void CastPlan::apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments) {
 
 void CastPlan::to_float32() { add_step(FloatTypes::all().without(FloatTypes(at::kFloat)), at::kFloat, false); }
 
-// O1-07, O1-08. Any other mix goes on to PyTorch's own promotion.
+// O1-07, O1-08. PyTorch's own promotion handles any other mix.
 void CastPlan::promote(FloatTypes types) {
   const FloatTypes low = types.without(FloatTypes(at::kFloat));
   const bool widest_is_float = types.is_mix() && !low.is_mix() && !low.has(at::kDouble);
@@ -125,7 +125,7 @@ void CastPlan::follow_self(const ArgumentTypes& arguments) {
   }
 }
 
-// FP32 arguments to the type of the 16-bit ones among `leaders`, which are some of the arguments.
+// Casts FP32 arguments to the 16-bit type of `leaders`, which are some of the arguments.
 void CastPlan::follow(FloatTypes leaders, const ArgumentTypes& arguments) {
   if (!arguments.all.has(at::kFloat)) return;
   for (const auto low : {at::kHalf, at::kBFloat16}) {
@@ -156,7 +156,7 @@ at::Tensor CastPlan::cast_once(const at::Tensor& tensor, const Step& step) const
   return result;
 }
 
-// `initialize` gives a parameter other memory; a view of before stays behind.
+// `initialize` gives a parameter new memory; a view made before keeps the old memory.
 void CastPlan::check_not_stale(const at::Tensor& tensor) const {
   if (rules_->mode() != CastRules::Mode::match || !tensor.is_view()) return;
   const at::Tensor base(tensor._base());
@@ -180,8 +180,7 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   listed_ = rules_->policy(slot);
   if (rules_->mode() != CastRules::Mode::casts) return;
   if (!only_mixes_) user_ = slot.user_policy.load(std::memory_order_relaxed);
-  // At O1 and O4 these are the operators that LibTorch would refuse a mix of types, in the backward pass at the latest, or 16
-  // bits.
+  // At O1 and O4 LibTorch refuses, for these policies, a mix of types (at the latest in the backward pass) or 16 bits.
   const bool is_refused = listed_ == CastPolicy::half || listed_ == CastPolicy::widen;
   if (only_mixes_ && !is_refused) listed_ = CastPolicy::none;
 }
@@ -206,13 +205,13 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
     return plan.has_steps() ? plan : CastPlan();
   }
   if (off) {
-    // O1-32, O1-40: these errors hold even where casts are off.
+    // O1-32, O1-40: these errors are thrown even while casts are off.
     if (is_error_policy(listed_)) plan.apply(listed_, arguments);
     return CastPlan::disabled();
   }
   if (!stays_wide(arguments)) plan.apply(listed_, arguments);
   plan.apply(user_, arguments);
-  // A program at O2 may have torch's own autocast on, which stays in charge of what need not be matched.
+  // A program at O2 may also use LibTorch's autocast, which keeps calls that need no matching.
   return rules_->mode() == CastRules::Mode::match && !plan.has_steps() ? CastPlan() : plan;
 }
 
@@ -228,7 +227,7 @@ CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const Argume
 
 namespace {
 
-/// Names under which wrapped callables print their casts.
+/// The names of wrapped callables in printed casts.
 const OperatorSlot& function_name(CastPolicy policy) {
   static const OperatorSlot half("amp::half_function", 0), float32("amp::float_function", 0),
       promote("amp::promote_function", 0);

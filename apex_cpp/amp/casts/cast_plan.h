@@ -15,7 +15,7 @@
 
 namespace apex::amp::detail {
 
-/// A list takes part only if all of its elements are floating tensors (O1-04).
+/// The types of a list; empty unless all elements are floating-point tensors (O1-04).
 template <class List>
 FloatTypes float_types_of_list(const List& list) {
   FloatTypes types;
@@ -27,15 +27,15 @@ FloatTypes float_types_of_list(const List& list) {
   return types;
 }
 
-/// What the floating tensors among a call's arguments are, as far as policies ask.
+/// The types and places of the floating-point tensors among a call's arguments.
 struct ArgumentTypes {
-  FloatTypes all;                      // wherever they stand
-  FloatTypes in_lists;                 // those in lists
+  FloatTypes all;                      // of all tensors
+  FloatTypes in_lists;                 // of tensors in lists
   std::optional<FloatTypes> self;      // of the first tensor argument
-  FloatTypes later;                    // of those behind it
-  bool kept = false;                   // a parameter of a module that the program wants in FP32 is among them
-  bool on_cpu = true;                  // all of them
-  bool float64_requires_grad = false;  // one of those in FP64 does
+  FloatTypes later;                    // of the tensors after it
+  bool kept = false;                   // one is a parameter of a module in `float32_modules`
+  bool on_cpu = true;                  // all tensors are
+  bool float64_requires_grad = false;  // an FP64 tensor requires grad
   const CastRules* rules = nullptr;
 
   void add(const at::Tensor& tensor) {
@@ -69,34 +69,34 @@ struct ArgumentTypes {
   }
 };
 
-/// What happens to the arguments of one call: up to two casts after one another, the list's and the user's (REG-06), and
-/// no casts within the operator. As constructed: nothing.
+/// How one call's arguments are cast: up to two casts in a row, the list's and the user's (REG-06), and which keys are off
+/// inside the operator. A default-constructed plan does nothing.
 class CastPlan {
  public:
   CastPlan() = default;
   CastPlan(const CastRules* rules, const OperatorSlot* slot, const ThreadCasts* thread)
       : rules_(rules), slot_(slot), thread_(thread), off_inside_(off_inside_by(*rules)) {}
 
-  /// Adds what `policy` asks for a call with these arguments. Errors: NotImplementedError for what Apex refuses.
+  /// Adds the casts of `policy` for these arguments. Errors: NotImplementedError where Apex throws it.
   void apply(CastPolicy policy, const ArgumentTypes& arguments);
-  /// The same where only what LibTorch would refuse is cast.
+  /// As `apply`, but casts only mixes of types that LibTorch would refuse.
   void apply_to_mix(CastPolicy policy, const ArgumentTypes& arguments);
-  /// 16-bit arguments become FP32, as the program wants them at any level.
+  /// Casts 16-bit arguments to FP32, for `float32_modules` and `float32_functions`.
   void keep_float32() { add_step(kLowTypes, at::kFloat, false); }
 
-  /// A plan within `disable_casts`: nothing is cast, nor any operator that the called one is made of.
+  /// The plan inside `disable_casts`: casts neither the arguments nor the operators that the operator calls.
   static CastPlan disabled() {
     CastPlan plan;
     plan.off_inside_ = c10::DispatchKeySet(kCastKey);
     return plan;
   }
 
-  /// False: the call goes on as if the engine had no kernel for the operator.
+  /// False if the call bypasses the engine.
   bool takes_over() const { return slot_ != nullptr; }
-  /// The keys that are off inside of the operator.
+  /// The dispatch keys that are excluded inside the operator.
   c10::DispatchKeySet off_inside() const { return off_inside_; }
   bool has_steps() const { return num_steps_ > 0; }
-  /// Whether `cast` may answer another tensor than it is given.
+  /// Whether `cast` may return another tensor than its argument.
   bool casts(const at::Tensor& tensor) const { return !(float_type_of(tensor).without(from_) == float_type_of(tensor)); }
   template <class List>
   bool casts_list(const List& list) const {
@@ -112,15 +112,15 @@ class CastPlan {
     c10::ScalarType to;
     bool cached;
   };
-  /// Tensors of one of `from` become `to`; `cached`: weights through the cache.
+  /// Casts tensors of the types `from` to `to`; `cached`: weights through the cache.
   void add_step(FloatTypes from, c10::ScalarType to, bool cached);
-  /// At O2, O3 and O5 the engine finds no mix of types inside; but what `float32_functions` names runs in FP32 there, too.
+  /// At O2, O3 and O5 the cast key stays on inside: operators in `float32_functions` run in FP32 there too.
   static c10::DispatchKeySet off_inside_by(const CastRules& rules) {
     return rules.mode() == CastRules::Mode::match ? kOffInside - c10::DispatchKeySet(kCastKey) : kOffInside;
   }
   FloatTypes after_steps(FloatTypes types) const;
   at::Tensor cast_once(const at::Tensor& tensor, const Step& step) const;
-  /// Errors: RuntimeError naming a parameter of which `tensor` is a view from before its dtype was changed.
+  /// Errors: RuntimeError that names the parameter, if `tensor` is a view made before the parameter changed its dtype.
   void check_not_stale(const at::Tensor& tensor) const;
   void to_float32();
   void promote(FloatTypes types);
@@ -131,26 +131,26 @@ class CastPlan {
   const CastRules* rules_ = nullptr;
   const OperatorSlot* slot_ = nullptr;
   const ThreadCasts* thread_ = nullptr;
-  FloatTypes from_;  // what any step casts
+  FloatTypes from_;  // the types that any step casts
   c10::DispatchKeySet off_inside_;
   Step steps_[2] = {};
   int num_steps_ = 0;
 };
 
-/// The policies that hold for one call of an operator on this thread.
+/// The policies for one call of an operator on this thread.
 class CallPolicies {
  public:
   explicit CallPolicies(const OperatorSlot& slot);
 
-  /// False: the operator is as if the engine had no kernel for it.
+  /// False if the call bypasses the engine.
   bool any() const { return listed_ != CastPolicy::none || user_ != CastPolicy::none || keeps_; }
   const CastRules* rules() const { return rules_; }
   /// Errors: NotImplementedError for an in-place function on a 16-bit tensor, or a banned function.
   CastPlan plan(const ArgumentTypes& arguments) const;
 
  private:
-  /// What the lists leave in FP32 and FP64 (README, "What is cast"): the program's own FP64 data outside of a handle's forward,
-  /// and CPU tensors beside a model on a GPU.
+  /// True for arguments that the lists do not cast from FP32 and FP64 (README, "What is cast"): the program's own FP64 data
+  /// outside of a handle's forward, and CPU tensors if the model is on a GPU.
   bool stays_wide(const ArgumentTypes& arguments) const;
 
   const OperatorSlot& slot_;
@@ -159,24 +159,24 @@ class CallPolicies {
   bool only_mixes_;
   bool disabled_ = false;
   bool in_forward_ = false;
-  bool keeps_ = false;  // the operator is to run in FP32, or arguments have to say so
+  bool keeps_ = false;  // the operator, or modules whose parameters it may use, are kept in FP32
   bool keeps_function_ = false;
   CastPolicy listed_ = CastPolicy::none;
   CastPolicy user_ = CastPolicy::none;
 };
 
-/// The same for a callable that the user wrapped: one policy, and only where casts are on for O1 or O4. `name` is what is
-/// printed.
+/// The plan for a wrapped callable: one policy, applied only while the lists of O1 or O4 are on. `name` is printed with its
+/// casts.
 CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments);
 
 }  // namespace apex::amp::detail
 
-// The arguments of a wrapped callable: tensors, and (nested) containers made of floating tensors only (O1-04).
+// Arguments of wrapped callables: tensors, and (nested) containers of floating-point tensors only (O1-04).
 namespace apex::amp::detail {
 
 class CastPlan;
 
-/// What the floating tensors among a wrapped callable's arguments are.
+/// The types of the floating-point tensors among a wrapped callable's arguments.
 struct FunctionArgumentTypes {
   FloatTypes all;
   std::optional<FloatTypes> first;  // of the first tensor
@@ -187,11 +187,11 @@ struct FunctionArgumentTypes {
   }
 };
 
-/// What is to be done with such arguments, or null where the callable is called as it is.
+/// The plan for such arguments; null if they are passed unchanged.
 std::shared_ptr<const CastPlan> plan_for_function(opt_levels::CastPolicy policy, const FunctionArgumentTypes& arguments);
 at::Tensor cast_by(const CastPlan& plan, const at::Tensor& tensor);
 
-/// Whether there is nothing but floating tensors in `value`, and at least the place for one.
+/// Whether `value` holds floating-point tensors only, and can hold one.
 template <class T>
 bool only_floating(const T& value) {
   const auto every = [](const auto&... element) { return (only_floating(element) && ...); };
@@ -222,7 +222,7 @@ void look_at_argument(FunctionArgumentTypes& types, const T& argument) {
   }
 }
 
-/// The argument with its tensors as the plan wants them; one that holds none is forwarded.
+/// The argument with its tensors cast by the plan; an argument without tensors is forwarded.
 template <class T>
 decltype(auto) cast_argument(const CastPlan& plan, T&& argument) {
   if constexpr (kHoldsTensors<T>) {

@@ -1,14 +1,76 @@
 #include <apex_cpp/amp/casts/cast_rules.h>
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/torch_compat/autograd.h>
+
+#include <algorithm>
+#include <utility>
 
 namespace apex::amp::detail {
+
+bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward) const {
+  if (!trace.still(tensor) || !place.is_of(tensor)) return false;
+  const bool is_of_this_forward = in_forward != 0 && forward == in_forward;
+  if (!at::GradMode::is_enabled()) return is_of_this_forward;
+  return tensor.requires_grad() == requires_grad && (kept || is_of_this_forward);
+}
+
+void WeightCache::keep(const at::Tensor& weight) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  kept_.set(weight, Kept());
+}
+
+WeightCache::Entry* WeightCache::in_dtype(Entries* entries, c10::ScalarType dtype) {
+  if (!entries) return nullptr;
+  const auto found =
+      std::find_if(entries->begin(), entries->end(), [&](const Entry& entry) { return entry.cast.scalar_type() == dtype; });
+  return found == entries->end() ? nullptr : &*found;
+}
+
+at::Tensor WeightCache::find(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Entry* const entry = in_dtype(entries_.find(weight), dtype);
+  if (!entry || !entry->holds_for(weight, forward)) return {};
+  if (forward != 0 && entry->forward != forward) {
+    entry->cast.data().copy_(weight.data());
+    entry->forward = forward;
+  }
+  return entry->cast;
+}
+
+at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit) {
+  at::Tensor cast = find(weight, dtype, forward);
+  hit = cast.defined();
+  if (hit) return cast;
+  cast = weight.to(dtype);
+  Entry entry{TensorVersion(weight), Place(weight), cast.requires_grad(), false, forward, cast};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  entry.kept = kept_.has(weight);
+  if (!entry.kept && forward == 0) return cast;
+  Entries& entries = entries_.at(weight);
+  if (Entry* const earlier = in_dtype(&entries, dtype)) {
+    *earlier = std::move(entry);
+  } else {
+    entries.push_back(std::move(entry));
+  }
+  return cast;
+}
+
+void WeightCache::clear() {
+  WeakTensorMap<Entries> dropped;  // freed after the lock is released: freeing tensors may run other code
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::swap(dropped, entries_);
+}
+
+size_t WeightCache::size() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return entries_.size();
+}
+
 namespace {
 
 bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
@@ -16,17 +78,15 @@ bool is_transpose(const at::Tensor& tensor, const at::Tensor& base) {
          tensor.stride(0) == base.stride(1) && tensor.stride(1) == base.stride(0);
 }
 
-// Whether gradients go from the view to its base as from any transpose: not where it was made without gradients, and not past
-// a hook on the view.
+// Whether gradients pass from the view to its base as from any transpose: false if the view was made without gradients, or has
+// hooks.
 bool is_transparent(const torch::autograd::AutogradMeta& view, const at::Tensor& base) {
   if (!base.requires_grad() || !at::GradMode::is_enabled()) return true;
-  const auto& made_by = view.grad_fn_;
-  if (!made_by || view.retains_grad_ || !view.hooks_.empty() || !made_by->tensor_pre_hooks().empty()) return false;
-  return made_by->next_edge(0).function == torch::autograd::impl::try_get_grad_accumulator(base);
+  return torch_compat::passes_gradients_to(view, base);
 }
 
-// A program that asked for 16-bit outputs by name gets its losses as Apex has them, in that type: of the built-in list of what
-// runs in FP32 only mixes of types do so then, which LibTorch refuses. What only the program's own lists have stays.
+// If a program asks for 16-bit outputs, its losses run in 16 bits, as in Apex. The built-in FP32 list then casts only mixes of
+// types, which LibTorch refuses. Entries of the program's own lists stay.
 std::map<std::string, CastPolicy> match_lists(const opt_levels::Settings& settings) {
   auto lists = settings.casts.match();
   if (!settings.cast_model_outputs || !is_low_precision(*settings.cast_model_outputs)) return lists;
@@ -60,7 +120,7 @@ CastRules::CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, std
     : mode_(mode), low_type_(low_type), prints_casts_(prints_casts), names_(std::move(names)) {}
 
 void CastRules::set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned) {
-  // Names without an overload first, so that the more precise ones win.
+  // Names without an overload come first, so that more precise names win.
   for (const bool precise : {false, true}) {
     for (const auto& [name, listed] : lists) {
       if (has_overload(name) != precise) continue;
@@ -87,8 +147,8 @@ bool CastRules::keeps_float32(const at::Tensor& tensor) const {
 }
 
 bool CastRules::is_parameter(const at::Tensor& tensor) const {
-  // What never took part in autograd cannot have been a parameter that did; this answers for most tensors at once.
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  // A tensor that autograd does not know was never a trained parameter. This test settles most tensors.
+  const auto* meta = torch_compat::autograd_meta(tensor);
   if (!meta) return names_->has(tensor);
   if (meta->is_view_) return is_parameter(at::Tensor(tensor._base()));
   return is_leaf_parameter(tensor, *meta);
@@ -104,13 +164,13 @@ bool CastRules::is_leaf_parameter(const at::Tensor& tensor, const torch::autogra
 }
 
 bool CastRules::may_be_weight(const at::Tensor& tensor) {
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  const auto* meta = torch_compat::autograd_meta(tensor);
   return meta && tensor.scalar_type() == at::kFloat && (meta->is_view_ || !meta->grad_fn_);
 }
 
 at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const {
   if (tensor.is_inference() || !tensor.has_storage() || tensor.is_nested()) return {};
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  const auto* meta = torch_compat::autograd_meta(tensor);
   if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit) : at::Tensor();
   const at::Tensor base(tensor._base());
   const bool stands_for_base = is_transpose(tensor, base) && is_transparent(*meta, base) && is_parameter(base);

@@ -2,16 +2,18 @@
 // IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <apex_cpp/amp/casts/operator_slot.h>
-#include <apex_cpp/amp/casts/weight_cache.h>
 #include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 #include "opt_levels/resolve.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/DimVector.h>
 
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ namespace apex::amp::detail {
 class FloatTypes {
  public:
   constexpr FloatTypes() = default;
-  /// The type alone; nothing for a type that the engine leaves alone (integers, complex numbers, 8-bit floats).
+  /// The set of one type; empty for types that the engine does not cast (integers, complex numbers, 8-bit floats).
   constexpr explicit FloatTypes(c10::ScalarType type) : bits_(bit_of(type)) {}
 
   static constexpr FloatTypes all() { return FloatTypes(uint8_t{15}); }
@@ -54,7 +56,8 @@ class FloatTypes {
 
 inline constexpr FloatTypes kLowTypes = FloatTypes(c10::kHalf) | FloatTypes(c10::kBFloat16);
 
-/// The type of a floating tensor; nothing for an undefined one, and for a C++ number in a tensor's guise, which stays as it is.
+/// The type of a floating-point tensor; empty for an undefined tensor, and for a C++ number wrapped in a tensor, which is never
+/// cast.
 inline FloatTypes float_type_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return {};
   return FloatTypes(tensor.scalar_type());
@@ -68,57 +71,113 @@ struct AutogradMeta;
 
 namespace apex::amp::detail {
 
-/// What one `initialize` call wants of every operator: its cast lists as a table, the 16-bit type, and the weight cache.
-/// Immutable but for the cache, so that threads share it.
+/// 16-bit copies of FP32 weights: a weight is cast once per iteration, and all uses share one cast node (CACHE-01, CACHE-08).
+/// Apex: `_amp_state.handle.cache`.
+///
+/// An entry is valid for one tensor, dtype, storage, place in the storage and version. A weight that was written in place,
+/// loaded, or given other data is therefore cast again; Apex returned the old values (CACHE-07). In grad mode the entry must
+/// also require grad as the weight does (CACHE-05). A write through `tensor.data()`, as in `torch::optim::SGD`, does not change
+/// the version. Therefore an entry outlives the forward pass of the handle that made it only
+/// - in grad mode, so that an iteration shares its casts, and
+/// - for a weight that an amp optimizer trains: `step`, `zero_grad` and both ends of `scale_loss` clear the cache.
+/// A later forward pass of a handle that finds such an entry copies the weight's current values into it. So a handle always
+/// uses current weights, no matter who wrote them, and so does every model without an amp optimizer. One case remains: the
+/// original model's forward, called in grad mode, after a write through `data()` to weights of an amp optimizer that the same
+/// iteration has cast already. Call `amp::clear_cast_cache` there.
+class WeightCache {
+ public:
+  /// Lets casts of `weight`, which an amp optimizer trains, outlive a forward pass.
+  void keep(const at::Tensor& weight);
+  /// Returns `weight`, an FP32 leaf, cast to `dtype`; `hit` is true if the cast was in the cache. `forward`: number of the
+  /// handle's forward pass on this thread, 0 for none.
+  at::Tensor cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit);
+  void clear();
+  /// Number of weights with casts.
+  size_t size() const;
+
+ private:
+  /// Place of a tensor in its storage: `set_data` may move a weight within the same storage.
+  struct Place {
+    explicit Place(const at::Tensor& tensor)
+        : offset(tensor.storage_offset()), sizes(tensor.sizes()), strides(tensor.strides()) {}
+    bool is_of(const at::Tensor& tensor) const {
+      return tensor.storage_offset() == offset && tensor.sizes() == sizes && tensor.strides() == strides;
+    }
+    int64_t offset;
+    c10::DimVector sizes, strides;
+  };
+  struct Entry {
+    TensorVersion trace;  // of the weight
+    Place place;          // of the weight
+    bool requires_grad;   // of `cast`
+    bool kept;            // outlives the forward pass
+    uint64_t forward;     // in which `cast` was last written
+    at::Tensor cast;
+    bool holds_for(const at::Tensor& tensor, uint64_t in_forward) const;
+  };
+  struct Kept {};
+  using Entries = std::vector<Entry>;  // of one weight, one per dtype
+
+  static Entry* in_dtype(Entries* entries, c10::ScalarType dtype);
+  /// The valid cast, or an undefined tensor. Updates a cast of an earlier forward pass with the current values.
+  at::Tensor find(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward);
+
+  mutable std::mutex mutex_;
+  WeakTensorMap<Kept> kept_;
+  WeakTensorMap<Entries> entries_;
+};
+
+/// The cast rules of one `initialize` call: its cast lists as a table, the 16-bit type, and the weight cache. Immutable except
+/// for the cache, so that threads share it.
 class CastRules {
  public:
   enum class Mode : unsigned char {
     casts,  ///< O1 and O4: by the lists
-    match   ///< O2, O3, O5: FP32 arguments follow 16-bit ones; outside of handles losses run in FP32 unless 16-bit outputs are
-            ///< asked for
+    match   ///< O2, O3, O5: FP32 arguments are cast to the type of 16-bit arguments; outside of handles losses run in FP32,
+            ///< unless the options ask for 16-bit outputs
   };
 
-  /// Null where the settings cast no operator (O0). Errors: ValueError for a list that names an operator which LibTorch does
-  /// not know.
+  /// Returns null if the settings cast no operator (O0). Errors: ValueError for a list that names an operator unknown to
+  /// LibTorch.
   static std::shared_ptr<CastRules> from(const opt_levels::Settings& settings, std::shared_ptr<const ParameterNames> names);
 
   Mode mode() const { return mode_; }
   c10::ScalarType low_type() const { return low_type_; }
-  /// The 16-bit types for which operators on CPU tensors compute in FP32. Set before other threads see the rules.
+  /// The 16-bit types for which operators on CPU tensors compute in FP32. Call the setter before other threads see the rules.
   FloatTypes widened() const { return widened_; }
-  /// Those whose operators on CPU tensors have kernels of ours in place of LibTorch's, where there is one.
+  /// The 16-bit types for which apex_cpp's CPU kernels replace LibTorch's where apex_cpp has one.
   FloatTypes own_kernels() const { return own_kernels_; }
   void set_cpu_kernels(FloatTypes widened, FloatTypes own_kernels) {
     widened_ = widened;
     own_kernels_ = own_kernels;
   }
-  /// Whether CPU tensors in FP32 and FP64 stay so at O1 and O4: the models are elsewhere. Set before other threads see the
-  /// rules.
+  /// True if O1 and O4 do not cast FP32 and FP64 CPU tensors, because the models are on another device. Call the setter before
+  /// other threads see the rules.
   bool leaves_cpu_tensors() const { return leaves_cpu_tensors_; }
   void set_leaves_cpu_tensors(bool on) { leaves_cpu_tensors_ = on; }
   bool prints_casts() const { return prints_casts_; }
   CastPolicy policy(const OperatorSlot& slot) const {
     return slot.index < policies_.size() ? policies_[slot.index] : CastPolicy::none;
   }
-  /// Whether the program wants the operator in FP32 whatever its policy is (`float32_functions`).
+  /// Whether `float32_functions` names the operator: it runs in FP32 whatever its policy is.
   bool keeps_float32(const OperatorSlot& slot) const {
     return slot.index < kept_functions_.size() && kept_functions_[slot.index];
   }
-  /// Whether it wants modules in FP32 (`float32_modules`), and whether `tensor` is a parameter of one, or a view of one.
+  /// Whether `float32_modules` names modules, and whether `tensor` is a parameter of such a module, or a view of one.
   bool keeps_modules() const { return !kept_modules_.empty(); }
   bool keeps_float32(const at::Tensor& tensor) const;
-  /// A leaf that is a parameter of the models or requires grad, or a view of one.
+  /// True for a leaf that is a parameter of the models or requires grad, and for a view of such a leaf.
   bool is_parameter(const at::Tensor& tensor) const;
-  /// "'fc.weight'", or the shape of one that is in no model.
+  /// "'fc.weight'"; for a parameter outside the models, its shape.
   std::string name_of(const at::Tensor& parameter) const;
-  /// False for most activations, at once: FP32 that took part in autograd, and no result of an operator other than a view.
+  /// A cheap test that is false for most activations. True for FP32 tensors known to autograd that are leaves or views.
   static bool may_be_weight(const at::Tensor& tensor);
-  /// A tensor that may be a weight in `dtype` through the cache, if it is a weight, which is an FP32 parameter (CACHE-02), or
-  /// the transpose of one, `weight.t()`, with nothing of its own in the way of gradients; undefined otherwise.
+  /// Casts `tensor` to `dtype` through the cache if it is a weight (an FP32 parameter, CACHE-02) or a plain transpose of one,
+  /// `weight.t()`, through which gradients pass unchanged. Returns an undefined tensor otherwise.
   at::Tensor cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const;
   WeightCache& cache() const { return cache_; }
 
-  /// No thread casts by these rules any more, outside of the handles' forward passes.
+  /// Stops all threads from casting by these rules outside of the handles' forward passes.
   void release_threads();
   bool released_threads() const { return released_threads_.load(std::memory_order_relaxed); }
 

@@ -1,23 +1,21 @@
 #include <apex_cpp/amp/casts/custom_functions.h>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
+#include <apex_cpp/torch_compat/autograd.h>
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
-#include <typeinfo>
 #include <unordered_set>
 #include <vector>
 
 namespace apex::amp::detail {
 namespace {
 
-constexpr size_t kMostRanges = 4096;  // more than the scopes of one forward pass
+constexpr size_t kMostRanges = 4096;  // one forward pass has fewer scopes
 
 }  // namespace
 
@@ -53,13 +51,11 @@ NodeRanges& nodes_with_custom_fwd() {
   return nodes;
 }
 
-bool is_custom_function(const torch::autograd::Node& node) { return std::strstr(typeid(node).name(), "CppNode") != nullptr; }
-
 namespace {
 
 using torch::autograd::Node;
 
-// Each node once. A long graph would be too deep for recursion.
+// Visits each node once, without recursion: a long graph would overflow the stack.
 template <class Visit>
 void for_each_node(Node* root, Visit visit) {
   std::unordered_set<Node*> seen{root};
@@ -74,7 +70,7 @@ void for_each_node(Node* root, Visit visit) {
   }
 }
 
-// The class T of torch::autograd::CppNode<T>; empty for LibTorch's and this library's own.
+// The class T of torch::autograd::CppNode<T>; empty for classes of LibTorch and of this library.
 std::string class_of(const Node& node) {
   const std::string name = node.name();
   const auto first = name.find('<') + 1;
@@ -98,7 +94,7 @@ void CustomFunctions::look(const at::Tensor& loss, int64_t loss_id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!losses_.insert(loss_id).second || !loss.grad_fn()) return;
   for_each_node(loss.grad_fn().get(), [&](const Node& node) {
-    if (!is_custom_function(node) || nodes_with_custom_fwd().has(node)) return;
+    if (!torch_compat::is_function_node(node) || nodes_with_custom_fwd().has(node)) return;
     const auto type = low_input_of(node);
     const std::string name = type ? class_of(node) : std::string();
     if (name.empty() || !classes_.insert(name).second) return;

@@ -14,13 +14,13 @@ struct Node;
 
 namespace apex::amp::detail {
 
-/// Which nodes of autograd's graphs were made within scopes of one kind, by their numbers, which autograd counts on each
-/// thread: a node may be asked for what held when it was made. Remembers the newest scopes. From any thread.
+/// Remembers which autograd nodes were created within scopes of one kind, by their per-thread sequence numbers, so that the
+/// state at a node's creation can be looked up later. Keeps the newest scopes. Thread-safe.
 class NodeRanges {
  public:
-  /// The number of the next node that the calling thread makes.
+  /// The number of the next node that the calling thread creates.
   static uint64_t next_node();
-  /// A scope on the calling thread ends, which began when the next node was `first`.
+  /// Adds a scope that ends now on the calling thread and began when `first` was the next node.
   void add(uint64_t first);
   bool has(const torch::autograd::Node& node) const;
 
@@ -32,22 +32,19 @@ class NodeRanges {
   std::deque<Range> ranges_;
 };
 
-/// Of scopes of `disable_casts`.
+/// Nodes from scopes of `disable_casts`.
 NodeRanges& nodes_without_casts();
-/// Of handles' forward passes.
+/// Nodes from handles' forward passes.
 NodeRanges& nodes_of_handles();
-/// Of functions of the program's own whose forward is written with `custom_fwd`.
+/// Nodes of custom functions whose forward uses `custom_fwd`.
 NodeRanges& nodes_with_custom_fwd();
 
-/// Whether the node is a C++ `torch::autograd::Function`'s, `torch::autograd::CppNode<Function>`.
-bool is_custom_function(const torch::autograd::Node& node);
-
-/// Looks for the program's own `torch::autograd::Function`s that the casts of O1 and O4 give 16-bit tensors: code that reads
-/// such memory as `float` computes wrong numbers, and no operator comes by that could be cast. Finds what autograd recorded:
-/// inputs that need gradients. Host data alone; from any thread.
+/// Finds custom `torch::autograd::Function`s that get 16-bit tensors from the casts of O1 and O4. Code that reads such memory
+/// as `float` computes wrong numbers, and calls no operator that could be cast. Sees only what autograd recorded: inputs that
+/// need gradients. Reads host data only. Thread-safe.
 class CustomFunctions {
  public:
-  /// Goes through the graph of a loss when the first block of `loss_id` begins, and warns of each class once.
+  /// Searches a loss's graph at the first block of `loss_id`, and warns once per class.
   void look(const at::Tensor& loss, int64_t loss_id);
 
  private:

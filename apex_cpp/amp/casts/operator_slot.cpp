@@ -48,8 +48,8 @@ bool writes_to_out(const c10::OperatorHandle& op) {
   return false;
 }
 
-// The overloads of an operator. Asking the dispatcher for all names is slow, so they are kept, and asked for again where an
-// operator is missing: its library may have been loaded since. The caller holds the mutex.
+// The overloads of an operator. Listing the dispatcher's names is slow, so they are kept, and listed again if an operator is
+// missing: its library may have been loaded since. The caller holds the mutex.
 const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
   static std::unordered_map<std::string, std::vector<c10::OperatorName>> known;
   if (known.count(name) == 0) {
@@ -164,7 +164,7 @@ class BoxedKernel : public c10::OperatorKernel {
 
 void register_boxed_kernel(const c10::OperatorName& name, const OperatorSlot& slot) {
   check_only_copy();
-  static std::deque<torch::Library> libraries;  // the caller's lock guards it; a kernel lives as long as its library
+  static std::deque<torch::Library> libraries;  // guarded by the caller's lock; a kernel lives as long as its library
   auto& library = libraries.emplace_back(kernel_library(kCastKey, std::string(name.getNamespace().value())));
   library.impl(slot.name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(slot)));
 }
@@ -182,7 +182,7 @@ void cast_as(const OperatorSlot& slot, std::initializer_list<at::Tensor*> tensor
   }
 }
 
-// It has the fallback of the engine's key, as long as it is loaded.
+// The first copy registers the fallback of the engine's key and keeps it while it is loaded.
 bool is_only_copy() {
   static const std::optional<torch::Library> fallback = fallthrough_library(kCastKey);
   return fallback.has_value();

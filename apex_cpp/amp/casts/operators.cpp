@@ -4,9 +4,9 @@
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
+#include <apex_cpp/torch_compat/autograd.h>
 
 #include <ATen/Operators.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
 #include <array>
@@ -127,7 +127,7 @@ void register_layers(torch::Library& aten) {
 
 }  // namespace apex::amp::detail
 
-// Overloads that name dimensions. A later LibTorch has none.
+// Overloads with named dimensions, which later versions of LibTorch no longer have.
 #if __has_include(<ATen/core/Dimname.h>)
 
 #include <ATen/Operators.h>
@@ -189,9 +189,9 @@ namespace {
 using Bmm = UnboxedKernel<at::_ops::bmm>;
 using Cat = UnboxedKernel<at::_ops::cat>;
 
-// LibTorch's attention views what it has for [time, batch, heads * features] as [time, batch * heads, features] and swaps the
-// first two dimensions: so lie queries, values and, before their last two dimensions are swapped as well, keys. Nested and
-// compressed sparse tensors have no strides to ask for.
+// LibTorch's attention views [time, batch, heads * features] as [time, batch * heads, features] and swaps the first two
+// dimensions. Queries and values lie so in memory, and keys before their last two dimensions are swapped. Nested and compressed
+// sparse tensors have no strides.
 bool lies_as_heads(const at::Tensor& tensor, int64_t time = 1, int64_t features = 2) {
   if (tensor.is_nested() || tensor.layout() != at::kStrided) return false;
   return tensor.dim() == 3 && tensor.stride(features) == 1 && tensor.stride(0) == tensor.size(features) &&
@@ -200,8 +200,8 @@ bool lies_as_heads(const at::Tensor& tensor, int64_t time = 1, int64_t features 
 
 bool is_low(const at::Tensor& tensor) { return kLowTypes.has(tensor.scalar_type()); }
 
-// The keys and the values of the attention that this thread came by last with a step of zeros behind them (`add_zero_attn`).
-// They lie as any other result of `cat`.
+// The last keys and values on this thread that `add_zero_attn` extended by a step of zeros. Their layout is that of any result
+// of `cat`.
 class WithZeroStep {
  public:
   void add(const at::Tensor& tensor) {
@@ -231,13 +231,13 @@ bool are_keys(const at::Tensor& tensor) {
   return lies_as_heads(tensor, 2, 1) || (tensor.stride(1) == 1 && with_zero_step().has(tensor));
 }
 
-// Whether the rules of a program's own forward pass list the product.
+// Whether the rules cast the product: in the program's own forward pass, with casts on.
 bool is_attention_listed() {
   const auto& here = thread_casts();
   const auto* rules = rules_in_force(here).rules;
   if (!rules || rules->policy(*Bmm::slot) != CastPolicy::half) return false;
   const bool off = here.disabled && rules->mode() == CastRules::Mode::casts;
-  return torch::autograd::get_current_graph_task_id() == here.graph_task && !off;
+  return torch_compat::graph_task() == here.graph_task && !off;
 }
 
 bool are_scores(const at::Tensor& product, const at::Tensor& queries, const at::Tensor& keys) {

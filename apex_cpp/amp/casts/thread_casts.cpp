@@ -3,12 +3,11 @@
 #include <apex_cpp/amp/casts.h>
 #include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/casts/custom_functions.h>
+#include <apex_cpp/torch_compat/autograd.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <atomic>
@@ -20,7 +19,7 @@ namespace apex::amp {
 namespace detail {
 namespace {
 
-/// The rules for threads to which the switch was carried from another thread, and which have no rules of their own.
+/// The newest rules of the process, for threads without rules of their own whose switch came by `at::ThreadLocalState`.
 struct Newest {
   std::mutex mutex;
   std::shared_ptr<const CastRules> rules;
@@ -58,15 +57,15 @@ const std::shared_ptr<const CastRules>& carried_rules() {
   return rules;
 }
 
-// Both flags: every autocast key is excluded by default, and no tensor carries this one.
+// Sets both flags: LibTorch excludes every autocast key by default, and no tensor carries this key.
 void set_flags(bool included, bool excluded) {
   c10::impl::tls_set_dispatch_key_included(kCastKey, included);
   c10::impl::tls_set_dispatch_key_excluded(kCastKey, excluded);
   c10::impl::tls_set_dispatch_key_included(kCpuFallbackKey, included);
 }
 
-// While casts are on, TorchScript runs graphs as they are written, operator by operator, with autograd's own derivatives: its
-// executor's would save an operator's arguments as they were before the cast.
+// While casts are on, TorchScript runs graphs without its executor's optimisations and with autograd's derivatives: the
+// executor would save an operator's arguments before the cast.
 void set_switch(bool on) {
   const bool was_on = c10::impl::tls_is_dispatch_key_included(kCastKey);
   set_flags(on, !on);
@@ -78,18 +77,18 @@ uint64_t next_forward() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// The node of a function of the program's own, torch::autograd::CppNode<Function>, that computes a forward pass again within a
-// backward pass, as activation checkpointing does; null elsewhere. Grad mode is off in a backward pass unless it makes a graph
-// of itself: then it is on in every formula.
+// Returns the node of a custom torch::autograd::Function that computes its forward pass again within a backward pass, as
+// activation checkpointing does; null otherwise. Grad mode is off in a backward pass, except with `create_graph`, where it is
+// on for every formula.
 std::shared_ptr<torch::autograd::Node> node_that_computes_again(const ThreadCasts& here) {
   if (!at::GradMode::is_enabled()) return nullptr;
-  if (!here.plain_pass && torch::autograd::get_current_graph_task_keep_graph()) return nullptr;
-  auto node = torch::autograd::get_current_node();
-  return node && is_custom_function(*node) ? node : nullptr;
+  if (!here.plain_pass && torch_compat::keeps_graph()) return nullptr;
+  auto node = torch_compat::current_node();
+  return node && torch_compat::is_function_node(*node) ? node : nullptr;
 }
 
-// Neither autograd's threads nor those that share an operator's work are the program's own.
-bool is_a_programs_thread() { return torch::autograd::get_current_graph_task_id() == -1 && !at::in_parallel_region(); }
+// False on autograd's threads and in parallel regions.
+bool is_a_programs_thread() { return torch_compat::graph_task() == torch_compat::kNoGraphTask && !at::in_parallel_region(); }
 
 }  // namespace
 
@@ -103,7 +102,7 @@ void cast_on_this_thread(std::shared_ptr<const CastRules> rules) {
   newest().set(rules);
   auto& here = thread_casts();
   here.rules = std::move(rules);
-  here.graph_task = -1;
+  here.graph_task = torch_compat::kNoGraphTask;
 }
 
 void release_threads(const std::shared_ptr<CastRules>& rules) {
@@ -129,14 +128,14 @@ CastsAs::CastsAs(std::shared_ptr<const CastRules> rules) {
   auto& here = thread_casts();
   here.rules = std::move(rules);
   here.disabled = false;
-  here.graph_task = torch::autograd::get_current_graph_task_id();
+  here.graph_task = torch_compat::graph_task();
   set_switch(true);
 }
 
 ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules) : first_node_(NodeRanges::next_node()) {
   auto& here = thread_casts();
   here.rules = rules;
-  here.graph_task = torch::autograd::get_current_graph_task_id();
+  here.graph_task = torch_compat::graph_task();
   if (!previous_.inside_forward()) here.forward = next_forward();
   set_switch(rules != nullptr);
 }
@@ -158,7 +157,7 @@ BackwardScope::BackwardScope(bool creates_graph) {
 RulesInForce rules_in_force(const ThreadCasts& here) {
   const CastRules* rules = (here.rules ? here.rules : carried_rules()).get();
   if (!rules || (here.forward == 0 && rules->released_threads())) return {};
-  const bool foreign = torch::autograd::get_current_graph_task_id() != here.graph_task;
+  const bool foreign = torch_compat::graph_task() != here.graph_task;
   const bool matches = rules->mode() == CastRules::Mode::match;
   const auto again = foreign ? node_that_computes_again(here) : nullptr;
   if (again) {
@@ -181,7 +180,7 @@ std::shared_ptr<const CastRules> listed_casts_in_force() {
 
 namespace {
 
-// A thread's own rules, as long as they hold; else the newest.
+// The thread's own rules while they are in force; null stands for the newest rules.
 std::shared_ptr<const CastRules> rules_to_enable() {
   const auto& here = thread_casts();
   const bool has_own = here.rules && (here.forward != 0 || !here.rules->released_threads());
@@ -206,7 +205,7 @@ disable_casts::~disable_casts() {
 namespace apex::amp::detail {
 namespace {
 
-// Calls `f` on each thread of the calling one's parallel loops but itself.
+// Calls `f` on every other thread of the calling thread's parallel loops.
 template <class F>
 void on_workers(F f) {
   at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
@@ -214,7 +213,7 @@ void on_workers(F f) {
   });
 }
 
-// What a worker goes back to, the innermost replica's last.
+// The worker's guards; the innermost replica's is the last.
 std::vector<CastsAs*>& casts_of_worker() {
   thread_local std::vector<CastsAs*> instance;
   return instance;

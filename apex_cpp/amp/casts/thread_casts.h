@@ -1,7 +1,8 @@
 #pragma once
 // IWYU pragma: private, include <apex_cpp/amp.h>
 
-#include <c10/core/DispatchKeySet.h>
+#include <apex_cpp/torch_compat/dispatch_keys.h>
+
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -9,55 +10,46 @@
 
 namespace apex::amp::detail {
 
-/// The dispatch key of the cast engine: above autograd, so that casts are recorded, and of a backend that no longer exists, so
-/// that nobody else has kernels on it. No tensor carries it; a thread includes it while casts are on.
-constexpr c10::DispatchKey kCastKey = c10::DispatchKey::AutocastIPU;
-
-/// The key of operators that compute in FP32 for 16-bit CPU tensors: below autograd, which therefore saves the 16-bit tensors
-/// and whose backward formulas come by as well, and of a system that has left LibTorch. It is included where `kCastKey` is.
-constexpr c10::DispatchKey kCpuFallbackKey = c10::DispatchKey::Fake;
-constexpr c10::DispatchKeySet kBelowCpuFallbackKey(c10::DispatchKeySet::FULL_AFTER, kCpuFallbackKey);
-
-/// What is left to dispatch to after the engine's kernel.
-constexpr c10::DispatchKeySet kBelowCastKey(c10::DispatchKeySet::FULL_AFTER, kCastKey);
-
-/// Off inside an operator that was cast: neither the engine nor torch's autocast touches what it is made of.
-constexpr c10::DispatchKeySet kOffInside = c10::autocast_dispatch_keyset | c10::DispatchKeySet(kCastKey);
+using torch_compat::kBelowCastKey;
+using torch_compat::kBelowCpuFallbackKey;
+using torch_compat::kCastKey;
+using torch_compat::kCpuFallbackKey;
+using torch_compat::kOffInside;
 
 }  // namespace apex::amp::detail
 
-// Part of every model handle: what a user's file reads of the engine is this and no more.
+// The only part of the cast engine that model handles, and so a user's files, include.
 namespace apex::amp::detail {
 
 class CastRules;
 class TraceRecorder;
 
-/// What the engine does on one thread.
+/// The cast engine's state on one thread.
 struct ThreadCasts {
-  std::shared_ptr<const CastRules> rules;  ///< null: nothing, or what `at::ThreadLocalState` carried here
+  std::shared_ptr<const CastRules> rules;  ///< null: no rules of its own; `at::ThreadLocalState` may have switched casts on
   bool disabled = false;                   ///< inside `disable_casts`
   int64_t graph_task = -1;                 ///< the backward pass that switched casts on; -1: none
-  uint64_t forward = 0;                    ///< number of the outermost handle's forward that is running; 0: none
-  bool plain_pass = false;                 ///< a block's backward pass runs that makes no graph of itself
-  TraceRecorder* recorder = nullptr;       ///< where casts are reported while `amp::trace` is on
+  uint64_t forward = 0;                    ///< number of the running forward pass of the outermost handle; 0: none
+  bool plain_pass = false;                 ///< a `scale_loss` block runs a backward pass without `create_graph`
+  TraceRecorder* recorder = nullptr;       ///< receives casts while `amp::trace` is on
 };
 
 /// The calling thread's state.
 ThreadCasts& thread_casts();
 
-/// Switches casts on for the calling thread until further notice, by `rules`; off if null. Other threads to which
-/// `at::ThreadLocalState` carries the switch follow the newest rules of the process.
+/// Switches casts on for the calling thread, by `rules`, until the next call; off if null. Other threads to which
+/// `at::ThreadLocalState` carries the switch use the newest rules of the process.
 void cast_on_this_thread(std::shared_ptr<const CastRules> rules);
-/// No thread casts by `rules` any more, and the calling one by none, except inside a `ForwardScope`.
+/// Stops all threads from casting by `rules`, except inside a `ForwardScope`, and switches casts off on the calling thread.
 void release_threads(const std::shared_ptr<CastRules>& rules);
 
-/// The casts of the calling thread as they are now, to be put back.
+/// Saves the calling thread's cast state; `restore` puts it back.
 class SavedCasts {
  public:
   SavedCasts();
   void restore();
   bool inside_forward() const { return casts_.forward != 0; }
-  /// The thread has never been told to cast, nor was the switch carried to it.
+  /// True if casts were never switched on for the thread, here or by `at::ThreadLocalState`.
   bool none() const { return !casts_.rules && !included_; }
 
  private:
@@ -66,8 +58,8 @@ class SavedCasts {
   bool optimizes_scripts_;
 };
 
-/// Casts by `rules` for its lifetime, inside `disable_casts` and within a backward pass too; by the newest rules of the process
-/// if null. Restores what was before.
+/// Casts by `rules` for its lifetime, also inside `disable_casts` and within a backward pass; by the newest rules of the
+/// process if null. Restores the earlier state.
 class CastsAs {
  public:
   explicit CastsAs(std::shared_ptr<const CastRules> rules);
@@ -79,10 +71,10 @@ class CastsAs {
   SavedCasts previous_;
 };
 
-/// Casts by `rules` for one forward pass of a handle, on whatever thread it runs; off if null. Restores what was before.
-/// Where grad mode is off, its end empties the cache: nothing stale is left for the next evaluation. A thread that had no casts
-/// goes on with the newest rules of the process: what follows the forward there, a loss say, is cast as on the thread that
-/// called `initialize`. Not so on threads that are not the program's: in a backward pass, or in a parallel region.
+/// Casts by `rules` during one forward pass of a handle, on any thread; off if null. Restores the earlier state. With grad mode
+/// off, its end empties the weight cache, so that no stale cast reaches the next evaluation. On a thread that had no casts, the
+/// newest rules of the process stay on afterwards: a loss that follows the forward pass is cast as on the thread that called
+/// `initialize`. This does not apply to threads of autograd and of parallel regions.
 class ForwardScope {
  public:
   explicit ForwardScope(const std::shared_ptr<CastRules>& rules);
@@ -95,8 +87,8 @@ class ForwardScope {
   uint64_t first_node_;
 };
 
-/// A block's backward pass. On a thread that has no casts what the forward pass made elsewhere is differentiated as it is
-/// there. `creates_graph`: of the pass itself.
+/// Active during the backward pass of a `scale_loss` block. On a thread without casts it switches on the newest rules, so that
+/// the graph is differentiated as on the thread that made it. `creates_graph`: the pass runs with `create_graph`.
 class BackwardScope {
  public:
   explicit BackwardScope(bool creates_graph);
@@ -108,44 +100,45 @@ class BackwardScope {
   SavedCasts previous_;
 };
 
-/// The rules that hold for an operator that is called now, and how far.
+/// The rules for an operator that is called now, and how they apply.
 struct RulesInForce {
   const CastRules* rules = nullptr;  ///< null: nothing is cast
-  /// Only what LibTorch would refuse, 16-bit and FP32 arguments of one call, is brought to one type: in a backward pass, whose
-  /// formulas never mix them while a program's own may, and in a handle's forward at O2, O3 and O5.
+  /// Cast only a mix of 16-bit and FP32 arguments, which LibTorch would refuse, to one type. True in a backward pass, whose
+  /// formulas never mix types but whose custom functions may, and in a handle's forward at O2, O3 and O5.
   bool only_mixes = false;
-  bool in_backward = false;  ///< of the two, the former
-  bool disabled = false;     ///< by `disable_casts`
-  bool in_forward = false;   ///< of a handle, or in what is computed again of one
+  bool in_backward = false;  ///< `only_mixes` because of a backward pass
+  bool disabled = false;     ///< inside `disable_casts`
+  bool in_forward = false;   ///< in a handle's forward, or in a part of it that is computed again
 };
-/// For the thread whose state this is. What a function of the program's own computes again within a backward pass, with grad
-/// mode on, is cast as where the function was applied; not so in a pass that makes a graph of itself, nor, on threads other
-/// than the block's, in one that keeps its graph. `enable_casts` holds there as anywhere.
+/// Returns the rules for the thread with the state `here`. If a torch::autograd::Function computes its forward pass again
+/// within a backward pass, with grad mode on, that pass is cast as the first one was. Exceptions: a backward pass with
+/// `create_graph` and, on threads other than the block's, a pass that keeps its graph. `enable_casts` has its usual effect
+/// there.
 RulesInForce rules_in_force(const ThreadCasts& here);
-/// The rules by which the calling thread casts operators by the lists of O1 and O4, or null.
+/// The rules if the calling thread casts by the lists of O1 and O4; null otherwise.
 std::shared_ptr<const CastRules> listed_casts_in_force();
 
 }  // namespace apex::amp::detail
 
-// Part of every model handle: what a user's file reads of it is this and no more.
+// Also a part that model handles include.
 namespace apex::amp::detail {
 
-/// The calling thread's casts, put on the threads that share its parallel loops (`at::parallel_for`) for as long as what it
-/// answers lives; null where no casts are on. `torch::nn::parallel::data_parallel` runs replicas in such a loop, whose threads
-/// have the state of no other, and calls a `forward` that is not virtual, of a module class that need not be amp's. Host only;
-/// to be called, and given back, outside of parallel loops.
+/// Applies the calling thread's casts to the threads that run its parallel loops (`at::parallel_for`), during the lifetime of
+/// the returned object; null if casts are off. `torch::nn::parallel::data_parallel` runs replicas in such a loop; its threads
+/// inherit no thread-local state, and it calls a `forward` that is not virtual, possibly of a module without amp. Call this
+/// function, and destroy its result, outside of parallel loops. Host only.
 std::shared_ptr<void> casts_for_replicas();
 
-/// Where the engine reports casts while `amp::trace` is on.
+/// Receives what the cast engine does while `amp::trace` is on.
 class TraceRecorder {
  public:
   virtual ~TraceRecorder() = default;
-  /// A tensor of the operator that is being called was cast, or its cast was found in the cache.
+  /// The running operator had a tensor cast, or found its cast in the cache.
   virtual void add_cast(c10::ScalarType from, c10::ScalarType to, bool cached) = 0;
-  /// The operator that is being called, or one that it is made of, computes in FP32 for 16-bit CPU tensors.
+  /// The running operator, or an operator that it calls, computes in FP32 for 16-bit CPU tensors.
   virtual void add_float32() = 0;
 
-  TraceRecorder* outer = nullptr;  ///< that of the trace within which this one began
+  TraceRecorder* outer = nullptr;  ///< the recorder of the enclosing trace
 };
 
 }  // namespace apex::amp::detail

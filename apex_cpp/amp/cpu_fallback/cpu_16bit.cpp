@@ -14,7 +14,7 @@
 #include <sstream>
 #include <vector>
 
-// Of mkl_service.h; null where LibTorch was built without MKL.
+// From mkl_service.h; null if LibTorch was built without MKL.
 extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 
 namespace apex::amp::detail {
@@ -23,15 +23,15 @@ namespace {
 using opt_levels::Cpu16Bit;
 
 constexpr const char* kVariable = "APEX_CPP_CPU_16BIT";
-// Native kernels without instructions of their own take 10 to 75 times as long as FP32's, those with them a half to the same.
-// The bound lies far from both, so that no busy moment changes what a run computes from one start to the next.
+// Without instructions for the type, native kernels take 10 to 75 times as long as FP32; with them, half as long to equally
+// long. This bound is far from both, so that a busy machine does not change the decision from run to run.
 constexpr double kNativeMayTake = 4;
-// A round takes a millisecond where both ways are fast; the shortest of many is what a busy machine shows of a quiet one.
+// A round takes a millisecond if both ways are fast. The shortest of many rounds is close to the time on an idle machine.
 constexpr int kRounds = 40;
 constexpr double kSecondsForRounds = 0.05;
 
-/// What this thread has spent on a processor. Threads that wait for one, or for each other, would be measured by the clock on
-/// the wall: native kernels were found 64 times slower where processes shared the cores.
+/// CPU time of this thread. Wall time would include waiting for a processor or for other threads: it showed native kernels 64
+/// times slower when processes shared the cores.
 double processor_seconds() {
   timespec spent{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
@@ -64,8 +64,8 @@ std::vector<Feature> features_here(c10::ScalarType type) {
   return here;
 }
 
-/// The products of one step of a linear layer and of a convolution, in the one type or the other. Native kernels may have a
-/// fast path for some layouts and a loop for the rest, so all three layouts of a step are taken.
+/// The products of one step of a linear layer and of a convolution, in one type. Native kernels may have a fast path for some
+/// layouts and a plain loop for the others, so all three layouts of a step are measured.
 struct Probe {
   at::Tensor input, weight, image, filters;
 
@@ -103,15 +103,15 @@ double measured_ratio(c10::ScalarType type) {
   return native_time / float32_time;
 }
 
-// For the calling thread alone: `at::set_num_threads` would hold for every thread that LibTorch has yet to see. After a call of
-// that MKL has a number of its own.
+// Limits the calling thread to one thread. `at::set_num_threads` would also change every thread that LibTorch has yet to see,
+// and set a number for MKL.
 void compute_alone() {
-  at::get_num_threads();  // LibTorch sets a thread's numbers when it is first asked for
+  at::get_num_threads();  // the first call sets the thread's numbers
   ::omp_set_num_threads(1);
   if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(1);
 }
 
-/// On a thread of its own, which has none of this one's casts, and computes alone.
+/// Measures on a new thread, which has no casts and computes alone.
 double native_over_float32(c10::ScalarType type) {
   const auto alone = [type] {
     compute_alone();
@@ -120,7 +120,7 @@ double native_over_float32(c10::ScalarType type) {
   return std::async(std::launch::async, alone).get();
 }
 
-// What the environment has oneDNN use, where that is less than has instructions for the type; else empty.
+// The instruction set to which the environment limits oneDNN, if it lacks instructions for the type; otherwise empty.
 std::string onednn_limit(c10::ScalarType type) {
   std::set<std::string> too_little{"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"};
   if (type == at::kHalf) too_little.insert("AVX512_CORE_BF16");

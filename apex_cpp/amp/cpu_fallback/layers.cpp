@@ -1,7 +1,7 @@
 #include "kernels/layers/layers.h"
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/cpu_fallback/operators.h>
+#include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 #include <apex_cpp/amp/cpu_fallback/widen.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 
@@ -35,7 +35,7 @@ struct BatchNorm {
 
   BatchNormShape shape() const { return {x.numel() / x.size(1), x.size(1)}; }
 
-  /// FP32 on the CPU, a value of each channel.
+  /// True for an FP32 CPU tensor with one value per channel.
   bool is_of_channels(const OptionalTensor& tensor) const {
     return tensor && tensor->defined() && tensor->is_cpu() && tensor->layout() == at::kStrided &&
            tensor->scalar_type() == at::kFloat && tensor->sizes() == at::IntArrayRef{x.size(1)};
@@ -107,7 +107,7 @@ void register_batch_norm(torch::Library& aten) {
 
 }  // namespace apex::amp::detail
 
-// Layers that are bound by memory, on 16-bit CPU tensors: kernels of ours in place of LibTorch's.
+// Memory-bound layers on 16-bit CPU tensors: apex_cpp's kernels replace LibTorch's.
 
 namespace apex::amp::detail {
 namespace {
@@ -116,12 +116,12 @@ namespace op = at::_ops;
 using at::Tensor;
 using c10::DispatchKeySet;
 
-// Below, what a kernel saves is less than what finding out costs.
+// For fewer elements the checks cost more than the kernel saves.
 constexpr int64_t kElementsWorthAKernel = 4096;
 
 bool are_alike(const Tensor& a, const Tensor& b) { return a.sizes() == b.sizes() && a.strides() == b.strides(); }
 
-// The one 16-bit type of the tensors, if a kernel of ours is wanted for it and the first is dense.
+// The one 16-bit type of the tensors, if apex_cpp's kernel is to be used and the first tensor is dense.
 template <class... Tensors>
 std::optional<c10::ScalarType> type_for_kernel(const Tensor& first, const Tensors&... others) {
   const auto low_type = first.scalar_type();
@@ -147,7 +147,7 @@ Tensor& relu_(DispatchKeySet keys, Tensor& x) {
   return x;
 }
 
-// relu's gradient. What comes from a mean over pixels is laid out in another way than the input, which LibTorch walks slowly.
+// ReLU's gradient. A gradient of a mean over pixels has another layout than the input, which LibTorch handles slowly.
 Tensor threshold_backward(DispatchKeySet keys, const Tensor& grad_y, const Tensor& x, const at::Scalar& threshold) {
   if (!type_for_kernel(x, grad_y) || !threshold.equal(0) || grad_y.sizes() != x.sizes()) {
     return op::threshold_backward::redispatch(keys & kBelowCpuFallbackKey, grad_y, x, threshold);
@@ -166,7 +166,7 @@ bool is_sum_of_bfloat16(const Tensor& a, const Tensor& b, const at::Scalar& alph
   return type_for_kernel(a, b) == at::kBFloat16 && are_alike(a, b) && alpha.equal(1);
 }
 
-// The same memory, or none in common: LibTorch refuses to write to what it has yet to read.
+// True if the tensors share all of their memory or none: LibTorch refuses to write to memory that it still reads.
 bool may_write_beside(const Tensor& a, const Tensor& b) {
   const auto status = at::get_overlap_status(a, b);
   return status == at::MemOverlapStatus::No || status == at::MemOverlapStatus::Full;

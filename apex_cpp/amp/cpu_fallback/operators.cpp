@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/cpu_fallback/operators.h>
+#include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 
 #include <apex_cpp/amp/casts/cast_kernels.h>
 #include <apex_cpp/amp/casts/operator_slot.h>
@@ -19,11 +19,11 @@ struct Float32KernelsOn {
 template <class... Ops>
 using Float32Kernels = Float32KernelsOn<Float32On::processors_without_units, Ops...>;
 
-// What linear layers, matmul, einsum, bilinear products and cells come down to, and a convolution over time.
+// The operators behind linear layers, matmul, einsum, bilinear products and cells, and a convolution over time.
 using MatrixProducts = Float32Kernels<op::mm, op::addmm, op::addmm_, op::_addmm_activation, op::bmm, op::baddbmm, op::baddbmm_,
                                       op::addbmm, op::addbmm_, op::mv, op::addmv, op::addmv_, op::dot, op::vdot, op::conv_tbc>;
 
-// What LibTorch has in 16 bits on CUDA tensors alone; with the derivatives.
+// Operators that LibTorch has in 16 bits for CUDA tensors only, with their derivatives.
 using OnlyOnCuda =
     Float32KernelsOn<Float32On::no_native_kernel, op::avg_pool3d, op::avg_pool3d_backward, op::_upsample_bilinear2d_aa,
                      op::_upsample_bilinear2d_aa_backward, op::_upsample_bicubic2d_aa, op::_upsample_bicubic2d_aa_backward,
@@ -31,7 +31,7 @@ using OnlyOnCuda =
                      op::multilabel_margin_loss_backward, op::trace, op::_standard_gamma, op::_standard_gamma_grad,
                      op::_sample_dirichlet, op::_dirichlet_grad, op::binomial>;
 
-// Attention's second result, the logarithms of its sums, is FP32 whatever the type.
+// Attention's second result, the logarithms of its sums, is FP32 for every type.
 std::tuple<at::Tensor, at::Tensor> attention(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key,
                                              const at::Tensor& value, double dropout, bool is_causal,
                                              const std::optional<at::Tensor>& mask, std::optional<double> scale) {
@@ -48,7 +48,7 @@ std::tuple<at::Tensor, at::Tensor> attention(c10::DispatchKeySet keys, const at:
   return {rounded(output, *type), log_sums};
 }
 
-// Native BF16 takes twice FP32's time here even with AVX512-BF16.
+// Native BF16 takes twice as long as FP32 here, even with AVX512-BF16.
 using AttentionBackward =
     Float32Kernel<op::_scaled_dot_product_flash_attention_for_cpu_backward, Beside::float32, Float32On::all_processors>;
 
@@ -84,7 +84,7 @@ using at::Tensor;
 using c10::SymIntArrayRef;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-/// One value for each dimension, or one for all: any other number is LibTorch's to refuse.
+/// True for one value per dimension or one value for all. LibTorch refuses any other number.
 bool are_for_images(SymIntArrayRef values) { return values.size() == 1 || values.size() == 2; }
 std::array<int64_t, 2> height_and_width(SymIntArrayRef values) {
   return {values.front().expect_int(), values.back().expect_int()};
@@ -160,8 +160,9 @@ namespace {
 
 namespace op = at::_ops;
 
-/// What lies below the cast engine for a recurrent layer: on 16-bit CPU tensors that are to be computed in FP32 the whole layer
-/// is, above autograd, so that its weights become FP32 once a call and not once a time step. Autograd records the conversions.
+/// The next kernel after the cast engine for a recurrent layer. If the layer is to compute in FP32 for 16-bit CPU tensors, the
+/// whole layer is converted above autograd: its weights become FP32 once per call and not once per time step. Autograd records
+/// the conversions.
 template <class Op, class Schema = typename Op::schema>
 struct Float32Layer;
 

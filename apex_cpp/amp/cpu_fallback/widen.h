@@ -13,10 +13,10 @@
 
 namespace apex::amp::detail {
 
-/// What a call's floating tensors are.
+/// The types and devices of a call's floating-point tensors.
 struct Operands {
   FloatTypes types;
-  bool all_on_cpu = true;  // as strided tensors: sparse and nested ones, and oneDNN's own, are left to LibTorch
+  bool all_on_cpu = true;  // and strided: LibTorch handles sparse, nested and oneDNN tensors
 
   void add(const at::Tensor& tensor) {
     const FloatTypes type = float_type_of(tensor);
@@ -33,25 +33,24 @@ struct Operands {
   void add(const T&) {}
 };
 
-/// What may stand beside the 16-bit tensors of a call.
+/// Which other types a call may mix with its 16-bit tensors.
 enum class Beside { nothing, float32 };
 
-/// Which processors an operator computes in FP32 on: those without instructions for the type; all, unless native kernels are
-/// asked for, since LibTorch's is slower than FP32's everywhere; or all, since LibTorch has no native kernel.
+/// On which processors an operator computes in FP32: those without instructions for the type; all, unless the user asks for
+/// native kernels, because LibTorch's kernel is slower than FP32 everywhere; or all, because LibTorch has no native kernel.
 enum class Float32On { processors_without_units, all_processors, no_native_kernel };
 
-/// The type whose operators compute in FP32 on this thread: that of `operands` where it is one 16-bit type on the CPU. Reports
-/// to `amp::trace`.
+/// The type of `operands` if it is one 16-bit type on the CPU that computes in FP32 on this thread. Reports to `amp::trace`.
 std::optional<c10::ScalarType> type_to_widen(const Operands& operands, Beside beside = Beside::nothing,
                                              Float32On where = Float32On::processors_without_units);
 
-/// The one 16-bit type of `operands` on the CPU, if this thread has kernels of ours for it.
+/// The one 16-bit type of `operands` on the CPU, if this thread uses apex_cpp's kernels for it.
 std::optional<c10::ScalarType> type_with_own_kernels(const Operands& operands, Beside beside = Beside::nothing);
 
-/// The same, if products of that type are native.
+/// As `type_with_own_kernels`, only if products of that type are native.
 std::optional<c10::ScalarType> type_with_own_products(const Operands& operands);
 
-/// A 16-bit tensor in FP32, with the strides it has; any other as it is.
+/// A 16-bit tensor converted to FP32, with the same strides; any other tensor unchanged.
 at::Tensor in_float32(const at::Tensor& tensor);
 inline std::optional<at::Tensor> in_float32(const std::optional<at::Tensor>& tensor) {
   return tensor ? std::optional<at::Tensor>(in_float32(*tensor)) : std::nullopt;
@@ -62,16 +61,16 @@ const T& in_float32(const T& argument) {
   return argument;
 }
 
-/// A result in FP32, rounded to `type`; any other as it is.
+/// An FP32 result rounded to `type`; any other tensor unchanged.
 at::Tensor rounded(const at::Tensor& tensor, c10::ScalarType type);
 template <class... Tensors>
 std::tuple<Tensors...> rounded(const std::tuple<Tensors...>& results, c10::ScalarType type) {
   return std::apply([&](const auto&... tensors) { return std::tuple<Tensors...>(rounded(tensors, type)...); }, results);
 }
 
-/// The kernel of an operator, `Op` being its struct in `at::_ops`, that computes in FP32 where its floating tensors are of one
-/// 16-bit type: with FP32 copies that live as long as the call, and results rounded once. A product of two 16-bit numbers is
-/// exact in FP32, so this is what an accumulator of FP32 gives.
+/// The kernel of an operator, `Op` being its struct in `at::_ops`, that computes in FP32 if its floating-point tensors are of
+/// one 16-bit type: on FP32 copies that live during the call, with results rounded once. A product of two 16-bit numbers is
+/// exact in FP32, so the result is that of an FP32 accumulator.
 template <class Op, Beside kBeside = Beside::nothing, Float32On kWhere = Float32On::processors_without_units,
           class Schema = typename Op::schema>
 struct Float32Kernel;
@@ -91,7 +90,7 @@ struct Float32Kernel<Op, kBeside, kWhere, Result(Args...)> {
   }
 };
 
-/// The same for an operator that writes to its first tensor.
+/// The kernel for an operator that writes to its first tensor.
 template <class Op, Beside kBeside, Float32On kWhere, class... Args>
 struct Float32Kernel<Op, kBeside, kWhere, at::Tensor&(at::Tensor&, Args...)> {
   static at::Tensor& call(c10::DispatchKeySet keys, at::Tensor& self, Args... args) {

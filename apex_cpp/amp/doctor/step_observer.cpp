@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
+#include <apex_cpp/torch_compat/autograd.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -110,7 +110,7 @@ std::unique_ptr<at::ObserverContext> StepObserver::on_start(const at::RecordFunc
   if (!function.operator_name() || !current()) return pending;
   pending->observer = current();
   const bool outermost = pending->observer->depth_++ == 0;
-  pending->outermost = outermost && torch::autograd::get_current_graph_task_id() == -1;
+  pending->outermost = outermost && torch_compat::graph_task() == torch_compat::kNoGraphTask;
   if (pending->outermost) pending->observer->begin(function, *pending);
   return pending;
 }

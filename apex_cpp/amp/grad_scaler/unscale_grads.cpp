@@ -16,7 +16,7 @@
 namespace apex::amp::detail {
 namespace {
 
-/// What one kernel call takes: tensors of one device.
+/// The tensors of one device, for one kernel call.
 struct OnDevice {
   c10::Device device;
   std::vector<at::Tensor> tensors;
@@ -30,7 +30,7 @@ class ByDevice {
     found->tensors.push_back(std::move(tensor));
   }
 
-  /// Calls look(found_inf, part) for each device, and answers what it found there.
+  /// Calls look(found_inf, part) for each device, and returns the found_infs.
   template <class Look>
   std::vector<at::Tensor> found_infs(const Look& look) const {
     std::vector<at::Tensor> found_infs;
@@ -105,7 +105,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
   part_grads_of_groups(optimizer.param_groups());
   const at::NoGradGuard no_grad;
   ByDevice grads;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // kernels take no memory with gaps
+  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // kernels need dense memory
   for_each_grad(optimizer, [&](const at::Tensor& grad) {
     const at::Tensor values = values_of(grad), without_gaps = dense(values);
     if (!without_gaps.is_same(values)) copied.emplace_back(values, without_gaps);

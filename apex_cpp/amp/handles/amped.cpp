@@ -8,11 +8,12 @@
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/torch_compat/autograd.h>
+#include <apex_cpp/torch_compat/private_members.h>
 
 #include <ATen/Operators.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -57,14 +58,6 @@ void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to) {
 }
 
 namespace {
-
-/// The module behind an archive, which the archive itself does not show: what was written into it can be replaced there.
-template <auto member>
-struct Opened {
-  friend torch::jit::Module& module_in(torch::serialize::OutputArchive& archive) { return archive.*member; }
-};
-template struct Opened<&torch::serialize::OutputArchive::module_>;
-torch::jit::Module& module_in(torch::serialize::OutputArchive& archive);
 
 using Storages = std::unordered_set<const c10::StorageImpl*>;
 
@@ -197,7 +190,7 @@ class ReplacedValues::Replaced {
       : name_(std::move(name)),
         tensor_(std::move(tensor)),
         before_(tensor_.detach()),
-        accumulator_(torch::autograd::impl::try_get_grad_accumulator(tensor_)) {
+        accumulator_(torch_compat::existing_grad_accumulator(tensor_)) {
     if (dtype != tensor_.scalar_type()) tensor_.set_data(converted(tensor_, dtype));
     data_ = tensor_.detach();
     writes_ = writes_to(tensor_);
@@ -215,7 +208,7 @@ class ReplacedValues::Replaced {
   void put_back() {
     tensor_.set_data(before_);
     // Hooks of a DistributedDataParallel are on it, and a change of dtype or memory drops it.
-    if (accumulator_) torch::autograd::impl::set_grad_accumulator(tensor_, accumulator_);
+    if (accumulator_) torch_compat::set_grad_accumulator(tensor_, accumulator_);
   }
   const at::Tensor& tensor() const { return tensor_; }
 
@@ -259,7 +252,7 @@ void ReplacedValues::keep(const Session& session) {
 void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,
                   const std::function<void()>& own_save) {
   own_save();
-  widen_entries(*module_in(archive)._ivalue(), storages_of(module));
+  widen_entries(*torch_compat::module_in(archive)._ivalue(), storages_of(module));
 }
 
 void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,

@@ -1,6 +1,8 @@
 #pragma once
 // IWYU pragma: private, include <apex_cpp/amp.h>
 
+#include <apex_cpp/torch_compat/private_members.h>
+
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adagrad.h>
@@ -160,13 +162,6 @@ class ReadOnlyDefaults final : public Options {
   std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { refuse_original("add_param_group() was called on"); }
 };
 
-/// Reaches the defaults of any optimizer, as LibTorch lets classes derived from its own do.
-struct Defaults : torch::optim::Optimizer {
-  static std::unique_ptr<torch::optim::OptimizerOptions>& of(torch::optim::Optimizer& optimizer) {
-    return optimizer.*(&Defaults::defaults_);
-  }
-};
-
 /// Refills `original`, whose groups were moved into the handle, with forwarding options and traps, group by group. What is
 /// added to the handle later goes the same way.
 template <class Opt>
@@ -174,8 +169,8 @@ void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& ha
                   const std::shared_ptr<OriginalOptimizer>& tie) {
   using Options = typename OptionsOf<Opt>::type;
   original.state().clear();
-  if (const auto* defaults = dynamic_cast<const Options*>(Defaults::of(handle).get()))
-    Defaults::of(original) = std::make_unique<ReadOnlyDefaults<Options>>(*defaults);
+  if (const auto* defaults = dynamic_cast<const Options*>(torch_compat::defaults_of(handle).get()))
+    torch_compat::defaults_of(original) = std::make_unique<ReadOnlyDefaults<Options>>(*defaults);
   original.param_groups().clear();
   tie->handle = &handle;
   const torch::optim::OptimizerParamGroup* memory = original.param_groups().data();

@@ -1,11 +1,11 @@
 #include <apex_cpp/amp/tensors/tensor_version.h>
 
 #include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/torch_compat/private_members.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/impl/COW.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
@@ -45,12 +45,12 @@ bool may_share(const at::Tensor& grad) {
   return device.getStream(grad.device()) == device.getDefaultStream(grad.device());
 }
 
-bool is_shared(const at::Tensor& tensor) { return c10::impl::cow::is_cow_data_ptr(memory_of(tensor)->data_ptr()); }
+bool is_shared(const at::Tensor& tensor) { return torch_compat::is_shared_until_written(*memory_of(tensor)); }
 
 }  // namespace
 
 GradSnapshot::GradSnapshot(const at::Tensor& grad) : defined_(grad.defined()), trace_(grad) {
-  if (may_share(grad)) values_ = c10::impl::cow::lazy_clone_storage(*memory_of(grad));
+  if (may_share(grad)) values_ = torch_compat::share_until_written(*memory_of(grad));
   shares_memory_ = values_ != nullptr;
 }
 

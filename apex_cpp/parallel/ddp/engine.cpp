@@ -3,8 +3,8 @@
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/processes/process_group.h>
+#include <apex_cpp/torch_compat/autograd.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <sstream>
@@ -161,7 +161,7 @@ void DdpEngine::on_gradient(size_t index) {
     set_behind(true);
     return;
   }
-  const int graph_task = torch::autograd::get_current_graph_task_id();
+  const int graph_task = torch_compat::graph_task();
   if (graph_task != graph_task_) begin_pass(graph_task);
   TORCH_CHECK(!has_arrived_[index], "DistributedDataParallel on rank ", groups_.front()->getRank(), ": the gradient of '",
               state_.params[index].name, "' came twice in one backward pass.");

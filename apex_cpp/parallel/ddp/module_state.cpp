@@ -5,8 +5,7 @@
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/parallel/processes/collectives.h>
-
-#include <torch/csrc/autograd/variable.h>
+#include <apex_cpp/torch_compat/autograd.h>
 
 #include <limits>
 #include <sstream>
@@ -34,13 +33,13 @@ class CallsBack final : public torch::autograd::FunctionPostHook {
 }  // namespace
 
 void GradHooks::add(const at::Tensor& param, size_t index, const Call& call) {
-  auto accumulator = torch::autograd::impl::grad_accumulator(param);
+  auto accumulator = torch_compat::grad_accumulator(param);
   const uintptr_t key = accumulator->add_post_hook(std::make_unique<CallsBack>(call, index));
   hooks_.emplace(index, Hook{std::move(accumulator), key});
 }
 
 bool GradHooks::hears(const at::Tensor& param, size_t index) const {
-  return torch::autograd::impl::try_get_grad_accumulator(param) == hooks_.at(index).accumulator;
+  return torch_compat::existing_grad_accumulator(param) == hooks_.at(index).accumulator;
 }
 
 GradHooks::~GradHooks() {

@@ -10,49 +10,49 @@
 
 namespace apex::parallel::detail {
 
-/// What a backend of either kind is made from.
+/// What either backend is created from.
 struct BackendPlace {
   c10::intrusive_ptr<c10d::Store> store;
   int rank = 0;
   int size = 1;
   std::chrono::milliseconds timeout;
-  /// The address of this machine that the others reach; empty: that of its host name.
+  /// This machine's address for the other ranks; empty: the address of its host name.
   std::string address;
 };
 
-/// Gloo, on TCP. Error: this LibTorch has none.
+/// Creates a Gloo backend, over TCP. Error: this LibTorch has no Gloo.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendPlace& place);
 
-/// Whether an operation is Gloo's, which the host waits for; for one of NCCL's a stream waits. A group may have both.
+/// Whether an operation is Gloo's: the host waits for it, while a stream waits for NCCL's. A group may have both.
 bool is_of_gloo(const c10d::Work& work);
 
-/// The identifier, the same in every process, of the GPU of this one: the only one that it sees, or that of its LOCAL_RANK or
-/// else `rank`. Empty: there is none, or this build has no NCCL.
+/// The identifier of this process's GPU, the same in every process. The GPU is the only one that the process sees, or that of
+/// its LOCAL_RANK or else `rank`. Empty: there is no GPU, or this build has no NCCL.
 std::string name_of_gpu(int rank);
-/// Makes the GPU of this process the current device. Error: LOCAL_RANK is beyond the GPUs, of which there are several.
+/// Makes this process's GPU the current device. Error: there are several GPUs, and LOCAL_RANK is beyond them.
 void take_gpu(int rank);
-/// NCCL. Error: this build has none, or the machine no GPU.
+/// Creates an NCCL backend. Error: this build has no NCCL, or the machine no GPU.
 c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendPlace& place);
 
-/// The address from which this machine speaks to `host`: its own name may resolve to nothing, or to an address that other
-/// machines do not reach. Empty if there is no way to `host`.
+/// The address from which this machine reaches `host`. The machine's own name may resolve to nothing, or to an address that
+/// other machines do not reach. Empty if `host` cannot be reached.
 std::string address_towards(const std::string& host);
 
-/// What one rank brings to the choice of a backend for all.
+/// One rank's part in the choice of the common backend.
 struct BackendWish {
-  std::string backend;  ///< that it was told to use; empty: none
-  std::string gpu;      ///< a name, the same on all ranks, for the GPU that it would take; empty: it has none
+  std::string backend;  ///< from the options; empty: none
+  std::string gpu;      ///< identifier of the GPU that the rank would use; empty: none
 };
 
-/// One line for the others, and back.
+/// A wish as one line of text, and the reverse.
 std::string text_of(const BackendWish& wish);
 BackendWish wish_of(const std::string& text);
 
-/// Why ranks with these wishes cannot all use NCCL: "rank 1 has no GPU"; empty if they can.
+/// The reason why these ranks cannot all use NCCL, such as "rank 1 has no GPU"; empty if they can.
 std::string why_without_nccl(const std::vector<BackendWish>& wishes);
 
-/// The backend of all: the one that some were told to use; else Gloo with NCCL where each rank has a GPU to itself, and Gloo
-/// where not. Error: two ranks were told to use different ones.
+/// The common backend: the one that some ranks name; else Gloo with NCCL if each rank has its own GPU, and Gloo otherwise.
+/// Error: two ranks name different backends.
 std::string choose_backend(const std::vector<BackendWish>& wishes);
 
 }  // namespace apex::parallel::detail

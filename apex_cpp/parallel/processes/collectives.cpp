@@ -62,7 +62,7 @@ void check_member(const ProcessGroup& group, const std::string& what) {
   TORCH_CHECK_VALUE(group.defined() && is_member(group), what, ": this process is not in the group that was given");
 }
 
-/// How often a rank that waits asks whether another has given up.
+/// How often a waiting rank asks the store whether another rank has given up.
 constexpr milliseconds kPatience{1000};
 
 bool ended_within(c10d::Work& work, milliseconds patience) {
@@ -70,7 +70,7 @@ bool ended_within(c10d::Work& work, milliseconds patience) {
     work.wait(patience);
   } catch (const std::exception&) {
     if (!work.isCompleted()) return false;
-    work.wait();  // throws what ended it, unless it ended well while the exception was on its way
+    work.wait();  // throws the error of the operation, unless the operation has finished since
   }
   return true;
 }
@@ -83,7 +83,7 @@ void wait_for(const ProcessGroup& group, c10d::Work& work) {
   detail::is_of_gloo(work) ? wait_on_host(group, work) : (void)work.wait();
 }
 
-// `start` answers the operation that it began.
+// `start` returns the operation that it started.
 template <class Start>
 void run(const ProcessGroup& group, const std::string& what, const Start& start) {
   check_member(group, what);
@@ -111,7 +111,7 @@ std::string as_text(const at::Tensor& bytes, int64_t size) {
   return {reinterpret_cast<const char*>(on_host.data_ptr<uint8_t>()), static_cast<size_t>(size)};
 }
 
-// The lines of two texts up to the first that differs.
+// The first lines in which two texts differ.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream in_a(a), in_b(b);
   std::string line_a, line_b;

@@ -6,8 +6,8 @@
 #include <apex_cpp/parallel/processes/backends.h>
 
 #ifdef USE_C10D_GLOO
-// LibTorch ships this header, but not the Gloo headers that it includes; tools/cmake/ApexProcesses.cmake puts
-// gloo_declarations.h in their place. No other file includes it.
+// LibTorch ships this header without the Gloo headers that it includes; tools/cmake/ApexProcesses.cmake substitutes
+// gloo_declarations.h. Only this file includes it.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace apex::parallel::detail {

@@ -11,12 +11,12 @@
 #include <iomanip>
 #include <sstream>
 
-#include <apex_cpp/parallel/processes/environment.h>
+#include <apex_cpp/parallel/processes/rendezvous.h>
 
 namespace apex::parallel::detail {
 namespace {
 
-// A launcher may show each process its own GPU alone.
+// A launcher may make only one GPU visible to each process.
 int gpu_of(int rank) { return c10::cuda::device_count() == 1 ? 0 : local_rank(rank); }
 
 std::string hexadecimal(const cudaUUID_t& id) {

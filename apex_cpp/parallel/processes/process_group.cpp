@@ -17,8 +17,8 @@
 namespace apex::parallel {
 namespace {
 
-// Gloo writes to the other processes' sockets without MSG_NOSIGNAL: where one of them has died, the signal would end this one
-// without a word. Python ignores it. A handler, unlike SIG_IGN, is not handed on to programs that this one starts.
+// Gloo writes to sockets without MSG_NOSIGNAL: if another process has died, the signal would end this process without a
+// message. Python ignores the signal. Unlike SIG_IGN, a handler is not inherited by programs that this process starts.
 void outlive_broken_connections() {
   struct sigaction action {};
   ::sigaction(SIGPIPE, nullptr, &action);
@@ -30,7 +30,7 @@ void outlive_broken_connections() {
 
 using Backends = c10d::ProcessGroup::BackendType;
 
-/// What makes further groups like the first one.
+/// The default group, and what new_group needs to create further groups.
 struct World {
   ProcessGroup group;
   std::string backend;
@@ -40,7 +40,7 @@ struct World {
 };
 
 World& world() {
-  static auto* world = new World;  // never destroyed: an operation may outlive main
+  static auto* world = new World;  // never destroyed: an operation may still run when main returns
   return *world;
 }
 
@@ -51,7 +51,7 @@ void check_backend(const std::string& backend) {
 
 bool has_nccl(const std::string& backend) { return backend.find("nccl") != std::string::npos; }
 
-// Nobody asked for Gloo, some have GPUs, and CUDA tensors go by way of the host all the same.
+// Warns if Gloo was chosen although some ranks have GPUs: CUDA tensors then go through host memory.
 void warn_of_unused_gpus(const std::vector<detail::BackendWish>& wishes) {
   const auto has_gpu = [](const detail::BackendWish& wish) { return !wish.gpu.empty(); };
   const auto is_told = [](const detail::BackendWish& wish) { return !wish.backend.empty(); };
@@ -60,7 +60,7 @@ void warn_of_unused_gpus(const std::vector<detail::BackendWish>& wishes) {
                ": all ranks use Gloo, by way of the host. For NCCL start one process for each GPU.");
 }
 
-// All come to the same, by what each has brought.
+// Exchanges the wishes of all ranks, from which every rank chooses the same backend.
 std::string meet_and_choose(const detail::Rendezvous& place, const ProcessGroupOptions& options) {
   const detail::BackendWish mine{options.backend(), options.backend().empty() ? detail::name_of_gpu(place.rank) : ""};
   std::vector<detail::BackendWish> wishes;
@@ -86,7 +86,7 @@ ProcessGroup make_group(const detail::BackendPlace& place, const std::string& ba
   return group;
 }
 
-// Stands for a group that this process is not in: null would be read as the default group.
+// Stands for a group without this process: null would mean the default group.
 ProcessGroup nobodys_group(int size) { return c10::make_intrusive<c10d::ProcessGroup>(-1, size); }
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -169,7 +169,7 @@ std::string report_of(int rank) { return "failed/" + std::to_string(rank); }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Ranks that wait in another group hear of a failure by the default group's store.
+// Ranks that wait in another group learn of a failure from the default group's store.
 template <class Action>
 void for_each_store(const ProcessGroup& group, const Action& action) {
   action(*group->getStore());
@@ -181,7 +181,7 @@ void send_report(const ProcessGroup& group, const std::string& text) {
   for_each_store(group, [](c10d::Store& store) { store.set(kAnyFailure, std::string("yes")); });
 }
 
-// As long as others may still be busy, but no longer than they wait for each other.
+// How long to collect reports: other ranks may still be busy, but none waits longer than the timeout.
 milliseconds hearing_time(const ProcessGroup& group) {
   const auto timeout = group->getDefaultBackend()->getBackendOptions()->timeout;
   return std::min(kHearing, timeout);
@@ -215,7 +215,7 @@ Reports hear_all(const ProcessGroup& group) {
   return reports;
 }
 
-// Nobody sets the key: the time-out, an exception, is the pause.
+// Nobody sets the key: waiting for it ends in a timeout, which serves as a pause.
 void wait_a_little(c10d::Store& store) {
   try {
     store.wait({"all have heard"}, milliseconds(50));
@@ -223,7 +223,7 @@ void wait_a_little(c10d::Store& store) {
   }
 }
 
-// The process that serves the store goes last: the others' questions would fail without it.
+// The process that serves the store leaves last: without it the other ranks could not ask for reports.
 void part(const ProcessGroup& group, const Reports& reports) {
   auto& store = *group->getStore();
   const auto silent = std::count(reports.silent.begin(), reports.silent.end(), ',') + !reports.silent.empty();
@@ -250,7 +250,7 @@ std::string who_failed(const ProcessGroup& group) {
   return text.str();
 }
 
-// Its destructor would wait for operations that can no longer end.
+// The destructor would wait for operations that cannot finish.
 void never_destroy(const ProcessGroup& group) { new ProcessGroup(group); }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include <apex_cpp/parallel/processes/rendezvous.h>
 
-#include <apex_cpp/parallel/processes/environment.h>
-
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,7 +10,9 @@
 #include <unistd.h>
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -21,7 +21,45 @@
 namespace apex::parallel::detail {
 namespace {
 
-// One process at a time, from lock() on. Where a file system cannot lock folders, all at once.
+constexpr const char* kRemedy =
+    "start the program by `torchrun --no-python --nproc_per_node=N program`, set MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE "
+    "yourself, or give ProcessGroupOptions an init_method, a rank and a world_size";
+
+bool parse(const std::string& text, int& number) {
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stopped == end;
+}
+
+}  // namespace
+
+std::string environment_text(const char* name, const std::string& rank) {
+  const char* text = std::getenv(name);
+  TORCH_CHECK(text && *text, "init_process_group (rank ", rank, "): the environment variable ", name, " is not set: ", kRemedy);
+  return text;
+}
+
+int environment_number(const char* name, const std::string& rank, int low, int high) {
+  const auto text = environment_text(name, rank);
+  int number = 0;
+  TORCH_CHECK(parse(text, number) && low <= number && number <= high, "init_process_group (rank ", rank,
+              "): the environment variable ", name, " is '", text, "', not a number from ", low, " to ", high, ": ", kRemedy);
+  return number;
+}
+
+bool agent_serves_the_store() {
+  const char* text = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  return text && std::strcmp(text, "True") == 0;
+}
+
+int local_rank(int otherwise) {
+  if (!std::getenv("LOCAL_RANK")) return otherwise;
+  return environment_number("LOCAL_RANK", "?", 0, std::numeric_limits<int>::max());
+}
+
+namespace {
+
+// Excludes other processes from lock() on. Has no effect if the file system cannot lock folders.
 class FolderLock {
  public:
   FolderLock() = default;
@@ -40,8 +78,8 @@ class FolderLock {
   int folder_ = -1;
 };
 
-// c10d's counts that it leaves and then that it holds the file no more. Two ranks that do so at once would each take the other
-// for the last, and the file would stay. The lock is let go when c10d's destructor has ended.
+// c10d's FileStore counts first that a rank leaves and then that it no longer uses the file. Two ranks that leave at once would
+// each take the other for the last, and the file would stay. The lock is released after c10d's destructor.
 class FileStore final : private FolderLock, public c10d::FileStore {
  public:
   using c10d::FileStore::FileStore;
@@ -86,7 +124,7 @@ c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& place, std::chr
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
   options.isServer = place.rank == 0 && !agent_serves_the_store();
-  options.waitWorkers = false;  // meet() says who is missing
+  options.waitWorkers = false;  // meet() reports the missing ranks
   options.multiTenant = true;
   options.timeout = timeout;
   try {
@@ -96,7 +134,7 @@ c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& place, std::chr
   }
 }
 
-// One for the life of the process: a start that follows would meet the server of the one before while that goes away.
+// One store per address for the life of the process: a restart would otherwise meet the old server while it shuts down.
 c10::intrusive_ptr<c10d::Store> tcp_store(const Rendezvous& place, std::chrono::milliseconds timeout) {
   static auto* stores = new std::map<std::string, c10::intrusive_ptr<c10d::Store>>;
   auto& store = (*stores)[place.host + ":" + std::to_string(place.port)];
@@ -137,7 +175,7 @@ void read_environment(Rendezvous& place) {
   place.port = environment_number("MASTER_PORT", rank, 0, kLargestPort);
 }
 
-// A store may outlive a start: torchrun's serves all of its restarts, and a process may start anew with other groups.
+// A prefix for each start: torchrun's store serves all of its restarts, and a process may start again with other groups.
 c10::intrusive_ptr<c10d::Store> of_this_start(c10::intrusive_ptr<c10d::Store> store) {
   static std::atomic<int> starts{0};
   const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
@@ -155,7 +193,7 @@ std::string missing_ranks(const Rendezvous& place) {
   return list;
 }
 
-// What a rank leaves in the store for all: how many it takes them to be, and what it has brought.
+// What a rank leaves in the store for the others: its world size and its text.
 std::string arrival_text(const Rendezvous& place, const std::string& brought) {
   return std::to_string(place.world_size) + ' ' + brought;
 }
@@ -176,7 +214,7 @@ void arrive(const Rendezvous& place, const std::string& brought) {
   place.store->set(arrival(place.rank), arrival_text(place, brought));
 }
 
-// Leaves word for ranks that come later, where the store still serves.
+// Reports to ranks that arrive later, if the store still serves.
 [[noreturn]] void give_up(const Rendezvous& place, std::chrono::milliseconds waited, const std::string& cause) {
   std::string report;
   try {

@@ -1,5 +1,5 @@
-// A user's program: one step at O2 must leave 16-bit weights that moved, and give a finite float32 output. A loss that is NaN
-// is seen even where the user's flags promise that there is none.
+// A user's program: one step at O2 must leave 16-bit weights that changed, and return a finite float32 output. A NaN loss must
+// be detected even if the user's flags promise that there are no NaNs.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/level_fallback.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-"""The language model learns more than how often characters are, by the schedule it promises, and writes with the text's alphabet."""
+"""The language model learns more than character frequencies, follows its learning-rate schedule, and writes in the text's alphabet."""
 import collections
 import math
 import os
@@ -21,7 +21,7 @@ class CharLm(Example):
         train, validation = text[:len(text) - len(text) // 10], text[-(len(text) // 10):]
         counts = collections.Counter(train)
 
-        # What frequencies alone can reach on the validation part; characters new in it count as if seen once.
+        # The best loss from character frequencies alone on the validation part; new characters count as if seen once.
         frequencies = -sum(math.log(max(counts[c], 1) / len(train)) for c in validation) / len(validation)
         self.assertLess(numbers(r"validation ([\d.]+)", output)[-1], frequencies - 0.3)
 
@@ -44,7 +44,7 @@ class CharLm(Example):
         written = written[:-1]
         self.assertEqual(len(written), count)
         self.assertLessEqual(set(written), alphabet)
-        # Characters drawn without regard to how often they are would be more surprising than `guessing` on average.
+        # Characters drawn uniformly would have an average loss above `guessing`.
         self.assertLess(sum(map(surprise, written)) / count, guessing)
 
     def test_accumulation_equals_a_larger_batch(self):

@@ -1,4 +1,4 @@
-"""Both ways to register an operator cast it as they say; without, the kernel that knows float32 alone refuses."""
+"""Both ways to register an operator cast its arguments; without a registration the float32-only kernel refuses 16-bit tensors."""
 from support import EXAMPLE, Example, main, numbers
 
 

@@ -1,4 +1,4 @@
-"""A short game at O1: the generator gets nearer to the digits than any single image is, and each loss has its scale."""
+"""A short training at O1: the generator gets closer to the digits than any single image, and each loss has its own scale."""
 import statistics
 
 import numpy
@@ -11,7 +11,7 @@ class Dcgan(Example):
     def test_the_generator_learns(self):
         output = self.program("dcgan", "digits.csv", "O1", 8)
         distances = numbers(r"distance ([\d.]+)", output)
-        # A generator that always drew the mean image would be at the length of the pixels' standard deviations.
+        # A generator that always returned the mean image would have this distance: the norm of the pixels' standard deviations.
         rows = [[int(number) / 8 - 1 for number in line.split(",")[:64]] for line in self.digits.splitlines()]
         one_image = sum(statistics.variance(pixel) for pixel in zip(*rows)) ** 0.5
         self.assertGreater(distances[0], one_image)
@@ -20,7 +20,7 @@ class Dcgan(Example):
         scales = numbers(r"loss_scaler\d: (\d+)", output)
         self.assertEqual(len(scales), 3)
         self.assertTrue(all(scale >= 1 and scale == 2 ** (int(scale).bit_length() - 1) for scale in scales), scales)
-        # Each takes part in the steps: none stays where it began.
+        # Every step updates each of them: none keeps its initial value.
         unskipped = numbers(r"loss_scaler\d: \d+, (\d+) steps unskipped", output)
         self.assertEqual(len(unskipped), 3)
         self.assertTrue(all(unskipped), unskipped)
@@ -30,7 +30,7 @@ class Dcgan(Example):
             self.assertTrue(all(numpy.isfinite(weight).all() for weight in weights.values()))
 
     def check_images(self):
-        """64 digits of 8x8 pixels, which differ from each other."""
+        """64 different digits of 8x8 pixels."""
         image = (self.folder / "samples.pgm").read_bytes()
         header = b"P5 64 64 255\n"
         self.assertTrue(image.startswith(header))

@@ -1,4 +1,4 @@
-"""Python's weights arrive bit for bit, stay so while they are frozen, and move once they are not."""
+"""Python's weights are loaded bit for bit, do not change while they are frozen, and train once they are not."""
 import sys
 
 import numpy
@@ -8,7 +8,7 @@ from support import EXAMPLE, Example, main, numbers
 
 
 def rounded(name, weight):
-    """As O2 keeps it: batch norms in FP32, the rest in FP16."""
+    """The dtypes at O2: batch norms in FP32, all other weights in FP16."""
     return weight if "norm" in name else weight.astype(numpy.float16).astype(numpy.float32)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's recipe learns, and a run that stops and goes on equals one that does not stop."""
+"""PyTorch's recipe learns, and a resumed run equals an uninterrupted one."""
 import zipfile
 
 from support import Example, main, numbers

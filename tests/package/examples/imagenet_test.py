@@ -116,7 +116,7 @@ class Imagenet(Example):
         output, silent = self.two_processes(*self.distributed)
         self.assertNotIn("Epoch:", silent)
         self.assertIn("Epoch: [0][4/4]", output)  # 32 images a process, 8 at a time
-        # Batch norm statistics and weights are one network's: the accuracy that both found is that of the checkpoint.
+        # Both ranks have the same batch norm statistics and weights: the checkpoint has the accuracy that both report.
         evaluation = (*self.distributed, "-e", "--resume", "checkpoint.ckpt")
         alone = self.precision(self.program("imagenet", "images", *evaluation))
         self.assertEqual(alone, self.precision(output))

@@ -1,4 +1,4 @@
-"""Each policy has the dtypes that TensorFlow gives it, and learns."""
+"""Each policy has the same dtypes as in TensorFlow, and learns."""
 from support import Example, main, numbers
 
 DTYPES = {"float32": ("Float", "Float"), "mixed_float16": ("Half", "Float"), "mixed_bfloat16": ("BFloat16", "Float"),

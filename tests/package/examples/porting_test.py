@@ -1,4 +1,4 @@
-"""The port is three lines, the README shows them, and the ported program learns what the other one does."""
+"""The port changes three lines, as the README shows, and the ported program learns as well as the original."""
 import difflib
 import zipfile
 
@@ -8,7 +8,7 @@ PROGRAMS = ("classifier", "recurrent")
 
 
 def changed_lines(program):
-    """What `diff` shows of both sides, without places and indentation."""
+    """The changed lines of both sides, from `diff`, without line numbers and indentation."""
     before, after = ((EXAMPLE / side / f"{program}.cpp").read_text().splitlines() for side in ("before", "after"))
     lines = [line for line in difflib.unified_diff(before, after, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
     return [line[0] + line[1:].strip() for line in lines]
@@ -35,10 +35,10 @@ class Porting(Example):
                 with zipfile.ZipFile(self.folder / side / f"{program}.pt") as archive:
                     saved[side] = {entry.filename: entry.file_size for entry in archive.infolist() if "/data/" in entry.filename}
             self.assert_better_than_chance(accuracy["before"])
-            # Both are shares of the same test digits: a difference of two has sqrt(2) times the deviation of one.
+            # Both are accuracies on the same test digits: their difference has sqrt(2) times the deviation of one.
             margin = 4 * 2**0.5 * deviation(accuracy["before"], TEST_DIGITS)
             self.assertGreater(accuracy["after"], accuracy["before"] - margin, program)
-            # The same tensors of the same size in bytes: FP32.
+            # The same tensors with the same sizes in bytes: FP32.
             self.assertGreater(len(saved["before"]), 0)
             self.assertEqual(saved["after"], saved["before"])
 

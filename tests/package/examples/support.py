@@ -1,4 +1,4 @@
-"""What the tests of the copied examples share: a fresh folder with digits.csv, programs to run, and bounds for shares."""
+"""Shared by the tests of the copied examples: a fresh folder with digits.csv, runs of programs, and bounds for accuracies."""
 import gzip
 import math
 import os
@@ -12,7 +12,7 @@ import unittest
 EXAMPLE = pathlib.Path(os.environ["EXAMPLE"])
 PROGRAMS = pathlib.Path(os.environ["PROGRAMS"])
 TEST_DIGITS = 360  # every fifth of 1797 lines
-SKIPPED = 77       # what ctest is told that a skipped test ends with
+SKIPPED = 77       # the exit code of a skipped test, as ctest knows it
 
 
 class Example(unittest.TestCase):
@@ -26,7 +26,7 @@ class Example(unittest.TestCase):
         (self.folder / "digits.csv").write_text(self.digits)
 
     def command(self, *command, code=0, within=".", env={}):
-        """Runs it in the folder; answers both its outputs. An error tells the user of no stack."""
+        """Runs a program in the folder; returns its stdout and stderr. Its error messages must contain no stack trace."""
         cwd = self.folder / within
         cwd.mkdir(exist_ok=True)
         done = subprocess.run([str(part) for part in command], cwd=cwd, env={**os.environ, **env}, text=True,
@@ -40,22 +40,22 @@ class Example(unittest.TestCase):
         return self.command(PROGRAMS / name, *arguments, **options)
 
     def assert_epochs_are_checked(self, program, *before):
-        """What stands for the number of epochs after the arguments `before` is to be a number."""
+        """The program must refuse a number of epochs, after the arguments `before`, that is not a number."""
         output = self.program(program, *before, "3x", code=1)
         self.assertRegex(output, r"got '3x'\nusage: \w+ .*\[epochs")
 
     def assert_better_than_chance(self, accuracy, classes=10, count=TEST_DIGITS):
-        """Four standard deviations of guessing above guessing."""
+        """The accuracy must be four standard deviations above guessing."""
         self.assertGreater(accuracy, 1 / classes + 4 * deviation(1 / classes, count))
 
 
 def deviation(share, count):
-    """Of a share that `count` independent trials find."""
+    """The standard deviation of a share of `count` independent trials."""
     return math.sqrt(share * (1 - share) / count)
 
 
 def numbers(pattern, text):
-    """The number that the pattern's group matches, each time."""
+    """All numbers that the pattern's group matches."""
     return [float(number) for number in re.findall(pattern, text)]
 
 

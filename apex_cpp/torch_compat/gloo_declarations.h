@@ -1,7 +1,8 @@
 #pragma once
-// What ProcessGroupGloo.hpp needs of Gloo's headers, which LibTorch does not ship although libtorch_cpu exports their symbols.
-// Only names and one base class: everything of Gloo's is held by pointer there. The base class has the virtual functions, in
-// the order, of the Gloo that LibTorch 2.11 is built with; nothing here makes an object of it.
+// The declarations that ProcessGroupGloo.hpp needs from Gloo's headers, which LibTorch does not ship although libtorch_cpu
+// exports their symbols. ProcessGroupGloo.hpp holds all Gloo objects by pointer, so names and one base class suffice. The base
+// class has the virtual functions, in the same order, of the Gloo that LibTorch 2.11 is built with; no object of it is created
+// here.
 
 #include <chrono>
 #include <cstdint>

@@ -1,0 +1,39 @@
+#include <apex_cpp/torch_compat/private_members.h>
+
+#include <c10/core/impl/COW.h>
+
+namespace apex::torch_compat {
+namespace {
+
+// Access is not checked in an explicit instantiation, so that it may name a private member.
+template <auto member>
+struct OpenArchive {
+  friend torch::jit::Module& opened(torch::serialize::OutputArchive& archive) { return archive.*member; }
+};
+template struct OpenArchive<&torch::serialize::OutputArchive::module_>;
+torch::jit::Module& opened(torch::serialize::OutputArchive& archive);
+
+// A derived class may name a protected member.
+struct OpenOptimizer : torch::optim::Optimizer {
+  static constexpr auto kDefaults = &OpenOptimizer::defaults_;
+};
+
+}  // namespace
+
+torch::jit::Module& module_in(torch::serialize::OutputArchive& archive) { return opened(archive); }
+
+std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(torch::optim::Optimizer& optimizer) {
+  return optimizer.*(OpenOptimizer::kDefaults);
+}
+
+const std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(const torch::optim::Optimizer& optimizer) {
+  return optimizer.*(OpenOptimizer::kDefaults);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> share_until_written(c10::StorageImpl& storage) {
+  return c10::impl::cow::lazy_clone_storage(storage);
+}
+
+bool is_shared_until_written(const c10::StorageImpl& storage) { return c10::impl::cow::is_cow_data_ptr(storage.data_ptr()); }
+
+}  // namespace apex::torch_compat

@@ -1,0 +1,27 @@
+#pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
+
+#include <c10/core/Storage.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+
+#include <memory>
+
+// Members of LibTorch's classes, and storage that is copied on write, for which LibTorch has no public functions.
+namespace apex::torch_compat {
+
+/// The module in which an archive collects its entries. Entries that were written can be replaced there.
+torch::jit::Module& module_in(torch::serialize::OutputArchive& archive);
+
+/// The default options of an optimizer; null if it was made without any, or moved from.
+std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(torch::optim::Optimizer& optimizer);
+const std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(const torch::optim::Optimizer& optimizer);
+
+/// A storage with the same memory: whoever writes first to one of the two copies the memory before. Null for memory that
+/// LibTorch cannot share.
+c10::intrusive_ptr<c10::StorageImpl> share_until_written(c10::StorageImpl& storage);
+/// Whether the storage still shares its memory with a storage of `share_until_written`.
+bool is_shared_until_written(const c10::StorageImpl& storage);
+
+}  // namespace apex::torch_compat
