@@ -21,8 +21,8 @@ namespace apex::contrib {
 namespace {
 
 std::vector<at::Tensor> grads_of(const std::vector<at::Tensor>& parameters) {
-  const auto each_once = amp::detail::listed_once(parameters);
-  amp::detail::part_grads(each_once);
+  const auto each_once = amp::detail::unique_tensors(parameters);
+  amp::detail::separate_grads(each_once);
   std::vector<at::Tensor> grads;
   for (const at::Tensor& parameter : each_once) {
     const at::Tensor& grad = parameter.grad();

@@ -6,18 +6,18 @@
 #include <torch/nn/options/normalization.h>
 #include <torch/nn/options/upsampling.h>
 
-/// Functions that Apex casts by name and that LibTorch makes of several operators, so that the cast engine cannot see them
-/// whole: `torch::nn::functional`'s by the same names and options, run in FP32 from end to end where O1 or O4 is in force.
+/// Functions that Apex casts as a whole, but that LibTorch composes of several operators, which the cast engine would cast one
+/// by one. These have the names and options of `torch::nn::functional` and run entirely in FP32 at O1 and O4.
 namespace apex::amp::functional {
 
-/// Squares of 16-bit activations leave the range of FP16 from 256 on: LibTorch's own would divide by infinity.
+/// In FP16 the squares of activations above 256 overflow, and LibTorch's function would divide by infinity.
 at::Tensor local_response_norm(const at::Tensor& input, const torch::nn::functional::LocalResponseNormFuncOptions& options);
-/// The loss of that name, of logits and targets of shape [N, C].
+/// The multi-label soft margin loss of logits and targets of shape [N, C].
 at::Tensor multilabel_soft_margin_loss(const at::Tensor& input, const at::Tensor& target,
                                        const torch::nn::functional::MultilabelSoftMarginLossFuncOptions& options = {});
-/// All modes, `area` included: LibTorch's is an adaptive average pool, which stays in the type of its input.
+/// All modes, including `area`, which LibTorch runs as an adaptive average pool in the type of its input.
 at::Tensor interpolate(const at::Tensor& input, const torch::nn::functional::InterpolateFuncOptions& options);
-/// The input over its norm along a dimension.
+/// `input` divided by its norm along a dimension.
 at::Tensor normalize(const at::Tensor& input, torch::nn::functional::NormalizeFuncOptions options = {});
 /// softmax of -input.
 at::Tensor softmin(const at::Tensor& input, const torch::nn::functional::SoftminFuncOptions& options);
@@ -26,8 +26,8 @@ at::Tensor softmin(const at::Tensor& input, const torch::nn::functional::Softmin
 
 namespace apex::amp {
 
-/// `tensor.cpu()`, in FP32 for a 16-bit tensor where O1 or O4 is in force. Apex patches `Tensor.cpu` itself; a copy that
-/// quietly changes the type is not something to do to every `Tensor::to`, so that here it is a function.
+/// `tensor.cpu()`; converts a 16-bit tensor to FP32 at O1 and O4. Apex patches `Tensor.cpu` itself; here it is a separate
+/// function, so that `Tensor::to` never changes a type implicitly.
 at::Tensor cpu(const at::Tensor& tensor);
 
 }  // namespace apex::amp

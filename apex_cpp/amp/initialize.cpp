@@ -35,18 +35,19 @@ bool is_on_gpu(const torch::nn::Module* model) {
 
 void choose_cpu_compute(CastRules& rules, const opt_levels::Settings& settings, const std::vector<torch::nn::Module*>& models) {
   register_float32_kernels();
-  // What is asked for holds for a model that moves to the CPU later; nothing is measured for one that may never.
-  const bool is_left_to_us = settings.cpu_16bit == opt_levels::Cpu16Bit::automatic;
+  // An explicit setting also applies to a model that moves to the CPU later. The automatic choice measures the CPU, so it is
+  // skipped for a model on a GPU.
+  const bool is_automatic = settings.cpu_16bit == opt_levels::Cpu16Bit::automatic;
   const bool all_on_gpu = !models.empty() && std::all_of(models.begin(), models.end(), is_on_gpu);
   rules.set_leaves_cpu_tensors(all_on_gpu);
-  if (is_left_to_us && all_on_gpu) return;
+  if (is_automatic && all_on_gpu) return;
   const CpuCompute compute = cpu_compute(settings.cpu_16bit, rules.low_type());
   print_cpu_compute(settings, rules.low_type(), compute.in_float32, compute.reason);
   const FloatTypes type(rules.low_type()), none;
   rules.set_cpu_kernels(compute.in_float32 ? type : none, compute.own_kernels ? type : none);
 }
 
-// Where no handle is left of a session, what it had cast on this thread ends, also if amp is not enabled any more.
+// Ends this thread's casts of an earlier session without handles, also if the new `initialize` has `enabled` false.
 void end_casts_if_gone(const std::shared_ptr<Session>& session) {
   if (!session || session.use_count() > 1 || !session->cast_rules) return;
   if (thread_casts().rules == session->cast_rules) release_threads(session->cast_rules);
@@ -133,13 +134,13 @@ void Initializer::cast_models() {
   if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
   if (huge_pages_) set_huge_pages(*huge_pages_);
   cast_on_this_thread(session_->cast_rules);
-  CastsInPlace to_float32(at::kFloat);
+  InPlaceCaster to_float32(at::kFloat);
   for (auto* model : models_) undo_earlier_casts(*model, to_float32);
   const auto& properties = session_->settings.properties;
   if (!properties.cast_model_type) return;
   convert_models(*properties.cast_model_type);
   for (const auto* model : models_) remember_casts(*model, session_);
-  // MODEL-07. With masters the state stays as it is until it moves to them: FP32 need not be rounded to 16 bits on the way.
+  // MODEL-07. With masters the FP32 state later moves to them unchanged, without rounding to 16 bits.
   if (session_->has_masters()) return;
   for (const auto& [optimizer, own_class] : optimizers_) match_state_to_params(*optimizer, /*has_masters=*/false);
 }
@@ -147,9 +148,9 @@ void Initializer::cast_models() {
 void Initializer::convert_models(c10::ScalarType dtype) {
   const ViewsOfBefore views(models_);
   {
-    CastsInPlace casts(dtype);
+    InPlaceCaster casts(dtype);
     for (size_t i = 0; i < models_.size(); ++i) {
-      convert_others(*models_[i], casts, [&](const std::string& path, const torch::nn::Module& module) {
+      convert_unless(*models_[i], casts, [&](const std::string& path, const torch::nn::Module& module) {
         const bool is_kept_norm =
             session_->settings.properties.keep_batchnorm_fp32.value_or(false) && is_affine_batch_norm(module);
         return is_kept_norm || is_within(prefix_of(i) + path, session_->settings.float32_modules);

@@ -27,7 +27,7 @@ namespace detail {
 
 struct Session;
 
-/// One `initialize` call, in its order: checks that change nothing, then the models, then the optimizers.
+/// One `initialize` call: first checks that change nothing, then the models, then the optimizers.
 class Initializer {
  public:
   /// Resolves the settings. Errors as documented at `amp::initialize`.
@@ -35,25 +35,25 @@ class Initializer {
 
   const std::shared_ptr<Session>& session() const { return session_; }
   void add_model(torch::nn::Module& module) { models_.push_back(&module); }
-  /// `own_class`: the class by which the program holds it; null if its class is to be found out at run time.
+  /// `own_class`: the static class of the optimizer in the program; null if the class is determined at run time.
   void add_optimizer(torch::optim::Optimizer& optimizer, const std::type_info* own_class) {
     optimizers_.push_back({&optimizer, own_class});
   }
-  /// Checks all models and optimizers, prints the properties. Nothing is changed before this returns.
+  /// Checks all models and optimizers and prints the properties. Changes no model and no optimizer.
   void check();
-  /// For the answer to one model, made after `check`.
+  /// Adds the handle of one model, made after `check`.
   PatchedModel& add_patched() { return patched_.emplace_back(); }
   /// Casts the models and the optimizers' existing state, and makes this the current session.
   void apply();
 
  private:
-  /// Before the names of a model's parameters, where there are several models.
+  /// The prefix of a model's parameter names, such as "model0."; empty for a single model.
   std::string prefix_of(size_t model) const;
   void name_parameters();
   void check_kept_modules() const;
   void cast_models();
   void convert_models(c10::ScalarType dtype);
-  /// What every model's forward does from now on.
+  /// The casts that every model's forward makes.
   ForwardCasts forward_casts() const;
 
   OptLevel level_;
@@ -68,7 +68,7 @@ class Initializer {
   std::vector<Optimizer> optimizers_;
 };
 
-// ---- optimizers: each form answers `optimizer_of` and `handle_for` ----
+// ---- optimizers: `optimizer_of` and `handle_for` accept objects, pointers and smart pointers ----
 
 template <class Opt>
 torch::optim::Optimizer& optimizer_of(Opt& optimizer) {
@@ -84,7 +84,7 @@ template <class Opt>
 inline constexpr bool kIsOptimizer = std::is_base_of_v<torch::optim::Optimizer, Opt>;
 template <class Opt>
 inline constexpr bool kIsHandle = std::is_base_of_v<AmpOptimizerBase, Opt>;
-/// The class by which the program holds an optimizer: of the object, or what a raw or smart pointer points to.
+/// The static class of an optimizer: of the object, or of what a raw or smart pointer points to.
 template <class Opt>
 struct HeldAs {
   using type = Opt;
@@ -98,7 +98,7 @@ struct HeldAs<std::shared_ptr<Opt>> : HeldAs<Opt> {};
 template <class Opt>
 using Held = typename HeldAs<std::decay_t<Opt>>::type;
 
-/// Whether the handle must be chosen at run time: the class is abstract, or an object behind a pointer knows its own.
+/// Whether the handle's class is chosen at run time: for an abstract class, or a pointer to a class that makes its own handle.
 template <class Opt>
 inline constexpr bool kIsErased = std::is_abstract_v<Held<Opt>> || (!kIsOptimizer<Opt> && kMakesOwnHandle<Held<Opt>>);
 template <class Opt>
@@ -123,8 +123,8 @@ auto handle_of(Opt& optimizer, const std::shared_ptr<Session>& session) {
   }
 }
 
-/// The answer to one optimizer: a handle by value for an object of a concrete class, a unique_ptr of the class by which it is
-/// held (shared_ptr for one) for a pointer or an abstract reference.
+/// The handle of one optimizer: by value for an object of a concrete class; a unique_ptr (for a shared_ptr, a shared_ptr) to
+/// the static class for a pointer or a reference to an abstract class.
 template <class Opt>
 auto handle_for(Opt& optimizer, const std::shared_ptr<Session>& session) {
   if constexpr (kIsErased<Opt>) {
@@ -183,41 +183,41 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 
 /// Makes models and optimizers train at an opt level. Apex: `amp.initialize`.
 ///
-/// `models`: a TORCH_MODULE holder, a shared_ptr to a module or a Module struct; `optimizers`: any torch::optim optimizer, or a
-/// pointer to one. Several: `std::tie(a, b)` or a vector. The answer is the pair of both in the same shape: `amp::Model<Net>`
-/// handles (the same holder for AMP_MODULE) and `amp::AmpOptimizer<Opt>` handles (smart pointers for pointers), to be used from
-/// then on in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`. A holder or shared_ptr that
-/// was given as an lvalue points to its handle's module from then on, so that both are one object; other copies of it go on
-/// pointing to the module from before, which shares parameters, buffers and children, and lives as long as the handle.
+/// `models`: a TORCH_MODULE holder, a shared_ptr to a module or a Module struct. `optimizers`: any torch::optim optimizer, or a
+/// pointer to one. For several, pass `std::tie(a, b)` or a vector. Returns a pair of handles in the same shape:
+/// `amp::Model<Net>` (the same holder for AMP_MODULE) and `amp::AmpOptimizer<Opt>` (smart pointers for pointers). Use the
+/// handles in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`. A holder or shared_ptr
+/// passed as an lvalue afterwards points to the handle's module, so that both are one object. Other copies of it still point to
+/// the original module, which shares parameters, buffers and children with the handle, and lives as long as the handle.
 ///
-/// Parameters are cast in place, each remains the same TensorImpl, on the device it is on.
+/// Parameters are cast in place: each stays the same TensorImpl on the same device.
 ///
-/// Operators are cast from then on: on the calling thread, until the next `initialize` or `reset` (one with `enabled` false
-/// ends casts only where no handle is left that they were for), and inside the handles' forward passes, on any
-/// thread. Never in an optimizer's step, nor in a backward pass, but for what a torch::autograd::Function computes again there.
-/// Under O1 and O4 the cast lists say how. Under O2, O3 and O5 the handle's forward runs as its 16-bit weights have it; for the
-/// *original* model, which the program may go on calling on this thread, FP32 input follows the weights, and its output stays
-/// 16-bit; losses run in FP32 then, unless `cast_model_outputs` is a 16-bit type.
+/// Operators are cast on the calling thread until the next `initialize` or `reset`, and on any thread inside the handles'
+/// forward passes. (A later `initialize` with `enabled` false ends casts only if their handles are gone.) Operators are not
+/// cast in an optimizer's step or in a backward pass, except in a forward pass that a torch::autograd::Function recomputes
+/// there. At O1 and O4 the cast lists decide. At O2, O3 and O5 the handle's forward computes in the type of its 16-bit weights.
+/// For the *original* model, called on this thread, FP32 inputs are cast to the weights' type and outputs stay 16-bit; losses
+/// then run in FP32 unless `cast_model_outputs` is a 16-bit type.
 ///
-/// Tied parameters, which LibTorch's `parameters()` lists once for each module that has them, are listed once in the handle's
-/// groups, as Python's `parameters()` has them: they train as in the same program with each listed once. Without amp, or with
-/// `enabled` false, torch's own optimizers step such a parameter as often as it is listed.
+/// LibTorch's `parameters()` lists a shared parameter once for each module that has it. The handle's groups list it once, as
+/// Python's `parameters()` does, and step it once. Without amp, or with `enabled` false, torch's own optimizers step it as
+/// often as it is listed.
 ///
 /// The process's CPU allocator stays as it is, unless the program asks for huge pages: with the option `huge_pages`, the same
 /// key in the level's YAML, or APEX_CPP_HUGE_PAGES=on in the environment, in this order. A CPU allocator of the program's own
 /// always stays.
 ///
-/// A model may be initialized again, at any level, with a new optimizer (say after unfreezing layers; but a parameter of the
-/// optimizer that is unfrozen gets its master by itself, and `add_param_group` takes new ones). Nothing is stacked: the new
-/// call's casts, scalers and masters replace the old ones, weights go on from their 16-bit values, and optimizers that hold
-/// masters of the same parameters are retired, an error at their next use. Use the handles of the newest call.
+/// A model may be initialized again, at any level, with a new optimizer. (This is not needed after unfreezing layers: an
+/// unfrozen parameter of the optimizer gets its master automatically, and `add_param_group` takes new parameters.) The new
+/// call's casts, scalers and masters replace the old ones. Weights continue from their 16-bit values. Optimizers that hold
+/// masters of the same parameters are retired: their next use is an error. Use the handles of the newest call.
 ///
-/// `level` may be a name, or read from YAML; explicit `options` win over YAML, which wins over the level's presets.
-/// Errors, before anything is changed (all name the thing and the remedy): RuntimeError for an unknown level, an option that
-/// the level forbids, a model that holds 16-bit parameters already, an optimizer that is a handle already or has no parameter
-/// of the models, two optimizers over one parameter or LBFGS where masters exist; TypeError for a parameter dtype that amp does
-/// not train, and for an optimizer that is of another class than the one by which it is held; ValueError for a bad value (in
-/// the environment too), for a parameter in two groups of an optimizer, and for a cast list that names an unknown operator.
+/// `level` may be a name, or read from YAML. Explicit `options` override YAML, which overrides the level's presets.
+/// Errors, before any change: RuntimeError for an unknown level, an option that the level forbids, a model that already has
+/// 16-bit parameters, an optimizer that is already a handle or has no parameter of the models, two optimizers over one
+/// parameter, or LBFGS with master weights; TypeError for a parameter dtype that amp does not train, and for an optimizer whose
+/// class differs from its static class; ValueError for a bad value (in the environment too), a parameter in two groups of an
+/// optimizer, or a cast list that names an unknown operator. Each message names the cause and the remedy.
 template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
           class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),
@@ -240,7 +240,7 @@ template <class Models, class Optimizers, class = detail::EnableIfModels<Models>
   return initialize(std::forward<Models>(models), std::forward<Optimizers>(optimizers), OptLevel("O1"), options);
 }
 
-/// Models alone, for inference: as above, and only the models are answered.
+/// For inference: initializes models without optimizers and returns only the model handles.
 template <class Models, class = detail::EnableIfModels<Models>>
 [[nodiscard]] auto initialize(Models&& models, const OptLevel& level = OptLevel("O1"), const InitializeOptions& options = {}) {
   std::vector<torch::optim::Optimizer*> none;

@@ -4,12 +4,12 @@
 
 #include <string>
 
-// Apex's interface from before `amp::initialize`: what is left of it is that each name says, when it is compiled and again when
-// it is called, what stands in its place. Apex: `apex.amp.amp`, `handle.AmpHandle`, `opt.OptimWrapper` (SL-21).
+// Apex's interface from before `amp::initialize`. Each name only reports its replacement, as a deprecation warning when
+// compiled and as an error when called. Apex: `apex.amp.amp`, `handle.AmpHandle`, `opt.OptimWrapper` (SL-21).
 namespace apex::amp {
 
 namespace detail {
-/// Errors: always RuntimeError: `name` is gone, write `instead`.
+/// Errors: always RuntimeError, which says to write `instead` in place of `name`.
 [[noreturn]] inline void throw_replaced(const char* name, const char* instead) {
   C10_THROW_ERROR(Error,
                   std::string("amp::") + name + " belongs to Apex's old interface, which is gone. Write " + instead + ".");
@@ -22,7 +22,7 @@ constexpr const char* kInsteadOfScaleLoss =
     "returns";
 }  // namespace detail
 
-/// What `amp.init(...)`'s `handle.wrap_optimizer(optimizer)` answered.
+/// The type that Apex's `handle.wrap_optimizer(optimizer)` returned.
 class OptimWrapper {
  public:
   template <class... Args>
@@ -32,7 +32,7 @@ class OptimWrapper {
   }
 };
 
-/// What `amp.init(...)` answered.
+/// The type that Apex's `amp.init(...)` returned.
 class AmpHandle {
  public:
   template <class... Args>
@@ -47,7 +47,7 @@ class AmpHandle {
   }
 };
 
-/// Errors: always RuntimeError that names `amp::initialize`. Apex: `amp.init`, whose handle's `scale_loss` raises.
+/// Errors: always RuntimeError naming `amp::initialize`. Apex: `amp.init`, whose handle raises in `scale_loss`.
 template <class... Args>
 [[deprecated("call amp::initialize(model, optimizer, \"O1\") and train with what it returns")]] AmpHandle init(const Args&...) {
   detail::throw_replaced("init", detail::kInsteadOfInit);

@@ -10,7 +10,7 @@ std::vector<at::Tensor> master_params(torch::optim::Optimizer& optimizer) {
   auto& stash = *detail::require_stash(optimizer, "master_params");
   stash.check_in_use();
   stash.check_masters_are_here("amp::master_params");
-  stash.take_written_weights();
+  stash.update_masters_from_edits();
   if (!stash.inside_backward()) stash.materialize_grads();
   return detail::params_of(optimizer.param_groups());
 }

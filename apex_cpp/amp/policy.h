@@ -8,7 +8,7 @@
 
 namespace apex::amp {
 
-/// TensorFlow's names for how a model trains, as opt levels: `amp::initialize(model, optimizer, amp::Policy("mixed_float16"))`.
+/// TensorFlow's mixed-precision policy names, as opt levels: `amp::initialize(model, optimizer, amp::Policy("mixed_float16"))`.
 /// Keras: `tf.keras.mixed_precision.Policy`.
 ///
 /// | name             | computes in | variables in | level                                                            |
@@ -20,7 +20,7 @@ namespace apex::amp {
 /// | "bfloat16"       | bfloat16    | bfloat16     | O3 with `cast_model_type` bfloat16: the whole model, no masters  |
 class Policy {
  public:
-  /// Errors: ValueError for another name; it lists the names.
+  /// Errors: ValueError for an unknown name; the message lists the names.
   /* implicit */ Policy(const std::string& name);
   /* implicit */ Policy(const char* name) : Policy(std::string(name)) {}
 
@@ -42,7 +42,7 @@ class Policy {
 
 /// Sets the process-wide policy, for programs that pass `amp::global_policy()` to `amp::initialize`. Any thread may call it.
 void set_global_policy(const Policy& policy);
-/// The policy set last, "float32" before that. From any thread.
+/// The policy set last; "float32" by default. Callable from any thread.
 Policy global_policy();
 
 }  // namespace apex::amp

@@ -31,7 +31,7 @@ std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const OptimizerList& opt
 }
 
 void check_may_open(OptimizerStash& stash, const Session& session) {
-  stash.throw_kept_error();
+  stash.throw_deferred_error();
   stash.check_in_use();
   TORCH_CHECK(&stash.session() == &session,
               "amp::scale_loss was given optimizers of different amp::initialize calls, which have different loss scales. "
@@ -41,8 +41,8 @@ void check_may_open(OptimizerStash& stash, const Session& session) {
               "closing brace, or finish()) before the next one.");
 }
 
-// A sharded optimizer steps on all its ranks or on none, also where other optimizers of the block have gradients of each rank's
-// own. Alone it has found the same everywhere.
+// A sharded optimizer steps on all its ranks or on none, even if other optimizers of the block have gradients that differ by
+// rank. A sharded optimizer alone in its block finds the same overflow on every rank.
 std::vector<int> ranks_with_overflow(const LossScaler& scaler, const std::vector<std::shared_ptr<OptimizerStash>>& stashes,
                                      bool found_here) {
   auto ranks = detail::ranks_with_overflow(scaler, found_here);
@@ -86,23 +86,23 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   if (!needs_amp()) return;
   loss_ = loss32.detach();
   enter();
-  use_ = detail::BackwardWatcher(loss, scaled_);
+  watcher_ = detail::BackwardWatcher(loss, scaled_);
 }
 
 ScaledLoss::ScaledLoss(ScaledLoss&& other) noexcept
     : loss_(std::move(other.loss_)),
       scaled_(std::move(other.scaled_)),
-      use_(std::move(other.use_)),
+      watcher_(std::move(other.watcher_)),
       session_(std::move(other.session_)),
       stashes_(std::move(other.stashes_)),
-      bystanders_(std::move(other.bystanders_)),
+      unlisted_(std::move(other.unlisted_)),
       options_(other.options_),
       exceptions_at_entry_(other.exceptions_at_entry_),
       open_(std::exchange(other.open_, false)) {}
 
 ScaledLoss::~ScaledLoss() {
   if (!session_) return;         // moved from
-  session_->clear_cast_cache();  // SL-13: whatever the block did
+  session_->clear_cast_cache();  // SL-13: also after an error
   if (!open_) return;
   try {
     if (std::uncaught_exceptions() > exceptions_at_entry_) {
@@ -111,11 +111,11 @@ ScaledLoss::~ScaledLoss() {
       finish();
     }
   } catch (...) {
-    for (const auto& stash : stashes_) stash->keep_error(std::current_exception());
+    for (const auto& stash : stashes_) stash->defer_error(std::current_exception());
   }
 }
 
-// SL-04: nothing to scale, to unscale or to check.
+// SL-04: without masters, overflow checks or a scale there is nothing to do.
 bool ScaledLoss::needs_amp() const {
   const LossScaler& scaler = session_->scaler(options_.loss_id());
   return session_->has_masters() || scaler.checks_overflow() || scaler.loss_scale() != 1.0;
@@ -129,23 +129,23 @@ void ScaledLoss::enter() {
   for (const auto& stash : stashes_) stash->check_may_enter();
   LossScaler& scaler = session_->scaler(options_.loss_id());
   for (const auto& stash : stashes_) stash->enter_backward(scaler, options_.delay_unscale());
-  find_bystanders();
+  begin_unlisted_blocks();
   open_ = true;
 }
 
-void ScaledLoss::find_bystanders() {
+void ScaledLoss::begin_unlisted_blocks() {
   for (const auto& other : detail::stashes_of(*session_)) {
     if (other->inside_backward() || std::count(stashes_.begin(), stashes_.end(), other)) continue;
-    other->begin_others_block();
-    bystanders_.push_back(other);
+    other->begin_unlisted_block();
+    unlisted_.push_back(other);
   }
 }
 
-void ScaledLoss::release_bystanders() {
+void ScaledLoss::end_unlisted_blocks() {
   const auto is_taken = [&](const at::Tensor& param) {
     return std::any_of(stashes_.begin(), stashes_.end(), [&](const auto& stash) { return stash->takes_grad_of(param); });
   };
-  for (const auto& other : std::exchange(bystanders_, {})) other->end_others_block(is_taken);
+  for (const auto& other : std::exchange(unlisted_, {})) other->end_unlisted_block(is_taken);
 }
 
 void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
@@ -154,9 +154,9 @@ void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain
   const detail::BackwardScope scope(create_graph);
   scaled_.backward(gradient, retain_graph, create_graph, inputs);
   if (create_graph && open_) warn_of_scaled_graph(session_->scaler(options_.loss_id()), options_.loss_id());
-  // A graph may go on from gradients that have one: these are joined when the block ends.
+  // With create_graph the gradients have a graph of their own, and are changed only at the end of the block.
   if (create_graph || !session_->enabled()) return;
-  part_grads();
+  separate_grads();
   if (!open_) return;
   for (const auto& stash : stashes_) stash->join_delayed_passes(session_->scaler(options_.loss_id()));
 }
@@ -171,27 +171,27 @@ void ScaledLoss::finish() {
     throw;
   }
   open_ = false;
-  use_.stop();
+  watcher_.stop();
 }
 
 bool ScaledLoss::has_grads() const {
   return std::any_of(stashes_.begin(), stashes_.end(), [](const auto& stash) { return stash->has_grads(); });
 }
 
-// Those of all optimizers together: they may train one side of a sum each. Autograd's own next pass adds to gradients in place.
-void ScaledLoss::part_grads() const {
+// Treats all optimizers together: each may train one side of a sum. Autograd's next pass also adds to gradients in place.
+void ScaledLoss::separate_grads() const {
   detail::OverlappingGrads grads;
   for (const auto& stash : stashes_) stash->add_params_to(grads);
-  grads.part();
+  grads.separate();
 }
 
 void ScaledLoss::leave() {
   const disable_casts casts_off;
   LossScaler& scaler = session_->scaler(options_.loss_id());
-  release_bystanders();
-  use_.check(has_grads());
+  end_unlisted_blocks();
+  watcher_.check(has_grads());
   for (const auto& stash : stashes_) stash->check_grads_dense();
-  part_grads();
+  separate_grads();
   const auto waits = [](const auto& stash) { return stash->waits_for_other_ranks(); };
   if (options_.delay_unscale() || std::any_of(stashes_.begin(), stashes_.end(), waits)) {
     for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler);
@@ -229,8 +229,8 @@ void ScaledLoss::update_scale(LossScaler& scaler) {
 
 void ScaledLoss::abandon() {
   open_ = false;
-  use_.stop();
-  release_bystanders();
+  watcher_.stop();
+  end_unlisted_blocks();
   for (const auto& stash : stashes_) stash->abandon_backward();
 }
 

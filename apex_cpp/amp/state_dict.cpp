@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kKeyPart = "loss_scaler";
 
-// A static scale belongs to the level and its options. That of a run with a dynamic one would overflow where nothing looks for
-// it.
+// A static scale comes from the level and its options. A saved dynamic scale could overflow here, where gradients are not
+// checked.
 void restore(LossScaler& scaler, size_t index, const LossScalerState& saved) {
   if (scaler.dynamic() || scaler.loss_scale() == saved.loss_scale) return scaler.restore(saved.loss_scale, saved.unskipped);
   std::cout << "amp::load_state_dict: loss scaler " << index << " keeps its static loss scale of " << scaler.loss_scale()

@@ -13,34 +13,34 @@ class InputArchive;
 
 namespace apex::amp {
 
-/// What is saved of one loss scaler.
+/// The saved state of one loss scaler.
 struct LossScalerState {
   double loss_scale = 1.0;
   int64_t unskipped = 0;
 };
 
-/// "loss_scaler0", "loss_scaler1", … in order (SD-01). `torch::save` and `torch::load` take it.
+/// Loss scaler states under the keys "loss_scaler0", "loss_scaler1", … in order (SD-01). Works with `torch::save` and
+/// `torch::load`.
 class StateDict : public torch::OrderedDict<std::string, LossScalerState> {
  public:
   using torch::OrderedDict<std::string, LossScalerState>::OrderedDict;
 };
 
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const StateDict& state);
-/// Errors: c10::Error if the archive holds no amp state.
+/// Errors: c10::Error if an entry of the archive is not the state of a loss scaler.
 torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, StateDict& state);
 
-/// The loss scalers' states of the newest `initialize`. Host data, no synchronisation. Errors: RuntimeError before `initialize`
-/// with amp enabled. Apex: `amp.state_dict`.
+/// The states of the newest session's loss scalers. Host data, no synchronisation. Errors: RuntimeError before `initialize` or
+/// after one with `enabled` false. Apex: `amp.state_dict`.
 StateDict state_dict();
 
 /// Restores loss scalers by position: the n-th key that contains "loss_scaler" fills the n-th scaler, whatever its digits
-/// (SD-04). Prints a line where the number of entries differs; surplus entries are left out (SD-03, SD-05). A scaler with a
-/// static scale keeps it, and where the saved scale is another one, says so on standard output; Apex would train at the saved
-/// scale and look for no overflow. Steps that were to be skipped after an overflow are not skipped any more: the gradients of
-/// their optimizers are dropped instead. No synchronisation.
-/// Errors: RuntimeError before `initialize` with amp enabled; ValueError for a scale that is not finite and positive, before
-/// anything is changed; RuntimeError naming all other keys, after the valid ones have been applied (SD-06).
-/// Apex: `amp.load_state_dict`.
+/// (SD-04). If the number of entries differs, prints a line and ignores surplus entries (SD-03, SD-05). A static scaler keeps
+/// its scale, and prints a line if the saved scale differs; Apex would train at the saved scale without overflow checks.
+/// Pending skips of steps after an overflow are cancelled; the gradients of these optimizers are dropped instead. No
+/// synchronisation. Errors: RuntimeError before `initialize` or after one with `enabled` false; ValueError for a scale that is
+/// not finite and positive, before any change; RuntimeError naming all unexpected keys, after the valid keys were applied
+/// (SD-06). Apex: `amp.load_state_dict`.
 void load_state_dict(const StateDict& state);
 
 }  // namespace apex::amp

@@ -56,7 +56,7 @@ ExponentRange exponent_range(c10::ScalarType dtype) {
 template <class Pick>
 NamedTensors tensors_of(const torch::nn::Module& module, const Pick& pick) {
   NamedTensors tensors;
-  detail::FirstTimes is_new;
+  detail::FirstSeen is_new;
   for (const auto& parameter : module.named_parameters()) {
     const at::Tensor& tensor = parameter.value();
     if (!tensor.defined() || !is_new(tensor)) continue;

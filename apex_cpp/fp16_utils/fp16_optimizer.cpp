@@ -119,7 +119,7 @@ void FP16_Optimizer::update_master_grads() {
     model_grads.push_back(amp::detail::in_layout_of(grad, master_grad));
     master_grads.push_back(master_grad);
   }
-  amp::detail::part_grads(params_.native());
+  amp::detail::separate_grads(params_.native());
   for (const at::Tensor& param : params_.native()) {
     at::Tensor& grad = param.mutable_grad();
     if (!grad.defined()) continue;

@@ -74,7 +74,7 @@ const TrainedParam* TrainedParams::find(const at::Tensor& tensor) const {
 
 // A parameter that is here already may be added again, as itself: its master takes the place.
 void TrainedParams::list_once(ParamGroups& groups) {
-  if (!listed_once_.is_due(groups)) return;
+  if (!unique_groups_.is_due(groups)) return;
   ParamGroups listed;
   for (const auto& group : groups) {
     Tensors& params = listed.emplace_back(group.params()).params();
@@ -82,7 +82,7 @@ void TrainedParams::list_once(ParamGroups& groups) {
       if (const TrainedParam* here = find(param)) param = here->stepped;
     }
   }
-  listed_once_.see_to(listed);
+  unique_groups_.update(listed);
   for (size_t i = 0; i < groups.size(); ++i) groups[i].params() = listed[i].params();
 }
 
@@ -185,7 +185,7 @@ at::Tensor flat_master_of(const Tensors& params) {
 
 std::pair<Tensors, Tensors> prep_param_lists(const torch::nn::Module& model, bool flat_master) {
   Tensors params, masters;
-  for (const auto& param : amp::detail::listed_once(model.parameters())) {
+  for (const auto& param : amp::detail::unique_tensors(model.parameters())) {
     if (param.requires_grad()) params.push_back(param);
   }
   if (flat_master) {

@@ -50,7 +50,7 @@ class TrainedParams {
   void sort_by(const ParamGroups& groups);
 
   std::unordered_map<const at::TensorImpl*, TrainedParam> by_tensor_;
-  amp::detail::ListedOnce listed_once_;
+  amp::detail::UniqueParamGroups unique_groups_;
   Tensors model_params_, masters_, native_;
 };
 

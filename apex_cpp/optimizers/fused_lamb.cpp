@@ -39,7 +39,7 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
 }
 
 void FusedLAMB::update() {
-  if (!master_step.grads_in_model) amp::detail::part_grads_of_groups(param_groups_);  // gradients may hold the updates
+  if (!master_step.grads_in_model) amp::detail::separate_grads_of_groups(param_groups_);  // gradients may hold the updates
   std::vector<std::vector<detail::LaunchSet>> sets;
   for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
   kernels::StepControl scaling;

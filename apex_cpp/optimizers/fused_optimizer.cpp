@@ -67,7 +67,7 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
 
 // Groups come in ways that the optimizer does not see, too. Those that are here keep their values: schedulers move rates.
 void FusedOptimizer::see_to_groups() {
-  if (!listed_once_.is_due(param_groups_)) return;
+  if (!unique_groups_.is_due(param_groups_)) return;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto check = group < checked_groups_ ? detail::check_class : detail::check_options;
     check(rules_, group, param_groups_[group].options());
@@ -76,7 +76,7 @@ void FusedOptimizer::see_to_groups() {
 }
 
 void FusedOptimizer::list_params_once() {
-  listed_once_.see_to(param_groups_);
+  unique_groups_.update(param_groups_);
   checked_groups_ = param_groups_.size();
 }
 

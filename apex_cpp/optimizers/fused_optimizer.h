@@ -190,7 +190,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
 
   detail::OptionsRules rules_;
   std::vector<detail::GroupState> group_states_;
-  amp::detail::ListedOnce listed_once_;
+  amp::detail::UniqueParamGroups unique_groups_;
   size_t checked_groups_ = 0;  // whose options had values that are allowed when they came
   detail::ApartInMemory apart_in_memory_;
   bool set_grad_none_;

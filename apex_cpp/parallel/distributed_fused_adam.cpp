@@ -112,7 +112,7 @@ void DistributedFusedAdam::add_param_group(const torch::optim::OptimizerParamGro
   finish_param_sync();
   sync();
   FusedAdam::add_param_group(group);
-  sync_->add_params(amp::detail::listed_once(group.params()));
+  sync_->add_params(amp::detail::unique_tensors(group.params()));
 }
 
 DistributedFusedAdam::NoSync DistributedFusedAdam::no_sync() {
@@ -173,7 +173,7 @@ at::Tensor DistributedFusedAdam::master_of(const at::Tensor& param) {
 // parameter is not the rounded master: the others keep their precision.
 void DistributedFusedAdam::take_written_values(const at::Tensor& param, const at::Tensor& master) {
   const auto written = written_.find(param.unsafeGetTensorImpl());
-  if (written != written_.end() && written->second.still(param)) return;
+  if (written != written_.end() && written->second.matches(param)) return;
   const at::Tensor values = part_of(param, param);
   const at::Tensor rounded = master.to(sent_dtype(param)).to(values.scalar_type());
   master.copy_(at::where(values == rounded, master, values.to(at::kFloat)));

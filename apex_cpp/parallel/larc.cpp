@@ -94,7 +94,7 @@ void throw_closure() {
 void adapt_gradients(const ParamGroups& groups, const LARCOptions& options, const std::vector<LarcRates>& rates) {
   for (const auto& group : groups) check_gradients(group.params());
   const at::NoGradGuard no_grad;
-  amp::detail::part_grads_of_groups(groups);
+  amp::detail::separate_grads_of_groups(groups);
   for (size_t i = 0; i < groups.size(); ++i) adapt_group(groups[i].params(), options, rates[i]);
 }
 

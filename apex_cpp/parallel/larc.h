@@ -182,7 +182,7 @@ class LARC : public detail::LarcBase<Opt> {
     if (!tie_) detail::throw_moved_from();
     if (closure) detail::throw_closure();
     tie_->check();
-    listed_once_.see_to(this->param_groups());
+    unique_groups_.update(this->param_groups());
     detail::adapt_gradients(this->param_groups(), options_, rates_of_groups());
     const detail::WithoutWeightDecay<Options> no_decay(this->param_groups());
     if constexpr (kUnscales) {
@@ -197,7 +197,7 @@ class LARC : public detail::LarcBase<Opt> {
   /// Adds a group, which a scheduler built on the wrapped optimizer before sees, too.
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
     Base::add_param_group(group);
-    if (tie_) tie_->show_new_groups();
+    if (tie_) tie_->mirror_new_groups();
   }
 
   const std::type_info* amp_handle_class() const override { return &typeid(LARC); }
@@ -211,9 +211,9 @@ class LARC : public detail::LarcBase<Opt> {
 
   LARC(Opt&& optimizer, const LARCOptions& options, Checked)
       : Base(std::move(optimizer)), options_(options), tie_(std::make_shared<amp::detail::OriginalOptimizer>()) {
-    amp::detail::leave_behind<Opt>(optimizer, *this, tie_);
+    amp::detail::tie_original_to_handle<Opt>(optimizer, *this, tie_);
     follow(this);
-    listed_once_.see_to(this->param_groups());
+    unique_groups_.update(this->param_groups());
   }
 
   void follow(torch::optim::Optimizer* handle) {
@@ -233,7 +233,7 @@ class LARC : public detail::LarcBase<Opt> {
   }
 
   LARCOptions options_;
-  amp::detail::ListedOnce listed_once_;
+  amp::detail::UniqueParamGroups unique_groups_;
   std::shared_ptr<amp::detail::OriginalOptimizer> tie_;  // null once moved from
 };
 

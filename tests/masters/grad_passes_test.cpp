@@ -46,8 +46,8 @@ class GradPassesTransition : public GradPassesTable, public ::testing::WithParam
  protected:
   void reach(State state) {
     if (state == State::collected) pass(1);
-    if (state == State::waiting || state == State::further) delayed_pass(1);
-    if (state == State::pass || state == State::further) passes.enter(false, scaler);
+    if (state == State::delayed || state == State::in_later_pass) delayed_pass(1);
+    if (state == State::in_pass || state == State::in_later_pass) passes.enter(false, scaler);
   }
   void apply(const std::string& event) {
     if (event == "enter") passes.enter(false, scaler);
@@ -69,16 +69,17 @@ TEST_P(GradPassesTransition, MatchesTheTable) {
 INSTANTIATE_TEST_SUITE_P(
     Table, GradPassesTransition,
     ::testing::Values(
-        Transition{State::rest, "enter", State::pass}, Transition{State::rest, "materialize", State::rest},
-        Transition{State::rest, "end_step", State::rest}, Transition{State::rest, "forget", State::rest},
-        Transition{State::collected, "enter", State::pass}, Transition{State::waiting, "enter", State::further},
-        Transition{State::pass, "exit", State::collected}, Transition{State::further, "exit", State::collected},
-        Transition{State::pass, "exit_delayed", State::waiting}, Transition{State::further, "exit_delayed", State::waiting},
-        Transition{State::pass, "abandon", State::collected}, Transition{State::further, "abandon", State::waiting},
-        Transition{State::collected, "materialize", State::collected}, Transition{State::collected, "end_step", State::rest},
-        Transition{State::waiting, "end_step", State::waiting}, Transition{State::pass, "forget", State::pass},
-        Transition{State::further, "forget", State::pass}, Transition{State::waiting, "forget", State::rest},
-        Transition{State::collected, "forget", State::rest}));
+        Transition{State::idle, "enter", State::in_pass}, Transition{State::idle, "materialize", State::idle},
+        Transition{State::idle, "end_step", State::idle}, Transition{State::idle, "forget", State::idle},
+        Transition{State::collected, "enter", State::in_pass}, Transition{State::delayed, "enter", State::in_later_pass},
+        Transition{State::in_pass, "exit", State::collected}, Transition{State::in_later_pass, "exit", State::collected},
+        Transition{State::in_pass, "exit_delayed", State::delayed},
+        Transition{State::in_later_pass, "exit_delayed", State::delayed},
+        Transition{State::in_pass, "abandon", State::collected}, Transition{State::in_later_pass, "abandon", State::delayed},
+        Transition{State::collected, "materialize", State::collected}, Transition{State::collected, "end_step", State::idle},
+        Transition{State::delayed, "end_step", State::delayed}, Transition{State::in_pass, "forget", State::in_pass},
+        Transition{State::in_later_pass, "forget", State::in_pass}, Transition{State::delayed, "forget", State::idle},
+        Transition{State::collected, "forget", State::idle}));
 
 TEST_F(GradPassesTable, MaterializedUnscaleAccumulatesInTheMaster) {
   pass(1);

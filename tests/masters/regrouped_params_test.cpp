@@ -251,11 +251,11 @@ TEST(ParamGroupsSnapshot, DetectsAnyChangeOfTensorPositionOrSize) {
   const Tensor a = torch::ones({1}), b = torch::ones({1});
   std::vector<ParamGroup> groups{ParamGroup({a, b}), ParamGroup(std::vector<Tensor>{})};
   const amp::detail::ParamGroupsSnapshot seen(groups);
-  EXPECT_TRUE(seen.still(groups));
+  EXPECT_TRUE(seen.matches(groups));
   const auto tells = [&](const std::function<void(std::vector<ParamGroup>&)>& change) {
     auto changed = groups;
     change(changed);
-    EXPECT_FALSE(seen.still(changed));
+    EXPECT_FALSE(seen.matches(changed));
   };
   tells([](auto& changed) { changed[0].params()[0] = torch::ones({1}); });
   tells([](auto& changed) { std::swap(changed[0].params()[0], changed[0].params()[1]); });

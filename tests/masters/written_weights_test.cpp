@@ -224,15 +224,15 @@ TEST(WrittenValues, KeepsEarlierValuesOnlyFromAReadToTheNextStep) {
   amp::detail::TrainedParam trained;
   trained.param = torch::ones({4}, torch::kHalf);
   trained.master = torch::full({4}, 1.0001);
-  trained.mark_written();
+  trained.mark_synced();
   trained.param.fill_(2);
-  trained.take_written_values(/*can_be_put_back=*/false);
-  EXPECT_FALSE(trained.before.defined());
+  trained.update_master_from_edits(/*may_be_restored=*/false);
+  EXPECT_FALSE(trained.backup.values.defined());
   trained.param.fill_(3);
-  trained.take_written_values();
-  EXPECT_TRUE(trained.before.defined());
-  trained.mark_written();
-  EXPECT_FALSE(trained.before.defined());
+  trained.update_master_from_edits();
+  EXPECT_TRUE(trained.backup.values.defined());
+  trained.mark_synced();
+  EXPECT_FALSE(trained.backup.values.defined());
 }
 
 TEST_P(WrittenWeights, SurviveASkippedStep) {

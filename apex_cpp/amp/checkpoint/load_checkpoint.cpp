@@ -55,7 +55,7 @@ class Loading {
     note_level();
     load_models();
     load_params();
-    if (session_) forget_overwritten_masters(*session_);
+    if (session_) drop_obsolete_master_backups(*session_);
     if (session_) session_->clear_cast_cache();
     note_conversions();
     if (parts_.optimizers.empty()) return notes_;
@@ -131,7 +131,7 @@ class Loading {
   void load_params() {
     for (size_t i = 0; i < parts_.optimizers.size(); ++i) {
       const auto* stash = stash_of(*parts_.optimizers[i]);
-      if (stash) stash->take_written_weights(/*can_be_put_back=*/false);
+      if (stash) stash->update_masters_from_edits(/*may_be_restored=*/false);
       const OptimizerParams here(*parts_.optimizers[i], stash);
       auto* sharded = dynamic_cast<ShardedOptimizer*>(parts_.optimizers[i]);
       for (size_t j = 0; j < here.params.size(); ++j) {
@@ -167,7 +167,7 @@ class Loading {
   void copy_to(at::Tensor target, const at::Tensor& value, const std::string& dtype, const at::Tensor& master,
                const std::string& name) {
     const bool converts = dtype != c10::toString(target.scalar_type());
-    give_each_element_memory(target);
+    remove_internal_overlap(target);
     target.copy_(converts && master.defined() ? master : value);
     if (!converts) return;
     from_masters_ += master.defined();

@@ -146,10 +146,10 @@ void load_safetensors(const std::string& path, const LoadedParts& parts) {
   check_values(path, model, values);
   const auto session = session_with_masters(parts);
   for (const auto& [name, tensor] : tensors) {
-    give_each_element_memory(tensor);
+    remove_internal_overlap(tensor);
     assign(tensor, values.at(name), session.get());
   }
-  if (session) forget_overwritten_masters(*session);
+  if (session) drop_obsolete_master_backups(*session);
   if (session) session->clear_cast_cache();
 }
 

@@ -68,7 +68,7 @@ void check_no_float16(const torch::optim::Optimizer& optimizer) {
 }
 
 void check_reduced(const torch::optim::Optimizer& optimizer) {
-  if (!GradSync::any_is_behind()) return;
+  if (!GradSync::any_is_unreduced()) return;
   for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
     TORCH_CHECK(!has_unreduced_grad(param), "GradScaler found that the gradient of parameter ", i, " of group ", group_index,
                 ", of shape ", param.sizes(),
@@ -102,7 +102,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
   }
   check_no_float16(optimizer);
   check_reduced(optimizer);
-  part_grads_of_groups(optimizer.param_groups());
+  separate_grads_of_groups(optimizer.param_groups());
   const at::NoGradGuard no_grad;
   ByDevice grads;
   std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // kernels need dense memory

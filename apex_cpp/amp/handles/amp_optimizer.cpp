@@ -30,7 +30,7 @@ void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<
   tie->handle = &handle;
   if (session->enabled()) list_params_once(handle.param_groups());
   stash_ = std::make_shared<OptimizerStash>(session, std::move(tie), is_own_class);
-  stash_->set_aside_grads_of(params_of(handle.param_groups()));
+  stash_->mark_grads_as_preexisting(params_of(handle.param_groups()));
   session->optimizers.push_back(stash_);
   keep_casts();
 }
@@ -122,8 +122,8 @@ void AmpOptimizerBase::before_new_group(const torch::optim::OptimizerParamGroup&
 
 void AmpOptimizerBase::after_new_group(const torch::optim::OptimizerParamGroup& group) {
   stash_->adopt_new_params();
-  stash_->set_aside_grads_of(group.params());
-  stash_->original_optimizer().show_new_groups();
+  stash_->mark_grads_as_preexisting(group.params());
+  stash_->original_optimizer().mirror_new_groups();
   keep_casts();
 }
 
@@ -148,7 +148,8 @@ std::vector<at::Tensor> AmpOptimizerBase::read_masters(torch::serialize::InputAr
   masters_archive.read("size", size);
   std::vector<at::Tensor> masters(static_cast<size_t>(size.toInt()));
   for (size_t i = 0; i < masters.size(); ++i) masters_archive.read(std::to_string(i), masters[i]);
-  if (masters_archive.try_read(kPositionsKey, positions)) masters = stash.masters_from(masters, positions.toIntVector());
+  if (masters_archive.try_read(kPositionsKey, positions))
+    masters = stash.arrange_saved_masters(masters, positions.toIntVector());
   stash.check_masters_fit(masters);
   return masters;
 }

@@ -78,7 +78,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// Made by `amp::initialize`.
   AmpOptimizer(Opt&& original, std::shared_ptr<detail::Session> session) : Opt(std::move(original)) {
     auto tie = std::make_shared<detail::OriginalOptimizer>();
-    detail::leave_behind<Opt>(original, *this, tie);
+    detail::tie_original_to_handle<Opt>(original, *this, tie);
     attach(std::move(session), std::move(tie), *this, detail::kIsCustomOptimizer<Opt>);
   }
   AmpOptimizer(AmpOptimizer&& other) : Opt(std::move(static_cast<Opt&>(other))), AmpOptimizerBase(std::move(other)) {

@@ -144,9 +144,9 @@ at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at:
   const bool has_name = session && session->parameter_names->has(tensor);
   TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a buffer",
               " has shape ", entry.sizes(), ", the model's has ", tensor.sizes(), ". It was saved from another model.");
-  give_each_element_memory(tensor);
+  remove_internal_overlap(tensor);
   assign(tensor, entry, session.get());
-  if (session) forget_overwritten_masters(*session);
+  if (session) drop_obsolete_master_backups(*session);
   return tensor;
 }
 
@@ -242,11 +242,11 @@ void ReplacedValues::keep(const Session& session) {
   for (size_t i = 0; i < values_.size(); ++i) {
     values_[i].put_back();
     if (!written[i].defined()) continue;
-    give_each_element_memory(values_[i].tensor());
+    remove_internal_overlap(values_[i].tensor());
     assign(values_[i].tensor(), written[i], &session);
   }
   values_.clear();
-  forget_overwritten_masters(session);
+  drop_obsolete_master_backups(session);
 }
 
 void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,

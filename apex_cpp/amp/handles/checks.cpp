@@ -91,7 +91,7 @@ void ViewsOfBefore::warn_of_those_left(c10::ScalarType dtype) const {
   for (const auto& [each, before] : tensors_) {
     const bool has_moved = !before.same_memory(each.second);
     const bool has_views = !each.second.unsafeGetTensorImpl()->version_counter().unique();
-    if (has_moved && has_views && before.memory_lives()) names.push_back(each.first);
+    if (has_moved && has_views && before.memory_is_alive()) names.push_back(each.first);
   }
   if (names.empty()) return;
   TORCH_WARN("amp::initialize has cast ", quoted(names), " to ", dtype,

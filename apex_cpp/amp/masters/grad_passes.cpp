@@ -12,9 +12,9 @@
 namespace apex::amp::detail {
 namespace {
 
-// To be worked on in place.
+// All gradients of the groups, without overlap, for in-place work.
 std::vector<at::Tensor> grads_of(const ParamGroups& groups) {
-  part_grads_of_groups(groups);
+  separate_grads_of_groups(groups);
   std::vector<at::Tensor> grads;
   for (const auto& param : params_of(groups)) {
     if (param.grad().defined()) grads.push_back(param.grad());
@@ -24,95 +24,91 @@ std::vector<at::Tensor> grads_of(const ParamGroups& groups) {
 
 }  // namespace
 
-UnscalePath& GradPasses::taker() { return state_ == State::further ? delayed_ : *order_; }
+UnscalePath& GradPasses::current_path() { return state_ == State::in_later_pass ? delayed_ : *path_; }
 
-void GradPasses::enter(bool in_fused_order, const LossScaler& scaler) {
-  follow_model();  // as long as marks have their values
-  if (state_ == State::rest) order_ = in_fused_order ? static_cast<UnscalePath*>(&fused_) : &materialized_;
-  state_ = waiting() ? State::further : State::pass;  // SL-09: a further pass adds to what waits
-  forget_marked_values();
+void GradPasses::enter(bool use_fused_path, const LossScaler& scaler) {
+  follow_model();  // before `release_recorded_values`
+  if (state_ == State::idle) path_ = use_fused_path ? static_cast<UnscalePath*>(&fused_) : &materialized_;
+  state_ = has_delayed() ? State::in_later_pass : State::in_pass;  // SL-09: a later pass adds to delayed gradients
+  release_recorded_values();
   delayed_.expect_scale(scaler.loss_scale());
-  taker().enter();
+  current_path().enter();
 }
 
 void GradPasses::enter(std::shared_ptr<GradShards> shards, bool delayed, const LossScaler& scaler) {
-  if (state_ == State::rest) order_ = &sharded_;
-  sharded_.begin(std::move(shards), delayed || waiting(), scaler);
-  state_ = waiting() ? State::further : State::pass;
-  taker().enter();
+  if (state_ == State::idle) path_ = &sharded_;
+  sharded_.begin(std::move(shards), delayed || has_delayed(), scaler);
+  state_ = has_delayed() ? State::in_later_pass : State::in_pass;
+  current_path().enter();
 }
 
 void GradPasses::join(const LossScaler& scaler) {
   const at::NoGradGuard no_grad;
-  if (state_ == State::further) delayed_.join(scaler.loss_scale());
+  if (state_ == State::in_later_pass) delayed_.join(scaler.loss_scale());
 }
 
 void GradPasses::exit(LossScaler& scaler) {
   const at::NoGradGuard no_grad;
-  if (std::exchange(state_, State::collected) == State::further) delayed_.exit(scaler);
-  order_->exit(scaler);
+  if (std::exchange(state_, State::collected) == State::in_later_pass) delayed_.exit(scaler);
+  path_->exit(scaler);
 }
 
 void GradPasses::exit_delayed(LossScaler& scaler) {
   const at::NoGradGuard no_grad;
-  if (std::exchange(state_, State::waiting) == State::further) delayed_.exit(scaler);
+  if (std::exchange(state_, State::delayed) == State::in_later_pass) delayed_.exit(scaler);
   if (is_sharded()) sharded_.end_held();
-  delayed_.wait(scaler.loss_scale());
+  delayed_.set_scale(scaler.loss_scale());
 }
 
 void GradPasses::abandon() {
-  UnscalePath& order = taker();
-  if (is_sharded() && &order != order_) sharded_.abandon();
-  state_ = waiting() ? State::waiting : State::collected;
-  order.abandon();
+  UnscalePath& path = current_path();
+  if (is_sharded() && &path != path_) sharded_.abandon();
+  state_ = has_delayed() ? State::delayed : State::collected;
+  path.abandon();
 }
 
 void GradPasses::materialize() {
   if (!fused_.pending()) return follow_model();
   if (state_ != State::collected) return;
   const at::NoGradGuard no_grad;
-  forget_marked_values();  // native gradients are unscaled in place
+  release_recorded_values();  // native gradients are unscaled in place
   fused_.unscale();
-  materialized_.mark_grads();
-  order_ = &materialized_;
+  materialized_.record_grads();
+  path_ = &materialized_;
 }
 
 void GradPasses::follow_model() {
-  if (state_ == State::collected && order_ == &materialized_) materialized_.follow_model();
+  if (state_ == State::collected && path_ == &materialized_) materialized_.follow_model();
 }
 
 void GradPasses::end_step() {
   for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
-  forget_marked_values();
+  release_recorded_values();
   fused_.consume();
   sharded_.drop();
-  if (state_ != State::waiting) state_ = State::rest;
+  if (state_ != State::delayed) state_ = State::idle;
 }
 
 void GradPasses::end_skipped_step() {
-  if (state_ != State::waiting) {
-    for (TrainedParam* each : not_read_as_they_are()) each->mark = GradSnapshot(each->param.grad());
+  if (state_ != State::delayed) {
+    for (TrainedParam* each : params_with_indirect_grads()) each->last_grads.model = GradSnapshot(each->param.grad());
   }
-  end_step();  // which lets go of the marks' values
+  end_step();  // releases the recorded values
 }
 
 void GradPasses::forget() {
-  for (TrainedParam* each : table_.all()) {
-    each->aside.reset();
-    each->waiting.reset();
-    each->joined.reset();
-  }
-  for (TrainedParam* each : table_.with_masters()) each->mark = GradSnapshot(each->param.grad());
-  forget_marked_values();
+  for (TrainedParam* each : table_.all()) each->earlier_grads = {};
+  for (TrainedParam* each : table_.with_masters()) each->last_grads.model = GradSnapshot(each->param.grad());
+  release_recorded_values();
   fused_.reset();
-  state_ = inside() ? State::pass : State::rest;
+  state_ = in_pass() ? State::in_pass : State::idle;
 }
 
-void GradPasses::forget_marked_values() {
-  for (TrainedParam* each : table_.all()) each->mark.forget_values();
+void GradPasses::release_recorded_values() {
+  for (TrainedParam* each : table_.all()) each->last_grads.model.forget_values();
 }
 
-MasterTable::Params GradPasses::not_read_as_they_are() const {
+MasterTable::Params GradPasses::params_with_indirect_grads() const {
   return grad_scale() == 1.0 ? table_.with_masters() : table_.all();
 }
 
@@ -128,11 +124,12 @@ void UnclaimedGrads::begin_block(const Params& params) {
 }
 
 void UnclaimedGrads::end_block(const std::function<bool(const at::Tensor&)>& is_taken) {
-  const auto gone = [](const Gradient& each) { return !each.still(); };
+  const auto gone = [](const Gradient& each) { return !each.is_unchanged(); };
   unclaimed_.erase(std::remove_if(unclaimed_.begin(), unclaimed_.end(), gone), unclaimed_.end());
   for (const Gradient& before : std::exchange(before_, {})) {
     const at::Tensor& grad = before.param.grad();
-    if (grad.defined() && !before.still() && !is_taken(before.param)) unclaimed_.push_back({before.param, TensorVersion(grad)});
+    if (grad.defined() && !before.is_unchanged() && !is_taken(before.param))
+      unclaimed_.push_back({before.param, TensorVersion(grad)});
   }
 }
 
@@ -143,9 +140,9 @@ void UnclaimedGrads::forget(const Params& gone) {
   unclaimed_.erase(std::remove_if(unclaimed_.begin(), unclaimed_.end(), goes), unclaimed_.end());
 }
 
-at::Tensor UnclaimedGrads::first(const std::function<bool(const at::Tensor&)>& counts) const {
+at::Tensor UnclaimedGrads::first(const std::function<bool(const at::Tensor&)>& filter) const {
   for (const Gradient& each : unclaimed_) {
-    if (each.still() && (!counts || counts(each.param))) return each.param;
+    if (each.is_unchanged() && (!filter || filter(each.param))) return each.param;
   }
   return {};
 }
@@ -153,29 +150,28 @@ at::Tensor UnclaimedGrads::first(const std::function<bool(const at::Tensor&)>& c
 std::unordered_set<const at::TensorImpl*> UnclaimedGrads::params() const {
   std::unordered_set<const at::TensorImpl*> params;
   for (const Gradient& each : unclaimed_) {
-    if (each.still()) params.insert(each.param.unsafeGetTensorImpl());
+    if (each.is_unchanged()) params.insert(each.param.unsafeGetTensorImpl());
   }
   return params;
 }
 
 namespace {
 
-constexpr const char* kThirdLine =
+constexpr const char* kRemedies =
     "Differentiate the loss in a block: { auto scaled_loss = amp::scale_loss(loss, optimizer); scaled_loss.backward(); }; "
     "write gradients of your own into amp::master_params(optimizer)[i].mutable_grad(), in FP32; or drop the gradient with the "
     "model's zero_grad().";
 
-// A gradient in another dtype than its parameter's is from before `initialize` cast the parameter: it counts no more (MW-06).
-bool is_outside(const TrainedParam& each) {
+// A gradient with another dtype than its parameter is from before `initialize` cast the parameter, and is ignored (MW-06).
+bool was_changed_by_program(const TrainedParam& each) {
   const at::Tensor& grad = each.param.grad();
-  return grad.defined() && grad.scalar_type() == each.param.scalar_type() && each.mark.was_changed(grad);
+  return grad.defined() && grad.scalar_type() == each.param.scalar_type() && each.last_grads.model.was_changed(grad);
 }
 
-void check_as_marked(const TrainedParam& each, bool after_block, const char* caller, const Session& session) {
-  if (!is_outside(each)) return;
+void check_unchanged(const TrainedParam& each, bool after_block, const char* caller, const Session& session) {
+  if (!was_changed_by_program(each)) return;
   TORCH_CHECK(after_block, caller, " found a gradient of ", session.name_of(each.param),
-              " that no scale_loss block has unscaled, and would not use it: the step trains FP32 master weights. ",
-              kThirdLine);
+              " that no scale_loss block has unscaled, and would not use it: the step trains FP32 master weights. ", kRemedies);
   TORCH_CHECK(false, caller, " found that the gradient of ", session.name_of(each.param),
               " was changed after its scale_loss block, which the step would not see: it reads unscaled FP32 gradients. Clip "
               "with amp::clip_grad_norm_(optimizer, max_norm), or edit the gradients of amp::master_params(optimizer), after "
@@ -186,16 +182,16 @@ void check_as_marked(const TrainedParam& each, bool after_block, const char* cal
 
 void check_step_reads_grads(const GradPasses& passes, const Session& session) {
   const bool after_block = passes.state() == GradPasses::State::collected;
-  for (const TrainedParam* each : passes.not_read_as_they_are()) check_as_marked(*each, after_block, "step()", session);
+  for (const TrainedParam* each : passes.params_with_indirect_grads()) check_unchanged(*each, after_block, "step()", session);
 }
 
 void check_block_keeps_grads(const GradPasses& passes, const UnclaimedGrads& unclaimed, const Session& session) {
-  if (passes.waiting()) return;  // they add up, still scaled
+  if (passes.has_delayed()) return;  // the block adds to them
   const bool after_block = passes.state() == GradPasses::State::collected;
   const auto dropped = unclaimed.params();
-  for (const TrainedParam* each : passes.not_read_as_they_are()) {
+  for (const TrainedParam* each : passes.params_with_indirect_grads()) {
     if (dropped.count(each->param.unsafeGetTensorImpl())) continue;
-    check_as_marked(*each, after_block, "amp::scale_loss", session);
+    check_unchanged(*each, after_block, "amp::scale_loss", session);
   }
 }
 

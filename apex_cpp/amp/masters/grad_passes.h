@@ -11,130 +11,133 @@
 
 namespace apex::amp::detail {
 
-/// Where one optimizer's gradients are on their way from backward passes to a step. All that moves them on goes through here:
+/// The state of one optimizer's gradients between backward passes and a step. All transitions go through this class. "The path"
+/// is the UnscalePath that was chosen for this step; "delayed" gradients are scaled gradients of passes with `delay_unscale`.
 ///
-/// | from      | by           | to        | gradients                                                                   |
-/// |-----------|--------------|-----------|-----------------------------------------------------------------------------|
-/// | rest      | enter        | pass      | the order of this step is chosen, and puts them aside                       |
-/// | collected | enter        | pass      | the order puts them aside                                                   |
-/// | waiting   | enter        | further   | the scaled ones are put aside, or stay where the pass reduces the sums      |
-/// | pass      | exit         | collected | the order takes them                                                        |
-/// | further   | exit         | collected | they join the scaled ones, and the order takes the sums                     |
-/// | pass      | exit_delayed | waiting   | they stay as they are, scaled                                               |
-/// | further   | exit_delayed | waiting   | they join the scaled ones                                                   |
-/// | pass      | abandon      | collected | what the order put aside comes back                                         |
-/// | further   | abandon      | waiting   | the scaled ones that were put aside come back                               |
-/// | collected | materialize  | collected | move from the fused order to Apex's, which holds until the step             |
-/// | collected | end_step     | rest      | are used up                                                                 |
-/// | waiting   | end_step     | waiting   | stay: delayed passes end in the order in which they began                   |
-/// | pass, further | forget   | pass      | of before the pass: are dropped                                             |
-/// | any other | forget       | rest      | are dropped                                                                 |
+/// | from          | method       | to            | effect on gradients                                                |
+/// |---------------|--------------|---------------|--------------------------------------------------------------------|
+/// | idle          | enter        | in_pass       | chooses the path of this step, which removes earlier gradients     |
+/// | collected     | enter        | in_pass       | the path removes earlier gradients from the model                  |
+/// | delayed       | enter        | in_later_pass | removes delayed gradients, except those that the pass is to reduce |
+/// | in_pass       | exit         | collected     | the path collects the pass's gradients                             |
+/// | in_later_pass | exit         | collected     | adds delayed gradients to the pass's; the path collects the sums   |
+/// | in_pass       | exit_delayed | delayed       | leaves the pass's gradients in the model, scaled                   |
+/// | in_later_pass | exit_delayed | delayed       | adds delayed gradients to the pass's; leaves the sums in the model |
+/// | in_pass       | abandon      | collected     | the path restores the gradients that it removed                    |
+/// | in_later_pass | abandon      | delayed       | restores the delayed gradients                                     |
+/// | collected     | materialize  | collected     | switches from the fused to the materialized path until the step    |
+/// | collected     | end_step     | idle          | drops master gradients; the step has used them                     |
+/// | delayed       | end_step     | delayed       | none: a skipped step leaves delayed gradients for a later pass     |
+/// | in_pass       | forget       | in_pass       | drops the gradients of earlier passes                              |
+/// | in_later_pass | forget       | in_pass       | drops the delayed gradients                                        |
+/// | any other     | forget       | idle          | drops the gradients of all passes                                  |
 class GradPasses {
  public:
   enum class State {
-    rest,       ///< no pass since the last step
-    pass,       ///< one runs
-    collected,  ///< the order has the gradients of all passes
-    waiting,    ///< passes with delay_unscale have left theirs, scaled, in the model
-    further,    ///< a pass runs whose gradients are to join those
+    idle,           ///< no pass since the last step
+    in_pass,        ///< a pass runs
+    collected,      ///< the path has the gradients of all passes
+    delayed,        ///< passes with delay_unscale have left scaled gradients in the model
+    in_later_pass,  ///< a pass runs, whose gradients are added to delayed ones
   };
 
   explicit GradPasses(MasterTable& table)
       : table_(table), materialized_(table), fused_(table), sharded_(table), delayed_(table) {}
 
   State state() const { return state_; }
-  bool inside() const { return state_ == State::pass || state_ == State::further; }
-  /// Whether gradients of passes with delay_unscale are still scaled.
-  bool waiting() const { return state_ == State::waiting || state_ == State::further; }
+  bool in_pass() const { return state_ == State::in_pass || state_ == State::in_later_pass; }
+  /// Whether there are delayed gradients.
+  bool has_delayed() const { return state_ == State::delayed || state_ == State::in_later_pass; }
 
-  /// `scaler`: that of the pass.
-  void enter(bool in_fused_order, const LossScaler& scaler);
-  /// The same for an optimizer that spreads its gradients. Those of a pass that is to end with exit_delayed, or that adds to
-  /// one, are left in the model while it runs.
+  /// Starts a pass at `scaler`'s scale. `use_fused_path`: the path if the state is idle.
+  void enter(bool use_fused_path, const LossScaler& scaler);
+  /// Starts a pass of a sharded optimizer. The gradients of a delayed pass, and of a pass after delayed passes, stay in the
+  /// model while it runs. `delayed`: the pass ends with `exit_delayed`.
   void enter(std::shared_ptr<GradShards> shards, bool delayed, const LossScaler& scaler);
-  /// The pass has run, in its block: its gradients are joined by those of passes with delay_unscale, as in Apex, where a
-  /// program that writes gradients in the last block writes sums.
+  /// After backward, inside the block: adds delayed gradients to the pass's. As in Apex, a program that then writes gradients
+  /// in this block writes the sums.
   void join(const LossScaler& scaler);
   void exit(LossScaler& scaler);
   void exit_delayed(LossScaler& scaler);
   void abandon();
-  /// Does `follow_model` in Apex's order, and nothing before any pass and before the last of several with delay_unscale.
+  /// Writes unscaled gradients into the masters, if the path is fused and the state is collected. On the materialized path,
+  /// calls `follow_model`.
   void materialize();
-  /// As `MaterializedUnscale::follow_model`. Elsewhere a step reads the model's gradients as they are.
+  /// Calls `MaterializedUnscale::follow_model` if the materialized path has collected gradients; else no-op, since the step
+  /// reads the model's gradients.
   void follow_model();
   void end_step();
-  /// The same without a step: whatever the program has made of the gradients since their block, nobody is to read them.
+  /// As `end_step`, and marks the current gradients as read: changes by the program since the block do not matter after a skip.
   void end_skipped_step();
   void forget();
 
-  /// Gradients of these parameters are not what a step reads as they stand: it reads those of masters, or scales them.
-  MasterTable::Params not_read_as_they_are() const;
+  /// Parameters whose gradient in the model is not what a step reads: it reads the master's gradient, or scales the model's.
+  MasterTable::Params params_with_indirect_grads() const;
 
-  /// As a step is to find them: in the model rather than in masters, and multiplied by this.
+  /// For the next step: whether gradients are in the model rather than in the masters, and the factor to multiply them by.
   bool in_model() const { return fused_.pending(); }
-  double grad_scale() const { return order_ == &fused_ ? fused_.grad_scale() : 1.0; }
-  /// Scales the gradients that a step of these groups would use so that their L2 norm is at most `max_norm`. Returns the norm
-  /// from before.
+  double grad_scale() const { return path_ == &fused_ ? fused_.grad_scale() : 1.0; }
+  /// Clips the gradients that a step of these groups would use to L2 norm `max_norm`. Returns the norm before clipping.
   double clip(const ParamGroups& groups, double max_norm);
 
  private:
-  void forget_marked_values();
-  /// What takes the pass that is open.
-  UnscalePath& taker();
-  bool is_sharded() const { return order_ == &sharded_; }
+  void release_recorded_values();
+  /// The path that handles the current pass.
+  UnscalePath& current_path();
+  bool is_sharded() const { return path_ == &sharded_; }
 
-  State state_ = State::rest;
+  State state_ = State::idle;
   MasterTable& table_;
   MaterializedUnscale materialized_;
   FusedUnscale fused_;
   ShardedUnscale sharded_;
-  DelayedPasses delayed_;
-  UnscalePath* order_ = &materialized_;  // of the passes since the last step
+  DelayedUnscale delayed_;
+  UnscalePath* path_ = &materialized_;  // of all passes since the last step
 };
 
-/// Gradients that the parameters of one optimizer get in a scale_loss block that was not given this optimizer. They carry the
-/// block's loss scale and nobody unscales them, so that a step or a further block must find them gone. Host data, no
+/// Gradients that one optimizer's parameters got in a scale_loss block that does not list this optimizer. They keep the block's
+/// loss scale, since nothing unscales them; the program must drop them before a step or another block. Host data, no
 /// synchronisation.
 class UnclaimedGrads {
  public:
   using Params = std::vector<at::Tensor>;
 
-  /// A block begins that was not given the optimizer of these parameters.
+  /// Starts a block that does not list the optimizer of `params`.
   void begin_block(const Params& params);
-  /// It has ended. `is_taken` answers whether it unscales the gradient of a parameter, for another optimizer.
+  /// Ends the block. `is_taken`: whether the block unscales the gradient of a parameter, for another optimizer.
   void end_block(const std::function<bool(const at::Tensor&)>& is_taken);
-  /// The optimizer begins a block of its own inside the other one.
-  void end_watch() { before_.clear(); }
-  /// A parameter whose stray gradient is as the block left it, of those that `counts`; undefined if there is none.
-  at::Tensor first(const std::function<bool(const at::Tensor&)>& counts = {}) const;
-  /// All parameters whose stray gradients are as the block left them.
+  /// The optimizer starts its own block inside the other block.
+  void stop_watching() { before_.clear(); }
+  /// The first parameter that passes `filter` and still has its unclaimed gradient; undefined if there is none.
+  at::Tensor first(const std::function<bool(const at::Tensor&)>& filter = {}) const;
+  /// All parameters that still have their unclaimed gradients.
   std::unordered_set<const at::TensorImpl*> params() const;
-  /// Those of parameters that the optimizer has no more.
+  /// Drops the records of parameters that the optimizer no longer has.
   void forget(const Params& gone);
-  /// The gradients were zeroed or dropped.
+  /// Drops all records, after the gradients were zeroed or dropped.
   void forget() { unclaimed_.clear(); }
 
  private:
   struct Gradient {
     at::Tensor param;
-    TensorVersion trace;
-    bool still() const { return trace.still(param.grad()); }
+    TensorVersion version;
+    bool is_unchanged() const { return version.matches(param.grad()); }
   };
   std::vector<Gradient> before_, unclaimed_;
 };
 
 }  // namespace apex::amp::detail
 
-// Gradients in the model that no scale_loss block has made, or that were changed after one. Where parameters have masters these
-// are not what a step reads, so that a program which is right without amp would train nothing, or by other values. Zeros, and
-// gradients that stay after a step, are no error.
+// Detects gradients in the model that no scale_loss block has made, or that the program changed after a block. With masters a
+// step does not read the model's gradients, so the step would ignore these values. Zeros, and old gradients after a step, are
+// allowed.
 namespace apex::amp::detail {
 
-/// Errors: RuntimeError naming the parameter and what to do in place. Synchronises only where a gradient is not as the last
-/// block left it.
+/// Errors: RuntimeError naming the parameter and the remedy. Synchronises only for gradients that were written since the last
+/// block.
 void check_step_reads_grads(const GradPasses& passes, const Session& session);
-/// The same before a block, which would put its own gradients in their place. Those that other optimizers' blocks have left are
-/// dropped, as Apex does.
+/// The same check before a block, which would replace these gradients. Gradients of other optimizers' blocks are no error here:
+/// the block drops them, as in Apex.
 void check_block_keeps_grads(const GradPasses& passes, const UnclaimedGrads& unclaimed, const Session& session);
 
 }  // namespace apex::amp::detail

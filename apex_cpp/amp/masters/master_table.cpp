@@ -17,9 +17,9 @@
 
 namespace apex::amp::detail {
 
-void FormerMasters::add(const at::Tensor& param, const at::Tensor& master, GradSnapshot mark) {
-  mark.forget_values();
-  const Record record{Weak(param.getIntrusivePtr()), std::move(mark)};
+void FormerMasters::add(const at::Tensor& param, const at::Tensor& master, GradSnapshot last_grad) {
+  last_grad.forget_values();
+  const Record record{Weak(param.getIntrusivePtr()), std::move(last_grad)};
   records_.set(param, record);
   records_.set(master, record);
 }
@@ -28,51 +28,41 @@ std::optional<KnownParam> FormerMasters::find(const at::Tensor& tensor) const {
   const Record* found = records_.find(tensor);
   auto alive = found ? found->param.lock() : nullptr;
   if (!alive) return std::nullopt;
-  return KnownParam{at::Tensor(std::move(alive)), found->mark};
+  return KnownParam{at::Tensor(std::move(alive)), found->last_grad};
 }
 
 namespace {
 
-// On a CPU fresh memory costs more than the pass that writes it. Elsewhere torch's allocator has it at hand, for others too.
+// A CPU needs longer to map fresh memory than to write a gradient. On other devices torch's caching allocator reuses memory.
 bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
   return grad.defined() && grad.is_cpu() && grad.use_count() == 1 && grad.storage().use_count() == 1 &&
          grad.scalar_type() == at::kFloat && grad.sizes() == master.sizes() && grad.strides() == master.strides();
 }
 
-/// The elements of `exact` that `values` has in their rounded form, and those of `others` elsewhere.
+/// Elements of `exact` where `values` equals their rounded value; elements of `others` elsewhere.
 at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others) {
   return at::where(values == exact.to(values.scalar_type()), exact, others);
 }
 
 }  // namespace
 
-// A master that a load or the program has written to meanwhile has no earlier values to come back.
-void TrainedParam::take_written_values(bool can_be_put_back) {
-  if (written.still(param)) return;
+// Replaces a backup that is obsolete: a load, or the program, has written to the master since.
+void TrainedParam::update_master_from_edits(bool may_be_restored) {
+  if (synced_weight.has_version_of(param)) return;
   const disable_casts casts_off;
-  const at::Tensor values = param.detach(), here = master.detach();
-  if (!after.still(master)) before = can_be_put_back ? here.clone() : at::Tensor();
-  at::Tensor others = values.to(at::kFloat);
-  if (before.defined()) others = exact_where_rounded(values, before, others);
-  here.copy_(exact_where_rounded(values, here, others));
-  note_written();
-  after = TensorVersion(master);
-  if (!can_be_put_back) forget_before();
+  const at::Tensor values = param.detach(), exact = master.detach();
+  if (backup.is_obsolete(master)) backup.values = may_be_restored ? exact.clone() : at::Tensor();
+  at::Tensor edits = values.to(at::kFloat);
+  if (backup.values.defined()) edits = exact_where_rounded(values, backup.values, edits);
+  exact.copy_(exact_where_rounded(values, exact, edits));
+  synced_weight = WeightRecord(param);
+  backup.after_update = TensorVersion(master);
+  if (!may_be_restored) drop_backup();
 }
 
-void TrainedParam::mark_written() {
-  note_written();
-  forget_before();
-}
-
-void TrainedParam::note_written() {
-  written = TensorVersion(param);
-  sample = ValueFingerprint(param);
-}
-
-void TrainedParam::forget_before() {
-  before.reset();
-  after = {};
+void TrainedParam::mark_synced() {
+  synced_weight = WeightRecord(param);
+  drop_backup();
 }
 
 at::Tensor TrainedParam::new_master_grad() {
@@ -89,9 +79,9 @@ TrainedParam& MasterTable::add(const at::Tensor& param, const at::Tensor& master
   TrainedParam& entry = entries_.emplace_back();
   entry.param = param;
   entry.master = master;
-  if (entry.has_master()) entry.mark_written();
-  if (const GradSnapshot* early = early_marks_.find(param)) entry.mark = *early;
-  early_marks_.erase(param);
+  if (entry.has_master()) entry.mark_synced();
+  if (const GradSnapshot* grad = preexisting_grads_.find(param)) entry.last_grads.model = *grad;
+  preexisting_grads_.erase(param);
   params_.insert(entry.has_master() ? params_.begin() + num_masters_++ : params_.end(), &entry);
   by_param_[param.unsafeGetTensorImpl()] = &entry;
   by_stepped_[entry.stepped().unsafeGetTensorImpl()] = &entry;
@@ -116,7 +106,7 @@ void MasterTable::forget(const std::vector<TrainedParam*>& gone) {
   for (const TrainedParam* each : gone) {
     drop_from(by_param_, each->param, each);
     drop_from(by_stepped_, each->stepped(), each);
-    if (each->has_master()) former_.add(each->param, each->master, each->mark);
+    if (each->has_master()) former_.add(each->param, each->master, each->last_grads.model);
     num_masters_ -= each->has_master();
   }
   const auto goes = [&](const TrainedParam* each) { return going.count(each) > 0; };
@@ -124,12 +114,12 @@ void MasterTable::forget(const std::vector<TrainedParam*>& gone) {
   entries_.remove_if([&](const TrainedParam& each) { return goes(&each); });
 }
 
-void MasterTable::set_aside_grad_of(const at::Tensor& param) {
+void MasterTable::mark_grad_as_preexisting(const at::Tensor& param) {
   if (!param.grad().defined()) return;
   TrainedParam* here = find(param);
-  GradSnapshot& mark = here ? here->mark : early_marks_.at(param);
-  mark = GradSnapshot(param.grad());
-  mark.forget_values();
+  GradSnapshot& snapshot = here ? here->last_grads.model : preexisting_grads_.at(param);
+  snapshot = GradSnapshot(param.grad());
+  snapshot.forget_values();
 }
 
 TrainedParam* MasterTable::find_in(const Index& index, const at::Tensor& tensor) {
@@ -144,7 +134,7 @@ void MasterTable::drop_from(Index& index, const at::Tensor& tensor, const Traine
 
 std::optional<KnownParam> MasterTable::known_param(const at::Tensor& tensor) const {
   const TrainedParam* here = find_stepped(tensor);
-  if (here && here->has_master()) return KnownParam{here->param, here->mark};
+  if (here && here->has_master()) return KnownParam{here->param, here->last_grads.model};
   return former_.find(tensor);
 }
 
@@ -172,7 +162,7 @@ std::vector<TrainedParam*> MasterTable::with_masters_in(const ParamGroups& group
 
 namespace {
 
-// The optimizer's view of the masters: the model params behind them, in its own groups' order.
+// Fills `step.model_params`: the model parameter of each master, in the order of the groups.
 void describe_copies(const MasterTable& table, const ParamGroups& groups, MasterStep& step) {
   step.model_params.clear();
   for (const auto& group : groups) {
@@ -207,13 +197,13 @@ void MasterWeightInit::check_new_group(const std::vector<at::Tensor>& params) co
   }
 }
 
-// MW-01: with masters a frozen parameter stays as it is, and everywhere one of a dtype that amp does not train.
+// MW-01: with masters every frozen parameter stays unchanged; without, only those of a dtype that amp does not train.
 bool MasterWeightInit::is_frozen(const at::Tensor& param) const {
   return !param.requires_grad() && (session_.has_masters() || !is_amp_float(param.scalar_type()));
 }
 
 bool MasterWeightInit::is_due(const ParamGroups& groups) const {
-  if (!adopted_once_ || has_gone_ || !seen_.still(groups)) return true;
+  if (!adopted_once_ || has_gone_ || !seen_.matches(groups)) return true;
   return std::any_of(frozen_.begin(), frozen_.end(), [&](const at::Tensor& param) { return !is_frozen(param); });
 }
 
@@ -234,7 +224,7 @@ std::vector<MasterWeightInit::NewParam> MasterWeightInit::new_params(ParamGroups
   return found;
 }
 
-// Parameters that came past add_param_group may be here already, as masters, as former ones, or as they are.
+// Groups changed without add_param_group may hold known parameters again, by their masters or by themselves.
 void MasterWeightInit::list_params_once(ParamGroups& groups) {
   for (auto& group : groups) {
     for (at::Tensor& param : group.params()) {
@@ -251,7 +241,7 @@ void MasterWeightInit::list_params_once(ParamGroups& groups) {
 
 void MasterWeightInit::adopt_new_params(torch::optim::Optimizer& optimizer, const KnownParamOf& known_param_of,
                                         const std::vector<at::Tensor>& once_trained) {
-  const c10::InferenceMode off(false);  // masters and state that are made in it could not be stepped outside of it
+  const c10::InferenceMode off(false);  // inference tensors could not be stepped outside inference mode
   auto& groups = optimizer.param_groups();
   found_groups_ = found_groups_ || !groups.empty();
   list_params_once(groups);
@@ -302,10 +292,10 @@ void MasterWeightInit::adopt(torch::optim::Optimizer& optimizer, NewParam& param
   if (param.is_master()) return take_master_back(optimizer, param);
   if (session_.has_masters() && is_low_precision(param.place.scalar_type()) && !sharded) {
     give_master(optimizer, param.place);
-    if (param.known) table_.find_stepped(param.place)->mark = param.known->mark;
+    if (param.known) table_.find_stepped(param.place)->last_grads.model = param.known->last_grad;
     return;
   }
-  // MW-06: gradients from before the masters existed are dropped with theirs.
+  // MW-06: gradients from before the first masters are dropped, also for native parameters.
   if (session_.has_masters() && !adopted_once_) param.place.mutable_grad().reset();
   table_.add(param.place, {});
 }
@@ -320,12 +310,12 @@ void MasterWeightInit::give_master(torch::optim::Optimizer& optimizer, at::Tenso
   param = master;
 }
 
-// The program may have written into the model's parameter in the meantime.
+// The program may have edited the model's parameter in the meantime.
 void MasterWeightInit::take_master_back(torch::optim::Optimizer& optimizer, const NewParam& param) {
   rekey_param_state(optimizer, param.known->param, param.place);
   TrainedParam& entry = table_.add(param.known->param, param.place);
-  entry.mark = param.known->mark;
-  entry.written = {};
+  entry.last_grads.model = param.known->last_grad;
+  entry.mark_edited();
 }
 
 }  // namespace apex::amp::detail

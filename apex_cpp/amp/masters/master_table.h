@@ -16,72 +16,108 @@
 
 namespace apex::amp::detail {
 
-/// A model's parameter that has or had a master, and what amp knew of its gradient.
+/// A model's parameter that has or had a master, and the last gradient of it that amp read.
 struct KnownParam {
   at::Tensor param;
-  GradSnapshot mark;
+  GradSnapshot last_grad;
 };
 
-/// Masters whose parameters were taken out of an optimizer's groups: a program may put either back, there or into another
-/// optimizer. Holds none of the tensors.
+/// Masters that a program took out of an optimizer's groups. The program may put the master or its parameter back, into this or
+/// another optimizer. Does not keep the tensors alive.
 class FormerMasters {
  public:
-  void add(const at::Tensor& param, const at::Tensor& master, GradSnapshot mark);
-  /// By the parameter or the master, as long as the parameter is there.
+  void add(const at::Tensor& param, const at::Tensor& master, GradSnapshot last_grad);
+  /// Finds an entry by its parameter or its master; none if the parameter is gone.
   std::optional<KnownParam> find(const at::Tensor& tensor) const;
 
  private:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Record {
     Weak param;
-    GradSnapshot mark;
+    GradSnapshot last_grad;
   };
 
-  WeakTensorMap<Record> records_;  // by either
+  WeakTensorMap<Record> records_;  // two entries each: by parameter and by master
 };
 
-/// A parameter that an optimizer trains, and what amp keeps beside it.
+/// Gradients of one model parameter from earlier passes, removed from the model while a pass runs.
+struct EarlierGrads {
+  at::Tensor finished;  ///< from passes that have ended and were not delayed
+  at::Tensor delayed;   ///< from passes with delay_unscale, still scaled
+  at::Tensor joined;    ///< the former `delayed`, from when it was added to the pass's gradient until the block ends
+};
+
+/// The last gradients that amp read, to detect later changes by the program. Set at the end of a pass.
+struct LastGrads {
+  GradSnapshot model;    ///< the model parameter's gradient
+  TensorVersion master;  ///< the master's gradient that was computed from it
+};
+
+/// A model parameter whose values equal its rounded master, to detect writes by the program.
+class WeightRecord {
+ public:
+  WeightRecord() = default;
+  explicit WeightRecord(const at::Tensor& param) : version_(param), values_(param) {}
+
+  /// Whether the version counter is unchanged. Writes through `tensor.data()` do not change it.
+  bool has_version_of(const at::Tensor& param) const { return version_.matches(param); }
+  /// Whether sampled values changed although the version counter did not: a write through `tensor.data()`.
+  bool shows_hidden_write(const at::Tensor& param) const { return has_version_of(param) && !values_.matches(param); }
+
+ private:
+  TensorVersion version_;
+  ValueFingerprint values_;
+};
+
+/// A copy of a master's values from before edits of the weight were copied into it. The program may restore the weight until
+/// the next step, as after an evaluation with averaged weights.
+struct MasterBackup {
+  at::Tensor values;           ///< FP32; undefined if nothing is kept
+  TensorVersion after_update;  ///< of the master, right after the edits were copied into it
+
+  /// Whether anything but these edits has written to the master since.
+  bool is_obsolete(const at::Tensor& master) const { return !after_update.matches(master); }
+};
+
+/// A parameter that an optimizer trains, with its master and their states.
+///
+/// State of the weight: equal to the rounded master (`synced_weight` has its version), or edited by the program.
+/// State of the gradient: in the model, or in `earlier_grads` while a pass runs; `last_grads` records what amp has read.
 struct TrainedParam {
-  at::Tensor param;         ///< the model's own
-  at::Tensor master;        ///< FP32, in the optimizer's groups in its place; undefined for a native parameter
-  at::Tensor aside;         ///< its gradient of earlier passes, while one runs
-  at::Tensor waiting;       ///< the same for one that passes with delay_unscale have left scaled
-  at::Tensor joined;        ///< that one, from when it was added to the pass's gradient until the block ends
-  GradSnapshot mark;        ///< of its gradient, when amp had taken it at the end of the last pass
-  TensorVersion taken;      ///< of the master's gradient then, which has its values
-  TensorVersion written;    ///< of the parameter, when it was its rounded master
-  ValueFingerprint sample;  ///< of its values then
-  at::Tensor before;        ///< values of the master from before written ones were taken, which may be put back until a step
-  TensorVersion copied;     ///< of the master, when the parameter was made from it and frozen
-  TensorVersion after;      ///< of the master, when they were taken
-  at::Tensor spare_grad;    ///< memory of a dropped master gradient that nobody else holds
-  bool is_tied = false;     ///< it shares its memory with another parameter here, by `set_data`, as their masters do
+  at::Tensor param;            ///< the model's parameter
+  at::Tensor master;           ///< FP32, replaces `param` in the optimizer's groups; undefined for a native parameter
+  bool is_tied = false;        ///< `set_data` tied `param` to another parameter of this table; their masters share memory too
+  EarlierGrads earlier_grads;  ///< gradients removed from the model while a pass runs
+  LastGrads last_grads;        ///< gradients at the end of the last pass
+  WeightRecord synced_weight;  ///< `param` when it was last equal to the rounded master; empty if it may have been edited
+  MasterBackup backup;         ///< the master's values before edits, until the next step
+  TensorVersion frozen_copy;   ///< of the master, when it was last copied to a frozen `param`
+  at::Tensor spare_grad;       ///< memory of a dropped master gradient, for reuse
 
   bool has_master() const { return master.defined(); }
   /// What the optimizer steps: the master, or the parameter itself.
   const at::Tensor& stepped() const { return has_master() ? master : param; }
-  /// Brings what the program has written into the model's parameter since the last step to the master, element by element where
-  /// the parameter is not the rounded master: the others keep their precision. No synchronisation. `can_be_put_back`: the
-  /// program may write what was there before again, as after an evaluation with other weights. The master's values of before
-  /// are kept for it, one FP32 copy, until `mark_written`; elements whose rounded ones come back get theirs.
-  void take_written_values(bool can_be_put_back = true);
-  /// The parameter is the rounded master, or is to become it.
-  void mark_written();
-  /// What was written is there to stay.
-  void forget_before();
-  /// The parameter is frozen, and its master has not been written to since it was last copied.
-  bool is_copied() const { return !param.requires_grad() && copied.still(master); }
-  /// Memory for a gradient of the master, with any values in it.
+  /// Copies the program's edits of `param` since the last step into the master. Only elements that differ from the rounded
+  /// master are copied; the others keep FP32 precision. No synchronisation. `may_be_restored`: keeps a backup of the master,
+  /// one FP32 copy, until `mark_synced`; where the program restores the rounded value of the backup, the master gets the
+  /// backup's value back.
+  void update_master_from_edits(bool may_be_restored = true);
+  /// Records that `param` equals the rounded master, or is about to be overwritten with it. Drops the backup.
+  void mark_synced();
+  /// Records that the program may have edited `param`; the next `update_master_from_edits` compares all values.
+  void mark_edited() { synced_weight = {}; }
+  /// Drops the backup: the edits can no longer be undone.
+  void drop_backup() { backup = {}; }
+  /// Whether `param` is frozen and already has the master's current values.
+  bool is_frozen_copy() const { return !param.requires_grad() && frozen_copy.matches(master); }
+  /// Uninitialized memory for the master's gradient.
   at::Tensor new_master_grad();
   void drop_master_grad();
-
- private:
-  void note_written();
 };
 
-/// The parameters that one optimizer trains, each once, found by TensorImpl.
+/// The parameters that one optimizer trains, without duplicates, keyed by TensorImpl.
 ///
-/// "Model params" are the 16-bit parameters that have a master; "native" ones are FP32 and are updated directly. Without master
+/// "Model params" are the 16-bit parameters that have a master. "Native" parameters are updated directly; without master
 /// weights all parameters are native.
 class MasterTable {
  public:
@@ -91,29 +127,29 @@ class MasterTable {
   MasterTable(const MasterTable&) = delete;
   MasterTable& operator=(const MasterTable&) = delete;
 
-  /// A parameter that is not here yet, with its master, undefined for a native one.
+  /// Adds a new parameter with its master, undefined for a native parameter.
   TrainedParam& add(const at::Tensor& param, const at::Tensor& master);
-  /// Those that the groups hold neither as the model's own nor as what the optimizer steps.
+  /// The entries that the groups hold neither by the model's parameter nor by the master.
   std::vector<TrainedParam*> not_in(const ParamGroups& groups) const;
-  /// They go with what is kept beside them; their masters become former ones.
+  /// Removes the entries; their masters become former masters.
   void forget(const std::vector<TrainedParam*>& gone);
 
-  /// The parameter's gradient of now is known, and no pass's: where there are masters it counts no more (MW-06, APG-02).
-  void set_aside_grad_of(const at::Tensor& param);
+  /// Marks the current gradient as pre-existing; the next unscale ignores it (MW-06, APG-02).
+  void mark_grad_as_preexisting(const at::Tensor& param);
 
-  /// By the model's own parameter, and by what the optimizer steps; null if it is not here.
+  /// Finds an entry by the model's parameter, or by the tensor that the optimizer steps; null if absent.
   TrainedParam* find(const at::Tensor& param) const;
   TrainedParam* find_stepped(const at::Tensor& tensor) const;
-  /// One with a master whose parameter `set_data` has tied to `param`; null if there is none.
+  /// An entry with a master whose parameter is tied to `param` by `set_data`; null if there is none.
   TrainedParam* find_tied(const at::Tensor& param) const;
-  /// By a master that is here, or by a former one or its parameter.
+  /// Finds a parameter by its current master, its former master, or, if it has a former master, by itself.
   std::optional<KnownParam> known_param(const at::Tensor& tensor) const;
 
-  /// All of them, in the order in which they came: model params, then native ones.
+  /// All entries: first model params, then native parameters, each in the order they were added.
   Params all() const { return params_; }
   Params with_masters() const { return all().slice(0, num_masters_); }
   Params native() const { return all().slice(num_masters_); }
-  /// Those with masters in the order of the optimizer's groups, each once.
+  /// The entries with masters in the order of the optimizer's groups, without duplicates.
   std::vector<TrainedParam*> with_masters_in(const ParamGroups& groups) const;
 
  private:
@@ -121,42 +157,42 @@ class MasterTable {
   static TrainedParam* find_in(const Index& index, const at::Tensor& tensor);
   static void drop_from(Index& index, const at::Tensor& tensor, const TrainedParam* entry);
 
-  std::list<TrainedParam> entries_;  // their addresses stay
+  std::list<TrainedParam> entries_;  // a list keeps their addresses valid
   std::vector<TrainedParam*> params_;
   size_t num_masters_ = 0;
   Index by_param_, by_stepped_;
   FormerMasters former_;
-  WeakTensorMap<GradSnapshot> early_marks_;  // of parameters that are not here yet
+  WeakTensorMap<GradSnapshot> preexisting_grads_;  // of parameters that are not in the table yet
 };
 
-/// Takes the parameters of an optimizer's groups into its table, and gives 16-bit ones their FP32 master there (MW-01..07,
-/// APG-02). Frozen parameters stay as they are. Those that a program has taken out of the groups are forgotten; a master that
-/// comes back, from here or from another optimizer, is its parameter's again.
+/// Adds the parameters of an optimizer's groups to its table, and replaces 16-bit parameters in the groups by FP32 masters
+/// (MW-01..07, APG-02). Frozen parameters stay unchanged. Parameters that the program has removed from the groups are removed
+/// from the table. A master that returns to a group, of this or another optimizer, belongs to its parameter again.
 class MasterWeightInit {
  public:
-  /// What the session's optimizers know of a tensor as a master, present or former, or as the parameter of a former one.
+  /// Looks up a tensor in the tables of all the session's optimizers, as `MasterTable::known_param`.
   using KnownParamOf = std::function<std::optional<KnownParam>(const at::Tensor&)>;
 
   MasterWeightInit(const Session& session, MasterTable& table) : session_(session), table_(table) {}
 
-  /// Whether the groups hold other tensors than at the last call of `adopt_new_params`, or one that is no longer frozen, or the
-  /// table has parameters that are in no group. Compares addresses where nothing has changed.
+  /// Whether the groups have changed since the last `adopt_new_params`, a frozen parameter was unfrozen, or the table has
+  /// parameters that are in no group. If nothing has changed, this only compares addresses.
   bool is_due(const ParamGroups& groups) const;
-  /// Sorts the parameters that are new since the last call, or no longer frozen. Errors, before anything is changed: TypeError
-  /// for a parameter to be trained that is neither 16-bit nor FP32, RuntimeError for one whose master another optimizer keeps,
-  /// ValueError for one in two groups. `once_trained`: parameters that get their masters although they may be frozen now.
+  /// Adds parameters that are new or newly unfrozen since the last call. `once_trained`: parameters that get masters even if
+  /// they are frozen now. Errors, before any change: TypeError for a trained parameter that is neither 16-bit nor FP32,
+  /// RuntimeError for a parameter whose master another optimizer keeps, ValueError for a parameter in two groups.
   void adopt_new_params(torch::optim::Optimizer& optimizer, const KnownParamOf& known_param_of,
                         const std::vector<at::Tensor>& once_trained);
-  /// Forgets parameters that are in no group any more, and returns them. State that the optimizer still has under a master's
-  /// key goes back to its parameter's.
+  /// Removes parameters that are in no group any more, and returns them. Optimizer state under a master's key moves back to the
+  /// parameter's key.
   std::vector<at::Tensor> forget_gone_params(torch::optim::Optimizer& optimizer);
-  /// Errors: as `adopt_new_params` would, plus RuntimeError for a parameter that the optimizer has already.
+  /// Errors: as `adopt_new_params`, and RuntimeError for a parameter that the optimizer already has.
   void check_new_group(const std::vector<at::Tensor>& params) const;
-  /// Whether the optimizer had groups when they were looked at.
+  /// Whether the optimizer had groups at an `adopt_new_params`.
   bool found_groups() const { return found_groups_; }
 
  private:
-  /// A tensor of a group that is to be taken in. `known`: as `KnownParamOf` says.
+  /// A tensor in a group that is to be added. `known`: the result of `KnownParamOf`.
   struct NewParam {
     at::Tensor& place;
     std::optional<KnownParam> known;
@@ -176,8 +212,8 @@ class MasterWeightInit {
   const Session& session_;
   MasterTable& table_;
   ParamGroupsSnapshot seen_;
-  std::vector<at::Tensor> frozen_;  // those of `seen_` that are not in the table
-  bool has_gone_ = false;           // parameters are in the table and in no group
+  std::vector<at::Tensor> frozen_;  // parameters in the groups that are not in the table
+  bool has_gone_ = false;           // the table has parameters that are in no group
   bool adopted_once_ = false;
   bool found_groups_ = false;
 };

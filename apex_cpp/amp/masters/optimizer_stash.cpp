@@ -17,14 +17,14 @@
 namespace apex::amp::detail {
 
 OptimizerStash::OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> original_optimizer,
-                               bool is_own_class)
+                               bool is_custom_class)
     : session_(std::move(session)),
       original_optimizer_(std::move(original_optimizer)),
       master_init_(*session_, table_),
       passes_(table_),
       gate_(*session_),
-      is_own_class_(is_own_class),
-      custom_optimizer_check_(is_own_class) {}
+      is_custom_class_(is_custom_class),
+      custom_optimizer_check_(is_custom_class) {}
 
 std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session) {
   std::vector<std::shared_ptr<OptimizerStash>> stashes;
@@ -34,8 +34,8 @@ std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session) 
   return stashes;
 }
 
-void forget_overwritten_masters(const Session& session) {
-  for (const auto& stash : stashes_of(session)) stash->forget_overwritten_masters();
+void drop_obsolete_master_backups(const Session& session) {
+  for (const auto& stash : stashes_of(session)) stash->drop_obsolete_master_backups();
 }
 
 // ---- parameters and masters ----
@@ -43,7 +43,7 @@ void forget_overwritten_masters(const Session& session) {
 void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_trained) {
   if (!session_->enabled() || (once_trained.empty() && !master_init_.is_due(handle()->param_groups()))) return;
   const auto stashes = stashes_of(*session_);
-  for (const auto& stash : stashes) stash->forget_gone_params();  // what is new here may come from another
+  for (const auto& stash : stashes) stash->forget_gone_params();  // a new parameter may come from another optimizer
   const auto known_param_of = [&](const at::Tensor& tensor) -> std::optional<KnownParam> {
     for (const auto& stash : stashes) {
       if (auto known = stash->table_.known_param(tensor)) return known;
@@ -54,46 +54,46 @@ void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_traine
 }
 
 void OptimizerStash::forget_gone_params() {
-  if (!handle() || sharded() || passes_.inside() || passes_.waiting()) return;
+  if (!handle() || sharded() || passes_.in_pass() || passes_.has_delayed()) return;
   unclaimed_.forget(master_init_.forget_gone_params(*handle()));
 }
 
-void OptimizerStash::set_aside_grads_of(const std::vector<at::Tensor>& params) {
+void OptimizerStash::mark_grads_as_preexisting(const std::vector<at::Tensor>& params) {
   if (!session_->has_masters()) return;
-  for (const at::Tensor& param : params) table_.set_aside_grad_of(param);
+  for (const at::Tensor& param : params) table_.mark_grad_as_preexisting(param);
 }
 
 at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
   TrainedParam* entry = table_.find(param);
   if (!entry || !entry->has_master()) return {};
-  entry->take_written_values();
+  entry->update_master_from_edits();
   return entry->master;
 }
 
-void OptimizerStash::take_written_weights(bool can_be_put_back) const {
+void OptimizerStash::update_masters_from_edits(bool may_be_restored) const {
   const auto params = table_.with_masters();
-  const bool shows = std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {
-    return each->written.still(each->param) && !each->sample.still(each->param);
+  const bool any_hidden_write = std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {
+    return each->synced_weight.shows_hidden_write(each->param);
   });
   for (TrainedParam* each : params) {
-    if (shows) each->written = {};  // where one was written through data(), others may have been that the sample does not show
-    each->take_written_values(can_be_put_back);
+    if (any_hidden_write) each->mark_edited();  // other weights may have writes that the sampled values do not show
+    each->update_master_from_edits(may_be_restored);
   }
 }
 
-void OptimizerStash::forget_overwritten_masters() const {
+void OptimizerStash::drop_obsolete_master_backups() const {
   for (TrainedParam* each : table_.with_masters()) {
-    if (!each->after.still(each->master)) each->forget_before();
+    if (each->backup.is_obsolete(each->master)) each->drop_backup();
   }
 }
 
 void OptimizerStash::weights_were_written() {
   if (auto* optimizer = sharded()) optimizer->weights_were_written();
-  for (TrainedParam* each : table_.with_masters()) each->written = {};
+  for (TrainedParam* each : table_.with_masters()) each->mark_edited();
 }
 
 std::vector<at::Tensor> OptimizerStash::masters() const {
-  take_written_weights();
+  update_masters_from_edits();
   std::vector<at::Tensor> masters;
   for (const TrainedParam* each : table_.with_masters_in(handle()->param_groups())) masters.push_back(each->master);
   return masters;
@@ -115,8 +115,8 @@ std::vector<int64_t> OptimizerStash::master_positions() const {
   return positions;
 }
 
-std::vector<at::Tensor> OptimizerStash::masters_from(const std::vector<at::Tensor>& values,
-                                                     const std::vector<int64_t>& positions) {
+std::vector<at::Tensor> OptimizerStash::arrange_saved_masters(const std::vector<at::Tensor>& values,
+                                                              const std::vector<int64_t>& positions) {
   const auto params = params_of(handle()->param_groups());
   std::unordered_map<int64_t, at::Tensor> at_position;
   std::vector<at::Tensor> once_trained;
@@ -148,7 +148,7 @@ void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (!values[i].defined()) continue;
     here[i]->master.copy_(values[i]);
-    here[i]->mark_written();
+    here[i]->mark_synced();
   }
 }
 
@@ -159,11 +159,11 @@ void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
   }
 }
 
-// What set_data gave a parameter: kernels walk its memory and its master's alike.
-void OptimizerStash::take_layouts() {
+// Kernels walk the memory of a parameter and its master together.
+void OptimizerStash::match_layouts() {
   for (TrainedParam* each : table_.with_masters()) {
-    const bool alike = each->master.strides() == each->param.strides();
-    if (alike || !each->param.is_non_overlapping_and_dense()) continue;
+    const bool is_same_layout = each->master.strides() == each->param.strides();
+    if (is_same_layout || !each->param.is_non_overlapping_and_dense()) continue;
     each->master.set_data(in_layout_of(each->master.detach(), each->param));
   }
 }
@@ -171,12 +171,12 @@ void OptimizerStash::take_layouts() {
 void OptimizerStash::copy_masters_to_model() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> masters, params;
-  std::unordered_set<const void*> tied;  // kernels write to each memory once
+  std::unordered_set<const void*> tied;  // kernels must write each memory once
   for (TrainedParam* each : table_.with_masters()) {
-    if (each->is_copied()) continue;
+    if (each->is_frozen_copy()) continue;
     if (each->is_tied && !tied.insert(each->param.const_data_ptr()).second) continue;
-    if (!each->param.requires_grad()) each->copied = TensorVersion(each->master);
-    if (!each->param.is_non_overlapping_and_dense()) {  // kernels do not take gaps
+    if (!each->param.requires_grad()) each->frozen_copy = TensorVersion(each->master);
+    if (!each->param.is_non_overlapping_and_dense()) {  // kernels need dense memory
       each->param.copy_(each->master);
       continue;
     }
@@ -188,28 +188,28 @@ void OptimizerStash::copy_masters_to_model() {
 
 // ---- a backward pass, and the gradients after it ----
 
-bool OptimizerStash::in_fused_order() const {
+bool OptimizerStash::uses_fused_path() const {
   const StepsMasters* optimizer = session_->has_masters() ? fused() : nullptr;
   return optimizer && !optimizer->materialize_master_grads();
 }
 
 void OptimizerStash::check_may_enter() const {
-  check_no_stray(unclaimed_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
+  check_claimed(unclaimed_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
   check_no_open_grads("amp::scale_loss");
   if (!sharded()) check_block_keeps_grads(passes_, unclaimed_, *session_);
 }
 
-// Those of passes with delay_unscale are amp's own.
+// A sharded optimizer has open gradients between delayed passes, too.
 void OptimizerStash::check_no_open_grads(const char* caller) const {
   const auto* optimizer = sharded();
-  if (!optimizer || passes_.waiting()) return;
+  if (!optimizer || passes_.has_delayed()) return;
   TORCH_CHECK(
       !optimizer->grad_shards()->has_open_grads(), caller,
       " found gradients of a sharded optimizer that no scale_loss block has scaled, where the others are. Differentiate "
       "each loss in a block; accumulate over blocks with delay_unscale in place of no_sync().");
 }
 
-void OptimizerStash::check_no_stray(const at::Tensor& param, const char* caller) const {
+void OptimizerStash::check_claimed(const at::Tensor& param, const char* caller) const {
   TORCH_CHECK(
       !param.defined(), caller, " found a gradient of ", session_->name_of(param),
       " from a scale_loss block that was not given this optimizer: it still carries the loss scale of that block. List all "
@@ -217,8 +217,8 @@ void OptimizerStash::check_no_stray(const at::Tensor& param, const char* caller)
       "zero_grad() before.");
 }
 
-// Masters are not made for it: these come with the optimizer's own first use (OPT-08).
-void OptimizerStash::begin_others_block() {
+// Makes no masters: an optimizer gets its masters at its own first use (OPT-08).
+void OptimizerStash::begin_unlisted_block() {
   if (!handle()) return;
   std::vector<at::Tensor> params = params_of(handle()->param_groups());
   for (at::Tensor& param : params) {
@@ -228,15 +228,15 @@ void OptimizerStash::begin_others_block() {
   if (const auto* optimizer = sharded()) optimizer->grad_shards()->begin_pass(/*held=*/true, /*watched=*/false);
 }
 
-void OptimizerStash::end_others_block(const std::function<bool(const at::Tensor&)>& is_taken) {
+void OptimizerStash::end_unlisted_block(const std::function<bool(const at::Tensor&)>& is_taken) {
   if (const auto* optimizer = sharded()) optimizer->grad_shards()->end_held_pass();
   unclaimed_.end_block(is_taken);
 }
 
 void OptimizerStash::enter_backward(const LossScaler& scaler, bool delayed) {
-  unclaimed_.end_watch();
+  unclaimed_.stop_watching();
   if (const auto* optimizer = sharded()) return passes_.enter(optimizer->grad_shards(), delayed, scaler);
-  passes_.enter(in_fused_order(), scaler);
+  passes_.enter(uses_fused_path(), scaler);
 }
 
 bool OptimizerStash::has_grads() const {
@@ -246,7 +246,7 @@ bool OptimizerStash::has_grads() const {
 }
 
 at::Tensor OptimizerStash::unreduced_param() const {
-  if (!GradSync::any_is_behind()) return {};
+  if (!GradSync::any_is_unreduced()) return {};
   for (const TrainedParam* each : table_.all()) {
     if (has_unreduced_grad(each->param)) return each->param;
   }
@@ -270,7 +270,7 @@ void OptimizerStash::add_params_to(OverlappingGrads& grads) const {
   }
 }
 
-void OptimizerStash::abandon_backward() { passes_.inside() ? passes_.abandon() : zero_grad(/*set_to_none=*/true); }
+void OptimizerStash::abandon_backward() { passes_.in_pass() ? passes_.abandon() : zero_grad(/*set_to_none=*/true); }
 
 double OptimizerStash::clip_grad_norm(double max_norm) {
   if (auto* optimizer = sharded()) return gate_.result.grad_norm = optimizer->grad_shards()->clip(max_norm);
@@ -299,7 +299,7 @@ void OptimizerStash::check_unscaled(const char* caller) const {
               unreduced.defined() ? session_->name_of(unreduced) : "",
               " is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
               "disable_allreduce(). End with a pass outside of it, or drop the gradients with zero_grad().");
-  if (!passes_.waiting()) return;
+  if (!passes_.has_delayed()) return;
   for (const TrainedParam* each : table_.all()) {
     TORCH_CHECK(!each->param.grad().defined(), caller, "() was called while the gradient of ", session_->name_of(each->param),
                 " still carries the loss scale: all passes since the last step had delay_unscale. End with a pass without it, "
@@ -345,7 +345,7 @@ void OptimizerStash::check_in_use() {
 }
 
 bool OptimizerStash::begin_step(bool has_closure) {
-  throw_kept_error();
+  throw_deferred_error();
   check_in_use();
   if (!session_->enabled()) return true;
   TORCH_CHECK(!inside_backward(),
@@ -355,17 +355,17 @@ bool OptimizerStash::begin_step(bool has_closure) {
   gate_.check_closure(has_closure);
   if (!gate_.skips()) {
     check_unscaled("step");
-    check_no_stray(unclaimed_.first(), "step()");
+    check_claimed(unclaimed_.first(), "step()");
     check_step_reads_grads(passes_, *session_);
     passes_.follow_model();
     if (session_->has_masters() || passes_.state() == GradPasses::State::collected) check_no_open_grads("step()");
   }
-  if (!gate_.open()) {
+  if (!gate_.begin_step()) {
     passes_.end_skipped_step();
     return false;
   }
-  take_written_weights(/*can_be_put_back=*/false);
-  take_layouts();
+  update_masters_from_edits(/*may_be_restored=*/false);
+  match_layouts();
   if (auto* optimizer = fused()) {
     optimizer->master_step.grads_in_model = passes_.in_model();
     optimizer->master_step.grad_scale = passes_.grad_scale();
@@ -378,9 +378,10 @@ bool OptimizerStash::begin_step(bool has_closure) {
 void OptimizerStash::finish_step() {
   if (!session_->enabled()) return;
   custom_optimizer_check_.check(*session_);
-  if (!fused() || is_own_class_) copy_masters_to_model();  // a class derived from a fused one may write masters after its base
+  if (!fused() || is_custom_class_)
+    copy_masters_to_model();  // a class derived from a fused one may write masters after its base
   custom_optimizer_check_.end();
-  for (TrainedParam* each : table_.with_masters()) each->mark_written();
+  for (TrainedParam* each : table_.with_masters()) each->mark_synced();
   passes_.end_step();
 }
 

@@ -20,142 +20,144 @@ namespace apex::amp::detail {
 
 class OverlappingGrads;
 
-/// What amp keeps beside one optimizer (Apex's stash), put together of its parts: the table of its parameters, the way of their
-/// gradients from backward passes to a step, and the gate before the step. Owned by the optimizer's handle and shared with open
-/// guards.
+/// amp's data beside one optimizer (Apex: the stash): the table of its parameters, the state of their gradients between
+/// backward passes and a step, and the gate before the step. Owned by the optimizer's handle and shared with open ScaledLoss
+/// blocks.
 ///
-/// Every method takes tensors as they are on their devices; none synchronises but `first_nonfinite`, `clip_grad_norm`, for
-/// gradients written from outside `enter_backward` and `begin_step`, and as `CustomOptimizerCheck` says `finish_step`.
+/// `first_nonfinite` and `clip_grad_norm` synchronise. `enter_backward` and `begin_step` synchronise for gradients that the
+/// program wrote to, and `finish_step` as `CustomOptimizerCheck` says. The other methods do not. Tensors stay on their devices.
 class OptimizerStash : public MasterProvider {
  public:
-  /// `is_own_class`: the optimizer's class is the program's own, as `kIsCustomOptimizer` says.
-  OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> original_optimizer, bool is_own_class);
+  /// `is_custom_class`: `kIsCustomOptimizer` of the optimizer's class.
+  OptimizerStash(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> original_optimizer, bool is_custom_class);
 
   Session& session() const { return *session_; }
   OriginalOptimizer& original_optimizer() { return *original_optimizer_; }
   torch::optim::Optimizer* handle() const { return original_optimizer_->handle; }
 
   // Parameters and masters.
-  /// As `MasterWeightInit` says, and forgets parameters that programs have taken out of the groups of this session's
-  /// optimizers; nothing where amp is disabled. While groups hold what they held, it costs a comparison of addresses.
-  /// `once_trained`: get masters although they may be frozen now, as a file has values for them.
+  /// Gives new parameters their masters, as `MasterWeightInit::adopt_new_params` says, after removing parameters that the
+  /// program has taken out of the groups of any of the session's optimizers. No-op if amp is disabled. If no group has changed,
+  /// this only compares addresses. `once_trained`: parameters that get masters even if frozen, because a saved state has
+  /// values.
   void adopt_new_params(const std::vector<at::Tensor>& once_trained = {});
   void check_new_group(const std::vector<at::Tensor>& params) const { master_init_.check_new_group(params); }
-  /// Gradients that these have now come from before amp had them to train: they are left where they are.
-  void set_aside_grads_of(const std::vector<at::Tensor>& params);
+  /// Marks the current gradients of `params` as pre-existing; the next unscale ignores them.
+  void mark_grads_as_preexisting(const std::vector<at::Tensor>& params);
   at::Tensor master_of(const at::Tensor& param) const override;
-  /// Brings weights that the program wrote into the model since the last step to the masters, which the next step would
-  /// overwrite them with. Seen by version and memory, and on a CPU by a sample of values, after which all are
-  /// compared; what leaves no trace is found after `weights_were_written`. No synchronisation. `can_be_put_back`: as
-  /// `TrainedParam::take_written_values` says, for all that were, or may have been, written to.
-  void take_written_weights(bool can_be_put_back = true) const;
-  /// Frees the values of before of masters that a load has written to since, so that they cannot come back.
-  void forget_overwritten_masters() const;
+  /// Copies the program's edits of the model's weights since the last step into the masters; the next step would otherwise
+  /// overwrite them. Edits are detected by version counter and memory, and on a CPU by 128 values of each weight: if they show
+  /// a hidden write, all weights are compared. `weights_were_written` makes this compare all weights too. No synchronisation.
+  /// `may_be_restored`: as in `TrainedParam::update_master_from_edits`.
+  void update_masters_from_edits(bool may_be_restored = true) const;
+  /// Drops saved master values that a load made obsolete.
+  void drop_obsolete_master_backups() const;
   void weights_were_written() override;
-  /// In the order of the handle's groups, each once; model_params() are the params behind them, in the same order.
+  /// The masters in the order of the handle's groups, without duplicates, with the program's edits. `model_params` returns
+  /// their parameters in the same order.
   std::vector<at::Tensor> masters() const;
   std::vector<at::Tensor> model_params() const;
-  /// Where each of `masters` stands among the parameters of all groups, counted once each.
+  /// The position of each of `masters()` among the parameters of all groups, not counting duplicates.
   std::vector<int64_t> master_positions() const;
-  /// Of values that were saved with these positions, those of `masters`: none for a parameter that was frozen then. One that
-  /// is frozen now gets its master.
-  std::vector<at::Tensor> masters_from(const std::vector<at::Tensor>& values, const std::vector<int64_t>& positions);
-  /// Errors: RuntimeError unless there is a place for a value of each master, and the values that there are have its shape.
+  /// Sorts saved master values by position: one value for each of `masters()`, undefined if the parameter was frozen when
+  /// saved. Parameters with a value that are frozen now get masters.
+  std::vector<at::Tensor> arrange_saved_masters(const std::vector<at::Tensor>& values, const std::vector<int64_t>& positions);
+  /// Errors: RuntimeError unless `values` has an entry for each master and every defined value has the master's shape.
   void check_masters_fit(const std::vector<at::Tensor>& values) const;
-  /// Writes saved values that fit into the masters, in order.
+  /// Copies the defined values into the masters, in order. The values must pass `check_masters_fit`.
   void load_masters(const std::vector<at::Tensor>& values);
-  /// Errors: RuntimeError naming a parameter that is both here and in `other`, of the same block.
+  /// Errors: RuntimeError naming a parameter that both this and `other`, of the same block, train.
   void check_disjoint(const OptimizerStash& other) const;
 
   // Around one backward pass (BWD-*), called by ScaledLoss.
-  /// Errors: RuntimeError for a gradient of a block that was not given this optimizer, where the pass would add to it: masters
-  /// start from nothing anyway. To be called before `enter_backward`.
+  /// Call before `enter_backward`. Errors: RuntimeError for a native parameter with an unclaimed gradient (see UnclaimedGrads),
+  /// which the pass would add to, and for gradients that no block has made or that were changed after one.
   void check_may_enter() const;
-  /// The pass is made at `scaler`'s scale. `delayed`: it is to end with `exit_backward_delayed`.
+  /// Starts a pass at `scaler`'s scale. `delayed`: it ends with `exit_backward_delayed`.
   void enter_backward(const LossScaler& scaler, bool delayed);
-  /// Whether any parameter has a gradient in the model.
+  /// Whether any model parameter has a gradient.
   bool has_grads() const;
-  /// Whether gradients have been left unreduced on this rank (DistributedDataParallel's no_sync), so that they are to stay as
-  /// they are until a pass that reduces them.
+  /// Whether some gradients are still unreduced (DistributedDataParallel's no_sync). They stay scaled until a pass reduces
+  /// them.
   bool waits_for_other_ranks() const { return unreduced_param().defined(); }
-  /// Errors: RuntimeError naming a parameter whose gradient is sparse. To be called before either exit.
+  /// Call before either exit. Errors: RuntimeError naming a parameter with a sparse gradient.
   void check_grads_dense() const;
-  /// Adds the model's parameters, whose gradients amp and autograd work on in place.
+  /// Adds the model's parameters to `grads`: amp and autograd change their gradients in place.
   void add_params_to(OverlappingGrads& grads) const;
-  /// `backward` has run in the block.
+  /// Call after `backward` in the block: adds delayed gradients, as `GradPasses::join`.
   void join_delayed_passes(const LossScaler& scaler) { passes_.join(scaler); }
   void exit_backward(LossScaler& scaler) { passes_.exit(scaler); }
   void exit_backward_delayed(LossScaler& scaler) { passes_.exit_delayed(scaler); }
-  /// The pass was abandoned (an exception): the gradients of before it come back, those of the pass are dropped. If it had
-  /// ended already, what was put aside is mixed with the pass's gradients, and all are dropped.
+  /// Undoes a pass after an exception: restores the gradients from before it and drops the pass's. If the pass has already
+  /// ended, its gradients are mixed with earlier ones, and all are dropped.
   void abandon_backward();
-  bool inside_backward() const { return passes_.inside(); }
+  bool inside_backward() const { return passes_.in_pass(); }
 
-  // Around a block of other optimizers of the session.
-  void begin_others_block();
-  /// `is_taken`: as `UnclaimedGrads::end_block` says.
-  void end_others_block(const std::function<bool(const at::Tensor&)>& is_taken);
-  /// Whether a block of this optimizer takes the gradient of `param`.
+  // Around a block that lists other optimizers of the session, but not this one.
+  void begin_unlisted_block();
+  /// `is_taken`: as in `UnclaimedGrads::end_block`.
+  void end_unlisted_block(const std::function<bool(const at::Tensor&)>& is_taken);
+  /// Whether a block that lists this optimizer unscales the gradient of `param`.
   bool takes_grad_of(const at::Tensor& param) const { return table_.find(param) != nullptr; }
 
-  // Gradients as the optimizer will step them.
-  /// Unscales gradients that wait in the model (the fused order) into the masters, where they can be read and edited. Does
-  /// nothing before the last of several passes with `delay_unscale`. In Apex's order what the program has dropped or zeroed in
-  /// the model goes from the masters, too. Synchronises only where gradients were written from outside.
+  // Gradients that the next step will use.
+  /// On the fused path, unscales the model's gradients into the masters, where the program can read and edit them; no-op while
+  /// gradients are delayed. On Apex's path, drops or zeroes master gradients whose model gradients the program has dropped or
+  /// zeroed. Synchronises only for gradients that the program wrote to.
   void materialize_grads() { passes_.materialize(); }
-  /// Scales all gradients so that their L2 norm is at most `max_norm`, and returns the norm from before, one synchronisation. A
-  /// norm that is not finite leaves them alone.
+  /// Clips the gradients to L2 norm `max_norm` and returns the norm before clipping. One synchronisation. Gradients with a
+  /// non-finite norm are not changed.
   double clip_grad_norm(double max_norm);
-  /// The first gradient of this optimizer that is not finite, if there is one. Synchronises.
+  /// The first non-finite gradient of this optimizer; not found() if there is none. Synchronises.
   NonfiniteGrad first_nonfinite() const;
-  /// Of a sharded optimizer, and collective: the ranks that have found an overflow. Of another: none.
+  /// For a sharded optimizer, the ranks that found an overflow (collective); for others, none.
   std::vector<int> ranks_with_overflow(bool found_here) const;
-  /// Errors: RuntimeError if masters are spread over processes.
+  /// Errors: RuntimeError naming `caller` for a sharded optimizer, whose masters no single process has.
   void check_masters_are_here(const char* caller) const;
-  /// Errors: RuntimeError naming `caller` and the remedy if gradients are still scaled, after passes with delay_unscale, or
-  /// are those of this rank alone, after passes within no_sync.
+  /// Errors: RuntimeError naming `caller` if gradients are delayed and still scaled, or unreduced after passes within no_sync.
   void check_unscaled(const char* caller) const;
-  /// OPT-06: gradients of model params and native params are zeroed or dropped, masters' gradients dropped.
+  /// OPT-06: zeroes or drops the gradients of all model parameters, and drops the masters' gradients.
   void zero_grad(bool set_to_none);
-  /// What passes have put aside, or have left scaled for a later one, is not to come back.
+  /// Drops removed and delayed gradients of earlier passes.
   void forget_passes();
 
   // Around one step, called by the handle.
-  /// `overflow` names a gradient of the block; one of this optimizer takes its place.
+  /// Marks the next step to be skipped. If this optimizer has a non-finite gradient, it replaces the gradient in `overflow`.
   void skip_next_step(Overflow overflow);
-  /// Returns false if the step is to be skipped. Errors: RuntimeError for a closure where masters exist, a step inside a
-  /// scale_loss block or after passes with delay_unscale only, gradients that it would not read, a moved-from handle, or the
-  /// original optimizer used in between.
+  /// Returns false if the step must be skipped. Errors: RuntimeError for a closure with master weights, a step inside a
+  /// scale_loss block, only delayed gradients, gradients that the step would not read, a moved-from handle, or use of the
+  /// original optimizer.
   bool begin_step(bool has_closure);
   /// Errors: as `CustomOptimizerCheck::check`.
   void finish_step();
   bool skips_next_step() const { return gate_.skips(); }
-  /// A saved state was loaded. If the next step was to be skipped, it is not any more, and the gradients that overflowed are
-  /// dropped together with all others of this optimizer.
+  /// After a saved state was loaded: cancels a pending skip, and then drops all gradients of this optimizer, since some have
+  /// overflowed.
   void forget_skip();
   const StepResult& result() const { return gate_.result; }
   void set_loss_scale(double scale) { gate_.result.loss_scale = scale; }
 
   // Misuse.
-  void keep_error(std::exception_ptr error) { gate_.keep_error(std::move(error)); }
-  void throw_kept_error() { gate_.throw_kept_error(); }
+  void defer_error(std::exception_ptr error) { gate_.defer_error(std::move(error)); }
+  void throw_deferred_error() { gate_.throw_deferred_error(); }
   void retire() override { gate_.retire(); }
-  /// Errors: as `StepGate::check_in_use`, and RuntimeError if the parameters are no longer with the handle.
+  /// Errors: as `StepGate::check_in_use`, and RuntimeError if the handle's parameters were moved away.
   void check_in_use();
 
  private:
   StepsMasters* fused() const { return dynamic_cast<StepsMasters*>(handle()); }
   ShardedOptimizer* sharded() const { return dynamic_cast<ShardedOptimizer*>(handle()); }
-  /// Nothing while a pass is open or gradients wait scaled for another one, which is to unscale those of all.
+  /// No-op while a pass runs or gradients are delayed, since a later pass unscales the gradients of all parameters.
   void forget_gone_params();
-  bool in_fused_order() const;
-  /// Errors: RuntimeError for gradients that a sharded optimizer has from outside any block of it.
+  bool uses_fused_path() const;
+  /// Errors: RuntimeError if a sharded optimizer has gradients from outside its blocks.
   void check_no_open_grads(const char* caller) const;
-  /// Errors: RuntimeError naming `param` and the remedies, unless it is undefined.
-  void check_no_stray(const at::Tensor& param, const char* caller) const;
-  void take_layouts();
+  /// Errors: RuntimeError naming `param`, which has an unclaimed gradient, unless it is undefined.
+  void check_claimed(const at::Tensor& param, const char* caller) const;
+  /// Gives masters the memory layout of their parameters, which `set_data` may have changed.
+  void match_layouts();
   void copy_masters_to_model();
-  /// A parameter with a gradient that was left unreduced; undefined if there is none.
+  /// A parameter with an unreduced gradient; undefined if there is none.
   at::Tensor unreduced_param() const;
 
   std::shared_ptr<Session> session_;
@@ -165,18 +167,18 @@ class OptimizerStash : public MasterProvider {
   GradPasses passes_;
   UnclaimedGrads unclaimed_;
   StepGate gate_;
-  bool is_own_class_;
+  bool is_custom_class_;
   CustomOptimizerCheck custom_optimizer_check_;
 };
 
-/// Those of a session's optimizers.
+/// The stashes of a session's optimizers.
 std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session);
-/// `OptimizerStash::forget_overwritten_masters` of all of them.
-void forget_overwritten_masters(const Session& session);
+/// Calls `OptimizerStash::drop_obsolete_master_backups` for all optimizers of a session.
+void drop_obsolete_master_backups(const Session& session);
 
-/// A step may be captured in a CUDA graph alone, its scale_loss block outside: the graph would keep this block's scale, and
-/// would not skip. Errors: as check_capture in scaling/, if one of the session's loss scales is dynamic, or with
-/// skip_nonfinite.
+/// Rejects a step in a CUDA graph capture if a loss scale of the session is dynamic, or with skip_nonfinite: the graph would
+/// keep the captured scale and never skip. Needed because a program may capture the step without its scale_loss block. Errors:
+/// as `check_capture`.
 void check_captured_step(OptimizerStash& stash);
 
 }  // namespace apex::amp::detail

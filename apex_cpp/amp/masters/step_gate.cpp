@@ -17,8 +17,8 @@ StepGate::StepGate(Session& session) : session_(session) {
   if (session_.enabled()) result.loss_scale = session_.scalers.front().loss_scale();
 }
 
-void StepGate::throw_kept_error() {
-  if (kept_error_) std::rethrow_exception(std::exchange(kept_error_, nullptr));
+void StepGate::throw_deferred_error() {
+  if (deferred_error_) std::rethrow_exception(std::exchange(deferred_error_, nullptr));
 }
 
 void StepGate::check_in_use(OriginalOptimizer& original_optimizer) {
@@ -38,7 +38,7 @@ void StepGate::check_closure(bool has_closure) const {
               "backward without loss scaling. Compute the loss before, inside amp::scale_loss, and call step().");
 }
 
-bool StepGate::open() {
+bool StepGate::begin_step() {
   StepResult fresh;
   fresh.loss_scale = result.loss_scale;
   fresh.grad_norm = result.grad_norm;
@@ -65,7 +65,7 @@ void StepGate::report_skip(const Overflow& overflow) {
 
 namespace {
 
-// NaN is the same as NaN here.
+// Equal NaNs count as equal.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return at::equal(a.detach().view(at::kShort), b.detach().view(at::kShort));
 }
@@ -74,7 +74,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 void CustomOptimizerCheck::begin(MasterTable::Params with_masters) {
   weights_.clear();
-  if (is_over_) return;
+  if (is_done_) return;
   for (const TrainedParam* each : with_masters) {
     if (kernels::is_captured(each->param.device())) return;
     weights_.push_back({each->param, each->master, each->param.detach().clone()});
@@ -98,23 +98,24 @@ void CustomOptimizerCheck::check(const Session& session) const {
 
 void CustomOptimizerCheck::end() {
   const auto moved = [](const Weight& weight) { return !same_bits(weight.param, weight.before); };
-  is_over_ = is_over_ || std::any_of(weights_.begin(), weights_.end(), moved);
+  is_done_ = is_done_ || std::any_of(weights_.begin(), weights_.end(), moved);
   weights_.clear();
 }
 
 namespace {
 
-// Whether `statistics` takes it. Unscaling refuses other gradients, but does not see those from before the block that the pass
-// added nothing to: a program may have put any there, and no overflow was found in them.
+// Whether `statistics` supports the gradient. Unscaling rejects other gradients, but skips gradients from before the block that
+// the pass did not change: the program may have set any tensor there, and they were not checked for overflow.
 bool has_statistics(const at::Tensor& grad) { return grad.layout() == at::kStrided && is_real_float(grad.scalar_type()); }
 
-// The parameter with the first such gradient, of those that `of` has: the parameters, or their masters. One pass over all.
-struct AtFault {
+// A parameter and its non-finite gradient; null if there is none.
+struct Nonfinite {
   const TrainedParam* param = nullptr;
   NonfiniteGrad grad;
 };
 
-AtFault first_at_fault(MasterTable::Params params, at::Tensor TrainedParam::*of, const Session& session) {
+// Searches the gradients of the member `of` (`param` or `master`) in one pass.
+Nonfinite find_nonfinite(MasterTable::Params params, at::Tensor TrainedParam::*of, const Session& session) {
   std::vector<const TrainedParam*> owners;
   NamedTensors grads;
   for (const TrainedParam* each : params) {
@@ -132,8 +133,8 @@ AtFault first_at_fault(MasterTable::Params params, at::Tensor TrainedParam::*of,
 }  // namespace
 
 NonfiniteGrad first_nonfinite(const MasterTable& table, const Session& session) {
-  AtFault found = first_at_fault(table.all(), &TrainedParam::param, session);
-  if (!found.param) return first_at_fault(table.with_masters(), &TrainedParam::master, session).grad;
+  Nonfinite found = find_nonfinite(table.all(), &TrainedParam::param, session);
+  if (!found.param) return find_nonfinite(table.with_masters(), &TrainedParam::master, session).grad;
   const auto sync = grad_sync_of(found.param->param);
   found.grad.is_reduced = sync != nullptr;
   if (sync) found.grad.ranks = sync->ranks_with_nonfinite(found.param->param);

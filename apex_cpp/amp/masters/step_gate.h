@@ -15,30 +15,30 @@
 
 namespace apex::amp::detail {
 
-/// What stands between an optimizer's handle and its step (OPT-05, SL-11, SL-12): errors for a handle that is not to be used
-/// any more, and the skip of a step after an overflow.
+/// Decides whether an optimizer's step may run (OPT-05, SL-11, SL-12): throws for a handle that must not be used, and skips the
+/// step after an overflow.
 class StepGate {
  public:
   explicit StepGate(Session& session);
 
-  /// An error that a destructor could not throw is kept here and thrown by the next call that can.
-  void keep_error(std::exception_ptr error) { kept_error_ = std::move(error); }
-  void throw_kept_error();
+  /// Keeps an error that a destructor could not throw; the next `throw_deferred_error` throws it.
+  void defer_error(std::exception_ptr error) { deferred_error_ = std::move(error); }
+  void throw_deferred_error();
 
-  /// A later `initialize` gave the model's parameters to another optimizer.
+  /// Marks the handle as replaced: a later `initialize` gave the model's parameters to another optimizer.
   void retire() { retired_ = true; }
   /// Errors: RuntimeError if the handle is retired, or the original optimizer was used.
   void check_in_use(OriginalOptimizer& original_optimizer);
 
-  /// The first overflow before a step is the one that its skip is told with.
+  /// Marks the next step to be skipped. Keeps the first overflow; the skip message reports it.
   void skip_next_step(const Overflow& overflow);
   bool skips() const { return overflow_.has_value(); }
-  /// The next step is to run after all.
+  /// Cancels a pending skip.
   void forget_skip() { overflow_.reset(); }
-  /// Errors: RuntimeError for a closure where masters exist or the step is to be skipped.
+  /// Errors: RuntimeError for a closure with master weights, or if the step will be skipped.
   void check_closure(bool has_closure) const;
-  /// Begins the result of a step. Returns false if the step is skipped, and tells so.
-  bool open();
+  /// Starts a new `result`. Returns false, and prints a message, if the step is skipped.
+  bool begin_step();
 
   StepResult result;
 
@@ -46,26 +46,26 @@ class StepGate {
   void report_skip(const Overflow& overflow);
 
   Session& session_;
-  std::optional<Overflow> overflow_;  // the next step is to be skipped on its account
+  std::optional<Overflow> overflow_;  // if set, the next step is skipped because of it
   bool retired_ = false;
-  std::exception_ptr kept_error_;
+  std::exception_ptr deferred_error_;
 };
 
-/// Looks at the first steps of an optimizer class of the program's own. One that steps an inner optimizer, or a list of
-/// parameters, writes into the model's 16-bit weights, and the masters, which have not moved, are then copied over them.
+/// Checks the first steps of a custom optimizer class. A class that steps an inner optimizer, or its own list of parameters,
+/// writes to the model's 16-bit weights; amp then overwrites them with unchanged masters, and nothing is trained.
 ///
-/// Some writes leave no version, so that values are compared, which synchronises: until masters have moved a weight, and
-/// never while a CUDA graph is captured.
+/// Compares values, since some writes do not change the version counter. This synchronises at each step until a step has
+/// changed a weight through its master. Does nothing while a CUDA graph is captured.
 class CustomOptimizerCheck {
  public:
-  explicit CustomOptimizerCheck(bool is_own_class) : is_over_(!is_own_class) {}
+  explicit CustomOptimizerCheck(bool is_custom_class) : is_done_(!is_custom_class) {}
 
-  /// A step begins. The weights are the rounded masters.
+  /// Before a step, when the weights equal the rounded masters.
   void begin(MasterTable::Params with_masters);
-  /// The step has run. Errors: RuntimeError naming a weight that it has written and whose master it has not; all weights are
-  /// then what they were.
+  /// After the step. Errors: RuntimeError naming a weight that the step wrote to without its master; all weights are then
+  /// restored.
   void check(const Session& session) const;
-  /// The masters have been copied to the weights.
+  /// After the masters were copied to the weights.
   void end();
 
  private:
@@ -73,19 +73,19 @@ class CustomOptimizerCheck {
     at::Tensor param, master, before;
   };
 
-  bool is_over_;
+  bool is_done_;
   std::vector<Weight> weights_;
 };
 
 }  // namespace apex::amp::detail
 
-// Which gradient of an optimizer an overflow report names. Both wait for the device.
+// Finds the gradient that an overflow report names.
 namespace apex::amp::detail {
 
-/// The first one in the model, as backward made it, that is not finite; else the first of the masters, which only unscaling
-/// made infinite. Not found() if there is none.
+/// The first non-finite gradient in the model; else the first non-finite master gradient, which overflowed during unscaling.
+/// Not found() if there is none. Synchronises.
 NonfiniteGrad first_nonfinite(const MasterTable& table, const Session& session);
-/// The same of gradients that are spread over processes. Collective.
+/// The same for sharded gradients, as the last `GradShards::norm` found it.
 NonfiniteGrad first_nonfinite(const GradShards& shards, const Session& session);
 
 }  // namespace apex::amp::detail

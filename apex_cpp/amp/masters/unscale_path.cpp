@@ -15,7 +15,7 @@
 namespace apex::amp::detail {
 namespace {
 
-// That of torch::nn::utils::clip_grad_norm_, whose sums have an order of their own.
+// The norm of torch::nn::utils::clip_grad_norm_, with the same order of summation.
 at::Tensor torchs_norm(const std::vector<at::Tensor>& grads) {
   std::vector<at::Tensor> norms = at::_foreach_norm(grads, 2.0);
   for (at::Tensor& norm : norms) norm = norm.to(grads.front().device(), /*non_blocking=*/true);
@@ -49,7 +49,7 @@ void FusedUnscale::enter() {
   for (TrainedParam* each : table_.all()) {
     const at::Tensor grad = std::exchange(each->param.mutable_grad(), at::Tensor());
     const bool used = each->has_master() && !pending_;
-    each->aside = used ? at::Tensor() : grad;
+    each->earlier_grads.finished = used ? at::Tensor() : grad;
   }
 }
 
@@ -57,7 +57,7 @@ void FusedUnscale::exit(LossScaler& scaler) {
   const double incoming = scaler.loss_scale();
   const double out = pending_ ? std::min(incoming, scale_) : incoming;
   PassGrads grads;
-  for (TrainedParam* each : table_.all()) grads.add(each->param, std::exchange(each->aside, at::Tensor()));
+  for (TrainedParam* each : table_.all()) grads.add(each->param, std::exchange(each->earlier_grads.finished, at::Tensor()));
   norm_.reset();
   const bool all_fresh = grads.older.empty() && grads.again.empty();
   if (incoming != out) {
@@ -65,18 +65,19 @@ void FusedUnscale::exit(LossScaler& scaler) {
   } else if (const at::Tensor norm = scaler.check(grads.fresh); all_fresh) {
     norm_ = norm;
   }
-  // Clipping is about the gradients of its time: it goes into them now, and not into those that came since.
+  // Clipping applies only to gradients that existed when the program clipped, so it goes into the stashed gradients here.
   const double of_stashed = clip_ * out / scale_;
   scaler.axpby(grads.again, grads.stashed, grads.again, out / incoming, of_stashed);
   scale_all(grads.older, of_stashed);  // BWD-31
   clip_ = 1.0;
   scale_ = out;
   pending_ = true;
-  for (TrainedParam* each : table_.all()) each->mark = GradSnapshot(each->param.grad());
+  for (TrainedParam* each : table_.all()) each->last_grads.model = GradSnapshot(each->param.grad());
 }
 
 void FusedUnscale::abandon() {
-  for (TrainedParam* each : table_.all()) each->param.mutable_grad() = std::exchange(each->aside, at::Tensor());
+  for (TrainedParam* each : table_.all())
+    each->param.mutable_grad() = std::exchange(each->earlier_grads.finished, at::Tensor());
 }
 
 double FusedUnscale::grad_norm() {
@@ -118,7 +119,8 @@ void FusedUnscale::reset() {
 
 void MaterializedUnscale::enter() {
   for (TrainedParam* each : table_.with_masters()) each->param.mutable_grad().reset();
-  for (TrainedParam* each : table_.native()) each->aside = std::exchange(each->param.mutable_grad(), at::Tensor());
+  for (TrainedParam* each : table_.native())
+    each->earlier_grads.finished = std::exchange(each->param.mutable_grad(), at::Tensor());
 }
 
 bool MaterializedUnscale::model_has_grads() const {
@@ -126,28 +128,28 @@ bool MaterializedUnscale::model_has_grads() const {
   return std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return has_nonzero(each->param.grad()); });
 }
 
-// Zeros stay gradients: an optimizer with momentum steps by them. Gradients that the program has put into masters stay.
+// Zeroed gradients stay defined: an optimizer with momentum steps by them. Keeps gradients that the program put into masters.
 void MaterializedUnscale::follow_model() {
   bool any_dropped = false;
   for (TrainedParam* each : table_.with_masters()) {
     at::Tensor& master_grad = each->master.mutable_grad();
     const at::Tensor& grad = each->param.grad();
-    const bool is_of_the_model = master_grad.defined() && each->taken.same_memory(master_grad);
-    if (!is_of_the_model || !each->mark.was_dropped(grad)) continue;
+    const bool is_from_model = master_grad.defined() && each->last_grads.master.same_memory(master_grad);
+    if (!is_from_model || !each->last_grads.model.was_dropped(grad)) continue;
     grad.defined() ? master_grad.zero_() : master_grad = at::Tensor();
-    each->mark = GradSnapshot(grad);
+    each->last_grads.model = GradSnapshot(grad);
     any_dropped = true;
   }
   if (!any_dropped || model_has_grads()) return;
   for (TrainedParam* each : table_.with_masters()) {
-    if (!each->mark.defined() && each->taken.same_memory(each->master.grad())) each->drop_master_grad();
+    if (!each->last_grads.model.defined() && each->last_grads.master.same_memory(each->master.grad())) each->drop_master_grad();
   }
 }
 
 void MaterializedUnscale::exit(LossScaler& scaler) {
   unscale_into_masters(scaler);
   unscale_native(scaler);
-  mark_grads();
+  record_grads();
 }
 
 void MaterializedUnscale::unscale_into_masters(LossScaler& scaler) {
@@ -167,24 +169,25 @@ void MaterializedUnscale::unscale_into_masters(LossScaler& scaler) {
 
 void MaterializedUnscale::unscale_native(LossScaler& scaler) {
   PassGrads grads;
-  for (TrainedParam* each : table_.native()) grads.add(each->param, std::exchange(each->aside, at::Tensor()));
+  for (TrainedParam* each : table_.native()) grads.add(each->param, std::exchange(each->earlier_grads.finished, at::Tensor()));
   scaler.unscale(grads.fresh, grads.fresh);
   scaler.unscale_with_stashed(grads.again, grads.stashed, grads.again);
 }
 
-void MaterializedUnscale::mark_grads() {
+void MaterializedUnscale::record_grads() {
   for (TrainedParam* each : table_.with_masters()) {
-    each->mark = GradSnapshot(each->param.grad());
-    each->taken = TensorVersion(each->master.grad());
+    each->last_grads.model = GradSnapshot(each->param.grad());
+    each->last_grads.master = TensorVersion(each->master.grad());
   }
 }
 
 void MaterializedUnscale::abandon() {
   for (TrainedParam* each : table_.with_masters()) {
     each->param.mutable_grad().reset();
-    each->mark = {};
+    each->last_grads.model = {};
   }
-  for (TrainedParam* each : table_.native()) each->param.mutable_grad() = std::exchange(each->aside, at::Tensor());
+  for (TrainedParam* each : table_.native())
+    each->param.mutable_grad() = std::exchange(each->earlier_grads.finished, at::Tensor());
 }
 
 void ShardedUnscale::begin(std::shared_ptr<GradShards> shards, bool held, const LossScaler& scaler) {
@@ -201,57 +204,60 @@ void ShardedUnscale::drop() {
   if (shards_) shards_->drop();
 }
 
-void DelayedPasses::enter() {
+void DelayedUnscale::enter() {
   std::vector<at::Tensor> kept;
   for (TrainedParam* each : table_.all()) {
     at::Tensor& grad = each->param.mutable_grad();
     if (!grad.defined()) continue;
-    if (is_behind(each->param)) {
+    if (is_unreduced(each->param)) {
       kept.push_back(grad = dense(grad));
     } else {
-      each->waiting = std::exchange(grad, at::Tensor());
+      each->earlier_grads.delayed = std::exchange(grad, at::Tensor());
     }
   }
   const at::NoGradGuard no_grad;
   scale_all(kept, next_scale_ / scale_);
 }
 
-// What was reduced before passes within no_sync stays aside until theirs is reduced, too: it would count once for each rank.
-// Sparse gradients are refused at the end of the block.
-void DelayedPasses::join(double scale) {
+// Reduced gradients stay removed during passes within no_sync: a second reduction would count them once for each rank. Sparse
+// gradients are rejected at the end of the block.
+void DelayedUnscale::join(double scale) {
   const auto params = table_.all();
   const bool is_within_no_sync =
       std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return has_unreduced_grad(each->param); });
   PassGrads grads;
   for (TrainedParam* each : params) {
     at::Tensor& grad = each->param.mutable_grad();
-    const bool stays = (is_within_no_sync && is_behind(each->param)) || (grad.defined() && grad.is_sparse());
-    if (stays || !each->waiting.defined()) continue;
-    each->joined = dense(std::exchange(each->waiting, at::Tensor()));
-    grads.add(each->param, grad.defined() ? each->joined : each->joined.clone());
+    const bool stays = (is_within_no_sync && is_unreduced(each->param)) || (grad.defined() && grad.is_sparse());
+    EarlierGrads& earlier = each->earlier_grads;
+    if (stays || !earlier.delayed.defined()) continue;
+    earlier.joined = dense(std::exchange(earlier.delayed, at::Tensor()));
+    grads.add(each->param, grad.defined() ? earlier.joined : earlier.joined.clone());
   }
   scale_all(grads.older, scale / scale_);
-  // Overflow of either side stays in the sums, where unscaling finds it.
+  // Inf and NaN of either side stay in the sums, and unscaling finds them.
   if (!grads.again.empty()) {
     kernels::multi_tensor_axpby(unread_flag(grads.again.front()), grads.again, grads.stashed, grads.again, 1.0, scale / scale_,
                                 kernels::CheckArg::both);
   }
 }
 
-void DelayedPasses::exit(LossScaler& scaler) {
+void DelayedUnscale::exit(LossScaler& scaler) {
   join(scaler.loss_scale());
-  std::vector<at::Tensor> still_waiting;
+  std::vector<at::Tensor> still_delayed;
   for (TrainedParam* each : table_.all()) {
-    each->joined.reset();
-    if (each->waiting.defined()) still_waiting.push_back(each->waiting = dense(each->waiting));
+    EarlierGrads& earlier = each->earlier_grads;
+    earlier.joined.reset();
+    if (earlier.delayed.defined()) still_delayed.push_back(earlier.delayed = dense(earlier.delayed));
   }
-  scale_all(still_waiting, scaler.loss_scale() / scale_);
+  scale_all(still_delayed, scaler.loss_scale() / scale_);
 }
 
-void DelayedPasses::abandon() {
+void DelayedUnscale::abandon() {
   for (TrainedParam* each : table_.all()) {
-    at::Tensor& before = each->joined.defined() ? each->joined : each->waiting;
-    each->param.mutable_grad() = std::exchange(before, at::Tensor());
+    EarlierGrads& earlier = each->earlier_grads;
+    at::Tensor& grad = earlier.joined.defined() ? earlier.joined : earlier.delayed;
+    each->param.mutable_grad() = std::exchange(grad, at::Tensor());
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace apex::amp::detail {
 
-/// One way to take the gradients of a table's parameters through a backward pass. Tensors stay on their devices.
+/// A strategy that moves the gradients of a table's parameters through a backward pass. Tensors stay on their devices.
 class UnscalePath {
  public:
   explicit UnscalePath(MasterTable& table) : table_(table) {}
@@ -19,52 +19,50 @@ class UnscalePath {
   UnscalePath(const UnscalePath&) = delete;
   UnscalePath& operator=(const UnscalePath&) = delete;
 
-  /// Puts gradients aside, so that the pass starts from nothing.
+  /// Before the pass: removes existing gradients from the model, so that the pass starts without gradients.
   virtual void enter() = 0;
-  /// The pass was made at `scaler`'s scale: its gradients join what was put aside.
+  /// After the pass, which ran at `scaler`'s scale: combines its gradients with the removed ones.
   virtual void exit(LossScaler& scaler) = 0;
-  /// Gives back what was put aside in place of the pass's gradients.
+  /// After an exception: drops the pass's gradients and restores the removed ones.
   virtual void abandon() = 0;
 
  protected:
   MasterTable& table_;
 };
 
-/// What gradients of L2 norm `norm` are multiplied by so that it is at most `max_norm`: `torch::nn::utils::clip_grad_norm_`'s
-/// coefficient, in float32 as there, at most 1, and 1 for a norm that is not finite.
+/// The factor that clips gradients of L2 norm `norm` to `max_norm`: the float32 coefficient of
+/// `torch::nn::utils::clip_grad_norm_`, at most 1; 1 for a non-finite norm.
 double clip_coefficient(double norm, double max_norm);
 
-/// Scales the gradients in place so that their total L2 norm is at most `max_norm`, and returns the norm from before, one
-/// synchronisation. With the bits of `torch::nn::utils::clip_grad_norm_` where all gradients are float32 and the norm is
-/// finite.
+/// Scales the gradients in place so that their total L2 norm is at most `max_norm`, and returns the norm before clipping. One
+/// synchronisation. For float32 gradients with a finite norm, the bits are those of `torch::nn::utils::clip_grad_norm_`.
 double clip_in_place(const std::vector<at::Tensor>& grads, double max_norm);
 
-/// Gradients in the fused order (materialize_master_grads=false): they stay in the model, scaled, until one pass over memory
-/// unscales, clips, updates and copies (BWD-03, BWD-30). This keeps the scale that they have in common, and what clipping
-/// multiplies them by.
+/// The fused path (materialize_master_grads=false): gradients stay in the model, scaled, until the step unscales, clips,
+/// updates and copies in one pass over memory (BWD-03, BWD-30). Keeps the gradients' common scale and the clipping factor.
 ///
-/// Gradients that a step has used stay where they are. Those of model params count no more then, like master gradients in
-/// Apex's order; native ones do until zero_grad.
+/// Gradients stay in the model after a step. The next pass drops those of model params, as Apex drops master gradients, and
+/// adds to those of native parameters until zero_grad.
 class FusedUnscale final : public UnscalePath {
  public:
   using UnscalePath::UnscalePath;
 
   void enter() override;
-  /// Brings all gradients to a common scale and looks for overflow where the scale is dynamic. Inf and NaN that were put aside
-  /// are not reported again.
+  /// Converts all gradients to a common scale, and checks the pass's gradients for overflow if `scaler.checks_overflow()`. Inf
+  /// and NaN in earlier gradients are not reported again.
   void exit(LossScaler& scaler) override;
   void abandon() override;
 
-  /// Whether gradients wait in the model for a step.
+  /// Whether the model has scaled gradients that no step has used.
   bool pending() const { return pending_; }
-  /// What gradients are to be multiplied by: 1 / scale, with clipping in it.
+  /// The step multiplies gradients by this: the clipping factor divided by the scale.
   double grad_scale() const { return clip_ / scale_; }
-  /// Has the step multiply by what makes their norm at most `max_norm`. Returns the norm from before; waits for their device.
+  /// Makes the step clip the gradients to L2 norm `max_norm`. Returns the norm before clipping. Synchronises.
   double clip(double max_norm);
-  /// Unscales them, clipped, into the masters and in place, as Apex's order would have it.
+  /// Switches to the materialized path: writes unscaled and clipped gradients into masters, and in place for native parameters.
   void unscale();
 
-  /// A step used the gradients, or was skipped on their account.
+  /// A step has used the gradients or was skipped because of them.
   void consume() { pending_ = false; }
   /// The gradients were zeroed.
   void reset();
@@ -72,27 +70,27 @@ class FusedUnscale final : public UnscalePath {
  private:
   double grad_norm();
 
-  double scale_ = 1.0;  // that gradients have (Apex: most_recent_scale)
-  double clip_ = 1.0;
+  double scale_ = 1.0;    // of the gradients in the model (Apex: most_recent_scale)
+  double clip_ = 1.0;     // clipping factor that the step applies
   bool pending_ = false;  // Apex: scale_set_by_backward
-  at::Tensor norm_;       // float32, one element: of all gradients before clipping, if the check has found it
+  at::Tensor norm_;       // of all gradients before clipping: float32, one element; undefined if not yet computed
 };
 
-/// Apex's order (BWD-*): at the end of every pass, gradients are unscaled and looked at for overflow: those of model params
-/// into their masters, where they add up over passes and can be edited, those of native params in place.
+/// Apex's path (BWD-*): the end of every pass unscales gradients and checks them for overflow. Gradients of model params are
+/// unscaled into their masters, where they accumulate and the program can edit them; gradients of native parameters in place.
 class MaterializedUnscale final : public UnscalePath {
  public:
   using UnscalePath::UnscalePath;
 
   void enter() override;
   void exit(LossScaler& scaler) override;
-  /// The gradients of model params are in the masters: those in the model are dropped.
+  /// Drops the model's gradients of model params: earlier passes are accumulated in the masters.
   void abandon() override;
 
-  /// Remembers the model's gradients, of which the masters have the values.
-  void mark_grads();
-  /// What the program has dropped or zeroed in the model since, it means for the masters too; where the model has no gradient
-  /// left, also for those of earlier passes. Synchronises only where a gradient was written from outside.
+  /// Records the model's gradients, whose values the masters now have.
+  void record_grads();
+  /// Drops or zeroes the master gradients whose model gradients the program has dropped or zeroed since. If no model gradient
+  /// is left, drops the master gradients of earlier passes too. Synchronises only for gradients that the program wrote to.
   void follow_model();
 
  private:
@@ -101,52 +99,52 @@ class MaterializedUnscale final : public UnscalePath {
   void unscale_native(LossScaler& scaler);
 };
 
-/// Gradients of an optimizer that spreads them over processes: it takes them out of the model while backward runs, and keeps
-/// its part of the sums, scaled, for its own step. All processes find the same overflow, so all skip or none.
+/// The path of a sharded optimizer's gradients: the optimizer takes them out of the model while backward runs, and keeps its
+/// part of the scaled sums for its step. All processes find the same overflow, so all skip a step or none does.
 class ShardedUnscale final : public UnscalePath {
  public:
   using UnscalePath::UnscalePath;
 
-  /// A pass at this scaler's scale begins. `held`: its gradients stay in the model, for a later one to add to.
+  /// Starts a pass at `scaler`'s scale. `held`: its gradients stay in the model, and a later pass adds to them.
   void begin(std::shared_ptr<GradShards> shards, bool held, const LossScaler& scaler);
   void end_held() { shards_->end_held_pass(); }
 
   void enter() override {}
-  /// Where the scaler looks for overflow, Inf or NaN that this pass brings on any process is one. What an earlier pass of the
-  /// step brought has moved the scale already (SCALE-06).
+  /// If `scaler.checks_overflow()`, reports Inf or NaN that this pass added on any process. Inf and NaN of earlier passes have
+  /// already lowered the scale (SCALE-06).
   void exit(LossScaler& scaler) override;
   void abandon() override { shards_->abandon_pass(); }
 
-  /// A step has used the sums, or they are not wanted.
+  /// Drops the sums, after a step or `zero_grad`.
   void drop();
 
  private:
   std::shared_ptr<GradShards> shards_;
 };
 
-/// A pass after ones with `delay_unscale` (SL-07..09): their gradients are in the model's parameters, scaled, and this one's
-/// are to join them there, whatever order then unscales them all. Where gradients are reduced over processes in the backward
-/// pass, they join in it already, since the sum is what is to be reduced.
-class DelayedPasses final : public UnscalePath {
+/// The path of a pass after passes with `delay_unscale` (SL-07..09): adds this pass's gradients to the delayed, scaled
+/// gradients in the model, before another path unscales the sums. Gradients that DistributedDataParallel has not reduced yet
+/// stay in the model during the pass, because the sum must be reduced.
+class DelayedUnscale final : public UnscalePath {
  public:
   using UnscalePath::UnscalePath;
 
-  /// The pass is to be made at `scale`. To be called before `enter`.
+  /// Sets the scale of the next pass. Call before `enter`.
   void expect_scale(double scale) { next_scale_ = scale; }
   void enter() override;
-  /// Adds what was put aside to the pass's gradients, which are in `scale`.
+  /// Adds the delayed gradients to the pass's gradients, which have the scale `scale`.
   void join(double scale);
-  /// The same where it was not done yet.
+  /// Calls `join` for gradients that were not joined yet.
   void exit(LossScaler& scaler) override;
-  /// Gradients that the pass may have added to are dropped.
+  /// Restores the delayed gradients. Drops unreduced gradients that stayed in the model, since the pass may have added to them.
   void abandon() override;
 
-  /// From now on, the parameters' gradients wait at this scale.
-  void wait(double scale) { scale_ = scale; }
+  /// Records the scale of the delayed gradients in the model.
+  void set_scale(double scale) { scale_ = scale; }
 
  private:
-  double scale_ = 1.0;
-  double next_scale_ = 1.0;
+  double scale_ = 1.0;       // of the delayed gradients
+  double next_scale_ = 1.0;  // of the next pass
 };
 
 }  // namespace apex::amp::detail

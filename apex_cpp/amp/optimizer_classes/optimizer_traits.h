@@ -23,13 +23,13 @@ namespace detail {
 struct Session;
 }
 
-/// Base, beside `torch::optim::Optimizer`, of an optimizer class that `amp::initialize` can be given behind a pointer: it knows
-/// its own class, which the pointer does not tell. A class derived from such a one counts as the program's own, unless it
-/// declares the function again (`kMakesOwnHandle`).
+/// Second base, beside `torch::optim::Optimizer`, of optimizer classes that `amp::initialize` accepts behind a base-class
+/// pointer: the object makes a handle of its own class. A class derived from such a class counts as a custom optimizer unless
+/// it declares `make_amp_handle` again (`kMakesOwnHandle`).
 class MakesAmpHandle {
  public:
   virtual ~MakesAmpHandle() = default;
-  /// The class that handles are made of; null where the class does not tell. Objects of classes derived from it are refused.
+  /// The class of the handles that `make_amp_handle` makes, or null for no check. Objects of derived classes are rejected.
   virtual const std::type_info* amp_handle_class() const { return nullptr; }
   /// A handle of the optimizer's own class, move-constructed from it.
   virtual std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<detail::Session>& session) = 0;
@@ -57,15 +57,15 @@ using TorchOptimizers = OptimizerClasses<torch::optim::SGD, torch::optim::Adam, 
 template <class Opt>
 using MakeAmpHandle = std::unique_ptr<torch::optim::Optimizer> (Opt::*)(const std::shared_ptr<Session>&);
 
-/// Whether `Opt` itself declares `make_amp_handle`, rather than a class that it is derived from.
+/// Whether `Opt` itself declares `make_amp_handle`, not only a base class.
 template <class Opt, class = void>
 inline constexpr bool kMakesOwnHandle = false;
 template <class Opt>
 inline constexpr bool
     kMakesOwnHandle<Opt, std::enable_if_t<std::is_same_v<decltype(&Opt::make_amp_handle), MakeAmpHandle<Opt>>>> = true;
 
-/// Whether `Opt` is a class of the program's own, whose `step` may write what those of torch and of this library never do; a
-/// wrapper of this library is one if what it goes around is.
+/// Whether `Opt` is an optimizer class of the program, whose `step` may write to more than LibTorch's and apex_cpp's classes
+/// do. An apex_cpp wrapper is custom if the wrapped class is.
 template <class Opt>
 inline constexpr bool kIsCustomOptimizer = !TorchOptimizers::contains<Opt> && !kMakesOwnHandle<Opt>;
 template <template <class> class Wrapper, class Opt>
@@ -75,30 +75,30 @@ inline constexpr bool kIsCustomOptimizer<Wrapper<Opt>> = !kMakesOwnHandle<Wrappe
 
 namespace apex::amp {
 
-/// What amp tells an optimizer that updates masters itself: where gradients are, and which parameters get the new values too.
+/// What amp passes to an optimizer that updates the model's parameters itself: where gradients are, and the model's parameters.
 struct MasterStep {
-  /// By group and position: the model's 16-bit parameter behind a float32 master, undefined where the optimizer holds the
-  /// model's own parameter. Empty where the level has no masters.
+  /// The model's 16-bit parameter of each float32 master, by group and position in the group; undefined where the group holds
+  /// the model's own parameter. Empty without master weights.
   std::vector<std::vector<at::Tensor>> model_params;
-  /// The gradients of masters are in `model_params`, in 16 bits; otherwise they are in the masters.
+  /// Whether the gradients are the 16-bit gradients of `model_params`, rather than the masters' float32 gradients.
   bool grads_in_model = false;
-  /// Gradients are multiplied by it when they are read.
+  /// The step multiplies every gradient by this factor.
   double grad_scale = 1.0;
 };
 
-/// Base, beside `torch::optim::Optimizer`, of an optimizer whose `step` reads gradients and writes model parameters as
-/// `master_step` says, in one pass over memory. The handle that `amp::initialize` returns keeps `master_step` up to date; an
-/// optimizer without amp has an empty one. Apex: what its amp knows of FusedSGD.
+/// Second base, beside `torch::optim::Optimizer`, of optimizers whose `step` reads gradients and writes model parameters as
+/// `master_step` says, in one pass over memory. The handle that `amp::initialize` returns keeps `master_step` up to date;
+/// without amp it is empty. Apex: the special handling of FusedSGD in amp.
 class StepsMasters : public MakesAmpHandle {
  public:
-  /// Whether amp is to write unscaled float32 gradients into the masters at the end of a `scale_loss` block (Apex's order:
-  /// they can be edited and clipped there), or leave them scaled in the model's parameters for `step` to read.
+  /// True: amp writes unscaled float32 gradients into the masters at the end of a `scale_loss` block, where the program can
+  /// edit and clip them (Apex's behaviour). False: amp leaves them scaled in the model's parameters, and `step` unscales them.
   virtual bool materialize_master_grads() const = 0;
 
   MasterStep master_step;
 };
 
-/// Base of an optimizer's state for one parameter whose tensors follow the parameter's dtype.
+/// Second base of an optimizer's per-parameter state whose tensors have the parameter's dtype.
 class CastableParamState {
  public:
   virtual ~CastableParamState() = default;
@@ -106,57 +106,58 @@ class CastableParamState {
   virtual void cast_to(at::ScalarType dtype) = 0;
 };
 
-/// The gradients of an optimizer that takes them out of the parameters while backward runs, adds them up over the processes
-/// of a group, and keeps on each process a part of the sums, in float32. Every method but the first two, `has_open_grads` and
-/// `first_nonfinite` is collective: all processes call it at the same place of the program, and all find the same.
+/// The gradients of a sharded optimizer. It takes gradients out of the parameters while backward runs, sums them over the
+/// processes of a group, and keeps a part of the float32 sums on each process. Every method except `begin_pass`,
+/// `end_held_pass`, `has_open_grads` and `first_nonfinite` is collective: all processes call it at the same point of the
+/// program and get the same result.
 class GradShards {
  public:
   virtual ~GradShards() = default;
 
-  /// A backward pass begins. `held`: its gradients are left in the parameters, for a later pass to add to. `watched`: remember
-  /// which ranks have Inf or NaN among those that are sent.
+  /// Starts a backward pass. `held`: its gradients stay in the parameters, and a later pass adds to them. `watched`: record
+  /// which ranks send Inf or NaN.
   virtual void begin_pass(bool held, bool watched) = 0;
+  /// Ends a pass that began with `held`.
   virtual void end_held_pass() = 0;
-  /// Whether this process has gradients that no `end_pass` has added up yet.
+  /// Whether this process has gradients that `end_pass` has not summed yet.
   virtual bool has_open_grads() const = 0;
 
-  /// Adds up the gradients of the pass, which carry `scale`; those of earlier passes are brought to it.
+  /// Sums the gradients of the pass, which carry the loss scale `scale`. Sums of earlier passes are converted to it.
   virtual void end_pass(double scale) = 0;
-  /// Drops the gradients of the pass; those of passes that have ended stay.
+  /// Drops the gradients of the current pass. Sums of ended passes stay.
   virtual void abandon_pass() = 0;
   /// Drops all sums.
   virtual void drop() = 0;
 
-  /// The L2 norm of all sums over all processes, with their scale taken out: float32, one element, on the CPU. Not finite if a
-  /// gradient is not; after a watched pass it then finds `first_nonfinite` as well. Synchronises.
+  /// The L2 norm of all unscaled sums of all processes: float32, one element, on the CPU. Not finite if a gradient is not;
+  /// after a `watched` pass, `first_nonfinite` is then known too. Synchronises.
   virtual at::Tensor norm() = 0;
-  /// Whether the last pass has brought Inf or NaN, or a sum whose norm is not finite; what earlier passes had brought already
-  /// counts no more. Synchronises.
+  /// Whether the last pass added Inf or NaN, or made the norm non-finite. Inf and NaN of earlier passes do not count.
+  /// Synchronises.
   virtual bool pass_overflowed() = 0;
-  /// Has the next step multiply by what makes that norm at most `max_norm`; returns the norm from before. Synchronises.
+  /// Makes the next step scale the sums so that `norm()` is at most `max_norm`. Returns the norm before. Synchronises.
   virtual double clip(double max_norm) = 0;
-  /// 1 if a sum is not finite on any process, else 0: float32 scalar.
+  /// 1 if a sum on any process is not finite, else 0: float32 scalar.
   virtual at::Tensor found_inf() = 0;
   /// Multiplies the sums by `inv_scale`, float32 scalar.
   virtual void unscale(const at::Tensor& inv_scale) = 0;
 
-  /// The first parameter whose sum has values that are not finite, over all processes; undefined if there is none. `grads`
-  /// parameters have some. `ranks` had some among what was sent together with its gradient. Known since `norm`, so that a
-  /// process may ask for it alone.
   struct Nonfinite {
     at::Tensor param;
     int64_t inf_count = 0;
     int64_t nan_count = 0;
-    int64_t grads = 0;
-    std::vector<int> ranks = {};
+    int64_t grads = 0;            ///< number of parameters whose sums are not finite
+    std::vector<int> ranks = {};  ///< ranks that had Inf or NaN in what they sent together with this gradient
   };
+  /// The first parameter, over all processes, whose sum has Inf or NaN; undefined if there is none. `norm` finds it, so a
+  /// process may call this alone.
   virtual Nonfinite first_nonfinite() const = 0;
-  /// The processes that have found an overflow, their own gradients beside these included.
+  /// The ranks that found an overflow, in these gradients or in others (`found_here`).
   virtual std::vector<int> ranks_with_overflow(bool found_here) = 0;
 };
 
-/// Base, beside `torch::optim::Optimizer`, of an optimizer whose masters, state and gradients are spread over processes. amp
-/// makes no masters for it, and asks it for what it does elsewhere with gradients.
+/// Second base, beside `torch::optim::Optimizer`, of optimizers whose masters, state and gradients are sharded over processes.
+/// amp makes no masters for it and handles its gradients through `grad_shards`.
 class ShardedOptimizer {
  public:
   virtual ~ShardedOptimizer() = default;
@@ -164,17 +165,17 @@ class ShardedOptimizer {
   virtual std::shared_ptr<GradShards> grad_shards() const = 0;
   /// Whether 16-bit parameters have float32 masters.
   virtual bool keeps_masters() const = 0;
-  /// Weights may have been written in ways that leave no trace.
+  /// The program may have written to weights without changing their version counters.
   virtual void weights_were_written() = 0;
 
   // Checkpoints.
-  /// The class whose layout a saved state has.
+  /// The name of the optimizer class whose state layout `save` writes.
   virtual const char* saved_as() const = 0;
-  /// Whether this process writes the file. `save` is collective and gives the state to this process alone.
+  /// Whether this process writes the file. `save` is collective and gives the state to this process only.
   virtual bool writes_file() const = 0;
-  /// Collective: ends the saving. Errors: c10::Error with the `error` of the process that writes, on every process.
+  /// Ends saving; collective. Errors: c10::Error with the `error` of the writing process, on every process.
   virtual void agree_on_file(const std::string& error) const = 0;
-  /// Takes this process's part of the float32 value of `param`, if it has a master. Not collective.
+  /// Copies this process's part of the float32 `value` into the master of `param`, if it has one. Not collective.
   virtual void load_master(const at::Tensor& param, const at::Tensor& value) = 0;
 
  protected:
@@ -183,18 +184,17 @@ class ShardedOptimizer {
   ShardedOptimizer& operator=(ShardedOptimizer&&) = default;
 };
 
-/// Base, beside `torch::optim::Optimizer`, of an optimizer whose `step` unscales its gradients and skips itself, on the device.
+/// Second base, beside `torch::optim::Optimizer`, of optimizers whose `step` unscales gradients and skips itself on the device.
 ///
-/// `GradScaler::step` then neither unscales nor reads anything back: it looks for Inf and NaN in the gradients, which it does
-/// not write, sets both tensors, calls `step`, and drops them after it. `step` divides every gradient by `grad_scale` where
-/// that is defined, and must change no parameter and no state where `found_inf` is defined and not 0. Without a scaler both are
-/// undefined. Python: `_step_supports_amp_scaling`.
+/// `GradScaler::step` then neither unscales nor synchronises: it checks the gradients for Inf and NaN, sets both tensors, calls
+/// `step`, and resets both. `step` must divide every gradient by `grad_scale` if defined, and must change no parameter and no
+/// state if `found_inf` is defined and not 0. Without a scaler both are undefined. PyTorch: `_step_supports_amp_scaling`.
 class StepSupportsAmpScaling {
  public:
   virtual ~StepSupportsAmpScaling() = default;
 
-  /// float32, one element, on the scaler's device; undefined once the gradients are unscaled. A value that is there before
-  /// `GradScaler::step` is a scale of the user's own, and is multiplied in.
+  /// float32, one element, on the scaler's device; undefined once the gradients are unscaled. If the program has set it before
+  /// `GradScaler::step`, the scaler multiplies its scale by that value.
   at::Tensor grad_scale;
   /// float32, one element, on the scaler's device.
   at::Tensor found_inf;

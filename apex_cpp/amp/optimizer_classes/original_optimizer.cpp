@@ -21,26 +21,26 @@ void OriginalOptimizer::remove(OriginalOptions* options) {
   options_.erase(std::remove(options_.begin(), options_.end(), options), options_.end());
 }
 
-// In float32, whatever the default type is.
-at::Tensor OriginalOptimizer::make_trap() {
+// Always float32, whatever torch's default dtype.
+at::Tensor OriginalOptimizer::make_sentinel() {
   at::Tensor param = at::zeros({1}, at::kFloat).requires_grad_();
   param.mutable_grad() = at::ones({1}, at::kFloat);
-  traps_.push_back({param, param._version(), param.grad()._version()});
+  sentinels_.push_back({param, param._version(), param.grad()._version()});
   return param;
 }
 
-bool OriginalOptimizer::Trap::sprung() const {
+bool OriginalOptimizer::Sentinel::was_touched() const {
   return param._version() != param_version || *param.const_data_ptr<float>() != 0.0f || !param.grad().defined() ||
          param.grad()._version() != grad_version;
 }
 
-// The options go with the original.
-void OriginalOptimizer::show_new_groups() {
+// `options_` is empty once the original is destroyed.
+void OriginalOptimizer::mirror_new_groups() {
   if (options_.empty() || !handle) return;
-  for (size_t shown = options_.size(); shown < handle->param_groups().size(); ++shown) show_group(shown);
+  for (size_t shown = options_.size(); shown < handle->param_groups().size(); ++shown) mirror_group(shown);
 }
 
-void refuse_original(const char* used) {
+void throw_original_used(const char* used) {
   TORCH_CHECK(false, used,
               " the optimizer that was passed to amp::initialize or LARC. Its parameters and state have moved to the returned "
               "handle, so that this one trains, clears and saves nothing. Use the handle for step(), zero_grad(), "
@@ -48,10 +48,10 @@ void refuse_original(const char* used) {
 }
 
 void OriginalOptimizer::check() {
-  const bool used = std::any_of(traps_.begin(), traps_.end(), [](const Trap& trap) { return trap.sprung(); });
-  if (used) refuse_original("step() or zero_grad() was called on");
-  for (auto* options : options_) options->agree_with_handle();
-  show_new_groups();
+  const bool used = std::any_of(sentinels_.begin(), sentinels_.end(), [](const Sentinel& each) { return each.was_touched(); });
+  if (used) throw_original_used("step() or zero_grad() was called on");
+  for (auto* options : options_) options->sync_with_handle();
+  mirror_new_groups();
 }
 
 }  // namespace apex::amp::detail

@@ -19,8 +19,8 @@
 
 namespace apex::amp {
 
-/// Which options type an optimizer class reads, found by overload on the class or its nearest base. For an optimizer of your
-/// own, declare `MyOptions options_of(const MyOptimizer*);` in its namespace; no definition is needed.
+/// The options type of an optimizer class, found by overload resolution on the class or its nearest base. For a custom
+/// optimizer, declare `MyOptions options_of(const MyOptimizer*);` in its namespace; no definition is needed.
 torch::optim::SGDOptions options_of(const torch::optim::SGD*);
 torch::optim::AdamOptions options_of(const torch::optim::Adam*);
 torch::optim::AdamWOptions options_of(const torch::optim::AdamW*);
@@ -41,63 +41,65 @@ struct OptionsOf<Opt, std::void_t<decltype(options_of(std::declval<const Opt*>()
   using type = decltype(options_of(std::declval<const Opt*>()));
 };
 
-/// Options that stand in the optimizer that was passed to `initialize`, once its parameters have moved to the handle.
+/// A group's options in the original optimizer, after its parameters have moved to the handle.
 class OriginalOptions {
  public:
   virtual ~OriginalOptions() = default;
-  /// Carries what was written into these options since the last call over to the handle's, and takes over what the handle's
-  /// have become: whatever is written next differs from it, or changes nothing.
-  virtual void agree_with_handle() = 0;
+  /// Copies what the program wrote into these options since the last call to the handle's options, then copies the handle's
+  /// options back, so that the next write is detected as a difference.
+  virtual void sync_with_handle() = 0;
 };
 
-/// The tie between the optimizer the user passed in and the handle that replaced it: a learning rate set on the original
-/// reaches the handle, groups added to the handle show in the original, and a `step` or `zero_grad` called on the original by
-/// mistake is noticed.
+/// Connects the optimizer that the program passed to `initialize` with the handle that replaced it. A learning rate set on the
+/// original reaches the handle, groups added to the handle appear in the original, and a mistaken `step` or `zero_grad` on the
+/// original is detected.
 class OriginalOptimizer {
  public:
-  /// The handle, kept up to date when it moves; null once it is gone.
+  /// The handle, updated when it is moved; null once it is destroyed.
   torch::optim::Optimizer* handle = nullptr;
-  /// Adds a group to the original for the handle's group of this index.
-  std::function<void(size_t)> show_group;
+  /// Adds a group to the original for the handle's group at this index.
+  std::function<void(size_t)> mirror_group;
 
-  /// The handle's options of a group; null where it has no such group any more.
+  /// The handle's options of a group; null if the handle or the group is gone.
   torch::optim::OptimizerOptions* find(size_t group) const;
+  /// The same. Errors: RuntimeError if the handle is gone.
   torch::optim::OptimizerOptions& target(size_t group) const;
   void add(OriginalOptions* options) { options_.push_back(options); }
   void remove(OriginalOptions* options);
-  /// A parameter for a group of the original: `step` and `zero_grad` leave a trace on it.
-  at::Tensor make_trap();
-  /// Groups that the handle has got show in the original, too, so that a scheduler built on it sets their rates. Nothing where
-  /// the original is gone. One that still has its groups must be where it was, as a scheduler needs it to be.
-  void show_new_groups();
-  /// Has options and groups agree. Errors: RuntimeError if the original optimizer was stepped or zeroed since `initialize`.
+  /// A parameter for a group of the original. `step` and `zero_grad` on the original change it, which `check` detects.
+  at::Tensor make_sentinel();
+  /// Adds the handle's new groups to the original, so that a learning-rate scheduler built on the original sets their rates
+  /// too. No-op if the original is destroyed. The original must not have moved, as schedulers require too.
+  void mirror_new_groups();
+  /// Synchronises options and groups. Errors: RuntimeError if `step` or `zero_grad` was called on the original.
   void check();
 
  private:
-  struct Trap {
+  struct Sentinel {
     at::Tensor param;
     int64_t param_version;
     int64_t grad_version;
-    /// Versions show most changes; SGD and Adagrad write around them, and show in the value.
-    bool sprung() const;
+    /// Compares versions, and the value: SGD and Adagrad write without changing the version.
+    bool was_touched() const;
   };
   std::vector<OriginalOptions*> options_;
-  std::vector<Trap> traps_;
+  std::vector<Sentinel> sentinels_;
 };
 
-/// Throws RuntimeError: the original was `used` so ("step() was called on"), and what to do in place.
-[[noreturn]] void refuse_original(const char* used);
+/// Throws RuntimeError. `used` says how the original was used, such as "step() was called on".
+[[noreturn]] void throw_original_used(const char* used);
 
 template <class Options, class = void>
 inline constexpr bool kIsComparable = false;
 template <class Options>
 inline constexpr bool
     kIsComparable<Options, std::void_t<decltype(std::declval<const Options&>() == std::declval<const Options&>())>> = true;
-/// Whether the options have a learning rate: the base class's `get_lr` throws.
+/// Whether the options class overrides `get_lr`; the base class's throws.
 template <class Options>
 inline constexpr bool kHasLr = !std::is_same_v<decltype(&Options::get_lr), double (torch::optim::OptimizerOptions::*)() const>;
 
-/// Of options without `operator==` only the learning rate is carried over.
+/// The original's options of one group, which forward to the handle's. Without `operator==` only the learning rate is
+/// forwarded.
 template <class Options>
 class ForwardingOptions final : public Options, public OriginalOptions {
  public:
@@ -118,21 +120,21 @@ class ForwardingOptions final : public Options, public OriginalOptions {
   }
 
   using Options::serialize;
-  /// Of the original nothing is left to save.
-  void serialize(torch::serialize::OutputArchive&) const override { refuse_original("torch::save was given"); }
+  /// Errors: RuntimeError: the original has nothing to save.
+  void serialize(torch::serialize::OutputArchive&) const override { throw_original_used("torch::save was given"); }
 
-  void agree_with_handle() override {
+  void sync_with_handle() override {
     auto* target = dynamic_cast<Options*>(tie_->find(group_));
     if (!target) return;
     if constexpr (kIsComparable<Options>) {
-      agree_on_all(*target);
+      sync_all(*target);
     } else if constexpr (kHasLr<Options>) {
-      agree_on_lr(*target);
+      sync_lr(*target);
     }
   }
 
  private:
-  void agree_on_all(Options& target) {
+  void sync_all(Options& target) {
     Options& mine = *this;
     if (!(mine == seen_)) {
       const double lr = Options::get_lr() != seen_.get_lr() ? Options::get_lr() : target.get_lr();
@@ -143,7 +145,7 @@ class ForwardingOptions final : public Options, public OriginalOptions {
     if (!(seen_ == target)) seen_ = target;
   }
 
-  void agree_on_lr(Options& target) {
+  void sync_lr(Options& target) {
     if (Options::get_lr() != seen_.get_lr()) target.set_lr(Options::get_lr());
     Options::set_lr(target.get_lr());
     seen_.set_lr(target.get_lr());
@@ -154,19 +156,21 @@ class ForwardingOptions final : public Options, public OriginalOptions {
   size_t group_;
 };
 
-/// The defaults of an optimizer whose groups have moved: to be read, not for a group of its own.
+/// The defaults of the original optimizer: readable, but not usable for a new group.
 template <class Options>
 class ReadOnlyDefaults final : public Options {
  public:
   explicit ReadOnlyDefaults(const Options& options) : Options(options) {}
-  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { refuse_original("add_param_group() was called on"); }
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
+    throw_original_used("add_param_group() was called on");
+  }
 };
 
-/// Refills `original`, whose groups were moved into the handle, with forwarding options and traps, group by group. What is
-/// added to the handle later goes the same way.
+/// Gives `original`, whose groups were moved into the handle, groups with forwarding options and sentinel parameters. Groups
+/// added to the handle later are mirrored in the same way.
 template <class Opt>
-void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& handle,
-                  const std::shared_ptr<OriginalOptimizer>& tie) {
+void tie_original_to_handle(torch::optim::Optimizer& original, torch::optim::Optimizer& handle,
+                            const std::shared_ptr<OriginalOptimizer>& tie) {
   using Options = typename OptionsOf<Opt>::type;
   original.state().clear();
   if (const auto* defaults = dynamic_cast<const Options*>(torch_compat::defaults_of(handle).get()))
@@ -174,16 +178,16 @@ void leave_behind(torch::optim::Optimizer& original, torch::optim::Optimizer& ha
   original.param_groups().clear();
   tie->handle = &handle;
   const torch::optim::OptimizerParamGroup* memory = original.param_groups().data();
-  tie->show_group = [&original, memory, weak_tie = std::weak_ptr<OriginalOptimizer>(tie)](size_t group) mutable {
+  tie->mirror_group = [&original, memory, weak_tie = std::weak_ptr<OriginalOptimizer>(tie)](size_t group) mutable {
     auto& groups = original.param_groups();
-    if (groups.size() != group || groups.data() != memory) return;  // it was moved from
+    if (groups.size() != group || groups.data() != memory) return;  // the original was moved
     const auto owner = weak_tie.lock();
     const auto& options = static_cast<const Options&>(owner->target(group));
-    groups.emplace_back(std::vector<at::Tensor>{owner->make_trap()},
+    groups.emplace_back(std::vector<at::Tensor>{owner->make_sentinel()},
                         std::make_unique<ForwardingOptions<Options>>(options, owner, group));
     memory = groups.data();
   };
-  for (size_t i = 0; i < handle.param_groups().size(); ++i) tie->show_group(i);
+  for (size_t i = 0; i < handle.param_groups().size(); ++i) tie->mirror_group(i);
 }
 
 }  // namespace detail

@@ -50,7 +50,7 @@ void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& fro
   auto& states = optimizer.state();
   const auto found = states.find(from.unsafeGetTensorImpl());
   if (found == states.end()) return;
-  // Out of the map before the insertion: the flat map may rehash.
+  // Take the state out before the insertion, which may rehash the flat map.
   auto state = std::move(found->second);
   states.erase(found);
   states[to.unsafeGetTensorImpl()] = std::move(state);

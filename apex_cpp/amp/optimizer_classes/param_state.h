@@ -8,19 +8,20 @@
 
 namespace apex::amp::detail {
 
-/// Casts the floating tensors of one parameter's optimizer state (momentum, moments, …) to `dtype`, in place. Knows the states
-/// of torch::optim's optimizers and those that say themselves how they are cast; a state of another type is left as it is.
+/// Casts the floating-point tensors of one parameter's optimizer state (momentum, moments, …) to `dtype`, in place. Supports
+/// the states of torch::optim and classes derived from CastableParamState; leaves others unchanged.
 void cast_param_state(torch::optim::OptimizerParamState& state, c10::ScalarType dtype);
 
-/// Moves the state kept for parameter `from` to the key of `to`, if there is any.
+/// Moves the state of parameter `from`, if any, to the key of parameter `to`.
 void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to);
 
-/// Gives every parameter's state in `optimizer` the parameter's own dtype, as Python's load_state_dict does. `has_masters`:
-/// state of a frozen parameter stays as it is, for the master that the parameter has once it is trained.
+/// Casts every parameter's state in `optimizer` to the parameter's dtype, as PyTorch's load_state_dict does. `has_masters`: the
+/// state of a frozen parameter keeps its dtype, for the master that the parameter gets when it is trained.
 void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters);
 
-/// Calls `load`, which is to load `archive`, with no state in its way: torch's optimizers keep that of a parameter for which an
-/// archive has none. Where loading fails, all state stays. An archive in a layout of the class's own is left to the class.
+/// Clears the optimizer's state and calls `load`, which loads `archive`: torch's optimizers would keep old state of parameters
+/// that the archive has none for. If `load` throws, the old state comes back. An archive without torch's "state" entry has a
+/// custom layout; then only calls `load`.
 void load_replacing_state(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive,
                           const std::function<void()>& load);
 

@@ -70,7 +70,7 @@ void LossScaler::set_scale_window(int64_t updates) {
 }
 
 void LossScaler::set_skip_warning(int64_t skips) {
-  TORCH_CHECK_VALUE(skips >= 0, "LossScaler: the warning of skipped steps comes after a number of them, got ", skips);
+  TORCH_CHECK_VALUE(skips >= 0, "LossScaler: skip_warning must be 0 or a number of skipped steps, got ", skips);
   skip_warning_ = skips;
 }
 
@@ -88,13 +88,13 @@ void LossScaler::clear_overflow_state() {
 }
 
 const at::Tensor& LossScaler::found_inf(at::TensorList grads) {
-  // On the device of the first gradients seen: the current device may be another one.
+  // Use the gradients' device: the current device may differ.
   if (!found_inf_.defined()) found_inf_ = at::zeros({1}, grads[0].options().dtype(at::kInt));
   return found_inf_;
 }
 
 void LossScaler::unscale(at::TensorList model_grads, at::TensorList master_grads) {
-  if (!dynamic_ && scale_ == 1.0 && same_tensors(model_grads, master_grads)) return look_at(model_grads);
+  if (!dynamic_ && scale_ == 1.0 && same_tensors(model_grads, master_grads)) return find_nonfinite(model_grads);
   scale(model_grads, master_grads, 1.0 / scale_);
 }
 
@@ -114,13 +114,13 @@ void LossScaler::axpby(at::TensorList x, at::TensorList y, at::TensorList out, d
   check_products(out, a);
 }
 
-void LossScaler::look_at(at::TensorList tensors) {
+void LossScaler::find_nonfinite(at::TensorList tensors) {
   if (checks_overflow_ && !tensors.empty()) kernels::multi_tensor_maxnorm(found_inf(tensors), tensors, /*per_tensor=*/false);
 }
 
-// The kernels look at what they read. Only a factor above 1, of a loss scale below 1, can make more of it than fits.
+// The kernels check the values they read. Products of finite values can overflow only if factor > 1 (a loss scale below 1).
 void LossScaler::check_products(at::TensorList products, double factor) {
-  if (factor > 1) look_at(products);
+  if (factor > 1) find_nonfinite(products);
 }
 
 at::Tensor LossScaler::check(at::TensorList grads) {
@@ -167,8 +167,8 @@ bool LossScaler::update_scale(bool overflow) {
   }
   ++updates_, ++unskipped_;
   skipped_in_a_row_ = 0;
-  // Past the window where the count was restored, or the window was made shorter. Apex compares for equality, and the scale
-  // would stand still until the next overflow.
+  // The count exceeds the window after `restore` or a shorter window. Apex compares for equality; its scale would then not grow
+  // until the next overflow.
   if (dynamic_ && unskipped_ >= scale_window_) {
     move_to(std::min(max_loss_scale_, scale_ * kScaleFactor), ScaleChange::growth);
     unskipped_ = 0;
@@ -196,7 +196,7 @@ constexpr const char* kRemedy =
 
 }  // namespace
 
-// A scaled loss carries the gradient on to the loss, so that the loss's own hook alone does not tell which was meant.
+// Differentiating the scaled loss also runs the loss's hook, so both hooks are needed to tell which one was differentiated.
 BackwardWatcher::BackwardWatcher(const at::Tensor& loss, const at::Tensor& scaled) {
   if (!loss.requires_grad() || !scaled.requires_grad()) return;
   loss_ = loss;

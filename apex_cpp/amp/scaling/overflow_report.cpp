@@ -12,7 +12,7 @@
 namespace apex::amp::detail {
 namespace {
 
-// "'fc.weight'", or the description of a parameter without a name.
+// "'fc.weight'", or a description such as "the parameter of shape [2, 3]".
 std::string parameter_text(const std::string& parameter) {
   return parameter.find(' ') == std::string::npos ? "'" + parameter + "'" : "the parameter " + parameter;
 }
@@ -37,7 +37,7 @@ std::string likely_cause(const LossScaler& scaler, const Overflow& overflow) {
   return overflow.nonfinite_loss ? cause_of_nonfinite_loss(overflow) : cause_of_nonfinite_grad(scaler);
 }
 
-// What the finite values say of the scale: how near to overflow they are, and what is lost at the other end.
+// Describes the finite values: the largest, and the share that underflows to subnormal.
 void describe_values(const NonfiniteGrad& grad, std::ostream& text) {
   const TensorStatistics& found = *grad.statistics;
   if (found.inf + found.nan == found.numel) {

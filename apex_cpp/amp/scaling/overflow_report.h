@@ -12,31 +12,30 @@
 #include <string>
 #include <vector>
 
-// What is found out once a block has overflowed, and how it is told. All of this waits for the device, so none of it runs
-// before an overflow is known.
+// Describes an overflow: the first non-finite gradient and the likely cause. These functions synchronise, so they run only
+// after an overflow was found.
 namespace apex::amp::detail {
 
-/// The first gradient with Inf or NaN in it. Empty where every gradient is finite and only what was made of them (a quotient
-/// or a norm) is not.
+/// The first gradient with Inf or NaN. Empty if every gradient is finite and only a quotient or norm computed from them is not.
 struct NonfiniteGrad {
   std::string parameter;
   int64_t inf_count = 0;
   int64_t nan_count = 0;
   int64_t numel = 0;
-  /// How many gradients have such values, this one among them.
+  /// Number of gradients with Inf or NaN, including this one.
   int64_t grads = 0;
-  /// What it holds, and in which dtype, where a process has all of it.
+  /// Statistics and dtype of the gradient, if this process has all of it.
   std::optional<TensorStatistics> statistics;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
-  /// Gradients are reduced over processes before they are looked at, and these ranks had Inf or NaN among theirs: in the
-  /// gradients that were reduced together with this one, or, where processes share overflows, in any.
+  /// Whether the gradient was reduced over processes before the check. `ranks` had Inf or NaN in the gradients that were
+  /// reduced together with it, or, with `parallel::share_overflow`, in any gradient.
   bool is_reduced = false;
   std::vector<int> ranks;
 
   bool found() const { return inf_count + nan_count > 0; }
 };
 
-/// What one `scale_loss` block's overflow was about.
+/// An overflow found at the end of a `scale_loss` block.
 struct Overflow {
   int64_t loss_id = 0;
   double scale_before = 1;
@@ -47,7 +46,7 @@ struct Overflow {
 
 /// Whether any value of a dense tensor is Inf or NaN.
 bool has_nonfinite(const at::Tensor& tensor);
-/// Of records of gradients: the first with Inf or NaN, at `index`, and how many there are. Not found() if there is none.
+/// The first of several gradients that has Inf or NaN, at position `index`. Not found() if all are finite.
 struct FirstNonfinite {
   NonfiniteGrad grad;
   size_t index = 0;
@@ -60,22 +59,22 @@ std::string ranks_text(const std::vector<int>& ranks);
 /// values reach 61440, and 4 % of those that are not 0 are subnormal in Half"
 std::string describe(const NonfiniteGrad& grad);
 
-/// Warns, once in a row of overflows, and says what may be wrong: hardly a dynamic scale (LossScaler's skip_warning).
+/// Warns of many overflows in a row (`LossScaler::skip_warning`) and prints the likely cause. Call once in a row of overflows.
 void warn_of_skips(const LossScaler& scaler, const Overflow& overflow);
 
 }  // namespace apex::amp::detail
 
-// Where processes tell each other of overflows: each scale_loss block asks here before it decides. Nobody answers unless
-// `apex::parallel::share_overflow` is in force.
+// Exchange of overflows between processes, which every scale_loss block calls before it decides about the step. Without
+// `apex::parallel::share_overflow` there is no exchange.
 namespace apex::amp::detail {
 
-/// Takes whether this process has found an overflow, and answers the ranks that have.
+/// Given whether this process found an overflow, returns the ranks that did. Collective.
 using OverflowExchange = std::function<std::vector<int>(bool found_here)>;
 
-/// Puts an exchange in the place of another; null for none. Returns the one from before. From any thread.
+/// Sets the exchange, null for none, and returns the previous one. Callable from any thread.
 OverflowExchange set_overflow_exchange(OverflowExchange exchange);
 
-/// The ranks that found an overflow in a block of `scaler`'s; empty without an exchange, or where nobody looks for overflow.
+/// The ranks that found an overflow in this block; empty without an exchange, or unless `scaler.checks_overflow()`.
 std::vector<int> ranks_with_overflow(const LossScaler& scaler, bool found_here);
 
 }  // namespace apex::amp::detail

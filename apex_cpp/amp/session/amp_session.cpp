@@ -100,13 +100,13 @@ Session& require_enabled_session(const char* caller) {
 
 namespace {
 
-struct Casts {
+struct CastRecords {
   std::mutex mutex;
   WeakTensorMap<std::weak_ptr<Session>> sessions;
 };
 
-Casts& casts() {
-  static Casts instance;
+CastRecords& cast_records() {
+  static CastRecords instance;
   return instance;
 }
 
@@ -120,22 +120,22 @@ void retire_optimizers(const Session& session, const at::Tensor& param) {
 }  // namespace
 
 bool was_cast_by_amp(const at::Tensor& tensor) {
-  const std::lock_guard<std::mutex> lock(casts().mutex);
-  return casts().sessions.has(tensor);
+  const std::lock_guard<std::mutex> lock(cast_records().mutex);
+  return cast_records().sessions.has(tensor);
 }
 
 std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor) {
-  const std::lock_guard<std::mutex> lock(casts().mutex);
-  const auto* found = casts().sessions.find(tensor);
+  const std::lock_guard<std::mutex> lock(cast_records().mutex);
+  const auto* found = cast_records().sessions.find(tensor);
   return found ? found->lock() : nullptr;
 }
 
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session) {
-  const std::lock_guard<std::mutex> lock(casts().mutex);
-  for (const auto& [name, tensor] : tensors_of(module)) casts().sessions.set(tensor, session);
+  const std::lock_guard<std::mutex> lock(cast_records().mutex);
+  for (const auto& [name, tensor] : tensors_of(module)) cast_records().sessions.set(tensor, session);
 }
 
-void undo_earlier_casts(torch::nn::Module& module, CastsInPlace& to_float32) {
+void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32) {
   for (auto& [name, tensor] : tensors_of(module)) {
     if (!was_cast_by_amp(tensor)) continue;
     if (const auto session = session_that_cast(tensor)) retire_optimizers(*session, tensor);
@@ -146,8 +146,8 @@ void undo_earlier_casts(torch::nn::Module& module, CastsInPlace& to_float32) {
 }
 
 void forget_dead_tensors() {
-  const std::lock_guard<std::mutex> lock(casts().mutex);
-  casts().sessions.drop_expired();
+  const std::lock_guard<std::mutex> lock(cast_records().mutex);
+  cast_records().sessions.drop_expired();
 }
 
 namespace {
@@ -166,7 +166,7 @@ void print_table(const opt_levels::Properties& properties) {
 
 }  // namespace
 
-void let_print_properties(bool on) { prints_properties = on; }
+void set_printing(bool on) { prints_properties = on; }
 
 void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings) {
   if (settings.verbosity <= 0 || !prints_properties) return;
@@ -175,7 +175,7 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
   print_table(level.preset());
   std::cout << "Properties in force, with overrides:\n";
   print_table(settings.properties);
-  if (settings.skip_nonfinite) print_row("skip_nonfinite", "true");  // Apex's block ends before
+  if (settings.skip_nonfinite) print_row("skip_nonfinite", "true");  // not in Apex's table
   std::cout << std::flush;
 }
 

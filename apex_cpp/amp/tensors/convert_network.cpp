@@ -30,14 +30,14 @@ void for_each_own_tensor(const torch::nn::Module& module, Visit&& visit) {
   for (auto& item : module.named_buffers(/*recurse=*/false)) visit(item.key(), item.value());
 }
 
-/// Tensors that stay as they are.
-class Spared {
+/// Tensors that are not cast.
+class KeptTensors {
  public:
   void add(const at::Tensor& tensor) {
     impls_.insert(tensor.unsafeGetTensorImpl());
     if (has_shared_memory(tensor)) shared_.push_back(tensor);
   }
-  /// Whether `tensor` is one of them, or tied to one.
+  /// Whether `tensor` was added, or is tied to a tensor that was.
   bool has(const at::Tensor& tensor) const {
     return impls_.count(tensor.unsafeGetTensorImpl()) > 0 ||
            std::any_of(shared_.begin(), shared_.end(), [&](const at::Tensor& each) { return are_tied(each, tensor); });
@@ -56,10 +56,10 @@ bool is_affine_batch_norm(const torch::nn::Module& module) {
          is_affine<torch::nn::BatchNorm3dImpl>(module);
 }
 
-void CastsInPlace::cast(torch::Tensor& tensor) {
+void InPlaceCaster::cast(torch::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_floating_point()) return;
   const torch::NoGradGuard no_grad;
-  // The gradient first: a float gradient on a half parameter would be taken for one of the new dtype.
+  // Cast the gradient first: autograd expects a gradient in the parameter's dtype.
   if (tensor.grad().defined() && tensor.grad().is_floating_point()) {
     tensor.mutable_grad() = tensor.grad().detach().to(dtype_);
   }
@@ -73,39 +73,39 @@ void CastsInPlace::cast(torch::Tensor& tensor) {
 }
 
 void convert_module(torch::nn::Module& module, c10::ScalarType dtype) {
-  CastsInPlace casts(dtype);
+  InPlaceCaster casts(dtype);
   for_each_own_tensor(module, [&](const std::string&, torch::Tensor& tensor) { casts.cast(tensor); });
 }
 
-void convert_others(torch::nn::Module& network, CastsInPlace& casts, const SparesTensor& spares) {
-  Spared spared;  // a tensor that a spared module shares with another one stays as well
+void convert_unless(torch::nn::Module& network, InPlaceCaster& casts, const KeepsTensor& keeps) {
+  KeptTensors kept;  // includes tensors that a kept module shares with a converted one
   network.apply([&](const std::string& path, torch::nn::Module& module) {
     const std::string prefix = path.empty() ? "" : path + ".";
     for_each_own_tensor(module, [&](const std::string& name, const torch::Tensor& tensor) {
-      if (spares(prefix + name, module)) spared.add(tensor);
+      if (keeps(prefix + name, module)) kept.add(tensor);
     });
   });
   network.apply([&](const std::string&, torch::nn::Module& module) {
     bool any = false;
     for_each_own_tensor(module, [&](const std::string&, torch::Tensor& tensor) {
-      if (spared.has(tensor)) return;
+      if (kept.has(tensor)) return;
       casts.cast(tensor);
       any = true;
     });
-    // cuDNN wants the weights of an RNN in one chunk; the cast gave each its own.
+    // cuDNN needs all weights of an RNN in one chunk; the cast has split them.
     if (!any) return;
     flatten_if<torch::nn::LSTMImpl>(module) || flatten_if<torch::nn::GRUImpl>(module) || flatten_if<torch::nn::RNNImpl>(module);
   });
 }
 
 void convert_network(torch::nn::Module& network, c10::ScalarType dtype) {
-  CastsInPlace casts(dtype);
-  convert_others(network, casts, [](const std::string&, const auto& module) { return is_affine_batch_norm(module); });
+  InPlaceCaster casts(dtype);
+  convert_unless(network, casts, [](const std::string&, const auto& module) { return is_affine_batch_norm(module); });
 }
 
 void convert_all(torch::nn::Module& network, c10::ScalarType dtype) {
-  CastsInPlace casts(dtype);
-  convert_others(network, casts, [](const auto&...) { return false; });
+  InPlaceCaster casts(dtype);
+  convert_unless(network, casts, [](const auto&...) { return false; });
 }
 
 }  // namespace apex::amp::detail

@@ -10,7 +10,7 @@
 
 namespace apex::amp::detail {
 
-/// A module that counts as a batch norm where `keep_batchnorm_fp32` and fp16_utils spare those, beside LibTorch's own.
+/// Base of modules that `keep_batchnorm_fp32` and fp16_utils treat as batch norms, like LibTorch's own.
 class BatchNormModule {
  public:
   virtual bool is_affine() const = 0;
@@ -19,27 +19,27 @@ class BatchNormModule {
   ~BatchNormModule() = default;
 };
 
-/// The 16-bit types that a model may be trained in. Parameters of these get FP32 masters, and checkpoints widen them.
+/// Whether `dtype` is float16 or bfloat16. Parameters of these types get FP32 masters; checkpoints store them in FP32.
 constexpr bool is_low_precision(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
-/// The types that amp, the fused optimizers and DistributedFusedAdam train in: those and float32.
+/// Whether amp, the fused optimizers and DistributedFusedAdam train parameters of `dtype`: float16, bfloat16 or float32.
 constexpr bool is_amp_float(c10::ScalarType dtype) { return is_low_precision(dtype) || dtype == c10::kFloat; }
-/// The floating types of dense real numbers that tensors are trained in: those and float32 and float64.
+/// Whether `dtype` is float16, bfloat16, float32 or float64.
 constexpr bool is_real_float(c10::ScalarType dtype) { return is_amp_float(dtype) || dtype == c10::kDouble; }
 
 }  // namespace apex::amp::detail
 
-// Modules cast in place, for `amp::initialize` and under fp16_utils's names, where they are described.
+// Casts modules in place, for `amp::initialize` and fp16_utils. fp16_utils documents the three functions below.
 namespace apex::amp::detail {
 
 void convert_module(torch::nn::Module& module, c10::ScalarType dtype);
 void convert_network(torch::nn::Module& network, c10::ScalarType dtype);
 void convert_all(torch::nn::Module& network, c10::ScalarType dtype);
 
-/// Casts tensors where they are, each with its gradient. Parameters that `set_data` has tied, several tensors over one memory,
-/// share memory after the cast as well: the second gets the first one's. Holds the memory of before of such tensors.
-class CastsInPlace {
+/// Casts tensors in place, each with its gradient. Parameters tied by `set_data` (several tensors over one storage) stay tied:
+/// they share the storage of the first cast. Keeps the old storage of tied parameters alive.
+class InPlaceCaster {
  public:
-  explicit CastsInPlace(c10::ScalarType dtype) : dtype_(dtype) {}
+  explicit InPlaceCaster(c10::ScalarType dtype) : dtype_(dtype) {}
   c10::ScalarType dtype() const { return dtype_; }
   void cast(torch::Tensor& tensor);
 
@@ -51,9 +51,11 @@ class CastsInPlace {
   std::vector<Shared> shared_;
 };
 
-/// All parameters and buffers but those that `spares` says, which gets the path of each within the network and its module.
-using SparesTensor = std::function<bool(const std::string& path, const torch::nn::Module& module)>;
-void convert_others(torch::nn::Module& network, CastsInPlace& casts, const SparesTensor& spares);
+/// Whether a parameter or buffer keeps its type: `path` is its path within the network, `module` owns it.
+using KeepsTensor = std::function<bool(const std::string& path, const torch::nn::Module& module)>;
+/// Casts all parameters and buffers for which `keeps` is false.
+void convert_unless(torch::nn::Module& network, InPlaceCaster& casts, const KeepsTensor& keeps);
+/// Whether `module` is a LibTorch or apex_cpp batch norm with weight and bias.
 bool is_affine_batch_norm(const torch::nn::Module& module);
 
 }  // namespace apex::amp::detail

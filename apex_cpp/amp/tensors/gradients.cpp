@@ -38,7 +38,7 @@ void PassGrads::add(const at::Tensor& param, const at::Tensor& stash) {
 
 namespace {
 
-/// The memory of one gradient.
+/// The address range of a parameter's gradient.
 struct Span {
   const char* begin;
   const char* end;
@@ -53,7 +53,7 @@ Span span_of(const at::Tensor& param) {
   return {begin, begin + (last + 1) * static_cast<int64_t>(grad.element_size()), param};
 }
 
-bool is_held_elsewhere(const at::Tensor& grad) {
+bool is_shared_grad(const at::Tensor& grad) {
   if (!grad.defined() || grad.layout() != at::kStrided || grad.numel() == 0 || grad.is_meta()) return false;
   return grad.use_count() > 1 || grad.storage().use_count() > 1;
 }
@@ -62,13 +62,13 @@ bool is_held_elsewhere(const at::Tensor& grad) {
 
 void OverlappingGrads::add(at::TensorList params) {
   for (const at::Tensor& param : params) {
-    if (is_held_elsewhere(param.grad())) held_elsewhere_.push_back(param);
+    if (is_shared_grad(param.grad())) shared_.push_back(param);
   }
 }
 
-// Addresses of different devices do not meet.
-void OverlappingGrads::part() {
-  const auto params = std::exchange(held_elsewhere_, {});
+// Address ranges of different devices do not overlap.
+void OverlappingGrads::separate() {
+  const auto params = std::exchange(shared_, {});
   if (params.size() < 2) return;
   std::vector<Span> spans;
   for (const at::Tensor& param : params) spans.push_back(span_of(param));
@@ -83,10 +83,10 @@ void OverlappingGrads::part() {
   }
 }
 
-void part_grads(at::TensorList params) {
+void separate_grads(at::TensorList params) {
   OverlappingGrads grads;
   grads.add(params);
-  grads.part();
+  grads.separate();
 }
 
 at::Tensor unread_flag(const at::Tensor& like) { return at::zeros({1}, like.options().dtype(at::kInt).requires_grad(false)); }
@@ -133,14 +133,14 @@ SyncedParams& synced_params() {
   return instance;
 }
 
-std::atomic<int> syncs_behind{0};
+std::atomic<int> unreduced_syncs{0};
 
 }  // namespace
 
-bool GradSync::any_is_behind() { return syncs_behind > 0; }
+bool GradSync::any_is_unreduced() { return unreduced_syncs > 0; }
 
-void GradSync::set_behind(bool behind) {
-  if (behind_.exchange(behind) != behind) syncs_behind += behind ? 1 : -1;
+void GradSync::set_unreduced(bool unreduced) {
+  if (unreduced_.exchange(unreduced) != unreduced) unreduced_syncs += unreduced ? 1 : -1;
 }
 
 void set_grad_sync(const std::vector<at::Tensor>& params, const std::shared_ptr<GradSync>& sync) {
@@ -168,12 +168,12 @@ std::shared_ptr<GradSync> grad_sync_of(const at::Tensor& param) {
   return found ? found->sync.lock() : nullptr;
 }
 
-bool is_behind(const at::Tensor& param) {
-  if (!GradSync::any_is_behind()) return false;
+bool is_unreduced(const at::Tensor& param) {
+  if (!GradSync::any_is_unreduced()) return false;
   const auto sync = grad_sync_of(param);
-  return sync && sync->is_behind();
+  return sync && sync->is_unreduced();
 }
 
-bool has_unreduced_grad(const at::Tensor& param) { return param.grad().defined() && is_behind(param); }
+bool has_unreduced_grad(const at::Tensor& param) { return param.grad().defined() && is_unreduced(param); }
 
 }  // namespace apex::amp::detail

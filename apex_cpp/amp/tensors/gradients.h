@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-// What watches operator calls has of them: the tensors among arguments or results, and the module that an argument tells.
+// Helpers for code that observes operator calls: the tensors among arguments or results, and the module of an argument.
 namespace apex::amp::detail {
 
-/// Visits the defined tensors in a value, those in lists and tuples too, in order.
+/// Visits the defined tensors in `value` and in its nested lists and tuples, in order.
 template <class Visit>
 void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   if (value.isTensor()) {
@@ -26,13 +26,13 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-/// "aten::conv2d" of a call that LibTorch announces; an overload follows a dot.
+/// The operator name of a call that LibTorch reports, such as "aten::conv2d" or "aten::add.Tensor" with an overload.
 inline std::string name_of_call(const at::RecordFunction& function) {
   const std::string overload = function.overload_name();
   return function.name() + (overload.empty() ? "" : "." + overload);
 }
 
-/// The path of the module whose parameter, or view of one, `tensor` is. Empty for other tensors.
+/// The path of the module that owns `tensor`, a parameter or a view of a parameter. Empty for other tensors.
 inline std::string module_of(const at::Tensor& tensor, const ParameterNames& names) {
   const auto* name = names.find(tensor);
   if (!name && tensor.is_view()) name = names.find(at::Tensor(tensor._base()));
@@ -41,108 +41,108 @@ inline std::string module_of(const at::Tensor& tensor, const ParameterNames& nam
 
 }  // namespace apex::amp::detail
 
-// Gradients on their way to the multi-tensor kernels, and their end.
+// Helpers that prepare gradients for the multi-tensor kernels, and clear them.
 namespace apex::amp::detail {
 
-/// A gradient that fills its memory without gaps or repeats, copied if need be, as kernels want it.
+/// `grad` itself if it is non-overlapping and dense, as the kernels require; else a contiguous copy.
 at::Tensor dense(const at::Tensor& grad);
 
-/// A tensor in the memory order of `like`, whose shape it has, on its own device; copied if need be. Kernels walk the memory of
-/// several linearly.
+/// `tensor` itself if it has the strides of `like`; else a copy with these strides, on the device of `tensor`. Both have the
+/// same shape. Kernels walk the memory of all their tensors linearly.
 at::Tensor in_layout_of(const at::Tensor& tensor, const at::Tensor& like);
 
-/// What is added to a norm before it divides, as in torch.nn.utils.clip_grad_norm_.
+/// Added to the norm before the division, as in torch.nn.utils.clip_grad_norm_.
 constexpr double kClipEpsilon = 1e-6;
 
-/// The gradients after a backward pass that began with none, sorted by what had been put aside for it.
+/// The gradients after a backward pass that started without gradients, sorted by whether earlier gradients were stashed.
 struct PassGrads {
-  std::vector<at::Tensor> fresh;           // nothing was put aside
-  std::vector<at::Tensor> older;           // put aside, and the pass made none
-  std::vector<at::Tensor> again, stashed;  // the pass's, and what is to be added to them, in one layout
+  std::vector<at::Tensor> fresh;           ///< from this pass only
+  std::vector<at::Tensor> older;           ///< stashed; this pass made none
+  std::vector<at::Tensor> again, stashed;  ///< pairs of this pass's gradient and the stashed one to add, with equal strides
 
-  /// Sorts in the gradient of `param`, made dense, or in its place the `stash` where the pass made none.
+  /// Adds the gradient of `param`, made dense. Where the pass made none, `param` gets `stash` back as its gradient.
   void add(const at::Tensor& param, const at::Tensor& stash);
 };
 
-/// Finds gradients that share memory, and parts them. Autograd hands one buffer to both sides of a sum of views, such as
-/// `u.view(…) + v.view(…)` or `a.t() + b.t()`, and work in place on both gradients would reach it twice.
+/// Finds gradients that share memory and separates them. Autograd gives both sides of a sum of views, such as
+/// `u.view(…) + v.view(…)` or `a.t() + b.t()`, the same buffer; in-place work on both gradients would change it twice.
 class OverlappingGrads {
  public:
-  /// Notes the parameters whose gradients, or memory of these, something else holds as well. Reads two counts a parameter.
+  /// Records the parameters whose gradient or storage has more than one owner. Reads two reference counts a parameter.
   void add(at::TensorList params);
-  /// Of the gradients that overlap, all but the first are replaced by copies. No synchronisation.
-  void part();
+  /// Replaces all but the first of overlapping gradients by copies. No synchronisation.
+  void separate();
 
  private:
-  std::vector<at::Tensor> held_elsewhere_;
+  std::vector<at::Tensor> shared_;  // parameters
 };
 
-/// Parts the gradients of these parameters, or of those of an optimizer's groups.
-void part_grads(at::TensorList params);
+/// Separates overlapping gradients of these parameters, or of all parameters of an optimizer's groups.
+void separate_grads(at::TensorList params);
 template <class ParamGroups>
-void part_grads_of_groups(const ParamGroups& groups) {
+void separate_grads_of_groups(const ParamGroups& groups) {
   OverlappingGrads grads;
   for (const auto& group : groups) grads.add(group.params());
-  grads.part();
+  grads.separate();
 }
 
-/// A found_inf for calls whose overflow nobody asks for, on the device of `like`.
+/// A found_inf flag on the device of `like`, for kernel calls whose overflow flag is not read.
 at::Tensor unread_flag(const at::Tensor& like);
 
-/// Multiplies them by `factor`, whatever comes out. No synchronisation.
+/// Multiplies all gradients by `factor` in place, without an overflow check. No synchronisation.
 void scale_all(const std::vector<at::Tensor>& grads, double factor);
 
-/// The L2 norm of all of grads[i] * factor, float32, one element; raises `found_inf` if it is not finite. No synchronisation.
+/// The L2 norm over all grads[i] * factor: float32, one element. Sets `found_inf` if it is not finite. No synchronisation.
 at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& found_inf);
 
-/// Whether there is a gradient with a value in it, NaN included. Waits for its device; a sparse one is taken to have some.
+/// Whether `grad` is defined and has a nonzero value; NaN counts. Synchronises. True for any sparse gradient.
 bool has_nonzero(const at::Tensor& grad);
 
-/// Drops the gradient of `param`, or zeroes it in place without its history, if it has one.
+/// Drops the gradient of `param`, or detaches and zeroes it in place. No-op without a gradient.
 void clear_grad(const at::Tensor& param, bool set_to_none);
 
-/// Lets go of the plans that the kernels keep of this thread's last calls.
+/// Drops the launch plans that the kernels cache for this thread's last calls.
 void forget_kernel_calls();
 
 }  // namespace apex::amp::detail
 
-// Gradients that are reduced over processes while a backward pass runs, as DistributedDataParallel has it: what amp asks of
-// whoever reduces them. Without any, asking costs one read of a counter. From any thread.
+// What amp needs to know about gradients that DistributedDataParallel reduces over processes during backward. Without such
+// gradients each query reads one counter. Callable from any thread.
 namespace apex::amp::detail {
 
+/// Reduces the gradients of some parameters over processes.
 class GradSync {
  public:
   GradSync() = default;
   GradSync(const GradSync&) = delete;
   GradSync& operator=(const GradSync&) = delete;
-  virtual ~GradSync() { set_behind(false); }
+  virtual ~GradSync() { set_unreduced(false); }
 
-  /// Whether passes since the last reduction have added to gradients on this rank alone.
-  bool is_behind() const { return behind_; }
-  /// Whether any is.
-  static bool any_is_behind();
-  /// The ranks on which a gradient that was reduced together with this parameter's held Inf or NaN before the last reduction.
-  /// Waits for the device; no communication.
+  /// Whether passes since the last reduction have added gradients that only this rank has, as within no_sync().
+  bool is_unreduced() const { return unreduced_; }
+  /// Whether `is_unreduced` holds for any GradSync of the process.
+  static bool any_is_unreduced();
+  /// The ranks that had Inf or NaN, before the last reduction, in the gradient of `param` or in a gradient reduced together
+  /// with it. Synchronises; no communication.
   virtual std::vector<int> ranks_with_nonfinite(const at::Tensor& param) const = 0;
 
  protected:
-  void set_behind(bool behind);
+  void set_unreduced(bool unreduced);
 
  private:
-  std::atomic<bool> behind_{false};
+  std::atomic<bool> unreduced_{false};
 };
 
-/// From now on `sync` reduces the gradients of these, in place of whoever did.
+/// Registers `sync` as what reduces the gradients of `params`; replaces an earlier registration.
 void set_grad_sync(const std::vector<at::Tensor>& params, const std::shared_ptr<GradSync>& sync);
-/// `sync` does so no more.
+/// Removes the registrations of `sync` for `params`.
 void drop_grad_sync(const std::vector<at::Tensor>& params, const GradSync& sync);
-/// What reduces the gradient of `param`; null if nothing does.
+/// The GradSync that reduces the gradient of `param`; null if there is none.
 std::shared_ptr<GradSync> grad_sync_of(const at::Tensor& param);
 
-/// Whether passes since the last reduction have added to the parameter's gradient on this rank alone, which the next one is to
-/// reduce.
-bool is_behind(const at::Tensor& param);
-/// The same, and the parameter has one.
+/// Whether the GradSync of `param` has unreduced passes.
+bool is_unreduced(const at::Tensor& param);
+/// Whether `param` has a gradient and `is_unreduced(param)`.
 bool has_unreduced_grad(const at::Tensor& param);
 
 }  // namespace apex::amp::detail

@@ -18,8 +18,8 @@ namespace apex::amp::detail {
 namespace {
 
 constexpr const char* kVariable = "APEX_CPP_HUGE_PAGES";
-// glibc's malloc requests each block of this size or more from the kernel, and returns it when it is freed (its
-// DEFAULT_MMAP_THRESHOLD_MAX). It reuses most smaller blocks.
+// glibc's malloc maps each block of at least this size (its DEFAULT_MMAP_THRESHOLD_MAX) from the kernel and unmaps it when it
+// is freed. Smaller blocks are mostly reused, and gain nothing from huge pages.
 constexpr size_t kLargeBytes = size_t{32} << 20;
 
 void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
@@ -27,11 +27,11 @@ void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t byt
   static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // fails on a kernel without huge pages: ignored
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // fails on a kernel without huge pages, which is fine
 #endif
 }
 
-/// Allocates with LibTorch's allocator, then asks for huge pages. LibTorch's allocator frees the memory.
+/// Forwards to LibTorch's CPU allocator, and asks for huge pages under large blocks.
 class HugePageAllocator final : public c10::Allocator {
  public:
   explicit HugePageAllocator(c10::Allocator& torch) : torch_(torch) {}
@@ -77,7 +77,7 @@ bool would_gain_from_huge_pages(const torch::nn::Module* model) {
 
 void set_huge_pages(bool on) {
   c10::Allocator* const torch = c10::GetDefaultCPUAllocator();
-  static c10::Allocator* const huge = new HugePageAllocator(*torch);  // never deleted: static tensors may outlive main
+  static c10::Allocator* const huge = new HugePageAllocator(*torch);  // never freed: tensors may be made at exit
   if (c10::GetCPUAllocator() == (on ? torch : huge)) c10::SetCPUAllocator(on ? huge : torch);
 }
 

@@ -14,9 +14,8 @@
 #include <variant>
 #include <vector>
 
-// The one walk over nested C++ containers: sequences, mappings (their values), pairs, tuples, optionals and variants. What
-// stands in them and is handed to a function is a tensor; a walk that knows more kinds of value tells them by a trait IsLeaf of
-// its own.
+// Applies a function to every leaf in nested C++ containers: sequences, the values of mappings, pairs, tuples, optionals and
+// variants. Leaves are tensors; a caller with other leaf types passes its own trait IsLeaf.
 namespace apex::amp::detail {
 
 template <class T>
@@ -24,7 +23,7 @@ struct IsTensor : std::is_same<T, at::Tensor> {};
 
 template <class T, class = void>
 inline constexpr bool kIsRange = false;
-/// Whose elements can be replaced in a copy.
+/// Whether `T` is a copyable range whose elements can be assigned.
 template <class T>
 inline constexpr bool kIsRange<T, std::void_t<decltype(*std::begin(std::declval<T&>())), typename T::value_type>> =
     std::is_lvalue_reference_v<decltype(*std::begin(std::declval<T&>()))> &&
@@ -72,8 +71,8 @@ struct HoldsElements<std::pair<A, B>, IsLeaf> : std::bool_constant<kHolds<A, IsL
 template <class T, template <class> class IsLeaf>
 struct HoldsLeaves : std::disjunction<IsLeaf<T>, HoldsElements<T, IsLeaf>> {};
 
-/// What a container comes back as. A view's elements cannot be replaced: they come back in a vector. A tuple of references
-/// (std::tie) comes back as one of values: the caller's variables stay as they are.
+/// The type that `map_tensors` returns for `T`: `T` itself, except that an ArrayRef becomes a vector, and a tuple of references
+/// (std::tie) becomes a tuple of values, so that the caller's variables stay unchanged.
 template <class T>
 struct Mapped {
   using Type = T;
@@ -98,7 +97,7 @@ struct Mapped<std::pair<A, B>> {
 template <template <class> class IsLeaf, class T, class F>
 void map_in_place(T& value, const F& f) {
   if constexpr (!kHolds<T, IsLeaf>) {
-    // Keys, strings, numbers: as they are.
+    // Keys, strings and numbers stay unchanged.
   } else if constexpr (IsLeaf<T>::value) {
     value = f(value);
   } else if constexpr (kIsOptional<T>) {
@@ -112,7 +111,7 @@ void map_in_place(T& value, const F& f) {
   }
 }
 
-/// `value` with `f` of every leaf in its place, in the same container type; what holds none is passed on as it is.
+/// A copy of `value` with every leaf replaced by `f(leaf)`, as `Mapped` says. A value without leaves is returned by reference.
 template <template <class> class IsLeaf = IsTensor, class T, class F>
 decltype(auto) map_tensors(const T& value, const F& f) {
   if constexpr (IsLeaf<T>::value) {
@@ -126,7 +125,7 @@ decltype(auto) map_tensors(const T& value, const F& f) {
   }
 }
 
-/// `value` with `f` of each tensor that it is, or that its lists, tuples and dictionaries hold.
+/// A copy of `value` with `f` applied to every tensor, including those in nested lists, tuples and dictionaries.
 c10::IValue map_ivalue(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f);
 
 }  // namespace apex::amp::detail

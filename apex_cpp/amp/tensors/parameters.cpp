@@ -56,24 +56,24 @@ bool are_tied(const at::Tensor& a, const at::Tensor& b) {
   return has_shared_memory(a) && has_shared_memory(b) && at::get_overlap_status(a, b) == at::MemOverlapStatus::Full;
 }
 
-void give_each_element_memory(const at::Tensor& tensor) {
+void remove_internal_overlap(const at::Tensor& tensor) {
   if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
-  const c10::InferenceMode off(false);  // memory that is made in it could not be written outside of it
+  const c10::InferenceMode off(false);  // an inference tensor could not be written outside inference mode
   tensor.set_data(tensor.detach().clone(at::MemoryFormat::Contiguous));
 }
 
-bool FirstTimes::operator()(const at::Tensor& tensor) { return met_.insert(tensor.unsafeGetTensorImpl()).second; }
+bool FirstSeen::operator()(const at::Tensor& tensor) { return seen_.insert(tensor.unsafeGetTensorImpl()).second; }
 
-std::vector<at::Tensor> listed_once(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> unique_tensors(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> once;
-  std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(once), FirstTimes());
+  std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(once), FirstSeen());
   return once;
 }
 
 std::vector<at::Tensor> params_of(const ParamGroups& groups) {
   std::vector<at::Tensor> params;
   for (const auto& group : groups) params.insert(params.end(), group.params().begin(), group.params().end());
-  return listed_once(params);
+  return unique_tensors(params);
 }
 
 std::string shape_of(const at::Tensor& param) {
@@ -97,12 +97,12 @@ void check_one_group_each(const ParamGroups& groups, const NameOfParam& name_of)
 void list_params_once(ParamGroups& groups, const NameOfParam& name_of) {
   check_one_group_each(groups, name_of);
   for (auto& group : groups) {
-    auto once = listed_once(group.params());
+    auto once = unique_tensors(group.params());
     if (once.size() != group.params().size()) group.params() = std::move(once);
   }
 }
 
-void ListedOnce::see_to(ParamGroups& groups, const NameOfParam& name_of) {
+void UniqueParamGroups::update(ParamGroups& groups, const NameOfParam& name_of) {
   if (!is_due(groups)) return;
   list_params_once(groups, name_of);
   seen_ = ParamGroupsSnapshot(groups);
@@ -115,7 +115,7 @@ ParamGroupsSnapshot::ParamGroupsSnapshot(const ParamGroups& groups) {
   }
 }
 
-bool ParamGroupsSnapshot::still(const ParamGroups& groups) const {
+bool ParamGroupsSnapshot::matches(const ParamGroups& groups) const {
   const auto same_tensor = [](const at::Tensor& param, const at::TensorImpl* seen) {
     return param.unsafeGetTensorImpl() == seen;
   };

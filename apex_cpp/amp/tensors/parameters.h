@@ -18,8 +18,8 @@
 
 namespace apex::amp::detail {
 
-/// The module that a program means by `model`: itself, or what its holder or pointer holds. Error: it holds none; `taker` is
-/// who was given it.
+/// The module behind `model`: a Module itself, or the Module in a holder or pointer. Errors: RuntimeError naming `taker`, the
+/// function that was given the model, if the holder or pointer is empty.
 template <class Net>
 auto& module_in(Net& model, const char* taker) {
   if constexpr (std::is_base_of_v<torch::nn::Module, Net>) {
@@ -30,14 +30,14 @@ auto& module_in(Net& model, const char* taker) {
   }
 }
 
-/// The path of the module that has the parameter of this name: "layer1.0.conv1.weight" is in "layer1.0.conv1". Empty for a
-/// parameter of the root.
+/// The path of the module that owns the parameter of this name: "layer1.0.conv1" for "layer1.0.conv1.weight". Empty for a
+/// parameter of the root module.
 inline std::string module_path_of(const std::string& parameter) {
   const auto dot = parameter.rfind('.');
   return dot == std::string::npos ? "" : parameter.substr(0, dot);
 }
 
-/// Whether the module at `path` is one of `modules`, or in one: "encoder.0" is within "encoder", "encoder2" is not.
+/// Whether the module at `path` is one of `modules` or below one: "encoder.0" is within "encoder", "encoder2" is not.
 inline bool is_within(const std::string& path, const std::vector<std::string>& modules) {
   for (const auto& module : modules) {
     if (path.compare(0, module.size(), module) == 0 && (path.size() == module.size() || path[module.size()] == '.'))
@@ -46,18 +46,18 @@ inline bool is_within(const std::string& path, const std::vector<std::string>& m
   return false;
 }
 
-/// The names that tensors have in the models.
+/// The names of parameters in the initialized models.
 class ParameterNames {
  public:
-  /// The first name counts where a tensor has several.
+  /// Keeps the first name of a tensor that is added several times.
   void add(const at::Tensor& tensor, std::string name) {
     if (!has(tensor)) names_.set(tensor, std::move(name));
   }
   bool has(const at::Tensor& tensor) const { return names_.has(tensor); }
-  /// Null for a tensor of no model.
+  /// Null for a tensor without a name.
   const std::string* find(const at::Tensor& tensor) const { return names_.find(tensor); }
 
-  /// Visits the tensors that are still there with their names, each once, in no order.
+  /// Visits each live tensor with its name, in no particular order.
   template <class Visit>
   void for_each(Visit&& visit) const {
     names_.for_each(visit);
@@ -67,35 +67,35 @@ class ParameterNames {
   WeakTensorMap<std::string> names_;
 };
 
-/// The names of the newest `initialize`; null before it and after `reset`. From any thread.
+/// The names of the newest `initialize` call; null before it and after `reset`. Callable from any thread.
 std::shared_ptr<const ParameterNames> newest_parameter_names();
 void set_newest_parameter_names(std::shared_ptr<const ParameterNames> names);
 
-/// The parameters and buffers of `module` by their full names, the tensors themselves, in `Module`'s order. All are defined.
+/// The parameters and buffers of `module` with their full names, in `Module`'s order. All tensors are defined.
 std::vector<std::pair<std::string, at::Tensor>> tensors_of(const torch::nn::Module& module);
 
-/// What a checkpoint has of a parameter or buffer: the tensor itself, or a float32 copy of one with 16 bits (MODEL-08).
+/// What a checkpoint stores for a parameter or buffer: a float32 copy of a 16-bit tensor, else the tensor itself (MODEL-08).
 at::Tensor widened(const at::Tensor& tensor);
 
-/// Whether somebody else has the memory of `tensor` as well: a view, or a tensor that `set_data` has tied to it.
+/// Whether another tensor uses the storage of `tensor`: a view, or a tensor tied to it by `set_data`.
 bool has_shared_memory(const at::Tensor& tensor);
-/// Whether two tensors are one memory in one layout, as parameters are that `a.set_data(b)` has tied.
+/// Whether two tensors use the same memory with the same layout, as after `a.set_data(b)`.
 bool are_tied(const at::Tensor& a, const at::Tensor& b);
 
-/// Values can be copied to the tensor from here on: one whose elements share memory, as an expanded one's do, gets memory for
-/// each, with the same values.
-void give_each_element_memory(const at::Tensor& tensor);
+/// Makes `tensor` writable element by element: if its elements share memory, as in an expanded tensor, it gets a contiguous
+/// copy of its values.
+void remove_internal_overlap(const at::Tensor& tensor);
 
 using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
 
-/// Which tensors an optimizer's groups held, to tell cheaply whether they hold others: programs write into groups in ways that
-/// the optimizer does not see. Holds addresses: whoever must not take a new tensor for one that is gone keeps those alive.
+/// Records which tensors an optimizer's groups hold, to detect cheaply that a program has changed the groups. Compares
+/// addresses: the caller must keep the tensors alive if a new tensor at the same address must not be mistaken for a freed one.
 class ParamGroupsSnapshot {
  public:
   ParamGroupsSnapshot() = default;
   explicit ParamGroupsSnapshot(const ParamGroups& groups);
 
-  bool still(const ParamGroups& groups) const;
+  bool matches(const ParamGroups& groups) const;
 
  private:
   std::vector<std::vector<const at::TensorImpl*>> groups_;
@@ -103,41 +103,41 @@ class ParamGroupsSnapshot {
 
 }  // namespace apex::amp::detail
 
-// Tied parameters. LibTorch's `parameters()` lists a parameter once for each module that has it, Python's once in all. Whatever
-// walks parameters here counts each TensorImpl once, at its first place, and knows it by these functions.
+// Shared parameters. LibTorch's `parameters()` lists a parameter once for each module that has it; Python's lists it once.
+// These functions count each TensorImpl once, at its first position.
 namespace apex::amp::detail {
 
-/// What messages call a parameter.
+/// Describes a parameter in messages.
 using NameOfParam = std::function<std::string(const at::Tensor&)>;
 
-/// Whether a tensor is one that it was not asked of before.
-class FirstTimes {
+/// True the first time a tensor is seen.
+class FirstSeen {
  public:
   bool operator()(const at::Tensor& tensor);
 
  private:
-  std::unordered_set<const at::TensorImpl*> met_;
+  std::unordered_set<const at::TensorImpl*> seen_;
 };
 
-/// The tensors in their order, each once.
-std::vector<at::Tensor> listed_once(const std::vector<at::Tensor>& tensors);
-/// The parameters of all groups in their order, each once.
+/// The tensors in order, without duplicates.
+std::vector<at::Tensor> unique_tensors(const std::vector<at::Tensor>& tensors);
+/// The parameters of all groups in order, without duplicates.
 std::vector<at::Tensor> params_of(const ParamGroups& groups);
 
-/// "of shape [2, 3]": for parameters whose names nobody knows.
+/// "of shape [2, 3]": describes a parameter without a known name.
 std::string shape_of(const at::Tensor& param);
 
-/// Errors: ValueError naming a parameter that is in two groups, as in Python.
+/// Errors: ValueError naming a parameter that is in two groups, as in PyTorch.
 void check_one_group_each(const ParamGroups& groups, const NameOfParam& name_of = shape_of);
-/// Drops what a group lists again. Errors, before anything is changed: as `check_one_group_each`.
+/// Removes repeated parameters from each group. Errors, before any change: as `check_one_group_each`.
 void list_params_once(ParamGroups& groups, const NameOfParam& name_of = shape_of);
 
-/// Calls list_params_once for an optimizer's groups whenever they hold other tensors than they did.
-class ListedOnce {
+/// Calls `list_params_once` for an optimizer's groups whenever the groups have changed.
+class UniqueParamGroups {
  public:
-  bool is_due(const ParamGroups& groups) const { return !seen_.still(groups); }
+  bool is_due(const ParamGroups& groups) const { return !seen_.matches(groups); }
   /// Errors: as `list_params_once`.
-  void see_to(ParamGroups& groups, const NameOfParam& name_of = shape_of);
+  void update(ParamGroups& groups, const NameOfParam& name_of = shape_of);
 
  private:
   ParamGroupsSnapshot seen_;

@@ -29,7 +29,7 @@ bool TensorVersion::same_memory(const at::Tensor& tensor) const {
   return memory_ && memory_->_unsafe_get_target() == memory_of(tensor);
 }
 
-bool TensorVersion::still(const at::Tensor& tensor) const { return same_memory(tensor) && version_of(tensor) == version_; }
+bool TensorVersion::matches(const at::Tensor& tensor) const { return same_memory(tensor) && version_of(tensor) == version_; }
 
 c10::StorageImpl* memory_of(const at::Tensor& tensor) {
   const bool has_memory = tensor.defined() && tensor.has_storage();
@@ -38,7 +38,7 @@ c10::StorageImpl* memory_of(const at::Tensor& tensor) {
 
 namespace {
 
-// torch copies shared memory of a GPU on the default stream, unordered with what writes the gradient on another.
+// LibTorch copies copy-on-write memory on the default stream, unordered with a stream that writes the gradient.
 bool may_share(const at::Tensor& grad) {
   if (!memory_of(grad) || !grad.is_cuda()) return memory_of(grad) != nullptr;
   const c10::impl::VirtualGuardImpl device(grad.device().type());
@@ -49,35 +49,37 @@ bool is_shared(const at::Tensor& tensor) { return torch_compat::is_shared_until_
 
 }  // namespace
 
-GradSnapshot::GradSnapshot(const at::Tensor& grad) : defined_(grad.defined()), trace_(grad) {
+GradSnapshot::GradSnapshot(const at::Tensor& grad) : defined_(grad.defined()), version_(grad) {
   if (may_share(grad)) values_ = torch_compat::share_until_written(*memory_of(grad));
   shares_memory_ = values_ != nullptr;
 }
 
-bool GradSnapshot::still(const at::Tensor& grad) const { return trace_.still(grad) && (!shares_memory_ || is_shared(grad)); }
+bool GradSnapshot::matches(const at::Tensor& grad) const {
+  return version_.matches(grad) && (!shares_memory_ || is_shared(grad));
+}
 
 bool GradSnapshot::was_changed(const at::Tensor& grad) const {
   const at::NoGradGuard no_grad;
-  return !still(grad) && has_nonzero(grad) && !has_values_of(grad);
+  return !matches(grad) && has_nonzero(grad) && !has_values_of(grad);
 }
 
 bool GradSnapshot::was_dropped(const at::Tensor& grad) const {
   const at::NoGradGuard no_grad;
   if (!defined_ || !grad.defined()) return defined_;
-  if (still(grad) || has_nonzero(grad)) return false;
-  return !trace_.still(grad) || !has_values_of(grad);  // zeros written over zeros are a zero_grad, too
+  if (matches(grad) || has_nonzero(grad)) return false;
+  return !version_.matches(grad) || !has_values_of(grad);  // zeros written over zeros count as zero_grad, too
 }
 
 bool GradSnapshot::has_values_of(const at::Tensor& grad) const {
   if (!values_ || !same_memory(grad)) return false;
-  const at::Tensor then =
+  const at::Tensor recorded =
       at::empty({0}, grad.options()).set_(c10::Storage(values_), grad.storage_offset(), grad.sizes(), grad.strides());
-  return at::allclose(grad, then, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
+  return at::allclose(grad, recorded, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
 }
 
 namespace {
 
-// A cache line each: little beside a step, which reads and writes all of the tensor.
+// Each sample reads one cache line; a step reads and writes the whole tensor.
 constexpr int64_t kSamples = 128;
 
 }  // namespace

@@ -14,50 +14,52 @@
 
 namespace apex::amp::detail {
 
-/// Where a tensor's values were and which version they had, to tell later whether they are other ones. Host data; writes
-/// through `tensor.data()` leave no version, nor do any to inference tensors.
+/// Records a tensor's memory and version counter, to tell later whether the tensor was written to or replaced. Host data.
+/// Writes through `tensor.data()` and writes to inference tensors do not change the version counter.
 class TensorVersion {
  public:
   TensorVersion() = default;
   explicit TensorVersion(const at::Tensor& tensor);
 
-  /// Whether `tensor` is in the memory of that one, whatever was written to it.
+  /// Whether `tensor` uses the recorded memory, at any version.
   bool same_memory(const at::Tensor& tensor) const;
-  bool still(const at::Tensor& tensor) const;
-  /// Whether anybody holds the memory still.
-  bool memory_lives() const { return memory_ && !memory_->expired(); }
+  /// Whether `tensor` uses the recorded memory at the recorded version.
+  bool matches(const at::Tensor& tensor) const;
+  /// Whether any tensor still owns the recorded memory.
+  bool memory_is_alive() const { return memory_ && !memory_->expired(); }
 
  private:
   uint32_t version_ = 0;
-  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;  // keeps the address from being used again
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;  // a weak reference, so that the address is not reused
 };
 
-/// The memory of a tensor; null for an undefined or a sparse one.
+/// The storage of a tensor; null for an undefined or a sparse tensor.
 c10::StorageImpl* memory_of(const at::Tensor& tensor);
 
-/// What a gradient was when amp last looked at it, to tell afterwards whether the program has written to it since, or has put
-/// another in its place.
+/// Records a gradient when amp has read it, to tell later whether the program wrote to it or replaced it.
 ///
-/// Versions show most writes. Those through `tensor.data()`, as `torch::nn::utils::clip_grad_norm_` makes, show because the
-/// mark shares the gradient's memory copy-on-write: whoever asks for it for writing gets memory of the gradient's own, and the
-/// mark keeps the values of before. Nothing is copied unless somebody does, and nothing synchronises but `was_changed`. On a
-/// CUDA stream other than the default one no memory is shared, and writes through `tensor.data()` do not show.
+/// The version counter detects most writes. Writes through `tensor.data()`, such as those of
+/// `torch::nn::utils::clip_grad_norm_`, are detected by copy-on-write: the snapshot shares the gradient's memory, a writer gets
+/// a copy, and the snapshot keeps the old values. Without a write nothing is copied. Only `was_changed` and `was_dropped`
+/// synchronise. On a CUDA stream other than the default stream no memory is shared, and writes through `tensor.data()` are not
+/// detected.
 class GradSnapshot {
  public:
   GradSnapshot() = default;
   explicit GradSnapshot(const at::Tensor& grad);
 
-  /// Whether there was a gradient.
+  /// Whether the parameter had a gradient.
   bool defined() const { return defined_; }
-  bool same_memory(const at::Tensor& grad) const { return trace_.same_memory(grad); }
-  /// Whether nobody has written to it, or seems to have: who asks for memory for writing may only read it.
-  bool still(const at::Tensor& grad) const;
-  /// Whether `grad` has values that the marked one has not. Zeros count as none: a zero_grad writes them. Synchronises unless
-  /// `still`.
+  bool same_memory(const at::Tensor& grad) const { return version_.same_memory(grad); }
+  /// Whether `grad` is the recorded gradient and nothing has asked for write access to it. A caller that asked for write access
+  /// but only read counts as a writer.
+  bool matches(const at::Tensor& grad) const;
+  /// Whether `grad` has other values than the recorded gradient. False for an undefined or all-zero `grad`, which `zero_grad`
+  /// leaves. Synchronises unless `matches`.
   bool was_changed(const at::Tensor& grad) const;
-  /// Whether there was a gradient, and `grad` is none or has become zeros. Synchronises as `was_changed`.
+  /// Whether a recorded gradient is now undefined, or was overwritten with zeros. Synchronises unless `matches`.
   bool was_dropped(const at::Tensor& grad) const;
-  /// Lets go of the values, so that the memory goes with the gradient.
+  /// Releases the shared memory; it is then freed together with the gradient.
   void forget_values() { values_.reset(); }
 
  private:
@@ -65,18 +67,18 @@ class GradSnapshot {
 
   bool defined_ = false;
   bool shares_memory_ = false;
-  TensorVersion trace_;
+  TensorVersion version_;
   c10::intrusive_ptr<c10::StorageImpl> values_;
 };
 
-/// Values of a 16-bit tensor, evenly spaced, to tell later whether it has others: what a write through `tensor.data()` leaves,
-/// which has no version. Holds a hash of them; none of a tensor that is not on a CPU, where looking would wait for the device.
+/// A hash of up to 128 evenly spaced values of a 16-bit CPU tensor. Detects most writes through `tensor.data()`, which do not
+/// change the version counter. Other tensors hash to 0: reading a GPU tensor would wait for the device.
 class ValueFingerprint {
  public:
   ValueFingerprint() = default;
   explicit ValueFingerprint(const at::Tensor& tensor) : hash_(hash_of(tensor)) {}
 
-  bool still(const at::Tensor& tensor) const { return hash_ == hash_of(tensor); }
+  bool matches(const at::Tensor& tensor) const { return hash_ == hash_of(tensor); }
 
  private:
   static uint64_t hash_of(const at::Tensor& tensor);
@@ -84,8 +86,7 @@ class ValueFingerprint {
   uint64_t hash_ = 0;
 };
 
-/// Takes `item` out of the list that begins at `top` and goes on by each one's `outer`, wherever in it it stands; nothing where
-/// it is not in it.
+/// Removes `item` from the linked list that starts at `top` and is linked by `outer`; no-op if absent.
 template <class T>
 void unlink(T*& top, const T* item, T* T::*outer) {
   T** link = &top;
@@ -93,35 +94,35 @@ void unlink(T*& top, const T* item, T* T::*outer) {
   if (*link) *link = item->*outer;
 }
 
-/// What is known of tensors, without holding them. Weak references keep the addresses, by which values are found, from being
-/// used again; values of tensors that are gone are dropped as the map grows. Not thread-safe.
+/// A map from tensors to values that does not keep the tensors alive. Keys are TensorImpl addresses; weak references prevent
+/// their reuse. Entries of freed tensors are dropped as the map grows. Not thread-safe.
 template <class Value>
 class WeakTensorMap {
  public:
-  /// Gives `tensor` a value in place of the one it has.
+  /// Sets or replaces the value of `tensor`.
   void set(const at::Tensor& tensor, Value value) {
-    make_room();
+    sweep_if_due();
     entries_.insert_or_assign(tensor.unsafeGetTensorImpl(), Entry{Weak(tensor.getIntrusivePtr()), std::move(value)});
   }
-  /// The value of `tensor`, an empty one if it has none yet.
+  /// The value of `tensor`; inserts a default value if absent.
   Value& at(const at::Tensor& tensor) {
-    make_room();
+    sweep_if_due();
     return entries_.try_emplace(tensor.unsafeGetTensorImpl(), Entry{Weak(tensor.getIntrusivePtr()), Value()})
         .first->second.value;
   }
   void erase(const at::Tensor& tensor) { entries_.erase(tensor.unsafeGetTensorImpl()); }
 
-  /// Null for a tensor without a value.
+  /// Null if absent.
   const Value* find(const at::Tensor& tensor) const {
     const auto found = entries_.find(tensor.unsafeGetTensorImpl());
     return found == entries_.end() ? nullptr : &found->second.value;
   }
   Value* find(const at::Tensor& tensor) { return const_cast<Value*>(std::as_const(*this).find(tensor)); }
   bool has(const at::Tensor& tensor) const { return find(tensor) != nullptr; }
-  /// Those that were not dropped yet.
+  /// Number of entries, including freed tensors that were not dropped yet.
   size_t size() const { return entries_.size(); }
 
-  /// Visits the tensors that are still there with their values, each once, in no order.
+  /// Visits each live tensor with its value, in no particular order.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (const auto& [impl, entry] : entries_) {
@@ -129,6 +130,7 @@ class WeakTensorMap {
     }
   }
 
+  /// Drops the entries of freed tensors.
   void drop_expired() {
     for (auto it = entries_.begin(); it != entries_.end();) {
       it = it->second.tensor.expired() ? entries_.erase(it) : std::next(it);
@@ -144,7 +146,7 @@ class WeakTensorMap {
   };
   static constexpr size_t kFirstSweep = 256;
 
-  void make_room() {
+  void sweep_if_due() {
     if (entries_.size() >= next_sweep_) drop_expired();
   }
 

@@ -74,10 +74,10 @@ void Bucket::check_dense() const {
 }
 
 // They are written back one by one.
-void Bucket::part_grads() const {
+void Bucket::separate_grads() const {
   amp::detail::OverlappingGrads grads;
   for (const auto& [name, param] : params_) grads.add(param);
-  grads.part();
+  grads.separate();
 }
 
 // Gradients that others hold from the last pass must not be written over.
@@ -106,7 +106,7 @@ void Bucket::launch(int pass) {
   const ProfiledRange range(arithmetic_.profiled, "DistributedDataParallel: launch " + name_);
   const at::NoGradGuard no_grad;
   check_dense();
-  part_grads();
+  separate_grads();
   if (!wire_.defined() || (arithmetic_.keeps_views && !grads_are_views())) allocate();
   flatten();
   tail_.say(group_->getRank(), pass, is_here_, found_nonfinite_);

@@ -93,7 +93,7 @@ class Bucket {
 
  private:
   void check_dense() const;
-  void part_grads() const;
+  void separate_grads() const;
   bool grads_are_views() const;
   void allocate();
   void flatten();

@@ -158,7 +158,7 @@ void DdpEngine::on_gradient(size_t index) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!state_.params[index].tensor.requires_grad()) return;  // frozen after the forward pass: nothing was added
   if (paused_ > 0) {
-    set_behind(true);
+    set_unreduced(true);
     return;
   }
   const int graph_task = torch_compat::graph_task();
@@ -202,7 +202,7 @@ void DdpEngine::end_pass() {
   if (buckets_.empty() || options_.delay_allreduce()) take_grads_at_end();
   reduce_rest();
   graph_task_ = kNoPass;
-  set_behind(false);
+  set_unreduced(false);
   filled_ = options_.retain_allreduce_buffers();
   check_is_due_ = !can_check_at_once();
   if (!check_is_due_) check_last_pass();

@@ -51,7 +51,7 @@ namespace {
 template <class Items>
 std::vector<NamedTensor> each_once(const Items& items) {
   std::vector<NamedTensor> once;
-  amp::detail::FirstTimes is_new;
+  amp::detail::FirstSeen is_new;
   for (const auto& item : items) {
     if (is_new(item.value())) once.push_back({item.key(), item.value()});
   }

@@ -116,7 +116,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   const auto address = place.host.empty() ? "" : detail::address_towards(place.host);
   auto group = make_group({place.store, place.rank, place.world_size, options.timeout(), address}, backend, "world");
   world() = {group, backend, address, options.timeout(), 0};
-  amp::detail::let_print_properties(place.rank == 0);
+  amp::detail::set_printing(place.rank == 0);
   return group;
 }
 
@@ -131,7 +131,7 @@ bool is_initialized() { return world().group.defined(); }
 
 void destroy_process_group() {
   world() = {};
-  amp::detail::let_print_properties(true);
+  amp::detail::set_printing(true);
 }
 
 ProcessGroup new_group(const std::vector<int>& ranks) {
