@@ -47,7 +47,7 @@ at::Tensor norm_by_kernels(const std::vector<at::Tensor>& grads, double norm_typ
   return std::get<0>(norms(flag, grads, /*per_tensor=*/false));
 }
 
-// Powers and sums in float64: in float16 they overflow, and a float32 sum of ones ends at 2^24.
+// Takes powers and sums in float64: float16 would overflow, and a float32 sum of ones stops at 2^24.
 at::Tensor norm64(const at::Tensor& grad, double norm_type) {
   const auto dtype = grad.is_complex() ? at::kComplexDouble : at::kDouble;
   return at::linalg_vector_norm(grad, norm_type, /*dim=*/std::nullopt, /*keepdim=*/false, dtype);
@@ -61,7 +61,7 @@ at::Tensor norm_by_operators(const std::vector<at::Tensor>& grads, double norm_t
   return norm64(at::stack(norms), norm_type).to(dtype).reshape({1});
 }
 
-// A coefficient that is rounded to 16 bits may become 0, while the product does not.
+// Multiplies in the coefficient's precision: rounded to 16 bits, the coefficient could become 0.
 void scale(at::Tensor grad, const at::Tensor& coefficient) {
   const auto dtype = c10::promoteTypes(grad.scalar_type(), coefficient.scalar_type());
   at::mul_out(grad, grad.to(dtype), coefficient.to(grad.device()).squeeze(0));
@@ -141,7 +141,7 @@ kernels::CrossEntropyTargets saved_targets(AutogradContext* ctx, const at::Tenso
   return {labels, ctx->saved_data.at("smoothing").toDouble(), ctx->saved_data.at("padding").toInt()};
 }
 
-// The backward pass as a function of its own, for what happens when it is differentiated in turn: an error, not a wrong answer.
+// A Function of its own, so that differentiating the backward pass throws an error instead of giving a wrong result.
 struct LossBackward : torch::autograd::Function<LossBackward> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& grad_losses, const at::Tensor& logits,
                             const at::Tensor& log_sum_exp, const kernels::CrossEntropyTargets& targets) {

@@ -1,5 +1,6 @@
 #pragma once
 
+// From apex.contrib, for LibTorch: gradient clipping and softmax cross entropy with fused kernels.
 #include <ATen/core/Tensor.h>
 
 #include <vector>
@@ -53,5 +54,3 @@ struct SoftmaxCrossEntropyLoss {
 };
 
 }  // namespace apex::contrib::xentropy
-
-// From apex.contrib, for LibTorch: gradient clipping and softmax cross entropy with fused kernels.

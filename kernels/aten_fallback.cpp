@@ -13,7 +13,7 @@
 namespace apex::kernels::aten {
 namespace {
 
-// The memory of a dense tensor from start to end.
+// A dense tensor's elements in the order of their memory.
 at::Tensor flat(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
 
 at::ScalarType math_dtype(const plan::Group& group) { return group.has_double() ? at::kDouble : at::kFloat; }
@@ -30,7 +30,7 @@ at::Tensor sum_by_chunks(const at::Tensor& values) {
   return at::cat({sums, rest.reshape({1})}).sum(at::kDouble);
 }
 
-// result_of(values) of each row, as float64 at the row's index.
+// result_of(values) for each row, as float64 at the row's index; 0 elsewhere.
 template <class ResultOf>
 at::Tensor by_index(const plan::Group& group, at::TensorList in, const ResultOf& result_of) {
   const auto zero = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(group.device));
@@ -39,7 +39,7 @@ at::Tensor by_index(const plan::Group& group, at::TensorList in, const ResultOf&
   return at::stack(results);
 }
 
-// By a number, or a tensor without dimensions.
+// `factor`: a number, or a tensor without dimensions.
 template <class Factor>
 at::Tensor scale_by(const plan::Group& group, at::TensorList in, at::TensorList out, const Factor& factor) {
   std::vector<at::Tensor> flags;
@@ -53,7 +53,7 @@ at::Tensor scale_by(const plan::Group& group, at::TensorList in, at::TensorList 
 
 }  // namespace
 
-// As in rules/rule.h, with fewer operators than at::isfinite takes.
+// The same test as in rules/rule.h. at::isfinite takes more operators.
 at::Tensor has_nonfinite(const at::Tensor& values) { return values.sub(values).ne(0).any(); }
 
 at::Tensor ordered_sum(const at::Tensor& values) {
@@ -110,9 +110,9 @@ at::Tensor max_magnitudes(const plan::Group& group, at::TensorList in) {
   return by_index(group, in, [](const at::Tensor& values) { return values.abs().max().to(at::kDouble); });
 }
 
-// The root of a float32 value, taken in float64 and rounded, is the one that float32 arithmetic has: it never lies near the
-// middle between two float32 values, so that a float64 root that is off by a bit, as at::sqrt may be, does no harm.
-// Sums that float32 cannot hold stay what they are: rounded, they are Inf.
+// at::sqrt may be off by a bit, but the result is exact: the root of a float32 value is never close to the middle between two
+// float32 values, so that rounding its float64 root gives the float32 root. Sums beyond float32, which would round to Inf, stay
+// float64.
 at::Tensor roots_of(const at::Tensor& sums) {
   const at::Tensor rounded = sums.to(at::kFloat).to(at::kDouble);
   return at::minimum(rounded, sums.clamp_min(std::numeric_limits<float>::max())).sqrt().to(at::kFloat);

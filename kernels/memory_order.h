@@ -10,7 +10,7 @@ namespace apex::kernels {
 inline const uint16_t* elements(const at::Tensor& tensor) { return static_cast<const uint16_t*>(tensor.const_data_ptr()); }
 inline uint16_t* written_elements(const at::Tensor& tensor) { return static_cast<uint16_t*>(tensor.mutable_data_ptr()); }
 
-// Whether walking the memories of two dense tensors from start to end meets the same elements in the same order.
+// Whether two dense tensors hold their elements in the same order in memory.
 inline bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_contiguous() && b.is_contiguous()) return true;
   if (a.sizes() != b.sizes()) return false;

@@ -21,12 +21,12 @@ void raise(const at::Tensor& found_inf, bool found) {
   if (found) found_inf.fill_(1);
 }
 
-// Waits for the device of `found` only if `found_inf` is on the CPU.
+// The host waits for the device of `found` only if `found_inf` is on the CPU.
 void raise(const at::Tensor& found_inf, const at::Tensor& found) {
   found_inf.masked_fill_(found.to(found_inf.device(), /*non_blocking=*/!found_inf.is_cpu()), 1);
 }
 
-// cpu(group), cuda(call) or elsewhere(group) for each part of a call.
+// Calls cpu(group), cuda(call) or elsewhere(group) for each part of a call, by device.
 template <class Cpu, class Cuda, class Elsewhere>
 void for_each_part(const plan::Groups& groups, const Cpu& cpu, const Cuda& cuda, const Elsewhere& elsewhere) {
   for (const plan::Group& group : *groups) {
@@ -36,7 +36,7 @@ void for_each_part(const plan::Groups& groups, const Cpu& cpu, const Cuda& cuda,
   for (const cuda::Call& call : cuda::calls_of(groups)) cuda(call);
 }
 
-// Values by index, float64 with 0 for tensors of other parts, added up on a device.
+// One float64 value per tensor on one device, collected from the parts of a call. A part has 0 for the tensors of others.
 class ByIndex {
  public:
   ByIndex(size_t count, c10::Device device)
@@ -75,7 +75,7 @@ Norms as_floats(const at::Tensor& found_inf, const at::Tensor& total, const at::
   return {norm, per_tensor ? each.to(at::kFloat) : at::empty({0}, norm.options())};
 }
 
-// L2 norms of in * inv_scale; an undefined `inv_scale` is 1.
+// L2 norms of in * inv_scale; an undefined `inv_scale` counts as 1.
 Norms l2norm(const char* op, const at::Tensor& found_inf, at::TensorList in, const at::Tensor& inv_scale, bool per_tensor) {
   const plan::Groups groups = checked_groups(op, {{"in", in, Access::read}});
   const c10::Device device = device_of(in, found_inf);

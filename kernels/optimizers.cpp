@@ -1,7 +1,10 @@
 #include "kernels/optimizers.h"
 
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/pass.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cuda/run.h"
 #include "kernels/multi_tensor.h"
+#include "kernels/rules/norms.h"
 #include "kernels/update.h"
 
 #include <ATen/core/grad_mode.h>
@@ -9,68 +12,89 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+// Each update names its lists and hands its rule to both drivers: to the CPU's as coefficients, to the CUDA driver as an Op,
+// which computes the same coefficients on the device.
+
 namespace apex::kernels {
 
 using plan::Access;
 
+namespace {
+
+// Position of the parameters in the lists of an update, and of the updates in LAMB's first stage.
+constexpr size_t kParams = 1, kUpdates = 4;
+
+}  // namespace
+
 void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers, at::TensorList model_params,
-                      const SgdControl& control) {
+                      const SgdSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
+  const bool has_momentum = settings.momentum != 0;
   std::vector<plan::TensorList> lists = {{"grads", grads, Access::read}, {"params", params, Access::write}};
-  if (control.momentum != 0) lists.push_back({"momentum_buffers", momentum_buffers, Access::write});
-  const Update update("multi_tensor_sgd", std::move(lists), model_params, control);
-  update.run([&](const plan::Group& group) { cpu::sgd(group, read_now(control), update.copies()); },
-             [&](const cuda::Call& call) { cuda::sgd(call, control); });
+  if (has_momentum) lists.push_back({"momentum_buffers", momentum_buffers, Access::write});
+  const Update update("multi_tensor_sgd", std::move(lists), model_params, settings, tensors);
+  const auto on_cpu = [&](const plan::Group& group) {
+    const bool half_params = group.dtypes[kParams] == at::kHalf;
+    const SgdSettings now = update.current(settings);
+    has_momentum ? void(cpu::run_pass(group, rules::momentum_sgd(now, half_params), update.copies()))
+                 : void(cpu::run_pass(group, rules::plain_sgd(now, half_params), update.copies()));
+  };
+  const auto on_cuda = [&](const cuda::Call& call) {
+    const rules::StepAddresses addresses = update.addresses(call.device);
+    has_momentum ? cuda::run_update(call, cuda::MomentumSgd{{{settings, addresses}}})
+                 : cuda::run_update(call, cuda::PlainSgd{{{settings, addresses}}});
+  };
+  update.run(on_cpu, on_cuda);
 }
 
 void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
-                       at::TensorList model_params, const AdamControl& control) {
+                       at::TensorList model_params, const AdamSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
   const Update update("multi_tensor_adam",
                       {{"grads", grads, Access::read},
                        {"params", params, Access::write},
                        {"exp_avgs", exp_avgs, Access::write},
                        {"exp_avg_sqs", exp_avg_sqs, Access::write}},
-                      model_params, control);
-  update.run([&](const plan::Group& group) { cpu::adam(group, read_now(control), update.copies()); },
-             [&](const cuda::Call& call) { cuda::adam(call, control); });
-  update.count_step(control);
+                      model_params, settings, tensors);
+  update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::adam(update.current(settings)), update.copies()); },
+             [&](const cuda::Call& call) {
+               cuda::run_update(call, cuda::Adam{{{settings, update.addresses(call.device)}}});
+             });
+  update.count_step();
 }
 
 void multi_tensor_adagrad(at::TensorList grads, at::TensorList params, at::TensorList sums, at::TensorList model_params,
-                          const AdagradControl& control) {
+                          const AdagradSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
   const Update update("multi_tensor_adagrad",
                       {{"grads", grads, Access::read}, {"params", params, Access::write}, {"sums", sums, Access::write}},
-                      model_params, control);
-  update.run([&](const plan::Group& group) { cpu::adagrad(group, read_now(control), update.copies()); },
-             [&](const cuda::Call& call) { cuda::adagrad(call, control); });
+                      model_params, settings, tensors);
+  update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::adagrad(update.current(settings)), update.copies()); },
+             [&](const cuda::Call& call) {
+               cuda::run_update(call, cuda::Adagrad{{{settings, update.addresses(call.device)}}});
+             });
 }
 
 }  // namespace apex::kernels
 
 // Updates that need norms of whole tensors: NovoGrad, LAMB and LARC.
-
 namespace apex::kernels {
 namespace {
-
-using plan::Access;
 
 at::Tensor no_flag() { return at::zeros({1}, at::kInt); }
 
 at::Tensor l2_norms(at::TensorList list) { return std::get<1>(multi_tensor_l2norm(no_flag(), list, /*per_tensor=*/true)); }
 
-// The norm of each gradient as the rule sees it.
-at::Tensor norms_of(at::TensorList grads, const NovoGradControl& control) {
-  const at::Tensor scale = at::full({1}, control.grad_scale, at::kFloat);
-  if (control.norm_type == NormType::l2) return std::get<1>(multi_tensor_unscale_l2norm(no_flag(), grads, scale, true));
+// The norm of each gradient after grad_scale. On the CPU.
+at::Tensor norms_of(at::TensorList grads, const NovoGradSettings& settings) {
+  const at::Tensor scale = at::full({1}, settings.grad_scale, at::kFloat);
+  if (settings.norm_type == NormType::l2) return std::get<1>(multi_tensor_unscale_l2norm(no_flag(), grads, scale, true));
   return std::get<1>(multi_tensor_maxnorm(no_flag(), grads, true)).mul(scale.abs());
 }
 
 // The running norms after this step, as float32.
-at::Tensor blended(const at::Tensor& running, const at::Tensor& norms, const NovoGradControl& control) {
+at::Tensor next_norms(const at::Tensor& running, const at::Tensor& norms, const NovoGradSettings& settings) {
   at::Tensor result = at::empty({norms.numel()}, at::TensorOptions().dtype(at::kFloat));
-  const rules::NovoGradSettings settings = settings_of(control);
   const float* before = running.const_data_ptr<float>();
   const float* now = norms.const_data_ptr<float>();
   for (int64_t i = 0; i < norms.numel(); ++i) {
@@ -79,37 +103,78 @@ at::Tensor blended(const at::Tensor& running, const at::Tensor& norms, const Nov
   return result;
 }
 
-// The running norms for an update of CPU tensors, or an undefined tensor if they stop it.
-at::Tensor norms_of_step(at::TensorList grads, const at::Tensor& running, const NovoGradControl& control) {
-  const at::Tensor norms = blended(running, norms_of(grads, control), control);
-  if (!control.found_inf.defined() || !norms.sub(norms).ne(0).any().item<bool>()) return norms;
-  control.found_inf.fill_(1);
+// NovoGrad on the CPU: the running norms after this step. Undefined, with found_inf set, if one is not finite.
+at::Tensor checked_next_norms(at::TensorList grads, const at::Tensor& running, const NovoGradSettings& settings,
+                              const at::Tensor& found_inf) {
+  const at::Tensor norms = next_norms(running, norms_of(grads, settings), settings);
+  if (!found_inf.defined() || !norms.sub(norms).ne(0).any().item<bool>()) return norms;
+  found_inf.fill_(1);
   return {};
+}
+
+// NovoGrad on one CUDA device, in two launches.
+void novograd_on_cuda(const cuda::Call& call, const NovoGradSettings& settings, const rules::StepAddresses& addresses,
+                      const at::Tensor& grad_norms) {
+  const at::Tensor next = at::empty({grad_norms.numel()}, grad_norms.options());
+  float* const norms = next.mutable_data_ptr<float>();
+  float* const running = grad_norms.mutable_data_ptr<float>();
+  if (settings.norm_type == NormType::l2) {
+    cuda::run_sum(call, cuda::NovoGradNorms<true>{{settings, addresses}, running, norms});
+  } else {
+    cuda::run_sum(call, cuda::NovoGradNorms<false>{{settings, addresses}, running, norms});
+  }
+  cuda::run_update(call, cuda::NovoGrad{{{settings, addresses}}, norms, running});
 }
 
 }  // namespace
 
 void multi_tensor_novograd(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, const at::Tensor& grad_norms,
-                           at::TensorList model_params, const NovoGradControl& control) {
+                           at::TensorList model_params, const NovoGradSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
   const Update update(
       "multi_tensor_novograd",
       {{"grads", grads, Access::read}, {"params", params, Access::write}, {"exp_avgs", exp_avgs, Access::write}}, model_params,
-      control);
+      settings, tensors);
   update.check_norms("grad_norms", grad_norms);
   if (update.stopped()) return;
   const bool on_cpu = !cuda::handles(update.device());
-  const NovoGradControl now = on_cpu ? read_now(control) : control;
-  const at::Tensor norms = on_cpu ? norms_of_step(grads, grad_norms, now) : grad_norms;
+  const NovoGradSettings now = on_cpu ? update.current(settings) : settings;
+  const at::Tensor norms = on_cpu ? checked_next_norms(grads, grad_norms, now, tensors.found_inf) : grad_norms;
   if (!norms.defined()) return;
-  update.run([&](const plan::Group& group) { cpu::novograd(group, now, norms.const_data_ptr<float>(), update.copies()); },
-             [&](const cuda::Call& call) { cuda::novograd(call, control, grad_norms); });
+  update.run(
+      [&](const plan::Group& group) {
+        const float* const by_index = norms.const_data_ptr<float>();
+        const auto rule_of = [&](const plan::TensorRow& row) { return rules::novograd(now, by_index[row.index]); };
+        cpu::run_pass<rules::NovoGrad>(group, rule_of, update.copies());
+      },
+      [&](const cuda::Call& call) { novograd_on_cuda(call, settings, update.addresses(call.device), grad_norms); });
   on_cpu ? void(grad_norms.copy_(norms.view(grad_norms.sizes()))) : bump_versions(grad_norms);
-  update.count_step(control);
+  update.count_step();
 }
 
+namespace {
+
+// Writes the roots of `squares`, one for each row of the group, to the tensors' indices in `norms`.
+void write_norms(const plan::Group& group, const std::vector<double>& squares, const at::Tensor& norms) {
+  for (size_t row = 0; row < squares.size(); ++row) {
+    norms.mutable_data_ptr<float>()[group.rows[row].index] = rules::root_of_sum(squares[row]);
+  }
+}
+
+void lamb_stage_1_on_cpu(const plan::Group& group, const LambSettings& settings, const at::Tensor& global_grad_norm,
+                         const LambNorms& norms) {
+  const bool half_updates = group.dtypes[kUpdates] == at::kHalf;
+  const double global_norm = global_grad_norm.defined() ? global_grad_norm.item<double>() : 0.0;
+  const auto sums = cpu::run_pass(group, rules::lamb_stage_1(settings, global_norm, half_updates));
+  write_norms(group, cpu::row_sums<rules::LambStage1>(group, sums, 0), norms.params);
+  write_norms(group, cpu::row_sums<rules::LambStage1>(group, sums, 1), norms.updates);
+}
+
+}  // namespace
+
 LambNorms multi_tensor_lamb_stage_1(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs,
-                                    at::TensorList exp_avg_sqs, at::TensorList updates, const LambControl& control) {
+                                    at::TensorList exp_avg_sqs, at::TensorList updates, const at::Tensor& global_grad_norm,
+                                    const LambSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
   const Update update("multi_tensor_lamb_stage_1",
                       {{"grads", grads, Access::read},
@@ -117,42 +182,72 @@ LambNorms multi_tensor_lamb_stage_1(at::TensorList grads, at::TensorList params,
                        {"exp_avgs", exp_avgs, Access::write},
                        {"exp_avg_sqs", exp_avg_sqs, Access::write},
                        {"updates", updates, Access::write}},
-                      {}, control);
-  update.check_value("global_grad_norm", control.global_grad_norm, at::kFloat);
+                      {}, settings, tensors);
+  update.check_value("global_grad_norm", global_grad_norm, at::kFloat);
   if (update.stopped()) return {};
   const auto count = static_cast<int64_t>(update.count());
   const auto options = at::TensorOptions().dtype(at::kFloat).device(update.device());
   const LambNorms norms = {at::zeros({count}, options), at::zeros({count}, options)};
-  update.run([&](const plan::Group& group) { cpu::lamb_stage_1(group, read_now(control), norms); },
-             [&](const cuda::Call& call) { cuda::lamb_stage_1(call, control, norms); });
-  update.count_step(control);
+  update.run([&](const plan::Group& group) { lamb_stage_1_on_cpu(group, update.current(settings), global_grad_norm, norms); },
+             [&](const cuda::Call& call) {
+               const float* const norm = global_grad_norm.defined() ? global_grad_norm.const_data_ptr<float>() : nullptr;
+               cuda::run_sum(call, cuda::LambStage1{{settings, update.addresses(call.device)},
+                                                    norm,
+                                                    norms.params.mutable_data_ptr<float>(),
+                                                    norms.updates.mutable_data_ptr<float>()});
+             });
+  update.count_step();
   return norms;
 }
 
 void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at::TensorList model_params,
-                               const LambNorms& norms, const LambControl& control) {
+                               const LambNorms& norms, const LambSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
+  const StepSettings& without_step = settings;  // stage 1 has checked and counted the step
   const Update update("multi_tensor_lamb_stage_2", {{"updates", updates, Access::read}, {"params", params, Access::write}},
-                      model_params, control);
+                      model_params, without_step, tensors);
   if (update.stopped()) return;
   update.check_norms("norms.params", norms.params);
   update.check_norms("norms.updates", norms.updates);
-  update.run([&](const plan::Group& group) { cpu::lamb_stage_2(group, read_now(control), norms, update.copies()); },
-             [&](const cuda::Call& call) { cuda::lamb_stage_2(call, control, norms); });
+  const float* const param_norms = norms.params.const_data_ptr<float>();
+  const float* const update_norms = norms.updates.const_data_ptr<float>();
+  update.run(
+      [&](const plan::Group& group) {
+        const LambSettings now = update.current(settings);
+        const auto rule_of = [&](const plan::TensorRow& row) {
+          return rules::lamb_stage_2(now, param_norms[row.index], update_norms[row.index]);
+        };
+        cpu::run_pass<rules::LambStage2>(group, rule_of, update.copies());
+      },
+      [&](const cuda::Call& call) {
+        cuda::run_update(call, cuda::LambStage2{{{settings, update.addresses(call.device)}}, param_norms, update_norms});
+      });
 }
 
-void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcControl& control) {
+void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
-  const Update update("multi_tensor_larc", {{"grads", grads, Access::write}, {"params", params, Access::read}}, {}, control);
+  const Update update("multi_tensor_larc", {{"grads", grads, Access::write}, {"params", params, Access::read}}, {}, settings,
+                      tensors);
   if (update.stopped()) return;
   const bool on_cpu = !cuda::handles(update.device());
   const at::Tensor param_norms = on_cpu ? l2_norms(params) : at::Tensor();
   const at::Tensor grad_norms = on_cpu ? l2_norms(grads) : at::Tensor();
   update.run(
       [&](const plan::Group& group) {
-        cpu::larc(group, read_now(control), param_norms.const_data_ptr<float>(), grad_norms.const_data_ptr<float>());
+        const LarcSettings now = update.current(settings);
+        const float *of_params = param_norms.const_data_ptr<float>(), *of_grads = grad_norms.const_data_ptr<float>();
+        cpu::run_pass<rules::Larc>(
+            group, [&](const plan::TensorRow& row) { return rules::larc(now, of_params[row.index], of_grads[row.index]); });
       },
-      [&](const cuda::Call& call) { cuda::larc(call, control); });
+      [&](const cuda::Call& call) {
+        const rules::StepAddresses addresses = update.addresses(call.device);
+        const auto count = static_cast<int64_t>(call.plan->count);
+        const at::Tensor norms = at::empty({2, count}, at::TensorOptions().device(call.device).dtype(at::kFloat));
+        float* const of_grads = norms.mutable_data_ptr<float>();
+        float* const of_params = of_grads + count;
+        cuda::run_sum(call, cuda::LarcNorms{{settings, addresses}, of_grads, of_params});
+        cuda::run_update(call, cuda::Larc{{{settings, addresses}}, of_grads, of_params});
+      });
 }
 
 }  // namespace apex::kernels

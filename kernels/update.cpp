@@ -8,126 +8,31 @@
 #include <ATen/core/grad_mode.h>
 
 namespace apex::kernels {
-namespace {
-
-template <class Settings>
-Settings with_step(const StepControl& control) {
-  Settings settings{};
-  settings.grad_scale = control.grad_scale;
-  settings.lr = control.lr;
-  settings.weight_decay = control.weight_decay;
-  return settings;
-}
-
-template <class Settings>
-Settings with_moments(const MomentControl& control) {
-  Settings settings = with_step<Settings>(control);
-  settings.beta1 = control.beta1;
-  settings.beta2 = control.beta2;
-  settings.eps = control.eps;
-  settings.step = control.step;
-  settings.bias_correction = control.bias_correction;
-  return settings;
-}
-
-}  // namespace
-
-rules::SgdSettings settings_of(const SgdControl& control) {
-  auto settings = with_step<rules::SgdSettings>(control);
-  settings.momentum = control.momentum;
-  settings.dampening = control.dampening;
-  settings.nesterov = control.nesterov;
-  settings.first_run = control.first_run;
-  settings.weight_decay_after_momentum = control.weight_decay_after_momentum;
-  return settings;
-}
-
-rules::AdamSettings settings_of(const AdamControl& control) {
-  auto settings = with_moments<rules::AdamSettings>(control);
-  settings.adam_w_mode = control.adam_w_mode;
-  return settings;
-}
-
-rules::AdagradSettings settings_of(const AdagradControl& control) {
-  auto settings = with_step<rules::AdagradSettings>(control);
-  settings.eps = control.eps;
-  settings.adagrad_w_mode = control.adagrad_w_mode;
-  return settings;
-}
-
-rules::NovoGradSettings settings_of(const NovoGradControl& control) {
-  auto settings = with_moments<rules::NovoGradSettings>(control);
-  settings.grad_averaging = control.grad_averaging;
-  settings.reg_inside_moment = control.reg_inside_moment;
-  settings.l2 = control.norm_type == NormType::l2;
-  settings.first_run = control.first_run;
-  return settings;
-}
-
-rules::LambSettings settings_of(const LambControl& control) {
-  auto settings = with_moments<rules::LambSettings>(control);
-  settings.adam_w_mode = control.adam_w_mode;
-  settings.grad_averaging = control.grad_averaging;
-  settings.use_nvlamb = control.use_nvlamb;
-  settings.max_grad_norm = control.max_grad_norm;
-  return settings;
-}
-
-rules::LarcSettings settings_of(const LarcControl& control) {
-  auto settings = with_step<rules::LarcSettings>(control);
-  settings.trust_coefficient = control.trust_coefficient;
-  settings.eps = control.eps;
-  settings.clip = control.clip;
-  return settings;
-}
-
-rules::PlainSgd plain_sgd_rule(const SgdControl& control, bool half_params) {
-  return rules::plain_sgd(settings_of(control), half_params);
-}
-
-rules::MomentumSgd momentum_sgd_rule(const SgdControl& control, bool half_params) {
-  return rules::momentum_sgd(settings_of(control), half_params);
-}
-
-rules::Adam adam_rule(const AdamControl& control) { return rules::adam(settings_of(control)); }
-rules::Adagrad adagrad_rule(const AdagradControl& control) { return rules::adagrad(settings_of(control)); }
-
-rules::NovoGrad novograd_rule(const NovoGradControl& control, float norm) {
-  return rules::novograd(settings_of(control), norm);
-}
-
-rules::LambStage1 lamb_stage_1_rule(const LambControl& control, double global_grad_norm, bool half_updates) {
-  return rules::lamb_stage_1(settings_of(control), global_grad_norm, half_updates);
-}
-
-rules::LambStage2 lamb_stage_2_rule(const LambControl& control, float param_norm, float update_norm) {
-  return rules::lamb_stage_2(settings_of(control), param_norm, update_norm);
-}
-
-rules::Larc larc_rule(const LarcControl& control, double param_norm, double grad_norm) {
-  return rules::larc(settings_of(control), param_norm, grad_norm);
-}
-
-rules::ScaleUpdate scale_update_rule(const ScaleUpdateControl& control) {
-  return {static_cast<float>(control.growth_factor), static_cast<float>(control.backoff_factor),
-          static_cast<int32_t>(control.growth_interval), static_cast<int32_t>(control.hysteresis)};
-}
 
 using plan::Access;
 
 namespace {
 
-// Throws c10::ValueError unless control.step is a step's number.
-void check_step(const char* op, const MomentControl& control) {
-  if (control.step_tensor.defined()) return;
-  TORCH_CHECK_VALUE(control.step >= 1, op, ": step is ", control.step, ". Steps are counted from 1.");
+// The device that an update runs on, also if the list or all of its tensors are empty.
+c10::Device device_of(const plan::Groups& groups, at::TensorList list, const at::Tensor& step) {
+  if (groups->size() != 0) return (*groups)[0].device;
+  if (!list.empty()) return list[0].device();
+  return step.defined() ? step.device() : c10::Device(c10::kCPU);
 }
 
-// Where an update takes place. Lists may be empty, and so may all of their tensors.
-c10::Device device_of(const plan::Groups& groups, at::TensorList tensors, const at::Tensor& step_tensor) {
-  if (groups->size() != 0) return (*groups)[0].device;
-  if (!tensors.empty()) return tensors[0].device();
-  return step_tensor.defined() ? step_tensor.device() : c10::Device(c10::kCPU);
+StepTensors without_step(StepTensors tensors) {
+  tensors.step.reset();
+  return tensors;
+}
+
+template <class Value>
+const Value* address_if_on(c10::Device device, const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device() == device ? tensor.const_data_ptr<Value>() : nullptr;
+}
+
+template <class Value>
+Value* writable_if_on(c10::Device device, const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device() == device ? tensor.mutable_data_ptr<Value>() : nullptr;
 }
 
 }  // namespace
@@ -139,27 +44,34 @@ void bump_versions(at::TensorList written) {
   });
 }
 
-Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const StepControl& control,
-               const at::Tensor& step_tensor)
-    : op_(op), lists_(std::move(lists)), copies_(!model_params.empty()) {
+Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const StepTensors& tensors)
+    : op_(op), lists_(std::move(lists)), tensors_(tensors), copies_(!model_params.empty()) {
   if (copies_) lists_.push_back({"model_params", model_params, Access::write});
-  if (control.found_inf.defined()) plan::check_found_inf(op, control.found_inf);
+  if (tensors_.found_inf.defined()) plan::check_found_inf(op, tensors_.found_inf);
   for (plan::TensorList& list : lists_) list.takes_double = false;
   groups_ = plan::checked_groups(op, lists_);
-  device_ = device_of(groups_, lists_.front().tensors, step_tensor);
+  device_ = device_of(groups_, lists_.front().tensors, tensors_.step);
   check_devices();
-  check_value("grad_scale_tensor", control.grad_scale_tensor, at::kFloat);
-  check_value("lr_tensor", control.lr_tensor, at::kFloat);
-  check_value("step_tensor", step_tensor, at::kInt);
-  stopped_ = is_for_host(control.found_inf) && control.found_inf.item<int>() != 0;
+  check_value("tensors.grad_scale", tensors_.grad_scale, at::kFloat);
+  check_value("tensors.lr", tensors_.lr, at::kFloat);
+  check_value("tensors.step", tensors_.step, at::kInt);
+  stopped_ = host_reads_found_inf() && tensors_.found_inf.item<int>() != 0;
 }
 
-Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const StepControl& control)
-    : Update(op, std::move(lists), model_params, control, at::Tensor()) {}
+Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const StepSettings&,
+               const StepTensors& tensors)
+    : Update(op, std::move(lists), model_params, without_step(tensors)) {}
 
-Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const MomentControl& control)
-    : Update(op, std::move(lists), model_params, control, control.step_tensor) {
-  check_step(op, control);
+Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const MomentSettings& settings,
+               const StepTensors& tensors)
+    : Update(op, std::move(lists), model_params, tensors) {
+  TORCH_CHECK_VALUE(tensors.step.defined() || settings.step >= 1, op, ": step is ", settings.step,
+                    ". Steps are counted from 1.");
+}
+
+rules::StepAddresses Update::addresses(c10::Device device) const {
+  return {writable_if_on<int32_t>(device, tensors_.found_inf), address_if_on<float>(device, tensors_.grad_scale),
+          address_if_on<float>(device, tensors_.lr), writable_if_on<int32_t>(device, tensors_.step)};
 }
 
 void Update::check_value(const char* name, const at::Tensor& tensor, at::ScalarType dtype) const {
@@ -200,7 +112,8 @@ c10::Device Update::device() const {
   return device_;
 }
 
-bool Update::is_for_host(const at::Tensor& found_inf) const {
+bool Update::host_reads_found_inf() const {
+  const at::Tensor& found_inf = tensors_.found_inf;
   if (!found_inf.defined()) return false;
   if (!cuda::handles(found_inf.device()) || found_inf.device() != device_) return true;
   return groups_->size() != 0 && !cuda::whole_call(groups_, device_).has_value();
@@ -211,9 +124,8 @@ std::vector<cuda::Call> Update::cuda_calls() const {
   return cuda::calls_of(groups_);
 }
 
-void Update::count_step(const MomentControl& control) const {
-  const at::Tensor& step = control.step_tensor;
-  if (!stopped_ && step.defined() && !cuda::handles(device_)) step.add_(1);
+void Update::count_step() const {
+  if (!stopped_ && tensors_.step.defined() && !cuda::handles(device_)) tensors_.step.add_(1);
 }
 
 namespace {
@@ -230,10 +142,10 @@ void check_device(const char* name, const at::Tensor& tensor, c10::Device device
                         ". Move them to one device.");
 }
 
-void update_on_cpu(const LossScaleTensors& tensors, const at::Tensor& found_inf, const ScaleUpdateControl& control) {
+void update_on_cpu(const LossScaleTensors& tensors, const at::Tensor& found_inf, const ScaleUpdate& update) {
   const rules::LossScale before = {tensors.scale.item<float>(), tensors.growth_tracker.item<int32_t>(),
                                    tensors.hysteresis_tracker.item<int32_t>()};
-  const rules::LossScale after = scale_update_rule(control)(before, found_inf.item<int>() != 0);
+  const rules::LossScale after = update(before, found_inf.item<int>() != 0);
   tensors.scale.fill_(after.scale);
   tensors.growth_tracker.fill_(after.growth);
   tensors.hysteresis_tracker.fill_(after.hysteresis);
@@ -241,7 +153,7 @@ void update_on_cpu(const LossScaleTensors& tensors, const at::Tensor& found_inf,
 
 }  // namespace
 
-void update_scale_hysteresis(const LossScaleTensors& tensors, const at::Tensor& found_inf, const ScaleUpdateControl& control) {
+void update_scale_hysteresis(const LossScaleTensors& tensors, const at::Tensor& found_inf, const ScaleUpdate& update) {
   const at::NoGradGuard no_grad;
   check_element("scale", tensors.scale, at::kFloat);
   check_element("growth_tracker", tensors.growth_tracker, at::kInt);
@@ -253,8 +165,8 @@ void update_scale_hysteresis(const LossScaleTensors& tensors, const at::Tensor& 
   check_device("growth_tracker", tensors.growth_tracker, device);
   check_device("hysteresis_tracker", tensors.hysteresis_tracker, device);
   check_device("found_inf", found_inf, device);
-  if (!cuda::handles(device)) return update_on_cpu(tensors, found_inf, control);
-  cuda::update_scale(tensors, found_inf, control);
+  if (!cuda::handles(device)) return update_on_cpu(tensors, found_inf, update);
+  cuda::update_scale(tensors, found_inf, update);
   bump_versions({tensors.scale, tensors.growth_tracker, tensors.hysteresis_tracker});
 }
 

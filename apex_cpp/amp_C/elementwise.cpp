@@ -40,13 +40,10 @@ at::Tensor update_scale_hysteresis_cuda(at::Tensor current_scale, at::Tensor gro
   check_one_element(op, "growth_tracker", growth_tracker, at::kInt, device);
   check_one_element(op, "hysteresis_tracker", hysteresis_tracker, at::kInt, device);
   check_one_element(op, "found_inf", found_inf, at::kFloat, device);
-  kernels::ScaleUpdateControl control;
-  control.growth_factor = growth_factor;
-  control.backoff_factor = backoff_factor;
-  control.growth_interval = growth_interval;
-  control.hysteresis = hysteresis;
+  const kernels::ScaleUpdate update = {static_cast<float>(growth_factor), static_cast<float>(backoff_factor),
+                                       static_cast<int32_t>(growth_interval), hysteresis};
   kernels::update_scale_hysteresis({current_scale, growth_tracker, hysteresis_tracker}, found_inf.detach().gt(0).to(at::kInt),
-                                   control);
+                                   update);
   return current_scale;
 }
 
@@ -81,7 +78,7 @@ std::tuple<at::Tensor, at::Tensor> multi_tensor_l2norm_scale_cuda(int chunk_size
                                                                   std::vector<std::vector<at::Tensor>> tensor_lists,
                                                                   float scale, std::optional<bool> per_tensor_python) {
   check_roles("multi_tensor_l2norm_scale_cuda", chunk_size, noop_flag, tensor_lists, {kIn, kOut});
-  // The norms first: out may be in.
+  // Norms come first, since out may be in.
   auto norms = kernels::multi_tensor_l2norm(noop_flag, tensor_lists[0], per_tensor_python.value_or(false));
   kernels::multi_tensor_scale(noop_flag, tensor_lists[0], tensor_lists[1], scale);
   return norms;

@@ -24,14 +24,14 @@ constexpr std::array<Role, 5> kRoles = {{{"grads", Use::write},
                                          {"exp_avg_sqs", Use::write},
                                          {"model_params", Use::write}}};
 
-kernels::LambControl lamb_control(const char* op, float weight_decay, int grad_averaging, int mode,
-                                  std::optional<bool> use_nvlamb) {
-  kernels::LambControl control;
-  control.weight_decay = weight_decay;
-  control.grad_averaging = choice(op, "grad_averaging", grad_averaging);
-  control.adam_w_mode = choice(op, "mode", mode);
-  control.use_nvlamb = use_nvlamb.value_or(false);
-  return control;
+kernels::LambSettings lamb_settings(const char* op, float weight_decay, int grad_averaging, int mode,
+                                    std::optional<bool> use_nvlamb) {
+  kernels::LambSettings settings;
+  settings.weight_decay = weight_decay;
+  settings.grad_averaging = choice(op, "grad_averaging", grad_averaging);
+  settings.adam_w_mode = choice(op, "mode", mode);
+  settings.use_nvlamb = use_nvlamb.value_or(false);
+  return settings;
 }
 
 void raise_unless_finite(const at::Tensor& noop_flag, const at::Tensor& norms) {
@@ -48,17 +48,16 @@ void multi_tensor_lamb_cuda(int chunk_size, at::Tensor noop_flag, std::vector<st
   const char* const op = "multi_tensor_lamb_cuda";
   check_roles(op, chunk_size, noop_flag, tensor_lists, c10::ArrayRef(kRoles).slice(0, 4));
   check_one_element(op, "global_grad_norm", global_grad_norm, at::kFloat, noop_flag.device());
-  kernels::LambControl control = lamb_control(op, weight_decay, grad_averaging, mode, use_nvlamb_python);
-  amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step, bias_correction);
-  control.lr = lr;
-  control.global_grad_norm = global_grad_norm;
-  control.max_grad_norm = max_grad_norm;
+  kernels::LambSettings settings = lamb_settings(op, weight_decay, grad_averaging, mode, use_nvlamb_python);
+  amp_C::detail::set_moments(op, settings, beta1, beta2, epsilon, step, bias_correction);
+  settings.lr = lr;
+  settings.max_grad_norm = max_grad_norm;
   const auto& grads = tensor_lists[0];
-  const kernels::LambNorms norms =
-      kernels::multi_tensor_lamb_stage_1(grads, tensor_lists[1], tensor_lists[2], tensor_lists[3], grads, control);
+  const kernels::LambNorms norms = kernels::multi_tensor_lamb_stage_1(grads, tensor_lists[1], tensor_lists[2], tensor_lists[3],
+                                                                      grads, global_grad_norm, settings);
   raise_unless_finite(noop_flag, norms.params);
   raise_unless_finite(noop_flag, norms.updates);
-  kernels::multi_tensor_lamb_stage_2(grads, tensor_lists[1], {}, norms, control);
+  kernels::multi_tensor_lamb_stage_2(grads, tensor_lists[1], {}, norms, settings);
 }
 
 void multi_tensor_lamb_mp_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
@@ -71,22 +70,23 @@ void multi_tensor_lamb_mp_cuda(int chunk_size, at::Tensor noop_flag, std::vector
   check_roles(op, chunk_size, noop_flag, tensor_lists, c10::ArrayRef(kRoles).slice(0, copies ? 5 : 4));
   check_one_element(op, "global_grad_norm", global_grad_norm, at::kFloat, noop_flag.device());
   check_one_element(op, "max_grad_norm", max_grad_norm, at::kFloat, noop_flag.device());
-  kernels::LambControl control = lamb_control(op, weight_decay, grad_averaging, mode, use_nvlamb_python);
-  amp_C::detail::set_device_moments(op, control, noop_flag.device(), beta1, beta2, epsilon, step, bias_correction, lr,
-                                    inv_scale);
-  control.found_inf = noop_flag;
-  // Both norms are on the device: their ratio against 1 clips as the norm against its limit.
-  control.global_grad_norm = global_grad_norm.detach().div(max_grad_norm.detach());
-  control.max_grad_norm = 1.0;
+  kernels::LambSettings settings = lamb_settings(op, weight_decay, grad_averaging, mode, use_nvlamb_python);
+  amp_C::detail::set_means(op, settings, beta1, beta2, epsilon, bias_correction);
+  kernels::StepTensors tensors =
+      amp_C::detail::step_tensors(op, noop_flag.device(), step, settings.bias_correction, lr, inv_scale);
+  tensors.found_inf = noop_flag;
+  // Both norms are on the device: to clip the norm at its limit, clip their ratio at 1.
+  const at::Tensor norm_over_limit = global_grad_norm.detach().div(max_grad_norm.detach());
+  settings.max_grad_norm = 1.0;
   const auto& grads = tensor_lists[0];
   const auto& params = tensor_lists[1];
   kernels::multi_tensor_l2norm(noop_flag, params, /*per_tensor=*/false);
-  const kernels::LambNorms norms =
-      kernels::multi_tensor_lamb_stage_1(grads, params, tensor_lists[2], tensor_lists[3], grads, control);
+  const kernels::LambNorms norms = kernels::multi_tensor_lamb_stage_1(grads, params, tensor_lists[2], tensor_lists[3], grads,
+                                                                      norm_over_limit, settings, tensors);
   if (!norms.updates.defined()) return;  // stopped by the flag
   raise_unless_finite(noop_flag, norms.updates);
   kernels::multi_tensor_lamb_stage_2(grads, params, copies ? at::TensorList(tensor_lists[4]) : at::TensorList(), norms,
-                                     control);
+                                     settings, tensors);
 }
 
 using namespace apex;
@@ -98,7 +98,7 @@ using amp_C::detail::Use;
 
 namespace {
 
-// The lists split by their tensors' weight decay, which is the same for all tensors of a kernel's call.
+// Splits the lists by the tensors' weight decay, since a kernel call has one weight decay for all tensors.
 std::map<float, TensorLists> by_decay(const TensorLists& lists, const at::Tensor& per_tensor_decay) {
   const at::Tensor decays = per_tensor_decay.detach().cpu();
   std::map<float, TensorLists> groups;
@@ -126,13 +126,13 @@ void multi_tensor_lamb_stage1_cuda(int chunk_size, at::Tensor noop_flag, std::ve
   TORCH_CHECK(global_grad_norm.defined(), op, ": global_grad_norm is undefined.");
   check_one_per_tensor(op, "per_tensor_decay", per_tensor_decay, tensor_lists[0].size(), per_tensor_decay.device());
   check_one_element(op, "global_grad_norm", global_grad_norm, at::kFloat, global_grad_norm.device());
-  kernels::LambControl control;
-  amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step + 1, /*bias_correction=*/1);
-  control.global_grad_norm = global_grad_norm.detach().to(noop_flag.device());
-  control.max_grad_norm = max_global_grad_norm;
+  kernels::LambSettings settings;
+  amp_C::detail::set_moments(op, settings, beta1, beta2, epsilon, step + 1, /*bias_correction=*/1);
+  const at::Tensor norm = global_grad_norm.detach().to(noop_flag.device());
+  settings.max_grad_norm = max_global_grad_norm;
   for (const auto& [decay, lists] : by_decay(tensor_lists, per_tensor_decay)) {
-    control.weight_decay = decay;
-    kernels::multi_tensor_lamb_stage_1(lists[0], lists[1], lists[2], lists[3], lists[4], control);
+    settings.weight_decay = decay;
+    kernels::multi_tensor_lamb_stage_1(lists[0], lists[1], lists[2], lists[3], lists[4], norm, settings);
   }
 }
 
@@ -144,10 +144,10 @@ void multi_tensor_lamb_stage2_cuda(int chunk_size, at::Tensor noop_flag, std::ve
   const size_t count = tensor_lists[0].size();
   check_one_per_tensor(op, "per_tensor_param_norm", per_tensor_param_norm, count, noop_flag.device());
   check_one_per_tensor(op, "per_tensor_update_norm", per_tensor_update_norm, count, noop_flag.device());
-  kernels::LambControl control;
-  control.lr = lr;
-  control.weight_decay = weight_decay;
-  control.use_nvlamb = use_nvlamb_python.value_or(false);
+  kernels::LambSettings settings;
+  settings.lr = lr;
+  settings.weight_decay = weight_decay;
+  settings.use_nvlamb = use_nvlamb_python.value_or(false);
   kernels::multi_tensor_lamb_stage_2(tensor_lists[1], tensor_lists[0], {}, {per_tensor_param_norm, per_tensor_update_norm},
-                                     control);
+                                     settings);
 }

@@ -27,18 +27,19 @@ void multi_tensor_sgd_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std
                                       {"momentum_buffers", momentum != 0 ? Use::write : Use::none},
                                       {"model_params", Use::write}}};
   check_roles("multi_tensor_sgd_cuda", chunk_size, noop_flag, tensor_lists, c10::ArrayRef(roles).slice(0, copies ? 4 : 3));
-  kernels::SgdControl control;
-  control.found_inf = noop_flag;
-  control.grad_scale = scale;
-  control.lr = lr;
-  control.weight_decay = wd;
-  control.momentum = momentum;
-  control.dampening = dampening;
-  control.nesterov = nesterov;
-  control.first_run = first_run;
-  control.weight_decay_after_momentum = wd_after_momentum;
+  kernels::StepTensors tensors;
+  tensors.found_inf = noop_flag;
+  kernels::SgdSettings settings;
+  settings.grad_scale = scale;
+  settings.lr = lr;
+  settings.weight_decay = wd;
+  settings.momentum = momentum;
+  settings.dampening = dampening;
+  settings.nesterov = nesterov;
+  settings.first_run = first_run;
+  settings.weight_decay_after_momentum = wd_after_momentum;
   kernels::multi_tensor_sgd(tensor_lists[0], tensor_lists[1], tensor_lists[2],
-                            copies ? at::TensorList(tensor_lists[3]) : at::TensorList(), control);
+                            copies ? at::TensorList(tensor_lists[3]) : at::TensorList(), settings, tensors);
 }
 
 void multi_tensor_adagrad_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
@@ -46,13 +47,13 @@ void multi_tensor_adagrad_cuda(int chunk_size, at::Tensor noop_flag, std::vector
   const char* const op = "multi_tensor_adagrad_cuda";
   check_roles(op, chunk_size, noop_flag, tensor_lists,
               {{"grads", Use::read, kAlsoDouble}, {"params", Use::write, kAlsoDouble}, {"sums", Use::write, kAlsoDouble}});
-  kernels::AdagradControl control;
-  control.lr = lr;
-  control.weight_decay = weight_decay;
-  control.eps = epsilon;
-  control.adagrad_w_mode = choice(op, "mode", mode);
+  kernels::AdagradSettings settings;
+  settings.lr = lr;
+  settings.weight_decay = weight_decay;
+  settings.eps = epsilon;
+  settings.adagrad_w_mode = choice(op, "mode", mode);
   const Float32List grads(tensor_lists[0]), params(tensor_lists[1]), sums(tensor_lists[2]);
-  kernels::multi_tensor_adagrad(grads.tensors(), params.tensors(), sums.tensors(), {}, control);
+  kernels::multi_tensor_adagrad(grads.tensors(), params.tensors(), sums.tensors(), {}, settings);
   params.write_back();
   sums.write_back();
 }
@@ -67,18 +68,18 @@ void multi_tensor_novograd_cuda(int chunk_size, at::Tensor noop_flag, std::vecto
   amp_C::detail::check_one_per_tensor(op, "grad_norms", grad_norms, tensor_lists[0].size(), noop_flag.device());
   TORCH_CHECK_VALUE(norm_type == 0 || norm_type == 2, op, ": norm_type is ", norm_type,
                     ". Use 2 for L2 norms or 0 for the largest magnitude.");
-  kernels::NovoGradControl control;
-  control.lr = lr;
-  control.weight_decay = weight_decay;
-  control.grad_averaging = choice(op, "grad_averaging", grad_averaging);
-  control.reg_inside_moment = !choice(op, "mode", mode);
-  control.norm_type = static_cast<kernels::NormType>(norm_type);
-  amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step, bias_correction);
+  kernels::NovoGradSettings settings;
+  settings.lr = lr;
+  settings.weight_decay = weight_decay;
+  settings.grad_averaging = choice(op, "grad_averaging", grad_averaging);
+  settings.reg_inside_moment = !choice(op, "mode", mode);
+  settings.norm_type = static_cast<kernels::NormType>(norm_type);
+  amp_C::detail::set_moments(op, settings, beta1, beta2, epsilon, step, bias_correction);
   const Float32List grads(tensor_lists[0]), params(tensor_lists[1]), exp_avgs(tensor_lists[2]);
-  kernels::multi_tensor_novograd(grads.tensors(), params.tensors(), exp_avgs.tensors(), grad_norms, {}, control);
+  kernels::multi_tensor_novograd(grads.tensors(), params.tensors(), exp_avgs.tensors(), grad_norms, {}, settings);
   params.write_back();
   exp_avgs.write_back();
-  // The flag is about these gradients; the running norms may hold an older overflow.
+  // The flag reports non-finite values of these gradients; the running norms may hold an earlier overflow.
   if (norm_type == 2) {
     kernels::multi_tensor_l2norm(noop_flag, grads.tensors(), /*per_tensor=*/false);
   } else {
@@ -95,7 +96,7 @@ using amp_C::detail::Use;
 
 namespace {
 
-// grads *= inv_scale where the flag is 0, without asking the device.
+// grads *= inv_scale if the flag is 0. The host does not wait.
 void unscale(const std::vector<at::Tensor>& grads, const at::Tensor& inv_scale, const at::Tensor& noop_flag) {
   const at::NoGradGuard no_grad;
   const at::Tensor factor = inv_scale.view(-1).masked_fill(noop_flag.view(-1).ne(0), 1.0);
@@ -114,13 +115,13 @@ void multi_tensor_adam_cuda(int chunk_size, at::Tensor noop_flag, std::vector<st
                {"params", Use::write, kAlsoDouble},
                {"exp_avgs", Use::write},
                {"exp_avg_sqs", Use::write}});
-  kernels::AdamControl control;
-  control.lr = lr;
-  control.weight_decay = weight_decay;
-  control.adam_w_mode = choice(op, "mode", mode);
-  amp_C::detail::set_moments(op, control, beta1, beta2, epsilon, step, bias_correction);
+  kernels::AdamSettings settings;
+  settings.lr = lr;
+  settings.weight_decay = weight_decay;
+  settings.adam_w_mode = choice(op, "mode", mode);
+  amp_C::detail::set_moments(op, settings, beta1, beta2, epsilon, step, bias_correction);
   const Float32List grads(tensor_lists[0]), params(tensor_lists[1]);
-  kernels::multi_tensor_adam(grads.tensors(), params.tensors(), tensor_lists[2], tensor_lists[3], {}, control);
+  kernels::multi_tensor_adam(grads.tensors(), params.tensors(), tensor_lists[2], tensor_lists[3], {}, settings);
   params.write_back();
 }
 
@@ -134,14 +135,15 @@ void multi_tensor_adam_capturable_cuda(int chunk_size, at::Tensor noop_flag, std
                {"params", Use::write, kAlsoDouble},
                {"exp_avgs", Use::write},
                {"exp_avg_sqs", Use::write}});
-  kernels::AdamControl control;
-  control.found_inf = noop_flag;
-  control.weight_decay = weight_decay;
-  control.adam_w_mode = choice(op, "mode", mode);
-  amp_C::detail::set_device_moments(op, control, noop_flag.device(), beta1, beta2, epsilon, step, bias_correction, lr,
-                                    inv_scale);
+  kernels::AdamSettings settings;
+  settings.weight_decay = weight_decay;
+  settings.adam_w_mode = choice(op, "mode", mode);
+  amp_C::detail::set_means(op, settings, beta1, beta2, epsilon, bias_correction);
+  kernels::StepTensors tensors =
+      amp_C::detail::step_tensors(op, noop_flag.device(), step, settings.bias_correction, lr, inv_scale);
+  tensors.found_inf = noop_flag;
   const Float32List grads(tensor_lists[0]), params(tensor_lists[1]);
-  kernels::multi_tensor_adam(grads.tensors(), params.tensors(), tensor_lists[2], tensor_lists[3], {}, control);
+  kernels::multi_tensor_adam(grads.tensors(), params.tensors(), tensor_lists[2], tensor_lists[3], {}, settings, tensors);
   params.write_back(noop_flag);
   unscale(tensor_lists[0], inv_scale, noop_flag);
 }
@@ -158,14 +160,16 @@ void multi_tensor_adam_capturable_master_cuda(int chunk_size, at::Tensor noop_fl
                {"exp_avgs", Use::write},
                {"exp_avg_sqs", Use::write},
                {"masters", Use::write}});
-  kernels::AdamControl control;
-  control.found_inf = noop_flag;
-  control.weight_decay = weight_decay;
-  control.adam_w_mode = choice(op, "mode", mode);
-  amp_C::detail::set_device_moments(op, control, noop_flag.device(), beta1, beta2, epsilon, step, bias_correction, lr,
-                                    inv_scale);
+  kernels::AdamSettings settings;
+  settings.weight_decay = weight_decay;
+  settings.adam_w_mode = choice(op, "mode", mode);
+  amp_C::detail::set_means(op, settings, beta1, beta2, epsilon, bias_correction);
+  kernels::StepTensors tensors =
+      amp_C::detail::step_tensors(op, noop_flag.device(), step, settings.bias_correction, lr, inv_scale);
+  tensors.found_inf = noop_flag;
   const Float32List grads(tensor_lists[0]), params(tensor_lists[1]);
-  kernels::multi_tensor_adam(grads.tensors(), tensor_lists[4], tensor_lists[2], tensor_lists[3], params.tensors(), control);
+  kernels::multi_tensor_adam(grads.tensors(), tensor_lists[4], tensor_lists[2], tensor_lists[3], params.tensors(), settings,
+                             tensors);
   params.write_back(noop_flag);
   unscale(tensor_lists[0], inv_scale, noop_flag);
 }

@@ -35,7 +35,7 @@ amp::LossScaler make_scaler(const FP16_OptimizerOptions& options) {
   return scaler;
 }
 
-void tell(size_t group, const at::Tensor& param, const detail::TrainedParam* trained) {
+void print_param(size_t group, const at::Tensor& param, const detail::TrainedParam* trained) {
   std::cout << "FP16_Optimizer: group " << group << ", " << (trained ? trained->param : param).scalar_type()
             << " parameter of shape " << param.sizes()
             << (!trained                ? ": frozen"
@@ -57,10 +57,10 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_Opt
       !dynamic_cast<amp::detail::AmpOptimizerBase*>(optimizer_),
       "FP16_Optimizer was given an optimizer that amp::initialize returned, which has masters and loss scaling already. "
       "Use one of the two: amp::initialize alone, or FP16_Optimizer around the bare optimizer.");
-  params_.adopt_new(init_optimizer);
+  params_.add_new(init_optimizer);
   for (const at::Tensor& param : params_.native()) param.mutable_grad().reset();  // MW-06
   detail::warn_deprecated("FP16_Optimizer", detail::kInsteadOfMasters);
-  if (options_.verbose()) tell_params();
+  if (options_.verbose()) print_params();
 }
 
 FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale,
@@ -71,10 +71,10 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double s
                                          .dynamic_loss_args(std::move(dynamic_loss_args))
                                          .verbose(verbose)) {}
 
-void FP16_Optimizer::tell_params() const {
+void FP16_Optimizer::print_params() const {
   const auto& groups = optimizer_->param_groups();
   for (size_t i = 0; i < groups.size(); ++i) {
-    for (const at::Tensor& param : groups[i].params()) tell(i, param, params_.find(param));
+    for (const at::Tensor& param : groups[i].params()) print_param(i, param, params_.find(param));
   }
 }
 
@@ -82,7 +82,7 @@ void FP16_Optimizer::tell_params() const {
 
 void FP16_Optimizer::backward(const at::Tensor& loss, bool update_master_grads, bool retain_graph) {
   TORCH_CHECK(loss.defined(), "FP16_Optimizer::backward was given an undefined loss.");
-  params_.adopt_new(*optimizer_);
+  params_.add_new(*optimizer_);
   (loss.to(at::kFloat) * scaler_.loss_scale()).backward({}, retain_graph);
   if (update_master_grads) this->update_master_grads();
 }
@@ -102,7 +102,7 @@ void FP16_Optimizer::check_gradients() const {
 }
 
 void FP16_Optimizer::update_master_grads() {
-  params_.adopt_new(*optimizer_);
+  params_.add_new(*optimizer_);
   check_gradients();
   const at::NoGradGuard no_grad;
   scaler_.clear_overflow_state();
@@ -112,7 +112,7 @@ void FP16_Optimizer::update_master_grads() {
     const at::Tensor& grad = params_.model_params()[i].grad();
     at::Tensor& master_grad = master.mutable_grad();
     if (!grad.defined()) {
-      master_grad.reset();  // or an earlier iteration's would be stepped again
+      master_grad.reset();  // an old gradient must not be stepped again
       continue;
     }
     if (!master_grad.defined()) master_grad = at::empty_like(master);
@@ -170,7 +170,7 @@ at::Tensor FP16_Optimizer::step(const torch::optim::Optimizer::LossClosure& clos
     }
     return {};
   }
-  closure ? params_.adopt_new(*optimizer_) : params_.check_no_new_grads(*optimizer_);
+  closure ? params_.add_new(*optimizer_) : params_.check_no_new_grads(*optimizer_);
   const at::Tensor loss = closure ? run_closure(closure) : optimizer_->step();
   copy_masters_to_model();
   return loss;

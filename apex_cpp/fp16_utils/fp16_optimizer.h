@@ -18,27 +18,27 @@
 
 namespace apex::fp16_utils {
 
-/// Arguments of a dynamic loss scale: those of amp's scaler, under Apex's names and with its defaults.
+/// Arguments of a dynamic loss scale, with Apex's names and defaults.
 struct DynamicLossArgs {
   TORCH_ARG(double, init_scale) = amp::LossScaler::kInitScale;
-  /// amp's scale moves by 2 whatever is asked for in Apex (SCALE-02); here another value is an error.
+  /// Must be 2. Apex always uses 2, whatever the value (SCALE-02); here another value is an error.
   TORCH_ARG(double, scale_factor) = amp::LossScaler::kScaleFactor;
   TORCH_ARG(int64_t, scale_window) = amp::LossScaler::kScaleWindow;
   TORCH_ARG(std::optional<double>, min_loss_scale) = std::nullopt;
   TORCH_ARG(double, max_loss_scale) = amp::LossScaler::kMaxScale;
 };
 
-/// Options of FP16_Optimizer, under Apex's names and with its defaults.
+/// Options of FP16_Optimizer, with Apex's names and defaults.
 struct FP16_OptimizerOptions {
   TORCH_ARG(double, static_loss_scale) = 1.0;
-  /// A dynamic loss scale, in place of the static one.
+  /// Uses a dynamic loss scale instead of the static one.
   TORCH_ARG(bool, dynamic_loss_scale) = false;
   TORCH_ARG(DynamicLossArgs, dynamic_loss_args);
-  /// Tell each parameter, and whether it gets a master, on standard output at construction.
+  /// Prints each parameter, and whether it gets a master, to standard output at construction.
   TORCH_ARG(bool, verbose) = true;
 };
 
-/// FP32 masters and loss scaling around an optimizer over 16-bit parameters, as programs from before `amp` have them.
+/// FP32 masters and loss scaling for an optimizer of 16-bit parameters, for programs written before `amp`.
 ///
 ///     torch::optim::SGD sgd(model->parameters(), 0.1);
 ///     apex::fp16_utils::FP16_Optimizer optimizer(sgd, 128.0);
@@ -47,18 +47,18 @@ struct FP16_OptimizerOptions {
 ///     optimizer.clip_master_grads(5.0);
 ///     optimizer.step();
 ///
-/// Construction puts FP32 masters into the wrapped optimizer's groups, in place of its trainable float16 and bfloat16
-/// parameters, with what state they had; float32 parameters and frozen ones stay. Tied parameters, which LibTorch's
-/// `parameters()` lists once for each module that has them, are listed there once from then on. What is unfrozen later, or
-/// added to the wrapped optimizer, is taken in by the next `backward`, `update_master_grads`, `load` or `step` with a closure,
-/// whose errors are then those of construction too. The wrapped optimizer must live as long and is used through this object; a
-/// scheduler built on it works. Parameters may be on any device. With a dynamic scale `update_master_grads` reads one flag from
-/// the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
+/// The constructor replaces the trainable float16 and bfloat16 parameters in the wrapped optimizer's groups by FP32 masters,
+/// which keep the parameters' optimizer state. Float32 parameters and frozen parameters stay. LibTorch's `parameters()` lists a
+/// tied parameter once for each module that has it; the constructor keeps the first. Parameters that are unfrozen or added to
+/// the wrapped optimizer later get their masters at the next `backward`, `update_master_grads`, `load` or `step` with a
+/// closure, with the constructor's errors. The wrapped optimizer must outlive this object. Use it through this object; a
+/// scheduler may be built on it. Parameters may be on any device. With a dynamic scale `update_master_grads` waits for one flag
+/// from the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
 class FP16_Optimizer {
  public:
   /// Errors, before anything is changed: TypeError naming group, position and dtype of a trainable parameter that is not
-  /// float16, bfloat16 or float32; ValueError for a 16-bit one with gaps in memory; RuntimeError for the handle of
-  /// `amp::initialize`, which has masters and scaling already; ValueError for a loss scale that is not positive, for a
+  /// float16, bfloat16 or float32; ValueError for a 16-bit parameter with gaps in memory; RuntimeError for an optimizer that
+  /// `amp::initialize` returned, which has masters and scaling already; ValueError for a loss scale that is not positive, for a
   /// scale_factor other than 2, and for a parameter in two groups.
   explicit FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options = {});
   FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale = false,
@@ -69,51 +69,52 @@ class FP16_Optimizer {
   FP16_Optimizer(const FP16_Optimizer&) = delete;
   FP16_Optimizer& operator=(const FP16_Optimizer&) = delete;
 
-  /// Differentiates loss * loss_scale, in float32. `update_master_grads` false leaves the scaled gradients in the model, for
-  /// further passes to add to.
+  /// Runs backward of loss * loss_scale, in float32, then update_master_grads(). With `update_master_grads` false the scaled
+  /// gradients stay in the model, so that further backward passes add to them.
   void backward(const at::Tensor& loss, bool update_master_grads = true, bool retain_graph = false);
-  /// Unscales the model's gradients into those of the masters, and those of float32 parameters in place; looks for overflow and
-  /// moves a dynamic loss scale. What the masters' gradients were before is gone.
-  /// Errors: RuntimeError for a sparse gradient and for one that DistributedDataParallel has not reduced yet, before anything
-  /// is changed, and when no usable scale is left.
+  /// Unscales the model's gradients into the masters' gradients, which it overwrites, and the gradients of float32 parameters
+  /// in place. Checks for overflow and updates a dynamic loss scale. Errors: RuntimeError for a sparse gradient and for a
+  /// gradient that DistributedDataParallel has not reduced yet, before anything is changed; RuntimeError if the loss scale has
+  /// become unusable.
   void update_master_grads();
-  /// Steps the masters and writes the model's parameters. After an overflow nothing happens but a line on standard output (by
-  /// amp's verbosity), and an undefined tensor is answered. A closure, which calls `zero_grad` and `backward` itself, sees the
-  /// model as the masters are, and is called again while it overflows.
-  /// Errors: RuntimeError for a gradient of a parameter that was unfrozen or added since the backward pass, before anything is
-  /// changed, and when the closure overflows at a scale that falls no further.
+  /// Steps the masters and copies them to the model's parameters. After an overflow it only prints a line to standard output
+  /// (depending on amp's verbosity) and returns an undefined tensor. A closure must call `zero_grad` and `backward` itself. It
+  /// sees the model with the masters' values, and is called again as long as it overflows. Errors: RuntimeError for a gradient
+  /// of a parameter that was unfrozen or added since the backward pass, before anything is changed; RuntimeError if the closure
+  /// overflows at the smallest loss scale.
   at::Tensor step(const torch::optim::Optimizer::LossClosure& closure = nullptr);
   /// Zeroes (or drops) the gradients of masters, float32 parameters and the model's parameters.
   void zero_grad(bool set_grads_to_None = false);
-  /// Clips the gradients of masters and float32 parameters to a total norm. Answers the norm from before, -1 after an overflow.
-  double clip_master_grads(double max_norm, double norm_type = 2.0);
-  /// The gradients that `step` will use, by group and position, undefined where there is none; nullopt and a warning after an
+  /// Clips the gradients of masters and float32 parameters to a total norm. Returns the norm before clipping; -1 after an
   /// overflow.
+  double clip_master_grads(double max_norm, double norm_type = 2.0);
+  /// The gradients that `step` will use, by group and position; undefined if a parameter has none. After an overflow it warns
+  /// and returns nullopt.
   std::optional<std::vector<std::vector<at::Tensor>>> inspect_master_grad_data() const;
 
   double loss_scale() const { return scaler_.loss_scale(); }
   /// Errors: ValueError unless finite and positive.
   void set_loss_scale(double scale) { scaler_.restore(scale, scaler_.unskipped()); }
   const amp::LossScaler& loss_scaler() const { return scaler_; }
-  /// The last `update_master_grads` found a gradient that is not finite, so that `step` will do nothing.
+  /// Whether the last `update_master_grads` found a gradient that is not finite, so that `step` will do nothing.
   bool overflow() const { return overflow_; }
 
-  /// Those of the wrapped optimizer.
+  /// The wrapped optimizer, its groups and its state.
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   auto& param_groups() const { return optimizer_->param_groups(); }
   auto& state() const { return optimizer_->state(); }
-  /// The masters of 16-bit parameters, in the groups' order, and those parameters.
+  /// The masters of 16-bit parameters, and the parameters themselves, in the groups' order.
   const std::vector<at::Tensor>& fp32_from_fp16_params() const { return params_.masters(); }
   const std::vector<at::Tensor>& fp16_params() const { return params_.model_params(); }
 
-  /// `torch::save(optimizer, …)` and `torch::load(optimizer, …)`: loss scaler, overflow, the wrapped optimizer's state,
-  /// masters. Masters are restored by position; load the model too, which is left alone here. Errors of `load`, before anything
-  /// is changed: RuntimeError for other masters than this optimizer has.
+  /// For `torch::save(optimizer, …)` and `torch::load(optimizer, …)`. They contain the loss scaler, the overflow, the wrapped
+  /// optimizer's state and the masters, but not the model, which must be loaded too. Masters are restored by position. Errors
+  /// of `load`, before anything is changed: RuntimeError if the saved masters do not match this optimizer's.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 
  private:
-  void tell_params() const;
+  void print_params() const;
   void check_gradients() const;
   std::vector<at::Tensor> stepped_params() const;
   void copy_masters_to_model();
@@ -154,7 +155,7 @@ struct HoldsFP16Optimizer<std::tuple<Ts...>> : std::bool_constant<(HoldsFP16Opti
 
 namespace apex::amp {
 
-/// `initialize` does not take an FP16_Optimizer, alone or in a list. Errors: always RuntimeError, before anything is changed
+/// `initialize` does not accept an FP16_Optimizer, alone or in a list: always RuntimeError, before anything is changed
 /// (Apex: CHK-03, CHK-04).
 template <class Models, class Optimizers, class... Rest,
           class = std::enable_if_t<fp16_utils::detail::HoldsFP16Optimizer<std::decay_t<Optimizers>>::value>>

@@ -73,7 +73,7 @@ std::vector<at::Tensor> FP16_Optimizer::read_masters(InputArchive& archive) cons
 }
 
 void FP16_Optimizer::load(InputArchive& archive) {
-  params_.adopt_new(*optimizer_);
+  params_.add_new(*optimizer_);
   const std::vector<at::Tensor> values = read_masters(archive);
   const SavedScaler saved = read_scaler(archive);
   const bool dynamic = read(archive, kDynamicLossScale).toBool();

@@ -13,7 +13,7 @@
 
 namespace apex::fp16_utils::detail {
 
-/// Warns (c10::DeprecationWarning) that `name` is kept for programs from before `amp`, and says what new code writes.
+/// Warns (c10::DeprecationWarning) that `name` is kept for programs from before `amp`, and what to use in new code.
 void warn_deprecated(const char* name, const char* instead);
 
 constexpr const char* kInsteadOfMasters = "amp::initialize(model, optimizer, \"O2\") and amp::scale_loss";
@@ -26,29 +26,28 @@ namespace apex::fp16_utils {
 double to_python_float(const at::Tensor& tensor);
 
 /// `torch::nn::utils::clip_grad_norm_`: scales the gradients in place so that their total norm is at most `max_norm`, and
-/// returns the norm from before. Apex: `fp16_utils.clip_grad_norm` (FP16U-09).
+/// returns the norm before scaling. Apex: `fp16_utils.clip_grad_norm` (FP16U-09).
 double clip_grad_norm(const std::vector<at::Tensor>& params, double max_norm, double norm_type = 2.0);
 
-/// Casts what `module` itself owns (not its children) to `dtype`, in place: floating parameters, their floating gradients and
-/// floating buffers. Every TensorImpl stays the same object, so optimizers that hold the parameters remain valid.
-/// Works on any device without synchronisation. Apex: `fp16_utils.convert_module`.
+/// Casts the floating parameters, gradients and buffers of `module`, but not of its children, to `dtype` in place. Every
+/// TensorImpl stays the same object, so optimizers that hold the parameters remain valid. Works on any device without
+/// synchronisation. Apex: `fp16_utils.convert_module`.
 using amp::detail::convert_module;
 
-/// Casts a whole network to `dtype`, sparing batch norms with affine parameters, whose statistics and weights stay as they are.
-/// Batch norms without affine parameters, and every other normalisation, are cast. RNN weights are flattened again.
-/// Apex: `fp16_utils.convert_network`.
+/// Casts a whole network to `dtype`, except for batch norms with affine parameters, whose weights and statistics are not
+/// changed. Batch norms without affine parameters and all other normalisations are cast. RNN weights are flattened again. Apex:
+/// `fp16_utils.convert_network`.
 using amp::detail::convert_network;
 
 /// Casts every floating parameter, gradient and buffer of a network to `dtype`, batch norms included.
 using amp::detail::convert_all;
 
-/// Whether `module` is a batch norm with affine parameters, the kind that `convert_network` spares.
+/// Whether `module` is a batch norm with affine parameters, which `convert_network` does not cast.
 using amp::detail::is_affine_batch_norm;
 
 }  // namespace apex::fp16_utils
 
-// Whole networks in half precision, as programs from before `amp` build them. New code calls `amp::initialize` with "O2" or
-// "O3".
+// Whole networks in half precision, for programs from before `amp`. New code calls `amp::initialize` with "O2" or "O3".
 namespace apex::fp16_utils {
 
 /// Casts its input to float16, differentiably. Apex: `fp16_utils.tofp16` (FP16U-01).
@@ -59,7 +58,7 @@ struct ToFp16Impl : torch::nn::Cloneable<ToFp16Impl> {
 using tofp16 = torch::nn::ModuleHolder<ToFp16Impl>;
 
 /// Casts batch norms with affine parameters back to float32, in place, recursively. Apex: `fp16_utils.BN_convert_float`
-/// (FP16U-02), which returns the module, too; for a holder or shared_ptr, pass `*net`.
+/// (FP16U-02), which also returns the module. For a holder or shared_ptr, pass `*net`.
 torch::nn::Module& BN_convert_float(torch::nn::Module& module);
 
 namespace detail {
@@ -94,7 +93,7 @@ class HalfInputs : public torch::nn::Module {
 
 }  // namespace detail
 
-/// What `network_to_half` answers: children "0" (the cast) and "1" (the network), as in Apex's Sequential.
+/// The result of `network_to_half`, with the children "0" (the cast) and "1" (the network), as in Apex's Sequential.
 template <class Net>
 class HalfNetworkImpl : public detail::HalfInputs<Net> {
  public:
@@ -104,7 +103,7 @@ class HalfNetworkImpl : public detail::HalfInputs<Net> {
   }
 };
 
-/// Casts `net` to float16 in place, but for batch norms with affine parameters, and puts a cast of the input before it.
+/// Casts `net` to float16 in place, except for batch norms with affine parameters, and adds a cast of its input.
 /// Works on any device, without synchronisation. Apex: `fp16_utils.network_to_half` (FP16U-03).
 template <class Net>
 std::shared_ptr<HalfNetworkImpl<Net>> network_to_half(Net net) {

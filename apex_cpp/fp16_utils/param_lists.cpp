@@ -15,7 +15,7 @@ namespace {
 
 using amp::detail::is_low_precision;
 
-// A parameter by its place in an optimizer.
+// Names a parameter by its position in an optimizer.
 struct Place {
   const at::Tensor& param;
   size_t group, position;
@@ -25,7 +25,7 @@ std::ostream& operator<<(std::ostream& out, const Place& place) {
   return out << "parameter " << place.position << " of group " << place.group << ", of shape " << place.param.sizes();
 }
 
-void check_can_adopt(const Place& place) {
+void check_supported(const Place& place) {
   const at::Tensor& param = place.param;
   const bool is_16bit = is_low_precision(param.scalar_type());
   TORCH_CHECK_TYPE(is_16bit || param.scalar_type() == at::kFloat, "FP16_Optimizer: ", place, ", has dtype ",
@@ -48,12 +48,12 @@ void TrainedParams::for_each_new(Groups& groups, const F& f) const {
   }
 }
 
-void TrainedParams::adopt_new(torch::optim::Optimizer& optimizer) {
+void TrainedParams::add_new(torch::optim::Optimizer& optimizer) {
   auto& groups = optimizer.param_groups();
-  for_each_new(groups, [](const at::Tensor&, const Place& place) { check_can_adopt(place); });
+  for_each_new(groups, [](const at::Tensor&, const Place& place) { check_supported(place); });
   list_once(groups);
   const size_t before = by_tensor_.size();
-  for_each_new(groups, [&](at::Tensor& param, const Place&) { adopt(optimizer, param); });
+  for_each_new(groups, [&](at::Tensor& param, const Place&) { add(optimizer, param); });
   if (by_tensor_.size() == before) return;
   sort_by(groups);
   amp::detail::match_state_to_params(optimizer, /*has_masters=*/true);
@@ -72,7 +72,7 @@ const TrainedParam* TrainedParams::find(const at::Tensor& tensor) const {
   return found == by_tensor_.end() ? nullptr : &found->second;
 }
 
-// A parameter that is here already may be added again, as itself: its master takes the place.
+// If a known parameter is added to a group again, its master replaces it.
 void TrainedParams::list_once(ParamGroups& groups) {
   if (!unique_groups_.is_due(groups)) return;
   ParamGroups listed;
@@ -86,7 +86,7 @@ void TrainedParams::list_once(ParamGroups& groups) {
   for (size_t i = 0; i < groups.size(); ++i) groups[i].params() = listed[i].params();
 }
 
-void TrainedParams::adopt(torch::optim::Optimizer& optimizer, at::Tensor& param) {
+void TrainedParams::add(torch::optim::Optimizer& optimizer, at::Tensor& param) {
   TrainedParam taken{param, param};
   if (is_low_precision(param.scalar_type())) {
     taken.stepped = param.detach().clone().to(at::kFloat).requires_grad_();

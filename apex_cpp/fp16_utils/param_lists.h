@@ -12,31 +12,31 @@
 
 namespace apex::fp16_utils::detail {
 
-/// A parameter that is trained, and what the optimizer steps: its float32 master in its place, or the parameter itself.
+/// A trainable parameter, and the tensor that the optimizer steps: its float32 master, or the parameter itself.
 struct TrainedParam {
   at::Tensor param, stepped;
 
   bool has_master() const { return !stepped.is_same(param); }
 };
 
-/// The parameters that FP16_Optimizer trains, each once, in the order of the wrapped optimizer's groups (FP16O-01).
+/// The parameters that FP16_Optimizer trains, without repetition, in the order of the wrapped optimizer's groups (FP16O-01).
 class TrainedParams {
  public:
   using Tensors = std::vector<at::Tensor>;
 
-  /// Takes in parameters that are new in the groups, or no longer frozen: 16-bit ones get masters, with what state they had.
-  /// Errors, before anything is changed: TypeError for one that is not float16, bfloat16 or float32, ValueError for a 16-bit
-  /// one with gaps in memory, and for one in two groups.
-  void adopt_new(torch::optim::Optimizer& optimizer);
-  /// Errors: RuntimeError for a gradient of a parameter that is yet to be taken in.
+  /// Adds parameters that are new in the groups, or no longer frozen. 16-bit parameters get masters, with their optimizer
+  /// state. Errors, before anything is changed: TypeError for a parameter that is not float16, bfloat16 or float32; ValueError
+  /// for a 16-bit parameter with gaps in memory, and for a parameter in two groups.
+  void add_new(torch::optim::Optimizer& optimizer);
+  /// Errors: RuntimeError for a gradient of a parameter that add_new() has not added yet.
   void check_no_new_grads(const torch::optim::Optimizer& optimizer) const;
 
-  /// By the model's parameter or what is stepped; null for others.
+  /// Finds a parameter by itself or by its master; nullptr if there is none.
   const TrainedParam* find(const at::Tensor& tensor) const;
   /// The 16-bit parameters and their masters, matched by index.
   const Tensors& model_params() const { return model_params_; }
   const Tensors& masters() const { return masters_; }
-  /// Those of float32.
+  /// The float32 parameters.
   const Tensors& native() const { return native_; }
 
  private:
@@ -46,7 +46,7 @@ class TrainedParams {
   template <class Groups, class F>
   void for_each_new(Groups& groups, const F& f) const;
   void list_once(ParamGroups& groups);
-  void adopt(torch::optim::Optimizer& optimizer, at::Tensor& param);
+  void add(torch::optim::Optimizer& optimizer, at::Tensor& param);
   void sort_by(const ParamGroups& groups);
 
   std::unordered_map<const at::TensorImpl*, TrainedParam> by_tensor_;
@@ -56,28 +56,27 @@ class TrainedParams {
 
 }  // namespace apex::fp16_utils::detail
 
-// FP32 masters kept by hand, as programs from before `amp` do. Tensors may be on any device; nothing synchronises.
+// Manual FP32 masters, for programs from before `amp`. Tensors may be on any device; nothing synchronises.
 namespace apex::fp16_utils {
 
-/// The model's trainable parameters, a tied one once, and FP32 masters for them: detached copies that require gradients.
+/// The model's trainable parameters, tied ones once, and FP32 masters for them: detached copies that require gradients.
 ///
-/// With `flat_master` there is one master, all parameters end to end, with a gradient that is allocated but not filled; none
-/// where there is no parameter.
+/// With `flat_master` there is one master, the concatenation of all parameters, with an uninitialised gradient. Without
+/// parameters there is no master.
 /// Errors: TypeError naming the dtypes if `flat_master` meets parameters of several dtypes.
 /// Apex: `fp16_utils.prep_param_lists` (FP16U-06).
 std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> prep_param_lists(const torch::nn::Module& model,
                                                                              bool flat_master = false);
 
-/// Copies the model parameters' gradients into those of the masters, converting. A parameter without a gradient leaves its
-/// master without one. Errors, before anything is changed: RuntimeError unless the lists fit together as those of
-/// `prep_param_lists` do (each parameter has a master of its shape, or with `flat_master` all have one of all their elements),
-/// for a sparse gradient, and if `flat_master` and a parameter has no gradient. Apex: `fp16_utils.model_grads_to_master_grads`
-/// (FP16U-07).
+/// Copies the model parameters' gradients to the masters, converting them. If a parameter has no gradient, its master gets
+/// none. Errors, before anything is changed: RuntimeError unless the lists match like those of `prep_param_lists` (each
+/// parameter has a master of its shape, or, with `flat_master`, there is one master of all elements), for a sparse gradient,
+/// and, with `flat_master`, if a parameter has no gradient. Apex: `fp16_utils.model_grads_to_master_grads` (FP16U-07).
 void model_grads_to_master_grads(const std::vector<at::Tensor>& model_params, const std::vector<at::Tensor>& master_params,
                                  bool flat_master = false);
 
-/// Copies the masters back into the model's parameters, rounding. Errors, before anything is changed: RuntimeError unless the
-/// lists fit together. Apex: `fp16_utils.master_params_to_model_params` (FP16U-08).
+/// Copies the masters to the model's parameters, rounding them. Errors, before anything is changed: RuntimeError unless the
+/// lists match. Apex: `fp16_utils.master_params_to_model_params` (FP16U-08).
 void master_params_to_model_params(const std::vector<at::Tensor>& model_params, const std::vector<at::Tensor>& master_params,
                                    bool flat_master = false);
 

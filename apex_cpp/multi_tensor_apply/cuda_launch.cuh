@@ -12,7 +12,7 @@ __global__ void multi_tensor_apply_kernel(int64_t chunk_size, volatile int* noop
   functor(chunk_size, noop_flag, tl, args...);
 }
 
-// On the current stream. The host does not wait.
+// Launches on the current stream. The host does not wait.
 template <int depth, class Functor, class... Args>
 void launch_on_cuda(int64_t block_size, int64_t chunk_size, int* noop_flag, const TensorListMetadata<depth>& tl, int blocks,
                     const Functor& functor, const Args&... args) {

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <limits>
 
-// What a functor of multi_tensor_apply is given, for host and device code.
+// The metadata that multi_tensor_apply passes to a functor, for host and device code.
 namespace apex::amp_C {
 
-/// The indices of a chunk's elements that the calling thread works on, for a range-based `for`: all of them on the CPU, every
+/// The indices of a chunk's elements that the calling thread processes, for a range-based `for`: all of them on the CPU, every
 /// blockDim.x-th on CUDA.
 class Elements {
  public:
@@ -27,7 +27,7 @@ class Elements {
 #endif
       return *this;
     }
-    // Threads of a block meet the end in strides: "not yet there" is what counts.
+    // A thread's stride may step over the end, hence `<`.
     C10_HOST_DEVICE bool operator!=(const Iterator& end) const { return index_ < end.index_; }
 
    private:
@@ -48,13 +48,13 @@ class Elements {
   int64_t size_;
 };
 
-/// The most blocks and tensors of one launch. Metadata is passed to the CUDA kernel by value: of the 4 KiB that all arguments
-/// may have, more than 600 bytes are left to the functor and its own arguments.
+/// The largest numbers of blocks and tensors of one launch. The metadata is passed to the CUDA kernel by value. Of the 4 KiB
+/// for all arguments, it leaves more than 600 bytes for the functor and its own arguments.
 constexpr int kMaxBlocks = 320;
 constexpr int max_tensors(int depth) { return 1800 / (8 * (depth + 1)); }
 
-/// The tensors of one launch, and which block works on which chunk. Apex: TensorListMetadata. Its fields have the names and the
-/// meaning that they have there.
+/// The tensors of one launch, and the chunk that each block processes. Apex: TensorListMetadata, with the same field names and
+/// meanings.
 template <int depth>
 struct TensorListMetadata {
   static_assert(depth >= 1 && max_tensors(depth) >= 1, "too many tensor lists");
@@ -63,10 +63,10 @@ struct TensorListMetadata {
   int64_t sizes[size_t{max_tensors(depth)}];                   // elements; tensors of one index have the same number
   unsigned char block_to_tensor[kMaxBlocks];                   // block -> tensor of this launch
   int block_to_chunk[kMaxBlocks];                              // block -> chunk of that tensor
-  int64_t start_tensor_this_launch;                            // where in the lists the first tensor of this launch is
-  int host_block;                                              // on the CPU: the block that runs
+  int64_t start_tensor_this_launch;                            // index in the lists of the first tensor of this launch
+  int host_block;                                              // on the CPU: index of the running block
 
-  /// The block that runs: blockIdx.x on CUDA.
+  /// The index of the running block; on CUDA blockIdx.x.
   C10_HOST_DEVICE int block() const {
 #ifdef __CUDA_ARCH__
     return static_cast<int>(blockIdx.x);
@@ -76,8 +76,8 @@ struct TensorListMetadata {
   }
 };
 
-/// The part of the tensors of one index that the running block works on: what an Apex functor works out for itself from the
-/// metadata in its first lines. With 64-bit offsets.
+/// The chunk that the running block processes: the part of the tensors of one index. An Apex functor computes it from the
+/// metadata in its first lines. Offsets have 64 bits.
 template <int depth>
 class Chunk {
  public:
@@ -100,7 +100,7 @@ class Chunk {
     return static_cast<T*>(tl_.addresses[list][slot_]) + offset_;
   }
 
-  /// Indices 0 to size() - 1, those that the calling thread works on.
+  /// The indices, from 0 to size() - 1, that the calling thread processes.
   C10_HOST_DEVICE Elements elements() const { return Elements(size_); }
 
  private:
@@ -114,7 +114,7 @@ class Chunk {
 
 namespace apex::amp_C::detail {
 
-// Fills launch after launch with tensors and the blocks that work on their chunks.
+// Distributes tensors, and a block for each of their chunks, over launches.
 template <int depth, class Run>
 class LaunchBuilder {
  public:
@@ -130,7 +130,7 @@ class LaunchBuilder {
   }
 
  private:
-  // A tensor without elements takes a place, so that places count up like indices, and gets no block.
+  // An empty tensor gets a slot, so that slots count up like indices, but no block.
   void add_tensor(size_t index) {
     const int64_t numel = lists_[0][index].numel();
     place(index);
@@ -169,8 +169,8 @@ class LaunchBuilder {
   int64_t elements_ = 0;
 };
 
-// run(metadata, number of blocks, elements that they work on) for each launch that the lists need: no limit to the number of
-// tensors or to their sizes, tensors without elements anywhere in the lists (MTA-05, MTA-06, MTA-07).
+// Calls run(metadata, number of blocks, number of elements) for each launch that the lists need. Any number of tensors of any
+// size, also empty ones (MTA-05, MTA-06, MTA-07).
 template <int depth, class Run>
 void for_each_launch(const char* op, const TensorLists& tensor_lists, int64_t chunk_size, const Run& run) {
   for (const at::Tensor& tensor : tensor_lists[0]) {

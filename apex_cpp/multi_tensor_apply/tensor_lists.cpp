@@ -20,7 +20,7 @@ void for_each_host_block(int blocks, int64_t elements, c10::function_ref<void(in
 namespace apex::amp_C {
 namespace {
 
-// The lists of one call, and how messages name what is in them.
+// The lists of one call, with their checks.
 class Lists {
  public:
   Lists(const char* op, const TensorLists& lists, c10::ArrayRef<const char*> roles) : op_(op), lists_(lists), roles_(roles) {}

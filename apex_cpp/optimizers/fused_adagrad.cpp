@@ -15,13 +15,13 @@ void check(const std::string& owner, const FusedAdagradOptions& options) {
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());
 }
 
-kernels::AdagradControl control_of(const FusedAdagradOptions& options) {
-  kernels::AdagradControl control;
-  control.lr = options.lr();
-  control.weight_decay = options.weight_decay();
-  control.eps = options.eps();
-  control.adagrad_w_mode = options.adagrad_w_mode();
-  return control;
+kernels::AdagradSettings settings_of(const FusedAdagradOptions& options) {
+  kernels::AdagradSettings settings;
+  settings.lr = options.lr();
+  settings.weight_decay = options.weight_decay();
+  settings.eps = options.eps();
+  settings.adagrad_w_mode = options.adagrad_w_mode();
+  return settings;
 }
 
 }  // namespace
@@ -32,17 +32,16 @@ FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>&
 
 void FusedAdagrad::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
-    kernels::AdagradControl control = control_of(detail::options_of<FusedAdagradOptions>(param_groups_[group]));
-    set_scaling(control);
+    auto settings = settings_of(detail::options_of<FusedAdagradOptions>(param_groups_[group]));
+    const kernels::StepTensors tensors = set_scaling(settings);
     for (const auto& set : launch_sets(group)) {
       std::vector<at::Tensor> sums;
       for (const at::Tensor& param : set.params) {
         at::Tensor& sum = state_of<FusedAdagradParamState>(param).sum;
-        sums.push_back(detail::kept_like(param, sum, param.scalar_type()));
+        sums.push_back(detail::state_like(param, sum, param.scalar_type()));
       }
-      kernels::AdagradControl of_set = control;
-      detail::place_control(set.params.front().device(), of_set);
-      kernels::multi_tensor_adagrad(set.grads, set.params, sums, set.model_params, of_set);
+      kernels::multi_tensor_adagrad(set.grads, set.params, sums, set.model_params, settings,
+                                    detail::placed_on(set.params.front().device(), tensors));
     }
   }
 }
@@ -54,7 +53,7 @@ void FusedAdagrad::save(torch::serialize::OutputArchive& archive) const {
 
 void FusedAdagrad::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedAdagradParamState, FusedAdagradOptions>(archive, param_groups_);
-  take_over(read, archive);
+  restore(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedAdagrad::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

@@ -7,8 +7,8 @@
 
 namespace apex::optimizers {
 
-/// Options of FusedAdagrad, under Apex's names and with its defaults. A group may have its own, but for set_grad_none and
-/// materialize_master_grads, which are the optimizer's.
+/// Options of FusedAdagrad, with Apex's names and defaults. Groups may have their own values, except for set_grad_none and
+/// materialize_master_grads, which apply to the whole optimizer.
 struct FusedAdagradOptions : FusedOptions<FusedAdagradOptions> {
   /* implicit */ FusedAdagradOptions(double lr = 1e-2) : lr_(lr) {}
   TORCH_ARG(double, lr) = 1e-2;
@@ -16,7 +16,7 @@ struct FusedAdagradOptions : FusedOptions<FusedAdagradOptions> {
   TORCH_ARG(double, weight_decay) = 0;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;
-  /// Weight decay joins the step instead of the gradient.
+  /// Adds weight decay to the step instead of the gradient.
   TORCH_ARG(bool, adagrad_w_mode) = false;
   /// See amp::StepsMasters.
   TORCH_ARG(bool, materialize_master_grads) = true;
@@ -33,7 +33,7 @@ struct FusedAdagradOptions : FusedOptions<FusedAdagradOptions> {
 };
 
 struct FusedAdagradParamState : FusedParamState<FusedAdagradParamState> {
-  /// Squares of all gradients so far, of the parameter's shape and dtype.
+  /// The sum of the squares of all gradients so far, of the parameter's shape and dtype.
   at::Tensor sum;
 
   static constexpr bool kHasDtypeOfParam = true;

@@ -19,15 +19,15 @@ void check(const std::string& owner, const FusedAdamOptions& options) {
 
 }  // namespace
 
-kernels::AdamControl detail::adam_control(const FusedAdamOptions& options) {
-  kernels::AdamControl control;
-  control.lr = options.lr();
-  control.weight_decay = options.weight_decay();
-  std::tie(control.beta1, control.beta2) = options.betas();
-  control.eps = options.eps();
-  control.bias_correction = options.bias_correction();
-  control.adam_w_mode = options.adam_w_mode();
-  return control;
+kernels::AdamSettings detail::adam_settings(const FusedAdamOptions& options) {
+  kernels::AdamSettings settings;
+  settings.lr = options.lr();
+  settings.weight_decay = options.weight_decay();
+  std::tie(settings.beta1, settings.beta2) = options.betas();
+  settings.eps = options.eps();
+  settings.bias_correction = options.bias_correction();
+  settings.adam_w_mode = options.adam_w_mode();
+  return settings;
 }
 
 FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamOptions defaults)
@@ -45,16 +45,16 @@ void FusedAdam::use_own_masters(detail::LaunchSet& set) {
 void FusedAdam::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    const auto control = detail::adam_control(detail::options_of<FusedAdamOptions>(param_groups_[group]));
-    run_step(group, launch_sets(group), control, [&](detail::LaunchSet& set, const kernels::AdamControl& at_step) {
+    const auto group_settings = detail::adam_settings(detail::options_of<FusedAdamOptions>(param_groups_[group]));
+    run_step(group, launch_sets(group), group_settings, [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {
         auto& state = state_of<FusedAdamParamState>(param);
-        exp_avgs.push_back(detail::kept_like(param, state.exp_avg, at::kFloat));
-        exp_avg_sqs.push_back(detail::kept_like(param, state.exp_avg_sq, at::kFloat));
+        exp_avgs.push_back(detail::state_like(param, state.exp_avg, at::kFloat));
+        exp_avg_sqs.push_back(detail::state_like(param, state.exp_avg_sq, at::kFloat));
       }
       use_own_masters(set);
-      kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, at_step);
+      kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, settings, tensors);
     });
   }
 }
@@ -68,7 +68,7 @@ void FusedAdam::save(torch::serialize::OutputArchive& archive) const {
 
 void FusedAdam::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_);
-  take_over(read, archive);
+  restore(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedAdam::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

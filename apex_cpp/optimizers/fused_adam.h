@@ -7,24 +7,24 @@
 
 namespace apex::optimizers {
 
-/// Options of FusedAdam, under Apex's names and with its defaults. A group may have its own, but for set_grad_none, capturable,
-/// master_weights and materialize_master_grads, which are the optimizer's.
+/// Options of FusedAdam, with Apex's names and defaults. Groups may have their own values, except for set_grad_none,
+/// capturable, master_weights and materialize_master_grads, which apply to the whole optimizer.
 struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
   /* implicit */ FusedAdamOptions(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr) = 1e-3;
   TORCH_ARG(bool, bias_correction) = true;
   TORCH_ARG(Betas, betas) = Betas(0.9, 0.999);
   TORCH_ARG(double, eps) = 1e-8;
-  /// Weight decay joins the step (AdamW) instead of the gradient.
+  /// Adds weight decay to the step (AdamW) instead of the gradient.
   TORCH_ARG(bool, adam_w_mode) = true;
   TORCH_ARG(double, weight_decay) = 0;
   /// Not supported: true is an error.
   TORCH_ARG(bool, amsgrad) = false;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;
-  /// Learning rate and step count are kept on the device, for steps in a CUDA graph.
+  /// Keeps learning rate and step count on the device, for steps in a CUDA graph.
   TORCH_ARG(bool, capturable) = false;
-  /// The optimizer keeps float32 masters of 16-bit parameters itself, without amp. Needs capturable.
+  /// Keeps float32 masters of 16-bit parameters in the optimizer, without amp. Needs capturable.
   TORCH_ARG(bool, master_weights) = false;
   /// See amp::StepsMasters.
   TORCH_ARG(bool, materialize_master_grads) = true;
@@ -52,7 +52,7 @@ struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
 struct FusedAdamParamState : FusedParamState<FusedAdamParamState> {
   /// float32, of the parameter's shape.
   at::Tensor exp_avg, exp_avg_sq;
-  /// The float32 master that master_weights asks for.
+  /// The float32 master, with master_weights.
   at::Tensor master_param;
 
   static constexpr bool kHasDtypeOfParam = false;
@@ -73,7 +73,7 @@ class FusedAdam : public FusedOptimizer {
       : FusedAdam({torch::optim::OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
 
   /// Writes the groups' learning rates to the device, where steps of a CUDA graph read them. `step` does so itself; call it
-  /// between replays after a scheduler moved a rate. No synchronisation; does nothing unless capturable.
+  /// between replays after a scheduler has changed a rate. No synchronisation. Does nothing unless capturable.
   void update_device_lr();
 
   void save(torch::serialize::OutputArchive& archive) const override;

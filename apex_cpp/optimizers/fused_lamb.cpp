@@ -21,30 +21,29 @@ FusedLAMB::FusedLAMB(const std::vector<torch::optim::OptimizerParamGroup>& group
       max_grad_norm_(defaults.max_grad_norm()) {}
 
 void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
-  kernels::LambControl control = detail::lamb_control(detail::options_of<FusedLAMBOptions>(param_groups_[group]));
-  control.global_grad_norm = global_norm;
-  control.max_grad_norm = max_grad_norm_;
-  run_step(group, sets, control, [&](const detail::LaunchSet& set, const kernels::LambControl& at_step) {
-    detail::LambState lists;
-    for (size_t i = 0; i < set.params.size(); ++i) {
-      const at::Tensor& param = set.params[i];
-      auto& state = state_of<FusedLAMBParamState>(param);
-      const bool in_grad = !master_step.grads_in_model && set.grads[i].scalar_type() == param.scalar_type();
-      lists.exp_avgs.push_back(detail::kept_like(param, state.exp_avg, param.scalar_type()));
-      lists.exp_avg_sqs.push_back(detail::kept_like(param, state.exp_avg_sq, param.scalar_type()));
-      lists.updates.push_back(in_grad ? set.grads[i] : detail::kept_like(param, state.update, at::kFloat));
-    }
-    detail::lamb_step(set, lists, at_step);
-  });
+  const auto& options = detail::options_of<FusedLAMBOptions>(param_groups_[group]);
+  run_step(group, sets, detail::lamb_settings(options, max_grad_norm_),
+           [&](const detail::LaunchSet& set, const auto& settings, const auto& tensors) {
+             detail::LambState lists;
+             for (size_t i = 0; i < set.params.size(); ++i) {
+               const at::Tensor& param = set.params[i];
+               auto& state = state_of<FusedLAMBParamState>(param);
+               const bool in_grad = !master_step.grads_in_model && set.grads[i].scalar_type() == param.scalar_type();
+               lists.exp_avgs.push_back(detail::state_like(param, state.exp_avg, param.scalar_type()));
+               lists.exp_avg_sqs.push_back(detail::state_like(param, state.exp_avg_sq, param.scalar_type()));
+               lists.updates.push_back(in_grad ? set.grads[i] : detail::state_like(param, state.update, at::kFloat));
+             }
+             detail::lamb_step(set, lists, global_norm, settings, tensors);
+           });
 }
 
 void FusedLAMB::update() {
-  if (!master_step.grads_in_model) amp::detail::separate_grads_of_groups(param_groups_);  // gradients may hold the updates
+  if (!master_step.grads_in_model) amp::detail::separate_grads_of_groups(param_groups_);  // the updates may overwrite gradients
   std::vector<std::vector<detail::LaunchSet>> sets;
   for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
-  kernels::StepControl scaling;
-  set_scaling(scaling);
-  const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, scaling) : at::Tensor();
+  kernels::StepSettings settings;
+  const kernels::StepTensors tensors = set_scaling(settings);
+  const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, settings, tensors) : at::Tensor();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (!param_groups_[group].params().empty()) update_group(group, sets[group], global_norm);
   }
@@ -57,7 +56,7 @@ void FusedLAMB::save(torch::serialize::OutputArchive& archive) const {
 
 void FusedLAMB::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedLAMBParamState, FusedLAMBOptions>(archive, param_groups_);
-  take_over(read, archive);
+  restore(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedLAMB::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

@@ -7,8 +7,8 @@
 
 namespace apex::optimizers {
 
-/// Options of FusedLAMB, under Apex's names and with its defaults. A group may have its own, but for max_grad_norm,
-/// set_grad_none and materialize_master_grads, which are the optimizer's (FOPT-08).
+/// Options of FusedLAMB, with Apex's names and defaults. Groups may have their own values, except for max_grad_norm,
+/// set_grad_none and materialize_master_grads, which apply to the whole optimizer (FOPT-08).
 struct FusedLAMBOptions : FusedOptions<FusedLAMBOptions> {
   /* implicit */ FusedLAMBOptions(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr) = 1e-3;
@@ -18,16 +18,16 @@ struct FusedLAMBOptions : FusedOptions<FusedLAMBOptions> {
   TORCH_ARG(double, weight_decay) = 0.01;
   /// Not supported: true is an error.
   TORCH_ARG(bool, amsgrad) = false;
-  /// Weight decay joins the update instead of the gradient.
+  /// Adds weight decay to the update instead of the gradient.
   TORCH_ARG(bool, adam_w_mode) = true;
-  /// The mean takes (1 - beta1) of a gradient instead of all of it.
+  /// Weights a gradient by 1 - beta1 in its running mean, instead of by 1.
   TORCH_ARG(bool, grad_averaging) = true;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;
-  /// Gradients are divided by the norm of all of them over this, where that is above 1. 0 and below: no clipping, as is usual
-  /// for a maximum that is not there. Apex divides by the 0, so that gradients become 0 and nothing is learned from them.
+  /// The largest norm of all gradients together: gradients with a larger norm are scaled down to it. 0 or less disables
+  /// clipping; Apex divides by 0 there, so that all gradients become 0.
   TORCH_ARG(double, max_grad_norm) = 1.0;
-  /// The trust ratio counts for parameters without weight decay too.
+  /// Applies the trust ratio to parameters without weight decay too.
   TORCH_ARG(bool, use_nvlamb) = false;
   /// See amp::StepsMasters.
   TORCH_ARG(bool, materialize_master_grads) = true;
@@ -48,7 +48,7 @@ struct FusedLAMBOptions : FusedOptions<FusedLAMBOptions> {
 struct FusedLAMBParamState : FusedParamState<FusedLAMBParamState> {
   /// Of the parameter's shape and dtype.
   at::Tensor exp_avg, exp_avg_sq;
-  /// Where the update stands between the two stages if the gradient has no room for it. Not saved.
+  /// The update between the two stages, if the gradient's memory cannot hold it. Not saved.
   at::Tensor update;
 
   static constexpr bool kHasDtypeOfParam = true;
@@ -59,9 +59,9 @@ struct FusedLAMBParamState : FusedParamState<FusedLAMBParamState> {
   }
 };
 
-/// LAMB (You et al., arXiv:1904.00962), in NVIDIA's form: gradients are clipped by the norm of all of them, over all groups.
-/// As in Apex, a gradient of its parameter's dtype is overwritten with the update; others, and those of amp's fused order, are
-/// left alone.
+/// LAMB (You et al., arXiv:1904.00962), in NVIDIA's form: gradients are clipped by their global norm over all groups.
+/// As in Apex, the update overwrites a gradient that has its parameter's dtype. It leaves other gradients unchanged, and all
+/// gradients if amp unscales them within the step (the fused order).
 /// Errors: RuntimeError for amsgrad; ValueError for a negative lr, eps or weight_decay and betas outside [0, 1).
 /// Apex: apex.optimizers.FusedLAMB.
 class FusedLAMB : public FusedOptimizer {

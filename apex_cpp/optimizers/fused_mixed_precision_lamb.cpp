@@ -30,7 +30,7 @@ FusedMixedPrecisionLamb::FusedMixedPrecisionLamb(const std::vector<torch::optim:
 
 void FusedMixedPrecisionLamb::check_group(size_t group) const {
   const auto& params = param_groups_[group].params();
-  std::optional<at::ScalarType> first;  // of those that the step takes: amp leaves frozen ones in 16 bits beside masters
+  std::optional<at::ScalarType> first;  // with a gradient; amp keeps frozen parameters in 16 bits beside masters
   for (size_t i = 0; i < params.size(); ++i) {
     if (!grad_of(group, i).defined()) continue;
     const at::ScalarType type = params[i].scalar_type();
@@ -46,30 +46,29 @@ int64_t FusedMixedPrecisionLamb::steps_at_start(size_t group) const {
 
 void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
   const auto& options = detail::options_of<FusedMixedPrecisionLambOptions>(param_groups_[group]);
-  kernels::LambControl control = detail::lamb_control(options);
-  control.global_grad_norm = global_norm;
-  control.max_grad_norm = max_grad_norm_;
-  run_step(group, sets, control, [&](detail::LaunchSet& set, const kernels::LambControl& at_step) {
-    detail::LambState lists;
-    const bool keeps_masters = set.model_params.empty() && set.params.front().scalar_type() == reduced_precision_dtype_;
-    if (keeps_masters) set.model_params = set.params;
-    for (at::Tensor& param : set.params) {
-      auto& state = state_of<FusedMixedPrecisionLambParamState>(param);
-      lists.exp_avgs.push_back(detail::kept_like(param, state.exp_avg, at::kFloat));
-      lists.exp_avg_sqs.push_back(detail::kept_like(param, state.exp_avg_sq, at::kFloat));
-      lists.updates.push_back(detail::kept_like(param, state.update, at::kFloat));
-      if (keeps_masters) param = detail::master_like(param, state.master_param);
-    }
-    detail::lamb_step(set, lists, at_step);
-  });
+  run_step(group, sets, detail::lamb_settings(options, max_grad_norm_),
+           [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
+             detail::LambState lists;
+             const bool keeps_masters =
+                 set.model_params.empty() && set.params.front().scalar_type() == reduced_precision_dtype_;
+             if (keeps_masters) set.model_params = set.params;
+             for (at::Tensor& param : set.params) {
+               auto& state = state_of<FusedMixedPrecisionLambParamState>(param);
+               lists.exp_avgs.push_back(detail::state_like(param, state.exp_avg, at::kFloat));
+               lists.exp_avg_sqs.push_back(detail::state_like(param, state.exp_avg_sq, at::kFloat));
+               lists.updates.push_back(detail::state_like(param, state.update, at::kFloat));
+               if (keeps_masters) param = detail::master_like(param, state.master_param);
+             }
+             detail::lamb_step(set, lists, global_norm, settings, tensors);
+           });
 }
 
 void FusedMixedPrecisionLamb::update() {
   std::vector<std::vector<detail::LaunchSet>> sets;
   for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
-  kernels::StepControl scaling;
-  set_scaling(scaling);
-  const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, scaling) : at::Tensor();
+  kernels::StepSettings settings;
+  const kernels::StepTensors tensors = set_scaling(settings);
+  const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, settings, tensors) : at::Tensor();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (!param_groups_[group].params().empty()) update_group(group, sets[group], global_norm);
   }
@@ -84,7 +83,7 @@ void FusedMixedPrecisionLamb::save(torch::serialize::OutputArchive& archive) con
 
 void FusedMixedPrecisionLamb::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedMixedPrecisionLambParamState, FusedMixedPrecisionLambOptions>(archive, param_groups_);
-  take_over(read, archive);
+  restore(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedMixedPrecisionLamb::make_amp_handle(

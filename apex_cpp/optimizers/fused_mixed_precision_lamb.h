@@ -7,12 +7,12 @@
 
 namespace apex::optimizers {
 
-/// Options of FusedMixedPrecisionLamb, under Apex's names and with its defaults. A group may have its own, but for
-/// max_grad_norm, reduced_precision_dtype, set_grad_none and materialize_master_grads, which are the optimizer's.
+/// Options of FusedMixedPrecisionLamb, with Apex's names and defaults. Groups may have their own values, except for
+/// max_grad_norm, reduced_precision_dtype, set_grad_none and materialize_master_grads, which apply to the whole optimizer.
 struct FusedMixedPrecisionLambOptions : FusedOptions<FusedMixedPrecisionLambOptions> {
   /* implicit */ FusedMixedPrecisionLambOptions(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr) = 1e-3;
-  /// Steps that count as taken when a group starts.
+  /// The step count that a group starts with.
   TORCH_ARG(int64_t, step) = 0;
   TORCH_ARG(bool, bias_correction) = true;
   TORCH_ARG(Betas, betas) = Betas(0.9, 0.999);
@@ -20,16 +20,16 @@ struct FusedMixedPrecisionLambOptions : FusedOptions<FusedMixedPrecisionLambOpti
   TORCH_ARG(double, weight_decay) = 0.01;
   /// Not supported: true is an error.
   TORCH_ARG(bool, amsgrad) = false;
-  /// Weight decay joins the update instead of the gradient.
+  /// Adds weight decay to the update instead of the gradient.
   TORCH_ARG(bool, adam_w_mode) = true;
-  /// The mean takes (1 - beta1) of a gradient instead of all of it.
+  /// Weights a gradient by 1 - beta1 in its running mean, instead of by 1.
   TORCH_ARG(bool, grad_averaging) = true;
-  /// Gradients are divided by the norm of all of them over this, where that is above 1. 0 and below: no clipping, as is usual
-  /// for a maximum that is not there. Apex divides by the 0, so that gradients become 0 and nothing is learned from them.
+  /// The largest norm of all gradients together: gradients with a larger norm are scaled down to it. 0 or less disables
+  /// clipping; Apex divides by 0 there, so that all gradients become 0.
   TORCH_ARG(double, max_grad_norm) = 1.0;
-  /// The trust ratio counts for parameters without weight decay too.
+  /// Applies the trust ratio to parameters without weight decay too.
   TORCH_ARG(bool, use_nvlamb) = false;
-  /// Parameters of this dtype, float16 or bfloat16, are updated in float32 copies that the optimizer keeps.
+  /// Updates parameters of this dtype, float16 or bfloat16, in float32 masters that the optimizer keeps.
   TORCH_ARG(std::optional<at::ScalarType>, reduced_precision_dtype) = std::nullopt;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;
@@ -63,9 +63,9 @@ struct FusedMixedPrecisionLambOptions : FusedOptions<FusedMixedPrecisionLambOpti
 struct FusedMixedPrecisionLambParamState : FusedParamState<FusedMixedPrecisionLambParamState> {
   /// float32, of the parameter's shape.
   at::Tensor exp_avg, exp_avg_sq;
-  /// The float32 copy of a parameter of reduced precision.
+  /// The float32 master of a parameter of reduced precision.
   at::Tensor master_param;
-  /// Where the update stands between the two stages, float32. Not saved.
+  /// The update between the two stages, float32. Not saved.
   at::Tensor update;
 
   static constexpr bool kHasDtypeOfParam = false;
@@ -76,8 +76,8 @@ struct FusedMixedPrecisionLambParamState : FusedParamState<FusedMixedPrecisionLa
   }
 };
 
-/// LAMB over 16-bit parameters with float32 copies, whose learning rate and step count live on the device: a step can be
-/// captured in a CUDA graph. Gradients are left alone. States keep float32 whatever is loaded.
+/// LAMB for 16-bit parameters with float32 masters. Learning rate and step count are on the device, so that a CUDA graph can
+/// capture a step. Gradients are not changed. State stays float32, whatever dtype is loaded.
 /// Errors: RuntimeError for amsgrad, for a reduced_precision_dtype that is not 16-bit, and, at a step, for a group that mixes
 /// dtypes; ValueError for a negative lr, eps or weight_decay and betas outside [0, 1).
 /// Apex: apex.optimizers.FusedMixedPrecisionLamb.
@@ -89,7 +89,7 @@ class FusedMixedPrecisionLamb : public FusedOptimizer {
       : FusedMixedPrecisionLamb({torch::optim::OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
 
   /// Writes the groups' learning rates to the device, where steps of a CUDA graph read them. `step` does so itself; call it
-  /// between replays after a scheduler moved a rate. No synchronisation.
+  /// between replays after a scheduler has changed a rate. No synchronisation.
   void update_device_lr();
 
   void save(torch::serialize::OutputArchive& archive) const override;

@@ -20,17 +20,17 @@ void check(const std::string& owner, const FusedNovoGradOptions& options) {
   detail::check_moments(owner, options);
 }
 
-kernels::NovoGradControl control_of(const FusedNovoGradOptions& options) {
-  kernels::NovoGradControl control;
-  control.lr = options.lr();
-  control.weight_decay = options.weight_decay();
-  std::tie(control.beta1, control.beta2) = options.betas();
-  control.eps = options.eps();
-  control.bias_correction = options.bias_correction();
-  control.grad_averaging = options.grad_averaging();
-  control.reg_inside_moment = options.reg_inside_moment();
-  control.norm_type = static_cast<kernels::NormType>(options.norm_type());
-  return control;
+kernels::NovoGradSettings settings_of(const FusedNovoGradOptions& options) {
+  kernels::NovoGradSettings settings;
+  settings.lr = options.lr();
+  settings.weight_decay = options.weight_decay();
+  std::tie(settings.beta1, settings.beta2) = options.betas();
+  settings.eps = options.eps();
+  settings.bias_correction = options.bias_correction();
+  settings.grad_averaging = options.grad_averaging();
+  settings.reg_inside_moment = options.reg_inside_moment();
+  settings.norm_type = static_cast<kernels::NormType>(options.norm_type());
+  return settings;
 }
 
 }  // namespace
@@ -45,14 +45,14 @@ void FusedNovoGrad::check_group(size_t group) const {
               ". Use 2 (L2 norm) or 0 (largest magnitude).");
 }
 
-// ---- running norms: those of a group are one tensor, each parameter's state has its element ----
+// ---- running norms: one tensor for each group; each parameter's state refers to its element ----
 
 at::Tensor FusedNovoGrad::norm_of(const at::Tensor& param) const {
   const auto found = state_.find(param.unsafeGetTensorImpl());
   return found == state_.end() ? at::Tensor() : static_cast<const FusedNovoGradParamState&>(*found->second).norm;
 }
 
-bool FusedNovoGrad::are_in_order(size_t group, const at::Tensor& norms) const {
+bool FusedNovoGrad::match_positions(size_t group, const at::Tensor& norms) const {
   const auto& params = param_groups_[group].params();
   if (!norms.defined() || norms.numel() != static_cast<int64_t>(params.size())) return false;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -62,7 +62,7 @@ bool FusedNovoGrad::are_in_order(size_t group, const at::Tensor& norms) const {
   return norms.device() == params.front().device();
 }
 
-at::Tensor FusedNovoGrad::in_order(size_t group) const {
+at::Tensor FusedNovoGrad::gathered_norms(size_t group) const {
   const auto& params = param_groups_[group].params();
   const at::Tensor none = at::zeros({1}, params.front().options().dtype(at::kFloat).requires_grad(false));
   std::vector<at::Tensor> norms;
@@ -77,12 +77,12 @@ at::Tensor FusedNovoGrad::norms_by_position(size_t group) const {
   const bool is_here = group < std::min(group_states().size(), param_groups_.size());
   if (!is_here || param_groups_[group].params().empty()) return {};
   const at::Tensor& norms = group_states()[group].exp_avg_sq;
-  return !norms.defined() || are_in_order(group, norms) ? norms : in_order(group);
+  return !norms.defined() || match_positions(group, norms) ? norms : gathered_norms(group);
 }
 
 at::Tensor FusedNovoGrad::exp_avg_sq(size_t group) const { return norms_by_position(group); }
 
-void FusedNovoGrad::hand_out(size_t group, const at::Tensor& norms) {
+void FusedNovoGrad::assign_norms(size_t group, const at::Tensor& norms) {
   const auto& params = param_groups_[group].params();
   const int64_t count = norms.defined() ? std::min(norms.numel(), static_cast<int64_t>(params.size())) : 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -90,12 +90,12 @@ void FusedNovoGrad::hand_out(size_t group, const at::Tensor& norms) {
   }
 }
 
-// Parameters may have come, gone and moved since the last step.
+// Parameters may have been added, removed or moved since the last step.
 const at::Tensor& FusedNovoGrad::norms_of(size_t group) {
   at::Tensor& norms = group_state(group).exp_avg_sq;
-  if (are_in_order(group, norms)) return norms;
-  norms = in_order(group);
-  hand_out(group, norms);
+  if (match_positions(group, norms)) return norms;
+  norms = gathered_norms(group);
+  assign_norms(group, norms);
   return norms;
 }
 
@@ -105,20 +105,20 @@ void FusedNovoGrad::update_group(size_t group) {
   const auto& options = detail::options_of<FusedNovoGradOptions>(param_groups_[group]);
   const auto sets = launch_sets(group, /*split_fresh=*/true);
   const at::Tensor all_norms = norms_of(group);
-  run_step(group, sets, control_of(options), [&](const detail::LaunchSet& set, kernels::NovoGradControl control) {
+  run_step(group, sets, settings_of(options), [&](const detail::LaunchSet& set, auto settings, const auto& tensors) {
     std::vector<at::Tensor> exp_avgs;
     for (size_t i = 0; i < set.params.size(); ++i) {
       auto& state = state_of<FusedNovoGradParamState>(set.params[i]);
-      exp_avgs.push_back(detail::kept_like(set.params[i], state.exp_avg, set.params[i].scalar_type()));
+      exp_avgs.push_back(detail::state_like(set.params[i], state.exp_avg, set.params[i].scalar_type()));
       if (set.fresh) state.norm = all_norms.narrow(0, set.positions[i], 1);
     }
-    control.first_run = set.fresh && !options.init_zero();
+    settings.first_run = set.fresh && !options.init_zero();
     const bool whole_group = set.params.size() == param_groups_[group].params().size();
     const at::Tensor index =
         whole_group ? at::Tensor() : at::tensor(set.positions).to(all_norms.device(), /*non_blocking=*/true);
     const at::Tensor norms = whole_group ? all_norms : all_norms.index_select(0, index).to(set.params.front().device());
-    if (set.fresh) norms.zero_();  // another parameter may have been here
-    kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, control);
+    if (set.fresh) norms.zero_();  // may hold the norm of an earlier parameter
+    kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, settings, tensors);
     if (!whole_group) all_norms.index_copy_(0, index, norms.to(all_norms.device()));
   });
 }
@@ -136,8 +136,8 @@ void FusedNovoGrad::save(torch::serialize::OutputArchive& archive) const {
 
 void FusedNovoGrad::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedNovoGradParamState, FusedNovoGradOptions>(archive, param_groups_);
-  take_over(read, archive);
-  for (size_t group = 0; group < param_groups_.size(); ++group) hand_out(group, norms_by_position(group));
+  restore(read, archive);
+  for (size_t group = 0; group < param_groups_.size(); ++group) assign_norms(group, norms_by_position(group));
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedNovoGrad::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

@@ -7,8 +7,8 @@
 
 namespace apex::optimizers {
 
-/// Options of FusedNovoGrad, under Apex's names and with its defaults. A group may have its own, but for set_grad_none and
-/// materialize_master_grads, which are the optimizer's.
+/// Options of FusedNovoGrad, with Apex's names and defaults. Groups may have their own values, except for set_grad_none and
+/// materialize_master_grads, which apply to the whole optimizer.
 struct FusedNovoGradOptions : FusedOptions<FusedNovoGradOptions> {
   /* implicit */ FusedNovoGradOptions(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr) = 1e-3;
@@ -18,13 +18,13 @@ struct FusedNovoGradOptions : FusedOptions<FusedNovoGradOptions> {
   TORCH_ARG(double, weight_decay) = 0;
   /// Not supported: true is an error.
   TORCH_ARG(bool, amsgrad) = false;
-  /// Gradients are divided by their norm, and decayed, before they join the mean instead of after.
+  /// Divides gradients by their norm and adds weight decay before the running mean instead of after it.
   TORCH_ARG(bool, reg_inside_moment) = false;
-  /// The mean takes (1 - beta1) of a gradient instead of all of it.
+  /// Weights a gradient by 1 - beta1 in its running mean, instead of by 1.
   TORCH_ARG(bool, grad_averaging) = true;
-  /// 2: L2 norms; 0: largest magnitudes. Others are an error of the first step, as in Apex.
+  /// 2: L2 norms; 0: largest magnitudes. Other values are an error at the first step, as in Apex.
   TORCH_ARG(int64_t, norm_type) = 2;
-  /// Running norms start at zero instead of the first gradient's norm.
+  /// Starts running norms at zero instead of the first gradient's norm.
   TORCH_ARG(bool, init_zero) = false;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;
@@ -57,7 +57,8 @@ struct FusedNovoGradParamState : FusedParamState<FusedNovoGradParamState> {
   /// Of the parameter's shape and dtype.
   at::Tensor exp_avg;
 
-  /// The running norm: an element of the group's, which is saved with the group. Undefined before the parameter's first step.
+  /// The running norm: an element of the group's tensor, which is saved with the group. Undefined before the parameter's first
+  /// step.
   at::Tensor norm;
 
   static constexpr bool kHasDtypeOfParam = true;
@@ -69,9 +70,9 @@ struct FusedNovoGradParamState : FusedParamState<FusedNovoGradParamState> {
 };
 
 /// NovoGrad (Ginsburg et al., arXiv:1905.11286): gradients are divided by a running norm of their tensor.
-/// Works at O2 as well (Apex fails there), and the set of parameters with a gradient may change from step to step.
+/// Works at O2, where Apex fails. The set of parameters with a gradient may change from step to step.
 /// Errors: RuntimeError for amsgrad; ValueError for a negative lr, eps or weight_decay and betas outside [0, 1); RuntimeError
-/// of the first step for a norm_type other than 0 and 2. Apex: apex.optimizers.FusedNovoGrad.
+/// at the first step for a norm_type other than 0 and 2. Apex: apex.optimizers.FusedNovoGrad.
 class FusedNovoGrad : public FusedOptimizer {
  public:
   explicit FusedNovoGrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedNovoGradOptions defaults = {});
@@ -79,7 +80,7 @@ class FusedNovoGrad : public FusedOptimizer {
       : FusedNovoGrad({torch::optim::OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
 
   /// The running norm of each parameter of a group by position (Apex: `group["exp_avg_sq"]`), float32 on the parameters'
-  /// device; undefined before the group's first step, 0 for parameters that were not stepped yet.
+  /// device. Undefined before the group's first step; 0 for parameters without a step so far.
   at::Tensor exp_avg_sq(size_t group = 0) const;
 
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -96,12 +97,12 @@ class FusedNovoGrad : public FusedOptimizer {
   void update_group(size_t group);
   /// The norm of a parameter; undefined if it has none yet.
   at::Tensor norm_of(const at::Tensor& param) const;
-  /// Whether the norms that parameters of a group have are elements of `norms`, each at its parameter's position.
-  bool are_in_order(size_t group, const at::Tensor& norms) const;
-  /// A copy of a group's norms that are, 0 where there is none.
-  at::Tensor in_order(size_t group) const;
-  /// Gives parameters that have state their elements.
-  void hand_out(size_t group, const at::Tensor& norms);
+  /// Whether each parameter's norm is the element of `norms` at the parameter's position.
+  bool match_positions(size_t group, const at::Tensor& norms) const;
+  /// A tensor with a copy of each parameter's norm at its position; 0 for parameters without a norm.
+  at::Tensor gathered_norms(size_t group) const;
+  /// Makes the norms in the parameters' states elements of `norms`.
+  void assign_norms(size_t group, const at::Tensor& norms);
   const at::Tensor& norms_of(size_t group);
 };
 

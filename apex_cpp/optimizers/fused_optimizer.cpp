@@ -24,7 +24,7 @@ constexpr const char* kGroupStatesKey = "group_states";
 
 at::TensorOptions on(c10::Device device, at::ScalarType dtype) { return at::TensorOptions().device(device).dtype(dtype); }
 
-// The set on this device with these properties, made if there is none.
+// The set on this device with these properties. Adds it if there is none.
 LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, bool copies, bool fresh) {
   for (LaunchSet& set : sets) {
     const bool alike = set.model_params.empty() != copies && set.fresh == fresh;
@@ -62,11 +62,12 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
       materialize_master_grads_(switches.materialize_master_grads),
       counting_(switches.counting) {
   rules_.check_values(rules_.optimizer, *defaults_);
-  see_to_groups();
+  check_groups();
 }
 
-// Groups come in ways that the optimizer does not see, too. Those that are here keep their values: schedulers move rates.
-void FusedOptimizer::see_to_groups() {
+// Finds groups that were added without a call of this class. The option values of known groups are not checked again, since
+// schedulers change learning rates.
+void FusedOptimizer::check_groups() {
   if (!unique_groups_.is_due(param_groups_)) return;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto check = group < checked_groups_ ? detail::check_class : detail::check_options;
@@ -96,7 +97,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
     loss = closure();
   }
   const at::NoGradGuard no_grad;
-  see_to_groups();
+  check_groups();
   check_step();
   check_capture();
   if (!stopped_on_host()) update();
@@ -154,7 +155,7 @@ void FusedOptimizer::check_step() {
     const auto state = state_.find(each.param.unsafeGetTensorImpl());
     if (state != state_.end()) static_cast<const ShapedParamState&>(*state->second).check_shapes(each);
   }
-  apart_in_memory_.check(stepped);
+  overlap_check_.check(stepped);
 }
 
 std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) const {
@@ -175,7 +176,7 @@ std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fres
 
 // ---- CUDA graphs ----
 
-// A graph repeats at each replay what it captured, also what belongs to one step only.
+// A graph repeats at each replay all that it captured, including work that belongs to a single step.
 void FusedOptimizer::check_capture() const {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& params = param_groups_[group].params();
@@ -217,15 +218,17 @@ bool FusedOptimizer::any_fresh() const {
   return false;
 }
 
-// A first step makes state, which only the host can leave undone.
+// A first step creates state, so the host must know whether the step is skipped.
 bool FusedOptimizer::stopped_on_host() const {
   return found_inf.defined() && (found_inf.is_cpu() || any_fresh()) && found_inf.item<float>() != 0;
 }
 
-void FusedOptimizer::set_scaling(kernels::StepControl& control) const {
-  control.grad_scale = master_step.grad_scale;
-  if (grad_scale.defined()) control.grad_scale_tensor = grad_scale.reciprocal();
-  if (found_inf.defined() && !found_inf.is_cpu()) control.found_inf = found_inf.ne(0).to(at::kInt).reshape({1});
+kernels::StepTensors FusedOptimizer::set_scaling(kernels::StepSettings& settings) const {
+  kernels::StepTensors tensors;
+  settings.grad_scale = master_step.grad_scale;
+  if (grad_scale.defined()) tensors.grad_scale = grad_scale.reciprocal();
+  if (found_inf.defined() && !found_inf.is_cpu()) tensors.found_inf = found_inf.ne(0).to(at::kInt).reshape({1});
+  return tensors;
 }
 
 c10::Device FusedOptimizer::device_of(size_t group) const { return param_groups_[group].params().front().device(); }
@@ -248,32 +251,33 @@ void FusedOptimizer::write_device_lrs() {
   }
 }
 
-void FusedOptimizer::begin_group(size_t group, kernels::MomentControl& control) {
+kernels::StepTensors FusedOptimizer::begin_group(size_t group, kernels::MomentSettings& settings) {
   GroupState& state = group_state(group);
   const bool capturable = counting_ == Counting::on_device;
-  set_scaling(control);
-  if (capturable) control.lr_tensor = device_lr(group, control.lr);
-  if (capturable || control.found_inf.defined() || state.step.is_on_device()) {
-    control.step_tensor = state.step.on_device(device_of(group));
+  kernels::StepTensors tensors = set_scaling(settings);
+  if (capturable) tensors.lr = device_lr(group, settings.lr);
+  if (capturable || tensors.found_inf.defined() || state.step.is_on_device()) {
+    tensors.step = state.step.on_device(device_of(group));
   } else {
-    control.step = state.step.value() + 1;
+    settings.step = state.step.value() + 1;
   }
+  return tensors;
 }
 
-bool FusedOptimizer::can_count(const LaunchSet& set, const kernels::MomentControl& control) const {
-  return detail::can_count(set.params.front().device(), control.step_tensor);
+bool FusedOptimizer::can_count(const LaunchSet& set, const kernels::StepTensors& tensors) const {
+  return detail::can_count(set.params.front().device(), tensors.step);
 }
 
-void FusedOptimizer::place_control(const LaunchSet& set, bool counts, kernels::MomentControl& control) const {
-  detail::place_control(set.params.front().device(), counts, control);
+kernels::StepTensors FusedOptimizer::placed(const LaunchSet& set, bool counts, const kernels::StepTensors& tensors) const {
+  return detail::placed_on(set.params.front().device(), tensors, counts);
 }
 
-void FusedOptimizer::end_group(size_t group, bool advanced, const kernels::MomentControl& control) {
-  if (!control.step_tensor.defined()) return group_state(group).step.advance();
+void FusedOptimizer::end_group(size_t group, bool advanced, const kernels::StepTensors& tensors) {
+  const at::Tensor& steps = tensors.step;
+  if (!steps.defined()) return group_state(group).step.advance();
   if (advanced) return;
-  const at::Tensor& steps = control.step_tensor;
-  if (control.found_inf.defined()) {
-    steps.add_(control.found_inf.eq(0).to(steps.device(), at::kInt));
+  if (tensors.found_inf.defined()) {
+    steps.add_(tensors.found_inf.eq(0).to(steps.device(), at::kInt));
   } else {
     steps.add_(1);
   }
@@ -310,23 +314,23 @@ std::vector<FusedOptimizer::SavedGroup> FusedOptimizer::read_group_states(torch:
   return groups;
 }
 
-void FusedOptimizer::take_over_group(size_t group, const SavedGroup& saved) {
+void FusedOptimizer::restore_group(size_t group, const SavedGroup& saved) {
   GroupState& state = group_state(group);
   state.step.set(saved.steps);
   const bool has_norms = saved.exp_avg_sq.defined() && !param_groups_[group].params().empty();
   state.exp_avg_sq = has_norms ? saved.exp_avg_sq.to(device_of(group)) : at::Tensor();
 }
 
-void FusedOptimizer::take_over(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive) {
+void FusedOptimizer::restore(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive) {
   const auto saved = read_group_states(archive);
   for (size_t i = 0; i < param_groups_.size(); ++i) detail::check_class(rules_, i, param_groups_[i].options());
   state_ = std::move(read.state());
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     rules_.assign(param_groups_[i].options(), read.param_groups()[i].options());
     if (i < saved.size()) {
-      take_over_group(i, saved[i]);
+      restore_group(i, saved[i]);
     } else if (i < group_states_.size()) {
-      take_over_group(i, {steps_at_start(i), {}});  // not stepped when it was saved
+      restore_group(i, {steps_at_start(i), {}});  // had taken no step when it was saved
     }
   }
 }

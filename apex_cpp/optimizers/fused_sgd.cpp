@@ -18,15 +18,15 @@ void check(const std::string& owner, const FusedSGDOptions& options) {
                     " and dampening ", options.dampening(), ".");
 }
 
-kernels::SgdControl control_of(const FusedSGDOptions& options) {
-  kernels::SgdControl control;
-  control.lr = options.lr();
-  control.weight_decay = options.weight_decay();
-  control.momentum = options.momentum();
-  control.dampening = options.dampening();
-  control.nesterov = options.nesterov();
-  control.weight_decay_after_momentum = options.wd_after_momentum();
-  return control;
+kernels::SgdSettings settings_of(const FusedSGDOptions& options) {
+  kernels::SgdSettings settings;
+  settings.lr = options.lr();
+  settings.weight_decay = options.weight_decay();
+  settings.momentum = options.momentum();
+  settings.dampening = options.dampening();
+  settings.nesterov = options.nesterov();
+  settings.weight_decay_after_momentum = options.wd_after_momentum();
+  return settings;
 }
 
 }  // namespace
@@ -37,18 +37,17 @@ FusedSGD::FusedSGD(const std::vector<torch::optim::OptimizerParamGroup>& groups,
 
 void FusedSGD::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
-    kernels::SgdControl control = control_of(detail::options_of<FusedSGDOptions>(param_groups_[group]));
-    set_scaling(control);
+    auto settings = settings_of(detail::options_of<FusedSGDOptions>(param_groups_[group]));
+    const kernels::StepTensors tensors = set_scaling(settings);
     for (const auto& set : launch_sets(group, /*split_fresh=*/true)) {
       std::vector<at::Tensor> momentum_buffers;
       for (const at::Tensor& param : set.params) {
         at::Tensor& buffer = state_of<FusedSGDParamState>(param).momentum_buffer;
-        momentum_buffers.push_back(detail::kept_like(param, buffer, param.scalar_type()));
+        momentum_buffers.push_back(detail::state_like(param, buffer, param.scalar_type()));
       }
-      kernels::SgdControl of_set = control;
-      detail::place_control(set.params.front().device(), of_set);
-      of_set.first_run = set.fresh;
-      kernels::multi_tensor_sgd(set.grads, set.params, momentum_buffers, set.model_params, of_set);
+      settings.first_run = set.fresh;
+      kernels::multi_tensor_sgd(set.grads, set.params, momentum_buffers, set.model_params, settings,
+                                detail::placed_on(set.params.front().device(), tensors));
     }
   }
 }
@@ -60,7 +59,7 @@ void FusedSGD::save(torch::serialize::OutputArchive& archive) const {
 
 void FusedSGD::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedSGDParamState, FusedSGDOptions>(archive, param_groups_);
-  take_over(read, archive);
+  restore(read, archive);
 }
 
 std::unique_ptr<torch::optim::Optimizer> FusedSGD::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {

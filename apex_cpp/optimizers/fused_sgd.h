@@ -7,8 +7,8 @@
 
 namespace apex::optimizers {
 
-/// Options of FusedSGD, under Apex's names and with its defaults. A group may have its own, but for set_grad_none and
-/// materialize_master_grads, which are the optimizer's.
+/// Options of FusedSGD, with Apex's names and defaults. Groups may have their own values, except for set_grad_none and
+/// materialize_master_grads, which apply to the whole optimizer.
 struct FusedSGDOptions : FusedOptions<FusedSGDOptions> {
   /* implicit */ FusedSGDOptions(double lr) : lr_(lr) {}
   TORCH_ARG(double, lr);
@@ -16,7 +16,7 @@ struct FusedSGDOptions : FusedOptions<FusedSGDOptions> {
   TORCH_ARG(double, dampening) = 0;
   TORCH_ARG(double, weight_decay) = 0;
   TORCH_ARG(bool, nesterov) = false;
-  /// Weight decay is added after momentum, not to the gradient.
+  /// Adds weight decay after momentum, not to the gradient.
   TORCH_ARG(bool, wd_after_momentum) = false;
   /// See amp::StepsMasters.
   TORCH_ARG(bool, materialize_master_grads) = true;
@@ -48,7 +48,8 @@ struct FusedSGDParamState : FusedParamState<FusedSGDParamState> {
 };
 
 /// Stochastic gradient descent with momentum, Nesterov or not (Sutskever et al., ICML 2013, in PyTorch's form).
-/// Parameters that get their first gradient later than others start their momentum then (Apex mixes them up, FOPT-09).
+/// The momentum of a parameter starts with its first gradient, even if others have started before. (Apex confuses such
+/// parameters, FOPT-09.)
 /// Errors: ValueError for a negative lr, momentum or weight_decay, and for nesterov without momentum or with dampening.
 /// Apex: apex.optimizers.FusedSGD.
 class FusedSGD : public FusedOptimizer {

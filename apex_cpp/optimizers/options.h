@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-// What the options and the states of the fused optimizers have in common. A class derived from these names its members once,
+// Base classes of the fused optimizers' options and states. A derived class lists its members once,
 //   static constexpr const char* kNames[] = {"lr", ...};
 //   template <class Self> static auto members_of(Self& self) { return std::tie(self.lr_, ...); }
-// and is saved, loaded, compared and cloned by that.
+// and the base class saves, loads, compares and clones them.
 namespace apex::optimizers {
 
 using Betas = std::tuple<double, double>;
@@ -41,7 +41,7 @@ inline void from_ivalue(const c10::IValue& value, std::optional<at::ScalarType>&
   dtype = value.isNone() ? std::nullopt : std::optional(static_cast<at::ScalarType>(value.toInt()));
 }
 
-// visit(name, member) for each member of `object`.
+// Calls visit(name, member) for each member of `object`.
 template <class Object, class Visit, size_t... I>
 void for_each_member(Object& object, const Visit& visit, std::index_sequence<I...>) {
   auto members = Object::members_of(object);
@@ -64,7 +64,7 @@ struct FusedOptions : torch::optim::OptimizerOptions {
   double get_lr() const override { return self().lr(); }
   void set_lr(const double lr) override { self().lr(lr); }
 
-  /// Errors: RuntimeError naming an option that is only here, or only in the archive.
+  /// Errors: RuntimeError naming an option that only this class or only the archive has.
   void serialize(torch::serialize::InputArchive& archive) override {
     check_all_known(archive.keys());
     detail::for_each_member(self(), [&](const std::string& name, auto& member) {
@@ -85,7 +85,7 @@ struct FusedOptions : torch::optim::OptimizerOptions {
       ": it was saved by another optimizer class. Load it into an optimizer of the class that saved it, or load the model "
       "alone.";
 
-  // A class may have all options of another and more, as FusedMixedPrecisionLamb and FusedLAMB.
+  // Without this check, a class could load the options of a class that has more, as FusedLAMB those of FusedMixedPrecisionLamb.
   static void check_all_known(const std::vector<std::string>& saved) {
     for (const std::string& name : saved) {
       const bool known = std::find(std::begin(Derived::kNames), std::end(Derived::kNames), name) != std::end(Derived::kNames);
@@ -97,13 +97,13 @@ struct FusedOptions : torch::optim::OptimizerOptions {
   const Derived& self() const { return static_cast<const Derived&>(*this); }
 };
 
-// What the optimizers ask of any class's state.
+// The base of all states, whatever the class.
 struct ShapedParamState : torch::optim::OptimizerParamState, amp::CastableParamState {
-  /// Errors: RuntimeError naming the parameter if it has got another shape than its state has.
+  /// Errors: RuntimeError naming the parameter if its shape differs from the state's.
   virtual void check_shapes(const detail::SteppedParam& of) const = 0;
 };
 
-// The state of one parameter: tensors, absent while undefined.
+// The state of one parameter. Undefined tensors are not saved.
 template <class Derived>
 struct FusedParamState : ShapedParamState {
   std::unique_ptr<torch::optim::OptimizerParamState> clone() const override { return std::make_unique<Derived>(self()); }
@@ -126,8 +126,8 @@ struct FusedParamState : ShapedParamState {
     });
   }
 
-  /// Gives tensors that were loaded the parameter's device and layout, and its dtype, or float32 as the class has it.
-  /// Errors: RuntimeError beginning with the parameter's name, for a tensor of another shape.
+  /// Moves loaded tensors to the parameter's device and layout, and converts them to its dtype, or to float32 unless
+  /// kHasDtypeOfParam. Errors: RuntimeError beginning with the parameter's name if a tensor has another shape.
   void fit_to(const at::Tensor& param, const std::string& name_of_param) {
     const at::ScalarType dtype = Derived::kHasDtypeOfParam ? param.scalar_type() : at::kFloat;
     detail::for_each_member(self(), [&](const std::string& name, at::Tensor& tensor) {
@@ -151,7 +151,7 @@ struct FusedParamState : ShapedParamState {
 
 namespace apex::optimizers::detail {
 
-/// What an optimizer class asks of the options of its groups.
+/// How an optimizer class checks and copies the options of its groups.
 struct OptionsRules {
   const char* optimizer;  // the class's name
   bool (*are_own)(const torch::optim::OptimizerOptions&);
@@ -159,10 +159,10 @@ struct OptionsRules {
   void (*assign)(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from);
 };
 
-/// Errors: TypeError naming the group if its options are of another class, which would be read as what they are not.
+/// Errors: TypeError naming the group if its options are of another class.
 void check_class(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options);
 
-/// Errors: as `check_class`, and for values what the class says, of the group.
+/// Errors: as `check_class`, and those of `check_values` with the group's name.
 void check_options(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options);
 
 }  // namespace apex::optimizers::detail

@@ -13,7 +13,7 @@ namespace apex::optimizers::detail {
 
 using amp::detail::in_layout_of;
 
-const at::Tensor& kept_like(const at::Tensor& param, at::Tensor& kept, at::ScalarType dtype) {
+const at::Tensor& state_like(const at::Tensor& param, at::Tensor& kept, at::ScalarType dtype) {
   return kept = kept.defined() ? in_layout_of(kept, param) : at::zeros_like(param, dtype);
 }
 
@@ -55,23 +55,23 @@ void SteppedParam::check() const {
   }
 }
 
-bool ApartInMemory::Span::operator==(const Span& other) const {
+bool OverlapCheck::Span::operator==(const Span& other) const {
   return begin == other.begin && end == other.end && device == other.device && index == other.index;
 }
 
 // Meta tensors have elements but no memory.
-void ApartInMemory::add_span(std::vector<Span>& spans, const at::Tensor& tensor, size_t index) {
+void OverlapCheck::add_span(std::vector<Span>& spans, const at::Tensor& tensor, size_t index) {
   if (!tensor.defined() || tensor.numel() == 0 || tensor.is_meta()) return;
   const char* begin = static_cast<const char*>(tensor.const_data_ptr());
   spans.push_back({begin, begin + tensor.nbytes(), tensor.device(), index});
 }
 
-bool ApartInMemory::starts_before(const Span& a, const Span& b) {
+bool OverlapCheck::starts_before(const Span& a, const Span& b) {
   if (a.device != b.device) return std::pair(a.device.type(), a.device.index()) < std::pair(b.device.type(), b.device.index());
   return std::less<>()(a.begin, b.begin);
 }
 
-void ApartInMemory::check_apart(const std::vector<SteppedParam>& params, std::vector<Span> spans) {
+void OverlapCheck::check_spans(const std::vector<SteppedParam>& params, std::vector<Span> spans) {
   std::sort(spans.begin(), spans.end(), starts_before);
   for (size_t i = 1; i < spans.size(); ++i) {
     const Span &before = spans[i - 1], &after = spans[i];
@@ -84,14 +84,14 @@ void ApartInMemory::check_apart(const std::vector<SteppedParam>& params, std::ve
   }
 }
 
-void ApartInMemory::check(const std::vector<SteppedParam>& params) {
+void OverlapCheck::check(const std::vector<SteppedParam>& params) {
   std::vector<Span> spans;
   spans.reserve(2 * params.size());
   for (size_t i = 0; i < params.size(); ++i) {
     for (const at::Tensor* written : {&params[i].param, &params[i].copy}) add_span(spans, *written, i);
   }
   if (spans == last_) return;
-  check_apart(params, spans);
+  check_spans(params, spans);
   last_ = std::move(spans);
 }
 

@@ -5,43 +5,43 @@
 #include <string>
 #include <vector>
 
-// The tensors of a parameter's state. Kernels walk them and the parameter from start to end, so that they have its layout.
+// The tensors of a parameter's state. They have the parameter's memory layout, since kernels walk both in memory order.
 namespace apex::optimizers::detail {
 
-/// `kept` with its values in the layout that the parameter has now; zeros of this dtype if there is none yet.
-const at::Tensor& kept_like(const at::Tensor& param, at::Tensor& kept, at::ScalarType dtype);
+/// Returns the state tensor `kept`, converted to the parameter's current layout. Creates it with zeros if it is undefined.
+const at::Tensor& state_like(const at::Tensor& param, at::Tensor& kept, at::ScalarType dtype);
 
-/// The same of a float32 master, which begins as the parameter.
+/// The same for a float32 master, which is created as a copy of the parameter.
 const at::Tensor& master_like(const at::Tensor& param, at::Tensor& master);
 
-/// A tensor that was loaded, on the parameter's device and in its layout, as this dtype.
-/// Errors: RuntimeError beginning with the parameter's `name`, for one of another shape.
+/// The loaded tensor on the parameter's device, in its layout and in `dtype`.
+/// Errors: RuntimeError beginning with the parameter's `name` if the shapes differ.
 at::Tensor loaded_like(const at::Tensor& param, const at::Tensor& loaded, at::ScalarType dtype, const std::string& name,
                        const std::string& key);
 
 }  // namespace apex::optimizers::detail
 
-// What a step asks of its parameters, before it changes any.
+// What a step checks before it changes anything.
 namespace apex::optimizers::detail {
 
-/// "Parameter 2 of group 0, of shape [2, 3],": how errors begin.
+/// The beginning of errors: "Parameter 2 of group 0, of shape [2, 3],".
 std::string name_of(size_t group, size_t position, const at::Tensor& param);
 
-/// A parameter that a step is to change, with what the step reads and writes beside it.
+/// A parameter that a step changes, with its gradient and its copy in the model.
 struct SteppedParam {
   size_t group;
   size_t position;
   const at::Tensor& param;
   const at::Tensor& grad;
-  const at::Tensor& copy;  // gets the new value too; undefined if there is none
+  const at::Tensor& copy;  // receives the new value too; may be undefined
 
   std::string name() const { return name_of(group, position, param); }
-  /// Errors: RuntimeError naming the parameter, the value and the remedy for what the kernels do not take.
+  /// Errors: RuntimeError naming the parameter, the value and the remedy, if the kernels do not support it.
   void check() const;
 };
 
-/// Looks whether what a step writes lies apart in memory, anew where an address is not that of the last step.
-class ApartInMemory {
+/// Checks that the tensors that a step writes do not overlap in memory. Repeats the check only after an address has changed.
+class OverlapCheck {
  public:
   /// Errors: RuntimeError naming two parameters that share memory.
   void check(const std::vector<SteppedParam>& params);
@@ -57,7 +57,7 @@ class ApartInMemory {
   };
   static void add_span(std::vector<Span>& spans, const at::Tensor& tensor, size_t index);
   static bool starts_before(const Span& a, const Span& b);
-  static void check_apart(const std::vector<SteppedParam>& params, std::vector<Span> spans);
+  static void check_spans(const std::vector<SteppedParam>& params, std::vector<Span> spans);
 
   std::vector<Span> last_;
 };

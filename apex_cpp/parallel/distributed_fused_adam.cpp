@@ -260,10 +260,10 @@ void DistributedFusedAdam::update() {
   master_step.grad_scale = sync_->grad_factor();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    const auto control =
-        optimizers::detail::adam_control(optimizers::detail::options_of<FusedAdamOptions>(param_groups_[group]));
-    run_step(group, parts_of(group), control, [](const Parts& set, const kernels::AdamControl& at_step) {
-      kernels::multi_tensor_adam(set.grads, set.params, set.exp_avgs, set.exp_avg_sqs, set.model_params, at_step);
+    const auto group_settings =
+        optimizers::detail::adam_settings(optimizers::detail::options_of<FusedAdamOptions>(param_groups_[group]));
+    run_step(group, parts_of(group), group_settings, [](const Parts& set, const auto& settings, const auto& tensors) {
+      kernels::multi_tensor_adam(set.grads, set.params, set.exp_avgs, set.exp_avg_sqs, set.model_params, settings, tensors);
     });
   }
 }

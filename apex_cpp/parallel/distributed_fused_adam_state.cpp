@@ -49,7 +49,7 @@ void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
   sync();
   auto read = optimizers::detail::read_as_saved<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_);
   slice_states(read);
-  take_over(read, archive);
+  restore(read, archive);
   written_.clear();
 }
 

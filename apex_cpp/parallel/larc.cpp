@@ -54,16 +54,17 @@ std::map<c10::Device, Lists, bool (*)(c10::Device, c10::Device)> lists_by_device
 at::Tensor on(c10::Device device, const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/true); }
 
 void adapt_group(const std::vector<at::Tensor>& params, const LARCOptions& options, const LarcRates& rates) {
-  kernels::LarcControl control;
-  control.lr = rates.lr;
-  control.weight_decay = rates.weight_decay;
-  control.trust_coefficient = options.trust_coefficient();
-  control.clip = options.clip();
-  control.eps = options.eps();
+  kernels::LarcSettings settings;
+  settings.lr = rates.lr;
+  settings.weight_decay = rates.weight_decay;
+  settings.trust_coefficient = options.trust_coefficient();
+  settings.clip = options.clip();
+  settings.eps = options.eps();
+  kernels::StepTensors tensors;
   for (const auto& [device, lists] : lists_by_device(params)) {
-    if (rates.grad_scale.defined()) control.grad_scale_tensor = on(device, rates.grad_scale.reciprocal().reshape({1}));
-    if (rates.found_inf.defined()) control.found_inf = on(device, rates.found_inf.ne(0).to(at::kInt).reshape({1}));
-    kernels::multi_tensor_larc(lists.grads, lists.params, control);
+    if (rates.grad_scale.defined()) tensors.grad_scale = on(device, rates.grad_scale.reciprocal().reshape({1}));
+    if (rates.found_inf.defined()) tensors.found_inf = on(device, rates.found_inf.ne(0).to(at::kInt).reshape({1}));
+    kernels::multi_tensor_larc(lists.grads, lists.params, settings, tensors);
   }
 }
 

@@ -12,13 +12,13 @@ namespace apex::kernels::cpu {
 namespace {
 
 #ifdef APEX_CPP_X86_KERNELS
-// Older compilers cannot be asked for this one by name.
+// __builtin_cpu_supports of older compilers does not know f16c.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-// The compiler's check covers the operating system, which has to save the wide registers.
+// __builtin_cpu_supports also checks that the operating system saves the wide registers.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
 bool has_avx512() {

@@ -12,36 +12,37 @@
 
 #include <cstdint>
 
-// Functions over blocks of values, in tables: one table for each instruction set, made by a source file that is compiled for
-// it. Such files share nothing else with the rest: code for one instruction set must not stand in for the code of another.
+// Tables of functions over blocks of values, one table per instruction set. A source file compiled for the instruction set
+// defines the table and exports nothing else: otherwise the linker could use its code where another instruction set is meant.
 namespace apex::kernels::cpu {
 
-// Storage that rules have kernels for; what else there is, is converted before and after (pass.h).
+// How the lists that a kernel takes directly are stored: in the rule's Real, or in 16 bits. pass.h converts other dtypes.
 enum class Storage { real, half, bfloat16 };
 constexpr int kStorages = 3;
 
-// How many elements before they get there loops have memory fetched: of lists that are read, and of those only written. 0: the
-// processor sees to it.
+// How many elements ahead of their use loops prefetch memory, for lists that are read and lists that are only written. 0: no
+// software prefetch.
 struct Ahead {
   int64_t read, written;
 };
 
-// Elements that a rule is applied to: data[i] is where its i-th value is, sums[s] the row of rules::kLanes lanes that its s-th
-// sum is added to, element i to lane i % kLanes. Behind the values, data has where copies of parameters go, if there are any.
+// A range of elements that a rule is applied to. data[i] is the address of its i-th value, followed by the address for copies
+// of the parameter, if wanted. sums[s] is the row of rules::kLanes lanes of its s-th sum; element i is added to lane i %
+// kLanes.
 template <class Rule>
 struct Block {
   void* data[rules::kValues<Rule> + 1];
   rules::SumReal<Rule>* sums[Rule::kSums + 1];
   int64_t size;
   Ahead ahead;
-  bool starts_sums;  // they start from 0, whatever the lanes hold; only if size is at least kLanes
-  bool past_caches;  // copies are written for memory that is not read again soon: no line is fetched only to be overwritten
+  bool starts_sums;  // sums start from 0, whatever the lanes hold; needs a size of at least kLanes
+  bool past_caches;  // writes copies by non-temporal stores, which do not fetch the cache line first
 };
 
 template <class Rule>
 using RunBlock = void (*)(const Rule& rule, const Block<Rule>& block);
 
-// The sum of a chunk: joins the first `count` lanes of a row, a power of two, as rules::fold_lanes and chunk_sum do.
+// The sum of a chunk: folds the first `count` lanes of a row, a power of two, like rules::fold_lanes and chunk_sum.
 template <class Rule>
 using FoldLanes = double (*)(rules::SumReal<Rule>* lanes, int count);
 
@@ -51,8 +52,8 @@ using Reader = void (*)(const void* stored, Real* values, int64_t size);
 template <class Real>
 using Writer = void (*)(const Real* values, void* stored, int64_t size);
 
-// The kernels of a rule: by what its first value is stored in, by what the others are, and by copies of its second value, the
-// parameter: none for Storage::real. nullptr: there is no such kernel.
+// The kernels of a rule, by storage of its first value, storage of its other values, and storage of copies of its second value,
+// the parameter (Storage::real: no copies). nullptr: there is no such kernel.
 template <class Rule>
 struct Slot {
   RunBlock<Rule> run[kStorages][kStorages][kStorages];
@@ -66,7 +67,7 @@ template <class Real>
 struct Conversions {
   Reader<Real> read_half, read_bfloat16;
   Writer<Real> write_half, write_bfloat16;
-  void (*fence)();  // other threads see what was written past the caches once it was called
+  void (*fence)();  // makes non-temporal stores visible to other threads
 };
 
 using FloatRules = RuleTable<rules::Scale<float>, rules::CheckFinite<float>, rules::Copy<float>, rules::Axpby<float>,
@@ -85,8 +86,8 @@ extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 extern const DoubleRules kDoubleKernels;
 
-// Instruction sets that the kernels are compiled for, each with all of the one before. All give the same bits; `portable` is
-// the reference, one value at a time. What gains nothing from the last runs the kernels of the one before.
+// The instruction sets that kernels are compiled for; each includes the ones before it. All give the same bits. `portable` is
+// the reference, one value at a time. Kernels without a variant for avx512_bf16 use the avx512 variant.
 enum class Isa { portable, avx2, avx512, avx512_bf16 };
 
 const char* name_of(Isa isa);
@@ -94,11 +95,10 @@ const char* name_of(Isa isa);
 // Whether this build has kernels for `isa` and this machine can run them.
 bool is_available(Isa isa);
 
-// What kernels run with: the last available one, unless a test chose another.
+// The instruction set that kernels use: the last available one, unless a test has set another.
 Isa current_isa();
 
-// The current instruction set's of what a room compiles for several: tables of functions, with linkage. Other processors than
-// x86's have the portable one alone.
+// Selects the table for the current instruction set. On processors other than x86 there is only the portable one.
 template <const auto& portable, const auto& avx2, const auto& avx512, const auto& avx512_bf16 = avx512>
 const auto& of_current_isa() {
 #ifdef APEX_CPP_X86_KERNELS
@@ -116,7 +116,7 @@ const auto& of_current_isa() {
   return portable;
 }
 
-// Throws c10::Error if `isa` is not available. Not for use while kernels run.
+// For tests. Throws c10::Error if `isa` is not available. Must not be called while kernels run.
 void set_current_isa(Isa isa);
 
 }  // namespace apex::kernels::cpu

@@ -6,14 +6,12 @@
 #include "kernels/rules/arithmetic.h"
 #include "kernels/rules/norms.h"
 #include "kernels/rules/scale.h"
-#include "kernels/update.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace apex::kernels::cpu {
@@ -33,9 +31,9 @@ void write_from_double(const double* values, void* stored, int64_t size) {
 
 const KernelTable& current_kernels() { return of_current_isa<kPortableKernels, kAvx2Kernels, kAvx512Kernels>(); }
 
-// Measured: on an Intel Xeon Adam takes 1.2 times as long if nothing is fetched, and half or twice as much makes no difference.
-// An AMD EPYC is 5% slower if what is read is fetched, and 3% faster if what LAMB only writes is, a little ahead. In place that
-// costs a third, in the way of what the processor fetches itself, and two pages ahead gain a tenth over nothing.
+// Measured. Intel Xeon: Adam takes 1.2 times as long without prefetch; half or twice the distance makes no difference. AMD
+// EPYC: prefetching lists that are read costs 5%. Prefetching the list that LAMB only writes, a little ahead, gains 3%; in
+// place it costs a third, because it disturbs the hardware prefetcher, while a distance of two pages gains a tenth.
 Ahead fetched_ahead([[maybe_unused]] bool in_place) {
 #ifdef APEX_CPP_X86_KERNELS
   if (__builtin_cpu_is("amd")) return {0, in_place ? 2048 : 128};
@@ -106,7 +104,7 @@ void copy_bytes(const plan::Group& group) {
     const plan::Chunk& chunk = group.chunks[static_cast<size_t>(i)];
     const auto& data = group.rows[static_cast<size_t>(chunk.row)].data;
     const int64_t begin = chunk.offset * size;
-    // From and to the same memory is allowed, and memmove's to deal with.
+    // Both lists may be the same memory, hence memmove.
     std::memmove(static_cast<char*>(data[1]) + begin, static_cast<char*>(data[0]) + begin,
                  static_cast<size_t>(chunk.size * size));
   });
@@ -121,7 +119,7 @@ void copy(const plan::Group& group) {
 
 namespace {
 
-// Whether a rule that looks for values that are not finite finds one.
+// Whether a rule with a residue sum (rules::note_nonfinite) meets a non-finite value.
 template <class Rule>
 bool finds_nonfinite(const plan::Group& group, const Rule& rule) {
   bool finite = true;
@@ -164,7 +162,7 @@ at::Tensor max_magnitudes(const plan::Group& group, size_t count) {
                             : sums_by_index(group, count, rules::MaxMagnitude<float>());
 }
 
-// Not at::sqrt, which may be off by a bit.
+// Does not use at::sqrt, which may be off by a bit.
 at::Tensor roots_of(const at::Tensor& sums) {
   const at::Tensor roots = at::empty(sums.sizes(), sums.options().dtype(at::kFloat));
   std::transform(sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel(), roots.mutable_data_ptr<float>(),
@@ -174,59 +172,6 @@ at::Tensor roots_of(const at::Tensor& sums) {
 
 double ordered_sum(c10::ArrayRef<double> values) {
   return ordered_fold<rules::Sum>(values.size(), [&](size_t i) { return values[i]; });
-}
-
-namespace {
-
-// In all rules that update parameters they are the second value, in LAMB's first stage updates are the last.
-constexpr size_t kParam = 1, kUpdate = 4;
-
-void write_norms(const plan::Group& group, const std::vector<double>& squares, const at::Tensor& norms) {
-  for (size_t row = 0; row < squares.size(); ++row) {
-    norms.mutable_data_ptr<float>()[group.rows[row].index] = rules::root_of_sum(squares[row]);
-  }
-}
-
-}  // namespace
-
-void sgd(const plan::Group& group, const SgdControl& control, bool copies) {
-  const bool half_params = group.dtypes[kParam] == at::kHalf;
-  control.momentum == 0 ? void(run_pass(group, plain_sgd_rule(control, half_params), copies))
-                        : void(run_pass(group, momentum_sgd_rule(control, half_params), copies));
-}
-
-void adam(const plan::Group& group, const AdamControl& control, bool copies) { run_pass(group, adam_rule(control), copies); }
-
-void adagrad(const plan::Group& group, const AdagradControl& control, bool copies) {
-  run_pass(group, adagrad_rule(control), copies);
-}
-
-void novograd(const plan::Group& group, const NovoGradControl& control, const float* norms, bool copies) {
-  const auto rule_of = [&](const plan::TensorRow& row) { return novograd_rule(control, norms[row.index]); };
-  run_pass<rules::NovoGrad>(group, rule_of, copies);
-}
-
-void lamb_stage_1(const plan::Group& group, const LambControl& control, const LambNorms& norms) {
-  const bool half_updates = group.dtypes[kUpdate] == at::kHalf;
-  const double global_norm = control.global_grad_norm.defined() ? control.global_grad_norm.item<double>() : 0.0;
-  const auto sums = run_pass(group, lamb_stage_1_rule(control, global_norm, half_updates));
-  write_norms(group, row_sums<rules::LambStage1>(group, sums, 0), norms.params);
-  write_norms(group, row_sums<rules::LambStage1>(group, sums, 1), norms.updates);
-}
-
-void lamb_stage_2(const plan::Group& group, const LambControl& control, const LambNorms& norms, bool copies) {
-  const float* params = norms.params.const_data_ptr<float>();
-  const float* updates = norms.updates.const_data_ptr<float>();
-  const auto rule_of = [&](const plan::TensorRow& row) {
-    return lamb_stage_2_rule(control, params[row.index], updates[row.index]);
-  };
-  run_pass<rules::LambStage2>(group, rule_of, copies);
-}
-
-void larc(const plan::Group& group, const LarcControl& control, const float* param_norms, const float* grad_norms) {
-  run_pass<rules::Larc>(group, [&](const plan::TensorRow& row) {
-    return larc_rule(control, param_norms[row.index], std::abs(control.grad_scale) * grad_norms[row.index]);
-  });
 }
 
 }  // namespace apex::kernels::cpu

@@ -13,11 +13,11 @@
 
 namespace apex::kernels::cpu {
 
-// Calls visit(i) for each chunk i of the group, on all threads if there is enough work. Threads take the next few chunks when
-// they are done with theirs: chunks differ in size, and a thread may be held up by other work on its core.
+// Calls visit(i) for each chunk i of the group, on all threads if there is enough work. Threads take a few chunks at a time
+// until none is left: chunks differ in size, and other work on its core may slow a thread down.
 template <class Visit>
 void for_each_chunk(const plan::Group& group, const Visit& visit) {
-  constexpr int64_t kShare = 32768;  // elements that are worth a thread, and taken at a time
+  constexpr int64_t kShare = 32768;  // elements that a thread takes at a time
   const auto count = static_cast<int64_t>(group.chunks.size());
   const int64_t share = std::max<int64_t>(1, kShare * count / std::max<int64_t>(1, group.numel));
   const int64_t threads = std::min<int64_t>(at::get_num_threads(), (count + share - 1) / share);
@@ -31,23 +31,23 @@ void for_each_chunk(const plan::Group& group, const Visit& visit) {
 
 }  // namespace apex::kernels::cpu
 
-// One pass of a rule over the tensors of a group. Where there is a kernel for what the lists are stored in, it walks a whole
-// chunk. Elsewhere a chunk is walked in blocks: 16-bit elements of a block are converted to values in a buffer that stays in
-// the first-level cache, values of the rule's own type are worked on where they are.
+// One pass of a rule over the tensors of a group. If there is a kernel for the storage of the lists, it processes a whole
+// chunk. Otherwise a chunk is processed in blocks: elements of other types are converted in a buffer that fits the first-level
+// cache, elements of the rule's own type are used in place.
 namespace apex::kernels::cpu {
 
 constexpr int64_t kBlock = 512;
 static_assert(kBlock == rules::kLanes, "element i of a block belongs to lane i");
 
-// Measured: from here on, where an update of float32 lists moves 1 GiB, it gains 2% (Intel Xeon) to 8% (AMD EPYC) from copies
-// that are written past the caches. Smaller ones, and lists that are the rule's own, lose by it.
+// From this size on copies are written past the caches. Measured: an update of float32 lists then moves 1 GiB, and gains 2%
+// (Intel Xeon) to 8% (AMD EPYC). Smaller updates lose, and so do non-temporal stores to the rule's own lists.
 constexpr int64_t kStreamedElements = int64_t{32} << 20;
 
 // The rule's sums over each chunk of a group.
 template <class Rule>
 using ChunkSums = std::vector<std::array<double, Rule::kSums>>;
 
-// The list behind those that the rule knows, if there is one, gets copies of the rule's second value.
+// Runs a rule over chunks of a group. With `copies`, the list after the rule's own gets copies of its second value.
 template <class Rule>
 class Pass {
   using Real = typename Rule::Real;
@@ -64,7 +64,7 @@ class Pass {
     if (copies) copy_writer_ = writer<Real>(group.dtypes[kValues]);
   }
 
-  // Sums are held lane by lane over a chunk and folded at its end.
+  // Applies the rule to a chunk and returns the chunk's sums.
   std::array<double, Rule::kSums> run(const Rule& rule, const plan::Chunk& chunk) const {
     alignas(64) SumReal lanes[Rule::kSums + 1][kBlock];
     const int used = rules::folded_lanes(static_cast<int>(std::min(chunk.size, kBlock)));
@@ -96,7 +96,7 @@ class Pass {
     return kernels_.run[index(0)][others][copies_ ? index(kValues) : 0];
   }
 
-  // Whether the first list is replaced by one that is only written: that is the last, if there is any.
+  // Whether the last list, if the rule only writes it, is the same memory as the first.
   static bool is_in_place(const plan::TensorRow& row) {
     return !rules::is_read(Rule::kUses[kValues - 1]) && row.data[kValues - 1] == row.data[0];
   }
@@ -153,7 +153,7 @@ class Pass {
   RunBlock<Rule> direct_ = find_direct();
 };
 
-// Runs rule_of(row) over each row of the group. Any number of threads gives the same bits.
+// Runs rule_of(row) over each row of the group and returns the sums of each chunk. Any number of threads gives the same bits.
 template <class Rule, class RuleOf>
 ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool copies = false) {
   const Pass<Rule> pass(group, copies);
@@ -165,7 +165,7 @@ ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool c
   return sums;
 }
 
-// The same rule for all rows.
+// Runs one rule over all rows.
 template <class Rule>
 ChunkSums<Rule> run_pass(const plan::Group& group, const Rule& rule, bool copies = false) {
   return run_pass<Rule>(

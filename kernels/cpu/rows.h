@@ -12,7 +12,7 @@
 
 namespace apex::kernels::cpu {
 
-// Joins value_at(0) ... value_at(count - 1) in the fixed order of rules/lanes.h.
+// Folds value_at(0) ... value_at(count - 1) in the fixed order of rules/rule.h.
 template <class Fold, class ValueAt>
 double ordered_fold(size_t count, const ValueAt& value_at) {
   double lanes[rules::kLanes];
@@ -22,7 +22,7 @@ double ordered_fold(size_t count, const ValueAt& value_at) {
   return rules::fold_lanes<Fold>(lanes, used);
 }
 
-// Sum `sum` of the rule over each row of the group, from its chunks.
+// The rule's sum number `sum` for each row of the group, folded from the sums of its chunks.
 template <class Rule>
 std::vector<double> row_sums(const plan::Group& group, const ChunkSums<Rule>& chunks, size_t sum = 0) {
   std::vector<double> rows(group.rows.size());
@@ -37,10 +37,10 @@ std::vector<double> row_sums(const plan::Group& group, const ChunkSums<Rule>& ch
 
 }  // namespace apex::kernels::cpu
 
-// Tensors row by row, for kernels that compute with values of type Real whatever the rows are stored in.
+// Tensors row by row, for kernels that compute in Real whatever the rows' dtype.
 namespace apex::kernels::cpu {
 
-// Rows of a tensor as values of type Real. Undefined: no rows.
+// Reads rows of a tensor as Real. An undefined tensor has no rows.
 template <class Real>
 class RowReader {
  public:
@@ -51,7 +51,7 @@ class RowReader {
     read_ = reader<Real>(tensor.scalar_type());
   }
   bool defined() const { return data_ != nullptr; }
-  // The row itself, or its values in `buffer`.
+  // The row itself if it is stored in Real; otherwise converts it into `buffer` and returns that.
   const Real* row(int64_t index, Real* buffer) const {
     const char* const from = data_ + index * bytes_;
     if (read_ == nullptr) return reinterpret_cast<const Real*>(from);
@@ -75,8 +75,7 @@ class RowWriter {
     write_ = writer<Real>(tensor.scalar_type());
   }
   bool defined() const { return data_ != nullptr; }
-  // Values are made in a buffer and go out as one row: stores that wait for memory would hold up loads from the same offset in
-  // other pages, if they were mixed with the arithmetic.
+  // Writes one whole row from a buffer. Stores mixed with the arithmetic would delay loads from the same offset in other pages.
   void write(int64_t index, const Real* values) const {
     char* const to = data_ + index * bytes_;
     if (write_ != nullptr) {
@@ -97,7 +96,7 @@ at::TensorOptions real_options() {
   return at::TensorOptions().dtype(c10::CppTypeToScalarType<Real>::value);
 }
 
-// Buffers of one row each, for every thread.
+// `count` buffers of one row each, for every thread.
 template <class Real>
 class Buffers {
  public:

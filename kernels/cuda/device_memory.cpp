@@ -18,8 +18,8 @@ namespace {
 
 at::TensorOptions bytes_on(c10::Device device) { return at::TensorOptions().dtype(at::kByte).device(device); }
 
-// A stream that nobody else has: one of the pool may be the one that is captured, or be so soon. Never destroyed: a table that
-// a graph keeps may outlive everything else.
+// A stream for uploads only: a stream of LibTorch's pool could be capturing, now or soon. Never destroyed, since a table that a
+// graph keeps may outlive everything else.
 c10::cuda::CUDAStream upload_stream(c10::Device device) {
   static std::mutex mutex;
   static auto* const streams = new std::map<c10::DeviceIndex, cudaStream_t>;
@@ -40,14 +40,15 @@ DeviceTable::DeviceTable(const plan::Plan& plan, c10::Device device)
 
 void DeviceTable::upload(const std::vector<std::byte>& bytes, c10::Device device) {
   memory_ = at::empty({static_cast<int64_t>(bytes.size())}, bytes_on(device));
-  // Pinned, for a copy that the host does not wait for. Its memory is not reused before the copy is done.
+  // Pinned memory, so that the host does not wait for the copy. The allocator does not reuse it before the copy is done.
   const at::Tensor staging = at::empty({memory_.numel()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   std::memcpy(staging.mutable_data_ptr(), bytes.data(), bytes.size());
   memory_.copy_(staging, /*non_blocking=*/true);
 }
 
-// On a stream that is not captured: the table stays as it is however often the graph runs, and calls outside of the graph can
-// use it. So neither memory nor copy may become a part of the graph, and the copy must be done when the graph first runs.
+// During a capture the upload runs on a stream that is not captured. The table does not change between replays, and calls
+// outside of the graph may use it: so neither its memory nor the copy may belong to the graph, and the copy must be complete
+// before the graph first runs.
 void DeviceTable::upload_beside_capture(const std::vector<std::byte>& bytes, c10::Device device) {
   const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
   home_ = upload_stream(device);
@@ -65,7 +66,7 @@ Table DeviceTable::ready_on(c10::cuda::CUDAStream stream, bool with_scratch) {
 
 void DeviceTable::wait_on(c10::cuda::CUDAStream stream) {
   if (is_capturing(stream)) {
-    // A graph may not wait for an event of the world outside.
+    // A captured stream must not wait for an event recorded outside of the capture.
     const c10::cuda::CUDAStreamCaptureModeGuard allowed(cudaStreamCaptureModeRelaxed);
     uploaded_.synchronize();
   } else if (stream != home_) {
@@ -74,7 +75,7 @@ void DeviceTable::wait_on(c10::cuda::CUDAStream stream) {
   }
 }
 
-// Zeroed on the stream itself: by a graph at each replay, so that one that was broken off leaves nothing behind.
+// The memory is zeroed on the stream: a graph zeroes it at each replay, so that an aborted replay leaves nothing behind.
 void* DeviceTable::scratch_for(c10::cuda::CUDAStream stream) {
   const auto make = [&] { return at::zeros({static_cast<int64_t>(image_.scratch_size())}, bytes_on(stream.device())); };
   const bool captured = is_capturing(stream);
@@ -97,8 +98,7 @@ namespace {
 
 using Object = std::shared_ptr<const void>;
 
-// Objects whose graphs are gone. CUDA tells so on a thread of its own, where CUDA must not be called: there is no freeing
-// device memory there.
+// Objects whose graphs are destroyed. CUDA reports this on a thread that must not call CUDA, and so cannot free device memory.
 class Released {
  public:
   void add(Object object) {
@@ -117,7 +117,7 @@ class Released {
   std::vector<Object> objects_;
 };
 
-// Never destroyed: graphs may outlive everything.
+// Never destroyed, since graphs may outlive static objects.
 Released& released() {
   static auto* const all = new Released;
   return *all;

@@ -11,12 +11,11 @@
 
 namespace apex::kernels::cuda {
 
-// The memory that launches over one table work in: sums and tickets. Launches on one stream follow one another and share it.
-// Those on another may run at the same time, and so may graphs, which run on whatever stream they are launched on: each
-// captured launch has memory of its own.
+// Scratch memory for sums and tickets of launches over one table. Launches on one stream run one after another and share it.
+// Launches on other streams may run at the same time, and a CUDA graph may run on any stream: each captured launch has its own.
 class Scratch {
  public:
-  // make() for a captured launch, and for the first of each stream.
+  // Calls make() for each captured launch, and for the first launch on each stream.
   template <class Make>
   at::Tensor of_launch(int64_t stream, bool captured, const Make& make) {
     if (captured) return make();
@@ -29,12 +28,13 @@ class Scratch {
   std::unordered_map<int64_t, at::Tensor> by_stream_;
 };
 
-// A table in memory of a device. Its user is the current stream: the host waits for nothing, unless a CUDA graph is captured.
+// A table in device memory. It is uploaded on the current stream without the host waiting; during a graph capture the host
+// waits.
 class DeviceTable {
  public:
   DeviceTable(const plan::Plan& plan, c10::Device device);
 
-  // Makes the table ready for a launch on the device's current stream, in which it may also be captured.
+  // The table for a launch on `stream`, which may be capturing.
   Table ready_on(c10::cuda::CUDAStream stream, bool with_scratch);
 
  private:
@@ -46,21 +46,21 @@ class DeviceTable {
   TableImage image_;
   at::Tensor memory_;
   Scratch scratch_;
-  c10::cuda::CUDAStream home_;  // memory and upload belong to it
+  c10::cuda::CUDAStream home_;  // the stream of the allocation and the upload
   c10::cuda::CUDAEvent uploaded_;
 };
 
-// The table of the plan's tensors on `device`, which is made at the first call and kept with the plan. A graph that it is
-// captured in keeps it alive, too. Without scratch it has neither sums nor tickets.
+// The table of the plan's tensors on the stream's device. It is created at the first call and cached with the plan. A graph
+// that captures it keeps it alive too. Without scratch it has neither sums nor tickets.
 Table table_for_launch(const plan::Groups& plan, c10::cuda::CUDAStream stream, bool with_scratch);
 
-// Whether work on the stream becomes a part of a CUDA graph.
+// Whether the stream is being captured in a CUDA graph.
 bool is_capturing(c10::cuda::CUDAStream stream);
 
-// Keeps an object alive as long as the graph that the stream is captured in, or anything made from that graph.
+// Keeps an object alive as long as the graph being captured on the stream, or anything instantiated from that graph.
 void keep_with_graph(c10::cuda::CUDAStream stream, std::shared_ptr<const void> object);
 
-// Frees what was kept with graphs that are gone: their end is told where CUDA must not be called.
+// Frees objects of destroyed graphs. CUDA reports the destruction on a thread that must not call CUDA.
 void free_released();
 
 }  // namespace apex::kernels::cuda

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "kernels/cuda/control.h"
 #include "kernels/cuda/packs.h"
 #include "kernels/rules/scale.h"
 
@@ -10,22 +9,22 @@ namespace apex::kernels::cuda {
 
 constexpr int kNoCopy = -1;
 
-// Applies a rule to packs of elements: reads what the rule reads, writes what it writes, and what is written to its value
-// kCopied also to the list behind the rule's, where the row has one. Element i adds to sums[s][i % kStride].
+// Applies a rule to packs of elements: loads the values that the rule reads and stores those that it writes. If the row has one
+// more list than the rule has values, value kCopied is stored there too. Element i adds to sums[s][i % kStride].
 template <class Rule, int kCopied, int kStride>
 class Apply {
   using Real = typename Rule::Real;
   static constexpr int kValues = static_cast<int>(rules::kValues<Rule>);
   using ValueIndices = std::make_index_sequence<rules::kValues<Rule>>;
   using SumIndices = std::make_index_sequence<Rule::kSums>;
-  // Packs that are loaded together: enough to keep the memory busy with few threads, and not more than registers hold.
+  // Packs that are loaded together: enough to keep the memory busy with few threads, and few enough to stay in registers.
   static constexpr int kMost = 16 / static_cast<int>(sizeof(Real));
   static constexpr int kTogether = kValues >= kMost ? 1 : kMost / kValues;
 
  public:
   using Sums = rules::SumReal<Rule>[Rule::kSums + 1][kStride];
 
-  // Packs first, first + step, ... of a part, in this order.
+  // Processes packs first, first + step, ... of a part, in this order.
   DEVICE_BODY static void to(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
     const int64_t count = pack_count(part);
     for (int64_t i = first; i < count; i += kTogether * step) {
@@ -90,8 +89,12 @@ class Apply {
 
 }  // namespace apex::kernels::cuda
 
-// The Ops of multi_tensor_scale, _check_finite, _axpby and _copy. What an Op is: update_pass.h.
+// The Ops of multi_tensor_scale, _check_finite, _axpby and _copy. updates.h says what an Op is.
 namespace apex::kernels::cuda {
+
+DEVICE_BODY inline void raise(int32_t* flag) {
+  if (flag != nullptr) *flag = 1;
+}
 
 struct Elementwise {
   static constexpr bool kTakesDoubles = true;
@@ -103,7 +106,7 @@ struct Elementwise {
   DEVICE_BODY void finish(const Block&, const Table&) const {}
 };
 
-// A factor whose value is in memory of the device, unless there is no address.
+// A factor: the value at `address` in device memory, or `value` if there is no address.
 struct Factor {
   double value = 1.0;
   const float* address = nullptr;
@@ -111,7 +114,7 @@ struct Factor {
   DEVICE_BODY Factor now() const { return {address == nullptr ? value : double{*address}, nullptr}; }
 };
 
-// Of one list that is looked through for values that are not finite.
+// An Op that raises found_inf if the first sum of its rule is not 0, that is, if an input is not finite.
 struct Checked : Elementwise {
   int32_t* found_inf;
 

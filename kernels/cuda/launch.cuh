@@ -8,7 +8,7 @@
 
 namespace apex::kernels::cuda {
 
-// A block of the device as kernel bodies see it: update_pass.h.
+// The Block (updates.h) of a real device.
 struct DeviceBlock {
   static constexpr size_t kSharedBytes = 2 * rules::kLanes * sizeof(double);
 
@@ -38,14 +38,14 @@ struct DeviceBlock {
     return last;
   }
 
-  // Past the first-level cache, which may hold what was there before.
+  // Bypasses the first-level cache, which may hold an older value.
   template <class Value>
   __device__ Value read(const Value* address) const {
     return __ldcg(address);
   }
 };
 
-// As many blocks of a kernel as the current device holds at a time.
+// The number of blocks of a kernel that the current device can run at the same time.
 template <class Kernel>
 cudaError_t resident_blocks(Kernel kernel, int threads, int* blocks) {
   int device = 0, multiprocessors = 0, each = 0;
@@ -56,11 +56,11 @@ cudaError_t resident_blocks(Kernel kernel, int threads, int* blocks) {
   return error;
 }
 
-// Launches a kernel with a grid that stays: every block takes one part after another.
+// Launches a kernel with a persistent grid: each block processes several parts in turn.
 template <class Op>
 cudaError_t launch(void (*kernel)(Table, Op), const Table& table, const Op& op, int64_t parts, int threads,
                    cudaStream_t stream) {
-  // Asked for once per kernel and device; there is one kernel to an Op.
+  // Queried once per kernel and device; each Op has a kernel of its own.
   static std::array<std::atomic<int>, 64> known{};
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);

@@ -16,19 +16,16 @@ cudaError_t launch_sums(const Table& table, const Op& op, cudaStream_t stream) {
   return launch(sums_kernel<Op>, table, op, table.chunks.count, kSumThreads, stream);
 }
 
-template cudaError_t launch_sums(const Table&, const Norms<true>&, cudaStream_t);
-template cudaError_t launch_sums(const Table&, const Norms<false>&, cudaStream_t);
-template cudaError_t launch_sums(const Table&, const NovoGradNorms<true>&, cudaStream_t);
-template cudaError_t launch_sums(const Table&, const NovoGradNorms<false>&, cudaStream_t);
-template cudaError_t launch_sums(const Table&, const LambStage1&, cudaStream_t);
-template cudaError_t launch_sums(const Table&, const LarcNorms&, cudaStream_t);
+#define APEX_CPP_DEFINE_LAUNCH(Op) template cudaError_t launch_sums(const Table&, const Op&, cudaStream_t);
+APEX_CPP_FOR_EACH_SUM_OP(APEX_CPP_DEFINE_LAUNCH)
+#undef APEX_CPP_DEFINE_LAUNCH
 
-__global__ void update_scale_kernel(const rules::ScaleUpdate rule, const LossScaleAddresses addresses) {
-  addresses.apply(rule);
+__global__ void update_scale_kernel(const rules::ScaleUpdate update, const LossScaleAddresses addresses) {
+  addresses.apply(update);
 }
 
-cudaError_t launch_update_scale(const rules::ScaleUpdate& rule, const LossScaleAddresses& addresses, cudaStream_t stream) {
-  update_scale_kernel<<<1, 1, 0, stream>>>(rule, addresses);
+cudaError_t launch_update_scale(const rules::ScaleUpdate& update, const LossScaleAddresses& addresses, cudaStream_t stream) {
+  update_scale_kernel<<<1, 1, 0, stream>>>(update, addresses);
   return cudaGetLastError();
 }
 

@@ -5,13 +5,13 @@
 #include "kernels/rules/norms.h"
 #include "kernels/rules/rule.h"
 
-// Passes that take sums over whole tensors, in the fixed order of rules/lanes.h. What a Block and an Op are: update_pass.h.
+// Passes that take sums over whole tensors, in the fixed order of rules/rule.h. updates.h says what a Block and an Op are.
 namespace apex::kernels::cuda {
 
-// Thread t owns the lanes that packs t, t + kSumThreads, ... touch: always the same.
+// Thread t processes packs t, t + kSumThreads, ..., which always belong to the same lanes.
 constexpr int kSumThreads = rules::kLanes / kWidth;
 
-// Joins a row of lanes in the block's memory as rules::fold_lanes does, with all threads. The result is in lanes[0].
+// Folds a row of lanes in shared memory in the order of rules::fold_lanes, with all threads. The result is in lanes[0].
 template <class Fold, class Real, class Block>
 DEVICE_BODY void fold_shared(const Block& block, Real* lanes, int used) {
   block.barrier();
@@ -23,7 +23,7 @@ DEVICE_BODY void fold_shared(const Block& block, Real* lanes, int used) {
   }
 }
 
-// Joins `count` values that other blocks have written. All threads get the result.
+// Folds `count` values that other blocks have written. All threads get the result.
 template <class Fold, class Block>
 DEVICE_BODY double ordered_fold(const Block& block, const double* values, int64_t count) {
   double* const lanes = static_cast<double*>(block.shared());
@@ -40,7 +40,7 @@ DEVICE_BODY double ordered_fold(const Block& block, const double* values, int64_
   return result;
 }
 
-// Leaves the sums over a chunk in the first of each row of lanes in the block's memory.
+// Computes the sums over a chunk. Sum `s` is in the first lane of row `s` of lanes in shared memory.
 template <class Rule, class Block>
 DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rule) {
   using Real = rules::SumReal<Rule>;
@@ -50,7 +50,7 @@ DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rul
   block.each_thread([&](int thread) {
     typename Work::Sums sums = {};
     Work::to(rule, part, thread, kSumThreads, sums);
-    // Element 0 of the chunk is in lane 0. The shift is less than a pack, so only the first can be before it.
+    // Element 0 of the chunk belongs to lane 0. The shift is less than a pack, so only the first pack begins before it.
     for (int s = 0; s < static_cast<int>(Rule::kSums); ++s) {
       for (int i = 0; i < kWidth; ++i) {
         const int lane = (thread * kWidth + i + rules::kLanes - part.row->shift) % rules::kLanes;
@@ -64,7 +64,7 @@ DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rul
   }
 }
 
-// Puts the sums over chunk i where they belong, and folds the row when its last chunk is done.
+// Stores the sums over chunk i in the table, and folds the chunks of the row when its last chunk is done.
 template <class Rule, class Block>
 DEVICE_BODY void sum_part(const Block& block, const Table& table, int64_t i, const Part& part, const Rule& rule) {
   sum_chunk(block, part, rule);
@@ -85,8 +85,8 @@ DEVICE_BODY void sum_part(const Block& block, const Table& table, int64_t i, con
   }
 }
 
-// One pass over all tensors of the table, in blocks of kSumThreads threads. The sums of each tensor are in table.row_sums when
-// the Op's finish() is called.
+// One pass over all tensors of the table, in blocks of kSumThreads threads. When the Op's finish() is called, the sums of each
+// tensor are in table.row_sums.
 template <class Op, class Block>
 DEVICE_BODY void run_sums(const Block& block, const Table& table, const Op& op) {
   if (op.stopped()) return;
@@ -106,23 +106,25 @@ DEVICE_BODY void run_sums(const Block& block, const Table& table, const Op& op) 
 
 }  // namespace apex::kernels::cuda
 
-// The Ops that take norms of tensors. What an Op is: update_pass.h.
+// The Ops that take norms of tensors.
 namespace apex::kernels::cuda {
 
-// Where norms go: of all elements, and of each tensor by index. nullptr: nowhere.
+DEVICE_BODY inline bool is_finite(float value) { return rules::subtract(value, value) == 0; }
+
+// Where to write norms. nullptr: not wanted.
 struct NormOutputs {
-  float* total;
-  float* each;
+  float* total;        // of all elements
+  float* each;         // of each tensor, by index
   int32_t* found_inf;  // raised if the total is not finite
 };
 
-// What sums by tensor become: their roots for L2 norms, what they are for largest magnitudes.
+// The norm from a tensor's sum: the root for L2 norms, the sum itself for largest magnitudes.
 template <bool kL2>
 DEVICE_BODY float as_norm(double sum) {
   return kL2 ? rules::root_of_sum(sum) : rules::as_float(sum);
 }
 
-// Turns sums `s` of each tensor into norms.
+// Writes the norm of each tensor, from its sum `s`.
 template <bool kL2, class Block>
 DEVICE_BODY void write_each(const Block& block, const Table& table, int s, float* norms) {
   block.each_thread([&](int thread) {
@@ -130,14 +132,14 @@ DEVICE_BODY void write_each(const Block& block, const Table& table, int s, float
   });
 }
 
-// Without outputs, sums are left in the table.
+// Norms of all tensors. Without outputs it only leaves the sums in the table.
 template <bool kL2>
 struct Norms {
   static constexpr bool kTakesDoubles = true;
   using Fold = std::conditional_t<kL2, rules::Sum, rules::Largest>;
 
   double factor;
-  const float* factor_on_device;  // in its place, if there is one
+  const float* factor_on_device;  // replaces `factor` unless nullptr
   NormOutputs outputs;
 
   struct Prepared {
@@ -169,17 +171,17 @@ struct Norms {
   }
 };
 
-// The running norms that NovoGrad takes its step with. If one is not finite, the flag that is to stop the step is raised.
+// Writes NovoGrad's running norms after this step to `next`. If one is not finite, raises found_inf, which stops the update.
 template <bool kL2>
-struct NovoGradNorms : Controlled<rules::NovoGradSettings> {
+struct NovoGradNorms : StepOp<rules::NovoGradSettings> {
   const float* running;
   float* next;
 
   DEVICE_BODY auto prepared() const {
     if constexpr (kL2) {
-      return Same<rules::SumOfSquares<float>>{{rules::as_float(now().grad_scale)}};
+      return UniformRule<rules::SumOfSquares<float>>{{rules::as_float(current().grad_scale)}};
     } else {
-      return Same<rules::MaxMagnitude<float>>{{}};
+      return UniformRule<rules::MaxMagnitude<float>>{{}};
     }
   }
 
@@ -187,28 +189,28 @@ struct NovoGradNorms : Controlled<rules::NovoGradSettings> {
 
   template <class Block>
   DEVICE_BODY void finish(const Block& block, const Table& table) const {
-    const rules::NovoGradSettings current = now();
-    const float scale = rules::as_float(current.grad_scale);
+    const rules::NovoGradSettings now = current();
+    const float scale = rules::as_float(now.grad_scale);
     block.each_thread([&](int thread) {
       for (int64_t i = thread; i < table.count; i += block.threads()) {
         float norm = as_norm<kL2>(block.read(table.row_sums(0) + i));
         if constexpr (!kL2) norm = rules::multiply(norm, scale < 0 ? -scale : scale);
-        next[i] = rules::next_norm(current, running[i], norm);
-        if (!is_finite(next[i])) raise(control.found_inf);
+        next[i] = rules::next_norm(now, running[i], norm);
+        if (!is_finite(next[i])) raise(addresses.found_inf);
       }
     });
   }
 };
 
-// Writes each tensor's norms beside the update.
-struct LambStage1 : Controlled<rules::LambSettings> {
+// Writes the norms of each parameter and update besides the updates.
+struct LambStage1 : StepOp<rules::LambSettings> {
   const float* global_grad_norm;
   float* param_norms;
   float* update_norms;
 
-  DEVICE_BODY ByDtype<rules::LambStage1, 4> prepared() const {
+  DEVICE_BODY RuleByDtype<rules::LambStage1, 4> prepared() const {
     const double norm = global_grad_norm != nullptr ? *global_grad_norm : 0.0;
-    return {rules::lamb_stage_1(now(), norm, true), rules::lamb_stage_1(now(), norm, false)};
+    return {rules::lamb_stage_1(current(), norm, true), rules::lamb_stage_1(current(), norm, false)};
   }
 
   DEVICE_BODY bool finishes() const { return true; }
@@ -217,18 +219,16 @@ struct LambStage1 : Controlled<rules::LambSettings> {
   DEVICE_BODY void finish(const Block& block, const Table& table) const {
     write_each<true>(block, table, 0, param_norms);
     write_each<true>(block, table, 1, update_norms);
-    block.each_thread([&](int thread) {
-      if (thread == 0 && control.step != nullptr) ++*control.step;
-    });
+    count_step(block);
   }
 };
 
-// Norms of both lists of LARC in one pass.
-struct LarcNorms : Controlled<rules::LarcSettings> {
+// The norms of gradients and parameters in one pass.
+struct LarcNorms : StepOp<rules::LarcSettings> {
   float* grad_norms;
   float* param_norms;
 
-  DEVICE_BODY Same<rules::PairOfSquares> prepared() const { return {}; }
+  DEVICE_BODY UniformRule<rules::PairOfSquares> prepared() const { return {}; }
   DEVICE_BODY bool finishes() const { return true; }
 
   template <class Block>
@@ -238,4 +238,24 @@ struct LarcNorms : Controlled<rules::LarcSettings> {
   }
 };
 
+// Addresses of a loss scale and of the flag that it is updated by.
+struct LossScaleAddresses {
+  float* scale;
+  int32_t* growth;
+  int32_t* hysteresis;
+  const int32_t* found_inf;
+
+  DEVICE_BODY void apply(const rules::ScaleUpdate& update) const {
+    const rules::LossScale after = update({*scale, *growth, *hysteresis}, *found_inf != 0);
+    *scale = after.scale;
+    *growth = after.growth;
+    *hysteresis = after.hysteresis;
+  }
+};
+
 }  // namespace apex::kernels::cuda
+
+// Calls define(Op) for every Op that run_sums() takes: launch templates are instantiated for these.
+#define APEX_CPP_FOR_EACH_SUM_OP(define)                                                                               \
+  define(Norms<true>) define(Norms<false>) define(NovoGradNorms<true>) define(NovoGradNorms<false>) define(LambStage1) \
+      define(LarcNorms)

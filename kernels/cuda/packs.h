@@ -5,12 +5,12 @@
 #include "kernels/cuda/table.h"
 #include "kernels/rules/rule.h"
 
-// Packs of kWidth elements, in and out of memory. The dtype of a list is looked up at every access: all threads of a block take
-// the same branch, and a kernel is compiled once, not once per mix of dtypes. Loading and converting are apart: whoever loads
-// all that it needs before it converts anything waits for memory once.
+// Loads and stores packs of kWidth elements. Each access branches on the list's dtype: all threads of a block take the same
+// branch, and a kernel is compiled once, not once per mix of dtypes. Loading and converting are separate, so that a caller can
+// load all packs before it converts the first and waits for memory only once.
 namespace apex::kernels::cuda {
 
-// Elements [first, first + kWidth) of a row, of which those from `low` to before `high` belong to the part that is worked on.
+// Elements [first, first + kWidth) of a row. Only elements [first + low, first + high) belong to the current part.
 struct Pack {
   int64_t first;
   int low, high;
@@ -21,7 +21,7 @@ struct Pack {
 
 DEVICE_BODY inline int64_t pack_count(const Part& part) { return (part.size + part.row->shift + kWidth - 1) / kWidth; }
 
-// Pack i of a part. Those behind the last have no elements.
+// Pack i of a part. Packs after the last one have no elements.
 DEVICE_BODY inline Pack pack_at(const Part& part, int64_t i) {
   const int64_t start = i * kWidth - part.row->shift;
   return {part.begin + start, start < 0 ? static_cast<int>(-start) : 0, static_cast<int>(smaller(kWidth, part.size - start))};
@@ -32,7 +32,7 @@ DEVICE_BODY inline bool is_aligned(const Row& row, int list) { return (row.align
 template <class Storage>
 constexpr int kPerAccess = 16 / static_cast<int>(sizeof(Storage));
 
-// 16 bytes of memory at a multiple of 16. On a device past the first-level cache: nothing is read twice.
+// Loads 16 bytes from an aligned address. On a device it bypasses the first-level cache, since nothing is read twice.
 DEVICE_BODY inline void load_16_bytes(const void* from, uint32_t* words) {
 #ifdef __CUDA_ARCH__
   const uint4 quad = __ldcg(static_cast<const uint4*>(from));
@@ -50,7 +50,7 @@ DEVICE_BODY inline void store_16_bytes(const uint32_t* words, void* to) {
 #endif
 }
 
-// The bits of a pack, as they are stored, of any type that converts to Real without a loss.
+// The bits of a pack as it is stored, in any type that converts to Real without loss.
 template <class Real>
 struct Bits {
   alignas(16) uint32_t words[kWidth * sizeof(Real) / sizeof(uint32_t)];
@@ -76,7 +76,7 @@ struct Bits {
   }
 };
 
-// In both, rows of float64 are met by float64 computations only.
+// load() and convert(): float64 rows occur only if Real is double.
 template <class Real>
 DEVICE_BODY inline void load(const Row& row, int list, const Pack& pack, Bits<Real>& bits) {
   const void* const data = row.data[list];

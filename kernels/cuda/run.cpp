@@ -26,11 +26,11 @@ Table run_sum(const Call& call, const Op& op) {
   return table;
 }
 
-void run_update_scale(c10::Device device, const rules::ScaleUpdate& rule, const LossScaleAddresses& addresses) {
+void run_update_scale(c10::Device device, const rules::ScaleUpdate& update, const LossScaleAddresses& addresses) {
   const c10::cuda::CUDAGuard guard(device);
-  C10_CUDA_CHECK(launch_update_scale(rule, addresses, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
+  C10_CUDA_CHECK(launch_update_scale(update, addresses, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
 }
 
-#include "kernels/cuda/run_instances.inc"
+APEX_CPP_DEFINE_RUNS
 
 }  // namespace apex::kernels::cuda

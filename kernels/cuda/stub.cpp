@@ -1,4 +1,4 @@
-// In place of run.cpp in a library without CUDA. Callers look at handles() first.
+// Replaces run.cpp in a library without CUDA. Callers check handles() first.
 #include "kernels/cuda/run.h"
 
 namespace apex::kernels::cuda {
@@ -24,6 +24,6 @@ Table run_sum(const Call&, const Op&) {
 
 void run_update_scale(c10::Device, const rules::ScaleUpdate&, const LossScaleAddresses&) { refuse(); }
 
-#include "kernels/cuda/run_instances.inc"
+APEX_CPP_DEFINE_RUNS
 
 }  // namespace apex::kernels::cuda

@@ -4,8 +4,8 @@
 
 #include "kernels/rules/arithmetic.h"
 
-// A call's tensors as kernels see them: a table in device memory, made once and read by every launch. Kernels are given it by
-// value; it holds nothing but addresses and counts.
+// The tensors of a call, for kernels: a table in device memory, created once per plan and read by every launch. Kernels take
+// `Table`, which holds only addresses and counts, by value.
 namespace apex::kernels::cuda {
 
 enum class Dtype : uint8_t { half, bfloat16, float32, float64 };
@@ -13,13 +13,13 @@ enum class Dtype : uint8_t { half, bfloat16, float32, float64 };
 constexpr int kLists = 5;
 constexpr int kSums = 2;
 
-// Elements that a thread works on at a time: one 16-byte access of a 16-bit type, two of float32.
+// Elements that a thread processes at a time: one 16-byte access for a 16-bit type, two for float32.
 constexpr int kWidth = 8;
 
-// The tensors of one index. The first pack of kWidth elements starts `shift` elements before the tensor: that is where
-// 16-byte accesses are aligned in the lists whose bit of `aligned` is set. What is not there is masked.
+// The tensors of one index. The first pack of kWidth elements starts `shift` elements before the tensor, so that 16-byte
+// accesses are aligned in the lists whose bit of `aligned` is set. Elements outside of the tensor are masked.
 struct Row {
-  void* data[kLists];  // nullptr: no such list
+  void* data[kLists];  // nullptr: the call has fewer lists
   int64_t numel;
   int64_t first_chunk, first_span;
   int32_t index;
@@ -35,8 +35,8 @@ struct Parts {
   int64_t count;
 };
 
-// Sums are taken over chunks, whose size the order of sums depends on (rules/lanes.h). Everything else is cut finer, into
-// spans, so that blocks end at about the same time.
+// Launches with sums process chunks, whose size determines the order of the sums (rules/rule.h). Other launches process spans:
+// smaller parts, so that blocks finish at about the same time.
 constexpr int64_t kChunk = 65536;
 constexpr int64_t kSpan = 8192;
 
@@ -44,13 +44,13 @@ struct Table {
   const Row* rows;
   Parts chunks, spans;
   int64_t count;  // tensors of the call
-  // Of one launch at a time; nullptr for one that takes no sums and has nothing to finish.
+  // Scratch memory of one launch at a time. nullptr for launches without sums and without finish().
   double* all_chunk_sums;
   double* all_row_sums;
-  uint32_t* row_tickets;  // 0 between launches, like the next
+  uint32_t* row_tickets;  // both tickets are 0 between launches
   uint32_t* grid_ticket;
 
-  // Sum `s` by chunk, and by index of the tensor: 0 for empty tensors and those of other devices.
+  // Sum `s` by chunk, and by tensor index (0 for empty tensors and tensors on other devices).
   DEVICE_BODY double* chunk_sums(int s) const { return all_chunk_sums + s * chunks.count; }
   DEVICE_BODY double* row_sums(int s) const { return all_row_sums + s * count; }
 };

@@ -15,7 +15,7 @@ Dtype dtype_of(at::ScalarType dtype) {
   return dtype == at::kFloat ? Dtype::float32 : Dtype::float64;
 }
 
-// The lists in which packs that start `shift` elements before the tensor can be accessed 16 bytes at a time, as bits.
+// A bit for each list in which packs that start `shift` elements before the tensor are aligned to 16 bytes.
 uint8_t aligned_lists(const plan::TensorRow& row, const plan::Group& group, int shift) {
   uint8_t aligned = 0;
   for (size_t i = 0; i < kLists; ++i) {
@@ -51,14 +51,14 @@ Row row_of(const plan::TensorRow& source, const plan::Group& group) {
   return row;
 }
 
-// Appends the row's parts of `size` elements, and returns the number of the first.
+// Appends the row's parts of `size` elements, and returns the index of the first.
 int64_t add_parts(std::vector<int32_t>& row_of_part, int64_t numel, int64_t size, size_t row) {
   const auto first = row_of_part.size();
   row_of_part.resize(first + static_cast<size_t>((numel + size - 1) / size), static_cast<int32_t>(row));
   return static_cast<int64_t>(first);
 }
 
-// Makes room for `count` values behind the first `size` bytes; where it begins.
+// Reserves space for `count` values after the first `size` bytes, and returns its offset.
 template <class Value>
 size_t reserve(size_t& size, size_t count) {
   static_assert(alignof(Value) <= 16);

@@ -8,7 +8,8 @@
 
 namespace apex::kernels::cuda {
 
-// A table as bytes on the host, to be copied to where kernels read it: rows and parts. Sums and tickets are apart from them.
+// The rows and parts of a table as bytes on the host, to be copied to the device. Sums and tickets are in separate scratch
+// memory.
 class TableImage {
  public:
   // Of the plan's tensors on `device`.
@@ -16,11 +17,11 @@ class TableImage {
 
   const std::vector<std::byte>& bytes() const { return bytes_; }
 
-  // What sums and tickets take.
+  // Bytes that sums and tickets take.
   size_t scratch_size() const { return scratch_size_; }
 
-  // The table at `memory`, which holds a copy of the bytes, with sums and tickets at `scratch`, which is zero when it is first
-  // used. Both are aligned to 16 bytes. Without scratch there are none.
+  // The table for `memory`, a copy of bytes(), and `scratch`, which must be zero at first use. Both are aligned to 16 bytes.
+  // `scratch` may be nullptr for launches without sums and tickets.
   Table table_at(void* memory, void* scratch) const;
 
  private:

@@ -15,16 +15,8 @@ cudaError_t launch_updates(const Table& table, const Op& op, cudaStream_t stream
   return launch(updates_kernel<Op>, table, op, table.spans.count, kThreads, stream);
 }
 
-template cudaError_t launch_updates(const Table&, const Scale&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const CheckFinite&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const Axpby&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const Copy&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const PlainSgd&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const MomentumSgd&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const Adam&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const Adagrad&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const NovoGrad&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const LambStage2&, cudaStream_t);
-template cudaError_t launch_updates(const Table&, const Larc&, cudaStream_t);
+#define APEX_CPP_DEFINE_LAUNCH(Op) template cudaError_t launch_updates(const Table&, const Op&, cudaStream_t);
+APEX_CPP_FOR_EACH_UPDATE_OP(APEX_CPP_DEFINE_LAUNCH)
+#undef APEX_CPP_DEFINE_LAUNCH
 
 }  // namespace apex::kernels::cuda

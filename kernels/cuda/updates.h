@@ -1,19 +1,24 @@
 #pragma once
 
-#include "kernels/cuda/control.h"
 #include "kernels/cuda/elementwise.h"
-#include "kernels/rules/coefficients.h"
+#include "kernels/rules/adagrad.h"
+#include "kernels/rules/adam.h"
+#include "kernels/rules/lamb.h"
+#include "kernels/rules/larc.h"
+#include "kernels/rules/novograd.h"
+#include "kernels/rules/settings.h"
+#include "kernels/rules/sgd.h"
 
-// Kernel bodies are templates over the block that runs them, so that tests run them on the host. A Block has
-//   index(), count()      which block of how many of the grid this is
-//   threads()             how many threads it has
-//   each_thread(f)        f(t) for each thread t: on a device, each runs its own. All threads do alike whatever stands
-//                         outside of f, and no value of one thread leaves f but through memory.
-//   barrier()             all threads' writes so far are visible to all threads of the block from here on
-//   shared(), kSharedBytes  memory of the block
-//   is_last(ticket, n)    whether this is the last of n calls, over all blocks, with this ticket: then the writes before all
-//                         those calls are visible here, through read(). Implies barriers, and sets the ticket back to 0.
-//   read(address)         the value there as other blocks have left it
+// Kernel bodies are templates over the block that runs them, so that tests can run them on the host. A Block has
+//   index(), count()      the index of this block and the number of blocks in the grid
+//   threads()             the number of threads in the block
+//   each_thread(f)        calls f(t) for each thread t; on a device each thread calls it with its own index. Outside of f all
+//                         threads take the same path. Values leave f through memory only.
+//   barrier()             makes the writes of all threads visible to all threads of the block
+//   shared(), kSharedBytes  the block's shared memory and its size
+//   is_last(ticket, n)    true for the last of n calls, over all blocks, with this ticket. The writes before all n calls are
+//                         then visible through read(). Implies barriers, and resets the ticket to 0.
+//   read(address)         the value at the address, as other blocks have written it
 namespace apex::kernels::cuda {
 
 template <class Rule, int kCopied, class Block, class Op>
@@ -26,13 +31,13 @@ DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& r
   });
 }
 
-// One pass over all tensors of the table, each element once. An Op (elementwise.h, updates.h) has
-//   stopped()             whether nothing may be changed
-//   prepared()            what rules are made from, computed once per block: rule<Real>(row)
-//   kTakesDoubles         whether rules of float64 exist
-//   kCopied               see Apply
-//   report(residues)      for rules with sums: what a thread found
-//   finishes(), finish(block, table)   what is left to do when every block is done with its work
+// One pass over all tensors of the table, each element once. An Op has
+//   stopped()             true if the launch must change nothing
+//   prepared()            computes, once per block, an object whose rule<Real>(row) returns the rule of a row
+//   kTakesDoubles         true if there are rules for float64
+//   kCopied               as in Apply
+//   report(residues)      for rules with sums: receives the sums of one thread
+//   finishes(), finish(block, table)   whether the last block to complete its work has to call finish(), and the call
 template <class Op, class Block>
 DEVICE_BODY void run_updates(const Block& block, const Table& table, const Op& op) {
   if (op.stopped()) return;
@@ -54,12 +59,43 @@ DEVICE_BODY void run_updates(const Block& block, const Table& table, const Op& o
 
 }  // namespace apex::kernels::cuda
 
-// The Ops of optimizer updates. What an Op is: update_pass.h. In all rules that update parameters they are the second value.
+// The Ops of optimizer updates.
 namespace apex::kernels::cuda {
 
-// The same rule for all tensors.
+// The base of Ops with settings: reads the step tensors' values, and counts the step when all blocks are done.
+template <class Settings>
+struct StepOp {
+  static constexpr bool kTakesDoubles = false;
+
+  Settings settings;
+  rules::StepAddresses addresses;
+
+  DEVICE_BODY bool stopped() const { return addresses.found_inf != nullptr && *addresses.found_inf != 0; }
+  DEVICE_BODY Settings current() const { return rules::read_settings(settings, addresses); }
+  DEVICE_BODY bool finishes() const { return addresses.step != nullptr; }
+
+  template <class Block>
+  DEVICE_BODY void finish(const Block& block, const Table&) const {
+    count_step(block);
+  }
+
+  template <class Block>
+  DEVICE_BODY void count_step(const Block& block) const {
+    block.each_thread([&](int thread) {
+      if (thread == 0 && addresses.step != nullptr) ++*addresses.step;
+    });
+  }
+};
+
+// The base of Ops that update parameters, always the second value of the rule. Copies of them go to the model's parameters.
+template <class Settings>
+struct UpdateOp : StepOp<Settings> {
+  static constexpr int kCopied = 1;
+};
+
+// One rule for all tensors.
 template <class Rule>
-struct Same {
+struct UniformRule {
   Rule same;
 
   template <class Real>
@@ -68,14 +104,9 @@ struct Same {
   }
 };
 
-template <class Settings>
-struct Update : Controlled<Settings> {
-  static constexpr int kCopied = 1;
-};
-
-// A rule that depends on how the tensors of a list are stored.
+// One rule for tensors whose list kList is stored in float16, another for the rest.
 template <class Rule, int kList>
-struct ByDtype {
+struct RuleByDtype {
   Rule for_half, for_others;
 
   template <class Real>
@@ -84,28 +115,28 @@ struct ByDtype {
   }
 };
 
-struct PlainSgd : Update<rules::SgdSettings> {
-  DEVICE_BODY ByDtype<rules::PlainSgd, 1> prepared() const {
-    return {rules::plain_sgd(now(), true), rules::plain_sgd(now(), false)};
+struct PlainSgd : UpdateOp<rules::SgdSettings> {
+  DEVICE_BODY RuleByDtype<rules::PlainSgd, 1> prepared() const {
+    return {rules::plain_sgd(current(), true), rules::plain_sgd(current(), false)};
   }
 };
 
-struct MomentumSgd : Update<rules::SgdSettings> {
-  DEVICE_BODY ByDtype<rules::MomentumSgd, 1> prepared() const {
-    return {rules::momentum_sgd(now(), true), rules::momentum_sgd(now(), false)};
+struct MomentumSgd : UpdateOp<rules::SgdSettings> {
+  DEVICE_BODY RuleByDtype<rules::MomentumSgd, 1> prepared() const {
+    return {rules::momentum_sgd(current(), true), rules::momentum_sgd(current(), false)};
   }
 };
 
-struct Adam : Update<rules::AdamSettings> {
-  DEVICE_BODY Same<rules::Adam> prepared() const { return {rules::adam(now())}; }
+struct Adam : UpdateOp<rules::AdamSettings> {
+  DEVICE_BODY UniformRule<rules::Adam> prepared() const { return {rules::adam(current())}; }
 };
 
-struct Adagrad : Update<rules::AdagradSettings> {
-  DEVICE_BODY Same<rules::Adagrad> prepared() const { return {rules::adagrad(now())}; }
+struct Adagrad : UpdateOp<rules::AdagradSettings> {
+  DEVICE_BODY UniformRule<rules::Adagrad> prepared() const { return {rules::adagrad(current())}; }
 };
 
-// Takes the norms that NovoGradNorms left, and makes them the running ones.
-struct NovoGrad : Update<rules::NovoGradSettings> {
+// Steps with the running norms that NovoGradNorms has written to `next`, and copies them to `running`.
+struct NovoGrad : UpdateOp<rules::NovoGradSettings> {
   const float* next;
   float* running;
 
@@ -119,19 +150,19 @@ struct NovoGrad : Update<rules::NovoGradSettings> {
     }
   };
 
-  DEVICE_BODY ByNorm prepared() const { return {now(), next}; }
+  DEVICE_BODY ByNorm prepared() const { return {current(), next}; }
   DEVICE_BODY bool finishes() const { return true; }
 
   template <class Block>
   DEVICE_BODY void finish(const Block& block, const Table& table) const {
     block.each_thread([&](int thread) {
       for (int64_t i = thread; i < table.count; i += block.threads()) running[i] = next[i];
-      if (thread == 0 && control.step != nullptr) ++*control.step;
     });
+    count_step(block);
   }
 };
 
-struct LambStage2 : Update<rules::LambSettings> {
+struct LambStage2 : UpdateOp<rules::LambSettings> {
   const float* param_norms;
   const float* update_norms;
 
@@ -146,11 +177,11 @@ struct LambStage2 : Update<rules::LambSettings> {
     }
   };
 
-  DEVICE_BODY ByNorms prepared() const { return {now(), param_norms, update_norms}; }
+  DEVICE_BODY ByNorms prepared() const { return {current(), param_norms, update_norms}; }
 };
 
-// Norms are those of the parameters and of the gradients as they are stored.
-struct Larc : Update<rules::LarcSettings> {
+// The norms of the gradients are those before grad_scale.
+struct Larc : UpdateOp<rules::LarcSettings> {
   const float* grad_norms;
   const float* param_norms;
 
@@ -161,12 +192,16 @@ struct Larc : Update<rules::LarcSettings> {
 
     template <class Real>
     DEVICE_BODY rules::Larc rule(const Row& row) const {
-      const double scale = settings.grad_scale < 0 ? -settings.grad_scale : settings.grad_scale;
-      return rules::larc(settings, params[row.index], rules::multiply(scale, static_cast<double>(grads[row.index])));
+      return rules::larc(settings, params[row.index], grads[row.index]);
     }
   };
 
-  DEVICE_BODY ByNorms prepared() const { return {now(), grad_norms, param_norms}; }
+  DEVICE_BODY ByNorms prepared() const { return {current(), grad_norms, param_norms}; }
 };
 
 }  // namespace apex::kernels::cuda
+
+// Calls define(Op) for every Op that run_updates() takes: launch templates are instantiated for these.
+#define APEX_CPP_FOR_EACH_UPDATE_OP(define)                                                                      \
+  define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam) \
+      define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc)

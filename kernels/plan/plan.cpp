@@ -67,7 +67,7 @@ void check_found_inf(const char* op, const at::Tensor& found_inf) {
 
 namespace {
 
-// Bytes of memory that a tensor covers, and which tensor that is.
+// The bytes of memory that a tensor covers.
 struct Extent {
   const char* begin;
   const char* end;
@@ -87,7 +87,7 @@ bool starts_before(const Extent& a, const Extent& b) {
   return std::less<>()(a.begin, b.begin);
 }
 
-// Whether `a` lies wholly before the start of `b`, on the same device or an earlier one.
+// Whether `a` ends before `b` begins. Extents are ordered by device, then by address.
 bool ends_before(const Extent& a, const Extent& b) {
   if (a.device != b.device) return starts_before(a, b);
   return std::less_equal<>()(a.end, b.begin);
@@ -129,7 +129,7 @@ void check_outputs_apart(const char* op, TensorLists lists) {
     if (overlap(outputs[i - 1], outputs[i])) refuse(op, outputs[i], outputs[i - 1]);
   }
   if (outputs.empty()) return;
-  // Both are sorted and outputs do not overlap: walk along.
+  // Inputs and outputs are sorted and outputs do not overlap, so one walk over both finds all overlaps.
   auto output = outputs.begin();
   for (const Extent& input : extents_of(lists, Access::read)) {
     while (output != outputs.end() && ends_before(*output, input)) ++output;

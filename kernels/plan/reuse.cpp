@@ -11,7 +11,7 @@
 namespace apex::kernels::plan {
 namespace {
 
-// What groups are made from, of one tensor. No geometry is kept of a contiguous one.
+// The properties of a tensor that its group depends on. `geometry`, its sizes and strides, is empty for a contiguous tensor.
 struct Fingerprint {
   const void* data;
   int64_t numel;
@@ -20,7 +20,7 @@ struct Fingerprint {
   std::vector<int64_t> geometry;
 };
 
-// The address for the access of its list: memory that a copy-on-write tensor shares is left when it is asked for for writing.
+// The tensor's address. Requesting it for writing makes a copy-on-write tensor copy its shared memory first.
 const void* address_of(const at::Tensor& tensor, Access access) {
   return access == Access::write ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
 }
@@ -32,13 +32,13 @@ bool same_geometry(const Fingerprint& print, const at::Tensor& tensor) {
   return all.size() == 2 * dim && all.slice(0, dim) == tensor.sizes() && all.slice(dim) == tensor.strides();
 }
 
-// Whether writing to the tensor would have to move it first.
+// Whether the tensor is copy-on-write, so that a write would move it to new memory.
 bool shares_memory(const at::Tensor& tensor) {
   return c10::impl::cow::is_cow_data_ptr(tensor.unsafeGetTensorImpl()->unsafe_storage().data_ptr());
 }
 
-// A tensor moves out of memory that it shares when it is asked for for writing. One that is read, too, is then no longer where
-// its list found it: all that are to be written move before addresses are taken.
+// Moves all written copy-on-write tensors to memory of their own before addresses are taken: a tensor may stand in a read list
+// too, whose address would otherwise be stale.
 void leave_shared_memory(TensorLists lists) {
   for (const TensorList& list : lists) {
     if (list.access != Access::write) continue;
@@ -46,7 +46,7 @@ void leave_shared_memory(TensorLists lists) {
   }
 }
 
-// Changes nothing: many threads may ask at once.
+// Changes nothing, so that threads can call it at the same time.
 bool matches(const Fingerprint& print, const at::Tensor& tensor, Access access) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.numel() == print.numel &&
          tensor.scalar_type() == print.dtype && tensor.device() == print.device && same_geometry(print, tensor) &&
@@ -61,7 +61,7 @@ Fingerprint fingerprint_of(const at::Tensor& tensor, Access access) {
   return print;
 }
 
-// What the call does to a list, and whether a tensor of it is float64.
+// How a call uses a list, and whether one of its tensors is float64.
 struct Use {
   Access access;
   bool has_double;
@@ -76,7 +76,7 @@ bool allows(const TensorList& list, const Use& use) {
   return list.access == use.access && (list.takes_double || !use.has_double);
 }
 
-// One call's lists, and what was made from them.
+// A cached call: fingerprints of its lists, and its groups.
 class Remembered {
  public:
   Remembered(TensorLists lists, Groups groups) : groups_(std::move(groups)) {
@@ -98,7 +98,7 @@ class Remembered {
   }
 
  private:
-  // The first tensors tell most calls apart. The memory of each is another: of thousands, half as many take half as long.
+  // The first kAtOnce tensors usually suffice to tell calls apart; the rest are compared in parallel.
   static constexpr size_t kAtOnce = 1024;
 
   bool matches_in_parallel(TensorLists lists) const {
@@ -125,9 +125,9 @@ class Remembered {
   Groups groups_;
 };
 
-// The calls of a step over some dozens of parameter groups, or of a few steps over many tensors: addresses that change with
-// every step must not fill the memory with plans. Steps make the same calls in the same order: the search begins behind the
-// call that was found last.
+// The recent calls of a thread: enough for a step over some dozens of parameter groups. The limits on calls and tensors keep
+// addresses that change at every step from filling the memory with plans. Steps repeat their calls in the same order, so the
+// search begins after the last call found.
 class RecentCalls {
  public:
   const Remembered* find(TensorLists lists) {

@@ -6,11 +6,11 @@
 
 namespace apex::kernels::plan {
 
-// The groups of a call.
+// The groups of a call, and what a driver derives from them.
 struct Plan {
   std::vector<Group> groups;
   size_t count;  // tensors in each list, empty ones included
-  // What a driver made from the groups and keeps as long as they are remembered. Plans do not leave their thread.
+  // Data that a driver derives from the groups, cached with the plan. A plan is used by its own thread only.
   mutable std::shared_ptr<void> kept_by_driver;
 
   auto begin() const { return groups.begin(); }
@@ -21,12 +21,12 @@ struct Plan {
 
 using Groups = std::shared_ptr<const Plan>;
 
-// check_lists and make_groups, with the results of this thread's last calls at hand: lists whose tensors have the addresses,
-// dtypes, devices and layouts of an earlier call get the groups of that call. Both depend on nothing else, so it does not
-// matter whether they are the same tensors; none is kept alive.
+// check_lists and make_groups, cached for this thread's recent calls: lists whose tensors have the addresses, dtypes, devices
+// and layouts of a recent call get that call's groups. The groups depend on nothing else, so the tensor objects may differ. The
+// cache keeps no tensor alive.
 Groups checked_groups(const char* op, TensorLists lists);
 
-// Lets go of what this thread remembers.
+// Empties this thread's cache.
 void forget_calls();
 
 }  // namespace apex::kernels::plan

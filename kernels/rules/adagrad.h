@@ -1,10 +1,16 @@
 #pragma once
 
 #include "kernels/rules/rule.h"
+#include "kernels/rules/settings.h"
 
 namespace apex::kernels::rules {
 
-// sum += grad^2, param -= lr * grad / (sqrt(sum) + eps). Weight decay is a part of the gradient, or (decoupled) joins the step.
+struct AdagradSettings : StepSettings {
+  double eps = 1e-10;
+  bool adagrad_w_mode = false;  // adds weight decay to the step, not to the gradient
+};
+
+// sum += grad^2, param -= lr * grad / (sqrt(sum) + eps). Weight decay is added to the gradient or, if `decoupled`, to the step.
 struct Adagrad {
   using Real = float;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update};
@@ -23,5 +29,10 @@ struct Adagrad {
     param = add(param, multiply(V(-lr), step));
   }
 };
+
+HD inline Adagrad adagrad(const AdagradSettings& settings) {
+  return {as_float(settings.grad_scale), as_float(settings.lr), as_float(settings.weight_decay), as_float(settings.eps),
+          settings.adagrad_w_mode};
+}
 
 }  // namespace apex::kernels::rules

@@ -4,7 +4,11 @@
 
 namespace apex::kernels::rules {
 
-// Adam, where weight decay is a part of the gradient, and AdamW (decoupled), where it joins the step.
+struct AdamSettings : MomentSettings {
+  bool adam_w_mode = true;  // adds weight decay to the step (AdamW), not to the gradient
+};
+
+// Adam, which adds weight decay to the gradient, and AdamW (`decoupled`), which adds it to the step.
 struct Adam {
   using Real = float;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update, Use::update};
@@ -23,5 +27,10 @@ struct Adam {
     param = add(param, multiply(V(-lr), step));
   }
 };
+
+HD inline Adam adam(const AdamSettings& settings) {
+  return {as_float(settings.grad_scale), as_float(settings.lr), as_float(settings.weight_decay), settings.adam_w_mode,
+          moments(settings, /*grad_averaging=*/true)};
+}
 
 }  // namespace apex::kernels::rules

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 
-// HD marks a function for host and device, DEVICE_BODY one that is a part of a kernel: with a CUDA compiler it is code for the
-// device only, elsewhere, where tests run it, ordinary code. UNROLL stands before a loop that is to be unrolled on a device:
-// what its index selects can be in registers then. ROLLED stands before one that is to stay a loop: it is compiled once.
+// HD marks a function for host and device. DEVICE_BODY marks a part of a kernel: a CUDA compiler makes it device code, other
+// compilers make it ordinary code, which tests run. UNROLL asks the device compiler to unroll a loop, so that arrays indexed by
+// the loop variable can stay in registers. ROLLED forbids unrolling, to keep the code small.
 #ifdef __CUDACC__
 #define HD __host__ __device__
 #define DEVICE_BODY __device__
@@ -19,10 +19,10 @@
 #define ROLLED
 #endif
 
-// Storage types and their conversion to and from the types that formulas compute in: the reference for the conversion
-// instructions of CPUs. Bit operations and ordinary float additions only: results do not depend on instruction sets or on a
-// processor mode that flushes subnormal numbers. On a GPU float16, which costs a dozen instructions here, has instructions that
-// do the same but for the payload of a NaN.
+// Storage types and their conversion to and from the types that formulas compute in. This is the reference for the conversion
+// instructions of CPUs. It uses bit operations and plain float additions only, so that results depend neither on the
+// instruction set nor on a processor mode that flushes subnormal numbers. GPU code converts float16 by single instructions,
+// which differ only in the payload of a NaN.
 namespace apex::kernels::rules {
 
 struct Half {
@@ -48,7 +48,7 @@ HD inline float from_bits(uint32_t bits) {
 namespace detail {
 constexpr uint32_t kSign = 0x80000000u;
 constexpr uint32_t kFloatInf = 0x7f800000u;
-constexpr uint32_t kQuietBit = 22;  // tells a quiet NaN from a signalling one
+constexpr uint32_t kQuietBit = 22;  // position of the bit that makes a NaN quiet
 constexpr uint32_t kHalfInf = 0x7c00u;
 constexpr uint32_t kHalfNaN = 0x7e00u;
 constexpr uint32_t kBFloat16NaN = 0x7fc0u;
@@ -84,7 +84,7 @@ HD inline Math load(Half stored) {
   const uint32_t sign = (static_cast<uint32_t>(stored.bits) << 16) & detail::kSign;
   const uint32_t shifted = (static_cast<uint32_t>(stored.bits) & 0x7fffu) << 13;
   const uint32_t normal = shifted + detail::kRebias;
-  // A subnormal is read as a fraction of 2^-14 with the leading one that it lacks, which is then taken away exactly.
+  // A subnormal is read as if it had a leading one, as a multiple of 2^-14; the subtraction removes that one exactly.
   const uint32_t subnormal = to_bits(from_bits(shifted + detail::kSmallestNormalHalf) - from_bits(detail::kSmallestNormalHalf));
   const uint32_t quiet = static_cast<uint32_t>(shifted > (detail::kHalfInf << 13)) << detail::kQuietBit;
   const uint32_t not_finite = (shifted + 2 * detail::kRebias) | quiet;
@@ -94,8 +94,8 @@ HD inline Math load(Half stored) {
 #endif
 }
 
-// store<T>(value): the nearest T, ties to even. A NaN becomes quiet in float16, where it
-// keeps its sign and what fits of its payload (as F16C instructions have it), and 0x7fc0 in bfloat16.
+// store<T>(value): the nearest T, ties to even. A NaN becomes a quiet NaN in float16, with its sign and the upper bits of its
+// payload, as F16C instructions do it; in bfloat16 it becomes 0x7fc0.
 template <class Storage>
 struct Store;
 
@@ -139,7 +139,7 @@ struct Store<Half> {
     const uint32_t sign = (bits & detail::kSign) >> 16;
     const uint32_t magnitude = bits & ~detail::kSign;
     const uint32_t normal = (magnitude - detail::kRebias + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    // One unit in the last place of 0.5 is 2^-24, the step between subnormal float16 values: the addition rounds.
+    // Adding 0.5 rounds: one unit in its last place is 2^-24, the distance of subnormal float16 values.
     const uint32_t subnormal = to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f);
     uint32_t result = magnitude < detail::kSmallestNormalHalf ? subnormal : normal;
     result = magnitude >= detail::kRoundsToHalfInf ? detail::kHalfInf : result;
@@ -159,9 +159,9 @@ HD inline float round_to_half(float value) { return load<float>(store<Half>(valu
 
 }  // namespace apex::kernels::rules
 
-// The operations that rules are written in, each rounded once. The device compiler fuses products and sums on its own unless
-// told otherwise; on the host the flag -ffp-contract=off, with which all of kernels/ is compiled, keeps plain operators apart.
-// Rules are templates over their value type: vector types of the CPU driver bring the same operations with them.
+// The operations that rules are written in, each rounded once. By default compilers fuse products and sums. The intrinsics
+// prevent it on the device; on the host the flag -ffp-contract=off does, with which all of kernels/ is compiled. Rules are
+// templates over their value type: the vector types of the CPU driver define the same operations.
 namespace apex::kernels::rules {
 
 HD inline float add(float a, float b) {
@@ -231,11 +231,11 @@ HD inline double square_root(double a) {
 #endif
 }
 
-// The same value, in the type that squares are summed in.
+// The value in the type that squares are summed in.
 HD inline double widen(float a) { return a; }
 HD inline double widen(double a) { return a; }
 
-// base^exponent for an exponent that is not negative, as products in an order of its own: the same bits wherever it runs.
+// base^exponent for an exponent of at least 0. Fixes the order of the products, so that all platforms give the same bits.
 HD inline double power(double base, int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent /= 2) {
@@ -245,8 +245,8 @@ HD inline double power(double base, int64_t exponent) {
   return result;
 }
 
-// The larger of |a| and |b|, and NaN if one of them is: without their signs, the bits of floating-point values are ordered as
-// Inf and NaN ask for.
+// The larger of |a| and |b|, or NaN if one of them is NaN. Without the sign, the bits of floating-point values are ordered like
+// the values, with Inf and then NaN at the end.
 HD inline float larger_magnitude(float a, float b) {
   const uint32_t a_bits = to_bits(a) & ~detail::kSign;
   const uint32_t b_bits = to_bits(b) & ~detail::kSign;

@@ -4,8 +4,17 @@
 
 namespace apex::kernels::rules {
 
-// LAMB, stage 1: Adam's step becomes the update, not yet applied. The sums are the squares of the parameters and of the
-// updates, for the trust ratio of each tensor.
+struct LambSettings : MomentSettings {
+  HD LambSettings() { eps = 1e-6; }
+  bool adam_w_mode = true;  // adds weight decay to the update, not to the gradient
+  bool grad_averaging = true;
+  bool use_nvlamb = false;  // applies the trust ratio even without weight decay
+  // Gradients are divided by global_grad_norm / max_grad_norm if that exceeds 1. Not positive: no clipping.
+  double max_grad_norm = 1.0;
+};
+
+// LAMB, stage 1: computes Adam's step as the update, without applying it. The sums are the squares of the parameters and of the
+// updates; the trust ratio of each tensor needs them.
 struct LambStage1 {
   using Real = float;
   using SumReal = double;
@@ -14,10 +23,10 @@ struct LambStage1 {
   static constexpr size_t kSums = 2;
 
   float grad_scale;
-  Divisor clip;  // gradients are divided by it
+  Divisor clip;  // divides the gradients
   float weight_decay;
   bool decoupled;
-  bool half_updates;  // updates are stored in float16: as in Apex, their norm is that of what is stored
+  bool half_updates;  // updates are stored in float16: as in Apex, their norm is that of the stored values
   Moments moments;
 
   template <class V, class S>
@@ -32,7 +41,16 @@ struct LambStage1 {
   }
 };
 
-// LAMB's learning rate for one tensor.
+// `global_grad_norm`: norm of all gradients after grad_scale; 0 if unknown, then there is no clipping.
+// `half_updates`: whether the updates are stored in float16.
+HD inline LambStage1 lamb_stage_1(const LambSettings& settings, double global_grad_norm, bool half_updates) {
+  const bool clips = settings.max_grad_norm > 0 && global_grad_norm > settings.max_grad_norm;
+  const float clip = clips ? divide(as_float(global_grad_norm), as_float(settings.max_grad_norm)) : 1.0f;
+  return {as_float(settings.grad_scale), clip,         as_float(settings.weight_decay),
+          settings.adam_w_mode,          half_updates, moments(settings, settings.grad_averaging)};
+}
+
+// LAMB's learning rate for one tensor: lr times the trust ratio.
 HD inline float trusted_rate(float lr, float param_norm, float update_norm) {
   return param_norm != 0 && update_norm != 0 ? multiply(lr, divide(param_norm, update_norm)) : lr;
 }
@@ -50,5 +68,11 @@ struct LambStage2 {
     param = add(param, multiply(V(-rate), update));
   }
 };
+
+HD inline LambStage2 lamb_stage_2(const LambSettings& settings, float param_norm, float update_norm) {
+  const bool adapts = settings.use_nvlamb || settings.weight_decay != 0;
+  const float lr = as_float(settings.lr);
+  return {adapts ? trusted_rate(lr, param_norm, update_norm) : lr};
+}
 
 }  // namespace apex::kernels::rules

@@ -1,8 +1,15 @@
 #pragma once
 
 #include "kernels/rules/rule.h"
+#include "kernels/rules/settings.h"
 
 namespace apex::kernels::rules {
+
+struct LarcSettings : StepSettings {
+  double trust_coefficient = 0.02;
+  double eps = 1e-8;
+  bool clip = true;  // the tensor's learning rate never exceeds lr
+};
 
 // The factor by which LARC changes the learning rate of one tensor. With `clip` it never exceeds 1.
 HD inline double larc_rate(double trust, double param_norm, double grad_norm, double weight_decay, double eps, double lr,
@@ -29,5 +36,15 @@ struct Larc {
     grad = multiply(step, V(rate));
   }
 };
+
+// `grad_norm`: norm of the tensor's gradient as it is stored, before grad_scale.
+HD inline Larc larc(const LarcSettings& settings, double param_norm, double grad_norm) {
+  const double scale = settings.grad_scale < 0 ? -settings.grad_scale : settings.grad_scale;
+  const double unscaled_norm = multiply(scale, grad_norm);
+  if (param_norm == 0 || unscaled_norm == 0) return {as_float(settings.grad_scale), 0.0f, 1.0f};
+  const double rate = larc_rate(settings.trust_coefficient, param_norm, unscaled_norm, settings.weight_decay, settings.eps,
+                                settings.lr, settings.clip);
+  return {as_float(settings.grad_scale), as_float(settings.weight_decay), as_float(rate)};
+}
 
 }  // namespace apex::kernels::rules

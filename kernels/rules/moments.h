@@ -2,26 +2,27 @@
 
 #include "kernels/rules/arithmetic.h"
 #include "kernels/rules/rule.h"
+#include "kernels/rules/settings.h"
 
 namespace apex::kernels::rules {
 
-// Whether vectors are divided sooner by products than by the processor's own division.
+// Whether this processor multiplies vectors by a reciprocal faster than it divides them.
 bool products_are_quicker();
 
-// A number that many values are divided by. Where the units for vectors divide slowly, their drivers take four products in
-// place of a quotient, with the same bits: from a guess that is off by less than a unit in the last place, one step with the
-// exact remainder and the rounded reciprocal gives the correctly rounded quotient (P. Markstein, Computation of elementary
-// functions on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
+// A divisor of many values. On processors whose vector division is slow, the CPU driver computes a quotient by four products
+// instead, with the same bits. It starts from an estimate within one unit in the last place. One step with the exact remainder
+// and the rounded reciprocal then gives the correctly rounded quotient (P. Markstein, Computation of elementary functions on
+// the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
 struct Divisor {
-  // Divisors and dividends of magnitudes in between (and dividends of +0) leave quotients and remainders normal and exact.
+  // Within these magnitudes (and for a dividend of +0) the quotient is normal and the remainder is exact.
   static constexpr float kSmallest = 0x1p-24f, kLargest = 0x1p24f;
   static constexpr float kSmallestDividend = 0x1p-98f, kLargestDividend = 0x1p98f;
 
   float value;
-  float reciprocal, rest;  // both add up to 1 / value; 0 where a division is to be one
+  float reciprocal, rest;  // their sum is 1 / value; both 0: divide() divides
 
   HD Divisor(float divisor) : value(divisor), reciprocal(0), rest(0) {
-#ifndef __CUDA_ARCH__  // devices take what divide() is there
+#ifndef __CUDA_ARCH__  // device code always divides
     if (products_are_quicker()) take_products();
 #endif
   }
@@ -37,14 +38,14 @@ struct Divisor {
 HD inline float divide(float a, const Divisor& by) { return divide(a, by.value); }
 HD inline double divide(double a, const Divisor& by) { return divide(a, static_cast<double>(by.value)); }
 
-// mean / correction, without the division where it would change nothing.
+// mean / correction, without the division if the correction is 1.
 template <class V>
 HD V corrected(V mean, const Divisor& correction) {
   return correction.value == 1 ? mean : divide(mean, correction);
 }
 
-// Running means of gradients and of their squares, and the step that they give: what Adam and LAMB have in common.
-// The corrections undo that both means start at zero; they are 1 without bias correction, and soon with it.
+// Running means of the gradients and of their squares, and the step computed from them; shared by Adam and LAMB. The
+// corrections undo that both means start at zero. They are 1 without bias correction, and approach 1 with it.
 struct Moments {
   float decay, weight;                // of the mean: beta1, and 1 - beta1 or 1
   float square_decay, square_weight;  // of the mean of squares: beta2 and 1 - beta2
@@ -52,7 +53,7 @@ struct Moments {
   Divisor square_correction;          // 1 - beta2^step
   float eps;
 
-  // (mean / correction) / (sqrt(square / square_correction) + eps), after both took in the gradient.
+  // Adds the gradient to both means and returns (mean / correction) / (sqrt(square / square_correction) + eps).
   template <class V>
   HD V advance(V grad, V& mean, V& square) const {
     mean = add(multiply(V(decay), mean), multiply(V(weight), grad));
@@ -61,5 +62,21 @@ struct Moments {
     return divide(corrected(mean, correction), add(root, V(eps)));
   }
 };
+
+// 1 - beta^step: the total weight in a running mean that started at zero. 1 without bias correction.
+HD inline double bias(const MomentSettings& settings, double beta) {
+  return settings.bias_correction ? subtract(1.0, power(as_float(beta), settings.step)) : 1.0;
+}
+
+// The weight of a gradient in its mean.
+HD inline float mean_weight(const MomentSettings& settings, bool grad_averaging) {
+  return grad_averaging ? complement(settings.beta1) : 1.0f;
+}
+
+HD inline Moments moments(const MomentSettings& settings, bool grad_averaging) {
+  return {as_float(settings.beta1),   mean_weight(settings, grad_averaging),    as_float(settings.beta2),
+          complement(settings.beta2), as_float(bias(settings, settings.beta1)), as_float(bias(settings, settings.beta2)),
+          as_float(settings.eps)};
+}
 
 }  // namespace apex::kernels::rules

@@ -4,14 +4,13 @@
 
 namespace apex::kernels::rules {
 
-// An L2 norm, from a sum of squares. As in Apex's kernels the sum is rounded to float32 first; one that float32 cannot hold is
-// not.
+// An L2 norm, from a sum of squares. As in Apex's kernels the sum is rounded to float32 first, unless it overflows float32.
 HD inline float root_of_sum(double sum) {
   const float rounded = static_cast<float>(sum);
   return subtract(rounded, rounded) == 0 ? square_root(rounded) : static_cast<float>(square_root(sum));
 }
 
-// sum += (in * factor)^2, a square of the rule's own precision.
+// sum += (in * factor)^2, with the square rounded to Math.
 template <class Math>
 struct SumOfSquares {
   using Real = Math;
@@ -29,7 +28,7 @@ struct SumOfSquares {
   }
 };
 
-// The squares of two values of one index: sums of two lists in one pass.
+// The sums of squares of two lists in one pass.
 struct PairOfSquares {
   using Real = float;
   using SumReal = double;
@@ -44,7 +43,7 @@ struct PairOfSquares {
   }
 };
 
-// largest = max(largest, |in|), NaN once one is
+// largest = max(largest, |in|); NaN if one of them is NaN.
 template <class Math>
 struct MaxMagnitude {
   using Real = Math;

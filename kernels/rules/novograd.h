@@ -4,16 +4,32 @@
 
 namespace apex::kernels::rules {
 
-// The running norm that NovoGrad keeps for each tensor in place of a mean of squares: blended as squares for L2 norms, as they
-// are for the largest magnitude. The weights are beta2 and 1 - beta2.
+// The values are Apex's norm_type.
+enum class NormType { inf = 0, l2 = 2 };
+
+struct NovoGradSettings : MomentSettings {
+  bool grad_averaging = true;
+  bool reg_inside_moment = false;
+  NormType norm_type = NormType::l2;
+  bool first_run = false;  // the running norms hold nothing yet and become the norms of these gradients
+};
+
+// The running norm that NovoGrad keeps for each tensor in place of a mean of squares. L2 norms are blended as squares, largest
+// magnitudes as they are. The weights are beta2 and 1 - beta2.
 HD inline float blended_norm(float running, float norm, float running_weight, float norm_weight, bool l2) {
   const float kept = multiply(running_weight, running);
   const float joined = multiply(norm_weight, norm);
   return l2 ? square_root(add(multiply(kept, running), multiply(joined, norm))) : add(kept, joined);
 }
 
-// NovoGrad: gradients are divided by their tensor's norm before they join the mean (regularise_inside: and weight decay joins
-// it too), or the mean is divided after it was taken.
+// The running norm after this step. `norm`: of the tensor's gradient after grad_scale.
+HD inline float next_norm(const NovoGradSettings& settings, float running, float norm) {
+  const float kept = as_float(settings.beta2), joined = complement(settings.beta2);
+  return settings.first_run ? norm : blended_norm(running, norm, kept, joined, settings.norm_type == NormType::l2);
+}
+
+// NovoGrad. With `regularise_inside` the gradient is divided by the tensor's norm and weight decay is added before the mean
+// takes it in. Otherwise the mean is divided, and decayed, after it took in the plain gradient.
 struct NovoGrad {
   using Real = float;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update};
@@ -41,5 +57,17 @@ struct NovoGrad {
     return weight_decay != 0 ? add(step, multiply(V(weight_decay), param)) : step;
   }
 };
+
+// `norm`: the tensor's running norm after this step.
+HD inline NovoGrad novograd(const NovoGradSettings& settings, float norm) {
+  return {as_float(settings.grad_scale),
+          as_float(settings.lr),
+          as_float(settings.weight_decay),
+          as_float(settings.beta1),
+          mean_weight(settings, settings.grad_averaging),
+          as_float(bias(settings, settings.beta1)),
+          add(divide(norm, as_float(square_root(bias(settings, settings.beta2)))), as_float(settings.eps)),
+          settings.reg_inside_moment};
+}
 
 }  // namespace apex::kernels::rules

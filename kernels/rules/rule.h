@@ -5,14 +5,14 @@
 #include <cstddef>
 #include <type_traits>
 
-// A rule says how the values that several tensors hold at one index are updated. It is a struct of plain coefficients with
-//   using Real       float or double: what it computes in, and the type of its coefficients
-//   kUses[]          one entry per value, in the order of the tensor lists: what becomes of it
-//   kSums            how many running sums come behind the values
-//   Fold             with sums: how those of two parts are joined, Sum or Largest
-//   SumReal          with sums that are not of type Real: their type, double
-//   operator()       the formula, on values of type V: Real itself, or a vector of them. Coefficients convert to V.
-// A rule depends on nothing else, so every driver gives the same bits.
+// A rule is the formula that updates the elements of several tensors at one index. It is a struct of plain coefficients with
+//   using Real       float or double: the type of its arithmetic and coefficients
+//   kUses[]          one entry per value, in the order of the tensor lists: whether the rule reads, writes or updates it
+//   kSums            the number of running sums, which follow the values in the arguments
+//   Fold             if there are sums: how the sums of two parts are joined, Sum or Largest
+//   SumReal          if the sums are not of type Real: their type, double
+//   operator()       the formula, on values of type V: Real itself, or a vector of Real. Coefficients convert to V.
+// A rule depends on nothing else, so that every driver gives the same bits.
 namespace apex::kernels::rules {
 
 enum class Use { read, write, update };
@@ -48,7 +48,7 @@ struct Largest {
   }
 };
 
-// A sum that stays 0 until a value is not finite: Inf - Inf and NaN - NaN are NaN.
+// Adds value - value, which is 0 for finite values and NaN for Inf and NaN.
 template <class V>
 HD inline void note_nonfinite(V& residue, V value) {
   residue = add(residue, subtract(value, value));
@@ -56,26 +56,26 @@ HD inline void note_nonfinite(V& residue, V value) {
 
 }  // namespace apex::kernels::rules
 
-// The order in which sums are taken, the same for every native driver:
-// 1. Within a chunk, element i is added to lane i % kLanes, in order, in the rule's SumReal; then the lanes are folded.
-//    The sum of a chunk of float32 values is rounded to float32, as Apex's kernels leave it.
-// 2. Within a tensor, chunk i is added to lane i % kLanes of a float64 row, folded again.
-// 3. Over the tensors of a list, sums are added like those of chunks.
-// Squares are rounded to float32 and summed in float64. So a norm is within 2.5 units of 2^-24 of the exact value, whatever the
-// number of elements: the roundings of squares, chunks and the whole sum count half each under the root, the root's own whole.
+// The order of all sums, the same in the CPU and the CUDA driver:
+// 1. Within a chunk, element i is added to lane i % kLanes, in order, in the rule's SumReal. Then the lanes are folded.
+//    As in Apex's kernels, the sum of a chunk of float32 values is rounded to float32.
+// 2. Within a tensor, the sum of chunk i is added to lane i % kLanes of a float64 row, which is folded too.
+// 3. Over the tensors of a list, the tensors' sums are added like the chunks' sums.
+// Squares are rounded to float32 and summed in float64. The relative error of a norm is below 2.5 * 2^-24 for any number of
+// elements: the roundings of squares, chunk sums and total count half each, because of the root, and the root's rounding fully.
 namespace apex::kernels::rules {
 
 constexpr int kLanes = 512;
 
-// How many lanes a fold touches if the first `used` were added to: a power of two.
+// The number of lanes that a fold reads if only the first `used` hold values: the next power of two.
 HD inline int folded_lanes(int used) {
   int count = 1;
   while (count < used) count *= 2;
   return count;
 }
 
-// Halves the row of lanes until one is left, and overwrites it. Only the first `used` lanes were added to. Those behind them
-// count as 0, which changes no sum of squares and no magnitude, and need not hold it beyond folded_lanes(used).
+// Folds the row of lanes in halves, in place, and returns the result. Only the first `used` lanes hold values. The lanes up to
+// folded_lanes(used) must hold 0, which changes neither a sum of squares nor a largest magnitude; later lanes are not read.
 template <class Fold, class Real>
 HD inline Real fold_lanes(Real* lanes, int used = kLanes) {
   for (int width = folded_lanes(used) / 2; width > 0; width /= 2) {
@@ -84,7 +84,7 @@ HD inline Real fold_lanes(Real* lanes, int used = kLanes) {
   return lanes[0];
 }
 
-// What is kept of a chunk's sum.
+// The sum of a chunk, rounded to the rule's Real.
 template <class Rule>
 HD inline double chunk_sum(SumReal<Rule> sum) {
   return static_cast<typename Rule::Real>(sum);

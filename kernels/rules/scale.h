@@ -7,7 +7,7 @@
 
 namespace apex::kernels::rules {
 
-// out = in * factor. The sum tells whether an input is not finite.
+// out = in * factor. The sum is 0 if all inputs are finite, and NaN otherwise.
 template <class Math>
 struct Scale {
   using Real = Math;
@@ -24,7 +24,7 @@ struct Scale {
   }
 };
 
-// Nothing but the sum of Scale.
+// Only the sum of Scale: nothing is written.
 template <class Math>
 struct CheckFinite {
   using Real = Math;
@@ -51,16 +51,19 @@ struct Copy {
   }
 };
 
-// A loss scale and its counters: steps since it last changed, and overflows that are still forgiven before it shrinks.
+// A dynamic loss scale and its counters.
 struct LossScale {
   float scale;
-  int32_t growth;
-  int32_t hysteresis;
+  int32_t growth;      // steps since the scale last changed
+  int32_t hysteresis;  // overflows until the scale shrinks
 };
 
+// The loss scale after a step: update_scale_hysteresis in kernels/optimizers.h.
 struct ScaleUpdate {
-  float growth_factor, backoff_factor;
-  int32_t growth_interval, hysteresis;
+  float growth_factor = 2.0f;
+  float backoff_factor = 0.5f;
+  int32_t growth_interval = 2000;
+  int32_t hysteresis = 1;
 
   HD LossScale operator()(LossScale state, bool found_inf) const {
     if (found_inf) {
@@ -73,8 +76,8 @@ struct ScaleUpdate {
   }
 };
 
-// out = a * x + b * y, without a fused multiply-add: swapping (a, x) with (b, y) gives the same bits. The sums tell whether an
-// x, or a y, is not finite.
+// out = a * x + b * y, without a fused multiply-add: swapping (a, x) with (b, y) gives the same bits. The first sum is 0 if all
+// x are finite, the second if all y are; NaN otherwise.
 template <class Math>
 struct Axpby {
   using Real = Math;

@@ -1,8 +1,17 @@
 #pragma once
 
 #include "kernels/rules/rule.h"
+#include "kernels/rules/settings.h"
 
 namespace apex::kernels::rules {
+
+struct SgdSettings : StepSettings {
+  double momentum = 0.0;
+  double dampening = 0.0;
+  bool nesterov = false;
+  bool first_run = false;  // the momentum buffers hold nothing yet and become the gradients
+  bool weight_decay_after_momentum = false;
+};
 
 // param + change. As in Apex's kernel, the change of a parameter that is stored in float16 is rounded to float16 first.
 template <class V>
@@ -10,7 +19,7 @@ HD V changed(V param, V change, bool half_param) {
   return add(param, half_param ? round_to_half(change) : change);
 }
 
-// Gradient descent without momentum: param -= lr * (grad * grad_scale + weight_decay * param).
+// SGD without momentum: param -= lr * (grad * grad_scale + weight_decay * param).
 struct PlainSgd {
   using Real = float;
   static constexpr Use kUses[] = {Use::read, Use::update};
@@ -27,9 +36,14 @@ struct PlainSgd {
   }
 };
 
-// With momentum: buffer = momentum * buffer + (1 - dampening) * step, which stands in for the step, or with nesterov is added
-// to it. On the first run the buffer is the step itself, and what it held is not looked at. Weight decay joins the gradient,
-// or, with decay_after_momentum, the step that momentum gives.
+// `half_params`: whether the parameters are stored in float16.
+HD inline PlainSgd plain_sgd(const SgdSettings& settings, bool half_params) {
+  return {as_float(settings.grad_scale), as_float(settings.lr), as_float(settings.weight_decay), half_params};
+}
+
+// SGD with momentum: buffer = momentum * buffer + (1 - dampening) * step. The buffer replaces the step; with `nesterov`,
+// momentum * buffer is added to the step instead. With `first_run` the buffer becomes the step, whatever it held. Weight decay
+// is added to the gradient or, with `decay_after_momentum`, to the step that momentum gives.
 struct MomentumSgd {
   using Real = float;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update};
@@ -48,5 +62,17 @@ struct MomentumSgd {
     param = changed(param, multiply(V(-lr), step), half_params);
   }
 };
+
+HD inline MomentumSgd momentum_sgd(const SgdSettings& settings, bool half_params) {
+  return {as_float(settings.grad_scale),
+          as_float(settings.lr),
+          as_float(settings.weight_decay),
+          as_float(settings.momentum),
+          complement(settings.dampening),
+          settings.nesterov,
+          settings.first_run,
+          settings.weight_decay_after_momentum,
+          half_params};
+}
 
 }  // namespace apex::kernels::rules

@@ -16,7 +16,7 @@ using kernels_test::same_bytes;
 // Adam at O2 with everything that changes between steps on the device.
 struct Step {
   explicit Step(c10::Device device)
-      : control(), scale(at::full({1}, 0.5f, options(device, at::kFloat))), tensors{scale, zeros(device), zeros(device)} {
+      : scale(at::full({1}, 0.5f, options(device, at::kFloat))), loss_scale{scale, zeros(device), zeros(device)} {
     for (const int64_t size : {0, 1, 33, 70001}) {
       grads.push_back(at::linspace(-1, 2, size, options(device, at::kHalf)));
       params.push_back(at::linspace(1, 3, size, options(device, at::kFloat)));
@@ -24,10 +24,10 @@ struct Step {
       squares.push_back(at::zeros({size}, options(device, at::kFloat)));
       models.push_back(at::zeros({size}, options(device, at::kHalf)));
     }
-    control.found_inf = zeros(device);
-    control.step_tensor = zeros(device);
-    control.lr_tensor = at::full({1}, 0.1f, options(device, at::kFloat));
-    control.grad_scale_tensor = scale;
+    tensors.found_inf = zeros(device);
+    tensors.step = zeros(device);
+    tensors.lr = at::full({1}, 0.1f, options(device, at::kFloat));
+    tensors.grad_scale = scale;
   }
 
   static at::TensorOptions options(c10::Device device, at::ScalarType dtype) {
@@ -37,21 +37,21 @@ struct Step {
 
   // Both passes and the update of the loss scale.
   void run() {
-    control.found_inf.zero_();
-    kernels::multi_tensor_unscale_l2norm(control.found_inf, grads, scale, false);
-    kernels::multi_tensor_adam(grads, params, means, squares, models, control);
-    kernels::update_scale_hysteresis(tensors, control.found_inf, {});
+    tensors.found_inf.zero_();
+    kernels::multi_tensor_unscale_l2norm(tensors.found_inf, grads, scale, false);
+    kernels::multi_tensor_adam(grads, params, means, squares, models, {}, tensors);
+    kernels::update_scale_hysteresis(loss_scale, tensors.found_inf, {});
   }
 
   // The host's work between steps: a new learning rate, and sometimes an overflow.
   void prepare(int number) {
-    control.lr_tensor.fill_(0.1 / (number + 1));
+    tensors.lr.fill_(0.1 / (number + 1));
     grads[3].mul_(0.75);
     grads[3][70000] = number == 2 ? INFINITY : 0.5;
   }
 
   Tensors all() const {
-    Tensors everything = {scale, tensors.growth_tracker, tensors.hysteresis_tracker, control.step_tensor, control.found_inf};
+    Tensors everything = {scale, loss_scale.growth_tracker, loss_scale.hysteresis_tracker, tensors.step, tensors.found_inf};
     for (const Tensors& list : {grads, params, means, squares, models}) {
       for (const at::Tensor& tensor : list) everything.push_back(tensor.cpu());
     }
@@ -59,9 +59,9 @@ struct Step {
     return everything;
   }
 
-  kernels::AdamControl control;
+  kernels::StepTensors tensors;
   at::Tensor scale;
-  kernels::LossScaleTensors tensors;
+  kernels::LossScaleTensors loss_scale;
   Tensors grads, params, means, squares, models;
 };
 
@@ -73,7 +73,7 @@ void expect_replay_to_equal_eager(at::cuda::CUDAGraph& graph, Step& captured, St
     eager.run();
     ASSERT_TRUE(same_bytes(captured.all(), eager.all())) << "step " << number;
   }
-  EXPECT_EQ(captured.control.step_tensor.item<int>(), 4) << "one of five overflowed";
+  EXPECT_EQ(captured.tensors.step.item<int>(), 4) << "one of five overflowed";
 }
 
 class Graphs : public OnGpu {};

@@ -204,13 +204,13 @@ TEST(DeviceNormsOfMixedDtypes, NeedOneLaunch) {
 }
 
 TEST(DeviceLossScale, IsUpdatedLikeOnTheCpu) {
-  kernels::ScaleUpdateControl control;
-  control.growth_interval = 2;
-  control.hysteresis = 2;
+  kernels::ScaleUpdate rule;
+  rule.growth_interval = 2;
+  rule.hysteresis = 2;
   expect_same_bits([&] {
     const kernels::LossScaleTensors tensors = {at::full({1}, 8.0f), clear_flag(), at::full({1}, 2, at::kInt)};
     for (const int overflow : {0, 0, 1, 1, 1, 0, 0, 0}) {
-      kernels::update_scale_hysteresis(tensors, at::full({1}, overflow, at::kInt), control);
+      kernels::update_scale_hysteresis(tensors, at::full({1}, overflow, at::kInt), rule);
     }
     return Tensors{tensors.scale, tensors.growth_tracker, tensors.hysteresis_tracker};
   });

@@ -155,18 +155,19 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, DeviceUpdate, ::testing::ValuesIn(cases()),
 // NovoGrad finds gradients that are not finite by itself.
 TEST(DeviceNovoGrad, SetsTheFlagThatStopsItsOwnUpdate) {
   for (const auto norm_type : {kernels::NormType::l2, kernels::NormType::inf}) {
-    kernels::NovoGradControl control;
-    control.norm_type = norm_type;
-    control.found_inf = clear_flag();
-    control.step_tensor = at::zeros({1}, at::kInt);
+    kernels::NovoGradSettings settings;
+    settings.norm_type = norm_type;
+    kernels::StepTensors step;
+    step.found_inf = clear_flag();
+    step.step = at::zeros({1}, at::kInt);
     const Tensors grads = {at::ones({40}), at::ones({70000})}, params = {at::ones({40}), at::ones({70000})};
     const Tensors means = {at::ones({40}), at::ones({70000})};
     const at::Tensor norms = at::ones({2});
     grads[1][69999] = INFINITY;
     const OnHostGrid on_grid;
-    kernels::multi_tensor_novograd(grads, params, means, norms, {}, control);
-    EXPECT_EQ(control.found_inf.item<int>(), 1);
-    EXPECT_EQ(control.step_tensor.item<int>(), 0);
+    kernels::multi_tensor_novograd(grads, params, means, norms, {}, settings, step);
+    EXPECT_EQ(step.found_inf.item<int>(), 1);
+    EXPECT_EQ(step.step.item<int>(), 0);
     for (const at::Tensor& tensor : {params[0], params[1], means[0], means[1], norms}) {
       EXPECT_TRUE(tensor.eq(1).all().item<bool>());
     }

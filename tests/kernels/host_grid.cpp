@@ -121,11 +121,11 @@ Table run_sum(const Call& call, const Op& op) {
   return table;
 }
 
-void run_update_scale(c10::Device, const rules::ScaleUpdate& rule, const LossScaleAddresses& addresses) {
+void run_update_scale(c10::Device, const rules::ScaleUpdate& update, const LossScaleAddresses& addresses) {
   ++kernels_test::launch_count;
-  addresses.apply(rule);
+  addresses.apply(update);
 }
 
-#include "kernels/cuda/run_instances.inc"
+APEX_CPP_DEFINE_RUNS
 
 }  // namespace apex::kernels::cuda

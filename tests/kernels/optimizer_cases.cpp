@@ -48,18 +48,23 @@ double as_given(double value) { return static_cast<float>(value); }
 Bounded complement(double value) { return 1.0f - static_cast<float>(value); }
 double bias(double beta, int64_t step) { return 1 - std::pow(as_given(beta), static_cast<double>(step)); }
 
-template <class Control>
-Control with(const at::Tensor& found_inf, const Control& control) {
-  Control result = control;
-  result.found_inf = found_inf;
+template <class Settings>
+Settings scaled(const Settings& settings) {
+  Settings result = settings;
   result.grad_scale = kGradScale;
   result.lr = kLr;
   return result;
 }
 
+kernels::StepTensors with(const at::Tensor& found_inf) {
+  kernels::StepTensors tensors;
+  tensors.found_inf = found_inf;
+  return tensors;
+}
+
 // --- SGD
 
-void sgd_reference(const kernels::SgdControl& c, Elements& elements) {
+void sgd_reference(const kernels::SgdSettings& c, Elements& elements) {
   const Bounded mu = coefficient(c.momentum), undampened = complement(c.dampening), decay = coefficient(c.weight_decay);
   for (Element& e : elements) {
     Bounded g = e.grad * coefficient(kGradScale);
@@ -75,22 +80,23 @@ void sgd_reference(const kernels::SgdControl& c, Elements& elements) {
   }
 }
 
-Case sgd(const std::string& name, double momentum, double decay, const std::function<void(kernels::SgdControl&)>& change = {}) {
-  kernels::SgdControl control;
-  control.momentum = momentum;
-  control.weight_decay = decay;
-  if (change) change(control);
+Case sgd(const std::string& name, double momentum, double decay,
+         const std::function<void(kernels::SgdSettings&)>& change = {}) {
+  kernels::SgdSettings settings;
+  settings.momentum = momentum;
+  settings.weight_decay = decay;
+  if (change) change(settings);
   return {"Sgd" + name, momentum != 0 ? size_t{1} : size_t{0},
-          [control](Problem& p, const at::Tensor& found_inf) {
-            kernels::multi_tensor_sgd(p.grads, p.params, p.first, p.models, with(found_inf, control));
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_sgd(p.grads, p.params, p.first, p.models, scaled(settings), with(found_inf));
           },
-          [control](Elements& elements, double) { sgd_reference(control, elements); }};
+          [settings](Elements& elements, double) { sgd_reference(settings, elements); }};
 }
 
 // --- Adam
 
 // The step of Adam and LAMB before it is applied.
-Bounded adam_step(const kernels::MomentControl& c, Bounded mean_weight, Bounded g, Element& e) {
+Bounded adam_step(const kernels::MomentSettings& c, Bounded mean_weight, Bounded g, Element& e) {
   const double c1 = c.bias_correction ? bias(c.beta1, c.step) : 1, c2 = c.bias_correction ? bias(c.beta2, c.step) : 1;
   e.first = coefficient(c.beta1) * e.first + mean_weight * g;
   e.second = coefficient(c.beta2) * e.second + complement(c.beta2) * g * g;
@@ -98,24 +104,24 @@ Bounded adam_step(const kernels::MomentControl& c, Bounded mean_weight, Bounded 
 }
 
 Case adam(const std::string& name, bool decoupled, double decay, int64_t step, bool bias_correction) {
-  kernels::AdamControl control;
-  control.adam_w_mode = decoupled;
-  control.weight_decay = decay;
-  control.step = step;
-  control.bias_correction = bias_correction;
-  const auto reference = [control](Elements& elements, double) {
-    const Bounded decay_of = coefficient(control.weight_decay);
+  kernels::AdamSettings settings;
+  settings.adam_w_mode = decoupled;
+  settings.weight_decay = decay;
+  settings.step = step;
+  settings.bias_correction = bias_correction;
+  const auto reference = [settings](Elements& elements, double) {
+    const Bounded decay_of = coefficient(settings.weight_decay);
     for (Element& e : elements) {
       Bounded g = e.grad * coefficient(kGradScale);
-      if (control.weight_decay != 0 && !control.adam_w_mode) g = g + decay_of * e.param;
-      Bounded u = adam_step(control, complement(control.beta1), g, e);
-      if (control.weight_decay != 0 && control.adam_w_mode) u = u + decay_of * e.param;
+      if (settings.weight_decay != 0 && !settings.adam_w_mode) g = g + decay_of * e.param;
+      Bounded u = adam_step(settings, complement(settings.beta1), g, e);
+      if (settings.weight_decay != 0 && settings.adam_w_mode) u = u + decay_of * e.param;
       e.param = e.param - coefficient(kLr) * u;
     }
   };
   return {"Adam" + name, 2,
-          [control](Problem& p, const at::Tensor& found_inf) {
-            kernels::multi_tensor_adam(p.grads, p.params, p.first, p.second, p.models, with(found_inf, control));
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_adam(p.grads, p.params, p.first, p.second, p.models, scaled(settings), with(found_inf));
           },
           reference};
 }
@@ -123,23 +129,23 @@ Case adam(const std::string& name, bool decoupled, double decay, int64_t step, b
 // --- Adagrad
 
 Case adagrad(const std::string& name, bool decoupled, double decay) {
-  kernels::AdagradControl control;
-  control.adagrad_w_mode = decoupled;
-  control.weight_decay = decay;
-  const auto reference = [control](Elements& elements, double) {
-    const Bounded decay_of = coefficient(control.weight_decay);
+  kernels::AdagradSettings settings;
+  settings.adagrad_w_mode = decoupled;
+  settings.weight_decay = decay;
+  const auto reference = [settings](Elements& elements, double) {
+    const Bounded decay_of = coefficient(settings.weight_decay);
     for (Element& e : elements) {
       Bounded g = e.grad * coefficient(kGradScale);
-      if (control.weight_decay != 0 && !control.adagrad_w_mode) g = g + decay_of * e.param;
+      if (settings.weight_decay != 0 && !settings.adagrad_w_mode) g = g + decay_of * e.param;
       e.first = e.first + g * g;
-      Bounded u = g / (sqrt(e.first) + coefficient(control.eps));
-      if (control.weight_decay != 0 && control.adagrad_w_mode) u = u + decay_of * e.param;
+      Bounded u = g / (sqrt(e.first) + coefficient(settings.eps));
+      if (settings.weight_decay != 0 && settings.adagrad_w_mode) u = u + decay_of * e.param;
       e.param = e.param - coefficient(kLr) * u;
     }
   };
   return {"Adagrad" + name, 1,
-          [control](Problem& p, const at::Tensor& found_inf) {
-            kernels::multi_tensor_adagrad(p.grads, p.params, p.first, p.models, with(found_inf, control));
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_adagrad(p.grads, p.params, p.first, p.models, scaled(settings), with(found_inf));
           },
           reference};
 }
@@ -167,7 +173,7 @@ Bounded largest_of(const Elements& elements) {
 
 // --- NovoGrad
 
-Bounded novograd_norm(const kernels::NovoGradControl& c, const Elements& elements, double running) {
+Bounded novograd_norm(const kernels::NovoGradSettings& c, const Elements& elements, double running) {
   if (c.norm_type == kernels::NormType::inf) {
     const Bounded now = largest_of(elements);
     return c.first_run ? now : coefficient(c.beta2) * running + complement(c.beta2) * now;
@@ -177,7 +183,7 @@ Bounded novograd_norm(const kernels::NovoGradControl& c, const Elements& element
   return sqrt(coefficient(c.beta2) * running * running + complement(c.beta2) * now * now);
 }
 
-void novograd_reference(const kernels::NovoGradControl& c, Elements& elements, double running) {
+void novograd_reference(const kernels::NovoGradSettings& c, Elements& elements, double running) {
   const Bounded decay = coefficient(c.weight_decay), weight = c.grad_averaging ? complement(c.beta1) : Bounded(1);
   const double c1 = c.bias_correction ? bias(c.beta1, c.step) : 1, c2 = c.bias_correction ? bias(c.beta2, c.step) : 1;
   const Bounded d = novograd_norm(c, elements, running) / coefficient(std::sqrt(c2)) + coefficient(c.eps);
@@ -193,16 +199,16 @@ void novograd_reference(const kernels::NovoGradControl& c, Elements& elements, d
   }
 }
 
-Case novograd(const std::string& name, double decay, const std::function<void(kernels::NovoGradControl&)>& change = {}) {
-  kernels::NovoGradControl control;
-  control.weight_decay = decay;
-  control.step = 3;
-  if (change) change(control);
+Case novograd(const std::string& name, double decay, const std::function<void(kernels::NovoGradSettings&)>& change = {}) {
+  kernels::NovoGradSettings settings;
+  settings.weight_decay = decay;
+  settings.step = 3;
+  if (change) change(settings);
   return {"NovoGrad" + name, 1,
-          [control](Problem& p, const at::Tensor& found_inf) {
-            kernels::multi_tensor_novograd(p.grads, p.params, p.first, p.norms, p.models, with(found_inf, control));
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_novograd(p.grads, p.params, p.first, p.norms, p.models, scaled(settings), with(found_inf));
           },
-          [control](Elements& elements, double norm) { novograd_reference(control, elements, norm); },
+          [settings](Elements& elements, double norm) { novograd_reference(settings, elements, norm); },
           /*has_norms=*/true};
 }
 
@@ -210,7 +216,7 @@ Case novograd(const std::string& name, double decay, const std::function<void(ke
 
 constexpr double kGlobalNorm = 3.7;
 
-void lamb_reference(const kernels::LambControl& c, Elements& elements) {
+void lamb_reference(const kernels::LambSettings& c, Elements& elements) {
   const Bounded decay = coefficient(c.weight_decay);
   const double clip = c.max_grad_norm > 0 && kGlobalNorm > c.max_grad_norm ? kGlobalNorm / c.max_grad_norm : 1;
   const Bounded param_norm = l2_of(elements, [](const Element& e) { return e.param; });
@@ -226,28 +232,28 @@ void lamb_reference(const kernels::LambControl& c, Elements& elements) {
   for (Element& e : elements) e.param = e.param - rate * e.grad;
 }
 
-void lamb_step(kernels::LambControl control, Problem& p, const at::Tensor& found_inf) {
-  control = with(found_inf, control);
+void lamb_step(const kernels::LambSettings& settings, Problem& p, const at::Tensor& found_inf) {
   const c10::Device device = p.params.empty() ? c10::Device(at::kCPU) : p.params[0].device();
-  control.global_grad_norm = at::full({1}, kGlobalNorm, at::TensorOptions().dtype(at::kFloat).device(device));
+  const at::Tensor global_norm = at::full({1}, kGlobalNorm, at::TensorOptions().dtype(at::kFloat).device(device));
   Tensors updates;
   for (const at::Tensor& param : p.params) updates.push_back(at::empty_like(param, at::kFloat));
-  const auto norms = kernels::multi_tensor_lamb_stage_1(p.grads, p.params, p.first, p.second, updates, control);
-  kernels::multi_tensor_lamb_stage_2(updates, p.params, p.models, norms, control);
+  const auto norms = kernels::multi_tensor_lamb_stage_1(p.grads, p.params, p.first, p.second, updates, global_norm,
+                                                        scaled(settings), with(found_inf));
+  kernels::multi_tensor_lamb_stage_2(updates, p.params, p.models, norms, scaled(settings), with(found_inf));
 }
 
-Case lamb(const std::string& name, double decay, const std::function<void(kernels::LambControl&)>& change = {}) {
-  kernels::LambControl control;
-  control.weight_decay = decay;
-  control.step = 2;
-  if (change) change(control);
-  return {"Lamb" + name, 2, [control](Problem& p, const at::Tensor& found_inf) { lamb_step(control, p, found_inf); },
-          [control](Elements& elements, double) { lamb_reference(control, elements); }};
+Case lamb(const std::string& name, double decay, const std::function<void(kernels::LambSettings&)>& change = {}) {
+  kernels::LambSettings settings;
+  settings.weight_decay = decay;
+  settings.step = 2;
+  if (change) change(settings);
+  return {"Lamb" + name, 2, [settings](Problem& p, const at::Tensor& found_inf) { lamb_step(settings, p, found_inf); },
+          [settings](Elements& elements, double) { lamb_reference(settings, elements); }};
 }
 
 // --- LARC: changes gradients and has neither state nor copies.
 
-void larc_reference(const kernels::LarcControl& c, Elements& elements) {
+void larc_reference(const kernels::LarcSettings& c, Elements& elements) {
   const Bounded param_norm = l2_of(elements, [](const Element& e) { return e.param; });
   const Bounded grad_norm = l2_of(elements, [](const Element& e) { return e.grad * coefficient(kGradScale); });
   const Bounded decay = coefficient(c.weight_decay);
@@ -262,16 +268,16 @@ void larc_reference(const kernels::LarcControl& c, Elements& elements) {
 }
 
 Case larc(const std::string& name, double decay, double trust, bool clip) {
-  kernels::LarcControl control;
-  control.weight_decay = decay;
-  control.trust_coefficient = trust;
-  control.clip = clip;
+  kernels::LarcSettings settings;
+  settings.weight_decay = decay;
+  settings.trust_coefficient = trust;
+  settings.clip = clip;
   return {"Larc" + name,
           0,
-          [control](Problem& p, const at::Tensor& found_inf) {
-            kernels::multi_tensor_larc(p.grads, p.params, with(found_inf, control));
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_larc(p.grads, p.params, scaled(settings), with(found_inf));
           },
-          [control](Elements& elements, double) { larc_reference(control, elements); },
+          [settings](Elements& elements, double) { larc_reference(settings, elements); },
           /*has_norms=*/false,
           /*writes_grads=*/true};
 }

@@ -32,20 +32,20 @@ TEST_P(NovoGradNorm, IsKeptForEachTensor) {
   const Tensors params = {at::ones({17}), at::ones({65537}), at::ones({0})};
   const Tensors means = {at::zeros({17}), at::zeros({65537}), at::zeros({0})};
   const at::Tensor norms = at::empty({3}).fill_(NAN);
-  kernels::NovoGradControl control;
-  control.grad_scale = kGradScale;
-  control.norm_type = GetParam();
-  control.first_run = true;
-  kernels::multi_tensor_novograd(grads, params, means, norms, {}, control);
+  kernels::NovoGradSettings settings;
+  settings.grad_scale = kGradScale;
+  settings.norm_type = GetParam();
+  settings.first_run = true;
+  kernels::multi_tensor_novograd(grads, params, means, norms, {}, settings);
   // A float32 norm is within 2.5 roundings of 2^-24 (rules/rule.h), and its elements have one more; blending takes five.
   for (int64_t i = 0; i < 3; ++i) {
     const double expected = norm_of(grads[static_cast<size_t>(i)]);
     EXPECT_NEAR(norms[i].item<float>(), expected, 4 * 0x1p-24 * expected) << i;
   }
-  control.first_run = false;
-  control.beta2 = 0.75;
+  settings.first_run = false;
+  settings.beta2 = 0.75;
   norms.fill_(2.0);
-  kernels::multi_tensor_novograd(grads, params, means, norms, {}, control);
+  kernels::multi_tensor_novograd(grads, params, means, norms, {}, settings);
   for (int64_t i = 0; i < 3; ++i) {
     const double expected = blend(2.0, norm_of(grads[static_cast<size_t>(i)]), 0.75);
     EXPECT_NEAR(norms[i].item<float>(), expected, 9 * 0x1p-24 * expected) << i;
@@ -75,38 +75,38 @@ INSTANTIATE_TEST_SUITE_P(Types, NovoGradNorm, ::testing::Values(kernels::NormTyp
 // --- LAMB and LARC with norms that are zero
 
 TEST(Lamb, ATensorOfZerosUsesThePlainLearningRate) {
-  kernels::LambControl control;
-  control.lr = 0.5;
-  control.weight_decay = 0.1;
+  kernels::LambSettings settings;
+  settings.lr = 0.5;
+  settings.weight_decay = 0.1;
   const Tensors grads = {at::full({40}, 3.0f)}, params = {at::zeros({40})}, means = {at::zeros({40})},
                 squares = {at::zeros({40})};
   const Tensors updates = {at::empty({40})};
-  const auto norms = kernels::multi_tensor_lamb_stage_1(grads, params, means, squares, updates, control);
+  const auto norms = kernels::multi_tensor_lamb_stage_1(grads, params, means, squares, updates, {}, settings);
   EXPECT_EQ(norms.params[0].item<float>(), 0);
   // Adam's first step is the sign of the gradient.
   EXPECT_NEAR(norms.updates[0].item<float>(), std::sqrt(40.0), 1e-4);
-  kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, control);
+  kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, settings);
   EXPECT_NEAR(params[0][39].item<float>(), -0.5, 1e-5);
 }
 
 TEST(Lamb, AStoppedStageGivesNoNorms) {
-  kernels::LambControl control;
-  control.found_inf = at::ones({1}, at::kInt);
+  kernels::StepTensors tensors;
+  tensors.found_inf = at::ones({1}, at::kInt);
   const Tensors list = {at::ones({4})}, params = {at::ones({4})}, means = {at::ones({4})}, squares = {at::ones({4})};
   const Tensors updates = {at::ones({4})};
-  const auto norms = kernels::multi_tensor_lamb_stage_1(list, params, means, squares, updates, control);
+  const auto norms = kernels::multi_tensor_lamb_stage_1(list, params, means, squares, updates, {}, {}, tensors);
   EXPECT_FALSE(norms.params.defined());
-  kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, control);
+  kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, {}, tensors);
   EXPECT_TRUE(params[0].eq(1).all().item<bool>());
 }
 
 TEST(Larc, ATensorWithoutNormIsUnscaledAndNotDecayed) {
-  kernels::LarcControl control;
-  control.grad_scale = 0.5;
-  control.weight_decay = 0.1;
-  control.lr = 0.1;
+  kernels::LarcSettings settings;
+  settings.grad_scale = 0.5;
+  settings.weight_decay = 0.1;
+  settings.lr = 0.1;
   const Tensors grads = {at::full({40}, 3.0f), at::zeros({40})}, params = {at::zeros({40}), at::ones({40})};
-  kernels::multi_tensor_larc(grads, params, control);
+  kernels::multi_tensor_larc(grads, params, settings);
   EXPECT_TRUE(grads[0].eq(1.5).all().item<bool>());
   EXPECT_TRUE(grads[1].eq(0).all().item<bool>());
 }
@@ -116,13 +116,13 @@ TEST(Larc, ATensorWithoutNormIsUnscaledAndNotDecayed) {
 TEST(VersionCounters, IncreaseOnlyForWrittenTensors) {
   const Tensors grads = {at::ones({4})}, params = {at::ones({4})}, means = {at::zeros({4})}, squares = {at::zeros({4})};
   const Tensors models = {at::ones({4}, at::kHalf)};
-  kernels::AdamControl control;
+  kernels::StepTensors tensors;
   const auto grad_version = grads[0]._version(), param_version = params[0]._version();
-  control.found_inf = at::ones({1}, at::kInt);
-  kernels::multi_tensor_adam(grads, params, means, squares, models, control);
+  tensors.found_inf = at::ones({1}, at::kInt);
+  kernels::multi_tensor_adam(grads, params, means, squares, models, {}, tensors);
   EXPECT_EQ(params[0]._version(), param_version);
-  control.found_inf.zero_();
-  kernels::multi_tensor_adam(grads, params, means, squares, models, control);
+  tensors.found_inf.zero_();
+  kernels::multi_tensor_adam(grads, params, means, squares, models, {}, tensors);
   EXPECT_EQ(grads[0]._version(), grad_version);
   for (const Tensors& written : {params, means, squares, models}) EXPECT_GT(written[0]._version(), 0u);
 }
@@ -148,11 +148,11 @@ TEST(Rejected, IsFloat64) {
 
 TEST(Rejected, AreMismatchedLists) {
   const Tensors grads = {at::ones({3})}, params = {at::ones({3})}, longer = {at::ones({4})};
-  kernels::SgdControl control;
-  control.momentum = 0.9;
-  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, control); }, {"momentum_buffers", "size mismatch"});
-  expect_error([&] { kernels::multi_tensor_sgd(grads, params, longer, {}, control); }, {"momentum_buffers[0]", "4"});
-  expect_error([&] { kernels::multi_tensor_sgd(grads, params, params, {}, control); }, {"shares memory"});
+  kernels::SgdSettings settings;
+  settings.momentum = 0.9;
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, settings); }, {"momentum_buffers", "size mismatch"});
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, longer, {}, settings); }, {"momentum_buffers[0]", "4"});
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, params, {}, settings); }, {"shares memory"});
   expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, longer, {}); }, {"model_params[0]"});
   expect_error([&] { kernels::multi_tensor_novograd(grads, params, {at::ones({3})}, at::ones({2}), {}, {}); },
                {"multi_tensor_novograd", "grad_norms", "1"});
@@ -160,17 +160,17 @@ TEST(Rejected, AreMismatchedLists) {
 
 TEST(Rejected, AreStepsBelowOne) {
   const Tensors a = {at::ones({3})}, b = {at::ones({3})}, c = {at::ones({3})}, d = {at::ones({3})};
-  kernels::AdamControl control;
-  control.step = 0;
-  EXPECT_THROW(kernels::multi_tensor_adam(a, b, c, d, {}, control), c10::ValueError);
+  kernels::AdamSettings settings;
+  settings.step = 0;
+  EXPECT_THROW(kernels::multi_tensor_adam(a, b, c, d, {}, settings), c10::ValueError);
   EXPECT_TRUE(b[0].eq(1).all().item<bool>());
 }
 
 TEST(Rejected, IsAFlagOfAnotherDtype) {
   const Tensors grads = {at::ones({3})}, params = {at::ones({3})};
-  kernels::SgdControl control;
-  control.found_inf = at::zeros({1});
-  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, control); }, {"found_inf", "Float"});
+  kernels::StepTensors tensors;
+  tensors.found_inf = at::zeros({1});
+  expect_error([&] { kernels::multi_tensor_sgd(grads, params, {}, {}, {}, tensors); }, {"found_inf", "Float"});
 }
 
 }  // namespace

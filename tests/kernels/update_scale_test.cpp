@@ -13,32 +13,29 @@ namespace kernels = apex::kernels;
 
 class LossScale {
  public:
-  explicit LossScale(double scale, const kernels::ScaleUpdateControl& control)
-      : control_(control),
-        tensors_{at::full({1}, scale, at::kFloat), clear_flag(), at::full({1}, control.hysteresis, at::kInt)} {}
+  explicit LossScale(double scale, const kernels::ScaleUpdate& rule)
+      : rule_(rule), tensors_{at::full({1}, scale, at::kFloat), clear_flag(), at::full({1}, rule.hysteresis, at::kInt)} {}
 
-  void update(bool overflow) {
-    kernels::update_scale_hysteresis(tensors_, at::full({1}, overflow ? 1 : 0, at::kInt), control_);
-  }
+  void update(bool overflow) { kernels::update_scale_hysteresis(tensors_, at::full({1}, overflow ? 1 : 0, at::kInt), rule_); }
 
   float scale() const { return tensors_.scale.item<float>(); }
   int growth() const { return tensors_.growth_tracker.item<int>(); }
   int hysteresis() const { return tensors_.hysteresis_tracker.item<int>(); }
 
  private:
-  kernels::ScaleUpdateControl control_;
+  kernels::ScaleUpdate rule_;
   kernels::LossScaleTensors tensors_;
 };
 
-kernels::ScaleUpdateControl control(int64_t interval, int64_t hysteresis) {
-  kernels::ScaleUpdateControl control;
-  control.growth_interval = interval;
-  control.hysteresis = hysteresis;
-  return control;
+kernels::ScaleUpdate rule(int32_t interval, int32_t hysteresis) {
+  kernels::ScaleUpdate rule;
+  rule.growth_interval = interval;
+  rule.hysteresis = hysteresis;
+  return rule;
 }
 
 TEST(LossScaleUpdate, GrowsAfterAnIntervalWithoutOverflow) {
-  LossScale scale(8, control(3, 1));
+  LossScale scale(8, rule(3, 1));
   for (const float expected : {8.0f, 8.0f, 16.0f, 16.0f, 16.0f, 32.0f}) {
     scale.update(false);
     EXPECT_EQ(scale.scale(), expected);
@@ -46,7 +43,7 @@ TEST(LossScaleUpdate, GrowsAfterAnIntervalWithoutOverflow) {
 }
 
 TEST(LossScaleUpdate, ShrinksAtOnceWithoutHysteresis) {
-  LossScale scale(8, control(3, 1));
+  LossScale scale(8, rule(3, 1));
   scale.update(false);
   scale.update(true);
   EXPECT_EQ(scale.scale(), 4);
@@ -54,7 +51,7 @@ TEST(LossScaleUpdate, ShrinksAtOnceWithoutHysteresis) {
 }
 
 TEST(LossScaleUpdate, ToleratesOverflowsUpToItsHysteresis) {
-  LossScale scale(8, control(100, 3));
+  LossScale scale(8, rule(100, 3));
   for (const float expected : {8.0f, 8.0f, 4.0f, 2.0f}) {
     scale.update(true);
     EXPECT_EQ(scale.scale(), expected);
@@ -65,7 +62,7 @@ TEST(LossScaleUpdate, ToleratesOverflowsUpToItsHysteresis) {
 }
 
 TEST(LossScaleUpdate, AToleratedOverflowRestartsTheInterval) {
-  LossScale scale(8, control(2, 2));
+  LossScale scale(8, rule(2, 2));
   scale.update(false);
   scale.update(true);
   EXPECT_EQ(scale.growth(), 0);
@@ -74,22 +71,22 @@ TEST(LossScaleUpdate, AToleratedOverflowRestartsTheInterval) {
 }
 
 TEST(LossScaleUpdate, DoesNotGrowBeyondFloat32) {
-  LossScale scale(0x1p127, control(1, 1));
+  LossScale scale(0x1p127, rule(1, 1));
   scale.update(false);
   EXPECT_EQ(scale.scale(), 0x1p127f);
   EXPECT_EQ(scale.growth(), 0);
 }
 
 TEST(LossScaleUpdate, HasNoLowerBound) {
-  LossScale scale(0x1p-149, control(1, 1));
+  LossScale scale(0x1p-149, rule(1, 1));
   scale.update(true);
   EXPECT_EQ(scale.scale(), 0);
 }
 
 TEST(LossScaleUpdate, FactorsNeedNotBePowersOfTwo) {
-  kernels::ScaleUpdateControl factors = control(1, 1);
-  factors.growth_factor = 1.1;
-  factors.backoff_factor = 0.3;
+  kernels::ScaleUpdate factors = rule(1, 1);
+  factors.growth_factor = 1.1f;
+  factors.backoff_factor = 0.3f;
   LossScale scale(3, factors);
   scale.update(false);
   EXPECT_EQ(scale.scale(), 3.0f * 1.1f);

@@ -13,7 +13,7 @@
 namespace apex::amp::detail {
 
 bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward) const {
-  if (!trace.still(tensor) || !place.is_of(tensor)) return false;
+  if (!trace.matches(tensor) || !place.is_of(tensor)) return false;
   const bool is_of_this_forward = in_forward != 0 && forward == in_forward;
   if (!at::GradMode::is_enabled()) return is_of_this_forward;
   return tensor.requires_grad() == requires_grad && (kept || is_of_this_forward);

@@ -25,13 +25,6 @@ void check_elements(const char* op, const char* name, const at::Tensor& tensor, 
               ". They must be on the same device.");
 }
 
-void set_means(const char* op, kernels::MomentControl& control, double beta1, double beta2, double eps, int bias_correction) {
-  control.beta1 = beta1;
-  control.beta2 = beta2;
-  control.eps = eps;
-  control.bias_correction = choice(op, "bias_correction", bias_correction);
-}
-
 }  // namespace
 
 void check_one_element(const char* op, const char* name, const at::Tensor& tensor, at::ScalarType dtype, c10::Device device) {
@@ -47,24 +40,31 @@ bool choice(const char* op, const char* name, int value) {
   return value == 1;
 }
 
-// Without bias correction nobody looks at the step: Apex takes any.
-void set_moments(const char* op, kernels::MomentControl& control, double beta1, double beta2, double eps, int step,
-                 int bias_correction) {
-  set_means(op, control, beta1, beta2, eps, bias_correction);
-  if (control.bias_correction) control.step = step;
+void set_means(const char* op, kernels::MomentSettings& settings, double beta1, double beta2, double eps, int bias_correction) {
+  settings.beta1 = beta1;
+  settings.beta2 = beta2;
+  settings.eps = eps;
+  settings.bias_correction = choice(op, "bias_correction", bias_correction);
 }
 
-void set_device_moments(const char* op, kernels::MomentControl& control, c10::Device device, double beta1, double beta2,
-                        double eps, const at::Tensor& step, int bias_correction, const at::Tensor& lr,
-                        const at::Tensor& inv_scale) {
-  set_means(op, control, beta1, beta2, eps, bias_correction);
+// Without bias correction the step is unused, and Apex accepts any value.
+void set_moments(const char* op, kernels::MomentSettings& settings, double beta1, double beta2, double eps, int step,
+                 int bias_correction) {
+  set_means(op, settings, beta1, beta2, eps, bias_correction);
+  if (settings.bias_correction) settings.step = step;
+}
+
+kernels::StepTensors step_tensors(const char* op, c10::Device device, const at::Tensor& step, bool bias_correction,
+                                  const at::Tensor& lr, const at::Tensor& inv_scale) {
   check_one_element(op, "lr", lr, at::kFloat, device);
   check_one_element(op, "step", step, at::kInt, device);
   check_one_element(op, "inv_scale", inv_scale, at::kFloat, device);
-  control.lr_tensor = lr;
-  control.grad_scale_tensor = inv_scale;
-  // A counter that the kernel may advance: Apex's callers advance theirs themselves.
-  if (control.bias_correction) control.step_tensor = step.detach().sub(1);
+  kernels::StepTensors tensors;
+  tensors.lr = lr;
+  tensors.grad_scale = inv_scale;
+  // A copy for the kernel to advance: Apex's callers advance `step` themselves.
+  if (bias_correction) tensors.step = step.detach().sub(1);
+  return tensors;
 }
 
 Float32List::Float32List(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {
@@ -105,7 +105,7 @@ void check_roles(const char* op, int64_t chunk_size, const at::Tensor& noop_flag
     const Access access = roles[i].use == Use::write ? Access::write : Access::read;
     lists.push_back({kListNames[i], tensor_lists[i], access, roles[i].takes_double, roles[i].name});
   }
-  kernels::plan::checked_groups(op, lists);  // remembered: a kernel over the same lists does not check them again
+  kernels::plan::checked_groups(op, lists);  // cached: kernels over the same lists skip the checks
 }
 
 }  // namespace apex::amp_C::detail

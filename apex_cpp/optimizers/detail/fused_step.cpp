@@ -7,25 +7,25 @@
 
 namespace apex::optimizers::detail {
 
-at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepControl& scaling) {
+at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepSettings& settings,
+                            const kernels::StepTensors& tensors) {
   std::vector<at::Tensor> grads;
   for (const auto& sets : sets_by_group) {
     for (const auto& set : sets) grads.insert(grads.end(), set.grads.begin(), set.grads.end());
   }
   if (grads.empty()) return {};
   const at::TensorOptions here = at::TensorOptions().device(grads.front().device());
-  at::Tensor scale = at::full({1}, scaling.grad_scale, here.dtype(at::kFloat));
-  if (scaling.grad_scale_tensor.defined()) scale = scale.mul(scaling.grad_scale_tensor.to(here.device()));
+  at::Tensor scale = at::full({1}, settings.grad_scale, here.dtype(at::kFloat));
+  if (tensors.grad_scale.defined()) scale = scale.mul(tensors.grad_scale.to(here.device()));
   return std::get<0>(
       kernels::multi_tensor_unscale_l2norm(amp::detail::unread_flag(grads.front()), grads, scale, /*per_tensor=*/false));
 }
 
-void lamb_step(const LaunchSet& set, const LambState& state, kernels::LambControl control) {
-  control.global_grad_norm = moved_to(set.params.front().device(), control.global_grad_norm);
-  const auto norms =
-      kernels::multi_tensor_lamb_stage_1(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, state.updates, control);
-  control.step_tensor.reset();  // the step is counted by stage 1
-  kernels::multi_tensor_lamb_stage_2(state.updates, set.params, set.model_params, norms, control);
+void lamb_step(const LaunchSet& set, const LambState& state, const at::Tensor& global_norm,
+               const kernels::LambSettings& settings, const kernels::StepTensors& tensors) {
+  const auto norms = kernels::multi_tensor_lamb_stage_1(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, state.updates,
+                                                        moved_to(set.params.front().device(), global_norm), settings, tensors);
+  kernels::multi_tensor_lamb_stage_2(state.updates, set.params, set.model_params, norms, settings, tensors);
 }
 
 }  // namespace apex::optimizers::detail

@@ -15,12 +15,12 @@
 
 namespace apex::optimizers::detail {
 
-/// The options of a group as the kernel takes them. For source files.
-kernels::AdamControl adam_control(const FusedAdamOptions& options);
+/// The kernel's settings for a group's options.
+kernels::AdamSettings adam_settings(const FusedAdamOptions& options);
 
 }  // namespace apex::optimizers::detail
 
-// What every fused optimizer class implements alike. For their source files.
+// What all fused optimizer classes share. For their source files.
 namespace apex::optimizers::detail {
 
 template <class Opt>
@@ -28,7 +28,7 @@ std::unique_ptr<torch::optim::Optimizer> make_amp_handle(Opt& optimizer, const s
   return std::make_unique<amp::AmpOptimizer<Opt>>(std::move(optimizer), session);
 }
 
-// `owner` has the options: the optimizer, or one of its groups.
+// `owner`: the name, for errors, of the optimizer or group that has the options.
 inline void check_not_negative(const std::string& owner, const char* name, double value) {
   TORCH_CHECK_VALUE(value >= 0, owner, ": ", name, " must not be negative, got ", value, ".");
 }
@@ -48,7 +48,7 @@ void check_no_amsgrad(const std::string& owner, const Options& options) {
   TORCH_CHECK(!options.amsgrad(), owner, " does not support the AMSGrad variant: leave amsgrad false.");
 }
 
-/// The rules of a class whose options are `Options`, with values that `check` lets through.
+/// The options rules of an optimizer class. `check` throws for values that the class does not allow.
 template <class Options, void (*check)(const std::string&, const Options&)>
 OptionsRules options_rules(const char* optimizer) {
   using torch::optim::OptimizerOptions;
@@ -59,7 +59,7 @@ OptionsRules options_rules(const char* optimizer) {
           }};
 }
 
-// The options of a group as their own class, which a step has looked at.
+// The options of a group as their own class. The step has checked the class.
 template <class Options>
 const Options& options_of(const torch::optim::OptimizerParamGroup& group) {
   return static_cast<const Options&>(group.options());
@@ -67,46 +67,39 @@ const Options& options_of(const torch::optim::OptimizerParamGroup& group) {
 
 }  // namespace apex::optimizers::detail
 
-// Where a kernel reads the tensors of a control: on the device of what it updates. For the source files of the optimizers.
+// Moves step tensors to the device of the updated parameters, where the kernel reads them.
 namespace apex::optimizers::detail {
 
-/// The tensor on `device`, or an undefined one. The host waits only for what it is to read itself, on the CPU.
+/// The tensor on `device`; undefined stays undefined. The host waits only if `device` is the CPU.
 inline at::Tensor moved_to(c10::Device device, const at::Tensor& tensor) {
   return tensor.defined() ? tensor.to(device, /*non_blocking=*/!device.is_cpu()) : tensor;
 }
 
-/// Moves what every update reads.
-inline void place_control(c10::Device device, kernels::StepControl& control) {
-  for (at::Tensor* tensor : {&control.found_inf, &control.grad_scale_tensor, &control.lr_tensor}) {
-    *tensor = moved_to(device, *tensor);
-  }
-}
+/// Whether a kernel on `device` can advance the step count itself. The host advances an undefined one.
+inline bool can_count(c10::Device device, const at::Tensor& step) { return !step.defined() || step.device() == device; }
 
-/// Whether a kernel on `device` can advance this count of steps itself. An undefined one is the host's.
-inline bool can_count(c10::Device device, const at::Tensor& step_tensor) {
-  return !step_tensor.defined() || step_tensor.device() == device;
-}
-
-/// The same, and the count: itself for the kernel that is to advance it, else a copy.
-inline void place_control(c10::Device device, bool counts, kernels::MomentControl& control) {
-  place_control(device, control);
-  if (counts || !control.step_tensor.defined()) return;
-  control.step_tensor = control.step_tensor.to(device, /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
+/// The tensors on `device`. A kernel that `counts` gets the step count itself; another gets a copy to advance.
+inline kernels::StepTensors placed_on(c10::Device device, const kernels::StepTensors& tensors, bool counts = true) {
+  kernels::StepTensors result = tensors;
+  for (at::Tensor* tensor : {&result.found_inf, &result.grad_scale, &result.lr}) *tensor = moved_to(device, *tensor);
+  if (counts || !tensors.step.defined()) return result;
+  result.step = tensors.step.to(device, /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
+  return result;
 }
 
 }  // namespace apex::optimizers::detail
 
-// For source files.
+// Loading. For the source files of the optimizers.
 namespace apex::optimizers::detail {
 
-/// What a file has for an optimizer, read apart from it: where that fails, the optimizer is as it was.
+/// Holds what is read from an archive. If reading fails, the optimizer that loads is unchanged.
 class ReadOptimizer final : public torch::optim::Optimizer {
  public:
   ReadOptimizer() : Optimizer(std::vector<torch::optim::OptimizerParamGroup>(), nullptr) {}
   torch::Tensor step(LossClosure) override { return {}; }
 };
 
-/// Errors: RuntimeError for a file of another class, or of an optimizer over other groups.
+/// Reads options and states from an archive. Errors: RuntimeError if another class saved it, or an optimizer with other groups.
 template <class State, class Options>
 ReadOptimizer read_as_saved(torch::serialize::InputArchive& archive,
                             const std::vector<torch::optim::OptimizerParamGroup>& groups) {
@@ -116,8 +109,8 @@ ReadOptimizer read_as_saved(torch::serialize::InputArchive& archive,
   return read;
 }
 
-/// The same, with states that fit their parameters. Errors: as `read_as_saved`, and RuntimeError naming a parameter whose state
-/// has another shape.
+/// The same, and fits the states to their parameters. Errors: as `read_as_saved`, and RuntimeError naming a parameter whose
+/// saved state has another shape.
 template <class State, class Options>
 ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
                              const std::vector<torch::optim::OptimizerParamGroup>& groups) {
@@ -137,30 +130,33 @@ ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
 // What FusedLAMB and FusedMixedPrecisionLamb share.
 namespace apex::optimizers::detail {
 
-/// The L2 norm of all gradients of all sets after `grad_scale`, and its device factor if there is one: float32, one element, on
-/// the first gradient's device. Undefined if there is no gradient.
-at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepControl& scaling);
+/// The L2 norm of all gradients of all sets, multiplied by both grad_scales: float32, one element, on the first gradient's
+/// device. Undefined if there is no gradient.
+at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepSettings& settings,
+                            const kernels::StepTensors& tensors);
 
 template <class Options>
-kernels::LambControl lamb_control(const Options& options) {
-  kernels::LambControl control;
-  control.lr = options.lr();
-  control.weight_decay = options.weight_decay();
-  std::tie(control.beta1, control.beta2) = options.betas();
-  control.eps = options.eps();
-  control.bias_correction = options.bias_correction();
-  control.adam_w_mode = options.adam_w_mode();
-  control.grad_averaging = options.grad_averaging();
-  control.use_nvlamb = options.use_nvlamb();
-  return control;
+kernels::LambSettings lamb_settings(const Options& options, double max_grad_norm) {
+  kernels::LambSettings settings;
+  settings.lr = options.lr();
+  settings.weight_decay = options.weight_decay();
+  std::tie(settings.beta1, settings.beta2) = options.betas();
+  settings.eps = options.eps();
+  settings.bias_correction = options.bias_correction();
+  settings.adam_w_mode = options.adam_w_mode();
+  settings.grad_averaging = options.grad_averaging();
+  settings.use_nvlamb = options.use_nvlamb();
+  settings.max_grad_norm = max_grad_norm;
+  return settings;
 }
 
-/// The state's tensors that a stage works on, matched by index.
+/// The state of a set's parameters, matched by index.
 struct LambState {
   std::vector<at::Tensor> exp_avgs, exp_avg_sqs, updates;
 };
 
 /// Both stages for one set.
-void lamb_step(const LaunchSet& set, const LambState& state, kernels::LambControl control);
+void lamb_step(const LaunchSet& set, const LambState& state, const at::Tensor& global_norm,
+               const kernels::LambSettings& settings, const kernels::StepTensors& tensors);
 
 }  // namespace apex::optimizers::detail

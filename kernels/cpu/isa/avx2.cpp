@@ -46,7 +46,7 @@ __m128i to_half(__m256 v) { return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)
 
 inline Floats round_to_half(Floats a) { return _mm256_cvtph_ps(to_half(a.v)); }
 
-// The upper half of each word becomes the value in bfloat16.
+// Rounds each value to bfloat16, which is then in the upper half of its word.
 __m256i rounded_words(__m256 v) {
   const __m256i bits = _mm256_castps_si256(v), unit = _mm256_set1_epi32(0x10000);
   const __m256i minus_odd = _mm256_cmpeq_epi32(_mm256_and_si256(bits, unit), unit);
@@ -69,7 +69,7 @@ __m256i first(int64_t count) {
 
 __m256i first_doubles(int64_t count) { return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3)); }
 
-// Sixteen values: those with even indices in memory, and those with odd ones.
+// Sixteen values, split into those with even and odd indices in memory.
 struct EvenOdd {
   Floats even, odd;
 
@@ -84,7 +84,8 @@ inline EvenOdd divide(EvenOdd a, const rules::Divisor& by) { return {divide(a.ev
 inline EvenOdd square_root(EvenOdd a) { return {square_root(a.even), square_root(a.odd)}; }
 inline EvenOdd round_to_half(EvenOdd a) { return {round_to_half(a.even), round_to_half(a.odd)}; }
 
-// Each half of a word of bfloat16 is a value but for a shift, while vectors in order take two steps to widen and four to pack.
+// Splitting 32-bit words of two bfloat16 into even and odd values takes one shift or mask each. Keeping the values in order
+// would take two instructions to widen and four to pack.
 struct Avx2EvenOdd {
   using Real = float;
   using Vector = EvenOdd;

@@ -21,7 +21,7 @@ inline Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a.v, b.v); }
 inline Floats divide(Floats a, Floats b) { return _mm512_div_ps(a.v, b.v); }
 inline Floats square_root(Floats a) { return _mm512_sqrt_ps(a.v); }
 
-// Whether every value is +0 or of a magnitude that Divisor's products are right for.
+// Whether every value is +0 or in the range in which Divisor's products give the correctly rounded quotient.
 inline bool are_dividends(Floats a) {
   const __m512i bits = _mm512_castps_si512(a.v);
   const auto doubled = [](float bound) { return _mm512_set1_epi32(static_cast<int>(2 * rules::to_bits(bound))); };

@@ -6,21 +6,21 @@
 #include "kernels/cpu/isa.h"
 
 // Loops over blocks, for source files that each define a set of vector operations `Set`:
-//   Set::Vector          the type that rules compute with, kLanes values of type Set::Real wide
-//   load, store          a vector, from and to memory of values or of 16-bit elements, aligned or not
-//   load_first, store_first   only the first `count` < kLanes values
-//   stream               a vector past the caches, to 16-bit elements aligned to its size; fence() comes behind the last
-//   Wide                 Vector, as many float64 sums; load, store, load_first, store_first of them
-//   OfBFloat16           a set whose load and store know bfloat16 alone, in any order of lanes
-// `Set` is local to its source file, and so is all that is made from it here.
+//   Set::Vector          the type that rules compute with: kLanes values of type Set::Real
+//   load, store          read and write a vector of values or 16-bit elements, aligned or not
+//   load_first, store_first   read and write only the first `count` < kLanes values
+//   stream               stores a vector past the caches, to 16-bit elements aligned to its size; fence() follows the last one
+//   Wide                 Vector of kLanes float64 sums, with load, store, load_first and store_first
+//   OfBFloat16           a set with load and store for bfloat16 only, which may reorder the lanes
+// `Set` is local to its source file, and so are all instantiations of the templates here.
 namespace apex::kernels::cpu {
 
-// Over a single list, a row of sums is read and written once for as many rows of elements as fit a page of memory. Over more,
-// memory is walked in order: so many places at a time are more than processors fetch ahead of.
+// For how many rows of elements a row of sums is read and written once. A rule with one list takes as many rows as fit a page.
+// With more lists the rows are processed one by one: the hardware prefetcher cannot follow so many places at a time.
 template <class Rule, class Element>
 constexpr int64_t kDepth = rules::kValues<Rule> == 1 ? 4096 / (rules::kLanes * static_cast<int64_t>(sizeof(Element))) : 1;
 
-// How a row of sums is read and written: as values, or in float64 as Set::Wide.
+// Reads and writes a row of sums: as Set::Real, or in float64 by Set::Wide.
 template <class Set, class SumReal, bool kIsWide = !std::is_same_v<SumReal, typename Set::Real>>
 struct Sums {
   using Vector = typename Set::Vector;
@@ -59,7 +59,7 @@ template <Storage kStorage, class Real>
 using ElementOf = std::conditional_t<kStorage == Storage::half, rules::Half,
                                      std::conditional_t<kStorage == Storage::bfloat16, rules::BFloat16, Real>>;
 
-// One rule over one mix of storage. I counts its values, S its sums.
+// The loop of one rule over one mix of storage. I are the indices of its values, S those of its sums.
 template <class Set, class Rule, Storage kFirst, Storage kOthers, Storage kCopy, class Values, class SumIndices>
 class Loop;
 
@@ -85,7 +85,7 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
   }
 
  private:
-  // Copies, which no store of an element can change: they stay in registers.
+  // Takes copies of both arguments: stores to elements cannot change them, so the compiler keeps them in registers.
   Loop(const Rule& rule, const Block<Rule>& block) : rule_(rule), block_(block) {}
 
   template <size_t i>
@@ -115,7 +115,7 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
     if (done < block_.size) apply_to_rest(done, done - row, block_.size - done);
   }
 
-  // Lane by lane, so that sums stay in registers. The next rows are fetched meanwhile, in order.
+  // Adds several rows lane by lane, so that sums stay in registers, and prefetches the next rows in order.
   template <bool kStreams>
   [[gnu::always_inline]] void add_rows(int64_t begin, int64_t rows, bool from_zero) const {
     int64_t next = begin + (kRows == 1 ? block_.ahead.read : kRows * rules::kLanes);
@@ -131,7 +131,7 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
 
   template <bool kStreams>
   [[gnu::always_inline]] void apply(int64_t at, int64_t next, typename Total::Vector* totals) const {
-    // Loops over single values are left to the compiler, which vectorises none with this in it.
+    // Not in loops over single values: the compiler would no longer vectorise them.
     if constexpr (Set::kLanes > 1) {
       (__builtin_prefetch(values<I>() + (rules::is_read(Rule::kUses[I]) ? next : at + block_.ahead.written)), ...);
     }
@@ -155,7 +155,7 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
   const Block<Rule> block_;
 };
 
-// Rounds one sum at a time: GCC 12 loses the rounding to float32 where it makes a vector of several.
+// Rounds one sum at a time: GCC 12 drops the rounding to float32 when it vectorises several.
 template <class Set, class Rule>
 double fold(rules::SumReal<Rule>* lanes, int count) {
   using Total = Sums<Set, rules::SumReal<Rule>>;
@@ -190,9 +190,9 @@ void write(const typename Set::Real* __restrict values, void* stored, int64_t si
   if (i < size) store_first<Set>(Set::load_first(values + i, size - i), to + i, size - i);
 }
 
-// Which mixes have a kernel: those that programs meet in every step. All in one type, which is all that `portable` has;
-// 16-bit gradients with float32 for the rest; copies in the gradients' type, or in any for a float32 second stage; and
-// conversions from one list to another.
+// Whether a mix of storage has a kernel. These are the mixes of typical training steps: all lists in one type (the only mix of
+// `portable`); 16-bit gradients with float32 for the rest; copies in the gradients' type, or in any type if all lists are
+// float32; and conversions from one list to another.
 template <class Set, class Rule>
 constexpr bool is_made(Storage first, Storage others, Storage copy) {
   if (Set::kLanes == 1) return first == Storage::real && others == Storage::real && copy == Storage::real;
@@ -205,7 +205,7 @@ constexpr bool is_made(Storage first, Storage others, Storage copy) {
   return others == Storage::real || (kLists == 2 && first == Storage::real);
 }
 
-// Sums are of the lanes that elements belong to: loops that have any need their lanes in order.
+// The set for a loop. A rule with sums needs its lanes in order, so it cannot use OfBFloat16.
 template <class Set, class Rule, Storage kFirst, Storage kOthers>
 using LoopSet = std::conditional_t<kFirst == Storage::bfloat16 && kOthers == Storage::bfloat16 && Rule::kSums == 0,
                                    typename Set::OfBFloat16, Set>;

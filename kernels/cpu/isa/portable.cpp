@@ -1,4 +1,4 @@
-// The reference: rules and conversions as they stand, one value at a time.
+// The reference: rules and conversions for one value at a time.
 #include "kernels/cpu/isa/make_table.h"
 #include "kernels/rules/arithmetic.h"
 
@@ -32,7 +32,7 @@ struct OneByOne {
     static void store_first(double v, double* to, int64_t) { *to = v; }
   };
 
-  // Never called, like those above: a row of one has no part.
+  // Required by the templates but never called, like those of Wide: a vector of one value has no part.
   static Vector load_first(const Real* from, int64_t) { return *from; }
   static void store_first(Vector v, Real* to, int64_t) { *to = v; }
 };

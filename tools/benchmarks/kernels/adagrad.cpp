@@ -10,10 +10,10 @@ namespace bench::kernels {
 namespace {
 
 void adagrad_ours(const Lists& lists) {
-  apex::kernels::AdagradControl control;
-  control.lr = kLr;
-  control.weight_decay = kDecay;
-  apex::kernels::multi_tensor_adagrad(lists.grads, lists.params, lists.first, lists.copies, control);
+  apex::kernels::AdagradSettings settings;
+  settings.lr = kLr;
+  settings.weight_decay = kDecay;
+  apex::kernels::multi_tensor_adagrad(lists.grads, lists.params, lists.first, lists.copies, settings);
 }
 
 void adagrad_foreach(const Lists& lists) {

@@ -11,11 +11,11 @@ namespace bench::kernels {
 namespace {
 
 void adam_ours(const Lists& lists) {
-  apex::kernels::AdamControl control;
-  control.lr = kLr;
-  control.weight_decay = kDecay;
-  control.step = kStep;
-  apex::kernels::multi_tensor_adam(lists.grads, lists.params, lists.first, lists.second, lists.copies, control);
+  apex::kernels::AdamSettings settings;
+  settings.lr = kLr;
+  settings.weight_decay = kDecay;
+  settings.step = kStep;
+  apex::kernels::multi_tensor_adam(lists.grads, lists.params, lists.first, lists.second, lists.copies, settings);
 }
 
 void adam_foreach(const Lists& lists) {

@@ -21,11 +21,11 @@ std::vector<at::Scalar> scalars(const at::Tensor& values) {
 at::Tensor norms(at::TensorList list) { return at::stack(at::_foreach_norm(list)); }
 
 void our_novograd(const Lists& lists, const at::Tensor& running) {
-  apex::kernels::NovoGradControl control;
-  control.lr = kLr;
-  control.weight_decay = kDecay;
-  control.step = kStep;
-  apex::kernels::multi_tensor_novograd(lists.grads, lists.params, lists.first, running, lists.copies, control);
+  apex::kernels::NovoGradSettings settings;
+  settings.lr = kLr;
+  settings.weight_decay = kDecay;
+  settings.step = kStep;
+  apex::kernels::multi_tensor_novograd(lists.grads, lists.params, lists.first, running, lists.copies, settings);
 }
 
 void foreach_novograd(const Lists& lists, at::Tensor running) {
@@ -40,14 +40,14 @@ void foreach_novograd(const Lists& lists, at::Tensor running) {
 }
 
 void our_lamb(const Lists& lists, const at::Tensor& found_inf) {
-  apex::kernels::LambControl control;
-  control.lr = kLr;
-  control.weight_decay = kDecay;
-  control.step = kStep;
-  control.global_grad_norm = std::get<0>(apex::kernels::multi_tensor_l2norm(found_inf, lists.grads, /*per_tensor=*/false));
-  const auto found =
-      apex::kernels::multi_tensor_lamb_stage_1(lists.grads, lists.params, lists.first, lists.second, lists.updates, control);
-  apex::kernels::multi_tensor_lamb_stage_2(lists.updates, lists.params, lists.copies, found, control);
+  apex::kernels::LambSettings settings;
+  settings.lr = kLr;
+  settings.weight_decay = kDecay;
+  settings.step = kStep;
+  const auto norm = std::get<0>(apex::kernels::multi_tensor_l2norm(found_inf, lists.grads, /*per_tensor=*/false));
+  const auto found = apex::kernels::multi_tensor_lamb_stage_1(lists.grads, lists.params, lists.first, lists.second,
+                                                              lists.updates, norm, settings);
+  apex::kernels::multi_tensor_lamb_stage_2(lists.updates, lists.params, lists.copies, found, settings);
 }
 
 void foreach_lamb(const Lists& lists) {

@@ -10,11 +10,11 @@ namespace bench::kernels {
 namespace {
 
 void sgd_ours(const Lists& lists) {
-  apex::kernels::SgdControl control;
-  control.lr = kLr;
-  control.weight_decay = kDecay;
-  control.momentum = kMomentum;
-  apex::kernels::multi_tensor_sgd(lists.grads, lists.params, lists.first, lists.copies, control);
+  apex::kernels::SgdSettings settings;
+  settings.lr = kLr;
+  settings.weight_decay = kDecay;
+  settings.momentum = kMomentum;
+  apex::kernels::multi_tensor_sgd(lists.grads, lists.params, lists.first, lists.copies, settings);
 }
 
 void sgd_foreach(const Lists& lists) {

@@ -19,14 +19,19 @@ Tensors float_grads(const Training& training) {
   return grads;
 }
 
-ours::AdamControl control(const Training& training, const at::Tensor& scale) {
-  ours::AdamControl control;
-  control.found_inf = training.found_inf;
-  control.grad_scale_tensor = scale;
-  control.lr = kLr;
-  control.weight_decay = kDecay;
-  control.step = kStep;
-  return control;
+ours::AdamSettings settings() {
+  ours::AdamSettings settings;
+  settings.lr = kLr;
+  settings.weight_decay = kDecay;
+  settings.step = kStep;
+  return settings;
+}
+
+ours::StepTensors tensors(const Training& training, const at::Tensor& scale) {
+  ours::StepTensors tensors;
+  tensors.found_inf = training.found_inf;
+  tensors.grad_scale = scale;
+  return tensors;
 }
 
 /// The factor that clips gradients with that norm to kMaxNorm. Stays on the device.
@@ -38,7 +43,7 @@ Contender fused_order(const Training& t) {
   return {"ours", [t] {
             const auto norm = std::get<0>(ours::multi_tensor_l2norm(t.found_inf, t.grads, /*per_tensor=*/false));
             const auto scale = clip_coefficient(norm * kInvScale) * kInvScale;
-            ours::multi_tensor_adam(t.grads, t.masters, t.exp_avgs, t.exp_avg_sqs, t.model, control(t, scale));
+            ours::multi_tensor_adam(t.grads, t.masters, t.exp_avgs, t.exp_avg_sqs, t.model, settings(), tensors(t, scale));
           }};
 }
 
@@ -46,7 +51,8 @@ Contender apex_order(const Training& t) {
   return {"apex order", [t, grads = float_grads(t)] {
             ours::multi_tensor_scale(t.found_inf, t.grads, grads, kInvScale);
             const auto norm = std::get<0>(ours::multi_tensor_l2norm(t.found_inf, grads, /*per_tensor=*/false));
-            ours::multi_tensor_adam(grads, t.masters, t.exp_avgs, t.exp_avg_sqs, {}, control(t, clip_coefficient(norm)));
+            ours::multi_tensor_adam(grads, t.masters, t.exp_avgs, t.exp_avg_sqs, {}, settings(),
+                                    tensors(t, clip_coefficient(norm)));
             ours::multi_tensor_copy(t.masters, t.model);
           }};
 }
