@@ -41,7 +41,8 @@ TEST(LevelsAbove, AreNoneIfAmpIsDisabled) {
 TEST(LevelsAbove, KeepOptionsThatApplyAtEveryLevel) {
   const auto level = OptLevel::from_yaml_string(
       "{opt_level: O2, num_losses: 2, verbosity: 0, allow_banned: true, allow_tf32: false, cpu_16bit: native, "
-      "huge_pages: true, skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, min_loss_scale: 2, "
+      "huge_pages: true, skip_nonfinite: true, float32_modules: [fc1], float32_functions: ['aten::exp'], loss_scale: 8, "
+      "min_loss_scale: 2, "
       "max_loss_scale: 16, keep_batchnorm_fp32: false, master_weights: false, cast_model_outputs: float32}");
   const std::vector<std::string> modules{"fc1"}, functions{"aten::exp"};
   auto everywhere = InitializeOptions().num_losses(2).verbosity(0).allow_banned(true).allow_tf32(false);
