@@ -123,14 +123,14 @@ class Resolver {
                       " is not allowed: there is one loss scaler per loss. Give 1 or more.");
     TORCH_CHECK_VALUE(settings.verbosity >= 0, given("verbosity", settings.verbosity),
                       " is not allowed. Give 0 (silent), 1 or 2.");
-    settings.skip_nonfinite = wanted_.skip_nonfinite().value_or(settings.skip_nonfinite);
-    settings.allow_banned = wanted_.allow_banned().value_or(settings.allow_banned);
-    settings.allow_tf32 = wanted_.allow_tf32();
-    settings.cpu_16bit = wanted_.cpu_16bit().value_or(settings.cpu_16bit);
-    settings.huge_pages = wanted_.huge_pages();
-    if (wanted_.casts()) settings.casts = *wanted_.casts();
-    settings.float32_modules = wanted_.float32_modules().value_or(settings.float32_modules);
-    settings.float32_functions = wanted_.float32_functions().value_or(settings.float32_functions);
+    settings.skip_nonfinite = effective_.skip_nonfinite().value_or(settings.skip_nonfinite);
+    settings.allow_banned = effective_.allow_banned().value_or(settings.allow_banned);
+    settings.allow_tf32 = effective_.allow_tf32();
+    settings.cpu_16bit = effective_.cpu_16bit().value_or(settings.cpu_16bit);
+    settings.huge_pages = effective_.huge_pages();
+    if (effective_.casts()) settings.casts = *effective_.casts();
+    settings.float32_modules = effective_.float32_modules().value_or(settings.float32_modules);
+    settings.float32_functions = effective_.float32_functions().value_or(settings.float32_functions);
   }
 
   void check_type(const char* name, c10::ScalarType type) const {
