@@ -50,6 +50,16 @@ TEST(LossScaler, Scale09GrowsIfTheCountIsBeyondTheWindow) {
   EXPECT_EQ(shortened.loss_scale(), 262144.0) << "the new window holds from then on";
 }
 
+TEST(LossScaler, GrowthIntervalIsTheScaleWindow) {
+  LossScaler scaler("dynamic");
+  EXPECT_EQ(scaler.growth_interval(), LossScaler::kScaleWindow);
+  scaler.set_growth_interval(2);
+  EXPECT_EQ(scaler.scale_window(), 2);
+  for (int i = 0; i < 2; ++i) scaler.update_scale();
+  EXPECT_EQ(scaler.loss_scale(), 131072.0);
+  EXPECT_THROW(scaler.set_growth_interval(0), c10::ValueError);
+}
+
 TEST(LossScaler, Scale07OneOverflowAmongSeveralUnscalesCounts) {
   LossScaler scaler("dynamic");
   std::vector<Tensor> bad{torch::tensor({1.0f, NAN})}, good{torch::ones({2})}, out{torch::empty({2})};

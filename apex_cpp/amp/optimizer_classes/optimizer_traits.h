@@ -29,7 +29,7 @@ struct Session;
 class MakesAmpHandle {
  public:
   virtual ~MakesAmpHandle() = default;
-  /// The class of the handles that `make_amp_handle` makes, or null for no check. Objects of derived classes are rejected.
+  /// The optimizer class that `make_amp_handle` makes handles of; null for no check. Objects of derived classes are rejected.
   virtual const std::type_info* amp_handle_class() const { return nullptr; }
   /// A handle of the optimizer's own class, move-constructed from it.
   virtual std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<detail::Session>& session) = 0;

@@ -89,6 +89,9 @@ class LossScaler {
   /// Errors: ValueError if not positive.
   int64_t scale_window() const { return scale_window_; }
   void set_scale_window(int64_t updates);
+  /// PyTorch's names for `scale_window` and `set_scale_window`.
+  int64_t growth_interval() const { return scale_window_; }
+  void set_growth_interval(int64_t updates) { set_scale_window(updates); }
 
   /// Number of `update_scale` calls so far, and the number of overflows in a row up to the last call.
   int64_t updates() const { return updates_; }
