@@ -48,7 +48,7 @@ namespace {
 
 constexpr mode_t kPermissionBits = 07777;
 
-/// Repeats a call that a signal interrupted.
+/// Repeats a system call while a signal interrupts it.
 template <class Call>
 auto uninterrupted(Call&& call) {
   auto result = call();
@@ -62,7 +62,7 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Of the name's end only: the longest name that a file may have is short of room for more.
+// Uses at most kLongest characters of the name: a file name may have 255.
 std::string temporary_beside(const std::string& target) {
   static std::atomic<int> count{0};
   constexpr size_t kLongest = 200;
@@ -71,7 +71,7 @@ std::string temporary_beside(const std::string& target) {
          std::to_string(count++) + ".tmp";
 }
 
-/// What a path points to in the end, whether that exists or not. A circle of links is left to the calls that follow.
+/// The target of a path after following all links; it need not exist. For a cycle of links a later system call fails.
 std::string follow_links(std::string path) {
   constexpr int kMostLinks = 40;
   char buffer[PATH_MAX];
@@ -127,7 +127,7 @@ void AtomicFile::open_temporary(bool replaces, mode_t mode) {
   std::string name;
   do {
     name = temporary_beside(target_);
-    // Never readable by more than the file will be: the umask only takes bits away.
+    // The temporary file never has more permissions than the final one, because the umask only removes bits.
     file_ = uninterrupted([&] { return file_calls().open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); });
   } while (file_ < 0 && errno == EEXIST);
   if (file_ < 0) fail("making a temporary file beside it");
@@ -135,7 +135,7 @@ void AtomicFile::open_temporary(bool replaces, mode_t mode) {
   if (!replaces) return;
   struct stat made {};
   if (file_calls().stat(temporary_.c_str(), &made) != 0) fail("looking at the temporary file");
-  // Asked for only where it is needed: some file systems know no permissions.
+  // Called only if needed, because some file systems have no permissions.
   if ((made.st_mode & kPermissionBits) == mode) return;
   if (file_calls().fchmod(file_, mode) != 0) fail("giving the temporary file the permissions of the old one");
 }
@@ -163,12 +163,12 @@ void AtomicFile::overwrite(off_t position, const void* data, size_t bytes) {
 
 void AtomicFile::commit() {
   if (uninterrupted([&] { return file_calls().fsync(file_); }) != 0) fail("bringing the data to the disk");
-  // Closed whatever it answers, even EINTR.
+  // close() frees the descriptor even if it returns an error such as EINTR.
   const int closed = file_calls().close(std::exchange(file_, -1));
   if (closed != 0 && errno != EINTR) fail("closing the temporary file");
   if (file_calls().rename(temporary_.c_str(), target_.c_str()) != 0) fail("putting the temporary file in its place");
   temporary_.clear();
-  // Some file systems cannot do this for a folder, and say EINVAL.
+  // Some file systems do not support this for a folder, and return EINVAL.
   const bool safe = uninterrupted([&] { return file_calls().fsync(folder_); }) == 0 || errno == EINVAL;
   const int error = errno;
   TORCH_CHECK(safe, "'", path_, "' is written, but bringing its folder to the disk failed: ", std::strerror(error),
@@ -218,7 +218,7 @@ namespace {
 
 using Table = std::array<uint32_t, 256>;
 
-/// table[b]: what byte b does to the remainder.
+/// table[b]: the change of the remainder by byte b.
 constexpr Table make_table() {
   constexpr uint32_t kPolynomial = 0x82F63B78;  // lowest bit first
   Table table{};
@@ -238,7 +238,7 @@ uint32_t add_bytes(uint32_t state, const unsigned char* from, size_t bytes) {
 }
 
 #ifdef __x86_64__
-// The processor knows this very polynomial, and is ten times faster.
+// The processor has an instruction for this polynomial, which is ten times as fast.
 __attribute__((target("sse4.2"))) uint32_t add_by_instruction(uint32_t state, const unsigned char* from, size_t bytes) {
   for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t), from += sizeof(uint64_t)) {
     uint64_t word = 0;

@@ -8,7 +8,7 @@
 
 namespace apex::amp::detail {
 
-/// The system calls behind a file that is written, in one place so that a test can let any of them fail.
+/// The system calls for writing a file. Virtual, so that a test can make any of them fail.
 class FileCalls {
  public:
   virtual ~FileCalls() = default;
@@ -24,10 +24,10 @@ class FileCalls {
   virtual int unlink(const char* path);
 };
 
-/// The calls in force: the system's own, unless a `FileCallsGuard` lives.
+/// The current calls: the system's, unless a `FileCallsGuard` exists.
 FileCalls& file_calls();
 
-/// Puts `calls` in the place of the system's for as long as the guard lives. For tests: all threads see it.
+/// Replaces the system's calls by `calls` during its lifetime, for all threads. For tests.
 class FileCallsGuard {
  public:
   explicit FileCallsGuard(FileCalls& calls);
@@ -39,12 +39,12 @@ class FileCallsGuard {
   FileCalls* outer_;
 };
 
-/// A file that is there whole or not at all: what is written goes to a temporary file in the same folder, and `commit` puts
-/// that in the place of `path`. Without `commit`, or after any error, the file that was there is as it was and the temporary
-/// file is gone; only a process that is killed leaves one behind (its name starts with a dot and ends with .tmp).
+/// Writes a file that appears as a whole or not at all: data goes to a temporary file in the same folder, and `commit` renames
+/// it to `path`. Without `commit`, or after an error, the old file is unchanged and the temporary file is deleted. Only a
+/// killed process leaves a temporary file (its name starts with a dot and ends with .tmp).
 ///
-/// A file that is replaced hands its permissions on; a new one gets those of the process's umask. A symbolic link stays, and
-/// what it points to is replaced. Errors: c10::Error naming the path, the system's reason and a remedy.
+/// A new file has the permissions of the file that it replaces, or those of the process's umask. If `path` is a symbolic link,
+/// its target is replaced. Errors: c10::Error with the path, the system's reason and a remedy.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -54,25 +54,25 @@ class AtomicFile {
 
   /// Appends.
   void write(const void* data, size_t bytes);
-  /// Writes over what was appended before.
+  /// Overwrites bytes that were appended before.
   void overwrite(off_t position, const void* data, size_t bytes);
-  /// Makes the file what `path` holds, safe against a loss of power.
+  /// Replaces the file at `path`, and flushes it to the disk.
   void commit();
 
  private:
   void open_temporary(bool replaces, mode_t mode);
   void discard();
-  /// Reports the system call that failed just now (errno), having tidied up.
+  /// Deletes the temporary file, then throws an error for the system call that just failed (errno).
   [[noreturn]] void fail(const char* what);
 
   std::string path_;       // as the caller named it
   std::string target_;     // with links followed
-  std::string temporary_;  // empty once there is none
+  std::string temporary_;  // empty if there is none
   int file_ = -1;
   int folder_ = -1;
 };
 
-/// A file that is read from front to back, its size known from the start. Errors: c10::Error naming path and reason.
+/// Reads a file from start to end. Errors: c10::Error with path and reason.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
@@ -81,7 +81,7 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
 
   uint64_t size() const { return size_; }
-  /// Reads exactly that many bytes; a file that ends before is an error.
+  /// Reads exactly `bytes` bytes. Errors: the file ends before.
   void read(void* data, size_t bytes);
 
  private:
@@ -90,8 +90,8 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-/// CRC-32C (Castagnoli's polynomial) of bytes that come in pieces: finds every change of up to 32 adjacent bits, and others
-/// with a chance of 1 in 2^32 to miss.
+/// CRC-32C (Castagnoli's polynomial) of bytes that are added in pieces. It detects every change within 32 adjacent bits, and
+/// misses others with probability 2^-32.
 class Crc32c {
  public:
   void add(const void* data, size_t bytes);

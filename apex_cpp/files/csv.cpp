@@ -8,7 +8,7 @@ namespace {
 
 template <class Number>
 std::string shortest(Number value) {
-  if (std::isnan(value)) return "nan";  // without the sign that a NaN may have
+  if (std::isnan(value)) return "nan";  // also for a NaN with a sign bit
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }

@@ -6,14 +6,14 @@
 
 namespace apex {
 
-/// One field of a table of comma-separated values, as all tables of this project have them (RFC 4180, with "\n" behind a row).
-/// Text that holds a separator, a quote or a line break is put in quotes.
+/// Formats one field of a CSV table (RFC 4180, with "\n" after each row). Text with a separator, a quote or a line break is
+/// quoted.
 std::string csv_field(std::string_view text);
-/// The shortest text that reads back as the same value; "inf", "-inf" and "nan" for what is not finite.
+/// The shortest text that reads back as the same value; "inf", "-inf" and "nan" for other values.
 std::string csv_field(float value);
 std::string csv_field(double value);
 
-/// A row of the fields: texts, floating point numbers, integers, and bools as 0 and 1. Answers it with the line break.
+/// Formats a row, with its line break. Fields are strings, numbers, and bools as 0 and 1.
 template <class... Fields>
 std::string csv_row(const Fields&... fields) {
   std::string row;

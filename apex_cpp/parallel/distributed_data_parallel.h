@@ -26,7 +26,7 @@ struct ResultOfCall<Net, std::enable_if_t<std::is_invocable_v<Net&, Args...>>, A
   using type = std::invoke_result_t<Net&, Args...>;
 };
 
-/// What the class template below is a thin cover of. Moves, and does not copy.
+/// The part of DistributedDataParallel that does not depend on the module's class. Movable, not copyable.
 class DdpHandle {
  public:
   DdpHandle(const torch::nn::Module& module, const DistributedDataParallelOptions& options);
@@ -43,7 +43,8 @@ class DdpHandle {
 
 }  // namespace detail
 
-/// While it lives, backward passes leave gradients on their ranks, where they add up: `DistributedDataParallel::no_sync`.
+/// During its lifetime, backward passes accumulate gradients on their ranks without a reduction: see
+/// `DistributedDataParallel::no_sync`.
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(std::shared_ptr<detail::DdpEngine> engine);
@@ -52,11 +53,11 @@ class [[nodiscard]] NoSync {
   ~NoSync();
 
  private:
-  std::shared_ptr<detail::DdpEngine> engine_;  // null once moved from
+  std::shared_ptr<detail::DdpEngine> engine_;  // null after a move
 };
 
-/// Data-parallel training: every process trains the model on its own part of a batch, and its gradients become the mean over
-/// all processes while the backward pass runs. Apex: `apex.parallel.DistributedDataParallel`.
+/// Data-parallel training: every process trains the model on its own part of a batch. During the backward pass, gradients
+/// become the mean over all processes. Apex: `apex.parallel.DistributedDataParallel`.
 ///
 ///     apex::parallel::init_process_group();
 ///     auto [net, opt] = apex::amp::initialize(model, optimizer, "O2");     // first
@@ -65,42 +66,44 @@ class [[nodiscard]] NoSync {
 ///     { auto scaled_loss = apex::amp::scale_loss(loss, opt); scaled_loss.backward(); }
 ///     opt.step();
 ///
-/// `Net`: what `initialize` returned, a TORCH_MODULE holder, a `std::shared_ptr` to a module, or a module itself, which is held
-/// by reference. Any opt level and either order of gradients. Parameters of any floating dtype, in any dense memory order, on
-/// a CPU (Gloo) or GPU (NCCL; Gloo by way of the host); one that several modules share counts once. Gradients of a parameter
-/// that is frozen later, or no longer, are left out or come in by themselves; parameters registered later need a new object.
-/// Convert or move the model before: afterwards its next forward pass is an error that names the parameter.
+/// `Net`: the handle of `initialize`, a TORCH_MODULE holder, a `std::shared_ptr` to a module, or a module, which is held by
+/// reference. Any opt level; fused optimizers with and without materialize_master_grads. Parameters may have any floating-point
+/// dtype and any dense memory order, on a CPU (Gloo) or GPU (NCCL; Gloo copies through the host). A parameter of several
+/// modules counts once. Parameters may be frozen and unfrozen later. For parameters registered later, construct a new object.
+/// Convert or move the model before: otherwise its next forward pass is an error with the parameter's name.
 ///
-/// Construction is collective: it checks that all ranks have the same parameters and buffers, and gives them rank 0's values.
-/// In the first backward pass gradients are sorted into buckets by the order in which they come, on all ranks by rank 0's
-/// order, and reduced at the end. From then on a bucket is reduced as soon as its gradients are there, beside the rest of the
-/// backward pass, and `backward()` returns when all gradients are back. Reduction is of scaled gradients, before amp looks for
-/// overflow: all ranks see the same, and skip together. Errors of `backward()`: RuntimeError, on every rank, naming parameters
-/// that got no gradient and the ranks, unless `delay_allreduce`; RuntimeError for a sparse gradient; c10::DistBackendError that
-/// names the ranks when others ended or took longer than the group's time-out, or when one went on alone after a backward pass
-/// that threw there. On a GPU a rank whose own gradients are all there learns of those missing elsewhere in its next backward
-/// pass, since nothing waits for the device before.
+/// The constructor is collective: it checks that all ranks have the same parameters and buffers, and copies rank 0's values to
+/// all ranks. The first backward pass sorts gradients into buckets by the order in which they arrive (rank 0's order on all
+/// ranks), and reduces them at its end. Later passes reduce a bucket as soon as its gradients have arrived, in parallel with
+/// the rest of the pass; `backward()` returns when all gradients are reduced. Scaled gradients are reduced before amp checks
+/// for overflow, so all ranks skip the same steps.
 ///
-/// A backward pass that runs another one inside, as one that computes activations again may, looks like two passes, the first
-/// of which lacks gradients: an error. Such a model takes `Reducer` in place of this class, called after `backward()`, with
-/// amp inside the scale_loss block.
+/// Errors of `backward()`:
+/// - RuntimeError, on every rank, with the parameters that got no gradient and the ranks, unless `delay_allreduce` is set. On a
+///   GPU, a rank that has all gradients reports this in its next backward pass, because it does not wait for the device.
+/// - RuntimeError for a sparse gradient.
+/// - c10::DistBackendError with the ranks that ended, took longer than the group's time-out, or continued alone after a
+///   backward pass that threw on another rank.
+///
+/// A backward pass inside another one, as some ways to recompute activations run it, looks like two passes, the first of which
+/// lacks gradients: an error. For such a model call `Reducer` after `backward()`; with amp, inside the scale_loss block.
 template <class Net>
 class DistributedDataParallel {
   using Held = std::conditional_t<amp::detail::kIsModule<Net>, std::reference_wrapper<Net>, Net>;
 
-  /// Whether `net(x)` answers something: of a holder it does, unless its forward is a template, as Sequential's is.
+  /// Whether `net(x)` returns a value. For a holder it does, unless its forward is a template, like Sequential's.
   template <class... Args>
   static constexpr bool kCalls = !std::is_void_v<typename detail::ResultOfCall<Net, void, Args...>::type>;
 
  public:
-  /// Marks what wraps a model after `amp::initialize`, which takes none of these.
+  /// Marks a class that wraps a model after `amp::initialize`. `amp::initialize` rejects such a class.
   using wraps_initialized_model = std::true_type;
 
-  /// Errors, on every rank: ValueError for options that contradict each other or differ between ranks, and for ranks whose
-  /// parameters or buffers differ in name, number, shape, memory order, dtype or kind of device, or whose opt levels, loss
-  /// scales or their bounds differ, which the first backward pass checks once more; TypeError for a trained parameter other
-  /// than float16, bfloat16, float32 and float64; RuntimeError for a CPU parameter or buffer and NCCL, and for a parameter that
-  /// another one has.
+  /// Errors, on every rank: ValueError for options that contradict each other or differ between ranks; for ranks whose
+  /// parameters or buffers differ in name, number, shape, memory order, dtype or kind of device; and for ranks whose opt
+  /// levels, loss scales or bounds differ, which the first backward pass checks again. TypeError for a trained parameter that
+  /// is not float16, bfloat16, float32 or float64. RuntimeError for a CPU parameter or buffer with NCCL, and for a parameter of
+  /// another DistributedDataParallel.
   explicit DistributedDataParallel(Net& module, const DistributedDataParallelOptions& options = {})
       : module_(module), handle_(module_of(module), options) {}
   explicit DistributedDataParallel(Net&& module, const DistributedDataParallelOptions& options = {})
@@ -132,23 +135,23 @@ class DistributedDataParallel {
     }
   }
 
-  /// What was given.
+  /// The wrapped model.
   Net& module() { return module_; }
   std::vector<at::Tensor> parameters() { return module_of(module()).parameters(); }
 
-  /// Gradients of backward passes stay on their ranks as long as what this answers lives, and add up; the next pass reduces
-  /// the sums. With amp their `scale_loss` blocks leave them scaled in the model, as `delay_unscale` does, and a step after
-  /// such passes only is an error, by `GradScaler` too. Guards may nest. PyTorch: `no_sync`.
+  /// During the lifetime of the result, backward passes accumulate gradients on their ranks; the next pass reduces the sums.
+  /// With amp, the `scale_loss` blocks of such passes leave the gradients scaled, like `delay_unscale`, and a step after such
+  /// passes alone is an error, also with `GradScaler`. Guards may nest. PyTorch: `no_sync`.
   NoSync no_sync() { return NoSync(handle_.engine()); }
-  /// The same by hand. Apex: the same names.
+  /// The same without a guard. Apex: the same names.
   void disable_allreduce() {
     if (!std::exchange(is_disabled_, true)) handle_.pause();
   }
   void enable_allreduce() {
     if (std::exchange(is_disabled_, false)) handle_.resume();
   }
-  /// With `retain_allreduce_buffers`, after a backward pass: one flat tensor for each bucket, whose memory gradients share.
-  /// Empty otherwise, and from the next forward pass on.
+  /// With `retain_allreduce_buffers`, after a backward pass: one flat tensor per bucket, whose memory the gradients share.
+  /// Otherwise, and after the next forward pass has begun, empty.
   std::vector<at::Tensor> allreduce_buffers() const { return handle_.allreduce_buffers(); }
 
  private:

@@ -32,7 +32,7 @@ void check_dtype(const char* option, const std::optional<at::ScalarType>& dtype)
                     " must be float32, float16 or bfloat16, got ", *dtype, ".");
 }
 
-// Options that shape what is sent.
+// Describes the options that affect messages, for comparison between ranks.
 std::string described(const DistributedFusedAdamOptions& options) {
   std::ostringstream text;
   text << "bucket_cap_mb " << options.bucket_cap_mb() << "\ngrad_sync_dtype " << name_of(options.grad_sync_dtype())
@@ -63,7 +63,7 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
 
 }  // namespace
 
-// What one kernel call updates: the tensors of one device.
+// The tensors that one kernel call updates, all on one device.
 struct DistributedFusedAdam::Parts : optimizers::detail::LaunchSet {
   std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
 };
@@ -143,7 +143,7 @@ at::ScalarType DistributedFusedAdam::sent_dtype(const at::Tensor& param) const {
   return param_sync_dtype_.value_or(param.scalar_type());
 }
 
-// Other parameters are their own masters: this rank's part of them.
+// Otherwise this rank's part of the parameter is the master.
 bool DistributedFusedAdam::has_own_master(const at::Tensor& param) const {
   return store_params_ && (param.scalar_type() != at::kFloat || sent_dtype(param) != at::kFloat);
 }
@@ -169,8 +169,8 @@ at::Tensor DistributedFusedAdam::master_of(const at::Tensor& param) {
   return master;
 }
 
-// What the program has written into the parameter since the last step goes to the master, element by element where the
-// parameter is not the rounded master: the others keep their precision.
+// Copies values that the program wrote into the parameter since the last step to the master, only for elements that differ from
+// the rounded master: all other elements keep the master's precision.
 void DistributedFusedAdam::take_written_values(const at::Tensor& param, const at::Tensor& master) {
   const auto written = written_.find(param.unsafeGetTensorImpl());
   if (written != written_.end() && written->second.matches(param)) return;
@@ -229,7 +229,7 @@ void DistributedFusedAdam::finish_param_sync() const {
   sync_->refuse_passes("");
 }
 
-// State is made on all ranks alike, also where a rank's part has no elements.
+// All ranks create state for the same parameters, even if a rank's part is empty.
 std::vector<DistributedFusedAdam::Parts> DistributedFusedAdam::parts_of(size_t group) {
   std::vector<Parts> sets;
   const auto& params = param_groups_[group].params();
@@ -273,7 +273,7 @@ std::unique_ptr<torch::optim::Optimizer> DistributedFusedAdam::make_amp_handle(
   return optimizers::detail::make_amp_handle(*this, session);
 }
 
-// ---- what amp asks ----
+// ---- amp::ShardedOptimizer ----
 
 std::shared_ptr<amp::GradShards> DistributedFusedAdam::grad_shards() const {
   sync();

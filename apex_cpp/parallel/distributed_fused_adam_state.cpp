@@ -53,7 +53,7 @@ void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
   written_.clear();
 }
 
-// Full states, as an archive has them, become this rank's parts.
+// Replaces the full states of an archive by this rank's parts.
 void DistributedFusedAdam::slice_states(torch::optim::Optimizer& read) {
   for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
     const auto found = read.state().find(param.unsafeGetTensorImpl());

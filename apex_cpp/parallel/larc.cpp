@@ -30,7 +30,7 @@ void check_gradients(const std::vector<at::Tensor>& params) {
   }
 }
 
-// One kernel call's tensors: those of one device.
+// The tensors of one kernel call, all on one device.
 struct Lists {
   std::vector<at::Tensor> grads, params;
 };

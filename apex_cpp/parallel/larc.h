@@ -16,13 +16,13 @@
 
 namespace apex::parallel {
 
-/// Options of LARC, under Apex's names and with its defaults.
+/// Options of LARC, with Apex's names and defaults.
 struct LARCOptions {
-  /// How far a layer may move in one step, as a part of its weights' norm.
+  /// The largest step of a layer, relative to the norm of its weights.
   TORCH_ARG(double, trust_coefficient) = 0.02;
-  /// Take the smaller of the layer's own rate and the group's (LARC); otherwise the product of both (LARS).
+  /// Use the smaller of the layer's rate and the group's rate (LARC); false: the product of both (LARS).
   TORCH_ARG(bool, clip) = true;
-  /// Keeps the divisor away from zero.
+  /// Added to the divisor.
   TORCH_ARG(double, eps) = 1e-8;
 };
 
@@ -33,18 +33,18 @@ LARCOptions checked(LARCOptions options, const torch::optim::Optimizer& optimize
 [[noreturn]] void throw_moved_from();
 [[noreturn]] void throw_closure();
 
-/// What one group's gradients are adapted with.
+/// The rates of one parameter group.
 struct LarcRates {
   double lr = 0;
   double weight_decay = 0;
-  at::Tensor found_inf;  // as amp::StepSupportsAmpScaling has them; undefined without a loss scaler on the device
+  at::Tensor found_inf;  // those of amp::StepSupportsAmpScaling; undefined without a loss scaler on the device
   at::Tensor grad_scale;
 };
 
 using ParamGroups = amp::detail::ParamGroups;
 
-/// Unscales the gradients of all groups, adds weight decay to them and multiplies them by each parameter's rate, in place.
-/// Errors, before anything is changed: RuntimeError for a sparse gradient or a dtype that is neither 16-bit nor float32.
+/// In place: unscales the gradients of all groups, adds weight decay, and multiplies them by each parameter's rate. Errors,
+/// before anything is changed: RuntimeError for a sparse gradient or a dtype that is neither 16-bit nor float32.
 void adapt_gradients(const ParamGroups& groups, const LARCOptions& options, const std::vector<LarcRates>& rates);
 
 template <class Options, class = void>
@@ -61,7 +61,7 @@ double weight_decay_of(const torch::optim::OptimizerParamGroup& group) {
   }
 }
 
-/// Takes the weight decay out of all groups while it lives.
+/// Sets the weight decay of all groups to 0 during its lifetime.
 template <class Options>
 class WithoutWeightDecay {
  public:
@@ -84,7 +84,7 @@ class WithoutWeightDecay {
   std::vector<double> values_;
 };
 
-/// Takes a tensor out of its place while it lives.
+/// Makes a tensor variable undefined during its lifetime.
 class WithoutTensor {
  public:
   explicit WithoutTensor(at::Tensor& place) : place_(place), value_(std::exchange(place, at::Tensor())) {}
@@ -97,7 +97,7 @@ class WithoutTensor {
   at::Tensor value_;
 };
 
-/// LARC rewrites the gradients that are stepped, so a fused optimizer below it gets them in the masters, as Apex has it.
+/// LARC changes gradients before the step, so a fused optimizer inside it must read them from the masters, as in Apex.
 template <class Opt>
 class WithMasterGrads : public Opt {
  public:
@@ -105,7 +105,7 @@ class WithMasterGrads : public Opt {
   bool materialize_master_grads() const override { return true; }
 };
 
-/// Fused optimizers tell amp their class behind a pointer; around any other one, LARC does.
+/// Lets amp find the class of an optimizer behind a pointer. Fused optimizers do this themselves.
 template <class Opt>
 class WithAmpHandle : public Opt, public amp::MakesAmpHandle {
  public:
@@ -122,15 +122,17 @@ using LarcBase = std::conditional_t<std::is_base_of_v<amp::StepsMasters, Opt>, W
 ///     apex::parallel::LARC optimizer(sgd);                                        // LARC<torch::optim::SGD>
 ///     auto [net, opt] = apex::amp::initialize(model, optimizer, "O2");
 ///
-/// It is the optimizer: of the wrapped class, move-constructed from it, with all that this class has (groups, state,
-/// schedulers, `save`/`load`, `zero_grad`, `add_param_group`). The optimizer that was passed in keeps options that forward to
-/// this one, so a scheduler built on it before goes on working; its `step` must not be called any more, which the next step
-/// here notices. Wrap before `amp::initialize`, which accepts it at every level; masters are what is stepped then.
+/// LARC derives from the wrapped optimizer's class and is move-constructed from it, so it has all members of that class
+/// (groups, state, schedulers, `save`/`load`, `zero_grad`, `add_param_group`). The original optimizer keeps options that
+/// forward to LARC, so a scheduler that was built on it still works. Do not call the original's `step`: the next step of LARC
+/// detects it. Wrap before `amp::initialize`, which accepts LARC at every level; with masters, LARC adapts the masters'
+/// gradients.
 ///
-/// `step` first rewrites the gradients in place. For a parameter p with gradient g, both with a norm other than zero:
-/// g = (g + weight_decay * p) * rate with rate = trust_coefficient * |p| / (|g| + weight_decay * |p| + eps), and with `clip`
-/// min(rate / lr, 1) for rate. Where a norm is zero g stays, without any decay. The wrapped optimizer steps with weight decay
-/// 0. Parameters and gradients: float16, bfloat16 or float32, dense, on CPU or CUDA; float32 arithmetic, no synchronisation.
+/// `step` first changes the gradients in place. For a parameter p with gradient g, both with a norm other than zero: g = (g +
+/// weight_decay * p) * rate, with rate = trust_coefficient * |p| / (|g| + weight_decay * |p| + eps), and with `clip` min(rate /
+/// lr, 1) instead of rate. If a norm is zero, g stays as it is, without weight decay. The wrapped optimizer then steps with
+/// weight decay 0. Parameters and gradients: float16, bfloat16 or float32, dense, on CPU or CUDA; float32 arithmetic, no
+/// synchronization.
 template <class Opt>
 class LARC : public detail::LarcBase<Opt> {
   static_assert(
@@ -145,9 +147,8 @@ class LARC : public detail::LarcBase<Opt> {
   using Options = typename amp::detail::OptionsOf<Opt>::type;
 
  public:
-  /// Takes over `optimizer`. Tied parameters, which LibTorch's `parameters()` lists once for each module that has them, are
-  /// listed once from then on. Errors, before anything is moved: ValueError unless trust_coefficient > 0 and eps >= 0, and for
-  /// a parameter in two groups.
+  /// Moves `optimizer` into this object. Lists a tied parameter once; LibTorch's `parameters()` lists it once per module.
+  /// Errors, before anything is moved: ValueError unless trust_coefficient > 0 and eps >= 0, and for a parameter in two groups.
   explicit LARC(Opt& optimizer, double trust_coefficient = 0.02, bool clip = true, double eps = 1e-8)
       : LARC(optimizer, LARCOptions().trust_coefficient(trust_coefficient).clip(clip).eps(eps)) {}
   explicit LARC(Opt&& optimizer, double trust_coefficient = 0.02, bool clip = true, double eps = 1e-8)
@@ -175,9 +176,9 @@ class LARC : public detail::LarcBase<Opt> {
 
   const LARCOptions& larc_options() const { return options_; }
 
-  /// Adapts the gradients and steps. Answers an undefined tensor. Weight decay is back in the options afterwards, also when the
-  /// step throws. Errors, before anything is changed: RuntimeError for a closure (Apex: LARC-01), a sparse gradient, another
-  /// dtype, the wrapped optimizer used in between, or an object that was moved from.
+  /// Adapts the gradients, then steps. Returns an undefined tensor. Restores the weight decay in the options, also if the step
+  /// throws. Errors, before anything is changed: RuntimeError for a closure (Apex: LARC-01), a sparse gradient, another dtype,
+  /// if the wrapped optimizer was stepped, and for an object that was moved from.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!tie_) detail::throw_moved_from();
     if (closure) detail::throw_closure();
@@ -194,7 +195,7 @@ class LARC : public detail::LarcBase<Opt> {
     return {};
   }
 
-  /// Adds a group, which a scheduler built on the wrapped optimizer before sees, too.
+  /// Adds a group. A scheduler that was built on the original optimizer sees it, too.
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
     Base::add_param_group(group);
     if (tie_) tie_->mirror_new_groups();
@@ -234,7 +235,7 @@ class LARC : public detail::LarcBase<Opt> {
 
   LARCOptions options_;
   amp::detail::UniqueParamGroups unique_groups_;
-  std::shared_ptr<amp::detail::OriginalOptimizer> tie_;  // null once moved from
+  std::shared_ptr<amp::detail::OriginalOptimizer> tie_;  // null after a move
 };
 
 }  // namespace apex::parallel

@@ -13,16 +13,15 @@
 
 namespace apex::parallel {
 
-/// Averages gradients over processes when it is told to, with nothing hooked into backward passes. Apex:
-/// `apex.parallel.Reducer`.
+/// Averages gradients over processes on request, without hooks in backward passes. Apex: `apex.parallel.Reducer`.
 ///
-///     apex::parallel::Reducer reducer(*model);      // every rank has rank 0's parameters now
+///     apex::parallel::Reducer reducer(*model);      // all ranks now have rank 0's parameters
 ///     loss.backward();
-///     reducer.reduce();                             // and now the mean of all gradients
+///     reducer.reduce();                             // all ranks now have the mean gradients
 class Reducer {
  public:
   /// Broadcasts the module's parameters from rank 0 of `group` (null: the default group). Errors: a null model; ValueError, on
-  /// every rank, for ranks whose parameters differ in number, name, shape or dtype.
+  /// every rank, if parameters differ between ranks in number, name, shape or dtype.
   explicit Reducer(const torch::nn::Module& module, const ProcessGroup& group = nullptr);
   template <class Impl>
   explicit Reducer(const torch::nn::ModuleHolder<Impl>& module, const ProcessGroup& group = nullptr)
@@ -30,11 +29,10 @@ class Reducer {
   template <class Impl>
   explicit Reducer(const std::shared_ptr<Impl>& module, const ProcessGroup& group = nullptr)
       : Reducer(static_cast<const torch::nn::Module&>(amp::detail::module_in(module, "Reducer")), group) {}
-  /// Gradients themselves, in the same order on every rank; nothing is broadcast.
+  /// Takes gradients, in the same order on every rank. Broadcasts nothing.
   explicit Reducer(std::vector<at::Tensor> grads, const ProcessGroup& group = nullptr);
 
-  /// Each gradient becomes the mean over the ranks, in place; of a module, those that there are. Ranks must agree on which
-  /// those are.
+  /// Replaces each gradient by the mean over the ranks. For a module: each defined gradient; the ranks must have the same ones.
   void reduce();
 
  private:
@@ -42,7 +40,7 @@ class Reducer {
   std::vector<at::Tensor> params_, grads_;
 };
 
-/// While it lives, processes share overflows: `share_overflow`.
+/// The guard that `share_overflow` returns.
 class [[nodiscard]] OverflowSharing {
  public:
   explicit OverflowSharing(ProcessGroup group);
@@ -55,11 +53,11 @@ class [[nodiscard]] OverflowSharing {
   bool in_force_ = true;
 };
 
-/// At the end of every `amp::scale_loss` block that looks for overflow, the processes of `group` (null: the default group) tell
-/// each other whether they have found one, and all skip the step if one has; `amp::step_result` names the ranks. For models
-/// whose parts lie on different processes, and gradients that are averaged after the block or not at all:
-/// DistributedDataParallel, which reduces before amp looks, needs none of it. All of them must open and end the same blocks.
-/// One small collective operation for each block; the host waits for it.
+/// During the lifetime of the result, the processes of `group` (null: the default group) share overflows: at the end of every
+/// `amp::scale_loss` block that checks for overflow, all of them skip the step if one has found an overflow; `amp::step_result`
+/// has its rank. For models whose parts lie on different processes, and for gradients that are averaged after the block or not
+/// at all. DistributedDataParallel does not need it, because it reduces before amp checks. All processes must open and end the
+/// same blocks. Each block costs one small collective operation, for which the host waits.
 inline OverflowSharing share_overflow(const ProcessGroup& group = nullptr) { return OverflowSharing(or_default(group)); }
 
 }  // namespace apex::parallel

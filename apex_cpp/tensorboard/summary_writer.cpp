@@ -90,12 +90,12 @@ double now_in_seconds() { return std::chrono::duration<double>(std::chrono::syst
 
 // ---- files ----
 
-// The second that an event file's name has; 0 for another file.
+// The time in seconds in an event file's name; 0 for another file.
 int64_t second_in(const std::string& file) {
   return file.rfind(kFileName, 0) == 0 ? std::atoll(file.c_str() + std::char_traits<char>::length(kFileName)) : 0;
 }
 
-// TensorBoard reads the files of a folder in the order of their names: no two have the same second.
+// TensorBoard reads files in the order of their names, so each gets another second.
 int64_t next_second(const std::string& folder) {
   auto second = static_cast<int64_t>(now_in_seconds());
   for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -120,7 +120,7 @@ uint32_t masked_crc(std::string_view bytes) {
   return ((crc.value() >> 15) | (crc.value() << 17)) + 0xa282ead8;
 }
 
-// A record of a TFRecord file.
+// Appends a record to a TFRecord file.
 void append(std::ofstream& file, const ProtobufMessage& message) {
   const auto data = message.bytes();
   const auto length = little_endian(static_cast<uint64_t>(data.size()));
@@ -151,7 +151,7 @@ ProtobufMessage as_message(const SummaryHistogram& histogram) {
   return message;
 }
 
-// One string, in a tensor of one element.
+// A string tensor with one element.
 ProtobufMessage as_tensor(std::string_view text) {
   constexpr int64_t kString = 7, kOneElement = 1;
   const auto shape = ProtobufMessage().add(2, ProtobufMessage().add(1, kOneElement));

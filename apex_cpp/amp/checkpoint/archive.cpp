@@ -56,10 +56,10 @@ namespace {
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-/// What `save` writes, in the parts that torch hands out: one string of them all would be copied as it grows.
+/// The bytes that `save` writes, in the chunks that torch passes on. One string would be copied as it grows.
 class ArchiveBytes {
  public:
-  // Copies that `save` makes for the archive are gone before anything is read.
+  // Frees the copies that `save` made for the archive before anything is read.
   explicit ArchiveBytes(const std::function<void(OutputArchive&)>& save) {
     OutputArchive archive;
     save(archive);
@@ -121,7 +121,7 @@ void write_all(const ArchiveTree& tree, OutputArchive& archive) {
   }
 }
 
-// Stands for a tensor in an archive, which then takes no memory for its elements. Archives refuse undefined tensors themselves.
+// Represents a tensor in an archive without memory for its elements. Archives reject undefined tensors themselves.
 at::Tensor placeholder_of(const at::Tensor& tensor) { return tensor.defined() ? at::empty({0}, tensor.options()) : tensor; }
 
 ArchiveTree with_placeholders(const ArchiveTree& tree) {
@@ -137,7 +137,7 @@ std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
   return tensors;
 }
 
-// What an archive answers are its own tensors, so that they can become others. Dictionaries keep their order in it.
+// An archive returns its own tensors, so set_data can replace their values. Dictionaries keep their order in an archive.
 void become(const c10::IValue& placeholder, const c10::IValue& value) {
   const auto placeholders = tensors_in(placeholder), values = tensors_in(value);
   for (size_t i = 0; i < values.size(); ++i) placeholders.at(i).set_data(values[i]);
@@ -163,7 +163,7 @@ InputArchive load_back(const std::function<void(OutputArchive&)>& save, std::opt
   return archive;
 }
 
-// Replaces the addresses in one group, in order.
+// Replaces the addresses in one group by positions, in order.
 void number_params(ArchiveTree& group, std::map<std::string, std::string>& positions) {
   for (size_t i = 0;; ++i) {
     const auto param = group.values.find("params/" + std::to_string(i));

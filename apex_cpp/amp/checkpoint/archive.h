@@ -13,7 +13,7 @@
 
 namespace apex::amp {
 
-/// A whole number, a number, a truth value or a text that a program keeps in a checkpoint beside the training state.
+/// An integer, floating-point number, bool or string that a program saves in a checkpoint.
 class MetadataValue {
  public:
   using Variant = std::variant<bool, int64_t, double, std::string>;
@@ -23,15 +23,15 @@ class MetadataValue {
   MetadataValue(std::string value) : value_(std::move(value)) {}
   MetadataValue(const char* value) : value_(std::string(value)) {}
 
-  /// Errors: TypeError that names the key, if it comes from a checkpoint, and what is held if it is of another kind. A whole
-  /// number is a number too.
+  /// Errors: TypeError for a value of another type; it has the key, if the value comes from a checkpoint, and the type. An
+  /// integer also converts to double.
   bool to_bool() const;
   int64_t to_int() const;
   double to_double() const;
   const std::string& to_string() const;
 
   const Variant& variant() const { return value_; }
-  /// For messages: the key that it was read from.
+  /// The key under which the value was read, for messages.
   void set_key(std::string key) { key_ = std::move(key); }
   friend bool operator==(const MetadataValue& a, const MetadataValue& b);
   friend bool operator!=(const MetadataValue& a, const MetadataValue& b) { return !(a == b); }
@@ -54,12 +54,12 @@ class MetadataValue {
   std::string key_;
 };
 
-/// What a program keeps in a checkpoint by name: `{{"epoch", 3}, {"step", 120}}`.
+/// The program's own values in a checkpoint, by name: `{{"epoch", 3}, {"step", 120}}`.
 class Metadata : public std::map<std::string, MetadataValue> {
  public:
   using std::map<std::string, MetadataValue>::map;
   Metadata(std::map<std::string, MetadataValue> entries) : map(std::move(entries)) {}  // NOLINT: implicit
-  /// Errors: IndexError that names the key and those that are there.
+  /// Errors: IndexError with the key and the existing keys.
   const MetadataValue& at(const std::string& key) const;
 };
 
@@ -72,26 +72,26 @@ class InputArchive;
 
 namespace apex::amp::detail {
 
-/// What a torch archive holds, by key: values, and the archives nested in it.
+/// The contents of a torch archive: values and nested archives by key.
 struct ArchiveTree {
   std::map<std::string, c10::IValue> values;
   std::map<std::string, ArchiveTree> children;
 };
 
-/// The archive of that name in `tree`; null where there is none.
+/// The nested archive `key` in `tree`; null if there is none.
 ArchiveTree* child_of(ArchiveTree& tree, const std::string& key);
 const ArchiveTree* child_of(const ArchiveTree& tree, const std::string& key);
 
-/// What `save` writes, read back on the CPU. Takes memory for the tensors twice while it runs: for the archive's bytes, and for
-/// the copies that are answered.
+/// The contents that `save` writes, read back on the CPU. Needs memory for two copies of the tensors while it runs: one in the
+/// archive's bytes, one in the result.
 ArchiveTree tree_of(const std::function<void(torch::serialize::OutputArchive&)>& save);
 
-/// Hands `load` an archive that holds `tree`. Its tensors share memory with the tree's, on their devices: no element is copied.
+/// Calls `load` with an archive of `tree`. Tensors of the archive share memory with those of the tree; nothing is copied.
 void load_tree(const ArchiveTree& tree, const std::function<void(torch::serialize::InputArchive&)>& load);
 
-/// torch::optim archives name parameters by their addresses. Replaces each by the parameter's position, counted over all groups
-/// and once for a parameter that stands there twice, so that the same state is always written alike. State of a parameter that
-/// is in no group is dropped, as torch drops it when it loads. An archive of another layout stays as it is.
+/// torch::optim archives name parameters by their addresses. Replaces each address by the parameter's position, counted over
+/// all groups, where a parameter that is listed twice counts once. So the same state always gives the same bytes. Drops state
+/// of parameters in no group, as torch does when it loads. An archive of another layout stays as it is.
 void name_params_by_position(ArchiveTree& optimizer);
 
 }  // namespace apex::amp::detail

@@ -9,7 +9,7 @@
 
 #include <sstream>
 
-// In a checkpoint file everything but tensors is one JSON text in the metadata, which names the tensors where they belong.
+// A checkpoint file has everything except tensors as one JSON text in its metadata; the JSON refers to tensors by name.
 namespace apex::amp::detail {
 namespace {
 
@@ -20,7 +20,7 @@ constexpr int64_t kVersion = 1;
 
 // ---- to the file ----
 
-/// Writes tensors under names that say where they belong.
+/// Writes tensors under names derived from their place in the checkpoint.
 class TensorWriter {
  public:
   explicit TensorWriter(TensorFile& file) : file_(file) {}
@@ -79,7 +79,7 @@ json amp_to_json(const CheckpointContent& content) {
 
 // ---- from the file ----
 
-/// Hands out the file's tensors by name.
+/// Looks up the file's tensors by name.
 class TensorReader {
  public:
   explicit TensorReader(const TensorFile& file) {
@@ -228,13 +228,13 @@ CheckpointContent content_of(const TensorFile& file) {
 
 namespace {
 
-/// A list for a message, of as many as a reader can use.
+/// A list of names for a message, cut to a readable length.
 class NameList {
  public:
   void add(const std::string& text) {
     if (++count_ <= kShown) text_ << (count_ > 1 ? ", " : "") << text;
   }
-  /// "title: a, b. ", or nothing without names.
+  /// "title: a, b. "; empty without names.
   std::string sentence(const std::string& title) const {
     if (count_ == 0) return "";
     const auto more = count_ > kShown ? " and " + std::to_string(count_ - kShown) + " more" : "";

@@ -14,17 +14,17 @@
 
 namespace apex::amp::detail {
 
-/// What a checkpoint holds, apart from any model or optimizer. Tensors to be saved are on any device and may be the model's
-/// own, those that were read are on the CPU.
+/// The contents of a checkpoint, independent of models and optimizers. Tensors to save are on any device and may be the model's
+/// own. Tensors from a file are on the CPU.
 
-/// A parameter or buffer: 16-bit ones are widened to float32, `dtype` says what they were in the model.
+/// A parameter or buffer. `value` is float32 for a 16-bit tensor; `dtype` is the dtype in the model.
 struct ModelTensor {
   std::string name, dtype;
   at::Tensor value;
 };
 
-/// A parameter of an optimizer. One of a model is named after it ("model0/fc.weight") and may have an FP32 master; one that is
-/// in none of the models has no name and its `value` here, in float32.
+/// A parameter of an optimizer. A parameter of a model has the model's name for it ("model0/fc.weight") and may have an FP32
+/// master. A parameter of no model has an empty name, and its float32 value in `value`.
 struct OptimizerParam {
   std::string name, dtype;
   std::vector<int64_t> sizes;
@@ -35,7 +35,7 @@ struct OptimizerContent {
   std::string class_name;
   std::vector<std::vector<int64_t>> groups;  // positions in `params`
   std::vector<OptimizerParam> params;
-  ArchiveTree archive;  // state and options, parameters named by position
+  ArchiveTree archive;  // state and options; parameters are named by position
 };
 
 struct ScalerContent {
@@ -60,17 +60,17 @@ struct CheckpointContent {
   Metadata metadata;
 };
 
-/// The file's form of `content`, and back. The same content always gives the same form. `content_of` needs no model and changes
-/// nothing; errors: c10::Error that says what is wrong with the file's content.
+/// Converts between `content` and the form in which a file has it. The same content always gives the same form. `content_of`
+/// needs no model and changes nothing. Errors: c10::Error with the defect of the file's content.
 TensorFile file_of(const CheckpointContent& content);
 bool is_checkpoint(const TensorFile& file);
 CheckpointContent content_of(const TensorFile& file);
 
-/// A model's parameters and buffers by their full names, each widened to float32 where it has 16 bits.
+/// A model's parameters and buffers by their full names, with 16-bit tensors widened to float32.
 std::vector<ModelTensor> content_of(const torch::nn::Module& module);
 
-/// Checks that `content` has exactly the tensors of `module`, of their shapes; floating dtypes may differ. Errors: c10::Error
-/// that names all tensors that do not fit.
+/// Checks that `content` has exactly the tensors of `module`, in the same shapes; floating-point dtypes may differ. Errors:
+/// c10::Error with the names of all tensors that do not fit.
 void check_fits(const torch::nn::Module& module, const std::vector<ModelTensor>& content, const std::string& model_name);
 
 /// "model0/fc.weight"

@@ -17,7 +17,7 @@ namespace {
 
 std::string level_name(const std::string& level) { return level.empty() ? "FP32 without amp" : level; }
 
-/// One load: everything is checked, then everything is put in place.
+/// One load: checks everything, then changes everything.
 class Loading {
  public:
   Loading(const CheckpointContent& content, const LoadedParts& parts)
@@ -65,7 +65,7 @@ class Loading {
   }
 
  private:
-  /// What the file has for one tensor of a model.
+  /// The file's entry for one tensor of a model.
   struct Saved {
     const ModelTensor* tensor;
     at::Tensor master;
@@ -93,7 +93,7 @@ class Loading {
     }
   }
 
-  // A parameter that is frozen now may have been trained when the file was written: its master is in there.
+  // A parameter that is frozen now may have been trained when the file was written; then the file has its master.
   static void make_masters(const torch::optim::Optimizer& optimizer, const OptimizerContent& content) {
     auto* stash = stash_of(optimizer);
     if (!stash) return;
@@ -112,7 +112,7 @@ class Loading {
       for (auto& load : loads_) load.undo();
       throw;
     }
-    loads_.clear();  // frees the states that were there before
+    loads_.clear();  // frees the old states
   }
 
   void load_models() {
@@ -120,14 +120,14 @@ class Loading {
       for (auto [name, target] : tensors_of(*models_[i])) {
         const Saved& saved = saved_.at(full_name(i, name));
         copy_to(target, saved.tensor->value, saved.tensor->dtype, saved.master, full_name(i, name));
-        // An optimizer that is not loaded may have a master all the same, which the model's next step would come from.
+        // An optimizer that is not loaded may still have a master, and its next step would overwrite the model from it.
         const at::Tensor master = parts_.optimizers.empty() && session_ ? session_->master_of(target) : at::Tensor();
         if (master.defined()) at::Tensor(master).copy_(saved.float32());
       }
     }
   }
 
-  // Masters, and parameters that are in no model.
+  // Loads masters, and parameters of no model.
   void load_params() {
     for (size_t i = 0; i < parts_.optimizers.size(); ++i) {
       const auto* stash = stash_of(*parts_.optimizers[i]);
@@ -141,7 +141,7 @@ class Loading {
     }
   }
 
-  // The file's float32 value of a parameter, which goes into one of no model.
+  // The file's float32 value of a parameter. If the parameter belongs to no model, also loads it.
   const at::Tensor& load_value(const OptimizerParam& saved, const OptimizerParams::Param& here) {
     if (!saved.name.empty()) return saved_.at(saved.name).tensor->value;
     copy_to(here.model, saved.value, saved.dtype, saved.master, "(a parameter of no model)");
@@ -163,7 +163,7 @@ class Loading {
     }
   }
 
-  // A tensor of another dtype than it had gets the master's bits, of which its own value was a rounding.
+  // If the dtype has changed, loads the master, of which the saved 16-bit value was a rounding.
   void copy_to(at::Tensor target, const at::Tensor& value, const std::string& dtype, const at::Tensor& master,
                const std::string& name) {
     const bool converts = dtype != c10::toString(target.scalar_type());
@@ -235,7 +235,7 @@ class Loading {
 }  // namespace
 
 LoadedCheckpoint load_checkpoint(const std::string& path, const LoadedParts& parts) {
-  const c10::InferenceMode off(false);  // state that is read in it could not be stepped outside of it
+  const c10::InferenceMode off(false);  // an optimizer cannot step state tensors made in inference mode
   const TensorFile file = read_safetensors(path);
   try {
     CheckpointContent content = content_of(file);

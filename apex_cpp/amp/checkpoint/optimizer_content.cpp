@@ -29,7 +29,7 @@ using torch::serialize::OutputArchive;
 
 constexpr const char* kOwnMasterKey = "master_param";
 
-// The class that the program knows, without amp's handle around it; of a sharded optimizer the one that saves alike.
+// The program's class, not that of amp's handle; for a sharded optimizer the class that saves the same layout.
 std::string class_name_of(const Optimizer& optimizer) {
   if (const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer)) return sharded->saved_as();
   std::string name = c10::demangle(typeid(optimizer).name());
@@ -40,8 +40,8 @@ std::string class_name_of(const Optimizer& optimizer) {
 
 at::Tensor as_float32(const at::Tensor& tensor) { return tensor.detach().to(at::kFloat); }
 
-/// Takes LBFGS's scratch tensors out of it for as long as it lives. Each step writes them before it reads them; torch cannot
-/// save them while fewer than `history_size` are in use.
+/// Removes LBFGS's scratch tensors during its lifetime. Each step writes them before it reads them, and torch cannot save them
+/// while fewer than `history_size` are in use.
 class WithoutScratch {
  public:
   explicit WithoutScratch(const Optimizer& optimizer) {
@@ -65,7 +65,7 @@ ArchiveTree state_without_masters(const Optimizer& optimizer) {
   return saved_state_of(optimizer);
 }
 
-// torch's Optimizer, which a class of the program's own may inherit `save` from, saves nothing.
+// torch::optim::Optimizer::save, which a class of the program may inherit, saves nothing.
 void check_saves_state(const Optimizer& optimizer, const ArchiveTree& saved) {
   const bool saves_nothing = saved.values.empty() && saved.children.empty();
   TORCH_CHECK(!saves_nothing || optimizer.state().empty(), "amp::save_checkpoint was given an optimizer of the class ",
@@ -81,7 +81,7 @@ ArchiveTree archive_of(const Optimizer& optimizer) {
   return tree;
 }
 
-// A sharded optimizer's masters are in its state, which has its moments in the layout of the class that it saves as.
+// A sharded optimizer keeps its masters in its state, beside the moments in the layout of the class that it saves as.
 void take_masters(ArchiveTree& archive, std::vector<OptimizerParam>& params) {
   ArchiveTree* states = child_of(archive, "state");
   if (!states) return;
@@ -98,7 +98,7 @@ void take_masters(ArchiveTree& archive, std::vector<OptimizerParam>& params) {
 
 // ---- checks ----
 
-// A difference in what two archives hold, or an empty text. None stands for any type.
+// Describes the first difference between two archives; empty if there is none. The value none matches any type.
 std::string difference(const ArchiveTree& here, const ArchiveTree& there, const std::string& path) {
   for (const auto& [key, value] : here.values) {
     const auto found = there.values.find(key);
@@ -115,7 +115,7 @@ std::string difference(const ArchiveTree& here, const ArchiveTree& there, const 
   return "";
 }
 
-// The states of optimizers that have tensors like their parameters, and perhaps counters.
+// Checks states that consist of tensors shaped like their parameters and of counters.
 void check_state_shapes(const ArchiveTree& states, const OptimizerContent& content) {
   for (const auto& [position, state] : states.children) {
     const auto& param = content.params.at(std::stoul(position));
@@ -140,7 +140,7 @@ void check_states(const OptimizerContent& content) {
 
 // ---- placing states ----
 
-// A state as the parameter is: on its device and, for one of its shape, in its layout, as kernels want it.
+// Moves a state to the parameter's device and, if it has the parameter's shape, to its layout, as kernels require.
 at::Tensor placed_like(const at::Tensor& param, const at::Tensor& state) {
   if (!state.defined()) return state;
   const at::Tensor here = state.to(param.device());
@@ -159,8 +159,8 @@ ArchiveTree placed_like(const OptimizerParams& params, ArchiveTree archive) {
   return archive;
 }
 
-// torch's optimizers may list a tied parameter many times. Each time its state is asked for, and only the first one gets it:
-// the others are to ask for a state that there is not.
+// torch's optimizers may list a tied parameter several times. They read its state for each, but only the first read succeeds:
+// the others get an index without state.
 ArchiveTree asking_once(ArchiveTree archive) {
   ArchiveTree* groups = child_of(archive, "param_groups");
   if (!groups) return archive;
@@ -227,7 +227,7 @@ OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* st
 // ---- loading ----
 
 OptimizerLoad::OptimizerLoad(Optimizer& optimizer, const OptimizerStash* stash) : optimizer_(optimizer), stash_(stash) {
-  // Saved without the states, which are kept as they are and need no copy, and without the masters, which `apply` leaves alone.
+  // Saves neither the states, which are kept without a copy, nor the masters, which `apply` leaves alone.
   States states;
   std::swap(states, optimizer_.state());
   try {
@@ -272,7 +272,7 @@ void OptimizerLoad::check_fits(const ParamNames& names, const OptimizerContent& 
 }
 
 void OptimizerLoad::apply(const OptimizerContent& content) {
-  // A sharded optimizer takes its parts from the CPU: no device has room for all.
+  // A sharded optimizer reads its parts from the CPU, because no device has the memory for the whole state.
   const bool sharded = dynamic_cast<ShardedOptimizer*>(&optimizer_);
   const auto archive =
       asking_once(sharded ? content.archive : placed_like(OptimizerParams(optimizer_, stash_), content.archive));

@@ -13,10 +13,10 @@ namespace apex::amp::detail {
 
 class OptimizerStash;
 
-/// The parameters of an optimizer as a checkpoint counts them: over all groups, once for one that stands there twice.
+/// The parameters of an optimizer in a checkpoint's order: over all groups, where a parameter listed twice counts once.
 struct OptimizerParams {
   struct Param {
-    at::Tensor stepped;  // what the optimizer updates: a master, or the model's own
+    at::Tensor stepped;  // the tensor that the optimizer updates: a master, or the model's parameter
     at::Tensor model;
     bool has_master() const { return !stepped.is_same(model); }
   };
@@ -30,34 +30,33 @@ struct OptimizerParams {
 /// Full names of the models' parameters.
 class ParamNames {
  public:
-  /// The first name counts where a parameter has several.
+  /// A parameter keeps its first name.
   void add(const at::Tensor& param, const std::string& name) { names_.try_emplace(param.unsafeGetTensorImpl(), name); }
-  /// Empty for a parameter of no model.
+  /// The full name; empty for a parameter of no model.
   std::string find(const at::Tensor& param) const;
 
  private:
   std::map<const at::TensorImpl*, std::string> names_;
 };
 
-/// What the optimizer's `save` writes. LBFGS's, which may fail between its steps, is without scratch tensors.
+/// The contents that the optimizer's `save` writes. Leaves out LBFGS's scratch tensors, with which its `save` may fail.
 ArchiveTree saved_state_of(const torch::optim::Optimizer& optimizer);
 
-/// Everything that the optimizer's next steps depend on but gradients. The masters in the answer are the optimizer's own
-/// tensors, its state is a copy on the CPU.
+/// The optimizer's whole state, without gradients. The masters in the result are the optimizer's own tensors; its state is a
+/// copy on the CPU.
 OptimizerContent content_of(const torch::optim::Optimizer& optimizer, const OptimizerStash* stash, const ParamNames& names);
 
-/// An optimizer's state and options while those of a checkpoint are put in their place.
+/// Loads a checkpoint's state and options into an optimizer, and can undo it.
 class OptimizerLoad {
  public:
   OptimizerLoad(torch::optim::Optimizer& optimizer, const OptimizerStash* stash);
 
-  /// Errors, nothing is changed: c10::Error that names what is different: the class, the groups, a parameter, its shape, an
-  /// option, a state.
+  /// Changes nothing. Errors: c10::Error with the difference in class, groups, parameters, shapes, options or state.
   void check_fits(const ParamNames& names, const OptimizerContent& content) const;
-  /// Puts options and state in force. Each state gets the device, layout and dtype of its parameter; masters are left alone.
-  /// Errors: whatever the optimizer's own `load` throws; then `undo` must follow.
+  /// Replaces options and state. Each state gets the device, layout and dtype of its parameter. Leaves masters alone. Errors:
+  /// those of the optimizer's own `load`; call `undo` then.
   void apply(const OptimizerContent& content);
-  /// Puts back what was there before `apply`, if it has begun.
+  /// Restores the state from before `apply`, if `apply` has begun.
   void undo();
 
  private:
@@ -65,7 +64,7 @@ class OptimizerLoad {
 
   torch::optim::Optimizer& optimizer_;
   const OptimizerStash* stash_;
-  ArchiveTree before_;  // all but the parameters' states and masters
+  ArchiveTree before_;  // without the parameters' states and masters
   States states_before_;
   bool begun_ = false;
 };

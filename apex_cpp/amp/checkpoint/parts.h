@@ -20,7 +20,7 @@ namespace apex::amp::detail {
 
 struct Session;
 
-/// The models and optimizers of one checkpoint, in order, and the `initialize` call that a model's handle knows of.
+/// The models and optimizers of one checkpoint, in order, and the session of the models' handles.
 template <class Module, class Optimizer>
 struct Parts {
   std::vector<Module*> models;
@@ -34,7 +34,7 @@ template <class T>
 inline constexpr bool kIsVector = false;
 template <class T>
 inline constexpr bool kIsVector<std::vector<T>> = true;
-/// Calls `f` for one thing, or for each of a vector or a tuple (also `std::tie`'s).
+/// Calls `f` for a single object, or for each element of a vector or tuple (also of `std::tie`).
 template <class T, class F>
 void for_each_part(T& shape, const F& f) {
   if constexpr (kIsVector<std::remove_const_t<T>>) {
@@ -46,7 +46,7 @@ void for_each_part(T& shape, const F& f) {
   }
 }
 
-/// A module or optimizer itself, or what a holder or pointer holds.
+/// A module or optimizer, or the one that a holder or pointer refers to.
 template <class Base, class T>
 auto& part_of(T& part) {
   if constexpr (std::is_base_of_v<Base, T>) {
@@ -65,7 +65,7 @@ inline constexpr bool kIsModelHandle = false;
 template <class T>
 inline constexpr bool kIsModelHandle<T, std::void_t<decltype(std::declval<const T&>().patched().amp_casts())>> = true;
 
-/// The session of a handle, or of a module that was patched in place; null for any other.
+/// The session of a handle or of a module that was patched in place; null for any other module.
 template <class Model>
 std::shared_ptr<Session> session_of(const Model& model, const torch::nn::Module& module) {
   if constexpr (kIsModelHandle<Model>) {
@@ -91,11 +91,11 @@ void add_optimizers(Parts& parts, Optimizers& optimizers) {
 
 struct Session;
 
-/// amp's state of an optimizer; null without amp. Errors, all naming the remedy: RuntimeError for an optimizer that
+/// The stash of an optimizer's handle; null without amp. Errors, with the remedy: RuntimeError for an optimizer that
 /// `initialize` has replaced, or that was moved from.
 OptimizerStash* stash_of(const torch::optim::Optimizer& optimizer);
 
-/// The session that the optimizers' handles belong to, or `of_models`; null without amp. Errors: as `stash_of`, and
+/// The session of the optimizers' handles, or `of_models`; null without amp. Errors: those of `stash_of`, and
 /// RuntimeError for handles of several sessions.
 std::shared_ptr<Session> session_of(const std::vector<const torch::optim::Optimizer*>& optimizers,
                                     const std::shared_ptr<Session>& of_models);
@@ -105,13 +105,13 @@ std::string opt_level_of(const std::shared_ptr<Session>& session);
 
 ParamNames names_of(const std::vector<const torch::nn::Module*>& models);
 
-/// The states of the default generators: the CPU's and, where there are GPUs, each one's. No synchronisation.
+/// The states of the default random number generators of the CPU and of each GPU. No synchronization.
 std::vector<GeneratorContent> generator_states();
 
-/// Errors: c10::Error for a state that a generator of this process does not take. Changes nothing.
+/// Changes nothing. Errors: c10::Error for a state that a generator of this process does not accept.
 void check_generator_states(const std::vector<GeneratorContent>& states);
 
-/// Puts checked states in force and notes which devices have none, here or in the file.
+/// Restores checked states, and adds devices without a state, here or in the file, to `notes`.
 void restore_generator_states(const std::vector<GeneratorContent>& states, std::vector<std::string>& notes);
 
 }  // namespace apex::amp::detail

@@ -20,15 +20,15 @@ using Names = std::vector<std::pair<std::string, at::Tensor>>;
 
 constexpr size_t kLengthBytes = 8;
 
-// Two keys, so that damage to the name of the one shows in the other. The checksum is the CRC-32C of the whole file with its
-// own digits as zeros.
+// Two keys, so that damage to the name of one is detected by the other. The checksum is the CRC-32C of the whole file with the
+// digits of the checksum as zeros.
 constexpr const char* kChecksumKey = "apex_cpp.crc32c";
 constexpr const char* kFormatKey = "apex_cpp.format";
 constexpr const char* kFormatVersion = "1";
 constexpr const char* kNoDigits = "00000000";
 constexpr size_t kDigits = 8;
 
-/// Where the checksum's digits are in the header as this library writes it; npos if it is not there.
+/// The position of the checksum's digits in a header that this library wrote; npos if there is none.
 size_t digits_in(const std::string& header) {
   const std::string before = "\"" + std::string(kChecksumKey) + "\":\"";
   const size_t found = header.find(before);
@@ -70,7 +70,7 @@ void check_writable(const TensorFile& file) {
   }
 }
 
-/// Positions of the tensors in the order of their data: large elements first, so that each tensor is aligned to its own.
+/// The indices of the tensors in the order of their data: tensors with large elements first, so that every tensor is aligned.
 std::vector<size_t> data_order(const Names& tensors) {
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -95,7 +95,7 @@ TensorHeader describe(const TensorFile& file, const std::vector<size_t>& order) 
   return header;
 }
 
-/// Bytes other than 0 and 1 are no value of a C++ bool.
+/// A C++ bool has no byte value other than 0 and 1.
 void check_booleans(const TensorInfo& info, const at::Tensor& tensor, const std::string& source) {
   if (info.dtype != at::kBool) return;
   const auto* begin = static_cast<const unsigned char*>(tensor.const_data_ptr());
@@ -106,7 +106,7 @@ void check_booleans(const TensorInfo& info, const at::Tensor& tensor, const std:
                                   static_cast<int>(*wrong), "."));
 }
 
-/// Reads the tensors' data, which lies in the order of their offsets, into tensors in the order of the header.
+/// Reads the data in the order of the offsets; returns tensors in the order of the header.
 Names read_data(InputFile& input, const std::vector<TensorInfo>& infos, Crc32c& checksum, const std::string& source) {
   std::vector<size_t> order(infos.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -124,7 +124,7 @@ Names read_data(InputFile& input, const std::vector<TensorInfo>& infos, Crc32c& 
   return tensors;
 }
 
-/// The checksum that the file says it has; empty for a file of another writer.
+/// Removes the file's checksum from the metadata and returns it; empty for a file of another program.
 std::string take_checksum(std::map<std::string, std::string>& metadata, const std::string& source) {
   const auto digits = metadata.find(kChecksumKey);
   const auto format = metadata.find(kFormatKey);

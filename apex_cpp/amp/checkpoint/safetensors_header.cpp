@@ -44,7 +44,7 @@ constexpr DtypeName kDtypeNames[] = {
     {c10::ScalarType::Float4_e2m1fn_x2, "F4"},
 };
 
-/// Two values of F4 are one element of torch's dtype: the format counts values in the last dimension, torch elements.
+/// One element of torch's dtype holds two F4 values: in the last dimension the format counts values, torch counts elements.
 bool is_packed(c10::ScalarType dtype) { return dtype == c10::ScalarType::Float4_e2m1fn_x2; }
 
 std::optional<c10::ScalarType> dtype_named(const std::string& name) {
@@ -62,8 +62,8 @@ std::string quoted_utf8(const std::string& text) {
   }
 }
 
-/// Takes the header's parts from the JSON parser as they come: nothing is built that the format does not have, however deep or
-/// long the text.
+/// Receives the header's parts from the JSON parser as they come. It builds only what the format has, so a deeply nested or
+/// long text costs no memory.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderReader(const std::string& source) : source_(source) {}
@@ -184,15 +184,15 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   const std::string& source_;
   TensorHeader header_;
   Place place_ = Place::outside;
-  std::string name_;  // of the tensor, or kMetadata
-  std::string key_;   // in the metadata
+  std::string name_;  // the tensor's name, or kMetadata
+  std::string key_;   // key in the metadata
   Field field_ = Field::dtype;
   int fields_ = 0;
   int offsets_ = 0;
   bool has_metadata_ = false;
 };
 
-/// Bytes of a tensor. Sizes of zero count as one in the check against overflow: torch's strides do so, too.
+/// The bytes of a tensor. The overflow check counts a size of zero as one, like torch's strides.
 uint64_t bytes_of(const TensorInfo& info, const std::string& source) {
   int64_t most = static_cast<int64_t>(c10::elementSize(info.dtype));
   bool empty = false;
@@ -278,7 +278,7 @@ std::string header_text(const TensorHeader& header) {
   for (const auto& info : header.tensors) text += entry_text(info) + ",";
   if (text.size() > 1) text.pop_back();
   text += '}';
-  // Eight bytes of length come before it.
+  // Eight bytes with the header's length come first.
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
   return text;
 }

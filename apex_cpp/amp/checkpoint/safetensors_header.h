@@ -9,12 +9,12 @@
 
 namespace apex::amp::detail {
 
-/// One tensor as the header of a safetensors file describes it.
+/// One tensor in the header of a safetensors file.
 struct TensorInfo {
   std::string name;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   std::vector<int64_t> shape;
-  uint64_t begin = 0;  // offsets into the file's data, which starts where the header ends
+  uint64_t begin = 0;  // offsets into the file's data, which starts after the header
   uint64_t end = 0;
 };
 
@@ -26,18 +26,18 @@ struct TensorHeader {
 /// The longest header that readers of the format accept.
 constexpr uint64_t kLongestHeader = 100'000'000;
 
-/// The format's name for a dtype ("BF16"); null for one that it cannot hold.
+/// The format's name for a dtype ("BF16"); null if the format lacks the dtype.
 const char* safetensors_name(c10::ScalarType dtype);
 
-/// A name as messages show it: in quotes, control characters escaped, a very long one cut.
+/// A name for messages: in quotes, with control characters escaped, and cut if it is very long.
 std::string shown(const std::string& name);
 
 /// The header's JSON text, padded with spaces so that data starts at a multiple of eight.
-/// Errors: ValueError naming a text that is not UTF-8.
+/// Errors: ValueError with a text that is not UTF-8.
 std::string header_text(const TensorHeader& header);
 
-/// Reads a header and checks it: names that are there once, known dtypes, sizes that do not overflow and agree with the
-/// offsets, offsets that cover `data_bytes` without gaps or overlaps. Errors: c10::Error starting with `source`.
+/// Reads and checks a header: unique names, known dtypes, sizes that do not overflow and agree with the offsets, and offsets
+/// that cover `data_bytes` without gaps or overlaps. Errors: c10::Error starting with `source`.
 TensorHeader parse_header(const std::string& text, uint64_t data_bytes, const std::string& source);
 
 }  // namespace apex::amp::detail

@@ -23,7 +23,7 @@ void describe_session(const std::shared_ptr<Session>& session, CheckpointContent
   }
 }
 
-// The first optimizer whose state is spread over processes; null if there is none.
+// The first optimizer whose state is sharded over processes; null if there is none.
 const ShardedOptimizer* sharded_among(const SavedParts& parts) {
   for (const auto* optimizer : parts.optimizers) {
     if (const auto* sharded = dynamic_cast<const ShardedOptimizer*>(optimizer)) return sharded;
@@ -50,7 +50,7 @@ void write_all(const std::string& path, const SavedParts& parts, const Metadata&
   write_safetensors(path, file_of(content));
 }
 
-// All ranks gather, one writes, and all hear how it went.
+// All ranks gather, one rank writes, and all ranks learn whether it succeeded.
 void write_from_one_rank(const ShardedOptimizer& sharded, const std::function<void()>& writes) {
   std::string error;
   try {
@@ -78,7 +78,7 @@ namespace {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using Values = std::map<std::string, at::Tensor>;
 
-/// Gives each tensor that has several names in the model its value under all of them: Python's `save_model` writes only one.
+/// Adds the values of tied tensors under all their names, because Python's `save_model` writes only one of them.
 void add_tied_names(const NamedTensors& tensors, Values& values) {
   std::map<const at::TensorImpl*, at::Tensor> found;
   for (const auto& [name, tensor] : tensors) {
@@ -98,7 +98,7 @@ auto& one_model(const Parts& parts) {
   return *parts.models[0];
 }
 
-/// The session that keeps the model's masters: its handle's, or the newest; null without amp.
+/// The session with the model's masters: its handle's session, or the newest; null without amp.
 template <class Parts>
 std::shared_ptr<Session> session_with_masters(const Parts& parts) {
   return parts.session ? parts.session : current_session();

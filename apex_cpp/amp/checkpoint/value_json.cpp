@@ -10,9 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 32;  // of archives and lists in one another; torch's own go to 5
+constexpr int kMaxDepth = 32;  // of nested archives and lists; torch's own archives nest up to 5 levels
 
-// The element types a list may have, by name.
+// The allowed element types of a list, by name.
 const std::map<std::string, c10::TypePtr>& list_types() {
   static const std::map<std::string, c10::TypePtr> types = {{"tensor", c10::TensorType::get()},
                                                             {"double", c10::FloatType::get()},

@@ -1,5 +1,5 @@
 #pragma once
-// How what is not a tensor stands in a checkpoint's JSON: every value with its type, so that it comes back as it was.
+// Converts the non-tensor values of a checkpoint to JSON and back. Every value is stored with its type.
 #include <nlohmann/json_fwd.hpp>
 
 #include <functional>
@@ -9,19 +9,19 @@
 
 namespace apex::amp::detail {
 
-/// Puts a tensor into the file and answers the name it has there; `path` is where it stands in the archive.
+/// Adds a tensor to the file and returns its name there; `path` is the tensor's place in the archive.
 using PutTensor = std::function<std::string(const std::string& path, const at::Tensor& tensor)>;
-/// The file's tensor of that name.
+/// Returns the file's tensor `name`.
 using GetTensor = std::function<at::Tensor(const std::string& name)>;
 
 nlohmann::json to_json(const ArchiveTree& tree, const std::string& path, const PutTensor& put);
-/// Errors: c10::Error or nlohmann's for what `to_json` would not have written.
+/// Errors: c10::Error or an error of nlohmann::json for JSON that `to_json` does not write.
 ArchiveTree tree_from_json(const nlohmann::json& json, const GetTensor& get);
 
 nlohmann::json to_json(const MetadataValue& value);
 MetadataValue metadata_from_json(const nlohmann::json& json);
 
-/// Exact: numbers that JSON has no form for are texts.
+/// Exact: numbers that JSON cannot represent become strings.
 nlohmann::json number_to_json(double number);
 double number_from_json(const nlohmann::json& json);
 int64_t integer_from_json(const nlohmann::json& json);

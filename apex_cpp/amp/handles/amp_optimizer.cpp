@@ -35,7 +35,7 @@ void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<
   keep_casts();
 }
 
-// The weights that this optimizer trains are those whose casts may be kept: amp is told of every change.
+// Casts of the weights that this optimizer trains may be cached: amp learns of every change to them.
 void AmpOptimizerBase::keep_casts() const {
   const auto& rules = stash_->session().cast_rules;
   if (!rules || !stash_->session().patches_functions()) return;
@@ -63,7 +63,7 @@ namespace {
 
 struct StepSkipped {};
 
-// What writes to parameters leave, but for those through data().
+// Version counters of the parameters. They show all writes except those through data().
 std::vector<int64_t> versions_of(const torch::optim::Optimizer& optimizer) {
   std::vector<int64_t> versions;
   for (const at::Tensor& param : params_of(optimizer.param_groups())) versions.push_back(param._version());
@@ -98,7 +98,7 @@ bool AmpOptimizerBase::run_step(const std::function<void()>& step) {
 
 void AmpOptimizerBase::finish_step() {
   stash_->finish_step();
-  stash_->session().clear_cast_cache();  // some optimizers write to weights in a way that leaves no trace
+  stash_->session().clear_cast_cache();  // some optimizers write to weights without a new version
 }
 
 bool AmpOptimizerBase::zero_grad_with_amp(bool set_to_none) {
@@ -179,7 +179,7 @@ namespace {
 using torch::optim::Optimizer;
 using HandlePtr = std::unique_ptr<Optimizer>;
 
-/// Calls `f` with a null pointer of the optimizer's dynamic class, if it is one of torch::optim's; answers whether it was.
+/// Calls `f` with a null pointer of the optimizer's dynamic class, if this is a class of torch::optim. Returns whether it is.
 template <class... Opts, class F>
 bool with_class_among(OptimizerClasses<Opts...>, const Optimizer& optimizer, F&& f) {
   return ((typeid(optimizer) == typeid(Opts) ? (f(static_cast<Opts*>(nullptr)), true) : false) || ...);
@@ -193,7 +193,7 @@ bool with_class(const Optimizer& optimizer, F&& f) {
 }  // namespace
 
 void check_class(const Optimizer& optimizer, const std::type_info* own_class) {
-  if (dynamic_cast<const AmpOptimizerBase*>(&optimizer)) return;  // another error
+  if (dynamic_cast<const AmpOptimizerBase*>(&optimizer)) return;  // check_optimizer reports it
   const auto* maker = dynamic_cast<const MakesAmpHandle*>(&optimizer);
   if (maker && !own_class) own_class = maker->amp_handle_class();
   const bool known = own_class ? typeid(optimizer) == *own_class : maker || with_class(optimizer, [](auto*) {});

@@ -21,11 +21,12 @@ namespace detail {
 class OptimizerStash;
 struct Session;
 
-/// What every handle has whatever its optimizer class: the way from a `torch::optim::Optimizer&` to amp's state.
+/// The base of all optimizer handles, independent of the optimizer's class: leads from a `torch::optim::Optimizer&` to amp's
+/// state.
 class AmpOptimizerBase {
  public:
   virtual ~AmpOptimizerBase() = default;
-  /// Null once the handle was moved from.
+  /// Null after the handle was moved from.
   const std::shared_ptr<OptimizerStash>& stash() const { return stash_; }
 
  protected:
@@ -33,19 +34,19 @@ class AmpOptimizerBase {
   AmpOptimizerBase(AmpOptimizerBase&&) = default;
   AmpOptimizerBase& operator=(AmpOptimizerBase&&) = default;
 
-  // The parts of a handle's work that do not depend on the optimizer's class.
+  // The steps of AmpOptimizer that do not depend on the optimizer's class.
   void attach(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> tie, torch::optim::Optimizer& handle,
               bool is_own_class);
   void follow(torch::optim::Optimizer* from, torch::optim::Optimizer* to);
   OptimizerStash& in_use(const char* caller) const;
   bool begin_step(bool has_closure);
-  /// `closure` for the step that `run_step` is to run; none for none.
+  /// Wraps the `closure` of a step for `run_step`; none if there is no closure.
   torch::optim::Optimizer::LossClosure watched(torch::optim::Optimizer::LossClosure closure) const;
-  /// Returns false if a watched closure found an overflow before the optimizer had changed anything: the step was skipped.
-  /// Errors: RuntimeError if it found one later.
+  /// Returns false if the closure found an overflow before the optimizer changed anything: the step is skipped. Errors:
+  /// RuntimeError if the closure found an overflow later.
   bool run_step(const std::function<void()>& step);
   void finish_step();
-  /// Returns false where amp is disabled and the optimizer's own zero_grad is to run.
+  /// Returns false if amp is disabled; the caller then runs the optimizer's own zero_grad.
   bool zero_grad_with_amp(bool set_to_none);
   void before_new_group(const torch::optim::OptimizerParamGroup& group);
   void after_new_group(const torch::optim::OptimizerParamGroup& group);
@@ -58,18 +59,18 @@ class AmpOptimizerBase {
   std::shared_ptr<OptimizerStash> stash_;
 };
 
-/// The stash of the handle that `optimizer` is. Errors: RuntimeError that names `caller` and the remedy for an optimizer
-/// that is no handle, or a handle that was moved from.
+/// The stash of the handle `optimizer`. Errors: RuntimeError with `caller` and the remedy if `optimizer` is not a handle, or
+/// was moved from.
 const std::shared_ptr<OptimizerStash>& require_stash(torch::optim::Optimizer& optimizer, const char* caller);
 
 }  // namespace detail
 
 /// The optimizer that `amp::initialize` returns: the user's optimizer, move-constructed, with amp around its `step`.
 ///
-/// It holds the FP32 masters in its groups (where the level has masters) and passes as `torch::optim::Optimizer&`. It may be
-/// moved and returned; amp's state follows. The optimizer that was passed in keeps options that forward to this one, so a
-/// scheduler built on it before goes on working; its `step` must not be called any more.
-/// `save`/`load` (hence `torch::save`/`torch::load`) include the masters, so that a resumed run continues bitwise.
+/// If the level has masters, the handle's groups hold the FP32 masters. The handle converts to `torch::optim::Optimizer&`. It
+/// can be moved and returned. The original optimizer keeps options that forward to the handle, so a scheduler that was built on
+/// the original still works; do not call the original's `step`. `save` and `load` (and so `torch::save` and `torch::load`)
+/// include the masters: a resumed run continues bitwise.
 template <class Opt>
 class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
  public:
@@ -95,20 +96,28 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   }
   ~AmpOptimizer() override { follow(this, nullptr); }
 
-  /// One step, or none: a step after an overflow is skipped once, which changes no bit of any parameter or state and returns an
-  /// undefined tensor; so is one whose closure finds an overflow the first time, before it moves anything. With masters: steps
-  /// them, then writes the 16-bit model parameters and drops the masters' gradients. Weights that the program has written into
-  /// the model (`clamp_`, `copy_`, `set_data`, an initialisation, a load) go into the masters first; of writes through
-  /// `weight.data()`, `amp::clear_cast_cache` says which are seen. Casts are off within a step, its closure included (Apex:
-  /// INIT-20). No synchronisation beyond the optimizer's own, but for the first steps of a class of the program's own. Errors:
-  /// RuntimeError for a closure where masters exist or a skip is pending (Apex: OPT-05, SL-12), or that finds an overflow after
-  /// the optimizer has moved weights, inside a `scale_loss` block, after passes with `delay_unscale` only, on a handle that was
-  /// moved from, or whose model was initialized again with another optimizer, in a CUDA graph with a dynamic loss scale, for a
-  /// gradient that is still scaled from a block which was not given this optimizer, and, where the step reads the gradients of
-  /// masters, for one in the model that no block has unscaled or that was changed after its block (clip with
-  /// `amp::clip_grad_norm_`, edit those of `amp::master_params`). The last is seen without synchronising, and confirmed with.
-  /// Also for a class of the program's own that writes into a model's weight and not into its master, as one does that holds
-  /// another optimizer: seen in the first steps.
+  /// Runs one step. With masters: steps the masters, writes the 16-bit model parameters, then drops the masters' gradients.
+  ///
+  /// A step after an overflow is skipped once: no bit of a parameter or state changes, and the result is an undefined tensor. A
+  /// step is also skipped if its closure finds an overflow before the optimizer has changed anything.
+  ///
+  /// Values that the program wrote into the model (`clamp_`, `copy_`, `set_data`, an initialization, a load) first go into the
+  /// masters; `amp::clear_cast_cache` says which writes through `weight.data()` are seen. Casts are off during a step and its
+  /// closure (Apex: INIT-20). There is no synchronization beyond the optimizer's own, except in the first steps of a class that
+  /// the program defines.
+  ///
+  /// Errors: RuntimeError
+  /// - for a closure if masters exist or a skip is pending (Apex: OPT-05, SL-12), or if it finds an overflow after the
+  ///   optimizer has changed weights;
+  /// - inside a `scale_loss` block, and after passes with `delay_unscale` only;
+  /// - for a handle that was moved from, or whose model was initialized again with another optimizer;
+  /// - in a CUDA graph with a dynamic loss scale;
+  /// - for a gradient that is still scaled by a block which did not get this optimizer;
+  /// - if the step reads the gradients of masters: for a gradient of the model that no block has unscaled, or that was changed
+  ///   after its block. Clip with `amp::clip_grad_norm_`; edit the gradients of `amp::master_params`. This is detected without
+  ///   synchronization, and confirmed with it;
+  /// - in the first steps of a class that the program defines: if it writes to a model's weight instead of its master, as an
+  ///   optimizer that wraps another one does.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!begin_step(static_cast<bool>(closure))) return {};
     const disable_casts casts_off;  // INIT-20
@@ -118,17 +127,17 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
     return loss;
   }
 
-  /// Drops (or zeroes) the gradients of the model's parameters and drops those of the masters. Frozen parameters keep theirs
-  /// where the level has masters (Apex: OPT-06). `zero_grad` through `torch::optim::Optimizer&`, which is not virtual, and the
-  /// model's own do as well, with one exception: the base class's does not reach scaled gradients that wait in the model for a
-  /// further pass, as with `delay_unscale` or with a fused optimizer and materialize_master_grads=false.
+  /// Drops (or zeroes) the gradients of the model's parameters, and drops those of the masters. If the level has masters,
+  /// frozen parameters keep their gradients (Apex: OPT-06). The model's own `zero_grad` does the same, and so does `zero_grad`
+  /// through `torch::optim::Optimizer&`, which is not virtual, with one exception: it does not drop scaled gradients that wait
+  /// in the model for another pass, as with `delay_unscale`, or with a fused optimizer and materialize_master_grads=false.
   void zero_grad(bool set_to_none = true) {
     if (!zero_grad_with_amp(set_to_none)) Opt::zero_grad(set_to_none);
   }
 
-  /// Adds a group; its 16-bit parameters get masters. A scheduler built on the original before `initialize` sets its rate, too:
-  /// as for that scheduler, an original that still lives must be where it was. Errors, before anything is changed: TypeError
-  /// for a parameter that is neither 16-bit nor FP32, RuntimeError for one that the optimizer has already (Apex: APG-01..04).
+  /// Adds a group; its 16-bit parameters get masters. A scheduler that was built on the original optimizer also sets the rate
+  /// of the new group, if the original is still at the same address. Errors, before anything is changed: TypeError for a
+  /// parameter that is neither 16-bit nor FP32; RuntimeError for a parameter that the optimizer already has (Apex: APG-01..04).
   void add_param_group(const ParamGroup& group) {
     before_new_group(group);
     Opt::add_param_group(group);
@@ -139,9 +148,9 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
     Opt::save(archive);
     write_masters(archive);
   }
-  /// Works before the first step too: masters are made first, so that no state is rounded to 16 bits on the way. The archive's
-  /// state replaces all that is here, and where loading fails all state stays. A step that was to be skipped after an overflow
-  /// is not skipped any more: the gradients are dropped instead.
+  /// Replaces the whole state by the archive's; if loading fails, the old state stays. Also works before the first step:
+  /// masters are made first, so that no state is rounded to 16 bits. If the next step was to be skipped after an overflow,
+  /// `load` drops the gradients instead, and the step is not skipped.
   void load(torch::serialize::InputArchive& archive) override {
     const auto masters = read_masters(archive);
     detail::load_replacing_state(*this, archive, [&] { Opt::load(archive); });
@@ -155,10 +164,11 @@ namespace apex::amp::detail {
 
 struct Session;
 
-/// A handle for an optimizer whose class is known only at run time.
+/// Makes a handle for an optimizer whose class is known only at run time.
 std::unique_ptr<torch::optim::Optimizer> erased_handle(torch::optim::Optimizer& optimizer, const std::shared_ptr<Session>&);
-/// Errors: TypeError naming the class and the remedy unless it is `own_class`, by which the program holds the optimizer; where
-/// that is null, it holds it as a torch::optim::Optimizer, unless `erased_handle` knows it.
+/// `own_class`: the class by which the program holds the optimizer; null if it holds a torch::optim::Optimizer. Errors:
+/// TypeError with the class and the remedy if the optimizer's class is another one, or with null, one that `erased_handle` does
+/// not know.
 void check_class(const torch::optim::Optimizer& optimizer, const std::type_info* own_class);
 
 }  // namespace apex::amp::detail
@@ -169,8 +179,8 @@ class Optimizer;
 
 namespace apex::amp::detail {
 
-/// While it lives, the `save` of this optimizer's handle leaves the masters out on this thread: a checkpoint writes them
-/// itself, and an archive would only hold copies of them. Any other optimizer saves as ever.
+/// During its lifetime, `save` of this optimizer's handle leaves the masters out on the calling thread: a checkpoint writes the
+/// masters itself. Other optimizers are not affected.
 class SaveWithoutMasters {
  public:
   explicit SaveWithoutMasters(const torch::optim::Optimizer& optimizer);
@@ -184,9 +194,9 @@ class SaveWithoutMasters {
   const torch::optim::Optimizer* outer_;
 };
 
-/// Where an optimizer handle's archive has its masters.
+/// The key of the masters in an optimizer handle's archive.
 inline constexpr const char* kMastersKey = "amp_master_weights";
-/// And in there, where their parameters stand among those of all groups.
+/// The key, among the masters, of the positions of their parameters, counted over all groups.
 inline constexpr const char* kPositionsKey = "positions";
 
 }  // namespace apex::amp::detail

@@ -49,7 +49,7 @@ void set_training_again(torch::nn::Module& original, bool on) {
 
 bool training_is_set() { return is_set_again(); }
 
-// Parents come before their children, which are left with flags of their own.
+// modules() lists parents before children, so a child keeps its own flag.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to) {
   to.train(from.is_training());
   const auto sources = from.modules(/*include_self=*/false);
@@ -81,8 +81,8 @@ void widen_entries(c10::ivalue::Object& archived, const Storages& weights) {
   }
 }
 
-/// Calls `f(archive, path, key, tensor, is_buffer)` for each parameter and buffer, with what `archive` has of its module. One
-/// that the file lacks is left out, or an error.
+/// Calls `f(archive, path, key, tensor, is_buffer)` for each parameter and buffer, where `archive` is its module's archive. If
+/// the file lacks a module, throws with `must_exist`, and skips the module otherwise.
 template <class F>
 void for_each_entry(const torch::nn::Module& module, torch::serialize::InputArchive& archive, bool must_exist, const F& f,
                     const std::string& path = "") {
@@ -100,7 +100,7 @@ void for_each_entry(const torch::nn::Module& module, torch::serialize::InputArch
 
 using Dtypes = ReplacedValues::Dtypes;
 
-/// The dtypes in which a file has parameters and buffers, as far as it has them under their own names.
+/// The dtypes of the parameters and buffers in a file, for those that the file has under the same names.
 Dtypes dtypes_in(torch::serialize::InputArchive& archive, const torch::nn::Module& module) {
   Dtypes dtypes;
   for_each_entry(module, archive, /*must_exist=*/false,
@@ -113,7 +113,7 @@ Dtypes dtypes_in(torch::serialize::InputArchive& archive, const torch::nn::Modul
   return dtypes;
 }
 
-/// Errors: c10::Error naming what a file that `Module::save` wrote would have.
+/// Errors: c10::Error with the name of an entry that a file of `Module::save` would have.
 void check_has_entries(torch::serialize::InputArchive& archive, const torch::nn::Module& module) {
   for_each_entry(module, archive, /*must_exist=*/true,
                  [](auto& part, const std::string& path, const std::string& key, const at::Tensor& target, bool is_buffer) {
@@ -125,16 +125,16 @@ void check_has_entries(torch::serialize::InputArchive& archive, const torch::nn:
 
 int64_t writes_to(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
-/// In another dtype, in memory of its own that may be written to outside of inference mode, too.
+/// A copy in another dtype, in new memory that may also be written outside of inference mode.
 at::Tensor converted(const at::Tensor& tensor, c10::ScalarType dtype) {
   const c10::InferenceMode off(false);
   const c10::AutoGradMode no_grad(false);
   return tensor.detach().to(dtype);
 }
 
-// LibTorch reads a file's entry by `parameter.set_(entry)`, which takes its memory over whatever the dtypes: 16-bit weights
-// would be the bits of FP32 ones. This kernel reads values, for whoever loads: a part of a model, a copy of it, one held by its
-// base.
+// LibTorch loads an entry by `parameter.set_(entry)`, which takes over the entry's memory whatever the dtypes: a 16-bit weight
+// would become the bits of an FP32 value. This kernel copies values instead. It applies to every load: of a part of a model, of
+// a copy, and of a model held by a base class.
 at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at::Tensor& entry) {
   using Set = at::_ops::set__source_Tensor;
   const bool same = !tensor.defined() || !entry.defined() || tensor.scalar_type() == entry.scalar_type();
@@ -158,7 +158,7 @@ const AtenKernels& reading_kernels() {
 
 [[maybe_unused]] const AtenKernels& reading_at_load = reading_kernels();
 
-/// Has the kernel above run on this thread, which may be one without casts, and no operator cast.
+/// Enables the kernel above on this thread, which may have no casts, and disables all casts.
 class ReadsValues {
  public:
   ReadsValues() {
@@ -183,7 +183,7 @@ bool is_cast(const torch::nn::Module& module) {
 
 }  // namespace
 
-/// One parameter or buffer while other values stand in it.
+/// One parameter or buffer whose values are replaced.
 class ReplacedValues::Replaced {
  public:
   Replaced(std::string name, at::Tensor tensor, c10::ScalarType dtype)
@@ -196,7 +196,7 @@ class ReplacedValues::Replaced {
     writes_ = writes_to(tensor_);
   }
 
-  /// What was written since; undefined: nothing.
+  /// The value that was written since; undefined if none was.
   at::Tensor written() const {
     const bool is_same = tensor_.has_storage() && tensor_.storage().is_alias_of(data_.storage());
     return is_same && writes_to(tensor_) == writes_ ? at::Tensor() : tensor_.detach();
@@ -207,7 +207,7 @@ class ReplacedValues::Replaced {
   }
   void put_back() {
     tensor_.set_data(before_);
-    // Hooks of a DistributedDataParallel are on it, and a change of dtype or memory drops it.
+    // The accumulator carries the hooks of a DistributedDataParallel. A change of dtype or memory drops it.
     if (accumulator_) torch_compat::set_grad_accumulator(tensor_, accumulator_);
   }
   const at::Tensor& tensor() const { return tensor_; }
@@ -215,7 +215,7 @@ class ReplacedValues::Replaced {
  private:
   std::string name_;
   at::Tensor tensor_, before_, data_;
-  std::shared_ptr<torch::autograd::Node> accumulator_;  // kept alive by whoever has hooks on it
+  std::shared_ptr<torch::autograd::Node> accumulator_;  // the owner of its hooks keeps it alive
   int64_t writes_ = 0;
 };
 

@@ -26,9 +26,9 @@ class Amped;
 
 namespace detail {
 
-/// The parameters and buffers of a module while its class's own code saves or loads them: as without amp, 16-bit weights in
-/// float32, or in the dtypes in which a file has them. What was there before stands there again when this ends. No other
-/// thread may use the module meanwhile.
+/// Replaces the values of a module's parameters and buffers while the class's own code saves or loads them: 16-bit weights are
+/// float32, as without amp, or have the dtypes of a file. The destructor puts the old values back. No other thread may use the
+/// module meanwhile.
 class ReplacedValues {
  public:
   class Replaced;
@@ -38,7 +38,7 @@ class ReplacedValues {
   ~ReplacedValues();
   ReplacedValues(const ReplacedValues&) = delete;
   ReplacedValues& operator=(const ReplacedValues&) = delete;
-  /// Brings what was written meanwhile to the parameters and buffers in their own dtypes, and to the masters kept for them.
+  /// Copies values that were written meanwhile to the parameters and buffers, in their own dtypes, and to their masters.
   /// Errors, before that: c10::Error for a value of another shape.
   void keep(const Session& session);
 
@@ -46,38 +46,38 @@ class ReplacedValues {
   std::vector<Replaced> values_;
 };
 
-/// Has `own_save` write `module` into `archive`, and widens the 16-bit weights among the entries to float32 (MODEL-08).
+/// Runs `own_save`, which writes `module` into `archive`; then widens the 16-bit weights in the archive to float32 (MODEL-08).
 void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,
                   const std::function<void()>& own_save);
-/// Has `own_load` read `archive` into the parameters and buffers, whatever their dtypes, and into the masters kept for them.
-/// Errors, before these are changed: what it throws, as c10::Error naming a missing entry, or one of another shape.
+/// Runs `own_load`, which reads `archive` into the parameters and buffers. Converts dtypes, and also loads the masters. Errors,
+/// before anything is changed: errors of `own_load`; c10::Error with the name of a missing entry, or of one with another shape.
 void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,
                     const std::function<void()>& own_load);
 
-/// Sets train() or eval() of `to` and of each of its children as `from` has them.
+/// Copies train() or eval() of `from` and its children to `to` and its children.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to);
 
-/// Sets train() or eval() of a module after that of its copy, which is of its class. Patched modules that the two share are
-/// left as the copy's call has set them: nested handles would set each child of theirs twice, and so on down.
+/// Sets train() or eval() of a module after that of its copy. Skips patched modules that both share: the copy's call has set
+/// them, and nested handles would set each child twice per level.
 void set_training_again(torch::nn::Module& original, bool on);
-/// Whether the calling thread leaves patched modules as they are for that.
+/// Whether set_training_again runs on the calling thread, so that patched modules ignore the call.
 bool training_is_set();
 
-/// Says once, in a warning, that a handle stands for a module of a class derived from its own.
+/// Warns once that a handle refers to a module of a class derived from the handle's module class.
 void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as);
 
-/// Says, in a warning, that parents or copies of the holder keep a module of this class whose weights were cast, and which is
-/// not the handle's.
+/// Warns that other holders or parents keep a module of this class, whose weights were cast, and which is not the handle's
+/// module.
 void warn_of_other_holders(const std::type_info& held_as);
 
-/// Errors: RuntimeError naming a parameter or buffer that `copy` has of its own, as after a copy constructor that makes them
-/// anew.
+/// Errors: RuntimeError with the name of a parameter or buffer that `copy` does not share with `original`, because the class's
+/// copy constructor makes its own.
 void check_copy_shares(const torch::nn::Module& original, const torch::nn::Module& copy);
 
-/// Says, in a warning, that `save()` of a model that a handle stands for, and whose weights were cast, writes 16 bits.
+/// Warns that `save()` of a model that a handle refers to writes its cast weights in 16 bits.
 void warn_of_saving_originals();
 
-/// An object's own bytes.
+/// The bytes of an object, without what it points to.
 struct ObjectBytes {
   const char* begin;
   size_t size;
@@ -86,17 +86,18 @@ template <class T>
 ObjectBytes bytes_of_object(const T& object) {
   return {reinterpret_cast<const char*>(&object), sizeof(T)};
 }
-/// Says so, in a warning, if `copy` or a Functional in the module holds an address in `original`, as a lambda with `this` does.
+/// Warns if `copy`, or a Functional in the module, holds an address inside `original`, as a lambda that captured `this` does.
+/// design_notes.md describes the method and its limits.
 void warn_of_held_this(const torch::nn::Module& module, ObjectBytes original, ObjectBytes copy);
 
-/// Marks the constructors that patch a module: a class of the user's may have constructors of any signature.
+/// Tag of the constructors that patch a module: the user's class may have constructors of any other signature.
 struct PatchOf {};
 
-/// The user's module class, with casts around its forward once `initialize` has set them.
+/// The user's module class with casts around `forward`, once `initialize` has set them.
 ///
-/// Made from a module of exactly this class it is a copy that shares parameters, buffers and children; the module that it was
-/// made from stays alive with it, for lambdas that hold its `this`. A module of a derived class cannot be copied without
-/// losing what it is: calls of forward, train, save and load are then passed on to it.
+/// Made from a module of exactly this class, it is a copy that shares parameters, buffers and children. It keeps the original
+/// alive, for lambdas that captured `this`. A module of a derived class would be sliced by a copy; for such a module this class
+/// forwards calls of forward, train, save and load to the original.
 template <class Impl>
 class AmpedModule : public Impl, public CastsForward {
  public:
@@ -143,15 +144,15 @@ class AmpedModule : public Impl, public CastsForward {
 
   void train(bool on = true) override {
     if (training_is_set()) return;
-    if (amp_stands_for_derived_) return amp_original_->train(on);  // its class may have a train() of its own
+    if (amp_stands_for_derived_) return amp_original_->train(on);  // its class may override train()
     Impl::train(on);
     if (amp_original_) set_training_again(*amp_original_, on);
   }
-  /// As the module that it was copied from, which a parent's train() and eval() reach.
+  /// That of the original, because a parent's train() and eval() reach the original.
   bool is_training() const noexcept override { return amp_original_ ? amp_original_->is_training() : Impl::is_training(); }
 
-  /// A deep copy that casts as this one does. One for a device is what `torch::nn::parallel::replicate` makes: as long as it
-  /// lives, the threads on which `parallel_apply` runs replicas cast as this one.
+  /// A deep copy with the same casts. With a `device` the copy is a replica of `torch::nn::parallel::replicate`: during its
+  /// lifetime, threads on which `parallel_apply` runs replicas have the same casts.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override {
     const auto copy =
         std::dynamic_pointer_cast<Impl>(amp_stands_for_derived_ ? amp_original_->clone(device) : Impl::clone(device));
@@ -167,7 +168,7 @@ class AmpedModule : public Impl, public CastsForward {
     }
   }
 
-  /// With what a `save` and `load` of the class itself, or of a child's, write and read besides.
+  /// Calls the class's own `save` or `load`, so that it can write and read more than parameters and buffers.
   void save(torch::serialize::OutputArchive& archive) const override {
     const auto save_own = [&] {
       if (amp_stands_for_derived_) return static_cast<const torch::nn::Module&>(*amp_original_).save(archive);
@@ -192,7 +193,7 @@ class AmpedModule : public Impl, public CastsForward {
     session ? load_any_dtype(*this, archive, *session, load_own) : load_own();
   }
 
-  /// A save of the class with other parameters, as a path: its code finds float32 weights.
+  /// An overload of `save` in the class with other parameters, such as a path. It sees float32 weights.
   template <class... Args, class Result = decltype(std::declval<Impl&>().save(std::declval<Args>()...)),
             class = std::enable_if_t<!(std::is_same_v<std::decay_t<Args>, torch::serialize::OutputArchive> || ...)>>
   Result save(Args&&... args) {
@@ -205,7 +206,7 @@ class AmpedModule : public Impl, public CastsForward {
     const auto float32 = float32_to_save();
     return Impl::save(std::forward<Args>(args)...);
   }
-  /// A load of the class with other parameters: what its code puts into the weights goes to the masters, too.
+  /// An overload of `load` in the class with other parameters. Values that it loads also go into the masters.
   template <class... Args, class Result = decltype(std::declval<Impl&>().load(std::declval<Args>()...))>
   Result load(Args&&... args) {
     const auto& session = this->amp_casts().session;
@@ -226,7 +227,7 @@ class AmpedModule : public Impl, public CastsForward {
     return this->amp_casts().saves_float32 ? std::make_unique<ReplacedValues>(*this) : nullptr;
   }
 
-  /// A module finds out its name when it is first asked, and a copy keeps it.
+  /// Module::name() stores the name at its first call. Calling it here gives the copy the name of the original's class.
   static const Impl& named(const Impl& module) {
     module.name();
     return module;
@@ -244,13 +245,13 @@ class AmpedModule : public Impl, public CastsForward {
     return static_cast<Impl&>(*amp_original_).forward(std::forward<Args>(args)...);
   }
 
-  std::shared_ptr<Impl> amp_original_;  // null: the module was not copied, or is the program's own struct
+  std::shared_ptr<Impl> amp_original_;  // null: not copied, or a struct of the program
   bool amp_stands_for_derived_ = false;
   std::shared_ptr<void> amp_replica_casts_;  // null: not a replica
 };
 
-/// A `forward` of the first `count` of Impl's parameters, and, where those after them have defaults, of each shorter list:
-/// unlike a template they take `{x, y}` for a vector, as Impl's own does.
+/// `forward` with the first `count` parameters of Impl's `forward`, and, if the others have defaults, an overload for each
+/// shorter list. Unlike a template, these overloads accept `{x, y}` for a vector, as Impl's own `forward` does.
 template <class Impl, class R, class Arguments, size_t count, class Indices = std::make_index_sequence<count>, class = void>
 class ForwardOf;
 
@@ -278,8 +279,8 @@ class ForwardOf<Impl, R, Arguments, count, std::index_sequence<I...>, std::enabl
 }  // namespace detail
 
 /// The user's module class `Impl` as amp runs it: the same parameters, buffers and children, a `forward` that casts, and FP32
-/// checkpoints. With one plain `forward` in `Impl`, this one has exactly its signature, so that `AnyModule`, `Sequential` and
-/// `ModuleHolder::operator()` accept it, and overrides it where it is virtual; otherwise it is a template.
+/// checkpoints. If `Impl` has one plain `forward`, the class has the same signature, so that `AnyModule`, `Sequential` and
+/// `ModuleHolder::operator()` accept it, and overrides a virtual `forward`. Otherwise `forward` is a template.
 template <class Impl, class Signature>
 class Amped;
 
@@ -294,7 +295,7 @@ class Amped<Impl, void> : public detail::AmpedModule<Impl> {
  public:
   using detail::AmpedModule<Impl>::AmpedModule;
 
-  template <int = 0, class... Args>  // the number keeps explicit types for the forward below
+  template <int = 0, class... Args>  // the int lets a call with explicit types pick the next overload
   decltype(auto) forward(Args&&... args) {
     return this->call_with_amp_casts(std::forward<Args>(args)...);
   }

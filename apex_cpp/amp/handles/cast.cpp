@@ -17,7 +17,7 @@ constexpr const char* kRemedy = "amp makes tensors 16-bit in this forward, and "
 
 bool has_word(const std::string& text, const char* word) { return text.find(word) != std::string::npos; }
 
-// LibTorch's ways of saying that there is no such kernel, and what `data_ptr<float>()` throws.
+// The phrases of LibTorch's errors for a missing kernel, and of `data_ptr<float>()`.
 bool refuses_low_types(const std::string& text) {
   if (!has_word(text, "Half") && !has_word(text, "BFloat16")) return false;
   const auto phrases = {"not implemented for", "not supported",      "nsupported dtype",
@@ -25,7 +25,7 @@ bool refuses_low_types(const std::string& text) {
   return std::any_of(phrases.begin(), phrases.end(), [&](const char* phrase) { return has_word(text, phrase); });
 }
 
-// "aten::sum" for "sum_dim_IntList", as LibTorch's C++ calls the operator; empty if there is none.
+// "aten::sum" for "sum_dim_IntList", the operator's name in LibTorch's C++ code; empty for an unknown name.
 std::string operator_called(const std::string& cpp_name) {
   for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) {
     if (op.name.rfind("aten::", 0) != 0) continue;
@@ -34,7 +34,7 @@ std::string operator_called(const std::string& cpp_name) {
   return {};
 }
 
-// The operator that the program called: the outermost one of a backtrace, whose frames have such names as
+// The operator that the program called: the outermost operator in the backtrace. Frames have names such as
 // "at::_ops::linalg_inv::call(at::Tensor const&)".
 std::string operator_of(const c10::Error& error) {
   static const std::string before = "at::_ops::", after = "::call(";
@@ -49,7 +49,7 @@ std::string operator_of(const c10::Error& error) {
 
 bool is_cast(const at::Tensor& tensor) { return tensor.defined() && is_real_float(tensor.scalar_type()); }
 
-/// A tensor that is made in inference mode counts no writes.
+/// Casts outside of inference mode, because a tensor made in inference mode has no version counter.
 at::Tensor cast_counting_writes(const at::Tensor& tensor, c10::ScalarType dtype) {
   if (!c10::InferenceMode::is_enabled()) return cast_tensor(tensor, dtype);
   const c10::InferenceMode off(false);
@@ -57,7 +57,7 @@ at::Tensor cast_counting_writes(const at::Tensor& tensor, c10::ScalarType dtype)
   return cast_tensor(tensor, dtype);
 }
 
-/// `to.copy_(from)`, where `to` takes the size that forward has given its own.
+/// `to.copy_(from)`; resizes `to` first if forward has resized `from`.
 void copy_write(const at::Tensor& from, const at::Tensor& to) {
   if (!to.sizes().equals(from.sizes())) to.resize_(from.sizes());
   to.copy_(from);
@@ -95,7 +95,7 @@ at::Tensor ArgumentTensors::hand_over(const at::Tensor& given) {
 void ArgumentTensors::copy_writes_back() const {
   for (const auto& [given, cast, version, made_by] : handed_) {
     if (cast.is_same(given) || cast._version() == version) continue;
-    // A write that autograd did not see, on either side of it.
+    // If autograd did not record the write in forward, it does not record the write back.
     const c10::AutoGradMode records(c10::GradMode::is_enabled() && cast.grad_fn().get() != made_by);
     copy_write(cast, given);
   }

@@ -15,8 +15,8 @@
 
 #include <apex_cpp/amp/tensors/map_tensors.h>
 
-// The walk over a model's inputs and outputs (Apex's applier, CAST-*): floating tensors are cast wherever they stand,
-// everything else keeps its value and its type.
+// Casts a model's inputs and outputs (Apex's applier, CAST-*): every floating-point tensor in them is cast, wherever it is
+// nested; everything else keeps its value and its type.
 namespace apex::amp::detail {
 
 template <class T, class = void>
@@ -25,13 +25,13 @@ template <class T>
 inline constexpr bool kHasTo<T, std::void_t<decltype(std::declval<const T&>().to(c10::kHalf))>> =
     std::is_convertible_v<decltype(std::declval<const T&>().to(c10::kHalf)), T>;
 
-/// Types of the user's (a batch) and PackedSequence, which have `to(ScalarType)` that returns the cast value (CAST-05).
+/// Whether T has `to(ScalarType)` that returns the cast value: PackedSequence, and types of the user such as a batch (CAST-05).
 template <class T>
 struct CastsItself : std::bool_constant<std::is_class_v<T> && !std::is_base_of_v<torch::nn::Module, T> && kHasTo<T>> {};
 template <>
 struct CastsItself<at::Tensor> : std::false_type {};
 
-/// What is cast as a whole: tensors, boxed values, LibTorch's containers, and types that cast themselves.
+/// Leaves of the traversal: tensors, boxed values, LibTorch's containers, and types that cast themselves.
 template <class T>
 struct IsCastable : CastsItself<T> {};
 template <class T>
@@ -50,10 +50,11 @@ struct IsCastable<torch::OrderedDict<K, V>> : std::bool_constant<kCasts<V>> {};
 template <class K, class V>
 struct CastsItself<torch::OrderedDict<K, V>> : std::bool_constant<kHolds<V, CastsItself>> {};
 
-/// A floating tensor (float16, bfloat16, float32, float64) in `dtype`, differentiably; any other tensor as it is.
+/// Casts a floating-point tensor (float16, bfloat16, float32, float64) to `dtype`, differentiably. Returns other tensors
+/// unchanged.
 at::Tensor cast_tensor(const at::Tensor& tensor, c10::ScalarType dtype);
 
-/// What a walk does: `cast(tensor)` to each tensor, `to(cast.dtype())` to what casts itself.
+/// The function that a traversal applies: `cast(tensor)` to each tensor, `to(cast.dtype())` to each value that casts itself.
 class ToDtype {
  public:
   explicit ToDtype(c10::ScalarType dtype) : dtype_(dtype) {}
@@ -83,8 +84,8 @@ T cast_leaf(const T& value, const Cast& cast) {
   return cast.dtype() ? T(value.to(*cast.dtype())) : value;
 }
 
-/// `value` with `cast` of what stands in it. Containers keep their type, mappings their keys, and classes derived from them
-/// their other members (BUG-19); a type that holds no tensors is forwarded as the reference it came as.
+/// Applies `cast` to every leaf of `value`. Containers keep their type, mappings their keys, and classes derived from a
+/// container their other members (BUG-19). A value of a type without tensors is forwarded as the same reference.
 template <class T, class Cast>
 decltype(auto) cast_each(T&& value, const Cast& cast) {
   if constexpr (kCasts<T>) {
@@ -95,7 +96,7 @@ decltype(auto) cast_each(T&& value, const Cast& cast) {
   }
 }
 
-/// `value` with its floating tensors in `dtype`.
+/// Casts the floating-point tensors in `value` to `dtype`.
 template <class T>
 decltype(auto) cast_floating(T&& value, c10::ScalarType dtype) {
   return cast_each(std::forward<T>(value), ToDtype(dtype));

@@ -26,7 +26,7 @@ namespace {
 
 void check_float32(const char* kind, const std::string& name, const at::Tensor& tensor, const Session& session) {
   if (!tensor.defined()) return;
-  // bfloat16 is this level's own 16-bit type where the level is O4 or O5; elsewhere Apex lets it pass and casts it.
+  // bfloat16 is the level's own 16-bit type at O4 and O5. At other levels Apex accepts and casts it.
   const auto& properties = session.settings.properties;
   const bool bfloat16_level = properties.cast_model_type == at::kBFloat16 || properties.patch_functions_type == at::kBFloat16;
   const bool low = tensor.scalar_type() == at::kHalf || (bfloat16_level && tensor.scalar_type() == at::kBFloat16);
@@ -35,7 +35,7 @@ void check_float32(const char* kind, const std::string& name, const at::Tensor& 
               ") on it: amp::initialize casts it as the opt level says.");
 }
 
-// Its hooks and buckets are for the parameter as it was when it was wrapped.
+// The hooks and buckets of a DistributedDataParallel belong to the parameter's dtype and memory at construction.
 void check_not_wrapped(const std::string& name, const at::Tensor& param) {
   TORCH_CHECK(
       !grad_sync_of(param), "amp::initialize found the parameter '", name,
@@ -85,7 +85,7 @@ ViewsOfBefore::ViewsOfBefore(const std::vector<torch::nn::Module*>& models) {
   }
 }
 
-// A view has its base's version counter; a tensor that only `set_data` has tied, as pretrained weights, has its own.
+// A view shares the version counter of its base. A tensor tied by `set_data`, such as a pretrained weight, has its own counter.
 void ViewsOfBefore::warn_of_those_left(c10::ScalarType dtype) const {
   std::vector<std::string> names;
   for (const auto& [each, before] : tensors_) {
@@ -167,7 +167,7 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
 void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimizers, const Session& session) {
   if (!session.has_masters()) return;
   std::unordered_map<const at::TensorImpl*, size_t> owners;
-  std::unordered_map<const void*, size_t> owners_of_shared;  // by address: tied parameters have one master as well
+  std::unordered_map<const void*, size_t> owners_of_shared;  // by address, because tied parameters share one master
   for (size_t i = 0; i < optimizers.size(); ++i) {
     for (const auto& group : optimizers[i]->param_groups()) {
       for (const auto& param : group.params()) {
@@ -196,11 +196,11 @@ void warn_of_float64(const torch::nn::Module& module) {
 namespace {
 
 bool is_in(ObjectBytes object, uintptr_t address) {
-  return address - reinterpret_cast<uintptr_t>(object.begin) < object.size;  // unsigned: below is far above
+  return address - reinterpret_cast<uintptr_t>(object.begin) < object.size;  // an address below `begin` wraps around
 }
 
-/// Whether a word of `holder`, from offset `from` on, is an address in `object` that `counts` by its offset. Objects are read
-/// as bytes, since what a std::function holds has no other access.
+/// Whether a word of `holder`, from offset `from` on, is an address inside `object` and `counts(offset)` is true. Reads bytes,
+/// because the captures of a std::function cannot be accessed otherwise (design_notes.md).
 template <class F>
 bool any_address_in(ObjectBytes object, ObjectBytes holder, size_t from, const F& counts) {
   for (size_t offset = from; offset + sizeof(uintptr_t) <= holder.size; offset += sizeof(uintptr_t)) {
@@ -211,22 +211,22 @@ bool any_address_in(ObjectBytes object, ObjectBytes holder, size_t from, const F
   return false;
 }
 
-/// Whether the copy took an address in the original over from it, as a std::function with a lambda's `this` does. Bytes that a
-/// copy leaves alone are whatever was there.
+/// Whether `copy` has an address inside `original` that it copied from the same offset of `original`, as a std::function with a
+/// captured `this` has. Bytes that a copy does not write are indeterminate; comparing with the original excludes most of them.
 bool took_over_address(ObjectBytes original, ObjectBytes copy) {
   return any_address_in(original, copy, 0, [&](size_t offset) {
     return std::memcmp(original.begin + offset, copy.begin + offset, sizeof(uintptr_t)) == 0;
   });
 }
 
-/// FunctionalImpl is its Module and, last, the std::function: without the part before, what it does not initialise is not read.
+/// Reads only the std::function of a FunctionalImpl, which follows its base Module, because Module has uninitialized bytes.
 bool holds_address_in(ObjectBytes original, const torch::nn::Module& module) {
   const auto* function = dynamic_cast<const torch::nn::FunctionalImpl*>(&module);
   return function &&
          any_address_in(original, bytes_of_object(*function), sizeof(torch::nn::Module), [](size_t) { return true; });
 }
 
-/// The name of the first tensor in which the two differ; empty if they have the same ones.
+/// The name of the first tensor that the two modules do not share; empty if they share all.
 std::string first_not_shared(const torch::nn::Module& original, const torch::nn::Module& copy) {
   const auto theirs = tensors_of(original), own = tensors_of(copy);
   const auto differs = [](const auto& a, const auto& b) { return a.first != b.first || !a.second.is_same(b.second); };

@@ -24,68 +24,69 @@ namespace apex::amp::detail {
 
 struct Session;
 
-/// What `initialize` changes about a model's calls: the dtype its inputs and outputs are cast to, if any.
+/// The casts that `initialize` puts around a model's forward: the dtypes of inputs and outputs (none: not cast), and more.
 struct ForwardCasts {
   std::optional<c10::ScalarType> inputs;
   std::optional<c10::ScalarType> outputs;
-  /// Checkpoint entries of these dtypes are saved as FP32.
+  /// Whether `save` writes 16-bit weights as FP32.
   bool saves_float32 = false;
-  std::shared_ptr<Session> session;  // null: amp has not touched the model
-  std::shared_ptr<CastRules> rules;  // how operators are cast while forward runs; null: not at all (O0)
+  std::shared_ptr<Session> session;  // null: the model was not initialized
+  std::shared_ptr<CastRules> rules;  // the operator casts during forward; null: none (O0)
 };
 
-/// A module that `initialize` can patch in place, found from any `torch::nn::Module` by dynamic_cast. Its names are long so as
-/// not to hide a user's own.
+/// The base of modules that `initialize` can patch in place. Code finds it from any `torch::nn::Module` by dynamic_cast. The
+/// names of its members are long, so that they do not hide members of the user's class.
 class CastsForward {
  public:
   virtual ~CastsForward() = default;
   virtual void set_amp_casts(ForwardCasts casts) { amp_casts_ = std::move(casts); }
   const ForwardCasts& amp_casts() const { return amp_casts_; }
-  /// Whether it passes calls on to a module that cannot be copied, rather than being the model.
+  /// Whether this object forwards calls to a module that cannot be copied, instead of being the model.
   virtual bool amp_stands_for_another() const { return false; }
 
  private:
   ForwardCasts amp_casts_;
 };
 
-/// The session that patched a module; null for one that amp has not touched.
+/// The session that patched a module; null if none did.
 inline std::shared_ptr<Session> session_of(const torch::nn::Module& module) {
   const auto* patched = dynamic_cast<const CastsForward*>(&module);
   return patched ? patched->amp_casts().session : nullptr;
 }
 
-/// Where an error says that an operator, or code that reads memory, takes no 16-bit tensor, adds what the program can do.
+/// If the error says that an operator, or code that reads memory, does not support 16-bit tensors, adds the remedy to it.
 void explain_refusal(c10::Error& error);
 
-/// The tensors of one argument of a forward: what the caller gave, what forward gets of it, and how what forward has written
-/// comes back.
+/// The tensors in one argument of a forward: passes forward the caller's tensors or their cast copies, and afterwards writes
+/// back to the caller what forward has written.
 class ArgumentTensors {
  public:
   explicit ArgumentTensors(const ForwardCasts& casts) : inputs_(casts.inputs), outputs_(casts.outputs) {}
 
-  /// What forward gets of `given`: that very tensor, or its cast copy. To be called for each tensor in the order of the walk.
+  /// Returns the tensor that forward gets for `given`: `given` itself or a cast copy. Call it for each tensor in traversal
+  /// order.
   at::Tensor hand_over(const at::Tensor& given);
-  /// Copies what forward has written into a cast copy to the caller's tensor, as forward itself would have written it without
-  /// the cast: recorded by autograd, or refused by it, or under a NoGradGuard.
+  /// Copies values that forward has written into a cast copy to the caller's tensor. Autograd records or refuses these writes
+  /// as if forward had written to the caller's tensor itself.
   void copy_writes_back() const;
-  /// The dtype of the cast copies; none: no tensor is cast.
+  /// The dtype of the cast copies; none if no tensor is cast.
   std::optional<c10::ScalarType> inputs() const { return inputs_; }
-  /// What the caller gets of a tensor that stands in the argument after the call: the caller's own for one that forward was
-  /// handed, in the dtype of the one that stood there before for a new one, or as an output where `cast_model_outputs` says so
-  /// or none stood there. To be called in the order of the walk.
+  /// Returns the tensor that the caller gets for `tensor`, which is in the argument after the call. For a tensor that forward
+  /// was given: the caller's own. For a new tensor: a cast to the dtype of the tensor that was there before; or, if none was
+  /// there or `cast_model_outputs` is set, the cast of an output. Call it for each tensor in traversal order.
   at::Tensor hand_back(const at::Tensor& tensor);
 
  private:
   struct Handed {
     at::Tensor given;
     at::Tensor cast;
-    int64_t version;      // of the cast copy before forward
-    const void* made_by;  // its grad_fn then
+    int64_t version;      // of the cast copy, before forward
+    const void* made_by;  // grad_fn of the cast copy, before forward
   };
 
   std::optional<c10::ScalarType> inputs_, outputs_;
   c10::SmallVector<Handed, 1> handed_;
-  size_t position_ = 0;  // of the walk over what comes back
+  size_t position_ = 0;  // of the traversal after the call
 };
 
 template <class T>
@@ -99,7 +100,7 @@ inline constexpr bool kIsArgumentRange<std::map<K, V>> = true;
 template <class K, class V>
 inline constexpr bool kIsArgumentRange<std::unordered_map<K, V>> = true;
 
-/// Copies of these share what they hold, so that a forward may add to one that it takes by value.
+/// Whether copies of T share their contents, so that forward can change the caller's value although it takes T by value.
 template <class T>
 inline constexpr bool kSharesContents = false;
 template <class T>
@@ -118,7 +119,7 @@ void replace_contents(const c10::Dict<K, V>& dict, const c10::Dict<K, V>& by) {
   for (const auto& item : by) dict.insert(item.key(), item.value());
 }
 
-/// Whether two values surely hold the very same tensors and equal values besides.
+/// Whether two values hold the same tensors, and equal values otherwise. False if this cannot be told.
 bool is_same_value(const c10::IValue& a, const c10::IValue& b);
 template <class T>
 bool is_same_value(const T& a, const T& b) {
@@ -144,7 +145,7 @@ bool is_same_value(const T& a, const T& b) {
   }
 }
 
-/// One argument of a forward, which is given as `Given` (a reference) and holds tensors: lives as long as the call.
+/// One argument of a forward, of reference type `Given`, with tensors in it. Exists during the call.
 template <class Given, bool casts = kCasts<Given>>
 class Argument {
   struct Over {
@@ -158,8 +159,8 @@ class Argument {
   };
   using Cast = std::decay_t<decltype(cast_each(std::declval<const std::decay_t<Given>&>(), std::declval<Over>()))>;
 
-  /// A forward may take it as `T&` and give it another value. Those that cast themselves cannot be compared or put together
-  /// again: they are handed over as `const T&`.
+  /// Whether forward may assign to the argument through a `T&`. Types that cast themselves cannot be compared or written back;
+  /// they are passed as `const T&`.
   static constexpr bool kComesBack = std::is_lvalue_reference_v<Given> && !std::is_const_v<std::remove_reference_t<Given>> &&
                                      !kHolds<Given, CastsItself> && std::is_same_v<Cast, std::decay_t<Given>>;
 
@@ -167,7 +168,7 @@ class Argument {
   Argument(const ForwardCasts& casts_of_model, Given given)
       : given_(static_cast<Given>(given)), tensors_(casts_of_model), cast_(cast_each(std::as_const(given_), Over{tensors_})) {}
 
-  /// An argument that was given as an lvalue reference is handed over as one; a value or an rvalue is moved.
+  /// Passes an lvalue reference on as one; moves a value or an rvalue.
   decltype(auto) hand_over() {
     if constexpr (kSharesContents<Cast>) {
       return (cast_);
@@ -179,7 +180,7 @@ class Argument {
       return static_cast<Cast&&>(cast_);
     }
   }
-  /// After the call: gives the caller what forward has written.
+  /// After the call: writes changes by forward back to the caller.
   void hand_back() {
     tensors_.copy_writes_back();
     if constexpr (kComesBack || kSharesContents<Cast>) {
@@ -199,7 +200,7 @@ class Argument {
   Cast cast_;
 };
 
-/// One that holds no tensors.
+/// An argument without tensors.
 template <class Given>
 class Argument<Given, false> {
  public:
@@ -211,13 +212,13 @@ class Argument<Given, false> {
   Given given_;
 };
 
-/// What a call of `forward` with these arguments returns: a value where it holds tensors.
+/// The type that a call of `forward` returns: a value if it holds tensors.
 template <class Result>
 using Returned = std::conditional_t<kCasts<Result>, std::decay_t<Result>, Result>;
 template <class Forward, class... Args>
 using ResultOf = Returned<decltype(std::declval<Forward&>()(std::declval<Argument<Args&&>&>().hand_over()...))>;
 
-/// `forward(args...)` with the floating tensors among the arguments cast, and what it has written into them given to the
+/// Calls `forward(args...)` with the floating-point tensors in the arguments cast, and writes changes to them back to the
 /// caller.
 template <class Forward, class... Args>
 auto call_with_arguments(const ForwardCasts& casts, Forward& forward, Args&&... args) -> ResultOf<Forward, Args...> {
@@ -235,7 +236,8 @@ auto call_with_arguments(const ForwardCasts& casts, Forward& forward, Args&&... 
   }
 }
 
-/// `forward(args...)` as a model at this level runs it: casts the floating tensors among the arguments and those of the result.
+/// Calls `forward(args...)` with the level's casts: of operators, and of floating-point tensors in the arguments and the
+/// result.
 template <class Forward, class... Args>
 auto call_with_casts(const ForwardCasts& casts, Forward forward, Args&&... args) -> ResultOf<Forward, Args...> {
   using Result = ResultOf<Forward, Args...>;

@@ -11,10 +11,10 @@ class InputArchive;
 class OutputArchive;
 }  // namespace torch::serialize
 
-// What can be known of a module class's `forward`, and of its `save` and `load`, when a program is compiled.
+// Compile-time facts about a module class's `forward`, `save` and `load`.
 namespace apex::amp::detail {
 
-/// `R(Args...)` of a member function pointer, whatever its class and qualifiers.
+/// `R(Args...)` for a member function pointer, without its class and qualifiers.
 template <class Pointer>
 struct MemberSignature;
 template <class R, class C, class... A>
@@ -34,7 +34,7 @@ struct MemberSignature<R (C::*)(A...) const noexcept> {
   using type = R(A...);
 };
 
-/// The signature of Impl's forward; void where it has none, or it is overloaded or a template.
+/// The signature of Impl's forward; void if there is none, or if it is overloaded or a template.
 template <class Impl, class = void>
 struct ForwardSignature {
   using type = void;
@@ -42,14 +42,14 @@ struct ForwardSignature {
 template <class Impl>
 struct ForwardSignature<Impl, std::void_t<decltype(&Impl::forward)>> : MemberSignature<decltype(&Impl::forward)> {};
 
-/// Whether `Impl::forward` can be called with the types of a `std::tuple`.
+/// Whether `Impl::forward` can be called with arguments of the types in the tuple `Arguments`.
 template <class Impl, class Arguments, class = void>
 struct TakesArguments : std::false_type {};
 template <class Impl, class... A>
 struct TakesArguments<Impl, std::tuple<A...>, std::void_t<decltype(std::declval<Impl&>().forward(std::declval<A>()...))>>
     : std::true_type {};
 
-/// Whether the last of the first `count` of its parameters, which `Arguments` lists, may be left out, and all after it.
+/// Whether `forward` can be called with the first `count - 1` of the parameters in `Arguments`.
 template <class Impl, class Arguments, class Indices>
 struct TakesFirst;
 template <class Impl, class Arguments, size_t... I>
@@ -60,7 +60,7 @@ inline constexpr bool kMayLeaveOut = TakesFirst<Impl, Arguments, std::make_index
 template <class Impl, class Arguments>
 inline constexpr bool kMayLeaveOut<Impl, Arguments, 0> = false;
 
-/// Whether `Impl::save` and `Impl::load` take archives: those of a class that take something else hide Module's.
+/// Whether `Impl::save` and `Impl::load` take archives. An overload with other parameters hides the one of Module.
 template <class Impl, class = void>
 inline constexpr bool kSavesArchives = false;
 template <class Impl>

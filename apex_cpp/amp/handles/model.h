@@ -17,13 +17,12 @@ namespace apex::amp {
 
 namespace detail {
 
-/// `module.save(archive)`, with 16-bit entries that `amp::initialize` has made widened to float32 (MODEL-08).
+/// Calls `module.save(archive)`, and widens entries that `amp::initialize` has cast to 16 bits to float32 (MODEL-08).
 void save_module(const torch::nn::Module& module, torch::serialize::OutputArchive& archive);
-/// `module.load(archive)`, where FP32 entries are rounded into weights that `amp::initialize` has cast, and reach their
-/// masters.
+/// Calls `module.load(archive)`. Rounds FP32 entries into weights that `amp::initialize` has cast, and loads the masters.
 void load_module(torch::nn::Module& module, torch::serialize::InputArchive& archive);
 
-/// Stands for a module whose class cannot be derived from, an abstract one with more to implement than `forward`.
+/// Refers to a module whose class Amped cannot derive from: an abstract class with more pure virtual functions than `forward`.
 template <class Impl>
 class AmpedReference : public CastsForward {
  public:
@@ -59,7 +58,7 @@ class AmpedReference : public CastsForward {
   std::shared_ptr<Impl> module_;
 };
 
-/// What a handle holds for a module class: the patched module, or the reference to it.
+/// The type that a handle holds for a module class: the patched module, or a reference to the module.
 template <class Impl>
 struct Patched {
   using type = std::conditional_t<can_be_amped<Impl>(), Amped<Impl>, AmpedReference<Impl>>;
@@ -75,26 +74,27 @@ const std::shared_ptr<Impl>& module_of_handle(const std::shared_ptr<AmpedReferen
   return patched->module();
 }
 
-/// What a handle is beside being a handle: the user's holder class, or a pointer to the module.
+/// The base class of a handle: the user's holder class, or a pointer to the module.
 template <class Net>
 using HolderOf = std::conditional_t<kIsHolder<Net>, Net, std::shared_ptr<ModuleClassT<Net>>>;
 
 }  // namespace detail
 
 /// The model that `amp::initialize` returns: the user's own holder (or `std::shared_ptr`), whose `forward` casts as the opt
-/// level says.
+/// level requires.
 ///
-/// `Net` is the user's type: a TORCH_MODULE holder or a module class. `net->forward(x)` and `net(x)` run with casts, every
-/// other member is the user's own. A handle passes wherever the holder does, as `Net&` too; called through that, `forward`
-/// casts its operators but not its outputs, which stay 16-bit at O2, O3 and O5, unless it is virtual. What `forward` writes to
-/// its arguments, by reference or in place, reaches the caller in the dtype that the argument had, differentiably; a new tensor
-/// where none stood comes in that of the outputs. `torch::save` writes FP32; `torch::load` reads FP32 into the model's dtypes
-/// and into the masters; a class's own overrides of `save` and `load` run within them.
+/// `Net` is the user's type: a TORCH_MODULE holder or a module class. `net->forward(x)` and `net(x)` run with casts; every
+/// other member is the user's own. A handle converts to the holder. Through a `Net&`, a non-virtual `forward` casts its
+/// operators but not its outputs, which stay 16-bit at O2, O3 and O5.
 ///
-/// A module held by a base class (`std::shared_ptr<Base>` of a Derived) is never copied: the handle passes calls of `forward`
-/// on to it. Call its other members on the model itself, but save and load through the handle: the model's own weights are of
-/// 16 bits at O2, O3 and O5. Where Base is abstract and has more than `forward` to implement, `net->` answers the module
-/// itself, and `net(x)` is what casts outputs.
+/// Values that `forward` writes to its arguments, by reference or in place, reach the caller in the dtype of the argument,
+/// differentiably. A new tensor in an argument gets the dtype of outputs. `torch::save` writes FP32. `torch::load` reads FP32
+/// into the model's dtypes and into the masters. Overrides of `save` and `load` in the class run within these.
+///
+/// A module held by a base class (`std::shared_ptr<Base>` to a Derived) is never copied: the handle forwards calls of `forward`
+/// to it. Call its other members on the model itself, but save and load through the handle, because at O2, O3 and O5 the
+/// model's own weights are 16-bit. If Base has more pure virtual functions than `forward`, `net->` returns the module itself,
+/// and only `net(x)` casts outputs.
 template <class Net>
 class Model : public detail::HolderOf<Net> {
   using Holder = detail::HolderOf<Net>;
@@ -123,7 +123,7 @@ class Model : public detail::HolderOf<Net> {
   /// The patched module. Errors: RuntimeError for an empty handle.
   const std::shared_ptr<Impl>& ptr() const { return detail::module_of_handle(patched_pointer()); }
   bool is_empty() const noexcept { return !patched_; }
-  /// For `amp::initialize`: what it sets casts on.
+  /// For `amp::initialize`: the object that has the casts.
   PatchedImpl& patched() const { return *patched_pointer(); }
 
   /// For `torch::save` and `torch::load`.
@@ -149,9 +149,9 @@ class Model : public detail::HolderOf<Net> {
 
 namespace torch::nn {
 
-/// For `torch::save` and `torch::load` of a part of a model, such as `net->fc1`, by its holder or its pointer: these are
-/// classes of LibTorch, whose own `save` writes weights as they stand. A module that `amp::initialize` has not cast is written
-/// and read as without amp. LibTorch's overload, for `std::shared_ptr<Module>`, takes that type alone from here on.
+/// For `torch::save` and `torch::load` of a part of a model, such as `net->fc1`, by its holder or pointer. Such a part has a
+/// class of LibTorch, whose own `save` writes weights in their dtype. A module that `amp::initialize` has not cast is written
+/// and read as without amp. LibTorch's overload for `std::shared_ptr<Module>` now only takes that type.
 template <class M, class = std::enable_if_t<std::is_base_of_v<Module, M>>>
 serialize::OutputArchive& operator<<(serialize::OutputArchive& archive, const std::shared_ptr<M>& module) {
   if (!module) return archive << std::shared_ptr<Module>();
@@ -167,29 +167,29 @@ serialize::InputArchive& operator>>(serialize::InputArchive& archive, const std:
 
 }  // namespace torch::nn
 
-/// Like TORCH_MODULE, but the holder's module can be patched in place: `amp::initialize` returns the very type it was given,
-/// and every copy of the holder casts, those that were made before, too. For modules that cannot be copied, and for those whose
-/// lambdas read data members through a `this` that they hold. Until `initialize` it behaves as TORCH_MODULE's would.
+/// Like TORCH_MODULE, but `amp::initialize` can patch the holder's module in place: it returns the same type, and all copies of
+/// the holder cast, also copies made before. For modules that cannot be copied, and for modules whose lambdas captured `this`
+/// and read data members. Before `initialize` it behaves like TORCH_MODULE.
 #define AMP_MODULE(Name) TORCH_MODULE_IMPL(Name, apex::amp::Amped<Name##Impl>)
 
-// The forms in which a program holds its model, and the handle that answers each.
+// Makes the handle for each form in which a program holds its model.
 namespace apex::amp::detail {
 
-/// A module to set casts on, and what makes the program's own holder point to it.
+/// A patched module, and the function that makes the program's holder point to it.
 struct PatchedModel {
   std::shared_ptr<CastsForward> module;
   std::function<void()> repoint;
-  const std::type_info* held_elsewhere = nullptr;  ///< the class of a module that was copied and has other holders
+  const std::type_info* held_elsewhere = nullptr;  ///< the module's class, if it was copied and has other holders
 };
 
-/// Says, in a warning, that a class may own what its destructor frees, and was copied.
+/// Warns that a copied class may own a resource that its destructor frees.
 void warn_of_own_copy_or_destructor(const std::type_info& copied);
 template <class Impl>
 void warn_of_copying() {
   if constexpr (kDeclaresCopyOrDestructor<Impl>) warn_of_own_copy_or_destructor(typeid(Impl));
 }
 
-/// The shared_ptr inside a model, to a holder's module or the model itself.
+/// The shared_ptr to the module of a holder or pointer.
 template <class Net>
 const auto& pointer_of(const Net& net) {
   if constexpr (kIsSharedPtr<Net>) {
@@ -210,13 +210,13 @@ torch::nn::Module& module_of(Net& net) {
   }
 }
 
-/// Makes the program's holder or pointer, unless it is const, the same object as its handle.
+/// Makes the program's holder or pointer, unless it is const, point to the handle's module.
 template <class Net, class Impl>
 void repoint(Net& net, const std::shared_ptr<Impl>& module) {
   if constexpr (!std::is_const_v<Net> && std::is_constructible_v<Net, std::shared_ptr<Impl>>) net = Net(module);
 }
 
-/// What a handle holds for the module at `pointer`: that itself if it is patched already, as by an earlier call.
+/// The patched module for the module at `pointer`: the same module if an earlier call has patched it.
 template <class Impl>
 auto patched_for(const std::shared_ptr<Impl>& pointer) {
   using PatchedImpl = typename Patched<Impl>::type;
@@ -228,7 +228,7 @@ auto patched_for(const std::shared_ptr<Impl>& pointer) {
   }
 }
 
-/// The handle for one model. `patched` gets what is to be done to it once nothing can fail any more.
+/// Makes the handle for one model. `patched` gets the work to do after all checks have passed.
 template <class Net>
 auto patch(Net& net, PatchedModel& patched) {
   using User = std::remove_const_t<Net>;
@@ -260,7 +260,7 @@ auto patch(Net& net, PatchedModel& patched) {
 
 namespace torch::nn::parallel {
 
-// LibTorch's, in <torch/nn/parallel/data_parallel.h>, which whoever calls it includes.
+// Declared as in LibTorch's <torch/nn/parallel/data_parallel.h>, which a program that calls it includes.
 template <typename ModuleType>
 std::vector<std::shared_ptr<ModuleType>> replicate(const std::shared_ptr<ModuleType>& module,
                                                    const std::vector<at::Device>& devices);
@@ -269,11 +269,11 @@ std::vector<std::shared_ptr<ModuleType>> replicate(const std::shared_ptr<ModuleT
 
 namespace apex::amp {
 
-/// Handles of deep copies of `model` on `devices`, which cast as it does on any thread, and whose gradients arrive at its
-/// parameters. `torch::nn::parallel::data_parallel(net, input, devices)` finds it by its argument, so that replicas of a handle
-/// run as the handle does. Given the original model, LibTorch's own copies that: its replicas cast by the lists of O1 and O4 as
-/// it does itself; at O2, O3 and O5 its 16-bit replicas take 16-bit input alone. Errors: c10::Error for a module whose class
-/// has no `clone()`: derive it from torch::nn::Cloneable.
+/// Returns handles of deep copies of `model` on `devices`. They cast like `model` on any thread, and their gradients arrive at
+/// the parameters of `model`. `torch::nn::parallel::data_parallel(net, input, devices)` finds this function by its argument.
+/// Given the original model, LibTorch's own `replicate` copies it: its replicas cast by the lists of O1 and O4 like the
+/// original; at O2, O3 and O5 these replicas only take 16-bit input. Errors: c10::Error for a class without `clone()`: derive
+/// it from torch::nn::Cloneable.
 template <class Net>
 std::vector<Model<Net>> replicate(const Model<Net>& model, const std::vector<at::Device>& devices) {
   using PatchedImpl = std::decay_t<decltype(model.patched())>;

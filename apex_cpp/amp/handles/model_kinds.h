@@ -12,10 +12,10 @@ namespace torch::nn {
 class AnyModule;
 }
 
-// What a program may call its model, told apart when it is compiled.
+// Distinguishes at compile time the forms in which a program holds a model.
 namespace apex::amp::detail {
 
-/// The module class behind a model: a holder's contained type, what a pointer points to, or the struct itself.
+/// The module class of a model: a holder's contained type, the type a pointer points to, or the module class itself.
 template <class Net, class = void>
 struct ModuleClass {
   using type = Net;
@@ -41,20 +41,20 @@ inline constexpr bool kIsModule = std::is_base_of_v<torch::nn::Module, T>;
 template <class Net>
 inline constexpr bool kIsHolder = !kIsModule<Net> && !kIsSharedPtr<Net> && !std::is_same_v<Net, ModuleClassT<Net>>;
 
-/// Whether a module class is amp's own.
+/// Whether a module class is an `Amped`.
 template <class Impl>
 inline constexpr bool kIsAmped = false;
 template <class Impl, class Signature>
 inline constexpr bool kIsAmped<Amped<Impl, Signature>> = true;
 
-/// Whether a forward of this signature may write to an argument that casts itself, of which nothing can be written back.
+/// Whether a forward of this signature takes a type that casts itself by `T&`: writes to its cast copy cannot be written back.
 template <class Signature>
 inline constexpr bool kWritesToWhatCastsItself = false;
 template <class R, class... Args>
 inline constexpr bool kWritesToWhatCastsItself<R(Args...)> =
     ((std::is_lvalue_reference_v<Args> && !std::is_const_v<std::remove_reference_t<Args>> && kHolds<Args, CastsItself>) || ...);
 
-/// Whether a module of class Impl can be patched: `Amped<Impl>` can be derived, made, and made from another module.
+/// Whether a module of class Impl can be patched: `Amped<Impl>` is a valid, concrete and copy-constructible class.
 template <class Impl>
 constexpr bool can_be_amped() {
   if constexpr (std::is_final_v<Impl>) {
@@ -64,7 +64,7 @@ constexpr bool can_be_amped() {
   }
 }
 
-/// Converts to what a copy constructor takes and to what a move constructor takes: ambiguous where a class has both.
+/// Converts to the parameters of copy and move constructors: ambiguous if a class has both.
 template <class Impl>
 struct CopiesOrMoves {
   operator const Impl&();
@@ -72,19 +72,19 @@ struct CopiesOrMoves {
 };
 struct OfNoType {};
 
-/// Whether a class declares a destructor, a copy constructor or a copy assignment: only then has it no move constructor. A
-/// class that can be made from anything is not found out.
+/// Whether a class declares a destructor, a copy constructor or a copy assignment, and so has no implicit move constructor.
+/// False for a class that can be constructed from any type.
 template <class Impl>
 inline constexpr bool kDeclaresCopyOrDestructor =
     std::is_constructible_v<Impl, CopiesOrMoves<Impl>> && !std::is_constructible_v<Impl, OfNoType>;
 
-/// Whether a class wraps a model after it was initialized.
+/// Whether a class wraps a model after `amp::initialize`, as DistributedDataParallel does.
 template <class Net, class = void>
 inline constexpr bool kWrapsInitializedModel = false;
 template <class Net>
 inline constexpr bool kWrapsInitializedModel<Net, std::void_t<typename Net::wraps_initialized_model>> = true;
 
-/// What a model that cannot be initialized is, in a sentence with its remedy for whoever compiles the program.
+/// Rejects a type that `amp::initialize` does not take, with the remedy in the compiler's message.
 template <class Net>
 constexpr bool check_model_type() {
   using Impl = ModuleClassT<Net>;

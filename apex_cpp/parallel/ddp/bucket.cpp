@@ -15,13 +15,13 @@
 namespace apex::parallel::detail {
 namespace {
 
-// The memory order of a parameter, so that its gradient is copied as it lies in memory.
+// Dense strides in the parameter's memory order, so that gradients are copied in memory order.
 std::vector<int64_t> dense_strides_of(const at::Tensor& param) {
   const at::Tensor like = param.is_non_overlapping_and_dense() ? param : at::empty(param.sizes(), at::device(at::kMeta));
   return like.strides().vec();
 }
 
-/// A range in profiles while it lives.
+/// Shows a range in profiles during its lifetime.
 class ProfiledRange {
  public:
   ProfiledRange(bool on, const std::string& name) : record_(at::RecordScope::USER_SCOPE) {
@@ -40,7 +40,7 @@ Bucket::Bucket(std::vector<NamedTensor> params, ProcessGroup group, std::string 
   begin_pass();
 }
 
-// Detached: to autograd they are no views. Optimizer::zero_grad calls detach_ on gradients, which views refuse.
+// The views are detached, because Optimizer::zero_grad calls detach_, which throws for views.
 std::vector<at::Tensor> Bucket::views_of(const at::Tensor& flat) const {
   std::vector<at::Tensor> views;
   int64_t offset = 0;
@@ -73,14 +73,14 @@ void Bucket::check_dense() const {
   }
 }
 
-// They are written back one by one.
+// Gives gradients that share memory memory of their own, because each gradient is written back separately.
 void Bucket::separate_grads() const {
   amp::detail::OverlappingGrads grads;
   for (const auto& [name, param] : params_) grads.add(param);
   grads.separate();
 }
 
-// Gradients that others hold from the last pass must not be written over.
+// Gradients that the program still holds from the last pass must not be overwritten.
 bool Bucket::grads_are_views() const {
   for (size_t i = 0; i < params_.size(); ++i) {
     if (!grad(i).defined() || !grad(i).is_alias_of(kept_)) return false;
@@ -137,7 +137,7 @@ void Bucket::finish() {
   write_back();
 }
 
-// Which parameters some rank had a gradient for, where that may be in doubt.
+// Which parameters have a gradient on some rank, if this rank may lack it.
 std::vector<bool> Bucket::counted_where_lacking() const {
   return lacked() && arithmetic_.may_lack ? tail_.counted() : std::vector<bool>(params_.size(), false);
 }
@@ -174,9 +174,9 @@ void Bucket::abandon() {
 
 namespace {
 
-// What a rank's own element adds up from.
+// The terms of a rank's element.
 constexpr int kNonfinite = 1, kLacks = 2, kPass = 4;
-// How far passes are told apart: every own element is below 256, and exact in bfloat16.
+// Passes are counted modulo this, so that a rank's element is below 256 and exact in bfloat16.
 constexpr int kPasses = 64;
 
 }  // namespace
@@ -203,7 +203,7 @@ void BucketTail::say(int rank, int pass, const std::vector<bool>& is_here, const
 }
 
 void BucketTail::fetch() {
-  const at::Tensor in_float32 = memory_.to(at::kFloat);  // there: a copy that converts as well would wait for the GPU
+  const at::Tensor in_float32 = memory_.to(at::kFloat);  // converts on the GPU: a copy with a conversion would wait for it
   host_ = in_float32.to(at::TensorOptions().device(at::kCPU), /*non_blocking=*/true, /*copy=*/true);
   if (memory_.is_cpu()) return;
   is_there_.emplace(memory_.device().type());

@@ -14,25 +14,25 @@
 
 namespace apex::parallel::detail {
 
-/// A few elements behind a bucket's gradients, by which ranks tell each other of these in the same reduction: one element for
-/// each parameter, and one for each rank. Small whole numbers, exact in every dtype.
+/// Elements after a bucket's gradients, by which ranks exchange facts about the gradients in the same reduction: one element
+/// per parameter, and one per rank. The values are small integers, exact in every dtype.
 class BucketTail {
  public:
   static int64_t numel(size_t params, int ranks) { return static_cast<int64_t>(params) + ranks; }
 
-  /// `memory`: the last elements of what is reduced. `counts_present`: a parameter's element counts the ranks that have its
-  /// gradient, else those that lack it; either way the question is whether it is zero.
+  /// `memory`: the last elements of the reduced memory. `counts_present`: a parameter's element counts the ranks that have its
+  /// gradient, otherwise the ranks that lack it. Only the difference between zero and nonzero matters.
   void place(const at::Tensor& memory, size_t params, int ranks, bool counts_present);
 
-  /// Says what rank `rank` has: the number of its backward pass, which gradients are here, and in `found_nonfinite` (one
-  /// element, on the device) whether one held Inf or NaN. No synchronisation.
+  /// Writes the facts of rank `rank`: the number of its backward pass, which gradients it has, and whether one contains Inf or
+  /// NaN (`found_nonfinite`, one element on the device). No synchronization.
   void say(int rank, int pass, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite);
 
-  /// The reduction has come back: starts to bring the elements to the host, which these then wait for.
+  /// After the reduction: starts to copy the elements to the host. The functions below wait for the copy.
   void fetch();
-  /// For each parameter whether its element is above zero.
+  /// Whether each parameter's element is greater than zero.
   std::vector<bool> counted() const;
-  /// Ranks whose gradients are of another pass than this one's.
+  /// The ranks that are in another backward pass than this rank.
   std::vector<int> ranks_in_another_pass() const;
   std::vector<int> ranks_that_lack() const;
   std::vector<int> ranks_with_nonfinite() const;
@@ -42,53 +42,53 @@ class BucketTail {
   std::vector<int> ranks_that(const std::function<bool(int)>& says) const;
 
   at::Tensor memory_, host_;
-  std::optional<c10::Event> is_there_;  // host_ is on its way from a GPU
+  std::optional<c10::Event> is_there_;  // set while a copy from a GPU to host_ is in progress
   size_t params_ = 0;
   int pass_ = 0;
   bool counts_present_ = false;
 };
 
-/// What one bucket does with gradients on their way.
+/// The arithmetic of a bucket.
 struct BucketArithmetic {
-  bool in_float32 = false;   ///< on the wire, where they have 16 bits
-  double before = 1.0;       ///< factor before the sum
-  double after = 1.0;        ///< and after it
+  bool in_float32 = false;   ///< 16-bit gradients are sent in float32
+  double before = 1.0;       ///< factor before the reduction
+  double after = 1.0;        ///< factor after the reduction
   bool keeps_views = false;  ///< gradients become views of the bucket's memory
-  bool may_lack = false;     ///< a gradient may be missing on some ranks
-  bool profiled = false;     ///< launches and ends are named in profiles
+  bool may_lack = false;     ///< some ranks may lack a gradient
+  bool profiled = false;     ///< shows launch and end in profiles
 };
 
-/// Gradients that are reduced together: the memory they travel in, and the way there and back. One pass over memory each way,
-/// which multiplies and converts as well; the first also looks for Inf and NaN, for the report of an overflow. Not for two
-/// threads at once.
+/// Gradients that are reduced together, and the memory in which they are sent. Copies, scales and converts gradients in one
+/// pass over memory each way; the pass before the reduction also checks for Inf and NaN, for the overflow report. Not
+/// thread-safe.
 class Bucket {
  public:
-  /// `name`: what errors and profiles call it.
+  /// `name`: the bucket's name in errors and profiles.
   Bucket(std::vector<NamedTensor> params, ProcessGroup group, std::string name, BucketArithmetic arithmetic);
 
   const std::vector<NamedTensor>& params() const { return params_; }
   bool has(const at::Tensor& param) const;
   bool is_on_cpu() const { return params_.front().tensor.is_cpu(); }
 
-  /// A backward pass begins: no gradient has come.
+  /// Begins a backward pass: no gradient has arrived.
   void begin_pass();
-  /// That of params()[position] has come.
+  /// Records that the gradient of params()[position] has arrived.
   void arrive(size_t position);
   bool is_complete() const { return arrived_ == params_.size(); }
 
-  /// Copies the gradients into the wire memory, zeros where there are none, and starts the reduction. `pass`: as `say` of
-  /// BucketTail. Errors, before anything is sent: RuntimeError for a sparse gradient.
+  /// Copies the gradients (zeros for missing ones) into the wire memory and starts the reduction. `pass`: as in
+  /// BucketTail::say. Errors, before anything is sent: RuntimeError for a sparse gradient.
   void launch(int pass);
-  /// Waits for the reduction and brings it back into the gradients. Errors: as `wait` of collectives.h.
+  /// Waits for the reduction and copies the result into the gradients. Errors: those of `wait` in collectives.h.
   void finish();
-  /// The pass ended in an error: what is under way keeps its memory, and this bucket gets new one.
+  /// After an error in the pass: leaves the memory to a running reduction, and allocates new memory.
   void abandon();
 
-  /// What the ranks have said of the last reduction.
+  /// The ranks' facts from the last reduction.
   const BucketTail& tail() const { return tail_; }
-  /// Whether some gradient had not come when it was launched.
+  /// Whether a gradient was missing at the launch.
   bool lacked() const { return !is_complete(); }
-  /// The memory whose views gradients have become; undefined unless they do.
+  /// The memory of which the gradients are views; undefined unless `keeps_views`.
   const at::Tensor& kept() const { return kept_; }
 
  private:
@@ -110,9 +110,9 @@ class Bucket {
   int64_t numel_ = 0;
   std::vector<bool> is_here_;
   size_t arrived_ = 0;
-  at::Tensor wire_;                     // elements, then the tail
-  std::vector<at::Tensor> wire_views_;  // as the parameters are laid out
-  at::Tensor kept_;                     // the wire's elements, or memory of the parameters' dtype
+  at::Tensor wire_;                     // gradients, then the tail
+  std::vector<at::Tensor> wire_views_;  // one per parameter, in its layout
+  at::Tensor kept_;                     // the gradients in wire_, or memory in the parameters' dtype
   std::vector<at::Tensor> kept_views_;
   at::Tensor found_nonfinite_;
   BucketTail tail_;

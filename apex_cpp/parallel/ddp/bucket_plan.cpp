@@ -9,7 +9,7 @@
 namespace apex::parallel::detail {
 namespace {
 
-/// Buckets of one dtype and device each, that are filled one parameter at a time.
+/// Fills buckets one parameter at a time; each bucket has one dtype and device.
 class OpenBuckets {
  public:
   explicit OpenBuckets(const std::vector<NamedTensor>& params) : params_(params) {}
@@ -76,7 +76,7 @@ BucketPlan plan_by_type(const std::vector<NamedTensor>& params, const std::vecto
   return buckets.close_all();
 }
 
-// As pairs of bucket and parameter, so that ranks whose buckets differ send equal numbers.
+// Sends (bucket, parameter) pairs, so that the message has the same size on ranks with different buckets.
 BucketPlan agreed_plan(const ProcessGroup& group, const BucketPlan& mine) {
   std::vector<int64_t> pairs;
   for (size_t bucket = 0; bucket < mine.size(); ++bucket) {

@@ -27,7 +27,7 @@ std::vector<int> each_once_in_order(std::vector<int> ranks) {
   return ranks;
 }
 
-// Two would reduce what the other has reduced.
+// A second DistributedDataParallel would reduce the gradients again.
 void check_unwrapped(const std::vector<NamedTensor>& params) {
   for (const auto& [name, param] : params) {
     TORCH_CHECK(!amp::detail::grad_sync_of(param), "DistributedDataParallel was given the parameter '", name,
@@ -37,7 +37,7 @@ void check_unwrapped(const std::vector<NamedTensor>& params) {
 
 }  // namespace
 
-// ---- making it ----
+// ---- construction ----
 
 std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, const DistributedDataParallelOptions& options) {
   check(options);
@@ -156,7 +156,7 @@ void DdpEngine::begin_forward() {
 
 void DdpEngine::on_gradient(size_t index) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!state_.params[index].tensor.requires_grad()) return;  // frozen after the forward pass: nothing was added
+  if (!state_.params[index].tensor.requires_grad()) return;  // frozen after the forward pass: no gradient
   if (paused_ > 0) {
     set_unreduced(true);
     return;
@@ -208,7 +208,7 @@ void DdpEngine::end_pass() {
   if (!check_is_due_) check_last_pass();
 }
 
-// Scales may have been loaded since the module was wrapped. From the first pass on all ranks move them alike.
+// Loss scales may have been loaded since construction. From the first pass on all ranks change them in the same way.
 void DdpEngine::check_amp_once() {
   if (amp_is_checked_) return;
   state_.check_same_amp_on_all_ranks(groups_.front());
@@ -216,7 +216,7 @@ void DdpEngine::check_amp_once() {
   state_.session.reset();
 }
 
-// Not by what hooks have seen: a parameter that was unfrozen may have got its gradient before its hook was there.
+// Reads the gradients, not the hooks' records: an unfrozen parameter may have got its gradient before its hook was installed.
 void DdpEngine::take_grads_at_end() {
   check_amp_once();
   if (buckets_.empty()) make_buckets(plan_after_arrival());
@@ -225,7 +225,7 @@ void DdpEngine::take_grads_at_end() {
   }
 }
 
-// Parameters without a gradient come last, so that all ranks have plans of the same parameters.
+// Adds parameters without a gradient at the end, so that all ranks plan for the same parameters.
 BucketPlan DdpEngine::plan_after_arrival() const {
   std::ostringstream text;
   for (const size_t index : trained_) text << state_.params[index].name << "\n";
@@ -261,7 +261,7 @@ void DdpEngine::check_last_pass() const {
   check_all_there();
 }
 
-// Ranks no longer agree on which bucket is next.
+// After a pass that only some ranks completed, ranks would disagree on the next bucket.
 void DdpEngine::check_same_pass() const {
   for (const auto& bucket : buckets_) {
     const auto ranks = bucket.tail().ranks_in_another_pass();
@@ -294,7 +294,7 @@ void DdpEngine::check_all_there() const {
               "DistributedDataParallelOptions().delay_allreduce(true). The gradients of this pass are of no use.");
 }
 
-// ---- what others ask ----
+// ---- queries ----
 
 std::vector<at::Tensor> DdpEngine::allreduce_buffers() const {
   const std::lock_guard<std::mutex> lock(mutex_);

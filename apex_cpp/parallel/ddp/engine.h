@@ -15,9 +15,9 @@
 
 namespace apex::parallel::detail {
 
-/// What DistributedDataParallel does, whatever the module's class: follows backward passes by hooks on the parameters'
-/// gradients, reduces a bucket as soon as all of its gradients and all earlier buckets are there, and brings everything back
-/// before `backward()` returns.
+/// The implementation of DistributedDataParallel, independent of the module's class. Hooks on the parameters' gradients follow
+/// backward passes. A bucket is reduced as soon as all of its gradients and all earlier buckets are complete, and all results
+/// are written back before `backward()` returns.
 ///
 /// | pass                       | buckets                                          | reduced                            |
 /// |----------------------------|--------------------------------------------------|------------------------------------|
@@ -26,16 +26,16 @@ namespace apex::parallel::detail {
 /// | any, delay_allreduce       | one for each dtype                               | at its end                         |
 /// | paused (no_sync)           | –                                                | not at all                         |
 ///
-/// Hooks come from any thread of autograd's; a mutex keeps what they share.
+/// Autograd calls hooks on any of its threads; a mutex protects their state.
 class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_this<DdpEngine> {
  public:
-  /// Checks that the ranks agree, gives all of them rank 0's parameters and buffers, and hooks into the gradients.
+  /// Checks that the ranks agree, copies rank 0's parameters and buffers to all ranks, and installs the hooks.
   static std::shared_ptr<DdpEngine> attach(const torch::nn::Module& module, const DistributedDataParallelOptions& options);
   ~DdpEngine() override;
 
-  /// A forward pass begins: buffers that it retained may be filled again.
+  /// Begins a forward pass: retained buffers may be overwritten from now on.
   void begin_forward();
-  /// While paused, gradients stay on their ranks. Pauses count.
+  /// While paused, gradients are not reduced. Calls nest.
   void pause() { ++paused_; }
   void resume() { --paused_; }
   std::vector<at::Tensor> allreduce_buffers() const;
@@ -49,10 +49,10 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   BucketArithmetic arithmetic() const;
   std::vector<size_t> trained_now() const;
   void hook_new_params();
-  /// Errors: RuntimeError, naming a parameter whose gradient no longer comes by.
+  /// Errors: RuntimeError with the name of a parameter whose gradient no longer calls its hook.
   void check_hooks_hear(const std::vector<size_t>& indices) const;
 
-  // One backward pass. All with the mutex held.
+  // One backward pass. The caller holds the mutex.
   void on_gradient(size_t index);
   void begin_pass(int graph_task);
   void end_pass();
@@ -65,20 +65,20 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   void reduce_rest();
   void abandon_pass();
   void check_last_pass() const;
-  /// Errors: c10::DistBackendError, on every rank: one went on alone after a pass that threw.
+  /// Errors: c10::DistBackendError, on every rank, if one continued alone after a pass that threw.
   void check_same_pass() const;
-  /// Errors: RuntimeError, on every rank, naming parameters that got no gradient, and the ranks.
+  /// Errors: RuntimeError, on every rank, with the parameters that got no gradient and the ranks.
   void check_all_there() const;
-  /// Whether what ranks say of the last reduction can be read without waiting for a GPU. A rank that lacks a gradient waits.
+  /// Whether to read the facts of the last reduction now: without waiting for a GPU, or because this rank lacks a gradient.
   bool can_check_at_once() const;
 
   ModuleState state_;
   DistributedDataParallelOptions options_;
   std::vector<ProcessGroup> groups_;
   mutable std::mutex mutex_;
-  bool amp_is_checked_ = false;  // at the end of the first pass
+  bool amp_is_checked_ = false;  // set at the end of the first pass
   std::vector<size_t> trained_;  // indices of params
-  std::deque<Bucket> buckets_;   // empty until a pass has formed them
+  std::deque<Bucket> buckets_;   // empty until the first pass has formed them
   struct Place {
     Bucket* bucket = nullptr;
     size_t position = 0;
@@ -87,16 +87,16 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   std::atomic<int> paused_{0};
   std::atomic<bool> filled_{false};
 
-  // Of the pass that runs.
+  // State of the current pass.
   static constexpr int kNoPass = -1;
   int graph_task_ = kNoPass;
-  int pass_ = 0;  // counts those that began, the same on every rank
+  int pass_ = 0;  // the number of passes begun; the same on every rank
   std::vector<size_t> arrival_;
   std::vector<bool> has_arrived_;
   size_t launched_ = 0;
-  bool check_is_due_ = false;  // of the last pass: its word is still on its way from the GPU
+  bool check_is_due_ = false;  // the last pass is unchecked: its facts are being copied from the GPU
 
-  GradHooks hooks_;  // last: they end first
+  GradHooks hooks_;  // declared last, so that it is destroyed first
 };
 
 }  // namespace apex::parallel::detail

@@ -65,7 +65,7 @@ void describe(const char* kind, const std::vector<NamedTensor>& named, std::ostr
   }
 }
 
-// The module's own, not the newest: a rank may have initialized another model alone.
+// The module's session, not the newest: a rank may have initialized another model alone.
 std::shared_ptr<amp::detail::Session> session_within(const torch::nn::Module& module) {
   if (auto session = amp::detail::session_of(module)) return session;
   for (const auto& child : module.modules(/*include_self=*/false)) {
@@ -74,7 +74,7 @@ std::shared_ptr<amp::detail::Session> session_within(const torch::nn::Module& mo
   return nullptr;
 }
 
-// Ranks that divide one sum by scales of their own, or move them at other steps, drift apart.
+// Ranks with different loss scales, or scales that change at different steps, would compute different weights.
 std::string amp_settings_text(const amp::detail::Session& session) {
   std::ostringstream text;
   text.precision(std::numeric_limits<double>::max_digits10);

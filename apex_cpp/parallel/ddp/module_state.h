@@ -14,8 +14,8 @@
 
 namespace apex::parallel::detail {
 
-/// Calls back whenever a backward pass has added to the gradient of a parameter, on the thread that did. The calls end with
-/// this object.
+/// Calls a function after a backward pass has accumulated into a parameter's gradient, on that thread. The hooks are removed by
+/// the destructor.
 class GradHooks {
  public:
   using Call = std::function<void(size_t index)>;
@@ -25,15 +25,15 @@ class GradHooks {
   GradHooks& operator=(const GradHooks&) = delete;
   ~GradHooks();
 
-  /// `call(index)` for the gradient of `param`, which needs one.
+  /// Calls `call(index)` for the gradient of `param`, which must require one.
   void add(const at::Tensor& param, size_t index, const Call& call);
   bool has(size_t index) const { return hooks_.count(index) != 0; }
-  /// Whether backward passes still come by: not once `param`, which was given with this index, was converted or moved.
+  /// Whether the hook of `param`, added with `index`, is still in effect: not after `param` was converted or moved.
   bool hears(const at::Tensor& param, size_t index) const;
 
  private:
   struct Hook {
-    decltype(torch::autograd::Edge::function) accumulator;  // which the parameter itself only refers to weakly
+    decltype(torch::autograd::Edge::function) accumulator;  // the parameter only has a weak reference to it
     uintptr_t key;
   };
   std::map<size_t, Hook> hooks_;
@@ -58,12 +58,12 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named);
 struct ModuleState {
   explicit ModuleState(const torch::nn::Module& module);
 
-  /// Errors: ValueError, on every rank, which names the first line that differs: a parameter or buffer by its name, shape,
-  /// memory order, dtype, kind of device and whether it is trained. `what` begins the message.
+  /// Errors: ValueError, on every rank, with the first difference between ranks in a parameter's or buffer's name, shape,
+  /// memory order, dtype, kind of device or requires_grad. `what` begins the message.
   void check_same_on_all_ranks(const ProcessGroup& group, const std::string& what) const;
-  /// Errors: ValueError, on every rank, which names the first property of the opt level or loss scale that differs.
+  /// Errors: ValueError, on every rank, with the first difference in the opt level's properties or the loss scales.
   void check_same_amp_on_all_ranks(const ProcessGroup& group) const;
-  /// Errors: TypeError naming a trained parameter whose gradients cannot be summed here.
+  /// Errors: TypeError with the name of a trained parameter whose dtype is not supported.
   void check_trained_dtypes() const;
 
   std::vector<NamedTensor> params, buffers;

@@ -11,54 +11,55 @@
 
 namespace apex::parallel {
 
-/// Options of DistributedDataParallel, under Apex's names and with its defaults.
+/// Options of DistributedDataParallel, with Apex's names and defaults.
 struct DistributedDataParallelOptions {
-  /// A bucket is reduced once it holds that many gradient elements; one of CPU tensors once it holds 2^20, which is where
-  /// backward and a reduction hide each other there, unless `retain_allreduce_buffers` shows the buckets. Without effect where
-  /// `allreduce_trigger_params` are given.
+  /// A bucket is reduced when it has this many gradient elements. Buckets of CPU tensors have at most 2^20, the size at which
+  /// backward pass and reduction overlap best, unless `retain_allreduce_buffers` is set. Ignored with
+  /// `allreduce_trigger_params`.
   TORCH_ARG(int64_t, message_size) = 10000000;
-  /// One reduction for each dtype when the backward pass has ended. Nothing overlaps then, but parameters may be left unused,
-  /// other ones on each rank; then a SyncBatchNorm in the model must not be among what only some ranks use.
+  /// Reduce once per dtype, at the end of the backward pass. Nothing overlaps then, but each rank may leave other parameters
+  /// unused. All ranks must still use every SyncBatchNorm.
   TORCH_ARG(bool, delay_allreduce) = false;
-  /// Apex's old name of `delay_allreduce`: giving it is an error that says so.
+  /// Apex's old name of `delay_allreduce`. Setting it is an error.
   TORCH_ARG(std::optional<bool>, shared_param);
-  /// A bucket is reduced once the gradient of one of these has come, whatever it holds.
+  /// A bucket is reduced when the gradient of one of these has arrived, whatever its size.
   TORCH_ARG(std::vector<at::Tensor>, allreduce_trigger_params);
-  /// Gradients share the memory of the reduced buffers, which `allreduce_buffers()` answers.
+  /// Gradients share the memory of the reduced buffers, which `allreduce_buffers()` returns.
   TORCH_ARG(bool, retain_allreduce_buffers) = false;
-  /// Sums of 16-bit gradients are formed in float32, with twice the bytes on the wire.
+  /// Sum 16-bit gradients in float32. Sends twice as many bytes.
   TORCH_ARG(bool, allreduce_always_fp32) = false;
-  /// Over how many groups, each with a stream (NCCL) or threads (Gloo) of its own, buckets go by turns.
+  /// The number of groups among which buckets alternate. Each group has its own stream (NCCL) or threads (Gloo).
   TORCH_ARG(int64_t, num_allreduce_streams) = 1;
-  /// These groups, which else are made: as many as `num_allreduce_streams`, more than one, of the same ranks in one order.
+  /// These groups; by default they are made. As many as `num_allreduce_streams`, at least two, with the same ranks in the same
+  /// order.
   TORCH_ARG(std::vector<ProcessGroup>, allreduce_communicators);
   /// Divide sums by the number of ranks.
   TORCH_ARG(bool, gradient_average) = true;
-  /// What gradients are divided by before they are summed, to keep 16-bit sums in range; with `gradient_average` the rest of
-  /// the division comes after, without it nothing does.
+  /// Gradients are divided by this before the sum, to keep 16-bit sums in range. With `gradient_average` the rest of the
+  /// division follows after the sum.
   TORCH_ARG(double, gradient_predivide_factor) = 1.0;
   /// Names buckets in profiles (Apex: NVTX ranges).
   TORCH_ARG(bool, prof) = false;
   /// Null: the default group.
   TORCH_ARG(ProcessGroup, process_group);
-  /// Every rank begins with rank 0's buffers, too, and not with its parameters alone.
+  /// Copy rank 0's buffers to all ranks at construction, not only its parameters.
   TORCH_ARG(bool, broadcast_buffers) = true;
 };
 
 namespace detail {
 
-/// Errors: ValueError for shared_param, for several streams or trigger parameters beside delay_allreduce, for communicators
-/// other in number than num_allreduce_streams or a single one, for numbers that are not positive.
+/// Errors: ValueError for shared_param, for several streams or trigger parameters with delay_allreduce, for a number of
+/// communicators that is one or differs from num_allreduce_streams, and for numbers that are not positive.
 void check(const DistributedDataParallelOptions& options);
 
-/// The first of `groups_for`, without the others.
+/// The first group of `groups_for`; does not make the others.
 ProcessGroup first_group_for(const DistributedDataParallelOptions& options);
 
-/// Errors: ValueError, on every rank, which names the first option that differs between ranks of those that must not.
+/// Errors: ValueError, on every rank, with the first option that differs between ranks although it must not.
 void check_same_on_all_ranks(const DistributedDataParallelOptions& options);
 
-/// The groups that buckets go to by turns, the first one included. Made by all ranks together where they are not given.
-/// Errors: ValueError where they cannot be made, since the group is not of all processes.
+/// The groups among which buckets alternate, with the first one. Collective if groups must be made. Errors: ValueError if they
+/// cannot be made because the group does not have all processes.
 std::vector<ProcessGroup> groups_for(const DistributedDataParallelOptions& options);
 
 }  // namespace detail

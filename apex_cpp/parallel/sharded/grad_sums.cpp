@@ -1,4 +1,4 @@
-// What is asked of the sums that ShardedGrads has made.
+// Queries on the sums of ShardedGrads.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/nonzero.h>
@@ -29,7 +29,7 @@ at::Tensor ShardedGrads::grad_part(size_t index) {
   return buckets_[params_[index].place->bucket].sum.narrow(0, part.in_shard, part.numel);
 }
 
-// Ranks' squares are added in rank order.
+// Adds the ranks' sums of squares in rank order.
 at::Tensor ShardedGrads::norm() {
   finish();
   if (!norm_) {
@@ -84,7 +84,7 @@ std::vector<int> ShardedGrads::ranks_with_overflow(bool found_here) {
   return ranks_where(options_.group, found_here, "finding the ranks that overflowed");
 }
 
-// A row for each parameter: Inf and NaN in this process's part of its sum.
+// One row per parameter: the numbers of Inf and NaN in this rank's part of its sum.
 at::Tensor ShardedGrads::count_nonfinite() {
   std::vector<at::Tensor> parts;
   std::vector<size_t> indices;

@@ -15,7 +15,7 @@
 namespace apex::parallel::detail {
 namespace {
 
-// Elements to which shards are rounded up: 128 bytes of 16-bit values, so that every rank's shard begins as memory does.
+// Shards are rounded up to this many elements, 128 bytes of 16-bit values, so that every rank's shard is aligned.
 constexpr int64_t kShardGrain = 64;
 
 bool alike(const BucketLayout& bucket, const ParamSpec& param) {
@@ -27,7 +27,7 @@ bool has_room(const BucketLayout& bucket, const ParamSpec& param, int64_t bytes)
   return (bucket.numel + param.numel) * static_cast<int64_t>(c10::elementSize(param.grad_dtype)) <= bytes;
 }
 
-// The last bucket of the parameter's kind, or a new one.
+// The last bucket with the parameter's device and dtypes if it has space, otherwise a new one.
 BucketLayout& bucket_for(std::vector<BucketLayout>& buckets, const ParamSpec& param, int64_t bytes) {
   const auto last = std::find_if(buckets.rbegin(), buckets.rend(), [&](const auto& bucket) { return alike(bucket, param); });
   if (last != buckets.rend() && has_room(*last, param, bytes)) return *last;
@@ -66,7 +66,7 @@ at::Tensor flat(const at::Tensor& tensor) { return tensor.detach().as_strided({t
 
 namespace {
 
-// A group may have a backend for each kind of device.
+// A group may have one backend per kind of device.
 bool is_nccl(const ProcessGroup& group, const at::Tensor& tensor) {
   return tensor.is_cuda() && group->getBackend(at::kCUDA)->getBackendName() == "nccl";
 }

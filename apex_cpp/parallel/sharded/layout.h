@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-// How parameters lie in buckets, and which part of them each rank keeps. A function of shapes, dtypes and the number of ranks
-// alone, so that all ranks find the same.
+// The layout of parameters in buckets, and the part of each that a rank keeps. It depends only on shapes, dtypes and the number
+// of ranks, so all ranks compute the same layout.
 namespace apex::parallel::detail {
 
-/// What the layout asks of a parameter.
+/// The properties of a parameter that determine its place.
 struct ParamSpec {
   size_t index;
   int64_t numel;
   at::Device device;
-  at::ScalarType dtype, grad_dtype, param_dtype;  // its own; in which gradients, and new values, are sent
+  at::ScalarType dtype, grad_dtype, param_dtype;  // of the parameter; of sent gradients; of sent new values
 };
 
 /// A parameter in its bucket: elements [begin, begin + numel).
@@ -26,14 +26,14 @@ struct Slot {
   int64_t begin, numel;
 };
 
-/// The part of a parameter that a rank keeps: elements [begin, begin + numel) of the parameter, which are those from
-/// `in_shard` on of the rank's shard of the bucket.
+/// The part of a parameter that a rank keeps: elements [begin, begin + numel) of the parameter, which start at element
+/// `in_shard` of the rank's shard of the bucket.
 struct Part {
   int64_t begin = 0, numel = 0, in_shard = 0;
 };
 
-/// Parameters of one device and one set of dtypes, one behind the other. Rank r's shard are the elements from r * shard_size
-/// on; behind the last parameter there is padding.
+/// Parameters with the same device and dtypes, one after the other. Rank r's shard starts at element r * shard_size. Padding
+/// follows the last parameter.
 struct BucketLayout {
   at::Device device;
   at::ScalarType dtype, grad_dtype, param_dtype;
@@ -44,23 +44,23 @@ struct BucketLayout {
   Part part_of(const Slot& slot, int rank) const;
 };
 
-/// Fills buckets of at most `bytes` of gradients (one parameter at least) with parameters in reverse order, which is about that
-/// in which backward reaches them. Buckets come in the order in which they are full.
+/// Fills buckets of at most `bytes` of gradients (at least one parameter) in reverse order of the parameters, which is roughly
+/// the order of the backward pass. Returns buckets in the order in which they are full.
 std::vector<BucketLayout> lay_out(const std::vector<ParamSpec>& params, int64_t bytes, int ranks);
 
-/// The memory of a dense tensor from start to end.
+/// A dense tensor as a one-dimensional view in memory order.
 at::Tensor flat(const at::Tensor& tensor);
 
-/// A reduce-scatter under way. `pieces`: [ranks * n], of which rank r gets the sum of all ranks' elements from r * n on.
+/// A reduce-scatter in progress. `pieces`: [ranks * n]; rank r gets the sum of all ranks' elements from r * n on.
 ///
-/// Over NCCL it is NCCL's, which adds in the dtype of the pieces. Elsewhere every rank receives all pieces of its part (as many
-/// bytes on the wire as the best reduce-scatter) and adds them in rank order in float32: the sum depends on the values and
-/// the number of ranks alone, and sending 16-bit gradients as they are loses nothing. Gloo's own reduce-scatter sends twice as
-/// much and adds in an order of its own.
+/// With NCCL it is NCCL's own, which adds in the dtype of the pieces. Otherwise every rank receives all pieces of its part (as
+/// many bytes as the best reduce-scatter sends) and adds them in float32 in rank order: the sum depends only on the values and
+/// the number of ranks, and 16-bit gradients are sent without loss. Gloo's reduce-scatter sends twice as much and adds in
+/// another order.
 class ReduceScatter {
  public:
   ReduceScatter(ProcessGroup group, at::Tensor pieces, std::string what);
-  /// The sum, float32, [n]. Errors: as `wait`.
+  /// Returns the sum, float32, [n]. Errors: those of `wait`.
   at::Tensor finish();
 
  private:
@@ -70,11 +70,11 @@ class ReduceScatter {
   c10::intrusive_ptr<c10d::Work> work_;  // null for one rank
 };
 
-/// An all-gather under way: every rank's `part`, [n], one behind the other.
+/// An all-gather in progress: concatenates every rank's `part`, [n].
 class AllGather {
  public:
   AllGather(ProcessGroup group, at::Tensor part, std::string what);
-  /// [ranks * n]. Errors: as `wait`.
+  /// Returns [ranks * n]. Errors: those of `wait`.
   at::Tensor finish();
 
  private:

@@ -11,18 +11,18 @@
 
 namespace apex::parallel::detail {
 
-/// New values of parameters on their way from the ranks that have updated them to all: one all-gather for each bucket with a
-/// parameter that has a gradient. Memory: a shard of each bucket, and from `start` on all of the buckets that are under way.
+/// Sends new parameter values from the ranks that updated them to all ranks: one all-gather per bucket that has a parameter
+/// with a gradient. Memory: one shard per bucket, and after `start` all buckets being sent.
 class ParamSync {
  public:
   explicit ParamSync(std::shared_ptr<ShardedGrads> grads);
 
-  /// Where this rank's part of a parameter's new values is to be written, [numel of the part]. Only for present ones.
+  /// The memory for this rank's part of the new values, [numel of the part]. Only for parameters with a gradient.
   at::Tensor place_of(size_t index);
-  /// Sends what was written there. Collective.
+  /// Sends the new values. Collective.
   void start();
   bool under_way() const { return started_; }
-  /// Writes the parameters, and calls `written` for each.
+  /// Waits for the new values, writes them to the parameters, and calls `written` for each.
   void finish(const std::function<void(const at::Tensor&)>& written);
 
  private:
@@ -34,12 +34,12 @@ class ParamSync {
   };
   std::shared_ptr<ShardedGrads> grads_;
   std::vector<Sent> buckets_;
-  std::vector<bool> present_;  // gradients are dropped before the values have come
+  std::vector<bool> present_;  // a copy: gradients are dropped before the values arrive
   bool started_ = false;
 };
 
-/// The ranks' parts of what is kept for the parameter `index`, joined: of the parameter's shape, on rank 0's CPU; undefined on
-/// the other ranks, which hold one tensor of the parameter's size meanwhile. Collective.
+/// Gathers the ranks' parts of a state of parameter `index` on rank 0's CPU, in the parameter's shape; undefined on other
+/// ranks. Every rank holds one tensor of the parameter's size meanwhile. Collective.
 at::Tensor gather_on_rank_0(ShardedGrads& sync, size_t index, const at::Tensor& part);
 
 }  // namespace apex::parallel::detail

@@ -22,7 +22,7 @@
 namespace apex::parallel::detail {
 namespace {
 
-// Buckets under way at one time: one is sent while another one is added up.
+// The number of buckets in flight: one is sent while another is summed.
 constexpr size_t kPipeline = 2;
 
 std::string described(const at::Tensor& param) {
@@ -32,7 +32,7 @@ std::string described(const at::Tensor& param) {
   return text.str();
 }
 
-// The bits of a positive float are ordered as it is.
+// The bits of positive floats have the same order as their values.
 int32_t bits_of(float value) {
   int32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -47,7 +47,7 @@ float float_of(int32_t bits) {
 
 }  // namespace
 
-// Lives with the parameter; the optimizer may be gone.
+// The parameter owns the hook, which may outlive the optimizer.
 struct ShardedGrads::Hook : torch::autograd::PostAccumulateGradHook {
   Hook(std::weak_ptr<ShardedGrads> owner, size_t index) : owner_(std::move(owner)), index_(index) {}
   void operator()(const at::Tensor&) override {
@@ -153,7 +153,7 @@ void ShardedGrads::take(size_t index) {
   if (held_ || no_sync_ > 0 || !options_.overlap) return;
   const Place* place = place_of(index);
   if (!place || params_[index].arrived) return;
-  if (params_[index].tensor.grad().is_sparse()) return;  // the end of the pass says so
+  if (params_[index].tensor.grad().is_sparse()) return;  // the end of the pass reports it
   params_[index].arrived = true;
   ++buckets_[place->bucket].arrived;
   send_full_buckets();
@@ -193,7 +193,7 @@ void ShardedGrads::check_takes(size_t index) const {
               param.device(), " now. Convert or move the model before the first backward pass.");
 }
 
-// The bucket's gradients, which leave their parameters, and zeros where there is none.
+// Takes the bucket's gradients out of their parameters; zeros for missing ones.
 at::Tensor ShardedGrads::packed(const GradBucket& bucket) {
   const auto& layout = bucket.layout;
   const int64_t size = layout.shard_size * options_.group->getSize();
@@ -236,7 +236,7 @@ bool ShardedGrads::has_open_grads() const {
                      [](const Param& each) { return each.arrived || (each.place && each.tensor.grad().defined()); });
 }
 
-// Whether this rank's part of the pass's sums has Inf or NaN.
+// Whether this rank's part of the sums has Inf or NaN.
 bool ShardedGrads::is_pass_nonfinite() const {
   std::vector<at::Tensor> passes;
   for (const GradBucket& bucket : buckets_) passes.push_back(bucket.pass);
@@ -245,7 +245,7 @@ bool ShardedGrads::is_pass_nonfinite() const {
   return found.item<int32_t>() != 0;
 }
 
-// Sums of gradients that carry different scales are of no use: the pass is dropped.
+// Drops the pass if ranks have different loss scales: such sums are meaningless.
 void ShardedGrads::check_same_scale(float lowest, float highest, double mine) {
   if (lowest == highest) return;
   for (GradBucket& bucket : buckets_) bucket.pass.reset();
@@ -255,8 +255,8 @@ void ShardedGrads::check_same_scale(float lowest, float highest, double mine) {
                     "the same scale_loss blocks.");
 }
 
-// Which parameters have got a gradient on any rank, and whether the pass is finite where the norm of all sums cannot tell.
-// Returns whether some rank has gradients left for another round. Errors: ValueError on every rank where scales differ.
+// The ranks agree on which parameters have a gradient on any rank, and, if the norm of all sums cannot tell, whether the pass
+// is finite. Returns whether some rank has gradients for another round. Errors: ValueError on every rank if loss scales differ.
 bool ShardedGrads::agree_on_round(double scale) {
   const auto count = static_cast<int64_t>(params_.size());
   at::Tensor flags = at::zeros({count + 4}, at::kInt);
@@ -267,7 +267,7 @@ bool ShardedGrads::agree_on_round(double scale) {
   }
   values[count + 1] = watched_ && older_nonfinite_ && is_pass_nonfinite();
   values[count + 2] = bits_of(static_cast<float>(scale));
-  values[count + 3] = -values[count + 2];  // the largest of these is of the lowest scale
+  values[count + 3] = -values[count + 2];  // the maximum of the negative values is the lowest scale
   at::Tensor shared = flags.to(device_for(options_.group));
   all_reduce(options_.group, shared, "finding which parameters have gradients", c10d::ReduceOp::MAX);
   flags.copy_(shared);
@@ -277,7 +277,7 @@ bool ShardedGrads::agree_on_round(double scale) {
   return values[count] != 0;
 }
 
-// Ranks differ in which buckets they have sent already; from here on all are sent everywhere, and in one order.
+// Ranks may have sent different numbers of buckets. Sends the remaining ones, on all ranks in the same order.
 void ShardedGrads::finish_round() {
   while (sent_ < buckets_.size()) send(buckets_[sent_]);
   for (GradBucket& bucket : buckets_) {
@@ -322,7 +322,7 @@ void ShardedGrads::abandon_pass() {
   const bool begun = std::any_of(params_.begin(), params_.end(), [](const Param& each) { return each.arrived; });
   held_ = false;
   for (const Param& each : params_) each.tensor.mutable_grad().reset();
-  if (begun) finish_round();  // the other ranks have sent as many buckets, or will
+  if (begun) finish_round();  // the other ranks send all buckets of the round, too
   for (GradBucket& bucket : buckets_) bucket.pass.reset();
 }
 

@@ -18,13 +18,13 @@ namespace apex::parallel::detail {
 struct ShardedGradsOptions {
   ProcessGroup group;
   int64_t bucket_bytes = 0;
-  std::optional<at::ScalarType> grad_dtype, param_dtype;  // the parameter's own if not set
+  std::optional<at::ScalarType> grad_dtype, param_dtype;  // not set: the parameter's dtype
   bool overlap = true;
   bool average = true;
 };
 
-/// A bucket of gradients on its way. In `pass` and `sum` is this rank's shard of the sums, float32: of the pass that runs, and
-/// of those that have ended.
+/// A bucket of gradients. `pass` and `sum` are this rank's shard, in float32, of the sums of the current pass and of all ended
+/// passes.
 struct GradBucket {
   explicit GradBucket(BucketLayout bucket) : layout(std::move(bucket)) {}
 
@@ -32,19 +32,19 @@ struct GradBucket {
   size_t arrived = 0;
   std::optional<ReduceScatter> in_flight;
   at::Tensor pass, sum;
-  /// Of watched passes: whether this rank has sent Inf or NaN, int32, one element.
+  /// In watched passes: whether this rank has sent Inf or NaN, int32, one element.
   at::Tensor found_nonfinite;
 };
 
-/// Takes gradients out of parameters and adds them up over ranks, each rank its shard (ZeRO-2).
+/// Takes gradients out of parameters and sums them over ranks; each rank keeps its shard of the sums (ZeRO-2).
 ///
-/// A round sends every bucket once, in the order of the layout on every rank; gradients that a rank lacks are sent as zeros. A
-/// bucket is sent when all its gradients have arrived and all buckets before it are sent, the rest when the pass ends. At most
-/// two are under way; a further one waits for the oldest. A gradient that arrives after its bucket was sent (a second backward)
-/// waits in the parameter for a round of its own at the end of the pass.
+/// A round sends every bucket once, in the same order on every rank; missing gradients are sent as zeros. A bucket is sent when
+/// all its gradients have arrived and all earlier buckets are sent; the others when the pass ends. At most two are in flight;
+/// the next one waits for the oldest. A gradient that arrives after its bucket was sent (in a second backward) waits in the
+/// parameter for another round at the end of the pass.
 ///
-/// Hooks run on the threads of backward, one at a time; all other methods between passes. Parameters are known by their
-/// position in the order in which they were added.
+/// Hooks run on the threads of the backward pass, one at a time. Call all other functions between passes. A parameter's index
+/// is its position in the order of `add_params`.
 class ShardedGrads final : public amp::GradShards, public std::enable_shared_from_this<ShardedGrads> {
  public:
   explicit ShardedGrads(ShardedGradsOptions options);
@@ -52,9 +52,9 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   ShardedGrads(const ShardedGrads&) = delete;
   ShardedGrads& operator=(const ShardedGrads&) = delete;
 
-  /// Collective. Compares the parameters with the other ranks', takes rank 0's values, and hooks their gradients. Errors,
-  /// before anything is changed: TypeError for a dtype other than float16, bfloat16 and float32, ValueError for a parameter
-  /// with gaps in memory, that another sharded optimizer has, or that differs between ranks in shape, layout or dtype.
+  /// Collective. Checks that the parameters agree on all ranks, copies rank 0's values, and installs hooks. Errors, before
+  /// anything is changed: TypeError for a dtype other than float16, bfloat16 and float32; ValueError for a parameter with gaps
+  /// in memory, for one of another sharded optimizer, and for one that differs between ranks in shape, layout or dtype.
   void add_params(const std::vector<at::Tensor>& params);
 
   const ProcessGroup& group() const { return options_.group; }
@@ -64,26 +64,26 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   size_t index_of(const at::Tensor& param) const;
   const at::Tensor& param(size_t index) const { return params_[index].tensor; }
 
-  /// Where a parameter is. Lays out those that are to be trained and that are in no bucket yet. Null for a frozen one.
+  /// The place of a parameter; null for a frozen one. First assigns trained parameters without a place to buckets.
   struct Place {
     size_t bucket;
     Slot slot;
   };
   const Place* place_of(size_t index);
-  /// The part of it that `rank` keeps.
+  /// The part of a parameter that `rank` keeps.
   Part part_of(size_t index, int rank);
 
-  /// Ends the pass that runs outside amp's blocks, if the gradients are not added up yet.
+  /// Ends a pass outside of amp's blocks, if its gradients are not summed yet.
   void finish();
-  /// Whether any rank has had a gradient of this parameter, and this rank's part of the sum.
+  /// Whether any rank has a gradient of this parameter; and this rank's part of the sum.
   bool is_present(size_t index) const { return params_[index].present; }
   at::Tensor grad_part(size_t index);
-  /// What the sums are to be multiplied by: 1 / scale, with clipping in it.
+  /// The factor for the sums: 1 / scale, times the clipping factor.
   double grad_factor() const { return clip_ / scale_; }
 
   void begin_no_sync() { ++no_sync_; }
   void end_no_sync() { --no_sync_; }
-  /// An error that the next gradient throws: the parameters are not those of the last step yet. Empty: none.
+  /// Makes the next gradient throw this error, because the parameters are not those of the last step yet. Empty: no error.
   void refuse_passes(std::string why) { refusal_ = std::move(why); }
 
   // amp::GradShards.
@@ -109,7 +109,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
     at::Tensor tensor;
     std::optional<Place> place;
     bool arrived = false;  // in this round
-    bool present = false;  // on this rank in this pass, and on any once it has ended
+    bool present = false;  // on this rank during the pass, on any rank after its end
   };
   struct Hook;
 
@@ -138,14 +138,14 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   std::unordered_map<const at::TensorImpl*, size_t> index_;
   std::vector<GradBucket> buckets_;
   std::mutex mutex_;
-  size_t sent_ = 0;  // buckets, in this round
+  size_t sent_ = 0;  // number of buckets sent in this round
   int no_sync_ = 0;
   bool held_ = false, watched_ = false;
-  bool ended_ = false;  // a pass since the sums were dropped
+  bool ended_ = false;  // a pass has ended since the sums were dropped
   double scale_ = 1.0, clip_ = 1.0;
   std::optional<float> norm_;  // of the sums, unscaled, before clipping
-  Nonfinite nonfinite_;        // found with it
-  // Whether sums of passes before the last were not finite, and whether the last pass was not either: looked up only then.
+  Nonfinite nonfinite_;        // found together with norm_
+  // Whether the sums of earlier passes were not finite; and whether the last pass was not, computed only in that case.
   bool older_nonfinite_ = false, pass_nonfinite_ = false;
   std::string refusal_;
 };
