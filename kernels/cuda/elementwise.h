@@ -9,7 +9,7 @@ namespace apex::kernels::cuda {
 
 constexpr int kNoCopy = -1;
 
-// Applies a rule to packs of elements: loads the values that the rule reads and stores those that it writes. If the row has one
+// Applies a rule to packs of elements: loads the values that the rule reads, and stores its results. If the row has one
 // more list than the rule has values, value kCopied is stored there too. Element i adds to sums[s][i % kStride].
 template <class Rule, int kCopied, int kStride>
 class Apply {
