@@ -20,12 +20,7 @@ void check(const std::string& owner, const FusedAdamOptions& options) {
 }  // namespace
 
 kernels::AdamSettings detail::adam_settings(const FusedAdamOptions& options) {
-  kernels::AdamSettings settings;
-  settings.lr = options.lr();
-  settings.weight_decay = options.weight_decay();
-  std::tie(settings.beta1, settings.beta2) = options.betas();
-  settings.eps = options.eps();
-  settings.bias_correction = options.bias_correction();
+  auto settings = detail::moment_settings<kernels::AdamSettings>(options);
   settings.adam_w_mode = options.adam_w_mode();
   return settings;
 }

@@ -21,12 +21,7 @@ void check(const std::string& owner, const FusedNovoGradOptions& options) {
 }
 
 kernels::NovoGradSettings settings_of(const FusedNovoGradOptions& options) {
-  kernels::NovoGradSettings settings;
-  settings.lr = options.lr();
-  settings.weight_decay = options.weight_decay();
-  std::tie(settings.beta1, settings.beta2) = options.betas();
-  settings.eps = options.eps();
-  settings.bias_correction = options.bias_correction();
+  auto settings = detail::moment_settings<kernels::NovoGradSettings>(options);
   settings.grad_averaging = options.grad_averaging();
   settings.reg_inside_moment = options.reg_inside_moment();
   settings.norm_type = static_cast<kernels::NormType>(options.norm_type());

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace apex::optimizers::detail {
@@ -135,14 +136,21 @@ namespace apex::optimizers::detail {
 at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepSettings& settings,
                             const kernels::StepTensors& tensors);
 
-template <class Options>
-kernels::LambSettings lamb_settings(const Options& options, double max_grad_norm) {
-  kernels::LambSettings settings;
+/// The settings that all rules with running moments share, from the options of a group.
+template <class Settings, class Options>
+Settings moment_settings(const Options& options) {
+  Settings settings;
   settings.lr = options.lr();
   settings.weight_decay = options.weight_decay();
   std::tie(settings.beta1, settings.beta2) = options.betas();
   settings.eps = options.eps();
   settings.bias_correction = options.bias_correction();
+  return settings;
+}
+
+template <class Options>
+kernels::LambSettings lamb_settings(const Options& options, double max_grad_norm) {
+  auto settings = moment_settings<kernels::LambSettings>(options);
   settings.adam_w_mode = options.adam_w_mode();
   settings.grad_averaging = options.grad_averaging();
   settings.use_nvlamb = options.use_nvlamb();
