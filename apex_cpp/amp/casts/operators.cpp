@@ -73,8 +73,6 @@ void register_arithmetic(torch::Library& aten) {
 
 namespace {
 
-namespace op = at::_ops;
-
 using Pointwise =
     Operators<op::acos, op::asin, op::cosh, op::erfinv, op::exp, op::expm1, op::log, op::log10, op::log1p, op::log2,
               op::pow_Tensor_Tensor, op::pow_Scalar, op::pow_Tensor_Scalar, op::reciprocal, op::rsqrt, op::sinh, op::tan>;
@@ -97,8 +95,6 @@ void register_functions(torch::Library& aten) {
 }
 
 namespace {
-
-namespace op = at::_ops;
 
 using Normalizations = Operators<op::layer_norm, op::native_layer_norm, op::group_norm, op::native_group_norm, op::rms_norm>;
 using Resampling =
@@ -125,19 +121,9 @@ void register_layers(torch::Library& aten) {
   Losses::register_in(aten);
 }
 
-}  // namespace apex::amp::detail
-
 // Overloads with named dimensions, which later versions of LibTorch no longer have.
 #if __has_include(<ATen/core/Dimname.h>)
-
-#include <ATen/Operators.h>
-
-#include <apex_cpp/amp/casts/cast_kernels.h>
-
-namespace apex::amp::detail {
 namespace {
-
-namespace op = at::_ops;
 
 using Named =
     Operators<op::cat_names, op::concat_names, op::concatenate_names, op::index_add_dimname, op::index_copy_dimname,
@@ -149,23 +135,11 @@ using Named =
 }  // namespace
 
 void register_named(torch::Library& aten) { Named::register_in(aten); }
-
-}  // namespace apex::amp::detail
-
 #else
-
-namespace apex::amp::detail {
-
 void register_named(torch::Library&) {}
-
-}  // namespace apex::amp::detail
-
 #endif
 
-namespace apex::amp::detail {
 namespace {
-
-namespace op = at::_ops;
 
 using Convolutions = Operators<op::conv1d, op::conv1d_padding, op::conv2d, op::conv2d_padding, op::conv3d, op::conv3d_padding,
                                op::conv_transpose1d, op::conv_transpose2d_input, op::conv_transpose3d_input, op::conv_tbc,
