@@ -84,21 +84,13 @@ void* DeviceTable::scratch_for(c10::cuda::CUDAStream stream) {
   return scratch.mutable_data_ptr();
 }
 
-Table table_for_launch(const plan::Groups& plan, c10::cuda::CUDAStream stream, bool with_scratch) {
-  using Tables = std::map<c10::Device, std::shared_ptr<DeviceTable>, bool (*)(c10::Device, c10::Device)>;
-  const auto by_index = [](c10::Device a, c10::Device b) { return a.index() < b.index(); };
-  if (plan->kept_by_driver == nullptr) plan->kept_by_driver = std::make_shared<Tables>(by_index);
-  std::shared_ptr<DeviceTable>& table = (*std::static_pointer_cast<Tables>(plan->kept_by_driver))[stream.device()];
-  if (table == nullptr) table = std::make_shared<DeviceTable>(*plan, stream.device());
-  if (is_capturing(stream)) keep_with_graph(stream, table);
-  return table->ready_on(stream, with_scratch);
-}
-
 namespace {
 
 using Object = std::shared_ptr<const void>;
 
-// Objects whose graphs are destroyed. CUDA reports this on a thread that must not call CUDA, and so cannot free device memory.
+// Objects to be freed when the next table is created: those whose graphs are destroyed, and tables that nothing uses. CUDA
+// reports the destruction of a graph on a thread that must not call CUDA. A thread's tables end with the thread, which may
+// outlive the CUDA driver when the process exits.
 class Released {
  public:
   void add(Object object) {
@@ -117,11 +109,30 @@ class Released {
   std::vector<Object> objects_;
 };
 
-// Never destroyed, since graphs may outlive static objects.
+// Never destroyed, since graphs and threads may outlive static objects.
 Released& released() {
   static auto* const all = new Released;
   return *all;
 }
+
+std::shared_ptr<DeviceTable> make_table(const plan::Plan& plan, c10::Device device) {
+  const auto release = [](DeviceTable* table) { released().add(std::shared_ptr<DeviceTable>(table)); };
+  return {new DeviceTable(plan, device), release};
+}
+
+}  // namespace
+
+Table table_for_launch(const plan::Groups& plan, c10::cuda::CUDAStream stream, bool with_scratch) {
+  using Tables = std::map<c10::Device, std::shared_ptr<DeviceTable>, bool (*)(c10::Device, c10::Device)>;
+  const auto by_index = [](c10::Device a, c10::Device b) { return a.index() < b.index(); };
+  if (plan->kept_by_driver == nullptr) plan->kept_by_driver = std::make_shared<Tables>(by_index);
+  std::shared_ptr<DeviceTable>& table = (*std::static_pointer_cast<Tables>(plan->kept_by_driver))[stream.device()];
+  if (table == nullptr) table = make_table(*plan, stream.device());
+  if (is_capturing(stream)) keep_with_graph(stream, table);
+  return table->ready_on(stream, with_scratch);
+}
+
+namespace {
 
 void CUDART_CB release(void* object) {
   const std::unique_ptr<Object> owner(static_cast<Object*>(object));
