@@ -1,15 +1,15 @@
 // Compares every function on CUDA tensors with the same function on CPU tensors.
 #include "functions.h"
 
+#include "tests/needs_gpus.h"
+
 namespace {
 
 using namespace amp_C_test;
 
 class OnCuda : public testing::TestWithParam<Function> {
  protected:
-  void SetUp() override {
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
-  }
+  void SetUp() override { APEX_CPP_NEEDS_GPUS(1); }
 
   static TensorLists on(at::Device device, const TensorLists& lists) {
     TensorLists moved;

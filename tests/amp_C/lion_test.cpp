@@ -3,6 +3,8 @@
 
 #include "support.h"
 
+#include "tests/needs_gpus.h"
+
 namespace {
 
 using namespace amp_C_test;
@@ -10,7 +12,8 @@ using namespace amp_C_test;
 class Lion : public testing::TestWithParam<std::tuple<at::ScalarType, at::DeviceType>> {
  protected:
   void SetUp() override {
-    if (device() == at::kCUDA && !torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+    if (device() == at::kCPU) return;
+    APEX_CPP_NEEDS_GPUS(1);
   }
 
   at::ScalarType dtype() const { return std::get<0>(GetParam()); }

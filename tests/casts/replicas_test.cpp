@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/amp/support.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 namespace {
@@ -46,8 +47,7 @@ TEST_F(AmpTest, DataParallelRunsAHandle) {
 }
 
 TEST_F(AmpTest, DataParallelOnTwoGpus) {
-  if (torch::cuda::device_count() < 2)
-    GTEST_SKIP() << "needs two GPUs, found " << static_cast<int>(torch::cuda::device_count());
+  APEX_CPP_NEEDS_GPUS(2);
   Replicated model;
   model->to(torch::kCUDA);
   auto net = amp::initialize(model, "O1", quiet());

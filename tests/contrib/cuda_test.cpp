@@ -2,15 +2,14 @@
 #include <apex_cpp/contrib.h>
 
 #include "tests/amp/support.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 namespace {
 
 class ContribOnCuda : public ::testing::TestWithParam<torch::Dtype> {
  protected:
-  void SetUp() override {
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
-  }
+  void SetUp() override { APEX_CPP_NEEDS_GPUS(1); }
 };
 
 // Logarithms and, in float64, exponentials of the two are within a unit in the last place of each other.

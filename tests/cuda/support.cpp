@@ -2,17 +2,14 @@
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/cuda.h>
+
+#include "tests/needs_gpus.h"
 
 namespace cuda_test {
 
-void OnGpu::SetUp() {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a GPU, and LibTorch finds none";
-}
+void OnGpu::SetUp() { APEX_CPP_NEEDS_GPUS(1); }
 
-void OnTwoGpus::SetUp() {
-  if (torch::cuda::device_count() < 2) GTEST_SKIP() << "needs two GPUs, and LibTorch finds " << torch::cuda::device_count();
-}
+void OnTwoGpus::SetUp() { APEX_CPP_NEEDS_GPUS(2); }
 
 Tensors on_gpu(const Tensors& tensors) {
   Tensors moved;
@@ -27,7 +24,7 @@ Tensors on_gpu(const Tensors& tensors) {
 
 Tensors on_cpu(const Tensors& tensors) {
   Tensors moved;
-  for (const at::Tensor& tensor : tensors) moved.push_back(tensor.cpu());
+  for (const at::Tensor& tensor : tensors) moved.push_back(tensor.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
   return moved;
 }
 

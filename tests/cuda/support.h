@@ -27,7 +27,7 @@ template <class Param>
 class OnGpuWith : public OnGpu, public ::testing::WithParamInterface<Param> {};
 
 Tensors on_gpu(const Tensors& tensors);
-Tensors on_cpu(const Tensors& tensors);
+Tensors on_cpu(const Tensors& tensors);  // copies
 Problem on_gpu(const Problem& problem);
 at::Tensor clear_flag_on_gpu();
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/fp16_utils/half_network.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 namespace {
@@ -34,7 +35,7 @@ Outcome run(torch::Device device) {
 }
 
 TEST(Fp16OptimizerOnCuda, GivesTheBitsOfTheCpu) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  APEX_CPP_NEEDS_GPUS(1);
   const Outcome on_cpu = run(torch::kCPU), on_cuda = run(torch::kCUDA);
   EXPECT_TRUE(equal(on_cpu.params, on_cuda.params));
   EXPECT_EQ(on_cpu.loss_scale, on_cuda.loss_scale);

@@ -6,6 +6,7 @@
 #include "kernels/aten_fallback.h"
 #include "kernels/cpu/kernels.h"
 #include "tests/kernels/support.h"
+#include "tests/needs_gpus.h"
 
 namespace kernels_test {
 namespace {
@@ -160,7 +161,7 @@ TEST(OtherDevices, AreAcceptedByEveryCall) {
 }
 
 TEST(Cuda, CallsGiveTheCpusResults) {
-  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  APEX_CPP_NEEDS_GPUS(1);
   const Tensors in = random_list(at::kHalf);
   const Tensors out = outputs_for(in, at::kFloat);
   Tensors gpu_in, gpu_out;

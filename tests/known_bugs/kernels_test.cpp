@@ -4,6 +4,7 @@
 
 #include "kernels/multi_tensor.h"
 #include "tests/known_bugs/known_bugs.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 namespace {
@@ -13,8 +14,7 @@ using torch::Tensor;
 
 // Kernels ran on the current device instead of the parameters' device.
 TEST_F(KnownBugs, Bug20ParametersOnAGpuThatIsNotTheCurrentOneTrain) {
-  if (torch::cuda::device_count() < 2)
-    GTEST_SKIP() << "needs two GPUs, found " << static_cast<int>(torch::cuda::device_count());
+  APEX_CPP_NEEDS_GPUS(2);
   Mlp model;
   const torch::Device last(torch::kCUDA, static_cast<c10::DeviceIndex>(torch::cuda::device_count() - 1));
   model->to(last);

@@ -1,4 +1,5 @@
 // CUDA tensors give the bits of the CPU. Needs a GPU.
+#include "tests/needs_gpus.h"
 #include "tests/normalization/support.h"
 
 namespace normalization_test {
@@ -6,9 +7,7 @@ namespace {
 
 class NormOnCuda : public ::testing::TestWithParam<Mix> {
  protected:
-  void SetUp() override {
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
-  }
+  void SetUp() override { APEX_CPP_NEEDS_GPUS(1); }
 };
 
 Case on_cuda(const Case& c) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/needs_gpus.h"
+
 namespace apex::test {
 namespace {
 
@@ -23,7 +25,7 @@ std::vector<torch::Tensor> run(torch::Device device, torch::Dtype dtype) {
 }
 
 TEST(LarcOnCuda, Larc02GivesTheBitsOfTheCpu) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  APEX_CPP_NEEDS_GPUS(1);
   for (const auto dtype : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
     const auto on_cpu = run(torch::kCPU, dtype), on_cuda = run(torch::kCUDA, dtype);
     for (size_t i = 0; i < on_cpu.size(); ++i) EXPECT_TRUE(torch::equal(on_cpu[i], on_cuda[i])) << dtype << " " << i;

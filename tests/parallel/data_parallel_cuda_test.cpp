@@ -4,6 +4,8 @@
 #include <torch/nn/parallel/data_parallel.h>
 #include <torch/torch.h>
 
+#include "tests/needs_gpus.h"
+
 namespace apex::test {
 namespace {
 
@@ -20,10 +22,7 @@ TORCH_MODULE(OnGpus);
 
 class DataParallelOnGpus : public ::testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    const auto gpus = torch::cuda::device_count();
-    if (gpus < 2) GTEST_SKIP() << "needs two GPUs, and there are " << gpus;
-  }
+  void SetUp() override { APEX_CPP_NEEDS_GPUS(2); }
   void TearDown() override { amp::reset(); }
   amp::InitializeOptions quiet_ = amp::InitializeOptions().verbosity(0);
 };

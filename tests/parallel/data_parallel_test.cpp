@@ -10,6 +10,8 @@
 #include <set>
 #include <thread>
 
+#include "tests/needs_gpus.h"
+
 namespace torch::nn::parallel {
 
 // The part of data_parallel between scattering and gathering.
@@ -163,8 +165,7 @@ TEST_P(DataParallelAt, WorkerThreadsCastOnlyWhileReplicasExist) {
 }
 
 TEST_P(DataParallelAt, ParametersMayBeOnAGpuThatIsNotTheCurrentOne) {  // BUG-20
-  const auto gpus = torch::cuda::device_count();
-  if (gpus < 2) GTEST_SKIP() << "needs two GPUs, and there are " << gpus;
+  APEX_CPP_NEEDS_GPUS(2);
   const torch::Device second(torch::kCUDA, 1);
   Perceptron model;
   model->to(second);

@@ -1,4 +1,5 @@
 #include "tests/run_amp/run_amp.h"
+#include "tests/needs_gpus.h"
 
 #include <limits>
 
@@ -13,7 +14,9 @@ std::string name_of(const ::testing::TestParamInfo<Setting>& test) {
 }
 
 void RunAmp::SetUp() {
-  if (device().is_cuda() && !torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device, and there is none";
+  if (device().is_cuda()) {
+    APEX_CPP_NEEDS_GPUS(1);
+  }
   torch::manual_seed(7);
   initialize();
 }

@@ -1,11 +1,12 @@
 // CUDA tensors give the bits of the CPU. Needs a GPU.
+#include "tests/needs_gpus.h"
 #include "tests/statistics/support.h"
 
 namespace apex::test {
 namespace {
 
 TEST(StatisticsOnCuda, GiveTheBitsOfTheCpu) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  APEX_CPP_NEEDS_GPUS(1);
   for (const auto dtype : statistics_dtypes()) {
     std::vector<torch::Tensor> on_cpu, on_cuda;
     for (const int64_t size : {0, 1, 33, 131072, 1000003}) {
@@ -19,7 +20,7 @@ TEST(StatisticsOnCuda, GiveTheBitsOfTheCpu) {
 
 // More elements than a 32-bit int can count.
 TEST(StatisticsOnCuda, CountMoreThan2To31Elements) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU on this machine";
+  APEX_CPP_NEEDS_GPUS(1);
   const int64_t numel = (int64_t{1} << 31) + 5;
   const auto record =
       amp::statistics(std::vector<torch::Tensor>{torch::full({numel}, 0.5, torch::dtype(torch::kHalf).device(torch::kCUDA))})

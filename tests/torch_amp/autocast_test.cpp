@@ -7,6 +7,7 @@
 
 #include "tests/amp/support.h"
 #include "tests/amp/warnings.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 namespace {
@@ -236,7 +237,7 @@ TEST_F(Autocast, WithoutADeviceItIsForCudaAsInTorchCudaAmp) {
 }
 
 TEST_F(Autocast, CudaCastsMatmulToHalf) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
+  APEX_CPP_NEEDS_GPUS(1);
   const auto w = torch::randn({4, 4}, torch::kCUDA);
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
     autocast guard("cuda", dtype);

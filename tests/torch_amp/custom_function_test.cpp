@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "tests/amp/support.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 namespace {
@@ -178,7 +179,7 @@ TEST_F(CustomFunction, CastInputsDoesNothingOutsideABlock) {
 }
 
 TEST_F(CustomFunction, CastInputsDoesNotCastTensorsOnOtherDevices) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
+  APEX_CPP_NEEDS_GPUS(1);
   const auto on_gpu = torch::ones({2}, torch::dtype(torch::kHalf).device(torch::kCUDA));
   EXPECT_EQ(amp::detail::cast_eligible(on_gpu, "cpu", torch::kFloat).scalar_type(), torch::kHalf);
   EXPECT_EQ(amp::detail::cast_eligible(on_gpu, "cuda", torch::kFloat).scalar_type(), torch::kFloat);

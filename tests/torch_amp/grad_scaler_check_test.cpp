@@ -105,7 +105,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, GradScalerUnscale, kDevices);
 // By a scale whose reciprocal is not exact; finite values and others.
 TEST_P(GradScalerUnscale, HasTheBitsOfTorchsKernel) {
   std::vector<torch::Tensor> params, expected;
-  for (const auto dtype : {torch::kFloat, torch::kBFloat16, torch::kDouble}) {
+  std::vector<torch::ScalarType> dtypes = {torch::kFloat, torch::kDouble};
+  if (device().is_cpu()) dtypes.push_back(torch::kBFloat16);  // PyTorch's kernel for CUDA tensors does not take it
+  for (const auto dtype : dtypes) {
     for (const int64_t size : {1, 37, 70000}) {
       auto grad = torch::randn({size}, options()).to(dtype).mul(1000);
       if (size == 37) grad[5] = INFINITY;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/amp/support.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 
@@ -17,7 +18,9 @@ namespace apex::test {
 class OnDevice : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (device().is_cuda() && !torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
+    if (device().is_cuda()) {
+      APEX_CPP_NEEDS_GPUS(1);
+    }
     torch::manual_seed(3);
   }
   torch::Device device() const { return torch::Device(GetParam()); }

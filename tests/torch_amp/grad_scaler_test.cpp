@@ -1,4 +1,5 @@
 // GradScaler call by call: its results and errors. After the tests of PyTorch's torch.amp.GradScaler.
+#include "tests/needs_gpus.h"
 #include "tests/torch_amp/grad_scaler_support.h"
 
 #include <apex_cpp/amp/grad_scaler/unscale_grads.h>
@@ -49,7 +50,7 @@ TEST_P(GradScalerOn, GradScalingUnscaleAcceptsMixedFloatingDtypes) {
 }
 
 TEST(GradScalerOnTwoDevices, GradScalingDeviceAsKeyKeepsOneFlagPerDevice) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "needs a CUDA device";
+  APEX_CPP_NEEDS_GPUS(1);
   auto on_cpu = param_with_grad(torch::full({3}, 4.0)), on_gpu = param_with_grad(torch::full({3}, INFINITY, torch::kCUDA));
   auto also_on_gpu = param_with_grad(torch::full({3}, 4.0, torch::Device("cuda:0")));
   auto optimizer = sgd({on_cpu, on_gpu, also_on_gpu});

@@ -3,6 +3,7 @@
 
 #include "tests/amp/support.h"
 #include "tests/checkpoint/resume/training.h"
+#include "tests/needs_gpus.h"
 
 namespace apex::test {
 namespace {
@@ -144,7 +145,7 @@ TEST_F(AcrossLevels, LoadingOnlyTheModelUsesTheMastersAndNoRandomStateOrScalers)
 }
 
 TEST_F(AcrossLevels, CpuFilesLoadIntoCudaModels) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
+  APEX_CPP_NEEDS_GPUS(1);
   const auto file = saved_at("FusedAdam", "O2");
   DropNet model;
   model->to(torch::kCUDA);
