@@ -1,7 +1,11 @@
-// The fused parts of apex.contrib, mlp and fused_dense, forward and backward, compared with LibTorch's equivalents.
+// The fused parts of apex.contrib, normalization, mlp and fused_dense, forward and backward, compared with LibTorch's
+// equivalents.
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/rms_norm.h>
 #include <apex_cpp/contrib.h>
 #include <apex_cpp/fused_dense.h>
 #include <apex_cpp/mlp.h>
+#include <apex_cpp/normalization.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -58,6 +62,43 @@ Comparison clipping(const kernels::Case& shapes, at::ScalarType dtype, at::Devic
   return {{{"ours", ours}, {"torch", theirs}}, {{{grads, Access::read}}, {{grads, Access::update}}}};
 }
 
+// The traffic bound: the forward pass, and a backward pass that reads each input once.
+template <class Ours, class Theirs>
+Comparison normalization(const Ours& ours, const Theirs& theirs, int64_t rows, int64_t size, at::ScalarType dtype,
+                         at::Device device) {
+  const at::Tensor x = random({rows, size}, dtype, device).requires_grad_(), dy = random({rows, size}, dtype, device);
+  const at::Tensor weight = at::ones({size}, dy.options()).requires_grad_(),
+                   bias = at::zeros({size}, dy.options()).requires_grad_();
+  const auto both = [=](const auto& forward) {
+    forward(x, weight, bias).backward(dy);
+    for (const at::Tensor& tensor : {x, weight, bias}) tensor.mutable_grad().reset();
+  };
+  const Tensors input{x.detach()}, grad{dy}, output{at::empty_like(dy)};
+  return {{{"ours", [=] { both(ours); }}, {"torch", [=] { both(theirs); }}},
+          {{{input, Access::read}, {output, Access::write}},
+           {{grad, Access::read}, {input, Access::read}, {output, Access::write}}}};
+}
+
+Comparison layer_norm(int64_t rows, int64_t size, at::ScalarType dtype, at::Device device) {
+  const auto ours = [size](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    return apex::normalization::fused_layer_norm_affine(x, weight, bias, {size});
+  };
+  const auto theirs = [size](const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    return at::layer_norm(x, {size}, weight, bias, 1e-6);
+  };
+  return normalization(ours, theirs, rows, size, dtype, device);
+}
+
+Comparison rms_norm(int64_t rows, int64_t size, at::ScalarType dtype, at::Device device) {
+  const auto ours = [size](const at::Tensor& x, const at::Tensor& weight, const at::Tensor&) {
+    return apex::normalization::fused_rms_norm_affine(x, weight, {size});
+  };
+  const auto theirs = [size](const at::Tensor& x, const at::Tensor& weight, const at::Tensor&) {
+    return at::rms_norm(x, {size}, weight, 1e-6);
+  };
+  return normalization(ours, theirs, rows, size, dtype, device);
+}
+
 template <class Ours, class Theirs>
 Comparison layers(Ours ours, Theirs theirs, int64_t features, at::ScalarType dtype, at::Device device) {
   ours->to(device, dtype);
@@ -102,6 +143,13 @@ void run_contrib(Runner& runner) {
     runner.print_group();
     for (const auto& shapes : kernels::cases()) {
       measure("clip_grad " + type, shapes.name, [&, dtype = dtype] { return contrib::clipping(shapes, dtype, device); });
+    }
+    runner.print_group();
+    for (const int64_t size : {512, 4096, 16384}) {
+      const int64_t rows = (int64_t{32} << 20) / size;
+      const std::string shape = std::to_string(rows) + " x " + std::to_string(size);
+      measure("layer_norm " + type, shape, as(contrib::layer_norm, rows, size));
+      measure("rms_norm " + type, shape, as(contrib::rms_norm, rows, size));
     }
     runner.print_group();
     measure("dense " + type, "MLP", as(contrib::mlp));
