@@ -108,7 +108,8 @@ class DistributedDataParallel {
       : module_(module), handle_(module_of(module), options) {}
   explicit DistributedDataParallel(Net&& module, const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(module, options) {
-    static_assert(!amp::detail::kIsModule<Net>, "DistributedDataParallel refers to the module: give it one that stays.");
+    static_assert(!amp::detail::kIsModule<Net>,
+                  "DistributedDataParallel keeps a reference to the module: pass a variable, not a temporary.");
   }
   DistributedDataParallel(DistributedDataParallel&&) = default;
   DistributedDataParallel& operator=(DistributedDataParallel&&) = default;

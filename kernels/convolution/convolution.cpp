@@ -53,7 +53,7 @@ at::Tensor convolution_forward(const at::Tensor& input, const at::Tensor& weight
                                const ConvolutionSteps& steps) {
   TORCH_INTERNAL_ASSERT(takes_convolution_forward(input, weight, bias, steps),
                         "convolution_forward: no kernel for an input of ", input.sizes(), " and a weight of ", weight.sizes(),
-                        " here. Ask takes_convolution_forward, and use at::convolution.");
+                        " here. Check takes_convolution_forward first, and use at::convolution.");
   const auto sizes = output_sizes(input, weight, steps);
   const auto axis = [&](size_t i) { return convolution::axis_of(sizes, input.sizes(), weight.sizes(), steps, i); };
   return convolution::cpu::forward(input.contiguous(kLayout), weight.contiguous(kLayout), bias.value_or(at::Tensor()), axis(0),
@@ -71,7 +71,7 @@ at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tenso
   TORCH_INTERNAL_ASSERT(takes_convolution_input_grad(grad_output, input, weight, steps),
                         "convolution_input_grad: no kernel for an output of ", grad_output.sizes(), ", an input of ",
                         input.sizes(), " and a weight of ", weight.sizes(),
-                        " here. Ask takes_convolution_input_grad, and use at::convolution_backward.");
+                        " here. Check takes_convolution_input_grad first, and use at::convolution_backward.");
   convolution::check_sizes("convolution_input_grad", grad_output.sizes(), input.sizes(), weight.sizes(), steps);
   const auto axis = [&](size_t i) {
     return convolution::axis_of(grad_output.sizes(), input.sizes(), weight.sizes(), steps, i);
@@ -99,7 +99,7 @@ ConvolutionGrads convolution_weight_grad(const at::Tensor& grad_output, const at
   TORCH_INTERNAL_ASSERT(takes_convolution_weight_grad(grad_output, input, weight),
                         "convolution_weight_grad: no kernel for an output of ", grad_output.sizes(), ", an input of ",
                         input.sizes(), " and a weight of ", weight.sizes(),
-                        " here. Ask takes_convolution_weight_grad, and use at::convolution_backward.");
+                        " here. Check takes_convolution_weight_grad first, and use at::convolution_backward.");
   convolution::check_sizes("convolution_weight_grad", grad_output.sizes(), input.sizes(), weight.sizes(), steps);
   const auto axis = [&](size_t i) {
     return convolution::axis_of(grad_output.sizes(), input.sizes(), weight.sizes(), steps, i);

@@ -159,7 +159,7 @@ TEST(Safetensors, UnsupportedContentIsAnErrorThatKeepsTheOldFile) {
   expect_error({{{"w", x.to(at::kComplexDouble)}}, {}}, "\"w\" has dtype ComplexDouble");
   expect_error({{{"w\xff", x}}, {}}, "is not UTF-8");
   expect_error({{{"w", x}}, {{"k", "\xc3"}}}, "is not UTF-8");
-  expect_error({{{"w", x}}, {{"apex_cpp.crc32c", "0"}}}, "the library's own");
+  expect_error({{{"w", x}}, {{"apex_cpp.crc32c", "0"}}}, "reserved for the library");
   expect_error({{{"w", x}}, {{"k", std::string(100'000'000, 'x')}}}, "Store less");
   expect_error({{{"w", counting(c10::ScalarType::Float4_e2m1fn_x2, {})}}, {}}, "\"w\"");
   EXPECT_EQ(scratch.read("a"), "old");

@@ -277,7 +277,7 @@ TEST(ConvertSyncBatchNorm, WarnsAboutABatchNormOfAnotherClass) {
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   convert_syncbn_model(std::make_shared<OwnNormImpl>());
-  EXPECT_NE(warnings.text.find("it is left as it is, and does not synchronize"), std::string::npos) << warnings.text;
+  EXPECT_NE(warnings.text.find("It is left unchanged and does not synchronize"), std::string::npos) << warnings.text;
 }
 
 TEST(ConvertSyncBatchNorm, RejectsAnInvalidEpsAndChangesNothing) {

@@ -181,7 +181,7 @@ TEST(DistributedFusedAdamAmp, HasMastersOf16BitParametersOnly) {
     elements += param.numel();
   }
   at::Tensor total = at::full({1}, opt.state_bytes(), at::kLong);
-  parallel::all_reduce(parallel::default_process_group(), total, "adding up");
+  parallel::all_reduce(parallel::default_process_group(), total, "summing");
   EXPECT_EQ(total.item<int64_t>(), 12 * elements);
 }
 

@@ -47,7 +47,7 @@ TEST_P(OfDtype, KeepsOnlyItsShardOfTheState) {
   const int64_t shard = (elements + 63) / 64;
   EXPECT_LE(optimizer.state_bytes(), each * 64 * ((shard + world_size() - 1) / world_size()));
   at::Tensor total = at::full({1}, optimizer.state_bytes(), at::kLong);
-  parallel::all_reduce(parallel::default_process_group(), total, "adding up");
+  parallel::all_reduce(parallel::default_process_group(), total, "summing");
   EXPECT_EQ(total.item<int64_t>(), each * elements);
 }
 

@@ -36,7 +36,7 @@ TEST_P(SurvivorsOf, NameTheLastRankThatWasKilled) {
   EXPECT_TRUE(was_killed(ranks[last]));
   for (int rank = 0; rank < last; ++rank)
     expect_error(ranks[rank], {"rank " + std::to_string(rank) + " of " + std::to_string(count) + ": the second sum failed",
-                               "No word from rank " + std::to_string(last) + " within"});
+                               "No report from rank " + std::to_string(last) + " within"});
 }
 
 TEST(Survivors, ReportThatTheStoreEndedWithRank0) {
@@ -44,7 +44,7 @@ TEST(Survivors, ReportThatTheStoreEndedWithRank0) {
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(was_killed(ranks[0]));
   for (int rank = 1; rank < kRanks; ++rank)
-    expect_error(ranks[rank], {"the second sum failed", "The store through which the ranks report is gone", "rank 0"});
+    expect_error(ranks[rank], {"the second sum failed", "The store through which the ranks report has ended", "rank 0"});
 }
 
 TEST(Survivors, WaitNoLongerThanTheTimeoutForAHangingRank) {
@@ -52,7 +52,7 @@ TEST(Survivors, WaitNoLongerThanTheTimeoutForAHangingRank) {
   Ranks ranks(count, faulty("last_rank_hangs"));
   for (int rank = 0; rank < last; ++rank) {
     ASSERT_TRUE(ranks.ends_within(rank, kGraceSeconds));
-    expect_error(ranks[rank], {"the second sum failed", "No word from rank " + std::to_string(last)});
+    expect_error(ranks[rank], {"the second sum failed", "No report from rank " + std::to_string(last)});
   }
 }
 
@@ -62,13 +62,13 @@ TEST(Survivors, NameARankThatEndedWithAnError) {
   ranks.wait(kGraceSeconds);
   expect_error(ranks[last], {"a file is missing"});
   for (int rank = 0; rank < last; ++rank)
-    expect_error(ranks[rank], {"the first sum failed", "No word from rank " + std::to_string(last)});
+    expect_error(ranks[rank], {"the first sum failed", "No report from rank " + std::to_string(last)});
 }
 
 TEST(Survivors, AreNotifiedOfAFailureInAnotherGroup) {
   Ranks ranks(3, faulty("last_rank_of_a_group_dies"));
   ranks.wait(kGraceSeconds);
-  expect_error(ranks[1], {"the pair's sum failed", "No word from rank 1"});
+  expect_error(ranks[1], {"the pair's sum failed", "No report from rank 1"});
   expect_error(ranks[0], {"everyone's sum failed"});
 }
 
@@ -110,7 +110,7 @@ TEST_P(SurvivorsOfTraining, NameTheRankAndKeepTheLastCheckpoint) {
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(was_killed(ranks[kRanks - 1]));
   for (int rank = 0; rank < kRanks - 1; ++rank)
-    expect_error(ranks[rank], {"of DistributedDataParallel failed", "No word from rank " + std::to_string(kRanks - 1)});
+    expect_error(ranks[rank], {"of DistributedDataParallel failed", "No report from rank " + std::to_string(kRanks - 1)});
   checkpoint.expect_whole();
 }
 
@@ -122,7 +122,7 @@ TEST(Survivors, NameARankThatContinuesAfterAnErrorInBackward) {
   ranks.wait(kGraceSeconds);
   for (int rank = 0; rank < last; ++rank)
     expect_error(ranks[rank], {"a backward pass of DistributedDataParallel failed: rank " + std::to_string(last) +
-                               " sent gradients of another pass"});
+                               " sent gradients of a different pass"});
   expect_error(ranks[last], {"of DistributedDataParallel failed"});
 }
 
@@ -177,7 +177,7 @@ TEST(Start, ReportsToALateRankThatTheOthersGaveUp) {
   const FileOfTest word(".word");
   Ranks ranks(2, faulty("last_rank_comes_when_the_first_gave_up"), {"READY=" + word.path});
   ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
-  expect_error(ranks[1], {"rank 1 of 2 came too late: rank 0 waited", "in vain for rank 1", "timeout"});
+  expect_error(ranks[1], {"rank 1 of 2 started too late: rank 0 waited", "in vain for rank 1", "timeout"});
 }
 
 // One process after the other: the first has ended when the second starts.
@@ -192,10 +192,10 @@ void expect_that_the_second_is_too_late(const std::string& meeting_place, const 
 
 TEST(Start, ReportsToALateRankThatTheOthersHaveEnded) {
   const FileOfTest store(".store");
-  expect_that_the_second_is_too_late("STORE=file://" + store.path, {"rank 1 of 2 came too late: rank 0 waited"});
+  expect_that_the_second_is_too_late("STORE=file://" + store.path, {"rank 1 of 2 started too late: rank 0 waited"});
   const int port = Port().number();
   expect_that_the_second_is_too_late("MASTER_PORT=" + std::to_string(port),
-                                     {"rank 1 of 2", "cannot be used", "it ends when it has waited in vain for a rank"});
+                                     {"rank 1 of 2", "cannot be used", "it ends if another rank does not start in time"});
 }
 
 void expect_start_error(const std::vector<std::string>& environment, const std::vector<std::string>& texts) {
@@ -265,8 +265,7 @@ TEST(Start, NamesAFileLeftByAnEarlierRun) {
   Ranks(2, faulty("meet_at_a_file"), {store, "DIE=1"}).wait(kGraceSeconds);
   Ranks ranks(2, faulty("meet_at_a_file"), {store});
   ranks.wait(kGraceSeconds);
-  for (const int rank : {0, 1})
-    expect_error(ranks[rank], {"already", "a store's file that an earlier run left must be removed"});
+  for (const int rank : {0, 1}) expect_error(ranks[rank], {"already", "remove a store's file that an earlier run left"});
 }
 
 }  // namespace

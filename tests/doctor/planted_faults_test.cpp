@@ -83,10 +83,9 @@ void train_with_adam(const amp::OptLevel& level, amp::DoctorRun& run) {
 }
 
 TEST(FaultsOfNoModule, AWeightDestroyedByTheOptimizerIsDiagnosedWithTheRemedy) {
-  EXPECT_EQ(
-      told_of("{opt_level: O3}", train_with_adam),
-      "optimizer model bias (before step 1): it has Inf or NaN, and an optimizer's step made it so. Where the optimizer's "
-      "state is FP16, take a level with master weights, such as O2, or a larger eps");
+  EXPECT_EQ(told_of("{opt_level: O3}", train_with_adam),
+            "optimizer model bias (before step 1): it has Inf or NaN, which an optimizer's step wrote. If the optimizer's "
+            "state is FP16, take a level with master weights, such as O2, or a larger eps");
   EXPECT_EQ(told_of("{opt_level: O2}", train_with_adam), "none");
 }
 

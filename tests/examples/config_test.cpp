@@ -173,11 +173,11 @@ const BadConfig kBadConfigs[] = {
      "c.yaml:3:12: key 'optimizer.lr': missing"},
     {"NoAmp", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\n", "c.yaml:1:1: key 'amp': missing"},
     {"EmptyList", "model: {type: mlp, widths: []}\n" + kRest,
-     "c.yaml:1:28: key 'model.widths': the list is empty; expected one such as [16, 32]"},
+     "c.yaml:1:28: key 'model.widths': the list is empty; expected a list such as [16, 32]"},
     {"TextInList", "model: {type: mlp, widths: [8, wide]}\n" + kRest,
      "c.yaml:1:28: key 'model.widths': expected a list of integers"},
     {"StagesDiffer", "model: {type: resnet, widths: [8, 8], blocks: [1]}\n" + kRest,
-     "c.yaml:1:47: key 'model.blocks': gives 1 stage, 'widths' gives 2"},
+     "c.yaml:1:47: key 'model.blocks': has 1 stage, but 'widths' has 2"},
     {"NesterovAlone", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1, nesterov: true}\namp: {opt_level: O2}\n",
      "c.yaml:3:43: key 'optimizer.nesterov': needs a momentum"},
 };

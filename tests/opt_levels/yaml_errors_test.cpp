@@ -99,7 +99,7 @@ TEST(YamlError, UnknownLevelIsARuntimeErrorWithItsPlace_INIT_05_BUG_33) {
 }
 
 TEST(YamlError, AnEmptyOptLevelIsARuntimeError_INIT_05) {
-  expect_error(Outcome::runtime_error, {"c.yaml:1:1:", "opt_level has no value", "without the line it is O1"},
+  expect_error(Outcome::runtime_error, {"c.yaml:1:1:", "opt_level has no value", "without this line the level is O1"},
                [] { OptLevel::from_yaml_string("opt_level:\nverbosity: 0", "c.yaml"); });
   expect_error(Outcome::runtime_error, {"c.yaml:1:", "opt_level has no value"},
                [] { OptLevel::from_yaml_string("opt_level: null", "c.yaml"); });
