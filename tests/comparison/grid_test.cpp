@@ -236,7 +236,7 @@ TEST_F(Grid, AProgramsTablesAreRead) {
 
 struct Mistake {
   std::string grid;
-  std::vector<std::string> told;
+  std::vector<std::string> message_parts;
 };
 
 TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
@@ -294,7 +294,7 @@ TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
   write_config("nodata.yaml", scratch_ / "data", scratch_ / "nothing");
   for (const auto& mistake : mistakes) {
     const auto message = refusal(mistake.grid);
-    for (const auto& part : mistake.told)
+    for (const auto& part : mistake.message_parts)
       EXPECT_NE(message.find(part), std::string::npos) << part << "\nis not in\n" << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }

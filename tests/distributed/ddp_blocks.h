@@ -11,8 +11,8 @@
 
 namespace apex::testing {
 
-inline void expect_same_on_all_ranks(const std::string& mine, const std::string& what) {
-  apex::parallel::expect_same(apex::parallel::default_process_group(), mine, what);
+inline void expect_same_on_all_ranks(const std::string& text, const std::string& what) {
+  apex::parallel::expect_same(apex::parallel::default_process_group(), text, what);
 }
 
 // Inputs of -1, 0 and 1. One pass has gradients of at most 30 per rank, so sums over ranks and three passes, times a loss scale

@@ -304,9 +304,9 @@ TEST(DistributedFusedAdam, SavesTheSameAsFusedAdam) {
     sums[5] = at::Tensor();
     one.step(sums);
   }
-  const std::string ours = from_rank_0(saved(optimizer));
+  const std::string archive = from_rank_0(saved(optimizer));
   optimizers::FusedAdam copy(one.masters(), of_one_process(0.5));
-  load(copy, ours);
+  load(copy, archive);
   ASSERT_EQ(copy.state().size(), one.optimizer().state().size());
   for (const auto& item : one.optimizer().state()) {
     const auto& a = static_cast<const optimizers::FusedAdamParamState&>(*item.second);

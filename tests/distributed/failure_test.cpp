@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Of, SurvivorsOfTraining, ::testing::Values("last_rank_d
 
 TEST(Survivors, NameARankThatContinuesAfterAnErrorInBackward) {
   const int count = kRanks, last = count - 1;
-  Ranks ranks(count, faulty("last_rank_goes_on_after_an_error"));
+  Ranks ranks(count, faulty("last_rank_continues_after_an_error"));
   ranks.wait(kGraceSeconds);
   for (int rank = 0; rank < last; ++rank)
     expect_error(ranks[rank], {"a backward pass of DistributedDataParallel failed: rank " + std::to_string(last) +
@@ -137,7 +137,7 @@ TEST(Survivors, KeepTheCheckpointBeforeTheIncompleteOne) {
 
 TEST(Survivors, ReportThatTheOptLevelsDiffer) {
   const CheckpointFile checkpoint;
-  Ranks ranks(2, faulty("last_rank_has_another_level"), {checkpoint.variable});
+  Ranks ranks(2, faulty("last_rank_trains_at_a_different_level"), {checkpoint.variable});
   ranks.wait(kGraceSeconds);
   for (const int rank : {0, 1}) expect_error(ranks[rank], {"rank 1 differs from rank 0", "Half", "Float", "opt level"});
 }
@@ -145,7 +145,7 @@ TEST(Survivors, ReportThatTheOptLevelsDiffer) {
 INSTANTIATE_TEST_SUITE_P(Ranks, SurvivorsOf, ::testing::Values(2, 4), ::testing::PrintToStringParamName());
 
 TEST(Start, NamesTheMissingRanks) {
-  Ranks ranks(3, faulty("last_rank_never_comes"));
+  Ranks ranks(3, faulty("last_rank_never_starts"));
   ranks.wait(kGraceSeconds);
   expect_error(ranks[0], {"rank 0 of 3", "in vain for rank 1, 2"});
 }
@@ -175,17 +175,17 @@ TEST(Start, AcceptsARankThatJoinsWhileAnotherWaits) {
 
 TEST(Start, ReportsToALateRankThatTheOthersGaveUp) {
   const FileOfTest word(".word");
-  Ranks ranks(2, faulty("last_rank_comes_when_the_first_gave_up"), {"READY=" + word.path});
+  Ranks ranks(2, faulty("last_rank_starts_after_the_first_gave_up"), {"READY=" + word.path});
   ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
   expect_error(ranks[1], {"rank 1 of 2 started too late: rank 0 waited", "in vain for rank 1", "timeout"});
 }
 
 // One process after the other: the first has ended when the second starts.
 void expect_that_the_second_is_too_late(const std::string& meeting_place, const std::vector<std::string>& texts) {
-  Ranks first(1, faulty("gives_up"), {"WORLD_SIZE=2", meeting_place});
+  Ranks first(1, faulty("gives_up_waiting"), {"WORLD_SIZE=2", meeting_place});
   first.wait(kGraceSeconds);
   expect_error(first[0], {"rank 0 of 2", "in vain for rank 1"});
-  Ranks second(1, faulty("gives_up"), {"WORLD_SIZE=2", "RANK=1", meeting_place});
+  Ranks second(1, faulty("gives_up_waiting"), {"WORLD_SIZE=2", "RANK=1", meeting_place});
   second.wait(kGraceSeconds);
   expect_error(second[0], texts);
 }
@@ -221,7 +221,7 @@ TEST(Start, NamesADuplicateRank) {
 }
 
 TEST(Start, NamesDifferentWorldSizes) {
-  Ranks ranks(2, faulty("last_rank_counts_one_more"));
+  Ranks ranks(2, faulty("last_rank_has_a_larger_world_size"));
   ranks.wait(kGraceSeconds);
   expect_error(ranks[0], {"rank 0 has a WORLD_SIZE of 2, but rank 1 one of 3"});
 }
@@ -238,7 +238,7 @@ TEST(Start, MayBeRepeated) {
 }
 
 TEST(Start, UsesTheBackendThatOneRankWasGiven) {
-  Ranks ranks(2, faulty("one_rank_is_told_the_backend"));
+  Ranks ranks(2, faulty("one_rank_names_the_backend"));
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }

@@ -102,14 +102,14 @@ TEST(Config, TorchAmpReplacesTheLevel) {
 struct BadConfig {
   std::string name;
   std::string text;
-  std::string says;  // the message's beginning: place and key
+  std::string message_start;  // the message's beginning: place and key
 };
 
 class BadConfigs : public testing::TestWithParam<BadConfig> {};
 
 TEST_P(BadConfigs, AreErrorsInOneLineWithPlaceAndKey) {
   const auto message = complaint(GetParam().text);
-  EXPECT_EQ(message.rfind(GetParam().says, 0), 0u) << message;
+  EXPECT_EQ(message.rfind(GetParam().message_start, 0), 0u) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 

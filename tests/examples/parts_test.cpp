@@ -93,9 +93,9 @@ TEST(Options, MistakesAreNamed) {
       {{"a.yaml", "--resume", ""}, "--resume takes a name or a path, not ''; see --help"},
       {{"--resume", "r", "--seed", "1"}, "--resume continues in the run's folder"},
   };
-  for (const auto& [arguments, says] : cases) {
+  for (const auto& [arguments, message_start] : cases) {
     const auto message = message_of<UserError>([&, &arguments = arguments] { train::parse_options(arguments); });
-    EXPECT_EQ(message.rfind(says, 0), 0u) << message;
+    EXPECT_EQ(message.rfind(message_start, 0), 0u) << message;
   }
 }
 

@@ -35,7 +35,7 @@ class Sign : public torch::optim::Optimizer {
 };
 SignOptions options_of(const Sign*);
 
-/// Its step calls a function and leaves its groups alone.
+/// Its step calls a function and does not read its groups.
 class Around : public torch::optim::Optimizer {
  public:
   using Step = std::function<void()>;
@@ -178,7 +178,7 @@ TEST_P(CustomOptimizer, BehindABaseReferenceIsNotSliced) {
 TEST_P(CustomOptimizer, LearningRateOfOptionsWithoutComparisonTakesEffect) {
   Sign sign(model->parameters(), kSignRate);
   auto [net, opt] = amp::initialize(model, sign, GetParam(), quiet().loss_scale(128.0));
-  static_cast<SignOptions&>(sign.param_groups()[0].options()).lr(2 * kSignRate);  // past set_lr
+  static_cast<SignOptions&>(sign.param_groups()[0].options()).lr(2 * kSignRate);  // without set_lr
   { amp::scale_loss(net->forward(features()).sum(), opt).backward(); }
   opt.step();
   EXPECT_EQ(model->fc2->bias[0].item<float>(), -2 * kSignRate);

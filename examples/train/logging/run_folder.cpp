@@ -66,7 +66,7 @@ std::string why_not_new(const RunFolder& folder) {
 void check_new(const RunFolder& folder) {
   const auto& path = folder.path();
   if (is_new(path)) return;
-  // What is no run's gets no file of ours.
+  // A folder that is not a run's gets no file.
   if (fs::exists(path + "/" + common::FolderLock::kName)) common::FolderLock(path, held(path));
   throw UserError("run folder '" + path + "' " + why_not_new(folder));
 }
