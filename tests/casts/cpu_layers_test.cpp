@@ -85,7 +85,8 @@ TEST_F(CpuLayers, BatchNormUsesOurKernelUnlessNativeIsRequested) {
   }
 }
 
-// Training and evaluation, forward and backward, as programs call it. The sums of apex_cpp's kernels have an order of their own.
+// Training and evaluation, forward and backward, as programs call it. The sums of apex_cpp's kernels have an order of their
+// own.
 TEST_F(CpuLayers, BatchNormCalledByProgramsUsesOurKernel) {
   const Tensor x = channels_last(torch::randn({16, 32, 16, 16}).to(at::kBFloat16)), grad = torch::randn_like(x);
   for (const bool training : {true, false}) {

@@ -105,11 +105,8 @@ void register_batch_norm(torch::Library& aten) {
   aten.impl("native_batch_norm_backward", TORCH_FN(batch_norm_backward));
 }
 
-}  // namespace apex::amp::detail
-
 // Memory-bound layers on 16-bit CPU tensors: apex_cpp's kernels replace LibTorch's.
 
-namespace apex::amp::detail {
 namespace {
 
 namespace op = at::_ops;

@@ -60,10 +60,8 @@ std::optional<SyncMark> mark_of(double eps) {
   return found == by_bits.end() ? std::nullopt : std::optional<SyncMark>(found->second);
 }
 
-}  // namespace apex::parallel::detail
-
 // The kernel of aten::batch_norm on CPUs and GPUs: LibTorch's own, except for marked modules.
-namespace apex::parallel::detail {
+
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
