@@ -2,7 +2,7 @@
 
 #include <apex_cpp/amp/handles/model_kinds.h>
 #include <apex_cpp/amp/tensors/parameters.h>
-#include <apex_cpp/parallel/ddp/options.h>
+#include <apex_cpp/parallel/ddp/ddp_options.h>
 #include <torch/nn/module.h>
 
 #include <functional>

@@ -2,7 +2,7 @@
 
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/parallel/sync_batch_norm/autograd.h>
+#include <apex_cpp/parallel/sync_batch_norm/batch_norm_autograd.h>
 #include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
 
 #include <ATen/ops/relu.h>

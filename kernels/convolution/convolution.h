@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/convolution/pass.h"
+#include "kernels/convolution/axis_passes.h"
 
 #include <ATen/core/Tensor.h>
 

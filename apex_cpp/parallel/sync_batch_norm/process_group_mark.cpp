@@ -1,7 +1,7 @@
 #include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
 
 #include <apex_cpp/amp/casts/operator_slot.h>
-#include <apex_cpp/parallel/sync_batch_norm/autograd.h>
+#include <apex_cpp/parallel/sync_batch_norm/batch_norm_autograd.h>
 
 #include <ATen/ops/batch_norm_native.h>
 #include <torch/library.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/convolution/pass.h"
+#include "kernels/convolution/axis_passes.h"
 #include "kernels/memory_order.h"
 
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-#include <apex_cpp/normalization/detail/autograd.h>
+#include <apex_cpp/normalization/detail/norm_autograd.h>
 
 #include <apex_cpp/amp/tensors/convert_network.h>
 

@@ -1,4 +1,4 @@
-#include <apex_cpp/parallel/ddp/options.h>
+#include <apex_cpp/parallel/ddp/ddp_options.h>
 
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <c10/util/Exception.h>

@@ -1,9 +1,9 @@
-#include "kernels/layers/layers.h"
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 #include <apex_cpp/amp/cpu_fallback/widen.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
+#include "kernels/layers/layers.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Operators.h>
