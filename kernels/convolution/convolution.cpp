@@ -8,7 +8,7 @@
 namespace apex::kernels {
 namespace {
 
-using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
+using convolution::returns_channels_last, convolution::is_taken, convolution::kLayout;
 
 // Both channel counts must be multiples of the block: each is the result dimension of one pass and the reduction of the other.
 bool has_full_blocks(const at::Tensor& weight) {
@@ -18,7 +18,7 @@ bool has_full_blocks(const at::Tensor& weight) {
 }
 
 bool is_for_kernel(const at::Tensor& input, const at::Tensor& weight) {
-  return has_convolutions() && is_taken(input) && is_taken(weight) && answers_channels_last(input, weight) &&
+  return has_convolutions() && is_taken(input) && is_taken(weight) && returns_channels_last(input, weight) &&
          has_full_blocks(weight) && weight.size(1) == input.size(1);
 }
 
@@ -81,15 +81,13 @@ at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tenso
 
 namespace {
 
-using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
-
 constexpr int64_t kFewestChannels = 16;  // with fewer channels, most register lanes would be empty
 
 }  // namespace
 
 bool takes_convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight) {
   if (!has_convolutions() || !is_taken(grad_output) || !is_taken(input) || !is_taken(weight)) return false;
-  return answers_channels_last(input, weight) && input.size(0) > 1 && weight.size(0) >= kFewestChannels &&
+  return returns_channels_last(input, weight) && input.size(0) > 1 && weight.size(0) >= kFewestChannels &&
          weight.size(1) >= kFewestChannels && weight.size(1) == input.size(1) && weight.size(0) == grad_output.size(1) &&
          input.size(0) == grad_output.size(0);
 }
@@ -116,7 +114,7 @@ bool is_taken(const at::Tensor& tensor) {
          tensor.numel() > 0;
 }
 
-bool answers_channels_last(const at::Tensor& input, const at::Tensor& weight) {
+bool returns_channels_last(const at::Tensor& input, const at::Tensor& weight) {
   return input.suggest_memory_format() == kLayout || weight.suggest_memory_format() == kLayout;
 }
 

@@ -15,7 +15,6 @@
 namespace apex::test {
 namespace {
 
-using amp::detail::Interval;
 using amp::detail::Order;
 
 std::vector<double> numbers_from_one_to(int count) {

@@ -8,7 +8,6 @@ namespace test {
 namespace {
 
 using namespace apex::optimizers;
-using torch::optim::OptimizerParamGroup;
 
 constexpr int kSteps = 5;
 // Values stay below 2, an update has fewer than 16 operations that round to float32, and errors of earlier steps are multiplied

@@ -10,7 +10,6 @@ namespace apex::test {
 namespace {
 
 using amp::GradScaler;
-using amp::GradScalerOptions;
 using torch::Tensor;
 
 struct GradScalerOn : OnDevice {};

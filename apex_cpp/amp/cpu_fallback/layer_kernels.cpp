@@ -109,10 +109,6 @@ void register_batch_norm(torch::Library& aten) {
 
 namespace {
 
-namespace op = at::_ops;
-using at::Tensor;
-using c10::DispatchKeySet;
-
 // For fewer elements the checks cost more than the kernel saves.
 constexpr int64_t kElementsWorthAKernel = 4096;
 
