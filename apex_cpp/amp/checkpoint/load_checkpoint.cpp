@@ -206,7 +206,7 @@ class Loading {
            " of them from their FP32 master weights; the first: ", first_converted_, ".");
     }
     if (masters_made_ > 0) note(masters_made_, " FP32 master weights were made from the file's FP32 parameters.");
-    if (masters_dropped_ > 0) note(masters_dropped_, " FP32 master weights of the file have no place at this level.");
+    if (masters_dropped_ > 0) note(masters_dropped_, " FP32 master weights of the file are not used at this level.");
   }
 
   template <class... Args>

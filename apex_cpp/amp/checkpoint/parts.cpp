@@ -96,8 +96,8 @@ void check_generator_states(const std::vector<GeneratorContent>& states) {
     try {
       generator.clone().set_state(saved->state);
     } catch (const c10::Error& error) {
-      C10_THROW_ERROR(Error, "the random number generator of " + device +
-                                 " does not take the saved state: " + error.what_without_backtrace());
+      C10_THROW_ERROR(
+          Error, "the random number generator of " + device + " rejects the saved state: " + error.what_without_backtrace());
     }
   }
 }

@@ -86,7 +86,7 @@ RunRecord LevelTrials::run(const OptLevel& level, const RunRecord& plan, uint64_
   TORCH_CHECK(record->step >= 0,
               "Doctor: the program ended without a step. Write its loop as while (run.next()) { … run.loss(loss); }.");
   TORCH_CHECK(!record->observer && record->skipped.size() == record->losses.size(), "Doctor: the program ended after step ",
-              record->step, " without asking run.next() again. Its loop ends where run.next() returns false.");
+              record->step, " without calling run.next() again. End its loop when run.next() returns false.");
   return *record;
 }
 

@@ -39,8 +39,8 @@ void check_float32(const char* kind, const std::string& name, const at::Tensor& 
 void check_not_wrapped(const std::string& name, const at::Tensor& param) {
   TORCH_CHECK(
       !grad_sync_of(param), "amp::initialize found the parameter '", name,
-      "' in a DistributedDataParallel. Initialize first, then wrap: auto [net, opt] = amp::initialize(model, optimizer, "
-      "…); auto ddp = DistributedDataParallel(net); to initialize again, end the DistributedDataParallel before.");
+      "' in a DistributedDataParallel. Initialize first, then wrap: auto [net, opt] = amp::initialize(model, optimizer, …); "
+      "auto ddp = DistributedDataParallel(net); to initialize again, destroy the DistributedDataParallel first.");
 }
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
@@ -176,8 +176,8 @@ void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimize
         TORCH_CHECK(owner == i, "amp::initialize found the parameter ", session.name_of(param), " in optimizers ", owner,
                     " and ", i,
                     ", and two master weights of one parameter would overwrite each other. Give each parameter to one "
-                    "optimizer and change its options between steps, initialize again with the second optimizer when its turn "
-                    "comes, or use a level without master weights, such as O1 or O4.");
+                    "optimizer and change its options between steps, call amp::initialize again for the second optimizer "
+                    "before it trains, or use a level without master weights, such as O1 or O4.");
       }
     }
   }

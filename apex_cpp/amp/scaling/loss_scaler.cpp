@@ -209,13 +209,13 @@ void BackwardWatcher::check(bool has_grads) const {
   if (!seen_ || seen_->scaled) return;
   TORCH_CHECK(!seen_->loss,
               "In a scale_loss block the loss itself was differentiated, and not the scaled loss: its gradients lack the loss "
-              "scale that the end of the block takes out of them.",
+              "scale by which the end of the block divides them.",
               kRemedy);
   TORCH_CHECK(
       has_grads,
       "A scale_loss block ended without a backward pass: its scaled loss was never differentiated, and no parameter of its "
       "optimizers got a gradient.",
-      kRemedy, " To leave a batch out, look at its loss before the block.");
+      kRemedy, " To skip a batch, check its loss before the block.");
 }
 
 void BackwardWatcher::stop() {

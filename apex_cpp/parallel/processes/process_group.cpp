@@ -152,7 +152,7 @@ bool is_member(const ProcessGroup& group) { return group->getRank() >= 0; }
 
 ProcessGroup or_default(const ProcessGroup& group) {
   if (!group.defined()) return default_process_group();
-  TORCH_CHECK_VALUE(is_member(group), "process_group: this process is not among the ranks of the group that was given");
+  TORCH_CHECK_VALUE(is_member(group), "process_group: this process is not among the ranks of the given group");
   return group;
 }
 
