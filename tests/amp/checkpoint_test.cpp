@@ -283,7 +283,7 @@ TEST_F(Checkpoint, SavingRefusesAnOptimizerWithoutSavedState) {
   amp::save_checkpoint(folder / "start", net, opt);
   train_step(net, opt, features());
   const auto error = message_of([&, &net = net, &opt = opt] { amp::save_checkpoint(folder / "later", net, opt); });
-  EXPECT_TRUE(contains(error, "Unsaved with state for 4 parameters, of which its `save` writes nothing"));
+  EXPECT_TRUE(contains(error, "Unsaved with state for 4 parameters, but its `save` does not write this state"));
   EXPECT_FALSE(std::filesystem::exists(folder / "later"));
   amp::load_checkpoint(folder / "start", net, opt);
   EXPECT_TRUE(opt.state().empty());

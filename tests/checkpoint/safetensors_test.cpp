@@ -154,8 +154,8 @@ TEST(Safetensors, UnsupportedContentIsAnErrorThatKeepsTheOldFile) {
   expect_error({{{"w", x}, {"w", x}}, {}}, "\"w\" is taken");
   expect_error({{{"__metadata__", x}}, {}}, "\"__metadata__\" is taken");
   expect_error({{{"w", at::Tensor()}}, {}}, "\"w\" is undefined");
-  expect_error({{{"w", x.to_sparse()}}, {}}, "\"w\" has no data of its own");
-  expect_error({{{"w", x.to(at::kMeta)}}, {}}, "\"w\" has no data of its own");
+  expect_error({{{"w", x.to_sparse()}}, {}}, "\"w\" has no data that can be written");
+  expect_error({{{"w", x.to(at::kMeta)}}, {}}, "\"w\" has no data that can be written");
   expect_error({{{"w", x.to(at::kComplexDouble)}}, {}}, "\"w\" has dtype ComplexDouble");
   expect_error({{{"w\xff", x}}, {}}, "is not UTF-8");
   expect_error({{{"w", x}}, {{"k", "\xc3"}}}, "is not UTF-8");

@@ -224,7 +224,7 @@ TEST_F(Grid, AProgramIsBuiltInTheGridsFolder) {
 
 TEST_F(Grid, AProgramsTablesAreRead) {
   const comparison::CellFolder folder{scratch_.path()};
-  EXPECT_NE(comparison::what_is_missing(folder).find("no steps.csv with a column 'step'"), std::string::npos);
+  EXPECT_NE(comparison::what_is_missing(folder).find("not written a steps.csv with a column 'step'"), std::string::npos);
   scratch_.write("steps.csv", "step,loss\n1,2\n");
   EXPECT_NE(comparison::what_is_missing(folder).find("a column 'step_ms'"), std::string::npos);
   EXPECT_THROW(comparison::median_step(folder), UserError);
@@ -276,13 +276,13 @@ TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
       {configs + levels + "rounds: 0\n", {"key 'rounds': 0"}},
       {"program: ./a {level} {folder}\n" + levels,
        {"g.yaml:1:10: key 'program': the command lacks {seed}; expected a command such as"}},
-      {"program: ./a {level} {seed} {folder} {steps}\n" + levels, {"key 'steps': missing; it stands for {steps}"}},
+      {"program: ./a {level} {seed} {folder} {steps}\n" + levels, {"key 'steps': missing; it replaces {steps}"}},
       {"program: ./a {level} {seed} {folder}\nsteps: 3\n" + levels,
        {"key 'steps': the command of key 'program' has no {steps}"}},
       {"program: ./a {level} {seed} {folder}\nprocesses: [2]\n" + levels,
        {"key 'processes': a program starts its processes itself"}},
       {"program: ./a {level} {seed} {folder}\nlevels: [O0, {torch_amp: {autocast: none}}]\n",
-       {"key 'levels': a program is given levels of amp"}},
+       {"key 'levels': a program takes levels of amp only"}},
       {"program: ./a {level} {seed} {folder}\n" + configs + levels, {"key 'configs': unknown key"}},
       {"build: make\n" + configs + levels, {"g.yaml:1:1: key 'build': unknown key"}},
   };

@@ -61,7 +61,7 @@ TEST(Ddp, WrappingAParameterTwiceIsAnError) {
   {
     auto ddp = DistributedDataParallel(net);
     EXPECT_TRUE(contains(message_of([&] { DistributedDataParallel again(net->fc2); }),
-                         "the parameter 'weight', which is in a DistributedDataParallel already"));
+                         "the parameter 'weight', which is already in a DistributedDataParallel"));
     ddp(part_of_batch(0)).sum().backward();
     expect_equal(gradients_of(*net), mean_of(joined_gradients()));
   }

@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SurvivorsOf, ::testing::Values(2, 4), ::testing:
 TEST(Start, NamesTheMissingRanks) {
   Ranks ranks(3, faulty("last_rank_never_starts"));
   ranks.wait(kGraceSeconds);
-  expect_error(ranks[0], {"rank 0 of 3", "in vain for rank 1, 2"});
+  expect_error(ranks[0], {"rank 0 of 3", "without success for rank 1, 2"});
 }
 
 class LateRank : public ::testing::TestWithParam<int> {};
@@ -177,14 +177,14 @@ TEST(Start, ReportsToALateRankThatTheOthersGaveUp) {
   const FileOfTest word(".word");
   Ranks ranks(2, faulty("last_rank_starts_after_the_first_gave_up"), {"READY=" + word.path});
   ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
-  expect_error(ranks[1], {"rank 1 of 2 started too late: rank 0 waited", "in vain for rank 1", "timeout"});
+  expect_error(ranks[1], {"rank 1 of 2 started too late: rank 0 waited", "without success for rank 1", "timeout"});
 }
 
 // One process after the other: the first has ended when the second starts.
 void expect_that_the_second_is_too_late(const std::string& meeting_place, const std::vector<std::string>& texts) {
   Ranks first(1, faulty("gives_up_waiting"), {"WORLD_SIZE=2", meeting_place});
   first.wait(kGraceSeconds);
-  expect_error(first[0], {"rank 0 of 2", "in vain for rank 1"});
+  expect_error(first[0], {"rank 0 of 2", "without success for rank 1"});
   Ranks second(1, faulty("gives_up_waiting"), {"WORLD_SIZE=2", "RANK=1", meeting_place});
   second.wait(kGraceSeconds);
   expect_error(second[0], texts);
@@ -217,7 +217,7 @@ TEST(Start, NamesAMissingOrInvalidVariable) {
 TEST(Start, NamesADuplicateRank) {
   Ranks ranks(3, faulty("last_rank_calls_itself_1"));
   ranks.wait(0);  // returns at once: the other ranks would wait for rank 2 for a long time
-  EXPECT_NE(ranks.outputs().find("there is a rank 1 already"), std::string::npos) << ranks.outputs();
+  EXPECT_NE(ranks.outputs().find("two processes have the rank 1"), std::string::npos) << ranks.outputs();
 }
 
 TEST(Start, NamesDifferentWorldSizes) {

@@ -87,7 +87,7 @@ TEST(DoctorProgram, WithoutAStepOrLeavingItsLoopIsAnErrorThatSaysHow) {
   EXPECT_NE(message_of_doctor([&](const auto& level, auto& run) {
               auto net = initialize(level);
               run.next();
-            }).find("ended after step 0 without asking run.next() again"),
+            }).find("ended after step 0 without calling run.next() again"),
             std::string::npos);
   EXPECT_NE(message_of_doctor([&](const auto& level, auto& run) {
               auto net = initialize(level);

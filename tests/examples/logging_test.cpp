@@ -107,7 +107,7 @@ TEST(RunFolder, NeverOverwritesAnotherRun) {
     EXPECT_NE(message.find(why), std::string::npos) << message;
     EXPECT_EQ(scratch.read("run/config.yaml"), "kept");
   };
-  refused("is not empty, and there is no run in it to go on with");
+  refused("is not empty, and holds no run to resume");
   scratch.write("run/checkpoint.safetensors", "kept");
   refused("holds a run: ");
   std::filesystem::create_directories(scratch / "empty");
