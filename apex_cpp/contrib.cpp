@@ -73,7 +73,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
                            bool error_if_nonfinite) {
   TORCH_CHECK_VALUE(max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ". It must be a number, and not negative.");
   TORCH_CHECK_VALUE(!std::isnan(norm_type) && norm_type != 0, "clip_grad_norm_: norm_type is ", norm_type,
-                    ". Use 2, infinity or another order of a norm; 0 would count values, and scaling does not change a count.");
+                    ". Use 2, infinity or another order of a norm. Order 0 counts values, which scaling does not change.");
   const at::NoGradGuard no_grad;
   const auto grads = grads_of(parameters);
   if (grads.empty()) return at::zeros({});
@@ -107,20 +107,20 @@ using torch::autograd::variable_list;
 constexpr const char* kName = "SoftmaxCrossEntropyLoss";
 
 void check_logits(const at::Tensor& logits, bool half_to_float) {
-  TORCH_CHECK(logits.defined() && logits.dim() == 2, kName, ": logits are to have shape [rows, classes]",
-              logits.defined() ? c10::str(", not ", logits.sizes(), ". Use view({-1, classes}).") : ", and are undefined.");
+  TORCH_CHECK(logits.defined() && logits.dim() == 2, kName, ": logits must have shape [rows, classes]",
+              logits.defined() ? c10::str(", not ", logits.sizes(), ". Use view({-1, classes}).") : ", but are undefined.");
   const auto dtype = logits.scalar_type();
   TORCH_CHECK(amp::detail::is_real_float(dtype), kName, ": logits are ", dtype,
               ". Convert them to float16, bfloat16, float32 or float64.");
   TORCH_CHECK(logits.size(1) > 0, kName, ": logits of shape ", logits.sizes(), " have no classes.");
   TORCH_CHECK(!half_to_float || amp::detail::is_low_precision(dtype), kName,
-              ": half_to_float is for float16 and bfloat16 logits, and these are ", dtype,
-              ". Leave it out: losses have their dtype.");
+              ": half_to_float is for float16 and bfloat16 logits, but the logits are ", dtype,
+              ". Leave it out: the losses have the dtype of the logits.");
 }
 
 void check_labels(const at::Tensor& labels, const at::Tensor& logits) {
-  TORCH_CHECK(labels.defined() && labels.dim() == 1, kName, ": labels are to have shape [rows]",
-              labels.defined() ? c10::str(", not ", labels.sizes(), ". Use view(-1).") : ", and are undefined.");
+  TORCH_CHECK(labels.defined() && labels.dim() == 1, kName, ": labels must have shape [rows]",
+              labels.defined() ? c10::str(", not ", labels.sizes(), ". Use view(-1).") : ", but are undefined.");
   TORCH_CHECK(labels.scalar_type() == at::kLong, kName, ": labels are ", labels.scalar_type(), ". Use to(torch::kLong).");
   TORCH_CHECK(labels.size(0) == logits.size(0), kName, ": there are ", labels.size(0), " labels for logits of shape ",
               logits.sizes(), ".");

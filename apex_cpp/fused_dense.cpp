@@ -68,7 +68,7 @@ FusedDenseGeluDenseImpl::FusedDenseGeluDenseImpl(int64_t in_features_, int64_t i
                                                  bool bias_)
     : in_features(in_features_), intermediate_features(intermediate_features_), out_features(out_features_) {
   TORCH_CHECK_VALUE(bias_,
-                    "FusedDenseGeluDense: there is none without bias. Use two FusedDense(in, out, false) and torch::gelu.");
+                    "FusedDenseGeluDense: bias=false is not supported. Use two FusedDense(in, out, false) and torch::gelu.");
   check_sizes("FusedDenseGeluDense", {in_features, intermediate_features, out_features});
   reset();
 }

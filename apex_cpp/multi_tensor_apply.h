@@ -42,7 +42,7 @@ static void multi_tensor_apply(int64_t block_size, int64_t chunk_size, const at:
   const char* const op = "multi_tensor_apply";
   check_tensor_lists(op, chunk_size, noop_flag, tensor_lists, depth);
   const at::Device device = noop_flag.device();
-  TORCH_CHECK_VALUE(block_size > 0, op, ": block_size is ", block_size, ". It is a number of threads, above 0.");
+  TORCH_CHECK_VALUE(block_size > 0, op, ": block_size is ", block_size, ". Give a positive number of threads.");
   if (device.is_cpu()) {
     int* const flag = noop_flag.data_ptr<int>();
     detail::for_each_launch<depth>(op, tensor_lists, chunk_size, [&](const auto& tl, int blocks, int64_t elements) {
@@ -62,7 +62,7 @@ static void multi_tensor_apply(int64_t block_size, int64_t chunk_size, const at:
   });
 #else
   TORCH_CHECK_NOT_IMPLEMENTED(false, op, " is not implemented for tensors on ", device,
-                              " in code of a C++ compiler: compile the file that calls it with nvcc.");
+                              " in files that a C++ compiler compiles: compile the calling file with nvcc.");
 #endif
 }
 

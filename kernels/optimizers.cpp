@@ -75,10 +75,8 @@ void multi_tensor_adagrad(at::TensorList grads, at::TensorList params, at::Tenso
              });
 }
 
-}  // namespace apex::kernels
-
 // Updates that need norms of whole tensors: NovoGrad, LAMB and LARC.
-namespace apex::kernels {
+
 namespace {
 
 at::Tensor no_flag() { return at::zeros({1}, at::kInt); }

@@ -65,8 +65,8 @@ class OptLevel {
   std::map<std::string, std::string> places_;
 };
 
-/// The levels with more FP32, the next one first: O2, O1, O0 after O3; O4, O0 after O5; none after O0. A level that its
-/// overrides make one of bfloat16 counts as O5's kin. Overrides that any level can have (`num_losses`, `verbosity`,
+/// The levels with more FP32, the next one first: O2, O1, O0 after O3; O4, O0 after O5; none after O0. A level whose overrides
+/// choose bfloat16 counts as its bfloat16 form. Overrides that any level can have (`num_losses`, `verbosity`,
 /// `allow_banned`, `allow_tf32`, `cpu_16bit`, `huge_pages`, `skip_nonfinite`, `float32_modules`, `float32_functions`) hold at
 /// these levels too; those of types, cast lists and loss scales do not.
 std::vector<OptLevel> levels_above(const OptLevel& level);

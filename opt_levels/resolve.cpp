@@ -85,7 +85,7 @@ class Resolver {
     const auto& type = *option;
     TORCH_CHECK(!patches_functions_ || !type || *type == c10::ScalarType::Float, given("cast_model_type", type),
                 " is not allowed with ", level_.name(),
-                ", which keeps the model's weights in FP32 and casts what functions take. ", kCastingLevels);  // PROP-10
+                ", which keeps the model's weights in FP32 and casts the inputs of functions. ", kCastingLevels);  // PROP-10
     if (type) check_type("cast_model_type", *type);
     properties.cast_model_type = type;
   }

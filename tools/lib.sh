@@ -90,7 +90,7 @@ repair_python() {
   local old
   old=$(sed -n 's/^command = .* -m venv //p' "$1/pyvenv.cfg" 2>/dev/null) || return 0
   [ -n "$old" ] && ! [ "$old" -ef "$1" ] && [ -w "$1/pyvenv.cfg" ] || return 0
-  say "repairing the scripts of $1, which was $old"
+  say "repairing the scripts of $1, which were made for $old"
   find "$1/bin" -type f -exec grep -IlF "$old" {} + | while IFS= read -r script; do
     sed -i "s|$old|$1|g" "$script"
   done

@@ -70,7 +70,7 @@ def schema(name):
 
 def checks():
     """What is checked: name, test of a file, command that the files are given to."""
-    yield "clang-format (tools/lint --fix mends it)", is_cxx, [*CLANG_FORMAT, "--dry-run", "-Werror"]
+    yield "clang-format (tools/lint --fix repairs it)", is_cxx, [*CLANG_FORMAT, "--dry-run", "-Werror"]
     yield "codespell (words that are right: .codespellrc)", is_text, module("codespell_lib")
     yield "flake8", is_python, module("flake8", "--isolated", "--select=E9,F")
     yield "shellcheck", is_shell, [PROGRAMS / "shellcheck", "--shell=bash", "--severity=warning", "--format=gcc", f"--exclude={SHELL_CODES}"]

@@ -28,7 +28,7 @@ def read(path):
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise Mistake(f"cannot read {path}: it is no table of text ({error})") from error
+        raise Mistake(f"cannot read {path}: it is not a text table ({error})") from error
     whole = [row for row in rows if None not in row.values()]
     if len(whole) < len(rows):
         print(f"plot: {path}: {len(rows) - len(whole)} of {len(rows)} rows cut off and left out", file=sys.stderr)
@@ -49,7 +49,7 @@ def figure_of(row, column):
     value = number(row[column])
     if value is None:
         name = f"level '{row['level']}'" if "level" in row else f"benchmark '{row['group']}/{row['benchmark']}'"
-        raise Mistake(f"{name}: '{row[column]}' is no number of {column}; measure it again")
+        raise Mistake(f"{name}: '{row[column]}' is not a number of {column}; measure it again")
     return value
 
 
@@ -196,7 +196,7 @@ def draw_curves(tables, only):
     fields, rows = next(iter(tables.values()))
     over = next((name for name in STEPS if name in fields), None)
     if over is None:
-        raise Mistake(f"there is no column {', '.join(STEPS[:-1])} or {STEPS[-1]} to draw over, nor are these results of tools/bench")
+        raise Mistake(f"there is no column {', '.join(STEPS[:-1])} or {STEPS[-1]} for the horizontal axis, and these are not results of tools/bench")
     drawn = [name for name in fields if name not in STEPS and number(rows[0][name]) is not None and only.search(name)]
     if not drawn:
         raise Mistake("there is no column of numbers to draw")
@@ -227,7 +227,7 @@ def draw(paths, only):
     tables = dict(zip(names_of(paths), map(read, paths)))
     kinds = {kind_of(fields) for fields, _ in tables.values()}
     if len(kinds) > 1:
-        raise Mistake("results of tools/bench, levels of tools/compare and tables of runs do not go into one image")
+        raise Mistake("results of tools/bench, levels of tools/compare and tables of runs cannot be drawn in one image")
     return kinds.pop()(tables, only)
 
 
@@ -235,13 +235,13 @@ def regex(text):
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is no regular expression: {error}") from error
+        raise argparse.ArgumentTypeError(f"'{text}' is not a regular expression: {error}") from error
 
 
 def image(text):
     path = pathlib.Path(text)
     if path.suffix.lower() not in IMAGES:
-        raise argparse.ArgumentTypeError(f"'{text}' is no name of an image: it ends in {', '.join(IMAGES)}")
+        raise argparse.ArgumentTypeError(f"'{text}' is not the name of an image, which ends in {', '.join(IMAGES)}")
     return path
 
 

@@ -145,7 +145,7 @@ struct RulesHolder : torch::CustomClassHolder {
 const c10::ivalue::TupleElements& kept_casts(torch::autograd::AutogradContext* ctx, DeviceTypeArg device_type) {
   const auto saved = ctx->saved_data.find(key_for(device_type));
   TORCH_CHECK(saved != ctx->saved_data.end(), "amp::custom_bwd for '", device_type.name(),
-              "': the forward kept no state. Wrap it in amp::custom_fwd for the same device type.");
+              "': the forward pass saved no state. Wrap the forward function in amp::custom_fwd for the same device type.");
   return saved->second.toTupleRef().elements();
 }
 

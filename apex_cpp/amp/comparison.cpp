@@ -25,8 +25,10 @@ std::string run_name(const std::string& level, int64_t seed) {
 void check_comparison(const std::vector<std::string>& names, const ComparisonOptions& options) {
   TORCH_CHECK_VALUE(std::find(names.begin(), names.end(), "O0") != names.end(),
                     "Comparison: O0 is not among the levels. Add it: the others are compared with it.");
-  TORCH_CHECK_VALUE(std::set<std::string>(names.begin(), names.end()).size() == names.size(),
-                    "Comparison: a level is there twice. Give each level once.");
+  std::set<std::string> listed;
+  for (const auto& name : names) {
+    TORCH_CHECK_VALUE(listed.insert(name).second, "Comparison: the level ", name, " is listed twice. List each level once.");
+  }
   TORCH_CHECK_VALUE(options.steps() >= 1, "Comparison: steps=", options.steps(), " is not allowed. Give 1 or more.");
   TORCH_CHECK_VALUE(options.seeds() >= 1, "Comparison: seeds=", options.seeds(), " is not allowed. Give 1 or more.");
   TORCH_CHECK_VALUE(options.timed_steps() >= 1, "Comparison: timed_steps=", options.timed_steps(),

@@ -12,11 +12,11 @@ namespace detail {
 /// Errors: always RuntimeError, which says to write `instead` in place of `name`.
 [[noreturn]] inline void throw_replaced(const char* name, const char* instead) {
   C10_THROW_ERROR(Error,
-                  std::string("amp::") + name + " belongs to Apex's old interface, which is gone. Write " + instead + ".");
+                  std::string("amp::") + name + " belongs to Apex's old interface, which was removed. Write " + instead + ".");
 }
 
 constexpr const char* kInsteadOfInit =
-    "auto [net, opt] = amp::initialize(model, optimizer, \"O1\"); and train with both that it returns";
+    "auto [net, opt] = amp::initialize(model, optimizer, \"O1\"); and train with the two handles that it returns";
 constexpr const char* kInsteadOfScaleLoss =
     "{ auto scaled_loss = amp::scale_loss(loss, opt); scaled_loss.backward(); } with the optimizer that amp::initialize "
     "returns";
@@ -41,7 +41,7 @@ class AmpHandle {
     detail::throw_replaced("AmpHandle::scale_loss", detail::kInsteadOfScaleLoss);
   }
   template <class... Args>
-  [[deprecated("pass the optimizer to amp::initialize and use the one that it returns")]] OptimWrapper wrap_optimizer(
+  [[deprecated("pass the optimizer to amp::initialize and use the handle that it returns")]] OptimWrapper wrap_optimizer(
       const Args&...) {
     detail::throw_replaced("AmpHandle::wrap_optimizer", detail::kInsteadOfInit);
   }

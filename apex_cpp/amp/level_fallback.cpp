@@ -96,7 +96,7 @@ bool LevelFallback::update(int64_t step, double loss, const StepResult& result) 
 }
 
 void LevelFallback::give_up(const std::string& reason) {
-  TORCH_CHECK_VALUE(!reason.empty(), "LevelFallback::give_up needs a reason, and was given an empty one.");
+  TORCH_CHECK_VALUE(!reason.empty(), "LevelFallback::give_up was given an empty reason.");
   if (!diverged()) reason_ = reason;
 }
 
@@ -111,8 +111,8 @@ bool LevelFallback::is_good(const detail::SavedParts& parts) {
 bool LevelFallback::climb() {
   if (!diverged() || further_.empty()) return false;
   climbs_.push_back({level_, further_.front(), step_, reason_});
-  detail::print_line("training at " + level_.name() + " diverged: " + reason_ + ". It goes on at " + further_.front().name() +
-                     " from the last checkpoint");
+  detail::print_line("training at " + level_.name() + " diverged: " + reason_ + ". Training continues at " +
+                     further_.front().name() + " from the last checkpoint");
   level_ = further_.front();
   further_.erase(further_.begin());
   detector_ = DivergenceDetector(options_);

@@ -50,8 +50,8 @@ void load_state_dict(const StateDict& state) {
     if (!names_a_scaler(item.key())) {
       unexpected << (unexpected.tellp() > 0 ? ", " : "") << "'" << item.key() << "'";
     } else if (next == scalers.size()) {
-      std::cout << "amp::load_state_dict: skipping '" << item.key() << "' and what follows: there are only " << scalers.size()
-                << " loss scalers.\n";
+      std::cout << "amp::load_state_dict: skipping '" << item.key() << "' and the following entries: there are only "
+                << scalers.size() << " loss scalers.\n";
       break;
     } else {
       restore(scalers[next], next, item.value());

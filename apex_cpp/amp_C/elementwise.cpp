@@ -5,8 +5,10 @@
 #include "kernels/optimizers.h"
 
 using namespace apex;
+using amp_C::detail::check_one_element;
 using amp_C::detail::check_roles;
 using amp_C::detail::kAlsoDouble;
+using amp_C::detail::Role;
 using amp_C::detail::Use;
 
 void multi_tensor_scale_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
@@ -27,9 +29,6 @@ void multi_tensor_axpby_cuda(int chunk_size, at::Tensor noop_flag, std::vector<s
                               static_cast<kernels::CheckArg>(arg_to_check));
 }
 
-using namespace apex;
-using amp_C::detail::check_one_element;
-
 at::Tensor update_scale_hysteresis_cuda(at::Tensor current_scale, at::Tensor growth_tracker, at::Tensor hysteresis_tracker,
                                         at::Tensor found_inf, const double growth_factor, const double backoff_factor,
                                         const int64_t growth_interval, const int hysteresis) {
@@ -46,12 +45,6 @@ at::Tensor update_scale_hysteresis_cuda(at::Tensor current_scale, at::Tensor gro
                                    update);
   return current_scale;
 }
-
-using namespace apex;
-using amp_C::detail::check_roles;
-using amp_C::detail::kAlsoDouble;
-using amp_C::detail::Role;
-using amp_C::detail::Use;
 
 namespace {
 

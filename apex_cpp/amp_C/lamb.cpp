@@ -9,7 +9,9 @@
 #include <map>
 
 using namespace apex;
+using amp_C::TensorLists;
 using amp_C::detail::check_one_element;
+using amp_C::detail::check_one_per_tensor;
 using amp_C::detail::check_roles;
 using amp_C::detail::choice;
 using amp_C::detail::Role;
@@ -88,13 +90,6 @@ void multi_tensor_lamb_mp_cuda(int chunk_size, at::Tensor noop_flag, std::vector
   kernels::multi_tensor_lamb_stage_2(grads, params, copies ? at::TensorList(tensor_lists[4]) : at::TensorList(), norms,
                                      settings, tensors);
 }
-
-using namespace apex;
-using amp_C::TensorLists;
-using amp_C::detail::check_one_element;
-using amp_C::detail::check_one_per_tensor;
-using amp_C::detail::check_roles;
-using amp_C::detail::Use;
 
 namespace {
 

@@ -87,13 +87,6 @@ void multi_tensor_novograd_cuda(int chunk_size, at::Tensor noop_flag, std::vecto
   }
 }
 
-using namespace apex;
-using amp_C::detail::check_roles;
-using amp_C::detail::choice;
-using amp_C::detail::Float32List;
-using amp_C::detail::kAlsoDouble;
-using amp_C::detail::Use;
-
 namespace {
 
 // grads *= inv_scale if the flag is 0. The host does not wait.
@@ -102,6 +95,40 @@ void unscale(const std::vector<at::Tensor>& grads, const at::Tensor& inv_scale, 
   const at::Tensor factor = inv_scale.view(-1).masked_fill(noop_flag.view(-1).ne(0), 1.0);
   at::Tensor ignored = at::zeros_like(factor);
   at::_amp_foreach_non_finite_check_and_unscale_(grads, ignored, factor);
+}
+
+constexpr std::array<Role, 5> kCapturableRoles = {{{"grads", Use::write, kAlsoDouble},
+                                                   {"params", Use::write, kAlsoDouble},
+                                                   {"exp_avgs", Use::write},
+                                                   {"exp_avg_sqs", Use::write},
+                                                   {"masters", Use::write}}};
+
+struct CapturableAdam {
+  float beta1, beta2, epsilon;
+  int mode, bias_correction;
+  float weight_decay;
+  at::Tensor lr, step, inv_scale;
+};
+
+// With a fifth list the masters are stepped and copied to `params`; with four lists `params` themselves are stepped.
+void adam_capturable(const char* op, int chunk_size, const at::Tensor& noop_flag,
+                     const std::vector<std::vector<at::Tensor>>& lists, size_t expected_lists, const CapturableAdam& adam) {
+  check_roles(op, chunk_size, noop_flag, lists, c10::ArrayRef(kCapturableRoles).slice(0, expected_lists));
+  kernels::AdamSettings settings;
+  settings.weight_decay = adam.weight_decay;
+  settings.adam_w_mode = choice(op, "mode", adam.mode);
+  amp_C::detail::set_means(op, settings, adam.beta1, adam.beta2, adam.epsilon, adam.bias_correction);
+  kernels::StepTensors tensors =
+      amp_C::detail::step_tensors(op, noop_flag.device(), adam.step, settings.bias_correction, adam.lr, adam.inv_scale);
+  tensors.found_inf = noop_flag;
+  const Float32List grads(lists[0]), params(lists[1]);
+  if (expected_lists == kCapturableRoles.size()) {
+    kernels::multi_tensor_adam(grads.tensors(), lists[4], lists[2], lists[3], params.tensors(), settings, tensors);
+  } else {
+    kernels::multi_tensor_adam(grads.tensors(), params.tensors(), lists[2], lists[3], {}, settings, tensors);
+  }
+  params.write_back(noop_flag);
+  unscale(lists[0], adam.inv_scale, noop_flag);
 }
 
 }  // namespace
@@ -129,23 +156,8 @@ void multi_tensor_adam_capturable_cuda(int chunk_size, at::Tensor noop_flag, std
                                        at::Tensor lr, const float beta1, const float beta2, const float epsilon,
                                        at::Tensor step, const int mode, const int bias_correction, const float weight_decay,
                                        at::Tensor inv_scale) {
-  const char* const op = "multi_tensor_adam_capturable_cuda";
-  check_roles(op, chunk_size, noop_flag, tensor_lists,
-              {{"grads", Use::write, kAlsoDouble},
-               {"params", Use::write, kAlsoDouble},
-               {"exp_avgs", Use::write},
-               {"exp_avg_sqs", Use::write}});
-  kernels::AdamSettings settings;
-  settings.weight_decay = weight_decay;
-  settings.adam_w_mode = choice(op, "mode", mode);
-  amp_C::detail::set_means(op, settings, beta1, beta2, epsilon, bias_correction);
-  kernels::StepTensors tensors =
-      amp_C::detail::step_tensors(op, noop_flag.device(), step, settings.bias_correction, lr, inv_scale);
-  tensors.found_inf = noop_flag;
-  const Float32List grads(tensor_lists[0]), params(tensor_lists[1]);
-  kernels::multi_tensor_adam(grads.tensors(), params.tensors(), tensor_lists[2], tensor_lists[3], {}, settings, tensors);
-  params.write_back(noop_flag);
-  unscale(tensor_lists[0], inv_scale, noop_flag);
+  adam_capturable("multi_tensor_adam_capturable_cuda", chunk_size, noop_flag, tensor_lists, 4,
+                  {beta1, beta2, epsilon, mode, bias_correction, weight_decay, lr, step, inv_scale});
 }
 
 void multi_tensor_adam_capturable_master_cuda(int chunk_size, at::Tensor noop_flag,
@@ -153,23 +165,6 @@ void multi_tensor_adam_capturable_master_cuda(int chunk_size, at::Tensor noop_fl
                                               const float beta1, const float beta2, const float epsilon, at::Tensor step,
                                               const int mode, const int bias_correction, const float weight_decay,
                                               at::Tensor inv_scale) {
-  const char* const op = "multi_tensor_adam_capturable_master_cuda";
-  check_roles(op, chunk_size, noop_flag, tensor_lists,
-              {{"grads", Use::write, kAlsoDouble},
-               {"params", Use::write, kAlsoDouble},
-               {"exp_avgs", Use::write},
-               {"exp_avg_sqs", Use::write},
-               {"masters", Use::write}});
-  kernels::AdamSettings settings;
-  settings.weight_decay = weight_decay;
-  settings.adam_w_mode = choice(op, "mode", mode);
-  amp_C::detail::set_means(op, settings, beta1, beta2, epsilon, bias_correction);
-  kernels::StepTensors tensors =
-      amp_C::detail::step_tensors(op, noop_flag.device(), step, settings.bias_correction, lr, inv_scale);
-  tensors.found_inf = noop_flag;
-  const Float32List grads(tensor_lists[0]), params(tensor_lists[1]);
-  kernels::multi_tensor_adam(grads.tensors(), tensor_lists[4], tensor_lists[2], tensor_lists[3], params.tensors(), settings,
-                             tensors);
-  params.write_back(noop_flag);
-  unscale(tensor_lists[0], inv_scale, noop_flag);
+  adam_capturable("multi_tensor_adam_capturable_master_cuda", chunk_size, noop_flag, tensor_lists, 5,
+                  {beta1, beta2, epsilon, mode, bias_correction, weight_decay, lr, step, inv_scale});
 }

@@ -113,9 +113,9 @@ const char* remedy(int error) {
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(follow_links(path)) {
   struct stat replaced {};
   const bool replaces = file_calls().stat(target_.c_str(), &replaced) == 0;
-  if (!replaces && errno != ENOENT) fail("looking at the file that is there");
+  if (!replaces && errno != ENOENT) fail("reading the type of the existing file");
   TORCH_CHECK(!replaces || S_ISREG(replaced.st_mode), "cannot write '", path_,
-              "': what is there is not a regular file. Choose another name.");
+              "': it exists and is not a regular file. Choose another name.");
   folder_ = uninterrupted([&] { return file_calls().open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
   if (folder_ < 0) fail("opening its folder");
   open_temporary(replaces, replaces ? replaced.st_mode & kPermissionBits : 0666);
@@ -134,7 +134,7 @@ void AtomicFile::open_temporary(bool replaces, mode_t mode) {
   temporary_ = name;
   if (!replaces) return;
   struct stat made {};
-  if (file_calls().stat(temporary_.c_str(), &made) != 0) fail("looking at the temporary file");
+  if (file_calls().stat(temporary_.c_str(), &made) != 0) fail("reading the type of the temporary file");
   // Called only if needed, because some file systems have no permissions.
   if ((made.st_mode & kPermissionBits) == mode) return;
   if (file_calls().fchmod(file_, mode) != 0) fail("giving the temporary file the permissions of the old one");
@@ -162,17 +162,17 @@ void AtomicFile::overwrite(off_t position, const void* data, size_t bytes) {
 }
 
 void AtomicFile::commit() {
-  if (uninterrupted([&] { return file_calls().fsync(file_); }) != 0) fail("bringing the data to the disk");
+  if (uninterrupted([&] { return file_calls().fsync(file_); }) != 0) fail("flushing the data to the disk");
   // close() frees the descriptor even if it returns an error such as EINTR.
   const int closed = file_calls().close(std::exchange(file_, -1));
   if (closed != 0 && errno != EINTR) fail("closing the temporary file");
-  if (file_calls().rename(temporary_.c_str(), target_.c_str()) != 0) fail("putting the temporary file in its place");
+  if (file_calls().rename(temporary_.c_str(), target_.c_str()) != 0) fail("renaming the temporary file");
   temporary_.clear();
   // Some file systems do not support this for a folder, and return EINVAL.
   const bool safe = uninterrupted([&] { return file_calls().fsync(folder_); }) == 0 || errno == EINVAL;
   const int error = errno;
-  TORCH_CHECK(safe, "'", path_, "' is written, but bringing its folder to the disk failed: ", std::strerror(error),
-              ". A loss of power may bring back the file that was there before. ", remedy(error), ".");
+  TORCH_CHECK(safe, "'", path_, "' is written, but flushing its folder to the disk failed: ", std::strerror(error),
+              ". After a loss of power the earlier file may be back. ", remedy(error), ".");
 }
 
 void AtomicFile::discard() {
@@ -186,7 +186,7 @@ void AtomicFile::fail(const char* what) {
   const int error = errno;
   discard();
   C10_THROW_ERROR(Error, c10::str("cannot write '", path_, "': ", what, " failed: ", std::strerror(error), ". ", remedy(error),
-                                  ". What was there before is unchanged."));
+                                  ". An earlier file of this name is unchanged."));
 }
 
 // O_NONBLOCK: opening a pipe must not wait for a writer.

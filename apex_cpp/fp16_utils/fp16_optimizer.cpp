@@ -53,10 +53,9 @@ bool prints() {
 
 FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options)
     : optimizer_(&init_optimizer), options_(std::move(options)), scaler_(make_scaler(options_)) {
-  TORCH_CHECK(
-      !dynamic_cast<amp::detail::AmpOptimizerBase*>(optimizer_),
-      "FP16_Optimizer was given an optimizer that amp::initialize returned, which has masters and loss scaling already. "
-      "Use one of the two: amp::initialize alone, or FP16_Optimizer around the bare optimizer.");
+  TORCH_CHECK(!dynamic_cast<amp::detail::AmpOptimizerBase*>(optimizer_),
+              "FP16_Optimizer was given an optimizer that amp::initialize returned, which already has masters and loss "
+              "scaling. Use only one: amp::initialize alone, or FP16_Optimizer around the bare optimizer.");
   params_.add_new(init_optimizer);
   for (const at::Tensor& param : params_.native()) param.mutable_grad().reset();  // MW-06
   detail::warn_deprecated("FP16_Optimizer", detail::kInsteadOfMasters);
@@ -94,8 +93,8 @@ void FP16_Optimizer::check_gradients() const {
                   param.sizes(), " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
       TORCH_CHECK(!amp::detail::has_unreduced_grad(param), "FP16_Optimizer: the gradient of a parameter of shape ",
                   param.sizes(),
-                  " is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
-                  "disable_allreduce(). Give backward(loss, update_master_grads=false) there and end with a pass outside, or "
+                  " is not summed over the ranks: all backward passes since the last reduction were within no_sync(), or after "
+                  "disable_allreduce(). Call backward(loss, update_master_grads=false) there and run the last pass outside, or "
                   "drop the gradients with zero_grad().");
     }
   }
@@ -187,7 +186,7 @@ at::Tensor FP16_Optimizer::run_closure(const torch::optim::Optimizer::LossClosur
       loss = closure();
       TORCH_CHECK(!overflow_ || loss_scale() < scale,
                   "FP16_Optimizer::step: the closure's gradients overflow at a loss scale of ", scale,
-                  ", which falls no further. Look for a loss or an activation that is not finite, lower min_loss_scale, "
+                  ", which is the lowest allowed. Look for a loss or an activation that is not finite, lower min_loss_scale, "
                   "or call update_master_grads in the closure.");
     }
     return loss;

@@ -45,10 +45,7 @@ using amp::detail::convert_all;
 /// Whether `module` is a batch norm with affine parameters, which `convert_network` does not cast.
 using amp::detail::is_affine_batch_norm;
 
-}  // namespace apex::fp16_utils
-
 // Whole networks in half precision, for programs from before `amp`. New code calls `amp::initialize` with "O2" or "O3".
-namespace apex::fp16_utils {
 
 /// Casts its input to float16, differentiably. Apex: `fp16_utils.tofp16` (FP16U-01).
 struct ToFp16Impl : torch::nn::Cloneable<ToFp16Impl> {

@@ -62,7 +62,7 @@ class Lists {
     const auto here = lists_[list][index].scalar_type(), front = lists_[list][0].scalar_type();
     TORCH_CHECK(at::isIntegralType(here, true) == at::isIntegralType(front, true), op_, ": ", name(list, index), " has dtype ",
                 here, " and ", name(list, 0), " has ", front,
-                ". Integers and floating-point numbers do not go into one list: leave the integers out, and copy them.");
+                ". One call cannot take integers and floating-point numbers: leave the integers out, and copy them.");
     TORCH_CHECK(here == front, op_, ": ", name(list, index), " has dtype ", here, " and ", name(list, 0), " has ", front,
                 ". The tensors of one list must have the same dtype: make one call for each dtype.");
   }
@@ -100,7 +100,7 @@ void check_noop_flag(const char* op, const at::Tensor& noop_flag, c10::Device de
 void check_tensor_lists(const char* op, int64_t chunk_size, const at::Tensor& noop_flag, const TensorLists& tensor_lists,
                         size_t depth, c10::ArrayRef<const char*> roles) {
   TORCH_CHECK_VALUE(chunk_size > 0, op, ": chunk_size is ", chunk_size,
-                    ". It is a number of elements, above 0; Apex's default is 65536.");
+                    ". Give a positive number of elements; Apex's default is 65536.");
   const Lists lists(op, tensor_lists, roles);
   lists.check_lengths(depth);
   for (size_t index = 0; index < tensor_lists[0].size(); ++index) {

@@ -8,7 +8,7 @@
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
-#include <apex_cpp/normalization/detail/autograd.h>
+#include <apex_cpp/normalization/detail/norm_autograd.h>
 
 namespace apex::normalization {
 namespace {

@@ -183,8 +183,8 @@ void FusedOptimizer::check_capture() const {
     if (params.empty() || !kernels::is_captured(device_of(group))) continue;
     for (size_t i = 0; i < params.size(); ++i) {
       TORCH_CHECK(!grad_of(group, i).defined() || has_state(params[i]), detail::name_of(group, i, params[i]),
-                  " has no state yet, and this step is captured in a CUDA graph: each replay would make it anew, and take the "
-                  "first step again. Run one step before the capture.");
+                  " has no state yet, and this step is captured in a CUDA graph: each replay would create it again, and repeat "
+                  "the first step. Run one step before the capture.");
     }
     if (counting_ != Counting::none) check_captured_count(group);
   }

@@ -10,7 +10,7 @@ namespace apex::optimizers::detail {
 void check_class(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options) {
   TORCH_CHECK_TYPE(rules.are_own(options), "Group ", group, " of ", rules.optimizer, " has options of the class ",
                    c10::demangle(typeid(options).name()), ". Give it ", rules.optimizer,
-                   "Options, or none: it then has those of the optimizer.");
+                   "Options, or none: the group then has the optimizer's options.");
 }
 
 void check_options(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options) {

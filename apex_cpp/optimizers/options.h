@@ -119,10 +119,10 @@ struct FusedParamState : ShapedParamState {
 
   void check_shapes(const detail::SteppedParam& of) const override {
     detail::for_each_member(self(), [&](const char* name, const at::Tensor& tensor) {
-      TORCH_CHECK(
-          !tensor.defined() || tensor.sizes() == of.param.sizes(), of.name(), " has a '", name, "' of shape ", tensor.sizes(),
-          " from earlier steps. Drop it with optimizer.state().erase(param.unsafeGetTensorImpl()): the parameter's next "
-          "step is then its first.");
+      TORCH_CHECK(!tensor.defined() || tensor.sizes() == of.param.sizes(), of.name(), " has a '", name, "' of shape ",
+                  tensor.sizes(),
+                  " from earlier steps. Drop this state with optimizer.state().erase(param.unsafeGetTensorImpl()): the "
+                  "parameter's next step is then its first.");
     });
   }
 

@@ -48,10 +48,10 @@ void SteppedParam::check() const {
               ". The fused optimizers take float16, bfloat16 and float32: convert it to the parameter's.");
   TORCH_CHECK(grad.sizes() == param.sizes() && grad.device() == param.device(), name(), " is on ", param.device(),
               ", and has a gradient of shape ", grad.sizes(), " on ", grad.device(),
-              ". Drop it with zero_grad(true), and run backward again.");
+              ". Drop the gradient with zero_grad(true), and run backward again.");
   for (const at::Tensor* written : {&param, &copy}) {
     TORCH_CHECK(!written->defined() || written->is_non_overlapping_and_dense(), name(), " has strides ", written->strides(),
-                ", which leave gaps or repeat elements. Give it memory without: param.set_data(param.detach().contiguous()).");
+                ", which leave gaps or repeat elements. Make it contiguous: param.set_data(param.detach().contiguous()).");
   }
 }
 
@@ -79,7 +79,7 @@ void OverlapCheck::check_spans(const std::vector<SteppedParam>& params, std::vec
     const auto [first, second] = std::minmax(before.index, after.index);
     TORCH_CHECK(false, params[second].name(), " shares memory with parameter ", params[first].position, " of group ",
                 params[first].group,
-                ", and both would be stepped. Leave one of them out, or give it memory of its own: "
+                ", and the step would update both. Leave one of them out, or give it memory of its own: "
                 "param.set_data(param.detach().clone()).");
   }
 }

@@ -19,10 +19,7 @@ const at::Tensor& master_like(const at::Tensor& param, at::Tensor& master);
 at::Tensor loaded_like(const at::Tensor& param, const at::Tensor& loaded, at::ScalarType dtype, const std::string& name,
                        const std::string& key);
 
-}  // namespace apex::optimizers::detail
-
 // What a step checks before it changes anything.
-namespace apex::optimizers::detail {
 
 /// The beginning of errors: "Parameter 2 of group 0, of shape [2, 3],".
 std::string name_of(size_t group, size_t position, const at::Tensor& param);

@@ -2,7 +2,7 @@
 
 #include <apex_cpp/amp/handles/model_kinds.h>
 #include <apex_cpp/amp/tensors/parameters.h>
-#include <apex_cpp/parallel/ddp/options.h>
+#include <apex_cpp/parallel/ddp/ddp_options.h>
 #include <torch/nn/module.h>
 
 #include <functional>
@@ -108,7 +108,8 @@ class DistributedDataParallel {
       : module_(module), handle_(module_of(module), options) {}
   explicit DistributedDataParallel(Net&& module, const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(module, options) {
-    static_assert(!amp::detail::kIsModule<Net>, "DistributedDataParallel refers to the module: give it one that stays.");
+    static_assert(!amp::detail::kIsModule<Net>,
+                  "DistributedDataParallel keeps a reference to the module: pass a variable, not a temporary.");
   }
   DistributedDataParallel(DistributedDataParallel&&) = default;
   DistributedDataParallel& operator=(DistributedDataParallel&&) = default;

@@ -103,8 +103,8 @@ DistributedFusedAdam::~DistributedFusedAdam() = default;
 
 detail::ShardedGrads& DistributedFusedAdam::sync() const {
   TORCH_CHECK(sync_,
-              "This DistributedFusedAdam was moved from. Use the one it was moved into: after amp::initialize, the handle that "
-              "was returned.");
+              "This DistributedFusedAdam was moved from. Use the object that it was moved into: after amp::initialize, the "
+              "returned handle.");
   return *sync_;
 }
 
@@ -210,8 +210,8 @@ torch::Tensor DistributedFusedAdam::step(LossClosure closure) {
     param_sync_->start();
     if (overlap_param_sync_) {
       sync_->refuse_passes(
-          "A backward pass began before finish_param_sync(): with overlap_param_sync its forward may have read parameters of "
-          "before the step. Call optimizer.finish_param_sync() before the forward pass.");
+          "A backward pass began before finish_param_sync(): with overlap_param_sync its forward pass may have read parameters "
+          "from before the step. Call optimizer.finish_param_sync() before the forward pass.");
     } else {
       finish_param_sync();
     }

@@ -19,10 +19,9 @@ void check_gradients(const std::vector<at::Tensor>& params) {
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor& grad = params[i].grad();
     if (!grad.defined()) continue;
-    TORCH_CHECK(
-        !grad.is_sparse(), "LARC: the gradient of parameter ", i, " of its group, of shape ", params[i].sizes(),
-        ", is sparse, and has no norm beside the parameter's. Make the embedding dense (sparse=false), or give it to an "
-        "optimizer of its own.");
+    TORCH_CHECK(!grad.is_sparse(), "LARC: the gradient of parameter ", i, " of its group, of shape ", params[i].sizes(),
+                ", is sparse; LARC takes dense gradients. Make the embedding dense (sparse=false), or give it to an optimizer "
+                "of its own.");
     for (const auto dtype : {params[i].scalar_type(), grad.scalar_type()}) {
       TORCH_CHECK(amp::detail::is_amp_float(dtype), "LARC: parameter ", i, " of its group, of shape ", params[i].sizes(),
                   ", has dtype ", dtype, "; expected float32, float16 or bfloat16.");
@@ -81,8 +80,8 @@ LARCOptions checked(LARCOptions options, const torch::optim::Optimizer& optimize
 
 void throw_moved_from() {
   C10_THROW_ERROR(Error,
-                  "LARC::step() was called on an optimizer that was moved from. Call it on the one it was moved into: after "
-                  "amp::initialize, on the handle that was returned.");
+                  "LARC::step() was called on an optimizer that was moved from. Call it on the object that it was moved into: "
+                  "after amp::initialize, on the returned handle.");
 }
 
 void throw_closure() {

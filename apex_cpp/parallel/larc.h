@@ -135,14 +135,14 @@ using LarcBase = std::conditional_t<std::is_base_of_v<amp::StepsMasters, Opt>, W
 /// synchronization.
 template <class Opt>
 class LARC : public detail::LarcBase<Opt> {
-  static_assert(
-      !std::is_abstract_v<Opt>,
-      "LARC becomes an optimizer of the wrapped one's class: pass it by its own type, not as a torch::optim::Optimizer");
+  static_assert(!std::is_abstract_v<Opt>,
+                "LARC derives from the class of the wrapped optimizer: pass the optimizer by its own type, not as a "
+                "torch::optim::Optimizer");
   static_assert(!std::is_base_of_v<amp::detail::AmpOptimizerBase, Opt>,
-                "LARC goes around the optimizer before amp::initialize: LARC larc(optimizer); amp::initialize(model, larc, …)");
+                "LARC must wrap the optimizer before amp::initialize: LARC larc(optimizer); amp::initialize(model, larc, …)");
   static_assert(
       !std::is_base_of_v<amp::ShardedOptimizer, Opt>,
-      "LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: put it around FusedAdam");
+      "LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: wrap FusedAdam instead");
   using Base = detail::LarcBase<Opt>;
   using Options = typename amp::detail::OptionsOf<Opt>::type;
 

@@ -2,7 +2,7 @@
 
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/parallel/sync_batch_norm/autograd.h>
+#include <apex_cpp/parallel/sync_batch_norm/batch_norm_autograd.h>
 #include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
 
 #include <ATen/ops/relu.h>
@@ -21,7 +21,7 @@ namespace apex::parallel {
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input, const at::Tensor& z) {
   _check_input_dim(input);
   TORCH_CHECK(!z.defined() || z.sizes() == input.sizes(), "SyncBatchNorm: z has shape ", z.sizes(), " and the input ",
-              input.sizes(), "; what is added to the output has its shape.");
+              input.sizes(), "; z is added to the output and must have its shape.");
   const at::Tensor normalized = normalize(input);
   const at::Tensor sum = z.defined() ? normalized + z.to(normalized.scalar_type()) : normalized;
   return options.fuse_relu() ? at::relu(sum) : sum;
@@ -105,7 +105,7 @@ void warn_of_unknown(const std::string& name, const torch::nn::Module& module) {
   const auto buffers = module.named_buffers(/*recurse=*/false);
   if (!buffers.contains("running_mean") || !buffers.contains("running_var")) return;
   TORCH_WARN("convert_syncbn_model: ", called(name), " is a ", module.name(),
-             " with running statistics of its own, and not one of torch::nn::BatchNorm1d, 2d and 3d: it is left as it is, and "
+             " with running statistics of its own, but not one of torch::nn::BatchNorm1d, 2d and 3d. It is left unchanged and "
              "does not synchronize. If it is a batch norm, use apex::parallel::SyncBatchNorm in it.");
 }
 

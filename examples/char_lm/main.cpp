@@ -128,7 +128,7 @@ void train(const Options& options) {
     run->test_loss(validate(net, text, options));
     return run->write(options.record);
   }
-  std::printf("---- %zd characters of its own:\n%s\n", options.sample, write(net, text, options).c_str());
+  std::printf("---- a sample of %zd characters:\n%s\n", options.sample, write(net, text, options).c_str());
   amp::save_safetensors("char_lm.safetensors", net);
 }
 

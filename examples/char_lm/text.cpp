@@ -33,7 +33,7 @@ Text::Text(const std::string& path, int64_t context) {
   const auto count = static_cast<int64_t>(text.size());
   if (count / 10 <= context) {
     throw std::runtime_error(path + ": " + std::to_string(count) + " characters are too few for a context of " +
-                             std::to_string(context) + ": a tenth of them is for validation");
+                             std::to_string(context) + ": a tenth of the text is for validation");
   }
   auto numbers = at::empty({count}, at::kLong);
   std::transform(text.begin(), text.end(), numbers.mutable_data_ptr<int64_t>(),

@@ -25,7 +25,7 @@ void check_writable(const std::string& path) {
     throw UserError(cannot + "folder '" + folder + "': " + std::strerror(errno));
   }
   if (fs::exists(path) && !fs::is_regular_file(path)) {
-    throw UserError(cannot + "it is no regular file; name another");
+    throw UserError(cannot + "it is not a regular file; name another");
   }
 }
 

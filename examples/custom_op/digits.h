@@ -31,7 +31,7 @@ struct DigitsSplit {
 /// Reads lines of 64 grey values from 0 to 16 and a label. Errors: std::runtime_error if the file is missing or malformed.
 inline DigitsSplit read_digits(const std::string& path) {
   const std::string remedy =
-      ". tools/setup fetches the digits: then zcat ~/.cache/apex_cpp/data/digits/digits.csv.gz > digits.csv";
+      ". tools/setup downloads the digits. Then run zcat ~/.cache/apex_cpp/data/digits/digits.csv.gz > digits.csv";
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot open " + path + ": " + std::strerror(errno) + remedy);
   std::vector<float> numbers;

@@ -17,7 +17,7 @@ namespace parallel = apex::parallel;
 constexpr char kMade = '+', kFailed = '-';
 
 at::Tensor summed(const parallel::ProcessGroup& group, at::Tensor number) {
-  parallel::all_reduce(group, number, "adding up a number of every process");
+  parallel::all_reduce(group, number, "summing a number of every process");
   return number;
 }
 
@@ -55,7 +55,7 @@ int64_t Processes::sum(int64_t value) { return summed(group_, at::full({1}, valu
 
 std::string Processes::of_leader(const std::function<std::string()>& make) {
   const auto mine = leads() ? made_or_failed(make) : std::string();
-  const auto text = parallel::gather_strings(group_, mine, "hearing from rank 0")[0];
+  const auto text = parallel::gather_strings(group_, mine, "receiving from rank 0")[0];
   if (text[0] == kFailed) throw train::UserError(text.substr(1));
   return text.substr(1);
 }

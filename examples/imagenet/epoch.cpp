@@ -143,7 +143,7 @@ double Epoch::validate(const std::shared_ptr<const ImageFiles>& images, const Fo
   if (place_.world_size > 1) {
     const auto group = apex::parallel::default_process_group();
     sums = sums.to(apex::parallel::device_for(group));
-    apex::parallel::all_reduce(group, sums, "counting right guesses");
+    apex::parallel::all_reduce(group, sums, "counting correct predictions");
   }
   const auto count = sums[2].item().toDouble(), prec1 = sums[0].item().toDouble() / count;
   if (place_.rank == 0) std::printf(" * Prec@1 %.3f Prec@5 %.3f\n", prec1, sums[1].item().toDouble() / count);

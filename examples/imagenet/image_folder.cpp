@@ -95,9 +95,10 @@ void check_same_classes(const ImageFiles& train, const ImageFiles& val) {
   if (of_train == train.classes.end() && of_val == val.classes.end()) return;
   // Both lists are sorted, so the smaller of the two names is missing in the other list.
   const bool in_train = of_val == val.classes.end() || (of_train != train.classes.end() && *of_train < *of_val);
-  throw std::runtime_error((in_train ? train : val).folder + " has a folder for the class '" +
-                           (in_train ? *of_train : *of_val) + "', and " + (in_train ? val : train).folder +
-                           " has none: both need the same, since classes are numbered in the order of their names");
+  throw std::runtime_error(
+      (in_train ? train : val).folder + " has a folder for the class '" + (in_train ? *of_train : *of_val) + "', and " +
+      (in_train ? val : train).folder +
+      " has none: both folders need the same classes, because classes are numbered in the order of their names");
 }
 
 torch::data::Example<> ImageFolder::get(size_t index) {

@@ -12,18 +12,19 @@ void add_training(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber);
   app.add_option("--momentum", options.momentum, "of SGD")->check(CLI::Range(0.0, 1.0));
   app.add_option("--wd,--weight-decay", options.weight_decay, "of SGD")->check(CLI::NonNegativeNumber);
-  app.add_option("--resume", options.resume, "checkpoint to go on from")->check(CLI::ExistingFile);
-  app.add_option("--pretrained", options.pretrained, "weights to begin with: safetensors with torchvision's names")
+  app.add_option("--resume", options.resume, "checkpoint to continue from")->check(CLI::ExistingFile);
+  app.add_option("--pretrained", options.pretrained, "initial weights: safetensors with torchvision's names")
       ->check(CLI::ExistingFile);
   app.add_flag("-e,--evaluate", options.evaluate, "only evaluate, on the validation images");
-  app.add_flag("--deterministic", options.deterministic, "the same numbers in every run");
+  app.add_flag("--deterministic", options.deterministic, "the same results in every run");
 }
 
 void add_amp(CLI::App& app, Options& options) {
   const auto flag = CLI::IsMember({"True", "False"}, CLI::ignore_case);
   app.add_option("--opt-level", options.opt_level, "O0 to O5 (default: O1, as in Apex)");
-  app.add_option("--keep-batchnorm-fp32", options.keep_batchnorm_fp32, "True or False, in place of the level's")->check(flag);
-  app.add_option("--loss-scale", options.loss_scale, "a number or dynamic, in place of the level's");
+  app.add_option("--keep-batchnorm-fp32", options.keep_batchnorm_fp32, "True or False, instead of the level's value")
+      ->check(flag);
+  app.add_option("--loss-scale", options.loss_scale, "a number or dynamic, instead of the level's value");
   app.add_flag("--sync_bn", options.sync_bn, "batch norm over the images of all processes");
   app.add_flag("--channels-last", options.channels_last, "images and weights with the channels innermost");
 }
@@ -39,10 +40,11 @@ Options read_options(int argc, char** argv) {
   app.add_option("-a,--arch", options.arch, "the network")->check(CLI::IsMember({"resnet18", "resnet50"}));
   app.add_option("-j,--workers", options.workers, "threads that read images, in each process");
   app.add_option("-p,--print-freq", options.print_freq, "batches between two lines of output")->check(CLI::PositiveNumber);
-  app.add_option("--prof", options.prof, "end after that many batches of an epoch, to be profiled");
+  app.add_option("--prof", options.prof, "end after this many batches of an epoch, for a profiler");
   app.add_option("--local_rank", options.local_rank, "the GPU of this process")->envname("LOCAL_RANK");
-  app.add_option("--crop-size", options.crop_size, "pixels in a row of what the network sees")->check(CLI::PositiveNumber);
-  app.add_option("--val-size", options.val_size, "pixels in the short side of images for validation, before they are cropped")
+  app.add_option("--crop-size", options.crop_size, "width and height of the images that the network gets")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--val-size", options.val_size, "short side of validation images before they are cropped")
       ->check(CLI::PositiveNumber);
   add_training(app, options);
   add_amp(app, options);

@@ -56,7 +56,7 @@ RunFolder folder_for(const Options& options, const Config& config, const std::st
 std::string first_line(const Options& options, const Config& config, const DataSplit& data, const RunFolder& folder,
                        const Team& team) {
   const auto count = [](int64_t number, const char* what) { return std::to_string(number) + what; };
-  return (options.resume.empty() ? "run folder " : "going on in ") + folder.path() + ", " +
+  return (options.resume.empty() ? "run folder " : "continuing in ") + folder.path() + ", " +
          count(data.train.size(), " training and ") + count(data.test.size(), " test images, ") +
          (team.size() == 1 ? ""
                            : count(team.size(), " processes with batches of ") +

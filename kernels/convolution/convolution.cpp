@@ -8,7 +8,7 @@
 namespace apex::kernels {
 namespace {
 
-using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
+using convolution::returns_channels_last, convolution::is_taken, convolution::kLayout;
 
 // Both channel counts must be multiples of the block: each is the result dimension of one pass and the reduction of the other.
 bool has_full_blocks(const at::Tensor& weight) {
@@ -18,7 +18,7 @@ bool has_full_blocks(const at::Tensor& weight) {
 }
 
 bool is_for_kernel(const at::Tensor& input, const at::Tensor& weight) {
-  return has_convolutions() && is_taken(input) && is_taken(weight) && answers_channels_last(input, weight) &&
+  return has_convolutions() && is_taken(input) && is_taken(weight) && returns_channels_last(input, weight) &&
          has_full_blocks(weight) && weight.size(1) == input.size(1);
 }
 
@@ -53,7 +53,7 @@ at::Tensor convolution_forward(const at::Tensor& input, const at::Tensor& weight
                                const ConvolutionSteps& steps) {
   TORCH_INTERNAL_ASSERT(takes_convolution_forward(input, weight, bias, steps),
                         "convolution_forward: no kernel for an input of ", input.sizes(), " and a weight of ", weight.sizes(),
-                        " here. Ask takes_convolution_forward, and use at::convolution.");
+                        " here. Check takes_convolution_forward first, and use at::convolution.");
   const auto sizes = output_sizes(input, weight, steps);
   const auto axis = [&](size_t i) { return convolution::axis_of(sizes, input.sizes(), weight.sizes(), steps, i); };
   return convolution::cpu::forward(input.contiguous(kLayout), weight.contiguous(kLayout), bias.value_or(at::Tensor()), axis(0),
@@ -71,7 +71,7 @@ at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tenso
   TORCH_INTERNAL_ASSERT(takes_convolution_input_grad(grad_output, input, weight, steps),
                         "convolution_input_grad: no kernel for an output of ", grad_output.sizes(), ", an input of ",
                         input.sizes(), " and a weight of ", weight.sizes(),
-                        " here. Ask takes_convolution_input_grad, and use at::convolution_backward.");
+                        " here. Check takes_convolution_input_grad first, and use at::convolution_backward.");
   convolution::check_sizes("convolution_input_grad", grad_output.sizes(), input.sizes(), weight.sizes(), steps);
   const auto axis = [&](size_t i) {
     return convolution::axis_of(grad_output.sizes(), input.sizes(), weight.sizes(), steps, i);
@@ -81,15 +81,13 @@ at::Tensor convolution_input_grad(const at::Tensor& grad_output, const at::Tenso
 
 namespace {
 
-using convolution::answers_channels_last, convolution::is_taken, convolution::kLayout;
-
 constexpr int64_t kFewestChannels = 16;  // with fewer channels, most register lanes would be empty
 
 }  // namespace
 
 bool takes_convolution_weight_grad(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight) {
   if (!has_convolutions() || !is_taken(grad_output) || !is_taken(input) || !is_taken(weight)) return false;
-  return answers_channels_last(input, weight) && input.size(0) > 1 && weight.size(0) >= kFewestChannels &&
+  return returns_channels_last(input, weight) && input.size(0) > 1 && weight.size(0) >= kFewestChannels &&
          weight.size(1) >= kFewestChannels && weight.size(1) == input.size(1) && weight.size(0) == grad_output.size(1) &&
          input.size(0) == grad_output.size(0);
 }
@@ -99,7 +97,7 @@ ConvolutionGrads convolution_weight_grad(const at::Tensor& grad_output, const at
   TORCH_INTERNAL_ASSERT(takes_convolution_weight_grad(grad_output, input, weight),
                         "convolution_weight_grad: no kernel for an output of ", grad_output.sizes(), ", an input of ",
                         input.sizes(), " and a weight of ", weight.sizes(),
-                        " here. Ask takes_convolution_weight_grad, and use at::convolution_backward.");
+                        " here. Check takes_convolution_weight_grad first, and use at::convolution_backward.");
   convolution::check_sizes("convolution_weight_grad", grad_output.sizes(), input.sizes(), weight.sizes(), steps);
   const auto axis = [&](size_t i) {
     return convolution::axis_of(grad_output.sizes(), input.sizes(), weight.sizes(), steps, i);
@@ -116,7 +114,7 @@ bool is_taken(const at::Tensor& tensor) {
          tensor.numel() > 0;
 }
 
-bool answers_channels_last(const at::Tensor& input, const at::Tensor& weight) {
+bool returns_channels_last(const at::Tensor& input, const at::Tensor& weight) {
   return input.suggest_memory_format() == kLayout || weight.suggest_memory_format() == kLayout;
 }
 

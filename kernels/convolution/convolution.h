@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/convolution/pass.h"
+#include "kernels/convolution/axis_passes.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -52,7 +52,7 @@ constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
 bool is_taken(const at::Tensor& tensor);
 
 // True if LibTorch's convolution would return a channels-last tensor for these operands.
-bool answers_channels_last(const at::Tensor& input, const at::Tensor& weight);
+bool returns_channels_last(const at::Tensor& input, const at::Tensor& weight);
 
 // The spatial axis `i`: 0 is height, 1 is width.
 Axis axis_of(at::IntArrayRef grad_output, at::IntArrayRef input, at::IntArrayRef weight, const ConvolutionSteps& steps,

@@ -35,10 +35,7 @@ at::Tensor roots_of(const at::Tensor& sums);
 // The sum in the fixed order of rules/rule.h.
 double ordered_sum(c10::ArrayRef<double> values);
 
-}  // namespace apex::kernels::cpu
-
 // The tables of the current instruction set.
-namespace apex::kernels::cpu {
 
 const KernelTable& current_kernels();
 

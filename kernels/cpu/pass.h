@@ -29,12 +29,9 @@ void for_each_chunk(const plan::Group& group, const Visit& visit) {
   });
 }
 
-}  // namespace apex::kernels::cpu
-
 // One pass of a rule over the tensors of a group. If there is a kernel for the storage of the lists, it processes a whole
 // chunk. Otherwise a chunk is processed in blocks: elements of other types are converted in a buffer that fits the first-level
 // cache, elements of the rule's own type are used in place.
-namespace apex::kernels::cpu {
 
 constexpr int64_t kBlock = 512;
 static_assert(kBlock == rules::kLanes, "element i of a block belongs to lane i");

@@ -35,10 +35,7 @@ std::vector<double> row_sums(const plan::Group& group, const ChunkSums<Rule>& ch
   return rows;
 }
 
-}  // namespace apex::kernels::cpu
-
 // Tensors row by row, for kernels that compute in Real whatever the rows' dtype.
-namespace apex::kernels::cpu {
 
 // Reads rows of a tensor as Real. An undefined tensor has no rows.
 template <class Real>

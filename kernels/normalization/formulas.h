@@ -107,8 +107,6 @@ HD inline V grad_input(V g, V x_hat, V mean_g, V mean_g_x_hat, V inv_std) {
   return multiply(subtract(deviation<Kind>(g, mean_g), multiply(x_hat, mean_g_x_hat)), inv_std);
 }
 
-}  // namespace apex::kernels::normalization
-
 // The order of sums. It depends on the shape alone, not on the device or the number of threads.
 //
 // Along a row: segments of kSegment elements belong to slots 0 ... kSlots - 1 in turn. Within a segment, element i belongs to
@@ -119,7 +117,6 @@ HD inline V grad_input(V g, V x_hat, V mean_g, V mean_g_x_hat, V inv_std) {
 // Over the rows (gradients of weight and bias): rows are cut into blocks of rows_per_block(), and the rows of a block are added
 // in order. Block b belongs to lane b % kBlockLanes. The blocks of a lane are added in order; then the lanes are folded by
 // halves.
-namespace apex::kernels::normalization {
 
 constexpr int kQuad = 4;
 constexpr int kWarp = 32;

@@ -15,10 +15,12 @@ namespace {
 at::ScalarType math_dtype(const at::Tensor& input) { return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 [[noreturn]] void fail_for(c10::Device device) {
-  C10_THROW_ERROR(NotImplementedError, c10::str("normalization: no kernels for tensors on ", device,
-                                                device.is_cuda() ? ", this build has none for CUDA: configure it with "
-                                                                   "APEX_CPP_CUDA=ON, or use torch::nn::LayerNorm."
-                                                                 : ". Use torch::nn::LayerNorm there."));
+  C10_THROW_ERROR(
+      NotImplementedError,
+      c10::str("normalization: no kernels for tensors on ", device,
+               device.is_cuda()
+                   ? ": this build has no CUDA kernels. Configure it with APEX_CPP_CUDA=ON, or use torch::nn::LayerNorm."
+                   : ". Use torch::nn::LayerNorm there."));
 }
 
 template <class Call>

@@ -157,12 +157,9 @@ HD inline Storage store(Math value) {
 
 HD inline float round_to_half(float value) { return load<float>(store<Half>(value)); }
 
-}  // namespace apex::kernels::rules
-
 // The operations that rules are written in, each rounded once. By default compilers fuse products and sums. The intrinsics
 // prevent it on the device; on the host the flag -ffp-contract=off does, with which all of kernels/ is compiled. Rules are
 // templates over their value type: the vector types of the CPU driver define the same operations.
-namespace apex::kernels::rules {
 
 HD inline float add(float a, float b) {
 #ifdef __CUDA_ARCH__

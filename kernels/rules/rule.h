@@ -54,8 +54,6 @@ HD inline void note_nonfinite(V& residue, V value) {
   residue = add(residue, subtract(value, value));
 }
 
-}  // namespace apex::kernels::rules
-
 // The order of all sums, the same in the CPU and the CUDA driver:
 // 1. Within a chunk, element i is added to lane i % kLanes, in order, in the rule's SumReal. Then the lanes are folded.
 //    As in Apex's kernels, the sum of a chunk of float32 values is rounded to float32.
@@ -63,7 +61,6 @@ HD inline void note_nonfinite(V& residue, V value) {
 // 3. Over the tensors of a list, the tensors' sums are added like the chunks' sums.
 // Squares are rounded to float32 and summed in float64. The relative error of a norm is below 2.5 * 2^-24 for any number of
 // elements: the roundings of squares, chunk sums and total count half each, because of the root, and the root's rounding fully.
-namespace apex::kernels::rules {
 
 constexpr int kLanes = 512;
 

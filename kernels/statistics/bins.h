@@ -79,12 +79,9 @@ HD inline int bin_of(typename Format<Real>::Bits magnitude) {
   return (row < 0 ? 0 : row) * kParts + part;
 }
 
-}  // namespace apex::kernels::statistics
-
 // The order of sums. It depends on the shape alone, not on the device or the number of threads. A tensor is cut into tiles.
 // Within a tile, element i belongs to lane i % kLanes. The elements of a lane are added in order, the lanes are folded by
 // halves, and the tiles of a tensor are added in order.
-namespace apex::kernels::statistics {
 
 constexpr int kLanes = 32;
 constexpr int64_t kTile = kLanes * 4096;
@@ -157,11 +154,8 @@ HD inline void add_count(uint32_t* total, uint32_t count) {
 #endif
 }
 
-}  // namespace apex::kernels::statistics
-
 // Reads a tile with a block of kLanes threads, which access adjacent elements and share a table of counts. Also compiled for
 // the host, where tests compare the results. kernels/cuda/updates.h describes `Block`.
-namespace apex::kernels::statistics {
 
 template <class Real>
 HD inline void add_value(Sums& sums, Real value) {

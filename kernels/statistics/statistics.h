@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace apex::kernels::statistics {
+namespace apex::kernels {
+
+namespace statistics {
 
 // Calls f with a value of the storage type of `dtype`.
 template <class F>
@@ -30,7 +32,7 @@ void with_dtype(at::ScalarType dtype, const F& f) {
   }
 }
 
-}  // namespace apex::kernels::statistics
+}  // namespace statistics
 
 // Statistics of tensors, in one pass over their memory.
 //
@@ -39,7 +41,6 @@ void with_dtype(at::ScalarType dtype, const F& f) {
 // The results are host values, so the call waits for the device. Counts are exact. Sums are float64, in an order that depends
 // on the shape alone (bins.h), so they have the same bits at any number of threads, on CPU and CUDA. The caller checks dtypes
 // and layouts.
-namespace apex::kernels {
 
 // Counts of the finite values x != 0 with 2^exponent <= |x| < 2^(exponent + 1), in four ranges: exactly 2^exponent; up to
 // 2^exponent * (2 - 2^-7), from where bfloat16 rounds up to the next power of two; up to 2^exponent * (2 - 2^-10), from where
@@ -59,9 +60,7 @@ struct TensorStatistics {
 // One result per tensor.
 std::vector<TensorStatistics> tensor_statistics(at::TensorList tensors);
 
-}  // namespace apex::kernels
-
-namespace apex::kernels::statistics {
+namespace statistics {
 
 // A job and its memory, on the device of the tensors, which must be dense and share one dtype and device.
 class JobMemory {
@@ -80,4 +79,5 @@ class JobMemory {
   Job job_{};
 };
 
-}  // namespace apex::kernels::statistics
+}  // namespace statistics
+}  // namespace apex::kernels

@@ -28,7 +28,7 @@ void run_on_device_of(const Call& call, void (*on_cpu)(const Call&), void (*on_c
   if (device.is_cuda() && on_cuda != nullptr) return on_cuda(call);
   C10_THROW_ERROR(NotImplementedError,
                   c10::str("xentropy: no kernels for tensors on ", device,
-                           device.is_cuda() ? ", this build has none for CUDA: configure it with APEX_CPP_CUDA=ON, or use "
+                           device.is_cuda() ? ": this build has no CUDA kernels. Configure it with APEX_CPP_CUDA=ON, or use "
                                               "torch::nn::functional::cross_entropy."
                                             : ". Use torch::nn::functional::cross_entropy there."));
 }

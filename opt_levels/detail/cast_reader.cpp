@@ -100,7 +100,7 @@ class BlockReader {
       reject_entry(item, "an operator such as aten::linear or aten::add.Tensor");
     }
     const auto [first, is_new] = places_.emplace(name, item.value_place);
-    TORCH_CHECK_VALUE(is_new, item.value_place, ": operator '", name, "' stands here again, first at ", first->second,
+    TORCH_CHECK_VALUE(is_new, item.value_place, ": operator '", name, "' is listed twice, first at ", first->second,
                       ". Keep one of the two.");
     policies_.emplace(name, policy);
   }
@@ -148,7 +148,8 @@ CastLists base_of(const std::vector<YamlEntry>& entries) {
   if (extensions) {
     read_entry(*extensions, with_extensions);
     TORCH_CHECK_VALUE(from_built_in, extensions->key_place,
-                      ": key 'extensions' concerns the built-in lists, and 'base: none' starts without them. Leave one out.");
+                      ": key 'extensions' extends the built-in lists, and 'base: none' starts without these lists. Leave out "
+                      "one of the two.");
   }
   if (!from_built_in) return {};
   return with_extensions ? CastLists::built_in() : built_in_without_extensions();

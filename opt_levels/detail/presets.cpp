@@ -69,9 +69,10 @@ std::vector<std::string> level_names() {
 const Preset& preset(const std::string& name, const std::string& place) {
   const auto found = presets().find(name);
   const bool has_none = !place.empty() && Scalar{name}.is_none();  // the YAML has the key without a value
-  TORCH_CHECK(found != presets().end(), place, place.empty() ? "" : ": ",
-              has_none ? "opt_level has no value; without the line it is O1, as in Apex" : "unknown opt_level '" + name + "'",
-              ". The levels are ", join(level_names()), ": a capital letter O, not the digit zero, then a digit.");
+  TORCH_CHECK(
+      found != presets().end(), place, place.empty() ? "" : ": ",
+      has_none ? "opt_level has no value; without this line the level is O1, as in Apex" : "unknown opt_level '" + name + "'",
+      ". The levels are ", join(level_names()), ": a capital letter O, not the digit zero, then a digit.");
   return found->second;
 }
 

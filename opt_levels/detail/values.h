@@ -22,10 +22,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 /// " Did you mean 'x'?" with the nearest word; empty if none is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
-}  // namespace apex::opt_levels::detail
-
 // Conversion between values and their text in YAML and messages.
-namespace apex::opt_levels::detail {
 
 /// Parses a number as Python's `float(text)` does, except for underscores; `std::nullopt` if the text is not a number.
 std::optional<double> parse_number(const std::string& text);

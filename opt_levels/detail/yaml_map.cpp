@@ -61,8 +61,8 @@ bool has_matching_yaml_cpp() {
 void check_yaml_cpp() {
   static const bool matches = has_matching_yaml_cpp();
   TORCH_CHECK(matches,
-              "yaml-cpp cannot read 'key: value': this program holds another yaml-cpp than the one that apex_cpp was built "
-              "with, and its functions are called in place of that one's. Keep them to the executable, with the link option "
+              "yaml-cpp cannot read 'key: value': this program contains a different yaml-cpp from the one that apex_cpp was "
+              "built with, and calls go to the wrong one. Hide the program's yaml-cpp with the link option "
               "-Wl,--exclude-libs,libyaml-cpp.a, or build apex_cpp with the program's yaml-cpp.");
 }
 
@@ -119,7 +119,7 @@ class Document {
     for (const auto& item : root_) {
       const bool is_misplaced = item.first.IsScalar() && contains(form_.keys, item.first.Scalar());
       TORCH_CHECK_VALUE(!is_misplaced, place(item.first.Mark()), ": key '", item.first.Scalar(),
-                        "' stands beside 'amp'. Move it into the 'amp' block.");
+                        "' is outside of the 'amp' block. Move it into the block.");
     }
     check_map(block, kAmpKey, mark_of(key, block));
     return block;
@@ -137,7 +137,7 @@ class Document {
       TORCH_CHECK_VALUE(item.first.IsScalar(), place(item.first.Mark()), ": found ", kind_name(kind_of(item.first)),
                         " as a key; allowed: a name.");
       const auto [seen, is_new] = first.emplace(item.first.Scalar(), item.first.Mark());
-      TORCH_CHECK_VALUE(is_new, place(item.first.Mark()), ": key '", seen->first, "' stands here again, first at ",
+      TORCH_CHECK_VALUE(is_new, place(item.first.Mark()), ": key '", seen->first, "' appears twice, first at ",
                         place(seen->second), ". Keep one of the two.");
     }
   }

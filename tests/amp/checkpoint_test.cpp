@@ -52,10 +52,10 @@ TEST_P(ModelFile, Model08HoldsFloat32AndFitsThePlainModel) {
   auto net = amp::initialize(model, GetParam(), quiet());
   ConvNet plain;
   restore(plain, saved(net));
-  const auto theirs = plain->named_parameters();
+  const auto plain_params = plain->named_parameters();
   for (const auto& item : model->named_parameters()) {
-    EXPECT_EQ(theirs[item.key()].scalar_type(), torch::kFloat);
-    EXPECT_TRUE(torch::equal(theirs[item.key()], item.value().to(torch::kFloat))) << item.key();
+    EXPECT_EQ(plain_params[item.key()].scalar_type(), torch::kFloat);
+    EXPECT_TRUE(torch::equal(plain_params[item.key()], item.value().to(torch::kFloat))) << item.key();
   }
   EXPECT_TRUE(torch::equal(plain->bn->running_var, model->bn->running_var.to(torch::kFloat)));
 }
@@ -150,11 +150,11 @@ TEST_F(Checkpoint, LoadingKeepsTheLevelsStaticScale) {
       const double before = amp::loss_scaler().loss_scale(), saved = state["loss_scaler0"].loss_scale;
       ::testing::internal::CaptureStdout();
       amp::load_state_dict(state);
-      const auto told = ::testing::internal::GetCapturedStdout();
+      const auto printed = ::testing::internal::GetCapturedStdout();
       EXPECT_EQ(amp::loss_scaler().loss_scale(), is_dynamic ? saved : before) << from << " to " << to;
-      const bool is_told =
-          told.find("loss scaler 0 keeps its static loss scale of 1; the saved one was 65536") != std::string::npos;
-      EXPECT_EQ(is_told, !is_dynamic && saved != before) << from << " to " << to;
+      const bool is_reported =
+          printed.find("loss scaler 0 keeps its static loss scale of 1; the saved one was 65536") != std::string::npos;
+      EXPECT_EQ(is_reported, !is_dynamic && saved != before) << from << " to " << to;
       for (int i = 0; i < 3; ++i) train_step(net, opt, features());
       for (const Tensor& param : model->parameters()) EXPECT_TRUE(param.isfinite().all().item<bool>()) << from << " to " << to;
     }
@@ -283,7 +283,7 @@ TEST_F(Checkpoint, SavingRefusesAnOptimizerWithoutSavedState) {
   amp::save_checkpoint(folder / "start", net, opt);
   train_step(net, opt, features());
   const auto error = message_of([&, &net = net, &opt = opt] { amp::save_checkpoint(folder / "later", net, opt); });
-  EXPECT_TRUE(contains(error, "Unsaved with state for 4 parameters, of which its `save` writes nothing"));
+  EXPECT_TRUE(contains(error, "Unsaved with state for 4 parameters, but its `save` does not write this state"));
   EXPECT_FALSE(std::filesystem::exists(folder / "later"));
   amp::load_checkpoint(folder / "start", net, opt);
   EXPECT_TRUE(opt.state().empty());

@@ -1,4 +1,4 @@
-// Rows of comma-separated values, which every table of the project is made of.
+// Rows of comma-separated values: every table of the project consists of them.
 #include <apex_cpp/files/csv.h>
 #include <gtest/gtest.h>
 

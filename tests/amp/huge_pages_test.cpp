@@ -35,10 +35,10 @@ std::string kernel_flags(const torch::Tensor& tensor) {
   return {};
 }
 
-bool was_asked_for(const torch::Tensor& tensor) { return contains(kernel_flags(tensor), " hg "); }
+bool is_advised(const torch::Tensor& tensor) { return contains(kernel_flags(tensor), " hg "); }
 
-bool can_ask() { return std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").is_open(); }
-constexpr const char* kCannotAsk = "this kernel has no huge pages to ask for";
+bool has_huge_page_control() { return std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").is_open(); }
+constexpr const char* kNoControl = "this kernel has no huge pages to ask for";
 
 struct HugePages : AmpTest {
   void SetUp() override {
@@ -61,17 +61,17 @@ bool has_torch_allocator() { return c10::GetCPUAllocator() == c10::GetDefaultCPU
 TEST_F(HugePages, AreOffByDefault) {
   initialize(quiet());
   EXPECT_TRUE(has_torch_allocator());
-  EXPECT_FALSE(was_asked_for(tensor_of(kLarge)));
+  EXPECT_FALSE(is_advised(tensor_of(kLarge)));
 }
 
 TEST_F(HugePages, LieUnderLargeTensorsMadeAfterInitialize) {
-  if (!can_ask()) GTEST_SKIP() << kCannotAsk;
+  if (!has_huge_page_control()) GTEST_SKIP() << kNoControl;
   const auto before = tensor_of(kLarge);
   initialize(quiet().huge_pages(true));
-  EXPECT_TRUE(was_asked_for(tensor_of(kLarge)));
-  EXPECT_TRUE(was_asked_for(torch::mm(torch::ones({4096, 1}), torch::ones({1, 4096})))) << "LibTorch's own results too";
-  EXPECT_FALSE(was_asked_for(tensor_of(kLarge - 1)));
-  EXPECT_FALSE(was_asked_for(before));
+  EXPECT_TRUE(is_advised(tensor_of(kLarge)));
+  EXPECT_TRUE(is_advised(torch::mm(torch::ones({4096, 1}), torch::ones({1, 4096})))) << "LibTorch's own results too";
+  EXPECT_FALSE(is_advised(tensor_of(kLarge - 1)));
+  EXPECT_FALSE(is_advised(before));
 }
 
 TEST_F(HugePages, TheYamlKeySwitchesThemOn) {
@@ -126,8 +126,8 @@ TEST_F(HugePages, MayBeSwitchedWhileTensorsLive) {
   plain.resize_({kLarge / 2});
   huge.resize_({kLarge / 2});
   EXPECT_TRUE(torch::equal(plain.slice(0, 0, kLarge / 4), huge.slice(0, 0, kLarge / 4)));
-  EXPECT_EQ(was_asked_for(huge), can_ask());
-  EXPECT_FALSE(was_asked_for(plain));
+  EXPECT_EQ(is_advised(huge), has_huge_page_control());
+  EXPECT_FALSE(is_advised(plain));
 }
 
 struct OwnAllocator final : c10::Allocator {
@@ -158,26 +158,26 @@ bool is_hint(const std::string& text) {
 // Ends the process: 0 if none of the calls before the last prints the hint, and the last two together print it once.
 void print_hints() {
   torch::nn::Linear large(4096, 2048), small(4, 2);
-  const amp::InitializeOptions tells;
-  bool is_right = !is_hint(printed(small, tells));
+  const amp::InitializeOptions verbose;
+  bool is_right = !is_hint(printed(small, verbose));
   is_right &= !is_hint(printed(large, quiet()));
   is_right &= !is_hint(printed(large, amp::InitializeOptions().huge_pages(true)));
   is_right &= !is_hint(printed(large, amp::InitializeOptions().huge_pages(false)));
   setenv(kVariable, "off", 1);
-  is_right &= !is_hint(printed(large, tells));
+  is_right &= !is_hint(printed(large, verbose));
   unsetenv(kVariable);
-  is_right &= is_hint(printed(large, tells)) && !is_hint(printed(large, tells));
+  is_right &= is_hint(printed(large, verbose)) && !is_hint(printed(large, verbose));
   std::exit(is_right ? 0 : 1);
 }
 
-bool kernel_asks_to_be_asked() {
+bool kernel_leaves_huge_pages_to_programs() {
   std::ifstream modes("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string line;
   return std::getline(modes, line) && contains(line, "[madvise]");
 }
 
 TEST_F(HugePages, AHintOnceAProcessTellsWhereTheyWouldHelp) {
-  if (!kernel_asks_to_be_asked()) GTEST_SKIP() << "this kernel does not leave huge pages to programs";
+  if (!kernel_leaves_huge_pages_to_programs()) GTEST_SKIP() << "this kernel does not leave huge pages to programs";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(print_hints(), ::testing::ExitedWithCode(0), "");
 }

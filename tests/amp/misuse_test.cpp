@@ -54,7 +54,7 @@ TEST_F(Misuse, AnOptimizerOverTensorsOfNoModelIsAnErrorWithARemedyThatWorks) {
 TEST_F(Misuse, TwoOptimizersOverOneParameterAreAnErrorWithARemedyThatWorks) {
   for (const char* level : {"O2", "O5"}) {
     torch::optim::Adam second(model->parameters(), 0.1);
-    expect_rejected("initialize again with the second optimizer",
+    expect_rejected("call amp::initialize again for the second optimizer",
                     [&] { (void)amp::initialize(model, std::tie(optimizer, second), level, quiet()); });
     EXPECT_EQ(second.parameters().size(), 4u);
   }

@@ -287,7 +287,7 @@ TEST_F(HandleRules, AnOverflowInALaterEvaluationOfAClosureIsAnError) {
     amp::scale_loss(loss, opt).backward();
     return loss;
   };
-  EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "Give a loss scale that stands still"));
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "Use a fixed loss scale"));
 }
 
 TEST_F(HandleRules, LbfgsTrainsOnlyWithoutMasters) {
@@ -349,7 +349,7 @@ TEST_F(HandleRules, AnOverflowAfterTheWeightsWereMovedIsAnError) {
     amp::scale_loss(loss, opt).backward();
     return loss;
   };
-  EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "after the optimizer had moved the weights"));
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "after the optimizer had changed the weights"));
 }
 
 TEST_F(HandleRules, ACustomOptimizerIsWrappedByItsType) {

@@ -35,7 +35,6 @@ PlainOptions options_of(const PlainDescent*);
 
 namespace {
 
-using torch::Tensor;
 using torch::optim::SGDOptions;
 
 class OriginalOptimizerOptions : public AtEveryLevel {};

@@ -101,8 +101,8 @@ TEST_F(OverflowMessages, StepResultHoldsTheGradientsStatistics) {
     EXPECT_EQ(result.grad->exponents.at(has_masters ? -20 : -30), 2);
     const std::string reach = "the first of 2 such gradients; its finite values reach ";
     // Two of eleven values are subnormal in FP16.
-    const std::string values = std::string(level) == "O2" ? "1024, and 18.1818 % of those that are not 0 are subnormal in Half."
-                               : std::string(level) == "O5" ? "1024, and 0 % of those that are not 0 are subnormal in BFloat16."
+    const std::string values = std::string(level) == "O2"   ? "1024, and 18.1818 % of its nonzero values are subnormal in Half."
+                               : std::string(level) == "O5" ? "1024, and 0 % of its nonzero values are subnormal in BFloat16."
                                                             : "1. ";
     EXPECT_TRUE(contains(line, reach + values)) << line;
   }

@@ -10,8 +10,6 @@
 namespace apex::test {
 namespace {
 
-using torch::Tensor;
-
 class SkipNonfinite : public AmpTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void start(const amp::InitializeOptions& options, bool fused_order = false) {

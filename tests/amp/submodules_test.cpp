@@ -33,7 +33,7 @@ class Submodules : public AtEveryLevel {
   torch::nn::Linear earlier{model->fc1->options};
   std::string file = saved(earlier);
 
-  /// fc1 has the values of `earlier`, rounded once, and so has what the optimizer steps, which a step by 0 shows again.
+  /// fc1 has the values of `earlier`, rounded once. So have the optimizer's masters: a step by 0 writes the same values again.
   void expect_loaded(const char* how) {
     const auto stepped = amp::master_params(*opt);
     for (int i = 0; i < 2; ++i) {

@@ -62,7 +62,8 @@ TEST(Errors, IntegersWithinAList) {
       [&] {
         multi_tensor_axpby_cuda(kChunk, flag(), {mixed, mixed, mixed}, 0.5f, 0.5f, -1);
       },
-      {"tensor_lists[0][2] (x) has dtype Long", "do not go into one list: leave the integers out, and copy them"});
+      {"tensor_lists[0][2] (x) has dtype Long",
+       "One call cannot take integers and floating-point numbers: leave the integers out, and copy them"});
 }
 
 TEST(Errors, UnsupportedDtypes) {

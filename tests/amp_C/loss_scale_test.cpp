@@ -11,9 +11,9 @@ struct State {
   at::Tensor hysteresis = int_scalar(2);
 
   void step(double found_inf, int interval = 3) {
-    const at::Tensor answer =
+    const at::Tensor returned =
         update_scale_hysteresis_cuda(scale, growth, hysteresis, scalar(found_inf), 2.0, 0.5, interval, /*hysteresis=*/2);
-    EXPECT_TRUE(answer.is_same(scale));
+    EXPECT_TRUE(returned.is_same(scale));
   }
 };
 

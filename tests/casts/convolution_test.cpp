@@ -70,7 +70,7 @@ TEST_F(Bfloat16Convolution, UsesTheKernelsAtBFloat16Levels) {
 }
 
 TEST_F(Bfloat16Convolution, UsesLibTorchWithCpu16BitNative) {
-  const Results ours = run_at("O5", quiet(), x, weight, grad_y),
+  const Results amp_results = run_at("O5", quiet(), x, weight, grad_y),
                 native = run_at("O5", quiet().cpu_16bit("native"), x, weight, grad_y);
   const auto [input_grad, weight_grad, bias_grad] = at::convolution_backward(
       grad_y, x, weight, at::IntArrayRef{64}, {1, 1}, {1, 1}, {1, 1}, false, {0, 0}, 1, {true, true, true});
@@ -79,7 +79,7 @@ TEST_F(Bfloat16Convolution, UsesLibTorchWithCpu16BitNative) {
   EXPECT_TRUE(at::equal(native.weight_grad, weight_grad));
   EXPECT_TRUE(at::equal(native.bias_grad, bias_grad));
   // Sums in another order: some of the 36,864 values round to the neighbouring number.
-  EXPECT_FALSE(at::equal(ours.weight_grad, weight_grad)) << "the comparisons here cannot tell the kernels apart";
+  EXPECT_FALSE(at::equal(amp_results.weight_grad, weight_grad)) << "the comparisons here cannot tell the kernels apart";
 }
 
 TEST_F(Bfloat16Convolution, ComputesOnlyTheRequestedGradients) {

@@ -311,8 +311,8 @@ std::string printed_by_initialize(const char* level, const amp::InitializeOption
 
 TEST_F(AmpTest, InitializePrintsTheModeAndTheReason) {
   const amp::InitializeOptions loud = amp::InitializeOptions().verbosity(1);
-  const std::string asked = printed_by_initialize("O5", amp::InitializeOptions(loud).cpu_16bit("native"));
-  EXPECT_TRUE(contains(asked, "BFloat16 operators on the CPU are native: as cpu_16bit asks for"));
+  const std::string printed_native = printed_by_initialize("O5", amp::InitializeOptions(loud).cpu_16bit("native"));
+  EXPECT_TRUE(contains(printed_native, "BFloat16 operators on the CPU are native: as cpu_16bit asks for"));
   const EnvironmentSays environment("float32");
   const std::string by_environment = printed_by_initialize("O2", loud);
   EXPECT_TRUE(contains(by_environment, "Half operators on the CPU compute in FP32: as APEX_CPP_CPU_16BIT asks for"));

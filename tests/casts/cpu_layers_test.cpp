@@ -58,7 +58,7 @@ TEST_F(CpuLayers, BatchNormIsAsAccurateAsLibTorchs) {
         const Tensors own = run.results();
         for (size_t i = 0; i < own.size(); ++i) {
           EXPECT_EQ(own[i].scalar_type(), native[i].scalar_type()) << kNames[i];
-          // Both are rounded to their dtype, so for errors of that size either may be the smaller.
+          // Both results are rounded to their dtype, so either error may be the smaller by one rounding.
           const double rounding = (own[i].scalar_type() == at::kFloat ? 0x1p-22 : 0x1p-10) * exact[i].norm().item<double>();
           EXPECT_LE(error_of(own[i], exact[i]), error_of(native[i], exact[i]) + rounding)
               << kNames[i] << ' ' << at::IntArrayRef(shape);
@@ -76,16 +76,17 @@ TEST_F(CpuLayers, BatchNormUsesOurKernelUnlessNativeIsRequested) {
     const at::NoGradGuard no_grad;
     return std::get<1>(at::native_batch_norm(x, weight, bias, {}, {}, true, 0.1, 1e-5));
   };
-  const Tensor ours = kernels::batch_statistics({16 * 16 * 16, 32}, x).mean, libtorchs = mean_of_batch();
-  ASSERT_FALSE(at::equal(ours, libtorchs)) << "their sums have another order, or nothing is to be seen here";
+  const Tensor apex_cpp_mean = kernels::batch_statistics({16 * 16 * 16, 32}, x).mean, libtorch_mean = mean_of_batch();
+  ASSERT_FALSE(at::equal(apex_cpp_mean, libtorch_mean)) << "their sums have another order, or nothing is to be seen here";
   for (const char* way : {"auto", "float32", "native"}) {
     auto handle = amp::initialize(net_, "O5", quiet().cpu_16bit(way));
-    EXPECT_TRUE(at::equal(mean_of_batch(), way == std::string("native") ? libtorchs : ours)) << way;
+    EXPECT_TRUE(at::equal(mean_of_batch(), way == std::string("native") ? libtorch_mean : apex_cpp_mean)) << way;
     amp::reset();
   }
 }
 
-// Training and evaluation, forward and backward, as programs call it. Our sums have their own order.
+// Training and evaluation, forward and backward, as programs call it. The sums of apex_cpp's kernels have an order of their
+// own.
 TEST_F(CpuLayers, BatchNormCalledByProgramsUsesOurKernel) {
   const Tensor x = channels_last(torch::randn({16, 32, 16, 16}).to(at::kBFloat16)), grad = torch::randn_like(x);
   for (const bool training : {true, false}) {

@@ -91,10 +91,10 @@ TEST_P(Match, AFrozenCloneRunsInFloat32) {
   Replicated target(std::dynamic_pointer_cast<ReplicatedImpl>(net->clone()));
   for (auto& param : target->parameters()) param.requires_grad_(false);
   target->to(torch::kFloat);
-  const Tensor answer = target->forward(features());
-  EXPECT_EQ(answer.scalar_type(), torch::kFloat);
+  const Tensor output = target->forward(features());
+  EXPECT_EQ(output.scalar_type(), torch::kFloat);
   // The handle's result is rounded after each operator, to at least 8 bits.
-  EXPECT_TRUE(torch::allclose(answer, net->forward(features()).to(torch::kFloat), 1.0 / 64, 1.0 / 64));
+  EXPECT_TRUE(torch::allclose(output, net->forward(features()).to(torch::kFloat), 1.0 / 64, 1.0 / 64));
 }
 
 TEST_P(Match, InputsAreCastForAFrozenFirstLayer) {

@@ -43,7 +43,7 @@ TEST_F(CastScope, ResetOnAnotherThreadEndsCastsHere) {
   EXPECT_EQ(mm_type(), torch::kFloat);
 }
 
-TEST_F(CastScope, TheNewestInitializeApplies) {  // BUG-08: no layer upon layer
+TEST_F(CastScope, TheNewestInitializeApplies) {  // BUG-08: casts are not applied twice
   auto first = amp::initialize(model, "O1", quiet());
   Mlp second_model, third_model;
   auto second = amp::initialize(second_model, "O4", quiet());
@@ -232,7 +232,7 @@ TEST_F(CastScope, DisableCastsNestsAndSurvivesExceptions) {  // SL-20
   EXPECT_EQ(mm_type(), torch::kHalf);
 }
 
-TEST_F(CastScope, DisableCastsWithoutO1DoesNothing) {  // issue with O2 in Apex: it crashed
+TEST_F(CastScope, DisableCastsWithoutO1DoesNothing) {  // in Apex it crashed at O2
   const amp::disable_casts before;
   auto net = amp::initialize(model, "O2", quiet());
   const amp::disable_casts after;

@@ -17,9 +17,9 @@ TEST_F(AmpTest, ASecondCopyOfTheLibraryIsAnErrorAndDoesNotDisturbTheFirst) {
   ASSERT_NE(plugin, nullptr) << ::dlerror();
   const auto initialize_in_plugin = reinterpret_cast<const char* (*)()>(::dlsym(plugin, "initialize_in_plugin"));
   ASSERT_NE(initialize_in_plugin, nullptr);
-  const std::string told = initialize_in_plugin();
-  EXPECT_TRUE(contains(told, "Another copy of apex_cpp is loaded in this process")) << told;
-  EXPECT_TRUE(contains(told, "COMPONENTS shared")) << told;
+  const std::string error_text = initialize_in_plugin();
+  EXPECT_TRUE(contains(error_text, "Two copies of apex_cpp are loaded in this process")) << error_text;
+  EXPECT_TRUE(contains(error_text, "COMPONENTS shared")) << error_text;
   const auto x = torch::ones({2, 2});
   EXPECT_EQ(x.mm(x).scalar_type(), torch::kHalf);
   ::dlclose(plugin);

@@ -127,7 +127,7 @@ TEST_F(SafetensorsDamage, AHeaderOfAnotherStructureIsAnError) {
   expect_header_error(R"({"a":{"dtype":"U8","shape":[0]}})", "missing");
   expect_header_error(R"({"a":{"dtype":5}})", "found a number");
   expect_header_error(R"({"a":{"dtype":"F31"}})", "the dtype \"F31\" is not known");
-  expect_header_error(R"({"a":{"dtype":"U8","dtype":"U8"}})", "the field \"dtype\" is there twice");
+  expect_header_error(R"({"a":{"dtype":"U8","dtype":"U8"}})", "the field \"dtype\" appears twice");
   expect_header_error(R"({"a":{"stride":[1]}})", "the field \"stride\" is not known");
   expect_header_error(R"({"a":{"shape":["1"]}})", "found a string");
   expect_header_error(R"({"a":{"shape":[-1]}})", "found -1");
@@ -141,10 +141,10 @@ TEST_F(SafetensorsDamage, AHeaderOfAnotherStructureIsAnError) {
   expect_header_error(R"({"__metadata__":[]})", "found a list");
   expect_header_error(R"({"__metadata__":{"k":1}})", "found a number");
   expect_header_error(R"({"__metadata__":{"k":{}}})", "found an object");
-  expect_header_error(R"({"__metadata__":{"k":"1","k":"1"}})", "\"k\" is there twice");
+  expect_header_error(R"({"__metadata__":{"k":"1","k":"1"}})", "\"k\" appears twice");
   expect_header_error(R"({"__metadata__":{},"__metadata__":{}})", "twice");
   const std::string entry = R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
-  expect_header_error("{\"a\":" + entry + ",\"\\u0061\":" + entry + "}", "tensor \"a\" is there twice");
+  expect_header_error("{\"a\":" + entry + ",\"\\u0061\":" + entry + "}", "tensor \"a\" appears twice");
 }
 
 TEST_F(SafetensorsDamage, WrongSizesAndOffsetsAreErrors) {

@@ -1,5 +1,5 @@
-"""Our safetensors files against Python's safetensors package: each reads exactly what the other wrote, and of thousands of
-damaged files ours accepts none that the package refuses.
+"""Compares the library with Python's safetensors package: each reads exactly what the other wrote, and of thousands of
+damaged files the library accepts none that the package refuses.
 
 usage: safetensors_package_test.py PROGRAM FOLDER    (PROGRAM: safetensors_files)
 """
@@ -44,9 +44,9 @@ def read_by_package(path):
     return description(tensors, metadata)
 
 
-def check_equal(what, ours, theirs):
-    if ours != theirs:
-        sys.exit("%s differs.\nours:\n%s\nthe package's:\n%s" % (what, ours, theirs))
+def check_equal(what, library_text, package_text):
+    if library_text != package_text:
+        sys.exit("%s differs.\nthe library's:\n%s\nthe package's:\n%s" % (what, library_text, package_text))
 
 
 def values(dtype, count, seed):
@@ -66,16 +66,16 @@ def sample():
     return tensors
 
 
-def package_reads_ours():
-    path = FOLDER / "ours.safetensors"
+def package_reads_library_files():
+    path = FOLDER / "library.safetensors"
     written = run("write", path)
-    check_equal("our file, read by the package,", written, read_by_package(path))
+    check_equal("the library's file, read by the package,", written, read_by_package(path))
     loaded = safetensors.torch.load_file(path)
-    check_equal("our file, loaded whole,", run("describe", path).count("tensor "), len(loaded))
+    check_equal("the library's file, loaded whole,", run("describe", path).count("tensor "), len(loaded))
     return len(loaded)
 
 
-def we_read_the_packages():
+def library_reads_package_files():
     count = 0
     for metadata in None, {}, {"format": "pt", "\u00e4": "line\nbreak"}:
         path = FOLDER / "package.safetensors"
@@ -155,12 +155,12 @@ def damaged_files_agree(count):
     for i in range(count):
         paths.append(FOLDER / ("damaged%d" % i))
         paths[-1].write_bytes(damaged(generator, *generator.choice(small_files())))
-    answers = run("describe", *paths).split("\n\n")[:-1]
+    descriptions = run("describe", *paths).split("\n\n")[:-1]
     accepted = 0
-    for path, ours in zip(paths, answers, strict=True):
-        if not ours.startswith("error"):
+    for path, library_text in zip(paths, descriptions, strict=True):
+        if not library_text.startswith("error"):
             accepted += 1
-            check_equal("the damaged file %s" % path.name, ours.strip("\n") + "\n\n", read_by_package(path).strip("\n") + "\n\n")
+            check_equal("the damaged file %s" % path.name, library_text.strip("\n") + "\n\n", read_by_package(path).strip("\n") + "\n\n")
         path.unlink()
     if not 0 < accepted < count / 2:
         sys.exit("%d of %d damaged files were accepted: the test has lost its point" % (accepted, count))
@@ -168,10 +168,10 @@ def damaged_files_agree(count):
 
 
 def main():
-    print("%d tensors of ours read by the package" % package_reads_ours())
-    print("%d tensors of the package's read by us" % we_read_the_packages())
+    print("%d tensors written by the library and read by the package" % package_reads_library_files())
+    print("%d tensors written by the package and read by the library" % library_reads_package_files())
     print("a model's %d tensors exchanged" % models_are_exchanged())
-    print("3000 damaged files; the %d that we read are the same to the package" % damaged_files_agree(3000))
+    print("3000 damaged files; the package reads the same from the %d that the library accepts" % damaged_files_agree(3000))
 
 
 main()

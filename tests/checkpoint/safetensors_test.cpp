@@ -154,12 +154,12 @@ TEST(Safetensors, UnsupportedContentIsAnErrorThatKeepsTheOldFile) {
   expect_error({{{"w", x}, {"w", x}}, {}}, "\"w\" is taken");
   expect_error({{{"__metadata__", x}}, {}}, "\"__metadata__\" is taken");
   expect_error({{{"w", at::Tensor()}}, {}}, "\"w\" is undefined");
-  expect_error({{{"w", x.to_sparse()}}, {}}, "\"w\" has no data of its own");
-  expect_error({{{"w", x.to(at::kMeta)}}, {}}, "\"w\" has no data of its own");
+  expect_error({{{"w", x.to_sparse()}}, {}}, "\"w\" has no data that can be written");
+  expect_error({{{"w", x.to(at::kMeta)}}, {}}, "\"w\" has no data that can be written");
   expect_error({{{"w", x.to(at::kComplexDouble)}}, {}}, "\"w\" has dtype ComplexDouble");
   expect_error({{{"w\xff", x}}, {}}, "is not UTF-8");
   expect_error({{{"w", x}}, {{"k", "\xc3"}}}, "is not UTF-8");
-  expect_error({{{"w", x}}, {{"apex_cpp.crc32c", "0"}}}, "the library's own");
+  expect_error({{{"w", x}}, {{"apex_cpp.crc32c", "0"}}}, "reserved for the library");
   expect_error({{{"w", x}}, {{"k", std::string(100'000'000, 'x')}}}, "Store less");
   expect_error({{{"w", counting(c10::ScalarType::Float4_e2m1fn_x2, {})}}, {}}, "\"w\"");
   EXPECT_EQ(scratch.read("a"), "old");

@@ -66,9 +66,9 @@ TEST(Shell, PassesOnLinesAndTheExitCode) {
 }
 
 TEST(Shell, QuotesAnything) {
-  std::string told;
-  comparison::run_lines("printf %s " + comparison::quoted("a 'b' $c \"d\""), [&](const std::string& line) { told = line; });
-  EXPECT_EQ(told, "a 'b' $c \"d\"");
+  std::string printed;
+  comparison::run_lines("printf %s " + comparison::quoted("a 'b' $c \"d\""), [&](const std::string& line) { printed = line; });
+  EXPECT_EQ(printed, "a 'b' $c \"d\"");
 }
 
 TEST(Shell, RemovesFolders) {

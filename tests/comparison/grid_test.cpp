@@ -84,14 +84,14 @@ TEST_F(Grid, CellsThatShareAFolderAreAnError) {
   scratch_.write("my_level.yaml", "opt_level: O5\n");
   EXPECT_EQ(refusal("configs: [c.yaml]\nlevels: [O0, my level.yaml, my_level.yaml]\n"),
             scratch_ / "g.yaml" +
-                ": config 'c' at level 'my level' and config 'c' at level 'my_level' would both be made in the "
-                "folder 'c-my_level-seed0': rename the file of one");
+                ": config 'c' at level 'my level' and config 'c' at level 'my_level' would both use the folder "
+                "'c-my_level-seed0': rename one of the two files");
   write_config("c-O0.yaml", "", "");
   scratch_.write("O0-O2.yaml", "opt_level: O2\n");
   EXPECT_EQ(refusal("configs: [c.yaml, c-O0.yaml]\nlevels: [O0, O2, O0-O2.yaml]\n"),
             scratch_ / "g.yaml" +
-                ": config 'c' at level 'O0-O2' and config 'c-O0' at level 'O2' would both be made in the folder "
-                "'c-O0-O2-seed0': rename the file of one");
+                ": config 'c' at level 'O0-O2' and config 'c-O0' at level 'O2' would both use the folder 'c-O0-O2-seed0': "
+                "rename one of the two files");
 }
 
 TEST_F(Grid, TheReferenceLevelIsO0) {
@@ -100,7 +100,7 @@ TEST_F(Grid, TheReferenceLevelIsO0) {
   for (const char* level : {"opt_level: O3\n", "opt_level: O0\nloss_scale: 8\n"}) {
     scratch_.write("O0.yaml", level);
     EXPECT_NE(refusal("configs: [c.yaml]\nlevels: [O0.yaml, O2]\n")
-                  .find("g.yaml:2:9: key 'levels': the file named O0 holds another level (O"),
+                  .find("g.yaml:2:9: key 'levels': the file named O0 holds a different level (O"),
               std::string::npos)
         << level;
   }
@@ -224,7 +224,7 @@ TEST_F(Grid, AProgramIsBuiltInTheGridsFolder) {
 
 TEST_F(Grid, AProgramsTablesAreRead) {
   const comparison::CellFolder folder{scratch_.path()};
-  EXPECT_NE(comparison::what_is_missing(folder).find("no steps.csv with a column 'step'"), std::string::npos);
+  EXPECT_NE(comparison::what_is_missing(folder).find("not written a steps.csv with a column 'step'"), std::string::npos);
   scratch_.write("steps.csv", "step,loss\n1,2\n");
   EXPECT_NE(comparison::what_is_missing(folder).find("a column 'step_ms'"), std::string::npos);
   EXPECT_THROW(comparison::median_step(folder), UserError);
@@ -236,7 +236,7 @@ TEST_F(Grid, AProgramsTablesAreRead) {
 
 struct Mistake {
   std::string grid;
-  std::vector<std::string> told;
+  std::vector<std::string> message_parts;
 };
 
 TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
@@ -245,12 +245,12 @@ TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
       {levels, {"g.yaml:1:1: key 'configs': missing; expected a list"}},
       {configs, {"g.yaml:1:1: key 'levels': missing; expected a list"}},
       {configs + "levels: O1\n", {"g.yaml:2:9: key 'levels': expected a list such as [O0, O2]"}},
-      {"configs: []\n" + levels, {"g.yaml:1:10: key 'configs': the list is empty; expected one such as [net.yaml]"}},
+      {"configs: []\n" + levels, {"g.yaml:1:10: key 'configs': the list is empty; expected a list such as [net.yaml]"}},
       {configs + "levels: [O0, {opt_level: O2, float32_modules: [nosuch]}]\n",
        {"config 'c': level 'O2 float32_modules nosuch': ", "found no module 'nosuch'"}},
       {configs + "levels: [O0, {opt_level: O1, float32_functions: ['aten::nosuch']}]\n", {"config 'c'", "aten::nosuch"}},
-      {configs + "levels: [O1, O2]\n", {"key 'levels': O0 is missing: all others are compared with it"}},
-      {configs + "levels: [O0, O1, O1]\n", {"key 'levels': one level stands there twice"}},
+      {configs + "levels: [O1, O2]\n", {"key 'levels': O0 is missing: all levels are compared with it"}},
+      {configs + "levels: [O0, O1, O1]\n", {"key 'levels': a level is listed twice"}},
       {configs + "levels: [O0, O9]\n", {"g.yaml:2:14: key 'levels': unknown opt_level 'O9'", "O1, O2, O3"}},
       {configs + "levels:\n  - O0\n\t- O1\n", {"g.yaml:4:1: not YAML: a tab indents the line"}},
       {configs + "level: [O0, O1]\n", {"g.yaml:2:1: key 'level': unknown key. Did you mean 'levels'?"}},
@@ -260,8 +260,8 @@ TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
       {configs + "levels:\n  - O0\n  - opt_level: O2\n    loss_scale: fast\n", {"g.yaml:", "loss_scale", "fast"}},
       {configs + "levels: [O0, none.yaml]\n", {"none.yaml"}},
       {configs + "levels:\n  - O0\n  - torch_amp: {autocast: fp8}\n", {"g.yaml:4:", "key 'torch_amp.autocast': 'fp8' is not"}},
-      {configs + levels + "seeds: [1, 1]\n", {"g.yaml:3:8: key 'seeds': one seed stands there twice"}},
-      {configs + levels + "seeds: []\n", {"g.yaml:3:8: key 'seeds': the list is empty; expected one such as "}},
+      {configs + levels + "seeds: [1, 1]\n", {"g.yaml:3:8: key 'seeds': a seed is listed twice"}},
+      {configs + levels + "seeds: []\n", {"g.yaml:3:8: key 'seeds': the list is empty; expected a list such as "}},
       {configs + levels + "seeds: [-1]\n", {"key 'seeds': -1 is out of range (0 to 9223372036854775807)"}},
       {configs + levels + "processes: [0]\n", {"key 'processes': 0 is out of range (1 to 256)"}},
       {configs + levels + "processes: [21]\n", {"config 'c'", "key 'batch_size': 20 images are too few for 21 processes"}},
@@ -271,24 +271,22 @@ TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
       {"configs: [no.yaml]\n" + levels, {"g.yaml:1:11: key 'configs': cannot read config '", "no.yaml"}},
       {"configs: [deep.yaml]\n" + levels, {"config 'deep': key 'model.widths': 5 stages are too many for images of 8x8"}},
       {"configs: [wide.yaml]\n" + levels, {"wide.yaml:1:32: key 'model.widths': 0 is out of range (1 to 65536)"}},
-      {"configs: [sharded.yaml]\n" + levels,
-       {"config 'sharded': key 'optimizer.type': DistributedFusedAdam", "take FusedAdam"}},
+      {"configs: [sharded.yaml]\n" + levels, {"config 'sharded': key 'optimizer.type': DistributedFusedAdam", "use FusedAdam"}},
       {"configs: [nodata.yaml]\n" + levels, {"config 'nodata'", "digits.csv"}},
       {configs + levels + "rounds: 0\n", {"key 'rounds': 0"}},
       {"program: ./a {level} {folder}\n" + levels,
-       {"g.yaml:1:10: key 'program': the command has no {seed}; expected one such as"}},
-      {"program: ./a {level} {seed} {folder} {steps}\n" + levels, {"key 'steps': missing; it stands for {steps}"}},
+       {"g.yaml:1:10: key 'program': the command lacks {seed}; expected a command such as"}},
+      {"program: ./a {level} {seed} {folder} {steps}\n" + levels, {"key 'steps': missing; it replaces {steps}"}},
       {"program: ./a {level} {seed} {folder}\nsteps: 3\n" + levels,
        {"key 'steps': the command of key 'program' has no {steps}"}},
       {"program: ./a {level} {seed} {folder}\nprocesses: [2]\n" + levels,
        {"key 'processes': a program starts its processes itself"}},
       {"program: ./a {level} {seed} {folder}\nlevels: [O0, {torch_amp: {autocast: none}}]\n",
-       {"key 'levels': a program is given levels of amp"}},
+       {"key 'levels': a program takes levels of amp only"}},
       {"program: ./a {level} {seed} {folder}\n" + configs + levels, {"key 'configs': unknown key"}},
       {"build: make\n" + configs + levels, {"g.yaml:1:1: key 'build': unknown key"}},
   };
-  if (!at::hasCUDA())
-    mistakes.push_back({"configs: [gpu.yaml]\n" + levels, {"config 'gpu': key 'device': cuda was asked for"}});
+  if (!at::hasCUDA()) mistakes.push_back({"configs: [gpu.yaml]\n" + levels, {"config 'gpu': key 'device': cuda needs a GPU"}});
   write_config("gpu.yaml", "epochs: 3", "device: cuda");
   write_config("deep.yaml", "[4, 8]", "[4, 4, 4, 4, 4]");
   write_config("wide.yaml", "[4, 8]", "[0]");
@@ -296,7 +294,7 @@ TEST_F(Grid, MistakesAreReportedWithPlaceKeyAndValueBeforeAnythingRuns) {
   write_config("nodata.yaml", scratch_ / "data", scratch_ / "nothing");
   for (const auto& mistake : mistakes) {
     const auto message = refusal(mistake.grid);
-    for (const auto& part : mistake.told)
+    for (const auto& part : mistake.message_parts)
       EXPECT_NE(message.find(part), std::string::npos) << part << "\nis not in\n" << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }

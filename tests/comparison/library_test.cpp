@@ -15,10 +15,9 @@
 namespace apex::test {
 namespace {
 
-using amp::detail::Interval;
 using amp::detail::Order;
 
-std::vector<double> one_to(int count) {
+std::vector<double> numbers_from_one_to(int count) {
   std::vector<double> values;
   for (int i = 1; i <= count; ++i) values.push_back(i);
   return values;
@@ -36,7 +35,7 @@ TEST(MedianInterval, TrimsValuesToA99PercentInterval) {
         doubt + std::exp(std::lgamma(count + 1) - std::lgamma(low + 1) - std::lgamma(count - low + 1)) / std::pow(2, count - 1);
     ASSERT_LE(doubt, 0.01) << count;
     ASSERT_GT(more, 0.01) << count;
-    auto values = one_to(count);
+    auto values = numbers_from_one_to(count);
     std::shuffle(values.begin(), values.end(), std::mt19937(1));
     const auto interval = amp::detail::median_interval(values);
     EXPECT_EQ(interval.median, (count + 1) / 2.0);
@@ -131,19 +130,19 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 TEST(Comparison, RecordsEveryLevelWithEverySeed) {
   const Scratch scratch;
-  std::vector<std::string> told;
+  std::vector<std::string> tasks;
   const auto options = amp::ComparisonOptions().steps(8).seeds(2).seed(5).timed_steps(3).rounds(2).on_run(
-      [&](const std::string& task) { told.push_back(task); });
+      [&](const std::string& task) { tasks.push_back(task); });
   amp::Comparison comparison({"O0", "O2", "O4"}, train_linear, options);
   comparison.run(scratch.path());
   const auto cells = lines_of(scratch.read("cells.csv"));
   ASSERT_EQ(cells.size(), 7u);
   EXPECT_EQ(cells[0], "cell,config,level,seed,processes,reference,finished");
   EXPECT_EQ(cells[2], "program-O2-seed0,program,O2,5,1,program-O0-seed0,1");
-  EXPECT_EQ(told.size(), 6u + 2 * 3);
-  EXPECT_EQ(told[1], "training at O2");
-  EXPECT_EQ(told[6], "timing O0");
-  EXPECT_EQ(told[9], "timing O2");  // another one begins each round
+  EXPECT_EQ(tasks.size(), 6u + 2 * 3);
+  EXPECT_EQ(tasks[1], "training at O2");
+  EXPECT_EQ(tasks[6], "timing O0");
+  EXPECT_EQ(tasks[9], "timing O2");  // another one begins each round
   EXPECT_EQ(lines_of(scratch.read("times.csv")).size(), 4u);
   EXPECT_EQ(lines_of(scratch.read("ratios.csv")).size(), 7u);
   EXPECT_THROW(amp::properties(), c10::Error);  // no session is left
@@ -200,7 +199,7 @@ TEST(Comparison, RejectsInvalidComparisons) {
     return message_of<c10::Error>([&] { amp::Comparison(std::move(levels), train_linear, options); });
   };
   EXPECT_NE(message({"O1"}).find("O0 is not among the levels. Add it"), std::string::npos);
-  EXPECT_NE(message({"O0", "O1", "O1"}).find("a level is there twice"), std::string::npos);
+  EXPECT_NE(message({"O0", "O1", "O1"}).find("the level O1 is listed twice"), std::string::npos);
   EXPECT_NE(message({"O0", "O9"}).find("O9"), std::string::npos);
   EXPECT_NE(message({"O0"}, amp::ComparisonOptions().steps(0)).find("steps=0 is not allowed"), std::string::npos);
   EXPECT_NE(message({"O0"}, amp::ComparisonOptions().seeds(0)).find("seeds=0 is not allowed"), std::string::npos);
@@ -211,24 +210,24 @@ TEST(ComparisonRun, RejectsCallsInTheWrongOrderAndInvalidValues) {
   const Scratch scratch;
   torch::nn::Linear model(2, 2);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
-  const auto told = [](const auto& action) { return message_of<c10::Error>(action); };
+  const auto error_of = [](const auto& action) { return message_of<c10::Error>(action); };
   amp::ComparisonRun run(2);
-  EXPECT_NE(told([&] { run.next(); }).find("before amp::initialize"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.next(); }).find("before amp::initialize"), std::string::npos);
   auto [net, opt] = amp::initialize(model, optimizer, "O0", amp::InitializeOptions().verbosity(0));
-  EXPECT_NE(told([&] { run.loss(1.0); }).find("was called before next()"), std::string::npos);
-  EXPECT_NE(told([&] { run.write(scratch.path()); }).find("before the run ended"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.loss(1.0); }).find("was called before next()"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.write(scratch.path()); }).find("before the run ended"), std::string::npos);
   EXPECT_TRUE(run.next());
-  EXPECT_NE(told([&] { run.loss(torch::ones({2})); }).find("a tensor of 2 elements"), std::string::npos);
-  EXPECT_NE(told([&] { run.next(); }).find("step 0 ended without its loss"), std::string::npos);
-  EXPECT_NE(told([&] { run.test_accuracy(75); }).find("Give the share that is classified correctly"), std::string::npos);
-  EXPECT_NE(told([] { amp::ComparisonRun(0); }).find("steps=0 is not allowed"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.loss(torch::ones({2})); }).find("a tensor of 2 elements"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.next(); }).find("step 0 ended without its loss"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.test_accuracy(75); }).find("Give the fraction of correct predictions"), std::string::npos);
+  EXPECT_NE(error_of([] { amp::ComparisonRun(0); }).find("steps=0 is not allowed"), std::string::npos);
   run.loss(1.0);
   EXPECT_TRUE(run.next());
   run.loss(0.5);
   EXPECT_FALSE(run.next());
   EXPECT_FALSE(run.next());
   scratch.write("file", "");
-  EXPECT_NE(told([&] { run.write(scratch / "file"); }).find("cannot write '"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.write(scratch / "file"); }).find("cannot write '"), std::string::npos);
   run.write(scratch / "a/b");
   EXPECT_EQ(lines_of(scratch.read("a/b/steps.csv")).size(), 3u);
   amp::reset();

@@ -72,7 +72,7 @@ class OwnProgram(unittest.TestCase):
         (self.folder / "own.yaml").write_text("build: exit 3\nprogram: true {level} {seed} {folder}\nlevels: [O0]\n")
         self.assertIn("the command of key 'build' failed with exit code 3; its output: ", self.compare("own.yaml", code=2))
         (self.folder / "own.yaml").write_text("build: true\nprogram: true {level} {seed} {folder}\nlevels: [O0]\n")
-        self.assertIn("the program has left no steps.csv with a column 'step' in {folder}", self.compare("own.yaml", code=1))
+        self.assertIn("the program has not written a steps.csv with a column 'step' in {folder}", self.compare("own.yaml", code=1))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Comparison(unittest.TestCase):
             if line.startswith("cell 2/4"):  # the second cell has begun, or has even ended
                 break
         os.killpg(process.pid, signal.SIGSTOP)
-        self.assertIn("another comparison is at work in", self.run_all(code=2))
+        self.assertIn("another comparison is running in", self.run_all(code=2))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         before = self.stamps()
@@ -295,7 +295,7 @@ class Comparison(unittest.TestCase):
         torch_amp = "net-autocast_BF16_+_GradScaler-seed0-2processes"
         output = self.run_all("two.yaml", "--start-processes", "false", code=1)
         self.assertIn(f"{name} failed with exit code 1", output)
-        self.assertIn(f"{waiting} is skipped: {name}, which it is compared with, failed", output)
+        self.assertIn(f"{waiting} is skipped: {name}, to which it is compared, failed", output)
         self.write_report()
         self.assertIn(f"3 runs failed and are not in this report: {name}, {waiting}, {torch_amp}.",
                       (self.out / "report.html").read_text(encoding="utf-8"))
@@ -351,7 +351,7 @@ class RuinedReference(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         subprocess.run([WRITE_REPORT, out], check=True, capture_output=True)
         text, page = ((out / f"report.{kind}").read_text(encoding="utf-8") for kind in ("md", "html"))
-        headline = "O0 itself diverged: mend the training before you compare levels"
+        headline = "O0 itself diverged: fix the training before you compare levels"
         self.assertIn(f"**{headline}**. 1 of 1 runs diverged", text)
         self.assertIn(f'<p class="reply">{headline}</p>', page)
         for said in (text, page):

@@ -131,15 +131,15 @@ TEST(ContribClipGradNorm, Float16BesideFloat64) {
 }
 
 TEST(ContribClipGradNorm, MatchesLibTorch) {
-  const Tensors ours = params_with_grads({torch::kFloat, torch::kFloat, torch::kFloat});
-  Tensors theirs;
-  for (const Tensor& param : ours) {
-    theirs.push_back(param.detach().clone().requires_grad_());
-    if (param.grad().defined()) theirs.back().mutable_grad() = param.grad().clone();
+  const Tensors params = params_with_grads({torch::kFloat, torch::kFloat, torch::kFloat});
+  Tensors reference;
+  for (const Tensor& param : params) {
+    reference.push_back(param.detach().clone().requires_grad_());
+    if (param.grad().defined()) reference.back().mutable_grad() = param.grad().clone();
   }
-  const double want = torch::nn::utils::clip_grad_norm_(theirs, 0.25);
-  EXPECT_NEAR(contrib::clip_grad_norm_(ours, 0.25).item<double>(), want, 1e-6 * want);
-  for (size_t i = 0; i + 1 < ours.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i].grad(), theirs[i].grad(), 1e-6, 0));
+  const double want = torch::nn::utils::clip_grad_norm_(reference, 0.25);
+  EXPECT_NEAR(contrib::clip_grad_norm_(params, 0.25).item<double>(), want, 1e-6 * want);
+  for (size_t i = 0; i + 1 < params.size(); ++i) EXPECT_TRUE(torch::allclose(params[i].grad(), reference[i].grad(), 1e-6, 0));
 }
 
 TEST(ContribClipGradNorm, AcceptsOneTensorNoneAndTiedParameters) {

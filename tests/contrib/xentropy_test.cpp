@@ -130,15 +130,15 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Xentropy, ::testing::Values(torch::kHalf, torch
 TEST(XentropyLoss, MatchesLibTorchForAnyLayout) {
   const Tensor base = torch::randn({50, 12}, torch::kDouble);
   const Tensor labels = torch::randint(50, {24}).slice(0, 0, 24, 2);
-  const Tensor ours = base.clone().requires_grad_(), theirs = base.clone().requires_grad_();
+  const Tensor fused_logits = base.clone().requires_grad_(), torch_logits = base.clone().requires_grad_();
   const auto options =
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone).label_smoothing(0.1).ignore_index(-1);
-  const Tensor want = torch::nn::functional::cross_entropy(theirs.t(), labels, options);
-  const Tensor found = SoftmaxCrossEntropyLoss::apply(ours.t(), labels, 0.1, /*padding_idx=*/-1);
+  const Tensor want = torch::nn::functional::cross_entropy(torch_logits.t(), labels, options);
+  const Tensor found = SoftmaxCrossEntropyLoss::apply(fused_logits.t(), labels, 0.1, /*padding_idx=*/-1);
   EXPECT_TRUE(torch::allclose(found, want, 1e-12, 1e-12));
   want.square().sum().backward();
   found.square().sum().backward();
-  EXPECT_TRUE(torch::allclose(ours.grad(), theirs.grad(), 1e-11, 1e-12));
+  EXPECT_TRUE(torch::allclose(fused_logits.grad(), torch_logits.grad(), 1e-11, 1e-12));
 }
 
 // Central differences of float64 losses: off by the third derivative times h^2 / 6, and by roundings of size 2^-53 over h.
@@ -185,21 +185,21 @@ TEST(XentropyLoss, OfNoRowsIsEmpty) {
 
 TEST(XentropyLoss, RejectsUnsupportedArguments) {
   const Tensor logits = torch::randn({4, 3}), labels = torch::tensor({0, 1, 2, 1});
-  const auto says = [](const Tensor& x, const Tensor& y, const char* part, double smoothing = 0.0) {
+  const auto expect_error = [](const Tensor& x, const Tensor& y, const char* part, double smoothing = 0.0) {
     const std::string text = message_of([&] { SoftmaxCrossEntropyLoss::apply(x, y, smoothing); });
     EXPECT_TRUE(contains(text, part)) << text;
   };
-  says(Tensor(), labels, "undefined");
-  says(logits.view({2, 2, 3}), labels, "view({-1, classes})");
-  says(logits.to(torch::kInt), labels, "Int");
-  says(torch::zeros({4, 0}), labels, "no classes");
-  says(logits, Tensor(), "undefined");
-  says(logits, labels.view({2, 2}), "view(-1)");
-  says(logits, labels.to(torch::kInt), "kLong");
-  says(logits, labels.slice(0, 0, 3), "3 labels");
-  says(logits, labels.to(torch::kMeta), "meta");
-  says(logits, labels, "from 0 to 1", 1.5);
-  says(logits, torch::tensor({0, 1, 3, 1}), "label 2 is 3, but there are 3 classes");
+  expect_error(Tensor(), labels, "undefined");
+  expect_error(logits.view({2, 2, 3}), labels, "view({-1, classes})");
+  expect_error(logits.to(torch::kInt), labels, "Int");
+  expect_error(torch::zeros({4, 0}), labels, "no classes");
+  expect_error(logits, Tensor(), "undefined");
+  expect_error(logits, labels.view({2, 2}), "view(-1)");
+  expect_error(logits, labels.to(torch::kInt), "kLong");
+  expect_error(logits, labels.slice(0, 0, 3), "3 labels");
+  expect_error(logits, labels.to(torch::kMeta), "meta");
+  expect_error(logits, labels, "from 0 to 1", 1.5);
+  expect_error(logits, torch::tensor({0, 1, 3, 1}), "label 2 is 3, but there are 3 classes");
   EXPECT_THROW(SoftmaxCrossEntropyLoss::apply(logits, torch::tensor({0, -1, 2, 1})), c10::IndexError);
   const Tensor x = logits.clone().requires_grad_();
   const Tensor sum = SoftmaxCrossEntropyLoss::apply(x, labels).square().sum();

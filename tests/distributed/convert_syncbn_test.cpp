@@ -28,7 +28,7 @@ torch::Tensor joined_batches(int first, int last) {
   return torch::cat(all);
 }
 torch::Tensor joined_batches() { return joined_batches(0, world_size() - 1); }
-torch::Tensor mine_of(const torch::Tensor& whole) {
+torch::Tensor rows_of_this_rank(const torch::Tensor& whole) {
   int64_t start = 0;
   for (int before = 0; before < rank(); ++before) start += before + 2;
   return whole.narrow(0, start, rank() + 2);
@@ -98,7 +98,7 @@ void expect_as_joined(Net& model, Net& converted) {
   converted->to(torch::kDouble);
   const auto expected = model->forward(joined_batches().to(torch::kDouble));
   const auto actual = converted->forward(batch_of(rank()).to(torch::kDouble));
-  EXPECT_LE(difference(actual, mine_of(expected)), 1e-12);
+  EXPECT_LE(difference(actual, rows_of_this_rank(expected)), 1e-12);
   expected.pow(3).sum().backward();
   actual.pow(3).sum().backward();
   const auto grads = converted->parameters();
@@ -240,7 +240,7 @@ TEST(ConvertSyncBatchNorm, AcceptsShapesWithChannelsLast) {
   torch::nn::BatchNorm2d norm(3), plain(3);
   convert_syncbn_model(norm, {}, /*channel_last=*/true);
   const auto output = norm->forward(batch_of(rank()).movedim(1, -1).contiguous()).movedim(-1, 1);
-  EXPECT_LE(difference(output, mine_of(plain->forward(joined_batches()))), 2e-6);  // up to 4, rounded in two orders
+  EXPECT_LE(difference(output, rows_of_this_rank(plain->forward(joined_batches()))), 2e-6);  // up to 4, rounded in two orders
   EXPECT_LE(difference(norm->running_mean, plain->running_mean), 1e-7);
 }
 
@@ -277,7 +277,7 @@ TEST(ConvertSyncBatchNorm, WarnsAboutABatchNormOfAnotherClass) {
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   convert_syncbn_model(std::make_shared<OwnNormImpl>());
-  EXPECT_NE(warnings.text.find("it is left as it is, and does not synchronize"), std::string::npos) << warnings.text;
+  EXPECT_NE(warnings.text.find("It is left unchanged and does not synchronize"), std::string::npos) << warnings.text;
 }
 
 TEST(ConvertSyncBatchNorm, RejectsAnInvalidEpsAndChangesNothing) {

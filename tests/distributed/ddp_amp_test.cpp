@@ -21,12 +21,6 @@ using apex::test::bytes_of;
 using apex::test::contains;
 using apex::test::message_of;
 using apex::test::quiet;
-using apex::testing::backward_in_block;
-using apex::testing::expect_same_on_all_ranks;
-using apex::testing::rank;
-using apex::testing::small_part;
-using apex::testing::WholeNumbers;
-using apex::testing::world_size;
 using torch::Tensor;
 
 constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3", "O4", "O5"};

@@ -11,8 +11,8 @@
 
 namespace apex::testing {
 
-inline void expect_same_on_all_ranks(const std::string& mine, const std::string& what) {
-  apex::parallel::expect_same(apex::parallel::default_process_group(), mine, what);
+inline void expect_same_on_all_ranks(const std::string& text, const std::string& what) {
+  apex::parallel::expect_same(apex::parallel::default_process_group(), text, what);
 }
 
 // Inputs of -1, 0 and 1. One pass has gradients of at most 30 per rank, so sums over ranks and three passes, times a loss scale
@@ -28,3 +28,10 @@ void backward_in_block(apex::parallel::DistributedDataParallel<Net>& ddp, Opt& o
 }
 
 }  // namespace apex::testing
+
+// For the tests, which are in apex::parallel.
+namespace apex::parallel {
+using apex::testing::backward_in_block;
+using apex::testing::expect_same_on_all_ranks;
+using apex::testing::small_part;
+}  // namespace apex::parallel

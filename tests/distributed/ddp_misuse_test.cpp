@@ -14,13 +14,6 @@ namespace {
 using Options = DistributedDataParallelOptions;
 using apex::test::contains;
 using apex::test::message_of;
-using apex::testing::expect_equal;
-using apex::testing::gradients_of;
-using apex::testing::joined_gradients;
-using apex::testing::mean_of;
-using apex::testing::part_of_batch;
-using apex::testing::rank;
-using apex::testing::WholeNumbers;
 
 TEST(Ddp, ContradictoryOptionsAreErrors_DDP_01) {
   WholeNumbers net;
@@ -68,7 +61,7 @@ TEST(Ddp, WrappingAParameterTwiceIsAnError) {
   {
     auto ddp = DistributedDataParallel(net);
     EXPECT_TRUE(contains(message_of([&] { DistributedDataParallel again(net->fc2); }),
-                         "the parameter 'weight', which is in a DistributedDataParallel already"));
+                         "the parameter 'weight', which is already in a DistributedDataParallel"));
     ddp(part_of_batch(0)).sum().backward();
     expect_equal(gradients_of(*net), mean_of(joined_gradients()));
   }

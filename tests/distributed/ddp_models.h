@@ -61,3 +61,14 @@ inline torch::Tensor joined_batch(int pass) {
 }
 
 }  // namespace apex::testing
+
+// For the tests, which are in apex::parallel.
+namespace apex::parallel {
+using apex::testing::joined_batch;
+using apex::testing::part_of_batch;
+using apex::testing::rank;
+using apex::testing::Tied;
+using apex::testing::TwoBranches;
+using apex::testing::WholeNumbers;
+using apex::testing::world_size;
+}  // namespace apex::parallel

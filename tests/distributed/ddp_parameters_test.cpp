@@ -14,11 +14,6 @@ namespace {
 using Options = DistributedDataParallelOptions;
 using apex::test::contains;
 using apex::test::message_of;
-using apex::testing::part_of_batch;
-using apex::testing::rank;
-using apex::testing::TwoBranches;
-using apex::testing::WholeNumbers;
-using apex::testing::world_size;
 using torch::Tensor;
 
 TEST(Ddp, NamesUnusedParametersOnEveryRank_DDP_05_BUG_23) {

@@ -14,14 +14,6 @@ namespace {
 using Options = DistributedDataParallelOptions;
 using apex::test::contains;
 using apex::test::message_of;
-using apex::testing::expect_equal;
-using apex::testing::gradients_of;
-using apex::testing::joined_batch;
-using apex::testing::joined_gradients;
-using apex::testing::mean_of;
-using apex::testing::part_of_batch;
-using apex::testing::TwoBranches;
-using apex::testing::WholeNumbers;
 using torch::Tensor;
 
 TEST(Ddp, PassesAccumulate) {

@@ -16,15 +16,6 @@ namespace apex::parallel {
 namespace {
 
 using Options = DistributedDataParallelOptions;
-using apex::testing::expect_equal;
-using apex::testing::gradients_of;
-using apex::testing::joined_gradients;
-using apex::testing::mean_of;
-using apex::testing::part_of_batch;
-using apex::testing::rank;
-using apex::testing::TwoBranches;
-using apex::testing::WholeNumbers;
-using apex::testing::world_size;
 using torch::Tensor;
 
 void train_with(const Options& options, int passes = 3) {

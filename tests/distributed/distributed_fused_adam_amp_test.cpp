@@ -72,18 +72,18 @@ amp::InitializeOptions quiet(double max_loss_scale = 1024) {
 class AtLevel : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(AtLevel, HasTheBitsOfOneProcessIncludingSkips) {
-  Pair ours, theirs;
-  DistributedFusedAdam sharded(ours->parameters(), summing());
-  optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
+  Pair sharded_model, fused_model;
+  DistributedFusedAdam sharded(sharded_model->parameters(), summing());
+  optimizers::FusedAdam fused(fused_model->parameters(), one_process_options());
   const auto options = quiet().loss_scale("dynamic");
-  auto [one_net, one_opt] = amp::initialize(theirs, fused, GetParam(), options);
-  auto [net, opt] = amp::initialize(ours, sharded, GetParam(), options);
+  auto [one_net, one_opt] = amp::initialize(fused_model, fused, GetParam(), options);
+  auto [net, opt] = amp::initialize(sharded_model, sharded, GetParam(), options);
   for (int step = 0; step < 6; ++step) {
-    const double mine = step == 2 && rank() == world_size() - 1 ? std::numeric_limits<double>::infinity() : 1;
+    const double factor = step == 2 && rank() == world_size() - 1 ? std::numeric_limits<double>::infinity() : 1;
     const double joined = step == 2 ? std::numeric_limits<double>::infinity() : 1;
     const Tensors before = copies_of(net->parameters());
     {
-      auto scaled_loss = amp::scale_loss(loss_of(net, batch_of(rank(), step), mine), opt);
+      auto scaled_loss = amp::scale_loss(loss_of(net, batch_of(rank(), step), factor), opt);
       scaled_loss.backward();
     }
     {
@@ -116,11 +116,11 @@ TEST_P(AtLevel, HasTheBitsOfOneProcessIncludingSkips) {
 }
 
 TEST_P(AtLevel, AccumulatesOverBlocks) {
-  Pair ours, delayed, theirs;
-  DistributedFusedAdam sharded(ours->parameters(), summing()), later(delayed->parameters(), summing());
-  optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
-  auto [one_net, one_opt] = amp::initialize(theirs, fused, GetParam(), quiet());
-  auto [net, opt] = amp::initialize(ours, sharded, GetParam(), quiet());
+  Pair sharded_model, delayed, fused_model;
+  DistributedFusedAdam sharded(sharded_model->parameters(), summing()), later(delayed->parameters(), summing());
+  optimizers::FusedAdam fused(fused_model->parameters(), one_process_options());
+  auto [one_net, one_opt] = amp::initialize(fused_model, fused, GetParam(), quiet());
+  auto [net, opt] = amp::initialize(sharded_model, sharded, GetParam(), quiet());
   auto [delayed_net, delayed_opt] = amp::initialize(delayed, later, GetParam(), quiet());
   for (int step = 0; step < 6; ++step) {
     const bool last = step % 3 == 2;
@@ -142,13 +142,13 @@ TEST_P(AtLevel, AccumulatesOverBlocks) {
 TEST_P(AtLevel, UpdatesTheScaleOncePerOverflowingBlock_SCALE_06) {
   constexpr int kBlocks = 3;
   const std::vector<std::vector<int>> overflows = {{}, {0}, {1}, {2}, {0, 1}, {0, 2}, {}};  // blocks, on one rank
-  Pair ours, theirs;
-  DistributedFusedAdam sharded(ours->parameters(), summing());
-  optimizers::FusedAdam fused(theirs->parameters(), one_process_options());
+  Pair sharded_model, fused_model;
+  DistributedFusedAdam sharded(sharded_model->parameters(), summing());
+  optimizers::FusedAdam fused(fused_model->parameters(), one_process_options());
   const auto options = quiet(65536).loss_scale("dynamic");
-  auto [one_net, one_opt] = amp::initialize(theirs, fused, GetParam(), options);
+  auto [one_net, one_opt] = amp::initialize(fused_model, fused, GetParam(), options);
   auto& one_scaler = amp::loss_scaler(0);
-  auto [net, opt] = amp::initialize(ours, sharded, GetParam(), options);
+  auto [net, opt] = amp::initialize(sharded_model, sharded, GetParam(), options);
   for (size_t step = 0; step < overflows.size(); ++step) {
     for (int block = 0; block < kBlocks; ++block) {
       const auto& at_fault = overflows[step];
@@ -181,7 +181,7 @@ TEST(DistributedFusedAdamAmp, HasMastersOf16BitParametersOnly) {
     elements += param.numel();
   }
   at::Tensor total = at::full({1}, opt.state_bytes(), at::kLong);
-  parallel::all_reduce(parallel::default_process_group(), total, "adding up");
+  parallel::all_reduce(parallel::default_process_group(), total, "summing");
   EXPECT_EQ(total.item<int64_t>(), 12 * elements);
 }
 

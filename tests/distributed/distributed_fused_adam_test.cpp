@@ -47,7 +47,7 @@ TEST_P(OfDtype, KeepsOnlyItsShardOfTheState) {
   const int64_t shard = (elements + 63) / 64;
   EXPECT_LE(optimizer.state_bytes(), each * 64 * ((shard + world_size() - 1) / world_size()));
   at::Tensor total = at::full({1}, optimizer.state_bytes(), at::kLong);
-  parallel::all_reduce(parallel::default_process_group(), total, "adding up");
+  parallel::all_reduce(parallel::default_process_group(), total, "summing");
   EXPECT_EQ(total.item<int64_t>(), each * elements);
 }
 
@@ -304,9 +304,9 @@ TEST(DistributedFusedAdam, SavesTheSameAsFusedAdam) {
     sums[5] = at::Tensor();
     one.step(sums);
   }
-  const std::string ours = from_rank_0(saved(optimizer));
+  const std::string archive = from_rank_0(saved(optimizer));
   optimizers::FusedAdam copy(one.masters(), of_one_process(0.5));
-  load(copy, ours);
+  load(copy, archive);
   ASSERT_EQ(copy.state().size(), one.optimizer().state().size());
   for (const auto& item : one.optimizer().state()) {
     const auto& a = static_cast<const optimizers::FusedAdamParamState&>(*item.second);

@@ -36,7 +36,7 @@ TEST_P(SurvivorsOf, NameTheLastRankThatWasKilled) {
   EXPECT_TRUE(was_killed(ranks[last]));
   for (int rank = 0; rank < last; ++rank)
     expect_error(ranks[rank], {"rank " + std::to_string(rank) + " of " + std::to_string(count) + ": the second sum failed",
-                               "No word from rank " + std::to_string(last) + " within"});
+                               "No report from rank " + std::to_string(last) + " within"});
 }
 
 TEST(Survivors, ReportThatTheStoreEndedWithRank0) {
@@ -44,7 +44,7 @@ TEST(Survivors, ReportThatTheStoreEndedWithRank0) {
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(was_killed(ranks[0]));
   for (int rank = 1; rank < kRanks; ++rank)
-    expect_error(ranks[rank], {"the second sum failed", "The store through which the ranks report is gone", "rank 0"});
+    expect_error(ranks[rank], {"the second sum failed", "The store through which the ranks report has ended", "rank 0"});
 }
 
 TEST(Survivors, WaitNoLongerThanTheTimeoutForAHangingRank) {
@@ -52,7 +52,7 @@ TEST(Survivors, WaitNoLongerThanTheTimeoutForAHangingRank) {
   Ranks ranks(count, faulty("last_rank_hangs"));
   for (int rank = 0; rank < last; ++rank) {
     ASSERT_TRUE(ranks.ends_within(rank, kGraceSeconds));
-    expect_error(ranks[rank], {"the second sum failed", "No word from rank " + std::to_string(last)});
+    expect_error(ranks[rank], {"the second sum failed", "No report from rank " + std::to_string(last)});
   }
 }
 
@@ -62,13 +62,13 @@ TEST(Survivors, NameARankThatEndedWithAnError) {
   ranks.wait(kGraceSeconds);
   expect_error(ranks[last], {"a file is missing"});
   for (int rank = 0; rank < last; ++rank)
-    expect_error(ranks[rank], {"the first sum failed", "No word from rank " + std::to_string(last)});
+    expect_error(ranks[rank], {"the first sum failed", "No report from rank " + std::to_string(last)});
 }
 
 TEST(Survivors, AreNotifiedOfAFailureInAnotherGroup) {
   Ranks ranks(3, faulty("last_rank_of_a_group_dies"));
   ranks.wait(kGraceSeconds);
-  expect_error(ranks[1], {"the pair's sum failed", "No word from rank 1"});
+  expect_error(ranks[1], {"the pair's sum failed", "No report from rank 1"});
   expect_error(ranks[0], {"everyone's sum failed"});
 }
 
@@ -110,7 +110,7 @@ TEST_P(SurvivorsOfTraining, NameTheRankAndKeepTheLastCheckpoint) {
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(was_killed(ranks[kRanks - 1]));
   for (int rank = 0; rank < kRanks - 1; ++rank)
-    expect_error(ranks[rank], {"of DistributedDataParallel failed", "No word from rank " + std::to_string(kRanks - 1)});
+    expect_error(ranks[rank], {"of DistributedDataParallel failed", "No report from rank " + std::to_string(kRanks - 1)});
   checkpoint.expect_whole();
 }
 
@@ -118,11 +118,11 @@ INSTANTIATE_TEST_SUITE_P(Of, SurvivorsOfTraining, ::testing::Values("last_rank_d
 
 TEST(Survivors, NameARankThatContinuesAfterAnErrorInBackward) {
   const int count = kRanks, last = count - 1;
-  Ranks ranks(count, faulty("last_rank_goes_on_after_an_error"));
+  Ranks ranks(count, faulty("last_rank_continues_after_an_error"));
   ranks.wait(kGraceSeconds);
   for (int rank = 0; rank < last; ++rank)
     expect_error(ranks[rank], {"a backward pass of DistributedDataParallel failed: rank " + std::to_string(last) +
-                               " sent gradients of another pass"});
+                               " sent gradients of a different pass"});
   expect_error(ranks[last], {"of DistributedDataParallel failed"});
 }
 
@@ -137,7 +137,7 @@ TEST(Survivors, KeepTheCheckpointBeforeTheIncompleteOne) {
 
 TEST(Survivors, ReportThatTheOptLevelsDiffer) {
   const CheckpointFile checkpoint;
-  Ranks ranks(2, faulty("last_rank_has_another_level"), {checkpoint.variable});
+  Ranks ranks(2, faulty("last_rank_trains_at_a_different_level"), {checkpoint.variable});
   ranks.wait(kGraceSeconds);
   for (const int rank : {0, 1}) expect_error(ranks[rank], {"rank 1 differs from rank 0", "Half", "Float", "opt level"});
 }
@@ -145,9 +145,9 @@ TEST(Survivors, ReportThatTheOptLevelsDiffer) {
 INSTANTIATE_TEST_SUITE_P(Ranks, SurvivorsOf, ::testing::Values(2, 4), ::testing::PrintToStringParamName());
 
 TEST(Start, NamesTheMissingRanks) {
-  Ranks ranks(3, faulty("last_rank_never_comes"));
+  Ranks ranks(3, faulty("last_rank_never_starts"));
   ranks.wait(kGraceSeconds);
-  expect_error(ranks[0], {"rank 0 of 3", "in vain for rank 1, 2"});
+  expect_error(ranks[0], {"rank 0 of 3", "without success for rank 1, 2"});
 }
 
 class LateRank : public ::testing::TestWithParam<int> {};
@@ -175,27 +175,27 @@ TEST(Start, AcceptsARankThatJoinsWhileAnotherWaits) {
 
 TEST(Start, ReportsToALateRankThatTheOthersGaveUp) {
   const FileOfTest word(".word");
-  Ranks ranks(2, faulty("last_rank_comes_when_the_first_gave_up"), {"READY=" + word.path});
+  Ranks ranks(2, faulty("last_rank_starts_after_the_first_gave_up"), {"READY=" + word.path});
   ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
-  expect_error(ranks[1], {"rank 1 of 2 came too late: rank 0 waited", "in vain for rank 1", "timeout"});
+  expect_error(ranks[1], {"rank 1 of 2 started too late: rank 0 waited", "without success for rank 1", "timeout"});
 }
 
 // One process after the other: the first has ended when the second starts.
 void expect_that_the_second_is_too_late(const std::string& meeting_place, const std::vector<std::string>& texts) {
-  Ranks first(1, faulty("gives_up"), {"WORLD_SIZE=2", meeting_place});
+  Ranks first(1, faulty("gives_up_waiting"), {"WORLD_SIZE=2", meeting_place});
   first.wait(kGraceSeconds);
-  expect_error(first[0], {"rank 0 of 2", "in vain for rank 1"});
-  Ranks second(1, faulty("gives_up"), {"WORLD_SIZE=2", "RANK=1", meeting_place});
+  expect_error(first[0], {"rank 0 of 2", "without success for rank 1"});
+  Ranks second(1, faulty("gives_up_waiting"), {"WORLD_SIZE=2", "RANK=1", meeting_place});
   second.wait(kGraceSeconds);
   expect_error(second[0], texts);
 }
 
 TEST(Start, ReportsToALateRankThatTheOthersHaveEnded) {
   const FileOfTest store(".store");
-  expect_that_the_second_is_too_late("STORE=file://" + store.path, {"rank 1 of 2 came too late: rank 0 waited"});
+  expect_that_the_second_is_too_late("STORE=file://" + store.path, {"rank 1 of 2 started too late: rank 0 waited"});
   const int port = Port().number();
   expect_that_the_second_is_too_late("MASTER_PORT=" + std::to_string(port),
-                                     {"rank 1 of 2", "cannot be used", "it ends when it has waited in vain for a rank"});
+                                     {"rank 1 of 2", "cannot be used", "it ends if another rank does not start in time"});
 }
 
 void expect_start_error(const std::vector<std::string>& environment, const std::vector<std::string>& texts) {
@@ -217,11 +217,11 @@ TEST(Start, NamesAMissingOrInvalidVariable) {
 TEST(Start, NamesADuplicateRank) {
   Ranks ranks(3, faulty("last_rank_calls_itself_1"));
   ranks.wait(0);  // returns at once: the other ranks would wait for rank 2 for a long time
-  EXPECT_NE(ranks.outputs().find("there is a rank 1 already"), std::string::npos) << ranks.outputs();
+  EXPECT_NE(ranks.outputs().find("two processes have the rank 1"), std::string::npos) << ranks.outputs();
 }
 
 TEST(Start, NamesDifferentWorldSizes) {
-  Ranks ranks(2, faulty("last_rank_counts_one_more"));
+  Ranks ranks(2, faulty("last_rank_has_a_larger_world_size"));
   ranks.wait(kGraceSeconds);
   expect_error(ranks[0], {"rank 0 has a WORLD_SIZE of 2, but rank 1 one of 3"});
 }
@@ -238,7 +238,7 @@ TEST(Start, MayBeRepeated) {
 }
 
 TEST(Start, UsesTheBackendThatOneRankWasGiven) {
-  Ranks ranks(2, faulty("one_rank_is_told_the_backend"));
+  Ranks ranks(2, faulty("one_rank_names_the_backend"));
   ranks.wait(kGraceSeconds);
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }
@@ -265,8 +265,7 @@ TEST(Start, NamesAFileLeftByAnEarlierRun) {
   Ranks(2, faulty("meet_at_a_file"), {store, "DIE=1"}).wait(kGraceSeconds);
   Ranks ranks(2, faulty("meet_at_a_file"), {store});
   ranks.wait(kGraceSeconds);
-  for (const int rank : {0, 1})
-    expect_error(ranks[rank], {"already", "a store's file that an earlier run left must be removed"});
+  for (const int rank : {0, 1}) expect_error(ranks[rank], {"already", "remove a store's file that an earlier run left"});
 }
 
 }  // namespace

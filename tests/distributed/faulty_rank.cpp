@@ -79,7 +79,7 @@ void last_rank_throws() {
   sum("the first sum");
 }
 
-void last_rank_never_comes() {
+void last_rank_never_starts() {
   if (variable("RANK") == "0") init_process_group(meeting(kShort));
 }
 
@@ -88,7 +88,7 @@ void last_rank_calls_itself_1() {
   start();
 }
 
-void last_rank_counts_one_more() {
+void last_rank_has_a_larger_world_size() {
   if (variable("RANK") == "1") ::setenv("WORLD_SIZE", "3", 1);
   start();
 }
@@ -100,7 +100,7 @@ void meet_at_a_file() {
   destroy_process_group();
 }
 
-void one_rank_is_told_the_backend() {
+void one_rank_names_the_backend() {
   auto options = meeting(kStart);
   if (variable("RANK") == "0") options.backend("");
   init_process_group(options);
@@ -131,8 +131,8 @@ void last_rank_of_a_group_dies() {
 
 void shapes_differ() {
   start();
-  const std::string mine = is_last() ? "weight 3 x 3" : "weight 3 x 4";
-  parallel::expect_same(default_process_group(), mine, "the models");
+  const std::string shapes = is_last() ? "weight 3 x 3" : "weight 3 x 4";
+  parallel::expect_same(default_process_group(), shapes, "the models");
 }
 
 // Where the process dies: in a training step of the last rank, or in rank 0's second checkpoint.
@@ -189,9 +189,9 @@ void last_rank_dies_in_forward() { train(Death::forward); }
 void last_rank_dies_in_backward() { train(Death::backward); }
 void first_rank_dies_in_checkpoint() { train(Death::checkpoint); }
 
-void leave_word(const std::string& path) { std::ofstream(path) << "here"; }
+void set_ready(const std::string& path) { std::ofstream(path) << "here"; }
 
-void wait_for_word(const std::string& path) {
+void wait_until_ready(const std::string& path) {
   while (std::ifstream(path).peek() == EOF) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
@@ -200,9 +200,9 @@ void wait_for_word(const std::string& path) {
 void one_rank_is_late() {
   const bool of_the_store = variable("STORE") == "file://" + variable("READY");
   if (variable("RANK") == variable("LATE")) {
-    wait_for_word(variable("READY"));
+    wait_until_ready(variable("READY"));
   } else if (!of_the_store) {
-    leave_word(variable("READY"));
+    set_ready(variable("READY"));
   }
   const Net net = train(Death::none);
   std::ostringstream weights;
@@ -210,18 +210,18 @@ void one_rank_is_late() {
   expect_same(default_process_group(), weights.str(), "the weights after training");
 }
 
-void gives_up() { init_process_group(meeting(kShort)); }
+void gives_up_waiting() { init_process_group(meeting(kShort)); }
 
 // Rank 0 stays alive, and so does its store.
-void last_rank_comes_when_the_first_gave_up() {
+void last_rank_starts_after_the_first_gave_up() {
   if (variable("RANK") == "1") {
-    wait_for_word(variable("READY"));
-    gives_up();
+    wait_until_ready(variable("READY"));
+    gives_up_waiting();
   } else {
     try {
-      gives_up();
+      gives_up_waiting();
     } catch (const std::exception&) {
-      leave_word(variable("READY"));
+      set_ready(variable("READY"));
     }
     hang();
   }
@@ -229,7 +229,7 @@ void last_rank_comes_when_the_first_gave_up() {
 
 // Two buckets of the same size. The last rank leaves a pass between them, so its first bucket of the next pass meets the
 // others' second bucket.
-void last_rank_goes_on_after_an_error() {
+void last_rank_continues_after_an_error() {
   start();
   const auto without_bias = torch::nn::LinearOptions(4, 4).bias(false);
   torch::nn::Linear first(without_bias), second(without_bias);
@@ -247,7 +247,7 @@ void last_rank_goes_on_after_an_error() {
   }
 }
 
-void last_rank_has_another_level() { train(Death::none, variable("RANK") == "0" ? "O2" : "O0"); }
+void last_rank_trains_at_a_different_level() { train(Death::none, variable("RANK") == "0" ? "O2" : "O0"); }
 
 // Succeeds if the checkpoint is complete.
 void load_the_checkpoint() {
@@ -264,18 +264,18 @@ const std::map<std::string, void (*)()> kFaults{
     {"last_rank_hangs", last_rank_hangs},
     {"last_rank_throws", last_rank_throws},
     {"last_rank_calls_itself_1", last_rank_calls_itself_1},
-    {"last_rank_counts_one_more", last_rank_counts_one_more},
+    {"last_rank_has_a_larger_world_size", last_rank_has_a_larger_world_size},
     {"meet_at_a_file", meet_at_a_file},
-    {"one_rank_is_told_the_backend", one_rank_is_told_the_backend},
-    {"last_rank_never_comes", last_rank_never_comes},
+    {"one_rank_names_the_backend", one_rank_names_the_backend},
+    {"last_rank_never_starts", last_rank_never_starts},
     {"one_rank_is_late", one_rank_is_late},
-    {"gives_up", gives_up},
-    {"last_rank_comes_when_the_first_gave_up", last_rank_comes_when_the_first_gave_up},
+    {"gives_up_waiting", gives_up_waiting},
+    {"last_rank_starts_after_the_first_gave_up", last_rank_starts_after_the_first_gave_up},
     {"last_rank_dies_in_forward", last_rank_dies_in_forward},
     {"last_rank_dies_in_backward", last_rank_dies_in_backward},
     {"first_rank_dies_in_checkpoint", first_rank_dies_in_checkpoint},
-    {"last_rank_goes_on_after_an_error", last_rank_goes_on_after_an_error},
-    {"last_rank_has_another_level", last_rank_has_another_level},
+    {"last_rank_continues_after_an_error", last_rank_continues_after_an_error},
+    {"last_rank_trains_at_a_different_level", last_rank_trains_at_a_different_level},
     {"load_the_checkpoint", load_the_checkpoint},
     {"start_twice", start_twice},
     {"last_rank_of_a_group_dies", last_rank_of_a_group_dies},

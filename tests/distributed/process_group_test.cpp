@@ -46,8 +46,8 @@ TEST(ProcessGroup, SurvivesAConnectionClosedByItsPeer) {
 
 TEST(ProcessGroup, NamesTheRankThatDiffers) {
   expect_same(default_process_group(), "one\ntwo", "the list");
-  const std::string mine = rank() == 1 ? "one\n2" : "one\ntwo";
-  expect_error<c10::ValueError>([&] { expect_same(default_process_group(), mine, "the list"); },
+  const std::string list = rank() == 1 ? "one\n2" : "one\ntwo";
+  expect_error<c10::ValueError>([&] { expect_same(default_process_group(), list, "the list"); },
                                 {"the list: rank 1 differs from rank 0.\n  rank 0: two\n  rank 1: 2"});
 }
 

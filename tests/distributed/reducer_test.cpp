@@ -11,13 +11,6 @@
 namespace apex::parallel {
 namespace {
 
-using apex::testing::expect_equal;
-using apex::testing::gradients_of;
-using apex::testing::joined_gradients;
-using apex::testing::part_of_batch;
-using apex::testing::rank;
-using apex::testing::WholeNumbers;
-using apex::testing::world_size;
 using torch::Tensor;
 
 TEST(FlatDistCall, CallsOncePerDtypeAndAverages_PAR_01) {

@@ -66,9 +66,9 @@ bool same_on_all_ranks(const Tensors& tensors) {
   bool same = true;
   for (const auto& tensor : tensors) {
     if (tensor.numel() == 0) continue;
-    const at::Tensor mine = tensor.detach().contiguous();
-    for (const auto& other : parallel::all_gather(parallel::default_process_group(), mine, "comparing")) {
-      same &= same_bytes(other, mine);
+    const at::Tensor local = tensor.detach().contiguous();
+    for (const auto& other : parallel::all_gather(parallel::default_process_group(), local, "comparing")) {
+      same &= same_bytes(other, local);
     }
   }
   return same;

@@ -28,7 +28,7 @@ struct Batches {
     }
   }
   torch::Tensor joined(const std::vector<torch::Tensor>& parts) const { return torch::cat(parts).detach().to(torch::kDouble); }
-  torch::Tensor mine_of(const torch::Tensor& whole) const {
+  torch::Tensor rows_of_this_rank(const torch::Tensor& whole) const {
     int64_t start = 0;
     for (int before = 0; before < rank(); ++before) start += sizes[before];
     return whole.narrow(0, start, sizes[rank()]);
@@ -48,7 +48,7 @@ std::vector<int64_t> unequal_sizes() {
   return sizes;
 }
 
-std::vector<int64_t> sizes_with_none_first() {
+std::vector<int64_t> sizes_with_empty_first_rank() {
   auto sizes = unequal_sizes();
   sizes[0] = 0;
   return sizes;
@@ -70,14 +70,15 @@ struct Outcome {
   torch::Tensor output, grad_input, grad_weight, grad_bias, running_mean, running_var;
 };
 
-torch::Tensor if_there(const torch::Tensor& tensor) { return tensor.defined() ? tensor.grad() : tensor; }
+torch::Tensor grad_or_undefined(const torch::Tensor& tensor) { return tensor.defined() ? tensor.grad() : tensor; }
 
 template <class Norm, class Forward>
 Outcome run(Norm& norm, const torch::Tensor& given, const torch::Tensor& grad, Forward forward) {
   const auto input = given.detach().requires_grad_();
   const auto output = forward(input);
   output.backward(grad);
-  return {output.detach(), input.grad(), if_there(norm.weight), if_there(norm.bias), norm.running_mean, norm.running_var};
+  return {output.detach(),   input.grad(),    grad_or_undefined(norm.weight), grad_or_undefined(norm.bias),
+          norm.running_mean, norm.running_var};
 }
 
 // The result of one process on the joined batch in float64.
@@ -110,13 +111,13 @@ torch::Tensor summed(torch::Tensor grad) {
   return grad;
 }
 
-void expect_as_joined(const Outcome& mine, const Outcome& joined, const Batches& batches, double bound) {
-  expect_close(mine.output, batches.mine_of(joined.output), bound, "output");
-  expect_close(mine.grad_input, batches.mine_of(joined.grad_input), bound, "gradient of the input");
-  expect_close(summed(mine.grad_weight), joined.grad_weight, bound, "gradient of the weight");
-  expect_close(summed(mine.grad_bias), joined.grad_bias, bound, "gradient of the bias");
-  expect_close(mine.running_mean, joined.running_mean, bound, "running mean");
-  expect_close(mine.running_var, joined.running_var, bound, "running variance");
+void expect_as_joined(const Outcome& local, const Outcome& joined, const Batches& batches, double bound) {
+  expect_close(local.output, batches.rows_of_this_rank(joined.output), bound, "output");
+  expect_close(local.grad_input, batches.rows_of_this_rank(joined.grad_input), bound, "gradient of the input");
+  expect_close(summed(local.grad_weight), joined.grad_weight, bound, "gradient of the weight");
+  expect_close(summed(local.grad_bias), joined.grad_bias, bound, "gradient of the bias");
+  expect_close(local.running_mean, joined.running_mean, bound, "running mean");
+  expect_close(local.running_var, joined.running_var, bound, "running variance");
 }
 
 SyncBatchNorm made(const SyncBatchNormOptions& options, torch::Dtype dtype) {
@@ -130,8 +131,8 @@ double bound_for(torch::Dtype dtype) { return dtype == torch::kDouble ? 1e-12 : 
 
 void check(const SyncBatchNormOptions& options, const Batches& batches) {
   auto norm = made(options, batches.dtype);
-  const auto mine = run(*norm, batches.inputs[rank()], batches.grads[rank()], [&](const auto& x) { return norm->forward(x); });
-  expect_as_joined(mine, reference(options, batches), batches, bound_for(batches.dtype));
+  const auto local = run(*norm, batches.inputs[rank()], batches.grads[rank()], [&](const auto& x) { return norm->forward(x); });
+  expect_as_joined(local, reference(options, batches), batches, bound_for(batches.dtype));
 }
 
 class SyncBatchNormOf : public ::testing::TestWithParam<std::tuple<std::vector<int64_t>, torch::Dtype>> {
@@ -145,7 +146,7 @@ TEST_P(SyncBatchNormOf, UnequalBatchesEqualsTheCombinedBatch) {
 }
 
 TEST_P(SyncBatchNormOf, BatchesWithAnEmptyOneEqualsTheOthersCombined) {
-  check(SyncBatchNormOptions(shape()[0]), Batches(shape(), sizes_with_none_first(), dtype()));
+  check(SyncBatchNormOptions(shape()[0]), Batches(shape(), sizes_with_empty_first_rank(), dtype()));
 }
 
 TEST_P(SyncBatchNormOf, BatchesWithoutWeightOrRunningStatistics) {
@@ -167,10 +168,10 @@ TEST_P(SyncBatchNormOf, BatchesWithChannelsAsTheLastDimension) {
   const auto options = SyncBatchNormOptions(shape()[0]).channel_last(true);
   auto norm = made(options, dtype());
   const auto last = [](const torch::Tensor& x) { return x.movedim(1, -1).contiguous(); };
-  auto mine =
+  auto local =
       run(*norm, last(batches.inputs[rank()]), last(batches.grads[rank()]), [&](const auto& x) { return norm->forward(x); });
-  for (auto* tensor : {&mine.output, &mine.grad_input}) *tensor = tensor->movedim(-1, 1);
-  expect_as_joined(mine, reference(options, batches), batches, bound_for(dtype()));
+  for (auto* tensor : {&local.output, &local.grad_input}) *tensor = tensor->movedim(-1, 1);
+  expect_as_joined(local, reference(options, batches), batches, bound_for(dtype()));
 }
 
 using Shape = std::vector<int64_t>;
@@ -196,14 +197,14 @@ TEST(SyncBatchNorm, In16BitsRoundsOnlyTheOutput) {
     for (const auto parameters : {torch::kFloat, dtype}) {
       const Batches batches({6, 5, 5}, unequal_sizes(), dtype);
       auto norm = made(SyncBatchNormOptions(6), parameters);
-      const auto mine =
+      const auto local =
           run(*norm, batches.inputs[rank()], batches.grads[rank()], [&](const auto& x) { return norm->forward(x); });
-      EXPECT_EQ(mine.output.scalar_type(), dtype);
-      EXPECT_EQ(mine.grad_weight.scalar_type(), parameters);
+      EXPECT_EQ(local.output.scalar_type(), dtype);
+      EXPECT_EQ(local.grad_weight.scalar_type(), parameters);
       // Roundings: the output, the two terms of the input's gradient and their sum, and 16-bit parameters before use. In total
       // at most three halves of the last place.
       const double last_place = dtype == torch::kHalf ? 0x1p-10 : 0x1p-7;
-      expect_as_joined(mine, reference(SyncBatchNormOptions(6), batches), batches, 3 * last_place);
+      expect_as_joined(local, reference(SyncBatchNormOptions(6), batches), batches, 3 * last_place);
     }
   }
 }
@@ -255,7 +256,7 @@ TEST(SyncBatchNorm, InEvaluationWithoutRunningStatisticsUsesTheCombinedBatch) { 
   auto norm = made(options, torch::kDouble);
   norm->eval();
   const auto output = norm->forward(batches.inputs[rank()]);
-  expect_close(output.detach(), batches.mine_of(reference(options, batches).output), 1e-12, "output");
+  expect_close(output.detach(), batches.rows_of_this_rank(reference(options, batches).output), 1e-12, "output");
 }
 
 TEST(SyncBatchNorm, AddsZAndAppliesReluInEveryLayout) {  // SBN-06
@@ -274,9 +275,9 @@ TEST(SyncBatchNorm, AddsZAndAppliesReluInEveryLayout) {  // SBN-06
     const auto all = batches.joined(batches.inputs).requires_grad_(), all_z = batches.joined(batches.grads).requires_grad_();
     const auto expected = (one->forward(all) + all_z).relu();
     expected.backward(batches.joined(batches.inputs));
-    expect_close(second(output.detach()), batches.mine_of(expected.detach()), 1e-12, "output");
-    expect_close(second(input.grad()), batches.mine_of(all.grad()), 1e-12, "gradient of the input");
-    expect_close(second(z.grad()), batches.mine_of(all_z.grad()), 1e-12, "gradient of z");
+    expect_close(second(output.detach()), batches.rows_of_this_rank(expected.detach()), 1e-12, "output");
+    expect_close(second(input.grad()), batches.rows_of_this_rank(all.grad()), 1e-12, "gradient of the input");
+    expect_close(second(z.grad()), batches.rows_of_this_rank(all_z.grad()), 1e-12, "gradient of z");
     expect_close(summed(norm->weight.grad()), one->weight.grad(), 1e-12, "gradient of the weight");
   }
 }

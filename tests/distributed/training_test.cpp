@@ -151,7 +151,7 @@ TEST_F(Training, AFolderInUseIsAnErrorOnEveryRank) {
   ranks.wait(kGraceSeconds);
   for (const int rank : {0, 1}) {
     EXPECT_EQ(WEXITSTATUS(ranks[rank].status), 2);
-    EXPECT_NE(ranks[rank].output().find("run folder 'run' is in use"), std::string::npos) << ranks[rank].output();
+    EXPECT_NE(ranks[rank].output().find("run folder 'run' holds a run"), std::string::npos) << ranks[rank].output();
   }
 }
 

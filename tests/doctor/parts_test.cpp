@@ -87,7 +87,7 @@ TEST(DoctorProgram, WithoutAStepOrLeavingItsLoopIsAnErrorThatSaysHow) {
   EXPECT_NE(message_of_doctor([&](const auto& level, auto& run) {
               auto net = initialize(level);
               run.next();
-            }).find("ended after step 0 without asking run.next() again"),
+            }).find("ended after step 0 without calling run.next() again"),
             std::string::npos);
   EXPECT_NE(message_of_doctor([&](const auto& level, auto& run) {
               auto net = initialize(level);
@@ -127,7 +127,8 @@ TEST(DoctorProgram, ThatDoesNotTrainAtO0IsAnError) {
     };
   };
   const std::string rest =
-      "). No level mends that: look at its data, learning rate and loss, and for tensors that it converts to 16 bits itself.";
+      "). Another level does not help. Check the program's data, learning rate and loss, and look for tensors that it converts "
+      "to 16 bits itself.";
   const auto options = amp::DoctorOptions().seed(7);
   EXPECT_EQ(message_of_doctor(lost_at(2, NAN), options),
             "Doctor: the program does not train at O0 itself (seed 7, step 2: the loss is nan" + rest);

@@ -56,16 +56,16 @@ TEST(PlantedFaults, AreDiagnosed) {
   EXPECT_LE(20 * misses.size(), cases.size());
 }
 
-std::string told_of(const std::string& level, const amp::Doctor::Program& program) {
+std::string first_divergence_text(const std::string& level, const amp::Doctor::Program& program) {
   return c10::str(
       amp::Doctor(amp::OptLevel::from_yaml_string(level), program, amp::DoctorOptions().steps(4)).first_divergence());
 }
 
 TEST(FaultsOfNoModule, AFixedLossScaleAtWhichGradientsOverflowIsDiagnosed) {
-  const std::string told = told_of("{opt_level: O2, loss_scale: 1.0e+9}", FaultyProgram{"mlp", nullptr, 0});
-  EXPECT_EQ(told.find("backward net.last aten::addmm (step 0, call 0): "), 0U) << told;
+  const std::string text = first_divergence_text("{opt_level: O2, loss_scale: 1.0e+9}", FaultyProgram{"mlp", nullptr, 0});
+  EXPECT_EQ(text.find("backward net.last aten::addmm (step 0, call 0): "), 0U) << text;
   const std::string end = " values are Inf or NaN; the loss scale is fixed at 1e+09: try a lower one, or \"dynamic\"";
-  EXPECT_NE(told.find(end), std::string::npos) << told;
+  EXPECT_NE(text.find(end), std::string::npos) << text;
 }
 
 // FP16 has no number as small as Adam's eps, and the square of a small gradient is 0 there: 0 / 0.
@@ -83,11 +83,10 @@ void train_with_adam(const amp::OptLevel& level, amp::DoctorRun& run) {
 }
 
 TEST(FaultsOfNoModule, AWeightDestroyedByTheOptimizerIsDiagnosedWithTheRemedy) {
-  EXPECT_EQ(
-      told_of("{opt_level: O3}", train_with_adam),
-      "optimizer model bias (before step 1): it has Inf or NaN, and an optimizer's step made it so. Where the optimizer's "
-      "state is FP16, take a level with master weights, such as O2, or a larger eps");
-  EXPECT_EQ(told_of("{opt_level: O2}", train_with_adam), "none");
+  EXPECT_EQ(first_divergence_text("{opt_level: O3}", train_with_adam),
+            "optimizer model bias (before step 1): it has Inf or NaN, which an optimizer's step wrote. If the optimizer's "
+            "state is FP16, take a level with master weights, such as O2, or a larger eps");
+  EXPECT_EQ(first_divergence_text("{opt_level: O2}", train_with_adam), "none");
 }
 
 struct HealthyNet : ::testing::TestWithParam<std::string> {};

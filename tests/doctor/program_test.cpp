@@ -75,7 +75,7 @@ TEST_F(DoctorTool, FindsTheFaultShownOnThePage) {
 }
 
 TEST_F(DoctorTool, NamesTheConfigsLevel) {
-  EXPECT_EQ(run("c.yaml --steps 12").out, "level: O2, which the config has\n" + nothing_found_at("O2"));
+  EXPECT_EQ(run("c.yaml --steps 12").out, "level: O2, the level of the config\n" + nothing_found_at("O2"));
 }
 
 // All gradients underflow in FP16: nothing of the network can stay in it.
@@ -135,8 +135,8 @@ TEST_F(DoctorTool, RejectsAnUnwritableFileBeforeItStarts) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"nowhere/x.yaml", "folder 'nowhere': No such file or directory\n"},
       {"c.yaml/x.yaml", "folder 'c.yaml': Not a directory\n"},
-      {"folder", "it is no regular file; name another\n"},
-      {"pipe", "it is no regular file; name another\n"},
+      {"folder", "it is not a regular file; name another\n"},
+      {"pipe", "it is not a regular file; name another\n"},
   };
   for (const auto& [path, why] : cases) {
     const auto ended = run("c.yaml --level O2 --steps 1000000 --yaml " + path);

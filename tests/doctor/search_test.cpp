@@ -143,7 +143,7 @@ TEST(RepairOutsideAmpsReach, IsAnError) {
     FaultyProgram{"mlp", level.name() == "O0" ? Plant() : by_hand, 1}(level, run);
   };
   expect_error([&] { amp::Doctor("O1", not_at_o0, amp::DoctorOptions().steps(4)).minimal_float32(); },
-               {"with everything in FP32 that O1 can keep there"});
+               {"with everything in FP32 that O1 can keep in FP32"});
 }
 
 /// A program that stops, as one does that runs out of memory, in one of the runs that the doctor announces with these words.

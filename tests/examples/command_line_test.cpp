@@ -92,7 +92,7 @@ TEST(CommandLine, ErrorsNameOptionValueAndAllowedValues) {
       {{"a", ""}, "REST takes names or paths, not ''; see --help"},
       {{"a", "--rounds"}, "--rounds: 1 required N missing; see --help"},
   };
-  for (const auto& [arguments, says] : cases) EXPECT_EQ(SmallProgram().error(arguments), says);
+  for (const auto& [arguments, message] : cases) EXPECT_EQ(SmallProgram().error(arguments), message);
 }
 
 }  // namespace

@@ -102,14 +102,14 @@ TEST(Config, TorchAmpReplacesTheLevel) {
 struct BadConfig {
   std::string name;
   std::string text;
-  std::string says;  // the message's beginning: place and key
+  std::string message_start;  // the message's beginning: place and key
 };
 
 class BadConfigs : public testing::TestWithParam<BadConfig> {};
 
 TEST_P(BadConfigs, AreErrorsInOneLineWithPlaceAndKey) {
   const auto message = complaint(GetParam().text);
-  EXPECT_EQ(message.rfind(GetParam().says, 0), 0u) << message;
+  EXPECT_EQ(message.rfind(GetParam().message_start, 0), 0u) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 
@@ -136,7 +136,7 @@ const BadConfig kBadConfigs[] = {
     {"WrongChoice", "model: {type: vgg, widths: [8]}\n" + kRest,
      "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet, alexnet"},
     {"WidthsOfAlexNet", "model: {type: alexnet, widths: [8]}\n" + kRest, "c.yaml:1:24: key 'model.widths': unknown key"},
-    {"TwoWays", kGood + "torch_amp: {autocast: none}\n", "c.yaml:4:6: key 'amp': takes the place of 'torch_amp'"},
+    {"TwoWays", kGood + "torch_amp: {autocast: none}\n", "c.yaml:4:6: key 'amp': cannot be combined with 'torch_amp'"},
     {"UnknownAutocast", kPlain + "torch_amp: {autocast: fp16}\n",
      "c.yaml:4:23: key 'torch_amp.autocast': 'fp16' is not one of none, float16, bfloat16"},
     {"NoAutocast", kPlain + "torch_amp: {grad_scaler: true}\n", "c.yaml:4:12: key 'torch_amp.autocast': missing"},
@@ -145,7 +145,7 @@ const BadConfig kBadConfigs[] = {
     {"ShrinkingGrowth", kPlain + "torch_amp: {autocast: none, grad_scaler: true, growth_factor: 1}\n",
      "c.yaml:4:63: key 'torch_amp.growth_factor': 1 is out of range (1 to 1e+06)"},
     {"ClimbsFromNoLevel", kPlain + "torch_amp: {autocast: none}\non_divergence: climb\n",
-     "c.yaml:5:16: key 'on_divergence': climbs from level to level"},
+     "c.yaml:5:16: key 'on_divergence': moves to a higher level"},
     {"ShardedWithoutLevel",
      kModel + "data: {set: digits}\noptimizer: {type: DistributedFusedAdam, lr: 0.1}\ntorch_amp: {autocast: none}\n",
      "c.yaml:4:12: key 'torch_amp': is not for DistributedFusedAdam"},
@@ -173,11 +173,11 @@ const BadConfig kBadConfigs[] = {
      "c.yaml:3:12: key 'optimizer.lr': missing"},
     {"NoAmp", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1}\n", "c.yaml:1:1: key 'amp': missing"},
     {"EmptyList", "model: {type: mlp, widths: []}\n" + kRest,
-     "c.yaml:1:28: key 'model.widths': the list is empty; expected one such as [16, 32]"},
+     "c.yaml:1:28: key 'model.widths': the list is empty; expected a list such as [16, 32]"},
     {"TextInList", "model: {type: mlp, widths: [8, wide]}\n" + kRest,
      "c.yaml:1:28: key 'model.widths': expected a list of integers"},
     {"StagesDiffer", "model: {type: resnet, widths: [8, 8], blocks: [1]}\n" + kRest,
-     "c.yaml:1:47: key 'model.blocks': gives 1 stage, 'widths' gives 2"},
+     "c.yaml:1:47: key 'model.blocks': has 1 stage, but 'widths' has 2"},
     {"NesterovAlone", kModel + "data: {set: digits}\noptimizer: {type: SGD, lr: 0.1, nesterov: true}\namp: {opt_level: O2}\n",
      "c.yaml:3:43: key 'optimizer.nesterov': needs a momentum"},
 };

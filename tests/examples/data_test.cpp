@@ -178,12 +178,12 @@ TEST(Mnist, BrokenFilesAreNamed) {
       {images, idx({3, 2, 2}, "abcdefghijkl"), "2 labels for 3 images"},
       {labels, idx({2}, "\x01\x0a"), "label 10 of image 1 is not 0 to 9"},
   };
-  for (const auto& [file, content, says] : cases) {
+  for (const auto& [file, content, expected_part] : cases) {
     const Scratch scratch;
     write_mnist(scratch);
     scratch.write(file, content);
     const auto message = message_of<UserError>([&] { train::load_mnist(scratch.path()); });
-    EXPECT_NE(message.find(says), std::string::npos) << message;
+    EXPECT_NE(message.find(expected_part), std::string::npos) << message;
     EXPECT_NE(message.find("train-"), std::string::npos) << message;
   }
 }

@@ -37,10 +37,10 @@ TEST_P(ProgramThatClimbs, TrainsAsIfStartedAtTheLevelAbove) {
   EXPECT_EQ(accuracy("climbed"), accuracy("plain"));
   EXPECT_EQ(scratch_.read("climbed/levels.csv"),
             kLevelsHeader + ("1,2," + from + "," + to + ",0,the loss became nan at step 2\n"));
-  EXPECT_NE(climbed.out.find("training at " + from + " diverged: the loss became nan at step 2. It goes on at " + to),
+  EXPECT_NE(climbed.out.find("training at " + from + " diverged: the loss became nan at step 2. Training continues at " + to),
             std::string::npos)
       << climbed.out;
-  EXPECT_NE(climbed.out.find("going back to step 0 and on at " + to), std::string::npos) << climbed.out;
+  EXPECT_NE(climbed.out.find("going back to step 0 and continuing at " + to), std::string::npos) << climbed.out;
 }
 
 // Pairs whose weights begin with the same bits: O2's are rounded, O1's are not.
@@ -95,7 +95,7 @@ TEST_F(ProgramThatDiverges, ClimbsIfItsLastEpochCannotBeSaved) {
   ASSERT_EQ(run("above.yaml --run-dir plain --epochs 1").code, 0);
   EXPECT_EQ(scratch_.read("climbed/steps.csv"), scratch_.read("plain/steps.csv"));
   EXPECT_EQ(scratch_.read("climbed/levels.csv"),
-            kLevelsHeader + std::string("1,12,O1,O0,0,step after step was skipped at the end of the last epoch\n"));
+            kLevelsHeader + std::string("1,12,O1,O0,0,too many steps in a row were skipped at the end of the last epoch\n"));
 }
 
 // A learning rate and a weight decay that multiply every weight by -9999.

@@ -107,9 +107,9 @@ TEST(RunFolder, NeverOverwritesAnotherRun) {
     EXPECT_NE(message.find(why), std::string::npos) << message;
     EXPECT_EQ(scratch.read("run/config.yaml"), "kept");
   };
-  refused("is not empty, and there is no run in it to go on with");
+  refused("is not empty, and holds no run to resume");
   scratch.write("run/checkpoint.safetensors", "kept");
-  refused("is in use: ");
+  refused("holds a run: ");
   std::filesystem::create_directories(scratch / "empty");
   EXPECT_EQ(train::RunFolder::create(scratch / "empty", "c.yaml").path(), scratch / "empty");
   EXPECT_EQ(train::RunFolder::create(scratch / "new/deep", "c.yaml").path(), scratch / "new/deep");
@@ -119,7 +119,8 @@ TEST(RunFolder, LocksTheFolderForItsLifetime) {
   const Scratch scratch;
   std::optional<train::RunFolder> first = train::RunFolder::create(scratch / "run", "c.yaml");
   const auto create = [&] { train::RunFolder::create(scratch / "run", "c.yaml"); };
-  const auto held = "run folder '" + (scratch / "run") + "': another run is writing to it: choose another with --run-dir";
+  const auto held =
+      "run folder '" + (scratch / "run") + "': another run is writing to it: choose another folder with --run-dir";
   EXPECT_EQ(message_of<UserError>(create), held);
   scratch.write("run/config.yaml", "");
   scratch.write("run/checkpoint.safetensors", "");
@@ -163,7 +164,7 @@ TEST(WriteWhole, ReplacesOnlyThatFile) {
   EXPECT_EQ(scratch.read("file"), "new");
   ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
   const auto message = message_of<UserError>([&] { common::write_whole(scratch / "pipe", "new"); });
-  EXPECT_EQ(message, "cannot write '" + (scratch / "pipe") + "': it is no regular file; name another");
+  EXPECT_EQ(message, "cannot write '" + (scratch / "pipe") + "': it is not a regular file; name another");
   EXPECT_TRUE(std::filesystem::is_fifo(scratch / "pipe"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "pipe.part"));
 }

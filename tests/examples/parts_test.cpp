@@ -91,11 +91,11 @@ TEST(Options, MistakesAreNamed) {
       {{"a.yaml", "--seed", "-1"}, "--seed takes a whole number of at least 0, not '-1'"},
       {{"a.yaml", "--epochs", "2x"}, "--epochs takes a whole number of at least 1, not '2x'"},
       {{"a.yaml", "--resume", ""}, "--resume takes a name or a path, not ''; see --help"},
-      {{"--resume", "r", "--seed", "1"}, "--resume goes on in the run's own folder"},
+      {{"--resume", "r", "--seed", "1"}, "--resume continues in the run's folder"},
   };
-  for (const auto& [arguments, says] : cases) {
+  for (const auto& [arguments, message_start] : cases) {
     const auto message = message_of<UserError>([&, &arguments = arguments] { train::parse_options(arguments); });
-    EXPECT_EQ(message.rfind(says, 0), 0u) << message;
+    EXPECT_EQ(message.rfind(message_start, 0), 0u) << message;
   }
 }
 
@@ -181,7 +181,7 @@ TEST(Models, AlexNetRejectsImagesThatAreTooSmall) {
   EXPECT_EQ(message_of<UserError>([&] {
               train::make_classifier(config, {1, 14, 32}, 10);
             }),
-            "key 'model.type': nothing is left of images of 14x32 where alexnet has halved them four times; give "
+            "key 'model.type': nothing is left of images of 14x32 after alexnet has halved them four times; give "
             "'data.image_size: 32'");
   EXPECT_EQ(train::make_classifier(config, {1, 15, 31}, 10)->forward(at::zeros({1, 1, 15, 31})).size(1), 10);
 }
@@ -243,7 +243,7 @@ TEST(Trainer, RejectsClimbingFromNonFiniteWeights) {
   const auto message = message_of<UserError>([&] {
     train::train(config, train::load_data(config.data), folder, /*resume=*/false, /*stop_after=*/0, team, nobody, progress);
   });
-  EXPECT_EQ(message.rfind("key 'on_divergence': the run has nothing to come back to: parameter '", 0), 0u) << message;
+  EXPECT_EQ(message.rfind("key 'on_divergence': the run has no checkpoint to go back to: parameter '", 0), 0u) << message;
   EXPECT_FALSE(std::filesystem::exists(folder.levels()));
   EXPECT_FALSE(std::filesystem::exists(folder.checkpoint()));
 }

@@ -166,7 +166,7 @@ TEST_F(Program, MistakesAreReportedInOneLineWithExitCodeTwo) {
   std::filesystem::remove(scratch_ / "data/digits.csv");
   const auto missing =
       "cannot open '" + (scratch_ / "data/digits.csv") + "' or '" + (scratch_ / "data/digits.csv.gz") + "': No such file. ";
-  EXPECT_EQ(refusal("c.yaml").rfind(missing + "tools/setup fetches the digits", 0), 0u);
+  EXPECT_EQ(refusal("c.yaml").rfind(missing + "tools/setup downloads the digits", 0), 0u);
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "runs"));  // nothing was begun
 }
 
@@ -187,7 +187,7 @@ TEST_F(Program, ResumesFromARunFolderOrOnlyItsCheckpoint) {
   const auto before = scratch_.read("r/steps.csv");
   EXPECT_EQ(refusal("--resume r/epoch_7.safetensors"), "cannot resume 'r/epoch_7.safetensors': no such file or folder\n");
   EXPECT_EQ(refusal("--resume r/metrics.csv"),
-            "cannot resume 'r/metrics.csv': it is no checkpoint; give a run folder, or the checkpoint.safetensors in it\n");
+            "cannot resume 'r/metrics.csv': it is not a checkpoint; give a run folder, or the checkpoint.safetensors in it\n");
   EXPECT_EQ(refusal("--resume data"), "cannot resume 'data': there is no 'data/config.yaml': give the folder of a run\n");
   EXPECT_EQ(scratch_.read("r/steps.csv"), before);
   const auto inside = run("--resume checkpoint.safetensors", "r");  // its data's folder is found from there, too
@@ -207,11 +207,10 @@ TEST_F(Program, ARunThatFailedToStartReleasesItsFolder) {
 TEST_F(Program, SuggestsResumeOnlyIfThereIsACheckpoint) {
   ASSERT_EQ(run("c.yaml --run-dir runs/r --epochs 1").code, 0);
   std::filesystem::remove(scratch_ / "runs/r/checkpoint.safetensors");  // as a run leaves it that ends in its first epoch
-  EXPECT_EQ(
-      refusal("--resume runs/r"),
-      "cannot resume 'runs/r': there is no 'runs/r/checkpoint.safetensors': the run did not come to its first checkpoint; "
-      "start anew with runs/r/config.yaml and another --run-dir\n");
-  const std::string remedy = ", and there is no run in it to go on with: choose a new or an empty folder with --run-dir\n";
+  EXPECT_EQ(refusal("--resume runs/r"),
+            "cannot resume 'runs/r': there is no 'runs/r/checkpoint.safetensors': the run ended before its first checkpoint; "
+            "start again with runs/r/config.yaml and another --run-dir\n");
+  const std::string remedy = ", and holds no run to resume: choose a new or an empty folder with --run-dir\n";
   for (const std::string folder : {"runs/r", "runs"})
     EXPECT_EQ(refusal("c.yaml --run-dir " + folder), "run folder '" + folder + "' is not empty" + remedy);
   EXPECT_EQ(refusal("c.yaml --run-dir c.yaml"), "run folder 'c.yaml' is a file" + remedy);
@@ -241,7 +240,7 @@ TEST_F(Program, ARunFolderInUseIsAnError) {
   ASSERT_EQ(run("c.yaml --run-dir r --epochs 1").code, 0);
   const auto before = scratch_.read("r/steps.csv");
   EXPECT_EQ(refusal("c.yaml --run-dir r"),
-            "run folder 'r' is in use: choose another with --run-dir, or go on with it: --resume r\n");
+            "run folder 'r' holds a run: choose another folder with --run-dir, or resume the run with --resume r\n");
   EXPECT_EQ(scratch_.read("r/steps.csv"), before);
 }
 
@@ -255,7 +254,7 @@ TEST_F(Program, ARunFolderThatAnotherProcessWritesToIsAnError) {
     EXPECT_EQ(refusal("--resume r"), "cannot resume 'r': another run is writing to 'r': wait until it has ended\n");
     for (const std::string folder : {"r", "begun"}) {
       EXPECT_EQ(refusal("c.yaml --run-dir " + folder),
-                "run folder '" + folder + "': another run is writing to it: choose another with --run-dir\n");
+                "run folder '" + folder + "': another run is writing to it: choose another folder with --run-dir\n");
     }
   }
   EXPECT_EQ(scratch_.read("r/steps.csv"), before);

@@ -23,7 +23,7 @@ Tensor loss_of(const Tensor& a, const Tensor& b) { return (a.to(torch::kFloat) *
 /// A parameter that is trained from the start, and one that comes later, in one of two ways.
 class LateParams : public ::testing::TestWithParam<std::tuple<torch::Dtype, bool>> {
  protected:
-  void come_late() {
+  void add_late_param() {
     late.set_requires_grad(true);
     if (added()) add_group(sgd, late);
   }
@@ -36,7 +36,7 @@ class LateParams : public ::testing::TestWithParam<std::tuple<torch::Dtype, bool
 };
 
 TEST_P(LateParams, AreSteppedWithUnscaledGradients) {
-  come_late();
+  add_late_param();
   for (int i = 0; i < 2; ++i) {
     optimizer.zero_grad();
     optimizer.backward(loss_of(early, late));
@@ -54,7 +54,7 @@ TEST_P(LateParams, AreSteppedWithUnscaledGradients) {
 
 TEST_P(LateParams, AccumulateOverSeveralPasses) {
   optimizer.backward(loss_of(early, late), /*update_master_grads=*/false);
-  come_late();
+  add_late_param();
   for (int i = 0; i < 2; ++i) optimizer.backward(loss_of(early, late), /*update_master_grads=*/false);
   optimizer.update_master_grads();
   optimizer.step();
@@ -63,7 +63,7 @@ TEST_P(LateParams, AccumulateOverSeveralPasses) {
 }
 
 TEST_P(LateParams, AreAcceptedWithHandmadeGradients) {
-  come_late();
+  add_late_param();
   (loss_of(early, late) * kScale).backward();
   optimizer.update_master_grads();
   optimizer.step();
@@ -71,7 +71,7 @@ TEST_P(LateParams, AreAcceptedWithHandmadeGradients) {
 }
 
 TEST_P(LateParams, AreSteppedWithAClosure) {
-  come_late();
+  add_late_param();
   optimizer.step([&] {
     optimizer.zero_grad();
     const Tensor loss = loss_of(early, late);
@@ -83,7 +83,7 @@ TEST_P(LateParams, AreSteppedWithAClosure) {
 
 TEST_P(LateParams, AScaledGradientIsAnErrorAndChangesNothing) {
   optimizer.backward(loss_of(early, late));
-  come_late();
+  add_late_param();
   late.mutable_grad() = torch::ones_like(late);
   EXPECT_THROW(optimizer.step(), c10::Error);
   EXPECT_TRUE(holds(early, 1) && holds(optimizer.fp32_from_fp16_params()[0], 1) && holds(late, 1));
@@ -95,17 +95,17 @@ TEST_P(LateParams, AScaledGradientIsAnErrorAndChangesNothing) {
 
 // Masters are saved by position.
 TEST_P(LateParams, AreSavedAndLoadedInTheGroupsOrder) {
-  come_late();
+  add_late_param();
   optimizer.backward(loss_of(early, torch::full({4}, 2.0)) + loss_of(late, torch::ones({4})));
   optimizer.step();
   std::stringstream file;
   torch::save(optimizer, file);
 
-  Tensor early_again = trained_ones(), late_again = frozen_ones(late.scalar_type());
-  auto sgd_again = plain_sgd(added() ? std::vector<Tensor>{early_again} : std::vector<Tensor>{late_again, early_again});
-  FP16_Optimizer again(sgd_again, quiet().static_loss_scale(kScale));
-  late_again.set_requires_grad(true);
-  if (added()) add_group(sgd_again, late_again);
+  Tensor early_copy = trained_ones(), late_copy = frozen_ones(late.scalar_type());
+  auto sgd_copy = plain_sgd(added() ? std::vector<Tensor>{early_copy} : std::vector<Tensor>{late_copy, early_copy});
+  FP16_Optimizer again(sgd_copy, quiet().static_loss_scale(kScale));
+  late_copy.set_requires_grad(true);
+  if (added()) add_group(sgd_copy, late_copy);
   torch::load(again, file);
   const auto& masters = again.fp32_from_fp16_params();
   ASSERT_EQ(masters.size(), gets_master() ? 2u : 1u);

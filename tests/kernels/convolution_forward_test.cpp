@@ -99,12 +99,12 @@ TEST_F(Convolution, HasLibTorchsDtypeAndMemoryFormat) {
   for (const Shape& s : convolution_shapes()) {
     SCOPED_TRACE(s.what);
     const auto t = random_tensors(s);
-    for (const auto& [ours, theirs] : {std::pair(convolved(s, t), torch_convolved(s, t, {}, at::kBFloat16)),
-                                       std::pair(input_grad(s, t), torch_input_grad(s, t, at::kBFloat16))}) {
-      EXPECT_EQ(ours.scalar_type(), theirs.scalar_type());
-      EXPECT_EQ(ours.sizes(), theirs.sizes());
-      EXPECT_TRUE(ours.is_contiguous(kChannelsLast));
-      EXPECT_TRUE(theirs.is_contiguous(kChannelsLast));
+    for (const auto& [output, torch_output] : {std::pair(convolved(s, t), torch_convolved(s, t, {}, at::kBFloat16)),
+                                               std::pair(input_grad(s, t), torch_input_grad(s, t, at::kBFloat16))}) {
+      EXPECT_EQ(output.scalar_type(), torch_output.scalar_type());
+      EXPECT_EQ(output.sizes(), torch_output.sizes());
+      EXPECT_TRUE(output.is_contiguous(kChannelsLast));
+      EXPECT_TRUE(torch_output.is_contiguous(kChannelsLast));
     }
   }
 }

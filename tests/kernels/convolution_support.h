@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "kernels/convolution/pass.h"
+#include "kernels/convolution/axis_passes.h"
 #include "tests/kernels/support.h"
 
 namespace kernels_test {

@@ -79,10 +79,10 @@ TEST_F(ConvolutionWeightGrad, HasLibTorchsDtypeAndMemoryFormat) {
     SCOPED_TRACE(s.what);
     const ConvolutionTensors t = random_tensors(s);
     const auto got = kernel_grads(s, t), expected = torch_grads(s, t, at::kBFloat16);
-    for (const auto& [ours, theirs] : {std::pair(got.weight, expected.weight), std::pair(got.bias, expected.bias)}) {
-      EXPECT_EQ(ours.scalar_type(), theirs.scalar_type());
-      EXPECT_EQ(ours.sizes(), theirs.sizes());
-      EXPECT_EQ(ours.strides(), theirs.strides());
+    for (const auto& [actual, reference] : {std::pair(got.weight, expected.weight), std::pair(got.bias, expected.bias)}) {
+      EXPECT_EQ(actual.scalar_type(), reference.scalar_type());
+      EXPECT_EQ(actual.sizes(), reference.sizes());
+      EXPECT_EQ(actual.strides(), reference.strides());
     }
   }
 }

@@ -136,12 +136,12 @@ TEST(DeviceTable, KeepsSumsAndTicketsOnlyInTheScratch) {
 TEST(DeviceTable, NeedsNoScratchForALaunchWithoutSums) {
   const Tensors in = random_list(at::kFloat);
   TableInHostMemory host({{"in", in, plan::Access::read}});
-  const cuda::Table bare = host.with_scratch(nullptr);
-  EXPECT_EQ(bare.rows, host.table.rows);
-  EXPECT_EQ(bare.all_chunk_sums, nullptr);
-  EXPECT_EQ(bare.all_row_sums, nullptr);
-  EXPECT_EQ(bare.row_tickets, nullptr);
-  EXPECT_EQ(bare.grid_ticket, nullptr);
+  const cuda::Table without_scratch = host.with_scratch(nullptr);
+  EXPECT_EQ(without_scratch.rows, host.table.rows);
+  EXPECT_EQ(without_scratch.all_chunk_sums, nullptr);
+  EXPECT_EQ(without_scratch.all_row_sums, nullptr);
+  EXPECT_EQ(without_scratch.row_tickets, nullptr);
+  EXPECT_EQ(without_scratch.grid_ticket, nullptr);
 }
 
 TEST(DeviceScratch, IsSharedOnlyByLaunchesOfOneStream) {

@@ -35,7 +35,7 @@ class Sign : public torch::optim::Optimizer {
 };
 SignOptions options_of(const Sign*);
 
-/// Its step calls a function and leaves its groups alone.
+/// Its step calls a function and does not read its groups.
 class Around : public torch::optim::Optimizer {
  public:
   using Step = std::function<void()>;
@@ -178,7 +178,7 @@ TEST_P(CustomOptimizer, BehindABaseReferenceIsNotSliced) {
 TEST_P(CustomOptimizer, LearningRateOfOptionsWithoutComparisonTakesEffect) {
   Sign sign(model->parameters(), kSignRate);
   auto [net, opt] = amp::initialize(model, sign, GetParam(), quiet().loss_scale(128.0));
-  static_cast<SignOptions&>(sign.param_groups()[0].options()).lr(2 * kSignRate);  // past set_lr
+  static_cast<SignOptions&>(sign.param_groups()[0].options()).lr(2 * kSignRate);  // without set_lr
   { amp::scale_loss(net->forward(features()).sum(), opt).backward(); }
   opt.step();
   EXPECT_EQ(model->fc2->bias[0].item<float>(), -2 * kSignRate);
@@ -289,7 +289,7 @@ TEST_P(OptimizerMessages, AComplexParameterIsAnErrorThatSuggestsAnotherOptimizer
   torch::optim::SGD odd(params, 0.1);
   const auto error = message_of([&] { (void)amp::initialize(model, odd, GetParam(), quiet()); });
   EXPECT_TRUE(contains(error, "ComplexFloat"));
-  EXPECT_TRUE(contains(error, "an optimizer of its own that amp::initialize is not given"));
+  EXPECT_TRUE(contains(error, "a separate optimizer that is not passed to amp::initialize"));
   EXPECT_FALSE(contains(error, "float32 first"));
   params.pop_back();
   torch::optim::SGD real(params, 0.1), complex({torch::ones({2}, torch::kComplexFloat).requires_grad_()}, 0.1);
@@ -301,7 +301,7 @@ TEST_P(OptimizerMessages, ADoubleParameterOutsideTheModelIsAnErrorThatSuggestsCo
   params.push_back(torch::ones({2}, torch::kDouble).requires_grad_());
   torch::optim::SGD odd(params, 0.1);
   const auto error = message_of([&] { (void)amp::initialize(model, odd, GetParam(), quiet()); });
-  EXPECT_TRUE(contains(error, "Convert it to float32 first, or leave it to an optimizer of its own"));
+  EXPECT_TRUE(contains(error, "Convert it to float32 first, or give it to a separate optimizer"));
 }
 INSTANTIATE_TEST_SUITE_P(Levels, OptimizerMessages, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
 

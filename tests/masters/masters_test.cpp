@@ -77,12 +77,12 @@ TYPED_TEST(Masters, Mw02StateFromBeforeInitializeMovesToTheMasters) {
   opt.zero_grad();
   ASSERT_EQ(opt.state().size(), plain.state().size());
   for (size_t i = 0; i < plain.parameters().size(); ++i) {
-    torch::serialize::OutputArchive mine, theirs;
-    opt.state().at(opt.parameters()[i].unsafeGetTensorImpl())->serialize(mine);
-    plain.state().at(plain.parameters()[i].unsafeGetTensorImpl())->serialize(theirs);
+    torch::serialize::OutputArchive handle_archive, plain_archive;
+    opt.state().at(opt.parameters()[i].unsafeGetTensorImpl())->serialize(handle_archive);
+    plain.state().at(plain.parameters()[i].unsafeGetTensorImpl())->serialize(plain_archive);
     std::ostringstream a, b;
-    mine.save_to(a);
-    theirs.save_to(b);
+    handle_archive.save_to(a);
+    plain_archive.save_to(b);
     EXPECT_EQ(a.str(), b.str()) << "state " << i << " lost a bit on the way";
   }
 }

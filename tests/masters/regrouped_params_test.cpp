@@ -73,15 +73,15 @@ TEST_P(RegroupedParams, AReplacedTensorIsReleasedAndTheNewOneTrains) {
   step({&opt()});
   for (int times = 0; times < 3; ++times) {
     const Tensor old_param = nets[0]->fc1->weight, old_stepped = opt().param_groups()[0].params()[0];
-    const bool is_one = old_param.is_same(old_stepped);
+    const bool is_same_tensor = old_param.is_same(old_stepped);
     replace_weight();
     const auto before = bytes_of(nets[0]->fc1->weight);
     step({&opt()});
     // The layer still lists the parameter that it registered.
     if (times > 0) {
-      EXPECT_EQ(old_param.use_count(), is_one ? 2u : 1u);
+      EXPECT_EQ(old_param.use_count(), is_same_tensor ? 2u : 1u);
     }
-    if (!is_one) {
+    if (!is_same_tensor) {
       EXPECT_EQ(old_stepped.use_count(), 1u);
     }
     EXPECT_NE(bytes_of(nets[0]->fc1->weight), before);
@@ -252,17 +252,17 @@ TEST(ParamGroupsSnapshot, DetectsAnyChangeOfTensorPositionOrSize) {
   std::vector<ParamGroup> groups{ParamGroup({a, b}), ParamGroup(std::vector<Tensor>{})};
   const amp::detail::ParamGroupsSnapshot seen(groups);
   EXPECT_TRUE(seen.matches(groups));
-  const auto tells = [&](const std::function<void(std::vector<ParamGroup>&)>& change) {
+  const auto expect_mismatch_after = [&](const std::function<void(std::vector<ParamGroup>&)>& change) {
     auto changed = groups;
     change(changed);
     EXPECT_FALSE(seen.matches(changed));
   };
-  tells([](auto& changed) { changed[0].params()[0] = torch::ones({1}); });
-  tells([](auto& changed) { std::swap(changed[0].params()[0], changed[0].params()[1]); });
-  tells([](auto& changed) { changed[0].params().pop_back(); });
-  tells([](auto& changed) { std::swap(changed[0], changed[1]); });
-  tells([](auto& changed) { changed.pop_back(); });
-  tells([&](auto& changed) { changed[1].params().push_back(a); });
+  expect_mismatch_after([](auto& changed) { changed[0].params()[0] = torch::ones({1}); });
+  expect_mismatch_after([](auto& changed) { std::swap(changed[0].params()[0], changed[0].params()[1]); });
+  expect_mismatch_after([](auto& changed) { changed[0].params().pop_back(); });
+  expect_mismatch_after([](auto& changed) { std::swap(changed[0], changed[1]); });
+  expect_mismatch_after([](auto& changed) { changed.pop_back(); });
+  expect_mismatch_after([&](auto& changed) { changed[1].params().push_back(a); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Gradients made outside every scale_loss block, or changed after one. With masters the step would not see them, so this is an
+// Gradients made outside every scale_loss block, or changed after one. With masters the step would ignore them, so this is an
 // error that names the remedy. Without masters they take effect as without amp.
 #include <apex_cpp/optimizers.h>
 
@@ -91,7 +91,7 @@ TEST_P(UnclaimedGrads, EditedGradientsAreAnErrorThatNamesMasterParams) {
   }
 }
 
-// A block would replace these gradients, and the step would miss them.
+// A block would replace these gradients, and the step would not use them.
 TEST_P(UnclaimedGrads, ABlockIsRefusedLikeAStep) {
   const std::vector<std::pair<std::function<void()>, std::string>> ways = {
       {[&] { loss().backward(); }, kLineThree},
@@ -162,7 +162,7 @@ TEST_P(UnclaimedGrads, HandmadeGradientsAreSteppedWhenSetInMasterParams) {
   EXPECT_EQ(bytes_of(masters[0]), bytes_of(expected));
 }
 
-/// The skipped step never read them; the next block starts afresh, whichever gradients were zeroed.
+/// The skipped step never read them; the next block starts without gradients, whichever gradients were zeroed.
 TEST_P(UnclaimedGrads, GradientsClippedBeforeASkippedStepAreNoError) {
   auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kOutsideRate);
   std::tie(net, opt) = amp::initialize(model, original, "O2", quiet().loss_scale("dynamic").max_loss_scale(128.0));

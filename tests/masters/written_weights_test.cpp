@@ -45,7 +45,8 @@ class WrittenWeights : public AmpTest, public ::testing::WithParamInterface<Writ
   void step_by_zero() { train(0); }
   Tensor master() { return opt->param_groups()[0].params()[0].detach().clone(); }
   Tensor& weight() { return model->fc1->weight; }
-  /// Steps during which the weights are replaced until the gradients are there. `read` is called in between.
+  /// Steps whose gradients are computed at other weights. The program puts the weights back after each backward pass and
+  /// `read`, as sharpness-aware optimizers do.
   std::string steps_with_replaced_weights(const std::function<void()>& read) {
     begin();
     for (int i = 0; i < 4; ++i) {

@@ -72,7 +72,7 @@ struct OwnOptimizer : torch::optim::Optimizer {
 // optimizer's namespace
 void optimizer_without_options_of(nn::Linear& model, OwnOptimizer& optimizer) { (void)amp::initialize(model, optimizer, "O2"); }
 
-// LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: put it around FusedAdam
+// LARC adapts the gradients of whole parameters, which a sharded optimizer does not have: wrap FusedAdam instead
 void larc_around_a_sharded_optimizer(apex::parallel::DistributedFusedAdam& adam) { apex::parallel::LARC larc(adam); }
 
 }  // namespace

@@ -149,8 +149,8 @@ TEST(EqualValues, GiveTheBias) {
 // NORM-02: torch's layer_norm, which Apex uses for CPU tensors, computes the same function.
 TEST(TorchLayerNorm, Norm02Agrees) {
   const Case c = random_case({Kind::layer, at::kFloat, at::kFloat}, 16, 512);
-  const Tensor theirs = torch::layer_norm(c.input, {512}, c.weight, c.bias, c.eps);
-  EXPECT_TRUE(within(run(c).output, theirs.to(at::kDouble), 2 * bounds(c).output));
+  const Tensor torch_output = torch::layer_norm(c.input, {512}, c.weight, c.bias, c.eps);
+  EXPECT_TRUE(within(run(c).output, torch_output.to(at::kDouble), 2 * bounds(c).output));
 }
 
 TEST(ManualRmsNorm, Norm02AgreesAndHasTheDtypesOfItsWeight) {

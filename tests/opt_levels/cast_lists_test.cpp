@@ -135,9 +135,9 @@ const CastListRow kCastListRows[] = {
 class CastListsError : public ::testing::TestWithParam<CastListRow> {};
 
 TEST_P(CastListsError, NamesThePlace) {
-  const Answer answer = answer_of([] { CastLists::from_yaml_string(GetParam().yaml, "c.yaml"); });
-  EXPECT_EQ(answer.outcome, Outcome::value_error) << answer.message;
-  for (const char* part : GetParam().message) expect_mentions(answer.message, part);
+  const CallResult result = result_of([] { CastLists::from_yaml_string(GetParam().yaml, "c.yaml"); });
+  EXPECT_EQ(result.outcome, Outcome::value_error) << result.message;
+  for (const char* part : GetParam().message) expect_mentions(result.message, part);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, CastListsError, ::testing::ValuesIn(kCastListRows),

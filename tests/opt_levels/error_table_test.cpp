@@ -64,9 +64,9 @@ class ApexErrorTable : public ::testing::TestWithParam<ErrorTableRow> {};
 
 TEST_P(ApexErrorTable, GivesApexsErrors) {
   const ErrorTableRow& row = GetParam();
-  const Answer answer = answer_of([&] { resolve(row.level, row.options()); });
-  EXPECT_EQ(answer.outcome, row.outcome) << answer.message;
-  for (const char* part : row.message) expect_mentions(answer.message, part);
+  const CallResult result = result_of([&] { resolve(row.level, row.options()); });
+  EXPECT_EQ(result.outcome, row.outcome) << result.message;
+  for (const char* part : row.message) expect_mentions(result.message, part);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, ApexErrorTable, ::testing::ValuesIn(kErrorTableRows),

@@ -17,13 +17,13 @@ inline std::ostream& operator<<(std::ostream& out, Outcome outcome) {
   return out << kNames[static_cast<int>(outcome)];
 }
 
-struct Answer {
+struct CallResult {
   Outcome outcome = Outcome::accepted;
   std::string message;
 };
 
 template <class Call>
-Answer answer_of(Call&& call) {
+CallResult result_of(Call&& call) {
   try {
     call();
   } catch (const c10::Error& error) {
@@ -42,9 +42,9 @@ inline void expect_mentions(const std::string& message, const std::string& part)
 
 template <class Call>
 void expect_error(Outcome outcome, std::initializer_list<const char*> parts, Call&& call) {
-  const Answer answer = answer_of(call);
-  EXPECT_EQ(answer.outcome, outcome) << answer.message;
-  for (const char* part : parts) expect_mentions(answer.message, part);
+  const CallResult result = result_of(call);
+  EXPECT_EQ(result.outcome, outcome) << result.message;
+  for (const char* part : parts) expect_mentions(result.message, part);
 }
 
 }  // namespace apex::opt_levels::testing

@@ -14,13 +14,13 @@ namespace {
 
 TEST(OtherYamlCpp, IsAnErrorWithTheRemedy) {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    expect_error(Outcome::runtime_error, {"holds another yaml-cpp", "-Wl,--exclude-libs,libyaml-cpp.a"},
+    expect_error(Outcome::runtime_error, {"contains a different yaml-cpp", "-Wl,--exclude-libs,libyaml-cpp.a"},
                  [] { OptLevel::named("O2"); });
   }
 }
 
 TEST(OtherYamlCpp, IsAnErrorForUserTextsToo) {
-  expect_error(Outcome::runtime_error, {"holds another yaml-cpp"}, [] { OptLevel::from_yaml_string("opt_level: O1"); });
+  expect_error(Outcome::runtime_error, {"contains a different yaml-cpp"}, [] { OptLevel::from_yaml_string("opt_level: O1"); });
 }
 
 }  // namespace

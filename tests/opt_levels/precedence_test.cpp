@@ -101,9 +101,9 @@ TEST(Precedence, OptionsCanCastAModelThatYamlDoesNot) {
 // The place belongs to the value that was refused, not to the one it replaced.
 TEST(Precedence, TheErrorNamesThePlaceOnlyForYamlValues) {
   const auto level = OptLevel::from_yaml_string("opt_level: O2\nmin_loss_scale: 100", "low.yaml");
-  const Answer from_yaml = answer_of([&] { resolve(level, Options().max_loss_scale(50)); });
+  const CallResult from_yaml = result_of([&] { resolve(level, Options().max_loss_scale(50)); });
   expect_mentions(from_yaml.message, "low.yaml:2:17: min_loss_scale=100.0 is above max_loss_scale=50.0");
-  const Answer from_options = answer_of([&] { resolve(level, Options().min_loss_scale(-1)); });
+  const CallResult from_options = result_of([&] { resolve(level, Options().min_loss_scale(-1)); });
   EXPECT_EQ(from_options.message.find("min_loss_scale=-1.0"), 0u) << from_options.message;
 }
 

@@ -118,11 +118,11 @@ class UnknownLevel : public ::testing::TestWithParam<const char*> {};
 TEST_P(UnknownLevel, IsAnErrorThatListsTheLevelsAndHintsAtTheLetter_INIT_05_BUG_33) {
   const std::string name = GetParam();
   const std::string quoted = "'" + name + "'";
-  for (const auto& answer : {answer_of([&] { resolve(name); }), answer_of([&] { OptLevel::named(name); }),
-                             answer_of([&] { OptLevel(name).preset(); }), answer_of([&] { OptLevel(name).description(); })}) {
-    EXPECT_EQ(answer.outcome, Outcome::runtime_error);
+  for (const auto& result : {result_of([&] { resolve(name); }), result_of([&] { OptLevel::named(name); }),
+                             result_of([&] { OptLevel(name).preset(); }), result_of([&] { OptLevel(name).description(); })}) {
+    EXPECT_EQ(result.outcome, Outcome::runtime_error);
     for (const char* part : {quoted.c_str(), "O0, O1, O2, O3, O4, O5", "letter O, not the digit zero"}) {
-      expect_mentions(answer.message, part);
+      expect_mentions(result.message, part);
     }
   }
 }

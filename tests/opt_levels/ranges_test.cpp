@@ -43,9 +43,9 @@ const RangeRow kRangeRows[] = {
 class BadValue : public ::testing::TestWithParam<RangeRow> {};
 
 TEST_P(BadValue, IsAValueErrorThatNamesIt) {
-  const Answer answer = answer_of([] { resolve("O2", GetParam().options); });
-  EXPECT_EQ(answer.outcome, Outcome::value_error) << answer.message;
-  for (const char* part : GetParam().message) expect_mentions(answer.message, part);
+  const CallResult result = result_of([] { resolve("O2", GetParam().options); });
+  EXPECT_EQ(result.outcome, Outcome::value_error) << result.message;
+  for (const char* part : GetParam().message) expect_mentions(result.message, part);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, BadValue, ::testing::ValuesIn(kRangeRows), [](const auto& test) { return test.param.name; });

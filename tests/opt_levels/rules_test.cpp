@@ -71,10 +71,10 @@ class Overriding : public ::testing::TestWithParam<Override> {
       SCOPED_TRACE(level);
       const bool is_forbidden = std::string(GetParam().forbidden_by).find(level) != std::string::npos;
       Settings settings;
-      const Answer answer = answer_of([&] { settings = settings_of(level); });
-      EXPECT_EQ(answer.outcome, is_forbidden ? Outcome::runtime_error : Outcome::accepted) << answer.message;
+      const CallResult result = result_of([&] { settings = settings_of(level); });
+      EXPECT_EQ(result.outcome, is_forbidden ? Outcome::runtime_error : Outcome::accepted) << result.message;
       if (is_forbidden) {
-        EXPECT_EQ(answer.message.find(place + GetParam().message + " is not allowed with " + level), 0u) << answer.message;
+        EXPECT_EQ(result.message.find(place + GetParam().message + " is not allowed with " + level), 0u) << result.message;
       } else {
         GetParam().expect(settings.properties);
         expect_rest_of(OptLevel(level).preset(), settings.properties);
@@ -112,8 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Grid, Overriding, ::testing::ValuesIn(kOverrides), [](c
 TEST(OverrideOrder, TheFirstIllegalPropertyIsNamed_INIT_08) {
   Options options = Options().loss_scale(-1.0).master_weights(true).keep_batchnorm_fp32(true).cast_model_type(ScalarType::Half);
   for (const char* key : {"cast_model_type", "keep_batchnorm_fp32", "master_weights", "loss_scale"}) {
-    const Answer answer = answer_of([&] { resolve("O1", options); });
-    EXPECT_EQ(answer.message.find(key), 0u) << answer.message;
+    const CallResult result = result_of([&] { resolve("O1", options); });
+    EXPECT_EQ(result.message.find(key), 0u) << result.message;
     if (key == std::string("cast_model_type")) options.cast_model_type(std::nullopt);
     if (key == std::string("keep_batchnorm_fp32")) options.keep_batchnorm_fp32(std::nullopt);
     if (key == std::string("master_weights")) options.master_weights(std::nullopt);

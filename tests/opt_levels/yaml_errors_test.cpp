@@ -85,9 +85,9 @@ const YamlErrorRow kYamlErrorRows[] = {
 class YamlError : public ::testing::TestWithParam<YamlErrorRow> {};
 
 TEST_P(YamlError, NamesPlaceKeyAndValue) {
-  const Answer answer = answer_of([] { OptLevel::from_yaml_string(GetParam().yaml, "c.yaml"); });
-  EXPECT_EQ(answer.outcome, Outcome::value_error) << answer.message;
-  for (const char* part : GetParam().message) expect_mentions(answer.message, part);
+  const CallResult result = result_of([] { OptLevel::from_yaml_string(GetParam().yaml, "c.yaml"); });
+  EXPECT_EQ(result.outcome, Outcome::value_error) << result.message;
+  for (const char* part : GetParam().message) expect_mentions(result.message, part);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, YamlError, ::testing::ValuesIn(kYamlErrorRows),
@@ -99,7 +99,7 @@ TEST(YamlError, UnknownLevelIsARuntimeErrorWithItsPlace_INIT_05_BUG_33) {
 }
 
 TEST(YamlError, AnEmptyOptLevelIsARuntimeError_INIT_05) {
-  expect_error(Outcome::runtime_error, {"c.yaml:1:1:", "opt_level has no value", "without the line it is O1"},
+  expect_error(Outcome::runtime_error, {"c.yaml:1:1:", "opt_level has no value", "without this line the level is O1"},
                [] { OptLevel::from_yaml_string("opt_level:\nverbosity: 0", "c.yaml"); });
   expect_error(Outcome::runtime_error, {"c.yaml:1:", "opt_level has no value"},
                [] { OptLevel::from_yaml_string("opt_level: null", "c.yaml"); });
@@ -128,14 +128,14 @@ TEST(YamlError, SuggestsASimilarKeyIgnoringCase) {
 }
 
 TEST(YamlError, MistakesOfAllKeysAndTypesAreReportedTogether) {
-  const auto answer = answer_of([] {
+  const auto result = result_of([] {
     OptLevel::from_yaml_string("opt_lvl: O2\nloss_scale: big\nverbosity: [1]\nnum_losses: many\nenabled: true\n", "c.yaml");
   });
-  EXPECT_EQ(answer.outcome, Outcome::value_error);
+  EXPECT_EQ(result.outcome, Outcome::value_error);
   std::vector<std::string> lines;
-  std::istringstream text(answer.message);
+  std::istringstream text(result.message);
   for (std::string line; std::getline(text, line);) lines.push_back(line.substr(0, line.find(": ")));
-  EXPECT_EQ(lines, (std::vector<std::string>{"c.yaml:1:1", "c.yaml:3:12", "c.yaml:2:13", "c.yaml:4:13"})) << answer.message;
+  EXPECT_EQ(lines, (std::vector<std::string>{"c.yaml:1:1", "c.yaml:3:12", "c.yaml:2:13", "c.yaml:4:13"})) << result.message;
 }
 
 TEST(YamlError, OptionsForbiddenByTheLevelAreReportedTogether) {
@@ -146,17 +146,17 @@ TEST(YamlError, OptionsForbiddenByTheLevelAreReportedTogether) {
   expect_error(Outcome::value_error, {"c.yaml:1:16: num_losses=0", "\nc.yaml:1:30: verbosity=-1"},
                [] { OptLevel::from_yaml_string("{num_losses:   0, verbosity: -1}", "c.yaml"); });
   // One mistake is one line, however many options there are.
-  const auto answer = answer_of([] { OptLevel::from_yaml_string("opt_level: O9\nnum_losses: 2\nverbosity: 1", "c.yaml"); });
-  EXPECT_EQ(answer.message.find('\n'), std::string::npos) << answer.message;
+  const auto result = result_of([] { OptLevel::from_yaml_string("opt_level: O9\nnum_losses: 2\nverbosity: 1", "c.yaml"); });
+  EXPECT_EQ(result.message.find('\n'), std::string::npos) << result.message;
 }
 
 // No prefix of a good document may crash the reader or end in another kind of error.
 TEST(YamlError, TruncatedTextIsReadOrRefused) {
   const std::string whole = "amp:\n  opt_level: \"O2\"\n  loss_scale: {a: [1, 'x']}\n  ? &k key\n  : *k\n";
   for (std::size_t length = 0; length <= whole.size(); ++length) {
-    const Answer answer = answer_of([&] { OptLevel::from_yaml_string(whole.substr(0, length), "c.yaml"); });
-    EXPECT_NE(answer.outcome, Outcome::other) << length << ": " << answer.message;
-    if (answer.outcome != Outcome::accepted) expect_mentions(answer.message, "c.yaml");
+    const CallResult result = result_of([&] { OptLevel::from_yaml_string(whole.substr(0, length), "c.yaml"); });
+    EXPECT_NE(result.outcome, Outcome::other) << length << ": " << result.message;
+    if (result.outcome != Outcome::accepted) expect_mentions(result.message, "c.yaml");
   }
 }
 

@@ -87,9 +87,9 @@ OptimizerPtr make_fused_order(std::vector<at::Tensor> params) {
 // 2^-7: the spacing of bfloat16 weights. Convolutions in another layout have another order of sums.
 void expect_same_training(OptimizerPtr (*make)(std::vector<at::Tensor>), const std::function<void(const at::Tensor&)>& change) {
   for (const std::string level : {"O0", "O1", "O2", "O5"}) {
-    const auto as_it_was = trained(make, level, [](const at::Tensor&) {}), changed = trained(make, level, change);
+    const auto unchanged = trained(make, level, [](const at::Tensor&) {}), changed = trained(make, level, change);
     for (size_t i = 0; i < changed.size(); ++i) {
-      EXPECT_TRUE(at::allclose(changed[i], as_it_was[i], 0x1p-7, 0x1p-7)) << level << ", parameter " << i;
+      EXPECT_TRUE(at::allclose(changed[i], unchanged[i], 0x1p-7, 0x1p-7)) << level << ", parameter " << i;
     }
   }
 }

@@ -8,7 +8,6 @@ namespace test {
 namespace {
 
 using namespace apex::optimizers;
-using torch::optim::OptimizerParamGroup;
 
 constexpr int kSteps = 5;
 // Values stay below 2, an update has fewer than 16 operations that round to float32, and errors of earlier steps are multiplied
@@ -90,9 +89,9 @@ TEST(Reference, SgdMatchesTorch) {
 TEST(Reference, AdamMatchesTorch) {
   using O = torch::optim::AdamOptions;
   // eps above the noise of float32 gradients, so that a quotient of two small numbers does not amplify it
-  const auto ours = FusedAdamOptions(0.02).adam_w_mode(false).eps(1e-3);
+  const auto base_options = FusedAdamOptions(0.02).adam_w_mode(false).eps(1e-3);
   compare<FusedAdam, FusedAdamOptions, torch::optim::Adam, O>(
-      FusedAdamOptions(ours).weight_decay(0.03), FusedAdamOptions(ours).betas({0.8, 0.95}).lr(0.05),
+      FusedAdamOptions(base_options).weight_decay(0.03), FusedAdamOptions(base_options).betas({0.8, 0.95}).lr(0.05),
       O(0.02).eps(1e-3).weight_decay(0.03), O(0.05).eps(1e-3).betas({0.8, 0.95}), Gradients::all);
 }
 

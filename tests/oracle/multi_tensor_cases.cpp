@@ -33,8 +33,8 @@ class Call {
     const at::ScalarType dtype = dtype_from_name(list.at("dtype"));
     for (const Json& tensor : list.at("tensors").items()) {
       tensors.push_back(case_file_.tensor(tensor.as_string()));
-      const bool as_said = tensors.back().scalar_type() == dtype;
-      if (!as_said) throw std::runtime_error(tensor.where() + ": the tensor is stored in another dtype than its list's");
+      const bool has_list_dtype = tensors.back().scalar_type() == dtype;
+      if (!has_list_dtype) throw std::runtime_error(tensor.where() + ": the tensor is stored in another dtype than its list's");
     }
     for (const Json& value : call_.at("inject").items()) {
       if (value.at("list").as_string() != name) continue;

@@ -246,13 +246,13 @@ TEST(Replay, AStoredTensorMustBeExpected) {
 
 // The step that would show it is taken out of the case.
 TEST(Replay, AStatementAboutTheNextStepIsChecked) {
-  const std::string said = "\"will_skip\": {\"opt0\": false}\n   }\n  },";
+  const std::string recorded = "\"will_skip\": {\"opt0\": false}\n   }\n  },";
   const std::string step =
       "\n  {\"op\": \"step\", \"optimizer\": \"opt0\", \"expect\": {\"skipped\": false, \"params_changed\": true}},";
   const std::string shown = "end: will_skip, seen at a step: expected true, got false";
   CaseCopy wrong("overflow_inject_O2"), right("overflow_inject_O2");
-  wrong.alter(said + step, std::string(said).replace(said.find("false"), 5, "true"));
-  right.alter(said + step, said);
+  wrong.alter(recorded + step, std::string(recorded).replace(recorded.find("false"), 5, "true"));
+  right.alter(recorded + step, recorded);
   expect_printed(wrong, shown);
   EXPECT_EQ(printed_by(right).find("will_skip"), std::string::npos);
 }

@@ -269,10 +269,10 @@ class LossScale(Case):
         return math.sqrt(sum(norm**2 for norm in each)), each
 
     # A sum of 100 squares and its root, in float32: far below 64 roundings.
-    def check_norms(self, answer, expected):
+    def check_norms(self, result, expected):
         total, each = expected
-        self.assertAlmostEqual(answer[0].item(), total, delta=total * 64 * EPS)
-        for norm, truth in zip(answer[1].tolist(), each, strict=True):
+        self.assertAlmostEqual(result[0].item(), total, delta=total * 64 * EPS)
+        for norm, truth in zip(result[1].tolist(), each, strict=True):
             self.assertAlmostEqual(norm, truth, delta=truth * 64 * EPS)
 
     def test_norms(self):
@@ -281,8 +281,8 @@ class LossScale(Case):
         self.check_norms(applier(amp_C.multi_tensor_l2norm_mp, flag(), [values], True), self.norms(values))
         self.check_norms(applier(amp_C.multi_tensor_l2norm_scale, flag(), [values, out], 4.0, True), self.norms(values))
         self.same(out, [value * 4 for value in values])
-        answer = applier(amp_C.multi_tensor_unscale_l2norm, flag(), [values], torch.tensor([0.25]), True)
-        self.check_norms(answer, self.norms(values, 0.25))
+        result = applier(amp_C.multi_tensor_unscale_l2norm, flag(), [values], torch.tensor([0.25]), True)
+        self.check_norms(result, self.norms(values, 0.25))
         for per_tensor in (None, False):
             self.assertEqual(applier(amp_C.multi_tensor_l2norm, flag(), [values], per_tensor)[1].numel(), 0)
 
@@ -291,8 +291,8 @@ class LossScale(Case):
         seen = []
         for overflow in (1.0, 1.0, 0.0, 0.0):
             found = torch.tensor([overflow])
-            answer = amp_C.update_scale_hysteresis(scale, growth, hysteresis, found, 4.0, 0.5, 2, 2)
-            seen.append((answer.item(), growth.item(), hysteresis.item()))
+            result = amp_C.update_scale_hysteresis(scale, growth, hysteresis, found, 4.0, 0.5, 2, 2)
+            seen.append((result.item(), growth.item(), hysteresis.item()))
         self.assertEqual(seen, [(8.0, 0, 1), (4.0, 0, 0), (4.0, 1, 2), (16.0, 0, 2)])
 
 

@@ -12,7 +12,7 @@ kernels="^apex::kernels::($(paste -sd'|' <<<"$functions"))\("
 failed=
 complain() { echo "$1"; failed=1; }
 foreign=$(grep -vE "$public|$upstream" <<<"$names" || true)
-[ -z "$foreign" ] || complain "exported, and not ours: $foreign"
+[ -z "$foreign" ] || complain "exported, but not of apex_cpp: $foreign"
 inner=$(grep -E '^[^(]*\bapex::kernels::' <<<"$names" | grep -vE "$kernels" || true)
 [ -z "$inner" ] || complain "exported, and not public: $inner"
 for name in 'apex::amp::state_dict(' 'apex::opt_levels::OptLevel::named(' 'apex::opt_levels::' 'apex::optimizers::FusedAdam::' \

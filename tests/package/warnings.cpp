@@ -1,4 +1,4 @@
-// Headers that users include must not warn where their project asks for more warnings than ours.
+// Headers that users include must not warn where their project asks for more warnings than this one.
 #include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
 #include <apex_cpp/multi_tensor_apply/metadata.h>
 #include <apex_cpp/optimizers/fused_adam.h>

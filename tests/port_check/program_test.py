@@ -146,7 +146,7 @@ class Baseline(ToolTest):
             self.write("bad.json", text)
             result = run(".", "--baseline", "bad.json", cwd=self.folder)
             self.assertEqual(result.returncode, 2)
-            self.assertEqual(result.stderr, "port_check: bad.json is no baseline of this tool: make one with --write-baseline\n")
+            self.assertEqual(result.stderr, "port_check: bad.json is not a baseline of this tool: make one with --write-baseline\n")
 
 
 class ExitCodes(ToolTest):

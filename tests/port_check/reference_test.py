@@ -164,11 +164,11 @@ class Reference(unittest.TestCase):
             self.assertEqual(path.read_text(encoding="utf-8"), self.page)
 
     def test_explain_prints_a_rule(self):
-        told = run("--explain", "apx012")
-        self.assertEqual(told.returncode, 0)
-        self.assertIn("apex.amp.initialize(min_loss_scale)", told.stdout)
-        self.assertIn("amp::InitializeOptions().min_loss_scale(1)", told.stdout)
-        self.assertNotIn("```", told.stdout)
+        completed = run("--explain", "apx012")
+        self.assertEqual(completed.returncode, 0)
+        self.assertIn("apex.amp.initialize(min_loss_scale)", completed.stdout)
+        self.assertIn("amp::InitializeOptions().min_loss_scale(1)", completed.stdout)
+        self.assertNotIn("```", completed.stdout)
 
     def test_the_guide_names_rules_with_their_verdicts(self):
         guide = sections((ROOT / "apex_cpp/porting.md").read_text(), "##")

@@ -149,7 +149,7 @@ struct BatchModelImpl : torch::nn::Module {
     layers = register_module("layers", Layers(4, 16, 2));
   }
   std::map<std::string, Tensor> forward(const Batch& batch) {
-    return {{"answer", layers(batch.points + embed(batch.kinds))}, {"kinds", batch.kinds}};
+    return {{"prediction", layers(batch.points + embed(batch.kinds))}, {"kinds", batch.kinds}};
   }
   torch::nn::Embedding embed{nullptr};
   Layers layers{nullptr};
@@ -165,10 +165,10 @@ TEST_F(DataPrograms, StructsInAndMapsOut) {
     const auto y = torch::stack({batch.points.select(1, 0), batch.kinds.to(torch::kFloat)}, 1);
     auto& network = net;
     train(amp, opt, 40, [&] {
-      auto answers = network->forward(batch);
-      EXPECT_EQ(answers.at("kinds").scalar_type(), torch::kLong);
-      amp.output(answers.at("answer"));
-      return torch::mse_loss(answers.at("answer"), y);
+      auto outputs = network->forward(batch);
+      EXPECT_EQ(outputs.at("kinds").scalar_type(), torch::kLong);
+      amp.output(outputs.at("prediction"));
+      return torch::mse_loss(outputs.at("prediction"), y);
     });
   });
 }
@@ -199,10 +199,10 @@ TEST_F(DataPrograms, DoublesAndComplexNumbersPassingThrough) {
     const auto y = torch::stack({signal.select(1, 3), signal.mean(1)}, 1).to(torch::kFloat);
     auto& network = net;
     train(amp, opt, 60, [&] {
-      const auto [answer, spectrum] = network->forward(signal, filter);
-      amp.output(answer);
+      const auto [prediction, spectrum] = network->forward(signal, filter);
+      amp.output(prediction);
       EXPECT_EQ(spectrum.scalar_type(), torch::kComplexFloat);
-      return torch::mse_loss(answer, y);
+      return torch::mse_loss(prediction, y);
     });
   });
 }

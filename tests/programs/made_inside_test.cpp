@@ -72,8 +72,8 @@ struct ExpertsImpl : torch::nn::Module {
     auto result = torch::zeros({x.size(0), 4});
     for (int64_t i = 0; i < 2; ++i) {
       const auto rows = torch::nonzero(chosen == (i == 1)).squeeze(1);
-      const auto answer = experts->ptr<LayersImpl>(i)->forward(x.index_select(0, rows));
-      result.index_put_({rows}, answer * weights.index_select(0, rows).select(1, i).unsqueeze(1));
+      const auto expert_output = experts->ptr<LayersImpl>(i)->forward(x.index_select(0, rows));
+      result.index_put_({rows}, expert_output * weights.index_select(0, rows).select(1, i).unsqueeze(1));
     }
     return head(result);
   }
@@ -155,14 +155,14 @@ struct CachedImpl : torch::nn::Module {
   }
   Tensor forward(const Tensor& tokens) {
     auto keys = torch::zeros({tokens.size(0), 1, 8}), values = torch::zeros({tokens.size(0), 1, 8});
-    std::vector<Tensor> answers;
+    std::vector<Tensor> head_outputs;
     for (int64_t t = 0; t < tokens.size(1); ++t) {
       const auto x = embed(tokens.slice(1, t, t + 1));
       keys = torch::cat({keys, key(x)}, 1);
       values = torch::cat({values, value(x)}, 1);
-      answers.push_back(head(torch::softmax(torch::bmm(x, keys.transpose(1, 2)), 2).bmm(values)));
+      head_outputs.push_back(head(torch::softmax(torch::bmm(x, keys.transpose(1, 2)), 2).bmm(values)));
     }
-    return torch::cat(answers, 1);
+    return torch::cat(head_outputs, 1);
   }
   torch::nn::Embedding embed{nullptr};
   torch::nn::Linear key{nullptr}, value{nullptr}, head{nullptr};

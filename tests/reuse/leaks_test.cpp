@@ -12,8 +12,6 @@
 namespace apex::test {
 namespace {
 
-using torch::Tensor;
-
 struct Scenario {
   const char* name;
   std::function<void(const std::string& level)> run;

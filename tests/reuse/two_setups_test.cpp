@@ -67,12 +67,12 @@ class TwoSetups : public AmpTest, public ::testing::WithParamInterface<Pair> {
  protected:
   void SetUp() override {
     AmpTest::SetUp();
-    want_a = alone(std::get<0>(GetParam()), 1);
+    expected_a = alone(std::get<0>(GetParam()), 1);
     amp::reset();
-    want_b = alone(std::get<1>(GetParam()), 2);
+    expected_b = alone(std::get<1>(GetParam()), 2);
     amp::reset();
   }
-  std::string want_a, want_b;
+  std::string expected_a, expected_b;
 };
 const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
 INSTANTIATE_TEST_SUITE_P(Levels, TwoSetups, ::testing::Combine(kLevels, kLevels),
@@ -84,8 +84,8 @@ TEST_P(TwoSetups, CanAlternateSteps) {
     a.step(i);
     b.step(i);
   }
-  EXPECT_EQ(a.bytes(), want_a);
-  EXPECT_EQ(b.bytes(), want_b);
+  EXPECT_EQ(a.bytes(), expected_a);
+  EXPECT_EQ(b.bytes(), expected_b);
 }
 
 TEST_P(TwoSetups, TheFirstContinuesAfterAResetOrASecondInitialize) {
@@ -94,9 +94,9 @@ TEST_P(TwoSetups, TheFirstContinuesAfterAResetOrASecondInitialize) {
   a.step(1);
   amp::reset();
   a.step(2);
-  EXPECT_EQ(alone(std::get<1>(GetParam()), 2), want_b);
+  EXPECT_EQ(alone(std::get<1>(GetParam()), 2), expected_b);
   for (int i = 3; i < kSteps; ++i) a.step(i);
-  EXPECT_EQ(a.bytes(), want_a);
+  EXPECT_EQ(a.bytes(), expected_a);
 }
 
 TEST_P(TwoSetups, RunInTwoThreadsConcurrently) {
@@ -104,8 +104,8 @@ TEST_P(TwoSetups, RunInTwoThreadsConcurrently) {
   std::thread other([&] { a = alone(std::get<0>(GetParam()), 1); });
   b = alone(std::get<1>(GetParam()), 2);
   other.join();
-  EXPECT_EQ(a, want_a);
-  EXPECT_EQ(b, want_b);
+  EXPECT_EQ(a, expected_a);
+  EXPECT_EQ(b, expected_b);
 }
 
 }  // namespace

@@ -41,14 +41,14 @@ class Lint(unittest.TestCase):
         self.assertEqual(code, 0, output)
         self.assertRegex(output, f"^lint: {files} files, [0-9]+ checks, 0 failed\n$")
 
-    def assert_fails(self, name, text, check, *says):
+    def assert_fails(self, name, text, check, *message_parts):
         self.write(name, text)
         code, output = self.lint(name)
         self.assertEqual(code, 1, output)
         # Where actionlint is installed, it looks at workflows, too.
         failed = [each for each in re.findall(r"(?m)^lint: failed: (.*)", output) if each != "actionlint"]
         self.assertEqual([each.startswith(check) for each in failed], [True], output)
-        for part in (name, *says):
+        for part in (name, *message_parts):
             self.assertIn(part, output)
 
     def test_passes_files_without_a_mistake(self):

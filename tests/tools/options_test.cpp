@@ -37,7 +37,7 @@ TEST(BenchOptions, RejectAnUnavailableDevice) {
   EXPECT_EQ(
       refusal("casts", true),
       "suite 'casts' measures the CPU: leave out --device cuda, or take one of contrib, kernels, statistics, step, train");
-  EXPECT_EQ(refusal("step", false), "--device cuda was asked for, but LibTorch finds no GPU; take cpu");
+  EXPECT_EQ(refusal("step", false), "--device cuda needs a GPU, but LibTorch finds none; use cpu");
   EXPECT_EQ(refusal("step", true), "");
   EXPECT_NO_THROW(bench::check_suite(parse_options({"casts"}), false));
 }

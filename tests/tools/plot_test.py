@@ -80,25 +80,25 @@ class Plot(unittest.TestCase):
         self.assertNotIn("<!-- net -->", self.drawing(LEVELS + "wide,1,O0,4,300,500,900\n", "--only", "wide"))
 
     def test_refuses_levels_that_it_cannot_compare(self):
-        for table, told in ((LEVELS.replace("O0", "O1"), "'net' has no O0 to compare with"),
-                            (LEVELS.replace(",2,", ",,"), "level 'O5': '' is no number of step_ms; measure it again")):
-            self.assertEqual(self.plot(table), (2, "", f"plot: {told}\n"))
+        for table, message in ((LEVELS.replace("O0", "O1"), "'net' has no O0 to compare with"),
+                            (LEVELS.replace(",2,", ",,"), "level 'O5': '' is not a number of step_ms; measure it again")):
+            self.assertEqual(self.plot(table), (2, "", f"plot: {message}\n"))
         self.assertEqual(self.plot(LEVELS, "--only", "other"), (2, "", "plot: there is no training to draw\n"))
 
     def test_refuses_a_table_of_another_kind(self):
         (self.folder / "levels.csv").write_text(LEVELS)
-        told = "plot: results of tools/bench, levels of tools/compare and tables of runs do not go into one image\n"
-        self.assertEqual(self.plot(STEPS, "levels.csv"), (2, "", told))
+        message = "plot: results of tools/bench, levels of tools/compare and tables of runs cannot be drawn in one image\n"
+        self.assertEqual(self.plot(STEPS, "levels.csv"), (2, "", message))
         (self.folder / "metrics.csv").write_text("epoch,loss\n1,0.5\n")
-        told = "plot: metrics.csv has no column 'step': draw tables of one kind together\n"
-        self.assertEqual(self.plot(STEPS, "metrics.csv"), (2, "", told))
+        message = "plot: metrics.csv has no column 'step': draw tables of one kind together\n"
+        self.assertEqual(self.plot(STEPS, "metrics.csv"), (2, "", message))
 
     def test_leaves_out_what_is_cut_off_and_says_so(self):
         for table in (BENCH + "casts,ops,linear,1,amp/torch", BENCH + "casts,op", STEPS + "1,3"):
             rows = table.count("\n")
             self.assertEqual(self.plot(table), (0, "t.png\n", f"plot: t.csv: 1 of {rows} rows cut off and left out\n"))
-        told = "plot: benchmark 'ops/linear': '' is no number of value; measure it again\n"
-        self.assertEqual(self.plot(BENCH + "casts,ops,linear,1,amp/torch,"), (2, "", told))
+        message = "plot: benchmark 'ops/linear': '' is not a number of value; measure it again\n"
+        self.assertEqual(self.plot(BENCH + "casts,ops,linear,1,amp/torch,"), (2, "", message))
 
     def test_takes_a_title_as_it_is(self):
         self.assertEqual(self.plot(BENCH, "--title", r"costs $5, saves $\foo$"), (0, "t.png\n", ""))
@@ -106,7 +106,7 @@ class Plot(unittest.TestCase):
     def test_writes_images_alone(self):
         code, out, error = self.plot(BENCH, "--out", "sub")
         self.assertEqual((code, out), (2, ""))
-        self.assertIn("'sub' is no name of an image: it ends in .png, .svg, .pdf", error)
+        self.assertIn("'sub' is not the name of an image, which ends in .png, .svg, .pdf", error)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["t.csv"])
         self.assertEqual(self.plot(BENCH, "--out", "sub.PNG"), (0, "sub.PNG\n", ""))
         self.assert_drawn("sub.PNG")
@@ -114,7 +114,7 @@ class Plot(unittest.TestCase):
     def test_names_the_file_that_is_no_table(self):
         code, out, error = self.plot(b"step,loss\n1,\xff\n")
         self.assertEqual((code, out), (2, ""))
-        self.assertRegex(error, r"^plot: cannot read t\.csv: it is no table of text \(.*\)\n$")
+        self.assertRegex(error, r"^plot: cannot read t\.csv: it is not a text table \(.*\)\n$")
         self.assertEqual(self.plot("step,loss\n"), (2, "", "plot: t.csv has no rows\n"))
 
 

@@ -54,7 +54,7 @@ TEST(BenchProgram, RejectsADeviceInOneLine) {
   for (const std::string suite : {"step", "kernels", "train"}) {
     const auto run = bench(suite + " --device cuda");
     EXPECT_EQ(run.status, 2) << run.output;
-    EXPECT_EQ(run.output, "bench: --device cuda was asked for, but LibTorch finds no GPU; take cpu\n");
+    EXPECT_EQ(run.output, "bench: --device cuda needs a GPU, but LibTorch finds none; use cpu\n");
   }
 }
 
@@ -85,7 +85,8 @@ TEST(BenchProgram, KeepsEarlierNumbersOfOtherSuites) {
 TEST(BenchProgram, ComparesStatisticsWithTorchAndTheBound) {
   const auto run = bench("statistics --rounds 3 --only 'f32/1 x 1'");
   ASSERT_EQ(run.status, 0) << run.output;
-  for (const auto* column : {"ours us", "torch/ours", "bound/ours"}) EXPECT_TRUE(contains(run.output, column)) << run.output;
+  for (const auto* column : {"apex_cpp us", "torch/apex_cpp", "bound/apex_cpp"})
+    EXPECT_TRUE(contains(run.output, column)) << run.output;
 }
 
 TEST(BenchProgram, ComparesPagesOfBothSizes) {
@@ -98,12 +99,13 @@ TEST(BenchProgram, ComparesPagesOfBothSizes) {
 TEST(BenchProgram, ComparesAnOptimizerAndAWholeStepWithTorchAndTheBound) {
   const auto kernels = bench("kernels --rounds 3 --only 'adam f32/1 x 1'");
   ASSERT_EQ(kernels.status, 0) << kernels.output;
-  for (const auto* column : {"ours us", "fused/ours", "foreach/ours", "optim/ours", "bound/ours", "ours GB/s"}) {
+  for (const auto* column :
+       {"apex_cpp us", "fused/apex_cpp", "foreach/apex_cpp", "optim/apex_cpp", "bound/apex_cpp", "apex_cpp GB/s"}) {
     EXPECT_TRUE(contains(kernels.output, column)) << kernels.output;
   }
   const auto step = bench("step --rounds 3 --only 'O2/1 x 1'");
   ASSERT_EQ(step.status, 0) << step.output;
-  for (const auto* column : {"FusedAdam/ours", "torch/ours", "bound/ours"})
+  for (const auto* column : {"FusedAdam/apex_cpp", "torch/apex_cpp", "bound/apex_cpp"})
     EXPECT_TRUE(contains(step.output, column)) << step.output;
 }
 

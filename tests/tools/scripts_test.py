@@ -50,12 +50,12 @@ class Scripts(unittest.TestCase):
             ("reference", "--no"): "unknown argument '--no'",
             ("lint", "--no"): "unknown argument '--no'",
         }
-        for (tool, *arguments), says in mistakes.items():
+        for (tool, *arguments), message in mistakes.items():
             link = self.folder / tool
             link.symlink_to(ROOT / "tools" / tool)
             code, _, error = self.run_tool(link, *arguments)
             self.assertEqual(code, 1, error)
-            self.assertTrue(error.startswith(f"{tool}: {says}"), error)
+            self.assertTrue(error.startswith(f"{tool}: {message}"), error)
 
     def test_says_what_to_set_where_there_is_no_home(self):
         ended = self.run_tool("tools/setup", "--prefix", without=("HOME", "XDG_CACHE_HOME", "APEX_CPP_CACHE"))
@@ -68,17 +68,17 @@ class Scripts(unittest.TestCase):
 
     def test_takes_one_grid(self):
         code, _, error = self.run_tool("tools/compare", "a.yaml", "b.yaml")
-        told = "compare: takes one grid, and 'b.yaml' is a second: name the configs of both in one\n"
-        self.assertEqual((code, error), (1, told))
+        refusal = "compare: takes one grid, but 'b.yaml' is a second: list the configs of both in one grid\n"
+        self.assertEqual((code, error), (1, refusal))
 
     def test_tells_its_usage_before_it_sets_up_or_builds(self):
         clone = self.clone()
         for tool in ("setup", "train", "test", "compare", "bench", "package", "reference", "plot", "port_check", "lint"):
             for ask in (("--help",), ("-h",), ("more", "--help")):
-                code, told, error = self.run_tool(clone / "tools" / tool, *ask, root=self.folder)
+                code, usage, error = self.run_tool(clone / "tools" / tool, *ask, root=self.folder)
                 self.assertEqual((code, error), (0, ""), tool)
-                self.assertIn(f"usage: tools/{tool}", told)
-                self.assertNotIn("set -euo", told)
+                self.assertIn(f"usage: tools/{tool}", usage)
+                self.assertNotIn("set -euo", usage)
         self.assertFalse((clone / "build").exists())
         self.assertEqual([entry.name for entry in self.cache.iterdir()], [self.env.name])
 
@@ -86,17 +86,17 @@ class Scripts(unittest.TestCase):
         clone = self.clone()
         options = {
             ("train",): ("--nproc N", "--run-dir DIR", "--resume PATH"),
-            ("bench",): ("--rounds N", "convolution  what BF16 convolutions"),
+            ("bench",): ("--rounds N", "convolution  time of BF16 convolutions"),
             ("compare", "doctor"): ("--level LEVEL", "--steps N"),
             ("compare",): ("--out DIR",),
             ("plot",): ("--title TEXT", "--only REGEX"),
             ("port_check",): ("--only VERDICTS", "--explain RULE"),
         }
         for (tool, *command), listed in options.items():
-            code, told, error = self.run_tool(clone / "tools" / tool, *command, "--help", root=self.folder)
+            code, usage, error = self.run_tool(clone / "tools" / tool, *command, "--help", root=self.folder)
             self.assertEqual((code, error), (0, ""), tool)
             for option in listed:
-                self.assertIn(option, told)
+                self.assertIn(option, usage)
         self.assertFalse((clone / "build").exists())
         self.assertEqual([entry.name for entry in self.cache.iterdir()], [self.env.name])
 
@@ -129,8 +129,8 @@ class Scripts(unittest.TestCase):
         copy = self.folder / "a copy"
         shutil.copytree(self.cache, copy)
         for cache in (self.cache, copy):
-            told = self.run_tool("tools/setup", "--prefix", APEX_CPP_CACHE=str(cache))
-            self.assertEqual(told, (0, f"{cache / self.env.name / torch}\n", ""))
+            output = self.run_tool("tools/setup", "--prefix", APEX_CPP_CACHE=str(cache))
+            self.assertEqual(output, (0, f"{cache / self.env.name / torch}\n", ""))
 
     def test_repairs_the_scripts_of_an_environment_that_was_moved(self):
         env = self.cache / "new"
@@ -141,9 +141,9 @@ class Scripts(unittest.TestCase):
         self.assertNotEqual(self.run_tool("sh", "-c", f"{moved}/new/bin/pip --version")[0], 0)
         variables = {"APEX_CPP_CACHE": str(moved)}
         code, _, error = self.run_tool("bash", "-c", script.format(ROOT, moved / "new"), **variables)
-        self.assertEqual((code, error), (0, f"bash: repairing the scripts of {moved}/new, which was {env}\n"))
-        code, told, error = self.run_tool(f"{moved}/new/bin/pip", "--version")
-        self.assertIn(f" from {moved}/new/lib", told, error)
+        self.assertEqual((code, error), (0, f"bash: repairing the scripts of {moved}/new, which were made for {env}\n"))
+        code, output, error = self.run_tool(f"{moved}/new/bin/pip", "--version")
+        self.assertIn(f" from {moved}/new/lib", output, error)
         self.assertIn(f"{moved}/new", (moved / "new/bin/activate").read_text())
         # Nothing is repaired where it is, or where another name of the folder still leads to it.
         self.cache.symlink_to(moved)
@@ -155,11 +155,11 @@ class Scripts(unittest.TestCase):
         config.touch()
         self.pretend(clone / "build/release/examples/distributed/distributed", 'echo "$PWD: $MASTER_PORT $RANK/$WORLD_SIZE $*"')
         for arguments in (("--nproc", "2", "c.yaml"), ("c.yaml", "--nproc=2"), ("c.yaml", "--nproc", "2")):
-            code, told, error = self.run_tool(clone / "tools/train", *arguments, "--epochs", "1", root=self.folder,
+            code, output, error = self.run_tool(clone / "tools/train", *arguments, "--epochs", "1", root=self.folder,
                                               PATH=f"{clone}/bin:{os.environ['PATH']}")
             self.assertEqual(code, 0, error)
             ranks = [f"[rank {rank}] {self.folder}: 29500 {rank}/2 {config} --epochs 1" for rank in (0, 1)]
-            self.assertCountEqual(told.splitlines(), ranks)
+            self.assertCountEqual(output.splitlines(), ranks)
 
     def test_takes_a_number_of_processes(self):
         for arguments, value in {("c.yaml", "--nproc"): "", ("--nproc=x",): "x", ("--nproc", "0"): "0"}.items():

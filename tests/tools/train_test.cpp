@@ -56,10 +56,10 @@ bool any_of_type(const std::vector<TracedOp>& ops, at::ScalarType type) {
 }
 
 /// While it lives, new levels compute in FP32 on 16-bit tensors on every processor.
-struct Float32Asked {
+struct Float32Compute {
   static constexpr const char* kVariable = "APEX_CPP_CPU_16BIT";
-  Float32Asked() { setenv(kVariable, "float32", 1); }
-  ~Float32Asked() { previous ? setenv(kVariable, previous->c_str(), 1) : unsetenv(kVariable); }
+  Float32Compute() { setenv(kVariable, "float32", 1); }
+  ~Float32Compute() { previous ? setenv(kVariable, previous->c_str(), 1) : unsetenv(kVariable); }
 
   const std::optional<std::string> previous =
       std::getenv(kVariable) ? std::optional<std::string>(std::getenv(kVariable)) : std::nullopt;
@@ -129,13 +129,13 @@ TEST(BenchTrain, EveryVariantTrainsEveryNetworkAndHasARow) {
     expect_same_ratio(value(times, "O5 FusedAdam", "step/O0"), ms("O5 FusedAdam"), ms("O0 FusedAdam"));
     expect_same_ratio(value(times, "O2 AdamW", "step/autocast"), ms("O2 AdamW"), ms("autocast FP16 AdamW"));
     EXPECT_LT(value(memory, "O5 FusedAdam", "weights MB"), 0.6 * value(memory, "O0 FusedAdam", "weights MB"));
-    EXPECT_DOUBLE_EQ(value(memory, "O0 AdamW", "these/O0's"), 1);
+    EXPECT_DOUBLE_EQ(value(memory, "O0 AdamW", "sum/O0's sum"), 1);
     expect_costs_of_loss_scales(rows.at(std::string(task.name) + " loss scale"), times);
   }
 }
 
 TEST(BenchTrain, VariantsInOneProcessDoNotAffectEachOthersCasts) {
-  const Float32Asked float32_asked;
+  const Float32Compute float32_compute;
   Contender plain = contender("mlp", "plain AdamW"), autocast = contender("mlp", "autocast BF16 AdamW");
   Contender o1 = contender("mlp", "O1 AdamW"), o5 = contender("mlp", "O5 FusedAdam"), o0 = contender("mlp", "O0 AdamW");
   for (int round = 0; round < 2; ++round) {

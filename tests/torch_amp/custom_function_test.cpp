@@ -295,7 +295,8 @@ TEST_F(CustomFunction, BackwardWithoutCustomFwdIsAnErrorThatSaysSo) {
     }
   };
   const auto out = OnlyBackward::apply(a).sum();
-  EXPECT_TRUE(contains(message_of([&] { out.backward(); }), "Wrap it in amp::custom_fwd for the same device type"));
+  EXPECT_TRUE(
+      contains(message_of([&] { out.backward(); }), "Wrap the forward function in amp::custom_fwd for the same device type"));
 }
 
 }  // namespace

@@ -11,7 +11,6 @@ namespace apex::test {
 namespace {
 
 using amp::GradScaler;
-using amp::GradScalerOptions;
 using torch::Tensor;
 
 struct GradScalerOn : OnDevice {};
@@ -121,9 +120,9 @@ TEST(GradScaler, UpdateWithANewScaleTakesANumberOrATensor) {
   start(scaler);
   scaler.update(8.0);
   EXPECT_EQ(scaler.get_scale(), 8.0);
-  auto mine = torch::full({1}, 32.0);
-  scaler.update(mine);
-  mine.fill_(1.0);
+  auto new_scale = torch::full({1}, 32.0);
+  scaler.update(new_scale);
+  new_scale.fill_(1.0);
   EXPECT_EQ(scaler.get_scale(), 32.0) << "a copy: what becomes of the tensor later does not matter";
   for (const auto& bad : {torch::ones({2}), torch::ones({1}).requires_grad_(), Tensor()}) {
     EXPECT_TRUE(contains(message_of([&] { scaler.update(bad); }), "a tensor of 1 element on cpu"));

@@ -43,24 +43,24 @@ void check_suite(const Options& options, bool has_gpu) {
   if (options.device == "cpu") return;
   check_suite(options.suite, kDevice, "measures the CPU", "--device " + options.device);
   if (!has_gpu) {
-    throw common::UserError("--device " + options.device + " was asked for, but LibTorch finds no GPU; take cpu");
+    throw common::UserError("--device " + options.device + " needs a GPU, but LibTorch finds none; use cpu");
   }
 }
 
 Options parse_options(const std::vector<std::string>& arguments, const std::string& suites) {
   Options options;
   common::CommandLine line(
-      "tools/bench", "Measures variants of the same work by turns, in one process, and prints the medians over the rounds.",
+      "tools/bench", "Measures variants of the same work in turn, in one process, and prints the medians over the rounds.",
       suites);
-  line.argument("SUITE", "one of those below", common::text(options.suite));
-  line.option(
-      "--rounds N",
-      "rounds of every benchmark, at least " + std::to_string(kFewestRounds) + " (default: 25, or as many as the suite names)",
-      common::whole_number(options.rounds, kFewestRounds, kMostRounds));
+  line.argument("SUITE", "one of the suites below", common::text(options.suite));
+  line.option("--rounds N",
+              "rounds of each benchmark, at least " + std::to_string(kFewestRounds) +
+                  " (default: 25, or the number that the suite names)",
+              common::whole_number(options.rounds, kFewestRounds, kMostRounds));
   line.option("--only REGEX", "only benchmarks whose group/name contains a match", regular_expression(options.only));
   line.option("--device D", "where the tensors are: cpu (default) or cuda, for " + suites_that_take(kDevice),
               common::one_of(options.device, {"cpu", "cuda"}));
-  line.flag("--quick", "small networks, for " + suites_that_take(kQuick) + ": a check of some seconds that everything runs",
+  line.flag("--quick", "small networks, for " + suites_that_take(kQuick) + ": a check of a few seconds that everything runs",
             options.quick);
   line.option("--csv FILE", "also write every number to FILE", common::text(options.csv));
   options.help = line.read(arguments);

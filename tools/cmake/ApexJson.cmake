@@ -8,5 +8,5 @@ find_package(nlohmann_json 3.11 QUIET)
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 if(NOT nlohmann_json_FOUND)
   message(FATAL_ERROR "nlohmann-json 3.11 or newer was not found: install Debian's nlohmann-json3-dev (tools/setup does), or "
-                      "put where you have it on CMAKE_PREFIX_PATH")
+                      "add its folder to CMAKE_PREFIX_PATH")
 endif()

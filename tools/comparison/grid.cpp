@@ -94,8 +94,8 @@ void check_folders(const Grid& grid, const std::string& path) {
     const auto owner = "config '" + cell.config_name + "' at level '" + cell.level_name + "'";
     const auto [other, is_new] = owners.emplace(cell.name, owner);
     if (is_new) continue;
-    throw UserError(path + ": " + other->second + " and " + owner + " would both be made in the folder '" + cell.name +
-                    "': rename the file of one");
+    throw UserError(path + ": " + other->second + " and " + owner + " would both use the folder '" + cell.name +
+                    "': rename one of the two files");
   }
 }
 
@@ -113,17 +113,17 @@ void check_program(ConfigKeys& keys, const Grid& grid) {
   const auto& program = grid.program;
   for (const char* place : {"{level}", "{seed}", "{folder}"}) {
     keys.require(program.command.find(place) != std::string::npos, "program",
-                 std::string("the command has no ") + place +
-                     "; expected one such as ./train --level {level} --seed {seed} --out {folder}");
+                 std::string("the command lacks ") + place +
+                     "; expected a command such as ./train --level {level} --seed {seed} --out {folder}");
   }
   keys.require(program.takes_steps() == (program.steps > 0), "steps",
                program.steps > 0 ? "the command of key 'program' has no {steps}"
-                                 : "missing; it stands for {steps} in the command of key 'program'");
+                                 : "missing; it replaces {steps} in the command of key 'program'");
   keys.require(grid.processes == std::vector<int64_t>{1}, "processes",
-               "a program starts its processes itself: leave the key out");
+               "a program starts its processes itself: leave out the key");
   const bool all_of_amp =
       std::none_of(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& level) { return level.torch_amp.has_value(); });
-  keys.require(all_of_amp, "levels", "a program is given levels of amp: torch_amp is for training configs");
+  keys.require(all_of_amp, "levels", "a program takes levels of amp only: torch_amp is for training configs");
 }
 
 // Builds what a cell builds first, for its errors.
@@ -135,7 +135,7 @@ void check_config(const NamedConfig& named, const Grid& grid) {
   if (config.optimizer.is_sharded()) {
     throw UserError(
         "key 'optimizer.type': " + config.optimizer.type +
-        " keeps its state in pieces on all processes, which are not compared; take FusedAdam, which makes the same steps");
+        " spreads its state over all processes, and this state is not compared; use FusedAdam, which makes the same steps");
   }
   // O0 last, which leaves no casts behind.
   for (auto level = grid.levels.rbegin(); level != grid.levels.rend(); ++level) check_level(*level, config, data);
@@ -154,19 +154,19 @@ void read_configs(ConfigKeys& keys, Grid& grid, const std::string& path) {
     if (is_mapping(entry)) throw UserError("expected paths of training configs, as tools/train takes them");
     grid.configs.push_back({fs::path(entry).stem().string(), train::read_config(beside(path, entry))});
   });
-  keys.require(all_differ(grid.configs), "configs", "two files have the same name: rename one, reports call them by it");
+  keys.require(all_differ(grid.configs), "configs", "two files have the same name: rename one, because reports use the name");
 }
 
 void read_levels(ConfigKeys& keys, Grid& grid, const std::string& path) {
   keys.entries("levels", "[O0, O2]", [&](const std::string& entry) { grid.levels.push_back(level_of(entry, path)); });
   keys.require(all_differ(grid.levels), "levels",
-               "one level stands there twice; two that differ in casts go into files of their own");
+               "a level is listed twice; write two levels that differ in casts to separate files");
   const auto reference =
       std::find_if(grid.levels.begin(), grid.levels.end(), [](const NamedLevel& each) { return each.name == "O0"; });
-  if (!keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all others are compared with it")) return;
+  if (!keys.require(reference != grid.levels.end(), "levels", "O0 is missing: all levels are compared with it")) return;
   keys.require(reference->level == OptLevel("O0"), "levels",
-               "the file named O0 holds another level (" + apex::amp::detail::name_in_reports(reference->level) +
-                   "), and all others are compared with O0: rename it, and write O0");
+               "the file named O0 holds a different level (" + apex::amp::detail::name_in_reports(reference->level) +
+                   "), but all levels are compared with O0: rename the file, and list O0");
   std::rotate(grid.levels.begin(), reference, reference + 1);
 }
 
@@ -177,9 +177,9 @@ Grid read_grid(const std::string& path) {
   int64_t epochs = 0;
   train::read_keys(train::read_text(path, "grid"), path, [&](ConfigKeys& keys) {
     keys.integers("seeds", grid.seeds, 0, std::numeric_limits<int64_t>::max());
-    keys.require(all_differ(grid.seeds), "seeds", "one seed stands there twice");
+    keys.require(all_differ(grid.seeds), "seeds", "a seed is listed twice");
     keys.integers("processes", grid.processes, 1, kMostProcesses);
-    keys.require(all_differ(grid.processes), "processes", "one number stands there twice");
+    keys.require(all_differ(grid.processes), "processes", "a number is listed twice");
     keys.integer("rounds", grid.rounds, 2, 1000);
     read_levels(keys, grid, path);
     if (keys.has("program")) {

@@ -6,16 +6,15 @@ namespace comparison {
 namespace {
 
 constexpr const char* kDescription =
-    "Trains at every level of GRID with every seed, one run after the other, then measures steps in rounds in which the "
-    "levels take turns, and leaves what was measured as files in a folder.\n"
-    "What is finished there already is not run again.";
+    "Trains at every level of GRID with every seed, one run after the other, then measures steps in rounds in which the levels "
+    "take turns, and writes the measurements to files in a folder.\nRuns that are already finished there are not repeated.";
 constexpr const char* kExitCodes =
-    "Exit code: 0 all cells are there, 1 a cell failed, 2 a mistake in grid, arguments or files. A training that diverges is a "
-    "result.";
+    "Exit code: 0 all cells are finished, 1 a cell failed, 2 an error in grid, arguments or files. A training that diverges is "
+    "a result.";
 
 void check_given(const Options& options) {
   if (options.cell.empty() && options.turns.empty() && (options.grid.empty() || options.out.empty())) {
-    throw common::UserError("a grid and a folder are needed: GRID --out DIR; see --help");
+    throw common::UserError("a grid and a folder are required: GRID --out DIR; see --help");
   }
 }
 
@@ -33,7 +32,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.option("--weights FILE", "with --cell: the weights at which layers are compared with O0", common::text(options.weights));
   line.option("--turns DIR", "run rounds of short runs at the levels of DIR/0.yaml, 1.yaml, … (the program calls itself so)",
               common::text(options.turns));
-  line.option("--rounds N", "with --turns: so many", common::whole_number(options.rounds, 1));
+  line.option("--rounds N", "with --turns: the number of rounds", common::whole_number(options.rounds, 1));
   options.help = line.read(arguments);
   if (options.help.empty()) check_given(options);
   return options;

@@ -71,7 +71,7 @@ void build(const OwnProgram& program, const std::string& log) {
 std::string what_is_missing(const CellFolder& folder) {
   for (const char* column : {"step", "loss", "step_ms"}) {
     if (column_of(folder.table("steps"), column).empty()) {
-      return std::string("the program has left no steps.csv with a column '") + column + "' in {folder}";
+      return std::string("the program has not written a steps.csv with a column '") + column + "' in {folder}";
     }
   }
   return "";

@@ -120,7 +120,7 @@ class Timer {
  private:
   void show(int64_t made, int64_t more) {
     progress_.line("timing " + group_.name() + ": rounds " + std::to_string(made + 1) + " to " + std::to_string(made + more) +
-                   (made > 0 ? ", since the order of two levels is not clear yet" : ""));
+                   (made > 0 ? ", because the order of two levels is not clear yet" : ""));
   }
 
   // Levels took turns within each seed.
@@ -230,8 +230,8 @@ class Timer {
 int make_rounds(const std::vector<Cell>& cells, const RoundsPlan& plan, common::Progress& progress) {
   std::string rows = kRoundsHeader, times = detail::kTimesHeader, ratios = detail::kRatiosHeader;
   int failed = 0;
-  const common::FolderLock lock(
-      plan.out, "another comparison is at work in '" + plan.out + "': wait for it, or take another folder with --out");
+  const common::FolderLock lock(plan.out, "another comparison is running in '" + plan.out +
+                                              "': wait until it has ended, or choose another folder with --out");
   fs::create_directories(plan.out + "/rounds");
   for (const auto& group : groups_of(cells, plan.out)) {
     try {

@@ -60,7 +60,7 @@ class Runner {
     make_folder(out_ + "/cells");
     // Two at work in one folder would make the same cells.
     const common::FolderLock lock(
-        out_, "another comparison is at work in '" + out_ + "': wait for it, or take another folder with --out");
+        out_, "another comparison is running in '" + out_ + "': wait until it has ended, or choose another folder with --out");
     find_what_is_there();
     for (const auto& cell : cells_) {
       if (finished_.count(cell.name) == 0) make(cell);
@@ -102,7 +102,7 @@ class Runner {
       return;
     }
     --missing_;
-    progress_.line(cell.name + " is skipped: " + cell.reference + ", which it is compared with, failed");
+    progress_.line(cell.name + " is skipped: " + cell.reference + ", to which it is compared, failed");
   }
 
   void run(const Cell& cell) {

@@ -36,12 +36,11 @@ struct Arguments {
 
 Arguments arguments_of(const std::vector<std::string>& words) {
   Arguments arguments;
-  common::CommandLine line(
-      "tools/compare doctor",
-      "Runs the training that CONFIG describes at O0 and at another level on the same batches, names the first "
-      "operator whose inputs agree and whose outputs do not, and searches the fewest modules and operators that "
-      "have to stay in FP32 for the level to train.",
-      "Exit code: 0 examined, 2 a mistake in config, arguments or files, 1 anything else.");
+  common::CommandLine line("tools/compare doctor",
+                           "Runs the training that CONFIG describes at O0 and at another level on the same batches, names the "
+                           "first operator whose inputs agree and whose outputs do not, and searches for the smallest set of "
+                           "modules and operators that must stay in FP32 for the level to train.",
+                           "Exit code: 0 examined, 2 an error in config, arguments or files, 1 any other failure.");
   line.argument("CONFIG", "a YAML file of examples/train", common::text(arguments.config));
   line.option("--level LEVEL", "O1 to O5 (default: the config's)", common::text(arguments.level));
   line.option("--yaml FILE", "write the level that trains to this file", common::text(arguments.yaml));
@@ -74,7 +73,7 @@ void train_for(const train::Config& config, const train::DataSplit& data, const 
 // The config's level, with its overrides, if `name` is empty or names it; otherwise the named level.
 amp::OptLevel level_for(const train::Config& config, const std::string& name) {
   if (config.torch_amp && name.empty()) {
-    throw train::UserError("key 'torch_amp': levels are examined, and the config has none: give one by --level");
+    throw train::UserError("key 'torch_amp': the doctor examines levels, and the config has none: give a level by --level");
   }
   if (!config.torch_amp && (name.empty() || name == config.level.name())) return config.level;
   return train::as_user_error([&] { return amp::OptLevel::named(name); });
@@ -125,7 +124,7 @@ int run(const std::vector<std::string>& words) {
   const auto divergence = examined.first_divergence();
   const auto found = examined.minimal_float32();
   progress.clear();
-  if (arguments.level.empty()) std::cout << "level: " << level.name() << ", which the config has\n";
+  if (arguments.level.empty()) std::cout << "level: " << level.name() << ", the level of the config\n";
   if (divergence) std::cout << divergence << "\n";
   if (!divergence && found == level) std::cout << agreement(level, options) << "\n";
   std::cout << "first divergence: " << divergence.place() << "\nkept in float32: " << joined(found) << std::endl;

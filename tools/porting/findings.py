@@ -105,7 +105,7 @@ def read_baseline(path):
             return collections.Counter(data["known"])
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise ValueError(f"{path} is no baseline of this tool: make one with --write-baseline")
+    raise ValueError(f"{path} is not a baseline of this tool: make one with --write-baseline")
 
 
 def hide_known(scan, known):

@@ -130,7 +130,7 @@ def report(options, known_rules):
         print(f"port_check: {line}", file=sys.stderr)
     if options.write_baseline:
         findings.write_baseline(options.write_baseline, result.findings)
-        print(f"port_check: {len(result.findings)} findings are known to {options.write_baseline} now", file=sys.stderr)
+        print(f"port_check: {len(result.findings)} findings are now listed in {options.write_baseline}", file=sys.stderr)
         return NOT_CHECKED if result.unread else PORTED
     if options.baseline:
         findings.hide_known(result, findings.read_baseline(options.baseline))

@@ -20,12 +20,12 @@ double rounds_to_one(c10::ScalarType low_type) { return 1 - (low_type == at::kHa
 
 // O1-40
 void check_not_banned(const OperatorSlot& slot, FloatTypes types, c10::ScalarType low_type) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !types.has(low_type), "amp does not work out-of-the-box with ", slot.name, ": its input is ", low_type,
-      ", in which every probability above ", rounds_to_one(low_type),
-      " is 1, so that the loss of a confident mistake is lost. Use binary_cross_entropy_with_logits, which takes the values "
-      "before the sigmoid; or, if the sigmoid must stay, register it with amp::register_float_function(\"aten::sigmoid\"), or "
-      "set InitializeOptions().allow_banned(true) to run this function in float32.");
+  TORCH_CHECK_NOT_IMPLEMENTED(!types.has(low_type), "amp does not work out-of-the-box with ", slot.name, ": its input is ",
+                              low_type, ", in which every probability above ", rounds_to_one(low_type),
+                              " is rounded to 1, so that the loss of a confident mistake is wrong. Use "
+                              "binary_cross_entropy_with_logits, which takes the values before the sigmoid; or, if the sigmoid "
+                              "must stay, register it with amp::register_float_function(\"aten::sigmoid\"), or set "
+                              "InitializeOptions().allow_banned(true) to run this function in float32.");
 }
 
 // O1-30
@@ -161,11 +161,11 @@ void CastPlan::check_not_stale(const at::Tensor& tensor) const {
   if (rules_->mode() != CastRules::Mode::match || !tensor.is_view()) return;
   const at::Tensor base(tensor._base());
   const bool is_stale = is_low_precision(base.scalar_type()) && base.scalar_type() != tensor.scalar_type();
-  TORCH_CHECK(!is_stale || !rules_->is_parameter(base), slot_->name, " was given a ", tensor.scalar_type(), " view, of shape ",
-              tensor.sizes(), ", of the parameter ", rules_->name_of(base), ", which amp::initialize has made ",
-              base.scalar_type(),
-              " since: the view would keep the values of then. Take views "
-              "of parameters in forward, not in the constructor.");
+  TORCH_CHECK(
+      !is_stale || !rules_->is_parameter(base), slot_->name, " was given a ", tensor.scalar_type(), " view, of shape ",
+      tensor.sizes(), ", of the parameter ", rules_->name_of(base), ", which amp::initialize has since cast to ",
+      base.scalar_type(),
+      ": the view still has the values from before the cast. Take views of parameters in forward, not in the constructor.");
 }
 
 CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thread_casts()) {

@@ -169,10 +169,7 @@ class CallPolicies {
 /// casts.
 CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments);
 
-}  // namespace apex::amp::detail
-
 // Arguments of wrapped callables: tensors, and (nested) containers of floating-point tensors only (O1-04).
-namespace apex::amp::detail {
 
 class CastPlan;
 

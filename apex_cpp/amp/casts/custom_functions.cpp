@@ -98,11 +98,10 @@ void CustomFunctions::look(const at::Tensor& loss, int64_t loss_id) {
     const auto type = low_input_of(node);
     const std::string name = type ? class_of(node) : std::string();
     if (name.empty() || !classes_.insert(name).second) return;
-    TORCH_WARN(
-        "amp: the torch::autograd::Function ", name, " was given a ", *type,
-        " tensor, which amp's casts made. If its code reads memory as float, its numbers are wrong. Apply it through "
-        "amp::float_function, or write its forward with amp::custom_fwd, which casts its inputs to a type of your choice "
-        "or, without one, says that it takes any.");
+    TORCH_WARN("amp: the torch::autograd::Function ", name, " was given a ", *type,
+               " tensor that amp's casts made. If its code reads memory as float, its results are wrong. Apply it through "
+               "amp::float_function, or write its forward with amp::custom_fwd, which casts its inputs to a dtype of your "
+               "choice, or without a dtype declares that the function takes any.");
   });
 }
 

@@ -93,10 +93,9 @@ OperatorSlot& operator_slot(const char* name, const char* overload) {
 std::vector<OperatorSlot*> slots_named(const std::string& name) {
   const std::lock_guard<std::mutex> lock(slots().mutex);
   const auto operators = name.find("::") == std::string::npos ? std::vector<c10::OperatorHandle>() : operators_named(name);
-  TORCH_CHECK_VALUE(
-      !operators.empty(), "amp: there is no operator '", name,
-      "'. Name one as LibTorch's schemas do, \"aten::mish\" or \"aten::add.Tensor\", after the library that defines "
-      "it was loaded.");
+  TORCH_CHECK_VALUE(!operators.empty(), "amp: there is no operator '", name,
+                    "'. Write the name as in LibTorch's schemas, such as \"aten::mish\" or \"aten::add.Tensor\", and load the "
+                    "library that defines the operator first.");
   std::vector<OperatorSlot*> result;
   for (const auto& op : operators) {
     bool added = false;
@@ -190,9 +189,9 @@ bool is_only_copy() {
 
 void check_only_copy() {
   TORCH_CHECK(is_only_copy(),
-              "Another copy of apex_cpp is loaded in this process, whose casts this one's would replace. Where the program and "
-              "its plugins, or several shared libraries, use apex_cpp, link all of them with the shared library: "
-              "find_package(apex_cpp COMPONENTS shared), or BUILD_SHARED_LIBS=ON.");
+              "Two copies of apex_cpp are loaded in this process, and the casts of one would replace those of the other. If "
+              "the program and its plugins, or several shared libraries, use apex_cpp, link all of them with the shared "
+              "library: find_package(apex_cpp COMPONENTS shared), or BUILD_SHARED_LIBS=ON.");
 }
 
 }  // namespace apex::amp::detail

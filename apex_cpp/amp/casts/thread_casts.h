@@ -16,10 +16,7 @@ using torch_compat::kCastKey;
 using torch_compat::kCpuFallbackKey;
 using torch_compat::kOffInside;
 
-}  // namespace apex::amp::detail
-
 // The only part of the cast engine that model handles, and so a user's files, include.
-namespace apex::amp::detail {
 
 class CastRules;
 class TraceRecorder;
@@ -118,10 +115,7 @@ RulesInForce rules_in_force(const ThreadCasts& here);
 /// The rules if the calling thread casts by the lists of O1 and O4; null otherwise.
 std::shared_ptr<const CastRules> listed_casts_in_force();
 
-}  // namespace apex::amp::detail
-
 // Also a part that model handles include.
-namespace apex::amp::detail {
 
 /// Applies the calling thread's casts to the threads that run its parallel loops (`at::parallel_for`), during the lifetime of
 /// the returned object; null if casts are off. `torch::nn::parallel::data_parallel` runs replicas in such a loop; its threads

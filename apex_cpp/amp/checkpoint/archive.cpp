@@ -22,7 +22,7 @@ template <class T>
 const T& MetadataValue::get(const char* wanted) const {
   const T* held = std::get_if<T>(&value_);
   TORCH_CHECK_TYPE(held, "The checkpoint's metadata has ", kKinds[value_.index()], key_.empty() ? "" : " under '", key_,
-                   key_.empty() ? "" : "'", " where ", wanted, " was asked for.");
+                   key_.empty() ? "" : "'", ", but the program reads ", wanted, ".");
   return *held;
 }
 

@@ -128,7 +128,8 @@ OptimizerContent optimizer_from_json(const json& object, const TensorReader& rea
     optimizer.groups.emplace_back();
     for (const auto& position : group) {
       optimizer.groups.back().push_back(integer_from_json(position));
-      TORCH_CHECK(position >= 0 && position < optimizer.params.size(), "a group has a parameter that there is not.");
+      TORCH_CHECK(position >= 0 && position < optimizer.params.size(),
+                  "a parameter group lists a parameter that the file does not have.");
     }
   }
   optimizer.archive = tree_from_json(object.at("archive"), [&](const auto& name) { return reader.get(name); });
@@ -170,7 +171,7 @@ const std::string& entry(const TensorFile& file, const char* key) {
 }
 
 void check_format(const TensorFile& file) {
-  TORCH_CHECK(is_checkpoint(file), "it is a safetensors file, but no checkpoint of amp::save_checkpoint.");
+  TORCH_CHECK(is_checkpoint(file), "it is a safetensors file, but not a checkpoint of amp::save_checkpoint.");
   const auto& version = entry(file, "version");
   TORCH_CHECK(version == std::to_string(kVersion), "it has the checkpoint format ", version.substr(0, 20),
               ", written by apex_cpp ", entry(file, "library").substr(0, 20), "; this version reads format ", kVersion,
@@ -285,9 +286,9 @@ void check_fits(const torch::nn::Module& module, const std::vector<ModelTensor>&
   }
   for (const auto& [name, value] : saved) unexpected.add("'" + name + "'");
   const auto problems = missing.sentence("Missing in the file") + unexpected.sentence("Only in the file") +
-                        different.sentence("Of another shape or type");
-  TORCH_CHECK(problems.empty(), "it was saved from another model than ", model_name, ". ", problems,
-              "Load it into a model that is built as the one it was saved from.");
+                        different.sentence("Of a different shape or dtype");
+  TORCH_CHECK(problems.empty(), "it was saved from a different model than ", model_name, ". ", problems,
+              "Load it into a model that is built like the saved one.");
 }
 
 std::string full_name(size_t model, const std::string& name) { return "model" + std::to_string(model) + "/" + name; }

@@ -76,7 +76,7 @@ class Loading {
     TORCH_CHECK(content_.models.size() == models_.size(), "it holds ", content_.models.size(), " models, ", models_.size(),
                 " were given. Pass as many as were saved, in the same order.");
     for (size_t i = 0; i < models_.size(); ++i) {
-      check_fits(*models_[i], content_.models[i], models_.size() > 1 ? "model " + std::to_string(i) : "this one");
+      check_fits(*models_[i], content_.models[i], models_.size() > 1 ? "model " + std::to_string(i) : "this model");
     }
   }
 
@@ -87,7 +87,7 @@ class Loading {
     for (size_t i = 0; i < optimizers.size(); ++i) {
       const auto* stash = stash_of(*optimizers[i]);
       TORCH_CHECK(!stash || !stash->inside_backward(),
-                  "it was to be loaded inside a scale_loss block. Load it before or after.");
+                  "load_checkpoint was called inside a scale_loss block. Call it before or after the block.");
       loads_.emplace_back(*optimizers[i], stash);
       loads_.back().check_fits(names_, content_.optimizers[i]);
     }
@@ -206,7 +206,7 @@ class Loading {
            " of them from their FP32 master weights; the first: ", first_converted_, ".");
     }
     if (masters_made_ > 0) note(masters_made_, " FP32 master weights were made from the file's FP32 parameters.");
-    if (masters_dropped_ > 0) note(masters_dropped_, " FP32 master weights of the file have no place at this level.");
+    if (masters_dropped_ > 0) note(masters_dropped_, " FP32 master weights of the file are not used at this level.");
   }
 
   template <class... Args>

@@ -70,7 +70,7 @@ void check_saves_state(const Optimizer& optimizer, const ArchiveTree& saved) {
   const bool saves_nothing = saved.values.empty() && saved.children.empty();
   TORCH_CHECK(!saves_nothing || optimizer.state().empty(), "amp::save_checkpoint was given an optimizer of the class ",
               class_name_of(optimizer), " with state for ", optimizer.state().size(),
-              " parameters, of which its `save` writes nothing. Override `save` and `load` in that class, each with "
+              " parameters, but its `save` does not write this state. Override `save` and `load` in that class, each with "
               "torch::optim::serialize<State, Options>(archive, *this): the classes of its state and of its options.");
 }
 
@@ -133,7 +133,7 @@ void check_states(const OptimizerContent& content) {
   for (const auto& item : states->children) {
     const bool number = !item.first.empty() && item.first.find_first_not_of("0123456789") == std::string::npos;
     TORCH_CHECK(number && item.first.size() < 10 && std::stoul(item.first) < content.params.size(),
-                "it has the state of a parameter '", item.first, "' that there is not.");
+                "it has state of the parameter '", item.first, "', which the file does not list.");
   }
   if (content.class_name != "torch::optim::LBFGS") check_state_shapes(*states, content);
 }
@@ -242,7 +242,7 @@ OptimizerLoad::OptimizerLoad(Optimizer& optimizer, const OptimizerStash* stash) 
 void OptimizerLoad::check_fits(const ParamNames& names, const OptimizerContent& content) const {
   const auto class_name = class_name_of(optimizer_);
   TORCH_CHECK(content.class_name == class_name, "it was saved from an optimizer of the class ", content.class_name,
-              ", this one is a ", class_name, ", for which that state means nothing. Load it into a ", content.class_name,
+              ", this one is a ", class_name, ", which cannot use this state. Load it into a ", content.class_name,
               ", or load the model alone.");
   const OptimizerParams here(optimizer_, stash_);
   TORCH_CHECK(content.groups.size() == here.groups.size(), "its optimizer has ", content.groups.size(),
@@ -250,7 +250,7 @@ void OptimizerLoad::check_fits(const ParamNames& names, const OptimizerContent& 
   for (size_t i = 0; i < here.groups.size(); ++i) {
     TORCH_CHECK(content.groups[i].size() == here.groups[i].size(), "its parameter group ", i, " has ", content.groups[i].size(),
                 " parameters, this optimizer's has ", here.groups[i].size(), ".");
-    TORCH_CHECK(content.groups[i] == here.groups[i], "other parameters stand twice in its parameter group ", i, ".");
+    TORCH_CHECK(content.groups[i] == here.groups[i], "other parameters appear twice in its parameter group ", i, ".");
   }
   TORCH_CHECK(content.params.size() == here.params.size(), "its optimizer has ", content.params.size(),
               " parameters, this one has ", here.params.size(), ".");
@@ -258,7 +258,7 @@ void OptimizerLoad::check_fits(const ParamNames& names, const OptimizerContent& 
     const auto& saved = content.params[i];
     const auto name = names.find(here.params[i].model);
     TORCH_CHECK(saved.name == name, "the optimizer's parameter ", i, " is '", saved.name, "' in the file and '", name,
-                "' here (no name: in none of the models). Give the optimizer the parameters in the same order.");
+                "' here (no name: a parameter of no model). Give the optimizer the parameters in the same order.");
     TORCH_CHECK(here.params[i].model.sizes() == saved.sizes, "the optimizer's parameter ", i, ", '", name, "', has shape ",
                 at::IntArrayRef(saved.sizes), " in the file and ", here.params[i].model.sizes(), " here.");
     TORCH_CHECK(!name.empty() || saved.value.defined(), "the value of the optimizer's parameter ", i, " is missing.");

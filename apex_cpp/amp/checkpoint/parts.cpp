@@ -17,13 +17,13 @@ OptimizerStash* stash_of(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {
     const bool original_optimizer = group.has_options() && dynamic_cast<const OriginalOptions*>(&group.options());
     TORCH_CHECK(!original_optimizer,
-                "a checkpoint was asked for of an optimizer that amp::initialize has replaced. Pass the handle from "
-                "`auto [net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer.");
+                "the optimizer given for the checkpoint was replaced by amp::initialize. Pass the handle from `auto [net, opt] "
+                "= amp::initialize(model, optimizer, …)`, not the original optimizer.");
   }
   const auto* handle = dynamic_cast<const AmpOptimizerBase*>(&optimizer);
   if (!handle) return nullptr;
   TORCH_CHECK(handle->stash(),
-              "a checkpoint was asked for of an optimizer handle that was moved from. Pass the handle it was moved into.");
+              "the optimizer handle given for the checkpoint was moved from. Pass the handle that it was moved into.");
   handle->stash()->check_in_use();
   return handle->stash().get();
 }
@@ -34,10 +34,9 @@ std::shared_ptr<Session> session_of(const std::vector<const torch::optim::Optimi
   for (const auto* optimizer : optimizers) {
     auto* stash = stash_of(*optimizer);
     if (!stash) continue;
-    TORCH_CHECK(
-        !session || session.get() == &stash->session(),
-        "a checkpoint was asked for of optimizers of two amp::initialize calls, each with loss scalers of its own. Make a "
-        "checkpoint for each.");
+    TORCH_CHECK(!session || session.get() == &stash->session(),
+                "the optimizers given for the checkpoint come from two amp::initialize calls, each with loss scalers of its "
+                "own. Make a checkpoint for each call.");
     session = stash->session().shared_from_this();
   }
   return session ? session : of_models;
@@ -97,8 +96,8 @@ void check_generator_states(const std::vector<GeneratorContent>& states) {
     try {
       generator.clone().set_state(saved->state);
     } catch (const c10::Error& error) {
-      C10_THROW_ERROR(Error, "the random number generator of " + device +
-                                 " does not take the saved state: " + error.what_without_backtrace());
+      C10_THROW_ERROR(
+          Error, "the random number generator of " + device + " rejects the saved state: " + error.what_without_backtrace());
     }
   }
 }
@@ -110,13 +109,13 @@ void restore_generator_states(const std::vector<GeneratorContent>& states, std::
       const std::lock_guard<std::mutex> lock(generator.mutex());
       generator.set_state(saved->state);
     } else {
-      notes.push_back("The file has no random number state for " + device + ", which keeps its own.");
+      notes.push_back("The file has no random number state of " + device + ", which keeps its present state.");
     }
   }
   for (const auto& saved : states) {
     const bool here =
         std::any_of(generators.begin(), generators.end(), [&](const auto& g) { return g.device == saved.device; });
-    if (!here) notes.push_back("The file's random number state for " + saved.device + " has no device here.");
+    if (!here) notes.push_back("The file has the random number state of " + saved.device + ", a device that is missing here.");
   }
 }
 

@@ -52,10 +52,10 @@ auto& part_of(T& part) {
   if constexpr (std::is_base_of_v<Base, T>) {
     return part;
   } else if constexpr (std::is_pointer_v<std::remove_const_t<T>>) {
-    TORCH_CHECK(part, "a checkpoint was asked for of a null pointer.");
+    TORCH_CHECK(part, "a model or optimizer given for the checkpoint is a null pointer.");
     return *part;
   } else {
-    TORCH_CHECK(part.get(), "a checkpoint was asked for of an empty pointer or holder.");
+    TORCH_CHECK(part.get(), "a model or optimizer given for the checkpoint is an empty pointer or holder.");
     return *part.get();
   }
 }

@@ -56,17 +56,18 @@ uint64_t length_in(const std::string& bytes) {
 void check_writable(const TensorFile& file) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : file.tensors) {
-    TORCH_CHECK_VALUE(names.insert(name).second && name != "__metadata__", "the tensor name ", shown(name),
-                      " is taken. Give every tensor a name of its own.");
+    TORCH_CHECK_VALUE(names.insert(name).second && name != "__metadata__", "two tensors have the name ", shown(name),
+                      ". Give every tensor a name of its own.");
     TORCH_CHECK_VALUE(tensor.defined(), "tensor ", shown(name), " is undefined. Leave it out.");
     TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && !tensor.is_meta(), "tensor ", shown(name),
-                      " has no data of its own that could be written (layout ", tensor.layout(), ", device ", tensor.device(),
+                      " has no data that can be written (layout ", tensor.layout(), ", device ", tensor.device(),
                       "). Make it dense first.");
     TORCH_CHECK_VALUE(safetensors_name(tensor.scalar_type()), "tensor ", shown(name), " has dtype ",
                       c10::toString(tensor.scalar_type()), ", which safetensors files cannot hold. Convert it first.");
   }
   for (const char* key : {kChecksumKey, kFormatKey}) {
-    TORCH_CHECK_VALUE(file.metadata.count(key) == 0, "the metadata key '", key, "' is the library's own. Choose another.");
+    TORCH_CHECK_VALUE(file.metadata.count(key) == 0, "the metadata key '", key,
+                      "' is reserved for the library. Choose another key.");
   }
 }
 
@@ -135,7 +136,7 @@ std::string take_checksum(std::map<std::string, std::string>& metadata, const st
   TORCH_CHECK(format->second == kFormatVersion, source, "its format is ", shown(format->second),
               ", this version of apex_cpp reads '", kFormatVersion, "'. Use a newer one.");
   std::string result = digits->second;
-  TORCH_CHECK(result.size() == kDigits, source, "its checksum ", shown(result), " is not one: the file is damaged.");
+  TORCH_CHECK(result.size() == kDigits, source, "its checksum ", shown(result), " is malformed: the file is damaged.");
   metadata.erase(digits);
   metadata.erase(kFormatKey);
   return result;
@@ -148,7 +149,7 @@ void write_safetensors(const std::string& path, const TensorFile& file) {
   const auto order = data_order(file.tensors);
   const std::string header = header_text(describe(file, order));
   TORCH_CHECK_VALUE(header.size() <= kLongestHeader, "cannot write '", path, "': names and metadata take ", header.size(),
-                    " bytes, a safetensors file has room for ", kLongestHeader, ". Store less in the metadata.");
+                    " bytes, but a safetensors header holds at most ", kLongestHeader, ". Store less in the metadata.");
   const std::string front = length_bytes(header.size()) + header;
   AtomicFile output(path);
   Crc32c checksum;
@@ -186,9 +187,9 @@ TensorFile read_safetensors(const std::string& path) {
   checksum.add(header.data(), header_bytes);
   TensorFile file{read_data(input, described.tensors, checksum, source), std::move(described.metadata)};
   TORCH_CHECK(
-      wanted.empty() || wanted == digits_of(checksum), source, "its checksum is ", digits_of(checksum),
-      ", it was written with ", shown(wanted),
-      ": the file is damaged. (Was it changed on purpose by another program? Then have that program drop the metadata '",
+      wanted.empty() || wanted == digits_of(checksum), source, "its data has the checksum ", digits_of(checksum),
+      ", but the file records ", shown(wanted),
+      ": the file is damaged. (If another program changed the file on purpose, that program must remove the metadata keys '",
       kChecksumKey, "' and '", kFormatKey, "'.)");
   return file;
 }

@@ -58,7 +58,7 @@ std::string quoted_utf8(const std::string& text) {
   try {
     return Json(text).dump();
   } catch (const Json::exception&) {
-    C10_THROW_ERROR(ValueError, c10::str("the text ", shown(text), " is not UTF-8, which safetensors files are made of."));
+    C10_THROW_ERROR(ValueError, c10::str("the text ", shown(text), " is not UTF-8. Text in safetensors files must be UTF-8."));
   }
 }
 
@@ -84,7 +84,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (place_ == Place::top) {
       start_entry(std::move(key));
     } else if (place_ == Place::metadata) {
-      check(header_.metadata.count(key) == 0, shown(key), " is there twice");
+      check(header_.metadata.count(key) == 0, shown(key), " appears twice");
       key_ = std::move(key);
     } else {
       start_field(key);
@@ -161,14 +161,14 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (name_ != kMetadata) {
       header_.tensors.push_back({name_, {}, {}, 0, 0});
     } else {
-      check(!std::exchange(has_metadata_, true), "it is there twice");
+      check(!std::exchange(has_metadata_, true), "it appears twice");
     }
   }
 
   void start_field(const std::string& name) {
     field_ = name == "dtype" ? Field::dtype : name == "shape" ? Field::shape : Field::offsets;
     check(field_ != Field::offsets || name == "data_offsets", "the field ", shown(name), " is not known");
-    check((fields_ & static_cast<int>(field_)) == 0, "the field ", shown(name), " is there twice");
+    check((fields_ & static_cast<int>(field_)) == 0, "the field ", shown(name), " appears twice");
     fields_ |= static_cast<int>(field_);
   }
 
@@ -177,7 +177,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     TORCH_CHECK(holds, source_, place_ == Place::outside ? "its header" : shown(name_), ": ", text..., ".");
   }
   bool unexpected(const char* what) const {
-    check(false, "found ", what, " where the format has none");
+    check(false, "found ", what, ", which the format does not allow here");
     return false;
   }
 
@@ -217,7 +217,7 @@ void check_names(const std::vector<TensorInfo>& tensors, const std::string& sour
   for (const auto& info : tensors) names.push_back(&info.name);
   std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
   const auto same = std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
-  if (same != names.end()) C10_THROW_ERROR(Error, c10::str(source, "tensor ", shown(**same), " is there twice."));
+  if (same != names.end()) C10_THROW_ERROR(Error, c10::str(source, "tensor ", shown(**same), " appears twice."));
 }
 
 void check_offsets(const std::vector<TensorInfo>& tensors, uint64_t data_bytes, const std::string& source) {
@@ -243,8 +243,7 @@ void check_offsets(const std::vector<TensorInfo>& tensors, uint64_t data_bytes, 
 std::string entry_text(const TensorInfo& info) {
   auto shape = info.shape;
   if (is_packed(info.dtype)) {
-    TORCH_CHECK_VALUE(!shape.empty(), "tensor ", shown(info.name),
-                      " holds a pair of F4 values, but has no dimension to say so.");
+    TORCH_CHECK_VALUE(!shape.empty(), "tensor ", shown(info.name), " holds a pair of F4 values, but is zero-dimensional.");
     shape.back() *= 2;
   }
   return quoted_utf8(info.name) + ":{\"dtype\":\"" + safetensors_name(info.dtype) + "\",\"shape\":" + Json(shape).dump() +

@@ -108,7 +108,7 @@ void check_values(const std::string& path, const torch::nn::Module& model, const
   std::vector<ModelTensor> content;
   for (const auto& [name, value] : values) content.push_back({name, c10::toString(value.scalar_type()), value});
   try {
-    check_fits(model, content, "this one");
+    check_fits(model, content, "this model");
   } catch (const c10::Error& error) {
     C10_THROW_ERROR(Error, "cannot load '" + path + "': " + error.what_without_backtrace());
   }

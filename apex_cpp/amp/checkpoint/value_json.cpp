@@ -65,7 +65,7 @@ const json& only_member(const json& object, std::string& key) {
 c10::IValue value_from_json(const json& object, const GetTensor& get, int depth);
 
 std::vector<c10::IValue> elements_from_json(const json& list, const GetTensor& get, int depth) {
-  TORCH_CHECK(list.is_array(), "a list that is none.");
+  TORCH_CHECK(list.is_array(), "a value of the type list that is not a list.");
   std::vector<c10::IValue> elements;
   for (const auto& element : list) elements.push_back(value_from_json(element, get, depth + 1));
   return elements;
@@ -155,14 +155,14 @@ double number_from_json(const json& value) {
   if (value.is_number()) return value.get<double>();
   const auto text = value.get<std::string>();
   if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  TORCH_CHECK(text == "inf" || text == "-inf", "'", text, "' where a number was expected.");
+  TORCH_CHECK(text == "inf" || text == "-inf", "'", text, "' in place of a number.");
   return text == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
 }
 
 int64_t integer_from_json(const json& value) {
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
-  TORCH_CHECK(fits, value.dump().substr(0, 40), " where a whole number was expected.");
+  TORCH_CHECK(fits, value.dump().substr(0, 40), " in place of a whole number.");
   return value.get<int64_t>();
 }
 

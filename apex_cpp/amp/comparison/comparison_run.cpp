@@ -158,7 +158,7 @@ void ComparisonRun::loss(double loss) {
 
 void ComparisonRun::test_accuracy(double share) {
   TORCH_CHECK_VALUE(share >= 0 && share <= 1, "ComparisonRun::test_accuracy was given ", share,
-                    ". Give the share that is classified correctly, from 0 to 1.");
+                    ". Give the fraction of correct predictions, from 0 to 1.");
   record_->accuracy = share;
 }
 

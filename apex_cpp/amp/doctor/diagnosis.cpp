@@ -68,7 +68,7 @@ std::vector<double> losses_of_taken_steps(const RunRecord& record) {
 void check(const DoctorOptions& options) {
   TORCH_CHECK_VALUE(options.steps() >= 1, "Doctor: steps=", options.steps(), " is not allowed. Give 1 or more.");
   TORCH_CHECK_VALUE(options.seeds() >= 2, "Doctor: seeds=", options.seeds(),
-                    " is not allowed: the spread over seeds says what is good enough. Give 2 or more.");
+                    " is not allowed: the spread over seeds is the tolerance. Give 2 or more.");
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ RunRecord LevelTrials::run(const OptLevel& level, const RunRecord& plan, uint64_
   TORCH_CHECK(record->step >= 0,
               "Doctor: the program ended without a step. Write its loop as while (run.next()) { … run.loss(loss); }.");
   TORCH_CHECK(!record->observer && record->skipped.size() == record->losses.size(), "Doctor: the program ended after step ",
-              record->step, " without asking run.next() again. Its loop ends where run.next() returns false.");
+              record->step, " without calling run.next() again. End its loop when run.next() returns false.");
   return *record;
 }
 
@@ -158,8 +158,8 @@ void LevelTrials::train_references(int64_t seeds) {
     const auto record = train(reference_level_, seed);
     TORCH_CHECK(!record.has_failed(), "Doctor: the program does not train at ", reference_level_.name(), " itself (seed ", seed,
                 ", step ", record.step, ": ", record.failure_reason(),
-                "). No level mends that: look at its data, learning rate and loss, and for tensors that it converts to 16 bits "
-                "itself.");
+                "). Another level does not help. Check the program's data, learning rate and loss, and look for tensors that "
+                "it converts to 16 bits itself.");
     reference_losses_.push_back(record.losses);
   }
 }
@@ -229,8 +229,8 @@ Fp32Rules Diagnosis::follow_divergences() {
 
 Fp32Rules Diagnosis::all_rules() {
   auto list = rules_for_step(finding().step);
-  TORCH_CHECK(trials_.trains(with_rules(level_, list)), "Doctor: with everything in FP32 that ", level_.name(),
-              " can keep there the program does not train either (first divergence: ", finding().located.divergence.place(),
+  TORCH_CHECK(trials_.trains(with_rules(level_, list)), "Doctor: the program does not train even with everything in FP32 that ",
+              level_.name(), " can keep in FP32 (first divergence: ", finding().located.divergence.place(),
               "). Look for a tensor that the program itself makes or converts in 16 bits, or in code that amp does not see.");
   return list;
 }

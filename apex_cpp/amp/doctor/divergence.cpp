@@ -19,7 +19,7 @@ std::ostream& print_nonfinite(const Divergence& divergence, std::ostream& stream
 }
 
 std::ostream& print_weight(const Divergence& divergence, std::ostream& stream) {
-  return stream << " (before step " << divergence.step << "): it has Inf or NaN, and an optimizer's step made it so. Where the "
+  return stream << " (before step " << divergence.step << "): it has Inf or NaN, which an optimizer's step wrote. If the "
                 << "optimizer's state is FP16, take a level with master weights, such as O2, or a larger eps";
 }
 

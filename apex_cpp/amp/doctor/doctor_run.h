@@ -34,9 +34,7 @@ struct DoctorOptions {
   TORCH_ARG(std::function<void(const std::string&)>, on_run);
 };
 
-}  // namespace apex::amp
-
-namespace apex::amp::detail {
+namespace detail {
 
 /// Rounding error of many operators together, as a multiple of one operator's rounding error.
 inline constexpr double kRoundingErrors = 4;
@@ -62,13 +60,7 @@ struct RunRecord {
   std::string failure_reason() const;
 };
 
-}  // namespace apex::amp::detail
-
-namespace apex::amp {
-
-namespace detail {
-struct RunRecord;
-}
+}  // namespace detail
 
 /// One run of a training program. `amp::Doctor` decides how long it is and observes its operator calls.
 class DoctorRun {

@@ -72,8 +72,8 @@ void check_reduced(const torch::optim::Optimizer& optimizer) {
   for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
     TORCH_CHECK(!has_unreduced_grad(param), "GradScaler found that the gradient of parameter ", i, " of group ", group_index,
                 ", of shape ", param.sizes(),
-                ", is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
-                "disable_allreduce(). End with a pass outside of it, or drop the gradients with zero_grad().");
+                ", is not summed over the ranks: all backward passes since the last reduction were within no_sync(), or after "
+                "disable_allreduce(). Run the last pass outside of it, or drop the gradients with zero_grad().");
   });
 }
 

@@ -81,8 +81,8 @@ torch::optim::Optimizer::LossClosure AmpOptimizerBase::watched(torch::optim::Opt
       return loss;
     }
     TORCH_CHECK(is_first && versions == versions_of(*stash->handle()),
-                "step(closure) met an overflow in the closure after the optimizer had moved the weights, so that the step "
-                "cannot be skipped any more. Give a loss scale that stands still: InitializeOptions().loss_scale(1.0).");
+                "step(closure): gradients overflowed in the closure after the optimizer had changed the weights, so the step "
+                "can no longer be skipped. Use a fixed loss scale: InitializeOptions().loss_scale(1.0).");
     throw StepSkipped();
   };
 }

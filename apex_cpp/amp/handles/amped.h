@@ -156,7 +156,7 @@ class AmpedModule : public Impl, public CastsForward {
   std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override {
     const auto copy =
         std::dynamic_pointer_cast<Impl>(amp_stands_for_derived_ ? amp_original_->clone(device) : Impl::clone(device));
-    TORCH_CHECK(copy, "clone() of this module answers another class. Derive it from torch::nn::Cloneable<its own class>.");
+    TORCH_CHECK(copy, "clone() of this module returns a different class. Derive it from torch::nn::Cloneable<its own class>.");
     copy_training_flags(*this, *copy);
     if constexpr (std::is_copy_constructible_v<Amped<Impl>>) {
       auto amped = std::make_shared<Amped<Impl>>(PatchOf{}, copy);

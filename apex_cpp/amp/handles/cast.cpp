@@ -117,7 +117,7 @@ void explain_refusal(c10::Error& error) {
   if (!refuses_low_types(text) || has_word(text, kRemedy)) return;
   const std::string op = operator_of(error);
   error.add_context(kRemedy + (op.empty() ? "code that is called there" : op) +
-                    " takes none. Convert its inputs by to(torch::kFloat)" +
+                    " does not take 16-bit tensors. Convert its inputs by to(torch::kFloat)" +
                     (op.empty() ? ", wrap the code in amp::float_function at O1 and O4, or name its operator, if it is one, in "
                                   "float32_functions of InitializeOptions or of the level's file."
                                 : ", or name it in InitializeOptions().float32_functions({\"" + op +

@@ -39,8 +39,8 @@ void check_float32(const char* kind, const std::string& name, const at::Tensor& 
 void check_not_wrapped(const std::string& name, const at::Tensor& param) {
   TORCH_CHECK(
       !grad_sync_of(param), "amp::initialize found the parameter '", name,
-      "' in a DistributedDataParallel. Initialize first, then wrap: auto [net, opt] = amp::initialize(model, optimizer, "
-      "…); auto ddp = DistributedDataParallel(net); to initialize again, end the DistributedDataParallel before.");
+      "' in a DistributedDataParallel. Initialize first, then wrap: auto [net, opt] = amp::initialize(model, optimizer, …); "
+      "auto ddp = DistributedDataParallel(net); to initialize again, destroy the DistributedDataParallel first.");
 }
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
@@ -48,8 +48,8 @@ using NamedTensor = std::pair<std::string, at::Tensor>;
 void check_one_layout(const NamedTensor& a, const NamedTensor& b) {
   TORCH_CHECK(at::get_overlap_status(a.second, b.second) != at::MemOverlapStatus::Partial, "amp::initialize found '", a.first,
               "' of shape ", a.second.sizes(), " and '", b.first, "' of shape ", b.second.sizes(),
-              " in one memory, in different layouts: the cast to 16 bits would untie them. Keep one parameter, and take the "
-              "other from it in forward: torch::linear(x, encoder->weight.t()).");
+              " in the same memory, with different layouts: the cast to 16 bits would untie them. Keep one parameter, and take "
+              "the other from it in forward: torch::linear(x, encoder->weight.t()).");
 }
 
 std::string quoted(const std::vector<std::string>& names) {
@@ -95,9 +95,9 @@ void ViewsOfBefore::warn_of_those_left(c10::ScalarType dtype) const {
   }
   if (names.empty()) return;
   TORCH_WARN("amp::initialize has cast ", quoted(names), " to ", dtype,
-             ", and something holds a view of what they were before: a data member that the constructor made by view() or "
-             "detach(), or the graph of an earlier forward pass. The view keeps the values of now: training does not reach it. "
-             "Take views of parameters and buffers in forward, not in the constructor; keep copies of values by clone().");
+             ", and something holds a view of the tensors from before the cast: a data member that the constructor made by "
+             "view() or detach(), or the graph of an earlier forward pass. Training does not change this view. Take views of "
+             "parameters and buffers in forward, not in the constructor; keep copies of values by clone().");
 }
 
 std::vector<std::string> low_precision_counters(const torch::nn::Module& module) {
@@ -116,7 +116,7 @@ void warn_of_counters(const std::vector<std::string>& names, c10::ScalarType dty
   if (names.empty()) return;
   TORCH_WARN(
       "amp::initialize has cast the buffers ", quoted(names), " to ", dtype,
-      ". Each has one element, a whole number: a counter that grows by 1 stops at ", dtype == at::kHalf ? 2048 : 256,
+      ". Each has one element, a whole number. A counter that grows by 1 stops at ", dtype == at::kHalf ? 2048 : 256,
       " there. Register a counter as an integer, torch::zeros({}, torch::kLong), which no level casts, or keep it in FP32 by "
       "its name: InitializeOptions().float32_modules({\"",
       names.front(), "\"}).");
@@ -149,12 +149,12 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
       known += in_model;
       const bool is_cast = in_model && session.settings.properties.cast_model_type && param.is_floating_point();
       const auto dtype = param.scalar_type();
-      TORCH_CHECK_TYPE(is_cast || !param.requires_grad() || is_amp_float(dtype),
-                       "amp::initialize found the optimizer's parameter ", session.name_of(param), " in ", dtype,
-                       "; amp trains float32, float16 and bfloat16 parameters. ",
-                       param.is_complex() ? "Leave it to an optimizer of its own that amp::initialize is not given."
-                                          : "Convert it to float32 first, or leave it to an optimizer of its own that "
-                                            "amp::initialize is not given.");
+      TORCH_CHECK_TYPE(
+          is_cast || !param.requires_grad() || is_amp_float(dtype), "amp::initialize found the optimizer's parameter ",
+          session.name_of(param), " in ", dtype, "; amp trains float32, float16 and bfloat16 parameters. ",
+          param.is_complex()
+              ? "Give it to a separate optimizer that is not passed to amp::initialize."
+              : "Convert it to float32 first, or give it to a separate optimizer that is not passed to amp::initialize.");
     }
   }
   TORCH_CHECK(
@@ -175,9 +175,9 @@ void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimize
         if (has_shared_memory(param)) owner = owners_of_shared.try_emplace(param.const_data_ptr(), owner).first->second;
         TORCH_CHECK(owner == i, "amp::initialize found the parameter ", session.name_of(param), " in optimizers ", owner,
                     " and ", i,
-                    ", and two master weights of one parameter would write over each other. Give each parameter to one "
-                    "optimizer and change its options between steps, initialize again with the second optimizer when its "
-                    "turn comes, or use a level without master weights, such as O1 or O4.");
+                    ", and two master weights of one parameter would overwrite each other. Give each parameter to one "
+                    "optimizer and change its options between steps, call amp::initialize again for the second optimizer "
+                    "before it trains, or use a level without master weights, such as O1 or O4.");
       }
     }
   }
@@ -266,17 +266,17 @@ void warn_of_other_holders(const std::type_info& held_as) {
   const std::string name = c10::demangle(held_as.name());
   TORCH_WARN(
       "amp::initialize was given a ", name,
-      " that something else holds as well: a module that has it registered, or a copy of the holder. What these hold "
-      "shares the weights, now of 16 bits, but casts neither inputs nor outputs, and has data members of its own. Let a "
-      "parent have the handle's module, parent->replace_module(name, model), make copies after amp::initialize, take the "
-      "model by reference (Net&) where a function initializes it, or declare the class with AMP_MODULE in place of "
-      "TORCH_MODULE.");
+      " that something else holds as well: a module in which it is registered, or a copy of the holder. These share the "
+      "weights, which are now 16-bit, but cast neither inputs nor outputs, and have data members of their own. Register the "
+      "handle's module in the parent, parent->replace_module(name, model), make copies after amp::initialize, take the model "
+      "by reference (Net&) where a function initializes it, or declare the class with AMP_MODULE in place of TORCH_MODULE.");
 }
 
 void warn_of_saving_originals() {
   TORCH_WARN(
-      "amp::initialize does not copy a model that is held by a base class. Its own save() writes its weights as they stand, "
-      "now of 16 bits. Save and load through what amp::initialize returned: torch::save(net, path), torch::load(net, path).");
+      "amp::initialize does not copy a model that is held by a base class. Its own save() writes the weights in their present "
+      "dtype, which is now 16-bit. Save and load through what amp::initialize returned: torch::save(net, path), "
+      "torch::load(net, path).");
 }
 
 void warn_of_held_this(const torch::nn::Module& module, ObjectBytes original, ObjectBytes copy) {
@@ -285,11 +285,10 @@ void warn_of_held_this(const torch::nn::Module& module, ObjectBytes original, Ob
                       return holds_address_in(original, *child);
                     });
   if (!held) return;
-  TORCH_WARN(
-      "amp::initialize has copied a model of class ", module.name(),
-      ", in which a function holds the `this` of the module before: data members that are written through the model or its "
-      "handle from now on are not those that the function reads. Declare the class with AMP_MODULE in place of "
-      "TORCH_MODULE, so that it is not copied; parameters, buffers and children are shared either way.");
+  TORCH_WARN("amp::initialize has copied a model of class ", module.name(),
+             ", in which a function has captured the `this` of the original module: the function does not see data members "
+             "that are written through the model or its handle from now on. Declare the class with AMP_MODULE in place of "
+             "TORCH_MODULE, so that it is not copied; parameters, buffers and children are shared either way.");
 }
 
 }  // namespace apex::amp::detail

@@ -171,11 +171,12 @@ bool was_changed_by_program(const TrainedParam& each) {
 void check_unchanged(const TrainedParam& each, bool after_block, const char* caller, const Session& session) {
   if (!was_changed_by_program(each)) return;
   TORCH_CHECK(after_block, caller, " found a gradient of ", session.name_of(each.param),
-              " that no scale_loss block has unscaled, and would not use it: the step trains FP32 master weights. ", kRemedies);
+              " that no scale_loss block has unscaled. The step trains FP32 master weights and would ignore this gradient. ",
+              kRemedies);
   TORCH_CHECK(false, caller, " found that the gradient of ", session.name_of(each.param),
-              " was changed after its scale_loss block, which the step would not see: it reads unscaled FP32 gradients. Clip "
-              "with amp::clip_grad_norm_(optimizer, max_norm), or edit the gradients of amp::master_params(optimizer), after "
-              "the block. Differentiate a further loss in a block of its own.");
+              " was changed after its scale_loss block. The step would ignore the change, because it reads the unscaled FP32 "
+              "gradients. Clip with amp::clip_grad_norm_(optimizer, max_norm), or edit the gradients of "
+              "amp::master_params(optimizer), after the block. Differentiate a further loss in a block of its own.");
 }
 
 }  // namespace

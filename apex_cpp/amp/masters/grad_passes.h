@@ -126,12 +126,9 @@ class UnclaimedGrads {
   std::vector<Gradient> before_, unclaimed_;
 };
 
-}  // namespace apex::amp::detail
-
 // Detects gradients in the model that no scale_loss block has made, or that the program changed after a block. With masters a
 // step does not read the model's gradients, so the step would ignore these values. Zeros, and old gradients after a step, are
 // allowed.
-namespace apex::amp::detail {
 
 /// Errors: RuntimeError naming the parameter and the remedy. Synchronises only for gradients that were written since the last
 /// block.

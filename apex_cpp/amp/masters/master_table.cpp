@@ -186,7 +186,7 @@ void MasterWeightInit::check_can_adopt(const at::Tensor& param) const {
   const TrainedParam* here = table_.find(param);
   const bool shared = !(here && here->has_master()) && session_.master_of(param).defined();
   TORCH_CHECK(!shared, "Another optimizer of this amp::initialize keeps the master weight of ", session_.name_of(param),
-              ", and two masters of one parameter would write over each other. Give each parameter to one optimizer.");
+              ", and two masters of one parameter would overwrite each other. Give each parameter to one optimizer.");
 }
 
 void MasterWeightInit::check_new_group(const std::vector<at::Tensor>& params) const {

@@ -155,7 +155,8 @@ void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
 void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
   for (const TrainedParam* each : table_.all()) {
     TORCH_CHECK(!other.table_.find(each->param), "amp::scale_loss was given two optimizers that both train ",
-                session_->name_of(each->param), "; its gradient would be unscaled twice. Pass the optimizer that steps next.");
+                session_->name_of(each->param),
+                "; its gradient would be unscaled twice. Pass only the optimizer that steps next.");
   }
 }
 
@@ -203,10 +204,9 @@ void OptimizerStash::check_may_enter() const {
 void OptimizerStash::check_no_open_grads(const char* caller) const {
   const auto* optimizer = sharded();
   if (!optimizer || passes_.has_delayed()) return;
-  TORCH_CHECK(
-      !optimizer->grad_shards()->has_open_grads(), caller,
-      " found gradients of a sharded optimizer that no scale_loss block has scaled, where the others are. Differentiate "
-      "each loss in a block; accumulate over blocks with delay_unscale in place of no_sync().");
+  TORCH_CHECK(!optimizer->grad_shards()->has_open_grads(), caller,
+              " found gradients of a sharded optimizer, of which some carry the loss scale of a scale_loss block and others do "
+              "not. Differentiate each loss in a block; accumulate over blocks with delay_unscale in place of no_sync().");
 }
 
 void OptimizerStash::check_claimed(const at::Tensor& param, const char* caller) const {
@@ -297,13 +297,13 @@ void OptimizerStash::check_unscaled(const char* caller) const {
   const at::Tensor unreduced = unreduced_param();
   TORCH_CHECK(!unreduced.defined(), caller, "() was called while the gradient of ",
               unreduced.defined() ? session_->name_of(unreduced) : "",
-              " is that of this rank alone: the backward passes since the last reduction were within no_sync(), or after "
-              "disable_allreduce(). End with a pass outside of it, or drop the gradients with zero_grad().");
+              " is not summed over the ranks: all backward passes since the last reduction were within no_sync(), or after "
+              "disable_allreduce(). Run the last pass outside of it, or drop the gradients with zero_grad().");
   if (!passes_.has_delayed()) return;
   for (const TrainedParam* each : table_.all()) {
     TORCH_CHECK(!each->param.grad().defined(), caller, "() was called while the gradient of ", session_->name_of(each->param),
-                " still carries the loss scale: all passes since the last step had delay_unscale. End with a pass without it, "
-                "or drop the gradients with zero_grad().");
+                " still carries the loss scale: all passes since the last step had delay_unscale. Run the last pass without "
+                "it, or drop the gradients with zero_grad().");
   }
 }
 

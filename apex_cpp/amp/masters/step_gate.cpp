@@ -89,11 +89,11 @@ void CustomOptimizerCheck::check(const Session& session) const {
   const auto lost = std::find_if(weights_.begin(), weights_.end(), is_lost);
   if (lost == weights_.end()) return;
   for (const Weight& weight : weights_) weight.param.detach().copy_(weight.before);
-  TORCH_CHECK(
-      false, "step() of an optimizer class of the program's own wrote into the model's weight ", session.name_of(lost->param),
-      ", which amp then overwrites with its FP32 master: nothing would be trained. Step what param_groups() holds within "
-      "step(): the masters. An optimizer or a list of parameters that the class keeps has the model's weights instead; "
-      "derive from that optimizer's class in place of holding it.");
+  TORCH_CHECK(false, "step() of an optimizer class of the program's own wrote into the model's weight ",
+              session.name_of(lost->param),
+              ", which amp then overwrites with its FP32 master: nothing would be trained. Inside step(), update the tensors "
+              "in param_groups(), which are the masters. An optimizer or a list of parameters that the class holds has the "
+              "model's weights instead; derive from the optimizer's class rather than holding an optimizer.");
 }
 
 void CustomOptimizerCheck::end() {

@@ -77,10 +77,7 @@ class CustomOptimizerCheck {
   std::vector<Weight> weights_;
 };
 
-}  // namespace apex::amp::detail
-
 // Finds the gradient that an overflow report names.
-namespace apex::amp::detail {
 
 /// The first non-finite gradient in the model; else the first non-finite master gradient, which overflowed during unscaling.
 /// Not found() if there is none. Synchronises.

@@ -40,11 +40,7 @@ class MakesAmpHandle {
   MakesAmpHandle& operator=(MakesAmpHandle&&) = default;
 };
 
-}  // namespace apex::amp
-
-namespace apex::amp::detail {
-
-struct Session;
+namespace detail {
 
 template <class... Opts>
 struct OptimizerClasses {
@@ -71,9 +67,7 @@ inline constexpr bool kIsCustomOptimizer = !TorchOptimizers::contains<Opt> && !k
 template <template <class> class Wrapper, class Opt>
 inline constexpr bool kIsCustomOptimizer<Wrapper<Opt>> = !kMakesOwnHandle<Wrapper<Opt>> || kIsCustomOptimizer<Opt>;
 
-}  // namespace apex::amp::detail
-
-namespace apex::amp {
+}  // namespace detail
 
 /// What amp passes to an optimizer that updates the model's parameters itself: where gradients are, and the model's parameters.
 struct MasterStep {

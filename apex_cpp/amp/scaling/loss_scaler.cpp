@@ -134,8 +134,8 @@ double LossScaler::backed_off() const {
   const double scale = min_loss_scale_ > 0 ? std::max(min_loss_scale_, halved) : halved;
   TORCH_CHECK(scale >= std::numeric_limits<float>::min(), "Gradient overflow at every loss scale down to ", scale_,
               " (its history: ", describe_history(),
-              "): the gradients are Inf or NaN whatever the scale. Look for a loss or an activation that is not finite; "
-              "set min_loss_scale to keep a floor under the scale.");
+              "): the gradients are Inf or NaN whatever the scale. Look for a loss or an activation that is not finite; set "
+              "min_loss_scale as a lower bound of the scale.");
   return scale;
 }
 
@@ -183,9 +183,9 @@ namespace apex::amp::detail {
 void check_capture(const LossScaler& scaler, const char* caller, c10::Device device) {
   TORCH_CHECK(
       !scaler.checks_overflow() || !kernels::is_captured(device), caller,
-      " was called while a CUDA graph is captured, and the loss scale is dynamic or skip_nonfinite on: the host "
-      "decides after each backward pass what the scale is and whether to step, and a graph would keep what it decides now. "
-      "Give amp::initialize a fixed loss_scale without skip_nonfinite, or leave scale_loss and step outside of the graph.");
+      " was called during the capture of a CUDA graph, with a dynamic loss scale or skip_nonfinite. After each backward pass "
+      "the host decides on the scale and on whether to step, and a graph would replay the present decision. Give "
+      "amp::initialize a fixed loss_scale without skip_nonfinite, or leave scale_loss and step outside of the graph.");
 }
 
 namespace {
@@ -209,13 +209,13 @@ void BackwardWatcher::check(bool has_grads) const {
   if (!seen_ || seen_->scaled) return;
   TORCH_CHECK(!seen_->loss,
               "In a scale_loss block the loss itself was differentiated, and not the scaled loss: its gradients lack the loss "
-              "scale that the end of the block takes out of them.",
+              "scale by which the end of the block divides them.",
               kRemedy);
   TORCH_CHECK(
       has_grads,
       "A scale_loss block ended without a backward pass: its scaled loss was never differentiated, and no parameter of its "
       "optimizers got a gradient.",
-      kRemedy, " To leave a batch out, look at its loss before the block.");
+      kRemedy, " To skip a batch, check its loss before the block.");
 }
 
 void BackwardWatcher::stop() {

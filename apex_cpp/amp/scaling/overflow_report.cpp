@@ -47,7 +47,7 @@ void describe_values(const NonfiniteGrad& grad, std::ostream& text) {
   text << "; its finite values reach " << found.abs_max;
   if (!is_low_precision(grad.dtype)) return;
   const Underflow underflow = found.underflow(1, grad.dtype);
-  text << ", and " << 100 * (underflow.subnormal_share) << " % of those that are not 0 are subnormal in " << grad.dtype;
+  text << ", and " << 100 * (underflow.subnormal_share) << " % of its nonzero values are subnormal in " << grad.dtype;
 }
 
 }  // namespace
@@ -74,8 +74,9 @@ FirstNonfinite first_nonfinite(std::vector<TensorStatistics> of_grads) {
 }
 
 std::string describe(const NonfiniteGrad& grad) {
-  if (!grad.found() && !grad.ranks.empty()) return "every gradient is finite here, and was not on " + ranks_text(grad.ranks);
-  if (!grad.found()) return "every gradient is finite, but not what unscaling makes of them";
+  if (!grad.found() && !grad.ranks.empty())
+    return "every gradient is finite on this rank, but not on " + ranks_text(grad.ranks);
+  if (!grad.found()) return "every gradient is finite, but its unscaled value is not";
   std::ostringstream text;
   text << grad.inf_count << " Inf and " << grad.nan_count << " NaN among the " << grad.numel << " values of the gradient of "
        << parameter_text(grad.parameter);
@@ -89,8 +90,8 @@ std::string describe(const NonfiniteGrad& grad) {
 void warn_of_skips(const LossScaler& scaler, const Overflow& overflow) {
   TORCH_WARN("amp: ", scaler.skipped_in_a_row(), " steps in a row overflowed on loss scaler ", overflow.loss_id,
              " (its loss scales: ", scaler.describe_history(), "). First found: ", describe(overflow.grad), ". ",
-             likely_cause(scaler, overflow), scaler.dynamic() ? " min_loss_scale keeps a floor under the scale." : "",
-             " amp::loss_scaler(", overflow.loss_id, ").set_skip_warning(n) moves this warning.");
+             likely_cause(scaler, overflow), scaler.dynamic() ? " min_loss_scale sets a lower bound of the scale." : "",
+             " amp::loss_scaler(", overflow.loss_id, ").set_skip_warning(n) changes the number of steps.");
 }
 
 namespace {

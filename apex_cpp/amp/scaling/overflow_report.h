@@ -62,11 +62,8 @@ std::string describe(const NonfiniteGrad& grad);
 /// Warns of many overflows in a row (`LossScaler::skip_warning`) and prints the likely cause. Call once in a row of overflows.
 void warn_of_skips(const LossScaler& scaler, const Overflow& overflow);
 
-}  // namespace apex::amp::detail
-
 // Exchange of overflows between processes, which every scale_loss block calls before it decides about the step. Without
 // `apex::parallel::share_overflow` there is no exchange.
-namespace apex::amp::detail {
 
 /// Given whether this process found an overflow, returns the ranks that did. Collective.
 using OverflowExchange = std::function<std::vector<int>(bool found_here)>;

@@ -85,10 +85,7 @@ void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32);
 /// Drops the records of freed tensors.
 void forget_dead_tensors();
 
-}  // namespace apex::amp::detail
-
 // What amp prints on standard output (PRINT-*): nothing at verbosity 0, properties and skipped steps at verbosity 1.
-namespace apex::amp::detail {
 
 /// Whether this process prints properties, true by default. Of several processes only rank 0 prints.
 void set_printing(bool on);

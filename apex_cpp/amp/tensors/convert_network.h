@@ -26,10 +26,7 @@ constexpr bool is_amp_float(c10::ScalarType dtype) { return is_low_precision(dty
 /// Whether `dtype` is float16, bfloat16, float32 or float64.
 constexpr bool is_real_float(c10::ScalarType dtype) { return is_amp_float(dtype) || dtype == c10::kDouble; }
 
-}  // namespace apex::amp::detail
-
 // Casts modules in place, for `amp::initialize` and fp16_utils. fp16_utils documents the three functions below.
-namespace apex::amp::detail {
 
 void convert_module(torch::nn::Module& module, c10::ScalarType dtype);
 void convert_network(torch::nn::Module& network, c10::ScalarType dtype);

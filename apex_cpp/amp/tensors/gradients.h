@@ -39,10 +39,7 @@ inline std::string module_of(const at::Tensor& tensor, const ParameterNames& nam
   return name ? module_path_of(*name) : "";
 }
 
-}  // namespace apex::amp::detail
-
 // Helpers that prepare gradients for the multi-tensor kernels, and clear them.
-namespace apex::amp::detail {
 
 /// `grad` itself if it is non-overlapping and dense, as the kernels require; else a contiguous copy.
 at::Tensor dense(const at::Tensor& grad);
@@ -104,11 +101,8 @@ void clear_grad(const at::Tensor& param, bool set_to_none);
 /// Drops the launch plans that the kernels cache for this thread's last calls.
 void forget_kernel_calls();
 
-}  // namespace apex::amp::detail
-
 // What amp needs to know about gradients that DistributedDataParallel reduces over processes during backward. Without such
 // gradients each query reads one counter. Callable from any thread.
-namespace apex::amp::detail {
 
 /// Reduces the gradients of some parameters over processes.
 class GradSync {

@@ -89,7 +89,7 @@ void check_one_group_each(const ParamGroups& groups, const NameOfParam& name_of)
       const size_t first = group_of.try_emplace(param.unsafeGetTensorImpl(), group).first->second;
       TORCH_CHECK_VALUE(first == group, "Some parameters appear in more than one parameter group: the parameter ",
                         name_of(param), " is in groups ", first, " and ", group,
-                        ", which would both step it. Leave it out of one of them.");
+                        ", and a step would update it twice. Leave it out of one of them.");
     }
   }
 }

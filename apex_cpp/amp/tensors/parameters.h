@@ -101,11 +101,8 @@ class ParamGroupsSnapshot {
   std::vector<std::vector<const at::TensorImpl*>> groups_;
 };
 
-}  // namespace apex::amp::detail
-
 // Shared parameters. LibTorch's `parameters()` lists a parameter once for each module that has it; Python's lists it once.
 // These functions count each TensorImpl once, at its first position.
-namespace apex::amp::detail {
 
 /// Describes a parameter in messages.
 using NameOfParam = std::function<std::string(const at::Tensor&)>;

@@ -36,7 +36,7 @@ void check_one_per_tensor(const char* op, const char* name, const at::Tensor& te
 }
 
 bool choice(const char* op, const char* name, int value) {
-  TORCH_CHECK_VALUE(value == 0 || value == 1, op, ": ", name, " is ", value, ". It is 0 or 1.");
+  TORCH_CHECK_VALUE(value == 0 || value == 1, op, ": ", name, " is ", value, ". Use 0 or 1.");
   return value == 1;
 }
 

@@ -19,10 +19,7 @@ namespace apex::optimizers::detail {
 /// The kernel's settings for a group's options.
 kernels::AdamSettings adam_settings(const FusedAdamOptions& options);
 
-}  // namespace apex::optimizers::detail
-
 // What all fused optimizer classes share. For their source files.
-namespace apex::optimizers::detail {
 
 template <class Opt>
 std::unique_ptr<torch::optim::Optimizer> make_amp_handle(Opt& optimizer, const std::shared_ptr<amp::detail::Session>& session) {
@@ -66,10 +63,7 @@ const Options& options_of(const torch::optim::OptimizerParamGroup& group) {
   return static_cast<const Options&>(group.options());
 }
 
-}  // namespace apex::optimizers::detail
-
 // Moves step tensors to the device of the updated parameters, where the kernel reads them.
-namespace apex::optimizers::detail {
 
 /// The tensor on `device`; undefined stays undefined. The host waits only if `device` is the CPU.
 inline at::Tensor moved_to(c10::Device device, const at::Tensor& tensor) {
@@ -88,10 +82,7 @@ inline kernels::StepTensors placed_on(c10::Device device, const kernels::StepTen
   return result;
 }
 
-}  // namespace apex::optimizers::detail
-
 // Loading. For the source files of the optimizers.
-namespace apex::optimizers::detail {
 
 /// Holds what is read from an archive. If reading fails, the optimizer that loads is unchanged.
 class ReadOptimizer final : public torch::optim::Optimizer {
@@ -126,10 +117,7 @@ ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
   return read;
 }
 
-}  // namespace apex::optimizers::detail
-
 // What FusedLAMB and FusedMixedPrecisionLamb share.
-namespace apex::optimizers::detail {
 
 /// The L2 norm of all gradients of all sets, multiplied by both grad_scales: float32, one element, on the first gradient's
 /// device. Undefined if there is no gradient.

@@ -69,7 +69,8 @@ void Bucket::allocate() {
 void Bucket::check_dense() const {
   for (const auto& [name, param] : params_) {
     TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "DistributedDataParallel on rank ", group_->getRank(),
-                ": the gradient of '", name, "' is sparse; buckets hold dense ones. Make the embedding dense (sparse=false).");
+                ": the gradient of '", name,
+                "' is sparse; buckets hold dense gradients. Make the embedding dense (sparse=false).");
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <apex_cpp/parallel/ddp/ddp_options.h>
 #include <apex_cpp/parallel/ddp/module_state.h>
-#include <apex_cpp/parallel/ddp/options.h>
 
 #include <cstddef>
 #include <cstdint>

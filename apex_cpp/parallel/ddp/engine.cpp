@@ -30,8 +30,9 @@ std::vector<int> each_once_in_order(std::vector<int> ranks) {
 // A second DistributedDataParallel would reduce the gradients again.
 void check_unwrapped(const std::vector<NamedTensor>& params) {
   for (const auto& [name, param] : params) {
-    TORCH_CHECK(!amp::detail::grad_sync_of(param), "DistributedDataParallel was given the parameter '", name,
-                "', which is in a DistributedDataParallel already. End that one before, or wrap the model once.");
+    TORCH_CHECK(
+        !amp::detail::grad_sync_of(param), "DistributedDataParallel was given the parameter '", name,
+        "', which is already in a DistributedDataParallel. Destroy the earlier one first, or wrap the model only once.");
   }
 }
 
@@ -164,7 +165,7 @@ void DdpEngine::on_gradient(size_t index) {
   const int graph_task = torch_compat::graph_task();
   if (graph_task != graph_task_) begin_pass(graph_task);
   TORCH_CHECK(!has_arrived_[index], "DistributedDataParallel on rank ", groups_.front()->getRank(), ": the gradient of '",
-              state_.params[index].name, "' came twice in one backward pass.");
+              state_.params[index].name, "' was computed twice in one backward pass.");
   has_arrived_[index] = true;
   arrival_.push_back(index);
   if (buckets_.empty() || options_.delay_allreduce()) return;
@@ -268,8 +269,8 @@ void DdpEngine::check_same_pass() const {
     if (ranks.empty()) continue;
     fail(groups_.front(), "a backward pass of DistributedDataParallel",
          amp::detail::ranks_text(ranks) +
-             " sent gradients of another pass. A rank whose backward pass throws must not go on alone: end the program, or "
-             "leave the pass on all ranks.");
+             " sent gradients of a different pass. A rank whose backward pass throws must not continue alone: end the program, "
+             "or leave the pass on all ranks.");
   }
 }
 
@@ -290,8 +291,8 @@ void DdpEngine::check_all_there() const {
               ": the backward pass gave no gradient to ", names_of(names), " on ",
               amp::detail::ranks_text(each_once_in_order(ranks)),
               ", and a bucket waits for all of its gradients. Freeze parameters that the loss never uses, with "
-              "requires_grad_(false); where it depends on the input which are used, give "
-              "DistributedDataParallelOptions().delay_allreduce(true). The gradients of this pass are of no use.");
+              "requires_grad_(false). If the input decides which parameters are used, set "
+              "DistributedDataParallelOptions().delay_allreduce(true). Discard the gradients of this pass.");
 }
 
 // ---- queries ----

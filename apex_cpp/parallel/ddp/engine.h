@@ -3,8 +3,8 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/parallel/ddp/bucket.h>
 #include <apex_cpp/parallel/ddp/bucket_plan.h>
+#include <apex_cpp/parallel/ddp/ddp_options.h>
 #include <apex_cpp/parallel/ddp/module_state.h>
-#include <apex_cpp/parallel/ddp/options.h>
 #include <torch/nn/module.h>
 
 #include <atomic>

@@ -115,8 +115,7 @@ void ModuleState::check_same_on_all_ranks(const ProcessGroup& group, const std::
 
 void ModuleState::check_same_amp_on_all_ranks(const ProcessGroup& group) const {
   try {
-    expect_same(group, session ? amp_settings_text(*session) : "without amp\n",
-                "What amp is set to for DistributedDataParallel");
+    expect_same(group, session ? amp_settings_text(*session) : "without amp\n", "amp's settings for DistributedDataParallel");
   } catch (c10::ValueError& error) {
     error.add_context("Call amp::initialize with the same level and options, and amp::load_checkpoint, on every rank.");
     throw;
@@ -128,8 +127,8 @@ void ModuleState::check_trained_dtypes() const {
     const auto dtype = param.scalar_type();
     TORCH_CHECK_TYPE(amp::detail::is_real_float(dtype) || !param.requires_grad(),
                      "DistributedDataParallel was given the trained parameter '", name, "' in ", dtype,
-                     "; it averages float16, bfloat16, float32 and float64. Hold a complex one as its torch::view_as_real, or "
-                     "freeze it.");
+                     "; it averages float16, bfloat16, float32 and float64. Store a complex parameter as its "
+                     "torch::view_as_real, or freeze it.");
   }
 }
 

@@ -37,7 +37,7 @@ std::string choose_backend(const std::vector<BackendWish>& wishes) {
     if (backend.empty()) continue;
     if (told == wishes.size()) told = rank;
     TORCH_CHECK(backend == wishes[told].backend, "init_process_group: rank ", rank, " was given the backend '", backend,
-                "', but rank ", told, " '", wishes[told].backend, "': give all the same one");
+                "', but rank ", told, " '", wishes[told].backend, "': give all ranks the same backend");
   }
   if (told < wishes.size()) return wishes[told].backend;
   return why_without_nccl(wishes).empty() ? "cpu:gloo,cuda:nccl" : "gloo";

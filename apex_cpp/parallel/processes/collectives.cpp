@@ -59,7 +59,7 @@ namespace {
 using std::chrono::milliseconds;
 
 void check_member(const ProcessGroup& group, const std::string& what) {
-  TORCH_CHECK_VALUE(group.defined() && is_member(group), what, ": this process is not in the group that was given");
+  TORCH_CHECK_VALUE(group.defined() && is_member(group), what, ": this process is not a member of the given group");
 }
 
 /// How often a waiting rank asks the store whether another rank has given up.

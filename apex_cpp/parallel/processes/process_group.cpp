@@ -57,7 +57,7 @@ void warn_of_unused_gpus(const std::vector<detail::BackendWish>& wishes) {
   const auto is_told = [](const detail::BackendWish& wish) { return !wish.backend.empty(); };
   if (std::any_of(wishes.begin(), wishes.end(), has_gpu) && std::none_of(wishes.begin(), wishes.end(), is_told))
     TORCH_WARN("init_process_group: ", detail::why_without_nccl(wishes),
-               ": all ranks use Gloo, by way of the host. For NCCL start one process for each GPU.");
+               ": all ranks use Gloo, which copies through the host. For NCCL start one process for each GPU.");
 }
 
 // Exchanges the wishes of all ranks, from which every rank chooses the same backend.
@@ -97,7 +97,7 @@ std::string list_of(const std::vector<int>& ranks) {
 
 void check_ranks(const std::vector<int>& ranks, int size) {
   TORCH_CHECK_VALUE(!ranks.empty(), "new_group: no ranks are given: name at least one");
-  TORCH_CHECK_VALUE(std::set<int>(ranks.begin(), ranks.end()).size() == ranks.size(), "new_group: a rank stands twice in ",
+  TORCH_CHECK_VALUE(std::set<int>(ranks.begin(), ranks.end()).size() == ranks.size(), "new_group: a rank is listed twice in ",
                     list_of(ranks));
   for (const int rank : ranks)
     TORCH_CHECK_VALUE(0 <= rank && rank < size, "new_group: rank ", rank, " is outside the world of ", size, " ranks");
@@ -106,7 +106,7 @@ void check_ranks(const std::vector<int>& ranks, int size) {
 }  // namespace
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
-  TORCH_CHECK(!is_initialized(), "init_process_group: it was called before: call destroy_process_group first");
+  TORCH_CHECK(!is_initialized(), "init_process_group was called twice: call destroy_process_group first");
   outlive_broken_connections();
   check_backend(options.backend());
   const auto place = detail::open_store(options);
@@ -121,9 +121,9 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
 }
 
 ProcessGroup default_process_group() {
-  TORCH_CHECK(is_initialized(),
-              "apex::parallel: there is no process group yet: call apex::parallel::init_process_group() first, or give a "
-              "process_group");
+  TORCH_CHECK(
+      is_initialized(),
+      "apex::parallel: no process group was made: call apex::parallel::init_process_group() first, or give a process_group");
   return world().group;
 }
 
@@ -152,7 +152,7 @@ bool is_member(const ProcessGroup& group) { return group->getRank() >= 0; }
 
 ProcessGroup or_default(const ProcessGroup& group) {
   if (!group.defined()) return default_process_group();
-  TORCH_CHECK_VALUE(is_member(group), "process_group: this process is not among the ranks of the group that was given");
+  TORCH_CHECK_VALUE(is_member(group), "process_group: this process is not among the ranks of the given group");
   return group;
 }
 
@@ -238,12 +238,12 @@ std::string who_failed(const ProcessGroup& group) {
   try {
     const auto reports = hear_all(group);
     if (!reports.silent.empty())
-      text << "\nNo word from rank " << reports.silent << " within " << hearing_time(group).count()
+      text << "\nNo report from rank " << reports.silent << " within " << hearing_time(group).count()
            << " ms: the process has ended, hangs, or is busy elsewhere; its own output says why.";
-    if (!reports.heard.empty()) text << "\nThe others report:" << reports.heard;
+    if (!reports.heard.empty()) text << "\nReports of the others:" << reports.heard;
     part(group, reports);
   } catch (const std::exception& error) {
-    text << "\nThe store through which the ranks report is gone, and with it the process that served it (rank 0, or torchrun's "
+    text << "\nThe store through which the ranks report has ended with the process that served it (rank 0, or torchrun's "
             "agent): "
          << first_line(error.what());
   }

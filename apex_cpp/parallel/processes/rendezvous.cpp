@@ -116,8 +116,8 @@ Rendezvous who_we_are(const ProcessGroupOptions& options) {
   const bool serves = place.rank == 0 && !agent_serves_the_store();
   TORCH_CHECK(false, "init_process_group (rank ", place.rank, " of ", place.world_size, "): ", what, " cannot be used: ", cause,
               serves ? "\nThis rank serves the store there: choose another port (MASTER_PORT) if another program has it."
-                     : "\nIs rank 0 running (it ends when it has waited in vain for a rank), and is its address (MASTER_ADDR) "
-                       "reachable from here?");
+                     : "\nIs rank 0 running (it ends if another rank does not start in time), and can this machine reach its "
+                       "address (MASTER_ADDR)?");
 }
 
 c10::intrusive_ptr<c10d::Store> open_tcp_store(const Rendezvous& place, std::chrono::milliseconds timeout) {
@@ -164,7 +164,7 @@ void read_address(Rendezvous& place, const std::string& address) {
       address.find_first_not_of("0123456789", colon + 1) == std::string::npos && address.size() - colon <= 6)
     port = std::stoi(address.substr(colon + 1));
   TORCH_CHECK(colon != 0 && port >= 0 && port <= kLargestPort, "init_process_group (rank ", place.rank,
-              "): the init_method 'tcp://", address, "' is not of the form tcp://HOST:PORT");
+              "): the init_method 'tcp://", address, "' does not have the form tcp://HOST:PORT");
   place.host = address.substr(0, colon);
   place.port = port;
 }
@@ -203,14 +203,14 @@ std::string read_arrival(const Rendezvous& place, int rank) {
   const auto space = arrived.find(' ');
   const auto world_size = arrived.substr(0, space);
   TORCH_CHECK(world_size == std::to_string(place.world_size), "init_process_group: rank ", place.rank, " has a WORLD_SIZE of ",
-              place.world_size, ", but rank ", rank, " one of ", world_size);
+              place.world_size, ", but rank ", rank, " has a WORLD_SIZE of ", world_size);
   return arrived.substr(space + 1);
 }
 
 void arrive(const Rendezvous& place, const std::string& brought) {
-  TORCH_CHECK(place.store->add("count/" + std::to_string(place.rank), 1) == 1, "init_process_group: there is a rank ",
-              place.rank,
-              " already: give each process a RANK of its own; a store's file that an earlier run left must be removed first");
+  TORCH_CHECK(place.store->add("count/" + std::to_string(place.rank), 1) == 1,
+              "init_process_group: two processes have the rank ", place.rank,
+              ": give each process a different RANK, and remove a store's file that an earlier run left");
   place.store->set(arrival(place.rank), arrival_text(place, brought));
 }
 
@@ -218,7 +218,7 @@ void arrive(const Rendezvous& place, const std::string& brought) {
 [[noreturn]] void give_up(const Rendezvous& place, std::chrono::milliseconds waited, const std::string& cause) {
   std::string report;
   try {
-    report = "waited " + std::to_string(waited.count()) + " ms in vain for rank " + missing_ranks(place);
+    report = "waited " + std::to_string(waited.count()) + " ms without success for rank " + missing_ranks(place);
     place.store->set(kGaveUp, "rank " + std::to_string(place.rank) + " " + report);
   } catch (const std::exception&) {
     report = "the process that serves the store ended while this one waited for others; it may have given up";
@@ -230,9 +230,9 @@ void arrive(const Rendezvous& place, const std::string& brought) {
 void expect_that_nobody_gave_up(const Rendezvous& place) {
   if (!place.store->check({kGaveUp})) return;
   TORCH_CHECK(false, "init_process_group: rank ", place.rank, " of ", place.world_size,
-              " came too late: ", text(place.store->get(kGaveUp)),
-              ". Start all processes anew, with a longer ProcessGroupOptions().timeout if they need that long to start; a "
-              "store's file that an earlier run left must be removed first");
+              " started too late: ", text(place.store->get(kGaveUp)),
+              ". Start all processes again, with a longer ProcessGroupOptions().timeout if they need longer to start, and "
+              "remove a store's file that an earlier run left");
 }
 
 void wait_for(const Rendezvous& place, int rank, std::chrono::milliseconds timeout) {

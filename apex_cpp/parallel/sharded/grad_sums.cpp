@@ -40,7 +40,7 @@ at::Tensor ShardedGrads::norm() {
       norm = amp::detail::scaled_norm(mine, 1.0 / scale_, amp::detail::unread_flag(mine.front())).item<float>();
     const at::Tensor square = at::full({1}, norm * norm, at::kDouble).to(device_for(options_.group));
     double total = 0;
-    for (const auto& each : all_gather(options_.group, square, "adding up the norm of the gradients"))
+    for (const auto& each : all_gather(options_.group, square, "summing the norm of the gradients"))
       total += each.item<double>();
     norm_ = static_cast<float>(std::sqrt(total));
     if (watched_ && !std::isfinite(*norm_)) nonfinite_ = find_nonfinite();

@@ -77,10 +77,10 @@ void ShardedGrads::check_params(const std::vector<at::Tensor>& params) const {
         "; a sharded optimizer takes float16, bfloat16 and float32. Convert it, or leave it to an optimizer of its "
         "own.");
     TORCH_CHECK_VALUE(param.is_non_overlapping_and_dense(), "Parameter ", i, ", of shape ", param.sizes(), " and strides ",
-                      param.strides(), ", has gaps in memory, and no part of it could be kept alone. Make it contiguous().");
-    TORCH_CHECK_VALUE(
-        !torch::autograd::impl::post_acc_grad_hooks(param), "Parameter ", i, ", of shape ", param.sizes(),
-        ", has a hook on its gradient already, probably another sharded optimizer's. Give each parameter to one.");
+                      param.strides(), ", has gaps in memory, and cannot be split into shards. Make it contiguous().");
+    TORCH_CHECK_VALUE(!torch::autograd::impl::post_acc_grad_hooks(param), "Parameter ", i, ", of shape ", param.sizes(),
+                      ", already has a hook on its gradient, probably of another sharded optimizer. Give each parameter to one "
+                      "sharded optimizer.");
     mine << "parameter " << i << ": " << described(param) << '\n';
   }
   expect_same(options_.group, mine.str(), "A sharded optimizer's parameters");
@@ -117,9 +117,8 @@ void ShardedGrads::lay_out_new_params() {
     const at::Tensor& param = params_[i].tensor;
     if (params_[i].place || !param.requires_grad()) continue;
     const auto dtype = param.scalar_type();
-    TORCH_CHECK(
-        !amp::detail::grad_sync_of(param), "DistributedDataParallel averages the gradient of ", named(i),
-        ", which DistributedFusedAdam is to add up over the ranks itself. Use the model without DistributedDataParallel.");
+    TORCH_CHECK(!amp::detail::grad_sync_of(param), "DistributedDataParallel averages the gradient of ", named(i),
+                ", which DistributedFusedAdam itself sums over the ranks. Use the model without DistributedDataParallel.");
     specs.push_back(
         {i, param.numel(), param.device(), dtype, options_.grad_dtype.value_or(dtype), options_.param_dtype.value_or(dtype)});
   }
@@ -164,7 +163,7 @@ void ShardedGrads::send_full_buckets() {
 }
 
 std::string ShardedGrads::name_of(const GradBucket& bucket) const {
-  return "adding up gradient bucket " + std::to_string(&bucket - buckets_.data()) + " of the sharded optimizer";
+  return "summing gradient bucket " + std::to_string(&bucket - buckets_.data()) + " of the sharded optimizer";
 }
 
 void ShardedGrads::send(GradBucket& bucket) {
@@ -185,7 +184,7 @@ void ShardedGrads::check_takes(size_t index) const {
   const at::Tensor& param = params_[index].tensor;
   const at::Tensor& grad = param.grad();
   TORCH_CHECK(!grad.is_sparse(), "The gradient of ", named(index),
-              " is sparse; a sharded optimizer adds up dense ones. Make the embedding dense (sparse=false), or give it to "
+              " is sparse; a sharded optimizer takes dense gradients. Make the embedding dense (sparse=false), or give it to "
               "another optimizer.");
   const auto& layout = buckets_[params_[index].place->bucket].layout;
   TORCH_CHECK(param.scalar_type() == layout.dtype && param.device() == layout.device, "The sharded optimizer's ", named(index),
@@ -249,8 +248,8 @@ bool ShardedGrads::is_pass_nonfinite() const {
 void ShardedGrads::check_same_scale(float lowest, float highest, double mine) {
   if (lowest == highest) return;
   for (GradBucket& bucket : buckets_) bucket.pass.reset();
-  TORCH_CHECK_VALUE(false, "The gradients that a sharded optimizer adds up carry a loss scale of ", lowest,
-                    " on one rank and of ", highest, " on another; on this one, rank ", rank(), ", it is ", mine,
+  TORCH_CHECK_VALUE(false, "The gradients that a sharded optimizer sums carry a loss scale of ", lowest, " on one rank and of ",
+                    highest, " on another; on this one, rank ", rank(), ", it is ", mine,
                     ". Call amp::initialize with the same level and options, and amp::load_checkpoint, on every rank, and open "
                     "the same scale_loss blocks.");
 }

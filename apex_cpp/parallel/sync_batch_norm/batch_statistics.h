@@ -40,10 +40,7 @@ inline c10::ScalarType arithmetic_type(c10::ScalarType dtype) { return dtype == 
 /// The device on which messages about `tensor` are sent: its own, or a GPU if the group has only NCCL.
 at::Device message_device(const ProcessGroup& group, const at::Tensor& tensor);
 
-}  // namespace apex::parallel::detail
-
 // Passes over all values of a batch [N, C, *]. Tensors per channel have the shape [C] and the arithmetic dtype.
-namespace apex::parallel::detail {
 
 /// `input` in a layout that LibTorch's batch norm kernels take without a copy: contiguous, or channels-last.
 at::Tensor in_kernel_layout(const at::Tensor& input);

@@ -1,7 +1,7 @@
 #include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
 
 #include <apex_cpp/amp/casts/operator_slot.h>
-#include <apex_cpp/parallel/sync_batch_norm/autograd.h>
+#include <apex_cpp/parallel/sync_batch_norm/batch_norm_autograd.h>
 
 #include <ATen/ops/batch_norm_native.h>
 #include <torch/library.h>
@@ -60,10 +60,8 @@ std::optional<SyncMark> mark_of(double eps) {
   return found == by_bits.end() ? std::nullopt : std::optional<SyncMark>(found->second);
 }
 
-}  // namespace apex::parallel::detail
-
 // The kernel of aten::batch_norm on CPUs and GPUs: LibTorch's own, except for marked modules.
-namespace apex::parallel::detail {
+
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;

@@ -28,7 +28,7 @@ void describe_model(ConfigKeys& keys, ModelConfig& model) {
   if (model.type == "resnet") {
     keys.integers("blocks", model.blocks, 1, kManyLayers);
     keys.require(model.blocks.size() == model.widths.size(), "blocks",
-                 "gives " + common::counted(static_cast<int64_t>(model.blocks.size()), "stage") + ", 'widths' gives " +
+                 "has " + common::counted(static_cast<int64_t>(model.blocks.size()), "stage") + ", but 'widths' has " +
                      std::to_string(model.widths.size()));
     return;
   }
@@ -144,10 +144,11 @@ void describe_precision(ConfigKeys& keys, Config& config, const std::string& sou
     keys.block("amp", read, amp_block(config.level));
     return;
   }
-  keys.require(!keys.has("amp"), "amp", "takes the place of 'torch_amp': leave one of them out");
-  keys.require(!config.climbs(), "on_divergence", "climbs from level to level, and 'torch_amp' is none: give 'amp' instead");
+  keys.require(!keys.has("amp"), "amp", "cannot be combined with 'torch_amp': leave out one of them");
+  keys.require(!config.climbs(), "on_divergence",
+               "moves to a higher level, and 'torch_amp' is not a level: give 'amp' instead");
   keys.require(!config.optimizer.is_sharded(), "torch_amp",
-               "is not for " + config.optimizer.type + ", which trains at a level here: give 'amp', or take FusedAdam");
+               "is not for " + config.optimizer.type + ", which trains at a level of amp here: give 'amp', or use FusedAdam");
   if (!config.torch_amp) config.torch_amp.emplace();
   keys.section("torch_amp", [&](ConfigKeys& inner) { describe_torch_amp(inner, *config.torch_amp); });
 }

@@ -97,7 +97,8 @@ class Reader : public ConfigKeys {
     }
     if (values.empty()) {
       const bool is_empty = node.IsSequence() && node.size() == 0;
-      fail(key, is_empty ? "the list is empty; expected one such as [16, 32]" : "expected a list of integers such as [16, 32]");
+      fail(key,
+           is_empty ? "the list is empty; expected a list such as [16, 32]" : "expected a list of integers such as [16, 32]");
     }
     for (const auto value : values) {
       if (!check_range(key, value, std::to_string(value), low, high)) break;
@@ -109,7 +110,7 @@ class Reader : public ConfigKeys {
     const auto node = find_needed(key);
     if (!node) return missing(key, "a list such as " + example);
     if (!node.IsSequence()) return fail(key, "expected a list such as " + example);
-    if (node.size() == 0) return fail(key, "the list is empty; expected one such as " + example);
+    if (node.size() == 0) return fail(key, "the list is empty; expected a list such as " + example);
     for (const auto& entry : node) {
       if (entry.IsMap() || (entry.IsScalar() && !entry.Scalar().empty())) {
         attempt(key, entry.Mark(), [&] { take(entry.IsMap() ? in_braces(entry) : entry.Scalar()); });

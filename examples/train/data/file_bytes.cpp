@@ -18,7 +18,7 @@ std::string present(const std::string& path) {
       return candidate;
     }
   }
-  throw UserError("cannot open '" + path + "' or '" + path + ".gz': No such file. tools/setup fetches the digits; put the " +
+  throw UserError("cannot open '" + path + "' or '" + path + ".gz': No such file. tools/setup downloads the digits; put the " +
                   "files of other sets there, or name their folder by data.dir or APEX_CPP_DATA");
 }
 

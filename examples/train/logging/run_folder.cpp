@@ -51,22 +51,22 @@ bool is_empty(const std::string& folder) {
 bool is_new(const std::string& path) { return !fs::exists(path) || (fs::is_directory(path) && is_empty(path)); }
 
 std::string held(const std::string& path) {
-  return "run folder '" + path + "': another run is writing to it: choose another with --run-dir";
+  return "run folder '" + path + "': another run is writing to it: choose another folder with --run-dir";
 }
 
 // Of what is there already. A folder without a checkpoint may be anything; a run that ended early leaves one, too.
 std::string why_not_new(const RunFolder& folder) {
   if (fs::exists(folder.config()) && fs::exists(folder.checkpoint())) {
-    return "is in use: choose another with --run-dir, or go on with it: --resume " + folder.path();
+    return "holds a run: choose another folder with --run-dir, or resume the run with --resume " + folder.path();
   }
   return std::string(fs::is_directory(folder.path()) ? "is not empty" : "is a file") +
-         ", and there is no run in it to go on with: choose a new or an empty folder with --run-dir";
+         ", and holds no run to resume: choose a new or an empty folder with --run-dir";
 }
 
 void check_new(const RunFolder& folder) {
   const auto& path = folder.path();
   if (is_new(path)) return;
-  // What is no run's gets no file of ours.
+  // A folder that is not a run's gets no file.
   if (fs::exists(path + "/" + common::FolderLock::kName)) common::FolderLock(path, held(path));
   throw UserError("run folder '" + path + "' " + why_not_new(folder));
 }
@@ -79,7 +79,7 @@ std::string folder_meant_by(const std::string& path) {
   const auto folder = RunFolder::at(common::folder_of(path));
   const auto checkpoint = fs::path(folder.checkpoint()).filename();
   if (fs::path(path).filename() != checkpoint) {
-    throw UserError(cannot + "it is no checkpoint; give a run folder, or the " + checkpoint.string() + " in it");
+    throw UserError(cannot + "it is not a checkpoint; give a run folder, or the " + checkpoint.string() + " in it");
   }
   return folder.path();
 }
@@ -108,7 +108,7 @@ RunFolder RunFolder::find(const std::string& path) {
     throw UserError(cannot + folder.config() + "': give the folder of a run");
   }
   if (!fs::exists(folder.checkpoint())) {
-    throw UserError(cannot + folder.checkpoint() + "': the run did not come to its first checkpoint; start anew with " +
+    throw UserError(cannot + folder.checkpoint() + "': the run ended before its first checkpoint; start again with " +
                     folder.config() + " and another --run-dir");
   }
   return folder;

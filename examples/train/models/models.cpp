@@ -106,7 +106,7 @@ nn::Sequential alexnet(const ModelConfig& config, const ImageShape& image, int64
   const auto height = left_by_alexnet(image.height), width = left_by_alexnet(image.width);
   if (height * width == 0) {
     throw UserError("key 'model.type': nothing is left of images of " + std::to_string(image.height) + "x" +
-                    std::to_string(image.width) + " where alexnet has halved them four times; give 'data.image_size: 32'");
+                    std::to_string(image.width) + " after alexnet has halved them four times; give 'data.image_size: 32'");
   }
   nn::Sequential layers;
   add_convolutions(layers, image.channels);

@@ -45,7 +45,7 @@ Position load_checkpoint(const std::string& path, const Training& training) {
   } catch (const c10::Error& error) {
     throw UserError("cannot resume from '" + path + "': " + first_line(error.what_without_backtrace()));
   } catch (const std::out_of_range&) {
-    throw UserError("cannot resume from '" + path + "': it does not say how far the run had come");
+    throw UserError("cannot resume from '" + path + "': it does not record the step that the run had reached");
   }
 }
 

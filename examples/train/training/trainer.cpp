@@ -114,8 +114,9 @@ struct Session {
   // gathered by all. A run that may come back to its checkpoint keeps the last good one, and has to end with one.
   void save() {
     if (config.climbs() && !fallback.is_good(training.net, training.optimizer)) {
-      if (position.epoch == config.epochs) fallback.give_up("step after step was skipped at the end of the last epoch");
-      progress.line("not saved: " + (fallback.diverged() ? fallback.reason() : "step after step was skipped"));
+      if (position.epoch == config.epochs)
+        fallback.give_up("too many steps in a row were skipped at the end of the last epoch");
+      progress.line("not saved: " + (fallback.diverged() ? fallback.reason() : "too many steps in a row were skipped"));
       return;
     }
     const auto write = [&] {
@@ -130,7 +131,7 @@ struct Session {
   void save_first() {
     save();
     if (fallback.diverged()) {
-      throw UserError("key 'on_divergence': the run has nothing to come back to: " + fallback.reason());
+      throw UserError("key 'on_divergence': the run has no checkpoint to go back to: " + fallback.reason());
     }
   }
 
@@ -204,7 +205,7 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
 at::Device chosen_device(const std::string& name) {
   const bool gpu = at::hasCUDA();
   if (name == "cuda" && !gpu) {
-    throw UserError("key 'device': cuda was asked for, but LibTorch finds no GPU; take cpu or auto");
+    throw UserError("key 'device': cuda needs a GPU, but LibTorch finds none; use cpu or auto");
   }
   return gpu && name != "cpu" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice() : at::Device(at::kCPU);
 }
@@ -232,7 +233,7 @@ Outcome train(const Config& config, const DataSplit& data, const RunFolder& fold
       note_climb(folder, fallback.climbs().back(), outcome.last.epoch, outcome.saved.step);
       return std::string();
     });
-    progress.line("going back to step " + std::to_string(outcome.saved.step) + " and on at " + above.level.name());
+    progress.line("going back to step " + std::to_string(outcome.saved.step) + " and continuing at " + above.level.name());
     outcome = train_at_one_level(above, data, folder, /*resume=*/true, last_epoch, team, observer, progress, fallback);
   }
   return outcome;

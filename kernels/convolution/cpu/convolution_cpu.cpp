@@ -46,8 +46,9 @@ Products products() {
 #ifdef APEX_CPP_X86_KERNELS
   return {kAvx512Bf16Products, kAvx512Bf16PixelProducts};
 #else
-  TORCH_INTERNAL_ASSERT(false,
-                        "convolution: this build has no kernels for this processor. Ask has_convolutions, and use LibTorch's.");
+  TORCH_INTERNAL_ASSERT(
+      false,
+      "convolution: this build has no kernels for this processor. Check has_convolutions first, and use LibTorch's kernels.");
 #endif
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "kernels/convolution/axis_passes.h"
 #include "kernels/convolution/convolution.h"
 #include "kernels/convolution/cpu/packed.h"
-#include "kernels/convolution/pass.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/convolution/pass.h"
+#include "kernels/convolution/axis_passes.h"
 #include "kernels/memory_order.h"
 
 #include <ATen/Parallel.h>
@@ -25,12 +25,9 @@ void in_parallel(int64_t count, int64_t work, int64_t work_in_task, const Visit&
   });
 }
 
-}  // namespace apex::kernels::convolution::cpu
-
 // The AVX512-BF16 loops of the weight gradient and of weight packing. A dot-product instruction multiplies pairs of adjacent
 // bfloat16 values and adds both products to one FP32 sum. The source file with these loops is compiled for that instruction set
 // and shares no inline code with other files.
-namespace apex::kernels::convolution::cpu {
 
 constexpr int64_t kLanes = 16;          // pairs, or FP32 sums, per register
 constexpr int64_t kBlock = 2 * kLanes;  // output channels per block
@@ -62,11 +59,8 @@ struct PairProducts {
 
 extern const PairProducts kAvx512Bf16Products;
 
-}  // namespace apex::kernels::convolution::cpu
-
 // The AVX512-BF16 loops of the forward convolution and of its input gradient. They sum over channels; a pair is two adjacent
 // channels.
-namespace apex::kernels::convolution::cpu {
 
 constexpr int64_t kChunk = 2 * kLanes;  // channels reduced per product
 constexpr int64_t kMaxPixels = 14;      // pixels per tile: 28 of 32 registers hold sums

@@ -1,7 +1,7 @@
 // The loops of layers, normalization and cross entropy that the compiler vectorizes, compiled for AVX512.
 #include "kernels/layers/cpu/loops.h"
-#include "kernels/normalization/cpu/make_rows.h"
-#include "kernels/xentropy/cpu/make_rows.h"
+#include "kernels/normalization/cpu/make_norm_rows.h"
+#include "kernels/xentropy/cpu/make_xentropy_rows.h"
 
 namespace apex::kernels {
 

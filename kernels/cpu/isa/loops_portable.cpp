@@ -1,8 +1,8 @@
 // The plain loops of all kernels that the compiler vectorizes, compiled for every processor.
 #include "kernels/layers/cpu/loops.h"
-#include "kernels/normalization/cpu/make_rows.h"
+#include "kernels/normalization/cpu/make_norm_rows.h"
 #include "kernels/statistics/cpu/make_blocks.h"
-#include "kernels/xentropy/cpu/make_rows.h"
+#include "kernels/xentropy/cpu/make_xentropy_rows.h"
 
 namespace apex::kernels {
 

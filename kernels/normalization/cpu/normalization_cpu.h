@@ -37,11 +37,8 @@ extern const RowTables kPortableRows;
 extern const RowTables kAvx2Rows;
 extern const RowTables kAvx512Rows;
 
-}  // namespace apex::kernels::normalization::cpu
-
 // The driver for CPU tensors. Rows of 16-bit elements are converted into a cache-sized buffer; rows of the arithmetic's own
 // type are read and written in place. Results have the same bits at any number of threads and with any instruction set.
-namespace apex::kernels::normalization::cpu {
 
 void forward(const ForwardCall& call);
 void backward(const BackwardCall& call);

@@ -27,10 +27,7 @@ extern const RowTable kPortableRows;
 extern const RowTable kAvx2Rows;
 extern const RowTable kAvx512Rows;
 
-}  // namespace apex::kernels::xentropy::cpu
-
 // The driver for CPU tensors. Threads divide the rows.
-namespace apex::kernels::xentropy::cpu {
 
 void forward(const ForwardCall& call);
 void backward(const BackwardCall& call);

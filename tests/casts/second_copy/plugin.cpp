@@ -6,16 +6,16 @@
 
 #include <string>
 
-/// The error when it tries.
+/// The error text of the plugin's `initialize`.
 extern "C" const char* initialize_in_plugin() {
-  static std::string told;
+  static std::string error_text;
   torch::nn::Linear model(2, 2);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   try {
     auto [net, opt] = apex::amp::initialize(model, optimizer, "O4", apex::amp::InitializeOptions().verbosity(0));
-    told = "nothing";
+    error_text = "nothing";
   } catch (const c10::Error& error) {
-    told = error.what_without_backtrace();
+    error_text = error.what_without_backtrace();
   }
-  return told.c_str();
+  return error_text.c_str();
 }

@@ -39,7 +39,8 @@ TEST_F(CheckpointArguments, AHandleByValueAndBracedMetadata) {
   EXPECT_FALSE(loaded.metadata.at("done").to_bool());
   EXPECT_EQ(loaded.metadata.at("name").to_string(), "first");
   EXPECT_THROW(loaded.metadata.at("best").to_int(), c10::TypeError);
-  EXPECT_TRUE(contains(message_of([&] { loaded.metadata.at("best").to_int(); }), "a number under 'best' where a whole number"));
+  EXPECT_TRUE(contains(message_of([&] { loaded.metadata.at("best").to_int(); }),
+                       "a number under 'best', but the program reads a whole number"));
   EXPECT_THROW(loaded.metadata.at("epoc"), c10::IndexError);
   EXPECT_TRUE(contains(message_of([&] { loaded.metadata.at("epoc"); }),
                        "has no 'epoc'; it has 'best', 'done', 'epoch', 'name', 'step'"));

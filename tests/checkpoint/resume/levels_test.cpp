@@ -92,7 +92,7 @@ TEST_F(AcrossLevels, O2ToO3NotesUnusedMastersAndCastsTheState) {
   const auto file = saved_at("SGD", "O2");
   Training other("SGD", "O3", 9);
   const auto notes = all(other.load(file).notes);
-  EXPECT_TRUE(contains(notes, "master weights of the file have no place"));
+  EXPECT_TRUE(contains(notes, "master weights of the file are not used"));
   const auto& state =
       static_cast<torch::optim::SGDParamState&>(*other.optimizer->state().at(other.model->fc1->weight.unsafeGetTensorImpl()));
   EXPECT_EQ(state.momentum_buffer().scalar_type(), torch::kHalf);

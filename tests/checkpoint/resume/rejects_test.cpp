@@ -58,7 +58,7 @@ TEST_F(Rejects, AnotherModelListingAllNames) {
   Mlp mlp;
   const auto message = refusal([&] { amp::load_checkpoint(file_, mlp, target_->optimizer); });
   for (const auto& part :
-       {"'bn.weight'", "'conv.bias'", "Only in the file", "built as the one", "nothing was changed", "run.ckpt"}) {
+       {"'bn.weight'", "'conv.bias'", "Only in the file", "built like the saved one", "nothing was changed", "run.ckpt"}) {
     EXPECT_TRUE(contains(message, part));
   }
   DropNet wider(7);
@@ -101,8 +101,10 @@ TEST_F(Rejects, AReplacedOptimizerAndOneInsideABlock) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
-  EXPECT_TRUE(contains(message_of([&, &n = net] { amp::save_checkpoint(folder_ / "x", n, optimizer); }), "has replaced"));
-  EXPECT_TRUE(contains(message_of([&, &n = net] { amp::load_checkpoint(file_, n, optimizer); }), "has replaced"));
+  EXPECT_TRUE(contains(message_of([&, &n = net] { amp::save_checkpoint(folder_ / "x", n, optimizer); }),
+                       "was replaced by amp::initialize"));
+  EXPECT_TRUE(
+      contains(message_of([&, &n = net] { amp::load_checkpoint(file_, n, optimizer); }), "was replaced by amp::initialize"));
   auto moved = std::move(opt);
   EXPECT_TRUE(contains(message_of([&, &n = net, &o = opt] { amp::save_checkpoint(folder_ / "x", n, o); }), "moved from"));
   auto scaled = amp::scale_loss(net->forward(features()).sum(), moved);

@@ -13,14 +13,14 @@ namespace {
 std::string dtype_or_null(const at::Tensor& tensor) { return tensor.defined() ? dtype_name(tensor.scalar_type()) : "null"; }
 
 // The kinds of values that a record may name. Its expectations list gradients and states.
-void check_what(const Json& event) {
+void check_record_kinds(const Json& event) {
   static const std::set<std::string> kKnown = {"model", "opt_params", "opt_state", "model_grads", "opt_grads"};
   for (const Json& item : event.at("what").items()) {
     if (!kKnown.count(item.as_string())) throw NeedsFeature("a record of '" + item.as_string() + "'");
   }
 }
 
-bool asks_for(const Json& event, const std::string& what) {
+bool records(const Json& event, const std::string& what) {
   const auto& items = event.at("what").items();
   return std::any_of(items.begin(), items.end(), [&](const Json& item) { return item.as_string() == what; });
 }
@@ -104,7 +104,7 @@ void record_held(Session& session, const Json& event, const std::string& prefix,
   compare_text(report, held.name + ", dtype", dtype_name(held.parameter.scalar_type()), expect.at("dtype").as_string());
   compare_text(report, held.name + ", is the model's own tensor", bool_text(is_model_param),
                expect.at("is_model_param").text());
-  if (asks_for(event, "opt_params") && !is_model_param) {
+  if (records(event, "opt_params") && !is_model_param) {
     session.compare_stored(prefix + held.name, held.parameter,
                            parameter_tolerance(session, held.parameter, session.sign_steps(held.slot.name)));
   }
@@ -169,8 +169,8 @@ void record_groups(Session& session, const std::string& prefix, const Json& expe
 void play_record(Session& session, const Json& event) {
   const std::string prefix = "rec." + event.at("tag").as_string() + ".";
   const Json& expect = event.at("expect");
-  check_what(event);
-  if (asks_for(event, "model")) record_models(session, prefix);
+  check_record_kinds(event);
+  if (records(event, "model")) record_models(session, prefix);
   if (expect.has("model_grads")) record_model_grads(session, prefix, expect);
   if (expect.has("opt_params")) record_optimizers(session, event, prefix, expect.at("opt_params"));
   if (expect.has("group_state")) record_groups(session, prefix, expect.at("group_state"));

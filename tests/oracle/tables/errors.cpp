@@ -276,7 +276,7 @@ const Json* expected_exception(const Json& row, Report& report) {
 }
 
 // The words that a message of this meaning must hold: gists.json.
-const std::vector<Json>& words_for(const std::string& gist) {
+const std::vector<Json>& words_of_gist(const std::string& gist) {
   static const Json kGists = Json::parse_file(ORACLE_GISTS);
   const Json* words = kGists.find(gist);
   if (!words) throw NeedsFeature("words for an error that means '" + gist + "'");
@@ -294,7 +294,7 @@ void play_row(const Json& row, Report& report) {
   require_known(row, {"id", "call", "exception", "gist"}, "a row of errors");
   const auto call = calls().find(row.at("id").as_string());
   if (call == calls().end()) throw NeedsFeature("the call '" + row.at("call").as_string() + "'");
-  const auto& words = words_for(row.at("gist").as_string());
+  const auto& words = words_of_gist(row.at("gist").as_string());
   amp::reset();
   const auto message = check_exception(report, expected_exception(row, report), call->second);
   if (message) check_gist(report, words, *message);

@@ -6,7 +6,6 @@
 namespace oracle {
 namespace {
 
-using at::Tensor;
 using Tensors = CastCall::Tensors;
 
 void add_torch_convolutions(CastCalls& calls) {

@@ -11,7 +11,7 @@
 namespace oracle {
 namespace {
 
-// Sums over a large tensor were taken in another order than ours.
+// Sums over a large tensor were taken in a different order.
 constexpr double kSumRounding = 1e-9;
 
 double half_spacing(double value) {

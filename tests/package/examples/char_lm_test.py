@@ -39,7 +39,7 @@ class CharLm(Example):
             self.assertAlmostEqual(rate, lr * step / warmup if step <= warmup else cosine, delta=rate / 100)  # of three digits
 
     def check_sample(self, output, count, alphabet, surprise, guessing):
-        written = output.split("characters of its own:\n")[1]
+        written = output.split("characters:\n")[1]
         self.assertEqual(written[-1], "\n")
         written = written[:-1]
         self.assertEqual(len(written), count)

@@ -46,7 +46,7 @@ class Dcgan(Example):
 
     def test_a_missing_file_is_an_error_with_its_reason(self):
         (self.folder / "digits.csv").unlink()
-        self.assertIn("cannot open digits.csv: No such file or directory. tools/setup fetches the digits", self.program("dcgan", code=1))
+        self.assertIn("cannot open digits.csv: No such file or directory. tools/setup downloads the digits", self.program("dcgan", code=1))
 
     def test_bad_arguments_are_errors(self):
         self.assert_epochs_are_checked("dcgan", "digits.csv", "O1")

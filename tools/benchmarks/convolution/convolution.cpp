@@ -121,12 +121,12 @@ Result measure(Runner& runner, const Kind& kind, const Problem& bfloat16, int th
   return {kind.name,
           shape,
           threads,
-          {{"ours us", medians[0] / 1000},
+          {{"apex_cpp us", medians[0] / 1000},
            {"torch us", medians[1] / 1000},
            {"torch FP32 us", medians[2] / 1000},
-           {"ours GFLOP/s", 2 * products(bfloat16.shape, bfloat16.operands) / medians[0]},
-           {"torch/ours", medians[1] / medians[0]},
-           {"torch FP32/ours", medians[2] / medians[0]}}};
+           {"apex_cpp GFLOP/s", 2 * products(bfloat16.shape, bfloat16.operands) / medians[0]},
+           {"torch/apex_cpp", medians[1] / medians[0]},
+           {"torch FP32/apex_cpp", medians[2] / medians[0]}}};
 }
 
 void measure_kind(Runner& runner, const Kind& kind, int threads) {

@@ -164,13 +164,13 @@ void measure_reductions(Runner& runner, const Case& shape) {
   const auto medians = runner.medians(shape.name, /*threads=*/1, variants_of(shape, reductions(shape), sent));
   Result result{"gradients reduced, 2 processes", shape.name, 1, {}};
   const double ours = medians[0], c10ds = medians[1], after = medians[2];
-  result.values = {{"apex ms", ours / 1e6},
+  result.values = {{"apex_cpp ms", ours / 1e6},
                    {"c10d ms", c10ds / 1e6},
                    {"after backward ms", after / 1e6},
-                   {"apex/c10d", ours / c10ds},
-                   {"apex/after", ours / after},
+                   {"apex_cpp/c10d", ours / c10ds},
+                   {"apex_cpp/after backward", ours / after},
                    {"ring MB", megabytes_in_a_ring(shape)},
-                   {"apex sent MB", sent[0].megabytes_a_step()},
+                   {"apex_cpp sent MB", sent[0].megabytes_a_step()},
                    {"c10d sent MB", sent[1].megabytes_a_step()}};
   runner.add(std::move(result));
 }

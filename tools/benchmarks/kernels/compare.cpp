@@ -48,9 +48,9 @@ void compare(Runner& runner, const std::string& group, const std::string& name, 
   Result result{group, name, threads, {}};
   for (size_t i = 0; i < ways; ++i) result.values.emplace_back(variants[i].name + " us", medians[i] / 1000);
   result.values.emplace_back("bound us", bound / 1000);
-  result.values.emplace_back("ours GB/s", bytes_of(comparison.passes) / medians[0]);
-  for (size_t i = 1; i < ways; ++i) result.values.emplace_back(variants[i].name + "/ours", medians[i] / medians[0]);
-  result.values.emplace_back("bound/ours", bound / medians[0]);
+  result.values.emplace_back("apex_cpp GB/s", bytes_of(comparison.passes) / medians[0]);
+  for (size_t i = 1; i < ways; ++i) result.values.emplace_back(variants[i].name + "/apex_cpp", medians[i] / medians[0]);
+  result.values.emplace_back("bound/apex_cpp", bound / medians[0]);
   runner.add(std::move(result));
 }
 

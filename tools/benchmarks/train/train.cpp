@@ -88,7 +88,7 @@ void race(Runner& runner, const Task& task, std::vector<Entry>& entries) {
 /// Facts that a reader needs to interpret the row.
 std::string remark_on(const Runner& runner, const Entry& entry) {
   if (!entry.contender) return entry.remark;
-  if (entry.rounds == 0) return "slow: the first step alone";
+  if (entry.rounds == 0) return "slow: only the first step was measured";
   std::string remark = entry.rounds < runner.rounds() ? "slow: " + std::to_string(entry.rounds) + " rounds" : "";
   if (entry.contender->loss_scale() < entry.loss_scale) remark += " some steps were skipped: the loss scale fell";
   return remark;
@@ -131,7 +131,7 @@ void add_memory(Runner& runner, const Task& task, const std::vector<Entry>& entr
     result.values = {{"weights MB", megabytes(footprint.weights)},
                      {"gradients MB", megabytes(footprint.gradients)},
                      {"activations MB", megabytes(footprint.activations)},
-                     {"these/O0's", of_model(entry) / of_model(*find(entries, entry.way.o0()))},
+                     {"sum/O0's sum", of_model(entry) / of_model(*find(entries, entry.way.o0()))},
                      {"held MB", megabytes(footprint.held)},
                      {"peak MB", megabytes(footprint.peak)}};
     runner.add(std::move(result));

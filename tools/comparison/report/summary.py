@@ -119,14 +119,14 @@ class Choice:
         """Why an order is not known."""
         ratio = self.group.ratio(level, other)
         if ratio.rounds < 2:
-            return f"{'one round' if ratio.rounds else 'no round'} of timing says nothing"
+            return f"{'one round' if ratio.rounds else 'no round'} of timing is not enough"
         found = f"{level.name} took {range_words(ratio)} of the time of {other.name} in {ratio.rounds} rounds"
         return f"{found}, which are too few" if ratio.rounds < FEW_ROUNDS else f"the machine was busy: {found}"
 
     @property
     def headline(self):
         if not self.has_standard:
-            return "O0 itself diverged: mend the training before you compare levels"
+            return "O0 itself diverged: fix the training before you compare levels"
         if not self.is_decided:
             return "Not decided"
         return f"Take {joined([level.name for level in self.taken], 'or')}"
@@ -135,7 +135,7 @@ class Choice:
     def reason(self):
         """Of the headline, in sentences."""
         if not self.has_standard:
-            return f"{self.verdict(self.reference).words}, and O0 is what the others are measured by."
+            return f"{self.verdict(self.reference).words}, and O0 is the reference of the other levels."
         if not self.is_decided:
             return self.reason_of_doubt
         taken = self.taken[0]
@@ -166,7 +166,7 @@ class Choice:
             kept = "accuracy" if self.reference.measure.more_is_better else "loss"
             return f"No other level{' with FP32 weights or masters' if baselines else ''} keeps its {kept}."
         if any(self.order(level, self.reference) == "faster" for level in self.group.levels if not level.diverged):
-            return "No level that may be taken is measurably faster."
+            return "No eligible level is measurably faster."
         return "No level is measurably faster here: 16 bits save no time on this machine."
 
     def words_on_smallest(self, taken):
@@ -184,7 +184,7 @@ class Choice:
         if level.diverged:
             return Verdict("diverged", f"{level.diverged} of {len(level.cells)} runs diverged")
         if not self.has_standard:
-            return Verdict("unknown", "O0, by which it is measured, diverged")
+            return Verdict("unknown", "its reference O0 diverged")
         if not self.keeps_quality(level):
             allowed = of_quality(self.tolerance, level.measure, apart=True)
             return Verdict("worse", f"{of_quality(self.behind(level), level.measure, apart=True)} "
@@ -194,8 +194,8 @@ class Choice:
         if not self.is_decided:
             return self.undecided_verdict(level)
         if level in self.taken:
-            words = "as fast as any, with the least memory of those" if len(self.fastest) > len(self.taken) else "the fastest"
-            return Verdict("suggested", words if len(self.good) > 1 else "the only one that may be taken")
+            words = "as fast as any, with the least memory" if len(self.fastest) > len(self.taken) else "the fastest"
+            return Verdict("suggested", words if len(self.good) > 1 else "the only eligible level")
         taken = self.taken[0]
         kind = "slower" if self.order(level, taken) == "slower" else "good"
         return Verdict(kind, with_memory(self.time_words(level, taken), level, taken))

@@ -1,4 +1,4 @@
-#include <apex_cpp/amp/casts/operators.h>
+#include <apex_cpp/amp/casts/unboxed_kernels.h>
 
 #include <apex_cpp/amp/casts/cast_kernels.h>
 #include <apex_cpp/amp/casts/operator_slot.h>

@@ -1,4 +1,4 @@
-#include <apex_cpp/normalization/detail/autograd.h>
+#include <apex_cpp/normalization/detail/norm_autograd.h>
 
 #include <apex_cpp/amp/tensors/convert_network.h>
 
@@ -54,7 +54,8 @@ void check_mixed_dtypes(const char* op, const at::Tensor& input, const at::Tenso
               ". Convert it to float16, bfloat16 or float32 first.");
   const bool same = weight.scalar_type() == input.scalar_type();
   TORCH_CHECK(same || (weight.scalar_type() != at::kDouble && input.scalar_type() != at::kDouble), op, ": the input is ",
-              input.scalar_type(), " and weight is ", weight.scalar_type(), ": float64 does not mix. Convert one of them.");
+              input.scalar_type(), " and weight is ", weight.scalar_type(),
+              ": float64 cannot be combined with another dtype. Convert one of them.");
 }
 
 namespace {

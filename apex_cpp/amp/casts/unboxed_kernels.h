@@ -18,14 +18,6 @@ void register_named(torch::Library& aten);
 /// linker from dropping them. Errors: as `check_only_copy`.
 void register_unboxed_kernels();
 
-}  // namespace apex::amp::detail
-
-namespace torch {
-class Library;
-}
-
-namespace apex::amp::detail {
-
 /// Registers the kernel of `aten::bmm`, which is that of every listed product with one exception. The scores of
 /// `torch::nn::MultiheadAttention`, the product of queries and keys that both lie in memory as heads, are returned in FP32
 /// where the program would get 16 bits, because LibTorch's next step, the fill for a `key_padding_mask`, does not support

@@ -1,4 +1,4 @@
-#include <apex_cpp/parallel/sync_batch_norm/autograd.h>
+#include <apex_cpp/parallel/sync_batch_norm/batch_norm_autograd.h>
 
 #include <ATen/Context.h>
 #include <ATen/ops/batch_norm.h>

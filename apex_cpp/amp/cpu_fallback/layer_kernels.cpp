@@ -1,9 +1,9 @@
-#include "kernels/layers/layers.h"
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 #include <apex_cpp/amp/cpu_fallback/widen.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
+#include "kernels/layers/layers.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Operators.h>
@@ -105,16 +105,9 @@ void register_batch_norm(torch::Library& aten) {
   aten.impl("native_batch_norm_backward", TORCH_FN(batch_norm_backward));
 }
 
-}  // namespace apex::amp::detail
-
 // Memory-bound layers on 16-bit CPU tensors: apex_cpp's kernels replace LibTorch's.
 
-namespace apex::amp::detail {
 namespace {
-
-namespace op = at::_ops;
-using at::Tensor;
-using c10::DispatchKeySet;
 
 // For fewer elements the checks cost more than the kernel saves.
 constexpr int64_t kElementsWorthAKernel = 4096;

@@ -1,4 +1,4 @@
-#include <apex_cpp/parallel/ddp/options.h>
+#include <apex_cpp/parallel/ddp/ddp_options.h>
 
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <c10/util/Exception.h>
@@ -34,8 +34,8 @@ void check_communicators(const DistributedDataParallelOptions& options) {
 
 void check(const DistributedDataParallelOptions& options) {
   TORCH_CHECK_VALUE(!options.shared_param().has_value(), kOf,
-                    "shared_param is no longer an option. Parameters that modules share need none; where some get no gradient, "
-                    "delay_allreduce(true) is what it did.");
+                    "shared_param is no longer an option. Shared parameters need no option; if some parameters get no "
+                    "gradient, use delay_allreduce(true), which does what shared_param did.");
   TORCH_CHECK_VALUE(options.message_size() > 0, kOf, "message_size must be positive, got ", options.message_size(), ".");
   TORCH_CHECK_VALUE(options.num_allreduce_streams() > 0, kOf, "num_allreduce_streams must be positive, got ",
                     options.num_allreduce_streams(), ".");
@@ -66,8 +66,8 @@ std::vector<ProcessGroup> groups_for(const DistributedDataParallelOptions& optio
   if (options.num_allreduce_streams() == 1) return {group};
   if (!options.allreduce_communicators().empty()) return options.allreduce_communicators();
   TORCH_CHECK_VALUE(group == default_process_group(), kOf,
-                    "num_allreduce_streams makes groups of all processes, and process_group is not that of all. Make them with "
-                    "new_group and give them as allreduce_communicators.");
+                    "num_allreduce_streams makes groups of all processes, but process_group does not hold all processes. Make "
+                    "the groups with new_group and pass them as allreduce_communicators.");
   std::vector<int> ranks(group->getSize());
   std::iota(ranks.begin(), ranks.end(), 0);
   std::vector<ProcessGroup> groups{group};

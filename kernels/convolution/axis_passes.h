@@ -7,7 +7,9 @@
 
 // One spatial axis of a convolution. For tap k, output position o reads input position o * stride + k * dilation - padding if
 // it lies inside the input.
-namespace apex::kernels::convolution {
+namespace apex::kernels {
+
+namespace convolution {
 
 // The positions begin <= i < end.
 struct Span {
@@ -46,13 +48,12 @@ struct Axis {
   }
 };
 
-}  // namespace apex::kernels::convolution
+}  // namespace convolution
 
 // Common parts of the bfloat16 2d convolution kernels for CPUs with AVX512-BF16. Products are exact. As in that instruction
 // set, subnormal values count as zero. Sums are FP32, in an order that depends on the shapes alone, at any number of threads.
 // Results are rounded once and are channels-last. Outputs and input gradients next to the left or right border may include
 // products with zero padding: NaN if a weight is not finite.
-namespace apex::kernels {
 
 /// Stride, padding and dilation of a convolution, for height and width.
 struct ConvolutionSteps {
@@ -63,11 +64,9 @@ struct ConvolutionSteps {
 /// kernels are faster, even if oneDNN is restricted to a lesser instruction set.
 bool has_convolutions();
 
-}  // namespace apex::kernels
-
 // Divides one spatial axis of a convolution, or of its input gradient, into passes. All results of a pass sum over the same
 // taps.
-namespace apex::kernels::convolution {
+namespace convolution {
 
 struct Tap {
   int64_t tap, offset;
@@ -101,4 +100,5 @@ inline std::vector<Pass> input_grad_passes(const Axis& axis) {
   return passes;
 }
 
-}  // namespace apex::kernels::convolution
+}  // namespace convolution
+}  // namespace apex::kernels
