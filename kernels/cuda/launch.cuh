@@ -30,8 +30,7 @@ struct DeviceBlock {
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence();
-      last = atomicAdd(ticket, 1u) == calls - 1;
-      if (last) *ticket = 0;
+      last = atomicInc(ticket, calls - 1) == calls - 1;  // the last call resets the ticket to 0
       __threadfence();
     }
     __syncthreads();
@@ -57,10 +56,9 @@ cudaError_t resident_blocks(Kernel kernel, int threads, int* blocks) {
 }
 
 // Launches a kernel with a persistent grid: each block processes several parts in turn.
-template <class Op>
-cudaError_t launch(void (*kernel)(Table, Op), const Table& table, const Op& op, int64_t parts, int threads,
-                   cudaStream_t stream) {
-  // Queried once per kernel and device; each Op has a kernel of its own.
+template <auto kKernel, class Op>
+cudaError_t launch(const Table& table, const Op& op, int64_t parts, int threads, cudaStream_t stream) {
+  // Queried once per kernel and device.
   static std::array<std::atomic<int>, 64> known{};
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
@@ -68,12 +66,12 @@ cudaError_t launch(void (*kernel)(Table, Op), const Table& table, const Op& op, 
   std::atomic<int>& limit = known[static_cast<size_t>(device) % known.size()];
   int resident = limit.load(std::memory_order_relaxed);
   if (resident == 0) {
-    error = resident_blocks(kernel, threads, &resident);
+    error = resident_blocks(kKernel, threads, &resident);
     if (error != cudaSuccess) return error;
     limit.store(resident, std::memory_order_relaxed);
   }
   const auto blocks = static_cast<unsigned>(std::max<int64_t>(1, std::min<int64_t>(parts, resident)));
-  kernel<<<blocks, static_cast<unsigned>(threads), 0, stream>>>(table, op);
+  kKernel<<<blocks, static_cast<unsigned>(threads), 0, stream>>>(table, op);
   return cudaGetLastError();
 }
 
