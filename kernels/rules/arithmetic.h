@@ -19,6 +19,10 @@
 #define ROLLED
 #endif
 
+#ifdef __CUDA_ARCH__
+#include "kernels/cuda/device.cuh"
+#endif
+
 // Storage types and their conversion to and from the types that formulas compute in. This is the reference for the conversion
 // instructions of CPUs. It uses bit operations and plain float additions only, so that results depend neither on the
 // instruction set nor on a processor mode that flushes subnormal numbers. GPU code converts float16 by single instructions,
@@ -77,9 +81,7 @@ HD inline Math load(BFloat16 stored) {
 template <class Math>
 HD inline Math load(Half stored) {
 #ifdef __CUDA_ARCH__
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored.bits));
-  return static_cast<Math>(value);
+  return static_cast<Math>(cuda::float_of_half(stored.bits));
 #else
   const uint32_t sign = (static_cast<uint32_t>(stored.bits) << 16) & detail::kSign;
   const uint32_t shifted = (static_cast<uint32_t>(stored.bits) & 0x7fffu) << 13;
@@ -131,9 +133,7 @@ struct Store<Half> {
   template <class Math>
   HD static Half from(Math value) {
 #ifdef __CUDA_ARCH__
-    Half half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(static_cast<float>(value)));
-    return half;
+    return {cuda::half_of_float(static_cast<float>(value))};
 #else
     const uint32_t bits = to_bits(static_cast<float>(value));
     const uint32_t sign = (bits & detail::kSign) >> 16;

@@ -42,15 +42,13 @@ template <class Kind, class Real>
 cudaError_t launch_block_sums(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, cudaStream_t stream) {
   const int64_t quads = (args.size + kQuad - 1) / kQuad;
   const dim3 grid(static_cast<unsigned>((quads + kColumnThreads - 1) / kColumnThreads), static_cast<unsigned>(sums.blocks));
-  block_sums<Kind, Real><<<grid, kColumnThreads, 0, stream>>>(args, sums);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(block_sums<Kind, Real>, grid, kColumnThreads, stream, args, sums);
 }
 
 template <class Real>
 cudaError_t launch_totals(const Real* sums, int64_t blocks, int64_t size, const Target& total, cudaStream_t stream) {
   const auto grid = static_cast<unsigned>((size + kTotalThreads - 1) / kTotalThreads);
-  totals<<<grid, kTotalThreads, 0, stream>>>(sums, blocks, size, total);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(totals<Real>, grid, kTotalThreads, stream, sums, blocks, size, total);
 }
 
 template cudaError_t launch_block_sums<Layer, float>(const BackwardArgs<float>&, const BlockSums<float>&, cudaStream_t);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/device.cuh"
 #include "kernels/normalization/cuda/launch.h"
 
 // Assigns rows to the threads of a device.
@@ -42,7 +43,7 @@ struct DeviceGroup {
  private:
   template <class Real>
   __device__ Real sum_of_warps(Real total) {
-    __shared__ Real totals[kSlots];
+    BLOCK_SHARED(Real, totals, kSlots);
     __syncthreads();  // the previous sum has been read
     if (threadIdx.x % kWarp == 0) totals[threadIdx.x / kWarp] = total;
     __syncthreads();
@@ -65,9 +66,8 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(Args args) {
 }
 
 inline unsigned blocks_for(int64_t count, int64_t each) {
-  constexpr int64_t kMost = 1 << 20;  // further rows are processed by grid-stride loops
   const int64_t blocks = (count + each - 1) / each;
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+  return static_cast<unsigned>(blocks < kernels::cuda::kMostBlocks ? blocks : kernels::cuda::kMostBlocks);
 }
 
 // Uses one warp per row of one segment and one block per longer row. Float64 rows, which exist for testing, always get a block:
@@ -76,12 +76,12 @@ template <template <class, class, class> class Row, class Kind, class Real, clas
 cudaError_t launch_rows(const Args& args, cudaStream_t stream) {
   if constexpr (sizeof(Real) == sizeof(float)) {
     if (args.size <= kSegment) {
-      rows_kernel<Row, Kind, Real, kWarp><<<blocks_for(args.rows, kSlots), kThreads, 0, stream>>>(args);
-      return cudaGetLastError();
+      return kernels::cuda::launch_kernel(rows_kernel<Row, Kind, Real, kWarp, Args>, blocks_for(args.rows, kSlots), kThreads,
+                                          stream, args);
     }
   }
-  rows_kernel<Row, Kind, Real, kThreads><<<blocks_for(args.rows, 1), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(rows_kernel<Row, Kind, Real, kThreads, Args>, blocks_for(args.rows, 1), kThreads, stream,
+                                      args);
 }
 
 }  // namespace apex::kernels::normalization::cuda

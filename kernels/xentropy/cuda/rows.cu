@@ -1,5 +1,7 @@
 #include "kernels/xentropy/cuda/launch.h"
 
+#include "kernels/cuda/device.cuh"
+
 namespace apex::kernels::xentropy::cuda {
 namespace {
 
@@ -8,7 +10,7 @@ constexpr int kThreads = kLanes;  // per block, which processes one row at a tim
 // Folds one value per thread by halves; every thread gets the result.
 template <class Join>
 __device__ double fold(double mine, const Join& join) {
-  __shared__ double lanes[kThreads];
+  BLOCK_SHARED(double, lanes, kThreads);
   __syncthreads();  // the previous fold has been read
   lanes[threadIdx.x] = mine;
   __syncthreads();
@@ -98,22 +100,19 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Args<Stored, Loss> a
 }
 
 unsigned blocks_for(int64_t rows) {
-  constexpr int64_t kMost = 1 << 20;  // further rows are processed by grid-stride loops
-  return static_cast<unsigned>(rows < kMost ? rows : kMost);
+  return static_cast<unsigned>(rows < kernels::cuda::kMostBlocks ? rows : kernels::cuda::kMostBlocks);
 }
 
 }  // namespace
 
 template <class Stored, class Loss>
 cudaError_t launch_forward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  forward_kernel<<<blocks_for(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(forward_kernel<Stored, Loss>, blocks_for(args.rows), kThreads, stream, args);
 }
 
 template <class Stored, class Loss>
 cudaError_t launch_backward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  backward_kernel<<<blocks_for(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(backward_kernel<Stored, Loss>, blocks_for(args.rows), kThreads, stream, args);
 }
 
 template cudaError_t launch_forward(const Args<float, float>&, cudaStream_t);
