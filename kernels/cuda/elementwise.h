@@ -50,8 +50,8 @@ class Apply {
  private:
   using Together = PackBits[kValues][kTogether];
 
-  // Processes whole packs of the frequent mixes of dtypes: one dtype everywhere, or 16 bits beside float32. Returns the index of
-  // the first pack that is left.
+  // Processes whole packs of the frequent mixes of dtypes: one dtype everywhere, or 16 bits beside float32. Returns the index
+  // of the first pack that is left.
   DEVICE_BODY static int64_t to_known_rows(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
     if constexpr (sizeof(Real) == sizeof(float)) {
       const Dtype dtype = part.row->dtypes[0];
@@ -112,8 +112,8 @@ class Apply {
 
   // Converts and computes a pack in type V. Returns whether a result is doubtful.
   template <class V, class Lists>
-  DEVICE_BODY static bool computed_as(const Rule& rule, const Lists& lists, const Pack<kWidth>& pack, const Together& bits, int j,
-                                      Real (&values)[kValues][kWidth], Sums& sums) {
+  DEVICE_BODY static bool computed_as(const Rule& rule, const Lists& lists, const Pack<kWidth>& pack, const Together& bits,
+                                      int j, Real (&values)[kValues][kWidth], Sums& sums) {
     bool doubtful = false;
     convert_all(bits, j, lists, values, ValueIndices());
     if (Rule::kSums == 0 || pack.whole()) {

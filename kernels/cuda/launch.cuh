@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace apex::kernels::cuda {
@@ -26,15 +27,15 @@ struct DeviceBlock {
   }
 
   __device__ bool is_last(uint32_t* ticket, uint32_t calls) const {
-    __shared__ bool last;
+    BLOCK_SHARED(bool, last, 1);
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence();
-      last = atomicInc(ticket, calls - 1) == calls - 1;  // the last call resets the ticket to 0
+      last[0] = atomicInc(ticket, calls - 1) == calls - 1;  // wraps to 0 after the last call
       __threadfence();
     }
     __syncthreads();
-    return last;
+    return last[0];
   }
 
   // Bypasses the first-level cache, which may hold an older value.
@@ -71,8 +72,7 @@ cudaError_t launch(const Table& table, const Op& op, int64_t parts, int threads,
     limit.store(resident, std::memory_order_relaxed);
   }
   const auto blocks = static_cast<unsigned>(std::max<int64_t>(1, std::min<int64_t>(parts, resident)));
-  kKernel<<<blocks, static_cast<unsigned>(threads), 0, stream>>>(table, op);
-  return cudaGetLastError();
+  return launch_kernel(kKernel, blocks, static_cast<unsigned>(threads), stream, table, op);
 }
 
 }  // namespace apex::kernels::cuda

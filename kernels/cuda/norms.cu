@@ -13,7 +13,7 @@ constexpr int kBlocksAtOnce<LambStage1, false> = 2;
 
 template <class Op, bool kDoubles>
 __global__ void __launch_bounds__(kSumThreads, kBlocksAtOnce<Op, kDoubles>) sums_kernel(const Table table, const Op op) {
-  __shared__ double memory[DeviceBlock::kSharedBytes / sizeof(double)];
+  BLOCK_SHARED(double, memory, DeviceBlock::kSharedBytes / sizeof(double));
   run_sums<kDoubles>(DeviceBlock{memory}, table, op);
 }
 
@@ -34,8 +34,7 @@ __global__ void update_scale_kernel(const rules::ScaleUpdate update, const LossS
 }
 
 cudaError_t launch_update_scale(const rules::ScaleUpdate& update, const LossScaleAddresses& addresses, cudaStream_t stream) {
-  update_scale_kernel<<<1, 1, 0, stream>>>(update, addresses);
-  return cudaGetLastError();
+  return launch_kernel(update_scale_kernel, 1, 1, stream, update, addresses);
 }
 
 }  // namespace apex::kernels::cuda

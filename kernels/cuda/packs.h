@@ -5,10 +5,10 @@
 #include "kernels/cuda/table.h"
 #include "kernels/rules/rule.h"
 
-// Loads and stores packs of adjacent elements: kPack (16 bytes of a 16-bit type) in updates, kSumPack in sums. An access to a Row
-// branches on the list's dtype: all threads of a block take the same branch. For frequent mixes of dtypes a kernel has a second
-// loop without branches, over a KnownRow. Loading and converting are separate, so that a caller can load all packs before it converts the first and waits for
-// memory only once.
+// Loads and stores packs of adjacent elements: kPack (16 bytes of a 16-bit type) in updates, kSumPack in sums. An access to a
+// Row branches on the list's dtype: all threads of a block take the same branch. For frequent mixes of dtypes a kernel has a
+// second loop without branches, over a KnownRow. Loading and converting are separate, so that a caller can load all packs
+// before it converts the first and waits for memory only once.
 namespace apex::kernels::cuda {
 
 // Elements [first, first + kWidth) of a row. Only elements [first + low, first + high) belong to the current part.
@@ -33,15 +33,13 @@ DEVICE_BODY Pack<kWidth> pack_at(const Part& part, int64_t i) {
   return {part.begin + start, start < 0 ? static_cast<int>(-start) : 0, static_cast<int>(smaller(kWidth, part.size - start))};
 }
 
-// A row whose lists are aligned, with dtypes that are known when a kernel is compiled: kFirst of list 0 and of the copies behind
-// the kValues lists of a rule, kOthers of the rest.
+// A row whose lists are aligned, with dtypes that are known when a kernel is compiled: kFirst of list 0 and of the copies
+// behind the kValues lists of a rule, kOthers of the rest.
 template <Dtype kFirst, Dtype kOthers, int kValues>
 struct KnownRow {
   void* data[kLists];
 
-  DEVICE_BODY explicit KnownRow(const Row& row) {
-    UNROLL for (int i = 0; i < kLists; ++i) data[i] = row.data[i];
-  }
+  DEVICE_BODY explicit KnownRow(const Row& row) { UNROLL for (int i = 0; i < kLists; ++i) data[i] = row.data[i]; }
   DEVICE_BODY static constexpr Dtype dtype(int list) { return list == 0 || list == kValues ? kFirst : kOthers; }
   DEVICE_BODY static constexpr bool is_aligned(int) { return true; }
 
@@ -56,8 +54,8 @@ struct KnownRow {
   }
 };
 
-// Loads 4, 8, or a multiple of 16 bytes from an aligned address. On a device it bypasses the first-level cache, since nothing is
-// read twice.
+// Loads 4, 8, or a multiple of 16 bytes from an aligned address. On a device it bypasses the first-level cache, since nothing
+// is read twice.
 template <int kBytes>
 DEVICE_BODY void load_bytes(const void* from, uint32_t* words) {
 #ifdef __CUDA_ARCH__
@@ -103,7 +101,7 @@ struct Bits {
   DEVICE_BODY void load(const void* data, bool aligned, const Pack<kWidth>& pack) {
     const Storage* const from = static_cast<const Storage*>(data) + pack.first;
     if (aligned && pack.whole()) {
-      load_bytes<kWidth * static_cast<int>(sizeof(Storage))>(from, words);
+      load_bytes<kWidth* static_cast<int>(sizeof(Storage))>(from, words);
     } else {
       Storage stored[kWidth];
       UNROLL for (int i = 0; i < kWidth; ++i) stored[i] = pack.has(i) ? from[i] : Storage();
@@ -119,7 +117,8 @@ struct Bits {
   }
 };
 
-// Loads packs pack_of(0), pack_of(1), ... of list `list`. `lists` is a Row or a KnownRow. Here and in convert(), float64 rows occur only if Real is double.
+// Loads packs pack_of(0), pack_of(1), ... of list `list`. `lists` is a Row or a KnownRow. Here and in convert(), float64 rows
+// occur only if Real is double.
 template <class Real, int kWidth, int kCount, class Lists, class PackOf>
 DEVICE_BODY void load(const Lists& lists, int list, const PackOf& pack_of, Bits<Real, kWidth> (&bits)[kCount]) {
   const void* const data = lists.data[list];

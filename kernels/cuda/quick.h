@@ -4,10 +4,14 @@
 
 #include <cmath>
 
+#ifdef __CUDA_ARCH__
+#include "kernels/cuda/device.cuh"
+#endif
+
 // Division and square root of float32 without branches. A device's IEEE operations branch to a slow path for operands far from
 // 1; with several of them for each element, the branches keep a thread from working on its elements side by side. Here the
-// operands are checked instead: a kernel computes a pack of elements with Quick, and repeats it with float in the rare case that
-// a result is doubtful.
+// operands are checked instead: a kernel computes a pack of elements with Quick, and repeats it with float in the rare case
+// that a result is doubtful.
 namespace apex::kernels::cuda {
 
 // A value with the bits that float arithmetic gives, unless it is doubtful.
@@ -27,30 +31,15 @@ DEVICE_BODY inline bool is_moderate(float value, float smallest, float largest) 
   return (size >= smallest && size <= largest) || rules::to_bits(value) == 0;
 }
 
-// Within a unit in the last place of 1 / value, and of 1 / sqrt(value).
-DEVICE_BODY inline float estimated_reciprocal(float value) {
-#ifdef __CUDA_ARCH__
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-  return result;
-#else
-  return 1.0f / value;
+#ifndef __CUDA_ARCH__
+inline float estimated_reciprocal(float value) { return 1.0f / value; }
+inline float estimated_inverse_root(float value) { return 1.0f / std::sqrt(value); }
 #endif
-}
-DEVICE_BODY inline float estimated_inverse_root(float value) {
-#ifdef __CUDA_ARCH__
-  float result;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
-  return result;
-#else
-  return 1.0f / std::sqrt(value);
-#endif
-}
 
 DEVICE_BODY inline float fused(float a, float b, float c) { return fmaf(a, b, c); }
 
-// The sequences in which a CUDA compiler divides and takes roots of moderate operands: Newton's steps, the last of which uses an
-// exact remainder, so that the result is correctly rounded (Markstein 1990, see rules/moments.h).
+// The sequences in which a CUDA compiler divides and takes roots of moderate operands: Newton's steps, the last of which uses
+// an exact remainder, so that the result is correctly rounded (Markstein 1990, see rules/moments.h).
 DEVICE_BODY inline float quotient(float a, float b) {
   float reciprocal = estimated_reciprocal(b);
   reciprocal = fused(reciprocal, fused(-b, reciprocal, 1.0f), reciprocal);

@@ -46,7 +46,7 @@ constexpr int64_t kSpan = 8192;
 struct Table {
   const Row* rows;
   Parts chunks, spans;
-  int64_t count;  // tensors of the call
+  int64_t count;    // tensors of the call
   bool has_double;  // whether one of the rows has float64
   // Scratch memory of one launch at a time. nullptr for launches without sums and without finish().
   double* all_chunk_sums;

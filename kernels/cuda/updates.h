@@ -38,7 +38,8 @@ DEVICE_BODY inline Part part_or_none(const Table& table, int64_t i) {
 // One pass over all tensors of the table, each element once. An Op has
 //   stopped()             true if the launch must change nothing
 //   prepared()            computes, once per block, an object whose rule<Real>(row) returns the rule of a row
-//   kTakesDoubles         true if there are rules for float64. They take many registers, so launches over tables without float64
+//   kTakesDoubles         true if there are rules for float64. They take many registers, so launches over tables without
+//   float64
 //                         rows use kernels without them (kDoubles is false)
 //   kCopied               as in Apply
 //   report(residues)      for rules with sums: receives the sums of one thread

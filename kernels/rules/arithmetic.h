@@ -21,6 +21,10 @@
 #define ROLLED
 #endif
 
+#ifdef __CUDA_ARCH__
+#include "kernels/cuda/device.cuh"
+#endif
+
 // Storage types and their conversion to and from the types that formulas compute in. This is the reference for the conversion
 // instructions of CPUs. It uses bit operations and plain float additions only, so that results depend neither on the
 // instruction set nor on a processor mode that flushes subnormal numbers. GPU code converts to and from 16 bits by single
@@ -79,9 +83,7 @@ HD inline Math load(BFloat16 stored) {
 template <class Math>
 HD inline Math load(Half stored) {
 #ifdef __CUDA_ARCH__
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored.bits));
-  return static_cast<Math>(value);
+  return static_cast<Math>(cuda::float_of_half(stored.bits));
 #else
   const uint32_t sign = (static_cast<uint32_t>(stored.bits) << 16) & detail::kSign;
   const uint32_t shifted = (static_cast<uint32_t>(stored.bits) & 0x7fffu) << 13;
@@ -123,9 +125,7 @@ struct Store<BFloat16> {
   HD static BFloat16 from(Math value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     const float single = static_cast<float>(value);
-    BFloat16 rounded;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded.bits) : "f"(single));
-    return {single == single ? rounded.bits : static_cast<uint16_t>(detail::kBFloat16NaN)};
+    return {single == single ? cuda::bfloat16_of_float(single) : static_cast<uint16_t>(detail::kBFloat16NaN)};
 #else
     const uint32_t bits = to_bits(static_cast<float>(value));
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -140,9 +140,7 @@ struct Store<Half> {
   template <class Math>
   HD static Half from(Math value) {
 #ifdef __CUDA_ARCH__
-    Half half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(static_cast<float>(value)));
-    return half;
+    return {cuda::half_of_float(static_cast<float>(value))};
 #else
     const uint32_t bits = to_bits(static_cast<float>(value));
     const uint32_t sign = (bits & detail::kSign) >> 16;

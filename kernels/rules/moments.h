@@ -10,9 +10,9 @@ namespace apex::kernels::rules {
 bool products_are_quicker();
 
 // A divisor of many values. On processors whose vector division is slow, and on GPUs, the drivers compute a quotient by four
-// products instead, with the same bits. It starts from an estimate within one unit in the last place. One step with the exact remainder
-// and the rounded reciprocal then gives the correctly rounded quotient (P. Markstein, Computation of elementary functions on
-// the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
+// products instead, with the same bits. It starts from an estimate within one unit in the last place. One step with the exact
+// remainder and the rounded reciprocal then gives the correctly rounded quotient (P. Markstein, Computation of elementary
+// functions on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
 struct Divisor {
   // Within these magnitudes (and for a dividend of +0) the quotient is normal and the remainder is exact.
   static constexpr float kSmallest = 0x1p-24f, kLargest = 0x1p24f;

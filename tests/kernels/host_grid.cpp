@@ -108,14 +108,13 @@ bool handles(c10::Device device) { return kernels_test::current.has_value() && d
 template <class Op>
 void run_update(const Call& call, const Op& op) {
   const Table table = kernels_test::table_of(call, op.finishes());
-  kernels_test::run_blocks(kernels_test::current->threads,
-                           [&](const kernels_test::HostBlock& block) {
-                             if (table.has_double) {
-                               run_updates<Op::kTakesDoubles>(block, table, op);
-                             } else {
-                               run_updates<false>(block, table, op);
-                             }
-                           });
+  kernels_test::run_blocks(kernels_test::current->threads, [&](const kernels_test::HostBlock& block) {
+    if (table.has_double) {
+      run_updates<Op::kTakesDoubles>(block, table, op);
+    } else {
+      run_updates<false>(block, table, op);
+    }
+  });
   EXPECT_TRUE(!op.finishes() || *table.grid_ticket == 0);
 }
 

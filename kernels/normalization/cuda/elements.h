@@ -28,12 +28,12 @@ struct Target {
 
 // Up to kStrips pairs: adjacent ones of a row, or the same columns of as many rows.
 struct Walk {
-  int64_t first;        // element index of the first pair
-  int64_t stride;       // between pairs, in elements
-  int64_t column;       // of the first pair
-  int left;             // columns from the first pair to the end of the row
-  int column_step;      // between pairs
-  int count;            // number of pairs
+  int64_t first;    // element index of the first pair
+  int64_t stride;   // between pairs, in elements
+  int64_t column;   // of the first pair
+  int left;         // columns from the first pair to the end of the row
+  int column_step;  // between pairs
+  int count;        // number of pairs
 
   // Number of valid elements in pair i.
   DEVICE_BODY int valid(int i) const {

@@ -48,8 +48,7 @@ template <class Kind, class Real>
 cudaError_t launch_block_sums(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, cudaStream_t stream) {
   const int64_t pairs = (args.size + kPair - 1) / kPair;
   const dim3 grid(static_cast<unsigned>((pairs + kColumnThreads - 1) / kColumnThreads), static_cast<unsigned>(sums.blocks));
-  block_sums<Kind, Real><<<grid, kColumnThreads, 0, stream>>>(args, sums);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(block_sums<Kind, Real>, grid, kColumnThreads, stream, args, sums);
 }
 
 template <class Real>
@@ -57,8 +56,7 @@ cudaError_t launch_totals(const BlockSums<Real>& sums, int64_t size, const Targe
                           cudaStream_t stream) {
   const unsigned count = (weight.data != nullptr ? 1u : 0u) + (bias.data != nullptr ? 1u : 0u);
   const dim3 grid(static_cast<unsigned>((size + kTotalThreads - 1) / kTotalThreads), count);
-  totals<<<grid, kTotalThreads, 0, stream>>>(sums, size, weight, bias);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(totals<Real>, grid, kTotalThreads, stream, sums, size, weight, bias);
 }
 
 template cudaError_t launch_block_sums<Layer, float>(const BackwardArgs<float>&, const BlockSums<float>&, cudaStream_t);

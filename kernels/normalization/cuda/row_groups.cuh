@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/device.cuh"
 #include "kernels/normalization/cuda/launch.h"
 
 // Assigns rows to the threads of a device.
@@ -48,10 +49,12 @@ struct DeviceGroup {
  private:
   static constexpr int kMostSums = 2;  // that are taken together
 
-  // Memory for two rounds of sums, which take turns: a thread writes the next sums' lanes while others still read the last ones'.
+  // Memory for two rounds of sums, which take turns: a thread writes the next sums' lanes while others still read the last
+  // ones'.
   template <class Real>
   __device__ static Lanes<Real> (*exchange())[kThreads] {
-    __shared__ Lanes<Real> lanes[2 * kMostSums][kThreads];
+    using Row = Lanes<Real>[kThreads];
+    BLOCK_SHARED(Row, lanes, 2 * kMostSums);
     return lanes;
   }
 
@@ -72,7 +75,8 @@ struct DeviceGroup {
   template <class Real, int kSums>
   __device__ void sum_slots(Totals<Real, kSums>& totals) const {
     constexpr int kUsed = kThreads / kSlotThreads;  // the sums of other slots are 0, and change nothing
-    __shared__ Totals<Real, kSums> slots[2][kUsed];
+    using Slots = Totals<Real, kSums>[kUsed];
+    BLOCK_SHARED(Slots, slots, 2);
     if (threadIdx.x % kSlotThreads == 0) slots[turn_][threadIdx.x / kSlotThreads] = totals;
     __syncthreads();
 #pragma unroll
@@ -97,15 +101,14 @@ __global__ void __launch_bounds__(kCount, kThreadsAtOnce<Args> / kCount) rows_ke
 }
 
 inline unsigned blocks_for(int64_t count) {
-  constexpr int64_t kMost = 1 << 20;  // further rows are processed by grid-stride loops
-  return static_cast<unsigned>(count < kMost ? count : kMost);
+  return static_cast<unsigned>(count < kernels::cuda::kMostBlocks ? count : kernels::cuda::kMostBlocks);
 }
 
 template <int kUsedSlots, template <class, class, class> class Row, class Kind, class Real, class Args>
 cudaError_t launch_slots(const Args& args, cudaStream_t stream) {
   constexpr int kThreads = kUsedSlots * kSlotThreads;
-  rows_kernel<Row, Kind, Real, kThreads><<<blocks_for(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(rows_kernel<Row, Kind, Real, kThreads, Args>, blocks_for(args.rows), kThreads, stream,
+                                      args);
 }
 
 // Uses the slots that have segments of a row: one, up to four, or all. Float64 rows, which exist for testing, always get all:

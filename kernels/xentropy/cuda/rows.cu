@@ -1,5 +1,7 @@
 #include "kernels/xentropy/cuda/launch.h"
 
+#include "kernels/cuda/device.cuh"
+
 namespace apex::kernels::xentropy::cuda {
 namespace {
 
@@ -9,12 +11,13 @@ constexpr int kStrip = 8;  // logits that a thread loads together
 
 __device__ int thread() { return static_cast<int>(threadIdx.x); }
 
-// Folds kCount values per thread by halves; every thread gets the results. `join` sees the lower lane first. A row has two folds
-// with different joins, so a barrier of the other one separates reads of `lanes` from the next row's writes.
+// Folds kCount values per thread by halves; every thread gets the results. `join` sees the lower lane first. A row has two
+// folds with different joins, so a barrier of the other one separates reads of `lanes` from the next row's writes.
 template <int kCount, class Join>
 __device__ void fold(double (&values)[kCount], const Join& join) {
   static_assert(kThreads == 4 * kWarp);
-  __shared__ double lanes[kCount][kThreads];
+  using Values = double[kThreads];
+  BLOCK_SHARED(Values, lanes, kCount);
 #pragma unroll
   for (int k = 0; k < kCount; ++k) lanes[k][thread()] = values[k];
   __syncthreads();
@@ -153,22 +156,19 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Args<Stored, Loss> a
 }
 
 unsigned blocks_for(int64_t rows) {
-  constexpr int64_t kMost = 1 << 20;  // further rows are processed by grid-stride loops
-  return static_cast<unsigned>(rows < kMost ? rows : kMost);
+  return static_cast<unsigned>(rows < kernels::cuda::kMostBlocks ? rows : kernels::cuda::kMostBlocks);
 }
 
 }  // namespace
 
 template <class Stored, class Loss>
 cudaError_t launch_forward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  forward_kernel<<<blocks_for(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(forward_kernel<Stored, Loss>, blocks_for(args.rows), kThreads, stream, args);
 }
 
 template <class Stored, class Loss>
 cudaError_t launch_backward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  backward_kernel<<<blocks_for(args.rows), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return kernels::cuda::launch_kernel(backward_kernel<Stored, Loss>, blocks_for(args.rows), kThreads, stream, args);
 }
 
 template cudaError_t launch_forward(const Args<float, float>&, cudaStream_t);
