@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/packs.h"
+#include "kernels/cuda/quick.h"
 #include "kernels/rules/scale.h"
 
 #include <utility>
@@ -9,81 +10,166 @@ namespace apex::kernels::cuda {
 
 constexpr int kNoCopy = -1;
 
-// Applies a rule to packs of elements: loads the values that the rule reads, and stores its results. If the row has one
+// Whether a rule divides or takes roots of elements, which the packs of a device compute with Quick.
+template <class Rule, class = void>
+constexpr bool kDivides = false;
+template <class Rule>
+constexpr bool kDivides<Rule, std::void_t<decltype(Rule::kDivides)>> = Rule::kDivides;
+
+// Applies a rule to packs of kWidth elements: loads the values that the rule reads, and stores its results. If the row has one
 // more list than the rule has values, value kCopied is stored there too. Element i adds to sums[s][i % kStride].
-template <class Rule, int kCopied, int kStride>
+template <class Rule, int kCopied, int kWidth, int kStride>
 class Apply {
   using Real = typename Rule::Real;
+  using PackBits = Bits<Real, kWidth>;
   static constexpr int kValues = static_cast<int>(rules::kValues<Rule>);
   using ValueIndices = std::make_index_sequence<rules::kValues<Rule>>;
   using SumIndices = std::make_index_sequence<Rule::kSums>;
+
+  static constexpr int count_reads() {
+    int reads = 0;
+    for (const rules::Use use : Rule::kUses) reads += rules::is_read(use) ? 1 : 0;
+    return reads;
+  }
   // Packs that are loaded together: enough to keep the memory busy with few threads, and few enough to stay in registers.
-  static constexpr int kMost = 16 / static_cast<int>(sizeof(Real));
-  static constexpr int kTogether = kValues >= kMost ? 1 : kMost / kValues;
+  static constexpr int kMost = 32 * static_cast<int>(sizeof(float)) / (count_reads() * static_cast<int>(sizeof(PackBits)));
+  static constexpr int kTogether = kMost > 1 ? kMost : 1;
 
  public:
   using Sums = rules::SumReal<Rule>[Rule::kSums + 1][kStride];
 
   // Processes packs first, first + step, ... of a part, in this order.
   DEVICE_BODY static void to(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
-    const int64_t count = pack_count(part);
-    for (int64_t i = first; i < count; i += kTogether * step) {
-      Bits<Real> bits[kTogether][kValues];
-      UNROLL for (int j = 0; j < kTogether; ++j) load_all(*part.row, pack_at(part, i + j * step), bits[j], ValueIndices());
-      UNROLL for (int j = 0; j < kTogether; ++j) to_pack(rule, *part.row, pack_at(part, i + j * step), bits[j], sums);
+    const int64_t count = pack_count<kWidth>(part);
+    int64_t i = to_known_rows(rule, part, first, step, sums);
+    for (; i < count; i += kTogether * step) {
+      to_packs(rule, *part.row, sums, [&](int j) { return pack_at<kWidth>(part, i + j * step); });
     }
   }
 
  private:
-  DEVICE_BODY static void to_pack(const Rule& rule, const Row& row, const Pack& pack, const Bits<Real> (&bits)[kValues],
+  using Together = PackBits[kValues][kTogether];
+
+  // Processes whole packs of the frequent mixes of dtypes: one dtype everywhere, or 16 bits beside float32. Returns the index
+  // of the first pack that is left.
+  DEVICE_BODY static int64_t to_known_rows(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
+    if constexpr (sizeof(Real) == sizeof(float)) {
+      const Dtype dtype = part.row->dtypes[0];
+      if (dtype == Dtype::half) return to_rows_of<Dtype::half>(rule, part, first, step, sums);
+      if (dtype == Dtype::bfloat16) return to_rows_of<Dtype::bfloat16>(rule, part, first, step, sums);
+      return to_rows<Dtype::float32, Dtype::float32>(rule, part, first, step, sums);
+    } else {
+      return first;
+    }
+  }
+
+  template <Dtype kFirst>
+  DEVICE_BODY static int64_t to_rows_of(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
+    if (kValues == 1 || part.row->dtypes[1] == kFirst) return to_rows<kFirst, kFirst>(rule, part, first, step, sums);
+    return to_rows<kFirst, Dtype::float32>(rule, part, first, step, sums);
+  }
+
+  template <Dtype kFirst, Dtype kOthers>
+  DEVICE_BODY static int64_t to_rows(const Rule& rule, const Part& part, int64_t i, int64_t step, Sums& sums) {
+    using Known = KnownRow<kFirst, kOthers, kValues>;
+    if (!Known::matches(*part.row)) return i;
+    const Known row(*part.row);
+    const int64_t stride = step * kWidth;
+    for (; (i + (kTogether - 1) * step + 1) * kWidth <= part.size; i += kTogether * step) {
+      const int64_t start = part.begin + i * kWidth;
+      to_packs(rule, row, sums, [&](int j) { return Pack<kWidth>{start + j * stride, 0, kWidth}; });
+    }
+    return i;
+  }
+
+  // pack_of(j): pack j of those that are loaded together.
+  template <class Lists, class PackOf>
+  DEVICE_BODY static void to_packs(const Rule& rule, const Lists& lists, Sums& sums, const PackOf& pack_of) {
+    Together bits;
+    load_all(lists, pack_of, bits, ValueIndices());
+    UNROLL for (int j = 0; j < kTogether; ++j) to_pack(rule, lists, pack_of(j), bits, j, sums);
+  }
+
+  template <class Lists>
+  DEVICE_BODY static void to_pack(const Rule& rule, const Lists& lists, const Pack<kWidth>& pack, const Together& bits, int j,
                                   Sums& sums) {
     Real values[kValues][kWidth];
-    convert_all(bits, row, values, ValueIndices());
-    UNROLL for (int i = 0; i < kWidth; ++i) {
-      if (pack.has(i)) apply(rule, i, values, sums, ValueIndices(), SumIndices());
+    if constexpr (kDivides<Rule>) {
+      Sums before;
+      memcpy(before, sums, sizeof sums);
+      if (computed_as<Quick>(rule, lists, pack, bits, j, values, sums)) {
+        memcpy(sums, before, sizeof sums);
+        computed_as<Real>(rule, lists, pack, bits, j, values, sums);
+      }
+    } else {
+      computed_as<Real>(rule, lists, pack, bits, j, values, sums);
     }
-    store_all(values, row, pack, ValueIndices());
+    store_all(values, lists, pack, ValueIndices());
     if constexpr (kCopied != kNoCopy) {
-      if (row.data[kValues] != nullptr) store(values[kCopied], row, kValues, pack);
+      if (lists.data[kValues] != nullptr) store(values[kCopied], lists, kValues, pack);
     }
   }
 
-  template <size_t... V>
-  DEVICE_BODY static void load_all(const Row& row, const Pack& pack, Bits<Real> (&bits)[kValues], std::index_sequence<V...>) {
-    (load_one<V>(row, pack, bits[V]), ...);
+  // Converts and computes a pack in type V. Returns whether a result is doubtful.
+  template <class V, class Lists>
+  DEVICE_BODY static bool computed_as(const Rule& rule, const Lists& lists, const Pack<kWidth>& pack, const Together& bits,
+                                      int j, Real (&values)[kValues][kWidth], Sums& sums) {
+    bool doubtful = false;
+    convert_all(bits, j, lists, values, ValueIndices());
+    if (Rule::kSums == 0 || pack.whole()) {
+      UNROLL for (int i = 0; i < kWidth; ++i) doubtful |= apply<V>(rule, i, values, sums, ValueIndices(), SumIndices());
+    } else {
+      UNROLL for (int i = 0; i < kWidth; ++i) {
+        if (pack.has(i)) doubtful |= apply<V>(rule, i, values, sums, ValueIndices(), SumIndices());
+      }
+    }
+    return doubtful;
   }
 
-  template <size_t V>
-  DEVICE_BODY static void load_one(const Row& row, const Pack& pack, Bits<Real>& bits) {
-    if constexpr (rules::is_read(Rule::kUses[V])) load(row, static_cast<int>(V), pack, bits);
+  template <class Lists, class PackOf, size_t... V>
+  DEVICE_BODY static void load_all(const Lists& lists, const PackOf& pack_of, Together& bits, std::index_sequence<V...>) {
+    (load_list<V>(lists, pack_of, bits[V]), ...);
   }
 
-  template <size_t... V>
-  DEVICE_BODY static void convert_all(const Bits<Real> (&bits)[kValues], const Row& row, Real (&values)[kValues][kWidth],
+  template <size_t V, class Lists, class PackOf>
+  DEVICE_BODY static void load_list(const Lists& lists, const PackOf& pack_of, PackBits (&bits)[kTogether]) {
+    if constexpr (rules::is_read(Rule::kUses[V])) load(lists, static_cast<int>(V), pack_of, bits);
+  }
+
+  template <class Lists, size_t... V>
+  DEVICE_BODY static void convert_all(const Together& bits, int j, const Lists& lists, Real (&values)[kValues][kWidth],
                                       std::index_sequence<V...>) {
-    (convert_one<V>(bits[V], row, values[V]), ...);
+    (convert_one<V>(bits[V][j], lists, values[V]), ...);
   }
 
-  template <size_t V>
-  DEVICE_BODY static void convert_one(const Bits<Real>& bits, const Row& row, Real (&values)[kWidth]) {
-    if constexpr (rules::is_read(Rule::kUses[V])) convert(bits, row.dtypes[V], values);
+  template <size_t V, class Lists>
+  DEVICE_BODY static void convert_one(const PackBits& bits, const Lists& lists, Real (&values)[kWidth]) {
+    if constexpr (rules::is_read(Rule::kUses[V])) convert(bits, lists.dtype(static_cast<int>(V)), values);
   }
 
-  template <size_t... V, size_t... S>
-  DEVICE_BODY static void apply(const Rule& rule, int i, Real (&values)[kValues][kWidth], Sums& sums, std::index_sequence<V...>,
+  template <class T, size_t... V, size_t... S>
+  DEVICE_BODY static bool apply(const Rule& rule, int i, Real (&values)[kValues][kWidth], Sums& sums, std::index_sequence<V...>,
                                 std::index_sequence<S...>) {
-    rule(values[V][i]..., sums[S][i % kStride]...);
+    if constexpr (std::is_same_v<T, Quick>) {
+      Quick quick[] = {Quick(values[V][i])...};
+      rule(quick[V]..., sums[S][i % kStride]...);
+      ((values[V][i] = quick[V].value), ...);
+      return (quick[V].doubtful || ...);
+    } else {
+      rule(values[V][i]..., sums[S][i % kStride]...);
+      return false;
+    }
   }
 
-  template <size_t... V>
-  DEVICE_BODY static void store_all(const Real (&values)[kValues][kWidth], const Row& row, const Pack& pack,
+  template <class Lists, size_t... V>
+  DEVICE_BODY static void store_all(const Real (&values)[kValues][kWidth], const Lists& lists, const Pack<kWidth>& pack,
                                     std::index_sequence<V...>) {
-    (store_one<V>(values[V], row, pack), ...);
+    (store_one<V>(values[V], lists, pack), ...);
   }
 
-  template <size_t V>
-  DEVICE_BODY static void store_one(const Real (&values)[kWidth], const Row& row, const Pack& pack) {
-    if constexpr (rules::is_written(Rule::kUses[V])) store(values, row, static_cast<int>(V), pack);
+  template <size_t V, class Lists>
+  DEVICE_BODY static void store_one(const Real (&values)[kWidth], const Lists& lists, const Pack<kWidth>& pack) {
+    if constexpr (rules::is_written(Rule::kUses[V])) store(values, lists, static_cast<int>(V), pack);
   }
 };
 

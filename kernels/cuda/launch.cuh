@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace apex::kernels::cuda {
@@ -26,16 +27,15 @@ struct DeviceBlock {
   }
 
   __device__ bool is_last(uint32_t* ticket, uint32_t calls) const {
-    __shared__ bool last;
+    BLOCK_SHARED(bool, last, 1);
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence();
-      last = atomicAdd(ticket, 1u) == calls - 1;
-      if (last) *ticket = 0;
+      last[0] = atomicInc(ticket, calls - 1) == calls - 1;  // wraps to 0 after the last call
       __threadfence();
     }
     __syncthreads();
-    return last;
+    return last[0];
   }
 
   // Bypasses the first-level cache, which may hold an older value.
@@ -57,10 +57,9 @@ cudaError_t resident_blocks(Kernel kernel, int threads, int* blocks) {
 }
 
 // Launches a kernel with a persistent grid: each block processes several parts in turn.
-template <class Op>
-cudaError_t launch(void (*kernel)(Table, Op), const Table& table, const Op& op, int64_t parts, int threads,
-                   cudaStream_t stream) {
-  // Queried once per kernel and device; each Op has a kernel of its own.
+template <auto kKernel, class Op>
+cudaError_t launch(const Table& table, const Op& op, int64_t parts, int threads, cudaStream_t stream) {
+  // Queried once per kernel and device.
   static std::array<std::atomic<int>, 64> known{};
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
@@ -68,13 +67,12 @@ cudaError_t launch(void (*kernel)(Table, Op), const Table& table, const Op& op, 
   std::atomic<int>& limit = known[static_cast<size_t>(device) % known.size()];
   int resident = limit.load(std::memory_order_relaxed);
   if (resident == 0) {
-    error = resident_blocks(kernel, threads, &resident);
+    error = resident_blocks(kKernel, threads, &resident);
     if (error != cudaSuccess) return error;
     limit.store(resident, std::memory_order_relaxed);
   }
   const auto blocks = static_cast<unsigned>(std::max<int64_t>(1, std::min<int64_t>(parts, resident)));
-  kernel<<<blocks, static_cast<unsigned>(threads), 0, stream>>>(table, op);
-  return cudaGetLastError();
+  return launch_kernel(kKernel, blocks, static_cast<unsigned>(threads), stream, table, op);
 }
 
 }  // namespace apex::kernels::cuda

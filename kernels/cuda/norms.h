@@ -8,8 +8,11 @@
 // Passes that take sums over whole tensors, in the fixed order of rules/rule.h. updates.h says what a Block and an Op are.
 namespace apex::kernels::cuda {
 
+// Elements that a thread processes at a time in a sum: few, so that many threads share a chunk's lanes.
+constexpr int kSumPack = 2;
+
 // Thread t processes packs t, t + kSumThreads, ..., which always belong to the same lanes.
-constexpr int kSumThreads = rules::kLanes / kWidth;
+constexpr int kSumThreads = rules::kLanes / kSumPack;
 
 // Folds a row of lanes in shared memory in the order of rules::fold_lanes, with all threads. The result is in lanes[0].
 template <class Fold, class Real, class Block>
@@ -44,16 +47,16 @@ DEVICE_BODY double ordered_fold(const Block& block, const double* values, int64_
 template <class Rule, class Block>
 DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rule) {
   using Real = rules::SumReal<Rule>;
-  using Work = Apply<Rule, kNoCopy, kWidth>;
+  using Work = Apply<Rule, kNoCopy, kSumPack, kSumPack>;
   static_assert(Rule::kSums * rules::kLanes * sizeof(Real) <= Block::kSharedBytes);
   Real* const lanes = static_cast<Real*>(block.shared());
   block.each_thread([&](int thread) {
     typename Work::Sums sums = {};
     Work::to(rule, part, thread, kSumThreads, sums);
-    // Element 0 of the chunk belongs to lane 0. The shift is less than a pack, so only the first pack begins before it.
+    // Element 0 of the chunk belongs to lane 0. The packs before it, which the shift makes, are empty.
     for (int s = 0; s < static_cast<int>(Rule::kSums); ++s) {
-      for (int i = 0; i < kWidth; ++i) {
-        const int lane = (thread * kWidth + i + rules::kLanes - part.row->shift) % rules::kLanes;
+      for (int i = 0; i < kSumPack; ++i) {
+        const int lane = (thread * kSumPack + i + rules::kLanes - part.row->shift) % rules::kLanes;
         lanes[s * rules::kLanes + lane] = sums[s][i];
       }
     }
@@ -87,13 +90,13 @@ DEVICE_BODY void sum_part(const Block& block, const Table& table, int64_t i, con
 
 // One pass over all tensors of the table, in blocks of kSumThreads threads. When the Op's finish() is called, the sums of each
 // tensor are in table.row_sums.
-template <class Op, class Block>
+template <bool kDoubles, class Op, class Block>
 DEVICE_BODY void run_sums(const Block& block, const Table& table, const Op& op) {
   if (op.stopped()) return;
   const auto prepared = op.prepared();
   for (int64_t i = block.index(); i < table.chunks.count; i += block.count()) {
     const Part part = chunk_at(table, i);
-    if constexpr (Op::kTakesDoubles) {
+    if constexpr (kDoubles) {
       if (part.row->has_double) {
         sum_part(block, table, i, part, prepared.template rule<double>(*part.row));
         continue;

@@ -5,12 +5,14 @@
 #include "kernels/cuda/table.h"
 #include "kernels/rules/rule.h"
 
-// Loads and stores packs of kWidth elements. Each access branches on the list's dtype: all threads of a block take the same
-// branch, and a kernel is compiled once, not once per mix of dtypes. Loading and converting are separate, so that a caller can
-// load all packs before it converts the first and waits for memory only once.
+// Loads and stores packs of adjacent elements: kPack (16 bytes of a 16-bit type) in updates, kSumPack in sums. An access to a
+// Row branches on the list's dtype: all threads of a block take the same branch. For frequent mixes of dtypes a kernel has a
+// second loop without branches, over a KnownRow. Loading and converting are separate, so that a caller can load all packs
+// before it converts the first and waits for memory only once.
 namespace apex::kernels::cuda {
 
 // Elements [first, first + kWidth) of a row. Only elements [first + low, first + high) belong to the current part.
+template <int kWidth>
 struct Pack {
   int64_t first;
   int low, high;
@@ -19,48 +21,87 @@ struct Pack {
   DEVICE_BODY bool has(int i) const { return i >= low && i < high; }
 };
 
-DEVICE_BODY inline int64_t pack_count(const Part& part) { return (part.size + part.row->shift + kWidth - 1) / kWidth; }
+template <int kWidth>
+DEVICE_BODY int64_t pack_count(const Part& part) {
+  return (part.size + part.row->shift + kWidth - 1) / kWidth;
+}
 
-// Pack i of a part. Packs after the last one have no elements.
-DEVICE_BODY inline Pack pack_at(const Part& part, int64_t i) {
+// Pack i of a part. Packs before the first element, which the row's shift can make, and after the last one have no elements.
+template <int kWidth>
+DEVICE_BODY Pack<kWidth> pack_at(const Part& part, int64_t i) {
   const int64_t start = i * kWidth - part.row->shift;
   return {part.begin + start, start < 0 ? static_cast<int>(-start) : 0, static_cast<int>(smaller(kWidth, part.size - start))};
 }
 
-DEVICE_BODY inline bool is_aligned(const Row& row, int list) { return (row.aligned >> list & 1) != 0; }
+// A row whose lists are aligned, with dtypes that are known when a kernel is compiled: kFirst of list 0 and of the copies
+// behind the kValues lists of a rule, kOthers of the rest.
+template <Dtype kFirst, Dtype kOthers, int kValues>
+struct KnownRow {
+  void* data[kLists];
 
-template <class Storage>
-constexpr int kPerAccess = 16 / static_cast<int>(sizeof(Storage));
+  DEVICE_BODY explicit KnownRow(const Row& row) { UNROLL for (int i = 0; i < kLists; ++i) data[i] = row.data[i]; }
+  DEVICE_BODY static constexpr Dtype dtype(int list) { return list == 0 || list == kValues ? kFirst : kOthers; }
+  DEVICE_BODY static constexpr bool is_aligned(int) { return true; }
 
-// Loads 16 bytes from an aligned address. On a device it bypasses the first-level cache, since nothing is read twice.
-DEVICE_BODY inline void load_16_bytes(const void* from, uint32_t* words) {
+  // Whether the row is one.
+  DEVICE_BODY static bool matches(const Row& row) {
+    bool same = row.shift == 0;
+    UNROLL for (int i = 0; i < kLists; ++i) {
+      if (i > kValues || (i == kValues && row.data[i] == nullptr)) continue;
+      same = same && row.is_aligned(i) && row.dtypes[i] == dtype(i);
+    }
+    return same;
+  }
+};
+
+// Loads 4, 8, or a multiple of 16 bytes from an aligned address. On a device it bypasses the first-level cache, since nothing
+// is read twice.
+template <int kBytes>
+DEVICE_BODY void load_bytes(const void* from, uint32_t* words) {
 #ifdef __CUDA_ARCH__
-  const uint4 quad = __ldcg(static_cast<const uint4*>(from));
-  words[0] = quad.x, words[1] = quad.y, words[2] = quad.z, words[3] = quad.w;
+  if constexpr (kBytes == 4) {
+    words[0] = __ldcg(static_cast<const unsigned*>(from));
+  } else if constexpr (kBytes == 8) {
+    const uint2 pair = __ldcg(static_cast<const uint2*>(from));
+    words[0] = pair.x, words[1] = pair.y;
+  } else {
+    UNROLL for (int i = 0; i < kBytes / 16; ++i) {
+      const uint4 quad = __ldcg(static_cast<const uint4*>(from) + i);
+      words[4 * i] = quad.x, words[4 * i + 1] = quad.y, words[4 * i + 2] = quad.z, words[4 * i + 3] = quad.w;
+    }
+  }
 #else
-  memcpy(words, from, 16);
+  memcpy(words, from, kBytes);
 #endif
 }
 
-DEVICE_BODY inline void store_16_bytes(const uint32_t* words, void* to) {
+template <int kBytes>
+DEVICE_BODY void store_bytes(const uint32_t* words, void* to) {
 #ifdef __CUDA_ARCH__
-  __stcg(static_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
+  if constexpr (kBytes == 4) {
+    __stcg(static_cast<unsigned*>(to), words[0]);
+  } else if constexpr (kBytes == 8) {
+    __stcg(static_cast<uint2*>(to), make_uint2(words[0], words[1]));
+  } else {
+    UNROLL for (int i = 0; i < kBytes / 16; ++i) {
+      __stcg(static_cast<uint4*>(to) + i, make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]));
+    }
+  }
 #else
-  memcpy(to, words, 16);
+  memcpy(to, words, kBytes);
 #endif
 }
 
 // The bits of a pack as it is stored, in any type that converts to Real without loss.
-template <class Real>
+template <class Real, int kWidth>
 struct Bits {
-  alignas(16) uint32_t words[kWidth * sizeof(Real) / sizeof(uint32_t)];
+  alignas(kWidth * sizeof(Real) < 16 ? kWidth * sizeof(Real) : 16) uint32_t words[kWidth * sizeof(Real) / sizeof(uint32_t)];
 
   template <class Storage>
-  DEVICE_BODY void load(const void* data, bool aligned, const Pack& pack) {
+  DEVICE_BODY void load(const void* data, bool aligned, const Pack<kWidth>& pack) {
     const Storage* const from = static_cast<const Storage*>(data) + pack.first;
     if (aligned && pack.whole()) {
-      UNROLL for (int i = 0; i < kWidth / kPerAccess<Storage>; ++i)
-          load_16_bytes(from + i * kPerAccess<Storage>, words + 4 * i);
+      load_bytes<kWidth* static_cast<int>(sizeof(Storage))>(from, words);
     } else {
       Storage stored[kWidth];
       UNROLL for (int i = 0; i < kWidth; ++i) stored[i] = pack.has(i) ? from[i] : Storage();
@@ -76,24 +117,28 @@ struct Bits {
   }
 };
 
-// load() and convert(): float64 rows occur only if Real is double.
-template <class Real>
-DEVICE_BODY inline void load(const Row& row, int list, const Pack& pack, Bits<Real>& bits) {
-  const void* const data = row.data[list];
-  const bool aligned = is_aligned(row, list);
-  switch (row.dtypes[list]) {
+// Loads packs pack_of(0), pack_of(1), ... of list `list`. `lists` is a Row or a KnownRow. Here and in convert(), float64 rows
+// occur only if Real is double.
+template <class Real, int kWidth, int kCount, class Lists, class PackOf>
+DEVICE_BODY void load(const Lists& lists, int list, const PackOf& pack_of, Bits<Real, kWidth> (&bits)[kCount]) {
+  const void* const data = lists.data[list];
+  const bool aligned = lists.is_aligned(list);
+  const auto load_as = [&](auto storage) {
+    UNROLL for (int j = 0; j < kCount; ++j) bits[j].template load<decltype(storage)>(data, aligned, pack_of(j));
+  };
+  switch (lists.dtype(list)) {
     case Dtype::half:
     case Dtype::bfloat16:
-      return bits.template load<rules::Half>(data, aligned, pack);
+      return load_as(rules::Half());
     case Dtype::float32:
-      return bits.template load<float>(data, aligned, pack);
+      return load_as(float());
     case Dtype::float64:
-      if constexpr (sizeof(Real) == sizeof(double)) bits.template load<double>(data, aligned, pack);
+      if constexpr (sizeof(Real) == sizeof(double)) load_as(double());
   }
 }
 
-template <class Real>
-DEVICE_BODY inline void convert(const Bits<Real>& bits, Dtype dtype, Real (&values)[kWidth]) {
+template <class Real, int kWidth>
+DEVICE_BODY inline void convert(const Bits<Real, kWidth>& bits, Dtype dtype, Real (&values)[kWidth]) {
   switch (dtype) {
     case Dtype::half:
       return bits.template convert<rules::Half>(values);
@@ -106,15 +151,15 @@ DEVICE_BODY inline void convert(const Bits<Real>& bits, Dtype dtype, Real (&valu
   }
 }
 
-template <class Storage, class Real>
-DEVICE_BODY inline void store_as(const Real (&values)[kWidth], void* data, bool aligned, const Pack& pack) {
+template <class Storage, class Real, int kWidth>
+DEVICE_BODY inline void store_as(const Real (&values)[kWidth], void* data, bool aligned, const Pack<kWidth>& pack) {
   Storage* const to = static_cast<Storage*>(data) + pack.first;
   Storage stored[kWidth];
   UNROLL for (int i = 0; i < kWidth; ++i) stored[i] = rules::store<Storage>(values[i]);
   if (aligned && pack.whole()) {
-    uint32_t words[kWidth / kPerAccess<Storage> * 4];
+    uint32_t words[kWidth * sizeof(Storage) / sizeof(uint32_t)];
     memcpy(words, stored, sizeof stored);
-    UNROLL for (int i = 0; i < kWidth / kPerAccess<Storage>; ++i) store_16_bytes(words + 4 * i, to + i * kPerAccess<Storage>);
+    store_bytes<static_cast<int>(sizeof stored)>(words, to);
   } else {
     UNROLL for (int i = 0; i < kWidth; ++i) {
       if (pack.has(i)) to[i] = stored[i];
@@ -122,11 +167,11 @@ DEVICE_BODY inline void store_as(const Real (&values)[kWidth], void* data, bool 
   }
 }
 
-template <class Real>
-DEVICE_BODY inline void store(const Real (&values)[kWidth], const Row& row, int list, const Pack& pack) {
-  void* const data = row.data[list];
-  const bool aligned = is_aligned(row, list);
-  switch (row.dtypes[list]) {
+template <class Real, int kWidth, class Lists>
+DEVICE_BODY inline void store(const Real (&values)[kWidth], const Lists& lists, int list, const Pack<kWidth>& pack) {
+  void* const data = lists.data[list];
+  const bool aligned = lists.is_aligned(list);
+  switch (lists.dtype(list)) {
     case Dtype::half:
       return store_as<rules::Half>(values, data, aligned, pack);
     case Dtype::bfloat16:

@@ -13,10 +13,10 @@ enum class Dtype : uint8_t { half, bfloat16, float32, float64 };
 constexpr int kLists = 5;
 constexpr int kSums = 2;
 
-// Elements that a thread processes at a time: one 16-byte access for a 16-bit type, two for float32.
-constexpr int kWidth = 8;
+// Elements that a thread processes at a time in an update: one 16-byte access for a 16-bit type, two for float32.
+constexpr int kPack = 8;
 
-// The tensors of one index. The first pack of kWidth elements starts `shift` elements before the tensor, so that 16-byte
+// The tensors of one index. The first pack of kPack elements starts `shift` elements before the tensor, so that 16-byte
 // accesses are aligned in the lists whose bit of `aligned` is set. Elements outside of the tensor are masked.
 struct Row {
   void* data[kLists];  // nullptr: the call has fewer lists
@@ -27,6 +27,9 @@ struct Row {
   uint8_t shift;
   uint8_t aligned;
   bool has_double;
+
+  DEVICE_BODY Dtype dtype(int list) const { return dtypes[list]; }
+  DEVICE_BODY bool is_aligned(int list) const { return (aligned >> list & 1) != 0; }
 };
 
 // Tensors cut into parts of equal size, in order: row_of[i] is the row that part i belongs to.
@@ -43,7 +46,8 @@ constexpr int64_t kSpan = 8192;
 struct Table {
   const Row* rows;
   Parts chunks, spans;
-  int64_t count;  // tensors of the call
+  int64_t count;    // tensors of the call
+  bool has_double;  // whether one of the rows has float64
   // Scratch memory of one launch at a time. nullptr for launches without sums and without finish().
   double* all_chunk_sums;
   double* all_row_sums;

@@ -42,7 +42,7 @@ Row row_of(const plan::TensorRow& source, const plan::Group& group) {
     row.dtypes[i] = dtype_of(group.dtypes[i]);
   }
   row.aligned = aligned_lists(source, group, 0);
-  for (int shift = 1; shift < kWidth; ++shift) {
+  for (int shift = 1; shift < kPack; ++shift) {
     const uint8_t aligned = aligned_lists(source, group, shift);
     if (bit_count(aligned) <= bit_count(row.aligned)) continue;
     row.aligned = aligned;
@@ -99,6 +99,7 @@ void TableImage::write_rows(const plan::Plan& plan, c10::Device device) {
     if (group.device != device) continue;
     for (const plan::TensorRow& source : group.rows) {
       Row row = row_of(source, group);
+      has_double_ = has_double_ || row.has_double;
       row.first_chunk = add_parts(chunk_rows_, row.numel, kChunk, rows_.size());
       row.first_span = add_parts(span_rows_, row.numel, kSpan, rows_.size());
       rows_.push_back(row);
@@ -112,6 +113,7 @@ Table TableImage::table_at(void* memory, void* scratch) const {
           {value_at<const int32_t>(memory, chunk_rows_at_), static_cast<int64_t>(chunk_rows_.size())},
           {value_at<const int32_t>(memory, span_rows_at_), static_cast<int64_t>(span_rows_.size())},
           static_cast<int64_t>(count_),
+          has_double_,
           value_at<double>(scratch, chunk_sums_at_),
           value_at<double>(scratch, row_sums_at_),
           tickets,

@@ -31,6 +31,7 @@ class TableImage {
   std::vector<Row> rows_;
   std::vector<int32_t> chunk_rows_, span_rows_;
   size_t count_, scratch_size_ = 0;
+  bool has_double_ = false;
   size_t rows_at_, chunk_rows_at_, span_rows_at_;    // in the bytes
   size_t chunk_sums_at_, row_sums_at_, tickets_at_;  // in the scratch
 };

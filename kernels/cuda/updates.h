@@ -23,7 +23,7 @@ namespace apex::kernels::cuda {
 
 template <class Rule, int kCopied, class Block, class Op>
 DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& rule, const Op& op) {
-  using Work = Apply<Rule, kCopied, 1>;
+  using Work = Apply<Rule, kCopied, kPack, 1>;
   block.each_thread([&](int thread) {
     typename Work::Sums residues = {};
     Work::to(rule, part, thread, block.threads(), residues);
@@ -31,20 +31,29 @@ DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& r
   });
 }
 
+DEVICE_BODY inline Part part_or_none(const Table& table, int64_t i) {
+  return i < table.spans.count ? span_at(table, i) : Part{nullptr, 0, 0};
+}
+
 // One pass over all tensors of the table, each element once. An Op has
 //   stopped()             true if the launch must change nothing
 //   prepared()            computes, once per block, an object whose rule<Real>(row) returns the rule of a row
-//   kTakesDoubles         true if there are rules for float64
+//   kTakesDoubles         true if there are rules for float64. They take many registers, so launches over tables without
+//   float64
+//                         rows use kernels without them (kDoubles is false)
 //   kCopied               as in Apply
 //   report(residues)      for rules with sums: receives the sums of one thread
 //   finishes(), finish(block, table)   whether the last block to complete its work has to call finish(), and the call
-template <class Op, class Block>
+template <bool kDoubles, class Op, class Block>
 DEVICE_BODY void run_updates(const Block& block, const Table& table, const Op& op) {
   if (op.stopped()) return;
   const auto prepared = op.prepared();
+  // The next part is looked up before this one is processed, so that nothing waits for the table.
+  Part next = part_or_none(table, block.index());
   for (int64_t i = block.index(); i < table.spans.count; i += block.count()) {
-    const Part part = span_at(table, i);
-    if constexpr (Op::kTakesDoubles) {
+    const Part part = next;
+    next = part_or_none(table, i + block.count());
+    if constexpr (kDoubles) {
       if (part.row->has_double) {
         update_part<decltype(prepared.template rule<double>(*part.row)), Op::kCopied>(
             block, part, prepared.template rule<double>(*part.row), op);

@@ -111,16 +111,16 @@ HD inline V grad_input(V g, V x_hat, V mean_g, V mean_g_x_hat, V inv_std) {
 //
 // Along a row: segments of kSegment elements belong to slots 0 ... kSlots - 1 in turn. Within a segment, element i belongs to
 // lane i % kLanes. The elements of each lane of each slot are added in order; then the lanes of a slot are folded by halves,
-// then the slots. On a GPU a slot is a warp whose threads have kQuad adjacent lanes each; on a CPU a slot is a handful of
+// then the slots. On a GPU a slot is two warps whose threads have kPair adjacent lanes each; on a CPU a slot is a handful of
 // vector registers.
 //
 // Over the rows (gradients of weight and bias): rows are cut into blocks of rows_per_block(), and the rows of a block are added
 // in order. Block b belongs to lane b % kBlockLanes. The blocks of a lane are added in order; then the lanes are folded by
 // halves.
 
-constexpr int kQuad = 4;
-constexpr int kWarp = 32;
-constexpr int kLanes = kQuad * kWarp;
+constexpr int kPair = 2;
+constexpr int kSlotThreads = 64;
+constexpr int kLanes = kPair * kSlotThreads;
 constexpr int kStrips = 8;  // passes over all lanes per segment
 constexpr int kSegment = kLanes * kStrips;
 constexpr int kSlots = 8;

@@ -13,6 +13,7 @@ struct AdagradSettings : StepSettings {
 // sum += grad^2, param -= lr * grad / (sqrt(sum) + eps). Weight decay is added to the gradient or, if `decoupled`, to the step.
 struct Adagrad {
   using Real = float;
+  static constexpr bool kDivides = true;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update};
   static constexpr size_t kSums = 0;
 

@@ -11,6 +11,7 @@ struct AdamSettings : MomentSettings {
 // Adam, which adds weight decay to the gradient, and AdamW (`decoupled`), which adds it to the step.
 struct Adam {
   using Real = float;
+  static constexpr bool kDivides = true;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update, Use::update};
   static constexpr size_t kSums = 0;
 

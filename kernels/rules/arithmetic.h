@@ -6,23 +6,29 @@
 
 // HD marks a function for host and device. DEVICE_BODY marks a part of a kernel: a CUDA compiler makes it device code, other
 // compilers make it ordinary code, which tests run. UNROLL asks the device compiler to unroll a loop, so that arrays indexed by
-// the loop variable can stay in registers. ROLLED forbids unrolling, to keep the code small.
+// the loop variable can stay in registers; UNROLL_TWICE, two rounds of it. ROLLED forbids unrolling, to keep the code small.
 #ifdef __CUDACC__
 #define HD __host__ __device__
 #define DEVICE_BODY __device__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_TWICE _Pragma("unroll 2")
 #define ROLLED _Pragma("unroll 1")
 #else
 #define HD
 #define DEVICE_BODY
 #define UNROLL
+#define UNROLL_TWICE
 #define ROLLED
+#endif
+
+#ifdef __CUDA_ARCH__
+#include "kernels/cuda/device.cuh"
 #endif
 
 // Storage types and their conversion to and from the types that formulas compute in. This is the reference for the conversion
 // instructions of CPUs. It uses bit operations and plain float additions only, so that results depend neither on the
-// instruction set nor on a processor mode that flushes subnormal numbers. GPU code converts float16 by single instructions,
-// which differ only in the payload of a NaN.
+// instruction set nor on a processor mode that flushes subnormal numbers. GPU code converts to and from 16 bits by single
+// instructions; for float16 they differ in the payload of a NaN.
 namespace apex::kernels::rules {
 
 struct Half {
@@ -77,9 +83,7 @@ HD inline Math load(BFloat16 stored) {
 template <class Math>
 HD inline Math load(Half stored) {
 #ifdef __CUDA_ARCH__
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored.bits));
-  return static_cast<Math>(value);
+  return static_cast<Math>(cuda::float_of_half(stored.bits));
 #else
   const uint32_t sign = (static_cast<uint32_t>(stored.bits) << 16) & detail::kSign;
   const uint32_t shifted = (static_cast<uint32_t>(stored.bits) & 0x7fffu) << 13;
@@ -119,10 +123,15 @@ template <>
 struct Store<BFloat16> {
   template <class Math>
   HD static BFloat16 from(Math value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const float single = static_cast<float>(value);
+    return {single == single ? cuda::bfloat16_of_float(single) : static_cast<uint16_t>(detail::kBFloat16NaN)};
+#else
     const uint32_t bits = to_bits(static_cast<float>(value));
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const bool is_nan = (bits & ~detail::kSign) > detail::kFloatInf;
     return {static_cast<uint16_t>(is_nan ? detail::kBFloat16NaN : rounded)};
+#endif
   }
 };
 
@@ -131,9 +140,7 @@ struct Store<Half> {
   template <class Math>
   HD static Half from(Math value) {
 #ifdef __CUDA_ARCH__
-    Half half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(static_cast<float>(value)));
-    return half;
+    return {cuda::half_of_float(static_cast<float>(value))};
 #else
     const uint32_t bits = to_bits(static_cast<float>(value));
     const uint32_t sign = (bits & detail::kSign) >> 16;

@@ -17,6 +17,7 @@ struct LambSettings : MomentSettings {
 // updates; the trust ratio of each tensor needs them.
 struct LambStage1 {
   using Real = float;
+  static constexpr bool kDivides = true;
   using SumReal = double;
   using Fold = Sum;
   static constexpr Use kUses[] = {Use::read, Use::read, Use::update, Use::update, Use::write};

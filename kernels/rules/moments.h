@@ -9,10 +9,10 @@ namespace apex::kernels::rules {
 // Whether this processor multiplies vectors by a reciprocal faster than it divides them.
 bool products_are_quicker();
 
-// A divisor of many values. On processors whose vector division is slow, the CPU driver computes a quotient by four products
-// instead, with the same bits. It starts from an estimate within one unit in the last place. One step with the exact remainder
-// and the rounded reciprocal then gives the correctly rounded quotient (P. Markstein, Computation of elementary functions on
-// the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
+// A divisor of many values. On processors whose vector division is slow, and on GPUs, the drivers compute a quotient by four
+// products instead, with the same bits. It starts from an estimate within one unit in the last place. One step with the exact
+// remainder and the rounded reciprocal then gives the correctly rounded quotient (P. Markstein, Computation of elementary
+// functions on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990).
 struct Divisor {
   // Within these magnitudes (and for a dividend of +0) the quotient is normal and the remainder is exact.
   static constexpr float kSmallest = 0x1p-24f, kLargest = 0x1p24f;
@@ -22,12 +22,14 @@ struct Divisor {
   float reciprocal, rest;  // their sum is 1 / value; both 0: divide() divides
 
   HD Divisor(float divisor) : value(divisor), reciprocal(0), rest(0) {
-#ifndef __CUDA_ARCH__  // device code always divides
+#ifdef __CUDA_ARCH__
+    take_products();
+#else
     if (products_are_quicker()) take_products();
 #endif
   }
 
-  void take_products() {
+  HD void take_products() {
     if (value < kSmallest || value > kLargest || value != value) return;
     const double exact = 1.0 / static_cast<double>(value);
     reciprocal = static_cast<float>(exact);

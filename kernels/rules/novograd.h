@@ -32,6 +32,7 @@ HD inline float next_norm(const NovoGradSettings& settings, float running, float
 // takes it in. Otherwise the mean is divided, and decayed, after it took in the plain gradient.
 struct NovoGrad {
   using Real = float;
+  static constexpr bool kDivides = true;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update};
   static constexpr size_t kSums = 0;
 

@@ -10,6 +10,7 @@
 //   kUses[]          one entry per value, in the order of the tensor lists: whether the rule reads, writes or updates it
 //   kSums            the number of running sums, which follow the values in the arguments
 //   Fold             if there are sums: how the sums of two parts are joined, Sum or Largest
+//   kDivides         true if the formula divides values, or takes their roots
 //   SumReal          if the sums are not of type Real: their type, double
 //   operator()       the formula, on values of type V: Real itself, or a vector of Real. Coefficients convert to V.
 // A rule depends on nothing else, so that every driver gives the same bits.

@@ -45,9 +45,9 @@ std::vector<std::vector<int>> visits(const cuda::Table& table, const cuda::Parts
     const cuda::Part part = part_at(table, p);
     auto& count = counts[static_cast<size_t>(part.row->index)];
     count.resize(static_cast<size_t>(part.row->numel));
-    for (int64_t i = 0; i < cuda::pack_count(part); ++i) {
-      const cuda::Pack pack = cuda::pack_at(part, i);
-      for (int e = 0; e < cuda::kWidth; ++e) {
+    for (int64_t i = 0; i < cuda::pack_count<cuda::kPack>(part); ++i) {
+      const auto pack = cuda::pack_at<cuda::kPack>(part, i);
+      for (int e = 0; e < cuda::kPack; ++e) {
         if (pack.has(e)) ++count.at(static_cast<size_t>(pack.first + e));
       }
     }
@@ -76,6 +76,7 @@ TEST(DeviceTable, HoldsTensorsOfAllDtypesInGroupOrder) {
   const TableInHostMemory host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
   EXPECT_EQ(host.table.count, 4);
   EXPECT_EQ(host.table.chunks.count, 3);
+  EXPECT_TRUE(host.table.has_double);
   for (int row = 0; row < 3; ++row) {
     const cuda::Row& found = host.table.rows[row];
     const auto index = static_cast<size_t>(found.index);
@@ -96,16 +97,16 @@ TEST(DeviceTable, RecordsAlignment) {
       const Tensors out = {at::ones({100 + y}, at::kFloat).narrow(0, y, 100)};
       const TableInHostMemory host({{"in", in, plan::Access::read}, {"out", out, plan::Access::write}});
       const cuda::Row& row = host.table.rows[0];
-      ASSERT_LT(row.shift, cuda::kWidth);
+      ASSERT_LT(row.shift, cuda::kPack);
       const auto aligned = [&](const at::Tensor& tensor) {
         const auto before = static_cast<uintptr_t>(row.shift) * tensor.element_size();
         return (reinterpret_cast<uintptr_t>(tensor.data_ptr()) - before) % 16 == 0;
       };
-      EXPECT_EQ(cuda::is_aligned(row, 0), aligned(in[0]));
-      EXPECT_EQ(cuda::is_aligned(row, 1), aligned(out[0]));
-      EXPECT_TRUE(cuda::is_aligned(row, 0) || cuda::is_aligned(row, 1));
+      EXPECT_EQ(row.is_aligned(0), aligned(in[0]));
+      EXPECT_EQ(row.is_aligned(1), aligned(out[0]));
+      EXPECT_TRUE(row.is_aligned(0) || row.is_aligned(1));
       // A common alignment exists if x % 4 == y % 4: a pack is 16 bytes of one list and 32 bytes of the other.
-      EXPECT_EQ(cuda::is_aligned(row, 0) && cuda::is_aligned(row, 1), x % 4 == y % 4) << x << ' ' << y;
+      EXPECT_EQ(row.is_aligned(0) && row.is_aligned(1), x % 4 == y % 4) << x << ' ' << y;
     }
   }
 }

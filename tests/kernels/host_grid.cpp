@@ -108,15 +108,26 @@ bool handles(c10::Device device) { return kernels_test::current.has_value() && d
 template <class Op>
 void run_update(const Call& call, const Op& op) {
   const Table table = kernels_test::table_of(call, op.finishes());
-  kernels_test::run_blocks(kernels_test::current->threads,
-                           [&](const kernels_test::HostBlock& block) { run_updates(block, table, op); });
+  kernels_test::run_blocks(kernels_test::current->threads, [&](const kernels_test::HostBlock& block) {
+    if (table.has_double) {
+      run_updates<Op::kTakesDoubles>(block, table, op);
+    } else {
+      run_updates<false>(block, table, op);
+    }
+  });
   EXPECT_TRUE(!op.finishes() || *table.grid_ticket == 0);
 }
 
 template <class Op>
 Table run_sum(const Call& call, const Op& op) {
   const Table table = kernels_test::table_of(call, /*with_scratch=*/true);
-  kernels_test::run_blocks(kSumThreads, [&](const kernels_test::HostBlock& block) { run_sums(block, table, op); });
+  kernels_test::run_blocks(kSumThreads, [&](const kernels_test::HostBlock& block) {
+    if (table.has_double) {
+      run_sums<Op::kTakesDoubles>(block, table, op);
+    } else {
+      run_sums<false>(block, table, op);
+    }
+  });
   for (const uint32_t* ticket = table.row_tickets; ticket <= table.grid_ticket; ++ticket) EXPECT_EQ(*ticket, 0u);
   return table;
 }

@@ -23,32 +23,42 @@ struct HostGroup {
     for (int t = 0; t < kThreads; ++t) work(t);
   }
 
+  template <class Real, size_t kSums>
+  bodies::Totals<Real, kSums> sums(PerThread<bodies::Lanes<Real>> (&lanes)[kSums]) {
+    bodies::Totals<Real, kSums> totals;
+    for (size_t s = 0; s < kSums; ++s) totals.of[s] = sum(lanes[s]);
+    return totals;
+  }
+
+ private:
   template <class Real>
   Real sum(PerThread<bodies::Lanes<Real>>& lanes) {
     Real slots[order::kSlots] = {};
-    for (int warp = 0; warp < kThreads / order::kWarp; ++warp) {
-      bodies::Lanes<Real>* const of_warp = &lanes[static_cast<size_t>(warp * order::kWarp)];
-      for (int apart = order::kWarp / 2; apart > 0; apart /= 2) {
+    for (int slot = 0; slot < kThreads / order::kSlotThreads; ++slot) {
+      bodies::Lanes<Real>* const of_slot = &lanes[static_cast<size_t>(slot * order::kSlotThreads)];
+      for (int apart = order::kSlotThreads / 2; apart > 0; apart /= 2) {
         for (int t = 0; t < apart; ++t) {
-          for (int k = 0; k < order::kQuad; ++k) of_warp[t].values[k] += of_warp[t + apart].values[k];
+          for (int k = 0; k < order::kPair; ++k) of_slot[t].values[k] += of_slot[t + apart].values[k];
         }
       }
-      slots[warp] = order::fold<order::kQuad>(of_warp[0].values);
+      slots[slot] = order::fold<order::kPair>(of_slot[0].values);
     }
     return order::fold<order::kSlots>(slots);
   }
 };
 
-// As in a launch: one or eight warps per row, always eight for float64 rows.
+// As in a launch: one slot, four or all per row, always all for float64 rows.
 template <template <class, class, class> class Row, class Kind, class Real, template <class> class Args>
 void run_rows(const Args<Real>& args) {
   const auto each = [&](auto group) {
     for (int64_t row = 0; row < args.rows; ++row) Row<Kind, Real, decltype(group)>(group, args, row).run();
   };
   if (std::is_same_v<Real, float> && args.size <= order::kSegment) {
-    each(HostGroup<order::kWarp>());
+    each(HostGroup<order::kSlotThreads>());
+  } else if (std::is_same_v<Real, float> && args.size <= 4 * order::kSegment) {
+    each(HostGroup<4 * order::kSlotThreads>());
   } else {
-    each(HostGroup<order::kSlots * order::kWarp>());
+    each(HostGroup<order::kSlots * order::kSlotThreads>());
   }
 }
 
@@ -131,7 +141,7 @@ class BodyRun {
     std::vector<Real> weight(static_cast<size_t>(blocks * args.size)), bias(weight.size());
     const bodies::BlockSums<Real> sums{block_rows, blocks, weight.data(), bias.data()};
     for (int64_t block = 0; block < blocks; ++block) {
-      for (int64_t quad = 0; quad * order::kQuad < args.size; ++quad) bodies::add_up_rows<Kind>(args, sums, block, quad);
+      for (int64_t pair = 0; pair * order::kPair < args.size; ++pair) bodies::add_up_rows<Kind>(args, sums, block, pair);
     }
     for (int64_t column = 0; column < args.size; ++column) {
       bodies::add_up_blocks(weight.data(), blocks, args.size, column, bodies::target_of(call.out.weight, args.size));
@@ -185,8 +195,8 @@ void expect_each_column_once(int64_t size) {
 
 TEST(NormWalk, VisitsEachColumnOnce) {
   for (const int64_t size : sizes()) {
-    if (size <= order::kSegment) expect_each_column_once<order::kWarp>(size);
-    expect_each_column_once<order::kSlots * order::kWarp>(size);
+    if (size <= order::kSegment) expect_each_column_once<order::kSlotThreads>(size);
+    expect_each_column_once<order::kSlots * order::kSlotThreads>(size);
   }
 }
 

@@ -14,36 +14,36 @@ struct BlockSums {
   Real* bias;
 };
 
-// Sums block `block` for the columns [kQuad * quad, kQuad * quad + kQuad).
+// Sums block `block` for the columns [kPair * pair, kPair * pair + kPair).
 template <class Kind, class Real>
-DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, int64_t block, int64_t quad) {
-  const int64_t column = quad * kQuad;
+DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, int64_t block, int64_t pair) {
+  const int64_t column = pair * kPair;
   const int64_t begin = block * sums.block_rows;
   const int64_t end = begin + sums.block_rows < args.rows ? begin + sums.block_rows : args.rows;
-  Real weight[kQuad] = {}, bias[kQuad] = {};
+  Real weight[kPair] = {}, bias[kPair] = {};
   for (int64_t row = begin; row < end; row += kStrips) {
     const int count = end - row < kStrips ? static_cast<int>(end - row) : kStrips;
-    const Walk walk{row * args.size + column, args.size, column, 0, args.size, count};
+    const Walk walk{row * args.size + column, args.size, column, columns_left(args.size, column), 0, count};
     Strips<Real> dy, x_hat;
     load(args.grad_output, walk, dy);
     load(args.input_or_output, walk, x_hat);
     if (args.from_output) {
       Strips<Real> of_columns;
-      const Walk columns{column, 0, column, 0, args.size, count};
+      const Walk columns{column, 0, column, columns_left(args.size, column), 0, count};
       load(args.weight, columns, of_columns, Real(1));
       recover<Kind>(args, of_columns, columns, x_hat);
     } else {
       normalize<Kind>(args, count, row, /*rows_apart=*/true, x_hat);
     }
     UNROLL for (int i = 0; i < kStrips; ++i) {
-      UNROLL for (int k = 0; k < kQuad; ++k) {
+      UNROLL for (int k = 0; k < kPair; ++k) {
         if (i >= count) continue;
         weight[k] = add(weight[k], multiply(dy.values[i][k], x_hat.values[i][k]));
         bias[k] = add(bias[k], dy.values[i][k]);
       }
     }
   }
-  UNROLL for (int k = 0; k < kQuad; ++k) {
+  UNROLL for (int k = 0; k < kPair; ++k) {
     if (column + k >= args.size) continue;
     if (sums.weight != nullptr) sums.weight[block * args.size + column + k] = weight[k];
     if (sums.bias != nullptr) sums.bias[block * args.size + column + k] = bias[k];
@@ -54,7 +54,8 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
 template <class Real>
 DEVICE_BODY void add_up_blocks(const Real* sums, int64_t blocks, int64_t size, int64_t column, const Target& total) {
   Real lanes[kBlockLanes] = {};
-  for (int64_t first = 0; first < blocks; first += kBlockLanes) {
+  // Two rounds at a time: their loads wait for memory together.
+  UNROLL_TWICE for (int64_t first = 0; first < blocks; first += kBlockLanes) {
     UNROLL for (int lane = 0; lane < kBlockLanes; ++lane) {
       if (first + lane < blocks) lanes[lane] = add(lanes[lane], sums[(first + lane) * size + column]);
     }

@@ -17,7 +17,9 @@ cudaError_t launch_grad_input(const BackwardArgs<Real>& args, cudaStream_t strea
 template <class Kind, class Real>
 cudaError_t launch_block_sums(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, cudaStream_t stream);
 
+// Adds up the blocks' sums. A total without memory is left out.
 template <class Real>
-cudaError_t launch_totals(const Real* sums, int64_t blocks, int64_t size, const Target& total, cudaStream_t stream);
+cudaError_t launch_totals(const BlockSums<Real>& sums, int64_t size, const Target& weight, const Target& bias,
+                          cudaStream_t stream);
 
 }  // namespace apex::kernels::normalization::cuda

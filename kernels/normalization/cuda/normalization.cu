@@ -23,41 +23,47 @@ template cudaError_t launch_grad_input<Layer, double>(const BackwardArgs<double>
 template cudaError_t launch_grad_input<Rms, float>(const BackwardArgs<float>&, cudaStream_t);
 template cudaError_t launch_grad_input<Rms, double>(const BackwardArgs<double>&, cudaStream_t);
 
-constexpr int kColumnThreads = 256;
-constexpr int kTotalThreads = 128;
+constexpr int kColumnThreads = 128;
+constexpr int kTotalThreads = 32;  // few, since there are few columns
 
 template <class Kind, class Real>
 __global__ void __launch_bounds__(kColumnThreads) block_sums(BackwardArgs<Real> args, BlockSums<Real> sums) {
-  const int64_t quad = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
-  if (quad * kQuad < args.size) add_up_rows<Kind>(args, sums, blockIdx.y, quad);
+  const int64_t pair = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
+  if (pair * kPair < args.size) add_up_rows<Kind>(args, sums, blockIdx.y, pair);
 }
 
+// The y index of a block is the total's among those that have memory.
 template <class Real>
-__global__ void totals(const Real* sums, int64_t blocks, int64_t size, Target total) {
+__global__ void __launch_bounds__(kTotalThreads) totals(BlockSums<Real> sums, int64_t size, Target weight, Target bias) {
   const int64_t column = int64_t{blockIdx.x} * kTotalThreads + threadIdx.x;
-  if (column < size) add_up_blocks(sums, blocks, size, column, total);
+  if (column >= size) return;
+  if (blockIdx.y == 0 && weight.data != nullptr) {
+    add_up_blocks(sums.weight, sums.blocks, size, column, weight);
+  } else {
+    add_up_blocks(sums.bias, sums.blocks, size, column, bias);
+  }
 }
 
 template <class Kind, class Real>
 cudaError_t launch_block_sums(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, cudaStream_t stream) {
-  const int64_t quads = (args.size + kQuad - 1) / kQuad;
-  const dim3 grid(static_cast<unsigned>((quads + kColumnThreads - 1) / kColumnThreads), static_cast<unsigned>(sums.blocks));
-  block_sums<Kind, Real><<<grid, kColumnThreads, 0, stream>>>(args, sums);
-  return cudaGetLastError();
+  const int64_t pairs = (args.size + kPair - 1) / kPair;
+  const dim3 grid(static_cast<unsigned>((pairs + kColumnThreads - 1) / kColumnThreads), static_cast<unsigned>(sums.blocks));
+  return kernels::cuda::launch_kernel(block_sums<Kind, Real>, grid, kColumnThreads, stream, args, sums);
 }
 
 template <class Real>
-cudaError_t launch_totals(const Real* sums, int64_t blocks, int64_t size, const Target& total, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>((size + kTotalThreads - 1) / kTotalThreads);
-  totals<<<grid, kTotalThreads, 0, stream>>>(sums, blocks, size, total);
-  return cudaGetLastError();
+cudaError_t launch_totals(const BlockSums<Real>& sums, int64_t size, const Target& weight, const Target& bias,
+                          cudaStream_t stream) {
+  const unsigned count = (weight.data != nullptr ? 1u : 0u) + (bias.data != nullptr ? 1u : 0u);
+  const dim3 grid(static_cast<unsigned>((size + kTotalThreads - 1) / kTotalThreads), count);
+  return kernels::cuda::launch_kernel(totals<Real>, grid, kTotalThreads, stream, sums, size, weight, bias);
 }
 
 template cudaError_t launch_block_sums<Layer, float>(const BackwardArgs<float>&, const BlockSums<float>&, cudaStream_t);
 template cudaError_t launch_block_sums<Layer, double>(const BackwardArgs<double>&, const BlockSums<double>&, cudaStream_t);
 template cudaError_t launch_block_sums<Rms, float>(const BackwardArgs<float>&, const BlockSums<float>&, cudaStream_t);
 template cudaError_t launch_block_sums<Rms, double>(const BackwardArgs<double>&, const BlockSums<double>&, cudaStream_t);
-template cudaError_t launch_totals(const float*, int64_t, int64_t, const Target&, cudaStream_t);
-template cudaError_t launch_totals(const double*, int64_t, int64_t, const Target&, cudaStream_t);
+template cudaError_t launch_totals(const BlockSums<float>&, int64_t, const Target&, const Target&, cudaStream_t);
+template cudaError_t launch_totals(const BlockSums<double>&, int64_t, const Target&, const Target&, cudaStream_t);
 
 }  // namespace apex::kernels::normalization::cuda

@@ -30,12 +30,10 @@ void affine_grads(const BackwardCall& call, const BackwardArgs<Real>& args, cuda
   const at::Tensor weight = sums_for(call.out.weight), bias = sums_for(call.out.bias);
   const BlockSums<Real> sums{block_rows, blocks, data_of<Real>(weight), data_of<Real>(bias)};
   C10_CUDA_CHECK((launch_block_sums<Kind, Real>(args, sums, stream)));
-  if (weight.defined()) {
-    C10_CUDA_CHECK(launch_totals<Real>(sums.weight, blocks, args.size, target_of(call.out.weight, args.size), stream));
-  }
-  if (bias.defined()) {
-    C10_CUDA_CHECK(launch_totals<Real>(sums.bias, blocks, args.size, target_of(call.out.bias, args.size), stream));
-  }
+  const auto total_in = [&](const at::Tensor& grad) {
+    return grad.defined() ? target_of(grad, args.size) : Target{nullptr, Storage::float32, false};
+  };
+  C10_CUDA_CHECK(launch_totals(sums, args.size, total_in(call.out.weight), total_in(call.out.bias), stream));
 }
 
 template <class Kind, class Real>

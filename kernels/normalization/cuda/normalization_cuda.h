@@ -27,20 +27,20 @@ inline Storage storage_of(at::ScalarType dtype) {
   }
 }
 
-// True if every row starts at the alignment of a quad access.
-inline bool by_quads(const at::Tensor& tensor, int64_t size) {
-  const auto bytes = std::min<int64_t>(16, kQuad * static_cast<int64_t>(tensor.element_size()));
+// True if every row starts at the alignment of a pair access.
+inline bool by_pairs(const at::Tensor& tensor, int64_t size) {
+  const auto bytes = std::min<int64_t>(16, kPair * static_cast<int64_t>(tensor.element_size()));
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  return size % kQuad == 0 && address % static_cast<uintptr_t>(bytes) == 0;
+  return size % kPair == 0 && address % static_cast<uintptr_t>(bytes) == 0;
 }
 
 inline Source source_of(const at::Tensor& tensor, int64_t size) {
   if (!tensor.defined()) return {nullptr, Storage::float32, false};
-  return {tensor.const_data_ptr(), storage_of(tensor.scalar_type()), by_quads(tensor, size)};
+  return {tensor.const_data_ptr(), storage_of(tensor.scalar_type()), by_pairs(tensor, size)};
 }
 
 inline Target target_of(const at::Tensor& tensor, int64_t size) {
-  return {tensor.mutable_data_ptr(), storage_of(tensor.scalar_type()), by_quads(tensor, size)};
+  return {tensor.mutable_data_ptr(), storage_of(tensor.scalar_type()), by_pairs(tensor, size)};
 }
 
 template <class Real>

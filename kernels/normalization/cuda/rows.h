@@ -2,12 +2,12 @@
 
 #include "kernels/normalization/cuda/elements.h"
 
-// Kernel bodies that process one row each with a group of threads: one warp if the row has one segment, otherwise eight warps.
+// Kernel bodies that process one row each with a group of threads: one slot if the row has one segment, otherwise all slots.
 // A Group has
 //   kThreads                 the number of threads
 //   PerThread<T>             one T per thread, indexed by the thread's number
 //   each_thread(work)        calls work(thread) on every thread
-//   sum(lanes)               the sum of PerThread<Lanes<Real>> in the order that formulas.h defines, on every thread
+//   sums(lanes)              the sums of several PerThread<Lanes<Real>> in the order that formulas.h defines, on every thread
 // Tests run the same bodies with a group that loops over its threads.
 namespace apex::kernels::normalization::cuda {
 
@@ -34,13 +34,18 @@ struct BackwardArgs {
 
 template <class Real>
 struct Lanes {
-  Real values[kQuad];
+  Real values[kPair];
 };
 
-// The quads of `thread` in segment `segment` of a row. A thread of a group takes every kThreads / kWarp-th segment.
+template <class Real, int kCount>
+struct Totals {
+  Real of[kCount];
+};
+
+// The pairs of `thread` in segment `segment` of a row. A thread of a group takes every kThreads / kSlotThreads-th segment.
 DEVICE_BODY inline Walk segment_walk(int64_t row_start, int64_t size, int64_t segment, int thread) {
-  const int64_t column = segment * kSegment + thread % kWarp * kQuad;
-  return {row_start + column, kLanes, column, kLanes, size, kStrips};
+  const int64_t column = segment * kSegment + thread % kSlotThreads * kPair;
+  return {row_start + column, kLanes, column, columns_left(size, column), kLanes, kStrips};
 }
 
 // The same columns in a tensor with a single row.
@@ -49,13 +54,13 @@ DEVICE_BODY inline Walk in_one_row(Walk walk) {
   return walk;
 }
 
-// Visits the thread's segments. A group of one warp only gets rows of one segment.
+// Visits the thread's segments. A group of one slot only gets rows of one segment.
 template <class Group, class Visit>
 DEVICE_BODY void each_segment(int64_t row_start, int64_t size, int thread, const Visit& visit) {
-  if constexpr (Group::kThreads == kWarp) {
+  if constexpr (Group::kThreads == kSlotThreads) {
     visit(segment_walk(row_start, size, 0, thread));
   } else {
-    for (int64_t segment = thread / kWarp; segment * kSegment < size; segment += Group::kThreads / kWarp) {
+    for (int64_t segment = thread / kSlotThreads; segment * kSegment < size; segment += Group::kThreads / kSlotThreads) {
       visit(segment_walk(row_start, size, segment, thread));
     }
   }
@@ -66,7 +71,8 @@ template <class Visit>
 DEVICE_BODY void each_element(const Walk& walk, const Visit& visit) {
   UNROLL for (int i = 0; i < kStrips; ++i) {
     const int valid = walk.valid(i);
-    UNROLL for (int k = 0; k < kQuad; ++k) {
+    if (valid == 0) break;
+    UNROLL for (int k = 0; k < kPair; ++k) {
       if (k < valid) visit(i, k);
     }
   }
@@ -75,7 +81,7 @@ DEVICE_BODY void each_element(const Walk& walk, const Visit& visit) {
 // True if a thread has at most one segment, whose values stay in its registers between passes.
 template <class Group>
 DEVICE_BODY bool fits(int64_t size) {
-  return Group::kThreads == kWarp || size <= int64_t{Group::kThreads} / kWarp * kSegment;
+  return Group::kThreads == kSlotThreads || size <= int64_t{Group::kThreads} / kSlotThreads * kSegment;
 }
 
 // The forward pass of one row.
@@ -94,24 +100,25 @@ class ForwardRow {
  private:
   DEVICE_BODY RowStatistics<Real> statistics() {
     const auto size = static_cast<Real>(args_.size);
-    typename Group::template PerThread<Lanes<Real>> plain, squares;
+    using OfThreads = typename Group::template PerThread<Lanes<Real>>;
     Centre<Real> row{};
     if constexpr (Kind::kCentered) {
-      group_.each_thread([&](int t) { add_up(t, plain[t]); });
-      row.mean = divide(group_.sum(plain), size);
-    }
-    group_.each_thread([&](int t) { add_up_deviations(t, row.mean, plain[t], squares[t]); });
-    if constexpr (Kind::kCentered) {
-      const Real deviations = group_.sum(plain);
-      row = centre(row.mean, deviations, group_.sum(squares), size);
+      OfThreads plain[1], both[2];
+      group_.each_thread([&](int t) { add_up(t, plain[0][t]); });
+      row.mean = divide(group_.sums(plain).of[0], size);
+      group_.each_thread([&](int t) { add_up_deviations(t, row.mean, both[0][t], both[1][t]); });
+      const auto sums = group_.sums(both);
+      row = centre(row.mean, sums.of[0], sums.of[1], size);
     } else {
-      row.squares = group_.sum(squares);
+      OfThreads unused, squares[1];
+      group_.each_thread([&](int t) { add_up_deviations(t, row.mean, unused[t], squares[0][t]); });
+      row.squares = group_.sums(squares).of[0];
     }
     return {row.mean, inverse_std(row.squares, size, args_.eps)};
   }
 
   DEVICE_BODY void load_first(int t) {
-    if (fits<Group>(args_.size)) load(args_.input, segment_walk(start_, args_.size, t / kWarp, t), x_[t]);
+    if (fits<Group>(args_.size)) load(args_.input, segment_walk(start_, args_.size, t / kSlotThreads, t), x_[t]);
   }
 
   template <class Visit>
@@ -149,7 +156,8 @@ class ForwardRow {
       load(args_.weight, in_one_row(walk), weight, Real(1));
       if constexpr (Kind::kCentered) load(args_.bias, in_one_row(walk), bias);
       UNROLL for (int i = 0; i < kStrips; ++i) {
-        UNROLL for (int k = 0; k < kQuad; ++k) {
+        if (walk.valid(i) == 0) break;
+        UNROLL for (int k = 0; k < kPair; ++k) {
           const Real x_hat = normalized<Kind>(x_[t].values[i][k], row.mean, row.inv_std);
           x_[t].values[i][k] = output<Kind>(x_hat, weight.values[i][k], bias.values[i][k]);
         }
@@ -171,14 +179,14 @@ DEVICE_BODY void recover(const BackwardArgs<Real>& args, const Strips<Real>& wei
   Strips<Real> bias{};
   if constexpr (Kind::kCentered) load(args.bias, columns, bias);
   UNROLL for (int i = 0; i < kStrips; ++i) {
-    UNROLL for (int k = 0; k < kQuad; ++k) {
+    UNROLL for (int k = 0; k < kPair; ++k) {
       const Real by = divisor(weight.values[i][k], args.eps);
       output.values[i][k] = recovered<Kind>(output.values[i][k], by, bias.values[i][k]);
     }
   }
 }
 
-// Replaces input by x_hat. Quad i of the walk belongs to row `row + i` if `rows_apart`, otherwise to `row`.
+// Replaces input by x_hat. Pair i of the walk belongs to row `row + i` if `rows_apart`, otherwise to `row`.
 template <class Kind, class Real>
 DEVICE_BODY void normalize(const BackwardArgs<Real>& args, int count, int64_t row, bool rows_apart, Strips<Real>& input) {
   UNROLL for (int i = 0; i < kStrips; ++i) {
@@ -186,7 +194,7 @@ DEVICE_BODY void normalize(const BackwardArgs<Real>& args, int count, int64_t ro
     const int64_t of_row = rows_apart ? row + i : row;
     const Real mean = args.mean == nullptr ? Real(0) : args.mean[of_row];
     const Real inv_std = args.inv_std[of_row];
-    UNROLL for (int k = 0; k < kQuad; ++k) input.values[i][k] = normalized<Kind>(input.values[i][k], mean, inv_std);
+    UNROLL for (int k = 0; k < kPair; ++k) input.values[i][k] = normalized<Kind>(input.values[i][k], mean, inv_std);
   }
 }
 
@@ -198,12 +206,19 @@ class BackwardRow {
       : group_(group), args_(args), row_(row), start_(row * args.size) {}
 
   DEVICE_BODY void run() {
-    typename Group::template PerThread<Lanes<Real>> plain, with_x_hat;
-    group_.each_thread([&](int t) { add_up(t, plain[t], with_x_hat[t]); });
+    using OfThreads = typename Group::template PerThread<Lanes<Real>>;
     const auto size = static_cast<Real>(args_.size);
     GradMeans<Real> means{};
-    if constexpr (Kind::kCentered) means.plain = divide(group_.sum(plain), size);
-    means.with_x_hat = divide(group_.sum(with_x_hat), size);
+    if constexpr (Kind::kCentered) {
+      OfThreads both[2];
+      group_.each_thread([&](int t) { add_up(t, both[0][t], both[1][t]); });
+      const auto sums = group_.sums(both);
+      means = {divide(sums.of[0], size), divide(sums.of[1], size)};
+    } else {
+      OfThreads unused, with_x_hat[1];
+      group_.each_thread([&](int t) { add_up(t, unused[t], with_x_hat[0][t]); });
+      means.with_x_hat = divide(group_.sums(with_x_hat).of[0], size);
+    }
     group_.each_thread([&](int t) { write(t, means); });
   }
 
@@ -220,7 +235,7 @@ class BackwardRow {
       normalize<Kind>(args_, walk.count, row_, /*rows_apart=*/false, x_hat_[t]);
     }
     UNROLL for (int i = 0; i < kStrips; ++i) {
-      UNROLL for (int k = 0; k < kQuad; ++k) g_[t].values[i][k] = multiply(g_[t].values[i][k], weight.values[i][k]);
+      UNROLL for (int k = 0; k < kPair; ++k) g_[t].values[i][k] = multiply(g_[t].values[i][k], weight.values[i][k]);
     }
   }
 
@@ -242,7 +257,8 @@ class BackwardRow {
     each_segment<Group>(start_, args_.size, t, [&](const Walk& walk) {
       if (!fits<Group>(args_.size)) load_segment(walk, t);
       UNROLL for (int i = 0; i < kStrips; ++i) {
-        UNROLL for (int k = 0; k < kQuad; ++k) {
+        if (walk.valid(i) == 0) break;
+        UNROLL for (int k = 0; k < kPair; ++k) {
           g_[t].values[i][k] =
               grad_input<Kind>(g_[t].values[i][k], x_hat_[t].values[i][k], means.plain, means.with_x_hat, inv_std);
         }

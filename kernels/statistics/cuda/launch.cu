@@ -16,7 +16,7 @@ namespace {
 // can hold.
 template <class Stored>
 __global__ void __launch_bounds__(kLanes) read_tiles_kernel(Job job) {
-  __shared__ uint32_t counts[kBins<ComputesIn<Stored>>];
+  BLOCK_SHARED(uint32_t, counts, kBins<ComputesIn<Stored>>);
   const kernels::cuda::DeviceBlock block{nullptr};
   for (int64_t tile = blockIdx.x; tile < job.tiles; tile += gridDim.x) {
     read_tile<Stored>(block, job, tile, counts);
@@ -29,9 +29,8 @@ __global__ void __launch_bounds__(kLanes) read_tiles_kernel(Job job) {
 template <class Stored>
 cudaError_t launch(const Job& job, cudaStream_t stream) {
   if (job.tiles > 0) {
-    constexpr int64_t kMost = 1 << 20;  // further tiles are processed by grid-stride loops
-    read_tiles_kernel<Stored><<<static_cast<unsigned>(std::min(job.tiles, kMost)), kLanes, 0, stream>>>(job);
-    const cudaError_t error = cudaGetLastError();
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(job.tiles, kernels::cuda::kMostBlocks));
+    const cudaError_t error = kernels::cuda::launch_kernel(read_tiles_kernel<Stored>, blocks, kLanes, stream, job);
     if (error != cudaSuccess) return error;
   }
   try {
