@@ -150,6 +150,9 @@ port_check_python() { tool_python port_check "PyYAML and tree-sitter (2 MB to do
 # The interpreter that packages are made with.
 package_python() { tool_python package "setuptools and auditwheel (2 MB to download)"; }
 
+# The interpreter of tools/bench machine_code. Its environment has the programs that read machine code, too.
+machine_code_python() { tool_python machine_code "cuobjdump and nvdisasm (5 MB to download)"; }
+
 # The interpreters of tools/lint and of tools/lint --tidy.
 lint_python() { tool_python lint "clang-format, codespell, flake8, shellcheck and check-jsonschema (8 MB to download)"; }
 tidy_python() { tool_python tidy "clang-tidy (44 MB to download)"; }

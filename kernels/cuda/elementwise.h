@@ -17,8 +17,9 @@ template <class Rule>
 constexpr bool kDivides<Rule, std::void_t<decltype(Rule::kDivides)>> = Rule::kDivides;
 
 // Applies a rule to packs of kWidth elements: loads the values that the rule reads, and stores its results. If the row has one
-// more list than the rule has values, value kCopied is stored there too. Element i adds to sums[s][i % kStride].
-template <class Rule, int kCopied, int kWidth, int kStride>
+// more list than the rule has values, value kCopied is stored there too. Element i adds to sums[s][i % kStride]. kKnowsRows:
+// rows of frequent mixes of dtypes have a loop of their own.
+template <class Rule, int kCopied, int kWidth, int kStride, bool kKnowsRows>
 class Apply {
   using Real = typename Rule::Real;
   using PackBits = Bits<Real, kWidth>;
@@ -53,7 +54,7 @@ class Apply {
   // Processes whole packs of the frequent mixes of dtypes: one dtype everywhere, or 16 bits beside float32. Returns the index
   // of the first pack that is left.
   DEVICE_BODY static int64_t to_known_rows(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
-    if constexpr (sizeof(Real) == sizeof(float)) {
+    if constexpr (kKnowsRows) {
       const Dtype dtype = part.row->dtypes[0];
       if (dtype == Dtype::half) return to_rows_of<Dtype::half>(rule, part, first, step, sums);
       if (dtype == Dtype::bfloat16) return to_rows_of<Dtype::bfloat16>(rule, part, first, step, sums);

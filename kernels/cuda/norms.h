@@ -44,10 +44,10 @@ DEVICE_BODY double ordered_fold(const Block& block, const double* values, int64_
 }
 
 // Computes the sums over a chunk. Sum `s` is in the first lane of row `s` of lanes in shared memory.
-template <class Rule, class Block>
+template <bool kKnowsRows, class Rule, class Block>
 DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rule) {
   using Real = rules::SumReal<Rule>;
-  using Work = Apply<Rule, kNoCopy, kSumPack, kSumPack>;
+  using Work = Apply<Rule, kNoCopy, kSumPack, kSumPack, kKnowsRows>;
   static_assert(Rule::kSums * rules::kLanes * sizeof(Real) <= Block::kSharedBytes);
   Real* const lanes = static_cast<Real*>(block.shared());
   block.each_thread([&](int thread) {
@@ -68,9 +68,9 @@ DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rul
 }
 
 // Stores the sums over chunk i in the table, and folds the chunks of the row when its last chunk is done.
-template <class Rule, class Block>
+template <bool kKnowsRows, class Rule, class Block>
 DEVICE_BODY void sum_part(const Block& block, const Table& table, int64_t i, const Part& part, const Rule& rule) {
-  sum_chunk(block, part, rule);
+  sum_chunk<kKnowsRows>(block, part, rule);
   const Row& row = *part.row;
   const int64_t chunks = (row.numel + kChunk - 1) / kChunk;
   block.each_thread([&](int thread) {
@@ -98,11 +98,11 @@ DEVICE_BODY void run_sums(const Block& block, const Table& table, const Op& op) 
     const Part part = chunk_at(table, i);
     if constexpr (kDoubles) {
       if (part.row->has_double) {
-        sum_part(block, table, i, part, prepared.template rule<double>(*part.row));
+        sum_part<false>(block, table, i, part, prepared.template rule<double>(*part.row));
         continue;
       }
     }
-    sum_part(block, table, i, part, prepared.template rule<float>(*part.row));
+    sum_part<!kDoubles>(block, table, i, part, prepared.template rule<float>(*part.row));
   }
   if (op.finishes() && block.is_last(table.grid_ticket, static_cast<uint32_t>(block.count()))) op.finish(block, table);
 }

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#ifdef __CUDA_ARCH__
+#if defined(__CUDACC__) || defined(__CUDA_ARCH__)
 #include "kernels/cuda/device.cuh"
 #endif
 
@@ -23,6 +23,11 @@ struct Quick {
   DEVICE_BODY explicit Quick(float plain, bool is_doubtful = false) : value(plain), doubtful(is_doubtful) {}
 };
 
+#if !defined(__CUDACC__) && !defined(__CUDA_ARCH__)  // device.cuh has those of a GPU
+inline float estimated_reciprocal(float value) { return 1.0f / value; }
+inline float estimated_inverse_root(float value) { return 1.0f / std::sqrt(value); }
+#endif
+
 namespace detail {
 
 // Whether a value is +0 or its magnitude is in [smallest, largest]. NaN is not.
@@ -31,24 +36,18 @@ DEVICE_BODY inline bool is_moderate(float value, float smallest, float largest) 
   return (size >= smallest && size <= largest) || rules::to_bits(value) == 0;
 }
 
-#ifndef __CUDA_ARCH__
-inline float estimated_reciprocal(float value) { return 1.0f / value; }
-inline float estimated_inverse_root(float value) { return 1.0f / std::sqrt(value); }
-#endif
-
 DEVICE_BODY inline float fused(float a, float b, float c) { return fmaf(a, b, c); }
 
-// The sequences in which a CUDA compiler divides and takes roots of moderate operands: Newton's steps, the last of which uses
-// an exact remainder, so that the result is correctly rounded (Markstein 1990, see rules/moments.h).
-DEVICE_BODY inline float quotient(float a, float b) {
-  float reciprocal = estimated_reciprocal(b);
+// From estimates of 1 / b and 1 / sqrt(value): the sequences in which a CUDA compiler divides and takes roots of moderate
+// operands: Newton's steps, the last of which uses an exact remainder, so that the result is correctly rounded (Markstein 1990,
+// see rules/moments.h).
+DEVICE_BODY inline float quotient(float a, float b, float reciprocal) {
   reciprocal = fused(reciprocal, fused(-b, reciprocal, 1.0f), reciprocal);
   float result = rules::multiply(a, reciprocal);
   result = fused(fused(-b, result, a), reciprocal, result);
   return fused(fused(-b, result, a), reciprocal, result);
 }
-DEVICE_BODY inline float root(float value) {
-  const float inverse = estimated_inverse_root(value);
+DEVICE_BODY inline float root(float value, float inverse) {
   const float estimate = rules::multiply(value, inverse);
   return fused(fused(-estimate, estimate, value), rules::multiply(inverse, 0.5f), estimate);
 }
@@ -66,7 +65,7 @@ DEVICE_BODY inline Quick round_to_half(Quick a) { return Quick(rules::round_to_h
 // least 2^(-90 - 48).
 DEVICE_BODY inline Quick divide(Quick a, Quick b) {
   const bool exact = detail::is_moderate(a.value, 0x1p-90f, 0x1p90f) && b.value >= 0x1p-36f && b.value <= 0x1p36f;
-  return Quick(detail::quotient(a.value, b.value), a.doubtful || b.doubtful || !exact);
+  return Quick(detail::quotient(a.value, b.value, estimated_reciprocal(b.value)), a.doubtful || b.doubtful || !exact);
 }
 
 DEVICE_BODY inline Quick divide(Quick a, const rules::Divisor& by) {
@@ -84,7 +83,7 @@ DEVICE_BODY inline Quick corrected(Quick mean, const rules::Divisor& correction)
 DEVICE_BODY inline Quick square_root(Quick a) {
   const bool zero = rules::to_bits(a.value) == 0;
   const bool exact = zero || (a.value >= 0x1p-90f && a.value <= 0x1p120f);
-  return Quick(zero ? 0.0f : detail::root(a.value), a.doubtful || !exact);
+  return Quick(zero ? 0.0f : detail::root(a.value, estimated_inverse_root(a.value)), a.doubtful || !exact);
 }
 
 }  // namespace apex::kernels::cuda

@@ -21,9 +21,9 @@
 //   read(address)         the value at the address, as other blocks have written it
 namespace apex::kernels::cuda {
 
-template <class Rule, int kCopied, class Block, class Op>
+template <class Rule, int kCopied, bool kKnowsRows, class Block, class Op>
 DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& rule, const Op& op) {
-  using Work = Apply<Rule, kCopied, kPack, 1>;
+  using Work = Apply<Rule, kCopied, kPack, 1, kKnowsRows>;
   block.each_thread([&](int thread) {
     typename Work::Sums residues = {};
     Work::to(rule, part, thread, block.threads(), residues);
@@ -38,9 +38,8 @@ DEVICE_BODY inline Part part_or_none(const Table& table, int64_t i) {
 // One pass over all tensors of the table, each element once. An Op has
 //   stopped()             true if the launch must change nothing
 //   prepared()            computes, once per block, an object whose rule<Real>(row) returns the rule of a row
-//   kTakesDoubles         true if there are rules for float64. They take many registers, so launches over tables without
-//   float64
-//                         rows use kernels without them (kDoubles is false)
+//   kTakesDoubles         true if there are rules for float64. They take many registers: launches over tables without float64
+//                         use kernels without them (kDoubles is false)
 //   kCopied               as in Apply
 //   report(residues)      for rules with sums: receives the sums of one thread
 //   finishes(), finish(block, table)   whether the last block to complete its work has to call finish(), and the call
@@ -55,13 +54,13 @@ DEVICE_BODY void run_updates(const Block& block, const Table& table, const Op& o
     next = part_or_none(table, i + block.count());
     if constexpr (kDoubles) {
       if (part.row->has_double) {
-        update_part<decltype(prepared.template rule<double>(*part.row)), Op::kCopied>(
+        update_part<decltype(prepared.template rule<double>(*part.row)), Op::kCopied, false>(
             block, part, prepared.template rule<double>(*part.row), op);
         continue;
       }
     }
-    update_part<decltype(prepared.template rule<float>(*part.row)), Op::kCopied>(block, part,
-                                                                                 prepared.template rule<float>(*part.row), op);
+    update_part<decltype(prepared.template rule<float>(*part.row)), Op::kCopied, !kDoubles>(
+        block, part, prepared.template rule<float>(*part.row), op);
   }
   if (op.finishes() && block.is_last(table.grid_ticket, static_cast<uint32_t>(block.count()))) op.finish(block, table);
 }

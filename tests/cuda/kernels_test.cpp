@@ -85,6 +85,23 @@ TEST_P(GpuUpdate, OnAnotherStreamUsesTheSameTensors) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, GpuUpdate, ::testing::ValuesIn(cases()), [](const auto& test) { return test.param.name; });
 
+// Values of all exponents: a device divides moderate values by another sequence than the rest.
+TEST_P(GpuUpdate, HasTheBitsOfTheCpuForWildValues) {
+  Problem problem = make_problem(GetParam(), kMasters, {70001});
+  const auto scaled = [](const at::Tensor& tensor) {
+    tensor.mul_(at::exp2(at::randint(-30, 31, tensor.sizes()).to(at::kFloat)).to(tensor.scalar_type()));
+  };
+  for (int times = 0; times < 4; ++times) {
+    for (const Tensors& list : {problem.params, problem.first, problem.second}) {
+      for (const at::Tensor& tensor : list) scaled(tensor);
+    }
+  }
+  Problem expected = problem.copy(), work = on_gpu(problem);
+  GetParam().step(expected, clear_flag());
+  GetParam().step(work, clear_flag_on_gpu());
+  EXPECT_TRUE(same_bits(on_cpu(work.all()), expected.all()));
+}
+
 // --- Elementwise operations and norms
 
 using Mix = std::tuple<at::ScalarType, at::ScalarType>;

@@ -1,4 +1,4 @@
-// The conversions of float16 that GPUs have as instructions, as their definition says, and those of CPUs: the same values.
+// The conversions of 16-bit types that GPUs have as instructions, as their definition says, and those of CPUs: the same values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,6 +51,20 @@ TEST(HalfConversions, RoundAllMagnitudes) {
   for (uint32_t upper = 0; upper < 1u << 16; ++upper) {
     for (const uint32_t lower : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x8000u, 0xffffu}) {
       expect_same_half(rules::from_bits(upper << 16 | lower));
+    }
+  }
+}
+
+TEST(BFloat16Conversions, RoundAllMagnitudes) {
+  for (uint32_t upper = 0; upper < 1u << 16; ++upper) {
+    for (const uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      const float value = rules::from_bits(upper << 16 | lower);
+      const uint16_t by_gpu = cuda_host::bfloat16_of_float(value), by_cpu = rules::store<rules::BFloat16>(value).bits;
+      if (!std::isnan(value)) {
+        EXPECT_EQ(by_gpu, by_cpu) << value;
+      } else {
+        EXPECT_EQ(by_gpu, 0x7fff) << "which kernels replace";
+      }
     }
   }
 }

@@ -1,7 +1,7 @@
 """Apex's extension module amp_C, by the kernels of apex_cpp: its functions, its arguments in its order, CPU and CUDA tensors.
 
 What each does, its dtypes, flags and errors: the headers apex_cpp/amp_C/*.h beside this file. Bad arguments are ValueError or
-RuntimeError, raised before anything is changed. No kernel for CUDA tensors has run on a GPU yet.
+RuntimeError, raised before anything is changed. The kernels for CUDA tensors have run on one GPU, an H200, from C++.
 """
 
 import pathlib

@@ -1,0 +1,129 @@
+"""Prints what a compiler made of the CUDA kernels, for every GPU architecture in the object files: registers and stack of a thread,
+shared memory of a block, how many threads a multiprocessor holds, and how much of the memory traffic is in 128-bit accesses."""
+import argparse
+import csv
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+REGISTERS, WARP = 65536, 32  # of a multiprocessor; threads
+MOST_BLOCKS = 32  # of a multiprocessor, some architectures have fewer
+MOST_THREADS = {75: 1024, 86: 1536, 89: 1536, 120: 1536}  # of a multiprocessor; others: 2048
+BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128}
+COLUMNS = ["architecture", "kernel", "registers", "stack", "shared", "threads", "resident", "wide"]
+
+
+def output_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def short(name):
+    """A kernel's name without namespaces and parameters."""
+    name = re.sub(r"\(anonymous namespace\)::|<unnamed>::|apex::kernels::(\w+::)*|^void ", "", name)
+    return re.sub(r"\(.*", "", name).strip()
+
+
+def demangled(names):
+    return dict(zip(names, subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.split("\n")))
+
+
+def usage(file):
+    """{(architecture, mangled name): registers, stack and shared memory}."""
+    found, architecture, name = {}, 0, ""
+    for line in output_of("cuobjdump", "-res-usage", file).splitlines():
+        if match := re.match(r"arch = sm_(\d+)", line):
+            architecture = int(match[1])
+        elif match := re.match(r" Function (\S+):", line):
+            name = match[1]
+        elif match := re.match(r"\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)", line):
+            found[architecture, name] = dict(zip(("registers", "stack", "shared"), map(int, match.groups())))
+    return found
+
+
+def threads(file):
+    """{(architecture, mangled name): threads of a block}, from the launch bounds."""
+    found, architecture, name, waits = {}, 0, "", False
+    for line in output_of("cuobjdump", "-elf", file).splitlines():
+        if match := re.match(r"arch = sm_(\d+)", line):
+            architecture = int(match[1])
+        elif match := re.match(r"\.nv\.info\.(\S+)", line):
+            name = match[1]
+        elif "EIATTR_MAX_THREADS" in line:
+            waits = True
+        elif waits and (match := re.search(r"Value:\s+0x([0-9a-f]+)", line)):
+            found[architecture, name], waits = int(match[1], 16), False
+    return found
+
+
+def wide_shares(file):
+    """{(architecture, mangled name): the share of the bytes that 128-bit accesses to global memory have in the code}."""
+    found, architecture, name = {}, 0, ""
+    for line in output_of("cuobjdump", "-sass", file).splitlines():
+        if match := re.match(r"\s*code for sm_(\d+)", line):
+            architecture = int(match[1])
+        elif match := re.search(r"Function : (\S+)", line):
+            name = match[1]
+            found[architecture, name] = [0, 0]
+        elif match := re.search(r"\b(?:LDG|STG|LD|ST)\.E(\S*)", line):
+            bits = next((BITS[part] for part in match[1].split(".") if part in BITS), 32)
+            found[architecture, name][0] += bits if bits == 128 else 0
+            found[architecture, name][1] += bits
+    return {key: wide / total if total else 0.0 for key, (wide, total) in found.items()}
+
+
+def resident(architecture, registers, block):
+    """Threads that a multiprocessor holds. Registers are given to warps, 256 at a time."""
+    of_warp = -(-registers * WARP // 256) * 256
+    blocks = min(REGISTERS // of_warp // (block // WARP), MOST_THREADS.get(architecture, 2048) // block, MOST_BLOCKS) if block else 0
+    return blocks * block
+
+
+def rows_of(files, with_code):
+    for file in files:
+        bounds, wide = threads(file), wide_shares(file) if with_code else {}
+        found = usage(file)
+        names = demangled([name for _, name in found])
+        for (architecture, name), row in found.items():
+            block = bounds.get((architecture, name), 0)
+            yield {"architecture": f"sm_{architecture}", "kernel": short(names[name]), **row, "threads": block,
+                   "resident": resident(architecture, row["registers"], block),
+                   "wide": round(100 * wide.get((architecture, name), 0))}
+
+
+def check(rows, table):
+    """The kernels that use more stack than the table says. Stack in a kernel for float32 is slow memory."""
+    with open(table, newline="", encoding="utf-8") as file:
+        allowed = {row["kernel"]: int(row["stack"]) for row in csv.DictReader(file)}
+    bad = [f"{row['architecture']} {row['kernel']}: {row['stack']} bytes of stack, {allowed.get(row['kernel'], 0)} are allowed"
+           for row in rows if row["stack"] > allowed.get(row["kernel"], 0)]
+    print("\n".join(bad) or f"{len(rows)} kernels: none uses more stack than {table} allows")
+    return 1 if bad or not rows else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=pathlib.Path, help="object files with CUDA code")
+    parser.add_argument("--csv", type=pathlib.Path, help="also write the table to a file")
+    parser.add_argument("--check", type=pathlib.Path, metavar="TABLE", help="compare the stack with a table instead")
+    arguments = parser.parse_args()
+    if not shutil.which("cuobjdump"):
+        sys.exit("machine_code: there is no cuobjdump on PATH: run tools/bench machine_code, which brings it")
+    rows = [row for row in rows_of(arguments.files, not arguments.check) if "cub::" not in row["kernel"]]
+    if arguments.check:
+        sys.exit(check(rows, arguments.check))
+    width = max(len(row["kernel"]) for row in rows)
+    print(f"{'':6} {'kernel':{width}} registers stack shared threads resident 128-bit")
+    for row in sorted(rows, key=lambda row: (row["architecture"], row["kernel"])):
+        print(f"{row['architecture']:6} {row['kernel']:{width}} {row['registers']:9} {row['stack']:5} {row['shared']:6} {row['threads']:7} "
+              f"{row['resident']:8} {row['wide']:5} %")
+    if arguments.csv:
+        with open(arguments.csv, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
