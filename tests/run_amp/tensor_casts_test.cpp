@@ -68,8 +68,9 @@ TEST_P(TestBannedMethods, TheErrorNamesTheDtypeTheCauseAndTheRemedy) {
   } catch (const c10::NotImplementedError& error) {
     message = error.what();
   }
-  for (const char* part : {half ? "its input is Half" : "its input is BFloat16",
-                           half ? "above 0.999756 is rounded to 1" : "above 0.998047 is rounded to 1", "binary_cross_entropy_with_logits"}) {
+  for (const char* part :
+       {half ? "its input is Half" : "its input is BFloat16",
+        half ? "above 0.999756 is rounded to 1" : "above 0.998047 is rounded to 1", "binary_cross_entropy_with_logits"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;
   }
   const auto in_low = [&](double probability) { return torch::tensor(probability).to(low()).item<float>(); };
