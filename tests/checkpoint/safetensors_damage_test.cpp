@@ -174,7 +174,7 @@ TEST_F(SafetensorsDamage, WrongSizesAndOffsetsAreErrors) {
 TEST_F(SafetensorsDamage, InvalidChecksumFieldsAreErrors) {
   expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"00000000"}})", "but not 'apex_cpp.format'");
   expect_header_error(R"({"__metadata__":{"apex_cpp.format":"1"}})", "but not 'apex_cpp.crc32c'");
-  expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"0","apex_cpp.format":"1"}})", "its checksum \"0\" is not one");
+  expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"0","apex_cpp.format":"1"}})", "its checksum \"0\" is malformed");
   expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"00000000","apex_cpp.format":"2"}})", "its format is \"2\"");
   expect_header_error(R"({"__metadata__":{"apex_cpp.crc32c":"00000000","apex_cpp.format":"1"}})", "the file is damaged");
 }

@@ -151,8 +151,8 @@ TEST(Safetensors, UnsupportedContentIsAnErrorThatKeepsTheOldFile) {
     const std::string error = error_of(file);
     EXPECT_NE(error.find(part), std::string::npos) << error;
   };
-  expect_error({{{"w", x}, {"w", x}}, {}}, "\"w\" is taken");
-  expect_error({{{"__metadata__", x}}, {}}, "\"__metadata__\" is taken");
+  expect_error({{{"w", x}, {"w", x}}, {}}, "\"w\" is reserved or used twice");
+  expect_error({{{"__metadata__", x}}, {}}, "\"__metadata__\" is reserved or used twice");
   expect_error({{{"w", at::Tensor()}}, {}}, "\"w\" is undefined");
   expect_error({{{"w", x.to_sparse()}}, {}}, "\"w\" has no data that can be written");
   expect_error({{{"w", x.to(at::kMeta)}}, {}}, "\"w\" has no data that can be written");

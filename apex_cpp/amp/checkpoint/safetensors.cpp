@@ -56,8 +56,8 @@ uint64_t length_in(const std::string& bytes) {
 void check_writable(const TensorFile& file) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : file.tensors) {
-    TORCH_CHECK_VALUE(names.insert(name).second && name != "__metadata__", "two tensors have the name ", shown(name),
-                      ". Give every tensor a name of its own.");
+    TORCH_CHECK_VALUE(names.insert(name).second && name != "__metadata__", "the tensor name ", shown(name),
+                      " is reserved or used twice. Give every tensor a name of its own.");
     TORCH_CHECK_VALUE(tensor.defined(), "tensor ", shown(name), " is undefined. Leave it out.");
     TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && !tensor.is_meta(), "tensor ", shown(name),
                       " has no data that can be written (layout ", tensor.layout(), ", device ", tensor.device(),
