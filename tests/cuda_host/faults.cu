@@ -50,7 +50,8 @@ __global__ void outside(int* out) {
   BLOCK_SHARED(int, values, kThreads);
   values[threadIdx.x] = 1;
   __syncthreads();
-  out[threadIdx.x] = values[threadIdx.x + 1];
+  const int* const from = values;
+  out[threadIdx.x] = from[threadIdx.x + 1];
 }
 
 __global__ void unfilled(float* out) {
@@ -78,7 +79,7 @@ __global__ void without_fault(int* out) {
   __syncthreads();
   int of_warp = static_cast<int>(threadIdx.x);
   for (int apart = 1; apart < static_cast<int>(kWarp); apart *= 2) of_warp += __shfl_xor_sync(kAllLanes, of_warp, apart);
-  out[threadIdx.x] = values[0] + of_warp;
+  out[blockIdx.x * kThreads + threadIdx.x] = values[0] + of_warp;
 }
 
 }  // namespace

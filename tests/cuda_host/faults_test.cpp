@@ -113,10 +113,13 @@ TEST_F(Layer, FillsSharedMemoryWithNaN) {
 TEST_F(Layer, ComputesTheSameUnderEverySchedule) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     cuda_host::seed_schedules(seed);
-    int values[64] = {};
+    int values[3 * 64] = {};
     EXPECT_EQ(faults::launch_without_fault(values), cudaSuccess);
     cuda_host::finish_device();
-    for (int i = 0; i < 64; ++i) EXPECT_EQ(values[i], 63 * 64 / 2 + (i < 32 ? 31 * 32 / 2 : 31 * 32 / 2 + 32 * 32));
+    for (int i = 0; i < 3 * 64; ++i) {
+      const int of_block = 63 * 64 / 2, of_first_warp = 31 * 32 / 2;
+      EXPECT_EQ(values[i], of_block + of_first_warp + (i % 64 < 32 ? 0 : 32 * 32));
+    }
   }
 }
 

@@ -100,7 +100,7 @@ Tensors on_the_cpu(const NormCase& c) {
 
 void expect_the_bits_of_the_cpu(const NormCase& c) {
   SCOPED_TRACE(::testing::Message() << c.shape.rows << " x " << c.shape.size);
-  EXPECT_TRUE(same_bits(run(c, devices()[1], norm::cuda::forward, norm::cuda::backward), on_the_cpu(c)));
+  EXPECT_TRUE(same_bits(run(c, kDevice, norm::cuda::forward, norm::cuda::backward), on_the_cpu(c)));
 }
 
 class HostNormalization : public OnFakeDeviceWith<NormMix> {};
@@ -130,7 +130,7 @@ class HostNormalizationSums : public OnFakeDevice {};
 
 // 18 blocks of rows, more than there are lanes. A block has 32768 elements or more, so few mixes have to do.
 TEST_F(HostNormalizationSums, OfManyRowsHaveTheBitsOfTheCpu) {
-  if (is_small()) GTEST_SKIP() << "takes too long under ThreadSanitizer";
+  if (is_small()) GTEST_SKIP() << "takes too long under a sanitizer";
   expect_the_bits_of_the_cpu(norm_case({NormKind::layer, at::kHalf, at::kFloat, true}, 300, 2051, 0));
   expect_the_bits_of_the_cpu(norm_case({NormKind::rms, at::kDouble, at::kDouble, true}, 300, 2051, 1));
 }

@@ -44,8 +44,8 @@ class HostStatistics : public OnFakeDeviceWith<at::ScalarType> {
   static void expect_those_of_the_cpu(const std::vector<int64_t>& sizes) {
     Tensors values;
     for (const int64_t size : sizes) values.push_back(wild_values(size, GetParam()));
-    const statistics::JobMemory memory(on(devices()[1], values));
-    statistics::cuda::run(GetParam(), devices()[1], memory.job());
+    const statistics::JobMemory memory(on(kDevice, values));
+    statistics::cuda::run(GetParam(), kDevice, memory.job());
     const auto actual = memory.results(), expected = kernels::tensor_statistics(values);
     for (size_t i = 0; i < sizes.size(); ++i) {
       SCOPED_TRACE(sizes[i]);

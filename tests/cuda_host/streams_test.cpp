@@ -43,7 +43,7 @@ TEST_F(HostStreams, ComputeNormsOfTheSameTensors) {
 
 // Memory of the table goes back to the allocator while other streams may still read it.
 TEST_F(HostStreams, OutliveTheTableOfAPlan) {
-  const c10::Device device = devices()[1];
+  const c10::Device device = kDevice;
   const Tensors there = on(device, in);
   cuda_host::finish_device();
   at::Tensor norm;

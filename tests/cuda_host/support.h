@@ -23,10 +23,12 @@ class OnFakeDevice : public ::testing::Test {
 template <class Param>
 class OnFakeDeviceWith : public OnFakeDevice, public ::testing::WithParamInterface<Param> {};
 
-// The fake devices, which have different numbers of blocks.
+const c10::Device kDevice{at::kCUDA, 1};
+
+// The fake devices, which have different numbers of blocks; one of them if a sanitizer watches.
 std::vector<c10::Device> devices();
 
-// Whether tests take small sizes, because ThreadSanitizer watches the device code.
+// Whether a sanitizer watches the device code, so that tests must be small.
 bool is_small();
 
 // Copies with the tensors' offsets from a multiple of 64 bytes.

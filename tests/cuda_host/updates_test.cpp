@@ -79,14 +79,14 @@ TEST_P(HostUpdate, CanBeRepeatedWithTheSameTensors) {
 
 TEST_P(HostUpdate, ChangesNothingIfFoundInfIsSet) {
   const Problem problem = make_problem(GetParam(), kMasters, {1, 33, 70000});
-  Problem work = moved(devices()[1], problem), before = problem.copy();
-  GetParam().step(work, at::ones({1}, at::kInt).to(devices()[1]));
+  Problem work = moved(kDevice, problem), before = problem.copy();
+  GetParam().step(work, at::ones({1}, at::kInt).to(kDevice));
   EXPECT_TRUE(same_bytes(on_cpu(work.all()), before.all()));
 }
 
 TEST_P(HostUpdate, DoesNotWaitForTheDevice) {
-  Problem work = moved(devices()[1], make_problem(GetParam(), kMasters, {1, 33, 70000}));
-  const at::Tensor flag = clear_flag().to(devices()[1]);
+  Problem work = moved(kDevice, make_problem(GetParam(), kMasters, {1, 33, 70000}));
+  const at::Tensor flag = clear_flag().to(kDevice);
   for (int step = 0; step < 2; ++step) {  // the first makes the table
     const int64_t waits = cuda_host::host_waits(), launches = cuda_host::launches();
     GetParam().step(work, flag);
@@ -104,7 +104,7 @@ class HostSteps : public OnFakeDevice {};
 // The kernels count steps, without elements too.
 TEST_F(HostSteps, AreCountedOnTheDevice) {
   for (const int64_t size : {0, 5, 70001}) {
-    const c10::Device device = devices()[2];
+    const c10::Device device = kDevice;
     const Tensors grads = on(device, {at::ones({size})}), params = on(device, {at::ones({size})});
     const Tensors means = on(device, {at::zeros({size})}), squares = on(device, {at::zeros({size})});
     kernels::StepTensors tensors;
@@ -122,7 +122,7 @@ TEST_F(HostSteps, OfNovoGradStopThemselves) {
   for (const auto norm_type : {kernels::NormType::l2, kernels::NormType::inf}) {
     kernels::NovoGradSettings settings;
     settings.norm_type = norm_type;
-    const c10::Device device = devices()[1];
+    const c10::Device device = kDevice;
     kernels::StepTensors tensors;
     tensors.step = clear_flag().to(device);
     tensors.found_inf = clear_flag().to(device);

@@ -38,7 +38,7 @@ class HostXentropy : public OnFakeDeviceWith<Mix> {
   }
 
   static Tensors by_kernels(const at::Tensor& logits, const at::Tensor& grads, const at::Tensor& labels, double smoothing) {
-    const c10::Device device = devices()[1];
+    const c10::Device device = kDevice;
     const kernels::CrossEntropyTargets targets{labels.to(device), smoothing, kPadding};
     const at::Tensor there = on(device, {logits})[0], grads_there = grads.to(device);
     const auto arithmetic = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 #include <sstream>
+#include <string>
 
 #ifdef CUDA_HOST_ASAN
 #include <sanitizer/asan_interface.h>
@@ -16,7 +17,9 @@ constexpr size_t kSharedBytes = 96 << 10;  // statistics count float64 values in
 constexpr size_t kGap = 64;
 constexpr unsigned char kNaN = 0xff;  // NaN in every type: no kernel may rely on zeros
 
-std::vector<char*> free_memory, left_memory;
+// Never destroyed: blocks of memory are reused until the program's end.
+auto& free_memory = *new std::vector<char*>;
+auto& left_memory = *new std::vector<char*>;
 
 #ifdef CUDA_HOST_ASAN
 void poison(void* memory, size_t bytes) { __asan_poison_memory_region(memory, bytes); }
@@ -26,12 +29,7 @@ void poison(void*, size_t) {}
 void unpoison(void*, size_t) {}
 #endif
 
-std::string text_of(Place place) {
-  std::ostringstream text;
-  text << place.file;
-  if (place.line != 0) text << ':' << place.line;
-  return text.str();
-}
+std::string text_of(Place place) { return place.file + (":" + std::to_string(place.line)); }
 
 }  // namespace
 
@@ -74,6 +72,7 @@ void* SharedMemory::find_or_add(const void* key, size_t bytes) {
 }
 
 Block::Block(uint3 at, unsigned size, Fiber::Entry entry) : index(at), threads(size), warps((size + kWarp - 1) / kWarp) {
+  Fiber::before_starts();
   for (unsigned i = 0; i < size; ++i) {
     threads[i].block = this;
     threads[i].number = i;
@@ -103,7 +102,7 @@ void Block::after_turn(Thread& thread) {
     case State::in_shuffle:
       return after_shuffle(thread);
     case State::failed:
-      throw_device_error(std::string(thread.place.file), *this);
+      throw_device_error(thread.failure + (" in " + text_of(thread.place)), *this);
   }
 }
 

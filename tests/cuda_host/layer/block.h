@@ -26,7 +26,8 @@ struct Thread {
   Block* block;
   unsigned number;
   State state = State::ready;
-  Place place{"its start", 0};  // of the barrier or shuffle that it waits at
+  Place place{"", 0};  // of the barrier or shuffle that it waits at, or of its failure
+  const char* failure = "";
 
   unsigned shuffle_mask = 0;
   unsigned shuffles = 0;  // so far

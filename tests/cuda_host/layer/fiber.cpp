@@ -54,8 +54,8 @@ constexpr size_t kStack = 64 << 10;
 #endif
 constexpr int kSavedRegisters = 6;
 
-std::vector<char*> free_stacks, left_stacks;
 void* outside_stack_pointer;
+char launch_begins, launch_ends;  // by which ThreadSanitizer knows these moments
 #ifdef CUDA_HOST_ASAN
 const void* outside_bottom;
 size_t outside_size;
@@ -64,67 +64,90 @@ size_t outside_size;
 void* outside_fiber;
 #endif
 
-char* take_stack() {
-  if (free_stacks.empty()) {
-    void* const memory = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    return static_cast<char*>(memory);
-  }
-  char* const stack = free_stacks.back();
-  free_stacks.pop_back();
-  return stack;
-}
-
-Fiber::Entry entry_of_new_fiber;
+Fiber::Entry entry_of_launch;
 
 void first_frame() {
 #ifdef CUDA_HOST_ASAN
   __sanitizer_finish_switch_fiber(nullptr, &outside_bottom, &outside_size);
 #endif
-  entry_of_new_fiber();
+  acquire(&launch_begins);
+  entry_of_launch();
 }
 
 }  // namespace
 
+struct ReusedFibers {
+  std::vector<Fiber::Reused> free, used;
+};
+
+namespace {
+
+// Never destroyed: used until the program's end.
+ReusedFibers& all_reused() {
+  static auto* const all = new ReusedFibers;
+  return *all;
+}
+
+}  // namespace
+
+void Fiber::before_starts() { release(&launch_begins); }
+
+void Fiber::after_stops() {
+  acquire(&launch_ends);
+  auto& [free, used] = all_reused();
+  free.insert(free.end(), used.begin(), used.end());
+  used.clear();
+}
+
+Fiber::Reused Fiber::take() {
+  auto& free = all_reused().free;
+  if (!free.empty()) {
+    const Reused reused = free.back();
+    free.pop_back();
+    return reused;
+  }
+  void* const memory = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+#ifdef CUDA_HOST_TSAN
+  return {static_cast<char*>(memory), __tsan_create_fiber(0)};
+#else
+  return {static_cast<char*>(memory), nullptr};
+#endif
+}
+
 void Fiber::start(Entry entry) {
-  entry_of_new_fiber = entry;  // the same for all fibers of a launch
-  stack_ = take_stack();
-  auto** top = reinterpret_cast<void**>(stack_ + kStack);
+  entry_of_launch = entry;
+  reused_ = take();
+  auto** top = reinterpret_cast<void**>(reused_.stack + kStack);
   *--top = nullptr;  // aligns the stack as a call does
   *--top = reinterpret_cast<void*>(&first_frame);
   for (int i = 0; i < kSavedRegisters; ++i) *--top = nullptr;
   stack_pointer_ = top;
-#ifdef CUDA_HOST_TSAN
-  tsan_fiber_ = __tsan_create_fiber(0);
-#endif
 }
 
 void Fiber::stop() {
 #ifdef CUDA_HOST_ASAN
-  __asan_unpoison_memory_region(stack_, kStack);
+  __asan_unpoison_memory_region(reused_.stack, kStack);
 #endif
 #ifdef CUDA_HOST_TSAN
-  __tsan_destroy_fiber(tsan_fiber_);
+  void* const outside = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(reused_.tsan_fiber, __tsan_switch_to_fiber_no_sync);
+  release(&launch_ends);
+  __tsan_switch_to_fiber(outside, __tsan_switch_to_fiber_no_sync);
+  all_reused().used.push_back(reused_);
+#else
+  all_reused().free.push_back(reused_);
 #endif
-  left_stacks.push_back(stack_);
-#ifndef CUDA_HOST_TSAN
-  recycle_stacks();
-#endif
-}
-
-void Fiber::recycle_stacks() {
-  free_stacks.insert(free_stacks.end(), left_stacks.begin(), left_stacks.end());
-  left_stacks.clear();
 }
 
 void Fiber::resume() {
 #ifdef CUDA_HOST_ASAN
   void* outside_fake_stack = nullptr;
-  __sanitizer_start_switch_fiber(&outside_fake_stack, stack_, kStack);
+  __sanitizer_start_switch_fiber(&outside_fake_stack, reused_.stack, kStack);
 #endif
 #ifdef CUDA_HOST_TSAN
   outside_fiber = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(tsan_fiber_, __tsan_switch_to_fiber_no_sync);
+  __tsan_switch_to_fiber(reused_.tsan_fiber, __tsan_switch_to_fiber_no_sync);
 #endif
   cuda_host_switch(&outside_stack_pointer, stack_pointer_);
 #ifdef CUDA_HOST_ASAN

@@ -11,22 +11,31 @@ class Fiber {
 
   // Prepares the fiber to call `entry`, which must end with leave(true).
   void start(Entry entry);
-  // Gives the stack back, whether or not `entry` has ended. Destructors on the stack do not run.
+  // Ends the fiber, whether or not `entry` has ended. Destructors on its stack do not run.
   void stop();
   // Called outside of fibers: runs the fiber until it leaves.
   void resume();
   // Called by the running fiber: returns to the caller of resume(), at the end for good.
   void leave(bool for_good = false);
 
-  // Makes stacks that were given back available again. Under ThreadSanitizer, stop() does not: two fibers of one launch on one
-  // stack would look like a race.
-  static void recycle_stacks();
+  // Before fibers start and after the last one of a launch has stopped. To ThreadSanitizer, what precedes the first call
+  // happens before the fibers, and they happen before what follows the second.
+  static void before_starts();
+  static void after_stops();
 
  private:
+  // What later launches use again. Not the same launch: to ThreadSanitizer, the two fibers would be one.
+  struct Reused {
+    char* stack;
+    void* tsan_fiber;
+  };
+  static Reused take();
+
+  Reused reused_{};
   void* stack_pointer_ = nullptr;
-  char* stack_ = nullptr;
-  void* tsan_fiber_ = nullptr;
   void* asan_stack_ = nullptr;
+
+  friend struct ReusedFibers;
 };
 
 // What ThreadSanitizer is told about synchronization, without effect in other builds: what precedes release(object) on one

@@ -28,12 +28,10 @@ constexpr uint64_t kTurnsInBlock = 16;  // on average, before another block runs
 std::mt19937_64 random_numbers;
 uint64_t current_seed = 0;
 const std::function<void()>* body;
-char end_of_launch;  // by which ThreadSanitizer knows that the host waits for a launch
 
 void thread_main() {
   (*body)();
   current_thread->state = State::done;
-  release(&end_of_launch);
   current_thread->fiber.leave(/*for_good=*/true);
 }
 
@@ -105,13 +103,13 @@ class Launch {
   std::vector<std::unique_ptr<Block>> resident_;
 };
 
-// Ends a launch, also if it fails.
-struct EndOfLaunch {
-  ~EndOfLaunch() {
+// Around a launch, also if it fails.
+struct LaunchScope {
+  explicit LaunchScope(const std::function<void()>& thread) { body = &thread; }
+  ~LaunchScope() {
     body = nullptr;
     current_thread = nullptr;
-    acquire(&end_of_launch);
-    Fiber::recycle_stacks();
+    Fiber::after_stops();
     SharedMemory::recycle();
   }
 };
@@ -128,8 +126,7 @@ uint64_t scheduled_choice(uint64_t limit) { return random_numbers() % limit; }
 
 void run_grid(const Grid& grid, const std::function<void()>& thread) {
   if (body != nullptr) throw DeviceError("a kernel launches a kernel");
-  const EndOfLaunch end;
-  body = &thread;
+  const LaunchScope scope(thread);
   blockDim = {grid.threads, 1, 1};
   gridDim = grid.blocks;
   try {
@@ -140,11 +137,9 @@ void run_grid(const Grid& grid, const std::function<void()>& thread) {
 }
 
 void fail_in_kernel(const char* what, Place place) {
-  static std::string text;
-  text = std::string(what) + " in " + place.file + ":" + std::to_string(place.line) + " by thread " +
-         std::to_string(current_thread->number);
   current_thread->state = State::failed;
-  current_thread->place = {text.c_str(), 0};
+  current_thread->failure = what;
+  current_thread->place = place;
   current_thread->fiber.leave();
   std::abort();  // is never resumed
 }
