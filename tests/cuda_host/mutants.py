@@ -155,6 +155,10 @@ def main():
     compiled = json.loads((build / "compile_commands.json").read_text())
     plain = Library(build, "cuda_host_device", "cuda_host_tests", compiled)
     threads = Library(build, "cuda_host_device_tsan", "cuda_host_tsan_tests", compiled)
+    for tests in FILTERS.values():
+        for library in (plain, threads):
+            if library.notices(library.program.parent, tests, 0):
+                sys.exit(f"mutants.py: {library.program.name} --gtest_filter={tests} fails without a change")
     missed = 0
     for number in chosen:
         file, text, occurrence, replacement, units = MUTANTS[number]
