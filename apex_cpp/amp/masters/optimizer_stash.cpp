@@ -205,8 +205,8 @@ void OptimizerStash::check_no_open_grads(const char* caller) const {
   const auto* optimizer = sharded();
   if (!optimizer || passes_.has_delayed()) return;
   TORCH_CHECK(!optimizer->grad_shards()->has_open_grads(), caller,
-              " found gradients of a sharded optimizer, of which some carry the loss scale of a scale_loss block and others do "
-              "not. Differentiate each loss in a block; accumulate over blocks with delay_unscale in place of no_sync().");
+              " found gradients of a sharded optimizer that no scale_loss block has scaled, beside gradients that a block has "
+              "scaled. Differentiate each loss in a block; accumulate over blocks with delay_unscale in place of no_sync().");
 }
 
 void OptimizerStash::check_claimed(const at::Tensor& param, const char* caller) const {
