@@ -73,10 +73,6 @@ std::vector<TensorStatistics> JobMemory::results() const {
 
 }  // namespace apex::kernels::statistics
 
-#ifdef APEX_CPP_HAS_CUDA
-#include "kernels/statistics/cuda/statistics_cuda.h"
-#endif
-
 namespace apex::kernels {
 namespace {
 

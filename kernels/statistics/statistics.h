@@ -32,6 +32,12 @@ void with_dtype(at::ScalarType dtype, const F& f) {
   }
 }
 
+namespace cuda {
+
+// Enqueues the job on the current stream of the device, for tensors of that dtype.
+void run(at::ScalarType dtype, c10::Device device, const Job& job);
+
+}  // namespace cuda
 }  // namespace statistics
 
 // Statistics of tensors, in one pass over their memory.

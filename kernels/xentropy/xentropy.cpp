@@ -5,9 +5,6 @@
 #include <ATen/ops/empty_like.h>
 
 #include "kernels/xentropy/cpu/xentropy_cpu.h"
-#ifdef APEX_CPP_HAS_CUDA
-#include "kernels/xentropy/cuda/xentropy_cuda.h"
-#endif
 
 namespace apex::kernels {
 namespace {

@@ -46,4 +46,11 @@ struct BackwardCall {
   at::Tensor grad_logits;
 };
 
+// The driver for CUDA tensors: one launch per pass, on the current stream.
+namespace cuda {
+
+void forward(const ForwardCall& call);
+void backward(const BackwardCall& call);
+
+}  // namespace cuda
 }  // namespace apex::kernels::xentropy

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/statistics/cuda/statistics_cuda.h"
 #include "kernels/statistics/statistics.h"
 #include "tests/cuda_host/support.h"
 #include "tests/kernels/support.h"

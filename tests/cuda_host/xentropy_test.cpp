@@ -2,7 +2,6 @@
 // library.
 #include <ATen/ATen.h>
 
-#include "kernels/xentropy/cuda/xentropy_cuda.h"
 #include "kernels/xentropy/xentropy.h"
 #include "tests/cuda_host/support.h"
 #include "tests/kernels/support.h"

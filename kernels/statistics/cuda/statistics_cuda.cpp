@@ -1,5 +1,3 @@
-#include "kernels/statistics/cuda/statistics_cuda.h"
-
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>

@@ -1,10 +1,9 @@
-#include "kernels/xentropy/cuda/xentropy_cuda.h"
-
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "kernels/xentropy/cuda/launch.h"
+#include "kernels/xentropy/xentropy.h"
 
 namespace apex::kernels::xentropy::cuda {
 namespace {
