@@ -14,32 +14,23 @@ inline float float_of_half(uint16_t half) {
   return static_cast<float>((half & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
-inline uint16_t half_of_float(float value) {
+// The nearest value, ties to even, of a format with so many bits for exponents and significands.
+inline uint16_t rounded_to(float value, int exponent_bits, int mantissa_bits) {
   if (std::isnan(value)) return 0x7fff;
-  const int sign = std::signbit(value) ? 0x8000 : 0;
+  const int sign = std::signbit(value) ? 0x8000 : 0, bias = (1 << (exponent_bits - 1)) - 1, least = 1 - bias;
   const double magnitude = std::fabs(static_cast<double>(value));
-  // The distance of neighbouring float16 values at this magnitude is 2^unit.
-  const int unit = magnitude < 0x1p-14 ? -24 : std::ilogb(magnitude) - 10;
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(magnitude, -unit)), unit);  // to nearest, ties to even
-  if (rounded >= 0x1p16) return static_cast<uint16_t>(sign | 0x7c00);
-  if (rounded < 0x1p-14) return static_cast<uint16_t>(sign | static_cast<int>(std::ldexp(rounded, 24)));
+  // The distance of neighbouring values at this magnitude is 2^unit.
+  const int unit = (magnitude < std::ldexp(1.0, least) ? least : std::ilogb(magnitude)) - mantissa_bits;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(magnitude, -unit)), unit);
+  if (rounded >= std::ldexp(1.0, bias + 1)) return static_cast<uint16_t>(sign | ((1 << exponent_bits) - 1) << mantissa_bits);
+  if (rounded < std::ldexp(1.0, least))
+    return static_cast<uint16_t>(sign | static_cast<int>(std::ldexp(rounded, mantissa_bits - least)));
   const int exponent = std::ilogb(rounded);
-  const auto mantissa = static_cast<int>(std::ldexp(rounded, 10 - exponent)) - 1024;
-  return static_cast<uint16_t>(sign | (exponent + 15) << 10 | mantissa);
+  const auto mantissa = static_cast<int>(std::ldexp(rounded, mantissa_bits - exponent)) - (1 << mantissa_bits);
+  return static_cast<uint16_t>(sign | (exponent + bias) << mantissa_bits | mantissa);
 }
 
-// cvt.rn.bf16.f32: bfloat16 has the exponents of float32, and the first 8 bits of its significands.
-inline uint16_t bfloat16_of_float(float value) {
-  if (std::isnan(value)) return 0x7fff;
-  const int sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = std::fabs(static_cast<double>(value));
-  const int unit = magnitude < 0x1p-126 ? -133 : std::isinf(value) ? 120 : std::ilogb(magnitude) - 7;
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(magnitude, -unit)), unit);  // to nearest, ties to even
-  if (rounded >= 0x1p128) return static_cast<uint16_t>(sign | 0x7f80);
-  if (rounded < 0x1p-126) return static_cast<uint16_t>(sign | static_cast<int>(std::ldexp(rounded, 133)));
-  const int exponent = std::ilogb(rounded);
-  const auto mantissa = static_cast<int>(std::ldexp(rounded, 7 - exponent)) - 128;
-  return static_cast<uint16_t>(sign | (exponent + 127) << 7 | mantissa);
-}
+inline uint16_t half_of_float(float value) { return rounded_to(value, 5, 10); }
+inline uint16_t bfloat16_of_float(float value) { return rounded_to(value, 8, 7); }
 
 }  // namespace cuda_host
