@@ -208,9 +208,8 @@ std::string read_arrival(const Rendezvous& place, int rank) {
 }
 
 void arrive(const Rendezvous& place, const std::string& brought) {
-  TORCH_CHECK(place.store->add("count/" + std::to_string(place.rank), 1) == 1,
-              "init_process_group: two processes have the rank ", place.rank,
-              ": give each process a different RANK, and remove a store's file that an earlier run left");
+  TORCH_CHECK(place.store->add("count/" + std::to_string(place.rank), 1) == 1, "init_process_group: rank ", place.rank,
+              " has already joined: give each process a different RANK, and remove a store's file that an earlier run left");
   place.store->set(arrival(place.rank), arrival_text(place, brought));
 }
 

@@ -47,7 +47,7 @@ Comparison xentropy(int64_t rows, int64_t classes, at::ScalarType dtype, at::Dev
   };
   const auto theirs = [=] { backward(torch::nn::functional::cross_entropy(logits, labels, options)); };
   const Tensors x{logits.detach()}, dx{at::empty_like(logits)};
-  return {{{"ours", ours}, {"torch", theirs}}, {{{x, Access::read}}, {{x, Access::read}, {dx, Access::write}}}};
+  return {{{"apex_cpp", ours}, {"torch", theirs}}, {{{x, Access::read}}, {{x, Access::read}, {dx, Access::write}}}};
 }
 
 Comparison clipping(const kernels::Case& shapes, at::ScalarType dtype, at::Device device) {
@@ -59,7 +59,7 @@ Comparison clipping(const kernels::Case& shapes, at::ScalarType dtype, at::Devic
   }
   const auto ours = [params] { apex::contrib::clip_grad_norm_(params, 1e4); };
   const auto theirs = [params] { torch::nn::utils::clip_grad_norm_(params, 1e4); };
-  return {{{"ours", ours}, {"torch", theirs}}, {{{grads, Access::read}}, {{grads, Access::update}}}};
+  return {{{"apex_cpp", ours}, {"torch", theirs}}, {{{grads, Access::read}}, {{grads, Access::update}}}};
 }
 
 // The traffic bound: the forward pass, and a backward pass that reads each input once.
@@ -105,7 +105,7 @@ Comparison layers(Ours ours, Theirs theirs, int64_t features, at::ScalarType dty
   theirs->to(device, dtype);
   const at::Tensor input = random({256, features}, dtype, device);
   const auto weights = ours->parameters();
-  return {{{"ours", [=]() mutable { ours->forward(input).sum().backward(); }},
+  return {{{"apex_cpp", [=]() mutable { ours->forward(input).sum().backward(); }},
            {"torch", [=]() mutable { theirs->forward(input).sum().backward(); }}},
           {{{weights, Access::read}}, {{weights, Access::read}}}};
 }

@@ -116,7 +116,7 @@ Variant timed(const std::string& name, void (*call)(const Problem&), const Probl
 Result measure(Runner& runner, const Kind& kind, const Problem& bfloat16, int threads) {
   const std::string shape = bfloat16.shape.name();
   const auto medians = runner.medians(std::string(kind.name) + "/" + shape, threads,
-                                      {timed("ours", kind.by_kernel, bfloat16), timed("torch", kind.by_torch, bfloat16),
+                                      {timed("apex_cpp", kind.by_kernel, bfloat16), timed("torch", kind.by_torch, bfloat16),
                                        timed("torch FP32", kind.by_torch, bfloat16.to(at::kFloat))});
   return {kind.name,
           shape,

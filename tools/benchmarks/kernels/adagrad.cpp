@@ -27,7 +27,7 @@ void adagrad_foreach(const Lists& lists) {
 }  // namespace
 
 Comparison adagrad(const Lists& lists) {
-  Comparison comparison{{{"ours", [=] { adagrad_ours(lists); }}}, {update_pass(lists, {lists.first})}};
+  Comparison comparison{{{"apex_cpp", [=] { adagrad_ours(lists); }}}, {update_pass(lists, {lists.first})}};
   if (!lists.uniform) return comparison;
   const auto optimizer = std::make_shared<torch::optim::Adagrad>(
       with_grads(lists), torch::optim::AdagradOptions(kLr).weight_decay(kDecay).eps(kEps));

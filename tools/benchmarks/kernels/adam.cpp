@@ -33,7 +33,7 @@ void adam_foreach(const Lists& lists) {
 }  // namespace
 
 Comparison adam(const Lists& lists) {
-  Comparison comparison{{{"ours", [=] { adam_ours(lists); }}}, {update_pass(lists, {lists.first, lists.second})}};
+  Comparison comparison{{{"apex_cpp", [=] { adam_ours(lists); }}}, {update_pass(lists, {lists.first, lists.second})}};
   if (!lists.uniform) return comparison;
   const auto fused = [lists, steps = step_counts(lists)] {
     at::_fused_adamw_(lists.params, lists.grads, lists.first, lists.second, {}, steps, kLr, kBeta1, kBeta2, kDecay, kEps, false,

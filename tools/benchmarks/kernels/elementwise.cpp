@@ -26,7 +26,7 @@ Comparison unscale(const Tensors& in, const Tensors& out) {
     at::_foreach_copy_(out, in);
     at::_amp_foreach_non_finite_check_and_unscale_(out, found, scale);
   };
-  return {{{"ours", [=] { apex::kernels::multi_tensor_scale(found_inf, in, out, kScale); }}, {"foreach", theirs}},
+  return {{{"apex_cpp", [=] { apex::kernels::multi_tensor_scale(found_inf, in, out, kScale); }}, {"foreach", theirs}},
           {{{in, Access::read}, {out, Access::write}}}};
 }
 
@@ -36,7 +36,7 @@ Comparison scale_in_place(const Tensors& in, const Tensors&) {
   const auto theirs = [in, found = flag(in, at::kFloat), scale = flag(in, at::kFloat).fill_(1)]() mutable {
     at::_amp_foreach_non_finite_check_and_unscale_(in, found, scale);
   };
-  return {{{"ours", [=] { apex::kernels::multi_tensor_scale(found_inf, in, in, 1.0); }}, {"foreach", theirs}},
+  return {{{"apex_cpp", [=] { apex::kernels::multi_tensor_scale(found_inf, in, in, 1.0); }}, {"foreach", theirs}},
           {{{in, Access::update}}}};
 }
 
@@ -47,21 +47,21 @@ Comparison axpby(const Tensors& in, const Tensors& out) {
     const auto scaled = at::_foreach_mul(in, kScale);
     at::_foreach_add_(out, scaled);
   };
-  return {
-      {{"ours", [=] { apex::kernels::multi_tensor_axpby(found_inf, in, out, out, kScale, 1.0, apex::kernels::CheckArg::x); }},
-       {"foreach", theirs}},
-      {{{in, Access::read}, {out, Access::update}}}};
+  return {{{"apex_cpp",
+            [=] { apex::kernels::multi_tensor_axpby(found_inf, in, out, out, kScale, 1.0, apex::kernels::CheckArg::x); }},
+           {"foreach", theirs}},
+          {{{in, Access::read}, {out, Access::update}}}};
 }
 
 Comparison l2norm(const Tensors& in, const Tensors&) {
   const auto found_inf = flag(in, at::kInt);
-  return {{{"ours", [=] { apex::kernels::multi_tensor_l2norm(found_inf, in, /*per_tensor=*/true); }},
+  return {{{"apex_cpp", [=] { apex::kernels::multi_tensor_l2norm(found_inf, in, /*per_tensor=*/true); }},
            {"foreach", [=] { at::stack(at::_foreach_norm(in)).norm(); }}},
           {{{in, Access::read}}}};
 }
 
 Comparison copy(const Tensors& in, const Tensors& out) {
-  return {{{"ours", [=] { apex::kernels::multi_tensor_copy(in, out); }}, {"foreach", [=] { at::_foreach_copy_(out, in); }}},
+  return {{{"apex_cpp", [=] { apex::kernels::multi_tensor_copy(in, out); }}, {"foreach", [=] { at::_foreach_copy_(out, in); }}},
           {{{in, Access::read}, {out, Access::write}}}};
 }
 

@@ -72,7 +72,7 @@ void foreach_lamb(const Lists& lists) {
 Comparison novograd(const Lists& lists) {
   const auto count = static_cast<int64_t>(lists.grads.size());
   const auto running = at::full({count}, 1.0, lists.grads.front().options().dtype(at::kFloat));
-  Comparison comparison{{{"ours", [=] { our_novograd(lists, running); }}},
+  Comparison comparison{{{"apex_cpp", [=] { our_novograd(lists, running); }}},
                         {{{lists.grads, Access::read}}, update_pass(lists, {lists.first})}};
   if (lists.uniform) comparison.contenders.push_back({"foreach", [=] { foreach_novograd(lists, running); }});
   return comparison;
@@ -87,7 +87,7 @@ Comparison lamb(const Lists& lists) {
                             {lists.updates, Access::write}};
   PassTraffic stage_2{{lists.updates, Access::read}, {lists.params, Access::update}};
   if (!lists.copies.empty()) stage_2.push_back({lists.copies, Access::write});
-  Comparison comparison{{{"ours", [=] { our_lamb(lists, found_inf); }}}, {{{lists.grads, Access::read}}, stage_1, stage_2}};
+  Comparison comparison{{{"apex_cpp", [=] { our_lamb(lists, found_inf); }}}, {{{lists.grads, Access::read}}, stage_1, stage_2}};
   if (lists.uniform) comparison.contenders.push_back({"foreach", [=] { foreach_lamb(lists); }});
   return comparison;
 }

@@ -27,7 +27,7 @@ void sgd_foreach(const Lists& lists) {
 }  // namespace
 
 Comparison sgd(const Lists& lists) {
-  Comparison comparison{{{"ours", [=] { sgd_ours(lists); }}}, {update_pass(lists, {lists.first})}};
+  Comparison comparison{{{"apex_cpp", [=] { sgd_ours(lists); }}}, {update_pass(lists, {lists.first})}};
   if (!lists.uniform) return comparison;
   const auto fused = [=] {
     at::_fused_sgd_(lists.params, lists.grads, lists.first, kDecay, kMomentum, kLr, 0, false, false, false);

@@ -32,7 +32,7 @@ void by_operators(const Tensors& tensors) {
 }
 
 kernels::Comparison comparison(const Tensors& tensors) {
-  return {{{"ours", [tensors] { apex::amp::statistics(tensors); }}, {"torch", [tensors] { by_operators(tensors); }}},
+  return {{{"apex_cpp", [tensors] { apex::amp::statistics(tensors); }}, {"torch", [tensors] { by_operators(tensors); }}},
           {{{tensors, Access::read}}}};
 }
 

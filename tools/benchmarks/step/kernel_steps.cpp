@@ -40,7 +40,7 @@ at::Tensor clip_coefficient(const at::Tensor& norm) { return (kMaxNorm / (norm +
 }  // namespace
 
 Contender fused_order(const Training& t) {
-  return {"ours", [t] {
+  return {"apex_cpp", [t] {
             const auto norm = std::get<0>(ours::multi_tensor_l2norm(t.found_inf, t.grads, /*per_tensor=*/false));
             const auto scale = clip_coefficient(norm * kInvScale) * kInvScale;
             ours::multi_tensor_adam(t.grads, t.masters, t.exp_avgs, t.exp_avg_sqs, t.model, settings(), tensors(t, scale));
