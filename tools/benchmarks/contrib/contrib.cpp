@@ -74,7 +74,7 @@ Comparison normalization(const Ours& ours, const Theirs& theirs, int64_t rows, i
     for (const at::Tensor& tensor : {x, weight, bias}) tensor.mutable_grad().reset();
   };
   const Tensors input{x.detach()}, grad{dy}, output{at::empty_like(dy)};
-  return {{{"ours", [=] { both(ours); }}, {"torch", [=] { both(theirs); }}},
+  return {{{"apex_cpp", [=] { both(ours); }}, {"torch", [=] { both(theirs); }}},
           {{{input, Access::read}, {output, Access::write}},
            {{grad, Access::read}, {input, Access::read}, {output, Access::write}}}};
 }
