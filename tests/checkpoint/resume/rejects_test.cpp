@@ -133,7 +133,7 @@ TEST_F(Rejects, InvalidStatesOptionsAndScalers) {
                          auto& states = content.optimizers[0].archive.children.at("state").children;
                          states["99"] = states.at("4");
                        }),
-                       "state of a parameter '99'"));
+                       "state of the parameter '99'"));
   EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) {
                          content.optimizers[0]
                              .archive.children.at("param_groups")
@@ -154,7 +154,8 @@ TEST_F(Rejects, FilesThatAreNotCheckpoints) {
   EXPECT_TRUE(contains(refusal([&] { target_->load(folder_ / "nowhere"); }), "nowhere"));
   write_bytes(folder_ / "text", "not a checkpoint");
   EXPECT_TRUE(contains(refusal([&] { target_->load(folder_ / "text"); }), "text"));
-  EXPECT_TRUE(contains(refusal_of({{{"fc1.weight", torch::zeros({5, 48})}}, {{"format", "pt"}}}), "no checkpoint"));
+  EXPECT_TRUE(contains(refusal_of({{{"fc1.weight", torch::zeros({5, 48})}}, {{"format", "pt"}}}),
+                       "not a checkpoint of amp::save_checkpoint"));
   auto file = amp::detail::read_safetensors(file_);
   file.metadata["version"] = "2";
   EXPECT_TRUE(contains(refusal_of(file), "Use a newer apex_cpp"));
