@@ -38,7 +38,7 @@ class Fiber {
   friend struct ReusedFibers;
 };
 
-// What ThreadSanitizer is told about synchronization, without effect in other builds: what precedes release(object) on one
+// Reports synchronization to ThreadSanitizer, without effect in other builds: what precedes release(object) on one
 // fiber happens before what follows acquire(object) on another.
 void release(void* object);
 void acquire(void* object);

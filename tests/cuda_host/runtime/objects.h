@@ -66,7 +66,7 @@ std::vector<Stream*> all_streams();
 cudaStream_t add_stream();
 void remove_stream(cudaStream_t handle);
 
-// Runs the stream's operations, those that it waits for, and at random some of other streams.
+// Runs the stream's operations, the operations that they wait for, and at random some of other streams.
 void finish(Stream& stream);
 void finish_all();
 // Runs what comes before the end of a record.
