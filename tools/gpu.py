@@ -24,6 +24,7 @@ CHECKS = [(tool, program, tests)
                                  ("contrib_tests", "*OnCuda*Xentropy*"),
                                  ("statistics_tests", "*OnCuda*GiveTheBits*"))]
 BENCHES = ["kernels", "step", "contrib", "statistics", "train"]
+OURS = "regex:updates_kernel|sums_kernel|rows_kernel|totals"  # the kernels that ncu profiles
 TRAINED = ["digits_o0", "digits_o1", "digits_o2", "digits_o2_fused_adam", "digits_o3", "digits_o4", "digits_o5"]
 
 
@@ -162,6 +163,20 @@ def bench(tests, out, end, rounds):
     return rows
 
 
+def profile(tests, out, end):
+    """ncu, where it is: how near every kernel comes to the limits of memory and arithmetic. Without the right to read the GPU's counters
+    ncu ends with an error, which is reported and is no failure."""
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        return {"summary": "not installed"}
+    text, code, seconds = run([ncu, "--csv", "--page", "details", "--section", "SpeedOfLight", "--section", "Occupancy", "--kernel-name", OURS,
+                               "--launch-count", "200", tests.path("bench"), "kernels", "--device", "cuda", "--rounds", "1"],
+                              out / "ncu.csv", end - time.monotonic())
+    errors = re.findall(r"==ERROR== (.*)", text)
+    summary = errors[0] if errors else "ncu.csv" if code == 0 else f"exit code {code}"
+    return {"summary": summary, "seconds": round(seconds, 1)}
+
+
 def markdown(report):
     lines = ["# apex_cpp on a GPU", "", *(f"- {key}: {value}" for key, value in report["machine"].items()), ""]
     if "test" in report:
@@ -179,6 +194,8 @@ def markdown(report):
                   for row in report["check"]]
     for row in report.get("bench", []):
         lines += ["", f"## bench {row['suite']}", "", "```", row["text"].strip(), "```"]
+    if "ncu" in report:
+        lines += ["", "## ncu", "", report["ncu"]["summary"]]
     return "\n".join(lines) + "\n"
 
 
@@ -211,6 +228,7 @@ def main():
             report["check"] = check(tests, out, end)
         else:
             report["bench"] = bench(tests, out, end, arguments.rounds)
+            report["ncu"] = profile(tests, out, end)
     (out / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
     (out / "report.md").write_text(markdown(report), encoding="utf-8")
     print(f"the report: {out / 'report.md'}")

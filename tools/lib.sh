@@ -157,6 +157,14 @@ machine_code_python() { tool_python machine_code "cuobjdump and nvdisasm (5 MB t
 lint_python() { tool_python lint "clang-format, codespell, flake8, shellcheck and check-jsonschema (8 MB to download)"; }
 tidy_python() { tool_python tidy "clang-tidy (44 MB to download)"; }
 
+# The path of the CUDA toolkit's nvcc; nothing where there is none.
+find_nvcc() {
+  local nvcc
+  for nvcc in "$(command -v nvcc || true)" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
+    [ ! -x "$nvcc" ] || { readlink -f "$nvcc"; return; }
+  done
+}
+
 # As many compilers as there are cores and memory for: one that reads torch's headers takes up to 2 GB.
 compile_jobs() {
   local cores memory

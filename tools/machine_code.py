@@ -1,5 +1,7 @@
 """Prints what a compiler made of the CUDA kernels, for every GPU architecture in the object files: registers and stack of a thread,
-shared memory of a block, how many threads a multiprocessor holds, and how much of the memory traffic is in 128-bit accesses."""
+shared memory of a block, how many threads a multiprocessor holds, how much of the memory traffic is in 128-bit accesses, and how many
+bytes a multiprocessor can have in flight: the most that a thread loads before it uses one of them, times the threads. By Little's law an
+H200 needs about 30 KB of them for the whole bandwidth of its memory."""
 import argparse
 import csv
 import pathlib
@@ -12,7 +14,7 @@ REGISTERS, WARP = 65536, 32  # of a multiprocessor; threads
 MOST_BLOCKS = 32  # of a multiprocessor, some architectures have fewer
 MOST_THREADS = {75: 1024, 86: 1536, 89: 1536, 120: 1536}  # of a multiprocessor; others: 2048
 BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128}
-COLUMNS = ["architecture", "kernel", "registers", "stack", "shared", "threads", "resident", "wide"]
+COLUMNS = ["architecture", "kernel", "registers", "stack", "shared", "threads", "resident", "wide", "flying"]
 
 
 def output_of(*command):
@@ -57,20 +59,40 @@ def threads(file):
     return found
 
 
-def wide_shares(file):
-    """{(architecture, mangled name): the share of the bytes that 128-bit accesses to global memory have in the code}."""
+class Accesses:
+    """Accesses to global memory in a kernel's code, of which `take` is given one instruction after the other."""
+
+    def __init__(self):
+        self.total = self.wide = 0  # bits
+        self.waited_for, self.flying, self.most_flying = set(), 0, 0  # registers; bits that are loaded and not yet used
+
+    def take(self, name, operands):
+        access = re.match(r"(LDG|STG|LD|ST)\.E(\S*)", name)
+        bits = next((BITS[part] for part in access[2].split(".") if part in BITS), 32) if access else 0
+        self.total += bits
+        self.wide += bits if bits == 128 else 0
+        loads = access is not None and access[1].startswith("LD")
+        registers = [int(number) for number in re.findall(r"\bR(\d+)", operands)]
+        if self.waited_for.intersection(registers[1:] if loads else registers) or re.match(r"BRA|EXIT|BAR|BSYNC|WARPSYNC|CALL|RET", name):
+            self.waited_for, self.flying = set(), 0
+        if loads and registers:
+            self.waited_for.update(range(registers[0], registers[0] + max(1, bits // 32)))
+            self.flying += bits
+            self.most_flying = max(self.most_flying, self.flying)
+
+
+def accesses(file):
+    """{(architecture, mangled name): Accesses}."""
     found, architecture, name = {}, 0, ""
     for line in output_of("cuobjdump", "-sass", file).splitlines():
         if match := re.match(r"\s*code for sm_(\d+)", line):
             architecture = int(match[1])
         elif match := re.search(r"Function : (\S+)", line):
             name = match[1]
-            found[architecture, name] = [0, 0]
-        elif match := re.search(r"\b(?:LDG|STG|LD|ST)\.E(\S*)", line):
-            bits = next((BITS[part] for part in match[1].split(".") if part in BITS), 32)
-            found[architecture, name][0] += bits if bits == 128 else 0
-            found[architecture, name][1] += bits
-    return {key: wide / total if total else 0.0 for key, (wide, total) in found.items()}
+            found[architecture, name] = Accesses()
+        elif match := re.match(r"\s*/\*\w+\*/\s+(?:@!?U?P\w+ )?\s*(\S+)\s*([^;]*);", line):
+            found[architecture, name].take(match[1], match[2])
+    return found
 
 
 def resident(architecture, registers, block):
@@ -82,14 +104,15 @@ def resident(architecture, registers, block):
 
 def rows_of(files, with_code):
     for file in files:
-        bounds, wide = threads(file), wide_shares(file) if with_code else {}
+        bounds, memory = threads(file), accesses(file) if with_code else {}
         found = usage(file)
         names = demangled([name for _, name in found])
         for (architecture, name), row in found.items():
             block = bounds.get((architecture, name), 0)
+            held, code = resident(architecture, row["registers"], block), memory.get((architecture, name), Accesses())
             yield {"architecture": f"sm_{architecture}", "kernel": short(names[name]), **row, "threads": block,
-                   "resident": resident(architecture, row["registers"], block),
-                   "wide": round(100 * wide.get((architecture, name), 0))}
+                   "resident": held,
+                   "wide": round(100 * code.wide / max(1, code.total)), "flying": code.most_flying // 8 * held}
 
 
 def check(rows, table):
@@ -118,10 +141,10 @@ def main():
     if arguments.check:
         sys.exit(check(rows, arguments.check))
     width = max(len(row["kernel"]) for row in rows)
-    print(f"{'':6} {'kernel':{width}} registers stack shared threads resident 128-bit")
+    print(f"{'':6} {'kernel':{width}} registers stack shared threads resident 128-bit in flight")
     for row in sorted(rows, key=lambda row: (row["architecture"], row["kernel"])):
         print(f"{row['architecture']:6} {row['kernel']:{width}} {row['registers']:9} {row['stack']:5} {row['shared']:6} {row['threads']:7} "
-              f"{row['resident']:8} {row['wide']:5} %")
+              f"{row['resident']:8} {row['wide']:5} % {row['flying'] / 1000:6.0f} KB")
     if arguments.csv:
         with open(arguments.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS)

@@ -90,6 +90,17 @@ class Gpu(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("| memcheck | cuda_tests | 0 | 3 errors |", text)
 
+    def test_profiles_where_ncu_is_and_may_read_counters(self):
+        self.program("bench", "echo figures")
+        self.program("ncu", "echo kernel,metric")
+        code, report, text = self.run_stage("bench", "a_tests *\n")
+        self.assertEqual((code, report["ncu"]["summary"], len(report["bench"])), (0, "ncu.csv", 5))
+        self.assertIn("kernel,metric", (self.folder / "out/ncu.csv").read_text())
+        self.program("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1")
+        code, report, text = self.run_stage("bench", "a_tests *\n")
+        self.assertEqual((code, report["ncu"]["summary"]), (0, "ERR_NVGPUCTRPERM - no permission"))
+        self.assertIn("ERR_NVGPUCTRPERM", text)
+
 
 if __name__ == "__main__":
     unittest.main()
