@@ -67,6 +67,15 @@ TEST_F(Registration, TakesEffectBeforeOrAfterInitialize) {  // REG-05 and INIT-2
   EXPECT_EQ(torch::tanh(halves()).dtype(), torch::kFloat);
 }
 
+TEST_F(Registration, FindsAnOperatorWhoseLibraryIsLoadedAfterAFirstTry) {
+  EXPECT_THROW(amp::register_half_function("amp_test_late::twice"), c10::ValueError);
+  torch::Library late(torch::Library::DEF, "amp_test_late", std::nullopt, __FILE__, __LINE__);
+  late.def("twice(Tensor a) -> Tensor", [](const Tensor& a) { return a + a; });
+  add(amp::register_half_function, "amp_test_late::twice");
+  initialize();
+  EXPECT_EQ(op<Tensor(const Tensor&)>("amp_test_late::twice").call(floats()).dtype(), torch::kHalf);
+}
+
 TEST_F(Registration, CanBeRemovedAndChanged) {
   initialize();
   add(amp::register_half_function, "aten::sigmoid");

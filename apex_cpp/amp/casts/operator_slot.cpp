@@ -20,6 +20,8 @@ struct Slots {
   std::mutex mutex;
   std::deque<OperatorSlot> all;
   std::unordered_map<std::string, OperatorSlot*> by_name;
+  // Results of slots_named, since each `initialize` asks for some hundred names; cleared when overloads are listed again.
+  std::unordered_map<std::string, std::vector<OperatorSlot*>> named;
 };
 
 Slots& slots() {
@@ -29,9 +31,9 @@ Slots& slots() {
 
 // The caller holds the mutex.
 OperatorSlot& find_or_add(const std::string& full_name, bool& added) {
-  auto& [mutex, all, by_name] = slots();
-  const auto [found, is_new] = by_name.try_emplace(full_name, nullptr);
-  if (is_new) found->second = &all.emplace_back(full_name, all.size());
+  auto& known = slots();
+  const auto [found, is_new] = known.by_name.try_emplace(full_name, nullptr);
+  if (is_new) found->second = &known.all.emplace_back(full_name, known.all.size());
   added = is_new;
   return *found->second;
 }
@@ -52,11 +54,14 @@ bool writes_to_out(const c10::OperatorHandle& op) {
 // missing: its library may have been loaded since. The caller holds the mutex.
 const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
   static std::unordered_map<std::string, std::vector<c10::OperatorName>> known;
+  static const std::vector<c10::OperatorName> none;
   if (known.count(name) == 0) {
     known.clear();
+    slots().named.clear();
     for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) known[op.name].push_back(op);
   }
-  return known[name];
+  const auto found = known.find(name);
+  return found == known.end() ? none : found->second;
 }
 
 // The caller holds the mutex.
@@ -92,6 +97,7 @@ OperatorSlot& operator_slot(const char* name, const char* overload) {
 
 std::vector<OperatorSlot*> slots_named(const std::string& name) {
   const std::lock_guard<std::mutex> lock(slots().mutex);
+  if (const auto known = slots().named.find(name); known != slots().named.end()) return known->second;
   const auto operators = name.find("::") == std::string::npos ? std::vector<c10::OperatorHandle>() : operators_named(name);
   TORCH_CHECK_VALUE(!operators.empty(), "amp: there is no operator '", name,
                     "'. Write the name as in LibTorch's schemas, such as \"aten::mish\" or \"aten::add.Tensor\", and load the "
@@ -103,6 +109,7 @@ std::vector<OperatorSlot*> slots_named(const std::string& name) {
     if (added) register_boxed_kernel(op.operator_name(), slot);
     result.push_back(&slot);
   }
+  slots().named.emplace(name, result);
   return result;
 }
 
