@@ -1,18 +1,19 @@
-# apex_add_test(name sources... [PCH] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry, module.Suite.Name,
+# apex_add_test(name sources... [PCH | OPTIMIZED] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry, module.Suite.Name,
 # labelled with the module (the folder in tests/).
 # WHOLE: one ctest entry for all tests, if starting a process per test would take longer than the tests.
+# OPTIMIZED: compile the tests of a release build with -O1, if they compute much themselves.
 # PCH: use the precompiled header with torch/torch.h and gtest/gtest.h that all tests share. It costs 34 s once and saves 9 s per file.
 include(GoogleTest)
 
 function(apex_add_test name)
-  cmake_parse_arguments(ARG "PCH;WHOLE" "" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;PCH;WHOLE" "" "LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
   apex_test_flags(${name})
-  if(ARG_PCH)
-    apex_need_test_pch()
-    target_link_libraries(${name} PRIVATE apex_torch)
-    target_precompile_headers(${name} REUSE_FROM apex_test_pch)
+  if(ARG_OPTIMIZED)
+    target_compile_options(${name} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
+  elseif(ARG_PCH)
+    apex_share_test_pch(${name})
   endif()
   get_filename_component(module "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   set(properties LABELS "${module}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS}"
@@ -38,26 +39,32 @@ function(apex_add_avx2_test entry binary)
     ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE;ONEDNN_MAX_CPU_ISA=AVX2;ATEN_CPU_CAPABILITY=avx2")
 endfunction()
 
-# Compiling takes most of a test's time, so release builds optimize tests little.
+# Compiling takes most of a test's time, so release builds do not optimize tests.
 function(apex_test_flags target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
+  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O0>")
   apex_own_code(${target})
   apex_join_files(${target})
 endfunction()
 
-# The target whose precompiled header the tests reuse. It is an executable because a precompiled header requires identical flags, including
-# -fPIE.
-function(apex_need_test_pch)
-  if(TARGET apex_test_pch)
-    return()
+# Compiles the target with the precompiled header that all tests share. Its own target is an executable, because a precompiled header is
+# accepted with identical flags alone, -fPIE among them.
+function(apex_share_test_pch target)
+  if(NOT TARGET apex_test_pch)
+    set(main "${PROJECT_BINARY_DIR}/apex_test_pch.cpp")
+    file(CONFIGURE OUTPUT "${main}" CONTENT "int main() { return 0; }\n")
+    add_executable(apex_test_pch EXCLUDE_FROM_ALL "${main}")
+    target_link_libraries(apex_test_pch PRIVATE apex_torch GTest::gtest)
+    apex_test_flags(apex_test_pch)
+    target_precompile_headers(apex_test_pch PRIVATE <torch/torch.h> <gtest/gtest.h>)
   endif()
-  set(main "${PROJECT_BINARY_DIR}/apex_test_pch.cpp")
-  file(CONFIGURE OUTPUT "${main}" CONTENT "int main() { return 0; }\n")
-  add_executable(apex_test_pch EXCLUDE_FROM_ALL "${main}")
-  target_link_libraries(apex_test_pch PRIVATE apex_torch GTest::gtest)
-  apex_test_flags(apex_test_pch)
-  target_precompile_headers(apex_test_pch PRIVATE <torch/torch.h> <gtest/gtest.h>)
+  get_target_property(type ${target} TYPE)
+  if(type MATCHES LIBRARY)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIE)
+  endif()
+  target_link_libraries(${target} PRIVATE apex_torch GTest::gtest)
+  target_precompile_headers(${target} REUSE_FROM apex_test_pch)
 endfunction()
 
 # Two threads, so that parallel code runs in parallel. They sleep while waiting, because ctest runs more threads than there are cores. One
