@@ -33,8 +33,9 @@ at::Tensor clip_grad_norm_(const at::Tensor& parameter, double max_norm, double 
 
 namespace apex::contrib::xentropy {
 
-/// Softmax cross entropy with label smoothing, one loss per row. Forward and backward read the logits once each. Only the
-/// logits and one number per row are kept between them; no matrix of probabilities.
+/// Softmax cross entropy with label smoothing, one loss per row. Backward reads the logits once. Forward reads each
+/// row twice in succession, the second time from a cache; on CUDA a row of up to 1024 classes once. Only the logits and one
+/// number per row are kept between them; no matrix of probabilities.
 /// Apex: `apex.contrib.xentropy.SoftmaxCrossEntropyLoss`.
 struct SoftmaxCrossEntropyLoss {
   /// `logits`: [rows, classes], float16, bfloat16, float32 or float64, any layout. `labels`: [rows], int64, on the same device.
