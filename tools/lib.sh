@@ -45,6 +45,9 @@ torch_prefix() {
 # Debian packages of packages.txt are looked for here.
 system_prefixes=(/usr /usr/local)
 
+# cmake and ninja, where tools/setup took them from PyPI.
+PATH=$PATH:$(python_packages build)/bin
+
 # in_system FILE FOLDER...: is the file in one of these folders of a prefix?
 in_system() {
   local prefix folder
@@ -65,7 +68,7 @@ present() {
   esac
 }
 
-# missing python|needed|optional|packages|tests: the Debian packages of that kind whose probe fails.
+# missing KIND: the Debian packages of that kind of packages.txt whose probe fails.
 missing() {
   local package probe version kind
   while read -r package probe version kind; do
@@ -88,13 +91,23 @@ system_python() { command -v /usr/bin/python3.11 || command -v python3.11; }
 # repair_python FOLDER: where the cache was moved or copied, the scripts of the Python environment still name its old place.
 repair_python() {
   local old
-  old=$(sed -n 's/^command = .* -m venv //p' "$1/pyvenv.cfg" 2>/dev/null) || return 0
+  old=$(sed -n 's/^command = .* -m venv \(--without-pip \)\?//p' "$1/pyvenv.cfg" 2>/dev/null) || return 0
   [ -n "$old" ] && ! [ "$old" -ef "$1" ] && [ -w "$1/pyvenv.cfg" ] || return 0
   say "repairing the scripts of $1, which were made for $old"
   find "$1/bin" -type f -exec grep -IlF "$old" {} + | while IFS= read -r script; do
     sed -i "s|$old|$1|g" "$script"
   done
   sed -i "s|$old|$1|g" "$1/pyvenv.cfg"
+}
+
+# new_environment PYTHON FOLDER: an empty environment with pip.
+new_environment() {
+  if "$1" -c 'import ensurepip' 2>/dev/null; then
+    "$1" -m venv "$2"
+  else
+    "$1" -m venv --without-pip "$2"
+    "$2/bin/python" "$root/tools/install_pip.py" "$root/tools/requirements-pip.txt" "$work"
+  fi
 }
 
 # make_python FOLDER WHAT COMMAND...: the Python environment FOLDER, by one process at a time, unless it is complete. The command installs
@@ -110,7 +123,7 @@ make_python() {
     [ -n "$work" ] || make_work "$cache"
     say "making a Python environment with $2 in $1"
     rm -rf "$1"
-    "$python" -m venv "$1"
+    new_environment "$python" "$1"
     "${@:3}" >"$work/complete"
     mv "$work/complete" "$1/complete"
   fi
@@ -133,6 +146,23 @@ pip_pinned() {
 # print_torch_prefix FOLDER: asks the torch of an environment.
 print_torch_prefix() { "$1/bin/python" -W ignore -c 'import torch; print(torch.utils.cmake_prefix_path)'; }
 
+# use_other_torch X.Y.Z: has a tool build with this torch from PyPI, in a build tree and an environment of their own. Such builds set
+# APEX_CPP_WERROR=OFF: another torch may deprecate functions.
+use_other_torch() {
+  torch=$1
+  [[ $torch =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "--torch takes a version of three numbers, not '$torch'"
+  torch_environment=$cache/env-torch-$torch
+  build_tree=build/torch-$torch
+}
+
+# Makes that environment, with the dependencies that torch's wheels declare. Only the tested version is pinned with hashes.
+make_other_torch() { make_python "$torch_environment" "torch $torch (3 GB to download)" install_other_torch; }
+install_other_torch() {
+  run_pip "$torch_environment" install "torch==$torch" || die "pip could not install torch $torch (its message is above)"
+  pip_pinned "$torch_environment" install tools/requirements-thrust.txt
+  print_torch_prefix "$torch_environment"
+}
+
 # tool_python NAME WHAT: the interpreter of an environment of Python alone with the packages of requirements-NAME.txt.
 tool_python() {
   local env requirements=$root/tools/requirements-$1.txt
@@ -152,6 +182,9 @@ package_python() { tool_python package "setuptools and auditwheel (2 MB to downl
 
 # The interpreter of tools/bench machine_code. Its environment has the programs that read machine code, too.
 machine_code_python() { tool_python machine_code "cuobjdump and nvdisasm (5 MB to download)"; }
+
+# An interpreter beside cmake and ninja.
+build_python() { tool_python build "cmake and ninja (28 MB to download)"; }
 
 # The interpreters of tools/lint and of tools/lint --tidy.
 lint_python() { tool_python lint "clang-format, codespell, flake8, shellcheck and check-jsonschema (8 MB to download)"; }

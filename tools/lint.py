@@ -79,6 +79,8 @@ def checks():
     yield "the schema of citations", lambda path: path.name == "CITATION.cff", schema("citation-file-format")
     if shutil.which("actionlint"):
         yield "actionlint", is_workflow, ["actionlint", "-no-color", f"-shellcheck={PROGRAMS}/shellcheck"]
+    if shutil.which("hadolint"):  # Debian's packages of a release change in patches alone, so their versions are not pinned
+        yield "hadolint", lambda path: path.name == "Dockerfile", ["hadolint", "--no-color", "--ignore", "DL3008"]
 
 
 def parts(files):

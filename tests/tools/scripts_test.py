@@ -46,6 +46,7 @@ class Scripts(unittest.TestCase):
             ("setup", "--no"): "unknown argument '--no'",
             ("train", "no.yaml"): "no such config: ",
             ("test", "--preset", "no"): "--preset takes release, dev, asan or tsan, not 'no'",
+            ("test", "--torch", "2.15"): "--torch takes a version of three numbers, not '2.15'",
             ("package", "--no"): "unknown argument '--no'",
             ("reference", "--no"): "unknown argument '--no'",
             ("lint", "--no"): "unknown argument '--no'",
@@ -89,6 +90,7 @@ class Scripts(unittest.TestCase):
             ("bench",): ("--rounds N", "convolution  time of BF16 convolutions"),
             ("compare", "doctor"): ("--level LEVEL", "--steps N"),
             ("compare",): ("--out DIR",),
+            ("test",): ("--preset", "--torch X.Y.Z", "--all"),
             ("plot",): ("--title TEXT", "--only REGEX"),
             ("port_check",): ("--only VERDICTS", "--explain RULE"),
         }
@@ -115,13 +117,23 @@ class Scripts(unittest.TestCase):
             script = f". {ROOT}/tools/lib.sh; system_prefixes=({prefix}); missing {kind} | grep -E '^(lib|nloh|zlib)' || true"
             return self.run_tool("bash", "-c", script)[1].split()
 
-        self.assertEqual(missing("needed"), ["libyaml-cpp-dev", "nlohmann-json3-dev", "libcli11-dev", "libgtest-dev", "zlib1g-dev"])
+        self.assertEqual(missing("fetched"), ["libyaml-cpp-dev", "nlohmann-json3-dev", "libcli11-dev", "libgtest-dev", "zlib1g-dev"])
         give("include", headers)
         give("lib/other-linux-gnu", libraries)
-        self.assertEqual(missing("needed"), ["libyaml-cpp-dev", "libgtest-dev", "zlib1g-dev"])
+        self.assertEqual(missing("fetched"), ["libyaml-cpp-dev", "libgtest-dev", "zlib1g-dev"])
         self.assertEqual(missing("tests"), ["libjpeg-dev", "libpng-dev"])
         give(f"lib/{os.uname().machine}-linux-gnu", libraries)
-        self.assertEqual((missing("needed"), missing("tests")), ([], []))
+        self.assertEqual((missing("fetched"), missing("tests")), ([], []))
+
+    def test_makes_an_environment_where_python_has_no_ensurepip(self):
+        python = self.folder / "python"
+        python.write_text(f"""#!/bin/sh\n[ "$1" != -c ] || exit 1\nexec "{sys.executable}" "$@"\n""")
+        python.chmod(0o755)
+        script = f". {ROOT}/tools/lib.sh; work={self.folder}; new_environment {python} {self.folder}/new; repair_python {self.folder}/new"
+        code, _, error = self.run_tool("bash", "-c", script)
+        self.assertEqual((code, error), (0, ""))
+        pip = self.run_tool(self.folder / "new/bin/python", "-m", "pip", "--version")[1]
+        self.assertIn("pip 24.3.1 ", pip)
 
     def test_finds_torch_where_the_cache_was_moved_or_copied(self):
         torch = "lib/python3.11/site-packages/torch/share/cmake"

@@ -27,7 +27,7 @@ function(apex_add_test name)
     add_test(NAME ${entry} COMMAND ${name})
     set_tests_properties(${entry} PROPERTIES ${properties})
   else()
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${module}." PROPERTIES ${properties})
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 TEST_PREFIX "${module}." PROPERTIES ${properties})
   endif()
 endfunction()
 
