@@ -17,6 +17,7 @@ function(apex_fetch name what url sha256)
   # The archives' projects are older than CMake 4, and than its rule that a variable sets an option.
   set(CMAKE_POLICY_VERSION_MINIMUM 3.5)
   set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)
+  set(BUILD_SHARED_LIBS OFF)
   FetchContent_Declare(apex_${name} URL "${url}" URL_HASH "SHA256=${sha256}" ${ARG_UNPARSED_ARGUMENTS})
   FetchContent_MakeAvailable(apex_${name})
   FetchContent_GetProperties(apex_${name} SOURCE_DIR folder)
