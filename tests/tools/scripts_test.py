@@ -53,6 +53,7 @@ class Scripts(unittest.TestCase):
         }
         for (tool, *arguments), message in mistakes.items():
             link = self.folder / tool
+            link.unlink(missing_ok=True)
             link.symlink_to(ROOT / "tools" / tool)
             code, _, error = self.run_tool(link, *arguments)
             self.assertEqual(code, 1, error)
