@@ -21,7 +21,10 @@ endif()
 
 # Exports the public names only: no templates of yaml-cpp or torch, and no kernels.
 set(exports "${CMAKE_CURRENT_LIST_DIR}/exports.map")
-target_link_options(apex_cpp_shared PRIVATE "LINKER:--version-script=${exports}" "$<$<NOT:$<BOOL:${APEX_CPP_SANITIZE}>>:LINKER:-z,defs>")
+target_link_options(apex_cpp_shared PRIVATE "LINKER:--version-script=${exports}")
+if(NOT APEX_CPP_SANITIZE)
+  target_link_options(apex_cpp_shared PRIVATE LINKER:-z,defs)
+endif()
 target_link_libraries(apex_cpp_shared PUBLIC apex_torch PRIVATE yaml-cpp)
 # A program itself links few of LibTorch's CUDA libraries. Its run path must also lead this library to the others, which DT_RPATH does and
 # DT_RUNPATH does not.
