@@ -45,8 +45,9 @@ torch_prefix() {
 # Debian packages of packages.txt are looked for here.
 system_prefixes=(/usr /usr/local)
 
-# cmake and ninja, where tools/setup took them from PyPI.
-PATH=$PATH:$(python_packages build)/bin
+# The system's cmake and ninja, otherwise those that tools/setup takes from PyPI.
+has_build_programs() { command -v cmake >/dev/null && command -v ninja >/dev/null; }
+has_build_programs || PATH=$PATH:$(python_packages build)/bin
 
 # in_system FILE FOLDER...: is the file in one of these folders of a prefix?
 in_system() {

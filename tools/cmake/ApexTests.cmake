@@ -1,5 +1,5 @@
-# apex_add_test(name sources... [PCH | OPTIMIZED] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry, module.Suite.Name,
-# labelled with the module (the folder in tests/).
+# apex_add_test(name sources... [PCH | OPTIMIZED] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry,
+# module.Suite.Name, labelled with the module (the folder in tests/).
 # WHOLE: one ctest entry for all tests, if starting a process per test would take longer than the tests.
 # OPTIMIZED: compile the tests of a release build with -O1, if they compute much themselves.
 # PCH: use the precompiled header with torch/torch.h and gtest/gtest.h that all tests share. It costs 34 s once and saves 9 s per file.

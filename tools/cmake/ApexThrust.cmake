@@ -1,10 +1,5 @@
 # Finds Thrust's headers: beside torch, where tools/setup installs the nvidia-cuda-cccl package, or in a CUDA toolkit. Thrust is compiled
 # into the library; users of the library do not need it.
-if(APEX_CPP_HAS_CUDA)
-  set(torch_folder "${TORCH_INSTALL_PREFIX}")
-else()
-  get_filename_component(torch_folder "${TorchCPU_CMAKE_DIR}/../../.." ABSOLUTE)
-endif()
 find_path(APEX_CPP_THRUST_INCLUDE_DIR thrust/system/omp/execution_policy.h
   HINTS "${torch_folder}/../nvidia/cu13" ENV CUDA_HOME ENV CUDA_PATH
   PATHS /usr/local/cuda
