@@ -30,3 +30,35 @@ endif()
 function(apex_join_files target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY})
 endfunction()
+
+# apex_add_pch(name headers...): a precompiled header that targets share. It belongs to an executable, because it is accepted with identical
+# flags alone, -fPIE among them.
+function(apex_add_pch name)
+  set(main "${PROJECT_BINARY_DIR}/${name}.cpp")
+  file(CONFIGURE OUTPUT "${main}" CONTENT "int main() { return 0; }\n")
+  add_executable(${name} EXCLUDE_FROM_ALL "${main}")
+  target_link_libraries(${name} PRIVATE apex_torch)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+endfunction()
+
+# Compiles the target with this precompiled header.
+function(apex_use_pch target pch)
+  get_target_property(type ${target} TYPE)
+  if(type MATCHES LIBRARY)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIE)
+  endif()
+  target_link_libraries(${target} PRIVATE apex_torch)
+  target_precompile_headers(${target} REUSE_FROM ${pch})
+endfunction()
+
+# Enables the project's warnings for a target of examples/ or tools/, and compiles it with the precompiled torch/torch.h that these share:
+# reading it takes most of the time of compiling a file.
+function(apex_program_code target)
+  if(NOT TARGET apex_program_pch)
+    apex_add_pch(apex_program_pch <torch/torch.h>)
+    apex_own_code(apex_program_pch)
+  endif()
+  apex_own_code(${target})
+  apex_use_pch(${target} apex_program_pch)
+endfunction()

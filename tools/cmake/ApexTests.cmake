@@ -47,24 +47,15 @@ function(apex_test_flags target)
   apex_join_files(${target})
 endfunction()
 
-# Compiles the target with the precompiled header that all tests share. Its own target is an executable, because a precompiled header is
-# accepted with identical flags alone, -fPIE among them.
+# Compiles the target with the precompiled header that all tests share.
 function(apex_share_test_pch target)
   if(NOT TARGET apex_test_pch)
-    set(main "${PROJECT_BINARY_DIR}/apex_test_pch.cpp")
-    file(CONFIGURE OUTPUT "${main}" CONTENT "int main() { return 0; }\n")
-    add_executable(apex_test_pch EXCLUDE_FROM_ALL "${main}")
-    target_link_libraries(apex_test_pch PRIVATE apex_torch GTest::gtest)
+    apex_add_pch(apex_test_pch <torch/torch.h> <gtest/gtest.h>)
+    target_link_libraries(apex_test_pch PRIVATE GTest::gtest)
     apex_test_flags(apex_test_pch)
-    target_precompile_headers(apex_test_pch PRIVATE <torch/torch.h> <gtest/gtest.h>)
   endif()
-  get_target_property(type ${target} TYPE)
-  if(type MATCHES LIBRARY)
-    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${target} PRIVATE -fPIE)
-  endif()
-  target_link_libraries(${target} PRIVATE apex_torch GTest::gtest)
-  target_precompile_headers(${target} REUSE_FROM apex_test_pch)
+  target_link_libraries(${target} PRIVATE GTest::gtest)
+  apex_use_pch(${target} apex_test_pch)
 endfunction()
 
 # Two threads, so that parallel code runs in parallel. They sleep while waiting, because ctest runs more threads than there are cores. One
