@@ -7,26 +7,8 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <memory>
-#include <unordered_map>
 
 namespace apex::kernels::cuda {
-
-// Scratch memory for sums and tickets of launches over one table. Launches on one stream run one after another and share it.
-// Launches on other streams may run at the same time, and a CUDA graph may run on any stream: each captured launch has its own.
-class Scratch {
- public:
-  // Calls make() for each captured launch, and for the first launch on each stream.
-  template <class Make>
-  at::Tensor of_launch(int64_t stream, bool captured, const Make& make) {
-    if (captured) return make();
-    at::Tensor& kept = by_stream_[stream];
-    if (!kept.defined()) kept = make();
-    return kept;
-  }
-
- private:
-  std::unordered_map<int64_t, at::Tensor> by_stream_;
-};
 
 // A table in device memory. It is uploaded on the current stream without the host waiting; during a graph capture the host
 // waits.

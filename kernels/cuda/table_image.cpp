@@ -12,7 +12,9 @@ constexpr uintptr_t kAccess = 16;  // bytes
 Dtype dtype_of(at::ScalarType dtype) {
   if (dtype == at::kHalf) return Dtype::half;
   if (dtype == at::kBFloat16) return Dtype::bfloat16;
-  return dtype == at::kFloat ? Dtype::float32 : Dtype::float64;
+  if (dtype == at::kFloat) return Dtype::float32;
+  TORCH_INTERNAL_ASSERT(dtype == at::kDouble, "no storage for ", dtype);
+  return Dtype::float64;
 }
 
 // A bit for each list in which packs that start `shift` elements before the tensor are aligned to 16 bytes.

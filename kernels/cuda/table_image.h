@@ -1,6 +1,9 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/cuda/table.h"
@@ -34,6 +37,23 @@ class TableImage {
   bool has_double_ = false;
   size_t rows_at_, chunk_rows_at_, span_rows_at_;    // in the bytes
   size_t chunk_sums_at_, row_sums_at_, tickets_at_;  // in the scratch
+};
+
+// Scratch memory for sums and tickets of launches over one table. Launches on one stream run one after another and share it.
+// Launches on other streams may run at the same time, and a CUDA graph may run on any stream: each captured launch has its own.
+class Scratch {
+ public:
+  // Calls make() for each captured launch, and for the first launch on each stream.
+  template <class Make>
+  at::Tensor of_launch(int64_t stream, bool captured, const Make& make) {
+    if (captured) return make();
+    at::Tensor& kept = by_stream_[stream];
+    if (!kept.defined()) kept = make();
+    return kept;
+  }
+
+ private:
+  std::unordered_map<int64_t, at::Tensor> by_stream_;
 };
 
 }  // namespace apex::kernels::cuda

@@ -2,7 +2,6 @@
 // alignments of the tensors, and 16-byte accesses are aligned.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/packs.h"
 #include "kernels/cuda/table_image.h"
 #include "tests/kernels/support.h"
