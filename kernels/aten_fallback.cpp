@@ -16,6 +16,13 @@ namespace {
 // A dense tensor's elements in the order of their memory.
 at::Tensor flat(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
 
+// Writes values to a tensor of any dtype, float64 to 16 bits by way of float32 as everywhere in kernels/. PyTorch does so on
+// x86 and on GPUs; on ARM its own conversion of float64 to float16 rounds once.
+void store(const at::Tensor& out, const at::Tensor& values) {
+  const bool is_16bit = out.scalar_type() == at::kHalf || out.scalar_type() == at::kBFloat16;
+  flat(out).copy_(is_16bit ? values.to(at::kFloat) : values);
+}
+
 at::ScalarType math_dtype(const plan::Group& group) { return group.has_double() ? at::kDouble : at::kFloat; }
 
 at::Tensor any(const plan::Group& group, const std::vector<at::Tensor>& flags) {
@@ -46,7 +53,7 @@ at::Tensor scale_by(const plan::Group& group, at::TensorList in, at::TensorList 
   for (const plan::TensorRow& row : group.rows) {
     const at::Tensor values = flat(in[row.index]).to(math_dtype(group));
     flags.push_back(has_nonfinite(values));
-    flat(out[row.index]).copy_(values.mul(factor));
+    store(out[row.index], values.mul(factor));
   }
   return any(group, flags);
 }
@@ -90,13 +97,13 @@ at::Tensor axpby(const plan::Group& group, at::TensorList x, at::TensorList y, a
     const at::Tensor y_values = flat(y[row.index]).to(math_dtype(group));
     if (check != CheckArg::y) flags.push_back(has_nonfinite(x_values));
     if (check != CheckArg::x) flags.push_back(has_nonfinite(y_values));
-    flat(out[row.index]).copy_(x_values.mul(a).add(y_values.mul(b)));
+    store(out[row.index], x_values.mul(a).add(y_values.mul(b)));
   }
   return any(group, flags);
 }
 
 void copy(const plan::Group& group, at::TensorList from, at::TensorList to) {
-  for (const plan::TensorRow& row : group.rows) flat(to[row.index]).copy_(flat(from[row.index]));
+  for (const plan::TensorRow& row : group.rows) store(to[row.index], flat(from[row.index]));
 }
 
 at::Tensor sums_of_squares(const plan::Group& group, at::TensorList in, const at::Tensor& factor) {

@@ -164,6 +164,22 @@ install_other_torch() {
   print_torch_prefix "$torch_environment"
 }
 
+# use_aarch64: has a tool build for 64-bit ARM on another machine.
+use_aarch64() {
+  torch_environment=$cache/env-aarch64-$(sha256sum tools/requirements.txt | cut -c1-12)
+  build_tree=build/aarch64
+}
+
+# Makes that environment: the wheels of ARM, beside an interpreter of this machine.
+make_aarch64_torch() { make_python "$torch_environment" "torch for aarch64 (1.9 GB to download, 3.6 GB on disk)" install_aarch64_torch; }
+install_aarch64_torch() {
+  local glibc platforms=()
+  for glibc in 17 18 24 25 26 27 28; do platforms+=(--platform "manylinux_2_${glibc}_aarch64"); done
+  pip_pinned "$torch_environment" install tools/requirements.txt -r tools/requirements-thrust.txt --no-compile --only-binary=:all: \
+    --python-version 3.11 "${platforms[@]}" --platform manylinux2014_aarch64 --target "$torch_environment/aarch64"
+  echo "$torch_environment/aarch64/torch/share/cmake"
+}
+
 # tool_python NAME WHAT: the interpreter of an environment of Python alone with the packages of requirements-NAME.txt.
 tool_python() {
   local env requirements=$root/tools/requirements-$1.txt

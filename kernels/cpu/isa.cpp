@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <iterator>
 
 #ifdef APEX_CPP_X86_KERNELS
 #include <cpuid.h>
@@ -33,6 +34,14 @@ bool has_avx512() { return false; }
 bool has_avx512_bf16() { return false; }
 #endif
 
+bool has_neon() {
+#ifdef APEX_CPP_NEON_KERNELS
+  return true;
+#else
+  return false;
+#endif
+}
+
 struct Named {
   Isa isa;
   const char* name;
@@ -42,9 +51,11 @@ struct Named {
 constexpr Named kAll[] = {{Isa::portable, "portable", [] { return true; }},
                           {Isa::avx2, "avx2", has_avx2},
                           {Isa::avx512, "avx512", has_avx512},
-                          {Isa::avx512_bf16, "avx512_bf16", has_avx512_bf16}};
+                          {Isa::avx512_bf16, "avx512_bf16", has_avx512_bf16},
+                          {Isa::neon, "neon", has_neon}};
 
-static_assert(kAll[0].isa == Isa{0} && kAll[1].isa == Isa{1} && kAll[2].isa == Isa{2} && kAll[3].isa == Isa{3});
+static_assert(kAll[0].isa == Isa{0} && kAll[1].isa == Isa{1} && kAll[2].isa == Isa{2} && kAll[3].isa == Isa{3} &&
+              kAll[4].isa == Isa{4} && std::size(kAll) == std::size(kEveryIsa));
 
 const Named& known(Isa isa) { return kAll[static_cast<size_t>(isa)]; }
 

@@ -84,11 +84,15 @@ struct KernelTable {
 extern const KernelTable kPortableKernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+extern const KernelTable kNeonKernels;
 extern const DoubleRules kDoubleKernels;
 
-// The instruction sets that kernels are compiled for; each includes the ones before it. All give the same bits. `portable` is
-// the reference, one value at a time. Kernels without a variant for avx512_bf16 use the avx512 variant.
-enum class Isa { portable, avx2, avx512, avx512_bf16 };
+// The instruction sets that kernels are compiled for. All give the same bits. `portable` is the reference, one value at a time.
+// Of x86's sets each includes the ones before it; kernels without a variant for avx512_bf16 use the avx512 variant. neon is the
+// set of every 64-bit ARM processor; loops that compilers vectorise have no variant for it, because `portable` is compiled for
+// it.
+enum class Isa { portable, avx2, avx512, avx512_bf16, neon };
+constexpr Isa kEveryIsa[] = {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::neon};
 
 const char* name_of(Isa isa);
 
@@ -98,12 +102,13 @@ bool is_available(Isa isa);
 // The instruction set that kernels use: the last available one, unless a test has set another.
 Isa current_isa();
 
-// Selects the table for the current instruction set. On processors other than x86 there is only the portable one.
+// Selects the table for the current instruction set of x86. On other processors there is only the portable one.
 template <const auto& portable, const auto& avx2, const auto& avx512, const auto& avx512_bf16 = avx512>
 const auto& of_current_isa() {
 #ifdef APEX_CPP_X86_KERNELS
   switch (current_isa()) {
     case Isa::portable:
+    case Isa::neon:
       return portable;
     case Isa::avx2:
       return avx2;

@@ -29,7 +29,12 @@ void write_from_double(const double* values, void* stored, int64_t size) {
 
 }  // namespace
 
-const KernelTable& current_kernels() { return of_current_isa<kPortableKernels, kAvx2Kernels, kAvx512Kernels>(); }
+const KernelTable& current_kernels() {
+#ifdef APEX_CPP_NEON_KERNELS
+  if (current_isa() == Isa::neon) return kNeonKernels;
+#endif
+  return of_current_isa<kPortableKernels, kAvx2Kernels, kAvx512Kernels>();
+}
 
 // Measured. Intel Xeon: Adam takes 1.2 times as long without prefetch; half or twice the distance makes no difference. AMD
 // EPYC: prefetching lists that are read costs 5%. Prefetching the list that LAMB only writes, a little ahead, gains 3%; in
@@ -58,7 +63,10 @@ Writer<float> writer(at::ScalarType dtype) {
 }
 
 Storage storage_of(at::ScalarType dtype) {
-  return dtype == at::kHalf ? Storage::half : dtype == at::kBFloat16 ? Storage::bfloat16 : Storage::real;
+  if (dtype == at::kHalf) return Storage::half;
+  if (dtype == at::kBFloat16) return Storage::bfloat16;
+  TORCH_INTERNAL_ASSERT(dtype == at::kFloat || dtype == at::kDouble, "no storage for ", dtype);
+  return Storage::real;
 }
 
 template <>

@@ -112,7 +112,7 @@ TEST_P(Xentropy, SameBitsAtAnyNumberOfThreadsAndOnAnyInstructionSet) {
   const LossResult want = fused(c);
   for (const int count : {1, 3}) {
     at::set_num_threads(count);
-    for (const Isa each : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    for (const Isa each : kernels::cpu::kEveryIsa) {
       if (!kernels::cpu::is_available(each)) continue;
       kernels::cpu::set_current_isa(each);
       const LossResult found = fused(c);

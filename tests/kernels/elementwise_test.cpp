@@ -29,13 +29,13 @@ TEST_P(TwoLists, ScaleGivesTheRoundedProduct) {
   }
 }
 
-TEST_P(TwoLists, CopyRoundsOnce) {
+TEST_P(TwoLists, CopyRoundsToNearest) {
   const auto [from_dtype, to_dtype] = GetParam();
   for (const int64_t offset : {0, 1, 5}) {
     const Tensors from = random_list(from_dtype, offset);
     const Tensors to = outputs_for(from, to_dtype, 3 * offset);
     kernels::multi_tensor_copy(from, to);
-    for (size_t i = 0; i < from.size(); ++i) EXPECT_TRUE(same_bits(to[i], from[i].to(to_dtype))) << i;
+    for (size_t i = 0; i < from.size(); ++i) EXPECT_TRUE(same_bits(to[i], stored_as(from[i], to_dtype))) << i;
   }
 }
 

@@ -96,7 +96,7 @@ const std::vector<apex::kernels::cpu::Isa>& available_isas() {
   using apex::kernels::cpu::Isa;
   static const std::vector<Isa> kAvailable = [] {
     std::vector<Isa> isas;
-    for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    for (const Isa isa : apex::kernels::cpu::kEveryIsa) {
       if (apex::kernels::cpu::is_available(isa)) isas.push_back(isa);
     }
     return isas;
@@ -121,15 +121,19 @@ at::Tensor rounded_product(const at::Tensor& values, double factor, at::ScalarTy
 
 }  // namespace
 
+at::Tensor stored_as(const at::Tensor& values, at::ScalarType dtype) {
+  return (c10::elementSize(dtype) == 2 ? values.to(at::kFloat) : values).to(dtype);
+}
+
 at::Tensor expected_scale(const at::Tensor& in, double factor, at::ScalarType out_dtype) {
-  return rounded_product(in, factor, math_of({in.scalar_type(), out_dtype})).to(out_dtype);
+  return stored_as(rounded_product(in, factor, math_of({in.scalar_type(), out_dtype})), out_dtype);
 }
 
 at::Tensor expected_axpby(const at::Tensor& x, const at::Tensor& y, double a, double b, at::ScalarType out_dtype) {
   const at::ScalarType math = math_of({x.scalar_type(), y.scalar_type(), out_dtype});
   const at::Tensor ax = rounded_product(x, a, math);
   const at::Tensor by = rounded_product(y, b, math);
-  return ax.to(at::kDouble).add(by.to(at::kDouble)).to(math).to(out_dtype);
+  return stored_as(ax.to(at::kDouble).add(by.to(at::kDouble)).to(math), out_dtype);
 }
 
 Threads::Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }

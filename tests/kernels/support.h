@@ -42,6 +42,10 @@ at::Tensor clear_flag();
 // Copies with the tensors' offsets from a multiple of 64 bytes.
 Tensors copies_of(const Tensors& tensors);
 
+// What kernels store for values: float64 becomes 16 bits by way of float32, as PyTorch does it on x86 and on GPUs. On ARM,
+// PyTorch rounds float64 to float16 once.
+at::Tensor stored_as(const at::Tensor& values, at::ScalarType dtype);
+
 // The expected results, computed with float64 ATen operators and single roundings. A product of two float32 values is exact in
 // float64, and rounding a float64 sum of two float32 values to float32 gives the correctly rounded sum (53 >= 2 * 24 + 2). So
 // these are the bits of unfused float32 arithmetic.

@@ -48,7 +48,7 @@ TEST_P(Bits, AreTheSameOnAnyInstructionSet) {
       const UseIsa use(Isa::portable);
       portable = run(c);
     }
-    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    for (const Isa isa : apex::kernels::cpu::kEveryIsa) {
       if (!apex::kernels::cpu::is_available(isa)) continue;
       SCOPED_TRACE(apex::kernels::cpu::name_of(isa));
       const UseIsa use(isa);

@@ -47,7 +47,7 @@ TEST(StatisticsBits, AreTheSameOnAnyInstructionSet) {
     const auto tensors = several(dtype);
     kernels::cpu::set_current_isa(Isa::portable);
     const auto portable = amp::statistics(tensors);
-    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    for (const Isa isa : kernels::cpu::kEveryIsa) {
       if (!kernels::cpu::is_available(isa)) continue;
       SCOPED_TRACE(::testing::Message() << dtype << " on " << kernels::cpu::name_of(isa));
       kernels::cpu::set_current_isa(isa);

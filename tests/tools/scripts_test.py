@@ -46,6 +46,7 @@ class Scripts(unittest.TestCase):
             ("setup", "--no"): "unknown argument '--no'",
             ("train", "no.yaml"): "no such config: ",
             ("test", "--preset", "no"): "--preset takes release, dev, asan or tsan, not 'no'",
+            ("test", "--arch", "riscv64"): "--arch takes aarch64, and no further arguments",
             ("test", "--torch", "2.15"): "--torch takes a version of three numbers, not '2.15'",
             ("package", "--no"): "unknown argument '--no'",
             ("reference", "--no"): "unknown argument '--no'",
@@ -91,7 +92,7 @@ class Scripts(unittest.TestCase):
             ("bench",): ("--rounds N", "convolution  time of BF16 convolutions"),
             ("compare", "doctor"): ("--level LEVEL", "--steps N"),
             ("compare",): ("--out DIR",),
-            ("test",): ("--preset", "--torch X.Y.Z", "--all"),
+            ("test",): ("--preset", "--torch X.Y.Z", "--arch aarch64", "--all"),
             ("plot",): ("--title TEXT", "--only REGEX"),
             ("port_check",): ("--only VERDICTS", "--explain RULE"),
         }
@@ -265,7 +266,8 @@ class Scripts(unittest.TestCase):
 
     def complete_the_cache(self):
         """Gives it all that tools/setup looks for, and what tools/port_check runs."""
-        (self.env / "lib/python3.11/site-packages/nvidia/cu13/include/cccl/thrust").mkdir(parents=True)
+        for headers in ("cccl/thrust", "crt"):
+            (self.env / "lib/python3.11/site-packages/nvidia/cu13/include" / headers).mkdir(parents=True)
         (self.cache / f"safetensors-{digest('requirements-safetensors.txt')}").mkdir()
         (self.cache / "data/digits").mkdir(parents=True)
         shutil.copy(DIGITS, self.cache / "data/digits")

@@ -15,7 +15,7 @@ foreach(language IN ITEMS CXX CUDA)
 endforeach()
 
 find_program(APEX_CPP_LLD ld.lld)
-if(APEX_CPP_LLD)
+if(APEX_CPP_LLD AND NOT CMAKE_CROSSCOMPILING)  # a cross compiler does not find it
   add_link_options("$<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>")
 endif()
 
