@@ -19,8 +19,8 @@ at::Tensor flat(const at::Tensor& tensor) { return tensor.as_strided({tensor.num
 // Writes values to a tensor of any dtype, float64 to 16 bits by way of float32 as everywhere in kernels/. PyTorch does so on
 // x86 and on GPUs; on ARM its own conversion of float64 to float16 rounds once.
 void store(const at::Tensor& out, const at::Tensor& values) {
-  const bool is_16bit = out.scalar_type() == at::kHalf || out.scalar_type() == at::kBFloat16;
-  flat(out).copy_(is_16bit ? values.to(at::kFloat) : values);
+  const bool by_float32 = values.scalar_type() == at::kDouble && c10::elementSize(out.scalar_type()) == 2;
+  flat(out).copy_(by_float32 ? values.to(at::kFloat) : values);
 }
 
 at::ScalarType math_dtype(const plan::Group& group) { return group.has_double() ? at::kDouble : at::kFloat; }

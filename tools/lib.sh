@@ -166,7 +166,7 @@ install_other_torch() {
 
 # use_aarch64: has a tool build for 64-bit ARM on another machine.
 use_aarch64() {
-  torch_environment=$cache/env-aarch64-$(sha256sum tools/requirements.txt | cut -c1-12)
+  torch_environment=$(environment)-aarch64
   build_tree=build/aarch64
 }
 

@@ -102,9 +102,13 @@ bool is_available(Isa isa);
 // The instruction set that kernels use: the last available one, unless a test has set another.
 Isa current_isa();
 
-// Selects the table for the current instruction set of x86. On other processors there is only the portable one.
-template <const auto& portable, const auto& avx2, const auto& avx512, const auto& avx512_bf16 = avx512>
+// Selects the table for the current instruction set.
+template <const auto& portable, const auto& avx2, const auto& avx512, const auto& avx512_bf16 = avx512,
+          const auto& neon = portable>
 const auto& of_current_isa() {
+#ifdef APEX_CPP_NEON_KERNELS
+  if (current_isa() == Isa::neon) return neon;
+#endif
 #ifdef APEX_CPP_X86_KERNELS
   switch (current_isa()) {
     case Isa::portable:

@@ -30,10 +30,7 @@ void write_from_double(const double* values, void* stored, int64_t size) {
 }  // namespace
 
 const KernelTable& current_kernels() {
-#ifdef APEX_CPP_NEON_KERNELS
-  if (current_isa() == Isa::neon) return kNeonKernels;
-#endif
-  return of_current_isa<kPortableKernels, kAvx2Kernels, kAvx512Kernels>();
+  return of_current_isa<kPortableKernels, kAvx2Kernels, kAvx512Kernels, kAvx512Kernels, kNeonKernels>();
 }
 
 // Measured. Intel Xeon: Adam takes 1.2 times as long without prefetch; half or twice the distance makes no difference. AMD

@@ -48,7 +48,7 @@ TEST(StatisticsBits, AreTheSameOnAnyInstructionSet) {
     kernels::cpu::set_current_isa(Isa::portable);
     const auto portable = amp::statistics(tensors);
     for (const Isa isa : kernels::cpu::kEveryIsa) {
-      if (!kernels::cpu::is_available(isa)) continue;
+      if (isa == Isa::portable || !kernels::cpu::is_available(isa)) continue;
       SCOPED_TRACE(::testing::Message() << dtype << " on " << kernels::cpu::name_of(isa));
       kernels::cpu::set_current_isa(isa);
       expect_same_bits(amp::statistics(tensors), portable);

@@ -66,17 +66,20 @@ if(APEX_CPP_SANITIZE MATCHES "thread")
   set(APEX_CPP_TEST_THREADS 1)
 endif()
 
+# Tests read headers of the CUDA runtime also in builds without CUDA.
+find_path(APEX_CPP_CUDA_RUNTIME_INCLUDE_DIR cuda_runtime_api.h
+  HINTS "${torch_folder}/../nvidia/cu13/include" "${APEX_CPP_THRUST_INCLUDE_DIR}" "${APEX_CPP_THRUST_INCLUDE_DIR}/.." NO_DEFAULT_PATH
+  DOC "Folder of the CUDA runtime's headers, which pip installs beside torch")
+mark_as_advanced(APEX_CPP_CUDA_RUNTIME_INCLUDE_DIR)
+
 # apex_link_data_parallel(target): torch::nn::parallel::data_parallel is always declared, but its header reads those of the CUDA runtime, and
 # only libtorch_cuda defines it. Builds without CUDA find both beside their LibTorch.
 function(apex_link_data_parallel target)
   if(APEX_CPP_HAS_CUDA)
     return()
   endif()
-  get_filename_component(torch_libraries "${TorchCPU_LIBRARY}" DIRECTORY)
-  find_library(APEX_CPP_TORCH_CUDA torch_cuda HINTS "${torch_libraries}" NO_DEFAULT_PATH REQUIRED)
-  find_path(APEX_CPP_DATA_PARALLEL_INCLUDE_DIR cuda_runtime_api.h HINTS "${torch_libraries}/../../nvidia/cu13/include" REQUIRED
-    DOC "Folder of the CUDA runtime's headers, which pip installs beside torch")
-  mark_as_advanced(APEX_CPP_TORCH_CUDA APEX_CPP_DATA_PARALLEL_INCLUDE_DIR)
+  find_library(APEX_CPP_TORCH_CUDA torch_cuda HINTS "${torch_folder}/lib" NO_DEFAULT_PATH REQUIRED)
+  mark_as_advanced(APEX_CPP_TORCH_CUDA)
   target_link_libraries(${target} PUBLIC "${APEX_CPP_TORCH_CUDA}")
-  target_include_directories(${target} SYSTEM PUBLIC "${APEX_CPP_DATA_PARALLEL_INCLUDE_DIR}")
+  target_include_directories(${target} SYSTEM PUBLIC "${APEX_CPP_CUDA_RUNTIME_INCLUDE_DIR}")
 endfunction()

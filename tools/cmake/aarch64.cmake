@@ -1,9 +1,8 @@
-# CMake's toolchain file for 64-bit ARM Linux on another machine: Debian's g++-aarch64-linux-gnu compiles, and qemu-user runs tests.
+# CMake's toolchain file for 64-bit ARM Linux on another machine: Debian's g++-aarch64-linux-gnu.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu)
 # This machine's own libraries have the wrong architecture: LibTorch's folder, in CMAKE_FIND_ROOT_PATH, is searched, and the compiler's.
 list(PREPEND CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)

@@ -47,9 +47,10 @@ std::vector<Feature> features_for(c10::ScalarType type) {
 #ifdef __aarch64__
   if (type == at::kHalf) return {{"fp16_arith", "FP16 arithmetic"}};
   return {{"bf16", "BF16 products"}};
-#endif
+#else
   if (type == at::kHalf) return {{"avx512_fp16", "AVX512-FP16"}, {"amx_fp16", "AMX-FP16"}};
   return {{"avx512_bf16", "AVX512-BF16"}, {"amx_bf16", "AMX-BF16"}};
+#endif
 }
 
 std::string joined_names(const std::vector<Feature>& features, const char* separator) {

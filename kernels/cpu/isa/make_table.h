@@ -33,14 +33,27 @@ struct Sums {
 template <class Set>
 struct Sums<Set, double, true> : Set::Wide {};
 
+// Reads and writes only the first `count` < kLanes elements, by way of a copy.
+template <class Set, class Element>
+typename Set::Vector load_copied(const Element* from, int64_t count) {
+  Element elements[Set::kLanes] = {};
+  __builtin_memcpy(elements, from, static_cast<size_t>(count) * sizeof(Element));
+  return Set::load(elements);
+}
+
+template <class Set, class Element>
+void store_copied(typename Set::Vector v, Element* to, int64_t count) {
+  Element elements[Set::kLanes];
+  Set::store(v, elements);
+  __builtin_memcpy(to, elements, static_cast<size_t>(count) * sizeof(Element));
+}
+
 template <class Set, class Element>
 typename Set::Vector load_first(const Element* from, int64_t count) {
   if constexpr (std::is_same_v<Element, typename Set::Real>) {
     return Set::load_first(from, count);
   } else {
-    Element elements[Set::kLanes] = {};
-    __builtin_memcpy(elements, from, static_cast<size_t>(count) * sizeof(Element));
-    return Set::load(elements);
+    return load_copied<Set>(from, count);
   }
 }
 
@@ -49,9 +62,7 @@ void store_first(typename Set::Vector v, Element* to, int64_t count) {
   if constexpr (std::is_same_v<Element, typename Set::Real>) {
     Set::store_first(v, to, count);
   } else {
-    Element elements[Set::kLanes];
-    Set::store(v, elements);
-    __builtin_memcpy(to, elements, static_cast<size_t>(count) * sizeof(Element));
+    store_copied<Set>(v, to, count);
   }
 }
 

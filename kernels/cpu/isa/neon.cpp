@@ -93,34 +93,19 @@ struct Neon {
 
   struct Wide {
     using Vector = Doubles;
+    static constexpr int64_t kLanes = Neon::kLanes;
     static Doubles load(const double* from) {
       return {vld1q_f64(from), vld1q_f64(from + 2), vld1q_f64(from + 4), vld1q_f64(from + 6)};
     }
     static void store(Doubles a, double* to) {
       for (int pair = 0; pair < 4; ++pair) vst1q_f64(to + 2 * pair, a.pairs[pair]);
     }
-    static Doubles load_first(const double* from, int64_t count) {
-      double values[kLanes] = {};
-      __builtin_memcpy(values, from, static_cast<size_t>(count) * sizeof(double));
-      return load(values);
-    }
-    static void store_first(Doubles a, double* to, int64_t count) {
-      double values[kLanes];
-      store(a, values);
-      __builtin_memcpy(to, values, static_cast<size_t>(count) * sizeof(double));
-    }
+    static Doubles load_first(const double* from, int64_t count) { return load_copied<Wide>(from, count); }
+    static void store_first(Doubles a, double* to, int64_t count) { store_copied<Wide>(a, to, count); }
   };
 
-  static Floats load_first(const float* from, int64_t count) {
-    float values[kLanes] = {};
-    __builtin_memcpy(values, from, static_cast<size_t>(count) * sizeof(float));
-    return load(values);
-  }
-  static void store_first(Floats a, float* to, int64_t count) {
-    float values[kLanes];
-    store(a, values);
-    __builtin_memcpy(to, values, static_cast<size_t>(count) * sizeof(float));
-  }
+  static Floats load_first(const float* from, int64_t count) { return load_copied<Neon>(from, count); }
+  static void store_first(Floats a, float* to, int64_t count) { store_copied<Neon>(a, to, count); }
 };
 
 }  // namespace
