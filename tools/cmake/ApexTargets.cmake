@@ -25,7 +25,7 @@ endfunction()
 
 # Compiles the target's files joined in batches (unity build). Names in anonymous namespaces must be unique within a target.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
 endif()
 function(apex_join_files target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY})

@@ -2,7 +2,8 @@
 // be detected even if the user's flags promise that there are no NaNs.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/level_fallback.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <cstdio>
