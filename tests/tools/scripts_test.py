@@ -2,6 +2,7 @@
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -250,6 +251,15 @@ class Scripts(unittest.TestCase):
             others += [f"{folder}/{name}" for name in made]
             left = [str(path.relative_to(clone)) for path in clone.glob("dist/**/*") if path.is_file()]
             self.assertCountEqual(left, others)
+
+    def test_the_conda_recipe_names_this_version_torch_and_options(self):
+        recipe, cmake, options = ((ROOT / name).read_text() for name in (
+            "tools/packaging/conda/recipe.yaml", "CMakeLists.txt", "tools/cmake/ApexOptions.cmake"))
+        self.assertIn(f"version: {re.search(r'project.apex_cpp VERSION ([0-9.]+)', cmake)[1]}\n", recipe)
+        self.assertIn(f'torch: "{re.search("APEX_CPP_TORCH_VERSION ([0-9.]+)", cmake)[1]}"\n', recipe)
+        set_by_recipe = set(re.findall(r"-D(APEX_CPP_\w+)=", recipe))
+        self.assertIn("APEX_CPP_FETCH", set_by_recipe)
+        self.assertLessEqual(set_by_recipe - {"APEX_CPP_FETCH"}, set(re.findall(r"(?:option|set)\((\w+)", options)))
 
     def pretend(self, path, script=""):
         """A program that does this and nothing else."""
