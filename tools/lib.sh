@@ -207,6 +207,9 @@ build_python() { tool_python build "cmake and ninja (28 MB to download)"; }
 lint_python() { tool_python lint "clang-format, codespell, flake8, shellcheck and check-jsonschema (8 MB to download)"; }
 tidy_python() { tool_python tidy "clang-tidy (44 MB to download)"; }
 
+# The date of the files in packages: of the last commit, so that equal sources make equal packages.
+source_date() { echo "${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 315532800)}"; }
+
 # The path of the CUDA toolkit's nvcc; nothing where there is none.
 find_nvcc() {
   local nvcc

@@ -8,15 +8,22 @@ for tool in dpkg-shlibdeps file; do
   command -v "$tool" >/dev/null || { echo "skipped: $tool is missing, which tools/setup --packages installs"; exit 77; }
 done
 rm -rf "$folder"
-for kind in DEB TGZ; do cpack --config "$build/CPackConfig.cmake" -G "$kind" -B "$folder" >/dev/null; done
+export SOURCE_DATE_EPOCH=1000000000
+for kind in DEB TGZ; do
+  cpack --config "$build/CPackConfig.cmake" -G "$kind" -B "$folder" >/dev/null
+  cpack --config "$build/CPackConfig.cmake" -G "$kind" -B "$folder/again" >/dev/null
+done
 deb=("$folder"/apex-cpp_*.deb) archive=("$folder"/apex-cpp-*.tar.gz)
+cmp "${deb[0]}" "$folder"/again/apex-cpp_*.deb || die "two Debian packages of one build differ"
+cmp "${archive[0]}" "$folder"/again/apex-cpp-*.tar.gz || die "two archives of one build differ"
 
 holds() {  # LISTING PATTERN...
   local listing=$1 pattern
   for pattern in "${@:2}"; do grep -qE "$pattern" <<<"$listing" || { echo "nothing in it matches $pattern"; exit 1; }; done
 }
 common=('/lib/libapex_cpp\.so\.[0-9]+\.[0-9]+$' '/lib/libapex_cpp\.a$' '/lib/cmake/apex_cpp/apex_cpp-config\.cmake$'
-  '/lib/pkgconfig/apex_cpp\.pc$' '/include/apex_cpp-[0-9.]+/apex_cpp/amp\.h$' '/LICENSE$' '/THIRD_PARTY_NOTICES$')
+  '/lib/pkgconfig/apex_cpp\.pc$' '/include/apex_cpp-[0-9.]+/apex_cpp/amp\.h$' '/LICENSE$' '/THIRD_PARTY_NOTICES$'
+  '/apex_cpp\.cdx\.json$')
 listing=$(dpkg-deb -c "${deb[0]}")
 holds "$listing" "${common[@]}"
 ! grep -q yaml-cpp <<<"$listing" || { echo "the Debian package brings what Debian has: yaml-cpp"; exit 1; }

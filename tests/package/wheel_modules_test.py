@@ -2,8 +2,10 @@
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +46,26 @@ class Wheel(unittest.TestCase):
     def test_brings_the_licences(self):
         names = {path.name for path in importlib.metadata.files("apex-cpp")}
         self.assertLessEqual({"LICENSE", "THIRD_PARTY_NOTICES"}, names)
+
+    def test_brings_its_bill_of_materials(self):
+        found = [path for path in importlib.metadata.files("apex-cpp") if path.name == "apex_cpp.cdx.json"]
+        bill = json.loads(found[0].read_text())
+        self.assertEqual(bill["metadata"]["component"]["version"], importlib.metadata.version("apex-cpp"))
+        versions = {one["name"]: one["version"] for one in bill["components"]}
+        self.assertEqual(versions["torch"].split("+")[0], importlib.metadata.version("torch").split("+")[0])
+        for version in versions.values():
+            self.assertRegex(version, r"^[0-9]+\.[0-9]+\.[0-9]+")
+        notices = next(path for path in importlib.metadata.files("apex-cpp") if path.name == "THIRD_PARTY_NOTICES").read_text()
+        self.assertEqual(len(versions), len(re.findall(r"^  (?! )", notices.split("-----")[0], re.M)))
+
+    def test_libraries_do_not_name_folders_of_the_build(self):
+        libraries = [path.locate() for path in importlib.metadata.files("apex-cpp") if path.name.startswith("libapex_cpp")]
+        self.assertEqual(len(libraries), 2)
+        for library in libraries:
+            content = pathlib.Path(library).read_bytes()
+            self.assertIn(b"ATen/core/ivalue.h", content)  # a name of a file as LibTorch's messages have it
+            self.assertNotIn(os.fsencode(pathlib.Path(__file__).resolve().parents[2]) + b"/", content)
+            self.assertNotIn(b"site-packages/", content)
 
 
 class Mismatch(unittest.TestCase):

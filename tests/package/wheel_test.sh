@@ -6,7 +6,11 @@ build=$1 dist=$2 venv=$3
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/lib.sh"
 tools=$(package_python)
 rm -rf "$dist" "$venv"
+export SOURCE_DATE_EPOCH=1000000000
 tools/packaging/make_wheel "$build" "$tools" "$dist"
+tools/packaging/make_wheel "$build" "$tools" "$dist/again"
+cmp "$dist"/*.whl "$dist"/again/*.whl || die "two wheels of one build differ"
+rm -r "$dist/again"
 mkdir "$venv"
 echo 'CMAKE_INSTALL_LIBDIR:PATH=lib64' >"$venv/CMakeCache.txt"
 error=$(tools/packaging/make_wheel "$venv" "$tools" "$dist" 2>&1) && die "a wheel was made of a build tree whose libraries go to lib64"

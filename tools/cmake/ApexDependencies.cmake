@@ -35,6 +35,7 @@ if(NOT TARGET yaml-cpp)
     set(YAML_CPP_INSTALL ${APEX_CPP_INSTALL})
     apex_fetch(yaml-cpp "install Debian's libyaml-cpp-dev for this machine's architecture"
       "${debian_pool}/y/yaml-cpp/yaml-cpp_0.8.0+dfsg.orig.tar.xz" 32c85a5f36633a9005b20261b35fccb0d8ec69e9ef16c67de7d5d007944e3709 BUILD)
+    set(yaml-cpp_VERSION 0.8.0)
   endif()
 endif()
 
@@ -46,6 +47,7 @@ if(NOT TARGET nlohmann_json::nlohmann_json)
   if(NOT nlohmann_json_FOUND)
     apex_fetch(nlohmann-json "install Debian's nlohmann-json3-dev, 3.11 or newer"
       "${debian_pool}/n/nlohmann-json3/nlohmann-json3_3.11.2.orig.tar.gz" d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
+    set(nlohmann_json_VERSION 3.11.2)
     add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
     target_include_directories(nlohmann_json::nlohmann_json INTERFACE "${nlohmann-json_folder}/single_include")
   endif()

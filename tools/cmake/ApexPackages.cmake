@@ -13,6 +13,19 @@ else()
 endif()
 configure_file(tools/packaging/pyproject.toml.in "${PROJECT_BINARY_DIR}/packaging/pyproject.toml" @ONLY)
 
+# The software bill of materials (CycloneDX), with the versions that this build uses. It has no date and no serial number: equal sources
+# make equal packages.
+file(STRINGS "${APEX_CPP_THRUST_INCLUDE_DIR}/cuda/std/__cccl/version.h" cccl_version REGEX "define CCCL_VERSION [0-9]+")
+string(REGEX MATCH "[0-9]+" cccl_version "${cccl_version}")
+math(EXPR cccl_major "${cccl_version} / 1000000")
+math(EXPR cccl_minor "${cccl_version} / 1000 % 1000")
+math(EXPR cccl_patch "${cccl_version} % 1000")
+set(cccl_version "${cccl_major}.${cccl_minor}.${cccl_patch}")
+set(torch_version "${built_with}")
+set(at "@")
+configure_file(tools/packaging/sbom.cdx.json.in "${PROJECT_BINARY_DIR}/packaging/apex_cpp.cdx.json" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/packaging/apex_cpp.cdx.json" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
+
 set(CPACK_PACKAGE_NAME apex-cpp)
 set(CPACK_PACKAGE_VENDOR "apex_cpp contributors")
 set(CPACK_PACKAGE_CONTACT "apex_cpp contributors")

@@ -9,9 +9,18 @@ function(apex_add_library name)
   # the shared library exports.
   target_compile_options(${name} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:-fno-fast-math;-fvisibility=default;-fno-visibility-inlines-hidden>")
+  apex_short_file_names(${name})
   apex_own_code(${name})
   apex_join_files(${name})
   set_property(GLOBAL APPEND PROPERTY APEX_CPP_LIBRARIES ${name})
+endfunction()
+
+# Error messages name source files. Without the folders of the build, the target is the same wherever it is built.
+function(apex_short_file_names target)
+  foreach(folder "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${torch_folder}/include" "${APEX_CPP_THRUST_INCLUDE_DIR}")
+    set(map "-fmacro-prefix-map=${folder}/=")
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${map}>" "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${map}>")
+  endforeach()
 endfunction()
 
 # Enables the project's warnings for a target.

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+
+// What the changed sources of mutation.py include. All mutants are compiled into one build; APEX_MUTANT(n) is true while mutant
+// n is switched on. No function here has external linkage: files that are compiled for AVX512 have copies of their own.
+namespace apex_mutants {
+
+inline constexpr int kLimit = 1 << 14;
+inline int chosen = -1;                   // not yet read from the environment
+inline unsigned char* reached = nullptr;  // kLimit bytes of a file that all processes of a test share
+
+[[maybe_unused]] static void read_environment() {
+  if (const char* path = std::getenv("APEX_MUTANTS_REACHED")) {
+    const int file = ::open(path, O_RDWR);
+    void* memory = file < 0 ? MAP_FAILED : ::mmap(nullptr, kLimit, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory != MAP_FAILED) reached = static_cast<unsigned char*>(memory);
+    if (file >= 0) ::close(file);
+  }
+  const char* number = std::getenv("APEX_MUTANT");
+  chosen = number ? std::atoi(number) : 0;
+}
+
+[[maybe_unused]] static bool is_on(int number) {
+  if (chosen < 0) read_environment();
+  if (reached) reached[number] = 1;
+  return chosen == number;
+}
+
+/// A lock that a mutant does not take.
+template <class Mutex>
+class Lock {
+ public:
+  Lock(Mutex& mutex, bool off) : lock_(mutex, std::defer_lock) {
+    if (!off) lock_.lock();
+  }
+
+ private:
+  std::unique_lock<Mutex> lock_;
+};
+
+}  // namespace apex_mutants
+
+#define APEX_MUTANT(number) (::apex_mutants::is_on(number))

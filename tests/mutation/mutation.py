@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Puts small faults into the library, one at a time, and counts how many the tests notice.
+
+usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--fresh]
+
+All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants it
+reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. What is done is kept in
+FOLDER: the command goes on where it was stopped. Exits with 1 if a mutant survives that explained.csv does not explain."""
+import argparse
+import concurrent.futures
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+from source_tree import ROOT, SourceTree
+
+JOBS = 2
+# Tests of text, of packages and of tools, and of device code: no mutant is in what they test.
+OTHER_LABELS = {"package", "documents", "layering", "tools", "port_check", "must_not_compile", "cuda"}
+# Tests whose exit code does not say whether they pass, or that use what another test makes.
+OTHER_PROPERTIES = {"PASS_REGULAR_EXPRESSION", "SKIP_REGULAR_EXPRESSION", "FIXTURES_REQUIRED", "WILL_FAIL"}
+# Takes long, and alone notices a missing lock.
+THREAD_SANITIZER = "threads.tsan"
+
+
+def say(*words):
+    print("mutation:", *words, file=sys.stderr, flush=True)
+
+
+class Test:
+    def __init__(self, entry):
+        properties = {one["name"]: one["value"] for one in entry.get("properties", [])}
+        self.name, self.command = entry["name"], entry["command"]
+        self.labels = set(properties.get("LABELS", []))
+        self.folder = properties.get("WORKING_DIRECTORY")
+        self.environment = dict(one.split("=", 1) for one in properties.get("ENVIRONMENT", []))
+        self.environment["OMP_WAIT_POLICY"] = "PASSIVE"
+        self.is_other = bool(self.labels & OTHER_LABELS or properties.keys() & OTHER_PROPERTIES or self.name.endswith(".asan"))
+        self.alone = threading.Lock()  # two runs of one test may write the same files
+
+    def run(self, limit, **variables):
+        """Seconds, and whether it passed in `limit` seconds."""
+        with self.alone:
+            return self._run(limit, variables)
+
+    def _run(self, limit, variables):
+        environment = {**os.environ, **self.environment, "GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1", **variables}
+        begin = time.monotonic()
+        running = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            passed = running.wait(limit) == 0
+        except subprocess.TimeoutExpired:
+            passed = False
+        finally:
+            try:
+                os.killpg(running.pid, 9)  # ranks of a test that was stopped
+            except ProcessLookupError:
+                pass
+            running.wait()
+        return time.monotonic() - begin, passed
+
+
+def tests_of(build):
+    listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, check=True, capture_output=True, text=True).stdout
+    tests = [Test(entry) for entry in json.loads(listed)["tests"] if "command" in entry]
+    tests.append(Test({"name": THREAD_SANITIZER, "command": ["setarch", "-R", str(build) + "-tsan/tests/threads/threads_tests"], "properties": [
+        {"name": "ENVIRONMENT", "value": ["OMP_NUM_THREADS=1", "TSAN_OPTIONS=halt_on_error=1"]}]}))
+    return {test.name: test for test in tests if not test.is_other}
+
+
+def record(folder, tests):
+    """{test: [seconds, the mutants that it reaches]} of the tests that pass without a mutant."""
+    path = folder / "reached.json"
+    reached = json.loads(path.read_text()) if path.exists() else {}
+    for name, test in sorted(tests.items()):
+        if name in reached:
+            continue
+        bits = folder / "reached.bits"
+        bits.write_bytes(bytes(1 << 14))
+        seconds, passed = test.run(900, APEX_MUTANTS_REACHED=str(bits))
+        say(f"{name}: {seconds:.1f} s" if passed else f"{name} FAILS WITHOUT A MUTANT and is left out")
+        reached[name] = [seconds, [number for number, hit in enumerate(bits.read_bytes()) if hit]] if passed else None
+        path.write_text(json.dumps(reached))
+    return {name: what for name, what in reached.items() if what and name in tests}
+
+
+def in_order(chosen, tests, reached):
+    """The tests that reach the mutant: those of its folder first, then by time."""
+    parts = set(pathlib.Path(chosen.file).with_suffix("").parts)
+    names = [name for name, (_, numbers) in reached.items()
+             if chosen.number in numbers and (name != THREAD_SANITIZER or chosen.rule == "lock")]
+    return sorted(names, key=lambda name: reached[name][0] / (4 if tests[name].labels & parts else 1))
+
+
+def outcome(chosen, tests, reached):
+    begin, names = time.monotonic(), in_order(chosen, tests, reached)
+    for name in names:
+        _, passed = tests[name].run(5 * reached[name][0] + 20, APEX_MUTANT=str(chosen.number))
+        if not passed:
+            return "killed", name, time.monotonic() - begin
+    return "survived" if names else "not reached", "", time.monotonic() - begin
+
+
+def read_rows(path):
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run_all(folder, chosen, tests, reached, deadline):
+    """Appends each mutant's outcome to results.csv."""
+    path = folder / "results.csv"
+    done = {int(row["number"]) for row in read_rows(path)}
+    waiting = [one for one in chosen if one.number not in done]
+    with open(path, "a", newline="") as file, concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        writer = csv.writer(file)
+        if not done:
+            writer.writerow(["number", "outcome", "test", "seconds"])
+
+        def one_mutant(one):
+            return None if time.monotonic() > deadline else outcome(one, tests, reached)
+
+        for count, (one, result) in enumerate(zip(waiting, pool.map(one_mutant, waiting)), len(done) + 1):
+            if result is None:
+                continue
+            writer.writerow([one.number, *result[:2], f"{result[2]:.1f}"])
+            file.flush()
+            say(f"{count} of {len(chosen)}: {result[0]} {result[1]} in {result[2]:.0f} s: {one}")
+
+
+def report(folder, chosen):
+    """Prints the table, and returns whether every survivor is explained."""
+    results = {int(row["number"]): row for row in read_rows(folder / "results.csv")}
+    explained = {(row["file"], row["rule"], row["original"]): row["reason"] for row in read_rows(ROOT / "tests/mutation/explained.csv")}
+    groups, missed = {}, []
+    for one in chosen:
+        if one.number not in results:
+            continue
+        reason = explained.get((one.file, one.rule, " ".join(one.original.split())))
+        killed = results[one.number]["outcome"] == "killed"
+        for key in (one.rule, one.file.split("/")[0], "all"):
+            counts = groups.setdefault(key, [0, 0, 0])
+            counts[0 if killed else 1 if reason else 2] += 1
+        if not killed and not reason:
+            missed.append(f"{results[one.number]['outcome']}: {one}")
+    print(f"{'mutants':12} killed explained missed  share killed")
+    for key, (killed, equivalent, left) in groups.items():
+        print(f"{key:12} {killed:6} {equivalent:9} {left:6}  {killed / (killed + left or 1):.1%}")
+    print(*missed, sep="\n")
+    return not missed and len(results) >= len(chosen)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("torch_prefix")
+    parser.add_argument("--count", type=int, default=320, help="mutants, as many of each rule")
+    parser.add_argument("--seed", type=int, default=1, help="which ones")
+    parser.add_argument("--minutes", type=float, default=600, help="stop after this time, and go on with the next call")
+    parser.add_argument("--fresh", action="store_true", help="begin again, from today's sources")
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    folder = arguments.folder.resolve()
+    tree = SourceTree(folder)
+    if arguments.fresh or not tree.table.exists():
+        for name in ("reached.json", "results.csv"):
+            (folder / name).unlink(missing_ok=True)
+        tree.make(arguments.count, arguments.seed)
+        tree.configure(arguments.torch_prefix)
+    say(f"building {folder}/build")
+    chosen = tree.compile(say)
+    tests = tests_of(tree.build)
+    say(f"{len(chosen)} mutants, {len(tests)} tests")
+    reached = record(folder, tests)
+    run_all(folder, chosen, tests, reached, deadline)
+    return 0 if report(folder, chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""A copy of the repository with mutants, and the build of it."""
+import csv
+import dataclasses
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+
+import rules
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = ("apex_cpp", "kernels", "opt_levels")
+INCLUDE = b"#include <tests/mutation/mutants.h>  "  # on the first line: lines keep their numbers
+NUMBER = re.compile(r"APEX_MUTANT\((\d+)\)")
+
+
+@dataclasses.dataclass
+class Chosen:
+    number: int
+    rule: str
+    file: str
+    line: int
+    original: str
+    fault: str
+
+    def __str__(self):
+        shorten = (lambda text: " ".join(text.split())[:80])
+        return f"{self.number} {self.file}:{self.line} {self.rule}: {shorten(self.original)} -> {shorten(self.fault)}"
+
+
+def sources():
+    """The files that get mutants. Device code has mutants of its own, tests/cuda_host/mutants.py."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".h", ".cpp") and "cuda" not in path.parts:
+                yield path.relative_to(ROOT).as_posix()
+
+
+def choose(count, seed):
+    """{file: {number: mutant}}: as many of each rule, by chance. None overlaps another."""
+    by_rule = {}
+    for file in sources():
+        for mutant in rules.candidates((ROOT / file).read_bytes()):
+            by_rule.setdefault(mutant.rule, []).append((file, mutant))
+    chance = random.Random(seed)
+    chosen, number = {}, 0
+    for turn, rule in enumerate(sorted(by_rule)):
+        wanted = (count - number) // (len(by_rule) - turn)
+        for file, mutant in chance.sample(by_rule[rule], len(by_rule[rule])):
+            taken = chosen.setdefault(file, {})
+            if wanted and all(mutant.end <= other.start or other.end <= mutant.start for other in taken.values()):
+                number, wanted = number + 1, wanted - 1
+                taken[number] = mutant
+    return {file: taken for file, taken in chosen.items() if taken}
+
+
+class SourceTree:
+    def __init__(self, folder):
+        self.source, self.table = folder / "source", folder / "mutants.csv"
+        self.build, self.sanitized = folder / "build", folder / "build-tsan"
+
+    def make(self, count, seed):
+        shutil.rmtree(self.source, ignore_errors=True)
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, listed.split("\0")):
+            (self.source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, self.source / name)
+        chosen = choose(count, seed)
+        self.write(chosen)
+        self.save([Chosen(number, mutant.rule, file, mutant.line, mutant.original, mutant.fault)
+                   for file, taken in chosen.items() for number, mutant in taken.items()])
+
+    def write(self, chosen):
+        for file, taken in chosen.items():
+            (self.source / file).write_bytes(INCLUDE + b"\n#line 1\n" + rules.apply((ROOT / file).read_bytes(), taken))
+
+    def save(self, chosen):
+        with open(self.table, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([field.name for field in dataclasses.fields(Chosen)])
+            writer.writerows(dataclasses.astuple(one) for one in sorted(chosen, key=lambda one: one.number))
+
+    def load(self):
+        with open(self.table, newline="") as file:
+            return [Chosen(**{**row, "number": int(row["number"]), "line": int(row["line"])}) for row in csv.DictReader(file)]
+
+    def configure(self, prefix):
+        for preset, build in (("release", self.build), ("tsan", self.sanitized)):
+            subprocess.run(["cmake", "--preset", preset, "-S", str(self.source), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}",
+                            "-DAPEX_CPP_CUDA=OFF", "-DAPEX_CPP_WERROR=OFF"], check=True, stdout=subprocess.DEVNULL, cwd=self.source)
+
+    def compile(self, say):
+        """Builds everything. Takes out the mutants that do not compile, and returns the others."""
+        chosen = self.load()
+        while True:
+            log = self.build.parent / "build.log"
+            with open(log, "w") as file:
+                built = subprocess.run(["cmake", "--build", str(self.build), "--", "-k", "0"], stdout=file, stderr=subprocess.STDOUT)
+            if built.returncode == 0:
+                subprocess.run(["cmake", "--build", str(self.sanitized), "--target", "threads_tests"], check=True, stdout=subprocess.DEVNULL)
+                return chosen
+            wrong = self.in_errors(log.read_text())
+            if not wrong:
+                raise SystemExit(f"mutation: the build failed, and not by a mutant: see {log}")
+            say(f"{len(wrong)} mutants do not compile")
+            for number in wrong:
+                self.take_out(number, next(one.file for one in chosen if one.number == number))
+            chosen = [one for one in chosen if one.number not in wrong]
+            self.save(chosen)
+
+    def in_errors(self, log):
+        """The mutants nearest to the lines of the compiler's errors."""
+        wrong = set()
+        for file, line in set(re.findall(r"^(?:.*?/)?((?:apex_cpp|kernels|opt_levels)/[^:\s]+):(\d+):\d+: (?:error|  +required)", log, re.M)):
+            lines = (self.source / file).read_text().split("\n")[2:]
+            near = [(abs(index + 1 - int(line)), int(number)) for index, text in enumerate(lines) for number in NUMBER.findall(text)]
+            if near and min(near)[0] <= 3:
+                wrong |= {number for distance, number in near if distance == min(near)[0]}
+        return wrong
+
+    def take_out(self, number, file):
+        """Writes the file again without the mutant."""
+        kept = {int(found) for found in NUMBER.findall((self.source / file).read_text())} - {number}
+        by_place = {(one.line, one.rule, one.original, one.fault): one.number for one in self.load() if one.file == file}
+        mutants = {}
+        for mutant in rules.candidates((ROOT / file).read_bytes()):
+            found = by_place.get((mutant.line, mutant.rule, mutant.original, mutant.fault))
+            if found in kept and found not in mutants:
+                mutants[found] = mutant
+        self.write({file: mutants})
