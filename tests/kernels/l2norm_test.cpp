@@ -131,8 +131,8 @@ TEST(Norms, ReturnsFloat32TensorsOfOneAndOfListLength) {
   EXPECT_EQ(norms.sizes(), at::IntArrayRef({3}));
   EXPECT_EQ(norm.scalar_type(), at::kFloat);
   EXPECT_EQ(norms.scalar_type(), at::kFloat);
-  EXPECT_FLOAT_EQ(norm.item<float>(), std::sqrt(20.0f));
-  EXPECT_FLOAT_EQ(norms[1].item<float>(), 2.0f);
+  EXPECT_EQ(norm.item<float>(), std::sqrt(20.0f));
+  EXPECT_EQ(norms[1].item<float>(), 2.0f);
 }
 
 TEST(Norms, ReturnsPerTensorNormsOnlyOnRequest) {
@@ -151,7 +151,7 @@ TEST(Norms, OfEmptyTensorsIsZeroAtAnyPosition) {
   const at::Tensor empty = at::empty({0});
   const auto [norm, norms] = kernels::multi_tensor_l2norm(clear_flag(), Tensors{empty, full, empty, full, empty}, true);
   EXPECT_TRUE(at::equal(norms, at::tensor({0.0f, 6.0f, 0.0f, 6.0f, 0.0f})));
-  EXPECT_FLOAT_EQ(norm.item<float>(), std::sqrt(72.0f));
+  EXPECT_EQ(norm.item<float>(), std::sqrt(72.0f));
 }
 
 TEST(Norms, SquaresInFloat32) {
@@ -162,8 +162,8 @@ TEST(Norms, SquaresInFloat32) {
 
 TEST(Norms, AcceptATensorTwice) {
   const at::Tensor values = at::full({4}, 2.0f);
-  EXPECT_FLOAT_EQ(std::get<0>(kernels::multi_tensor_l2norm(clear_flag(), Tensors{values, values}, false)).item<float>(),
-                  std::sqrt(32.0f));
+  EXPECT_EQ(std::get<0>(kernels::multi_tensor_l2norm(clear_flag(), Tensors{values, values}, false)).item<float>(),
+            std::sqrt(32.0f));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -21,7 +22,7 @@ from source_tree import ROOT, SourceTree
 
 JOBS = 2
 # Tests of text, of packages and of tools, and of device code: no mutant is in what they test.
-OTHER_LABELS = {"package", "documents", "layering", "tools", "port_check", "must_not_compile", "cuda"}
+OTHER_LABELS = {"package", "documents", "layering", "tools", "port_check", "must_not_compile", "mutation", "cuda", "cuda_host"}
 # Tests whose exit code does not say whether they pass, or that use what another test makes.
 OTHER_PROPERTIES = {"PASS_REGULAR_EXPRESSION", "SKIP_REGULAR_EXPRESSION", "FIXTURES_REQUIRED", "WILL_FAIL"}
 # Takes long, and alone notices a missing lock.
@@ -66,6 +67,13 @@ class Test:
         return time.monotonic() - begin, passed
 
 
+def targets():
+    """The programs of the tests, and those of other folders that tests run."""
+    folders = sorted(path.parent.name for path in (ROOT / "tests").glob("*/CMakeLists.txt"))
+    return [f"tests/{folder}/all" for folder in folders if folder not in OTHER_LABELS] + [
+        "examples/all", "tools/comparison/all", "tools/doctor/all"]
+
+
 def tests_of(build):
     listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, check=True, capture_output=True, text=True).stdout
     tests = [Test(entry) for entry in json.loads(listed)["tests"] if "command" in entry]
@@ -78,15 +86,20 @@ def record(folder, tests):
     """{test: [seconds, the mutants that it reaches]} of the tests that pass without a mutant."""
     path = folder / "reached.json"
     reached = json.loads(path.read_text()) if path.exists() else {}
-    for name, test in sorted(tests.items()):
-        if name in reached:
-            continue
-        bits = folder / "reached.bits"
-        bits.write_bytes(bytes(1 << 14))
-        seconds, passed = test.run(900, APEX_MUTANTS_REACHED=str(bits))
-        say(f"{name}: {seconds:.1f} s" if passed else f"{name} FAILS WITHOUT A MUTANT and is left out")
-        reached[name] = [seconds, [number for number, hit in enumerate(bits.read_bytes()) if hit]] if passed else None
-        path.write_text(json.dumps(reached))
+
+    def one_test(name):
+        with tempfile.NamedTemporaryFile(dir=folder) as bits:
+            bits.write(bytes(1 << 14))
+            bits.flush()
+            seconds, passed = tests[name].run(900, APEX_MUTANTS_REACHED=bits.name)
+            return seconds, passed, [number for number, hit in enumerate(pathlib.Path(bits.name).read_bytes()) if hit]
+
+    waiting = [name for name in tests if name not in reached]
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for name, (seconds, passed, numbers) in zip(waiting, pool.map(one_test, waiting)):
+            say(f"{name}: {seconds:.1f} s" if passed else f"{name} FAILS WITHOUT A MUTANT and is left out")
+            reached[name] = [seconds, numbers] if passed else None
+            path.write_text(json.dumps(reached))
     return {name: what for name, what in reached.items() if what and name in tests}
 
 
@@ -175,7 +188,7 @@ def main():
         tree.make(arguments.count, arguments.seed)
         tree.configure(arguments.torch_prefix)
     say(f"building {folder}/build")
-    chosen = tree.compile(say)
+    chosen = tree.compile(targets(), say)
     tests = tests_of(tree.build)
     say(f"{len(chosen)} mutants, {len(tests)} tests")
     reached = record(folder, tests)

@@ -40,8 +40,9 @@ def is_constant(node):
     if node.type in CONSTANT:
         return True
     if node.type in ("declaration", "field_declaration", "function_definition", "template_function", "init_declarator"):
-        head = text_of(node)[:200].split("(")[0].split("{")[0]
-        return bool(re.search(r"\b(constexpr|consteval)\b", head))
+        declarator = node.child_by_field_name("declarator") or node.child_by_field_name("body")
+        head = text_of(node)[:declarator.start_byte - node.start_byte] if declarator else text_of(node)[:200]
+        return bool(re.search(r"\b(constexpr|consteval|alignas)\b", head))
     return node.type == "if_statement" and bool(re.match(r"if\s+constexpr", text_of(node)[:20]))
 
 

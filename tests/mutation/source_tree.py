@@ -55,6 +55,19 @@ def choose(count, seed):
     return {file: taken for file, taken in chosen.items() if taken}
 
 
+def places_of_errors(log):
+    """(file, line) of the library's sources that a compiler's errors name: where they are, from where a template is used, or where the macro
+    is expanded in which they are."""
+    places, is_error = set(), False
+    for line in log.split("\n"):
+        found = re.match(r"(?:.*?/)?((?:apex_cpp|kernels|opt_levels)/[^:\s]+):(\d+):\d+:\s+(error|warning|note|required|in .constexpr)", line)
+        kind = re.search(r": (error|warning): ", line)
+        is_error = kind[1] == "error" if kind else is_error
+        if found and (found[3] == "error" or found[3].startswith(("required", "in ")) or is_error and "in expansion of macro" in line):
+            places.add((found[1], int(found[2])))
+    return places
+
+
 class SourceTree:
     def __init__(self, folder):
         self.source, self.table = folder / "source", folder / "mutants.csv"
@@ -90,13 +103,13 @@ class SourceTree:
             subprocess.run(["cmake", "--preset", preset, "-S", str(self.source), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}",
                             "-DAPEX_CPP_CUDA=OFF", "-DAPEX_CPP_WERROR=OFF"], check=True, stdout=subprocess.DEVNULL, cwd=self.source)
 
-    def compile(self, say):
-        """Builds everything. Takes out the mutants that do not compile, and returns the others."""
+    def compile(self, targets, say):
+        """Builds the targets. Takes out the mutants that do not compile, and returns the others."""
         chosen = self.load()
         while True:
             log = self.build.parent / "build.log"
             with open(log, "w") as file:
-                built = subprocess.run(["cmake", "--build", str(self.build), "--", "-k", "0"], stdout=file, stderr=subprocess.STDOUT)
+                built = subprocess.run(["cmake", "--build", str(self.build), "--target", *targets, "--", "-k", "0"], stdout=file, stderr=subprocess.STDOUT)
             if built.returncode == 0:
                 subprocess.run(["cmake", "--build", str(self.sanitized), "--target", "threads_tests"], check=True, stdout=subprocess.DEVNULL)
                 return chosen
@@ -112,9 +125,9 @@ class SourceTree:
     def in_errors(self, log):
         """The mutants nearest to the lines of the compiler's errors."""
         wrong = set()
-        for file, line in set(re.findall(r"^(?:.*?/)?((?:apex_cpp|kernels|opt_levels)/[^:\s]+):(\d+):\d+: (?:error|  +required)", log, re.M)):
+        for file, line in places_of_errors(log):
             lines = (self.source / file).read_text().split("\n")[2:]
-            near = [(abs(index + 1 - int(line)), int(number)) for index, text in enumerate(lines) for number in NUMBER.findall(text)]
+            near = [(abs(index + 1 - line), int(number)) for index, text in enumerate(lines) for number in NUMBER.findall(text)]
             if near and min(near)[0] <= 3:
                 wrong |= {number for distance, number in near if distance == min(near)[0]}
         return wrong

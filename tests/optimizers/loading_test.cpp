@@ -32,7 +32,9 @@ void expect_same_steps(const std::vector<at::Tensor>& a, const std::vector<at::T
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
 }
 
-// The buffer is 1 when it is saved; the expected values follow the same recurrence in float64.
+// The buffer is 1 when it is saved; the expected values follow the same recurrence in float64. Values below 1 are rounded by
+// 2^-25 = 3e-8: the buffer is off by 3e-8 a step, which moves the parameter by 1e-3 * 3e-8 * 1000^2 / 2 = 1.5e-5 in all, and
+// its own roundings by 3e-5.
 TEST(LoadingOverFloat32, KeepsSmallGradientsThatFloat16WouldLose) {
   const at::Tensor half = at::ones({1}, at::kHalf).requires_grad_(), param = at::zeros({1}).requires_grad_();
   const auto options = FusedSGDOptions(1e-3).momentum(0.999);

@@ -13,7 +13,12 @@
 namespace apex::test {
 namespace {
 
-constexpr unsigned kSequencesALevel = 24000;
+// Programs of a level. Of 62 faults that tools/test --mutation put where they pass, 500 programs of each level noticed 30, the
+// last one at program 239. tools/test --all asks for 24,000.
+unsigned programs_a_level() {
+  const char* wanted = std::getenv("APEX_CPP_RANDOM_PROGRAMS");
+  return wanted ? static_cast<unsigned>(std::stoul(wanted)) : 6000;
+}
 
 /// Where the two differ, in words; empty if they agree to the end.
 std::string run(const Config& config, const std::vector<Event>& events) {
@@ -73,8 +78,10 @@ constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3", "O5"};
 class StateMachine : public ::testing::TestWithParam<int> {};
 
 TEST_P(StateMachine, FollowsTheLiteralModelOfApexOnRandomPrograms) {
-  for (unsigned i = 0; i < kSequencesALevel; ++i) {
-    const unsigned seed = static_cast<unsigned>(GetParam()) * kSequencesALevel + i;  // no program twice
+  const unsigned programs = programs_a_level();
+  ASSERT_GT(programs, 0u);
+  for (unsigned i = 0; i < programs; ++i) {
+    const unsigned seed = static_cast<unsigned>(GetParam()) * 24000 + i;  // no program twice
     std::mt19937 random(seed);
     const Config config = random_config(kLevels[GetParam()], random);
     const auto events = random_events(config, random);

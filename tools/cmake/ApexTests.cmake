@@ -1,12 +1,13 @@
-# apex_add_test(name sources... [PCH | OPTIMIZED] [WHOLE] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry,
+# apex_add_test(name sources... [PCH | OPTIMIZED] [WHOLE] [COST seconds] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry,
 # module.Suite.Name, labelled with the module (the folder in tests/).
 # WHOLE: one ctest entry for all tests, if starting a process per test would take longer than the tests.
 # OPTIMIZED: compile the tests of a release build with -O1, if they compute much themselves.
 # PCH: use the precompiled header with torch/torch.h and gtest/gtest.h that all tests share. It costs 34 s once and saves 9 s per file.
+# COST: start these tests before shorter ones in a first run, for which ctest knows no times.
 include(GoogleTest)
 
 function(apex_add_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED;PCH;WHOLE" "" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;PCH;WHOLE" "COST" "LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
   apex_test_flags(${name})
@@ -18,6 +19,9 @@ function(apex_add_test name)
   get_filename_component(module "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   set(properties LABELS "${module}" ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS}"
     ENVIRONMENT_MODIFICATION OMP_WAIT_POLICY=set:PASSIVE)  # gtest_discover_tests would drop the second element of a list
+  if(ARG_COST)
+    list(APPEND properties COST ${ARG_COST})
+  endif()
   if(APEX_CPP_SANITIZE OR ARG_WHOLE)
     # A sanitized process takes seconds to start.
     set(entry "${module}")
