@@ -140,7 +140,9 @@ def run_all(folder, chosen, tests, reached, deadline):
         def one_mutant(one):
             return None if time.monotonic() > deadline else outcome(one, tests, reached)
 
-        for count, (one, result) in enumerate(zip(waiting, pool.map(one_mutant, waiting)), len(done) + 1):
+        running = {pool.submit(one_mutant, one): one for one in waiting}
+        for count, future in enumerate(concurrent.futures.as_completed(running), len(done) + 1):
+            one, result = running[future], future.result()
             if result is None:
                 continue
             writer.writerow([one.number, *result[:2], f"{result[2]:.1f}"])
