@@ -18,7 +18,8 @@ import tempfile
 import threading
 import time
 
-from source_tree import ROOT, SourceTree
+import rules
+from source_tree import ROOT, SourceTree, in_one_line
 
 JOBS = 2
 # Tests of text, of packages and of tools, and of device code: no mutant is in what they test.
@@ -74,10 +75,10 @@ def targets():
         "examples/all", "tools/comparison/all", "tools/doctor/all"]
 
 
-def tests_of(build):
-    listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, check=True, capture_output=True, text=True).stdout
+def tests_of(tree):
+    listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=tree.build, check=True, capture_output=True, text=True).stdout
     tests = [Test(entry) for entry in json.loads(listed)["tests"] if "command" in entry]
-    tests.append(Test({"name": THREAD_SANITIZER, "command": ["setarch", "-R", str(build) + "-tsan/tests/threads/threads_tests"], "properties": [
+    tests.append(Test({"name": THREAD_SANITIZER, "command": ["setarch", "-R", f"{tree.sanitized}/tests/threads/threads_tests"], "properties": [
         {"name": "ENVIRONMENT", "value": ["OMP_NUM_THREADS=1", "TSAN_OPTIONS=halt_on_error=1"]}]}))
     return {test.name: test for test in tests if not test.is_other}
 
@@ -89,7 +90,7 @@ def record(folder, tests):
 
     def one_test(name):
         with tempfile.NamedTemporaryFile(dir=folder) as bits:
-            bits.write(bytes(1 << 14))
+            bits.write(bytes(rules.LIMIT))
             bits.flush()
             seconds, passed = tests[name].run(900, APEX_MUTANTS_REACHED=bits.name)
             return seconds, passed, [number for number, hit in enumerate(pathlib.Path(bits.name).read_bytes()) if hit]
@@ -134,7 +135,7 @@ def run_all(folder, chosen, tests, reached, deadline):
     waiting = [one for one in chosen if one.number not in done]
     with open(path, "a", newline="") as file, concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         writer = csv.writer(file)
-        if not done:
+        if file.tell() == 0:
             writer.writerow(["number", "outcome", "test", "seconds"])
 
         def one_mutant(one):
@@ -158,7 +159,7 @@ def report(folder, chosen):
     for one in chosen:
         if one.number not in results:
             continue
-        reason = explained.get((one.file, one.rule, " ".join(one.original.split())))
+        reason = explained.get((one.file, one.rule, in_one_line(one.original)))
         killed = results[one.number]["outcome"] == "killed"
         for key in (one.rule, one.file.split("/")[0], "all"):
             counts = groups.setdefault(key, [0, 0, 0])
@@ -191,7 +192,7 @@ def main():
         tree.configure(arguments.torch_prefix)
     say(f"building {folder}/build")
     chosen = tree.compile(targets(), say)
-    tests = tests_of(tree.build)
+    tests = tests_of(tree)
     say(f"{len(chosen)} mutants, {len(tests)} tests")
     reached = record(folder, tests)
     run_all(folder, chosen, tests, reached, deadline)

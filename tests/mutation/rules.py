@@ -8,6 +8,8 @@ import tree_sitter_cuda
 
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
+LIMIT = 1 << 14  # of the numbers: kLimit of mutants.h
+
 OTHER_BOUND = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 OTHER_SIGN = {"+": "-", "-": "+", "*": "/", "/": "*"}
 OTHER_LOGIC = {"&&": "||", "||": "&&"}
@@ -15,7 +17,7 @@ OTHER_DTYPE = {"kFloat": "kHalf", "kHalf": "kBFloat16", "kBFloat16": "kHalf", "k
 
 # The compiler evaluates what is in these nodes, or no statement can be there.
 CONSTANT = {"template_argument_list", "template_parameter_list", "static_assert_declaration", "enumerator", "array_declarator",
-            "new_declarator", "case_statement.value", "preproc_if", "preproc_def", "preproc_function_def", "preproc_call", "preproc_include",
+            "new_declarator", "preproc_if", "preproc_def", "preproc_function_def", "preproc_call", "preproc_include",
             "decltype", "noexcept", "attribute_declaration", "attribute_specifier", "alias_declaration", "concept_definition",
             "requires_clause", "bitfield_clause", "optional_parameter_declaration", "trailing_return_type", "sizeof_expression"}
 LEAVES = {"return_statement", "continue_statement", "break_statement", "throw_statement"}
@@ -143,7 +145,7 @@ def candidates(source):
             field = node.field_name_for_child(index)
             if node.type == "case_statement" and field == "value" or node.type == "field_declaration" and field == "default_value":
                 continue
-            if child.type in ("initializer_list",) and node.type != "return_statement":
+            if child.type == "initializer_list" and node.type != "return_statement":
                 continue  # a number that is not constant may not fit
             visit(child)
 

@@ -98,7 +98,7 @@ class Rules(unittest.TestCase):
 
     def test_notes_what_is_reached(self):
         bits = pathlib.Path(self.folder.name) / "bits"
-        bits.write_bytes(bytes(1 << 14))
+        bits.write_bytes(bytes(rules.LIMIT))
         self.run_with(APEX_MUTANTS_REACHED=str(bits))
         reached = {number for number, hit in enumerate(bits.read_bytes()) if hit}
         never = {number for number, mutant in self.separate.items() if mutant.original in ("sum = 0;", "x > 1")}

@@ -15,18 +15,22 @@ INCLUDE = b"#include <tests/mutation/mutants.h>  "  # on the first line: lines k
 NUMBER = re.compile(r"APEX_MUTANT\((\d+)\)")
 
 
+def in_one_line(text):
+    return " ".join(text.split())
+
+
 @dataclasses.dataclass
 class Chosen:
     number: int
     rule: str
     file: str
     line: int
+    start: int  # bytes of the source
     original: str
     fault: str
 
     def __str__(self):
-        shorten = (lambda text: " ".join(text.split())[:80])
-        return f"{self.number} {self.file}:{self.line} {self.rule}: {shorten(self.original)} -> {shorten(self.fault)}"
+        return f"{self.number} {self.file}:{self.line} {self.rule}: {in_one_line(self.original)[:80]} -> {in_one_line(self.fault)[:80]}"
 
 
 def sources():
@@ -81,7 +85,7 @@ class SourceTree:
             shutil.copy2(ROOT / name, self.source / name)
         chosen = choose(count, seed)
         self.write(chosen)
-        self.save([Chosen(number, mutant.rule, file, mutant.line, mutant.original, mutant.fault)
+        self.save([Chosen(number, mutant.rule, file, mutant.line, mutant.start, mutant.original, mutant.fault)
                    for file, taken in chosen.items() for number, mutant in taken.items()])
 
     def write(self, chosen):
@@ -96,7 +100,7 @@ class SourceTree:
 
     def load(self):
         with open(self.table, newline="") as file:
-            return [Chosen(**{**row, "number": int(row["number"]), "line": int(row["line"])}) for row in csv.DictReader(file)]
+            return [Chosen(**{**row, **{name: int(row[name]) for name in ("number", "line", "start")}}) for row in csv.DictReader(file)]
 
     def configure(self, prefix):
         for preset, build in (("release", self.build), ("tsan", self.sanitized)):
@@ -117,10 +121,11 @@ class SourceTree:
             if not wrong:
                 raise SystemExit(f"mutation: the build failed, and not by a mutant: see {log}")
             say(f"{len(wrong)} mutants do not compile")
-            for number in wrong:
-                self.take_out(number, next(one.file for one in chosen if one.number == number))
+            files = {one.file for one in chosen if one.number in wrong}
             chosen = [one for one in chosen if one.number not in wrong]
             self.save(chosen)
+            for file in files:
+                self.write_again(file)
 
     def in_errors(self, log):
         """The mutants nearest to the lines of the compiler's errors."""
@@ -132,13 +137,9 @@ class SourceTree:
                 wrong |= {number for distance, number in near if distance == min(near)[0]}
         return wrong
 
-    def take_out(self, number, file):
-        """Writes the file again without the mutant."""
-        kept = {int(found) for found in NUMBER.findall((self.source / file).read_text())} - {number}
-        by_place = {(one.line, one.rule, one.original, one.fault): one.number for one in self.load() if one.file == file}
-        mutants = {}
-        for mutant in rules.candidates((ROOT / file).read_bytes()):
-            found = by_place.get((mutant.line, mutant.rule, mutant.original, mutant.fault))
-            if found in kept and found not in mutants:
-                mutants[found] = mutant
-        self.write({file: mutants})
+    def write_again(self, file):
+        """Writes a file with the mutants of it that the table still has."""
+        numbers = {(one.start, one.rule, one.original): one.number for one in self.load() if one.file == file}
+        found = {numbers.get((mutant.start, mutant.rule, mutant.original)): mutant for mutant in rules.candidates((ROOT / file).read_bytes())}
+        found.pop(None, None)
+        self.write({file: found})
