@@ -134,7 +134,7 @@ make_python() {
 # run_pip FOLDER COMMAND ARGUMENTS...: the pip of an environment. Its temporary files (up to 5 GB) stay beside the cache, in $work.
 run_pip() {
   local shows=--quiet
-  [ ! -t 2 ] || shows=--progress-bar=on
+  [ ! -t 2 ] || [ -n "${in_background:-}" ] || shows=--progress-bar=on
   TMPDIR=$work "$1/bin/python" -m pip --disable-pip-version-check --no-input "$2" --no-cache-dir "$shows" "${@:3}" >&2
 }
 
@@ -199,6 +199,9 @@ package_python() { tool_python package "setuptools and auditwheel (2 MB to downl
 
 # The interpreter of tools/bench machine_code. Its environment has the programs that read machine code, too.
 machine_code_python() { tool_python machine_code "cuobjdump and nvdisasm (5 MB to download)"; }
+
+# The interpreter of gcovr, for tools/test --coverage.
+coverage_python() { tool_python coverage "gcovr (7 MB to download)"; }
 
 # An interpreter beside cmake and ninja.
 build_python() { tool_python build "cmake and ninja (28 MB to download)"; }

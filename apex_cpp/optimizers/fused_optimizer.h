@@ -95,8 +95,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// is in another group, and the class's errors for the options.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
-  /// The number of steps that a group has taken, without skipped ones (Apex: `group["step"]`). Waits for the device if the
-  /// count is on it.
+  /// The number of steps that a group has taken, without skipped ones (Apex: `group["step"]`); 0 if there is no such group.
+  /// Waits for the device if the count is on it.
   int64_t steps_taken(size_t group = 0) const;
 
   bool materialize_master_grads() const override { return materialize_master_grads_; }

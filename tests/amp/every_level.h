@@ -19,4 +19,9 @@ inline torch::Tensor linear_of(const torch::nn::Linear& fc) {
   return torch::linear(features(), fc->weight.to(torch::kFloat), fc->bias.to(torch::kFloat));
 }
 
+/// The bound, relative and absolute, for up to 3 times a level's output of `fc` beside that of `linear_of`. A rounding to BF16
+/// is off by 2^-8 of the value at most. The sum and its multiple are rounded: 2 * 2^-8 of the result. So are both factors of
+/// six products, whose magnitudes add up to about 0.8: 3 * 0.8 * 2 * 2^-8 = 0.02.
+constexpr double kLinearBound = 0.02;
+
 }  // namespace apex::test

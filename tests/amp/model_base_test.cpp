@@ -35,10 +35,12 @@ TEST_P(ModelBase, ADerivedClassHeldByItsBaseIsNotSliced) {
     if (!casts_operators()) {
       EXPECT_EQ(out.scalar_type(), torch::kFloat);
     }
-    EXPECT_TRUE(torch::allclose(out.to(torch::kFloat), linear_of(pointer->fc) * 3, 0.02, 0.02)) << "BF16 has 8 bits";
+    EXPECT_TRUE(torch::allclose(out.to(torch::kFloat), linear_of(pointer->fc) * 3, kLinearBound, kLinearBound));
   }
-  EXPECT_TRUE(torch::allclose(from_holder->forward(features()).to(torch::kFloat), linear_of(holder->fc) * 3, 0.02, 0.02));
-  EXPECT_TRUE(torch::allclose(pointer->forward(features()).to(torch::kFloat), linear_of(pointer->fc) * 3, 0.02, 0.02));
+  EXPECT_TRUE(torch::allclose(from_holder->forward(features()).to(torch::kFloat), linear_of(holder->fc) * 3, kLinearBound,
+                              kLinearBound));
+  EXPECT_TRUE(
+      torch::allclose(pointer->forward(features()).to(torch::kFloat), linear_of(pointer->fc) * 3, kLinearBound, kLinearBound));
   static_cast<CircleImpl&>(*pointer).radius = 0;
   EXPECT_EQ(from_pointer->forward(features()).abs().max().item<float>(), 0) << "the model itself is called";
 }
@@ -176,7 +178,7 @@ TEST_P(ModelBase, AnAbstractBaseWithForwardIsAModel) {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet().loss_scale(8.0));
   const Tensor out = net->forward(features());
-  EXPECT_TRUE(torch::allclose(out.to(torch::kFloat), linear_of(concrete->fc) * 3, 0.02, 0.02));
+  EXPECT_TRUE(torch::allclose(out.to(torch::kFloat), linear_of(concrete->fc) * 3, kLinearBound, kLinearBound));
   EXPECT_EQ(out.scalar_type(), net(features()).scalar_type());
   const auto before = bytes_of(*model);
   { amp::scale_loss(out.sum(), opt).backward(); }

@@ -24,8 +24,8 @@ TYPED_TEST(Handle, ASchedulerBuiltBeforeInitializeChangesTheRate) {
   const double before = this->lr_of(opt);
   train_step(net, opt, features());
   for (int i = 0; i < 3; ++i) scheduler.step();  // LibTorch's first step leaves the rate
-  EXPECT_DOUBLE_EQ(this->lr_of(opt), before * 0.25);
-  EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].options().get_lr(), before * 0.25);
+  EXPECT_EQ(this->lr_of(opt), before * 0.25);
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), before * 0.25);
 }
 
 TYPED_TEST(Handle, ASchedulerBuiltOnTheHandleChangesTheRate) {
@@ -36,7 +36,7 @@ TYPED_TEST(Handle, ASchedulerBuiltOnTheHandleChangesTheRate) {
   const double before = this->lr_of(opt);
   train_step(net, opt, features());
   for (int i = 0; i < 2; ++i) scheduler.step();
-  EXPECT_DOUBLE_EQ(this->lr_of(opt), before * 0.5);
+  EXPECT_EQ(this->lr_of(opt), before * 0.5);
 }
 
 TYPED_TEST(Handle, TheRateThatASchedulerSetsIsTheRateOfTheStep) {
@@ -95,7 +95,7 @@ TYPED_TEST(Handle, SavingTheOriginalOrAddingGroupsToItIsAnError) {
     EXPECT_TRUE(contains(message_of([&] { torch::save(optimizer, stream); }), "torch::save was given the optimizer that"));
     const torch::optim::OptimizerParamGroup group({torch::ones({2}, torch::requires_grad())});
     EXPECT_TRUE(contains(message_of([&] { optimizer.add_param_group(group); }), "add_param_group() was called on"));
-    EXPECT_DOUBLE_EQ(optimizer.defaults().get_lr(), rate);
+    EXPECT_EQ(optimizer.defaults().get_lr(), rate);
   }
 }
 

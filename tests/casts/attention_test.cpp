@@ -47,7 +47,7 @@ TEST_P(MaskedAttention, TrainsNearFloat32) {
     amp::reset();
     return output.detach();
   };
-  // Some thirty roundings to BF16 of values near 1, each off by 2^-9 of the value: true to about 30 * 2^-9 = 2^-4.
+  // Some thirty roundings to BF16 of values near 1, each off by 2^-9 on average: true to about 30 * 2^-9 = 2^-4.
   EXPECT_TRUE(torch::allclose(run(GetParam()), run("O0"), 0, 1.0 / 16));
 }
 
@@ -79,7 +79,7 @@ TEST_P(MaskedAttention, AcceptsAddBiasKvAndAddZeroAttn) {
     torch::nn::MultiheadAttention model(options);
     const Tensor x = input(), want = std::get<0>(model->forward(x, x, x, mask()));
     auto net = amp::initialize(model, GetParam(), quiet());
-    // Some ten roundings to BF16 of values near 1, each off by 2^-9 of the value.
+    // Some ten roundings to BF16 of values near 1, each off by 2^-9 on average.
     for (const Tensor& output : {std::get<0>(net->forward(x, x, x, mask())), std::get<0>(model->forward(x, x, x, mask()))}) {
       EXPECT_TRUE(torch::allclose(output.to(torch::kFloat), want, 0, 1.0 / 32)) << grad;
     }
@@ -146,6 +146,7 @@ TEST_P(MaskedAttention, ACustomAttentionRunsThroughTheOriginalModel) {
       torch::manual_seed(11);
       OwnAttention model(keys_as_heads);
       const Tensor want = model->forward(input());
+      // Some ten roundings to BF16 of values near 1, each off by 2^-8 at most.
       auto net = amp::initialize(model, GetParam(), quiet());
       for (const Tensor& output : {net->forward(input()), model->forward(input())}) {
         EXPECT_TRUE(torch::allclose(output.to(torch::kFloat), want, 0, 1.0 / 16)) << keys_as_heads << grad;

@@ -241,7 +241,8 @@ TEST_P(MatchProducts, AnUnlistedOperatorIsAnErrorThatFloat32FunctionsFixes) {
   const auto is_close = [this](const amp::InitializeOptions& options) {
     Activated model;
     auto net = amp::initialize(model, GetParam(), options);
-    return torch::allclose(features(), features().to(low()), 1.0 / 64, 1.0 / 64);
+    // A rounding to BF16 is off by 2^-8 of the value at most.
+    return torch::allclose(features(), features().to(low()), 1.0 / 256, 0);
   };
   EXPECT_THROW(is_close(quiet()), c10::Error);
   amp::reset();

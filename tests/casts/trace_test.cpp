@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include <ATen/record_function.h>
 #include <unistd.h>
 
 #include "tests/amp/support.h"
@@ -66,6 +67,22 @@ TEST_F(Trace, CountsCacheHits) {
   net->forward(images());
   const auto& conv = *named(trace, "aten::conv2d").at(0);
   EXPECT_EQ(conv.cache_hits(), static_cast<int64_t>(conv.inputs.size()) - 1) << "all but the image";
+}
+
+// A program may hide operators from LibTorch's observers; their casts are not recorded either.
+TEST_F(Trace, RecordsNothingOfHiddenOperators) {
+  auto net = amp::initialize(model, "O1", quiet());
+  const amp::trace trace;
+  const auto hidden = [&] {
+    const at::DisableRecordFunctionGuard guard;
+    EXPECT_EQ(net->forward(images()).scalar_type(), torch::kHalf);
+  };
+  hidden();
+  EXPECT_TRUE(trace.ops().empty()) << trace;
+  torch::relu(torch::ones({2}));
+  hidden();
+  ASSERT_EQ(trace.ops().size(), named(trace, "aten::relu").size() + named(trace, "aten::ones").size()) << trace;
+  for (const auto& op : trace.ops()) EXPECT_TRUE(op.casts.empty()) << trace;
 }
 
 TEST_F(Trace, ListsOnlyOperatorsThatTheProgramCalled) {

@@ -48,6 +48,7 @@ def choice(*members, **group):
 
 class Rules(unittest.TestCase):
     def test_tolerance_is_the_spread_or_what_the_test_set_can_tell(self):
+        # assertAlmostEqual rounds to 7 decimals: a few roundings of 2^-53 in values below 1 make no difference.
         self.assertAlmostEqual(tolerance(Level("O0", 0.9, spread=0.02), 400), 0.04)
         self.assertAlmostEqual(tolerance(Level("O0", 0.9, spread=0.0), 400), 0.015)  # sqrt(0.9 * 0.1 / 400)
         self.assertAlmostEqual(tolerance(Level("O0", 1.0, spread=0.0), 400), 0.0025)  # one image of 400

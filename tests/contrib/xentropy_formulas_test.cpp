@@ -10,6 +10,7 @@
 namespace apex::kernels::xentropy {
 namespace {
 
+// An exponential is within 2 of these units of the exact one (formulas.h).
 constexpr double kUnit = 0x1p-23;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

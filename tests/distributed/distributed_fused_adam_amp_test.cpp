@@ -194,7 +194,8 @@ TEST(DistributedFusedAdamAmp, ClipsUnscaledGradients) {
   EXPECT_GT(norm, 0.5);
   EXPECT_LT(norm, 100);  // the norm of scaled gradients would be 1024 times larger
   EXPECT_EQ(amp::step_result(opt).grad_norm, norm);
-  EXPECT_NEAR(opt.grad_norm(), 0.5, 1e-5);
+  // The 1e-6 in the coefficient's denominator takes 2e-6 of a norm of 0.5; three float32 roundings take 6e-8 of it each.
+  EXPECT_NEAR(opt.grad_norm(), 0.5, 2e-6);
   opt.step();
 }
 
@@ -331,13 +332,14 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST(DistributedFusedAdamAmp, WeightsAreEqualOnAllRanksAfter500Steps) {
+// As many steps as in ddp_amp_test.cpp.
+TEST(DistributedFusedAdamAmp, WeightsAreEqualOnAllRanksAfterManySteps) {
   for (const char* level : {"O2", "O5"}) {
     Net model;
     DistributedFusedAdam sharded(model->parameters(), DistributedFusedAdamOptions(1e-3));
     auto [net, opt] = amp::initialize(model, sharded, level, quiet(65536));
     auto generator = at::detail::createCPUGenerator(100 + rank());
-    for (int step = 0; step < 500; ++step) {
+    for (int step = 0; step < (world_size() == 2 ? 500 : 100); ++step) {
       const at::Tensor x = at::randn({8, 16}, generator, at::kFloat);
       { amp::scale_loss((net->forward(x) - 1).square().mean(), opt).backward(); }
       opt.step();

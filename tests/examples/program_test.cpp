@@ -64,10 +64,11 @@ TEST_F(Program, ResumesTorchAmpBitwiseWithItsScale) {
   EXPECT_GT(accuracy("whole"), 0.9);
 }
 
-TEST_F(Program, ResumesEveryOptimizerBitwiseAtO2) {
+// A state of torch's class, of a fused class, and one that is in the groups' options; tests/checkpoint/resume has every
+// optimizer.
+TEST_F(Program, ResumesOptimizersBitwiseAtO2) {
   const std::string fused = ", lr: 0.01, clip_grad_norm: 1, materialize_master_grads: false";
-  for (const std::string type : {"Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
-                                 "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
+  for (const std::string type : {"AdamW", "FusedLAMB", "FusedMixedPrecisionLamb"}) {
     const std::string options = type.rfind("Fused", 0) == 0 ? fused : ", lr: 0.01";
     scratch_.write("c.yaml", config("O2", "{type: " + type + options + "}"));
     ASSERT_EQ(run("c.yaml --run-dir whole" + type).code, 0) << type;

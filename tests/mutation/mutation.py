@@ -5,7 +5,8 @@ usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--f
 
 All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants it
 reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. What is done is kept in
-FOLDER: the command goes on where it was stopped. Exits with 1 if a mutant survives that explained.csv does not explain."""
+FOLDER: the command goes on where it was stopped, with today's tests: mutants that survived are tried again where their tests have changed.
+Exits with 1 if a mutant survives that explained.csv does not explain."""
 import argparse
 import concurrent.futures
 import csv
@@ -84,9 +85,12 @@ def tests_of(tree):
 
 
 def record(folder, tests):
-    """{test: [seconds, the mutants that it reaches]} of the tests that pass without a mutant."""
+    """{test: [seconds, the mutants that it reaches, when its program was built]} of the tests that pass without a mutant. Runs those that are
+    new, or built again since they were recorded."""
     path = folder / "reached.json"
     reached = json.loads(path.read_text()) if path.exists() else {}
+    built = {name: max([0, *(os.path.getmtime(part) for part in test.command if os.path.isabs(part) and os.path.isfile(part))])
+             for name, test in tests.items()}
 
     def one_test(name):
         with tempfile.NamedTemporaryFile(dir=folder) as bits:
@@ -95,11 +99,11 @@ def record(folder, tests):
             seconds, passed = tests[name].run(900, APEX_MUTANTS_REACHED=bits.name)
             return seconds, passed, [number for number, hit in enumerate(pathlib.Path(bits.name).read_bytes()) if hit]
 
-    waiting = [name for name in tests if name not in reached]
+    waiting = [name for name in tests if name not in reached or (reached[name] and reached[name][2] != built[name])]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for name, (seconds, passed, numbers) in zip(waiting, pool.map(one_test, waiting)):
             say(f"{name}: {seconds:.1f} s" if passed else f"{name} FAILS WITHOUT A MUTANT and is left out")
-            reached[name] = [seconds, numbers] if passed else None
+            reached[name] = [seconds, numbers, built[name]] if passed else None
             path.write_text(json.dumps(reached))
     return {name: what for name, what in reached.items() if what and name in tests}
 
@@ -107,7 +111,7 @@ def record(folder, tests):
 def in_order(chosen, tests, reached):
     """The tests that reach the mutant: those of its folder first, then by time."""
     parts = set(pathlib.Path(chosen.file).with_suffix("").parts)
-    names = [name for name, (_, numbers) in reached.items()
+    names = [name for name, (_, numbers, _) in reached.items()
              if chosen.number in numbers and (name != THREAD_SANITIZER or chosen.rule == "lock")]
     return sorted(names, key=lambda name: reached[name][0] / (4 if tests[name].labels & parts else 1))
 
@@ -129,24 +133,31 @@ def read_rows(path):
 
 
 def run_all(folder, chosen, tests, reached, deadline):
-    """Appends each mutant's outcome to results.csv."""
+    """Appends each mutant's outcome to results.csv, where its last row counts."""
     path = folder / "results.csv"
-    done = {int(row["number"]) for row in read_rows(path)}
-    waiting = [one for one in chosen if one.number not in done]
+    results = {int(row["number"]): row for row in read_rows(path)}
+
+    def is_known(one):
+        result = results.get(one.number)
+        return result and (result["outcome"] == "killed" or
+                           all(reached[name][2] < float(result["finished"]) for name in in_order(one, tests, reached)))
+
+    waiting = [one for one in chosen if not is_known(one)]
+    done = len(chosen) - len(waiting)
     with open(path, "a", newline="") as file, concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         writer = csv.writer(file)
         if file.tell() == 0:
-            writer.writerow(["number", "outcome", "test", "seconds"])
+            writer.writerow(["number", "outcome", "test", "seconds", "finished"])
 
         def one_mutant(one):
             return None if time.monotonic() > deadline else outcome(one, tests, reached)
 
         running = {pool.submit(one_mutant, one): one for one in waiting}
-        for count, future in enumerate(concurrent.futures.as_completed(running), len(done) + 1):
+        for count, future in enumerate(concurrent.futures.as_completed(running), done + 1):
             one, result = running[future], future.result()
             if result is None:
                 continue
-            writer.writerow([one.number, *result[:2], f"{result[2]:.1f}"])
+            writer.writerow([one.number, *result[:2], f"{result[2]:.1f}", f"{time.time():.0f}"])
             file.flush()
             say(f"{count} of {len(chosen)}: {result[0]} {result[1]} in {result[2]:.0f} s: {one}")
 
@@ -190,6 +201,7 @@ def main():
             (folder / name).unlink(missing_ok=True)
         tree.make(arguments.count, arguments.seed)
         tree.configure(arguments.torch_prefix)
+    tree.take_todays_tests()
     say(f"building {folder}/build")
     chosen = tree.compile(targets(), say)
     tests = tests_of(tree)

@@ -92,6 +92,15 @@ class SourceTree:
         for file, taken in chosen.items():
             (self.source / file).write_bytes(INCLUDE + b"\n#line 1\n" + rules.apply((ROOT / file).read_bytes(), taken))
 
+    def take_todays_tests(self):
+        """Copies test files that were added or changed since."""
+        listed = subprocess.run(["git", "ls-files", "-z", "tests"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, listed.split("\0")):
+            here, there = ROOT / name, self.source / name
+            if here.exists() and (not there.exists() or here.read_bytes() != there.read_bytes()):
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(here, there)
+
     def save(self, chosen):
         with open(self.table, "w", newline="") as file:
             writer = csv.writer(file)

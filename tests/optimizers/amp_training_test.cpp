@@ -39,7 +39,7 @@ TEST(Handle, FollowsASchedulerBuiltOnTheOriginal) {
   auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
   scheduler.step();  // the first call only counts, the second changes the rate
   scheduler.step();
-  EXPECT_DOUBLE_EQ(opt.param_groups()[0].options().get_lr(), 0.05);
+  EXPECT_EQ(opt.param_groups()[0].options().get_lr(), 0.05);
 }
 
 // Options changed on the original are carried over. The step count is not an option and stays.

@@ -27,9 +27,10 @@ std::vector<at::Tensor> channels_last(const std::vector<at::Tensor>& params) {
   return same;
 }
 
-// Results differ slightly, because the norms of LAMB and NovoGrad are summed in memory order.
+// Results differ slightly, because the norms of LAMB and NovoGrad are summed in memory order: after three steps by 9e-7 at
+// most, as layouts_test.cpp derives.
 void expect_same_steps(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 0, 1e-6)) << i;
 }
 
 // The buffer is 1 when it is saved; the expected values follow the same recurrence in float64. Values below 1 are rounded by

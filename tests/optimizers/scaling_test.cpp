@@ -156,6 +156,8 @@ TEST(MasterWeights, UpdateHalfAndBFloat16Parameters) {
 TEST(MixedPrecisionLamb, CountsFromTheStepItIsGiven) {
   const auto params = make_params(1);
   FusedMixedPrecisionLamb optimizer(params, FusedMixedPrecisionLambOptions().step(10));
+  EXPECT_EQ(optimizer.steps_taken(), 10);
+  EXPECT_EQ(optimizer.steps_taken(1), 0) << "there is no such group";
   set_grads(params, 2);
   optimizer.step();
   EXPECT_EQ(optimizer.steps_taken(), 11);

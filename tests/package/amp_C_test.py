@@ -170,6 +170,7 @@ class Optimizers(Case):
         self.same(params, tensors(1))
         self.same(buffers, zeros())
 
+    # An update of Adagrad is at most the rate: a gradient over the root of a sum that has its square.
     def test_adagrad(self):
         truth, params, sums = FromTorch(torch.optim.Adagrad, tensors(1), lr=self.LR, eps=1e-10, weight_decay=0.01), tensors(1), zeros()
         for step in range(1, self.STEPS + 1):
@@ -177,6 +178,7 @@ class Optimizers(Case):
             applier(amp_C.multi_tensor_adagrad, flag(), [self.grads(step), params, sums], self.LR, 1e-10, 0, 0.01)
         self.close(params, truth.params, self.tolerance(self.LR))
 
+    # An update is a mean of gradients, each over its tensor's norm so far: about 1 times the rate, and 4 is ample.
     def test_novograd(self):
         """Mode 1: gradients over the running norm of their tensor, decay added; the mean of these, corrected, is the step."""
         beta1, beta2, eps, decay = 0.95, 0.98, 1e-8, 0.01
@@ -207,7 +209,7 @@ class Optimizers(Case):
                 params[i] -= lr * (p / u if p > 0 and u > 0 else 1.0) * update
         return params
 
-    # The trust ratio makes an update as long as the tensor: elements of it are below 20 here.
+    # The trust ratio makes an update as long as the tensor: elements of it are below 20 here, and in the next two tests.
     def test_lamb_clips_by_the_norm_that_l2norm_gives(self):
         params, m, v = tensors(1), zeros(), zeros()
         for step in range(1, self.STEPS + 1):

@@ -52,7 +52,9 @@ class LarcLevels : public ::testing::TestWithParam<const char*> {
   void TearDown() override { amp::reset(); }
 };
 
-// Training with master weights must match FP32 training without amp, within the error of 16 bits.
+// Training with master weights must match FP32 training without amp, within the error of 16 bits. Five steps with momentum add
+// up to 13 steps of a tenth of a tensor's norm, which is about 1, along gradients that are off by some five roundings to BF16
+// of 2^-8: 13 * 0.1 * 5 * 2^-8 = 0.025. A weight below 1 is rounded by 2^-9 in addition.
 TEST_P(LarcLevels, TestLarcMixedPrecisionTrainsAsInFp32) {
   auto plain = network();
   SGD plain_sgd(plain->parameters(), options());
@@ -102,7 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Levels, LarcLevels, ::testing::Values("O0", "O1", "O2",
 
 class LarcHandle : public LarcLevels {};
 
-// OPT-04: around a fused optimizer, masters have gradients for every value of materialize_master_grads.
+// OPT-04: around a fused optimizer, masters have gradients for every value of materialize_master_grads. FP32 formulas that
+// round in another order may change the rounding of an FP16 weight: below 1, FP16 numbers are 2^-11 = 5e-4 apart.
 TEST_F(LarcHandle, Opt04AFusedOptimizerInsideLarcStepsTheMasters) {
   const auto run = [](auto make) {
     auto net = network();
@@ -161,16 +164,16 @@ TEST_F(LarcHandle, ASchedulerBuiltAtAnyTimeTakesEffect) {
   torch::optim::StepLR on_larc(larc, 1, 0.5);
   on_larc.step();
   on_original.step();
-  EXPECT_DOUBLE_EQ(larc.param_groups()[0].options().get_lr(), 0.125);
+  EXPECT_EQ(larc.param_groups()[0].options().get_lr(), 0.125);
   auto [model, opt] = amp::initialize(net, larc, "O2", quiet());
   torch::optim::StepLR on_handle(opt, 1, 0.5);
   on_handle.step();
   on_original.step();
-  EXPECT_DOUBLE_EQ(opt.param_groups()[0].options().get_lr(), 0.0625);
+  EXPECT_EQ(opt.param_groups()[0].options().get_lr(), 0.0625);
   on_larc.step();
-  EXPECT_DOUBLE_EQ(opt.param_groups()[0].options().get_lr(), 0.03125);
+  EXPECT_EQ(opt.param_groups()[0].options().get_lr(), 0.03125);
   on_handle.step();
-  EXPECT_DOUBLE_EQ(opt.param_groups()[0].options().get_lr(), 0.015625);
+  EXPECT_EQ(opt.param_groups()[0].options().get_lr(), 0.015625);
   train_step(model, opt);
 }
 

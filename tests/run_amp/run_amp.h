@@ -52,7 +52,7 @@ class RunAmp : public ::testing::TestWithParam<Setting> {
   /// For input of each dtype, each function returns the dtype `expected` and the values of the same function in float32, and
   /// the input's gradient has the input's dtype.
   void expect_result(const std::vector<Function>& functions, Result expected, at::IntArrayRef shape) const;
-  /// `result` is `reference`, computed in float32, up to some roundings in 16 bits.
+  /// `result` is `reference`, computed in float32, up to sixteen roundings in 16 bits, each by half an epsilon.
   void expect_close(const torch::Tensor& result, const torch::Tensor& reference) const;
 
  private:

@@ -1,4 +1,4 @@
-// Several concurrent threads, each with its own level and registrations. With `--preset tsan` it checks casts for races.
+// Several concurrent threads, each with its own level and registrations. Under ThreadSanitizer it checks casts for races.
 #include <torch/optim/sgd.h>
 
 #include <thread>
@@ -9,7 +9,7 @@
 // LibTorch is not instrumented: where it drops the last reference to a tensor, the counting that orders this after another
 // thread's use is not seen, and the freeing is called a race. Only frees are left out, those of c10d's operations among them,
 // and what c10d's log and Gloo's threads share among themselves; everything else is watched.
-extern "C" const char* __tsan_default_suppressions() {
+extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
   return "race_top:operator delete\n"
          "race:c10::intrusive_ptr<*reset_not_null_\n"
          "race:c10d::*Async*Work::~\n"

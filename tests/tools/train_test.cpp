@@ -108,6 +108,8 @@ void expect_same_ratio(double ratio, double time, double other) {
   if (std::isnan(time) || std::isnan(other)) {
     EXPECT_TRUE(std::isnan(ratio));
   } else {
+    // Both times were divided by a million. With those of the two quotients there are four roundings of half a unit in the last
+    // place; EXPECT_DOUBLE_EQ allows four units.
     EXPECT_DOUBLE_EQ(ratio, time / other);
   }
 }
@@ -129,7 +131,7 @@ TEST(BenchTrain, EveryVariantTrainsEveryNetworkAndHasARow) {
     expect_same_ratio(value(times, "O5 FusedAdam", "step/O0"), ms("O5 FusedAdam"), ms("O0 FusedAdam"));
     expect_same_ratio(value(times, "O2 AdamW", "step/autocast"), ms("O2 AdamW"), ms("autocast FP16 AdamW"));
     EXPECT_LT(value(memory, "O5 FusedAdam", "weights MB"), 0.6 * value(memory, "O0 FusedAdam", "weights MB"));
-    EXPECT_DOUBLE_EQ(value(memory, "O0 AdamW", "sum/O0's sum"), 1);
+    EXPECT_EQ(value(memory, "O0 AdamW", "sum/O0's sum"), 1);
     expect_costs_of_loss_scales(rows.at(std::string(task.name) + " loss scale"), times);
   }
 }

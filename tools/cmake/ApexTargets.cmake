@@ -61,13 +61,21 @@ function(apex_use_pch target pch)
   target_precompile_headers(${target} REUSE_FROM ${pch})
 endfunction()
 
-# Enables the project's warnings for a target of examples/ or tools/, and compiles it with the precompiled torch/torch.h that these share:
-# reading it takes most of the time of compiling a file.
+# Enables the project's warnings for a target of examples/ or tools/, and compiles it as a program.
 function(apex_program_code target)
+  apex_own_code(${target})
+  apex_compile_program(${target})
+endfunction()
+
+# Compiles a target with the precompiled torch/torch.h that examples/ and tools/ share: reading it takes most of the time of compiling a
+# file. Release builds compile programs with -O1, in two thirds of the time of -O3: they compute in the libraries.
+function(apex_compile_program target)
+  set(optimization "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
   if(NOT TARGET apex_program_pch)
     apex_add_pch(apex_program_pch <torch/torch.h>)
     apex_own_code(apex_program_pch)
+    target_compile_options(apex_program_pch PRIVATE "${optimization}")
   endif()
-  apex_own_code(${target})
+  target_compile_options(${target} PRIVATE "${optimization}")
   apex_use_pch(${target} apex_program_pch)
 endfunction()

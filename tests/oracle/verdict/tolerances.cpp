@@ -18,6 +18,7 @@ Tolerance half_spacings(int n) {
   return t;
 }
 
+// These come with the reference values, as bounds for other processors than that of the recording.
 const Tolerance kFullPrecision = relative(1e-5, 1e-6);
 const Tolerance kMixedOutput = relative(1e-2, 2e-3);
 constexpr double kMixedParameter = 2e-3;
