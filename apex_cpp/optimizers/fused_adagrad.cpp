@@ -30,6 +30,12 @@ FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>&
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdagradOptions, check>(kFusedAdagrad),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
 
+std::unique_ptr<torch::optim::OptimizerParamState> FusedAdagrad::new_state(const detail::SteppedParam& param) const {
+  auto state = std::make_unique<FusedAdagradParamState>();
+  detail::state_like(param.param, state->sum, param.param.scalar_type());
+  return state;
+}
+
 void FusedAdagrad::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     auto settings = settings_of(detail::options_of<FusedAdagradOptions>(param_groups_[group]));

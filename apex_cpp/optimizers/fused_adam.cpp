@@ -31,6 +31,14 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
                       defaults.capturable() ? Counting::on_device : Counting::on_host}),
       master_weights_(defaults.master_weights()) {}
 
+std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
+  auto state = std::make_unique<FusedAdamParamState>();
+  detail::state_like(param.param, state->exp_avg, at::kFloat);
+  detail::state_like(param.param, state->exp_avg_sq, at::kFloat);
+  if (master_weights_ && !param.copy.defined()) detail::master_like(param.param, state->master_param);
+  return state;
+}
+
 void FusedAdam::use_own_masters(detail::LaunchSet& set) {
   if (!master_weights_ || !set.model_params.empty()) return;
   set.model_params = set.params;

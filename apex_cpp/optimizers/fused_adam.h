@@ -82,6 +82,7 @@ class FusedAdam : public FusedOptimizer {
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
 
  protected:
+  std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const override;
   void update() override;
 
  private:

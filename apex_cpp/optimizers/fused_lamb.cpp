@@ -20,6 +20,19 @@ FusedLAMB::FusedLAMB(const std::vector<torch::optim::OptimizerParamGroup>& group
                      {defaults.set_grad_none(), defaults.materialize_master_grads()}),
       max_grad_norm_(defaults.max_grad_norm()) {}
 
+// In Apex's way, the first stage leaves the update in the gradient.
+bool FusedLAMB::updates_in_grad(const at::Tensor& param, const at::Tensor& grad) const {
+  return !master_step.grads_in_model && grad.scalar_type() == param.scalar_type();
+}
+
+std::unique_ptr<torch::optim::OptimizerParamState> FusedLAMB::new_state(const detail::SteppedParam& param) const {
+  auto state = std::make_unique<FusedLAMBParamState>();
+  detail::state_like(param.param, state->exp_avg, param.param.scalar_type());
+  detail::state_like(param.param, state->exp_avg_sq, param.param.scalar_type());
+  if (!updates_in_grad(param.param, param.grad)) detail::state_like(param.param, state->update, at::kFloat);
+  return state;
+}
+
 void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
   const auto& options = detail::options_of<FusedLAMBOptions>(param_groups_[group]);
   run_step(group, sets, detail::lamb_settings(options, max_grad_norm_),
@@ -28,7 +41,7 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
              for (size_t i = 0; i < set.params.size(); ++i) {
                const at::Tensor& param = set.params[i];
                auto& state = state_of<FusedLAMBParamState>(param);
-               const bool in_grad = !master_step.grads_in_model && set.grads[i].scalar_type() == param.scalar_type();
+               const bool in_grad = updates_in_grad(param, set.grads[i]);
                lists.exp_avgs.push_back(detail::state_like(param, state.exp_avg, param.scalar_type()));
                lists.exp_avg_sqs.push_back(detail::state_like(param, state.exp_avg_sq, param.scalar_type()));
                lists.updates.push_back(in_grad ? set.grads[i] : detail::state_like(param, state.update, at::kFloat));

@@ -76,9 +76,11 @@ class FusedLAMB : public FusedOptimizer {
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
 
  protected:
+  std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const override;
   void update() override;
 
  private:
+  bool updates_in_grad(const at::Tensor& param, const at::Tensor& grad) const;
   void update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm);
 
   double max_grad_norm_;

@@ -44,6 +44,16 @@ int64_t FusedMixedPrecisionLamb::steps_at_start(size_t group) const {
   return detail::options_of<FusedMixedPrecisionLambOptions>(param_groups_[group]).step();
 }
 
+std::unique_ptr<torch::optim::OptimizerParamState> FusedMixedPrecisionLamb::new_state(const detail::SteppedParam& param) const {
+  auto state = std::make_unique<FusedMixedPrecisionLambParamState>();
+  detail::state_like(param.param, state->exp_avg, at::kFloat);
+  detail::state_like(param.param, state->exp_avg_sq, at::kFloat);
+  detail::state_like(param.param, state->update, at::kFloat);
+  const bool keeps_master = !param.copy.defined() && param.param.scalar_type() == reduced_precision_dtype_;
+  if (keeps_master) detail::master_like(param.param, state->master_param);
+  return state;
+}
+
 void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
   const auto& options = detail::options_of<FusedMixedPrecisionLambOptions>(param_groups_[group]);
   run_step(group, sets, detail::lamb_settings(options, max_grad_norm_),

@@ -100,6 +100,7 @@ class FusedMixedPrecisionLamb : public FusedOptimizer {
  protected:
   void check_group(size_t group) const override;
   int64_t steps_at_start(size_t group) const override;
+  std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const override;
   void update() override;
 
  private:

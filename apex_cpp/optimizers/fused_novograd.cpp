@@ -96,6 +96,12 @@ const at::Tensor& FusedNovoGrad::norms_of(size_t group) {
 
 // ---- a step ----
 
+std::unique_ptr<torch::optim::OptimizerParamState> FusedNovoGrad::new_state(const detail::SteppedParam& param) const {
+  auto state = std::make_unique<FusedNovoGradParamState>();
+  detail::state_like(param.param, state->exp_avg, param.param.scalar_type());
+  return state;
+}
+
 void FusedNovoGrad::update_group(size_t group) {
   const auto& options = detail::options_of<FusedNovoGradOptions>(param_groups_[group]);
   const auto sets = launch_sets(group, /*split_fresh=*/true);

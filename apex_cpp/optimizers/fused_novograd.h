@@ -91,6 +91,7 @@ class FusedNovoGrad : public FusedOptimizer {
  protected:
   void check_group(size_t group) const override;
   at::Tensor norms_by_position(size_t group) const override;
+  std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const override;
   void update() override;
 
  private:

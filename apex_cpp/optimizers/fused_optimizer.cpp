@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/tensors/gradients.h>
@@ -98,9 +99,12 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
   }
   const at::NoGradGuard no_grad;
   check_groups();
-  check_step();
+  const auto fresh = check_step();
   check_capture();
-  if (!stopped_on_host()) update();
+  if (stopped_on_host()) return loss;
+  const auto drop_unused = c10::make_scope_exit([this] { new_states_.clear(); });
+  for (const auto& each : fresh) new_states_[each.param.unsafeGetTensorImpl()] = new_state(each);
+  update();
   return loss;
 }
 
@@ -144,18 +148,24 @@ std::vector<detail::SteppedParam> FusedOptimizer::stepped_params() const {
   return stepped;
 }
 
-void FusedOptimizer::check_step() {
+std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     detail::check_class(rules_, group, param_groups_[group].options());
     check_group(group);
   }
   const auto stepped = stepped_params();
+  std::vector<detail::SteppedParam> fresh;
   for (const auto& each : stepped) {
     each.check();
     const auto state = state_.find(each.param.unsafeGetTensorImpl());
-    if (state != state_.end()) static_cast<const ShapedParamState&>(*state->second).check_shapes(each);
+    if (state == state_.end()) {
+      fresh.push_back(each);
+    } else {
+      static_cast<const ShapedParamState&>(*state->second).check_shapes(each);
+    }
   }
   overlap_check_.check(stepped);
+  return fresh;
 }
 
 std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) const {

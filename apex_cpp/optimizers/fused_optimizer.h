@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
@@ -78,8 +79,9 @@ struct LaunchSet {
 /// Errors of `step`, before anything is changed: the same for groups that have changed since. RuntimeError naming group and
 /// position of a parameter that has a sparse gradient, has an unsupported dtype, has a gradient of an unsupported dtype, of
 /// another shape or on another device, has gaps in its memory, has state of another shape, or shares memory with another
-/// parameter. While a CUDA graph is captured, RuntimeError for a step that each replay would repeat as the same step: a
-/// parameter's first step, a step counted on the host, and a step whose learning rate is not on the device yet.
+/// parameter; and what LibTorch throws where there is no memory for new states. While a CUDA graph is captured, RuntimeError
+/// for a step that each replay would repeat as the same step: a parameter's first step, a step counted on the host, and a step
+/// whose learning rate is not on the device yet.
 /// Errors of `load`, before anything is changed: RuntimeError if another class saved the archive, or an optimizer with other
 /// groups; RuntimeError naming a parameter whose saved state has another shape. Loading casts the state and lays it out like
 /// its parameter. A parameter that was saved without state has none after loading.
@@ -120,7 +122,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   virtual int64_t steps_at_start(size_t /*group*/) const { return 0; }
   /// The tensor to save as the group's `exp_avg_sq`.
   virtual at::Tensor norms_by_position(size_t /*group*/) const { return {}; }
-  /// Updates all parameters. They and their gradients have been checked.
+  /// The state of a parameter that takes its first step, with all its tensors.
+  virtual std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const = 0;
+  /// Updates all parameters. They and their gradients have been checked, and there is memory for new states.
   virtual void update() = 0;
 
   /// The model's parameter that receives a copy of the parameter at `position` of `group`; undefined if there is none.
@@ -131,10 +135,11 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// with `split_fresh`, for those with and without state.
   std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false) const;
 
-  /// The state of a parameter. Creates it if there is none.
+  /// The state of a parameter. Where there is none, it becomes that of new_state, or an empty one.
   template <class State>
   State& state_of(const at::Tensor& param) {
     auto& state = state_[param.unsafeGetTensorImpl()];
+    if (state == nullptr) state = std::move(new_states_[param.unsafeGetTensorImpl()]);
     if (state == nullptr) state = std::make_unique<State>();
     return static_cast<State&>(*state);
   }
@@ -173,7 +178,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void check_groups();
   void list_params_once();
   std::vector<detail::SteppedParam> stepped_params() const;
-  void check_step();
+  /// Returns the parameters that take their first step.
+  std::vector<detail::SteppedParam> check_step();
   static std::vector<SavedGroup> read_group_states(torch::serialize::InputArchive& archive);
   void restore_group(size_t group, const SavedGroup& saved);
   bool stopped_on_host() const;
@@ -190,6 +196,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
 
   detail::OptionsRules rules_;
   std::vector<detail::GroupState> group_states_;
+  std::unordered_map<const void*, std::unique_ptr<torch::optim::OptimizerParamState>> new_states_;  // within a step
   amp::detail::UniqueParamGroups unique_groups_;
   size_t checked_groups_ = 0;  // the first groups, whose options' values were checked when the groups were added
   detail::OverlapCheck overlap_check_;

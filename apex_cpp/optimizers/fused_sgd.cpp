@@ -35,6 +35,12 @@ FusedSGD::FusedSGD(const std::vector<torch::optim::OptimizerParamGroup>& groups,
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedSGDOptions, check>(kFusedSGD),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
 
+std::unique_ptr<torch::optim::OptimizerParamState> FusedSGD::new_state(const detail::SteppedParam& param) const {
+  auto state = std::make_unique<FusedSGDParamState>();
+  detail::state_like(param.param, state->momentum_buffer, param.param.scalar_type());
+  return state;
+}
+
 void FusedSGD::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     auto settings = settings_of(detail::options_of<FusedSGDOptions>(param_groups_[group]));

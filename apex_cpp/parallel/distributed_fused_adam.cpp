@@ -256,6 +256,11 @@ std::vector<DistributedFusedAdam::Parts> DistributedFusedAdam::parts_of(size_t g
   return sets;
 }
 
+std::unique_ptr<torch::optim::OptimizerParamState> DistributedFusedAdam::new_state(
+    const optimizers::detail::SteppedParam& /*param*/) const {
+  return std::make_unique<FusedAdamParamState>();
+}
+
 void DistributedFusedAdam::update() {
   master_step.grad_scale = sync_->grad_factor();
   for (size_t group = 0; group < param_groups_.size(); ++group) {

@@ -159,6 +159,8 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   void load_master(const at::Tensor& param, const at::Tensor& value) override;
 
  protected:
+  /// An empty state: a step makes the tensors of this rank's part.
+  std::unique_ptr<torch::optim::OptimizerParamState> new_state(const optimizers::detail::SteppedParam& param) const override;
   void update() override;
 
  private:

@@ -5,8 +5,8 @@ usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--f
 
 All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants it
 reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. What is done is kept in
-FOLDER: the command goes on where it was stopped, with today's tests: mutants that survived are tried again where their tests have changed.
-Exits with 1 if a mutant survives that explained.csv does not explain."""
+FOLDER: the command goes on where it was stopped, with today's tests while the library is the same: mutants that survived are tried
+again where their tests have changed. Exits with 1 if a mutant survives that explained.csv does not explain."""
 import argparse
 import concurrent.futures
 import csv
@@ -201,7 +201,7 @@ def main():
             (folder / name).unlink(missing_ok=True)
         tree.make(arguments.count, arguments.seed)
         tree.configure(arguments.torch_prefix)
-    tree.take_todays_tests()
+    tree.take_todays_tests(say)
     say(f"building {folder}/build")
     chosen = tree.compile(targets(), say)
     tests = tests_of(tree)

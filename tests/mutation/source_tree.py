@@ -33,6 +33,12 @@ class Chosen:
         return f"{self.number} {self.file}:{self.line} {self.rule}: {in_one_line(self.original)[:80]} -> {in_one_line(self.fault)[:80]}"
 
 
+def tracked(*folders):
+    """The files that git knows and that are there."""
+    listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
+
+
 def sources():
     """The files that get mutants. Device code has mutants of its own, tests/cuda_host/mutants.py."""
     for folder in FOLDERS:
@@ -75,31 +81,43 @@ def places_of_errors(log):
 class SourceTree:
     def __init__(self, folder):
         self.source, self.table = folder / "source", folder / "mutants.csv"
+        self.original = folder / "original"  # the files that have mutants, without them
         self.build, self.sanitized = folder / "build", folder / "build-tsan"
 
     def make(self, count, seed):
-        shutil.rmtree(self.source, ignore_errors=True)
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, listed.split("\0")):
-            (self.source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, self.source / name)
+        for folder in (self.source, self.original):
+            shutil.rmtree(folder, ignore_errors=True)
+        for name in tracked():
+            self.copy(name, self.source)
         chosen = choose(count, seed)
+        for name in chosen:
+            self.copy(name, self.original)
         self.write(chosen)
         self.save([Chosen(number, mutant.rule, file, mutant.line, mutant.start, mutant.original, mutant.fault)
                    for file, taken in chosen.items() for number, mutant in taken.items()])
 
     def write(self, chosen):
         for file, taken in chosen.items():
-            (self.source / file).write_bytes(INCLUDE + b"\n#line 1\n" + rules.apply((ROOT / file).read_bytes(), taken))
+            (self.source / file).write_bytes(INCLUDE + b"\n#line 1\n" + rules.apply((self.original / file).read_bytes(), taken))
 
-    def take_todays_tests(self):
-        """Copies test files that were added or changed since."""
-        listed = subprocess.run(["git", "ls-files", "-z", "tests"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, listed.split("\0")):
-            here, there = ROOT / name, self.source / name
-            if here.exists() and (not there.exists() or here.read_bytes() != there.read_bytes()):
-                there.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(here, there)
+    @staticmethod
+    def copy(name, folder):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+        shutil.copymode(ROOT / name, folder / name)
+
+    def differs(self, name):
+        """Whether the file has changed, or is new, since the copy was made."""
+        copied = next((folder / name for folder in (self.original, self.source) if (folder / name).exists()), None)
+        return not copied or copied.read_bytes() != (ROOT / name).read_bytes()
+
+    def take_todays_tests(self, say):
+        """Copies test files that were added or changed since, if they are for the same library."""
+        if any(map(self.differs, tracked(*FOLDERS))):
+            say("the library has changed: the tests stay those of the copy (--fresh begins again, from today's sources)")
+            return
+        for name in filter(self.differs, tracked("tests")):
+            self.copy(name, self.source)
 
     def save(self, chosen):
         with open(self.table, "w", newline="") as file:
@@ -149,6 +167,6 @@ class SourceTree:
     def write_again(self, file):
         """Writes a file with the mutants of it that the table still has."""
         numbers = {(one.start, one.rule, one.original): one.number for one in self.load() if one.file == file}
-        found = {numbers.get((mutant.start, mutant.rule, mutant.original)): mutant for mutant in rules.candidates((ROOT / file).read_bytes())}
+        found = {numbers.get((mutant.start, mutant.rule, mutant.original)): mutant for mutant in rules.candidates((self.original / file).read_bytes())}
         found.pop(None, None)
         self.write({file: found})
