@@ -101,7 +101,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
   check_groups();
   const auto fresh = check_step();
   check_capture();
-  if (stopped_on_host()) return loss;
+  if (stopped_on_host(!fresh.empty())) return loss;
   const auto drop_unused = c10::make_scope_exit([this] { new_states_.clear(); });
   for (const auto& each : fresh) new_states_[each.param.unsafeGetTensorImpl()] = new_state(each);
   update();
@@ -218,19 +218,9 @@ void FusedOptimizer::check_captured_count(size_t group) const {
 
 // ---- scaling, and the count of steps ----
 
-bool FusedOptimizer::any_fresh() const {
-  for (size_t group = 0; group < param_groups_.size(); ++group) {
-    const auto& params = param_groups_[group].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      if (grad_of(group, i).defined() && !has_state(params[i])) return true;
-    }
-  }
-  return false;
-}
-
 // A first step creates state, so the host must know whether the step is skipped.
-bool FusedOptimizer::stopped_on_host() const {
-  return found_inf.defined() && (found_inf.is_cpu() || any_fresh()) && found_inf.item<float>() != 0;
+bool FusedOptimizer::stopped_on_host(bool creates_state) const {
+  return found_inf.defined() && (found_inf.is_cpu() || creates_state) && found_inf.item<float>() != 0;
 }
 
 kernels::StepTensors FusedOptimizer::set_scaling(kernels::StepSettings& settings) const {

@@ -182,8 +182,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   std::vector<detail::SteppedParam> check_step();
   static std::vector<SavedGroup> read_group_states(torch::serialize::InputArchive& archive);
   void restore_group(size_t group, const SavedGroup& saved);
-  bool stopped_on_host() const;
-  bool any_fresh() const;
+  /// `creates_state`: whether the step is a first one of a parameter.
+  bool stopped_on_host(bool creates_state) const;
   void check_capture() const;
   void check_captured_count(size_t group) const;
   c10::Device device_of(size_t group) const;
