@@ -22,7 +22,7 @@ namespace {
 
 using opt_levels::Cpu16Bit;
 
-constexpr const char* kVariable = "APEX_CPP_CPU_16BIT";
+constexpr const char* kCpu16BitVariable = "APEX_CPP_CPU_16BIT";
 // Without instructions for the type, native kernels take 10 to 75 times as long as FP32; with them, half as long to equally
 // long. This bound is far from both, so that a busy machine does not change the decision from run to run.
 constexpr double kNativeMayTake = 4;
@@ -163,14 +163,14 @@ CpuCompute as_asked(Cpu16Bit way, const std::string& by) {
 
 CpuCompute cpu_compute(Cpu16Bit wanted, c10::ScalarType type) {
   if (wanted != Cpu16Bit::automatic) return as_asked(wanted, "cpu_16bit");
-  const char* text = std::getenv(kVariable);
+  const char* text = std::getenv(kCpu16BitVariable);
   const std::string variable = text ? text : "";
   if (variable.empty() || variable == "auto") {
     return type == at::kHalf ? decided<at::kHalf>() : decided<at::kBFloat16>();
   }
-  TORCH_CHECK_VALUE(variable == "native" || variable == "float32", kVariable, "=", variable,
+  TORCH_CHECK_VALUE(variable == "native" || variable == "float32", kCpu16BitVariable, "=", variable,
                     " in the environment is not allowed. Set it to auto, native or float32.");
-  return as_asked(variable == "native" ? Cpu16Bit::native : Cpu16Bit::float32, kVariable);
+  return as_asked(variable == "native" ? Cpu16Bit::native : Cpu16Bit::float32, kCpu16BitVariable);
 }
 
 }  // namespace apex::amp::detail

@@ -13,7 +13,7 @@
 namespace apex::amp::detail {
 namespace {
 
-constexpr const char* kRemedy = "amp makes tensors 16-bit in this forward, and ";
+constexpr const char* kWhy16Bit = "amp makes tensors 16-bit in this forward, and ";
 
 bool has_word(const std::string& text, const char* word) { return text.find(word) != std::string::npos; }
 
@@ -114,9 +114,9 @@ at::Tensor ArgumentTensors::hand_back(const at::Tensor& tensor) {
 
 void explain_refusal(c10::Error& error) {
   const std::string text = error.what_without_backtrace();
-  if (!refuses_low_types(text) || has_word(text, kRemedy)) return;
+  if (!refuses_low_types(text) || has_word(text, kWhy16Bit)) return;
   const std::string op = operator_of(error);
-  error.add_context(kRemedy + (op.empty() ? "code that is called there" : op) +
+  error.add_context(kWhy16Bit + (op.empty() ? "code that is called there" : op) +
                     " does not take 16-bit tensors. Convert its inputs by to(torch::kFloat)" +
                     (op.empty() ? ", wrap the code in amp::float_function at O1 and O4, or name its operator, if it is one, in "
                                   "float32_functions of InitializeOptions or of the level's file."

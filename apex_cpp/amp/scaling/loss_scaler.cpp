@@ -190,7 +190,7 @@ void check_capture(const LossScaler& scaler, const char* caller, c10::Device dev
 
 namespace {
 
-constexpr const char* kRemedy =
+constexpr const char* kScaledLossRemedy =
     " Differentiate what amp::scale_loss returns: { auto scaled_loss = amp::scale_loss(loss, optimizer); "
     "scaled_loss.backward(); }";
 
@@ -210,12 +210,12 @@ void BackwardWatcher::check(bool has_grads) const {
   TORCH_CHECK(!seen_->loss,
               "In a scale_loss block the loss itself was differentiated, and not the scaled loss: its gradients lack the loss "
               "scale by which the end of the block divides them.",
-              kRemedy);
+              kScaledLossRemedy);
   TORCH_CHECK(
       has_grads,
       "A scale_loss block ended without a backward pass: its scaled loss was never differentiated, and no parameter of its "
       "optimizers got a gradient.",
-      kRemedy, " To skip a batch, check its loss before the block.");
+      kScaledLossRemedy, " To skip a batch, check its loss before the block.");
 }
 
 void BackwardWatcher::stop() {

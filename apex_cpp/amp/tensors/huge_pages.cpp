@@ -17,7 +17,7 @@
 namespace apex::amp::detail {
 namespace {
 
-constexpr const char* kVariable = "APEX_CPP_HUGE_PAGES";
+constexpr const char* kHugePagesVariable = "APEX_CPP_HUGE_PAGES";
 // glibc's malloc maps each block of at least this size (its DEFAULT_MMAP_THRESHOLD_MAX) from the kernel and unmaps it when it
 // is freed. Smaller blocks are mostly reused, and gain nothing from huge pages.
 constexpr size_t kLargeBytes = size_t{32} << 20;
@@ -58,10 +58,10 @@ bool kernel_gives_huge_pages_on_request() {
 }  // namespace
 
 std::optional<bool> huge_pages_in_environment() {
-  const char* value = std::getenv(kVariable);
+  const char* value = std::getenv(kHugePagesVariable);
   if (!value) return std::nullopt;
   const std::string text = value;
-  TORCH_CHECK_VALUE(text == "on" || text == "off", kVariable, "=", text,
+  TORCH_CHECK_VALUE(text == "on" || text == "off", kHugePagesVariable, "=", text,
                     " in the environment is not allowed. Set it to on or off.");
   return text == "on";
 }
