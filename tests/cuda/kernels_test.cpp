@@ -181,19 +181,7 @@ TEST_F(GpuNorms, OfTensorsOnSeveralDevicesHaveTheBitsOfTheCpu) {
 class GpuLossScale : public OnGpu {};
 
 TEST_F(GpuLossScale, IsUpdatedLikeOnTheCpu) {
-  kernels::ScaleUpdate rule;
-  rule.growth_interval = 2;
-  rule.hysteresis = 2;
-  const auto run = [&](c10::Device device) {
-    const auto ints = at::TensorOptions().dtype(at::kInt).device(device);
-    const kernels::LossScaleTensors tensors = {at::full({1}, 8.0f, ints.dtype(at::kFloat)), at::zeros({1}, ints),
-                                               at::full({1}, 2, ints)};
-    for (const int overflow : {0, 0, 1, 1, 1, 0, 0, 0}) {
-      kernels::update_scale_hysteresis(tensors, at::full({1}, overflow, ints), rule);
-    }
-    return Tensors{tensors.scale.cpu(), tensors.growth_tracker.cpu(), tensors.hysteresis_tracker.cpu()};
-  };
-  EXPECT_TRUE(same_bits(run(at::kCUDA), run(at::kCPU)));
+  EXPECT_TRUE(same_bits(kernels_test::updated_loss_scales(at::kCUDA), kernels_test::updated_loss_scales(at::kCPU)));
 }
 
 }  // namespace

@@ -163,23 +163,7 @@ TEST_F(HostNorms, OfTensorsOnSeveralDevicesHaveTheBitsOfTheCpu) {
 class HostLossScale : public OnFakeDevice {};
 
 TEST_F(HostLossScale, IsUpdatedLikeOnTheCpu) {
-  kernels::ScaleUpdate rule;
-  rule.growth_interval = 2;
-  rule.hysteresis = 2;
-  const auto run = [&](c10::Device device) {
-    const auto ints = at::TensorOptions().dtype(at::kInt).device(device);
-    const kernels::LossScaleTensors tensors = {at::full({1}, 8.0f, ints.dtype(at::kFloat)), at::zeros({1}, ints),
-                                               at::full({1}, 2, ints)};
-    Tensors states;
-    for (const int overflow : {0, 0, 1, 1, 1, 0, 0, 0}) {
-      kernels::update_scale_hysteresis(tensors, at::full({1}, overflow, ints), rule);
-      for (const at::Tensor& tensor : {tensors.scale, tensors.growth_tracker, tensors.hysteresis_tracker}) {
-        states.push_back(tensor.cpu().clone());
-      }
-    }
-    return states;
-  };
-  EXPECT_TRUE(same_bits(run(kDevice), run(at::kCPU)));
+  EXPECT_TRUE(same_bits(kernels_test::updated_loss_scales(kDevice), kernels_test::updated_loss_scales(at::kCPU)));
 }
 
 }  // namespace

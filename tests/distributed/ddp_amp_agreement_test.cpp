@@ -12,12 +12,6 @@
 namespace apex::parallel {
 namespace {
 
-using Options = DistributedDataParallelOptions;
-using apex::test::bytes_of;
-using apex::test::contains;
-using apex::test::message_of;
-using apex::test::quiet;
-
 class DdpAmpAgreement : public apex::test::AmpTest {};
 
 TEST_F(DdpAmpAgreement, InitializeAfterWrappingIsAnError_CHK_07) {

@@ -16,13 +16,6 @@
 namespace apex::parallel {
 namespace {
 
-using Options = DistributedDataParallelOptions;
-using apex::test::bytes_of;
-using apex::test::contains;
-using apex::test::message_of;
-using apex::test::quiet;
-using torch::Tensor;
-
 constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3", "O4", "O5"};
 
 class DdpAmp : public apex::test::AmpTest {};

@@ -28,10 +28,3 @@ void backward_in_block(apex::parallel::DistributedDataParallel<Net>& ddp, Opt& o
 }
 
 }  // namespace apex::testing
-
-// For the tests, which are in apex::parallel.
-namespace apex::parallel {
-using apex::testing::backward_in_block;
-using apex::testing::expect_same_on_all_ranks;
-using apex::testing::small_part;
-}  // namespace apex::parallel

@@ -11,10 +11,6 @@
 namespace apex::parallel {
 namespace {
 
-using Options = DistributedDataParallelOptions;
-using apex::test::contains;
-using apex::test::message_of;
-
 TEST(Ddp, ContradictoryOptionsAreErrors_DDP_01) {
   WholeNumbers net;
   const auto message_with = [&](const Options& options) {

@@ -1,7 +1,9 @@
 #pragma once
 // Models with small integers as weights, and each rank's share of a batch.
+#include <apex_cpp/parallel/distributed_data_parallel.h>
 #include <torch/torch.h>
 
+#include "tests/amp/support.h"
 #include "tests/distributed/ranks.h"
 
 namespace apex::testing {
@@ -62,13 +64,13 @@ inline torch::Tensor joined_batch(int pass) {
 
 }  // namespace apex::testing
 
-// For the tests, which are in apex::parallel.
+// For the tests of DistributedDataParallel, which are in apex::parallel.
 namespace apex::parallel {
-using apex::testing::joined_batch;
-using apex::testing::part_of_batch;
-using apex::testing::rank;
-using apex::testing::Tied;
-using apex::testing::TwoBranches;
-using apex::testing::WholeNumbers;
-using apex::testing::world_size;
+using namespace apex::testing;
+using apex::test::bytes_of;
+using apex::test::contains;
+using apex::test::message_of;
+using apex::test::quiet;
+using torch::Tensor;
+using Options = DistributedDataParallelOptions;
 }  // namespace apex::parallel

@@ -13,13 +13,6 @@
 namespace apex::parallel {
 namespace {
 
-using Options = DistributedDataParallelOptions;
-using apex::test::bytes_of;
-using apex::test::contains;
-using apex::test::message_of;
-using apex::test::quiet;
-using torch::Tensor;
-
 class DdpOverflow : public apex::test::AmpTest {};
 
 enum class Opt { sgd, fused_adam, fused_adam_in_fused_order };

@@ -11,11 +11,6 @@
 namespace apex::parallel {
 namespace {
 
-using Options = DistributedDataParallelOptions;
-using apex::test::contains;
-using apex::test::message_of;
-using torch::Tensor;
-
 TEST(Ddp, NamesUnusedParametersOnEveryRank_DDP_05_BUG_23) {
   for (const bool at_first : {true, false}) {
     TwoBranches net;

@@ -11,11 +11,6 @@
 namespace apex::parallel {
 namespace {
 
-using Options = DistributedDataParallelOptions;
-using apex::test::contains;
-using apex::test::message_of;
-using torch::Tensor;
-
 TEST(Ddp, PassesAccumulate) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net, Options().message_size(8));

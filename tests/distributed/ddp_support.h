@@ -32,11 +32,3 @@ inline std::vector<torch::Tensor> mean_of(std::vector<torch::Tensor> sums) {
 }
 
 }  // namespace apex::testing
-
-// For the tests, which are in apex::parallel.
-namespace apex::parallel {
-using apex::testing::expect_equal;
-using apex::testing::gradients_of;
-using apex::testing::joined_gradients;
-using apex::testing::mean_of;
-}  // namespace apex::parallel

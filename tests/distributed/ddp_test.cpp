@@ -15,9 +15,6 @@
 namespace apex::parallel {
 namespace {
 
-using Options = DistributedDataParallelOptions;
-using torch::Tensor;
-
 void train_with(const Options& options, int passes = 3) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net, options);

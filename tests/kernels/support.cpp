@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "kernels/optimizers.h"
+
 namespace kernels_test {
 
 const std::vector<int64_t>& boundary_sizes() {
@@ -134,6 +136,23 @@ at::Tensor expected_axpby(const at::Tensor& x, const at::Tensor& y, double a, do
   const at::Tensor ax = rounded_product(x, a, math);
   const at::Tensor by = rounded_product(y, b, math);
   return stored_as(ax.to(at::kDouble).add(by.to(at::kDouble)).to(math), out_dtype);
+}
+
+Tensors updated_loss_scales(c10::Device device) {
+  apex::kernels::ScaleUpdate rule;
+  rule.growth_interval = 2;
+  rule.hysteresis = 2;
+  const auto ints = at::TensorOptions().dtype(at::kInt).device(device);
+  const apex::kernels::LossScaleTensors tensors = {at::full({1}, 8.0f, ints.dtype(at::kFloat)), at::zeros({1}, ints),
+                                                   at::full({1}, 2, ints)};
+  Tensors states;
+  for (const int overflow : {0, 0, 1, 1, 1, 0, 0, 0}) {
+    apex::kernels::update_scale_hysteresis(tensors, at::full({1}, overflow, ints), rule);
+    for (const at::Tensor& tensor : {tensors.scale, tensors.growth_tracker, tensors.hysteresis_tracker}) {
+      states.push_back(tensor.cpu().clone());
+    }
+  }
+  return states;
 }
 
 Threads::Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }

@@ -52,6 +52,10 @@ at::Tensor stored_as(const at::Tensor& values, at::ScalarType dtype);
 at::Tensor expected_scale(const at::Tensor& in, double factor, at::ScalarType out_dtype);
 at::Tensor expected_axpby(const at::Tensor& x, const at::Tensor& y, double a, double b, at::ScalarType out_dtype);
 
+// The loss scale and both of its counters, on the CPU, after each of eight updates on the device, some of them with an
+// overflow.
+Tensors updated_loss_scales(c10::Device device);
+
 // Names for parametrized tests, made of the parameter's dtypes.
 std::string name_of(at::ScalarType dtype);
 template <class... Dtypes>
