@@ -91,7 +91,7 @@ TEST_F(Initialize, TrainsTowardsTheFloat32Result) {
     plain.step();
   }
   // Thirty steps of half-precision forward passes (relative error 2^-11 each) on a contracting problem.
-  EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 30 * expected.item<double>() / 2048 + 1e-4);
+  EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 30 * expected.item<double>() / 2048);
   EXPECT_LT(expected.item<double>(), 0.1);
 }
 

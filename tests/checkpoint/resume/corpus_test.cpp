@@ -21,7 +21,9 @@ TEST_P(Corpus, LoadsAndContinuesAsInTheOriginalRun) {
   EXPECT_EQ(loaded.metadata.at("optimizers").to_string(), entry.optimizers);
   const auto losses = run.run(3, 6);
   ASSERT_EQ(losses.size(), entry.losses.size());
-  // Other processors sum in other orders.
+  // Other processors sum in other orders. A BF16 output may then be a neighbour of the recorded one, 2^-8 of it away, which
+  // changes a squared error by 2^-7 of it. Such gradients moved the weights in up to three steps before: two and a half times
+  // that.
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], entry.losses[i], 2e-2 * std::abs(entry.losses[i])) << i;
 }
 INSTANTIATE_TEST_SUITE_P(Files, Corpus, ::testing::ValuesIn(read_corpus(CORPUS_FOLDER)),
