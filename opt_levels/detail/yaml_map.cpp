@@ -66,6 +66,14 @@ void check_yaml_cpp() {
               "-Wl,--exclude-libs,libyaml-cpp.a, or build apex_cpp with the program's yaml-cpp.");
 }
 
+/// True if yaml-cpp can write the text in quotes and read it again: it writes U+FFFD for what is not a character in UTF-8.
+bool can_be_written(const std::string& text) {
+  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; })) return true;
+  YAML::Emitter out;
+  out << YAML::DoubleQuoted << text;
+  return YAML::Load(out.c_str()).Scalar() == text;
+}
+
 class Document {
  public:
   Document(const std::string& text, const std::string& source, const YamlForm& form)
@@ -136,10 +144,15 @@ class Document {
     for (const auto& item : map) {
       TORCH_CHECK_VALUE(item.first.IsScalar(), place(item.first.Mark()), ": found ", kind_name(kind_of(item.first)),
                         " as a key; allowed: a name.");
-      const auto [seen, is_new] = first.emplace(item.first.Scalar(), item.first.Mark());
+      const auto [seen, is_new] = first.emplace(text_of(item.first), item.first.Mark());
       TORCH_CHECK_VALUE(is_new, place(item.first.Mark()), ": key '", seen->first, "' appears twice, first at ",
                         place(seen->second), ". Keep one of the two.");
     }
+  }
+
+  std::string text_of(const YAML::Node& scalar) const {
+    TORCH_CHECK_VALUE(can_be_written(scalar.Scalar()), place(scalar.Mark()), ": a text is not UTF-8. Save the file as UTF-8.");
+    return scalar.Scalar();
   }
 
   YamlEntry entry(const YAML::Node& key, const YAML::Node& value) const {
@@ -154,7 +167,7 @@ class Document {
     YamlEntry entry;
     entry.kind = kind_of(value);
     entry.value_place = place(value.Mark());
-    if (value.IsScalar()) entry.value = {value.Scalar(), value.Tag() != "?"};  // "?" is the tag of a scalar without quotes
+    if (value.IsScalar()) entry.value = {text_of(value), value.Tag() != "?"};  // "?" is the tag of a scalar without quotes
     if (value.IsMap()) check_keys_once(value);
     for (const auto& item : value) {
       entry.children.push_back(value.IsMap() ? this->entry(item.first, item.second) : entry_without_key(item));

@@ -91,7 +91,7 @@ def texts():
     paths = [*ROOT.iterdir(), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
     chosen = [path for path in paths if path.suffix in SUFFIXES and path.is_file() and path != PAGE]
     read = {str(path.relative_to(ROOT)): path.read_bytes() for path in chosen}
-    return {name: content.decode() for name, content in read.items() if b"\0" not in content}
+    return {name: content.decode(errors="replace") for name, content in read.items() if b"\0" not in content}
 
 
 def check_the_check():

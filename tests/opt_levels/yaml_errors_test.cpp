@@ -110,6 +110,15 @@ TEST(YamlError, UnreadableTextIsAnErrorEvenIfAmpIsDisabled) {
                [] { OptLevel::from_yaml_string("enabled: false\nlos_scale: 2", "c.yaml"); });
 }
 
+// yaml-cpp passes such bytes on, and writes others for them: the level would not be the one that it writes.
+TEST(YamlError, TextThatIsNotUtf8IsAnErrorWithItsPlace) {
+  expect_error(Outcome::value_error, {"c.yaml:2:12: a text is not UTF-8"},
+               [] { OptLevel::from_yaml_string("enabled: false\nopt_level: o\xaa", "c.yaml"); });
+  expect_error(Outcome::value_error, {"c.yaml:1:9: a text is not UTF-8"},
+               [] { OptLevel::from_yaml_string("casts: {\xc3: float32}", "c.yaml"); });
+  EXPECT_NO_THROW(OptLevel::from_yaml_string("enabled: false\nopt_level: \xc3\xa9", "c.yaml"));
+}
+
 TEST(YamlError, TextWithoutANameIsCalledString) {
   expect_error(Outcome::value_error, {"<string>:1:1:", "'x'"}, [] { OptLevel::from_yaml_string("x: 1"); });
 }
