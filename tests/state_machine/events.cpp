@@ -7,26 +7,26 @@
 namespace apex::test {
 namespace {
 
-int below(int n, std::mt19937& random) { return static_cast<int>(random() % static_cast<unsigned>(n)); }
-bool chance(int percent, std::mt19937& random) { return below(100, random) < percent; }
+int below(int n, Random& random) { return static_cast<int>(random() % static_cast<unsigned>(n)); }
+bool chance(int percent, Random& random) { return below(100, random) < percent; }
 
 template <class T>
-T one_of(std::initializer_list<T> choices, std::mt19937& random) {
+T one_of(std::initializer_list<T> choices, Random& random) {
   return choices.begin()[below(static_cast<int>(choices.size()), random)];
 }
 
 // Small enough for exact sums in every dtype, now and then large enough to overflow float16 once it is scaled.
-float derivative(std::mt19937& random) {
+float derivative(Random& random) {
   const float sign = chance(50, random) ? 1.0f : -1.0f;
   return sign * static_cast<float>(one_of({1, 2, 3}, random)) * one_of({0.25f, 0.5f, 1.0f}, random);
 }
 
-float nonfinite(std::mt19937& random) {
+float nonfinite(Random& random) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   return one_of({kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}, random);
 }
 
-void fill_derivatives(Event& event, std::mt19937& random) {
+void fill_derivatives(Event& event, Random& random) {
   for (auto& grad : event.derivatives) {
     if (chance(25, random)) continue;
     grad = {true, {derivative(random), derivative(random)}};
@@ -37,7 +37,7 @@ void fill_derivatives(Event& event, std::mt19937& random) {
   }
 }
 
-Event random_block(const Config& config, std::mt19937& random) {
+Event random_block(const Config& config, Random& random) {
   Event event;
   event.optimizers = one_of({1, 1, 2, 3, 3}, random);
   event.loss = below(config.losses, random);
@@ -48,7 +48,7 @@ Event random_block(const Config& config, std::mt19937& random) {
   return event;
 }
 
-Event random_load(const Config& config, std::mt19937& random) {
+Event random_load(const Config& config, Random& random) {
   Event event;
   event.kind = Event::load_state;
   if (chance(50, random)) return event;  // what was saved
@@ -63,7 +63,7 @@ Event random_load(const Config& config, std::mt19937& random) {
   return event;
 }
 
-Event random_event(const Config& config, std::mt19937& random) {
+Event random_event(const Config& config, Random& random) {
   const int dice = below(100, random);
   if (dice < 42) return random_block(config, random);
   Event event;
@@ -100,7 +100,7 @@ const char* name_of(Event::Kind kind) {
 
 }  // namespace
 
-Config random_config(const std::string& level, std::mt19937& random) {
+Config random_config(const std::string& level, Random& random) {
   Config config;
   config.level = level;
   config.kind = one_of({OptimizerKind::sgd, OptimizerKind::fused_sgd, OptimizerKind::fused_sgd_in_fused_order}, random);
@@ -116,7 +116,7 @@ Config random_config(const std::string& level, std::mt19937& random) {
   return config;
 }
 
-std::vector<Event> random_events(const Config& config, std::mt19937& random) {
+std::vector<Event> random_events(const Config& config, Random& random) {
   std::vector<Event> events(3 + below(chance(20, random) ? 30 : 10, random));
   for (auto& event : events) event = random_event(config, random);
   return events;

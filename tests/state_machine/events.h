@@ -1,14 +1,17 @@
 #pragma once
 // Random programs: a set-up of amp, and the calls of a training loop.
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "tests/state_machine/state.h"
 
 namespace apex::test {
+
+/// The source of a program: 32 random bits a call, or what a fuzzer chose.
+using Random = std::function<uint32_t()>;
 
 enum class OptimizerKind { sgd, fused_sgd, fused_sgd_in_fused_order };
 /// The model's parameters 0-2 and 5 are cast by the level, 3, 4 and 6 are float32 and outside of the model.
@@ -59,8 +62,8 @@ struct Event {
   bool foreign_key = false;
 };
 
-Config random_config(const std::string& level, std::mt19937& random);
-std::vector<Event> random_events(const Config& config, std::mt19937& random);
+Config random_config(const std::string& level, Random& random);
+std::vector<Event> random_events(const Config& config, Random& random);
 
 std::string describe(const Config& config);
 std::string describe(const Event& event);

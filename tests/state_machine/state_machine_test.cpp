@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <random>
 #include <sstream>
 
 #include "tests/state_machine/literal_amp.h"
@@ -82,7 +83,7 @@ TEST_P(StateMachine, FollowsTheLiteralModelOfApexOnRandomPrograms) {
   ASSERT_GT(programs, 0u);
   for (unsigned i = 0; i < programs; ++i) {
     const unsigned seed = static_cast<unsigned>(GetParam()) * 24000 + i;  // no program twice
-    std::mt19937 random(seed);
+    Random random = std::mt19937(seed);
     const Config config = random_config(kLevels[GetParam()], random);
     const auto events = random_events(config, random);
     std::string failure;
