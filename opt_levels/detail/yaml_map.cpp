@@ -15,6 +15,7 @@ namespace apex::opt_levels::detail {
 namespace {
 
 constexpr const char* kAmpKey = "amp";
+constexpr int kMostLevels = 16;  // of maps and lists within each other
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -155,22 +156,25 @@ class Document {
     return scalar.Scalar();
   }
 
-  YamlEntry entry(const YAML::Node& key, const YAML::Node& value) const {
-    YamlEntry entry = entry_without_key(value);
+  YamlEntry entry(const YAML::Node& key, const YAML::Node& value, int level = 0) const {
+    YamlEntry entry = entry_without_key(value, level);
     entry.key = key.Scalar();
     entry.key_place = place(key.Mark());
     entry.value_place = place(mark_of(key, value));
     return entry;
   }
 
-  YamlEntry entry_without_key(const YAML::Node& value) const {
+  YamlEntry entry_without_key(const YAML::Node& value, int level) const {
+    TORCH_CHECK_VALUE(level < kMostLevels, place(value.Mark()), ": maps and lists are nested more than ", kMostLevels,
+                      " deep. Take an alias (*name) out of what it names.");
     YamlEntry entry;
     entry.kind = kind_of(value);
     entry.value_place = place(value.Mark());
     if (value.IsScalar()) entry.value = {text_of(value), value.Tag() != "?"};  // "?" is the tag of a scalar without quotes
     if (value.IsMap()) check_keys_once(value);
     for (const auto& item : value) {
-      entry.children.push_back(value.IsMap() ? this->entry(item.first, item.second) : entry_without_key(item));
+      entry.children.push_back(value.IsMap() ? this->entry(item.first, item.second, level + 1)
+                                             : entry_without_key(item, level + 1));
     }
     return entry;
   }

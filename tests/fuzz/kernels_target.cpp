@@ -36,7 +36,7 @@ void poke(Bytes& input, const at::Tensor& tensor) {
   for (size_t pokes = input.below(4); pokes > 0; --pokes) {
     const int64_t at = (256 * input.next() + input.next()) % tensor.numel();
     if (input.below(4) != 0) {
-      tensor[at].fill_(input.one_of(kValues));
+      tensor[at].copy_(at::scalar_tensor(input.one_of(kValues), at::kDouble));
       continue;
     }
     auto* bytes = static_cast<uint8_t*>(tensor[at].data_ptr());

@@ -119,6 +119,13 @@ TEST(YamlError, TextThatIsNotUtf8IsAnErrorWithItsPlace) {
   EXPECT_NO_THROW(OptLevel::from_yaml_string("enabled: false\nopt_level: \xc3\xa9", "c.yaml"));
 }
 
+TEST(YamlError, AnAliasWithinWhatItNamesIsAnError) {
+  expect_error(Outcome::value_error, {"c.yaml:", "nested more than 16 deep. Take an alias"},
+               [] { OptLevel::from_yaml_string("casts: &a {mm: *a}", "c.yaml"); });
+  expect_error(Outcome::value_error, {"c.yaml:", "nested more than 16 deep. Take an alias"},
+               [] { OptLevel::from_yaml_string("&a casts: &b [*b]", "c.yaml"); });
+}
+
 TEST(YamlError, TextWithoutANameIsCalledString) {
   expect_error(Outcome::value_error, {"<string>:1:1:", "'x'"}, [] { OptLevel::from_yaml_string("x: 1"); });
 }
