@@ -12,6 +12,7 @@
 #include "tests/distributed/ddp_blocks.h"
 #include "tests/distributed/ddp_models.h"
 #include "tests/distributed/ranks.h"
+#include "tests/repetitions.h"
 
 namespace apex::parallel {
 namespace {
@@ -85,6 +86,28 @@ TEST_F(DdpAmp, RetainedBuffersTrainTheSameAtEveryLevel_DDP_08) {
       trained.push_back(bytes_of(*net) + bytes_of(opt));
     }
     EXPECT_EQ(trained[1], trained[0]) << level;
+  }
+}
+
+TEST_F(DdpAmp, RepeatedTrainingHasTheSameBitsAtEveryLevel) {
+  const auto train = [](const std::string& level) {
+    amp::reset();
+    torch::manual_seed(3);
+    apex::test::ConvNet model;
+    optimizers::FusedAdam adam(model->parameters(), optimizers::FusedAdamOptions(0.01));
+    auto [net, opt] = amp::initialize(model, adam, level, quiet());
+    auto ddp = DistributedDataParallel(net, Options().message_size(64));
+    const Tensor x = apex::test::images() * (1 + rank());
+    for (int step = 0; step < 3; ++step) {
+      opt.zero_grad();
+      backward_in_block(ddp, opt, x);
+      opt.step();
+    }
+    return bytes_of(*net) + bytes_of(opt);
+  };
+  for (const std::string level : kLevels) {
+    const std::string expected = train(level);
+    for (int i = 0; i < apex::test::repetitions(); ++i) ASSERT_EQ(train(level), expected) << level << ", repetition " << i;
   }
 }
 
