@@ -1,5 +1,5 @@
 """Counts the instructions of training steps of a small network, by valgrind's callgrind, and compares them with the committed table.
-Costs that creep in show here before any clock could tell: a count repeats to a few in ten thousand, on any x86 machine."""
+Costs that creep in show here before any clock could tell: on one machine a count repeats to one in ten thousand."""
 import argparse
 import csv
 import os

@@ -11,7 +11,7 @@ function(apex_add_library name)
     "$<$<COMPILE_LANGUAGE:CXX>:-fno-fast-math;-fvisibility=default;-fno-visibility-inlines-hidden>")
   apex_short_file_names(${name})
   apex_own_code(${name})
-  apex_join_files(${name})
+  apex_join_files(${name} ${CMAKE_UNITY_BUILD_BATCH_SIZE})
   set_property(GLOBAL APPEND PROPERTY APEX_CPP_LIBRARIES ${name})
 endfunction()
 
@@ -32,19 +32,19 @@ function(apex_own_code target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 endfunction()
 
-# Compiles the target's files joined in batches (unity build). Names in anonymous namespaces must be unique within a target.
+# apex_join_files(target [batch]): compiles the target's files joined, so many at a time (unity build), or all: the templates that
+# torch/torch.h leaves to each compilation take 10 s of CPU time, even with a precompiled header. Names in anonymous namespaces must be unique
+# within a target.
+function(apex_join_files target)
+  set(batch ${ARGN} 0)
+  list(GET batch 0 batch)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
+endfunction()
+
+# The library stays in batches, which more cores can compile at once.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
 endif()
-function(apex_join_files target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${APEX_CPP_UNITY})
-endfunction()
-
-# Joins all of them, where apex_join_files joins any: the templates that torch/torch.h leaves to each compilation take 10 s of CPU time, even
-# with a precompiled header. The library stays in batches, which more cores can compile at once.
-function(apex_join_all_files target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)
-endfunction()
 
 # apex_add_pch(name headers...): a precompiled header that targets share. It belongs to an executable, because it is accepted with identical
 # flags alone, -fPIE among them.
@@ -83,6 +83,5 @@ function(apex_compile_program target)
     target_compile_options(apex_program_pch PRIVATE "${optimization}")
   endif()
   target_compile_options(${target} PRIVATE "${optimization}")
-  apex_join_all_files(${target})
   apex_use_pch(${target} apex_program_pch)
 endfunction()

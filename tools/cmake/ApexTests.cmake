@@ -49,7 +49,6 @@ function(apex_test_flags target)
   target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O0>")
   apex_own_code(${target})
   apex_join_files(${target})
-  apex_join_all_files(${target})
 endfunction()
 
 # Compiles the target with the precompiled header that all tests share.
