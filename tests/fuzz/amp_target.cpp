@@ -5,41 +5,18 @@
 
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/target.h"
-#include "tests/state_machine/literal_amp.h"
-#include "tests/state_machine/product.h"
-
-namespace apex::fuzz {
-namespace {
-
-[[noreturn]] void fail(const test::Config& config, const std::vector<test::Event>& events, size_t last,
-                       const std::string& how) {
-  std::cerr << test::describe(config) << "\n";
-  for (size_t i = 0; i <= last; ++i) std::cerr << "  " << i + 1 << ". " << test::describe(events[i]) << "\n";
-  std::cerr << how << "\n";
-  std::abort();
-}
-
-void run(const test::Config& config, const std::vector<test::Event>& events) {
-  test::LiteralAmp model(config);
-  test::Product product(config);
-  for (size_t i = 0; i < events.size(); ++i) {
-    model.apply(events[i]);
-    product.apply(events[i]);
-    const std::string difference = test::difference(model.state(), product.state());
-    if (!difference.empty()) fail(config, events, i, difference);
-  }
-}
-
-}  // namespace
-}  // namespace apex::fuzz
+#include "tests/state_machine/comparison.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  using namespace apex::test;
   // load_state_dict prints.
   [[maybe_unused]] static const bool quiet = [] { return std::cout.setstate(std::ios::failbit), true; }();
-  static const std::vector<std::string> kLevels = {"O0", "O1", "O2", "O3", "O5"};
   apex::fuzz::Bytes input(data, bytes);
-  apex::test::Random random = [&input] { return uint32_t{input.next()}; };
-  const auto config = apex::test::random_config(input.one_of(kLevels), random);
-  apex::fuzz::run(config, apex::test::random_events(config, random));
-  return 0;
+  Random random = [&input] { return uint32_t{input.next()}; };
+  const auto config = random_config(input.one_of(kModelledLevels), random);
+  const auto events = random_events(config, random);
+  const std::string difference = run(config, events);
+  if (difference.empty()) return 0;
+  std::cerr << listing(config, events) << difference << "\n";
+  std::abort();
 }

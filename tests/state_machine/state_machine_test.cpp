@@ -8,8 +8,8 @@
 #include <random>
 #include <sstream>
 
+#include "tests/state_machine/comparison.h"
 #include "tests/state_machine/literal_amp.h"
-#include "tests/state_machine/product.h"
 
 namespace apex::test {
 namespace {
@@ -19,24 +19,6 @@ namespace {
 unsigned programs_a_level() {
   const char* wanted = std::getenv("APEX_CPP_RANDOM_PROGRAMS");
   return wanted ? static_cast<unsigned>(std::stoul(wanted)) : 6000;
-}
-
-/// Where the two differ, in words; empty if they agree to the end.
-std::string run(const Config& config, const std::vector<Event>& events) {
-  LiteralAmp model(config);
-  Product product(config);
-  std::string where = difference(model.state(), product.state());
-  for (size_t i = 0; i < events.size() && where.empty(); ++i) {
-    model.apply(events[i]);
-    try {
-      product.apply(events[i]);
-      where = difference(model.state(), product.state());
-    } catch (const c10::Error& error) {
-      where = error.what_without_backtrace();
-    }
-    if (!where.empty()) where += " (after event " + std::to_string(i + 1) + ")";
-  }
-  return where;
 }
 
 /// Leaves out events as long as the rest still fails.
@@ -56,11 +38,7 @@ std::vector<Event> shortest(const Config& config, std::vector<Event> events) {
 
 std::string explanation(unsigned seed, const Config& config, const std::vector<Event>& events) {
   const auto few = shortest(config, events);
-  std::ostringstream text;
-  text << "seed " << seed << ": " << describe(config) << "\n";
-  for (size_t i = 0; i < few.size(); ++i) text << "  " << i + 1 << ". " << describe(few[i]) << "\n";
-  text << run(config, few);
-  return text.str();
+  return "seed " + std::to_string(seed) + ": " + listing(config, few) + run(config, few);
 }
 
 /// Hides load_state_dict's messages on standard output.
@@ -74,8 +52,6 @@ class QuietOutput {
   std::streambuf* before_;
 };
 
-constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3", "O5"};
-
 class StateMachine : public ::testing::TestWithParam<int> {};
 
 TEST_P(StateMachine, FollowsTheLiteralModelOfApexOnRandomPrograms) {
@@ -84,7 +60,7 @@ TEST_P(StateMachine, FollowsTheLiteralModelOfApexOnRandomPrograms) {
   for (unsigned i = 0; i < programs; ++i) {
     const unsigned seed = static_cast<unsigned>(GetParam()) * 24000 + i;  // no program twice
     Random random = std::mt19937(seed);
-    const Config config = random_config(kLevels[GetParam()], random);
+    const Config config = random_config(kModelledLevels[GetParam()], random);
     const auto events = random_events(config, random);
     std::string failure;
     {
@@ -95,7 +71,7 @@ TEST_P(StateMachine, FollowsTheLiteralModelOfApexOnRandomPrograms) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Levels, StateMachine, ::testing::Range(0, 5),
-                         [](const auto& test) { return std::string(kLevels[test.param]); });
+                         [](const auto& test) { return std::string(kModelledLevels[test.param]); });
 
 // The model's own arithmetic, against values known from the formats.
 TEST(LiteralModel, RoundsToTheNearestAndTiesToEven) {
