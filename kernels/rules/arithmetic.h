@@ -6,18 +6,16 @@
 
 // HD marks a function for host and device. DEVICE_BODY marks a part of a kernel: a CUDA compiler makes it device code, other
 // compilers make it ordinary code, which tests run. UNROLL asks the device compiler to unroll a loop, so that arrays indexed by
-// the loop variable can stay in registers; UNROLL_TWICE, two rounds of it. ROLLED forbids unrolling, to keep the code small.
+// the loop variable can stay in registers. ROLLED forbids unrolling, to keep the code small.
 #ifdef __CUDACC__
 #define HD __host__ __device__
 #define DEVICE_BODY __device__
 #define UNROLL _Pragma("unroll")
-#define UNROLL_TWICE _Pragma("unroll 2")
 #define ROLLED _Pragma("unroll 1")
 #else
 #define HD
 #define DEVICE_BODY
 #define UNROLL
-#define UNROLL_TWICE
 #define ROLLED
 #endif
 

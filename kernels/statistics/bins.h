@@ -67,24 +67,27 @@ HD inline int bin_of(typename Format<Real>::Bits magnitude) {
   using Signed = std::make_signed_t<Bits>;
   constexpr int kMantissa = Format<Real>::kMantissa;
   constexpr Bits kOne = Bits{1} << kMantissa;
+  const bool is_subnormal = magnitude < kOne;
   const Bits integer = magnitude_of<Real, File>(static_cast<Real>(static_cast<Signed>(magnitude)));
-  const Bits if_subnormal = Bits{0} - static_cast<Bits>(magnitude < kOne);
-  const Bits normal = (integer & if_subnormal) | (magnitude & ~if_subnormal);
+  const Bits normal = is_subnormal ? integer : magnitude;
   // The integer 1 belongs to row 1; the smallest normal value belongs to the row after all subnormal values.
-  const auto shift =
-      static_cast<Signed>((static_cast<Bits>(1 - Format<Real>::kBias) & if_subnormal) | (kMantissa & ~if_subnormal));
-  const auto row = static_cast<int>(static_cast<Signed>(normal >> kMantissa) + shift);
-  const Bits fraction = normal & (kOne - 1);
-  const int part = (fraction > 0) + (fraction >= kOne - (kOne >> 7)) + (fraction >= kOne - (kOne >> 10));
-  return (row < 0 ? 0 : row) * kParts + part;
+  const Signed shift = is_subnormal ? 1 - Format<Real>::kBias : kMantissa;
+  // kParts times the exponent, plus the part: each term carries into the exponent from the fraction on where a part begins.
+  const Bits exponents = (normal >> kMantissa) + ((normal + (kOne - 1)) >> kMantissa) + ((normal + (kOne >> 7)) >> kMantissa) +
+                         ((normal + (kOne >> 10)) >> kMantissa);
+  const auto bin = static_cast<int>(static_cast<Signed>(exponents) + kParts * shift);
+  return bin < 0 ? 0 : bin;
 }
 
-// The order of sums. It depends on the shape alone, not on the device or the number of threads. A tensor is cut into tiles.
-// Within a tile, element i belongs to lane i % kLanes. The elements of a lane are added in order, the lanes are folded by
-// halves, and the tiles of a tensor are added in order.
+// The order of sums. It depends on the shape alone, not on the device or the number of threads. A tensor is cut into tiles, a
+// tile into kStrips strips. Within a strip, element i belongs to lane i % kLanes. The elements of a lane are added in order,
+// the lanes of all strips of a tile are folded by halves, and the tiles of a tensor are added in order.
 
 constexpr int kLanes = 32;
-constexpr int64_t kTile = kLanes * 4096;
+constexpr int kStrips = 8;
+constexpr int kTileLanes = kStrips * kLanes;
+constexpr int64_t kStripSize = kLanes * 512;
+constexpr int64_t kTile = kStrips * kStripSize;
 
 inline int64_t tiles_of(int64_t numel) { return (numel + kTile - 1) / kTile; }
 
@@ -96,6 +99,9 @@ struct Sums {
 HD inline Sums joined(const Sums& a, const Sums& b) {
   return {rules::add(a.sum, b.sum), rules::add(a.squares, b.squares), a.abs_max < b.abs_max ? b.abs_max : a.abs_max};
 }
+
+// One step of a fold: adds lane `lane + width` to lane `lane`, for lane < width.
+HD inline void fold_lane(Sums* lanes, int lane, int width) { lanes[lane] = joined(lanes[lane], lanes[lane + width]); }
 
 // The type of the arithmetic for elements stored as `Stored`.
 template <class Stored>
@@ -111,7 +117,6 @@ struct Row {
 struct Job {
   const Row* rows;
   int64_t tensors, tiles;
-  Sums* lanes;      // kLanes per tile
   Sums* of_tile;    // one per tile
   Sums* of_tensor;  // one per tensor
   int64_t* counts;  // one table of bins per tensor; initially 0
@@ -120,6 +125,12 @@ struct Job {
 // The range of elements of a tile.
 struct Tile {
   int64_t tensor, begin, end;
+
+  // The range of a strip; end <= begin if the strip is empty.
+  HD Tile strip(int index) const {
+    const int64_t first = begin + index * kStripSize;
+    return {tensor, first, first + kStripSize < end ? first + kStripSize : end};
+  }
 };
 
 HD inline Tile tile_at(const Job& job, int64_t index) {
@@ -154,52 +165,73 @@ HD inline void add_count(uint32_t* total, uint32_t count) {
 #endif
 }
 
-// Reads a tile with a block of kLanes threads, which access adjacent elements and share a table of counts. Also compiled for
-// the host, where tests compare the results. kernels/cuda/updates.h describes `Block`.
+// Reads a tile with a block of kTileLanes threads: a warp per strip, whose threads access adjacent elements. All threads share
+// a table of counts. Also compiled for the host, where tests compare the results. kernels/cuda/updates.h describes `Block`.
 
+// The sums of a lane.
 template <class Real>
-HD inline void add_value(Sums& sums, Real value) {
-  const auto magnitude = magnitude_of(value);
-  if (magnitude >= kInfinity<Real>) return;
-  const double wide = value, size = value_of<Real>(magnitude);
-  sums = joined(sums, {wide, rules::multiply(wide, wide), size});
-}
+struct LaneSums {
+  double sum = 0, squares = 0;
+  typename Format<Real>::Bits largest = 0;
+
+  HD void add(Real value) {
+    const auto magnitude = magnitude_of(value);
+    if (magnitude >= kInfinity<Real>) return;
+    const double wide = value;
+    sum = rules::add(sum, wide);
+    squares = rules::add(squares, rules::multiply(wide, wide));
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  HD Sums total() const { return {sum, squares, value_of<Real>(largest)}; }
+};
 
 // Number of loads in flight before the first value is counted.
-constexpr int kStrip = 8;
+constexpr int kLoads = 8;
 
 template <class Stored>
-HD inline Sums read_lane(const Job& job, const Tile& tile, int lane, uint32_t* counts) {
+HD inline Sums read_lane(const Stored* data, const Tile& strip, int lane, uint32_t* counts) {
   using Real = ComputesIn<Stored>;
-  const auto* const data = static_cast<const Stored*>(job.rows[tile.tensor].data);
-  Sums sums{0, 0, 0};
-  for (int64_t first = tile.begin + lane; first < tile.end; first += kStrip * kLanes) {
-    Real values[kStrip];
-    const auto is_there = [&](int i) { return first + i * kLanes < tile.end; };
-    for (int i = 0; i < kStrip; ++i) values[i] = is_there(i) ? rules::load<Real>(data[first + i * kLanes]) : Real{0};
-    for (int i = 0; i < kStrip && is_there(i); ++i) {
-      add_value(sums, values[i]);
-      add_count(counts + bin_of<Real>(magnitude_of(values[i])), 1u);
-    }
+  LaneSums<Real> sums;
+  const auto add = [&](Real value) {
+    sums.add(value);
+    add_count(counts + bin_of<Real>(magnitude_of(value)), 1u);
+  };
+  const Stored* from = data + strip.begin + lane;
+  int left = static_cast<int>((strip.end - strip.begin - lane + kLanes - 1) / kLanes);  // elements; at most 0 if there is none
+  for (; left >= kLoads; left -= kLoads, from += kLoads * kLanes) {
+    Real values[kLoads];
+    UNROLL for (int i = 0; i < kLoads; ++i) values[i] = rules::load<Real>(from[i * kLanes]);
+    UNROLL for (int i = 0; i < kLoads; ++i) add(values[i]);
   }
-  return sums;
+  for (; left > 0; --left, from += kLanes) add(rules::load<Real>(*from));
+  return sums.total();
 }
 
-// `counts`: the block's table, with kBins entries.
+// `counts` and `lanes`: the block's memory, of kBins and kTileLanes entries.
 template <class Stored, class Block>
-HD inline void read_tile(const Block& block, const Job& job, int64_t index, uint32_t* counts) {
+HD inline void read_tile(const Block& block, const Job& job, int64_t index, uint32_t* counts, Sums* lanes) {
   constexpr int kAll = kBins<ComputesIn<Stored>>;
   const Tile tile = tile_at(job, index);
-  block.each_thread([&](int lane) {
-    for (int bin = lane; bin < kAll; bin += kLanes) counts[bin] = 0;
+  const auto* const data = static_cast<const Stored*>(job.rows[tile.tensor].data);
+  block.each_thread([&](int thread) {
+    for (int bin = thread; bin < kAll; bin += kTileLanes) counts[bin] = 0;
   });
   block.barrier();
-  block.each_thread([&](int lane) { job.lanes[index * kLanes + lane] = read_lane<Stored>(job, tile, lane, counts); });
+  block.each_thread([&](int thread) { lanes[thread] = read_lane(data, tile.strip(thread / kLanes), thread % kLanes, counts); });
   block.barrier();
-  block.each_thread([&](int lane) {
-    for (int bin = lane; bin < kAll; bin += kLanes) {
+  block.each_thread([&](int thread) {
+    for (int bin = thread; bin < kAll; bin += kTileLanes) {
       if (counts[bin] != 0) add_count(job.counts + tile.tensor * kAll + bin, int64_t{counts[bin]});
     }
+  });
+  for (int width = kTileLanes / 2; width > 0; width /= 2) {
+    block.each_thread([&](int thread) {
+      if (thread < width) fold_lane(lanes, thread, width);
+    });
+    block.barrier();
+  }
+  block.each_thread([&](int thread) {
+    if (thread == 0) job.of_tile[index] = lanes[0];
   });
 }
 

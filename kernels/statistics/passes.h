@@ -9,18 +9,6 @@
 // the number of threads; so here each sum is computed by a single index of a for_each.
 namespace apex::kernels::statistics {
 
-// Folds the lanes of a tile, in place.
-struct FoldLanes {
-  Job job;
-  HD void operator()(int64_t tile) const {
-    Sums* const values = job.lanes + tile * kLanes;
-    for (int width = kLanes / 2; width > 0; width /= 2) {
-      for (int i = 0; i < width; ++i) values[i] = joined(values[i], values[i + width]);
-    }
-    job.of_tile[tile] = values[0];
-  }
-};
-
 // Adds up the tiles of a tensor, in order.
 struct AddTiles {
   Job job;
@@ -32,19 +20,17 @@ struct AddTiles {
   }
 };
 
-// Runs after the lanes of all tiles have been read.
+// Runs after all tiles have been read.
 template <class Policy>
-void add_up_lanes(const Policy& policy, const Job& job) {
-  const thrust::counting_iterator<int64_t> first(0);
-  thrust::for_each_n(policy, first, job.tiles, FoldLanes{job});
-  thrust::for_each_n(policy, first, job.tensors, AddTiles{job});
+void add_up_tiles(const Policy& policy, const Job& job) {
+  thrust::for_each_n(policy, thrust::counting_iterator<int64_t>(0), job.tensors, AddTiles{job});
 }
 
-// read(tile) must fill the tile's lanes and counts.
+// read(tile) must compute the tile's sums and add its counts.
 template <class Policy, class Read>
 void run_passes(const Policy& policy, const Job& job, const Read& read) {
   thrust::for_each_n(policy, thrust::counting_iterator<int64_t>(0), job.tiles, read);
-  add_up_lanes(policy, job);
+  add_up_tiles(policy, job);
 }
 
 }  // namespace apex::kernels::statistics

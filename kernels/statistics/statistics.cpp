@@ -48,12 +48,11 @@ JobMemory::JobMemory(std::vector<at::Tensor> tensors) : tensors_(std::move(tenso
   const int64_t bins = dtype() == at::kDouble ? kBins<double> : kBins<float>;
   const auto options = at::TensorOptions().device(device());
   rows_ = placed(rows, device());
-  sums_ = at::empty({job_.tiles * (kLanes + 1) + job_.tensors, sizeof(Sums) / sizeof(double)}, options.dtype(at::kDouble));
+  sums_ = at::empty({job_.tiles + job_.tensors, sizeof(Sums) / sizeof(double)}, options.dtype(at::kDouble));
   counts_ = at::zeros({job_.tensors, bins}, options.dtype(at::kLong));
   job_.rows = static_cast<const Row*>(rows_.const_data_ptr());
   job_.of_tensor = static_cast<Sums*>(sums_.mutable_data_ptr());
   job_.of_tile = job_.of_tensor + job_.tensors;
-  job_.lanes = job_.of_tile + job_.tiles;
   job_.counts = counts_.mutable_data_ptr<int64_t>();
 }
 

@@ -51,7 +51,9 @@ struct HostGroup {
 template <template <class, class, class> class Row, class Kind, class Real, template <class> class Args>
 void run_rows(const Args<Real>& args) {
   const auto each = [&](auto group) {
-    for (int64_t row = 0; row < args.rows; ++row) Row<Kind, Real, decltype(group)>(group, args, row).run();
+    bodies::with_access<Real>(args.mix, [&](auto access) {
+      for (int64_t row = 0; row < args.rows; ++row) Row<Kind, decltype(access), decltype(group)>(group, args, row).run();
+    });
   };
   if (std::is_same_v<Real, float> && args.size <= order::kSegment) {
     each(HostGroup<order::kSlotThreads>());
@@ -140,13 +142,23 @@ class BodyRun {
     const int64_t block_rows = order::rows_per_block(args.rows, args.size), blocks = (args.rows + block_rows - 1) / block_rows;
     std::vector<Real> weight(static_cast<size_t>(blocks * args.size)), bias(weight.size());
     const bodies::BlockSums<Real> sums{block_rows, blocks, weight.data(), bias.data()};
-    for (int64_t block = 0; block < blocks; ++block) {
-      for (int64_t pair = 0; pair * order::kPair < args.size; ++pair) bodies::add_up_rows<Kind>(args, sums, block, pair);
-    }
-    for (int64_t column = 0; column < args.size; ++column) {
-      bodies::add_up_blocks(weight.data(), blocks, args.size, column, bodies::target_of(call.out.weight, args.size));
-      if (!call.out.bias.defined()) continue;
-      bodies::add_up_blocks(bias.data(), blocks, args.size, column, bodies::target_of(call.out.bias, args.size));
+    bodies::with_access<Real>(args.mix, [&](auto access) {
+      for (int64_t block = 0; block < blocks; ++block) {
+        for (int64_t pair = 0; pair * order::kPair < args.size; ++pair) {
+          bodies::add_up_rows<Kind, decltype(access)>(args, sums, block, pair);
+        }
+      }
+    });
+    add_up_blocks(weight.data(), blocks, args.size, bodies::target_of(call.out.weight, args.size));
+    if (call.out.bias.defined()) add_up_blocks(bias.data(), blocks, args.size, bodies::target_of(call.out.bias, args.size));
+  }
+
+  template <class Real>
+  static void add_up_blocks(const Real* sums, int64_t blocks, int64_t size, const bodies::Target& total) {
+    for (int64_t column = 0; column < size; ++column) {
+      Real shares[bodies::kTotalShares];
+      for (int i = 0; i < bodies::kTotalShares; ++i) shares[i] = bodies::add_up_share(sums, blocks, size, column, i);
+      bodies::store_total(shares, column, total);
     }
   }
 
@@ -179,14 +191,14 @@ TEST_P(NormBodies, SumManyBlocksOfRowsInTheSameOrder) {
 INSTANTIATE_TEST_SUITE_P(All, NormBodies, ::testing::ValuesIn(all_mixes()), param_name);
 
 // The elements of a row that each thread of a group has, from the index function that all loads and stores use.
-template <int kThreads>
+template <class Access, int kThreads>
 void expect_each_column_once(int64_t size) {
   std::vector<int> visits(static_cast<size_t>(size));
   constexpr int64_t kRowStart = 1000;
   for (int t = 0; t < kThreads; ++t) {
     bodies::each_segment<HostGroup<kThreads>>(kRowStart, size, t, [&](const bodies::Walk& walk) {
       for (int i = 0; i < order::kStrips; ++i) {
-        for (int k = 0; k < walk.valid(i); ++k) ++visits.at(static_cast<size_t>(walk.at(i) + k - kRowStart));
+        for (int k = 0; k < Access::valid(walk, i); ++k) ++visits.at(static_cast<size_t>(walk.at(i) + k - kRowStart));
       }
     });
   }
@@ -195,8 +207,13 @@ void expect_each_column_once(int64_t size) {
 
 TEST(NormWalk, VisitsEachColumnOnce) {
   for (const int64_t size : sizes()) {
-    if (size <= order::kSegment) expect_each_column_once<order::kSlotThreads>(size);
-    expect_each_column_once<order::kSlots * order::kSlotThreads>(size);
+    const auto expect_with = [size](auto access) {
+      using Access = decltype(access);
+      if (size <= order::kSegment) expect_each_column_once<Access, order::kSlotThreads>(size);
+      expect_each_column_once<Access, order::kSlots * order::kSlotThreads>(size);
+    };
+    expect_with(bodies::AnyMix<float>());
+    if (size % order::kPair == 0) expect_with(bodies::OneType<float>());
   }
 }
 

@@ -2,8 +2,7 @@
 
 #include "kernels/normalization/cuda/rows.h"
 
-// Kernel bodies for the gradients of weight and bias, in two stages: over the rows of each block, then over the blocks. Each
-// thread has its own columns, so threads need no synchronization.
+// Kernel bodies for the gradients of weight and bias, in two stages: over the rows of each block, then over the blocks.
 namespace apex::kernels::normalization::cuda {
 
 // Sums over the rows of each block, [blocks, size]. Null if not needed.
@@ -15,7 +14,7 @@ struct BlockSums {
 };
 
 // Sums block `block` for the columns [kPair * pair, kPair * pair + kPair).
-template <class Kind, class Real>
+template <class Kind, class Access, class Real>
 DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, int64_t block, int64_t pair) {
   const int64_t column = pair * kPair;
   const int64_t begin = block * sums.block_rows;
@@ -24,22 +23,20 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
   for (int64_t row = begin; row < end; row += kStrips) {
     const int count = end - row < kStrips ? static_cast<int>(end - row) : kStrips;
     const Walk walk{row * args.size + column, args.size, column, columns_left(args.size, column), 0, count};
-    Strips<Real> dy, x_hat;
-    load(args.grad_output, walk, dy);
-    load(args.input_or_output, walk, x_hat);
-    if (args.from_output) {
-      Strips<Real> of_columns;
-      const Walk columns{column, 0, column, columns_left(args.size, column), 0, count};
-      load(args.weight, columns, of_columns, Real(1));
-      recover<Kind>(args, of_columns, columns, x_hat);
-    } else {
-      normalize<Kind>(args, count, row, /*rows_apart=*/true, x_hat);
-    }
+    typename Access::Fetched grad_output, saved;
+    Access::fetch(args.grad_output, walk, grad_output);
+    Access::fetch(args.input_or_output, walk, saved);
+    RowStatistics<Real> rows[kStrips];
+    UNROLL for (int i = 0; i < kStrips; ++i) rows[i] = i < count ? saved_statistics(args, row + i) : RowStatistics<Real>{};
+    Strips<Real> x_hat;
+    load_normalized<Kind, Access>(
+        args, saved, {column, 0, column, walk.left, 0, count}, [&](int i) { return rows[i]; }, x_hat);
     UNROLL for (int i = 0; i < kStrips; ++i) {
+      if (i >= count) break;
       UNROLL for (int k = 0; k < kPair; ++k) {
-        if (i >= count) continue;
-        weight[k] = add(weight[k], multiply(dy.values[i][k], x_hat.values[i][k]));
-        bias[k] = add(bias[k], dy.values[i][k]);
+        const Real dy = Access::value(grad_output, i, k);
+        weight[k] = add(weight[k], multiply(dy, x_hat.values[i][k]));
+        bias[k] = add(bias[k], dy);
       }
     }
   }
@@ -50,23 +47,29 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
   }
 }
 
-// Sums one column over all blocks.
+// The threads that share a column of blocks. Thread t has every kTotalShares-th lane, from t on.
+constexpr int kTotalShares = 4;
+
+// The fold of the thread's lanes: a step of the fold of all lanes.
 template <class Real>
-DEVICE_BODY void add_up_blocks(const Real* sums, int64_t blocks, int64_t size, int64_t column, const Target& total) {
-  Real lanes[kBlockLanes] = {};
-  // Two rounds at a time: their loads wait for memory together.
-  UNROLL_TWICE for (int64_t first = 0; first < blocks; first += kBlockLanes) {
-    UNROLL for (int lane = 0; lane < kBlockLanes; ++lane) {
-      if (first + lane < blocks) lanes[lane] = add(lanes[lane], sums[(first + lane) * size + column]);
+DEVICE_BODY Real add_up_share(const Real* sums, int64_t blocks, int64_t size, int64_t column, int thread) {
+  constexpr int kShareLanes = kBlockLanes / kTotalShares;
+  Real lanes[kShareLanes] = {};
+  for (int64_t first = thread; first < blocks; first += kBlockLanes) {
+    UNROLL for (int i = 0; i < kShareLanes; ++i) {
+      const int64_t block = first + i * kTotalShares;
+      if (block < blocks) lanes[i] = add(lanes[i], sums[block * size + column]);
     }
   }
-  UNROLL for (int width = kBlockLanes / 2; width > 0; width /= 2) {
-    UNROLL for (int lane = 0; lane < kBlockLanes / 2; ++lane) {
-      if (lane < width) lanes[lane] = add(lanes[lane], lanes[lane + width]);
-    }
-  }
+  return fold<kShareLanes>(lanes);
+}
+
+// The total of a column, from its shares.
+template <class Real>
+DEVICE_BODY void store_total(const Real* shares, int64_t column, const Target& total) {
+  const Real sum = fold<kTotalShares>(shares);
   with_element<Real>(total.storage, [&](auto element) {
-    static_cast<decltype(element)*>(total.data)[column] = rules::store<decltype(element)>(lanes[0]);
+    static_cast<decltype(element)*>(total.data)[column] = rules::store<decltype(element)>(sum);
   });
 }
 

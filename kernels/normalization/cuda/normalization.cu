@@ -24,38 +24,46 @@ template cudaError_t launch_grad_input<Rms, float>(const BackwardArgs<float>&, c
 template cudaError_t launch_grad_input<Rms, double>(const BackwardArgs<double>&, cudaStream_t);
 
 constexpr int kColumnThreads = 128;
-constexpr int kTotalThreads = 32;  // few, since there are few columns
 
-template <class Kind, class Real>
+template <class Kind, class Access, class Real>
 __global__ void __launch_bounds__(kColumnThreads) block_sums(BackwardArgs<Real> args, BlockSums<Real> sums) {
   const int64_t pair = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
-  if (pair * kPair < args.size) add_up_rows<Kind>(args, sums, blockIdx.y, pair);
+  if (pair * kPair < args.size) add_up_rows<Kind, Access>(args, sums, blockIdx.y, pair);
 }
+
+// A warp has adjacent columns.
+constexpr int kTotalColumns = 32;
+constexpr int kTotalThreads = kTotalColumns * kTotalShares;
 
 // The y index of a block is the total's among those that have memory.
 template <class Real>
 __global__ void __launch_bounds__(kTotalThreads) totals(BlockSums<Real> sums, int64_t size, Target weight, Target bias) {
-  const int64_t column = int64_t{blockIdx.x} * kTotalThreads + threadIdx.x;
-  if (column >= size) return;
-  if (blockIdx.y == 0 && weight.data != nullptr) {
-    add_up_blocks(sums.weight, sums.blocks, size, column, weight);
-  } else {
-    add_up_blocks(sums.bias, sums.blocks, size, column, bias);
-  }
+  using Shares = Real[kTotalShares];
+  BLOCK_SHARED(Shares, shares, kTotalColumns);
+  const int here = static_cast<int>(threadIdx.x) % kTotalColumns, share = static_cast<int>(threadIdx.x) / kTotalColumns;
+  const int64_t column = int64_t{blockIdx.x} * kTotalColumns + here;
+  const bool is_weight = blockIdx.y == 0 && weight.data != nullptr;
+  const Real* const of_blocks = is_weight ? sums.weight : sums.bias;
+  if (column < size) shares[here][share] = add_up_share(of_blocks, sums.blocks, size, column, share);
+  __syncthreads();
+  if (column >= size || share != 0) return;
+  is_weight ? store_total(shares[here], column, weight) : store_total(shares[here], column, bias);
 }
 
 template <class Kind, class Real>
 cudaError_t launch_block_sums(const BackwardArgs<Real>& args, const BlockSums<Real>& sums, cudaStream_t stream) {
   const int64_t pairs = (args.size + kPair - 1) / kPair;
   const dim3 grid(static_cast<unsigned>((pairs + kColumnThreads - 1) / kColumnThreads), static_cast<unsigned>(sums.blocks));
-  return kernels::cuda::launch_kernel(block_sums<Kind, Real>, grid, kColumnThreads, stream, args, sums);
+  return with_access<Real>(args.mix, [&](auto access) {
+    return kernels::cuda::launch_kernel(block_sums<Kind, decltype(access), Real>, grid, kColumnThreads, stream, args, sums);
+  });
 }
 
 template <class Real>
 cudaError_t launch_totals(const BlockSums<Real>& sums, int64_t size, const Target& weight, const Target& bias,
                           cudaStream_t stream) {
   const unsigned count = (weight.data != nullptr ? 1u : 0u) + (bias.data != nullptr ? 1u : 0u);
-  const dim3 grid(static_cast<unsigned>((size + kTotalThreads - 1) / kTotalThreads), count);
+  const dim3 grid(static_cast<unsigned>((size + kTotalColumns - 1) / kTotalColumns), count);
   return kernels::cuda::launch_kernel(totals<Real>, grid, kTotalThreads, stream, sums, size, weight, bias);
 }
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <initializer_list>
+
 #include "kernels/normalization/cuda/columns.h"
 #include "kernels/normalization/normalization.h"
 
@@ -43,6 +46,18 @@ inline Target target_of(const at::Tensor& tensor, int64_t size) {
   return {tensor.mutable_data_ptr(), storage_of(tensor.scalar_type()), by_pairs(tensor, size)};
 }
 
+// Undefined tensors do not matter.
+inline Mix mix_of(int64_t size, std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors) {
+  const at::ScalarType dtype = tensors.begin()->get().scalar_type();
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined() && (tensor.scalar_type() != dtype || !by_pairs(tensor, size))) return Mix::any;
+  }
+  return dtype == at::kHalf       ? Mix::half
+         : dtype == at::kBFloat16 ? Mix::bfloat16
+         : dtype == at::kFloat    ? Mix::float32
+                                  : Mix::any;
+}
+
 template <class Real>
 ForwardArgs<Real> forward_args(const ForwardCall& call) {
   const int64_t size = call.shape.size;
@@ -54,23 +69,27 @@ ForwardArgs<Real> forward_args(const ForwardCall& call) {
           target_of(call.out.output, size),
           call.out.mean.defined() ? call.out.mean.mutable_data_ptr<Real>() : nullptr,
           call.out.inv_std.mutable_data_ptr<Real>(),
-          static_cast<Real>(call.eps)};
+          static_cast<Real>(call.eps),
+          mix_of(size, {call.input, call.affine.weight, call.affine.bias, call.out.output})};
 }
 
 template <class Real>
 BackwardArgs<Real> backward_args(const BackwardCall& call) {
   const int64_t size = call.shape.size;
+  const at::Tensor& saved = call.saved.input_or_output;
+  const Mix mix = mix_of(size, {call.grad_output, saved, call.affine.weight, call.affine.bias, call.out.input});
   return {call.shape.rows,
           size,
           source_of(call.grad_output, size),
-          source_of(call.saved.input_or_output, size),
+          source_of(saved, size),
           source_of(call.affine.weight, size),
           source_of(call.affine.bias, size),
           call.saved.mean.defined() ? call.saved.mean.const_data_ptr<Real>() : nullptr,
           call.saved.inv_std.const_data_ptr<Real>(),
           call.saved.is_output,
           static_cast<Real>(call.saved.eps),
-          call.out.input.defined() ? target_of(call.out.input, size) : Target{nullptr, Storage::float32, false}};
+          call.out.input.defined() ? target_of(call.out.input, size) : Target{nullptr, Storage::float32, false},
+          call.saved.is_output ? Mix::any : mix};
 }
 
 }  // namespace apex::kernels::normalization::cuda

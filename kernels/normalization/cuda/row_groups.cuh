@@ -92,11 +92,11 @@ struct DeviceGroup {
 };
 
 // All threads of a block process the same rows.
-template <template <class, class, class> class Row, class Kind, class Real, int kCount, class Args>
+template <template <class, class, class> class Row, class Kind, class Access, int kCount, class Args>
 __global__ void __launch_bounds__(kCount, kThreadsAtOnce<Args> / kCount) rows_kernel(Args args) {
   DeviceGroup<kCount> group;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-    Row<Kind, Real, DeviceGroup<kCount>>(group, args, row).run();
+    Row<Kind, Access, DeviceGroup<kCount>>(group, args, row).run();
   }
 }
 
@@ -104,22 +104,27 @@ inline unsigned blocks_for(int64_t count) {
   return static_cast<unsigned>(count < kernels::cuda::kMostBlocks ? count : kernels::cuda::kMostBlocks);
 }
 
-template <int kUsedSlots, template <class, class, class> class Row, class Kind, class Real, class Args>
+template <int kUsedSlots, template <class, class, class> class Row, class Kind, class Access, class Args>
 cudaError_t launch_slots(const Args& args, cudaStream_t stream) {
   constexpr int kThreads = kUsedSlots * kSlotThreads;
-  return kernels::cuda::launch_kernel(rows_kernel<Row, Kind, Real, kThreads, Args>, blocks_for(args.rows), kThreads, stream,
+  return kernels::cuda::launch_kernel(rows_kernel<Row, Kind, Access, kThreads, Args>, blocks_for(args.rows), kThreads, stream,
                                       args);
 }
 
 // Uses the slots that have segments of a row: one, up to four, or all. Float64 rows, which exist for testing, always get all:
 // most of them idle on short rows, but there are two kernels less to compile.
+template <template <class, class, class> class Row, class Kind, class Access, class Args>
+cudaError_t launch_access(const Args& args, cudaStream_t stream) {
+  if constexpr (sizeof(typename Access::Real) == sizeof(float)) {
+    if (args.size <= kSegment) return launch_slots<1, Row, Kind, Access>(args, stream);
+    if (args.size <= 4 * kSegment) return launch_slots<4, Row, Kind, Access>(args, stream);
+  }
+  return launch_slots<kSlots, Row, Kind, Access>(args, stream);
+}
+
 template <template <class, class, class> class Row, class Kind, class Real, class Args>
 cudaError_t launch_rows(const Args& args, cudaStream_t stream) {
-  if constexpr (sizeof(Real) == sizeof(float)) {
-    if (args.size <= kSegment) return launch_slots<1, Row, Kind, Real>(args, stream);
-    if (args.size <= 4 * kSegment) return launch_slots<4, Row, Kind, Real>(args, stream);
-  }
-  return launch_slots<kSlots, Row, Kind, Real>(args, stream);
+  return with_access<Real>(args.mix, [&](auto access) { return launch_access<Row, Kind, decltype(access)>(args, stream); });
 }
 
 }  // namespace apex::kernels::normalization::cuda

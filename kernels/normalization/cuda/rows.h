@@ -19,6 +19,7 @@ struct ForwardArgs {
   Real* mean;  // null for RMS
   Real* inv_std;
   Real eps;
+  Mix mix;
 };
 
 template <class Real>
@@ -30,6 +31,7 @@ struct BackwardArgs {
   bool from_output;
   Real eps;
   Target grad_input;
+  Mix mix;
 };
 
 template <class Real>
@@ -45,7 +47,8 @@ struct Totals {
 // The pairs of `thread` in segment `segment` of a row. A thread of a group takes every kThreads / kSlotThreads-th segment.
 DEVICE_BODY inline Walk segment_walk(int64_t row_start, int64_t size, int64_t segment, int thread) {
   const int64_t column = segment * kSegment + thread % kSlotThreads * kPair;
-  return {row_start + column, kLanes, column, columns_left(size, column), kLanes, kStrips};
+  const int left = columns_left(size, column);
+  return {row_start + column, kLanes, column, left, kLanes, left > 0 ? (left + kLanes - 1) / kLanes : 0};
 }
 
 // The same columns in a tensor with a single row.
@@ -67,10 +70,10 @@ DEVICE_BODY void each_segment(int64_t row_start, int64_t size, int thread, const
 }
 
 // Calls visit(i, k) for each valid element of the walk.
-template <class Visit>
+template <class Access, class Visit>
 DEVICE_BODY void each_element(const Walk& walk, const Visit& visit) {
   UNROLL for (int i = 0; i < kStrips; ++i) {
-    const int valid = walk.valid(i);
+    const int valid = Access::valid(walk, i);
     if (valid == 0) break;
     UNROLL for (int k = 0; k < kPair; ++k) {
       if (k < valid) visit(i, k);
@@ -84,9 +87,20 @@ DEVICE_BODY bool fits(int64_t size) {
   return Group::kThreads == kSlotThreads || size <= int64_t{Group::kThreads} / kSlotThreads * kSegment;
 }
 
+template <class Access>
+DEVICE_BODY void load(const Source& source, const Walk& walk, Strips<typename Access::Real>& strips) {
+  typename Access::Fetched fetched;
+  Access::fetch(source, walk, fetched);
+  UNROLL for (int i = 0; i < kStrips; ++i) {
+    UNROLL for (int k = 0; k < kPair; ++k) strips.values[i][k] = Access::value(fetched, i, k);
+  }
+}
+
 // The forward pass of one row.
-template <class Kind, class Real, class Group>
+template <class Kind, class Access, class Group>
 class ForwardRow {
+  using Real = typename Access::Real;
+
  public:
   DEVICE_BODY ForwardRow(Group& group, const ForwardArgs<Real>& args, int64_t row)
       : group_(group), args_(args), row_(row), start_(row * args.size) {}
@@ -118,13 +132,13 @@ class ForwardRow {
   }
 
   DEVICE_BODY void load_first(int t) {
-    if (fits<Group>(args_.size)) load(args_.input, segment_walk(start_, args_.size, t / kSlotThreads, t), x_[t]);
+    if (fits<Group>(args_.size)) load<Access>(args_.input, segment_walk(start_, args_.size, t / kSlotThreads, t), x_[t]);
   }
 
   template <class Visit>
   DEVICE_BODY void each_loaded_segment(int t, const Visit& visit) {
     each_segment<Group>(start_, args_.size, t, [&](const Walk& walk) {
-      if (!fits<Group>(args_.size)) load(args_.input, walk, x_[t]);
+      if (!fits<Group>(args_.size)) load<Access>(args_.input, walk, x_[t]);
       visit(walk);
     });
   }
@@ -132,7 +146,7 @@ class ForwardRow {
   DEVICE_BODY void add_up(int t, Lanes<Real>& plain) {
     plain = {};
     each_loaded_segment(t, [&](const Walk& walk) {
-      each_element(walk, [&](int i, int k) { plain.values[k] = add(plain.values[k], x_[t].values[i][k]); });
+      each_element<Access>(walk, [&](int i, int k) { plain.values[k] = add(plain.values[k], x_[t].values[i][k]); });
     });
   }
 
@@ -140,7 +154,7 @@ class ForwardRow {
     plain = {};
     squares = {};
     each_loaded_segment(t, [&](const Walk& walk) {
-      each_element(walk, [&](int i, int k) {
+      each_element<Access>(walk, [&](int i, int k) {
         const Real from_mean = deviation<Kind>(x_[t].values[i][k], mean);
         if constexpr (Kind::kCentered) plain.values[k] = add(plain.values[k], from_mean);
         squares.values[k] = add(squares.values[k], multiply(from_mean, from_mean));
@@ -152,17 +166,18 @@ class ForwardRow {
     if (t == 0 && args_.mean != nullptr) args_.mean[row_] = row.mean;
     if (t == 0) args_.inv_std[row_] = row.inv_std;
     each_loaded_segment(t, [&](const Walk& walk) {
-      Strips<Real> weight, bias{};
-      load(args_.weight, in_one_row(walk), weight, Real(1));
-      if constexpr (Kind::kCentered) load(args_.bias, in_one_row(walk), bias);
+      typename Access::Fetched weight, bias;
+      Access::fetch(args_.weight, in_one_row(walk), weight, Real(1));
+      if constexpr (Kind::kCentered) Access::fetch(args_.bias, in_one_row(walk), bias);
       UNROLL for (int i = 0; i < kStrips; ++i) {
-        if (walk.valid(i) == 0) break;
+        if (i >= walk.count) break;
         UNROLL for (int k = 0; k < kPair; ++k) {
           const Real x_hat = normalized<Kind>(x_[t].values[i][k], row.mean, row.inv_std);
-          x_[t].values[i][k] = output<Kind>(x_hat, weight.values[i][k], bias.values[i][k]);
+          const Real shift = Kind::kCentered ? Access::value(bias, i, k) : Real(0);
+          x_[t].values[i][k] = output<Kind>(x_hat, Access::value(weight, i, k), shift);
         }
       }
-      store(args_.output, walk, x_[t]);
+      Access::store(args_.output, walk, x_[t]);
     });
   }
 
@@ -172,35 +187,49 @@ class ForwardRow {
   typename Group::template PerThread<Strips<Real>> x_;
 };
 
-// Replaces the output by x_hat.
-template <class Kind, class Real>
-DEVICE_BODY void recover(const BackwardArgs<Real>& args, const Strips<Real>& weight, const Walk& columns,
-                         Strips<Real>& output) {
-  Strips<Real> bias{};
-  if constexpr (Kind::kCentered) load(args.bias, columns, bias);
+// The saved statistics of a row.
+template <class Real>
+DEVICE_BODY RowStatistics<Real> saved_statistics(const BackwardArgs<Real>& args, int64_t row) {
+  return {args.mean == nullptr ? Real(0) : args.mean[row], args.inv_std[row]};
+}
+
+// x_hat of the output.
+template <class Kind, class Access, class Real>
+DEVICE_BODY void recover(const BackwardArgs<Real>& args, const typename Access::Fetched& output, const Walk& columns,
+                         Strips<Real>& x_hat) {
+  typename Access::Fetched weight, bias;
+  Access::fetch(args.weight, columns, weight, Real(1));
+  if constexpr (Kind::kCentered) Access::fetch(args.bias, columns, bias);
   UNROLL for (int i = 0; i < kStrips; ++i) {
     UNROLL for (int k = 0; k < kPair; ++k) {
-      const Real by = divisor(weight.values[i][k], args.eps);
-      output.values[i][k] = recovered<Kind>(output.values[i][k], by, bias.values[i][k]);
+      const Real by = divisor(Access::value(weight, i, k), args.eps);
+      const Real shift = Kind::kCentered ? Access::value(bias, i, k) : Real(0);
+      x_hat.values[i][k] = recovered<Kind>(Access::value(output, i, k), by, shift);
     }
   }
 }
 
-// Replaces input by x_hat. Pair i of the walk belongs to row `row + i` if `rows_apart`, otherwise to `row`.
-template <class Kind, class Real>
-DEVICE_BODY void normalize(const BackwardArgs<Real>& args, int count, int64_t row, bool rows_apart, Strips<Real>& input) {
+// x_hat of what the forward pass saved. Element (i, k) belongs to row `row_of(i)`; `columns` walks the columns in one row.
+template <class Kind, class Access, class RowOf>
+DEVICE_BODY void load_normalized(const BackwardArgs<typename Access::Real>& args, const typename Access::Fetched& saved,
+                                 const Walk& columns, const RowOf& row_of, Strips<typename Access::Real>& x_hat) {
+  using Real = typename Access::Real;
+  if constexpr (Access::kMayRecover) {
+    if (args.from_output) return recover<Kind, Access>(args, saved, columns, x_hat);
+  }
   UNROLL for (int i = 0; i < kStrips; ++i) {
-    if (i >= count) break;
-    const int64_t of_row = rows_apart ? row + i : row;
-    const Real mean = args.mean == nullptr ? Real(0) : args.mean[of_row];
-    const Real inv_std = args.inv_std[of_row];
-    UNROLL for (int k = 0; k < kPair; ++k) input.values[i][k] = normalized<Kind>(input.values[i][k], mean, inv_std);
+    const RowStatistics<Real> row = row_of(i);
+    UNROLL for (int k = 0; k < kPair; ++k) {
+      x_hat.values[i][k] = normalized<Kind>(Access::value(saved, i, k), row.mean, row.inv_std);
+    }
   }
 }
 
 // The input gradient of one row.
-template <class Kind, class Real, class Group>
+template <class Kind, class Access, class Group>
 class BackwardRow {
+  using Real = typename Access::Real;
+
  public:
   DEVICE_BODY BackwardRow(Group& group, const BackwardArgs<Real>& args, int64_t row)
       : group_(group), args_(args), row_(row), start_(row * args.size) {}
@@ -225,17 +254,17 @@ class BackwardRow {
  private:
   // Loads g and x_hat of a segment.
   DEVICE_BODY void load_segment(const Walk& walk, int t) {
-    Strips<Real> weight;
-    load(args_.grad_output, walk, g_[t]);
-    load(args_.weight, in_one_row(walk), weight, Real(1));
-    load(args_.input_or_output, walk, x_hat_[t]);
-    if (args_.from_output) {
-      recover<Kind>(args_, weight, in_one_row(walk), x_hat_[t]);
-    } else {
-      normalize<Kind>(args_, walk.count, row_, /*rows_apart=*/false, x_hat_[t]);
-    }
+    typename Access::Fetched grad_output, saved, weight;
+    Access::fetch(args_.grad_output, walk, grad_output);
+    Access::fetch(args_.input_or_output, walk, saved);
+    Access::fetch(args_.weight, in_one_row(walk), weight, Real(1));
+    const RowStatistics<Real> row = saved_statistics(args_, row_);
+    load_normalized<Kind, Access>(
+        args_, saved, in_one_row(walk), [&](int) { return row; }, x_hat_[t]);
     UNROLL for (int i = 0; i < kStrips; ++i) {
-      UNROLL for (int k = 0; k < kPair; ++k) g_[t].values[i][k] = multiply(g_[t].values[i][k], weight.values[i][k]);
+      UNROLL for (int k = 0; k < kPair; ++k) {
+        g_[t].values[i][k] = multiply(Access::value(grad_output, i, k), Access::value(weight, i, k));
+      }
     }
   }
 
@@ -244,7 +273,7 @@ class BackwardRow {
     with_x_hat = {};
     each_segment<Group>(start_, args_.size, t, [&](const Walk& walk) {
       load_segment(walk, t);
-      each_element(walk, [&](int i, int k) {
+      each_element<Access>(walk, [&](int i, int k) {
         const Real g = g_[t].values[i][k];
         plain.values[k] = add(plain.values[k], g);
         with_x_hat.values[k] = add(with_x_hat.values[k], multiply(g, x_hat_[t].values[i][k]));
@@ -257,13 +286,13 @@ class BackwardRow {
     each_segment<Group>(start_, args_.size, t, [&](const Walk& walk) {
       if (!fits<Group>(args_.size)) load_segment(walk, t);
       UNROLL for (int i = 0; i < kStrips; ++i) {
-        if (walk.valid(i) == 0) break;
+        if (i >= walk.count) break;
         UNROLL for (int k = 0; k < kPair; ++k) {
           g_[t].values[i][k] =
               grad_input<Kind>(g_[t].values[i][k], x_hat_[t].values[i][k], means.plain, means.with_x_hat, inv_std);
         }
       }
-      store(args_.grad_input, walk, g_[t]);
+      Access::store(args_.grad_input, walk, g_[t]);
     });
   }
 

@@ -36,10 +36,12 @@ struct ReduceTile {
   void operator()(int64_t index) const {
     const Tile tile = tile_at(job, index);
     const auto state = std::make_unique<TileState<Real>>();
-    add_values(static_cast<const char*>(job.rows[tile.tensor].data), tile, *state);
-    for (int i = 0; i < kLanes; ++i) {
-      job.lanes[index * kLanes + i] = {state->sums[i], state->squares[i], value_of<Real>(state->largest[i])};
+    Sums lanes[kTileLanes];
+    for (int strip = 0; strip < kStrips; ++strip) read_strip(tile.strip(strip), *state, lanes + strip * kLanes);
+    for (int width = kTileLanes / 2; width > 0; width /= 2) {
+      for (int lane = 0; lane < width; ++lane) fold_lane(lanes, lane, width);
     }
+    job.of_tile[index] = lanes[0];
     int64_t* const table = job.counts + tile.tensor * kBins<Real>;
     for (int bin = 0; bin < kBins<Real>; ++bin) {
       uint32_t count = 0;
@@ -48,10 +50,16 @@ struct ReduceTile {
     }
   }
 
-  void add_values(const char* data, const Tile& tile, TileState<Real>& state) const {
+  void read_strip(const Tile& strip, TileState<Real>& state, Sums* lanes) const {
+    for (int i = 0; i < kLanes; ++i) state.sums[i] = state.squares[i] = 0, state.largest[i] = 0;
+    add_values(static_cast<const char*>(job.rows[strip.tensor].data), strip, state);
+    for (int i = 0; i < kLanes; ++i) lanes[i] = {state.sums[i], state.squares[i], value_of<Real>(state.largest[i])};
+  }
+
+  void add_values(const char* data, const Tile& strip, TileState<Real>& state) const {
     alignas(64) Real buffer[kBlock];
-    for (int64_t begin = tile.begin; begin < tile.end; begin += kBlock) {
-      const auto size = static_cast<int>(std::min<int64_t>(kBlock, tile.end - begin));
+    for (int64_t begin = strip.begin; begin < strip.end; begin += kBlock) {
+      const auto size = static_cast<int>(std::min<int64_t>(kBlock, strip.end - begin));
       const char* const stored = data + begin * element_size;
       if (read != nullptr) read(stored, buffer, size);
       add_block(read != nullptr ? buffer : reinterpret_cast<const Real*>(stored), size, state);
@@ -64,7 +72,7 @@ struct OneByOne {
   void barrier() const {}
   template <class Work>
   void each_thread(const Work& work) const {
-    for (int lane = 0; lane < kLanes; ++lane) work(lane);
+    for (int thread = 0; thread < kTileLanes; ++thread) work(thread);
   }
 };
 
@@ -73,7 +81,8 @@ struct ReadTileByLanes {
   Job job;
   void operator()(int64_t index) const {
     uint32_t counts[kBins<ComputesIn<Stored>>];
-    read_tile<Stored>(OneByOne{}, job, index, counts);
+    Sums lanes[kTileLanes];
+    read_tile<Stored>(OneByOne{}, job, index, counts, lanes);
   }
 };
 

@@ -11,11 +11,12 @@
 namespace apex::kernels::statistics::cpu {
 
 constexpr int kBlock = 64 * kLanes;
+static_assert(kStripSize % kBlock == 0);
 // Adjacent values use different tables, so that a repeated value does not wait for its own previous increment.
 constexpr int kTables = 4;
 
-// The results of a tile, accumulated block by block. A bin's count is its sum over all tables, modulo 2^32; a single table may
-// have wrapped below 0.
+// The counts of a tile and the sums of its current strip, accumulated block by block. A bin's count is its sum over all tables,
+// modulo 2^32; a single table may have wrapped below 0.
 template <class Real>
 struct TileState {
   alignas(64) double sums[kLanes], squares[kLanes];

@@ -15,13 +15,11 @@ namespace {
 // The counts are in shared memory. In thread-local memory, the driver would reserve a table for every thread that the device
 // can hold.
 template <class Stored>
-__global__ void __launch_bounds__(kLanes) read_tiles_kernel(Job job) {
+__global__ void __launch_bounds__(kTileLanes) read_tiles_kernel(Job job) {
   BLOCK_SHARED(uint32_t, counts, kBins<ComputesIn<Stored>>);
+  BLOCK_SHARED(Sums, lanes, kTileLanes);
   const kernels::cuda::DeviceBlock block{nullptr};
-  for (int64_t tile = blockIdx.x; tile < job.tiles; tile += gridDim.x) {
-    read_tile<Stored>(block, job, tile, counts);
-    block.barrier();  // the counts have been read
-  }
+  for (int64_t tile = blockIdx.x; tile < job.tiles; tile += gridDim.x) read_tile<Stored>(block, job, tile, counts, lanes);
 }
 
 }  // namespace
@@ -30,11 +28,11 @@ template <class Stored>
 cudaError_t launch(const Job& job, cudaStream_t stream) {
   if (job.tiles > 0) {
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(job.tiles, kernels::cuda::kMostBlocks));
-    const cudaError_t error = kernels::cuda::launch_kernel(read_tiles_kernel<Stored>, blocks, kLanes, stream, job);
+    const cudaError_t error = kernels::cuda::launch_kernel(read_tiles_kernel<Stored>, blocks, kTileLanes, stream, job);
     if (error != cudaSuccess) return error;
   }
   try {
-    add_up_lanes(thrust::cuda::par_nosync.on(stream), job);
+    add_up_tiles(thrust::cuda::par_nosync.on(stream), job);
   } catch (const thrust::system_error& error) {
     return static_cast<cudaError_t>(error.code().value());
   }
