@@ -29,7 +29,7 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
     RowStatistics<Real> rows[kStrips];
     UNROLL for (int i = 0; i < kStrips; ++i) rows[i] = i < count ? saved_statistics(args, row + i) : RowStatistics<Real>{};
     Strips<Real> x_hat;
-    load_normalized<Kind, Access>(
+    normalize<Kind, Access>(
         args, saved, {column, 0, column, walk.left, 0, count}, [&](int i) { return rows[i]; }, x_hat);
     UNROLL for (int i = 0; i < kStrips; ++i) {
       if (i >= count) break;
@@ -48,18 +48,21 @@ DEVICE_BODY void add_up_rows(const BackwardArgs<Real>& args, const BlockSums<Rea
 }
 
 // The threads that share a column of blocks. Thread t has every kTotalShares-th lane, from t on.
-constexpr int kTotalShares = 4;
+constexpr int kTotalShares = 2;
 
 // The fold of the thread's lanes: a step of the fold of all lanes.
 template <class Real>
 DEVICE_BODY Real add_up_share(const Real* sums, int64_t blocks, int64_t size, int64_t column, int thread) {
   constexpr int kShareLanes = kBlockLanes / kTotalShares;
   Real lanes[kShareLanes] = {};
-  for (int64_t first = thread; first < blocks; first += kBlockLanes) {
-    UNROLL for (int i = 0; i < kShareLanes; ++i) {
-      const int64_t block = first + i * kTotalShares;
-      if (block < blocks) lanes[i] = add(lanes[i], sums[block * size + column]);
-    }
+  const Real* from = sums + thread * size + column;
+  const int64_t step = kTotalShares * size;
+  int64_t left = (blocks - thread + kTotalShares - 1) / kTotalShares;
+  for (; left >= kShareLanes; left -= kShareLanes, from += kShareLanes * step) {
+    UNROLL for (int i = 0; i < kShareLanes; ++i) lanes[i] = add(lanes[i], from[i * step]);
+  }
+  UNROLL for (int i = 0; i < kShareLanes; ++i) {
+    if (i < left) lanes[i] = add(lanes[i], from[i * step]);
   }
   return fold<kShareLanes>(lanes);
 }

@@ -7,13 +7,13 @@
 
 // Memory access of the kernel bodies: kPair adjacent elements at a time, kStrips times. An Access says what is known about the
 // tensors when the body is compiled. It has
-//   Real        the type of the arithmetic
-//   kMayRecover  whether backward may get the output instead of the input
-//   Fetched     what a fetch leaves in registers
-//   valid       the number of elements of a pair
-//   fetch       loads. Several tensors are fetched before the first is used, so that their loads wait for memory together.
-//   value       a fetched element in Real; 0 past the end
-//   store       rounds and stores
+//   Real          the type of the arithmetic
+//   kMayRecover   whether backward may get the output instead of the input
+//   Fetched       what a fetch leaves in registers
+//   valid         the number of elements of a pair
+//   fetch         loads. Several tensors are fetched before the first is used, so that their loads wait for memory together.
+//   value         a fetched element in Real; 0 past the end
+//   store         rounds and stores
 namespace apex::kernels::normalization::cuda {
 
 enum class Storage : int { half, bfloat16, float32, float64 };

@@ -211,8 +211,8 @@ DEVICE_BODY void recover(const BackwardArgs<Real>& args, const typename Access::
 
 // x_hat of what the forward pass saved. Element (i, k) belongs to row `row_of(i)`; `columns` walks the columns in one row.
 template <class Kind, class Access, class RowOf>
-DEVICE_BODY void load_normalized(const BackwardArgs<typename Access::Real>& args, const typename Access::Fetched& saved,
-                                 const Walk& columns, const RowOf& row_of, Strips<typename Access::Real>& x_hat) {
+DEVICE_BODY void normalize(const BackwardArgs<typename Access::Real>& args, const typename Access::Fetched& saved,
+                           const Walk& columns, const RowOf& row_of, Strips<typename Access::Real>& x_hat) {
   using Real = typename Access::Real;
   if constexpr (Access::kMayRecover) {
     if (args.from_output) return recover<Kind, Access>(args, saved, columns, x_hat);
@@ -259,7 +259,7 @@ class BackwardRow {
     Access::fetch(args_.input_or_output, walk, saved);
     Access::fetch(args_.weight, in_one_row(walk), weight, Real(1));
     const RowStatistics<Real> row = saved_statistics(args_, row_);
-    load_normalized<Kind, Access>(
+    normalize<Kind, Access>(
         args_, saved, in_one_row(walk), [&](int) { return row; }, x_hat_[t]);
     UNROLL for (int i = 0; i < kStrips; ++i) {
       UNROLL for (int k = 0; k < kPair; ++k) {
