@@ -15,7 +15,8 @@ namespace apex::opt_levels::detail {
 namespace {
 
 constexpr const char* kAmpKey = "amp";
-constexpr int kMostLevels = 16;  // of maps and lists within each other
+constexpr int kMostLevels = 16;      // of maps and lists within each other
+constexpr int kMostValues = 100000;  // of a document; an alias counts as the values that it names
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -80,7 +81,7 @@ class Document {
   Document(const std::string& text, const std::string& source, const YamlForm& form)
       : source_(source), form_(form), root_(load(text)) {}
 
-  std::vector<YamlEntry> entries(Mistakes& mistakes) const {
+  std::vector<YamlEntry> entries(Mistakes& mistakes) {
     std::vector<YamlEntry> entries;
     for (const auto& item : block()) {
       mistakes.collect([&] {
@@ -156,7 +157,7 @@ class Document {
     return scalar.Scalar();
   }
 
-  YamlEntry entry(const YAML::Node& key, const YAML::Node& value, int level = 0) const {
+  YamlEntry entry(const YAML::Node& key, const YAML::Node& value, int level = 0) {
     YamlEntry entry = entry_without_key(value, level);
     entry.key = key.Scalar();
     entry.key_place = place(key.Mark());
@@ -164,9 +165,11 @@ class Document {
     return entry;
   }
 
-  YamlEntry entry_without_key(const YAML::Node& value, int level) const {
+  YamlEntry entry_without_key(const YAML::Node& value, int level) {
     TORCH_CHECK_VALUE(level < kMostLevels, place(value.Mark()), ": maps and lists are nested more than ", kMostLevels,
                       " deep. Take an alias (*name) out of what it names.");
+    TORCH_CHECK_VALUE(++values_ <= kMostValues, place(value.Mark()), ": the document has more than ", kMostValues,
+                      " values, counting those that aliases (*name) repeat. Use fewer aliases.");
     YamlEntry entry;
     entry.kind = kind_of(value);
     entry.value_place = place(value.Mark());
@@ -189,6 +192,7 @@ class Document {
   std::string source_;
   const YamlForm& form_;
   YAML::Node root_;
+  int values_ = 0;
 };
 
 }  // namespace

@@ -126,6 +126,17 @@ TEST(YamlError, AnAliasWithinWhatItNamesIsAnError) {
                [] { OptLevel::from_yaml_string("&a casts: &b [*b]", "c.yaml"); });
 }
 
+// Six lists of ten aliases each name a million values.
+TEST(YamlError, TooManyValuesAreAnError) {
+  std::string text = "casts: {a0: &a0 [x]";
+  for (int i = 1; i <= 6; ++i) {
+    text += ", a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int k = 0; k < 10; ++k) text += "*a" + std::to_string(i - 1) + (k < 9 ? ", " : "]");
+  }
+  expect_error(Outcome::value_error, {"c.yaml:1:", "more than 100000 values", "Use fewer aliases"},
+               [&] { OptLevel::from_yaml_string(text + "}", "c.yaml"); });
+}
+
 TEST(YamlError, TextWithoutANameIsCalledString) {
   expect_error(Outcome::value_error, {"<string>:1:1:", "'x'"}, [] { OptLevel::from_yaml_string("x: 1"); });
 }
