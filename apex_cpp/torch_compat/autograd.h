@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
-#include <memory>
 #include <typeinfo>
 
 // Parts of autograd that LibTorch declares in torch/csrc and does not offer to programs. The functions are inline: the cast
@@ -22,8 +21,11 @@ inline int graph_task() { return torch::autograd::get_current_graph_task_id(); }
 /// Whether the backward pass that runs on this thread keeps its graph.
 inline bool keeps_graph() { return torch::autograd::get_current_graph_task_keep_graph(); }
 
+/// The pointer that owns a node: `std::shared_ptr` in LibTorch 2.11, `c10::intrusive_ptr` in 2.15.
+using NodePtr = decltype(torch::autograd::get_current_node());
+
 /// The node whose backward formula runs on this thread; null outside of backward passes.
-inline std::shared_ptr<torch::autograd::Node> current_node() { return torch::autograd::get_current_node(); }
+inline NodePtr current_node() { return torch::autograd::get_current_node(); }
 
 /// Whether the node belongs to a `torch::autograd::Function`, whose nodes are of the class template `CppNode`.
 inline bool is_function_node(const torch::autograd::Node& node) {
@@ -36,16 +38,15 @@ inline const torch::autograd::AutogradMeta* autograd_meta(const at::Tensor& tens
 }
 
 /// The node that adds gradients to a leaf, made if the leaf has none.
-inline std::shared_ptr<torch::autograd::Node> grad_accumulator(const at::Tensor& leaf) {
-  return torch::autograd::impl::grad_accumulator(leaf);
-}
+inline NodePtr grad_accumulator(const at::Tensor& leaf) { return torch::autograd::impl::grad_accumulator(leaf); }
 /// The same node, or null if the leaf has none.
-inline std::shared_ptr<torch::autograd::Node> existing_grad_accumulator(const at::Tensor& leaf) {
+inline NodePtr existing_grad_accumulator(const at::Tensor& leaf) {
   return torch::autograd::impl::try_get_grad_accumulator(leaf);
 }
 /// Gives a leaf back the node that `set_data` dropped, with the hooks on the node.
-inline void set_grad_accumulator(const at::Tensor& leaf, const std::shared_ptr<torch::autograd::Node>& accumulator) {
-  torch::autograd::impl::set_grad_accumulator(leaf, accumulator);
+inline void set_grad_accumulator(const at::Tensor& leaf, const NodePtr& accumulator) {
+  using WeakNodePtr = decltype(torch::autograd::AutogradMeta::grad_accumulator_);
+  torch::autograd::impl::set_grad_accumulator(leaf, WeakNodePtr(accumulator));
 }
 
 /// Whether gradients go on from a view of a leaf to the leaf without a change: the view has neither hooks nor a gradient of its

@@ -1,6 +1,6 @@
 // Model classes with custom save and load: overrides that write further values, and functions of the same names that take a
 // path and hide Module's.
-#include <torch/csrc/autograd/variable.h>
+#include <apex_cpp/torch_compat/autograd.h>
 
 #include <cstdio>
 
@@ -111,8 +111,8 @@ TEST_P(CustomSaveAndLoad, OverridesReadFilesOfProgramsWithoutAmpIntoWeightsAndMa
   std::vector<void*> memory;
   for (const auto& p : net->parameters()) dtypes.push_back(p.scalar_type());
   for (const auto& p : net->parameters()) memory.push_back(p.data_ptr());
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
-  for (const auto& p : net->parameters()) accumulators.push_back(torch::autograd::impl::grad_accumulator(p));
+  std::vector<torch_compat::NodePtr> accumulators;
+  for (const auto& p : net->parameters()) accumulators.push_back(torch_compat::grad_accumulator(p));
   restore(net, saved(plain));
   EXPECT_EQ(net->epoch, 7);
   EXPECT_EQ(net->layer->calls, 9);
@@ -121,7 +121,7 @@ TEST_P(CustomSaveAndLoad, OverridesReadFilesOfProgramsWithoutAmpIntoWeightsAndMa
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(weights[i].scalar_type(), dtypes[i]);
     EXPECT_EQ(weights[i].data_ptr(), memory[i]) << "graphs and plans have its address";
-    EXPECT_EQ(torch::autograd::impl::try_get_grad_accumulator(weights[i]), accumulators[i]) << "hooks are on it";
+    EXPECT_EQ(torch_compat::existing_grad_accumulator(weights[i]), accumulators[i]) << "hooks are on it";
     EXPECT_TRUE(torch::equal(weights[i], expected[i].to(dtypes[i])));
     const bool has_master = masters[i].scalar_type() == torch::kFloat;
     EXPECT_TRUE(torch::equal(masters[i], has_master ? expected[i] : weights[i]));

@@ -1,5 +1,6 @@
 #include "tests/state_machine/product.h"
 
+#include <apex_cpp/torch_compat/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "tests/state_machine/program.h"
@@ -61,14 +62,14 @@ struct LinearBackward : torch::autograd::Node {
 Tensor linear_loss(const std::vector<std::pair<Tensor, Values>>& terms) {
   Tensor loss = torch::ones({});
   if (terms.empty()) return loss.requires_grad_();
-  auto node = std::make_shared<LinearBackward>();
+  auto node = std::make_unique<LinearBackward>();
   torch::autograd::edge_list edges;
   for (const auto& [param, derivative] : terms) {
     edges.push_back(torch::autograd::impl::gradient_edge(param));
     node->terms.emplace_back(derivative, param.scalar_type());
   }
   node->set_next_edges(std::move(edges));
-  torch::autograd::set_history(loss, node);
+  torch::autograd::set_history(loss, torch_compat::NodePtr(std::move(node)));
   return loss;
 }
 

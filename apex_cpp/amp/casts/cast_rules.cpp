@@ -98,6 +98,12 @@ std::map<std::string, CastPolicy> match_lists(const opt_levels::Settings& settin
   return lists;
 }
 
+// The slots of an operator in a level's lists. LibTorch 2.15 lacks two operators of the built-in lists.
+std::vector<OperatorSlot*> slots_listed(const std::string& name) {
+  const auto& lists = opt_levels::CastLists::built_in();
+  return lists.casts().count(name) + lists.match().count(name) > 0 ? existing_slots(name) : slots_named(name);
+}
+
 bool has_overload(const std::string& name) { return name.find('.', name.find("::")) != std::string::npos; }
 
 }  // namespace
@@ -125,7 +131,7 @@ void CastRules::set_policies(const std::map<std::string, CastPolicy>& lists, boo
     for (const auto& [name, listed] : lists) {
       if (has_overload(name) != precise) continue;
       const auto policy = listed == CastPolicy::banned && allow_banned ? CastPolicy::float32 : listed;
-      for (const auto* slot : slots_named(name)) {
+      for (const auto* slot : slots_listed(name)) {
         if (slot->index >= policies_.size()) policies_.resize(num_operator_slots(), CastPolicy::none);
         policies_[slot->index] = policy;
       }

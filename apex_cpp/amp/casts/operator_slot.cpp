@@ -96,12 +96,18 @@ OperatorSlot& operator_slot(const char* name, const char* overload) {
 }
 
 std::vector<OperatorSlot*> slots_named(const std::string& name) {
+  auto slots = existing_slots(name);
+  TORCH_CHECK_VALUE(!slots.empty(), "amp: there is no operator '", name,
+                    "'. Write the name as in LibTorch's schemas, such as \"aten::mish\" or \"aten::add.Tensor\", and load the "
+                    "library that defines the operator first.");
+  return slots;
+}
+
+std::vector<OperatorSlot*> existing_slots(const std::string& name) {
   const std::lock_guard<std::mutex> lock(slots().mutex);
   if (const auto known = slots().named.find(name); known != slots().named.end()) return known->second;
   const auto operators = name.find("::") == std::string::npos ? std::vector<c10::OperatorHandle>() : operators_named(name);
-  TORCH_CHECK_VALUE(!operators.empty(), "amp: there is no operator '", name,
-                    "'. Write the name as in LibTorch's schemas, such as \"aten::mish\" or \"aten::add.Tensor\", and load the "
-                    "library that defines the operator first.");
+  if (operators.empty()) return {};
   std::vector<OperatorSlot*> result;
   for (const auto& op : operators) {
     bool added = false;

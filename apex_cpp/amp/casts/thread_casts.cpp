@@ -80,7 +80,7 @@ uint64_t next_forward() {
 // Returns the node of a custom torch::autograd::Function that computes its forward pass again within a backward pass, as
 // activation checkpointing does; null otherwise. Grad mode is off in a backward pass, except with `create_graph`, where it is
 // on for every formula.
-std::shared_ptr<torch::autograd::Node> node_that_computes_again(const ThreadCasts& here) {
+torch_compat::NodePtr node_that_computes_again(const ThreadCasts& here) {
   if (!at::GradMode::is_enabled()) return nullptr;
   if (!here.plain_pass && torch_compat::keeps_graph()) return nullptr;
   auto node = torch_compat::current_node();

@@ -215,7 +215,7 @@ class ReplacedValues::Replaced {
  private:
   std::string name_;
   at::Tensor tensor_, before_, data_;
-  std::shared_ptr<torch::autograd::Node> accumulator_;  // the owner of its hooks keeps it alive
+  torch_compat::NodePtr accumulator_;  // the owner of its hooks keeps it alive
   int64_t writes_ = 0;
 };
 
