@@ -1,6 +1,6 @@
 #pragma once
 
-#include <functional>
+#include <algorithm>
 #include <initializer_list>
 
 #include "kernels/normalization/cuda/columns.h"
@@ -46,50 +46,52 @@ inline Target target_of(const at::Tensor& tensor, int64_t size) {
   return {tensor.mutable_data_ptr(), storage_of(tensor.scalar_type()), by_pairs(tensor, size)};
 }
 
-// Undefined tensors do not matter.
-inline Mix mix_of(int64_t size, std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors) {
-  const at::ScalarType dtype = tensors.begin()->get().scalar_type();
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined() && (tensor.scalar_type() != dtype || !by_pairs(tensor, size))) return Mix::any;
-  }
-  return dtype == at::kHalf       ? Mix::half
-         : dtype == at::kBFloat16 ? Mix::bfloat16
-         : dtype == at::kFloat    ? Mix::float32
-                                  : Mix::any;
+// Absent tensors do not matter.
+inline Mix mix_of(const Source& first, std::initializer_list<Source> others, const Target& target) {
+  const auto fits = [&](const auto& tensor) {
+    return tensor.data == nullptr || (tensor.storage == first.storage && tensor.by_pairs);
+  };
+  if (!fits(first) || !std::all_of(others.begin(), others.end(), fits) || !fits(target)) return Mix::any;
+  return first.storage == Storage::half       ? Mix::half
+         : first.storage == Storage::bfloat16 ? Mix::bfloat16
+         : first.storage == Storage::float32  ? Mix::float32
+                                              : Mix::any;
 }
 
 template <class Real>
 ForwardArgs<Real> forward_args(const ForwardCall& call) {
   const int64_t size = call.shape.size;
-  return {call.shape.rows,
-          size,
-          source_of(call.input, size),
-          source_of(call.affine.weight, size),
-          source_of(call.affine.bias, size),
-          target_of(call.out.output, size),
-          call.out.mean.defined() ? call.out.mean.mutable_data_ptr<Real>() : nullptr,
-          call.out.inv_std.mutable_data_ptr<Real>(),
-          static_cast<Real>(call.eps),
-          mix_of(size, {call.input, call.affine.weight, call.affine.bias, call.out.output})};
+  ForwardArgs<Real> args{call.shape.rows,
+                         size,
+                         source_of(call.input, size),
+                         source_of(call.affine.weight, size),
+                         source_of(call.affine.bias, size),
+                         target_of(call.out.output, size),
+                         call.out.mean.defined() ? call.out.mean.mutable_data_ptr<Real>() : nullptr,
+                         call.out.inv_std.mutable_data_ptr<Real>(),
+                         static_cast<Real>(call.eps),
+                         Mix::any};
+  args.mix = mix_of(args.input, {args.weight, args.bias}, args.output);
+  return args;
 }
 
 template <class Real>
 BackwardArgs<Real> backward_args(const BackwardCall& call) {
   const int64_t size = call.shape.size;
-  const at::Tensor& saved = call.saved.input_or_output;
-  const Mix mix = mix_of(size, {call.grad_output, saved, call.affine.weight, call.affine.bias, call.out.input});
-  return {call.shape.rows,
-          size,
-          source_of(call.grad_output, size),
-          source_of(saved, size),
-          source_of(call.affine.weight, size),
-          source_of(call.affine.bias, size),
-          call.saved.mean.defined() ? call.saved.mean.const_data_ptr<Real>() : nullptr,
-          call.saved.inv_std.const_data_ptr<Real>(),
-          call.saved.is_output,
-          static_cast<Real>(call.saved.eps),
-          call.out.input.defined() ? target_of(call.out.input, size) : Target{nullptr, Storage::float32, false},
-          call.saved.is_output ? Mix::any : mix};
+  BackwardArgs<Real> args{call.shape.rows,
+                          size,
+                          source_of(call.grad_output, size),
+                          source_of(call.saved.input_or_output, size),
+                          source_of(call.affine.weight, size),
+                          source_of(call.affine.bias, size),
+                          call.saved.mean.defined() ? call.saved.mean.const_data_ptr<Real>() : nullptr,
+                          call.saved.inv_std.const_data_ptr<Real>(),
+                          call.saved.is_output,
+                          static_cast<Real>(call.saved.eps),
+                          call.out.input.defined() ? target_of(call.out.input, size) : Target{nullptr, Storage::float32, false},
+                          Mix::any};
+  if (!args.from_output) args.mix = mix_of(args.grad_output, {args.input_or_output, args.weight, args.bias}, args.grad_input);
+  return args;
 }
 
 }  // namespace apex::kernels::normalization::cuda
