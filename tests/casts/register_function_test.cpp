@@ -1,6 +1,7 @@
 // User registrations by operator name and wrapped callables (REG-01 to REG-07).
 #include <torch/library.h>
 
+#include "apex_cpp/amp/casts/operator_slot.h"
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -74,6 +75,14 @@ TEST_F(Registration, FindsAnOperatorWhoseLibraryIsLoadedAfterAFirstTry) {
   add(amp::register_half_function, "amp_test_late::twice");
   initialize();
   EXPECT_EQ(op<Tensor(const Tensor&)>("amp_test_late::twice").call(floats()).dtype(), torch::kHalf);
+}
+
+TEST(BuiltInSlots, AreLookedForOnceIfLibTorchLacksTheOperator) {
+  EXPECT_TRUE(amp::detail::built_in_slots("amp_test_absent::twice").empty());
+  torch::Library late(torch::Library::DEF, "amp_test_absent", std::nullopt, __FILE__, __LINE__);
+  late.def("twice(Tensor a) -> Tensor", [](const Tensor& a) { return a + a; });
+  EXPECT_TRUE(amp::detail::built_in_slots("amp_test_absent::twice").empty());
+  EXPECT_EQ(amp::detail::slots_named("amp_test_absent::twice").size(), 1u) << "a name that the program registers is looked for again";
 }
 
 TEST_F(Registration, CanBeRemovedAndChanged) {

@@ -68,7 +68,7 @@ std::tuple<Tensor, Tensor> in_16_bits(const std::tuple<Tensor, Tensor>& factors)
 
 // Whether LibTorch no longer has an operator of the list: 2.15 lacks two.
 bool is_dropped(const std::string& name) {
-  return (name == "aten::cholesky" || name == "aten::qr") && amp::detail::existing_slots(name).empty();
+  return (name == "aten::cholesky" || name == "aten::qr") && amp::detail::built_in_slots(name).empty();
 }
 
 std::vector<Widened> widened_operators() {

@@ -101,7 +101,7 @@ std::map<std::string, CastPolicy> match_lists(const opt_levels::Settings& settin
 // The slots of an operator in a level's lists. LibTorch 2.15 lacks two operators of the built-in lists.
 std::vector<OperatorSlot*> slots_listed(const std::string& name) {
   const auto& lists = opt_levels::CastLists::built_in();
-  return lists.casts().count(name) + lists.match().count(name) > 0 ? existing_slots(name) : slots_named(name);
+  return lists.casts().count(name) + lists.match().count(name) > 0 ? built_in_slots(name) : slots_named(name);
 }
 
 bool has_overload(const std::string& name) { return name.find('.', name.find("::")) != std::string::npos; }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace apex::amp::detail {
 namespace {
@@ -22,6 +23,7 @@ struct Slots {
   std::unordered_map<std::string, OperatorSlot*> by_name;
   // Results of slots_named, since each `initialize` asks for some hundred names; cleared when overloads are listed again.
   std::unordered_map<std::string, std::vector<OperatorSlot*>> named;
+  std::unordered_set<std::string> absent;  // built-in names that LibTorch lacks
 };
 
 Slots& slots() {
@@ -80,6 +82,22 @@ std::vector<c10::OperatorHandle> operators_named(const std::string& name) {
   return found;
 }
 
+// The caller holds the mutex.
+std::vector<OperatorSlot*> find_slots(const std::string& name) {
+  if (const auto known = slots().named.find(name); known != slots().named.end()) return known->second;
+  const auto operators = name.find("::") == std::string::npos ? std::vector<c10::OperatorHandle>() : operators_named(name);
+  if (operators.empty()) return {};
+  std::vector<OperatorSlot*> result;
+  for (const auto& op : operators) {
+    bool added = false;
+    auto& slot = find_or_add(toString(op.operator_name()), added);
+    if (added) register_boxed_kernel(op.operator_name(), slot);
+    result.push_back(&slot);
+  }
+  slots().named.emplace(name, result);
+  return result;
+}
+
 }  // namespace
 
 OperatorSlot::OperatorSlot(std::string full_name, size_t slot_index)
@@ -96,27 +114,20 @@ OperatorSlot& operator_slot(const char* name, const char* overload) {
 }
 
 std::vector<OperatorSlot*> slots_named(const std::string& name) {
-  auto slots = existing_slots(name);
-  TORCH_CHECK_VALUE(!slots.empty(), "amp: there is no operator '", name,
+  const std::lock_guard<std::mutex> lock(slots().mutex);
+  auto found = find_slots(name);
+  TORCH_CHECK_VALUE(!found.empty(), "amp: there is no operator '", name,
                     "'. Write the name as in LibTorch's schemas, such as \"aten::mish\" or \"aten::add.Tensor\", and load the "
                     "library that defines the operator first.");
-  return slots;
+  return found;
 }
 
-std::vector<OperatorSlot*> existing_slots(const std::string& name) {
+std::vector<OperatorSlot*> built_in_slots(const std::string& name) {
   const std::lock_guard<std::mutex> lock(slots().mutex);
-  if (const auto known = slots().named.find(name); known != slots().named.end()) return known->second;
-  const auto operators = name.find("::") == std::string::npos ? std::vector<c10::OperatorHandle>() : operators_named(name);
-  if (operators.empty()) return {};
-  std::vector<OperatorSlot*> result;
-  for (const auto& op : operators) {
-    bool added = false;
-    auto& slot = find_or_add(toString(op.operator_name()), added);
-    if (added) register_boxed_kernel(op.operator_name(), slot);
-    result.push_back(&slot);
-  }
-  slots().named.emplace(name, result);
-  return result;
+  if (slots().absent.count(name) > 0) return {};
+  auto found = find_slots(name);
+  if (found.empty()) slots().absent.insert(name);
+  return found;
 }
 
 size_t num_operator_slots() {

@@ -42,8 +42,8 @@ OperatorSlot& operator_slot(const char* name, const char* overload);
 /// while other threads run other operators.
 /// Errors: ValueError for an operator unknown to LibTorch, or a text that is no operator name.
 std::vector<OperatorSlot*> slots_named(const std::string& name);
-/// The same, or nothing if LibTorch has no such operator.
-std::vector<OperatorSlot*> existing_slots(const std::string& name);
+/// The same for a name of the built-in cast lists, or nothing if LibTorch has no such operator, which is looked for once.
+std::vector<OperatorSlot*> built_in_slots(const std::string& name);
 
 /// Number of slots so far.
 size_t num_operator_slots();
