@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/optimizers/detail/fused_step.h>
 #include <apex_cpp/optimizers/options.h>
+#include <apex_cpp/torch_compat/private_members.h>
 
 #include <algorithm>
 
@@ -62,6 +63,7 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
       set_grad_none_(switches.set_grad_none),
       materialize_master_grads_(switches.materialize_master_grads),
       counting_(switches.counting) {
+  torch_compat::keep_options(param_groups_, groups);
   rules_.check_values(rules_.optimizer, *defaults_);
   check_groups();
 }
@@ -88,6 +90,7 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
   amp::detail::check_one_group_each(groups);
   if (group.has_options()) detail::check_options(rules_, param_groups_.size(), group.options());
   Optimizer::add_param_group(group);
+  torch_compat::keep_options(param_groups_, {group});
   list_params_once();
 }
 

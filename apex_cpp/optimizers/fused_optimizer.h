@@ -73,7 +73,10 @@ struct LaunchSet {
 /// of the captured step; FusedAdam with capturable and FusedMixedPrecisionLamb read rate and count on the device at each
 /// replay.
 ///
-/// A group's options must be of the class's own type. State follows its parameter's layout, also if `set_data` changes it.
+/// A group's options must be of the class's own type. An option that the program has not set has the class's default, whatever
+/// the optimizer's own; LibTorch's classes take the optimizer's from 2.12 on. There, LibTorch's own `add_param_group`, called
+/// through a `torch::optim::Optimizer&`, drops the group's options. State follows its parameter's layout, also if `set_data`
+/// changes it.
 ///
 /// Errors of the constructors: TypeError for a group with options of another class, and the class's errors for their values.
 /// Errors of `step`, before anything is changed: the same for groups that have changed since. RuntimeError naming group and

@@ -30,6 +30,14 @@ const std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(const torch::
   return optimizer.*(OpenOptimizer::kDefaults);
 }
 
+void keep_options(std::vector<torch::optim::OptimizerParamGroup>& groups,
+                  const std::vector<torch::optim::OptimizerParamGroup>& added) {
+  const size_t first = groups.size() - added.size();
+  for (size_t i = 0; i < added.size(); ++i) {
+    if (added[i].has_options()) groups[first + i].set_options(added[i].options().clone());
+  }
+}
+
 c10::intrusive_ptr<c10::StorageImpl> share_until_written(c10::StorageImpl& storage) {
   return c10::impl::cow::lazy_clone_storage(storage);
 }

@@ -7,6 +7,7 @@
 #include <torch/serialize/archive.h>
 
 #include <memory>
+#include <vector>
 
 // Members of LibTorch's classes, and storage that is copied on write, for which LibTorch has no public functions.
 namespace apex::torch_compat {
@@ -17,6 +18,11 @@ torch::jit::Module& module_in(torch::serialize::OutputArchive& archive);
 /// The default options of an optimizer; null if it was made without any, or moved from.
 std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(torch::optim::Optimizer& optimizer);
 const std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(const torch::optim::Optimizer& optimizer);
+
+/// Gives the last groups of an optimizer the options that they were added with. From 2.12 on, LibTorch puts the optimizer's own
+/// in place of options of a class that it does not know, and completes those of its own classes.
+void keep_options(std::vector<torch::optim::OptimizerParamGroup>& groups,
+                  const std::vector<torch::optim::OptimizerParamGroup>& added);
 
 /// A storage with the same memory: whoever writes first to one of the two copies the memory before. Null for memory that
 /// LibTorch cannot share.

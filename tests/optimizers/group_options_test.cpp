@@ -31,7 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Classes, EveryClassesGroups, ::testing::ValuesIn(optimi
 TEST_P(EveryClassesGroups, RejectOptionsOfAnotherClassAndChangeNothing) {
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
-  optimizer->add_param_group(group_with(torch::optim::AdamOptions(0.1)));
+  optimizer->add_param_group(OptimizerParamGroup({values({3}, 1).requires_grad_()}));
+  optimizer->param_groups()[1].set_options(std::make_unique<torch::optim::AdamOptions>(0.1));
   set_grads(params, 2);
   const auto before = copies_of(params);
   const std::string message = message_of<c10::TypeError>([&] { optimizer->step(); });

@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <vector>
 
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
@@ -20,19 +22,31 @@ using namespace apex::optimizers;
 class MemoryLimit {
  public:
   explicit MemoryLimit(rlim_t bytes) {
+    holes_.reserve(1000);
     ::malloc_trim(0);
-    rlim_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
     EXPECT_EQ(::getrlimit(RLIMIT_AS, &outer_), 0);
-    const rlimit limit{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes, outer_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+    allow(0);
+    // Earlier tests left free memory between what is in use. It would serve the tensors without new addresses.
+    while (void* const hole = std::malloc(16 << 20)) holes_.push_back(hole);
+    allow(bytes);
   }
-  ~MemoryLimit() { ::setrlimit(RLIMIT_AS, &outer_); }
+  ~MemoryLimit() {
+    ::setrlimit(RLIMIT_AS, &outer_);
+    for (void* const hole : holes_) std::free(hole);
+  }
   MemoryLimit(const MemoryLimit&) = delete;
   MemoryLimit& operator=(const MemoryLimit&) = delete;
 
  private:
+  void allow(rlim_t bytes) const {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit limit{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes, outer_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  }
+
   rlimit outer_{};
+  std::vector<void*> holes_;
 };
 
 class OutOfMemory : public ::testing::TestWithParam<OptimizerClass> {};

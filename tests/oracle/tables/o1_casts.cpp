@@ -3,6 +3,7 @@
 // The values show that the recorded dtypes reach the operator: under amp a call returns, bit for bit and gradients included,
 // the result of the same call without amp on tensors that were cast beforehand.
 #include <ATen/Functions.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <exception>
@@ -131,8 +132,13 @@ void compare_bits(Report& report, const std::string& what, const Tensor& got, co
 // One case of a function, all but the initialization of amp.
 class CaseCheck {
  public:
-  CaseCheck(const CastCall& call, const CastDifference& difference, const Json& row, Report& report)
-      : call_(call), difference_(difference), row_(row), report_(report), passed_(types_of_inputs(row, call.inputs.size())) {
+  CaseCheck(const CastCall& call, const CastDifference& difference, const Json& row, std::string plain_result, Report& report)
+      : call_(call),
+        difference_(difference),
+        row_(row),
+        plain_result_(std::move(plain_result)),
+        report_(report),
+        passed_(types_of_inputs(row, call.inputs.size())) {
     if (row.at("float_args").as_int() != static_cast<int64_t>(call.inputs.size())) {
       throw std::runtime_error(row.where() + ": the call was written with another number of tensors");
     }
@@ -141,7 +147,7 @@ class CaseCheck {
   void without_amp() {
     place("without amp");
     const Outcome plain = outcome_of(call_, passed_, {});
-    compare_text(report_, "result", plain.name(), row_.at("without_amp").as_string());
+    compare_text(report_, "result", plain.name(), plain_result_);
     if (ends_well()) expected_ = cast_beforehand();
     if (ends_well() && difference_.receives == CastDifference::Receives::as_recorded) {
       compare_text(report_, "result of a call with the recorded types", expected_.name(), row_.at("output").as_string());
@@ -180,6 +186,7 @@ class CaseCheck {
   const CastCall& call_;
   CastDifference difference_;
   const Json& row_;
+  std::string plain_result_;
   Report& report_;
   Types passed_;
   Outcome expected_;
@@ -202,6 +209,15 @@ amp::InitializeOptions options_for(const Json& op) {
   return amp::InitializeOptions().casts(apex::opt_levels::CastLists::from_yaml_string("extensions: false"));
 }
 
+// The result of a call without amp. The torch of the record computed addmv of two dtypes, which 2.15 refuses.
+std::string plain_result(const std::string& name, const Json& row) {
+  constexpr bool kIsNew = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15;
+  const std::string inputs = row.at("inputs").as_string();
+  const bool is_mix = inputs == "half,float" || inputs == "float,half";
+  if (kIsNew && is_mix && (name == "torch.addmv" || name == "Tensor.addmv")) return "error RuntimeError";
+  return row.at("without_amp").as_string();
+}
+
 void play_op(const Json& op, Report& report) {
   require_known(op, {"namespace", "op", "list", "cases"}, "a function of the table of casts");
   std::vector<CaseCheck> checks;
@@ -212,7 +228,7 @@ void play_op(const Json& op, Report& report) {
     if (difference.no_such_call) continue;
     const auto call = cast_calls().find(name);
     if (call == cast_calls().end()) throw NeedsFeature("a C++ call for " + name);
-    checks.emplace_back(call->second, difference, row, report);
+    checks.emplace_back(call->second, difference, row, plain_result(name, row), report);
   }
   for (auto& check : checks) check.without_amp();
   at_O1(options_for(op), [&] {
