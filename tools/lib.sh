@@ -64,15 +64,15 @@ present() {
     include/*) in_system "${1#include/}" include ;;
     lib/*) in_system "${1#lib/}" "lib/$(uname -m)-linux-gnu" lib64 lib ;;
     ensurepip) "$(system_python)" -c 'import ensurepip' 2>/dev/null ;;
-    python3.11) system_python >/dev/null ;;
+    python3) system_python >/dev/null ;;
     *) command -v "$1" >/dev/null ;;
   esac
 }
 
 # missing KIND: the Debian packages of that kind of packages.txt whose probe fails.
 missing() {
-  local package probe version kind
-  while read -r package probe version kind; do
+  local package probe version kind _
+  while read -r package probe version kind _; do
     [ "$kind" != "$1" ] || present "$probe" || echo "$package"
   done < <(grep -v '^#' "$root/tools/packages.txt")
 }
@@ -86,8 +86,15 @@ make_work() {
   work=$(mktemp -d "$1/$self.XXXXXX") || die "cannot make a temporary folder in $1"
 }
 
-# The interpreter that the pinned wheels are for. The system's own goes first: a version manager's may vanish.
-system_python() { command -v /usr/bin/python3.11 || command -v python3.11; }
+# An interpreter that the pinned wheels are for. The system's own goes first: a version manager's may vanish.
+system_python() {
+  local python
+  for python in {/usr/bin/,}python3.{11,12,13}; do ! command -v "$python" || return 0; done
+  return 1
+}
+
+# packages_folder ENVIRONMENT: where its Python packages are.
+packages_folder() { printf '%s' "$1"/lib/python3.*/site-packages; }
 
 # repair_python FOLDER: where the cache was moved or copied, the scripts of the Python environment still name its old place.
 repair_python() {
@@ -120,7 +127,7 @@ make_python() {
   { exec 8>"$1-lock"; } 2>/dev/null || die "$1 is missing, and the cache folder cannot be written: set APEX_CPP_CACHE to one that can be"
   flock -n 8 || { say "waiting for another process that makes $1"; flock 8; }
   if [ ! -e "$1/complete" ]; then
-    python=$(system_python) || die "python3.11 is missing: run tools/setup first"
+    python=$(system_python) || die "Python 3.11, 3.12 or 3.13 is missing: run tools/setup first"
     [ -n "$work" ] || make_work "$cache"
     say "making a Python environment with $2 in $1"
     rm -rf "$1"

@@ -58,7 +58,7 @@ class Pass {
       readers_[i] = reader<Real>(group.dtypes[i]);
       writers_[i] = writer<Real>(group.dtypes[i]);
     }
-    if (copies) copy_writer_ = writer<Real>(group.dtypes[kValues]);
+    if (writes_copies()) copy_writer_ = writer<Real>(group.dtypes[kValues]);
   }
 
   // Applies the rule to a chunk and returns the chunk's sums.
@@ -82,6 +82,9 @@ class Pass {
   }
 
  private:
+  // A rule with as many values as a group has lists leaves none for copies.
+  bool writes_copies() const { return kValues < plan::kMaxLists && copies_; }
+
   RunBlock<Rule> find_direct() const {
     if (group_.has_double()) return nullptr;
     const auto index = [&](size_t list) { return static_cast<int>(storage_of(group_.dtypes[list])); };
@@ -89,8 +92,8 @@ class Pass {
     for (size_t i = 1; i < kValues; ++i) {
       if (index(i) != others) return nullptr;
     }
-    if (copies_ && group_.dtypes[kValues] == at::kFloat) return nullptr;
-    return kernels_.run[index(0)][others][copies_ ? index(kValues) : 0];
+    if (writes_copies() && group_.dtypes[kValues] == at::kFloat) return nullptr;
+    return kernels_.run[index(0)][others][writes_copies() ? index(kValues) : 0];
   }
 
   // Whether the last list, if the rule only writes it, is the same memory as the first.
@@ -99,7 +102,7 @@ class Pass {
   }
 
   void run_directly(const Rule& rule, const plan::TensorRow& row, const plan::Chunk& chunk, Block<Rule>& block) const {
-    for (size_t i = 0; i < kValues + (copies_ ? 1 : 0); ++i) block.data[i] = element(row, i, chunk.offset);
+    for (size_t i = 0; i < kValues + (writes_copies() ? 1 : 0); ++i) block.data[i] = element(row, i, chunk.offset);
     block.size = chunk.size;
     direct_(rule, block);
   }
@@ -124,7 +127,7 @@ class Pass {
       if (writers_[i] != nullptr && rules::is_written(Rule::kUses[i]))
         writers_[i](values(i), element(row, i, offset), block.size);
     }
-    if (copies_) write_copy(values(kParam), element(row, kValues, offset), block.size);
+    if (writes_copies()) write_copy(values(kParam), element(row, kValues, offset), block.size);
   }
 
   void write_copy(const Real* values, void* to, int64_t size) const {

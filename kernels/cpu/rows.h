@@ -81,6 +81,15 @@ class RowWriter {
       std::copy_n(values, size_, reinterpret_cast<Real*>(to));
     }
   }
+  // Writes the value of a row that has one.
+  void write_value(int64_t index, Real value) const {
+    char* const to = data_ + index * bytes_;
+    if (write_ != nullptr) {
+      write_(&value, to, 1);
+    } else {
+      *reinterpret_cast<Real*>(to) = value;
+    }
+  }
 
  private:
   char* data_ = nullptr;

@@ -82,7 +82,8 @@ TEST(BuiltInSlots, AreLookedForOnceIfLibTorchLacksTheOperator) {
   torch::Library late(torch::Library::DEF, "amp_test_absent", std::nullopt, __FILE__, __LINE__);
   late.def("twice(Tensor a) -> Tensor", [](const Tensor& a) { return a + a; });
   EXPECT_TRUE(amp::detail::built_in_slots("amp_test_absent::twice").empty());
-  EXPECT_EQ(amp::detail::slots_named("amp_test_absent::twice").size(), 1u) << "a name that the program registers is looked for again";
+  EXPECT_EQ(amp::detail::slots_named("amp_test_absent::twice").size(), 1u)
+      << "a name that the program registers is looked for again";
 }
 
 TEST_F(Registration, CanBeRemovedAndChanged) {

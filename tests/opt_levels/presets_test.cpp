@@ -54,7 +54,7 @@ TEST_P(Preset, HasThePropertiesOfTheTable_PROP_01) {
 }
 
 TEST_P(Preset, IsDescribedInOneLine_PRINT_01) {
-  const std::string& text = OptLevel(GetParam().level).description();
+  const std::string text = OptLevel(GetParam().level).description();
   EXPECT_GT(text.size(), 10u);
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }

@@ -33,7 +33,7 @@ class Scripts(unittest.TestCase):
     def run_tool(self, *command, root=ROOT, without=(), user=None, extra_groups=None, **variables):
         """Exit code, standard output and standard error of the command in the folder `root`."""
         environment = {**os.environ, "APEX_CPP_CACHE": str(self.cache), **variables}
-        for name in without:
+        for name in (*without, "torch_environment"):  # set while the tests run with another torch
             environment.pop(name, None)
         ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, user=user,
                                extra_groups=extra_groups)
@@ -127,6 +127,16 @@ class Scripts(unittest.TestCase):
         self.assertEqual(missing("tests"), ["libjpeg-dev", "libpng-dev"])
         give(f"lib/{os.uname().machine}-linux-gnu", libraries)
         self.assertEqual((missing("fetched"), missing("tests")), ([], []))
+
+    def test_names_fedoras_packages_where_there_is_dnf(self):
+        programs = self.folder / "bin"
+        self.pretend(programs / "dnf")
+        for program in pathlib.Path("/usr/bin").iterdir():
+            if not program.name.startswith(("apt-get", "g++", "dnf")):
+                (programs / program.name).symlink_to(program)
+        code, _, error = self.run_tool("tools/setup", PATH=str(programs))
+        self.assertEqual(code, 1)
+        self.assertIn("Have these installed, then run this again:\n  dnf install gcc-c++\n", error)
 
     def test_makes_an_environment_where_python_has_no_ensurepip(self):
         python = self.folder / "python"

@@ -27,7 +27,7 @@ endfunction()
 
 set(debian_pool https://deb.debian.org/debian/pool/main)
 
-if(NOT TARGET yaml-cpp)
+if(NOT TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
   find_package(yaml-cpp QUIET)
   if(NOT yaml-cpp_FOUND)
     set(YAML_CPP_BUILD_TOOLS OFF)
@@ -37,6 +37,10 @@ if(NOT TARGET yaml-cpp)
       "${debian_pool}/y/yaml-cpp/yaml-cpp_0.8.0+dfsg.orig.tar.xz" 32c85a5f36633a9005b20261b35fccb0d8ec69e9ef16c67de7d5d007944e3709 BUILD)
     set(yaml-cpp_VERSION 0.8.0)
   endif()
+endif()
+# An installed yaml-cpp 0.8 has the second name only, an older one the first.
+if(NOT TARGET yaml-cpp)
+  add_library(yaml-cpp ALIAS yaml-cpp::yaml-cpp)
 endif()
 
 # The imported target stays local: the library's users do not link nlohmann-json, and an enclosing project may still add its own copy.

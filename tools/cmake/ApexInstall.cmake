@@ -51,7 +51,9 @@ install(FILES LICENSE tools/packaging/THIRD_PARTY_NOTICES DESTINATION "${CMAKE_I
 # yaml-cpp cannot be linked into shared libraries. A yaml-cpp that the user's project builds is installed by that project.
 get_target_property(yaml_is_found yaml-cpp IMPORTED)
 if(yaml_is_found)
-  get_target_property(yaml_soname yaml-cpp IMPORTED_SONAME_NONE)
+  get_target_property(yaml_build yaml-cpp IMPORTED_CONFIGURATIONS)
+  list(GET yaml_build 0 yaml_build)
+  get_target_property(yaml_soname yaml-cpp IMPORTED_SONAME_${yaml_build})
   get_target_property(yaml_file yaml-cpp LOCATION)
 elseif(DEFINED YAML_CPP_INSTALL AND NOT YAML_CPP_INSTALL)
   message(FATAL_ERROR "APEX_CPP_INSTALL=ON: the installed library needs the yaml-cpp that this project builds, which is not "

@@ -73,8 +73,8 @@ void forward_as(const ForwardCall& call) {
     for (int64_t i = begin; i < end; ++i) {
       const Real* const x = input.row(i, buffers[0]);
       const RowStatistics<Real> statistics = rows.statistics(x, size, static_cast<Real>(call.eps));
-      if (mean.defined()) mean.write(i, &statistics.mean);
-      inv_std.write(i, &statistics.inv_std);
+      if (mean.defined()) mean.write_value(i, statistics.mean);
+      inv_std.write_value(i, statistics.inv_std);
       rows.forward(x, statistics, affine.weight(), affine.bias(), y, size);
       output.write(i, y);
     }

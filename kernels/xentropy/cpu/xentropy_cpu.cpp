@@ -65,9 +65,8 @@ class Forward {
 
  private:
   void write(int64_t i, double loss, double lse) const {
-    const auto rounded_loss = static_cast<Real>(loss), rounded_lse = static_cast<Real>(lse);
-    losses_.write(i, &rounded_loss);
-    log_sum_exp_.write(i, &rounded_lse);
+    losses_.write_value(i, static_cast<Real>(loss));
+    log_sum_exp_.write_value(i, static_cast<Real>(lse));
   }
 
   const ForwardCall& call_;

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 packages=$(python_packages safetensors)
 [ -d "$packages" ] || die "$packages is missing: run tools/setup first"
 if [ "$1" = imagenet ]; then
-  packages+=:$(echo "$(dirname "$(report_python)")"/../lib/python3.11/site-packages)  # Pillow, which matplotlib needs
+  packages+=:$(packages_folder "$(dirname "$(report_python)")/..")  # Pillow, which matplotlib needs
 fi
 export EXAMPLE=$2/$1 PROGRAMS=$3/$1 DIGITS=${APEX_CPP_DATA:-$cache/data}/digits/digits.csv.gz
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$packages OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
