@@ -33,7 +33,6 @@ c10::cuda::CUDAStream upload_stream(c10::Device device) {
 
 DeviceTable::DeviceTable(const plan::Plan& plan, c10::Device device)
     : image_(plan, device), home_(c10::cuda::getCurrentCUDAStream(device.index())) {
-  free_released();
   is_capturing(home_) ? upload_beside_capture(image_.bytes(), device) : upload(image_.bytes(), device);
   uploaded_.record(home_);
 }
@@ -88,8 +87,8 @@ namespace {
 
 using Object = std::shared_ptr<const void>;
 
-// Objects to be freed when the next table is created: those whose graphs are destroyed, and tables that nothing uses. CUDA
-// reports the destruction of a graph on a thread that must not call CUDA. A thread's tables end with the thread, which may
+// Objects to be freed by the next launch outside of a capture: those whose graphs are destroyed, and tables that nothing uses.
+// CUDA reports the destruction of a graph on a thread that must not call CUDA. A thread's tables end with the thread, which may
 // outlive the CUDA driver when the process exits.
 class Released {
  public:
@@ -127,8 +126,12 @@ Table table_for_launch(const plan::Groups& plan, c10::cuda::CUDAStream stream, b
   const auto by_index = [](c10::Device a, c10::Device b) { return a.index() < b.index(); };
   if (plan->kept_by_driver == nullptr) plan->kept_by_driver = std::make_shared<Tables>(by_index);
   std::shared_ptr<DeviceTable>& table = (*std::static_pointer_cast<Tables>(plan->kept_by_driver))[stream.device()];
+  const bool captured = is_capturing(stream);
+  // Not during a capture: LibTorch 2.15's allocator would query an event for memory that several streams used, which CUDA
+  // forbids there.
+  if (!captured) released().free_all();
   if (table == nullptr) table = make_table(*plan, stream.device());
-  if (is_capturing(stream)) keep_with_graph(stream, table);
+  if (captured) keep_with_graph(stream, table);
   return table->ready_on(stream, with_scratch);
 }
 
@@ -159,10 +162,7 @@ bool is_capturing(c10::cuda::CUDAStream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-void free_released() { released().free_all(); }
-
 void keep_with_graph(c10::cuda::CUDAStream stream, Object object) {
-  free_released();
   cudaUserObject_t owner = nullptr;
   auto kept = std::make_unique<Object>(std::move(object));
   C10_CUDA_CHECK(cudaUserObjectCreate(&owner, kept.get(), release, 1, cudaUserObjectNoDestructorSync));

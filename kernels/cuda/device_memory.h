@@ -42,7 +42,4 @@ bool is_capturing(c10::cuda::CUDAStream stream);
 // Keeps an object alive as long as the graph being captured on the stream, or anything instantiated from that graph.
 void keep_with_graph(c10::cuda::CUDAStream stream, std::shared_ptr<const void> object);
 
-// Frees objects of destroyed graphs, and tables that nothing uses any more. Whoever drops the last use does not call CUDA.
-void free_released();
-
 }  // namespace apex::kernels::cuda

@@ -29,15 +29,8 @@ install(FILES
   tools/cmake/ApexTorch.cmake tools/cmake/FindTorchCPU.cmake
   DESTINATION "${package_dir}" COMPONENT development)
 set(torch_libraries "-ltorch_cpu -lc10")
-set(torch_target TorchCPU::TorchCPU)
 if(APEX_CPP_HAS_CUDA)
-  set(torch_target torch)
   set(torch_libraries "-ltorch -ltorch_cpu -ltorch_cuda -lc10_cuda -lc10 -Wl,--disable-new-dtags")
-endif()
-get_target_property(torch_features ${torch_target} INTERFACE_COMPILE_FEATURES)
-set(torch_standard 17)
-if(torch_features MATCHES "cxx_std_([0-9]+)")
-  set(torch_standard ${CMAKE_MATCH_1})
 endif()
 # The file finds the installation relative to its own place, which is deeper if libraries go to lib/x86_64-linux-gnu.
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE pkg_config_folder)

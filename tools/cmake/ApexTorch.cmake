@@ -6,6 +6,7 @@ endif()
 add_library(apex_torch INTERFACE IMPORTED GLOBAL)
 if(APEX_CPP_HAS_CUDA)
   target_link_libraries(apex_torch INTERFACE ${TORCH_LIBRARIES})
+  set(_apex_torch "${Torch_VERSION}")
   # GNU ld looks for the libraries of LibTorch's libraries in the CUDA toolkit's folder first, where an older NCCL may be.
   get_filename_component(_nccl "${TORCH_INSTALL_PREFIX}/../nvidia/nccl/lib" ABSOLUTE)
   if(EXISTS "${_nccl}")
@@ -13,7 +14,14 @@ if(APEX_CPP_HAS_CUDA)
   endif()
 else()
   target_link_libraries(apex_torch INTERFACE TorchCPU::TorchCPU)
+  set(_apex_torch "${TorchCPU_VERSION}")
 endif()
+# Headers of LibTorch 2.14 need C++20, though its TorchConfig.cmake says C++17.
+set(APEX_CPP_CXX_STANDARD 17)
+if(NOT _apex_torch VERSION_LESS 2.14)
+  set(APEX_CPP_CXX_STANDARD 20)
+endif()
+target_compile_features(apex_torch INTERFACE cxx_std_${APEX_CPP_CXX_STANDARD})
 # at::parallel_for is an inline template: compiled without OpenMP it silently runs serially. Only the flag is taken from FindOpenMP, because
 # its target links the compiler's libgomp, and libtorch's own copy must be loaded.
 target_compile_options(apex_torch INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>")

@@ -31,9 +31,4 @@ if(TorchCPU_FOUND AND NOT TARGET TorchCPU::TorchCPU)
     INTERFACE_INCLUDE_DIRECTORIES "${TorchCPU_INCLUDE_DIRS}"
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
     INTERFACE_LINK_LIBRARIES TorchCPU::c10)
-  # Headers of later versions need C++20, which their TorchConfig.cmake sets.
-  file(STRINGS "${TorchCPU_CMAKE_DIR}/TorchConfig.cmake" _torch_standard REGEX "target_compile_features.*cxx_std_[0-9]+")
-  if(_torch_standard MATCHES "cxx_std_[0-9]+")
-    set_target_properties(TorchCPU::TorchCPU PROPERTIES INTERFACE_COMPILE_FEATURES ${CMAKE_MATCH_0})
-  endif()
 endif()
