@@ -1,7 +1,6 @@
 // Operators that LibTorch lacks for 16-bit dtypes: they run in FP32 wherever amp has made tensors 16-bit.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <apex_cpp/amp/casts/operator_slot.h>
 
 #include <functional>
 #include <set>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "tests/amp/support.h"
+#include "tests/libtorch_2_15.h"
 
 namespace apex::test {
 namespace {
@@ -66,17 +66,12 @@ std::tuple<Tensor, Tensor> in_16_bits(const std::tuple<Tensor, Tensor>& factors)
   return {std::get<0>(factors).to(torch::kBFloat16), std::get<1>(factors)};
 }
 
-// Whether LibTorch no longer has an operator of the list: 2.15 lacks two.
-bool is_dropped(const std::string& name) {
-  return (name == "aten::cholesky" || name == "aten::qr") && amp::detail::built_in_slots(name).empty();
-}
-
 std::vector<Widened> widened_operators() {
   std::vector<Widened> calls;
   const auto add = [&](const char* names, const std::vector<Sample>& tensors, const std::vector<c10::IValue>& values = {}) {
     std::istringstream words(names);
     for (std::string name; words >> name;) {
-      if (is_dropped("aten::" + name)) continue;
+      if (::test::is_dropped("aten::" + name)) continue;
       calls.push_back({name, [=](at::ScalarType type) { return call_by_schema(name, tensors, values, type); }});
     }
   };
@@ -156,7 +151,7 @@ const std::vector<Widened>& widened() {
 TEST(WidenedOperators, AreExactlyTheListedOnes) {
   std::set<std::string> listed, called;
   for (const auto& [name, policy] : opt_levels::CastLists::built_in().match()) {
-    if (policy == opt_levels::CastPolicy::widen && !is_dropped(name)) listed.insert(name);
+    if (policy == opt_levels::CastPolicy::widen && !::test::is_dropped(name)) listed.insert(name);
   }
   for (const auto& each : widened()) called.insert("aten::" + each.name);
   EXPECT_EQ(called, listed);

@@ -1,6 +1,5 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
-#include <torch/version.h>
 
 #include <fstream>
 #include <set>
@@ -9,6 +8,7 @@
 
 #include "opt_levels/cast_lists.h"
 #include "opt_levels/embedded.h"
+#include "tests/libtorch_2_15.h"
 
 // The built-in lists against Apex's tables, and against the operators that LibTorch has.
 namespace apex::opt_levels::testing {
@@ -200,18 +200,12 @@ std::set<std::string> known_operators() {
   return known;
 }
 
-// LibTorch 2.15 no longer has two operators of the lists.
-bool is_dropped(const std::string& name) {
-  constexpr bool kIsNew = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15;
-  return kIsNew && (name == "aten::cholesky" || name == "aten::qr");
-}
-
 TEST(BuiltInLists, NameOnlyOperatorsThatLibTorchHas) {
   const auto known = known_operators();
   for (const CastLists* lists : {&CastLists::built_in(), &apex_own()}) {
     for (const auto& policies : {lists->casts(), lists->match()}) {
       EXPECT_GT(policies.size(), 50u);
-      for (const auto& [name, policy] : policies) EXPECT_EQ(known.count(name), is_dropped(name) ? 0u : 1u) << name;
+      for (const auto& [name, policy] : policies) EXPECT_EQ(known.count(name), ::test::is_dropped(name) ? 0u : 1u) << name;
     }
   }
 }

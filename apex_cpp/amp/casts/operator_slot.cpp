@@ -21,7 +21,7 @@ struct Slots {
   std::mutex mutex;
   std::deque<OperatorSlot> all;
   std::unordered_map<std::string, OperatorSlot*> by_name;
-  // Results of slots_named, since each `initialize` asks for some hundred names; cleared when overloads are listed again.
+  // Results of find_slots, since each `initialize` asks for some hundred names; cleared when overloads are listed again.
   std::unordered_map<std::string, std::vector<OperatorSlot*>> named;
   std::unordered_set<std::string> absent;  // built-in names that LibTorch lacks
 };
