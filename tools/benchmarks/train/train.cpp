@@ -16,7 +16,8 @@ namespace {
 
 // Limits the run time if 16 bits are slow. For all its rounds, a contender gets this multiple of the plain steps' time, or this
 // time per round, whichever is more; if its rounds do not fit, it takes fewer. The first step of a small network allocates
-// LibTorch's caches and takes many times longer than later steps, but always less than this time.
+// LibTorch's caches and takes many times longer than later steps, but always less than this time. A first step on a GPU also
+// loads kernels, for seconds, and is not judged.
 constexpr double kMostPlainSteps = 3, kNanosecondsARound = 0.25e9;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr double kMillisecond = 1e6, kMegabyte = 1e6;
@@ -42,13 +43,13 @@ bool takes_part(const Runner& runner, const Task& task, const Way& way) {
   return way.kind == "plain" || way.kind == "O0" || runner.wants(task.name, way.name());
 }
 
-/// Creates the contender and takes its first steps, as warmup and to record the footprint. If the first step takes longer than
-/// `patience`, the nanoseconds for all rounds together, it takes no other step.
+/// Creates the contender and takes its first steps, as warmup and to record the footprint. If the first step on a CPU takes
+/// longer than `patience`, the nanoseconds for all rounds together, it takes no other step.
 void warm_up(Runner& runner, const Task& task, Entry& entry, double patience) {
   try {
     entry.contender = std::make_unique<Contender>(task, entry.way, runner.device(), runner.quick());
     entry.time = entry.contender->counted_step();
-    if (entry.time < patience) {
+    if (entry.time < patience || runner.device().is_cuda()) {
       entry.time = entry.contender->counted_step();
       entry.rounds = static_cast<int>(std::clamp<double>(patience / entry.time, 1, runner.rounds()));
     }
