@@ -1,6 +1,8 @@
 // The user's functors on CPU tensors, compiled without nvcc.
 #include <apex_cpp/multi_tensor_apply.h>
 
+#include <numeric>
+
 #include "support.h"
 
 namespace {
@@ -49,6 +51,20 @@ TEST(MultiTensorApply, VisitsEachElementOnceWithEmptyTensorsAnywhere) {
     numels[static_cast<size_t>(full) - 2] = 0;
     numels.back() = 0;
     expect_visited_once(numels, 2);
+  }
+}
+
+// CUDA refuses a launch without blocks.
+TEST(MultiTensorApply, HasBlocksInEveryLaunch) {
+  for (const auto& numels : std::vector<std::vector<int64_t>>{{}, {0}, {320}, {320, 0}, {0, 640, 0}, {1, 319, 320}}) {
+    Tensors tensors;
+    for (const int64_t numel : numels) tensors.push_back(at::zeros({numel}));
+    int64_t launched = 0;
+    apex::amp_C::detail::for_each_launch<1>("test", {tensors}, 1, [&](const auto&, int blocks, int64_t elements) {
+      EXPECT_GT(blocks, 0);
+      launched += elements;
+    });
+    EXPECT_EQ(launched, std::accumulate(numels.begin(), numels.end(), int64_t{0}));
   }
 }
 

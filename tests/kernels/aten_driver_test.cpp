@@ -116,6 +116,17 @@ at::Tensor sums_of_all_sizes() {
   return at::cat({digits.mul(at::exp2(exponents)), special, halves});
 }
 
+// 2^24 + 63 is no float32 value.
+TEST(AtenNorms, AddUpTheSumsOfChunksInFloat64) {
+  const at::Tensor values = at::zeros({64 * plan::kChunkSize});
+  const at::Tensor firsts = values.view({64, plan::kChunkSize}).select(1, 0);
+  firsts.fill_(1);
+  firsts[0] = 4096;
+  const Tensors in = {values};
+  const auto groups = plan::make_groups({{"in", in, Access::read}});
+  EXPECT_EQ(kernels::aten::sums_of_squares(groups[0], in, at::Tensor()).item<double>(), 0x1p24 + 63);
+}
+
 // What norms over several devices are put together by.
 TEST(AtenNorms, HaveTheBitsOfTheNativeDriver) {
   const at::Tensor sums = sums_of_all_sizes();

@@ -4,9 +4,10 @@
 usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--fresh]
 
 All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants it
-reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. What is done is kept in
-FOLDER: the command goes on where it was stopped, with today's tests while the library is the same: mutants that survived are tried
-again where their tests have changed. Exits with 1 if a mutant survives that explained.csv does not explain."""
+reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. First each mutant runs
+up to a minute of tests; then those that are still alive run the others. What is done is kept in FOLDER: the command goes on where it was
+stopped, with today's tests while the library is the same: mutants that survived are tried again where their tests have changed. Exits with 1
+if a mutant survives that explained.csv does not explain."""
 import argparse
 import concurrent.futures
 import csv
@@ -23,11 +24,12 @@ import rules
 from source_tree import ROOT, SourceTree, in_one_line
 
 JOBS = 2
+NEAREST = 60  # seconds of tests that every mutant runs before any runs more
 # Tests of text, of packages and of tools, and of device code: no mutant is in what they test.
 OTHER_LABELS = {"package", "documents", "layering", "tools", "port_check", "must_not_compile", "mutation", "cuda", "cuda_host"}
 # Tests whose exit code does not say whether they pass, or that use what another test makes.
 OTHER_PROPERTIES = {"PASS_REGULAR_EXPRESSION", "SKIP_REGULAR_EXPRESSION", "FIXTURES_REQUIRED", "WILL_FAIL"}
-# Takes long, and alone notices a missing lock.
+# Alone notices a missing lock.
 THREAD_SANITIZER = "threads.tsan"
 
 
@@ -109,20 +111,30 @@ def record(folder, tests):
 
 
 def in_order(chosen, tests, reached):
-    """The tests that reach the mutant: those of its folder first, then by time."""
+    """The tests that reach the mutant: those of its folder first, then by time. For a missing lock, the one test that can notice it."""
     parts = set(pathlib.Path(chosen.file).with_suffix("").parts)
     names = [name for name, (_, numbers, _) in reached.items()
-             if chosen.number in numbers and (name != THREAD_SANITIZER or chosen.rule == "lock")]
+             if chosen.number in numbers and (name == THREAD_SANITIZER) == (chosen.rule == "lock")]
     return sorted(names, key=lambda name: reached[name][0] / (4 if tests[name].labels & parts else 1))
 
 
-def outcome(chosen, tests, reached):
-    begin, names = time.monotonic(), in_order(chosen, tests, reached)
+def in_turns(chosen, tests, reached):
+    """The tests of a mutant in two parts: the first NEAREST seconds of them, and the others."""
+    names, seconds = in_order(chosen, tests, reached), 0
+    for count, name in enumerate(names):
+        seconds += reached[name][0]
+        if count and seconds > NEAREST:
+            return names[:count], names[count:]
+    return names, []
+
+
+def outcome(chosen, names, without_killer, tests, reached):
+    begin = time.monotonic()
     for name in names:
         _, passed = tests[name].run(5 * reached[name][0] + 20, APEX_MUTANT=str(chosen.number))
         if not passed:
             return "killed", name, time.monotonic() - begin
-    return "survived" if names else "not reached", "", time.monotonic() - begin
+    return without_killer, "", time.monotonic() - begin
 
 
 def read_rows(path):
@@ -132,15 +144,16 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-def run_all(folder, chosen, tests, reached, deadline):
-    """Appends each mutant's outcome to results.csv, where its last row counts."""
-    path = folder / "results.csv"
+def run_turn(turn, path, chosen, tests, reached, deadline):
+    """Turn 0 runs the nearest tests of each mutant, turn 1 the other tests of those that are alive. Appends each mutant's outcome to
+    results.csv, where its last row counts."""
     results = {int(row["number"]): row for row in read_rows(path)}
 
     def is_known(one):
         result = results.get(one.number)
-        return result and (result["outcome"] == "killed" or
-                           all(reached[name][2] < float(result["finished"]) for name in in_order(one, tests, reached)))
+        if not result or result["outcome"] == "alive" and turn == 1:
+            return False
+        return result["outcome"] == "killed" or all(reached[name][2] < float(result["finished"]) for name in in_order(one, tests, reached))
 
     waiting = [one for one in chosen if not is_known(one)]
     done = len(chosen) - len(waiting)
@@ -150,7 +163,9 @@ def run_all(folder, chosen, tests, reached, deadline):
             writer.writerow(["number", "outcome", "test", "seconds", "finished"])
 
         def one_mutant(one):
-            return None if time.monotonic() > deadline else outcome(one, tests, reached)
+            parts = in_turns(one, tests, reached)
+            without_killer = "alive" if turn == 0 and parts[1] else "survived" if parts[0] else "not reached"
+            return None if time.monotonic() > deadline else outcome(one, parts[turn], without_killer, tests, reached)
 
         running = {pool.submit(one_mutant, one): one for one in waiting}
         for count, future in enumerate(concurrent.futures.as_completed(running), done + 1):
@@ -207,7 +222,8 @@ def main():
     tests = tests_of(tree)
     say(f"{len(chosen)} mutants, {len(tests)} tests")
     reached = record(folder, tests)
-    run_all(folder, chosen, tests, reached, deadline)
+    for turn in (0, 1):
+        run_turn(turn, folder / "results.csv", chosen, tests, reached, deadline)
     return 0 if report(folder, chosen) else 1
 
 

@@ -49,6 +49,17 @@ TEST_F(CheckpointArguments, AHandleByValueAndBracedMetadata) {
   EXPECT_FALSE(loaded.library_version.empty());
 }
 
+TEST_F(CheckpointArguments, MetadataOfNumbersThatAreNotFinite) {
+  Mlp model;
+  const amp::Metadata metadata{{"loss", std::numeric_limits<double>::quiet_NaN()}, {"low", -HUGE_VAL}, {"high", HUGE_VAL}};
+  amp::save_checkpoint(file_, model, metadata);
+  const auto loaded = amp::load_checkpoint(file_, model).metadata;
+  EXPECT_TRUE(std::isnan(loaded.at("loss").to_double()));
+  EXPECT_TRUE(loaded.at("low") == metadata.at("low") && loaded.at("high") == metadata.at("high"));
+  EXPECT_FALSE(loaded.at("low") != metadata.at("low"));
+  EXPECT_TRUE(loaded.at("low") != loaded.at("high"));
+}
+
 struct PatchedImpl : MlpImpl {};
 AMP_MODULE(Patched);
 
