@@ -70,7 +70,8 @@ void save_checkpoint(const std::string& path, const Models& models, const Metada
 ///
 /// The host waits for the devices. Errors: c10::Error with the file, the differences (all tensors by name) and the remedy, for
 /// a damaged file, another model, another optimizer class, and other groups. All checks come before any change. If an
-/// optimizer's own `load` fails, the old state is restored.
+/// optimizer's own `load` fails, the old state is restored. If memory runs out while models are written, the error says so, and
+/// the file can be loaded again.
 template <class Models, class Optimizers>
 LoadedCheckpoint load_checkpoint(const std::string& path, Models&& models, Optimizers&& optimizers) {
   detail::LoadedParts parts;

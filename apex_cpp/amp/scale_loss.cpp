@@ -212,9 +212,10 @@ void ScaledLoss::update_scale(LossScaler& scaler) {
   }
   const bool in_half = session_->cast_rules && session_->cast_rules->low_type() == at::kHalf;
   detail::Overflow overflow{options_.loss_id(), scaler.loss_scale(), detail::has_nonfinite(loss_), in_half, {}};
-  for (auto stash = stashes_.begin(); stash != stashes_.end() && !overflow.grad.found(); ++stash) {
-    overflow.grad = (*stash)->first_nonfinite();
-  }
+  std::vector<detail::NonfiniteGrad> of_stashes;  // before the scale changes: there may be no memory to search the gradients
+  for (const auto& stash : stashes_) of_stashes.push_back(stash->first_nonfinite());
+  const auto first = std::find_if(of_stashes.begin(), of_stashes.end(), [](const auto& grad) { return grad.found(); });
+  if (first != of_stashes.end()) overflow.grad = *first;
   if (!overflow.grad.is_reduced) overflow.grad.ranks = ranks;
   try {
     scaler.update_scale(true);
@@ -223,7 +224,7 @@ void ScaledLoss::update_scale(LossScaler& scaler) {
                       (overflow.nonfinite_loss ? "; the loss itself is not finite." : "; the loss is finite."));
     throw;
   }
-  for (const auto& stash : stashes_) stash->skip_next_step(overflow);
+  for (size_t i = 0; i < stashes_.size(); ++i) stashes_[i]->skip_next_step(overflow, of_stashes[i]);
   if (scaler.skipped_in_a_row() == scaler.skip_warning()) warn_of_skips(scaler, overflow);
 }
 

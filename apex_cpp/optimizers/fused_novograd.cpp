@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/ScopeExit.h>
 
 #include <apex_cpp/optimizers/detail/fused_step.h>
 
@@ -102,11 +103,17 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedNovoGrad::new_state(cons
   return state;
 }
 
+void FusedNovoGrad::forget_first_step(const detail::LaunchSet& set) {
+  if (!set.fresh) return;
+  for (const at::Tensor& param : set.params) state_.erase(param.unsafeGetTensorImpl());
+}
+
 void FusedNovoGrad::update_group(size_t group) {
   const auto& options = detail::options_of<FusedNovoGradOptions>(param_groups_[group]);
   const auto sets = launch_sets(group, /*split_fresh=*/true);
   const at::Tensor all_norms = norms_of(group);
   run_step(group, sets, settings_of(options), [&](const detail::LaunchSet& set, auto settings, const auto& tensors) {
+    auto stays_fresh = c10::make_scope_exit([&] { forget_first_step(set); });  // where there is no memory for the norms
     std::vector<at::Tensor> exp_avgs;
     for (size_t i = 0; i < set.params.size(); ++i) {
       auto& state = state_of<FusedNovoGradParamState>(set.params[i]);
@@ -120,6 +127,7 @@ void FusedNovoGrad::update_group(size_t group) {
     const at::Tensor norms = whole_group ? all_norms : all_norms.index_select(0, index).to(set.params.front().device());
     if (set.fresh) norms.zero_();  // may hold the norm of an earlier parameter
     kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, settings, tensors);
+    stays_fresh.release();
     if (!whole_group) all_norms.index_copy_(0, index, norms.to(all_norms.device()));
   });
 }

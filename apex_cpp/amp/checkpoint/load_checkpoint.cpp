@@ -10,6 +10,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <deque>
+#include <optional>
 #include <sstream>
 
 namespace apex::amp::detail {
@@ -53,6 +54,7 @@ class Loading {
     load_optimizers();
     const at::NoGradGuard no_grad;
     note_level();
+    has_changed_ = true;
     load_models();
     load_params();
     if (session_) drop_obsolete_master_backups(*session_);
@@ -63,6 +65,9 @@ class Loading {
     restore_generator_states(content_.generators, notes_);
     return notes_;
   }
+
+  /// Whether `apply` began to write into models, which it cannot undo.
+  bool has_changed() const { return has_changed_; }
 
  private:
   /// The file's entry for one tensor of a model.
@@ -223,6 +228,7 @@ class Loading {
   std::shared_ptr<Session> session_;
   std::map<std::string, Saved> saved_;
   std::deque<OptimizerLoad> loads_;
+  bool has_changed_ = false;
   std::vector<std::string> notes_;
   size_t converted_ = 0, from_masters_ = 0, masters_made_ = 0, masters_dropped_ = 0;
   std::string first_converted_;
@@ -232,21 +238,32 @@ class Loading {
   C10_THROW_ERROR(Error, "amp::load_checkpoint: '" + path + "' was not loaded, and nothing was changed: " + reason);
 }
 
+// Such as no memory for the copy of a tensor.
+[[noreturn]] void fail_in_part(const std::string& path, const std::string& reason) {
+  C10_THROW_ERROR(Error, "amp::load_checkpoint: '" + path + "' was loaded in part: " + reason +
+                             ". Load it again before training goes on: models and optimizers have tensors of both states.");
+}
+
+const char* text_of(const std::exception& error) {
+  const auto* torch = dynamic_cast<const c10::Error*>(&error);
+  return torch ? torch->what_without_backtrace() : error.what();
+}
+
 }  // namespace
 
 LoadedCheckpoint load_checkpoint(const std::string& path, const LoadedParts& parts) {
   const c10::InferenceMode off(false);  // an optimizer cannot step state tensors made in inference mode
   const TensorFile file = read_safetensors(path);
+  CheckpointContent content;
+  std::optional<Loading> loading;
   try {
-    CheckpointContent content = content_of(file);
-    Loading loading(content, parts);
-    loading.check();
-    auto notes = loading.apply();
+    content = content_of(file);
+    loading.emplace(content, parts);
+    loading->check();
+    auto notes = loading->apply();
     return {std::move(content.metadata), content.opt_level, content.library_version, std::move(notes)};
-  } catch (const c10::Error& error) {
-    fail(path, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    fail(path, error.what());
+    loading && loading->has_changed() ? fail_in_part(path, text_of(error)) : fail(path, text_of(error));
   }
 }
 

@@ -322,11 +322,10 @@ void OptimizerStash::forget_passes() {
 
 // ---- a step ----
 
-void OptimizerStash::skip_next_step(Overflow overflow) {
-  if (gate_.skips()) return;
-  if (NonfiniteGrad own = first_nonfinite(); own.found()) {
+void OptimizerStash::skip_next_step(Overflow overflow, NonfiniteGrad own) {
+  if (own.found()) {
     if (!own.is_reduced) own.ranks = overflow.grad.ranks;
-    overflow.grad = own;
+    overflow.grad = std::move(own);
   }
   gate_.skip_next_step(overflow);
 }

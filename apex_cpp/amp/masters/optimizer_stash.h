@@ -122,8 +122,9 @@ class OptimizerStash : public MasterProvider {
   void forget_passes();
 
   // Around one step, called by the handle.
-  /// Marks the next step to be skipped. If this optimizer has a non-finite gradient, it replaces the gradient in `overflow`.
-  void skip_next_step(Overflow overflow);
+  /// Marks the next step to be skipped. The `own` non-finite gradient, of `first_nonfinite`, replaces the gradient in
+  /// `overflow`.
+  void skip_next_step(Overflow overflow, NonfiniteGrad own);
   /// Returns false if the step must be skipped. Errors: RuntimeError for a closure with master weights, a step inside a
   /// scale_loss block, only delayed gradients, gradients that the step would not read, a moved-from handle, or use of the
   /// original optimizer.

@@ -1,0 +1,171 @@
+// Memory that runs out at any tensor of a pass, a step, a save or a load: the call fails, no weight has changed (or a load says
+// so), and the call can be made again.
+#include <apex_cpp/amp/checkpoint.h>
+#include <apex_cpp/optimizers.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <new>
+
+#include "tests/amp/support.h"
+
+namespace apex::test {
+namespace {
+
+/// LibTorch's CPU allocator, except that one allocation fails when a test wants it.
+class ScarceMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (left > 0 && --left == 0) throw std::bad_alloc();
+    return inner_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+
+  static ScarceMemory& installed() {
+    static ScarceMemory* const memory = [] {
+      auto* made = new ScarceMemory;
+      constexpr uint8_t kAboveTheDefault = 200;
+      c10::SetCPUAllocator(made, kAboveTheDefault);
+      return made;
+    }();
+    return *memory;
+  }
+
+  std::atomic<int> left{0};  // the allocation that fails, counted from now; 0: none
+
+ private:
+  c10::Allocator* inner_ = c10::GetCPUAllocator();
+};
+
+/// Makes the call with its `nth` allocation failing. The call's error; empty if it makes fewer allocations.
+template <class Function>
+std::string error_at(int nth, const Function& call) {
+  ScarceMemory& memory = ScarceMemory::installed();
+  memory.left = nth;
+  const std::string error = message_of(call);
+  EXPECT_EQ(error.empty(), memory.left != 0) << "allocation " << nth;
+  memory.left = 0;
+  return error;
+}
+
+using Call = std::function<void()>;
+/// Makes a call of the training, the one with this index, in its own way. `weights` has the bits of the model.
+using Around = std::function<void(int index, const Call& call, const std::function<std::string()>& weights)>;
+
+/// The bits of model and optimizer after two steps. Calls 0 and 2 are passes, calls 1 and 3 steps.
+template <class Optimizer, class Options>
+std::string train(const std::string& level, const Options& options, const Around& around) {
+  amp::reset();
+  torch::manual_seed(3);
+  Mlp model;
+  Optimizer optimizer(model->parameters(), options);
+  auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+  const auto weights = [&net = net] { return bytes_of(*net); };
+  const Call pass = [&net = net, &opt = opt] {
+    opt.zero_grad();
+    auto scaled = amp::scale_loss(net->forward(features()).square().mean(), opt);
+    scaled.backward();
+    scaled.finish();
+  };
+  const Call step = [&opt = opt] { opt.step(); };
+  for (const int turn : {0, 1}) {
+    around(2 * turn, pass, weights);
+    around(2 * turn + 1, step, weights);
+  }
+  return bytes_of(*net) + bytes_of(opt);
+}
+
+/// Lets each allocation of the call fail, one in each training.
+template <class Optimizer, class Options>
+void expect_undone(const std::string& level, const Options& options, int index) {
+  const auto expected = train<Optimizer>(level, options, [](int, const Call& call, const auto&) { call(); });
+  bool failed = true;
+  for (int nth = 1; failed; ++nth) {
+    const auto bits = train<Optimizer>(level, options, [&](int now, const Call& call, const auto& weights) {
+      if (now != index) return call();
+      const auto before = weights();
+      failed = !error_at(nth, call).empty();
+      if (!failed) return;
+      EXPECT_EQ(weights(), before) << "call " << index << ", allocation " << nth;
+      call();
+    });
+    EXPECT_EQ(bits, expected) << "call " << index << ", allocation " << nth;
+    ASSERT_LT(nth, 1000);
+  }
+}
+
+class OutOfMemory : public AmpTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  template <class Optimizer, class Options>
+  void check(Options options, std::initializer_list<int> calls) {
+    for (const bool apex_order : {true, false}) {
+      options.materialize_master_grads(apex_order);
+      for (const int index : calls) expect_undone<Optimizer>(GetParam(), options, index);
+    }
+  }
+};
+
+TEST_P(OutOfMemory, AtAnyTensorOfAPassOrAStep) {
+  using namespace optimizers;
+  check<FusedAdam>(FusedAdamOptions(1e-3), {0, 1, 2, 3});
+  check<FusedSGD>(FusedSGDOptions(1e-2).momentum(0.9), {1, 3});
+  check<FusedLAMB>(FusedLAMBOptions(1e-3), {1, 3});
+  check<FusedNovoGrad>(FusedNovoGradOptions(1e-3), {1, 3});
+  check<FusedAdagrad>(FusedAdagradOptions(1e-2), {1, 3});
+}
+
+std::string bytes_of_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// What a load has changed is complete once the file is loaded again.
+TEST_P(OutOfMemory, AtAnyTensorOfASaveOrALoad) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / ("out_of_memory_" + GetParam());
+  std::filesystem::create_directories(folder);
+  const std::string path = folder / "checkpoint.safetensors", reference = folder / "reference.safetensors";
+  Mlp model;
+  optimizers::FusedAdam optimizer(model->parameters(), optimizers::FusedAdamOptions(1e-3));
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet());
+  const auto pass_and_step = [&net = net, &opt = opt] {
+    opt.zero_grad();
+    { amp::scale_loss(net->forward(features()).square().mean(), opt).backward(); }
+    opt.step();
+  };
+  pass_and_step();
+  amp::save_checkpoint(path, net, opt);
+  const auto old_file = bytes_of_file(path);
+  const auto at_save = bytes_of(*net) + bytes_of(opt);
+  pass_and_step();
+  amp::save_checkpoint(reference, net, opt);
+  const auto state = bytes_of(*net) + bytes_of(opt);
+  const auto save = [&, &net = net, &opt = opt] { amp::save_checkpoint(path, net, opt); };
+  for (int nth = 1; !error_at(nth, save).empty(); ++nth) {
+    EXPECT_EQ(bytes_of_file(path), old_file) << "allocation " << nth;
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2) << "allocation " << nth;
+  }
+  EXPECT_EQ(bytes_of_file(path), bytes_of_file(reference));
+  std::ofstream(path, std::ios::binary) << old_file;
+  EXPECT_EQ(bytes_of(*net) + bytes_of(opt), state);
+  const auto load = [&, &net = net, &opt = opt] { amp::load_checkpoint(path, net, opt); };
+  for (int nth = 1;; ++nth) {
+    const auto error = error_at(nth, load);
+    if (error.empty()) break;
+    if (error.find("loaded in part") != std::string::npos) amp::load_checkpoint(reference, net, opt);  // the remedy it names
+    EXPECT_EQ(bytes_of(*net) + bytes_of(opt), state) << "allocation " << nth << ": " << error;
+  }
+  EXPECT_EQ(bytes_of(*net) + bytes_of(opt), at_save);
+  for (const std::string& file : {path, reference}) std::filesystem::remove(file);
+  std::filesystem::remove(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OutOfMemory, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace apex::test
