@@ -3,6 +3,7 @@
 
 # Headers that programs may include.
 set(APEX_CPP_PUBLIC_HEADERS
+  apex_cpp/activation_checkpoint.h
   apex_cpp/amp.h
   apex_cpp/amp/autocast.h
   apex_cpp/amp/casts.h

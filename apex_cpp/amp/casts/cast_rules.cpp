@@ -19,6 +19,11 @@ bool WeightCache::Entry::holds_for(const at::Tensor& tensor, uint64_t in_forward
   return tensor.requires_grad() == requires_grad && (kept || is_of_this_forward);
 }
 
+bool& weight_cache_is_off() {
+  thread_local bool instance = false;
+  return instance;
+}
+
 void WeightCache::keep(const at::Tensor& weight) {
   const std::lock_guard<std::mutex> lock(mutex_);
   kept_.set(weight, Kept());
@@ -175,7 +180,7 @@ bool CastRules::may_be_weight(const at::Tensor& tensor) {
 }
 
 at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const {
-  if (tensor.is_inference() || !tensor.has_storage() || tensor.is_nested()) return {};
+  if (weight_cache_is_off() || tensor.is_inference() || !tensor.has_storage() || tensor.is_nested()) return {};
   const auto* meta = torch_compat::autograd_meta(tensor);
   if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit) : at::Tensor();
   const at::Tensor base(tensor._base());

@@ -71,6 +71,9 @@ struct AutogradMeta;
 
 namespace apex::amp::detail {
 
+/// Whether this thread casts weights without the cache.
+bool& weight_cache_is_off();
+
 /// 16-bit copies of FP32 weights: a weight is cast once per iteration, and all uses share one cast node (CACHE-01, CACHE-08).
 /// Apex: `_amp_state.handle.cache`.
 ///

@@ -124,6 +124,17 @@ void SavedCasts::restore() {
   torch::jit::setGraphExecutorOptimize(optimizes_scripts_);
 }
 
+void SavedCasts::resume() const {
+  auto& here = thread_casts();
+  ThreadCasts resumed = casts_;
+  resumed.graph_task = torch_compat::graph_task();
+  resumed.plain_pass = here.plain_pass;
+  resumed.recorder = here.recorder;
+  here = std::move(resumed);
+  set_flags(included_, excluded_);
+  torch::jit::setGraphExecutorOptimize(optimizes_scripts_);
+}
+
 CastsAs::CastsAs(std::shared_ptr<const CastRules> rules) {
   auto& here = thread_casts();
   here.rules = std::move(rules);

@@ -40,11 +40,13 @@ void cast_on_this_thread(std::shared_ptr<const CastRules> rules);
 /// Stops all threads from casting by `rules`, except inside a `ForwardScope`, and switches casts off on the calling thread.
 void release_threads(const std::shared_ptr<CastRules>& rules);
 
-/// Saves the calling thread's cast state; `restore` puts it back.
+/// Saves the calling thread's cast state; `restore` puts it back on this thread.
 class SavedCasts {
  public:
   SavedCasts();
   void restore();
+  /// Puts a copy of the state on the calling thread: a backward pass computes a part of that thread's forward pass again.
+  void resume() const;
   bool inside_forward() const { return casts_.forward != 0; }
   /// True if casts were never switched on for the thread, here or by `at::ThreadLocalState`.
   bool none() const { return !casts_.rules && !included_; }

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/util/ScopeExit.h>
+
+#include <apex_cpp/amp/casts/cast_rules.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+// What the call of a function depends on, besides its arguments, so that a backward pass can repeat the call.
+namespace apex::detail {
+
+inline at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+inline void set_state(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
+
+/// The random number generators of the CPU and of the tensors' GPUs.
+class Generators {
+ public:
+  explicit Generators(const std::vector<at::Tensor>& tensors) {
+    states_.emplace_back(at::detail::getDefaultCPUGenerator(), at::Tensor());
+    for (const at::Tensor& tensor : tensors) {
+      if (!tensor.defined() || !tensor.is_cuda()) continue;
+      const auto& generator = at::globalContext().defaultGenerator(tensor.device());
+      const auto is_same = [&](const auto& each) { return each.first == generator; };
+      if (std::none_of(states_.begin(), states_.end(), is_same)) states_.emplace_back(generator, at::Tensor());
+    }
+    save();
+  }
+  void save() {
+    for (auto& [generator, state] : states_) state = state_of(generator);
+  }
+  void restore() const {
+    for (const auto& [generator, state] : states_) set_state(generator, state);
+  }
+
+ private:
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+/// LibTorch's autocast of the calling thread.
+struct Autocast {
+  struct Device {
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  static constexpr at::DeviceType kDevices[] = {at::kCPU, at::kCUDA};
+
+  Autocast() {
+    for (size_t i = 0; i < std::size(kDevices); ++i) {
+      devices[i] = {at::autocast::is_autocast_enabled(kDevices[i]), at::autocast::get_autocast_dtype(kDevices[i])};
+    }
+  }
+  void set() const {
+    for (size_t i = 0; i < std::size(kDevices); ++i) {
+      at::autocast::set_autocast_enabled(kDevices[i], devices[i].enabled);
+      at::autocast::set_autocast_dtype(kDevices[i], devices[i].dtype);
+    }
+  }
+  Device devices[std::size(kDevices)];
+};
+
+/// Both calls cast weights anew: a cast from a cache would belong to a graph outside of the segment.
+class NoCastCaches {
+ public:
+  NoCastCaches() : autocast_(at::autocast::is_autocast_cache_enabled()), weights_(amp::detail::weight_cache_is_off()) {
+    at::autocast::set_autocast_cache_enabled(false);
+    amp::detail::weight_cache_is_off() = true;
+  }
+  ~NoCastCaches() {
+    at::autocast::set_autocast_cache_enabled(autocast_);
+    amp::detail::weight_cache_is_off() = weights_;
+  }
+  NoCastCaches(const NoCastCaches&) = delete;
+  NoCastCaches& operator=(const NoCastCaches&) = delete;
+
+ private:
+  bool autocast_, weights_;
+};
+
+/// The state of the thread that called the function, for the thread that calls it again.
+class CallState {
+ public:
+  explicit CallState(const std::vector<at::Tensor>& inputs) : generators_(inputs) {}
+
+  template <class Call>
+  auto again(const Call& call) const {
+    Generators generators = generators_;
+    generators.save();
+    const Autocast autocast;
+    amp::detail::SavedCasts casts;
+    const auto reset = c10::make_scope_exit([&] {
+      casts.restore();
+      autocast.set();
+      generators.restore();
+    });
+    generators_.restore();
+    autocast_.set();
+    casts_.resume();
+    return call();
+  }
+
+ private:
+  Generators generators_;
+  Autocast autocast_;
+  amp::detail::SavedCasts casts_;
+};
+
+}  // namespace apex::detail
