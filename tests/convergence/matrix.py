@@ -1,0 +1,110 @@
+"""Which combinations convergence.py trains, and what must hold among their results."""
+from typing import NamedTuple
+
+# type: the other keys of a config's `optimizer`
+OPTIMIZERS = {
+    "SGD": {"lr": 0.1, "momentum": 0.9},
+    "FusedSGD": {"lr": 0.1, "momentum": 0.9},
+    "Adam": {"lr": 0.003},
+    "FusedAdam": {"lr": 0.003},
+    "FusedLAMB": {"lr": 0.02},
+    "DistributedFusedAdam": {"lr": 0.003},  # two processes
+}
+# level: what keep_batchnorm_fp32 can be. Apex refuses it at O1 (and so O4); at O0 the network has no other dtype.
+LEVELS = {"O0": ["none"], "O1": ["none"], "O2": ["none", "true", "false"], "O3": ["none", "true", "false"], "O4": ["none"],
+          "O5": ["none", "true", "false"]}
+DEFAULT_OF_KEEP = {"O2": "true", "O3": "false", "O5": "true"}
+LOSS_SCALES = ["none", "1", "128", "dynamic"]  # none: the level's own
+DEFAULT_OF_SCALE = {"O0": "1", "O1": "dynamic", "O2": "dynamic", "O3": "1", "O4": "1", "O5": "1"}
+WIDE_EXPONENT = {"O0", "O4", "O5"}
+
+# (optimizer, level): why its combinations may end elsewhere than O0
+EXPLAINED = {
+    ("Adam", "O3"): "diverges: without master weights its state is FP16, in which the default eps of 1e-8 is 0",
+    ("FusedLAMB", "O3"): "diverges with some seeds: without master weights its state is FP16, in which small second moments are 0",
+}
+
+
+class Run(NamedTuple):
+    optimizer: str
+    level: str
+    loss_scale: str
+    keep_batchnorm_fp32: str
+    seed: str
+
+    def name(self):
+        return "-".join(self)
+
+
+class Result(NamedTuple):
+    optimizer: str
+    level: str
+    loss_scale: str
+    keep_batchnorm_fp32: str
+    seed: str
+    test_accuracy: str  # in percent
+    skipped_steps: str
+    end: str
+    losses: str  # digest of the losses of all steps
+
+    def run(self):
+        return Run(*self[:5])
+
+
+def cells():
+    return [(optimizer, level, loss_scale, keep) for optimizer in OPTIMIZERS for level, keeps in LEVELS.items()
+            for loss_scale in LOSS_SCALES for keep in keeps]
+
+
+def accuracies(results, cell, seeds):
+    return [float(results[Run(*cell, str(seed))].test_accuracy) for seed in range(seeds)]
+
+
+def twin(cell):
+    """The combination whose losses must be the same, or None."""
+    optimizer, level, loss_scale, keep = cell
+    if keep != "none" and keep == DEFAULT_OF_KEEP.get(level):
+        return optimizer, level, loss_scale, "none"
+    if loss_scale == DEFAULT_OF_SCALE[level] or level in WIDE_EXPONENT and loss_scale != "none":
+        return optimizer, level, "none", keep
+    return None
+
+
+def ends_elsewhere(results, cell, seeds):
+    at_o0 = accuracies(results, (cell[0], "O0", "none", "none"), seeds)
+    mean = sum(accuracies(results, cell, seeds)) / seeds
+    if min(at_o0) <= mean <= max(at_o0):
+        return None
+    return f"{' '.join(cell)}: {mean:.2f} %, O0's seeds {min(at_o0):.2f} to {max(at_o0):.2f} %"
+
+
+def faults(results, seeds):
+    """What does not hold, one line each."""
+    found, unused = [], set(EXPLAINED)
+    for cell in cells():
+        elsewhere = ends_elsewhere(results, cell, seeds)
+        if elsewhere and cell[:2] not in EXPLAINED:
+            found.append(elsewhere)
+        if elsewhere:
+            unused.discard(cell[:2])
+        other = twin(cell)
+        differing = [seed for seed in range(seeds) if other and
+                     results[Run(*cell, str(seed))].losses != results[Run(*other, str(seed))].losses]
+        if differing:
+            found.append(f"{' '.join(cell)}: not the losses of {' '.join(other)}, with seed {differing[0]}")
+    return found + [f"{' '.join(pair)}: ends as O0, not as explained" for pair in sorted(unused)]
+
+
+def table(results, seeds):
+    """For each optimizer and level, the lowest and the highest mean of its combinations; for O0, of its seeds."""
+    lines = ["| test accuracy, % | O0, " + f"{seeds} seeds | " + " | ".join(level for level in LEVELS if level != "O0") + " |",
+             "|---|" + "---|" * len(LEVELS)]
+    for optimizer in OPTIMIZERS:
+        at_o0 = accuracies(results, (optimizer, "O0", "none", "none"), seeds)
+        words = [f"{min(at_o0):.2f} to {max(at_o0):.2f}"]
+        for level in LEVELS:
+            means = [sum(accuracies(results, cell, seeds)) / seeds for cell in cells() if cell[:2] == (optimizer, level)]
+            if level != "O0":
+                words.append(f"{min(means):.2f} to {max(means):.2f}")
+        lines.append(f"| {optimizer} | " + " | ".join(words) + " |")
+    return "\n".join(lines)
