@@ -5,6 +5,7 @@
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/torch_compat/autograd.h>
+#include <apex_cpp/torch_compat/record_function.h>
 #include "kernels/statistics/statistics.h"
 
 #include <ATen/record_function.h>
@@ -142,7 +143,7 @@ std::string module_called(const at::RecordFunction& function) {
   const auto names = detail::newest_parameter_names();
   std::string module;
   if (!names) return module;
-  for (const auto& input : function.inputs()) {
+  for (const auto& input : torch_compat::inputs_of(function)) {
     detail::for_each_tensor(input, [&](const at::Tensor& tensor) {
       if (module.empty()) module = detail::module_of(tensor, *names);
     });
@@ -194,6 +195,7 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
   }
 
   static void on_end(const at::RecordFunction& function, at::ObserverContext* observed) {
+    if (!observed) return;  // LibTorch reported an error of on_start, such as no memory
     auto& context = *static_cast<Context*>(observed);
     if (!context.recorder) return;
     --context.recorder->depth_;

@@ -5,6 +5,7 @@
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/files/csv.h>
 #include <apex_cpp/torch_compat/autograd.h>
+#include <apex_cpp/torch_compat/record_function.h>
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
@@ -63,6 +64,7 @@ class trace::Recorder : public detail::TraceRecorder {
     return std::make_unique<Context>(recorder);
   }
   static void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+    if (!context) return;  // LibTorch reported an error of on_start, such as no memory
     if (auto* recorder = static_cast<Context*>(context)->recorder) recorder->end(function);
   }
 
@@ -72,7 +74,7 @@ class trace::Recorder : public detail::TraceRecorder {
     op.name = detail::name_of_call(function);
     op.backward = torch_compat::graph_task() != torch_compat::kNoGraphTask;
     const auto names = detail::newest_parameter_names();
-    for (const auto& input : function.inputs()) {
+    for (const auto& input : torch_compat::inputs_of(function)) {
       detail::for_each_tensor(input, [&](const at::Tensor& tensor) {
         op.inputs.push_back(tensor.scalar_type());
         if (op.module.empty() && names) op.module = detail::module_of(tensor, *names);

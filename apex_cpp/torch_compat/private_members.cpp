@@ -1,5 +1,6 @@
 #include <apex_cpp/torch_compat/private_members.h>
 
+#include <apex_cpp/torch_compat/record_function.h>
 #include <c10/core/impl/COW.h>
 
 namespace apex::torch_compat {
@@ -13,6 +14,13 @@ struct OpenArchive {
 template struct OpenArchive<&torch::serialize::OutputArchive::module_>;
 torch::jit::Module& opened(torch::serialize::OutputArchive& archive);
 
+template <auto member>
+struct OpenRecordFunction {
+  friend const c10::ArrayRef<const c10::IValue>& opened(const at::RecordFunction& function) { return function.*member; }
+};
+template struct OpenRecordFunction<&at::RecordFunction::inputs_>;
+const c10::ArrayRef<const c10::IValue>& opened(const at::RecordFunction& function);
+
 // A derived class may name a protected member.
 struct OpenOptimizer : torch::optim::Optimizer {
   static constexpr auto kDefaults = &OpenOptimizer::defaults_;
@@ -21,6 +29,8 @@ struct OpenOptimizer : torch::optim::Optimizer {
 }  // namespace
 
 torch::jit::Module& module_in(torch::serialize::OutputArchive& archive) { return opened(archive); }
+
+c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function) { return opened(function); }
 
 std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(torch::optim::Optimizer& optimizer) {
   return optimizer.*(OpenOptimizer::kDefaults);

@@ -109,6 +109,19 @@ std::vector<OperatorSlot*> slots_listed(const std::string& name) {
   return lists.casts().count(name) + lists.match().count(name) > 0 ? built_in_slots(name) : slots_named(name);
 }
 
+// Registers the kernels of all operators in the built-in lists, once in the process and before any thread casts: LibTorch's
+// dispatcher is not made for a registration while another thread calls the operator.
+void register_built_in_kernels() {
+  static const bool done = [] {
+    const auto& lists = opt_levels::CastLists::built_in();
+    for (const auto* list : {&lists.casts(), &lists.match()}) {
+      for (const auto& [name, policy] : *list) built_in_slots(name);
+    }
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
 bool has_overload(const std::string& name) { return name.find('.', name.find("::")) != std::string::npos; }
 
 }  // namespace
@@ -118,6 +131,7 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
   const bool casts = properties.enabled && properties.patch_torch_functions;
   const bool match = properties.enabled && properties.cast_model_type && is_low_precision(*properties.cast_model_type);
   if (!casts && !match) return nullptr;
+  register_built_in_kernels();
   const auto low_type = casts ? properties.patch_functions_type.value_or(at::kHalf) : *properties.cast_model_type;
   const std::shared_ptr<CastRules> rules(
       new CastRules(casts ? Mode::casts : Mode::match, low_type, settings.verbosity == 2, std::move(names)));

@@ -13,6 +13,7 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/torch_compat/autograd.h>
+#include <apex_cpp/torch_compat/record_function.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -116,6 +117,7 @@ std::unique_ptr<at::ObserverContext> StepObserver::on_start(const at::RecordFunc
 }
 
 void StepObserver::on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  if (!context) return;  // LibTorch reported an error of on_start, such as no memory
   auto& pending = *static_cast<Pending*>(context);
   if (!pending.observer) return;
   --pending.observer->depth_;
@@ -131,7 +133,7 @@ void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
   const ResultKind result = result_kind(function);
   pending.outermost = result != ResultKind::view && !is_left_out(call.op);
   call.returns_new_tensor = result == ResultKind::own;
-  for (const auto& input : function.inputs()) {
+  for (const auto& input : torch_compat::inputs_of(function)) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
       if (!is_observed(tensor)) return;
       if (call.module.empty() && names) call.module = module_of(tensor, *names);

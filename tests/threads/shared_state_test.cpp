@@ -1,0 +1,130 @@
+// What all threads of a process share: each test lets threads read and write one part of it at once, for ThreadSanitizer.
+#include <apex_cpp/amp/comparison.h>
+#include <apex_cpp/amp/comparison/measurement.h>
+#include <apex_cpp/amp/policy.h>
+#include <apex_cpp/amp/scaling/overflow_report.h>
+#include <apex_cpp/amp/statistics.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "tests/amp/optimizers.h"
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+using Call = std::function<void()>;
+
+/// Makes each call many times in a thread of its own. The threads begin together.
+void at_once(const std::vector<Call>& calls, int times = 20) {
+  std::atomic<size_t> ready{0};
+  std::vector<std::thread> threads;
+  for (const Call& call : calls) {
+    threads.emplace_back([&] {
+      ++ready;
+      while (ready < calls.size()) std::this_thread::yield();
+      for (int i = 0; i < times; ++i) call();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+/// A custom function, for the search for such functions in a graph.
+struct Twice : torch::autograd::Function<Twice> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 2; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list grads) {
+    return {grads[0] * 2};
+  }
+};
+
+struct GuardedNetImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) {
+    const Tensor h = Twice::apply(fc1(x));
+    const amp::disable_casts off;
+    return fc2(h.to(torch::kFloat));
+  }
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(6, 6)),
+                    fc2 = register_module("fc2", torch::nn::Linear(6, 3));
+};
+TORCH_MODULE(GuardedNet);
+
+template <class Net>
+Call set_up_and_train(const std::string& level) {
+  return [level] {
+    Net model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale("dynamic"));
+    train_step(net, opt, torch::ones({4, 6}));
+  };
+}
+
+class SharedState : public AmpTest {};
+
+TEST_F(SharedState, SetUpsAtEveryLevel) {
+  at_once({set_up_and_train<GuardedNet>("O1"), set_up_and_train<GuardedNet>("O4"), set_up_and_train<Mlp>("O2"),
+           set_up_and_train<Mlp>("O5")},
+          6);
+}
+
+TEST_F(SharedState, RegistrationsOfOneFunction) {
+  const Call change = [] {
+    amp::register_float_function("aten::sigmoid");
+    amp::unregister_function("aten::sigmoid");
+  };
+  at_once({change, change, set_up_and_train<Mlp>("O1"), [] { torch::sigmoid(torch::ones({2})); }}, 6);
+}
+
+TEST_F(SharedState, TheGlobalPolicy) {
+  const auto before = amp::global_policy();
+  const Call read = [] { EXPECT_FALSE(amp::global_policy().name().empty()); };
+  at_once({[] { amp::set_global_policy(amp::Policy("mixed_bfloat16")); },
+           [] { amp::set_global_policy(amp::Policy("float32")); }, read, read});
+  amp::set_global_policy(before);
+}
+
+TEST_F(SharedState, TheExchangeOfOverflows) {
+  const auto change = [] {
+    amp::detail::set_overflow_exchange([](bool) { return std::vector<int>{}; });
+    amp::detail::set_overflow_exchange({});
+  };
+  at_once({change, change, set_up_and_train<Mlp>("O2"), set_up_and_train<Mlp>("O1")}, 6);
+}
+
+TEST_F(SharedState, OneWeightCache) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
+  const Call forward = [&net = net] { net->forward(features()); };
+  at_once({forward, forward, [] { amp::clear_cast_cache(); }, forward});
+}
+
+TEST_F(SharedState, TheRecordsOfAWatch) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O0", quiet());
+  const Call pass = [&net = net] {
+    amp::watch watch;
+    const Tensor loss = net->forward(features()).square().mean();
+    std::thread other([&] { loss.backward(); });  // records gradients until the watch stops
+    watch.stop();
+    other.join();
+    EXPECT_FALSE(watch.records().empty());
+  };
+  at_once({pass, pass}, 5);
+}
+
+TEST_F(SharedState, TheMemoryOfARun) {
+  const auto memory = std::make_shared<amp::detail::TensorMemory>();
+  const Call allocate = [&] {
+    int block = 0;
+    memory->reportMemoryUsage(&block, 8, 0, 0, torch::kCPU);
+    memory->reportMemoryUsage(&block, -8, 0, 0, torch::kCPU);
+  };
+  at_once({allocate, allocate, [&] { EXPECT_GE(memory->live(), 0); }, [&] { EXPECT_GE(memory->take_peak(), 0); }});
+  EXPECT_EQ(memory->live(), 0);
+}
+
+}  // namespace
+}  // namespace apex::test
