@@ -11,6 +11,7 @@
 #include <apex_cpp/activation_checkpoint/detail/call_state.h>
 #include <apex_cpp/torch_compat/autograd.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,7 +31,7 @@ using torch_compat::NodePtr;
 template <class T>
 auto new_node() {
   if constexpr (std::is_same_v<NodePtr, std::shared_ptr<Node>>) {
-    return std::shared_ptr<T>(new T, torch::autograd::deleteNode);
+    return std::shared_ptr<T>(new T, [](T* node) { deleteNode(node); });  // of torch::autograd, which LibTorch 2.13 lacks
   } else {
     return c10::make_intrusive<T>();
   }
@@ -68,12 +69,15 @@ void walk(edge_list& outputs, const Visit& visit) {
   }
 }
 
-// The edges that lead out of a segment: to leaves, and to nodes from before the segment, whose first node has this number.
+// The edges that lead out of a segment: to leaves, and to nodes from before the segment, whose first node has this number on
+// this thread.
 edge_list edges_out(edge_list outputs, uint64_t first_number) {
+  const uint64_t thread = at::RecordFunction::currentThreadId();
   edge_list out;
   std::set<Key> found;
   walk(outputs, [&](const Edge& edge) {
-    if (!is_leaf(edge) && edge.function->sequence_nr() >= first_number) return true;
+    const Node& node = *edge.function;
+    if (!is_leaf(edge) && node.thread_id() == thread && node.sequence_nr() >= first_number) return true;
     if (found.insert(key_of(edge)).second) out.push_back(edge);
     return false;
   });
@@ -92,12 +96,12 @@ edge_list gradient_edges(const TensorList& tensors) {
 // The node of all results of a segment.
 class Recomputation final : public Node {
  public:
-  void save(const Segment& segment, const TensorList& inputs, const TensorList& buffers, const CallState& state,
+  void save(const Segment& segment, std::vector<SavedVariable> inputs, const TensorList& buffers, const CallState& state,
             edge_list ends) {
     segment_ = segment;
     ends_ = ends;
     set_next_edges(std::move(ends));
-    for (const at::Tensor& input : inputs) inputs_.emplace_back(input, /*is_output=*/false);
+    inputs_ = std::move(inputs);
     buffers_ = buffers;
     state_.emplace(state);
   }
@@ -109,7 +113,11 @@ class Recomputation final : public Node {
 
   variable_list apply(variable_list&& grads) override;
   void release_variables() override {
-    for (SavedVariable& input : inputs_) input.reset_data();
+    inputs_.clear();
+    segment_ = nullptr;
+    buffers_.clear();
+    ends_.clear();
+    state_.reset();
   }
   std::string name() const override { return "apex::checkpoint"; }
 
@@ -127,22 +135,27 @@ class Recomputation final : public Node {
   std::optional<CallState> state_;
 };
 
-// Puts the values of buffers back at its end.
+// Puts the values of buffers back at its end. Kernels that write running statistics do not raise the version of the buffer;
+// where it has not been raised, this does not raise it either: graphs outside of the segment may have saved the buffer.
 class KeptBuffers {
  public:
-  explicit KeptBuffers(const TensorList& buffers) : buffers_(buffers) {
-    for (const at::Tensor& buffer : buffers) values_.push_back(buffer.detach().clone());
+  explicit KeptBuffers(const TensorList& buffers) {
+    for (const at::Tensor& buffer : buffers) kept_.push_back({buffer, buffer.detach().clone(), buffer._version()});
   }
   ~KeptBuffers() {
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < values_.size(); ++i) buffers_[i].detach().copy_(values_[i]);
+    for (const auto& [buffer, value, version] : kept_)
+      (buffer._version() == version ? buffer.data() : buffer.detach()).copy_(value);
   }
   KeptBuffers(const KeptBuffers&) = delete;
   KeptBuffers& operator=(const KeptBuffers&) = delete;
 
  private:
-  const TensorList& buffers_;
-  TensorList values_;
+  struct Kept {
+    at::Tensor buffer, value;
+    int64_t version;
+  };
+  std::vector<Kept> kept_;
 };
 
 TensorList Recomputation::compute_again() const {
@@ -174,7 +187,8 @@ void Recomputation::check(const TensorList& results) const {
 }
 
 variable_list Recomputation::apply(variable_list&& grads) {
-  const KeptBuffers kept(buffers_);  // until the end: batch norm's own node has saved them
+  TORCH_CHECK(segment_, torch::autograd::ERR_BACKWARD_TWICE);
+  const KeptBuffers kept(buffers_);  // until the end: the nodes of the segment may have saved them
   const TensorList results = compute_again();
   const edge_list edges = gradient_edges(results);
   edge_list roots;
@@ -217,11 +231,25 @@ edge_list Recomputation::collect_at_ends(edge_list& roots) const {
   return ends;
 }
 
+// A result as a tensor of its own. Without the graph, autograd would not see that it shares memory with an input or an earlier
+// result.
+at::Tensor without_graph(const at::Tensor& result, const TensorList& inputs, const TensorList& earlier) {
+  if (!result.defined()) return result;
+  const auto is_shared = [&](const at::Tensor& other) {
+    return other.defined() && other.has_storage() && result.has_storage() && other.is_alias_of(result);
+  };
+  const bool shared =
+      std::any_of(inputs.begin(), inputs.end(), is_shared) || std::any_of(earlier.begin(), earlier.end(), is_shared);
+  return shared ? result.detach().clone() : result.detach();
+}
+
 }  // namespace
 
 TensorList checkpoint(const Segment& segment, const TensorList& inputs, const TensorList& buffers) {
   if (!at::GradMode::is_enabled()) return segment(inputs);
-  const CallState state(inputs);
+  std::vector<SavedVariable> saved;  // before the call, so that one that the function writes is found to be written
+  for (const at::Tensor& input : inputs) saved.emplace_back(input, /*is_output=*/false);
+  CallState state(inputs);
   const uint64_t first_number = at::sequence_number::peek();
   const auto with_graph = [&] {
     const NoCastCaches uncached;
@@ -229,11 +257,12 @@ TensorList checkpoint(const Segment& segment, const TensorList& inputs, const Te
   }();
   edge_list edges = edges_out(gradient_edges(with_graph), first_number);
   if (edges.empty()) return with_graph;
+  state.drop_unused_generators();
   const auto node = new_node<Recomputation>();
-  node->save(segment, inputs, buffers, state, std::move(edges));
+  node->save(segment, std::move(saved), buffers, state, std::move(edges));
   TensorList results;
   for (const at::Tensor& result : with_graph) {
-    results.push_back(result.defined() ? result.detach() : result);
+    results.push_back(without_graph(result, inputs, results));
     node->expect(result);
     if (result.defined() && result.requires_grad()) torch::autograd::set_history(results.back(), node);
   }

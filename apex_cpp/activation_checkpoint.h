@@ -40,7 +40,15 @@ inline ListSlot take(const TensorList& argument, TensorList& tensors) {
   return {argument.size()};
 }
 template <class T>
-T take(const T& argument, TensorList&) {
+auto take(c10::ArrayRef<T> argument, TensorList& tensors) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    return take(argument.vec(), tensors);
+  } else {
+    return argument.vec();  // what the reference refers to may be gone by the backward pass
+  }
+}
+template <class T>
+std::decay_t<const T> take(const T& argument, TensorList&) {
   return argument;
 }
 
@@ -79,18 +87,18 @@ Result from_list(TensorList list) {
   }
 }
 
-template <class Module>
-std::true_type holds_module(const torch::nn::ModuleHolder<Module>*);
-std::false_type holds_module(const void*);
+/// Whether it is a module holder, a pointer to a module, or a handle of amp.
+template <class T, class = void>
+constexpr bool is_module = false;
 template <class T>
-constexpr bool is_module_holder = decltype(holds_module(static_cast<const T*>(nullptr)))::value;
+constexpr bool is_module<T, std::void_t<decltype(std::declval<const T&>()->buffers())>> = true;
 
 /// Calls the function with each input copied, except for tensors, which the checkpoint keeps.
 template <class Function, class... Inputs>
 auto checkpoint_call(Function function, const TensorList& buffers, const Inputs&... inputs) {
   using Result = std::decay_t<std::invoke_result_t<Function&, Inputs...>>;
   TensorList tensors;
-  auto arguments = std::tuple{take(inputs, tensors)...};  // braces: from left to right
+  auto arguments = std::tuple<decltype(take(inputs, tensors))...>{take(inputs, tensors)...};  // braces: from left to right
   const Segment segment = [function = std::move(function), arguments = std::move(arguments)](const TensorList& given) mutable {
     Cursor next = given.begin();
     const auto call = [&](const auto&... argument) {
@@ -105,28 +113,31 @@ auto checkpoint_call(Function function, const TensorList& buffers, const Inputs&
 }  // namespace detail
 
 /// Returns `function(inputs...)` without keeping the tensors that its backward pass needs: they are computed again in the
-/// backward pass. It is `torch.utils.checkpoint.checkpoint(function, *inputs, use_reentrant=False)`. Gradients, hooks,
-/// DistributedDataParallel and SyncBatchNorm see one ordinary backward pass, and gradients have the bits of a call without
-/// `checkpoint`.
+/// backward pass. It is `torch.utils.checkpoint.checkpoint(function, *inputs, use_reentrant=False)`. Hooks,
+/// DistributedDataParallel and SyncBatchNorm see one ordinary backward pass. Gradients have the bits of a call without
+/// `checkpoint`, except where three or more are added into one tensor: the order of the additions may differ.
 ///
-/// `function`: a callable object, or a module holder such as `torch::nn::Linear`, whose buffers (running statistics of batch
-/// norm) are updated once. It is copied, and called now and once in each backward pass. It may use parameters and other
-/// tensors, if they were made on this thread. It must compute the same both times: the random number generators of the CPU and
-/// of the inputs' GPUs are set back (dropout), as are amp's casts and autocast; a value that the function counts up is not.
-/// `inputs`: tensors and vectors of tensors, which are kept, and any other values, which are copied. Result: a tensor, or a
-/// `std::vector`, `std::tuple` or `std::pair` of tensors.
+/// `function`: a callable object, a module holder such as `torch::nn::Linear`, a pointer to a module, or a handle of amp. It is
+/// copied, and called now and once in each backward pass. A module's buffers (running statistics of batch norm) are updated by
+/// the first call alone; those of modules that a lambda calls are updated by both. It may use parameters and other tensors. It
+/// must compute the same both times, so that its results must not depend on a buffer that it updates (as in spectral norm) or
+/// on a value that it counts up; the random number generators of the CPU and of the inputs' GPUs (dropout), amp's casts and
+/// autocast are set back to the first call's. It must not make leaves that need gradients. `inputs`: tensors and lists of
+/// tensors, which are kept and which it must not write, and any other values, which are copied. Result: a tensor, or a
+/// `std::vector`, `std::tuple` or `std::pair` of tensors; one that shares memory with an input or with another result is a
+/// copy.
 ///
 /// Without grad mode it is a plain call. Works within another `checkpoint`, with `retain_graph` and with `create_graph` (hooks
-/// of tensors that the function captures then run twice; batch norm in training mode is refused). Waits for a GPU where the
-/// function does. Errors: what the function throws, now or from `backward`; RuntimeError in `backward` if the second call gives
-/// other results in number, shape or dtype, if it uses other parameters, or if an input was written in the meantime.
+/// of tensors that the function uses then run twice). Waits for a GPU where the function does. Errors: what the function
+/// throws, now or from `backward`; RuntimeError in `backward` if the second call gives other results in number, shape or dtype,
+/// if it uses other parameters, or if an input was written in the meantime.
 template <class Function, class... Inputs>
 auto checkpoint(const Function& function, const Inputs&... inputs) {
-  if constexpr (detail::is_module_holder<Function>) {
-    const auto forward = [module = function.ptr()](const auto&... arguments) { return module->forward(arguments...); };
-    return detail::checkpoint_call(forward, function->buffers(), inputs...);
+  if constexpr (detail::is_module<Function>) {
+    auto forward = [module = function](const auto&... arguments) mutable { return module->forward(arguments...); };
+    return detail::checkpoint_call(std::move(forward), function->buffers(), inputs...);
   } else {
-    return detail::checkpoint_call(function, {}, inputs...);
+    return detail::checkpoint_call(std::decay_t<Function>(function), {}, inputs...);
   }
 }
 

@@ -127,6 +127,21 @@ TEST(Checkpoint, NestsAndJoinsGraphsOnBothSides) {
   expect_same(run(true), expected);
 }
 
+// In the thread of the backward pass, the nodes of the inner checkpoint's input have numbers of another thread.
+TEST(Checkpoint, NestsOnAnInputThatIsNoLeafInAnyThread) {
+  const Tensor x = values({3, 3}, 1).requires_grad_(), w = values({3, 3}, 2).requires_grad_();
+  const auto run = [&](bool checkpoints) {
+    const auto inner = [&](const Tensor& input) { return torch::tanh(input.matmul(w)); };
+    const auto outer = [&](const Tensor& input) { return checkpoints ? checkpoint(inner, input) : inner(input); };
+    const Tensor h = (x * 2).sin().cos();
+    const Tensor loss = (checkpoints ? checkpoint(outer, h) : outer(h)).sum();
+    std::thread([&] { loss.backward(); }).join();
+    return grads_of({x, w});
+  };
+  const auto expected = run(false);
+  expect_same(run(true), expected);
+}
+
 TEST(Checkpoint, RunsHooksOnce) {
   const Tensor x = values({3}, 1).requires_grad_(), w = values({3}, 2).requires_grad_();
   int leaf_hooks = 0, inner_hooks = 0;
@@ -256,6 +271,82 @@ TEST(Checkpoint, RefusesAFunctionThatComputesSomethingElse) {
                        "returned 1 tensors, and 0"));
   EXPECT_TRUE(contains(error_of([&](const Tensor& input, bool again) { return Tensors{again ? input * w : input.exp()}; }),
                        "used a parameter that it had not used before"));
+}
+
+Tensor doubled(const Tensor& x) { return x * 2; }
+
+TEST(Checkpoint, TakesFunctionsListsAndPairs) {
+  const Tensor x = values({2, 3}, 1).requires_grad_();
+  EXPECT_TRUE(checkpoint(doubled, x).equal(x * 2));
+  Tensor sum;
+  {
+    const Tensor like = at::zeros({3, 2});
+    const auto shaped = [](const Tensor& input, at::IntArrayRef sizes, const char* name, const std::pair<int, Tensor>& pair) {
+      EXPECT_STREQ(name, "literal");
+      return input.exp().reshape(sizes) * pair.first;
+    };
+    sum = checkpoint(shaped, x, like.sizes(), "literal", std::make_pair(3, like)).sum();
+  }
+  sum.backward();
+  EXPECT_TRUE(x.grad().allclose(3 * x.detach().exp()));
+  const std::vector<Tensor> list{x, x};
+  EXPECT_TRUE(checkpoint([](at::TensorList both) { return both[0] * both[1]; }, at::TensorList(list)).equal(x * x));
+}
+
+TEST(Checkpoint, CopiesResultsThatShareMemory) {
+  const Tensor x = values({3}, 1).requires_grad_(), h = x * 1;
+  const auto [a, b, same] = checkpoint(
+      [](const Tensor& input) {
+        const Tensor t = input * 3;
+        return std::make_tuple(t, t.view({3, 1}), input);
+      },
+      h);
+  a.mul_(2);
+  same.add_(1);
+  (b.sum() + same.sum()).backward();
+  EXPECT_TRUE(b.squeeze(1).allclose(3 * x));
+  EXPECT_TRUE(x.grad().equal(torch::full({3}, 4.0)));
+}
+
+struct RotatesImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return fc(x) * angles; }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(4, 4));
+  Tensor angles = register_buffer("angles", torch::ones({4}));
+};
+TORCH_MODULE(Rotates);
+
+// The plain call's node has saved the buffer.
+TEST(Checkpoint, LeavesBuffersAloneThatOtherGraphsHaveSaved) {
+  Rotates block;
+  const Tensor x = values({2, 4}, 1);
+  checkpoint(block, block->forward(x)).sum().backward();
+  EXPECT_TRUE(block->fc->weight.grad().defined());
+}
+
+TEST(Checkpoint, TakesPointersToModulesAndHandlesOfAmp) {
+  const auto net = std::make_shared<torch::nn::BatchNorm1dImpl>(6);
+  checkpoint(net, features()).sum().backward();
+  EXPECT_EQ(net->num_batches_tracked.item<int64_t>(), 1);
+  amp::reset();
+  torch::nn::BatchNorm1d model(6);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [handle, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  { amp::scale_loss(checkpoint(handle, features()).square().mean(), opt).backward(); }
+  EXPECT_EQ(model->num_batches_tracked.item<int64_t>(), 1);
+  amp::reset();
+}
+
+TEST(Checkpoint, WithoutTensorInputsHasOneBackwardPass) {
+  const Tensor w = values({3}, 1).requires_grad_();
+  const Tensor y = checkpoint([w] { return w.exp(); }).sum();
+  y.backward();
+  EXPECT_TRUE(contains(message_of([&] { y.backward(); }), "second time"));
+}
+
+TEST(Checkpoint, RefusesAFunctionThatWritesItsInput) {
+  const Tensor x = values({4}, 1).requires_grad_(), h = x * 2;
+  const Tensor y = checkpoint([](Tensor input) { return input.add_(1).exp(); }, h);
+  EXPECT_TRUE(contains(message_of([&] { y.sum().backward(); }), "modified by an inplace operation"));
 }
 
 TEST(Checkpoint, RefusesAnInputThatWasWritten) {

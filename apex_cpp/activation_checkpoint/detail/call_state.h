@@ -45,6 +45,11 @@ class Generators {
   void restore() const {
     for (const auto& [generator, state] : states_) set_state(generator, state);
   }
+  /// Forgets generators that are as they were: nothing has drawn from them.
+  void drop_unchanged() {
+    const auto unchanged = [](const auto& each) { return state_of(each.first).equal(each.second); };
+    states_.erase(std::remove_if(states_.begin(), states_.end(), unchanged), states_.end());
+  }
 
  private:
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
@@ -94,6 +99,9 @@ class NoCastCaches {
 class CallState {
  public:
   explicit CallState(const std::vector<at::Tensor>& inputs) : generators_(inputs) {}
+
+  /// After the call: a generator that it did not use is left alone when it is repeated.
+  void drop_unused_generators() { generators_.drop_unchanged(); }
 
   template <class Call>
   auto again(const Call& call) const {

@@ -52,9 +52,9 @@ class Loading {
 
   std::vector<std::string> apply() {
     load_optimizers();
+    has_changed_ = true;
     const at::NoGradGuard no_grad;
     note_level();
-    has_changed_ = true;
     load_models();
     load_params();
     if (session_) drop_obsolete_master_backups(*session_);
