@@ -9,7 +9,8 @@ The network is that of tools/compare: convolutions and batch norm, on digits wit
    it may not.
 2. Combinations that differ in nothing that counts have the same losses, bit for bit, in every step: a level's defaults of loss_scale and
    keep_batchnorm_fp32 and the same values set by hand, and at O0, O4 and O5, which have FP32's exponents, all loss scales.
-Each run's result is a row of FOLDER/results.csv; the command continues where it was stopped. Exits with 1 if a comparison fails."""
+Each run's result is a row of a table in FOLDER, which belongs to these programs; the command continues where it was stopped. Exits with 1 if
+a comparison fails."""
 import argparse
 import concurrent.futures
 import csv
@@ -64,6 +65,14 @@ def train(build, folder, run):
             hashlib.sha256(" ".join(losses).encode()).hexdigest()[:16]]
 
 
+def table_of(build, folder):
+    """Where the results of these programs are."""
+    digest = hashlib.sha256()
+    for program in ("examples/train/train", "examples/distributed/distributed"):
+        digest.update((build / program).read_bytes())
+    return folder / f"results-{digest.hexdigest()[:12]}.csv"
+
+
 def results_of(path):
     if not path.exists():
         return {}
@@ -81,7 +90,7 @@ def main():
     arguments = parser.parse_args()
     folder, build = arguments.folder.resolve(), arguments.build.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "results.csv"
+    path = table_of(build, folder)
     results = results_of(path)
     runs = [matrix.Run(*cell, str(seed)) for cell in matrix.cells() for seed in range(arguments.seeds)]
     waiting = [run for run in runs if run not in results]

@@ -71,9 +71,9 @@ class Test:
         return time.monotonic() - begin, passed
 
 
-def targets():
-    """The programs of the tests, and those of other folders that tests run."""
-    folders = sorted(path.parent.name for path in (ROOT / "tests").glob("*/CMakeLists.txt"))
+def targets(tree):
+    """The programs of the copy's tests, and those of other folders that tests run."""
+    folders = sorted(path.parent.name for path in (tree.source / "tests").glob("*/CMakeLists.txt"))
     return [f"tests/{folder}/all" for folder in folders if folder not in OTHER_LABELS] + [
         "examples/all", "tools/comparison/all", "tools/doctor/all"]
 
@@ -218,7 +218,7 @@ def main():
         tree.configure(arguments.torch_prefix)
     tree.take_todays_tests(say)
     say(f"building {folder}/build")
-    chosen = tree.compile(targets(), say)
+    chosen = tree.compile(targets(tree), say)
     tests = tests_of(tree)
     say(f"{len(chosen)} mutants, {len(tests)} tests")
     reached = record(folder, tests)
