@@ -2,7 +2,6 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -277,23 +276,14 @@ at::Tensor checkpoint_sequential(const torch::nn::Sequential& modules, int64_t s
   const auto size = static_cast<int64_t>(modules->size());
   TORCH_CHECK_VALUE(segments >= 1 && segments <= size, "checkpoint_sequential: segments is ", segments, ". Use 1 to ", size,
                     ", the number of modules.");
-  const auto run = [&modules](int64_t begin, int64_t end) {
-    return [modules, begin, end](at::Tensor x) {
-      for (int64_t i = begin; i < end; ++i)
-        x = torch::nn::AnyModule(*(modules->begin() + i)).forward(x);  // its forward is not const
-      return x;
-    };
+  const auto slice = [&modules](int64_t begin, int64_t end) {
+    torch::nn::Sequential part;
+    for (int64_t i = begin; i < end; ++i) part->push_back(*(modules->begin() + i));
+    return part;
   };
   const int64_t part = size / segments, last = part * (segments - 1);
-  for (int64_t begin = 0; begin < last; begin += part) {
-    detail::TensorList buffers;
-    for (int64_t i = begin; i < begin + part; ++i) {
-      const auto own = modules->ptr(static_cast<size_t>(i))->buffers();
-      buffers.insert(buffers.end(), own.begin(), own.end());
-    }
-    input = detail::checkpoint_call(run(begin, begin + part), buffers, input);
-  }
-  return run(last, size)(input);
+  for (int64_t begin = 0; begin < last; begin += part) input = checkpoint(slice(begin, begin + part), input);
+  return slice(last, size)->forward(input);
 }
 
 }  // namespace apex

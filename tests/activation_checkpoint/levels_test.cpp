@@ -1,8 +1,7 @@
 // Checkpoints under amp: at every level the gradients have the bits of plain calls, and activations take little memory.
 #include <apex_cpp/activation_checkpoint.h>
+#include <apex_cpp/amp/comparison/measurement.h>
 #include <apex_cpp/optimizers.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "tests/amp/support.h"
 #include "tests/needs_gpus.h"
@@ -85,14 +84,6 @@ TEST_P(CheckpointLevelsOnCuda, TrainToTheBitsOfPlainCalls) {
   EXPECT_EQ(trained_at(GetParam(), true, torch::kCUDA), trained_at(GetParam(), false, torch::kCUDA));
 }
 
-/// The most bytes of tensors at once, above those at its start.
-class PeakBytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { peak = std::max(peak, held += size); }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t held = 0, peak = 0;
-};
-
 TEST(CheckpointMemory, OfSixteenBlocksIsAtMostTwoFifths) {
   const auto peak = [](bool checkpoints) {
     torch::manual_seed(3);
@@ -100,10 +91,10 @@ TEST(CheckpointMemory, OfSixteenBlocksIsAtMostTwoFifths) {
     model->checkpoints = checkpoints;
     const Tensor x = torch::randn({8, 32, 64});
     model->forward(x).square().mean().backward();  // allocates gradients
-    const auto bytes = std::make_shared<PeakBytes>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, bytes);
+    const auto memory = std::make_shared<amp::detail::TensorMemory>();
+    const amp::detail::Counting counting(memory);
     model->forward(x).square().mean().backward();
-    return bytes->peak;
+    return memory->take_peak();
   };
   const int64_t with = peak(true), without = peak(false);
   EXPECT_LE(5 * with, 2 * without) << with << " bytes of " << without;

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -47,7 +48,7 @@ def train(build, folder, run):
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(json.dumps(config_of(run)))  # JSON is YAML
     run_folder = folder / "runs" / run.name()
-    subprocess.run(["rm", "-rf", run_folder], check=True)
+    shutil.rmtree(run_folder, ignore_errors=True)
     command = [build / "examples/train/train"]
     if run.optimizer == "DistributedFusedAdam":
         command = [ROOT / "tools/comparison/start_processes", "2", build / "examples/distributed/distributed"]
@@ -59,7 +60,7 @@ def train(build, folder, run):
         last = list(csv.DictReader(file))[-1]
     with open(run_folder / "steps.csv", newline="") as file:
         losses = [row["loss"] for row in csv.DictReader(file)]
-    subprocess.run(["rm", "-rf", run_folder], check=True)
+    shutil.rmtree(run_folder)
     accuracy = 100 * float(last["test_accuracy"]) if done.returncode == 0 else 0.0  # of a network that diverged
     return [*run, f"{accuracy:.2f}", last["skipped_steps"], "trained" if done.returncode == 0 else "diverged",
             hashlib.sha256(" ".join(losses).encode()).hexdigest()[:16]]

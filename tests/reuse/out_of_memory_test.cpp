@@ -137,13 +137,14 @@ TEST_P(OutOfMemory, AtAnyTensorOfASaveOrALoad) {
     { amp::scale_loss(net->forward(features()).square().mean(), opt).backward(); }
     opt.step();
   };
+  const auto bytes = [&net = net, &opt = opt] { return bytes_of(*net) + bytes_of(opt); };
   pass_and_step();
   amp::save_checkpoint(path, net, opt);
   const auto old_file = bytes_of_file(path);
-  const auto at_save = bytes_of(*net) + bytes_of(opt);
+  const auto at_save = bytes();
   pass_and_step();
   amp::save_checkpoint(reference, net, opt);
-  const auto state = bytes_of(*net) + bytes_of(opt);
+  const auto state = bytes();
   const auto save = [&, &net = net, &opt = opt] { amp::save_checkpoint(path, net, opt); };
   for (int nth = 1; !error_at(nth, save).empty(); ++nth) {
     EXPECT_EQ(bytes_of_file(path), old_file) << "allocation " << nth;
@@ -151,15 +152,15 @@ TEST_P(OutOfMemory, AtAnyTensorOfASaveOrALoad) {
   }
   EXPECT_EQ(bytes_of_file(path), bytes_of_file(reference));
   std::ofstream(path, std::ios::binary) << old_file;
-  EXPECT_EQ(bytes_of(*net) + bytes_of(opt), state);
+  EXPECT_EQ(bytes(), state);
   const auto load = [&, &net = net, &opt = opt] { amp::load_checkpoint(path, net, opt); };
   for (int nth = 1;; ++nth) {
     const auto error = error_at(nth, load);
     if (error.empty()) break;
     if (error.find("loaded in part") != std::string::npos) amp::load_checkpoint(reference, net, opt);  // the remedy it names
-    EXPECT_EQ(bytes_of(*net) + bytes_of(opt), state) << "allocation " << nth << ": " << error;
+    EXPECT_EQ(bytes(), state) << "allocation " << nth << ": " << error;
   }
-  EXPECT_EQ(bytes_of(*net) + bytes_of(opt), at_save);
+  EXPECT_EQ(bytes(), at_save);
   for (const std::string& file : {path, reference}) std::filesystem::remove(file);
   std::filesystem::remove(folder);
 }

@@ -1,5 +1,4 @@
 // What all threads of a process share: each test lets threads read and write one part of it at once, for ThreadSanitizer.
-#include <apex_cpp/amp/comparison.h>
 #include <apex_cpp/amp/comparison/measurement.h>
 #include <apex_cpp/amp/policy.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>

@@ -112,14 +112,13 @@ std::vector<OperatorSlot*> slots_listed(const std::string& name) {
 // Registers the kernels of all operators in the built-in lists, once in the process and before any thread casts: LibTorch's
 // dispatcher is not made for a registration while another thread calls the operator.
 void register_built_in_kernels() {
-  static const bool done = [] {
+  static std::once_flag once;
+  std::call_once(once, [] {
     const auto& lists = opt_levels::CastLists::built_in();
     for (const auto* list : {&lists.casts(), &lists.match()}) {
       for (const auto& [name, policy] : *list) built_in_slots(name);
     }
-    return true;
-  }();
-  static_cast<void>(done);
+  });
 }
 
 bool has_overload(const std::string& name) { return name.find('.', name.find("::")) != std::string::npos; }

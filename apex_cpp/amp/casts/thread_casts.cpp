@@ -64,6 +64,12 @@ void set_flags(bool included, bool excluded) {
   c10::impl::tls_set_dispatch_key_included(kCpuFallbackKey, included);
 }
 
+// The flags, and whether TorchScript's executor optimises, as a SavedCasts holds them.
+void set_switches(bool included, bool excluded, bool optimizes_scripts) {
+  set_flags(included, excluded);
+  torch::jit::setGraphExecutorOptimize(optimizes_scripts);
+}
+
 // While casts are on, TorchScript runs graphs without its executor's optimisations and with autograd's derivatives: the
 // executor would save an operator's arguments before the cast.
 void set_switch(bool on) {
@@ -120,8 +126,7 @@ SavedCasts::SavedCasts()
 
 void SavedCasts::restore() {
   thread_casts() = std::move(casts_);
-  set_flags(included_, excluded_);
-  torch::jit::setGraphExecutorOptimize(optimizes_scripts_);
+  set_switches(included_, excluded_, optimizes_scripts_);
 }
 
 void SavedCasts::resume() const {
@@ -131,8 +136,7 @@ void SavedCasts::resume() const {
   resumed.plain_pass = here.plain_pass;
   resumed.recorder = here.recorder;
   here = std::move(resumed);
-  set_flags(included_, excluded_);
-  torch::jit::setGraphExecutorOptimize(optimizes_scripts_);
+  set_switches(included_, excluded_, optimizes_scripts_);
 }
 
 CastsAs::CastsAs(std::shared_ptr<const CastRules> rules) {
