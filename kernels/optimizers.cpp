@@ -21,8 +21,14 @@ using plan::Access;
 
 namespace {
 
-// Position of the parameters in the lists of an update, and of the updates in LAMB's first stage.
-constexpr size_t kParams = 1, kUpdates = 4;
+// Position of the updates in the lists of LAMB's first stage.
+constexpr size_t kUpdates = 4;
+
+// Launches an Op, or the same Op for parameters with remainders.
+template <class Op>
+void run_on_cuda(const Update& update, const cuda::Call& call, const Op& op) {
+  update.splits() ? cuda::run_update(call, cuda::Split<Op>{op}) : cuda::run_update(call, op);
+}
 
 }  // namespace
 
@@ -41,8 +47,8 @@ void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorLis
   };
   const auto on_cuda = [&](const cuda::Call& call) {
     const rules::StepAddresses addresses = update.addresses(call.device);
-    has_momentum ? cuda::run_update(call, cuda::MomentumSgd{{{settings, addresses}}})
-                 : cuda::run_update(call, cuda::PlainSgd{{{settings, addresses}}});
+    has_momentum ? run_on_cuda(update, call, cuda::MomentumSgd{{{settings, addresses}}})
+                 : run_on_cuda(update, call, cuda::PlainSgd{{{settings, addresses}}});
   };
   update.run(on_cpu, on_cuda);
 }
@@ -58,7 +64,7 @@ void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorLi
                       model_params, settings, tensors);
   update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::adam(update.current(settings)), update.copies()); },
              [&](const cuda::Call& call) {
-               cuda::run_update(call, cuda::Adam{{{settings, update.addresses(call.device)}}});
+               run_on_cuda(update, call, cuda::Adam{{{settings, update.addresses(call.device)}}});
              });
   update.count_step();
 }
@@ -71,7 +77,7 @@ void multi_tensor_adagrad(at::TensorList grads, at::TensorList params, at::Tenso
                       model_params, settings, tensors);
   update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::adagrad(update.current(settings)), update.copies()); },
              [&](const cuda::Call& call) {
-               cuda::run_update(call, cuda::Adagrad{{{settings, update.addresses(call.device)}}});
+               run_on_cuda(update, call, cuda::Adagrad{{{settings, update.addresses(call.device)}}});
              });
 }
 
@@ -111,8 +117,9 @@ at::Tensor checked_next_norms(at::TensorList grads, const at::Tensor& running, c
 }
 
 // NovoGrad on one CUDA device, in two launches.
-void novograd_on_cuda(const cuda::Call& call, const NovoGradSettings& settings, const rules::StepAddresses& addresses,
+void novograd_on_cuda(const Update& update, const cuda::Call& call, const NovoGradSettings& settings,
                       const at::Tensor& grad_norms) {
+  const rules::StepAddresses addresses = update.addresses(call.device);
   const at::Tensor next = at::empty({grad_norms.numel()}, grad_norms.options());
   float* const norms = next.mutable_data_ptr<float>();
   float* const running = grad_norms.mutable_data_ptr<float>();
@@ -121,7 +128,7 @@ void novograd_on_cuda(const cuda::Call& call, const NovoGradSettings& settings, 
   } else {
     cuda::run_sum(call, cuda::NovoGradNorms<false>{{settings, addresses}, running, norms});
   }
-  cuda::run_update(call, cuda::NovoGrad{{{settings, addresses}}, norms, running});
+  run_on_cuda(update, call, cuda::NovoGrad{{{settings, addresses}}, norms, running});
 }
 
 }  // namespace
@@ -145,7 +152,7 @@ void multi_tensor_novograd(at::TensorList grads, at::TensorList params, at::Tens
         const auto rule_of = [&](const plan::TensorRow& row) { return rules::novograd(now, by_index[row.index]); };
         cpu::run_pass<rules::NovoGrad>(group, rule_of, update.copies());
       },
-      [&](const cuda::Call& call) { novograd_on_cuda(call, settings, update.addresses(call.device), grad_norms); });
+      [&](const cuda::Call& call) { novograd_on_cuda(update, call, settings, grad_norms); });
   on_cpu ? void(grad_norms.copy_(norms.view(grad_norms.sizes()))) : bump_versions(grad_norms);
   update.count_step();
 }
@@ -204,6 +211,7 @@ void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at
   const StepSettings& without_step = settings;  // stage 1 has checked and counted the step
   const Update update("multi_tensor_lamb_stage_2", {{"updates", updates, Access::read}, {"params", params, Access::write}},
                       model_params, without_step, tensors);
+  TORCH_CHECK(!update.splits(), "multi_tensor_lamb_stage_2: model_params are remainders. LAMB takes none: pass copies.");
   if (update.stopped()) return;
   update.check_norms("norms.params", norms.params);
   update.check_norms("norms.updates", norms.updates);

@@ -14,7 +14,9 @@
 // parameters. Lists are matched by index. Shapes, layouts, aliasing, autograd and errors are as in kernels/multi_tensor.h.
 //
 // Lists: `params` are the tensors to update: float32 masters, or the model's parameters themselves. `model_params` receive a
-// copy of the new values, each rounded once to its dtype; an empty list makes no copy.
+// copy of the new values, each rounded once to its dtype; an empty list makes no copy. Model parameters of int16 or int8 are not
+// copies but remainders: the values to update are those of a bfloat16 `param` and its remainder (rules/remainder.h), read and
+// written together. All or none of a call's model parameters are remainders. LAMB takes none.
 // Dtypes: float16, bfloat16 and float32 in any mix, for every list. Arithmetic is float32, every operation rounded; stores
 // round to nearest even. State in 16 bits is rounded at every step.
 // Devices: CPU, and CUDA in a library built with it. Others throw c10::NotImplementedError before anything is changed. CUDA

@@ -47,11 +47,13 @@ void bump_versions(at::TensorList written) {
 Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorList model_params, const StepTensors& tensors)
     : op_(op), lists_(std::move(lists)), tensors_(tensors), copies_(!model_params.empty()) {
   if (copies_) lists_.push_back({"model_params", model_params, Access::write});
+  if (copies_) lists_.back().takes_remainders = true;
   if (tensors_.found_inf.defined()) plan::check_found_inf(op, tensors_.found_inf);
   for (plan::TensorList& list : lists_) list.takes_double = false;
   groups_ = plan::checked_groups(op, lists_);
   device_ = device_of(groups_, lists_.front().tensors, tensors_.step);
   check_devices();
+  splits_ = copies_ && has_remainders();
   check_value("tensors.grad_scale", tensors_.grad_scale, at::kFloat);
   check_value("tensors.lr", tensors_.lr, at::kFloat);
   check_value("tensors.step", tensors_.step, at::kInt);
@@ -67,6 +69,22 @@ Update::Update(const char* op, std::vector<plan::TensorList> lists, at::TensorLi
     : Update(op, std::move(lists), model_params, tensors) {
   TORCH_CHECK_VALUE(tensors.step.defined() || settings.step >= 1, op, ": step is ", settings.step,
                     ". Steps are counted from 1.");
+}
+
+bool Update::has_remainders() const {
+  const plan::TensorList& params = lists_[kParams];
+  const at::TensorList remainders = lists_.back().tensors;
+  size_t found = 0;
+  for (size_t i = 0; i < remainders.size(); ++i) {
+    if (!plan::is_remainder(remainders[i].scalar_type())) continue;
+    ++found;
+    TORCH_CHECK(params.tensors[i].scalar_type() == at::kBFloat16, op_, ": ", plan::name_of(lists_.back(), i), " has dtype ",
+                remainders[i].scalar_type(), " and ", plan::name_of(params, i), " has ", params.tensors[i].scalar_type(),
+                ". Only BFloat16 parameters have remainders: pass a copy of another dtype, or none.");
+  }
+  TORCH_CHECK(found == 0 || found == remainders.size(), op_, ": ", found, " of the ", remainders.size(),
+              " model_params are remainders and the others copies. Make one call for each kind.");
+  return found != 0;
 }
 
 rules::StepAddresses Update::addresses(c10::Device device) const {

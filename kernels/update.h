@@ -8,6 +8,9 @@
 
 namespace apex::kernels {
 
+// The position of the parameters in the lists of updates that write copies.
+constexpr size_t kParams = 1;
+
 // Raises the tensors' version counters, by which autograd detects that a saved tensor was written to. Writes through pointers
 // do not raise them.
 void bump_versions(at::TensorList written);
@@ -31,8 +34,9 @@ class Update {
   // Whether found_inf forbids the update. A found_inf on the tensors' own CUDA device is not read here: the kernels read it.
   bool stopped() const { return stopped_; }
 
-  // Whether there are model parameters, in the last list.
+  // Whether there are model parameters, in the last list, and whether they are remainders of the parameters.
   bool copies() const { return copies_; }
+  bool splits() const { return splits_; }
   size_t count() const { return lists_.front().tensors.size(); }
 
   // The device of the tensors. Throws c10::Error if there are several.
@@ -68,6 +72,7 @@ class Update {
 
   void check_device(const char* name, const at::Tensor& tensor) const;
   void check_devices() const;
+  bool has_remainders() const;
   // Whether the host has to read found_inf before anything runs.
   bool host_reads_found_inf() const;
   // Without elements there is still one call for a CUDA device: its kernel counts the step.
@@ -79,6 +84,7 @@ class Update {
   plan::Groups groups_;
   c10::Device device_ = c10::kCPU;  // of the first tensor, one with elements if there is any
   bool copies_;
+  bool splits_ = false;
   bool stopped_;
 };
 

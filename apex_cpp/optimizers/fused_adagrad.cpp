@@ -28,11 +28,12 @@ kernels::AdagradSettings settings_of(const FusedAdagradOptions& options) {
 
 FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdagradOptions defaults)
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdagradOptions, check>(kFusedAdagrad),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none,
+                      defaults.master_storage()}) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdagrad::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedAdagradParamState>();
-  detail::state_like(param.param, state->sum, param.param.scalar_type());
+  detail::state_like(param.param, state->sum, state_dtype(param.param));
   return state;
 }
 
@@ -44,7 +45,7 @@ void FusedAdagrad::update() {
       std::vector<at::Tensor> sums;
       for (const at::Tensor& param : set.params) {
         at::Tensor& sum = state_of<FusedAdagradParamState>(param).sum;
-        sums.push_back(detail::state_like(param, sum, param.scalar_type()));
+        sums.push_back(detail::state_like(param, sum, state_dtype(param)));
       }
       kernels::multi_tensor_adagrad(set.grads, set.params, sums, set.model_params, settings,
                                     detail::placed_on(set.params.front().device(), tensors));
@@ -58,7 +59,7 @@ void FusedAdagrad::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedAdagrad::load(torch::serialize::InputArchive& archive) {
-  auto read = detail::read_optimizer<FusedAdagradParamState, FusedAdagradOptions>(archive, param_groups_);
+  auto read = detail::read_optimizer<FusedAdagradParamState, FusedAdagradOptions>(archive, param_groups_, master_storage());
   restore(read, archive);
 }
 

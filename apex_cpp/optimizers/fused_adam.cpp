@@ -1,6 +1,9 @@
 #include <apex_cpp/optimizers/fused_adam.h>
 
 #include <apex_cpp/optimizers/detail/fused_step.h>
+#include <apex_cpp/optimizers/remainders.h>
+
+#include <ATen/ops/empty_like.h>
 
 #include "kernels/optimizers.h"
 
@@ -19,6 +22,17 @@ void check(const std::string& owner, const FusedAdamOptions& options) {
 
 }  // namespace
 
+namespace {
+
+// Masters of a file of master_weights, in an optimizer that stores remainders.
+void keep_as_remainder(const at::Tensor& param, FusedAdamParamState& state) {
+  if (!state.remainder.defined() || !state.master_param.defined()) return;
+  detail::split_into(state.master_param, at::empty_like(param), state.remainder);
+  state.master_param.reset();
+}
+
+}  // namespace
+
 kernels::AdamSettings detail::adam_settings(const FusedAdamOptions& options) {
   auto settings = detail::moment_settings<kernels::AdamSettings>(options);
   settings.adam_w_mode = options.adam_w_mode();
@@ -28,14 +42,15 @@ kernels::AdamSettings detail::adam_settings(const FusedAdamOptions& options) {
 FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamOptions defaults)
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdamOptions, check>(kFusedAdam),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
-                      defaults.capturable() ? Counting::on_device : Counting::on_host}),
+                      defaults.capturable() ? Counting::on_device : Counting::on_host, defaults.master_storage()}),
       master_weights_(defaults.master_weights()) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedAdamParamState>();
   detail::state_like(param.param, state->exp_avg, at::kFloat);
   detail::state_like(param.param, state->exp_avg_sq, at::kFloat);
-  if (master_weights_ && !param.copy.defined()) detail::master_like(param.param, state->master_param);
+  const bool stored_beside = param.copy.defined() || detail::splits(param.param, master_storage());
+  if (master_weights_ && !stored_beside) detail::master_like(param.param, state->master_param);
   return state;
 }
 
@@ -70,7 +85,13 @@ void FusedAdam::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedAdam::load(torch::serialize::InputArchive& archive) {
-  auto read = detail::read_optimizer<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_);
+  auto read = detail::read_optimizer<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_, master_storage());
+  for (const auto& group : param_groups_) {
+    for (const at::Tensor& param : group.params()) {
+      const auto state = read.state().find(param.unsafeGetTensorImpl());
+      if (state != read.state().end()) keep_as_remainder(param, static_cast<FusedAdamParamState&>(*state->second));
+    }
+  }
   restore(read, archive);
 }
 

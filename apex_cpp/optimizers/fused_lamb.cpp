@@ -10,6 +10,7 @@ constexpr const char* kFusedLamb = "FusedLAMB";
 
 void check(const std::string& owner, const FusedLAMBOptions& options) {
   detail::check_no_amsgrad(owner, options);
+  detail::check_float32_masters(owner, options);
   detail::check_moments(owner, options);
 }
 

@@ -11,6 +11,7 @@ constexpr const char* kFusedMixedPrecisionLamb = "FusedMixedPrecisionLamb";
 
 void check(const std::string& owner, const FusedMixedPrecisionLambOptions& options) {
   detail::check_no_amsgrad(owner, options);
+  detail::check_float32_masters(owner, options);
   detail::check_moments(owner, options);
   const auto dtype = options.reduced_precision_dtype();
   TORCH_CHECK(!dtype || *dtype == at::kHalf || *dtype == at::kBFloat16, owner, ": reduced_precision_dtype is ", *dtype,

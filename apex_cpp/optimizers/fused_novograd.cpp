@@ -33,7 +33,7 @@ kernels::NovoGradSettings settings_of(const FusedNovoGradOptions& options) {
 
 FusedNovoGrad::FusedNovoGrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedNovoGradOptions defaults)
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedNovoGradOptions, check>(kFusedNovoGrad),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads()}) {}
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_host, defaults.master_storage()}) {}
 
 void FusedNovoGrad::check_group(size_t group) const {
   const int64_t norm_type = detail::options_of<FusedNovoGradOptions>(param_groups_[group]).norm_type();
@@ -99,7 +99,7 @@ const at::Tensor& FusedNovoGrad::norms_of(size_t group) {
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedNovoGrad::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedNovoGradParamState>();
-  detail::state_like(param.param, state->exp_avg, param.param.scalar_type());
+  detail::state_like(param.param, state->exp_avg, state_dtype(param.param));
   return state;
 }
 
@@ -117,7 +117,7 @@ void FusedNovoGrad::update_group(size_t group) {
     std::vector<at::Tensor> exp_avgs;
     for (size_t i = 0; i < set.params.size(); ++i) {
       auto& state = state_of<FusedNovoGradParamState>(set.params[i]);
-      exp_avgs.push_back(detail::state_like(set.params[i], state.exp_avg, set.params[i].scalar_type()));
+      exp_avgs.push_back(detail::state_like(set.params[i], state.exp_avg, state_dtype(set.params[i])));
       if (set.fresh) state.norm = all_norms.narrow(0, set.positions[i], 1);
     }
     settings.first_run = set.fresh && !options.init_zero();
@@ -144,7 +144,7 @@ void FusedNovoGrad::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedNovoGrad::load(torch::serialize::InputArchive& archive) {
-  auto read = detail::read_optimizer<FusedNovoGradParamState, FusedNovoGradOptions>(archive, param_groups_);
+  auto read = detail::read_optimizer<FusedNovoGradParamState, FusedNovoGradOptions>(archive, param_groups_, master_storage());
   restore(read, archive);
   for (size_t group = 0; group < param_groups_.size(); ++group) assign_norms(group, norms_by_position(group));
 }

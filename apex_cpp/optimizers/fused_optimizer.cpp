@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/optimizers/detail/fused_step.h>
 #include <apex_cpp/optimizers/options.h>
+#include <apex_cpp/optimizers/remainders.h>
 #include <apex_cpp/torch_compat/private_members.h>
 
 #include <algorithm>
@@ -26,11 +27,19 @@ constexpr const char* kGroupStatesKey = "group_states";
 
 at::TensorOptions on(c10::Device device, at::ScalarType dtype) { return at::TensorOptions().device(device).dtype(dtype); }
 
+// What is kept beside a parameter: nothing, a copy in the model, or a remainder.
+enum class Beside { nothing, copy, remainder };
+
+Beside kind_of(const at::Tensor& beside) {
+  if (!beside.defined()) return Beside::nothing;
+  return beside.is_floating_point() ? Beside::copy : Beside::remainder;
+}
+
 // The set on this device with these properties. Adds it if there is none.
-LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, bool copies, bool fresh) {
+LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, Beside kind, bool fresh) {
   for (LaunchSet& set : sets) {
-    const bool alike = set.model_params.empty() != copies && set.fresh == fresh;
-    if (alike && set.params.front().device() == device) return set;
+    const Beside there = set.model_params.empty() ? Beside::nothing : kind_of(set.model_params.front());
+    if (there == kind && set.fresh == fresh && set.params.front().device() == device) return set;
   }
   sets.emplace_back();
   sets.back().fresh = fresh;
@@ -62,7 +71,8 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
       rules_(rules),
       set_grad_none_(switches.set_grad_none),
       materialize_master_grads_(switches.materialize_master_grads),
-      counting_(switches.counting) {
+      counting_(switches.counting),
+      master_storage_(switches.master_storage) {
   torch_compat::keep_options(param_groups_, groups);
   rules_.check_values(rules_.optimizer, *defaults_);
   check_groups();
@@ -106,7 +116,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
   check_capture();
   if (stopped_on_host(!fresh.empty())) return loss;
   const auto drop_unused = c10::make_scope_exit([this] { new_states_.clear(); });
-  for (const auto& each : fresh) new_states_[each.param.unsafeGetTensorImpl()] = new_state(each);
+  for (const auto& each : fresh) new_states_[each.param.unsafeGetTensorImpl()] = new_state_with_remainder(each);
   update();
   return loss;
 }
@@ -160,6 +170,9 @@ std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
   std::vector<detail::SteppedParam> fresh;
   for (const auto& each : stepped) {
     each.check();
+    TORCH_CHECK(master_storage_ == MasterStorage::float32 || each.param.scalar_type() != at::kHalf, each.name(),
+                " has dtype Half. With master_storage ", name_of(master_storage_),
+                " only bfloat16 parameters have masters: train with level O5, or leave master_storage float32.");
     const auto state = state_.find(each.param.unsafeGetTensorImpl());
     if (state == state_.end()) {
       fresh.push_back(each);
@@ -171,18 +184,60 @@ std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
   return fresh;
 }
 
-std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) const {
+std::unique_ptr<torch::optim::OptimizerParamState> FusedOptimizer::new_state_with_remainder(
+    const detail::SteppedParam& param) const {
+  auto state = new_state(param);
+  if (detail::splits(param.param, master_storage_)) {
+    static_cast<ShapedParamState&>(*state).remainder =
+        at::zeros_like(param.param, detail::remainder_dtype(master_storage_));
+  }
+  return state;
+}
+
+ShapedParamState* FusedOptimizer::any_state_of(const at::Tensor& param) const {
+  const auto here = state_.find(param.unsafeGetTensorImpl());
+  if (here != state_.end()) return static_cast<ShapedParamState*>(here->second.get());
+  const auto fresh = new_states_.find(param.unsafeGetTensorImpl());
+  return fresh == new_states_.end() ? nullptr : static_cast<ShapedParamState*>(fresh->second.get());
+}
+
+at::Tensor FusedOptimizer::remainder_of(const at::Tensor& param) const {
+  ShapedParamState* state = detail::splits(param, master_storage_) ? any_state_of(param) : nullptr;
+  if (!state) return {};
+  return detail::state_like(param, state->remainder, detail::remainder_dtype(master_storage_));
+}
+
+at::ScalarType FusedOptimizer::state_dtype(const at::Tensor& param) const {
+  return detail::splits(param, master_storage_) ? at::kFloat : param.scalar_type();
+}
+
+bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const {
+  return master_storage_ != MasterStorage::float32 && dtype == at::kBFloat16;
+}
+
+at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
+  const at::Tensor remainder = remainder_of(param);
+  return remainder.defined() ? detail::joined(param, remainder) : remainder;
+}
+
+bool FusedOptimizer::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
+  if (!detail::splits(param, master_storage_)) return false;
+  detail::split_into(value, param, remainder_of(param));
+  return true;
+}
+
+std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) {
   std::vector<LaunchSet> sets;
   const auto& params = param_groups_[group].params();
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor& grad = grad_of(group, i);
     if (!grad.defined()) continue;
-    const at::Tensor& copy = copy_of(group, i);
-    LaunchSet& set = set_of(sets, params[i].device(), copy.defined(), split_fresh && !has_state(params[i]));
+    const at::Tensor remainder = remainder_of(params[i]), beside = remainder.defined() ? remainder : copy_of(group, i);
+    LaunchSet& set = set_of(sets, params[i].device(), kind_of(beside), split_fresh && !has_state(params[i]));
     set.grads.push_back(amp::detail::in_layout_of(grad, params[i]));
     set.params.push_back(params[i]);
     set.positions.push_back(static_cast<int64_t>(i));
-    if (copy.defined()) set.model_params.push_back(copy);
+    if (beside.defined()) set.model_params.push_back(beside);
   }
   return sets;
 }

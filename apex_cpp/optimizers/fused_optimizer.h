@@ -51,7 +51,8 @@ struct GroupState {
   at::Tensor exp_avg_sq;
 };
 
-/// Tensors on one device that one kernel call updates, matched by index. `model_params` is empty or as long as the others.
+/// Tensors on one device that one kernel call updates, matched by index. `model_params` is empty or as long as the others: copies
+/// in the model, or remainders.
 struct LaunchSet {
   std::vector<at::Tensor> grads, params, model_params;
   std::vector<int64_t> positions;  // of the params in their group
@@ -68,6 +69,11 @@ struct LaunchSet {
 /// keeps the first. A parameter in two groups is a ValueError, as in Python. No step waits for a device, except the first one
 /// if a loss scaler on the device has set `found_inf`. Works with `amp::GradScaler` without unscaling in between, with torch's
 /// learning-rate schedulers, and with `torch::save`.
+///
+/// With a `master_storage` other than float32 the optimizer keeps the masters of its bfloat16 parameters beside them, as remainders.
+/// `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters themselves: their gradients are
+/// clipped and accumulated in bfloat16. A program that writes to such a parameter changes the master by as much; the master
+/// stays within half a unit in the last place of the bfloat16.
 ///
 /// CUDA graphs: take one step before the capture, which creates the state and the step count. A graph keeps the learning rate
 /// of the captured step; FusedAdam with capturable and FusedMixedPrecisionLamb read rate and count on the device at each
@@ -105,6 +111,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   int64_t steps_taken(size_t group = 0) const;
 
   bool materialize_master_grads() const override { return materialize_master_grads_; }
+  bool keeps_masters_of(at::ScalarType dtype) const override;
+  at::Tensor kept_master_of(const at::Tensor& param) const override;
+  bool load_kept_master(const at::Tensor& param, const at::Tensor& value) override;
 
  protected:
   /// Where the steps of a group are counted. With on_device the learning rate is on the device too.
@@ -114,6 +123,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
     bool set_grad_none = true;
     bool materialize_master_grads = true;
     Counting counting = Counting::on_host;
+    MasterStorage master_storage = MasterStorage::float32;
   };
 
   FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -134,9 +144,13 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   const at::Tensor& copy_of(size_t group, size_t position) const;
   /// The gradient of the parameter at `position` of `group`; undefined if there is none.
   const at::Tensor& grad_of(size_t group, size_t position) const;
-  /// The parameters of a group that have a gradient, in one set per device, for those with and without a copy in the model and,
-  /// with `split_fresh`, for those with and without state.
-  std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false) const;
+  /// The parameters of a group that have a gradient, in one set per device, for those with a copy in the model, with a remainder and
+  /// without both, and, with `split_fresh`, for those with and without state.
+  std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false);
+
+  MasterStorage master_storage() const { return master_storage_; }
+  /// The dtype of a state that has the dtype of its parameter: a master's is float32.
+  at::ScalarType state_dtype(const at::Tensor& param) const;
 
   /// The state of a parameter. Where there is none, it becomes that of new_state, or an empty one.
   template <class State>
@@ -181,6 +195,11 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void check_groups();
   void list_params_once();
   std::vector<detail::SteppedParam> stepped_params() const;
+  std::unique_ptr<torch::optim::OptimizerParamState> new_state_with_remainder(const detail::SteppedParam& param) const;
+  /// The parameter's state, also that of its first step; null if there is none.
+  ShapedParamState* any_state_of(const at::Tensor& param) const;
+  /// The remainder of a parameter that is stored with one; undefined otherwise.
+  at::Tensor remainder_of(const at::Tensor& param) const;
   /// Returns the parameters that take their first step.
   std::vector<detail::SteppedParam> check_step();
   static std::vector<SavedGroup> read_group_states(torch::serialize::InputArchive& archive);
@@ -206,6 +225,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   bool set_grad_none_;
   bool materialize_master_grads_;
   Counting counting_;
+  MasterStorage master_storage_;
 };
 
 }  // namespace apex::optimizers

@@ -33,11 +33,12 @@ kernels::SgdSettings settings_of(const FusedSGDOptions& options) {
 
 FusedSGD::FusedSGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedSGDOptions defaults)
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedSGDOptions, check>(kFusedSGD),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none,
+                      defaults.master_storage()}) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedSGD::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedSGDParamState>();
-  detail::state_like(param.param, state->momentum_buffer, param.param.scalar_type());
+  detail::state_like(param.param, state->momentum_buffer, state_dtype(param.param));
   return state;
 }
 
@@ -49,7 +50,7 @@ void FusedSGD::update() {
       std::vector<at::Tensor> momentum_buffers;
       for (const at::Tensor& param : set.params) {
         at::Tensor& buffer = state_of<FusedSGDParamState>(param).momentum_buffer;
-        momentum_buffers.push_back(detail::state_like(param, buffer, param.scalar_type()));
+        momentum_buffers.push_back(detail::state_like(param, buffer, state_dtype(param)));
       }
       settings.first_run = set.fresh;
       kernels::multi_tensor_sgd(set.grads, set.params, momentum_buffers, set.model_params, settings,
@@ -64,7 +65,7 @@ void FusedSGD::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedSGD::load(torch::serialize::InputArchive& archive) {
-  auto read = detail::read_optimizer<FusedSGDParamState, FusedSGDOptions>(archive, param_groups_);
+  auto read = detail::read_optimizer<FusedSGDParamState, FusedSGDOptions>(archive, param_groups_, master_storage());
   restore(read, archive);
 }
 

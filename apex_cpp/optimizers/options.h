@@ -23,6 +23,28 @@ namespace apex::optimizers {
 
 using Betas = std::tuple<double, double>;
 
+/// How an optimizer stores the float32 masters of bfloat16 parameters.
+enum class MasterStorage {
+  /// As tensors of their own, 4 bytes a parameter: made by amp::initialize, or by FusedAdam with master_weights.
+  float32,
+  /// As the parameter and an int16 with the difference from it, 2 more bytes. Masters and state have the bits that they have with
+  /// float32. A parameter in the middle between two bfloat16 rounds away from zero instead of to even, since 16 bits cannot
+  /// tell 65,537 masters apart. Apex: store_param_remainders of DistributedFusedAdam.
+  remainder16,
+  /// The same with an int8, 1 more byte: each step rounds the masters to 24 bits, which have 16 significant bits. FlashOptim
+  /// (arXiv:2602.23349).
+  remainder8,
+};
+
+/// "float32", "remainder16" or "remainder8", and back. Errors: ValueError for another name.
+const char* name_of(MasterStorage storage);
+MasterStorage master_storage_named(const std::string& name);
+
+namespace detail {
+// Of remainders.h.
+at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name);
+}  // namespace detail
+
 namespace detail {
 
 template <class T>
@@ -60,6 +82,15 @@ void for_each_member(Object& object, const Visit& visit) {
 
 template <class Derived>
 struct FusedOptions : torch::optim::OptimizerOptions {
+  /// How the optimizer stores masters; for the whole optimizer, not for a group. Other values than float32 make the optimizer keep
+  /// the masters of its bfloat16 parameters itself, with amp or without, whatever the level. Not saved: a file can be loaded with
+  /// another storage.
+  MasterStorage master_storage() const { return master_storage_; }
+  Derived& master_storage(MasterStorage storage) {
+    master_storage_ = storage;
+    return self();
+  }
+
   std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { return std::make_unique<Derived>(self()); }
   double get_lr() const override { return self().lr(); }
   void set_lr(const double lr) override { self().lr(lr); }
@@ -95,12 +126,18 @@ struct FusedOptions : torch::optim::OptimizerOptions {
 
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
+
+  MasterStorage master_storage_ = MasterStorage::float32;
 };
 
 // The base of all states, whatever the class.
 struct ShapedParamState : torch::optim::OptimizerParamState, amp::CastableParamState {
   /// Errors: RuntimeError naming the parameter if its shape differs from the state's.
   virtual void check_shapes(const detail::SteppedParam& of) const = 0;
+
+  /// With a master_storage other than float32: int16 or int8, of the shape of a bfloat16 parameter. The other tensors are then
+  /// float32, as a master's.
+  at::Tensor remainder;
 };
 
 // The state of one parameter. Undefined tensors are not saved.
@@ -109,16 +146,16 @@ struct FusedParamState : ShapedParamState {
   std::unique_ptr<torch::optim::OptimizerParamState> clone() const override { return std::make_unique<Derived>(self()); }
 
   void serialize(torch::serialize::InputArchive& archive) override {
-    detail::for_each_member(self(), [&](const std::string& name, at::Tensor& tensor) { archive.try_read(name, tensor); });
+    for_each_tensor([&](const std::string& name, at::Tensor& tensor) { archive.try_read(name, tensor); });
   }
   void serialize(torch::serialize::OutputArchive& archive) const override {
-    detail::for_each_member(self(), [&](const std::string& name, const at::Tensor& tensor) {
+    for_each_tensor([&](const std::string& name, const at::Tensor& tensor) {
       if (tensor.defined()) archive.write(name, tensor);
     });
   }
 
   void check_shapes(const detail::SteppedParam& of) const override {
-    detail::for_each_member(self(), [&](const char* name, const at::Tensor& tensor) {
+    for_each_tensor([&](const std::string& name, const at::Tensor& tensor) {
       TORCH_CHECK(!tensor.defined() || tensor.sizes() == of.param.sizes(), of.name(), " has a '", name, "' of shape ",
                   tensor.sizes(),
                   " from earlier steps. Drop this state with optimizer.state().erase(param.unsafeGetTensorImpl()): the "
@@ -127,22 +164,40 @@ struct FusedParamState : ShapedParamState {
   }
 
   /// Moves loaded tensors to the parameter's device and layout, and converts them to its dtype, or to float32 unless
-  /// kHasDtypeOfParam. Errors: RuntimeError beginning with the parameter's name if a tensor has another shape.
-  void fit_to(const at::Tensor& param, const std::string& name_of_param) {
-    const at::ScalarType dtype = Derived::kHasDtypeOfParam ? param.scalar_type() : at::kFloat;
-    detail::for_each_member(self(), [&](const std::string& name, at::Tensor& tensor) {
-      if (tensor.defined()) tensor = detail::loaded_like(param, tensor, dtype, name_of_param, name);
+  /// kHasDtypeOfParam. The remainder becomes what `storage` needs. Errors: RuntimeError beginning with the parameter's name if a
+  /// tensor has another shape, and those of loaded_remainder.
+  void fit_to(const at::Tensor& param, const std::string& name_of_param, MasterStorage storage) {
+    remainder = detail::loaded_remainder(param, remainder, storage, name_of_param);
+    const at::ScalarType dtype = has_dtype_of_param() ? param.scalar_type() : at::kFloat;
+    for_each_tensor([&](const std::string& name, at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      const at::ScalarType as = &tensor == &remainder ? tensor.scalar_type() : dtype;
+      tensor = detail::loaded_like(param, tensor, as, name_of_param, name);
     });
   }
 
   void cast_to(at::ScalarType dtype) override {
-    if (!Derived::kHasDtypeOfParam) return;
+    if (!has_dtype_of_param()) return;
     detail::for_each_member(self(), [&](const std::string&, at::Tensor& tensor) {
       if (tensor.defined()) tensor = tensor.to(dtype);
     });
   }
 
  private:
+  bool has_dtype_of_param() const { return Derived::kHasDtypeOfParam && !remainder.defined(); }
+
+  // Visits the members and the remainder.
+  template <class Visit>
+  void for_each_tensor(const Visit& visit) {
+    detail::for_each_member(self(), visit);
+    visit("remainder", remainder);
+  }
+  template <class Visit>
+  void for_each_tensor(const Visit& visit) const {
+    detail::for_each_member(self(), visit);
+    visit("remainder", remainder);
+  }
+
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
 };

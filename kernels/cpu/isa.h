@@ -63,10 +63,16 @@ struct Slot {
 template <class... Rules>
 struct RuleTable : Slot<Rules>... {};
 
+// Converts `size` pairs of a bfloat16 and a remainder (rules/remainder.h) to values, or values to pairs.
+using Joiner = void (*)(const void* rounded, const void* remainders, float* values, int64_t size);
+using Splitter = void (*)(const float* values, void* rounded, void* remainders, int64_t size);
+
 template <class Real>
 struct Conversions {
   Reader<Real> read_half, read_bfloat16;
   Writer<Real> write_half, write_bfloat16;
+  Joiner join16, join8;
+  Splitter split16, split8;
   void (*fence)();  // makes non-temporal stores visible to other threads
 };
 

@@ -17,9 +17,9 @@ template <class Rule>
 constexpr bool kDivides<Rule, std::void_t<decltype(Rule::kDivides)>> = Rule::kDivides;
 
 // Applies a rule to packs of kWidth elements: loads the values that the rule reads, and stores its results. If the row has one
-// more list than the rule has values, value kCopied is stored there too. Element i adds to sums[s][i % kStride]. kKnowsRows:
-// rows of frequent mixes of dtypes have a loop of their own.
-template <class Rule, int kCopied, int kWidth, int kStride, bool kKnowsRows>
+// more list than the rule has values, value kCopied is stored there too; with kSplit this list holds the remainders of that value.
+// Element i adds to sums[s][i % kStride]. kKnowsRows: rows of frequent mixes of dtypes have a loop of their own.
+template <class Rule, int kCopied, int kWidth, int kStride, bool kKnowsRows, bool kSplit = false>
 class Apply {
   using Real = typename Rule::Real;
   using PackBits = Bits<Real, kWidth>;
@@ -27,8 +27,10 @@ class Apply {
   using ValueIndices = std::make_index_sequence<rules::kValues<Rule>>;
   using SumIndices = std::make_index_sequence<Rule::kSums>;
 
+  static constexpr int kLoaded = kValues + (kSplit ? 1 : 0);
+
   static constexpr int count_reads() {
-    int reads = 0;
+    int reads = kSplit ? 1 : 0;
     for (const rules::Use use : Rule::kUses) reads += rules::is_read(use) ? 1 : 0;
     return reads;
   }
@@ -49,16 +51,20 @@ class Apply {
   }
 
  private:
-  using Together = PackBits[kValues][kTogether];
+  using Together = PackBits[kLoaded][kTogether];
 
   // Processes whole packs of the frequent mixes of dtypes: one dtype everywhere, or 16 bits beside float32. Returns the index
   // of the first pack that is left.
   DEVICE_BODY static int64_t to_known_rows(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
-    if constexpr (kKnowsRows) {
+    if constexpr (kSplit) {
+      if (part.row->dtypes[kValues] == Dtype::remainder8)
+        return to_rows<KnownSplitRow<Dtype::remainder8, kValues>>(rule, part, first, step, sums);
+      return to_rows<KnownSplitRow<Dtype::remainder16, kValues>>(rule, part, first, step, sums);
+    } else if constexpr (kKnowsRows) {
       const Dtype dtype = part.row->dtypes[0];
       if (dtype == Dtype::half) return to_rows_of<Dtype::half>(rule, part, first, step, sums);
       if (dtype == Dtype::bfloat16) return to_rows_of<Dtype::bfloat16>(rule, part, first, step, sums);
-      return to_rows<Dtype::float32, Dtype::float32>(rule, part, first, step, sums);
+      return to_rows<KnownRow<Dtype::float32, Dtype::float32, kValues>>(rule, part, first, step, sums);
     } else {
       return first;
     }
@@ -66,13 +72,13 @@ class Apply {
 
   template <Dtype kFirst>
   DEVICE_BODY static int64_t to_rows_of(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
-    if (kValues == 1 || part.row->dtypes[1] == kFirst) return to_rows<kFirst, kFirst>(rule, part, first, step, sums);
-    return to_rows<kFirst, Dtype::float32>(rule, part, first, step, sums);
+    if (kValues == 1 || part.row->dtypes[1] == kFirst)
+      return to_rows<KnownRow<kFirst, kFirst, kValues>>(rule, part, first, step, sums);
+    return to_rows<KnownRow<kFirst, Dtype::float32, kValues>>(rule, part, first, step, sums);
   }
 
-  template <Dtype kFirst, Dtype kOthers>
+  template <class Known>
   DEVICE_BODY static int64_t to_rows(const Rule& rule, const Part& part, int64_t i, int64_t step, Sums& sums) {
-    using Known = KnownRow<kFirst, kOthers, kValues>;
     if (!Known::matches(*part.row)) return i;
     const Known row(*part.row);
     const int64_t stride = step * kWidth;
@@ -88,6 +94,7 @@ class Apply {
   DEVICE_BODY static void to_packs(const Rule& rule, const Lists& lists, Sums& sums, const PackOf& pack_of) {
     Together bits;
     load_all(lists, pack_of, bits, ValueIndices());
+    if constexpr (kSplit) load(lists, kValues, pack_of, bits[kValues]);
     UNROLL for (int j = 0; j < kTogether; ++j) to_pack(rule, lists, pack_of(j), bits, j, sums);
   }
 
@@ -106,7 +113,9 @@ class Apply {
       computed_as<Real>(rule, lists, pack, bits, j, values, sums);
     }
     store_all(values, lists, pack, ValueIndices());
-    if constexpr (kCopied != kNoCopy) {
+    if constexpr (kSplit) {
+      split(values[kCopied], lists, kCopied, kValues, pack);
+    } else if constexpr (kCopied != kNoCopy) {
       if (lists.data[kValues] != nullptr) store(values[kCopied], lists, kValues, pack);
     }
   }
@@ -117,6 +126,7 @@ class Apply {
                                       int j, Real (&values)[kValues][kWidth], Sums& sums) {
     bool doubtful = false;
     convert_all(bits, j, lists, values, ValueIndices());
+    if constexpr (kSplit) join(bits[kCopied][j], bits[kValues][j], lists.dtype(kValues), values[kCopied]);
     if (Rule::kSums == 0 || pack.whole()) {
       UNROLL for (int i = 0; i < kWidth; ++i) doubtful |= apply<V>(rule, i, values, sums, ValueIndices(), SumIndices());
     } else {
@@ -145,7 +155,8 @@ class Apply {
 
   template <size_t V, class Lists>
   DEVICE_BODY static void convert_one(const PackBits& bits, const Lists& lists, Real (&values)[kWidth]) {
-    if constexpr (rules::is_read(Rule::kUses[V])) convert(bits, lists.dtype(static_cast<int>(V)), values);
+    constexpr bool kIsSplit = kSplit && static_cast<int>(V) == kCopied;
+    if constexpr (rules::is_read(Rule::kUses[V]) && !kIsSplit) convert(bits, lists.dtype(static_cast<int>(V)), values);
   }
 
   template <class T, size_t... V, size_t... S>
@@ -170,7 +181,8 @@ class Apply {
 
   template <size_t V, class Lists>
   DEVICE_BODY static void store_one(const Real (&values)[kWidth], const Lists& lists, const Pack<kWidth>& pack) {
-    if constexpr (rules::is_written(Rule::kUses[V])) store(values, lists, static_cast<int>(V), pack);
+    constexpr bool kIsSplit = kSplit && static_cast<int>(V) == kCopied;
+    if constexpr (rules::is_written(Rule::kUses[V]) && !kIsSplit) store(values, lists, static_cast<int>(V), pack);
   }
 };
 
@@ -186,6 +198,7 @@ DEVICE_BODY inline void raise(int32_t* flag) {
 struct Elementwise {
   static constexpr bool kTakesDoubles = true;
   static constexpr int kCopied = kNoCopy;
+  static constexpr bool kSplit = false;
 
   DEVICE_BODY bool stopped() const { return false; }
   DEVICE_BODY bool finishes() const { return false; }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/cuda/table.h"
+#include "kernels/rules/remainder.h"
 #include "kernels/rules/rule.h"
 
 // Loads and stores packs of adjacent elements: kPack (16 bytes of a 16-bit type) in updates, kSumPack in sums. An access to a
@@ -50,6 +51,24 @@ struct KnownRow {
       if (i > kValues || (i == kValues && row.data[i] == nullptr)) continue;
       same = same && row.is_aligned(i) && row.dtypes[i] == dtype(i);
     }
+    return same;
+  }
+};
+
+// The same for bfloat16 gradients and parameters, with remainders behind the kValues lists of a rule and float32 state.
+template <Dtype kRemainder, int kValues>
+struct KnownSplitRow {
+  void* data[kLists];
+
+  DEVICE_BODY explicit KnownSplitRow(const Row& row) { UNROLL for (int i = 0; i < kLists; ++i) data[i] = row.data[i]; }
+  DEVICE_BODY static constexpr Dtype dtype(int list) {
+    return list < 2 ? Dtype::bfloat16 : list == kValues ? kRemainder : Dtype::float32;
+  }
+  DEVICE_BODY static constexpr bool is_aligned(int) { return true; }
+
+  DEVICE_BODY static bool matches(const Row& row) {
+    bool same = row.shift == 0;
+    UNROLL for (int i = 0; i <= kValues; ++i) same = same && row.is_aligned(i) && row.dtypes[i] == dtype(i);
     return same;
   }
 };
@@ -129,7 +148,10 @@ DEVICE_BODY void load(const Lists& lists, int list, const PackOf& pack_of, Bits<
   switch (lists.dtype(list)) {
     case Dtype::half:
     case Dtype::bfloat16:
+    case Dtype::remainder16:
       return load_as(rules::Half());
+    case Dtype::remainder8:
+      return load_as(int8_t());
     case Dtype::float32:
       return load_as(float());
     case Dtype::float64:
@@ -148,14 +170,33 @@ DEVICE_BODY inline void convert(const Bits<Real, kWidth>& bits, Dtype dtype, Rea
       return bits.template convert<float>(values);
     case Dtype::float64:
       if constexpr (sizeof(Real) == sizeof(double)) bits.template convert<double>(values);
+      return;
+    case Dtype::remainder16:
+    case Dtype::remainder8:
+      return;  // no values of their own
   }
 }
 
-template <class Storage, class Real, int kWidth>
-DEVICE_BODY inline void store_as(const Real (&values)[kWidth], void* data, bool aligned, const Pack<kWidth>& pack) {
+// The float32 values of bfloat16 parameters and their remainders.
+template <class Remainder, int kWidth>
+DEVICE_BODY inline void join_as(const Bits<float, kWidth>& params, const Bits<float, kWidth>& remainders,
+                                float (&values)[kWidth]) {
+  rules::BFloat16 rounded[kWidth];
+  Remainder remainder[kWidth];
+  memcpy(rounded, params.words, sizeof rounded);
+  memcpy(remainder, remainders.words, sizeof remainder);
+  UNROLL for (int i = 0; i < kWidth; ++i) values[i] = rules::join(rounded[i], remainder[i]);
+}
+
+template <int kWidth>
+DEVICE_BODY inline void join(const Bits<float, kWidth>& params, const Bits<float, kWidth>& remainders, Dtype dtype,
+                             float (&values)[kWidth]) {
+  dtype == Dtype::remainder16 ? join_as<int16_t>(params, remainders, values) : join_as<int8_t>(params, remainders, values);
+}
+
+template <class Storage, int kWidth>
+DEVICE_BODY inline void store_elements(const Storage (&stored)[kWidth], void* data, bool aligned, const Pack<kWidth>& pack) {
   Storage* const to = static_cast<Storage*>(data) + pack.first;
-  Storage stored[kWidth];
-  UNROLL for (int i = 0; i < kWidth; ++i) stored[i] = rules::store<Storage>(values[i]);
   if (aligned && pack.whole()) {
     uint32_t words[kWidth * sizeof(Storage) / sizeof(uint32_t)];
     memcpy(words, stored, sizeof stored);
@@ -165,6 +206,35 @@ DEVICE_BODY inline void store_as(const Real (&values)[kWidth], void* data, bool 
       if (pack.has(i)) to[i] = stored[i];
     }
   }
+}
+
+template <class Storage, class Real, int kWidth>
+DEVICE_BODY inline void store_as(const Real (&values)[kWidth], void* data, bool aligned, const Pack<kWidth>& pack) {
+  Storage stored[kWidth];
+  UNROLL for (int i = 0; i < kWidth; ++i) stored[i] = rules::store<Storage>(values[i]);
+  store_elements(stored, data, aligned, pack);
+}
+
+// Stores values as bfloat16 to list `list`, and their remainders to list `behind`.
+template <class Remainder, int kWidth, class Lists>
+DEVICE_BODY inline void split_as(const float (&values)[kWidth], const Lists& lists, int list, int behind,
+                                 const Pack<kWidth>& pack) {
+  rules::BFloat16 rounded[kWidth];
+  Remainder remainders[kWidth];
+  UNROLL for (int i = 0; i < kWidth; ++i) {
+    const auto parts = rules::split<Remainder>(values[i]);
+    rounded[i] = parts.rounded;
+    remainders[i] = parts.remainder;
+  }
+  store_elements(rounded, lists.data[list], lists.is_aligned(list), pack);
+  store_elements(remainders, lists.data[behind], lists.is_aligned(behind), pack);
+}
+
+template <int kWidth, class Lists>
+DEVICE_BODY inline void split(const float (&values)[kWidth], const Lists& lists, int list, int behind,
+                              const Pack<kWidth>& pack) {
+  lists.dtype(behind) == Dtype::remainder16 ? split_as<int16_t>(values, lists, list, behind, pack)
+                                            : split_as<int8_t>(values, lists, list, behind, pack);
 }
 
 template <class Real, int kWidth, class Lists>
@@ -180,6 +250,10 @@ DEVICE_BODY inline void store(const Real (&values)[kWidth], const Lists& lists, 
       return store_as<float>(values, data, aligned, pack);
     case Dtype::float64:
       if constexpr (sizeof(Real) == sizeof(double)) store_as<double>(values, data, aligned, pack);
+      return;
+    case Dtype::remainder16:
+    case Dtype::remainder8:
+      return;  // split() stores them
   }
 }
 

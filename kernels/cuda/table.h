@@ -8,7 +8,8 @@
 // `Table`, which holds only addresses and counts, by value.
 namespace apex::kernels::cuda {
 
-enum class Dtype : uint8_t { half, bfloat16, float32, float64 };
+// remainder16 and remainder8: of the bfloat16 parameters, behind a rule's own lists (rules/remainder.h).
+enum class Dtype : uint8_t { half, bfloat16, float32, float64, remainder16, remainder8 };
 
 constexpr int kLists = 5;
 constexpr int kSums = 2;

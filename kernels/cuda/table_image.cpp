@@ -13,6 +13,8 @@ Dtype dtype_of(at::ScalarType dtype) {
   if (dtype == at::kHalf) return Dtype::half;
   if (dtype == at::kBFloat16) return Dtype::bfloat16;
   if (dtype == at::kFloat) return Dtype::float32;
+  if (dtype == at::kShort) return Dtype::remainder16;
+  if (dtype == at::kChar) return Dtype::remainder8;
   TORCH_INTERNAL_ASSERT(dtype == at::kDouble, "no storage for ", dtype);
   return Dtype::float64;
 }

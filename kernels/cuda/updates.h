@@ -21,9 +21,9 @@
 //   read(address)         the value at the address, as other blocks have written it
 namespace apex::kernels::cuda {
 
-template <class Rule, int kCopied, bool kKnowsRows, class Block, class Op>
+template <class Rule, bool kKnowsRows, class Block, class Op>
 DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& rule, const Op& op) {
-  using Work = Apply<Rule, kCopied, kPack, 1, kKnowsRows>;
+  using Work = Apply<Rule, Op::kCopied, kPack, 1, kKnowsRows, Op::kSplit>;
   block.each_thread([&](int thread) {
     typename Work::Sums residues = {};
     Work::to(rule, part, thread, block.threads(), residues);
@@ -40,7 +40,7 @@ DEVICE_BODY inline Part part_or_none(const Table& table, int64_t i) {
 //   prepared()            computes, once per block, an object whose rule<Real>(row) returns the rule of a row
 //   kTakesDoubles         true if there are rules for float64. They take many registers: launches over tables without float64
 //                         use kernels without them (kDoubles is false)
-//   kCopied               as in Apply
+//   kCopied, kSplit       as in Apply
 //   report(residues)      for rules with sums: receives the sums of one thread
 //   finishes(), finish(block, table)   whether the last block to complete its work has to call finish(), and the call
 template <bool kDoubles, class Op, class Block>
@@ -54,12 +54,12 @@ DEVICE_BODY void run_updates(const Block& block, const Table& table, const Op& o
     next = part_or_none(table, i + block.count());
     if constexpr (kDoubles) {
       if (part.row->has_double) {
-        update_part<decltype(prepared.template rule<double>(*part.row)), Op::kCopied, false>(
+        update_part<decltype(prepared.template rule<double>(*part.row)), false>(
             block, part, prepared.template rule<double>(*part.row), op);
         continue;
       }
     }
-    update_part<decltype(prepared.template rule<float>(*part.row)), Op::kCopied, !kDoubles>(
+    update_part<decltype(prepared.template rule<float>(*part.row)), !kDoubles>(
         block, part, prepared.template rule<float>(*part.row), op);
   }
   if (op.finishes() && block.is_last(table.grid_ticket, static_cast<uint32_t>(block.count()))) op.finish(block, table);
@@ -99,6 +99,13 @@ struct StepOp {
 template <class Settings>
 struct UpdateOp : StepOp<Settings> {
   static constexpr int kCopied = 1;
+  static constexpr bool kSplit = false;
+};
+
+// The same update of parameters that are stored as bfloat16 and remainders.
+template <class Op>
+struct Split : Op {
+  static constexpr bool kSplit = true;
 };
 
 // One rule for all tensors.
@@ -212,4 +219,5 @@ struct Larc : UpdateOp<rules::LarcSettings> {
 // Calls define(Op) for every Op that run_updates() takes: launch templates are instantiated for these.
 #define APEX_CPP_FOR_EACH_UPDATE_OP(define)                                                                      \
   define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam) \
-      define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc)
+      define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>)                   \
+          define(Split<MomentumSgd>) define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>)

@@ -11,6 +11,7 @@ namespace apex::kernels::plan {
 namespace {
 
 bool takes(const TensorList& list, at::ScalarType dtype) {
+  if (is_remainder(dtype)) return list.takes_remainders;
   return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || (dtype == at::kDouble && list.takes_double);
 }
 

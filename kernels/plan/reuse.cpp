@@ -61,19 +61,25 @@ Fingerprint fingerprint_of(const at::Tensor& tensor, Access access) {
   return print;
 }
 
-// How a call uses a list, and whether one of its tensors is float64.
+// How a call uses a list, and whether the list has dtypes that not every call takes.
 struct Use {
   Access access;
-  bool has_double;
+  bool has_double = false;
+  bool has_remainders = false;
 };
 
 Use use_of(const TensorList& list) {
-  const auto is_double = [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble; };
-  return {list.access, std::any_of(list.tensors.begin(), list.tensors.end(), is_double)};
+  Use use{list.access};
+  for (const at::Tensor& tensor : list.tensors) {
+    use.has_double |= tensor.scalar_type() == at::kDouble;
+    use.has_remainders |= is_remainder(tensor.scalar_type());
+  }
+  return use;
 }
 
 bool allows(const TensorList& list, const Use& use) {
-  return list.access == use.access && (list.takes_double || !use.has_double);
+  return list.access == use.access && (list.takes_double || !use.has_double) &&
+         (list.takes_remainders || !use.has_remainders);
 }
 
 // A cached call: fingerprints of its lists, and its groups.

@@ -126,8 +126,7 @@ class Loading {
         const Saved& saved = saved_.at(full_name(i, name));
         copy_to(target, saved.tensor->value, saved.tensor->dtype, saved.master, full_name(i, name));
         // An optimizer that is not loaded may still have a master, and its next step would overwrite the model from it.
-        const at::Tensor master = parts_.optimizers.empty() && session_ ? session_->master_of(target) : at::Tensor();
-        if (master.defined()) at::Tensor(master).copy_(saved.float32());
+        if (parts_.optimizers.empty() && session_) session_->load_master(target, saved.float32());
       }
     }
   }
@@ -139,9 +138,10 @@ class Loading {
       if (stash) stash->update_masters_from_edits(/*may_be_restored=*/false);
       const OptimizerParams here(*parts_.optimizers[i], stash);
       auto* sharded = dynamic_cast<ShardedOptimizer*>(parts_.optimizers[i]);
+      auto* fused = dynamic_cast<StepsMasters*>(parts_.optimizers[i]);
       for (size_t j = 0; j < here.params.size(); ++j) {
         const OptimizerParam& saved = content_.optimizers[i].params[j];
-        sharded ? load_sharded(saved, here.params[j], *sharded) : load_param(saved, here.params[j]);
+        sharded ? load_sharded(saved, here.params[j], *sharded) : load_param(saved, here.params[j], fused);
       }
     }
   }
@@ -158,10 +158,14 @@ class Loading {
     optimizer.load_master(here.model, saved.master.defined() ? saved.master : value);
   }
 
-  void load_param(const OptimizerParam& saved, const OptimizerParams::Param& here) {
+  // `fused`: the optimizer, if it may itself keep masters.
+  void load_param(const OptimizerParam& saved, const OptimizerParams::Param& here, StepsMasters* fused) {
     const at::Tensor& value = load_value(saved, here);
+    const at::Tensor& float32 = saved.master.defined() ? saved.master : value;
     if (here.has_master()) {
-      at::Tensor(here.stepped).copy_(saved.master.defined() ? saved.master : value);
+      at::Tensor(here.stepped).copy_(float32);
+      masters_made_ += !saved.master.defined();
+    } else if (fused && fused->load_kept_master(here.model, float32)) {
       masters_made_ += !saved.master.defined();
     } else {
       masters_dropped_ += saved.master.defined() && here.model.scalar_type() != at::kFloat;

@@ -28,6 +28,7 @@ using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
 constexpr const char* kOwnMasterKey = "master_param";
+constexpr const char* kRemainderKey = "remainder";
 
 // The program's class, not that of amp's handle; for a sharded optimizer the class that saves the same layout.
 std::string class_name_of(const Optimizer& optimizer) {
@@ -94,6 +95,13 @@ void take_masters(ArchiveTree& archive, std::vector<OptimizerParam>& params) {
     }
     state = values.empty() ? states->children.erase(state) : std::next(state);
   }
+}
+
+// An optimizer that keeps masters as remainders: the file has the masters, which fit any storage.
+void drop_remainders(ArchiveTree& archive) {
+  ArchiveTree* states = child_of(archive, "state");
+  if (!states) return;
+  for (auto& state : states->children) state.second.values.erase(kRemainderKey);
 }
 
 // ---- checks ----
@@ -212,15 +220,21 @@ OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* st
   OptimizerContent content;
   content.class_name = class_name_of(optimizer);
   const OptimizerParams params(optimizer, stash);
+  const auto* fused = dynamic_cast<const StepsMasters*>(&optimizer);
   content.groups = params.groups;
   for (const auto& param : params.params) {
     OptimizerParam saved{names.find(param.model), c10::toString(param.model.scalar_type()), param.model.sizes().vec(), {}, {}};
-    if (param.has_master()) saved.master = param.stepped.detach();
+    if (param.has_master()) {
+      saved.master = param.stepped.detach();
+    } else if (fused) {
+      saved.master = fused->kept_master_of(param.model);
+    }
     if (saved.name.empty()) saved.value = as_float32(param.model);
     content.params.push_back(std::move(saved));
   }
   content.archive = archive_of(optimizer);
   if (dynamic_cast<const ShardedOptimizer*>(&optimizer)) take_masters(content.archive, content.params);
+  if (fused) drop_remainders(content.archive);
   return content;
 }
 

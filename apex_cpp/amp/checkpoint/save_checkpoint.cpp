@@ -129,7 +129,7 @@ void save_safetensors(const std::string& path, const SavedParts& parts, const Sa
       file.metadata.emplace(name, first->second);
       continue;
     }
-    const at::Tensor master = session ? session->master_of(tensor) : at::Tensor();
+    const at::Tensor master = session ? session->master_values_of(tensor) : at::Tensor();
     file.tensors.emplace_back(name, master.defined() ? master : widened(tensor));
   }
   write_safetensors(path, file);

@@ -289,8 +289,10 @@ std::vector<at::Tensor> MasterWeightInit::forget_gone_params(torch::optim::Optim
 
 void MasterWeightInit::adopt(torch::optim::Optimizer& optimizer, NewParam& param) {
   const auto* sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
+  const auto* fused = dynamic_cast<const StepsMasters*>(&optimizer);
+  const bool keeps_its_own = sharded || (fused && fused->keeps_masters_of(param.place.scalar_type()));
   if (param.is_master()) return take_master_back(optimizer, param);
-  if (session_.has_masters() && is_low_precision(param.place.scalar_type()) && !sharded) {
+  if (session_.has_masters() && is_low_precision(param.place.scalar_type()) && !keeps_its_own) {
     give_master(optimizer, param.place);
     if (param.known) table_.find_stepped(param.place)->last_grads.model = param.known->last_grad;
     return;

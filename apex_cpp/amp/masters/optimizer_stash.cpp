@@ -70,6 +70,16 @@ at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
   return entry->master;
 }
 
+at::Tensor OptimizerStash::kept_master_of(const at::Tensor& param) const {
+  const auto* fused = table_.find(param) ? dynamic_cast<const StepsMasters*>(handle()) : nullptr;
+  return fused ? fused->kept_master_of(param) : at::Tensor();
+}
+
+bool OptimizerStash::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
+  auto* fused = table_.find(param) ? dynamic_cast<StepsMasters*>(handle()) : nullptr;
+  return fused && fused->load_kept_master(param, value);
+}
+
 void OptimizerStash::update_masters_from_edits(bool may_be_restored) const {
   const auto params = table_.with_masters();
   const bool any_hidden_write = std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {

@@ -45,6 +45,8 @@ class OptimizerStash : public MasterProvider {
   /// Marks the current gradients of `params` as pre-existing; the next unscale ignores them.
   void mark_grads_as_preexisting(const std::vector<at::Tensor>& params);
   at::Tensor master_of(const at::Tensor& param) const override;
+  at::Tensor kept_master_of(const at::Tensor& param) const override;
+  bool load_kept_master(const at::Tensor& param, const at::Tensor& value) override;
   /// Copies the program's edits of the model's weights since the last step into the masters; the next step would otherwise
   /// overwrite them. Edits are detected by version counter and memory, and on a CPU by 128 values of each weight: if they show
   /// a hidden write, all weights are compared. `weights_were_written` makes this compare all weights too. No synchronisation.

@@ -57,11 +57,14 @@ void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& fro
 }
 
 void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters) {
+  const auto* fused = dynamic_cast<const StepsMasters*>(&optimizer);
   for (auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params()) {
       if (has_masters && !param.requires_grad()) continue;
       const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
-      if (found != optimizer.state().end()) cast_param_state(*found->second, param.scalar_type());
+      if (found == optimizer.state().end()) continue;
+      const bool has_own_master = fused && fused->keeps_masters_of(param.scalar_type());
+      cast_param_state(*found->second, has_own_master ? at::kFloat : param.scalar_type());
     }
   }
 }

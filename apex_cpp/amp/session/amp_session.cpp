@@ -60,6 +60,27 @@ at::Tensor Session::master_of(const at::Tensor& parameter) const {
   return {};
 }
 
+at::Tensor Session::master_values_of(const at::Tensor& parameter) const {
+  const at::Tensor master = master_of(parameter);
+  if (master.defined()) return master;
+  for (const auto& weak : optimizers) {
+    const auto optimizer = weak.lock();
+    const at::Tensor kept = optimizer ? optimizer->kept_master_of(parameter) : at::Tensor();
+    if (kept.defined()) return kept;
+  }
+  return {};
+}
+
+void Session::load_master(const at::Tensor& parameter, const at::Tensor& value) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor master = master_of(parameter);
+  if (master.defined()) return void(master.copy_(value));
+  for (const auto& weak : optimizers) {
+    const auto optimizer = weak.lock();
+    if (optimizer && optimizer->load_kept_master(parameter, value)) return;
+  }
+}
+
 LossScaler& Session::scaler(int64_t loss_id) {
   TORCH_CHECK_INDEX(loss_id >= 0 && loss_id < static_cast<int64_t>(scalers.size()), "loss_id ", loss_id,
                     " is out of range: amp was initialized with num_losses=", scalers.size(),
@@ -70,8 +91,7 @@ LossScaler& Session::scaler(int64_t loss_id) {
 void assign(at::Tensor tensor, const at::Tensor& value, const Session* session) {
   const at::NoGradGuard no_grad;
   tensor.copy_(value);
-  const at::Tensor master = session ? session->master_of(tensor) : at::Tensor();
-  if (master.defined()) master.copy_(value);
+  if (session) session->load_master(tensor, value);
 }
 
 std::shared_ptr<Session> current_session() {

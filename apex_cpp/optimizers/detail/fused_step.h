@@ -46,6 +46,13 @@ void check_no_amsgrad(const std::string& owner, const Options& options) {
   TORCH_CHECK(!options.amsgrad(), owner, " does not support the AMSGrad variant: leave amsgrad false.");
 }
 
+/// Of classes that store masters in no other way.
+template <class Options>
+void check_float32_masters(const std::string& owner, const Options& options) {
+  TORCH_CHECK_VALUE(options.master_storage() == MasterStorage::float32, owner, " does not support master_storage ",
+                    name_of(options.master_storage()), ": leave it float32, or take FusedAdam.");
+}
+
 /// The options rules of an optimizer class. `check` throws for values that the class does not allow.
 template <class Options, void (*check)(const std::string&, const Options&)>
 OptionsRules options_rules(const char* optimizer) {
@@ -53,7 +60,10 @@ OptionsRules options_rules(const char* optimizer) {
   return {optimizer, [](const OptimizerOptions& options) { return dynamic_cast<const Options*>(&options) != nullptr; },
           [](const std::string& owner, const OptimizerOptions& options) { check(owner, static_cast<const Options&>(options)); },
           [](OptimizerOptions& to, const OptimizerOptions& from) {
-            static_cast<Options&>(to) = static_cast<const Options&>(from);
+            auto& options = static_cast<Options&>(to);
+            const MasterStorage storage = options.master_storage();
+            options = static_cast<const Options&>(from);
+            options.master_storage(storage);
           }};
 }
 
@@ -101,17 +111,19 @@ ReadOptimizer read_as_saved(torch::serialize::InputArchive& archive,
   return read;
 }
 
-/// The same, and fits the states to their parameters. Errors: as `read_as_saved`, and RuntimeError naming a parameter whose
-/// saved state has another shape.
+/// The same, and fits the states to their parameters and to the storage of masters. Errors: as `read_as_saved`, and RuntimeError
+/// naming a parameter whose saved state has another shape.
 template <class State, class Options>
 ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
-                             const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+                             const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                             MasterStorage storage = MasterStorage::float32) {
   ReadOptimizer read = read_as_saved<State, Options>(archive, groups);
   for (size_t group = 0; group < groups.size(); ++group) {
     const auto& params = groups[group].params();
     for (size_t i = 0; i < params.size(); ++i) {
       const auto state = read.state().find(params[i].unsafeGetTensorImpl());
-      if (state != read.state().end()) static_cast<State&>(*state->second).fit_to(params[i], name_of(group, i, params[i]));
+      if (state == read.state().end()) continue;
+      static_cast<State&>(*state->second).fit_to(params[i], name_of(group, i, params[i]), storage);
     }
   }
   return read;

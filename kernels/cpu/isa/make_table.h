@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/rules/remainder.h"
 
 // Loops over blocks, for source files that each define a set of vector operations `Set`:
 //   Set::Vector          the type that rules compute with: kLanes values of type Set::Real
@@ -201,6 +202,25 @@ void write(const typename Set::Real* __restrict values, void* stored, int64_t si
   if (i < size) store_first<Set>(Set::load_first(values + i, size - i), to + i, size - i);
 }
 
+// Plain loops, which the compiler vectorises for the set's processor. Set makes them local to its source file.
+template <class Set, class Remainder>
+void join(const void* rounded, const void* remainders, float* __restrict values, int64_t size) {
+  const auto* __restrict upper = static_cast<const rules::BFloat16*>(rounded);
+  const auto* __restrict lower = static_cast<const Remainder*>(remainders);
+  for (int64_t i = 0; i < size; ++i) values[i] = rules::join(upper[i], lower[i]);
+}
+
+template <class Set, class Remainder>
+void split(const float* __restrict values, void* rounded, void* remainders, int64_t size) {
+  auto* __restrict upper = static_cast<rules::BFloat16*>(rounded);
+  auto* __restrict lower = static_cast<Remainder*>(remainders);
+  for (int64_t i = 0; i < size; ++i) {
+    const auto parts = rules::split<Remainder>(values[i]);
+    upper[i] = parts.rounded;
+    lower[i] = parts.remainder;
+  }
+}
+
 // Whether a mix of storage has a kernel. These are the mixes of typical training steps: all lists in one type (the only mix of
 // `portable`); 16-bit gradients with float32 for the rest; copies in the gradients' type, or in any type if all lists are
 // float32; and conversions from one list to another.
@@ -251,7 +271,8 @@ template <class Set>
 constexpr KernelTable make_table() {
   return {
       make_rules<Set>(static_cast<const FloatRules*>(nullptr)),
-      {read<Set, rules::Half>, read<Set, rules::BFloat16>, write<Set, rules::Half>, write<Set, rules::BFloat16>, Set::fence}};
+      {read<Set, rules::Half>, read<Set, rules::BFloat16>, write<Set, rules::Half>, write<Set, rules::BFloat16>,
+       join<Set, int16_t>, join<Set, int8_t>, split<Set, int16_t>, split<Set, int8_t>, Set::fence}};
 }
 
 }  // namespace apex::kernels::cpu

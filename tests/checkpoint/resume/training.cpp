@@ -41,6 +41,12 @@ const std::map<std::string, Maker>& makers() {
       {"FusedAdam", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps))},
       {"FusedAdamLate", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).materialize_master_grads(false))},
       {"FusedAdamCapturable", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).capturable(true).master_weights(true))},
+      {"FusedAdamRemainder16", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).master_storage(MasterStorage::remainder16))},
+      {"FusedAdamRemainder8", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).master_storage(MasterStorage::remainder8))},
+      {"FusedSGDRemainder16Late", maker<FusedSGD>(FusedSGDOptions(0.1)
+                                                      .momentum(0.9)
+                                                      .materialize_master_grads(false)
+                                                      .master_storage(MasterStorage::remainder16))},
       {"FusedLAMB", maker<FusedLAMB>(FusedLAMBOptions(0.01).eps(kEps))},
       {"FusedLAMBLate", maker<FusedLAMB>(FusedLAMBOptions(0.01).eps(kEps).materialize_master_grads(false))},
       {"FusedNovoGrad", maker<FusedNovoGrad>(FusedNovoGradOptions(0.01).eps(kEps))},
@@ -81,6 +87,8 @@ OptimizerPtr make_optimizer(const std::string& name, const DropNet& net) {
 }
 
 bool trains(const std::string& optimizer, const std::string& level) {
+  // float16 parameters have no remainders.
+  if (optimizer.find("Remainder") != std::string::npos && (level == "O2" || level == "O3")) return false;
   if (optimizer == "FusedMixedPrecisionLamb" && level == "plain") return true;
   return optimizer != "LBFGS" || (level != "O2" && level != "O5");
 }

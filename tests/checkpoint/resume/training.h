@@ -27,7 +27,7 @@ inline torch::Tensor input_of(int step) { return (torch::arange(4 * 36, torch::k
 const std::vector<std::string>& optimizer_names();
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, const DropNet& net);
 
-/// Whether the optimizer trains at the level: LBFGS takes closures, which masters forbid.
+/// Whether the optimizer trains at the level: LBFGS takes closures, which masters forbid, and remainders need bfloat16.
 bool trains(const std::string& optimizer, const std::string& level);
 
 /// `level`: "O0" to "O5", or "plain": without amp.

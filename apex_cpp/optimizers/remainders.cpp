@@ -1,0 +1,91 @@
+#include <apex_cpp/optimizers/remainders.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+#include <apex_cpp/amp/casts.h>
+
+namespace apex::optimizers {
+
+const char* name_of(MasterStorage storage) {
+  switch (storage) {
+    case MasterStorage::float32:
+      return "float32";
+    case MasterStorage::remainder16:
+      return "remainder16";
+    case MasterStorage::remainder8:
+      return "remainder8";
+  }
+  return "";
+}
+
+MasterStorage master_storage_named(const std::string& name) {
+  for (const auto storage : {MasterStorage::float32, MasterStorage::remainder16, MasterStorage::remainder8}) {
+    if (name == name_of(storage)) return storage;
+  }
+  TORCH_CHECK_VALUE(false, "There is no master_storage '", name, "'. Take float32, remainder16 or remainder8.");
+}
+
+}  // namespace apex::optimizers
+
+namespace apex::optimizers::detail {
+namespace {
+
+constexpr int kInf = 0x7f800000, kWithoutSign = 0x7fffffff, kNaN = 0x7fc0;
+
+// The bits of a float32 that a remainder does not keep.
+int dropped_bits(const at::Tensor& remainder) { return remainder.defined() && remainder.scalar_type() == at::kChar ? 8 : 0; }
+
+at::Tensor halved(const at::Tensor& remainder) {
+  return remainder.to(at::kInt).add(128).bitwise_right_shift(8).clamp(-128, 127).to(at::kChar);
+}
+
+at::Tensor doubled(const at::Tensor& remainder) { return remainder.to(at::kShort).mul(256); }
+
+}  // namespace
+
+bool splits(const at::Tensor& param, MasterStorage storage) {
+  return storage != MasterStorage::float32 && param.scalar_type() == at::kBFloat16;
+}
+
+at::ScalarType remainder_dtype(MasterStorage storage) { return storage == MasterStorage::remainder8 ? at::kChar : at::kShort; }
+
+at::Tensor joined(const at::Tensor& param, const at::Tensor& remainder) {
+  const amp::disable_casts casts_off;
+  const at::NoGradGuard no_grad;
+  const at::Tensor upper = param.detach().view(at::kShort).to(at::kInt).bitwise_left_shift(16);
+  const at::Tensor magnitude = upper.bitwise_and(kWithoutSign);
+  const at::Tensor below_zero = (magnitude == 0).logical_and(remainder < 0);
+  const at::Tensor above_inf = (magnitude > kInf).logical_or((magnitude == kInf).logical_and(remainder > 0));
+  const at::Tensor lower = remainder.to(at::kInt).bitwise_left_shift(dropped_bits(remainder));
+  return (upper + lower.masked_fill(below_zero.logical_or(above_inf), 0)).view(at::kFloat);
+}
+
+void split_into(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder) {
+  const amp::disable_casts casts_off;
+  const at::NoGradGuard no_grad;
+  const int dropped = dropped_bits(remainder), bits = 16 - dropped;
+  at::Tensor kept = values.detach().to(param.device(), at::kFloat).view(at::kInt);
+  const at::Tensor is_nan = kept.bitwise_and(kWithoutSign) > kInf;
+  if (dropped > 0) kept = (kept + 127 + kept.bitwise_right_shift(dropped).bitwise_and(1)).bitwise_right_shift(dropped);
+  const at::Tensor upper = (kept + (1 << (bits - 1))).bitwise_right_shift(bits).masked_fill(is_nan, kNaN).to(at::kShort);
+  const at::Tensor rest = (kept - upper.to(at::kInt).bitwise_left_shift(bits)).masked_fill(is_nan, 0);
+  param.detach().copy_(upper.view(at::kBFloat16));
+  if (remainder.defined()) remainder.copy_(rest.to(remainder.scalar_type()));
+}
+
+at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name) {
+  if (!splits(param, storage)) {
+    TORCH_CHECK(!loaded.defined(), name,
+                " was saved with a remainder of its master, and this optimizer stores masters as float32. Make it with the "
+                "master_storage of the file, or load a file of amp::save_checkpoint, which fits any.");
+    return {};
+  }
+  const at::ScalarType dtype = remainder_dtype(storage);
+  if (!loaded.defined()) return at::zeros_like(param, dtype);
+  if (loaded.scalar_type() == dtype) return loaded;
+  return dtype == at::kChar ? halved(loaded) : doubled(loaded);
+}
+
+}  // namespace apex::optimizers::detail

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include <apex_cpp/optimizers/options.h>
+
+// Float32 masters that are stored as bfloat16 parameters and remainders (kernels/rules/remainder.h, which says how both round). On
+// any device, without synchronisation. A step joins and splits them in its kernel; these functions are for the rest.
+namespace apex::optimizers::detail {
+
+/// Whether `storage` stores the master of `param` as a remainder: if it is bfloat16, and `storage` is not float32.
+bool splits(const at::Tensor& param, MasterStorage storage);
+
+/// int16 or int8.
+at::ScalarType remainder_dtype(MasterStorage storage);
+
+/// The float32 values of a bfloat16 parameter and its remainder.
+at::Tensor joined(const at::Tensor& param, const at::Tensor& remainder);
+
+/// Writes float32 values to a bfloat16 parameter and its remainder, which may be undefined.
+void split_into(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder);
+
+/// The remainder of a loaded state, with zeros if there is none, for a parameter that is stored like this; undefined otherwise.
+/// Errors: RuntimeError beginning with the parameter's `name` if only the file has a remainder.
+at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name);
+
+}  // namespace apex::optimizers::detail

@@ -1,0 +1,229 @@
+// master_storage under amp: training, memory, overflow, checkpoints of any storage and level.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/amp/checkpoint.h>
+#include <apex_cpp/optimizers/remainders.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "tests/optimizers/classes.h"
+#include "tests/optimizers/support.h"
+
+namespace test {
+namespace {
+
+namespace amp = apex::amp;
+namespace nn = torch::nn;
+namespace split = apex::optimizers::detail;
+using namespace apex::optimizers;
+
+struct NetImpl : nn::Module {
+  NetImpl() {
+    for (auto& param : parameters()) {
+      const at::NoGradGuard no_grad;
+      param.copy_(values(param.sizes(), param.numel()) * 0.5);
+    }
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(norm(first(x).relu())); }
+  nn::Linear first = register_module("first", nn::Linear(6, 16));
+  nn::BatchNorm1d norm = register_module("norm", nn::BatchNorm1d(16));
+  nn::Linear second = register_module("second", nn::Linear(16, 3));
+};
+TORCH_MODULE(Net);
+
+at::Tensor input_of(int64_t step) { return values({8, 6}, 1000 + step); }
+at::Tensor loss_of(const at::Tensor& output, int64_t step) {
+  return (output.to(at::kFloat) - values({8, 3}, 2000 + step)).square().mean();
+}
+
+amp::InitializeOptions silent() { return amp::InitializeOptions().verbosity(0); }
+
+struct AmpRun {
+  explicit AmpRun(MasterStorage storage, const std::string& level = "O5", double lr = 0.01) {
+    FusedAdam optimizer(net->parameters(), FusedAdamOptions(lr).weight_decay(0.01).master_storage(storage));
+    auto [handle, opt] = amp::initialize(net, optimizer, level, silent());
+    model = handle;
+    by = std::make_unique<decltype(opt)>(std::move(opt));
+  }
+
+  void steps(int64_t begin, int64_t end) {
+    for (int64_t step = begin; step < end; ++step) {
+      by->zero_grad();
+      amp::scale_loss(loss_of(model->forward(input_of(step)), step), *by).backward();
+      by->step();
+    }
+  }
+
+  // The float32 values that the run trains, wherever they are stored.
+  std::vector<at::Tensor> masters() {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& param : amp::master_params(*by)) {
+      const at::Tensor kept = by->kept_master_of(param);
+      all.push_back((kept.defined() ? kept : param.detach()).clone());
+    }
+    return all;
+  }
+
+  Net net;
+  amp::Model<Net> model{nullptr};
+  std::unique_ptr<amp::AmpOptimizer<FusedAdam>> by;
+};
+
+// The same training by hand: float32 masters, a bfloat16 model, and a copy that rounds like the split.
+TEST(MasterStorageUnderAmp, TrainsAThousandStepsWithTheBitsOfFloat32Masters) {
+  AmpRun run(MasterStorage::remainder16);
+  Net by_hand;
+  by_hand->first->to(at::kBFloat16);
+  by_hand->second->to(at::kBFloat16);
+  std::vector<at::Tensor> masters;
+  for (const at::Tensor& param : by_hand->parameters()) {
+    masters.push_back(param.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
+  }
+  FusedAdam optimizer(masters, FusedAdamOptions(0.01).weight_decay(0.01));
+  for (int64_t step = 0; step < 1000; ++step) {
+    run.steps(step, step + 1);
+    const auto params = by_hand->parameters();
+    by_hand->zero_grad();
+    const amp::disable_casts casts_off;
+    const at::Tensor hidden = by_hand->first->forward(input_of(step).to(at::kBFloat16)).relu();
+    const at::Tensor output = by_hand->second->forward(by_hand->norm->forward(hidden));
+    loss_of(output, step).backward();
+    for (size_t i = 0; i < params.size(); ++i) masters[i].mutable_grad() = params[i].grad().to(at::kFloat);
+    optimizer.step();
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < params.size(); ++i) {
+      params[i].scalar_type() == at::kFloat ? void(params[i].copy_(masters[i])) : split::split_into(masters[i], params[i], {});
+    }
+    ASSERT_TRUE(same_bytes(run.masters(), masters)) << "step " << step;
+  }
+}
+
+TEST(MasterStorageUnderAmp, TakesFourteenBytesAParameterWithItsGradient) {
+  for (const auto& [storage, expected] : std::vector<std::pair<MasterStorage, int64_t>>{
+           {MasterStorage::remainder16, 14}, {MasterStorage::remainder8, 13}}) {
+    AmpRun run(storage);
+    run.steps(0, 1);
+    const at::Tensor& weight = run.net->first->weight;
+    const auto& state = static_cast<FusedAdamParamState&>(*run.by->state().at(weight.unsafeGetTensorImpl()));
+    size_t bytes = weight.nbytes() + weight.grad().nbytes();
+    for (const at::Tensor& tensor : {state.exp_avg, state.exp_avg_sq, state.remainder}) bytes += tensor.nbytes();
+    EXPECT_FALSE(state.master_param.defined());
+    EXPECT_EQ(static_cast<int64_t>(bytes), expected * weight.numel());
+    EXPECT_TRUE(amp::master_params(*run.by)[0].is_same(weight));
+  }
+}
+
+TEST(MasterStorageUnderAmp, AnOverflowChangesNoBit) {
+  FusedAdamOptions options = FusedAdamOptions(0.01).master_storage(MasterStorage::remainder16);
+  Net net;
+  FusedAdam optimizer(net->parameters(), options);
+  auto [model, opt] = amp::initialize(net, optimizer, "O5", silent().loss_scale("dynamic"));
+  for (const bool overflows : {false, true}) {
+    const auto before = copies_of(net->parameters());
+    const std::string state = saved(opt);
+    opt.zero_grad();
+    amp::scale_loss(model->forward(input_of(1)).sum() * (overflows ? INFINITY : 1.0f), opt).backward();
+    opt.step();
+    EXPECT_EQ(amp::step_result(opt).skipped, overflows);
+    EXPECT_EQ(same_bytes(copies_of(net->parameters()), before), overflows);
+    EXPECT_EQ(saved(opt) == state, overflows);
+  }
+}
+
+TEST(MasterStorageUnderAmp, FloatSixteenLevelsAreAnError) {
+  Net net;
+  FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1).master_storage(MasterStorage::remainder8));
+  const std::string text = message_of<c10::Error>([&] { (void)amp::initialize(net, optimizer, "O2", silent()); });
+  EXPECT_NE(text.find("Use O5, or leave master_storage float32"), std::string::npos) << text;
+  EXPECT_EQ(net->first->weight.scalar_type(), at::kFloat);
+}
+
+// State from before initialize belonged to float32 parameters.
+TEST(MasterStorageUnderAmp, KeepsEarlierStateInFloat32) {
+  Net net;
+  FusedSGD optimizer(net->parameters(), FusedSGDOptions(0.1).momentum(0.9).master_storage(MasterStorage::remainder16));
+  loss_of(net->forward(input_of(0)), 0).backward();
+  optimizer.step();
+  const auto momentum_of = [&](torch::optim::Optimizer& by) {
+    return static_cast<FusedSGDParamState&>(*by.state().at(net->first->weight.unsafeGetTensorImpl())).momentum_buffer;
+  };
+  const at::Tensor before = momentum_of(optimizer).clone();
+  auto [model, opt] = amp::initialize(net, optimizer, "O5", silent());
+  EXPECT_TRUE(same_bytes(momentum_of(opt), before));
+  opt.zero_grad();
+  amp::scale_loss(loss_of(model->forward(input_of(1)), 1), opt).backward();
+  opt.step();
+  EXPECT_EQ(momentum_of(opt).scalar_type(), at::kFloat);
+}
+
+class File {
+ public:
+  explicit File(const char* name) : path(std::string(::testing::TempDir()) + name) {}
+  ~File() { std::remove(path.c_str()); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  const std::string path;
+};
+
+TEST(MasterStorageUnderAmp, CheckpointsContinueWithTheSameBits) {
+  for (const MasterStorage storage : {MasterStorage::remainder16, MasterStorage::remainder8}) {
+    const File file("master_storage.ckpt");
+    AmpRun run(storage);
+    run.steps(0, 3);
+    amp::save_checkpoint(file.path, run.model, *run.by);
+    run.steps(3, 6);
+    AmpRun resumed(storage, "O5", /*lr=*/0.5);
+    amp::load_checkpoint(file.path, resumed.model, *resumed.by);
+    resumed.steps(3, 6);
+    EXPECT_TRUE(same_bytes(resumed.masters(), run.masters()));
+    EXPECT_TRUE(same_bytes(copies_of(resumed.net->parameters()), copies_of(run.net->parameters())));
+  }
+}
+
+// A checkpoint holds float32 masters, so any storage and any level load any other's.
+TEST(MasterStorageUnderAmp, CheckpointsFitEveryStorageAndLevel) {
+  struct Kind {
+    MasterStorage storage;
+    std::string level;
+  };
+  const std::vector<Kind> kinds = {{MasterStorage::float32, "O0"},
+                                   {MasterStorage::float32, "O5"},
+                                   {MasterStorage::remainder16, "O5"},
+                                   {MasterStorage::remainder8, "O5"}};
+  for (const Kind& from : kinds) {
+    for (const Kind& to : kinds) {
+      SCOPED_TRACE(std::string(name_of(from.storage)) + " " + from.level + " to " + name_of(to.storage) + " " + to.level);
+      const File file("any_storage.ckpt");
+      AmpRun run(from.storage, from.level);
+      run.steps(0, 3);
+      amp::save_checkpoint(file.path, run.model, *run.by);
+      AmpRun other(to.storage, to.level);
+      other.steps(0, 1);
+      amp::load_checkpoint(file.path, other.model, *other.by);
+      const auto expected = run.masters(), loaded = other.masters();
+      for (size_t i = 0; i < expected.size(); ++i) {
+        at::Tensor bits = expected[i];
+        if (to.storage == MasterStorage::remainder8 && other.by->kept_master_of(amp::master_params(*other.by)[i]).defined()) {
+          const at::Tensor param = at::empty_like(bits, at::kBFloat16), rest = at::empty_like(bits, at::kChar);
+          split::split_into(bits, param, rest);
+          bits = split::joined(param, rest);
+        }
+        EXPECT_TRUE(same_bytes(loaded[i], bits)) << i;
+      }
+      other.steps(3, 4);
+    }
+  }
+}
+
+TEST(MasterStorageUnderAmp, WeightFilesHaveTheMasters) {
+  const File file("masters.safetensors");
+  AmpRun run(MasterStorage::remainder16), other(MasterStorage::remainder16);
+  run.steps(0, 3);
+  other.steps(0, 1);
+  amp::save_safetensors(file.path, run.net, amp::SaveSafetensorsOptions().masters(true));
+  amp::load_safetensors(file.path, other.net);
+  EXPECT_TRUE(same_bytes(other.masters(), run.masters()));
+}
+
+}  // namespace
+}  // namespace test

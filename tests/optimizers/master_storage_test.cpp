@@ -1,0 +1,240 @@
+// master_storage: masters of bfloat16 parameters that every class stores as remainders, against float32 masters.
+#include <apex_cpp/amp.h>
+
+#include <cmath>
+
+#include "tests/optimizers/classes.h"
+#include "tests/optimizers/support.h"
+
+namespace test {
+namespace {
+
+namespace amp = apex::amp;
+using namespace apex::optimizers;
+
+constexpr MasterStorage kRemainders[] = {MasterStorage::remainder16, MasterStorage::remainder8};
+
+TEST(MasterStorage, HasNames) {
+  for (const auto storage : {MasterStorage::float32, MasterStorage::remainder16, MasterStorage::remainder8}) {
+    EXPECT_EQ(master_storage_named(name_of(storage)), storage);
+  }
+  EXPECT_NE(message_of<c10::ValueError>([] { (void)master_storage_named("remainder4"); }).find("'remainder4'"), std::string::npos);
+}
+
+struct StoringClass {
+  std::string name;
+  std::function<OptimizerPtr(std::vector<at::Tensor> params, MasterStorage storage)> make;
+};
+
+template <class Opt, class Options>
+StoringClass storing(const std::string& name, const Options& options) {
+  return {name, [options](std::vector<at::Tensor> params, MasterStorage storage) -> OptimizerPtr {
+            Options chosen = options;
+            return std::make_unique<Opt>(std::move(params), chosen.master_storage(storage));
+          }};
+}
+
+class Storing : public ::testing::TestWithParam<StoringClass> {
+ protected:
+  OptimizerPtr make(const std::vector<at::Tensor>& params, MasterStorage storage) const { return GetParam().make(params, storage); }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Classes, Storing,
+    ::testing::Values(storing<FusedSGD>("FusedSGD", FusedSGDOptions(0.01).momentum(0.9).weight_decay(0.01)),
+                      storing<FusedAdam>("FusedAdam", FusedAdamOptions(0.01).weight_decay(0.01)),
+                      storing<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.01).weight_decay(0.01)),
+                      storing<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(0.01).weight_decay(0.01))),
+    [](const auto& test) { return test.param.name; });
+
+at::Tensor kept_master(torch::optim::Optimizer& optimizer, const at::Tensor& param) {
+  return dynamic_cast<FusedOptimizer&>(optimizer).kept_master_of(param);
+}
+
+std::vector<at::Tensor> kept_masters(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params) {
+  std::vector<at::Tensor> masters;
+  for (const at::Tensor& param : params) masters.push_back(kept_master(optimizer, param));
+  return masters;
+}
+
+// Gives both lists the same gradients, which bfloat16 can hold.
+void set_same_grads(const std::vector<at::Tensor>& params, const std::vector<at::Tensor>& exact, int64_t seed) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor grad = values(params[i].sizes(), seed++, at::kBFloat16);
+    params[i].mutable_grad() = grad;
+    exact[i].mutable_grad() = grad.to(at::kFloat);
+  }
+}
+
+std::vector<at::Tensor> float32_copies(const std::vector<at::Tensor>& params) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& param : params) copies.push_back(param.detach().to(at::kFloat).requires_grad_());
+  return copies;
+}
+
+TEST_P(Storing, RemaindersOfSixteenBitsHaveTheBitsOfFloat32MastersForAThousandSteps) {
+  const auto params = make_params(1, at::kBFloat16), exact = float32_copies(params);
+  const auto optimizer = make(params, MasterStorage::remainder16), reference = make(exact, MasterStorage::float32);
+  for (int64_t step = 0; step < 1000; ++step) {
+    set_same_grads(params, exact, 10 * step);
+    optimizer->step();
+    reference->step();
+    ASSERT_TRUE(same_bytes(kept_masters(*optimizer, params), exact)) << "step " << step;
+  }
+  for (size_t i = 0; i < params.size(); ++i) {
+    EXPECT_EQ(params[i].scalar_type(), at::kBFloat16);
+    // Half a unit in the last place of a bfloat16 is 2^-9 of the power of two above the value.
+    EXPECT_TRUE((params[i] - exact[i]).abs().le(exact[i].abs() * 0x1p-8).all().item<bool>());
+  }
+}
+
+// Each step rounds a master to 16 significant bits: by 2^-17 of it at most, besides what an earlier difference has become.
+TEST_P(Storing, RemaindersOfEightBitsStayNearFloat32Masters) {
+  const auto params = make_params(1, at::kBFloat16), exact = float32_copies(params);
+  const auto optimizer = make(params, MasterStorage::remainder8), reference = make(exact, MasterStorage::float32);
+  constexpr int kSteps = 20;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    set_same_grads(params, exact, 10 * step);
+    optimizer->step();
+    reference->step();
+  }
+  const auto masters = kept_masters(*optimizer, params);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor bound = exact[i].abs().max() * 0x1p-16 * kSteps;
+    EXPECT_TRUE((masters[i] - exact[i]).abs().le(bound).all().item<bool>());
+    EXPECT_FALSE(same_bytes(masters[i], exact[i]) && exact[i].numel() > 1) << "nothing was rounded";
+  }
+}
+
+TEST_P(Storing, AStepSkippedByGradScalerChangesNoBit) {
+  for (const MasterStorage storage : kRemainders) {
+    const auto params = make_params(1, at::kBFloat16);
+    const auto optimizer = make(params, storage);
+    amp::GradScaler scaler("cpu", /*init_scale=*/1024.0);
+    for (int step = 0; step < 2; ++step) {
+      at::Tensor loss = at::zeros({});
+      for (const at::Tensor& param : params) loss = loss + (param.to(at::kFloat) * (step == 1 ? INFINITY : 0.5f)).sum();
+      for (const at::Tensor& param : params) param.mutable_grad().reset();
+      const auto before = copies_of(params);
+      const std::string state = saved(*optimizer);
+      scaler.scale(loss).backward();
+      scaler.step(*optimizer);
+      scaler.update();
+      EXPECT_EQ(same_bytes(params, before), step == 1);
+      EXPECT_EQ(saved(*optimizer) == state, step == 1);
+    }
+  }
+}
+
+TEST_P(Storing, SavedStateContinuesWithTheSameBits) {
+  for (const MasterStorage storage : kRemainders) {
+    const auto params = make_params(1, at::kBFloat16);
+    const auto optimizer = make(params, storage);
+    const auto run = [&](const std::vector<at::Tensor>& on, torch::optim::Optimizer& by, int64_t begin, int64_t end) {
+      for (int64_t step = begin; step < end; ++step) {
+        set_grads(on, 10 * step);
+        by.step();
+      }
+    };
+    run(params, *optimizer, 0, 3);
+    std::vector<at::Tensor> resumed_params;
+    for (const at::Tensor& param : params) resumed_params.push_back(param.detach().clone().requires_grad_());
+    const auto resumed = make(resumed_params, storage);
+    load(*resumed, saved(*optimizer));
+    EXPECT_TRUE(same_bytes(kept_masters(*resumed, resumed_params), kept_masters(*optimizer, params)));
+    run(params, *optimizer, 3, 6);
+    run(resumed_params, *resumed, 3, 6);
+    EXPECT_TRUE(same_bytes(kept_masters(*resumed, resumed_params), kept_masters(*optimizer, params)));
+  }
+}
+
+TEST_P(Storing, StateOfTheOtherRemainderIsConverted) {
+  const auto params = make_params(1, at::kBFloat16);
+  const auto wide = make(params, MasterStorage::remainder16), narrow = make(params, MasterStorage::remainder8);
+  set_grads(params, 1);
+  wide->step();
+  const auto masters = kept_masters(*wide, params);
+  load(*narrow, saved(*wide));
+  const auto rounded = kept_masters(*narrow, params);
+  load(*wide, saved(*narrow));
+  EXPECT_TRUE(same_bytes(kept_masters(*wide, params), rounded));
+  for (size_t i = 0; i < params.size(); ++i) {
+    // The remainder loses 8 bits: half of 2^-15 of the power of two below, and at the upper end of its range a whole step.
+    EXPECT_TRUE((masters[i] - rounded[i]).abs().le(masters[i].abs() * 0x1p-15).all().item<bool>());
+  }
+}
+
+TEST_P(Storing, FloatSixteenParametersAreAnError) {
+  const auto params = make_params(1, at::kHalf);
+  const auto optimizer = make(params, MasterStorage::remainder16);
+  set_grads(params, 1);
+  const auto before = copies_of(params);
+  const std::string text = message_of<c10::Error>([&] { optimizer->step(); });
+  EXPECT_NE(text.find("Parameter 0 of group 0"), std::string::npos) << text;
+  EXPECT_NE(text.find("remainder16"), std::string::npos) << text;
+  EXPECT_TRUE(same_bytes(params, before));
+}
+
+TEST_P(Storing, StateWithRemaindersDoesNotFitFloat32Masters) {
+  const auto params = make_params(1, at::kBFloat16);
+  const auto from = make(params, MasterStorage::remainder16), to = make(params, MasterStorage::float32);
+  set_grads(params, 1);
+  from->step();
+  const std::string text = message_of<c10::Error>([&] { load(*to, saved(*from)); });
+  EXPECT_NE(text.find("amp::save_checkpoint, which fits any"), std::string::npos) << text;
+  EXPECT_TRUE(to->state().empty());
+}
+
+// Float32 parameters have no masters, and one optimizer may have both.
+TEST_P(Storing, Float32ParametersTakeTheirUsualStep) {
+  auto params = make_params(1, at::kBFloat16);
+  const auto native = make_params(50), alone = copies_of(native);
+  for (const at::Tensor& param : alone) param.requires_grad_();
+  params.insert(params.end(), native.begin(), native.end());
+  const auto optimizer = make(params, MasterStorage::remainder16), reference = make(alone, MasterStorage::float32);
+  for (int64_t step = 0; step < 3; ++step) {
+    set_grads(params, 10 * step);
+    for (size_t i = 0; i < alone.size(); ++i) alone[i].mutable_grad() = native[i].grad().clone();
+    optimizer->step();
+    reference->step();
+    EXPECT_TRUE(same_bytes(native, alone));
+  }
+  EXPECT_FALSE(kept_master(*optimizer, native[0]).defined());
+}
+
+TEST(MasterStorage, OfLambIsAnError) {
+  const auto lamb = [] { FusedLAMB(make_params(1), FusedLAMBOptions(0.1).master_storage(MasterStorage::remainder8)); };
+  EXPECT_NE(message_of<c10::ValueError>(lamb).find("does not support master_storage remainder8"), std::string::npos);
+  const auto mixed = [] {
+    FusedMixedPrecisionLamb(make_params(1), FusedMixedPrecisionLambOptions(0.1).master_storage(MasterStorage::remainder16));
+  };
+  EXPECT_NE(message_of<c10::ValueError>(mixed).find("does not support master_storage remainder16"), std::string::npos);
+}
+
+// The option is the optimizer's, not the file's.
+TEST(MasterStorage, OfOptionsStaysWhenStateIsLoaded) {
+  const auto params = make_params(1, at::kBFloat16);
+  FusedAdam wide(params, FusedAdamOptions(0.1).master_storage(MasterStorage::remainder16));
+  FusedAdam narrow(params, FusedAdamOptions(0.2).master_storage(MasterStorage::remainder8));
+  load(narrow, saved(wide));
+  const auto& options = static_cast<FusedAdamOptions&>(narrow.param_groups()[0].options());
+  EXPECT_EQ(options.lr(), 0.1);
+  EXPECT_EQ(options.master_storage(), MasterStorage::remainder8);
+}
+
+TEST(MasterStorage, TakesOverMastersOfMasterWeights) {
+  const auto params = make_params(1, at::kBFloat16);
+  FusedAdam before(params, FusedAdamOptions(0.1).capturable(true).master_weights(true));
+  set_grads(params, 1);
+  before.step();
+  std::vector<at::Tensor> masters;
+  for (const at::Tensor& param : params) {
+    masters.push_back(static_cast<FusedAdamParamState&>(*before.state().at(param.unsafeGetTensorImpl())).master_param);
+  }
+  FusedAdam after(params, FusedAdamOptions(0.1).master_storage(MasterStorage::remainder16));
+  load(after, saved(before));
+  EXPECT_TRUE(same_bytes(kept_masters(after, params), masters));
+}
+
+}  // namespace
+}  // namespace test
