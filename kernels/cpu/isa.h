@@ -16,9 +16,10 @@
 // defines the table and exports nothing else: otherwise the linker could use its code where another instruction set is meant.
 namespace apex::kernels::cpu {
 
-// How the lists that a kernel takes directly are stored: in the rule's Real, or in 16 bits. pass.h converts other dtypes.
-enum class Storage { real, half, bfloat16 };
-constexpr int kStorages = 3;
+// How the lists that a kernel takes directly are stored: in the rule's Real, or in 16 bits. pass.h converts other dtypes. The list
+// behind a rule's own may hold remainders of bfloat16 parameters.
+enum class Storage { real, half, bfloat16, remainder16, remainder8 };
+constexpr int kStorages = 3, kCopyStorages = 5;
 
 // How many elements ahead of their use loops prefetch memory, for lists that are read and lists that are only written. 0: no
 // software prefetch.
@@ -53,26 +54,20 @@ template <class Real>
 using Writer = void (*)(const Real* values, void* stored, int64_t size);
 
 // The kernels of a rule, by storage of its first value, storage of its other values, and storage of copies of its second value,
-// the parameter (Storage::real: no copies). nullptr: there is no such kernel.
+// the parameter (Storage::real: no copies), or of its remainders. nullptr: there is no such kernel.
 template <class Rule>
 struct Slot {
-  RunBlock<Rule> run[kStorages][kStorages][kStorages];
+  RunBlock<Rule> run[kStorages][kStorages][kCopyStorages];
   FoldLanes<Rule> fold;
 };
 
 template <class... Rules>
 struct RuleTable : Slot<Rules>... {};
 
-// Converts `size` pairs of a bfloat16 and a remainder (rules/remainder.h) to values, or values to pairs.
-using Joiner = void (*)(const void* rounded, const void* remainders, float* values, int64_t size);
-using Splitter = void (*)(const float* values, void* rounded, void* remainders, int64_t size);
-
 template <class Real>
 struct Conversions {
   Reader<Real> read_half, read_bfloat16;
   Writer<Real> write_half, write_bfloat16;
-  Joiner join16, join8;
-  Splitter split16, split8;
   void (*fence)();  // makes non-temporal stores visible to other threads
 };
 

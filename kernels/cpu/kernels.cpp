@@ -62,6 +62,8 @@ Writer<float> writer(at::ScalarType dtype) {
 Storage storage_of(at::ScalarType dtype) {
   if (dtype == at::kHalf) return Storage::half;
   if (dtype == at::kBFloat16) return Storage::bfloat16;
+  if (dtype == at::kShort) return Storage::remainder16;
+  if (dtype == at::kChar) return Storage::remainder8;
   TORCH_INTERNAL_ASSERT(dtype == at::kFloat || dtype == at::kDouble, "no storage for ", dtype);
   return Storage::real;
 }

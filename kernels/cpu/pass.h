@@ -55,14 +55,15 @@ class Pass {
  public:
   Pass(const plan::Group& group, bool copies)
       : group_(group),
-        copies_(kHasPlace && copies && !plan::is_remainder(last_dtype(group))),
+        splits_(kHasPlace && copies && plan::is_remainder(last_dtype(group))),
+        copies_(kHasPlace && copies && !splits_),
         past_caches_(copies_ && group.numel >= kStreamedElements) {
     for (size_t i = 0; i < kValues; ++i) {
       readers_[i] = reader<Real>(group.dtypes[i]);
       writers_[i] = writer<Real>(group.dtypes[i]);
     }
     if (copies_) copy_writer_ = writer<Real>(last_dtype(group));
-    if (kHasPlace && copies && !copies_) use_remainders(last_dtype(group));
+    if (splits_) readers_[kParam] = nullptr, writers_[kParam] = nullptr;  // kernels take both parts as they are
   }
 
   // Applies the rule to a chunk and returns the chunk's sums.
@@ -90,24 +91,18 @@ class Pass {
   static constexpr bool kHasPlace = kValues < plan::kMaxLists;
   static at::ScalarType last_dtype(const plan::Group& group) { return group.dtypes[kHasPlace ? kValues : 0]; }
 
-  // The list after the rule's own holds the parameters' remainders.
-  bool has_remainders() const { return join_ != nullptr; }
-  void use_remainders(at::ScalarType dtype) {
-    const Conversions<float>& conversions = current_kernels().conversions;
-    join_ = dtype == at::kShort ? conversions.join16 : conversions.join8;
-    split_ = dtype == at::kShort ? conversions.split16 : conversions.split8;
-    direct_ = nullptr;
-  }
+  // The storage of the list behind the rule's own.
+  int behind() const { return copies_ || splits_ ? static_cast<int>(storage_of(last_dtype(group_))) : 0; }
 
   RunBlock<Rule> find_direct() const {
     if (group_.has_double()) return nullptr;
     const auto index = [&](size_t list) { return static_cast<int>(storage_of(group_.dtypes[list])); };
-    const int others = kValues > 1 ? index(kValues - 1) : index(0);
+    const int others = splits_ ? static_cast<int>(Storage::real) : index(kValues - 1);
     for (size_t i = 1; i < kValues; ++i) {
-      if (index(i) != others) return nullptr;
+      if (index(i) != others && !(splits_ && i == kParam)) return nullptr;
     }
     if (copies_ && last_dtype(group_) == at::kFloat) return nullptr;
-    return kernels_.run[index(0)][others][copies_ ? static_cast<int>(storage_of(last_dtype(group_))) : 0];
+    return kernels_.run[index(0)][others][behind()];
   }
 
   // Whether the last list, if the rule only writes it, is the same memory as the first.
@@ -116,7 +111,7 @@ class Pass {
   }
 
   void run_directly(const Rule& rule, const plan::TensorRow& row, const plan::Chunk& chunk, Block<Rule>& block) const {
-    for (size_t i = 0; i < kValues + (copies_ ? 1 : 0); ++i) block.data[i] = element(row, i, chunk.offset);
+    for (size_t i = 0; i < kValues + (copies_ || splits_ ? 1 : 0); ++i) block.data[i] = element(row, i, chunk.offset);
     block.size = chunk.size;
     direct_(rule, block);
   }
@@ -134,27 +129,15 @@ class Pass {
     const auto values = [&](size_t i) { return static_cast<Real*>(block.data[i]); };
     for (size_t i = 0; i < kValues; ++i) {
       block.data[i] = readers_[i] == nullptr ? element(row, i, offset) : buffers[i];
-      if (readers_[i] != nullptr && rules::is_read(Rule::kUses[i])) read(row, i, offset, values(i), block.size);
+      if (readers_[i] != nullptr && rules::is_read(Rule::kUses[i])) readers_[i](element(row, i, offset), values(i), block.size);
     }
-    kernels_.run[0][0][0](rule, block);
+    if (splits_) block.data[kValues] = element(row, kValues, offset);
+    kernels_.run[0][0][splits_ ? behind() : 0](rule, block);
     for (size_t i = 0; i < kValues; ++i) {
-      if (writers_[i] != nullptr && rules::is_written(Rule::kUses[i])) write(values(i), row, i, offset, block.size);
+      if (writers_[i] != nullptr && rules::is_written(Rule::kUses[i]))
+        writers_[i](values(i), element(row, i, offset), block.size);
     }
     if (copies_) write_copy(values(kParam), element(row, kValues, offset), block.size);
-  }
-
-  void read(const plan::TensorRow& row, size_t i, int64_t offset, Real* values, int64_t size) const {
-    if constexpr (std::is_same_v<Real, float>) {
-      if (i == kParam && has_remainders()) return join_(element(row, i, offset), element(row, kValues, offset), values, size);
-    }
-    readers_[i](element(row, i, offset), values, size);
-  }
-
-  void write(const Real* values, const plan::TensorRow& row, size_t i, int64_t offset, int64_t size) const {
-    if constexpr (std::is_same_v<Real, float>) {
-      if (i == kParam && has_remainders()) return split_(values, element(row, i, offset), element(row, kValues, offset), size);
-    }
-    writers_[i](values, element(row, i, offset), size);
   }
 
   void write_copy(const Real* values, void* to, int64_t size) const {
@@ -173,11 +156,9 @@ class Pass {
   const Slot<Rule>& kernels_ = kernels_of<Rule>();
   std::array<Reader<Real>, kValues> readers_;
   std::array<Writer<Real>, kValues> writers_;
-  bool copies_;
+  bool splits_, copies_;  // what the list behind the rule's own holds
   bool past_caches_;
   Writer<Real> copy_writer_ = nullptr;
-  Joiner join_ = nullptr;
-  Splitter split_ = nullptr;
   Ahead ahead_ = fetched_ahead(/*in_place=*/false), ahead_in_place_ = fetched_ahead(/*in_place=*/true);
   RunBlock<Rule> direct_ = find_direct();
 };

@@ -19,25 +19,41 @@ struct SplitFloat {
   Remainder remainder;
 };
 
+// The formulas, on the bits of one value or of a vector of values. kBits: those of the remainder.
+
+// `upper` is the bfloat16. The lowest kBits of `kept` are the remainder.
+template <int kBits, class Bits>
+HD inline void split_bits(Bits bits, Bits& upper, Bits& kept) {
+  constexpr uint32_t kDropped = 16 - kBits;
+  kept = bits;
+  if (kDropped > 0) kept = (bits + ((1u << kDropped) / 2 - 1) + (bits >> kDropped & 1u)) >> kDropped;
+  upper = (kept + (1u << (kBits - 1))) >> kBits;
+  const auto is_nan = (bits & ~detail::kSign) > detail::kFloatInf;
+  const Bits none = bits - bits;
+  upper = is_nan ? none + detail::kBFloat16NaN : upper;
+  kept = is_nan ? none : kept;
+}
+
+// `remainder` has its sign in all bits above its own.
+template <int kBits, class Bits>
+HD inline Bits join_bits(Bits upper, Bits remainder) {
+  const Bits bits = upper << 16, magnitude = bits & ~detail::kSign, none = bits - bits;
+  const auto below_zero = (magnitude == 0u) & (remainder >= detail::kSign);
+  const auto above_inf = (magnitude > detail::kFloatInf) | ((magnitude == detail::kFloatInf) & (remainder - 1u < detail::kSign - 1u));
+  return bits + ((below_zero | above_inf) ? none : remainder << (16 - kBits));
+}
+
 template <class Remainder>
 HD inline SplitFloat<Remainder> split(float value) {
-  constexpr uint32_t kBits = 8 * sizeof(Remainder), kDropped = 16 - kBits;
-  const uint32_t bits = to_bits(value);
-  const uint32_t to_even = kDropped == 0 ? 0 : (1u << kDropped) / 2 - 1 + (bits >> kDropped & 1u);
-  const uint32_t kept = (bits + to_even) >> kDropped;
-  const uint32_t upper = (kept + (1u << (kBits - 1))) >> kBits;
-  const bool is_nan = (bits & ~detail::kSign) > detail::kFloatInf;
-  return {{static_cast<uint16_t>(is_nan ? detail::kBFloat16NaN : upper)}, static_cast<Remainder>(is_nan ? 0u : kept)};
+  uint32_t upper, kept;
+  split_bits<8 * sizeof(Remainder)>(to_bits(value), upper, kept);
+  return {{static_cast<uint16_t>(upper)}, static_cast<Remainder>(kept)};
 }
 
 template <class Remainder>
 HD inline float join(BFloat16 rounded, Remainder remainder) {
-  constexpr uint32_t kDropped = 16 - 8 * sizeof(Remainder);
-  const uint32_t upper = static_cast<uint32_t>(rounded.bits) << 16, magnitude = upper & ~detail::kSign;
-  const uint32_t lower = static_cast<uint32_t>(static_cast<int32_t>(remainder)) << kDropped;
-  const bool below_zero = magnitude == 0 && remainder < 0;
-  const bool above_inf = magnitude > detail::kFloatInf || (magnitude == detail::kFloatInf && remainder > 0);
-  return from_bits(upper + (below_zero || above_inf ? 0u : lower));
+  const auto extended = static_cast<uint32_t>(static_cast<int32_t>(remainder));
+  return from_bits(join_bits<8 * sizeof(Remainder)>(static_cast<uint32_t>(rounded.bits), extended));
 }
 
 }  // namespace apex::kernels::rules

@@ -68,8 +68,99 @@ void store_first(typename Set::Vector v, Element* to, int64_t count) {
 }
 
 template <Storage kStorage, class Real>
-using ElementOf = std::conditional_t<kStorage == Storage::half, rules::Half,
-                                     std::conditional_t<kStorage == Storage::bfloat16, rules::BFloat16, Real>>;
+struct ElementOfStorage {
+  using type = Real;
+};
+template <class Real>
+struct ElementOfStorage<Storage::half, Real> {
+  using type = rules::Half;
+};
+template <class Real>
+struct ElementOfStorage<Storage::bfloat16, Real> {
+  using type = rules::BFloat16;
+};
+template <class Real>
+struct ElementOfStorage<Storage::remainder16, Real> {
+  using type = int16_t;
+};
+template <class Real>
+struct ElementOfStorage<Storage::remainder8, Real> {
+  using type = int8_t;
+};
+template <Storage kStorage, class Real>
+using ElementOf = typename ElementOfStorage<kStorage, Real>::type;
+
+// A vector of integers with as many elements as Set has lanes. The vector types of GCC and Clang; a plain integer for one lane.
+template <class Integer, int64_t kLanes>
+struct IntegersOf {
+  typedef Integer type __attribute__((vector_size(kLanes * sizeof(Integer))));
+};
+template <class Integer>
+struct IntegersOf<Integer, 1> {
+  using type = Integer;
+};
+template <class Set, class Integer>
+using Integers = typename IntegersOf<Integer, Set::kLanes>::type;
+
+template <class Set, class To, class From>
+Integers<Set, To> converted(From from) {
+  if constexpr (Set::kLanes == 1) {
+    return static_cast<To>(from);
+  } else {
+    return __builtin_convertvector(from, Integers<Set, To>);
+  }
+}
+
+// Reads and writes a vector of values that are stored as bfloat16 and remainders.
+template <class Set, class Remainder>
+struct SplitValues {
+  using Vector = typename Set::Vector;
+  static constexpr int kBits = 8 * sizeof(Remainder);
+
+  [[gnu::always_inline]] static Vector load(const rules::BFloat16* rounded, const Remainder* remainders) {
+    Integers<Set, uint16_t> upper;
+    Integers<Set, Remainder> lower;
+    __builtin_memcpy(&upper, rounded, sizeof upper);
+    __builtin_memcpy(&lower, remainders, sizeof lower);
+    const auto extended = converted<Set, uint32_t>(converted<Set, int32_t>(lower));
+    const auto bits = rules::join_bits<kBits>(converted<Set, uint32_t>(upper), extended);
+    return vector_of(bits);
+  }
+
+  [[gnu::always_inline]] static void store(Vector v, rules::BFloat16* rounded, Remainder* remainders) {
+    Integers<Set, uint32_t> bits, upper, kept;
+    static_assert(sizeof bits == sizeof v);
+    __builtin_memcpy(&bits, &v, sizeof bits);
+    rules::split_bits<kBits>(bits, upper, kept);
+    const auto stored = converted<Set, uint16_t>(upper);
+    const auto lower = converted<Set, Remainder>(kept);
+    __builtin_memcpy(static_cast<void*>(rounded), &stored, sizeof stored);
+    __builtin_memcpy(remainders, &lower, sizeof lower);
+  }
+
+  // Only the first `count` < kLanes values, by way of copies.
+  static Vector load_first(const rules::BFloat16* rounded, const Remainder* remainders, int64_t count) {
+    rules::BFloat16 upper[Set::kLanes] = {};
+    Remainder lower[Set::kLanes] = {};
+    __builtin_memcpy(upper, rounded, static_cast<size_t>(count) * sizeof *upper);
+    __builtin_memcpy(lower, remainders, static_cast<size_t>(count) * sizeof *lower);
+    return load(upper, lower);
+  }
+  static void store_first(Vector v, rules::BFloat16* rounded, Remainder* remainders, int64_t count) {
+    rules::BFloat16 upper[Set::kLanes];
+    Remainder lower[Set::kLanes];
+    store(v, upper, lower);
+    __builtin_memcpy(rounded, upper, static_cast<size_t>(count) * sizeof *upper);
+    __builtin_memcpy(remainders, lower, static_cast<size_t>(count) * sizeof *lower);
+  }
+
+ private:
+  [[gnu::always_inline]] static Vector vector_of(const Integers<Set, uint32_t>& bits) {
+    alignas(sizeof(Vector)) typename Set::Real values[Set::kLanes];
+    __builtin_memcpy(values, &bits, sizeof values);
+    return Set::load(values);
+  }
+};
 
 // The loop of one rule over one mix of storage. I are the indices of its values, S those of its sums.
 template <class Set, class Rule, Storage kFirst, Storage kOthers, Storage kCopy, class Values, class SumIndices>
@@ -80,11 +171,12 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
   using Real = typename Set::Real;
   using Vector = typename Set::Vector;
   using Total = Sums<Set, rules::SumReal<Rule>>;
-  template <size_t i>
-  using Element = ElementOf<i == 0 ? kFirst : kOthers, Real>;
-  using Copy = ElementOf<kCopy, Real>;
-  static constexpr bool kCopies = kCopy != Storage::real;
+  static constexpr bool kSplits = kCopy == Storage::remainder16 || kCopy == Storage::remainder8;
+  static constexpr bool kCopies = kCopy != Storage::real && !kSplits;
   static constexpr size_t kValues = sizeof...(I), kParam = 1;
+  template <size_t i>
+  using Element = ElementOf<i == 0 ? kFirst : kSplits && i == kParam ? Storage::bfloat16 : kOthers, Real>;
+  using Copy = ElementOf<kCopy, Real>;  // or a remainder
   static constexpr int64_t kRows = kDepth<Rule, Element<0>>;
 
  public:
@@ -105,6 +197,50 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
     return static_cast<Element<i>*>(block_.data[i]);
   }
   Copy* copies() const { return static_cast<Copy*>(block_.data[kValues]); }
+
+  template <size_t i>
+  [[gnu::always_inline]] Vector load(int64_t at) const {
+    if constexpr (!rules::is_read(Rule::kUses[i])) {
+      return Vector(0);
+    } else if constexpr (kSplits && i == kParam) {
+      return SplitValues<Set, Copy>::load(values<i>() + at, copies() + at);
+    } else {
+      return Set::load(values<i>() + at);
+    }
+  }
+
+  template <size_t i>
+  [[gnu::always_inline]] void store(Vector v, int64_t at) const {
+    if constexpr (!rules::is_written(Rule::kUses[i])) {
+      return;
+    } else if constexpr (kSplits && i == kParam) {
+      SplitValues<Set, Copy>::store(v, values<i>() + at, copies() + at);
+    } else {
+      Set::store(v, values<i>() + at);
+    }
+  }
+
+  template <size_t i>
+  [[gnu::always_inline]] Vector load_rest(int64_t at, int64_t count) const {
+    if constexpr (!rules::is_read(Rule::kUses[i])) {
+      return Vector(0);
+    } else if constexpr (kSplits && i == kParam) {
+      return SplitValues<Set, Copy>::load_first(values<i>() + at, copies() + at, count);
+    } else {
+      return load_first<Set>(values<i>() + at, count);
+    }
+  }
+
+  template <size_t i>
+  [[gnu::always_inline]] void store_rest(Vector v, int64_t at, int64_t count) const {
+    if constexpr (!rules::is_written(Rule::kUses[i])) {
+      return;
+    } else if constexpr (kSplits && i == kParam) {
+      SplitValues<Set, Copy>::store_first(v, values<i>() + at, copies() + at, count);
+    } else {
+      store_first<Set>(v, values<i>() + at, count);
+    }
+  }
 
   template <bool kStreams>
   [[gnu::always_inline]] void all() const {
@@ -147,18 +283,18 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
     if constexpr (Set::kLanes > 1) {
       (__builtin_prefetch(values<I>() + (rules::is_read(Rule::kUses[I]) ? next : at + block_.ahead.written)), ...);
     }
-    Vector v[] = {(rules::is_read(Rule::kUses[I]) ? Set::load(values<I>() + at) : Vector(0))...};
+    Vector v[] = {load<I>(at)...};
     rule_(v[I]..., totals[S]...);
-    ((rules::is_written(Rule::kUses[I]) ? Set::store(v[I], values<I>() + at) : void()), ...);
+    (store<I>(v[I], at), ...);
     if constexpr (kCopies) kStreams ? Set::stream(v[kParam], copies() + at) : Set::store(v[kParam], copies() + at);
   }
 
   [[gnu::always_inline]] void apply_to_rest(int64_t at, [[maybe_unused]] int64_t lane, int64_t count) const {
-    Vector v[] = {(rules::is_read(Rule::kUses[I]) ? load_first<Set>(values<I>() + at, count) : Vector(0))...};
+    Vector v[] = {load_rest<I>(at, count)...};
     [[maybe_unused]]
     typename Total::Vector totals[] = {Total::load_first(block_.sums[S] + lane, count)..., typename Total::Vector(0)};
     rule_(v[I]..., totals[S]...);
-    ((rules::is_written(Rule::kUses[I]) ? store_first<Set>(v[I], values<I>() + at, count) : void()), ...);
+    (store_rest<I>(v[I], at, count), ...);
     if constexpr (kCopies) store_first<Set>(v[kParam], copies() + at, count);
     (Total::store_first(totals[S], block_.sums[S] + lane, count), ...);
   }
@@ -202,34 +338,19 @@ void write(const typename Set::Real* __restrict values, void* stored, int64_t si
   if (i < size) store_first<Set>(Set::load_first(values + i, size - i), to + i, size - i);
 }
 
-// Plain loops, which the compiler vectorises for the set's processor. Set makes them local to its source file.
-template <class Set, class Remainder>
-void join(const void* rounded, const void* remainders, float* __restrict values, int64_t size) {
-  const auto* __restrict upper = static_cast<const rules::BFloat16*>(rounded);
-  const auto* __restrict lower = static_cast<const Remainder*>(remainders);
-  for (int64_t i = 0; i < size; ++i) values[i] = rules::join(upper[i], lower[i]);
-}
-
-template <class Set, class Remainder>
-void split(const float* __restrict values, void* rounded, void* remainders, int64_t size) {
-  auto* __restrict upper = static_cast<rules::BFloat16*>(rounded);
-  auto* __restrict lower = static_cast<Remainder*>(remainders);
-  for (int64_t i = 0; i < size; ++i) {
-    const auto parts = rules::split<Remainder>(values[i]);
-    upper[i] = parts.rounded;
-    lower[i] = parts.remainder;
-  }
-}
-
 // Whether a mix of storage has a kernel. These are the mixes of typical training steps: all lists in one type (the only mix of
-// `portable`); 16-bit gradients with float32 for the rest; copies in the gradients' type, or in any type if all lists are
-// float32; and conversions from one list to another.
+// `portable`, besides remainders); 16-bit gradients with float32 for the rest; copies in the gradients' type, or in any type if
+// all lists are float32; remainders beside bfloat16 or float32 gradients; and conversions from one list to another.
 template <class Set, class Rule>
 constexpr bool is_made(Storage first, Storage others, Storage copy) {
-  if (Set::kLanes == 1) return first == Storage::real && others == Storage::real && copy == Storage::real;
   constexpr size_t kLists = rules::kValues<Rule>;
+  constexpr bool kUpdatesParam = kLists > 1 && Rule::kUses[kLists > 1 ? 1 : 0] == rules::Use::update;
+  if (copy == Storage::remainder16 || copy == Storage::remainder8) {
+    const bool has_kernel = first == Storage::real || (first == Storage::bfloat16 && Set::kLanes > 1);
+    return std::is_same_v<typename Set::Real, float> && kUpdatesParam && others == Storage::real && has_kernel;
+  }
+  if (Set::kLanes == 1) return first == Storage::real && others == Storage::real && copy == Storage::real;
   if (copy != Storage::real) {
-    constexpr bool kUpdatesParam = kLists > 1 && Rule::kUses[kLists > 1 ? 1 : 0] == rules::Use::update;
     return kUpdatesParam && others == Storage::real && (first == copy || first == Storage::real);
   }
   if (kLists == 1 || first == others) return first == others;
@@ -256,23 +377,24 @@ constexpr RunBlock<Rule> kernel() {
 template <class Set, class Rule, int... kMix>
 constexpr Slot<Rule> make_slot(std::integer_sequence<int, kMix...>) {
   Slot<Rule> slot{};
-  ((slot.run[kMix / 9][kMix / 3 % 3][kMix % 3] = kernel<Set, Rule, kMix / 9, kMix / 3 % 3, kMix % 3>()), ...);
+  constexpr int kLast = kCopyStorages, kLastTwo = kStorages * kCopyStorages;
+  ((slot.run[kMix / kLastTwo][kMix / kLast % kStorages][kMix % kLast] =
+        kernel<Set, Rule, kMix / kLastTwo, kMix / kLast % kStorages, kMix % kLast>()),
+   ...);
   slot.fold = fold<Set, Rule>;
   return slot;
 }
 
 template <class Set, class... Rules>
 constexpr RuleTable<Rules...> make_rules(const RuleTable<Rules...>*) {
-  static_assert(kStorages == 3);
-  return {make_slot<Set, Rules>(std::make_integer_sequence<int, 27>())...};
+  return {make_slot<Set, Rules>(std::make_integer_sequence<int, kStorages * kStorages * kCopyStorages>())...};
 }
 
 template <class Set>
 constexpr KernelTable make_table() {
   return {
       make_rules<Set>(static_cast<const FloatRules*>(nullptr)),
-      {read<Set, rules::Half>, read<Set, rules::BFloat16>, write<Set, rules::Half>, write<Set, rules::BFloat16>,
-       join<Set, int16_t>, join<Set, int8_t>, split<Set, int16_t>, split<Set, int8_t>, Set::fence}};
+      {read<Set, rules::Half>, read<Set, rules::BFloat16>, write<Set, rules::Half>, write<Set, rules::BFloat16>, Set::fence}};
 }
 
 }  // namespace apex::kernels::cpu

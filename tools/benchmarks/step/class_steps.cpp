@@ -25,19 +25,17 @@ struct Parameters : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x; }
 };
 
-apex::optimizers::FusedAdam optimizer_of(const Parameters& model, bool materialize) {
-  return apex::optimizers::FusedAdam{
-      model.parameters(),
-      apex::optimizers::FusedAdamOptions(kLr).weight_decay(kDecay).eps(kEps).materialize_master_grads(materialize)};
+apex::optimizers::FusedAdamOptions adam_options(bool materialize) {
+  return apex::optimizers::FusedAdamOptions(kLr).weight_decay(kDecay).eps(kEps).materialize_master_grads(materialize);
 }
 
 /// A model in training.
 class Run {
  public:
-  Run(const Training& training, const char* level, bool materialize, bool skip_nonfinite)
+  Run(const Training& training, const char* level, const apex::optimizers::FusedAdamOptions& adam, bool skip_nonfinite)
       : grads_(training.grads),
         model_(std::make_shared<Parameters>(training.masters)),
-        optimizer_(optimizer_of(*model_, materialize)),
+        optimizer_(model_->parameters(), adam),
         handles_(amp::initialize(model_, optimizer_, level, options(skip_nonfinite))),
         params_(model_->parameters()),
         loss_(at::ones({}, training.masters.front().options())) {}
@@ -75,9 +73,16 @@ class Run {
 
 Contender fused_adam(const Training& training, const char* level, bool materialize, bool skip_nonfinite) {
   const at::AutoGradMode grad_mode(true);
-  const auto run = std::make_shared<Run>(training, level, materialize, skip_nonfinite);
+  const auto run = std::make_shared<Run>(training, level, adam_options(materialize), skip_nonfinite);
   const std::string name = std::string("FusedAdam") + (materialize ? ", materialised" : "") + (skip_nonfinite ? ", skips" : "");
   return {name, [run] { run->step(); }};
+}
+
+Contender fused_adam(const Training& training, apex::optimizers::MasterStorage storage) {
+  const at::AutoGradMode grad_mode(true);
+  const auto options = adam_options(/*materialize=*/false).master_storage(storage);
+  const auto run = std::make_shared<Run>(training, "O5", options, /*skip_nonfinite=*/false);
+  return {std::string("FusedAdam, ") + name_of(storage), [run] { run->step(); }};
 }
 
 }  // namespace bench::step

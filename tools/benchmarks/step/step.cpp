@@ -10,6 +10,7 @@
 namespace bench {
 namespace step {
 
+using apex::optimizers::MasterStorage;
 using kernels::Access;
 
 Training::Training(const Case& shapes, at::ScalarType dtype, at::Device device)
@@ -30,9 +31,20 @@ struct Level {
 
 constexpr Level kLevels[] = {{"O2", at::kHalf}, {"O5", at::kBFloat16}};
 
+std::vector<Contender> contenders(const Training& t, const Level& level) {
+  std::vector<Contender> all = {fused_order(t), fused_adam(t, level.name, false), fused_adam(t, level.name, false, true)};
+  if (level.dtype == at::kBFloat16) {
+    for (const auto storage : {MasterStorage::remainder16, MasterStorage::remainder8}) all.push_back(fused_adam(t, storage));
+  }
+  for (const auto& each : {apex_order(t), fused_adam(t, level.name, true), fused_adam(t, level.name, true, true),
+                           torch_order(t, false), torch_order(t, true)}) {
+    all.push_back(each);
+  }
+  return all;
+}
+
 kernels::Comparison comparison(const Training& t, const Level& level) {
-  return {{fused_order(t), fused_adam(t, level.name, false), fused_adam(t, level.name, false, true), apex_order(t),
-           fused_adam(t, level.name, true), fused_adam(t, level.name, true, true), torch_order(t, false), torch_order(t, true)},
+  return {contenders(t, level),
           {{{t.grads, Access::read}},
            {{t.grads, Access::read},
             {t.masters, Access::update},

@@ -1,5 +1,7 @@
 #pragma once
 // Helpers shared by the benchmarks of whole optimizer steps.
+#include <apex_cpp/optimizers/options.h>
+
 #include "../kernels/compare.h"
 
 namespace bench::step {
@@ -30,5 +32,7 @@ Contender torch_order(const Training& training, bool clips);
 /// Steps of apex::optimizers::FusedAdam under amp, with clipping; either materializes master gradients or uses the fused
 /// update. The loss scale is fixed: gradients are checked only with `skip_nonfinite`, and then the host reads the result.
 Contender fused_adam(const Training& training, const char* level, bool materialize, bool skip_nonfinite = false);
+/// The fused update with another storage of masters than float32, of bfloat16 parameters at O5.
+Contender fused_adam(const Training& training, apex::optimizers::MasterStorage storage);
 
 }  // namespace bench::step
