@@ -53,19 +53,41 @@ void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorLis
   update.run(on_cpu, on_cuda);
 }
 
+namespace {
+
+// Whether the moments of a call are codes. All or none are.
+bool have_codes(const char* op, at::TensorList exp_avgs, at::TensorList exp_avg_sqs) {
+  size_t found = 0;
+  for (const at::TensorList list : {exp_avgs, exp_avg_sqs}) {
+    for (const at::Tensor& moment : list) found += plan::is_code(moment.scalar_type());
+  }
+  TORCH_CHECK(found == 0 || found == 2 * exp_avgs.size(), op, ": ", found, " of the ", 2 * exp_avgs.size(),
+              " moments are codes of 8 bits and the others values. Make one call for each kind.");
+  return found != 0;
+}
+
+}  // namespace
+
 void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
                        at::TensorList model_params, const AdamSettings& settings, const StepTensors& tensors) {
   const at::NoGradGuard no_grad;
-  const Update update("multi_tensor_adam",
-                      {{"grads", grads, Access::read},
-                       {"params", params, Access::write},
-                       {"exp_avgs", exp_avgs, Access::write},
-                       {"exp_avg_sqs", exp_avg_sqs, Access::write}},
-                      model_params, settings, tensors);
-  update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::adam(update.current(settings)), update.copies()); },
-             [&](const cuda::Call& call) {
-               run_on_cuda(update, call, cuda::Adam{{{settings, update.addresses(call.device)}}});
-             });
+  std::vector<plan::TensorList> lists = {{"grads", grads, Access::read},
+                                         {"params", params, Access::write},
+                                         {"exp_avgs", exp_avgs, Access::write},
+                                         {"exp_avg_sqs", exp_avg_sqs, Access::write}};
+  lists[rules::Adam::kMean].takes_codes = lists[rules::Adam::kSquare].takes_codes = true;
+  const Update update("multi_tensor_adam", std::move(lists), model_params, settings, tensors);
+  const auto on_cpu = [&](const plan::Group& group) {
+    const AdamSettings now = update.current(settings);
+    cpu::run_pass(group, rules::adam(now), update.copies(), now.step);
+  };
+  const bool has_codes = have_codes("multi_tensor_adam", exp_avgs, exp_avg_sqs);
+  update.run(on_cpu, [&](const cuda::Call& call) {
+    const cuda::Adam op{{{settings, update.addresses(call.device)}}};
+    if (!has_codes) return run_on_cuda(update, call, op);
+    update.splits() ? cuda::run_update(call, cuda::Coded<cuda::Split<cuda::Adam>>{{op}})
+                    : cuda::run_update(call, cuda::Coded<cuda::Adam>{op});
+  });
   update.count_step();
 }
 

@@ -71,6 +71,20 @@ struct Conversions {
   void (*fence)();  // makes non-temporal stores visible to other threads
 };
 
+// Adjacent groups of a quantised moment (rules/quantized.h), and the values of their elements.
+struct MomentBlock {
+  uint8_t* codes;
+  uint8_t* exponents;
+  float* values;
+};
+
+// Converts whole groups of both moments of a rule to values, or values to codes. Element i is rounded by the random number of
+// key + i.
+struct MomentCodes {
+  void (*read)(const MomentBlock& mean, const MomentBlock& square, int64_t groups);
+  void (*write)(const MomentBlock& mean, const MomentBlock& square, int64_t groups, uint32_t key);
+};
+
 using FloatRules = RuleTable<rules::Scale<float>, rules::CheckFinite<float>, rules::Copy<float>, rules::Axpby<float>,
                              rules::SumOfSquares<float>, rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd,
                              rules::Adam, rules::Adagrad, rules::NovoGrad, rules::LambStage1, rules::LambStage2, rules::Larc>;
@@ -87,6 +101,9 @@ extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kNeonKernels;
 extern const DoubleRules kDoubleKernels;
+extern const MomentCodes kPortableCodes;
+extern const MomentCodes kAvx2Codes;
+extern const MomentCodes kAvx512Codes;
 
 // The instruction sets that kernels are compiled for. All give the same bits. `portable` is the reference, one value at a time.
 // Of x86's sets each includes the ones before it; kernels without a variant for avx512_bf16 use the avx512 variant. neon is the

@@ -38,6 +38,7 @@ double ordered_sum(c10::ArrayRef<double> values);
 // The tables of the current instruction set.
 
 const KernelTable& current_kernels();
+const MomentCodes& current_moment_codes();
 
 // The prefetch distances that are fastest on this machine. `in_place`: the written list is the first list.
 Ahead fetched_ahead(bool in_place);

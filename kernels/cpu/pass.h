@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/plan/plan.h"
+#include "kernels/rules/quantized.h"
 #include "kernels/rules/rule.h"
 
 #include <ATen/Parallel.h>
@@ -53,17 +54,22 @@ class Pass {
   static constexpr size_t kValues = rules::kValues<Rule>, kParam = 1;
 
  public:
-  Pass(const plan::Group& group, bool copies)
+  // `step`: for rules with moments, the step that seeds their rounding.
+  Pass(const plan::Group& group, bool copies, int64_t step)
       : group_(group),
         splits_(kHasPlace && copies && plan::is_remainder(last_dtype(group))),
         copies_(kHasPlace && copies && !splits_),
-        past_caches_(copies_ && group.numel >= kStreamedElements) {
+        past_caches_(copies_ && group.numel >= kStreamedElements),
+        has_codes_(std::any_of(group.dtypes.begin(), group.dtypes.end(), plan::is_code)),
+        step_(step) {
     for (size_t i = 0; i < kValues; ++i) {
+      if (plan::is_code(group.dtypes[i])) continue;
       readers_[i] = reader<Real>(group.dtypes[i]);
       writers_[i] = writer<Real>(group.dtypes[i]);
     }
     if (copies_) copy_writer_ = writer<Real>(last_dtype(group));
     if (splits_) readers_[kParam] = nullptr, writers_[kParam] = nullptr;  // kernels take both parts as they are
+    if (has_codes_) take_grads_directly();
   }
 
   // Applies the rule to a chunk and returns the chunk's sums.
@@ -95,7 +101,7 @@ class Pass {
   int behind() const { return copies_ || splits_ ? static_cast<int>(storage_of(last_dtype(group_))) : 0; }
 
   RunBlock<Rule> find_direct() const {
-    if (group_.has_double()) return nullptr;
+    if (group_.has_double() || has_codes_) return nullptr;
     const auto index = [&](size_t list) { return static_cast<int>(storage_of(group_.dtypes[list])); };
     const int others = splits_ ? static_cast<int>(Storage::real) : index(kValues - 1);
     for (size_t i = 1; i < kValues; ++i) {
@@ -103,6 +109,16 @@ class Pass {
     }
     if (copies_ && last_dtype(group_) == at::kFloat) return nullptr;
     return kernels_.run[index(0)][others][behind()];
+  }
+
+  // A rule with moments in buffers has nothing else to convert if there is a kernel for its gradients.
+  void take_grads_directly() {
+    if (writers_[kParam] != nullptr || (copies_ && copy_writer_ == nullptr)) return;
+    const RunBlock<Rule> kernel = kernels_.run[static_cast<int>(storage_of(group_.dtypes[0]))][0][behind()];
+    if (kernel == nullptr) return;
+    run_buffers_ = kernel;
+    readers_[0] = nullptr, writers_[0] = nullptr;
+    writes_copies_itself_ = copies_;
   }
 
   // Whether the last list, if the rule only writes it, is the same memory as the first.
@@ -128,16 +144,43 @@ class Pass {
     alignas(64) Real buffers[kValues][kBlock];
     const auto values = [&](size_t i) { return static_cast<Real*>(block.data[i]); };
     for (size_t i = 0; i < kValues; ++i) {
-      block.data[i] = readers_[i] == nullptr ? element(row, i, offset) : buffers[i];
+      const bool is_in_buffer = readers_[i] != nullptr || plan::is_code(group_.dtypes[i]);
+      block.data[i] = is_in_buffer ? buffers[i] : element(row, i, offset);
       if (readers_[i] != nullptr && rules::is_read(Rule::kUses[i])) readers_[i](element(row, i, offset), values(i), block.size);
     }
-    if (splits_) block.data[kValues] = element(row, kValues, offset);
-    kernels_.run[0][0][splits_ ? behind() : 0](rule, block);
+    if (has_codes_) read_moments(row, offset, block);
+    if (splits_ || writes_copies_itself_) block.data[kValues] = element(row, kValues, offset);
+    run_buffers_(rule, block);
     for (size_t i = 0; i < kValues; ++i) {
       if (writers_[i] != nullptr && rules::is_written(Rule::kUses[i]))
         writers_[i](values(i), element(row, i, offset), block.size);
     }
-    if (copies_) write_copy(values(kParam), element(row, kValues, offset), block.size);
+    if (has_codes_) write_moments(row, offset, block);
+    if (copies_ && !writes_copies_itself_) write_copy(values(kParam), element(row, kValues, offset), block.size);
+  }
+
+  MomentBlock moment(const plan::TensorRow& row, size_t list, int64_t offset, const Block<Rule>& block) const {
+    auto* const codes = static_cast<uint8_t*>(row.data[list]);
+    uint8_t* const exponents = codes + rules::group_count(row.numel) * rules::kGroup;
+    return {codes + offset, exponents + offset / rules::kGroup, static_cast<Real*>(block.data[list])};
+  }
+
+  // Both take whole groups: behind the tensor's last element are codes of zero.
+  void read_moments(const plan::TensorRow& row, int64_t offset, const Block<Rule>& block) const {
+    if constexpr (rules::kHasMoments<Rule>) {
+      current_moment_codes().read(moment(row, Rule::kMean, offset, block), moment(row, Rule::kSquare, offset, block),
+                                  rules::group_count(block.size));
+    }
+  }
+
+  void write_moments(const plan::TensorRow& row, int64_t offset, const Block<Rule>& block) const {
+    if constexpr (rules::kHasMoments<Rule>) {
+      const MomentBlock mean = moment(row, Rule::kMean, offset, block), square = moment(row, Rule::kSquare, offset, block);
+      const int64_t groups = rules::group_count(block.size);
+      for (Real* values : {mean.values, square.values}) std::fill(values + block.size, values + groups * rules::kGroup, Real(0));
+      const uint32_t key = rules::rounding_key(step_, static_cast<int64_t>(row.index)) + static_cast<uint32_t>(offset);
+      current_moment_codes().write(mean, square, groups, key);
+    }
   }
 
   void write_copy(const Real* values, void* to, int64_t size) const {
@@ -154,19 +197,23 @@ class Pass {
 
   const plan::Group& group_;
   const Slot<Rule>& kernels_ = kernels_of<Rule>();
-  std::array<Reader<Real>, kValues> readers_;
-  std::array<Writer<Real>, kValues> writers_;
+  std::array<Reader<Real>, kValues> readers_{};
+  std::array<Writer<Real>, kValues> writers_{};
   bool splits_, copies_;  // what the list behind the rule's own holds
   bool past_caches_;
+  bool has_codes_;  // of both moments
+  int64_t step_;
   Writer<Real> copy_writer_ = nullptr;
   Ahead ahead_ = fetched_ahead(/*in_place=*/false), ahead_in_place_ = fetched_ahead(/*in_place=*/true);
   RunBlock<Rule> direct_ = find_direct();
+  RunBlock<Rule> run_buffers_ = kernels_.run[0][0][splits_ ? behind() : 0];
+  bool writes_copies_itself_ = false;
 };
 
 // Runs rule_of(row) over each row of the group and returns the sums of each chunk. Any number of threads gives the same bits.
 template <class Rule, class RuleOf>
-ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool copies = false) {
-  const Pass<Rule> pass(group, copies);
+ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool copies = false, int64_t step = 0) {
+  const Pass<Rule> pass(group, copies, step);
   ChunkSums<Rule> sums(group.chunks.size());
   for_each_chunk(group, [&](int64_t i) {
     const plan::Chunk& chunk = group.chunks[static_cast<size_t>(i)];
@@ -177,9 +224,9 @@ ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool c
 
 // Runs one rule over all rows.
 template <class Rule>
-ChunkSums<Rule> run_pass(const plan::Group& group, const Rule& rule, bool copies = false) {
+ChunkSums<Rule> run_pass(const plan::Group& group, const Rule& rule, bool copies = false, int64_t step = 0) {
   return run_pass<Rule>(
-      group, [&](const plan::TensorRow&) { return rule; }, copies);
+      group, [&](const plan::TensorRow&) { return rule; }, copies, step);
 }
 
 }  // namespace apex::kernels::cpu

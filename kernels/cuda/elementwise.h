@@ -198,7 +198,7 @@ DEVICE_BODY inline void raise(int32_t* flag) {
 struct Elementwise {
   static constexpr bool kTakesDoubles = true;
   static constexpr int kCopied = kNoCopy;
-  static constexpr bool kSplit = false;
+  static constexpr bool kSplit = false, kCoded = false;
 
   DEVICE_BODY bool stopped() const { return false; }
   DEVICE_BODY bool finishes() const { return false; }

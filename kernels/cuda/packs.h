@@ -151,6 +151,7 @@ DEVICE_BODY void load(const Lists& lists, int list, const PackOf& pack_of, Bits<
     case Dtype::remainder16:
       return load_as(rules::Half());
     case Dtype::remainder8:
+    case Dtype::code:
       return load_as(int8_t());
     case Dtype::float32:
       return load_as(float());
@@ -173,6 +174,7 @@ DEVICE_BODY inline void convert(const Bits<Real, kWidth>& bits, Dtype dtype, Rea
       return;
     case Dtype::remainder16:
     case Dtype::remainder8:
+    case Dtype::code:
       return;  // no values of their own
   }
 }
@@ -253,7 +255,8 @@ DEVICE_BODY inline void store(const Real (&values)[kWidth], const Lists& lists, 
       return;
     case Dtype::remainder16:
     case Dtype::remainder8:
-      return;  // split() stores them
+    case Dtype::code:
+      return;  // stored elsewhere: by split(), or with their group
   }
 }
 

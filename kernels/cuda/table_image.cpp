@@ -15,6 +15,7 @@ Dtype dtype_of(at::ScalarType dtype) {
   if (dtype == at::kFloat) return Dtype::float32;
   if (dtype == at::kShort) return Dtype::remainder16;
   if (dtype == at::kChar) return Dtype::remainder8;
+  if (dtype == at::kByte) return Dtype::code;
   TORCH_INTERNAL_ASSERT(dtype == at::kDouble, "no storage for ", dtype);
   return Dtype::float64;
 }

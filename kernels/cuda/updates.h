@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/coded.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/rules/adagrad.h"
 #include "kernels/rules/adam.h"
@@ -23,11 +24,16 @@ namespace apex::kernels::cuda {
 
 template <class Rule, bool kKnowsRows, class Block, class Op>
 DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& rule, const Op& op) {
-  using Work = Apply<Rule, Op::kCopied, kPack, 1, kKnowsRows, Op::kSplit>;
   block.each_thread([&](int thread) {
-    typename Work::Sums residues = {};
-    Work::to(rule, part, thread, block.threads(), residues);
-    if constexpr (Rule::kSums != 0) op.report(residues);
+    if constexpr (Op::kCoded) {
+      using Work = ApplyCoded<Rule, Op::kCopied, Op::kSplit>;
+      Work::to(rule, part, thread, block.threads(), rules::rounding_key(op.current().step, part.row->index));
+    } else {
+      using Work = Apply<Rule, Op::kCopied, kPack, 1, kKnowsRows, Op::kSplit>;
+      typename Work::Sums residues = {};
+      Work::to(rule, part, thread, block.threads(), residues);
+      if constexpr (Rule::kSums != 0) op.report(residues);
+    }
   });
 }
 
@@ -41,6 +47,7 @@ DEVICE_BODY inline Part part_or_none(const Table& table, int64_t i) {
 //   kTakesDoubles         true if there are rules for float64. They take many registers: launches over tables without float64
 //                         use kernels without them (kDoubles is false)
 //   kCopied, kSplit       as in Apply
+//   kCoded                true if the moments are stored in 8 bits
 //   report(residues)      for rules with sums: receives the sums of one thread
 //   finishes(), finish(block, table)   whether the last block to complete its work has to call finish(), and the call
 template <bool kDoubles, class Op, class Block>
@@ -99,13 +106,19 @@ struct StepOp {
 template <class Settings>
 struct UpdateOp : StepOp<Settings> {
   static constexpr int kCopied = 1;
-  static constexpr bool kSplit = false;
+  static constexpr bool kSplit = false, kCoded = false;
 };
 
 // The same update of parameters that are stored as bfloat16 and remainders.
 template <class Op>
 struct Split : Op {
   static constexpr bool kSplit = true;
+};
+
+// The same update with moments in 8 bits.
+template <class Op>
+struct Coded : Op {
+  static constexpr bool kCoded = true;
 };
 
 // One rule for all tensors.
@@ -220,4 +233,5 @@ struct Larc : UpdateOp<rules::LarcSettings> {
 #define APEX_CPP_FOR_EACH_UPDATE_OP(define)                                                                      \
   define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam) \
       define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>)                   \
-          define(Split<MomentumSgd>) define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>)
+          define(Split<MomentumSgd>) define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>)          \
+              define(Coded<Adam>) define(Coded<Split<Adam>>)

@@ -1,6 +1,7 @@
 #include "kernels/plan/plan.h"
 
 #include "kernels/memory_order.h"
+#include "kernels/rules/quantized.h"
 
 #include <algorithm>
 #include <functional>
@@ -12,6 +13,7 @@ namespace {
 
 bool takes(const TensorList& list, at::ScalarType dtype) {
   if (is_remainder(dtype)) return list.takes_remainders;
+  if (is_code(dtype)) return list.takes_codes;
   return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || (dtype == at::kDouble && list.takes_double);
 }
 
@@ -26,15 +28,25 @@ void check_tensor(const char* op, const TensorList& list, size_t index) {
               " and strides ", tensor.strides(), " does not fill its memory without gaps or repeats. Call contiguous() first.");
 }
 
+void check_codes(const char* op, const TensorList& list, const TensorList& of, size_t index) {
+  const at::Tensor& codes = list.tensors[index];
+  const int64_t bytes = rules::quantized_bytes(of.tensors[index].numel());
+  TORCH_CHECK(codes.dim() == 1 && codes.numel() == bytes, op, ": ", name_of(list, index), " has sizes ", codes.sizes(), " and ",
+              name_of(of, index), " has ", of.tensors[index].numel(), " elements. Moments of 8 bits of these are a tensor of ",
+              bytes, " bytes: 33 for each group of 32.");
+}
+
 void check_pair(const char* op, const TensorList& a, const TensorList& b, size_t index) {
   const at::Tensor& left = a.tensors[index];
   const at::Tensor& right = b.tensors[index];
-  TORCH_CHECK(left.numel() == right.numel(), op, ": ", name_of(a, index), " has ", left.numel(), " elements (sizes ",
+  const bool has_codes = is_code(right.scalar_type());
+  if (has_codes) check_codes(op, b, a, index);
+  TORCH_CHECK(has_codes || left.numel() == right.numel(), op, ": ", name_of(a, index), " has ", left.numel(), " elements (sizes ",
               left.sizes(), ") and ", name_of(b, index), " has ", right.numel(), " (sizes ", right.sizes(),
               "). Tensors of one index must have the same number of elements.");
   TORCH_CHECK(left.device() == right.device(), op, ": ", name_of(a, index), " is on ", left.device(), " and ",
               name_of(b, index), " on ", right.device(), ". Tensors of one index must be on the same device.");
-  TORCH_CHECK(same_memory_order(left, right), op, ": ", name_of(a, index), " has sizes ", left.sizes(), " and strides ",
+  TORCH_CHECK(has_codes || same_memory_order(left, right), op, ": ", name_of(a, index), " has sizes ", left.sizes(), " and strides ",
               left.strides(), ", ", name_of(b, index), " has sizes ", right.sizes(), " and strides ", right.strides(),
               ". Tensors of one index must have the same memory layout: make both contiguous.");
 }

@@ -19,12 +19,16 @@ struct TensorList {
   bool takes_double = true;
   const char* role = nullptr;  // follows the name in errors, if the name does not say the role
   bool takes_remainders = false;  // int16 and int8, of bfloat16 parameters
+  bool takes_codes = false;       // uint8: moments in 8 bits (rules/quantized.h), which have a shape of their own
 };
 
 using TensorLists = c10::ArrayRef<TensorList>;
 
 // Whether a list holds the remainders of bfloat16 values (rules/remainder.h).
 constexpr bool is_remainder(at::ScalarType dtype) { return dtype == at::kShort || dtype == at::kChar; }
+
+// Whether a list holds codes of moments.
+constexpr bool is_code(at::ScalarType dtype) { return dtype == at::kByte; }
 
 // "params[1]", or with a role "tensor_lists[0][1] (params)".
 std::string name_of(const TensorList& list, size_t index);

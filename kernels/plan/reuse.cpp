@@ -66,6 +66,7 @@ struct Use {
   Access access;
   bool has_double = false;
   bool has_remainders = false;
+  bool has_codes = false;
 };
 
 Use use_of(const TensorList& list) {
@@ -73,13 +74,14 @@ Use use_of(const TensorList& list) {
   for (const at::Tensor& tensor : list.tensors) {
     use.has_double |= tensor.scalar_type() == at::kDouble;
     use.has_remainders |= is_remainder(tensor.scalar_type());
+    use.has_codes |= is_code(tensor.scalar_type());
   }
   return use;
 }
 
 bool allows(const TensorList& list, const Use& use) {
   return list.access == use.access && (list.takes_double || !use.has_double) &&
-         (list.takes_remainders || !use.has_remainders);
+         (list.takes_remainders || !use.has_remainders) && (list.takes_codes || !use.has_codes);
 }
 
 // A cached call: fingerprints of its lists, and its groups.

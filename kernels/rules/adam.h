@@ -13,7 +13,7 @@ struct Adam {
   using Real = float;
   static constexpr bool kDivides = true;
   static constexpr Use kUses[] = {Use::read, Use::update, Use::update, Use::update};
-  static constexpr size_t kSums = 0;
+  static constexpr size_t kSums = 0, kMean = 2, kSquare = 3;
 
   float grad_scale, lr, weight_decay;
   bool decoupled;

@@ -12,6 +12,8 @@
 //   Fold             if there are sums: how the sums of two parts are joined, Sum or Largest
 //   kDivides         true if the formula divides values, or takes their roots
 //   SumReal          if the sums are not of type Real: their type, double
+//   kMean, kSquare   if there are: the positions of values that are running means, of gradients and of their squares, and which
+//                    can be stored in 8 bits (quantized.h)
 //   operator()       the formula, on values of type V: Real itself, or a vector of Real. Coefficients convert to V.
 // A rule depends on nothing else, so that every driver gives the same bits.
 namespace apex::kernels::rules {
@@ -34,6 +36,12 @@ struct SumRealOf<Rule, std::void_t<typename Rule::SumReal>> {
 };
 template <class Rule>
 using SumReal = typename SumRealOf<Rule>::type;
+
+// Whether a rule has moments that can be stored in 8 bits.
+template <class Rule, class = void>
+constexpr bool kHasMoments = false;
+template <class Rule>
+constexpr bool kHasMoments<Rule, std::void_t<decltype(Rule::kSquare)>> = true;
 
 struct Sum {
   template <class Value>
