@@ -99,6 +99,32 @@ TEST(Config, TorchAmpReplacesTheLevel) {
   EXPECT_EQ(train::to_yaml(train::parse_config(text, "again.yaml")), text);
 }
 
+TEST(Config, SchedulesAndAveragesAreReadAndWritten) {
+  const std::string rest = "data: {set: digits}\noptimizer: {type: SGD, lr: 0.5}\namp: {opt_level: O2}\n";
+  const auto read = [&](const std::string& lines) { return train::parse_config(kModel + rest + lines, "c.yaml"); };
+  const auto cycle =
+      read("schedule: {type: one_cycle, pct_start: 0.25, div_factor: 10, final_div_factor: 100, cycle_momentum: false}\n");
+  EXPECT_EQ(cycle.schedule.pct_start, 0.25);
+  EXPECT_EQ(cycle.schedule.div_factor, 10);
+  EXPECT_EQ(cycle.schedule.final_div_factor, 100);
+  EXPECT_FALSE(cycle.schedule.cycle_momentum);
+  EXPECT_FALSE(cycle.ema);
+  const auto polynomial =
+      read("schedule: {type: polynomial, warmup_epochs: 2, power: 0.5}\nema: {decay: 0.75, use_num_updates: true}\n");
+  EXPECT_EQ(polynomial.schedule.power, 0.5);
+  EXPECT_EQ(polynomial.schedule.warmup_epochs, 2);
+  ASSERT_TRUE(polynomial.ema);
+  EXPECT_EQ(polynomial.ema->decay, 0.75);
+  EXPECT_TRUE(polynomial.ema->use_num_updates);
+  EXPECT_EQ(read("schedule: {type: linear, final_lr: 0.125}\n").schedule.final_lr, 0.125);
+  for (const auto& config : {cycle, polynomial}) {
+    const auto text = train::to_yaml(config);
+    const auto again = train::parse_config(text, "again.yaml");
+    EXPECT_EQ(train::to_yaml(again), text);
+    EXPECT_EQ(again.ema.has_value(), config.ema.has_value());
+  }
+}
+
 struct BadConfig {
   std::string name;
   std::string text;
@@ -136,6 +162,18 @@ const BadConfig kBadConfigs[] = {
     {"WrongChoice", "model: {type: vgg, widths: [8]}\n" + kRest,
      "c.yaml:1:15: key 'model.type': 'vgg' is not one of mlp, convnet, resnet, alexnet"},
     {"WidthsOfAlexNet", "model: {type: alexnet, widths: [8]}\n" + kRest, "c.yaml:1:24: key 'model.widths': unknown key"},
+    {"WarmupOfACycle", kGood + "schedule: {type: one_cycle, warmup_epochs: 1}\n",
+     "c.yaml:5:29: key 'schedule.warmup_epochs': unknown key"},
+    {"LinearUpwards", kGood + "schedule: {type: linear, final_lr: 0.2}\n",
+     "c.yaml:5:11: key 'schedule': a linear schedule needs an 'optimizer.lr' above 0, and a 'final_lr' that is not above it"},
+    {"CycleWithoutMomentum",
+     kModel + "data: {set: digits}\noptimizer: {type: Adagrad, lr: 0.1}\nschedule: {type: one_cycle}\namp: {opt_level: O2}\n",
+     "c.yaml:4:11: key 'schedule': cycles momentum, which Adagrad does not have: add 'cycle_momentum: false'"},
+    {"DecayAboveOne", kGood + "ema: {decay: 1.5}\n", "c.yaml:5:14: key 'ema.decay': 1.5 is out of range (0 to 1)"},
+    {"AverageOfShards",
+     kModel +
+         "data: {set: digits}\noptimizer: {type: DistributedFusedAdam, lr: 0.1}\nema: {decay: 0.9}\namp: {opt_level: O2}\n",
+     "c.yaml:4:6: key 'ema': is not for DistributedFusedAdam"},
     {"TwoWays", kGood + "torch_amp: {autocast: none}\n", "c.yaml:4:6: key 'amp': cannot be combined with 'torch_amp'"},
     {"UnknownAutocast", kPlain + "torch_amp: {autocast: fp16}\n",
      "c.yaml:4:23: key 'torch_amp.autocast': 'fp16' is not one of none, float16, bfloat16"},

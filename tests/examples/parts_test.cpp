@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include "config/config.h"
 #include "data/load.h"
@@ -27,42 +28,103 @@ using train::UserError;
 
 train::Config scheduled(const std::string& type) {
   train::Config config;
+  config.optimizer.type = "SGD";
   config.optimizer.lr = 0.4;
   config.epochs = 10;
   config.schedule.type = type;
   return config;
 }
 
+std::unique_ptr<torch::optim::Optimizer> one_weight(const train::Config& config) {
+  return train::make_optimizer(config.optimizer, {at::ones({1}).requires_grad_()});
+}
+
+/// Of a run with five steps an epoch that begins anew at this step.
+double rate_at(const train::Config& config, int64_t step) {
+  const auto optimizer = one_weight(config);
+  const auto schedule = train::make_schedule(config, *optimizer, step, 5);
+  EXPECT_EQ(schedule->last_epoch(), step);
+  EXPECT_EQ(optimizer->param_groups()[0].options().get_lr(), schedule->get_last_lr()[0]);
+  return schedule->get_last_lr()[0];
+}
+
 TEST(Schedule, NoneIsConstant) {
-  EXPECT_EQ(train::learning_rate(scheduled("none"), 0, 5), 0.4);
-  EXPECT_EQ(train::learning_rate(scheduled("none"), 49, 5), 0.4);
+  EXPECT_EQ(rate_at(scheduled("none"), 0), 0.4);
+  EXPECT_EQ(rate_at(scheduled("none"), 49), 0.4);
 }
 
 TEST(Schedule, StepFallsByGammaAtEachStage) {
   auto config = scheduled("step");
   config.schedule.step_epochs = 3;
   config.schedule.gamma = 0.5;
-  EXPECT_EQ(train::learning_rate(config, 14, 5), 0.4);
-  EXPECT_EQ(train::learning_rate(config, 15, 5), 0.2);
-  EXPECT_EQ(train::learning_rate(config, 30, 5), 0.1);
+  EXPECT_EQ(rate_at(config, 14), 0.4);
+  EXPECT_EQ(rate_at(config, 15), 0.2);
+  EXPECT_EQ(rate_at(config, 30), 0.1);
 }
 
 // EXPECT_DOUBLE_EQ allows 4 units in the last place. In the next two tests some six roundings of half a unit lead to a rate.
 TEST(Schedule, CosineGoesFromFullToFinal) {
   auto config = scheduled("cosine");
   config.schedule.final_lr = 0.1;
-  EXPECT_DOUBLE_EQ(train::learning_rate(config, 0, 5), 0.4);
-  EXPECT_DOUBLE_EQ(train::learning_rate(config, 25, 5), 0.25);
-  EXPECT_DOUBLE_EQ(train::learning_rate(config, 50, 5), 0.1);
+  EXPECT_DOUBLE_EQ(rate_at(config, 0), 0.4);
+  EXPECT_DOUBLE_EQ(rate_at(config, 25), 0.25);
+  EXPECT_DOUBLE_EQ(rate_at(config, 50), 0.1);
 }
 
 TEST(Schedule, WarmupRisesStepByStepToTheFullRate) {
   auto config = scheduled("none");
   config.schedule.warmup_epochs = 2;
-  EXPECT_DOUBLE_EQ(train::learning_rate(config, 0, 5), 0.04);
-  EXPECT_EQ(train::learning_rate(config, 4, 5), 0.2);
-  EXPECT_EQ(train::learning_rate(config, 9, 5), 0.4);
-  EXPECT_EQ(train::learning_rate(config, 10, 5), 0.4);
+  EXPECT_DOUBLE_EQ(rate_at(config, 0), 0.04);
+  EXPECT_EQ(rate_at(config, 4), 0.2);
+  EXPECT_EQ(rate_at(config, 9), 0.4);
+  EXPECT_EQ(rate_at(config, 10), 0.4);
+}
+
+// The next rates follow from the rates before: each of up to 50 steps adds up to three roundings of half a unit of 2^-53.
+constexpr double kFiftySteps = 50 * 3 * 1.2e-16;
+
+TEST(Schedule, LinearFallsInEqualStepsAfterTheWarmup) {
+  auto config = scheduled("linear");
+  config.schedule.final_lr = 0.1;
+  config.schedule.warmup_epochs = 2;
+  EXPECT_DOUBLE_EQ(rate_at(config, 0), 0.04);
+  EXPECT_NEAR(rate_at(config, 4), 0.2, kFiftySteps);
+  EXPECT_EQ(rate_at(config, 10), 0.4);
+  EXPECT_NEAR(rate_at(config, 30), 0.25, kFiftySteps);
+  EXPECT_NEAR(rate_at(config, 50), 0.1, kFiftySteps);
+}
+
+TEST(Schedule, PolynomialFallsToZero) {
+  auto config = scheduled("polynomial");
+  config.schedule.power = 2;
+  EXPECT_EQ(rate_at(config, 0), 0.4);
+  EXPECT_NEAR(rate_at(config, 25), 0.1, kFiftySteps);
+  EXPECT_EQ(rate_at(config, 50), 0);
+}
+
+TEST(Schedule, OneCycleRisesToTheRateAndFalls) {
+  auto config = scheduled("one_cycle");
+  config.schedule.pct_start = 0.5;
+  EXPECT_NEAR(rate_at(config, 0), 0.4 / 25, 1e-16);  // the distance from 0.4 is rounded to 2^-54, as at the end
+  EXPECT_DOUBLE_EQ(rate_at(config, 24), 0.4);
+  EXPECT_NEAR(rate_at(config, 49), 0.4 / 25 / 1e4, 1e-16);
+  EXPECT_NO_THROW(rate_at(config, 80));  // in the doctor's runs
+  config.epochs = 2;
+  config.schedule.pct_start = 0.1;
+  EXPECT_EQ(message_of<UserError>([&] { rate_at(config, 0); }).rfind("key 'schedule': OneCycleLR: with pct_start = 0.1", 0),
+            0u);
+}
+
+TEST(Schedule, OneCycleCyclesMomentumIfAskedTo) {
+  auto config = scheduled("one_cycle");
+  config.optimizer.momentum = 0.5;
+  for (const bool cycles : {true, false}) {
+    config.schedule.cycle_momentum = cycles;
+    const auto optimizer = one_weight(config);
+    train::make_schedule(config, *optimizer, 0, 5);
+    const auto& options = static_cast<torch::optim::SGDOptions&>(optimizer->param_groups()[0].options());
+    EXPECT_DOUBLE_EQ(options.momentum(), cycles ? 0.95 : 0.5);
+  }
 }
 
 TEST(Options, AllAreRead) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include <signal.h>
 #include <unistd.h>
@@ -76,6 +77,44 @@ TEST_F(Program, ResumesOptimizersBitwiseAtO2) {
     ASSERT_EQ(run("--resume parts" + type + "/checkpoint.safetensors").code, 0) << type;
     EXPECT_EQ(scratch_.read("parts" + type + "/steps.csv"), scratch_.read("whole" + type + "/steps.csv")) << type;
   }
+}
+
+// At O2, with another schedule and further lines.
+std::string scheduled_config(const std::string& schedule) {
+  auto text = config("O2");
+  const std::string old = "{type: cosine, warmup_epochs: 1}\n";
+  return text.replace(text.find(old), old.size(), schedule);
+}
+
+// Rates and momentum follow from the step, averages are in the checkpoint: the files have the same bytes.
+TEST_F(Program, ResumesSchedulesAndAveragesBitwise) {
+  const std::string with_warmup = ", warmup_epochs: 1.5}\nema: {decay: 0.9, use_num_updates: true}\n";
+  const std::map<std::string, std::string> schedules{{"linear", "{type: linear, final_lr: 0.001" + with_warmup},
+                                                     {"polynomial", "{type: polynomial, power: 2" + with_warmup},
+                                                     {"one_cycle", "{type: one_cycle}\nema: {decay: 0.8}\n"}};
+  for (const auto& [name, schedule] : schedules) {
+    scratch_.write("c.yaml", scheduled_config(schedule));
+    const auto whole = run("c.yaml --run-dir whole_" + name);
+    ASSERT_EQ(whole.code, 0) << whole.error;
+    ASSERT_EQ(run("c.yaml --stop-after 2 --run-dir parts_" + name).code, 0) << name;
+    ASSERT_EQ(run("--resume parts_" + name).code, 0) << name;
+    for (const std::string file : {"/steps.csv", "/checkpoint.safetensors"}) {
+      EXPECT_TRUE(scratch_.read("parts_" + name + file) == scratch_.read("whole_" + name + file)) << name << file;
+    }
+    EXPECT_GT(accuracy("whole_" + name), 0.5) << name;
+  }
+}
+
+// An average that keeps the weights of the first step: the network is tested with it, and trained as without.
+TEST_F(Program, TestsWithAveragesAndTrainsWithout) {
+  const std::string cosine = "{type: cosine, warmup_epochs: 1}\n";
+  scratch_.write("plain.yaml", scheduled_config(cosine));
+  scratch_.write("kept.yaml", scheduled_config(cosine + "ema: {decay: 1}\n"));
+  ASSERT_EQ(run("plain.yaml --run-dir plain").code, 0);
+  ASSERT_EQ(run("kept.yaml --run-dir kept").code, 0);
+  EXPECT_EQ(scratch_.read("kept/steps.csv"), scratch_.read("plain/steps.csv"));
+  EXPECT_GT(accuracy("plain"), 0.9);
+  EXPECT_LT(accuracy("kept"), 0.9);
 }
 
 TEST_F(Program, WritesConfigTablesAndCheckpointAndPrintsTheAccuracy) {

@@ -35,6 +35,11 @@ set(APEX_CPP_PUBLIC_HEADERS
   apex_cpp/fp16_utils/networks.h
   apex_cpp/fp16_utils/param_lists.h
   apex_cpp/fused_dense.h
+  apex_cpp/lr_scheduler.h
+  apex_cpp/lr_scheduler/combined.h
+  apex_cpp/lr_scheduler/one_cycle.h
+  apex_cpp/lr_scheduler/scheduler.h
+  apex_cpp/lr_scheduler/schedules.h
   apex_cpp/mlp.h
   apex_cpp/multi_tensor_apply.h
   apex_cpp/multi_tensor_apply/cuda_launch.cuh
@@ -59,6 +64,7 @@ set(APEX_CPP_PUBLIC_HEADERS
   apex_cpp/parallel/larc.h
   apex_cpp/parallel/reducer.h
   apex_cpp/parallel/sync_batch_norm.h
+  apex_cpp/swa_utils.h
   apex_cpp/tensorboard/summary_writer.h
   kernels/multi_tensor.h
   opt_levels/cast_lists.h

@@ -103,14 +103,45 @@ void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
 }
 
 void describe_schedule(ConfigKeys& keys, ScheduleConfig& schedule) {
-  keys.choice("type", schedule.type, {"none", "step", "cosine"});
+  keys.choice("type", schedule.type, {"none", "step", "cosine", "linear", "polynomial", "one_cycle"});
+  if (schedule.type == "one_cycle") {
+    keys.real("pct_start", schedule.pct_start, 0, 1);
+    keys.real("div_factor", schedule.div_factor, 1, 1e9);
+    keys.real("final_div_factor", schedule.final_div_factor, 1, 1e9);
+    keys.flag("cycle_momentum", schedule.cycle_momentum);
+    return;
+  }
   keys.real("warmup_epochs", schedule.warmup_epochs, 0, 1e6);
   if (schedule.type == "step") {
     keys.integer("step_epochs", schedule.step_epochs, 1, 1000000);
     keys.real("gamma", schedule.gamma, 0, 1);
-  } else if (schedule.type == "cosine") {
+  } else if (schedule.type == "cosine" || schedule.type == "linear") {
     keys.real("final_lr", schedule.final_lr, 0, 1000);
+  } else if (schedule.type == "polynomial") {
+    keys.real("power", schedule.power, 0, 100);
   }
+}
+
+// What a schedule needs of the optimizer.
+void check_schedule(ConfigKeys& keys, const ScheduleConfig& schedule, const OptimizerConfig& optimizer) {
+  keys.require(schedule.type != "linear" || (optimizer.lr > 0 && schedule.final_lr <= optimizer.lr), "schedule",
+               "a linear schedule needs an 'optimizer.lr' above 0, and a 'final_lr' that is not above it");
+  const bool has_momentum = optimizer.type != "Adagrad" && optimizer.type != "FusedAdagrad";
+  keys.require(schedule.type != "one_cycle" || !schedule.cycle_momentum || has_momentum, "schedule",
+               "cycles momentum, which " + optimizer.type + " does not have: add 'cycle_momentum: false'");
+}
+
+void describe_ema(ConfigKeys& keys, EmaConfig& ema) {
+  keys.real("decay", ema.decay, 0, 1);
+  keys.flag("use_num_updates", ema.use_num_updates);
+}
+
+void describe_average(ConfigKeys& keys, Config& config) {
+  if (!config.ema && !keys.has("ema")) return;
+  if (!config.ema) config.ema.emplace();
+  keys.section("ema", [&](ConfigKeys& inner) { describe_ema(inner, *config.ema); });
+  keys.require(!config.optimizer.is_sharded(), "ema",
+               "is not for " + config.optimizer.type + ", whose weights are spread over processes: use FusedAdam");
 }
 
 void describe_torch_amp(ConfigKeys& keys, TorchAmpConfig& torch_amp) {
@@ -159,6 +190,8 @@ void describe(ConfigKeys& keys, Config& config, const std::string& source) {
   keys.section("data", [&](ConfigKeys& inner) { describe_data(inner, config.data); });
   keys.section("optimizer", [&](ConfigKeys& inner) { describe_optimizer(inner, config.optimizer); });
   keys.section("schedule", [&](ConfigKeys& inner) { describe_schedule(inner, config.schedule); });
+  check_schedule(keys, config.schedule, config.optimizer);
+  describe_average(keys, config);
   keys.integer("epochs", config.epochs, 1, 1000000);
   keys.integer("batch_size", config.batch_size, 2, 1 << 20);
   keys.flag("sync_batch_norm", config.sync_batch_norm);

@@ -56,11 +56,23 @@ struct OptimizerConfig {
 };
 
 struct ScheduleConfig {
-  std::string type = "none";  // none | step | cosine
-  double warmup_epochs = 0;
+  std::string type = "none";  // none | step | cosine | linear | polynomial | one_cycle
+  double warmup_epochs = 0;   // not for one_cycle, which rises by itself
   int64_t step_epochs = 10;
   double gamma = 0.1;
   double final_lr = 0;
+  double power = 1;
+  // Of one_cycle, with PyTorch's names.
+  double pct_start = 0.3;
+  double div_factor = 25;
+  double final_div_factor = 1e4;
+  bool cycle_momentum = true;
+};
+
+/// An exponential moving average of the weights, with which the network is tested.
+struct EmaConfig {
+  double decay = 0.999;
+  bool use_num_updates = false;  // a smaller decay in the first steps
 };
 
 /// Mixed precision as PyTorch's own programs have it, in place of an opt level: a forward pass under autocast, and GradScaler.
@@ -80,6 +92,7 @@ struct Config {
   DataConfig data;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  std::optional<EmaConfig> ema;
   int64_t epochs = 10;
   int64_t batch_size = 64;       // of all processes together
   bool sync_batch_norm = false;  // batch norm over the images of all processes

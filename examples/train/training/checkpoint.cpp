@@ -2,6 +2,8 @@
 
 #include <apex_cpp/amp.h>
 
+#include <tuple>
+
 #include "errors.h"
 
 namespace train {
@@ -30,7 +32,11 @@ void save_checkpoint(const std::string& path, const Training& training, const Po
   amp::Metadata metadata{{"epoch", position.epoch}, {"step", position.step}, {"skipped", position.skipped}};
   if (training.torch_amp && training.torch_amp->scaler()) put_scaler(*training.torch_amp->scaler(), metadata);
   try {
-    amp::save_checkpoint(path, training.net, training.optimizer, metadata);
+    if (training.ema) {
+      amp::save_checkpoint(path, std::tie(training.net, *training.ema), training.optimizer, metadata);
+    } else {
+      amp::save_checkpoint(path, training.net, training.optimizer, metadata);
+    }
   } catch (const c10::Error& error) {
     throw UserError(first_line(error.what_without_backtrace()));
   }
@@ -38,7 +44,8 @@ void save_checkpoint(const std::string& path, const Training& training, const Po
 
 Position load_checkpoint(const std::string& path, const Training& training) {
   try {
-    const auto loaded = amp::load_checkpoint(path, training.net, training.optimizer);
+    const auto loaded = training.ema ? amp::load_checkpoint(path, std::tie(training.net, *training.ema), training.optimizer)
+                                     : amp::load_checkpoint(path, training.net, training.optimizer);
     if (training.torch_amp && training.torch_amp->scaler()) take_scaler(loaded.metadata, *training.torch_amp->scaler());
     const auto at = [&](const char* name) { return loaded.metadata.at(name).to_int(); };
     return {at("epoch"), at("step"), at("skipped")};

@@ -22,7 +22,8 @@ int64_t steps_per_epoch(const Config& config, const DataSplit& data, const Team&
 void train_epoch(const Config& config, const DataSplit& data, at::Device device, int64_t epoch, const Training& training,
                  Team& team, Observer& observer, const std::function<bool(const StepLog&)>& on_step);
 
-/// How many of the test images the network classifies correctly, in evaluation mode; the processes share the work.
+/// How many of the test images the network classifies correctly, in evaluation mode and with averaged weights
+/// where there are some; the processes share the work.
 int64_t count_correct(const DataSplit& data, at::Device device, const Training& training, Team& team);
 
 }  // namespace train

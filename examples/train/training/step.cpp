@@ -22,7 +22,7 @@ std::optional<amp::ScaleEvent> last_scale_event() {
 // One step of the training loop; the lines that mixed precision adds or changes are marked.
 StepLog step_at_level(const Config& config, const Batch& batch, const Training& training, Team& team, Observer& observer,
                       bool measured) {
-  const auto& [net, forward, optimizer, torch_amp] = training;
+  const auto& [net, forward, optimizer, torch_amp, ema] = training;
   StepLog log;
   log.loss_scale = training.loss_scale();
   if (measured) log.weights = amp::statistics(*net);
@@ -48,7 +48,7 @@ StepLog step_at_level(const Config& config, const Batch& batch, const Training& 
 // The same as a program has it that was written for torch.amp.
 StepLog step_with_torch_amp(const Config& config, const Batch& batch, const Training& training, Team& team, Observer& observer,
                             bool measured) {
-  const auto& [net, forward, optimizer, torch_amp] = training;
+  const auto& [net, forward, optimizer, torch_amp, ema] = training;
   StepLog log;
   log.loss_scale = training.loss_scale();
   if (measured) log.weights = amp::statistics(*net);

@@ -7,6 +7,7 @@
 
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/statistics.h>
+#include <apex_cpp/swa_utils.h>
 
 #include "config/config.h"
 #include "models/network.h"
@@ -35,7 +36,8 @@ struct Training {
   Network& net;
   const Team::Forward& forward;
   torch::optim::Optimizer& optimizer;
-  TorchAmp* torch_amp = nullptr;  // in place of amp's level; null: by the level
+  TorchAmp* torch_amp = nullptr;                             // in place of amp's level; null: by the level
+  apex::swa_utils::ExponentialMovingAverage* ema = nullptr;  // of the weights; null: none
 
   /// That the next step will be made with.
   double loss_scale() const;

@@ -169,6 +169,10 @@ void note_config(const RunFolder& folder, const Config& config, Team& team) {
   });
 }
 
+apex::swa_utils::ExponentialMovingAverageOptions average_options(const EmaConfig& config) {
+  return apex::swa_utils::ExponentialMovingAverageOptions(config.decay).use_num_updates(config.use_num_updates);
+}
+
 Outcome train_at_one_level(const Config& config, const DataSplit& data, const RunFolder& folder, bool resume,
                            int64_t last_epoch, Team& team, Observer& observer, common::Progress& progress,
                            amp::LevelFallback& fallback) {
@@ -186,7 +190,9 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
   std::optional<TorchAmp> torch_amp;
   if (config.torch_amp) torch_amp.emplace(*config.torch_amp, device);
   Team::Forward forward;
-  const Training training{net, forward, *optimizer, torch_amp ? &*torch_amp : nullptr};
+  std::optional<apex::swa_utils::ExponentialMovingAverage> ema;
+  if (config.ema) ema.emplace(*optimizer, average_options(*config.ema));
+  const Training training{net, forward, *optimizer, torch_amp ? &*torch_amp : nullptr, ema ? &*ema : nullptr};
   const auto position = resume ? load_checkpoint(folder.checkpoint(), training) : Position{};
   forward = team.join(net, config);
   note_config(folder, config, team);
