@@ -33,6 +33,55 @@ void keep_as_remainder(const at::Tensor& param, FusedAdamParamState& state) {
 
 }  // namespace
 
+const char* name_of(MomentStorage storage) {
+  switch (storage) {
+    case MomentStorage::float32:
+      return "float32";
+    case MomentStorage::bfloat16:
+      return "bfloat16";
+    case MomentStorage::int8:
+      return "int8";
+  }
+  return "";
+}
+
+MomentStorage moment_storage_named(const std::string& name) {
+  for (const auto storage : {MomentStorage::float32, MomentStorage::bfloat16, MomentStorage::int8}) {
+    if (name == name_of(storage)) return storage;
+  }
+  TORCH_CHECK_VALUE(false, "There is no moment_storage '", name, "'. Take float32, bfloat16 or int8.");
+}
+
+void FusedAdamParamState::serialize(torch::serialize::OutputArchive& archive) const {
+  FusedAdamParamState float32 = *this;
+  if (exp_avg_codes.defined()) float32.exp_avg = exp_avg_codes.values(detail::Moment::mean);
+  if (exp_avg_sq_codes.defined()) float32.exp_avg_sq = exp_avg_sq_codes.values(detail::Moment::square);
+  for (at::Tensor* moment : {&float32.exp_avg, &float32.exp_avg_sq}) {
+    if (moment->defined()) *moment = moment->to(at::kFloat);
+  }
+  float32.FusedParamState::serialize(archive);
+}
+
+void FusedAdamParamState::check_shapes(const detail::SteppedParam& of) const {
+  FusedParamState::check_shapes(of);
+  TORCH_CHECK(!exp_avg_codes.defined() || exp_avg_codes.sizes() == of.param.sizes(), of.name(),
+              " has moments of 8 bits of shape ", exp_avg_codes.sizes(),
+              " from earlier steps. Drop this state with optimizer.state().erase(param.unsafeGetTensorImpl()): the parameter's "
+              "next step is then its first.");
+}
+
+void FusedAdamParamState::store_moments(MomentStorage storage) {
+  if (!exp_avg.defined() || !exp_avg_sq.defined() || storage == MomentStorage::float32) return;
+  if (storage == MomentStorage::bfloat16) {
+    for (at::Tensor* moment : {&exp_avg, &exp_avg_sq}) *moment = moment->to(at::kBFloat16);
+    return;
+  }
+  exp_avg_codes = detail::CodedMoment(exp_avg, detail::Moment::mean);
+  exp_avg_sq_codes = detail::CodedMoment(exp_avg_sq, detail::Moment::square);
+  exp_avg.reset();
+  exp_avg_sq.reset();
+}
+
 kernels::AdamSettings detail::adam_settings(const FusedAdamOptions& options) {
   auto settings = detail::moment_settings<kernels::AdamSettings>(options);
   settings.adam_w_mode = options.adam_w_mode();
@@ -43,15 +92,27 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdamOptions, check>(kFusedAdam),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
                       defaults.capturable() ? Counting::on_device : Counting::on_host, defaults.master_storage()}),
-      master_weights_(defaults.master_weights()) {}
+      master_weights_(defaults.master_weights()),
+      moment_storage_(defaults.moment_storage()) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedAdamParamState>();
-  detail::state_like(param.param, state->exp_avg, at::kFloat);
-  detail::state_like(param.param, state->exp_avg_sq, at::kFloat);
+  moments_of(param.param, *state);
   const bool stored_beside = param.copy.defined() || detail::splits(param.param, master_storage());
   if (master_weights_ && !stored_beside) detail::master_like(param.param, state->master_param);
   return state;
+}
+
+std::pair<at::Tensor, at::Tensor> FusedAdam::moments_of(const at::Tensor& param, FusedAdamParamState& state) const {
+  if (moment_storage_ != MomentStorage::int8) {
+    const at::ScalarType dtype = moment_storage_ == MomentStorage::float32 ? at::kFloat : at::kBFloat16;
+    return {detail::state_like(param, state.exp_avg, dtype), detail::state_like(param, state.exp_avg_sq, dtype)};
+  }
+  for (auto* codes : {&state.exp_avg_codes, &state.exp_avg_sq_codes}) {
+    if (!codes->defined()) *codes = detail::CodedMoment(param);
+  }
+  return {state.exp_avg_codes.codes_for(param, detail::Moment::mean),
+          state.exp_avg_sq_codes.codes_for(param, detail::Moment::square)};
 }
 
 void FusedAdam::use_own_masters(detail::LaunchSet& set) {
@@ -67,9 +128,9 @@ void FusedAdam::update() {
     run_step(group, launch_sets(group), group_settings, [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {
-        auto& state = state_of<FusedAdamParamState>(param);
-        exp_avgs.push_back(detail::state_like(param, state.exp_avg, at::kFloat));
-        exp_avg_sqs.push_back(detail::state_like(param, state.exp_avg_sq, at::kFloat));
+        const auto [exp_avg, exp_avg_sq] = moments_of(param, state_of<FusedAdamParamState>(param));
+        exp_avgs.push_back(exp_avg);
+        exp_avg_sqs.push_back(exp_avg_sq);
       }
       use_own_masters(set);
       kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, settings, tensors);
@@ -89,7 +150,10 @@ void FusedAdam::load(torch::serialize::InputArchive& archive) {
   for (const auto& group : param_groups_) {
     for (const at::Tensor& param : group.params()) {
       const auto state = read.state().find(param.unsafeGetTensorImpl());
-      if (state != read.state().end()) keep_as_remainder(param, static_cast<FusedAdamParamState&>(*state->second));
+      if (state == read.state().end()) continue;
+      auto& loaded = static_cast<FusedAdamParamState&>(*state->second);
+      keep_as_remainder(param, loaded);
+      loaded.store_moments(moment_storage_);
     }
   }
   restore(read, archive);

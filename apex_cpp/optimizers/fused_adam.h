@@ -2,13 +2,30 @@
 
 #include <torch/arg.h>
 
+#include <apex_cpp/optimizers/coded_moment.h>
 #include <apex_cpp/optimizers/fused_optimizer.h>
 #include <apex_cpp/optimizers/options.h>
 
 namespace apex::optimizers {
 
+/// How FusedAdam stores its two moments.
+enum class MomentStorage {
+  /// 4 bytes each.
+  float32,
+  /// 2 bytes each, rounded to nearest in each step: the mean of squares loses what changes it by less than 2^-9 of its value.
+  bfloat16,
+  /// 1 byte each, and 1 byte for the scale of 32 elements: 8.25 bits. Steps round at random, and so lose nothing on average; the
+  /// random numbers depend on the step, the parameter's position and the element alone. FlashOptim (arXiv:2602.23349), see
+  /// kernels/rules/quantized.h.
+  int8,
+};
+
+/// "float32", "bfloat16" or "int8", and back. Errors: ValueError for another name.
+const char* name_of(MomentStorage storage);
+MomentStorage moment_storage_named(const std::string& name);
+
 /// Options of FusedAdam, with Apex's names and defaults. Groups may have their own values, except for set_grad_none,
-/// capturable, master_weights and materialize_master_grads, which apply to the whole optimizer.
+/// capturable, master_weights, materialize_master_grads, master_storage and moment_storage, which apply to the whole optimizer.
 struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
   /* implicit */ FusedAdamOptions(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr) = 1e-3;
@@ -28,6 +45,8 @@ struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
   TORCH_ARG(bool, master_weights) = false;
   /// See amp::StepsMasters.
   TORCH_ARG(bool, materialize_master_grads) = true;
+  /// Not saved, as master_storage: files hold float32 moments, and can be loaded with another storage.
+  TORCH_ARG(MomentStorage, moment_storage) = MomentStorage::float32;
 
  public:
   static constexpr const char* kNames[] = {"lr",
@@ -50,8 +69,10 @@ struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
 };
 
 struct FusedAdamParamState : FusedParamState<FusedAdamParamState> {
-  /// float32, of the parameter's shape.
+  /// Of the parameter's shape, float32, or bfloat16 with this moment_storage; undefined with int8.
   at::Tensor exp_avg, exp_avg_sq;
+  /// With moment_storage int8.
+  detail::CodedMoment exp_avg_codes, exp_avg_sq_codes;
   /// The float32 master, with master_weights.
   at::Tensor master_param;
 
@@ -61,6 +82,13 @@ struct FusedAdamParamState : FusedParamState<FusedAdamParamState> {
   static auto members_of(Self& self) {
     return std::tie(self.exp_avg, self.exp_avg_sq, self.master_param);
   }
+
+  using FusedParamState::serialize;
+  /// Writes float32 moments.
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+  void check_shapes(const detail::SteppedParam& of) const override;
+  /// Converts float32 moments to the storage.
+  void store_moments(MomentStorage storage);
 };
 
 /// Adam (Kingma and Ba, arXiv:1412.6980), or with adam_w_mode AdamW (Loshchilov and Hutter, arXiv:1711.05101).
@@ -87,8 +115,11 @@ class FusedAdam : public FusedOptimizer {
 
  private:
   void use_own_masters(detail::LaunchSet& set);
+  /// Both moments as the kernel takes them, created with zeros if there are none.
+  std::pair<at::Tensor, at::Tensor> moments_of(const at::Tensor& param, FusedAdamParamState& state) const;
 
   bool master_weights_;
+  MomentStorage moment_storage_;
 };
 
 FusedAdamOptions options_of(const FusedAdam*);

@@ -109,6 +109,9 @@ struct FusedOptions : torch::optim::OptimizerOptions {
         self(), [&](const std::string& name, const auto& member) { archive.write(name, detail::to_ivalue(member)); });
   }
 
+  /// Takes over the options of `from` that are saved.
+  void assign_saved(const Derived& from) { Derived::members_of(self()) = Derived::members_of(from); }
+
   friend bool operator==(const Derived& a, const Derived& b) { return Derived::members_of(a) == Derived::members_of(b); }
 
  private:

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
-#include <apex_cpp/amp/casts.h>
 
 namespace apex::optimizers {
 
@@ -52,7 +51,6 @@ bool splits(const at::Tensor& param, MasterStorage storage) {
 at::ScalarType remainder_dtype(MasterStorage storage) { return storage == MasterStorage::remainder8 ? at::kChar : at::kShort; }
 
 at::Tensor joined(const at::Tensor& param, const at::Tensor& remainder) {
-  const amp::disable_casts casts_off;
   const at::NoGradGuard no_grad;
   const at::Tensor upper = param.detach().view(at::kShort).to(at::kInt).bitwise_left_shift(16);
   const at::Tensor magnitude = upper.bitwise_and(kWithoutSign);
@@ -63,7 +61,6 @@ at::Tensor joined(const at::Tensor& param, const at::Tensor& remainder) {
 }
 
 void split_into(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder) {
-  const amp::disable_casts casts_off;
   const at::NoGradGuard no_grad;
   const int dropped = dropped_bits(remainder), bits = 16 - dropped;
   at::Tensor kept = values.detach().to(param.device(), at::kFloat).view(at::kInt);

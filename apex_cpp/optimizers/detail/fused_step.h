@@ -60,10 +60,7 @@ OptionsRules options_rules(const char* optimizer) {
   return {optimizer, [](const OptimizerOptions& options) { return dynamic_cast<const Options*>(&options) != nullptr; },
           [](const std::string& owner, const OptimizerOptions& options) { check(owner, static_cast<const Options&>(options)); },
           [](OptimizerOptions& to, const OptimizerOptions& from) {
-            auto& options = static_cast<Options&>(to);
-            const MasterStorage storage = options.master_storage();
-            options = static_cast<const Options&>(from);
-            options.master_storage(storage);
+            static_cast<Options&>(to).assign_saved(static_cast<const Options&>(from));
           }};
 }
 

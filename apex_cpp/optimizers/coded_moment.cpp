@@ -1,0 +1,88 @@
+#include <apex_cpp/optimizers/coded_moment.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+
+#include "kernels/rules/quantized.h"
+
+namespace apex::optimizers::detail {
+namespace {
+
+namespace rules = kernels::rules;
+
+constexpr int kExponentPlace = 23, kWithoutSign = 0x7fffffff;
+
+// The elements of a dense tensor in the order of its memory, without a copy.
+at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
+
+// The scale's exponent of each group from the largest magnitude, as rules::scale_exponent gives it. int32.
+at::Tensor exponents_of(const at::Tensor& largest) {
+  const at::Tensor bits = largest.view(at::kInt).bitwise_and(kWithoutSign);
+  const at::Tensor finite = (bits + kWithoutSign / 256).bitwise_right_shift(kExponentPlace).clamp(1, rules::kLargestExponent);
+  const at::Tensor known = at::where(bits == 0, 0, finite);
+  return at::where(bits >= static_cast<int>(rules::detail::kFloatInf), static_cast<int>(rules::kNonfiniteExponent), known);
+}
+
+at::Tensor float_of_bits(const at::Tensor& exponents) { return exponents.bitwise_left_shift(kExponentPlace).view(at::kFloat); }
+
+// Codes as integers, [groups, 32]. `sizes`: magnitudes of means or roots of squares.
+at::Tensor codes_of(const at::Tensor& values, const at::Tensor& sizes, const at::Tensor& exponents, Moment moment) {
+  const at::Tensor inverse = float_of_bits(254 - exponents).unsqueeze(1), scaled = sizes * inverse;
+  const at::Tensor uncut = (moment == Moment::mean ? scaled.sqrt() * rules::kMeanCodes : scaled * rules::kSquareCodes) + rules::kNearest;
+  const float most = moment == Moment::mean ? rules::kMeanCodes : rules::kSquareCodes;
+  const at::Tensor has_none = (exponents == 0).logical_or(exponents == static_cast<int>(rules::kNonfiniteExponent)).unsqueeze(1);
+  const at::Tensor whole = uncut.clamp_max(most).masked_fill(has_none, 0).to(at::kInt);
+  return moment == Moment::mean ? at::where(values < 0, -whole, whole) : at::where((sizes > 0).logical_and(whole == 0), 1, whole);
+}
+
+at::Tensor coded(const at::Tensor& values, Moment moment) {
+  const int64_t groups = rules::group_count(values.numel());
+  const at::Tensor flat = in_memory_order(values);
+  const at::Tensor rows = at::constant_pad_nd(flat, {0, groups * rules::kGroup - flat.numel()}).view({groups, rules::kGroup});
+  const at::Tensor sizes = moment == Moment::mean ? rows.abs() : rows.sqrt();
+  const at::Tensor exponents = exponents_of(groups == 0 ? sizes.sum(1) : sizes.amax(1));
+  const at::Tensor codes = codes_of(rows, sizes, exponents, moment).masked_fill(
+      exponents.unsqueeze(1) == static_cast<int>(rules::kNonfiniteExponent), 0);
+  return at::cat({codes.bitwise_and(255).to(at::kByte).view(-1), exponents.to(at::kByte)});
+}
+
+}  // namespace
+
+CodedMoment::CodedMoment(const at::Tensor& param)
+    : codes_(at::zeros({rules::quantized_bytes(param.numel())}, param.options().dtype(at::kByte).requires_grad(false))),
+      sizes_(param.sizes().vec()),
+      strides_(param.strides().vec()) {}
+
+CodedMoment::CodedMoment(const at::Tensor& values, Moment moment) : sizes_(values.sizes().vec()), strides_(values.strides().vec()) {
+  const at::NoGradGuard no_grad;
+  codes_ = coded(values, moment);
+}
+
+at::Tensor CodedMoment::values(Moment moment) const {
+  const at::NoGradGuard no_grad;
+  const int64_t groups = codes_.numel() / (rules::kGroup + 1);
+  const at::Tensor codes = codes_.narrow(0, 0, groups * rules::kGroup).view({groups, rules::kGroup});
+  const at::Tensor scales =
+      float_of_bits(codes_.narrow(0, groups * rules::kGroup, groups).to(at::kInt)).unsqueeze(1);
+  const at::Tensor numbers = (moment == Moment::mean ? codes.view(at::kChar) : codes).to(at::kFloat);
+  const at::Tensor parts = numbers * (1 / (moment == Moment::mean ? rules::kMeanCodes : rules::kSquareCodes));
+  const at::Tensor roots = scales * parts;
+  const at::Tensor rows = moment == Moment::mean ? scales * (parts * parts.abs()) : roots * roots;
+  const at::Tensor result = at::empty_strided(sizes_, strides_, rows.options());
+  in_memory_order(result).copy_(rows.view(-1).narrow(0, 0, result.numel()));
+  return result;
+}
+
+const at::Tensor& CodedMoment::codes_for(const at::Tensor& param, Moment moment) {
+  if (param.strides() == strides_ && param.device() == codes_.device()) return codes_;
+  const at::Tensor moved = amp::detail::in_layout_of(values(moment).to(param.device()), param);
+  return (*this = CodedMoment(moved, moment)).codes_;
+}
+
+}  // namespace apex::optimizers::detail
