@@ -1,11 +1,13 @@
 // A small GPT that learns to write from one text, character by character. char_lm --help lists the options.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/comparison.h>
+#include <apex_cpp/optimizers/fused_adam.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -23,16 +25,27 @@ amp::OptLevel level_of(const Options& options) {
   return is_file ? amp::OptLevel::from_yaml_file(options.opt_level) : amp::OptLevel(options.opt_level);
 }
 
-torch::optim::AdamW make_optimizer(const GPT& model, const Options& options) {
-  // Biases and norms are not decayed.
+/// Biases and norms are not decayed.
+template <class Optimizer, class AdamOptions>
+std::unique_ptr<torch::optim::Optimizer> make_adam(const GPT& model, const AdamOptions& decayed) {
   std::vector<torch::Tensor> matrices, vectors;
   for (const auto& parameter : model->parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
-  const auto decayed = torch::optim::AdamWOptions(options.lr).betas({0.9, 0.99}).weight_decay(options.weight_decay);
-  const auto plain = torch::optim::AdamWOptions(decayed).weight_decay(0);
-  return torch::optim::AdamW(
-      {torch::optim::OptimizerParamGroup(matrices, std::make_unique<torch::optim::AdamWOptions>(decayed)),
-       torch::optim::OptimizerParamGroup(vectors, std::make_unique<torch::optim::AdamWOptions>(plain))},
-      decayed);
+  const auto plain = AdamOptions(decayed).weight_decay(0);
+  const std::vector<torch::optim::OptimizerParamGroup> groups = {{matrices, std::make_unique<AdamOptions>(decayed)},
+                                                                 {vectors, std::make_unique<AdamOptions>(plain)}};
+  return std::make_unique<Optimizer>(groups, decayed);
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const GPT& model, const Options& options) {
+  using namespace apex::optimizers;
+  if (options.master_storage.empty() && options.moment_storage.empty()) {
+    const auto adam = torch::optim::AdamWOptions(options.lr).betas({0.9, 0.99}).weight_decay(options.weight_decay);
+    return make_adam<torch::optim::AdamW>(model, adam);
+  }
+  auto adam = FusedAdamOptions(options.lr).betas({0.9, 0.99}).weight_decay(options.weight_decay);
+  if (!options.master_storage.empty()) adam.master_storage(master_storage_named(options.master_storage));
+  if (!options.moment_storage.empty()) adam.moment_storage(moment_storage_named(options.moment_storage));
+  return make_adam<FusedAdam>(model, adam);
 }
 
 /// Up in a line, down in half a cosine.
@@ -110,16 +123,16 @@ void train(const Options& options) {
   std::printf("step 0: validation %.4f\n", validate(net, text, options));
   for (int64_t step = 0; step < options.steps; ++step) {
     if (run) run->next();
-    for (auto& group : opt.param_groups()) group.options().set_lr(learning_rate(step, options));
-    opt.zero_grad();  // once a step: the passes add up
-    const double train_loss = accumulate(net, opt, text, options);
-    const double norm = amp::clip_grad_norm_(opt, options.clip);
-    opt.step();
+    for (auto& group : opt->param_groups()) group.options().set_lr(learning_rate(step, options));
+    opt->zero_grad();  // once a step: the passes add up
+    const double train_loss = accumulate(net, *opt, text, options);
+    const double norm = amp::clip_grad_norm_(*opt, options.clip);
+    opt->step();
     if (run) run->loss(train_loss);
     if ((step + 1) % options.report == 0 || step + 1 == options.steps) {
       std::printf("step %zd: train %.4f, validation %.4f, lr %.2e, gradient norm %.3f%s\n", step + 1, train_loss,
-                  validate(net, text, options), opt.param_groups().front().options().get_lr(), norm,
-                  amp::step_result(opt).skipped ? " (skipped)" : "");
+                  validate(net, text, options), opt->param_groups().front().options().get_lr(), norm,
+                  amp::step_result(*opt).skipped ? " (skipped)" : "");
       std::fflush(stdout);
     }
   }

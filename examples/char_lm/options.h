@@ -20,6 +20,8 @@ struct Options {
   double min_lr = 2e-4;
   double weight_decay = 0.1;
   double clip = 1.0;
+  // Not empty: FusedAdam, with these storages, in place of torch::optim::AdamW.
+  std::string master_storage, moment_storage;
   int64_t report = 50;   // steps between two lines of output
   int64_t sample = 500;  // characters written at the end
   double temperature = 0.8;

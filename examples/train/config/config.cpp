@@ -70,7 +70,12 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
     describe_moments(keys, optimizer);
   }
   if (optimizer.type == "FusedAdam" || is_lamb(optimizer.type)) keys.flag("adam_w_mode", optimizer.adam_w_mode);
-  if (is_lamb(optimizer.type)) keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
+  if (is_lamb(optimizer.type)) {
+    keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
+  } else {
+    keys.choice("master_storage", optimizer.master_storage, {"float32", "remainder16", "remainder8"});
+  }
+  if (optimizer.type == "FusedAdam") keys.choice("moment_storage", optimizer.moment_storage, {"float32", "bfloat16", "int8"});
   keys.flag("materialize_master_grads", optimizer.materialize_master_grads);
 }
 

@@ -48,6 +48,8 @@ struct OptimizerConfig {
   double lr_decay = 0;
   bool adam_w_mode = true;
   bool materialize_master_grads = true;
+  std::string master_storage = "float32";  // | remainder16 | remainder8: of BF16 parameters
+  std::string moment_storage = "float32";  // | bfloat16 | int8: of FusedAdam
   double max_grad_norm = 1;
   double clip_grad_norm = 0;  // 0: gradients are not clipped
 

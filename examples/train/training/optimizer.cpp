@@ -58,7 +58,9 @@ Options lamb_options(const OptimizerConfig& config) {
 
 template <class Opt, class Options>
 std::unique_ptr<optim::Optimizer> fused_optimizer(const OptimizerConfig& config, Parameters parameters, Options options) {
-  return std::make_unique<Opt>(std::move(parameters), options.materialize_master_grads(config.materialize_master_grads));
+  options.materialize_master_grads(config.materialize_master_grads);
+  options.master_storage(apex::optimizers::master_storage_named(config.master_storage));
+  return std::make_unique<Opt>(std::move(parameters), options);
 }
 
 std::unique_ptr<optim::Optimizer> make_sharded(const OptimizerConfig& config, Parameters parameters) {
@@ -73,7 +75,9 @@ std::unique_ptr<optim::Optimizer> make_sharded(const OptimizerConfig& config, Pa
 std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Parameters parameters) {
   using namespace apex::optimizers;
   if (config.type == "FusedAdam") {
-    const auto options = moment_options<FusedAdamOptions>(config).adam_w_mode(config.adam_w_mode);
+    const auto options = moment_options<FusedAdamOptions>(config)
+                             .adam_w_mode(config.adam_w_mode)
+                             .moment_storage(moment_storage_named(config.moment_storage));
     return fused_optimizer<FusedAdam>(config, std::move(parameters), options);
   }
   if (config.type == "FusedLAMB") {
