@@ -40,6 +40,8 @@ std::vector<Class> classes() {
   return {with<FusedSGD>("FusedSGD", FusedSGDOptions(0.1).momentum(0.9), nullptr),
           with<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.1), nullptr),
           with<FusedAdam>("FusedAdam", FusedAdamOptions(0.1).capturable(true), write_rate<FusedAdam>),
+          with<FusedAdam>("FusedAdamInt8", FusedAdamOptions(0.1).capturable(true).moment_storage(MomentStorage::int8),
+                          write_rate<FusedAdam>),
           with<FusedMixedPrecisionLamb>("FusedMixedPrecisionLamb", FusedMixedPrecisionLambOptions(0.1),
                                         write_rate<FusedMixedPrecisionLamb>)};
 }

@@ -5,8 +5,7 @@
 
 #include "kernels/rules/quantized.h"
 #include "tests/kernels/host_grid.h"
-#include "kernels/optimizers.h"
-#include "tests/kernels/support.h"
+#include "tests/kernels/small_problems.h"
 
 namespace kernels_test {
 namespace {
@@ -76,31 +75,6 @@ TEST(MomentCode, IsRoundedWithoutBias) {
 
 // ---- Adam ----
 
-const std::vector<int64_t> kCodedSizes = {0, 1, 7, 31, 32, 33, 63, 65, 511, 513, 1030, 8191, 8193};
-
-// A training step's tensors, with moments as values or as codes.
-struct Coded {
-  Tensors grads, params, means, squares, models;
-  Tensors all() const {
-    Tensors tensors;
-    for (const Tensors* list : {&grads, &params, &means, &squares, &models}) tensors.insert(tensors.end(), list->begin(), list->end());
-    return tensors;
-  }
-  Coded copy() const { return {copies_of(grads), copies_of(params), copies_of(means), copies_of(squares), copies_of(models)}; }
-};
-
-// Codes of a tensor of random moments: zeros behind the last element, and scales of several sizes.
-at::Tensor random_codes(int64_t numel, bool squares) {
-  const at::Tensor codes = at::zeros({rules::quantized_bytes(numel)}, at::kByte);
-  auto* const bytes = codes.mutable_data_ptr<uint8_t>();
-  const at::Tensor random = at::randint(squares ? 1 : 0, 255, {numel}, at::kInt);
-  for (int64_t i = 0; i < numel; ++i) bytes[i] = static_cast<uint8_t>(random[i].item<int>() == 128 ? 127 : random[i].item<int>());
-  for (int64_t g = 0; g < rules::group_count(numel); ++g) {
-    bytes[rules::group_count(numel) * rules::kGroup + g] = static_cast<uint8_t>(120 + g % 5);
-  }
-  return codes;
-}
-
 at::Tensor values_of(const at::Tensor& codes, int64_t numel, bool squares) {
   at::Tensor values = at::empty({numel}, at::kFloat);
   const auto* const bytes = codes.const_data_ptr<uint8_t>();
@@ -112,24 +86,6 @@ at::Tensor values_of(const at::Tensor& codes, int64_t numel, bool squares) {
   return values;
 }
 
-// What stands beside the parameters: nothing, a bfloat16 copy, or a remainder; the parameters are float32 unless they have one.
-enum class Kind { alone, copied, split16, split8 };
-constexpr Kind kKinds[] = {Kind::alone, Kind::copied, Kind::split16, Kind::split8};
-
-Coded make_coded(Kind kind, at::ScalarType grad, const std::vector<int64_t>& sizes = kCodedSizes) {
-  Coded made;
-  const bool splits = kind == Kind::split16 || kind == Kind::split8;
-  for (const int64_t size : sizes) {
-    made.grads.push_back(random_values(size, grad));
-    made.params.push_back(random_values(size, splits ? at::kBFloat16 : at::kFloat));
-    made.means.push_back(random_codes(size, /*squares=*/false));
-    made.squares.push_back(random_codes(size, /*squares=*/true));
-    if (kind == Kind::copied) made.models.push_back(at::zeros({size}, at::kBFloat16));
-    if (splits) made.models.push_back(at::randint(-100, 100, {size}, kind == Kind::split16 ? at::kShort : at::kChar));
-  }
-  return made;
-}
-
 Coded with_values(const Coded& coded) {
   Coded exact = coded.copy();
   for (size_t i = 0; i < exact.params.size(); ++i) {
@@ -137,16 +93,6 @@ Coded with_values(const Coded& coded) {
     exact.squares[i] = values_of(coded.squares[i], coded.params[i].numel(), true);
   }
   return exact;
-}
-
-void adam(const Coded& on, int64_t step = 5, const at::Tensor& found_inf = clear_flag()) {
-  kernels::AdamSettings settings;
-  settings.lr = 0.01;
-  settings.weight_decay = 0.1;
-  settings.step = step;
-  kernels::StepTensors tensors;
-  tensors.found_inf = found_inf;
-  kernels::multi_tensor_adam(on.grads, on.params, on.means, on.squares, on.models, settings, tensors);
 }
 
 // Parameters take the step of exact moments. The moments are then within one code, of the scale of their group.

@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "kernels/rules/remainder.h"
 #include "tests/kernels/host_grid.h"
-#include "tests/kernels/optimizer_cases.h"
+#include "tests/kernels/small_problems.h"
 
 namespace kernels_test {
 namespace {
@@ -107,32 +106,6 @@ at::Tensor joined(const at::Tensor& param, const at::Tensor& remainder) {
   return values;
 }
 
-template <class Remainder>
-void split_into(const at::Tensor& values, at::Tensor& param, at::Tensor& remainder) {
-  for (int64_t i = 0; i < values.numel(); ++i) {
-    const auto parts = rules::split<Remainder>(values.const_data_ptr<float>()[i]);
-    std::memcpy(static_cast<uint16_t*>(param.mutable_data_ptr()) + i, &parts.rounded, sizeof parts.rounded);
-    remainder.mutable_data_ptr<Remainder>()[i] = parts.remainder;
-  }
-}
-
-// The problem with its float32 parameters as bfloat16 and remainders, `offset` elements after the start of an allocation.
-Problem split_problem(const Problem& exact, at::ScalarType remainder, int64_t offset) {
-  Problem parts = exact.copy();
-  parts.models.clear();
-  for (at::Tensor& param : parts.params) {
-    const auto place = [&](at::ScalarType dtype) {
-      return at::empty({param.numel() + offset}, dtype).narrow(0, offset, param.numel());
-    };
-    at::Tensor upper = place(at::kBFloat16);
-    parts.models.push_back(place(remainder));
-    remainder == at::kShort ? split_into<int16_t>(param, upper, parts.models.back())
-                            : split_into<int8_t>(param, upper, parts.models.back());
-    param = upper;
-  }
-  return parts;
-}
-
 Tensors values_of(const Problem& problem) {
   Tensors values;
   for (size_t i = 0; i < problem.params.size(); ++i) values.push_back(joined(problem.params[i], problem.models[i]));
@@ -144,14 +117,6 @@ void round_params(Problem& problem) {
     float* const values = param.mutable_data_ptr<float>();
     for (int64_t i = 0; i < param.numel(); ++i) values[i] = to_24_bits(values[i]);
   }
-}
-
-std::vector<Case> cases_with_remainders() {
-  std::vector<Case> chosen;
-  for (const Case& each : cases()) {
-    if (!each.writes_grads && each.name.rfind("Lamb", 0) != 0) chosen.push_back(each);
-  }
-  return chosen;
 }
 
 class SplitUpdate : public ::testing::TestWithParam<Case> {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/kernels/optimizer_cases.h"
+
+// Problems whose parameters are stored as bfloat16 and remainders, or whose moments are stored in 8 bits.
+namespace kernels_test {
+
+// The updates that take remainders.
+std::vector<Case> cases_with_remainders();
+
+// The problem with its float32 parameters as bfloat16 and remainders, `offset` elements after the start of an allocation.
+Problem split_problem(const Problem& exact, at::ScalarType remainder, int64_t offset);
+
+// The tensors of a step of Adam, with moments as values or as codes.
+struct Coded {
+  Tensors grads, params, means, squares, models;
+  std::vector<Tensors*> lists() { return {&grads, &params, &means, &squares, &models}; }
+  Tensors all() const;
+  Coded copy() const;
+};
+
+// What stands beside the parameters: nothing, a bfloat16 copy, or a remainder. Without a remainder they are float32.
+enum class Kind { alone, copied, split16, split8 };
+constexpr Kind kKinds[] = {Kind::alone, Kind::copied, Kind::split16, Kind::split8};
+
+// With random codes, also next to the boundaries of groups, packs, blocks and spans.
+Coded make_coded(Kind kind, at::ScalarType grad, const std::vector<int64_t>& sizes = {0, 1, 7, 31, 32, 33, 63, 65, 511, 513, 1030,
+                                                                                      8191, 8193});
+
+void adam(const Coded& on, int64_t step = 5, const at::Tensor& found_inf = clear_flag());
+
+}  // namespace kernels_test
