@@ -1,7 +1,7 @@
 #include <apex_cpp/optimizers/fused_adam.h>
 
 #include <apex_cpp/optimizers/detail/fused_step.h>
-#include <apex_cpp/optimizers/remainders.h>
+#include <apex_cpp/optimizers/detail/remainders.h>
 
 #include <ATen/ops/empty_like.h>
 

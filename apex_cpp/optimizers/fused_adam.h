@@ -2,7 +2,7 @@
 
 #include <torch/arg.h>
 
-#include <apex_cpp/optimizers/coded_moment.h>
+#include <apex_cpp/optimizers/detail/coded_moment.h>
 #include <apex_cpp/optimizers/fused_optimizer.h>
 #include <apex_cpp/optimizers/options.h>
 
@@ -14,7 +14,8 @@ enum class MomentStorage {
   float32,
   /// 2 bytes each, rounded to nearest in each step: the mean of squares loses what changes it by less than 2^-9 of its value.
   bfloat16,
-  /// 1 byte each, and 1 byte for the scale of 32 elements: 8.25 bits. Steps round at random, and so lose nothing on average; the
+  /// 1 byte each, and 1 byte for the scale of 32 elements: 8.25 bits. Steps round at random, and so lose nothing on average;
+  /// the
   /// random numbers depend on the step, the parameter's position and the element alone. FlashOptim (arXiv:2602.23349), see
   /// kernels/rules/quantized.h.
   int8,

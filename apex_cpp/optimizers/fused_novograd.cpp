@@ -32,8 +32,9 @@ kernels::NovoGradSettings settings_of(const FusedNovoGradOptions& options) {
 }  // namespace
 
 FusedNovoGrad::FusedNovoGrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedNovoGradOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedNovoGradOptions, check>(kFusedNovoGrad),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_host, defaults.master_storage()}) {}
+    : FusedOptimizer(
+          groups, defaults.clone(), detail::options_rules<FusedNovoGradOptions, check>(kFusedNovoGrad),
+          {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_host, defaults.master_storage()}) {}
 
 void FusedNovoGrad::check_group(size_t group) const {
   const int64_t norm_type = detail::options_of<FusedNovoGradOptions>(param_groups_[group]).norm_type();

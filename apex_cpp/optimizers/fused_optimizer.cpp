@@ -7,8 +7,8 @@
 
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/optimizers/detail/fused_step.h>
+#include <apex_cpp/optimizers/detail/remainders.h>
 #include <apex_cpp/optimizers/options.h>
-#include <apex_cpp/optimizers/remainders.h>
 #include <apex_cpp/torch_compat/private_members.h>
 
 #include <algorithm>
@@ -188,8 +188,7 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedOptimizer::new_state_wit
     const detail::SteppedParam& param) const {
   auto state = new_state(param);
   if (detail::splits(param.param, master_storage_)) {
-    static_cast<ShapedParamState&>(*state).remainder =
-        at::zeros_like(param.param, detail::remainder_dtype(master_storage_));
+    static_cast<ShapedParamState&>(*state).remainder = at::zeros_like(param.param, detail::remainder_dtype(master_storage_));
   }
   return state;
 }

@@ -51,8 +51,8 @@ struct GroupState {
   at::Tensor exp_avg_sq;
 };
 
-/// Tensors on one device that one kernel call updates, matched by index. `model_params` is empty or as long as the others: copies
-/// in the model, or remainders.
+/// Tensors on one device that one kernel call updates, matched by index. `model_params` is empty or as long as the others:
+/// copies in the model, or remainders.
 struct LaunchSet {
   std::vector<at::Tensor> grads, params, model_params;
   std::vector<int64_t> positions;  // of the params in their group
@@ -70,10 +70,10 @@ struct LaunchSet {
 /// if a loss scaler on the device has set `found_inf`. Works with `amp::GradScaler` without unscaling in between, with torch's
 /// learning-rate schedulers, and with `torch::save`.
 ///
-/// With a `master_storage` other than float32 the optimizer keeps the masters of its bfloat16 parameters beside them, as remainders.
-/// `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters themselves: their gradients are
-/// clipped and accumulated in bfloat16. A program that writes to such a parameter changes the master by as much; the master
-/// stays within half a unit in the last place of the bfloat16.
+/// With a `master_storage` other than float32 the optimizer keeps the masters of its bfloat16 parameters beside them, as
+/// remainders. `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters themselves: their
+/// gradients are clipped and accumulated in bfloat16. A program that writes to such a parameter changes the master by as much;
+/// the master stays within half a unit in the last place of the bfloat16.
 ///
 /// CUDA graphs: take one step before the capture, which creates the state and the step count. A graph keeps the learning rate
 /// of the captured step; FusedAdam with capturable and FusedMixedPrecisionLamb read rate and count on the device at each
@@ -144,8 +144,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   const at::Tensor& copy_of(size_t group, size_t position) const;
   /// The gradient of the parameter at `position` of `group`; undefined if there is none.
   const at::Tensor& grad_of(size_t group, size_t position) const;
-  /// The parameters of a group that have a gradient, in one set per device, for those with a copy in the model, with a remainder and
-  /// without both, and, with `split_fresh`, for those with and without state.
+  /// The parameters of a group that have a gradient, in one set per device, for those with a copy in the model, with a
+  /// remainder and without both, and, with `split_fresh`, for those with and without state.
   std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false);
 
   MasterStorage master_storage() const { return master_storage_; }

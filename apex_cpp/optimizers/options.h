@@ -27,7 +27,8 @@ using Betas = std::tuple<double, double>;
 enum class MasterStorage {
   /// As tensors of their own, 4 bytes a parameter: made by amp::initialize, or by FusedAdam with master_weights.
   float32,
-  /// As the parameter and an int16 with the difference from it, 2 more bytes. Masters and state have the bits that they have with
+  /// As the parameter and an int16 with the difference from it, 2 more bytes. Masters and state have the bits that they have
+  /// with
   /// float32. A parameter in the middle between two bfloat16 rounds away from zero instead of to even, since 16 bits cannot
   /// tell 65,537 masters apart. Apex: store_param_remainders of DistributedFusedAdam.
   remainder16,
@@ -82,9 +83,9 @@ void for_each_member(Object& object, const Visit& visit) {
 
 template <class Derived>
 struct FusedOptions : torch::optim::OptimizerOptions {
-  /// How the optimizer stores masters; for the whole optimizer, not for a group. Other values than float32 make the optimizer keep
-  /// the masters of its bfloat16 parameters itself, with amp or without, whatever the level. Not saved: a file can be loaded with
-  /// another storage.
+  /// How the optimizer stores masters; for the whole optimizer, not for a group. Other values than float32 make the optimizer
+  /// keep the masters of its bfloat16 parameters itself, with amp or without, whatever the level. Not saved: a file can be
+  /// loaded with another storage.
   MasterStorage master_storage() const { return master_storage_; }
   Derived& master_storage(MasterStorage storage) {
     master_storage_ = storage;
@@ -167,8 +168,8 @@ struct FusedParamState : ShapedParamState {
   }
 
   /// Moves loaded tensors to the parameter's device and layout, and converts them to its dtype, or to float32 unless
-  /// kHasDtypeOfParam. The remainder becomes what `storage` needs. Errors: RuntimeError beginning with the parameter's name if a
-  /// tensor has another shape, and those of loaded_remainder.
+  /// kHasDtypeOfParam. The remainder becomes what `storage` needs. Errors: RuntimeError beginning with the parameter's name if
+  /// a tensor has another shape, and those of loaded_remainder.
   void fit_to(const at::Tensor& param, const std::string& name_of_param, MasterStorage storage) {
     remainder = detail::loaded_remainder(param, remainder, storage, name_of_param);
     const at::ScalarType dtype = has_dtype_of_param() ? param.scalar_type() : at::kFloat;

@@ -28,7 +28,8 @@ Options read_options(int argc, char** argv) {
   app.add_option("--master-storage", options.master_storage,
                  "trains with FusedAdam, whose BF16 parameters at O5 have float32 masters, or remainder16 or remainder8")
       ->check(CLI::IsMember({"float32", "remainder16", "remainder8"}));
-  app.add_option("--moment-storage", options.moment_storage, "trains with FusedAdam, whose moments are float32, bfloat16 or int8")
+  app.add_option("--moment-storage", options.moment_storage,
+                 "trains with FusedAdam, whose moments are float32, bfloat16 or int8")
       ->check(CLI::IsMember({"float32", "bfloat16", "int8"}));
   app.add_option("--report", options.report, "steps between two lines of output")->check(CLI::PositiveNumber);
   app.add_option("--sample", options.sample, "characters of the sample at the end")->check(CLI::NonNegativeNumber);

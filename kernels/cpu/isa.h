@@ -16,8 +16,8 @@
 // defines the table and exports nothing else: otherwise the linker could use its code where another instruction set is meant.
 namespace apex::kernels::cpu {
 
-// How the lists that a kernel takes directly are stored: in the rule's Real, or in 16 bits. pass.h converts other dtypes. The list
-// behind a rule's own may hold remainders of bfloat16 parameters.
+// How the lists that a kernel takes directly are stored: in the rule's Real, or in 16 bits. pass.h converts other dtypes. The
+// list behind a rule's own may hold remainders of bfloat16 parameters.
 enum class Storage { real, half, bfloat16, remainder16, remainder8 };
 constexpr int kStorages = 3, kCopyStorages = 5;
 

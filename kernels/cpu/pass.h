@@ -45,8 +45,8 @@ constexpr int64_t kStreamedElements = int64_t{32} << 20;
 template <class Rule>
 using ChunkSums = std::vector<std::array<double, Rule::kSums>>;
 
-// Runs a rule over chunks of a group. With `copies`, the list after the rule's own gets copies of its second value, the parameter,
-// or holds the parameters' remainders.
+// Runs a rule over chunks of a group. With `copies`, the list after the rule's own gets copies of its second value, the
+// parameter, or holds the parameters' remainders.
 template <class Rule>
 class Pass {
   using Real = typename Rule::Real;
@@ -177,7 +177,8 @@ class Pass {
     if constexpr (rules::kHasMoments<Rule>) {
       const MomentBlock mean = moment(row, Rule::kMean, offset, block), square = moment(row, Rule::kSquare, offset, block);
       const int64_t groups = rules::group_count(block.size);
-      for (Real* values : {mean.values, square.values}) std::fill(values + block.size, values + groups * rules::kGroup, Real(0));
+      for (Real* values : {mean.values, square.values})
+        std::fill(values + block.size, values + groups * rules::kGroup, Real(0));
       const uint32_t key = rules::rounding_key(step_, static_cast<int64_t>(row.index)) + static_cast<uint32_t>(offset);
       current_moment_codes().write(mean, square, groups, key);
     }

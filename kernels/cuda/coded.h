@@ -5,8 +5,8 @@
 
 namespace apex::kernels::cuda {
 
-// Applies a rule whose moments are stored in 8 bits (rules/quantized.h). A thread processes a whole group, pack by pack, since the
-// scale of its codes depends on all of its moments. kCopied and kSplit: as in Apply.
+// Applies a rule whose moments are stored in 8 bits (rules/quantized.h). A thread processes a whole group, pack by pack, since
+// the scale of its codes depends on all of its moments. kCopied and kSplit: as in Apply.
 template <class Rule, int kCopied, bool kSplit>
 class ApplyCoded {
   static constexpr int kValues = static_cast<int>(rules::kValues<Rule>), kMean = Rule::kMean, kSquare = Rule::kSquare;

@@ -17,8 +17,8 @@ template <class Rule>
 constexpr bool kDivides<Rule, std::void_t<decltype(Rule::kDivides)>> = Rule::kDivides;
 
 // Applies a rule to packs of kWidth elements: loads the values that the rule reads, and stores its results. If the row has one
-// more list than the rule has values, value kCopied is stored there too; with kSplit this list holds the remainders of that value.
-// Element i adds to sums[s][i % kStride]. kKnowsRows: rows of frequent mixes of dtypes have a loop of their own.
+// more list than the rule has values, value kCopied is stored there too; with kSplit this list holds the remainders of that
+// value. Element i adds to sums[s][i % kStride]. kKnowsRows: rows of frequent mixes of dtypes have a loop of their own.
 template <class Rule, int kCopied, int kWidth, int kStride, bool kKnowsRows, bool kSplit = false>
 class Apply {
   using Real = typename Rule::Real;

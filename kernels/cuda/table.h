@@ -8,8 +8,8 @@
 // `Table`, which holds only addresses and counts, by value.
 namespace apex::kernels::cuda {
 
-// remainder16 and remainder8: of the bfloat16 parameters, behind a rule's own lists (rules/remainder.h). code: moments in 8 bits
-// (rules/quantized.h).
+// remainder16 and remainder8: of the bfloat16 parameters, behind a rule's own lists (rules/remainder.h). code: moments in 8
+// bits (rules/quantized.h).
 enum class Dtype : uint8_t { half, bfloat16, float32, float64, remainder16, remainder8, code };
 
 constexpr int kLists = 5;

@@ -61,13 +61,13 @@ DEVICE_BODY void run_updates(const Block& block, const Table& table, const Op& o
     next = part_or_none(table, i + block.count());
     if constexpr (kDoubles) {
       if (part.row->has_double) {
-        update_part<decltype(prepared.template rule<double>(*part.row)), false>(
-            block, part, prepared.template rule<double>(*part.row), op);
+        update_part<decltype(prepared.template rule<double>(*part.row)), false>(block, part,
+                                                                                prepared.template rule<double>(*part.row), op);
         continue;
       }
     }
-    update_part<decltype(prepared.template rule<float>(*part.row)), !kDoubles>(
-        block, part, prepared.template rule<float>(*part.row), op);
+    update_part<decltype(prepared.template rule<float>(*part.row)), !kDoubles>(block, part,
+                                                                               prepared.template rule<float>(*part.row), op);
   }
   if (op.finishes() && block.is_last(table.grid_ticket, static_cast<uint32_t>(block.count()))) op.finish(block, table);
 }
@@ -230,8 +230,7 @@ struct Larc : UpdateOp<rules::LarcSettings> {
 }  // namespace apex::kernels::cuda
 
 // Calls define(Op) for every Op that run_updates() takes: launch templates are instantiated for these.
-#define APEX_CPP_FOR_EACH_UPDATE_OP(define)                                                                      \
-  define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam) \
-      define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>)                   \
-          define(Split<MomentumSgd>) define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>)          \
-              define(Coded<Adam>) define(Coded<Split<Adam>>)
+#define APEX_CPP_FOR_EACH_UPDATE_OP(define)                                                                               \
+  define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam)          \
+      define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>) define(Split<MomentumSgd>) \
+          define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>) define(Coded<Adam>) define(Coded<Split<Adam>>)

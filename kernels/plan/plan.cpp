@@ -41,14 +41,14 @@ void check_pair(const char* op, const TensorList& a, const TensorList& b, size_t
   const at::Tensor& right = b.tensors[index];
   const bool has_codes = is_code(right.scalar_type());
   if (has_codes) check_codes(op, b, a, index);
-  TORCH_CHECK(has_codes || left.numel() == right.numel(), op, ": ", name_of(a, index), " has ", left.numel(), " elements (sizes ",
-              left.sizes(), ") and ", name_of(b, index), " has ", right.numel(), " (sizes ", right.sizes(),
+  TORCH_CHECK(has_codes || left.numel() == right.numel(), op, ": ", name_of(a, index), " has ", left.numel(),
+              " elements (sizes ", left.sizes(), ") and ", name_of(b, index), " has ", right.numel(), " (sizes ", right.sizes(),
               "). Tensors of one index must have the same number of elements.");
   TORCH_CHECK(left.device() == right.device(), op, ": ", name_of(a, index), " is on ", left.device(), " and ",
               name_of(b, index), " on ", right.device(), ". Tensors of one index must be on the same device.");
-  TORCH_CHECK(has_codes || same_memory_order(left, right), op, ": ", name_of(a, index), " has sizes ", left.sizes(), " and strides ",
-              left.strides(), ", ", name_of(b, index), " has sizes ", right.sizes(), " and strides ", right.strides(),
-              ". Tensors of one index must have the same memory layout: make both contiguous.");
+  TORCH_CHECK(has_codes || same_memory_order(left, right), op, ": ", name_of(a, index), " has sizes ", left.sizes(),
+              " and strides ", left.strides(), ", ", name_of(b, index), " has sizes ", right.sizes(), " and strides ",
+              right.strides(), ". Tensors of one index must have the same memory layout: make both contiguous.");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct TensorList {
   at::TensorList tensors;
   Access access;
   bool takes_double = true;
-  const char* role = nullptr;  // follows the name in errors, if the name does not say the role
+  const char* role = nullptr;     // follows the name in errors, if the name does not say the role
   bool takes_remainders = false;  // int16 and int8, of bfloat16 parameters
   bool takes_codes = false;       // uint8: moments in 8 bits (rules/quantized.h), which have a shape of their own
 };

@@ -2,18 +2,18 @@
 
 #include "kernels/rules/arithmetic.h"
 
-// Moments in 8 bits: groups of kGroup adjacent elements in memory order, each with a power of two as its scale. A tensor of `numel`
-// elements is stored as the codes of whole groups, one byte an element, then one byte a group, the scale's exponent as float32
-// has it: 33 bytes for 32 elements.
+// Moments in 8 bits: groups of kGroup adjacent elements in memory order, each with a power of two as its scale. A tensor of
+// `numel` elements is stored as the codes of whole groups, one byte an element, then one byte a group, the scale's exponent as
+// float32 has it: 33 bytes for 32 elements.
 //   a mean:    value = scale * z |z|, z = code / 127, for codes from -127 to 127
 //   a square:  value = (scale * code / 255)^2, for codes from 0 to 255. A value above zero never becomes zero, by which Adam
 //              would divide.
-// A step rounds codes up or down at random, in proportion to the distance: rounded to nearest, a mean that changes by less than half
-// a code in a step would never change. The random numbers depend on the step, the tensor's position and the element alone, so that
-// all drivers, threads and instruction sets give the same bits. Loading rounds to nearest, which gives loaded values their codes
-// back. Magnitudes above 2^126 are cut off there. A group with Inf or NaN becomes NaN.
-// Source: the groups and the companding of squares are those of FlashOptim (arXiv:2602.23349), whose scales are float16 numbers;
-// means are companded by a root, because it needs one operation less than FlashOptim's x / (1 + |x|).
+// A step rounds codes up or down at random, in proportion to the distance: rounded to nearest, a mean that changes by less than
+// half a code in a step would never change. The random numbers depend on the step, the tensor's position and the element alone,
+// so that all drivers, threads and instruction sets give the same bits. Loading rounds to nearest, which gives loaded values
+// their codes back. Magnitudes above 2^126 are cut off there. A group with Inf or NaN becomes NaN. Source: the groups and the
+// companding of squares are those of FlashOptim (arXiv:2602.23349), whose scales are float16 numbers; means are companded by a
+// root, because it needs one operation less than FlashOptim's x / (1 + |x|).
 namespace apex::kernels::rules {
 
 constexpr int64_t kGroup = 32;
@@ -53,8 +53,12 @@ HD inline uint32_t rounding_key(int64_t step, int64_t position) {
 
 // What is added before codes are cut to integers: a number from 0 to 1 - 2^-16 of half of the random bits, or 1/2.
 constexpr float kNearest = 0.5f, kRandomUnit = 1.0f / 65536;
-HD inline float random_of_mean(uint32_t bits) { return multiply(static_cast<float>(static_cast<int>(bits & 0xffffu)), kRandomUnit); }
-HD inline float random_of_square(uint32_t bits) { return multiply(static_cast<float>(static_cast<int>(bits >> 16)), kRandomUnit); }
+HD inline float random_of_mean(uint32_t bits) {
+  return multiply(static_cast<float>(static_cast<int>(bits & 0xffffu)), kRandomUnit);
+}
+HD inline float random_of_square(uint32_t bits) {
+  return multiply(static_cast<float>(static_cast<int>(bits >> 16)), kRandomUnit);
+}
 
 // One element of a group that is finite. `inverse`: of the group's scale.
 

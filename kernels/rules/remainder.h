@@ -2,15 +2,15 @@
 
 #include "kernels/rules/arithmetic.h"
 
-// A float32 value that is stored as a bfloat16 and the difference from it, the remainder: an int16 in units of the float32's last
-// place, or an int8 in units of 256 of these.
+// A float32 value that is stored as a bfloat16 and the difference from it, the remainder: an int16 in units of the float32's
+// last place, or an int8 in units of 256 of these.
 //
 // With an int16 every float32 comes back with its own bits. This is possible only because a value in the middle between two
-// bfloat16 rounds away from zero: to even, 65,537 float32 values round to an even bfloat16, one more than an int16 can tell apart.
-// All other values round as store<BFloat16> does. With an int8 the value is first rounded to 24 bits, ties to even.
-// A NaN becomes bfloat16's NaN with remainder 0. A program may write the bfloat16 alone: the value is then the new one plus the old
-// remainder, except that zero, Inf and NaN stay what they are.
-// Source: the split of Apex's DistributedFusedAdam with store_param_remainders, and of FlashOptim (arXiv:2602.23349).
+// bfloat16 rounds away from zero: to even, 65,537 float32 values round to an even bfloat16, one more than an int16 can tell
+// apart. All other values round as store<BFloat16> does. With an int8 the value is first rounded to 24 bits, ties to even. A
+// NaN becomes bfloat16's NaN with remainder 0. A program may write the bfloat16 alone: the value is then the new one plus the
+// old remainder, except that zero, Inf and NaN stay what they are. Source: the split of Apex's DistributedFusedAdam with
+// store_param_remainders, and of FlashOptim (arXiv:2602.23349).
 namespace apex::kernels::rules {
 
 template <class Remainder>
@@ -39,7 +39,8 @@ template <int kBits, class Bits>
 HD inline Bits join_bits(Bits upper, Bits remainder) {
   const Bits bits = upper << 16, magnitude = bits & ~detail::kSign, none = bits - bits;
   const auto below_zero = (magnitude == 0u) & (remainder >= detail::kSign);
-  const auto above_inf = (magnitude > detail::kFloatInf) | ((magnitude == detail::kFloatInf) & (remainder - 1u < detail::kSign - 1u));
+  const auto above_inf =
+      (magnitude > detail::kFloatInf) | ((magnitude == detail::kFloatInf) & (remainder - 1u < detail::kSign - 1u));
   return bits + ((below_zero | above_inf) ? none : remainder << (16 - kBits));
 }
 

@@ -77,7 +77,8 @@ class GpuSmallStorage : public OnGpuWith<MomentStorage> {
   }
   static Tensors made(const Tensors& like, c10::Device device) {
     Tensors params;
-    for (const at::Tensor& param : like) params.push_back(param.detach().to(device, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
+    for (const at::Tensor& param : like)
+      params.push_back(param.detach().to(device, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
     return params;
   }
   static void step(FusedAdam& optimizer, const Tensors& params, uint64_t seed) {

@@ -53,8 +53,8 @@ TEST(MomentCode, OfASquareAboveZeroIsNotZero) {
   EXPECT_EQ(rules::square_code(0.0f, 1.0f, 0.999f), 0);
 }
 
-// Where roundings are unbiased, their mean over n keys is within 6 standard errors of the value: 6 * step / (2 sqrt(n)), for a step
-// that is at most that above the value's code. A right implementation fails with a probability of 2e-9 a value.
+// Where roundings are unbiased, their mean over n keys is within 6 standard errors of the value: 6 * step / (2 sqrt(n)), for a
+// step that is at most that above the value's code. A right implementation fails with a probability of 2e-9 a value.
 TEST(MomentCode, IsRoundedWithoutBias) {
   constexpr int kCount = 20000;
   for (const float value : {0.001f, 0.01f, 0.1f, 0.3f, 0.77f, 1.0f}) {
@@ -207,7 +207,8 @@ TEST(CodedAdam, MakesAGroupWithNaNOrInfNaN) {
     for (const bool squares : {false, true}) {
       const at::Tensor values = values_of(squares ? problem.squares[0] : problem.means[0], 96, squares);
       EXPECT_TRUE(values.narrow(0, 32, 32).isnan().all().item<bool>());
-      EXPECT_TRUE(values.narrow(0, 0, 32).isfinite().all().item<bool>() && values.narrow(0, 64, 32).isfinite().all().item<bool>());
+      EXPECT_TRUE(values.narrow(0, 0, 32).isfinite().all().item<bool>() &&
+                  values.narrow(0, 64, 32).isfinite().all().item<bool>());
     }
   }
 }

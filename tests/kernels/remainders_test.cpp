@@ -14,8 +14,9 @@ namespace {
 namespace kernels = apex::kernels;
 namespace rules = apex::kernels::rules;
 
-const std::vector<uint32_t> kLowerBits = {0, 1, 2, 0x7e, 0x7f, 0x80, 0x81, 0xff, 0x100, 0x17f, 0x180, 0x181, 0x4321, 0x7eff,
-                                          0x7f7f, 0x7f80, 0x7fff, 0x8000, 0x8001, 0x807f, 0x8080, 0xabcd, 0xff7f, 0xff80, 0xffff};
+const std::vector<uint32_t> kLowerBits = {0,      1,      2,      0x7e,   0x7f,   0x80,   0x81,   0xff,   0x100,
+                                          0x17f,  0x180,  0x181,  0x4321, 0x7eff, 0x7f7f, 0x7f80, 0x7fff, 0x8000,
+                                          0x8001, 0x807f, 0x8080, 0xabcd, 0xff7f, 0xff80, 0xffff};
 
 // Calls check(value) for float32 values of every sign, exponent and upper half of the mantissa.
 template <class Check>
@@ -27,7 +28,8 @@ void for_each_value(const Check& check) {
 
 float rounded(const rules::BFloat16& value) { return rules::load<float>(value); }
 
-// The value rounded to 16 significant bits, ties to even, in exact float64 arithmetic. Steps below the normal range stay 2^-141.
+// The value rounded to 16 significant bits, ties to even, in exact float64 arithmetic. Steps below the normal range stay
+// 2^-141.
 float to_24_bits(float value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const int exponent = std::max(std::ilogb(value), -126);
@@ -216,8 +218,11 @@ void adam(const Tensors& params, const Tensors& models) {
 TEST(SplitUpdates, RefuseRemaindersOfOtherDtypesAndMixedKinds) {
   const at::Tensor remainder = at::zeros({3}, at::kShort), param = at::ones({3}, at::kBFloat16);
   expect_error([&] { adam({at::ones({3})}, {remainder}); }, {"model_params[0] has dtype Short and params[0] has Float"});
-  expect_error([&] { adam({param, at::ones({3})}, {remainder, at::ones({3}, at::kBFloat16)}); },
-               {"1 of the 2 model_params are remainders"});
+  expect_error(
+      [&] {
+        adam({param, at::ones({3})}, {remainder, at::ones({3}, at::kBFloat16)});
+      },
+      {"1 of the 2 model_params are remainders"});
   expect_error([&] { adam({param}, {at::zeros({3}, at::kInt)}); }, {"model_params[0] has dtype Int"});
 }
 

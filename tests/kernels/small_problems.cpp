@@ -49,7 +49,8 @@ Problem split_problem(const Problem& exact, at::ScalarType remainder, int64_t of
 
 Tensors Coded::all() const {
   Tensors tensors;
-  for (const Tensors* list : {&grads, &params, &means, &squares, &models}) tensors.insert(tensors.end(), list->begin(), list->end());
+  for (const Tensors* list : {&grads, &params, &means, &squares, &models})
+    tensors.insert(tensors.end(), list->begin(), list->end());
   return tensors;
 }
 
@@ -64,7 +65,8 @@ at::Tensor random_codes(int64_t numel, bool squares) {
   const at::Tensor codes = at::zeros({rules::quantized_bytes(numel)}, at::kByte);
   auto* const bytes = codes.mutable_data_ptr<uint8_t>();
   const at::Tensor random = at::randint(squares ? 1 : 0, 255, {numel}, at::kInt);
-  for (int64_t i = 0; i < numel; ++i) bytes[i] = static_cast<uint8_t>(random[i].item<int>() == 128 ? 127 : random[i].item<int>());
+  for (int64_t i = 0; i < numel; ++i)
+    bytes[i] = static_cast<uint8_t>(random[i].item<int>() == 128 ? 127 : random[i].item<int>());
   for (int64_t g = 0; g < rules::group_count(numel); ++g) {
     bytes[rules::group_count(numel) * rules::kGroup + g] = static_cast<uint8_t>(120 + g % 5);
   }

@@ -26,8 +26,8 @@ enum class Kind { alone, copied, split16, split8 };
 constexpr Kind kKinds[] = {Kind::alone, Kind::copied, Kind::split16, Kind::split8};
 
 // With random codes, also next to the boundaries of groups, packs, blocks and spans.
-Coded make_coded(Kind kind, at::ScalarType grad, const std::vector<int64_t>& sizes = {0, 1, 7, 31, 32, 33, 63, 65, 511, 513, 1030,
-                                                                                      8191, 8193});
+Coded make_coded(Kind kind, at::ScalarType grad,
+                 const std::vector<int64_t>& sizes = {0, 1, 7, 31, 32, 33, 63, 65, 511, 513, 1030, 8191, 8193});
 
 void adam(const Coded& on, int64_t step = 5, const at::Tensor& found_inf = clear_flag());
 

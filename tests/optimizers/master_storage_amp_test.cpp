@@ -1,7 +1,7 @@
 // master_storage under amp: training, memory, overflow, checkpoints of any storage and level.
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/checkpoint.h>
-#include <apex_cpp/optimizers/remainders.h>
+#include <apex_cpp/optimizers/detail/remainders.h>
 
 #include <cmath>
 #include <cstdio>
@@ -99,8 +99,8 @@ TEST(MasterStorageUnderAmp, TrainsAThousandStepsWithTheBitsOfFloat32Masters) {
 }
 
 TEST(MasterStorageUnderAmp, TakesFourteenBytesAParameterWithItsGradient) {
-  for (const auto& [storage, expected] : std::vector<std::pair<MasterStorage, int64_t>>{
-           {MasterStorage::remainder16, 14}, {MasterStorage::remainder8, 13}}) {
+  for (const auto& [storage, expected] :
+       std::vector<std::pair<MasterStorage, int64_t>>{{MasterStorage::remainder16, 14}, {MasterStorage::remainder8, 13}}) {
     AmpRun run(storage);
     run.steps(0, 1);
     const at::Tensor& weight = run.net->first->weight;
@@ -110,6 +110,25 @@ TEST(MasterStorageUnderAmp, TakesFourteenBytesAParameterWithItsGradient) {
     EXPECT_FALSE(state.master_param.defined());
     EXPECT_EQ(static_cast<int64_t>(bytes), expected * weight.numel());
     EXPECT_TRUE(amp::master_params(*run.by)[0].is_same(weight));
+  }
+}
+
+// The column "bytes a parameter" of the README's table of levels: a weight, its gradient, its master, and two moments.
+TEST(BytesAParameter, AreThoseOfTheReadme) {
+  const std::vector<std::pair<std::string, double>> levels = {{"O0", 16}, {"O1", 16}, {"O2", 16},
+                                                              {"O3", 12}, {"O4", 16}, {"O5", 16}};
+  for (const auto& [level, expected] : levels) {
+    nn::Linear net(64, 64);
+    FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.01).materialize_master_grads(false));
+    auto [model, opt] = amp::initialize(net, optimizer, level, silent());
+    opt.zero_grad();
+    amp::scale_loss(model->forward(values({4, 64}, 2)).to(at::kFloat).square().mean(), opt).backward();
+    opt.step();
+    const at::Tensor stepped = opt.param_groups()[0].params()[0];
+    const auto& state = static_cast<FusedAdamParamState&>(*opt.state().at(stepped.unsafeGetTensorImpl()));
+    size_t bytes = net->weight.nbytes() + net->weight.grad().nbytes() + state.exp_avg.nbytes() + state.exp_avg_sq.nbytes();
+    if (!stepped.is_same(net->weight)) bytes += stepped.nbytes() + (stepped.grad().defined() ? stepped.grad().nbytes() : 0);
+    EXPECT_EQ(static_cast<double>(bytes) / static_cast<double>(net->weight.numel()), expected) << level;
   }
 }
 

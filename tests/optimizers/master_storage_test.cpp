@@ -18,7 +18,8 @@ TEST(MasterStorage, HasNames) {
   for (const auto storage : {MasterStorage::float32, MasterStorage::remainder16, MasterStorage::remainder8}) {
     EXPECT_EQ(master_storage_named(name_of(storage)), storage);
   }
-  EXPECT_NE(message_of<c10::ValueError>([] { (void)master_storage_named("remainder4"); }).find("'remainder4'"), std::string::npos);
+  EXPECT_NE(message_of<c10::ValueError>([] { (void)master_storage_named("remainder4"); }).find("'remainder4'"),
+            std::string::npos);
 }
 
 struct StoringClass {
@@ -36,7 +37,9 @@ StoringClass storing(const std::string& name, const Options& options) {
 
 class Storing : public ::testing::TestWithParam<StoringClass> {
  protected:
-  OptimizerPtr make(const std::vector<at::Tensor>& params, MasterStorage storage) const { return GetParam().make(params, storage); }
+  OptimizerPtr make(const std::vector<at::Tensor>& params, MasterStorage storage) const {
+    return GetParam().make(params, storage);
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(

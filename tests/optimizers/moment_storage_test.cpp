@@ -1,6 +1,6 @@
 // moment_storage: FusedAdam with moments in 8 or 16 bits.
 #include <apex_cpp/amp.h>
-#include <apex_cpp/optimizers/coded_moment.h>
+#include <apex_cpp/optimizers/detail/coded_moment.h>
 
 #include <cmath>
 
@@ -54,8 +54,8 @@ void expect_codes_of(const at::Tensor& flat, Moment moment, const at::Tensor& by
     for (size_t i = 0; i < sizes.size(); ++i) {
       const float inverse = rules::inverse_scale(exponent);
       const int expected = !rules::has_codes(exponent) ? 0
-                           : moment == Moment::mean   ? rules::mean_code(sizes[i], inverse, rules::kNearest)
-                                                      : rules::square_code(sizes[i], inverse, rules::kNearest);
+                           : moment == Moment::mean    ? rules::mean_code(sizes[i], inverse, rules::kNearest)
+                                                       : rules::square_code(sizes[i], inverse, rules::kNearest);
       const int actual = moment == Moment::mean ? static_cast<int8_t>(codes[g * 32 + i]) : codes[g * 32 + i];
       ASSERT_EQ(actual, expected) << "element " << g * 32 + i;
     }
@@ -111,7 +111,9 @@ TEST(CodedMomentOfATensor, FollowsTheParametersLayout) {
 
 // ---- FusedAdam ----
 
-FusedAdamOptions options_with(MomentStorage storage) { return FusedAdamOptions(0.01).weight_decay(0.01).moment_storage(storage); }
+FusedAdamOptions options_with(MomentStorage storage) {
+  return FusedAdamOptions(0.01).weight_decay(0.01).moment_storage(storage);
+}
 
 FusedAdamParamState& state_of(FusedAdam& optimizer, const at::Tensor& param) {
   return static_cast<FusedAdamParamState&>(*optimizer.state().at(param.unsafeGetTensorImpl()));
@@ -199,7 +201,8 @@ TEST(MomentStorage, AStepSkippedByGradScalerChangesNoBit) {
 
 TEST(MomentStorage, CountsStepsOnTheDeviceWithTheSameBits) {
   const auto params = make_params(1), on_device = make_params(1);
-  FusedAdam host(params, options_with(MomentStorage::int8)), device(on_device, options_with(MomentStorage::int8).capturable(true));
+  FusedAdam host(params, options_with(MomentStorage::int8)),
+      device(on_device, options_with(MomentStorage::int8).capturable(true));
   run(params, host, 0, 4);
   run(on_device, device, 0, 4);
   EXPECT_TRUE(same_bytes(moments_of(host, params), moments_of(device, on_device)));

@@ -1,5 +1,5 @@
 // Float32 tensors as bfloat16 and remainders, by ATen's operators, against the kernels' formula for one value.
-#include <apex_cpp/optimizers/remainders.h>
+#include <apex_cpp/optimizers/detail/remainders.h>
 
 #include "kernels/rules/remainder.h"
 #include "tests/optimizers/support.h"
@@ -31,7 +31,8 @@ void expect_split_of_kernels(const at::Tensor& values, const at::Tensor& param, 
     const auto bits = static_cast<const uint16_t*>(param.const_data_ptr())[i];
     ASSERT_EQ(bits, expected.rounded.bits) << values[i].item<float>();
     ASSERT_EQ(remainder.const_data_ptr<Remainder>()[i], expected.remainder) << values[i].item<float>();
-    ASSERT_EQ(rules::to_bits(back.const_data_ptr<float>()[i]), rules::to_bits(rules::join(expected.rounded, expected.remainder)));
+    ASSERT_EQ(rules::to_bits(back.const_data_ptr<float>()[i]),
+              rules::to_bits(rules::join(expected.rounded, expected.remainder)));
   }
 }
 

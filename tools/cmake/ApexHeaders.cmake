@@ -108,6 +108,7 @@ set(APEX_CPP_PRIVATE_HEADERS
   apex_cpp/amp/tensors/map_tensors.h
   apex_cpp/amp/tensors/parameters.h
   apex_cpp/amp/tensors/tensor_version.h
+  apex_cpp/optimizers/detail/coded_moment.h
   apex_cpp/parallel/ddp/ddp_options.h
   apex_cpp/parallel/processes/collectives.h
   apex_cpp/parallel/processes/process_group.h

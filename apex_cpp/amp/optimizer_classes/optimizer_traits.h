@@ -89,8 +89,8 @@ class StepsMasters : public MakesAmpHandle {
   /// edit and clip them (Apex's behaviour). False: amp leaves them scaled in the model's parameters, and `step` unscales them.
   virtual bool materialize_master_grads() const = 0;
 
-  /// Whether the optimizer keeps float32 masters of parameters of this dtype beside the parameters. amp then makes none, and the
-  /// groups hold the model's parameters.
+  /// Whether the optimizer keeps float32 masters of parameters of this dtype beside the parameters. amp then makes none, and
+  /// the groups hold the model's parameters.
   virtual bool keeps_masters_of(at::ScalarType /*dtype*/) const { return false; }
   /// A copy of such a master, float32; undefined if there is none, and before the parameter's first step.
   virtual at::Tensor kept_master_of(const at::Tensor& /*param*/) const { return {}; }

@@ -25,8 +25,8 @@ class MasterProvider {
   virtual ~MasterProvider() = default;
   /// The FP32 master of a model's parameter; undefined if this optimizer keeps none.
   virtual at::Tensor master_of(const at::Tensor& param) const = 0;
-  /// The same for masters that the optimizer itself keeps (StepsMasters): a float32 copy, and a new value. `load_kept_master` returns
-  /// false if there is none.
+  /// The same for masters that the optimizer itself keeps (StepsMasters): a float32 copy, and a new value. `load_kept_master`
+  /// returns false if there is none.
   virtual at::Tensor kept_master_of(const at::Tensor& param) const = 0;
   virtual bool load_kept_master(const at::Tensor& param, const at::Tensor& value) = 0;
   /// The program may have written to weights without changing their version counters.
@@ -60,7 +60,8 @@ struct Session : std::enable_shared_from_this<Session> {
   at::Tensor master_of(const at::Tensor& parameter) const;
   /// The values of the master, also if the optimizer itself keeps it; undefined if there is none.
   at::Tensor master_values_of(const at::Tensor& parameter) const;
-  /// Writes a float32 value to the master of `parameter`, if there is one. Where an optimizer itself keeps it, also to the parameter.
+  /// Writes a float32 value to the master of `parameter`, if there is one. Where an optimizer itself keeps it, also to the
+  /// parameter.
   void load_master(const at::Tensor& parameter, const at::Tensor& value) const;
   /// Errors: IndexError if `loss_id` is out of range.
   LossScaler& scaler(int64_t loss_id);

@@ -108,8 +108,8 @@ ReadOptimizer read_as_saved(torch::serialize::InputArchive& archive,
   return read;
 }
 
-/// The same, and fits the states to their parameters and to the storage of masters. Errors: as `read_as_saved`, and RuntimeError
-/// naming a parameter whose saved state has another shape.
+/// The same, and fits the states to their parameters and to the storage of masters. Errors: as `read_as_saved`, and
+/// RuntimeError naming a parameter whose saved state has another shape.
 template <class State, class Options>
 ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
                              const std::vector<torch::optim::OptimizerParamGroup>& groups,

@@ -175,7 +175,10 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
   static constexpr bool kCopies = kCopy != Storage::real && !kSplits;
   static constexpr size_t kValues = sizeof...(I), kParam = 1;
   template <size_t i>
-  using Element = ElementOf<i == 0 ? kFirst : kSplits && i == kParam ? Storage::bfloat16 : kOthers, Real>;
+  using Element = ElementOf<i == 0                   ? kFirst
+                            : kSplits && i == kParam ? Storage::bfloat16
+                                                     : kOthers,
+                            Real>;
   using Copy = ElementOf<kCopy, Real>;  // or a remainder
   static constexpr int64_t kRows = kDepth<Rule, Element<0>>;
 

@@ -43,16 +43,14 @@ const std::map<std::string, Maker>& makers() {
       {"FusedAdamCapturable", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).capturable(true).master_weights(true))},
       {"FusedAdamRemainder16", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).master_storage(MasterStorage::remainder16))},
       {"FusedAdamRemainder8", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).master_storage(MasterStorage::remainder8))},
-      {"FusedAdamRemainder8Int8", maker<FusedAdam>(FusedAdamOptions(0.01)
-                                                       .eps(kEps)
-                                                       .master_storage(MasterStorage::remainder8)
-                                                       .moment_storage(MomentStorage::int8))},
+      {"FusedAdamRemainder8Int8",
+       maker<FusedAdam>(
+           FusedAdamOptions(0.01).eps(kEps).master_storage(MasterStorage::remainder8).moment_storage(MomentStorage::int8))},
       {"FusedAdamInt8", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).moment_storage(MomentStorage::int8))},
       {"FusedAdamBFloat16", maker<FusedAdam>(FusedAdamOptions(0.01).eps(kEps).moment_storage(MomentStorage::bfloat16))},
-      {"FusedSGDRemainder16Late", maker<FusedSGD>(FusedSGDOptions(0.1)
-                                                      .momentum(0.9)
-                                                      .materialize_master_grads(false)
-                                                      .master_storage(MasterStorage::remainder16))},
+      {"FusedSGDRemainder16Late",
+       maker<FusedSGD>(
+           FusedSGDOptions(0.1).momentum(0.9).materialize_master_grads(false).master_storage(MasterStorage::remainder16))},
       {"FusedLAMB", maker<FusedLAMB>(FusedLAMBOptions(0.01).eps(kEps))},
       {"FusedLAMBLate", maker<FusedLAMB>(FusedLAMBOptions(0.01).eps(kEps).materialize_master_grads(false))},
       {"FusedNovoGrad", maker<FusedNovoGrad>(FusedNovoGradOptions(0.01).eps(kEps))},

@@ -78,11 +78,12 @@ Contender fused_adam(const Training& training, const char* level, bool materiali
   return {name, [run] { run->step(); }};
 }
 
-Contender fused_adam(const Training& training, apex::optimizers::MasterStorage storage) {
+Contender fused_adam(const Training& training, apex::optimizers::MasterStorage masters,
+                     apex::optimizers::MomentStorage moments) {
   const at::AutoGradMode grad_mode(true);
-  const auto options = adam_options(/*materialize=*/false).master_storage(storage);
+  const auto options = adam_options(/*materialize=*/false).master_storage(masters).moment_storage(moments);
   const auto run = std::make_shared<Run>(training, "O5", options, /*skip_nonfinite=*/false);
-  return {std::string("FusedAdam, ") + name_of(storage), [run] { run->step(); }};
+  return {std::string("FusedAdam, ") + name_of(masters) + " " + name_of(moments), [run] { run->step(); }};
 }
 
 }  // namespace bench::step

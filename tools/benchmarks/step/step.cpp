@@ -11,6 +11,7 @@ namespace bench {
 namespace step {
 
 using apex::optimizers::MasterStorage;
+using apex::optimizers::MomentStorage;
 using kernels::Access;
 
 Training::Training(const Case& shapes, at::ScalarType dtype, at::Device device)
@@ -34,7 +35,9 @@ constexpr Level kLevels[] = {{"O2", at::kHalf}, {"O5", at::kBFloat16}};
 std::vector<Contender> contenders(const Training& t, const Level& level) {
   std::vector<Contender> all = {fused_order(t), fused_adam(t, level.name, false), fused_adam(t, level.name, false, true)};
   if (level.dtype == at::kBFloat16) {
-    for (const auto storage : {MasterStorage::remainder16, MasterStorage::remainder8}) all.push_back(fused_adam(t, storage));
+    all.push_back(fused_adam(t, MasterStorage::remainder16, MomentStorage::float32));
+    all.push_back(fused_adam(t, MasterStorage::remainder8, MomentStorage::float32));
+    all.push_back(fused_adam(t, MasterStorage::remainder8, MomentStorage::int8));
   }
   for (const auto& each : {apex_order(t), fused_adam(t, level.name, true), fused_adam(t, level.name, true, true),
                            torch_order(t, false), torch_order(t, true)}) {

@@ -1,6 +1,6 @@
 #pragma once
 // Helpers shared by the benchmarks of whole optimizer steps.
-#include <apex_cpp/optimizers/options.h>
+#include <apex_cpp/optimizers/fused_adam.h>
 
 #include "../kernels/compare.h"
 
@@ -32,7 +32,8 @@ Contender torch_order(const Training& training, bool clips);
 /// Steps of apex::optimizers::FusedAdam under amp, with clipping; either materializes master gradients or uses the fused
 /// update. The loss scale is fixed: gradients are checked only with `skip_nonfinite`, and then the host reads the result.
 Contender fused_adam(const Training& training, const char* level, bool materialize, bool skip_nonfinite = false);
-/// The fused update with another storage of masters than float32, of bfloat16 parameters at O5.
-Contender fused_adam(const Training& training, apex::optimizers::MasterStorage storage);
+/// The fused update of bfloat16 parameters at O5 with other storages of masters and moments than float32.
+Contender fused_adam(const Training& training, apex::optimizers::MasterStorage masters,
+                     apex::optimizers::MomentStorage moments);
 
 }  // namespace bench::step

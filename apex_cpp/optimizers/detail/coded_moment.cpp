@@ -1,4 +1,4 @@
-#include <apex_cpp/optimizers/coded_moment.h>
+#include <apex_cpp/optimizers/detail/coded_moment.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -34,11 +34,14 @@ at::Tensor float_of_bits(const at::Tensor& exponents) { return exponents.bitwise
 // Codes as integers, [groups, 32]. `sizes`: magnitudes of means or roots of squares.
 at::Tensor codes_of(const at::Tensor& values, const at::Tensor& sizes, const at::Tensor& exponents, Moment moment) {
   const at::Tensor inverse = float_of_bits(254 - exponents).unsqueeze(1), scaled = sizes * inverse;
-  const at::Tensor uncut = (moment == Moment::mean ? scaled.sqrt() * rules::kMeanCodes : scaled * rules::kSquareCodes) + rules::kNearest;
+  const at::Tensor uncut =
+      (moment == Moment::mean ? scaled.sqrt() * rules::kMeanCodes : scaled * rules::kSquareCodes) + rules::kNearest;
   const float most = moment == Moment::mean ? rules::kMeanCodes : rules::kSquareCodes;
-  const at::Tensor has_none = (exponents == 0).logical_or(exponents == static_cast<int>(rules::kNonfiniteExponent)).unsqueeze(1);
+  const at::Tensor has_none =
+      (exponents == 0).logical_or(exponents == static_cast<int>(rules::kNonfiniteExponent)).unsqueeze(1);
   const at::Tensor whole = uncut.clamp_max(most).masked_fill(has_none, 0).to(at::kInt);
-  return moment == Moment::mean ? at::where(values < 0, -whole, whole) : at::where((sizes > 0).logical_and(whole == 0), 1, whole);
+  return moment == Moment::mean ? at::where(values < 0, -whole, whole)
+                                : at::where((sizes > 0).logical_and(whole == 0), 1, whole);
 }
 
 at::Tensor coded(const at::Tensor& values, Moment moment) {
@@ -47,8 +50,8 @@ at::Tensor coded(const at::Tensor& values, Moment moment) {
   const at::Tensor rows = at::constant_pad_nd(flat, {0, groups * rules::kGroup - flat.numel()}).view({groups, rules::kGroup});
   const at::Tensor sizes = moment == Moment::mean ? rows.abs() : rows.sqrt();
   const at::Tensor exponents = exponents_of(groups == 0 ? sizes.sum(1) : sizes.amax(1));
-  const at::Tensor codes = codes_of(rows, sizes, exponents, moment).masked_fill(
-      exponents.unsqueeze(1) == static_cast<int>(rules::kNonfiniteExponent), 0);
+  const at::Tensor codes = codes_of(rows, sizes, exponents, moment)
+                               .masked_fill(exponents.unsqueeze(1) == static_cast<int>(rules::kNonfiniteExponent), 0);
   return at::cat({codes.bitwise_and(255).to(at::kByte).view(-1), exponents.to(at::kByte)});
 }
 
@@ -59,7 +62,8 @@ CodedMoment::CodedMoment(const at::Tensor& param)
       sizes_(param.sizes().vec()),
       strides_(param.strides().vec()) {}
 
-CodedMoment::CodedMoment(const at::Tensor& values, Moment moment) : sizes_(values.sizes().vec()), strides_(values.strides().vec()) {
+CodedMoment::CodedMoment(const at::Tensor& values, Moment moment)
+    : sizes_(values.sizes().vec()), strides_(values.strides().vec()) {
   const at::NoGradGuard no_grad;
   codes_ = coded(values, moment);
 }
@@ -68,8 +72,7 @@ at::Tensor CodedMoment::values(Moment moment) const {
   const at::NoGradGuard no_grad;
   const int64_t groups = codes_.numel() / (rules::kGroup + 1);
   const at::Tensor codes = codes_.narrow(0, 0, groups * rules::kGroup).view({groups, rules::kGroup});
-  const at::Tensor scales =
-      float_of_bits(codes_.narrow(0, groups * rules::kGroup, groups).to(at::kInt)).unsqueeze(1);
+  const at::Tensor scales = float_of_bits(codes_.narrow(0, groups * rules::kGroup, groups).to(at::kInt)).unsqueeze(1);
   const at::Tensor numbers = (moment == Moment::mean ? codes.view(at::kChar) : codes).to(at::kFloat);
   const at::Tensor parts = numbers * (1 / (moment == Moment::mean ? rules::kMeanCodes : rules::kSquareCodes));
   const at::Tensor roots = scales * parts;

@@ -1,4 +1,5 @@
 #pragma once
+// IWYU pragma: private, include <apex_cpp/optimizers/fused_adam.h>
 
 #include <ATen/core/Tensor.h>
 
@@ -10,7 +11,8 @@ namespace apex::optimizers::detail {
 /// Which of Adam's two moments: the running mean of gradients, or of their squares.
 enum class Moment { mean, square };
 
-/// A moment of a parameter in 8 bits (kernels/rules/quantized.h, which says how it rounds). On any device, without synchronisation.
+/// A moment of a parameter in 8 bits (kernels/rules/quantized.h, which says how it rounds). On any device, without
+/// synchronisation.
 class CodedMoment {
  public:
   CodedMoment() = default;
@@ -24,8 +26,8 @@ class CodedMoment {
   at::IntArrayRef sizes() const { return sizes_; }
   /// The float32 values, in the shape and the memory order of the parameter.
   at::Tensor values(Moment moment) const;
-  /// What the kernels take: uint8, 33 bytes for each group of 32 elements. Moves the codes to the parameter's device and memory order
-  /// if it has changed since.
+  /// What the kernels take: uint8, 33 bytes for each group of 32 elements. Moves the codes to the parameter's device and memory
+  /// order if it has changed since.
   const at::Tensor& codes_for(const at::Tensor& param, Moment moment);
 
  private:

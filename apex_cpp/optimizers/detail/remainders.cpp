@@ -1,4 +1,4 @@
-#include <apex_cpp/optimizers/remainders.h>
+#include <apex_cpp/optimizers/detail/remainders.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

@@ -6,8 +6,8 @@
 
 #include <apex_cpp/optimizers/options.h>
 
-// Float32 masters that are stored as bfloat16 parameters and remainders (kernels/rules/remainder.h, which says how both round). On
-// any device, without synchronisation. A step joins and splits them in its kernel; these functions are for the rest.
+// Float32 masters that are stored as bfloat16 parameters and remainders (kernels/rules/remainder.h, which says how both round).
+// On any device, without synchronisation. A step joins and splits them in its kernel; these functions are for the rest.
 namespace apex::optimizers::detail {
 
 /// Whether `storage` stores the master of `param` as a remainder: if it is bfloat16, and `storage` is not float32.
