@@ -19,6 +19,7 @@ class ApplyCoded {
     const Row* row;
 
     DEVICE_BODY Dtype dtype(int list) const { return row->dtypes[list]; }
+    DEVICE_BODY int remainders() const { return row->remainders(); }
     DEVICE_BODY bool is_aligned(int list) const { return row->shift == 0 && row->is_aligned(list); }
   };
 
@@ -59,8 +60,8 @@ class ApplyCoded {
     load(lists, kCopied, pack_of, param_bits);
     convert(grad_bits[0], lists.dtype(0), grads);
     if constexpr (kSplit) {
-      load(lists, kValues, pack_of, remainder_bits);
-      join(param_bits[0], remainder_bits[0], lists.dtype(kValues), params);
+      load_remainders(lists, kValues, pack_of, remainder_bits);
+      join(param_bits[0], remainder_bits[0], lists.remainders(), params);
     } else {
       convert(param_bits[0], lists.dtype(kCopied), params);
     }

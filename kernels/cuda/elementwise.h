@@ -57,9 +57,8 @@ class Apply {
   // of the first pack that is left.
   DEVICE_BODY static int64_t to_known_rows(const Rule& rule, const Part& part, int64_t first, int64_t step, Sums& sums) {
     if constexpr (kSplit) {
-      if (part.row->dtypes[kValues] == Dtype::remainder8)
-        return to_rows<KnownSplitRow<Dtype::remainder8, kValues>>(rule, part, first, step, sums);
-      return to_rows<KnownSplitRow<Dtype::remainder16, kValues>>(rule, part, first, step, sums);
+      if (part.row->remainders() == 8) return to_rows<KnownSplitRow<8, kValues>>(rule, part, first, step, sums);
+      return to_rows<KnownSplitRow<16, kValues>>(rule, part, first, step, sums);
     } else if constexpr (kKnowsRows) {
       const Dtype dtype = part.row->dtypes[0];
       if (dtype == Dtype::half) return to_rows_of<Dtype::half>(rule, part, first, step, sums);
@@ -94,7 +93,7 @@ class Apply {
   DEVICE_BODY static void to_packs(const Rule& rule, const Lists& lists, Sums& sums, const PackOf& pack_of) {
     Together bits;
     load_all(lists, pack_of, bits, ValueIndices());
-    if constexpr (kSplit) load(lists, kValues, pack_of, bits[kValues]);
+    if constexpr (kSplit) load_remainders(lists, kValues, pack_of, bits[kValues]);
     UNROLL for (int j = 0; j < kTogether; ++j) to_pack(rule, lists, pack_of(j), bits, j, sums);
   }
 
@@ -126,7 +125,7 @@ class Apply {
                                       int j, Real (&values)[kValues][kWidth], Sums& sums) {
     bool doubtful = false;
     convert_all(bits, j, lists, values, ValueIndices());
-    if constexpr (kSplit) join(bits[kCopied][j], bits[kValues][j], lists.dtype(kValues), values[kCopied]);
+    if constexpr (kSplit) join(bits[kCopied][j], bits[kValues][j], lists.remainders(), values[kCopied]);
     if (Rule::kSums == 0 || pack.whole()) {
       UNROLL for (int i = 0; i < kWidth; ++i) doubtful |= apply<V>(rule, i, values, sums, ValueIndices(), SumIndices());
     } else {

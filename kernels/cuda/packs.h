@@ -55,20 +55,20 @@ struct KnownRow {
   }
 };
 
-// The same for bfloat16 gradients and parameters, with remainders behind the kValues lists of a rule and float32 state.
-template <Dtype kRemainder, int kValues>
+// The same for bfloat16 gradients and parameters, with remainders of kBits behind the kValues lists of a rule and float32
+// state.
+template <int kBits, int kValues>
 struct KnownSplitRow {
   void* data[kLists];
 
   DEVICE_BODY explicit KnownSplitRow(const Row& row) { UNROLL for (int i = 0; i < kLists; ++i) data[i] = row.data[i]; }
-  DEVICE_BODY static constexpr Dtype dtype(int list) {
-    return list < 2 ? Dtype::bfloat16 : list == kValues ? kRemainder : Dtype::float32;
-  }
+  DEVICE_BODY static constexpr Dtype dtype(int list) { return list < 2 ? Dtype::bfloat16 : Dtype::float32; }
   DEVICE_BODY static constexpr bool is_aligned(int) { return true; }
+  DEVICE_BODY static constexpr int remainders() { return kBits; }
 
   DEVICE_BODY static bool matches(const Row& row) {
-    bool same = row.shift == 0;
-    UNROLL for (int i = 0; i <= kValues; ++i) same = same && row.is_aligned(i) && row.dtypes[i] == dtype(i);
+    bool same = row.shift == 0 && row.remainders() == kBits && row.is_aligned(kValues);
+    UNROLL for (int i = 0; i < kValues; ++i) same = same && row.is_aligned(i) && row.dtypes[i] == dtype(i);
     return same;
   }
 };
@@ -148,11 +148,7 @@ DEVICE_BODY void load(const Lists& lists, int list, const PackOf& pack_of, Bits<
   switch (lists.dtype(list)) {
     case Dtype::half:
     case Dtype::bfloat16:
-    case Dtype::remainder16:
       return load_as(rules::Half());
-    case Dtype::remainder8:
-    case Dtype::code:
-      return load_as(int8_t());
     case Dtype::float32:
       return load_as(float());
     case Dtype::float64:
@@ -171,11 +167,20 @@ DEVICE_BODY inline void convert(const Bits<Real, kWidth>& bits, Dtype dtype, Rea
       return bits.template convert<float>(values);
     case Dtype::float64:
       if constexpr (sizeof(Real) == sizeof(double)) bits.template convert<double>(values);
-      return;
-    case Dtype::remainder16:
-    case Dtype::remainder8:
-    case Dtype::code:
-      return;  // no values of their own
+  }
+}
+
+// The same for remainders, which list `list` holds.
+template <int kWidth, int kCount, class Lists, class PackOf>
+DEVICE_BODY void load_remainders(const Lists& lists, int list, const PackOf& pack_of, Bits<float, kWidth> (&bits)[kCount]) {
+  const void* const data = lists.data[list];
+  const bool aligned = lists.is_aligned(list);
+  UNROLL for (int j = 0; j < kCount; ++j) {
+    if (lists.remainders() == 16) {
+      bits[j].template load<int16_t>(data, aligned, pack_of(j));
+    } else {
+      bits[j].template load<int8_t>(data, aligned, pack_of(j));
+    }
   }
 }
 
@@ -191,9 +196,9 @@ DEVICE_BODY inline void join_as(const Bits<float, kWidth>& params, const Bits<fl
 }
 
 template <int kWidth>
-DEVICE_BODY inline void join(const Bits<float, kWidth>& params, const Bits<float, kWidth>& remainders, Dtype dtype,
+DEVICE_BODY inline void join(const Bits<float, kWidth>& params, const Bits<float, kWidth>& remainders, int bits,
                              float (&values)[kWidth]) {
-  dtype == Dtype::remainder16 ? join_as<int16_t>(params, remainders, values) : join_as<int8_t>(params, remainders, values);
+  bits == 16 ? join_as<int16_t>(params, remainders, values) : join_as<int8_t>(params, remainders, values);
 }
 
 template <class Storage, int kWidth>
@@ -235,8 +240,8 @@ DEVICE_BODY inline void split_as(const float (&values)[kWidth], const Lists& lis
 template <int kWidth, class Lists>
 DEVICE_BODY inline void split(const float (&values)[kWidth], const Lists& lists, int list, int behind,
                               const Pack<kWidth>& pack) {
-  lists.dtype(behind) == Dtype::remainder16 ? split_as<int16_t>(values, lists, list, behind, pack)
-                                            : split_as<int8_t>(values, lists, list, behind, pack);
+  lists.remainders() == 16 ? split_as<int16_t>(values, lists, list, behind, pack)
+                           : split_as<int8_t>(values, lists, list, behind, pack);
 }
 
 template <class Real, int kWidth, class Lists>
@@ -252,11 +257,6 @@ DEVICE_BODY inline void store(const Real (&values)[kWidth], const Lists& lists, 
       return store_as<float>(values, data, aligned, pack);
     case Dtype::float64:
       if constexpr (sizeof(Real) == sizeof(double)) store_as<double>(values, data, aligned, pack);
-      return;
-    case Dtype::remainder16:
-    case Dtype::remainder8:
-    case Dtype::code:
-      return;  // stored elsewhere: by split(), or with their group
   }
 }
 

@@ -8,9 +8,7 @@
 // `Table`, which holds only addresses and counts, by value.
 namespace apex::kernels::cuda {
 
-// remainder16 and remainder8: of the bfloat16 parameters, behind a rule's own lists (rules/remainder.h). code: moments in 8
-// bits (rules/quantized.h).
-enum class Dtype : uint8_t { half, bfloat16, float32, float64, remainder16, remainder8, code };
+enum class Dtype : uint8_t { half, bfloat16, float32, float64 };
 
 constexpr int kLists = 5;
 constexpr int kSums = 2;
@@ -25,11 +23,14 @@ struct Row {
   int64_t numel;
   int64_t first_chunk, first_span;
   int32_t index;
-  Dtype dtypes[kLists];
+  Dtype dtypes[kLists];  // without meaning for remainders and codes
   uint8_t shift;
   uint8_t aligned;
   bool has_double;
+  uint8_t
+      remainder_bits;  // 16 or 8 if the list behind a rule's own holds remainders of bfloat16 parameters (rules/remainder.h)
 
+  DEVICE_BODY int remainders() const { return remainder_bits; }
   DEVICE_BODY Dtype dtype(int list) const { return dtypes[list]; }
   DEVICE_BODY bool is_aligned(int list) const { return (aligned >> list & 1) != 0; }
 };

@@ -13,9 +13,7 @@ Dtype dtype_of(at::ScalarType dtype) {
   if (dtype == at::kHalf) return Dtype::half;
   if (dtype == at::kBFloat16) return Dtype::bfloat16;
   if (dtype == at::kFloat) return Dtype::float32;
-  if (dtype == at::kShort) return Dtype::remainder16;
-  if (dtype == at::kChar) return Dtype::remainder8;
-  if (dtype == at::kByte) return Dtype::code;
+  if (plan::is_remainder(dtype) || plan::is_code(dtype)) return Dtype::half;  // not read
   TORCH_INTERNAL_ASSERT(dtype == at::kDouble, "no storage for ", dtype);
   return Dtype::float64;
 }
@@ -45,6 +43,7 @@ Row row_of(const plan::TensorRow& source, const plan::Group& group) {
   for (size_t i = 0; i < kLists; ++i) {
     row.data[i] = source.data[i];
     row.dtypes[i] = dtype_of(group.dtypes[i]);
+    if (plan::is_remainder(group.dtypes[i])) row.remainder_bits = group.dtypes[i] == at::kShort ? 16 : 8;
   }
   row.aligned = aligned_lists(source, group, 0);
   for (int shift = 1; shift < kPack; ++shift) {

@@ -10,6 +10,16 @@ OPTIMIZERS = {
     "FusedLAMB": {"lr": 0.02},
     "DistributedFusedAdam": {"lr": 0.003},  # two processes
 }
+# Storages of masters and moments, at O5 alone: the optimizer beside whose O0 they must end, and the keys of a config's `optimizer`.
+STORED = {
+    "FusedSGD remainder16": ("FusedSGD", {"master_storage": "remainder16"}),
+    "FusedSGD remainder8": ("FusedSGD", {"master_storage": "remainder8"}),
+    "FusedAdam remainder16": ("FusedAdam", {"master_storage": "remainder16"}),
+    "FusedAdam remainder8": ("FusedAdam", {"master_storage": "remainder8"}),
+    "FusedAdam bfloat16": ("FusedAdam", {"moment_storage": "bfloat16"}),
+    "FusedAdam int8": ("FusedAdam", {"moment_storage": "int8"}),
+    "FusedAdam remainder8 int8": ("FusedAdam", {"master_storage": "remainder8", "moment_storage": "int8"}),
+}
 # level: what keep_batchnorm_fp32 can be. Apex refuses it at O1 (and so O4); at O0 the network has no other dtype.
 LEVELS = {"O0": ["none"], "O1": ["none"], "O2": ["none", "true", "false"], "O3": ["none", "true", "false"], "O4": ["none"],
           "O5": ["none", "true", "false"]}
@@ -52,8 +62,15 @@ class Result(NamedTuple):
 
 
 def cells():
-    return [(optimizer, level, loss_scale, keep) for optimizer in OPTIMIZERS for level, keeps in LEVELS.items()
-            for loss_scale in LOSS_SCALES for keep in keeps]
+    levels = [(optimizer, level, loss_scale, keep) for optimizer in OPTIMIZERS for level, keeps in LEVELS.items()
+              for loss_scale in LOSS_SCALES for keep in keeps]
+    return levels + [(stored, "O5", "none", "none") for stored in STORED]
+
+
+def optimizer_keys(optimizer):
+    """The `optimizer` section of a config."""
+    kind, storage = STORED.get(optimizer, (optimizer, {}))
+    return {"type": kind, **OPTIMIZERS[kind], **storage}
 
 
 def accuracies(results, cell, seeds):
@@ -71,7 +88,8 @@ def twin(cell):
 
 
 def ends_elsewhere(results, cell, seeds):
-    at_o0 = accuracies(results, (cell[0], "O0", "none", "none"), seeds)
+    kind, _ = STORED.get(cell[0], (cell[0], None))
+    at_o0 = accuracies(results, (kind, "O0", "none", "none"), seeds)
     mean = sum(accuracies(results, cell, seeds)) / seeds
     if min(at_o0) <= mean <= max(at_o0):
         return None
@@ -107,4 +125,7 @@ def table(results, seeds):
             if level != "O0":
                 words.append(f"{min(means):.2f} to {max(means):.2f}")
         lines.append(f"| {optimizer} | " + " | ".join(words) + " |")
+    lines += ["", "| stored at O5 | test accuracy, % |", "|---|---|"]
+    for stored in STORED:
+        lines.append(f"| {stored} | {sum(accuracies(results, (stored, 'O5', 'none', 'none'), seeds)) / seeds:.2f} |")
     return "\n".join(lines)

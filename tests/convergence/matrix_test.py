@@ -32,15 +32,17 @@ class Matrix(unittest.TestCase):
 
     def test_has_every_combination(self):
         self.assertEqual(len(matrix.cells()), len(set(matrix.cells())))
-        self.assertEqual(len(matrix.cells()), 6 * 4 * (3 + 3 * 3))
+        self.assertEqual(len(matrix.cells()), 6 * 4 * (3 + 3 * 3) + len(matrix.STORED))
 
     def test_good_results_have_no_fault(self):
         self.assertEqual(matrix.faults(self.results, SEEDS), [])
 
     def test_a_worse_and_a_better_mean_are_faults(self):
         for accuracy in ("78.90", "81.10"):
-            self.change(("FusedAdam", "O1", "none", "none"), test_accuracy=accuracy)
-            self.assertEqual(len(matrix.faults(self.results, SEEDS)), 1)
+            for cell in (("FusedAdam", "O1", "none", "none"), ("FusedAdam int8", "O5", "none", "none")):
+                self.results = good_results()
+                self.change(cell, test_accuracy=accuracy)
+                self.assertEqual(len(matrix.faults(self.results, SEEDS)), 1)
 
     def test_an_explanation_that_no_longer_holds_is_a_fault(self):
         for pair in matrix.EXPLAINED:
@@ -58,7 +60,7 @@ class Matrix(unittest.TestCase):
 
     def test_the_table_has_a_row_for_each_optimizer(self):
         rows = matrix.table(self.results, SEEDS).split("\n")
-        self.assertEqual(len(rows), 2 + len(matrix.OPTIMIZERS))
+        self.assertEqual(len(rows), 2 + len(matrix.OPTIMIZERS) + 3 + len(matrix.STORED))
         self.assertIn("79.00 to 81.00", rows[2])
 
 
