@@ -103,6 +103,19 @@ void multi_tensor_adagrad(at::TensorList grads, at::TensorList params, at::Tenso
              });
 }
 
+void multi_tensor_lion(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList model_params,
+                       const LionSettings& settings, const StepTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  const Update update(
+      "multi_tensor_lion",
+      {{"grads", grads, Access::read}, {"params", params, Access::write}, {"exp_avgs", exp_avgs, Access::write}}, model_params,
+      settings, tensors);
+  update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::lion(update.current(settings)), update.copies()); },
+             [&](const cuda::Call& call) {
+               run_on_cuda(update, call, cuda::Lion{{{settings, update.addresses(call.device)}}});
+             });
+}
+
 // Updates that need norms of whole tensors: NovoGrad, LAMB and LARC.
 
 namespace {

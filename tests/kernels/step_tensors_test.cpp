@@ -134,6 +134,12 @@ TEST_P(StepTensors, CountForLarc) {
   });
 }
 
+TEST_P(StepTensors, CountForLion) {
+  expect_tensors_to_count<kernels::LionSettings>([](Lists& l, const auto& settings, const auto& tensors) {
+    kernels::multi_tensor_lion(l.grads, l.params, l.first, {}, settings, tensors);
+  });
+}
+
 // An update that does not count steps leaves the count alone.
 TEST_P(StepTensors, AStepCountIsOnlyForUpdatesWithMeans) {
   Lists lists;

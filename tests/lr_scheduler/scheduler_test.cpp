@@ -151,6 +151,7 @@ TEST(OneCycle, CyclesMomentumOrTheFirstBeta) {
   expect_cycled<torch::optim::AdamW>(torch::optim::AdamWOptions(), beta1);
   expect_cycled<optimizers::FusedAdam>(optimizers::FusedAdamOptions(), beta1);
   expect_cycled<optimizers::FusedLAMB>(optimizers::FusedLAMBOptions(), beta1);
+  expect_cycled<optimizers::FusedLion>(optimizers::FusedLionOptions(), beta1);
   expect_cycled<optimizers::FusedNovoGrad>(optimizers::FusedNovoGradOptions(), beta1);
   expect_cycled<optimizers::FusedMixedPrecisionLamb>(optimizers::FusedMixedPrecisionLambOptions(), beta1);
 }

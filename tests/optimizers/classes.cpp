@@ -21,6 +21,7 @@ const std::vector<OptimizerClass>& optimizer_classes() {
       with<FusedSGD>("FusedSGD", FusedSGDOptions(kRate).momentum(0.9).dampening(0.1).weight_decay(0.01)),
       with<FusedAdam>("FusedAdam", FusedAdamOptions(kRate).weight_decay(0.01)),
       with<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(kRate).weight_decay(0.01)),
+      with<FusedLion>("FusedLion", FusedLionOptions(kRate).weight_decay(0.01)),
       with<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(kRate).weight_decay(0.01)),
       with<FusedLAMB>("FusedLAMB", FusedLAMBOptions(kRate)),
       with<FusedMixedPrecisionLamb>("FusedMixedPrecisionLamb", FusedMixedPrecisionLambOptions(kRate))};

@@ -1,4 +1,4 @@
-// Steps compared with float64 references: torch::optim's classes for the formulas they have, plain code for NovoGrad and LAMB.
+// Steps compared with float64 references: torch::optim's classes for the formulas they have, plain code for the others.
 #include <cmath>
 
 #include "tests/optimizers/classes.h"
@@ -109,6 +109,31 @@ TEST(Reference, AdagradMatchesTorch) {
   compare<FusedAdagrad, FusedAdagradOptions, torch::optim::Adagrad, O>(FusedAdagradOptions(0.02).eps(1e-3).weight_decay(0.03),
                                                                        FusedAdagradOptions(0.05).eps(1e-3),
                                                                        O(0.02).eps(1e-3).weight_decay(0.03), O(0.05).eps(1e-3));
+}
+
+// The sign of a mix is the same in float32 and in float64 unless the mix is as small as the roundings: five of 2^-24 at most.
+// The test checks that none is.
+TEST(Reference, LionMatchesThePaper) {
+  const double beta1 = 0.75, beta2 = 0.875;
+  const auto params = make_params(1);
+  const auto references = doubles_of(params);
+  FusedLion optimizer(two_groups(params, FusedLionOptions(0.02).betas({beta1, beta2}).weight_decay(0.1),
+                                 FusedLionOptions(0.01).betas({beta1, beta2})));
+  std::vector<at::Tensor> means(params.size());
+  run_side_by_side(optimizer, params, references, Gradients::one_missing, [&](int) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < references.size(); ++i) {
+      const at::Tensor grad = references[i].grad();
+      if (!grad.defined()) continue;
+      if (!means[i].defined()) means[i] = at::zeros_like(grad);
+      const double lr = i < 2 ? 0.02 : 0.01, decay = i < 2 ? 0.1 : 0;
+      const at::Tensor mix = beta1 * means[i] + (1 - beta1) * grad;
+      ASSERT_GT(mix.abs().min().item<double>(), 0x1p-20);
+      const at::Tensor step = mix.sign() + decay * references[i];
+      references[i].sub_(lr * step);
+      means[i] = beta2 * means[i] + (1 - beta2) * grad;
+    }
+  });
 }
 
 // m and v of the Adam family, in float64.

@@ -45,9 +45,13 @@ void describe_data(ConfigKeys& keys, DataConfig& data) {
   keys.real("offset", data.offset, -1e30, 1e30);
 }
 
-void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {
+void describe_betas(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.real("beta1", optimizer.beta1, 0, 0.999999);
   keys.real("beta2", optimizer.beta2, 0, 0.999999);
+}
+
+void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  describe_betas(keys, optimizer);
   keys.real("eps", optimizer.eps, 0, 1);
 }
 
@@ -66,6 +70,8 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
     describe_sgd(keys, optimizer);
   } else if (optimizer.type == "FusedAdagrad") {
     keys.real("eps", optimizer.eps, 0, 1);
+  } else if (optimizer.type == "FusedLion") {
+    describe_betas(keys, optimizer);
   } else {
     describe_moments(keys, optimizer);
   }
@@ -82,7 +88,7 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
 void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.choice("type", optimizer.type,
               {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
-               "FusedAdagrad", "FusedMixedPrecisionLamb", "DistributedFusedAdam"});
+               "FusedAdagrad", "FusedLion", "FusedMixedPrecisionLamb", "DistributedFusedAdam"});
   keys.real("lr", optimizer.lr, 0, 1000);
   keys.real("weight_decay", optimizer.weight_decay, 0, 10);
   keys.real("clip_grad_norm", optimizer.clip_grad_norm, 0, 1e6);

@@ -31,8 +31,8 @@ struct DataConfig {
 
 struct OptimizerConfig {
   // SGD | Adam | AdamW | RMSprop | Adagrad with LibTorch's option names below, or FusedSGD | FusedAdam | FusedLAMB |
-  // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's. DistributedFusedAdam, with those of FusedAdam, spreads
-  // its state over the processes that train (examples/distributed).
+  // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's, or FusedLion with the paper's. DistributedFusedAdam,
+  // with those of FusedAdam, spreads its state over the processes that train (examples/distributed).
   std::string type;
   double lr = kUnset;
   double weight_decay = 0;

@@ -89,6 +89,10 @@ std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Para
   if (config.type == "FusedAdagrad") {
     return fused_optimizer<FusedAdagrad>(config, std::move(parameters), adagrad_options<FusedAdagradOptions>(config));
   }
+  if (config.type == "FusedLion") {
+    const auto options = FusedLionOptions(config.lr).betas({config.beta1, config.beta2}).weight_decay(config.weight_decay);
+    return fused_optimizer<FusedLion>(config, std::move(parameters), options);
+  }
   if (config.type == "FusedMixedPrecisionLamb") {
     return fused_optimizer<FusedMixedPrecisionLamb>(config, std::move(parameters),
                                                     lamb_options<FusedMixedPrecisionLambOptions>(config));
