@@ -116,7 +116,7 @@ void multi_tensor_lion(at::TensorList grads, at::TensorList params, at::TensorLi
              });
 }
 
-// Updates that need norms of whole tensors: NovoGrad, LAMB and LARC.
+// Updates that need norms of whole tensors: NovoGrad, LAMB, LARC and LARS.
 
 namespace {
 
@@ -288,6 +288,34 @@ void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcSe
         float* const of_params = of_grads + count;
         cuda::run_sum(call, cuda::LarcNorms{{settings, addresses}, of_grads, of_params});
         cuda::run_update(call, cuda::Larc{{{settings, addresses}}, of_grads, of_params});
+      });
+}
+
+void multi_tensor_lars(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers,
+                       at::TensorList model_params, const LarsNorms& norms, const LarsSettings& settings,
+                       const StepTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  const Update update("multi_tensor_lars",
+                      {{"grads", grads, Access::read},
+                       {"params", params, Access::write},
+                       {"momentum_buffers", momentum_buffers, Access::write}},
+                      model_params, settings, tensors);
+  TORCH_CHECK(!update.splits(), "multi_tensor_lars: model_params are remainders. LARS takes none: pass copies.");
+  update.check_norms("norms.grads", norms.grads);
+  update.check_norms("norms.params", norms.params);
+  if (update.stopped()) return;
+  const float* const of_grads = norms.grads.const_data_ptr<float>();
+  const float* const of_params = norms.params.const_data_ptr<float>();
+  update.run(
+      [&](const plan::Group& group) {
+        const LarsSettings now = update.current(settings);
+        const auto rule_of = [&](const plan::TensorRow& row) {
+          return rules::lars(now, of_params[row.index], of_grads[row.index]);
+        };
+        cpu::run_pass<rules::Lars>(group, rule_of, update.copies());
+      },
+      [&](const cuda::Call& call) {
+        cuda::run_update(call, cuda::Lars{{{settings, update.addresses(call.device)}}, of_grads, of_params});
       });
 }
 

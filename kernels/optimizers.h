@@ -6,6 +6,7 @@
 #include "kernels/rules/adam.h"
 #include "kernels/rules/lamb.h"
 #include "kernels/rules/larc.h"
+#include "kernels/rules/lars.h"
 #include "kernels/rules/lion.h"
 #include "kernels/rules/novograd.h"
 #include "kernels/rules/scale.h"
@@ -17,7 +18,7 @@
 // Lists: `params` are the tensors to update: float32 masters, or the model's parameters themselves. `model_params` receive a
 // copy of the new values, each rounded once to its dtype; an empty list makes no copy. Model parameters of int16 or int8 are
 // not copies but remainders: the values to update are those of a bfloat16 `param` and its remainder (rules/remainder.h), read
-// and written together. All or none of a call's model parameters are remainders. LAMB takes none.
+// and written together. All or none of a call's model parameters are remainders. LAMB and LARS take none.
 // Dtypes: float16, bfloat16 and float32 in any mix, for every list. Arithmetic is float32, every operation rounded; stores
 // round to nearest even. State in 16 bits is rounded at every step.
 // Devices: CPU, and CUDA in a library built with it. Others throw c10::NotImplementedError before anything is changed. CUDA
@@ -30,6 +31,7 @@ using rules::AdagradSettings;
 using rules::AdamSettings;
 using rules::LambSettings;
 using rules::LarcSettings;
+using rules::LarsSettings;
 using rules::LionSettings;
 using rules::MomentSettings;
 using rules::NormType;
@@ -100,6 +102,21 @@ void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at
 // decay, and multiplies them by the tensor's rate. If the gradient's or the parameter's norm is zero, the gradient is only
 // unscaled. Apex: the body of apex.parallel.LARC.step.
 void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcSettings& settings,
+                       const StepTensors& tensors = {});
+
+// Norms per tensor, float32 of shape [number of tensors], on the updated tensors' device.
+struct LarsNorms {
+  at::Tensor grads;  // after grad_scale
+  at::Tensor params;
+};
+
+// SGD with momentum, in which each tensor has the rate
+//   lr * trust_coefficient * |param| / (|grad| + weight_decay * |param| + eps)
+// or lr if one of its norms is 0. The norms are read when the update runs.
+// Apex on ROCm: multi_tensor_lars. Its formula uses no dampening, first_run and wd_after_momentum, though the function has such
+// arguments.
+void multi_tensor_lars(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers,
+                       at::TensorList model_params, const LarsNorms& norms, const LarsSettings& settings,
                        const StepTensors& tensors = {});
 
 // A dynamic loss scale: tensors of one element each.

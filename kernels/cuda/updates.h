@@ -6,6 +6,7 @@
 #include "kernels/rules/adam.h"
 #include "kernels/rules/lamb.h"
 #include "kernels/rules/larc.h"
+#include "kernels/rules/lars.h"
 #include "kernels/rules/lion.h"
 #include "kernels/rules/novograd.h"
 #include "kernels/rules/settings.h"
@@ -232,6 +233,25 @@ struct Larc : UpdateOp<rules::LarcSettings> {
   DEVICE_BODY ByNorms prepared() const { return {current(), grad_norms, param_norms}; }
 };
 
+// The norms of the gradients are those after grad_scale.
+struct Lars : UpdateOp<rules::LarsSettings> {
+  const float* grad_norms;
+  const float* param_norms;
+
+  struct ByNorms {
+    rules::LarsSettings settings;
+    const float* grads;
+    const float* params;
+
+    template <class Real>
+    DEVICE_BODY rules::Lars rule(const Row& row) const {
+      return rules::lars(settings, params[row.index], grads[row.index]);
+    }
+  };
+
+  DEVICE_BODY ByNorms prepared() const { return {current(), grad_norms, param_norms}; }
+};
+
 }  // namespace apex::kernels::cuda
 
 // Calls define(Op) for every Op that run_updates() takes: launch templates are instantiated for these.
@@ -239,4 +259,4 @@ struct Larc : UpdateOp<rules::LarcSettings> {
   define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam)            \
       define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>) define(Split<MomentumSgd>)   \
           define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>) define(Coded<Adam>) define(Coded<Split<Adam>>) \
-              define(Lion) define(Split<Lion>)
+              define(Lion) define(Split<Lion>) define(Lars)

@@ -319,6 +319,51 @@ Case larc(const std::string& name, double decay, double trust, bool clip) {
           /*writes_grads=*/true};
 }
 
+// --- LARS
+
+// The norms, computed by ATen in float64 on the CPU and rounded to float32. The reference's bounds contain this rounding.
+at::Tensor norms_of(const Tensors& list, double scale) {
+  const at::Tensor norms = at::zeros({static_cast<int64_t>(list.size())});
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_meta()) norms[static_cast<int64_t>(i)] = list[i].to(at::kCPU, at::kDouble).mul(scale).norm();
+  }
+  return list.empty() ? norms : norms.to(list[0].device());
+}
+
+void lars_reference(const kernels::LarsSettings& c, Elements& elements) {
+  const Bounded param_norm = l2_of(elements, [](const Element& e) { return e.param; });
+  const Bounded grad_norm = l2_of(elements, [](const Element& e) { return e.grad * coefficient(kGradScale); });
+  const Bounded decay = coefficient(c.weight_decay);
+  Bounded rate = coefficient(kLr);
+  if (c.adapts && param_norm.value != 0 && grad_norm.value != 0)
+    rate = rate * coefficient(c.trust_coefficient) * param_norm / (grad_norm + decay * param_norm + coefficient(c.eps));
+  for (Element& e : elements) {
+    const Bounded change = rate * (e.grad * coefficient(kGradScale) + decay * e.param);
+    e.first = c.momentum != 0 ? coefficient(c.momentum) * e.first - change : Bounded(0) - change;
+    e.param = e.param + (c.nesterov ? coefficient(c.momentum) * e.first - change : e.first);
+  }
+}
+
+Case lars(const std::string& name, double momentum, double decay, bool adapts = true, bool nesterov = false) {
+  kernels::LarsSettings settings;
+  settings.momentum = momentum;
+  settings.weight_decay = decay;
+  settings.trust_coefficient = 0.5;
+  settings.eps = 0.01;
+  settings.adapts = adapts;
+  settings.nesterov = nesterov;
+  return {"Lars" + name,
+          1,
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            const kernels::LarsNorms norms = {norms_of(p.grads, kGradScale), norms_of(p.params, 1)};
+            kernels::multi_tensor_lars(p.grads, p.params, p.first, p.models, norms, scaled(settings), with(found_inf));
+          },
+          [settings](Elements& elements, double) { lars_reference(settings, elements); },
+          /*has_norms=*/false,
+          /*writes_grads=*/false,
+          /*signed_state=*/true};
+}
+
 }  // namespace
 
 const std::vector<Case>& cases() {
@@ -353,6 +398,11 @@ const std::vector<Case>& cases() {
       lion("", 0, 0.9),
       lion("Decay", 0.1, 0.9),
       lion("WithoutTheMean", 0.1, 0),
+      lars("", 0.9, 0),
+      lars("Decay", 0.9, 0.1),
+      lars("WithoutMomentum", 0, 0.1),
+      lars("Nesterov", 0.9, 0.1, /*adapts=*/true, /*nesterov=*/true),
+      lars("WithoutNorms", 0.9, 0.1, /*adapts=*/false),
   };
   return kCases;
 }
