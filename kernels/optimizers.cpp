@@ -103,7 +103,20 @@ void multi_tensor_adagrad(at::TensorList grads, at::TensorList params, at::Tenso
              });
 }
 
-// Updates that need norms of whole tensors: NovoGrad, LAMB and LARC.
+void multi_tensor_lion(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList model_params,
+                       const LionSettings& settings, const StepTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  const Update update(
+      "multi_tensor_lion",
+      {{"grads", grads, Access::read}, {"params", params, Access::write}, {"exp_avgs", exp_avgs, Access::write}}, model_params,
+      settings, tensors);
+  update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::lion(update.current(settings)), update.copies()); },
+             [&](const cuda::Call& call) {
+               run_on_cuda(update, call, cuda::Lion{{{settings, update.addresses(call.device)}}});
+             });
+}
+
+// Updates that need norms of whole tensors: NovoGrad, LAMB, LARC and LARS.
 
 namespace {
 
@@ -275,6 +288,34 @@ void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcSe
         float* const of_params = of_grads + count;
         cuda::run_sum(call, cuda::LarcNorms{{settings, addresses}, of_grads, of_params});
         cuda::run_update(call, cuda::Larc{{{settings, addresses}}, of_grads, of_params});
+      });
+}
+
+void multi_tensor_lars(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers,
+                       at::TensorList model_params, const LarsNorms& norms, const LarsSettings& settings,
+                       const StepTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  const Update update("multi_tensor_lars",
+                      {{"grads", grads, Access::read},
+                       {"params", params, Access::write},
+                       {"momentum_buffers", momentum_buffers, Access::write}},
+                      model_params, settings, tensors);
+  TORCH_CHECK(!update.splits(), "multi_tensor_lars: model_params are remainders. LARS takes none: pass copies.");
+  update.check_norms("norms.grads", norms.grads);
+  update.check_norms("norms.params", norms.params);
+  if (update.stopped()) return;
+  const float* const of_grads = norms.grads.const_data_ptr<float>();
+  const float* const of_params = norms.params.const_data_ptr<float>();
+  update.run(
+      [&](const plan::Group& group) {
+        const LarsSettings now = update.current(settings);
+        const auto rule_of = [&](const plan::TensorRow& row) {
+          return rules::lars(now, of_params[row.index], of_grads[row.index]);
+        };
+        cpu::run_pass<rules::Lars>(group, rule_of, update.copies());
+      },
+      [&](const cuda::Call& call) {
+        cuda::run_update(call, cuda::Lars{{{settings, update.addresses(call.device)}}, of_grads, of_params});
       });
 }
 

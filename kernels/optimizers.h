@@ -6,6 +6,8 @@
 #include "kernels/rules/adam.h"
 #include "kernels/rules/lamb.h"
 #include "kernels/rules/larc.h"
+#include "kernels/rules/lars.h"
+#include "kernels/rules/lion.h"
 #include "kernels/rules/novograd.h"
 #include "kernels/rules/scale.h"
 #include "kernels/rules/sgd.h"
@@ -16,18 +18,21 @@
 // Lists: `params` are the tensors to update: float32 masters, or the model's parameters themselves. `model_params` receive a
 // copy of the new values, each rounded once to its dtype; an empty list makes no copy. Model parameters of int16 or int8 are
 // not copies but remainders: the values to update are those of a bfloat16 `param` and its remainder (rules/remainder.h), read
-// and written together. All or none of a call's model parameters are remainders. LAMB takes none. Dtypes: float16, bfloat16 and
-// float32 in any mix, for every list. Arithmetic is float32, every operation rounded; stores round to nearest even. State in 16
-// bits is rounded at every step. Devices: CPU, and CUDA in a library built with it. Others throw c10::NotImplementedError
-// before anything is changed. CUDA work goes to the current stream of each device: one launch for all tensors of a device, two
-// for NovoGrad and LARC, one for each stage of LAMB. The host does not wait for it, and a CUDA graph can capture it. Results
-// have the same bits with any number of threads, any instruction set and both drivers, except for the payloads of NaN.
+// and written together. All or none of a call's model parameters are remainders. LAMB and LARS take none.
+// Dtypes: float16, bfloat16 and float32 in any mix, for every list. Arithmetic is float32, every operation rounded; stores
+// round to nearest even. State in 16 bits is rounded at every step.
+// Devices: CPU, and CUDA in a library built with it. Others throw c10::NotImplementedError before anything is changed. CUDA
+// work goes to the current stream of each device: one launch for all tensors of a device, two for NovoGrad and LARC, one for
+// each stage of LAMB. The host does not wait for it, and a CUDA graph can capture it.
+// Results have the same bits with any number of threads, any instruction set and both drivers, except for the payloads of NaN.
 namespace apex::kernels {
 
 using rules::AdagradSettings;
 using rules::AdamSettings;
 using rules::LambSettings;
 using rules::LarcSettings;
+using rules::LarsSettings;
+using rules::LionSettings;
 using rules::MomentSettings;
 using rules::NormType;
 using rules::NovoGradSettings;
@@ -53,14 +58,19 @@ void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorLis
                       const SgdSettings& settings, const StepTensors& tensors = {});
 
 // Gradients are not changed. The moments may be uint8: codes of 8 bits, rules::quantized_bytes(numel) bytes in one dimension.
-// The step rounds them at random by its number. All or none of a call's moments are codes. Apex: multi_tensor_adam, with and
-// without _capturable and _master.
+// The step rounds them at random by its number. All or none of a call's moments are codes.
+// Apex: multi_tensor_adam, with and without _capturable and _master.
 void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
                        at::TensorList model_params, const AdamSettings& settings, const StepTensors& tensors = {});
 
 // Apex: multi_tensor_adagrad.
 void multi_tensor_adagrad(at::TensorList grads, at::TensorList params, at::TensorList sums, at::TensorList model_params,
                           const AdagradSettings& settings, const StepTensors& tensors = {});
+
+// The direction of a step is 0 where the mix of mean and gradient is a zero of either sign, and NaN where it is NaN.
+// Source: Chen et al., arXiv:2302.06675; Apex has no Lion.
+void multi_tensor_lion(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList model_params,
+                       const LionSettings& settings, const StepTensors& tensors = {});
 
 // `grad_norms`: the running norms, float32, one element per tensor; updated. If a gradient's norm is not finite and
 // tensors.found_inf is defined, the call sets found_inf to 1 and changes nothing else.
@@ -92,6 +102,21 @@ void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at
 // decay, and multiplies them by the tensor's rate. If the gradient's or the parameter's norm is zero, the gradient is only
 // unscaled. Apex: the body of apex.parallel.LARC.step.
 void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcSettings& settings,
+                       const StepTensors& tensors = {});
+
+// Norms per tensor, float32 of shape [number of tensors], on the updated tensors' device.
+struct LarsNorms {
+  at::Tensor grads;  // after grad_scale
+  at::Tensor params;
+};
+
+// SGD with momentum, in which each tensor has the rate
+//   lr * trust_coefficient * |param| / (|grad| + weight_decay * |param| + eps)
+// or lr if one of its norms is 0. The norms are read when the update runs.
+// Apex on ROCm: multi_tensor_lars. Its formula uses no dampening, first_run and wd_after_momentum, though the function has such
+// arguments.
+void multi_tensor_lars(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers,
+                       at::TensorList model_params, const LarsNorms& norms, const LarsSettings& settings,
                        const StepTensors& tensors = {});
 
 // A dynamic loss scale: tensors of one element each.

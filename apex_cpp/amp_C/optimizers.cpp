@@ -58,6 +58,33 @@ void multi_tensor_adagrad_cuda(int chunk_size, at::Tensor noop_flag, std::vector
   sums.write_back();
 }
 
+void multi_tensor_lars_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
+                            at::Tensor grad_norms, at::Tensor param_norms, float lr, float trust_coefficient, float epsilon,
+                            float weight_decay, float momentum, float /*dampening*/, bool nesterov, bool /*first_run*/,
+                            bool /*wd_after_momentum*/, float scale, const bool is_skipped) {
+  const char* const op = "multi_tensor_lars_cuda";
+  const bool copies = tensor_lists.size() == 4;
+  const std::array<Role, 4> roles = {
+      {{"grads", Use::read}, {"params", Use::write}, {"momentum_buffers", Use::write}, {"model_params", Use::write}}};
+  check_roles(op, chunk_size, noop_flag, tensor_lists, c10::ArrayRef(roles).slice(0, copies ? 4 : 3));
+  amp_C::detail::check_one_per_tensor(op, "grad_norms", grad_norms, tensor_lists[0].size(), noop_flag.device());
+  amp_C::detail::check_one_per_tensor(op, "param_norms", param_norms, tensor_lists[0].size(), noop_flag.device());
+  kernels::StepTensors tensors;
+  tensors.found_inf = noop_flag;
+  kernels::LarsSettings settings;
+  settings.grad_scale = scale;
+  settings.lr = lr;
+  settings.weight_decay = weight_decay;
+  settings.momentum = momentum;
+  settings.trust_coefficient = trust_coefficient;
+  settings.eps = epsilon;
+  settings.nesterov = nesterov;
+  settings.adapts = !is_skipped;
+  kernels::multi_tensor_lars(tensor_lists[0], tensor_lists[1], tensor_lists[2],
+                             copies ? at::TensorList(tensor_lists[3]) : at::TensorList(), {grad_norms, param_norms}, settings,
+                             tensors);
+}
+
 void multi_tensor_novograd_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
                                 at::Tensor grad_norms, const float lr, const float beta1, const float beta2,
                                 const float epsilon, const int step, const int bias_correction, const float weight_decay,

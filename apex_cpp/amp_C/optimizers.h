@@ -47,6 +47,19 @@ void multi_tensor_adam_capturable_master_cuda(int chunk_size, at::Tensor noop_fl
 void multi_tensor_adagrad_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
                                const float lr, const float epsilon, const int mode, const float weight_decay);
 
+/// LARS. Lists: grads, params, momentum_buffers, and optionally model_params, which receive copies of the new params, each
+/// rounded once. Gradients are multiplied by `scale` when read, and weight decay is added to them. A tensor's rate is `lr` *
+/// `trust_coefficient` * p / (g + p * `weight_decay` + `epsilon`) with its norms p and g, or `lr` if a norm is 0 or
+/// `is_skipped` is true. The buffers must be zeros at the first step.
+/// `grad_norms`, `param_norms`: of the gradients after `scale`, and of the params; float32, one element per tensor, contiguous,
+/// on the tensors' device. `dampening`, `first_run` and `wd_after_momentum` have no effect, as in Apex. Without `momentum` the
+/// buffers become the changes. Flag: if it is not 0, nothing is changed. Apex on ROCm: multi_tensor_lars, which ignores `scale`
+/// and takes six combinations of dtypes.
+void multi_tensor_lars_cuda(int chunk_size, at::Tensor noop_flag, std::vector<std::vector<at::Tensor>> tensor_lists,
+                            at::Tensor grad_norms, at::Tensor param_norms, float lr, float trust_coefficient, float epsilon,
+                            float weight_decay, float momentum, float dampening, bool nesterov, bool first_run,
+                            bool wd_after_momentum, float scale, const bool is_skipped);
+
 /// NovoGrad: `mode` 0 divides gradients by their tensor's norm and adds weight decay before the running mean, 1 after it.
 /// `norm_type`: 2 for L2 norms, 0 for the largest magnitude; ValueError otherwise.
 /// `grad_norms`: the running norms, float32, one element per tensor, contiguous, on the tensors' device. Updated.

@@ -84,6 +84,12 @@ TORCH_LIBRARY(apex_cpp, library) {
       "epsilon, int mode, float weight_decay) -> ()",
       &Operator<multi_tensor_adagrad_cuda>::call);
   library.def(
+      "multi_tensor_lars(int chunk_size, Tensor noop_flag, Tensor[][] tensor_lists, Tensor grad_norms, Tensor "
+      "param_norms, float lr, float trust_coefficient, float epsilon, float weight_decay, float momentum, "
+      "float dampening, bool nesterov, bool first_run, bool wd_after_momentum, float scale, bool is_skipped) "
+      "-> ()",
+      &Operator<multi_tensor_lars_cuda>::call);
+  library.def(
       "multi_tensor_novograd(int chunk_size, Tensor noop_flag, Tensor[][] tensor_lists, Tensor grad_norms, "
       "float lr, float beta1, float beta2, float epsilon, int step, int bias_correction, float "
       "weight_decay, int grad_averaging, int mode, int norm_type) -> ()",

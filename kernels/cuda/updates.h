@@ -6,6 +6,8 @@
 #include "kernels/rules/adam.h"
 #include "kernels/rules/lamb.h"
 #include "kernels/rules/larc.h"
+#include "kernels/rules/lars.h"
+#include "kernels/rules/lion.h"
 #include "kernels/rules/novograd.h"
 #include "kernels/rules/settings.h"
 #include "kernels/rules/sgd.h"
@@ -163,6 +165,10 @@ struct Adagrad : UpdateOp<rules::AdagradSettings> {
   DEVICE_BODY UniformRule<rules::Adagrad> prepared() const { return {rules::adagrad(current())}; }
 };
 
+struct Lion : UpdateOp<rules::LionSettings> {
+  DEVICE_BODY UniformRule<rules::Lion> prepared() const { return {rules::lion(current())}; }
+};
+
 // Steps with the running norms that NovoGradNorms has written to `next`, and copies them to `running`.
 struct NovoGrad : UpdateOp<rules::NovoGradSettings> {
   const float* next;
@@ -227,10 +233,30 @@ struct Larc : UpdateOp<rules::LarcSettings> {
   DEVICE_BODY ByNorms prepared() const { return {current(), grad_norms, param_norms}; }
 };
 
+// The norms of the gradients are those after grad_scale.
+struct Lars : UpdateOp<rules::LarsSettings> {
+  const float* grad_norms;
+  const float* param_norms;
+
+  struct ByNorms {
+    rules::LarsSettings settings;
+    const float* grads;
+    const float* params;
+
+    template <class Real>
+    DEVICE_BODY rules::Lars rule(const Row& row) const {
+      return rules::lars(settings, params[row.index], grads[row.index]);
+    }
+  };
+
+  DEVICE_BODY ByNorms prepared() const { return {current(), grad_norms, param_norms}; }
+};
+
 }  // namespace apex::kernels::cuda
 
 // Calls define(Op) for every Op that run_updates() takes: launch templates are instantiated for these.
-#define APEX_CPP_FOR_EACH_UPDATE_OP(define)                                                                               \
-  define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam)          \
-      define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>) define(Split<MomentumSgd>) \
-          define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>) define(Coded<Adam>) define(Coded<Split<Adam>>)
+#define APEX_CPP_FOR_EACH_UPDATE_OP(define)                                                                                 \
+  define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam)            \
+      define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>) define(Split<MomentumSgd>)   \
+          define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>) define(Coded<Adam>) define(Coded<Split<Adam>>) \
+              define(Lion) define(Split<Lion>) define(Lars)

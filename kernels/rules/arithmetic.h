@@ -52,7 +52,8 @@ HD inline float from_bits(uint32_t bits) {
 namespace detail {
 constexpr uint32_t kSign = 0x80000000u;
 constexpr uint32_t kFloatInf = 0x7f800000u;
-constexpr uint32_t kQuietBit = 22;  // position of the bit that makes a NaN quiet
+constexpr uint32_t kOne = 0x3f800000u;  // 1
+constexpr uint32_t kQuietBit = 22;      // position of the bit that makes a NaN quiet
 constexpr uint32_t kHalfInf = 0x7c00u;
 constexpr uint32_t kHalfNaN = 0x7e00u;
 constexpr uint32_t kBFloat16NaN = 0x7fc0u;
@@ -259,6 +260,14 @@ HD inline double larger_magnitude(double a, double b) {
   const double a_size = a < 0 ? -a : a;
   const double b_size = b < 0 ? -b : b;
   return a_size >= b_size || a_size != a_size ? a_size : b_size;
+}
+
+// 1 with the sign of a value, 0 for a zero of either sign, and the value itself if it is NaN. Compares bits, so that a
+// subnormal value has its sign in any mode of the processor.
+HD inline float sign(float a) {
+  const uint32_t bits = to_bits(a), magnitude = bits & ~detail::kSign;
+  if (magnitude > detail::kFloatInf) return a;
+  return magnitude == 0 ? 0.0f : from_bits((bits & detail::kSign) | detail::kOne);
 }
 
 }  // namespace apex::kernels::rules

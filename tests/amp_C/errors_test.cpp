@@ -167,6 +167,12 @@ TEST(Errors, TensorArguments) {
         multi_tensor_novograd_cuda(kChunk, flag(), {ones(2), ones(2), ones(2)}, at::ones({1}), 1, 0, 0, 1, 1, 1, 0, 1, 1, 2);
       },
       {"grad_norms", "[1]", "number of elements: 2"});
+  const auto lars = [](const at::Tensor& grad_norms, const at::Tensor& param_norms) {
+    multi_tensor_lars_cuda(kChunk, flag(), {ones(2), ones(2), ones(2)}, grad_norms, param_norms, 1, 1, 0, 0, 0, 0, false, true,
+                           false, 1, false);
+  };
+  expect_error([&] { lars(at::ones({1}), at::ones({2})); }, {"grad_norms", "[1]", "number of elements: 2"});
+  expect_error([&] { lars(at::ones({2}), at::ones({2}, at::kDouble)); }, {"param_norms", "Double"});
   expect_error([&] { multi_tensor_unscale_l2norm_cuda(kChunk, flag(), {ones(1)}, at::ones({2}), true); }, {"inv_scale", "[2]"});
 }
 

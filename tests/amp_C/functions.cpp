@@ -11,6 +11,11 @@ void sgd(const at::Tensor& noop, const TensorLists& lists) {
   multi_tensor_sgd_cuda(kChunk, noop, lists, 0, 0.5f, 0, 0.5f, false, false, false, 1);
 }
 
+void lars(const at::Tensor& noop, const TensorLists& lists) {
+  multi_tensor_lars_cuda(kChunk, noop, lists, ones_for(lists), ones_for(lists), 0.5f, 0.5f, 0.25f, 0.25f, 0.5f, 0, false, true,
+                         false, 1, false);
+}
+
 void lamb_mp(const at::Tensor& noop, const TensorLists& lists) {
   const auto one = [&] { return scalar(1, noop.device()); };
   multi_tensor_lamb_mp_cuda(kChunk, noop, lists, scalar(0.5, noop.device()), 0.5f, 0.5f, 1, int_scalar(1, noop.device()), 1,
@@ -61,6 +66,8 @@ const std::vector<Function>& functions() {
                                                   int_scalar(1, f.device()), 1, 1, 0, scalar(0.5, f.device()));
        }},
       {"adagrad", 3, {}, false, [](at::Tensor f, TensorLists l) { multi_tensor_adagrad_cuda(kChunk, f, l, 0.5f, 1, 0, 0); }},
+      {"lars", 3, {}, true, lars},
+      {"lars_model_params", 4, {}, true, lars},
       {"novograd_l2",
        3,
        {0},

@@ -1,4 +1,4 @@
-// Compares SGD, Adagrad and NovoGrad with the formulas in float64 over several steps.
+// Compares SGD, Adagrad, LARS and NovoGrad with the formulas in float64 over several steps.
 #include "support.h"
 
 namespace {
@@ -115,6 +115,49 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) {
       return std::string(toString(std::get<0>(test.param))) + "_mode" + std::to_string(std::get<1>(test.param));
     });
+
+struct LarsCase {
+  std::string name;
+  double momentum, weight_decay;
+  bool nesterov, is_skipped;
+};
+
+class Lars : public testing::TestWithParam<LarsCase> {};
+
+// K-LARS, with float16 gradients, float32 masters and a model copy. Dampening, first_run and wd_after_momentum have no effect.
+TEST_P(Lars, FollowsTheFormula) {
+  const LarsCase& c = GetParam();
+  const double lr = 0.5, trust = 0.125, eps = 0.0625, scale = 0.25;
+  TensorLists lists = {random_list(at::kHalf), random_list(at::kFloat), zeros_list(at::kFloat), zeros_list(at::kHalf)};
+  Tensors params = as_double(lists[1]), buffers = as_double(lists[2]);
+  for (int run = 0; run < 3; ++run) {
+    lists[0] = random_list(at::kHalf);
+    const Tensors grads = as_double(lists[0]);
+    at::Tensor grad_norms = at::empty({static_cast<int64_t>(params.size())}), param_norms = at::empty_like(grad_norms);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const double g = (grads[i] * scale).norm().item<double>(), p = params[i].norm().item<double>();
+      grad_norms[static_cast<int64_t>(i)] = g, param_norms[static_cast<int64_t>(i)] = p;
+      const double rate = c.is_skipped || g == 0 || p == 0 ? lr : lr * trust * p / (g + p * c.weight_decay + eps);
+      const at::Tensor change = -rate * (grads[i] * scale + c.weight_decay * params[i]);
+      buffers[i] = c.momentum * buffers[i] + change;
+      params[i] = params[i] + (c.nesterov ? c.momentum * buffers[i] + change : buffers[i]);
+    }
+    multi_tensor_lars_cuda(kChunk, flag(), lists, grad_norms, param_norms, static_cast<float>(lr), static_cast<float>(trust),
+                           static_cast<float>(eps), static_cast<float>(c.weight_decay), static_cast<float>(c.momentum),
+                           /*dampening=*/0.75f, c.nesterov, /*first_run=*/run % 2 == 0, /*wd_after_momentum=*/run % 2 == 0,
+                           static_cast<float>(scale), c.is_skipped);
+  }
+  expect_near(lists[1], params);
+  expect_near(lists[2], buffers);
+  for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(at::equal(lists[3][i], lists[1][i].to(at::kHalf))) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(, Lars,
+                         testing::Values(LarsCase{"plain", 0, 0, false, false}, LarsCase{"momentum", 0.875, 0, false, false},
+                                         LarsCase{"decay", 0.875, 0.125, false, false},
+                                         LarsCase{"nesterov", 0.875, 0.125, true, false},
+                                         LarsCase{"skipped", 0.875, 0.125, false, true}),
+                         [](const auto& test) { return test.param.name; });
 
 struct NovoGradCase {
   std::string name;

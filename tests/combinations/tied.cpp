@@ -76,6 +76,9 @@ const std::vector<Kind>& own_kinds() {
     add_both_orders<FusedLAMB>(kinds, "FusedLAMB", FusedLAMBOptions(0.01).eps(kTiedEps).max_grad_norm(0.1));
     add_both_orders<FusedNovoGrad>(kinds, "FusedNovoGrad", FusedNovoGradOptions(0.01).eps(kTiedEps));
     add_both_orders<FusedAdagrad>(kinds, "FusedAdagrad", FusedAdagradOptions(0.05).eps(kTiedEps));
+    add_both_orders<FusedLARS>(kinds, "FusedLARS",
+                               FusedLARSOptions(0.1).momentum(0.9).weight_decay(0.01).trust_coefficient(0.1));
+    add_both_orders<FusedLion>(kinds, "FusedLion", FusedLionOptions(0.01).weight_decay(0.01));
     add_both_orders<FusedMixedPrecisionLamb>(kinds, "FusedMixedPrecisionLamb",
                                              FusedMixedPrecisionLambOptions(0.01).eps(kTiedEps).max_grad_norm(0.1));
     kinds.push_back(larc_around<torch::optim::SGD>("LarcSGD", torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01)));

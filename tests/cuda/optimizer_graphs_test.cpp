@@ -39,6 +39,8 @@ std::vector<Class> classes() {
   using namespace apex::optimizers;
   return {with<FusedSGD>("FusedSGD", FusedSGDOptions(0.1).momentum(0.9), nullptr),
           with<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.1), nullptr),
+          with<FusedLARS>("FusedLARS", FusedLARSOptions(0.1).momentum(0.9).trust_coefficient(0.1), nullptr),
+          with<FusedLion>("FusedLion", FusedLionOptions(0.1), nullptr),
           with<FusedAdam>("FusedAdam", FusedAdamOptions(0.1).capturable(true), write_rate<FusedAdam>),
           with<FusedAdam>("FusedAdamInt8", FusedAdamOptions(0.1).capturable(true).moment_storage(MomentStorage::int8),
                           write_rate<FusedAdam>),

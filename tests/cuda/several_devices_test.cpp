@@ -89,6 +89,8 @@ TEST_F(TwoGpus, StepsHaveTheBitsOfTheCpu) {
   expect_the_steps_of_the_cpu<optimizers::FusedAdagrad>(optimizers::FusedAdagradOptions());
   expect_the_steps_of_the_cpu<optimizers::FusedAdam>(optimizers::FusedAdamOptions());
   expect_the_steps_of_the_cpu<optimizers::FusedAdam>(optimizers::FusedAdamOptions().capturable(true));
+  expect_the_steps_of_the_cpu<optimizers::FusedLARS>(optimizers::FusedLARSOptions(0.1).momentum(0.9));
+  expect_the_steps_of_the_cpu<optimizers::FusedLion>(optimizers::FusedLionOptions());
   expect_the_steps_of_the_cpu<optimizers::FusedLAMB>(optimizers::FusedLAMBOptions());
   expect_the_steps_of_the_cpu<optimizers::FusedNovoGrad>(optimizers::FusedNovoGradOptions());
   expect_the_steps_of_the_cpu<optimizers::FusedMixedPrecisionLamb>(optimizers::FusedMixedPrecisionLambOptions());

@@ -6,7 +6,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 READS = re.compile(r'keys\.(?:choice|integers?|real|flag|text|block)\("(\w+)"')
 FUNCTION = re.compile(r"^void describe(?:_(\w+))?\(ConfigKeys& keys.*?^}", re.M | re.S)
-SECTIONS = {"moments": "optimizer", "sgd": "optimizer", "fused": "optimizer", "precision": None, None: None}
+OF_OPTIMIZERS = dict.fromkeys(("betas", "moments", "sgd", "lars", "fused"), "optimizer")
+SECTIONS = {**OF_OPTIMIZERS, "precision": None, None: None}
 
 
 def text_of(path):

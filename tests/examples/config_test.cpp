@@ -58,7 +58,7 @@ TEST(Config, EveryKeyIsRead) {
 
 TEST(Config, AWrittenConfigIsReadBackUnchanged) {
   for (const std::string optimizer : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
-                                      "FusedNovoGrad", "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
+                                      "FusedNovoGrad", "FusedAdagrad", "FusedLARS", "FusedLion", "FusedMixedPrecisionLamb"}) {
     auto config = train::parse_config(kModel + "data: {set: mnist, dir: \"a: b # c\"}\noptimizer: {type: " + optimizer +
                                           ", lr: 0.1}\nseed: 9\namp: {opt_level: O2}\n",
                                       "c.yaml");

@@ -251,7 +251,7 @@ TEST(Models, AlexNetRejectsImagesThatAreTooSmall) {
 
 TEST(Optimizer, EveryTypeStepsAtTheGivenRate) {
   for (const std::string type : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
-                                 "FusedNovoGrad", "FusedAdagrad", "FusedMixedPrecisionLamb"}) {
+                                 "FusedNovoGrad", "FusedAdagrad", "FusedLARS", "FusedLion", "FusedMixedPrecisionLamb"}) {
     train::OptimizerConfig config;
     config.type = type;
     config.lr = 0.5;

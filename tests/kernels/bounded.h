@@ -45,4 +45,11 @@ inline Bounded sqrt(Bounded a) {
   return Bounded::rounded(root, a.error == 0 ? 0 : a.error / (root + lowest));
 }
 
+// 1, -1 or 0. If the bound on the operand's error allows several, the sign of `rounded`: the operand as float32 arithmetic
+// gives it.
+inline Bounded sign(Bounded a, float rounded) {
+  const double decides = std::abs(a.value) > a.error ? a.value : rounded;
+  return decides > 0 ? 1.0 : decides < 0 ? -1.0 : 0.0;
+}
+
 }  // namespace kernels_test

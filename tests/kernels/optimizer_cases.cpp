@@ -150,6 +150,43 @@ Case adagrad(const std::string& name, bool decoupled, double decay) {
           reference};
 }
 
+// --- Lion
+
+// beta1 * mean + (1 - beta1) * grad with every rounding of float32. Products of float32 values are exact in float64, and so are
+// the roundings of their sums (support.h).
+float rounded_mix(double beta1, const Element& e) {
+  const auto grad = static_cast<float>(e.grad.value * as_given(kGradScale));
+  const auto mean_part = static_cast<float>(as_given(beta1) * e.first.value);
+  const auto grad_part = static_cast<float>(complement(beta1).value * static_cast<double>(grad));
+  return static_cast<float>(static_cast<double>(mean_part) + static_cast<double>(grad_part));
+}
+
+void lion_reference(const kernels::LionSettings& c, Elements& elements) {
+  const Bounded decay = coefficient(c.weight_decay);
+  for (Element& e : elements) {
+    const Bounded g = e.grad * coefficient(kGradScale);
+    Bounded u = sign(coefficient(c.beta1) * e.first + complement(c.beta1) * g, rounded_mix(c.beta1, e));
+    if (c.weight_decay != 0) u = u + decay * e.param;
+    e.param = e.param - coefficient(kLr) * u;
+    e.first = coefficient(c.beta2) * e.first + complement(c.beta2) * g;
+  }
+}
+
+Case lion(const std::string& name, double decay, double beta1) {
+  kernels::LionSettings settings;
+  settings.weight_decay = decay;
+  settings.beta1 = beta1;
+  return {"Lion" + name,
+          1,
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_lion(p.grads, p.params, p.first, p.models, scaled(settings), with(found_inf));
+          },
+          [settings](Elements& elements, double) { lion_reference(settings, elements); },
+          /*has_norms=*/false,
+          /*writes_grads=*/false,
+          /*signed_state=*/true};
+}
+
 // --- Norms of whole tensors. A float32 norm is within 2.5 roundings (rules/rule.h), and its elements have one more.
 
 template <class ValueOf>
@@ -282,6 +319,51 @@ Case larc(const std::string& name, double decay, double trust, bool clip) {
           /*writes_grads=*/true};
 }
 
+// --- LARS
+
+// The norms, computed by ATen in float64 on the CPU and rounded to float32. The reference's bounds contain this rounding.
+at::Tensor norms_of(const Tensors& list, double scale) {
+  const at::Tensor norms = at::zeros({static_cast<int64_t>(list.size())});
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_meta()) norms[static_cast<int64_t>(i)] = list[i].to(at::kCPU, at::kDouble).mul(scale).norm();
+  }
+  return list.empty() ? norms : norms.to(list[0].device());
+}
+
+void lars_reference(const kernels::LarsSettings& c, Elements& elements) {
+  const Bounded param_norm = l2_of(elements, [](const Element& e) { return e.param; });
+  const Bounded grad_norm = l2_of(elements, [](const Element& e) { return e.grad * coefficient(kGradScale); });
+  const Bounded decay = coefficient(c.weight_decay);
+  Bounded rate = coefficient(kLr);
+  if (c.adapts && param_norm.value != 0 && grad_norm.value != 0)
+    rate = rate * coefficient(c.trust_coefficient) * param_norm / (grad_norm + decay * param_norm + coefficient(c.eps));
+  for (Element& e : elements) {
+    const Bounded change = rate * (e.grad * coefficient(kGradScale) + decay * e.param);
+    e.first = c.momentum != 0 ? coefficient(c.momentum) * e.first - change : Bounded(0) - change;
+    e.param = e.param + (c.nesterov ? coefficient(c.momentum) * e.first - change : e.first);
+  }
+}
+
+Case lars(const std::string& name, double momentum, double decay, bool adapts = true, bool nesterov = false) {
+  kernels::LarsSettings settings;
+  settings.momentum = momentum;
+  settings.weight_decay = decay;
+  settings.trust_coefficient = 0.5;
+  settings.eps = 0.01;
+  settings.adapts = adapts;
+  settings.nesterov = nesterov;
+  return {"Lars" + name,
+          1,
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            const kernels::LarsNorms norms = {norms_of(p.grads, kGradScale), norms_of(p.params, 1)};
+            kernels::multi_tensor_lars(p.grads, p.params, p.first, p.models, norms, scaled(settings), with(found_inf));
+          },
+          [settings](Elements& elements, double) { lars_reference(settings, elements); },
+          /*has_norms=*/false,
+          /*writes_grads=*/false,
+          /*signed_state=*/true};
+}
+
 }  // namespace
 
 const std::vector<Case>& cases() {
@@ -313,16 +395,33 @@ const std::vector<Case>& cases() {
       larc("", 0.1, 0.02, true),
       larc("Clipped", 0.1, 40, true),
       larc("Unclipped", 0, 0.02, false),
+      lion("", 0, 0.9),
+      lion("Decay", 0.1, 0.9),
+      lion("WithoutTheMean", 0.1, 0),
+      lars("", 0.9, 0),
+      lars("Decay", 0.9, 0.1),
+      lars("WithoutMomentum", 0, 0.1),
+      lars("Nesterov", 0.9, 0.1, /*adapts=*/true, /*nesterov=*/true),
+      lars("WithoutNorms", 0.9, 0.1, /*adapts=*/false),
   };
   return kCases;
 }
+
+namespace {
+
+// Means of both signs are of the size of scaled gradients, so that both count in their sum.
+at::Tensor first_state(const Case& update, at::ScalarType dtype, int64_t size, int64_t offset) {
+  return update.signed_state ? random_values(size, dtype, offset, /*spread=*/0.1) : random_values(size, dtype, offset).abs_();
+}
+
+}  // namespace
 
 Problem make_problem(const Case& update, const Storage& storage, const std::vector<int64_t>& sizes, int64_t offset) {
   Problem problem;
   for (const int64_t size : sizes) {
     problem.grads.push_back(random_values(size, storage.grad, offset, /*spread=*/8));
     problem.params.push_back(random_values(size, storage.param, offset));
-    if (update.states > 0) problem.first.push_back(random_values(size, storage.state, offset).abs_());
+    if (update.states > 0) problem.first.push_back(first_state(update, storage.state, size, offset));
     if (update.states > 1) problem.second.push_back(random_values(size, storage.state, offset).abs_());
     if (storage.has_models() && !update.writes_grads)
       problem.models.push_back(at::full({size + offset}, 7, storage.model).narrow(0, offset, size));

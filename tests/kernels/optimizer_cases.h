@@ -48,6 +48,7 @@ struct Case {
   std::function<void(Elements&, double norm)> reference;            // the exact update of one tensor
   bool has_norms = false;
   bool writes_grads = false;
+  bool signed_state = false;  // the first state holds means of gradients, of both signs and about as large
 };
 
 const std::vector<Case>& cases();

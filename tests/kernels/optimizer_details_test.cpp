@@ -112,6 +112,45 @@ TEST(Larc, ATensorWithoutNormIsUnscaledAndNotDecayed) {
   EXPECT_TRUE(grads[1].eq(0).all().item<bool>());
 }
 
+TEST(Lars, ATensorWithoutNormUsesThePlainLearningRate) {
+  kernels::LarsSettings settings;
+  settings.lr = 0.5;
+  settings.weight_decay = 0.25;
+  settings.trust_coefficient = 2;
+  const Tensors grads = {at::full({4}, 3.0f), at::zeros({4}), at::ones({4})};
+  const Tensors params = {at::zeros({4}), at::ones({4}), at::ones({4})};
+  const Tensors buffers = {at::full({4}, NAN), at::full({4}, NAN), at::full({4}, NAN)};
+  kernels::multi_tensor_lars(grads, params, buffers, {}, {at::tensor({6.0f, 0.0f, 2.0f}), at::tensor({0.0f, 2.0f, 2.0f})},
+                             settings);
+  EXPECT_TRUE(params[0].eq(-1.5).all().item<bool>());
+  EXPECT_TRUE(params[1].eq(0.875).all().item<bool>());
+  // The rate is 0.5 * 2 * 2 / (2 + 0.25 * 2) = 0.8, and the step 1.25: both exact but for the rounding of 0.8.
+  EXPECT_NEAR(params[2][3].item<double>(), 0, 0x1p-23);
+  EXPECT_TRUE(buffers[0].eq(-1.5).all().item<bool>());
+}
+
+TEST(Lars, WrongNormsAndRemaindersAreRefused) {
+  const Tensors grads = {at::ones({3})}, params = {at::ones({3})}, buffers = {at::ones({3})};
+  const at::Tensor one = at::ones({1});
+  expect_error(
+      [&] {
+        kernels::multi_tensor_lars(grads, params, buffers, {}, {at::ones({2}), one}, {});
+      },
+      {"multi_tensor_lars", "norms.grads", "1"});
+  expect_error(
+      [&] {
+        kernels::multi_tensor_lars(grads, params, buffers, {}, {one, one.to(at::kDouble)}, {});
+      },
+      {"multi_tensor_lars", "norms.params"});
+  const Tensors low = {at::ones({3}, at::kBFloat16)}, remainders = {at::zeros({3}, at::kShort)};
+  expect_error(
+      [&] {
+        kernels::multi_tensor_lars(grads, low, buffers, remainders, {one, one}, {});
+      },
+      {"model_params are remainders", "pass copies"});
+  EXPECT_TRUE(params[0].eq(1).all().item<bool>());
+}
+
 // --- Autograd
 
 TEST(VersionCounters, IncreaseOnlyForWrittenTensors) {

@@ -134,6 +134,20 @@ TEST_P(StepTensors, CountForLarc) {
   });
 }
 
+TEST_P(StepTensors, CountForLion) {
+  expect_tensors_to_count<kernels::LionSettings>([](Lists& l, const auto& settings, const auto& tensors) {
+    kernels::multi_tensor_lion(l.grads, l.params, l.first, {}, settings, tensors);
+  });
+}
+
+TEST_P(StepTensors, CountForLars) {
+  expect_tensors_to_count<kernels::LarsSettings>([](Lists& l, auto settings, const auto& tensors) {
+    settings.momentum = 0.9;
+    const at::Tensor norms = at::ones({static_cast<int64_t>(l.grads.size())});
+    kernels::multi_tensor_lars(l.grads, l.params, l.first, {}, {norms, norms}, settings, tensors);
+  });
+}
+
 // An update that does not count steps leaves the count alone.
 TEST_P(StepTensors, AStepCountIsOnlyForUpdatesWithMeans) {
   Lists lists;

@@ -147,10 +147,12 @@ TEST(OneCycle, CyclesMomentumOrTheFirstBeta) {
   expect_cycled<torch::optim::SGD>(torch::optim::SGDOptions(1.0).momentum(0.9), momentum);
   expect_cycled<torch::optim::RMSprop>(torch::optim::RMSpropOptions(), momentum);
   expect_cycled<optimizers::FusedSGD>(optimizers::FusedSGDOptions(1.0), momentum);
+  expect_cycled<optimizers::FusedLARS>(optimizers::FusedLARSOptions(1.0), momentum);
   expect_cycled<torch::optim::Adam>(torch::optim::AdamOptions(), beta1);
   expect_cycled<torch::optim::AdamW>(torch::optim::AdamWOptions(), beta1);
   expect_cycled<optimizers::FusedAdam>(optimizers::FusedAdamOptions(), beta1);
   expect_cycled<optimizers::FusedLAMB>(optimizers::FusedLAMBOptions(), beta1);
+  expect_cycled<optimizers::FusedLion>(optimizers::FusedLionOptions(), beta1);
   expect_cycled<optimizers::FusedNovoGrad>(optimizers::FusedNovoGradOptions(), beta1);
   expect_cycled<optimizers::FusedMixedPrecisionLamb>(optimizers::FusedMixedPrecisionLambOptions(), beta1);
 }

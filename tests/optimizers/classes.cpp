@@ -21,6 +21,8 @@ const std::vector<OptimizerClass>& optimizer_classes() {
       with<FusedSGD>("FusedSGD", FusedSGDOptions(kRate).momentum(0.9).dampening(0.1).weight_decay(0.01)),
       with<FusedAdam>("FusedAdam", FusedAdamOptions(kRate).weight_decay(0.01)),
       with<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(kRate).weight_decay(0.01)),
+      with<FusedLARS>("FusedLARS", FusedLARSOptions(kRate).momentum(0.9).weight_decay(0.01).trust_coefficient(0.5).eps(1e-3)),
+      with<FusedLion>("FusedLion", FusedLionOptions(kRate).weight_decay(0.01)),
       with<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(kRate).weight_decay(0.01)),
       with<FusedLAMB>("FusedLAMB", FusedLAMBOptions(kRate)),
       with<FusedMixedPrecisionLamb>("FusedMixedPrecisionLamb", FusedMixedPrecisionLambOptions(kRate))};

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-// The six classes as test parameters.
+// The classes as test parameters.
 namespace test {
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;

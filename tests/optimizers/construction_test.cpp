@@ -51,6 +51,19 @@ TEST(Defaults, AreApexs) {
                                             .set_grad_none(true));
   EXPECT_TRUE(FusedAdagradOptions() ==
               FusedAdagradOptions(1e-2).eps(1e-10).weight_decay(0).set_grad_none(true).adagrad_w_mode(false));
+  // Those of Apex on ROCm.
+  EXPECT_TRUE(FusedLARSOptions(0.1) == FusedLARSOptions(0.1)
+                                           .momentum(0)
+                                           .weight_decay(0)
+                                           .trust_coefficient(0.001)
+                                           .eps(0)
+                                           .nesterov(false)
+                                           .is_skipped(false)
+                                           .materialize_master_grads(true)
+                                           .set_grad_none(false));
+  // The paper's, as Apex has no Lion.
+  EXPECT_TRUE(FusedLionOptions() ==
+              FusedLionOptions(1e-4).betas({0.9, 0.99}).weight_decay(0).set_grad_none(true).materialize_master_grads(true));
   EXPECT_TRUE(FusedMixedPrecisionLambOptions() == FusedMixedPrecisionLambOptions(1e-3)
                                                       .step(0)
                                                       .bias_correction(true)
@@ -88,6 +101,20 @@ TEST(Rejections, BadNumbersAreValueErrors) {
   EXPECT_THROW(construct<FusedSGD>(FusedSGDOptions(0.1).nesterov(true).momentum(0.9).dampening(0.1))(), c10::ValueError);
   EXPECT_THROW(construct<FusedAdam>(FusedAdamOptions().betas({0.9, 1.0}))(), c10::ValueError);
   EXPECT_THROW(construct<FusedAdagrad>(FusedAdagradOptions().eps(-1e-8))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(-1))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(0.1).momentum(-0.1))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(0.1).weight_decay(-0.1))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(0.1).trust_coefficient(-0.1))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(0.1).eps(-0.1))(), c10::ValueError);
+  EXPECT_NE(
+      message_of(construct<FusedLARS>(FusedLARSOptions(0.1).nesterov(true))).find("nesterov needs a momentum above 0, got 0"),
+      std::string::npos);
+  EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(0.1).master_storage(MasterStorage::remainder16))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLion>(FusedLionOptions(-1))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLion>(FusedLionOptions().weight_decay(-0.1))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedLion>(FusedLionOptions().betas({1.0, 0.9}))(), c10::ValueError);
+  EXPECT_NE(message_of(construct<FusedLion>(FusedLionOptions().betas({0.9, 1}))).find("betas must be in [0, 1), got (0.9, 1)"),
+            std::string::npos);
   EXPECT_NE(message_of(construct<FusedSGD>(FusedSGDOptions(-1))).find("lr must not be negative, got -1"), std::string::npos);
 }
 

@@ -103,6 +103,8 @@ TEST(GroupOptions, AcceptTheOptimizersValidValues) {
   EXPECT_NE((refusal<FusedSGD, Value>(FusedSGDOptions(0.1).momentum(0.9).dampening(0.5).nesterov(true))).find("nesterov"),
             std::string::npos);
   EXPECT_NE((refusal<FusedAdagrad, Value>(FusedAdagradOptions().eps(-1))).find("eps"), std::string::npos);
+  EXPECT_NE((refusal<FusedLion, Value>(FusedLionOptions().betas({0.9, -1}))).find("Group 1 of FusedLion: betas"),
+            std::string::npos);
   EXPECT_NE((refusal<FusedNovoGrad, Value>(FusedNovoGradOptions().weight_decay(-1))).find("weight_decay"), std::string::npos);
   EXPECT_NE((refusal<FusedMixedPrecisionLamb, Value>(FusedMixedPrecisionLambOptions().step(-1))).find("step"),
             std::string::npos);

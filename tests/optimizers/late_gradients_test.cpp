@@ -48,6 +48,10 @@ TEST(LateGradientsOfSgd, StartTheirMomentumAtTheirFirstGradient) {
   expect_late_start<FusedSGD>(FusedSGDOptions(0.1).momentum(0.9).dampening(0.3), [](auto&&...) {});
 }
 
+TEST(LateGradientsOfLars, StartTheirMomentumAtTheirFirstGradient) {
+  expect_late_start<FusedLARS>(FusedLARSOptions(0.1).momentum(0.9).trust_coefficient(0.5), [](auto&&...) {});
+}
+
 TEST(LateGradientsOfNovoGrad, StartTheirNormAtTheirFirstGradient) {
   // without bias correction the count of steps does not enter
   expect_late_start<FusedNovoGrad>(

@@ -66,6 +66,8 @@ TEST(LoadedDtypes, AreTheParametersDtypeOrFloat32) {
   for (const auto& [from, to] : {std::pair(at::kHalf, at::kFloat), std::pair(at::kFloat, at::kBFloat16)}) {
     EXPECT_EQ((dtype_after_load<FusedSGD>(&FusedSGDParamState::momentum_buffer, from, to)), to);
     EXPECT_EQ((dtype_after_load<FusedAdagrad>(&FusedAdagradParamState::sum, from, to)), to);
+    EXPECT_EQ((dtype_after_load<FusedLARS>(&FusedLARSParamState::momentum_buffer, from, to)), to);
+    EXPECT_EQ((dtype_after_load<FusedLion>(&FusedLionParamState::exp_avg, from, to)), to);
     EXPECT_EQ((dtype_after_load<FusedNovoGrad>(&FusedNovoGradParamState::exp_avg, from, to)), to);
     EXPECT_EQ((dtype_after_load<FusedLAMB>(&FusedLAMBParamState::exp_avg_sq, from, to)), to);
     EXPECT_EQ((dtype_after_load<FusedAdam>(&FusedAdamParamState::exp_avg, from, to)), at::kFloat);

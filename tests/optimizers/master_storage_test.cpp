@@ -47,6 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(storing<FusedSGD>("FusedSGD", FusedSGDOptions(0.01).momentum(0.9).weight_decay(0.01)),
                       storing<FusedAdam>("FusedAdam", FusedAdamOptions(0.01).weight_decay(0.01)),
                       storing<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.01).weight_decay(0.01)),
+                      storing<FusedLion>("FusedLion", FusedLionOptions(0.01).weight_decay(0.01)),
                       storing<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(0.01).weight_decay(0.01))),
     [](const auto& test) { return test.param.name; });
 

@@ -1,4 +1,4 @@
-// Steps compared with float64 references: torch::optim's classes for the formulas they have, plain code for NovoGrad and LAMB.
+// Steps compared with float64 references: torch::optim's classes for the formulas they have, plain code for the others.
 #include <cmath>
 
 #include "tests/optimizers/classes.h"
@@ -109,6 +109,72 @@ TEST(Reference, AdagradMatchesTorch) {
   compare<FusedAdagrad, FusedAdagradOptions, torch::optim::Adagrad, O>(FusedAdagradOptions(0.02).eps(1e-3).weight_decay(0.03),
                                                                        FusedAdagradOptions(0.05).eps(1e-3),
                                                                        O(0.02).eps(1e-3).weight_decay(0.03), O(0.05).eps(1e-3));
+}
+
+// K-LARS, FOPT-13: as the kernel of Apex on ROCm computes it; the second group takes the plain rate.
+TEST(Reference, LarsMatchesRocms) {
+  const double lr = 0.1, trust = 0.25, eps = 1e-3, momentum = 0.9, decay = 0.03;
+  for (const bool nesterov : {false, true}) {
+    const auto params = make_params(1);
+    const auto references = doubles_of(params);
+    const auto options =
+        FusedLARSOptions(lr).momentum(momentum).weight_decay(decay).trust_coefficient(trust).eps(eps).nesterov(nesterov);
+    FusedLARS optimizer(two_groups(params, options, FusedLARSOptions(options).is_skipped(true)), options);
+    std::vector<at::Tensor> buffers(params.size());
+    run_side_by_side(optimizer, params, references, Gradients::one_missing, [&](int) {
+      const at::NoGradGuard no_grad;
+      for (size_t i = 0; i < references.size(); ++i) {
+        const at::Tensor grad = references[i].grad();
+        if (!grad.defined()) continue;
+        if (!buffers[i].defined()) buffers[i] = at::zeros_like(grad);
+        const double p = references[i].norm().item<double>(), g = grad.norm().item<double>();
+        const double rate = i < 2 ? lr * trust * p / (g + decay * p + eps) : lr;
+        const at::Tensor change = -rate * (grad + decay * references[i]);
+        buffers[i] = momentum * buffers[i] + change;
+        references[i].add_(nesterov ? momentum * buffers[i] + change : buffers[i]);
+      }
+    });
+  }
+}
+
+// Without momentum or decay each step has the length lr * trust_coefficient * |param|.
+TEST(Reference, AStepOfLarsHasItsLength) {
+  const auto params = make_params(1);
+  const auto before = copies_of(params);
+  FusedLARS optimizer(params, FusedLARSOptions(0.5).trust_coefficient(0.25));
+  set_grads(params, 3);
+  optimizer.step();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const double length = (params[i].detach() - before[i]).to(at::kDouble).norm().item<double>();
+    const double expected = 0.125 * before[i].to(at::kDouble).norm().item<double>();
+    // Norms, rate, change and sum are rounded: below eight roundings of 2^-24, of parameters eight times as long as the step.
+    EXPECT_NEAR(length, expected, 16 * 0x1p-24 * 8 * expected) << i;
+  }
+}
+
+// The sign of a mix is the same in float32 and in float64 unless the mix is as small as the roundings: five of 2^-24 at most.
+// The test checks that none is.
+TEST(Reference, LionMatchesThePaper) {
+  const double beta1 = 0.75, beta2 = 0.875;
+  const auto params = make_params(1);
+  const auto references = doubles_of(params);
+  FusedLion optimizer(two_groups(params, FusedLionOptions(0.02).betas({beta1, beta2}).weight_decay(0.1),
+                                 FusedLionOptions(0.01).betas({beta1, beta2})));
+  std::vector<at::Tensor> means(params.size());
+  run_side_by_side(optimizer, params, references, Gradients::one_missing, [&](int) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < references.size(); ++i) {
+      const at::Tensor grad = references[i].grad();
+      if (!grad.defined()) continue;
+      if (!means[i].defined()) means[i] = at::zeros_like(grad);
+      const double lr = i < 2 ? 0.02 : 0.01, decay = i < 2 ? 0.1 : 0;
+      const at::Tensor mix = beta1 * means[i] + (1 - beta1) * grad;
+      ASSERT_GT(mix.abs().min().item<double>(), 0x1p-20);
+      const at::Tensor step = mix.sign() + decay * references[i];
+      references[i].sub_(lr * step);
+      means[i] = beta2 * means[i] + (1 - beta2) * grad;
+    }
+  });
 }
 
 // m and v of the Adam family, in float64.

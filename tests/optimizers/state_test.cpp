@@ -115,9 +115,10 @@ TEST(StateDtypes, AreApexs) {
   FusedAdam adam(params);
   FusedSGD sgd(params, FusedSGDOptions(0.1).momentum(0.9));
   FusedAdagrad adagrad(params);
+  FusedLion lion(params);
   FusedLAMB lamb(params);
   set_grads(params, 2);
-  for (torch::optim::Optimizer* optimizer : std::vector<torch::optim::Optimizer*>{&adam, &sgd, &adagrad, &lamb}) {
+  for (torch::optim::Optimizer* optimizer : std::vector<torch::optim::Optimizer*>{&adam, &sgd, &adagrad, &lion, &lamb}) {
     optimizer->step();
   }
   void* const key = params[0].unsafeGetTensorImpl();
@@ -125,6 +126,7 @@ TEST(StateDtypes, AreApexs) {
   EXPECT_EQ(state_of<FusedAdamParamState>(adam, key).exp_avg_sq.scalar_type(), at::kFloat);
   EXPECT_EQ(state_of<FusedSGDParamState>(sgd, key).momentum_buffer.scalar_type(), at::kHalf);
   EXPECT_EQ(state_of<FusedAdagradParamState>(adagrad, key).sum.scalar_type(), at::kHalf);
+  EXPECT_EQ(state_of<FusedLionParamState>(lion, key).exp_avg.scalar_type(), at::kHalf);
   EXPECT_EQ(state_of<FusedLAMBParamState>(lamb, key).exp_avg_sq.scalar_type(), at::kHalf);
 }
 

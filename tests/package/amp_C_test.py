@@ -71,7 +71,7 @@ class Names(Case):
         [header] = pathlib.Path(apex_cpp.library_path).parent.glob("include/*/apex_cpp/amp_C.h")
         names = re.findall(r"inline constexpr auto& (\w+) =", header.read_text())
         stages = re.findall(r"using ::(multi_tensor_lamb_stage\d_cuda);", header.read_text())
-        self.assertEqual(len(names + stages), 17)
+        self.assertEqual(len(names + stages), 18)
         for name in names + stages:
             self.assertIs(getattr(amp_C, name), getattr(apex_cpp.amp_C, name))
 
@@ -177,6 +177,24 @@ class Optimizers(Case):
             truth.step(self.grads(step))
             applier(amp_C.multi_tensor_adagrad, flag(), [self.grads(step), params, sums], self.LR, 1e-10, 0, 0.01)
         self.close(params, truth.params, self.tolerance(self.LR))
+
+    # The buffer of ten steps is at most ten of the largest changes: with a trust coefficient of 0.1 these are far below 1 times the rate.
+    def test_lars(self):
+        """The norms as Apex's class gets them, from multi_tensor_l2norm."""
+        trust, eps, decay, momentum = 0.1, 1e-3, 0.01, 0.9
+        params, buffers = tensors(1), zeros()
+        truth, sums = doubles(params), doubles(buffers)
+        for step in range(1, self.STEPS + 1):
+            grads = self.grads(step)
+            norms = [applier(amp_C.multi_tensor_l2norm, flag(), [values], True)[1] for values in (grads, params)]
+            args = (*norms, self.LR, trust, eps, decay, momentum, 0.0, False, step == 1, False, 1.0, False)
+            applier(amp_C.multi_tensor_lars, flag(), [grads, params, buffers], *args)
+            for i, grad in enumerate(doubles(grads)):
+                g, p = grad.norm(), truth[i].norm()
+                rate = self.LR * trust * p / (g + decay * p + eps) if grad.numel() else self.LR
+                sums[i] = momentum * sums[i] - rate * (grad + decay * truth[i])
+                truth[i] += sums[i]
+        self.close(params, truth, self.tolerance(self.LR * 10))
 
     # An update is a mean of gradients, each over its tensor's norm so far: about 1 times the rate, and 4 is ample.
     def test_novograd(self):

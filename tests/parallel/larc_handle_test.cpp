@@ -132,9 +132,9 @@ class LarcAround : public ::testing::Test {
  protected:
   void TearDown() override { amp::reset(); }
 };
-using Optimizers =
-    ::testing::Types<SGD, torch::optim::Adam, torch::optim::AdamW, torch::optim::RMSprop, torch::optim::Adagrad,
-                     optimizers::FusedAdam, optimizers::FusedLAMB, optimizers::FusedNovoGrad, optimizers::FusedAdagrad>;
+using Optimizers = ::testing::Types<SGD, torch::optim::Adam, torch::optim::AdamW, torch::optim::RMSprop, torch::optim::Adagrad,
+                                    optimizers::FusedAdam, optimizers::FusedLAMB, optimizers::FusedNovoGrad,
+                                    optimizers::FusedAdagrad, optimizers::FusedLion>;
 TYPED_TEST_SUITE(LarcAround, Optimizers);
 
 TYPED_TEST(LarcAround, TrainsAtO2) {

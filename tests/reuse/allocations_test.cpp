@@ -69,11 +69,12 @@ class Allocations : public AmpTest, public ::testing::WithParamInterface<std::st
   }
 };
 
-TEST_P(Allocations, AStepOfAdamSgdAndAdagradAllocatesNoTensor) {
+TEST_P(Allocations, AStepWithoutNormsAllocatesNoTensor) {
   using namespace optimizers;
   expect_none<FusedAdam>(FusedAdamOptions(1e-4));
   expect_none<FusedSGD>(FusedSGDOptions(1e-4).momentum(0.9));
   expect_none<FusedAdagrad>(FusedAdagradOptions(1e-4));
+  expect_none<FusedLion>(FusedLionOptions(1e-4));
 }
 
 TEST_P(Allocations, AStepWithNormsAllocatesTheirSums) {

@@ -117,6 +117,8 @@ TEST_P(OutOfMemory, AtAnyTensorOfAPassOrAStep) {
   check<FusedLAMB>(FusedLAMBOptions(1e-3), {1, 3});
   check<FusedNovoGrad>(FusedNovoGradOptions(1e-3), {1, 3});
   check<FusedAdagrad>(FusedAdagradOptions(1e-2), {1, 3});
+  check<FusedLARS>(FusedLARSOptions(1e-2).momentum(0.9), {1, 3});
+  check<FusedLion>(FusedLionOptions(1e-3), {1, 3});
 }
 
 std::string bytes_of_file(const std::filesystem::path& path) {

@@ -52,6 +52,8 @@ set(APEX_CPP_PUBLIC_HEADERS
   apex_cpp/optimizers/fused_adagrad.h
   apex_cpp/optimizers/fused_adam.h
   apex_cpp/optimizers/fused_lamb.h
+  apex_cpp/optimizers/fused_lars.h
+  apex_cpp/optimizers/fused_lion.h
   apex_cpp/optimizers/fused_mixed_precision_lamb.h
   apex_cpp/optimizers/fused_novograd.h
   apex_cpp/optimizers/fused_optimizer.h

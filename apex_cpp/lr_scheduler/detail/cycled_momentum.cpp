@@ -16,10 +16,11 @@ using torch::optim::OptimizerOptions;
 template <class... Options>
 struct Classes {};
 
-using WithMomentum = Classes<torch::optim::SGDOptions, torch::optim::RMSpropOptions, optimizers::FusedSGDOptions>;
+using WithMomentum =
+    Classes<torch::optim::SGDOptions, torch::optim::RMSpropOptions, optimizers::FusedSGDOptions, optimizers::FusedLARSOptions>;
 using WithBetas =
     Classes<torch::optim::AdamOptions, torch::optim::AdamWOptions, optimizers::FusedAdamOptions, optimizers::FusedLAMBOptions,
-            optimizers::FusedNovoGradOptions, optimizers::FusedMixedPrecisionLambOptions>;
+            optimizers::FusedLionOptions, optimizers::FusedNovoGradOptions, optimizers::FusedMixedPrecisionLambOptions>;
 
 /// Calls `f` with `options` as the class of the list that it is, or derives from. Returns whether there is one.
 template <class... Options, class F>

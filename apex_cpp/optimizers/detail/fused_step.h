@@ -31,14 +31,18 @@ inline void check_not_negative(const std::string& owner, const char* name, doubl
   TORCH_CHECK_VALUE(value >= 0, owner, ": ", name, " must not be negative, got ", value, ".");
 }
 
+inline void check_betas(const std::string& owner, const Betas& betas) {
+  const auto [beta1, beta2] = betas;
+  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, owner, ": betas must be in [0, 1), got (", beta1, ", ",
+                    beta2, ").");
+}
+
 template <class Options>
 void check_moments(const std::string& owner, const Options& options) {
   check_not_negative(owner, "lr", options.lr());
   check_not_negative(owner, "eps", options.eps());
   check_not_negative(owner, "weight_decay", options.weight_decay());
-  const auto [beta1, beta2] = options.betas();
-  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, owner, ": betas must be in [0, 1), got (", beta1, ", ",
-                    beta2, ").");
+  check_betas(owner, options.betas());
 }
 
 template <class Options>

@@ -25,6 +25,7 @@ __all__ = [  # noqa: F822 (set below)
     "multi_tensor_lamb_mp",
     "multi_tensor_lamb_stage1_cuda",
     "multi_tensor_lamb_stage2_cuda",
+    "multi_tensor_lars",
     "multi_tensor_novograd",
     "multi_tensor_scale",
     "multi_tensor_sgd",

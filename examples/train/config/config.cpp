@@ -45,9 +45,13 @@ void describe_data(ConfigKeys& keys, DataConfig& data) {
   keys.real("offset", data.offset, -1e30, 1e30);
 }
 
-void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {
+void describe_betas(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.real("beta1", optimizer.beta1, 0, 0.999999);
   keys.real("beta2", optimizer.beta2, 0, 0.999999);
+}
+
+void describe_moments(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  describe_betas(keys, optimizer);
   keys.real("eps", optimizer.eps, 0, 1);
 }
 
@@ -59,6 +63,14 @@ void describe_sgd(ConfigKeys& keys, OptimizerConfig& optimizer) {
                "needs a momentum above 0 and no dampening");
 }
 
+void describe_lars(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  keys.real("momentum", optimizer.momentum, 0, 1);
+  keys.flag("nesterov", optimizer.nesterov);
+  keys.require(!optimizer.nesterov || optimizer.momentum > 0, "nesterov", "needs a momentum above 0");
+  keys.real("eps", optimizer.eps, 0, 1);
+  keys.real("trust_coefficient", optimizer.trust_coefficient, 0, 1000);
+}
+
 bool is_lamb(const std::string& type) { return type == "FusedLAMB" || type == "FusedMixedPrecisionLamb"; }
 
 void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
@@ -66,13 +78,17 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
     describe_sgd(keys, optimizer);
   } else if (optimizer.type == "FusedAdagrad") {
     keys.real("eps", optimizer.eps, 0, 1);
+  } else if (optimizer.type == "FusedLARS") {
+    describe_lars(keys, optimizer);
+  } else if (optimizer.type == "FusedLion") {
+    describe_betas(keys, optimizer);
   } else {
     describe_moments(keys, optimizer);
   }
   if (optimizer.type == "FusedAdam" || is_lamb(optimizer.type)) keys.flag("adam_w_mode", optimizer.adam_w_mode);
   if (is_lamb(optimizer.type)) {
     keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
-  } else {
+  } else if (optimizer.type != "FusedLARS") {
     keys.choice("master_storage", optimizer.master_storage, {"float32", "remainder16", "remainder8"});
   }
   if (optimizer.type == "FusedAdam") keys.choice("moment_storage", optimizer.moment_storage, {"float32", "bfloat16", "int8"});
@@ -82,7 +98,7 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
 void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.choice("type", optimizer.type,
               {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
-               "FusedAdagrad", "FusedMixedPrecisionLamb", "DistributedFusedAdam"});
+               "FusedAdagrad", "FusedLARS", "FusedLion", "FusedMixedPrecisionLamb", "DistributedFusedAdam"});
   keys.real("lr", optimizer.lr, 0, 1000);
   keys.real("weight_decay", optimizer.weight_decay, 0, 10);
   keys.real("clip_grad_norm", optimizer.clip_grad_norm, 0, 1e6);

@@ -31,7 +31,8 @@ struct DataConfig {
 
 struct OptimizerConfig {
   // SGD | Adam | AdamW | RMSprop | Adagrad with LibTorch's option names below, or FusedSGD | FusedAdam | FusedLAMB |
-  // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's. DistributedFusedAdam, with those of FusedAdam, spreads
+  // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's, FusedLARS with those of Apex on
+  // ROCm, or FusedLion with the paper's. DistributedFusedAdam, with those of FusedAdam, spreads
   // its state over the processes that train (examples/distributed).
   std::string type;
   double lr = kUnset;
@@ -51,6 +52,7 @@ struct OptimizerConfig {
   std::string master_storage = "float32";  // | remainder16 | remainder8: of BF16 parameters
   std::string moment_storage = "float32";  // | bfloat16 | int8: of FusedAdam
   double max_grad_norm = 1;
+  double trust_coefficient = 0.001;
   double clip_grad_norm = 0;  // 0: gradients are not clipped
 
   /// Whether each process keeps a part of the state, and all save it together.

@@ -89,6 +89,19 @@ std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Para
   if (config.type == "FusedAdagrad") {
     return fused_optimizer<FusedAdagrad>(config, std::move(parameters), adagrad_options<FusedAdagradOptions>(config));
   }
+  if (config.type == "FusedLARS") {
+    const auto options = FusedLARSOptions(config.lr)
+                             .momentum(config.momentum)
+                             .weight_decay(config.weight_decay)
+                             .nesterov(config.nesterov)
+                             .eps(config.eps)
+                             .trust_coefficient(config.trust_coefficient);
+    return fused_optimizer<FusedLARS>(config, std::move(parameters), options);
+  }
+  if (config.type == "FusedLion") {
+    const auto options = FusedLionOptions(config.lr).betas({config.beta1, config.beta2}).weight_decay(config.weight_decay);
+    return fused_optimizer<FusedLion>(config, std::move(parameters), options);
+  }
   if (config.type == "FusedMixedPrecisionLamb") {
     return fused_optimizer<FusedMixedPrecisionLamb>(config, std::move(parameters),
                                                     lamb_options<FusedMixedPrecisionLambOptions>(config));

@@ -41,6 +41,14 @@ inline Floats larger_magnitude(Floats a, Floats b) {
   return _mm256_castsi256_ps(_mm256_max_epi32(a_bits, b_bits));
 }
 
+inline Floats sign(Floats a) {
+  const __m256i bits = _mm256_castps_si256(a.v), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i one = _mm256_or_si256(_mm256_andnot_si256(_mm256_set1_epi32(0x7fffffff), bits), _mm256_set1_epi32(0x3f800000));
+  const __m256i is_zero = _mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256());
+  const __m256i is_nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(_mm256_andnot_si256(is_zero, one), bits, is_nan));
+}
+
 // The instruction rounds to nearest even whatever the processor's mode, and keeps subnormal results.
 __m128i to_half(__m256 v) { return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
 
@@ -82,6 +90,7 @@ inline EvenOdd multiply(EvenOdd a, EvenOdd b) { return {multiply(a.even, b.even)
 inline EvenOdd divide(EvenOdd a, EvenOdd b) { return {divide(a.even, b.even), divide(a.odd, b.odd)}; }
 inline EvenOdd divide(EvenOdd a, const rules::Divisor& by) { return {divide(a.even, by), divide(a.odd, by)}; }
 inline EvenOdd square_root(EvenOdd a) { return {square_root(a.even), square_root(a.odd)}; }
+inline EvenOdd sign(EvenOdd a) { return {sign(a.even), sign(a.odd)}; }
 inline EvenOdd round_to_half(EvenOdd a) { return {round_to_half(a.even), round_to_half(a.odd)}; }
 
 // Splitting 32-bit words of two bfloat16 into even and odd values takes one shift or mask each. Keeping the values in order

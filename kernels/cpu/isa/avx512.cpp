@@ -59,6 +59,14 @@ inline Floats larger_magnitude(Floats a, Floats b) {
   return _mm512_castsi512_ps(_mm512_max_epi32(a_bits, b_bits));
 }
 
+inline Floats sign(Floats a) {
+  const __m512i bits = _mm512_castps_si512(a.v), magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+  const __m512i one = _mm512_or_si512(_mm512_andnot_si512(_mm512_set1_epi32(0x7fffffff), bits), _mm512_set1_epi32(0x3f800000));
+  const __m512i or_zero = _mm512_maskz_mov_epi32(_mm512_test_epi32_mask(magnitude, magnitude), one);
+  const __mmask16 is_nan = _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000));
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(or_zero, is_nan, bits));
+}
+
 // The instruction rounds to nearest even whatever the processor's mode, and keeps subnormal results.
 __m256i to_half(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
 

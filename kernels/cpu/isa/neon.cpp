@@ -48,6 +48,14 @@ inline Floats larger_magnitude(Floats a, Floats b) {
   return {larger_magnitude(a.low, b.low), larger_magnitude(a.high, b.high)};
 }
 
+float32x4_t sign(float32x4_t a) {
+  const uint32x4_t bits = vreinterpretq_u32_f32(a), magnitude = vandq_u32(bits, vdupq_n_u32(0x7fffffff));
+  const uint32x4_t one = vbslq_u32(vdupq_n_u32(0x80000000), bits, vdupq_n_u32(0x3f800000));
+  const uint32x4_t or_zero = vandq_u32(one, vtstq_u32(magnitude, magnitude));
+  return vreinterpretq_f32_u32(vbslq_u32(vcgtq_u32(magnitude, vdupq_n_u32(0x7f800000)), bits, or_zero));
+}
+inline Floats sign(Floats a) { return {sign(a.low), sign(a.high)}; }
+
 float16x8_t to_half(Floats a) { return vcvt_high_f16_f32(vcvt_f16_f32(a.low), a.high); }
 Floats from_half(float16x8_t a) { return {vcvt_f32_f16(vget_low_f16(a)), vcvt_high_f32_f16(a)}; }
 

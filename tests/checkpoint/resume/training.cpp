@@ -55,6 +55,12 @@ const std::map<std::string, Maker>& makers() {
       {"FusedLAMBLate", maker<FusedLAMB>(FusedLAMBOptions(0.01).eps(kEps).materialize_master_grads(false))},
       {"FusedNovoGrad", maker<FusedNovoGrad>(FusedNovoGradOptions(0.01).eps(kEps))},
       {"FusedAdagrad", maker<FusedAdagrad>(FusedAdagradOptions(0.05).eps(kEps))},
+      {"FusedLARS", maker<FusedLARS>(FusedLARSOptions(0.1).momentum(0.9).weight_decay(0.01).trust_coefficient(0.1))},
+      {"FusedLARSLate",
+       maker<FusedLARS>(FusedLARSOptions(0.1).momentum(0.9).trust_coefficient(0.1).materialize_master_grads(false))},
+      {"FusedLion", maker<FusedLion>(FusedLionOptions(0.01).weight_decay(0.01))},
+      {"FusedLionRemainder8Late",
+       maker<FusedLion>(FusedLionOptions(0.01).materialize_master_grads(false).master_storage(MasterStorage::remainder8))},
       {"FusedMixedPrecisionLamb", maker<FusedMixedPrecisionLamb>(FusedMixedPrecisionLambOptions(0.01).eps(kEps))},
   };
   return all;

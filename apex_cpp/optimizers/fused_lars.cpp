@@ -1,0 +1,92 @@
+#include <apex_cpp/optimizers/fused_lars.h>
+
+#include <ATen/ops/full.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
+
+#include "kernels/multi_tensor.h"
+#include "kernels/optimizers.h"
+
+namespace apex::optimizers {
+namespace {
+
+constexpr const char* kFusedLars = "FusedLARS";
+
+void check(const std::string& owner, const FusedLARSOptions& options) {
+  detail::check_float32_masters(owner, options);
+  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_not_negative(owner, "momentum", options.momentum());
+  detail::check_not_negative(owner, "weight_decay", options.weight_decay());
+  detail::check_not_negative(owner, "trust_coefficient", options.trust_coefficient());
+  detail::check_not_negative(owner, "eps", options.eps());
+  TORCH_CHECK_VALUE(!options.nesterov() || options.momentum() > 0, owner, ": nesterov needs a momentum above 0, got ",
+                    options.momentum(), ".");
+}
+
+kernels::LarsSettings settings_of(const FusedLARSOptions& options) {
+  kernels::LarsSettings settings;
+  settings.lr = options.lr();
+  settings.weight_decay = options.weight_decay();
+  settings.momentum = options.momentum();
+  settings.trust_coefficient = options.trust_coefficient();
+  settings.eps = options.eps();
+  settings.nesterov = options.nesterov();
+  settings.adapts = !options.is_skipped();
+  return settings;
+}
+
+// `tensors`: on the set's device.
+kernels::LarsNorms norms_of(const detail::LaunchSet& set, const kernels::LarsSettings& settings,
+                            const kernels::StepTensors& tensors) {
+  const at::Tensor flag = amp::detail::unread_flag(set.grads.front());
+  const at::TensorOptions options = at::TensorOptions().device(set.grads.front().device()).dtype(at::kFloat);
+  at::Tensor scale = at::full({1}, settings.grad_scale, options);
+  if (tensors.grad_scale.defined()) scale = scale.mul(tensors.grad_scale);
+  return {std::get<1>(kernels::multi_tensor_unscale_l2norm(flag, set.grads, scale, /*per_tensor=*/true)),
+          std::get<1>(kernels::multi_tensor_l2norm(flag, set.params, /*per_tensor=*/true))};
+}
+
+}  // namespace
+
+FusedLARS::FusedLARS(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLARSOptions defaults)
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedLARSOptions, check>(kFusedLars),
+                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
+
+std::unique_ptr<torch::optim::OptimizerParamState> FusedLARS::new_state(const detail::SteppedParam& param) const {
+  auto state = std::make_unique<FusedLARSParamState>();
+  detail::state_like(param.param, state->momentum_buffer, param.param.scalar_type());
+  return state;
+}
+
+void FusedLARS::update() {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    auto settings = settings_of(detail::options_of<FusedLARSOptions>(param_groups_[group]));
+    const kernels::StepTensors tensors = set_scaling(settings);
+    for (const auto& set : launch_sets(group)) {
+      std::vector<at::Tensor> momentum_buffers;
+      for (const at::Tensor& param : set.params) {
+        at::Tensor& buffer = state_of<FusedLARSParamState>(param).momentum_buffer;
+        momentum_buffers.push_back(detail::state_like(param, buffer, param.scalar_type()));
+      }
+      const kernels::StepTensors placed = detail::placed_on(set.params.front().device(), tensors);
+      kernels::multi_tensor_lars(set.grads, set.params, momentum_buffers, set.model_params, norms_of(set, settings, placed),
+                                 settings, placed);
+    }
+  }
+}
+
+void FusedLARS::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<FusedLARSParamState, FusedLARSOptions>(archive, *this);
+  save_group_states(archive);
+}
+
+void FusedLARS::load(torch::serialize::InputArchive& archive) {
+  auto read = detail::read_optimizer<FusedLARSParamState, FusedLARSOptions>(archive, param_groups_);
+  restore(read, archive);
+}
+
+std::unique_ptr<torch::optim::Optimizer> FusedLARS::make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) {
+  return detail::make_amp_handle(*this, session);
+}
+
+}  // namespace apex::optimizers
