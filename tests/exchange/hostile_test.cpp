@@ -1,22 +1,14 @@
 // Training states that do not fit, or that Python would not write, are refused before anything is changed.
 #include <apex_cpp/amp.h>
-#include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-#include <nlohmann/json.hpp>
 
-#include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <random>
-#include <sstream>
 
-#include "tests/errors.h"
-#include "tests/exchange/training.h"
+#include "tests/exchange/hostile_states.h"
 
 namespace apex::test {
 namespace {
@@ -25,74 +17,6 @@ using amp::detail::read_safetensors;
 using amp::detail::TensorFile;
 using amp::detail::write_safetensors;
 using nlohmann::json;
-
-std::string bytes_in(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-at::Tensor& tensor_in(TensorFile& file, const std::string& name) {
-  for (auto& [key, tensor] : file.tensors) {
-    if (key == name) return tensor;
-  }
-  throw std::runtime_error("no tensor " + name);
-}
-
-/// A training state of the pair "adam" with a scaler, which a test damages and loads.
-class HostileStates : public testing::Test {
- protected:
-  using Damage = std::function<void(TensorFile&, json&)>;
-
-  HostileStates() : folder_(testing::TempDir() + "hostile" + std::to_string(getpid())) {
-    std::filesystem::create_directory(folder_);
-    at::manual_seed(5);
-    ExchangeTraining training(exchange_pair("adam"), "scaler");
-    training.run(ExchangeGradients(training.model, 2), 0, 2);
-    training.save(path());
-  }
-  ~HostileStates() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name = "state") const { return folder_ + "/" + name; }
-
-  void rewrite(const Damage& damage) {
-    TensorFile file = read_safetensors(path());
-    json object = json::parse(file.metadata.at("training_state"));
-    damage(file, object);
-    if (file.metadata.count("training_state")) file.metadata["training_state"] = object.dump();
-    write_safetensors(path("damaged"), file);
-  }
-
-  /// Loads the damaged file into a run of another pair or mode.
-  void expect_refused(const std::vector<std::string>& texts, const std::string& pair = "adam",
-                      const std::string& mode = "scaler") {
-    at::manual_seed(6);
-    ExchangeTraining training(exchange_pair(pair), mode);
-    training.run(ExchangeGradients(training.model, 1), 0, 1);
-    training.save(path("before"));
-    const auto error = message_of([&] { training.load(path("damaged")); });
-    for (const auto& text : texts) EXPECT_NE(error.find(text), std::string::npos) << text << "\n" << error;
-    training.save(path("after"));
-    EXPECT_EQ(bytes_in(path("before")), bytes_in(path("after"))) << error;
-  }
-
-  void expect_refused(const Damage& damage, const std::vector<std::string>& texts, const std::string& pair = "adam",
-                      const std::string& mode = "scaler") {
-    rewrite(damage);
-    expect_refused(texts, pair, mode);
-  }
-
-  /// Replaces a value of the JSON text.
-  static Damage with(const std::string& pointer, const json& value) {
-    return [=](TensorFile&, json& state) { state[json::json_pointer(pointer)] = value; };
-  }
-  static Damage without(const std::string& pointer, const std::string& key) {
-    return [=](TensorFile&, json& state) { state[json::json_pointer(pointer)].erase(key); };
-  }
-
- private:
-  std::string folder_;
-};
 
 constexpr const char* kNothingChanged = "was not loaded, and nothing was changed: ";
 const std::string kGroup = "/optimizer/param_groups/0/";
