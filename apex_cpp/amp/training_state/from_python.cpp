@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace apex::amp::detail {

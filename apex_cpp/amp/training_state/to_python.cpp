@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace apex::amp::detail {
@@ -38,8 +38,9 @@ std::string python_class_of(const OwnClass& own, const ArchiveTree& archive, siz
 
 std::vector<int64_t> once_each(const std::vector<int64_t>& positions) {
   std::vector<int64_t> once;
+  std::unordered_set<int64_t> seen;
   for (const int64_t position : positions) {
-    if (std::find(once.begin(), once.end(), position) == once.end()) once.push_back(position);
+    if (seen.insert(position).second) once.push_back(position);
   }
   return once;
 }
@@ -57,7 +58,6 @@ class StatesForPython {
       const ArchiveTree* state = state_of_param(position);
       if (!state && !python_.has_state_from_start) continue;
       auto in_file = state_from(state, position);
-      if (is_unused(in_file, in_python)) continue;
       if (python_.counts_steps) in_file.step = step_of(state, group);
       to.states.emplace(position, std::move(in_file));
     }
@@ -81,13 +81,6 @@ class StatesForPython {
   static at::Tensor tensor_in(const ArchiveTree& state, const char* name) {
     const auto found = state.values.find(name);
     return found != state.values.end() && found->second.isTensor() ? found->second.toTensor() : at::Tensor();
-  }
-
-  // FusedSGD keeps a buffer also without momentum.
-  static bool is_unused(const PythonOptimizer::State& state, const PythonOptimizer::Group& group) {
-    const auto momentum = group.options.find("momentum");
-    const bool only_buffer = state.tensors.empty() || (state.tensors.size() == 1 && state.tensors.count("momentum_buffer"));
-    return only_buffer && momentum != group.options.end() && momentum->second.toDouble() == 0;
   }
 
   int64_t step_of(const ArchiveTree* state, size_t group) const {
