@@ -19,3 +19,4 @@
 #include <apex_cpp/amp/state_dict.h>
 #include <apex_cpp/amp/step_result.h>
 #include <apex_cpp/amp/trace.h>
+#include <apex_cpp/amp/training_state.h>

@@ -19,6 +19,7 @@ ELSEWHERE = {
     ("tools/comparison/README.md", "yaml"): "comparison: Grid.ThePagesExamplesAreValidGrids",
     ("tools/comparison/README.md", "cpp"): "comparison: own_program_test.py",
     ("apex_cpp/README.md", "python"): "package: amp_C_test.py",
+    ("apex_cpp/porting.md", "python"): "exchange: hostile_test.py",
     ("examples/porting/README.md", "diff"): "package: examples/porting_test.py",
 }
 

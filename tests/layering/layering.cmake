@@ -36,6 +36,8 @@ macro(list_modules)
   module(${amp}/scale_loss ${amp}/handles ${amp}/masters ${amp}/session ${amp}/casts ${amp}/scaling ${amp}/tensors)
   module(${amp}/checkpoint ${amp}/handles ${amp}/masters ${amp}/session ${amp}/optimizer_classes ${amp}/tensors
     apex_cpp/files opt_levels)
+  module(${amp}/training_state ${amp}/checkpoint ${amp}/grad_scaler ${amp}/masters ${amp}/session ${amp}/optimizer_classes
+    ${amp}/tensors)
   module(${amp}/level_fallback ${amp}/checkpoint ${amp}/session ${amp}/scaling ${amp}/step_result ${amp}/optimizer_classes
     ${amp}/tensors apex_cpp/files opt_levels)
   module(${amp}/initialize ${amp}/handles ${amp}/session ${amp}/cpu_fallback ${amp}/casts ${amp}/optimizer_classes

@@ -43,6 +43,9 @@ class Wheel(unittest.TestCase):
     def test_does_not_import_torch(self):
         self.assertEqual(run("import sys, apex_cpp; sys.exit('torch' in sys.modules)"), (0, ""))
 
+    def test_brings_training_states(self):
+        self.assertIsNotNone(importlib.util.find_spec("apex_cpp.training_state"))
+
     def test_brings_the_licences(self):
         names = {path.name for path in importlib.metadata.files("apex-cpp")}
         self.assertLessEqual({"LICENSE", "THIRD_PARTY_NOTICES"}, names)

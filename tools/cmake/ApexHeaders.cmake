@@ -23,6 +23,7 @@ set(APEX_CPP_PUBLIC_HEADERS
   apex_cpp/amp/statistics.h
   apex_cpp/amp/step_result.h
   apex_cpp/amp/trace.h
+  apex_cpp/amp/training_state.h
   apex_cpp/amp_C.h
   apex_cpp/amp_C/elementwise.h
   apex_cpp/amp_C/optimizers.h

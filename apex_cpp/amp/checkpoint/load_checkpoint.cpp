@@ -2,6 +2,7 @@
 
 #include <apex_cpp/amp/checkpoint.h>
 #include <apex_cpp/amp/checkpoint/content.h>
+#include <apex_cpp/amp/checkpoint/loading.h>
 #include <apex_cpp/amp/checkpoint/parts.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
@@ -238,13 +239,13 @@ class Loading {
   std::string first_converted_;
 };
 
-[[noreturn]] void fail(const std::string& path, const std::string& reason) {
-  C10_THROW_ERROR(Error, "amp::load_checkpoint: '" + path + "' was not loaded, and nothing was changed: " + reason);
+[[noreturn]] void fail(const std::string& file, const std::string& reason) {
+  C10_THROW_ERROR(Error, file + " was not loaded, and nothing was changed: " + reason);
 }
 
 // Such as no memory for the copy of a tensor.
-[[noreturn]] void fail_in_part(const std::string& path, const std::string& reason) {
-  C10_THROW_ERROR(Error, "amp::load_checkpoint: '" + path + "' was loaded in part: " + reason +
+[[noreturn]] void fail_in_part(const std::string& file, const std::string& reason) {
+  C10_THROW_ERROR(Error, file + " was loaded in part: " + reason +
                              ". Load it again before training goes on: models and optimizers have tensors of both states.");
 }
 
@@ -255,20 +256,27 @@ const char* text_of(const std::exception& error) {
 
 }  // namespace
 
-LoadedCheckpoint load_checkpoint(const std::string& path, const LoadedParts& parts) {
+std::vector<std::string> load_content(const std::string& caller, const std::string& path, const LoadedParts& parts,
+                                      const std::function<const CheckpointContent&()>& read) {
   const c10::InferenceMode off(false);  // an optimizer cannot step state tensors made in inference mode
-  const TensorFile file = read_safetensors(path);
-  CheckpointContent content;
+  const std::string file = caller + ": '" + path + "'";
   std::optional<Loading> loading;
   try {
-    content = content_of(file);
-    loading.emplace(content, parts);
+    loading.emplace(read(), parts);
     loading->check();
-    auto notes = loading->apply();
-    return {std::move(content.metadata), content.opt_level, content.library_version, std::move(notes)};
+    return loading->apply();
   } catch (const std::exception& error) {
-    loading && loading->has_changed() ? fail_in_part(path, text_of(error)) : fail(path, text_of(error));
+    loading && loading->has_changed() ? fail_in_part(file, text_of(error)) : fail(file, text_of(error));
   }
+}
+
+LoadedCheckpoint load_checkpoint(const std::string& path, const LoadedParts& parts) {
+  const c10::InferenceMode off(false);
+  const TensorFile file = read_safetensors(path);
+  CheckpointContent content;
+  auto notes = load_content("amp::load_checkpoint", path, parts,
+                            [&]() -> const CheckpointContent& { return content = content_of(file); });
+  return {std::move(content.metadata), content.opt_level, content.library_version, std::move(notes)};
 }
 
 }  // namespace apex::amp::detail

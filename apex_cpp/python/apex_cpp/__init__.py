@@ -5,6 +5,7 @@
 `cmake_prefix_path`: the folder of this library's CMake package and that of the torch beside it, separated by a semicolon.
 `pkg_config_path`: the folder of apex_cpp.pc. `library_path`: that of the libraries.
 `apex_cpp.amp_C`: the functions of Apex's extension module, for CPU and CUDA tensors; `import amp_C` is the same.
+`apex_cpp.training_state`: weights, optimizer state and loss scale for C++ programs, and from them.
 `apex_cpp.without_gpu()`: Apex's Python code on a machine without a GPU.
 
 Importing it does not import torch.
