@@ -28,7 +28,8 @@ class HostileStates : public testing::Test {
   std::string path(const std::string& name = "state") const { return folder_ + "/" + name; }
 
   /// Loads the file "damaged" into a run of another pair or mode. Expects an error with these texts, and no change.
-  void expect_refused(const std::vector<std::string>& texts, const std::string& pair = "adam", const std::string& mode = "scaler");
+  void expect_refused(const std::vector<std::string>& texts, const std::string& pair = "adam",
+                      const std::string& mode = "scaler");
   /// The same, of the damaged state.
   void expect_refused(const Damage& damage, const std::vector<std::string>& texts, const std::string& pair = "adam",
                       const std::string& mode = "scaler");
