@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 
 #include "tests/errors.h"
 
@@ -27,7 +28,12 @@ HostileStates::HostileStates() : folder_(testing::TempDir() + "hostile" + std::t
   training.save(path());
 }
 
-HostileStates::~HostileStates() { std::filesystem::remove_all(folder_); }
+// File by file: libtorch.so exports a copy of std::filesystem::remove_all that lacks its directory iterators and crashes.
+HostileStates::~HostileStates() {
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(folder_, ignored)) std::filesystem::remove(file.path(), ignored);
+  std::filesystem::remove(folder_, ignored);
+}
 
 void HostileStates::expect_refused(const std::vector<std::string>& texts, const std::string& pair, const std::string& mode) {
   at::manual_seed(6);

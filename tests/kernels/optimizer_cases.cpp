@@ -321,13 +321,12 @@ Case larc(const std::string& name, double decay, double trust, bool clip) {
 
 // --- LARS
 
-// The norms, computed by ATen in float64 on the CPU and rounded to float32. The reference's bounds contain this rounding.
+// The norms, computed by ATen in float64 and rounded to float32, without waiting. The reference's bounds contain this rounding.
 at::Tensor norms_of(const Tensors& list, double scale) {
-  const at::Tensor norms = at::zeros({static_cast<int64_t>(list.size())});
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].is_meta()) norms[static_cast<int64_t>(i)] = list[i].to(at::kCPU, at::kDouble).mul(scale).norm();
-  }
-  return list.empty() ? norms : norms.to(list[0].device());
+  if (list.empty()) return at::zeros({0});
+  Tensors norms;
+  for (const at::Tensor& tensor : list) norms.push_back(tensor.to(at::kDouble).mul(scale).norm());
+  return at::stack(norms).to(at::kFloat);
 }
 
 void lars_reference(const kernels::LarsSettings& c, Elements& elements) {

@@ -168,7 +168,7 @@ const CallAgreement* find_divergent(const std::vector<CallAgreement>& calls, dou
   return nullptr;
 }
 
-std::vector<std::string> names_of(const ObservedStep& step) {
+std::vector<std::string> step_names_of(const ObservedStep& step) {
   std::vector<std::string> names;
   for (const auto& call : step.calls) names.push_back(call.op);
   return names;
@@ -230,8 +230,8 @@ struct MatchedCall {
 };
 
 std::vector<MatchedCall> matched_calls(const ObservedStep& reference, const ObservedStep& control, const ObservedStep& level) {
-  const auto names = names_of(reference);
-  const auto with_control = align(names, names_of(control)), with_level = align(names, names_of(level));
+  const auto names = step_names_of(reference);
+  const auto with_control = align(names, step_names_of(control)), with_level = align(names, step_names_of(level));
   std::vector<MatchedCall> matched;
   auto other = with_control.begin();
   for (const auto& [in_reference, in_level] : with_level) {

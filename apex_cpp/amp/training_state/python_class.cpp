@@ -42,16 +42,16 @@ const std::vector<PythonClass>& python_classes() {
 }
 
 const std::vector<OwnClass>& own_classes() {
-  using Steps = OwnClass::Steps;
+  using Counted = OwnClass::Steps;
   static const std::vector<OwnClass> classes = {
-      {"torch::optim::SGD", "SGD", Steps::none},
+      {"torch::optim::SGD", "SGD", Counted::none},
       {"torch::optim::Adam", "Adam"},
       {"torch::optim::AdamW", "AdamW"},
       {"torch::optim::RMSprop", "RMSprop"},
       {"torch::optim::Adagrad", "Adagrad"},
-      {"apex::optimizers::FusedSGD", "SGD", Steps::none, false, {{"wd_after_momentum", false}}},
-      {"apex::optimizers::FusedAdam", "Adam", Steps::by_group, true, {{"bias_correction", true}, {"amsgrad", false}}},
-      {"apex::optimizers::FusedAdagrad", "Adagrad", Steps::none, false, {{"adagrad_w_mode", false}}}};
+      {"apex::optimizers::FusedSGD", "SGD", Counted::none, false, {{"wd_after_momentum", false}}},
+      {"apex::optimizers::FusedAdam", "Adam", Counted::by_group, true, {{"bias_correction", true}, {"amsgrad", false}}},
+      {"apex::optimizers::FusedAdagrad", "Adagrad", Counted::none, false, {{"adagrad_w_mode", false}}}};
   return classes;
 }
 

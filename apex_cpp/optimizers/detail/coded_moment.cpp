@@ -16,15 +16,15 @@ namespace {
 
 namespace rules = kernels::rules;
 
-constexpr int kExponentPlace = 23, kWithoutSign = 0x7fffffff;
+constexpr int kExponentPlace = 23, kMagnitudeBits = 0x7fffffff;
 
 // The elements of a dense tensor in the order of its memory, without a copy.
 at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
 
 // The scale's exponent of each group from the largest magnitude, as rules::scale_exponent gives it. int32.
 at::Tensor exponents_of(const at::Tensor& largest) {
-  const at::Tensor bits = largest.view(at::kInt).bitwise_and(kWithoutSign);
-  const at::Tensor finite = (bits + kWithoutSign / 256).bitwise_right_shift(kExponentPlace).clamp(1, rules::kLargestExponent);
+  const at::Tensor bits = largest.view(at::kInt).bitwise_and(kMagnitudeBits);
+  const at::Tensor finite = (bits + kMagnitudeBits / 256).bitwise_right_shift(kExponentPlace).clamp(1, rules::kLargestExponent);
   const at::Tensor known = at::where(bits == 0, 0, finite);
   return at::where(bits >= static_cast<int>(rules::detail::kFloatInf), static_cast<int>(rules::kNonfiniteExponent), known);
 }
