@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
@@ -196,6 +197,23 @@ TEST(MasterStorageUnderAmp, CheckpointsContinueWithTheSameBits) {
     resumed.steps(3, 6);
     EXPECT_TRUE(same_bytes(resumed.masters(), run.masters()));
     EXPECT_TRUE(same_bytes(copies_of(resumed.net->parameters()), copies_of(run.net->parameters())));
+  }
+}
+
+TEST(MasterStorageUnderAmp, TorchSaveOfModelAndHandleContinuesWithTheSameBits) {
+  for (const MasterStorage storage : {MasterStorage::remainder16, MasterStorage::remainder8}) {
+    AmpRun run(storage), resumed(storage, "O5", /*lr=*/0.5);
+    run.steps(0, 3);
+    resumed.steps(0, 1);
+    std::stringstream model, optimizer;
+    torch::save(run.net, model);
+    torch::save(*run.by, optimizer);
+    torch::load(resumed.net, model);
+    torch::load(*resumed.by, optimizer);
+    EXPECT_TRUE(same_bytes(resumed.masters(), run.masters()));
+    run.steps(3, 6);
+    resumed.steps(3, 6);
+    EXPECT_TRUE(same_bytes(resumed.masters(), run.masters()));
   }
 }
 
