@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 #include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
+#include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/swa_utils.h>
 
@@ -23,7 +24,7 @@ namespace {
 
 at::ScalarType dtype_of_average(const at::Tensor& weight) {
   const auto dtype = weight.scalar_type();
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+  return amp::detail::is_low_precision(dtype) ? at::kFloat : dtype;
 }
 
 /// amp's state of the optimizer; null without amp.

@@ -98,7 +98,7 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedAdamParamState>();
   moments_of(param.param, *state);
-  const bool stored_beside = param.copy.defined() || detail::splits(param.param, master_storage());
+  const bool stored_beside = param.copy.defined() || keeps_masters_of(param.param.scalar_type());
   if (master_weights_ && !stored_beside) detail::master_like(param.param, state->master_param);
   return state;
 }

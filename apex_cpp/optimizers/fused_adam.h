@@ -14,10 +14,10 @@ enum class MomentStorage {
   float32,
   /// 2 bytes each, rounded to nearest in each step: the mean of squares loses what changes it by less than 2^-9 of its value.
   bfloat16,
-  /// 1 byte each, and 1 byte for the scale of 32 elements: 8.25 bits. Steps round at random, and so lose nothing on average;
-  /// the
-  /// random numbers depend on the step, the parameter's position and the element alone. FlashOptim (arXiv:2602.23349), see
-  /// kernels/rules/quantized.h.
+  /// 1 byte each, and 1 byte for the scale of 32 elements: 8.25 bits. Steps round at random, and so lose nothing on average.
+  /// The random numbers depend on the step, the parameter's position and the element alone.
+  /// Source: FlashOptim (arXiv:2602.23349); what differs from it is in kernels/rules/quantized.h, as are the bits of a
+  /// code and of a scale.
   int8,
 };
 

@@ -1,6 +1,5 @@
 #include <apex_cpp/optimizers/fused_lars.h>
 
-#include <ATen/ops/full.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/optimizers/detail/fused_step.h>
 
@@ -39,9 +38,7 @@ kernels::LarsSettings settings_of(const FusedLARSOptions& options) {
 kernels::LarsNorms norms_of(const detail::LaunchSet& set, const kernels::LarsSettings& settings,
                             const kernels::StepTensors& tensors) {
   const at::Tensor flag = amp::detail::unread_flag(set.grads.front());
-  const at::TensorOptions options = at::TensorOptions().device(set.grads.front().device()).dtype(at::kFloat);
-  at::Tensor scale = at::full({1}, settings.grad_scale, options);
-  if (tensors.grad_scale.defined()) scale = scale.mul(tensors.grad_scale);
+  const at::Tensor scale = detail::grad_factor(set.grads.front().device(), settings, tensors);
   return {std::get<1>(kernels::multi_tensor_unscale_l2norm(flag, set.grads, scale, /*per_tensor=*/true)),
           std::get<1>(kernels::multi_tensor_l2norm(flag, set.params, /*per_tensor=*/true))};
 }

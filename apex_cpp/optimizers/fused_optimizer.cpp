@@ -187,7 +187,7 @@ std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
 std::unique_ptr<torch::optim::OptimizerParamState> FusedOptimizer::new_state_with_remainder(
     const detail::SteppedParam& param) const {
   auto state = new_state(param);
-  if (detail::splits(param.param, master_storage_)) {
+  if (keeps_masters_of(param.param.scalar_type())) {
     static_cast<ShapedParamState&>(*state).remainder = at::zeros_like(param.param, detail::remainder_dtype(master_storage_));
   }
   return state;
@@ -201,18 +201,16 @@ ShapedParamState* FusedOptimizer::any_state_of(const at::Tensor& param) const {
 }
 
 at::Tensor FusedOptimizer::remainder_of(const at::Tensor& param) const {
-  ShapedParamState* state = detail::splits(param, master_storage_) ? any_state_of(param) : nullptr;
+  ShapedParamState* state = keeps_masters_of(param.scalar_type()) ? any_state_of(param) : nullptr;
   if (!state) return {};
   return detail::state_like(param, state->remainder, detail::remainder_dtype(master_storage_));
 }
 
 at::ScalarType FusedOptimizer::state_dtype(const at::Tensor& param) const {
-  return detail::splits(param, master_storage_) ? at::kFloat : param.scalar_type();
+  return keeps_masters_of(param.scalar_type()) ? at::kFloat : param.scalar_type();
 }
 
-bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const {
-  return master_storage_ != MasterStorage::float32 && dtype == at::kBFloat16;
-}
+bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const { return detail::splits(dtype, master_storage_); }
 
 at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
   const at::Tensor remainder = remainder_of(param);
@@ -220,7 +218,7 @@ at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
 }
 
 bool FusedOptimizer::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
-  if (!detail::splits(param, master_storage_)) return false;
+  if (!keeps_masters_of(param.scalar_type())) return false;
   detail::split_into(value, param, remainder_of(param));
   return true;
 }

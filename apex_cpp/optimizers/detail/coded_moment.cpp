@@ -31,17 +31,13 @@ at::Tensor exponents_of(const at::Tensor& largest) {
 
 at::Tensor float_of_bits(const at::Tensor& exponents) { return exponents.bitwise_left_shift(kExponentPlace).view(at::kFloat); }
 
-// Codes as integers, [groups, 32]. `sizes`: magnitudes of means or roots of squares.
+// Codes as integers, [groups, 32]. `sizes`: magnitudes of means or roots of squares; zeros in groups without codes.
 at::Tensor codes_of(const at::Tensor& values, const at::Tensor& sizes, const at::Tensor& exponents, Moment moment) {
-  const at::Tensor inverse = float_of_bits(254 - exponents).unsqueeze(1), scaled = sizes * inverse;
-  const at::Tensor uncut =
-      (moment == Moment::mean ? scaled.sqrt() * rules::kMeanCodes : scaled * rules::kSquareCodes) + rules::kNearest;
-  const float most = moment == Moment::mean ? rules::kMeanCodes : rules::kSquareCodes;
-  const at::Tensor has_none =
-      (exponents == 0).logical_or(exponents == static_cast<int>(rules::kNonfiniteExponent)).unsqueeze(1);
-  const at::Tensor whole = uncut.clamp_max(most).masked_fill(has_none, 0).to(at::kInt);
-  return moment == Moment::mean ? at::where(values < 0, -whole, whole)
-                                : at::where((sizes > 0).logical_and(whole == 0), 1, whole);
+  const at::Tensor scaled = sizes * float_of_bits((254 - exponents).clamp_min(0)).unsqueeze(1);
+  const bool is_mean = moment == Moment::mean;
+  const float most = is_mean ? rules::kMeanCodes : rules::kSquareCodes;
+  const at::Tensor whole = ((is_mean ? scaled.sqrt() : scaled) * most + rules::kNearest).clamp_max(most).to(at::kInt);
+  return is_mean ? at::where(values < 0, -whole, whole) : at::where((sizes > 0).logical_and(whole == 0), 1, whole);
 }
 
 at::Tensor coded(const at::Tensor& values, Moment moment) {
@@ -50,8 +46,8 @@ at::Tensor coded(const at::Tensor& values, Moment moment) {
   const at::Tensor rows = at::constant_pad_nd(flat, {0, groups * rules::kGroup - flat.numel()}).view({groups, rules::kGroup});
   const at::Tensor sizes = moment == Moment::mean ? rows.abs() : rows.sqrt();
   const at::Tensor exponents = exponents_of(groups == 0 ? sizes.sum(1) : sizes.amax(1));
-  const at::Tensor codes = codes_of(rows, sizes, exponents, moment)
-                               .masked_fill(exponents.unsqueeze(1) == static_cast<int>(rules::kNonfiniteExponent), 0);
+  const at::Tensor not_finite = (exponents == static_cast<int>(rules::kNonfiniteExponent)).unsqueeze(1);
+  const at::Tensor codes = codes_of(rows, sizes.masked_fill(not_finite, 0), exponents, moment);
   return at::cat({codes.bitwise_and(255).to(at::kByte).view(-1), exponents.to(at::kByte)});
 }
 

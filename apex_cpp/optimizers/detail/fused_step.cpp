@@ -7,6 +7,11 @@
 
 namespace apex::optimizers::detail {
 
+at::Tensor grad_factor(c10::Device device, const kernels::StepSettings& settings, const kernels::StepTensors& tensors) {
+  const at::Tensor scale = at::full({1}, settings.grad_scale, at::TensorOptions().device(device).dtype(at::kFloat));
+  return tensors.grad_scale.defined() ? scale.mul(tensors.grad_scale.to(device)) : scale;
+}
+
 at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepSettings& settings,
                             const kernels::StepTensors& tensors) {
   std::vector<at::Tensor> grads;
@@ -14,9 +19,7 @@ at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_g
     for (const auto& set : sets) grads.insert(grads.end(), set.grads.begin(), set.grads.end());
   }
   if (grads.empty()) return {};
-  const at::TensorOptions here = at::TensorOptions().device(grads.front().device());
-  at::Tensor scale = at::full({1}, settings.grad_scale, here.dtype(at::kFloat));
-  if (tensors.grad_scale.defined()) scale = scale.mul(tensors.grad_scale.to(here.device()));
+  const at::Tensor scale = grad_factor(grads.front().device(), settings, tensors);
   return std::get<0>(
       kernels::multi_tensor_unscale_l2norm(amp::detail::unread_flag(grads.front()), grads, scale, /*per_tensor=*/false));
 }

@@ -44,9 +44,7 @@ at::Tensor doubled(const at::Tensor& remainder) { return remainder.to(at::kShort
 
 }  // namespace
 
-bool splits(const at::Tensor& param, MasterStorage storage) {
-  return storage != MasterStorage::float32 && param.scalar_type() == at::kBFloat16;
-}
+bool splits(at::ScalarType dtype, MasterStorage storage) { return storage != MasterStorage::float32 && dtype == at::kBFloat16; }
 
 at::ScalarType remainder_dtype(MasterStorage storage) { return storage == MasterStorage::remainder8 ? at::kChar : at::kShort; }
 
@@ -73,7 +71,7 @@ void split_into(const at::Tensor& values, const at::Tensor& param, const at::Ten
 }
 
 at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name) {
-  if (!splits(param, storage)) {
+  if (!splits(param.scalar_type(), storage)) {
     TORCH_CHECK(!loaded.defined(), name,
                 " was saved with a remainder of its master, and this optimizer stores masters as float32. Make it with the "
                 "master_storage of the file, or load a file of amp::save_checkpoint, which fits any.");
