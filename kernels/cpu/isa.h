@@ -45,6 +45,16 @@ struct Block {
 template <class Rule>
 using RunBlock = void (*)(const Rule& rule, const Block<Rule>& block);
 
+// Where the moments of a block are stored in 8 bits (rules/quantized.h): the block's data are codes, from the first element of a
+// group on, and these the exponents of the scales. Element i of the block is rounded by the random number of key + i.
+struct Codes {
+  uint8_t *mean_exponents, *square_exponents;
+  uint32_t key;
+};
+
+template <class Rule>
+using RunCodedBlock = void (*)(const Rule& rule, const Block<Rule>& block, const Codes& codes);
+
 // The sum of a chunk: folds the first `count` lanes of a row, a power of two, like rules::fold_lanes and chunk_sum.
 template <class Rule>
 using FoldLanes = double (*)(rules::SumReal<Rule>* lanes, int count);
@@ -60,6 +70,8 @@ using Writer = void (*)(const Real* values, void* stored, int64_t size);
 template <class Rule>
 struct Slot {
   RunBlock<Rule> run[kStorages][kStorages][kCopyStorages];
+  // With moments in 8 bits, if the rule has moments, and a float32 parameter: by storage of the first value and of copies.
+  RunCodedBlock<Rule> run_coded[kStorages][kCopyStorages];
   FoldLanes<Rule> fold;
 };
 
@@ -71,20 +83,6 @@ struct Conversions {
   Reader<Real> read_half, read_bfloat16;
   Writer<Real> write_half, write_bfloat16;
   void (*fence)();  // makes non-temporal stores visible to other threads
-};
-
-// Adjacent groups of a quantised moment (rules/quantized.h), and the values of their elements.
-struct MomentBlock {
-  uint8_t* codes;
-  uint8_t* exponents;
-  float* values;
-};
-
-// Converts whole groups of both moments of a rule to values, or values to codes. Element i is rounded by the random number of
-// key + i.
-struct MomentCodes {
-  void (*read)(const MomentBlock& mean, const MomentBlock& square, int64_t groups);
-  void (*write)(const MomentBlock& mean, const MomentBlock& square, int64_t groups, uint32_t key);
 };
 
 using FloatRules =
@@ -104,9 +102,6 @@ extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kNeonKernels;
 extern const DoubleRules kDoubleKernels;
-extern const MomentCodes kPortableCodes;
-extern const MomentCodes kAvx2Codes;
-extern const MomentCodes kAvx512Codes;
 
 // The instruction sets that kernels are compiled for. All give the same bits. `portable` is the reference, one value at a time.
 // Of x86's sets each includes the ones before it; kernels without a variant for avx512_bf16 use the avx512 variant. neon is the

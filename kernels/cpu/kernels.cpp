@@ -33,8 +33,6 @@ const KernelTable& current_kernels() {
   return of_current_isa<kPortableKernels, kAvx2Kernels, kAvx512Kernels, kAvx512Kernels, kNeonKernels>();
 }
 
-const MomentCodes& current_moment_codes() { return of_current_isa<kPortableCodes, kAvx2Codes, kAvx512Codes>(); }
-
 // Measured. Intel Xeon: Adam takes 1.2 times as long without prefetch; half or twice the distance makes no difference. AMD
 // EPYC: prefetching lists that are read costs 5%. Prefetching the list that LAMB only writes, a little ahead, gains 3%; in
 // place it costs a third, because it disturbs the hardware prefetcher, while a distance of two pages gains a tenth.

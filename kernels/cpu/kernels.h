@@ -35,10 +35,8 @@ at::Tensor roots_of(const at::Tensor& sums);
 // The sum in the fixed order of rules/rule.h.
 double ordered_sum(c10::ArrayRef<double> values);
 
-// The tables of the current instruction set.
-
+// The table of the current instruction set.
 const KernelTable& current_kernels();
-const MomentCodes& current_moment_codes();
 
 // The prefetch distances that are fastest on this machine. `in_place`: the written list is the first list.
 Ahead fetched_ahead(bool in_place);

@@ -69,7 +69,6 @@ class Pass {
     }
     if (copies_) copy_writer_ = writer<Real>(last_dtype(group));
     if (splits_) readers_[kParam] = nullptr, writers_[kParam] = nullptr;  // kernels take both parts as they are
-    if (has_codes_) take_grads_directly();
   }
 
   // Applies the rule to a chunk and returns the chunk's sums.
@@ -85,7 +84,7 @@ class Pass {
       block.sums[s] = lanes[s];
       if (!block.starts_sums) std::fill_n(lanes[s], used, SumReal(0));
     }
-    direct_ != nullptr ? run_directly(rule, row, chunk, block) : run_by_blocks(rule, row, chunk, block);
+    direct_ != nullptr || coded_ != nullptr ? run_directly(rule, row, chunk, block) : run_by_blocks(rule, row, chunk, block);
     if (past_caches_) current_kernels().conversions.fence();
     std::array<double, Rule::kSums> sums{};
     for (size_t s = 0; s < Rule::kSums; ++s) sums[s] = kernels_.fold(lanes[s], used);
@@ -111,14 +110,10 @@ class Pass {
     return kernels_.run[index(0)][others][behind()];
   }
 
-  // A rule with moments in buffers has nothing else to convert if there is a kernel for its gradients.
-  void take_grads_directly() {
-    if (writers_[kParam] != nullptr || (copies_ && copy_writer_ == nullptr)) return;
-    const RunBlock<Rule> kernel = kernels_.run[static_cast<int>(storage_of(group_.dtypes[0]))][0][behind()];
-    if (kernel == nullptr) return;
-    run_buffers_ = kernel;
-    readers_[0] = nullptr, writers_[0] = nullptr;
-    writes_copies_itself_ = copies_;
+  // The kernel for moments in 8 bits and the lists beside them as they are.
+  RunCodedBlock<Rule> find_coded() const {
+    if (!has_codes_ || writers_[kParam] != nullptr || (copies_ && copy_writer_ == nullptr)) return nullptr;
+    return kernels_.run_coded[static_cast<int>(storage_of(group_.dtypes[0]))][behind()];
   }
 
   // Whether the last list, if the rule only writes it, is the same memory as the first.
@@ -129,7 +124,7 @@ class Pass {
   void run_directly(const Rule& rule, const plan::TensorRow& row, const plan::Chunk& chunk, Block<Rule>& block) const {
     for (size_t i = 0; i < kValues + (copies_ || splits_ ? 1 : 0); ++i) block.data[i] = element(row, i, chunk.offset);
     block.size = chunk.size;
-    direct_(rule, block);
+    coded_ != nullptr ? coded_(rule, block, codes(row, chunk.offset)) : direct_(rule, block);
   }
 
   void run_by_blocks(const Rule& rule, const plan::TensorRow& row, const plan::Chunk& chunk, Block<Rule>& block) const {
@@ -144,44 +139,28 @@ class Pass {
     alignas(64) Real buffers[kValues][kBlock];
     const auto values = [&](size_t i) { return static_cast<Real*>(block.data[i]); };
     for (size_t i = 0; i < kValues; ++i) {
-      const bool is_in_buffer = readers_[i] != nullptr || plan::is_code(group_.dtypes[i]);
-      block.data[i] = is_in_buffer ? buffers[i] : element(row, i, offset);
+      block.data[i] = readers_[i] != nullptr ? buffers[i] : element(row, i, offset);
       if (readers_[i] != nullptr && rules::is_read(Rule::kUses[i])) readers_[i](element(row, i, offset), values(i), block.size);
     }
-    if (has_codes_) read_moments(row, offset, block);
-    if (splits_ || writes_copies_itself_) block.data[kValues] = element(row, kValues, offset);
-    run_buffers_(rule, block);
+    if (splits_) block.data[kValues] = element(row, kValues, offset);
+    has_codes_ ? run_coded_buffers_(rule, block, codes(row, offset)) : run_buffers_(rule, block);
     for (size_t i = 0; i < kValues; ++i) {
       if (writers_[i] != nullptr && rules::is_written(Rule::kUses[i]))
         writers_[i](values(i), element(row, i, offset), block.size);
     }
-    if (has_codes_) write_moments(row, offset, block);
-    if (copies_ && !writes_copies_itself_) write_copy(values(kParam), element(row, kValues, offset), block.size);
+    if (copies_) write_copy(values(kParam), element(row, kValues, offset), block.size);
   }
 
-  MomentBlock moment(const plan::TensorRow& row, size_t list, int64_t offset, const Block<Rule>& block) const {
-    auto* const codes = static_cast<uint8_t*>(row.data[list]);
-    uint8_t* const exponents = codes + rules::group_count(row.numel) * rules::kGroup;
-    return {codes + offset, exponents + offset / rules::kGroup, static_cast<Real*>(block.data[list])};
-  }
-
-  // Both take whole groups: behind the tensor's last element are codes of zero.
-  void read_moments(const plan::TensorRow& row, int64_t offset, const Block<Rule>& block) const {
+  // Of the moments from element `offset` on, the first of a group. Behind the last element of a tensor are codes of zero.
+  Codes codes(const plan::TensorRow& row, int64_t offset) const {
+    Codes codes{};
     if constexpr (rules::kHasMoments<Rule>) {
-      current_moment_codes().read(moment(row, Rule::kMean, offset, block), moment(row, Rule::kSquare, offset, block),
-                                  rules::group_count(block.size));
+      const int64_t at = rules::group_count(row.numel) * rules::kGroup + offset / rules::kGroup;
+      codes.mean_exponents = static_cast<uint8_t*>(row.data[Rule::kMean]) + at;
+      codes.square_exponents = static_cast<uint8_t*>(row.data[Rule::kSquare]) + at;
+      codes.key = rules::rounding_key(step_, static_cast<int64_t>(row.index)) + static_cast<uint32_t>(offset);
     }
-  }
-
-  void write_moments(const plan::TensorRow& row, int64_t offset, const Block<Rule>& block) const {
-    if constexpr (rules::kHasMoments<Rule>) {
-      const MomentBlock mean = moment(row, Rule::kMean, offset, block), square = moment(row, Rule::kSquare, offset, block);
-      const int64_t groups = rules::group_count(block.size);
-      for (Real* values : {mean.values, square.values})
-        std::fill(values + block.size, values + groups * rules::kGroup, Real(0));
-      const uint32_t key = rules::rounding_key(step_, static_cast<int64_t>(row.index)) + static_cast<uint32_t>(offset);
-      current_moment_codes().write(mean, square, groups, key);
-    }
+    return codes;
   }
 
   void write_copy(const Real* values, void* to, int64_t size) const {
@@ -208,7 +187,7 @@ class Pass {
   Ahead ahead_ = fetched_ahead(/*in_place=*/false), ahead_in_place_ = fetched_ahead(/*in_place=*/true);
   RunBlock<Rule> direct_ = find_direct();
   RunBlock<Rule> run_buffers_ = kernels_.run[0][0][splits_ ? behind() : 0];
-  bool writes_copies_itself_ = false;
+  RunCodedBlock<Rule> coded_ = find_coded(), run_coded_buffers_ = kernels_.run_coded[0][splits_ ? behind() : 0];
 };
 
 // Runs rule_of(row) over each row of the group and returns the sums of each chunk. Any number of threads gives the same bits.

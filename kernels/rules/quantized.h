@@ -39,8 +39,9 @@ HD inline bool has_codes(uint32_t exponent) { return exponent != 0 && exponent !
 // 1 / scale, for groups that have codes.
 HD inline float inverse_scale(uint32_t exponent) { return from_bits((254 - exponent) << 23); }
 
-// A hash of 32 bits (Wellons, hash-prospector: lowbias32).
-HD inline uint32_t mixed(uint32_t bits) {
+// A hash of 32 bits (Wellons, hash-prospector: lowbias32), of a number or of each number of a vector.
+template <class Bits>
+HD inline Bits mixed(Bits bits) {
   bits = (bits ^ bits >> 16) * 0x7feb352du;
   bits = (bits ^ bits >> 15) * 0x846ca68bu;
   return bits ^ bits >> 16;
@@ -51,8 +52,50 @@ HD inline uint32_t rounding_key(int64_t step, int64_t position) {
   return mixed(mixed(static_cast<uint32_t>(step)) + static_cast<uint32_t>(position));
 }
 
-// What is added before codes are cut to integers: a number from 0 to 1 - 2^-16 of half of the random bits, or 1/2.
+// The formulas, on one value or a vector of values, of groups that are finite. `inverse`: of the group's scale.
+
+constexpr float kMeanCodes = 127, kSquareCodes = 255;
+
+// Where a value is between its codes, with the distance that is added before cutting it to an integer: a number from 0 to
+// 1 - 2^-16 of half of the random bits, or 1/2. `root`: of the square.
 constexpr float kNearest = 0.5f, kRandomUnit = 1.0f / 65536;
+template <class V>
+HD inline V mean_position(V magnitude, V inverse, V distance) {
+  return add(multiply(square_root(multiply(magnitude, inverse)), V(kMeanCodes)), distance);
+}
+template <class V>
+HD inline V square_position(V root, V inverse, V distance) {
+  return add(multiply(multiply(root, inverse), V(kSquareCodes)), distance);
+}
+
+// The codes from the positions, cut to integers, and the bits of the mean or the root.
+template <class Int>
+HD inline Int mean_code_at(Int position, Int bits) {
+  const Int none = bits - bits, largest = none + static_cast<int>(kMeanCodes), sign = bits >> 31;
+  const Int code = position < largest ? position : largest;
+  return (code ^ sign) - sign;
+}
+template <class Int>
+HD inline Int square_code_at(Int position, Int bits) {
+  const Int none = bits - bits, one = none + 1, largest = none + static_cast<int>(kSquareCodes);
+  const Int least = (bits & static_cast<int>(~detail::kSign)) != none ? one : none;
+  const Int code = position < largest ? position : largest;
+  return code < least ? least : code;
+}
+
+template <class V>
+HD inline V mean_at(V code, V scale) {
+  const V part = multiply(code, V(1 / kMeanCodes));
+  return multiply(scale, multiply(part, larger_magnitude(part, part)));
+}
+template <class V>
+HD inline V square_at(V code, V scale) {
+  const V root = multiply(scale, multiply(code, V(1 / kSquareCodes)));
+  return multiply(root, root);
+}
+
+// The same for one element.
+
 HD inline float random_of_mean(uint32_t bits) {
   return multiply(static_cast<float>(static_cast<int>(bits & 0xffffu)), kRandomUnit);
 }
@@ -60,33 +103,17 @@ HD inline float random_of_square(uint32_t bits) {
   return multiply(static_cast<float>(static_cast<int>(bits >> 16)), kRandomUnit);
 }
 
-// One element of a group that is finite. `inverse`: of the group's scale.
-
-constexpr float kMeanCodes = 127, kSquareCodes = 255;
-
-HD inline int8_t mean_code(float value, float inverse, float random) {
-  const float size = multiply(from_bits(to_bits(value) & ~detail::kSign), inverse);
-  const float code = add(multiply(square_root(size), kMeanCodes), random);
-  const int whole = static_cast<int>(code < kMeanCodes ? code : kMeanCodes);
-  return static_cast<int8_t>(value < 0 ? -whole : whole);
+HD inline int8_t mean_code(float value, float inverse, float distance) {
+  const float position = mean_position(from_bits(to_bits(value) & ~detail::kSign), inverse, distance);
+  return static_cast<int8_t>(mean_code_at(static_cast<int>(position), static_cast<int>(to_bits(value))));
 }
 
-// `root`: of the value.
-HD inline uint8_t square_code(float root, float inverse, float random) {
-  const float code = add(multiply(multiply(root, inverse), kSquareCodes), random);
-  const int whole = static_cast<int>(code < kSquareCodes ? code : kSquareCodes);
-  const auto least = static_cast<int>((to_bits(root) & ~detail::kSign) != 0);
-  return static_cast<uint8_t>(whole < least ? least : whole);
+HD inline uint8_t square_code(float root, float inverse, float distance) {
+  const float position = square_position(root, inverse, distance);
+  return static_cast<uint8_t>(square_code_at(static_cast<int>(position), static_cast<int>(to_bits(root))));
 }
 
-HD inline float mean_of_code(int8_t code, float scale) {
-  const float part = multiply(static_cast<float>(code), 1 / kMeanCodes);
-  return multiply(scale, multiply(part, part < 0 ? -part : part));
-}
-
-HD inline float square_of_code(uint8_t code, float scale) {
-  const float root = multiply(scale, multiply(static_cast<float>(code), 1 / kSquareCodes));
-  return multiply(root, root);
-}
+HD inline float mean_of_code(int8_t code, float scale) { return mean_at(static_cast<float>(code), scale); }
+HD inline float square_of_code(uint8_t code, float scale) { return square_at(static_cast<float>(code), scale); }
 
 }  // namespace apex::kernels::rules

@@ -127,6 +127,17 @@ struct Avx2 {
   static void store(Floats a, rules::Half* to) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), to_half(a.v)); }
   static void store(Floats a, rules::BFloat16* to) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), to_bfloat16(a.v)); }
 
+  using Ints = NumbersOf<int32_t, kLanes>::type;
+  static __m128i bytes(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
+  static Ints load_bytes(const int8_t* from) { return reinterpret_cast<Ints>(_mm256_cvtepi8_epi32(bytes(from))); }
+  static Ints load_bytes(const uint8_t* from) { return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(bytes(from))); }
+  static void store_bytes(Ints numbers, void* to) {
+    const __m256i lowest = _mm256_set1_epi32(0x0c080400);  // of each half, to its first four bytes
+    const __m256i packed = _mm256_shuffle_epi8(reinterpret_cast<__m256i>(numbers), lowest);
+    const __m128i both = _mm_unpacklo_epi32(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1));
+    _mm_storel_epi64(static_cast<__m128i*>(to), both);
+  }
+
   static void stream(Floats a, rules::Half* to) { _mm_stream_si128(reinterpret_cast<__m128i*>(to), to_half(a.v)); }
   static void stream(Floats a, rules::BFloat16* to) { _mm_stream_si128(reinterpret_cast<__m128i*>(to), to_bfloat16(a.v)); }
   static void fence() { _mm_sfence(); }

@@ -104,6 +104,14 @@ struct Avx512 {
   static void store(Floats a, rules::Half* to) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), to_half(a.v)); }
   static void store(Floats a, rules::BFloat16* to) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), to_bfloat16(a.v)); }
 
+  using Ints = NumbersOf<int32_t, kLanes>::type;
+  static __m128i bytes(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+  static Ints load_bytes(const int8_t* from) { return reinterpret_cast<Ints>(_mm512_cvtepi8_epi32(bytes(from))); }
+  static Ints load_bytes(const uint8_t* from) { return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(bytes(from))); }
+  static void store_bytes(Ints numbers, void* to) {
+    _mm_storeu_si128(static_cast<__m128i*>(to), _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(numbers)));
+  }
+
   static void stream(Floats a, rules::Half* to) { _mm256_stream_si256(reinterpret_cast<__m256i*>(to), to_half(a.v)); }
   static void stream(Floats a, rules::BFloat16* to) { _mm256_stream_si256(reinterpret_cast<__m256i*>(to), to_bfloat16(a.v)); }
   static void fence() { _mm_sfence(); }

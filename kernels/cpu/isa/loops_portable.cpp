@@ -1,5 +1,4 @@
 // The plain loops of all kernels that the compiler vectorizes, compiled for every processor.
-#include "kernels/cpu/isa/quantized_loops.h"
 #include "kernels/layers/cpu/loops.h"
 #include "kernels/normalization/cpu/make_norm_rows.h"
 #include "kernels/statistics/cpu/make_blocks.h"
@@ -7,7 +6,6 @@
 
 namespace apex::kernels {
 
-constexpr cpu::MomentCodes cpu::kPortableCodes = cpu::make_moment_codes();
 constexpr layers::LayerKernels layers::kPortableLayers = layers::make_layers();
 constexpr normalization::cpu::RowTables normalization::cpu::kPortableRows = normalization::cpu::make_rows();
 constexpr xentropy::cpu::RowTable xentropy::cpu::kPortableRows = xentropy::cpu::make_rows();

@@ -3,13 +3,14 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cpu/isa.h"
-#include "kernels/rules/remainder.h"
+#include "kernels/cpu/isa/coded_loop.h"
+#include "kernels/cpu/isa/lists.h"
 
 // Loops over blocks, for source files that each define a set of vector operations `Set`:
 //   Set::Vector          the type that rules compute with: kLanes values of type Set::Real
 //   load, store          read and write a vector of values or 16-bit elements, aligned or not
 //   load_first, store_first   read and write only the first `count` < kLanes values
+//   load_bytes, store_bytes   convert between 8 and 32 bits (lists.h: Bytes)
 //   stream               stores a vector past the caches, to 16-bit elements aligned to its size; fence() follows the last one
 //   Wide                 Vector of kLanes float64 sums, with load, store, load_first and store_first
 //   OfBFloat16           a set with load and store for bfloat16 only, which may reorder the lanes
@@ -34,216 +35,26 @@ struct Sums {
 template <class Set>
 struct Sums<Set, double, true> : Set::Wide {};
 
-// Reads and writes only the first `count` < kLanes elements, by way of a copy.
-template <class Set, class Element>
-typename Set::Vector load_copied(const Element* from, int64_t count) {
-  Element elements[Set::kLanes] = {};
-  __builtin_memcpy(elements, from, static_cast<size_t>(count) * sizeof(Element));
-  return Set::load(elements);
-}
-
-template <class Set, class Element>
-void store_copied(typename Set::Vector v, Element* to, int64_t count) {
-  Element elements[Set::kLanes];
-  Set::store(v, elements);
-  __builtin_memcpy(to, elements, static_cast<size_t>(count) * sizeof(Element));
-}
-
-template <class Set, class Element>
-typename Set::Vector load_first(const Element* from, int64_t count) {
-  if constexpr (std::is_same_v<Element, typename Set::Real>) {
-    return Set::load_first(from, count);
-  } else {
-    return load_copied<Set>(from, count);
-  }
-}
-
-template <class Set, class Element>
-void store_first(typename Set::Vector v, Element* to, int64_t count) {
-  if constexpr (std::is_same_v<Element, typename Set::Real>) {
-    Set::store_first(v, to, count);
-  } else {
-    store_copied<Set>(v, to, count);
-  }
-}
-
-template <Storage kStorage, class Real>
-struct ElementOfStorage {
-  using type = Real;
-};
-template <class Real>
-struct ElementOfStorage<Storage::half, Real> {
-  using type = rules::Half;
-};
-template <class Real>
-struct ElementOfStorage<Storage::bfloat16, Real> {
-  using type = rules::BFloat16;
-};
-template <class Real>
-struct ElementOfStorage<Storage::remainder16, Real> {
-  using type = int16_t;
-};
-template <class Real>
-struct ElementOfStorage<Storage::remainder8, Real> {
-  using type = int8_t;
-};
-template <Storage kStorage, class Real>
-using ElementOf = typename ElementOfStorage<kStorage, Real>::type;
-
-// A vector of integers with as many elements as Set has lanes. The vector types of GCC and Clang; a plain integer for one lane.
-template <class Integer, int64_t kLanes>
-struct IntegersOf {
-  typedef Integer type __attribute__((vector_size(kLanes * sizeof(Integer))));
-};
-template <class Integer>
-struct IntegersOf<Integer, 1> {
-  using type = Integer;
-};
-template <class Set, class Integer>
-using Integers = typename IntegersOf<Integer, Set::kLanes>::type;
-
-template <class Set, class To, class From>
-Integers<Set, To> converted(From from) {
-  if constexpr (Set::kLanes == 1) {
-    return static_cast<To>(from);
-  } else {
-    return __builtin_convertvector(from, Integers<Set, To>);
-  }
-}
-
-// Reads and writes a vector of values that are stored as bfloat16 and remainders.
-template <class Set, class Remainder>
-struct SplitValues {
-  using Vector = typename Set::Vector;
-  static constexpr int kBits = 8 * sizeof(Remainder);
-
-  [[gnu::always_inline]] static Vector load(const rules::BFloat16* rounded, const Remainder* remainders) {
-    Integers<Set, uint16_t> upper;
-    Integers<Set, Remainder> lower;
-    __builtin_memcpy(&upper, rounded, sizeof upper);
-    __builtin_memcpy(&lower, remainders, sizeof lower);
-    const auto extended = converted<Set, uint32_t>(converted<Set, int32_t>(lower));
-    const auto bits = rules::join_bits<kBits>(converted<Set, uint32_t>(upper), extended);
-    return vector_of(bits);
-  }
-
-  [[gnu::always_inline]] static void store(Vector v, rules::BFloat16* rounded, Remainder* remainders) {
-    Integers<Set, uint32_t> bits, upper, kept;
-    static_assert(sizeof bits == sizeof v);
-    __builtin_memcpy(&bits, &v, sizeof bits);
-    rules::split_bits<kBits>(bits, upper, kept);
-    const auto stored = converted<Set, uint16_t>(upper);
-    const auto lower = converted<Set, Remainder>(kept);
-    __builtin_memcpy(static_cast<void*>(rounded), &stored, sizeof stored);
-    __builtin_memcpy(remainders, &lower, sizeof lower);
-  }
-
-  // Only the first `count` < kLanes values, by way of copies.
-  static Vector load_first(const rules::BFloat16* rounded, const Remainder* remainders, int64_t count) {
-    rules::BFloat16 upper[Set::kLanes] = {};
-    Remainder lower[Set::kLanes] = {};
-    __builtin_memcpy(upper, rounded, static_cast<size_t>(count) * sizeof *upper);
-    __builtin_memcpy(lower, remainders, static_cast<size_t>(count) * sizeof *lower);
-    return load(upper, lower);
-  }
-  static void store_first(Vector v, rules::BFloat16* rounded, Remainder* remainders, int64_t count) {
-    rules::BFloat16 upper[Set::kLanes];
-    Remainder lower[Set::kLanes];
-    store(v, upper, lower);
-    __builtin_memcpy(rounded, upper, static_cast<size_t>(count) * sizeof *upper);
-    __builtin_memcpy(remainders, lower, static_cast<size_t>(count) * sizeof *lower);
-  }
-
- private:
-  [[gnu::always_inline]] static Vector vector_of(const Integers<Set, uint32_t>& bits) {
-    alignas(sizeof(Vector)) typename Set::Real values[Set::kLanes];
-    __builtin_memcpy(values, &bits, sizeof values);
-    return Set::load(values);
-  }
-};
-
 // The loop of one rule over one mix of storage. I are the indices of its values, S those of its sums.
 template <class Set, class Rule, Storage kFirst, Storage kOthers, Storage kCopy, class Values, class SumIndices>
 class Loop;
 
 template <class Set, class Rule, Storage kFirst, Storage kOthers, Storage kCopy, size_t... I, size_t... S>
 class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::index_sequence<S...>> {
-  using Real = typename Set::Real;
   using Vector = typename Set::Vector;
   using Total = Sums<Set, rules::SumReal<Rule>>;
-  static constexpr bool kSplits = kCopy == Storage::remainder16 || kCopy == Storage::remainder8;
-  static constexpr bool kCopies = kCopy != Storage::real && !kSplits;
-  static constexpr size_t kValues = sizeof...(I), kParam = 1;
-  template <size_t i>
-  using Element = ElementOf<i == 0                   ? kFirst
-                            : kSplits && i == kParam ? Storage::bfloat16
-                                                     : kOthers,
-                            Real>;
-  using Copy = ElementOf<kCopy, Real>;  // or a remainder
-  static constexpr int64_t kRows = kDepth<Rule, Element<0>>;
+  using BlockLists = Lists<Set, Rule, kFirst, kOthers, kCopy>;
+  static constexpr size_t kParam = 1;
+  static constexpr int64_t kRows = kDepth<Rule, typename BlockLists::template Element<0>>;
 
  public:
   static void run(const Rule& rule, const Block<Rule>& block) {
-    if constexpr (kCopies) {
-      const auto to = reinterpret_cast<uintptr_t>(block.data[kValues]);
-      if (block.past_caches && to % (Set::kLanes * sizeof(Copy)) == 0) return Loop(rule, block).template all<true>();
-    }
-    Loop(rule, block).template all<false>();
+    const Loop loop(rule, block);
+    BlockLists::streams(block) ? loop.template all<BlockLists::kCopies>() : loop.template all<false>();
   }
 
  private:
-  // Takes copies of both arguments: stores to elements cannot change them, so the compiler keeps them in registers.
-  Loop(const Rule& rule, const Block<Rule>& block) : rule_(rule), block_(block) {}
-
-  template <size_t i>
-  Element<i>* values() const {
-    return static_cast<Element<i>*>(block_.data[i]);
-  }
-  Copy* copies() const { return static_cast<Copy*>(block_.data[kValues]); }
-
-  template <size_t i>
-  [[gnu::always_inline]] Vector load(int64_t at) const {
-    if constexpr (!rules::is_read(Rule::kUses[i])) {
-      return Vector(0);
-    } else if constexpr (kSplits && i == kParam) {
-      return SplitValues<Set, Copy>::load(values<i>() + at, copies() + at);
-    } else {
-      return Set::load(values<i>() + at);
-    }
-  }
-
-  template <size_t i>
-  [[gnu::always_inline]] void store(Vector v, int64_t at) const {
-    if constexpr (!rules::is_written(Rule::kUses[i])) {
-      return;
-    } else if constexpr (kSplits && i == kParam) {
-      SplitValues<Set, Copy>::store(v, values<i>() + at, copies() + at);
-    } else {
-      Set::store(v, values<i>() + at);
-    }
-  }
-
-  template <size_t i>
-  [[gnu::always_inline]] Vector load_rest(int64_t at, int64_t count) const {
-    if constexpr (!rules::is_read(Rule::kUses[i])) {
-      return Vector(0);
-    } else if constexpr (kSplits && i == kParam) {
-      return SplitValues<Set, Copy>::load_first(values<i>() + at, copies() + at, count);
-    } else {
-      return load_first<Set>(values<i>() + at, count);
-    }
-  }
-
-  template <size_t i>
-  [[gnu::always_inline]] void store_rest(Vector v, int64_t at, int64_t count) const {
-    if constexpr (!rules::is_written(Rule::kUses[i])) {
-      return;
-    } else if constexpr (kSplits && i == kParam) {
-      SplitValues<Set, Copy>::store_first(v, values<i>() + at, copies() + at, count);
-    } else {
-      store_first<Set>(v, values<i>() + at, count);
-    }
-  }
+  Loop(const Rule& rule, const Block<Rule>& block) : rule_(rule), block_(block), lists_(block) {}
 
   template <bool kStreams>
   [[gnu::always_inline]] void all() const {
@@ -282,28 +93,27 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
 
   template <bool kStreams>
   [[gnu::always_inline]] void apply(int64_t at, int64_t next, typename Total::Vector* totals) const {
-    // Not in loops over single values: the compiler would no longer vectorise them.
-    if constexpr (Set::kLanes > 1) {
-      (__builtin_prefetch(values<I>() + (rules::is_read(Rule::kUses[I]) ? next : at + block_.ahead.written)), ...);
-    }
-    Vector v[] = {load<I>(at)...};
+    (lists_.template prefetch<I>(at, next), ...);
+    Vector v[] = {lists_.template load<I>(at)...};
     rule_(v[I]..., totals[S]...);
-    (store<I>(v[I], at), ...);
-    if constexpr (kCopies) kStreams ? Set::stream(v[kParam], copies() + at) : Set::store(v[kParam], copies() + at);
+    (lists_.template store<I>(v[I], at), ...);
+    if constexpr (BlockLists::kCopies) lists_.template store_copy<kStreams>(v[kParam], at);
   }
 
   [[gnu::always_inline]] void apply_to_rest(int64_t at, [[maybe_unused]] int64_t lane, int64_t count) const {
-    Vector v[] = {load_rest<I>(at, count)...};
+    Vector v[] = {lists_.template load_rest<I>(at, count)...};
     [[maybe_unused]]
     typename Total::Vector totals[] = {Total::load_first(block_.sums[S] + lane, count)..., typename Total::Vector(0)};
     rule_(v[I]..., totals[S]...);
-    (store_rest<I>(v[I], at, count), ...);
-    if constexpr (kCopies) store_first<Set>(v[kParam], copies() + at, count);
+    (lists_.template store_rest<I>(v[I], at, count), ...);
+    if constexpr (BlockLists::kCopies) lists_.store_copy_rest(v[kParam], at, count);
     (Total::store_first(totals[S], block_.sums[S] + lane, count), ...);
   }
 
+  // Copies of the arguments: stores to elements cannot change them, so the compiler keeps them in registers.
   const Rule rule_;
   const Block<Rule> block_;
+  const BlockLists lists_;
 };
 
 // Rounds one sum at a time: GCC 12 drops the rounding to float32 when it vectorises several.
@@ -377,6 +187,16 @@ constexpr RunBlock<Rule> kernel() {
   }
 }
 
+template <class Set, class Rule, int kFirst, int kCopy>
+constexpr RunCodedBlock<Rule> coded_kernel() {
+  constexpr auto first = static_cast<Storage>(kFirst), copy = static_cast<Storage>(kCopy);
+  if constexpr (is_made<Set, Rule>(first, Storage::real, copy)) {
+    return CodedLoop<Set, Rule, first, copy>::run;
+  } else {
+    return nullptr;
+  }
+}
+
 template <class Set, class Rule, int... kMix>
 constexpr Slot<Rule> make_slot(std::integer_sequence<int, kMix...>) {
   Slot<Rule> slot{};
@@ -384,6 +204,9 @@ constexpr Slot<Rule> make_slot(std::integer_sequence<int, kMix...>) {
   ((slot.run[kMix / kLastTwo][kMix / kLast % kStorages][kMix % kLast] =
         kernel<Set, Rule, kMix / kLastTwo, kMix / kLast % kStorages, kMix % kLast>()),
    ...);
+  if constexpr (rules::kHasMoments<Rule>) {
+    ((slot.run_coded[kMix / kLastTwo][kMix % kLast] = coded_kernel<Set, Rule, kMix / kLastTwo, kMix % kLast>()), ...);
+  }
   slot.fold = fold<Set, Rule>;
   return slot;
 }

@@ -75,7 +75,7 @@ Floats from_bfloat16(uint16x8_t a) {
   return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(a), 16)), vreinterpretq_f32_u32(vshll_high_n_u16(a, 16))};
 }
 
-struct Neon {
+struct Neon : Bytes<8> {
   using OfBFloat16 = Neon;
   using Real = float;
   using Vector = Floats;

@@ -6,7 +6,7 @@ namespace apex::kernels::cpu {
 namespace {
 
 template <class RealType>
-struct OneByOne {
+struct OneByOne : Bytes<1> {
   using Real = RealType;
   using Vector = RealType;
   static constexpr int64_t kLanes = 1;
