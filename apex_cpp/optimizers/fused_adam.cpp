@@ -124,7 +124,8 @@ void FusedAdam::use_own_masters(detail::LaunchSet& set) {
 void FusedAdam::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    const auto group_settings = detail::adam_settings(detail::options_of<FusedAdamOptions>(param_groups_[group]));
+    auto group_settings = detail::adam_settings(detail::options_of<FusedAdamOptions>(param_groups_[group]));
+    group_settings.rounds_at_random = master_storage() == MasterStorage::stochastic;
     run_step(group, launch_sets(group), group_settings, [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {

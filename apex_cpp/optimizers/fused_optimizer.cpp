@@ -187,7 +187,7 @@ std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
 std::unique_ptr<torch::optim::OptimizerParamState> FusedOptimizer::new_state_with_remainder(
     const detail::SteppedParam& param) const {
   auto state = new_state(param);
-  if (keeps_masters_of(param.param.scalar_type())) {
+  if (detail::has_remainder(param.param.scalar_type(), master_storage_)) {
     static_cast<ShapedParamState&>(*state).remainder = at::zeros_like(param.param, detail::remainder_dtype(master_storage_));
   }
   return state;
@@ -201,7 +201,7 @@ ShapedParamState* FusedOptimizer::any_state_of(const at::Tensor& param) const {
 }
 
 at::Tensor FusedOptimizer::remainder_of(const at::Tensor& param) const {
-  ShapedParamState* state = keeps_masters_of(param.scalar_type()) ? any_state_of(param) : nullptr;
+  ShapedParamState* state = detail::has_remainder(param.scalar_type(), master_storage_) ? any_state_of(param) : nullptr;
   if (!state) return {};
   return detail::state_like(param, state->remainder, detail::remainder_dtype(master_storage_));
 }
@@ -210,7 +210,9 @@ at::ScalarType FusedOptimizer::state_dtype(const at::Tensor& param) const {
   return keeps_masters_of(param.scalar_type()) ? at::kFloat : param.scalar_type();
 }
 
-bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const { return detail::splits(dtype, master_storage_); }
+bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const {
+  return dtype == at::kBFloat16 && master_storage_ != MasterStorage::float32;
+}
 
 at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
   const at::Tensor remainder = remainder_of(param);
@@ -219,7 +221,12 @@ at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
 
 bool FusedOptimizer::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
   if (!keeps_masters_of(param.scalar_type())) return false;
-  detail::split_into(value, param, remainder_of(param));
+  if (master_storage_ == MasterStorage::stochastic) {
+    const at::NoGradGuard no_grad;
+    param.detach().copy_(value);
+  } else {
+    detail::split_into(value, param, remainder_of(param));
+  }
   return true;
 }
 

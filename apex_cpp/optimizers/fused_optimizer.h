@@ -71,7 +71,7 @@ struct LaunchSet {
 /// learning-rate schedulers, and with `torch::save`.
 ///
 /// With a `master_storage` other than float32 the optimizer keeps the masters of its bfloat16 parameters beside them, as
-/// remainders. `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters themselves: their
+/// remainders, or keeps none. `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters themselves: their
 /// gradients are clipped and accumulated in bfloat16. A program that writes to such a parameter changes the master by as much;
 /// the master stays within half a unit in the last place of the bfloat16.
 ///

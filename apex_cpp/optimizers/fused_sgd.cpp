@@ -10,6 +10,7 @@ namespace {
 constexpr const char* kFusedSGD = "FusedSGD";
 
 void check(const std::string& owner, const FusedSGDOptions& options) {
+  detail::check_rounds_to_nearest(owner, options);
   detail::check_not_negative(owner, "lr", options.lr());
   detail::check_not_negative(owner, "momentum", options.momentum());
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());

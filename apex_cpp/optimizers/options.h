@@ -35,9 +35,14 @@ enum class MasterStorage {
   /// The same with an int8, 1 more byte: each step rounds the masters to 24 bits, which have 16 significant bits. FlashOptim
   /// (arXiv:2602.23349).
   remainder8,
+  /// Not at all: no more bytes. Each step rounds the parameters to bfloat16 at random, up or down in proportion to the distance,
+  /// and so loses nothing on average; rounded to nearest, a weight that changes by less than 2^-9 of its value in a step would
+  /// never change. The random numbers depend on the step's number and the value alone, so that every thread, device and rank
+  /// rounds alike. FusedAdam only.
+  stochastic,
 };
 
-/// "float32", "remainder16" or "remainder8", and back. Errors: ValueError for another name.
+/// "float32", "remainder16", "remainder8" or "stochastic", and back. Errors: ValueError for another name.
 const char* name_of(MasterStorage storage);
 MasterStorage master_storage_named(const std::string& name);
 
@@ -83,8 +88,8 @@ void for_each_member(Object& object, const Visit& visit) {
 
 template <class Derived>
 struct FusedOptions : torch::optim::OptimizerOptions {
-  /// How the optimizer stores masters; for the whole optimizer, not for a group. Other values than float32 make the optimizer
-  /// keep the masters of its bfloat16 parameters itself, with amp or without, whatever the level. Not saved: a file can be
+  /// How the optimizer stores masters; for the whole optimizer, not for a group. With other values than float32, the masters of
+  /// its bfloat16 parameters are the optimizer's own matter, with amp or without, whatever the level. Not saved: a file can be
   /// loaded with another storage.
   MasterStorage master_storage() const { return master_storage_; }
   Derived& master_storage(MasterStorage storage) {

@@ -26,8 +26,8 @@ Options read_options(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--clip", options.clip, "largest norm of the gradients")->check(CLI::PositiveNumber);
   app.add_option("--master-storage", options.master_storage,
-                 "trains with FusedAdam, whose BF16 parameters at O5 have float32 masters, or remainder16 or remainder8")
-      ->check(CLI::IsMember({"float32", "remainder16", "remainder8"}));
+                 "trains with FusedAdam, whose BF16 parameters at O5 have masters: float32, remainder16, remainder8, or none (stochastic)")
+      ->check(CLI::IsMember({"float32", "remainder16", "remainder8", "stochastic"}));
   app.add_option("--moment-storage", options.moment_storage,
                  "trains with FusedAdam, whose moments are float32, bfloat16 or int8")
       ->check(CLI::IsMember({"float32", "bfloat16", "int8"}));

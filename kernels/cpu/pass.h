@@ -69,6 +69,7 @@ class Pass {
     }
     if (copies_) copy_writer_ = writer<Real>(last_dtype(group));
     if (splits_) readers_[kParam] = nullptr, writers_[kParam] = nullptr;  // kernels take both parts as they are
+    if (has_codes_) coded_ = find_coded();
   }
 
   // Applies the rule to a chunk and returns the chunk's sums.
@@ -110,9 +111,9 @@ class Pass {
     return kernels_.run[index(0)][others][behind()];
   }
 
-  // The kernel for moments in 8 bits and the lists beside them as they are.
+  // The kernel for moments in 8 bits and the lists beside them as they are. Needs the readers and writers.
   RunCodedBlock<Rule> find_coded() const {
-    if (!has_codes_ || writers_[kParam] != nullptr || (copies_ && copy_writer_ == nullptr)) return nullptr;
+    if (writers_[kParam] != nullptr || (copies_ && copy_writer_ == nullptr)) return nullptr;
     return kernels_.run_coded[static_cast<int>(storage_of(group_.dtypes[0]))][behind()];
   }
 
@@ -187,7 +188,7 @@ class Pass {
   Ahead ahead_ = fetched_ahead(/*in_place=*/false), ahead_in_place_ = fetched_ahead(/*in_place=*/true);
   RunBlock<Rule> direct_ = find_direct();
   RunBlock<Rule> run_buffers_ = kernels_.run[0][0][splits_ ? behind() : 0];
-  RunCodedBlock<Rule> coded_ = find_coded(), run_coded_buffers_ = kernels_.run_coded[0][splits_ ? behind() : 0];
+  RunCodedBlock<Rule> coded_ = nullptr, run_coded_buffers_ = kernels_.run_coded[0][splits_ ? behind() : 0];
 };
 
 // Runs rule_of(row) over each row of the group and returns the sums of each chunk. Any number of threads gives the same bits.

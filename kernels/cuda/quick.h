@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/rules/moments.h"
+#include "kernels/rules/random.h"
 
 #include <cmath>
 
@@ -60,6 +61,9 @@ DEVICE_BODY inline Quick multiply(Quick a, Quick b) {
 }
 DEVICE_BODY inline double widen(Quick a) { return a.value; }
 DEVICE_BODY inline Quick round_to_half(Quick a) { return Quick(rules::round_to_half(a.value), a.doubtful); }
+DEVICE_BODY inline Quick round_at_random(Quick a, uint32_t key) {
+  return Quick(rules::round_at_random(a.value, key), a.doubtful);
+}
 
 // Within these ranges quotient and remainders are normal: 2^-126 <= |a / b| <= 2^126, and the last bit of a remainder is at
 // least 2^(-90 - 48).

@@ -158,7 +158,18 @@ struct MomentumSgd : UpdateOp<rules::SgdSettings> {
 };
 
 struct Adam : UpdateOp<rules::AdamSettings> {
-  DEVICE_BODY UniformRule<rules::Adam> prepared() const { return {rules::adam(current())}; }
+  struct ByDtype {
+    rules::Adam of_bfloat16;
+
+    template <class Real>
+    DEVICE_BODY rules::Adam rule(const Row& row) const {
+      rules::Adam rule = of_bfloat16;
+      rule.rounds_at_random = rule.rounds_at_random && row.dtypes[kCopied] == Dtype::bfloat16;
+      return rule;
+    }
+  };
+
+  DEVICE_BODY ByDtype prepared() const { return {rules::adam(current(), /*of_bfloat16=*/true)}; }
 };
 
 struct Adagrad : UpdateOp<rules::AdagradSettings> {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include "kernels/rules/moments.h"
+#include "kernels/rules/random.h"
 
 namespace apex::kernels::rules {
 
 struct AdamSettings : MomentSettings {
   bool adam_w_mode = true;  // adds weight decay to the step (AdamW), not to the gradient
+  bool rounds_at_random = false;  // bfloat16 parameters
 };
 
 // Adam, which adds weight decay to the gradient, and AdamW (`decoupled`), which adds it to the step.
@@ -17,6 +19,8 @@ struct Adam {
 
   float grad_scale, lr, weight_decay;
   bool decoupled;
+  bool rounds_at_random;  // the parameter, to bfloat16
+  uint32_t key;           // of the step
   Moments moments;
 
   template <class V>
@@ -26,12 +30,14 @@ struct Adam {
     V step = moments.advance(unscaled, exp_avg, exp_avg_sq);
     if (weight_decay != 0 && decoupled) step = add(step, multiply(V(weight_decay), param));
     param = add(param, multiply(V(-lr), step));
+    if (rounds_at_random) param = round_at_random(param, key);
   }
 };
 
-HD inline Adam adam(const AdamSettings& settings) {
-  return {as_float(settings.grad_scale), as_float(settings.lr), as_float(settings.weight_decay), settings.adam_w_mode,
-          moments(settings, /*grad_averaging=*/true)};
+// `of_bfloat16`: whether the parameter is stored in bfloat16.
+HD inline Adam adam(const AdamSettings& settings, bool of_bfloat16) {
+  return {as_float(settings.grad_scale), as_float(settings.lr),      as_float(settings.weight_decay), settings.adam_w_mode,
+          settings.rounds_at_random && of_bfloat16, step_key(settings.step), moments(settings, /*grad_averaging=*/true)};
 }
 
 }  // namespace apex::kernels::rules

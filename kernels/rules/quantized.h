@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/rules/arithmetic.h"
+#include "kernels/rules/random.h"
 
 // Moments in 8 bits: groups of kGroup adjacent elements in memory order, each with a power of two as its scale. A tensor of
 // `numel` elements is stored as the codes of whole groups, one byte an element, then one byte a group, the scale's exponent as
@@ -39,17 +40,9 @@ HD inline bool has_codes(uint32_t exponent) { return exponent != 0 && exponent !
 // 1 / scale, for groups that have codes.
 HD inline float inverse_scale(uint32_t exponent) { return from_bits((254 - exponent) << 23); }
 
-// A hash of 32 bits (Wellons, hash-prospector: lowbias32), of a number or of each number of a vector.
-template <class Bits>
-HD inline Bits mixed(Bits bits) {
-  bits = (bits ^ bits >> 16) * 0x7feb352du;
-  bits = (bits ^ bits >> 15) * 0x846ca68bu;
-  return bits ^ bits >> 16;
-}
-
 // The key of a tensor's random numbers in a step. Element i has the number mixed(key + i).
 HD inline uint32_t rounding_key(int64_t step, int64_t position) {
-  return mixed(mixed(static_cast<uint32_t>(step)) + static_cast<uint32_t>(position));
+  return mixed(step_key(step) + static_cast<uint32_t>(position));
 }
 
 // The formulas, on one value or a vector of values, of groups that are finite. `inverse`: of the group's scale.

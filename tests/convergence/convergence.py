@@ -38,9 +38,11 @@ def config_of(run):
         amp["loss_scale"] = run.loss_scale if run.loss_scale == "dynamic" else float(run.loss_scale)
     if run.keep_batchnorm_fp32 != "none":
         amp["keep_batchnorm_fp32"] = run.keep_batchnorm_fp32 == "true"
+    if run.optimizer == matrix.WITHOUT_MASTERS:
+        amp["master_weights"] = False
     return {"model": {"type": "convnet", "widths": [8, 16, 32]}, "data": {"set": "digits", "noise": 1},
             "optimizer": matrix.optimizer_keys(run.optimizer), "schedule": {"type": "cosine", "warmup_epochs": 2},
-            "epochs": 8, "batch_size": 64, "device": "cpu", "amp": amp}
+            "epochs": matrix.epochs_of(run.optimizer), "batch_size": 64, "device": "cpu", "amp": amp}
 
 
 def train(build, folder, run):

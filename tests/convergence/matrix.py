@@ -10,6 +10,11 @@ OPTIMIZERS = {
     "FusedLAMB": {"lr": 0.02},
     "DistributedFusedAdam": {"lr": 0.003},  # two processes
 }
+# As FusedAdam, with steps that BF16 weights without masters lose: at O0, and at O5 with the storages below.
+SMALL_STEPS = "FusedAdam, small steps"
+SMALL_STEPS_KEYS = {"type": "FusedAdam", "lr": 0.0003}
+SMALL_STEPS_EPOCHS = 16
+WITHOUT_MASTERS = "FusedAdam, small steps, without masters"
 # Storages of masters and moments, at O5 alone: the optimizer beside whose O0 they must end, and the keys of a config's `optimizer`.
 STORED = {
     "FusedSGD remainder16": ("FusedSGD", {"master_storage": "remainder16"}),
@@ -19,6 +24,12 @@ STORED = {
     "FusedAdam bfloat16": ("FusedAdam", {"moment_storage": "bfloat16"}),
     "FusedAdam int8": ("FusedAdam", {"moment_storage": "int8"}),
     "FusedAdam remainder8 int8": ("FusedAdam", {"master_storage": "remainder8", "moment_storage": "int8"}),
+    "FusedAdam, small steps, float32": (SMALL_STEPS, {}),
+    "FusedAdam, small steps, remainder16": (SMALL_STEPS, {"master_storage": "remainder16"}),
+    "FusedAdam, small steps, remainder8 int8": (SMALL_STEPS, {"master_storage": "remainder8", "moment_storage": "int8"}),
+    "FusedAdam, small steps, stochastic": (SMALL_STEPS, {"master_storage": "stochastic"}),
+    "FusedAdam, small steps, stochastic int8": (SMALL_STEPS, {"master_storage": "stochastic", "moment_storage": "int8"}),
+    WITHOUT_MASTERS: (SMALL_STEPS, {}),
 }
 # level: what keep_batchnorm_fp32 can be. Apex refuses it at O1 (and so O4); at O0 the network has no other dtype.
 LEVELS = {"O0": ["none"], "O1": ["none"], "O2": ["none", "true", "false"], "O3": ["none", "true", "false"], "O4": ["none"],
@@ -31,6 +42,7 @@ WIDE_EXPONENT = {"O0", "O4", "O5"}
 # (optimizer, level): why its combinations may end elsewhere than O0
 EXPLAINED = {
     ("Adam", "O3"): "diverges: without master weights its state is FP16, in which the default eps of 1e-8 is 0",
+    (WITHOUT_MASTERS, "O5"): "BF16 weights lose small steps, if they are rounded to nearest",
     ("FusedLAMB", "O3"): "diverges with some seeds: without master weights its state is FP16, in which small second moments are 0",
 }
 
@@ -64,13 +76,18 @@ class Result(NamedTuple):
 def cells():
     levels = [(optimizer, level, loss_scale, keep) for optimizer in OPTIMIZERS for level, keeps in LEVELS.items()
               for loss_scale in LOSS_SCALES for keep in keeps]
-    return levels + [(stored, "O5", "none", "none") for stored in STORED]
+    return levels + [(SMALL_STEPS, "O0", "none", "none")] + [(stored, "O5", "none", "none") for stored in STORED]
 
 
 def optimizer_keys(optimizer):
     """The `optimizer` section of a config."""
     kind, storage = STORED.get(optimizer, (optimizer, {}))
-    return {"type": kind, **OPTIMIZERS[kind], **storage}
+    return {**(SMALL_STEPS_KEYS if kind == SMALL_STEPS else {"type": kind, **OPTIMIZERS[kind]}), **storage}
+
+
+def epochs_of(optimizer):
+    kind, _ = STORED.get(optimizer, (optimizer, {}))
+    return SMALL_STEPS_EPOCHS if kind == SMALL_STEPS else 8
 
 
 def accuracies(results, cell, seeds):
@@ -117,13 +134,13 @@ def table(results, seeds):
     """For each optimizer and level, the lowest and the highest mean of its combinations; for O0, of its seeds."""
     lines = ["| test accuracy, % | O0, " + f"{seeds} seeds | " + " | ".join(level for level in LEVELS if level != "O0") + " |",
              "|---|" + "---|" * len(LEVELS)]
-    for optimizer in OPTIMIZERS:
+    for optimizer in [*OPTIMIZERS, SMALL_STEPS]:
         at_o0 = accuracies(results, (optimizer, "O0", "none", "none"), seeds)
         words = [f"{min(at_o0):.2f} to {max(at_o0):.2f}"]
         for level in LEVELS:
             means = [sum(accuracies(results, cell, seeds)) / seeds for cell in cells() if cell[:2] == (optimizer, level)]
             if level != "O0":
-                words.append(f"{min(means):.2f} to {max(means):.2f}")
+                words.append(f"{min(means):.2f} to {max(means):.2f}" if means else "")
         lines.append(f"| {optimizer} | " + " | ".join(words) + " |")
     lines += ["", "| stored at O5 | test accuracy, % |", "|---|---|"]
     for stored in STORED:

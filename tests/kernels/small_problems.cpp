@@ -90,11 +90,12 @@ Coded make_coded(Kind kind, at::ScalarType grad, const std::vector<int64_t>& siz
   return made;
 }
 
-void adam(const Coded& on, int64_t step, const at::Tensor& found_inf) {
+void adam(const Coded& on, int64_t step, const at::Tensor& found_inf, bool rounds_at_random) {
   kernels::AdamSettings settings;
   settings.lr = 0.01;
   settings.weight_decay = 0.1;
   settings.step = step;
+  settings.rounds_at_random = rounds_at_random;
   kernels::StepTensors tensors;
   tensors.found_inf = found_inf;
   kernels::multi_tensor_adam(on.grads, on.params, on.means, on.squares, on.models, settings, tensors);

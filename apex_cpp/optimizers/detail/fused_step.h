@@ -50,6 +50,13 @@ void check_no_amsgrad(const std::string& owner, const Options& options) {
   TORCH_CHECK(!options.amsgrad(), owner, " does not support the AMSGrad variant: leave amsgrad false.");
 }
 
+/// Of classes whose kernels do not round at random.
+template <class Options>
+void check_rounds_to_nearest(const std::string& owner, const Options& options) {
+  TORCH_CHECK_VALUE(options.master_storage() != MasterStorage::stochastic, owner,
+                    " does not support master_storage stochastic: take remainder16, or FusedAdam.");
+}
+
 /// Of classes that store masters in no other way.
 template <class Options>
 void check_float32_masters(const std::string& owner, const Options& options) {

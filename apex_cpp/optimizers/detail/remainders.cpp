@@ -15,15 +15,18 @@ const char* name_of(MasterStorage storage) {
       return "remainder16";
     case MasterStorage::remainder8:
       return "remainder8";
+    case MasterStorage::stochastic:
+      return "stochastic";
   }
   return "";
 }
 
 MasterStorage master_storage_named(const std::string& name) {
-  for (const auto storage : {MasterStorage::float32, MasterStorage::remainder16, MasterStorage::remainder8}) {
+  for (const auto storage :
+       {MasterStorage::float32, MasterStorage::remainder16, MasterStorage::remainder8, MasterStorage::stochastic}) {
     if (name == name_of(storage)) return storage;
   }
-  TORCH_CHECK_VALUE(false, "There is no master_storage '", name, "'. Take float32, remainder16 or remainder8.");
+  TORCH_CHECK_VALUE(false, "There is no master_storage '", name, "'. Take float32, remainder16, remainder8 or stochastic.");
 }
 
 }  // namespace apex::optimizers
@@ -44,7 +47,9 @@ at::Tensor doubled(const at::Tensor& remainder) { return remainder.to(at::kShort
 
 }  // namespace
 
-bool splits(at::ScalarType dtype, MasterStorage storage) { return storage != MasterStorage::float32 && dtype == at::kBFloat16; }
+bool has_remainder(at::ScalarType dtype, MasterStorage storage) {
+  return dtype == at::kBFloat16 && (storage == MasterStorage::remainder16 || storage == MasterStorage::remainder8);
+}
 
 at::ScalarType remainder_dtype(MasterStorage storage) { return storage == MasterStorage::remainder8 ? at::kChar : at::kShort; }
 
@@ -71,10 +76,10 @@ void split_into(const at::Tensor& values, const at::Tensor& param, const at::Ten
 }
 
 at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name) {
-  if (!splits(param.scalar_type(), storage)) {
-    TORCH_CHECK(!loaded.defined(), name,
-                " was saved with a remainder of its master, and this optimizer stores masters as float32. Make it with the "
-                "master_storage of the file, or load a file of amp::save_checkpoint, which fits any.");
+  if (!has_remainder(param.scalar_type(), storage)) {
+    TORCH_CHECK(!loaded.defined(), name, " was saved with a remainder of its master, and this optimizer has master_storage ",
+                name_of(storage),
+                ". Make it with the master_storage of the file, or load a file of amp::save_checkpoint, which fits any.");
     return {};
   }
   const at::ScalarType dtype = remainder_dtype(storage);

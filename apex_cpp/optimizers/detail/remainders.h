@@ -10,8 +10,8 @@
 // On any device, without synchronisation. A step joins and splits them in its kernel; these functions are for the rest.
 namespace apex::optimizers::detail {
 
-/// Whether `storage` stores the master of a parameter of this dtype as a remainder: bfloat16, and `storage` is not float32.
-bool splits(at::ScalarType dtype, MasterStorage storage);
+/// Whether `storage` stores the master of a parameter of this dtype as a remainder.
+bool has_remainder(at::ScalarType dtype, MasterStorage storage);
 
 /// int16 or int8.
 at::ScalarType remainder_dtype(MasterStorage storage);

@@ -89,7 +89,7 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
   if (is_lamb(optimizer.type)) {
     keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
   } else if (optimizer.type != "FusedLARS") {
-    keys.choice("master_storage", optimizer.master_storage, {"float32", "remainder16", "remainder8"});
+    keys.choice("master_storage", optimizer.master_storage, {"float32", "remainder16", "remainder8", "stochastic"});
   }
   if (optimizer.type == "FusedAdam") keys.choice("moment_storage", optimizer.moment_storage, {"float32", "bfloat16", "int8"});
   keys.flag("materialize_master_grads", optimizer.materialize_master_grads);

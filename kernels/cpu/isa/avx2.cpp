@@ -54,6 +54,11 @@ __m128i to_half(__m256 v) { return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)
 
 inline Floats round_to_half(Floats a) { return _mm256_cvtph_ps(to_half(a.v)); }
 
+inline Floats round_at_random(Floats a, uint32_t key) {
+  const auto bits = reinterpret_cast<NumbersOf<uint32_t, 8>::type>(a.v);
+  return reinterpret_cast<__m256>(rules::round_bits_at_random(bits, key));
+}
+
 // Rounds each value to bfloat16, which is then in the upper half of its word.
 __m256i rounded_words(__m256 v) {
   const __m256i bits = _mm256_castps_si256(v), unit = _mm256_set1_epi32(0x10000);
@@ -92,6 +97,7 @@ inline EvenOdd divide(EvenOdd a, const rules::Divisor& by) { return {divide(a.ev
 inline EvenOdd square_root(EvenOdd a) { return {square_root(a.even), square_root(a.odd)}; }
 inline EvenOdd sign(EvenOdd a) { return {sign(a.even), sign(a.odd)}; }
 inline EvenOdd round_to_half(EvenOdd a) { return {round_to_half(a.even), round_to_half(a.odd)}; }
+inline EvenOdd round_at_random(EvenOdd a, uint32_t key) { return {round_at_random(a.even, key), round_at_random(a.odd, key)}; }
 
 // Splitting 32-bit words of two bfloat16 into even and odd values takes one shift or mask each. Keeping the values in order
 // would take two instructions to widen and four to pack.

@@ -72,6 +72,11 @@ __m256i to_half(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)
 
 inline Floats round_to_half(Floats a) { return _mm512_cvtph_ps(to_half(a.v)); }
 
+inline Floats round_at_random(Floats a, uint32_t key) {
+  const auto bits = reinterpret_cast<NumbersOf<uint32_t, 16>::type>(a.v);
+  return reinterpret_cast<__m512>(rules::round_bits_at_random(bits, key));
+}
+
 __m256i to_bfloat16(__m512 v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));

@@ -61,6 +61,11 @@ Floats from_half(float16x8_t a) { return {vcvt_f32_f16(vget_low_f16(a)), vcvt_hi
 
 inline Floats round_to_half(Floats a) { return from_half(to_half(a)); }
 
+inline float32x4_t round_at_random(float32x4_t a, uint32_t key) {
+  return vreinterpretq_f32_u32(rules::round_bits_at_random(vreinterpretq_u32_f32(a), key));
+}
+inline Floats round_at_random(Floats a, uint32_t key) { return {round_at_random(a.low, key), round_at_random(a.high, key)}; }
+
 // Rounds each value to bfloat16, which is then in the upper half of its word.
 uint32x4_t rounded_words(float32x4_t v) {
   const uint32x4_t bits = vreinterpretq_u32_f32(v);

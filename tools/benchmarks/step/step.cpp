@@ -38,6 +38,7 @@ std::vector<Contender> contenders(const Training& t, const Level& level) {
     all.push_back(fused_adam(t, MasterStorage::remainder16, MomentStorage::float32));
     all.push_back(fused_adam(t, MasterStorage::remainder8, MomentStorage::float32));
     all.push_back(fused_adam(t, MasterStorage::remainder8, MomentStorage::int8));
+    all.push_back(fused_adam(t, MasterStorage::stochastic, MomentStorage::float32));
   }
   for (const auto& each : {apex_order(t), fused_adam(t, level.name, true), fused_adam(t, level.name, true, true),
                            torch_order(t, false), torch_order(t, true)}) {
