@@ -5,7 +5,7 @@
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/files/csv.h>
 #include <apex_cpp/torch_compat/autograd.h>
-#include <apex_cpp/torch_compat/record_function.h>
+#include <apex_cpp/torch_compat/private_members.h>
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>

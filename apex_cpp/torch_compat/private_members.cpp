@@ -1,6 +1,6 @@
 #include <apex_cpp/torch_compat/private_members.h>
 
-#include <apex_cpp/torch_compat/record_function.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/COW.h>
 
 namespace apex::torch_compat {

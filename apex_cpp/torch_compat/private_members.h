@@ -1,6 +1,7 @@
 #pragma once
 // IWYU pragma: private, include <apex_cpp/amp.h>
 
+#include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/optim/optimizer.h>
@@ -8,6 +9,10 @@
 
 #include <memory>
 #include <vector>
+
+namespace at {
+struct RecordFunction;
+}  // namespace at
 
 // Members of LibTorch's classes, and storage that is copied on write, for which LibTorch has no public functions.
 namespace apex::torch_compat {
@@ -29,5 +34,9 @@ void keep_options(std::vector<torch::optim::OptimizerParamGroup>& groups,
 c10::intrusive_ptr<c10::StorageImpl> share_until_written(c10::StorageImpl& storage);
 /// Whether the storage still shares its memory with a storage of `share_until_written`.
 bool is_shared_until_written(const c10::StorageImpl& storage);
+
+/// The arguments of the operator call that a callback observes. `RecordFunction::inputs()` asserts, in a program compiled
+/// without NDEBUG, on a member that the released LibTorch, compiled with it, never sets: the callback then fails by chance.
+c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function);
 
 }  // namespace apex::torch_compat

@@ -13,7 +13,7 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/torch_compat/autograd.h>
-#include <apex_cpp/torch_compat/record_function.h>
+#include <apex_cpp/torch_compat/private_members.h>
 
 namespace apex::amp::detail {
 namespace {
