@@ -9,3 +9,4 @@
 #include <apex_cpp/optimizers/fused_mixed_precision_lamb.h>
 #include <apex_cpp/optimizers/fused_novograd.h>
 #include <apex_cpp/optimizers/fused_sgd.h>
+#include <apex_cpp/optimizers/muon.h>

@@ -49,9 +49,9 @@ class OneCycleLROptions {
 /// whatever they are, so it cannot be chained. As in Python, the first rates become the optimizer's initial ones for other
 /// schedulers. Python: OneCycleLR.
 ///
-/// Momentum is cycled in the groups' options: `momentum` of SGD, RMSprop and FusedSGD; the first of `betas` of Adam, AdamW,
-/// FusedAdam, DistributedFusedAdam, FusedLAMB, FusedLion, FusedNovoGrad and FusedMixedPrecisionLamb, and of classes with these
-/// options.
+/// Momentum is cycled in the groups' options: `momentum` of SGD, RMSprop, FusedSGD, FusedLARS and Muon; the first of `betas` of
+/// Adam, AdamW, FusedAdam, DistributedFusedAdam, FusedLAMB, FusedLion, FusedNovoGrad and FusedMixedPrecisionLamb, and of
+/// classes with these options.
 ///
 /// Errors, before anything is changed: ValueError unless the steps are positive, pct_start is 0 to 1 and makes no phase of
 /// length 0, anneal_strategy has one of its values, divisors are not 0, and lists have a value for each group; for

@@ -14,7 +14,7 @@ std::unique_ptr<Opt> with_rates(const std::vector<double>& rates, const Options&
   for (const double rate : rates) {
     auto options = std::make_unique<Options>(defaults);
     options->lr(rate);
-    groups.emplace_back(std::vector<torch::Tensor>{torch::ones({2}, torch::requires_grad())}, std::move(options));
+    groups.emplace_back(std::vector<torch::Tensor>{torch::ones({2, 1}, torch::requires_grad())}, std::move(options));
   }
   return std::make_unique<Opt>(groups, defaults);
 }

@@ -148,6 +148,7 @@ TEST(OneCycle, CyclesMomentumOrTheFirstBeta) {
   expect_cycled<torch::optim::RMSprop>(torch::optim::RMSpropOptions(), momentum);
   expect_cycled<optimizers::FusedSGD>(optimizers::FusedSGDOptions(1.0), momentum);
   expect_cycled<optimizers::FusedLARS>(optimizers::FusedLARSOptions(1.0), momentum);
+  expect_cycled<optimizers::Muon>(optimizers::MuonOptions(), momentum);
   expect_cycled<torch::optim::Adam>(torch::optim::AdamOptions(), beta1);
   expect_cycled<torch::optim::AdamW>(torch::optim::AdamWOptions(), beta1);
   expect_cycled<optimizers::FusedAdam>(optimizers::FusedAdamOptions(), beta1);

@@ -59,6 +59,7 @@ set(APEX_CPP_PUBLIC_HEADERS
   apex_cpp/optimizers/fused_novograd.h
   apex_cpp/optimizers/fused_optimizer.h
   apex_cpp/optimizers/fused_sgd.h
+  apex_cpp/optimizers/muon.h
   apex_cpp/optimizers/options.h
   apex_cpp/optimizers/stepped_param.h
   apex_cpp/parallel.h

@@ -16,8 +16,8 @@ using torch::optim::OptimizerOptions;
 template <class... Options>
 struct Classes {};
 
-using WithMomentum =
-    Classes<torch::optim::SGDOptions, torch::optim::RMSpropOptions, optimizers::FusedSGDOptions, optimizers::FusedLARSOptions>;
+using WithMomentum = Classes<torch::optim::SGDOptions, torch::optim::RMSpropOptions, optimizers::FusedSGDOptions,
+                             optimizers::FusedLARSOptions, optimizers::MuonOptions>;
 using WithBetas =
     Classes<torch::optim::AdamOptions, torch::optim::AdamWOptions, optimizers::FusedAdamOptions, optimizers::FusedLAMBOptions,
             optimizers::FusedLionOptions, optimizers::FusedNovoGradOptions, optimizers::FusedMixedPrecisionLambOptions>;
