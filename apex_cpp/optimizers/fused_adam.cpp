@@ -22,17 +22,6 @@ void check(const std::string& owner, const FusedAdamOptions& options) {
 
 }  // namespace
 
-namespace {
-
-// Masters of a file of master_weights, in an optimizer that stores remainders.
-void keep_as_remainder(const at::Tensor& param, FusedAdamParamState& state) {
-  if (!state.remainder.defined() || !state.master_param.defined()) return;
-  detail::split_into(state.master_param, at::empty_like(param), state.remainder);
-  state.master_param.reset();
-}
-
-}  // namespace
-
 const char* name_of(MomentStorage storage) {
   switch (storage) {
     case MomentStorage::float32:
@@ -68,6 +57,12 @@ void FusedAdamParamState::check_shapes(const detail::SteppedParam& of) const {
               " has moments of 8 bits of shape ", exp_avg_codes.sizes(),
               " from earlier steps. Drop this state with optimizer.state().erase(param.unsafeGetTensorImpl()): the parameter's "
               "next step is then its first.");
+}
+
+void FusedAdamParamState::keep_master_as_remainder(const at::Tensor& param) {
+  if (!remainder.defined() || !master_param.defined()) return;
+  detail::split_into(master_param, at::empty_like(param), remainder);
+  master_param.reset();
 }
 
 void FusedAdamParamState::store_moments(MomentStorage storage) {
@@ -153,7 +148,7 @@ void FusedAdam::load(torch::serialize::InputArchive& archive) {
       const auto state = read.state().find(param.unsafeGetTensorImpl());
       if (state == read.state().end()) continue;
       auto& loaded = static_cast<FusedAdamParamState&>(*state->second);
-      keep_as_remainder(param, loaded);
+      loaded.keep_master_as_remainder(param);
       loaded.store_moments(moment_storage_);
     }
   }

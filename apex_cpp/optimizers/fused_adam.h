@@ -88,6 +88,8 @@ struct FusedAdamParamState : FusedParamState<FusedAdamParamState> {
   /// Writes float32 moments.
   void serialize(torch::serialize::OutputArchive& archive) const override;
   void check_shapes(const detail::SteppedParam& of) const override;
+  /// Turns a loaded float32 master into the remainder, if the state has both. `param`: the bfloat16 parameter.
+  void keep_master_as_remainder(const at::Tensor& param);
   /// Converts float32 moments to the storage.
   void store_moments(MomentStorage storage);
 };

@@ -170,9 +170,7 @@ std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
   std::vector<detail::SteppedParam> fresh;
   for (const auto& each : stepped) {
     each.check();
-    TORCH_CHECK(master_storage_ == MasterStorage::float32 || each.param.scalar_type() != at::kHalf, each.name(),
-                " has dtype Half. With master_storage ", name_of(master_storage_),
-                " only bfloat16 parameters have masters: train with level O5, or leave master_storage float32.");
+    detail::check_splits(each.group, each.position, each.param, master_storage_);
     const auto state = state_.find(each.param.unsafeGetTensorImpl());
     if (state == state_.end()) {
       fresh.push_back(each);

@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/optimizers/detail/fused_step.h>
+#include <apex_cpp/optimizers/detail/remainders.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/sharded/param_sync.h>
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
@@ -16,10 +17,13 @@
 #include <sstream>
 #include <utility>
 
+#include "kernels/multi_tensor.h"
+
 namespace apex::parallel {
 
 using optimizers::FusedAdamOptions;
 using optimizers::FusedAdamParamState;
+using optimizers::MasterStorage;
 
 namespace {
 
@@ -37,7 +41,7 @@ std::string described(const DistributedFusedAdamOptions& options) {
   std::ostringstream text;
   text << "bucket_cap_mb " << options.bucket_cap_mb() << "\ngrad_sync_dtype " << name_of(options.grad_sync_dtype())
        << "\nparam_sync_dtype " << name_of(options.param_sync_dtype()) << "\nstore_params " << options.store_params()
-       << "\naverage_grad_sync " << options.average_grad_sync();
+       << "\nmaster_storage " << name_of(options.master_storage()) << "\naverage_grad_sync " << options.average_grad_sync();
   return text.str();
 }
 
@@ -47,7 +51,11 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
   check_dtype("dtype", options.dtype());
   check_dtype("grad_sync_dtype", options.grad_sync_dtype());
   check_dtype("param_sync_dtype", options.param_sync_dtype());
-  TORCH_CHECK_VALUE(options.store_params() || !options.param_sync_dtype(),
+  TORCH_CHECK_VALUE(!options.stores_remainders() || options.param_sync_dtype().value_or(at::kBFloat16) == at::kBFloat16,
+                    "DistributedFusedAdam: master_storage ", name_of(options.master_storage()),
+                    " needs bfloat16 as param_sync_dtype, got ", name_of(options.param_sync_dtype()),
+                    ": remainders belong to the bfloat16 parameters that ranks send. Leave it unset.");
+  TORCH_CHECK_VALUE(options.store_params() || options.stores_remainders() || !options.param_sync_dtype(),
                     "DistributedFusedAdam: param_sync_dtype would round parameters that have no masters. Leave it unset, or "
                     "leave store_params true.");
   detail::ShardedGradsOptions sync;
@@ -66,7 +74,13 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
 // The tensors that one kernel call updates, all on one device.
 struct DistributedFusedAdam::Parts : optimizers::detail::LaunchSet {
   std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
+  /// Where new values of the params are sent from, if model_params are remainders. Otherwise these are the places.
+  std::vector<at::Tensor> places;
 };
+
+DistributedFusedAdamOptions& DistributedFusedAdamOptions::store_param_remainders(bool stores) {
+  return master_storage(stores ? MasterStorage::remainder16 : MasterStorage::float32);
+}
 
 FusedAdamOptions DistributedFusedAdamOptions::adam() const {
   return FusedAdamOptions(lr())
@@ -76,7 +90,8 @@ FusedAdamOptions DistributedFusedAdamOptions::adam() const {
       .adam_w_mode(adam_w_mode())
       .weight_decay(weight_decay())
       .amsgrad(amsgrad())
-      .materialize_master_grads(false);
+      .materialize_master_grads(false)
+      .master_storage(master_storage());
 }
 
 // ---- construction ----
@@ -95,7 +110,7 @@ DistributedFusedAdam::DistributedFusedAdam(const std::vector<torch::optim::Optim
       dtype_(options.dtype()),
       param_sync_dtype_(options.param_sync_dtype()),
       overlap_param_sync_(options.overlap_param_sync()),
-      store_params_(options.store_params()) {
+      store_params_(options.store_params() || options.stores_remainders()) {
   sync_->add_params(amp::detail::params_of(param_groups_));
 }
 
@@ -143,8 +158,8 @@ at::ScalarType DistributedFusedAdam::sent_dtype(const at::Tensor& param) const {
   return param_sync_dtype_.value_or(param.scalar_type());
 }
 
-// Otherwise this rank's part of the parameter is the master.
 bool DistributedFusedAdam::has_own_master(const at::Tensor& param) const {
+  if (keeps_masters_of(param.scalar_type())) return false;
   return store_params_ && (param.scalar_type() != at::kFloat || sent_dtype(param) != at::kFloat);
 }
 
@@ -183,7 +198,7 @@ int64_t DistributedFusedAdam::state_bytes() const {
   int64_t bytes = 0;
   for (const auto& item : state_) {
     const auto& state = static_cast<const FusedAdamParamState&>(*item.second);
-    for (const at::Tensor& tensor : {state.exp_avg, state.exp_avg_sq, state.master_param}) {
+    for (const at::Tensor& tensor : {state.exp_avg, state.exp_avg_sq, state.master_param, state.remainder}) {
       if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
     }
   }
@@ -203,6 +218,7 @@ torch::Tensor DistributedFusedAdam::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
   finish_param_sync();
+  check_dtypes();
   sync().finish();
   if (!is_stopped()) {
     param_sync_ = std::make_shared<detail::ParamSync>(sync_);
@@ -229,6 +245,20 @@ void DistributedFusedAdam::finish_param_sync() const {
   sync_->refuse_passes("");
 }
 
+void DistributedFusedAdam::check_dtypes() const {
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    for (size_t i = 0; i < params.size(); ++i) optimizers::detail::check_splits(group, i, params[i], master_storage());
+  }
+}
+
+DistributedFusedAdam::Parts& DistributedFusedAdam::set_for(std::vector<Parts>& sets, const at::Tensor& param, bool splits) {
+  const auto set = std::find_if(sets.begin(), sets.end(), [&](const Parts& each) {
+    return each.params[0].device() == param.device() && each.places.empty() != splits;
+  });
+  return set == sets.end() ? sets.emplace_back() : *set;
+}
+
 // All ranks create state for the same parameters, even if a rank's part is empty.
 std::vector<DistributedFusedAdam::Parts> DistributedFusedAdam::parts_of(size_t group) {
   std::vector<Parts> sets;
@@ -242,16 +272,17 @@ std::vector<DistributedFusedAdam::Parts> DistributedFusedAdam::parts_of(size_t g
     for (at::Tensor* moment : {&state.exp_avg, &state.exp_avg_sq}) {
       if (!moment->defined()) *moment = at::zeros({master.numel()}, master.options().dtype(dtype_));
     }
+    const bool splits = keeps_masters_of(param.scalar_type());
+    if (splits) optimizers::detail::state_like(master, state.remainder, optimizers::detail::remainder_dtype(master_storage()));
     if (master.numel() == 0) continue;
-    auto set =
-        std::find_if(sets.begin(), sets.end(), [&](const Parts& each) { return each.params[0].device() == param.device(); });
-    if (set == sets.end()) set = sets.emplace(sets.end());
-    set->grads.push_back(sync_->grad_part(index));
-    set->params.push_back(master);
-    set->exp_avgs.push_back(state.exp_avg);
-    set->exp_avg_sqs.push_back(state.exp_avg_sq);
-    set->model_params.push_back(param_sync_->place_of(index));
-    set->positions.push_back(static_cast<int64_t>(i));
+    Parts& set = set_for(sets, param, splits);
+    set.grads.push_back(sync_->grad_part(index));
+    set.params.push_back(master);
+    set.exp_avgs.push_back(state.exp_avg);
+    set.exp_avg_sqs.push_back(state.exp_avg_sq);
+    set.model_params.push_back(splits ? state.remainder : param_sync_->place_of(index));
+    if (splits) set.places.push_back(param_sync_->place_of(index));
+    set.positions.push_back(static_cast<int64_t>(i));
   }
   return sets;
 }
@@ -269,6 +300,7 @@ void DistributedFusedAdam::update() {
         optimizers::detail::adam_settings(optimizers::detail::options_of<FusedAdamOptions>(param_groups_[group]));
     run_step(group, parts_of(group), group_settings, [](const Parts& set, const auto& settings, const auto& tensors) {
       kernels::multi_tensor_adam(set.grads, set.params, set.exp_avgs, set.exp_avg_sqs, set.model_params, settings, tensors);
+      if (!set.places.empty()) kernels::multi_tensor_copy(set.params, set.places);
     });
   }
 }

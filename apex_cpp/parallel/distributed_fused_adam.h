@@ -55,8 +55,17 @@ struct DistributedFusedAdamOptions {
   TORCH_ARG(bool, average_grad_sync) = true;
   /// Keep float32 masters of 16-bit parameters.
   TORCH_ARG(bool, store_params) = true;
+  /// How each rank stores the masters of its part of the bfloat16 parameters; with remainders also if store_params is false.
+  /// Float32 parameters have no remainders, and float16 ones are an error of `step`. Remainders need bfloat16 as
+  /// param_sync_dtype, or none.
+  TORCH_ARG(optimizers::MasterStorage, master_storage) = optimizers::MasterStorage::float32;
 
  public:
+  /// Apex's name of master_storage remainder16. Apex also wants store_params(false) and bfloat16 as param_sync_dtype, which
+  /// change nothing here.
+  DistributedFusedAdamOptions& store_param_remainders(bool stores);
+  bool store_param_remainders() const { return master_storage_ == optimizers::MasterStorage::remainder16; }
+  bool stores_remainders() const { return master_storage_ != optimizers::MasterStorage::float32; }
   optimizers::FusedAdamOptions adam() const;
 };
 
@@ -78,13 +87,16 @@ struct DistributedFusedAdamOptions {
 ///
 /// Results: for the same gradients, the bits of FusedAdam with masters. On N ranks the gradients are the same if the sum over
 /// ranks equals the sum of one process, as for values of few bits. Otherwise results differ by the rounding of that sum, and
-/// are reproducible.
+/// are reproducible. With master_storage remainder16 parameters and masters have the bits of FusedAdam with remainder16.
+///
+/// With remainders, `step` reads this rank's part of the bfloat16 parameters: a program that writes to a parameter changes the
+/// master by as much, and has to write the same on all ranks.
 ///
 /// With amp, at every level: the end of a scale_loss block sums the scaled gradients, and all ranks find the same overflow,
 /// also one in another optimizer of the block on one rank. A skipped step changes no bit on any rank. Blocks with delay_unscale
 /// leave gradients in the parameters, and the last block sends all. amp makes no masters of its own, and amp::master_params is
-/// an error. Values that the program writes into the model go into the masters in the next step, unless they equal the rounded
-/// masters; amp::clear_cast_cache says which writes through `weight.data()` are seen.
+/// an error. Values that the program writes into the model go into float32 masters in the next step, unless they equal the
+/// rounded masters; amp::clear_cast_cache says which writes through `weight.data()` are seen.
 ///
 /// Checkpoints: every rank calls amp::save_checkpoint. The ranks gather one tensor at a time, and rank 0, which holds the whole
 /// state on its CPU, writes the file. Every rank loads the file, at any number of ranks. FusedAdam loads it as well, and the
@@ -138,7 +150,8 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   /// With overlap_param_sync: waits until the new parameters have arrived. Otherwise does nothing.
   void finish_param_sync() const;
 
-  /// The bytes of masters and moments on this rank. Float32 parameters are their own masters and do not count.
+  /// The bytes of masters or remainders, and of moments, on this rank. Float32 parameters are their own masters and do not
+  /// count.
   int64_t state_bytes() const;
 
   /// The state of all ranks in the layout of FusedAdam: each class loads the other's archive, at any number of ranks. `save` is
@@ -148,6 +161,10 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   void load(torch::serialize::InputArchive& archive) override;
   const std::type_info* amp_handle_class() const override { return &typeid(DistributedFusedAdam); }
   std::unique_ptr<torch::optim::Optimizer> make_amp_handle(const std::shared_ptr<amp::detail::Session>& session) override;
+  /// Undefined: no process has the whole of a master.
+  at::Tensor kept_master_of(const at::Tensor& /*param*/) const override { return {}; }
+  /// Writes the whole parameter, and this rank's part of the remainder.
+  bool load_kept_master(const at::Tensor& param, const at::Tensor& value) override;
 
   // The interface of amp::ShardedOptimizer.
   std::shared_ptr<amp::GradShards> grad_shards() const override;
@@ -168,6 +185,8 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
 
   detail::ShardedGrads& sync() const;
   bool is_stopped() const;
+  void check_dtypes() const;
+  /// Whether masters are tensors of their own; the alternatives are remainders, and parameters that are their own masters.
   bool has_own_master(const at::Tensor& param) const;
   at::ScalarType sent_dtype(const at::Tensor& param) const;
   detail::Part part_of(const at::Tensor& param) const;
@@ -175,7 +194,11 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   at::Tensor master_of(const at::Tensor& param);
   void take_written_values(const at::Tensor& param, const at::Tensor& master);
   std::vector<Parts> parts_of(size_t group);
+  static Parts& set_for(std::vector<Parts>& sets, const at::Tensor& param, bool splits);
   void slice_states(torch::optim::Optimizer& read);
+  void slice_state(const at::Tensor& param, const std::string& name, optimizers::FusedAdamParamState& state);
+  at::Tensor loaded_part(const at::Tensor& param, const at::Tensor& full, at::ScalarType dtype) const;
+  void split_whole(const at::Tensor& param, const at::Tensor& value);
   at::Tensor gathered(const at::Tensor& param, const at::Tensor& part) const;
 
   std::shared_ptr<detail::ShardedGrads> sync_;             // null after a move

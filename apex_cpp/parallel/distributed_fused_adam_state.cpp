@@ -1,11 +1,13 @@
 // DistributedFusedAdam in archives and checkpoints.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/optim/serialize.h>
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/optimizers/detail/fused_step.h>
+#include <apex_cpp/optimizers/detail/remainders.h>
 #include <apex_cpp/parallel/distributed_fused_adam.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/sharded/param_sync.h>
@@ -36,7 +38,9 @@ void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const 
     auto gathered_state = std::make_unique<FusedAdamParamState>();
     gathered_state->exp_avg = gathered(param, state.exp_avg);
     gathered_state->exp_avg_sq = gathered(param, state.exp_avg_sq);
-    gathered_state->master_param = gathered(param, state.master_param);
+    const bool splits = state.remainder.defined() && keeps_masters_of(param.scalar_type());
+    gathered_state->master_param =
+        gathered(param, splits ? optimizers::detail::joined(part_of(param, param), state.remainder) : state.master_param);
     if (writes_file()) full.state()[param.unsafeGetTensorImpl()] = std::move(gathered_state);
   }
   torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, full);
@@ -55,26 +59,56 @@ void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
 
 // Replaces the full states of an archive by this rank's parts.
 void DistributedFusedAdam::slice_states(torch::optim::Optimizer& read) {
-  for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
-    const auto found = read.state().find(param.unsafeGetTensorImpl());
-    if (found == read.state().end()) continue;
-    auto& state = static_cast<FusedAdamParamState&>(*found->second);
-    sync().place_of(sync().index_of(param));
-    for (at::Tensor* each : {&state.exp_avg, &state.exp_avg_sq, &state.master_param}) {
-      if (!each->defined()) continue;
-      TORCH_CHECK(each->sizes() == param.sizes(), "The saved state of a parameter has shape ", each->sizes(), ", expected ",
-                  param.sizes(), ". Load what DistributedFusedAdam or FusedAdam saved over the same parameters.");
-      const auto dtype = each == &state.master_param ? at::kFloat : dtype_;
-      *each = part_of(param, amp::detail::in_layout_of(*each, param)).to(param.device(), dtype, false, /*copy=*/true);
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const auto found = read.state().find(params[i].unsafeGetTensorImpl());
+      if (found == read.state().end()) continue;
+      sync().place_of(sync().index_of(params[i]));
+      slice_state(params[i], optimizers::detail::name_of(group, i, params[i]),
+                  static_cast<FusedAdamParamState&>(*found->second));
     }
-    if (!has_own_master(param)) state.master_param.reset();
   }
+}
+
+void DistributedFusedAdam::slice_state(const at::Tensor& param, const std::string& name, FusedAdamParamState& state) {
+  state.exp_avg = loaded_part(param, state.exp_avg, dtype_);
+  state.exp_avg_sq = loaded_part(param, state.exp_avg_sq, dtype_);
+  state.master_param = loaded_part(param, state.master_param, at::kFloat);
+  if (state.remainder.defined()) state.remainder = loaded_part(param, state.remainder, state.remainder.scalar_type());
+  const at::Tensor own = part_of(param, param);
+  state.remainder = optimizers::detail::loaded_remainder(own, state.remainder, master_storage(), name);
+  state.keep_master_as_remainder(own);
+  if (!has_own_master(param)) state.master_param.reset();
+}
+
+at::Tensor DistributedFusedAdam::loaded_part(const at::Tensor& param, const at::Tensor& full, at::ScalarType dtype) const {
+  if (!full.defined()) return full;
+  TORCH_CHECK(full.sizes() == param.sizes(), "The saved state of a parameter has shape ", full.sizes(), ", expected ",
+              param.sizes(), ". Load what DistributedFusedAdam or FusedAdam saved over the same parameters.");
+  return part_of(param, amp::detail::in_layout_of(full, param)).to(param.device(), dtype, false, /*copy=*/true);
+}
+
+// All ranks write all of the parameter: they may have loaded values in the middle between two bfloat16, which were rounded to
+// even.
+void DistributedFusedAdam::split_whole(const at::Tensor& param, const at::Tensor& value) {
+  const at::Tensor remainder = at::empty_like(param, optimizers::detail::remainder_dtype(master_storage()));
+  optimizers::detail::split_into(value, param, remainder);
+  state_of<FusedAdamParamState>(param).remainder = part_of(param, remainder).clone();
+}
+
+bool DistributedFusedAdam::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
+  if (!keeps_masters_of(param.scalar_type()) || !has_state(param)) return false;
+  split_whole(param, value);
+  return true;
 }
 
 void DistributedFusedAdam::load_master(const at::Tensor& param, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   const detail::ShardedGrads::Place* place = sync().place_of(sync().index_of(param));
-  if (!place || !has_own_master(param)) return;
+  if (!place) return;
+  if (keeps_masters_of(param.scalar_type())) return split_whole(param, value);
+  if (!has_own_master(param)) return;
   const at::Tensor full = amp::detail::in_layout_of(value, param);
   state_of<FusedAdamParamState>(param).master_param = part_of(param, full).to(param.device(), at::kFloat, false, /*copy=*/true);
   written_.erase(param.unsafeGetTensorImpl());

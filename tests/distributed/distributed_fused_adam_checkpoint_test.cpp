@@ -15,6 +15,8 @@
 namespace apex::testing::sharded {
 namespace {
 
+using optimizers::MasterStorage;
+
 struct LayersImpl : torch::nn::Module {
   LayersImpl() {
     torch::manual_seed(5);
@@ -47,19 +49,30 @@ void train(Net& net, Opt& opt, int from, int to, const parallel::ProcessGroup& g
   }
 }
 
+// A level, and how the optimizers store masters.
+struct Storage {
+  const char* level = "O0";
+  MasterStorage of_masters = MasterStorage::float32;
+
+  std::string name() const { return std::string(level) + "_" + name_of(of_masters); }
+};
+
 amp::InitializeOptions small_scale() {
   amp::InitializeOptions options;
   options.verbosity(0).max_loss_scale(1024);
   return options;
 }
 
-DistributedFusedAdam sharded_adam(Layers& model, const parallel::ProcessGroup& group) {
+DistributedFusedAdam sharded_adam(Layers& model, const parallel::ProcessGroup& group, const Storage& storage = {}) {
   return DistributedFusedAdam(
       model->parameters(),
-      DistributedFusedAdamOptions(0.01).process_group(group).bucket_cap_mb(0.0001).average_grad_sync(false));
+      DistributedFusedAdamOptions(0.01).process_group(group).bucket_cap_mb(0.0001).average_grad_sync(false).master_storage(
+          storage.of_masters));
 }
-optimizers::FusedAdam fused_adam(Layers& model) {
-  return optimizers::FusedAdam(model->parameters(), optimizers::FusedAdamOptions(0.01).materialize_master_grads(false));
+optimizers::FusedAdam fused_adam(Layers& model, const Storage& storage = {}) {
+  return optimizers::FusedAdam(
+      model->parameters(),
+      optimizers::FusedAdamOptions(0.01).materialize_master_grads(false).master_storage(storage.of_masters));
 }
 
 // A folder shared by all ranks; rank 0 removes it.
@@ -82,33 +95,22 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// Groups of the first 1, 2, ... ranks; null if this rank is not a member.
-std::vector<parallel::ProcessGroup> first_ranks() {
-  std::vector<parallel::ProcessGroup> groups;
-  std::vector<int> ranks;
-  for (int each = 0; each < world_size(); ++each) {
-    ranks.push_back(each);
-    groups.push_back(parallel::new_group(ranks));
-  }
-  return groups;
-}
-
 void wait_for_all() { parallel::gather_strings(parallel::default_process_group(), "", "waiting for all ranks"); }
 
-class Elastic : public ::testing::TestWithParam<const char*> {};
+class Elastic : public ::testing::TestWithParam<Storage> {};
 
 TEST_P(Elastic, ResumesBitwiseAtAnyNumberOfRanks) {
   const Folder folder;
   const auto groups = first_ranks();
   Layers reference;
-  auto one = fused_adam(reference);
-  auto [one_net, one_opt] = amp::initialize(reference, one, GetParam(), small_scale());
+  auto one = fused_adam(reference, GetParam());
+  auto [one_net, one_opt] = amp::initialize(reference, one, GetParam().level, small_scale());
   train(one_net, one_opt, 0, 6);
   for (const auto& group : groups) {
     if (!parallel::is_member(group)) continue;
     Layers model;
-    auto adam = sharded_adam(model, group);
-    auto [net, opt] = amp::initialize(model, adam, GetParam(), small_scale());
+    auto adam = sharded_adam(model, group, GetParam());
+    auto [net, opt] = amp::initialize(model, adam, GetParam().level, small_scale());
     train(net, opt, 0, 3, group);
     amp::save_checkpoint(folder.file(std::to_string(group->getSize())), net, opt);
   }
@@ -117,13 +119,13 @@ TEST_P(Elastic, ResumesBitwiseAtAnyNumberOfRanks) {
     for (const auto& group : groups) {
       if (!parallel::is_member(group)) continue;
       Layers model;
-      auto adam = sharded_adam(model, group);
-      auto [net, opt] = amp::initialize(model, adam, GetParam(), small_scale());
+      auto adam = sharded_adam(model, group, GetParam());
+      auto [net, opt] = amp::initialize(model, adam, GetParam().level, small_scale());
       train(net, opt, 20, 21, group);
       amp::load_checkpoint(folder.file(std::to_string(saved_at)), net, opt);
       train(net, opt, 3, 6, group);
       ASSERT_TRUE(same_bytes(net->parameters(), one_net->parameters()))
-          << GetParam() << ", saved at " << saved_at << " ranks, loaded at " << group->getSize();
+          << GetParam().name() << ", saved at " << saved_at << " ranks, loaded at " << group->getSize();
       EXPECT_EQ(opt.steps_taken(), 6);
     }
   }
@@ -134,31 +136,34 @@ TEST_P(Elastic, IsInterchangeableWithFusedAdams) {
   const Folder folder;
   const auto group = parallel::default_process_group();
   Layers reference;
-  auto one = fused_adam(reference);
-  auto [one_net, one_opt] = amp::initialize(reference, one, GetParam(), small_scale());
+  auto one = fused_adam(reference, GetParam());
+  auto [one_net, one_opt] = amp::initialize(reference, one, GetParam().level, small_scale());
   train(one_net, one_opt, 0, 3);
   if (rank() == 0) amp::save_checkpoint(folder.file("fused"), one_net, one_opt);
   train(one_net, one_opt, 3, 6);
   wait_for_all();
 
   Layers model;
-  auto adam = sharded_adam(model, group);
-  auto [net, opt] = amp::initialize(model, adam, GetParam(), small_scale());
+  auto adam = sharded_adam(model, group, GetParam());
+  auto [net, opt] = amp::initialize(model, adam, GetParam().level, small_scale());
   const auto loaded = amp::load_checkpoint(folder.file("fused"), net, opt);
   EXPECT_TRUE(loaded.notes.empty());
   train(net, opt, 3, 4, group);
   amp::save_checkpoint(folder.file("sharded"), net, opt);
 
   Layers last;
-  auto fused = fused_adam(last);
-  auto [last_net, last_opt] = amp::initialize(last, fused, GetParam(), small_scale());
+  auto fused = fused_adam(last, GetParam());
+  auto [last_net, last_opt] = amp::initialize(last, fused, GetParam().level, small_scale());
   amp::load_checkpoint(folder.file("sharded"), last_net, last_opt);
   train(last_net, last_opt, 4, 6);
   EXPECT_TRUE(same_bytes(last_net->parameters(), one_net->parameters()));
   wait_for_all();
 }
 
-INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamCheckpoint, Elastic, ::testing::Values("O0", "O2", "O5"));
+INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamCheckpoint, Elastic,
+                         ::testing::Values(Storage{"O0"}, Storage{"O2"}, Storage{"O5"},
+                                           Storage{"O5", MasterStorage::remainder16}),
+                         [](const auto& test) { return test.param.name(); });
 
 TEST(DistributedFusedAdamCheckpoint, MakesMastersOfFloat32Weights) {
   const Folder folder;

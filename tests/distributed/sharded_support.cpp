@@ -74,6 +74,16 @@ bool same_on_all_ranks(const Tensors& tensors) {
   return same;
 }
 
+std::vector<parallel::ProcessGroup> first_ranks() {
+  std::vector<parallel::ProcessGroup> groups;
+  std::vector<int> ranks;
+  for (int each = 0; each < world_size(); ++each) {
+    ranks.push_back(each);
+    groups.push_back(parallel::new_group(ranks));
+  }
+  return groups;
+}
+
 std::string from_rank_0(const std::string& text) {
   return parallel::gather_strings(parallel::default_process_group(), text, "sending rank 0's text").front();
 }

@@ -77,6 +77,9 @@ class OneProcess {
 /// True if the tensors have the same bits on all ranks.
 bool same_on_all_ranks(const Tensors& tensors);
 
+/// Groups of the first 1, 2, ... ranks; null if this rank is not a member.
+std::vector<parallel::ProcessGroup> first_ranks();
+
 /// Rank 0's text, on every rank.
 std::string from_rank_0(const std::string& text);
 

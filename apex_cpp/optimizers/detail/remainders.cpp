@@ -1,4 +1,5 @@
 #include <apex_cpp/optimizers/detail/remainders.h>
+#include <apex_cpp/optimizers/stepped_param.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -49,6 +50,12 @@ at::Tensor doubled(const at::Tensor& remainder) { return remainder.to(at::kShort
 
 bool has_remainder(at::ScalarType dtype, MasterStorage storage) {
   return dtype == at::kBFloat16 && (storage == MasterStorage::remainder16 || storage == MasterStorage::remainder8);
+}
+
+void check_splits(size_t group, size_t position, const at::Tensor& param, MasterStorage storage) {
+  TORCH_CHECK(storage == MasterStorage::float32 || param.scalar_type() != at::kHalf, name_of(group, position, param),
+              " has dtype Half. With master_storage ", name_of(storage),
+              " only bfloat16 parameters have masters: train with level O5, or leave master_storage float32.");
 }
 
 at::ScalarType remainder_dtype(MasterStorage storage) { return storage == MasterStorage::remainder8 ? at::kChar : at::kShort; }

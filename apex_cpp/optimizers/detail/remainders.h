@@ -13,6 +13,9 @@ namespace apex::optimizers::detail {
 /// Whether `storage` stores the master of a parameter of this dtype as a remainder.
 bool has_remainder(at::ScalarType dtype, MasterStorage storage);
 
+/// Errors: RuntimeError naming the parameter if it is float16, and `storage` is not float32.
+void check_splits(size_t group, size_t position, const at::Tensor& param, MasterStorage storage);
+
 /// int16 or int8.
 at::ScalarType remainder_dtype(MasterStorage storage);
 
