@@ -213,6 +213,7 @@ bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const {
 }
 
 at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
+  if (master_storage_ == MasterStorage::stochastic && keeps_masters_of(param.scalar_type())) return param.detach().to(at::kFloat);
   const at::Tensor remainder = remainder_of(param);
   return remainder.defined() ? detail::joined(param, remainder) : remainder;
 }

@@ -1,6 +1,11 @@
 #include "cells.h"
 
+#include <apex_cpp/amp.h>
+#include <apex_cpp/amp/checkpoint.h>
+#include <apex_cpp/optimizers.h>
+
 #include <csignal>
+#include <sstream>
 
 #include "errors.h"
 #include "logging/run_folder.h"
@@ -82,8 +87,35 @@ TEST(Shell, RemovesFolders) {
 TEST(OptimizerState, RejectsFilesThatAreNotCheckpoints) {
   const Scratch scratch;
   scratch.write("short", "abc");
-  EXPECT_THROW(comparison::optimizer_state(scratch / "short"), train::UserError);
-  EXPECT_THROW(comparison::optimizer_state(scratch / "none"), train::UserError);
+  EXPECT_THROW(comparison::optimizer_state(scratch / "short", "float32"), train::UserError);
+  EXPECT_THROW(comparison::optimizer_state(scratch / "none", "float32"), train::UserError);
+}
+
+// The rows of moments beside the bytes that the optimizer holds.
+TEST(OptimizerState, HasTheSizesOfTheStorageOfMoments) {
+  namespace amp = apex::amp;
+  using namespace apex::optimizers;
+  const Scratch scratch;
+  for (const auto storage : {MomentStorage::float32, MomentStorage::bfloat16, MomentStorage::int8}) {
+    torch::nn::Linear net(42, 25, /*bias=*/false);
+    FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1).moment_storage(storage));
+    auto [model, opt] = amp::initialize(net, optimizer, "O5", amp::InitializeOptions().verbosity(0));
+    amp::scale_loss(model->forward(torch::ones({2, 42})).to(at::kFloat).sum(), opt).backward();
+    opt.step();
+    amp::save_checkpoint(scratch / "state", model, opt);
+    const std::string rows = comparison::optimizer_state(scratch / "state", name_of(storage));
+    int64_t bytes = 0;
+    std::istringstream lines(rows);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("/exp_avg") != std::string::npos) bytes += std::stoll(line.substr(line.rfind(',') + 1));
+    }
+    auto& state = static_cast<FusedAdamParamState&>(*opt.state().begin()->second);
+    const at::Tensor stepped = opt.param_groups()[0].params()[0];
+    const bool has_codes = storage == MomentStorage::int8;
+    const at::Tensor mean = has_codes ? state.exp_avg_codes.codes_for(stepped, detail::Moment::mean) : state.exp_avg;
+    const at::Tensor square = has_codes ? state.exp_avg_sq_codes.codes_for(stepped, detail::Moment::square) : state.exp_avg_sq;
+    EXPECT_EQ(bytes, static_cast<int64_t>(mean.nbytes() + square.nbytes())) << rows;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <apex_cpp/amp.h>
 #include <apex_cpp/amp/comparison/measurement.h>
 #include <apex_cpp/files/csv.h>
+#include <apex_cpp/optimizers/fused_optimizer.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -21,6 +22,17 @@ void wait_for(at::Device device) {
 }
 
 std::string dtype_of(const at::Tensor& tensor) { return tensor.defined() ? c10::toString(tensor.scalar_type()) : ""; }
+
+// The dtype of what the optimizer keeps beside a parameter in place of a master: that of its remainder, or "stochastic" for
+// nothing. "" if it has a master, or needs none.
+std::string beside(const at::Tensor& param, torch::optim::Optimizer& optimizer) {
+  const auto* fused = dynamic_cast<const apex::optimizers::FusedOptimizer*>(&optimizer);
+  if (!fused || !fused->keeps_masters_of(param.scalar_type())) return "";
+  const auto state = optimizer.state().find(param.unsafeGetTensorImpl());
+  if (state == optimizer.state().end()) return "";
+  const at::Tensor& remainder = static_cast<const apex::optimizers::ShapedParamState&>(*state->second).remainder;
+  return remainder.defined() ? dtype_of(remainder) : "stochastic";
+}
 
 }  // namespace
 
@@ -72,7 +84,7 @@ void Recorder::training_ends(train::Network& net, torch::optim::Optimizer& optim
     const auto& param = named.value();
     const bool has_master = !stepped.at(position).is_same(param);
     parameters_ += apex::csv_row(named.key(), param.numel(), dtype_of(param), dtype_of(param.grad()),
-                                 has_master ? dtype_of(stepped[position]) : "", has_master ? grad_dtypes_.at(position) : "");
+                                 has_master ? dtype_of(stepped[position]) : beside(param, optimizer), has_master ? grad_dtypes_.at(position) : "");
     ++position;
   }
 }

@@ -90,7 +90,7 @@ struct ComparisonRun::Record {
     std::map<std::string, std::string> rows;
     session.parameter_names->for_each([&](const at::Tensor& tensor, const std::string& name) {
       if (!tensor.is_leaf() || !tensor.requires_grad()) return;
-      const auto master = session.master_of(tensor);
+      const auto master = session.master_values_of(tensor);
       rows[name] = csv_row(name, tensor.numel(), dtype_text(tensor), dtype_text(tensor.grad()), dtype_text(master));
     });
     parameters = "parameter,numel,dtype,grad_dtype,master_dtype\n";

@@ -6,7 +6,8 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
-BYTES = {"": 0, "Half": 2, "BFloat16": 2, "Float": 4, "Double": 8}
+# Also of what an optimizer keeps in place of masters: remainders, or nothing.
+BYTES = {"": 0, "Half": 2, "BFloat16": 2, "Float": 4, "Double": 8, "Short": 2, "Char": 1, "stochastic": 0}
 KINDS = ("output", "gradient", "weight gradient")
 
 
