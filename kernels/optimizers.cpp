@@ -79,7 +79,7 @@ void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorLi
   const Update update("multi_tensor_adam", std::move(lists), model_params, settings, tensors);
   const auto on_cpu = [&](const plan::Group& group) {
     const AdamSettings now = update.current(settings);
-    cpu::run_pass(group, rules::adam(now), update.copies(), now.step);
+    cpu::run_pass(group, rules::adam(now), update.copies(), now.rounding());
   };
   const bool has_codes = have_codes("multi_tensor_adam", exp_avgs, exp_avg_sqs);
   update.run(on_cpu, [&](const cuda::Call& call) {

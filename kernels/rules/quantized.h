@@ -51,6 +51,15 @@ HD inline uint32_t rounding_key(int64_t step, int64_t position) {
   return mixed(mixed(static_cast<uint32_t>(step)) + static_cast<uint32_t>(position));
 }
 
+// What the random numbers of a call depend on. If its first tensor is a part of another one, `position` is that tensor's and
+// `element` the part's first element, a multiple of kGroup.
+struct Rounding {
+  int64_t step = 0, position = 0, element = 0;
+
+  // Of the tensor at `index` of the call.
+  HD uint32_t key(int64_t index) const { return rounding_key(step, position + index) + static_cast<uint32_t>(element); }
+};
+
 // What is added before codes are cut to integers: a number from 0 to 1 - 2^-16 of half of the random bits, or 1/2.
 constexpr float kNearest = 0.5f, kRandomUnit = 1.0f / 65536;
 HD inline float random_of_mean(uint32_t bits) {
