@@ -80,7 +80,7 @@ void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorLi
   const auto on_cpu = [&](const plan::Group& group) {
     const AdamSettings now = update.current(settings);
     const bool of_bfloat16 = group.dtypes[kParams] == at::kBFloat16;
-    cpu::run_pass(group, rules::adam(now, of_bfloat16), update.copies(), now.step);
+    cpu::run_pass(group, rules::adam(now, of_bfloat16), update.copies(), now.rounding());
   };
   const bool has_codes = have_codes("multi_tensor_adam", exp_avgs, exp_avg_sqs);
   update.run(on_cpu, [&](const cuda::Call& call) {

@@ -58,8 +58,9 @@ void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorLis
                       const SgdSettings& settings, const StepTensors& tensors = {});
 
 // Gradients are not changed. The moments may be uint8: codes of 8 bits, rules::quantized_bytes(numel) bytes in one dimension.
-// The step rounds them at random by its number. All or none of a call's moments are codes.
-// Apex: multi_tensor_adam, with and without _capturable and _master.
+// The step rounds them at random by its number, and by the places of its tensors and elements: a part of a tensor that begins
+// at a multiple of 32 elements gets the codes of the whole by settings.first_position and first_element. All or none of a
+// call's moments are codes. Apex: multi_tensor_adam, with and without _capturable and _master.
 void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
                        at::TensorList model_params, const AdamSettings& settings, const StepTensors& tensors = {});
 

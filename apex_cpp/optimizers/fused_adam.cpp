@@ -5,6 +5,8 @@
 
 #include <ATen/ops/empty_like.h>
 
+#include <tuple>
+
 #include "kernels/optimizers.h"
 
 namespace apex::optimizers {
@@ -43,12 +45,16 @@ MomentStorage moment_storage_named(const std::string& name) {
 
 void FusedAdamParamState::serialize(torch::serialize::OutputArchive& archive) const {
   FusedAdamParamState float32 = *this;
-  if (exp_avg_codes.defined()) float32.exp_avg = exp_avg_codes.values(detail::Moment::mean);
-  if (exp_avg_sq_codes.defined()) float32.exp_avg_sq = exp_avg_sq_codes.values(detail::Moment::square);
-  for (at::Tensor* moment : {&float32.exp_avg, &float32.exp_avg_sq}) {
-    if (moment->defined()) *moment = moment->to(at::kFloat);
-  }
+  std::tie(float32.exp_avg, float32.exp_avg_sq) = float32_moments();
   float32.FusedParamState::serialize(archive);
+}
+
+std::pair<at::Tensor, at::Tensor> FusedAdamParamState::float32_moments() const {
+  const auto values = [](const detail::CodedMoment& codes, const at::Tensor& moment, detail::Moment which) {
+    if (codes.defined()) return codes.values(which);
+    return moment.defined() ? moment.to(at::kFloat) : moment;
+  };
+  return {values(exp_avg_codes, exp_avg, detail::Moment::mean), values(exp_avg_sq_codes, exp_avg_sq, detail::Moment::square)};
 }
 
 void FusedAdamParamState::check_shapes(const detail::SteppedParam& of) const {
@@ -65,10 +71,10 @@ void FusedAdamParamState::keep_master_as_remainder(const at::Tensor& param) {
   master_param.reset();
 }
 
-void FusedAdamParamState::store_moments(MomentStorage storage) {
-  if (!exp_avg.defined() || !exp_avg_sq.defined() || storage == MomentStorage::float32) return;
-  if (storage == MomentStorage::bfloat16) {
-    for (at::Tensor* moment : {&exp_avg, &exp_avg_sq}) *moment = moment->to(at::kBFloat16);
+void FusedAdamParamState::store_moments(at::ScalarType dtype) {
+  if (!exp_avg.defined() || !exp_avg_sq.defined()) return;
+  if (dtype != at::kByte) {
+    for (at::Tensor* moment : {&exp_avg, &exp_avg_sq}) *moment = moment->to(dtype);
     return;
   }
   exp_avg_codes = detail::CodedMoment(exp_avg, detail::Moment::mean);
@@ -76,6 +82,15 @@ void FusedAdamParamState::store_moments(MomentStorage storage) {
   exp_avg.reset();
   exp_avg_sq.reset();
 }
+
+namespace {
+
+at::ScalarType dtype_of(MomentStorage storage) {
+  if (storage == MomentStorage::int8) return at::kByte;
+  return storage == MomentStorage::float32 ? at::kFloat : at::kBFloat16;
+}
+
+}  // namespace
 
 kernels::AdamSettings detail::adam_settings(const FusedAdamOptions& options) {
   auto settings = detail::moment_settings<kernels::AdamSettings>(options);
@@ -87,8 +102,8 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
     : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdamOptions, check>(kFusedAdam),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
                       defaults.capturable() ? Counting::on_device : Counting::on_host, defaults.master_storage()}),
-      master_weights_(defaults.master_weights()),
-      moment_storage_(defaults.moment_storage()) {}
+      moment_dtype_(dtype_of(defaults.moment_storage())),
+      master_weights_(defaults.master_weights()) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedAdamParamState>();
@@ -99,9 +114,9 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const de
 }
 
 std::pair<at::Tensor, at::Tensor> FusedAdam::moments_of(const at::Tensor& param, FusedAdamParamState& state) const {
-  if (moment_storage_ != MomentStorage::int8) {
-    const at::ScalarType dtype = moment_storage_ == MomentStorage::float32 ? at::kFloat : at::kBFloat16;
-    return {detail::state_like(param, state.exp_avg, dtype), detail::state_like(param, state.exp_avg_sq, dtype)};
+  if (moment_dtype_ != at::kByte) {
+    return {detail::state_like(param, state.exp_avg, moment_dtype_),
+            detail::state_like(param, state.exp_avg_sq, moment_dtype_)};
   }
   for (auto* codes : {&state.exp_avg_codes, &state.exp_avg_sq_codes}) {
     if (!codes->defined()) *codes = detail::CodedMoment(param);
@@ -149,7 +164,7 @@ void FusedAdam::load(torch::serialize::InputArchive& archive) {
       if (state == read.state().end()) continue;
       auto& loaded = static_cast<FusedAdamParamState&>(*state->second);
       loaded.keep_master_as_remainder(param);
-      loaded.store_moments(moment_storage_);
+      loaded.store_moments(moment_dtype_);
     }
   }
   restore(read, archive);

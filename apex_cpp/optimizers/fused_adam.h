@@ -2,6 +2,8 @@
 
 #include <torch/arg.h>
 
+#include <utility>
+
 #include <apex_cpp/optimizers/detail/coded_moment.h>
 #include <apex_cpp/optimizers/fused_optimizer.h>
 #include <apex_cpp/optimizers/options.h>
@@ -90,8 +92,10 @@ struct FusedAdamParamState : FusedParamState<FusedAdamParamState> {
   void check_shapes(const detail::SteppedParam& of) const override;
   /// Turns a loaded float32 master into the remainder, if the state has both. `param`: the bfloat16 parameter.
   void keep_master_as_remainder(const at::Tensor& param);
-  /// Converts float32 moments to the storage.
-  void store_moments(MomentStorage storage);
+  /// Both moments as float32.
+  std::pair<at::Tensor, at::Tensor> float32_moments() const;
+  /// Converts float32 moments to `dtype`; uint8 stands for codes.
+  void store_moments(at::ScalarType dtype);
 };
 
 /// Adam (Kingma and Ba, arXiv:1412.6980), or with adam_w_mode AdamW (Loshchilov and Hutter, arXiv:1711.05101).
@@ -115,14 +119,16 @@ class FusedAdam : public FusedOptimizer {
  protected:
   std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const override;
   void update() override;
-
- private:
-  void use_own_masters(detail::LaunchSet& set);
   /// Both moments as the kernel takes them, created with zeros if there are none.
   std::pair<at::Tensor, at::Tensor> moments_of(const at::Tensor& param, FusedAdamParamState& state) const;
 
+  /// uint8 stands for codes.
+  at::ScalarType moment_dtype_;
+
+ private:
+  void use_own_masters(detail::LaunchSet& set);
+
   bool master_weights_;
-  MomentStorage moment_storage_;
 };
 
 FusedAdamOptions options_of(const FusedAdam*);

@@ -38,7 +38,7 @@ enum class MasterStorage {
   /// Not at all: no more bytes. Each step rounds the parameters to bfloat16 at random, up or down in proportion to the distance,
   /// and so loses nothing on average; rounded to nearest, a weight that changes by less than 2^-9 of its value in a step would
   /// never change. The random numbers depend on the step's number and the value alone, so that every thread, device and rank
-  /// rounds alike. FusedAdam only.
+  /// rounds alike. FusedAdam alone has it.
   stochastic,
 };
 

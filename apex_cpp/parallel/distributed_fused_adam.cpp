@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 
 #include <apex_cpp/amp/casts.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
@@ -13,17 +12,15 @@
 #include <apex_cpp/parallel/sharded/param_sync.h>
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
 
-#include <algorithm>
 #include <sstream>
 #include <utility>
-
-#include "kernels/multi_tensor.h"
 
 namespace apex::parallel {
 
 using optimizers::FusedAdamOptions;
 using optimizers::FusedAdamParamState;
 using optimizers::MasterStorage;
+using optimizers::MomentStorage;
 
 namespace {
 
@@ -51,6 +48,8 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
   check_dtype("dtype", options.dtype());
   check_dtype("grad_sync_dtype", options.grad_sync_dtype());
   check_dtype("param_sync_dtype", options.param_sync_dtype());
+  TORCH_CHECK_VALUE(options.master_storage() != MasterStorage::stochastic,
+                    "DistributedFusedAdam does not support master_storage stochastic: take remainder16, or FusedAdam.");
   TORCH_CHECK_VALUE(!options.stores_remainders() || options.param_sync_dtype().value_or(at::kBFloat16) == at::kBFloat16,
                     "DistributedFusedAdam: master_storage ", name_of(options.master_storage()),
                     " needs bfloat16 as param_sync_dtype, got ", name_of(options.param_sync_dtype()),
@@ -58,6 +57,9 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
   TORCH_CHECK_VALUE(options.store_params() || options.stores_remainders() || !options.param_sync_dtype(),
                     "DistributedFusedAdam: param_sync_dtype would round parameters that have no masters. Leave it unset, or "
                     "leave store_params true.");
+  TORCH_CHECK_VALUE(options.dtype() == at::kFloat || options.moment_storage() == MomentStorage::float32,
+                    "DistributedFusedAdam: dtype ", options.dtype(), " and moment_storage ", name_of(options.moment_storage()),
+                    " both choose how moments are stored. Leave one of them float32.");
   detail::ShardedGradsOptions sync;
   sync.group = or_default(options.process_group());
   sync.bucket_bytes = static_cast<int64_t>(options.bucket_cap_mb() * kMiB);
@@ -70,13 +72,6 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
 }
 
 }  // namespace
-
-// The tensors that one kernel call updates, all on one device.
-struct DistributedFusedAdam::Parts : optimizers::detail::LaunchSet {
-  std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
-  /// Where new values of the params are sent from, if model_params are remainders. Otherwise these are the places.
-  std::vector<at::Tensor> places;
-};
 
 DistributedFusedAdamOptions& DistributedFusedAdamOptions::store_param_remainders(bool stores) {
   return master_storage(stores ? MasterStorage::remainder16 : MasterStorage::float32);
@@ -91,7 +86,8 @@ FusedAdamOptions DistributedFusedAdamOptions::adam() const {
       .weight_decay(weight_decay())
       .amsgrad(amsgrad())
       .materialize_master_grads(false)
-      .master_storage(master_storage());
+      .master_storage(master_storage())
+      .moment_storage(moment_storage());
 }
 
 // ---- construction ----
@@ -107,10 +103,10 @@ DistributedFusedAdam::DistributedFusedAdam(const std::vector<torch::optim::Optim
                                            const DistributedFusedAdamOptions& options)
     : FusedAdam(groups, options.adam()),
       sync_(std::make_shared<detail::ShardedGrads>(checked(options))),
-      dtype_(options.dtype()),
       param_sync_dtype_(options.param_sync_dtype()),
       overlap_param_sync_(options.overlap_param_sync()),
       store_params_(options.store_params() || options.stores_remainders()) {
+  if (options.dtype() != at::kFloat) moment_dtype_ = options.dtype();
   sync_->add_params(amp::detail::params_of(param_groups_));
 }
 
@@ -198,6 +194,7 @@ int64_t DistributedFusedAdam::state_bytes() const {
   int64_t bytes = 0;
   for (const auto& item : state_) {
     const auto& state = static_cast<const FusedAdamParamState&>(*item.second);
+    bytes += state.exp_avg_codes.nbytes() + state.exp_avg_sq_codes.nbytes();
     for (const at::Tensor& tensor : {state.exp_avg, state.exp_avg_sq, state.master_param, state.remainder}) {
       if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
     }
@@ -249,59 +246,6 @@ void DistributedFusedAdam::check_dtypes() const {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& params = param_groups_[group].params();
     for (size_t i = 0; i < params.size(); ++i) optimizers::detail::check_splits(group, i, params[i], master_storage());
-  }
-}
-
-DistributedFusedAdam::Parts& DistributedFusedAdam::set_for(std::vector<Parts>& sets, const at::Tensor& param, bool splits) {
-  const auto set = std::find_if(sets.begin(), sets.end(), [&](const Parts& each) {
-    return each.params[0].device() == param.device() && each.places.empty() != splits;
-  });
-  return set == sets.end() ? sets.emplace_back() : *set;
-}
-
-// All ranks create state for the same parameters, even if a rank's part is empty.
-std::vector<DistributedFusedAdam::Parts> DistributedFusedAdam::parts_of(size_t group) {
-  std::vector<Parts> sets;
-  const auto& params = param_groups_[group].params();
-  for (size_t i = 0; i < params.size(); ++i) {
-    const at::Tensor& param = params[i];
-    const size_t index = sync().index_of(param);
-    if (!sync_->is_present(index)) continue;
-    const at::Tensor master = master_of(param);
-    auto& state = state_of<FusedAdamParamState>(param);
-    for (at::Tensor* moment : {&state.exp_avg, &state.exp_avg_sq}) {
-      if (!moment->defined()) *moment = at::zeros({master.numel()}, master.options().dtype(dtype_));
-    }
-    const bool splits = keeps_masters_of(param.scalar_type());
-    if (splits) optimizers::detail::state_like(master, state.remainder, optimizers::detail::remainder_dtype(master_storage()));
-    if (master.numel() == 0) continue;
-    Parts& set = set_for(sets, param, splits);
-    set.grads.push_back(sync_->grad_part(index));
-    set.params.push_back(master);
-    set.exp_avgs.push_back(state.exp_avg);
-    set.exp_avg_sqs.push_back(state.exp_avg_sq);
-    set.model_params.push_back(splits ? state.remainder : param_sync_->place_of(index));
-    if (splits) set.places.push_back(param_sync_->place_of(index));
-    set.positions.push_back(static_cast<int64_t>(i));
-  }
-  return sets;
-}
-
-std::unique_ptr<torch::optim::OptimizerParamState> DistributedFusedAdam::new_state(
-    const optimizers::detail::SteppedParam& /*param*/) const {
-  return std::make_unique<FusedAdamParamState>();
-}
-
-void DistributedFusedAdam::update() {
-  master_step.grad_scale = sync_->grad_factor();
-  for (size_t group = 0; group < param_groups_.size(); ++group) {
-    if (param_groups_[group].params().empty()) continue;
-    const auto group_settings =
-        optimizers::detail::adam_settings(optimizers::detail::options_of<FusedAdamOptions>(param_groups_[group]));
-    run_step(group, parts_of(group), group_settings, [](const Parts& set, const auto& settings, const auto& tensors) {
-      kernels::multi_tensor_adam(set.grads, set.params, set.exp_avgs, set.exp_avg_sqs, set.model_params, settings, tensors);
-      if (!set.places.empty()) kernels::multi_tensor_copy(set.params, set.places);
-    });
   }
 }
 

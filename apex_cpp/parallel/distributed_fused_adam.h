@@ -41,6 +41,10 @@ struct DistributedFusedAdamOptions {
   TORCH_ARG(double, bucket_cap_mb) = 100;
   /// The dtype of the moments: float32, bfloat16 or float16.
   TORCH_ARG(at::ScalarType, dtype) = at::kFloat;
+  /// How moments are stored; bfloat16 is the same as `dtype` bfloat16. Other values than float32 need `dtype` float32. Random
+  /// rounding to int8 depends on the step, the parameter's position and the element of the whole parameter alone: neither the
+  /// number of ranks nor the size of buckets changes a bit.
+  TORCH_ARG(optimizers::MomentStorage, moment_storage) = optimizers::MomentStorage::float32;
   /// The dtypes in which gradients and new parameters are sent. Not set: the parameter's dtype, which is exact.
   TORCH_ARG(std::optional<at::ScalarType>, grad_sync_dtype);
   TORCH_ARG(std::optional<at::ScalarType>, param_sync_dtype);
@@ -57,7 +61,7 @@ struct DistributedFusedAdamOptions {
   TORCH_ARG(bool, store_params) = true;
   /// How each rank stores the masters of its part of the bfloat16 parameters; with remainders also if store_params is false.
   /// Float32 parameters have no remainders, and float16 ones are an error of `step`. Remainders need bfloat16 as
-  /// param_sync_dtype, or none.
+  /// param_sync_dtype, or none. stochastic is an error.
   TORCH_ARG(optimizers::MasterStorage, master_storage) = optimizers::MasterStorage::float32;
 
  public:
@@ -87,7 +91,7 @@ struct DistributedFusedAdamOptions {
 ///
 /// Results: for the same gradients, the bits of FusedAdam with masters. On N ranks the gradients are the same if the sum over
 /// ranks equals the sum of one process, as for values of few bits. Otherwise results differ by the rounding of that sum, and
-/// are reproducible. With master_storage remainder16 parameters and masters have the bits of FusedAdam with remainder16.
+/// are reproducible. With a master_storage or moment_storage, the bits are those of FusedAdam with the same.
 ///
 /// With remainders, `step` reads this rank's part of the bfloat16 parameters: a program that writes to a parameter changes the
 /// master by as much, and has to write the same on all ranks.
@@ -181,6 +185,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   void update() override;
 
  private:
+  struct SteppedPart;
   struct Parts;
 
   detail::ShardedGrads& sync() const;
@@ -194,7 +199,8 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   at::Tensor master_of(const at::Tensor& param);
   void take_written_values(const at::Tensor& param, const at::Tensor& master);
   std::vector<Parts> parts_of(size_t group);
-  static Parts& set_for(std::vector<Parts>& sets, const at::Tensor& param, bool splits);
+  SteppedPart stepped_part(const at::Tensor& param);
+  Parts& set_for(std::vector<Parts>& sets, const at::Tensor& param) const;
   void slice_states(torch::optim::Optimizer& read);
   void slice_state(const at::Tensor& param, const std::string& name, optimizers::FusedAdamParamState& state);
   at::Tensor loaded_part(const at::Tensor& param, const at::Tensor& full, at::ScalarType dtype) const;
@@ -203,7 +209,6 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
 
   std::shared_ptr<detail::ShardedGrads> sync_;             // null after a move
   mutable std::shared_ptr<detail::ParamSync> param_sync_;  // of the last step
-  at::ScalarType dtype_;
   std::optional<at::ScalarType> param_sync_dtype_;
   bool overlap_param_sync_;
   bool store_params_;

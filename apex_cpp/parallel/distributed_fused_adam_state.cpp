@@ -23,7 +23,7 @@ using optimizers::FusedAdamParamState;
 
 at::Tensor DistributedFusedAdam::gathered(const at::Tensor& param, const at::Tensor& part) const {
   if (!part.defined()) return part;
-  return detail::gather_on_rank_0(*sync_, sync_->index_of(param), part.to(at::kFloat));
+  return detail::gather_on_rank_0(*sync_, sync_->index_of(param), part);
 }
 
 void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const {
@@ -36,8 +36,9 @@ void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const 
     if (found == state_.end()) continue;
     const auto& state = static_cast<const FusedAdamParamState&>(*found->second);
     auto gathered_state = std::make_unique<FusedAdamParamState>();
-    gathered_state->exp_avg = gathered(param, state.exp_avg);
-    gathered_state->exp_avg_sq = gathered(param, state.exp_avg_sq);
+    const auto [exp_avg, exp_avg_sq] = state.float32_moments();
+    gathered_state->exp_avg = gathered(param, exp_avg);
+    gathered_state->exp_avg_sq = gathered(param, exp_avg_sq);
     const bool splits = state.remainder.defined() && keeps_masters_of(param.scalar_type());
     gathered_state->master_param =
         gathered(param, splits ? optimizers::detail::joined(part_of(param, param), state.remainder) : state.master_param);
@@ -72,8 +73,9 @@ void DistributedFusedAdam::slice_states(torch::optim::Optimizer& read) {
 }
 
 void DistributedFusedAdam::slice_state(const at::Tensor& param, const std::string& name, FusedAdamParamState& state) {
-  state.exp_avg = loaded_part(param, state.exp_avg, dtype_);
-  state.exp_avg_sq = loaded_part(param, state.exp_avg_sq, dtype_);
+  state.exp_avg = loaded_part(param, state.exp_avg, at::kFloat);
+  state.exp_avg_sq = loaded_part(param, state.exp_avg_sq, at::kFloat);
+  state.store_moments(moment_dtype_);
   state.master_param = loaded_part(param, state.master_param, at::kFloat);
   if (state.remainder.defined()) state.remainder = loaded_part(param, state.remainder, state.remainder.scalar_type());
   const at::Tensor own = part_of(param, param);

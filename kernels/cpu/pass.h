@@ -54,14 +54,14 @@ class Pass {
   static constexpr size_t kValues = rules::kValues<Rule>, kParam = 1;
 
  public:
-  // `step`: for rules with moments, the step that seeds their rounding.
-  Pass(const plan::Group& group, bool copies, int64_t step)
+  // `rounding`: for rules with moments, which may be stored in 8 bits.
+  Pass(const plan::Group& group, bool copies, const rules::Rounding& rounding)
       : group_(group),
         splits_(kHasPlace && copies && plan::is_remainder(last_dtype(group))),
         copies_(kHasPlace && copies && !splits_),
         past_caches_(copies_ && group.numel >= kStreamedElements),
         has_codes_(std::any_of(group.dtypes.begin(), group.dtypes.end(), plan::is_code)),
-        step_(step) {
+        rounding_(rounding) {
     for (size_t i = 0; i < kValues; ++i) {
       if (plan::is_code(group.dtypes[i])) continue;
       readers_[i] = reader<Real>(group.dtypes[i]);
@@ -159,7 +159,7 @@ class Pass {
       const int64_t at = rules::group_count(row.numel) * rules::kGroup + offset / rules::kGroup;
       codes.mean_exponents = static_cast<uint8_t*>(row.data[Rule::kMean]) + at;
       codes.square_exponents = static_cast<uint8_t*>(row.data[Rule::kSquare]) + at;
-      codes.key = rules::rounding_key(step_, static_cast<int64_t>(row.index)) + static_cast<uint32_t>(offset);
+      codes.key = rounding_.key(static_cast<int64_t>(row.index)) + static_cast<uint32_t>(offset);
     }
     return codes;
   }
@@ -183,7 +183,7 @@ class Pass {
   bool splits_, copies_;  // what the list behind the rule's own holds
   bool past_caches_;
   bool has_codes_;  // of both moments
-  int64_t step_;
+  rules::Rounding rounding_;
   Writer<Real> copy_writer_ = nullptr;
   Ahead ahead_ = fetched_ahead(/*in_place=*/false), ahead_in_place_ = fetched_ahead(/*in_place=*/true);
   RunBlock<Rule> direct_ = find_direct();
@@ -193,8 +193,9 @@ class Pass {
 
 // Runs rule_of(row) over each row of the group and returns the sums of each chunk. Any number of threads gives the same bits.
 template <class Rule, class RuleOf>
-ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool copies = false, int64_t step = 0) {
-  const Pass<Rule> pass(group, copies, step);
+ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool copies = false,
+                         const rules::Rounding& rounding = {}) {
+  const Pass<Rule> pass(group, copies, rounding);
   ChunkSums<Rule> sums(group.chunks.size());
   for_each_chunk(group, [&](int64_t i) {
     const plan::Chunk& chunk = group.chunks[static_cast<size_t>(i)];
@@ -205,9 +206,10 @@ ChunkSums<Rule> run_pass(const plan::Group& group, const RuleOf& rule_of, bool c
 
 // Runs one rule over all rows.
 template <class Rule>
-ChunkSums<Rule> run_pass(const plan::Group& group, const Rule& rule, bool copies = false, int64_t step = 0) {
+ChunkSums<Rule> run_pass(const plan::Group& group, const Rule& rule, bool copies = false,
+                         const rules::Rounding& rounding = {}) {
   return run_pass<Rule>(
-      group, [&](const plan::TensorRow&) { return rule; }, copies, step);
+      group, [&](const plan::TensorRow&) { return rule; }, copies, rounding);
 }
 
 }  // namespace apex::kernels::cpu

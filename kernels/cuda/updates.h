@@ -29,7 +29,7 @@ DEVICE_BODY void update_part(const Block& block, const Part& part, const Rule& r
   block.each_thread([&](int thread) {
     if constexpr (Op::kCoded) {
       using Work = ApplyCoded<Rule, Op::kCopied, Op::kSplit>;
-      Work::to(rule, part, thread, block.threads(), rules::rounding_key(op.current().step, part.row->index));
+      Work::to(rule, part, thread, block.threads(), op.current().rounding().key(part.row->index));
     } else {
       using Work = Apply<Rule, Op::kCopied, kPack, 1, kKnowsRows, Op::kSplit>;
       typename Work::Sums residues = {};

@@ -1,13 +1,17 @@
 #pragma once
 
 #include "kernels/rules/moments.h"
-#include "kernels/rules/random.h"
+#include "kernels/rules/quantized.h"
 
 namespace apex::kernels::rules {
 
 struct AdamSettings : MomentSettings {
   bool adam_w_mode = true;  // adds weight decay to the step (AdamW), not to the gradient
   bool rounds_at_random = false;  // bfloat16 parameters
+  // For moments in 8 bits of a part of a tensor: the tensor's position, and the part's first element (Rounding).
+  int64_t first_position = 0, first_element = 0;
+
+  HD Rounding rounding() const { return {step, first_position, first_element}; }
 };
 
 // Adam, which adds weight decay to the gradient, and AdamW (`decoupled`), which adds it to the step.

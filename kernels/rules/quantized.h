@@ -45,6 +45,15 @@ HD inline uint32_t rounding_key(int64_t step, int64_t position) {
   return mixed(step_key(step) + static_cast<uint32_t>(position));
 }
 
+// What the random numbers of a call depend on. If its first tensor is a part of another one, `position` is that tensor's and
+// `element` the part's first element, a multiple of kGroup.
+struct Rounding {
+  int64_t step = 0, position = 0, element = 0;
+
+  // Of the tensor at `index` of the call.
+  HD uint32_t key(int64_t index) const { return rounding_key(step, position + index) + static_cast<uint32_t>(element); }
+};
+
 // The formulas, on one value or a vector of values, of groups that are finite. `inverse`: of the group's scale.
 
 constexpr float kMeanCodes = 127, kSquareCodes = 255;

@@ -128,6 +128,25 @@ TEST_P(OnCuda, DistributedFusedAdamHasTheBitsOfFusedAdam) {
   }
 }
 
+TEST_P(OnCuda, ShardsInFewBytesHaveTheBitsOfFusedAdam) {
+  const Tensors params = on(device(), make_params(at::kBFloat16)), alone = on(device(), make_params(at::kBFloat16));
+  const auto masters = optimizers::MasterStorage::remainder8;
+  const auto moments = optimizers::MomentStorage::int8;
+  optimizers::FusedAdam one(alone, of_one_process().master_storage(masters).moment_storage(moments));
+  DistributedFusedAdam optimizer(params, small_buckets().process_group(group).master_storage(masters).moment_storage(moments));
+  for (int step = 0; step < 3; ++step) {
+    at::Tensor loss = at::zeros({}, device());
+    for (size_t i = 0; i < params.size(); ++i) {
+      loss = loss + (params[i] * grad_of(params[i], i, rank(), step).to(params[i])).sum();
+      alone[i].mutable_grad() = grad_sum_of(params[i], i, step).to(device());
+    }
+    loss.backward();
+    optimizer.step();
+    one.step();
+  }
+  EXPECT_TRUE(same_bytes(on(at::kCPU, params), on(at::kCPU, alone)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, OnCuda, ::testing::Values("gloo", "nccl", "cpu:gloo,cuda:nccl"));
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace apex::testing::sharded {
 namespace {
 
 using optimizers::MasterStorage;
+using optimizers::MomentStorage;
 
 struct LayersImpl : torch::nn::Module {
   LayersImpl() {
@@ -49,12 +50,13 @@ void train(Net& net, Opt& opt, int from, int to, const parallel::ProcessGroup& g
   }
 }
 
-// A level, and how the optimizers store masters.
+// A level, and how the optimizers store masters and moments.
 struct Storage {
   const char* level = "O0";
-  MasterStorage of_masters = MasterStorage::float32;
+  MasterStorage masters = MasterStorage::float32;
+  MomentStorage moments = MomentStorage::float32;
 
-  std::string name() const { return std::string(level) + "_" + name_of(of_masters); }
+  std::string name() const { return std::string(level) + "_" + name_of(masters) + "_" + name_of(moments); }
 };
 
 amp::InitializeOptions small_scale() {
@@ -64,15 +66,18 @@ amp::InitializeOptions small_scale() {
 }
 
 DistributedFusedAdam sharded_adam(Layers& model, const parallel::ProcessGroup& group, const Storage& storage = {}) {
-  return DistributedFusedAdam(
-      model->parameters(),
-      DistributedFusedAdamOptions(0.01).process_group(group).bucket_cap_mb(0.0001).average_grad_sync(false).master_storage(
-          storage.of_masters));
+  return DistributedFusedAdam(model->parameters(), DistributedFusedAdamOptions(0.01)
+                                                       .process_group(group)
+                                                       .bucket_cap_mb(0.0001)
+                                                       .average_grad_sync(false)
+                                                       .master_storage(storage.masters)
+                                                       .moment_storage(storage.moments));
 }
 optimizers::FusedAdam fused_adam(Layers& model, const Storage& storage = {}) {
-  return optimizers::FusedAdam(
-      model->parameters(),
-      optimizers::FusedAdamOptions(0.01).materialize_master_grads(false).master_storage(storage.of_masters));
+  return optimizers::FusedAdam(model->parameters(), optimizers::FusedAdamOptions(0.01)
+                                                        .materialize_master_grads(false)
+                                                        .master_storage(storage.masters)
+                                                        .moment_storage(storage.moments));
 }
 
 // A folder shared by all ranks; rank 0 removes it.
@@ -162,7 +167,8 @@ TEST_P(Elastic, IsInterchangeableWithFusedAdams) {
 
 INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamCheckpoint, Elastic,
                          ::testing::Values(Storage{"O0"}, Storage{"O2"}, Storage{"O5"},
-                                           Storage{"O5", MasterStorage::remainder16}),
+                                           Storage{"O5", MasterStorage::remainder16},
+                                           Storage{"O5", MasterStorage::remainder8, MomentStorage::int8}),
                          [](const auto& test) { return test.param.name(); });
 
 TEST(DistributedFusedAdamCheckpoint, MakesMastersOfFloat32Weights) {

@@ -1,4 +1,5 @@
-// Shards in few bytes: master_storage of DistributedFusedAdam, against FusedAdam and against float32 masters.
+// Shards in few bytes: master_storage and moment_storage of DistributedFusedAdam, against FusedAdam and against float32
+// masters.
 #include "tests/distributed/ranks.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +20,7 @@ namespace {
 
 using optimizers::FusedAdam;
 using optimizers::MasterStorage;
+using optimizers::MomentStorage;
 
 Tensors sums_over(const parallel::ProcessGroup& group, const Tensors& params, int step) {
   Tensors sums;
@@ -126,34 +128,77 @@ TEST(DistributedFusedAdamStorage, Float32ParametersAndFloat32MastersKeepTheirSte
   }
 }
 
-TEST(DistributedFusedAdamStorage, KeepsTwoOrOneBytesInPlaceOfAMaster) {
-  for (const auto& [storage, bytes] : {std::pair(MasterStorage::remainder16, 10), {MasterStorage::remainder8, 9}}) {
-    const Tensors params = make_params(at::kBFloat16);
-    DistributedFusedAdam optimizer(params, small_buckets().master_storage(storage));
-    backward(params, 0);
-    optimizer.step();
-    int64_t elements = 0;
-    for (const auto& param : params) elements += param.numel();
-    at::Tensor total = at::full({1}, optimizer.state_bytes(), at::kLong);
-    parallel::all_reduce(parallel::default_process_group(), total, "summing");
-    EXPECT_EQ(total.item<int64_t>(), bytes * elements);
+// Random rounding depends on the place of a parameter among those with a gradient.
+TEST(DistributedFusedAdamStorage, MomentsHaveTheBitsOfFusedAdamAtAnyNumberOfRanks) {
+  for (const auto& group : first_ranks()) {
+    if (!parallel::is_member(group)) continue;
+    for (const auto storage : {MomentStorage::bfloat16, MomentStorage::int8}) {
+      for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+        const Tensors params = make_params(dtype);
+        OneProcess one(params, of_one_process().moment_storage(storage));
+        DistributedFusedAdam optimizer(params, small_buckets().process_group(group).moment_storage(storage));
+        for (int step = 0; step < 8; ++step) {
+          const size_t without = step % 3 == 1 ? 1 : params.size();
+          backward(params, step, [&](size_t i) { return i != without; });
+          optimizer.step();
+          Tensors sums = sums_over(group, params, step);
+          if (without < sums.size()) sums[without] = at::Tensor();
+          one.step(sums);
+          ASSERT_TRUE(same_bytes(params, one.params())) << name_of(storage) << ' ' << dtype << " step " << step;
+        }
+        auto contents = contents_of(saved(optimizer), params);
+        for (Tensors& each : contents) each.resize(2);
+        if (optimizer.writes_file()) {
+          EXPECT_TRUE(same_contents(contents, contents_of(saved(one.optimizer()), one.masters())));
+        }
+      }
+    }
   }
 }
 
-// Archives hold float32 masters, whatever the storage.
-TEST(DistributedFusedAdamStorage, ArchivesFitEveryStorageOfMasters) {
+struct Stored {
+  MasterStorage masters;
+  MomentStorage moments;
+  double bytes;  // of a parameter, with 32 elements in each group of moments
+};
+const std::vector<Stored> kStorages = {
+    {MasterStorage::float32, MomentStorage::float32, 12},      {MasterStorage::remainder16, MomentStorage::float32, 10},
+    {MasterStorage::remainder8, MomentStorage::float32, 9},    {MasterStorage::float32, MomentStorage::bfloat16, 8},
+    {MasterStorage::remainder16, MomentStorage::int8, 4.0625}, {MasterStorage::remainder8, MomentStorage::int8, 3.0625}};
+
+DistributedFusedAdamOptions options_of(const Stored& storage, double lr = 0.01) {
+  return small_buckets(lr).master_storage(storage.masters).moment_storage(storage.moments);
+}
+
+TEST(DistributedFusedAdamStorage, RanksTogetherKeepTheBytesOfOneProcess) {
+  for (const Stored& storage : kStorages) {
+    const Tensors params = {eighths({41, 32}, 1, at::kBFloat16).requires_grad_(),
+                            eighths({64}, 2, at::kBFloat16).requires_grad_()};
+    DistributedFusedAdam optimizer(params, options_of(storage));
+    backward(params, 0);
+    optimizer.step();
+    at::Tensor total = at::full({1}, optimizer.state_bytes(), at::kLong);
+    parallel::all_reduce(parallel::default_process_group(), total, "summing");
+    EXPECT_EQ(total.item<double>(), storage.bytes * 1376) << name_of(storage.masters) << ' ' << name_of(storage.moments);
+  }
+}
+
+// Archives hold float32 masters and moments, whatever the storage.
+TEST(DistributedFusedAdamStorage, ArchivesFitEveryStorage) {
   const auto some = [](size_t i) { return i != 5; };  // parameter 5 has no state
-  for (const auto storage : {MasterStorage::float32, MasterStorage::remainder16}) {
+  for (const Stored& from : kStorages) {
     const Tensors params = make_params(at::kBFloat16);
-    DistributedFusedAdam optimizer(params, small_buckets().master_storage(storage));
+    DistributedFusedAdam optimizer(params, options_of(from));
     for (int step = 0; step < 3; ++step) {
       backward(params, step, some);
       optimizer.step();
     }
     const std::string archive = from_rank_0(saved(optimizer));
-    for (const auto other : {MasterStorage::float32, MasterStorage::remainder16}) {
-      DistributedFusedAdam reader(leaf_copies(params), small_buckets(0.5).bucket_cap_mb(1).master_storage(other));
+    for (const Stored& to : kStorages) {
+      DistributedFusedAdam reader(leaf_copies(params), options_of(to, 0.5).bucket_cap_mb(1));
       load(reader, archive);
+      const bool keeps_masters = to.masters == from.masters || to.masters != MasterStorage::remainder8;
+      if (!keeps_masters || (to.moments != from.moments && to.moments != MomentStorage::float32)) continue;
       EXPECT_TRUE(same_contents(contents_of(from_rank_0(saved(reader)), params), contents_of(archive, params)));
     }
   }
@@ -204,6 +249,9 @@ TEST(DistributedFusedAdamStorage, WrongCombinationsAreErrors) {
   const auto half = small_buckets().master_storage(MasterStorage::remainder8).param_sync_dtype(at::kHalf);
   const std::string sent = message_of([&] { DistributedFusedAdam(make_params(at::kBFloat16), half); });
   EXPECT_NE(sent.find("master_storage remainder8 needs bfloat16 as param_sync_dtype, got Half"), std::string::npos) << sent;
+  const auto twice = small_buckets().moment_storage(MomentStorage::int8).dtype(at::kHalf);
+  const std::string moments = message_of([&] { DistributedFusedAdam(make_params(at::kFloat), twice); });
+  EXPECT_NE(moments.find("dtype Half and moment_storage int8 both choose"), std::string::npos) << moments;
   const auto differs = small_buckets().store_param_remainders(rank() == 1);
   const std::string other = message_of([&] { DistributedFusedAdam(make_params(at::kBFloat16), differs); });
   EXPECT_NE(other.find("master_storage remainder16"), std::string::npos) << other;
@@ -216,7 +264,7 @@ TEST(DistributedFusedAdamStorage, WrongCombinationsAreErrors) {
 
 TEST(DistributedFusedAdamStorage, AStepThatAmpSkipsChangesNoBit) {
   torch::nn::Linear model(33, 7);
-  DistributedFusedAdam sharded(model->parameters(), small_buckets().store_param_remainders(true).store_params(false));
+  DistributedFusedAdam sharded(model->parameters(), options_of(kStorages.back()));
   auto [net, opt] = amp::initialize(model, sharded, "O5", amp::InitializeOptions().verbosity(0).loss_scale("dynamic"));
   for (int step = 0; step < 4; ++step) {
     const bool skipped = step == 2;

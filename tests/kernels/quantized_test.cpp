@@ -193,6 +193,25 @@ TEST(CodedAdam, RoundsEachStepAndTensorByItsOwnNumbers) {
   EXPECT_FALSE(same_bytes({both.means[1]}, {first.means[0]}));
 }
 
+TEST(CodedAdam, GivesPartsTheCodesOfTheWhole) {
+  for (const Kind kind : {Kind::alone, Kind::split8}) {
+    const Coded before = make_coded(kind, at::kFloat, {70, 70001}), whole = before.copy();
+    adam(whole);
+    for (const auto& [begin, size] : {std::pair<int64_t, int64_t>(0, 64), {64, 65920}, {65984, 4017}}) {
+      kernels::AdamSettings settings = adam_settings(5);
+      settings.first_position = 1;
+      settings.first_element = begin;
+      const Coded part = part_of(before, 1, begin, size), expected = part_of(whole, 1, begin, size);
+      adam(part, settings);
+      EXPECT_TRUE(same_bytes(part.all(), expected.all())) << begin;
+      const Coded on_device = part_of(before, 1, begin, size);
+      const OnHostGrid on_grid;
+      adam(on_device, settings);
+      EXPECT_TRUE(same_bytes(on_device.all(), expected.all())) << begin;
+    }
+  }
+}
+
 TEST(CodedAdam, ChangesNothingIfFoundInfIsSet) {
   const Coded problem = make_coded(Kind::split8, at::kBFloat16), before = problem.copy();
   adam(problem, 5, at::ones({1}, at::kInt));

@@ -54,6 +54,12 @@ TEST(RoundAtRandom, RoundsTheValuesOfOneStepIndependently) {
 
 // ---- Adam ----
 
+kernels::AdamSettings at_random(int64_t step) {
+  kernels::AdamSettings settings = adam_settings(step);
+  settings.rounds_at_random = true;
+  return settings;
+}
+
 // A step of float32 parameters, rounded one by one.
 Tensors rounded_step(const Coded& problem, int64_t step) {
   Coded exact = problem.copy();
@@ -90,7 +96,7 @@ TEST(AdamAtRandom, RoundsTheStepOfFloat32ParametersEverywhere) {
       const Tensors expected = rounded_step(problem, 5);
       expect_same_everywhere([&] {
         const Coded work = problem.copy();
-        adam(work, 5, clear_flag(), /*rounds_at_random=*/true);
+        adam(work, at_random(5));
         EXPECT_TRUE(same_bytes(work.all(), expected));
         return work.all();
       });
@@ -105,7 +111,7 @@ TEST(DeviceAdamAtRandom, HasTheBitsOfTheCpuDriver) {
     for (const Grid& grid : std::vector<Grid>{{1, 32, false}, {7, 256, true}}) {
       const Coded work = problem.copy();
       const OnHostGrid on_grid(grid);
-      adam(work, 5, clear_flag(), /*rounds_at_random=*/true);
+      adam(work, at_random(5));
       EXPECT_EQ(on_grid.launches(), 1);
       EXPECT_TRUE(same_bytes(work.all(), expected)) << name_of(moment);
     }
@@ -117,7 +123,7 @@ TEST(AdamAtRandom, LeavesOtherParametersAsTheyAre) {
     Coded problem = make_coded(Kind::alone, at::kFloat);
     for (at::Tensor& param : problem.params) param = param.to(dtype);
     const Coded work = problem.copy();
-    adam(work, 5, clear_flag(), /*rounds_at_random=*/true);
+    adam(work, at_random(5));
     adam(problem, 5);
     EXPECT_TRUE(same_bytes(work.all(), problem.all()));
   }

@@ -90,15 +90,33 @@ Coded make_coded(Kind kind, at::ScalarType grad, const std::vector<int64_t>& siz
   return made;
 }
 
-void adam(const Coded& on, int64_t step, const at::Tensor& found_inf, bool rounds_at_random) {
+Coded part_of(const Coded& whole, size_t index, int64_t begin, int64_t size) {
+  const auto values = [&](const Tensors& list) {
+    return list.empty() ? Tensors() : Tensors{list[index].narrow(0, begin, size).clone()};
+  };
+  const auto codes = [&](const Tensors& list) {
+    const int64_t groups = rules::group_count(size), first = begin / rules::kGroup;
+    const int64_t exponents = rules::group_count(whole.params[index].numel()) * rules::kGroup;
+    return Tensors{
+        at::cat({list[index].narrow(0, begin, groups * rules::kGroup), list[index].narrow(0, exponents + first, groups)})};
+  };
+  return {values(whole.grads), values(whole.params), codes(whole.means), codes(whole.squares), values(whole.models)};
+}
+
+kernels::AdamSettings adam_settings(int64_t step) {
   kernels::AdamSettings settings;
   settings.lr = 0.01;
   settings.weight_decay = 0.1;
   settings.step = step;
-  settings.rounds_at_random = rounds_at_random;
+  return settings;
+}
+
+void adam(const Coded& on, const kernels::AdamSettings& settings, const at::Tensor& found_inf) {
   kernels::StepTensors tensors;
   tensors.found_inf = found_inf;
   kernels::multi_tensor_adam(on.grads, on.params, on.means, on.squares, on.models, settings, tensors);
 }
+
+void adam(const Coded& on, int64_t step, const at::Tensor& found_inf) { adam(on, adam_settings(step), found_inf); }
 
 }  // namespace kernels_test

@@ -29,6 +29,12 @@ constexpr Kind kKinds[] = {Kind::alone, Kind::copied, Kind::split16, Kind::split
 Coded make_coded(Kind kind, at::ScalarType grad,
                  const std::vector<int64_t>& sizes = {0, 1, 7, 31, 32, 33, 63, 65, 511, 513, 1030, 8191, 8193});
 
-void adam(const Coded& on, int64_t step = 5, const at::Tensor& found_inf = clear_flag(), bool rounds_at_random = false);
+// The settings of a step of Adam with weight decay.
+apex::kernels::AdamSettings adam_settings(int64_t step);
+void adam(const Coded& on, const apex::kernels::AdamSettings& settings, const at::Tensor& found_inf = clear_flag());
+void adam(const Coded& on, int64_t step = 5, const at::Tensor& found_inf = clear_flag());
+
+// Elements [begin, begin + size) of tensor `index`, with copies of the codes; begin is a multiple of 32.
+Coded part_of(const Coded& whole, size_t index, int64_t begin, int64_t size);
 
 }  // namespace kernels_test

@@ -22,6 +22,7 @@ class CodedMoment {
   CodedMoment(const at::Tensor& values, Moment moment);
 
   bool defined() const { return codes_.defined(); }
+  int64_t nbytes() const { return defined() ? codes_.numel() : 0; }
   /// The parameter's shape.
   at::IntArrayRef sizes() const { return sizes_; }
   /// The float32 values, in the shape and the memory order of the parameter.

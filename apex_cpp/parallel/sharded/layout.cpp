@@ -2,6 +2,7 @@
 
 #include <apex_cpp/parallel/processes/collectives.h>
 #include "kernels/multi_tensor.h"
+#include "kernels/rules/quantized.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -17,6 +18,10 @@ namespace {
 
 // Shards are rounded up to this many elements, 128 bytes of 16-bit values, so that every rank's shard is aligned.
 constexpr int64_t kShardGrain = 64;
+static_assert(kShardGrain % kernels::rules::kGroup == 0, "a group of moments belongs to one rank");
+
+// The first element of a parameter that is added to the bucket.
+int64_t next_begin(const BucketLayout& bucket) { return kernels::rules::group_count(bucket.numel) * kernels::rules::kGroup; }
 
 bool alike(const BucketLayout& bucket, const ParamSpec& param) {
   return std::tie(bucket.device, bucket.dtype, bucket.grad_dtype, bucket.param_dtype) ==
@@ -24,7 +29,7 @@ bool alike(const BucketLayout& bucket, const ParamSpec& param) {
 }
 
 bool has_room(const BucketLayout& bucket, const ParamSpec& param, int64_t bytes) {
-  return (bucket.numel + param.numel) * static_cast<int64_t>(c10::elementSize(param.grad_dtype)) <= bytes;
+  return (next_begin(bucket) + param.numel) * static_cast<int64_t>(c10::elementSize(param.grad_dtype)) <= bytes;
 }
 
 // The last bucket with the parameter's device and dtypes if it has space, otherwise a new one.
@@ -53,8 +58,8 @@ std::vector<BucketLayout> lay_out(const std::vector<ParamSpec>& params, int64_t 
   std::vector<BucketLayout> buckets;
   for (auto param = params.rbegin(); param != params.rend(); ++param) {
     BucketLayout& bucket = bucket_for(buckets, *param, bytes);
-    bucket.slots.push_back({param->index, bucket.numel, param->numel});
-    bucket.numel += param->numel;
+    bucket.slots.push_back({param->index, next_begin(bucket), param->numel});
+    bucket.numel = bucket.slots.back().begin + param->numel;
   }
   for (auto& bucket : buckets) bucket.shard_size = shard_size_of(bucket.numel, ranks);
   std::stable_sort(buckets.begin(), buckets.end(),

@@ -32,8 +32,9 @@ struct Part {
   int64_t begin = 0, numel = 0, in_shard = 0;
 };
 
-/// Parameters with the same device and dtypes, one after the other. Rank r's shard starts at element r * shard_size. Padding
-/// follows the last parameter.
+/// Parameters with the same device and dtypes, one after the other. Each starts at a multiple of 32 elements, as do shards: a
+/// part then starts at a group of moments in 8 bits (kernels/rules/quantized.h), and is aligned. Rank r's shard starts at
+/// element r * shard_size. Padding follows the parameters.
 struct BucketLayout {
   at::Device device;
   at::ScalarType dtype, grad_dtype, param_dtype;

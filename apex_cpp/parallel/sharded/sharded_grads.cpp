@@ -1,6 +1,7 @@
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -192,19 +193,37 @@ void ShardedGrads::check_takes(size_t index) const {
               param.device(), " now. Convert or move the model before the first backward pass.");
 }
 
+namespace {
+
+// What no parameter fills.
+std::vector<at::Tensor> padding_of(const BucketLayout& layout, const at::Tensor& pieces) {
+  std::vector<at::Tensor> padding;
+  int64_t end = 0;
+  const auto pad_to = [&](int64_t begin) {
+    if (begin > end) padding.push_back(pieces.narrow(0, end, begin - end));
+  };
+  for (const Slot& slot : layout.slots) {
+    pad_to(slot.begin);
+    end = slot.begin + slot.numel;
+  }
+  pad_to(pieces.numel());
+  return padding;
+}
+
+}  // namespace
+
 // Takes the bucket's gradients out of their parameters; zeros for missing ones.
 at::Tensor ShardedGrads::packed(const GradBucket& bucket) {
   const auto& layout = bucket.layout;
   const int64_t size = layout.shard_size * options_.group->getSize();
   const at::Tensor pieces = at::empty({size}, at::TensorOptions().device(layout.device).dtype(layout.grad_dtype));
-  pieces.narrow(0, layout.numel, size - layout.numel).zero_();
-  std::vector<at::Tensor> from, to;
+  std::vector<at::Tensor> from, to, zeros = padding_of(layout, pieces);
   for (const Slot& slot : layout.slots) {
     Param& each = params_[slot.param];
     at::Tensor& grad = each.tensor.mutable_grad();
     const at::Tensor place = pieces.narrow(0, slot.begin, slot.numel);
     if (!grad.defined()) {
-      place.zero_();
+      zeros.push_back(place);
       continue;
     }
     check_takes(slot.param);
@@ -212,6 +231,7 @@ at::Tensor ShardedGrads::packed(const GradBucket& bucket) {
     to.push_back(place);
   }
   kernels::multi_tensor_copy(from, to);
+  if (!zeros.empty()) at::_foreach_zero_(zeros);
   for (const Slot& slot : layout.slots) {
     at::Tensor& grad = params_[slot.param].tensor.mutable_grad();
     params_[slot.param].present |= grad.defined();

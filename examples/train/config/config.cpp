@@ -73,6 +73,14 @@ void describe_lars(ConfigKeys& keys, OptimizerConfig& optimizer) {
 
 bool is_lamb(const std::string& type) { return type == "FusedLAMB" || type == "FusedMixedPrecisionLamb"; }
 
+void describe_storage(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  std::vector<std::string> storages = {"float32", "remainder16", "remainder8"};
+  if (optimizer.type == "FusedAdam") storages.push_back("stochastic");
+  keys.choice("master_storage", optimizer.master_storage, storages);
+  const bool has_choice = optimizer.type == "FusedAdam" || optimizer.is_sharded();
+  if (has_choice) keys.choice("moment_storage", optimizer.moment_storage, {"float32", "bfloat16", "int8"});
+}
+
 void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
   if (optimizer.type == "FusedSGD") {
     describe_sgd(keys, optimizer);
@@ -89,9 +97,8 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
   if (is_lamb(optimizer.type)) {
     keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
   } else if (optimizer.type != "FusedLARS") {
-    keys.choice("master_storage", optimizer.master_storage, {"float32", "remainder16", "remainder8", "stochastic"});
+    describe_storage(keys, optimizer);
   }
-  if (optimizer.type == "FusedAdam") keys.choice("moment_storage", optimizer.moment_storage, {"float32", "bfloat16", "int8"});
   keys.flag("materialize_master_grads", optimizer.materialize_master_grads);
 }
 
@@ -105,6 +112,7 @@ void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
   if (optimizer.is_sharded()) {
     describe_moments(keys, optimizer);
     keys.flag("adam_w_mode", optimizer.adam_w_mode);
+    describe_storage(keys, optimizer);
   } else if (optimizer.type.rfind("Fused", 0) == 0) {
     describe_fused(keys, optimizer);
   } else if (optimizer.type == "SGD") {

@@ -50,7 +50,7 @@ struct OptimizerConfig {
   bool adam_w_mode = true;
   bool materialize_master_grads = true;
   std::string master_storage = "float32";  // | remainder16 | remainder8: of BF16 parameters
-  std::string moment_storage = "float32";  // | bfloat16 | int8: of FusedAdam
+  std::string moment_storage = "float32";  // | bfloat16 | int8: of FusedAdam and DistributedFusedAdam
   double max_grad_norm = 1;
   double trust_coefficient = 0.001;
   double clip_grad_norm = 0;  // 0: gradients are not clipped

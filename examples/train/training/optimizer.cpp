@@ -68,8 +68,11 @@ std::unique_ptr<optim::Optimizer> make_sharded(const OptimizerConfig& config, Pa
   if (!is_initialized()) {
     throw UserError("key 'optimizer.type': DistributedFusedAdam is for several processes: start them by tools/train --nproc N");
   }
-  return std::make_unique<DistributedFusedAdam>(
-      std::move(parameters), moment_options<DistributedFusedAdamOptions>(config).adam_w_mode(config.adam_w_mode));
+  const auto options = moment_options<DistributedFusedAdamOptions>(config)
+                           .adam_w_mode(config.adam_w_mode)
+                           .master_storage(apex::optimizers::master_storage_named(config.master_storage))
+                           .moment_storage(apex::optimizers::moment_storage_named(config.moment_storage));
+  return std::make_unique<DistributedFusedAdam>(std::move(parameters), options);
 }
 
 std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Parameters parameters) {
