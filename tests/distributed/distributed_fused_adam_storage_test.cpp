@@ -236,6 +236,11 @@ TEST(DistributedFusedAdamStorage, AMasterInTheMiddleRoundsTheParameterOnAllRanks
   const auto& state =
       static_cast<const optimizers::FusedAdamParamState&>(*optimizer.state().at(params[3].unsafeGetTensorImpl()));
   EXPECT_TRUE(same_bytes(state.remainder, at::full_like(state.remainder, -0x8000)));
+  // As amp loads a model alone.
+  EXPECT_FALSE(optimizer.load_kept_master(params[0], at::ones_like(params[0], at::kFloat))) << "no state yet";
+  EXPECT_TRUE(optimizer.load_kept_master(params[3], at::full_like(middle, 3 + 0x1p-20)));
+  EXPECT_TRUE(same_bytes(params[3], at::full_like(params[3], 3)));
+  EXPECT_TRUE(same_bytes(state.remainder, at::full_like(state.remainder, 4)));
 }
 
 TEST(DistributedFusedAdamStorage, WrongCombinationsAreErrors) {
