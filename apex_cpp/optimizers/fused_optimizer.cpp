@@ -218,8 +218,14 @@ at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
   return remainder.defined() ? detail::joined(param, remainder) : remainder;
 }
 
+bool FusedOptimizer::is_in_group(const at::Tensor& param) const {
+  return std::any_of(param_groups_.begin(), param_groups_.end(), [&](const auto& group) {
+    return std::any_of(group.params().begin(), group.params().end(), [&](const at::Tensor& each) { return each.is_same(param); });
+  });
+}
+
 bool FusedOptimizer::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
-  if (!keeps_masters_of(param.scalar_type())) return false;
+  if (!keeps_masters_of(param.scalar_type()) || !(has_state(param) || is_in_group(param))) return false;
   if (master_storage_ == MasterStorage::stochastic) {
     const at::NoGradGuard no_grad;
     param.detach().copy_(value);

@@ -198,6 +198,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   std::unique_ptr<torch::optim::OptimizerParamState> new_state_with_remainder(const detail::SteppedParam& param) const;
   /// The parameter's state, also that of its first step; null if there is none.
   ShapedParamState* any_state_of(const at::Tensor& param) const;
+  bool is_in_group(const at::Tensor& param) const;
   /// The remainder of a parameter that is stored with one; undefined otherwise.
   at::Tensor remainder_of(const at::Tensor& param) const;
   /// Returns the parameters that take their first step.

@@ -269,5 +269,34 @@ TEST(MasterStorageUnderAmp, WeightFilesHaveTheMasters) {
   EXPECT_TRUE(same_bytes(other.masters(), run.masters()));
 }
 
+// Weights that are loaded into a model reach the remainders of the optimizer that has them.
+TEST(MasterStorageUnderAmp, WeightFilesReachTheMastersOfEveryOptimizer) {
+  const File file("two_optimizers.safetensors");
+  const auto options = FusedAdamOptions(0.01).master_storage(MasterStorage::remainder16);
+  struct Run {
+    explicit Run(const FusedAdamOptions& options)
+        : first(net->first->parameters(), options), second(net->second->parameters(), options) {}
+    Net net;
+    FusedAdam first, second;
+  };
+  Run from(options), to(options);
+  std::vector<std::vector<at::Tensor>> masters;
+  for (Run* run : {&from, &to}) {
+    auto [model, opts] = amp::initialize(run->net, std::tie(run->first, run->second), "O5", silent());
+    auto& [first, second] = opts;
+    for (int64_t step = 0; step < (run == &from ? 3 : 1); ++step) {
+      run->net->zero_grad();
+      amp::scale_loss(loss_of(model->forward(input_of(step)), step), {first, second}).backward();
+      first.step();
+      second.step();
+    }
+    run == &from ? amp::save_safetensors(file.path, run->net, amp::SaveSafetensorsOptions().masters(true))
+                 : void(amp::load_safetensors(file.path, run->net));
+    masters.push_back({first.kept_master_of(run->net->first->weight), second.kept_master_of(run->net->second->weight)});
+    amp::reset();
+  }
+  EXPECT_TRUE(same_bytes(masters[1], masters[0]));
+}
+
 }  // namespace
 }  // namespace test
