@@ -8,5 +8,6 @@
 #include <apex_cpp/optimizers/fused_lion.h>
 #include <apex_cpp/optimizers/fused_mixed_precision_lamb.h>
 #include <apex_cpp/optimizers/fused_novograd.h>
+#include <apex_cpp/optimizers/fused_schedule_free_adamw.h>
 #include <apex_cpp/optimizers/fused_sgd.h>
 #include <apex_cpp/optimizers/muon.h>

@@ -117,6 +117,37 @@ void multi_tensor_lion(at::TensorList grads, at::TensorList params, at::TensorLi
              });
 }
 
+void multi_tensor_schedule_free_adamw(at::TensorList grads, at::TensorList params, at::TensorList zs,
+                                      at::TensorList exp_avg_sqs, at::TensorList model_params,
+                                      const ScheduleFreeSettings& settings, const StepTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  const Update update("multi_tensor_schedule_free_adamw",
+                      {{"grads", grads, Access::read},
+                       {"params", params, Access::write},
+                       {"zs", zs, Access::write},
+                       {"exp_avg_sqs", exp_avg_sqs, Access::write}},
+                      model_params, settings, tensors);
+  update.run(
+      [&](const plan::Group& group) {
+        cpu::run_pass(group, rules::schedule_free_adamw(update.current(settings)), update.copies());
+      },
+      [&](const cuda::Call& call) {
+        run_on_cuda(update, call, cuda::ScheduleFreeAdamW{{{settings, update.addresses(call.device)}}});
+      });
+  update.count_step();
+}
+
+void multi_tensor_lerp(at::TensorList ends, at::TensorList params, at::TensorList model_params, const LerpSettings& settings,
+                       const StepTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  const Update update("multi_tensor_lerp", {{"ends", ends, Access::read}, {"params", params, Access::write}}, model_params,
+                      settings, tensors);
+  update.run([&](const plan::Group& group) { cpu::run_pass(group, rules::lerp(update.current(settings)), update.copies()); },
+             [&](const cuda::Call& call) {
+               run_on_cuda(update, call, cuda::Lerp{{{settings, update.addresses(call.device)}}});
+             });
+}
+
 // Updates that need norms of whole tensors: NovoGrad, LAMB, LARC and LARS.
 
 namespace {

@@ -10,6 +10,7 @@
 #include "kernels/rules/lion.h"
 #include "kernels/rules/novograd.h"
 #include "kernels/rules/scale.h"
+#include "kernels/rules/schedule_free.h"
 #include "kernels/rules/sgd.h"
 
 // Optimizer updates over whole lists of tensors, in one pass over memory: unscale, clip, decay, update, and the copy to model
@@ -32,11 +33,13 @@ using rules::AdamSettings;
 using rules::LambSettings;
 using rules::LarcSettings;
 using rules::LarsSettings;
+using rules::LerpSettings;
 using rules::LionSettings;
 using rules::MomentSettings;
 using rules::NormType;
 using rules::NovoGradSettings;
 using rules::ScaleUpdate;
+using rules::ScheduleFreeSettings;
 using rules::SgdSettings;
 using rules::StepSettings;
 
@@ -72,6 +75,18 @@ void multi_tensor_adagrad(at::TensorList grads, at::TensorList params, at::Tenso
 // Source: Chen et al., arXiv:2302.06675; Apex has no Lion.
 void multi_tensor_lion(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList model_params,
                        const LionSettings& settings, const StepTensors& tensors = {});
+
+// The params are y: where gradients are taken, between each `z`, which the step moves, and the average x of all z. The share of
+// x is beta1, which the settings of two calls and of multi_tensor_lerp must agree on.
+// Source: Defazio et al., arXiv:2405.15682; Apex has none.
+void multi_tensor_schedule_free_adamw(at::TensorList grads, at::TensorList params, at::TensorList zs,
+                                      at::TensorList exp_avg_sqs, at::TensorList model_params,
+                                      const ScheduleFreeSettings& settings, const StepTensors& tensors = {});
+
+// params += settings.weight * (ends - params). Turns the y of a schedule-free optimizer into x with 1 - 1 /
+// beta1, and x into y with 1 - beta1, where `ends` are the z.
+void multi_tensor_lerp(at::TensorList ends, at::TensorList params, at::TensorList model_params, const LerpSettings& settings,
+                       const StepTensors& tensors = {});
 
 // `grad_norms`: the running norms, float32, one element per tensor; updated. If a gradient's norm is not finite and
 // tensors.found_inf is defined, the call sets found_inf to 1 and changes nothing else.

@@ -235,18 +235,33 @@ bool FusedOptimizer::load_kept_master(const at::Tensor& param, const at::Tensor&
   return true;
 }
 
+LaunchSet& FusedOptimizer::add_to(std::vector<LaunchSet>& sets, size_t group, size_t position, bool fresh) {
+  const at::Tensor& param = param_groups_[group].params()[position];
+  const at::Tensor remainder = remainder_of(param), beside = remainder.defined() ? remainder : copy_of(group, position);
+  LaunchSet& set = set_of(sets, param.device(), kind_of(beside), fresh);
+  set.params.push_back(param);
+  set.positions.push_back(static_cast<int64_t>(position));
+  if (beside.defined()) set.model_params.push_back(beside);
+  return set;
+}
+
 std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) {
   std::vector<LaunchSet> sets;
   const auto& params = param_groups_[group].params();
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor& grad = grad_of(group, i);
     if (!grad.defined()) continue;
-    const at::Tensor remainder = remainder_of(params[i]), beside = remainder.defined() ? remainder : copy_of(group, i);
-    LaunchSet& set = set_of(sets, params[i].device(), kind_of(beside), split_fresh && !has_state(params[i]));
+    LaunchSet& set = add_to(sets, group, i, split_fresh && !has_state(params[i]));
     set.grads.push_back(amp::detail::in_layout_of(grad, params[i]));
-    set.params.push_back(params[i]);
-    set.positions.push_back(static_cast<int64_t>(i));
-    if (beside.defined()) set.model_params.push_back(beside);
+  }
+  return sets;
+}
+
+std::vector<LaunchSet> FusedOptimizer::sets_with_state(size_t group) {
+  std::vector<LaunchSet> sets;
+  const auto& params = param_groups_[group].params();
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (has_state(params[i])) add_to(sets, group, i, /*fresh=*/false);
   }
   return sets;
 }

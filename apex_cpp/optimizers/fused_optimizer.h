@@ -147,6 +147,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// The parameters of a group that have a gradient, in one set per device, for those with a copy in the model, with a
   /// remainder and without both, and, with `split_fresh`, for those with and without state.
   std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false);
+  /// The parameters of a group that have state, in such sets, without gradients.
+  std::vector<detail::LaunchSet> sets_with_state(size_t group);
 
   MasterStorage master_storage() const { return master_storage_; }
   /// The dtype of a state that has the dtype of its parameter: a master's is float32.
@@ -199,6 +201,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// The parameter's state, also that of its first step; null if there is none.
   ShapedParamState* any_state_of(const at::Tensor& param) const;
   bool is_in_group(const at::Tensor& param) const;
+  /// Adds a parameter and what is kept beside it to its set, without a gradient. Returns the set.
+  detail::LaunchSet& add_to(std::vector<detail::LaunchSet>& sets, size_t group, size_t position, bool fresh);
   /// The remainder of a parameter that is stored with one; undefined otherwise.
   at::Tensor remainder_of(const at::Tensor& param) const;
   /// Returns the parameters that take their first step.

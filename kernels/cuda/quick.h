@@ -56,6 +56,9 @@ DEVICE_BODY inline float root(float value, float inverse) {
 }  // namespace detail
 
 DEVICE_BODY inline Quick add(Quick a, Quick b) { return Quick(rules::add(a.value, b.value), a.doubtful || b.doubtful); }
+DEVICE_BODY inline Quick subtract(Quick a, Quick b) {
+  return Quick(rules::subtract(a.value, b.value), a.doubtful || b.doubtful);
+}
 DEVICE_BODY inline Quick multiply(Quick a, Quick b) {
   return Quick(rules::multiply(a.value, b.value), a.doubtful || b.doubtful);
 }

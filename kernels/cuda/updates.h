@@ -9,6 +9,7 @@
 #include "kernels/rules/lars.h"
 #include "kernels/rules/lion.h"
 #include "kernels/rules/novograd.h"
+#include "kernels/rules/schedule_free.h"
 #include "kernels/rules/settings.h"
 #include "kernels/rules/sgd.h"
 
@@ -180,6 +181,14 @@ struct Lion : UpdateOp<rules::LionSettings> {
   DEVICE_BODY UniformRule<rules::Lion> prepared() const { return {rules::lion(current())}; }
 };
 
+struct ScheduleFreeAdamW : UpdateOp<rules::ScheduleFreeSettings> {
+  DEVICE_BODY UniformRule<rules::ScheduleFreeAdamW> prepared() const { return {rules::schedule_free_adamw(current())}; }
+};
+
+struct Lerp : UpdateOp<rules::LerpSettings> {
+  DEVICE_BODY UniformRule<rules::Lerp> prepared() const { return {rules::lerp(current())}; }
+};
+
 // Steps with the running norms that NovoGradNorms has written to `next`, and copies them to `running`.
 struct NovoGrad : UpdateOp<rules::NovoGradSettings> {
   const float* next;
@@ -270,4 +279,5 @@ struct Lars : UpdateOp<rules::LarsSettings> {
   define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam)            \
       define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>) define(Split<MomentumSgd>)   \
           define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>) define(Coded<Adam>) define(Coded<Split<Adam>>) \
-              define(Lion) define(Split<Lion>) define(Lars)
+              define(Lion) define(Split<Lion>) define(Lars) define(ScheduleFreeAdamW) define(Split<ScheduleFreeAdamW>)      \
+                  define(Lerp) define(Split<Lerp>)

@@ -12,7 +12,11 @@ constexpr double kTiedEps = 1e-3;  // representable in float16
 
 template <class Opt, class Options>
 Kind plain_kind(const std::string& name, const Options& options) {
-  return {name, [options](std::vector<Tensor> params) -> OptimizerPtr { return std::make_unique<Opt>(params, options); }};
+  return {name, [options](std::vector<Tensor> params) -> OptimizerPtr {
+            auto optimizer = std::make_unique<Opt>(params, options);
+            if constexpr (std::is_same_v<Opt, optimizers::FusedScheduleFreeAdamW>) optimizer->train();
+            return optimizer;
+          }};
 }
 
 template <class Opt, class Options>
@@ -79,6 +83,7 @@ const std::vector<Kind>& own_kinds() {
     add_both_orders<FusedLARS>(kinds, "FusedLARS",
                                FusedLARSOptions(0.1).momentum(0.9).weight_decay(0.01).trust_coefficient(0.1));
     add_both_orders<FusedLion>(kinds, "FusedLion", FusedLionOptions(0.01).weight_decay(0.01));
+    add_both_orders<FusedScheduleFreeAdamW>(kinds, "FusedScheduleFreeAdamW", FusedScheduleFreeAdamWOptions(0.01).eps(kTiedEps));
     add_both_orders<FusedMixedPrecisionLamb>(kinds, "FusedMixedPrecisionLamb",
                                              FusedMixedPrecisionLambOptions(0.01).eps(kTiedEps).max_grad_norm(0.1));
     kinds.push_back(larc_around<torch::optim::SGD>("LarcSGD", torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01)));

@@ -4,9 +4,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-READS = re.compile(r'keys\.(?:choice|integers?|real|flag|text|block)\("(\w+)"')
+READS = re.compile(r'keys\.(?:choice|integers?|real|flag|text|block)\(\s*"(\w+)"')
 FUNCTION = re.compile(r"^void describe(?:_(\w+))?\(ConfigKeys& keys.*?^}", re.M | re.S)
-OF_OPTIMIZERS = dict.fromkeys(("betas", "moments", "sgd", "lars", "storage", "fused"), "optimizer")
+OF_OPTIMIZERS = dict.fromkeys(("betas", "moments", "sgd", "lars", "schedule_free", "muon", "storage", "fused"), "optimizer")
 SECTIONS = {**OF_OPTIMIZERS, "precision": None, None: None}
 
 

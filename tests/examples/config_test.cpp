@@ -57,8 +57,9 @@ TEST(Config, EveryKeyIsRead) {
 }
 
 TEST(Config, AWrittenConfigIsReadBackUnchanged) {
-  for (const std::string optimizer : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
-                                      "FusedNovoGrad", "FusedAdagrad", "FusedLARS", "FusedLion", "FusedMixedPrecisionLamb"}) {
+  for (const std::string optimizer :
+       {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad", "FusedAdagrad",
+        "FusedLARS", "FusedLion", "FusedScheduleFreeAdamW", "FusedMixedPrecisionLamb", "Muon"}) {
     auto config = train::parse_config(kModel + "data: {set: mnist, dir: \"a: b # c\"}\noptimizer: {type: " + optimizer +
                                           ", lr: 0.1}\nseed: 9\namp: {opt_level: O2}\n",
                                       "c.yaml");
@@ -169,6 +170,15 @@ const BadConfig kBadConfigs[] = {
     {"CycleWithoutMomentum",
      kModel + "data: {set: digits}\noptimizer: {type: Adagrad, lr: 0.1}\nschedule: {type: one_cycle}\namp: {opt_level: O2}\n",
      "c.yaml:4:11: key 'schedule': cycles momentum, which Adagrad does not have: add 'cycle_momentum: false'"},
+    {"CycleOfAnAverage",
+     kModel + "data: {set: digits}\noptimizer: {type: FusedScheduleFreeAdamW, lr: 0.1}\nschedule: {type: one_cycle}\namp: "
+              "{opt_level: O2}\n",
+     "c.yaml:4:11: key 'schedule': cycles momentum, which FusedScheduleFreeAdamW does not have: add 'cycle_momentum: false'"},
+    {"ClippedMuon", kModel + "data: {set: digits}\noptimizer: {type: Muon, lr: 0.1, clip_grad_norm: 1}\namp: {opt_level: O2}\n",
+     "c.yaml:3:50: key 'optimizer.clip_grad_norm': is not for Muon, whose steps have the same length for any gradient"},
+    {"AverageOfMuon",
+     kModel + "data: {set: digits}\noptimizer: {type: Muon, lr: 0.1}\nema: {decay: 0.9}\namp: {opt_level: O2}\n",
+     "c.yaml:4:6: key 'ema': is of one optimizer, and Muon trains beside another: use FusedAdam"},
     {"DecayAboveOne", kGood + "ema: {decay: 1.5}\n", "c.yaml:5:14: key 'ema.decay': 1.5 is out of range (0 to 1)"},
     {"AverageOfShards",
      kModel +

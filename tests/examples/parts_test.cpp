@@ -250,14 +250,16 @@ TEST(Models, AlexNetRejectsImagesThatAreTooSmall) {
 }
 
 TEST(Optimizer, EveryTypeStepsAtTheGivenRate) {
-  for (const std::string type : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB",
-                                 "FusedNovoGrad", "FusedAdagrad", "FusedLARS", "FusedLion", "FusedMixedPrecisionLamb"}) {
+  for (const std::string type :
+       {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad", "FusedAdagrad",
+        "FusedLARS", "FusedLion", "FusedScheduleFreeAdamW", "FusedMixedPrecisionLamb"}) {
     train::OptimizerConfig config;
     config.type = type;
     config.lr = 0.5;
     auto parameter = at::ones({3}).requires_grad_();
     const auto optimizer = train::make_optimizer(config, {parameter});
     parameter.mutable_grad() = at::ones({3});
+    train::set_training(*optimizer, true);
     train::set_learning_rate(*optimizer, 0);
     optimizer->step();
     EXPECT_TRUE(parameter.equal(at::ones({3}))) << type;

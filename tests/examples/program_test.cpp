@@ -65,18 +65,35 @@ TEST_F(Program, ResumesTorchAmpBitwiseWithItsScale) {
   EXPECT_GT(accuracy("whole"), 0.9);
 }
 
-// A state of torch's class, of a fused class, and one that is in the groups' options; tests/checkpoint/resume has every
-// optimizer.
+// A state of torch's class, of a fused class, one that is in the groups' options, and one with a mode, in which the network is
+// tested with averages; tests/checkpoint/resume has every optimizer.
 TEST_F(Program, ResumesOptimizersBitwiseAtO2) {
   const std::string fused = ", lr: 0.01, clip_grad_norm: 1, materialize_master_grads: false";
-  for (const std::string type : {"AdamW", "FusedLAMB", "FusedMixedPrecisionLamb"}) {
+  for (const std::string type : {"AdamW", "FusedLAMB", "FusedMixedPrecisionLamb", "FusedScheduleFreeAdamW"}) {
     const std::string options = type.rfind("Fused", 0) == 0 ? fused : ", lr: 0.01";
     scratch_.write("c.yaml", config("O2", "{type: " + type + options + "}"));
     ASSERT_EQ(run("c.yaml --run-dir whole" + type).code, 0) << type;
     ASSERT_EQ(run("c.yaml --stop-after 1 --run-dir parts" + type).code, 0) << type;
     ASSERT_EQ(run("--resume parts" + type + "/checkpoint.safetensors").code, 0) << type;
     EXPECT_EQ(scratch_.read("parts" + type + "/steps.csv"), scratch_.read("whole" + type + "/steps.csv")) << type;
+    EXPECT_EQ(accuracy("parts" + type), accuracy("whole" + type)) << type;
   }
+}
+
+TEST_F(Program, TrainsMatricesWithMuonAndResumesBothOptimizersBitwise) {
+  auto text = config("O5", "{type: Muon, lr: 0.03}");
+  scratch_.write("convnet.yaml", text);
+  EXPECT_NE(refusal("convnet.yaml --run-dir r").find("'optimizer.type': Muon is for matrices of hidden layers"),
+            std::string::npos);
+  const std::string convnet = "{type: convnet, widths: [4, 8], dropout: 0.1}";
+  scratch_.write("c.yaml", text.replace(text.find(convnet), convnet.size(), "{type: mlp, widths: [16, 16]}"));
+  const auto whole = run("c.yaml --run-dir whole");
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  ASSERT_EQ(run("c.yaml --stop-after 1 --run-dir parts").code, 0);
+  ASSERT_EQ(run("--resume parts").code, 0);
+  EXPECT_EQ(scratch_.read("parts/steps.csv"), scratch_.read("whole/steps.csv"));
+  EXPECT_EQ(accuracy("parts"), accuracy("whole"));
+  EXPECT_GT(accuracy("whole"), 0.9);
 }
 
 // At O2, with another schedule and further lines.

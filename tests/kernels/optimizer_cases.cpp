@@ -187,6 +187,55 @@ Case lion(const std::string& name, double decay, double beta1) {
           /*signed_state=*/true};
 }
 
+// --- Schedule-free AdamW. The first state is z.
+
+Bounded between(const Bounded& from, const Bounded& to, double weight) { return from + coefficient(weight) * (to - from); }
+
+void schedule_free_reference(const kernels::ScheduleFreeSettings& c, Elements& elements) {
+  const double y_rate = kLr * (c.beta1 * (1 - c.average_weight) - 1);
+  for (Element& e : elements) {
+    const Bounded g = e.grad * coefficient(kGradScale);
+    e.second = coefficient(c.beta2) * e.second + complement(c.beta2) * g * g;
+    Bounded u = g / (sqrt(e.second) / coefficient(std::sqrt(bias(c.beta2, c.step))) + coefficient(c.eps));
+    if (c.weight_decay != 0) u = u + coefficient(c.weight_decay) * e.param;
+    e.param = between(e.param, e.first, c.average_weight) + coefficient(y_rate) * u;
+    e.first = e.first - coefficient(kLr) * u;
+  }
+}
+
+Case schedule_free(const std::string& name, double decay, int64_t step, double average_weight) {
+  kernels::ScheduleFreeSettings settings;
+  settings.weight_decay = decay;
+  settings.step = step;
+  settings.average_weight = average_weight;
+  return {"ScheduleFree" + name,
+          2,
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_schedule_free_adamw(p.grads, p.params, p.first, p.second, p.models, scaled(settings),
+                                                      with(found_inf));
+          },
+          [settings](Elements& elements, double) { schedule_free_reference(settings, elements); },
+          /*has_norms=*/false,
+          /*writes_grads=*/false,
+          /*signed_state=*/true};
+}
+
+Case lerp(const std::string& name, double weight) {
+  kernels::LerpSettings settings;
+  settings.weight = weight;
+  return {"Lerp" + name,
+          1,
+          [settings](Problem& p, const at::Tensor& found_inf) {
+            kernels::multi_tensor_lerp(p.first, p.params, p.models, settings, with(found_inf));
+          },
+          [settings](Elements& elements, double) {
+            for (Element& e : elements) e.param = between(e.param, e.first, settings.weight);
+          },
+          /*has_norms=*/false,
+          /*writes_grads=*/false,
+          /*signed_state=*/true};
+}
+
 // --- Norms of whole tensors. A float32 norm is within 2.5 roundings (rules/rule.h), and its elements have one more.
 
 template <class ValueOf>
@@ -402,6 +451,10 @@ const std::vector<Case>& cases() {
       lars("WithoutMomentum", 0, 0.1),
       lars("Nesterov", 0.9, 0.1, /*adapts=*/true, /*nesterov=*/true),
       lars("WithoutNorms", 0.9, 0.1, /*adapts=*/false),
+      schedule_free("", 0, 1, /*average_weight=*/1),
+      schedule_free("Decay", 0.1, 7, /*average_weight=*/0.1),
+      lerp("ToX", 1 - 1 / 0.9),
+      lerp("ToY", 1 - 0.9),
   };
   return kCases;
 }

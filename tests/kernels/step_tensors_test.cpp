@@ -148,6 +148,13 @@ TEST_P(StepTensors, CountForLars) {
   });
 }
 
+TEST_P(StepTensors, CountForScheduleFreeAdamW) {
+  expect_tensors_to_count<kernels::ScheduleFreeSettings>([](Lists& l, auto settings, const auto& tensors) {
+    settings.average_weight = 0.25;
+    kernels::multi_tensor_schedule_free_adamw(l.grads, l.params, l.first, l.second, {}, settings, tensors);
+  });
+}
+
 // An update that does not count steps leaves the count alone.
 TEST_P(StepTensors, AStepCountIsOnlyForUpdatesWithMeans) {
   Lists lists;

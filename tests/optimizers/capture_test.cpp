@@ -69,7 +69,8 @@ TEST_P(CapturedStep, AParametersFirstGradientIsAnError) {
 // The others are in the tests below.
 TEST_P(CapturedStep, StepsCountedOnTheHostAreAnError) {
   const std::string& name = GetParam().name;
-  const bool counts_on_host = name == "FusedAdam" || name == "FusedLAMB" || name == "FusedNovoGrad";
+  const bool counts_on_host =
+      name == "FusedAdam" || name == "FusedLAMB" || name == "FusedNovoGrad" || name == "FusedScheduleFreeAdamW";
   const auto params = make_params(1);
   auto optimizer = make(GetParam(), params);
   set_grads(params, 2);

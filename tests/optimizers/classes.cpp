@@ -9,7 +9,7 @@ template <class Opt, class Options>
 OptimizerClass with(const std::string& name, const Options& options) {
   return {name, [options](std::vector<at::Tensor> params, bool materialize) -> OptimizerPtr {
             Options chosen = options;
-            return std::make_unique<Opt>(std::move(params), chosen.materialize_master_grads(materialize));
+            return ready_to_train<Opt>(std::move(params), chosen.materialize_master_grads(materialize));
           }};
 }
 
@@ -24,6 +24,8 @@ const std::vector<OptimizerClass>& optimizer_classes() {
       with<FusedLARS>("FusedLARS", FusedLARSOptions(kRate).momentum(0.9).weight_decay(0.01).trust_coefficient(0.5).eps(1e-3)),
       with<FusedLion>("FusedLion", FusedLionOptions(kRate).weight_decay(0.01)),
       with<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(kRate).weight_decay(0.01)),
+      with<FusedScheduleFreeAdamW>("FusedScheduleFreeAdamW",
+                                   FusedScheduleFreeAdamWOptions(kRate).weight_decay(0.01).warmup_steps(3).r(1)),
       with<FusedLAMB>("FusedLAMB", FusedLAMBOptions(kRate)),
       with<FusedMixedPrecisionLamb>("FusedMixedPrecisionLamb", FusedMixedPrecisionLambOptions(kRate))};
   return kClasses;

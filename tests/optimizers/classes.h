@@ -21,6 +21,14 @@ struct OptionsOf {
   using type = decltype(options_of(static_cast<const Opt*>(nullptr)));
 };
 
+// An optimizer that can step: the schedule-free one begins in eval mode.
+template <class Opt, class Options>
+OptimizerPtr ready_to_train(std::vector<at::Tensor> params, const Options& options) {
+  auto optimizer = std::make_unique<Opt>(std::move(params), options);
+  if constexpr (std::is_same_v<Opt, apex::optimizers::FusedScheduleFreeAdamW>) optimizer->train();
+  return optimizer;
+}
+
 struct OptimizerClass {
   std::string name;
   // With options that make every part of the formula take effect.

@@ -32,7 +32,7 @@ template <class Opt, class Options>
 StoringClass storing(const std::string& name, const Options& options) {
   return {name, [options](std::vector<at::Tensor> params, MasterStorage storage) -> OptimizerPtr {
             Options chosen = options;
-            return std::make_unique<Opt>(std::move(params), chosen.master_storage(storage));
+            return ready_to_train<Opt>(std::move(params), chosen.master_storage(storage));
           }};
 }
 
@@ -48,6 +48,8 @@ const std::vector<StoringClass> kStoringClasses = {
                       storing<FusedAdam>("FusedAdam", FusedAdamOptions(0.01).weight_decay(0.01)),
                       storing<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.01).weight_decay(0.01)),
                       storing<FusedLion>("FusedLion", FusedLionOptions(0.01).weight_decay(0.01)),
+                      storing<FusedScheduleFreeAdamW>("FusedScheduleFreeAdamW",
+                                                      FusedScheduleFreeAdamWOptions(0.01).weight_decay(0.01)),
                       storing<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(0.01).weight_decay(0.01))};
 
 INSTANTIATE_TEST_SUITE_P(Classes, Storing, ::testing::ValuesIn(kStoringClasses),

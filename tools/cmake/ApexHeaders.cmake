@@ -58,6 +58,7 @@ set(APEX_CPP_PUBLIC_HEADERS
   apex_cpp/optimizers/fused_mixed_precision_lamb.h
   apex_cpp/optimizers/fused_novograd.h
   apex_cpp/optimizers/fused_optimizer.h
+  apex_cpp/optimizers/fused_schedule_free_adamw.h
   apex_cpp/optimizers/fused_sgd.h
   apex_cpp/optimizers/muon.h
   apex_cpp/optimizers/options.h

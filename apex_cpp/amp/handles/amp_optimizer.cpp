@@ -101,6 +101,11 @@ void AmpOptimizerBase::finish_step() {
   stash_->session().clear_cast_cache();  // some optimizers write to weights without a new version
 }
 
+void AmpOptimizerBase::change_weights(const char* caller, const std::function<void()>& change) {
+  in_use(caller).change_weights(change);
+  stash_->session().clear_cast_cache();
+}
+
 bool AmpOptimizerBase::zero_grad_with_amp(bool set_to_none) {
   auto& stash = in_use("zero_grad");
   stash.check_in_use();

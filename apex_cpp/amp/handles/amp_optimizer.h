@@ -28,6 +28,10 @@ class AmpOptimizerBase {
   virtual ~AmpOptimizerBase() = default;
   /// Null after the handle was moved from.
   const std::shared_ptr<OptimizerStash>& stash() const { return stash_; }
+  /// Calls `change`, which writes what the optimizer steps, and its copies in the model, outside of a step. Values that the
+  /// program wrote into the model go into the masters before. Errors: RuntimeError with `caller` for a handle that was moved
+  /// from; those of OptimizerStash::check_in_use.
+  void change_weights(const char* caller, const std::function<void()>& change);
 
  protected:
   AmpOptimizerBase() = default;

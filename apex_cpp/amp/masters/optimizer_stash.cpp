@@ -394,6 +394,16 @@ void OptimizerStash::finish_step() {
   passes_.end_step();
 }
 
+void OptimizerStash::change_weights(const std::function<void()>& change) {
+  check_in_use();
+  if (!session_->enabled()) return change();
+  adopt_new_params();
+  update_masters_from_edits(/*may_be_restored=*/false);
+  match_layouts();
+  change();
+  for (TrainedParam* each : table_.with_masters()) each->mark_synced();
+}
+
 void check_captured_step(OptimizerStash& stash) {
   for (const auto& group : stash.handle()->param_groups()) {
     if (group.params().empty()) continue;

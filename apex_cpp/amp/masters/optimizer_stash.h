@@ -140,6 +140,9 @@ class OptimizerStash : public MasterProvider {
   const StepResult& result() const { return gate_.result; }
   void set_loss_scale(double scale) { gate_.result.loss_scale = scale; }
 
+  /// Calls `change`, which writes masters and their copies in the model outside of a step.
+  void change_weights(const std::function<void()>& change);
+
   // Misuse.
   void defer_error(std::exception_ptr error) { gate_.defer_error(std::move(error)); }
   void throw_deferred_error() { gate_.throw_deferred_error(); }

@@ -71,6 +71,14 @@ void describe_lars(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.real("trust_coefficient", optimizer.trust_coefficient, 0, 1000);
 }
 
+void describe_schedule_free(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  describe_moments(keys, optimizer);
+  keys.require(optimizer.beta1 > 0, "beta1", "must be above 0 for " + optimizer.type);
+  keys.integer("warmup_steps", optimizer.warmup_steps, 0, 1000000000);
+  keys.real("r", optimizer.r, 0, 100);
+  keys.real("weight_lr_power", optimizer.weight_lr_power, 0, 100);
+}
+
 bool is_lamb(const std::string& type) { return type == "FusedLAMB" || type == "FusedMixedPrecisionLamb"; }
 
 void describe_storage(ConfigKeys& keys, OptimizerConfig& optimizer) {
@@ -90,6 +98,8 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
     describe_lars(keys, optimizer);
   } else if (optimizer.type == "FusedLion") {
     describe_betas(keys, optimizer);
+  } else if (optimizer.type == "FusedScheduleFreeAdamW") {
+    describe_schedule_free(keys, optimizer);
   } else {
     describe_moments(keys, optimizer);
   }
@@ -102,10 +112,20 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
   keys.flag("materialize_master_grads", optimizer.materialize_master_grads);
 }
 
+void describe_muon(ConfigKeys& keys, OptimizerConfig& optimizer) {
+  describe_moments(keys, optimizer);
+  keys.integer("ns_steps", optimizer.ns_steps, 1, 99);
+  keys.choice("adjust_lr_fn", optimizer.adjust_lr_fn, {"original", "match_rms_adamw"});
+  keys.flag("materialize_master_grads", optimizer.materialize_master_grads);
+  keys.require(optimizer.clip_grad_norm == 0, "clip_grad_norm",
+               "is not for Muon, whose steps have the same length for any gradient");
+}
+
 void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
-  keys.choice("type", optimizer.type,
-              {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
-               "FusedAdagrad", "FusedLARS", "FusedLion", "FusedMixedPrecisionLamb", "DistributedFusedAdam"});
+  keys.choice(
+      "type", optimizer.type,
+      {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Muon", "FusedSGD", "FusedAdam", "FusedLAMB", "FusedNovoGrad",
+       "FusedAdagrad", "FusedLARS", "FusedLion", "FusedScheduleFreeAdamW", "FusedMixedPrecisionLamb", "DistributedFusedAdam"});
   keys.real("lr", optimizer.lr, 0, 1000);
   keys.real("weight_decay", optimizer.weight_decay, 0, 10);
   keys.real("clip_grad_norm", optimizer.clip_grad_norm, 0, 1e6);
@@ -115,6 +135,8 @@ void describe_optimizer(ConfigKeys& keys, OptimizerConfig& optimizer) {
     describe_storage(keys, optimizer);
   } else if (optimizer.type.rfind("Fused", 0) == 0) {
     describe_fused(keys, optimizer);
+  } else if (optimizer.is_muon()) {
+    describe_muon(keys, optimizer);
   } else if (optimizer.type == "SGD") {
     describe_sgd(keys, optimizer);
   } else if (optimizer.type == "RMSprop") {
@@ -155,9 +177,10 @@ void describe_schedule(ConfigKeys& keys, ScheduleConfig& schedule) {
 void check_schedule(ConfigKeys& keys, const ScheduleConfig& schedule, const OptimizerConfig& optimizer) {
   keys.require(schedule.type != "linear" || (optimizer.lr > 0 && schedule.final_lr <= optimizer.lr), "schedule",
                "a linear schedule needs an 'optimizer.lr' above 0, and a 'final_lr' that is not above it");
-  const bool has_momentum = optimizer.type != "Adagrad" && optimizer.type != "FusedAdagrad";
+  const auto& type = optimizer.type;
+  const bool has_momentum = type != "Adagrad" && type != "FusedAdagrad" && type != "FusedScheduleFreeAdamW";
   keys.require(schedule.type != "one_cycle" || !schedule.cycle_momentum || has_momentum, "schedule",
-               "cycles momentum, which " + optimizer.type + " does not have: add 'cycle_momentum: false'");
+               "cycles momentum, which " + type + " does not have: add 'cycle_momentum: false'");
 }
 
 void describe_ema(ConfigKeys& keys, EmaConfig& ema) {
@@ -171,6 +194,7 @@ void describe_average(ConfigKeys& keys, Config& config) {
   keys.section("ema", [&](ConfigKeys& inner) { describe_ema(inner, *config.ema); });
   keys.require(!config.optimizer.is_sharded(), "ema",
                "is not for " + config.optimizer.type + ", whose weights are spread over processes: use FusedAdam");
+  keys.require(!config.optimizer.is_muon(), "ema", "is of one optimizer, and Muon trains beside another: use FusedAdam");
 }
 
 void describe_torch_amp(ConfigKeys& keys, TorchAmpConfig& torch_amp) {
@@ -209,6 +233,7 @@ void describe_precision(ConfigKeys& keys, Config& config, const std::string& sou
                "moves to a higher level, and 'torch_amp' is not a level: give 'amp' instead");
   keys.require(!config.optimizer.is_sharded(), "torch_amp",
                "is not for " + config.optimizer.type + ", which trains at a level of amp here: give 'amp', or use FusedAdam");
+  keys.require(!config.optimizer.is_muon(), "torch_amp", "is not for Muon, which trains at a level of amp here: give 'amp'");
   if (!config.torch_amp) config.torch_amp.emplace();
   keys.section("torch_amp", [&](ConfigKeys& inner) { describe_torch_amp(inner, *config.torch_amp); });
 }

@@ -32,8 +32,9 @@ struct DataConfig {
 struct OptimizerConfig {
   // SGD | Adam | AdamW | RMSprop | Adagrad with LibTorch's option names below, or FusedSGD | FusedAdam | FusedLAMB |
   // FusedNovoGrad | FusedAdagrad | FusedMixedPrecisionLamb with Apex's, FusedLARS with those of Apex on
-  // ROCm, or FusedLion with the paper's. DistributedFusedAdam, with those of FusedAdam, spreads
-  // its state over the processes that train (examples/distributed).
+  // ROCm, FusedLion with the paper's, FusedScheduleFreeAdamW with those of AdamWScheduleFree, or Muon for the matrices of
+  // hidden layers beside FusedAdam for all else. DistributedFusedAdam, with those of FusedAdam, spreads its state over the
+  // processes that train (examples/distributed).
   std::string type;
   double lr = kUnset;
   double weight_decay = 0;
@@ -53,10 +54,17 @@ struct OptimizerConfig {
   std::string moment_storage = "float32";  // | bfloat16 | int8: of FusedAdam and DistributedFusedAdam
   double max_grad_norm = 1;
   double trust_coefficient = 0.001;
+  int64_t warmup_steps = 0;  // these three: of FusedScheduleFreeAdamW
+  double r = 0;
+  double weight_lr_power = 2;
+  int64_t ns_steps = 5;  // these two: of Muon
+  std::string adjust_lr_fn = "match_rms_adamw";
   double clip_grad_norm = 0;  // 0: gradients are not clipped
 
   /// Whether each process keeps a part of the state, and all save it together.
   bool is_sharded() const { return type == "DistributedFusedAdam"; }
+  /// Whether two optimizers train, each a part of the parameters.
+  bool is_muon() const { return type == "Muon"; }
 };
 
 struct ScheduleConfig {

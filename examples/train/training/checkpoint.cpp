@@ -35,7 +35,7 @@ void save_checkpoint(const std::string& path, const Training& training, const Po
     if (training.ema) {
       amp::save_checkpoint(path, std::tie(training.net, *training.ema), training.optimizer, metadata);
     } else {
-      amp::save_checkpoint(path, training.net, training.optimizer, metadata);
+      amp::save_checkpoint(path, training.net, training.optimizers(), metadata);
     }
   } catch (const c10::Error& error) {
     throw UserError(first_line(error.what_without_backtrace()));
@@ -45,7 +45,7 @@ void save_checkpoint(const std::string& path, const Training& training, const Po
 Position load_checkpoint(const std::string& path, const Training& training) {
   try {
     const auto loaded = training.ema ? amp::load_checkpoint(path, std::tie(training.net, *training.ema), training.optimizer)
-                                     : amp::load_checkpoint(path, training.net, training.optimizer);
+                                     : amp::load_checkpoint(path, training.net, training.optimizers());
     if (training.torch_amp && training.torch_amp->scaler()) take_scaler(loaded.metadata, *training.torch_amp->scaler());
     const auto at = [&](const char* name) { return loaded.metadata.at(name).to_int(); };
     return {at("epoch"), at("step"), at("skipped")};

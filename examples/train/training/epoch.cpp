@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "data/shuffle.h"
+#include "training/optimizer.h"
 #include "training/schedule.h"
 
 namespace train {
@@ -50,7 +51,9 @@ void train_epoch(const Config& config, const DataSplit& data, at::Device device,
       shuffled_indices(data.train.size(), static_cast<uint64_t>(config.seed), static_cast<uint64_t>(epoch)), at::kLong);
   team.begin_epoch(static_cast<uint64_t>(config.seed), static_cast<uint64_t>(epoch));
   training.net->train();
-  const auto schedule = make_schedule(config, training.optimizer, epoch * steps, steps);
+  set_training(training.optimizer, true);
+  std::vector<std::unique_ptr<apex::lr_scheduler::LRScheduler>> schedules;
+  for (auto* each : training.optimizers()) schedules.push_back(make_schedule(config, *each, epoch * steps, steps));
   for (int64_t i = 0; i < steps; ++i) {
     const auto rows = order.narrow(0, (i * team.size() + team.rank()) * share, share);
     const Batch batch{normalized(data.train.images.index_select(0, rows).to(device), data),
@@ -59,8 +62,8 @@ void train_epoch(const Config& config, const DataSplit& data, at::Device device,
     const bool measured = config.statistics_every > 0 && (step + 1) % config.statistics_every == 0 && team.leads();
     auto log = train_step(config, batch, training, team, observer, measured);
     log.step = step;
-    log.lr = schedule->get_last_lr().front();
-    schedule->step();
+    log.lr = schedules.front()->get_last_lr().front();
+    for (auto& each : schedules) each->step();
     if (training.ema && !log.skipped) training.ema->update();
     if (!on_step(log)) {
       return;
@@ -69,6 +72,7 @@ void train_epoch(const Config& config, const DataSplit& data, at::Device device,
 }
 
 int64_t count_correct(const DataSplit& data, at::Device device, const Training& training, Team& team) {
+  set_training(training.optimizer, false);
   if (!training.ema) return correct_answers(data, device, training, team);
   const auto averaged = training.ema->average_parameters();
   return correct_answers(data, device, training, team);

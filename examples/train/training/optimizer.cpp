@@ -8,6 +8,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
+
 #include "errors.h"
 
 namespace train {
@@ -105,6 +107,13 @@ std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Para
     const auto options = FusedLionOptions(config.lr).betas({config.beta1, config.beta2}).weight_decay(config.weight_decay);
     return fused_optimizer<FusedLion>(config, std::move(parameters), options);
   }
+  if (config.type == "FusedScheduleFreeAdamW") {
+    const auto options = moment_options<FusedScheduleFreeAdamWOptions>(config)
+                             .warmup_steps(config.warmup_steps)
+                             .r(config.r)
+                             .weight_lr_power(config.weight_lr_power);
+    return fused_optimizer<FusedScheduleFreeAdamW>(config, std::move(parameters), options);
+  }
   if (config.type == "FusedMixedPrecisionLamb") {
     return fused_optimizer<FusedMixedPrecisionLamb>(config, std::move(parameters),
                                                     lamb_options<FusedMixedPrecisionLambOptions>(config));
@@ -115,6 +124,10 @@ std::unique_ptr<optim::Optimizer> make_fused(const OptimizerConfig& config, Para
 }  // namespace
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<torch::Tensor> parameters) {
+  if (config.is_muon()) {
+    throw UserError(
+        "key 'optimizer.type': Muon trains beside a second optimizer, for which this tool has no place; use FusedAdam");
+  }
   if (config.is_sharded()) {
     return make_sharded(config, std::move(parameters));
   }
@@ -135,6 +148,40 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizerConfig& config, 
                                             adagrad_options<optim::AdagradOptions>(config).lr_decay(config.lr_decay));
   }
   return std::make_unique<optim::SGD>(std::move(parameters), sgd_options<optim::SGDOptions>(config));
+}
+
+std::vector<std::unique_ptr<optim::Optimizer>> make_optimizers(const OptimizerConfig& config, const torch::nn::Module& model) {
+  std::vector<std::unique_ptr<optim::Optimizer>> optimizers;
+  if (!config.is_muon()) {
+    optimizers.push_back(make_optimizer(config, model.parameters()));
+    return optimizers;
+  }
+  auto others = model.parameters();
+  const auto is_matrix = [](const torch::Tensor& parameter) { return parameter.dim() == 2; };
+  const auto last = std::find_if(others.rbegin(), others.rend(), is_matrix).base();
+  const auto end_of_hidden = std::stable_partition(others.begin(), last == others.begin() ? last : last - 1, is_matrix);
+  Parameters hidden(others.begin(), end_of_hidden);
+  if (hidden.empty()) {
+    throw UserError(
+        "key 'optimizer.type': Muon is for matrices of hidden layers, which this model does not have; use FusedAdam");
+  }
+  others.erase(others.begin(), end_of_hidden);
+  OptimizerConfig adam = config;
+  adam.type = "FusedAdam";
+  optimizers.push_back(make_optimizer(adam, std::move(others)));
+  const auto options = apex::optimizers::MuonOptions(config.lr)
+                           .weight_decay(config.weight_decay)
+                           .ns_steps(config.ns_steps)
+                           .adjust_lr_fn(config.adjust_lr_fn)
+                           .materialize_master_grads(config.materialize_master_grads);
+  optimizers.push_back(std::make_unique<apex::optimizers::Muon>(std::move(hidden), options));
+  return optimizers;
+}
+
+void set_training(optim::Optimizer& optimizer, bool training) {
+  if (auto* schedule_free = dynamic_cast<apex::optimizers::FusedScheduleFreeAdamW*>(&optimizer)) {
+    training ? schedule_free->train() : schedule_free->eval();
+  }
 }
 
 void set_learning_rate(optim::Optimizer& optimizer, double lr) {

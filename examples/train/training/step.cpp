@@ -22,22 +22,23 @@ std::optional<amp::ScaleEvent> last_scale_event() {
 // One step of the training loop; the lines that mixed precision adds or changes are marked.
 StepLog step_at_level(const Config& config, const Batch& batch, const Training& training, Team& team, Observer& observer,
                       bool measured) {
-  const auto& [net, forward, optimizer, torch_amp, ema] = training;
+  const auto& [net, forward, optimizer, torch_amp, ema, second] = training;
+  const auto optimizers = training.optimizers();
   StepLog log;
   log.loss_scale = training.loss_scale();
   if (measured) log.weights = amp::statistics(*net);
   observer.step_begins();
-  optimizer.zero_grad();
+  for (auto* each : optimizers) each->zero_grad();
   const auto loss = at::cross_entropy_loss(forward(batch.images), batch.labels);
   observer.loss_is_there();
   {
-    auto scaled_loss = amp::scale_loss(loss, optimizer);  // amp
-    scaled_loss.backward();                               // amp: in place of loss.backward()
+    auto scaled_loss = amp::scale_loss(loss, optimizers);  // amp
+    scaled_loss.backward();                                // amp: in place of loss.backward()
     if (measured) log.scaled_grads = amp::grad_statistics(*net);
   }
   observer.gradients_are_there(optimizer);
   if (config.optimizer.clip_grad_norm > 0) amp::clip_grad_norm_(optimizer, config.optimizer.clip_grad_norm);  // amp
-  optimizer.step();
+  for (auto* each : optimizers) each->step();
   observer.step_ends();
   log.loss = team.mean(loss.item<double>());
   log.result = amp::step_result(optimizer);
@@ -48,7 +49,7 @@ StepLog step_at_level(const Config& config, const Batch& batch, const Training& 
 // The same as a program has it that was written for torch.amp.
 StepLog step_with_torch_amp(const Config& config, const Batch& batch, const Training& training, Team& team, Observer& observer,
                             bool measured) {
-  const auto& [net, forward, optimizer, torch_amp, ema] = training;
+  const auto& [net, forward, optimizer, torch_amp, ema, second] = training;
   StepLog log;
   log.loss_scale = training.loss_scale();
   if (measured) log.weights = amp::statistics(*net);

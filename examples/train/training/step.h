@@ -38,6 +38,12 @@ struct Training {
   torch::optim::Optimizer& optimizer;
   TorchAmp* torch_amp = nullptr;                             // in place of amp's level; null: by the level
   apex::swa_utils::ExponentialMovingAverage* ema = nullptr;  // of the weights; null: none
+  torch::optim::Optimizer* second = nullptr;                 // trains other parameters beside `optimizer`, at a level of amp
+
+  std::vector<torch::optim::Optimizer*> optimizers() const {
+    if (!second) return {&optimizer};
+    return {&optimizer, second};
+  }
 
   /// That the next step will be made with.
   double loss_scale() const;

@@ -113,7 +113,7 @@ struct Session {
   // The leader's work, for which all wait: where the file cannot be written, all end. State that is spread over the team is
   // gathered by all. A run that may come back to its checkpoint keeps the last good one, and has to end with one.
   void save() {
-    if (config.climbs() && !fallback.is_good(training.net, training.optimizer)) {
+    if (config.climbs() && !fallback.is_good(training.net, training.optimizers())) {
       if (position.epoch == config.epochs)
         fallback.give_up("too many steps in a row were skipped at the end of the last epoch");
       progress.line("not saved: " + (fallback.diverged() ? fallback.reason() : "too many steps in a row were skipped"));
@@ -181,18 +181,24 @@ Outcome train_at_one_level(const Config& config, const DataSplit& data, const Ru
   auto model = make_classifier(config.model, shape_of(data), data.classes);
   model->to(device);
   if (config.sync_batch_norm) apex::parallel::convert_syncbn_model(model);
-  auto model_optimizer = make_optimizer(config.optimizer, model->parameters());
+  auto model_optimizers = make_optimizers(config.optimizer, *model);
 
-  auto [net, optimizer] = as_user_error<c10::ValueError>([&] {
-    return amp::initialize(model, model_optimizer, config.level);  // amp
+  auto [net, optimizers] = as_user_error<c10::ValueError>([&] {
+    return amp::initialize(model, model_optimizers, config.level);  // amp
   });
+  auto& optimizer = optimizers.front();
 
   std::optional<TorchAmp> torch_amp;
   if (config.torch_amp) torch_amp.emplace(*config.torch_amp, device);
   Team::Forward forward;
   std::optional<apex::swa_utils::ExponentialMovingAverage> ema;
   if (config.ema) ema.emplace(*optimizer, average_options(*config.ema));
-  const Training training{net, forward, *optimizer, torch_amp ? &*torch_amp : nullptr, ema ? &*ema : nullptr};
+  const Training training{net,
+                          forward,
+                          *optimizer,
+                          torch_amp ? &*torch_amp : nullptr,
+                          ema ? &*ema : nullptr,
+                          optimizers.size() > 1 ? optimizers[1].get() : nullptr};
   const auto position = resume ? load_checkpoint(folder.checkpoint(), training) : Position{};
   forward = team.join(net, config);
   note_config(folder, config, team);

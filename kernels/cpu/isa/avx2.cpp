@@ -91,6 +91,7 @@ struct EvenOdd {
 };
 
 inline EvenOdd add(EvenOdd a, EvenOdd b) { return {add(a.even, b.even), add(a.odd, b.odd)}; }
+inline EvenOdd subtract(EvenOdd a, EvenOdd b) { return {subtract(a.even, b.even), subtract(a.odd, b.odd)}; }
 inline EvenOdd multiply(EvenOdd a, EvenOdd b) { return {multiply(a.even, b.even), multiply(a.odd, b.odd)}; }
 inline EvenOdd divide(EvenOdd a, EvenOdd b) { return {divide(a.even, b.even), divide(a.odd, b.odd)}; }
 inline EvenOdd divide(EvenOdd a, const rules::Divisor& by) { return {divide(a.even, by), divide(a.odd, by)}; }

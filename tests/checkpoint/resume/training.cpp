@@ -23,7 +23,11 @@ constexpr double kEps = 1e-3;  // representable in float16
 
 template <class Optimizer, class Options>
 Maker maker(const Options& options) {
-  return [options](const Groups& groups) -> OptimizerPtr { return std::make_unique<Optimizer>(groups, options); };
+  return [options](const Groups& groups) -> OptimizerPtr {
+    auto optimizer = std::make_unique<Optimizer>(groups, options);
+    if constexpr (std::is_same_v<Optimizer, optimizers::FusedScheduleFreeAdamW>) optimizer->train();
+    return optimizer;
+  };
 }
 
 const std::map<std::string, Maker>& makers() {
@@ -61,6 +65,11 @@ const std::map<std::string, Maker>& makers() {
       {"FusedLion", maker<FusedLion>(FusedLionOptions(0.01).weight_decay(0.01))},
       {"FusedLionRemainder8Late",
        maker<FusedLion>(FusedLionOptions(0.01).materialize_master_grads(false).master_storage(MasterStorage::remainder8))},
+      {"FusedScheduleFreeAdamW", maker<FusedScheduleFreeAdamW>(FusedScheduleFreeAdamWOptions(0.01).eps(kEps).warmup_steps(3))},
+      {"FusedScheduleFreeAdamWRemainder16Late",
+       maker<FusedScheduleFreeAdamW>(
+           FusedScheduleFreeAdamWOptions(0.01).eps(kEps).materialize_master_grads(false).master_storage(
+               MasterStorage::remainder16))},
       {"FusedMixedPrecisionLamb", maker<FusedMixedPrecisionLamb>(FusedMixedPrecisionLambOptions(0.01).eps(kEps))},
   };
   return all;
