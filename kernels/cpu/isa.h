@@ -87,10 +87,10 @@ struct MomentCodes {
   void (*write)(const MomentBlock& mean, const MomentBlock& square, int64_t groups, uint32_t key);
 };
 
-using FloatRules =
-    RuleTable<rules::Scale<float>, rules::CheckFinite<float>, rules::Copy<float>, rules::Axpby<float>,
-              rules::SumOfSquares<float>, rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd, rules::Adam,
-              rules::Adagrad, rules::NovoGrad, rules::LambStage1, rules::LambStage2, rules::Larc, rules::Lion, rules::Lars>;
+using FloatRules = RuleTable<rules::Scale<float>, rules::CheckFinite<float>, rules::Copy<float>, rules::Axpby<float>,
+                             rules::SumOfSquares<float>, rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd,
+                             rules::Adam, rules::Adagrad, rules::NovoGrad, rules::LambStage1, rules::LambStage2,
+                             rules::LambSums, rules::LambFromMoments, rules::Larc, rules::Lion, rules::Lars, rules::LarsSums>;
 using DoubleRules = RuleTable<rules::Scale<double>, rules::CheckFinite<double>, rules::Copy<double>, rules::Axpby<double>,
                               rules::SumOfSquares<double>, rules::MaxMagnitude<double>>;
 

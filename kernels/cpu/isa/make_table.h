@@ -280,11 +280,16 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
     }
   }
 
+  template <size_t i>
+  [[gnu::always_inline]] void prefetch(int64_t at) const {
+    if constexpr (Rule::kUses[i] != rules::Use::none) __builtin_prefetch(values<i>() + at);
+  }
+
   template <bool kStreams>
   [[gnu::always_inline]] void apply(int64_t at, int64_t next, typename Total::Vector* totals) const {
     // Not in loops over single values: the compiler would no longer vectorise them.
     if constexpr (Set::kLanes > 1) {
-      (__builtin_prefetch(values<I>() + (rules::is_read(Rule::kUses[I]) ? next : at + block_.ahead.written)), ...);
+      (prefetch<I>(rules::is_read(Rule::kUses[I]) ? next : at + block_.ahead.written), ...);
     }
     Vector v[] = {load<I>(at)...};
     rule_(v[I]..., totals[S]...);
@@ -347,14 +352,16 @@ void write(const typename Set::Real* __restrict values, void* stored, int64_t si
 template <class Set, class Rule>
 constexpr bool is_made(Storage first, Storage others, Storage copy) {
   constexpr size_t kLists = rules::kValues<Rule>;
-  constexpr bool kUpdatesParam = kLists > 1 && Rule::kUses[kLists > 1 ? 1 : 0] == rules::Use::update;
+  constexpr rules::ParamStorage kParams = rules::kParamStorage<Rule>;
   if (copy == Storage::remainder16 || copy == Storage::remainder8) {
     const bool has_kernel = first == Storage::real || (first == Storage::bfloat16 && Set::kLanes > 1);
-    return std::is_same_v<typename Set::Real, float> && kUpdatesParam && others == Storage::real && has_kernel;
+    return std::is_same_v<typename Set::Real, float> && kParams != rules::ParamStorage::whole && others == Storage::real &&
+           has_kernel;
   }
+  if (kParams == rules::ParamStorage::split) return false;
   if (Set::kLanes == 1) return first == Storage::real && others == Storage::real && copy == Storage::real;
   if (copy != Storage::real) {
-    return kUpdatesParam && others == Storage::real && (first == copy || first == Storage::real);
+    return rules::kUpdatesParam<Rule> && others == Storage::real && (first == copy || first == Storage::real);
   }
   if (kLists == 1 || first == others) return first == others;
   return others == Storage::real || (kLists == 2 && first == Storage::real);
