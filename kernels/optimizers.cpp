@@ -30,6 +30,11 @@ void run_on_cuda(const Update& update, const cuda::Call& call, const Op& op) {
   update.splits() ? cuda::run_update(call, cuda::Split<Op>{op}) : cuda::run_update(call, op);
 }
 
+template <class Op>
+void run_sum_on_cuda(const Update& update, const cuda::Call& call, const Op& op) {
+  update.splits() ? cuda::run_sum(call, cuda::Split<Op>{op}) : cuda::run_sum(call, op);
+}
+
 }  // namespace
 
 void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers, at::TensorList model_params,
@@ -233,13 +238,52 @@ void write_norms(const plan::Group& group, const std::vector<double>& squares, c
   }
 }
 
+// Runs a rule with two sums of squares, and writes their roots.
+template <class Rule>
+void run_norms(const plan::Group& group, const Rule& rule, bool splits, const at::Tensor& first, const at::Tensor& second) {
+  const auto sums = cpu::run_pass(group, rule, splits);
+  write_norms(group, cpu::row_sums<Rule>(group, sums, 0), first);
+  write_norms(group, cpu::row_sums<Rule>(group, sums, 1), second);
+}
+
+// Two norms for each tensor, zeros.
+template <class Norms>
+Norms zero_norms(const Update& update) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(update.device());
+  const auto count = static_cast<int64_t>(update.count());
+  return {at::zeros({count}, options), at::zeros({count}, options)};
+}
+
+double value_on_cpu(const at::Tensor& global_grad_norm) {
+  return global_grad_norm.defined() ? global_grad_norm.item<double>() : 0.0;
+}
+
 void lamb_stage_1_on_cpu(const plan::Group& group, const LambSettings& settings, const at::Tensor& global_grad_norm,
                          const LambNorms& norms) {
-  const bool half_updates = group.dtypes[kUpdates] == at::kHalf;
-  const double global_norm = global_grad_norm.defined() ? global_grad_norm.item<double>() : 0.0;
-  const auto sums = cpu::run_pass(group, rules::lamb_stage_1(settings, global_norm, half_updates));
-  write_norms(group, cpu::row_sums<rules::LambStage1>(group, sums, 0), norms.params);
-  write_norms(group, cpu::row_sums<rules::LambStage1>(group, sums, 1), norms.updates);
+  const auto rule = rules::lamb_stage_1(settings, value_on_cpu(global_grad_norm), group.dtypes[kUpdates] == at::kHalf);
+  run_norms(group, rule, /*splits=*/false, norms.params, norms.updates);
+}
+
+// The first stage on one CUDA device: for updates in a list of their own, or for a second stage that computes them again.
+cuda::LambSums lamb_sums(const Update& update, const cuda::Call& call, const LambSettings& settings,
+                         const at::Tensor& global_grad_norm, const LambNorms& norms) {
+  const float* const norm = global_grad_norm.defined() ? global_grad_norm.const_data_ptr<float>() : nullptr;
+  return {{settings, update.addresses(call.device)},
+          norm,
+          norms.params.mutable_data_ptr<float>(),
+          norms.updates.mutable_data_ptr<float>()};
+}
+
+void split_lamb_on_cpu(const plan::Group& group, const LambSettings& settings, const at::Tensor& global_grad_norm,
+                       const LambNorms& norms) {
+  const auto first = rules::lamb_stage_1(settings, value_on_cpu(global_grad_norm), /*half_updates=*/false);
+  run_norms(group, rules::LambSums{first}, /*splits=*/true, norms.params, norms.updates);
+  const float* const of_params = norms.params.const_data_ptr<float>();
+  const float* const of_updates = norms.updates.const_data_ptr<float>();
+  const auto rule_of = [&](const plan::TensorRow& row) {
+    return rules::LambFromMoments{first, rules::lamb_stage_2(settings, of_params[row.index], of_updates[row.index])};
+  };
+  cpu::run_pass<rules::LambFromMoments>(group, rule_of, /*copies=*/true);
 }
 
 }  // namespace
@@ -257,16 +301,10 @@ LambNorms multi_tensor_lamb_stage_1(at::TensorList grads, at::TensorList params,
                       {}, settings, tensors);
   update.check_value("global_grad_norm", global_grad_norm, at::kFloat);
   if (update.stopped()) return {};
-  const auto count = static_cast<int64_t>(update.count());
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(update.device());
-  const LambNorms norms = {at::zeros({count}, options), at::zeros({count}, options)};
+  const LambNorms norms = zero_norms<LambNorms>(update);
   update.run([&](const plan::Group& group) { lamb_stage_1_on_cpu(group, update.current(settings), global_grad_norm, norms); },
              [&](const cuda::Call& call) {
-               const float* const norm = global_grad_norm.defined() ? global_grad_norm.const_data_ptr<float>() : nullptr;
-               cuda::run_sum(call, cuda::LambStage1{{settings, update.addresses(call.device)},
-                                                    norm,
-                                                    norms.params.mutable_data_ptr<float>(),
-                                                    norms.updates.mutable_data_ptr<float>()});
+               cuda::run_sum(call, cuda::LambStage1{lamb_sums(update, call, settings, global_grad_norm, norms)});
              });
   update.count_step();
   return norms;
@@ -278,7 +316,7 @@ void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at
   const StepSettings& without_step = settings;  // stage 1 has checked and counted the step
   const Update update("multi_tensor_lamb_stage_2", {{"updates", updates, Access::read}, {"params", params, Access::write}},
                       model_params, without_step, tensors);
-  TORCH_CHECK(!update.splits(), "multi_tensor_lamb_stage_2: model_params are remainders. LAMB takes none: pass copies.");
+  TORCH_INTERNAL_ASSERT(!update.splits(), "the second stage takes no remainders");
   if (update.stopped()) return;
   update.check_norms("norms.params", norms.params);
   update.check_norms("norms.updates", norms.updates);
@@ -295,6 +333,35 @@ void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at
       [&](const cuda::Call& call) {
         cuda::run_update(call, cuda::LambStage2{{{settings, update.addresses(call.device)}}, param_norms, update_norms});
       });
+}
+
+void multi_tensor_split_lamb(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
+                             at::TensorList remainders, const at::Tensor& global_grad_norm, const LambSettings& settings,
+                             const StepTensors& tensors) {
+  const at::NoGradGuard no_grad;
+  const Update update("multi_tensor_split_lamb",
+                      {{"grads", grads, Access::read},
+                       {"params", params, Access::write},
+                       {"exp_avgs", exp_avgs, Access::write},
+                       {"exp_avg_sqs", exp_avg_sqs, Access::write}},
+                      remainders, settings, tensors);
+  TORCH_INTERNAL_ASSERT(update.splits() || params.empty(), "there are no remainders");
+  for (const at::TensorList moments : {exp_avgs, exp_avg_sqs}) {
+    for (const at::Tensor& moment : moments) {
+      TORCH_INTERNAL_ASSERT(moment.scalar_type() == at::kFloat, "moments must be float32");
+    }
+  }
+  update.check_value("global_grad_norm", global_grad_norm, at::kFloat);
+  if (update.stopped()) return;
+  const LambNorms norms = zero_norms<LambNorms>(update);
+  update.run([&](const plan::Group& group) { split_lamb_on_cpu(group, update.current(settings), global_grad_norm, norms); },
+             [&](const cuda::Call& call) {
+               const cuda::LambSums first = lamb_sums(update, call, settings, global_grad_norm, norms);
+               cuda::run_sum(call, cuda::Split<cuda::LambSums>{first});
+               cuda::run_update(call, cuda::Split<cuda::LambFromMoments>{
+                                          {{{{settings, first.addresses}}, first.param_norms, first.update_norms}}});
+             });
+  update.count_step();
 }
 
 void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcSettings& settings, const StepTensors& tensors) {
@@ -318,7 +385,7 @@ void multi_tensor_larc(at::TensorList grads, at::TensorList params, const LarcSe
         const at::Tensor norms = at::empty({2, count}, at::TensorOptions().device(call.device).dtype(at::kFloat));
         float* const of_grads = norms.mutable_data_ptr<float>();
         float* const of_params = of_grads + count;
-        cuda::run_sum(call, cuda::LarcNorms{{settings, addresses}, of_grads, of_params});
+        cuda::run_sum(call, cuda::LarcNorms{{{settings, addresses}, of_grads, of_params}});
         cuda::run_update(call, cuda::Larc{{{settings, addresses}}, of_grads, of_params});
       });
 }
@@ -332,22 +399,33 @@ void multi_tensor_lars(at::TensorList grads, at::TensorList params, at::TensorLi
                        {"params", params, Access::write},
                        {"momentum_buffers", momentum_buffers, Access::write}},
                       model_params, settings, tensors);
-  TORCH_CHECK(!update.splits(), "multi_tensor_lars: model_params are remainders. LARS takes none: pass copies.");
-  update.check_norms("norms.grads", norms.grads);
-  update.check_norms("norms.params", norms.params);
+  const bool has_norms = norms.grads.defined() || norms.params.defined();
+  if (has_norms) update.check_norms("norms.grads", norms.grads);
+  if (has_norms) update.check_norms("norms.params", norms.params);
   if (update.stopped()) return;
-  const float* const of_grads = norms.grads.const_data_ptr<float>();
-  const float* const of_params = norms.params.const_data_ptr<float>();
+  const LarsNorms used = has_norms ? norms : zero_norms<LarsNorms>(update);
+  const bool takes_norms = settings.adapts && !has_norms;
+  const float* const of_grads = used.grads.const_data_ptr<float>();
+  const float* const of_params = used.params.const_data_ptr<float>();
   update.run(
       [&](const plan::Group& group) {
         const LarsSettings now = update.current(settings);
+        const rules::LarsSums sums{rules::as_float(now.grad_scale)};
+        if (takes_norms) run_norms(group, sums, update.splits(), used.grads, used.params);
         const auto rule_of = [&](const plan::TensorRow& row) {
           return rules::lars(now, of_params[row.index], of_grads[row.index]);
         };
         cpu::run_pass<rules::Lars>(group, rule_of, update.copies());
       },
       [&](const cuda::Call& call) {
-        cuda::run_update(call, cuda::Lars{{{settings, update.addresses(call.device)}}, of_grads, of_params});
+        const rules::StepAddresses addresses = update.addresses(call.device);
+        if (takes_norms) {
+          run_sum_on_cuda(
+              update, call,
+              cuda::LarsNorms{
+                  {{settings, addresses}, used.grads.mutable_data_ptr<float>(), used.params.mutable_data_ptr<float>()}});
+        }
+        run_on_cuda(update, call, cuda::Lars{{{settings, addresses}}, of_grads, of_params});
       });
 }
 

@@ -19,12 +19,12 @@
 // Lists: `params` are the tensors to update: float32 masters, or the model's parameters themselves. `model_params` receive a
 // copy of the new values, each rounded once to its dtype; an empty list makes no copy. Model parameters of int16 or int8 are
 // not copies but remainders: the values to update are those of a bfloat16 `param` and its remainder (rules/remainder.h), read
-// and written together. All or none of a call's model parameters are remainders. LAMB and LARS take none.
+// and written together. All or none of a call's model parameters are remainders.
 // Dtypes: float16, bfloat16 and float32 in any mix, for every list. Arithmetic is float32, every operation rounded; stores
 // round to nearest even. State in 16 bits is rounded at every step.
 // Devices: CPU, and CUDA in a library built with it. Others throw c10::NotImplementedError before anything is changed. CUDA
-// work goes to the current stream of each device: one launch for all tensors of a device, two for NovoGrad and LARC, one for
-// each stage of LAMB. The host does not wait for it, and a CUDA graph can capture it.
+// work goes to the current stream of each device: one launch for all tensors of a device, two for NovoGrad, LARC and
+// LARS, one for each stage of LAMB. The host does not wait for it, and a CUDA graph can capture it.
 // Results have the same bits with any number of threads, any instruction set and both drivers, except for the payloads of NaN.
 namespace apex::kernels {
 
@@ -114,6 +114,13 @@ LambNorms multi_tensor_lamb_stage_1(at::TensorList grads, at::TensorList params,
 void multi_tensor_lamb_stage_2(at::TensorList updates, at::TensorList params, at::TensorList model_params,
                                const LambNorms& norms, const LambSettings& settings, const StepTensors& tensors = {});
 
+// LAMB, both stages, of bfloat16 parameters with `remainders`. Takes no memory for updates: the second stage computes them
+// again from the moments, which must be float32. Parameters, remainders and moments get the bits of the stages above with
+// float32 parameters. Counts the step. Errors: c10::Error unless there are remainders, and for other moments.
+void multi_tensor_split_lamb(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
+                             at::TensorList remainders, const at::Tensor& global_grad_norm, const LambSettings& settings,
+                             const StepTensors& tensors = {});
+
 // Changes the gradients in place, so that an optimizer without weight decay then takes LARC's step: unscales them, adds weight
 // decay, and multiplies them by the tensor's rate. If the gradient's or the parameter's norm is zero, the gradient is only
 // unscaled. Apex: the body of apex.parallel.LARC.step.
@@ -128,7 +135,8 @@ struct LarsNorms {
 
 // SGD with momentum, in which each tensor has the rate
 //   lr * trust_coefficient * |param| / (|grad| + weight_decay * |param| + eps)
-// or lr if one of its norms is 0. The norms are read when the update runs.
+// or lr if one of its norms is 0. Undefined norms are computed here, in one more pass; defined ones are read when the update
+// runs.
 // Apex on ROCm: multi_tensor_lars. Its formula uses no dampening, first_run and wd_after_momentum, though the function has such
 // arguments.
 void multi_tensor_lars(at::TensorList grads, at::TensorList params, at::TensorList momentum_buffers,

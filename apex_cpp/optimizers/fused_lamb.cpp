@@ -9,28 +9,30 @@ namespace {
 constexpr const char* kFusedLamb = "FusedLAMB";
 
 void check(const std::string& owner, const FusedLAMBOptions& options) {
+  detail::check_rounds_to_nearest(owner, options);
   detail::check_no_amsgrad(owner, options);
-  detail::check_float32_masters(owner, options);
   detail::check_moments(owner, options);
 }
 
 }  // namespace
 
 FusedLAMB::FusedLAMB(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLAMBOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedLAMBOptions, check>(kFusedLamb),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads()}),
+    : FusedOptimizer(
+          groups, defaults.clone(), detail::options_rules<FusedLAMBOptions, check>(kFusedLamb),
+          {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_host, defaults.master_storage()}),
       max_grad_norm_(defaults.max_grad_norm()) {}
 
-// In Apex's way, the first stage leaves the update in the gradient.
-bool FusedLAMB::updates_in_grad(const at::Tensor& param, const at::Tensor& grad) const {
-  return !master_step.grads_in_model && grad.scalar_type() == param.scalar_type();
+// In Apex's way, the first stage leaves the update in the gradient. With remainders no memory holds it.
+FusedLAMB::UpdateIn FusedLAMB::update_in(const at::Tensor& param, const at::Tensor& grad) const {
+  if (keeps_masters_of(param.scalar_type())) return UpdateIn::nothing;
+  return !master_step.grads_in_model && grad.scalar_type() == param.scalar_type() ? UpdateIn::grad : UpdateIn::state;
 }
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedLAMB::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedLAMBParamState>();
-  detail::state_like(param.param, state->exp_avg, param.param.scalar_type());
-  detail::state_like(param.param, state->exp_avg_sq, param.param.scalar_type());
-  if (!updates_in_grad(param.param, param.grad)) detail::state_like(param.param, state->update, at::kFloat);
+  detail::state_like(param.param, state->exp_avg, state_dtype(param.param));
+  detail::state_like(param.param, state->exp_avg_sq, state_dtype(param.param));
+  if (update_in(param.param, param.grad) == UpdateIn::state) detail::state_like(param.param, state->update, at::kFloat);
   return state;
 }
 
@@ -42,10 +44,11 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
              for (size_t i = 0; i < set.params.size(); ++i) {
                const at::Tensor& param = set.params[i];
                auto& state = state_of<FusedLAMBParamState>(param);
-               const bool in_grad = updates_in_grad(param, set.grads[i]);
-               lists.exp_avgs.push_back(detail::state_like(param, state.exp_avg, param.scalar_type()));
-               lists.exp_avg_sqs.push_back(detail::state_like(param, state.exp_avg_sq, param.scalar_type()));
-               lists.updates.push_back(in_grad ? set.grads[i] : detail::state_like(param, state.update, at::kFloat));
+               const UpdateIn place = update_in(param, set.grads[i]);
+               lists.exp_avgs.push_back(detail::state_like(param, state.exp_avg, state_dtype(param)));
+               lists.exp_avg_sqs.push_back(detail::state_like(param, state.exp_avg_sq, state_dtype(param)));
+               if (place == UpdateIn::grad) lists.updates.push_back(set.grads[i]);
+               if (place == UpdateIn::state) lists.updates.push_back(detail::state_like(param, state.update, at::kFloat));
              }
              detail::lamb_step(set, lists, global_norm, settings, tensors);
            });
@@ -69,7 +72,7 @@ void FusedLAMB::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedLAMB::load(torch::serialize::InputArchive& archive) {
-  auto read = detail::read_optimizer<FusedLAMBParamState, FusedLAMBOptions>(archive, param_groups_);
+  auto read = detail::read_optimizer<FusedLAMBParamState, FusedLAMBOptions>(archive, param_groups_, master_storage());
   restore(read, archive);
 }
 

@@ -48,7 +48,7 @@ struct FusedLAMBOptions : FusedOptions<FusedLAMBOptions> {
 struct FusedLAMBParamState : FusedParamState<FusedLAMBParamState> {
   /// Of the parameter's shape and dtype.
   at::Tensor exp_avg, exp_avg_sq;
-  /// The update between the two stages, if the gradient's memory cannot hold it. Not saved.
+  /// The update between the two stages, if the gradient's memory cannot hold it and there is no remainder. Not saved.
   at::Tensor update;
 
   static constexpr bool kHasDtypeOfParam = true;
@@ -61,7 +61,8 @@ struct FusedLAMBParamState : FusedParamState<FusedLAMBParamState> {
 
 /// LAMB (You et al., arXiv:1904.00962), in NVIDIA's form: gradients are clipped by their global norm over all groups.
 /// As in Apex, the update overwrites a gradient that has its parameter's dtype. It leaves other gradients unchanged, and all
-/// gradients if amp unscales them within the step (the fused order).
+/// gradients if amp unscales them within the step (the fused order). Of a parameter with a remainder the second stage computes
+/// the update again from the moments, so that it takes no memory and leaves the gradient unchanged.
 /// Errors: RuntimeError for amsgrad; ValueError for a negative lr, eps or weight_decay and betas outside [0, 1).
 /// Apex: apex.optimizers.FusedLAMB.
 class FusedLAMB : public FusedOptimizer {
@@ -80,7 +81,9 @@ class FusedLAMB : public FusedOptimizer {
   void update() override;
 
  private:
-  bool updates_in_grad(const at::Tensor& param, const at::Tensor& grad) const;
+  /// What holds an update between the two stages.
+  enum class UpdateIn { grad, state, nothing };
+  UpdateIn update_in(const at::Tensor& param, const at::Tensor& grad) const;
   void update_group(size_t group, const std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm);
 
   double max_grad_norm_;

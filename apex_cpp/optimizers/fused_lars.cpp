@@ -1,9 +1,7 @@
 #include <apex_cpp/optimizers/fused_lars.h>
 
-#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/optimizers/detail/fused_step.h>
 
-#include "kernels/multi_tensor.h"
 #include "kernels/optimizers.h"
 
 namespace apex::optimizers {
@@ -12,7 +10,7 @@ namespace {
 constexpr const char* kFusedLars = "FusedLARS";
 
 void check(const std::string& owner, const FusedLARSOptions& options) {
-  detail::check_float32_masters(owner, options);
+  detail::check_rounds_to_nearest(owner, options);
   detail::check_not_negative(owner, "lr", options.lr());
   detail::check_not_negative(owner, "momentum", options.momentum());
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());
@@ -34,24 +32,16 @@ kernels::LarsSettings settings_of(const FusedLARSOptions& options) {
   return settings;
 }
 
-// `tensors`: on the set's device.
-kernels::LarsNorms norms_of(const detail::LaunchSet& set, const kernels::LarsSettings& settings,
-                            const kernels::StepTensors& tensors) {
-  const at::Tensor flag = amp::detail::unread_flag(set.grads.front());
-  const at::Tensor scale = detail::grad_factor(set.grads.front().device(), settings, tensors);
-  return {std::get<1>(kernels::multi_tensor_unscale_l2norm(flag, set.grads, scale, /*per_tensor=*/true)),
-          std::get<1>(kernels::multi_tensor_l2norm(flag, set.params, /*per_tensor=*/true))};
-}
-
 }  // namespace
 
 FusedLARS::FusedLARS(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLARSOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedLARSOptions, check>(kFusedLars),
-                     {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {}
+    : FusedOptimizer(
+          groups, defaults.clone(), detail::options_rules<FusedLARSOptions, check>(kFusedLars),
+          {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none, defaults.master_storage()}) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedLARS::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedLARSParamState>();
-  detail::state_like(param.param, state->momentum_buffer, param.param.scalar_type());
+  detail::state_like(param.param, state->momentum_buffer, state_dtype(param.param));
   return state;
 }
 
@@ -63,11 +53,10 @@ void FusedLARS::update() {
       std::vector<at::Tensor> momentum_buffers;
       for (const at::Tensor& param : set.params) {
         at::Tensor& buffer = state_of<FusedLARSParamState>(param).momentum_buffer;
-        momentum_buffers.push_back(detail::state_like(param, buffer, param.scalar_type()));
+        momentum_buffers.push_back(detail::state_like(param, buffer, state_dtype(param)));
       }
-      const kernels::StepTensors placed = detail::placed_on(set.params.front().device(), tensors);
-      kernels::multi_tensor_lars(set.grads, set.params, momentum_buffers, set.model_params, norms_of(set, settings, placed),
-                                 settings, placed);
+      kernels::multi_tensor_lars(set.grads, set.params, momentum_buffers, set.model_params, /*norms=*/{}, settings,
+                                 detail::placed_on(set.params.front().device(), tensors));
     }
   }
 }
@@ -78,7 +67,7 @@ void FusedLARS::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void FusedLARS::load(torch::serialize::InputArchive& archive) {
-  auto read = detail::read_optimizer<FusedLARSParamState, FusedLARSOptions>(archive, param_groups_);
+  auto read = detail::read_optimizer<FusedLARSParamState, FusedLARSOptions>(archive, param_groups_, master_storage());
   restore(read, archive);
 }
 

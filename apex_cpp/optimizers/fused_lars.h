@@ -54,9 +54,8 @@ struct FusedLARSParamState : FusedParamState<FusedLARSParamState> {
 ///   lr * trust_coefficient * |param| / (|grad| + weight_decay * |param| + eps)
 /// or lr if one of its norms is 0 (You, Gitman and Ginsburg, arXiv:1708.03888). As in Apex, the rate is part of the buffer:
 /// a later change of lr does not scale what the buffer holds.
-/// A step makes three passes over memory on each device: one for each kind of norm, and the update.
-/// Errors: ValueError for a negative lr, momentum, weight_decay, trust_coefficient or eps, for nesterov without momentum, and
-/// for a master_storage other than float32.
+/// A step makes two passes over memory on each device: one for the norms, and the update. With is_skipped it makes one.
+/// Errors: ValueError for a negative lr, momentum, weight_decay, trust_coefficient or eps, and for nesterov without momentum.
 /// Apex on ROCm: apex.optimizers.FusedLARS. With materialize_master_grads(false) its kernel ignores the loss scale; here
 /// gradients are unscaled. It takes eps of the optimizer, not of the group.
 class FusedLARS : public FusedOptimizer {

@@ -131,8 +131,9 @@ using LarcBase = std::conditional_t<std::is_base_of_v<amp::StepsMasters, Opt>, W
 /// `step` first changes the gradients in place. For a parameter p with gradient g, both with a norm other than zero: g = (g +
 /// weight_decay * p) * rate, with rate = trust_coefficient * |p| / (|g| + weight_decay * |p| + eps), and with `clip` min(rate /
 /// lr, 1) instead of rate. If a norm is zero, g stays as it is, without weight decay. The wrapped optimizer then steps with
-/// weight decay 0. Parameters and gradients: float16, bfloat16 or float32, dense, on CPU or CUDA; float32 arithmetic, no
-/// synchronization.
+/// weight decay 0. Around an optimizer that stores masters as remainders, it changes the bfloat16 gradients and takes the norms
+/// of the bfloat16 parameters. Parameters and gradients: float16, bfloat16 or float32, dense, on CPU or CUDA; float32
+/// arithmetic, no synchronization.
 template <class Opt>
 class LARC : public detail::LarcBase<Opt> {
   static_assert(!std::is_abstract_v<Opt>,

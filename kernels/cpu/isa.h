@@ -86,10 +86,11 @@ struct Conversions {
   void (*fence)();  // makes non-temporal stores visible to other threads
 };
 
-using FloatRules = RuleTable<rules::Scale<float>, rules::CheckFinite<float>, rules::Copy<float>, rules::Axpby<float>,
-                             rules::SumOfSquares<float>, rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd,
-                             rules::Adam, rules::Adagrad, rules::NovoGrad, rules::LambStage1, rules::LambStage2, rules::Larc,
-                             rules::Lion, rules::Lars, rules::ScheduleFreeAdamW, rules::Lerp>;
+using FloatRules =
+    RuleTable<rules::Scale<float>, rules::CheckFinite<float>, rules::Copy<float>, rules::Axpby<float>,
+              rules::SumOfSquares<float>, rules::MaxMagnitude<float>, rules::PlainSgd, rules::MomentumSgd, rules::Adam,
+              rules::Adagrad, rules::NovoGrad, rules::LambStage1, rules::LambStage2, rules::LambSums, rules::LambFromMoments,
+              rules::Larc, rules::Lion, rules::Lars, rules::LarsSums, rules::ScheduleFreeAdamW, rules::Lerp>;
 using DoubleRules = RuleTable<rules::Scale<double>, rules::CheckFinite<double>, rules::Copy<double>, rules::Axpby<double>,
                               rules::SumOfSquares<double>, rules::MaxMagnitude<double>>;
 

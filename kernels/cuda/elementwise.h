@@ -113,7 +113,7 @@ class Apply {
     }
     store_all(values, lists, pack, ValueIndices());
     if constexpr (kSplit) {
-      split(values[kCopied], lists, kCopied, kValues, pack);
+      if constexpr (rules::is_written(Rule::kUses[kCopied])) split(values[kCopied], lists, kCopied, kValues, pack);
     } else if constexpr (kCopied != kNoCopy) {
       if (lists.data[kValues] != nullptr) store(values[kCopied], lists, kValues, pack);
     }

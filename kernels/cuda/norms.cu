@@ -10,6 +10,8 @@ template <class Op, bool kDoubles>
 constexpr int kBlocksAtOnce = kDoubles ? 2 : 4;
 template <>
 constexpr int kBlocksAtOnce<LambStage1, false> = 2;
+template <>
+constexpr int kBlocksAtOnce<Split<LambSums>, false> = 2;
 
 template <class Op, bool kDoubles>
 __global__ void __launch_bounds__(kSumThreads, kBlocksAtOnce<Op, kDoubles>) sums_kernel(const Table table, const Op op) {

@@ -44,10 +44,10 @@ DEVICE_BODY double ordered_fold(const Block& block, const double* values, int64_
 }
 
 // Computes the sums over a chunk. Sum `s` is in the first lane of row `s` of lanes in shared memory.
-template <bool kKnowsRows, class Rule, class Block>
+template <bool kKnowsRows, bool kSplit, class Rule, class Block>
 DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rule) {
   using Real = rules::SumReal<Rule>;
-  using Work = Apply<Rule, kNoCopy, kSumPack, kSumPack, kKnowsRows>;
+  using Work = Apply<Rule, kSplit ? kParam : kNoCopy, kSumPack, kSumPack, kKnowsRows, kSplit>;
   static_assert(Rule::kSums * rules::kLanes * sizeof(Real) <= Block::kSharedBytes);
   Real* const lanes = static_cast<Real*>(block.shared());
   block.each_thread([&](int thread) {
@@ -68,9 +68,9 @@ DEVICE_BODY void sum_chunk(const Block& block, const Part& part, const Rule& rul
 }
 
 // Stores the sums over chunk i in the table, and folds the chunks of the row when its last chunk is done.
-template <bool kKnowsRows, class Rule, class Block>
+template <bool kKnowsRows, bool kSplit, class Rule, class Block>
 DEVICE_BODY void sum_part(const Block& block, const Table& table, int64_t i, const Part& part, const Rule& rule) {
-  sum_chunk<kKnowsRows>(block, part, rule);
+  sum_chunk<kKnowsRows, kSplit>(block, part, rule);
   const Row& row = *part.row;
   const int64_t chunks = (row.numel + kChunk - 1) / kChunk;
   block.each_thread([&](int thread) {
@@ -89,7 +89,7 @@ DEVICE_BODY void sum_part(const Block& block, const Table& table, int64_t i, con
 }
 
 // One pass over all tensors of the table, in blocks of kSumThreads threads. When the Op's finish() is called, the sums of each
-// tensor are in table.row_sums.
+// tensor are in table.row_sums. kSplit: as in Apply, for the parameter.
 template <bool kDoubles, class Op, class Block>
 DEVICE_BODY void run_sums(const Block& block, const Table& table, const Op& op) {
   if (op.stopped()) return;
@@ -98,11 +98,11 @@ DEVICE_BODY void run_sums(const Block& block, const Table& table, const Op& op) 
     const Part part = chunk_at(table, i);
     if constexpr (kDoubles) {
       if (part.row->has_double) {
-        sum_part<false>(block, table, i, part, prepared.template rule<double>(*part.row));
+        sum_part<false, Op::kSplit>(block, table, i, part, prepared.template rule<double>(*part.row));
         continue;
       }
     }
-    sum_part<!kDoubles>(block, table, i, part, prepared.template rule<float>(*part.row));
+    sum_part<!kDoubles, Op::kSplit>(block, table, i, part, prepared.template rule<float>(*part.row));
   }
   if (op.finishes() && block.is_last(table.grid_ticket, static_cast<uint32_t>(block.count()))) op.finish(block, table);
 }
@@ -138,7 +138,7 @@ DEVICE_BODY void write_each(const Block& block, const Table& table, int s, float
 // Norms of all tensors. Without outputs it only leaves the sums in the table.
 template <bool kL2>
 struct Norms {
-  static constexpr bool kTakesDoubles = true;
+  static constexpr bool kTakesDoubles = true, kSplit = false;
   using Fold = std::conditional_t<kL2, rules::Sum, rules::Largest>;
 
   double factor;
@@ -205,33 +205,44 @@ struct NovoGradNorms : StepOp<rules::NovoGradSettings> {
   }
 };
 
-// Writes the norms of each parameter and update besides the updates.
-struct LambStage1 : StepOp<rules::LambSettings> {
+// Writes the norms of each parameter and update.
+struct LambSums : StepOp<rules::LambSettings> {
   const float* global_grad_norm;
   float* param_norms;
   float* update_norms;
 
-  DEVICE_BODY RuleByDtype<rules::LambStage1, 4> prepared() const {
-    const double norm = global_grad_norm != nullptr ? *global_grad_norm : 0.0;
-    return {rules::lamb_stage_1(current(), norm, true), rules::lamb_stage_1(current(), norm, false)};
+  DEVICE_BODY double global_norm() const { return global_grad_norm != nullptr ? *global_grad_norm : 0.0; }
+  DEVICE_BODY UniformRule<rules::LambSums> prepared() const {
+    return {{rules::lamb_stage_1(current(), global_norm(), /*half_updates=*/false)}};
   }
-
   DEVICE_BODY bool finishes() const { return true; }
 
   template <class Block>
   DEVICE_BODY void finish(const Block& block, const Table& table) const {
     write_each<true>(block, table, 0, param_norms);
     write_each<true>(block, table, 1, update_norms);
+  }
+};
+
+// The same, besides the updates. Counts the step.
+struct LambStage1 : LambSums {
+  DEVICE_BODY RuleByDtype<rules::LambStage1, 4> prepared() const {
+    return {rules::lamb_stage_1(current(), global_norm(), true), rules::lamb_stage_1(current(), global_norm(), false)};
+  }
+
+  template <class Block>
+  DEVICE_BODY void finish(const Block& block, const Table& table) const {
+    LambSums::finish(block, table);
     count_step(block);
   }
 };
 
 // The norms of gradients and parameters in one pass.
-struct LarcNorms : StepOp<rules::LarcSettings> {
+template <class Settings>
+struct PairOfNorms : StepOp<Settings> {
   float* grad_norms;
   float* param_norms;
 
-  DEVICE_BODY UniformRule<rules::PairOfSquares> prepared() const { return {}; }
   DEVICE_BODY bool finishes() const { return true; }
 
   template <class Block>
@@ -239,6 +250,15 @@ struct LarcNorms : StepOp<rules::LarcSettings> {
     write_each<true>(block, table, 0, grad_norms);
     write_each<true>(block, table, 1, param_norms);
   }
+};
+
+struct LarcNorms : PairOfNorms<rules::LarcSettings> {
+  DEVICE_BODY UniformRule<rules::PairOfSquares> prepared() const { return {}; }
+};
+
+// The norms of the gradients are those after grad_scale.
+struct LarsNorms : PairOfNorms<rules::LarsSettings> {
+  DEVICE_BODY UniformRule<rules::LarsSums> prepared() const { return {{rules::as_float(current().grad_scale)}}; }
 };
 
 // Addresses of a loss scale and of the flag that it is updated by.
@@ -261,4 +281,4 @@ struct LossScaleAddresses {
 // Calls define(Op) for every Op that run_sums() takes: launch templates are instantiated for these.
 #define APEX_CPP_FOR_EACH_SUM_OP(define)                                                                               \
   define(Norms<true>) define(Norms<false>) define(NovoGradNorms<true>) define(NovoGradNorms<false>) define(LambStage1) \
-      define(LarcNorms)
+      define(Split<LambSums>) define(LarcNorms) define(LarsNorms) define(Split<LarsNorms>)

@@ -73,12 +73,14 @@ struct KnownSplitRow {
   }
 };
 
-// Loads 4, 8, or a multiple of 16 bytes from an aligned address. On a device it bypasses the first-level cache, since nothing
-// is read twice.
+// Loads 2, 4, 8, or a multiple of 16 bytes from an aligned address. On a device it bypasses the first-level cache, since
+// nothing is read twice.
 template <int kBytes>
 DEVICE_BODY void load_bytes(const void* from, uint32_t* words) {
 #ifdef __CUDA_ARCH__
-  if constexpr (kBytes == 4) {
+  if constexpr (kBytes == 2) {
+    words[0] = __ldcg(static_cast<const unsigned short*>(from));
+  } else if constexpr (kBytes == 4) {
     words[0] = __ldcg(static_cast<const unsigned*>(from));
   } else if constexpr (kBytes == 8) {
     const uint2 pair = __ldcg(static_cast<const uint2*>(from));

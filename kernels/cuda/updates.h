@@ -83,7 +83,7 @@ namespace apex::kernels::cuda {
 // The base of Ops with settings: reads the step tensors' values, and counts the step when all blocks are done.
 template <class Settings>
 struct StepOp {
-  static constexpr bool kTakesDoubles = false;
+  static constexpr bool kTakesDoubles = false, kSplit = false;
 
   Settings settings;
   rules::StepAddresses addresses;
@@ -105,14 +105,17 @@ struct StepOp {
   }
 };
 
-// The base of Ops that update parameters, always the second value of the rule. Copies of them go to the model's parameters.
+// The position of the parameters among the values of rules.
+constexpr int kParam = 1;
+
+// The base of Ops that update parameters. Copies of them go to the model's parameters.
 template <class Settings>
 struct UpdateOp : StepOp<Settings> {
-  static constexpr int kCopied = 1;
-  static constexpr bool kSplit = false, kCoded = false;
+  static constexpr int kCopied = kParam;
+  static constexpr bool kCoded = false;
 };
 
-// The same update of parameters that are stored as bfloat16 and remainders.
+// The same for parameters that are stored as bfloat16 and remainders.
 template <class Op>
 struct Split : Op {
   static constexpr bool kSplit = true;
@@ -234,6 +237,22 @@ struct LambStage2 : UpdateOp<rules::LambSettings> {
   DEVICE_BODY ByNorms prepared() const { return {current(), param_norms, update_norms}; }
 };
 
+struct LambFromMoments : LambStage2 {
+  struct ByNorms {
+    rules::LambStage1 first;
+    LambStage2::ByNorms second;
+
+    template <class Real>
+    DEVICE_BODY rules::LambFromMoments rule(const Row& row) const {
+      return {first, second.template rule<Real>(row)};
+    }
+  };
+
+  DEVICE_BODY ByNorms prepared() const {
+    return {rules::lamb_stage_1(current(), /*global_grad_norm=*/0, /*half_updates=*/false), LambStage2::prepared()};
+  }
+};
+
 // The norms of the gradients are those before grad_scale.
 struct Larc : UpdateOp<rules::LarcSettings> {
   const float* grad_norms;
@@ -279,5 +298,5 @@ struct Lars : UpdateOp<rules::LarsSettings> {
   define(Scale) define(CheckFinite) define(Axpby) define(Copy) define(PlainSgd) define(MomentumSgd) define(Adam)            \
       define(Adagrad) define(NovoGrad) define(LambStage2) define(Larc) define(Split<PlainSgd>) define(Split<MomentumSgd>)   \
           define(Split<Adam>) define(Split<Adagrad>) define(Split<NovoGrad>) define(Coded<Adam>) define(Coded<Split<Adam>>) \
-              define(Lion) define(Split<Lion>) define(Lars) define(ScheduleFreeAdamW) define(Split<ScheduleFreeAdamW>)      \
-                  define(Lerp) define(Split<Lerp>)
+              define(Split<LambFromMoments>) define(Lion) define(Split<Lion>) define(Lars) define(Split<Lars>)              \
+                  define(ScheduleFreeAdamW) define(Split<ScheduleFreeAdamW>) define(Lerp) define(Split<Lerp>)

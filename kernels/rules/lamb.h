@@ -34,11 +34,27 @@ struct LambStage1 {
   HD void operator()(V grad, V param, V& exp_avg, V& exp_avg_sq, V& update, S& param_squares, S& update_squares) const {
     V unscaled = corrected(multiply(grad, V(grad_scale)), clip);
     if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
-    update = moments.advance(unscaled, exp_avg, exp_avg_sq);
-    if (weight_decay != 0 && decoupled) update = add(update, multiply(V(weight_decay), param));
+    update = decayed(moments.advance(unscaled, exp_avg, exp_avg_sq), param);
     if (half_updates) update = round_to_half(update);
     param_squares = add(param_squares, widen(multiply(param, param)));
     update_squares = add(update_squares, widen(multiply(update, update)));
+  }
+
+  template <class V>
+  HD V decayed(V update, V param) const {
+    return weight_decay != 0 && decoupled ? add(update, multiply(V(weight_decay), param)) : update;
+  }
+};
+
+// Stage 1 without a place for the update: LambFromMoments computes it again.
+struct LambSums : LambStage1 {
+  static constexpr ParamStorage kParamStorage = ParamStorage::split;
+  static constexpr Use kUses[] = {Use::read, Use::read, Use::update, Use::update};
+
+  template <class V, class S>
+  HD void operator()(V grad, V param, V& exp_avg, V& exp_avg_sq, S& param_squares, S& update_squares) const {
+    V update = grad;  // overwritten
+    LambStage1::operator()(grad, param, exp_avg, exp_avg_sq, update, param_squares, update_squares);
   }
 };
 
@@ -75,5 +91,22 @@ HD inline LambStage2 lamb_stage_2(const LambSettings& settings, float param_norm
   const float lr = as_float(settings.lr);
   return {adapts ? trusted_rate(lr, param_norm, update_norm) : lr};
 }
+
+// Stage 2 after LambSums: the same update, from the moments that stage 1 has left. Both must be stored in float32.
+struct LambFromMoments {
+  using Real = float;
+  static constexpr bool kDivides = true;
+  static constexpr ParamStorage kParamStorage = ParamStorage::split;
+  static constexpr Use kUses[] = {Use::none, Use::update, Use::read, Use::read};
+  static constexpr size_t kSums = 0;
+
+  LambStage1 first;
+  LambStage2 second;
+
+  template <class V>
+  HD void operator()(V /*grad*/, V& param, V exp_avg, V exp_avg_sq) const {
+    second(first.decayed(first.moments.step_along(exp_avg, exp_avg_sq), param), param);
+  }
+};
 
 }  // namespace apex::kernels::rules

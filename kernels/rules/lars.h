@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/rules/larc.h"
+#include "kernels/rules/norms.h"
 #include "kernels/rules/rule.h"
 #include "kernels/rules/settings.h"
 
@@ -32,6 +33,24 @@ struct Lars {
     const V change = multiply(V(-rate), step);
     buffer = momentum != 0 ? add(multiply(V(momentum), buffer), change) : change;
     param = add(param, nesterov ? add(multiply(V(momentum), buffer), change) : buffer);
+  }
+};
+
+// The sums of squares of LARS's norms.
+struct LarsSums {
+  using Real = float;
+  using SumReal = double;
+  using Fold = Sum;
+  static constexpr ParamStorage kParamStorage = ParamStorage::either;
+  static constexpr Use kUses[] = {Use::read, Use::read, Use::none};
+  static constexpr size_t kSums = 2;
+
+  float grad_scale;
+
+  template <class V, class S>
+  HD void operator()(V grad, V param, V /*buffer*/, S& grad_squares, S& param_squares) const {
+    SumOfSquares<float>{grad_scale}(grad, grad_squares);
+    SumOfSquares<float>{1.0f}(param, param_squares);
   }
 };
 

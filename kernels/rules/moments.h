@@ -55,11 +55,17 @@ struct Moments {
   Divisor square_correction;          // 1 - beta2^step
   float eps;
 
-  // Adds the gradient to both means and returns (mean / correction) / (sqrt(square / square_correction) + eps).
+  // Adds the gradient to both means and returns the step along them.
   template <class V>
   HD V advance(V grad, V& mean, V& square) const {
     mean = add(multiply(V(decay), mean), multiply(V(weight), grad));
     square = add(multiply(V(square_decay), square), multiply(multiply(V(square_weight), grad), grad));
+    return step_along(mean, square);
+  }
+
+  // (mean / correction) / (sqrt(square / square_correction) + eps)
+  template <class V>
+  HD V step_along(V mean, V square) const {
     const V root = square_root(corrected(square, square_correction));
     return divide(corrected(mean, correction), add(root, V(eps)));
   }

@@ -7,24 +7,26 @@
 
 // A rule is the formula that updates the elements of several tensors at one index. It is a struct of plain coefficients with
 //   using Real       float or double: the type of its arithmetic and coefficients
-//   kUses[]          one entry per value, in the order of the tensor lists: whether the rule reads, writes or updates it
+//   kUses[]          one entry per value, in the order of the tensor lists: whether the rule reads, writes or updates it,
+//                    or does none of these (another rule over the same lists does)
 //   kSums            the number of running sums, which follow the values in the arguments
 //   Fold             if there are sums: how the sums of two parts are joined, Sum or Largest
 //   kDivides         true if the formula divides values, or takes their roots
 //   SumReal          if the sums are not of type Real: their type, double
 //   kMean, kSquare   if there are: the positions of values that are running means, of gradients and of their squares, and which
 //                    can be stored in 8 bits (quantized.h)
+//   kParamStorage    how the second value, a parameter, may be stored, unless it follows from its use
 //   operator()       the formula, on values of type V: Real itself, or a vector of Real. Coefficients convert to V.
 // A rule depends on nothing else, so that every driver gives the same bits.
 namespace apex::kernels::rules {
 
-enum class Use { read, write, update };
+enum class Use { none, read, write, update };
 
 template <class Rule>
 constexpr size_t kValues = sizeof(Rule::kUses) / sizeof(Use);
 
-constexpr bool is_read(Use use) { return use != Use::write; }
-constexpr bool is_written(Use use) { return use != Use::read; }
+constexpr bool is_read(Use use) { return use == Use::read || use == Use::update; }
+constexpr bool is_written(Use use) { return use == Use::write || use == Use::update; }
 
 template <class Rule, class = void>
 struct SumRealOf {
@@ -42,6 +44,17 @@ template <class Rule, class = void>
 constexpr bool kHasMoments = false;
 template <class Rule>
 constexpr bool kHasMoments<Rule, std::void_t<decltype(Rule::kSquare)>> = true;
+
+// How a parameter may be stored: as one value, as a bfloat16 and a remainder (remainder.h), or both ways.
+enum class ParamStorage { whole, split, either };
+
+template <class Rule>
+constexpr bool kUpdatesParam = kValues<Rule> > 1 && Rule::kUses[kValues<Rule> > 1 ? 1 : 0] == Use::update;
+
+template <class Rule, class = void>
+constexpr ParamStorage kParamStorage = kUpdatesParam<Rule> ? ParamStorage::either : ParamStorage::whole;
+template <class Rule>
+constexpr ParamStorage kParamStorage<Rule, std::void_t<decltype(Rule::kParamStorage)>> = Rule::kParamStorage;
 
 struct Sum {
   template <class Value>

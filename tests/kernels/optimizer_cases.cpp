@@ -11,6 +11,8 @@ Tensors Problem::all() {
   return tensors;
 }
 
+bool Problem::splits() const { return !models.empty() && !models.front().is_floating_point(); }
+
 Problem Problem::copy() const {
   return {copies_of(grads),  copies_of(params), copies_of(first),
           copies_of(second), copies_of(models), norms.defined() ? norms.clone() : norms};
@@ -321,6 +323,10 @@ void lamb_reference(const kernels::LambSettings& c, Elements& elements) {
 void lamb_step(const kernels::LambSettings& settings, Problem& p, const at::Tensor& found_inf) {
   const c10::Device device = p.params.empty() ? c10::Device(at::kCPU) : p.params[0].device();
   const at::Tensor global_norm = at::full({1}, kGlobalNorm, at::TensorOptions().dtype(at::kFloat).device(device));
+  if (p.splits()) {
+    return kernels::multi_tensor_split_lamb(p.grads, p.params, p.first, p.second, p.models, global_norm, scaled(settings),
+                                            with(found_inf));
+  }
   Tensors updates;
   for (const at::Tensor& param : p.params) updates.push_back(at::empty_like(param, at::kFloat));
   const auto norms = kernels::multi_tensor_lamb_stage_1(p.grads, p.params, p.first, p.second, updates, global_norm,
@@ -392,7 +398,9 @@ void lars_reference(const kernels::LarsSettings& c, Elements& elements) {
   }
 }
 
-Case lars(const std::string& name, double momentum, double decay, bool adapts = true, bool nesterov = false) {
+// `given`: the caller computes the norms.
+Case lars(const std::string& name, double momentum, double decay, bool adapts = true, bool nesterov = false,
+          bool given = false) {
   kernels::LarsSettings settings;
   settings.momentum = momentum;
   settings.weight_decay = decay;
@@ -402,8 +410,9 @@ Case lars(const std::string& name, double momentum, double decay, bool adapts = 
   settings.nesterov = nesterov;
   return {"Lars" + name,
           1,
-          [settings](Problem& p, const at::Tensor& found_inf) {
-            const kernels::LarsNorms norms = {norms_of(p.grads, kGradScale), norms_of(p.params, 1)};
+          [=](Problem& p, const at::Tensor& found_inf) {
+            kernels::LarsNorms norms;
+            if (given) norms = {norms_of(p.grads, kGradScale), norms_of(p.params, 1)};
             kernels::multi_tensor_lars(p.grads, p.params, p.first, p.models, norms, scaled(settings), with(found_inf));
           },
           [settings](Elements& elements, double) { lars_reference(settings, elements); },
@@ -455,6 +464,7 @@ const std::vector<Case>& cases() {
       schedule_free("Decay", 0.1, 7, /*average_weight=*/0.1),
       lerp("ToX", 1 - 1 / 0.9),
       lerp("ToY", 1 - 0.9),
+      lars("GivenNorms", 0.9, 0.1, /*adapts=*/true, /*nesterov=*/false, /*given=*/true),
   };
   return kCases;
 }

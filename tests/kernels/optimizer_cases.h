@@ -16,6 +16,7 @@ struct Problem {
 
   std::vector<Tensors*> lists() { return {&grads, &params, &first, &second, &models}; }
   Tensors all();
+  bool splits() const;  // whether the models are remainders of the params
   Problem copy() const;
 };
 

@@ -226,11 +226,15 @@ TEST(SplitUpdates, RefuseRemaindersOfOtherDtypesAndMixedKinds) {
   expect_error([&] { adam({param}, {at::zeros({3}, at::kInt)}); }, {"model_params[0] has dtype Int"});
 }
 
-TEST(SplitUpdates, RefuseRemaindersInLamb) {
-  const Tensors params = {at::ones({3}, at::kBFloat16)}, updates = {at::ones({3})};
+TEST(SplitUpdates, OfLambHaveAFunctionOfTheirOwn) {
+  const Tensors params = {at::ones({3}, at::kBFloat16)}, values = {at::ones({3})}, remainders = {at::zeros({3}, at::kShort)};
   const kernels::LambNorms norms = {at::ones({1}), at::ones({1})};
-  expect_error([&] { kernels::multi_tensor_lamb_stage_2(updates, params, {at::zeros({3}, at::kShort)}, norms, {}); },
-               {"model_params are remainders", "pass copies"});
+  expect_error([&] { kernels::multi_tensor_lamb_stage_2(values, params, remainders, norms, {}); }, {"takes no remainders"});
+  const auto split = [&](const Tensors& squares, const Tensors& models) {
+    kernels::multi_tensor_split_lamb(values, params, {at::zeros({3})}, squares, models, {}, {});
+  };
+  expect_error([&] { split({at::zeros({3})}, {at::zeros({3}, at::kBFloat16)}); }, {"there are no remainders"});
+  expect_error([&] { split({at::zeros({3}, at::kBFloat16)}, remainders); }, {"moments must be float32"});
 }
 
 // The calls have lists of equal dtypes and access, so the second must not be taken for a repetition of the first.

@@ -128,6 +128,16 @@ TEST_P(StepTensors, CountForLamb) {
   });
 }
 
+TEST_P(StepTensors, CountForLambWithRemainders) {
+  expect_tensors_to_count<kernels::LambSettings>([](Lists& l, const auto& settings, const auto& tensors) {
+    for (size_t i = 0; i < l.params.size(); ++i) {
+      l.params[i] = l.params[i].to(at::kBFloat16);
+      l.updates[i] = at::full_like(l.params[i], 5, at::kShort);
+    }
+    kernels::multi_tensor_split_lamb(l.grads, l.params, l.first, l.second, l.updates, number(3.5), settings, tensors);
+  });
+}
+
 TEST_P(StepTensors, CountForLarc) {
   expect_tensors_to_count<kernels::LarcSettings>([](Lists& l, const auto& settings, const auto& tensors) {
     kernels::multi_tensor_larc(l.grads, l.params, settings, tensors);
@@ -143,8 +153,7 @@ TEST_P(StepTensors, CountForLion) {
 TEST_P(StepTensors, CountForLars) {
   expect_tensors_to_count<kernels::LarsSettings>([](Lists& l, auto settings, const auto& tensors) {
     settings.momentum = 0.9;
-    const at::Tensor norms = at::ones({static_cast<int64_t>(l.grads.size())});
-    kernels::multi_tensor_lars(l.grads, l.params, l.first, {}, {norms, norms}, settings, tensors);
+    kernels::multi_tensor_lars(l.grads, l.params, l.first, {}, /*norms=*/{}, settings, tensors);
   });
 }
 

@@ -109,7 +109,6 @@ TEST(Rejections, BadNumbersAreValueErrors) {
   EXPECT_NE(
       message_of(construct<FusedLARS>(FusedLARSOptions(0.1).nesterov(true))).find("nesterov needs a momentum above 0, got 0"),
       std::string::npos);
-  EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(0.1).master_storage(MasterStorage::remainder16))(), c10::ValueError);
   EXPECT_THROW(construct<FusedLion>(FusedLionOptions(-1))(), c10::ValueError);
   EXPECT_THROW(construct<FusedLion>(FusedLionOptions().weight_decay(-0.1))(), c10::ValueError);
   EXPECT_THROW(construct<FusedLion>(FusedLionOptions().betas({1.0, 0.9}))(), c10::ValueError);

@@ -39,11 +39,26 @@ at::Tensor loss_of(const at::Tensor& output, int64_t step) {
 
 amp::InitializeOptions silent() { return amp::InitializeOptions().verbosity(0); }
 
-constexpr MasterStorage kStorages[] = {MasterStorage::remainder16, MasterStorage::remainder8, MasterStorage::stochastic};
+template <class Opt>
+auto options_with(MasterStorage storage, double lr) {
+  using Options = decltype(options_of(static_cast<const Opt*>(nullptr)));
+  Options options(lr);
+  options.weight_decay(0.01);
+  return options.master_storage(storage);
+}
 
+// The storages of a class, besides float32.
+template <class Opt>
+std::vector<MasterStorage> storages_of() {
+  std::vector<MasterStorage> storages = {MasterStorage::remainder16, MasterStorage::remainder8};
+  if (std::is_same_v<Opt, FusedAdam>) storages.push_back(MasterStorage::stochastic);
+  return storages;
+}
+
+template <class Opt = FusedAdam>
 struct AmpRun {
   explicit AmpRun(MasterStorage storage, const std::string& level = "O5", double lr = 0.01) {
-    FusedAdam optimizer(net->parameters(), FusedAdamOptions(lr).weight_decay(0.01).master_storage(storage));
+    Opt optimizer(net->parameters(), options_with<Opt>(storage, lr));
     auto [handle, opt] = amp::initialize(net, optimizer, level, silent());
     model = handle;
     by = std::make_unique<decltype(opt)>(std::move(opt));
@@ -69,12 +84,12 @@ struct AmpRun {
 
   Net net;
   amp::Model<Net> model{nullptr};
-  std::unique_ptr<amp::AmpOptimizer<FusedAdam>> by;
+  std::unique_ptr<amp::AmpOptimizer<Opt>> by;
 };
 
 // The same training by hand: float32 masters, a bfloat16 model, and a copy that rounds like the split.
 TEST(MasterStorageUnderAmp, TrainsAThousandStepsWithTheBitsOfFloat32Masters) {
-  AmpRun run(MasterStorage::remainder16);
+  AmpRun<> run(MasterStorage::remainder16);
   Net by_hand;
   by_hand->first->to(at::kBFloat16);
   by_hand->second->to(at::kBFloat16);
@@ -104,7 +119,7 @@ TEST(MasterStorageUnderAmp, TrainsAThousandStepsWithTheBitsOfFloat32Masters) {
 TEST(MasterStorageUnderAmp, TakesFourteenBytesAParameterOrLessWithItsGradient) {
   for (const auto& [storage, expected] :
        std::vector<std::pair<MasterStorage, int64_t>>{{MasterStorage::remainder16, 14}, {MasterStorage::remainder8, 13}, {MasterStorage::stochastic, 12}}) {
-    AmpRun run(storage);
+    AmpRun<> run(storage);
     run.steps(0, 1);
     const at::Tensor& weight = run.net->first->weight;
     const auto& state = static_cast<FusedAdamParamState&>(*run.by->state().at(weight.unsafeGetTensorImpl()));
@@ -115,6 +130,25 @@ TEST(MasterStorageUnderAmp, TakesFourteenBytesAParameterOrLessWithItsGradient) {
     EXPECT_FALSE(state.master_param.defined());
     EXPECT_EQ(static_cast<int64_t>(bytes), expected * weight.numel());
     EXPECT_TRUE(amp::master_params(*run.by)[0].is_same(weight));
+  }
+}
+
+// The update of FusedLAMB takes 4 bytes beside float32 masters, and none beside remainders.
+TEST(MasterStorageUnderAmp, OfLambNeedsNoMemoryForTheUpdate) {
+  for (const auto& [storage, expected] : std::vector<std::pair<MasterStorage, size_t>>{
+           {MasterStorage::float32, 20}, {MasterStorage::remainder16, 14}, {MasterStorage::remainder8, 13}}) {
+    nn::Linear net(64, 64);
+    FusedLAMB optimizer(net->parameters(), FusedLAMBOptions(0.01).materialize_master_grads(false).master_storage(storage));
+    auto [model, opt] = amp::initialize(net, optimizer, "O5", silent());
+    amp::scale_loss(model->forward(values({4, 64}, 2)).to(at::kFloat).square().mean(), opt).backward();
+    opt.step();
+    const at::Tensor stepped = opt.param_groups()[0].params()[0];
+    const auto& state = static_cast<FusedLAMBParamState&>(*opt.state().at(stepped.unsafeGetTensorImpl()));
+    size_t bytes = net->weight.nbytes() + net->weight.grad().nbytes();
+    if (!stepped.is_same(net->weight)) bytes += stepped.nbytes();
+    for (const at::Tensor& tensor : {state.exp_avg, state.exp_avg_sq, state.update, state.remainder})
+      bytes += tensor.defined() ? tensor.nbytes() : 0;
+    EXPECT_EQ(bytes, expected * static_cast<size_t>(net->weight.numel())) << name_of(storage);
   }
 }
 
@@ -137,10 +171,16 @@ TEST(BytesAParameter, AreThoseOfTheReadme) {
   }
 }
 
-TEST(MasterStorageUnderAmp, AnOverflowChangesNoBit) {
-  for (const MasterStorage storage : kStorages) {
+template <class Opt>
+class RemaindersUnderAmp : public ::testing::Test {};
+
+using Classes = ::testing::Types<FusedAdam, FusedLAMB, FusedLARS>;
+TYPED_TEST_SUITE(RemaindersUnderAmp, Classes);
+
+TYPED_TEST(RemaindersUnderAmp, AnOverflowChangesNoBit) {
+  for (const MasterStorage storage : storages_of<TypeParam>()) {
     Net net;
-    FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.01).master_storage(storage));
+    TypeParam optimizer(net->parameters(), options_with<TypeParam>(storage, 0.01));
     auto [model, opt] = amp::initialize(net, optimizer, "O5", silent().loss_scale("dynamic"));
     for (const bool overflows : {false, true}) {
       const auto before = copies_of(net->parameters());
@@ -190,14 +230,14 @@ class File {
   const std::string path;
 };
 
-TEST(MasterStorageUnderAmp, CheckpointsContinueWithTheSameBits) {
-  for (const MasterStorage storage : kStorages) {
+TYPED_TEST(RemaindersUnderAmp, CheckpointsContinueWithTheSameBits) {
+  for (const MasterStorage storage : storages_of<TypeParam>()) {
     const File file("master_storage.ckpt");
-    AmpRun run(storage);
+    AmpRun<TypeParam> run(storage);
     run.steps(0, 3);
     amp::save_checkpoint(file.path, run.model, *run.by);
     run.steps(3, 6);
-    AmpRun resumed(storage, "O5", /*lr=*/0.5);
+    AmpRun<TypeParam> resumed(storage, "O5", /*lr=*/0.5);
     amp::load_checkpoint(file.path, resumed.model, *resumed.by);
     resumed.steps(3, 6);
     EXPECT_TRUE(same_bytes(resumed.masters(), run.masters()));
@@ -206,8 +246,8 @@ TEST(MasterStorageUnderAmp, CheckpointsContinueWithTheSameBits) {
 }
 
 TEST(MasterStorageUnderAmp, TorchSaveOfModelAndHandleContinuesWithTheSameBits) {
-  for (const MasterStorage storage : kStorages) {
-    AmpRun run(storage), resumed(storage, "O5", /*lr=*/0.5);
+  for (const MasterStorage storage : storages_of<FusedAdam>()) {
+    AmpRun<> run(storage), resumed(storage, "O5", /*lr=*/0.5);
     run.steps(0, 3);
     resumed.steps(0, 1);
     std::stringstream model, optimizer;
@@ -223,24 +263,21 @@ TEST(MasterStorageUnderAmp, TorchSaveOfModelAndHandleContinuesWithTheSameBits) {
 }
 
 // A checkpoint holds float32 masters, so any storage and any level load any other's.
-TEST(MasterStorageUnderAmp, CheckpointsFitEveryStorageAndLevel) {
+TYPED_TEST(RemaindersUnderAmp, CheckpointsFitEveryStorageAndLevel) {
   struct Kind {
     MasterStorage storage;
     std::string level;
   };
-  const std::vector<Kind> kinds = {{MasterStorage::float32, "O0"},
-                                   {MasterStorage::float32, "O5"},
-                                   {MasterStorage::remainder16, "O5"},
-                                   {MasterStorage::remainder8, "O5"},
-                                   {MasterStorage::stochastic, "O5"}};
+  std::vector<Kind> kinds = {{MasterStorage::float32, "O0"}, {MasterStorage::float32, "O5"}};
+  for (const MasterStorage storage : storages_of<TypeParam>()) kinds.push_back({storage, "O5"});
   for (const Kind& from : kinds) {
     for (const Kind& to : kinds) {
       SCOPED_TRACE(std::string(name_of(from.storage)) + " " + from.level + " to " + name_of(to.storage) + " " + to.level);
       const File file("any_storage.ckpt");
-      AmpRun run(from.storage, from.level);
+      AmpRun<TypeParam> run(from.storage, from.level);
       run.steps(0, 3);
       amp::save_checkpoint(file.path, run.model, *run.by);
-      AmpRun other(to.storage, to.level);
+      AmpRun<TypeParam> other(to.storage, to.level);
       other.steps(0, 1);
       amp::load_checkpoint(file.path, other.model, *other.by);
       const auto expected = run.masters(), loaded = other.masters();
@@ -261,7 +298,7 @@ TEST(MasterStorageUnderAmp, CheckpointsFitEveryStorageAndLevel) {
 
 TEST(MasterStorageUnderAmp, WeightFilesHaveTheMasters) {
   const File file("masters.safetensors");
-  AmpRun run(MasterStorage::remainder16), other(MasterStorage::remainder16);
+  AmpRun<> run(MasterStorage::remainder16), other(MasterStorage::remainder16);
   run.steps(0, 3);
   other.steps(0, 1);
   amp::save_safetensors(file.path, run.net, amp::SaveSafetensorsOptions().masters(true));

@@ -48,6 +48,9 @@ const std::vector<StoringClass> kStoringClasses = {
                       storing<FusedAdam>("FusedAdam", FusedAdamOptions(0.01).weight_decay(0.01)),
                       storing<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.01).weight_decay(0.01)),
                       storing<FusedLion>("FusedLion", FusedLionOptions(0.01).weight_decay(0.01)),
+                      storing<FusedLAMB>("FusedLAMB", FusedLAMBOptions(0.01).weight_decay(0.01)),
+                      storing<FusedLARS>("FusedLARS",
+                                         FusedLARSOptions(0.01).momentum(0.9).weight_decay(0.01).trust_coefficient(0.1)),
                       storing<FusedScheduleFreeAdamW>("FusedScheduleFreeAdamW",
                                                       FusedScheduleFreeAdamWOptions(0.01).weight_decay(0.01)),
                       storing<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(0.01).weight_decay(0.01))};
@@ -69,14 +72,15 @@ std::vector<at::Tensor> kept_masters(torch::optim::Optimizer& optimizer, const s
 void set_same_grads(const std::vector<at::Tensor>& params, const std::vector<at::Tensor>& exact, int64_t seed) {
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor grad = values(params[i].sizes(), seed++, at::kBFloat16);
-    params[i].mutable_grad() = grad;
+    params[i].mutable_grad() = grad.to(params[i].scalar_type());
     exact[i].mutable_grad() = grad.to(at::kFloat);
   }
 }
 
 std::vector<at::Tensor> float32_copies(const std::vector<at::Tensor>& params) {
   std::vector<at::Tensor> copies;
-  for (const at::Tensor& param : params) copies.push_back(param.detach().to(at::kFloat).requires_grad_());
+  for (const at::Tensor& param : params)
+    copies.push_back(param.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
   return copies;
 }
 
@@ -196,27 +200,38 @@ TEST_P(Storing, StateWithRemaindersDoesNotFitFloat32Masters) {
 // Float32 parameters have no masters, and one optimizer may have both.
 TEST_P(Storing, Float32ParametersTakeTheirUsualStep) {
   auto params = make_params(1, at::kBFloat16);
-  const auto native = make_params(50), alone = copies_of(native);
-  for (const at::Tensor& param : alone) param.requires_grad_();
+  const auto native = make_params(50);
   params.insert(params.end(), native.begin(), native.end());
-  const auto optimizer = make(params, MasterStorage::remainder16), reference = make(alone, MasterStorage::float32);
+  const auto exact = float32_copies(params);
+  const std::vector<at::Tensor> expected(exact.end() - static_cast<std::ptrdiff_t>(native.size()), exact.end());
+  const auto optimizer = make(params, MasterStorage::remainder16), reference = make(exact, MasterStorage::float32);
   for (int64_t step = 0; step < 3; ++step) {
-    set_grads(params, 10 * step);
-    for (size_t i = 0; i < alone.size(); ++i) alone[i].mutable_grad() = native[i].grad().clone();
+    set_same_grads(params, exact, 10 * step);
     optimizer->step();
     reference->step();
-    EXPECT_TRUE(same_bytes(native, alone));
+    EXPECT_TRUE(same_bytes(native, expected));
   }
   EXPECT_FALSE(kept_master(*optimizer, native[0]).defined());
 }
 
-TEST(MasterStorage, OfLambIsAnError) {
-  const auto lamb = [] { FusedLAMB(make_params(1), FusedLAMBOptions(0.1).master_storage(MasterStorage::remainder8)); };
-  EXPECT_NE(message_of<c10::ValueError>(lamb).find("does not support master_storage remainder8"), std::string::npos);
+// It makes float32 masters of its own.
+TEST(MasterStorage, OfFusedMixedPrecisionLambIsAnError) {
   const auto mixed = [] {
     FusedMixedPrecisionLamb(make_params(1), FusedMixedPrecisionLambOptions(0.1).master_storage(MasterStorage::remainder16));
   };
-  EXPECT_NE(message_of<c10::ValueError>(mixed).find("does not support master_storage remainder16"), std::string::npos);
+  const std::string text = message_of<c10::ValueError>(mixed);
+  EXPECT_NE(text.find("does not support master_storage remainder16"), std::string::npos) << text;
+  EXPECT_NE(text.find("take FusedLAMB"), std::string::npos) << text;
+}
+
+TEST(MasterStorage, OfLambLeavesGradientsUnchanged) {
+  const auto params = make_params(1, at::kBFloat16);
+  FusedLAMB optimizer(params, FusedLAMBOptions(0.1).master_storage(MasterStorage::remainder16));
+  set_grads(params, 1);
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& param : params) grads.push_back(param.grad().clone());
+  optimizer.step();
+  for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(same_bytes(params[i].grad(), grads[i]));
 }
 
 // Without masters a step of 0.001 is lost if it is rounded to nearest: bfloat16 numbers from 1 to 2 are 2^-7 apart. Rounded at

@@ -6,11 +6,15 @@
 #include "kernels/multi_tensor.h"
 
 namespace apex::optimizers::detail {
+namespace {
 
+// Both factors of gradients, grad_scale of the settings and of the tensors: float32, one element, on `device`.
 at::Tensor grad_factor(c10::Device device, const kernels::StepSettings& settings, const kernels::StepTensors& tensors) {
   const at::Tensor scale = at::full({1}, settings.grad_scale, at::TensorOptions().device(device).dtype(at::kFloat));
   return tensors.grad_scale.defined() ? scale.mul(tensors.grad_scale.to(device)) : scale;
 }
+
+}  // namespace
 
 at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepSettings& settings,
                             const kernels::StepTensors& tensors) {
@@ -26,8 +30,13 @@ at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_g
 
 void lamb_step(const LaunchSet& set, const LambState& state, const at::Tensor& global_norm,
                const kernels::LambSettings& settings, const kernels::StepTensors& tensors) {
+  const at::Tensor norm = moved_to(set.params.front().device(), global_norm);
+  if (state.updates.empty()) {
+    return kernels::multi_tensor_split_lamb(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, set.model_params, norm,
+                                            settings, tensors);
+  }
   const auto norms = kernels::multi_tensor_lamb_stage_1(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, state.updates,
-                                                        moved_to(set.params.front().device(), global_norm), settings, tensors);
+                                                        norm, settings, tensors);
   kernels::multi_tensor_lamb_stage_2(state.updates, set.params, set.model_params, norms, settings, tensors);
 }
 

@@ -57,11 +57,11 @@ void check_rounds_to_nearest(const std::string& owner, const Options& options) {
                     " does not support master_storage stochastic: take remainder16, or FusedAdam.");
 }
 
-/// Of classes that store masters in no other way.
+/// Of classes without remainders.
 template <class Options>
 void check_float32_masters(const std::string& owner, const Options& options) {
   TORCH_CHECK_VALUE(options.master_storage() == MasterStorage::float32, owner, " does not support master_storage ",
-                    name_of(options.master_storage()), ": leave it float32, or take FusedAdam.");
+                    name_of(options.master_storage()), ": leave it float32, or take FusedLAMB or FusedAdam.");
 }
 
 /// The options rules of an optimizer class. `check` throws for values that the class does not allow.
@@ -137,9 +137,6 @@ ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
   return read;
 }
 
-/// Both factors of gradients, grad_scale of the settings and of the tensors: float32, one element, on `device`.
-at::Tensor grad_factor(c10::Device device, const kernels::StepSettings& settings, const kernels::StepTensors& tensors);
-
 // What FusedLAMB and FusedMixedPrecisionLamb share.
 
 /// The L2 norm of all gradients of all sets, multiplied by both grad_scales: float32, one element, on the first gradient's
@@ -169,7 +166,7 @@ kernels::LambSettings lamb_settings(const Options& options, double max_grad_norm
   return settings;
 }
 
-/// The state of a set's parameters, matched by index.
+/// The state of a set's parameters, matched by index. Parameters with remainders have no updates.
 struct LambState {
   std::vector<at::Tensor> exp_avgs, exp_avg_sqs, updates;
 };

@@ -104,11 +104,8 @@ void describe_fused(ConfigKeys& keys, OptimizerConfig& optimizer) {
     describe_moments(keys, optimizer);
   }
   if (optimizer.type == "FusedAdam" || is_lamb(optimizer.type)) keys.flag("adam_w_mode", optimizer.adam_w_mode);
-  if (is_lamb(optimizer.type)) {
-    keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
-  } else if (optimizer.type != "FusedLARS") {
-    describe_storage(keys, optimizer);
-  }
+  if (is_lamb(optimizer.type)) keys.real("max_grad_norm", optimizer.max_grad_norm, 0, 1e6);
+  if (optimizer.type != "FusedMixedPrecisionLamb") describe_storage(keys, optimizer);
   keys.flag("materialize_master_grads", optimizer.materialize_master_grads);
 }
 

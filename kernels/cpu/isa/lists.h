@@ -266,7 +266,7 @@ class Lists {
   template <size_t i>
   [[gnu::always_inline]] void prefetch(int64_t at, int64_t next) const {
     // Not in loops over single values: the compiler would no longer vectorise them.
-    if constexpr (Set::kLanes > 1) {
+    if constexpr (Set::kLanes > 1 && Rule::kUses[i] != rules::Use::none) {
       __builtin_prefetch(values<i>() + (rules::is_read(Rule::kUses[i]) ? next : at + block_.ahead.written));
     }
   }

@@ -157,14 +157,16 @@ void write(const typename Set::Real* __restrict values, void* stored, int64_t si
 template <class Set, class Rule>
 constexpr bool is_made(Storage first, Storage others, Storage copy) {
   constexpr size_t kLists = rules::kValues<Rule>;
-  constexpr bool kUpdatesParam = kLists > 1 && Rule::kUses[kLists > 1 ? 1 : 0] == rules::Use::update;
+  constexpr rules::ParamStorage kParams = rules::kParamStorage<Rule>;
   if (copy == Storage::remainder16 || copy == Storage::remainder8) {
     const bool has_kernel = first == Storage::real || (first == Storage::bfloat16 && Set::kLanes > 1);
-    return std::is_same_v<typename Set::Real, float> && kUpdatesParam && others == Storage::real && has_kernel;
+    return std::is_same_v<typename Set::Real, float> && kParams != rules::ParamStorage::whole && others == Storage::real &&
+           has_kernel;
   }
+  if (kParams == rules::ParamStorage::split) return false;
   if (Set::kLanes == 1) return first == Storage::real && others == Storage::real && copy == Storage::real;
   if (copy != Storage::real) {
-    return kUpdatesParam && others == Storage::real && (first == copy || first == Storage::real);
+    return rules::kUpdatesParam<Rule> && others == Storage::real && (first == copy || first == Storage::real);
   }
   if (kLists == 1 || first == others) return first == others;
   return others == Storage::real || (kLists == 2 && first == Storage::real);
