@@ -36,6 +36,7 @@ AllocatedTensors allocated_by_a_step(const std::string& level, int depth, const 
   torch::manual_seed(1);
   Deep model(depth);
   Optimizer optimizer(model->parameters(), options);
+  if constexpr (std::is_same_v<Optimizer, optimizers::FusedScheduleFreeAdamW>) optimizer.train();
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
   const auto tensors = std::make_shared<AllocatedTensors>();
   constexpr int kSteps = 6;  // the first ones allocate state
@@ -75,6 +76,7 @@ TEST_P(Allocations, AStepWithoutNormsAllocatesNoTensor) {
   expect_none<FusedSGD>(FusedSGDOptions(1e-4).momentum(0.9));
   expect_none<FusedAdagrad>(FusedAdagradOptions(1e-4));
   expect_none<FusedLion>(FusedLionOptions(1e-4));
+  expect_none<FusedScheduleFreeAdamW>(FusedScheduleFreeAdamWOptions(1e-4));
 }
 
 TEST_P(Allocations, AStepWithNormsAllocatesTheirSums) {

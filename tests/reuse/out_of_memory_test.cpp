@@ -64,6 +64,7 @@ std::string train(const std::string& level, const Options& options, const Around
   torch::manual_seed(3);
   Mlp model;
   Optimizer optimizer(model->parameters(), options);
+  if constexpr (std::is_same_v<Optimizer, optimizers::FusedScheduleFreeAdamW>) optimizer.train();
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
   const auto weights = [&net = net] { return bytes_of(*net); };
   const Call pass = [&net = net, &opt = opt] {
@@ -119,6 +120,7 @@ TEST_P(OutOfMemory, AtAnyTensorOfAPassOrAStep) {
   check<FusedAdagrad>(FusedAdagradOptions(1e-2), {1, 3});
   check<FusedLARS>(FusedLARSOptions(1e-2).momentum(0.9), {1, 3});
   check<FusedLion>(FusedLionOptions(1e-3), {1, 3});
+  check<FusedScheduleFreeAdamW>(FusedScheduleFreeAdamWOptions(1e-3), {1, 3});
 }
 
 std::string bytes_of_file(const std::filesystem::path& path) {
