@@ -63,7 +63,8 @@ void multi_tensor_sgd(at::TensorList grads, at::TensorList params, at::TensorLis
 // Gradients are not changed. The moments may be uint8: codes of 8 bits, rules::quantized_bytes(numel) bytes in one dimension.
 // The step rounds them at random by its number, and by the places of its tensors and elements: a part of a tensor that begins
 // at a multiple of 32 elements gets the codes of the whole by settings.first_position and first_element. All or none of a
-// call's moments are codes. Apex: multi_tensor_adam, with and without _capturable and _master.
+// call's moments are codes. With rounds_params_at_random or rounds_moments_at_random, what is stored in bfloat16 is rounded at
+// random, too (rules/random.h). Apex: multi_tensor_adam, with and without _capturable and _master.
 void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
                        at::TensorList model_params, const AdamSettings& settings, const StepTensors& tensors = {});
 

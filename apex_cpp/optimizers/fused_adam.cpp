@@ -103,6 +103,7 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
                       defaults.capturable() ? Counting::on_device : Counting::on_host, defaults.master_storage()}),
       moment_dtype_(dtype_of(defaults.moment_storage())),
+      moments_at_random_(defaults.moment_storage() == MomentStorage::bfloat16),
       master_weights_(defaults.master_weights()) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
@@ -131,12 +132,17 @@ void FusedAdam::use_own_masters(detail::LaunchSet& set) {
   for (at::Tensor& param : set.params) param = detail::master_like(param, state_of<FusedAdamParamState>(param).master_param);
 }
 
+kernels::AdamSettings FusedAdam::settings_of(size_t group) const {
+  auto settings = detail::adam_settings(detail::options_of<FusedAdamOptions>(param_groups_[group]));
+  settings.rounds_params_at_random = master_storage() == MasterStorage::stochastic;
+  settings.rounds_moments_at_random = moments_at_random_;
+  return settings;
+}
+
 void FusedAdam::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    auto group_settings = detail::adam_settings(detail::options_of<FusedAdamOptions>(param_groups_[group]));
-    group_settings.rounds_at_random = master_storage() == MasterStorage::stochastic;
-    run_step(group, launch_sets(group), group_settings, [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
+    run_step(group, launch_sets(group), settings_of(group), [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
       std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
       for (const at::Tensor& param : set.params) {
         const auto [exp_avg, exp_avg_sq] = moments_of(param, state_of<FusedAdamParamState>(param));

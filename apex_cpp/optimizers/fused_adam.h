@@ -14,10 +14,11 @@ namespace apex::optimizers {
 enum class MomentStorage {
   /// 4 bytes each.
   float32,
-  /// 2 bytes each, rounded to nearest in each step: the mean of squares loses what changes it by less than 2^-9 of its value.
+  /// 2 bytes each. Steps round them at random, and so lose nothing on average; rounded to nearest, a mean of squares would not
+  /// follow gradients that become smaller. The random numbers depend on the step and the value alone.
   bfloat16,
-  /// 1 byte each, and 1 byte for the scale of 32 elements: 8.25 bits. Steps round at random, and so lose nothing on average.
-  /// The random numbers depend on the step, the parameter's position and the element alone.
+  /// 1 byte each, and 1 byte for the scale of 32 elements: 8.25 bits. Steps round them at random, by numbers that depend on the
+  /// step, the parameter's position and the element alone.
   /// Source: FlashOptim (arXiv:2602.23349); what differs from it is in kernels/rules/quantized.h, as are the bits of a
   /// code and of a scale.
   int8,
@@ -122,10 +123,13 @@ class FusedAdam : public FusedOptimizer {
   /// Both moments as the kernel takes them, created with zeros if there are none.
   std::pair<at::Tensor, at::Tensor> moments_of(const at::Tensor& param, FusedAdamParamState& state) const;
 
+  kernels::rules::AdamSettings settings_of(size_t group) const;
+
   /// uint8 stands for codes.
   at::ScalarType moment_dtype_;
 
  private:
+  bool moments_at_random_;
   void use_own_masters(detail::LaunchSet& set);
 
   bool master_weights_;

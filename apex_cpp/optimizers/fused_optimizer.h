@@ -17,6 +17,7 @@ struct StepTensors;
 namespace rules {
 struct StepSettings;
 struct MomentSettings;
+struct AdamSettings;
 }  // namespace rules
 }  // namespace apex::kernels
 

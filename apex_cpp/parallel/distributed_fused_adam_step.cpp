@@ -114,9 +114,7 @@ void DistributedFusedAdam::update() {
   master_step.grad_scale = sync_->grad_factor();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    const auto group_settings =
-        optimizers::detail::adam_settings(optimizers::detail::options_of<FusedAdamOptions>(param_groups_[group]));
-    run_step(group, parts_of(group), group_settings, [](const Parts& set, auto settings, const auto& tensors) {
+    run_step(group, parts_of(group), settings_of(group), [](const Parts& set, auto settings, const auto& tensors) {
       settings.first_position = set.first_position;
       settings.first_element = set.first_element;
       kernels::multi_tensor_adam(set.grads, set.params, set.exp_avgs, set.exp_avg_sqs, set.model_params, settings, tensors);

@@ -163,17 +163,15 @@ struct MomentumSgd : UpdateOp<rules::SgdSettings> {
 
 struct Adam : UpdateOp<rules::AdamSettings> {
   struct ByDtype {
-    rules::Adam of_bfloat16;
+    rules::Adam any;
 
     template <class Real>
     DEVICE_BODY rules::Adam rule(const Row& row) const {
-      rules::Adam rule = of_bfloat16;
-      rule.rounds_at_random = rule.rounds_at_random && row.dtypes[kCopied] == Dtype::bfloat16;
-      return rule;
+      return rules::for_dtypes(any, row.dtypes[kCopied] == Dtype::bfloat16, row.dtypes[rules::Adam::kMean] == Dtype::bfloat16);
     }
   };
 
-  DEVICE_BODY ByDtype prepared() const { return {rules::adam(current(), /*of_bfloat16=*/true)}; }
+  DEVICE_BODY ByDtype prepared() const { return {rules::adam(current())}; }
 };
 
 struct Adagrad : UpdateOp<rules::AdagradSettings> {

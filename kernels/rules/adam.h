@@ -7,7 +7,7 @@ namespace apex::kernels::rules {
 
 struct AdamSettings : MomentSettings {
   bool adam_w_mode = true;  // adds weight decay to the step (AdamW), not to the gradient
-  bool rounds_at_random = false;  // bfloat16 parameters
+  bool rounds_params_at_random = false, rounds_moments_at_random = false;  // where they are stored in bfloat16
   // For moments in 8 bits of a part of a tensor: the tensor's position, and the part's first element (Rounding).
   int64_t first_position = 0, first_element = 0;
 
@@ -23,8 +23,8 @@ struct Adam {
 
   float grad_scale, lr, weight_decay;
   bool decoupled;
-  bool rounds_at_random;  // the parameter, to bfloat16
-  uint32_t key;           // of the step
+  bool rounds_param, rounds_moments;  // at random, to bfloat16
+  uint32_t key;                       // of the step
   Moments moments;
 
   template <class V>
@@ -34,14 +34,27 @@ struct Adam {
     V step = moments.advance(unscaled, exp_avg, exp_avg_sq);
     if (weight_decay != 0 && decoupled) step = add(step, multiply(V(weight_decay), param));
     param = add(param, multiply(V(-lr), step));
-    if (rounds_at_random) param = round_at_random(param, key);
+    if (rounds_param) param = round_at_random(param, key);
+    if (rounds_moments) exp_avg = round_at_random(exp_avg, key), exp_avg_sq = round_at_random(exp_avg_sq, key);
   }
 };
 
-// `of_bfloat16`: whether the parameter is stored in bfloat16.
-HD inline Adam adam(const AdamSettings& settings, bool of_bfloat16) {
-  return {as_float(settings.grad_scale), as_float(settings.lr),      as_float(settings.weight_decay), settings.adam_w_mode,
-          settings.rounds_at_random && of_bfloat16, step_key(settings.step), moments(settings, /*grad_averaging=*/true)};
+HD inline Adam adam(const AdamSettings& settings) {
+  return {as_float(settings.grad_scale),
+          as_float(settings.lr),
+          as_float(settings.weight_decay),
+          settings.adam_w_mode,
+          settings.rounds_params_at_random,
+          settings.rounds_moments_at_random,
+          step_key(settings.step),
+          moments(settings, /*grad_averaging=*/true)};
+}
+
+// The same for lists of which the drivers know the dtypes.
+HD inline Adam for_dtypes(Adam rule, bool param_is_bfloat16, bool moments_are_bfloat16) {
+  rule.rounds_param = rule.rounds_param && param_is_bfloat16;
+  rule.rounds_moments = rule.rounds_moments && moments_are_bfloat16;
+  return rule;
 }
 
 }  // namespace apex::kernels::rules

@@ -56,20 +56,29 @@ TEST(RoundAtRandom, RoundsTheValuesOfOneStepIndependently) {
 
 kernels::AdamSettings at_random(int64_t step) {
   kernels::AdamSettings settings = adam_settings(step);
-  settings.rounds_at_random = true;
+  settings.rounds_params_at_random = settings.rounds_moments_at_random = true;
   return settings;
 }
 
-// A step of float32 parameters, rounded one by one.
+// A step of float32 tensors, those of bfloat16 rounded one by one.
 Tensors rounded_step(const Coded& problem, int64_t step) {
   Coded exact = problem.copy();
-  for (at::Tensor& param : exact.params) param = param.to(at::kFloat);
+  const auto for_each_bfloat16 = [&](const auto& visit) {
+    const std::vector<std::pair<const Tensors*, Tensors*>> lists = {
+        {&problem.params, &exact.params}, {&problem.means, &exact.means}, {&problem.squares, &exact.squares}};
+    for (const auto& [stored, list] : lists) {
+      for (size_t i = 0; i < list->size(); ++i) {
+        if ((*stored)[i].scalar_type() == at::kBFloat16) visit((*list)[i]);
+      }
+    }
+  };
+  for_each_bfloat16([](at::Tensor& tensor) { tensor = tensor.to(at::kFloat); });
   adam(exact, step);
-  for (at::Tensor& param : exact.params) {
-    float* const values = param.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < param.numel(); ++i) values[i] = rules::round_at_random(values[i], rules::step_key(step));
-    param = param.to(at::kBFloat16);
-  }
+  for_each_bfloat16([&](at::Tensor& tensor) {
+    float* const values = tensor.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < tensor.numel(); ++i) values[i] = rules::round_at_random(values[i], rules::step_key(step));
+    tensor = tensor.to(at::kBFloat16);
+  });
   return exact.all();
 }
 
@@ -88,7 +97,7 @@ Coded problem_of(at::ScalarType grad, at::ScalarType moment) {
 
 constexpr at::ScalarType kMoments[] = {at::kFloat, at::kBFloat16, at::kByte};
 
-TEST(AdamAtRandom, RoundsTheStepOfFloat32ParametersEverywhere) {
+TEST(AdamAtRandom, RoundsTheStepOfFloat32TensorsEverywhere) {
   for (const auto grad : {at::kBFloat16, at::kFloat}) {
     for (const auto moment : kMoments) {
       SCOPED_TRACE(name_of(grad) + ", moments " + name_of(moment));
