@@ -1,5 +1,6 @@
 // Muon against Python's torch.optim.Muon, which muon.py runs on this machine: the same bits, also of masters.
 #include <apex_cpp/amp.h>
+#include <apex_cpp/optimizers.h>
 
 #include <cstdio>
 #include <limits>
