@@ -61,7 +61,8 @@ struct MuonParamState : FusedParamState<MuonParamState> {
 
 /// Muon: a step is the running mean of a matrix's gradients, of which Newton-Schulz iterations in bfloat16 have brought all
 /// singular values near 1 (Jordan et al., kellerjordan.github.io/posts/muon). Without amp, float32 parameters get the bits of
-/// torch.optim.Muon of torch 2.11 on the same device; with masters, the masters get them.
+/// torch.optim.Muon of torch 2.11 on the same device; with masters, the masters get them. On a CPU without bfloat16
+/// instructions amp computes the products of the iterations in float32 (cpu_16bit), with other bits.
 ///
 /// For the matrices of hidden layers. Give biases, norm layers, embeddings and the last layer to another optimizer, and both to
 /// amp::initialize: `auto [net, opts] = amp::initialize(model, std::tie(muon, adam), "O5")`.
@@ -73,8 +74,8 @@ struct MuonParamState : FusedParamState<MuonParamState> {
 /// Errors: ValueError for a parameter that is not 2-D, for a negative lr, weight_decay, momentum or eps, for ns_steps outside
 /// [0, 100), for another adjust_lr_fn, and for a master_storage other than float32. In `step`, before anything is changed,
 /// ValueError for a parameter that is no longer 2-D.
-/// PyTorch: torch.optim.Muon. Without nesterov its first iteration normalizes the buffer of a bfloat16 parameter in place; this
-/// class does not change it.
+/// PyTorch: torch.optim.Muon. Before 2.15, and without nesterov, it normalizes the buffer of a bfloat16 parameter in place;
+/// this class does not.
 class Muon : public FusedOptimizer {
  public:
   explicit Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups, MuonOptions defaults = {});

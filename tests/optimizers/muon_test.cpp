@@ -1,5 +1,6 @@
 // Muon against Python's torch.optim.Muon, which muon.py runs on this machine: the same bits, also of masters.
 #include <apex_cpp/amp.h>
+#include <apex_cpp/optimizers.h>
 
 #include <cstdio>
 #include <limits>
@@ -71,6 +72,7 @@ std::vector<MuonTensors> steps_of_python() {
 }
 
 MuonTensors plain_steps(const MuonCase& of, bool with_scaler) {
+  amp::reset();
   const at::Tensor param = muon_values(of, 0).requires_grad_();
   Muon optimizer({param}, of.options);
   amp::GradScaler scaler(c10::kCPU, 128.0, 2.0, 0.5, /*growth_interval=*/2000, /*enabled=*/with_scaler);
@@ -91,7 +93,9 @@ MuonTensors steps_with_amp(const MuonCase& of, const char* level, bool materiali
     amp::reset();
     MuonNet net(weight);
     Muon optimizer(net->parameters(), MuonOptions(of.options).materialize_master_grads(materialize));
-    auto [model, opt] = amp::initialize(net, optimizer, level, amp::InitializeOptions().verbosity(0).loss_scale(128.0));
+    // As Python's, which computes in bfloat16 on every CPU.
+    const auto settings = amp::InitializeOptions().verbosity(0).loss_scale(128.0).cpu_16bit("native");
+    auto [model, opt] = amp::initialize(net, optimizer, level, settings);
     if (begin > 0) load(opt, halfway);
     for (int step = begin; step < end; ++step) {
       opt.zero_grad();
@@ -179,7 +183,7 @@ TEST(MuonSteps, AreSkippedByFoundInf) {
   EXPECT_TRUE(same_bytes(tensors_of(optimizer), before));
 }
 
-// Unlike Python's: without nesterov it would normalize the buffer of a bfloat16 parameter.
+// Unlike Python's before 2.15: without nesterov it would normalize the buffer of a bfloat16 parameter.
 TEST(MuonSteps, LeaveTheBufferOf16BitParametersTheMeanOfGradients) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     const at::Tensor param = muon_values(muon_cases()[0], 0).to(dtype).requires_grad_(),
