@@ -113,7 +113,7 @@ class CodedLoop {
     const uint32_t of_squares = rules::scale_exponent(largest_of<kLanes>(group.largest_root));
     codes_.mean_exponents[at / kGroup] = static_cast<uint8_t>(of_means);
     codes_.square_exponents[at / kGroup] = static_cast<uint8_t>(of_squares);
-    const Vector inverse_mean(rules::inverse_scale(of_means)), inverse_square(rules::inverse_scale(of_squares));
+    const Vector inverse_mean(inverse_of(of_means)), inverse_square(inverse_of(of_squares));
     for (int64_t i = 0; i < kGroup; i += kLanes) {
       const Words random = rules::mixed(counted<Set>() + (codes_.key + static_cast<uint32_t>(at + i)));
       const Vector mean = Set::load(group.means + i), root = Set::load(group.roots + i);
@@ -125,6 +125,8 @@ class CodedLoop {
     if (!rules::has_codes(of_means)) __builtin_memset(codes_of(Rule::kMean, at), 0, kGroup);
     if (!rules::has_codes(of_squares)) __builtin_memset(codes_of(Rule::kSquare, at), 0, kGroup);
   }
+
+  static float inverse_of(uint32_t exponent) { return rules::has_codes(exponent) ? rules::inverse_scale(exponent) : 0.0f; }
 
   uint8_t* codes_of(size_t list, int64_t at) const { return static_cast<uint8_t*>(block_.data[list]) + at; }
 
@@ -141,10 +143,12 @@ class CodedLoop {
     return multiply(number_of(converted<Set, int32_t>(bits)), Vector(rules::kRandomUnit));
   }
 
+  // Cut to integers; NaN, which has none, becomes the largest.
   [[gnu::always_inline]] static Ints whole(Vector v) {
-    Numbers<Set, float> values;
-    __builtin_memcpy(&values, &v, sizeof values);
-    return converted<Set, int32_t>(values);
+    Numbers<Set, float> positions;
+    __builtin_memcpy(&positions, &v, sizeof positions);
+    const auto largest = Numbers<Set, float>{} + rules::kSquareCodes;
+    return converted<Set, int32_t>(positions < largest ? positions : largest);
   }
 
   // Copies of the arguments: stores to elements cannot change them, so the compiler keeps them in registers.
