@@ -5,7 +5,7 @@
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/torch_compat/autograd.h>
-#include <apex_cpp/torch_compat/record_function.h>
+#include <apex_cpp/torch_compat/private_members.h>
 #include "kernels/statistics/statistics.h"
 
 #include <ATen/record_function.h>

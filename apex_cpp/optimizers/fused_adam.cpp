@@ -19,6 +19,8 @@ void check(const std::string& owner, const FusedAdamOptions& options) {
   TORCH_CHECK(
       !options.master_weights() || options.capturable(), owner,
       ": master_weights needs capturable. Set both, or let amp::initialize(model, optimizer, \"O2\") keep the masters.");
+  TORCH_CHECK_VALUE(!options.master_weights() || options.master_storage() != MasterStorage::stochastic, owner,
+                    ": master_weights keeps float32 masters, and master_storage stochastic none. Leave one of them out.");
   detail::check_moments(owner, options);
 }
 
@@ -67,7 +69,7 @@ void FusedAdamParamState::check_shapes(const detail::SteppedParam& of) const {
 
 void FusedAdamParamState::keep_master_as_remainder(const at::Tensor& param) {
   if (!remainder.defined() || !master_param.defined()) return;
-  detail::split_into(master_param, at::empty_like(param), remainder);
+  detail::write_remainder(master_param, param, remainder);
   master_param.reset();
 }
 
@@ -142,16 +144,17 @@ kernels::AdamSettings FusedAdam::settings_of(size_t group) const {
 void FusedAdam::update() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    run_step(group, launch_sets(group), settings_of(group), [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
-      std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
-      for (const at::Tensor& param : set.params) {
-        const auto [exp_avg, exp_avg_sq] = moments_of(param, state_of<FusedAdamParamState>(param));
-        exp_avgs.push_back(exp_avg);
-        exp_avg_sqs.push_back(exp_avg_sq);
-      }
-      use_own_masters(set);
-      kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, settings, tensors);
-    });
+    run_step(group, launch_sets(group), settings_of(group),
+             [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
+               std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
+               for (const at::Tensor& param : set.params) {
+                 const auto [exp_avg, exp_avg_sq] = moments_of(param, state_of<FusedAdamParamState>(param));
+                 exp_avgs.push_back(exp_avg);
+                 exp_avg_sqs.push_back(exp_avg_sq);
+               }
+               use_own_masters(set);
+               kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, settings, tensors);
+             });
   }
 }
 
@@ -170,6 +173,7 @@ void FusedAdam::load(torch::serialize::InputArchive& archive) {
       if (state == read.state().end()) continue;
       auto& loaded = static_cast<FusedAdamParamState&>(*state->second);
       loaded.keep_master_as_remainder(param);
+      if (!master_weights_ || keeps_masters_of(param.scalar_type())) loaded.master_param.reset();  // no step would update it
       loaded.store_moments(moment_dtype_);
     }
   }

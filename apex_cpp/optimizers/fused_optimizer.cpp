@@ -213,14 +213,16 @@ bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const {
 }
 
 at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
-  if (master_storage_ == MasterStorage::stochastic && keeps_masters_of(param.scalar_type())) return param.detach().to(at::kFloat);
+  if (master_storage_ == MasterStorage::stochastic && keeps_masters_of(param.scalar_type()))
+    return param.detach().to(at::kFloat);
   const at::Tensor remainder = remainder_of(param);
   return remainder.defined() ? detail::joined(param, remainder) : remainder;
 }
 
 bool FusedOptimizer::is_in_group(const at::Tensor& param) const {
   return std::any_of(param_groups_.begin(), param_groups_.end(), [&](const auto& group) {
-    return std::any_of(group.params().begin(), group.params().end(), [&](const at::Tensor& each) { return each.is_same(param); });
+    return std::any_of(group.params().begin(), group.params().end(),
+                       [&](const at::Tensor& each) { return each.is_same(param); });
   });
 }
 

@@ -72,9 +72,9 @@ struct LaunchSet {
 /// learning-rate schedulers, and with `torch::save`.
 ///
 /// With a `master_storage` other than float32 the optimizer keeps the masters of its bfloat16 parameters beside them, as
-/// remainders, or keeps none. `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters themselves: their
-/// gradients are clipped and accumulated in bfloat16. A program that writes to such a parameter changes the master by as much;
-/// the master stays within half a unit in the last place of the bfloat16.
+/// remainders, or keeps none. `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters
+/// themselves: their gradients are clipped and accumulated in bfloat16. A program that writes to such a parameter changes the
+/// master by as much; the master stays within half a unit in the last place of the bfloat16.
 ///
 /// CUDA graphs: take one step before the capture, which creates the state and the step count. A graph keeps the learning rate
 /// of the captured step; FusedAdam with capturable and FusedMixedPrecisionLamb read rate and count on the device at each

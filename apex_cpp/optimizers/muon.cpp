@@ -1,3 +1,4 @@
+#include <apex_cpp/amp/casts.h>
 #include <apex_cpp/optimizers/muon.h>
 
 #include <apex_cpp/optimizers/detail/fused_step.h>
@@ -95,6 +96,7 @@ std::unique_ptr<torch::optim::OptimizerParamState> Muon::new_state(const detail:
 }
 
 void Muon::update() {
+  const amp::disable_casts casts_off;
   if (found_inf.defined() && found_inf.item<float>() != 0) return;
   kernels::StepSettings settings;
   const kernels::StepTensors tensors = set_scaling(settings);

@@ -28,14 +28,15 @@ enum class MasterStorage {
   /// As tensors of their own, 4 bytes a parameter: made by amp::initialize, or by FusedAdam with master_weights.
   float32,
   /// As the parameter and an int16 with the difference from it, 2 more bytes. Masters and state have the bits that they have
-  /// with
-  /// float32. A parameter in the middle between two bfloat16 rounds away from zero instead of to even, since 16 bits cannot
+  /// with float32. A parameter in the middle between two bfloat16 rounds away from zero instead of to even, since 16 bits
+  /// cannot
   /// tell 65,537 masters apart. Apex: store_param_remainders of DistributedFusedAdam.
   remainder16,
   /// The same with an int8, 1 more byte: each step rounds the masters to 24 bits, which have 16 significant bits. FlashOptim
   /// (arXiv:2602.23349).
   remainder8,
-  /// Not at all: no more bytes. Each step rounds the parameters to bfloat16 at random, up or down in proportion to the distance,
+  /// Not at all: no more bytes. Each step rounds the parameters to bfloat16 at random, up or down in proportion to the
+  /// distance,
   /// and so loses nothing on average; rounded to nearest, a weight that changes by less than 2^-9 of its value in a step would
   /// never change. The random numbers depend on the step's number and the value alone, so that every thread, device and rank
   /// rounds alike. FusedAdam alone has it.

@@ -86,6 +86,7 @@ FusedAdamOptions DistributedFusedAdamOptions::adam() const {
       .weight_decay(weight_decay())
       .amsgrad(amsgrad())
       .materialize_master_grads(false)
+      .moment_storage(dtype() == at::kBFloat16 ? optimizers::MomentStorage::bfloat16 : moment_storage())
       .master_storage(master_storage())
       .moment_storage(moment_storage());
 }

@@ -179,7 +179,8 @@ class LARC : public detail::LarcBase<Opt> {
 
   /// Adapts the gradients, then steps. Returns an undefined tensor. Restores the weight decay in the options, also if the step
   /// throws. Errors, before anything is changed: RuntimeError for a closure (Apex: LARC-01), a sparse gradient, another dtype,
-  /// if the wrapped optimizer was stepped, and for an object that was moved from.
+  /// if the wrapped optimizer was stepped, and for an object that was moved from. Errors of the class's own step come after the
+  /// gradients have been adapted.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!tie_) detail::throw_moved_from();
     if (closure) detail::throw_closure();

@@ -26,7 +26,8 @@ Options read_options(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--clip", options.clip, "largest norm of the gradients")->check(CLI::PositiveNumber);
   app.add_option("--master-storage", options.master_storage,
-                 "trains with FusedAdam, whose BF16 parameters at O5 have masters: float32, remainder16, remainder8, or none (stochastic)")
+                 "trains with FusedAdam, whose BF16 parameters at O5 have masters: float32, remainder16, remainder8, or none "
+                 "(stochastic)")
       ->check(CLI::IsMember({"float32", "remainder16", "remainder8", "stochastic"}));
   app.add_option("--moment-storage", options.moment_storage,
                  "trains with FusedAdam, whose moments are float32, bfloat16 or int8")

@@ -46,8 +46,8 @@ struct Block {
 template <class Rule>
 using RunBlock = void (*)(const Rule& rule, const Block<Rule>& block);
 
-// Where the moments of a block are stored in 8 bits (rules/quantized.h): the block's data are codes, from the first element of a
-// group on, and these the exponents of the scales. Element i of the block is rounded by the random number of key + i.
+// Where the moments of a block are stored in 8 bits (rules/quantized.h): the block's data are codes, from the first element of
+// a group on, and these the exponents of the scales. Element i of the block is rounded by the random number of key + i.
 struct Codes {
   uint8_t *mean_exponents, *square_exponents;
   uint32_t key;

@@ -40,14 +40,10 @@ struct Adam {
 };
 
 HD inline Adam adam(const AdamSettings& settings) {
-  return {as_float(settings.grad_scale),
-          as_float(settings.lr),
-          as_float(settings.weight_decay),
-          settings.adam_w_mode,
-          settings.rounds_params_at_random,
-          settings.rounds_moments_at_random,
-          step_key(settings.step),
-          moments(settings, /*grad_averaging=*/true)};
+  return {as_float(settings.grad_scale),    as_float(settings.lr),
+          as_float(settings.weight_decay),  settings.adam_w_mode,
+          settings.rounds_params_at_random, settings.rounds_moments_at_random,
+          step_key(settings.step),          moments(settings, /*grad_averaging=*/true)};
 }
 
 // The same for lists of which the drivers know the dtypes.

@@ -95,9 +95,10 @@ TEST(OptimizerState, RejectsFilesThatAreNotCheckpoints) {
 TEST(OptimizerState, HasTheSizesOfTheStorageOfMoments) {
   namespace amp = apex::amp;
   using namespace apex::optimizers;
+  using apex::optimizers::detail::Moment;
   const Scratch scratch;
   for (const auto storage : {MomentStorage::float32, MomentStorage::bfloat16, MomentStorage::int8}) {
-    torch::nn::Linear net(42, 25, /*bias=*/false);
+    torch::nn::Linear net(torch::nn::LinearOptions(42, 25).bias(false));
     FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1).moment_storage(storage));
     auto [model, opt] = amp::initialize(net, optimizer, "O5", amp::InitializeOptions().verbosity(0));
     amp::scale_loss(model->forward(torch::ones({2, 42})).to(at::kFloat).sum(), opt).backward();
@@ -112,8 +113,8 @@ TEST(OptimizerState, HasTheSizesOfTheStorageOfMoments) {
     auto& state = static_cast<FusedAdamParamState&>(*opt.state().begin()->second);
     const at::Tensor stepped = opt.param_groups()[0].params()[0];
     const bool has_codes = storage == MomentStorage::int8;
-    const at::Tensor mean = has_codes ? state.exp_avg_codes.codes_for(stepped, detail::Moment::mean) : state.exp_avg;
-    const at::Tensor square = has_codes ? state.exp_avg_sq_codes.codes_for(stepped, detail::Moment::square) : state.exp_avg_sq;
+    const at::Tensor mean = has_codes ? state.exp_avg_codes.codes_for(stepped, Moment::mean) : state.exp_avg;
+    const at::Tensor square = has_codes ? state.exp_avg_sq_codes.codes_for(stepped, Moment::square) : state.exp_avg_sq;
     EXPECT_EQ(bytes, static_cast<int64_t>(mean.nbytes() + square.nbytes())) << rows;
   }
 }

@@ -234,6 +234,17 @@ TEST(DistributedFusedAdam, KeepsMomentsIn16Bits) {
   wide.step();
   EXPECT_EQ(2 * optimizer.state_bytes(), wide.state_bytes());
   EXPECT_TRUE(same_on_all_ranks(params));
+  const Tensors others = make_params(at::kFloat);
+  DistributedFusedAdam other(others, small_buckets().moment_storage(apex::optimizers::MomentStorage::bfloat16));
+  backward(others, 0);
+  other.step();
+  for (int step = 1; step < 4; ++step) {
+    backward(params, step);
+    optimizer.step();
+    backward(others, step);
+    other.step();
+  }
+  EXPECT_TRUE(same_bytes(others, params));
 }
 
 TEST(DistributedFusedAdam, FinishesParamSyncOnRequest) {

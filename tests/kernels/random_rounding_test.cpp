@@ -46,7 +46,8 @@ TEST(RoundAtRandom, RoundsTheValuesOfOneStepIndependently) {
   constexpr int kTrials = 20000;
   int ups = 0;
   for (int i = 0; i < kTrials; ++i) {
-    const float value = rules::from_bits(rules::to_bits(1.0f) + (static_cast<uint32_t>(i) << 16) % 0x1000000u + 0x8000u + i % 7u);
+    const float value =
+        rules::from_bits(rules::to_bits(1.0f) + (static_cast<uint32_t>(i) << 16) % 0x1000000u + 0x8000u + i % 7u);
     ups += rules::round_at_random(value, rules::step_key(3 + i / 256)) > value;
   }
   EXPECT_NEAR(static_cast<double>(ups) / kTrials, 0.5, 3 / std::sqrt(kTrials));

@@ -117,8 +117,8 @@ TEST(MasterStorageUnderAmp, TrainsAThousandStepsWithTheBitsOfFloat32Masters) {
 }
 
 TEST(MasterStorageUnderAmp, TakesFourteenBytesAParameterOrLessWithItsGradient) {
-  for (const auto& [storage, expected] :
-       std::vector<std::pair<MasterStorage, int64_t>>{{MasterStorage::remainder16, 14}, {MasterStorage::remainder8, 13}, {MasterStorage::stochastic, 12}}) {
+  for (const auto& [storage, expected] : std::vector<std::pair<MasterStorage, int64_t>>{
+           {MasterStorage::remainder16, 14}, {MasterStorage::remainder8, 13}, {MasterStorage::stochastic, 12}}) {
     AmpRun<> run(storage);
     run.steps(0, 1);
     const at::Tensor& weight = run.net->first->weight;
@@ -288,7 +288,8 @@ TYPED_TEST(RemaindersUnderAmp, CheckpointsFitEveryStorageAndLevel) {
           split::split_into(bits, param, rest);
           bits = split::joined(param, rest);
         }
-        const bool rounds = to.storage == MasterStorage::stochastic && amp::master_params(*other.by)[i].scalar_type() == at::kBFloat16;
+        const bool rounds =
+            to.storage == MasterStorage::stochastic && amp::master_params(*other.by)[i].scalar_type() == at::kBFloat16;
         EXPECT_TRUE(same_bytes(loaded[i], rounds ? bits.to(at::kBFloat16).to(at::kFloat) : bits)) << i;
       }
       other.steps(3, 4);

@@ -44,16 +44,14 @@ class Storing : public ::testing::TestWithParam<StoringClass> {
 };
 
 const std::vector<StoringClass> kStoringClasses = {
-                      storing<FusedSGD>("FusedSGD", FusedSGDOptions(0.01).momentum(0.9).weight_decay(0.01)),
-                      storing<FusedAdam>("FusedAdam", FusedAdamOptions(0.01).weight_decay(0.01)),
-                      storing<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.01).weight_decay(0.01)),
-                      storing<FusedLion>("FusedLion", FusedLionOptions(0.01).weight_decay(0.01)),
-                      storing<FusedLAMB>("FusedLAMB", FusedLAMBOptions(0.01).weight_decay(0.01)),
-                      storing<FusedLARS>("FusedLARS",
-                                         FusedLARSOptions(0.01).momentum(0.9).weight_decay(0.01).trust_coefficient(0.1)),
-                      storing<FusedScheduleFreeAdamW>("FusedScheduleFreeAdamW",
-                                                      FusedScheduleFreeAdamWOptions(0.01).weight_decay(0.01)),
-                      storing<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(0.01).weight_decay(0.01))};
+    storing<FusedSGD>("FusedSGD", FusedSGDOptions(0.01).momentum(0.9).weight_decay(0.01)),
+    storing<FusedAdam>("FusedAdam", FusedAdamOptions(0.01).weight_decay(0.01)),
+    storing<FusedAdagrad>("FusedAdagrad", FusedAdagradOptions(0.01).weight_decay(0.01)),
+    storing<FusedLion>("FusedLion", FusedLionOptions(0.01).weight_decay(0.01)),
+    storing<FusedLAMB>("FusedLAMB", FusedLAMBOptions(0.01).weight_decay(0.01)),
+    storing<FusedLARS>("FusedLARS", FusedLARSOptions(0.01).momentum(0.9).weight_decay(0.01).trust_coefficient(0.1)),
+    storing<FusedScheduleFreeAdamW>("FusedScheduleFreeAdamW", FusedScheduleFreeAdamWOptions(0.01).weight_decay(0.01)),
+    storing<FusedNovoGrad>("FusedNovoGrad", FusedNovoGradOptions(0.01).weight_decay(0.01))};
 
 INSTANTIATE_TEST_SUITE_P(Classes, Storing, ::testing::ValuesIn(kStoringClasses),
                          [](const auto& test) { return test.param.name; });
@@ -235,8 +233,9 @@ TEST(MasterStorage, OfLambLeavesGradientsUnchanged) {
 }
 
 // Without masters a step of 0.001 is lost if it is rounded to nearest: bfloat16 numbers from 1 to 2 are 2^-7 apart. Rounded at
-// random it stays on average. Each rounding has a variance of at most (2^-7)^2 / 4, and roundings are independent of each other:
-// the mean over n elements after k steps is within 6 standard deviations, 6 * 2^-8 * sqrt(k / n), of the mean with float32.
+// random it stays on average. Each rounding has a variance of at most (2^-7)^2 / 4, and roundings are independent of each
+// other: the mean over n elements after k steps is within 6 standard deviations, 6 * 2^-8 * sqrt(k / n), of the mean with
+// float32.
 TEST(MasterStorage, StochasticLosesNothingOnAverage) {
   constexpr int64_t kElements = 4096;
   constexpr int kSteps = 100;
@@ -311,6 +310,45 @@ TEST(MasterStorage, TakesOverMastersOfMasterWeights) {
   FusedAdam after(params, FusedAdamOptions(0.1).master_storage(MasterStorage::remainder16));
   load(after, saved(before));
   EXPECT_TRUE(same_bytes(kept_masters(after, params), masters));
+}
+
+// The parameters of such masters are rounded to even, and not away from zero as those of remainders. What a remainder cannot
+// hold is cut off: 2^-8 of a unit of the bfloat16 with 8 bits, besides half of that for rounding to 24 bits.
+TEST(MasterStorage, TakesOverMastersBesideParametersThatWereRoundedToEven) {
+  const at::Tensor masters = at::cat({at::arange(0x3f800000, 0x3f800000 + 0x40000, 7).to(at::kInt).view(at::kFloat),
+                                      at::full({1}, 0x3f808000, at::kInt).view(at::kFloat)});
+  for (const MasterStorage storage : kRemainders) {
+    const at::Tensor param = masters.to(at::kBFloat16).requires_grad_();
+    FusedAdam before({param}, FusedAdamOptions(0.1).capturable(true).master_weights(true));
+    param.mutable_grad() = at::zeros_like(param);
+    before.step();
+    static_cast<FusedAdamParamState&>(*before.state().at(param.unsafeGetTensorImpl())).master_param.copy_(masters);
+    FusedAdam after({param}, FusedAdamOptions(0.1).master_storage(storage));
+    load(after, saved(before));
+    const double unit = storage == MasterStorage::remainder16 ? 0x1p-23 : 1.5 * 0x1p-15;
+    EXPECT_LE((kept_master(after, param) - masters).abs().max().item<double>(), unit) << name_of(storage);
+  }
+}
+
+TEST(MasterStorage, StochasticWithMasterWeightsIsAnError) {
+  const auto both = FusedAdamOptions(0.1).capturable(true).master_weights(true).master_storage(MasterStorage::stochastic);
+  const std::string text = message_of<c10::ValueError>([&] { FusedAdam(make_params(1, at::kBFloat16), both); });
+  EXPECT_NE(text.find("Leave one of them out"), std::string::npos) << text;
+}
+
+// A master that no step updates would be saved again, and taken for new by the next optimizer.
+TEST(MasterStorage, LoadingDropsMastersThatTheOptimizerHasNoUseFor) {
+  const auto params = make_params(1, at::kBFloat16);
+  FusedAdam before(params, FusedAdamOptions(0.1).capturable(true).master_weights(true));
+  set_grads(params, 1);
+  before.step();
+  for (const MasterStorage storage : {MasterStorage::float32, MasterStorage::stochastic}) {
+    FusedAdam after(params, FusedAdamOptions(0.1).master_storage(storage));
+    load(after, saved(before));
+    for (const at::Tensor& param : params) {
+      EXPECT_FALSE(static_cast<FusedAdamParamState&>(*after.state().at(param.unsafeGetTensorImpl())).master_param.defined());
+    }
+  }
 }
 
 }  // namespace

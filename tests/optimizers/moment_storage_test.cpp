@@ -148,9 +148,9 @@ TEST(MomentStorage, FirstStepIsThatOfFloat32) {
   }
 }
 
-// Gradients become smaller after 50 of 200 steps; the mean of squares then falls by 0.1 % a step, which is less than half a unit
-// of bfloat16. A rounding has a variance of at most a quarter of the unit squared, 2^-16 of the value squared, which changes by
-// less than a factor of 1.2: the mean over n elements is within 6 * 1.2 * 2^-8 * sqrt(200 / n) of that of float32.
+// Gradients become smaller after 50 of 200 steps; the mean of squares then falls by 0.1 % a step, which is less than half a
+// unit of bfloat16. A rounding has a variance of at most a quarter of the unit squared, 2^-16 of the value squared, which
+// changes by less than a factor of 1.2: the mean over n elements is within 6 * 1.2 * 2^-8 * sqrt(200 / n) of that of float32.
 TEST(MomentStorage, FollowsGradientsThatBecomeSmaller) {
   constexpr int64_t kElements = 4096;
   const auto mean_of_squares = [&](MomentStorage storage) {

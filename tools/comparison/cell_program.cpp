@@ -32,7 +32,8 @@ void write_tables(const CellFolder& folder, const Recorder& recorder) {
   common::write_whole(folder.table("parameters"), recorder.parameters());
   const auto checkpoint = folder.run() + "/checkpoint.safetensors";
   if (!fs::exists(checkpoint)) return;  // the run diverged before
-  common::write_whole(folder.table("state"), optimizer_state(checkpoint, train::read_config(folder.config()).optimizer.moment_storage));
+  common::write_whole(folder.table("state"),
+                      optimizer_state(checkpoint, train::read_config(folder.config()).optimizer.moment_storage));
   fs::remove(checkpoint);  // the largest file by far, and no one goes on from it
 }
 

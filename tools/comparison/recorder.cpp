@@ -84,7 +84,8 @@ void Recorder::training_ends(train::Network& net, torch::optim::Optimizer& optim
     const auto& param = named.value();
     const bool has_master = !stepped.at(position).is_same(param);
     parameters_ += apex::csv_row(named.key(), param.numel(), dtype_of(param), dtype_of(param.grad()),
-                                 has_master ? dtype_of(stepped[position]) : beside(param, optimizer), has_master ? grad_dtypes_.at(position) : "");
+                                 has_master ? dtype_of(stepped[position]) : beside(param, optimizer),
+                                 has_master ? grad_dtypes_.at(position) : "");
     ++position;
   }
 }

@@ -141,11 +141,10 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
               "LBFGS cannot be used with master weights: it calls a closure that runs backward many times a step. Use O0, or "
               "another optimizer.");
   const auto* fused = dynamic_cast<const StepsMasters*>(&optimizer);
-  TORCH_CHECK(
-      !(fused && fused->keeps_masters_of(at::kBFloat16) && session.has_masters() &&
-        session.settings.properties.cast_model_type == at::kHalf),
-      "This opt level trains float16 parameters, and the optimizer's master_storage keeps masters of bfloat16 ones alone. "
-      "Use O5, or leave master_storage float32.");
+  TORCH_CHECK(!(fused && fused->keeps_masters_of(at::kBFloat16) && session.has_masters() &&
+                session.settings.properties.cast_model_type == at::kHalf),
+              "This opt level trains float16 parameters, and the optimizer's master_storage is for bfloat16 ones. "
+              "Use O5, or leave master_storage float32.");
   check_one_group_each(optimizer.param_groups(), [&](const at::Tensor& param) { return session.name_of(param); });
   size_t params = 0, known = 0;
   for (const auto& group : optimizer.param_groups()) {

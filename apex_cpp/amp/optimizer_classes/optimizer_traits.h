@@ -92,7 +92,8 @@ class StepsMasters : public MakesAmpHandle {
   /// Whether the optimizer keeps float32 masters of parameters of this dtype beside the parameters. amp then makes none, and
   /// the groups hold the model's parameters.
   virtual bool keeps_masters_of(at::ScalarType /*dtype*/) const { return false; }
-  /// A copy of such a master, float32; undefined if there is none, and before the parameter's first step.
+  /// A copy of such a master, float32; undefined if there is none, and before the parameter's first step. Of a parameter that
+  /// is trained without a master: its value.
   virtual at::Tensor kept_master_of(const at::Tensor& /*param*/) const { return {}; }
   /// Writes a float32 value to such a master and to its parameter. Returns false, and writes nothing, for other parameters.
   virtual bool load_kept_master(const at::Tensor& /*param*/, const at::Tensor& /*value*/) { return false; }

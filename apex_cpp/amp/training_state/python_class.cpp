@@ -81,8 +81,8 @@ const PythonClass* find_python_class(const std::string& name) { return find_name
 
 const OwnClass& own_class_of(const std::string& name) {
   const OwnClass* own = find_named(own_classes(), name);
-  TORCH_CHECK(own, "the optimizer's class is ", name, ", which has no counterpart in torch.optim. Python's states exist for ",
-              names_in(own_classes()), ".");
+  TORCH_CHECK(own, "the optimizer's class is ", name,
+              ", for which no file for Python can be written or read. There are files for ", names_in(own_classes()), ".");
   return *own;
 }
 

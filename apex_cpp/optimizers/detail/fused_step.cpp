@@ -6,15 +6,11 @@
 #include "kernels/multi_tensor.h"
 
 namespace apex::optimizers::detail {
-namespace {
 
-// Both factors of gradients, grad_scale of the settings and of the tensors: float32, one element, on `device`.
 at::Tensor grad_factor(c10::Device device, const kernels::StepSettings& settings, const kernels::StepTensors& tensors) {
   const at::Tensor scale = at::full({1}, settings.grad_scale, at::TensorOptions().device(device).dtype(at::kFloat));
   return tensors.grad_scale.defined() ? scale.mul(tensors.grad_scale.to(device)) : scale;
 }
-
-}  // namespace
 
 at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_group, const kernels::StepSettings& settings,
                             const kernels::StepTensors& tensors) {

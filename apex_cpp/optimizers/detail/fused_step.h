@@ -137,6 +137,9 @@ ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
   return read;
 }
 
+/// Both factors of gradients, grad_scale of the settings and of the tensors: float32, one element, on `device`.
+at::Tensor grad_factor(c10::Device device, const kernels::StepSettings& settings, const kernels::StepTensors& tensors);
+
 // What FusedLAMB and FusedMixedPrecisionLamb share.
 
 /// The L2 norm of all gradients of all sets, multiplied by both grad_scales: float32, one element, on the first gradient's

@@ -54,8 +54,8 @@ bool has_remainder(at::ScalarType dtype, MasterStorage storage) {
 
 void check_splits(size_t group, size_t position, const at::Tensor& param, MasterStorage storage) {
   TORCH_CHECK(storage == MasterStorage::float32 || param.scalar_type() != at::kHalf, name_of(group, position, param),
-              " has dtype Half. With master_storage ", name_of(storage),
-              " only bfloat16 parameters have masters: train with level O5, or leave master_storage float32.");
+              " has dtype Half, and master_storage ", name_of(storage),
+              " is for bfloat16 parameters: train with level O5, or leave master_storage float32.");
 }
 
 at::ScalarType remainder_dtype(MasterStorage storage) { return storage == MasterStorage::remainder8 ? at::kChar : at::kShort; }
@@ -70,16 +70,43 @@ at::Tensor joined(const at::Tensor& param, const at::Tensor& remainder) {
   return (upper + lower.masked_fill(below_zero.logical_or(above_inf), 0)).view(at::kFloat);
 }
 
+namespace {
+
+// Values as integers: the bits that bfloat16 and remainder keep, of which the remainder has the lowest `bits`.
+struct KeptBits {
+  KeptBits(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder) {
+    const int dropped = dropped_bits(remainder);
+    bits = 16 - dropped;
+    kept = values.detach().to(param.device(), at::kFloat).view(at::kInt);
+    is_nan = kept.bitwise_and(kWithoutSign) > kInf;
+    if (dropped > 0) kept = (kept + 127 + kept.bitwise_right_shift(dropped).bitwise_and(1)).bitwise_right_shift(dropped);
+    upper = (kept + (1 << (bits - 1))).bitwise_right_shift(bits);
+  }
+  at::Tensor rest_from(const at::Tensor& from) const { return kept - from.bitwise_left_shift(bits); }
+
+  int bits;
+  at::Tensor kept, is_nan, upper;
+};
+
+}  // namespace
+
 void split_into(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder) {
   const at::NoGradGuard no_grad;
-  const int dropped = dropped_bits(remainder), bits = 16 - dropped;
-  at::Tensor kept = values.detach().to(param.device(), at::kFloat).view(at::kInt);
-  const at::Tensor is_nan = kept.bitwise_and(kWithoutSign) > kInf;
-  if (dropped > 0) kept = (kept + 127 + kept.bitwise_right_shift(dropped).bitwise_and(1)).bitwise_right_shift(dropped);
-  const at::Tensor upper = (kept + (1 << (bits - 1))).bitwise_right_shift(bits).masked_fill(is_nan, kNaN).to(at::kShort);
-  const at::Tensor rest = (kept - upper.to(at::kInt).bitwise_left_shift(bits)).masked_fill(is_nan, 0);
+  const KeptBits split(values, param, remainder);
+  const at::Tensor upper = split.upper.masked_fill(split.is_nan, kNaN).to(at::kShort);
   param.detach().copy_(upper.view(at::kBFloat16));
-  if (remainder.defined()) remainder.copy_(rest.to(remainder.scalar_type()));
+  if (remainder.defined())
+    remainder.copy_(split.rest_from(split.upper).masked_fill_(split.is_nan, 0).to(remainder.scalar_type()));
+}
+
+void write_remainder(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder) {
+  const at::NoGradGuard no_grad;
+  const KeptBits split(values, param, remainder);
+  const int most = 1 << (split.bits - 1);
+  const at::Tensor from_param = split.rest_from(param.detach().view(at::kShort).to(at::kInt));
+  const at::Tensor is_near = from_param.abs().le(2 * most);
+  const at::Tensor rest = at::where(is_near, from_param.clamp(-most, most - 1), split.rest_from(split.upper));
+  remainder.copy_(rest.masked_fill_(split.is_nan, 0).to(remainder.scalar_type()));
 }
 
 at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name) {

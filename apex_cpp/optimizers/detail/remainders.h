@@ -25,6 +25,11 @@ at::Tensor joined(const at::Tensor& param, const at::Tensor& remainder);
 /// Writes float32 values to a bfloat16 parameter and its remainder, which may be undefined.
 void split_into(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder);
 
+/// Writes the remainder alone of float32 values, of which `param` has the bfloat16 values, however they were rounded: what the
+/// remainder cannot hold is cut off, 2^-8 of a unit in the last place of the bfloat16 at most. Where `param` has another value,
+/// the remainder is that of `split_into`.
+void write_remainder(const at::Tensor& values, const at::Tensor& param, const at::Tensor& remainder);
+
 /// The remainder of a loaded state, with zeros if there is none, for a parameter that is stored like this; undefined otherwise.
 /// Errors: RuntimeError beginning with the parameter's `name` if only the file has a remainder.
 at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name);

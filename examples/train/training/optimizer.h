@@ -19,7 +19,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& c
 std::vector<std::unique_ptr<torch::optim::Optimizer>> make_optimizers(const OptimizerConfig& config,
                                                                       const torch::nn::Module& model);
 
-/// Puts a schedule-free optimizer, whose parameters are others in training than in an evaluation, into the mode. No effect on
+/// Puts a schedule-free optimizer, whose parameters in training differ from those of an evaluation, into the mode. No effect on
 /// the rest.
 void set_training(torch::optim::Optimizer& optimizer, bool training);
 

@@ -97,7 +97,8 @@ class CodedLoop {
   [[gnu::always_inline]] void update(Group& group, int64_t at, int64_t i, Vector& grad, Vector& param) const {
     const Vector mean_scale(rules::scale_of(codes_.mean_exponents[at / kGroup]));
     const Vector square_scale(rules::scale_of(codes_.square_exponents[at / kGroup]));
-    Vector mean = rules::mean_at(number_of(Set::load_bytes(reinterpret_cast<const int8_t*>(codes_of(Rule::kMean, at + i)))), mean_scale);
+    Vector mean =
+        rules::mean_at(number_of(Set::load_bytes(reinterpret_cast<const int8_t*>(codes_of(Rule::kMean, at + i)))), mean_scale);
     Vector square = rules::square_at(number_of(Set::load_bytes(codes_of(Rule::kSquare, at + i))), square_scale);
     rule_(grad, param, mean, square);
     const Vector root = square_root(square);
