@@ -85,7 +85,8 @@ void multi_tensor_adam(at::TensorList grads, at::TensorList params, at::TensorLi
   const auto on_cpu = [&](const plan::Group& group) {
     const AdamSettings now = update.current(settings);
     const auto is_bfloat16 = [&](size_t list) { return group.dtypes[list] == at::kBFloat16; };
-    const rules::Adam rule = rules::for_dtypes(rules::adam(now), is_bfloat16(kParams), is_bfloat16(rules::Adam::kMean));
+    const rules::Adam rule =
+        rules::for_dtypes(rules::adam(now), is_bfloat16(kParams) && !update.splits(), is_bfloat16(rules::Adam::kMean));
     cpu::run_pass(group, rule, update.copies(), now.rounding());
   };
   const bool has_codes = have_codes("multi_tensor_adam", exp_avgs, exp_avg_sqs);

@@ -125,6 +125,8 @@ struct Split : Op {
 template <class Op>
 struct Coded : Op {
   static constexpr bool kCoded = true;
+
+  DEVICE_BODY auto prepared() const { return typename Op::template ByDtype<true, Op::kSplit>{Op::prepared().any}; }
 };
 
 // One rule for all tensors.
@@ -162,16 +164,19 @@ struct MomentumSgd : UpdateOp<rules::SgdSettings> {
 };
 
 struct Adam : UpdateOp<rules::AdamSettings> {
+  template <bool kHasCodes, bool kHasRemainders>
   struct ByDtype {
     rules::Adam any;
 
     template <class Real>
     DEVICE_BODY rules::Adam rule(const Row& row) const {
-      return rules::for_dtypes(any, row.dtypes[kCopied] == Dtype::bfloat16, row.dtypes[rules::Adam::kMean] == Dtype::bfloat16);
+      const bool moments_are_bfloat16 = !kHasCodes && row.dtypes[rules::Adam::kMean] == Dtype::bfloat16;
+      const bool param_is_bfloat16 = !kHasRemainders && row.dtypes[kCopied] == Dtype::bfloat16;
+      return rules::for_dtypes(any, param_is_bfloat16, moments_are_bfloat16);
     }
   };
 
-  DEVICE_BODY ByDtype prepared() const { return {rules::adam(current())}; }
+  DEVICE_BODY ByDtype<false, false> prepared() const { return {rules::adam(current())}; }
 };
 
 struct Adagrad : UpdateOp<rules::AdagradSettings> {

@@ -23,8 +23,7 @@ struct Adam {
 
   float grad_scale, lr, weight_decay;
   bool decoupled;
-  bool rounds_param, rounds_moments;  // at random, to bfloat16
-  uint32_t key;                       // of the step
+  uint32_t param_key, moments_key;  // of rounding to bfloat16 at random; 0: no such rounding
   Moments moments;
 
   template <class V>
@@ -34,22 +33,29 @@ struct Adam {
     V step = moments.advance(unscaled, exp_avg, exp_avg_sq);
     if (weight_decay != 0 && decoupled) step = add(step, multiply(V(weight_decay), param));
     param = add(param, multiply(V(-lr), step));
-    if (rounds_param) param = round_at_random(param, key);
-    if (rounds_moments) exp_avg = round_at_random(exp_avg, key), exp_avg_sq = round_at_random(exp_avg_sq, key);
+    if (param_key != 0) param = round_at_random(param, param_key);
+    if (moments_key != 0) {
+      exp_avg = round_at_random(exp_avg, moments_key);
+      exp_avg_sq = round_at_random(exp_avg_sq, moments_key);
+    }
   }
 };
 
 HD inline Adam adam(const AdamSettings& settings) {
-  return {as_float(settings.grad_scale),    as_float(settings.lr),
-          as_float(settings.weight_decay),  settings.adam_w_mode,
-          settings.rounds_params_at_random, settings.rounds_moments_at_random,
-          step_key(settings.step),          moments(settings, /*grad_averaging=*/true)};
+  const uint32_t key = step_key(settings.step);  // not 0: steps are counted from 1
+  return {as_float(settings.grad_scale),
+          as_float(settings.lr),
+          as_float(settings.weight_decay),
+          settings.adam_w_mode,
+          settings.rounds_params_at_random ? key : 0,
+          settings.rounds_moments_at_random ? key : 0,
+          moments(settings, /*grad_averaging=*/true)};
 }
 
 // The same for lists of which the drivers know the dtypes.
 HD inline Adam for_dtypes(Adam rule, bool param_is_bfloat16, bool moments_are_bfloat16) {
-  rule.rounds_param = rule.rounds_param && param_is_bfloat16;
-  rule.rounds_moments = rule.rounds_moments && moments_are_bfloat16;
+  if (!param_is_bfloat16) rule.param_key = 0;
+  if (!moments_are_bfloat16) rule.moments_key = 0;
   return rule;
 }
 

@@ -226,7 +226,7 @@ TEST_F(TrainingStates, WhatHasNoCounterpartInPythonIsRefused) {
   torch::optim::LBFGS lbfgs(model->parameters());
   expect_error(
       [&] { amp::save_for_python(path_, model, lbfgs); },
-      {"the optimizer's class is torch::optim::LBFGS, which has no counterpart", "torch::optim::SGD, torch::optim::Adam"});
+      {"the optimizer's class is torch::optim::LBFGS, for which no file for Python", "torch::optim::SGD, torch::optim::Adam"});
   torch::optim::SGD of_another(another->parameters(), 0.1);
   expect_error([&] { amp::save_for_python(path_, model, of_another); }, {"parameter 0 of the optimizer is not in the model"});
   torch::optim::SGD sgd(model->parameters(), std::numeric_limits<double>::infinity());
