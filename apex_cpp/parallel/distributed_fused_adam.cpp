@@ -87,8 +87,7 @@ FusedAdamOptions DistributedFusedAdamOptions::adam() const {
       .amsgrad(amsgrad())
       .materialize_master_grads(false)
       .moment_storage(dtype() == at::kBFloat16 ? optimizers::MomentStorage::bfloat16 : moment_storage())
-      .master_storage(master_storage())
-      .moment_storage(moment_storage());
+      .master_storage(master_storage());
 }
 
 // ---- construction ----
