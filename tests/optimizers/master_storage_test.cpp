@@ -287,6 +287,15 @@ TEST(MasterStorage, StochasticIsForFusedAdam) {
   }
 }
 
+TEST(MasterStorage, AnOptimizerLoadsNoMasterOfAnother) {
+  for (const MasterStorage storage : {MasterStorage::remainder16, MasterStorage::stochastic}) {
+    FusedAdam optimizer(make_params(1, at::kBFloat16), FusedAdamOptions(0.1).master_storage(storage));
+    const at::Tensor other = at::ones({3}, at::kBFloat16);
+    EXPECT_FALSE(optimizer.load_kept_master(other, at::full({3}, 2.0f)));
+    EXPECT_TRUE(same_bytes(other, at::ones({3}, at::kBFloat16)));
+  }
+}
+
 // The option is the optimizer's, not the file's.
 TEST(MasterStorage, OfOptionsStaysWhenStateIsLoaded) {
   const auto params = make_params(1, at::kBFloat16);
