@@ -105,7 +105,6 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
                       defaults.capturable() ? Counting::on_device : Counting::on_host, defaults.master_storage()}),
       moment_dtype_(dtype_of(defaults.moment_storage())),
-      moments_at_random_(defaults.moment_storage() == MomentStorage::bfloat16),
       master_weights_(defaults.master_weights()) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
@@ -137,7 +136,7 @@ void FusedAdam::use_own_masters(detail::LaunchSet& set) {
 kernels::AdamSettings FusedAdam::settings_of(size_t group) const {
   auto settings = detail::adam_settings(detail::options_of<FusedAdamOptions>(param_groups_[group]));
   settings.rounds_params_at_random = master_storage() == MasterStorage::stochastic;
-  settings.rounds_moments_at_random = moments_at_random_;
+  settings.rounds_moments_at_random = moment_dtype_ == at::kBFloat16;
   return settings;
 }
 

@@ -129,7 +129,6 @@ class FusedAdam : public FusedOptimizer {
   at::ScalarType moment_dtype_;
 
  private:
-  bool moments_at_random_;
   void use_own_masters(detail::LaunchSet& set);
 
   bool master_weights_;

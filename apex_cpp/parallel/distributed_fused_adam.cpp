@@ -48,8 +48,7 @@ detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) 
   check_dtype("dtype", options.dtype());
   check_dtype("grad_sync_dtype", options.grad_sync_dtype());
   check_dtype("param_sync_dtype", options.param_sync_dtype());
-  TORCH_CHECK_VALUE(options.master_storage() != MasterStorage::stochastic,
-                    "DistributedFusedAdam does not support master_storage stochastic: take remainder16, or FusedAdam.");
+  optimizers::detail::check_rounds_to_nearest("DistributedFusedAdam", options);
   TORCH_CHECK_VALUE(!options.stores_remainders() || options.param_sync_dtype().value_or(at::kBFloat16) == at::kBFloat16,
                     "DistributedFusedAdam: master_storage ", name_of(options.master_storage()),
                     " needs bfloat16 as param_sync_dtype, got ", name_of(options.param_sync_dtype()),

@@ -107,7 +107,7 @@ class ApplyCoded {
       largest = magnitude > largest ? magnitude : largest;
     }
     const uint32_t chosen = rules::scale_exponent(largest);
-    const float inverse = rules::has_codes(chosen) ? rules::inverse_scale(chosen) : 0.0f;
+    const float inverse = rules::inverse_scale(chosen);
     uint8_t stored[kElements];
     UNROLL for (int i = 0; i < kElements; ++i) {
       const uint32_t random = rules::mixed(key + static_cast<uint32_t>(begin) + static_cast<uint32_t>(i));

@@ -37,8 +37,8 @@ HD inline float scale_of(uint32_t exponent) { return from_bits(exponent << 23); 
 // Whether the group of a scale has codes. A group of zeros and a group with Inf or NaN have zeros in their place.
 HD inline bool has_codes(uint32_t exponent) { return exponent != 0 && exponent != kNonfiniteExponent; }
 
-// 1 / scale, for groups that have codes.
-HD inline float inverse_scale(uint32_t exponent) { return from_bits((254 - exponent) << 23); }
+// 1 / scale, or 0 for groups without codes.
+HD inline float inverse_scale(uint32_t exponent) { return has_codes(exponent) ? from_bits((254 - exponent) << 23) : 0.0f; }
 
 // The key of a tensor's random numbers in a step. Element i has the number mixed(key + i).
 HD inline uint32_t rounding_key(int64_t step, int64_t position) {

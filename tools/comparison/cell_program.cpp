@@ -26,20 +26,19 @@ namespace fs = std::filesystem;
 // As torchrun says it: how many there are.
 bool has_company() { return std::getenv("WORLD_SIZE") != nullptr; }
 
-void write_tables(const CellFolder& folder, const Recorder& recorder) {
+void write_tables(const CellFolder& folder, const Recorder& recorder, const train::Config& config) {
   common::write_whole(folder.table("times"), recorder.times());
   common::write_whole(folder.table("memory"), recorder.memory());
   common::write_whole(folder.table("parameters"), recorder.parameters());
   const auto checkpoint = folder.run() + "/checkpoint.safetensors";
   if (!fs::exists(checkpoint)) return;  // the run diverged before
-  common::write_whole(folder.table("state"),
-                      optimizer_state(checkpoint, train::read_config(folder.config()).optimizer.moment_storage));
+  common::write_whole(folder.table("state"), optimizer_state(checkpoint, config.optimizer.moment_storage));
   fs::remove(checkpoint);  // the largest file by far, and no one goes on from it
 }
 
 // At weights that O0 has trained, where there are any, for all levels alike.
-void compare_with_reference(const CellFolder& folder, const std::string& weights, double loss_scale, at::Device device) {
-  const auto config = train::read_config(folder.config());
+void compare_with_reference(const CellFolder& folder, const train::Config& config, const std::string& weights,
+                            double loss_scale, at::Device device) {
   const auto data = train::load_data(config.data);
   const bool trained = fs::exists(weights);
   const PassSetup setup{config, data, trained ? weights : "", device};
@@ -60,7 +59,8 @@ std::unique_ptr<train::Team> make_team() {
 
 int run_cell(const Options& options) {
   const CellFolder folder{fs::absolute(options.cell).string()};
-  const auto device = train::chosen_device(train::read_config(folder.config()).device);
+  const auto config = train::read_config(folder.config());
+  const auto device = train::chosen_device(config.device);
   Recorder recorder(device);
   const bool is_reference = fs::absolute(options.weights) == fs::absolute(folder.weights());
   bool leads = false;
@@ -73,8 +73,8 @@ int run_cell(const Options& options) {
   }
   if (!leads || (code != train::kTrained && code != train::kDiverged)) return code;
   if (is_reference && code == train::kDiverged) fs::remove(folder.weights());
-  write_tables(folder, recorder);
-  compare_with_reference(folder, options.weights, recorder.loss_scale(), device);
+  write_tables(folder, recorder, config);
+  compare_with_reference(folder, config, options.weights, recorder.loss_scale(), device);
   return code;
 }
 

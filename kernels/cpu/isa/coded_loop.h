@@ -38,7 +38,7 @@ class CodedLoop {
   using Ints = Numbers<Set, int32_t>;
   using Words = Numbers<Set, uint32_t>;
   using BlockLists = Lists<Set, Rule, kFirst, Storage::real, kCopy>;
-  static constexpr size_t kParam = 1;
+  static constexpr size_t kParam = BlockLists::kParam;
   static constexpr int64_t kLanes = Set::kLanes, kGroup = rules::kGroup;
   static_assert(rules::kValues<Rule> == 4 && Rule::kMean == 2 && Rule::kSquare == 3, "gradients, parameters and two moments");
 
@@ -114,7 +114,7 @@ class CodedLoop {
     const uint32_t of_squares = rules::scale_exponent(largest_of<kLanes>(group.largest_root));
     codes_.mean_exponents[at / kGroup] = static_cast<uint8_t>(of_means);
     codes_.square_exponents[at / kGroup] = static_cast<uint8_t>(of_squares);
-    const Vector inverse_mean(inverse_of(of_means)), inverse_square(inverse_of(of_squares));
+    const Vector inverse_mean(rules::inverse_scale(of_means)), inverse_square(rules::inverse_scale(of_squares));
     for (int64_t i = 0; i < kGroup; i += kLanes) {
       const Words random = rules::mixed(counted<Set>() + (codes_.key + static_cast<uint32_t>(at + i)));
       const Vector mean = Set::load(group.means + i), root = Set::load(group.roots + i);
@@ -126,8 +126,6 @@ class CodedLoop {
     if (!rules::has_codes(of_means)) __builtin_memset(codes_of(Rule::kMean, at), 0, kGroup);
     if (!rules::has_codes(of_squares)) __builtin_memset(codes_of(Rule::kSquare, at), 0, kGroup);
   }
-
-  static float inverse_of(uint32_t exponent) { return rules::has_codes(exponent) ? rules::inverse_scale(exponent) : 0.0f; }
 
   uint8_t* codes_of(size_t list, int64_t at) const { return static_cast<uint8_t*>(block_.data[list]) + at; }
 

@@ -44,7 +44,7 @@ class Loop<Set, Rule, kFirst, kOthers, kCopy, std::index_sequence<I...>, std::in
   using Vector = typename Set::Vector;
   using Total = Sums<Set, rules::SumReal<Rule>>;
   using BlockLists = Lists<Set, Rule, kFirst, kOthers, kCopy>;
-  static constexpr size_t kParam = 1;
+  static constexpr size_t kParam = BlockLists::kParam;
   static constexpr int64_t kRows = kDepth<Rule, typename BlockLists::template Element<0>>;
 
  public:
