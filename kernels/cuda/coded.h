@@ -41,9 +41,18 @@ class ApplyCoded {
 
   DEVICE_BODY static void to_group(const Rule& rule, const Row& row, int64_t begin, int64_t size, uint32_t key) {
     const Lists lists{row.data, &row};
+    uint8_t of_means[kElements], of_squares[kElements];
+    load_codes(lists, kMean, begin, of_means);
+    load_codes(lists, kSquare, begin, of_squares);
+    const float mean_scale = rules::scale_of(exponent(row, kMean, begin));
+    const float square_scale = rules::scale_of(exponent(row, kSquare, begin));
     float means[kElements], squares[kElements];
-    read_codes(lists, begin, means, squares);
     UNROLL for (int p = 0; p < kPacks; ++p) {
+      // Behind the tensor's last element are codes of zero. A pack's moments follow its codes, so that few are in registers.
+      UNROLL for (int i = p * kPack; i < (p + 1) * kPack; ++i) {
+        means[i] = rules::mean_of_code(static_cast<int8_t>(of_means[i]), mean_scale);
+        squares[i] = rules::square_of_code(of_squares[i], square_scale);
+      }
       const int64_t left = size - p * kPack;
       const Pack<kPack> pack{begin + p * kPack, 0, static_cast<int>(smaller(kPack, left > 0 ? left : 0))};
       to_pack(rule, lists, pack, means + p * kPack, squares + p * kPack);
@@ -71,19 +80,6 @@ class ApplyCoded {
     } else {
       store(params, lists, kCopied, pack);
       if (lists.data[kValues] != nullptr) store(params, lists, kValues, pack);
-    }
-  }
-
-  // Behind the tensor's last element are codes of zero.
-  DEVICE_BODY static void read_codes(const Lists& lists, int64_t begin, float* means, float* squares) {
-    uint8_t of_means[kElements], of_squares[kElements];
-    load_codes(lists, kMean, begin, of_means);
-    load_codes(lists, kSquare, begin, of_squares);
-    const float mean_scale = rules::scale_of(exponent(*lists.row, kMean, begin));
-    const float square_scale = rules::scale_of(exponent(*lists.row, kSquare, begin));
-    UNROLL for (int i = 0; i < kElements; ++i) {
-      means[i] = rules::mean_of_code(static_cast<int8_t>(of_means[i]), mean_scale);
-      squares[i] = rules::square_of_code(of_squares[i], square_scale);
     }
   }
 
