@@ -20,9 +20,10 @@
 namespace apex::kernels::cpu {
 
 // How the lists that a kernel takes directly are stored: in the rule's Real, or in 16 bits. pass.h converts other dtypes. The
-// list behind a rule's own may hold remainders of bfloat16 parameters.
-enum class Storage { real, half, bfloat16, remainder16, remainder8 };
-constexpr int kStorages = 3, kCopyStorages = 5;
+// list behind a rule's own may hold remainders of bfloat16 parameters. `like_first` stands for no such list, beside a parameter
+// that is stored as the first list is, and others that are not.
+enum class Storage { real, half, bfloat16, remainder16, remainder8, like_first };
+constexpr int kStorages = 3, kCopyStorages = 6;
 
 // How many elements ahead of their use loops prefetch memory, for lists that are read and lists that are only written. 0: no
 // software prefetch.
@@ -67,7 +68,7 @@ template <class Real>
 using Writer = void (*)(const Real* values, void* stored, int64_t size);
 
 // The kernels of a rule, by storage of its first value, storage of its other values, and storage of copies of its second value,
-// the parameter (Storage::real: no copies), or of its remainders. nullptr: there is no such kernel.
+// the parameter (Storage::real: no copies), or of its remainders, or like_first. nullptr: there is no such kernel.
 template <class Rule>
 struct Slot {
   RunBlock<Rule> run[kStorages][kStorages][kCopyStorages];

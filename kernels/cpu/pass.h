@@ -59,6 +59,7 @@ class Pass {
       : group_(group),
         splits_(kHasPlace && copies && plan::is_remainder(last_dtype(group))),
         copies_(kHasPlace && copies && !splits_),
+        param_is_like_first_(!copies && has_float_moments_beside(group)),
         past_caches_(copies_ && group.numel >= kStreamedElements),
         has_codes_(std::any_of(group.dtypes.begin(), group.dtypes.end(), plan::is_code)),
         rounding_(rounding) {
@@ -97,15 +98,30 @@ class Pass {
   static constexpr bool kHasPlace = kValues < plan::kMaxLists;
   static at::ScalarType last_dtype(const plan::Group& group) { return group.dtypes[kHasPlace ? kValues : 0]; }
 
+  // Whether the parameter is stored as the gradient is, in 16 bits, and both moments are float32 or codes.
+  static bool has_float_moments_beside(const plan::Group& group) {
+    if constexpr (rules::kHasMoments<Rule>) {
+      const at::ScalarType moment = group.dtypes[Rule::kMean];
+      return group.dtypes[kParam] == group.dtypes[0] && c10::elementSize(group.dtypes[0]) == 2 &&
+             group.dtypes[Rule::kSquare] == moment && (moment == at::kFloat || plan::is_code(moment));
+    } else {
+      return false;
+    }
+  }
+
   // The storage of the list behind the rule's own.
-  int behind() const { return copies_ || splits_ ? static_cast<int>(storage_of(last_dtype(group_))) : 0; }
+  int behind() const {
+    if (param_is_like_first_) return static_cast<int>(Storage::like_first);
+    return copies_ || splits_ ? static_cast<int>(storage_of(last_dtype(group_))) : 0;
+  }
 
   RunBlock<Rule> find_direct() const {
     if (group_.has_double() || has_codes_) return nullptr;
     const auto index = [&](size_t list) { return static_cast<int>(storage_of(group_.dtypes[list])); };
-    const int others = splits_ ? static_cast<int>(Storage::real) : index(kValues - 1);
+    const bool param_differs = splits_ || param_is_like_first_;
+    const int others = param_differs ? static_cast<int>(Storage::real) : index(kValues - 1);
     for (size_t i = 1; i < kValues; ++i) {
-      if (index(i) != others && !(splits_ && i == kParam)) return nullptr;
+      if (index(i) != others && !(param_differs && i == kParam)) return nullptr;
     }
     if (copies_ && last_dtype(group_) == at::kFloat) return nullptr;
     return kernels_.run[index(0)][others][behind()];
@@ -113,7 +129,8 @@ class Pass {
 
   // The kernel for moments in 8 bits and the lists beside them as they are. Needs the readers and writers.
   RunCodedBlock<Rule> find_coded() const {
-    if (writers_[kParam] != nullptr || (copies_ && copy_writer_ == nullptr)) return nullptr;
+    if (writers_[kParam] != nullptr && !param_is_like_first_) return nullptr;
+    if (copies_ && copy_writer_ == nullptr) return nullptr;
     return kernels_.run_coded[static_cast<int>(storage_of(group_.dtypes[0]))][behind()];
   }
 
@@ -181,6 +198,7 @@ class Pass {
   std::array<Reader<Real>, kValues> readers_{};
   std::array<Writer<Real>, kValues> writers_{};
   bool splits_, copies_;  // what the list behind the rule's own holds
+  bool param_is_like_first_;
   bool past_caches_;
   bool has_codes_;  // of both moments
   rules::Rounding rounding_;

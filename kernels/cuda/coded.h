@@ -46,22 +46,25 @@ class ApplyCoded {
     load_codes(lists, kSquare, begin, of_squares);
     const float mean_scale = rules::scale_of(exponent(row, kMean, begin));
     const float square_scale = rules::scale_of(exponent(row, kSquare, begin));
-    float means[kElements], squares[kElements];
+    float means[kElements], roots[kElements];
     UNROLL for (int p = 0; p < kPacks; ++p) {
-      // Behind the tensor's last element are codes of zero. A pack's moments follow its codes, so that few are in registers.
-      UNROLL for (int i = p * kPack; i < (p + 1) * kPack; ++i) {
-        means[i] = rules::mean_of_code(static_cast<int8_t>(of_means[i]), mean_scale);
-        squares[i] = rules::square_of_code(of_squares[i], square_scale);
+      // Behind the tensor's last element are codes of zero. A pack's moments are decoded here, so that few are in registers.
+      float* const pack_means = means + p * kPack;
+      float squares[kPack];
+      UNROLL for (int i = 0; i < kPack; ++i) {
+        pack_means[i] = rules::mean_of_code(static_cast<int8_t>(of_means[p * kPack + i]), mean_scale);
+        squares[i] = rules::square_of_code(of_squares[p * kPack + i], square_scale);
       }
       const int64_t left = size - p * kPack;
       const Pack<kPack> pack{begin + p * kPack, 0, static_cast<int>(smaller(kPack, left > 0 ? left : 0))};
-      to_pack(rule, lists, pack, means + p * kPack, squares + p * kPack);
+      to_pack(rule, lists, pack, pack_means, squares, roots + p * kPack);
     }
-    write_codes<false>(lists, kMean, begin, means, key);
-    write_codes<true>(lists, kSquare, begin, squares, key);
+    write_codes<false>(lists, kMean, begin, means, 1.0f, key);
+    write_codes<true>(lists, kSquare, begin, roots, rule.correction_root, key);
   }
 
-  DEVICE_BODY static void to_pack(const Rule& rule, const Lists& lists, const Pack<kPack>& pack, float* means, float* squares) {
+  DEVICE_BODY static void to_pack(const Rule& rule, const Lists& lists, const Pack<kPack>& pack, float* means, float* squares,
+                                  float* roots) {
     Bits<float, kPack> grad_bits[1], param_bits[1], remainder_bits[1];
     const auto pack_of = [&](int) { return pack; };
     float grads[kPack], params[kPack];
@@ -74,7 +77,7 @@ class ApplyCoded {
     } else {
       convert(param_bits[0], lists.dtype(kCopied), params);
     }
-    UNROLL for (int i = 0; i < kPack; ++i) rule(grads[i], params[i], means[i], squares[i]);
+    UNROLL for (int i = 0; i < kPack; ++i) roots[i] = rule.update(grads[i], params[i], means[i], squares[i]);
     if constexpr (kSplit) {
       split(params, lists, kCopied, kValues, pack);
     } else {
@@ -94,31 +97,31 @@ class ApplyCoded {
     }
   }
 
+  // `values`: means or roots of squares, divided by `factor`.
   template <bool kSquares>
-  DEVICE_BODY static void write_codes(const Lists& lists, int list, int64_t begin, float* values, uint32_t key) {
+  DEVICE_BODY static void write_codes(const Lists& lists, int list, int64_t begin, const float* values, float factor,
+                                      uint32_t key) {
     uint32_t largest = 0;
     UNROLL for (int i = 0; i < kElements; ++i) {
-      if constexpr (kSquares) values[i] = rules::square_root(values[i]);
       const uint32_t magnitude = rules::to_bits(values[i]) & ~rules::detail::kSign;
       largest = magnitude > largest ? magnitude : largest;
     }
-    const uint32_t chosen = rules::scale_exponent(largest);
-    const float inverse = rules::inverse_scale(chosen);
+    const rules::GroupScale scale(largest, factor);
     uint8_t stored[kElements];
     UNROLL for (int i = 0; i < kElements; ++i) {
       const uint32_t random = rules::mixed(key + static_cast<uint32_t>(begin) + static_cast<uint32_t>(i));
-      stored[i] = !rules::has_codes(chosen) ? uint8_t{0} : code<kSquares>(values[i], inverse, random);
+      stored[i] = !rules::has_codes(scale.exponent) ? uint8_t{0} : code<kSquares>(values[i], scale.inverse, random);
     }
-    exponent(*lists.row, list, begin) = static_cast<uint8_t>(chosen);
+    exponent(*lists.row, list, begin) = static_cast<uint8_t>(scale.exponent);
     store_codes(stored, lists, list, begin);
   }
 
   template <bool kSquares>
   DEVICE_BODY static uint8_t code(float value, float inverse, uint32_t random) {
     if constexpr (kSquares) {
-      return rules::square_code(value, inverse, rules::random_of_square(random));
+      return rules::square_code(value, inverse, static_cast<int>(rules::distance_of_square(random)));
     } else {
-      return static_cast<uint8_t>(rules::mean_code(value, inverse, rules::random_of_mean(random)));
+      return static_cast<uint8_t>(rules::mean_code(value, inverse, static_cast<int>(rules::distance_of_mean(random))));
     }
   }
 

@@ -25,19 +25,30 @@ struct Adam {
   bool decoupled;
   uint32_t param_key, moments_key;  // of rounding to bfloat16 at random; 0: no such rounding
   Moments moments;
+  float correction_root;  // sqrt(moments.square_correction)
 
   template <class V>
   HD void operator()(V grad, V& param, V& exp_avg, V& exp_avg_sq) const {
-    V unscaled = multiply(grad, V(grad_scale));
-    if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
-    V step = moments.advance(unscaled, exp_avg, exp_avg_sq);
-    if (weight_decay != 0 && decoupled) step = add(step, multiply(V(weight_decay), param));
-    param = add(param, multiply(V(-lr), step));
-    if (param_key != 0) param = round_at_random(param, param_key);
+    update(grad, param, exp_avg, exp_avg_sq);
     if (moments_key != 0) {
       exp_avg = round_at_random(exp_avg, moments_key);
       exp_avg_sq = round_at_random(exp_avg_sq, moments_key);
     }
+  }
+
+  // For moments in 8 bits, which are rounded later, and group by group. Returns the root of the mean of squares, divided by
+  // correction_root.
+  template <class V>
+  HD V update(V grad, V& param, V& exp_avg, V& exp_avg_sq) const {
+    V unscaled = multiply(grad, V(grad_scale));
+    if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
+    moments.add_gradient(unscaled, exp_avg, exp_avg_sq);
+    const V root = moments.corrected_root(exp_avg_sq);
+    V step = moments.step_along(exp_avg, root);
+    if (weight_decay != 0 && decoupled) step = add(step, multiply(V(weight_decay), param));
+    param = add(param, multiply(V(-lr), step));
+    if (param_key != 0) param = round_at_random(param, param_key);
+    return root;
   }
 };
 
@@ -49,7 +60,8 @@ HD inline Adam adam(const AdamSettings& settings) {
           settings.adam_w_mode,
           settings.rounds_params_at_random ? key : 0,
           settings.rounds_moments_at_random ? key : 0,
-          moments(settings, /*grad_averaging=*/true)};
+          moments(settings, /*grad_averaging=*/true),
+          as_float(square_root(bias(settings, settings.beta2)))};
 }
 
 // The same for lists of which the drivers know the dtypes.

@@ -34,7 +34,8 @@ struct LambStage1 {
   HD void operator()(V grad, V param, V& exp_avg, V& exp_avg_sq, V& update, S& param_squares, S& update_squares) const {
     V unscaled = corrected(multiply(grad, V(grad_scale)), clip);
     if (weight_decay != 0 && !decoupled) unscaled = add(unscaled, multiply(V(weight_decay), param));
-    update = decayed(moments.advance(unscaled, exp_avg, exp_avg_sq), param);
+    moments.add_gradient(unscaled, exp_avg, exp_avg_sq);
+    update = decayed(moments.step_along(exp_avg, moments.corrected_root(exp_avg_sq)), param);
     if (half_updates) update = round_to_half(update);
     param_squares = add(param_squares, widen(multiply(param, param)));
     update_squares = add(update_squares, widen(multiply(update, update)));
@@ -105,7 +106,7 @@ struct LambFromMoments {
 
   template <class V>
   HD void operator()(V /*grad*/, V& param, V exp_avg, V exp_avg_sq) const {
-    second(first.decayed(first.moments.step_along(exp_avg, exp_avg_sq), param), param);
+    second(first.decayed(first.moments.step_along(exp_avg, first.moments.corrected_root(exp_avg_sq)), param), param);
   }
 };
 

@@ -55,18 +55,22 @@ struct Moments {
   Divisor square_correction;          // 1 - beta2^step
   float eps;
 
-  // Adds the gradient to both means and returns the step along them.
+  // Adds the gradient to both means.
   template <class V>
-  HD V advance(V grad, V& mean, V& square) const {
+  HD void add_gradient(V grad, V& mean, V& square) const {
     mean = add(multiply(V(decay), mean), multiply(V(weight), grad));
     square = add(multiply(V(square_decay), square), multiply(multiply(V(square_weight), grad), grad));
-    return step_along(mean, square);
   }
 
-  // (mean / correction) / (sqrt(square / square_correction) + eps)
+  // sqrt(square / square_correction)
   template <class V>
-  HD V step_along(V mean, V square) const {
-    const V root = square_root(corrected(square, square_correction));
+  HD V corrected_root(V square) const {
+    return square_root(corrected(square, square_correction));
+  }
+
+  // (mean / correction) / (root + eps), for the corrected root of the mean of squares.
+  template <class V>
+  HD V step_along(V mean, V root) const {
     return divide(corrected(mean, correction), add(root, V(eps)));
   }
 };

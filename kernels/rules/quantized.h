@@ -40,6 +40,17 @@ HD inline bool has_codes(uint32_t exponent) { return exponent != 0 && exponent !
 // 1 / scale, or 0 for groups without codes.
 HD inline float inverse_scale(uint32_t exponent) { return has_codes(exponent) ? from_bits((254 - exponent) << 23) : 0.0f; }
 
+// The scale of a group whose values are `factor` times the numbers that codes are made of. `inverse`: of the scale, for the
+// numbers.
+struct GroupScale {
+  uint32_t exponent;
+  float inverse;
+
+  HD GroupScale(uint32_t largest, float factor)
+      : exponent(scale_exponent(to_bits(multiply(from_bits(largest), factor)))),
+        inverse(multiply(inverse_scale(exponent), factor)) {}
+};
+
 // The key of a tensor's random numbers in a step. Element i has the number mixed(key + i).
 HD inline uint32_t rounding_key(int64_t step, int64_t position) {
   return mixed(step_key(step) + static_cast<uint32_t>(position));
@@ -58,31 +69,39 @@ struct Rounding {
 
 constexpr float kMeanCodes = 127, kSquareCodes = 255;
 
-// Where a value is between its codes, with the distance that is added before cutting it to an integer: a number from 0 to
-// 1 - 2^-16 of half of the random bits, or 1/2. `root`: of the square.
-constexpr float kNearest = 0.5f, kRandomUnit = 1.0f / 65536;
+// Where a value is between its codes, in units of 1/65536 of a code, before it is cut to an integer. `root`: of the square.
+constexpr int kUnitBits = 16, kUnits = 1 << kUnitBits;
 template <class V>
-HD inline V mean_position(V magnitude, V inverse, V distance) {
-  return add(multiply(square_root(multiply(magnitude, inverse)), V(kMeanCodes)), distance);
+HD inline V mean_position(V magnitude, V inverse) {
+  return at_most(multiply(square_root(multiply(magnitude, inverse)), V(kMeanCodes * kUnits)), V(kMeanCodes * kUnits));
 }
 template <class V>
-HD inline V square_position(V root, V inverse, V distance) {
-  return add(multiply(multiply(root, inverse), V(kSquareCodes)), distance);
+HD inline V square_position(V root, V inverse) {
+  return at_most(multiply(multiply(root, inverse), V(kSquareCodes * kUnits)), V(kSquareCodes * kUnits));
 }
 
-// The codes from the positions, cut to integers, and the bits of the mean or the root.
+// The codes, from the positions and the bits of the mean or the root. `distance`: what is added before cutting a position to a
+// code: kUnitBits random bits, or half a code.
+constexpr int kNearest = kUnits / 2;
 template <class Int>
-HD inline Int mean_code_at(Int position, Int bits) {
-  const Int none = bits - bits, largest = none + static_cast<int>(kMeanCodes), sign = bits >> 31;
-  const Int code = position < largest ? position : largest;
+HD inline Int mean_code_at(Int position, Int distance, Int bits) {
+  const Int sign = bits >> 31, code = (position + distance) >> kUnitBits;
   return (code ^ sign) - sign;
 }
 template <class Int>
-HD inline Int square_code_at(Int position, Int bits) {
-  const Int none = bits - bits, one = none + 1, largest = none + static_cast<int>(kSquareCodes);
-  const Int least = (bits & static_cast<int>(~detail::kSign)) != none ? one : none;
-  const Int code = position < largest ? position : largest;
-  return code < least ? least : code;
+HD inline Int square_code_at(Int position, Int distance, Int bits) {
+  const Int none = bits - bits, least = bits > none ? none + kUnits : none, at = position + distance;
+  return (at > least ? at : least) >> kUnitBits;
+}
+
+// The random distances of a mean and of a square, from the random number of their element.
+template <class Bits>
+HD inline Bits distance_of_mean(Bits random) {
+  return random & (kUnits - 1u);
+}
+template <class Bits>
+HD inline Bits distance_of_square(Bits random) {
+  return random >> kUnitBits;
 }
 
 template <class V>
@@ -98,21 +117,14 @@ HD inline V square_at(V code, V scale) {
 
 // The same for one element.
 
-HD inline float random_of_mean(uint32_t bits) {
-  return multiply(static_cast<float>(static_cast<int>(bits & 0xffffu)), kRandomUnit);
-}
-HD inline float random_of_square(uint32_t bits) {
-  return multiply(static_cast<float>(static_cast<int>(bits >> 16)), kRandomUnit);
+HD inline int8_t mean_code(float value, float inverse, int distance) {
+  const float position = mean_position(from_bits(to_bits(value) & ~detail::kSign), inverse);
+  return static_cast<int8_t>(mean_code_at(static_cast<int>(position), distance, static_cast<int>(to_bits(value))));
 }
 
-HD inline int8_t mean_code(float value, float inverse, float distance) {
-  const float position = mean_position(from_bits(to_bits(value) & ~detail::kSign), inverse, distance);
-  return static_cast<int8_t>(mean_code_at(static_cast<int>(position), static_cast<int>(to_bits(value))));
-}
-
-HD inline uint8_t square_code(float root, float inverse, float distance) {
-  const float position = square_position(root, inverse, distance);
-  return static_cast<uint8_t>(square_code_at(static_cast<int>(position), static_cast<int>(to_bits(root))));
+HD inline uint8_t square_code(float root, float inverse, int distance) {
+  const float position = square_position(root, inverse);
+  return static_cast<uint8_t>(square_code_at(static_cast<int>(position), distance, static_cast<int>(to_bits(root))));
 }
 
 HD inline float mean_of_code(int8_t code, float scale) { return mean_at(static_cast<float>(code), scale); }

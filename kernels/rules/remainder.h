@@ -37,11 +37,10 @@ HD inline void split_bits(Bits bits, Bits& upper, Bits& kept) {
 // `remainder` has its sign in all bits above its own.
 template <int kBits, class Bits>
 HD inline Bits join_bits(Bits upper, Bits remainder) {
-  const Bits bits = upper << 16, magnitude = bits & ~detail::kSign, none = bits - bits;
-  const auto below_zero = (magnitude == 0u) & (remainder >= detail::kSign);
-  const auto above_inf =
-      (magnitude > detail::kFloatInf) | ((magnitude == detail::kFloatInf) & (remainder - 1u < detail::kSign - 1u));
-  return bits + ((below_zero | above_inf) ? none : remainder << (16 - kBits));
+  const Bits bits = upper << 16, none = bits - bits, is_negative = none - (remainder >> 31);
+  // Zero with a remainder below zero, and Inf with one above, are out of the range; so are NaN.
+  const Bits magnitude = (bits & ~detail::kSign) + is_negative;
+  return bits + (magnitude < detail::kFloatInf ? remainder << (16 - kBits) : none);
 }
 
 template <class Remainder>

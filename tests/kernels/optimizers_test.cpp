@@ -61,8 +61,9 @@ TEST_P(Update, IsWithinTheErrorBoundAroundChunkBoundaries) {
 }
 
 TEST_P(Update, HasTheSameBitsUnderEveryIsaAndNumberOfThreads) {
-  for (const Storage& storage : {kMasters, Storage{at::kBFloat16, at::kBFloat16, at::kFloat, at::kDouble},
-                                 Storage{at::kFloat, at::kFloat, at::kFloat, at::kBFloat16}}) {
+  for (const Storage& storage :
+       {kMasters, Storage{at::kBFloat16, at::kBFloat16, at::kFloat, at::kDouble},
+        Storage{at::kHalf, at::kHalf, at::kFloat, at::kDouble}, Storage{at::kFloat, at::kFloat, at::kFloat, at::kBFloat16}}) {
     const Problem problem = make_problem(GetParam(), storage, boundary_sizes(), /*offset=*/3);
     expect_same_everywhere([&] {
       Problem work = problem.copy();

@@ -48,9 +48,9 @@ TEST(MomentCode, HasTheSmallestPowerOfTwoThatHoldsItsGroup) {
 }
 
 TEST(MomentCode, OfASquareAboveZeroIsNotZero) {
-  EXPECT_EQ(rules::square_code(0x1p-20f, 1.0f, 0.0f), 1);
-  EXPECT_EQ(rules::square_code(0.0f, 1.0f, 0.0f), 0);
-  EXPECT_EQ(rules::square_code(0.0f, 1.0f, 0.999f), 0);
+  EXPECT_EQ(rules::square_code(0x1p-20f, 1.0f, 0), 1);
+  EXPECT_EQ(rules::square_code(0.0f, 1.0f, 0), 0);
+  EXPECT_EQ(rules::square_code(0.0f, 1.0f, rules::kUnits - 1), 0);
 }
 
 // Where roundings are unbiased, their mean over n keys is within 6 standard errors of the value: 6 * step / (2 sqrt(n)), for a
@@ -61,8 +61,10 @@ TEST(MomentCode, IsRoundedWithoutBias) {
     double means = 0, squares = 0;
     for (int i = 0; i < kCount; ++i) {
       const uint32_t bits = rules::mixed(rules::rounding_key(i, 3) + 17);
-      means += std::sqrt(std::abs(rules::mean_of_code(rules::mean_code(-value, 1.0f, rules::random_of_mean(bits)), 1.0f)));
-      squares += std::sqrt(rules::square_of_code(rules::square_code(value, 1.0f, rules::random_of_square(bits)), 1.0f));
+      means += std::sqrt(
+          std::abs(rules::mean_of_code(rules::mean_code(-value, 1.0f, static_cast<int>(rules::distance_of_mean(bits))), 1.0f)));
+      squares += std::sqrt(
+          rules::square_of_code(rules::square_code(value, 1.0f, static_cast<int>(rules::distance_of_square(bits))), 1.0f));
     }
     const double bound = 6 / (2 * std::sqrt(kCount));
     EXPECT_NEAR(means / kCount, std::sqrt(value), bound / 127);

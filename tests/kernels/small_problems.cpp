@@ -79,9 +79,11 @@ at::Tensor random_codes(int64_t numel, bool squares) {
 Coded make_coded(Kind kind, at::ScalarType grad, const std::vector<int64_t>& sizes) {
   Coded made;
   const bool splits = kind == Kind::split16 || kind == Kind::split8;
+  const bool has_16_bits = splits || kind == Kind::rounded;
+  const at::ScalarType param = !has_16_bits ? at::kFloat : splits || grad == at::kFloat ? at::kBFloat16 : grad;
   for (const int64_t size : sizes) {
     made.grads.push_back(random_values(size, grad));
-    made.params.push_back(random_values(size, splits ? at::kBFloat16 : at::kFloat));
+    made.params.push_back(random_values(size, param));
     made.means.push_back(random_codes(size, /*squares=*/false));
     made.squares.push_back(random_codes(size, /*squares=*/true));
     if (kind == Kind::copied) made.models.push_back(at::zeros({size}, at::kBFloat16));

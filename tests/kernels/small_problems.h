@@ -21,9 +21,10 @@ struct Coded {
   Coded copy() const;
 };
 
-// What stands beside the parameters: nothing, a bfloat16 copy, or a remainder. Without a remainder they are float32.
-enum class Kind { alone, copied, split16, split8 };
-constexpr Kind kKinds[] = {Kind::alone, Kind::copied, Kind::split16, Kind::split8};
+// What stands beside the parameters: nothing, a bfloat16 copy, or a remainder. With remainders they are bfloat16. `rounded`
+// ones are alone and have 16 bits, as the gradients if these have; all others are float32.
+enum class Kind { alone, rounded, copied, split16, split8 };
+constexpr Kind kKinds[] = {Kind::alone, Kind::rounded, Kind::copied, Kind::split16, Kind::split8};
 
 // With random codes, also next to the boundaries of groups, packs, blocks and spans.
 Coded make_coded(Kind kind, at::ScalarType grad,

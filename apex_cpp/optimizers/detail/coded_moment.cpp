@@ -35,8 +35,9 @@ at::Tensor float_of_bits(const at::Tensor& exponents) { return exponents.bitwise
 at::Tensor codes_of(const at::Tensor& values, const at::Tensor& sizes, const at::Tensor& exponents, Moment moment) {
   const at::Tensor scaled = sizes * float_of_bits((254 - exponents).clamp_min(0)).unsqueeze(1);
   const bool is_mean = moment == Moment::mean;
-  const float most = is_mean ? rules::kMeanCodes : rules::kSquareCodes;
-  const at::Tensor whole = ((is_mean ? scaled.sqrt() : scaled) * most + rules::kNearest).clamp_max(most).to(at::kInt);
+  const float most = (is_mean ? rules::kMeanCodes : rules::kSquareCodes) * rules::kUnits;
+  const at::Tensor position = ((is_mean ? scaled.sqrt() : scaled) * most).clamp_max(most).to(at::kInt);
+  const at::Tensor whole = (position + rules::kNearest).bitwise_right_shift(rules::kUnitBits);
   return is_mean ? at::where(values < 0, -whole, whole) : at::where((sizes > 0).logical_and(whole == 0), 1, whole);
 }
 

@@ -34,6 +34,8 @@ inline Doubles widen(Floats a) {
   return {_mm256_cvtps_pd(_mm256_castps256_ps128(a.v)), _mm256_cvtps_pd(_mm256_extractf128_ps(a.v, 1))};
 }
 
+inline Floats at_most(Floats a, Floats largest) { return _mm256_min_ps(a.v, largest.v); }
+
 inline Floats larger_magnitude(Floats a, Floats b) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   const __m256i a_bits = _mm256_and_si256(_mm256_castps_si256(a.v), magnitude);

@@ -52,6 +52,8 @@ inline Doubles widen(Floats a) {
   return {_mm512_cvtps_pd(_mm512_castps512_ps256(a.v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1))};
 }
 
+inline Floats at_most(Floats a, Floats largest) { return _mm512_min_ps(a.v, largest.v); }
+
 inline Floats larger_magnitude(Floats a, Floats b) {
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   const __m512i a_bits = _mm512_and_si512(_mm512_castps_si512(a.v), magnitude);

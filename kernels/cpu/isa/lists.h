@@ -194,14 +194,15 @@ class Lists {
   using Real = typename Set::Real;
   using Vector = typename Set::Vector;
   static constexpr bool kSplits = kCopy == Storage::remainder16 || kCopy == Storage::remainder8;
+  static constexpr bool kParamIsLikeFirst = kCopy == Storage::like_first;
 
  public:
-  static constexpr bool kCopies = kCopy != Storage::real && !kSplits;
+  static constexpr bool kCopies = kCopy != Storage::real && !kSplits && !kParamIsLikeFirst;
   static constexpr size_t kValues = rules::kValues<Rule>, kParam = 1;
   template <size_t i>
-  using Element = ElementOf<i == 0                   ? kFirst
-                            : kSplits && i == kParam ? Storage::bfloat16
-                                                     : kOthers,
+  using Element = ElementOf<i == 0 || (kParamIsLikeFirst && i == kParam) ? kFirst
+                            : kSplits && i == kParam                     ? Storage::bfloat16
+                                                                         : kOthers,
                             Real>;
   using Copy = ElementOf<kCopy, Real>;  // or a remainder
 

@@ -153,7 +153,8 @@ void write(const typename Set::Real* __restrict values, void* stored, int64_t si
 
 // Whether a mix of storage has a kernel. These are the mixes of typical training steps: all lists in one type (the only mix of
 // `portable`, besides remainders); 16-bit gradients with float32 for the rest; copies in the gradients' type, or in any type if
-// all lists are float32; remainders beside bfloat16 or float32 gradients; and conversions from one list to another.
+// all lists are float32; remainders beside bfloat16 or float32 gradients; parameters and gradients of 16 bits with float32
+// moments; and conversions from one list to another.
 template <class Set, class Rule>
 constexpr bool is_made(Storage first, Storage others, Storage copy) {
   constexpr size_t kLists = rules::kValues<Rule>;
@@ -164,6 +165,9 @@ constexpr bool is_made(Storage first, Storage others, Storage copy) {
            has_kernel;
   }
   if (kParams == rules::ParamStorage::split) return false;
+  if (copy == Storage::like_first) {
+    return rules::kHasMoments<Rule> && Set::kLanes > 1 && first != Storage::real && others == Storage::real;
+  }
   if (Set::kLanes == 1) return first == Storage::real && others == Storage::real && copy == Storage::real;
   if (copy != Storage::real) {
     return rules::kUpdatesParam<Rule> && others == Storage::real && (first == copy || first == Storage::real);

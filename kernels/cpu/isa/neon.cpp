@@ -38,6 +38,9 @@ inline Doubles widen(Floats a) {
           vcvt_high_f64_f32(a.high)};
 }
 
+float32x4_t at_most(float32x4_t a, float32x4_t largest) { return vbslq_f32(vcltq_f32(a, largest), a, largest); }
+inline Floats at_most(Floats a, Floats largest) { return {at_most(a.low, largest.low), at_most(a.high, largest.high)}; }
+
 float32x4_t larger_magnitude(float32x4_t a, float32x4_t b) {
   const uint32x4_t magnitude = vdupq_n_u32(0x7fffffff);
   const uint32x4_t a_bits = vandq_u32(vreinterpretq_u32_f32(a), magnitude);
