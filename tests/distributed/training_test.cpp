@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 
 #include "tests/distributed/launcher.h"
 #include "tests/examples/easy_digits.h"
@@ -80,6 +81,30 @@ TEST_P(TrainingAtLevel, HasTheLossesOfOneProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, TrainingAtLevel, ::testing::Values("O0", "O2", "O5"), [](const auto& test) { return test.param; });
+
+#ifdef JUMPING_CLOCK
+/// The time in the name of a run's event file.
+double time_of_events(const Scratch& scratch, const std::string& run) {
+  for (const auto& entry : std::filesystem::directory_iterator(scratch / run)) {
+    const std::string name = entry.path().filename(), start = "events.out.tfevents.";
+    if (name.rfind(start, 0) == 0) return std::atof(name.c_str() + start.size());
+  }
+  return NAN;
+}
+
+TEST_F(Training, DoesNotDependOnTheWallClock) {
+  scratch_.write("c.yaml", training_config("O2") + "tensorboard: true\n");
+  trained(2, "c.yaml --run-dir steady");
+  for (const std::string arguments : {"c.yaml --run-dir jumping --stop-after 2", "--resume jumping"}) {
+    Ranks ranks(2, command(arguments), {"LD_PRELOAD=" JUMPING_CLOCK});
+    ranks.wait(kGraceSeconds);
+    ASSERT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+  }
+  EXPECT_EQ(scratch_.read("jumping/steps.csv"), scratch_.read("steady/steps.csv"));
+  EXPECT_EQ(scratch_.read("jumping/loss_scale.csv"), scratch_.read("steady/loss_scale.csv"));
+  EXPECT_GT(std::abs(time_of_events(scratch_, "jumping") - time_of_events(scratch_, "steady")), 80000) << "no jump";
+}
+#endif
 
 TEST_F(Training, SynchronizesBatchNormsOverProcesses) {
   const auto config = training_config("O0", "FusedAdam", "{type: convnet, widths: [4]}");
