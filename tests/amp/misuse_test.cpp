@@ -129,6 +129,14 @@ TEST_F(Misuse, Mw04ADoubleParameterOutsideTheModelIsATypeError) {
   EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
 }
 
+TEST_F(Misuse, LbfgsWithMasterWeightsIsAnErrorThatNamesO0) {
+  torch::optim::LBFGS lbfgs(model->parameters());
+  for (const char* level : {"O2", "O5"}) {
+    expect_rejected("LBFGS cannot be used with master weights: it calls a closure that runs backward many times a step. Use O0",
+                    [&] { (void)amp::initialize(model, lbfgs, level, quiet()); });
+  }
+}
+
 TEST_F(Misuse, Opt01AHandleCannotBeInitializedAgain) {
   auto [net, opt] = amp::initialize(model, optimizer, "O0", quiet());
   EXPECT_TRUE(contains(message_of([&, &opt = opt] { (void)amp::initialize(model, opt, "O0", quiet()); }), "only once"));
@@ -143,6 +151,14 @@ TEST_F(Misuse, Sl01ScaleLossBeforeInitializeIsAnError) {  // SD-02
   expect_rejected("before amp::initialize", [&] { (void)amp::scale_loss(loss, optimizer); });
   EXPECT_TRUE(contains(message_of([] { (void)amp::state_dict(); }), "amp::initialize"));
   EXPECT_TRUE(contains(message_of([&] { (void)amp::master_params(optimizer); }), "amp::initialize"));
+}
+
+TEST_F(Misuse, LossScalesOfADisabledSessionAreAnErrorThatSaysSo) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().enabled(false));
+  for (const auto& call : std::vector<std::function<void()>>{[] { (void)amp::state_dict(); }, [] { (void)amp::loss_scaler(0); },
+                                                             [] { amp::load_state_dict({}); }}) {
+    EXPECT_TRUE(contains(message_of(call), "after amp::initialize(enabled=false): there are no loss scalers"));
+  }
 }
 
 class OriginalAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};

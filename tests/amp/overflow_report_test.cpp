@@ -227,6 +227,22 @@ TEST_F(OverflowMessages, AFiniteGradientThatUnscalesToInfIsReportedFromTheMaster
   EXPECT_EQ(amp::step_result(opt).inf_count, 1);
 }
 
+// The step of a fused optimizer unscales: no tensor has the unscaled gradient.
+TEST_F(OverflowMessages, AFiniteGradientThatUnscalesToInfInTheStepIsReportedAsSuch) {
+  Mlp model;
+  optimizers::FusedSGD optimizer(model->parameters(), optimizers::FusedSGDOptions(0.1).materialize_master_grads(false));
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", dynamic());
+  amp::loss_scaler().restore(std::ldexp(1.0, -120), 0);
+  amp::loss_scaler().set_skip_warning(1);
+  CaughtWarnings warnings;
+  {
+    auto scaled = amp::scale_loss(net->forward(features()).sum(), opt);
+    scaled.backward();
+    net->parameters()[3].mutable_grad()[1] = 60000.0;
+  }
+  EXPECT_TRUE(contains(warnings.text, "First found: every gradient is finite, but its unscaled value is not."));
+}
+
 TEST_F(OverflowMessages, ManySkipsInARowCauseOneWarning) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -67,6 +67,7 @@ TEST_F(Trace, CountsCacheHits) {
   net->forward(images());
   const auto& conv = *named(trace, "aten::conv2d").at(0);
   EXPECT_EQ(conv.cache_hits(), static_cast<int64_t>(conv.inputs.size()) - 1) << "all but the image";
+  EXPECT_TRUE(contains(trace.table(), "Float->Half(cached) Float->Half(cached)"));
 }
 
 // A program may hide operators from LibTorch's observers; their casts are not recorded either.

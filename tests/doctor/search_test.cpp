@@ -137,6 +137,21 @@ TEST(RepairOfAHealthyNet, IsTheUnchangedLevelForExactAndForNearlyFittedWeights) 
   }
 }
 
+// The seeds reach 1, 2 and 3.
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevelUpToTheWorstSeedAndTheirSpread) {
+  const auto with_loss = [](double at_level) {
+    return [=](const amp::OptLevel& level, amp::DoctorRun& run) {
+      torch::nn::Linear model(2, 2);
+      auto net = amp::initialize(model, level);
+      const double at_o0 = 1.0 + static_cast<double>(at::detail::getDefaultCPUGenerator().current_seed());
+      while (run.next()) run.loss(level.name() == "O0" ? at_o0 : at_level);
+    };
+  };
+  const auto options = amp::DoctorOptions().steps(4).seeds(3);
+  EXPECT_EQ(amp::Doctor("O2", with_loss(5), options).minimal_float32(), amp::OptLevel("O2"));
+  expect_error([&] { amp::Doctor("O2", with_loss(5.1), options).minimal_float32(); }, {"does not train even"});
+}
+
 TEST(RepairOutsideAmpsReach, IsAnError) {
   const auto by_hand = [](const torch::Tensor& x) { return x.mul(1e6).to(torch::kHalf).to(torch::kFloat).div(1e6); };
   const auto not_at_o0 = [&](const amp::OptLevel& level, amp::DoctorRun& run) {

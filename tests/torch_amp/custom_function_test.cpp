@@ -242,6 +242,30 @@ TEST_P(ProductUnderAmp, BackwardRunsWithForwardsCastsForAnyDeviceType) {
   }
 }
 
+// The newest casts of the program are then those of the other level.
+TEST_P(ProductUnderAmp, BackwardRunsWithForwardsCastsAfterAnotherThreadHasInitialized) {
+  Mlp model_of_other;
+  amp::Model<Mlp> other{nullptr};
+  std::thread([&] { other = amp::initialize(model_of_other, low() == torch::kHalf ? "O4" : "O1", quiet()); }).join();
+  const Tensor out = AnyMm<false>::apply(a, b);
+  out.sum().backward();
+  EXPECT_EQ(seen.backward_dtype, low());
+  expect_16_bit_product(out);
+}
+
+// As on a thread of autograd or of a thread pool.
+TEST_P(ProductUnderAmp, BackwardRunsWithTheCastsThatForwardsThreadWasGiven) {
+  Tensor out;
+  const at::ThreadLocalState here;
+  std::thread([&] {
+    const at::ThreadLocalStateGuard as_here(here);
+    out = AnyMm<false>::apply(a, b);
+  }).join();
+  out.sum().backward();
+  EXPECT_EQ(seen.backward_dtype, low());
+  expect_16_bit_product(out);
+}
+
 TEST_P(ProductUnderAmp, BackwardOfAForwardWithoutCastsIsNotCast) {
   Tensor out;
   {

@@ -143,5 +143,15 @@ TEST(GradScaler, SavesToAndLoadsFromArchivesBetweenIterationsOnly) {
   EXPECT_TRUE(contains(message_of([&] { torch::load(loaded, of_disabled); }), "The source state dict is empty"));
 }
 
+TEST(GradScaler, AnArchiveOfSomethingElseIsAnErrorThatNamesItsEntry) {
+  torch::serialize::OutputArchive weights;
+  weights.write("scale", torch::ones({2}));
+  std::stringstream stream;
+  weights.save_to(stream);
+  GradScaler scaler(cpu());
+  EXPECT_TRUE(contains(message_of([&] { torch::load(scaler, stream); }), "entry 'scale' is not the state of a GradScaler"));
+  EXPECT_EQ(scaler.get_scale(), 65536.0);
+}
+
 }  // namespace
 }  // namespace apex::test
