@@ -130,6 +130,20 @@ TEST_P(OriginalOptimizerOptions, ASchedulerBuiltBeforeInitializeAdjustsGroupsAdd
   }
 }
 
+// Its class may rely on autograd's rule: a gradient has its parameter's dtype.
+TEST_P(OriginalOptimizerOptions, AStepOfTheOriginalHasAFloat32GradientAndIsNoticedByTheHandle) {
+  Mlp model;
+  PlainDescent optimizer(model->parameters());
+  auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
+  train_step(net, opt, features());
+  for (const auto& param : optimizer.param_groups()[0].params()) {
+    EXPECT_EQ(param.scalar_type(), torch::kFloat);
+    EXPECT_EQ(param.grad().scalar_type(), torch::kFloat);
+  }
+  optimizer.step();
+  EXPECT_TRUE(contains(message_of([&, &net = net, &opt = opt] { train_step(net, opt, features()); }), "was called on"));
+}
+
 TEST_P(OriginalOptimizerOptions, GroupsCanBeAddedAfterTheOriginalIsDestroyedOrMoved) {
   for (const bool gone : {true, false}) {
     Mlp model;

@@ -43,7 +43,8 @@ Tensor channels_last(const Tensor& x) {
 double error_of(const Tensor& got, const Tensor& exact) { return (got.to(at::kDouble) - exact).norm().item<double>(); }
 
 TEST_F(CpuLayers, BatchNormIsAsAccurateAsLibTorchs) {
-  const std::vector<std::vector<int64_t>> shapes = {{64, 20}, {4, 24, 6, 6}, {8, 3, 8, 4}, {2, 32, 3, 4, 2}, {3, 5, 3, 3}};
+  const std::vector<std::vector<int64_t>> shapes = {{64, 20},     {8, 16, 12},      {4, 24, 6, 6},
+                                                    {8, 3, 8, 4}, {2, 32, 3, 4, 2}, {3, 5, 3, 3}};
   for (const bool training : {true, false}) {
     for (const auto& shape : shapes) {
       for (const bool last : {true, false}) {
@@ -70,18 +71,36 @@ TEST_F(CpuLayers, BatchNormIsAsAccurateAsLibTorchs) {
 
 // With cpu_16bit: native, and without amp, LibTorch's kernels are used.
 TEST_F(CpuLayers, BatchNormUsesOurKernelUnlessNativeIsRequested) {
-  const Tensor x = torch::randn({16, 32, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast).to(at::kBFloat16);
-  const Tensor weight = torch::ones({32}), bias = torch::zeros({32});
-  const auto mean_of_batch = [&] {
-    const at::NoGradGuard no_grad;
-    return std::get<1>(at::native_batch_norm(x, weight, bias, {}, {}, true, 0.1, 1e-5));
-  };
-  const Tensor apex_cpp_mean = kernels::batch_statistics({16 * 16 * 16, 32}, x).mean, libtorch_mean = mean_of_batch();
-  ASSERT_FALSE(at::equal(apex_cpp_mean, libtorch_mean)) << "their sums have another order, or nothing is to be seen here";
-  for (const char* way : {"auto", "float32", "native"}) {
-    auto handle = amp::initialize(net_, "O5", quiet().cpu_16bit(way));
-    EXPECT_TRUE(at::equal(mean_of_batch(), way == std::string("native") ? libtorch_mean : apex_cpp_mean)) << way;
+  const Tensor image = torch::randn({16, 32, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast).to(at::kBFloat16);
+  const Tensor rows = image.permute({0, 2, 3, 1}).reshape({-1, 32}), weight = torch::ones({32}), bias = torch::zeros({32});
+  const Tensor apex_cpp_mean = kernels::batch_statistics({16 * 16 * 16, 32}, image).mean;
+  for (const Tensor& x : {image, rows}) {
+    const auto mean_of_batch = [&] {
+      const at::NoGradGuard no_grad;
+      return std::get<1>(at::native_batch_norm(x, weight, bias, {}, {}, true, 0.1, 1e-5));
+    };
+    const Tensor libtorch_mean = mean_of_batch();
+    ASSERT_FALSE(at::equal(apex_cpp_mean, libtorch_mean)) << "their sums have another order, or nothing is to be seen here";
+    for (const char* way : {"auto", "float32", "native"}) {
+      auto handle = amp::initialize(net_, "O5", quiet().cpu_16bit(way));
+      EXPECT_TRUE(at::equal(mean_of_batch(), way == std::string("native") ? libtorch_mean : apex_cpp_mean))
+          << way << ' ' << x.sizes();
+      amp::reset();
+    }
+  }
+}
+
+// There the unbiased variance is 0 / 0.
+TEST_F(CpuLayers, BatchNormOfOneValuePerChannelIsLibTorchs) {
+  const Tensor input = torch::randn({1, 32}).to(at::kBFloat16), grad = torch::randn({1, 32});
+  for (const bool training : {true, false}) {
+    const Tensors native = BatchNormRun(input, at::kFloat, training, grad).results();
+    auto handle = amp::initialize(net_, "O5", quiet());
+    const Tensors got = BatchNormRun(input, at::kFloat, training, grad).results();
     amp::reset();
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(at::allclose(got[i], native[i], 0, 0, /*equal_nan=*/true)) << kNames[i] << got[i] << native[i];
+    }
   }
 }
 

@@ -1,10 +1,12 @@
 // Torch archives as trees of tensors, and back.
 #include <apex_cpp/amp/checkpoint/archive.h>
+#include <apex_cpp/amp/checkpoint/value_json.h>
 #include <apex_cpp/amp/comparison/measurement.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace apex::test {
@@ -46,6 +48,28 @@ TEST(ArchiveTrees, HoldTensorsThatShareMemory) {
   EXPECT_TRUE(tree.values.at("whole").toTensor().equal(whole));
   EXPECT_TRUE(tree.values.at("end").toTensor().equal(whole.narrow(0, 1000, 5)));
   EXPECT_TRUE(tree.values.at("again").toTensor().equal(whole));
+}
+
+// LibTorch's own have up to 5 levels.
+TEST(ArchiveTrees, ComeBackFromJsonWithUpToThirtyLevels) {
+  const auto nested = [](int levels) {
+    ArchiveTree tree;
+    tree.values["level"] = int64_t{levels};
+    for (int i = 0; i < levels; ++i) {
+      ArchiveTree outer;
+      outer.children["inside"] = std::move(tree);
+      tree = std::move(outer);
+    }
+    return tree;
+  };
+  const auto from_json = [](const ArchiveTree& tree) {
+    return amp::detail::tree_from_json(amp::detail::to_json(tree, "", {}), {});
+  };
+  const auto tree = from_json(nested(30));
+  const ArchiveTree* innermost = &tree;
+  while (const auto* child = child_of(*innermost, "inside")) innermost = child;
+  EXPECT_EQ(innermost->values.at("level").toInt(), 30);
+  EXPECT_THROW(from_json(nested(40)), c10::Error);
 }
 
 // A sharded optimizer gathers its state for the archive.

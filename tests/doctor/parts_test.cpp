@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/doctor/fp32_rules.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <sstream>
@@ -24,6 +25,7 @@ TEST(Agreement, IsTheSignalToNoiseRatioInDecibels) {
   // |x| = 5, |x - y| = 0.5: 20 log10(10)
   EXPECT_DOUBLE_EQ(agreement(x, torch::tensor({3.0, 4.5}, torch::kDouble)).sqnr, 20.0);
   EXPECT_EQ(agreement(x, x.to(torch::kHalf)).sqnr, INFINITY);
+  EXPECT_EQ(agreement(torch::zeros({2}), x).sqnr, INFINITY) << "zeros have no signal to compare with";
 }
 
 TEST(Agreement, CountsNonFiniteValuesAndZeros) {
@@ -134,6 +136,69 @@ TEST(DoctorProgram, ThatDoesNotTrainAtO0IsAnError) {
             "Doctor: the program does not train at O0 itself (seed 7, step 2: the loss is nan" + rest);
   EXPECT_EQ(message_of_doctor(lost_at(0, INFINITY), options),
             "Doctor: the program does not train at O0 itself (seed 7, step 0: the loss is infinite" + rest);
+}
+
+// What the first step changes must not grow from step to step.
+TEST(DoctorRun, DisturbsTheWeightsOnceByRoundingErrors) {
+  torch::nn::Linear model(4, 4);
+  const Tensor before = model->weight.detach().clone();
+  const Tensor disturbed = before + amp::detail::kRoundingErrors * (before.to(at::kBFloat16).to(at::kFloat) - before);
+  auto net = amp::initialize(model, "O0", amp::InitializeOptions().verbosity(0));
+  const auto record = std::make_shared<amp::detail::RunRecord>();
+  record->steps = 3;
+  record->perturb_weights = at::kBFloat16;
+  amp::DoctorRun run(record);
+  while (run.next()) {
+    EXPECT_TRUE(torch::equal(model->weight, disturbed)) << "step " << run.step();
+    run.loss(1.0);
+  }
+  amp::reset();
+}
+
+/// A product with the weight of a layer, which is no argument.
+struct OfLayer : torch::autograd::Function<OfLayer> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x, const torch::nn::Linear& layer) {
+    return x.mm(layer->weight);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list grads) {
+    return {grads[0], Tensor()};
+  }
+};
+struct Layered : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return torch::tanh(OfLayer::apply(x, layer)); }
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
+};
+
+TEST(DoctorRun, NamesTheModuleWhoseWeightAFunctionUsesInside) {
+  Layered model;
+  auto net = amp::initialize(model, "O0", amp::InitializeOptions().verbosity(0));
+  const auto record = std::make_shared<amp::detail::RunRecord>();
+  record->observed_step = 0;
+  amp::DoctorRun run(record);
+  while (run.next()) run.loss(net->forward(torch::ones({2, 2}, torch::requires_grad())).sum());
+  amp::reset();
+  std::string module = "no call";
+  for (const auto& call : record->observed.calls) {
+    if (call.op.find("OfLayer") != std::string::npos) module = call.module;
+  }
+  EXPECT_EQ(module, "layer");
+}
+
+TEST(DoctorRun, ObservesTheChosenStepAlone) {
+  torch::nn::Linear model(2, 2);
+  auto net = amp::initialize(model, "O0", amp::InitializeOptions().verbosity(0));
+  const auto record = std::make_shared<amp::detail::RunRecord>();
+  record->steps = 4;
+  record->observed_step = 1;
+  amp::DoctorRun run(record);
+  while (run.next()) {
+    Tensor x = torch::ones({2});
+    for (int64_t i = 0; i <= run.step(); ++i) x = torch::tanh(x);
+    run.loss(1.0);
+  }
+  amp::reset();
+  const auto& calls = record->observed.calls;
+  EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const auto& call) { return call.op == "aten::tanh"; }), 2);
 }
 
 TEST(DoctorProgram, LeavesNoSessionBehind) {

@@ -221,12 +221,20 @@ TEST_F(TrainingStates, OptionsOfPythonThatAFusedClassLacksAreRefused) {
                {"has amsgrad True, which apex::optimizers::FusedAdam"});
 }
 
+/// A class of the program's, which saves nothing.
+struct OwnSgd : torch::optim::SGD {
+  using SGD::SGD;
+  void save(torch::serialize::OutputArchive&) const override {}
+};
+
 TEST_F(TrainingStates, WhatHasNoCounterpartInPythonIsRefused) {
   Linear model(4, 2), another(4, 2);
   torch::optim::LBFGS lbfgs(model->parameters());
   expect_error(
       [&] { amp::save_for_python(path_, model, lbfgs); },
       {"the optimizer's class is torch::optim::LBFGS, for which no file for Python", "torch::optim::SGD, torch::optim::Adam"});
+  OwnSgd own(model->parameters(), 0.1);
+  expect_error([&] { amp::save_for_python(path_, model, own); }, {"OwnSgd, for which no file for Python"});
   torch::optim::SGD of_another(another->parameters(), 0.1);
   expect_error([&] { amp::save_for_python(path_, model, of_another); }, {"parameter 0 of the optimizer is not in the model"});
   torch::optim::SGD sgd(model->parameters(), std::numeric_limits<double>::infinity());

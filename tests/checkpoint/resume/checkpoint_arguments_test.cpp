@@ -96,6 +96,16 @@ TEST_F(CheckpointArguments, TuplesAsReturnedByInitialize) {
   EXPECT_EQ(bytes_of(opt_a) + bytes_of(opt_b) + bytes_of(*first) + bytes_of(second), expected);
 }
 
+TEST_F(CheckpointArguments, ModelsAloneHaveTheLevelOfTheirHandles) {
+  Mlp first;
+  PlainNet second;
+  auto net = amp::initialize(first, "O5", quiet());
+  amp::save_checkpoint(file_, std::tie(net, second));
+  EXPECT_EQ(amp::load_checkpoint(file_, std::tie(net, second)).opt_level, "O5");
+  amp::save_checkpoint(file_, std::tie(second, net));
+  EXPECT_EQ(amp::load_checkpoint(file_, std::tie(second, net)).opt_level, "O5");
+}
+
 TEST_F(CheckpointArguments, VectorsOfHandlesAndPointers) {
   std::vector<Mlp> models = {Mlp(), Mlp()};
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;
@@ -133,6 +143,24 @@ TEST_F(CheckpointArguments, ReferencesToBaseClassesWithAndWithoutAmp) {
   train_step(net, opt, features());
   amp::save_checkpoint(file_, net, opt);
   EXPECT_EQ(amp::load_checkpoint(file_, net, opt).opt_level, "");
+}
+
+struct SavesNothing : optimizers::FusedSGD {
+  using FusedSGD::FusedSGD;
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+};
+
+TEST_F(CheckpointArguments, AFusedOptimizerThatSavesNothing) {
+  PlainNet model;
+  SavesNothing optimizer(model.parameters(), optimizers::FusedSGDOptions(0.1));
+  amp::save_checkpoint(file_, model, optimizer);
+  const auto expected = bytes_of(model);
+  model.forward(features()).sum().backward();
+  optimizer.step();
+  ASSERT_NE(bytes_of(model), expected);
+  amp::load_checkpoint(file_, model, optimizer);
+  EXPECT_EQ(bytes_of(model), expected);
 }
 
 TEST_F(CheckpointArguments, AParameterOutsideTheModelIsSavedWithItsOptimizer) {
