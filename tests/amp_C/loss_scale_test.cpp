@@ -55,4 +55,10 @@ TEST(UpdateScaleHysteresis, ATensorOfAnotherDtypeIsAnErrorThatNamesIt) {
   expect_state(state, 1024, 0, 2);
 }
 
+TEST(UpdateScaleHysteresis, AnUndefinedScaleIsAnErrorThatNamesIt) {
+  const State state;
+  expect_error([&] { update_scale_hysteresis_cuda(at::Tensor(), state.growth, state.hysteresis, scalar(1), 2, 0.5, 1, 1); },
+               {"update_scale_hysteresis_cuda", "current_scale is undefined"});
+}
+
 }  // namespace

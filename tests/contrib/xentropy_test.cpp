@@ -211,6 +211,12 @@ TEST(XentropyLoss, RejectsUnsupportedArguments) {
   EXPECT_THROW(grads[0].sum().backward(), c10::NotImplementedError);
 }
 
+TEST(XentropyLoss, HasNoKernelsOnOtherDevices) {
+  const Tensor logits = torch::randn({4, 3}, torch::kMeta), labels = torch::zeros({4}, logits.options().dtype(torch::kLong));
+  const std::string text = message_of<c10::NotImplementedError>([&] { SoftmaxCrossEntropyLoss::apply(logits, labels); });
+  EXPECT_TRUE(contains(text, "on meta. Use torch::nn::functional::cross_entropy there.")) << text;
+}
+
 class XentropyAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(XentropyAtLevel, TrainsWithLogitsInTheLevelsDtype) {

@@ -112,6 +112,21 @@ TEST(State, ThatDoesNotFitChangesNothing) {
   EXPECT_EQ(scheduler->last_epoch(), 1);
 }
 
+// LibTorch counts steps in an unsigned int, and its count is last_epoch + 1.
+TEST(State, OfMoreStepsThanLibTorchCountsIsAnError) {
+  const auto opt = sgd();
+  ExponentialLR scheduler(*opt, 1.0);
+  const auto load = [&](double last_epoch) {
+    auto state = scheduler.state_dict();
+    state["last_epoch"] = last_epoch;
+    scheduler.load_state_dict(state);
+  };
+  expect_error<c10::ValueError>([&] { load(4294967295.0); }, {"no number of steps"});
+  EXPECT_EQ(scheduler.last_epoch(), 0);
+  load(4294967294.0);
+  EXPECT_EQ(scheduler.last_epoch(), 4294967294);
+}
+
 TEST(State, OfAnotherFileIsAnError) {
   std::stringstream file;
   torch::save(torch::ones({2}), file);

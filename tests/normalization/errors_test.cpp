@@ -50,6 +50,7 @@ TEST(NormErrors, UndefinedTensorsAndANegativeEps) {
 TEST(NormErrors, DevicesWithoutKernels) {
   const Tensor x = torch::ones({4, 6}, at::kMeta), w = torch::ones({6});
   EXPECT_THROW(norm::fused_layer_norm(x, {6}), c10::NotImplementedError);
+  EXPECT_TRUE(contains(message_of([&] { norm::fused_rms_norm(x, {6}); }), "on meta. Use torch::nn::LayerNorm there"));
   EXPECT_TRUE(contains(message_of([&] { norm::fused_layer_norm_affine(x, w, w, {6}); }), "weight is on cpu"));
 }
 

@@ -1,5 +1,6 @@
 // NORM-01..05: results and every gradient compared with float64, within bounds that support.cpp derives. Apex's own tests allow
 // relative errors of 1.3e-6 to 3e-2 and more.
+#include "kernels/normalization/formulas.h"
 #include "tests/normalization/support.h"
 
 namespace normalization_test {
@@ -130,6 +131,14 @@ TEST_P(TinyWeights, Norm05CountAsEps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TinyWeights, ::testing::Values(Kind::layer, Kind::rms));
+
+// Gradients do not show this sign: where the weight is 0, the output is the bias, and either divisor recovers 0 from it.
+TEST(WeightDivisor, Norm05OfAZeroIsPlusEps) {
+  using apex::kernels::normalization::divisor;
+  EXPECT_EQ(divisor(0.0f, 1e-3f), 1e-3f);
+  EXPECT_EQ(divisor(-0.0f, 1e-3f), 1e-3f);
+  EXPECT_EQ(divisor(0.0, 1e-3), 1e-3);
+}
 
 // The float32 mean of equal values is off by one ulp; without correction, x - mean would be divided by the root of eps alone.
 // NORM-01: Apex's Welford sums are exact here.

@@ -8,6 +8,7 @@ import csv
 import math
 import pathlib
 import random
+import socket
 import subprocess
 import sys
 
@@ -66,7 +67,11 @@ def known_values_come_back():
            (4, -3, 2.5, 10, 3, 9.25, [-1, 0, 2.5], [1, 2, 7]))
     expect("text", text(board, "\u20ac/text"), "**two**\nlines")
     expect("a long text", text(board, "long"), "x" * 100000)
-    return sorted(folder.iterdir())[0]
+    first, *others = sorted(folder.iterdir())
+    # As PyTorch names them: events.out.tfevents.SECONDS.HOST.PROCESS.COUNT, where only the host may have dots.
+    for path in [first, *others]:
+        expect("the host in %s" % path.name, ".".join(path.name.split(".")[4:-2]), socket.gethostname())
+    return first
 
 
 def first_session_is_whole(path):
