@@ -49,6 +49,14 @@ TEST(Checkpoint, GivesTheGradientsOfAPlainCall) {
   expect_same(grads_of({weight}), {expected[1]});
 }
 
+TEST(Checkpoint, RunsOnOtherDevices) {
+  const Tensor x = torch::ones({5, 4}, torch::kMeta).requires_grad_();
+  const Tensor result = checkpoint([](const Tensor& input) { return input.square(); }, x);
+  EXPECT_TRUE(result.is_meta());
+  result.sum().backward();
+  EXPECT_EQ(x.grad().sizes(), x.sizes());
+}
+
 TEST(Checkpoint, TakesAndGivesSeveralTensorsAndOtherValues) {
   const Tensor a = values({3, 3}, 1).requires_grad_(), b = values({3, 3}, 2).requires_grad_(), none;
   const auto function = [](const Tensor& x, const Tensors& list, double factor, const std::string& name,

@@ -174,6 +174,12 @@ TEST(Errors, TensorArguments) {
   expect_error([&] { lars(at::ones({1}), at::ones({2})); }, {"grad_norms", "[1]", "number of elements: 2"});
   expect_error([&] { lars(at::ones({2}), at::ones({2}, at::kDouble)); }, {"param_norms", "Double"});
   expect_error([&] { multi_tensor_unscale_l2norm_cuda(kChunk, flag(), {ones(1)}, at::ones({2}), true); }, {"inv_scale", "[2]"});
+  const TensorLists five = {ones(1), ones(1), ones(1), ones(1), ones(1)};
+  const auto lamb = [&](const at::Tensor& decays, const at::Tensor& norm) {
+    multi_tensor_lamb_stage1_cuda(kChunk, flag(), five, decays, 1, 0, 0, 1, norm, 1);
+  };
+  expect_error([&] { lamb(at::Tensor(), scalar(1)); }, {"per_tensor_decay is undefined"});
+  expect_error([&] { lamb(scalar(0), at::Tensor()); }, {"global_grad_norm is undefined"});
 }
 
 TEST(Errors, OverlappingOutputs) {

@@ -134,6 +134,12 @@ TEST(FusedDenseModules, AreInitializedLikeLinearAndCanBeCloned) {
   EXPECT_TRUE(contains(text.str(), "intermediate_features=300") && contains(text.str(), "bias=false")) << text.str();
 }
 
+TEST(FusedDenseModules, MayHaveOneFeature) {
+  FusedDense dense(1, 1);
+  const Tensor x = torch::ones({2, 1});
+  EXPECT_TRUE(torch::equal(dense->forward(x), x * dense->weight + dense->bias));
+}
+
 TEST(FusedDenseModules, RejectUnsupportedArguments) {
   EXPECT_TRUE(contains(message_of([] { FusedDenseGeluDense(3, 4, 2, false); }), "bias=false is not supported"));
   EXPECT_THROW(FusedDense(0, 2), c10::ValueError);

@@ -179,6 +179,17 @@ TEST(XentropyLoss, AcceptsLogitsOfAnySize) {
   EXPECT_TRUE(std::isfinite(found[1].item<float>()));
 }
 
+// An exponential of 1000 is Inf in every dtype.
+TEST(XentropyLoss, SubtractsTheLargestLogitWhereverItIs) {
+  for (const auto dtype : {torch::kHalf, torch::kFloat, torch::kDouble}) {
+    for (const int64_t classes : {1, 2, 37}) {
+      const Tensor logits = torch::eye(classes, dtype) * 1000;
+      const Tensor losses = SoftmaxCrossEntropyLoss::apply(logits, torch::arange(classes), 0.0, /*padding_idx=*/-1);
+      EXPECT_TRUE(losses.eq(0).all().item<bool>()) << losses;
+    }
+  }
+}
+
 TEST(XentropyLoss, OfNoRowsIsEmpty) {
   const Tensor logits = torch::zeros({0, 5}).requires_grad_();
   const Tensor losses = SoftmaxCrossEntropyLoss::apply(logits, torch::zeros({0}, torch::kLong));

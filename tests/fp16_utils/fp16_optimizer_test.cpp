@@ -118,6 +118,15 @@ TEST(Fp16Optimizer, Fp16o04GradientsAreOverwrittenNotAddedTo) {
   EXPECT_TRUE(torch::equal(optimizer.fp32_from_fp16_params()[0].grad(), once));
 }
 
+// A scale that float16 cannot hold.
+TEST(Fp16Optimizer, Fp16o04TheLossIsScaledInFloat32) {
+  auto weight = torch::ones({4}, torch::kHalf).requires_grad_();
+  auto sgd = sgd_over({weight});
+  FP16_Optimizer optimizer(sgd, quiet().static_loss_scale(0x1p17));
+  optimizer.backward((weight.to(torch::kFloat) * 0x1p-12).sum());
+  EXPECT_TRUE(torch::equal(optimizer.fp32_from_fp16_params()[0].grad(), torch::full({4}, 0x1p-12)));
+}
+
 TEST(Fp16Optimizer, Fp16o04SeveralPassesAccumulateInTheModel) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());

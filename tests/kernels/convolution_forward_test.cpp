@@ -184,6 +184,7 @@ TEST_F(Convolution, LeavesUnsupportedCasesToLibTorch) {
   EXPECT_FALSE(takes({t.grad_output, t.input.contiguous(), t.weight.contiguous()}, s)) << "not channels-last";
   EXPECT_FALSE(takes({t.grad_output.to(at::kHalf), t.input.to(at::kHalf), t.weight.to(at::kHalf)}, s));
   EXPECT_FALSE(takes({t.grad_output.to(at::kFloat), t.input.to(at::kFloat), t.weight.to(at::kFloat)}, s));
+  EXPECT_FALSE(takes({t.grad_output, t.input.to(at::kFloat), t.weight}, s)) << "an input of FP32";
   EXPECT_FALSE(takes({t.grad_output[0], t.input[0], t.weight}, s)) << "without images";
   for (const auto& [input, output, kernel] : {std::tuple{16, 32, 3}, std::tuple{32, 48, 3}, std::tuple{32, 32, 1}}) {
     const Shape other{"", 2, input, output, {4, 4}, {kernel, kernel}, every_pixel(0)};

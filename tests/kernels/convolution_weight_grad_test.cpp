@@ -1,7 +1,12 @@
 // The weight gradient of convolutions against float64, at every boundary of the blocks that are packed and multiplied.
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
 #include <limits>
 
 #include "kernels/convolution/convolution.h"
+#include "kernels/convolution/cpu/packed.h"
 #include "tests/kernels/convolution_support.h"
 
 namespace kernels_test {
@@ -52,6 +57,26 @@ ConvolutionGrads torch_grads(const Shape& s, const ConvolutionTensors& t, at::Sc
       at::convolution_backward(t.grad_output.to(type), t.input.to(type), t.weight.to(type), at::IntArrayRef{s.output},
                                s.steps.stride, s.steps.padding, s.steps.dilation, false, {0, 0}, 1, {false, true, true});
   return {weight, bias};
+}
+
+class LargestAllocation : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes = std::max(bytes, size); }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t bytes = 0;
+};
+
+// Parts between the borders read one row more at either end.
+TEST(PackedImages, GrowForAPartOfMoreRows) {
+  using namespace apex::kernels::convolution::cpu;
+  const apex::kernels::convolution::Axis height{12, 12, 3, 1, 1, 1}, width{5, 5, 3, 1, 1, 1};
+  const Tensor images = at::zeros({2, 16, 12, 5}, at::kBFloat16);
+  Packed packed(images, height, width, {{0, 16}}, kLanes);
+  packed.begin({0, 1, height.inputs_of({0, 4})});
+  const auto allocated = std::make_shared<LargestAllocation>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, allocated);
+  packed.begin({0, 1, height.inputs_of({4, 8})});
+  EXPECT_EQ(allocated->bytes, 6 * 5 * 16 * static_cast<int64_t>(sizeof(Pair)));
 }
 
 class ConvolutionWeightGrad : public ::testing::Test {

@@ -87,5 +87,37 @@ TEST(Groups, KeepAddressesOfManyTensors) {
   for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(groups[0].rows[i].data[0], in[i].data_ptr());
 }
 
+// Floats at `data` on a device whose addresses may be those of other tensors on the CPU. Nothing may read or write them.
+at::Tensor elsewhere(float* data, int64_t numel) {
+  const auto bytes = static_cast<size_t>(numel) * sizeof(float);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::Device(at::kXPU, 0)));
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKey::XPU, caffe2::TypeMeta::Make<float>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({numel});
+  return tensor;
+}
+
+TEST(Outputs, OfSeveralDevicesAreComparedWithinEach) {
+  const at::Tensor memory = at::ones({16});
+  auto* const data = memory.mutable_data_ptr<float>();
+  const auto check = [](const Tensors& in, const Tensors& out) {
+    plan::check_outputs_apart("check", {{"in", in, Access::read}, {"out", out, Access::write}});
+  };
+  const Tensors none;
+  check(none, {elsewhere(data, 8), memory.narrow(0, 2, 4)});
+  // By address alone, the tensor on the CPU would be between the two that overlap.
+  expect_error(
+      [&] {
+        check(none, {elsewhere(data, 8), memory.narrow(0, 2, 1), elsewhere(data + 4, 8)});
+      },
+      {"out[2] shares memory with out[0]"});
+  // By address alone, the output on the CPU would be behind the input, and those behind it not looked at.
+  expect_error(
+      [&] {
+        check({elsewhere(data, 4)}, {memory.narrow(0, 8, 4), elsewhere(data, 4)});
+      },
+      {"out[1] shares memory with in[0]"});
+}
+
 }  // namespace
 }  // namespace kernels_test

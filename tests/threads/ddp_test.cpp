@@ -88,7 +88,7 @@ TEST(DdpThreads, SeveralThreadsAccumulateWithoutReduction) {
         const auto guard = ddp.no_sync();
         std::vector<std::thread> threads;
         for (int i = 0; i < kThreads; ++i) {
-          threads.emplace_back([&] { ddp.module()(torch::full({2, 2}, static_cast<float>(rank))).backward(); });
+          threads.emplace_back([&] { ddp(torch::full({2, 2}, static_cast<float>(rank))).backward(); });
         }
         for (auto& thread : threads) thread.join();
       }
@@ -96,6 +96,46 @@ TEST(DdpThreads, SeveralThreadsAccumulateWithoutReduction) {
       expect_gradients(ddp.module(), static_cast<float>(kRanks + kThreads * kRanks * (kRanks - 1) / 2));
     }
   });
+}
+
+TEST(GroupsOfThreads, HearOfFailuresWithoutADefaultGroup) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto group = c10::make_intrusive<c10d::ProcessGroup>(store, 0, kRanks);
+  ASSERT_FALSE(is_initialized());
+  EXPECT_FALSE(detail::any_failure(group));
+  store->set("failed", std::vector<uint8_t>{1});
+  EXPECT_TRUE(detail::any_failure(group));
+}
+
+// The gradient on a rank is its number plus 1: 2 on average.
+TEST(ShardedThreads, SeveralThreadsSendBuckets) {
+  const auto parameters = [] {
+    std::vector<Tensor> params;
+    for (int i = 0; i < 8; ++i) params.push_back(torch::ones({2, 2}).requires_grad_());
+    return params;
+  };
+  const auto expected = parameters();
+  optimizers::FusedAdam whole(expected, optimizers::FusedAdamOptions(0.25));
+  for (const Tensor& param : expected) param.mutable_grad() = torch::full({2, 2}, 2.0);
+  whole.step();
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto train = [&](int rank) {
+    const auto params = parameters();
+    const auto options = DistributedFusedAdamOptions(0.25).bucket_cap_mb(1e-5).process_group(group_of_thread(store, rank));
+    DistributedFusedAdam optimizer(params, options);
+    std::vector<std::thread> threads;
+    for (const size_t first : {0, 1}) {
+      threads.emplace_back([&, first] {
+        for (size_t i = first; i < params.size(); i += 2) (params[i] * (rank + 1)).sum().backward();
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    optimizer.step();
+    for (size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(torch::equal(params[i], expected[i])) << params[i];
+  };
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) ranks.emplace_back(train, rank);
+  for (auto& rank : ranks) rank.join();
 }
 
 }  // namespace

@@ -1,11 +1,17 @@
 // What all threads of a process share: each test lets threads read and write one part of it at once, for ThreadSanitizer.
+#include <ATen/CPUGeneratorImpl.h>
+#include <apex_cpp/activation_checkpoint.h>
 #include <apex_cpp/amp/comparison/measurement.h>
 #include <apex_cpp/amp/policy.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/statistics.h>
+#include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
+#include <mutex>
 #include <thread>
 
 #include "tests/amp/optimizers.h"
@@ -112,6 +118,56 @@ TEST_F(SharedState, TheRecordsOfAWatch) {
     EXPECT_FALSE(watch.records().empty());
   };
   at_once({pass, pass}, 5);
+}
+
+TEST_F(SharedState, TheMarksOfBatchNorms) {
+  const auto mark = [](double eps) {
+    return [eps] {
+      const double marked = parallel::detail::marked({eps, nullptr, true});
+      EXPECT_EQ(parallel::detail::mark_of(marked)->eps, eps);
+    };
+  };
+  const Call normalize = [] { torch::nn::BatchNorm1d(6)(torch::ones({4, 6})); };
+  at_once({mark(0.25), mark(0.5), mark(0.5), normalize});
+}
+
+/// Expects that the call waits for the lock of LibTorch's random number generator.
+void expect_wait(const Call& call) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::unique_lock<std::mutex> drawing(generator.mutex());
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    call();
+    done = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(done);
+  drawing.unlock();
+  other.join();
+}
+
+// A checkpoint reads the generator's state before the call, and sets it back after the repeated call.
+TEST_F(SharedState, TheRandomNumberGenerator) {
+  Call repeated = [] {};
+  const auto draw = [&](const Tensor& x) {
+    const Tensor drawn = x * torch::rand({2});
+    repeated();
+    return drawn;
+  };
+  const Tensor x = torch::ones({2}).requires_grad_();
+  expect_wait([&] { checkpoint([](const Tensor& input) { return input * 2; }, x); });
+  const Tensor loss = checkpoint(draw, x).sum();
+  std::promise<void> has_drawn, locked;
+  repeated = [&] {
+    has_drawn.set_value();
+    locked.get_future().wait();
+  };
+  std::thread backward([&] { loss.backward(); });
+  has_drawn.get_future().wait();
+  expect_wait([&] {
+    locked.set_value();
+    backward.join();
+  });
 }
 
 TEST_F(SharedState, TheMemoryOfARun) {
