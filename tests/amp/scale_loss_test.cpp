@@ -108,6 +108,23 @@ TEST_F(ScaleLoss, Sl04TheShortCutLeavesGradientsUnchanged) {
   EXPECT_EQ(amp::loss_scaler().unskipped(), 0) << "no check, no count";
 }
 
+// A graph that create_graph made may hold the gradients; autograd refuses it once they have been written.
+TEST_F(ScaleLoss, AFixedScaleOfOneIsCheckedWithoutWritingGradients) {
+  for (const char* level : {"O0", "O3"}) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(1.0).skip_nonfinite(true));
+    int64_t version = 0;
+    {
+      auto scaled = amp::scale_loss(net->forward(features()).sum(), opt);
+      scaled.backward();
+      version = model->fc1->weight.grad()._version();
+    }
+    EXPECT_EQ(amp::loss_scaler().updates(), 1);
+    EXPECT_EQ(model->fc1->weight.grad()._version(), version) << level;
+  }
+}
+
 TEST_F(ScaleLoss, Sl10DelayedOverflowCheckNeitherSkipsNorCounts) {
   Dot model;
   auto [net, opt] = dot_at_o2(model, quiet().loss_scale("dynamic"));
