@@ -63,7 +63,6 @@ struct NamedGenerator {
 
 std::vector<NamedGenerator> default_generators() {
   std::vector<NamedGenerator> generators = {{"cpu", at::detail::getDefaultCPUGenerator()}};
-  if (!at::hasCUDA()) return generators;
   for (int i = 0; i < at::detail::getCUDAHooks().deviceCount(); ++i) {
     const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(i));
     generators.push_back({device.str(), at::globalContext().defaultGenerator(device)});

@@ -35,9 +35,8 @@ void ScaleHistory::set_capacity(size_t events) {
 }
 
 void ScaleHistory::add(const ScaleEvent& event) {
-  if (capacity_ == 0) return;
-  if (events_.size() == capacity_) events_.pop_front();
   events_.push_back(event);
+  if (events_.size() > capacity_) events_.pop_front();
 }
 
 void ScaleHistory::write_csv(std::ostream& out) const {
