@@ -1,17 +1,26 @@
 // What all threads of a process share: each test lets threads read and write one part of it at once, for ThreadSanitizer.
 #include <ATen/CPUGeneratorImpl.h>
 #include <apex_cpp/activation_checkpoint.h>
+#include <apex_cpp/amp/casts/cast_rules.h>
+#include <apex_cpp/amp/casts/custom_functions.h>
+#include <apex_cpp/amp/casts/operator_slot.h>
+#include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/checkpoint/parts.h>
 #include <apex_cpp/amp/comparison/measurement.h>
+#include <apex_cpp/amp/doctor/step_observer.h>
 #include <apex_cpp/amp/policy.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
+#include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/statistics.h>
 #include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
+#include "opt_levels/resolve.h"
 
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "tests/amp/optimizers.h"
@@ -103,6 +112,94 @@ TEST_F(SharedState, OneWeightCache) {
   auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
   const Call forward = [&net = net] { net->forward(features()); };
   at_once({forward, forward, [] { amp::clear_cast_cache(); }, forward});
+}
+
+TEST_F(SharedState, TheEntriesOfAWeightCache) {
+  amp::detail::WeightCache cache;
+  const Tensor weights[] = {torch::ones({2}, torch::requires_grad()), torch::ones({2}, torch::requires_grad())};
+  const auto keep_and_cast = [&](const Tensor& weight) {
+    return [&] {
+      bool hit = false;
+      cache.keep(weight);
+      EXPECT_EQ(cache.cast(weight, torch::kHalf, 0, hit).scalar_type(), torch::kHalf);
+      EXPECT_LE(cache.size(), 2u);
+    };
+  };
+  at_once({keep_and_cast(weights[0]), keep_and_cast(weights[1]), [&] { cache.clear(); }});
+}
+
+TEST_F(SharedState, TheTableOfOperators) {
+  std::atomic<int> next{0};
+  at_once({[&] { amp::detail::operator_slot(("shared_state::operator" + std::to_string(++next)).c_str(), ""); },
+           [] { EXPECT_GT(amp::detail::num_operator_slots(), 0u); }});
+}
+
+TEST_F(SharedState, TheNodesOfScopes) {
+  amp::detail::NodeRanges ranges;
+  const Tensor x = torch::ones({2}, torch::requires_grad()), of_no_scope = x * 2;
+  at_once({[&] {
+             const auto first = amp::detail::NodeRanges::next_node();
+             const Tensor of_scope = x * 2;
+             ranges.add(first);
+           },
+           [&] { EXPECT_FALSE(ranges.has(*of_no_scope.grad_fn())); }});
+}
+
+TEST_F(SharedState, TheNewestCasts) {
+  const auto rules = [] { return amp::detail::CastRules::from(opt_levels::resolve("O1"), nullptr); };
+  const Call begin_and_end = [&] {
+    const auto own = rules();
+    amp::detail::cast_on_this_thread(own);
+    amp::detail::release_threads(own);
+  };
+  at_once({begin_and_end, begin_and_end});
+}
+
+TEST_F(SharedState, TheSessionsThatCastWeights) {
+  Mlp model, another;
+  auto net = amp::initialize(model, "O2", quiet());
+  const auto session = amp::detail::current_session();
+  at_once({[&] { amp::detail::remember_casts(*another, session); },
+           [&] { EXPECT_EQ(amp::detail::session_that_cast(model->fc1->weight), session); }});
+}
+
+// LibTorch, which ThreadSanitizer does not watch, draws under this mutex.
+TEST_F(SharedState, AGeneratorIsReadOnceItIsFree) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::unique_lock<std::mutex> draws(generator.mutex());
+  std::atomic<bool> was_read{false};
+  std::thread reads([&] {
+    amp::detail::generator_states();
+    was_read = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(was_read);
+  draws.unlock();
+  reads.join();
+}
+
+// Gradients of earlier calls arrive on other threads while the step makes further calls.
+TEST_F(SharedState, TheCallsOfAnObservedStep) {
+  Mlp model;
+  auto net = amp::initialize(model, "O0", quiet());
+  for (int step = 0; step < 10; ++step) {
+    const auto observer = std::make_shared<amp::detail::StepObserver>();
+    observer->start();
+    std::atomic<int> differentiating{2};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      Tensor loss = torch::zeros({});
+      for (int k = 0; k < 20; ++k) loss = loss + net->forward(features()).square().mean();
+      threads.emplace_back([&differentiating, loss] {
+        loss.backward();
+        --differentiating;
+      });
+    }
+    while (differentiating > 0) net->forward(features());
+    for (auto& thread : threads) thread.join();
+    observer->stop();
+    EXPECT_FALSE(observer->take().empty());
+  }
 }
 
 TEST_F(SharedState, TheRecordsOfAWatch) {
