@@ -166,6 +166,20 @@ TEST(MuonBesideAdam, TrainsAtO2AndSkipsAfterAnOverflow) {
   amp::reset();
 }
 
+// The buffer has all bits of a gradient; the scale is a power of 2.
+TEST(MuonSteps, UnscaleFloat32GradientsWithoutRounding) {
+  const at::Tensor grad = values({4, 6}, 3);
+  const auto stepped = [&](float scale) {
+    const at::Tensor param = at::zeros({4, 6}).requires_grad_();
+    Muon optimizer({param});
+    if (scale != 1) optimizer.grad_scale = at::full({1}, scale);
+    param.mutable_grad() = grad * scale;
+    optimizer.step();
+    return tensors_of(optimizer);
+  };
+  EXPECT_TRUE(same_bytes(stepped(0x1p20F), stepped(1)));
+}
+
 // A skip that only GradScaler's found_inf asks for, before and after the first step.
 TEST(MuonSteps, AreSkippedByFoundInf) {
   const at::Tensor param = muon_values(muon_cases()[0], 0).requires_grad_();
