@@ -71,10 +71,11 @@ TEST(PackedImages, GrowForAPartOfMoreRows) {
   using namespace apex::kernels::convolution::cpu;
   const apex::kernels::convolution::Axis height{12, 12, 3, 1, 1, 1}, width{5, 5, 3, 1, 1, 1};
   const Tensor images = at::zeros({2, 16, 12, 5}, at::kBFloat16);
-  Packed packed(images, height, width, {{0, 16}}, kLanes);
-  packed.begin({0, 1, height.inputs_of({0, 4})});
   const auto allocated = std::make_shared<LargestAllocation>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, allocated);
+  Packed packed(images, height, width, {{0, 16}}, kLanes);
+  packed.begin({0, 1, height.inputs_of({0, 4})});
+  EXPECT_EQ(allocated->bytes, 5 * 5 * 16 * static_cast<int64_t>(sizeof(Pair)));
   packed.begin({0, 1, height.inputs_of({4, 8})});
   EXPECT_EQ(allocated->bytes, 6 * 5 * 16 * static_cast<int64_t>(sizeof(Pair)));
 }
