@@ -115,6 +115,19 @@ TEST_P(AtLevel, HasTheBitsOfOneProcessIncludingSkips) {
   }
 }
 
+TEST_P(AtLevel, CountsTheNaNsOfOneProcess) {
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, GetParam(), quiet().loss_scale("dynamic"));
+  const double factor = rank() == 0 ? std::numeric_limits<double>::quiet_NaN() : 1;
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 0), factor), opt).backward(); }
+  opt.step();
+  const auto result = amp::step_result(opt);
+  EXPECT_TRUE(result.skipped);
+  EXPECT_EQ(result.inf_count, 0);
+  EXPECT_GT(result.nan_count, 0);
+}
+
 TEST_P(AtLevel, AccumulatesOverBlocks) {
   Pair sharded_model, delayed, fused_model;
   DistributedFusedAdam sharded(sharded_model->parameters(), summing()), later(delayed->parameters(), summing());
