@@ -1,16 +1,11 @@
 // Loads checkpoints into models and optimizers and trains with them.
 #include "tests/checkpoint/memory_file.h"
-#include "tests/fuzz/mutate_safetensors.h"
 #include "tests/fuzz/trained.h"
 
 namespace apex::fuzz {
 
 // Covers the file's text, the parsed description, tensors, and copies of the current state for restoring.
 size_t most_memory(size_t input_bytes) { return (1 << 20) + 256 * input_bytes; }
-
-std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {
-  return mutate_safetensors(std::move(input), corpus, random);
-}
 
 }  // namespace apex::fuzz
 

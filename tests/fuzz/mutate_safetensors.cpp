@@ -1,5 +1,4 @@
-#include "tests/fuzz/mutate_safetensors.h"
-
+// Mutates the input of targets that read safetensors files.
 #include <apex_cpp/amp/checkpoint/safetensors_header.h>
 #include <apex_cpp/files/atomic_file.h>
 #include <c10/util/Exception.h>
@@ -9,6 +8,7 @@
 
 #include "tests/checkpoint/raw_safetensors.h"
 #include "tests/fuzz/mutate_text.h"
+#include "tests/fuzz/target.h"
 
 namespace apex::fuzz {
 namespace {
@@ -106,7 +106,9 @@ void repair_checksum(std::string& file, size_t header_bytes) {
 
 }  // namespace
 
-std::string mutate_safetensors(std::string file, const std::vector<std::string>& corpus, Random& random) {
+// Damages a file as bytes, or its header, metadata and data separately. It usually repairs the header's length, and every other
+// time the checksum, so that the reader reaches the code behind these checks.
+std::string mutate(std::string file, const std::vector<std::string>& corpus, Random& random) {
   if (one_in(random, 5)) return mutate_bytes(std::move(file), corpus, random);
   Parts parts = parts_of(file);
   for (size_t edits = 1 + pick(random, 3); edits > 0; --edits) {

@@ -3,16 +3,12 @@
 #include <c10/util/Exception.h>
 
 #include "tests/checkpoint/memory_file.h"
-#include "tests/fuzz/mutate_safetensors.h"
+#include "tests/fuzz/target.h"
 
 namespace apex::fuzz {
 
 // A reader holds the header's text, its parsed form and tensors. The object of an empty tensor is larger than its text.
 size_t most_memory(size_t input_bytes) { return (64 << 10) + 32 * input_bytes; }
-
-std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {
-  return mutate_safetensors(std::move(input), corpus, random);
-}
 
 }  // namespace apex::fuzz
 

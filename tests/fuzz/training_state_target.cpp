@@ -2,17 +2,12 @@
 #include <apex_cpp/amp/training_state.h>
 
 #include "tests/checkpoint/memory_file.h"
-#include "tests/fuzz/mutate_safetensors.h"
 #include "tests/fuzz/trained.h"
 
 namespace apex::fuzz {
 
 // As of load_checkpoint, and options and states as JSON values.
 size_t most_memory(size_t input_bytes) { return (1 << 20) + 512 * input_bytes; }
-
-std::string mutate(std::string input, const std::vector<std::string>& corpus, Random& random) {
-  return mutate_safetensors(std::move(input), corpus, random);
-}
 
 }  // namespace apex::fuzz
 

@@ -163,19 +163,23 @@ TEST_F(SharedState, TheSessionsThatCastWeights) {
            [&] { EXPECT_EQ(amp::detail::session_that_cast(model->fc1->weight), session); }});
 }
 
-// LibTorch, which ThreadSanitizer does not watch, draws under this mutex.
-TEST_F(SharedState, AGeneratorIsReadOnceItIsFree) {
+/// Expects that the call waits for the lock under which LibTorch, which ThreadSanitizer does not watch, draws random numbers.
+void expect_wait(const Call& call) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::unique_lock<std::mutex> draws(generator.mutex());
-  std::atomic<bool> was_read{false};
-  std::thread reads([&] {
-    amp::detail::generator_states();
-    was_read = true;
+  std::unique_lock<std::mutex> drawing(generator.mutex());
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    call();
+    done = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_FALSE(was_read);
-  draws.unlock();
-  reads.join();
+  EXPECT_FALSE(done);
+  drawing.unlock();
+  other.join();
+}
+
+TEST_F(SharedState, AGeneratorIsReadOnceItIsFree) {
+  expect_wait([] { amp::detail::generator_states(); });
 }
 
 // Gradients of earlier calls arrive on other threads while the step makes further calls.
@@ -226,21 +230,6 @@ TEST_F(SharedState, TheMarksOfBatchNorms) {
   };
   const Call normalize = [] { torch::nn::BatchNorm1d(6)(torch::ones({4, 6})); };
   at_once({mark(0.25), mark(0.5), mark(0.5), normalize});
-}
-
-/// Expects that the call waits for the lock of LibTorch's random number generator.
-void expect_wait(const Call& call) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::unique_lock<std::mutex> drawing(generator.mutex());
-  std::atomic<bool> done{false};
-  std::thread other([&] {
-    call();
-    done = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_FALSE(done);
-  drawing.unlock();
-  other.join();
 }
 
 // A checkpoint reads the generator's state before the call, and sets it back after the repeated call.

@@ -7,10 +7,7 @@
 namespace apex::kernels::cpu {
 
 // For sets of one lane; vectors have their own.
-using rules::at_most;
 using rules::larger_magnitude;
-using rules::multiply;
-using rules::square_root;
 
 // The largest of a vector's numbers.
 template <int64_t kCount>
