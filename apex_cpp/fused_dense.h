@@ -10,7 +10,7 @@
 namespace apex::fused_dense {
 
 // Both modules use LibTorch's linear operator, which adds the bias. Any device and floating-point dtype. At O1 and O4 a module
-// runs in 16 bits as one function. At O2, O3 and O5 its parameters have 16 bits. Weights [out, in] and biases [out] are
+// runs in 16 bits as one function. At O2, O3, O5 and O6 its parameters have 16 bits. Weights [out, in] and biases [out] are
 // initialized as in `torch::nn::Linear`; Apex leaves them uninitialized. Errors: ValueError for sizes that are not positive;
 // RuntimeError for an input whose last dimension is not `in_features`.
 

@@ -17,7 +17,7 @@ namespace apex::mlp {
 ///
 /// Uses LibTorch's linear operator, which adds the bias. The activation runs in place, so that each layer keeps one tensor for
 /// the backward pass. Any device and floating-point dtype. At O1 and O4 the whole module runs in 16 bits as one function. At
-/// O2, O3 and O5 its parameters have 16 bits. Errors: TypeError for an activation other than "none", "relu" and "sigmoid";
+/// O2, O3, O5 and O6 its parameters have 16 bits. Errors: TypeError for an activation other than "none", "relu" and "sigmoid";
 /// ValueError for fewer than two sizes, or a size that is not positive; RuntimeError for an input whose last dimension is not
 /// the first size. Apex: `apex.mlp.MLP`, which takes inputs of two dimensions only.
 class MLPImpl : public torch::nn::Cloneable<MLPImpl> {

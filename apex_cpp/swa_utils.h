@@ -32,7 +32,7 @@ struct ExponentialMovingAverageOptions {
 /// // to evaluate:
 /// auto averaged = ema.average_parameters();  // the model has the averages until the end of the block
 /// ```
-/// It averages what the optimizer steps, as `amp::master_params` lists it: the FP32 masters at O2 and O5, elsewhere the
+/// It averages what the optimizer steps, as `amp::master_params` lists it: the FP32 masters at O2, O5 and O6, elsewhere the
 /// parameters; of an optimizer with a `master_storage`, the masters that it keeps as remainders. An average has the dtype of
 /// these, float32 for a 16-bit one, and their device. The first `update` copies the weights; each later one is
 /// `torch._foreach_lerp_(averages, weights, 1 - decay)`, with its bits. So it is Python's `AveragedModel(model,

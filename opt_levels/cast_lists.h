@@ -47,7 +47,8 @@ class CastLists {
 
   /// Policies at O1 and O4, by operator name.
   const std::map<std::string, CastPolicy>& casts() const { return casts_; }
-  /// Policies at O2, O3 and O5. They apply in a handle's forward, in the forward of the original model, and outside of both.
+  /// Policies at O2, O3, O5 and O6. They apply in a handle's forward, in the forward of the original model, and outside of
+  /// both.
   /// - `half`: casts FP32 arguments to the type of the 16-bit arguments.
   /// - `follow_weights`: casts FP32 arguments to the type of the 16-bit arguments after the first argument, which is the input.
   /// - `match_self`: casts the other arguments to the type of the first tensor.

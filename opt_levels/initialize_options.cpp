@@ -5,6 +5,18 @@
 #include "opt_levels/detail/values.h"
 
 namespace apex::opt_levels {
+namespace {
+
+// The value of that name. Errors: ValueError that names the option and lists the names.
+template <class Value>
+Value named_value(const char* option, const std::string& name) {
+  Value value{};
+  const char* allowed = detail::parse_value({name, true}, value);
+  TORCH_CHECK_VALUE(!allowed, option, "=\"", name, "\" is not allowed. Give ", allowed, ".");
+  return value;
+}
+
+}  // namespace
 
 InitializeOptions& InitializeOptions::keep_batchnorm_fp32(const std::string& value) {
   TORCH_CHECK(value == "True" || value == "False", "keep_batchnorm_fp32=\"", value,
@@ -20,10 +32,13 @@ InitializeOptions& InitializeOptions::leave_model_alone(bool value) {
 }
 
 InitializeOptions& InitializeOptions::cpu_16bit(const std::string& name) {
-  Cpu16Bit value{};
-  const char* allowed = detail::parse_value({name, true}, value);
-  TORCH_CHECK_VALUE(!allowed, "cpu_16bit=\"", name, "\" is not allowed. Give ", allowed, ".");
-  return cpu_16bit(value);
+  return cpu_16bit(named_value<Cpu16Bit>("cpu_16bit", name));
+}
+
+InitializeOptions& InitializeOptions::fp8(const std::string& name) { return fp8(named_value<Float8Recipe>("fp8", name)); }
+
+InitializeOptions& InitializeOptions::fp8_gradients(const std::string& name) {
+  return fp8_gradients(named_value<Float8Format>("fp8_gradients", name));
 }
 
 bool operator==(const InitializeOptions& a, const InitializeOptions& b) {

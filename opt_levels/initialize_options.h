@@ -80,7 +80,7 @@ class InitializeOptions {
   const std::optional<LossScale>& loss_scale() const { return loss_scale_; }
 
   /// Type to which each model's floating-point outputs are cast: kHalf, kBFloat16 or kFloat (INIT-12). With a 16-bit type,
-  /// losses at O2, O3 and O5 run in the type of their arguments; otherwise in FP32.
+  /// losses at O2, O3, O5 and O6 run in the type of their arguments; otherwise in FP32.
   InitializeOptions& cast_model_outputs(c10::ScalarType value) { return set(cast_model_outputs_, value); }
   InitializeOptions& cast_model_outputs(std::nullopt_t) { return unset(cast_model_outputs_); }
   const std::optional<c10::ScalarType>& cast_model_outputs() const { return cast_model_outputs_; }
@@ -141,6 +141,20 @@ class InitializeOptions {
   InitializeOptions& cpu_16bit(std::nullopt_t) { return unset(cpu_16bit_); }
   const std::optional<Cpu16Bit>& cpu_16bit() const { return cpu_16bit_; }
 
+  /// The FP8 recipe of matrix products in a model that is cast to bfloat16: "none", "current", "block128" or "mx". Default: the
+  /// level's, which is current at O6 and none at the others. Errors: ValueError for another string.
+  InitializeOptions& fp8(Float8Recipe value) { return set(fp8_, value); }
+  InitializeOptions& fp8(const std::string& name);
+  InitializeOptions& fp8(std::nullopt_t) { return unset(fp8_); }
+  const std::optional<Float8Recipe>& fp8() const { return fp8_; }
+
+  /// The format of gradients in FP8 products, "e4m3" or "e5m2"; activations and weights are e4m3. Without effect if `fp8` is
+  /// none. Default: e5m2 with current, e4m3 with block128 and mx. Errors: ValueError for another string.
+  InitializeOptions& fp8_gradients(Float8Format value) { return set(fp8_gradients_, value); }
+  InitializeOptions& fp8_gradients(const std::string& name);
+  InitializeOptions& fp8_gradients(std::nullopt_t) { return unset(fp8_gradients_); }
+  const std::optional<Float8Format>& fp8_gradients() const { return fp8_gradients_; }
+
   /// Whether apex_cpp replaces the process's CPU allocator, to ask the Linux kernel for huge pages under each CPU tensor of 32
   /// MB or more. Holds for the whole process. Default: the environment variable APEX_CPP_HUGE_PAGES (`on` or `off`) decides; if
   /// it is not set, the allocator stays as it is.
@@ -168,6 +182,13 @@ class InitializeOptions {
   InitializeOptions& float32_functions(const std::vector<std::string>& value) { return set(float32_functions_, value); }
   InitializeOptions& float32_functions(std::nullopt_t) { return unset(float32_functions_); }
   const std::optional<std::vector<std::string>>& float32_functions() const { return float32_functions_; }
+
+  /// Paths of modules whose products stay in BF16 with all their submodules, where `fp8` makes products FP8 ("decoder.head").
+  /// An empty list leaves no module out. Without effect if `fp8` is none. Default: the first and the last layer of each model,
+  /// a layer being a module that has a weight of two or more dimensions.
+  InitializeOptions& bfloat16_modules(const std::vector<std::string>& value) { return set(bfloat16_modules_, value); }
+  InitializeOptions& bfloat16_modules(std::nullopt_t) { return unset(bfloat16_modules_); }
+  const std::optional<std::vector<std::string>>& bfloat16_modules() const { return bfloat16_modules_; }
 
   /// Equal if the same options are set, to equal values.
   friend bool operator==(const InitializeOptions& a, const InitializeOptions& b);
@@ -203,10 +224,13 @@ class InitializeOptions {
   std::optional<bool> allow_banned_;
   std::optional<bool> allow_tf32_;
   std::optional<Cpu16Bit> cpu_16bit_;
+  std::optional<Float8Recipe> fp8_;
+  std::optional<Float8Format> fp8_gradients_;
   std::optional<bool> huge_pages_;
   std::optional<CastLists> casts_;
   std::optional<std::vector<std::string>> float32_modules_;
   std::optional<std::vector<std::string>> float32_functions_;
+  std::optional<std::vector<std::string>> bfloat16_modules_;
 };
 
 }  // namespace apex::opt_levels

@@ -28,7 +28,7 @@ detail::YamlForm level_form() {
   std::vector<std::string> keys{kOptLevel};
   const InitializeOptions none;
   OptionFields::visit(none, [&](const char* name, const auto&) { keys.emplace_back(name); });
-  return {keys, {"casts", "float32_modules", "float32_functions"}, "opt_level: O2", true};
+  return {keys, {"casts", "float32_modules", "float32_functions", "bfloat16_modules"}, "opt_level: O2", true};
 }
 
 // Reads the options of a level. Relative paths in the document start from `folder`.
@@ -37,6 +37,7 @@ class OverrideReader {
   explicit OverrideReader(std::string folder) : folder_(std::move(folder)) {}
 
   void read(const YamlEntry& entry, InitializeOptions& options) const {
+    if (entry.key == "fp8") return read_fp8(entry, options);
     if (entry.is_none()) return;
     if (entry.key == "keep_batchnorm_fp32") return read_keep_batchnorm(entry, options);
     OptionFields::visit(options, [&](const std::string& name, auto& option) {
@@ -81,8 +82,23 @@ class OverrideReader {
     options.keep_batchnorm_fp32(value);
   }
 
+  // Here `none` is a recipe, which switches FP8 off at O6. Any other empty value, such as null, leaves the option unset.
+  static void read_fp8(YamlEntry entry, InitializeOptions& options) {
+    auto& text = entry.value.text;
+    if (text == "None") text = "none";
+    if (entry.is_none() && text != "none") return;
+    Float8Recipe recipe{};
+    detail::read_entry(entry, recipe);
+    options.fp8(recipe);
+  }
+
   std::string folder_;
 };
+
+// Whether the check of one option reads the other: with one of the two alone, `resolve` may reject what both together allow.
+bool are_checked_together(const std::string& a, const std::string& b) {
+  return (a == "fp8" && b == "cast_model_type") || (a == "cast_model_type" && b == "fp8");
+}
 
 // The errors that `resolve` throws for each of the level's options alone. `options` are the level's own; they are restored.
 std::vector<std::string> errors_by_option(const OptLevel& level, InitializeOptions& options) {
@@ -92,7 +108,7 @@ std::vector<std::string> errors_by_option(const OptLevel& level, InitializeOptio
     if (!option) return;
     options = all;
     OptionFields::visit(options, [&](const std::string& other, auto& value) {
-      if (other != name) value.reset();
+      if (other != name && !are_checked_together(other, name)) value.reset();
     });
     try {
       resolve(level);
@@ -182,7 +198,8 @@ std::string OptLevel::to_yaml() const {
   const auto& casts = overrides_.casts();
   return detail::write_yaml_map(entries) + (casts ? "casts:\n" + detail::indented(casts->to_yaml()) : "") +
          list_text("float32_modules", overrides_.float32_modules()) +
-         list_text("float32_functions", overrides_.float32_functions());
+         list_text("float32_functions", overrides_.float32_functions()) +
+         list_text("bfloat16_modules", overrides_.bfloat16_modules());
 }
 
 OptLevel OptLevel::with(const InitializeOptions& options) const {
@@ -218,12 +235,23 @@ std::string bfloat16_counterpart(const std::string& name) {
   return counterpart.empty() ? name : counterpart;
 }
 
+bool has_fp8(const OptLevel& level) { return level.overrides().fp8().value_or(preset(level.name()).fp8) != Float8Recipe::none; }
+
+// The level that the overrides of bfloat16 and FP8 make of this one, where there is such a level.
+std::string name_with_types(const OptLevel& level) {
+  const auto name = is_cast_to_bfloat16(level) ? bfloat16_counterpart(level.name()) : level.name();
+  const bool is_fp8_level = preset(name).fp8 != Float8Recipe::none;
+  if (is_fp8_level && !has_fp8(level)) return preset(name).level_above;
+  return has_fp8(level) && !preset(name).in_fp8.empty() ? preset(name).in_fp8 : name;
+}
+
 // The level of that name, with those overrides of `from` that every level allows.
 OptLevel with_overrides(const std::string& name, const OptLevel& from) {
   auto kept = from.overrides();
   kept.enabled(std::nullopt).cast_model_type(std::nullopt).patch_torch_functions(std::nullopt);
   kept.keep_batchnorm_fp32(std::nullopt).master_weights(std::nullopt).cast_model_outputs(std::nullopt).casts(std::nullopt);
   kept.loss_scale(std::nullopt).min_loss_scale(std::nullopt).max_loss_scale(std::nullopt);
+  kept.fp8(std::nullopt).fp8_gradients(std::nullopt).bfloat16_modules(std::nullopt);
   return OptLevel::named(name).with(kept);
 }
 
@@ -234,7 +262,7 @@ std::vector<OptLevel> levels_above(const OptLevel& level) {
   if (!level.overrides().enabled().value_or(true)) return levels;
   const bool bfloat16 = is_cast_to_bfloat16(level);
   const auto counterpart = [bfloat16](const std::string& name) { return bfloat16 ? bfloat16_counterpart(name) : name; };
-  for (auto name = preset(counterpart(level.name())).level_above; !name.empty(); name = preset(name).level_above) {
+  for (auto name = preset(name_with_types(level)).level_above; !name.empty(); name = preset(name).level_above) {
     name = counterpart(name);
     levels.push_back(with_overrides(name, level));
   }

@@ -9,14 +9,14 @@
 
 namespace apex::opt_levels {
 
-/// An opt level with the overrides of its YAML: Apex's O0 to O3, or O4 and O5, which are O1 and O2 in bfloat16 with a loss
-/// scale of 1.
+/// An opt level with the overrides of its YAML: Apex's O0 to O3; O4 and O5, which are O1 and O2 in bfloat16 with a loss scale
+/// of 1; or O6, which is O5 with matrix products in FP8.
 ///
 /// The YAML is one map. `opt_level` names the level (default O1, as in Apex). Every other key is an option of
 /// `InitializeOptions` by its name, and overrides the level. Types are float16 (half), bfloat16 and float32 (float). An option
-/// with the value none or null counts as not set. `casts` is a map as `CastLists` reads it, or the path of a file with such a
-/// map. `float32_modules` and `float32_functions` are lists. The map may also be the value of a top-level key `amp` in a larger
-/// document.
+/// with the value none or null counts as not set; only for `fp8`, none is a value. `casts` is a map as `CastLists` reads it, or
+/// the path of a file with such a map. `float32_modules`, `float32_functions` and `bfloat16_modules` are lists. The map may
+/// also be the value of a top-level key `amp` in a larger document.
 class OptLevel {
  public:
   /// The level of that name. The name is checked on use: with `enabled` false, `initialize` accepts any name (INIT-03).
@@ -65,10 +65,11 @@ class OptLevel {
   std::map<std::string, std::string> places_;
 };
 
-/// The levels with more FP32, the next one first: O2, O1, O0 after O3; O4, O0 after O5; none after O0. A level whose overrides
-/// choose bfloat16 counts as its bfloat16 form. Overrides that any level can have (`num_losses`, `verbosity`,
-/// `allow_banned`, `allow_tf32`, `cpu_16bit`, `huge_pages`, `skip_nonfinite`, `float32_modules`, `float32_functions`) hold at
-/// these levels too; those of types, cast lists and loss scales do not.
+/// The levels with more FP32, the next one first: O2, O1, O0 after O3; O5, O4, O0 after O6; none after O0. A level whose
+/// overrides choose bfloat16 counts as its bfloat16 form; O5 with an `fp8` other than none counts as O6, and O6 with `fp8:
+/// none` as O5. Overrides that any level can have (`num_losses`, `verbosity`, `allow_banned`, `allow_tf32`, `cpu_16bit`,
+/// `huge_pages`, `skip_nonfinite`, `float32_modules`, `float32_functions`) hold at these levels too; those of types, cast
+/// lists, loss scales and FP8 (`fp8`, `fp8_gradients`, `bfloat16_modules`) do not.
 std::vector<OptLevel> levels_above(const OptLevel& level);
 
 }  // namespace apex::opt_levels

@@ -17,6 +17,21 @@ enum class Cpu16Bit : unsigned char {
   float32     ///< inputs are cast to FP32, FP32 kernels compute, and the result is rounded once
 };
 
+/// Which FP8 recipe matrix products use: which elements of an operand share the scale with which they are rounded to FP8.
+enum class Float8Recipe : unsigned char {
+  none,      ///< no FP8: products compute in the type of the model
+  current,   ///< all elements of a tensor, with a scale from their own values (TransformerEngine's current scaling)
+  block128,  ///< 1x128 elements along the contracted dimension of activations and gradients, 128x128 of weights
+             ///< (TransformerEngine's Float8BlockScaling)
+  mx         ///< 32 elements along the contracted dimension, with a power of two as scale (MXFP8 of the OCP MX formats)
+};
+
+/// An FP8 format.
+enum class Float8Format : unsigned char {
+  e4m3,  ///< 4 bits of exponent, 3 of mantissa: up to 448, no Inf
+  e5m2   ///< 5 bits of exponent, 2 of mantissa: up to 57344
+};
+
 /// 2^24: the default upper bound of a dynamic loss scale.
 inline constexpr double kMaxLossScale = 16777216.0;
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "opt_levels/detail/presets.h"
 #include "opt_levels/detail/values.h"
 
 namespace apex::opt_levels {
@@ -40,6 +41,7 @@ class Resolver {
     set_bounds(settings);
     override_properties(settings.properties);
     set_rest(settings);
+    set_fp8(settings);
     return settings;
   }
 
@@ -131,6 +133,23 @@ class Resolver {
     if (effective_.casts()) settings.casts = *effective_.casts();
     settings.float32_modules = effective_.float32_modules().value_or(settings.float32_modules);
     settings.float32_functions = effective_.float32_functions().value_or(settings.float32_functions);
+  }
+
+  void set_fp8(Settings& settings) const {
+    settings.fp8 = effective_.fp8().value_or(detail::preset(level_.name()).fp8);
+    const auto& type = settings.properties.cast_model_type;
+    TORCH_CHECK(settings.fp8 == Float8Recipe::none || type == c10::ScalarType::BFloat16, given("fp8", settings.fp8),
+                " is not allowed with ", given("cast_model_type", type),
+                ": only products of a model in bfloat16 run in FP8. Use O6, or O5 with fp8, or give cast_model_type bfloat16; "
+                "fp8 none switches FP8 off.");
+    settings.fp8_gradients = effective_.fp8_gradients().value_or(default_gradients(settings.fp8));
+    settings.bfloat16_modules = effective_.bfloat16_modules();
+  }
+
+  // One scale for a whole tensor needs e5m2's exponents; blocks have a scale each.
+  static Float8Format default_gradients(Float8Recipe fp8) {
+    const bool has_blocks = fp8 == Float8Recipe::block128 || fp8 == Float8Recipe::mx;
+    return has_blocks ? Float8Format::e4m3 : Float8Format::e5m2;
   }
 
   void check_type(const char* name, c10::ScalarType type) const {

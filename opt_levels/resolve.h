@@ -26,9 +26,12 @@ struct Settings {
   bool allow_banned = false;
   std::optional<bool> allow_tf32;  // none: the process's setting stays
   Cpu16Bit cpu_16bit = Cpu16Bit::automatic;
-  std::optional<bool> huge_pages;  // none: the environment decides
+  Float8Recipe fp8 = Float8Recipe::none;
+  Float8Format fp8_gradients = Float8Format::e5m2;  // unused without fp8
+  std::optional<bool> huge_pages;                   // none: the environment decides
   CastLists casts = CastLists::built_in();
   std::vector<std::string> float32_modules, float32_functions;
+  std::optional<std::vector<std::string>> bfloat16_modules;  // none: the first and the last layer of each model
 };
 
 /// Returns the effective settings. `options` take precedence over the level's YAML, and the YAML over the level's preset. The
@@ -37,9 +40,9 @@ struct Settings {
 ///
 /// With `enabled` false nothing is checked, and all settings except the verbosity keep their defaults (INIT-02, INIT-03).
 /// Errors name the option, its value and, if it came from YAML, its place: RuntimeError for an unknown level and for a value
-/// that the level forbids (PROP-10 to PROP-15; the rules of O1 apply to O4 too); ValueError for a type that is not kHalf,
-/// kBFloat16 or kFloat, num_losses below 1, verbosity below 0, a loss scale or bound that is not positive and finite, and a
-/// lower bound above the upper bound.
+/// that the level forbids (PROP-10 to PROP-15; the rules of O1 apply to O4 too), and for FP8 in a model that is not cast to
+/// kBFloat16; ValueError for a type that is not kHalf, kBFloat16 or kFloat, num_losses below 1, verbosity below 0, a loss scale
+/// or bound that is not positive and finite, and a lower bound above the upper bound.
 Settings resolve(const OptLevel& level, const InitializeOptions& options = {});
 
 }  // namespace apex::opt_levels

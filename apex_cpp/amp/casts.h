@@ -106,8 +106,8 @@ class disable_casts {
 /// handle there, by the rules of the newest `initialize`, until `reset`. Without this guard, nothing is cast that a thread runs
 /// before any handle, such as a loss or a forward pass of the original model; Apex patches the whole process. In a parallel
 /// region of OpenMP or LibTorch only a handle's forward is cast. The guard takes the rules of the thread's own `initialize`, or
-/// else those of the newest `initialize` in the process; at O2, O3 and O5 too, for the original model. Before `initialize`, and
-/// after an `initialize` at O0, it does nothing. Within a backward pass it holds for the operators that the program calls
+/// else those of the newest `initialize` in the process; at O2, O3, O5 and O6 too, for the original model. Before `initialize`,
+/// and after an `initialize` at O0, it does nothing. Within a backward pass it holds for the operators that the program calls
 /// during its lifetime; autograd's threads do not change. No synchronisation.
 ///
 /// While casts are on, TorchScript modules on the thread run without the executor's optimisations, whose derivatives do not

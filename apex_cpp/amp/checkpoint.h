@@ -130,7 +130,7 @@ void save_safetensors(const std::string& path, const Net& model, const SaveSafet
 }
 
 /// Reads weights from a safetensors file of any program into every parameter and buffer of a model, rounded to their dtypes,
-/// and at O2 and O5 also into the FP32 masters. For a tied weight, one of its names in the file is enough.
+/// and at O2, O5 and O6 also into the FP32 masters. For a tied weight, one of its names in the file is enough.
 ///
 /// The host waits for the model's devices. Errors, before anything is changed: c10::Error with the file and all tensors that
 /// the file or the model lacks, or whose shape or kind of dtype differs; or with the defect of a damaged file. Sizes in the

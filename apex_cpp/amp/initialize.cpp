@@ -71,20 +71,44 @@ void Initializer::name_parameters() {
 }
 
 void Initializer::check_kept_modules() const {
-  if (session_->settings.float32_modules.empty()) return;
+  const auto& settings = session_->settings;
+  check_module_paths(settings.float32_modules, "float32_modules");
+  if (settings.bfloat16_modules) check_module_paths(*settings.bfloat16_modules, "bfloat16_modules");
+}
+
+void Initializer::check_module_paths(const std::vector<std::string>& paths, const char* option) const {
+  if (paths.empty()) return;
   std::set<std::string> modules;
   for (size_t i = 0; i < models_.size(); ++i) {
     for (const auto& item : models_[i]->named_parameters()) modules.insert(module_path_of(prefix_of(i) + item.key()));
     for (const auto& item : models_[i]->named_buffers()) modules.insert(prefix_of(i) + item.key());
   }
-  for (const auto& path : session_->settings.float32_modules) {
+  for (const auto& path : paths) {
     const bool found = std::any_of(modules.begin(), modules.end(),
                                    [&](const std::string& module) { return !module.empty() && is_within(module, {path}); });
-    TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path,
-                      "' with parameters, which float32_modules names, and no buffer of this name. Give a path such as "
+    TORCH_CHECK_VALUE(found, "amp::initialize found no module '", path, "' with parameters, which ", option,
+                      " names, and no buffer of this name. Give a path such as "
                       "\"encoder.layers.0\", as named_modules() of the model has them",
                       models_.size() > 1 ? ", after \"model0.\" for the first model." : ".");
   }
+}
+
+// At O6, unless the settings name them: the first and the last layer of each model, in the order in which modules were
+// registered. A layer is a module with a parameter of two or more dimensions; of the root module the parameter itself.
+void Initializer::choose_bfloat16_modules() {
+  auto& settings = session_->settings;
+  if (settings.fp8 == opt_levels::Float8Recipe::none || settings.bfloat16_modules) return;
+  std::vector<std::string> chosen;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    std::vector<std::string> layers;
+    for (const auto& item : models_[i]->named_parameters()) {
+      if (item.value().dim() < 2) continue;
+      const std::string module = module_path_of(item.key());
+      layers.push_back(prefix_of(i) + (module.empty() ? item.key() : module));
+    }
+    if (!layers.empty()) chosen.insert(chosen.end(), {layers.front(), layers.back()});
+  }
+  settings.bfloat16_modules = chosen;
 }
 
 void Initializer::check() {
@@ -97,6 +121,7 @@ void Initializer::check() {
   huge_pages_ = settings.huge_pages ? settings.huge_pages : in_environment;
   name_parameters();
   check_kept_modules();
+  choose_bfloat16_modules();
   for (const auto* model : models_) check_model(*model, *session_);
   check_ties(models_, *session_);
   std::unordered_set<const torch::optim::Optimizer*> seen;

@@ -14,7 +14,7 @@ class LossScaler;
 /// writes through `tensor.data()` to trained weights, between two forward passes of the *original* model, with gradients, in
 /// one iteration.
 ///
-/// At O2 and O5 the next step also compares all weights with their FP32 masters, and copies values written through
+/// At O2, O5 and O6 the next step also compares all weights with their FP32 masters, and copies values written through
 /// `tensor.data()` into the masters. Such writes do not change the version counter: on a CPU amp compares 128 values of each
 /// weight, which detects most of them; on a GPU they need this call. Writes to the parameters themselves (`weight.clamp_(…)` or
 /// `copy_` under a `torch::NoGradGuard`, `set_data`) are always detected. No synchronisation. Errors: RuntimeError before

@@ -8,7 +8,7 @@ Options read_options(int argc, char** argv) {
   app.option_defaults()->always_capture_default()->take_last();
   app.add_option("text", options.text, "the text to train on")->check(CLI::ExistingFile);
   app.add_option("--opt-level", options.opt_level,
-                 "O0 to O5, or a YAML file; O5 (BF16) suits GPUs and CPUs with AVX512-BF16, O2 GPUs");
+                 "O0 to O6, or a YAML file; O5 (BF16) suits GPUs and CPUs with AVX512-BF16, O2 GPUs");
   app.add_option("--device", options.device, "cpu or cuda");
   app.add_option("--layers", options.layers, "transformer blocks")->check(CLI::PositiveNumber);
   app.add_option("--heads", options.heads, "attention heads of a block")->check(CLI::PositiveNumber);

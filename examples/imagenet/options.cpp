@@ -21,7 +21,7 @@ void add_training(CLI::App& app, Options& options) {
 
 void add_amp(CLI::App& app, Options& options) {
   const auto flag = CLI::IsMember({"True", "False"}, CLI::ignore_case);
-  app.add_option("--opt-level", options.opt_level, "O0 to O5 (default: O1, as in Apex)");
+  app.add_option("--opt-level", options.opt_level, "O0 to O6 (default: O1, as in Apex)");
   app.add_option("--keep-batchnorm-fp32", options.keep_batchnorm_fp32, "True or False, instead of the level's value")
       ->check(flag);
   app.add_option("--loss-scale", options.loss_scale, "a number or dynamic, instead of the level's value");

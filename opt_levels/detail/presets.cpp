@@ -21,7 +21,7 @@ namespace {
 const YamlForm& preset_form() {
   static const YamlForm form{
       {"opt_level", "description", "enabled", "cast_model_type", "patch_torch_functions", "patch_functions_type",
-       "keep_batchnorm_fp32", "master_weights", "loss_scale", "level_above", "in_bfloat16"},
+       "keep_batchnorm_fp32", "master_weights", "loss_scale", "fp8", "level_above", "in_bfloat16", "in_fp8"},
       {},
       "opt_level: O2"};
   return form;
@@ -38,14 +38,16 @@ void read_property(const YamlEntry& entry, Preset& preset) {
   if (entry.key == "keep_batchnorm_fp32") read_entry(entry, properties.keep_batchnorm_fp32);
   if (entry.key == "master_weights") read_entry(entry, properties.master_weights);
   if (entry.key == "loss_scale") read_entry(entry, properties.loss_scale);
+  if (entry.key == "fp8") read_entry(entry, preset.fp8);
   if (entry.key == "level_above") read_entry(entry, preset.level_above);
   if (entry.key == "in_bfloat16") read_entry(entry, preset.in_bfloat16);
+  if (entry.key == "in_fp8") read_entry(entry, preset.in_fp8);
 }
 
 std::map<std::string, Preset> read_presets() {
   using namespace embedded;
   std::map<std::string, Preset> presets;
-  for (const std::string_view text : {O0, O1, O2, O3, O4, O5}) {
+  for (const std::string_view text : {O0, O1, O2, O3, O4, O5, O6}) {
     Preset preset;
     for (const auto& entry : read_yaml_map(std::string(text), "<opt level>", preset_form())) read_property(entry, preset);
     presets.emplace(preset.properties.opt_level, std::move(preset));

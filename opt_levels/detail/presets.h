@@ -11,8 +11,10 @@ namespace apex::opt_levels::detail {
 struct Preset {
   std::string description;
   Properties properties;
+  Float8Recipe fp8 = Float8Recipe::none;
   std::string level_above;  ///< the next level with more FP32; empty if there is none
   std::string in_bfloat16;  ///< the same level in BF16; empty if there is none, and for BF16 levels
+  std::string in_fp8;       ///< the same level with products in FP8; empty if there is none, and for FP8 levels
 };
 
 /// The levels' names, in order.

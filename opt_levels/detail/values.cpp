@@ -84,6 +84,33 @@ constexpr std::array<std::pair<std::string_view, Cpu16Bit>, 3> kCpu16Bit{{
     {"float32", Cpu16Bit::float32},
 }};
 
+constexpr std::array<std::pair<std::string_view, Float8Recipe>, 4> kFloat8Recipes{{
+    {"none", Float8Recipe::none},
+    {"current", Float8Recipe::current},
+    {"block128", Float8Recipe::block128},
+    {"mx", Float8Recipe::mx},
+}};
+
+constexpr std::array<std::pair<std::string_view, Float8Format>, 2> kFloat8Formats{{
+    {"e4m3", Float8Format::e4m3},
+    {"e5m2", Float8Format::e5m2},
+}};
+
+// Sets `value` to the one of that name, or returns `allowed`.
+template <class Names, class Value>
+const char* parse_name(const Names& names, const std::string& text, Value& value, const char* allowed) {
+  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& pair) { return pair.first == text; });
+  if (found == names.end()) return allowed;
+  value = found->second;
+  return nullptr;
+}
+
+// The names are in the order of the enumeration.
+template <class Names, class Value>
+std::string name_at(const Names& names, Value value) {
+  return std::string(names.at(static_cast<size_t>(value)).first);
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const auto first = text.find_first_not_of(kSpace);
@@ -138,13 +165,7 @@ const char* parse_value(const Scalar& scalar, std::string& value) {
 }
 
 const char* parse_value(const Scalar& scalar, c10::ScalarType& value) {
-  for (const auto& [name, type] : kTypes) {
-    if (scalar.text == name) {
-      value = type;
-      return nullptr;
-    }
-  }
-  return "float16 (half), bfloat16 or float32 (float)";
+  return parse_name(kTypes, scalar.text, value, "float16 (half), bfloat16 or float32 (float)");
 }
 
 const char* parse_value(const Scalar& scalar, LossScale& value) {
@@ -159,13 +180,15 @@ const char* parse_value(const Scalar& scalar, LossScale& value) {
 }
 
 const char* parse_value(const Scalar& scalar, Cpu16Bit& value) {
-  for (const auto& [name, way] : kCpu16Bit) {
-    if (scalar.text == name) {
-      value = way;
-      return nullptr;
-    }
-  }
-  return "auto, native or float32";
+  return parse_name(kCpu16Bit, scalar.text, value, "auto, native or float32");
+}
+
+const char* parse_value(const Scalar& scalar, Float8Recipe& value) {
+  return parse_name(kFloat8Recipes, scalar.text, value, "none, current, block128 or mx");
+}
+
+const char* parse_value(const Scalar& scalar, Float8Format& value) {
+  return parse_name(kFloat8Formats, scalar.text, value, "e4m3 or e5m2");
 }
 
 const char* parse_value(const Scalar& scalar, std::optional<bool>& value) {
@@ -211,7 +234,11 @@ std::string value_text(c10::ScalarType value) {
 
 std::string value_text(const LossScale& value) { return value.dynamic ? "dynamic" : value_text(value.value); }
 
-std::string value_text(Cpu16Bit value) { return std::string(kCpu16Bit.at(static_cast<size_t>(value)).first); }
+std::string value_text(Cpu16Bit value) { return name_at(kCpu16Bit, value); }
+
+std::string value_text(Float8Recipe value) { return name_at(kFloat8Recipes, value); }
+
+std::string value_text(Float8Format value) { return name_at(kFloat8Formats, value); }
 
 std::string value_text(const std::optional<bool>& value) { return value ? value_text(*value) : "none"; }
 

@@ -45,6 +45,8 @@ const char* parse_value(const Scalar& scalar, std::string& value);
 const char* parse_value(const Scalar& scalar, c10::ScalarType& value);
 const char* parse_value(const Scalar& scalar, LossScale& value);
 const char* parse_value(const Scalar& scalar, Cpu16Bit& value);
+const char* parse_value(const Scalar& scalar, Float8Recipe& value);
+const char* parse_value(const Scalar& scalar, Float8Format& value);
 const char* parse_value(const Scalar& scalar, std::optional<bool>& value);
 const char* parse_value(const Scalar& scalar, std::optional<c10::ScalarType>& value);
 
@@ -55,6 +57,8 @@ std::string value_text(double value);
 std::string value_text(c10::ScalarType value);
 std::string value_text(const LossScale& value);
 std::string value_text(Cpu16Bit value);
+std::string value_text(Float8Recipe value);
+std::string value_text(Float8Format value);
 std::string value_text(const std::optional<bool>& value);
 std::string value_text(const std::optional<c10::ScalarType>& value);
 
@@ -79,10 +83,13 @@ struct OptionFields {
     visit("allow_banned", a.allow_banned_, b.allow_banned_);
     visit("allow_tf32", a.allow_tf32_, b.allow_tf32_);
     visit("cpu_16bit", a.cpu_16bit_, b.cpu_16bit_);
+    visit("fp8", a.fp8_, b.fp8_);
+    visit("fp8_gradients", a.fp8_gradients_, b.fp8_gradients_);
     visit("huge_pages", a.huge_pages_, b.huge_pages_);
     visit("casts", a.casts_, b.casts_);
     visit("float32_modules", a.float32_modules_, b.float32_modules_);
     visit("float32_functions", a.float32_functions_, b.float32_functions_);
+    visit("bfloat16_modules", a.bfloat16_modules_, b.bfloat16_modules_);
   }
 
   template <class Options, class Visit>

@@ -51,7 +51,7 @@ struct TransformerImpl : torch::nn::Module {
 TORCH_MODULE(Transformer);
 
 class CheckpointLevels : public AmpTest, public ::testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, CheckpointLevels, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(All, CheckpointLevels, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 
 std::string trained_at(const std::string& level, bool checkpoints, const torch::Device& device = torch::kCPU) {
   amp::reset();
@@ -76,7 +76,7 @@ std::string trained_at(const std::string& level, bool checkpoints, const torch::
 TEST_P(CheckpointLevels, TrainToTheBitsOfPlainCalls) { EXPECT_EQ(trained_at(GetParam(), true), trained_at(GetParam(), false)); }
 
 class CheckpointLevelsOnCuda : public CheckpointLevels {};
-INSTANTIATE_TEST_SUITE_P(All, CheckpointLevelsOnCuda, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(All, CheckpointLevelsOnCuda, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 
 // The backward pass computes again on a thread of autograd's, with the GPU's own generator.
 TEST_P(CheckpointLevelsOnCuda, TrainToTheBitsOfPlainCalls) {

@@ -72,7 +72,7 @@ TEST_P(ModelFile, LoadsFloat32IntoTheModelAndItsMasters) {
   const auto first = amp::master_params(opt)[0];
   EXPECT_TRUE(torch::equal(first, source->conv->weight.to(first.scalar_type()))) << "a master gets all 32 bits";
 }
-INSTANTIATE_TEST_SUITE_P(Levels, ModelFile, ::testing::Values("O0", "O2", "O3", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, ModelFile, ::testing::Values("O0", "O2", "O3", "O5", "O6"));
 
 class Checkpoint : public AmpTest {};
 
@@ -140,9 +140,9 @@ TEST_F(Checkpoint, LoadingKeepsTheLevelsStaticScale) {
     auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
     return amp::state_dict();
   };
-  for (const char* from : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* from : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     const auto state = state_of(from);
-    for (const char* to : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    for (const char* to : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
       Mlp model;
       torch::optim::SGD optimizer(model->parameters(), 0.1);
       auto [net, opt] = amp::initialize(model, optimizer, to, quiet());
@@ -163,7 +163,7 @@ TEST_F(Checkpoint, LoadingKeepsTheLevelsStaticScale) {
 
 TEST_F(Checkpoint, TheScaleGrowsAfterLoadingACountBeyondTheWindow) {
   const Scratch folder;
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     for (const bool checkpoint : {false, true}) {
       Mlp model;
       torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -208,7 +208,7 @@ TEST_F(Checkpoint, AnOverflowBeforeALoadDoesNotSkipTheNextStep) {
     EXPECT_FALSE(amp::step_result(opt).skipped) << level << " " << how;
     return bytes_of(*model) + bytes_of(opt) + std::to_string(amp::loss_scaler().loss_scale());
   };
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     const auto want = train(level, "no overflow");
     for (const char* how : {"checkpoint", "optimizer", "state dict"}) EXPECT_EQ(train(level, how), want) << level << " " << how;
   }
@@ -228,7 +228,7 @@ TORCH_MODULE(Masked);
 
 TEST_F(Checkpoint, ExpandedBuffersLoadFromEveryKindOfFile) {
   const Scratch folder;
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     SCOPED_TRACE(level);
     Masked source(2), model(1), again(1), plain(1);
     torch::optim::SGD a(source->parameters(), 0.1), b(model->parameters(), 0.1);

@@ -11,7 +11,7 @@ class AtEveryLevel : public AmpTest, public ::testing::WithParamInterface<const 
   /// At O1 and O4 outputs keep the operators' dtype.
   bool casts_operators() const { return level()[1] == '1' || level()[1] == '4'; }
 };
-inline const auto kEveryLevel = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
+inline const auto kEveryLevel = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6");
 
 /// `fc` of the features in FP32, from weights as the level has rounded them.
 inline torch::Tensor linear_of(const torch::nn::Linear& fc) {

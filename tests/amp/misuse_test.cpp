@@ -76,7 +76,7 @@ TEST_F(Misuse, TwoOptimizersOverOneParameterAreAnErrorWithARemedyThatWorks) {
 }
 
 TEST_F(Misuse, Float64ModelsCauseAWarningAtEveryLevel) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     Mlp in_float64;
     in_float64->fc2->to(torch::kDouble);
     CaughtWarnings warnings;

@@ -53,7 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Levels, ModelAtLevel,
                          ::testing::Values(LevelDtypes{"O0", torch::kFloat, torch::kFloat, torch::kFloat},
                                            LevelDtypes{"O2", torch::kHalf, torch::kFloat, torch::kHalf},
                                            LevelDtypes{"O3", torch::kHalf, torch::kHalf, torch::kHalf},
-                                           LevelDtypes{"O5", torch::kBFloat16, torch::kFloat, torch::kBFloat16}),
+                                           LevelDtypes{"O5", torch::kBFloat16, torch::kFloat, torch::kBFloat16},
+                                           LevelDtypes{"O6", torch::kBFloat16, torch::kFloat, torch::kBFloat16}),
                          [](const auto& test) { return test.param.level; });
 
 TEST_F(ModelHandle, ParametersKeepTheirTensorImpl) {  // INIT-10

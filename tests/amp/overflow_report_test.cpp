@@ -63,7 +63,7 @@ TEST_P(OverflowReport, StepResultNamesTheGradientItsCountsAndTheScales) {
   expect_result_names_the_gradient(GetParam(), fused(b, true), b);
   expect_result_names_the_gradient(GetParam(), fused(c, false), c);
 }
-INSTANTIATE_TEST_SUITE_P(Levels, OverflowReport, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, OverflowReport, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return std::string(test.param); });
 
 class OverflowMessages : public AmpTest {};
@@ -295,7 +295,7 @@ TEST_F(OverflowMessages, TheWarningExplainsFp16sRangeAtLevelsThatComputeInFp16) 
     EXPECT_TRUE(contains(text, "O4 and O5")) << level << text;
     EXPECT_FALSE(contains(warned_of(level, dynamic(), 1), "65504")) << level << " with a finite loss";
   }
-  for (const char* level : {"O0", "O4", "O5"}) {
+  for (const char* level : {"O0", "O4", "O5", "O6"}) {
     const std::string text = warned_of(level, dynamic(), kInf);
     EXPECT_TRUE(contains(text, "The loss itself is Inf or NaN")) << level;
     EXPECT_FALSE(contains(text, "FP16")) << level << text;

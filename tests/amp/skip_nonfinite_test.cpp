@@ -130,7 +130,7 @@ TEST_P(SkipNonfinite, IsPrintedBelowApexsBlock) {
     EXPECT_EQ(out.str().find("  skip_nonfinite         : true\n") != std::string::npos, on);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Levels, SkipNonfinite, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, SkipNonfinite, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 
 }  // namespace
 }  // namespace apex::test

@@ -276,7 +276,7 @@ TEST_P(CpuModel, AThreadThatUsesTheHandleUsesTheSameMode) {
   EXPECT_GE(products, 5u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, CpuModel, ::testing::Values("O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, CpuModel, ::testing::Values("O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 int64_t bytes_kept_by_forward(const char* way) {

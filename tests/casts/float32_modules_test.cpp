@@ -30,7 +30,7 @@ TORCH_MODULE(KeptNet);
 struct Float32Modules : AmpTest, ::testing::WithParamInterface<const char*> {
   at::ScalarType low() const {
     const std::string level = GetParam();
-    return level == "O4" || level == "O5" ? torch::kBFloat16 : torch::kHalf;
+    return level >= "O4" ? torch::kBFloat16 : torch::kHalf;
   }
   bool casts_model() const { return std::string(GetParam()) != "O1" && std::string(GetParam()) != "O4"; }
 
@@ -127,7 +127,7 @@ TEST_P(Float32Modules, UnknownNamesAreAnErrorAndChangeNothing) {
   EXPECT_NE(unknown.find("there is no operator 'aten::no_such_operator'"), std::string::npos) << unknown;
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Float32Modules, ::testing::Values("O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, Float32Modules, ::testing::Values("O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

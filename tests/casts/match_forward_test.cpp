@@ -1,4 +1,4 @@
-// The match policy within a handle's forward at O2, O3 and O5: FP32 tensors made in the forward are cast where they meet
+// The match policy within a handle's forward at O2, O3, O5 and O6: FP32 tensors made in the forward are cast where they meet
 // 16-bit weights and activations and LibTorch would raise an error. Everything that LibTorch accepts is unchanged.
 #include "tests/amp/support.h"
 
@@ -18,7 +18,7 @@ struct CalledImpl : torch::nn::Module {
 TORCH_MODULE(Called);
 
 struct MatchInForward : AmpTest, ::testing::WithParamInterface<const char*> {
-  at::ScalarType low() const { return std::string(GetParam()) == "O5" ? torch::kBFloat16 : torch::kHalf; }
+  at::ScalarType low() const { return GetParam() >= std::string("O5") ? torch::kBFloat16 : torch::kHalf; }
 
   // The dtype of `f`'s result for the handle's 16-bit input, within its forward.
   template <class F>
@@ -232,7 +232,7 @@ TEST_P(MatchInForward, StructArgumentsMayHoldFloat32) {
   EXPECT_TRUE(torch::equal(net->forward(Batch{features(), torch::ones({4, 1})}), want));
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, MatchInForward, ::testing::Values("O2", "O3", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, MatchInForward, ::testing::Values("O2", "O3", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Products, in-place writes and norms of FP32 and 16-bit tensors at O2, O3 and O5, none of them a parameter: in a handle's
+// Products, in-place writes and norms of FP32 and 16-bit tensors at O2, O3, O5 and O6, none of them a parameter: in a handle's
 // forward, in the original model's and outside both, compared with programs that cast by hand.
 #include <functional>
 
@@ -98,7 +98,7 @@ const MixedCall kWrites[] = {
 };
 
 struct MatchProducts : AmpTest, ::testing::WithParamInterface<const char*> {
-  at::ScalarType low() const { return std::string(GetParam()) == "O5" ? torch::kBFloat16 : torch::kHalf; }
+  at::ScalarType low() const { return GetParam() >= std::string("O5") ? torch::kBFloat16 : torch::kHalf; }
 
   // FP32 leaves; those in `low_ones` become 16-bit activations, the results of an operator.
   struct Inputs {
@@ -249,7 +249,7 @@ TEST_P(MatchProducts, AnUnlistedOperatorIsAnErrorThatFloat32FunctionsFixes) {
   EXPECT_TRUE(is_close(quiet().float32_functions(std::vector<std::string>{"aten::allclose"})));
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, MatchProducts, ::testing::Values("O2", "O3", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, MatchProducts, ::testing::Values("O2", "O3", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

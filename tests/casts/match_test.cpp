@@ -1,4 +1,4 @@
-// The match policy: a program that keeps calling the original model at O2, O3 and O5.
+// The match policy: a program that keeps calling the original model at O2, O3, O5 and O6.
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -7,7 +7,7 @@ namespace {
 using torch::Tensor;
 
 struct Match : AmpTest, ::testing::WithParamInterface<const char*> {
-  at::ScalarType low() const { return std::string(GetParam()) == "O5" ? torch::kBFloat16 : torch::kHalf; }
+  at::ScalarType low() const { return GetParam() >= std::string("O5") ? torch::kBFloat16 : torch::kHalf; }
 };
 
 TEST_P(Match, TheOriginalGivesTheHandlesGradients) {
@@ -206,7 +206,7 @@ TEST_P(Match, LossesInTheHandlesForwardStay16Bit) {
   EXPECT_EQ(net->inner, low()) << "Apex patches no function at this level";
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Match, ::testing::Values("O2", "O3", "O5"), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Levels, Match, ::testing::Values("O2", "O3", "O5", "O6"), [](const auto& test) { return test.param; });
 
 TEST_F(AmpTest, MatchKeepsFloat32BatchNormAtO2) {
   ConvNet model;

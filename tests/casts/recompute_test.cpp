@@ -65,7 +65,7 @@ class RecomputedPart : public AmpTest, public ::testing::WithParamInterface<std:
   }
 };
 INSTANTIATE_TEST_SUITE_P(Levels, RecomputedPart,
-                         ::testing::Combine(::testing::Values("O0", "O1", "O2", "O4", "O5"), ::testing::Bool()));
+                         ::testing::Combine(::testing::Values("O0", "O1", "O2", "O4", "O5", "O6"), ::testing::Bool()));
 
 TEST_P(RecomputedPart, GivesTheGradientsOfTheDirectPass) {
   const auto direct = grads(false), checkpointed = grads(true);
@@ -159,7 +159,7 @@ TEST_F(AmpTest, ALossOutsideTheHandleIsRecomputedInFloat32) {
 
 /// A product of a 16-bit activation and an FP32 tensor, in the original's forward.
 TEST_F(AmpTest, AMixedProductInTheOriginalIsRecomputedIn16Bits) {
-  for (const char* level : {"O2", "O3", "O5"}) {
+  for (const char* level : {"O2", "O3", "O5", "O6"}) {
     Mlp model;
     auto net = amp::initialize(model, level, quiet());
     const Tensor wide = torch::linspace(-1, 1, 9).view({3, 3});

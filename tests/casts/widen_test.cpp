@@ -183,7 +183,7 @@ TORCH_MODULE(Runs);
 struct Widening : AmpTest, ::testing::WithParamInterface<const char*> {
   at::ScalarType low() const {
     const std::string level = GetParam();
-    return level == "O4" || level == "O5" ? torch::kBFloat16 : torch::kHalf;
+    return level >= "O4" ? torch::kBFloat16 : torch::kHalf;
   }
   // In a handle's forward, and after it.
   void run(const std::function<void(const char* where)>& check) {
@@ -194,7 +194,7 @@ struct Widening : AmpTest, ::testing::WithParamInterface<const char*> {
     check(", behind a forward");
   }
 };
-INSTANTIATE_TEST_SUITE_P(Levels, Widening, ::testing::Values("O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, Widening, ::testing::Values("O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 /// The reference is the operator without amp on the same values in FP32.

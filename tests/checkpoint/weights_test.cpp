@@ -30,7 +30,7 @@ std::map<std::string, torch::Tensor> tensors_of(const torch::nn::Module& module)
 }
 
 TEST_F(Weights, AreSavedInFloat32UnderTheModelsNamesAtEveryLevel) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     SCOPED_TRACE(level);
     ConvNet model;
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -56,7 +56,7 @@ TEST_F(Weights, LoadAtEveryLevelFromEveryLevel) {
     auto [source_net, source_opt] = amp::initialize(source, source_optimizer, from, quiet());
     amp::save_safetensors(path(), source_net);
     const auto saved = written();
-    for (const char* to : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    for (const char* to : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
       SCOPED_TRACE(std::string(from) + " to " + to);
       ConvNet model;
       torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -226,7 +226,7 @@ TEST_P(ContribClipAtLevel, ClipsMasterGradients) {
   opt.step();
   EXPECT_FALSE(amp::step_result(opt).skipped);
 }
-INSTANTIATE_TEST_SUITE_P(Levels, ContribClipAtLevel, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, ContribClipAtLevel, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

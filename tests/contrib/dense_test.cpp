@@ -195,7 +195,7 @@ TEST_P(DenseAtLevel, RunsInTheLevelsDtypeAndTrains) {
 INSTANTIATE_TEST_SUITE_P(Levels, DenseAtLevel,
                          ::testing::Values(std::pair{"O0", at::kFloat}, std::pair{"O1", at::kHalf}, std::pair{"O2", at::kHalf},
                                            std::pair{"O3", at::kHalf}, std::pair{"O4", at::kBFloat16},
-                                           std::pair{"O5", at::kBFloat16}),
+                                           std::pair{"O5", at::kBFloat16}, std::pair{"O6", at::kBFloat16}),
                          [](const auto& test) { return std::string(test.param.first); });
 
 TEST(DenseDtypes, OutputsEqualFloat64WithinRounding) {

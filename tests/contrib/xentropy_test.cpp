@@ -251,7 +251,7 @@ TEST_P(XentropyAtLevel, TrainsWithLogitsInTheLevelsDtype) {
   const Tensor half = torch::randn({4, 3}).to(torch::kHalf);
   EXPECT_EQ(SoftmaxCrossEntropyLoss::apply(half, labels).scalar_type(), torch::kHalf) << "as in Apex, no level casts its input";
 }
-INSTANTIATE_TEST_SUITE_P(Levels, XentropyAtLevel, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, XentropyAtLevel, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -316,7 +316,7 @@ TEST_F(DdpAmp, ReducerInTheBlockAveragesScaledGradients_PAR_02) {
 // Apex's tests/distributed/amp_master_params: after 500 steps of two ranks, and 100 of more, masters and weights are equal on
 // all ranks, and weights are the rounded masters.
 template <class Optimizer>
-void expect_equal_after_many_steps(const std::string& level, torch::nn::Linear model, Optimizer optimizer) {
+void expect_equal_after_many_steps(const amp::OptLevel& level, torch::nn::Linear model, Optimizer optimizer) {
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
   auto ddp = DistributedDataParallel(net);
   const Tensor x = torch::randn({8, 48}), y = torch::randn({8, 16});
@@ -328,18 +328,20 @@ void expect_equal_after_many_steps(const std::string& level, torch::nn::Linear m
     opt.step();
   }
   const auto masters = amp::master_params(opt), weights = net->parameters();
-  expect_same_on_all_ranks(bytes_of_all(masters), level + " masters");
-  expect_same_on_all_ranks(bytes_of(*net), level + " weights");
+  expect_same_on_all_ranks(bytes_of_all(masters), level.name() + " masters");
+  expect_same_on_all_ranks(bytes_of(*net), level.name() + " weights");
   ASSERT_EQ(weights.size(), masters.size());
   for (size_t i = 0; i < weights.size(); ++i) EXPECT_TRUE(weights[i].equal(masters[i].to(weights[i].scalar_type())));
 }
 
 TEST_F(DdpAmp, MastersAndWeightsAreEqualAfterManySteps) {
   torch::manual_seed(7 + rank());
-  torch::nn::Linear a(48, 16), b(48, 16);
+  torch::nn::Linear a(48, 16), b(48, 16), c(48, 16);
   expect_equal_after_many_steps("O2", a, torch::optim::SGD(a->parameters(), 0.01));
   const auto in_fused_order = optimizers::FusedAdamOptions(0.01).materialize_master_grads(false);
   expect_equal_after_many_steps("O5", b, optimizers::FusedAdam(b->parameters(), in_fused_order));
+  const auto in_float8 = amp::OptLevel("O6").with(amp::InitializeOptions().bfloat16_modules(std::vector<std::string>{}));
+  expect_equal_after_many_steps(in_float8, c, optimizers::FusedAdam(c->parameters(), in_fused_order));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST_P(ProgramAtLevel, ResumedRunHasBitwiseTheLossesOfTheUninterruptedOne) {
   EXPECT_GT(accuracy("whole"), 0.9);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, ProgramAtLevel, testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, ProgramAtLevel, testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 // The same config without amp.

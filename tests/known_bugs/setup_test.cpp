@@ -74,7 +74,7 @@ TEST_F(KnownBugs, Bug07AModelAlreadyInHalfIsStillAnError) {
 
 // Each call of Apex's put a further layer around forward and around every patched function.
 TEST_F(KnownBugs, Bug08InitializingAgainDoesNotNestCasts) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     Mlp once, often;
     {
       const torch::NoGradGuard no_grad;

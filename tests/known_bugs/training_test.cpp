@@ -115,7 +115,7 @@ TEST_F(KnownBugs, Bug17APenaltyOnWeightGradientsIsComputedBeforeTheBlock) {
 }
 
 TEST_F(KnownBugs, Bug17ScaledGradientsWithAGraphCauseAWarning) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     for (const double scale : {1.0, 8.0}) {
       Mlp model;
       torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -183,7 +183,7 @@ TEST_P(CustomOptimizer, LearningRateOfOptionsWithoutComparisonTakesEffect) {
   opt.step();
   EXPECT_EQ(model->fc2->bias[0].item<float>(), -2 * kSignRate);
 }
-INSTANTIATE_TEST_SUITE_P(Levels, CustomOptimizer, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, CustomOptimizer, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 
 /// Custom optimizer classes at levels with masters.
 class CustomOptimizerWithMasters : public AmpTest, public ::testing::WithParamInterface<const char*> {
@@ -303,7 +303,7 @@ TEST_P(OptimizerMessages, ADoubleParameterOutsideTheModelIsAnErrorThatSuggestsCo
   const auto error = message_of([&] { (void)amp::initialize(model, odd, GetParam(), quiet()); });
   EXPECT_TRUE(contains(error, "Convert it to float32 first, or give it to a separate optimizer"));
 }
-INSTANTIATE_TEST_SUITE_P(Levels, OptimizerMessages, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, OptimizerMessages, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 
 }  // namespace
 }  // namespace apex::test

@@ -170,7 +170,7 @@ TEST_F(MasterRules, Mw06GradientsFromBeforeInitializeAreDropped) {
 }
 
 TEST_F(MasterRules, ATiedParameterListedTwiceIsSteppedOnce) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     Mlp model;
     auto params = model->parameters();
     params.push_back(params[1]);

@@ -69,7 +69,8 @@ TEST_P(NormLevels, Norm06DtypesAndTraining) {
 INSTANTIATE_TEST_SUITE_P(All, NormLevels,
                          ::testing::Values(Level{"O0", at::kFloat, at::kFloat}, Level{"O1", at::kHalf, at::kFloat},
                                            Level{"O2", at::kHalf, at::kHalf}, Level{"O3", at::kHalf, at::kHalf},
-                                           Level{"O4", at::kBFloat16, at::kFloat}, Level{"O5", at::kBFloat16, at::kBFloat16}),
+                                           Level{"O4", at::kBFloat16, at::kFloat}, Level{"O5", at::kBFloat16, at::kBFloat16},
+                                           Level{"O6", at::kBFloat16, at::kBFloat16}),
                          [](const auto& test) { return test.param.name; });
 
 class NormCasts : public apex::test::AmpTest {};

@@ -161,7 +161,7 @@ TEST(CastListsText, IsGroupedByPolicy) {
 }
 
 TEST(LevelWithCasts, AcceptsAMapAtAnyLevel) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     const std::string text = std::string("opt_level: ") + level + "\ncasts: {base: none, casts: {half: [a::b]}}\n";
     const auto expected = CastLists::from_yaml_string("base: none\ncasts: {half: [a::b]}");
     const auto read = OptLevel::from_yaml_string(text);

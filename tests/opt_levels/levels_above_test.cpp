@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "opt_levels/opt_level.h"
+#include "opt_levels/resolve.h"
 
 namespace apex::opt_levels::testing {
 namespace {
@@ -23,6 +24,7 @@ TEST(LevelsAbove, EndAtO0) {
   EXPECT_EQ(names_above("O3"), "O2 O1 O0 ");
   EXPECT_EQ(names_above("O2"), "O1 O0 ");
   EXPECT_EQ(names_above("O1"), "O0 ");
+  EXPECT_EQ(names_above("O6"), "O5 O4 O0 ");
   EXPECT_EQ(names_above("O5"), "O4 O0 ");
   EXPECT_EQ(names_above("O4"), "O0 ");
   EXPECT_EQ(names_above("O0"), "");
@@ -32,6 +34,32 @@ TEST(LevelsAbove, AreBfloat16LevelsForABfloat16Model) {
   EXPECT_EQ(names_above_in_bfloat16("O3"), "O5 O4 O0 ");
   EXPECT_EQ(names_above_in_bfloat16("O2"), "O4 O0 ");
   EXPECT_EQ(names_above_in_bfloat16("O5"), "O4 O0 ");
+  EXPECT_EQ(names_above_in_bfloat16("O6"), "O5 O4 O0 ");
+}
+
+TEST(LevelsAbove, BeginWithTheLevelWithoutFp8) {
+  const auto names = [](const std::string& yaml) { return names_above(OptLevel::from_yaml_string(yaml)); };
+  EXPECT_EQ(names("{opt_level: O5, fp8: mx}"), "O5 O4 O0 ");
+  EXPECT_EQ(names("{opt_level: O6, fp8: block128}"), "O5 O4 O0 ");
+  EXPECT_EQ(names("{opt_level: O2, cast_model_type: bfloat16, fp8: mx}"), "O5 O4 O0 ");
+  EXPECT_EQ(names("{opt_level: O3, cast_model_type: bfloat16, fp8: mx}"), "O5 O4 O0 ");
+  EXPECT_EQ(names("{opt_level: O6, fp8: none}"), "O4 O0 ");
+  EXPECT_EQ(names("{opt_level: O5, fp8: none}"), "O4 O0 ");
+  EXPECT_EQ(names("{opt_level: O2, fp8: none}"), "O1 O0 ");
+}
+
+// With the option kept, O5 would compute in FP8 again.
+TEST(LevelsAbove, HaveNoFp8) {
+  for (const char* name : {"O5", "O6"}) {
+    auto options = InitializeOptions().fp8("mx").fp8_gradients("e5m2").verbosity(0);
+    options.bfloat16_modules(std::vector<std::string>{"head"});
+    const auto above = levels_above(OptLevel(name).with(options));
+    ASSERT_EQ(above.size(), 3u) << name;
+    for (const auto& each : above) {
+      EXPECT_EQ(each.overrides(), InitializeOptions().verbosity(0)) << each.name();
+      EXPECT_EQ(resolve(each).fp8, Float8Recipe::none) << each.name();
+    }
+  }
 }
 
 TEST(LevelsAbove, AreNoneIfAmpIsDisabled) {

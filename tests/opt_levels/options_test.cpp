@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "opt_levels/initialize_options.h"
 #include "tests/opt_levels/errors.h"
@@ -31,8 +32,11 @@ TEST(InitializeOptions, HoldsOnlyGivenOptions) {
   EXPECT_FALSE(options.allow_banned());
   EXPECT_FALSE(options.allow_tf32());
   EXPECT_FALSE(options.cpu_16bit());
+  EXPECT_FALSE(options.fp8());
+  EXPECT_FALSE(options.fp8_gradients());
   EXPECT_FALSE(options.huge_pages());
   EXPECT_FALSE(options.casts());
+  EXPECT_FALSE(options.bfloat16_modules());
 }
 
 TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
@@ -52,8 +56,11 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
                               .allow_banned(true)
                               .allow_tf32(true)
                               .cpu_16bit("native")
+                              .fp8("mx")
+                              .fp8_gradients("e5m2")
                               .huge_pages(true)
-                              .casts(CastLists());
+                              .casts(CastLists())
+                              .bfloat16_modules(std::vector<std::string>{"head"});
   EXPECT_EQ(options.enabled(), false);
   EXPECT_EQ(options.cast_model_type(), std::optional<ScalarType>(ScalarType::BFloat16));
   EXPECT_EQ(options.patch_torch_functions(), false);
@@ -69,8 +76,11 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
   EXPECT_EQ(options.allow_banned(), true);
   EXPECT_EQ(options.allow_tf32(), true);
   EXPECT_EQ(options.cpu_16bit(), Cpu16Bit::native);
+  EXPECT_EQ(options.fp8(), Float8Recipe::mx);
+  EXPECT_EQ(options.fp8_gradients(), Float8Format::e5m2);
   EXPECT_EQ(options.huge_pages(), true);
   EXPECT_EQ(options.casts(), CastLists());
+  EXPECT_EQ(options.bfloat16_modules(), std::vector<std::string>{"head"});
 }
 
 TEST(InitializeOptions, NulloptUnsetsAnOption) {
@@ -82,14 +92,17 @@ TEST(InitializeOptions, NulloptUnsetsAnOption) {
       .allow_banned(true)
       .allow_tf32(false)
       .cpu_16bit(Cpu16Bit::float32)
+      .fp8(Float8Recipe::none)
+      .fp8_gradients(Float8Format::e4m3)
       .huge_pages(false)
-      .casts(CastLists::built_in());
+      .casts(CastLists::built_in())
+      .bfloat16_modules(std::vector<std::string>());
   EXPECT_NE(options, Options());
   const auto none = std::nullopt;
   options.enabled(none).cast_model_type(none).patch_torch_functions(none).keep_batchnorm_fp32(none).master_weights(none);
   options.loss_scale(none).cast_model_outputs(none).num_losses(none).verbosity(none).min_loss_scale(none);
   options.max_loss_scale(none).skip_nonfinite(none).allow_banned(none).allow_tf32(none).cpu_16bit(none);
-  options.huge_pages(none).casts(none);
+  options.fp8(none).fp8_gradients(none).huge_pages(none).casts(none).bfloat16_modules(none);
   EXPECT_EQ(options, Options());
 }
 
@@ -111,6 +124,27 @@ TEST(InitializeOptions, StringLiteralForBatchNormIsReadAsText_PROP_14) {
     expect_error(Outcome::runtime_error, {"keep_batchnorm_fp32", text, "\"True\""},
                  [&] { Options().keep_batchnorm_fp32(text); });
   }
+}
+
+TEST(InitializeOptions, Fp8IsReadByName) {
+  EXPECT_EQ(Options().fp8("none").fp8(), Float8Recipe::none);
+  EXPECT_EQ(Options().fp8("current").fp8(), Float8Recipe::current);
+  EXPECT_EQ(Options().fp8("block128").fp8(), Float8Recipe::block128);
+  EXPECT_EQ(Options().fp8(std::string("mx")).fp8(), Float8Recipe::mx);
+  EXPECT_EQ(Options().fp8_gradients("e4m3").fp8_gradients(), Float8Format::e4m3);
+  EXPECT_EQ(Options().fp8_gradients(std::string("e5m2")).fp8_gradients(), Float8Format::e5m2);
+  for (const char* name : {"delayed", "MX", "", "true"}) {
+    expect_error(Outcome::value_error, {"fp8=\"", name, "\" is not allowed. Give none, current, block128 or mx."},
+                 [&] { Options().fp8(name); });
+    expect_error(Outcome::value_error, {"fp8_gradients=\"", name, "\" is not allowed. Give e4m3 or e5m2."},
+                 [&] { Options().fp8_gradients(name); });
+  }
+}
+
+// A value that is set differs from one that is not, also if it is what the level has.
+TEST(InitializeOptions, NoFp8AndNoModulesDifferFromUnset) {
+  EXPECT_NE(Options().fp8("none"), Options());
+  EXPECT_NE(Options().bfloat16_modules(std::vector<std::string>()), Options());
 }
 
 // A literal is a pointer, and a pointer converts to true: `enabled("false")` must not compile.

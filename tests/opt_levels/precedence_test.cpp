@@ -1,6 +1,9 @@
 #include <c10/core/ScalarType.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "opt_levels/resolve.h"
 #include "tests/opt_levels/errors.h"
 
@@ -10,6 +13,7 @@ namespace {
 
 using c10::ScalarType;
 using Options = InitializeOptions;
+using Paths = std::vector<std::string>;
 
 const char* const kYaml = R"(opt_level: O2
 enabled: true
@@ -27,7 +31,10 @@ skip_nonfinite: true
 allow_banned: true
 allow_tf32: true
 cpu_16bit: float32
+fp8: block128
+fp8_gradients: e5m2
 huge_pages: true
+bfloat16_modules: [head]
 )";
 
 TEST(Precedence, YamlOverridesThePreset) {
@@ -48,7 +55,10 @@ TEST(Precedence, YamlOverridesThePreset) {
   EXPECT_TRUE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, true);
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::float32);
+  EXPECT_EQ(settings.fp8, Float8Recipe::block128);
+  EXPECT_EQ(settings.fp8_gradients, Float8Format::e5m2);
   EXPECT_EQ(settings.huge_pages, true);
+  EXPECT_EQ(settings.bfloat16_modules, Paths{"head"});
 }
 
 TEST(Precedence, OptionsOverrideYaml) {
@@ -66,7 +76,10 @@ TEST(Precedence, OptionsOverrideYaml) {
                               .allow_banned(false)
                               .allow_tf32(false)
                               .cpu_16bit("native")
-                              .huge_pages(false);
+                              .fp8("none")
+                              .fp8_gradients("e4m3")
+                              .huge_pages(false)
+                              .bfloat16_modules(Paths());
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
   EXPECT_EQ(settings.properties, OptLevel("O2").preset());
   EXPECT_EQ(settings.cast_model_outputs, ScalarType::Float);
@@ -78,7 +91,28 @@ TEST(Precedence, OptionsOverrideYaml) {
   EXPECT_FALSE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, false);
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::native);
+  EXPECT_EQ(settings.fp8, Float8Recipe::none);
+  EXPECT_EQ(settings.fp8_gradients, Float8Format::e4m3);
   EXPECT_EQ(settings.huge_pages, false);
+  EXPECT_EQ(settings.bfloat16_modules, Paths());
+}
+
+TEST(Precedence, Fp8IsTheLevelsUnlessYamlOrOptionsGiveIt) {
+  EXPECT_EQ(resolve("O6").fp8, Float8Recipe::current);
+  for (const char* line : {"", "fp8:", "fp8: null", "fp8: ~"}) {
+    EXPECT_EQ(resolve(OptLevel::from_yaml_string(std::string("opt_level: O6\n") + line)).fp8, Float8Recipe::current) << line;
+  }
+  const auto blocks = OptLevel::from_yaml_string("opt_level: O6\nfp8: block128");
+  EXPECT_EQ(resolve(blocks).fp8, Float8Recipe::block128);
+  EXPECT_EQ(resolve(blocks, Options().fp8("mx")).fp8, Float8Recipe::mx);
+  EXPECT_EQ(resolve(blocks, Options().fp8("mx").fp8(std::nullopt)).fp8, Float8Recipe::block128);
+}
+
+TEST(Precedence, Fp8CanBeSwitchedOff) {
+  EXPECT_EQ(resolve("O6", Options().fp8("none")).fp8, Float8Recipe::none);
+  for (const char* line : {"fp8: none", "fp8: None", "fp8: 'none'"}) {
+    EXPECT_EQ(resolve(OptLevel::from_yaml_string(std::string("opt_level: O6\n") + line)).fp8, Float8Recipe::none) << line;
+  }
 }
 
 TEST(Precedence, UnsetOptionsKeepYamlsValues) {

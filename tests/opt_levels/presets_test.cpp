@@ -23,11 +23,12 @@ struct PresetRow {
   std::optional<bool> keep_batchnorm_fp32;
   std::optional<bool> master_weights;
   LossScale loss_scale;
+  Float8Recipe fp8 = Float8Recipe::none;
 };
 
 void PrintTo(const PresetRow& row, std::ostream* out) { *out << row.level; }
 
-// Apex's table of levels, then O1 and O2 in bfloat16.
+// Apex's table of levels, then O1 and O2 in bfloat16, and the latter with FP8.
 const PresetRow kTable[] = {
     {"O0", ScalarType::Float, false, std::nullopt, std::nullopt, false, 1.0},
     {"O1", std::nullopt, true, ScalarType::Half, std::nullopt, std::nullopt, "dynamic"},
@@ -35,6 +36,7 @@ const PresetRow kTable[] = {
     {"O3", ScalarType::Half, false, std::nullopt, false, false, 1.0},
     {"O4", std::nullopt, true, ScalarType::BFloat16, std::nullopt, std::nullopt, 1.0},
     {"O5", ScalarType::BFloat16, false, std::nullopt, true, true, 1.0},
+    {"O6", ScalarType::BFloat16, false, std::nullopt, true, true, 1.0, Float8Recipe::current},
 };
 
 class Preset : public ::testing::TestWithParam<PresetRow> {};
@@ -53,6 +55,8 @@ TEST_P(Preset, HasThePropertiesOfTheTable_PROP_01) {
   }
 }
 
+TEST_P(Preset, HasTheFp8OfTheTable) { EXPECT_EQ(resolve(GetParam().level).fp8, GetParam().fp8); }
+
 TEST_P(Preset, IsDescribedInOneLine_PRINT_01) {
   const std::string text = OptLevel(GetParam().level).description();
   EXPECT_GT(text.size(), 10u);
@@ -70,14 +74,16 @@ TEST_P(Preset, LeavesTheOtherSettingsAtApexDefaults_INIT_13) {
   EXPECT_FALSE(settings.allow_banned);
   EXPECT_EQ(settings.allow_tf32, std::nullopt);
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::automatic);
+  EXPECT_EQ(settings.fp8_gradients, Float8Format::e5m2);
   EXPECT_EQ(settings.huge_pages, std::nullopt);
   EXPECT_EQ(settings.casts, CastLists::built_in());
+  EXPECT_EQ(settings.bfloat16_modules, std::nullopt);
 }
 
 TEST_P(Preset, EmbeddedTextIsTheFile) {
-  const std::map<std::string_view, std::string_view> embedded_texts{{"O0", embedded::O0}, {"O1", embedded::O1},
-                                                                    {"O2", embedded::O2}, {"O3", embedded::O3},
-                                                                    {"O4", embedded::O4}, {"O5", embedded::O5}};
+  const std::map<std::string_view, std::string_view> embedded_texts{
+      {"O0", embedded::O0}, {"O1", embedded::O1}, {"O2", embedded::O2}, {"O3", embedded::O3},
+      {"O4", embedded::O4}, {"O5", embedded::O5}, {"O6", embedded::O6}};
   std::ifstream file(std::string(OPT_LEVELS_DIR "/") + GetParam().level + ".yaml");
   ASSERT_TRUE(file);
   std::ostringstream text;
@@ -121,13 +127,13 @@ TEST_P(UnknownLevel, IsAnErrorThatListsTheLevelsAndHintsAtTheLetter_INIT_05_BUG_
   for (const auto& result : {result_of([&] { resolve(name); }), result_of([&] { OptLevel::named(name); }),
                              result_of([&] { OptLevel(name).preset(); }), result_of([&] { OptLevel(name).description(); })}) {
     EXPECT_EQ(result.outcome, Outcome::runtime_error);
-    for (const char* part : {quoted.c_str(), "O0, O1, O2, O3, O4, O5", "letter O, not the digit zero"}) {
+    for (const char* part : {quoted.c_str(), "O0, O1, O2, O3, O4, O5, O6", "letter O, not the digit zero"}) {
       expect_mentions(result.message, part);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, UnknownLevel, ::testing::Values("00", "01", "o2", "O6", "O", "", "O2 ", "mixed_float16"));
+INSTANTIATE_TEST_SUITE_P(Names, UnknownLevel, ::testing::Values("00", "01", "o2", "O7", "O", "", "O2 ", "mixed_float16"));
 
 TEST(OptLevelName, IsCheckedOnlyWhenUsed_INIT_03) {
   const OptLevel level = "01";

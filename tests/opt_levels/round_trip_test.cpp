@@ -18,10 +18,13 @@ void expect_same_settings(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.allow_banned, b.allow_banned);
   EXPECT_EQ(a.allow_tf32, b.allow_tf32);
   EXPECT_EQ(a.cpu_16bit, b.cpu_16bit);
+  EXPECT_EQ(a.fp8, b.fp8);
+  EXPECT_EQ(a.fp8_gradients, b.fp8_gradients);
   EXPECT_EQ(a.huge_pages, b.huge_pages);
   EXPECT_EQ(a.casts, b.casts);
   EXPECT_EQ(a.float32_modules, b.float32_modules);
   EXPECT_EQ(a.float32_functions, b.float32_functions);
+  EXPECT_EQ(a.bfloat16_modules, b.bfloat16_modules);
 }
 
 // The text is in the form in which it is written, so that it has to come back as it is.
@@ -39,16 +42,20 @@ struct RoundTripRow {
   const char* levels;
 };
 
-const char* const kAll = "O0 O1 O2 O3 O4 O5";
-const char* const kCasting = "O0 O2 O3 O5";
+const char* const kAll = "O0 O1 O2 O3 O4 O5 O6";
+const char* const kCasting = "O0 O2 O3 O5 O6";
+const char* const kBfloat16 = "O5 O6";
+// Levels without FP8, which needs a model in bfloat16.
+const char* const kAnyModel = "O0 O1 O2 O3 O4 O5";
+const char* const kCastingAnyModel = "O0 O2 O3 O5";
 
 const RoundTripRow kRoundTripRows[] = {
     {"", kAll},
     {"enabled: true\n", kAll},
     {"enabled: false\n", kAll},
-    {"cast_model_type: false\n", kAll},
-    {"cast_model_type: float32\n", kAll},
-    {"cast_model_type: float16\n", kCasting},
+    {"cast_model_type: false\n", kAnyModel},
+    {"cast_model_type: float32\n", kAnyModel},
+    {"cast_model_type: float16\n", kCastingAnyModel},
     {"cast_model_type: bfloat16\n", kCasting},
     {"patch_torch_functions: false\n", kAll},
     {"patch_torch_functions: true\n", "O1 O4"},
@@ -71,14 +78,24 @@ const RoundTripRow kRoundTripRows[] = {
     {"cpu_16bit: auto\n", kAll},
     {"cpu_16bit: native\n", kAll},
     {"cpu_16bit: float32\n", kAll},
+    {"fp8: none\n", kAll},
+    {"cast_model_type: false\nfp8: none\n", kAll},
+    {"cast_model_type: float16\nfp8: none\n", kCasting},
+    {"fp8: current\n", kBfloat16},
+    {"fp8: block128\n", kBfloat16},
+    {"fp8: mx\n", kBfloat16},
+    {"cast_model_type: bfloat16\nfp8: mx\n", kCasting},
+    {"fp8_gradients: e4m3\n", kAll},
+    {"fp8_gradients: e5m2\n", kAll},
     {"huge_pages: true\n", kAll},
     {"huge_pages: false\n", kAll},
     {"casts:\n  base: none\n", kAll},
     {"casts:\n  base: none\n  casts:\n    half:\n      - a::b\n  match:\n    float32:\n      - a::b.c\n", kAll},
     {"float32_modules:\n  - encoder.0\n  - head\n", kAll},
     {"float32_functions:\n  - aten::exp\n  - aten::add.Tensor\n", kAll},
-    {"float32_modules: []\nfloat32_functions: []\n", kAll},
-    {"cast_model_type: false\nloss_scale: 2.0\nnum_losses: 2\nverbosity: 2\nmax_loss_scale: 4.0\n", kAll},
+    {"bfloat16_modules:\n  - embedding\n  - decoder.0\n", kAll},
+    {"float32_modules: []\nfloat32_functions: []\nbfloat16_modules: []\n", kAll},
+    {"cast_model_type: false\nloss_scale: 2.0\nnum_losses: 2\nverbosity: 2\nmax_loss_scale: 4.0\n", kAnyModel},
 };
 
 class RoundTrip : public ::testing::TestWithParam<const char*> {};
@@ -93,7 +110,7 @@ TEST_P(RoundTrip, GivesTheSameTextLevelAndSettings) {
   EXPECT_GT(tried, 15);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, RoundTrip, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, RoundTrip, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 TEST(RoundTripOfANamedLevel, NeedsNoOverrides) {

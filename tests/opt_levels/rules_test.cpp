@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "opt_levels/resolve.h"
 #include "tests/opt_levels/errors.h"
@@ -24,7 +27,7 @@ struct Override {
 };
 
 const char* const kPatching = "O1 O4";
-const char* const kOthers = "O0 O2 O3 O5";
+const char* const kOthers = "O0 O2 O3 O5 O6";
 
 const Override kOverrides[] = {
     {"half_model_PROP_10", Options().cast_model_type(ScalarType::Half), "cast_model_type: half", "cast_model_type=float16",
@@ -67,7 +70,8 @@ class Overriding : public ::testing::TestWithParam<Override> {
   // `settings_of(level)` is applied, or refused with a message that begins with `place`.
   template <class SettingsOf>
   void expect_rule(const std::string& place, SettingsOf&& settings_of) const {
-    for (const std::string level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    for (const std::string level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
+      if (level == "O6" && is_model_type_without_fp8()) continue;
       SCOPED_TRACE(level);
       const bool is_forbidden = std::string(GetParam().forbidden_by).find(level) != std::string::npos;
       Settings settings;
@@ -83,6 +87,12 @@ class Overriding : public ::testing::TestWithParam<Override> {
   }
 
  private:
+  // O6 forbids these because of its FP8: the tests of Fp8 have the message.
+  static bool is_model_type_without_fp8() {
+    const std::string yaml = GetParam().yaml;
+    return yaml.find("cast_model_type") == 0 && yaml != "cast_model_type: bfloat16";
+  }
+
   void expect_rest_of(const Properties& preset, const Properties& got) const {
     const auto before = describe(preset);
     const auto after = describe(got);
@@ -129,6 +139,75 @@ TEST(OverrideOrder, LevelThenBoundsThenPropertiesAreChecked_INIT_05_INIT_07) {
   const Options options = Options().min_loss_scale(-1).master_weights(true);
   expect_error(Outcome::runtime_error, {"unknown opt_level"}, [&] { resolve("01", options); });
   expect_error(Outcome::value_error, {"min_loss_scale=-1.0"}, [&] { resolve("O1", options); });
+}
+
+TEST(Fp8, IsAnErrorAtLevelsWhoseModelIsNotInBfloat16) {
+  const std::vector<std::pair<const char*, std::string>> rows{
+      {"O0", "float32"}, {"O1", "none"}, {"O2", "float16"}, {"O3", "float16"}, {"O4", "none"}};
+  for (const auto& [level, type] : rows) {
+    for (const std::string recipe : {"current", "block128", "mx"}) {
+      const CallResult result = result_of([&, level = level] { resolve(level, Options().fp8(recipe)); });
+      EXPECT_EQ(result.outcome, Outcome::runtime_error) << level;
+      EXPECT_EQ(result.message, "fp8=" + recipe + " is not allowed with cast_model_type=" + type +
+                                    ": only products of a model in bfloat16 run in FP8. Use O6, or O5 with fp8, or give "
+                                    "cast_model_type bfloat16; fp8 none switches FP8 off.");
+    }
+  }
+}
+
+TEST(Fp8, IsAllowedForAnyModelInBfloat16) {
+  for (const char* level : {"O0", "O2", "O3", "O5", "O6"}) {
+    const Settings settings = resolve(level, Options().cast_model_type(ScalarType::BFloat16).fp8("mx"));
+    EXPECT_EQ(settings.fp8, Float8Recipe::mx) << level;
+    EXPECT_EQ(settings.properties.opt_level, level);
+  }
+  EXPECT_EQ(resolve("O5", Options().fp8("block128")).fp8, Float8Recipe::block128);
+}
+
+TEST(Fp8, OfTheLevelForbidsOtherModelTypes) {
+  const std::vector<std::pair<Options, const char*>> rows{{Options().cast_model_type(ScalarType::Half), "float16"},
+                                                          {Options().cast_model_type(ScalarType::Float), "float32"},
+                                                          {Options().cast_model_type(false), "none"}};
+  for (auto [options, type] : rows) {
+    expect_error(Outcome::runtime_error, {"fp8=current is not allowed with cast_model_type=", type},
+                 [&, &options = options] { resolve("O6", options); });
+    EXPECT_EQ(resolve("O6", options.fp8("none")).fp8, Float8Recipe::none) << type;
+  }
+}
+
+TEST(Fp8, OfYamlIsNamedWithItsPlaceInErrors) {
+  expect_error(Outcome::runtime_error, {"my.yaml:2:6: fp8=mx is not allowed with cast_model_type=float16: "},
+               [] { OptLevel::from_yaml_string("opt_level: O2\nfp8: mx", "my.yaml"); });
+  expect_error(Outcome::runtime_error, {"fp8=current is not allowed with my.yaml:2:18: cast_model_type=float16: "},
+               [] { OptLevel::from_yaml_string("opt_level: O6\ncast_model_type: half", "my.yaml"); });
+}
+
+TEST(Fp8, DecidesTheFormatOfGradientsUnlessItIsGiven) {
+  const std::vector<std::pair<Float8Recipe, Float8Format>> rows{{Float8Recipe::current, Float8Format::e5m2},
+                                                                {Float8Recipe::block128, Float8Format::e4m3},
+                                                                {Float8Recipe::mx, Float8Format::e4m3}};
+  for (const auto& [recipe, format] : rows) {
+    EXPECT_EQ(resolve("O6", Options().fp8(recipe)).fp8_gradients, format);
+    for (const Float8Format given : {Float8Format::e4m3, Float8Format::e5m2}) {
+      EXPECT_EQ(resolve("O6", Options().fp8(recipe).fp8_gradients(given)).fp8_gradients, given);
+    }
+  }
+}
+
+// As bounds of a loss scale that is not dynamic.
+TEST(Fp8, OptionsWithoutFp8AreAccepted) {
+  const std::vector<std::string> modules{"head"};
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+    const Settings settings = resolve(level, Options().fp8_gradients("e4m3").bfloat16_modules(modules));
+    EXPECT_EQ(settings.fp8, Float8Recipe::none) << level;
+    EXPECT_EQ(settings.bfloat16_modules, modules) << level;
+  }
+}
+
+TEST(Fp8, IsNoneIfAmpIsDisabled) {
+  const Settings settings = resolve("O6", Options().enabled(false).fp8("mx").fp8_gradients("e4m3"));
+  EXPECT_EQ(settings.fp8, Float8Recipe::none);
+  EXPECT_EQ(settings.fp8_gradients, Settings().fp8_gradients);
 }
 
 TEST(Disabled, HasBarePropertiesAndChecksNothingElse_INIT_03) {

@@ -39,6 +39,7 @@ const YamlErrorRow kYamlErrorRows[] = {
     {"two_documents", "opt_level: O2\n---\nopt_level: O3", {"c.yaml:", "several documents"}},
     // yaml-cpp finds documents without end here.
     {"a_comma_first", ",opt_level: O2", {"c.yaml:", "several documents"}},
+    {"one_bfloat16_module", "bfloat16_modules: head", {"c.yaml:1:19:", "bfloat16_modules", "'head'", "a list of names"}},
     {"one_module", "float32_modules: head", {"c.yaml:1:18:", "float32_modules", "'head'", "a list of names"}},
     {"a_module_without_name", "float32_modules: [head, ~]", {"c.yaml:1:25:", "text"}},
     {"a_list_of_lists", "float32_functions: [[aten::exp]]", {"c.yaml:1:21:", "a list", "a name"}},
@@ -70,6 +71,11 @@ const YamlErrorRow kYamlErrorRows[] = {
     {"scale_hex", "loss_scale: 0x80", {"c.yaml:1:13:", "loss_scale", "'0x80'"}},
     {"double_model", "opt_level: O2\ncast_model_type: float64", {"c.yaml:2:18:", "cast_model_type", "'float64'", "bfloat16"}},
     {"true_model", "opt_level: O2\ncast_model_type: true", {"c.yaml:2:18:", "'true'", "false to leave the model alone"}},
+    {"fp8_word", "opt_level: O6\nfp8: delayed", {"c.yaml:2:6:", "fp8", "'delayed'", "none, current, block128 or mx"}},
+    {"fp8_bool", "opt_level: O6\nfp8: true", {"c.yaml:2:6:", "fp8", "'true'", "none, current, block128 or mx"}},
+    {"fp8_quoted_null", "opt_level: O6\nfp8: 'null'", {"c.yaml:2:6:", "fp8", "\"null\"", "none, current, block128 or mx"}},
+    {"fp8_list", "opt_level: O6\nfp8: [mx]", {"c.yaml:2:6:", "fp8", "a list", "a single value"}},
+    {"fp8_gradients_word", "fp8_gradients: e4m3fn", {"c.yaml:1:16:", "fp8_gradients", "'e4m3fn'", "e4m3 or e5m2"}},
     {"outputs_false", "cast_model_outputs: false", {"c.yaml:1:21:", "cast_model_outputs", "'false'", "float32"}},
     // ranges
     {"no_losses", "num_losses: 0", {"c.yaml:1:13:", "num_losses=0"}},
@@ -94,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, YamlError, ::testing::ValuesIn(kYamlErrorRows),
                          [](const auto& test) { return test.param.name; });
 
 TEST(YamlError, UnknownLevelIsARuntimeErrorWithItsPlace_INIT_05_BUG_33) {
-  expect_error(Outcome::runtime_error, {"c.yaml:2:14:", "'01'", "O0, O1, O2, O3, O4, O5", "not the digit zero"},
+  expect_error(Outcome::runtime_error, {"c.yaml:2:14:", "'01'", "O0, O1, O2, O3, O4, O5, O6", "not the digit zero"},
                [] { OptLevel::from_yaml_string("amp:\n  opt_level: 01", "c.yaml"); });
 }
 
@@ -175,6 +181,25 @@ TEST(YamlError, OptionsForbiddenByTheLevelAreReportedTogether) {
   // One mistake is one line, however many options there are.
   const auto result = result_of([] { OptLevel::from_yaml_string("opt_level: O9\nnum_losses: 2\nverbosity: 1", "c.yaml"); });
   EXPECT_EQ(result.message.find('\n'), std::string::npos) << result.message;
+}
+
+std::string message_for(const std::string& yaml) {
+  return result_of([&] { OptLevel::from_yaml_string(yaml, "c.yaml"); }).message;
+}
+
+// Each alone would be an error at these levels: together they are none.
+TEST(YamlError, Fp8AndTheTypeOfTheModelAreCheckedTogether) {
+  const std::string losses = "\nnum_losses: 0";
+  for (const char* yaml :
+       {"opt_level: O2\ncast_model_type: bfloat16\nfp8: mx", "opt_level: O6\nfp8: none\ncast_model_type: half"}) {
+    EXPECT_EQ(message_for(yaml), "") << yaml;
+    const std::string message = message_for(yaml + losses);
+    expect_mentions(message, "c.yaml:4:13: num_losses=0");
+    EXPECT_EQ(message.find("fp8"), std::string::npos) << message;
+  }
+  const std::string both = message_for("opt_level: O2\nfp8: mx" + losses);
+  expect_mentions(both, "c.yaml:2:6: fp8=mx is not allowed with cast_model_type=float16");
+  expect_mentions(both, "c.yaml:3:13: num_losses=0");
 }
 
 // No prefix of a good document may crash the reader or end in another kind of error.

@@ -44,6 +44,17 @@ const YamlValueRow kYamlValueRows[] = {
     {"exponent", "loss_scale: 6.5536e4", Options().loss_scale(65536)},
     {"outputs", "cast_model_outputs: half", Options().cast_model_outputs(ScalarType::Half)},
     {"integer_bound", "max_loss_scale: 4096", Options().max_loss_scale(4096)},
+    {"no_fp8", "fp8: none", Options().fp8(Float8Recipe::none)},
+    {"capital_no_fp8", "fp8: None", Options().fp8(Float8Recipe::none)},
+    {"quoted_no_fp8", "fp8: 'none'", Options().fp8(Float8Recipe::none)},
+    {"null_fp8", "fp8: null", Options()},
+    {"empty_fp8", "fp8:", Options()},
+    {"fp8_gradients", "fp8_gradients: e4m3", Options().fp8_gradients(Float8Format::e4m3)},
+    {"no_fp8_gradients", "fp8_gradients: none", Options()},
+    {"bfloat16_modules", "bfloat16_modules: [fc, head.0]",
+     Options().bfloat16_modules(std::vector<std::string>{"fc", "head.0"})},
+    {"no_bfloat16_module", "bfloat16_modules: []", Options().bfloat16_modules(std::vector<std::string>())},
+    {"bfloat16_modules_none", "bfloat16_modules: none", Options()},
     {"comment", "num_losses: 2   # generator and critic", Options().num_losses(2)},
 };
 

@@ -154,8 +154,8 @@ TEST(MasterStorageUnderAmp, OfLambNeedsNoMemoryForTheUpdate) {
 
 // The column "bytes a parameter" of the README's table of levels: a weight, its gradient, its master, and two moments.
 TEST(BytesAParameter, AreThoseOfTheReadme) {
-  const std::vector<std::pair<std::string, double>> levels = {{"O0", 16}, {"O1", 16}, {"O2", 16},
-                                                              {"O3", 12}, {"O4", 16}, {"O5", 16}};
+  const std::vector<std::pair<std::string, double>> levels = {{"O0", 16}, {"O1", 16}, {"O2", 16}, {"O3", 12},
+                                                              {"O4", 16}, {"O5", 16}, {"O6", 16}};
   for (const auto& [level, expected] : levels) {
     nn::Linear net(64, 64);
     FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.01).materialize_master_grads(false));

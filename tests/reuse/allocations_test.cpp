@@ -85,7 +85,7 @@ TEST_P(Allocations, AStepWithNormsAllocatesTheirSums) {
   expect_sums_alone<FusedNovoGrad>(FusedNovoGradOptions(1e-4));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Allocations, ::testing::Values("O0", "O1", "O2", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(All, Allocations, ::testing::Values("O0", "O1", "O2", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 // The counter itself.

@@ -39,7 +39,7 @@ struct Watch : ::testing::Test {
 using Lines = std::vector<std::string>;
 
 TEST_F(Watch, RecordsModuleOutputsAndTheirGradientsAtEveryLevel) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     SCOPED_TRACE(level);
     model = WatchedNet();
     start(level);

@@ -95,7 +95,7 @@ TEST_F(Threads, FourLevelsAndRegistrationsConcurrentlyGiveTheSameResults) {
 TEST_F(Threads, TrainingInAnotherThreadGivesTheSameResult) {
   torch::manual_seed(3);
   const Mlp start;
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     const auto run = [&](bool elsewhere) {
       Mlp model;
       for (size_t k = 0; k < model->parameters().size(); ++k)

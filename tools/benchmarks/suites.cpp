@@ -24,7 +24,7 @@ const std::vector<Suite>& suites() {
        run_statistics, kDevice},
       {"step", "time of a whole Adam step of O2 and O5, compared with torch's sequence of calls and the memory bound", run_step,
        kDevice},
-      {"train", "time and memory of whole training steps: without amp, torch's autocast, O0 to O5 (9 rounds)", run_train,
+      {"train", "time and memory of whole training steps: without amp, torch's autocast, O0 to O6 (9 rounds)", run_train,
        kDevice | kQuick, 9},
   };
   return all;

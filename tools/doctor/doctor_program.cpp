@@ -42,7 +42,7 @@ Arguments arguments_of(const std::vector<std::string>& words) {
                            "modules and operators that must stay in FP32 for the level to train.",
                            "Exit code: 0 examined, 2 an error in config, arguments or files, 1 any other failure.");
   line.argument("CONFIG", "a YAML file of examples/train", common::text(arguments.config));
-  line.option("--level LEVEL", "O1 to O5 (default: the config's)", common::text(arguments.level));
+  line.option("--level LEVEL", "O1 to O6 (default: the config's)", common::text(arguments.level));
   line.option("--yaml FILE", "write the level that trains to this file", common::text(arguments.yaml));
   line.option("--steps N", "train for N steps in the search (default: 50)", common::whole_number(arguments.steps, 1));
   arguments.help = line.read(words);

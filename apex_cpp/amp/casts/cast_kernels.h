@@ -112,6 +112,13 @@ CastPlan plan_for(const CallPolicies& policies, const std::remove_reference_t<Ar
   return policies.plan(types);
 }
 
+/// How an operator is computed in FP8, if `exists`; `Float8Form<Op>::call(rules, arguments...)` returns an undefined tensor if
+/// it is not.
+template <class Op>
+struct Float8Form {
+  static constexpr bool exists = false;
+};
+
 /// The engine's kernel for one ATen operator, `Op` being its struct in `at::_ops`: casts the arguments by the calling thread's
 /// rules, then calls the next kernel through `Below` with casts off.
 template <class Op, class Below = Op, class Schema = typename Op::schema>
@@ -127,12 +134,24 @@ struct UnboxedKernel<Op, Below, Result(Args...)> {
     if (!policies.any()) return Below::redispatch(keys, static_cast<Args&&>(args)...);
     const CastPlan plan = plan_for<Args...>(policies, args...);
     const c10::impl::ExcludeDispatchKeyGuard off(plan.off_inside());
-    return Below::redispatch(keys - plan.off_inside(), ArgumentCast<Args>(plan, static_cast<Args&&>(args)).get()...);
+    return next(policies, keys - plan.off_inside(), ArgumentCast<Args>(plan, static_cast<Args&&>(args)).get()...);
   }
 
   static void register_in(torch::Library& library) {
     slot = &operator_slot(Op::name, Op::overload_name);
     library.impl(slot->name.c_str(), TORCH_FN(call));
+  }
+
+ private:
+  template <class... Cast>
+  static Result next(const CallPolicies& policies, c10::DispatchKeySet keys, Cast&&... args) {
+    const bool in_float8 = policies.round_to_float8();
+    if constexpr (Float8Form<Op>::exists) {
+      at::Tensor product = in_float8 ? Float8Form<Op>::call(*policies.rules(), args...) : at::Tensor();
+      if (product.defined()) return product;
+    }
+    const Float8Pause pause(in_float8);
+    return Below::redispatch(keys, static_cast<Cast&&>(args)...);
   }
 };
 

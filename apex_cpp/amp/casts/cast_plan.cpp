@@ -178,6 +178,8 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
   keeps_function_ = !in_force.in_backward && rules_->keeps_float32(slot);
   keeps_ = keeps_function_ || (!in_force.in_backward && rules_->keeps_modules());
   listed_ = rules_->policy(slot);
+  rounds_to_float8_ = rules_->rounds_to_float8() && listed_ == CastPolicy::half && !in_force.in_backward && !disabled_ &&
+                      !keeps_function_ && !thread_.float8_paused;
   if (rules_->mode() != CastRules::Mode::casts) return;
   if (!only_mixes_) user_ = slot.user_policy.load(std::memory_order_relaxed);
   // At O1 and O4 LibTorch refuses, for these policies, a mix of types (at the latest in the backward pass) or 16 bits.

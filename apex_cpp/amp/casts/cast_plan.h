@@ -145,6 +145,9 @@ class CallPolicies {
   /// False if the call bypasses the engine.
   bool any() const { return listed_ != CastPolicy::none || user_ != CastPolicy::none || keeps_; }
   const CastRules* rules() const { return rules_; }
+  /// Whether products of this call are rounded to FP8: of the operator itself if it has a form for it. The operators that it
+  /// calls are not.
+  bool round_to_float8() const { return rounds_to_float8_; }
   /// Errors: NotImplementedError for an in-place function on a 16-bit tensor, or a banned function.
   CastPlan plan(const ArgumentTypes& arguments) const;
 
@@ -161,6 +164,7 @@ class CallPolicies {
   bool in_forward_ = false;
   bool keeps_ = false;  // the operator, or modules whose parameters it may use, are kept in FP32
   bool keeps_function_ = false;
+  bool rounds_to_float8_ = false;
   CastPolicy listed_ = CastPolicy::none;
   CastPolicy user_ = CastPolicy::none;
 };

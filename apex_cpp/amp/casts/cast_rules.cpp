@@ -137,6 +137,8 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
   rules->set_policies(casts ? settings.casts.casts() : match_lists(settings), settings.allow_banned);
   rules->keep_functions(settings.float32_functions);
   rules->kept_modules_ = settings.float32_modules;
+  rules->float8_ = {settings.fp8, settings.fp8_gradients};
+  rules->bfloat16_modules_ = settings.bfloat16_modules.value_or(std::vector<std::string>());
   return rules;
 }
 
@@ -168,6 +170,11 @@ void CastRules::keep_functions(const std::vector<std::string>& names) {
 
 bool CastRules::keeps_float32(const at::Tensor& tensor) const {
   return keeps_modules() && tensor.defined() && is_within(module_of(tensor, *names_), kept_modules_);
+}
+
+bool CastRules::keeps_bfloat16(const at::Tensor& tensor) const {
+  const auto* name = name_of_parameter(tensor, *names_);
+  return name && is_within(*name, bfloat16_modules_);
 }
 
 bool CastRules::is_parameter(const at::Tensor& tensor) const {

@@ -2,6 +2,7 @@
 // IWYU pragma: private, include <apex_cpp/amp.h>
 
 #include <apex_cpp/amp/casts/operator_slot.h>
+#include <apex_cpp/amp/float8/product.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include "opt_levels/resolve.h"
@@ -169,6 +170,11 @@ class CastRules {
   /// Whether `float32_modules` names modules, and whether `tensor` is a parameter of such a module, or a view of one.
   bool keeps_modules() const { return !kept_modules_.empty(); }
   bool keeps_float32(const at::Tensor& tensor) const;
+  /// How products are rounded to FP8, if they are.
+  bool rounds_to_float8() const { return float8_.recipe != Float8Recipe::none; }
+  Float8Rounding float8() const { return float8_; }
+  /// Whether `tensor` is a parameter of one of `bfloat16_modules`, or a view of one: its products stay in bfloat16.
+  bool keeps_bfloat16(const at::Tensor& tensor) const;
   /// True for a leaf that is a parameter of the models or requires grad, and for a view of such a leaf.
   bool is_parameter(const at::Tensor& tensor) const;
   /// "'fc.weight'"; for a parameter outside the models, its shape.
@@ -197,6 +203,8 @@ class CastRules {
   std::vector<CastPolicy> policies_;
   std::vector<bool> kept_functions_;       // by the slots' indices
   std::vector<std::string> kept_modules_;  // paths
+  Float8Rounding float8_;
+  std::vector<std::string> bfloat16_modules_;  // paths
   mutable WeightCache cache_;
   FloatTypes widened_, own_kernels_;
   bool leaves_cpu_tensors_ = false;

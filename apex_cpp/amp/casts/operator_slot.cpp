@@ -176,6 +176,7 @@ class BoxedKernel : public c10::OperatorKernel {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (!is_written(arguments[i])) cast(plan, (*stack)[first + i]);
     }
+    const Float8Pause pause(policies.round_to_float8());
     op.redispatchBoxed(keys - plan.off_inside(), stack);
   }
 

@@ -27,6 +27,7 @@ struct ThreadCasts {
   bool disabled = false;                   ///< inside `disable_casts`
   int64_t graph_task = -1;                 ///< the backward pass that switched casts on; -1: none
   uint64_t forward = 0;                    ///< number of the running forward pass of the outermost handle; 0: none
+  bool float8_paused = false;              ///< inside an operator whose own operators are not rounded to FP8
   bool plain_pass = false;                 ///< a `scale_loss` block runs a backward pass without `create_graph`
   TraceRecorder* recorder = nullptr;       ///< receives casts while `amp::trace` is on
 };
@@ -124,6 +125,22 @@ std::shared_ptr<const CastRules> listed_casts_in_force();
 /// inherit no thread-local state, and it calls a `forward` that is not virtual, possibly of a module without amp. Call this
 /// function, and destroy its result, outside of parallel loops. Host only.
 std::shared_ptr<void> casts_for_replicas();
+
+/// Leaves the products of this thread in bfloat16 for its lifetime, if `on`.
+class Float8Pause {
+ public:
+  explicit Float8Pause(bool on) : paused_(on && !thread_casts().float8_paused) {
+    if (paused_) thread_casts().float8_paused = true;
+  }
+  ~Float8Pause() {
+    if (paused_) thread_casts().float8_paused = false;
+  }
+  Float8Pause(const Float8Pause&) = delete;
+  Float8Pause& operator=(const Float8Pause&) = delete;
+
+ private:
+  bool paused_;
+};
 
 /// Receives what the cast engine does while `amp::trace` is on.
 class TraceRecorder {

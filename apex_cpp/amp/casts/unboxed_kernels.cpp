@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/casts/unboxed_kernels.h>
 
 #include <apex_cpp/amp/casts/cast_kernels.h>
+#include <apex_cpp/amp/casts/float8_forms.h>
 #include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>

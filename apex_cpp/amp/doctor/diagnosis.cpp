@@ -24,6 +24,10 @@ c10::ScalarType low_type_of(const OptLevel& level) {
   return properties.cast_model_type.value_or(at::kHalf);
 }
 
+bool has_float8(const OptLevel& level) { return opt_levels::resolve(level).fp8 != opt_levels::Float8Recipe::none; }
+
+OptLevel without_float8(const OptLevel& level) { return level.with(InitializeOptions().fp8(opt_levels::Float8Recipe::none)); }
+
 double fixed_loss_scale_of(const OptLevel& level) {
   const auto loss_scale = opt_levels::resolve(level).properties.loss_scale;
   return loss_scale.dynamic ? 1 : loss_scale.value;
@@ -130,8 +134,8 @@ Finding LevelTrials::find_in_step(const OptLevel& level, int64_t step) {
   Finding finding;
   finding.step = observe(level, step).observed;
   const auto& reference = reference_at(step, finding.step.loss_scale, low_type_of(level));
-  finding.located =
-      first_divergence(reference.step, reference.control, finding.step, {options_.min_sqnr(), options_.min_gradient_sqnr()});
+  const double min_sqnr = has_float8(level) ? std::min(options_.min_sqnr(), kFloat8Sqnr) : options_.min_sqnr();
+  finding.located = first_divergence(reference.step, reference.control, finding.step, {min_sqnr, options_.min_gradient_sqnr()});
   auto& divergence = finding.located.divergence;
   divergence.step = step;
   divergence.fixed_loss_scale = fixed_loss_scale_of(level);
@@ -235,9 +239,24 @@ Fp32Rules Diagnosis::all_rules() {
   return list;
 }
 
+OptLevel Diagnosis::minimal_bfloat16() {
+  const ObservedStep& step = finding().step;
+  const auto with_modules = [&](std::vector<std::string> modules) {
+    modules.insert(modules.end(), step.bfloat16_modules.begin(), step.bfloat16_modules.end());
+    std::sort(modules.begin(), modules.end());
+    modules.erase(std::unique(modules.begin(), modules.end()), modules.end());
+    return level_.with(InitializeOptions().bfloat16_modules(modules));
+  };
+  const auto works = [&](const std::vector<std::string>& modules) { return trials_.trains(with_modules(modules)); };
+  auto modules = modules_in_float8(step);
+  if (modules.empty() || !works(modules)) return without_float8(level_);
+  return with_modules(minimal(std::move(modules), works));
+}
+
 OptLevel Diagnosis::minimal_float32() {
   const auto works = [&](const Fp32Rules& rules) { return trials_.trains(with_rules(level_, rules)); };
   if (!finding().located.divergence && works({})) return level_;
+  if (has_float8(level_) && trials_.trains(without_float8(level_))) return minimal_bfloat16();
   auto list = follow_divergences();
   if (list.empty() || !works(list)) list = all_rules();
   return with_rules(level_, minimal(std::move(list), works));

@@ -75,6 +75,9 @@ class Diagnosis {
   OptLevel minimal_float32();
 
  private:
+  /// For a level with FP8 that trains without it: the fewest modules that must stay in bfloat16, or the level without FP8 if
+  /// products without a module are what fails.
+  OptLevel minimal_bfloat16();
   /// Follows one divergence after another, and returns the rules that keep each divergent call in FP32.
   Fp32Rules follow_divergences();
   /// Rules for everything that can stay in FP32. Errors: RuntimeError if the level does not train with these rules either.

@@ -115,6 +115,7 @@ void DoctorRun::end() {
   if (!record_->observer) return;
   record_->observed.calls = record_->observer->take();
   record_->observed.loss_scale = detail::newest_loss_scale(session);
+  record_->observed.bfloat16_modules = session.settings.bfloat16_modules.value_or(std::vector<std::string>());
   record_->observer.reset();
 }
 

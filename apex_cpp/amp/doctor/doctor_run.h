@@ -27,7 +27,8 @@ struct DoctorOptions {
   TORCH_ARG(int64_t, seeds) = 3;
   /// First seed of the default generators.
   TORCH_ARG(uint64_t, seed) = 0;
-  /// Minimum signal-to-noise ratios in dB of tensors in the forward pass, and of gradients.
+  /// Minimum signal-to-noise ratios in dB of tensors in the forward pass, and of gradients. At a level with FP8, whose factors
+  /// have 3 bits of mantissa, the former is at most 10.
   TORCH_ARG(double, min_sqnr) = 20;
   TORCH_ARG(double, min_gradient_sqnr) = 6;
   /// Called before each run with the purpose of the run, to show progress.
@@ -38,6 +39,10 @@ namespace detail {
 
 /// Rounding error of many operators together, as a multiple of one operator's rounding error.
 inline constexpr double kRoundingErrors = 4;
+
+/// The largest minimum, in dB, of tensors in the forward pass at a level with FP8. A product of two factors in E4M3 has 25 to
+/// 28; the noise of ten of them in a row adds up.
+inline constexpr double kFloat8Sqnr = 10;
 
 /// The plan of a run, and its results.
 struct RunRecord {

@@ -1,8 +1,10 @@
 #include <apex_cpp/amp/doctor/fp32_rules.h>
 
 #include <algorithm>
+#include <set>
 
 #include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 
 namespace apex::amp::detail {
 namespace {
@@ -41,6 +43,17 @@ Fp32Rules rules_for_step(const ObservedStep& step) {
     if (has_low_precision(call.inputs) || has_low_precision(call.outputs)) append_new(rules_for(call), list);
   }
   return list;
+}
+
+std::vector<std::string> modules_in_float8(const ObservedStep& step) {
+  static const std::set<std::string> products{"aten::linear", "aten::matmul", "aten::mm",
+                                              "aten::bmm",    "aten::addmm",  "aten::baddbmm"};
+  std::vector<std::string> modules;
+  for (const auto& call : step.calls) {
+    if (call.module.empty() || products.count(call.op) == 0 || is_within(call.module, step.bfloat16_modules)) continue;
+    if (std::find(modules.begin(), modules.end(), call.module) == modules.end()) modules.push_back(call.module);
+  }
+  return modules;
 }
 
 opt_levels::OptLevel with_rules(const opt_levels::OptLevel& level, const Fp32Rules& rules) {

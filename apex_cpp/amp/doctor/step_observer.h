@@ -36,6 +36,7 @@ struct ObservedStep {
   std::vector<ObservedCall> calls;
   std::string nonfinite_weight;  ///< parameter with Inf or NaN before the step; empty if there is none, and for the first step
   double loss_scale = 1;
+  std::vector<std::string> bfloat16_modules;  ///< the session's: modules that a level with FP8 leaves in bfloat16
 };
 
 /// Records the forward calls of the calling thread between `start` and `stop`, and the gradients of these calls on any thread.

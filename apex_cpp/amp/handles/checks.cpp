@@ -26,7 +26,7 @@ namespace {
 
 void check_float32(const char* kind, const std::string& name, const at::Tensor& tensor, const Session& session) {
   if (!tensor.defined()) return;
-  // bfloat16 is the level's own 16-bit type at O4 and O5. At other levels Apex accepts and casts it.
+  // bfloat16 is the level's own 16-bit type at O4, O5 and O6. At other levels Apex accepts and casts it.
   const auto& properties = session.settings.properties;
   const bool bfloat16_level = properties.cast_model_type == at::kBFloat16 || properties.patch_functions_type == at::kBFloat16;
   const bool low = tensor.scalar_type() == at::kHalf || (bfloat16_level && tensor.scalar_type() == at::kBFloat16);

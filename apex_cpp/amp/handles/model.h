@@ -85,16 +85,16 @@ using HolderOf = std::conditional_t<kIsHolder<Net>, Net, std::shared_ptr<ModuleC
 ///
 /// `Net` is the user's type: a TORCH_MODULE holder or a module class. `net->forward(x)` and `net(x)` run with casts; every
 /// other member is the user's own. A handle converts to the holder. Through a `Net&`, a non-virtual `forward` casts its
-/// operators but not its outputs, which stay 16-bit at O2, O3 and O5.
+/// operators but not its outputs, which stay 16-bit at O2, O3, O5 and O6.
 ///
 /// Values that `forward` writes to its arguments, by reference or in place, reach the caller in the dtype of the argument,
 /// differentiably. A new tensor in an argument gets the dtype of outputs. `torch::save` writes FP32. `torch::load` reads FP32
 /// into the model's dtypes and into the masters. Overrides of `save` and `load` in the class run within these.
 ///
 /// A module held by a base class (`std::shared_ptr<Base>` to a Derived) is never copied: the handle forwards calls of `forward`
-/// to it. Call its other members on the model itself, but save and load through the handle, because at O2, O3 and O5 the
-/// model's own weights are 16-bit. If Base has more pure virtual functions than `forward`, `net->` returns the module itself,
-/// and only `net(x)` casts outputs.
+/// to it. Call its other members on the model itself, but save and load through the handle, because at O2, O3, O5 and O6
+/// the model's own weights are 16-bit. If Base has more pure virtual functions than `forward`, `net->` returns the module
+/// itself, and only `net(x)` casts outputs.
 template <class Net>
 class Model : public detail::HolderOf<Net> {
   using Holder = detail::HolderOf<Net>;
@@ -272,8 +272,8 @@ namespace apex::amp {
 /// Returns handles of deep copies of `model` on `devices`. They cast like `model` on any thread, and their gradients arrive at
 /// the parameters of `model`. `torch::nn::parallel::data_parallel(net, input, devices)` finds this function by its argument.
 /// Given the original model, LibTorch's own `replicate` copies it: its replicas cast by the lists of O1 and O4 like the
-/// original; at O2, O3 and O5 these replicas only take 16-bit input. Errors: c10::Error for a class without `clone()`: derive
-/// it from torch::nn::Cloneable.
+/// original; at O2, O3, O5 and O6 these replicas only take 16-bit input. Errors: c10::Error for a class without `clone()`:
+/// derive it from torch::nn::Cloneable.
 template <class Net>
 std::vector<Model<Net>> replicate(const Model<Net>& model, const std::vector<at::Device>& devices) {
   using PatchedImpl = std::decay_t<decltype(model.patched())>;

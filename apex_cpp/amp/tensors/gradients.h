@@ -32,10 +32,15 @@ inline std::string name_of_call(const at::RecordFunction& function) {
   return function.name() + (overload.empty() ? "" : "." + overload);
 }
 
+/// The name of `tensor`, a parameter or a view of a parameter. Null for other tensors.
+inline const std::string* name_of_parameter(const at::Tensor& tensor, const ParameterNames& names) {
+  const auto* name = names.find(tensor);
+  return !name && tensor.is_view() ? names.find(at::Tensor(tensor._base())) : name;
+}
+
 /// The path of the module that owns `tensor`, a parameter or a view of a parameter. Empty for other tensors.
 inline std::string module_of(const at::Tensor& tensor, const ParameterNames& names) {
-  const auto* name = names.find(tensor);
-  if (!name && tensor.is_view()) name = names.find(at::Tensor(tensor._base()));
+  const auto* name = name_of_parameter(tensor, names);
   return name ? module_path_of(*name) : "";
 }
 

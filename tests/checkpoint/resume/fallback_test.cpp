@@ -138,7 +138,7 @@ std::string name_of_case(const ::testing::TestParamInfo<EveryCollapse::ParamType
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, EveryCollapse,
-                         ::testing::Combine(::testing::Values("O1", "O2", "O3", "O4", "O5"),
+                         ::testing::Combine(::testing::Values("O1", "O2", "O3", "O4", "O5", "O6"),
                                             ::testing::Values(Collapse::nan_weight, Collapse::inf_weight,
                                                               Collapse::inf_gradients)),
                          name_of_case);

@@ -100,7 +100,7 @@ TEST_F(AcrossLevels, O2ToO3NotesUnusedMastersAndCastsTheState) {
 }
 
 TEST_F(AcrossLevels, EveryPairOfLevelsLoadsAndTrains) {
-  const char* const levels[] = {"plain", "O0", "O1", "O2", "O3", "O4", "O5"};
+  const char* const levels[] = {"plain", "O0", "O1", "O2", "O3", "O4", "O5", "O6"};
   for (const std::string optimizer : {"Adam", "FusedLAMB"}) {
     for (const std::string from : levels) {
       const auto file = saved_at(optimizer, from);

@@ -6,7 +6,7 @@ namespace apex::test {
 namespace {
 
 constexpr int kSaved = 3, kEnd = 6;
-const char* const kLevels[] = {"plain", "O0", "O1", "O2", "O3", "O4", "O5"};
+const char* const kLevels[] = {"plain", "O0", "O1", "O2", "O3", "O4", "O5", "O6"};
 
 class Resume : public AmpTest, public ::testing::WithParamInterface<std::string> {
  protected:

@@ -112,7 +112,7 @@ bool trains(const std::string& optimizer, const std::string& level) {
   // float16 parameters have no remainders.
   if (optimizer.find("Remainder") != std::string::npos && (level == "O2" || level == "O3")) return false;
   if (optimizer == "FusedMixedPrecisionLamb" && level == "plain") return true;
-  return optimizer != "LBFGS" || (level != "O2" && level != "O5");
+  return optimizer != "LBFGS" || (level != "O2" && level != "O5" && level != "O6");
 }
 
 Training::Training(const std::string& optimizer_name, const std::string& level, uint64_t seed, amp::InitializeOptions options)

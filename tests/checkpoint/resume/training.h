@@ -30,7 +30,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
 /// Whether the optimizer trains at the level: LBFGS takes closures, which masters forbid, and remainders need bfloat16.
 bool trains(const std::string& optimizer, const std::string& level);
 
-/// `level`: "O0" to "O5", or "plain": without amp.
+/// `level`: "O0" to "O6", or "plain": without amp.
 class Training {
  public:
   Training(const std::string& optimizer, const std::string& level, uint64_t seed = 3,

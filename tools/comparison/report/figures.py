@@ -10,7 +10,8 @@ from matplotlib import pyplot, ticker  # noqa: E402  (after the choice of what d
 
 from cells import mean  # noqa: E402
 
-COLORS = {"O0": "#7a8089", "O1": "#3f7fc1", "O2": "#1f4e8c", "O3": "#8a6fc0", "O4": "#2f9e77", "O5": "#12694c"}
+COLORS = {"O0": "#7a8089", "O1": "#3f7fc1", "O2": "#1f4e8c", "O3": "#8a6fc0", "O4": "#2f9e77", "O5": "#12694c",
+          "O6": "#8cb82b"}
 OTHERS = ["#c27c2c", "#b0486a", "#5b7a1f", "#7c5a43", "#2b8a99"]
 INK, SOFT, FAINT, WARNING = "#2b3036", "#6b727b", "#e3e6ea", "#c8503c"
 # Where values become subnormal, and where they become 0, by powers of two.

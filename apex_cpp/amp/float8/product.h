@@ -1,0 +1,50 @@
+#pragma once
+// IWYU pragma: private, include <apex_cpp/amp.h>
+
+#include "opt_levels/properties.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+namespace apex::amp::detail {
+
+using opt_levels::Float8Format;
+using opt_levels::Float8Recipe;
+
+/// How the operands of products are rounded to FP8: E4M3 for weights and activations, `gradients` for gradients. Scales are
+/// powers of two, from the values of the operand itself (kernels/float8/float8.h).
+struct Float8Rounding {
+  Float8Recipe recipe = Float8Recipe::none;
+  Float8Format gradients = Float8Format::e5m2;
+};
+
+/// What an operand of a product is.
+enum class Float8Role : unsigned char { activation, weight, gradient };
+
+struct Float8Factor {
+  at::Tensor values;  // bfloat16
+  Float8Role role = Float8Role::activation;
+};
+
+/// What a product is added to: beta * added + alpha * product. Undefined: the product alone.
+struct Float8Sum {
+  at::Tensor added;
+  c10::Scalar beta = 1, alpha = 1;
+};
+
+/// a @ b of [M, K] and [K, N], or of [B, M, K] and [B, K, N], as FP8 hardware computes it: both factors are rounded to FP8
+/// with scales and multiplied with float32 accumulation, and the result is rounded to bfloat16 once. Recorded by autograd: the
+/// gradient of each factor is such a product, too, for which its factors are rounded anew, along the dimension that it sums
+/// over; gradients of any order exist. Rounding itself has the derivative 1. Any device: FP8 values are exact in bfloat16,
+/// whose matrix product this calls.
+at::Tensor float8_product(const Float8Sum& sum, const Float8Factor& a, const Float8Factor& b, Float8Rounding rounding);
+
+/// As `torch::matmul` for two factors of two dimensions or more. Dimensions before the last two are broadcast; those of `a`
+/// become rows if `b` has two dimensions.
+at::Tensor float8_matmul(const Float8Factor& a, const Float8Factor& b, Float8Rounding rounding);
+
+/// As `torch::linear`, for an input of one dimension or more and a weight of two. `bias` may be undefined.
+at::Tensor float8_linear(const Float8Factor& input, const Float8Factor& weight, const at::Tensor& bias,
+                         Float8Rounding rounding);
+
+}  // namespace apex::amp::detail

@@ -1,0 +1,88 @@
+// At O6 the doctor names the layers that FP8 breaks and bfloat16 does not.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/amp/doctor.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace apex::test {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kFeatures = 32;
+constexpr double kUneven = 1e6;
+
+/// Linear layers, of which one may multiply activations of 1 and of 1e6 by weights of 1 and 1e-6: bfloat16 keeps the small
+/// ones, and in FP8 with a scale for each tensor they are 0.
+struct UnevenImpl : torch::nn::Module {
+  explicit UnevenImpl(std::string uneven_layer) : uneven(std::move(uneven_layer)) {
+    for (const char* name : {"first", "second", "third", "fourth", "last"}) {
+      layers.push_back(register_module(name, torch::nn::Linear(kFeatures, kFeatures)));
+      names.emplace_back(name);
+    }
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (names[i] == uneven) layers[i]->weight.select(1, 0).div_(kUneven);
+    }
+  }
+  Tensor forward(Tensor x) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (names[i] == uneven) x = torch::cat({x.slice(1, 0, 1) * kUneven, x.slice(1, 1)}, 1);
+      x = layers[i](x);
+      if (i + 1 < layers.size()) x = x.tanh();
+    }
+    return x;
+  }
+  std::string uneven;
+  std::vector<torch::nn::Linear> layers;
+  std::vector<std::string> names;
+};
+TORCH_MODULE(Uneven);
+
+amp::Doctor doctor_for(const std::string& uneven, const amp::OptLevel& level) {
+  const auto program = [uneven](const amp::OptLevel& at, amp::DoctorRun& run) {
+    Uneven model(uneven);
+    const Tensor x = torch::randn({64, kFeatures}), y = torch::sin(x * 2);
+    torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));
+    auto [net, opt] = amp::initialize(model, optimizer, at);
+    while (run.next()) {
+      opt.zero_grad();
+      const Tensor loss = torch::mse_loss(net->forward(x).to(torch::kFloat), y);
+      { amp::scale_loss(loss, opt).backward(); }
+      opt.step();
+      run.loss(loss);
+    }
+  };
+  return {level, program, amp::DoctorOptions().steps(30)};
+}
+
+TEST(Float8Doctor, FindsNothingWhereFp8Trains) {
+  auto doctor = doctor_for("", "O6");
+  EXPECT_FALSE(doctor.first_divergence()) << doctor.first_divergence();
+  EXPECT_EQ(doctor.minimal_float32().to_yaml(), amp::OptLevel("O6").to_yaml());
+}
+
+TEST(Float8Doctor, NamesTheLayerThatFp8Breaks) {
+  for (const std::string layer : {"second", "fourth"}) {
+    auto doctor = doctor_for(layer, "O6");
+    EXPECT_EQ(doctor.first_divergence().place(), "forward " + layer + " aten::addmm");
+    const auto kept = doctor.minimal_float32().overrides();
+    std::vector<std::string> wanted{"first", "last", layer};
+    std::sort(wanted.begin(), wanted.end());
+    EXPECT_EQ(kept.bfloat16_modules(), wanted);
+    EXPECT_FALSE(kept.float32_modules().has_value());
+  }
+}
+
+TEST(Float8Doctor, KeepsWhatTheProgramKeeps) {
+  auto doctor = doctor_for("second", amp::OptLevel("O6").with(amp::InitializeOptions().bfloat16_modules({"second"})));
+  EXPECT_FALSE(doctor.first_divergence()) << doctor.first_divergence();
+}
+
+}  // namespace
+}  // namespace apex::test
