@@ -106,7 +106,9 @@ void Initializer::choose_bfloat16_modules() {
       const std::string module = module_path_of(item.key());
       layers.push_back(prefix_of(i) + (module.empty() ? item.key() : module));
     }
-    if (!layers.empty()) chosen.insert(chosen.end(), {layers.front(), layers.back()});
+    if (layers.empty()) continue;
+    chosen.push_back(layers.front());
+    if (layers.back() != layers.front()) chosen.push_back(layers.back());
   }
   settings.bfloat16_modules = chosen;
 }

@@ -53,6 +53,20 @@ TEST_F(DoctorTool, FindsNothingInHealthyTrainingAndWritesTheLevelUnchanged) {
   }
 }
 
+// Pixels of 8 and a bit more: E4M3 has 8, 9 and 10 there, bfloat16 has 16 numbers from 8 to 9.
+TEST_F(DoctorTool, NamesTheLayerThatFp8Breaks) {
+  scratch.write("fp8.yaml",
+                "model: {type: mlp, widths: [64, 64], batch_norm: true}\ndata: {set: digits, dir: data, offset: 8}\n"
+                "optimizer: {type: SGD, lr: 0.05, momentum: 0.9}\nepochs: 4\nbatch_size: 20\ndevice: cpu\nthreads: 1\n"
+                "amp: {opt_level: O6, bfloat16_modules: []}\n");
+  const auto ended = run("fp8.yaml --steps 12 --yaml level.yaml");
+  EXPECT_EQ(ended.code, 0) << ended.error;
+  EXPECT_NE(ended.out.find("\nkept in bfloat16: layers.1\nfirst divergence: "), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("\nkept in float32: none\n"), std::string::npos) << ended.out;
+  const auto options = opt_levels::InitializeOptions().bfloat16_modules(std::vector<std::string>{"layers.1"});
+  EXPECT_EQ(opt_levels::OptLevel::from_yaml_string(scratch.read("level.yaml")), opt_levels::OptLevel("O6").with(options));
+}
+
 // The page's example, on the test's own images; the number of values depends on these.
 TEST_F(DoctorTool, FindsTheFaultShownOnThePage) {
   std::filesystem::create_directory(scratch / "sets");

@@ -5,6 +5,9 @@
 #include <apex_cpp/optimizers.h>
 
 #include <algorithm>
+#include <functional>
+#include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -207,6 +210,23 @@ TEST_F(LevelO6, SkipsAStepWhoseGradientsOverflow) {
   opt.step();
   EXPECT_TRUE(amp::step_result(opt).skipped);
   EXPECT_EQ(bytes_of(*stack), before);
+}
+
+std::string printed(const std::function<void()>& call) {
+  std::ostringstream out;
+  auto* const before = std::cout.rdbuf(out.rdbuf());
+  call();
+  std::cout.rdbuf(before);
+  return out.str();
+}
+
+TEST_F(LevelO6, PrintsItsRecipeBelowApexsBlock) {
+  const std::string text = printed([&] { (void)amp::initialize(stack, "O6"); });
+  for (const char* line : {"  fp8                    : current\n", "  fp8_gradients          : e5m2\n",
+                           "  bfloat16_modules       : first, last\n"}) {
+    EXPECT_TRUE(contains(text, line));
+  }
+  EXPECT_FALSE(contains(printed([&] { (void)amp::initialize(stack, "O5"); }), "fp8"));
 }
 
 TEST_F(LevelO6, ShowsItsCastsInATrace) {

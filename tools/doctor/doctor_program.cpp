@@ -4,7 +4,9 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,12 +81,21 @@ amp::OptLevel level_for(const train::Config& config, const std::string& name) {
   return train::as_user_error([&] { return amp::OptLevel::named(name); });
 }
 
-std::string joined(const amp::OptLevel& level) {
+using Names = std::optional<std::vector<std::string>>;
+
+std::string joined(std::initializer_list<Names> lists) {
   std::string text;
-  for (const auto& names : {level.overrides().float32_modules(), level.overrides().float32_functions()}) {
+  for (const auto& names : lists) {
     for (const auto& name : names.value_or(std::vector<std::string>())) text += (text.empty() ? "" : " ") + name;
   }
   return text.empty() ? "none" : text;
+}
+
+// What FP8 breaks at the level, if the doctor repaired that.
+std::string repair_of_float8(const amp::OptLevel& level, const amp::OptLevel& found) {
+  if (found.overrides().fp8() != level.overrides().fp8()) return "trains without FP8: products of no module fail in FP8\n";
+  if (found.overrides().bfloat16_modules() == level.overrides().bfloat16_modules()) return "";
+  return "kept in bfloat16: " + joined({found.overrides().bfloat16_modules()}) + "\n";
 }
 
 // The doctor's options. Shows the purpose and the number of each run.
@@ -127,7 +138,9 @@ int run(const std::vector<std::string>& words) {
   if (arguments.level.empty()) std::cout << "level: " << level.name() << ", the level of the config\n";
   if (divergence) std::cout << divergence << "\n";
   if (!divergence && found == level) std::cout << agreement(level, options) << "\n";
-  std::cout << "first divergence: " << divergence.place() << "\nkept in float32: " << joined(found) << std::endl;
+  const auto kept = found.overrides();
+  std::cout << repair_of_float8(level, found) << "first divergence: " << divergence.place()
+            << "\nkept in float32: " << joined({kept.float32_modules(), kept.float32_functions()}) << std::endl;
   if (!arguments.yaml.empty()) common::write_whole(arguments.yaml, found.to_yaml());
   return 0;
 }

@@ -4,6 +4,8 @@
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 
+#include "opt_levels/detail/values.h"
+
 #include <ATen/core/grad_mode.h>
 
 #include <atomic>
@@ -184,6 +186,14 @@ void print_table(const opt_levels::Properties& properties) {
   for (const auto& [name, value] : opt_levels::describe(properties)) print_row(name, value);
 }
 
+void print_float8(const opt_levels::Settings& settings) {
+  using opt_levels::detail::value_text;
+  print_row("fp8", value_text(settings.fp8));
+  print_row("fp8_gradients", value_text(settings.fp8_gradients));
+  const auto modules = settings.bfloat16_modules.value_or(std::vector<std::string>());
+  print_row("bfloat16_modules", modules.empty() ? "none" : opt_levels::detail::join(modules));
+}
+
 }  // namespace
 
 void set_printing(bool on) { prints_properties = on; }
@@ -195,7 +205,9 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
   print_table(level.preset());
   std::cout << "Properties in force, with overrides:\n";
   print_table(settings.properties);
-  if (settings.skip_nonfinite) print_row("skip_nonfinite", "true");  // not in Apex's table
+  // Not in Apex's table.
+  if (settings.skip_nonfinite) print_row("skip_nonfinite", "true");
+  if (settings.fp8 != opt_levels::Float8Recipe::none) print_float8(settings);
   std::cout << std::flush;
 }
 
