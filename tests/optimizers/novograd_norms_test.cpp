@@ -42,6 +42,20 @@ class BesideLoneOptimizers {
   int64_t seed_ = 20;
 };
 
+TEST(NovoGradsNorms, OfAGroupWithoutParametersAreUndefinedAndSurviveLoading) {
+  const auto params = make_params(1), loaded_params = make_params(1);
+  FusedNovoGrad optimizer(params, kOptions), loaded(loaded_params, kOptions);
+  for (auto* each : {&optimizer, &loaded}) each->add_param_group(torch::optim::OptimizerParamGroup(std::vector<at::Tensor>{}));
+  set_grads(params, 3);
+  optimizer.step();
+  EXPECT_TRUE(optimizer.exp_avg_sq(0).defined());
+  EXPECT_FALSE(optimizer.exp_avg_sq(1).defined());
+  EXPECT_FALSE(optimizer.exp_avg_sq(2).defined());
+  load(loaded, saved(optimizer));
+  EXPECT_TRUE(same_bytes(loaded.exp_avg_sq(0), optimizer.exp_avg_sq(0)));
+  EXPECT_FALSE(loaded.exp_avg_sq(1).defined());
+}
+
 TEST(NovoGradsNorms, AreKeptWhenAParameterIsRemoved) {
   const auto params = make_params(1);
   FusedNovoGrad optimizer(params, kOptions);

@@ -69,6 +69,22 @@ TEST_P(Scaling, AStepSkippedByGradScalerChangesNoBit) {
   }
 }
 
+TEST_P(Scaling, AnOverflowFlagSkipsAStepOnlyIfItIsNotZero) {
+  const auto params = make_params(1);
+  const auto plain_params = make_params(1);
+  auto optimizer = make(GetParam(), params);
+  auto plain = make(GetParam(), plain_params);
+  auto& flag = dynamic_cast<FusedOptimizer&>(*optimizer).found_inf;
+  for (const bool found : {false, true, false}) {
+    set_grads(params, 3);
+    set_grads(plain_params, 3);
+    flag = at::full({1}, found ? 1.0 : 0.0);
+    optimizer->step();
+    if (!found) plain->step();
+    EXPECT_TRUE(same_bytes(params, plain_params)) << found;
+  }
+}
+
 // FOPT-06
 TEST(Capturable, GivesTheBitsOfAnOrdinaryStep) {
   const auto params = make_params(1);
