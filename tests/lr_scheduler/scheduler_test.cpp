@@ -61,6 +61,23 @@ TEST(Scheduler, SequenceBeginsBehindMilestonesAtZero) {
   EXPECT_EQ(rates_after(all, 1, *opt), Rates({0.25, 0.125}));
 }
 
+// A part begins at its epoch 0, with the rates of Python's closed forms.
+TEST(Scheduler, PartsOfASequenceBeginBehindTheirOwnMilestonesAtZero) {
+  const auto opt = two_groups();
+  const auto halves = std::make_shared<MultiStepLR>(*opt, std::vector<int64_t>{0, 0, 1}, 0.5);
+  SequentialLR all(*opt, {std::make_shared<LinearLR>(*opt, 0.5, 1.0, 4), halves}, {2});
+  EXPECT_EQ(rates_after(all, 2, *opt), Rates({0.125, 0.0625}));
+  EXPECT_EQ(rates_after(all, 1, *opt), Rates({0.0625, 0.03125}));
+}
+
+TEST(Scheduler, AConstantFactorOfNoStepsChangesNoRateInASequence) {
+  const auto opt = two_groups();
+  const auto constant = std::make_shared<ConstantLR>(*opt, 0.5, 0);
+  SequentialLR all(*opt, {std::make_shared<LinearLR>(*opt, 0.5, 1.0, 4), constant}, {2});
+  EXPECT_EQ(rates_after(all, 2, *opt), Rates({0.5, 0.25}));
+  EXPECT_EQ(rates_after(all, 1, *opt), Rates({0.5, 0.25}));
+}
+
 TEST(Scheduler, WorksOnGroupsThatAreAddedWhereRatesFollowFromRates) {
   const auto opt = two_groups({0.5});
   ExponentialLR halves(*opt, 0.5);

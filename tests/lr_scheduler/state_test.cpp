@@ -38,11 +38,14 @@ std::shared_ptr<LRScheduler> chain(Optimizer& opt) {
 std::shared_ptr<LRScheduler> one_cycle(Optimizer& opt) {
   return std::make_shared<OneCycleLR>(opt, OneCycleLROptions(0.7).total_steps(40));
 }
+std::shared_ptr<LRScheduler> one_cycle_of_rates(Optimizer& opt) {
+  return std::make_shared<OneCycleLR>(opt, OneCycleLROptions(0.7).total_steps(40).cycle_momentum(false));
+}
 std::shared_ptr<LRScheduler> polynomial(Optimizer& opt) { return std::make_shared<PolynomialLR>(opt, 40, 0.9); }
 
 class Resumed : public ::testing::TestWithParam<std::tuple<Maker, int>> {};
 INSTANTIATE_TEST_SUITE_P(All, Resumed,
-                         ::testing::Combine(::testing::Values(warmup_cosine, chain, one_cycle, polynomial),
+                         ::testing::Combine(::testing::Values(warmup_cosine, chain, one_cycle, one_cycle_of_rates, polynomial),
                                             ::testing::Values(0, 3, 7, 19)));
 
 // The program halves the rates after the last step: that is kept, too.
