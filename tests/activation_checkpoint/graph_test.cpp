@@ -80,6 +80,25 @@ TEST(Checkpoint, TakesAndGivesSeveralTensorsAndOtherValues) {
   expect_same(grads_of({a, b}), of_second);
 }
 
+TEST(Checkpoint, GivesUndefinedResultsAsTheyAre) {
+  const Tensor x = values({4}, 1).requires_grad_();
+  const auto [square, none] = checkpoint([](const Tensor& input) { return std::make_tuple(input.square(), Tensor()); }, x);
+  EXPECT_FALSE(none.defined());
+  square.sum().backward();
+  EXPECT_TRUE(x.grad().equal(2 * x.detach()));
+}
+
+// A sparse tensor has no storage that it could share.
+TEST(Checkpoint, GivesSparseResultsBesideDenseOnes) {
+  const Tensor x = values({2, 3}, 1).requires_grad_();
+  const auto [twice, sparse] =
+      checkpoint([](const Tensor& input) { return std::make_tuple(input * 2, input.detach().relu().to_sparse()); }, x);
+  EXPECT_TRUE(sparse.is_sparse());
+  EXPECT_TRUE(sparse.to_dense().equal(x.detach().relu()));
+  twice.sum().backward();
+  EXPECT_TRUE(x.grad().equal(torch::full({2, 3}, 2.0)));
+}
+
 TEST(Checkpoint, GivesVectorsPairsAndItsOwnInputs) {
   const Tensor a = values({3}, 1).requires_grad_(), w = values({3}, 2).requires_grad_();
   const auto list = checkpoint([&](const Tensor& x) { return Tensors{x, w, x * w}; }, a);
@@ -275,10 +294,24 @@ TEST(Checkpoint, RefusesAFunctionThatComputesSomethingElse) {
   };
   EXPECT_TRUE(contains(error_of([](const Tensor& input, bool again) { return Tensors{again ? input.exp()[0] : input.exp()}; }),
                        "result 0 of the function was Float[4], and Float[]"));
+  EXPECT_TRUE(contains(error_of([](const Tensor& input, bool again) { return Tensors{again ? Tensor() : input.exp()}; }),
+                       "result 0 of the function was Float[4], and undefined"));
+  EXPECT_TRUE(contains(
+      error_of([](const Tensor& input, bool again) { return Tensors{again ? input.exp().to(torch::kDouble) : input.exp()}; }),
+      "result 0 of the function was Float[4], and Double[4]"));
   EXPECT_TRUE(contains(error_of([](const Tensor& input, bool again) { return again ? Tensors{} : Tensors{input.exp()}; }),
                        "returned 1 tensors, and 0"));
   EXPECT_TRUE(contains(error_of([&](const Tensor& input, bool again) { return Tensors{again ? input * w : input.exp()}; }),
                        "used a parameter that it had not used before"));
+}
+
+TEST(Checkpoint, GivesNoGradientIfTheSecondCallHasNoGraph) {
+  const Tensor x = values({4}, 1).requires_grad_();
+  int calls = 0;
+  const auto result = checkpoint([&](const Tensor& input) { return ++calls > 1 ? input.detach().exp() : input.exp(); }, x);
+  result.sum().backward();
+  EXPECT_EQ(calls, 2);
+  EXPECT_FALSE(x.grad().defined());
 }
 
 Tensor doubled(const Tensor& x) { return x * 2; }

@@ -6,6 +6,8 @@
 
 #include <sstream>
 
+#include "tests/amp/warnings.h"
+
 namespace apex::test {
 namespace {
 
@@ -41,6 +43,40 @@ TEST(SyncBatchNormAlone, HasTheBitsOfBatchNorm) {
   }
 }
 
+// Without momentum the running statistics are the average over all batches, which evaluation uses and keeps.
+TEST(SyncBatchNormAlone, AveragesAllBatchesWithoutMomentum) {
+  torch::manual_seed(2);
+  SyncBatchNorm sync(SyncBatchNormOptions(3).momentum(std::nullopt));
+  torch::nn::BatchNorm2d plain(torch::nn::BatchNorm2dOptions(3).momentum(std::nullopt));
+  for (const bool training : {true, true, true, false, false}) {
+    sync->train(training);
+    plain->train(training);
+    const auto input = torch::randn({4, 3, 5, 5});
+    EXPECT_TRUE(sync->forward(input).equal(plain->forward(input)));
+    expect_same_bits(sync->buffers(), plain->buffers());
+  }
+  EXPECT_EQ(sync->num_batches_tracked.item<int64_t>(), 3);
+}
+
+struct HasABuffer : torch::nn::Module {
+  explicit HasABuffer(const std::vector<const char*>& names) {
+    for (const char* name : names) register_buffer(name, torch::ones({3}));
+  }
+};
+
+TEST(SyncBatchNormAlone, ConversionWarnsOfModulesWithBothRunningStatistics) {
+  const auto warnings_for = [](const std::vector<const char*>& names) {
+    CaughtWarnings caught;
+    HasABuffer module(names);
+    parallel::convert_syncbn_model(module);
+    return caught.text;
+  };
+  EXPECT_EQ(warnings_for({}), "");
+  EXPECT_EQ(warnings_for({"running_mean"}), "");
+  EXPECT_EQ(warnings_for({"running_var"}), "");
+  EXPECT_NE(warnings_for({"running_mean", "running_var"}).find("running statistics of its own"), std::string::npos);
+}
+
 TEST(SyncBatchNormAlone, HasASecondDerivative) {
   SyncBatchNorm norm(SyncBatchNormOptions(3).fuse_relu(true));
   norm->to(torch::kDouble);
@@ -73,6 +109,11 @@ TEST(SyncBatchNormAlone, PrintsItsOptions) {
   EXPECT_EQ(text.str(),
             "apex::parallel::SyncBatchNorm(3, eps=1e-05, momentum=None, affine=true, track_running_stats=true, "
             "channel_last=false, fuse_relu=false)");
+  text.str("");
+  text << *SyncBatchNorm(SyncBatchNormOptions(4).momentum(0.25).affine(false).fuse_relu(true));
+  EXPECT_EQ(text.str(),
+            "apex::parallel::SyncBatchNorm(4, eps=1e-05, momentum=0.25, affine=false, track_running_stats=true, "
+            "channel_last=false, fuse_relu=true)");
 }
 
 }  // namespace
