@@ -158,6 +158,19 @@ TEST(ContribClipGradNorm, AcceptsOneTensorNoneAndTiedParameters) {
   EXPECT_NEAR(contrib::clip_grad_norm_(param, 1.0).item<float>(), 2.5F, 1e-6);
 }
 
+// By their absolute values, of 5 and 12.
+TEST(ContribClipGradNorm, AcceptsComplexGradients) {
+  for (const auto dtype : {torch::kComplexFloat, torch::kComplexDouble}) {
+    Tensor param = torch::zeros({2}, dtype).requires_grad_();
+    param.mutable_grad() = torch::complex(torch::tensor({3.0, 0.0}), torch::tensor({4.0, -12.0})).to(dtype);
+    const Tensor norm = contrib::clip_grad_norm_(param, 6.5);
+    EXPECT_EQ(norm.scalar_type(), c10::toRealValueType(dtype));
+    EXPECT_EQ(norm.item<double>(), 13.0);
+    const Tensor half = torch::complex(torch::tensor({1.5, 0.0}), torch::tensor({2.0, -6.0})).to(dtype);
+    EXPECT_TRUE(torch::allclose(param.grad(), half, 1e-6, 0)) << param.grad();
+  }
+}
+
 TEST(ContribClipGradNorm, AcceptsGradientsWithGapsInMemory) {
   Tensor param = torch::zeros({4, 3}).requires_grad_();
   const Tensor memory = torch::ones({4, 6});

@@ -35,6 +35,31 @@ TEST(Agreement, CountsNonFiniteValuesAndZeros) {
   EXPECT_DOUBLE_EQ(result.sqnr, 10 * std::log10(10.0 / 9.0));
 }
 
+TEST(Agreement, OfTensorsThatCannotBeComparedIsThatOfEqualOnes) {
+  const Tensor x = torch::ones({2}), none;
+  for (const auto& [a, b] : {std::pair(x, none), {none, x}, {none, none}, {x, torch::zeros({3})}}) {
+    EXPECT_EQ(agreement(a, b).sqnr, INFINITY);
+    EXPECT_EQ(agreement(a, b).became_zero, 0);
+  }
+}
+
+TEST(Fp32RulesOfACall, AreItsModuleOrItsOperators) {
+  using amp::detail::Fp32Rules;
+  amp::detail::ObservedCall call;
+  call.op = "aten::mm";
+  EXPECT_EQ(rules_for(call), Fp32Rules{}) << "neither a module nor a new tensor";
+  call.returns_new_tensor = true;
+  EXPECT_EQ(rules_for(call), (Fp32Rules{{false, "aten::mm"}}));
+  call.inner_ops = {"aten::mm", "aten::exp"};
+  EXPECT_EQ(rules_for(call), (Fp32Rules{{false, "aten::mm"}, {false, "aten::exp"}}));
+  call.module = "fc1";
+  EXPECT_EQ(rules_for(call), (Fp32Rules{{true, "fc1"}}));
+  call.returns_new_tensor = false;
+  EXPECT_EQ(rules_for(call), (Fp32Rules{{true, "fc1"}})) << "an autograd function";
+  call.inner_ops.clear();
+  EXPECT_EQ(rules_for(call), Fp32Rules{}) << "a view, or in place";
+}
+
 TEST(Alignment, ContinuesAtTheNearestEqualNames) {
   using Pairs = std::vector<std::pair<size_t, size_t>>;
   EXPECT_EQ(align({"a", "b", "c"}, {"a", "b", "c"}), (Pairs{{0, 0}, {1, 1}, {2, 2}}));
@@ -246,6 +271,26 @@ TEST(DivergencePrinted, NamesThePlaceAndTheProblem) {
   std::ostringstream text;
   text << divergence;
   EXPECT_EQ(text.str(), "forward encoder.0 aten::addmm (step 0, call 0): 3 values are Inf or NaN");
+  const auto printed = [&] {
+    text.str("");
+    text << divergence;
+    return text.str();
+  };
+  divergence.fixed_loss_scale = 1024;
+  EXPECT_EQ(printed(), "forward encoder.0 aten::addmm (step 0, call 0): 3 values are Inf or NaN") << "not scaled";
+  divergence.backward = true;
+  EXPECT_EQ(printed(),
+            "backward encoder.0 aten::addmm (step 0, call 0): 3 values are Inf or NaN; the loss scale is fixed at 1024: try a "
+            "lower one, or \"dynamic\"");
+  divergence.fixed_loss_scale = 1;
+  EXPECT_EQ(printed(), "backward encoder.0 aten::addmm (step 0, call 0): 3 values are Inf or NaN") << "dynamic";
+  divergence.sqnr = 12;
+  divergence.kind = amp::Divergence::Kind::precision;
+  EXPECT_EQ(printed(), "backward encoder.0 aten::addmm (step 0, call 0): signal to noise 12 dB");
+  divergence.kind = amp::Divergence::Kind::underflow;
+  EXPECT_EQ(printed(), "backward encoder.0 aten::addmm (step 0, call 0): most values became 0, signal to noise 12 dB");
+  divergence.kind = amp::Divergence::Kind::none;
+  EXPECT_EQ(printed(), "none");
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // FP16O-05: steps, skipped ones and closures.
+#include <apex_cpp/amp.h>
+
 #include <cmath>
 
 #include "tests/fp16_utils/half_network.h"
@@ -96,6 +98,35 @@ TEST(Fp16OptimizerStep, AnOverflowingClosureRunsAgainAtTheNextScale) {
   EXPECT_EQ(optimizer.loss_scale(), 256.0);
   EXPECT_FALSE(equal(copies(net.parameters()), before));
   for (const auto& param : net.parameters()) EXPECT_TRUE(torch::isfinite(param).all().item<bool>());
+}
+
+// Skipped steps are printed as amp's are: not at verbosity 0.
+TEST(Fp16OptimizerStep, AnOverflowIsPrintedAtTheVerbosityOfAmp) {
+  for (const int64_t verbosity : {0, 1}) {
+    torch::nn::Linear other(2, 2);
+    torch::optim::SGD other_sgd(other->parameters(), 0.1);
+    HalfNetworkForTests net;
+    auto sgd = sgd_over(net.parameters());
+    FP16_Optimizer optimizer(sgd, dynamic(1024));
+    ::testing::internal::CaptureStdout();
+    auto handles = amp::initialize(other, other_sgd, "O0", amp::InitializeOptions().verbosity(verbosity));
+    optimizer.backward(net.loss() * INFINITY);
+    optimizer.step();
+    optimizer.zero_grad();
+    optimizer.backward(net.loss());
+    int calls = 0;
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = net.loss() * (++calls < 2 ? INFINITY : 1.0);
+      optimizer.backward(loss);
+      return loss;
+    });
+    amp::reset();
+    const std::string text = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(calls, 2);
+    EXPECT_EQ(text.find("gradient overflow. Skipping step") != std::string::npos, verbosity > 0) << text;
+    EXPECT_EQ(text.find("gradient overflow in the closure") != std::string::npos, verbosity > 0) << text;
+  }
 }
 
 // Apex would call the closure for ever.

@@ -150,6 +150,22 @@ TEST(Fp16Optimizer, Fp16o04AParameterWithoutGradientLeavesItsMasterWithoutOne) {
   EXPECT_FALSE(optimizer.fp32_from_fp16_params()[0].grad().defined());
 }
 
+TEST(Fp16Optimizer, Fp16o07And08AParameterWithoutGradientIsShownWithoutOne) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  FP16_Optimizer optimizer(sgd, quiet().static_loss_scale(8));
+  optimizer.backward(net.loss(), /*update_master_grads=*/false);
+  const auto bias = net.norm->bias.grad().clone();
+  net.norm->weight.mutable_grad().reset();  // float32, stepped itself
+  net.first->weight.mutable_grad().reset();
+  optimizer.update_master_grads();
+  const auto shown = optimizer.inspect_master_grad_data()->at(0);
+  ASSERT_EQ(shown.size(), 6u);
+  EXPECT_FALSE(shown[0].defined());
+  EXPECT_FALSE(shown[2].defined());
+  EXPECT_TRUE(torch::equal(shown[3], bias / 8));
+}
+
 TEST(Fp16Optimizer, Fp16o06ZeroGradReachesMastersAndModel) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());

@@ -54,6 +54,14 @@ TEST_P(ParamLists, Fp16u07And08CopyGradientsToMastersAndValuesBack) {
   EXPECT_EQ(net->weight.scalar_type(), torch::kHalf);
 }
 
+TEST_P(ParamLists, Fp16u07LaterGradientsReplaceEarlierOnes) {
+  for (const double value : {3.0, -5.0}) {
+    for (auto& param : params) param.mutable_grad() = torch::full_like(param, value);
+    fp16_utils::model_grads_to_master_grads(params, masters, GetParam());
+    EXPECT_TRUE(flat_masters(true).eq(value).all().item<bool>()) << value;
+  }
+}
+
 TEST_P(ParamLists, Fp16u07AMissingGradient) {
   params[0].mutable_grad() = torch::ones({2, 3}, torch::kHalf);
   if (GetParam()) {

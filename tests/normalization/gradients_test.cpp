@@ -107,30 +107,34 @@ INSTANTIATE_TEST_SUITE_P(All, NormMix, ::testing::ValuesIn(all_mixes()), param_n
 
 // NORM-05: if |weight| < eps, eps with the weight's sign replaces it. The expected gradients are computed in float64 from the
 // stored output.
-class TinyWeights : public ::testing::TestWithParam<Kind> {};
+class TinyWeights : public ::testing::TestWithParam<std::tuple<Kind, at::ScalarType>> {};
 
 TEST_P(TinyWeights, Norm05CountAsEps) {
-  Case c = random_case({GetParam(), at::kFloat, at::kFloat}, 4, 8);
+  const auto [kind, dtype] = GetParam();
+  Case c = random_case({kind, dtype, dtype}, 4, 8);
   c.memory_efficient = true;
   c.eps = 1e-3;
-  c.weight = torch::tensor({0.0f, -0.0f, 1e-8f, -1e-8f, 5e-4f, -5e-4f, 1.0f, -1.0f});
+  c.weight = torch::tensor({0.0, -0.0, 1e-8, -1e-8, 5e-4, -5e-4, 1.0, -1.0}, at::kDouble).to(dtype);
   const Result result = run(c);
-  const Tensor divisors = torch::tensor({1e-3f, 1e-3f, 1e-3f, -1e-3f, 1e-3f, -1e-3f, 1.0f, -1.0f}).to(at::kDouble);
+  const Tensor rounded = torch::tensor({1e-3, 1e-3, 1e-3, -1e-3, 1e-3, -1e-3, 1.0, -1.0}, at::kDouble).to(dtype);
+  const Tensor divisors = rounded.to(at::kDouble);
   const Tensor y = result.output.to(at::kDouble), dy = c.grad_output.to(at::kDouble);
   const Tensor x_hat = (c.bias.defined() ? y - c.bias.to(at::kDouble) : y) / divisors;
   const Tensor x = c.input.to(at::kDouble);
-  const Tensor from_mean = GetParam() == Kind::layer ? x - x.mean(-1, true) : x;
+  const Tensor from_mean = kind == Kind::layer ? x - x.mean(-1, true) : x;
   const Tensor inv_std = (from_mean.square().mean(-1, true) + c.eps).rsqrt();
   const Tensor g = dy * c.weight.to(at::kDouble);
-  const Tensor centered = GetParam() == Kind::layer ? g - g.mean(-1, true) : g;
+  const Tensor centered = kind == Kind::layer ? g - g.mean(-1, true) : g;
   const Tensor grad_input = (centered - x_hat * (g * x_hat).mean(-1, true)) * inv_std;
-  // Values are of order 1, sums have 8 terms, and errors of the output of up to 2^-24 are divided by 1e-3.
-  const Tensor bound = at::full({4, 8}, 64 * 0x1p-24 / 1e-3, at::kDouble);
+  // Values are of order 1, sums have 8 terms, and errors of the output of up to half a unit are divided by 1e-3.
+  const Tensor bound = at::full({4, 8}, 64 * (dtype == at::kFloat ? 0x1p-24 : 0x1p-53) / 1e-3, at::kDouble);
   EXPECT_TRUE(within(result.grad_input, grad_input, bound));
   EXPECT_TRUE(within(result.grad_weight, (dy * x_hat).sum(0), bound[0]));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TinyWeights, ::testing::Values(Kind::layer, Kind::rms));
+INSTANTIATE_TEST_SUITE_P(All, TinyWeights,
+                         ::testing::Combine(::testing::Values(Kind::layer, Kind::rms),
+                                            ::testing::Values(at::kFloat, at::kDouble)));
 
 // Gradients do not show this sign: where the weight is 0, the output is the bias, and either divisor recovers 0 from it.
 TEST(WeightDivisor, Norm05OfAZeroIsPlusEps) {
@@ -138,6 +142,19 @@ TEST(WeightDivisor, Norm05OfAZeroIsPlusEps) {
   EXPECT_EQ(divisor(0.0f, 1e-3f), 1e-3f);
   EXPECT_EQ(divisor(-0.0f, 1e-3f), 1e-3f);
   EXPECT_EQ(divisor(0.0, 1e-3), 1e-3);
+  EXPECT_EQ(divisor(-0.0, 1e-3), 1e-3);
+}
+
+// Rounding can leave a sum of squares around the mean below 0. NaN must stay, so that a bad input is seen.
+TEST(SumsOfSquares, AreNotNegative) {
+  using apex::kernels::normalization::centre;
+  using apex::kernels::normalization::not_negative;
+  EXPECT_EQ(centre(2.0f, 3.0f, 8.999f, 1.0f).squares, 0.0f);
+  EXPECT_EQ(centre(2.0, 3.0, 8.999, 1.0).squares, 0.0);
+  EXPECT_EQ(centre(2.0, 3.0, 9.5, 1.0).squares, 0.5);
+  EXPECT_EQ(centre(2.0, 3.0, 9.5, 1.0).mean, 5.0);
+  EXPECT_TRUE(std::isnan(not_negative(std::nanf(""))));
+  EXPECT_TRUE(std::isnan(not_negative(std::nan(""))));
 }
 
 // The float32 mean of equal values is off by one ulp; without correction, x - mean would be divided by the root of eps alone.

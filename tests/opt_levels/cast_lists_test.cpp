@@ -32,6 +32,13 @@ TEST(CastLists, AreTheBuiltInOnesIfUnchanged) {
   EXPECT_EQ(CastLists::from_yaml_string("base: none"), CastLists());
 }
 
+TEST(CastLists, DifferByOneOperatorOfEitherList) {
+  const auto lists = CastLists::from_yaml_string("base: none\ncasts: {half: [a::b]}\nmatch: {half: [a::c]}");
+  EXPECT_NE(lists, CastLists::from_yaml_string("base: none\ncasts: {none: [a::b]}\nmatch: {half: [a::c]}"));
+  EXPECT_NE(lists, CastLists::from_yaml_string("base: none\ncasts: {half: [a::b]}\nmatch: {none: [a::c]}"));
+  EXPECT_NE(lists, CastLists::from_yaml_string("base: none\ncasts: {half: [a::b]}"));
+}
+
 TEST(CastLists, ReadEveryPolicy) {
   const auto lists = CastLists::from_yaml_string(
       "base: none\n"

@@ -63,6 +63,15 @@ TEST(StatisticsValues, MatchTheElementsAtEveryDtypeAndSize) {
   }
 }
 
+TEST(StatisticsValues, SkipUndefinedTensorsOfAModule) {
+  torch::nn::Linear model(torch::nn::LinearOptions(3, 2).bias(false));
+  ASSERT_FALSE(model->bias.defined());
+  const auto records = amp::statistics(*model);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].name, "weight");
+  EXPECT_EQ(records[0].numel, 6);
+}
+
 TEST(StatisticsValues, CoverTheWholeRangeOfFloat64) {
   auto values = wild_values(50000, torch::kDouble, 8);
   values[0] = std::numeric_limits<double>::denorm_min();
