@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "tests/checkpoint/failing_calls.h"
@@ -168,6 +169,76 @@ TEST(AtomicFile, ShortAndInterruptedCallsAreRepeated) {
   }
   EXPECT_EQ(scratch.read("a"), "0abcdefg89");
   EXPECT_GE(calls.interruptions(), 8);
+}
+
+/// One call fails: the one at position `at` among those of a name. A close takes place all the same, as in the kernel.
+class OneFailingCall : public amp::detail::FileCalls {
+ public:
+  OneFailingCall(const char* name, int at, int error) : name_(name), at_(at), error_(error) {}
+  int open(const char* path, int flags, mode_t mode) override {
+    opened_.emplace_back(path);
+    return fails("open") ? -1 : FileCalls::open(path, flags, mode);
+  }
+  int fsync(int file) override { return fails("fsync") ? -1 : FileCalls::fsync(file); }
+  int close(int file) override {
+    const int result = FileCalls::close(file);
+    return fails("close") ? -1 : result;
+  }
+  const std::vector<std::string>& opened() const { return opened_; }
+
+ private:
+  bool fails(const std::string& name) {
+    if (name != name_ || at_-- != 0) return false;
+    errno = error_;
+    return true;
+  }
+  std::string name_;
+  int at_, error_;
+  std::vector<std::string> opened_;
+};
+
+// File systems without fsync for folders, a close that a signal interrupts, and a temporary file of another process.
+TEST(AtomicFile, SomeFailuresAreNone) {
+  struct Failure {
+    const char* name;
+    int at, error;
+  };
+  for (const Failure& each : {Failure{"fsync", 1, EINVAL}, Failure{"close", 0, EINTR}, Failure{"open", 1, EEXIST}}) {
+    Scratch scratch;
+    scratch.write("a", "old");
+    OneFailingCall calls(each.name, each.at, each.error);
+    const FileCallsGuard guard(calls);
+    write_file(scratch / "a", "new");
+    EXPECT_EQ(scratch.read("a"), "new") << each.name;
+    EXPECT_EQ(entries_of(scratch.path()), std::vector<std::string>{"a"}) << each.name;
+  }
+}
+
+TEST(AtomicFile, EveryErrorHasItsRemedy) {
+  const std::vector<std::pair<const char*, std::vector<int>>> remedies{
+      {"Free some space", {ENOSPC, EDQUOT, EFBIG}},
+      {"Choose a folder that this process may write to", {EACCES, EPERM, EROFS}},
+      {"Make its folder first", {ENOENT, ENOTDIR}},
+      {"Choose another name", {ENAMETOOLONG, ELOOP}},
+      {"Close files that are no longer needed", {EMFILE, ENFILE}},
+      {"Check the disk, or choose another folder", {EIO, ENXIO}}};
+  Scratch scratch;
+  for (const auto& [remedy, errors] : remedies) {
+    for (const int error : errors) {
+      OneFailingCall calls("open", 1, error);
+      const FileCallsGuard guard(calls);
+      const auto message = message_of<c10::Error>([&] { AtomicFile file(scratch / "a"); });
+      EXPECT_NE(message.find(std::string(std::strerror(error)) + ". " + remedy), std::string::npos) << message;
+    }
+  }
+}
+
+// The folder's descriptor is opened first, and here no more than that.
+TEST(AtomicFile, AFileInTheRootIsInTheFolderOfThatName) {
+  OneFailingCall calls("open", 0, EACCES);
+  const FileCallsGuard guard(calls);
+  EXPECT_THROW(AtomicFile("/a_file_that_no_test_writes"), c10::Error);
+  EXPECT_EQ(calls.opened(), std::vector<std::string>{"/"});
 }
 
 // The old file or the new one: the folder is synced after the rename.

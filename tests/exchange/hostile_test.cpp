@@ -143,6 +143,25 @@ TEST_F(HostileStates, Steps) {
   expect_refused(with("/optimizer/state/4", {{"step", 1}}), {"it has a state of the parameter '4'"});
 }
 
+TEST_F(HostileStates, ListsAndNumbersInPlaceOfObjects) {
+  expect_refused(with("/optimizer/state", json::array()), {"its 'optimizer/state' is a list, expected an object"});
+  expect_refused(with("/optimizer/state/2", 3), {"its 'optimizer/state/2' is 3, expected an object"});
+  expect_refused(with("/scaler", json::array({1})), {"its 'scaler' is a list, expected an object"});
+  expect_refused(with(kGroup + "lr", json::object()), {"its 'optimizer/param_groups/0/lr' is an object, expected a "});
+}
+
+TEST_F(HostileStates, StepsOfAClassThatCountsNone) {
+  ExchangeTraining training(exchange_pair("sgd_nesterov"), "plain");
+  training.save(path("damaged"));
+  TensorFile file = read_safetensors(path("damaged"));
+  auto state = json::parse(file.metadata.at("training_state"));
+  state["optimizer"]["state"]["0"] = {{"step", 1}};
+  file.metadata["training_state"] = state.dump();
+  write_safetensors(path("damaged"), file);
+  expect_refused({"its 'optimizer/state/0' is an object, expected nothing: torch.optim.SGD counts no steps"}, "sgd_nesterov",
+                 "plain");
+}
+
 TEST_F(HostileStates, Options) {
   for (const json& lr : {json(-0.1), json("nan"), json(nullptr), json::array({1})}) {
     expect_refused(with(kGroup + "lr", lr), {"its 'optimizer/param_groups/0/lr' is ", "expected a "});

@@ -228,6 +228,7 @@ TEST_F(Fallback, ClimbsWhenTheProgramGivesUp) {
   EXPECT_THROW(fallback.give_up(""), c10::ValueError);
   fallback.give_up("accuracy fell");
   fallback.give_up("accuracy fell again");
+  EXPECT_TRUE(fallback.update(7, kNan, {}));
   EXPECT_EQ(fallback.reason(), "accuracy fell");
   EXPECT_TRUE(fallback.climb());
   EXPECT_EQ(fallback.climbs()[0].reason, "accuracy fell");

@@ -2,6 +2,8 @@
 #include <apex_cpp/amp/checkpoint/content.h>
 #include <apex_cpp/optimizers.h>
 
+#include <functional>
+
 #include "tests/amp/optimizers.h"
 #include "tests/checkpoint/resume/training.h"
 
@@ -65,6 +67,13 @@ TEST_F(Rejects, AnotherModelListingAllNames) {
   const auto shapes = refusal([&] { amp::load_checkpoint(file_, wider, target_->optimizer); });
   EXPECT_TRUE(contains(shapes, "'fc1.weight' is Float[5, 48] in the file and Float[7, 48] here"));
   EXPECT_TRUE(contains(shapes, "'fc2.weight'"));
+}
+
+TEST_F(Rejects, ListsFortyNamesAndCountsTheOthers) {
+  torch::nn::Sequential deep;
+  for (int i = 0; i < 25; ++i) deep->push_back(torch::nn::Linear(1, 1));
+  const auto message = refusal([&] { amp::load_checkpoint(file_, deep, target_->optimizer); });
+  EXPECT_TRUE(contains(message, "'19.weight', '19.bias' and 10 more. Only in the file"));
 }
 
 TEST_F(Rejects, MissingAndUnexpectedNamesTogether) {
@@ -134,6 +143,23 @@ TEST_F(Rejects, InvalidStatesOptionsAndScalers) {
                          states["99"] = states.at("4");
                        }),
                        "state of the parameter '99'"));
+  for (const std::string key : {"", "x", "4x"}) {
+    EXPECT_TRUE(contains(refusal_after([&](CheckpointContent& content) {
+                           auto& states = content.optimizers[0].archive.children.at("state").children;
+                           states[key] = states.at("4");
+                         }),
+                         "state of the parameter '" + key + "', which the file does not list"));
+  }
+  const auto refusal_of_options = [&](const std::function<void(amp::detail::ArchiveTree&)>& change) {
+    return refusal_after([&](CheckpointContent& content) { change(content.optimizers[0].archive); });
+  };
+  EXPECT_TRUE(contains(refusal_of_options([](auto& archive) { archive.children.erase("param_groups"); }),
+                       "its optimizer has no 'param_groups': it was saved by another version of"));
+  EXPECT_TRUE(contains(refusal_of_options([](auto& archive) {
+                         auto& group = archive.children.at("param_groups").children.at("param_groups/1");
+                         group.children.at("options").values.at("lr") = c10::IValue("fast");
+                       }),
+                       "its optimizer has String for 'param_groups/1/options/lr', not Double"));
   EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) {
                          content.optimizers[0]
                              .archive.children.at("param_groups")
