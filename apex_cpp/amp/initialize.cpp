@@ -80,7 +80,10 @@ void Initializer::check_module_paths(const std::vector<std::string>& paths, cons
   if (paths.empty()) return;
   std::set<std::string> modules;
   for (size_t i = 0; i < models_.size(); ++i) {
-    for (const auto& item : models_[i]->named_parameters()) modules.insert(module_path_of(prefix_of(i) + item.key()));
+    for (const auto& item : models_[i]->named_parameters()) {
+      const std::string module = module_path_of(item.key());
+      modules.insert(prefix_of(i) + (module.empty() ? item.key() : module));
+    }
     for (const auto& item : models_[i]->named_buffers()) modules.insert(prefix_of(i) + item.key());
   }
   for (const auto& path : paths) {
@@ -94,23 +97,36 @@ void Initializer::check_module_paths(const std::vector<std::string>& paths, cons
 }
 
 // At O6, unless the settings name them: the first and the last layer of each model, in the order in which modules were
-// registered. A layer is a module with a parameter of two or more dimensions; of the root module the parameter itself.
+// registered. A layer is a module with a parameter of two or more dimensions. Of a model without such modules: its own parameters.
 void Initializer::choose_bfloat16_modules() {
   auto& settings = session_->settings;
-  if (settings.fp8 == opt_levels::Float8Recipe::none || settings.bfloat16_modules) return;
+  if (settings.fp8 == opt_levels::Float8Recipe::none) return;
+  if (settings.bfloat16_modules) return add_names_of_ties(*settings.bfloat16_modules);
   std::vector<std::string> chosen;
   for (size_t i = 0; i < models_.size(); ++i) {
-    std::vector<std::string> layers;
+    std::vector<std::string> layers, of_root;
     for (const auto& item : models_[i]->named_parameters()) {
       if (item.value().dim() < 2) continue;
       const std::string module = module_path_of(item.key());
-      layers.push_back(prefix_of(i) + (module.empty() ? item.key() : module));
+      (module.empty() ? of_root : layers).push_back(prefix_of(i) + (module.empty() ? item.key() : module));
     }
+    if (layers.empty()) layers = of_root;
     if (layers.empty()) continue;
     chosen.push_back(layers.front());
     if (layers.back() != layers.front()) chosen.push_back(layers.back());
   }
   settings.bfloat16_modules = chosen;
+}
+
+// A parameter that two modules share is known by its first name.
+void Initializer::add_names_of_ties(std::vector<std::string>& modules) const {
+  const std::vector<std::string> given = modules;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    for (const auto& item : models_[i]->named_parameters()) {
+      const auto* first = session_->parameter_names->find(item.value());
+      if (first && is_within(prefix_of(i) + item.key(), given) && !is_within(*first, modules)) modules.push_back(*first);
+    }
+  }
 }
 
 void Initializer::check() {

@@ -177,6 +177,63 @@ TEST_F(LevelO6, RoundsTheProductsThatThePageNames) {
   }
 }
 
+// What LibTorch refuses or computes without a product stays LibTorch's.
+TEST_F(LevelO6, LeavesOtherShapesToLibTorch) {
+  auto net = amp::initialize(stack, "O6", quiet());
+  const auto of = [](at::IntArrayRef sizes) { return torch::ones(sizes, torch::kBFloat16); };
+  expect_error([&] { torch::mm(of({2, 16, 32}), of({32, 32})); }, {"must be a matrix"});
+  expect_error([&] { torch::bmm(of({1, 16, 32}), of({3, 32, 32})); }, {"batch"});
+  expect_error([&] { torch::addmm(of({32}), of({1, 16, 32}), of({1, 32, 32})); }, {});
+  expect_error([&] { torch::baddbmm(of({32}), of({16, 32}), of({32, 32})); }, {});
+  EXPECT_TRUE(torch::equal(torch::linear(of({2, 3, 0}), of({16, 0})), torch::zeros({2, 3, 16}, torch::kBFloat16)));
+  EXPECT_EQ(torch::mm(of({32, 32}).to(torch::kMeta), of({32, 32}).to(torch::kMeta)).sizes(), at::IntArrayRef({32, 32}));
+}
+
+// A leaf that requires grad, such as what a recomputation detaches, is no weight: in blocks of 128x128 it would be rounded otherwise.
+TEST_F(LevelO6, TakesOnlyParametersForWeights) {
+  auto net = amp::initialize(stack, "O6", quiet().fp8("block128").bfloat16_modules(std::vector<std::string>{}));
+  const Tensor rows = (torch::randn({128, 32}) * torch::arange(1, 129).unsqueeze(1).pow(2)).to(torch::kBFloat16);
+  const Tensor leaf = rows.clone().requires_grad_();
+  EXPECT_TRUE(torch::equal(stack->middle->forward(rows), stack->middle->forward(leaf)));
+}
+
+TEST_F(LevelO6, HoldsNoActivationOfAFrozenLayer) {
+  auto net = amp::initialize(stack, "O6", quiet());
+  for (auto& param : stack->middle->parameters()) param.requires_grad_(false);
+  const Tensor h = torch::randn({16, kWidth}).to(torch::kBFloat16).requires_grad_();
+  const Tensor copy = h * 1;
+  const Tensor y = stack->middle->forward(copy);
+  copy.detach().zero_();
+  EXPECT_NO_THROW(y.sum().backward());
+}
+
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    embedding = register_module("embedding", torch::nn::Linear(kWidth, kWidth));
+    head = register_module("head", torch::nn::Linear(kWidth, kWidth));
+    head->weight = head->register_parameter("tied", embedding->weight);
+  }
+  Tensor forward(const Tensor& x) { return torch::linear(x, head->weight); }
+  torch::nn::Linear embedding{nullptr}, head{nullptr};
+};
+TORCH_MODULE(Tied);
+
+TEST_F(LevelO6, KnowsATiedWeightByEitherName) {
+  for (const char* name : {"embedding", "head"}) {
+    Tied model;
+    auto net = amp::initialize(model, "O6", modules_in_bfloat16({name}));
+    const Tensor features = x.to(torch::kBFloat16), y = model->forward(features);
+    const amp::disable_casts casts_off;
+    EXPECT_TRUE(torch::equal(y, torch::linear(features, model->head->weight))) << name;
+  }
+}
+
+TEST_F(LevelO6, DoesNotTakeAParameterOfTheModelItselfForALayer) {
+  stack->register_parameter("position", torch::randn({4, 4}));
+  const Tensor y = output("O6");
+  EXPECT_TRUE(torch::equal(y, expected(stack, x, {stack->middle.get()})));
+}
+
 /// Bytes of weights and masters after some steps.
 std::string trained(const amp::OptLevel& level, bool recomputes) {
   amp::reset();

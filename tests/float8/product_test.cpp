@@ -124,6 +124,17 @@ TEST_P(Float8Products, OfBatchesAreBroadcast) {
   EXPECT_GT(signal_to_noise(exact.sum(1, true), a.grad()), 40);
 }
 
+TEST_P(Float8Products, RoundAMatrixOnceForAllOfABatch) {
+  const Tensor a = bfloat16({48, 64}).requires_grad_(), b = bfloat16({2, 3, 64, 20}).requires_grad_();
+  const Tensor y = float8_matmul({a}, {b}, recipe().rounding);
+  EXPECT_EQ(y.sizes(), at::IntArrayRef({2, 3, 48, 20}));
+  EXPECT_TRUE(y.is_contiguous());
+  expect_product(y, left(a, Float8::e4m3, recipe().activations), right(b, Float8::e4m3, recipe().activations));
+  y.backward(torch::ones_like(y));
+  EXPECT_EQ(a.grad().sizes(), a.sizes());
+  EXPECT_EQ(b.grad().sizes(), b.sizes());
+}
+
 TEST_P(Float8Products, AddWhatTheyAreAddedTo) {
   const Tensor a = bfloat16({2, 16, 32}).requires_grad_(), b = bfloat16({2, 32, 48}).requires_grad_();
   const Tensor added = bfloat16({48}).requires_grad_();

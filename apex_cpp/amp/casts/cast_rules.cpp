@@ -177,6 +177,8 @@ bool CastRules::keeps_bfloat16(const at::Tensor& tensor) const {
   return name && is_within(*name, bfloat16_modules_);
 }
 
+bool CastRules::is_named(const at::Tensor& tensor) const { return name_of_parameter(tensor, *names_) != nullptr; }
+
 bool CastRules::is_parameter(const at::Tensor& tensor) const {
   // A tensor that autograd does not know was never a trained parameter. This test settles most tensors.
   const auto* meta = torch_compat::autograd_meta(tensor);

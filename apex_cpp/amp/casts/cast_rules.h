@@ -175,6 +175,8 @@ class CastRules {
   Float8Rounding float8() const { return float8_; }
   /// Whether `tensor` is a parameter of one of `bfloat16_modules`, or a view of one: its products stay in bfloat16.
   bool keeps_bfloat16(const at::Tensor& tensor) const;
+  /// Whether `tensor` is a parameter of the models, or a view of one.
+  bool is_named(const at::Tensor& tensor) const;
   /// True for a leaf that is a parameter of the models or requires grad, and for a view of such a leaf.
   bool is_parameter(const at::Tensor& tensor) const;
   /// "'fc.weight'"; for a parameter outside the models, its shape.

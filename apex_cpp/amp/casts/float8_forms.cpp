@@ -7,10 +7,11 @@
 namespace apex::amp::detail {
 namespace {
 
-constexpr int64_t kMultiple = 16;  // of K and N, for FP8 matrix products of GPUs
+constexpr int64_t kMultiple = 16;
 
 bool is_dense_bfloat16(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 && tensor.layout() == at::kStrided && !tensor.is_nested();
+  return !tensor.is_nested() && tensor.scalar_type() == at::kBFloat16 && tensor.layout() == at::kStrided &&
+         (tensor.is_cpu() || tensor.is_cuda());
 }
 
 // Prints the casts and tells the trace.
@@ -21,18 +22,37 @@ void tell(const CastRules& rules) {
 
 // A parameter of the models is a weight.
 Float8Factor float8_factor(const CastRules& rules, const at::Tensor& values) {
-  return {values, rules.is_parameter(values) ? Float8Role::weight : Float8Role::activation};
+  return {values, rules.is_named(values) ? Float8Role::weight : Float8Role::activation};
 }
 
-// Whether the rules round the factors a and b of a product, which have already been cast, and what it is added to, which may be
-// undefined: all are dense, of bfloat16, neither factor belongs to one of `bfloat16_modules`, and K and N of [M, K] x [K, N]
-// are multiples of 16, as FP8 hardware wants.
-bool rounds_to_float8(const CastRules& rules, const at::Tensor& a, const at::Tensor& b, int64_t columns_of_b,
-                      const at::Tensor& added = {}) {
-  if (!is_dense_bfloat16(a) || !is_dense_bfloat16(b)) return false;
-  if (added.defined() && !is_dense_bfloat16(added)) return false;
-  if (a.size(-1) % kMultiple != 0 || columns_of_b % kMultiple != 0) return false;
-  return !rules.keeps_bfloat16(a) && !rules.keeps_bfloat16(b);
+// What LibTorch would refuse is left to LibTorch, and so are sizes that FP8 hardware refuses: K and N of [M, K] x [K, N] must be
+// multiples of 16.
+bool fits(const at::Tensor& a, int64_t summed_over_in_b, int64_t columns_of_b) {
+  return a.size(-1) == summed_over_in_b && a.size(-1) % kMultiple == 0 && columns_of_b % kMultiple == 0;
+}
+
+// Whether the rules round these factors, which have already been cast: dense bfloat16 of one device, and of none of
+// `bfloat16_modules`.
+bool takes(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
+  return is_dense_bfloat16(a) && is_dense_bfloat16(b) && a.device() == b.device() && !rules.keeps_bfloat16(a) &&
+         !rules.keeps_bfloat16(b);
+}
+
+// Factors of `dims` dimensions, and of the same number of matrices.
+bool are_matrices(const at::Tensor& a, const at::Tensor& b, int64_t dims) {
+  return a.dim() == dims && b.dim() == dims && (dims == 2 || a.size(0) == b.size(0)) && fits(a, b.size(-2), b.size(-1));
+}
+
+at::Tensor product_of(const CastRules& rules, const at::Tensor& a, const at::Tensor& b, int64_t dims) {
+  if (!takes(rules, a, b) || !are_matrices(a, b, dims)) return {};
+  tell(rules);
+  return float8_product({}, float8_factor(rules, a), float8_factor(rules, b), rules.float8());
+}
+
+at::Tensor sum_of(const CastRules& rules, const Float8Sum& sum, const at::Tensor& a, const at::Tensor& b, int64_t dims) {
+  if (!takes(rules, a, b) || !is_dense_bfloat16(sum.added) || !are_matrices(a, b, dims)) return {};
+  tell(rules);
+  return float8_product(sum, float8_factor(rules, a), float8_factor(rules, b), rules.float8());
 }
 
 }  // namespace
@@ -40,26 +60,35 @@ bool rounds_to_float8(const CastRules& rules, const at::Tensor& a, const at::Ten
 at::Tensor Float8Form<at::_ops::linear>::call(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight,
                                               const std::optional<at::Tensor>& bias) {
   const at::Tensor added = bias.value_or(at::Tensor());
-  const bool fits =
-      input.dim() >= 1 && weight.dim() == 2 && (!added.defined() || added.dim() == 1) && input.size(-1) == weight.size(1);
-  if (!fits || !rounds_to_float8(rules, input, weight, weight.size(0), added)) return {};
+  if (!takes(rules, input, weight) || (added.defined() && !is_dense_bfloat16(added))) return {};
+  const bool has_sizes = input.dim() >= 1 && weight.dim() == 2 && (!added.defined() || added.dim() == 1);
+  if (!has_sizes || !fits(input, weight.size(1), weight.size(0))) return {};
   tell(rules);
   return float8_linear(float8_factor(rules, input), float8_factor(rules, weight), added, rules.float8());
 }
 
 at::Tensor Float8Form<at::_ops::matmul>::call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
-  const bool fits = a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-2);
-  if (!fits || !rounds_to_float8(rules, a, b, b.size(-1))) return {};
+  if (!takes(rules, a, b) || a.dim() < 2 || b.dim() < 2 || !fits(a, b.size(-2), b.size(-1))) return {};
   tell(rules);
   return float8_matmul(float8_factor(rules, a), float8_factor(rules, b), rules.float8());
 }
 
+at::Tensor Float8Form<at::_ops::mm>::call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
+  return product_of(rules, a, b, 2);
+}
+
+at::Tensor Float8Form<at::_ops::bmm>::call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
+  return product_of(rules, a, b, 3);
+}
+
 at::Tensor Float8Form<at::_ops::addmm>::call(const CastRules& rules, const at::Tensor& added, const at::Tensor& a,
                                              const at::Tensor& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
-  const bool fits = a.dim() >= 2 && a.dim() == b.dim() && a.size(-1) == b.size(-2);
-  if (!fits || !rounds_to_float8(rules, a, b, b.size(-1), added)) return {};
-  tell(rules);
-  return float8_product({added, beta, alpha}, float8_factor(rules, a), float8_factor(rules, b), rules.float8());
+  return sum_of(rules, {added, beta, alpha}, a, b, 2);
+}
+
+at::Tensor Float8Form<at::_ops::baddbmm>::call(const CastRules& rules, const at::Tensor& added, const at::Tensor& a,
+                                               const at::Tensor& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
+  return sum_of(rules, {added, beta, alpha}, a, b, 3);
 }
 
 }  // namespace apex::amp::detail

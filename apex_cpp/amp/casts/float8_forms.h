@@ -26,9 +26,16 @@ struct Float8Form<at::_ops::matmul> {
 };
 
 template <>
-struct Float8Form<at::_ops::mm> : Float8Form<at::_ops::matmul> {};
+struct Float8Form<at::_ops::mm> {
+  static constexpr bool exists = true;
+  static at::Tensor call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b);
+};
+
 template <>
-struct Float8Form<at::_ops::bmm> : Float8Form<at::_ops::matmul> {};
+struct Float8Form<at::_ops::bmm> {
+  static constexpr bool exists = true;
+  static at::Tensor call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b);
+};
 
 template <>
 struct Float8Form<at::_ops::addmm> {
@@ -38,6 +45,10 @@ struct Float8Form<at::_ops::addmm> {
 };
 
 template <>
-struct Float8Form<at::_ops::baddbmm> : Float8Form<at::_ops::addmm> {};
+struct Float8Form<at::_ops::baddbmm> {
+  static constexpr bool exists = true;
+  static at::Tensor call(const CastRules& rules, const at::Tensor& added, const at::Tensor& a, const at::Tensor& b,
+                         const c10::Scalar& beta, const c10::Scalar& alpha);
+};
 
 }  // namespace apex::amp::detail

@@ -78,12 +78,14 @@ class Float8Product : public torch::autograd::Function<Float8Product> {
   // `added` is no undefined tensor: LibTorch takes those for inputs.
   static at::Tensor forward(Context* context, const std::optional<at::Tensor>& added, const at::Tensor& a, const at::Tensor& b,
                             const Rule& rule) {
-    context->save_for_backward({a, b});
+    // Each factor's gradient needs the other factor.
+    context->save_for_backward({b.requires_grad() ? a : at::Tensor(), a.requires_grad() ? b : at::Tensor()});
     context->saved_data["beta"] = rule.beta;
     context->saved_data["alpha"] = rule.alpha;
     context->saved_data["kinds"] =
         c10::List<int64_t>({static_cast<int64_t>(rule.of_a), static_cast<int64_t>(rule.of_b),
                             static_cast<int64_t>(rule.rounding.recipe), static_cast<int64_t>(rule.rounding.gradients)});
+    context->saved_data["b lies transposed"] = lies_transposed(b);
     if (added) context->saved_data["added"] = added->sizes().vec();
     return product_of({added.value_or(at::Tensor()), rule.beta, rule.alpha}, rounded_left({a, rule.of_a}, rule.rounding),
                       rounded_right({b, rule.of_b}, rule.rounding));
@@ -104,7 +106,9 @@ class Float8Product : public torch::autograd::Function<Float8Product> {
     }
     const size_t of_a = has_added ? 1 : 0;
     if (context->needs_input_grad(of_a)) result[1] = grad_of_left(grad, b, rule.rounding);
-    if (context->needs_input_grad(of_a + 1)) result[2] = grad_of_right(grad, a, b, rule.rounding);
+    if (context->needs_input_grad(of_a + 1)) {
+      result[2] = grad_of_right(grad, a, context->saved_data["b lies transposed"].toBool(), rule.rounding);
+    }
     return result;
   }
 
@@ -125,9 +129,9 @@ class Float8Product : public torch::autograd::Function<Float8Product> {
   }
 
   // In the memory order of b, so that a weight's gradient needs no copy.
-  static at::Tensor grad_of_right(const Float8Factor& grad, const Float8Factor& a, const Float8Factor& b,
+  static at::Tensor grad_of_right(const Float8Factor& grad, const Float8Factor& a, bool b_lies_transposed,
                                   Float8Rounding rounding) {
-    if (lies_transposed(b.values)) return float8_product({}, transposed(grad), a, rounding).mT();
+    if (b_lies_transposed) return float8_product({}, transposed(grad), a, rounding).mT();
     return float8_product({}, transposed(a), grad, rounding);
   }
 };
@@ -148,7 +152,10 @@ std::vector<int64_t> with_columns(const at::Tensor& rows, int64_t columns) {
 // Not as a view: programs add to a result in place, as LibTorch's linear layer adds its bias.
 at::Tensor as_result(const at::Tensor& product, at::IntArrayRef sizes) { return at::_unsafe_view(product, sizes); }
 
-at::Tensor as_rows(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
+at::Tensor as_rows(const at::Tensor& tensor) {
+  const auto rows = c10::multiply_integers(tensor.sizes().slice(0, tensor.dim() - 1));
+  return tensor.reshape({rows, tensor.size(-1)});
+}
 
 }  // namespace
 
@@ -161,6 +168,10 @@ at::Tensor float8_matmul(const Float8Factor& a, const Float8Factor& b, Float8Rou
   if (b.values.dim() == 2) {
     if (a.values.dim() == 2) return float8_product({}, a, b, rounding);
     return as_result(float8_product({}, {as_rows(a.values), a.role}, b, rounding), with_columns(a.values, b.values.size(1)));
+  }
+  if (a.values.dim() == 2) {
+    // One rounding and one product, not one for each matrix of b.
+    return float8_matmul({b.values.mT(), b.role}, {a.values.mT(), a.role}, rounding).mT().contiguous();
   }
   const auto batch =
       at::infer_size(a.values.sizes().slice(0, a.values.dim() - 2), b.values.sizes().slice(0, b.values.dim() - 2));
