@@ -155,7 +155,7 @@ TEST(ContribClipGradNorm, AcceptsOneTensorNoneAndTiedParameters) {
   param.mutable_grad() = torch::tensor({3.0F, 4.0F});
   EXPECT_EQ(contrib::clip_grad_norm_(Tensors{param, param}, 2.5).item<float>(), 5.0F) << "a tied parameter counts once";
   EXPECT_NEAR(param.grad()[1].item<float>(), 2.0F, 1e-6);
-  EXPECT_NEAR(contrib::clip_grad_norm_(param, 1.0).item<float>(), 2.5F, 1e-6);
+  EXPECT_NEAR(contrib::clip_grad_norm_(param, 1.0, 2.0, /*error_if_nonfinite=*/true).item<float>(), 2.5F, 1e-6);
 }
 
 // By their absolute values, of 5 and 12.

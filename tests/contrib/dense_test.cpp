@@ -93,6 +93,7 @@ TEST(MlpModule, RejectsInvalidArguments) {
   EXPECT_THROW(MLP(std::vector<int64_t>{4, 0}), c10::ValueError);
   MLP mlp(std::vector<int64_t>{4, 3});
   EXPECT_TRUE(contains(message_of([&] { mlp->forward(torch::ones({2, 5})); }), "[2, 5]"));
+  EXPECT_TRUE(contains(message_of([&] { mlp->forward(torch::tensor(1.0)); }), "[]"));
 }
 
 TEST(FusedDenseModules, EqualTheLayersTheyReplace) {
@@ -146,6 +147,7 @@ TEST(FusedDenseModules, RejectUnsupportedArguments) {
   EXPECT_THROW(FusedDenseGeluDense(3, -4, 2), c10::ValueError);
   FusedDense dense(3, 2);
   EXPECT_TRUE(contains(message_of([&] { dense->forward(torch::ones({2, 5})); }), "in_features, 3"));
+  EXPECT_TRUE(contains(message_of([&] { dense->forward(torch::tensor(1.0)); }), "[], whose last dimension"));
 }
 
 /// The three layers in sequence.

@@ -214,6 +214,7 @@ TEST(XentropyLoss, RejectsUnsupportedArguments) {
   expect_error(logits, labels.slice(0, 0, 3), "3 labels");
   expect_error(logits, labels.to(torch::kMeta), "meta");
   expect_error(logits, labels, "from 0 to 1", 1.5);
+  expect_error(logits, labels, "from 0 to 1", -0.5);
   expect_error(logits, torch::tensor({0, 1, 3, 1}), "label 2 is 3, but there are 3 classes");
   EXPECT_THROW(SoftmaxCrossEntropyLoss::apply(logits, torch::tensor({0, -1, 2, 1})), c10::IndexError);
   const Tensor x = logits.clone().requires_grad_();

@@ -125,6 +125,7 @@ TEST(State, OfMoreStepsThanLibTorchCountsIsAnError) {
     scheduler.load_state_dict(state);
   };
   expect_error<c10::ValueError>([&] { load(4294967295.0); }, {"no number of steps"});
+  expect_error<c10::ValueError>([&] { load(0.5); }, {"'last_epoch' is 0.5, which is no number of steps"});
   EXPECT_EQ(scheduler.last_epoch(), 0);
   load(4294967294.0);
   EXPECT_EQ(scheduler.last_epoch(), 4294967294);
@@ -153,6 +154,7 @@ TEST(Refused, SinglesWithBadValues) {
   expect_refused([](auto& o) { ConstantLR(o, 0.5, -1); }, {"total_iters is -1"});
   expect_refused([](auto& o) { PolynomialLR(o, 0); }, {"PolynomialLR: total_iters is 0", "positive"});
   expect_refused([](auto& o) { PolynomialLR(o, 5, -1); }, {"power is -1", "not negative"});
+  expect_refused([](auto& o) { PolynomialLR(o, 5, std::numeric_limits<double>::infinity()); }, {"power is inf"});
   expect_refused([](auto& o) { CosineAnnealingLR(o, -5); }, {"T_max is -5"});
   expect_refused([&](auto& o) { CosineAnnealingLR(o, 5, kNan); }, {"eta_min is nan", "finite"});
   expect_refused([](auto& o) { StepLR(o, 0); }, {"step_size is 0"});
@@ -213,9 +215,12 @@ TEST(Refused, OneCyclesWithBadValues) {
   expect_refused(make(OneCycleLROptions(1.0).epochs(0).steps_per_epoch(5)), {"epochs is 0"});
   expect_refused(make(OneCycleLROptions(1.0).epochs(2).steps_per_epoch(std::numeric_limits<int64_t>::max())), {"too large"});
   expect_refused(changed([](auto& o) { o.pct_start(1.5); }), {"pct_start is 1.5", "from 0 to 1"});
+  expect_refused(changed([](auto& o) { o.pct_start(-0.5); }), {"pct_start is -0.5", "from 0 to 1"});
   expect_refused(changed([](auto& o) { o.pct_start(0.1); }), {"pct_start = 0.1", "within 0 steps"});
   expect_refused(changed([](auto& o) { o.anneal_strategy("cosine"); }), {"anneal_strategy is 'cosine'", "\"cos\""});
   expect_refused(changed([](auto& o) { o.div_factor(0); }), {"div_factor", "is 0", "other than 0"});
+  expect_refused(changed([](auto& o) { o.final_div_factor(std::numeric_limits<double>::infinity()); }),
+                 {"final_div_factor is inf", "finite"});
   expect_refused(changed([](auto& o) {
                    o.base_momentum({1, 2, 3});
                  }),
@@ -246,6 +251,15 @@ TEST(Refused, AStepPastTheEndOfACycle) {
   }
   EXPECT_EQ(rates_of(*opt), before);
   EXPECT_EQ(cycle->last_epoch(), 5);
+}
+
+// The phase in which the rate would fall has no steps.
+TEST(Refused, AStepPastTheEndOfACycleThatOnlyRises) {
+  const auto opt = sgd();
+  OneCycleLR cycle(*opt, OneCycleLROptions(1.0).total_steps(5).pct_start(1.0));
+  EXPECT_EQ(rates_after(cycle, 4, *opt), Rates({1.0, 1.0}));
+  expect_error<c10::ValueError>([&] { cycle.step(); }, {"step 5 is past the end", "total_steps is 5"});
+  EXPECT_EQ(rates_of(*opt), Rates({1.0, 1.0}));
 }
 
 }  // namespace

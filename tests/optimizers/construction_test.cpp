@@ -100,6 +100,7 @@ TEST(Rejections, BadNumbersAreValueErrors) {
   EXPECT_THROW(construct<FusedSGD>(FusedSGDOptions(0.1).nesterov(true))(), c10::ValueError);
   EXPECT_THROW(construct<FusedSGD>(FusedSGDOptions(0.1).nesterov(true).momentum(0.9).dampening(0.1))(), c10::ValueError);
   EXPECT_THROW(construct<FusedAdam>(FusedAdamOptions().betas({0.9, 1.0}))(), c10::ValueError);
+  EXPECT_THROW(construct<FusedAdam>(FusedAdamOptions().betas({-0.1, 0.9}))(), c10::ValueError);
   EXPECT_THROW(construct<FusedAdagrad>(FusedAdagradOptions().eps(-1e-8))(), c10::ValueError);
   EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(-1))(), c10::ValueError);
   EXPECT_THROW(construct<FusedLARS>(FusedLARSOptions(0.1).momentum(-0.1))(), c10::ValueError);

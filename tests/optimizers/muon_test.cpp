@@ -235,6 +235,7 @@ TEST(MuonErrors, NameTheParameterAndTheRemedy) {
   expect_error<Value>([&] { Muon({matrix}, MuonOptions().weight_decay(-1)); }, {"weight_decay"});
   expect_error<Value>([&] { Muon({matrix}, MuonOptions().eps(-1)); }, {"eps"});
   expect_error<Value>([&] { Muon({matrix}, MuonOptions().ns_steps(100)); }, {"ns_steps must be in [0, 100), got 100"});
+  expect_error<Value>([&] { Muon({matrix}, MuonOptions().ns_steps(-1)); }, {"ns_steps must be in [0, 100), got -1"});
   expect_error<Value>([&] { Muon({matrix}, MuonOptions().adjust_lr_fn("other")); },
                       {"'original' or 'match_rms_adamw', got 'other'"});
   expect_error<Value>([&] { Muon({matrix}, MuonOptions().master_storage(MasterStorage::remainder16)); }, {"master_storage"});

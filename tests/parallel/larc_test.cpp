@@ -160,7 +160,9 @@ TEST(Larc, Larc01RejectsAClosureAndInvalidValues) {
   const auto param = leaf(torch::ones({2}));
   SGD sgd({param}, sgd_options());
   EXPECT_THROW(LARC(sgd, 0.0), c10::ValueError);
+  EXPECT_THROW(LARC(sgd, INFINITY), c10::ValueError);
   EXPECT_THROW(LARC(sgd, 0.1, true, -1.0), c10::ValueError);
+  EXPECT_THROW(LARC(sgd, 0.1, true, NAN), c10::ValueError);
   EXPECT_EQ(sgd.param_groups()[0].params()[0].data_ptr(), param.data_ptr()) << "nothing was taken over";
   LARC larc(sgd);
   param.mutable_grad() = torch::ones({2});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "tests/amp/warnings.h"
@@ -75,6 +76,13 @@ TEST(SyncBatchNormAlone, ConversionWarnsOfModulesWithBothRunningStatistics) {
   EXPECT_EQ(warnings_for({"running_mean"}), "");
   EXPECT_EQ(warnings_for({"running_var"}), "");
   EXPECT_NE(warnings_for({"running_mean", "running_var"}).find("running statistics of its own"), std::string::npos);
+}
+
+TEST(SyncBatchNormAlone, ConversionRefusesAnEpsThatIsNegativeOrNoNumber) {
+  for (const double eps : {-1e-5, double{NAN}, double{INFINITY}}) {
+    torch::nn::BatchNorm2d plain(torch::nn::BatchNorm2dOptions(3).eps(eps));
+    EXPECT_THROW(parallel::convert_syncbn_model(plain), c10::ValueError) << eps;
+  }
 }
 
 TEST(SyncBatchNormAlone, HasASecondDerivative) {
