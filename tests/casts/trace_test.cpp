@@ -170,6 +170,19 @@ TEST_F(Trace, WritesTableJsonAndCsv) {
   std::remove(path.c_str());
 }
 
+// Names may come from the program: from its parameters and its own operators.
+TEST(TraceText, EscapesNamesInJson) {
+  amp::TracedOp op;
+  op.name = "my::\"op\"\\";
+  op.module = "a\tb\x01";
+  op.casts = {{torch::kFloat, torch::kHalf, true}, {torch::kHalf, torch::kFloat, false}};
+  const auto read = nlohmann::json::parse(amp::detail::trace_json({op})).at("ops").at(0);
+  EXPECT_EQ(read.at("name").get<std::string>(), op.name);
+  EXPECT_EQ(read.at("module").get<std::string>(), op.module);
+  EXPECT_EQ(read.at("casts").at(0), (nlohmann::json{{"from", "Float"}, {"to", "Half"}, {"cached", true}}));
+  EXPECT_EQ(read.at("casts").at(1), (nlohmann::json{{"from", "Half"}, {"to", "Float"}, {"cached", false}}));
+}
+
 TEST_F(Trace, AFileThatCannotBeWrittenIsAnErrorThatNamesIt) {
   const amp::trace trace;
   EXPECT_TRUE(contains(message_of([&] { trace.write_json("/no/such/folder/trace.json"); }), "/no/such/folder/trace.json"));
