@@ -56,6 +56,33 @@ struct RecurrentImpl : WholeLinearImpl {
 };
 TORCH_MODULE(Recurrent);
 
+// An argument whose value after forward is the same is not written back.
+TEST(SameValue, NeedsTheSameTensorsInContainersOfTheSameKind) {
+  using amp::detail::is_same_value;
+  const Tensor x = whole({2}), copy = x.clone();
+  const auto list = [](const Tensor& tensor) { return c10::IValue(c10::List<Tensor>({tensor})); };
+  const auto tuple = [](const Tensor& tensor) { return c10::IValue(c10::ivalue::Tuple::create({tensor})); };
+  c10::Dict<std::string, Tensor> dict, other_key;
+  dict.insert("a", x);
+  other_key.insert("b", x);
+  const auto same_dict = dict.copy(), other_dict = dict.copy();
+  other_dict.insert_or_assign("a", copy);
+  const std::vector<c10::IValue> kinds{list(x), tuple(x), dict, c10::IValue(x)};
+  const std::vector<c10::IValue> equal{list(x), tuple(x), same_dict, c10::IValue(x)};
+  const std::vector<c10::IValue> others{list(copy), tuple(copy), other_dict, c10::IValue(copy)};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    for (size_t j = 0; j < equal.size(); ++j) EXPECT_EQ(is_same_value(kinds[i], equal[j]), i == j) << i << j;
+    EXPECT_FALSE(is_same_value(kinds[i], others[i])) << i;
+  }
+  EXPECT_FALSE(is_same_value(c10::IValue(dict), c10::IValue(other_key)));
+  EXPECT_FALSE(is_same_value(list(x), c10::IValue(c10::List<Tensor>({x, x}))));
+  const std::optional<Tensor> none;
+  EXPECT_TRUE(is_same_value(none, none));
+  EXPECT_TRUE(is_same_value(std::optional(x), std::optional(x)));
+  EXPECT_FALSE(is_same_value(std::optional(x), none));
+  EXPECT_FALSE(is_same_value(std::optional(x), std::optional(copy)));
+}
+
 TEST_P(Arguments, GradientsFlowThroughAHiddenStatePassedByReference) {
   expect_as_without_amp<Recurrent>(level(), [&](auto& net) {
     const Tensor first = whole({1, 3}).requires_grad_();

@@ -109,7 +109,9 @@ TEST_F(Checkpoint, Sd03To06LoadsByPositionAndThenReportsUnexpectedKeys) {
   state.insert("loss_scaler7", {4.0, 3});
   state.insert("extra", {1.0, 0});
   state.insert("loss_scaler0", {8.0, 5});
-  EXPECT_TRUE(contains(message_of([&] { amp::load_state_dict(state); }), "'extra'"));
+  EXPECT_TRUE(contains(message_of([&] { amp::load_state_dict(state); }), "unexpected keys 'extra'; "));
+  state.insert("other", {1.0, 0});
+  EXPECT_TRUE(contains(message_of([&] { amp::load_state_dict(state); }), "unexpected keys 'extra', 'other'; "));
   EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 4.0);
   EXPECT_EQ(amp::loss_scaler(1).loss_scale(), 8.0);
   EXPECT_EQ(amp::loss_scaler(1).unskipped(), 5);

@@ -83,6 +83,13 @@ TEST(LossScaler, Scale10AStaticScaleNeverChanges) {
   EXPECT_EQ(scaler.unskipped(), 3) << "the counter runs all the same";
 }
 
+TEST(LossScaler, Scale10AStaticScaleIgnoresAReportedOverflow) {
+  LossScaler scaler(128.0);
+  EXPECT_FALSE(scaler.update_scale(/*overflow=*/true));
+  EXPECT_EQ(scaler.loss_scale(), 128.0);
+  EXPECT_EQ(scaler.unskipped(), 1);
+}
+
 TEST(LossScaler, RestoreAndSetScaleWindowRejectInvalidValues) {
   LossScaler scaler("dynamic");
   for (double scale : {0.0, -1.0, double{INFINITY}, double{NAN}}) EXPECT_THROW(scaler.restore(scale, 0), c10::ValueError);
