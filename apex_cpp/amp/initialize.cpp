@@ -80,10 +80,7 @@ void Initializer::check_module_paths(const std::vector<std::string>& paths, cons
   if (paths.empty()) return;
   std::set<std::string> modules;
   for (size_t i = 0; i < models_.size(); ++i) {
-    for (const auto& item : models_[i]->named_parameters()) {
-      const std::string module = module_path_of(item.key());
-      modules.insert(prefix_of(i) + (module.empty() ? item.key() : module));
-    }
+    for (const auto& item : models_[i]->named_parameters()) modules.insert(module_path_of(prefix_of(i) + item.key()));
     for (const auto& item : models_[i]->named_buffers()) modules.insert(prefix_of(i) + item.key());
   }
   for (const auto& path : paths) {
