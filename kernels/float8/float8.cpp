@@ -26,9 +26,6 @@ constexpr int64_t kElementsWorthATask = 32768;
 constexpr int64_t kTile = 2048;              // columns; a multiple of the usual blocks
 constexpr uint16_t kInfinity = 0x7f80;       // of bfloat16
 constexpr uint16_t kLargestMantissa = 0x60;  // of 1.75, in bfloat16
-constexpr int kLargestExponent = 126;        // of a scale: its reciprocal is no subnormal number
-
-int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
 // 2^exponent
 float power_of_two(int exponent) {
@@ -44,7 +41,7 @@ Scale scale_of(uint16_t largest, const Format& format) {
   if (largest >= kInfinity) return {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::quiet_NaN()};
   const int exponent = (largest >> 7) - 127;
   const bool is_above = (largest & 0x7f) > kLargestMantissa;
-  const int of_scale = std::min(format.largest_exponent - exponent - static_cast<int>(is_above), kLargestExponent);
+  const int of_scale = std::min(format.largest_exponent - exponent - static_cast<int>(is_above), kLargestScaleExponent);
   return {power_of_two(of_scale), power_of_two(-of_scale)};
 }
 

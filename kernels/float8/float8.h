@@ -17,6 +17,12 @@ struct Float8Blocks {
   Float8Blocks transposed() const { return {columns, rows}; }
 };
 
+// The number of blocks that cover `size` elements.
+inline int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
+
+// 2^126: the reciprocal of the largest scale is no subnormal number.
+constexpr int kLargestScaleExponent = 126;
+
 struct Float8Values {
   at::Tensor values;  // bfloat16, with the sizes and the memory order of x, or contiguous
   at::Tensor scales;  // float32: [matrices, blocks of rows, blocks of columns]; [1] for the whole tensor

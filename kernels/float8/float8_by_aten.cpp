@@ -9,10 +9,6 @@
 namespace apex::kernels {
 namespace {
 
-constexpr int kLargestExponent = 126;  // of a scale: its reciprocal is no subnormal number
-
-int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
-
 struct Format {
   c10::ScalarType type;
   double largest;
@@ -32,7 +28,8 @@ at::Tensor powers_of_two(const at::Tensor& exponents) {
 at::Tensor scales_of(const at::Tensor& largest, const Format& format) {
   const auto [mantissa, exponent] = at::frexp(largest);  // mantissa in [0.5, 1)
   const at::Tensor subtracted = exponent + mantissa.gt(0.875).to(at::kInt);
-  const at::Tensor of_scale = at::rsub(subtracted, format.largest_exponent + 1).clamp(-kLargestExponent, kLargestExponent);
+  const at::Tensor of_scale =
+      at::rsub(subtracted, format.largest_exponent + 1).clamp(-kLargestScaleExponent, kLargestScaleExponent);
   const at::Tensor scales = at::where(largest.eq(0), at::ones_like(largest), powers_of_two(of_scale));
   return at::where(at::isfinite(largest), scales, at::full_like(largest, std::numeric_limits<double>::quiet_NaN()));
 }

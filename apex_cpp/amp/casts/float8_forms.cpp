@@ -25,8 +25,8 @@ Float8Factor float8_factor(const CastRules& rules, const at::Tensor& values) {
   return {values, rules.is_named(values) ? Float8Role::weight : Float8Role::activation};
 }
 
-// What LibTorch would refuse is left to LibTorch, and so are sizes that FP8 hardware refuses: K and N of [M, K] x [K, N] must be
-// multiples of 16.
+// What LibTorch would refuse is left to LibTorch, and so are sizes that FP8 hardware refuses: K and N of [M, K] x [K, N] must
+// be multiples of 16.
 bool fits(const at::Tensor& a, int64_t summed_over_in_b, int64_t columns_of_b) {
   return a.size(-1) == summed_over_in_b && a.size(-1) % kMultiple == 0 && columns_of_b % kMultiple == 0;
 }
@@ -43,14 +43,10 @@ bool are_matrices(const at::Tensor& a, const at::Tensor& b, int64_t dims) {
   return a.dim() == dims && b.dim() == dims && (dims == 2 || a.size(0) == b.size(0)) && fits(a, b.size(-2), b.size(-1));
 }
 
-at::Tensor product_of(const CastRules& rules, const at::Tensor& a, const at::Tensor& b, int64_t dims) {
-  if (!takes(rules, a, b) || !are_matrices(a, b, dims)) return {};
-  tell(rules);
-  return float8_product({}, float8_factor(rules, a), float8_factor(rules, b), rules.float8());
-}
+bool takes_added(const at::Tensor& added) { return !added.defined() || is_dense_bfloat16(added); }
 
 at::Tensor sum_of(const CastRules& rules, const Float8Sum& sum, const at::Tensor& a, const at::Tensor& b, int64_t dims) {
-  if (!takes(rules, a, b) || !is_dense_bfloat16(sum.added) || !are_matrices(a, b, dims)) return {};
+  if (!takes(rules, a, b) || !takes_added(sum.added) || !are_matrices(a, b, dims)) return {};
   tell(rules);
   return float8_product(sum, float8_factor(rules, a), float8_factor(rules, b), rules.float8());
 }
@@ -60,7 +56,7 @@ at::Tensor sum_of(const CastRules& rules, const Float8Sum& sum, const at::Tensor
 at::Tensor Float8Form<at::_ops::linear>::call(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight,
                                               const std::optional<at::Tensor>& bias) {
   const at::Tensor added = bias.value_or(at::Tensor());
-  if (!takes(rules, input, weight) || (added.defined() && !is_dense_bfloat16(added))) return {};
+  if (!takes(rules, input, weight) || !takes_added(added)) return {};
   const bool has_sizes = input.dim() >= 1 && weight.dim() == 2 && (!added.defined() || added.dim() == 1);
   if (!has_sizes || !fits(input, weight.size(1), weight.size(0))) return {};
   tell(rules);
@@ -74,11 +70,11 @@ at::Tensor Float8Form<at::_ops::matmul>::call(const CastRules& rules, const at::
 }
 
 at::Tensor Float8Form<at::_ops::mm>::call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
-  return product_of(rules, a, b, 2);
+  return sum_of(rules, {}, a, b, 2);
 }
 
 at::Tensor Float8Form<at::_ops::bmm>::call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
-  return product_of(rules, a, b, 3);
+  return sum_of(rules, {}, a, b, 3);
 }
 
 at::Tensor Float8Form<at::_ops::addmm>::call(const CastRules& rules, const at::Tensor& added, const at::Tensor& a,
