@@ -94,7 +94,8 @@ void Initializer::check_module_paths(const std::vector<std::string>& paths, cons
 }
 
 // At O6, unless the settings name them: the first and the last layer of each model, in the order in which modules were
-// registered. A layer is a module with a parameter of two or more dimensions. Of a model without such modules: its own parameters.
+// registered. A layer is a module with a parameter of two or more dimensions. Of a model without such modules: its own
+// parameters.
 void Initializer::choose_bfloat16_modules() {
   auto& settings = session_->settings;
   if (settings.fp8 == opt_levels::Float8Recipe::none) return;

@@ -189,7 +189,8 @@ TEST_F(LevelO6, LeavesOtherShapesToLibTorch) {
   EXPECT_EQ(torch::mm(of({32, 32}).to(torch::kMeta), of({32, 32}).to(torch::kMeta)).sizes(), at::IntArrayRef({32, 32}));
 }
 
-// A leaf that requires grad, such as what a recomputation detaches, is no weight: in blocks of 128x128 it would be rounded otherwise.
+// A leaf that requires grad, such as what a recomputation detaches, is no weight: in blocks of 128x128 it would be rounded
+// otherwise.
 TEST_F(LevelO6, TakesOnlyParametersForWeights) {
   auto net = amp::initialize(stack, "O6", quiet().fp8("block128").bfloat16_modules(std::vector<std::string>{}));
   const Tensor rows = (torch::randn({128, 32}) * torch::arange(1, 129).unsqueeze(1).pow(2)).to(torch::kBFloat16);
