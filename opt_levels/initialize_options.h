@@ -141,19 +141,28 @@ class InitializeOptions {
   InitializeOptions& cpu_16bit(std::nullopt_t) { return unset(cpu_16bit_); }
   const std::optional<Cpu16Bit>& cpu_16bit() const { return cpu_16bit_; }
 
-  /// The FP8 recipe of matrix products in a model that is cast to bfloat16: "none", "current", "block128" or "mx". Default: the
-  /// level's, which is current at O6 and none at the others. Errors: ValueError for another string.
+  /// The FP8 recipe of matrix products in a model that is cast to bfloat16: "none", "current", "delayed", "block128" or
+  /// "mx". Default: the level's, which is current at O6 and none at the others. Errors: ValueError for another string.
   InitializeOptions& fp8(Float8Recipe value) { return set(fp8_, value); }
   InitializeOptions& fp8(const std::string& name);
   InitializeOptions& fp8(std::nullopt_t) { return unset(fp8_); }
   const std::optional<Float8Recipe>& fp8() const { return fp8_; }
 
   /// The format of gradients in FP8 products, "e4m3" or "e5m2"; activations and weights are e4m3. Without effect if `fp8` is
-  /// none. Default: e5m2 with current, e4m3 with block128 and mx. Errors: ValueError for another string.
+  /// none. Default: e5m2 with current and delayed, e4m3 with block128 and mx. Errors: ValueError for another string.
   InitializeOptions& fp8_gradients(Float8Format value) { return set(fp8_gradients_, value); }
   InitializeOptions& fp8_gradients(const std::string& name);
   InitializeOptions& fp8_gradients(std::nullopt_t) { return unset(fp8_gradients_); }
   const std::optional<Float8Format>& fp8_gradients() const { return fp8_gradients_; }
+
+  /// Whether convolutions run in FP8 too, with one scale for each tensor, whatever the recipe. Without effect if `fp8` is none.
+  /// Default: false.
+  template <class Bool, class = detail::EnableIfBool<Bool>>
+  InitializeOptions& fp8_convolutions(Bool value) {
+    return set(fp8_convolutions_, value);
+  }
+  InitializeOptions& fp8_convolutions(std::nullopt_t) { return unset(fp8_convolutions_); }
+  const std::optional<bool>& fp8_convolutions() const { return fp8_convolutions_; }
 
   /// Whether apex_cpp replaces the process's CPU allocator, to ask the Linux kernel for huge pages under each CPU tensor of 32
   /// MB or more. Holds for the whole process. Default: the environment variable APEX_CPP_HUGE_PAGES (`on` or `off`) decides; if
@@ -226,6 +235,7 @@ class InitializeOptions {
   std::optional<Cpu16Bit> cpu_16bit_;
   std::optional<Float8Recipe> fp8_;
   std::optional<Float8Format> fp8_gradients_;
+  std::optional<bool> fp8_convolutions_;
   std::optional<bool> huge_pages_;
   std::optional<CastLists> casts_;
   std::optional<std::vector<std::string>> float32_modules_;

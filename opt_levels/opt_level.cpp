@@ -251,7 +251,7 @@ OptLevel with_overrides(const std::string& name, const OptLevel& from) {
   kept.enabled(std::nullopt).cast_model_type(std::nullopt).patch_torch_functions(std::nullopt);
   kept.keep_batchnorm_fp32(std::nullopt).master_weights(std::nullopt).cast_model_outputs(std::nullopt).casts(std::nullopt);
   kept.loss_scale(std::nullopt).min_loss_scale(std::nullopt).max_loss_scale(std::nullopt);
-  kept.fp8(std::nullopt).fp8_gradients(std::nullopt).bfloat16_modules(std::nullopt);
+  kept.fp8(std::nullopt).fp8_gradients(std::nullopt).fp8_convolutions(std::nullopt).bfloat16_modules(std::nullopt);
   return OptLevel::named(name).with(kept);
 }
 

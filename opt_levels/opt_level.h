@@ -69,7 +69,7 @@ class OptLevel {
 /// overrides choose bfloat16 counts as its bfloat16 form; O5 with an `fp8` other than none counts as O6, and O6 with `fp8:
 /// none` as O5. Overrides that any level can have (`num_losses`, `verbosity`, `allow_banned`, `allow_tf32`, `cpu_16bit`,
 /// `huge_pages`, `skip_nonfinite`, `float32_modules`, `float32_functions`) hold at these levels too; those of types, cast
-/// lists, loss scales and FP8 (`fp8`, `fp8_gradients`, `bfloat16_modules`) do not.
+/// lists, loss scales and FP8 (`fp8`, `fp8_gradients`, `fp8_convolutions`, `bfloat16_modules`) do not.
 std::vector<OptLevel> levels_above(const OptLevel& level);
 
 }  // namespace apex::opt_levels

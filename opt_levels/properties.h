@@ -21,6 +21,8 @@ enum class Cpu16Bit : unsigned char {
 enum class Float8Recipe : unsigned char {
   none,      ///< no FP8: products compute in the type of the model
   current,   ///< all elements of a tensor, with a scale from their own values (TransformerEngine's current scaling)
+  delayed,   ///< all elements of a tensor, with a scale from the largest values of earlier passes (TransformerEngine's delayed
+             ///< scaling)
   block128,  ///< 1x128 elements along the contracted dimension of activations and gradients, 128x128 of weights
              ///< (TransformerEngine's Float8BlockScaling)
   mx         ///< 32 elements along the contracted dimension, with a power of two as scale (MXFP8 of the OCP MX formats)

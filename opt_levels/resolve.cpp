@@ -143,6 +143,7 @@ class Resolver {
                 ": only products of a model in bfloat16 run in FP8. Use O6, or O5 with fp8, or give cast_model_type bfloat16; "
                 "fp8 none switches FP8 off.");
     settings.fp8_gradients = effective_.fp8_gradients().value_or(default_gradients(settings.fp8));
+    settings.fp8_convolutions = effective_.fp8_convolutions().value_or(settings.fp8_convolutions);
     settings.bfloat16_modules = effective_.bfloat16_modules();
   }
 

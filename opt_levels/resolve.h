@@ -28,6 +28,7 @@ struct Settings {
   Cpu16Bit cpu_16bit = Cpu16Bit::automatic;
   Float8Recipe fp8 = Float8Recipe::none;
   Float8Format fp8_gradients = Float8Format::e5m2;  // unused without fp8
+  bool fp8_convolutions = false;                    // unused without fp8
   std::optional<bool> huge_pages;                   // none: the environment decides
   CastLists casts = CastLists::built_in();
   std::vector<std::string> float32_modules, float32_functions;

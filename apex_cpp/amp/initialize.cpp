@@ -127,6 +127,21 @@ void Initializer::add_names_of_ties(std::vector<std::string>& modules) const {
   }
 }
 
+// Beside the first weight, so that a model on one GPU needs no copies.
+void Initializer::begin_float8_history() {
+  std::vector<std::string> weights;
+  c10::Device device = at::kCPU;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    for (const auto& item : models_[i]->named_parameters()) {
+      if (item.value().dim() < 2) continue;
+      if (weights.empty()) device = item.value().device();
+      weights.push_back(prefix_of(i) + item.key());
+    }
+  }
+  session_->cast_rules->set_float8_history(
+      std::make_shared<Float8History>(std::move(weights), device, session_->settings.fp8_gradients));
+}
+
 void Initializer::check() {
   const auto& settings = session_->settings;
   for (const auto& [optimizer, own_class] : optimizers_) check_class(*optimizer, own_class);
@@ -154,6 +169,7 @@ void Initializer::check() {
   register_unboxed_kernels();
   session_->cast_rules = CastRules::from(settings, session_->parameter_names);
   if (session_->cast_rules) choose_cpu_compute(*session_->cast_rules, settings, models_);
+  if (settings.fp8 == opt_levels::Float8Recipe::delayed) begin_float8_history();
 }
 
 void Initializer::apply() {

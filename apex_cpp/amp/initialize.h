@@ -54,6 +54,7 @@ class Initializer {
   void check_module_paths(const std::vector<std::string>& paths, const char* option) const;
   void choose_bfloat16_modules();
   void add_names_of_ties(std::vector<std::string>& modules) const;
+  void begin_float8_history();
   void cast_models();
   void convert_models(c10::ScalarType dtype);
   /// The casts that every model's forward makes.

@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/gradients.h>
+#include "kernels/capture.h"
 
 #include <algorithm>
 #include <exception>
@@ -54,6 +55,13 @@ std::vector<int> ranks_with_overflow(const LossScaler& scaler, const std::vector
   return ranks;
 }
 
+void check_float8_capture(const Session& session, c10::Device device) {
+  TORCH_CHECK(
+      !session.float8_history() || !kernels::is_captured(device),
+      "amp::scale_loss was called during the capture of a CUDA graph, with fp8 delayed: each pass has scales of its own, "
+      "and a graph would replay the present ones. Use fp8 current, or leave scale_loss and forward outside of the graph.");
+}
+
 void warn_of_scaled_graph(const LossScaler& scaler, int64_t loss_id) {
   if (scaler.loss_scale() == 1.0) return;
   TORCH_WARN_ONCE("amp: backward(create_graph=true) of a scaled loss gives gradients that carry the loss scale, now ",
@@ -80,6 +88,7 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   const LossScaler& scaler = session_->scaler(options_.loss_id());
   if (session_->patches_functions()) session_->custom_functions.look(loss, options_.loss_id());
   detail::check_capture(scaler, "amp::scale_loss", loss.device());
+  check_float8_capture(*session_, loss.device());
   const double scale = scaler.loss_scale();
   const at::Tensor loss32 = loss.to(at::kFloat);
   scaled_ = needs_amp() ? loss32 * scale : loss32;
@@ -115,10 +124,10 @@ ScaledLoss::~ScaledLoss() {
   }
 }
 
-// SL-04: without masters, overflow checks or a scale there is nothing to do.
+// SL-04: without masters, overflow checks, a scale or a history of FP8 scales there is nothing to do.
 bool ScaledLoss::needs_amp() const {
   const LossScaler& scaler = session_->scaler(options_.loss_id());
-  return session_->has_masters() || scaler.checks_overflow() || scaler.loss_scale() != 1.0;
+  return session_->has_masters() || scaler.checks_overflow() || scaler.loss_scale() != 1.0 || session_->float8_history();
 }
 
 void ScaledLoss::enter() {
@@ -193,22 +202,35 @@ void ScaledLoss::leave() {
   for (const auto& stash : stashes_) stash->check_grads_dense();
   separate_grads();
   const auto waits = [](const auto& stash) { return stash->waits_for_other_ranks(); };
-  if (options_.delay_unscale() || std::any_of(stashes_.begin(), stashes_.end(), waits)) {
+  const bool waits_for_ranks = std::any_of(stashes_.begin(), stashes_.end(), waits);
+  if (options_.delay_unscale() || waits_for_ranks) {
     for (const auto& stash : stashes_) stash->exit_backward_delayed(scaler);
+    // Magnitudes that the other ranks do not know yet stay for the pass that exchanges them.
+    if (!waits_for_ranks) end_float8_pass(false);
     return;
   }
   scaler.clear_overflow_state();
   for (const auto& stash : stashes_) stash->exit_backward(scaler);
-  if (!options_.delay_overflow_check()) update_scale(scaler);
+  end_float8_pass(!options_.delay_overflow_check() && update_scale(scaler));
   for (const auto& stash : stashes_) stash->set_loss_scale(scaler.loss_scale());
 }
 
-void ScaledLoss::update_scale(LossScaler& scaler) {
+void ScaledLoss::end_float8_pass(bool skipped) {
+  const auto history = session_->float8_history();
+  if (!history) return;
+  if (!skipped) {
+    for (const auto& stash : stashes_) stash->take_maximum(history->largest());
+  }
+  history->end_pass(skipped);
+}
+
+// Returns whether the step is skipped.
+bool ScaledLoss::update_scale(LossScaler& scaler) {
   const bool found_here = scaler.overflow_found();
   const auto ranks = ranks_with_overflow(scaler, stashes_, found_here);
   if (!found_here && ranks.empty()) {
     scaler.update_scale(false);
-    return;
+    return false;
   }
   const bool in_half = session_->cast_rules && session_->cast_rules->low_type() == at::kHalf;
   detail::Overflow overflow{options_.loss_id(), scaler.loss_scale(), detail::has_nonfinite(loss_), in_half, {}};
@@ -226,6 +248,7 @@ void ScaledLoss::update_scale(LossScaler& scaler) {
   }
   for (size_t i = 0; i < stashes_.size(); ++i) stashes_[i]->skip_next_step(overflow, of_stashes[i]);
   if (scaler.skipped_in_a_row() == scaler.skip_warning()) warn_of_skips(scaler, overflow);
+  return true;
 }
 
 void ScaledLoss::abandon() {
@@ -233,6 +256,7 @@ void ScaledLoss::abandon() {
   watcher_.stop();
   end_unlisted_blocks();
   for (const auto& stash : stashes_) stash->abandon_backward();
+  end_float8_pass(true);
 }
 
 }  // namespace apex::amp

@@ -143,7 +143,8 @@ class ScaledLoss {
   void separate_grads() const;
   void begin_unlisted_blocks();
   void end_unlisted_blocks();
-  void update_scale(LossScaler& scaler);
+  bool update_scale(LossScaler& scaler);
+  void end_float8_pass(bool skipped);
 
   at::Tensor loss_;  // unscaled; read only after an overflow
   at::Tensor scaled_;

@@ -12,6 +12,7 @@ namespace apex::amp {
 namespace {
 
 constexpr const char* kKeyPart = "loss_scaler";
+constexpr const char* kFloat8Key = "float8_history";
 
 // A static scale comes from the level and its options. A saved dynamic scale could overflow here, where gradients are not
 // checked.
@@ -19,6 +20,19 @@ void restore(LossScaler& scaler, size_t index, const LossScalerState& saved) {
   if (scaler.dynamic() || scaler.loss_scale() == saved.loss_scale) return scaler.restore(saved.loss_scale, saved.unskipped);
   std::cout << "amp::load_state_dict: loss scaler " << index << " keeps its static loss scale of " << scaler.loss_scale()
             << "; the saved one was " << saved.loss_scale << ".\n";
+}
+
+void load_float8_history(const std::shared_ptr<detail::Float8History>& history, const at::Tensor& saved) {
+  if (history && saved.defined()) {
+    detail::Float8History::check(saved, history->parameters().size());
+    history->load(saved);
+  } else if (history) {
+    std::cout << "amp::load_state_dict: the state has no FP8 history; scales come from each tensor's own values until the next "
+                 "pass.\n";
+    history->forget();
+  } else if (saved.defined()) {
+    std::cout << "amp::load_state_dict: the state's FP8 history is not used without fp8 delayed.\n";
+  }
 }
 
 bool names_a_scaler(const std::string& key) { return key.find(kKeyPart) != std::string::npos; }
@@ -31,6 +45,7 @@ StateDict state_dict() {
   for (const auto& scaler : detail::require_enabled_session("state_dict").scalers) {
     state.insert(kKeyPart + std::to_string(index++), {scaler.loss_scale(), scaler.unskipped()});
   }
+  if (const auto history = detail::current_session()->float8_history()) state.float8_history = history->state();
   return state;
 }
 
@@ -44,6 +59,7 @@ void load_state_dict(const StateDict& state) {
   for (const auto& item : state) {
     if (names_a_scaler(item.key())) LossScaler(LossScale(1.0)).restore(item.value().loss_scale, item.value().unskipped);
   }
+  load_float8_history(session.float8_history(), state.float8_history);
   std::ostringstream unexpected;
   size_t next = 0;
   for (const auto& item : state) {
@@ -67,6 +83,7 @@ torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& arc
   for (const auto& item : state) {
     archive.write(item.key(), c10::IValue(std::make_tuple(item.value().loss_scale, item.value().unskipped)));
   }
+  if (state.float8_history.defined()) archive.write(kFloat8Key, c10::IValue(state.float8_history));
   return archive;
 }
 
@@ -75,6 +92,10 @@ torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archi
   for (const auto& key : archive.keys()) {
     c10::IValue value;
     archive.read(key, value);
+    if (key == kFloat8Key && value.isTensor()) {
+      read.float8_history = value.toTensor();
+      continue;
+    }
     TORCH_CHECK(value.isTuple() && value.toTupleRef().elements().size() == 2, "The archive's entry '", key,
                 "' is not the state of a loss scaler.");
     const auto& elements = value.toTupleRef().elements();

@@ -7,6 +7,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <c10/util/BFloat16.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -50,21 +52,34 @@ struct Matrices {
   int64_t count, rows, columns;
 };
 
+const Format& format_of(Float8 format) { return format == Float8::e4m3 ? kE4m3 : kE5m2; }
+
 class Rounding {
  public:
   Rounding(const at::Tensor& x, Float8 format, const at::Tensor& y)
       : from_(elements(x)),
         to_(written_elements(y)),
-        format_(format == Float8::e4m3 ? kE4m3 : kE5m2),
+        format_(format_of(format)),
         round_(format == Float8::e4m3 ? current_float8().round_to_e4m3 : current_float8().round_to_e5m2) {}
 
+  // The bits of the largest magnitude.
+  uint16_t largest(int64_t size) const {
+    return in_tasks(size, [&](int64_t begin, int64_t end, uint16_t* largest) { add_largest(begin, end, largest); });
+  }
+
   // One scale for all elements.
-  Scale whole(int64_t size) const {
-    const Scale scale = scale_of(largest(size), format_);
-    at::parallel_for(0, size, kElementsWorthATask, [&](int64_t begin, int64_t end) {
-      round_(from_ + begin, {end - begin, std::max<int64_t>(2, end - begin)}, &scale, to_ + begin);
+  void whole(int64_t size, Scale scale) const {
+    at::parallel_for(0, size, kElementsWorthATask, [&](int64_t begin, int64_t end) { round(begin, end, scale); });
+  }
+
+  // Both, in one walk through memory.
+  uint16_t whole_and_largest(int64_t size, Scale scale) const {
+    return in_tasks(size, [&](int64_t begin, int64_t end, uint16_t* largest) {
+      for (int64_t at = begin; at < end; at += kTile) {
+        add_largest(at, std::min(end, at + kTile), largest);
+        round(at, std::min(end, at + kTile), scale);
+      }
     });
-    return scale;
   }
 
   // One scale for each block; they are written to `scales`, [matrices, blocks of rows, blocks of columns].
@@ -91,11 +106,23 @@ class Rounding {
   }
 
  private:
-  uint16_t largest(int64_t size) const {
+  static Run one_block(int64_t size) { return {size, std::max<int64_t>(2, size)}; }
+
+  void add_largest(int64_t begin, int64_t end, uint16_t* largest) const {
+    current_float8().add_largest(from_ + begin, one_block(end - begin), largest);
+  }
+
+  void round(int64_t begin, int64_t end, Scale scale) const {
+    round_(from_ + begin, one_block(end - begin), &scale, to_ + begin);
+  }
+
+  // Each task finds the largest magnitude of its elements.
+  template <class Task>
+  static uint16_t in_tasks(int64_t size, const Task& task) {
     std::atomic<uint16_t> result{0};
     at::parallel_for(0, size, kElementsWorthATask, [&](int64_t begin, int64_t end) {
       uint16_t here = 0;
-      current_float8().add_largest(from_ + begin, {end - begin, std::max<int64_t>(2, end - begin)}, &here);
+      task(begin, end, &here);
       uint16_t before = result.load();
       while (before < here && !result.compare_exchange_weak(before, here)) {
       }
@@ -131,10 +158,33 @@ Float8Values round_dense(const at::Tensor& x, Float8 format, Float8Blocks blocks
 // Any dense memory order.
 Float8Values round_whole(const at::Tensor& x, Float8 format) {
   const at::Tensor y = at::empty_like(x);
-  const at::Tensor scale = at::empty({1}, at::kFloat);
-  *scale.mutable_data_ptr<float>() = Rounding(x, format, y).whole(x.numel()).scale;
-  return {y, scale};
+  const Rounding rounding(x, format, y);
+  const Scale scale = scale_of(rounding.largest(x.numel()), format_of(format));
+  rounding.whole(x.numel(), scale);
+  return {y, at::full({1}, scale.scale, at::kFloat)};
 }
+
+float bfloat16_of(uint16_t bits) { return c10::detail::f32_from_bits(bits); }
+
+Float8ByGivenScale round_with(const at::Tensor& x, Float8 format, float given) {
+  const at::Tensor y = at::empty_like(x);
+  const Rounding rounding(x, format, y);
+  Scale scale{given, 1 / given};
+  uint16_t largest = 0;
+  if (given == 0) {
+    largest = rounding.largest(x.numel());
+    rounding.whole(x.numel(), scale = scale_of(largest, format_of(format)));
+  } else {
+    largest = rounding.whole_and_largest(x.numel(), scale);
+  }
+  if (largest >= kInfinity) {
+    scale = scale_of(largest, format_of(format));  // NaN
+    y.fill_(scale.scale);
+  }
+  return {{y, at::full({1}, scale.scale, at::kFloat)}, at::full({1}, bfloat16_of(std::min(largest, kInfinity)), at::kFloat)};
+}
+
+at::Tensor in_dense_memory(const at::Tensor& x) { return x.is_non_overlapping_and_dense() ? x : x.contiguous(); }
 
 }  // namespace
 }  // namespace float8
@@ -143,10 +193,16 @@ Float8Values round_to_float8(const at::Tensor& x, Float8 format, Float8Blocks bl
   TORCH_INTERNAL_ASSERT(x.scalar_type() == at::kBFloat16 && x.dim() >= 2);
   TORCH_INTERNAL_ASSERT(blocks.rows >= 0 && blocks.columns >= 0 && (blocks.rows == 0) == (blocks.columns == 0));
   if (!x.is_cpu()) return round_to_float8_by_aten(x, format, blocks);
-  if (blocks.rows == 0) return float8::round_whole(x.is_non_overlapping_and_dense() ? x : x.contiguous(), format);
+  if (blocks.rows == 0) return float8::round_whole(float8::in_dense_memory(x), format);
   if (x.is_contiguous() || !x.mT().is_contiguous()) return float8::round_dense(x.contiguous(), format, blocks);
   const Float8Values transposed = float8::round_dense(x.mT(), format, blocks.transposed());
   return {transposed.values.mT(), transposed.scales.mT()};
+}
+
+Float8ByGivenScale round_to_float8_with(const at::Tensor& x, Float8 format, const at::Tensor& scale) {
+  TORCH_INTERNAL_ASSERT(x.scalar_type() == at::kBFloat16 && scale.scalar_type() == at::kFloat && scale.numel() == 1);
+  if (!x.is_cpu()) return round_to_float8_with_by_aten(x, format, scale);
+  return float8::round_with(float8::in_dense_memory(x), format, *scale.const_data_ptr<float>());
 }
 
 }  // namespace apex::kernels

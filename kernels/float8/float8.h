@@ -2,7 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
+#include <optional>
 
 // Rounding of bfloat16 tensors to 8-bit floats (Micikevicius et al., "FP8 Formats for Deep Learning", 2022), with scales.
 namespace apex::kernels {
@@ -41,7 +44,33 @@ struct Float8Values {
 // operators, with the same bits.
 Float8Values round_to_float8(const at::Tensor& x, Float8 format, Float8Blocks blocks);
 
-// The same by LibTorch's operators, on any device.
+struct Float8ByGivenScale {
+  Float8Values rounded;
+  at::Tensor largest;  // float32, [1]: the largest magnitude of x; Inf if x holds Inf or NaN
+};
+
+// Rounds x with one scale that need not fit its values: larger ones become the format's largest. `scale`: float32, [1], on the
+// device of x, a power of two as of `float8_scales`, or 0 for x's own scale. If x holds Inf or NaN, all values are NaN.
+Float8ByGivenScale round_to_float8_with(const at::Tensor& x, Float8 format, const at::Tensor& scale);
+
+// A matrix rounded with one scale.
+struct Float8Matrix {
+  Float8Values rounded;
+  Float8 format = Float8::e4m3;
+};
+
+// Whether the device multiplies 8-bit floats: a GPU of compute capability 8.9 or more.
+bool has_float8_products(c10::Device device);
+
+// a @ b + bias for [M, K], [K, N] and [N], or without a bias, as bfloat16, by at::_scaled_mm. K and N are multiples of 16; not
+// both matrices are E5M2. On a CPU, LibTorch's operator is slow.
+at::Tensor float8_mm(const Float8Matrix& a, const Float8Matrix& b, const std::optional<at::Tensor>& bias);
+
+// The scales of blocks with these largest magnitudes, float32, any shape and device.
+at::Tensor float8_scales(const at::Tensor& largest, Float8 format);
+
+// round_to_float8 and round_to_float8_with by LibTorch's operators, on any device.
 Float8Values round_to_float8_by_aten(const at::Tensor& x, Float8 format, Float8Blocks blocks);
+Float8ByGivenScale round_to_float8_with_by_aten(const at::Tensor& x, Float8 format, const at::Tensor& scale);
 
 }  // namespace apex::kernels

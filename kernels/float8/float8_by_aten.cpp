@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -41,6 +42,18 @@ at::Tensor rounded(const at::Tensor& x, const at::Tensor& scales, const Format& 
 }
 
 }  // namespace
+
+at::Tensor float8_scales(const at::Tensor& largest, Float8 format) { return scales_of(largest, format_of(format)); }
+
+Float8ByGivenScale round_to_float8_with_by_aten(const at::Tensor& x, Float8 format, const at::Tensor& scale) {
+  if (x.numel() == 0) return {{x.clone(), at::where(scale.eq(0), at::ones_like(scale), scale)}, at::zeros_like(scale)};
+  const Format as = format_of(format);
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor largest = wide.abs().amax().view({1});
+  const at::Tensor own = scales_of(largest, as);
+  const at::Tensor used = at::where(at::logical_and(scale.ne(0), at::isfinite(largest)), scale, own);
+  return {{rounded(wide, used, as), used}, largest.nan_to_num(HUGE_VAL, HUGE_VAL)};
+}
 
 Float8Values round_to_float8_by_aten(const at::Tensor& x, Float8 format, Float8Blocks blocks) {
   const Format as = format_of(format);

@@ -84,9 +84,10 @@ constexpr std::array<std::pair<std::string_view, Cpu16Bit>, 3> kCpu16Bit{{
     {"float32", Cpu16Bit::float32},
 }};
 
-constexpr std::array<std::pair<std::string_view, Float8Recipe>, 4> kFloat8Recipes{{
+constexpr std::array<std::pair<std::string_view, Float8Recipe>, 5> kFloat8Recipes{{
     {"none", Float8Recipe::none},
     {"current", Float8Recipe::current},
+    {"delayed", Float8Recipe::delayed},
     {"block128", Float8Recipe::block128},
     {"mx", Float8Recipe::mx},
 }};
@@ -184,7 +185,7 @@ const char* parse_value(const Scalar& scalar, Cpu16Bit& value) {
 }
 
 const char* parse_value(const Scalar& scalar, Float8Recipe& value) {
-  return parse_name(kFloat8Recipes, scalar.text, value, "none, current, block128 or mx");
+  return parse_name(kFloat8Recipes, scalar.text, value, "none, current, delayed, block128 or mx");
 }
 
 const char* parse_value(const Scalar& scalar, Float8Format& value) {

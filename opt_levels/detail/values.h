@@ -85,6 +85,7 @@ struct OptionFields {
     visit("cpu_16bit", a.cpu_16bit_, b.cpu_16bit_);
     visit("fp8", a.fp8_, b.fp8_);
     visit("fp8_gradients", a.fp8_gradients_, b.fp8_gradients_);
+    visit("fp8_convolutions", a.fp8_convolutions_, b.fp8_convolutions_);
     visit("huge_pages", a.huge_pages_, b.huge_pages_);
     visit("casts", a.casts_, b.casts_);
     visit("float32_modules", a.float32_modules_, b.float32_modules_);

@@ -20,7 +20,7 @@ constexpr double kUneven = 1e6;
 /// Linear layers, of which one may multiply activations of 1 and of 1e6 by weights of 1 and 1e-6: bfloat16 keeps the small
 /// ones, and in FP8 with a scale for each tensor they are 0.
 struct UnevenImpl : torch::nn::Module {
-  explicit UnevenImpl(std::string uneven_layer) : uneven(std::move(uneven_layer)) {
+  UnevenImpl(std::string uneven_layer, bool as_convolutions) : uneven(std::move(uneven_layer)), convolves(as_convolutions) {
     for (const char* name : {"first", "second", "third", "fourth", "last"}) {
       layers.push_back(register_module(name, torch::nn::Linear(kFeatures, kFeatures)));
       names.emplace_back(name);
@@ -33,20 +33,25 @@ struct UnevenImpl : torch::nn::Module {
   Tensor forward(Tensor x) {
     for (size_t i = 0; i < layers.size(); ++i) {
       if (names[i] == uneven) x = torch::cat({x.slice(1, 0, 1) * kUneven, x.slice(1, 1)}, 1);
-      x = layers[i](x);
+      x = convolves ? one_by_one(x, layers[i]) : layers[i](x);
       if (i + 1 < layers.size()) x = x.tanh();
     }
     return x;
   }
+  static Tensor one_by_one(const Tensor& x, const torch::nn::Linear& layer) {
+    return torch::conv1d(x.unsqueeze(2), layer->weight.unsqueeze(2), layer->bias).squeeze(2);
+  }
   std::string uneven;
+  bool convolves;
   std::vector<torch::nn::Linear> layers;
   std::vector<std::string> names;
 };
 TORCH_MODULE(Uneven);
 
 amp::Doctor doctor_for(const std::string& uneven, const amp::OptLevel& level) {
-  const auto program = [uneven](const amp::OptLevel& at, amp::DoctorRun& run) {
-    Uneven model(uneven);
+  const bool convolves = level.overrides().fp8_convolutions().value_or(false);
+  const auto program = [uneven, convolves](const amp::OptLevel& at, amp::DoctorRun& run) {
+    Uneven model(uneven, convolves);
     const Tensor x = torch::randn({64, kFeatures}), y = torch::sin(x * 2);
     torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));
     auto [net, opt] = amp::initialize(model, optimizer, at);
@@ -77,6 +82,12 @@ TEST(Float8Doctor, NamesTheLayerThatFp8Breaks) {
     EXPECT_EQ(kept.bfloat16_modules(), wanted);
     EXPECT_FALSE(kept.float32_modules().has_value());
   }
+}
+
+TEST(Float8Doctor, NamesTheConvolutionThatFp8Breaks) {
+  auto doctor = doctor_for("third", amp::OptLevel("O6").with(amp::InitializeOptions().fp8_convolutions(true)));
+  EXPECT_EQ(doctor.first_divergence().place(), "forward third aten::conv1d");
+  EXPECT_EQ(doctor.minimal_float32().overrides().bfloat16_modules(), (std::vector<std::string>{"first", "last", "third"}));
 }
 
 TEST(Float8Doctor, KeepsWhatTheProgramKeeps) {

@@ -49,7 +49,7 @@ Tensor in_float8(const torch::nn::Linear& layer, const Tensor& x, Float8Rounding
   return amp::detail::float8_linear({x}, {layer->weight, Float8Role::weight}, layer->bias, rounding);
 }
 
-constexpr Float8Rounding kCurrent = {Float8Recipe::current, Float8Format::e5m2};
+const Float8Rounding kCurrent = {Float8Recipe::current, Float8Format::e5m2};
 
 /// What the stack computes with the layers of `float8` in FP8 and the others in bfloat16.
 Tensor expected(const Stack& net, Tensor x, const std::vector<const torch::nn::LinearImpl*>& float8,

@@ -40,6 +40,7 @@ TEST(LevelsAbove, AreBfloat16LevelsForABfloat16Model) {
 TEST(LevelsAbove, BeginWithTheLevelWithoutFp8) {
   const auto names = [](const std::string& yaml) { return names_above(OptLevel::from_yaml_string(yaml)); };
   EXPECT_EQ(names("{opt_level: O5, fp8: mx}"), "O5 O4 O0 ");
+  EXPECT_EQ(names("{opt_level: O5, fp8: delayed}"), "O5 O4 O0 ");
   EXPECT_EQ(names("{opt_level: O6, fp8: block128}"), "O5 O4 O0 ");
   EXPECT_EQ(names("{opt_level: O2, cast_model_type: bfloat16, fp8: mx}"), "O5 O4 O0 ");
   EXPECT_EQ(names("{opt_level: O3, cast_model_type: bfloat16, fp8: mx}"), "O5 O4 O0 ");
@@ -51,7 +52,7 @@ TEST(LevelsAbove, BeginWithTheLevelWithoutFp8) {
 // With the option kept, O5 would compute in FP8 again.
 TEST(LevelsAbove, HaveNoFp8) {
   for (const char* name : {"O5", "O6"}) {
-    auto options = InitializeOptions().fp8("mx").fp8_gradients("e5m2").verbosity(0);
+    auto options = InitializeOptions().fp8("mx").fp8_gradients("e5m2").fp8_convolutions(true).verbosity(0);
     options.bfloat16_modules(std::vector<std::string>{"head"});
     const auto above = levels_above(OptLevel(name).with(options));
     ASSERT_EQ(above.size(), 3u) << name;

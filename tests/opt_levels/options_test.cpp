@@ -34,6 +34,7 @@ TEST(InitializeOptions, HoldsOnlyGivenOptions) {
   EXPECT_FALSE(options.cpu_16bit());
   EXPECT_FALSE(options.fp8());
   EXPECT_FALSE(options.fp8_gradients());
+  EXPECT_FALSE(options.fp8_convolutions());
   EXPECT_FALSE(options.huge_pages());
   EXPECT_FALSE(options.casts());
   EXPECT_FALSE(options.bfloat16_modules());
@@ -58,6 +59,7 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
                               .cpu_16bit("native")
                               .fp8("mx")
                               .fp8_gradients("e5m2")
+                              .fp8_convolutions(true)
                               .huge_pages(true)
                               .casts(CastLists())
                               .bfloat16_modules(std::vector<std::string>{"head"});
@@ -78,6 +80,7 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
   EXPECT_EQ(options.cpu_16bit(), Cpu16Bit::native);
   EXPECT_EQ(options.fp8(), Float8Recipe::mx);
   EXPECT_EQ(options.fp8_gradients(), Float8Format::e5m2);
+  EXPECT_EQ(options.fp8_convolutions(), true);
   EXPECT_EQ(options.huge_pages(), true);
   EXPECT_EQ(options.casts(), CastLists());
   EXPECT_EQ(options.bfloat16_modules(), std::vector<std::string>{"head"});
@@ -94,6 +97,7 @@ TEST(InitializeOptions, NulloptUnsetsAnOption) {
       .cpu_16bit(Cpu16Bit::float32)
       .fp8(Float8Recipe::none)
       .fp8_gradients(Float8Format::e4m3)
+      .fp8_convolutions(false)
       .huge_pages(false)
       .casts(CastLists::built_in())
       .bfloat16_modules(std::vector<std::string>());
@@ -102,7 +106,7 @@ TEST(InitializeOptions, NulloptUnsetsAnOption) {
   options.enabled(none).cast_model_type(none).patch_torch_functions(none).keep_batchnorm_fp32(none).master_weights(none);
   options.loss_scale(none).cast_model_outputs(none).num_losses(none).verbosity(none).min_loss_scale(none);
   options.max_loss_scale(none).skip_nonfinite(none).allow_banned(none).allow_tf32(none).cpu_16bit(none);
-  options.fp8(none).fp8_gradients(none).huge_pages(none).casts(none).bfloat16_modules(none);
+  options.fp8(none).fp8_gradients(none).fp8_convolutions(none).huge_pages(none).casts(none).bfloat16_modules(none);
   EXPECT_EQ(options, Options());
 }
 
@@ -129,12 +133,13 @@ TEST(InitializeOptions, StringLiteralForBatchNormIsReadAsText_PROP_14) {
 TEST(InitializeOptions, Fp8IsReadByName) {
   EXPECT_EQ(Options().fp8("none").fp8(), Float8Recipe::none);
   EXPECT_EQ(Options().fp8("current").fp8(), Float8Recipe::current);
+  EXPECT_EQ(Options().fp8("delayed").fp8(), Float8Recipe::delayed);
   EXPECT_EQ(Options().fp8("block128").fp8(), Float8Recipe::block128);
   EXPECT_EQ(Options().fp8(std::string("mx")).fp8(), Float8Recipe::mx);
   EXPECT_EQ(Options().fp8_gradients("e4m3").fp8_gradients(), Float8Format::e4m3);
   EXPECT_EQ(Options().fp8_gradients(std::string("e5m2")).fp8_gradients(), Float8Format::e5m2);
-  for (const char* name : {"delayed", "MX", "", "true"}) {
-    expect_error(Outcome::value_error, {"fp8=\"", name, "\" is not allowed. Give none, current, block128 or mx."},
+  for (const char* name : {"blockwise", "MX", "", "true"}) {
+    expect_error(Outcome::value_error, {"fp8=\"", name, "\" is not allowed. Give none, current, delayed, block128 or mx."},
                  [&] { Options().fp8(name); });
     expect_error(Outcome::value_error, {"fp8_gradients=\"", name, "\" is not allowed. Give e4m3 or e5m2."},
                  [&] { Options().fp8_gradients(name); });
@@ -144,6 +149,7 @@ TEST(InitializeOptions, Fp8IsReadByName) {
 // A value that is set differs from one that is not, also if it is what the level has.
 TEST(InitializeOptions, NoFp8AndNoModulesDifferFromUnset) {
   EXPECT_NE(Options().fp8("none"), Options());
+  EXPECT_NE(Options().fp8_convolutions(false), Options());
   EXPECT_NE(Options().bfloat16_modules(std::vector<std::string>()), Options());
 }
 

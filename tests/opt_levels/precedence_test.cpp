@@ -33,6 +33,7 @@ allow_tf32: true
 cpu_16bit: float32
 fp8: block128
 fp8_gradients: e5m2
+fp8_convolutions: true
 huge_pages: true
 bfloat16_modules: [head]
 )";
@@ -57,6 +58,7 @@ TEST(Precedence, YamlOverridesThePreset) {
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::float32);
   EXPECT_EQ(settings.fp8, Float8Recipe::block128);
   EXPECT_EQ(settings.fp8_gradients, Float8Format::e5m2);
+  EXPECT_TRUE(settings.fp8_convolutions);
   EXPECT_EQ(settings.huge_pages, true);
   EXPECT_EQ(settings.bfloat16_modules, Paths{"head"});
 }
@@ -78,6 +80,7 @@ TEST(Precedence, OptionsOverrideYaml) {
                               .cpu_16bit("native")
                               .fp8("none")
                               .fp8_gradients("e4m3")
+                              .fp8_convolutions(false)
                               .huge_pages(false)
                               .bfloat16_modules(Paths());
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
@@ -93,6 +96,7 @@ TEST(Precedence, OptionsOverrideYaml) {
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::native);
   EXPECT_EQ(settings.fp8, Float8Recipe::none);
   EXPECT_EQ(settings.fp8_gradients, Float8Format::e4m3);
+  EXPECT_FALSE(settings.fp8_convolutions);
   EXPECT_EQ(settings.huge_pages, false);
   EXPECT_EQ(settings.bfloat16_modules, Paths());
 }

@@ -75,6 +75,7 @@ TEST_P(Preset, LeavesTheOtherSettingsAtApexDefaults_INIT_13) {
   EXPECT_EQ(settings.allow_tf32, std::nullopt);
   EXPECT_EQ(settings.cpu_16bit, Cpu16Bit::automatic);
   EXPECT_EQ(settings.fp8_gradients, Float8Format::e5m2);
+  EXPECT_FALSE(settings.fp8_convolutions);
   EXPECT_EQ(settings.huge_pages, std::nullopt);
   EXPECT_EQ(settings.casts, CastLists::built_in());
   EXPECT_EQ(settings.bfloat16_modules, std::nullopt);

@@ -20,6 +20,7 @@ void expect_same_settings(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.cpu_16bit, b.cpu_16bit);
   EXPECT_EQ(a.fp8, b.fp8);
   EXPECT_EQ(a.fp8_gradients, b.fp8_gradients);
+  EXPECT_EQ(a.fp8_convolutions, b.fp8_convolutions);
   EXPECT_EQ(a.huge_pages, b.huge_pages);
   EXPECT_EQ(a.casts, b.casts);
   EXPECT_EQ(a.float32_modules, b.float32_modules);
@@ -82,11 +83,15 @@ const RoundTripRow kRoundTripRows[] = {
     {"cast_model_type: false\nfp8: none\n", kAll},
     {"cast_model_type: float16\nfp8: none\n", kCasting},
     {"fp8: current\n", kBfloat16},
+    {"fp8: delayed\n", kBfloat16},
     {"fp8: block128\n", kBfloat16},
     {"fp8: mx\n", kBfloat16},
     {"cast_model_type: bfloat16\nfp8: mx\n", kCasting},
     {"fp8_gradients: e4m3\n", kAll},
     {"fp8_gradients: e5m2\n", kAll},
+    {"fp8_convolutions: true\n", kAll},
+    {"fp8_convolutions: false\n", kAll},
+    {"fp8: delayed\nfp8_gradients: e4m3\nfp8_convolutions: true\n", kBfloat16},
     {"huge_pages: true\n", kAll},
     {"huge_pages: false\n", kAll},
     {"casts:\n  base: none\n", kAll},

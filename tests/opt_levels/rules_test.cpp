@@ -145,7 +145,7 @@ TEST(Fp8, IsAnErrorAtLevelsWhoseModelIsNotInBfloat16) {
   const std::vector<std::pair<const char*, std::string>> rows{
       {"O0", "float32"}, {"O1", "none"}, {"O2", "float16"}, {"O3", "float16"}, {"O4", "none"}};
   for (const auto& [level, type] : rows) {
-    for (const std::string recipe : {"current", "block128", "mx"}) {
+    for (const std::string recipe : {"current", "delayed", "block128", "mx"}) {
       const CallResult result = result_of([&, level = level] { resolve(level, Options().fp8(recipe)); });
       EXPECT_EQ(result.outcome, Outcome::runtime_error) << level;
       EXPECT_EQ(result.message, "fp8=" + recipe + " is not allowed with cast_model_type=" + type +
@@ -161,7 +161,9 @@ TEST(Fp8, IsAllowedForAnyModelInBfloat16) {
     EXPECT_EQ(settings.fp8, Float8Recipe::mx) << level;
     EXPECT_EQ(settings.properties.opt_level, level);
   }
-  EXPECT_EQ(resolve("O5", Options().fp8("block128")).fp8, Float8Recipe::block128);
+  for (const Float8Recipe recipe : {Float8Recipe::current, Float8Recipe::delayed, Float8Recipe::block128, Float8Recipe::mx}) {
+    EXPECT_EQ(resolve("O5", Options().fp8(recipe)).fp8, recipe);
+  }
 }
 
 TEST(Fp8, OfTheLevelForbidsOtherModelTypes) {
@@ -184,6 +186,7 @@ TEST(Fp8, OfYamlIsNamedWithItsPlaceInErrors) {
 
 TEST(Fp8, DecidesTheFormatOfGradientsUnlessItIsGiven) {
   const std::vector<std::pair<Float8Recipe, Float8Format>> rows{{Float8Recipe::current, Float8Format::e5m2},
+                                                                {Float8Recipe::delayed, Float8Format::e5m2},
                                                                 {Float8Recipe::block128, Float8Format::e4m3},
                                                                 {Float8Recipe::mx, Float8Format::e4m3}};
   for (const auto& [recipe, format] : rows) {
@@ -194,20 +197,30 @@ TEST(Fp8, DecidesTheFormatOfGradientsUnlessItIsGiven) {
   }
 }
 
+TEST(Fp8, OfConvolutionsIsOffUnlessItIsGiven) {
+  for (const char* recipe : {"current", "delayed", "block128", "mx"}) {
+    EXPECT_FALSE(resolve("O6", Options().fp8(recipe)).fp8_convolutions) << recipe;
+    for (const bool given : {true, false}) {
+      EXPECT_EQ(resolve("O6", Options().fp8(recipe).fp8_convolutions(given)).fp8_convolutions, given) << recipe;
+    }
+  }
+}
+
 // As bounds of a loss scale that is not dynamic.
 TEST(Fp8, OptionsWithoutFp8AreAccepted) {
   const std::vector<std::string> modules{"head"};
   for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
-    const Settings settings = resolve(level, Options().fp8_gradients("e4m3").bfloat16_modules(modules));
+    const Settings settings = resolve(level, Options().fp8_gradients("e4m3").fp8_convolutions(true).bfloat16_modules(modules));
     EXPECT_EQ(settings.fp8, Float8Recipe::none) << level;
     EXPECT_EQ(settings.bfloat16_modules, modules) << level;
   }
 }
 
 TEST(Fp8, IsNoneIfAmpIsDisabled) {
-  const Settings settings = resolve("O6", Options().enabled(false).fp8("mx").fp8_gradients("e4m3"));
+  const Settings settings = resolve("O6", Options().enabled(false).fp8("mx").fp8_gradients("e4m3").fp8_convolutions(true));
   EXPECT_EQ(settings.fp8, Float8Recipe::none);
   EXPECT_EQ(settings.fp8_gradients, Settings().fp8_gradients);
+  EXPECT_FALSE(settings.fp8_convolutions);
 }
 
 TEST(Disabled, HasBarePropertiesAndChecksNothingElse_INIT_03) {

@@ -96,6 +96,7 @@ set(APEX_CPP_PRIVATE_HEADERS
   apex_cpp/amp/doctor/doctor_run.h
   apex_cpp/amp/doctor/grad_taps.h
   apex_cpp/amp/doctor/step_observer.h
+  apex_cpp/amp/float8/history.h
   apex_cpp/amp/float8/product.h
   apex_cpp/amp/handles/amp_optimizer.h
   apex_cpp/amp/handles/amped.h

@@ -138,6 +138,7 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
   rules->keep_functions(settings.float32_functions);
   rules->kept_modules_ = settings.float32_modules;
   rules->float8_ = {settings.fp8, settings.fp8_gradients};
+  rules->rounds_convolutions_ = settings.fp8_convolutions;
   rules->bfloat16_modules_ = settings.bfloat16_modules.value_or(std::vector<std::string>());
   return rules;
 }
@@ -172,12 +173,13 @@ bool CastRules::keeps_float32(const at::Tensor& tensor) const {
   return keeps_modules() && tensor.defined() && is_within(module_of(tensor, *names_), kept_modules_);
 }
 
-bool CastRules::keeps_bfloat16(const at::Tensor& tensor) const {
-  const auto* name = name_of_parameter(tensor, *names_);
-  return name && is_within(*name, bfloat16_modules_);
-}
+const std::string* CastRules::find_name(const at::Tensor& tensor) const { return name_of_parameter(tensor, *names_); }
 
-bool CastRules::is_named(const at::Tensor& tensor) const { return name_of_parameter(tensor, *names_) != nullptr; }
+Float8Rounding CastRules::float8(const std::string* weight) const {
+  Float8Rounding rounding = float8_;
+  if (weight && float8_history_) rounding.delays = float8_history_->of(*weight);
+  return rounding;
+}
 
 bool CastRules::is_parameter(const at::Tensor& tensor) const {
   // A tensor that autograd does not know was never a trained parameter. This test settles most tensors.

@@ -170,13 +170,18 @@ class CastRules {
   /// Whether `float32_modules` names modules, and whether `tensor` is a parameter of such a module, or a view of one.
   bool keeps_modules() const { return !kept_modules_.empty(); }
   bool keeps_float32(const at::Tensor& tensor) const;
-  /// How products are rounded to FP8, if they are.
+  /// Whether products are rounded to FP8, and convolutions.
   bool rounds_to_float8() const { return float8_.recipe != Float8Recipe::none; }
-  Float8Rounding float8() const { return float8_; }
-  /// Whether `tensor` is a parameter of one of `bfloat16_modules`, or a view of one: its products stay in bfloat16.
-  bool keeps_bfloat16(const at::Tensor& tensor) const;
-  /// Whether `tensor` is a parameter of the models, or a view of one.
-  bool is_named(const at::Tensor& tensor) const;
+  bool rounds_convolutions() const { return rounds_convolutions_; }
+  /// How operators with this weight, a parameter of the models, are rounded; null for a product without a weight.
+  Float8Rounding float8(const std::string* weight) const;
+  /// The maxima of the recipe `delayed`; null with any other. Call the setter before other threads see the rules.
+  const std::shared_ptr<Float8History>& float8_history() const { return float8_history_; }
+  void set_float8_history(std::shared_ptr<Float8History> history) { float8_history_ = std::move(history); }
+  /// The name of `tensor`, a parameter of the models or a view of one. Null for other tensors.
+  const std::string* find_name(const at::Tensor& tensor) const;
+  /// Whether a parameter is of one of `bfloat16_modules`: its products stay in bfloat16.
+  bool keeps_bfloat16(const std::string& parameter) const { return is_within(parameter, bfloat16_modules_); }
   /// True for a leaf that is a parameter of the models or requires grad, and for a view of such a leaf.
   bool is_parameter(const at::Tensor& tensor) const;
   /// "'fc.weight'"; for a parameter outside the models, its shape.
@@ -206,6 +211,8 @@ class CastRules {
   std::vector<bool> kept_functions_;       // by the slots' indices
   std::vector<std::string> kept_modules_;  // paths
   Float8Rounding float8_;
+  bool rounds_convolutions_ = false;
+  std::shared_ptr<Float8History> float8_history_;
   std::vector<std::string> bfloat16_modules_;  // paths
   mutable WeightCache cache_;
   FloatTypes widened_, own_kernels_;

@@ -20,35 +20,57 @@ void tell(const CastRules& rules) {
   if (auto* const recorder = thread_casts().recorder) recorder->add_cast(at::kBFloat16, at::kFloat8_e4m3fn, false);
 }
 
-// A parameter of the models is a weight.
-Float8Factor float8_factor(const CastRules& rules, const at::Tensor& values) {
-  return {values, rules.is_named(values) ? Float8Role::weight : Float8Role::activation};
-}
-
 // What LibTorch would refuse is left to LibTorch, and so are sizes that FP8 hardware refuses: K and N of [M, K] x [K, N] must
 // be multiples of 16.
 bool fits(const at::Tensor& a, int64_t summed_over_in_b, int64_t columns_of_b) {
   return a.size(-1) == summed_over_in_b && a.size(-1) % kMultiple == 0 && columns_of_b % kMultiple == 0;
 }
 
-// Whether the rules round these factors, which have already been cast: dense bfloat16 of one device, and of none of
-// `bfloat16_modules`.
-bool takes(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
-  return is_dense_bfloat16(a) && is_dense_bfloat16(b) && a.device() == b.device() && !rules.keeps_bfloat16(a) &&
-         !rules.keeps_bfloat16(b);
-}
+// Two factors, which have already been cast, as the rules see them. A parameter of the models is a weight.
+class Factors {
+ public:
+  Factors(const CastRules& rules, const at::Tensor& a, const at::Tensor& b)
+      : rules_(rules), a_(a), b_(b), name_of_a_(rules.find_name(a)), name_of_b_(rules.find_name(b)) {}
 
-// Factors of `dims` dimensions, and of the same number of matrices.
-bool are_matrices(const at::Tensor& a, const at::Tensor& b, int64_t dims) {
-  return a.dim() == dims && b.dim() == dims && (dims == 2 || a.size(0) == b.size(0)) && fits(a, b.size(-2), b.size(-1));
-}
+  // Whether the rules round these factors: dense bfloat16 of one device, and of none of `bfloat16_modules`.
+  bool are_taken() const {
+    return is_dense_bfloat16(a_) && is_dense_bfloat16(b_) && a_.device() == b_.device() && !is_kept(name_of_a_) &&
+           !is_kept(name_of_b_);
+  }
+  // Whether they have `dims` dimensions, and the same number of matrices.
+  bool are_matrices(int64_t dims) const {
+    return a_.dim() == dims && b_.dim() == dims && (dims == 2 || a_.size(0) == b_.size(0)) &&
+           fits(a_, b_.size(-2), b_.size(-1));
+  }
+
+  Float8Factor a() const { return {a_, role_of(name_of_a_)}; }
+  Float8Factor b() const { return {b_, role_of(name_of_b_)}; }
+  // Of two weights neither has a history with the other.
+  Float8Rounding rounding() const {
+    return rules_.float8(name_of_a_ && name_of_b_ ? nullptr : name_of_a_ ? name_of_a_ : name_of_b_);
+  }
+
+ private:
+  bool is_kept(const std::string* name) const { return name && rules_.keeps_bfloat16(*name); }
+  static Float8Role role_of(const std::string* name) { return name ? Float8Role::weight : Float8Role::activation; }
+
+  const CastRules& rules_;
+  const at::Tensor &a_, &b_;
+  const std::string *name_of_a_, *name_of_b_;
+};
 
 bool takes_added(const at::Tensor& added) { return !added.defined() || is_dense_bfloat16(added); }
 
 at::Tensor sum_of(const CastRules& rules, const Float8Sum& sum, const at::Tensor& a, const at::Tensor& b, int64_t dims) {
-  if (!takes(rules, a, b) || !takes_added(sum.added) || !are_matrices(a, b, dims)) return {};
+  const Factors factors(rules, a, b);
+  if (!factors.are_taken() || !takes_added(sum.added) || !factors.are_matrices(dims)) return {};
   tell(rules);
-  return float8_product(sum, float8_factor(rules, a), float8_factor(rules, b), rules.float8());
+  return float8_product(sum, factors.a(), factors.b(), factors.rounding());
+}
+
+template <class... Ops>
+std::set<std::string> op_names() {
+  return {Ops::name...};
 }
 
 }  // namespace
@@ -56,17 +78,19 @@ at::Tensor sum_of(const CastRules& rules, const Float8Sum& sum, const at::Tensor
 at::Tensor Float8Form<at::_ops::linear>::call(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight,
                                               const std::optional<at::Tensor>& bias) {
   const at::Tensor added = bias.value_or(at::Tensor());
-  if (!takes(rules, input, weight) || !takes_added(added)) return {};
+  const Factors factors(rules, input, weight);
+  if (!factors.are_taken() || !takes_added(added)) return {};
   const bool has_sizes = input.dim() >= 1 && weight.dim() == 2 && (!added.defined() || added.dim() == 1);
   if (!has_sizes || !fits(input, weight.size(1), weight.size(0))) return {};
   tell(rules);
-  return float8_linear(float8_factor(rules, input), float8_factor(rules, weight), added, rules.float8());
+  return float8_linear(factors.a(), factors.b(), added, factors.rounding());
 }
 
 at::Tensor Float8Form<at::_ops::matmul>::call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
-  if (!takes(rules, a, b) || a.dim() < 2 || b.dim() < 2 || !fits(a, b.size(-2), b.size(-1))) return {};
+  const Factors factors(rules, a, b);
+  if (!factors.are_taken() || a.dim() < 2 || b.dim() < 2 || !fits(a, b.size(-2), b.size(-1))) return {};
   tell(rules);
-  return float8_matmul(float8_factor(rules, a), float8_factor(rules, b), rules.float8());
+  return float8_matmul(factors.a(), factors.b(), factors.rounding());
 }
 
 at::Tensor Float8Form<at::_ops::mm>::call(const CastRules& rules, const at::Tensor& a, const at::Tensor& b) {
@@ -85,6 +109,27 @@ at::Tensor Float8Form<at::_ops::addmm>::call(const CastRules& rules, const at::T
 at::Tensor Float8Form<at::_ops::baddbmm>::call(const CastRules& rules, const at::Tensor& added, const at::Tensor& a,
                                                const at::Tensor& b, const c10::Scalar& beta, const c10::Scalar& alpha) {
   return sum_of(rules, {added, beta, alpha}, a, b, 3);
+}
+
+// The numbers of channels take the place of K and N.
+Float8Convolution::Float8Convolution(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight) {
+  if (!rules.rounds_convolutions()) return;
+  const Factors factors(rules, input, weight);
+  if (!factors.are_taken() || weight.dim() < 3 || weight.size(0) % kMultiple != 0 || weight.size(1) % kMultiple != 0) return;
+  tell(rules);
+  is_taken = true;
+  rounding = factors.rounding();
+  operands = float8_operands(factors.a(), factors.b(), rounding);
+}
+
+std::set<std::string> float8_operators(bool with_convolutions) {
+  namespace op = at::_ops;
+  auto names = op_names<op::linear, op::matmul, op::mm, op::bmm, op::addmm, op::baddbmm>();
+  if (with_convolutions) {
+    names.merge(op_names<op::conv1d, op::conv2d, op::conv3d, op::conv_transpose1d, op::conv_transpose2d_input,
+                         op::conv_transpose3d_input, op::convolution>());
+  }
+  return names;
 }
 
 }  // namespace apex::amp::detail

@@ -67,14 +67,19 @@ json optimizer_to_json(const OptimizerContent& optimizer, const std::string& nam
           {"archive", to_json(optimizer.archive, name, put)}};
 }
 
-json amp_to_json(const CheckpointContent& content) {
+json amp_to_json(const CheckpointContent& content, TensorWriter& writer) {
   json properties = json::object(), scalers = json::array();
   for (const auto& [name, value] : content.properties) properties[name] = value;
   for (const auto& scaler : content.scalers) {
     scalers.push_back(
         {{"loss_scale", number_to_json(scaler.loss_scale)}, {"unskipped", scaler.unskipped}, {"dynamic", scaler.dynamic}});
   }
-  return {{"opt_level", content.opt_level}, {"properties", std::move(properties)}, {"loss_scalers", std::move(scalers)}};
+  json amp = {{"opt_level", content.opt_level}, {"properties", std::move(properties)}, {"loss_scalers", std::move(scalers)}};
+  if (content.float8.history.defined()) {
+    amp["float8"] = {{"parameters", content.float8.parameters},
+                     {"history", writer.put("amp/float8_history", content.float8.history)}};
+  }
+  return amp;
 }
 
 // ---- from the file ----
@@ -136,7 +141,7 @@ OptimizerContent optimizer_from_json(const json& object, const TensorReader& rea
   return optimizer;
 }
 
-void read_amp(const json& object, CheckpointContent& content) {
+void read_amp(const json& object, const TensorReader& reader, CheckpointContent& content) {
   content.opt_level = object.at("opt_level").get<std::string>();
   for (const auto& item : object.at("properties").items()) {
     content.properties.emplace_back(item.key(), item.value().get<std::string>());
@@ -145,11 +150,15 @@ void read_amp(const json& object, CheckpointContent& content) {
     content.scalers.push_back({number_from_json(scaler.at("loss_scale")), integer_from_json(scaler.at("unskipped")),
                                scaler.at("dynamic").get<bool>()});
   }
+  const auto float8 = object.find("float8");
+  if (float8 == object.end()) return;
+  content.float8.parameters = float8->at("parameters").get<std::vector<std::string>>();
+  content.float8.history = reader.get(float8->at("history").get<std::string>());
 }
 
 CheckpointContent parse(const json& object, const TensorReader& reader) {
   CheckpointContent content;
-  read_amp(object.at("amp"), content);
+  read_amp(object.at("amp"), reader, content);
   for (const auto& model : object.at("models")) {
     content.models.push_back(model_from_json(model, "model" + std::to_string(content.models.size()), reader));
   }
@@ -200,7 +209,7 @@ TensorFile file_of(const CheckpointContent& content) {
     generators.push_back(generator.device);
   }
   for (const auto& [name, value] : content.metadata) metadata[name] = to_json(value);
-  const json all = {{"amp", amp_to_json(content)},
+  const json all = {{"amp", amp_to_json(content, writer)},
                     {"models", std::move(models)},
                     {"optimizers", std::move(optimizers)},
                     {"generators", std::move(generators)},

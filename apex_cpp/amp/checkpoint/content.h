@@ -44,6 +44,12 @@ struct ScalerContent {
   bool dynamic = false;
 };
 
+/// The history of the FP8 scales, with the names of the weights in its order. Undefined without `fp8: delayed`.
+struct Float8Content {
+  std::vector<std::string> parameters;
+  at::Tensor history;
+};
+
 struct GeneratorContent {
   std::string device;  // "cpu", "cuda:0", …
   at::Tensor state;
@@ -54,6 +60,7 @@ struct CheckpointContent {
   std::string opt_level;  // empty: saved without amp
   std::vector<std::pair<std::string, std::string>> properties;
   std::vector<ScalerContent> scalers;
+  Float8Content float8;
   std::vector<std::vector<ModelTensor>> models;
   std::vector<OptimizerContent> optimizers;
   std::vector<GeneratorContent> generators;

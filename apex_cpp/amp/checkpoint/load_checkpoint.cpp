@@ -47,6 +47,7 @@ class Loading {
     for (const auto& scaler : content_.scalers) {
       LossScaler(LossScale(1.0)).restore(scaler.loss_scale, scaler.unskipped);
     }
+    check_float8();
     check_generator_states(content_.generators);
     for (size_t i = 0; i < parts_.optimizers.size(); ++i) make_masters(*parts_.optimizers[i], content_.optimizers[i]);
   }
@@ -63,6 +64,7 @@ class Loading {
     note_conversions();
     if (parts_.optimizers.empty()) return notes_;
     load_scalers();
+    load_float8();
     restore_generator_states(content_.generators, notes_);
     return notes_;
   }
@@ -84,6 +86,13 @@ class Loading {
     for (size_t i = 0; i < models_.size(); ++i) {
       check_fits(*models_[i], content_.models[i], models_.size() > 1 ? "model " + std::to_string(i) : "this model");
     }
+  }
+
+  std::shared_ptr<Float8History> float8_history() const { return session_ ? session_->float8_history() : nullptr; }
+
+  void check_float8() const {
+    if (const auto& saved = content_.float8; saved.history.defined())
+      Float8History::check(saved.history, saved.parameters.size());
   }
 
   void check_optimizers() {
@@ -203,6 +212,17 @@ class Loading {
              "; the file's was ", saved.dynamic ? "dynamic" : "static", ", at ", saved.loss_scale, ".");
       }
     }
+  }
+
+  void load_float8() {
+    const auto history = float8_history();
+    const auto& saved = content_.float8;
+    if (!history && saved.history.defined()) note("The file's FP8 history is not used without fp8 delayed.");
+    if (!history) return;
+    if (saved.history.defined() && saved.parameters == history->parameters()) return history->load(saved.history);
+    history->forget();
+    note(saved.history.defined() ? "The file's FP8 history is of other weights and is not used" : "The file has no FP8 history",
+         "; scales come from each tensor's own values until the next pass.");
   }
 
   void note_level() {

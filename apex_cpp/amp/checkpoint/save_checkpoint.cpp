@@ -21,6 +21,7 @@ void describe_session(const std::shared_ptr<Session>& session, CheckpointContent
   for (const auto& scaler : session->scalers) {
     content.scalers.push_back({scaler.loss_scale(), scaler.unskipped(), scaler.dynamic()});
   }
+  if (const auto history = session->float8_history()) content.float8 = {history->parameters(), history->state()};
 }
 
 // The first optimizer whose state is sharded over processes; null if there is none.

@@ -46,11 +46,10 @@ Fp32Rules rules_for_step(const ObservedStep& step) {
 }
 
 std::vector<std::string> modules_in_float8(const ObservedStep& step) {
-  static const std::set<std::string> products{"aten::linear", "aten::matmul", "aten::mm",
-                                              "aten::bmm",    "aten::addmm",  "aten::baddbmm"};
   std::vector<std::string> modules;
   for (const auto& call : step.calls) {
-    if (call.module.empty() || products.count(call.op) == 0 || is_within(call.module, step.bfloat16_modules)) continue;
+    if (call.module.empty() || step.float8_operators.count(call.op) == 0 || is_within(call.module, step.bfloat16_modules))
+      continue;
     if (std::find(modules.begin(), modules.end(), call.module) == modules.end()) modules.push_back(call.module);
   }
   return modules;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,6 +37,7 @@ struct ObservedStep {
   std::vector<ObservedCall> calls;
   std::string nonfinite_weight;  ///< parameter with Inf or NaN before the step; empty if there is none, and for the first step
   double loss_scale = 1;
+  std::set<std::string> float8_operators;     ///< the session's: operators that a level with FP8 rounds
   std::vector<std::string> bfloat16_modules;  ///< the session's: modules that a level with FP8 leaves in bfloat16
 };
 

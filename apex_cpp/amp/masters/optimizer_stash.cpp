@@ -297,6 +297,10 @@ std::vector<int> OptimizerStash::ranks_with_overflow(bool found_here) const {
   return optimizer ? optimizer->grad_shards()->ranks_with_overflow(found_here) : std::vector<int>{};
 }
 
+void OptimizerStash::take_maximum(const at::Tensor& values) const {
+  if (const auto* optimizer = sharded()) optimizer->grad_shards()->take_maximum(values);
+}
+
 void OptimizerStash::check_masters_are_here(const char* caller) const {
   TORCH_CHECK(!sharded(), caller,
               "() was called for a sharded optimizer, whose masters and gradients no single process has. Clip with "

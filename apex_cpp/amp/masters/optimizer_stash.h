@@ -114,6 +114,8 @@ class OptimizerStash : public MasterProvider {
   NonfiniteGrad first_nonfinite() const;
   /// For a sharded optimizer, the ranks that found an overflow (collective); for others, none.
   std::vector<int> ranks_with_overflow(bool found_here) const;
+  /// The maximum over the processes that share a sharded optimizer, in place. Nothing to do for any other.
+  void take_maximum(const at::Tensor& values) const;
   /// Errors: RuntimeError naming `caller` for a sharded optimizer, whose masters no single process has.
   void check_masters_are_here(const char* caller) const;
   /// Errors: RuntimeError naming `caller` if gradients are delayed and still scaled, or unreduced after passes within no_sync.

@@ -157,6 +157,8 @@ class GradShards {
   virtual Nonfinite first_nonfinite() const = 0;
   /// The ranks that found an overflow, in these gradients or in others (`found_here`).
   virtual std::vector<int> ranks_with_overflow(bool found_here) = 0;
+  /// The maximum over all processes, in place.
+  virtual void take_maximum(const at::Tensor& values) = 0;
 };
 
 /// Second base, beside `torch::optim::Optimizer`, of optimizers whose masters, state and gradients are sharded over processes.

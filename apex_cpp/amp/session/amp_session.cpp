@@ -190,6 +190,7 @@ void print_float8(const opt_levels::Settings& settings) {
   using opt_levels::detail::value_text;
   print_row("fp8", value_text(settings.fp8));
   print_row("fp8_gradients", value_text(settings.fp8_gradients));
+  if (settings.fp8_convolutions) print_row("fp8_convolutions", "true");
   const auto modules = settings.bfloat16_modules.value_or(std::vector<std::string>());
   print_row("bfloat16_modules", modules.empty() ? "none" : opt_levels::detail::join(modules));
 }

@@ -51,6 +51,8 @@ struct Session : std::enable_shared_from_this<Session> {
   /// Whether the cast lists apply, as at O1 and O4.
   bool patches_functions() const { return enabled() && settings.properties.patch_torch_functions; }
   void clear_cast_cache() const;
+  /// Of the recipe `delayed`; null with any other.
+  std::shared_ptr<Float8History> float8_history() const { return cast_rules ? cast_rules->float8_history() : nullptr; }
   bool has_masters() const { return settings.properties.master_weights.value_or(false); }
   /// The parameter's name in its model, or a description if it belongs to no model.
   std::string plain_name_of(const at::Tensor& parameter) const;

@@ -1,6 +1,7 @@
 #include <apex_cpp/parallel/ddp/engine.h>
 
 #include <apex_cpp/amp/scaling/overflow_report.h>
+#include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/processes/process_group.h>
 #include <apex_cpp/torch_compat/autograd.h>
@@ -66,6 +67,7 @@ DdpEngine::DdpEngine(ModuleState state, const DistributedDataParallelOptions& op
     : state_(std::move(state)), options_(options) {
   options_.process_group(or_default(options.process_group()));
   groups_ = groups_for(options_);
+  if (state_.session) float8_history_ = state_.session->float8_history();
   check_devices();
 }
 
@@ -202,6 +204,7 @@ void DdpEngine::end_pass() {
   if (graph_task_ == kNoPass) return;
   if (buckets_.empty() || options_.delay_allreduce()) take_grads_at_end();
   reduce_rest();
+  reduce_float8_magnitudes();
   graph_task_ = kNoPass;
   set_unreduced(false);
   filled_ = options_.retain_allreduce_buffers();
@@ -243,6 +246,12 @@ void DdpEngine::reduce_rest() {
   for (; launched_ < buckets_.size(); ++launched_) buckets_[launched_].launch(pass_);
   for (auto& bucket : buckets_) bucket.finish();
   launched_ = 0;
+}
+
+// All ranks round with the same scales, as if one had seen the whole batch.
+void DdpEngine::reduce_float8_magnitudes() const {
+  if (!float8_history_) return;
+  all_reduce(groups_.front(), float8_history_->largest(), "the largest magnitudes of FP8 operands", c10d::ReduceOp::MAX);
 }
 
 void DdpEngine::abandon_pass() {

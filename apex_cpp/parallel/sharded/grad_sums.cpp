@@ -84,6 +84,10 @@ std::vector<int> ShardedGrads::ranks_with_overflow(bool found_here) {
   return ranks_where(options_.group, found_here, "finding the ranks that overflowed");
 }
 
+void ShardedGrads::take_maximum(const at::Tensor& values) {
+  all_reduce(options_.group, values, "the largest magnitudes of FP8 operands", c10d::ReduceOp::MAX);
+}
+
 // One row per parameter: the numbers of Inf and NaN in this rank's part of its sum.
 at::Tensor ShardedGrads::count_nonfinite() {
   std::vector<at::Tensor> parts;

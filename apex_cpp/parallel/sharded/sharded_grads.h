@@ -103,6 +103,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void unscale(const at::Tensor& inv_scale) override;
   Nonfinite first_nonfinite() const override { return nonfinite_; }
   std::vector<int> ranks_with_overflow(bool found_here) override;
+  void take_maximum(const at::Tensor& values) override;
 
  private:
   struct Param {

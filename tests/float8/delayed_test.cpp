@@ -1,0 +1,451 @@
+// Delayed scaling: scales from the largest magnitudes of earlier passes, as TransformerEngine's DelayedScaling computes them.
+#include <apex_cpp/activation_checkpoint.h>
+#include <apex_cpp/amp/float8/history.h>
+#include <apex_cpp/amp/float8/product.h>
+#include <apex_cpp/amp/session/amp_session.h>
+#include <apex_cpp/optimizers.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/float8/float8.h"
+#include "tests/amp/support.h"
+#include "tests/errors.h"
+
+namespace apex::test {
+namespace {
+
+using amp::detail::Float8Format;
+using amp::detail::Float8History;
+using amp::detail::Float8Recipe;
+using amp::detail::Float8Role;
+using amp::detail::Float8Rounding;
+using kernels::Float8;
+using torch::Tensor;
+
+constexpr Float8Role kRoles[] = {Float8Role::activation, Float8Role::weight, Float8Role::gradient};
+constexpr double kNoScale = 0;
+
+/// TransformerEngine's rule for one operand, with a scale that is a power of two: fp8_max divided by the largest of the last
+/// 1024 magnitudes.
+class OneOperand {
+ public:
+  explicit OneOperand(double end) : end_(end) {}
+  void add(double magnitude) {
+    window_.push_back(std::isfinite(magnitude) ? magnitude : 0);
+    if (window_.size() > 1024) window_.pop_front();
+  }
+  double scale() const {
+    double largest = 0;
+    for (const double each : window_) largest = std::max(largest, each);
+    return largest == 0 ? kNoScale : std::exp2(std::floor(std::log2(end_ / largest)));
+  }
+
+ private:
+  double end_;
+  std::deque<double> window_;
+};
+
+float scale_in(const Float8History& history, const std::string& weight, Float8Role role) {
+  return history.of(weight).scales[static_cast<int64_t>(role)].item<float>();
+}
+
+Tensor with_magnitude(double magnitude) {
+  Tensor x = torch::zeros({2, 16}, torch::kBFloat16);
+  x[1][3] = -magnitude;
+  return x;
+}
+
+void record(const Float8History& history, const std::string& weight, Float8Role role, double magnitude) {
+  const auto format = role == Float8Role::gradient ? Float8Format::e5m2 : Float8Format::e4m3;
+  round_delayed(with_magnitude(magnitude), role, format, history.of(weight));
+}
+
+/// Magnitudes that bfloat16 has, from 2^-12 to 2^12; every 40th is 0, every 50th is not finite.
+double magnitude_at(int pass) {
+  if (pass % 40 == 39) return 0;
+  if (pass % 50 == 49) return pass % 100 == 49 ? kInf : kNan;
+  return static_cast<double>(
+      torch::randn({1}).abs().add(0.1).mul(torch::rand({1}).mul(24).sub(12).exp2()).to(torch::kBFloat16).item<float>());
+}
+
+// Longer than the window, so that the first magnitudes leave it.
+TEST(Float8Delays, AreTransformerEnginesWithPowersOfTwo) {
+  torch::manual_seed(1);
+  Float8History history({"a", "b"}, torch::kCPU, Float8Format::e5m2);
+  std::vector<OneOperand> expected = {OneOperand(448), OneOperand(448), OneOperand(57344)};
+  for (int pass = 0; pass < 1100; ++pass) {
+    for (const Float8Role role : kRoles) {
+      const double large = pass < 20 ? 4096 : 1;  // the largest magnitudes are the oldest
+      const double magnitude = magnitude_at(pass) * large;
+      record(history, "b", role, magnitude);
+      expected[static_cast<size_t>(role)].add(magnitude);
+    }
+    history.end_pass(false);
+    for (const Float8Role role : kRoles) {
+      ASSERT_EQ(scale_in(history, "b", role), expected[static_cast<size_t>(role)].scale()) << "pass " << pass;
+      ASSERT_EQ(scale_in(history, "a", role), kNoScale);
+    }
+  }
+}
+
+TEST(Float8Delays, KeepTheLargestMagnitudeOfAPass) {
+  Float8History history({"w"}, torch::kCPU, Float8Format::e5m2);
+  for (const double magnitude : {2.0, 100.0, 7.0}) record(history, "w", Float8Role::activation, magnitude);
+  EXPECT_EQ(history.largest()[0][0].item<double>(), 100);
+  history.end_pass(false);
+  EXPECT_EQ(scale_in(history, "w", Float8Role::activation), 4);  // 448 / 100, rounded down to a power of two
+  EXPECT_EQ(history.largest().abs().sum().item<double>(), 0);
+}
+
+TEST(Float8Delays, RecordNothingOutsideOfGradMode) {
+  Float8History history({"w"}, torch::kCPU, Float8Format::e5m2);
+  const torch::NoGradGuard no_grad;
+  record(history, "w", Float8Role::activation, 100);
+  EXPECT_EQ(history.largest().abs().sum().item<double>(), 0);
+}
+
+TEST(Float8Delays, KnowNothingOfOtherWeights) {
+  const Float8History history({"w"}, torch::kCPU, Float8Format::e5m2);
+  EXPECT_FALSE(history.of("v").defined());
+}
+
+TEST(Float8Delays, AreThoseOfTheStateThatTheyLoad) {
+  torch::manual_seed(2);
+  for (const int passes : {0, 3, 1024, 1500}) {
+    Float8History one({"a", "b"}, torch::kCPU, Float8Format::e4m3), other({"a", "b"}, torch::kCPU, Float8Format::e4m3);
+    record(other, "a", Float8Role::weight, 3);
+    other.end_pass(false);
+    const auto pass = [](Float8History& history, double magnitude) {
+      record(history, "b", Float8Role::activation, magnitude);
+      history.end_pass(false);
+    };
+    for (int i = 0; i < passes; ++i) pass(one, magnitude_at(i));
+    const Tensor state = one.state();
+    ASSERT_EQ(state.sizes(), at::IntArrayRef({std::min(passes, 1024), 2, 3}));
+    Float8History::check(state, 2);
+    other.load(state);
+    for (int i = 0; i < 1030; ++i) {
+      for (const Float8Role role : kRoles)
+        ASSERT_EQ(scale_in(one, "b", role), scale_in(other, "b", role)) << passes << " + " << i;
+      ASSERT_EQ(scale_in(other, "a", Float8Role::weight), kNoScale);
+      const double magnitude = magnitude_at(i);
+      pass(one, magnitude), pass(other, magnitude);
+    }
+    EXPECT_TRUE(torch::equal(one.state(), other.state()));
+  }
+}
+
+TEST(Float8Delays, RefuseOtherStates) {
+  const auto expect_refused = [](const Tensor& state, const std::string& text) {
+    expect_error<c10::ValueError>([&] { Float8History::check(state, 2); }, {"the FP8 history", text});
+  };
+  expect_refused(torch::zeros({5, 3, 3}), "[5, 3, 3]");
+  expect_refused(torch::zeros({1025, 2, 3}), "at most 1024");
+  expect_refused(torch::zeros({5, 2, 3}, torch::kDouble), "Double");
+  expect_refused(torch::zeros({2, 3}), "[2, 3]");
+  expect_refused(torch::full({5, 2, 3}, kInf), "Inf");
+  expect_refused(torch::full({5, 2, 3}, kNan), "NaN");
+  expect_refused(torch::full({5, 2, 3}, -1.0), "negative");
+}
+
+// ---- products ----
+
+constexpr int64_t kUnits = 32;
+
+Float8Rounding delayed(const Tensor& scales, const Tensor& largest = {}) {
+  return {Float8Recipe::delayed, Float8Format::e5m2, {scales, largest}};
+}
+
+Tensor with_scale(const Tensor& x, Float8 format, double scale) {
+  return kernels::round_to_float8_with(x.detach(), format, torch::full({1}, scale)).rounded.values;
+}
+
+struct Operands {
+  Tensor x = torch::randn({16, kUnits}).to(torch::kBFloat16).requires_grad_();
+  Tensor w = torch::randn({48, kUnits}).to(torch::kBFloat16).requires_grad_();
+  Tensor grad = torch::randn({16, 48}).to(torch::kBFloat16);
+};
+
+Tensor linear(const Operands& operands, const Float8Rounding& rounding) {
+  return amp::detail::float8_linear({operands.x}, {operands.w, Float8Role::weight}, {}, rounding);
+}
+
+// The scales of activation, weight and gradient differ, and none is what the operand would take itself.
+TEST(DelayedProducts, TakeTheGivenScales) {
+  torch::manual_seed(3);
+  const Operands operands;
+  const Tensor largest = torch::zeros({3});
+  const Tensor y = linear(operands, delayed(torch::tensor({2.0F, 256.0F, 8.0F}), largest));
+  y.backward(operands.grad);
+  const Tensor x = with_scale(operands.x, Float8::e4m3, 2), w = with_scale(operands.w, Float8::e4m3, 256),
+               grad = with_scale(operands.grad, Float8::e5m2, 8);
+  EXPECT_TRUE(torch::equal(y, torch::mm(x, w.t())));
+  EXPECT_TRUE(torch::equal(operands.x.grad(), torch::mm(grad, w)));
+  EXPECT_TRUE(torch::equal(operands.w.grad(), torch::mm(grad.t(), x)));
+  EXPECT_TRUE(torch::equal(
+      largest, torch::stack({operands.x.abs().max(), operands.w.abs().max(), operands.grad.abs().max()}).to(torch::kFloat)));
+}
+
+TEST(DelayedProducts, HaveSecondDerivativesThatTheHistoryDoesNotSee) {
+  torch::manual_seed(4);
+  const Operands operands;
+  const Tensor largest = torch::zeros({3});
+  const Tensor y = linear(operands, delayed(torch::tensor({64.0F, 64.0F, 4096.0F}), largest));
+  const Tensor first = torch::autograd::grad({y}, {operands.x}, {operands.grad}, true, true)[0];
+  const Tensor second = torch::autograd::grad({first}, {operands.w}, {first.detach()})[0];
+  EXPECT_EQ(largest[2].item<float>(), 0);
+  const Tensor grad = operands.grad.to(torch::kDouble);
+  const Tensor exact = grad.t().matmul(grad.matmul(operands.w.detach().to(torch::kDouble)));
+  EXPECT_LT((second.to(torch::kDouble) - exact).norm().item<double>(), 0.1 * exact.norm().item<double>());  // 20 dB
+}
+
+// ---- the level ----
+
+struct ThreeLayersImpl : torch::nn::Module {
+  ThreeLayersImpl() {
+    first = register_module("first", torch::nn::Linear(kUnits, kUnits));
+    middle = register_module("middle", torch::nn::Linear(kUnits, kUnits));
+    last = register_module("last", torch::nn::Linear(kUnits, kUnits));
+  }
+  Tensor forward(const Tensor& x) { return last(middle(first(x).relu()).relu()); }
+  torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
+};
+TORCH_MODULE(ThreeLayers);
+
+amp::InitializeOptions delayed_options() { return quiet().fp8("delayed").skip_nonfinite(true); }
+
+using Handles = decltype(amp::initialize(std::declval<ThreeLayers&>(), std::declval<optimizers::FusedAdam&>(), "O6",
+                                         std::declval<amp::InitializeOptions&>()));
+
+struct Training {
+  explicit Training(amp::InitializeOptions options = delayed_options(), const char* level = "O6") {
+    torch::manual_seed(7);
+    stack = ThreeLayers();
+    adam = std::make_unique<optimizers::FusedAdam>(stack->parameters(), optimizers::FusedAdamOptions(1e-2));
+    handles = std::make_unique<Handles>(amp::initialize(stack, *adam, level, options));
+  }
+  auto& net() { return std::get<0>(*handles); }
+  auto& opt() { return std::get<1>(*handles); }
+
+  void step(int number, double factor = 1, bool recomputes = false) {
+    torch::manual_seed(100 + number);
+    const Tensor x = torch::randn({16, kUnits}) * (1 + number);
+    opt().zero_grad();
+    const Tensor y = recomputes ? checkpoint(net(), x) : net()->forward(x);
+    { amp::scale_loss((y.to(torch::kFloat) - x).square().mean() * factor, opt()).backward(); }
+    opt().step();
+  }
+  std::string bytes() {
+    std::string all;
+    for (const Tensor& param : net()->parameters()) all += bytes_of(param);
+    for (const Tensor& master : amp::master_params(opt())) all += bytes_of(master);
+    return all;
+  }
+
+  ThreeLayers stack{nullptr};
+  std::unique_ptr<optimizers::FusedAdam> adam;
+  std::unique_ptr<Handles> handles;
+};
+
+class Delayed : public AmpTest {
+ protected:
+  static const Float8History& history() { return *amp::detail::current_session()->float8_history(); }
+  static std::string path() {
+    return (std::filesystem::temp_directory_path() / ("delayed_" + std::to_string(getpid()))).string();
+  }
+};
+
+TEST_F(Delayed, TrainsItsFirstStepAsCurrentScalingDoes) {
+  Training current(quiet().skip_nonfinite(true));
+  current.step(0);
+  const std::string expected = current.bytes();
+  amp::reset();
+  Training training;
+  training.step(0);
+  EXPECT_EQ(training.bytes(), expected);
+  training.step(1);
+  EXPECT_NE(training.bytes(), expected);
+}
+
+// The second pass rounds with the magnitudes of the first one: inputs that have become larger saturate.
+TEST_F(Delayed, RoundsWithTheMagnitudesOfEarlierPasses) {
+  Training training;
+  const Tensor x = torch::randn({16, kUnits}).to(torch::kBFloat16);
+  auto& middle = training.stack->middle;
+  {
+    auto scaled = amp::scale_loss(middle->forward(x).sum().to(torch::kFloat), training.opt());
+    scaled.backward();
+  }
+  const Tensor state = amp::state_dict().float8_history;
+  ASSERT_EQ(state.sizes(), at::IntArrayRef({1, 3, 3}));
+  const Tensor expected = torch::stack({x.abs().max(), middle->weight.abs().max(), torch::tensor(1).to(torch::kBFloat16)});
+  EXPECT_TRUE(torch::equal(state[0][1], expected.to(torch::kFloat)));
+  EXPECT_EQ(state[0][0].abs().sum().item<double>(), 0);  // the first and the last layer stay in bfloat16
+  EXPECT_EQ(state[0][2].abs().sum().item<double>(), 0);
+  const Tensor larger = x * 16, y = middle->forward(larger);
+  const amp::disable_casts casts_off;
+  const double scale = kernels::float8_scales(x.abs().max().to(torch::kFloat), Float8::e4m3).item<double>();
+  const Tensor weight = kernels::round_to_float8(middle->weight.detach(), Float8::e4m3, {}).values;
+  EXPECT_TRUE(torch::equal(y, torch::linear(with_scale(larger, Float8::e4m3, scale), weight, middle->bias)));
+}
+
+TEST_F(Delayed, SkipsAStepWithoutATrace) {
+  Training training;
+  training.step(0);
+  const Tensor before = history().state();
+  const std::string bytes = training.bytes();
+  training.step(1, kInf);
+  EXPECT_TRUE(amp::step_result(training.opt()).skipped);
+  EXPECT_TRUE(torch::equal(history().state(), before));
+  EXPECT_EQ(history().largest().sum().item<double>(), 0);
+  EXPECT_EQ(training.bytes(), bytes);
+}
+
+TEST_F(Delayed, ForgetsAPassThatThrows) {
+  Training training;
+  training.step(0);
+  const Tensor before = history().state();
+  try {
+    auto scaled = amp::scale_loss(training.net()->forward(torch::randn({16, kUnits})).sum(), training.opt());
+    throw std::runtime_error("the program's own");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_TRUE(torch::equal(history().state(), before));
+  EXPECT_EQ(history().largest().sum().item<double>(), 0);
+}
+
+TEST_F(Delayed, RecomputesToTheBitsOfAPlainPass) {
+  const auto trained = [](bool recomputes) {
+    amp::reset();
+    Training training;
+    for (int step = 0; step < 4; ++step) training.step(step, 1, recomputes);
+    return training.bytes() + bytes_of(history().state());
+  };
+  EXPECT_EQ(trained(true), trained(false));
+}
+
+// Without masters and loss scales a block has nothing else to do.
+TEST_F(Delayed, HasAHistoryWithoutMasters) {
+  Training training(quiet().fp8("delayed").master_weights(false));
+  training.step(0);
+  EXPECT_EQ(history().state().size(0), 1);
+}
+
+TEST_F(Delayed, RecordsEachPassOfAnAccumulation) {
+  Training training;
+  for (int pass = 0; pass < 3; ++pass) {
+    const Tensor loss = training.net()->forward(torch::randn({16, kUnits})).sum();
+    amp::scale_loss(loss, training.opt(), amp::ScaleLossOptions().delay_unscale(pass < 2)).backward();
+  }
+  EXPECT_EQ(history().state().size(0), 3);
+}
+
+// ---- saved states ----
+
+std::string after_resume(const std::function<void(Training&)>& save, const std::function<void(Training&)>& load) {
+  amp::reset();
+  {
+    Training training;
+    for (int step = 0; step < 3; ++step) training.step(step);
+    save(training);
+  }
+  amp::reset();
+  Training training;
+  training.step(9);  // another past
+  load(training);
+  for (int step = 3; step < 6; ++step) training.step(step);
+  return training.bytes();
+}
+
+std::string uninterrupted() {
+  amp::reset();
+  Training training;
+  for (int step = 0; step < 6; ++step) training.step(step);
+  return training.bytes();
+}
+
+TEST_F(Delayed, ResumesToTheBitsFromACheckpoint) {
+  const std::string file = path() + ".safetensors";
+  const auto save = [&](Training& training) { amp::save_checkpoint(file, training.net(), training.opt()); };
+  const auto load = [&](Training& training) {
+    EXPECT_TRUE(amp::load_checkpoint(file, training.net(), training.opt()).notes.empty());
+  };
+  EXPECT_EQ(after_resume(save, load), uninterrupted());
+  std::filesystem::remove(file);
+}
+
+TEST_F(Delayed, SavesAndLoadsItsHistoryInAStateDict) {
+  const std::string file = path() + ".pt";
+  Training training;
+  for (int step = 0; step < 3; ++step) training.step(step);
+  const Tensor saved = history().state();
+  torch::save(amp::state_dict(), file);
+  training.step(3);
+  EXPECT_FALSE(torch::equal(history().state(), saved));
+  amp::StateDict read;
+  torch::load(read, file);
+  amp::load_state_dict(read);
+  EXPECT_TRUE(torch::equal(history().state(), saved));
+  std::filesystem::remove(file);
+}
+
+TEST_F(Delayed, RefusesAStateOfOtherWeightsBeforeAnyChange) {
+  Training training;
+  training.step(0);
+  amp::StateDict state = amp::state_dict();
+  const Tensor before = state.float8_history;
+  state.float8_history = torch::zeros({2, 7, 3});
+  expect_error<c10::ValueError>([&] { amp::load_state_dict(state); }, {"the FP8 history", "[2, 7, 3]"});
+  EXPECT_TRUE(torch::equal(history().state(), before));
+}
+
+TEST_F(Delayed, TakesAStateWithoutAHistory) {
+  Training training;
+  training.step(0);
+  amp::StateDict state = amp::state_dict();
+  state.float8_history = Tensor();
+  testing::internal::CaptureStdout();
+  amp::load_state_dict(state);
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStdout(), "no FP8 history"));
+  EXPECT_EQ(history().state().size(0), 0);
+}
+
+TEST_F(Delayed, LeavesOtherRecipesWithoutAHistory) {
+  Training delayed_training;
+  delayed_training.step(0);
+  const auto state = amp::state_dict();
+  amp::reset();
+  Training training(quiet());
+  EXPECT_FALSE(amp::state_dict().float8_history.defined());
+  testing::internal::CaptureStdout();
+  amp::load_state_dict(state);
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStdout(), "not used without fp8 delayed"));
+}
+
+TEST_F(Delayed, NotesWhatACheckpointLacks) {
+  const std::string file = path() + ".safetensors";
+  {
+    Training training(quiet());
+    training.step(0);
+    amp::save_checkpoint(file, training.net(), training.opt());
+  }
+  amp::reset();
+  Training training;
+  training.step(1);
+  const auto notes = amp::load_checkpoint(file, training.net(), training.opt()).notes;
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(contains(notes[0], "no FP8 history"));
+  EXPECT_EQ(history().state().size(0), 0);
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace apex::test
