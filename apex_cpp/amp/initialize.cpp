@@ -133,7 +133,8 @@ void Initializer::begin_float8_history() {
   c10::Device device = at::kCPU;
   for (size_t i = 0; i < models_.size(); ++i) {
     for (const auto& item : models_[i]->named_parameters()) {
-      if (item.value().dim() < 2) continue;
+      const bool is_first_name = *session_->parameter_names->find(item.value()) == prefix_of(i) + item.key();
+      if (item.value().dim() < 2 || !is_first_name) continue;
       if (weights.empty()) device = item.value().device();
       weights.push_back(prefix_of(i) + item.key());
     }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <unordered_set>
 #include <utility>
 
 namespace apex::amp {
@@ -215,13 +216,30 @@ void ScaledLoss::leave() {
   for (const auto& stash : stashes_) stash->set_loss_scale(scaler.loss_scale());
 }
 
+// The weights of the block's optimizers, and those that no optimizer of the session trains.
+detail::Float8History::Rows ScaledLoss::float8_rows() const {
+  std::unordered_set<const at::TensorImpl*> of_others;
+  for (const auto& stash : detail::stashes_of(*session_)) {
+    if (std::count(stashes_.begin(), stashes_.end(), stash) == 0) stash->add_trained(of_others);
+  }
+  detail::Float8History::Rows rows;
+  session_->parameter_names->for_each([&](const at::Tensor& param, const std::string& name) {
+    const auto row = session_->float8_history()->row_of(name);
+    if (row && of_others.count(param.unsafeGetTensorImpl()) == 0) rows.push_back(*row);
+  });
+  std::sort(rows.begin(), rows.end());  // in the same order on all ranks
+  return rows;
+}
+
 void ScaledLoss::end_float8_pass(bool skipped) {
   const auto history = session_->float8_history();
   if (!history) return;
-  if (!skipped) {
-    for (const auto& stash : stashes_) stash->take_maximum(history->largest());
-  }
-  history->end_pass(skipped);
+  const auto rows = float8_rows();
+  if (skipped) return history->forget_pass(rows);
+  const at::Tensor largest = history->largest(rows);
+  std::vector<std::shared_ptr<detail::GradSync>> syncs;
+  for (const auto& stash : stashes_) stash->take_maximum(largest, syncs);
+  history->end_pass(rows, largest);
 }
 
 // Returns whether the step is skipped.

@@ -144,6 +144,7 @@ class ScaledLoss {
   void begin_unlisted_blocks();
   void end_unlisted_blocks();
   bool update_scale(LossScaler& scaler);
+  std::vector<int64_t> float8_rows() const;
   void end_float8_pass(bool skipped);
 
   at::Tensor loss_;  // unscaled; read only after an overflow

@@ -22,19 +22,6 @@ void restore(LossScaler& scaler, size_t index, const LossScalerState& saved) {
             << "; the saved one was " << saved.loss_scale << ".\n";
 }
 
-void load_float8_history(const std::shared_ptr<detail::Float8History>& history, const at::Tensor& saved) {
-  if (history && saved.defined()) {
-    detail::Float8History::check(saved, history->parameters().size());
-    history->load(saved);
-  } else if (history) {
-    std::cout << "amp::load_state_dict: the state has no FP8 history; scales come from each tensor's own values until the next "
-                 "pass.\n";
-    history->forget();
-  } else if (saved.defined()) {
-    std::cout << "amp::load_state_dict: the state's FP8 history is not used without fp8 delayed.\n";
-  }
-}
-
 bool names_a_scaler(const std::string& key) { return key.find(kKeyPart) != std::string::npos; }
 
 }  // namespace
@@ -59,7 +46,12 @@ void load_state_dict(const StateDict& state) {
   for (const auto& item : state) {
     if (names_a_scaler(item.key())) LossScaler(LossScale(1.0)).restore(item.value().loss_scale, item.value().unskipped);
   }
-  load_float8_history(session.float8_history(), state.float8_history);
+  const auto history = session.float8_history();
+  if (history && state.float8_history.defined()) {
+    detail::Float8History::check(state.float8_history, history->parameters().size());
+  }
+  const std::string note = detail::restore_float8_history(history.get(), state.float8_history, true);
+  if (!note.empty()) std::cout << "amp::load_state_dict: " << note << "\n";
   std::ostringstream unexpected;
   size_t next = 0;
   for (const auto& item : state) {

@@ -27,8 +27,7 @@ class StateDict : public torch::OrderedDict<std::string, LossScalerState> {
   using torch::OrderedDict<std::string, LossScalerState>::OrderedDict;
 
   /// The largest magnitudes of FP8 operands in the last passes, at most 1024, oldest first: float32, [passes, weights, 3], for
-  /// activation, weight and gradient of each weight's products. On the device of the first weight. Undefined without
-  /// `fp8: delayed`.
+  /// activation, weight and gradient of each weight's products. On the CPU. Undefined without `fp8: delayed`.
   at::Tensor float8_history;
 };
 
@@ -36,7 +35,8 @@ torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& arc
 /// Errors: c10::Error if an entry of the archive is not the state of a loss scaler.
 torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, StateDict& state);
 
-/// The states of the newest session's loss scalers, and a copy of its FP8 history. No synchronisation. Errors: RuntimeError
+/// The states of the newest session's loss scalers, and a copy of its FP8 history. Synchronises only
+/// to copy a history from a GPU. Errors: RuntimeError
 /// before `initialize` or after one with `enabled` false. Apex: `amp.state_dict`.
 StateDict state_dict();
 
@@ -44,10 +44,10 @@ StateDict state_dict();
 /// (SD-04). If the number of entries differs, prints a line and ignores surplus entries (SD-03, SD-05). A static scaler keeps
 /// its scale, and prints a line if the saved scale differs; Apex would train at the saved scale without overflow checks.
 /// With `fp8: delayed` also restores the history; a state without one leaves the model without a past, and prints a line.
-/// Pending skips of steps after an overflow are cancelled; the gradients of these optimizers are dropped instead. Synchronises
-/// only for an FP8 history on a GPU. Errors: RuntimeError before `initialize` or after one with `enabled` false; ValueError for
-/// a scale that is not finite and positive, or an FP8 history of other weights, before any change; RuntimeError naming all
-/// unexpected keys, after the valid keys were applied (SD-06). Apex: `amp.load_state_dict`.
+/// Pending skips of steps after an overflow are cancelled; the gradients of these optimizers are dropped instead. No
+/// synchronisation. Errors: RuntimeError before `initialize` or after one with `enabled` false; ValueError for
+/// a scale that is not finite and positive, or an FP8 history of another number of weights, before any change; RuntimeError
+/// naming all unexpected keys, after the valid keys were applied (SD-06). Apex: `amp.load_state_dict`.
 void load_state_dict(const StateDict& state);
 
 }  // namespace apex::amp

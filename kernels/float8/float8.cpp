@@ -72,7 +72,7 @@ class Rounding {
     at::parallel_for(0, size, kElementsWorthATask, [&](int64_t begin, int64_t end) { round(begin, end, scale); });
   }
 
-  // Both, in one walk through memory.
+  // The same, and returns the bits of the largest magnitude, in one walk through memory.
   uint16_t whole_and_largest(int64_t size, Scale scale) const {
     return in_tasks(size, [&](int64_t begin, int64_t end, uint16_t* largest) {
       for (int64_t at = begin; at < end; at += kTile) {

@@ -33,7 +33,8 @@ bool has_float8_products(c10::Device device) {
 // The operator takes rows of a and columns of b.
 at::Tensor float8_mm(const Float8Matrix& a, const Float8Matrix& b, const std::optional<at::Tensor>& bias) {
   TORCH_INTERNAL_ASSERT(a.rounded.values.dim() == 2 && a.rounded.scales.numel() == 1 && b.rounded.scales.numel() == 1);
-  return at::_scaled_mm(encoded(a).contiguous(), encoded(b).t().contiguous().t(), inverse(a), inverse(b), bias, {},
+  const auto dense_bias = bias ? std::make_optional(bias->contiguous()) : std::nullopt;
+  return at::_scaled_mm(encoded(a).contiguous(), encoded(b).t().contiguous().t(), inverse(a), inverse(b), dense_bias, {},
                         at::kBFloat16, /*use_fast_accum=*/false);
 }
 

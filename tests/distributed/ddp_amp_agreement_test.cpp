@@ -52,6 +52,22 @@ TEST_F(DdpAmpAgreement, DifferentAmpSettingsAreAnErrorBeforeTheFirstStep) {
   const std::string scales = message_at("O2", is_last ? quiet().loss_scale(8.0) : quiet().loss_scale("dynamic"));
   EXPECT_TRUE(contains(scales, "loss_scale 8")) << scales;
   EXPECT_TRUE(contains(message_at("O2", is_last ? quiet().max_loss_scale(16) : quiet()), "max_loss_scale 16"));
+  const std::string recipes = message_at("O6", is_last ? quiet().fp8("delayed") : quiet());
+  EXPECT_TRUE(contains(recipes, "fp8 delayed, gradients e5m2")) << recipes;
+  EXPECT_TRUE(contains(message_at("O6", quiet().fp8_convolutions(is_last)), "with convolutions"));
+}
+
+// Ranks with different histories would round with different scales.
+TEST_F(DdpAmpAgreement, AnFp8HistoryLoadedOnOneRankOnlyIsAnError) {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, "O6", quiet().fp8("delayed"));
+  auto state = amp::state_dict();
+  state.float8_history = torch::ones({2, state.float8_history.size(1), 3});
+  if (rank() == 1) amp::load_state_dict(state);
+  auto& handle = net;
+  const std::string message = message_of([&] { DistributedDataParallel ddp(handle); });
+  EXPECT_TRUE(contains(message, "rank 1: fp8 history of 2 passes")) << message;
 }
 
 TEST_F(DdpAmpAgreement, ALossScaleLoadedOnOneRankOnlyIsAnErrorInTheFirstPass) {

@@ -62,6 +62,20 @@ TEST_F(DdpFloat8, PassesWithinNoSyncWaitForTheRanks) {
   opt.step();
 }
 
+// What a rank records after its gradients are reduced is exchanged, too.
+TEST_F(DdpFloat8, AForwardPassAfterBackwardBelongsToThePass) {
+  optimizers::FusedAdam adam(layer->parameters(), optimizers::FusedAdamOptions(1e-2));
+  auto [net, opt] = amp::initialize(layer, adam, "O6", delayed());
+  auto ddp = DistributedDataParallel(net);
+  {
+    auto scaled = amp::scale_loss(ddp(part(rank())).to(torch::kFloat).square().mean(), opt);
+    scaled.backward();
+    layer->forward(part(rank()) * 10);
+  }
+  EXPECT_EQ(largest_input(0), 10 * world_size());
+  opt.step();
+}
+
 // All ranks skip, and no history changes.
 TEST_F(DdpFloat8, AnOverflowOfOneRankIsForgottenByAll) {
   optimizers::FusedAdam adam(layer->parameters(), optimizers::FusedAdamOptions(1e-2));

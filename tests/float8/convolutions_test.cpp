@@ -126,6 +126,21 @@ TEST_F(Float8Convolutions, RoundTheGradientBelowAnInPlaceOperator) {
   EXPECT_TRUE(torch::equal(model->middle->bias.grad(), rounded(grad * 3, Float8::e5m2).sum(c10::IntArrayRef({0, 2, 3}))));
 }
 
+// LibTorch gives the result of a single image as a view.
+TEST_F(Float8Convolutions, RoundTheGradientOfASingleImage) {
+  auto net = amp::initialize(model, "O6", with_convolutions());
+  const Tensor grad = torch::randn_like(x[0]);
+  const Tensor y = model->middle->forward(x[0]);
+  y.mul_(3);
+  y.backward(grad);
+  EXPECT_TRUE(torch::equal(model->middle->bias.grad(), rounded(grad * 3, Float8::e5m2).sum(c10::IntArrayRef({1, 2}))));
+}
+
+TEST_F(Float8Convolutions, LeaveOtherShapesToLibTorch) {
+  auto net = amp::initialize(model, "O6", with_convolutions().fp8("delayed"));
+  expect_error([&] { model->middle->forward(torch::ones({kChannels}, torch::kBFloat16)); }, {"Expected 3D (unbatched) or 4D"});
+}
+
 TEST_F(Float8Convolutions, HaveADelayedScale) {
   auto net = amp::initialize(model, "O6", with_convolutions().fp8("delayed"));
   const auto block = [&](const Tensor& input) {

@@ -68,6 +68,16 @@ void record(const Float8History& history, const std::string& weight, Float8Role 
   round_delayed(with_magnitude(magnitude), role, format, history.of(weight));
 }
 
+Float8History::Rows all_rows(const Float8History& history) {
+  Float8History::Rows rows;
+  for (const std::string& weight : history.parameters()) rows.push_back(*history.row_of(weight));
+  return rows;
+}
+
+void end_pass(Float8History& history) { history.end_pass(all_rows(history), history.largest(all_rows(history))); }
+
+double recorded(const Float8History& history) { return history.largest(all_rows(history)).sum().item<double>(); }
+
 /// Magnitudes that bfloat16 has, from 2^-12 to 2^12; every 40th is 0, every 50th is not finite.
 double magnitude_at(int pass) {
   if (pass % 40 == 39) return 0;
@@ -88,7 +98,7 @@ TEST(Float8Delays, AreTransformerEnginesWithPowersOfTwo) {
       record(history, "b", role, magnitude);
       expected[static_cast<size_t>(role)].add(magnitude);
     }
-    history.end_pass(false);
+    end_pass(history);
     for (const Float8Role role : kRoles) {
       ASSERT_EQ(scale_in(history, "b", role), expected[static_cast<size_t>(role)].scale()) << "pass " << pass;
       ASSERT_EQ(scale_in(history, "a", role), kNoScale);
@@ -99,17 +109,30 @@ TEST(Float8Delays, AreTransformerEnginesWithPowersOfTwo) {
 TEST(Float8Delays, KeepTheLargestMagnitudeOfAPass) {
   Float8History history({"w"}, torch::kCPU, Float8Format::e5m2);
   for (const double magnitude : {2.0, 100.0, 7.0}) record(history, "w", Float8Role::activation, magnitude);
-  EXPECT_EQ(history.largest()[0][0].item<double>(), 100);
-  history.end_pass(false);
+  EXPECT_EQ(history.largest({0})[0][0].item<double>(), 100);
+  end_pass(history);
   EXPECT_EQ(scale_in(history, "w", Float8Role::activation), 4);  // 448 / 100, rounded down to a power of two
-  EXPECT_EQ(history.largest().abs().sum().item<double>(), 0);
+  EXPECT_EQ(recorded(history), 0);
+}
+
+// A block of other optimizers.
+TEST(Float8Delays, EndThePassOfSomeWeights) {
+  Float8History history({"a", "b"}, torch::kCPU, Float8Format::e5m2);
+  for (const char* weight : {"a", "b"}) record(history, weight, Float8Role::weight, 100);
+  history.end_pass({0}, history.largest({0}));
+  EXPECT_EQ(scale_in(history, "a", Float8Role::weight), 4);
+  EXPECT_EQ(scale_in(history, "b", Float8Role::weight), kNoScale);
+  EXPECT_EQ(recorded(history), 100);
+  history.forget_pass({1});
+  EXPECT_EQ(recorded(history), 0);
+  EXPECT_EQ(history.state().size(0), 1);
 }
 
 TEST(Float8Delays, RecordNothingOutsideOfGradMode) {
   Float8History history({"w"}, torch::kCPU, Float8Format::e5m2);
   const torch::NoGradGuard no_grad;
   record(history, "w", Float8Role::activation, 100);
-  EXPECT_EQ(history.largest().abs().sum().item<double>(), 0);
+  EXPECT_EQ(recorded(history), 0);
 }
 
 TEST(Float8Delays, KnowNothingOfOtherWeights) {
@@ -122,10 +145,10 @@ TEST(Float8Delays, AreThoseOfTheStateThatTheyLoad) {
   for (const int passes : {0, 3, 1024, 1500}) {
     Float8History one({"a", "b"}, torch::kCPU, Float8Format::e4m3), other({"a", "b"}, torch::kCPU, Float8Format::e4m3);
     record(other, "a", Float8Role::weight, 3);
-    other.end_pass(false);
+    end_pass(other);
     const auto pass = [](Float8History& history, double magnitude) {
       record(history, "b", Float8Role::activation, magnitude);
-      history.end_pass(false);
+      end_pass(history);
     };
     for (int i = 0; i < passes; ++i) pass(one, magnitude_at(i));
     const Tensor state = one.state();
@@ -305,7 +328,7 @@ TEST_F(Delayed, SkipsAStepWithoutATrace) {
   training.step(1, kInf);
   EXPECT_TRUE(amp::step_result(training.opt()).skipped);
   EXPECT_TRUE(torch::equal(history().state(), before));
-  EXPECT_EQ(history().largest().sum().item<double>(), 0);
+  EXPECT_EQ(recorded(history()), 0);
   EXPECT_EQ(training.bytes(), bytes);
 }
 
@@ -319,7 +342,7 @@ TEST_F(Delayed, ForgetsAPassThatThrows) {
   } catch (const std::runtime_error&) {
   }
   EXPECT_TRUE(torch::equal(history().state(), before));
-  EXPECT_EQ(history().largest().sum().item<double>(), 0);
+  EXPECT_EQ(recorded(history()), 0);
 }
 
 TEST_F(Delayed, RecomputesToTheBitsOfAPlainPass) {
@@ -330,6 +353,45 @@ TEST_F(Delayed, RecomputesToTheBitsOfAPlainPass) {
     return training.bytes() + bytes_of(history().state());
   };
   EXPECT_EQ(trained(true), trained(false));
+}
+
+// Between the forward pass and its repetition, another block ends a pass.
+TEST_F(Delayed, RecomputesWithTheScalesOfTheForwardPass) {
+  const auto grads = [](bool recomputes) {
+    amp::reset();
+    Training training;
+    training.step(0);
+    const auto forward = [&](const Tensor& x) {
+      return recomputes ? checkpoint(training.net(), x) : training.net()->forward(x);
+    };
+    const Tensor x = torch::randn({16, kUnits});
+    const Tensor first = forward(x * 1000).to(torch::kFloat).sum(), second = forward(x).to(torch::kFloat).sum();
+    { amp::scale_loss(second, training.opt()).backward(); }
+    training.opt().zero_grad();
+    { amp::scale_loss(first, training.opt()).backward(); }
+    training.opt().step();
+    return training.bytes();
+  };
+  EXPECT_EQ(grads(true), grads(false));
+}
+
+// Two models, as in a GAN: the block of one optimizer, skipped or not, leaves the pass of the other open.
+TEST_F(Delayed, EndsThePassOfTheBlocksOptimizers) {
+  for (const bool overflows : {false, true}) {
+    amp::reset();
+    ThreeLayers a, b;
+    torch::optim::SGD of_a(a->parameters(), 0.1), of_b(b->parameters(), 0.1);
+    auto [nets, opts] = amp::initialize(std::tie(a, b), std::tie(of_a, of_b), "O6", delayed_options().num_losses(2));
+    const int64_t weight_of_a = *history().row_of("model0.middle.weight");
+    const Tensor x = torch::ones({16, kUnits}, torch::kBFloat16);
+    const Tensor loss_a = a->middle(x * 64).to(torch::kFloat).sum(), loss_b = b->middle(x).to(torch::kFloat).sum();
+    { amp::scale_loss(loss_b * (overflows ? kInf : 1), std::get<1>(opts), amp::ScaleLossOptions().loss_id(1)).backward(); }
+    EXPECT_EQ(history().state().size(0), overflows ? 0 : 1);
+    EXPECT_EQ(history().largest({weight_of_a})[0][0].item<double>(), 64);
+    { amp::scale_loss(loss_a, std::get<0>(opts)).backward(); }
+    EXPECT_EQ(history().largest({weight_of_a}).sum().item<double>(), 0);
+    EXPECT_EQ(history().state().select(0, -1)[weight_of_a][0].item<double>(), 64);
+  }
 }
 
 // Without masters and loss scales a block has nothing else to do.
@@ -414,7 +476,7 @@ TEST_F(Delayed, TakesAStateWithoutAHistory) {
   state.float8_history = Tensor();
   testing::internal::CaptureStdout();
   amp::load_state_dict(state);
-  EXPECT_TRUE(contains(testing::internal::GetCapturedStdout(), "no FP8 history"));
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStdout(), "No FP8 history was saved"));
   EXPECT_EQ(history().state().size(0), 0);
 }
 
@@ -442,7 +504,7 @@ TEST_F(Delayed, NotesWhatACheckpointLacks) {
   training.step(1);
   const auto notes = amp::load_checkpoint(file, training.net(), training.opt()).notes;
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_TRUE(contains(notes[0], "no FP8 history"));
+  EXPECT_TRUE(contains(notes[0], "No FP8 history was saved"));
   EXPECT_EQ(history().state().size(0), 0);
   std::filesystem::remove(file);
 }

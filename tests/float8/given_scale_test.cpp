@@ -137,7 +137,7 @@ void expect_float8_mm(Float8 of_a, Float8 of_b, bool transposed, bool has_bias) 
   const at::Tensor y = transposed ? at::randn({32, k}).to(at::kBFloat16).t() : at::randn({k, 32}).to(at::kBFloat16);
   const Float8Matrix a{round_to_float8(x, of_a, {}), of_a}, b{round_to_float8(y, of_b, {}), of_b};
   std::optional<at::Tensor> bias;
-  if (has_bias) bias = at::randn({32}).to(at::kBFloat16);
+  if (has_bias) bias = at::randn({32, 2}).to(at::kBFloat16).select(1, 0);  // strided
   const at::Tensor found = float8_mm(a, b, bias);
   ASSERT_EQ(found.scalar_type(), at::kBFloat16);
   const at::Tensor wide_a = a.rounded.values.to(at::kDouble), wide_b = b.rounded.values.to(at::kDouble);

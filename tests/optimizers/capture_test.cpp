@@ -168,6 +168,18 @@ TEST(CapturedAmp, RejectsADynamicLossScale) {
   });
 }
 
+// Each pass has scales of its own, which a graph would repeat.
+TEST(CapturedAmp, RejectsDelayedFp8Scales) {
+  torch::nn::Linear model(16, 16);
+  FusedAdam adam(model->parameters(), FusedAdamOptions(1e-2));
+  auto [net, opt] = amp::initialize(model, adam, "O6", amp::InitializeOptions().fp8("delayed").verbosity(0));
+  const at::Tensor loss = net->forward(torch::ones({2, 16})).sum();
+  const Capture capture;
+  const std::string message = message_of([&, &opt = opt] { (void)amp::scale_loss(loss, opt); });
+  EXPECT_TRUE(contains(message, "Use fp8 current")) << message;
+  amp::reset();
+}
+
 TEST(CapturedAmp, AcceptsAFixedLossScale) {
   with_amp(amp::InitializeOptions().loss_scale(128.0), [](auto& optimizer, const auto& pass) {
     const Capture capture;

@@ -114,7 +114,7 @@ CastPlan plan_for(const CallPolicies& policies, const std::remove_reference_t<Ar
 
 /// How an operator is computed in FP8, if `exists`; `Float8Form<Op>::call(rules, arguments...)` returns an undefined tensor if
 /// it is not.
-template <class Op>
+template <class Op, class Enabled = void>
 struct Float8Form {
   static constexpr bool exists = false;
 };

@@ -7,8 +7,6 @@
 namespace apex::amp::detail {
 namespace {
 
-constexpr int64_t kMultiple = 16;
-
 bool is_dense_bfloat16(const at::Tensor& tensor) {
   return !tensor.is_nested() && tensor.scalar_type() == at::kBFloat16 && tensor.layout() == at::kStrided &&
          (tensor.is_cpu() || tensor.is_cuda());
@@ -23,7 +21,7 @@ void tell(const CastRules& rules) {
 // What LibTorch would refuse is left to LibTorch, and so are sizes that FP8 hardware refuses: K and N of [M, K] x [K, N] must
 // be multiples of 16.
 bool fits(const at::Tensor& a, int64_t summed_over_in_b, int64_t columns_of_b) {
-  return a.size(-1) == summed_over_in_b && a.size(-1) % kMultiple == 0 && columns_of_b % kMultiple == 0;
+  return a.size(-1) == summed_over_in_b && a.size(-1) % kFloat8Multiple == 0 && columns_of_b % kFloat8Multiple == 0;
 }
 
 // Two factors, which have already been cast, as the rules see them. A parameter of the models is a weight.
@@ -68,11 +66,6 @@ at::Tensor sum_of(const CastRules& rules, const Float8Sum& sum, const at::Tensor
   return float8_product(sum, factors.a(), factors.b(), factors.rounding());
 }
 
-template <class... Ops>
-std::set<std::string> op_names() {
-  return {Ops::name...};
-}
-
 }  // namespace
 
 at::Tensor Float8Form<at::_ops::linear>::call(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight,
@@ -111,24 +104,31 @@ at::Tensor Float8Form<at::_ops::baddbmm>::call(const CastRules& rules, const at:
   return sum_of(rules, {added, beta, alpha}, a, b, 3);
 }
 
-// The numbers of channels take the place of K and N.
+// The numbers of channels take the place of K and N. What LibTorch would refuse is left to LibTorch.
 Float8Convolution::Float8Convolution(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight) {
   if (!rules.rounds_convolutions()) return;
   const Factors factors(rules, input, weight);
-  if (!factors.are_taken() || weight.dim() < 3 || weight.size(0) % kMultiple != 0 || weight.size(1) % kMultiple != 0) return;
+  const bool has_sizes = weight.dim() >= 3 && (input.dim() == weight.dim() || input.dim() == weight.dim() - 1);
+  if (!factors.are_taken() || !has_sizes) return;
+  if (weight.size(0) % kFloat8Multiple != 0 || weight.size(1) % kFloat8Multiple != 0) return;
   tell(rules);
   is_taken = true;
   rounding = factors.rounding();
   operands = float8_operands(factors.a(), factors.b(), rounding);
 }
 
+namespace {
+
+template <class... Ops>
+std::set<std::string> op_names(Float8Ops<Ops...>) {
+  return {Ops::name...};
+}
+
+}  // namespace
+
 std::set<std::string> float8_operators(bool with_convolutions) {
-  namespace op = at::_ops;
-  auto names = op_names<op::linear, op::matmul, op::mm, op::bmm, op::addmm, op::baddbmm>();
-  if (with_convolutions) {
-    names.merge(op_names<op::conv1d, op::conv2d, op::conv3d, op::conv_transpose1d, op::conv_transpose2d_input,
-                         op::conv_transpose3d_input, op::convolution>());
-  }
+  auto names = op_names(Float8Products());
+  if (with_convolutions) names.merge(op_names(Float8Convolutions()));
   return names;
 }
 

@@ -11,10 +11,24 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 
 namespace apex::amp::detail {
 
-/// The products that level O6 computes in FP8. `call` returns an undefined tensor if the rules leave this call in bfloat16.
+template <class... Ops>
+struct Float8Ops {};
+
+/// The operators that level O6 computes in FP8, the convolutions with `fp8_convolutions`.
+using Float8Products =
+    Float8Ops<at::_ops::linear, at::_ops::matmul, at::_ops::mm, at::_ops::bmm, at::_ops::addmm, at::_ops::baddbmm>;
+using Float8Convolutions = Float8Ops<at::_ops::conv1d, at::_ops::conv1d_padding, at::_ops::conv2d, at::_ops::conv2d_padding,
+                                     at::_ops::conv3d, at::_ops::conv3d_padding, at::_ops::conv_transpose1d,
+                                     at::_ops::conv_transpose2d_input, at::_ops::conv_transpose3d_input, at::_ops::convolution>;
+
+/// Their names without overloads: "aten::linear".
+std::set<std::string> float8_operators(bool with_convolutions);
+
+// `call` returns an undefined tensor if the rules leave this call in bfloat16.
 template <>
 struct Float8Form<at::_ops::linear> {
   static constexpr bool exists = true;
@@ -54,7 +68,7 @@ struct Float8Form<at::_ops::baddbmm> {
                          const c10::Scalar& beta, const c10::Scalar& alpha);
 };
 
-/// A convolution with rounded operands, at work if the rules round it.
+/// The operands of a convolution, rounded. `is_taken` says whether the rules round it.
 struct Float8Convolution {
   Float8Convolution(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight);
   bool is_taken = false;
@@ -62,8 +76,13 @@ struct Float8Convolution {
   Float8Rounding rounding;
 };
 
+template <class Op, class... Ops>
+constexpr bool is_one_of(Float8Ops<Ops...>) {
+  return (std::is_same_v<Op, Ops> || ...);
+}
+
 template <class Op>
-struct Float8FormOfConvolution {
+struct Float8Form<Op, std::enable_if_t<is_one_of<Op>(Float8Convolutions())>> {
   static constexpr bool exists = true;
   template <class... Rest>
   static at::Tensor call(const CastRules& rules, const at::Tensor& input, const at::Tensor& weight,
@@ -76,30 +95,5 @@ struct Float8FormOfConvolution {
     return result;
   }
 };
-
-/// With `fp8_convolutions`.
-template <>
-struct Float8Form<at::_ops::conv1d> : Float8FormOfConvolution<at::_ops::conv1d> {};
-template <>
-struct Float8Form<at::_ops::conv1d_padding> : Float8FormOfConvolution<at::_ops::conv1d_padding> {};
-template <>
-struct Float8Form<at::_ops::conv2d> : Float8FormOfConvolution<at::_ops::conv2d> {};
-template <>
-struct Float8Form<at::_ops::conv2d_padding> : Float8FormOfConvolution<at::_ops::conv2d_padding> {};
-template <>
-struct Float8Form<at::_ops::conv3d> : Float8FormOfConvolution<at::_ops::conv3d> {};
-template <>
-struct Float8Form<at::_ops::conv3d_padding> : Float8FormOfConvolution<at::_ops::conv3d_padding> {};
-template <>
-struct Float8Form<at::_ops::conv_transpose1d> : Float8FormOfConvolution<at::_ops::conv_transpose1d> {};
-template <>
-struct Float8Form<at::_ops::conv_transpose2d_input> : Float8FormOfConvolution<at::_ops::conv_transpose2d_input> {};
-template <>
-struct Float8Form<at::_ops::conv_transpose3d_input> : Float8FormOfConvolution<at::_ops::conv_transpose3d_input> {};
-template <>
-struct Float8Form<at::_ops::convolution> : Float8FormOfConvolution<at::_ops::convolution> {};
-
-/// The operators above, without overloads: "aten::linear".
-std::set<std::string> float8_operators(bool with_convolutions);
 
 }  // namespace apex::amp::detail

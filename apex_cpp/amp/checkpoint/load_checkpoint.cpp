@@ -217,12 +217,9 @@ class Loading {
   void load_float8() {
     const auto history = float8_history();
     const auto& saved = content_.float8;
-    if (!history && saved.history.defined()) note("The file's FP8 history is not used without fp8 delayed.");
-    if (!history) return;
-    if (saved.history.defined() && saved.parameters == history->parameters()) return history->load(saved.history);
-    history->forget();
-    note(saved.history.defined() ? "The file's FP8 history is of other weights and is not used" : "The file has no FP8 history",
-         "; scales come from each tensor's own values until the next pass.");
+    const bool same = history && saved.parameters == history->parameters();
+    const std::string told = restore_float8_history(history.get(), saved.history, same);
+    if (!told.empty()) note(told);
   }
 
   void note_level() {

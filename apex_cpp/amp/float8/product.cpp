@@ -18,7 +18,7 @@ namespace {
 
 using kernels::Float8Blocks;
 
-constexpr int64_t kTileOf128 = 128, kMxBlock = 32, kHardwareMultiple = 16;
+constexpr int64_t kTileOf128 = 128, kMxBlock = 32;
 
 std::optional<at::Tensor> some_if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
@@ -49,15 +49,14 @@ kernels::Float8Matrix rounded(const Float8Factor& factor, Float8Blocks blocks, c
 
 bool is_one(const c10::Scalar& factor) { return factor.toDouble() == 1; }
 
-// Whether the device's FP8 instructions compute this sum. They give the bits of bfloat16 products but for the order of
-// additions.
+// Whether the device's FP8 instructions compute this sum. They add with fewer bits than float32 on some GPUs.
 bool is_in_hardware(const Float8Sum& sum, const kernels::Float8Matrix& a, const kernels::Float8Matrix& b) {
   const at::Tensor &left = a.rounded.values, &right = b.rounded.values;
   const bool has_one_scale = a.rounded.scales.dim() == 1 && b.rounded.scales.dim() == 1;
   const bool is_bias = !sum.added.defined() || (is_one(sum.beta) && sum.added.sizes() == at::IntArrayRef(right.size(-1)));
   return has_one_scale && left.dim() == 2 && kernels::has_float8_products(left.device()) && is_bias && is_one(sum.alpha) &&
-         left.numel() > 0 && right.numel() > 0 && left.size(1) % kHardwareMultiple == 0 &&
-         right.size(1) % kHardwareMultiple == 0 && (a.format == kernels::Float8::e4m3 || b.format == kernels::Float8::e4m3);
+         left.numel() > 0 && right.numel() > 0 && left.size(1) % kFloat8Multiple == 0 && right.size(1) % kFloat8Multiple == 0 &&
+         (a.format == kernels::Float8::e4m3 || b.format == kernels::Float8::e4m3);
 }
 
 at::Tensor product_of(const Float8Sum& sum, const Float8Factor& left, const Float8Factor& right,
@@ -77,7 +76,7 @@ at::Tensor times(const at::Tensor& tensor, const c10::Scalar& factor) {
   return is_one(factor) ? tensor : at::mul(tensor, factor);
 }
 
-// The history knows nothing of the products of a backward pass that will be differentiated itself.
+// Products of a backward pass with create_graph are not recorded in the history, and take their own scales.
 Float8Rounding in_this_pass(const Float8Rounding& rounding) {
   return at::GradMode::is_enabled() ? Float8Rounding{rounding.recipe, rounding.gradients, {}} : rounding;
 }
@@ -169,6 +168,18 @@ class Float8Product : public torch::autograd::Function<Float8Product> {
   }
 };
 
+class RoundedToFloat8 : public torch::autograd::Function<RoundedToFloat8> {
+ public:
+  using Context = torch::autograd::AutogradContext;
+  using Tensors = torch::autograd::variable_list;
+
+  static at::Tensor forward(Context*, const at::Tensor& values, Float8Role role, const Float8Rounding& rounding) {
+    const c10::impl::ExcludeDispatchKeyGuard off(torch_compat::kOffInside);
+    return rounded({values, role}, {}, rounding).rounded.values;
+  }
+  static Tensors backward(Context*, const Tensors& grads) { return {grads[0], {}, {}}; }
+};
+
 // A tensor with its dimensions before the last two as one, broadcast to `batch`.
 at::Tensor as_batch(const at::Tensor& tensor, at::IntArrayRef batch) {
   std::vector<int64_t> sizes = batch.vec();
@@ -223,31 +234,17 @@ at::Tensor float8_linear(const Float8Factor& input, const Float8Factor& weight, 
   return x.dim() == 2 ? y : as_result(y, with_columns(x, weight.values.size(0)));
 }
 
-namespace {
-
-class RoundedToFloat8 : public torch::autograd::Function<RoundedToFloat8> {
- public:
-  using Context = torch::autograd::AutogradContext;
-  using Tensors = torch::autograd::variable_list;
-
-  static at::Tensor forward(Context*, const at::Tensor& values, Float8Role role, const Float8Rounding& rounding) {
-    const c10::impl::ExcludeDispatchKeyGuard off(torch_compat::kOffInside);
-    return rounded({values, role}, {}, rounding).rounded.values;
-  }
-  static Tensors backward(Context*, const Tensors& grads) { return {grads[0], {}, {}}; }
-};
-
-}  // namespace
-
 Float8Operands float8_operands(const Float8Factor& input, const Float8Factor& weight, const Float8Rounding& rounding) {
   return {RoundedToFloat8::apply(input.values, input.role, rounding),
           RoundedToFloat8::apply(weight.values, weight.role, rounding)};
 }
 
-// By a hook and not by a node: programs change results in place.
+// By a hook and not by a node: programs change results in place. The result of a single image is a view of a batch of one,
+// whose own node would then be gone.
 void round_gradient_of(const at::Tensor& result, const Float8Rounding& rounding) {
   if (!result.requires_grad()) return;
-  result.register_hook([rounding](const at::Tensor& grad) {
+  const at::Tensor hooked = result.is_view() ? at::Tensor(result._base()) : result;
+  hooked.register_hook([rounding](const at::Tensor& grad) {
     if (!grad.defined()) return grad;
     return RoundedToFloat8::apply(grad, Float8Role::gradient, in_this_pass(rounding));
   });

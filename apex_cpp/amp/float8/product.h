@@ -7,6 +7,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <cstdint>
+
 namespace apex::amp::detail {
 
 using opt_levels::Float8Recipe;
@@ -23,6 +25,9 @@ struct Float8Factor {
   at::Tensor values;  // bfloat16
   Float8Role role = Float8Role::activation;
 };
+
+/// FP8 hardware takes K and N of a product [M, K] x [K, N] in multiples of 16.
+inline constexpr int64_t kFloat8Multiple = 16;
 
 /// What a product is added to: beta * added + alpha * product. Undefined: the product alone.
 struct Float8Sum {
@@ -51,7 +56,7 @@ struct Float8Operands {
 };
 Float8Operands float8_operands(const Float8Factor& input, const Float8Factor& weight, const Float8Rounding& rounding);
 
-/// Rounds the gradient of `result`, which is a convolution of such operands.
+/// Rounds the gradient of `result`, a convolution of such operands, by a hook.
 void round_gradient_of(const at::Tensor& result, const Float8Rounding& rounding);
 
 }  // namespace apex::amp::detail

@@ -227,14 +227,24 @@ void OptimizerStash::check_claimed(const at::Tensor& param, const char* caller) 
       "zero_grad() before.");
 }
 
-// Makes no masters: an optimizer gets its masters at its own first use (OPT-08).
-void OptimizerStash::begin_unlisted_block() {
-  if (!handle()) return;
+// The handle's parameters, with the model's in the place of masters.
+std::vector<at::Tensor> OptimizerStash::trained_in_model() const {
   std::vector<at::Tensor> params = params_of(handle()->param_groups());
   for (at::Tensor& param : params) {
     if (const TrainedParam* entry = table_.find_stepped(param)) param = entry->param;
   }
-  unclaimed_.begin_block(params);
+  return params;
+}
+
+void OptimizerStash::add_trained(std::unordered_set<const at::TensorImpl*>& params) const {
+  if (!handle()) return;
+  for (const at::Tensor& param : trained_in_model()) params.insert(param.unsafeGetTensorImpl());
+}
+
+// Makes no masters: an optimizer gets its masters at its own first use (OPT-08).
+void OptimizerStash::begin_unlisted_block() {
+  if (!handle()) return;
+  unclaimed_.begin_block(trained_in_model());
   if (const auto* optimizer = sharded()) optimizer->grad_shards()->begin_pass(/*held=*/true, /*watched=*/false);
 }
 
@@ -297,8 +307,14 @@ std::vector<int> OptimizerStash::ranks_with_overflow(bool found_here) const {
   return optimizer ? optimizer->grad_shards()->ranks_with_overflow(found_here) : std::vector<int>{};
 }
 
-void OptimizerStash::take_maximum(const at::Tensor& values) const {
-  if (const auto* optimizer = sharded()) optimizer->grad_shards()->take_maximum(values);
+void OptimizerStash::take_maximum(const at::Tensor& values, std::vector<std::shared_ptr<GradSync>>& done) const {
+  if (const auto* optimizer = sharded()) return optimizer->grad_shards()->take_maximum(values);
+  for (const TrainedParam* each : table_.all()) {
+    auto sync = grad_sync_of(each->param);
+    if (!sync || std::find(done.begin(), done.end(), sync) != done.end()) continue;
+    sync->take_maximum(values);
+    done.push_back(std::move(sync));
+  }
 }
 
 void OptimizerStash::check_masters_are_here(const char* caller) const {

@@ -14,10 +14,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 namespace apex::amp::detail {
 
+class GradSync;
 class OverlappingGrads;
 
 /// amp's data beside one optimizer (Apex: the stash): the table of its parameters, the state of their gradients between
@@ -101,6 +103,8 @@ class OptimizerStash : public MasterProvider {
   void end_unlisted_block(const std::function<bool(const at::Tensor&)>& is_taken);
   /// Whether a block that lists this optimizer unscales the gradient of `param`.
   bool takes_grad_of(const at::Tensor& param) const { return table_.find(param) != nullptr; }
+  /// Adds the model's parameters that this optimizer trains, also before its first use.
+  void add_trained(std::unordered_set<const at::TensorImpl*>& params) const;
 
   // Gradients that the next step will use.
   /// On the fused path, unscales the model's gradients into the masters, where the program can read and edit them; no-op while
@@ -114,8 +118,9 @@ class OptimizerStash : public MasterProvider {
   NonfiniteGrad first_nonfinite() const;
   /// For a sharded optimizer, the ranks that found an overflow (collective); for others, none.
   std::vector<int> ranks_with_overflow(bool found_here) const;
-  /// The maximum over the processes that share a sharded optimizer, in place. Nothing to do for any other.
-  void take_maximum(const at::Tensor& values) const;
+  /// The maximum over the processes that reduce the gradients of this optimizer, in place (collective). `done`: what reduced
+  /// them before, and reduces no more.
+  void take_maximum(const at::Tensor& values, std::vector<std::shared_ptr<GradSync>>& done) const;
   /// Errors: RuntimeError naming `caller` for a sharded optimizer, whose masters no single process has.
   void check_masters_are_here(const char* caller) const;
   /// Errors: RuntimeError naming `caller` if gradients are delayed and still scaled, or unreduced after passes within no_sync.
@@ -167,6 +172,7 @@ class OptimizerStash : public MasterProvider {
   void copy_masters_to_model();
   /// A parameter with an unreduced gradient; undefined if there is none.
   at::Tensor unreduced_param() const;
+  std::vector<at::Tensor> trained_in_model() const;
 
   std::shared_ptr<Session> session_;
   std::shared_ptr<OriginalOptimizer> original_optimizer_;

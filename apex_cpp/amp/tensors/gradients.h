@@ -124,6 +124,8 @@ class GradSync {
   /// The ranks that had Inf or NaN, before the last reduction, in the gradient of `param` or in a gradient reduced together
   /// with it. Synchronises; no communication.
   virtual std::vector<int> ranks_with_nonfinite(const at::Tensor& param) const = 0;
+  /// The maximum over all processes, in place. Collective.
+  virtual void take_maximum(const at::Tensor& values) const = 0;
 
  protected:
   void set_unreduced(bool unreduced);

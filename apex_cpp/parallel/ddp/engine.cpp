@@ -1,7 +1,6 @@
 #include <apex_cpp/parallel/ddp/engine.h>
 
 #include <apex_cpp/amp/scaling/overflow_report.h>
-#include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/processes/process_group.h>
 #include <apex_cpp/torch_compat/autograd.h>
@@ -67,7 +66,6 @@ DdpEngine::DdpEngine(ModuleState state, const DistributedDataParallelOptions& op
     : state_(std::move(state)), options_(options) {
   options_.process_group(or_default(options.process_group()));
   groups_ = groups_for(options_);
-  if (state_.session) float8_history_ = state_.session->float8_history();
   check_devices();
 }
 
@@ -204,7 +202,6 @@ void DdpEngine::end_pass() {
   if (graph_task_ == kNoPass) return;
   if (buckets_.empty() || options_.delay_allreduce()) take_grads_at_end();
   reduce_rest();
-  reduce_float8_magnitudes();
   graph_task_ = kNoPass;
   set_unreduced(false);
   filled_ = options_.retain_allreduce_buffers();
@@ -246,12 +243,6 @@ void DdpEngine::reduce_rest() {
   for (; launched_ < buckets_.size(); ++launched_) buckets_[launched_].launch(pass_);
   for (auto& bucket : buckets_) bucket.finish();
   launched_ = 0;
-}
-
-// All ranks round with the same scales, as if one had seen the whole batch.
-void DdpEngine::reduce_float8_magnitudes() const {
-  if (!float8_history_) return;
-  all_reduce(groups_.front(), float8_history_->largest(), "the largest magnitudes of FP8 operands", c10d::ReduceOp::MAX);
 }
 
 void DdpEngine::abandon_pass() {
@@ -313,6 +304,10 @@ std::vector<at::Tensor> DdpEngine::allreduce_buffers() const {
     if (filled_) buffers.push_back(bucket.kept());
   }
   return buffers;
+}
+
+void DdpEngine::take_maximum(const at::Tensor& values) const {
+  all_reduce_copy(groups_.front(), values, "taking the maximum over the ranks", c10d::ReduceOp::MAX);
 }
 
 std::vector<int> DdpEngine::ranks_with_nonfinite(const at::Tensor& param) const {

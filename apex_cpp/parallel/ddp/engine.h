@@ -13,10 +13,6 @@
 #include <mutex>
 #include <vector>
 
-namespace apex::amp::detail {
-class Float8History;
-}
-
 namespace apex::parallel::detail {
 
 /// The implementation of DistributedDataParallel, independent of the module's class. Hooks on the parameters' gradients follow
@@ -45,6 +41,7 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   std::vector<at::Tensor> allreduce_buffers() const;
 
   std::vector<int> ranks_with_nonfinite(const at::Tensor& param) const override;
+  void take_maximum(const at::Tensor& values) const override;
 
  private:
   DdpEngine(ModuleState state, const DistributedDataParallelOptions& options);
@@ -67,7 +64,6 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   void check_amp_once();
   void take_grads_at_end();
   void reduce_rest();
-  void reduce_float8_magnitudes() const;
   void abandon_pass();
   void check_last_pass() const;
   /// Errors: c10::DistBackendError, on every rank, if one continued alone after a pass that threw.
@@ -81,10 +77,9 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   DistributedDataParallelOptions options_;
   std::vector<ProcessGroup> groups_;
   mutable std::mutex mutex_;
-  std::shared_ptr<amp::detail::Float8History> float8_history_;  // null without `fp8: delayed`
-  bool amp_is_checked_ = false;                                 // set at the end of the first pass
-  std::vector<size_t> trained_;                                 // indices of params
-  std::deque<Bucket> buckets_;                                  // empty until the first pass has formed them
+  bool amp_is_checked_ = false;  // set at the end of the first pass
+  std::vector<size_t> trained_;  // indices of params
+  std::deque<Bucket> buckets_;   // empty until the first pass has formed them
   struct Place {
     Bucket* bucket = nullptr;
     size_t position = 0;

@@ -8,8 +8,10 @@
 #include <apex_cpp/torch_compat/autograd.h>
 #include "opt_levels/detail/values.h"
 
+#include <functional>
 #include <limits>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace apex::parallel::detail {
@@ -85,6 +87,11 @@ std::string amp_settings_text(const amp::detail::Session& session) {
        << session.settings.max_loss_scale << "\n";
   text << "fp8 " << value_text(session.settings.fp8) << ", gradients " << value_text(session.settings.fp8_gradients)
        << (session.settings.fp8_convolutions ? ", with convolutions\n" : "\n");
+  if (const auto history = session.float8_history()) {
+    const at::Tensor state = history->state().contiguous();
+    const std::string_view bytes(static_cast<const char*>(state.const_data_ptr()), state.nbytes());
+    text << "fp8 history of " << state.size(0) << " passes, hash " << std::hash<std::string_view>()(bytes) << "\n";
+  }
   for (size_t i = 0; i < session.scalers.size(); ++i) {
     text << "loss " << i << ": a scale of " << session.scalers[i].loss_scale() << ", unchanged for "
          << session.scalers[i].unskipped() << " steps\n";

@@ -167,6 +167,12 @@ std::vector<at::Tensor> all_gather(const ProcessGroup& group, const at::Tensor& 
 
 namespace detail {
 
+void all_reduce_copy(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const c10d::ReduceOp& op) {
+  const at::Tensor copy = tensor.to(device_for(group));
+  all_reduce(group, copy, what, op);
+  if (!copy.is_same(tensor)) tensor.copy_(copy);
+}
+
 std::vector<int> ranks_where(const ProcessGroup& group, bool here, const std::string& what) {
   const auto flags = all_gather(group, at::full({1}, here, at::TensorOptions(device_for(group)).dtype(at::kInt)), what);
   std::vector<int> ranks;

@@ -58,6 +58,9 @@ namespace detail {
 /// GPU the current stream waits for it.
 void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work, const std::string& what);
 
+/// As `all_reduce`, for a tensor on any device: the group's device reduces a copy, if need be.
+void all_reduce_copy(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const c10d::ReduceOp& op);
+
 /// Returns the ranks on which `here` is true, on every rank. Synchronises with the host.
 std::vector<int> ranks_where(const ProcessGroup& group, bool here, const std::string& what);
 

@@ -85,7 +85,7 @@ std::vector<int> ShardedGrads::ranks_with_overflow(bool found_here) {
 }
 
 void ShardedGrads::take_maximum(const at::Tensor& values) {
-  all_reduce(options_.group, values, "the largest magnitudes of FP8 operands", c10d::ReduceOp::MAX);
+  all_reduce_copy(options_.group, values, "taking the maximum over the ranks", c10d::ReduceOp::MAX);
 }
 
 // One row per parameter: the numbers of Inf and NaN in this rank's part of its sum.
