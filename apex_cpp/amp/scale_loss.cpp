@@ -8,7 +8,6 @@
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/gradients.h>
-#include "kernels/capture.h"
 
 #include <algorithm>
 #include <exception>
@@ -56,13 +55,6 @@ std::vector<int> ranks_with_overflow(const LossScaler& scaler, const std::vector
   return ranks;
 }
 
-void check_float8_capture(const Session& session, c10::Device device) {
-  TORCH_CHECK(
-      !session.float8_history() || !kernels::is_captured(device),
-      "amp::scale_loss was called during the capture of a CUDA graph, with fp8 delayed: each pass has scales of its own, "
-      "and a graph would replay the present ones. Use fp8 current, or leave scale_loss and forward outside of the graph.");
-}
-
 void warn_of_scaled_graph(const LossScaler& scaler, int64_t loss_id) {
   if (scaler.loss_scale() == 1.0) return;
   TORCH_WARN_ONCE("amp: backward(create_graph=true) of a scaled loss gives gradients that carry the loss scale, now ",
@@ -89,7 +81,7 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   const LossScaler& scaler = session_->scaler(options_.loss_id());
   if (session_->patches_functions()) session_->custom_functions.look(loss, options_.loss_id());
   detail::check_capture(scaler, "amp::scale_loss", loss.device());
-  check_float8_capture(*session_, loss.device());
+  if (session_->float8_history()) detail::check_float8_capture("amp::scale_loss", loss.device());
   const double scale = scaler.loss_scale();
   const at::Tensor loss32 = loss.to(at::kFloat);
   scaled_ = needs_amp() ? loss32 * scale : loss32;

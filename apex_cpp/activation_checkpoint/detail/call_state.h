@@ -7,11 +7,8 @@
 
 #include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/float8/history.h>
-#include <apex_cpp/amp/session/amp_session.h>
 
 #include <algorithm>
-#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -101,11 +98,7 @@ class NoCastCaches {
 /// The state of the thread that called the function, for the thread that calls it again.
 class CallState {
  public:
-  explicit CallState(const std::vector<at::Tensor>& inputs) : generators_(inputs) {
-    const auto session = amp::detail::current_session();
-    if (session) float8_history_ = session->float8_history();
-    if (float8_history_) float8_scales_ = float8_history_->scales();
-  }
+  explicit CallState(const std::vector<at::Tensor>& inputs) : generators_(inputs) {}
 
   /// After the call: a generator that it did not use is left alone when it is repeated.
   void drop_unused_generators() { generators_.drop_unchanged(); }
@@ -124,7 +117,7 @@ class CallState {
     generators_.restore();
     autocast_.set();
     casts_.resume();
-    const amp::detail::UseFloat8Scales scales(float8_history_.get(), float8_scales_);
+    const auto scales = float8_scales_.use();
     return call();
   }
 
@@ -132,8 +125,7 @@ class CallState {
   Generators generators_;
   Autocast autocast_;
   amp::detail::SavedCasts casts_;
-  std::shared_ptr<amp::detail::Float8History> float8_history_;
-  amp::detail::Float8History::Scales float8_scales_;
+  amp::detail::SavedFloat8Scales float8_scales_;
 };
 
 }  // namespace apex::detail

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -173,6 +174,8 @@ class CastRules {
   /// Whether products are rounded to FP8, and convolutions.
   bool rounds_to_float8() const { return float8_.recipe != Float8Recipe::none; }
   bool rounds_convolutions() const { return rounds_convolutions_; }
+  /// The operators that the rules round, without overloads: "aten::linear".
+  std::set<std::string> float8_operators() const;
   /// How operators with this weight, a parameter of the models, are rounded; null for a product without a weight.
   Float8Rounding float8(const std::string* weight) const;
   /// The maxima of the recipe `delayed`; null with any other. Call the setter before other threads see the rules.
@@ -218,6 +221,18 @@ class CastRules {
   FloatTypes widened_, own_kernels_;
   bool leaves_cpu_tensors_ = false;
   std::atomic<bool> released_threads_{false};
+};
+
+/// The FP8 scales of the newest rules of the process, for a part of a forward pass that is computed again.
+class SavedFloat8Scales {
+ public:
+  SavedFloat8Scales();
+  /// For the lifetime of the result.
+  UseFloat8Scales use() const { return UseFloat8Scales(history_.get(), scales_); }
+
+ private:
+  std::shared_ptr<Float8History> history_;
+  Float8History::Scales scales_;
 };
 
 }  // namespace apex::amp::detail

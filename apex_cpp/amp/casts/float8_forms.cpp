@@ -3,6 +3,8 @@
 #include <apex_cpp/amp/casts/thread_casts.h>
 
 #include <iostream>
+#include <set>
+#include <string>
 
 namespace apex::amp::detail {
 namespace {
@@ -126,9 +128,10 @@ std::set<std::string> op_names(Float8Ops<Ops...>) {
 
 }  // namespace
 
-std::set<std::string> float8_operators(bool with_convolutions) {
+std::set<std::string> CastRules::float8_operators() const {
+  if (!rounds_to_float8()) return {};
   auto names = op_names(Float8Products());
-  if (with_convolutions) names.merge(op_names(Float8Convolutions()));
+  if (rounds_convolutions()) names.merge(op_names(Float8Convolutions()));
   return names;
 }
 

@@ -9,8 +9,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
-#include <set>
-#include <string>
 #include <type_traits>
 
 namespace apex::amp::detail {
@@ -24,9 +22,6 @@ using Float8Products =
 using Float8Convolutions = Float8Ops<at::_ops::conv1d, at::_ops::conv1d_padding, at::_ops::conv2d, at::_ops::conv2d_padding,
                                      at::_ops::conv3d, at::_ops::conv3d_padding, at::_ops::conv_transpose1d,
                                      at::_ops::conv_transpose2d_input, at::_ops::conv_transpose3d_input, at::_ops::convolution>;
-
-/// Their names without overloads: "aten::linear".
-std::set<std::string> float8_operators(bool with_convolutions);
 
 // `call` returns an undefined tensor if the rules leave this call in bfloat16.
 template <>

@@ -139,6 +139,12 @@ void SavedCasts::resume() const {
   set_switches(included_, excluded_, optimizes_scripts_);
 }
 
+SavedFloat8Scales::SavedFloat8Scales() {
+  const auto& rules = carried_rules();
+  if (rules) history_ = rules->float8_history();
+  if (history_) scales_ = history_->scales();
+}
+
 CastsAs::CastsAs(std::shared_ptr<const CastRules> rules) {
   auto& here = thread_casts();
   here.rules = std::move(rules);

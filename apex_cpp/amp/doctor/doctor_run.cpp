@@ -1,6 +1,5 @@
 #include <apex_cpp/amp/doctor/doctor_run.h>
 
-#include <apex_cpp/amp/casts/float8_forms.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/amp_session.h>
 
@@ -116,7 +115,7 @@ void DoctorRun::end() {
   if (!record_->observer) return;
   record_->observed.calls = record_->observer->take();
   record_->observed.loss_scale = detail::newest_loss_scale(session);
-  record_->observed.float8_operators = detail::float8_operators(session.settings.fp8_convolutions);
+  if (session.cast_rules) record_->observed.float8_operators = session.cast_rules->float8_operators();
   record_->observed.bfloat16_modules = session.settings.bfloat16_modules.value_or(std::vector<std::string>());
   record_->observer.reset();
 }

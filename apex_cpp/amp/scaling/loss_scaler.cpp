@@ -187,6 +187,12 @@ void check_capture(const LossScaler& scaler, const char* caller, c10::Device dev
       "amp::initialize a fixed loss_scale without skip_nonfinite, or leave scale_loss and step outside of the graph.");
 }
 
+void check_float8_capture(const char* caller, c10::Device device) {
+  TORCH_CHECK(!kernels::is_captured(device), caller,
+              " was called during the capture of a CUDA graph, with fp8 delayed: each pass has scales of its own, and a graph "
+              "would replay the present ones. Use fp8 current, or leave scale_loss and forward outside of the graph.");
+}
+
 namespace {
 
 constexpr const char* kScaledLossRemedy =

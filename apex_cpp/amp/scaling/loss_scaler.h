@@ -167,6 +167,9 @@ namespace apex::amp::detail {
 /// decides whether to step, which a graph cannot repeat.
 void check_capture(const LossScaler& scaler, const char* caller, c10::Device device);
 
+/// Errors: RuntimeError naming `caller` if `device` is capturing a CUDA graph. Call it with a history of FP8 scales.
+void check_float8_capture(const char* caller, c10::Device device);
+
 /// Detects, by hooks on both, whether a loss and its scaled copy are differentiated, by `backward` or `torch::autograd::grad`,
 /// on any thread. The hooks do not keep the graph alive. A loss that requires no gradient is not watched.
 class BackwardWatcher {

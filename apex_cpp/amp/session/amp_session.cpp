@@ -212,6 +212,12 @@ void print_properties(const opt_levels::OptLevel& level, const opt_levels::Setti
   std::cout << std::flush;
 }
 
+std::string describe_float8(const opt_levels::Settings& settings) {
+  using opt_levels::detail::value_text;
+  return "fp8 " + value_text(settings.fp8) + ", gradients " + value_text(settings.fp8_gradients) +
+         (settings.fp8_convolutions ? ", with convolutions" : "");
+}
+
 void print_cpu_compute(const opt_levels::Settings& settings, c10::ScalarType type, bool in_float32, const std::string& reason) {
   if (settings.verbosity <= 0 || !prints_properties) return;
   std::cout << "amp: " << type << " operators on the CPU " << (in_float32 ? "compute in FP32" : "are native") << ": " << reason

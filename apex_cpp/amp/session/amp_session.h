@@ -102,6 +102,8 @@ void forget_dead_tensors();
 void set_printing(bool on);
 /// Prints the level and its properties before and after overrides (PRINT-01).
 void print_properties(const opt_levels::OptLevel& level, const opt_levels::Settings& settings);
+/// "fp8 delayed, gradients e5m2, with convolutions"
+std::string describe_float8(const opt_levels::Settings& settings);
 /// Prints one line: how operators on 16-bit CPU tensors compute, and why.
 void print_cpu_compute(const opt_levels::Settings& settings, c10::ScalarType type, bool in_float32, const std::string& reason);
 /// Prints one line, once a process: how to switch on huge pages.

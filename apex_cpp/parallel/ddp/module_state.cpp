@@ -6,7 +6,6 @@
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/torch_compat/autograd.h>
-#include "opt_levels/detail/values.h"
 
 #include <functional>
 #include <limits>
@@ -79,14 +78,12 @@ std::shared_ptr<amp::detail::Session> session_within(const torch::nn::Module& mo
 
 // Ranks with different loss scales, or scales that change at different steps, would compute different weights.
 std::string amp_settings_text(const amp::detail::Session& session) {
-  using opt_levels::detail::value_text;
   std::ostringstream text;
   text.precision(std::numeric_limits<double>::max_digits10);
   for (const auto& [name, value] : opt_levels::describe(session.settings.properties)) text << name << " " << value << "\n";
   text << "min_loss_scale " << session.settings.min_loss_scale.value_or(0) << "\nmax_loss_scale "
        << session.settings.max_loss_scale << "\n";
-  text << "fp8 " << value_text(session.settings.fp8) << ", gradients " << value_text(session.settings.fp8_gradients)
-       << (session.settings.fp8_convolutions ? ", with convolutions\n" : "\n");
+  text << amp::detail::describe_float8(session.settings) << "\n";
   if (const auto history = session.float8_history()) {
     const at::Tensor state = history->state().contiguous();
     const std::string_view bytes(static_cast<const char*>(state.const_data_ptr()), state.nbytes());
